@@ -1,0 +1,156 @@
+package id
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// EventCursor is a reader's position in an outbox: nine bytes to be kept and given back,
+// never inspected. Empty means "from now". A cursor of one outbox means nothing in another.
+type EventCursor []byte
+
+const (
+	eventCursorTag = 0x02
+	eventCursorLen = 9
+)
+
+// NewEventCursor is the cursor of the row with that event id: reading resumes after it.
+func NewEventCursor(eventID int64) EventCursor {
+	return binary.BigEndian.AppendUint64(append(make(EventCursor, 0, eventCursorLen), eventCursorTag), uint64(eventID))
+}
+
+// EventID returns the event id that c holds; ok is false for the empty cursor. Id 0 means
+// "from the beginning".
+//
+// Errors: [*ParseError] with ReasonForeignCursor for bytes of any other shape, with
+// ReasonOutOfRange for a negative id.
+func (c EventCursor) EventID() (eventID int64, ok bool, err error) {
+	if len(c) == 0 {
+		return 0, false, nil
+	}
+	if len(c) != eventCursorLen || c[0] != eventCursorTag {
+		return 0, false, &ParseError{Type: eventCursorType, Reason: ReasonForeignCursor,
+			Detail: "stream_subscribe: cursor does not belong to the Postgres backend"}
+	}
+	eventID = int64(binary.BigEndian.Uint64(c[1:]))
+	if eventID < 0 {
+		return 0, false, &ParseError{Type: eventCursorType, Reason: ReasonOutOfRange}
+	}
+	return eventID, true, nil
+}
+
+const eventCursorType = "event cursor"
+
+// FramePosition is the place of a frame in an attempt's output stream. Frames order by
+// time, then by sequence within the millisecond.
+type FramePosition struct {
+	TsMs int64
+	Seq  int32
+}
+
+// String is the frame's id: "<ts_ms>-<seq>".
+func (p FramePosition) String() string {
+	return strconv.FormatInt(p.TsMs, 10) + "-" + strconv.FormatInt(int64(p.Seq), 10)
+}
+
+// Compare orders positions as frames are read.
+func (p FramePosition) Compare(q FramePosition) int {
+	return cmp.Or(cmp.Compare(p.TsMs, q.TsMs), cmp.Compare(p.Seq, q.Seq))
+}
+
+// FrameCursor is a bound in an attempt's output stream: [FrameStart], [FrameEnd], "<ms>" or
+// "<ms>-<seq>".
+type FrameCursor string
+
+const (
+	// FrameStart lies below every frame, FrameEnd above every frame.
+	FrameStart FrameCursor = "start"
+	FrameEnd   FrameCursor = "end"
+	// FrameBeginning is the cursor with which a tail reads from the first frame.
+	FrameBeginning FrameCursor = "0-0"
+)
+
+const frameCursorType = "frame cursor"
+
+// ParseFrameCursor checks the form of a cursor; whether its numbers can be a frame's is
+// asked when it is used.
+//
+// Errors: [*ParseError] with ReasonEmpty, ReasonBareMarkerRejected ("-" and "+") or
+// ReasonMalformed.
+func ParseFrameCursor(s string) (FrameCursor, error) {
+	switch s {
+	case "":
+		return "", &ParseError{Type: frameCursorType, Reason: ReasonEmpty}
+	case "-", "+":
+		return "", refuse(frameCursorType, ReasonBareMarkerRejected, s)
+	case string(FrameStart), string(FrameEnd):
+		return FrameCursor(s), nil
+	}
+	ms, seq, hasSeq := strings.Cut(s, "-")
+	if !isDigits(ms) || hasSeq && !isDigits(seq) {
+		return "", refuse(frameCursorType, ReasonMalformed, s)
+	}
+	return FrameCursor(s), nil
+}
+
+// UnmarshalText takes text as a cursor if [ParseFrameCursor] accepts it.
+func (c *FrameCursor) UnmarshalText(text []byte) error {
+	parsed, err := ParseFrameCursor(string(text))
+	if err != nil {
+		return err
+	}
+	*c = parsed
+	return nil
+}
+
+// Lower returns the first position of a range that begins at c; a missing sequence is 0.
+//
+// Errors: [*ParseError], with ReasonOutOfRange when no frame can have these numbers.
+func (c FrameCursor) Lower() (FramePosition, error) { return c.bound(0) }
+
+// Upper returns the last position of a range that ends at c; a missing sequence is the
+// largest.
+//
+// Errors: as for [FrameCursor.Lower].
+func (c FrameCursor) Upper() (FramePosition, error) { return c.bound(math.MaxInt32) }
+
+// After returns the position that a tail reads past; a missing sequence is 0.
+//
+// Errors: as for [FrameCursor.Lower]; also for FrameStart and FrameEnd, which a tail does
+// not take.
+func (c FrameCursor) After() (FramePosition, error) {
+	if c == FrameStart || c == FrameEnd {
+		return FramePosition{}, refuse(frameCursorType, ReasonMalformed, string(c))
+	}
+	return c.bound(0)
+}
+
+func (c FrameCursor) bound(missingSeq int32) (FramePosition, error) {
+	if _, err := ParseFrameCursor(string(c)); err != nil {
+		return FramePosition{}, err
+	}
+	switch c {
+	case FrameStart:
+		return FramePosition{TsMs: math.MinInt64, Seq: math.MinInt32}, nil
+	case FrameEnd:
+		return FramePosition{TsMs: math.MaxInt64, Seq: math.MaxInt32}, nil
+	}
+	ms, seq, hasSeq := strings.Cut(string(c), "-")
+	tsMs, tsErr := strconv.ParseInt(ms, 10, 64)
+	number := int64(missingSeq)
+	var seqErr error
+	if hasSeq {
+		number, seqErr = strconv.ParseInt(seq, 10, 32)
+	}
+	if tsErr != nil || seqErr != nil {
+		return FramePosition{}, refuse(frameCursorType, ReasonOutOfRange, string(c))
+	}
+	return FramePosition{TsMs: tsMs, Seq: int32(number)}, nil
+}
+
+func isDigits(s string) bool {
+	return s != "" && strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' }) < 0
+}

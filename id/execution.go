@@ -1,0 +1,140 @@
+package id
+
+import (
+	"cmp"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// ExecutionID names an execution: a UUID and the partition its rows live in. The partition
+// is fixed when the id is made and is read from the id ever after, so an id keeps it even
+// when the number of partitions changes. Comparable; usable as a map key.
+type ExecutionID struct {
+	partition uint16
+	uuid      ExecutionUUID
+}
+
+// NewExecutionID returns a new id for an execution outside any flow, in the lane's partition.
+func NewExecutionID(lane LaneID, p Partitions) ExecutionID {
+	return ExecutionIDFor(lane, p, NewExecutionUUID())
+}
+
+// NewMemberExecutionID returns a new id for a member of flow, in the flow's partition.
+func NewMemberExecutionID(flow FlowID, p Partitions) ExecutionID {
+	return MemberExecutionIDFor(flow, p, NewExecutionUUID())
+}
+
+// ExecutionIDFor is [NewExecutionID] with the caller's UUID: the same arguments give the same id.
+func ExecutionIDFor(lane LaneID, p Partitions, u ExecutionUUID) ExecutionID {
+	return ExecutionIDFromRow(p.LanePartition(lane), u)
+}
+
+// MemberExecutionIDFor is [NewMemberExecutionID] with the caller's UUID: the same arguments
+// give the same id.
+func MemberExecutionIDFor(flow FlowID, p Partitions, u ExecutionUUID) ExecutionID {
+	return ExecutionIDFromRow(p.FlowPartition(flow), u)
+}
+
+// ExecutionIDFromRow joins a row's partition_key and execution_id. An application that
+// spreads its lanes over partitions in its own way makes its ids with it.
+// A negative partition gives an id that no operation accepts.
+func ExecutionIDFromRow(partition int16, u ExecutionUUID) ExecutionID {
+	if partition < 0 {
+		return ExecutionID{partition: math.MaxUint16, uuid: u}
+	}
+	return ExecutionID{partition: uint16(partition), uuid: u}
+}
+
+// ParseExecutionID parses "{fp:N}:<uuid>": N in plain decimal, at most 65535, the UUID in
+// its 36-character form with hex digits in either case. Whether N is a partition of this
+// configuration is asked of [Partitions.CheckExecution].
+//
+// Errors: [*ParseError] with ReasonMissingTag, ReasonInvalidPartitionIndex or
+// ReasonInvalidUUID, the first that applies.
+func ParseExecutionID(s string) (ExecutionID, error) {
+	body, tagged := strings.CutPrefix(s, "{fp:")
+	index, text, closed := strings.Cut(body, "}:")
+	if !tagged || !closed {
+		return ExecutionID{}, refuse(executionType, ReasonMissingTag, s)
+	}
+	partition, ok := parseIndex(index)
+	if !ok {
+		return ExecutionID{}, refuse(executionType, ReasonInvalidPartitionIndex, index)
+	}
+	var u ExecutionUUID
+	if !decodeHyphenated(u[:], text) {
+		return ExecutionID{}, refuse(executionType, ReasonInvalidUUID, text)
+	}
+	return ExecutionID{partition: partition, uuid: u}, nil
+}
+
+const executionType = "execution id"
+
+// Partition is the partition_key of the execution's rows; -1, which no row has, when the
+// id's number does not fit that column.
+func (e ExecutionID) Partition() int16 {
+	if e.partition > math.MaxInt16 {
+		return -1
+	}
+	return int16(e.partition)
+}
+
+// UUID is the execution_id of the execution's rows.
+func (e ExecutionID) UUID() ExecutionUUID { return e.uuid }
+
+// IsZero reports whether e is the zero value: the nil UUID in partition 0.
+func (e ExecutionID) IsZero() bool { return e == ExecutionID{} }
+
+// Compare orders by partition, then by UUID bytes: the order in which rows are locked.
+func (e ExecutionID) Compare(other ExecutionID) int {
+	if c := cmp.Compare(e.partition, other.partition); c != 0 {
+		return c
+	}
+	return e.uuid.Compare(other.uuid)
+}
+
+// String renders e canonically: "{fp:N}:<uuid>".
+func (e ExecutionID) String() string {
+	var buf [maxExecutionText]byte
+	return string(e.appendTo(buf[:0]))
+}
+
+// AppendText appends the canonical form of e to b.
+func (e ExecutionID) AppendText(b []byte) ([]byte, error) { return e.appendTo(b), nil }
+
+// MarshalText renders e canonically.
+func (e ExecutionID) MarshalText() ([]byte, error) {
+	return e.appendTo(make([]byte, 0, maxExecutionText)), nil
+}
+
+// UnmarshalText parses text as [ParseExecutionID] does.
+func (e *ExecutionID) UnmarshalText(text []byte) error {
+	parsed, err := ParseExecutionID(string(text))
+	if err != nil {
+		return err
+	}
+	*e = parsed
+	return nil
+}
+
+// The longest rendering: "{fp:65535}:" and a UUID.
+const maxExecutionText = 11 + uuidLen
+
+func (e ExecutionID) appendTo(b []byte) []byte {
+	b = append(b, "{fp:"...)
+	b = strconv.AppendUint(b, uint64(e.partition), 10)
+	b = append(b, "}:"...)
+	var text [uuidLen]byte
+	e.uuid.encode(&text)
+	return append(b, text[:]...)
+}
+
+// parseIndex parses a plain decimal uint16: digits only, no leading zero.
+func parseIndex(s string) (uint16, bool) {
+	if s == "" || len(s) > 1 && s[0] == '0' || s[0] == '+' || s[0] == '-' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(s, 10, 16)
+	return uint16(n), err == nil
+}

@@ -1,0 +1,132 @@
+package id
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+)
+
+// GrantKind says what a grant permits.
+type GrantKind string
+
+// The kinds of grants.
+const (
+	ClaimGrant   GrantKind = "claim"
+	ReclaimGrant GrantKind = "reclaim"
+)
+
+// GrantKey is the bearer secret that lets one worker claim one execution. JSON and string
+// conversion give the raw value, every other rendering is redacted.
+type GrantKey string
+
+// Grant is what a grant key is signed for.
+type Grant struct {
+	Kind           GrantKind
+	Execution      ExecutionID
+	Worker         WorkerID
+	WorkerInstance WorkerInstanceID
+	ExpiresAtMs    int64
+}
+
+// GrantFields is what a grant key tells without the keystore.
+type GrantFields struct {
+	Execution   ExecutionID
+	ExpiresAtMs int64
+	Kid         string
+}
+
+const (
+	claimGrantPrefix   = "pg:"
+	reclaimGrantPrefix = "pg:reclaim:"
+)
+
+func (k GrantKind) prefix() string {
+	if k == ReclaimGrant {
+		return reclaimGrantPrefix
+	}
+	return claimGrantPrefix
+}
+
+// Message is the text that a grant's signature covers. Its fields are separated by "|",
+// which no worker id may hold.
+func (g Grant) Message() string {
+	fields := []string{
+		PartitionKey{FamilyFlow, g.Execution.partition}.String(), g.Execution.uuid.String(),
+		string(g.Worker), string(g.WorkerInstance), strconv.FormatInt(g.ExpiresAtMs, 10),
+	}
+	if g.Kind == ReclaimGrant {
+		fields = append(fields, string(ReclaimGrant))
+	}
+	return strings.Join(fields, "|")
+}
+
+// Sign makes the grant's key.
+func (g Grant) Sign(secret Secret, kid string) GrantKey {
+	return GrantKey(g.Kind.prefix() + g.Execution.String() + ":" + strconv.FormatInt(g.ExpiresAtMs, 10) +
+		":" + Sign(secret, kid, g.Message()))
+}
+
+// Verify checks that key, already parsed, is g's key as signed under kid. g is taken from
+// the grant's stored row, so a key presented for another execution or worker fails here.
+// The comparison takes constant time.
+//
+// Errors: [*ParseError] with ReasonSignatureMismatch.
+func (g Grant) Verify(secret Secret, kid string, key GrantKey) error {
+	if !hmac.Equal([]byte(g.Sign(secret, kid)), []byte(key)) {
+		return &ParseError{Type: grantKeyType, Reason: ReasonSignatureMismatch}
+	}
+	return nil
+}
+
+const grantKeyType = "grant key"
+
+// ID is the key of the grant's row: SHA-256 of the key.
+func (k GrantKey) ID() [sha256.Size]byte { return sha256.Sum256([]byte(k)) }
+
+// Parse reads a key that must be of the given kind. It checks the form, not the signature:
+// see [Grant.Verify].
+//
+// Errors: [*ParseError] with ReasonMalformed.
+func (k GrantKey) Parse(kind GrantKind) (GrantFields, error) {
+	malformed := &ParseError{Type: grantKeyType, Reason: ReasonMalformed}
+	body, prefixed := strings.CutPrefix(string(k), kind.prefix())
+	tag, rest, tagged := strings.Cut(body, "}:")
+	parts := strings.Split(rest, ":")
+	if !prefixed || !tagged || len(parts) != 4 {
+		return GrantFields{}, malformed
+	}
+	text, expires, kid, digest := parts[0], parts[1], parts[2], parts[3]
+	execution, err := ParseExecutionID(tag + "}:" + text)
+	expiresAtMs, ok := parsePlain(expires, 64)
+	if err != nil || execution.uuid.String() != text || !ok || kid == "" || !isDigest(digest) {
+		return GrantFields{}, malformed
+	}
+	return GrantFields{Execution: execution, ExpiresAtMs: expiresAtMs, Kid: kid}, nil
+}
+
+// isDigest reports whether s is 64 lower-case hex digits.
+func isDigest(s string) bool {
+	_, err := hex.DecodeString(s)
+	return err == nil && len(s) == 2*sha256.Size && strings.ToLower(s) == s
+}
+
+// String renders the key with its digest redacted.
+func (k GrantKey) String() string {
+	for _, kind := range []GrantKind{ClaimGrant, ReclaimGrant} {
+		if _, err := k.Parse(kind); err == nil {
+			digest := strings.LastIndexByte(string(k), ':') + 1
+			return string(k[:digest]) + redacted(string(k[digest:]))
+		}
+	}
+	return redactedMalformed
+}
+
+// Format writes the redacted form for every verb.
+func (k GrantKey) Format(f fmt.State, _ rune) { fmt.Fprint(f, k.String()) }
+
+// LogValue is the redacted form.
+func (k GrantKey) LogValue() slog.Value { return slog.StringValue(k.String()) }

@@ -1,0 +1,360 @@
+package id
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Handle is what a worker holds while it works on an attempt. Callers pass it on and never
+// look inside Opaque.
+type Handle struct {
+	Backend Backend
+	Kind    HandleKind
+	Opaque  []byte
+}
+
+// Backend names the kind of storage that minted a handle.
+type Backend uint8
+
+// The backends, by their wire byte. This library mints [Postgres] only.
+const (
+	Valkey   Backend = 1
+	Postgres Backend = 2
+	SQLite   Backend = 3
+)
+
+// Backends lists the backends in order.
+func Backends() []Backend { return []Backend{Valkey, Postgres, SQLite} }
+
+// String is the backend's name in JSON.
+func (b Backend) String() string {
+	switch b {
+	case Valkey:
+		return "Valkey"
+	case Postgres:
+		return "Postgres"
+	case SQLite:
+		return "Sqlite"
+	}
+	return "Backend(" + strconv.Itoa(int(b)) + ")"
+}
+
+// HandleKind tells how a handle came to be. It informs; no operation refuses a handle by it.
+type HandleKind string
+
+// The kinds of handles.
+const (
+	HandleFresh     HandleKind = "Fresh"     // a claim of a new or replayed attempt
+	HandleResumed   HandleKind = "Resumed"   // a claim of an interrupted attempt
+	HandleSuspended HandleKind = "Suspended" // a suspension; carries the epoch it ended
+	HandleReclaimed HandleKind = "Reclaimed" // a reclaim of a lapsed lease
+)
+
+// HandleKinds lists the kinds in order.
+func HandleKinds() []HandleKind {
+	return []HandleKind{HandleFresh, HandleResumed, HandleSuspended, HandleReclaimed}
+}
+
+// HandleFields is what the opaque bytes of a handle hold.
+type HandleFields struct {
+	Execution      ExecutionID
+	AttemptIndex   uint32
+	AttemptID      AttemptID
+	LeaseID        LeaseID
+	LeaseEpoch     uint64
+	LeaseTTLMs     uint64
+	Lane           LaneID           // not validated when decoded; may be empty
+	WorkerInstance WorkerInstanceID // not validated when decoded; may be empty
+}
+
+// HandleReason names what is wrong with the opaque bytes of a handle.
+type HandleReason string
+
+// The reasons a [HandleError] carries.
+const (
+	HandleTruncated      HandleReason = "Truncated"
+	HandleBadLeadingByte HandleReason = "BadLeadingByte"
+	HandleBadWireVersion HandleReason = "BadWireVersion"
+	HandleBadBackendTag  HandleReason = "BadBackendTag"
+	HandleInvalidUTF8    HandleReason = "InvalidUtf8"
+	HandleParseField     HandleReason = "ParseField"
+	HandleTrailingBytes  HandleReason = "TrailingBytes"
+)
+
+// HandleError reports opaque bytes that are no handle: damaged on the way, or forged.
+type HandleError struct {
+	Reason HandleReason
+	Field  string // InvalidUtf8, ParseField
+	Got    byte   // BadLeadingByte, BadWireVersion, BadBackendTag
+	Needed uint32 // Truncated: bytes asked for
+	At     int    // Truncated, TrailingBytes: position
+	Have   int    // Truncated, TrailingBytes: length of the whole
+}
+
+func (e *HandleError) Error() string {
+	detail := ""
+	switch e.Reason {
+	case HandleTruncated:
+		detail = fmt.Sprintf("needed %d bytes at %d, have %d", e.Needed, e.At, e.Have)
+	case HandleTrailingBytes:
+		detail = fmt.Sprintf("ends at %d of %d", e.At, e.Have)
+	case HandleInvalidUTF8, HandleParseField:
+		detail = e.Field
+	default:
+		detail = fmt.Sprintf("0x%02x", e.Got)
+	}
+	return fmt.Sprintf("handle_codec: %s: %s", e.Reason, detail)
+}
+
+// ForeignHandleError reports a handle that another kind of storage minted: it was sent to
+// the wrong engine.
+type ForeignHandleError struct {
+	Actual   Backend
+	Embedded bool // the outer tag said Postgres, the bytes do not
+}
+
+func (e *ForeignHandleError) Error() string {
+	text := "expected=Postgres actual=" + e.Actual.String()
+	if e.Embedded {
+		text += " (embedded tag)"
+	}
+	return text
+}
+
+const (
+	handleMagic       = 0x02
+	handleWireVersion = 0x01
+	handleLegacy      = 0x01
+)
+
+// EncodeHandle mints a Postgres handle.
+func EncodeHandle(kind HandleKind, f HandleFields) Handle {
+	const fixed = 3 + 5*4 + 4 + 8 + 8 + maxExecutionText + 2*uuidLen
+	b := make([]byte, 0, fixed+len(f.Lane)+len(f.WorkerInstance))
+	b = append(b, handleMagic, handleWireVersion, byte(Postgres))
+	var text [uuidLen]byte
+	execution := f.Execution.appendTo(make([]byte, 0, maxExecutionText))
+	b = appendLengthPrefixed(b, execution)
+	b = binary.LittleEndian.AppendUint32(b, f.AttemptIndex)
+	f.AttemptID.encode(&text)
+	b = appendLengthPrefixed(b, text[:])
+	f.LeaseID.encode(&text)
+	b = appendLengthPrefixed(b, text[:])
+	b = binary.LittleEndian.AppendUint64(b, f.LeaseEpoch)
+	b = binary.LittleEndian.AppendUint64(b, f.LeaseTTLMs)
+	b = appendLengthPrefixed(b, f.Lane)
+	b = appendLengthPrefixed(b, f.WorkerInstance)
+	return Handle{Backend: Postgres, Kind: kind, Opaque: b}
+}
+
+func appendLengthPrefixed[S ~string | ~[]byte](b []byte, s S) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(s)))
+	return append(b, s...)
+}
+
+// CheckPostgres returns the fields of a handle that this engine may act on.
+//
+// Errors: [*ForeignHandleError] when another backend minted it, by its outer tag or by the
+// tag in its bytes; [*HandleError] when the bytes are no handle.
+func (h Handle) CheckPostgres() (HandleFields, error) {
+	if h.Backend != Postgres {
+		return HandleFields{}, &ForeignHandleError{Actual: h.Backend}
+	}
+	fields, embedded, err := DecodeHandle(h.Opaque)
+	if err != nil {
+		return HandleFields{}, err
+	}
+	if embedded != Postgres {
+		return HandleFields{}, &ForeignHandleError{Actual: embedded, Embedded: true}
+	}
+	return fields, nil
+}
+
+// DecodeHandle decodes the opaque bytes of any backend's handle, the legacy form without a
+// tag included (its backend is Valkey).
+//
+// Errors: [*HandleError].
+func DecodeHandle(opaque []byte) (HandleFields, Backend, error) {
+	r := handleReader{buf: opaque}
+	backend := r.header()
+	var f HandleFields
+	var err error
+	text := r.text("execution_id")
+	if r.err == nil {
+		f.Execution, err = ParseExecutionID(text)
+		r.parsed("execution_id", err)
+	}
+	f.AttemptIndex = r.uint32()
+	if text = r.text("attempt_id"); r.err == nil {
+		f.AttemptID, err = ParseAttemptID(text)
+		r.parsed("attempt_id", err)
+	}
+	if text = r.text("lease_id"); r.err == nil {
+		f.LeaseID, err = ParseLeaseID(text)
+		r.parsed("lease_id", err)
+	}
+	f.LeaseEpoch = r.uint64()
+	f.LeaseTTLMs = r.uint64()
+	f.Lane = LaneID(r.text("lane_id"))
+	f.WorkerInstance = WorkerInstanceID(r.text("worker_instance_id"))
+	if r.err == nil && r.pos < len(opaque) {
+		r.err = &HandleError{Reason: HandleTrailingBytes, At: r.pos, Have: len(opaque)}
+	}
+	if r.err != nil {
+		return HandleFields{}, 0, r.err
+	}
+	return f, backend, nil
+}
+
+// handleReader reads from buf until its first error, and zero values from then on.
+type handleReader struct {
+	buf []byte
+	pos int
+	err error
+}
+
+func (r *handleReader) header() Backend {
+	switch lead := r.byte(); lead {
+	case handleMagic:
+		if version := r.byte(); version != handleWireVersion {
+			r.fail(&HandleError{Reason: HandleBadWireVersion, Got: version})
+		}
+		tag := r.byte()
+		if tag < byte(Valkey) || tag > byte(SQLite) {
+			r.fail(&HandleError{Reason: HandleBadBackendTag, Got: tag})
+		}
+		return Backend(tag)
+	case handleLegacy:
+		return Valkey
+	default:
+		r.fail(&HandleError{Reason: HandleBadLeadingByte, Got: lead})
+		return 0
+	}
+}
+
+func (r *handleReader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+func (r *handleReader) parsed(field string, err error) {
+	if err != nil {
+		r.fail(&HandleError{Reason: HandleParseField, Field: field})
+	}
+}
+
+func (r *handleReader) take(n uint32) []byte {
+	if r.err != nil {
+		return nil
+	}
+	if uint64(n) > uint64(len(r.buf)-r.pos) {
+		r.err = &HandleError{Reason: HandleTruncated, Needed: n, At: r.pos, Have: len(r.buf)}
+		return nil
+	}
+	taken := r.buf[r.pos : r.pos+int(n)]
+	r.pos += int(n)
+	return taken
+}
+
+func (r *handleReader) byte() byte {
+	if b := r.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *handleReader) uint32() uint32 {
+	if b := r.take(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (r *handleReader) uint64() uint64 {
+	if b := r.take(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (r *handleReader) text(field string) string {
+	b := r.take(r.uint32())
+	if r.err == nil && !utf8.Valid(b) {
+		r.err = &HandleError{Reason: HandleInvalidUTF8, Field: field}
+	}
+	return string(b)
+}
+
+// MarshalJSON renders {"backend","kind","opaque"}; opaque is an array of byte values.
+func (h Handle) MarshalJSON() ([]byte, error) {
+	opaque := make([]uint16, len(h.Opaque))
+	for i, b := range h.Opaque {
+		opaque[i] = uint16(b)
+	}
+	return json.Marshal(struct {
+		Backend string     `json:"backend"`
+		Kind    HandleKind `json:"kind"`
+		Opaque  []uint16   `json:"opaque"`
+	}{h.Backend.String(), h.Kind, opaque})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes; all three members are required.
+// The opaque bytes are not decoded.
+func (h *Handle) UnmarshalJSON(data []byte) error {
+	const typ = "handle"
+	members, err := requireMembers(typ, data, "backend", "kind", "opaque")
+	if err != nil {
+		return err
+	}
+	var backend, kind string
+	var opaque []*uint8
+	for i, into := range []any{&backend, &kind, &opaque} {
+		if err := json.Unmarshal(members[i], into); err != nil {
+			return &ParseError{Type: typ, Reason: ReasonMalformed}
+		}
+	}
+	parsed := Handle{Kind: HandleKind(kind), Opaque: make([]byte, len(opaque))}
+	for _, b := range Backends() {
+		if b.String() == backend {
+			parsed.Backend = b
+		}
+	}
+	switch parsed.Kind {
+	case HandleFresh, HandleResumed, HandleSuspended, HandleReclaimed:
+	default:
+		parsed.Backend = 0
+	}
+	if parsed.Backend == 0 {
+		return &ParseError{Type: typ, Reason: ReasonMalformed}
+	}
+	for i, b := range opaque {
+		if b == nil {
+			return &ParseError{Type: typ, Reason: ReasonMalformed}
+		}
+		parsed.Opaque[i] = *b
+	}
+	*h = parsed
+	return nil
+}
+
+// requireMembers returns the named members of a JSON object, in order. None may be missing
+// or null; keys are matched exactly, which encoding/json does not do for a struct.
+func requireMembers(typ string, data []byte, names ...string) ([]json.RawMessage, error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(data, &object); err != nil {
+		return nil, &ParseError{Type: typ, Reason: ReasonMalformed}
+	}
+	members := make([]json.RawMessage, len(names))
+	for i, name := range names {
+		raw, ok := object[name]
+		if !ok || string(raw) == "null" {
+			return nil, &ParseError{Type: typ, Reason: ReasonMalformed, Detail: name + " is required"}
+		}
+		members[i] = raw
+	}
+	return members, nil
+}

@@ -1,0 +1,139 @@
+package id
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// LeaseFence is the proof of ownership that the typed operations take: the lease, its
+// epoch and the attempt it is on.
+type LeaseFence struct {
+	LeaseID    LeaseID   `json:"lease_id"`
+	LeaseEpoch uint64    `json:"lease_epoch"`
+	AttemptID  AttemptID `json:"attempt_id"`
+}
+
+// UnmarshalJSON requires all three members.
+func (f *LeaseFence) UnmarshalJSON(data []byte) error {
+	const typ = "lease fence"
+	members, err := requireMembers(typ, data, "lease_id", "lease_epoch", "attempt_id")
+	if err != nil {
+		return err
+	}
+	var parsed LeaseFence
+	for i, into := range []any{&parsed.LeaseID, &parsed.LeaseEpoch, &parsed.AttemptID} {
+		if err := json.Unmarshal(members[i], into); err != nil {
+			return &ParseError{Type: typ, Reason: ReasonMalformed}
+		}
+	}
+	*f = parsed
+	return nil
+}
+
+// StoredAttemptIndex converts an attempt index to its column's type.
+//
+// Errors: [*ParseError] with ReasonOutOfRange above 2147483647.
+func StoredAttemptIndex(index uint32) (int32, error) {
+	if index > math.MaxInt32 {
+		return 0, &ParseError{Type: "attempt index", Reason: ReasonOutOfRange,
+			Detail: strconv.FormatUint(uint64(index), 10)}
+	}
+	return int32(index), nil
+}
+
+// StoredLeaseEpoch converts a lease epoch to its column's type.
+//
+// Errors: [*ParseError] with ReasonOutOfRange above the int64 maximum.
+func StoredLeaseEpoch(epoch uint64) (int64, error) { return StoredAmount("lease epoch", epoch) }
+
+// StoredAmount converts an unsigned amount to a bigint column's type; what names it in the
+// error.
+//
+// Errors: [*ParseError] with ReasonOutOfRange above the int64 maximum.
+func StoredAmount(what string, n uint64) (int64, error) {
+	if n > math.MaxInt64 {
+		return 0, &ParseError{Type: what, Reason: ReasonOutOfRange, Detail: strconv.FormatUint(n, 10)}
+	}
+	return int64(n), nil
+}
+
+// StoredTTL converts a time to live in milliseconds, cut to the int64 maximum.
+func StoredTTL(ttlMs uint64) int64 { return int64(min(ttlMs, math.MaxInt64)) }
+
+// AddTTL is atMs + ttlMs, cut to the int64 maximum. ttlMs must not be negative.
+func AddTTL(atMs, ttlMs int64) int64 {
+	if atMs > math.MaxInt64-ttlMs {
+		return math.MaxInt64
+	}
+	return atMs + ttlMs
+}
+
+// LeaseTriple identifies a lease by where it is stored.
+type LeaseTriple struct {
+	Execution    ExecutionUUID
+	AttemptIndex int32
+	LeaseEpoch   int64
+}
+
+// Synthetic is the label under which expired leases are listed: the execution's UUID with
+// epoch and index folded in. It is no key and no fence: two leases may share one.
+func (t LeaseTriple) Synthetic() LeaseID {
+	label := LeaseID(t.Execution)
+	binary.BigEndian.PutUint64(label[0:], binary.BigEndian.Uint64(label[0:])^uint64(t.LeaseEpoch))
+	binary.BigEndian.PutUint32(label[8:], binary.BigEndian.Uint32(label[8:])^uint32(t.AttemptIndex))
+	return label
+}
+
+// String renders "pg:<execution uuid>:<attempt index>:<lease epoch>".
+func (t LeaseTriple) String() string {
+	return leasePrefix + t.Execution.String() + ":" + strconv.FormatInt(int64(t.AttemptIndex), 10) +
+		":" + strconv.FormatInt(t.LeaseEpoch, 10)
+}
+
+const leasePrefix = "pg:"
+
+// ParseLeaseTriple parses what [LeaseTriple.String] renders; index and epoch must not be
+// negative and have no leading zeros.
+func ParseLeaseTriple(s string) (LeaseTriple, error) {
+	var t LeaseTriple
+	rest, tagged := strings.CutPrefix(s, leasePrefix)
+	execution, rest, _ := strings.Cut(rest, ":")
+	index, epoch, _ := strings.Cut(rest, ":")
+	indexValue, indexOK := parsePlain(index, 32)
+	epochValue, epochOK := parsePlain(epoch, 64)
+	if !tagged || !indexOK || !epochOK || !decodeHyphenated(t.Execution[:], execution) {
+		return LeaseTriple{}, refuse("lease", ReasonMalformed, s)
+	}
+	t.AttemptIndex, t.LeaseEpoch = int32(indexValue), epochValue
+	return t, nil
+}
+
+// ExpectedLease is a caller's idea of which lease is current, in any of the forms that
+// callers hold. The zero value expects nothing.
+type ExpectedLease string
+
+// Matches reports whether e names the lease t, whose stored id is stored: by that id, by
+// the "pg:" text or by the synthetic label. Text that is none of these matches nothing.
+func (e ExpectedLease) Matches(t LeaseTriple, stored LeaseID) bool {
+	if e == "" {
+		return true
+	}
+	if triple, err := ParseLeaseTriple(string(e)); err == nil {
+		return triple == t
+	}
+	given, err := ParseLeaseID(string(e))
+	return err == nil && (given == t.Synthetic() || !stored.IsZero() && given == stored)
+}
+
+// parsePlain parses a non-negative decimal of a signed integer of the given size, without
+// sign or leading zeros.
+func parsePlain(s string, bits int) (int64, bool) {
+	if s == "" || s[0] == '+' || s[0] == '-' || len(s) > 1 && s[0] == '0' {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s, 10, bits)
+	return n, err == nil
+}

@@ -1,0 +1,146 @@
+package id
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"strings"
+)
+
+// Secret is a key of the keystore, raw bytes. It never renders.
+type Secret []byte
+
+// Format writes a placeholder for every verb.
+func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "<REDACTED:len=%d>", len(s)) }
+
+// LogValue is the same placeholder.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(s)) }
+
+const (
+	maxKid      = 64
+	secretBytes = 32
+)
+
+// CheckKid refuses a key id that is not 1 to 64 bytes of visible ASCII without ":".
+func CheckKid(kid string) error {
+	const typ = "kid"
+	switch {
+	case kid == "":
+		return &ParseError{Type: typ, Reason: ReasonEmpty}
+	case len(kid) > maxKid:
+		return refuse(typ, ReasonTooLong, kid)
+	}
+	for i := range len(kid) {
+		if kid[i] < 0x21 || kid[i] > 0x7e || kid[i] == ':' {
+			return refuse(typ, ReasonForbiddenCharacter, kid)
+		}
+	}
+	return nil
+}
+
+// ParseSecret reads a secret given as exactly 64 hex digits of either case.
+func ParseSecret(text string) (Secret, error) {
+	secret, err := hex.DecodeString(text)
+	if err != nil || len(secret) != secretBytes {
+		return nil, &ParseError{Type: "secret", Reason: ReasonMalformed}
+	}
+	return secret, nil
+}
+
+// Sign returns "<kid>:<64 hex digits>", the HMAC-SHA256 of kid ":" message under secret.
+func Sign(secret Secret, kid, message string) string {
+	return kid + ":" + hex.EncodeToString(mac(secret, kid, message))
+}
+
+// VerifySignature checks that signed is what [Sign] returns, hex digits in either case.
+// The digest is compared in constant time.
+//
+// Errors: [*ParseError] with ReasonMalformed, ReasonWrongKid or ReasonSignatureMismatch.
+func VerifySignature(secret Secret, kid, message, signed string) error {
+	const typ = "signature"
+	signedKid, digits, ok := strings.Cut(signed, ":")
+	if !ok {
+		return &ParseError{Type: typ, Reason: ReasonMalformed}
+	}
+	if signedKid != kid {
+		return &ParseError{Type: typ, Reason: ReasonWrongKid}
+	}
+	digest, err := hex.DecodeString(digits)
+	if err != nil {
+		return &ParseError{Type: typ, Reason: ReasonMalformed}
+	}
+	if !hmac.Equal(digest, mac(secret, kid, message)) {
+		return &ParseError{Type: typ, Reason: ReasonSignatureMismatch}
+	}
+	return nil
+}
+
+func mac(secret Secret, kid, message string) []byte {
+	h := hmac.New(sha256.New, secret)
+	h.Write([]byte(kid))
+	h.Write([]byte{':'})
+	h.Write([]byte(message))
+	return h.Sum(nil)
+}
+
+// WaitpointToken is the bearer secret that lets its holder signal a waitpoint. JSON and
+// string conversion give the raw value, every other rendering is redacted.
+type WaitpointToken string
+
+// SignWaitpoint makes the token of a waitpoint. Equal arguments give equal tokens.
+func SignWaitpoint(secret Secret, kid string, e ExecutionID, w WaitpointID) WaitpointToken {
+	return WaitpointToken(Sign(secret, kid, waitpointMessage(e, w)))
+}
+
+// Verify checks that t was made by [SignWaitpoint] with these arguments.
+//
+// Errors: as for [VerifySignature].
+func (t WaitpointToken) Verify(secret Secret, kid string, e ExecutionID, w WaitpointID) error {
+	return VerifySignature(secret, kid, waitpointMessage(e, w), string(t))
+}
+
+func waitpointMessage(e ExecutionID, w WaitpointID) string { return e.String() + ":" + w.String() }
+
+// Kid is the id of the key that signed t, empty when t is malformed.
+func (t WaitpointToken) Kid() string {
+	kid, _ := t.parts()
+	return kid
+}
+
+// fingerprintLen is in hex digits: 8 bytes of the digest.
+const fingerprintLen = 16
+
+// Fingerprint is the start of t's digest, fit for listings; empty when t is malformed.
+func (t WaitpointToken) Fingerprint() string {
+	_, digest := t.parts()
+	return digest[:min(len(digest), fingerprintLen)]
+}
+
+func (t WaitpointToken) parts() (kid, digest string) {
+	kid, digest, _ = strings.Cut(string(t), ":")
+	if kid == "" || digest == "" {
+		return "", ""
+	}
+	return kid, digest
+}
+
+// String renders "<kid>:<REDACTED:len=n>".
+func (t WaitpointToken) String() string {
+	kid, digest := t.parts()
+	if kid == "" {
+		return redactedMalformed
+	}
+	return kid + ":" + redacted(digest)
+}
+
+// Format writes the redacted form for every verb.
+func (t WaitpointToken) Format(f fmt.State, _ rune) { fmt.Fprint(f, t.String()) }
+
+// LogValue is the redacted form.
+func (t WaitpointToken) LogValue() slog.Value { return slog.StringValue(t.String()) }
+
+const redactedMalformed = "<REDACTED:malformed>"
+
+func redacted(s string) string { return fmt.Sprintf("<REDACTED:len=%d>", len(s)) }

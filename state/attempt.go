@@ -1,0 +1,101 @@
+package state
+
+// AttemptState says where an execution is with its attempts.
+type AttemptState string
+
+// The attempt states.
+const (
+	NoAttempt            AttemptState = "none"
+	PendingFirstAttempt  AttemptState = "pending_first_attempt"
+	RunningAttempt       AttemptState = "running_attempt"
+	AttemptInterrupted   AttemptState = "attempt_interrupted" // the same attempt continues later
+	PendingRetryAttempt  AttemptState = "pending_retry_attempt"
+	PendingReplayAttempt AttemptState = "pending_replay_attempt"
+	AttemptTerminal      AttemptState = "attempt_terminal"
+)
+
+// AttemptStates lists the attempt states in order.
+func AttemptStates() []AttemptState {
+	return []AttemptState{NoAttempt, PendingFirstAttempt, RunningAttempt, AttemptInterrupted,
+		PendingRetryAttempt, PendingReplayAttempt, AttemptTerminal}
+}
+
+// AttemptType says why an attempt was made.
+type AttemptType string
+
+// The attempt types.
+const (
+	InitialAttempt  AttemptType = "initial"
+	RetryAttempt    AttemptType = "retry"
+	ReclaimAttempt  AttemptType = "reclaim"
+	ReplayAttempt   AttemptType = "replay"
+	FallbackAttempt AttemptType = "fallback"
+)
+
+// AttemptTypes lists the attempt types in order.
+func AttemptTypes() []AttemptType {
+	return []AttemptType{InitialAttempt, RetryAttempt, ReclaimAttempt, ReplayAttempt, FallbackAttempt}
+}
+
+// AttemptLifecycle is the life of one attempt as callers see it.
+type AttemptLifecycle string
+
+// The attempt lifecycles.
+const (
+	AttemptCreated              AttemptLifecycle = "created"
+	AttemptStarted              AttemptLifecycle = "started"
+	AttemptSuspended            AttemptLifecycle = "suspended"
+	AttemptEndedSuccess         AttemptLifecycle = "ended_success"
+	AttemptEndedFailure         AttemptLifecycle = "ended_failure"
+	AttemptEndedCancelled       AttemptLifecycle = "ended_cancelled"
+	AttemptInterruptedReclaimed AttemptLifecycle = "interrupted_reclaimed"
+)
+
+// AttemptLifecycles lists the attempt lifecycles in order.
+func AttemptLifecycles() []AttemptLifecycle {
+	return []AttemptLifecycle{AttemptCreated, AttemptStarted, AttemptSuspended, AttemptEndedSuccess,
+		AttemptEndedFailure, AttemptEndedCancelled, AttemptInterruptedReclaimed}
+}
+
+// AttemptOutcome is how an attempt's last lease ended.
+type AttemptOutcome string
+
+// The attempt outcomes.
+const (
+	AttemptRunning         AttemptOutcome = "" // leased, or never leased
+	AttemptSucceeded       AttemptOutcome = "success"
+	AttemptFailed          AttemptOutcome = "failed"
+	AttemptRetried         AttemptOutcome = "retry"                     // failed, another attempt follows
+	AttemptParked          AttemptOutcome = "interrupted"               // delayed; with a terminal time: timed out
+	AttemptWaitingChildren AttemptOutcome = "waiting_children"          // waits for its upstreams
+	AttemptParkedSuspended AttemptOutcome = "attempt_interrupted"       // suspended
+	AttemptLeaseExpired    AttemptOutcome = "lease_expired_reclaimable" // its worker fell silent
+	AttemptSuperseded      AttemptOutcome = "interrupted_reclaimed"     // a reclaim started another
+	AttemptCancelled       AttemptOutcome = "cancelled"
+	AttemptExpired         AttemptOutcome = "expired"
+	AttemptSkipped         AttemptOutcome = "skipped"
+)
+
+// AttemptOutcomes lists the attempt outcomes.
+func AttemptOutcomes() []AttemptOutcome {
+	return []AttemptOutcome{AttemptRunning, AttemptSucceeded, AttemptFailed, AttemptRetried, AttemptParked,
+		AttemptWaitingChildren, AttemptParkedSuspended, AttemptLeaseExpired, AttemptSuperseded,
+		AttemptCancelled, AttemptExpired, AttemptSkipped}
+}
+
+// Parked reports whether the same attempt continues later. hasTerminalTime says whether
+// the attempt's row has a terminal time; it matters for [AttemptParked] alone.
+func (o AttemptOutcome) Parked(hasTerminalTime bool) bool {
+	switch o {
+	case AttemptParked:
+		return !hasTerminalTime
+	case AttemptWaitingChildren, AttemptParkedSuspended, AttemptLeaseExpired:
+		return true
+	}
+	return false
+}
+
+// Finished reports whether the attempt is over: it neither runs nor continues later.
+func (o AttemptOutcome) Finished(hasTerminalTime bool) bool {
+	return o != AttemptRunning && !o.Parked(hasTerminalTime)
+}

@@ -1,0 +1,34 @@
+package state
+
+// LeaseEventType is the kind of a lease event.
+type LeaseEventType string
+
+// The lease event types.
+const (
+	LeaseEventAcquired  LeaseEventType = "acquired"
+	LeaseEventRenewed   LeaseEventType = "renewed"
+	LeaseEventExpired   LeaseEventType = "expired"
+	LeaseEventReclaimed LeaseEventType = "reclaimed"
+	LeaseEventRevoked   LeaseEventType = "revoked"
+)
+
+// OperatorEventType is the kind of an operator event.
+type OperatorEventType string
+
+// The operator event types.
+const (
+	OperatorEventPriorityChanged     OperatorEventType = "priority_changed"
+	OperatorEventReplayed            OperatorEventType = "replayed"
+	OperatorEventFlowCancelRequested OperatorEventType = "flow_cancel_requested"
+)
+
+// WorkerEventKind is the kind of a worker registry event.
+type WorkerEventKind string
+
+// The worker event kinds.
+const (
+	WorkerEventRegistered WorkerEventKind = "registered"
+	WorkerEventHeartbeat  WorkerEventKind = "heartbeat"
+	WorkerEventMarkedDead WorkerEventKind = "marked_dead"
+	WorkerEventTTLSwept   WorkerEventKind = "ttl_swept"
+)
