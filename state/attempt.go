@@ -62,34 +62,34 @@ type AttemptOutcome string
 
 // The attempt outcomes.
 const (
-	AttemptRunning         AttemptOutcome = "" // leased, or never leased
-	AttemptSucceeded       AttemptOutcome = "success"
-	AttemptFailed          AttemptOutcome = "failed"
-	AttemptRetried         AttemptOutcome = "retry"                     // failed, another attempt follows
-	AttemptParked          AttemptOutcome = "interrupted"               // delayed; with a terminal time: timed out
-	AttemptWaitingChildren AttemptOutcome = "waiting_children"          // waits for its upstreams
-	AttemptParkedSuspended AttemptOutcome = "attempt_interrupted"       // suspended
-	AttemptLeaseExpired    AttemptOutcome = "lease_expired_reclaimable" // its worker fell silent
-	AttemptSuperseded      AttemptOutcome = "interrupted_reclaimed"     // a reclaim started another
-	AttemptCancelled       AttemptOutcome = "cancelled"
-	AttemptExpired         AttemptOutcome = "expired"
-	AttemptSkipped         AttemptOutcome = "skipped"
+	AttemptOutcomeNone            AttemptOutcome = "" // leased, or never leased
+	AttemptOutcomeSuccess         AttemptOutcome = "success"
+	AttemptOutcomeFailed          AttemptOutcome = "failed"
+	AttemptOutcomeRetry           AttemptOutcome = "retry"                     // failed, another attempt follows
+	AttemptOutcomeInterrupted     AttemptOutcome = "interrupted"               // delayed; with a terminal time: timed out
+	AttemptOutcomeWaitingChildren AttemptOutcome = "waiting_children"          // waits for its upstreams
+	AttemptOutcomeSuspended       AttemptOutcome = "attempt_interrupted"       // suspended
+	AttemptOutcomeLeaseExpired    AttemptOutcome = "lease_expired_reclaimable" // its worker fell silent
+	AttemptOutcomeReclaimed       AttemptOutcome = "interrupted_reclaimed"     // a reclaim started another
+	AttemptOutcomeCancelled       AttemptOutcome = "cancelled"
+	AttemptOutcomeExpired         AttemptOutcome = "expired"
+	AttemptOutcomeSkipped         AttemptOutcome = "skipped"
 )
 
 // AttemptOutcomes lists the attempt outcomes.
 func AttemptOutcomes() []AttemptOutcome {
-	return []AttemptOutcome{AttemptRunning, AttemptSucceeded, AttemptFailed, AttemptRetried, AttemptParked,
-		AttemptWaitingChildren, AttemptParkedSuspended, AttemptLeaseExpired, AttemptSuperseded,
-		AttemptCancelled, AttemptExpired, AttemptSkipped}
+	return []AttemptOutcome{AttemptOutcomeNone, AttemptOutcomeSuccess, AttemptOutcomeFailed, AttemptOutcomeRetry, AttemptOutcomeInterrupted,
+		AttemptOutcomeWaitingChildren, AttemptOutcomeSuspended, AttemptOutcomeLeaseExpired, AttemptOutcomeReclaimed,
+		AttemptOutcomeCancelled, AttemptOutcomeExpired, AttemptOutcomeSkipped}
 }
 
 // Parked reports whether the same attempt continues later. hasTerminalTime says whether
-// the attempt's row has a terminal time; it matters for [AttemptParked] alone.
+// the attempt's row has a terminal time; it matters for [AttemptOutcomeInterrupted] alone.
 func (o AttemptOutcome) Parked(hasTerminalTime bool) bool {
 	switch o {
-	case AttemptParked:
+	case AttemptOutcomeInterrupted:
 		return !hasTerminalTime
-	case AttemptWaitingChildren, AttemptParkedSuspended, AttemptLeaseExpired:
+	case AttemptOutcomeWaitingChildren, AttemptOutcomeSuspended, AttemptOutcomeLeaseExpired:
 		return true
 	}
 	return false
@@ -97,5 +97,5 @@ func (o AttemptOutcome) Parked(hasTerminalTime bool) bool {
 
 // Finished reports whether the attempt is over: it neither runs nor continues later.
 func (o AttemptOutcome) Finished(hasTerminalTime bool) bool {
-	return o != AttemptRunning && !o.Parked(hasTerminalTime)
+	return o != AttemptOutcomeNone && !o.Parked(hasTerminalTime)
 }
