@@ -36,20 +36,3 @@ func FlowStatus(raw string) state.FlowStatus {
 	}
 	return state.FlowStatusUnknown
 }
-
-// FlowCancelPolicy maps the cancellation policy stored on a flow.
-func FlowCancelPolicy(raw string) (state.FlowCancelPolicy, error) {
-	if p := state.FlowCancelPolicy(raw); p.Valid() {
-		return p, nil
-	}
-	return "", &UnknownLiteralError{Column: "cancellation_policy", Literal: raw}
-}
-
-// WaitpointState maps ff_waitpoint_pending.state.
-func WaitpointState(raw string) (state.WaitpointState, error) {
-	switch s := state.WaitpointState(raw); s {
-	case state.WaitpointPending, state.WaitpointActive, state.WaitpointClosed:
-		return s, nil
-	}
-	return "", &UnknownLiteralError{Column: "state", Literal: raw}
-}
