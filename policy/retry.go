@@ -121,7 +121,7 @@ func (r Retry) PauseMs(retryCount int, random float64) int64 {
 		return delay
 	}
 	half := delay / 2
-	return half + int64(random*float64(delay-half+1))
+	return min(delay, half+int64(random*float64(delay-half+1)))
 }
 
 // Class is the kind of a failure as the worker that reports it sees it.

@@ -1,0 +1,213 @@
+package id
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+const someUUID = "550e8400-e29b-41d4-a716-446655440000"
+
+func anyExecution() *rapid.Generator[ExecutionID] {
+	return rapid.Custom(func(t *rapid.T) ExecutionID {
+		return ExecutionID{rapid.Uint16().Draw(t, "partition"), anyUUID[execution]().Draw(t, "uuid")}
+	})
+}
+
+func TestExecutionID_RoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := anyExecution().Draw(t, "id")
+		if got, err := ParseExecutionID(want.String()); err != nil || got != want {
+			t.Fatalf("%v: got %v, %v", want, got, err)
+		}
+		if want.partition <= math.MaxInt16 {
+			if got := ExecutionIDFromRow(want.Partition(), want.UUID()); got != want {
+				t.Fatalf("%v: got %v from its row", want, got)
+			}
+		}
+	})
+}
+
+func TestExecutionID_OrdersByPartitionThenUUID(t *testing.T) {
+	low, high := ExecutionUUID{15: 1}, ExecutionUUID{0: 1}
+	ordered := []ExecutionID{
+		ExecutionIDFromRow(2, low), ExecutionIDFromRow(2, high), ExecutionIDFromRow(10, low), ExecutionIDFromRow(10, high),
+	}
+	for i, a := range ordered {
+		for j, b := range ordered {
+			if got, want := a.Compare(b), min(max(i-j, -1), 1); got != want {
+				t.Errorf("%v to %v: got %d, want %d", a, b, got, want)
+			}
+		}
+	}
+}
+
+// TestI1_DefaultPartitions: the counts come from configuration, and their defaults are the
+// ones that other programs on the database use.
+func TestI1_DefaultPartitions(t *testing.T) {
+	if got, want := (Partitions{}).WithDefaults(), (Partitions{Flow: 256, Budget: 32, Quota: 32}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	for _, p := range []Partitions{{}, {Flow: 256, Budget: 32767, Quota: 32767}, {Flow: 1, Budget: 1, Quota: 1}} {
+		if err := p.Validate(); err != nil {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+	for _, p := range []Partitions{{Flow: 257}, {Budget: 32768}, {Quota: 65535}} {
+		if p.Validate() == nil {
+			t.Errorf("%+v accepted", p)
+		}
+	}
+}
+
+// TestI7_ExecutionIDParseIsStrict: every row has one spelling, and tokens are signed over it.
+func TestI7_ExecutionIDParseIsStrict(t *testing.T) {
+	tests := []struct {
+		name, text string
+		want       Reason
+	}{
+		{"plus_sign", "{fp:+7}:" + someUUID, ReasonInvalidPartitionIndex},
+		{"leading_zeros", "{fp:007}:" + someUUID, ReasonInvalidPartitionIndex},
+		{"braced_uuid", "{fp:7}:{" + someUUID + "}", ReasonInvalidUUID},
+		{"urn_uuid", "{fp:7}:urn:uuid:" + someUUID, ReasonInvalidUUID},
+		{"bare_digits", "{fp:7}:550e8400e29b41d4a716446655440000", ReasonInvalidUUID},
+		{"trailing_newline", "{fp:7}:" + someUUID + "\n", ReasonInvalidUUID},
+		{"no_partition", someUUID, ReasonMissingTag},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := ParseExecutionID(tt.text); reasonOf(t, err) != tt.want {
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+		})
+	}
+	t.Run("upper_case_renders_lower", func(t *testing.T) {
+		parsed, err := ParseExecutionID("{fp:7}:550E8400-E29B-41D4-A716-446655440000")
+		if err != nil || parsed.String() != "{fp:7}:"+someUUID {
+			t.Errorf("got %v, %v", parsed, err)
+		}
+	})
+}
+
+// TestI8_PartitionOutOfRangeIsRefused: a number is checked, never wrapped.
+func TestI8_PartitionOutOfRangeIsRefused(t *testing.T) {
+	tests := []struct {
+		text      string
+		partition int16
+		of256     bool
+		of4       bool
+	}{
+		{"{fp:0}:" + someUUID, 0, true, true},
+		{"{fp:3}:" + someUUID, 3, true, true},
+		{"{fp:4}:" + someUUID, 4, true, false},
+		{"{fp:255}:" + someUUID, 255, true, false},
+		{"{fp:256}:" + someUUID, 256, false, false},
+		{"{fp:32768}:" + someUUID, -1, false, false},
+		{"{fp:65535}:" + someUUID, -1, false, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.text[:10], func(t *testing.T) {
+			parsed, err := ParseExecutionID(tt.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := parsed.Partition(); got != tt.partition {
+				t.Errorf("partition: got %d, want %d", got, tt.partition)
+			}
+			for count, accepted := range map[uint16]bool{0: tt.of256, 4: tt.of4} {
+				p := Partitions{Flow: count}
+				want := ReasonOutOfRange
+				if accepted {
+					want = ""
+				}
+				if err := p.CheckExecution(parsed); reasonOf(t, err) != want {
+					t.Errorf("%+v: got %v, want %q", p, err, want)
+				}
+				key := PartitionKey{FamilyFlow, parsed.partition}
+				if err := p.CheckFlowKey(key); reasonOf(t, err) != want {
+					t.Errorf("%+v, %v: got %v, want %q", p, key, err, want)
+				}
+			}
+		})
+	}
+	t.Run("negative_row", func(t *testing.T) {
+		broken := ExecutionIDFromRow(-7, ExecutionUUID{})
+		if err := (Partitions{}).CheckExecution(broken); reasonOf(t, err) != ReasonOutOfRange {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("budget_key_for_a_flow", func(t *testing.T) {
+		err := Partitions{}.CheckFlowKey(PartitionKey{FamilyBudget, 1})
+		if reasonOf(t, err) != ReasonUnknownFamilyPrefix {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("attempt_index", func(t *testing.T) {
+		if n, err := StoredAttemptIndex(math.MaxInt32); n != math.MaxInt32 || err != nil {
+			t.Errorf("got %d, %v", n, err)
+		}
+		if _, err := StoredAttemptIndex(math.MaxInt32 + 1); reasonOf(t, err) != ReasonOutOfRange {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestPartitions_StayInRange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := Partitions{
+			Flow:   rapid.Uint16Range(1, 256).Draw(t, "flow"),
+			Budget: rapid.Uint16Range(1, math.MaxInt16).Draw(t, "budget"),
+			Quota:  rapid.Uint16Range(1, math.MaxInt16).Draw(t, "quota"),
+		}
+		lane := LaneID(rapid.StringMatching(`[ -~]{1,64}`).Draw(t, "lane"))
+		flowID := anyUUID[flow]().Draw(t, "flow id")
+		for _, e := range []ExecutionID{NewExecutionID(lane, p), NewMemberExecutionID(flowID, p)} {
+			if err := p.CheckExecution(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := p.BudgetPartition(anyUUID[budget]().Draw(t, "b")); n < 0 || uint16(n) >= p.Budget {
+			t.Fatalf("budget partition %d", n)
+		}
+		if n := p.QuotaPartition(anyUUID[quotaPolicy]().Draw(t, "q")); n < 0 || uint16(n) >= p.Quota {
+			t.Fatalf("quota partition %d", n)
+		}
+	})
+}
+
+func TestErrors_EchoLittle(t *testing.T) {
+	long := make([]byte, 10_000)
+	for i := range long {
+		long[i] = 'x'
+	}
+	_, err := ParseExecutionID(string(long))
+	if n := len(err.Error()); n > 128 {
+		t.Errorf("%d bytes: %v", n, err)
+	}
+}
+
+func FuzzParseExecutionID(f *testing.F) {
+	f.Add("{fp:42}:" + someUUID)
+	f.Add("{fp:007}:" + someUUID)
+	f.Add("{fp:65536}:" + someUUID)
+	f.Fuzz(func(t *testing.T, s string) {
+		parsed, err := ParseExecutionID(s)
+		if err != nil {
+			return
+		}
+		if again, err := ParseExecutionID(parsed.String()); err != nil || again != parsed {
+			t.Fatalf("%q is %v, which parses as %v, %v", s, parsed, again, err)
+		}
+	})
+}
+
+func FuzzParsePartitionKey(f *testing.F) {
+	f.Add("{fp:42}")
+	f.Add("{b:1:2}")
+	f.Fuzz(func(t *testing.T, s string) {
+		if key, err := ParsePartitionKey(s); err == nil && key.String() != s {
+			t.Fatalf("%q renders as %q", s, key)
+		}
+	})
+}

@@ -1,0 +1,121 @@
+package id
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func anyTriple() *rapid.Generator[LeaseTriple] {
+	return rapid.Custom(func(t *rapid.T) LeaseTriple {
+		return LeaseTriple{
+			Execution:    anyUUID[execution]().Draw(t, "execution"),
+			AttemptIndex: rapid.Int32Min(0).Draw(t, "index"),
+			LeaseEpoch:   rapid.Int64Min(0).Draw(t, "epoch"),
+		}
+	})
+}
+
+// TestI11_ExpectedLeaseTakesAllSpellings: what a listing gives, a revocation accepts.
+func TestI11_ExpectedLeaseTakesAllSpellings(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lease := anyTriple().Draw(t, "lease")
+		stored := NewLeaseID()
+		for _, expected := range []string{"", lease.String(), lease.Synthetic().String(), stored.String()} {
+			if !ExpectedLease(expected).Matches(lease, stored) {
+				t.Fatalf("%q does not match %v", expected, lease)
+			}
+		}
+		next := lease
+		next.LeaseEpoch ^= 1
+		for _, expected := range []string{lease.String(), lease.Synthetic().String(), stored.String(), "x"} {
+			if ExpectedLease(expected).Matches(next, NewLeaseID()) {
+				t.Fatalf("%q of %v matches %v", expected, lease, next)
+			}
+		}
+	})
+	t.Run("no_stored_id", func(t *testing.T) {
+		lease := LeaseTriple{AttemptIndex: 1, LeaseEpoch: 1}
+		if ExpectedLease(LeaseID{}.String()).Matches(lease, LeaseID{}) {
+			t.Error("the nil id matches a lease without one")
+		}
+	})
+}
+
+// TestI12_SyntheticLeaseIsOnlyALabel: different leases share one, so it fences nothing.
+func TestI12_SyntheticLeaseIsOnlyALabel(t *testing.T) {
+	a := LeaseTriple{Execution: ExecutionUUID{7: 1}, LeaseEpoch: 1}
+	b := LeaseTriple{Execution: ExecutionUUID{7: 3}, LeaseEpoch: 3}
+	if a == b || a.Synthetic() != b.Synthetic() {
+		t.Errorf("%v and %v, labels %v and %v", a, b, a.Synthetic(), b.Synthetic())
+	}
+	start := LeaseTriple{Execution: NewExecutionUUID()}
+	if got := start.Synthetic(); got != LeaseID(start.Execution) {
+		t.Errorf("epoch and index 0: got %v, want %v", got, start.Execution)
+	}
+}
+
+// TestI44_AmountsAboveInt64AreRefused: they are never stored as negative numbers.
+func TestI44_AmountsAboveInt64AreRefused(t *testing.T) {
+	if n, err := StoredAmount("delta", math.MaxInt64); n != math.MaxInt64 || err != nil {
+		t.Errorf("got %d, %v", n, err)
+	}
+	if _, err := StoredAmount("delta", math.MaxInt64+1); reasonOf(t, err) != ReasonOutOfRange {
+		t.Errorf("got %v", err)
+	}
+	if _, err := StoredLeaseEpoch(math.MaxUint64); reasonOf(t, err) != ReasonOutOfRange {
+		t.Errorf("got %v", err)
+	}
+	if got := StoredTTL(math.MaxUint64); got != math.MaxInt64 {
+		t.Errorf("ttl: got %d", got)
+	}
+}
+
+func TestAddTTL_Saturates(t *testing.T) {
+	tests := []struct{ at, ttl, want int64 }{
+		{1000, 30, 1030},
+		{math.MaxInt64 - 1, 1, math.MaxInt64},
+		{math.MaxInt64, 1, math.MaxInt64},
+		{1, math.MaxInt64, math.MaxInt64},
+		{-5, math.MaxInt64, math.MaxInt64 - 5},
+		{math.MinInt64, 7, math.MinInt64 + 7},
+	}
+	for _, tt := range tests {
+		if got := AddTTL(tt.at, tt.ttl); got != tt.want {
+			t.Errorf("%d + %d: got %d, want %d", tt.at, tt.ttl, got, tt.want)
+		}
+	}
+}
+
+func FuzzParseLeaseTriple(f *testing.F) {
+	f.Add("pg:" + someUUID + ":1:2")
+	f.Add("pg:" + someUUID + ":01:2")
+	f.Fuzz(func(t *testing.T, s string) {
+		lease, err := ParseLeaseTriple(s)
+		if err != nil {
+			return
+		}
+		if again, err := ParseLeaseTriple(lease.String()); err != nil || again != lease {
+			t.Fatalf("%q is %v, which parses as %v, %v", s, lease, again, err)
+		}
+	})
+}
+
+func FuzzLeaseFenceJSON(f *testing.F) {
+	f.Add([]byte(`{"lease_id":"` + someUUID + `","lease_epoch":7,"attempt_id":"` + someUUID + `"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var fence, again LeaseFence
+		if json.Unmarshal(data, &fence) != nil || string(data) == "null" {
+			return
+		}
+		encoded, err := json.Marshal(fence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(encoded, &again); err != nil || again != fence {
+			t.Fatalf("%s became %s, %v", data, encoded, err)
+		}
+	})
+}

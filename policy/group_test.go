@@ -1,0 +1,178 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestGroup_Evaluate(t *testing.T) {
+	tests := []struct {
+		name          string
+		group         Group
+		n, s, f, skip int64
+		want          Decision
+	}{
+		{"all_succeeded", AllOf(), 3, 3, 0, 0, Satisfied},
+		{"all_waiting", AllOf(), 3, 2, 0, 0, Undecided},
+		{"all_one_failed", AllOf(), 3, 2, 1, 0, Impossible},
+		{"all_one_skipped", AllOf(), 3, 0, 0, 1, Impossible},
+		{"any_one_succeeded", AnyOf(LetRun), 3, 1, 2, 0, Satisfied},
+		{"any_waiting", AnyOf(LetRun), 3, 0, 2, 0, Undecided},
+		{"any_none_left", AnyOf(LetRun), 3, 0, 2, 1, Impossible},
+		{"quorum_reached", Quorum(2, LetRun), 3, 2, 0, 1, Satisfied},
+		{"quorum_waiting", Quorum(2, LetRun), 3, 1, 1, 0, Undecided},
+		{"quorum_out_of_reach", Quorum(2, LetRun), 3, 0, 1, 1, Impossible},
+		{"quorum_three_of_five_lost", Quorum(3, LetRun), 5, 0, 3, 0, Impossible},
+		{"quorum_still_reachable", Quorum(3, LetRun), 5, 2, 2, 0, Undecided},
+		{"quorum_above_n", Quorum(3, LetRun), 2, 1, 0, 0, Undecided},
+		{"quorum_above_n_after_a_failure", Quorum(3, LetRun), 2, 0, 1, 0, Impossible},
+		{"all_of_nothing", AllOf(), 0, 0, 0, 0, Undecided},
+		{"any_of_nothing", AnyOf(LetRun), 0, 0, 0, 0, Undecided},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.group.Evaluate(tt.n, tt.s, tt.f, tt.skip); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func anyGroup() *rapid.Generator[Group] {
+	return rapid.OneOf(
+		rapid.Just(AllOf()),
+		rapid.Custom(func(t *rapid.T) Group { return AnyOf(rapid.SampledFrom(OnSatisfiedValues()).Draw(t, "on")) }),
+		rapid.Custom(func(t *rapid.T) Group {
+			return Quorum(rapid.IntRange(1, 8).Draw(t, "k"), rapid.SampledFrom(OnSatisfiedValues()).Draw(t, "on"))
+		}),
+	)
+}
+
+// Whatever the order in which the upstreams end, a group is decided at most once, at the
+// latest by the last of them if it needs no more than there are, and as its policy says.
+func TestGroup_DecidesOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := anyGroup().Draw(t, "group")
+		ends := rapid.SliceOfN(rapid.SampledFrom([]string{"success", "fail", "skip"}), 1, 8).Draw(t, "ends")
+		n := int64(len(ends))
+		counts := map[string]int64{}
+		decision := Undecided
+		for _, end := range ends {
+			counts[end]++
+			next := g.Evaluate(n, counts["success"], counts["fail"], counts["skip"])
+			if decision != Undecided && next != decision {
+				t.Fatalf("%v: %s became %s at %v", g, decision, next, counts)
+			}
+			decision = next
+		}
+		needed := int64(g.KTarget(n))
+		want := Impossible
+		switch {
+		case counts["success"] >= needed:
+			want = Satisfied
+		case counts["success"] == n: // all succeeded, and more may be added
+			want = Undecided
+		}
+		if decision != want {
+			t.Fatalf("%v ends %s at %v, want %s", g, decision, counts, want)
+		}
+	})
+}
+
+func TestGroup_KTarget(t *testing.T) {
+	tests := []struct {
+		group Group
+		n     int64
+		want  int32
+	}{
+		{AllOf(), 7, 7},
+		{AllOf(), 0, 0},
+		{AnyOf(""), 7, 1},
+		{Quorum(3, ""), 7, 3},
+		{Quorum(3, ""), 2, 3},
+		{AllOf(), math.MaxInt64, math.MaxInt32},
+	}
+	for _, tt := range tests {
+		if got := tt.group.KTarget(tt.n); got != tt.want {
+			t.Errorf("%v of %d: got %d, want %d", tt.group, tt.n, got, tt.want)
+		}
+	}
+}
+
+func TestGroup_Validate(t *testing.T) {
+	for _, g := range []Group{{}, AllOf(), AnyOf(""), AnyOf(LetRun), Quorum(1, ""), Quorum(math.MaxInt32, LetRun)} {
+		if err := g.Validate(); err != nil {
+			t.Errorf("%v: %v", g, err)
+		}
+	}
+	for _, g := range []Group{Quorum(0, LetRun), Quorum(-1, ""), Quorum(math.MaxInt32+1, ""), AnyOf("odd")} {
+		if g.Validate() == nil {
+			t.Errorf("%v accepted", g)
+		}
+	}
+}
+
+func TestGroup_CancelsRemaining(t *testing.T) {
+	for g, want := range map[Group]bool{AllOf(): false, AnyOf(""): true, AnyOf(LetRun): false, Quorum(2, CancelRemaining): true} {
+		if got := g.CancelsRemaining(); got != want {
+			t.Errorf("%v: got %v", g, got)
+		}
+	}
+}
+
+func TestGroup_StoredForm(t *testing.T) {
+	for g, want := range map[Group]string{
+		{}:                `{"kind":"all_of"}`,
+		AnyOf(""):         `{"kind":"any_of","on_satisfied":"cancel_remaining"}`,
+		Quorum(2, LetRun): `{"kind":"quorum","k":2,"on_satisfied":"let_run"}`,
+	} {
+		if got, err := json.Marshal(g); string(got) != want || err != nil {
+			t.Errorf("got %s, %v, want %s", got, err, want)
+		}
+	}
+}
+
+// TestI41_UnknownStoredPolicyIsCorrupt: it is not taken for the default.
+func TestI41_UnknownStoredPolicyIsCorrupt(t *testing.T) {
+	for _, document := range []string{
+		`{"kind":"threshold","k":3}`, `{"kind":"AllOf"}`, `{"kind":1}`, `{"kind":"quorum","k":-1}`, `{"kind":"quorum","k":4294967296}`,
+		`{"kind":"quorum","k":2.0}`, `{"kind":"quorum","k":"2"}`, `{"kind":"quorum","k":null}`, `null`, `[]`,
+	} {
+		g, err := GroupFromStored([]byte(document))
+		var refused *DecodeError
+		if !errors.As(err, &refused) || g != (Group{}) {
+			t.Errorf("%s: got %v, %v", document, g, err)
+		}
+	}
+	if g, err := GroupFromStored([]byte(`{"kind":"quorum","k":4294967295}`)); err != nil || g.KTarget(1) != math.MaxInt32 {
+		t.Errorf("largest k: got %v, %v", g, err)
+	}
+}
+
+func FuzzGroup(f *testing.F) {
+	f.Add([]byte(`{"kind":"all_of"}`))
+	f.Add([]byte(`{"kind":"any_of","on_satisfied":"let_run"}`))
+	f.Add([]byte(`{"kind":"quorum","k":2,"on_satisfied":"cancel_remaining"}`))
+	f.Fuzz(func(t *testing.T, document []byte) {
+		var strict Group
+		if strict.UnmarshalJSON(document) != nil {
+			return
+		}
+		stored, err := GroupFromStored(document)
+		if err != nil || stored != strict {
+			t.Fatalf("%s: strictly %v, stored %v, %v", document, strict, stored, err)
+		}
+		encoded, err := json.Marshal(strict)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Group
+		if err := json.Unmarshal(encoded, &again); err != nil || again != strict {
+			t.Fatalf("%s became %s, %v", document, encoded, err)
+		}
+	})
+}

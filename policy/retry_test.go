@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestRetry_Retries(t *testing.T) {
+	limited := Retry{MaxRetries: new(uint32(2)), RetryableCategories: []string{"timeout", "provider_error"}}
+	tests := []struct {
+		name       string
+		policy     Retry
+		class      Class
+		detail     string
+		retryCount int
+		want       bool
+	}{
+		{"transient", Retry{}, Transient, "", 0, true},
+		{"crash", Retry{}, InfraCrash, "", 2, true},
+		{"budget_used_up", Retry{}, Transient, "", 3, false},
+		{"no_retries", Retry{MaxRetries: new(uint32(0))}, Transient, "", 0, false},
+		{"permanent", Retry{}, Permanent, "", 0, false},
+		{"cancelled", Retry{}, Cancelled, "", 0, false},
+		{"unknown_class", Retry{}, "odd", "", 0, false},
+		{"timeout_not_listed", Retry{}, TimedOut, "", 0, false},
+		{"timeout_listed", limited, TimedOut, "", 1, true},
+		{"timeout_listed_category_not", limited, TimedOut, "other", 1, false},
+		{"category_listed", limited, Transient, "provider_error", 1, true},
+		{"category_not_listed", limited, Transient, "bug", 0, false},
+		{"class_not_listed", limited, Transient, "", 0, false},
+		{"permanent_category_listed", limited, Permanent, "provider_error", 0, false},
+		{"listed_and_used_up", limited, Transient, "provider_error", 2, false},
+		{"absent_policy", RetryWhenAbsent(), Transient, "", 2, true},
+		{"absent_policy_used_up", RetryWhenAbsent(), Transient, "", 3, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			category := Category(tt.class, []byte(tt.detail))
+			if got := tt.policy.Retries(tt.class, category, tt.retryCount); got != tt.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+func TestCategory(t *testing.T) {
+	for detail, want := range map[string]string{"": "infra_crash", "oom": "oom", "\xff": "infra_crash", "a\x00": "infra_crash"} {
+		if got := Category(InfraCrash, []byte(detail)); got != want {
+			t.Errorf("%q: got %q, want %q", detail, got, want)
+		}
+	}
+}
+
+// TestI45_JitterAndCategoriesAreHonoured
+func TestI45_JitterAndCategoriesAreHonoured(t *testing.T) {
+	r := Retry{Backoff: Backoff{Type: BackoffExponential, InitialDelayMs: 1000, MaxDelayMs: 60000, Multiplier: 2, Jitter: true},
+		RetryableCategories: []string{"network"}}
+	for random, want := range map[float64]int64{0: 2000, 0.5: 3000, math.Nextafter(1, 0): 4000} {
+		if got := r.PauseMs(2, random); got != want {
+			t.Errorf("random %v: got %d, want %d", random, got, want)
+		}
+	}
+	if r.RetriesCategory("bug", 0) || !r.RetriesCategory("network", 0) {
+		t.Error("the categories do not decide")
+	}
+}
+
+func TestPause_StaysInBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := Backoff{
+			Type:           BackoffExponential,
+			InitialDelayMs: rapid.Uint64().Draw(t, "initial"),
+			MaxDelayMs:     rapid.Uint64().Draw(t, "max"),
+			Multiplier:     rapid.Float64().Draw(t, "multiplier"),
+			Jitter:         true,
+		}
+		n := rapid.IntRange(0, math.MaxInt32).Draw(t, "retry count")
+		pause := b.PauseMs(n)
+		if pause < 0 || uint64(pause) > b.MaxDelayMs {
+			t.Fatalf("pause %d", pause)
+		}
+		random := rapid.Float64Range(0, math.Nextafter(1, 0)).Draw(t, "random")
+		if got := (Retry{Backoff: b}).PauseMs(n, random); got < pause/2 || got > pause {
+			t.Fatalf("pause %d with jitter is %d", pause, got)
+		}
+	})
+}
+
+func TestRetryFromJSON(t *testing.T) {
+	tests := []struct {
+		name, text string
+		maxRetries uint32
+		pauseMs    int64
+		categories int
+		ok         bool
+	}{
+		{"empty_text", "", 0, 1000, 0, true},
+		{"empty_object", `{}`, 0, 1000, 0, true},
+		{"whole", `{"max_retries":2,"backoff":{"type":"fixed","delay_ms":5},"retryable_categories":["a","b"]}`, 2, 5, 2, true},
+		{"number_as_text", `{"max_retries":"2"}`, 0, 1000, 0, true},
+		{"above_uint32", `{"max_retries":4294967296}`, math.MaxUint32, 1000, 0, true},
+		{"odd_categories", `{"max_retries":1,"retryable_categories":["a",1,null]}`, 1, 1000, 1, true},
+		{"odd_backoff", `{"max_retries":1,"backoff":[]}`, 1, 1000, 0, true},
+		{"blank", ` `, 0, 0, 0, false},
+		{"not_json", `{`, 0, 0, 0, false},
+		{"not_an_object", `3`, 0, 0, 0, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := RetryFromJSON([]byte(tt.text))
+			if (err == nil) != tt.ok {
+				t.Fatalf("got %v", err)
+			}
+			if !tt.ok {
+				return
+			}
+			if *r.MaxRetries != tt.maxRetries || r.PauseMs(0, 0) != tt.pauseMs || len(r.RetryableCategories) != tt.categories {
+				t.Errorf("got %d retries after %d ms, categories %q", *r.MaxRetries, r.PauseMs(0, 0), r.RetryableCategories)
+			}
+		})
+	}
+}
+
+func FuzzRetryDocuments(f *testing.F) {
+	f.Add([]byte(`{"max_retries":2,"backoff":{"type":"exponential","initial_delay_ms":1,"max_delay_ms":2,"multiplier":1.5}}`))
+	f.Add([]byte(`{"type":"fixed","delay_ms":5}`))
+	f.Fuzz(func(t *testing.T, document []byte) {
+		lenient, err := RetryFromJSON(document)
+		if err != nil {
+			return
+		}
+		if pause := lenient.PauseMs(3, 0.5); pause < 0 {
+			t.Fatalf("%s: pause %d", document, pause)
+		}
+		// Where both readers accept a backoff, they agree.
+		var strict Backoff
+		if json.Unmarshal(document, &strict) == nil && BackoffFromJSON(document) != strict {
+			t.Fatalf("%s: strictly %+v, leniently %+v", document, strict, BackoffFromJSON(document))
+		}
+	})
+}
+
+func FuzzRetryPolicy(f *testing.F) {
+	fuzzStrict[Retry](f, `{}`, `{"max_retries":3,"backoff":{"type":"exponential","initial_delay_ms":1,"max_delay_ms":2,"multiplier":1.5}}`)
+}
