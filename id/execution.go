@@ -38,11 +38,8 @@ func MemberExecutionIDFor(flow FlowID, p Partitions, u ExecutionUUID) ExecutionI
 
 // ExecutionIDFromRow joins a row's partition_key and execution_id. An application that
 // spreads its lanes over partitions in its own way makes its ids with it.
-// A negative partition gives an id that no operation accepts.
+// A negative partition becomes one above 32767, an id that no operation accepts.
 func ExecutionIDFromRow(partition int16, u ExecutionUUID) ExecutionID {
-	if partition < 0 {
-		return ExecutionID{partition: math.MaxUint16, uuid: u}
-	}
 	return ExecutionID{partition: uint16(partition), uuid: u}
 }
 

@@ -123,6 +123,19 @@ func TestI30_GrantKeyIsBoundToItsRow(t *testing.T) {
 	}
 }
 
+func TestGrantKey_HasOneSpelling(t *testing.T) {
+	row := Grant{Kind: ClaimGrant, Execution: ExecutionIDFromRow(7, ExecutionUUID{0: 0xab}), Worker: "w", WorkerInstance: "w-1", ExpiresAtMs: 1000}
+	key := string(row.Sign(testSecret, "k"))
+	for _, text := range []string{
+		strings.Replace(key, "ab00", "AB00", 1), strings.Replace(key, "{fp:7}", "{fp:07}", 1), strings.Replace(key, ":1000:", ":01000:", 1),
+		key[:len(key)-64] + strings.ToUpper(key[len(key)-64:]), strings.Replace(key, ":k:", "::", 1), key + ":", " " + key,
+	} {
+		if _, err := GrantKey(text).Parse(ClaimGrant); text == key || reasonOf(t, err) != ReasonMalformed {
+			t.Errorf("%q: got %v", text, err)
+		}
+	}
+}
+
 func FuzzVerifySignature(f *testing.F) {
 	f.Add(Sign(testSecret, "k", "m"), "k", "m")
 	f.Add("k:abc", "k", "m")

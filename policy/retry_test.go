@@ -89,6 +89,12 @@ func TestPause_StaysInBounds(t *testing.T) {
 	})
 }
 
+func TestPause_OfNothingIsNothing(t *testing.T) {
+	if got := ExponentialBackoff(0, 60000, 2).PauseMs(5000); got != 0 {
+		t.Errorf("got %d", got)
+	}
+}
+
 func TestRetryFromJSON(t *testing.T) {
 	tests := []struct {
 		name, text string
