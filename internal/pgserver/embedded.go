@@ -1,0 +1,347 @@
+//go:build linux || darwin
+
+package pgserver
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
+	"github.com/jackc/pgx/v5"
+)
+
+// The cache folder, one for every process of the user:
+//
+//	lock                    flock: one process at a time looks for a server, fetches, starts
+//	postgres/17.5.0/        an unpacked PostgreSQL
+//	servers/tests-17.json   where the server of a purpose and major version listens, and its folder
+//	servers/tests-17-…/     data/ and log of a server, owned by the account that it runs as
+//
+// A server's record is written before the server starts. So the folders that no record names belong to servers that
+// have ended, or whose start was killed, and the next start removes them; a postmaster that loses its folder exits.
+
+// record says how to reach a server. It is readable by its user only.
+type record struct {
+	Folder   string `json:"folder"`
+	Port     int    `json:"port"`
+	Password string `json:"password"`
+}
+
+func (r record) url() string {
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.UserPassword("postgres", r.Password),
+		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(r.Port)),
+		Path:     "/postgres",
+		RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// running reports whether the postmaster's lock file names a process.
+func (r record) running() bool {
+	raw, err := os.ReadFile(filepath.Join(r.Folder, "data", "postmaster.pid"))
+	if err != nil {
+		return false
+	}
+	line, _, _ := strings.Cut(string(raw), "\n")
+	pid, err := strconv.Atoi(line)
+	return err == nil && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+}
+
+// embedded is one start of an embedded server.
+type embedded struct {
+	Options
+	account account
+	cache   string
+	version embeddedpostgres.PostgresVersion
+	name    string // purpose and major version
+}
+
+// fromEmbedded finds or starts the embedded server of the purpose and says, for [Server.Source], which.
+func fromEmbedded(ctx context.Context, major int, opts Options) (*Server, string, error) {
+	e, err := newEmbedded(major, opts)
+	if err != nil {
+		return nil, "", err
+	}
+	return e.findOrStart(ctx)
+}
+
+func newEmbedded(major int, opts Options) (*embedded, error) {
+	version := map[int]embeddedpostgres.PostgresVersion{
+		14: embeddedpostgres.V14,
+		15: embeddedpostgres.V15,
+		16: embeddedpostgres.V16,
+		17: embeddedpostgres.V17,
+		18: embeddedpostgres.V18,
+	}[major]
+	account, err := serverAccount()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := account.cacheFolder()
+	if err != nil {
+		return nil, err
+	}
+	return &embedded{
+		Options: opts,
+		account: account,
+		cache:   cache,
+		version: version,
+		name:    fmt.Sprintf("%s-%d", opts.Purpose, major),
+	}, nil
+}
+
+func (e *embedded) findOrStart(ctx context.Context) (*Server, string, error) {
+	unlock, err := lockFile(ctx, filepath.Join(e.cache, "lock"))
+	if err != nil {
+		return nil, "", err
+	}
+	defer unlock()
+
+	what := fmt.Sprintf("embedded PostgreSQL %s", e.version)
+	last, known := e.readRecord()
+	if known {
+		ref, err := e.join(ctx, last)
+		if err == nil {
+			return &Server{url: last.url(), purpose: e.Purpose, ref: ref},
+				fmt.Sprintf("%s that was running at port %d", what, last.Port), nil
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) && last.running() {
+			return nil, "", fmt.Errorf("the server in %s runs and takes no session: %w", last.Folder, err)
+		}
+	}
+	rec, ref, err := e.start(ctx, last, known)
+	if err != nil {
+		return nil, "", err
+	}
+	return &Server{url: rec.url(), purpose: e.Purpose, ref: ref},
+		fmt.Sprintf("%s, started at port %d%s", what, rec.Port, e.account.remark()), nil
+}
+
+func (e *embedded) join(ctx context.Context, rec record) (*pgx.Conn, error) {
+	command := shutDownAndRemove
+	if e.Purpose == Dev {
+		command = shutDown
+	}
+	return join(ctx, rec.url(), e.Purpose, command)
+}
+
+// start starts a server, on the data of the last one if that was a [Dev] server. Nothing runs under the last record.
+func (e *embedded) start(ctx context.Context, last record, known bool) (record, *pgx.Conn, error) {
+	resume := known && e.Purpose == Dev
+	if err := e.removeAbandoned(last.Folder, resume, known); err != nil {
+		return record{}, nil, err
+	}
+	bin, err := e.fetch(ctx)
+	if err != nil {
+		return record{}, nil, err
+	}
+
+	rec := last
+	if !resume {
+		rec.Password = rand.Text()
+		fmt.Fprintf(e.Log, "Creating a database cluster for embedded PostgreSQL %s.\n", e.version)
+		if rec.Folder, err = e.createCluster(ctx, bin, rec.Password); err != nil {
+			return record{}, nil, err
+		}
+	}
+	if rec.Port, err = freePort(ctx, last.Port); err != nil {
+		return record{}, nil, err
+	}
+	if err := e.writeRecord(rec); err != nil {
+		return record{}, nil, err
+	}
+
+	fmt.Fprintf(e.Log, "Starting embedded PostgreSQL %s.\n", e.version)
+	settings := map[string]string{
+		"listen_addresses":        "127.0.0.1",
+		"port":                    strconv.Itoa(rec.Port),
+		"unix_socket_directories": "",
+		"max_connections":         "300",
+	}
+	if e.Purpose == Tests {
+		settings["fsync"] = "off"
+		settings["full_page_writes"] = "off"
+	}
+	args := []string{"start", "-w", "-D", filepath.Join(rec.Folder, "data"), "-l", filepath.Join(rec.Folder, "log")}
+	for name, value := range settings {
+		args = append(args, "-o", fmt.Sprintf("-c %s='%s'", name, value))
+	}
+	if err := e.run(ctx, rec.Folder, filepath.Join(bin, "pg_ctl"), args...); err != nil {
+		log, _ := os.ReadFile(filepath.Join(rec.Folder, "log"))
+		return record{}, nil, fmt.Errorf("%w\n%s", err, log)
+	}
+	ref, err := e.join(ctx, rec)
+	return rec, ref, err
+}
+
+// createCluster makes a new folder with an empty database cluster in it.
+func (e *embedded) createCluster(ctx context.Context, bin, password string) (string, error) {
+	folder, err := os.MkdirTemp(e.servers(), e.name+"-")
+	if err != nil {
+		return "", err
+	}
+	passwordFile := folder + ".password"
+	if err := os.WriteFile(passwordFile, []byte(password), 0o600); err != nil {
+		return "", err
+	}
+	defer os.Remove(passwordFile)
+	if err := errors.Join(e.account.own(folder), e.account.own(passwordFile)); err != nil {
+		return "", err
+	}
+	args := []string{
+		"--pgdata=" + filepath.Join(folder, "data"),
+		"--username=postgres", "--pwfile=" + passwordFile, "--auth=scram-sha-256",
+		"--encoding=UTF8", "--locale=C",
+	}
+	if e.Purpose != Dev {
+		args = append(args, "--no-sync") // the data does not outlive the server
+	}
+	return folder, e.run(ctx, folder, filepath.Join(bin, "initdb"), args...)
+}
+
+// run runs a program of PostgreSQL as the account, with as little of the caller's environment as will do.
+func (e *embedded) run(ctx context.Context, folder, program string, args ...string) error {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = folder
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
+	cmd.SysProcAttr = e.account.procAttr()
+	cmd.WaitDelay = time.Second // pg_ctl's child keeps the output open when it fails halfway
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", filepath.Base(program), err, output)
+	}
+	return nil
+}
+
+// fetch returns the folder of the version's programs, downloading them the first time.
+//
+// The library's one call fetches, unpacks, creates a cluster and starts it, the latter two as the calling user, who
+// may be root. So it is given a data directory that cannot be, and stops there: its runtime folder, which it makes
+// when the unpacking is complete, tells whether it came that far.
+func (e *embedded) fetch(ctx context.Context) (string, error) {
+	home := filepath.Join(e.cache, "postgres", string(e.version))
+	bin := filepath.Join(home, "bin")
+	if _, err := os.Stat(home); err == nil {
+		return bin, nil
+	}
+	fmt.Fprintf(e.Log, "Fetching PostgreSQL %s, once.\n", e.version)
+	scratch, err := os.MkdirTemp(filepath.Join(e.cache, "postgres"), "fetch-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(scratch)
+	unpacked, complete := filepath.Join(scratch, "unpacked"), filepath.Join(scratch, "complete")
+
+	done := make(chan error, 1)
+	go func() {
+		done <- embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
+			Version(e.version).
+			Port(0).
+			CachePath(scratch).
+			BinariesPath(unpacked).
+			RuntimePath(complete).
+			DataPath(filepath.Join(os.DevNull, "data")).
+			Logger(nil)).Start()
+	}()
+	select {
+	case <-ctx.Done():
+		return "", fmt.Errorf("fetch PostgreSQL %s: %w", e.version, ctx.Err())
+	case err = <-done:
+	}
+	if _, statErr := os.Stat(complete); statErr != nil {
+		return "", fmt.Errorf("fetch PostgreSQL %s: %w", e.version, err)
+	}
+	if err := makeReadable(unpacked); err != nil {
+		return "", err
+	}
+	return bin, os.Rename(unpacked, home)
+}
+
+// makeReadable gives everyone the owner's rights to read and to execute, whatever the umask took.
+func makeReadable(root string) error {
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		owner := info.Mode().Perm() & 0o500
+		return os.Chmod(path, info.Mode().Perm()|owner>>3|owner>>6)
+	})
+}
+
+// removeAbandoned removes the folders of this purpose's servers that ended or never started, save a [Dev] server's
+// data: that one is removed neither while the record names it nor while the record is missing.
+func (e *embedded) removeAbandoned(named string, resume, known bool) error {
+	if e.Purpose == Dev && !known {
+		return nil
+	}
+	folders, err := filepath.Glob(filepath.Join(e.servers(), e.name+"-*"))
+	if err != nil {
+		return err
+	}
+	for _, folder := range folders {
+		if resume && folder == named {
+			continue
+		}
+		if err := os.RemoveAll(folder); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *embedded) servers() string    { return filepath.Join(e.cache, "servers") }
+func (e *embedded) recordPath() string { return filepath.Join(e.servers(), e.name+".json") }
+
+func (e *embedded) readRecord() (record, bool) {
+	var rec record
+	raw, err := os.ReadFile(e.recordPath())
+	if err != nil || json.Unmarshal(raw, &rec) != nil || !strings.HasPrefix(rec.Folder, e.servers()) {
+		return record{}, false
+	}
+	return rec, true
+}
+
+func (e *embedded) writeRecord(rec record) error {
+	raw, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	fresh := e.recordPath() + ".new"
+	if err := os.WriteFile(fresh, raw, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(fresh, e.recordPath())
+}
+
+// freePort returns the preferred port when it is free, else one that is.
+func freePort(ctx context.Context, preferred int) (int, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", preferred))
+	if err != nil && preferred != 0 {
+		listener, err = config.Listen(ctx, "tcp4", "127.0.0.1:0")
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,294 @@
+//go:build linux || darwin
+
+package pgserver
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// newServer is an embedded server of the purpose that only the test and those that it tells the name of know.
+func newServer(t *testing.T, purpose Purpose, name string) *embedded {
+	t.Helper()
+	e, err := newEmbedded(17, Options{Purpose: purpose, Log: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.name = name
+	t.Cleanup(func() {
+		files, _ := filepath.Glob(filepath.Join(e.servers(), name+"*"))
+		for _, file := range files {
+			if err := os.RemoveAll(file); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return e
+}
+
+func mustStart(t *testing.T, e *embedded) (s *Server, what string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	s, what, err := e.findOrStart(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, what
+}
+
+// stopNow stops a server of any purpose and removes its data.
+func stopNow(t *testing.T, s *Server) {
+	t.Helper()
+	s.purpose = Demo
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// observe returns a session that is no user of the server and a function that waits for the session's end by a
+// shutdown.
+func observe(t *testing.T, serverURL string) (conn *pgx.Conn, awaitShutdown func()) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn, func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := conn.WaitForNotification(ctx)
+		if ctx.Err() != nil {
+			t.Fatalf("the server still runs a minute later")
+		}
+		if err == nil {
+			t.Fatal("a notification came from nowhere")
+		}
+	}
+}
+
+func exists(t *testing.T, path string) bool {
+	t.Helper()
+	_, err := os.Stat(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func TestEmbedded_is_shared_and_stopped_by_the_last(t *testing.T) {
+	t.Parallel()
+	e := newServer(t, Demo, "selftest-shared")
+
+	servers := make([]*Server, 4)
+	var started sync.WaitGroup
+	for i := range servers {
+		started.Go(func() {
+			s, _, err := e.findOrStart(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			servers[i] = s
+		})
+	}
+	started.Wait()
+	if t.Failed() {
+		return
+	}
+	rec, _ := e.readRecord()
+	for i, s := range servers {
+		if s.URL() != servers[0].URL() {
+			t.Fatalf("two servers, at %s and %s", servers[0].URL(), s.URL())
+		}
+		if i > 0 {
+			if err := s.Stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	conn, awaitShutdown := observe(t, servers[0].URL())
+	if err := conn.Ping(t.Context()); err != nil {
+		t.Fatalf("stopped while it was used: %v", err)
+	}
+	if err := servers[0].Stop(); err != nil {
+		t.Fatal(err)
+	}
+	awaitShutdown()
+	if _, err := pgx.Connect(t.Context(), rec.url()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("connecting to a stopped server: %v", err)
+	}
+	if exists(t, filepath.Join(rec.Folder, "data")) {
+		t.Errorf("the data in %s was not removed", rec.Folder)
+	}
+}
+
+func TestEmbedded_settings(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		purpose Purpose
+		want    string
+	}{
+		{Tests, "fsync=off synchronous_commit=on"},
+		{Demo, "fsync=on synchronous_commit=on"},
+	} {
+		t.Run(string(test.purpose), func(t *testing.T) {
+			t.Parallel()
+			s, _ := mustStart(t, newServer(t, test.purpose, "selftest-settings-"+string(test.purpose)))
+			t.Cleanup(func() { stopNow(t, s) })
+			var got string
+			err := s.ref.QueryRow(t.Context(),
+				`SELECT format('fsync=%s synchronous_commit=%s', current_setting('fsync'), current_setting('synchronous_commit'))`).Scan(&got)
+			if err != nil || got != test.want {
+				t.Errorf("got %s, %v; want %s", got, err, test.want)
+			}
+		})
+	}
+}
+
+func TestEmbedded_dev_keeps_data_and_url(t *testing.T) {
+	t.Parallel()
+	e := newServer(t, Dev, "selftest-dev")
+	first, _ := mustStart(t, e)
+	if _, err := first.ref.Exec(t.Context(), "CREATE TABLE kept ()"); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	second, what := mustStart(t, e)
+	t.Cleanup(func() { stopNow(t, second) })
+	if second.URL() != first.URL() {
+		t.Errorf("URL %s, was %s", second.URL(), first.URL())
+	}
+	if !strings.Contains(what, "started") {
+		t.Errorf("%q, want a new start", what)
+	}
+	if _, err := second.ref.Exec(t.Context(), "TABLE kept"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEmbedded_keep(t *testing.T) {
+	t.Parallel()
+	e := newServer(t, Demo, "selftest-keep")
+	kept, _ := mustStart(t, e)
+	conn, awaitShutdown := observe(t, kept.URL())
+	kept.Keep()
+	if err := kept.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	// No session is left that would end the server.
+	_, err := conn.Exec(t.Context(), "SELECT pg_advisory_lock($1)", watchLock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", watchLock); err != nil {
+		t.Fatal(err)
+	}
+	found, what := mustStart(t, e)
+	if found.URL() != kept.URL() || !strings.Contains(what, "was running") {
+		t.Errorf("%q, want the kept server", what)
+	}
+	if err := found.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	awaitShutdown()
+}
+
+// A process that is killed gives its reference up, and the server ends.
+func TestEmbedded_ends_after_its_user_was_killed(t *testing.T) {
+	t.Parallel()
+	const name = "selftest-killed"
+	e := newServer(t, Demo, name)
+	user := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestUserProcess$", "-test.v")
+	user.Env = append(os.Environ(), "PGSERVER_TEST_USER="+name)
+	stdin, err := user.StdinPipe() // the process waits for its end
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stdout, err := user.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := user.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var serverURL string
+	for lines := bufio.NewScanner(stdout); serverURL == "" && lines.Scan(); {
+		serverURL, _ = strings.CutPrefix(lines.Text(), "serving ")
+		if !strings.HasPrefix(serverURL, "postgres:") {
+			serverURL = ""
+		}
+	}
+	if serverURL == "" {
+		t.Fatalf("the user process started no server: %v", user.Wait())
+	}
+	_, awaitShutdown := observe(t, serverURL)
+	rec, _ := e.readRecord()
+	if err := user.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = user.Wait()
+	awaitShutdown()
+	if exists(t, filepath.Join(rec.Folder, "data")) {
+		t.Errorf("the data in %s was not removed", rec.Folder)
+	}
+}
+
+// TestUserProcess is the process that TestEmbedded_ends_after_its_user_was_killed kills; otherwise it does nothing.
+func TestUserProcess(t *testing.T) {
+	name := os.Getenv("PGSERVER_TEST_USER")
+	if name == "" {
+		return
+	}
+	e, err := newEmbedded(17, Options{Purpose: Demo, Log: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.name = name
+	s, _ := mustStart(t, e)
+	os.Stdout.WriteString("serving " + s.URL() + "\n")
+	io.Copy(io.Discard, os.Stdin)
+}
+
+// A server that was killed, with its folder left behind, is replaced and the folder removed.
+func TestEmbedded_replaces_a_killed_server(t *testing.T) {
+	t.Parallel()
+	e := newServer(t, Tests, "selftest-replaced")
+	killed, _ := mustStart(t, e)
+	left, _ := e.readRecord()
+	_, awaitShutdown := observe(t, killed.URL())
+	var postmaster int
+	err := killed.ref.QueryRow(t.Context(), `SELECT split_part(pg_read_file('postmaster.pid'), E'\n', 1)::integer`).Scan(&postmaster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(postmaster, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	awaitShutdown()
+
+	replaced, what := mustStart(t, e)
+	t.Cleanup(func() { stopNow(t, replaced) })
+	if !strings.Contains(what, "started") || replaced.URL() == killed.URL() {
+		t.Errorf("%q, want a new server", what)
+	}
+	if exists(t, left.Folder) {
+		t.Errorf("%s was not removed", left.Folder)
+	}
+}

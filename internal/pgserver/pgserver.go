@@ -1,0 +1,200 @@
+// Package pgserver finds or starts the Postgres server that a test run, ff demo or ff dev works on.
+//
+// Sources, in this order:
+//
+//   - the server that DATABASE_URL names;
+//   - a container, for callers that bring a way to run one (tests do, see internal/pgtest; the command line does not);
+//   - an embedded server, fetched once into the user's cache folder.
+//
+// FF_POSTGRES=url|docker|embedded picks one and makes its failure final. FF_POSTGRES_VERSION (14 to 18) is the
+// embedded server's major version, FF_POSTGRES_IMAGE the container's image.
+//
+// # Who stops a server
+//
+// A server that this package started is shared by every process that starts one for the same purpose, and each holds
+// a reference: a session with the advisory lock [usersLock], shared. The server ends when nobody holds the lock any
+// more, because one session of its own keeps asking (share.go). The kernel closes a killed process's sockets, so a
+// process cannot leak its reference, and there is no pid file to go stale.
+package pgserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Purpose says what a server is for. Servers of different purposes are different servers.
+type Purpose string
+
+const (
+	// Tests is a server that survives no crash and is fast for it. It outlives its last user by [testLinger], so that
+	// the test binaries of one run find it, and its data is removed with it.
+	Tests Purpose = "tests"
+	// Demo is a durable server whose data is removed when its last user stops it.
+	Demo Purpose = "demo"
+	// Dev is a durable server whose data, port and password stay for the next start.
+	Dev Purpose = "dev"
+)
+
+// Options are the parameters of [Start].
+type Options struct {
+	Purpose Purpose
+	// Container finds or runs a server in a container from the named image and returns its superuser's URL.
+	// Nil: containers are no source.
+	Container func(ctx context.Context, image string) (serverURL string, err error)
+	// Log receives one line before each step that may take seconds. Nil: nowhere.
+	Log io.Writer
+}
+
+// Server is a Postgres server with, unless DATABASE_URL named it, this process's reference to it.
+type Server struct {
+	url, source string
+	purpose     Purpose
+	ref         *pgx.Conn // holds usersLock; nil: not ours to stop
+	keep        bool
+}
+
+// URL is the connection URL of a database on the server, for a role that may create databases unless DATABASE_URL
+// named another. It holds the password.
+func (s *Server) URL() string { return s.url }
+
+// Source is one sentence that says which source was taken and why the earlier ones were not. It holds no password.
+func (s *Server) Source() string { return s.source }
+
+// Keep makes Stop leave the server running; a later Start for the same purpose finds it.
+func (s *Server) Keep() { s.keep = true }
+
+// settings is the environment's part of the choice.
+type settings struct {
+	choice      string // FF_POSTGRES: "", "url", "docker" or "embedded"
+	databaseURL string
+	image       string
+	major       int
+}
+
+func readSettings(getenv func(string) string) (settings, error) {
+	set := settings{
+		choice:      getenv("FF_POSTGRES"),
+		databaseURL: getenv("DATABASE_URL"),
+		image:       "postgres:17-alpine",
+		major:       17,
+	}
+	if image := getenv("FF_POSTGRES_IMAGE"); image != "" {
+		set.image = image
+	}
+	if raw := getenv("FF_POSTGRES_VERSION"); raw != "" {
+		major, err := strconv.Atoi(raw)
+		if err != nil || major < 14 || major > 18 {
+			return settings{}, fmt.Errorf("FF_POSTGRES_VERSION is %q: want a major version from 14 to 18", raw)
+		}
+		set.major = major
+	}
+	switch set.choice {
+	case "", "docker", "embedded":
+	case "url":
+		if set.databaseURL == "" {
+			return settings{}, errors.New("FF_POSTGRES is url and DATABASE_URL is empty: set DATABASE_URL to a Postgres URL")
+		}
+	default:
+		return settings{}, fmt.Errorf("FF_POSTGRES is %q: want url, docker or embedded, or leave it empty", set.choice)
+	}
+	return set, nil
+}
+
+// Start finds or starts the server for opts.Purpose and returns when it accepts connections.
+//
+// A DATABASE_URL that does not answer is an error; a missing Docker engine or image is one only under
+// FF_POSTGRES=docker. Processes that start at once for one purpose get the same server. Errors name the step
+// that failed and hold no password.
+func Start(ctx context.Context, opts Options) (*Server, error) {
+	set, err := readSettings(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Log == nil {
+		opts.Log = io.Discard
+	}
+	var passed []string // why each earlier source was not taken
+
+	switch {
+	case set.choice == "url", set.choice == "" && set.databaseURL != "":
+		return fromURL(ctx, set.databaseURL, opts.Purpose)
+	case set.choice == "":
+		passed = append(passed, "DATABASE_URL is empty")
+	}
+
+	switch {
+	case set.choice == "embedded":
+		passed = append(passed, "FF_POSTGRES is embedded")
+	case opts.Container == nil && set.choice == "docker":
+		return nil, errors.New("FF_POSTGRES is docker, which only the tests use: unset it, or set it to url or embedded")
+	case opts.Container == nil:
+	default:
+		s, err := fromContainer(ctx, set, opts)
+		if err == nil {
+			s.source = sentence("PostgreSQL in a container of "+set.image, passed)
+			return s, nil
+		}
+		if set.choice == "docker" || ctx.Err() != nil {
+			return nil, err
+		}
+		passed = append(passed, "no container: "+err.Error())
+	}
+
+	s, what, err := fromEmbedded(ctx, set.major, opts)
+	if err != nil {
+		return nil, errors.New(sentence("embedded PostgreSQL: "+err.Error(), passed))
+	}
+	s.source = sentence(what, passed)
+	return s, nil
+}
+
+func sentence(taken string, passed []string) string {
+	if len(passed) == 0 {
+		return taken + "."
+	}
+	return fmt.Sprintf("%s (%s).", taken, strings.ReplaceAll(strings.Join(passed, "; "), "\n", ": "))
+}
+
+func fromURL(ctx context.Context, raw string, purpose Purpose) (*Server, error) {
+	u, err := url.Parse(raw)
+	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		return nil, errors.New("DATABASE_URL is not a URL of the form postgres://user:password@host:port/database")
+	}
+	conn, err := pgx.Connect(ctx, raw)
+	if err != nil {
+		return nil, fmt.Errorf("the server that DATABASE_URL names, %s, does not answer: %w", u.Redacted(), err)
+	}
+	defer conn.Close(ctx)
+	return &Server{
+		url:     raw,
+		source:  fmt.Sprintf("PostgreSQL %s at %s, because DATABASE_URL names it.", conn.PgConn().ParameterStatus("server_version"), u.Host),
+		purpose: purpose,
+	}, nil
+}
+
+// fromContainer runs the container until a reference to its server is held: one that was found may be on its way out.
+func fromContainer(ctx context.Context, set settings, opts Options) (*Server, error) {
+	const attempts = 3
+	fmt.Fprintf(opts.Log, "Looking for PostgreSQL in a container of %s.\n", set.image)
+	var errs error
+	for range attempts {
+		serverURL, err := opts.Container(ctx, set.image)
+		if err != nil {
+			return nil, errors.Join(errs, err)
+		}
+		ref, err := join(ctx, serverURL, opts.Purpose, shutDown)
+		if err == nil {
+			return &Server{url: serverURL, purpose: opts.Purpose, ref: ref}, nil
+		}
+		errs = errors.Join(errs, err)
+	}
+	return nil, errs
+}

@@ -1,0 +1,133 @@
+package pgtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/schema"
+)
+
+// exists reports whether the server has the database.
+func (r *run) exists(t *testing.T, name string) bool {
+	t.Helper()
+	var exists bool
+	err := r.admin.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&exists)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exists
+}
+
+func databaseOf(t *testing.T, pool *pgxpool.Pool) string {
+	t.Helper()
+	var name string
+	if err := pool.QueryRow(t.Context(), "SELECT current_database()").Scan(&name); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestPool_is_migrated_and_shared(t *testing.T) {
+	t.Parallel()
+	if err := schema.Check(t.Context(), Pool(t), schema.Options{}); err != nil {
+		t.Error(err)
+	}
+	if Pool(t) != Pool(t) {
+		t.Error("two pools")
+	}
+	conn, err := pgx.Connect(t.Context(), URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if got, want := conn.Config().Database, databaseOf(t, Pool(t)); got != want {
+		t.Errorf("URL names database %s, the pool's is %s", got, want)
+	}
+}
+
+func TestClone_is_migrated_own_and_dropped(t *testing.T) {
+	t.Parallel()
+	var names []string
+	t.Run("inner", func(t *testing.T) {
+		for range 2 {
+			pool := Clone(t)
+			if err := schema.Check(t.Context(), pool, schema.Options{}); err != nil {
+				t.Error(err)
+			}
+			if _, err := pool.Exec(t.Context(), "CREATE TABLE mine ()"); err != nil {
+				t.Error(err)
+			}
+			names = append(names, databaseOf(t, pool))
+			if _, err := pgx.Connect(context.Background(), CloneURL(t)); err != nil { // left open
+				t.Error(err)
+			}
+		}
+	})
+	for _, name := range names {
+		if currentRun(t).exists(t, name) {
+			t.Errorf("database %s was not dropped", name)
+		}
+	}
+}
+
+func TestClone_is_fast(t *testing.T) {
+	t.Parallel()
+	fastest := time.Hour
+	for range 5 {
+		begin := time.Now()
+		CloneURL(t)
+		fastest = min(fastest, time.Since(begin))
+	}
+	t.Logf("the fastest of 5 clones took %v", fastest)
+	if fastest > 200*time.Millisecond {
+		t.Errorf("the fastest of 5 clones took %v, more than 0.2 s", fastest)
+	}
+}
+
+func TestEmptyDatabase_can_be_migrated(t *testing.T) {
+	t.Parallel()
+	url := EmptyDatabase(t)
+	if _, err := schema.Migrate(t.Context(), url, schema.Options{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Another test binary of the run finds what this one made; what a killed one made, it drops.
+func TestStartRun_beside_another(t *testing.T) {
+	t.Parallel()
+	r := currentRun(t)
+	killed := databaseName(randomKey(), "1")
+	if err := r.clone(t.Context(), killed, "template0"); err != nil {
+		t.Fatal(err)
+	}
+	mine, err := r.create(t.Context(), r.template())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	other, err := startRun(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		other.pool.Close()
+		other.admin.Close()
+		other.locks.Close(context.Background())
+	})
+	if got, want := databaseOf(t, other.pool), databaseOf(t, r.pool); got != want {
+		t.Errorf("the other binary shares database %s, this one %s", got, want)
+	}
+	if r.exists(t, killed) {
+		t.Errorf("database %s, which nobody uses, was not dropped", killed)
+	}
+	if !r.exists(t, mine) {
+		t.Errorf("database %s, which this binary uses, was dropped", mine)
+	}
+	if err := r.drop(t.Context(), mine); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,225 @@
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/internal/pgserver"
+	"github.com/flowfabric/flowfabric-go/schema"
+)
+
+// A database of the tests is named ff_test_<key>_<rest>: its owner's key, as 8 hexadecimal digits, and
+//
+//	template   the migrated database that others are cloned from; the key is the migrations' hash
+//	shared     the database of [Pool]; the key is the same
+//	1, 2, …    a database of one test; the key is the test binary's, by chance
+//
+// Who uses a key holds the advisory lock (databasesLock, key), the binary's own exclusively, the hash's shared.
+// So a database whose key nobody has locked is left over from a process that was killed, and the next run drops it.
+const databasesLock = 0x66667464
+
+// startKey locks the time in which a test binary drops left-over databases and creates the missing ones. Random keys
+// and hashes may have any other value.
+const startKey = 0
+
+// maintenance is the database whose advisory locks all test binaries share.
+const maintenance = "postgres"
+
+// run is a test binary's part of a test run.
+type run struct {
+	source   string
+	announce sync.Once
+	server   *url.URL
+	admin  *pgxpool.Pool // on the maintenance database
+	locks  *pgx.Conn     // holds the keys until the process ends
+	pool   *pgxpool.Pool // on the shared database
+
+	hash, own int32 // keys
+	created   atomic.Int64
+}
+
+func startRun(ctx context.Context) (*run, error) {
+	server, err := pgserver.Start(ctx, pgserver.Options{
+		Purpose:   pgserver.Tests,
+		Container: runContainer,
+		Log:       os.Stderr,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &run{source: server.Source(), own: randomKey()}
+	if r.server, err = url.Parse(server.URL()); err != nil {
+		return nil, errors.New("DATABASE_URL is not a URL") // its text may hold a password
+	}
+	if r.hash, err = migrationsKey(); err != nil {
+		return nil, err
+	}
+	if r.admin, err = newPool(ctx, r.databaseURL(maintenance), 4); err != nil {
+		return nil, err
+	}
+	if r.locks, err = pgx.Connect(ctx, r.databaseURL(maintenance)); err != nil {
+		return nil, err
+	}
+	if err := r.prepare(ctx); err != nil {
+		return nil, fmt.Errorf("prepare the databases of the tests: %w", err)
+	}
+	return r, nil
+}
+
+// prepare drops what earlier runs left, makes the template and the shared database unless another test binary did,
+// and connects to the latter.
+func (r *run) prepare(ctx context.Context) error {
+	if err := r.lock(ctx, "pg_advisory_lock", startKey); err != nil {
+		return err
+	}
+	if err := r.dropAbandoned(ctx); err != nil {
+		return err
+	}
+	if err := r.lock(ctx, "pg_advisory_lock", r.own); err != nil {
+		return err
+	}
+	if err := r.lock(ctx, "pg_advisory_lock_shared", r.hash); err != nil {
+		return err
+	}
+	if err := r.ensureTemplate(ctx); err != nil {
+		return err
+	}
+	if err := r.ensureShared(ctx); err != nil {
+		return err
+	}
+	return r.lock(ctx, "pg_advisory_unlock", startKey)
+}
+
+func (r *run) lock(ctx context.Context, function string, key int32) error {
+	_, err := r.locks.Exec(ctx, fmt.Sprintf("SELECT %s($1, $2)", function), databasesLock, key)
+	return err
+}
+
+// dropAbandoned drops the databases whose key nobody has locked, but keeps this run's template.
+func (r *run) dropAbandoned(ctx context.Context) error {
+	rows, err := r.locks.Query(ctx, `SELECT datname FROM pg_database WHERE datname ~ '^ff_test_[0-9a-f]{8}_'`)
+	if err != nil {
+		return err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		key, err := strconv.ParseUint(strings.Split(name, "_")[2], 16, 32)
+		if err != nil {
+			return err
+		}
+		if name == r.template() {
+			continue
+		}
+		var abandoned bool
+		err = r.locks.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", databasesLock, int32(key)).Scan(&abandoned)
+		if err != nil {
+			return err
+		}
+		if !abandoned {
+			continue
+		}
+		if err := r.drop(ctx, name); err != nil {
+			return err
+		}
+		if err := r.lock(ctx, "pg_advisory_unlock", int32(key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensureTemplate makes the template. It takes connections only until it is complete: an autovacuum worker or a
+// curious person on it would hold up every clone.
+func (r *run) ensureTemplate(ctx context.Context) error {
+	var complete bool
+	err := r.admin.QueryRow(ctx, "SELECT NOT datallowconn FROM pg_database WHERE datname = $1", r.template()).Scan(&complete)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+	case err != nil:
+		return err
+	case complete:
+		return nil
+	default:
+		if err := r.drop(ctx, r.template()); err != nil {
+			return err
+		}
+	}
+	if err := r.clone(ctx, r.template(), "template0"); err != nil {
+		return err
+	}
+	if _, err := schema.Migrate(ctx, r.databaseURL(r.template()), schema.Options{}); err != nil {
+		return err
+	}
+	_, err = r.admin.Exec(ctx, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", r.template()))
+	return err
+}
+
+// ensureShared makes the shared database and opens this binary's pool on it.
+func (r *run) ensureShared(ctx context.Context) error {
+	var exists bool
+	err := r.admin.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", r.shared()).Scan(&exists)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		if err := r.clone(ctx, r.shared(), r.template()); err != nil {
+			return err
+		}
+	}
+	r.pool, err = newPool(ctx, r.databaseURL(r.shared()), sharedPoolSize)
+	return err
+}
+
+// create makes a database of this test binary and returns its name.
+func (r *run) create(ctx context.Context, template string) (string, error) {
+	name := databaseName(r.own, strconv.FormatInt(r.created.Add(1), 10))
+	return name, r.clone(ctx, name, template)
+}
+
+func (r *run) clone(ctx context.Context, name, template string) error {
+	if _, err := r.admin.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s", name, template)); err != nil {
+		return fmt.Errorf("clone database %s: %w", template, err)
+	}
+	return nil
+}
+
+func (r *run) drop(ctx context.Context, name string) error {
+	if _, err := r.admin.Exec(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", name)); err != nil {
+		return fmt.Errorf("drop database %s: %w", name, err)
+	}
+	return nil
+}
+
+func (r *run) template() string { return databaseName(r.hash, "template") }
+func (r *run) shared() string   { return databaseName(r.hash, "shared") }
+
+func databaseName(key int32, rest string) string {
+	return fmt.Sprintf("ff_test_%08x_%s", uint32(key), rest)
+}
+
+func (r *run) databaseURL(name string) string {
+	u := *r.server
+	u.Path, u.RawPath = "/"+name, ""
+	return u.String()
+}
+
+func randomKey() int32 {
+	var raw [4]byte
+	rand.Read(raw[:]) // never fails
+	return int32(binary.BigEndian.Uint32(raw[:]))
+}
