@@ -1,0 +1,263 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"sort"
+
+	"github.com/google/uuid"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// maxSkipLevels bounds the levels of skipped executions that one transaction walks down. What lies
+// deeper is left to the dependency reconciler, by an event that is not marked as dispatched.
+const maxSkipLevels = 64
+
+// endedExecution is an execution that the running transaction has ended.
+type endedExecution struct {
+	id       id.ExecutionID
+	flow     *id.FlowID
+	outcome  state.CompletionOutcome
+	hasQuota bool
+}
+
+// resolveAndRecord does what every transition into a terminal state does besides its own writes: it
+// resolves the dependents, gives quota slots back, and appends the completion events, last. All of ended
+// have one outcome; the caller holds the locks of their flows, shared for success, else exclusive.
+func (e *Engine) resolveAndRecord(ctx context.Context, tx *txn, ended []endedExecution, nowMs int64) error {
+	if len(ended) == 0 {
+		return nil
+	}
+	tx.rings.completions()
+	all := ended
+	undispatchedFrom := -1
+	frontier := ended
+	for level := 0; len(frontier) > 0; level++ {
+		if level > maxSkipLevels {
+			undispatchedFrom = len(all) - len(frontier)
+			break
+		}
+		skipped, err := e.resolve(ctx, tx, frontier, nowMs)
+		if err != nil {
+			return err
+		}
+		all = append(all, skipped...)
+		frontier = skipped
+	}
+
+	var slots db.ReleaseQuotaSlotsParams
+	events := db.InsertCompletionEventsParams{NowMs: nowMs}
+	for i, x := range all {
+		if x.hasQuota {
+			slots.PartitionKeys = append(slots.PartitionKeys, x.id.Partition())
+			slots.ExecutionIds = append(slots.ExecutionIds, uuid.UUID(x.id.UUID()))
+		}
+		events.PartitionKeys = append(events.PartitionKeys, x.id.Partition())
+		events.ExecutionIds = append(events.ExecutionIds, uuid.UUID(x.id.UUID()))
+		events.Outcomes = append(events.Outcomes, string(x.outcome))
+		events.Dispatched = append(events.Dispatched, undispatchedFrom < 0 || i < undispatchedFrom)
+	}
+	if len(slots.ExecutionIds) > 0 {
+		if err := e.q.ReleaseQuotaSlots(ctx, tx, slots); err != nil {
+			return err
+		}
+	}
+	return e.q.InsertCompletionEvents(ctx, tx, events)
+}
+
+// resolve counts the edges of ended members in the groups they lead to, and acts on each group that this
+// decides: its downstream is released or skipped. It returns what was skipped.
+//
+// Each edge counts once: resolving marks it. A group acts once: when its decision changes from undecided.
+func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution, nowMs int64) ([]endedExecution, error) {
+	members := memberArrays(frontier)
+	if len(members.executions) == 0 {
+		return nil, nil
+	}
+	outcome := frontier[0].outcome
+	if outcome == state.CompletionSuccess {
+		if err := e.q.LockDownstreamGroups(ctx, tx, db.LockDownstreamGroupsParams{
+			PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
+		}); err != nil {
+			return nil, err
+		}
+	}
+	groups, err := e.q.ResolveEdges(ctx, tx, db.ResolveEdgesParams{
+		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
+		Outcome: string(outcome), NowMs: nowMs,
+	})
+	if err != nil || len(groups) == 0 {
+		return nil, err
+	}
+	slices.SortFunc(groups, func(a, b db.ResolveEdgesRow) int {
+		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), compareUUID(a.DownstreamEid, b.DownstreamEid))
+	})
+	var release, skip executionArrays
+	var siblings db.EnqueueSiblingCancelsParams
+	passes := false
+	for i := range groups {
+		g := &groups[i]
+		passes = passes || g.PassesData
+		rules, decision := decide(g, outcome.Bucket())
+		switch decision {
+		case policy.Satisfied:
+			release.add(g.PartitionKey, g.DownstreamEid)
+		case policy.Impossible:
+			skip.add(g.PartitionKey, g.DownstreamEid)
+		default:
+			continue
+		}
+		if rules.CancelsRemaining() && !g.CancelSiblingsPendingFlag {
+			siblings.PartitionKeys = append(siblings.PartitionKeys, g.PartitionKey)
+			siblings.FlowIds = append(siblings.FlowIds, uuid.UUID(g.FlowID))
+			siblings.DownstreamEids = append(siblings.DownstreamEids, uuid.UUID(g.DownstreamEid))
+		}
+	}
+	if passes && outcome == state.CompletionSuccess {
+		if err := e.q.PassResults(ctx, tx, db.PassResultsParams{
+			PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions, NowMs: nowMs,
+		}); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.releaseDownstream(ctx, tx, release, nowMs); err != nil {
+		return nil, err
+	}
+	skipped, err := e.skipDownstream(ctx, tx, skip, nowMs)
+	if err != nil {
+		return nil, err
+	}
+	if len(siblings.FlowIds) > 0 {
+		siblings.NowMs = nowMs
+		if err := e.q.EnqueueSiblingCancels(ctx, tx, siblings); err != nil {
+			return nil, err
+		}
+	}
+	return skipped, nil
+}
+
+// decide returns a group's decision if the edges just counted changed it, else Undecided. A policy that
+// cannot be read leaves its group undecided: a read of the flow reports it.
+func decide(g *db.ResolveEdgesRow, bucket state.Bucket) (policy.Group, policy.Decision) {
+	rules, err := policy.GroupFromStored(g.Policy)
+	if err != nil {
+		return policy.Group{}, policy.Undecided
+	}
+	success, fail, skip := int64(g.SuccessCount), int64(g.FailCount), int64(g.SkipCount)
+	n := success + fail + skip + int64(g.RunningCount) + g.Staged
+	after := rules.Evaluate(n, success, fail, skip)
+	counted := int64(g.Edges)
+	switch bucket {
+	case state.BucketSuccess:
+		success -= counted
+	case state.BucketSkip:
+		skip -= counted
+	default:
+		fail -= counted
+	}
+	if rules.Evaluate(n, success, fail, skip) != policy.Undecided {
+		return rules, policy.Undecided
+	}
+	return rules, after
+}
+
+func (e *Engine) releaseDownstream(ctx context.Context, tx *txn, downstream executionArrays, nowMs int64) error {
+	if downstream.empty() {
+		return nil
+	}
+	rows, err := e.q.ReleaseDownstream(ctx, tx, db.ReleaseDownstreamParams{
+		PartitionKeys: downstream.partitions, ExecutionIds: downstream.executions, NowMs: nowMs,
+	})
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if row.Claimable {
+			tx.rings.lane(row.LaneID)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream executionArrays, nowMs int64) ([]endedExecution, error) {
+	if downstream.empty() {
+		return nil, nil
+	}
+	rows, err := e.q.SkipDownstream(ctx, tx, db.SkipDownstreamParams{
+		PartitionKeys: downstream.partitions, ExecutionIds: downstream.executions, NowMs: nowMs,
+	})
+	if err != nil {
+		return nil, err
+	}
+	skipped := make([]endedExecution, len(rows))
+	var started executionArrays
+	for i, row := range rows {
+		skipped[i] = endedExecution{
+			id:       id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID)),
+			flow:     (*id.FlowID)(row.FlowID),
+			outcome:  state.CompletionSkipped,
+			hasQuota: row.HasQuota,
+		}
+		if row.HasStarted {
+			started.add(row.PartitionKey, id.ExecutionUUID(row.ExecutionID))
+		}
+	}
+	if started.empty() {
+		return skipped, nil
+	}
+	return skipped, e.q.EndSkippedAttempts(ctx, tx, db.EndSkippedAttemptsParams{
+		PartitionKeys: started.partitions, ExecutionIds: started.executions, NowMs: nowMs,
+	})
+}
+
+// executionArrays are executions as the columns of an input table.
+type executionArrays struct {
+	partitions []int16
+	executions []uuid.UUID
+}
+
+func (a *executionArrays) add(partition int16, execution id.ExecutionUUID) {
+	a.partitions = append(a.partitions, partition)
+	a.executions = append(a.executions, uuid.UUID(execution))
+}
+
+func (a *executionArrays) empty() bool { return len(a.executions) == 0 }
+
+type flowMemberArrays struct {
+	executionArrays
+	flows []uuid.UUID
+}
+
+func memberArrays(ended []endedExecution) flowMemberArrays {
+	var members flowMemberArrays
+	for _, x := range ended {
+		if x.flow != nil {
+			members.add(x.id.Partition(), x.id.UUID())
+			members.flows = append(members.flows, uuid.UUID(*x.flow))
+		}
+	}
+	return members
+}
+
+// sort puts the executions in lock order.
+func (a *executionArrays) sort() { sort.Sort(a) }
+
+func (a *executionArrays) Len() int { return len(a.executions) }
+
+func (a *executionArrays) Less(i, j int) bool {
+	return cmp.Or(
+		cmp.Compare(a.partitions[i], a.partitions[j]),
+		bytes.Compare(a.executions[i][:], a.executions[j][:]),
+	) < 0
+}
+
+func (a *executionArrays) Swap(i, j int) {
+	a.partitions[i], a.partitions[j] = a.partitions[j], a.partitions[i]
+	a.executions[i], a.executions[j] = a.executions[j], a.executions[i]
+}

@@ -1,0 +1,292 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// ExecutionSnapshot is an execution at one moment.
+type ExecutionSnapshot struct {
+	ID                   id.ExecutionID
+	Flow                 *id.FlowID // nil outside a flow
+	Lane                 id.LaneID
+	Namespace            id.Namespace
+	Kind                 string
+	Priority             int
+	Tags                 map[string]string
+	RequiredCapabilities id.Capabilities
+
+	// State is the whole state; State.Public is what to show. It is repaired where another program left
+	// the stored one behind.
+	State              state.Vector
+	BlockingDetail     string
+	CancellationReason string
+	CancelledBy        string
+	FailureReason      string // of an execution that ended; a retried failure is kept with its attempt
+
+	CreatedAt      time.Time
+	StartedAt      time.Time // first claim ever; zero before it
+	EndedAt        time.Time // zero until it ends
+	LastMutationAt time.Time
+	DelayUntil     time.Time // zero unless delayed
+	Deadline       time.Time // zero when it has none
+
+	Attempt     *AttemptSnapshot // nil before the first claim
+	Lease       *LeaseSnapshot   // nil while nobody holds one
+	Waitpoint   *id.WaitpointID  // what a suspended execution waits for
+	Attempts    int              // made so far; the index that the next new one gets
+	Retries     int              // scheduled so far
+	LeasesLost  int              // leases that ran out
+	BudgetIDs   []id.BudgetID
+	QuotaPolicy *id.QuotaPolicyID
+}
+
+// AttemptSnapshot is the current attempt of an execution.
+type AttemptSnapshot struct {
+	ID    id.AttemptID // zero where another program kept none
+	Index int32
+}
+
+// LeaseSnapshot is the lease that is recorded on the current attempt; it may have run out.
+type LeaseSnapshot struct {
+	ID        id.LeaseID // zero where another program kept none
+	Epoch     int64
+	Attempt   int32
+	Instance  id.WorkerInstanceID
+	ExpiresAt time.Time
+}
+
+// DescribeExecution returns an execution, or nil when there is none of that id.
+//
+// Errors: [ErrInvalidInput] for an id of a partition that this database does not have; [ErrCorruption]
+// naming the column that holds a value this library does not know. One statement; locks nothing.
+func (e *Engine) DescribeExecution(ctx context.Context, x id.ExecutionID) (*ExecutionSnapshot, error) {
+	const op = "describe execution"
+	if err := e.checkExecution(x); err != nil {
+		return nil, wrap(op, err)
+	}
+	row, err := e.q.GetExecution(ctx, e.reader(), db.GetExecutionParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
+	if isNoRow(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	snapshot, err := snapshotOf(x, &row)
+	return snapshot, wrap(op, err)
+}
+
+// rawExecution is what reads take from raw_fields. A document that is no object reads as empty.
+type rawExecution struct {
+	Namespace       string          `json:"namespace"`
+	Kind            string          `json:"execution_kind"`
+	LastMutationAt  json.RawMessage `json:"last_mutation_at"`
+	AttemptCount    json.RawMessage `json:"total_attempt_count"`
+	RetryCount      json.RawMessage `json:"retry_count"`
+	Tags            json.RawMessage `json:"tags"`
+	BlockingDetail  string          `json:"blocking_detail"`
+	TerminalOutcome string          `json:"terminal_outcome"`
+	LastFailure     string          `json:"last_failure_message"`
+	FailureReason   string          `json:"failure_reason"`
+	DelayUntil      json.RawMessage `json:"delay_until"`
+	Waitpoint       string          `json:"current_waitpoint_id"`
+	AttemptID       string          `json:"current_attempt_id"`
+}
+
+// number reads a count or instant that is stored as a JSON string or number; -1: it is neither.
+func number(raw json.RawMessage) int64 {
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		text = string(raw)
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return -1
+	}
+	return n
+}
+
+func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, error) {
+	var raw rawExecution
+	_ = json.Unmarshal(row.RawFields, &raw)
+	vector, err := vectorOf(row, &raw)
+	if err != nil {
+		return nil, err
+	}
+	s := &ExecutionSnapshot{
+		ID:                   x,
+		Flow:                 row.FlowID,
+		Lane:                 id.LaneID(row.LaneID),
+		Namespace:            id.Namespace(raw.Namespace),
+		Kind:                 raw.Kind,
+		Priority:             int(row.Priority),
+		Tags:                 decodeTags(raw.Tags),
+		RequiredCapabilities: row.RequiredCapabilities,
+		State:                vector,
+		BlockingDetail:       raw.BlockingDetail,
+		CancellationReason:   row.CancellationReason,
+		CancelledBy:          deref(row.CancelledBy),
+		FailureReason:        raw.FailureReason,
+		CreatedAt:            time.UnixMilli(row.CreatedAtMs),
+		EndedAt:              optionalTime(row.TerminalAtMs),
+		Attempts:             int(max(int64(row.AttemptRows), int64(deref(row.FfxAttemptCount)), number(raw.AttemptCount))),
+		Retries:              int(max(int64(deref(row.FfxRetryCount)), number(raw.RetryCount), 0)),
+		LeasesLost:           int(max(row.LeaseReclaimCount, 0)),
+	}
+	if err := s.Lane.Validate(); err != nil {
+		return nil, corrupt("ff_exec_core.lane_id", err)
+	}
+	if s.FailureReason == "" {
+		s.FailureReason = raw.LastFailure
+	}
+	lastMutation := max(deref(row.FfxLastMutationAtMs), number(raw.LastMutationAt))
+	if lastMutation <= 0 {
+		lastMutation = row.CreatedAtMs
+	}
+	s.LastMutationAt = time.UnixMilli(lastMutation)
+	s.StartedAt = optionalTime(row.StartedAtMs)
+	if s.StartedAt.IsZero() {
+		s.StartedAt = optionalTime(row.FirstAttemptStartedAtMs)
+	}
+	s.setTimes(row, number(raw.DelayUntil))
+	if err := s.setAttempt(row, &raw); err != nil {
+		return nil, err
+	}
+	for _, budget := range row.FfxBudgetIds {
+		s.BudgetIDs = append(s.BudgetIDs, id.BudgetID(budget))
+	}
+	s.QuotaPolicy = (*id.QuotaPolicyID)(row.FfxQuotaPolicyID)
+	return s, nil
+}
+
+// vectorOf maps the stored state; the first literal that is not known is the error.
+func vectorOf(row *db.GetExecutionRow, raw *rawExecution) (v state.Vector, err error) {
+	if v.Phase, err = normalise.LifecyclePhase(row.LifecyclePhase); err != nil {
+		return v, corrupt("ff_exec_core.lifecycle_phase", err)
+	}
+	if v.Ownership, err = normalise.OwnershipState(row.OwnershipState); err != nil {
+		return v, corrupt("ff_exec_core.ownership_state", err)
+	}
+	if v.Eligibility, err = normalise.EligibilityState(row.EligibilityState); err != nil {
+		return v, corrupt("ff_exec_core.eligibility_state", err)
+	}
+	if v.Public, err = normalise.PublicState(row.PublicState); err != nil {
+		return v, corrupt("ff_exec_core.public_state", err)
+	}
+	if v.Attempt, err = normalise.AttemptState(row.AttemptState); err != nil {
+		return v, corrupt("ff_exec_core.attempt_state", err)
+	}
+	if v.Blocking, err = normalise.BlockingReason(row.BlockingReason); err != nil {
+		return v, corrupt("ff_exec_core.blocking_reason", err)
+	}
+	v.Outcome = normalise.TerminalOutcome(normalise.TerminalFacts{
+		Phase:              v.Phase,
+		StoredPhase:        row.LifecyclePhase,
+		PointerOutcome:     row.PointerOutcome,
+		StoredPublicState:  row.PublicState,
+		CurrentOutcome:     row.CurrentOutcome,
+		RawTerminalOutcome: raw.TerminalOutcome,
+		CancellationReason: row.CancellationReason,
+		LastFailureMessage: raw.LastFailure,
+		FailureReason:      raw.FailureReason,
+	})
+	v.Public = state.Effective(v.Public, v.Phase, v.Eligibility, v.Outcome)
+	return v, nil
+}
+
+// setTimes tells the wake-up from the deadline: another program keeps both in one column, or the first
+// only in raw_fields.
+func (s *ExecutionSnapshot) setTimes(row *db.GetExecutionRow, rawDelay int64) {
+	deadline := row.FfxExecutionDeadlineMs
+	delayed := s.State.Eligibility == state.NotEligibleUntilTime
+	switch {
+	case !delayed:
+		if deadline == nil {
+			deadline = row.DeadlineAtMs
+		}
+	case row.FfxDelayUntilMs != nil:
+		s.DelayUntil = time.UnixMilli(*row.FfxDelayUntilMs)
+	case s.State.Blocking == state.WaitingForRetryBackoff && rawDelay >= 0:
+		s.DelayUntil = time.UnixMilli(rawDelay)
+		if deadline == nil {
+			deadline = row.DeadlineAtMs
+		}
+	default:
+		s.DelayUntil = optionalTime(row.DeadlineAtMs)
+	}
+	if deadline != nil && *deadline > 0 {
+		s.Deadline = time.UnixMilli(*deadline)
+	}
+}
+
+func (s *ExecutionSnapshot) setAttempt(row *db.GetExecutionRow, raw *rawExecution) error {
+	if s.State.Phase == state.Suspended && row.PrimaryWaitpointID != nil {
+		s.Waitpoint = (*id.WaitpointID)(row.PrimaryWaitpointID)
+	} else if raw.Waitpoint != "" {
+		waitpoint, err := id.ParseWaitpointID(raw.Waitpoint)
+		if err != nil {
+			return corrupt("ff_exec_core.raw_fields.current_waitpoint_id", err)
+		}
+		s.Waitpoint = &waitpoint
+	}
+	if row.CurrentIndex < 0 {
+		return nil
+	}
+	var kept struct {
+		AttemptID string `json:"attempt_id"`
+		LeaseID   string `json:"lease_id"`
+	}
+	_ = json.Unmarshal(row.CurrentRawFields, &kept)
+	ours := row.FfxLeaseEpoch != nil && *row.FfxLeaseEpoch == row.CurrentEpoch
+	attempt := &AttemptSnapshot{Index: row.CurrentIndex, ID: deref(row.CurrentAttemptID)}
+	if kept.AttemptID != "" && !ours {
+		parsed, err := id.ParseAttemptID(kept.AttemptID)
+		if err != nil {
+			return corrupt("ff_attempt.raw_fields.attempt_id", err)
+		}
+		attempt.ID = parsed
+	}
+	s.Attempt = attempt
+	held := s.State.Ownership == state.Leased || s.State.Ownership == state.LeaseExpiredReclaimable
+	if row.CurrentLeaseExpiresAtMs == nil || row.CurrentWorkerInstanceID == nil || !held {
+		return nil
+	}
+	lease := &LeaseSnapshot{
+		ID:        deref(row.CurrentLeaseID),
+		Epoch:     max(row.CurrentEpoch, 0),
+		Attempt:   row.CurrentIndex,
+		Instance:  id.WorkerInstanceID(*row.CurrentWorkerInstanceID),
+		ExpiresAt: time.UnixMilli(*row.CurrentLeaseExpiresAtMs),
+	}
+	if kept.LeaseID != "" && !ours {
+		parsed, err := id.ParseLeaseID(kept.LeaseID)
+		if err != nil {
+			return corrupt("ff_attempt.raw_fields.lease_id", err)
+		}
+		lease.ID = parsed
+	}
+	s.Lease = lease
+	return nil
+}
+
+func optionalTime(ms *int64) time.Time {
+	if ms == nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(*ms)
+}
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}

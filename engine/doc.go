@@ -1,0 +1,24 @@
+// Package engine runs durable executions on Postgres: each method is one transaction, or a part of the
+// caller's.
+//
+// An execution is a unit of work in a lane. A worker claims it and holds a lease, a time-limited
+// ownership fenced by an epoch that every claim raises: it renews the lease, reports progress, and ends
+// the attempt with [Engine.CompleteExecution] or [Engine.FailExecution]. A call with an older epoch is
+// refused, so a worker that was thought dead cannot overwrite what its successor does. A flow ties
+// executions together: some wait for others, and are released, or skipped, by the transaction that ends
+// what they wait for.
+//
+// What a method changes, it changes in one transaction, together with the events that tell of it. The
+// methods on a value from [Engine.WithTx] do so inside the caller's, with the same code.
+//
+//	eng, err := engine.New(pool, engine.Config{})
+//	created, err := eng.CreateExecution(ctx, engine.ExecutionSpec{Kind: "resize", Payload: args})
+//	claimed, err := eng.Claim(ctx, spec, 10)
+//	err = eng.CompleteExecution(ctx, claimed[0].Lease, result)
+//
+// Package worker does the claiming, renewing and settling for typed handlers; package reconcile runs the
+// background operations, [Engine.ExpireLeases] and its like, at their intervals.
+//
+// All time is the database's. Every operation may be repeated after an unknown outcome; its documentation
+// says what the repetition answers.
+package engine

@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// ending is a set of executions that end without success, all in one way.
+type ending struct {
+	outcome state.TerminalOutcome
+	params  db.EndUnsuccessfulParams
+}
+
+// endingAttempt is one of them, with the attempt it ends with.
+type endingAttempt struct {
+	execution  id.ExecutionID
+	index      int32 // below 0: it never had an attempt, or its last one is finished already
+	epoch      int64 // the raised one; 0 leaves it, for a holder that ends its own attempt
+	leaseID    string
+	instance   string
+	leaseEvent string // "" where no lease is lost
+	reason     string
+	category   string
+}
+
+func newEnding(nowMs int64, outcome state.TerminalOutcome) *ending {
+	return &ending{outcome: outcome, params: db.EndUnsuccessfulParams{
+		NowMs:          nowMs,
+		PublicState:    string(state.Derive(state.Terminal, state.NotApplicable, outcome)),
+		AttemptOutcome: string(outcome),
+	}}
+}
+
+func (s *ending) add(a endingAttempt) {
+	p := &s.params
+	p.PartitionKeys = append(p.PartitionKeys, a.execution.Partition())
+	p.ExecutionIds = append(p.ExecutionIds, uuid.UUID(a.execution.UUID()))
+	p.AttemptIndexes = append(p.AttemptIndexes, a.index)
+	p.RaisedEpochs = append(p.RaisedEpochs, a.epoch)
+	p.LeaseIds = append(p.LeaseIds, a.leaseID)
+	p.WorkerInstanceIds = append(p.WorkerInstanceIds, a.instance)
+	p.LeaseEvents = append(p.LeaseEvents, a.leaseEvent)
+	p.FailureReasons = append(p.FailureReasons, a.reason)
+	p.FailureCategories = append(p.FailureCategories, a.category)
+}
+
+func (s *ending) len() int { return len(s.params.ExecutionIds) }
+
+// endUnsuccessful writes an ending and returns what ended, for [Engine.resolveAndRecord].
+func (e *Engine) endUnsuccessful(ctx context.Context, tx *txn, s *ending) ([]endedExecution, error) {
+	if s.len() == 0 {
+		return nil, nil
+	}
+	rows, err := e.q.EndUnsuccessful(ctx, tx, s.params)
+	if err != nil {
+		return nil, err
+	}
+	tx.rings.leases()
+	ended := make([]endedExecution, len(rows))
+	for i, row := range rows {
+		ended[i] = endedExecution{
+			id:       id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID)),
+			flow:     (*id.FlowID)(row.FlowID),
+			outcome:  s.outcome.Completion(),
+			hasQuota: row.HasQuota,
+		}
+	}
+	return ended, nil
+}
+
+// endByJob ends executions that a background job found to be over: besides the ending itself, whatever
+// could still act on them is removed, and their dependents are resolved.
+func (e *Engine) endByJob(ctx context.Context, tx *txn, s *ending) error {
+	ended, err := e.endUnsuccessful(ctx, tx, s)
+	if err != nil || len(ended) == 0 {
+		return err
+	}
+	var discarded executionArrays
+	for _, x := range ended {
+		discarded.add(x.id.Partition(), x.id.UUID())
+	}
+	if err := e.q.DiscardWaiting(ctx, tx, db.DiscardWaitingParams{
+		PartitionKeys: discarded.partitions, ExecutionIds: discarded.executions,
+	}); err != nil {
+		return err
+	}
+	return e.resolveAndRecord(ctx, tx, ended, s.params.NowMs)
+}
+
+// retries is a set of failed attempts that are followed by another one.
+type retries struct {
+	params db.ScheduleRetriesParams
+}
+
+func newRetries(nowMs int64, attemptOutcome, leaseEvent string) *retries {
+	return &retries{params: db.ScheduleRetriesParams{NowMs: nowMs, AttemptOutcome: attemptOutcome, LeaseEvent: leaseEvent}}
+}
+
+func (s *retries) add(a endingAttempt, retryAtMs int64) {
+	p := &s.params
+	p.PartitionKeys = append(p.PartitionKeys, a.execution.Partition())
+	p.ExecutionIds = append(p.ExecutionIds, uuid.UUID(a.execution.UUID()))
+	p.AttemptIndexes = append(p.AttemptIndexes, a.index)
+	p.RaisedEpochs = append(p.RaisedEpochs, a.epoch)
+	p.LeaseIds = append(p.LeaseIds, a.leaseID)
+	p.WorkerInstanceIds = append(p.WorkerInstanceIds, a.instance)
+	p.DelaysUntilMs = append(p.DelaysUntilMs, retryAtMs)
+	p.FailureReasons = append(p.FailureReasons, a.reason)
+	p.FailureCategories = append(p.FailureCategories, a.category)
+}
+
+func (s *retries) len() int { return len(s.params.ExecutionIds) }
+
+// scheduleRetries writes retries; those that wait give their quota slots back.
+func (e *Engine) scheduleRetries(ctx context.Context, tx *txn, s *retries) error {
+	if s.len() == 0 {
+		return nil
+	}
+	rows, err := e.q.ScheduleRetries(ctx, tx, s.params)
+	if err != nil {
+		return err
+	}
+	tx.rings.leases()
+	var slots executionArrays
+	for _, row := range rows {
+		switch {
+		case row.Claimable:
+			tx.rings.lane(row.LaneID)
+		case row.HasQuota:
+			slots.add(row.PartitionKey, id.ExecutionUUID(row.ExecutionID))
+		}
+	}
+	if slots.empty() {
+		return nil
+	}
+	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
+		PartitionKeys: slots.partitions, ExecutionIds: slots.executions,
+	})
+}

@@ -1,0 +1,162 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// Config holds what an [Engine] can be told. Its zero value is the documented default of every field.
+type Config struct {
+	// Partitions are the logical partition counts: 256 for flows and executions, 32 for budgets and
+	// quotas. They are part of every id: a database keeps the counts it was begun with.
+	Partitions id.Partitions
+
+	// Namespace is given to executions and flows that name none. Default "default".
+	Namespace id.Namespace
+
+	// MaxPayload is the largest payload or result in bytes. Default 1 MiB.
+	MaxPayload int
+
+	// Log receives what no caller is there to be told: a doorbell that could not be rung, a listener
+	// that reconnects. Default: nothing is logged.
+	Log *slog.Logger
+
+	// Now replaces the database's clock in tests. Default nil: all time is the database's.
+	Now func() time.Time
+}
+
+// Defaults of [Config] and limits of the batch forms.
+const (
+	DefaultNamespace  id.Namespace = "default"
+	DefaultMaxPayload              = 1 << 20
+
+	// MaxCreate is the most executions that one transaction creates, MaxBatch the most leases that one
+	// settles. Larger slices are split into consecutive transactions.
+	MaxCreate = 10_000
+	MaxBatch  = 1_000
+
+	// maxFlowsPerTx bounds the flows locked by one transaction: a slot of the server's lock table each.
+	maxFlowsPerTx = 256
+)
+
+// Engine runs durable operations on one Postgres database. Every method is one transaction, or, on the
+// value that [Engine.WithTx] returns, a part of the caller's. An Engine is safe for concurrent use; a
+// value bound to a transaction is as safe as that transaction, which is not at all.
+type Engine struct {
+	q    *db.Queries
+	pool *pgxpool.Pool
+	tx   pgx.Tx // nil on a pool
+	cfg  Config
+	*shared
+}
+
+// shared is what an engine and the values bound to transactions have in common.
+type shared struct {
+	lanes sync.Map // id.LaneID known to be registered
+	bell  *doorbell
+}
+
+// New returns an engine on a pool that the caller opens and closes. It does not touch the database:
+// [Engine.Prepare] tells whether the database is fit to be used.
+//
+// Errors: [ErrInvalidInput] naming the field of cfg that is out of its bounds.
+func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
+	if pool == nil {
+		return nil, invalid("pool", "is nil")
+	}
+	if err := cfg.Partitions.Validate(); err != nil {
+		return nil, invalidBecause("Config.Partitions", err)
+	}
+	if cfg.Namespace == "" {
+		cfg.Namespace = DefaultNamespace
+	}
+	if err := cfg.Namespace.Validate(); err != nil {
+		return nil, invalidBecause("Config.Namespace", err)
+	}
+	if cfg.MaxPayload == 0 {
+		cfg.MaxPayload = DefaultMaxPayload
+	}
+	if cfg.MaxPayload < 0 {
+		return nil, invalid("Config.MaxPayload", "is negative")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Engine{
+		q:      db.New(),
+		pool:   pool,
+		cfg:    cfg,
+		shared: &shared{bell: newDoorbell(pool, cfg.Log)},
+	}, nil
+}
+
+// WithTx returns the engine bound to a transaction of the caller's: its operations become part of tx,
+// each behind a savepoint, so that a refusal leaves tx usable. They run at tx's isolation level, are
+// never retried, and wake nobody: after the commit the caller may call [Engine.Wake] for the lanes it
+// created work on; without that a worker finds the work at its next poll.
+//
+// A transaction that stays open holds back the event readers of every outbox it wrote to.
+func (e *Engine) WithTx(tx pgx.Tx) *Engine {
+	bound := *e
+	bound.tx = tx
+	return &bound
+}
+
+// Wake tells waiting workers, in every process, that lanes have work. It returns at once, sends at most
+// one notification in ten milliseconds and never fails: a worker that is not told finds the work at its
+// next poll. Needed only after work was created inside a caller's transaction.
+func (e *Engine) Wake(lanes ...id.LaneID) {
+	var r rings
+	for _, lane := range lanes {
+		r.lane(string(lane))
+	}
+	e.bell.ring(&r)
+}
+
+// nowMs is the fixed instant of a test, nil in production: the database's clock.
+func (e *Engine) nowMs() *int64 {
+	if e.cfg.Now == nil {
+		return nil
+	}
+	return new(e.cfg.Now().UnixMilli())
+}
+
+// reader is where statements run that lock and write nothing.
+func (e *Engine) reader() db.DBTX {
+	if e.tx != nil {
+		return e.tx
+	}
+	return e.pool
+}
+
+// Now returns the time that the engine's operations go by: the database's.
+func (e *Engine) Now(ctx context.Context) (time.Time, error) {
+	ms, err := e.q.GetNow(ctx, e.reader(), e.nowMs())
+	if err != nil {
+		return time.Time{}, wrap("read clock", err)
+	}
+	return time.UnixMilli(ms), nil
+}
+
+// checkExecution refuses an execution id that no row of this database can have.
+func (e *Engine) checkExecution(x id.ExecutionID) error {
+	if x.IsZero() {
+		return invalid("execution id", "is empty")
+	}
+	if err := e.cfg.Partitions.CheckExecution(x); err != nil {
+		return invalidBecause("execution id", err)
+	}
+	return nil
+}
+
+// errMissed says that a lean statement met a row it does not serve and kept nothing.
+var errMissed = errors.New("a row needs the locked form")

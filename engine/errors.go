@@ -1,0 +1,214 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// The sentinels of this package: what a caller branches on, with [errors.Is]. Where values help, a
+// struct around the sentinel carries them, with [errors.As].
+var (
+	// ErrInvalidInput: an argument is outside its bounds; nothing was written. Never worth repeating.
+	// Carried by [InputError].
+	ErrInvalidInput = errors.New("invalid input")
+
+	// ErrCorruption: a stored value cannot be read. Nothing was written; an operator has to look.
+	// Carried by [CorruptionError].
+	ErrCorruption = errors.New("stored value cannot be read")
+
+	// ErrNotFound: the thing named does not exist. Carried by [NotFoundError].
+	ErrNotFound = errors.New("not found")
+
+	// ErrStaleLease: another lease has been given since. The holder stops work and discards its result.
+	// Carried by [LeaseError], like the next three.
+	ErrStaleLease = errors.New("stale lease")
+
+	// ErrLeaseExpired: the lease has run out; nobody has taken it over yet. The holder stops work.
+	ErrLeaseExpired = errors.New("lease has expired")
+
+	// ErrLeaseRevoked: an operator took the lease away. The holder stops work.
+	ErrLeaseRevoked = errors.New("lease was revoked")
+
+	// ErrNotActive: the execution is not being worked on: it ended, is delayed, or was suspended.
+	// [LeaseError] says in which state it is and how it ended.
+	ErrNotActive = errors.New("execution is not active")
+
+	// ErrExists: an execution of a new flow exists already. Nothing was written.
+	ErrExists = errors.New("execution exists already")
+
+	// ErrIdempotencyKeyTaken: a node of a new flow carries the key of an earlier execution. Nothing was written.
+	ErrIdempotencyKeyTaken = errors.New("idempotency key is taken")
+
+	// ErrFlowTerminal: the flow takes no more members. Nothing was written.
+	ErrFlowTerminal = errors.New("flow has ended")
+
+	// ErrCycle: the dependencies of a flow go round in a circle. Nothing was written.
+	ErrCycle = errors.New("dependencies form a cycle")
+
+	// ErrContention: the rows stayed locked, or the transaction was aborted in favour of others, three
+	// times. Nothing was written; the call may be repeated.
+	ErrContention = errors.New("too much contention")
+
+	// ErrNotMigrated: the schema's tables are not there, or are older than this library.
+	// `ff migrate up` or schema.Migrate makes them.
+	ErrNotMigrated = errors.New("database is not migrated")
+
+	// ErrTooNew: the database was migrated by a newer version of this library.
+	ErrTooNew = errors.New("database is newer than this library")
+
+	// ErrReadOnly: the server takes no writes; it is a standby, or set to read only.
+	ErrReadOnly = errors.New("database is read only")
+
+	// ErrUnavailable: no connection could be had. Nothing was sent; the call may be repeated.
+	ErrUnavailable = errors.New("database is unavailable")
+
+	// ErrTransport: the server or the connection failed while the operation ran. Whether it took effect
+	// is unknown when the commit was under way; every operation may be repeated safely, as its
+	// documentation says.
+	ErrTransport = errors.New("database failed")
+)
+
+// InputError is an argument outside its bounds. Field names it, Reason says which bound.
+type InputError struct {
+	Field  string
+	Reason string
+	err    error
+}
+
+func (e *InputError) Error() string { return "invalid input: " + e.Field + ": " + e.Reason }
+
+// Unwrap gives [ErrInvalidInput] and, where a parser refused the value, its error.
+func (e *InputError) Unwrap() []error { return withCause(ErrInvalidInput, e.err) }
+
+// CorruptionError is a stored value that cannot be read. Column names where it stands.
+type CorruptionError struct {
+	Column string
+	err    error
+}
+
+func (e *CorruptionError) Error() string {
+	return fmt.Sprintf("stored value cannot be read: %s: %v", e.Column, e.err)
+}
+
+// Unwrap gives [ErrCorruption] and what was wrong with the value.
+func (e *CorruptionError) Unwrap() []error { return withCause(ErrCorruption, e.err) }
+
+// NotFoundError names what does not exist: Entity is "execution", "attempt" or "flow".
+type NotFoundError struct {
+	Entity string
+	ID     string
+}
+
+func (e *NotFoundError) Error() string { return e.Entity + " " + e.ID + " not found" }
+
+// Unwrap gives [ErrNotFound].
+func (e *NotFoundError) Unwrap() error { return ErrNotFound }
+
+// LeaseError is a refusal of a lease-holder's call. Err is [ErrStaleLease], [ErrLeaseExpired],
+// [ErrLeaseRevoked] or [ErrNotActive]; with the last, Phase and Outcome say what became of the
+// execution. Epoch is the current one.
+type LeaseError struct {
+	Execution id.ExecutionID
+	Attempt   int32
+	Epoch     int64
+	Phase     state.LifecyclePhase
+	Outcome   state.TerminalOutcome
+	Err       error
+}
+
+func (e *LeaseError) Error() string {
+	if e.Err == ErrNotActive {
+		return fmt.Sprintf("execution %s attempt %d: %v (%s, outcome %s)", e.Execution, e.Attempt, e.Err, e.Phase, e.Outcome)
+	}
+	return fmt.Sprintf("execution %s attempt %d: %v", e.Execution, e.Attempt, e.Err)
+}
+
+// Unwrap gives the sentinel in Err.
+func (e *LeaseError) Unwrap() error { return e.Err }
+
+func invalid(field, reason string) error { return &InputError{Field: field, Reason: reason} }
+
+func invalidBecause(field string, err error) error {
+	return &InputError{Field: field, Reason: err.Error(), err: err}
+}
+
+func corrupt(column string, err error) error { return &CorruptionError{Column: column, err: err} }
+
+func withCause(sentinel, cause error) []error {
+	if cause == nil {
+		return []error{sentinel}
+	}
+	return []error{sentinel, cause}
+}
+
+// SQLSTATEs that operations tell apart.
+const (
+	sqlUniqueViolation      = "23505"
+	sqlDivisionByZero       = "22012"
+	sqlSerializationFailure = "40001"
+	sqlDeadlockDetected     = "40P01"
+	sqlLockNotAvailable     = "55P03"
+)
+
+// wrap names the operation and classifies a driver's error. Errors of this package pass unchanged but
+// for the name; texts of the server are kept, values of parameters never are.
+func wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if isOurs(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	sentinel := ErrTransport
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch pgErr.Code {
+		case "42P01", "42703", "42883", "3F000":
+			sentinel = ErrNotMigrated
+		case "25006":
+			sentinel = ErrReadOnly
+		case "3D000", "53300", "57P03":
+			sentinel = ErrUnavailable
+		}
+	} else if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		sentinel = ErrUnavailable
+	}
+	return fmt.Errorf("%s: %w: %w", op, sentinel, err)
+}
+
+func isOurs(err error) bool {
+	for _, sentinel := range []error{
+		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
+		ErrExists, ErrIdempotencyKeyTaken, ErrFlowTerminal, ErrCycle, ErrContention, ErrNotMigrated, ErrTooNew,
+		ErrReadOnly, ErrUnavailable, ErrTransport,
+	} {
+		if errors.Is(err, sentinel) {
+			return true
+		}
+	}
+	return false
+}
+
+// isConflict says whether the server aborted a transaction in favour of another; it may be repeated.
+func isConflict(err error) bool {
+	switch sqlState(err) {
+	case sqlSerializationFailure, sqlDeadlockDetected, sqlLockNotAvailable:
+		return true
+	}
+	return false
+}
+
+func sqlState(err error) string {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pgErr.Code
+	}
+	return ""
+}
+
+func isNoRow(err error) bool { return errors.Is(err, pgx.ErrNoRows) }

@@ -1,0 +1,346 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/google/uuid"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// DefaultReclaimCap is how often the lease of an execution may be lost before the execution fails,
+// where its policy says nothing.
+const DefaultReclaimCap = 1000
+
+// What background jobs leave on an execution as its failure.
+const (
+	reasonLostTooOften = "lease_reclaim_cap_exceeded"
+	reasonTimeout      = "attempt_timeout"
+	reasonDeadline     = "execution_deadline"
+)
+
+func checkBatch(batch int) error {
+	if batch < 1 || batch > MaxBatch {
+		return invalid("batch", "must be between 1 and 1000")
+	}
+	return nil
+}
+
+// ExpireLeases gives executions back to their lanes whose lease has run out, oldest first, at most batch
+// of them: the attempt goes on with the next claim, and its former holder is refused from now on. An
+// execution whose leases were lost more often than its policy allows ends as failed instead. It returns
+// how many leases it settled; the caller repeats it while that equals batch.
+//
+// Any number of processes may run it; a row that another transaction holds waits for the next call.
+//
+// Transaction: one, and one more where executions end; locks the flows of members that end, exclusively,
+// and executions and attempts without waiting. Emits lease events. Safe to repeat.
+func (e *Engine) ExpireLeases(ctx context.Context, batch int) (int, error) {
+	const op = "expire leases"
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	due, err := e.q.ScanExpiredLeases(ctx, e.reader(), db.ScanExpiredLeasesParams{
+		DefaultCap: DefaultReclaimCap, NowMs: e.nowMs(), BatchSize: int32(batch),
+	})
+	if err != nil {
+		return 0, wrap(op, err)
+	}
+	// Those that end their executions wait for the locks of flows; the others do not wait for them.
+	var returning, ending []db.ScanExpiredLeasesRow
+	for _, row := range due {
+		if row.LostTooOften {
+			ending = append(ending, row)
+		} else {
+			returning = append(returning, row)
+		}
+	}
+	settled := 0
+	for _, rows := range [][]db.ScanExpiredLeasesRow{returning, ending} {
+		if len(rows) == 0 {
+			continue
+		}
+		n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.expireLeases(ctx, tx, rows) })
+		if err != nil {
+			return settled, err
+		}
+		settled += n
+	}
+	return settled, nil
+}
+
+func (e *Engine) expireLeases(ctx context.Context, tx *txn, due []db.ScanExpiredLeasesRow) (int, error) {
+	flows := newFlowSet(e.cfg.Partitions)
+	params := db.TakeExpiredLeasesParams{DefaultCap: DefaultReclaimCap, NowMs: e.nowMs()}
+	for _, row := range due {
+		if row.LostTooOften && !flows.admit(row.FlowID) {
+			continue
+		}
+		params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
+		params.ExecutionIds = append(params.ExecutionIds, uuid.UUID(row.ExecutionID))
+		params.AttemptIndexes = append(params.AttemptIndexes, row.AttemptIndex)
+	}
+	if err := e.lockFlowsExclusive(ctx, tx, flows); err != nil {
+		return 0, err
+	}
+	taken, err := e.q.TakeExpiredLeases(ctx, tx, params)
+	if err != nil || len(taken) == 0 {
+		return 0, err
+	}
+	var executions executionArrays
+	for _, row := range taken {
+		executions.add(row.PartitionKey, row.ExecutionID)
+	}
+	current, err := e.lockCurrentAttempts(ctx, tx, executions)
+	if err != nil {
+		return 0, err
+	}
+	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	if err != nil {
+		return 0, err
+	}
+	release := db.ReleaseExpiredLeasesParams{NowMs: nowMs}
+	var strays db.FenceStrayLeasesParams
+	ends := newEnding(nowMs, state.OutcomeFailed)
+	ends.params.LostLeases = 1
+	ends.params.CancellationReason = new("reclaim_cap_exceeded")
+	for i := range taken {
+		row := &taken[i]
+		raised := max(row.HighestEpoch, row.LeaseEpoch) + 1
+		switch {
+		case row.LifecyclePhase != string(state.Active) || row.AttemptIndex != current[row.ExecutionID].AttemptIndex:
+			strays.PartitionKeys = append(strays.PartitionKeys, row.PartitionKey)
+			strays.ExecutionIds = append(strays.ExecutionIds, uuid.UUID(row.ExecutionID))
+			strays.AttemptIndexes = append(strays.AttemptIndexes, row.AttemptIndex)
+		case row.LostTooOften:
+			if row.FlowID != nil && !flows.has(*row.FlowID) {
+				continue // it joined the flow meanwhile; the next scan foresees it
+			}
+			ends.add(endingAttempt{
+				execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: row.AttemptIndex, epoch: raised,
+				leaseID: row.LeaseID, instance: row.WorkerInstanceID, leaseEvent: "expired",
+				reason: reasonLostTooOften, category: string(policy.InfraCrash),
+			})
+		default:
+			release.PartitionKeys = append(release.PartitionKeys, row.PartitionKey)
+			release.ExecutionIds = append(release.ExecutionIds, uuid.UUID(row.ExecutionID))
+			release.AttemptIndexes = append(release.AttemptIndexes, row.AttemptIndex)
+			release.RaisedEpochs = append(release.RaisedEpochs, raised)
+			release.LeaseIds = append(release.LeaseIds, row.LeaseID)
+			release.WorkerInstanceIds = append(release.WorkerInstanceIds, row.WorkerInstanceID)
+		}
+	}
+	if len(strays.ExecutionIds) > 0 {
+		if err := e.q.FenceStrayLeases(ctx, tx, strays); err != nil {
+			return 0, err
+		}
+	}
+	if len(release.ExecutionIds) > 0 {
+		lanes, err := e.q.ReleaseExpiredLeases(ctx, tx, release)
+		if err != nil {
+			return 0, err
+		}
+		tx.rings.leases()
+		for _, lane := range lanes {
+			tx.rings.lane(lane)
+		}
+	}
+	return len(strays.ExecutionIds) + len(release.ExecutionIds) + ends.len(), e.endByJob(ctx, tx, ends)
+}
+
+// lockCurrentAttempts locks the current attempts of locked executions, by execution.
+func (e *Engine) lockCurrentAttempts(
+	ctx context.Context, tx db.DBTX, executions executionArrays,
+) (map[id.ExecutionUUID]db.LockCurrentAttemptsRow, error) {
+	executions.sort()
+	rows, err := e.q.LockCurrentAttempts(ctx, tx, db.LockCurrentAttemptsParams{
+		PartitionKeys: executions.partitions, ExecutionIds: executions.executions,
+	})
+	if err != nil {
+		return nil, err
+	}
+	current := make(map[id.ExecutionUUID]db.LockCurrentAttemptsRow, len(rows))
+	for _, row := range rows {
+		current[row.ExecutionID] = row
+	}
+	return current, nil
+}
+
+// ExpireDeadlines ends executions whose deadline has passed, in whatever state they wait or run, at most
+// batch of them. What can no longer run because of it is skipped. It returns how many it ended; the
+// caller repeats it while that equals batch.
+//
+// Transaction: one; locks the flows of members, exclusively, executions without waiting, then their
+// attempts. Emits lease and completion events. Safe to repeat and to run in any number of processes.
+func (e *Engine) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
+	const op = "expire deadlines"
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	due, err := e.q.ScanOverdue(ctx, e.reader(), db.ScanOverdueParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+	if err != nil {
+		return 0, wrap(op, err)
+	}
+	if len(due) == 0 {
+		return 0, nil
+	}
+	return inTx(ctx, e, op, func(tx *txn) (int, error) {
+		flows := newFlowSet(e.cfg.Partitions)
+		params := db.TakeOverdueParams{NowMs: e.nowMs()}
+		for _, row := range due {
+			if flows.admit(row.FlowID) {
+				params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
+				params.ExecutionIds = append(params.ExecutionIds, uuid.UUID(row.ExecutionID))
+			}
+		}
+		if err := e.lockFlowsExclusive(ctx, tx, flows); err != nil {
+			return 0, err
+		}
+		taken, err := e.q.TakeOverdue(ctx, tx, params)
+		if err != nil || len(taken) == 0 {
+			return 0, err
+		}
+		var executions executionArrays
+		for _, row := range taken {
+			executions.add(row.PartitionKey, row.ExecutionID)
+		}
+		current, err := e.lockCurrentAttempts(ctx, tx, executions)
+		if err != nil {
+			return 0, err
+		}
+		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+		if err != nil {
+			return 0, err
+		}
+		ends := newEnding(nowMs, state.OutcomeExpired)
+		for _, row := range taken {
+			if row.FlowID != nil && !flows.has(*row.FlowID) {
+				continue // it joined the flow meanwhile; the next scan foresees it
+			}
+			end := endingAttempt{
+				execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: -1,
+				reason: reasonDeadline, category: string(policy.TimedOut),
+			}
+			if attempt, ok := current[row.ExecutionID]; ok && attempt.TerminalAtMs == nil {
+				end.index = attempt.AttemptIndex
+				end.epoch = max(row.HighestEpoch, attempt.LeaseEpoch) + 1
+				if attempt.LeaseExpiresAtMs != nil {
+					end.leaseEvent, end.leaseID, end.instance = "expired", attempt.LeaseID, attempt.WorkerInstanceID
+				}
+			}
+			ends.add(end)
+		}
+		return ends.len(), e.endByJob(ctx, tx, ends)
+	})
+}
+
+// ExpireAttempts ends running attempts that have taken longer than their policy's timeout, at most batch
+// of them: another attempt follows where the retry policy retries timeouts, else the execution ends as
+// expired. Their workers are refused from now on. It returns how many it ended; the caller repeats it
+// while that equals batch.
+//
+// Transaction: one; locks the flows of members that end, exclusively, and executions and attempts without
+// waiting. Emits lease and completion events. Safe to repeat and to run in any number of processes.
+func (e *Engine) ExpireAttempts(ctx context.Context, batch int) (int, error) {
+	const op = "expire attempts"
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	due, err := e.q.ScanTimedOut(ctx, e.reader(), db.ScanTimedOutParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+	if err != nil {
+		return 0, wrap(op, err)
+	}
+	if len(due) == 0 {
+		return 0, nil
+	}
+	return inTx(ctx, e, op, func(tx *txn) (int, error) {
+		flows := newFlowSet(e.cfg.Partitions)
+		params := db.TakeTimedOutParams{NowMs: e.nowMs()}
+		for _, row := range due {
+			retry, _ := timeoutDecision(row.Policy, row.RetryCount, row.RawRetryCount)
+			if retry || flows.admit(row.FlowID) {
+				params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
+				params.ExecutionIds = append(params.ExecutionIds, uuid.UUID(row.ExecutionID))
+				params.AttemptIndexes = append(params.AttemptIndexes, row.AttemptIndex)
+			}
+		}
+		if err := e.lockFlowsExclusive(ctx, tx, flows); err != nil {
+			return 0, err
+		}
+		taken, err := e.q.TakeTimedOut(ctx, tx, params)
+		if err != nil || len(taken) == 0 {
+			return 0, err
+		}
+		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+		if err != nil {
+			return 0, err
+		}
+		retries := newRetries(nowMs, "interrupted", "expired")
+		ends := newEnding(nowMs, state.OutcomeExpired)
+		for _, row := range taken {
+			attempt := endingAttempt{
+				execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: row.AttemptIndex, epoch: row.HighestEpoch + 1,
+				leaseID: row.LeaseID, instance: row.WorkerInstanceID, leaseEvent: "expired",
+				reason: reasonTimeout, category: string(policy.TimedOut),
+			}
+			retry, pause := timeoutDecision(row.Policy, row.RetryCount, row.RawRetryCount)
+			switch {
+			case retry:
+				retries.add(attempt, id.AddTTL(nowMs, pause))
+			case row.FlowID != nil && !flows.has(*row.FlowID):
+				// Its last retry was used meanwhile; the next scan foresees it.
+			default:
+				ends.add(attempt)
+			}
+		}
+		if err := e.scheduleRetries(ctx, tx, retries); err != nil {
+			return 0, err
+		}
+		return retries.len() + ends.len(), e.endByJob(ctx, tx, ends)
+	})
+}
+
+// timeoutDecision says whether an attempt that timed out is retried, and after how many milliseconds. An
+// execution without a retry policy is not.
+func timeoutDecision(document []byte, retryCount int32, rawRetryCount string) (retry bool, pause int64) {
+	rules, ok := storedRetryPolicy(document)
+	if !ok {
+		return false, 0
+	}
+	retries := usedRetries(retryCount, rawRetryCount)
+	return rules.RetriesCategory(string(policy.TimedOut), retries), rules.PauseMs(retries, rand.Float64())
+}
+
+// PromoteDelayed makes delayed executions claimable whose time has come, at most batch of them. It
+// returns how many; the caller repeats it while that equals batch. Safe to repeat and to run in any
+// number of processes.
+//
+// Transaction: one statement; locks the executions without waiting.
+func (e *Engine) PromoteDelayed(ctx context.Context, batch int) (int, error) {
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	return inStatement(ctx, e, "promote delayed", func(conn db.DBTX, due *rings) (int, error) {
+		lanes, err := e.q.PromoteDelayed(ctx, conn, db.PromoteDelayedParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+		for _, lane := range lanes {
+			due.lane(lane)
+		}
+		return len(lanes), err
+	})
+}
+
+// PruneCreationKeys forgets idempotency keys whose window has passed, at most batch of them, and returns
+// how many. Safe to repeat and to run in any number of processes.
+func (e *Engine) PruneCreationKeys(ctx context.Context, batch int) (int, error) {
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	return inStatement(ctx, e, "prune creation keys", func(conn db.DBTX, _ *rings) (int, error) {
+		n, err := e.q.PruneCreationKeys(ctx, conn, db.PruneCreationKeysParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+		return int(n), err
+	})
+}

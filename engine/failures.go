@@ -1,0 +1,239 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// MaxFailureMessage is the longest failure message in bytes.
+const MaxFailureMessage = 64 << 10
+
+// Failure says why an attempt failed. Class decides whether it may be retried at all (default
+// [policy.Transient]); Category is matched against the policy's retryable categories (default: the class).
+type Failure struct {
+	Message  string
+	Class    policy.Class
+	Category string
+}
+
+// Failing is the failure of one leased attempt.
+type Failing struct {
+	Lease   Lease
+	Failure Failure
+}
+
+// Failed is what became of a failed execution: it is retried at RetryAt as attempt NextAttempt, or it
+// has ended.
+type Failed struct {
+	Retry       bool
+	RetryAt     time.Time
+	NextAttempt int32
+	Err         error // in the plural form: why nothing was done
+}
+
+// FailExecution ends the attempt that l holds as failed. The execution's retry policy, or three retries
+// at once where it has none, decides whether another attempt follows. Otherwise the execution ends as
+// failed, and in the same transaction whatever can no longer run because of it is skipped.
+//
+// Errors, in a [*LeaseError]: [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] and [ErrNotActive]:
+// nothing was written, and the caller has nothing more to do. [ErrNotFound] when the execution or attempt
+// is gone; [ErrInvalidInput] for a message that cannot be stored.
+//
+// Transaction: a constant number of statements, plus one round for each level of executions skipped.
+// Locks, where it ends a member of a flow, the flow exclusively; then the execution and its attempt.
+// Repeating it after an unknown outcome is safe: it answers as the call that took effect did.
+func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed, error) {
+	results, err := e.FailExecutions(ctx, []Failing{{Lease: l, Failure: f}})
+	if err != nil {
+		return Failed{}, err
+	}
+	return results[0], results[0].Err
+}
+
+// FailExecutions is [Engine.FailExecution] for many leases, [MaxBatch] to a transaction. Outcomes stand
+// in input order; a lost lease affects only its own. The error means that nothing happened.
+func (e *Engine) FailExecutions(ctx context.Context, failures []Failing) ([]Failed, error) {
+	const op = "fail executions"
+	results := make([]Failed, len(failures))
+	var order []int
+	for i := range failures {
+		if results[i].Err = e.checkFailing(failures[i]); results[i].Err == nil {
+			order = append(order, i)
+		}
+	}
+	chunks := chunkByFlows(order, func(i int) *id.FlowID { return failures[i].Lease.flow })
+	err := inChunks(len(chunks), 1, func(n, _ int) error {
+		return e.failChunk(ctx, op, failures, chunks[n], results)
+	}, func(n int, err error) {
+		for _, i := range chunks[n] {
+			results[i].Err = err
+		}
+	})
+	return results, err
+}
+
+func (e *Engine) checkFailing(f Failing) error {
+	switch {
+	case len(f.Failure.Message) > MaxFailureMessage:
+		return invalid("failure message", fmt.Sprintf("%d bytes, limit %d", len(f.Failure.Message), MaxFailureMessage))
+	case len(f.Failure.Category) > MaxFailureMessage:
+		return invalid("failure category", fmt.Sprintf("%d bytes, limit %d", len(f.Failure.Category), MaxFailureMessage))
+	case !utf8.ValidString(f.Failure.Category):
+		return invalid("failure category", "is not UTF-8")
+	}
+	if err := id.CheckText("failure message", f.Failure.Message); err != nil {
+		return invalidBecause("failure message", err)
+	}
+	if err := id.CheckText("failure category", f.Failure.Category); err != nil {
+		return invalidBecause("failure category", err)
+	}
+	switch f.Failure.Class {
+	case "", policy.Transient, policy.Permanent, policy.InfraCrash, policy.TimedOut, policy.Cancelled:
+	default:
+		return invalid("failure class", "is unknown")
+	}
+	return e.checkLease(f.Lease)
+}
+
+func (f Failure) class() policy.Class {
+	if f.Class == "" {
+		return policy.Transient
+	}
+	return f.Class
+}
+
+func (f Failure) category() string {
+	return policy.Category(f.class(), []byte(f.Category))
+}
+
+func (e *Engine) failChunk(ctx context.Context, op string, all []Failing, chunk []int, results []Failed) error {
+	order := slices.Clone(chunk)
+	slices.SortStableFunc(order, func(a, b int) int { return compareLeases(all[a].Lease, all[b].Lease) })
+	failure := func(n int) Failure { return all[order[n]].Failure }
+	settled, err := settle(ctx, e, op, leasesOf(order, func(i int) Lease { return all[i].Lease }), settling[Failed]{
+		repeated: func(f *leaseFacts) bool {
+			switch f.AttemptOutcome {
+			case "retry":
+				return true
+			case "failed":
+				return isTerminalPhase(f.LifecyclePhase)
+			case "failure": // another program's, whichever it decided
+				return true
+			}
+			return false
+		},
+		again: func(facts *leaseFacts, first Failed) Failed {
+			if facts == nil {
+				return first
+			}
+			return facts.failedBefore()
+		},
+		refused: func(err error) Failed { return Failed{Err: err} },
+		needsExclusive: func(n int, row db.LockExecutionsRow) bool {
+			retry, _ := retryDecision(row, failure(n))
+			return !retry
+		},
+		write: func(tx *txn, batch *settlementBatch, results []Failed) ([]endedExecution, error) {
+			return e.writeFailures(ctx, tx, batch, failure, results)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	for n, i := range order {
+		results[i] = settled[n]
+		if results[i].Err == nil && results[i].Retry {
+			results[i].NextAttempt = all[i].Lease.Attempt + 1
+		}
+	}
+	return nil
+}
+
+// failedBefore is the answer to a failure that was recorded already.
+func (f *leaseFacts) failedBefore() Failed {
+	if f.AttemptOutcome == "failed" || f.AttemptOutcome == "failure" && isTerminalPhase(f.LifecyclePhase) {
+		return Failed{}
+	}
+	retryAt := f.NowMs
+	switch {
+	case f.FfxDelayUntilMs != nil:
+		retryAt = *f.FfxDelayUntilMs
+	case f.AttemptTerminalAtMs != nil:
+		retryAt = *f.AttemptTerminalAtMs
+	}
+	return Failed{Retry: true, RetryAt: time.UnixMilli(retryAt)}
+}
+
+func isTerminalPhase(stored string) bool { return stored == "terminal" || stored == "cancelled" }
+
+// retryDecision says whether a failure is retried, and after how many milliseconds. An execution without
+// a retry policy is retried three times, at once.
+func retryDecision(row db.LockExecutionsRow, f Failure) (retry bool, pause int64) {
+	rules, ok := storedRetryPolicy(row.Policy)
+	if !ok {
+		rules = policy.RetryWhenAbsent()
+	}
+	retries := usedRetries(row.RetryCount, row.RawRetryCount)
+	return rules.Retries(f.class(), f.category(), retries), rules.PauseMs(retries, rand.Float64())
+}
+
+// usedRetries is how many retries were scheduled: the column of this library, or the key of another
+// program, whichever is more.
+func usedRetries(column int32, raw string) int {
+	n, err := strconv.ParseUint(raw, 10, 31)
+	if err != nil {
+		return int(column)
+	}
+	return max(int(column), int(n))
+}
+
+// storedRetryPolicy reads the retry policy of an execution's stored policy, leniently: other programs
+// store some of them. false: there is none.
+func storedRetryPolicy(document []byte) (policy.Retry, bool) {
+	var stored struct {
+		Retry json.RawMessage `json:"retry_policy"`
+	}
+	if len(document) == 0 || json.Unmarshal(document, &stored) != nil || len(stored.Retry) == 0 || string(stored.Retry) == "null" {
+		return policy.Retry{}, false
+	}
+	retry, err := policy.RetryFromJSON(stored.Retry)
+	return retry, err == nil
+}
+
+func (e *Engine) writeFailures(
+	ctx context.Context, tx *txn, batch *settlementBatch, failure func(int) Failure, results []Failed,
+) ([]endedExecution, error) {
+	retries := newRetries(batch.nowMs, "retry", "revoked")
+	ends := newEnding(batch.nowMs, state.OutcomeFailed)
+	for _, n := range batch.acting {
+		l, f := batch.leases[n], failure(n)
+		attempt := endingAttempt{
+			execution: l.Execution, index: l.Attempt, leaseID: l.ID.String(), instance: string(l.Instance),
+			leaseEvent: "revoked", reason: f.Message, category: f.category(),
+		}
+		retry, pause := retryDecision(batch.rows[n], f)
+		if !retry {
+			ends.add(attempt)
+			results[n] = Failed{}
+			continue
+		}
+		retryAt := id.AddTTL(batch.nowMs, pause)
+		retries.add(attempt, retryAt)
+		results[n] = Failed{Retry: true, RetryAt: time.UnixMilli(retryAt)}
+	}
+	if err := e.scheduleRetries(ctx, tx, retries); err != nil {
+		return nil, err
+	}
+	return e.endUnsuccessful(ctx, tx, ends)
+}

@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// flowSet is the flows that a transaction locks.
+type flowSet struct {
+	counts id.Partitions
+	flows  map[id.FlowID]struct{}
+}
+
+func newFlowSet(counts id.Partitions) *flowSet {
+	return &flowSet{counts: counts, flows: make(map[id.FlowID]struct{})}
+}
+
+func (s *flowSet) add(flow id.FlowID) { s.flows[flow] = struct{}{} }
+
+func (s *flowSet) has(flow id.FlowID) bool {
+	_, ok := s.flows[flow]
+	return ok
+}
+
+// admit adds a member's flow unless that is one too many for a transaction. nil needs no lock.
+func (s *flowSet) admit(flow *id.FlowID) bool {
+	switch {
+	case flow == nil || s.has(*flow):
+		return true
+	case len(s.flows) == maxFlowsPerTx:
+		return false
+	}
+	s.add(*flow)
+	return true
+}
+
+func (s *flowSet) empty() bool { return len(s.flows) == 0 }
+
+func (s *flowSet) arrays() (partitions []int16, flows []uuid.UUID) {
+	flows = make([]uuid.UUID, 0, len(s.flows))
+	for flow := range s.flows {
+		flows = append(flows, uuid.UUID(flow))
+	}
+	slices.SortFunc(flows, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	partitions = make([]int16, len(flows))
+	for i, flow := range flows {
+		partitions[i] = s.counts.FlowPartition(id.FlowID(flow))
+	}
+	return partitions, flows
+}
+
+// lockFlowsShared lets successes of members go on side by side and keeps structure changes out.
+func (e *Engine) lockFlowsShared(ctx context.Context, tx db.DBTX, set *flowSet) error {
+	if set.empty() {
+		return nil
+	}
+	partitions, flows := set.arrays()
+	if err := e.q.LockFlowsShared(ctx, tx, flows); err != nil {
+		return err
+	}
+	if e.tx == nil {
+		return nil // begun here, at READ COMMITTED
+	}
+	return e.q.ShareFlowRows(ctx, tx, db.ShareFlowRowsParams{PartitionKeys: partitions, FlowIds: flows})
+}
+
+// lockFlowsExclusive keeps every other transition of members out.
+func (e *Engine) lockFlowsExclusive(ctx context.Context, tx db.DBTX, set *flowSet) error {
+	_, err := e.takeFlows(ctx, tx, set)
+	return err
+}
+
+// takeFlows is lockFlowsExclusive and returns the states of the flows that exist.
+func (e *Engine) takeFlows(ctx context.Context, tx db.DBTX, set *flowSet) (map[id.FlowID]state.FlowState, error) {
+	if set.empty() {
+		return nil, nil
+	}
+	partitions, flows := set.arrays()
+	if err := e.q.LockFlowsExclusive(ctx, tx, flows); err != nil {
+		return nil, err
+	}
+	rows, err := e.q.LockFlowRows(ctx, tx, db.LockFlowRowsParams{PartitionKeys: partitions, FlowIds: flows})
+	if err != nil {
+		return nil, err
+	}
+	states := make(map[id.FlowID]state.FlowState, len(rows))
+	for _, row := range rows {
+		states[row.FlowID] = state.FlowState(row.PublicFlowState)
+	}
+	return states, nil
+}

@@ -1,0 +1,302 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// FlowSnapshot is a flow at one moment, without its members: [Engine.FlowMembers] lists them.
+type FlowSnapshot struct {
+	ID        id.FlowID
+	Kind      string
+	Namespace id.Namespace
+	Tags      map[string]string
+
+	// State is "open" until the flow is cancelled. A flow does not end by itself when its members do:
+	// more may be added.
+	State          state.FlowState
+	Revision       int64 // one for each member and each edge added
+	Nodes          int
+	Edges          int
+	CreatedAt      time.Time
+	LastMutationAt time.Time // of its structure
+	CancelledAt    time.Time
+	CancelReason   string
+	CancelPolicy   state.FlowCancelPolicy
+	Groups         []EdgeGroup // by id of the execution that waits
+}
+
+// EdgeGroup is what one member waits for: the edges into it and how many of their upstreams ended how.
+type EdgeGroup struct {
+	Downstream                         id.ExecutionID
+	When                               policy.Group
+	Edges                              int
+	Succeeded, Failed, Skipped, Active int
+	State                              state.EdgeGroupState
+}
+
+// DescribeFlow returns a flow, or nil when there is none of that id.
+//
+// Errors: [ErrCorruption] naming the column that cannot be read. One snapshot of the database; locks
+// nothing.
+func (e *Engine) DescribeFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, error) {
+	const op = "describe flow"
+	row, err := e.q.GetFlow(ctx, e.reader(), db.GetFlowParams{PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow})
+	if isNoRow(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	snapshot, err := flowSnapshotOf(flow, &row)
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	if err := e.setGroups(snapshot, row.EdgeGroups); err != nil {
+		return nil, wrap(op, err)
+	}
+	return snapshot, nil
+}
+
+func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
+	raw := map[string]json.RawMessage{}
+	if err := json.Unmarshal(row.RawFields, &raw); err != nil {
+		return nil, corrupt("ff_flow_core.raw_fields", err)
+	}
+	text := func(key, fallback string) string {
+		value := fallback
+		_ = json.Unmarshal(raw[key], &value)
+		return value
+	}
+	s := &FlowSnapshot{
+		ID:             flow,
+		Kind:           text("flow_kind", ""),
+		Namespace:      id.Namespace(text("namespace", "default")),
+		State:          state.FlowState(row.PublicFlowState),
+		Revision:       row.GraphRevision,
+		CreatedAt:      time.UnixMilli(row.CreatedAtMs),
+		LastMutationAt: time.UnixMilli(row.CreatedAtMs),
+		CancelledAt:    optionalTime(row.TerminalAtMs),
+		CancelReason:   text("cancel_reason", ""),
+		CancelPolicy:   state.FlowCancelPolicy(text("cancellation_policy", "")),
+	}
+	if s.Revision < 0 {
+		return nil, corrupt("ff_flow_core.graph_revision", errNegative)
+	}
+	for _, count := range []struct {
+		key string
+		set func(int64)
+	}{
+		{"node_count", func(n int64) { s.Nodes = int(n) }},
+		{"edge_count", func(n int64) { s.Edges = int(n) }},
+		{"last_mutation_at_ms", func(n int64) { s.LastMutationAt = time.UnixMilli(n) }},
+	} {
+		value, ok := raw[count.key]
+		if !ok {
+			continue
+		}
+		n := number(value)
+		if n < 0 {
+			return nil, corrupt("ff_flow_core.raw_fields."+count.key, errNoCount)
+		}
+		count.set(n)
+	}
+	for key, value := range raw {
+		var tag string
+		if id.IsFlowTag(key) && json.Unmarshal(value, &tag) == nil {
+			if s.Tags == nil {
+				s.Tags = make(map[string]string)
+			}
+			s.Tags[key] = tag
+		}
+	}
+	return s, nil
+}
+
+var (
+	errNegative = errors.New("is negative")
+	errNoCount  = errors.New("is no count")
+)
+
+// storedGroup is an edge group as GetFlow aggregates them.
+type storedGroup struct {
+	Downstream id.ExecutionUUID `json:"downstream_eid"`
+	Policy     json.RawMessage  `json:"policy"`
+	Success    int64            `json:"success_count"`
+	Fail       int64            `json:"fail_count"`
+	Skip       int64            `json:"skip_count"`
+	Running    int64            `json:"running_count"`
+	Staged     int64            `json:"staged"`
+}
+
+func (e *Engine) setGroups(s *FlowSnapshot, document []byte) error {
+	var groups []storedGroup
+	if err := json.Unmarshal(document, &groups); err != nil {
+		return corrupt("ff_edge_group", err)
+	}
+	partition := e.cfg.Partitions.FlowPartition(s.ID)
+	for _, g := range groups {
+		when, err := policy.GroupFromStored(g.Policy)
+		if err != nil {
+			return corrupt("ff_edge_group.policy", err)
+		}
+		success, fail, skip, running := max(g.Success, 0), max(g.Fail, 0), max(g.Skip, 0), max(g.Running, 0)
+		n := success + fail + skip + running + g.Staged
+		group := EdgeGroup{
+			Downstream: id.ExecutionIDFromRow(partition, g.Downstream),
+			When:       when,
+			Edges:      int(n),
+			Succeeded:  int(success),
+			Failed:     int(fail),
+			Skipped:    int(skip),
+			Active:     int(running),
+			State:      state.EdgeGroupPending,
+		}
+		switch when.Evaluate(n, success, fail, skip) {
+		case policy.Satisfied:
+			group.State = state.EdgeGroupSatisfied
+		case policy.Impossible:
+			group.State = state.EdgeGroupImpossible
+		}
+		s.Groups = append(s.Groups, group)
+	}
+	return nil
+}
+
+// Member is one execution of a flow.
+type Member struct {
+	ID         id.ExecutionID
+	Lane       id.LaneID
+	Kind       string
+	State      state.PublicState
+	Outcome    state.TerminalOutcome
+	LeasesLost int // leases that ran out
+}
+
+// ListFlowMembers returns the members of a flow by id, strictly after a cursor; the zero id begins at the
+// start. A limit of 0 is an empty page; one above [MaxPage] is taken as that. An unknown flow has none.
+//
+// Errors: [ErrInvalidInput] for a cursor of another flow's partition; [ErrCorruption].
+func (e *Engine) ListFlowMembers(ctx context.Context, flow id.FlowID, after id.ExecutionID, limit int) (Page[Member], error) {
+	const op = "list flow members"
+	partition := e.cfg.Partitions.FlowPartition(flow)
+	if !after.IsZero() && after.Partition() != partition {
+		return Page[Member]{}, wrap(op, invalid("cursor", "belongs to another partition"))
+	}
+	from, more := successor(after.UUID(), after.IsZero())
+	if limit = min(limit, MaxPage); limit <= 0 || !more {
+		return Page[Member]{}, checkLimit(op, limit)
+	}
+	rows, err := e.q.ListFlowMembers(ctx, e.reader(), db.ListFlowMembersParams{
+		PartitionKey: partition, FlowID: &flow, FromExecutionID: from, PageSize: int32(limit) + 1,
+	})
+	if err != nil {
+		return Page[Member]{}, wrap(op, err)
+	}
+	members := make([]Member, len(rows))
+	for i := range rows {
+		row := &rows[i]
+		public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
+			PointerOutcome:     row.PointerOutcome,
+			CurrentOutcome:     row.CurrentOutcome,
+			RawTerminalOutcome: row.RawTerminalOutcome,
+			CancellationReason: row.CancellationReason,
+			LastFailureMessage: row.LastFailureMessage,
+			FailureReason:      row.FailureReason,
+		})
+		if err != nil {
+			return Page[Member]{}, wrap(op, err)
+		}
+		members[i] = Member{
+			ID:         id.ExecutionIDFromRow(partition, row.ExecutionID),
+			Lane:       id.LaneID(row.LaneID),
+			Kind:       row.ExecutionKind,
+			State:      public,
+			Outcome:    outcome,
+			LeasesLost: int(max(row.LeaseReclaimCount, 0)),
+		}
+	}
+	return pageOf(members, limit), nil
+}
+
+// FlowMembers walks through the members of a flow by id, a page at a time.
+func (e *Engine) FlowMembers(ctx context.Context, flow id.FlowID) iter.Seq2[Member, error] {
+	return pages(func(after *Member) (Page[Member], error) {
+		return e.ListFlowMembers(ctx, flow, deref(after).ID, MaxPage)
+	})
+}
+
+// UpstreamResult is what one upstream of an execution is and has left.
+type UpstreamResult struct {
+	Execution id.ExecutionID
+	Kind      string
+	State     state.PublicState
+	Outcome   state.TerminalOutcome // none until it has ended
+	Result    []byte                // nil when it left none
+}
+
+// UpstreamResults returns the upstreams of an execution by id. An execution without dependencies, and one
+// that is not there, has none. One query; locks nothing.
+func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]UpstreamResult, error) {
+	const op = "read upstream results"
+	if err := e.checkExecution(x); err != nil {
+		return nil, wrap(op, err)
+	}
+	rows, err := e.q.ListUpstreamResults(ctx, e.reader(), db.ListUpstreamResultsParams{
+		PartitionKey: x.Partition(), ExecutionID: x.UUID(),
+	})
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	results := make([]UpstreamResult, len(rows))
+	for i := range rows {
+		row := &rows[i]
+		public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
+			PointerOutcome:     row.PointerOutcome,
+			CurrentOutcome:     row.CurrentOutcome,
+			RawTerminalOutcome: row.RawTerminalOutcome,
+			CancellationReason: row.CancellationReason,
+			LastFailureMessage: row.LastFailureMessage,
+			FailureReason:      row.FailureReason,
+		})
+		if err != nil {
+			return nil, wrap(op, err)
+		}
+		results[i] = UpstreamResult{
+			Execution: id.ExecutionIDFromRow(x.Partition(), row.ExecutionID),
+			Kind:      row.ExecutionKind,
+			State:     public,
+			Outcome:   outcome,
+			Result:    row.Result,
+		}
+	}
+	return results, nil
+}
+
+// publicState derives what to show of an execution, and how it ended, from its stored literals.
+func publicState(phase, eligibility, public string, facts normalise.TerminalFacts) (state.PublicState, state.TerminalOutcome, error) {
+	canonical, err := normalise.LifecyclePhase(phase)
+	if err != nil {
+		return "", "", corrupt("ff_exec_core.lifecycle_phase", err)
+	}
+	eligible, err := normalise.EligibilityState(eligibility)
+	if err != nil {
+		return "", "", corrupt("ff_exec_core.eligibility_state", err)
+	}
+	stored, err := normalise.PublicState(public)
+	if err != nil {
+		return "", "", corrupt("ff_exec_core.public_state", err)
+	}
+	facts.Phase, facts.StoredPhase, facts.StoredPublicState = canonical, phase, public
+	outcome := normalise.TerminalOutcome(facts)
+	return state.Effective(stored, canonical, eligible, outcome), outcome, nil
+}

@@ -1,0 +1,337 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// Limits of one [FlowSpec].
+const (
+	MaxNodes   = 10_000
+	MaxEdges   = 50_000
+	MaxInbound = 10_000 // edges into one node
+)
+
+// FlowSpec describes a whole flow: executions, and which of them wait for which.
+type FlowSpec struct {
+	// ID is the flow's id. Give one to make the call repeatable: a second creation of it changes nothing.
+	// Default: a new one.
+	ID id.FlowID
+
+	Kind      string            // opaque; at most 255 bytes
+	Namespace id.Namespace      // of the flow, and of nodes that name none; default: the engine's
+	Tags      map[string]string // namespaced keys, as "app.tenant"
+	CreatedAt time.Time         // default: the database's clock
+
+	Nodes []Node // at most [MaxNodes]
+	Edges []Edge // at most [MaxEdges]
+}
+
+// Node is one execution of a flow.
+type Node struct {
+	// Key names the node in [FlowSpec.Edges] and, with the flow's id, determines its execution id, see
+	// [Engine.NodeID]. Unique in the flow, not empty, at most 1024 bytes.
+	Key string
+
+	// Spec is the execution; its Flow is left empty.
+	Spec ExecutionSpec
+
+	// When says which of the nodes this one waits for must succeed. The zero value is [policy.AllOf].
+	// Ignored for a node without edges into it.
+	When policy.Group
+}
+
+// Edge makes the node To wait for the node From. At most one leads from a node to another.
+type Edge struct {
+	From, To string
+
+	// ID is the edge's id. Default: a new one.
+	ID id.EdgeID
+
+	// Kind is kept with the edge and not interpreted. Default "success_only".
+	Kind string
+
+	// PassResult names a reference under which the result of From becomes the payload of To when From
+	// succeeds before To has started. Empty: the result is only read, by [Engine.UpstreamResults].
+	PassResult string
+}
+
+// CreatedFlow is the outcome of a flow's creation.
+type CreatedFlow struct {
+	ID      id.FlowID
+	Existed bool // a flow of this id was there before; nothing of it was compared or changed
+}
+
+// NodeID is the execution id of a flow's node that gave none of its own: the same for the same flow and
+// key, so that a repeated creation names the same executions.
+func (e *Engine) NodeID(flow id.FlowID, key string) id.ExecutionID {
+	h := sha256.New()
+	h.Write(flow[:])
+	h.Write([]byte(key))
+	var u id.ExecutionUUID
+	copy(u[:], h.Sum(nil))
+	// A flow's id begins with its time; beginning with the same keeps neighbours together in the index.
+	copy(u[:6], flow[:6])
+	u[6] = u[6]&0x0f | 0x80 // version 8: custom
+	u[8] = u[8]&0x3f | 0x80 // variant of RFC 9562
+	return id.MemberExecutionIDFor(flow, e.cfg.Partitions, u)
+}
+
+// CreateFlow creates a flow with all its executions and dependencies. A node without edges into it is
+// claimable when the call returns; the others wait.
+//
+// Errors: [ErrInvalidInput] naming the node or edge, its field and the limit; [ErrCycle]; [ErrExists] when
+// an execution with the id of a node is there already; [ErrIdempotencyKeyTaken] when a node carries the key
+// of an earlier execution. In every case nothing is written.
+//
+// Transaction: one, of a constant number of statements whatever the size of the flow. No events.
+// Repeating it with the same ID is safe: the flow then Existed.
+func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, error) {
+	const op = "create flow"
+	plan, err := e.planFlow(spec)
+	if err != nil {
+		return CreatedFlow{}, wrap(op, err)
+	}
+	created, err := inTx(ctx, e, op, func(tx *txn) (CreatedFlow, error) {
+		return e.writeFlow(ctx, tx, plan)
+	})
+	if err == nil && e.tx == nil {
+		e.rememberLanes(plan.lanes)
+	}
+	return created, err
+}
+
+// flowPlan is a checked FlowSpec as the columns of rows.
+type flowPlan struct {
+	id          id.FlowID
+	createdAtMs int64
+	raw         map[string]any
+	creations   []creation
+	held        []bool
+	lanes       []string
+	edges       db.InsertAppliedEdgesParams
+	groups      db.InsertEdgeGroupsParams
+}
+
+func (e *Engine) planFlow(spec FlowSpec) (*flowPlan, error) {
+	plan := &flowPlan{id: spec.ID}
+	if plan.id.IsZero() {
+		plan.id = id.NewFlowID()
+	}
+	switch {
+	case len(spec.Nodes) > MaxNodes:
+		return nil, invalid("nodes", fmt.Sprintf("%d, limit %d", len(spec.Nodes), MaxNodes))
+	case len(spec.Edges) > MaxEdges:
+		return nil, invalid("edges", fmt.Sprintf("%d, limit %d", len(spec.Edges), MaxEdges))
+	}
+	if err := e.planHeader(plan, spec); err != nil {
+		return nil, err
+	}
+	graph, err := newGraph(spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.planNodes(plan, spec, graph); err != nil {
+		return nil, err
+	}
+	return plan, e.planEdges(plan, spec, graph)
+}
+
+func (e *Engine) planHeader(plan *flowPlan, spec FlowSpec) error {
+	if err := checkText("flow kind", spec.Kind, maxKind); err != nil {
+		return err
+	}
+	namespace, err := e.namespace(spec.Namespace)
+	if err != nil {
+		return err
+	}
+	if plan.createdAtMs, err = instant("created at", spec.CreatedAt); err != nil {
+		return err
+	}
+	plan.raw = map[string]any{
+		"flow_kind":  spec.Kind,
+		"namespace":  namespace,
+		"node_count": len(spec.Nodes),
+		"edge_count": len(spec.Edges),
+	}
+	for key, value := range spec.Tags {
+		if err := id.CheckTagKey(key); err != nil {
+			return invalidBecause("flow tag key", err)
+		}
+		if err := checkText("flow tag", value, maxTagValue); err != nil {
+			return err
+		}
+		plan.raw[key] = value
+	}
+	return nil
+}
+
+func (e *Engine) planNodes(plan *flowPlan, spec FlowSpec, graph *graph) error {
+	plan.creations = make([]creation, len(spec.Nodes))
+	plan.held = make([]bool, len(spec.Nodes))
+	taken := make(map[id.ExecutionID]string, len(spec.Nodes))
+	for i := range spec.Nodes {
+		node := &spec.Nodes[i]
+		field := fmt.Sprintf("node %q", node.Key)
+		if node.Spec.Flow != nil {
+			return invalid(field, "names a flow of its own")
+		}
+		execution := node.Spec
+		execution.Flow = &plan.id
+		if execution.ID.IsZero() {
+			execution.ID = e.NodeID(plan.id, node.Key)
+		}
+		if execution.Namespace == "" {
+			execution.Namespace = spec.Namespace
+		}
+		c, err := e.prepare(execution)
+		if err != nil {
+			return invalidBecause(field, err)
+		}
+		if other, twice := taken[c.id]; twice {
+			return invalid(field, fmt.Sprintf("has the execution id of node %q", other))
+		}
+		taken[c.id] = node.Key
+		plan.creations[i], plan.held[i] = c, graph.inbound[i] > 0
+	}
+	plan.lanes = e.unknownLanes(plan.creations)
+	return nil
+}
+
+func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
+	partition := e.cfg.Partitions.FlowPartition(plan.id)
+	uuidOf := func(node int) uuid.UUID { return uuid.UUID(plan.creations[node].id.UUID()) }
+	plan.edges = db.InsertAppliedEdgesParams{PartitionKey: partition, FlowID: plan.id}
+	seen := make(map[id.EdgeID]struct{}, len(spec.Edges))
+	for i, edge := range spec.Edges {
+		field := fmt.Sprintf("edge %q to %q", edge.From, edge.To)
+		if edge.ID.IsZero() {
+			edge.ID = id.NewEdgeID()
+		}
+		if _, twice := seen[edge.ID]; twice {
+			return invalid(field, "has the id of another edge")
+		}
+		seen[edge.ID] = struct{}{}
+		if edge.Kind == "" {
+			edge.Kind = "success_only"
+		}
+		if err := checkText(field+": kind", edge.Kind, maxKind); err != nil {
+			return err
+		}
+		if err := checkText(field+": pass result", edge.PassResult, maxFreeText); err != nil {
+			return err
+		}
+		plan.edges.EdgeIds = append(plan.edges.EdgeIds, uuid.UUID(edge.ID))
+		plan.edges.UpstreamEids = append(plan.edges.UpstreamEids, uuidOf(graph.from[i]))
+		plan.edges.DownstreamEids = append(plan.edges.DownstreamEids, uuidOf(graph.to[i]))
+		plan.edges.DependencyKinds = append(plan.edges.DependencyKinds, edge.Kind)
+		plan.edges.DataPassingRefs = append(plan.edges.DataPassingRefs, edge.PassResult)
+	}
+	plan.groups = db.InsertEdgeGroupsParams{PartitionKey: partition, FlowID: plan.id}
+	for i := range spec.Nodes {
+		node, fanIn := &spec.Nodes[i], graph.inbound[i]
+		if fanIn == 0 {
+			continue
+		}
+		if err := checkGroup(node, fanIn); err != nil {
+			return err
+		}
+		document, err := json.Marshal(node.When)
+		if err != nil {
+			return invalidBecause(fmt.Sprintf("node %q", node.Key), err)
+		}
+		plan.groups.DownstreamEids = append(plan.groups.DownstreamEids, uuidOf(i))
+		plan.groups.Policies = append(plan.groups.Policies, string(document))
+		plan.groups.KTargets = append(plan.groups.KTargets, node.When.KTarget(int64(fanIn)))
+		plan.groups.FanIns = append(plan.groups.FanIns, int32(fanIn))
+	}
+	return nil
+}
+
+func checkGroup(node *Node, fanIn int) error {
+	field := fmt.Sprintf("node %q: when", node.Key)
+	if err := node.When.Validate(); err != nil {
+		return invalidBecause(field, err)
+	}
+	if fanIn > MaxInbound {
+		return invalid(fmt.Sprintf("node %q", node.Key), fmt.Sprintf("%d edges into it, limit %d", fanIn, MaxInbound))
+	}
+	if k := node.When.KTarget(int64(fanIn)); int(k) > fanIn {
+		return invalid(field, fmt.Sprintf("a quorum of %d of %d", k, fanIn))
+	}
+	return nil
+}
+
+// writeFlow inserts a plan. The flow is new, so nobody else can see its rows before the commit, and its
+// lock is not needed.
+func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (CreatedFlow, error) {
+	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	if err != nil {
+		return CreatedFlow{}, err
+	}
+	createdAtMs := plan.createdAtMs
+	if createdAtMs == 0 {
+		createdAtMs = nowMs
+	}
+	raw := maps.Clone(plan.raw)
+	raw["last_mutation_at_ms"] = createdAtMs
+	document, err := json.Marshal(raw)
+	if err != nil {
+		return CreatedFlow{}, err
+	}
+	inserted, err := e.q.InsertFlow(ctx, tx, db.InsertFlowParams{
+		PartitionKey:  e.cfg.Partitions.FlowPartition(plan.id),
+		FlowID:        plan.id,
+		GraphRevision: int64(len(plan.creations) + len(plan.edges.EdgeIds)),
+		CreatedAtMs:   createdAtMs,
+		RawFields:     string(document),
+	})
+	if err != nil {
+		return CreatedFlow{}, err
+	}
+	if inserted == 0 {
+		return CreatedFlow{ID: plan.id, Existed: true}, nil
+	}
+	if len(plan.lanes) > 0 {
+		if err := e.q.EnsureLanes(ctx, tx, db.EnsureLanesParams{LaneIds: plan.lanes, NowMs: e.nowMs()}); err != nil {
+			return CreatedFlow{}, err
+		}
+	}
+	duplicates, _, err := e.claimKeys(ctx, tx, plan.creations)
+	if err != nil {
+		return CreatedFlow{}, err
+	}
+	for _, taken := range slices.SortedFunc(maps.Keys(duplicates), id.ExecutionID.Compare) {
+		return CreatedFlow{}, fmt.Errorf("execution %s: %w by %s", taken, ErrIdempotencyKeyTaken, duplicates[taken])
+	}
+	created, err := e.insert(ctx, tx, plan.creations, plan.held, &plan.id, &tx.rings)
+	if err != nil {
+		return CreatedFlow{}, err
+	}
+	for i := range plan.creations {
+		if _, ok := created[plan.creations[i].id]; !ok {
+			return CreatedFlow{}, fmt.Errorf("execution %s: %w", plan.creations[i].id, ErrExists)
+		}
+	}
+	if len(plan.edges.EdgeIds) > 0 {
+		plan.edges.NowMs = nowMs
+		if err := e.q.InsertAppliedEdges(ctx, tx, plan.edges); err != nil {
+			return CreatedFlow{}, err
+		}
+		if err := e.q.InsertEdgeGroups(ctx, tx, plan.groups); err != nil {
+			return CreatedFlow{}, err
+		}
+	}
+	return CreatedFlow{ID: plan.id}, nil
+}

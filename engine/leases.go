@@ -1,0 +1,402 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// MaxLeaseTTL is the longest lease: 2^32-1 milliseconds. The shortest is one millisecond.
+const MaxLeaseTTL = math.MaxUint32 * time.Millisecond
+
+// Lease is a worker's time-limited ownership of one attempt. Execution, Attempt and Epoch are the fence:
+// each claim raises the epoch, and a call with an older one is refused. The other fields inform.
+//
+// A Lease crosses process boundaries as a [id.Handle].
+type Lease struct {
+	Execution id.ExecutionID
+	Attempt   int32 // index, from 0
+	Epoch     int64
+	ID        id.LeaseID
+	AttemptID id.AttemptID
+	Lane      id.LaneID
+	Instance  id.WorkerInstanceID
+	TTL       time.Duration // what a renewal without one of its own extends by
+
+	flow *id.FlowID // a member's flow, where the claim told; saves a read
+}
+
+// Handle encodes the lease for another process or another language.
+func (l Lease) Handle(kind id.HandleKind) id.Handle {
+	return id.EncodeHandle(kind, id.HandleFields{
+		Execution:      l.Execution,
+		AttemptIndex:   uint32(l.Attempt),
+		AttemptID:      l.AttemptID,
+		LeaseID:        l.ID,
+		LeaseEpoch:     uint64(l.Epoch),
+		LeaseTTLMs:     uint64(l.TTL.Milliseconds()),
+		Lane:           l.Lane,
+		WorkerInstance: l.Instance,
+	})
+}
+
+// LeaseFromHandle decodes a handle minted by [Lease.Handle] or by another engine on the same database.
+//
+// Errors: [ErrInvalidInput] for a handle of another kind of storage, or one whose attempt or epoch no row
+// can hold; [ErrCorruption] for bytes that are no handle.
+func LeaseFromHandle(h id.Handle) (Lease, error) {
+	fields, err := h.CheckPostgres()
+	if err != nil {
+		if _, foreign := errors.AsType[*id.ForeignHandleError](err); foreign {
+			return Lease{}, invalidBecause("handle", err)
+		}
+		return Lease{}, corrupt("handle", err)
+	}
+	attempt, err := id.StoredAttemptIndex(fields.AttemptIndex)
+	if err != nil {
+		return Lease{}, invalidBecause("handle: attempt index", err)
+	}
+	epoch, err := id.StoredLeaseEpoch(fields.LeaseEpoch)
+	if err != nil {
+		return Lease{}, invalidBecause("handle: lease epoch", err)
+	}
+	return Lease{
+		Execution: fields.Execution,
+		Attempt:   attempt,
+		Epoch:     epoch,
+		ID:        fields.LeaseID,
+		AttemptID: fields.AttemptID,
+		Lane:      fields.Lane,
+		Instance:  fields.WorkerInstance,
+		TTL:       time.Duration(min(fields.LeaseTTLMs, math.MaxUint32)) * time.Millisecond,
+	}, nil
+}
+
+// Renewal asks for one lease to be extended. A zero TTL takes the lease's own.
+type Renewal struct {
+	Lease Lease
+	TTL   time.Duration
+}
+
+// Renewed is the outcome of one [Renewal]: the new expiry, or why there is none.
+type Renewed struct {
+	ExpiresAt time.Time
+	Err       error
+}
+
+// RenewLease extends l by ttl, or by its own TTL when ttl is 0, from the database's clock and returns the
+// new expiry, in whole milliseconds. An expiry never moves back.
+//
+// Errors, in a [*LeaseError]: [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] and [ErrNotActive];
+// the caller stops work on the execution and discards its result. [ErrNotFound] when the execution or
+// the attempt is gone.
+//
+// Transaction: one statement; locks the attempt row; emits a lease event. Safe to repeat.
+func (e *Engine) RenewLease(ctx context.Context, l Lease, ttl time.Duration) (time.Time, error) {
+	results, err := e.RenewLeases(ctx, []Renewal{{Lease: l, TTL: ttl}})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return results[0].ExpiresAt, results[0].Err
+}
+
+// RenewLeases is [Engine.RenewLease] for many leases in one statement, [MaxBatch] at a time. Outcomes
+// stand in input order; a lost lease affects only its own. The error means that nothing happened.
+func (e *Engine) RenewLeases(ctx context.Context, renewals []Renewal) ([]Renewed, error) {
+	const op = "renew leases"
+	results := make([]Renewed, len(renewals))
+	err := inChunks(len(renewals), MaxBatch, func(from, to int) error {
+		return e.renewChunk(ctx, op, renewals[from:to], results[from:to])
+	}, func(i int, err error) { results[i].Err = err })
+	return results, err
+}
+
+func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, results []Renewed) error {
+	var order []int
+	for i, r := range renewals {
+		if results[i].Err = e.checkRenewal(r); results[i].Err == nil {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return compareLeases(renewals[a].Lease, renewals[b].Lease)
+	})
+	// The same lease twice: one renewal, the longest.
+	arrays := newLeaseArrays(len(order))
+	ttls := make([]int64, 0, len(order))
+	slot := make([]int, len(renewals))
+	for n, i := range order {
+		ttl := cmp.Or(renewals[i].TTL, renewals[i].Lease.TTL).Milliseconds()
+		if n > 0 && sameFence(renewals[i].Lease, renewals[order[n-1]].Lease) {
+			slot[i] = len(ttls)
+			ttls[len(ttls)-1] = max(ttls[len(ttls)-1], ttl)
+			continue
+		}
+		arrays.add(renewals[i].Lease)
+		ttls = append(ttls, ttl)
+		slot[i] = len(ttls)
+	}
+	if len(ttls) == 0 {
+		return nil
+	}
+	type outcome struct {
+		expires map[int]int64
+		missed  map[int]error
+	}
+	done, err := inStatement(ctx, e, op, func(conn db.DBTX, due *rings) (outcome, error) {
+		rows, err := e.q.RenewLeases(ctx, conn, db.RenewLeasesParams{
+			NowMs:          e.nowMs(),
+			PartitionKeys:  arrays.partitions,
+			ExecutionIds:   arrays.executions,
+			AttemptIndexes: arrays.attempts,
+			LeaseEpochs:    arrays.epochs,
+			LeaseIds:       arrays.leases,
+			TtlsMs:         ttls,
+		})
+		if err != nil {
+			return outcome{}, err
+		}
+		out := outcome{expires: make(map[int]int64, len(rows))}
+		for _, row := range rows {
+			out.expires[int(row.Ord)] = row.LeaseExpiresAtMs
+		}
+		if len(rows) > 0 {
+			due.leases()
+		}
+		if len(rows) == len(ttls) {
+			return out, nil
+		}
+		out.missed, err = e.judge(ctx, conn, arrays)
+		return out, err
+	})
+	if err != nil {
+		return err
+	}
+	for _, i := range order {
+		ms, ok := done.expires[slot[i]]
+		switch {
+		case ok:
+			results[i].ExpiresAt = time.UnixMilli(ms)
+		default:
+			results[i].Err = done.missed[slot[i]]
+			if results[i].Err == nil {
+				// It was lost and is live again in another's hands, or was overtaken by a renewal.
+				l := renewals[i].Lease
+				results[i].Err = &LeaseError{Execution: l.Execution, Attempt: l.Attempt, Epoch: l.Epoch, Err: ErrStaleLease}
+			}
+		}
+	}
+	return nil
+}
+
+func (e *Engine) checkRenewal(r Renewal) error {
+	if err := e.checkLease(r.Lease); err != nil {
+		return err
+	}
+	return checkTTL("lease TTL", cmp.Or(r.TTL, r.Lease.TTL))
+}
+
+func (e *Engine) checkLease(l Lease) error {
+	switch {
+	case l.Execution.IsZero():
+		return invalid("lease", "names no execution")
+	case l.Attempt < 0:
+		return invalid("lease", "attempt index is negative")
+	}
+	if err := e.cfg.Partitions.CheckExecution(l.Execution); err != nil {
+		return invalidBecause("lease", err)
+	}
+	return nil
+}
+
+func checkTTL(field string, ttl time.Duration) error {
+	if ttl < time.Millisecond || ttl > MaxLeaseTTL {
+		return invalid(field, "must be between 1ms and 2^32-1 ms")
+	}
+	return nil
+}
+
+// judge tells, by what stands in the database, why each item's fence fails; ord from 1. An item that
+// would pass has no entry.
+func (e *Engine) judge(ctx context.Context, conn db.DBTX, arrays leaseArrays) (map[int]error, error) {
+	facts, err := e.readLeases(ctx, conn, arrays)
+	if err != nil {
+		return nil, err
+	}
+	verdicts := make(map[int]error)
+	for ord := 1; ord <= len(arrays.epochs); ord++ {
+		if verdict := facts[ord].fence(arrays.lease(ord-1), nil); verdict != nil {
+			verdicts[ord] = verdict
+		}
+	}
+	return verdicts, nil
+}
+
+// leaseFacts is what a fence is judged by. A nil pointer is an execution that does not exist.
+type leaseFacts db.ReadLeasesRow
+
+func (e *Engine) readLeases(ctx context.Context, conn db.DBTX, arrays leaseArrays) (map[int]*leaseFacts, error) {
+	rows, err := e.q.ReadLeases(ctx, conn, db.ReadLeasesParams{
+		PartitionKeys:  arrays.partitions,
+		ExecutionIds:   arrays.executions,
+		AttemptIndexes: arrays.attempts,
+		NowMs:          e.nowMs(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	facts := make(map[int]*leaseFacts, len(rows))
+	for _, row := range rows {
+		facts[int(row.Ord)] = (*leaseFacts)(&row)
+	}
+	return facts, nil
+}
+
+// fence judges a holder's call, in this order: does the attempt exist, is the epoch the presented one,
+// did this very call succeed before (repeated, asked only then), was the lease revoked, is the execution
+// active, is the attempt the current one, is the lease live. nil: the call may go on; [errRepeated]: it
+// succeeded before.
+func (f *leaseFacts) fence(l Lease, repeated func(*leaseFacts) bool) error {
+	if f == nil {
+		return &NotFoundError{Entity: "execution", ID: l.Execution.String()}
+	}
+	if f.AttemptEpoch == nil {
+		return &NotFoundError{Entity: "attempt", ID: l.Execution.String()}
+	}
+	phase, err := normalise.LifecyclePhase(f.LifecyclePhase)
+	if err != nil {
+		return corrupt("ff_exec_core.lifecycle_phase", err)
+	}
+	refused := func(reason error) error {
+		return &LeaseError{
+			Execution: l.Execution,
+			Attempt:   l.Attempt,
+			Epoch:     max(*f.AttemptEpoch, 0),
+			Phase:     phase,
+			Outcome:   f.terminalOutcome(phase),
+			Err:       reason,
+		}
+	}
+	switch {
+	case *f.AttemptEpoch != l.Epoch:
+		return refused(ErrStaleLease)
+	case repeated != nil && repeated(f):
+		return errRepeated
+	case f.OwnershipState == "lease_revoked":
+		return refused(ErrLeaseRevoked)
+	case phase != state.Active:
+		return refused(ErrNotActive)
+	case f.CurrentIndex != l.Attempt:
+		return refused(ErrStaleLease)
+	case f.LeaseExpiresAtMs == nil || *f.LeaseExpiresAtMs <= f.NowMs:
+		return refused(ErrLeaseExpired)
+	}
+	return nil
+}
+
+// errRepeated: the call is a repetition of one that succeeded, and nothing is to be written.
+var errRepeated = errors.New("repetition of a call that succeeded")
+
+func (f *leaseFacts) terminalOutcome(phase state.LifecyclePhase) state.TerminalOutcome {
+	return normalise.TerminalOutcome(normalise.TerminalFacts{
+		Phase:              phase,
+		StoredPhase:        f.LifecyclePhase,
+		PointerOutcome:     f.PointerOutcome,
+		StoredPublicState:  f.PublicState,
+		CurrentOutcome:     f.CurrentOutcome,
+		RawTerminalOutcome: f.RawTerminalOutcome,
+		CancellationReason: f.CancellationReason,
+		LastFailureMessage: f.LastFailureMessage,
+		FailureReason:      f.FailureReason,
+	})
+}
+
+// leaseArrays are leases as the columns of an input table.
+type leaseArrays struct {
+	partitions []int16
+	executions []uuid.UUID
+	attempts   []int32
+	epochs     []int64
+	leases     []uuid.UUID
+}
+
+func newLeaseArrays(n int) leaseArrays {
+	return leaseArrays{
+		partitions: make([]int16, 0, n),
+		executions: make([]uuid.UUID, 0, n),
+		attempts:   make([]int32, 0, n),
+		epochs:     make([]int64, 0, n),
+		leases:     make([]uuid.UUID, 0, n),
+	}
+}
+
+func (a *leaseArrays) add(l Lease) {
+	a.partitions = append(a.partitions, l.Execution.Partition())
+	a.executions = append(a.executions, uuid.UUID(l.Execution.UUID()))
+	a.attempts = append(a.attempts, l.Attempt)
+	a.epochs = append(a.epochs, l.Epoch)
+	a.leases = append(a.leases, uuid.UUID(l.ID))
+}
+
+func (a *leaseArrays) lease(i int) Lease {
+	return Lease{
+		Execution: id.ExecutionIDFromRow(a.partitions[i], id.ExecutionUUID(a.executions[i])),
+		Attempt:   a.attempts[i],
+		Epoch:     a.epochs[i],
+	}
+}
+
+// compareLeases is the order in which rows of several executions are locked.
+func compareLeases(a, b Lease) int {
+	return cmp.Or(
+		a.Execution.Compare(b.Execution),
+		cmp.Compare(a.Attempt, b.Attempt),
+		cmp.Compare(a.Epoch, b.Epoch),
+	)
+}
+
+func sameFence(a, b Lease) bool {
+	return a.Execution == b.Execution && a.Attempt == b.Attempt && a.Epoch == b.Epoch
+}
+
+// inChunks runs work on consecutive ranges of at most size of n items. The first range's failure is the
+// call's; a later one stands for every item from there on, since the earlier ones are committed.
+func inChunks(n, size int, work func(from, to int) error, fail func(i int, err error)) error {
+	for from := 0; from < n; from += size {
+		to := min(from+size, n)
+		err := work(from, to)
+		switch {
+		case err == nil:
+		case from == 0:
+			return err
+		default:
+			for i := from; i < n; i++ {
+				fail(i, err)
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// uuids gives typed ids the type that array parameters have.
+func uuids[K any](ids []id.UUID[K]) []uuid.UUID {
+	out := make([]uuid.UUID, len(ids))
+	for i, x := range ids {
+		out[i] = uuid.UUID(x)
+	}
+	return out
+}
+
+func compareUUID(a, b id.ExecutionUUID) int { return bytes.Compare(a[:], b[:]) }

@@ -1,0 +1,325 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// DefaultLane is the lane of an execution that names none.
+const DefaultLane id.LaneID = "default"
+
+// MaxPriority is the highest priority; the lowest, and the default, is 0. Higher goes first.
+const MaxPriority = 9000
+
+// ExecutionSpec describes an execution to be created. Its zero value is an execution without a payload on
+// the default lane, claimable at once.
+type ExecutionSpec struct {
+	// ID is the execution's id. Default: a new one, on the lane's partition, or the flow's.
+	ID id.ExecutionID
+
+	// Flow makes the execution a member of an existing flow, without dependencies.
+	Flow *id.FlowID
+
+	Namespace id.Namespace // default: the engine's
+	Lane      id.LaneID    // default [DefaultLane]
+
+	// Kind names what is to be done: a worker picks its handler by it. At most 255 bytes.
+	Kind string
+
+	// Payload is the input, at most [Config.MaxPayload] bytes. nil: none.
+	Payload         []byte
+	PayloadEncoding string
+
+	Priority int    // clamped to 0..[MaxPriority]
+	Creator  string // who created it; informational
+
+	// IdempotencyKey makes a repeated creation one creation: within the policy's dedup window, a day by
+	// default, a second execution with the same key in the same namespace and partition is a duplicate.
+	// At most 1024 bytes.
+	IdempotencyKey id.IdempotencyKey
+
+	// Tags have non-empty keys of at most 256 bytes. [Engine.SetExecutionTag] wants namespaced ones.
+	Tags map[string]string
+
+	// Policy holds retries, timeouts, routing and budgets. nil: three retries at once, no limits.
+	Policy *policy.Execution
+
+	// DelayUntil keeps the execution from being claimed before that instant. Default: the policy's.
+	DelayUntil time.Time
+
+	// Deadline ends the execution as expired, in whatever state it is. Default: the policy's, from creation.
+	Deadline time.Time
+
+	// CreatedAt is recorded as the creation time and orders the execution in its lane; no comparison uses
+	// it. Default: the database's clock.
+	CreatedAt time.Time
+
+	// QuotaPolicy is a quota that admits the execution before it may be claimed.
+	QuotaPolicy *id.QuotaPolicyID
+}
+
+// Limits of texts in bytes.
+const (
+	maxKind     = 255
+	maxFreeText = 1024
+	maxTagValue = 64 << 10
+)
+
+// creation is a checked spec as the columns of a row.
+type creation struct {
+	id           id.ExecutionID
+	namespace    string
+	lane         string
+	capabilities string
+	priority     int32
+	createdAtMs  int64
+	delayUntilMs int64
+	deadlineMs   int64
+	deadlineIn   int64
+	payload      []byte
+	policy       string
+	raw          string
+	budgets      string
+	quota        string
+	quotaPart    int16
+	key          string
+	windowMs     int64
+}
+
+// prepare checks a spec, fills in its defaults and renders its documents.
+func (e *Engine) prepare(spec ExecutionSpec) (creation, error) {
+	c := creation{payload: spec.Payload, priority: int32(min(max(spec.Priority, 0), MaxPriority))}
+	lane := spec.Lane
+	if lane == "" {
+		lane = DefaultLane
+	}
+	if err := lane.Validate(); err != nil {
+		return c, invalidBecause("lane", err)
+	}
+	c.lane = string(lane)
+	if err := e.setID(&c, spec, lane); err != nil {
+		return c, err
+	}
+	namespace, err := e.namespace(spec.Namespace)
+	if err != nil {
+		return c, err
+	}
+	c.namespace = string(namespace)
+	if len(spec.Payload) > e.cfg.MaxPayload {
+		return c, invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(spec.Payload), e.cfg.MaxPayload))
+	}
+	if err := spec.checkTexts(); err != nil {
+		return c, err
+	}
+	for field, at := range map[string]struct {
+		t  time.Time
+		ms *int64
+	}{
+		"delay until": {spec.DelayUntil, &c.delayUntilMs}, "deadline": {spec.Deadline, &c.deadlineMs}, "created at": {spec.CreatedAt, &c.createdAtMs},
+	} {
+		if *at.ms, err = instant(field, at.t); err != nil {
+			return c, err
+		}
+	}
+	if err := e.setPolicy(&c, spec.Policy); err != nil {
+		return c, err
+	}
+	if spec.QuotaPolicy != nil {
+		c.quota = spec.QuotaPolicy.String()
+		c.quotaPart = e.cfg.Partitions.QuotaPartition(*spec.QuotaPolicy)
+	}
+	c.key = string(spec.IdempotencyKey)
+	c.raw, err = spec.rawFields(c)
+	return c, err
+}
+
+func (e *Engine) namespace(given id.Namespace) (id.Namespace, error) {
+	if given == "" {
+		return e.cfg.Namespace, nil
+	}
+	if err := given.Validate(); err != nil {
+		return "", invalidBecause("namespace", err)
+	}
+	return given, nil
+}
+
+func (e *Engine) setID(c *creation, spec ExecutionSpec, lane id.LaneID) error {
+	c.id = spec.ID
+	switch {
+	case spec.ID.IsZero() && spec.Flow != nil:
+		c.id = id.NewMemberExecutionID(*spec.Flow, e.cfg.Partitions)
+	case spec.ID.IsZero():
+		c.id = id.NewExecutionID(lane, e.cfg.Partitions)
+	}
+	if err := e.checkExecution(c.id); err != nil {
+		return err
+	}
+	if spec.Flow != nil && c.id.Partition() != e.cfg.Partitions.FlowPartition(*spec.Flow) {
+		return invalid("execution id", "partition_mismatch: a member carries the partition of its flow")
+	}
+	return nil
+}
+
+func (s ExecutionSpec) checkTexts() error {
+	for _, text := range []struct {
+		field, value string
+		limit        int
+	}{
+		{"kind", s.Kind, maxKind},
+		{"payload encoding", s.PayloadEncoding, maxFreeText},
+		{"creator", s.Creator, maxFreeText},
+	} {
+		if err := checkText(text.field, text.value, text.limit); err != nil {
+			return err
+		}
+	}
+	if err := s.IdempotencyKey.Validate(id.MaxCreateKey); err != nil {
+		return invalidBecause("idempotency key", err)
+	}
+	for key, value := range s.Tags {
+		if err := id.CheckCreateTagKey(key); err != nil {
+			return invalidBecause("tag key", err)
+		}
+		if err := checkText("tag "+strconv.Quote(key), value, maxTagValue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkText(field, value string, limit int) error {
+	if len(value) > limit {
+		return invalid(field, fmt.Sprintf("%d bytes, limit %d", len(value), limit))
+	}
+	if err := id.CheckText(field, value); err != nil {
+		return invalidBecause(field, err)
+	}
+	return nil
+}
+
+// instant converts an optional time; 0 stands for none.
+func instant(field string, t time.Time) (int64, error) {
+	if t.IsZero() {
+		return 0, nil
+	}
+	// Beyond these years the count of milliseconds would overflow.
+	if t.Before(time.UnixMilli(1)) || t.After(time.UnixMilli(math.MaxInt64)) {
+		return 0, invalid(field, "must be after 1970 and within the range of milliseconds in 64 bits")
+	}
+	return t.UnixMilli(), nil
+}
+
+func (e *Engine) setPolicy(c *creation, p *policy.Execution) error {
+	c.windowMs = int64(policy.DefaultDedupWindowMs)
+	if p == nil {
+		return nil
+	}
+	if err := p.Validate(); err != nil {
+		return invalidBecause("policy", err)
+	}
+	document, err := json.Marshal(p)
+	if err != nil {
+		return invalidBecause("policy", err)
+	}
+	c.policy = string(document)
+	capabilities := p.Capabilities()
+	if err := capabilities.Validate(); err != nil {
+		return invalidBecause("policy: required capabilities", err)
+	}
+	c.capabilities = capabilities.CSV()
+	budgets := make([]string, len(p.BudgetIDs))
+	for i, budget := range p.BudgetIDs {
+		budgets[i] = budget.String()
+	}
+	c.budgets = strings.Join(budgets, ",")
+	if p.DelayUntilMs != nil && c.delayUntilMs == 0 {
+		c.delayUntilMs = max(*p.DelayUntilMs, 0)
+	}
+	if p.Timeout != nil && p.Timeout.ExecutionDeadlineMs != nil {
+		c.deadlineIn = clampMs(*p.Timeout.ExecutionDeadlineMs)
+	}
+	if p.DedupWindowMs != nil {
+		c.windowMs = clampMs(*p.DedupWindowMs)
+	}
+	return nil
+}
+
+func clampMs(ms uint64) int64 { return int64(min(ms, math.MaxInt64)) }
+
+// rawFields renders the document of facts that other programs read. The statement adds when it was
+// created.
+func (s ExecutionSpec) rawFields(c creation) (string, error) {
+	tags := s.Tags
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	document, err := json.Marshal(struct {
+		Namespace       string            `json:"namespace"`
+		Kind            string            `json:"execution_kind"`
+		Creator         string            `json:"creator_identity"`
+		IdempotencyKey  string            `json:"idempotency_key,omitempty"`
+		PayloadEncoding string            `json:"payload_encoding,omitempty"`
+		Budgets         string            `json:"budget_ids,omitempty"`
+		Quota           string            `json:"quota_policy_id,omitempty"`
+		Tags            map[string]string `json:"tags"`
+		Attempts        string            `json:"total_attempt_count"`
+	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.budgets, c.quota, tags, "0"})
+	return string(document), err
+}
+
+// insertParams renders creations as the columns of an input table; held ones wait for dependencies.
+func insertParams(creations []creation, held []bool, flow *id.FlowID, nowMs *int64) db.InsertExecutionsParams {
+	n := len(creations)
+	p := db.InsertExecutionsParams{
+		NowMs:                nowMs,
+		FlowID:               (*uuid.UUID)(flow),
+		PartitionKeys:        make([]int16, n),
+		ExecutionIds:         make([]uuid.UUID, n),
+		LaneIds:              make([]string, n),
+		RequiredCapabilities: make([]string, n),
+		Priorities:           make([]int32, n),
+		CreatedAtMs:          make([]int64, n),
+		DelaysUntilMs:        make([]int64, n),
+		DeadlinesAtMs:        make([]int64, n),
+		DeadlinesAfterMs:     make([]int64, n),
+		Held:                 held,
+		Payloads:             make([][]byte, n),
+		Policies:             make([]string, n),
+		RawFields:            make([]string, n),
+		BudgetIds:            make([]string, n),
+		QuotaPolicyIds:       make([]string, n),
+		QuotaPartitions:      make([]int16, n),
+	}
+	if held == nil {
+		p.Held = make([]bool, n)
+	}
+	for i := range creations {
+		c := &creations[i]
+		p.PartitionKeys[i] = c.id.Partition()
+		p.ExecutionIds[i] = uuid.UUID(c.id.UUID())
+		p.LaneIds[i] = c.lane
+		p.RequiredCapabilities[i] = c.capabilities
+		p.Priorities[i] = c.priority
+		p.CreatedAtMs[i] = c.createdAtMs
+		p.DelaysUntilMs[i] = c.delayUntilMs
+		p.DeadlinesAtMs[i] = c.deadlineMs
+		p.DeadlinesAfterMs[i] = c.deadlineIn
+		p.Payloads[i] = c.payload
+		p.Policies[i] = c.policy
+		p.RawFields[i] = c.raw
+		p.BudgetIds[i] = c.budgets
+		p.QuotaPolicyIds[i] = c.quota
+		p.QuotaPartitions[i] = c.quotaPart
+	}
+	return p
+}

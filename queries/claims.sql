@@ -1,0 +1,460 @@
+-- name: ClaimExecutions :many
+-- ClaimExecutions leases claimable executions of one lane, over all partitions: up to beyond_items
+-- behind the bounds, which the caller passes highest priority first, and up to head_items from the head
+-- of the lane; the caller looks in one place at a time. Fewer rows than asked for: nothing more was
+-- claimable and unlocked there.
+--
+-- The lean form: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted
+-- attempt is not as the execution says) or 23505 (an attempt row stands in the way) keeps nothing;
+-- the caller then claims by TakeClaimable, which sorts out each row.
+--
+-- Used by: engine.Claim, engine.Claimer.
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts.
+-- Spans partitions.
+WITH clock AS MATERIALIZED (
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+bounds AS (
+    SELECT
+        unnest(@bound_priorities::integer[]) AS priority,
+        unnest(@bound_created_at_ms::bigint[]) AS created_at_ms,
+        unnest(@bound_execution_ids::uuid[]) AS execution_id
+),
+beyond_bounds AS (
+    SELECT
+        e.row_id,
+        e.partition_key,
+        e.execution_id,
+        e.attempt_state
+    FROM bounds AS b
+    CROSS JOIN LATERAL (
+        SELECT
+            c.ctid::tid AS row_id,
+            c.partition_key,
+            c.execution_id,
+            c.attempt_state
+        FROM ff_exec_core AS c
+        WHERE
+            c.lane_id = @lane_id
+            AND c.lifecycle_phase = 'runnable'
+            AND c.eligibility_state = 'eligible_now'
+            AND c.required_capabilities <@ @capabilities::text[]
+            AND c.priority = b.priority
+            AND (c.created_at_ms, c.execution_id) > (b.created_at_ms, b.execution_id)
+        ORDER BY
+            c.created_at_ms,
+            c.execution_id
+        LIMIT @beyond_items::integer
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS e
+    LIMIT @beyond_items::integer
+),
+from_head AS (
+    SELECT
+        c.ctid::tid AS row_id,
+        c.partition_key,
+        c.execution_id,
+        c.attempt_state
+    FROM ff_exec_core AS c
+    WHERE
+        c.lane_id = @lane_id
+        AND c.lifecycle_phase = 'runnable'
+        AND c.eligibility_state = 'eligible_now'
+        AND c.required_capabilities <@ @capabilities::text[]
+    ORDER BY
+        c.priority DESC,
+        c.created_at_ms,
+        c.execution_id
+    LIMIT @head_items::integer
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+candidates AS (
+    SELECT row_id, partition_key, execution_id, attempt_state FROM beyond_bounds
+    UNION ALL
+    SELECT row_id, partition_key, execution_id, attempt_state FROM from_head
+),
+claimed AS (
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'active',
+        ownership_state = 'leased',
+        eligibility_state = 'not_applicable',
+        public_state = 'running',
+        attempt_state = 'running_attempt',
+        blocking_reason = NULL,
+        started_at_ms = coalesce(e.started_at_ms, (SELECT now_ms FROM clock)),
+        deadline_at_ms = CASE
+            WHEN e.ffx_execution_deadline_ms IS NULL THEN e.deadline_at_ms
+            ELSE nullif(e.ffx_execution_deadline_ms, 0)
+        END,
+        ffx_delay_until_ms = NULL,
+        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
+            + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,
+        ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1,
+        ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
+    FROM candidates AS c
+    WHERE
+        -- A row changed between snapshot and lock is not found under its ctid and stays as it is.
+        e.ctid = c.row_id
+        AND e.partition_key = c.partition_key
+        AND e.execution_id = c.execution_id
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        e.flow_id,
+        e.attempt_index,
+        e.ffx_lease_epoch AS lease_epoch,
+        c.attempt_state AS prior_attempt_state,
+        e.priority,
+        e.created_at_ms,
+        e.payload,
+        e.policy,
+        e.raw_fields,
+        e.ffx_retry_count,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+numbered AS (
+    SELECT
+        row_number() OVER () AS ord,
+        partition_key,
+        execution_id,
+        flow_id,
+        attempt_index,
+        lease_epoch,
+        prior_attempt_state,
+        priority,
+        created_at_ms,
+        payload,
+        raw_fields,
+        ffx_retry_count,
+        ffx_namespace,
+        ffx_instance_tag,
+        CASE
+            WHEN jsonb_typeof(policy #> '{timeout_policy,attempt_timeout_ms}') = 'number'
+                THEN least(
+                    (policy #>> '{timeout_policy,attempt_timeout_ms}')::numeric + (SELECT now_ms FROM clock),
+                    9223372036854775807
+                )::bigint
+        END AS timeout_at_ms
+    FROM claimed
+),
+opened_attempts AS (
+    INSERT INTO ff_attempt (
+        partition_key,
+        execution_id,
+        attempt_index,
+        worker_id,
+        worker_instance_id,
+        lease_epoch,
+        lease_expires_at_ms,
+        started_at_ms,
+        policy,
+        ffx_attempt_type,
+        ffx_attempt_id,
+        ffx_lease_id,
+        ffx_timeout_at_ms
+    )
+    SELECT
+        n.partition_key,
+        n.execution_id,
+        n.attempt_index,
+        @worker_id::text,
+        @worker_instance_id::text,
+        n.lease_epoch,
+        (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
+        (SELECT now_ms FROM clock),
+        CASE
+            WHEN n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
+                THEN n.raw_fields #> '{next_attempt_policy,policy}'
+        END,
+        CASE n.prior_attempt_state
+            WHEN 'pending_retry_attempt' THEN 'retry'
+            WHEN 'pending_replay_attempt' THEN 'replay'
+            ELSE 'initial'
+        END,
+        (@attempt_ids::uuid[])[n.ord],
+        (@lease_ids::uuid[])[n.ord],
+        n.timeout_at_ms
+    FROM numbered AS n
+    WHERE
+        n.prior_attempt_state <> 'attempt_interrupted'
+    RETURNING 1
+),
+resumed_attempts AS (
+    UPDATE ff_attempt AS a
+    SET
+        worker_id = @worker_id::text,
+        worker_instance_id = @worker_instance_id::text,
+        lease_epoch = n.lease_epoch,
+        lease_expires_at_ms = (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
+        terminal_at_ms = NULL,
+        outcome = NULL,
+        ffx_attempt_id = coalesce(a.ffx_attempt_id, (@attempt_ids::uuid[])[n.ord]),
+        ffx_lease_id = (@lease_ids::uuid[])[n.ord],
+        ffx_timeout_at_ms = n.timeout_at_ms,
+        ffx_delay_until_ms = NULL
+    FROM numbered AS n
+    WHERE
+        n.prior_attempt_state = 'attempt_interrupted'
+        AND a.partition_key = n.partition_key
+        AND a.execution_id = n.execution_id
+        AND a.attempt_index = n.attempt_index
+        -- Ours: the epoch before this claim's was given by this library.
+        AND a.lease_epoch = n.lease_epoch - 1
+        AND a.terminal_at_ms IS NULL
+        AND a.lease_expires_at_ms IS NULL
+    RETURNING
+        n.ord,
+        a.ffx_attempt_type AS attempt_type,
+        a.ffx_attempt_id AS attempt_id
+),
+leased_events AS (
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id
+    )
+    SELECT
+        n.execution_id::text,
+        CAST((@lease_ids::uuid[])[n.ord] AS text),
+        'acquired',
+        (SELECT now_ms FROM clock),
+        n.partition_key,
+        n.ffx_namespace,
+        n.ffx_instance_tag,
+        @worker_instance_id::text
+    FROM numbered AS n
+)
+SELECT
+    n.partition_key,
+    n.execution_id,
+    n.flow_id,
+    n.attempt_index,
+    n.lease_epoch::bigint AS lease_epoch,
+    CAST(coalesce(r.attempt_id, (@attempt_ids::uuid[])[n.ord]) AS uuid) AS attempt_id,
+    CAST((@lease_ids::uuid[])[n.ord] AS uuid) AS lease_id,
+    n.prior_attempt_state,
+    r.attempt_type,
+    n.priority,
+    n.created_at_ms,
+    n.payload,
+    coalesce(n.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    (n.raw_fields -> 'tags')::jsonb AS tags,
+    coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
+    ((SELECT now_ms FROM clock) + @lease_ttl_ms::bigint)::bigint AS lease_expires_at_ms
+FROM numbered AS n
+LEFT JOIN resumed_attempts AS r ON r.ord = n.ord AND n.prior_attempt_state = 'attempt_interrupted'
+WHERE
+    1 / (
+        (SELECT count(*) FROM numbered AS i WHERE i.prior_attempt_state = 'attempt_interrupted')
+        = (SELECT count(*) FROM resumed_attempts)
+    )::integer = 1;
+
+-- name: TakeClaimable :many
+-- TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
+-- The first step of a claim that sorts out each row; ClaimExecutions is the usual way.
+--
+-- Used by: engine.Claim, engine.Claimer, after ClaimExecutions met a row it does not serve.
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order. Spans partitions.
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    e.attempt_index,
+    e.attempt_state,
+    e.priority,
+    e.created_at_ms,
+    e.payload,
+    coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    (e.raw_fields -> 'tags')::jsonb AS tags,
+    coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
+    (CASE
+        WHEN jsonb_typeof(e.policy #> '{timeout_policy,attempt_timeout_ms}') = 'number'
+            THEN least((e.policy #>> '{timeout_policy,attempt_timeout_ms}')::numeric, 9223372036854775807)
+        ELSE 0
+    END)::bigint AS attempt_timeout_ms
+FROM ff_exec_core AS e
+WHERE
+    e.lane_id = @lane_id
+    AND e.lifecycle_phase = 'runnable'
+    AND e.eligibility_state = 'eligible_now'
+    AND e.required_capabilities <@ @capabilities::text[]
+ORDER BY
+    e.priority DESC,
+    e.created_at_ms,
+    e.execution_id
+LIMIT @max_items::integer
+FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: LockAttemptsOf :many
+-- LockAttemptsOf locks every attempt row of the given executions and returns what the choice of an
+-- attempt index needs. An execution without attempts has no row.
+--
+-- Used by: engine.Claim, engine.Claimer, engine.ExpireLeases.
+-- Locks: attempt rows FOR UPDATE, by (partition_key, execution_id, attempt_index) when the arrays are
+-- sorted; the executions are locked by the caller.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+)
+SELECT
+    a.partition_key,
+    a.execution_id,
+    a.attempt_index,
+    a.lease_epoch,
+    a.lease_expires_at_ms,
+    a.terminal_at_ms,
+    a.outcome,
+    a.ffx_attempt_type,
+    a.ffx_attempt_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.attempt_index,
+        t.lease_epoch,
+        t.lease_expires_at_ms,
+        t.terminal_at_ms,
+        t.outcome,
+        t.ffx_attempt_type,
+        t.ffx_attempt_id
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    ORDER BY t.attempt_index
+    FOR UPDATE
+) AS a;
+
+-- name: LeaseTakenExecutions :exec
+-- LeaseTakenExecutions writes the leases decided for executions that TakeClaimable locked: the
+-- execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each.
+--
+-- Used by: engine.Claim, engine.Claimer.
+-- Locks: rows already locked by TakeClaimable and LockAttemptsOf; inserted attempts.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@attempt_types::text[]) AS attempt_type,
+        unnest(@attempt_ids::uuid[]) AS attempt_id,
+        unnest(@lease_ids::uuid[]) AS lease_id,
+        unnest(@lease_epochs::bigint[]) AS lease_epoch,
+        unnest(@timeouts_at_ms::bigint[]) AS timeout_at_ms,
+        unnest(@inserted::boolean[]) AS inserted
+),
+leased AS (
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'active',
+        ownership_state = 'leased',
+        eligibility_state = 'not_applicable',
+        public_state = 'running',
+        attempt_state = 'running_attempt',
+        blocking_reason = NULL,
+        attempt_index = i.attempt_index,
+        started_at_ms = coalesce(e.started_at_ms, @now_ms::bigint),
+        deadline_at_ms = CASE
+            WHEN e.ffx_execution_deadline_ms IS NULL THEN e.deadline_at_ms
+            ELSE nullif(e.ffx_execution_deadline_ms, 0)
+        END,
+        ffx_delay_until_ms = NULL,
+        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + i.inserted::integer,
+        ffx_lease_epoch = i.lease_epoch,
+        ffx_last_mutation_at_ms = @now_ms::bigint
+    FROM input AS i
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.execution_id = i.execution_id
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        i.attempt_index,
+        i.attempt_type,
+        i.attempt_id,
+        i.lease_id,
+        i.lease_epoch,
+        i.timeout_at_ms,
+        CASE
+            WHEN e.raw_fields #>> '{next_attempt_policy,attempt_index}' = i.attempt_index::text
+                THEN e.raw_fields #> '{next_attempt_policy,policy}'
+        END AS attempt_policy,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+attempts AS (
+    INSERT INTO ff_attempt AS a (
+        partition_key,
+        execution_id,
+        attempt_index,
+        worker_id,
+        worker_instance_id,
+        lease_epoch,
+        lease_expires_at_ms,
+        started_at_ms,
+        policy,
+        ffx_attempt_type,
+        ffx_attempt_id,
+        ffx_lease_id,
+        ffx_timeout_at_ms
+    )
+    SELECT
+        l.partition_key,
+        l.execution_id,
+        l.attempt_index,
+        @worker_id::text,
+        @worker_instance_id::text,
+        l.lease_epoch,
+        sqlc.arg(now_ms)::bigint + sqlc.arg(lease_ttl_ms)::bigint,
+        @now_ms::bigint,
+        l.attempt_policy,
+        l.attempt_type,
+        l.attempt_id,
+        l.lease_id,
+        nullif(l.timeout_at_ms, 0)
+    FROM leased AS l
+    ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE SET
+        worker_id = excluded.worker_id,
+        worker_instance_id = excluded.worker_instance_id,
+        lease_epoch = excluded.lease_epoch,
+        lease_expires_at_ms = excluded.lease_expires_at_ms,
+        started_at_ms = coalesce(a.started_at_ms, excluded.started_at_ms),
+        terminal_at_ms = NULL,
+        outcome = NULL,
+        ffx_attempt_type = excluded.ffx_attempt_type,
+        ffx_attempt_id = excluded.ffx_attempt_id,
+        ffx_lease_id = excluded.ffx_lease_id,
+        ffx_timeout_at_ms = excluded.ffx_timeout_at_ms,
+        ffx_delay_until_ms = NULL
+)
+INSERT INTO ff_lease_event (
+    execution_id,
+    lease_id,
+    event_type,
+    occurred_at_ms,
+    partition_key,
+    namespace,
+    instance_tag,
+    ffx_worker_instance_id
+)
+SELECT
+    l.execution_id::text,
+    l.lease_id::text,
+    'acquired',
+    @now_ms::bigint,
+    l.partition_key,
+    l.ffx_namespace,
+    l.ffx_instance_tag,
+    @worker_instance_id::text
+FROM leased AS l;

@@ -1,0 +1,421 @@
+-- name: LockDownstreamGroups :exec
+-- LockDownstreamGroups locks the edge groups that succeeded executions count for, so that of several
+-- upstreams ending at once each sees the committed counters of the one before.
+--
+-- Used by: the resolution of dependencies, after a success.
+-- Locks: edge group rows FOR UPDATE by (partition_key, downstream_eid) (L3), in one statement.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@execution_ids::uuid[]) AS execution_id
+),
+downstream AS (
+    SELECT DISTINCT
+        d.partition_key,
+        d.flow_id,
+        d.downstream_eid
+    FROM input AS i
+    JOIN ff_edge AS d
+        ON d.partition_key = i.partition_key
+        AND d.flow_id = i.flow_id
+        AND d.upstream_eid = i.execution_id
+    ORDER BY
+        d.partition_key,
+        d.downstream_eid
+)
+SELECT 1
+FROM downstream AS d
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM ff_edge_group AS g
+    WHERE
+        g.partition_key = d.partition_key
+        AND g.flow_id = d.flow_id
+        AND g.downstream_eid = d.downstream_eid
+    FOR UPDATE
+) AS g;
+
+-- name: ResolveEdges :many
+-- ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
+-- The mark is what makes an edge count exactly once. Returns each touched group before and after;
+-- staged counts its edges that are not applied yet.
+--
+-- Used by: the resolution of dependencies.
+-- Locks: edge and group rows (UPDATE); for a success the groups are locked already, otherwise the
+-- flow's exclusive lock is held.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@execution_ids::uuid[]) AS execution_id
+),
+resolved AS (
+    UPDATE ff_edge AS d
+    SET
+        policy = d.policy || jsonb_build_object(
+            'edge_state', CASE WHEN @outcome::text = 'success' THEN 'satisfied' ELSE 'impossible' END,
+            'resolved_at_ms', @now_ms::bigint,
+            'resolved_outcome', @outcome::text
+        )
+    FROM input AS i
+    WHERE
+        d.partition_key = i.partition_key
+        AND d.flow_id = i.flow_id
+        AND d.upstream_eid = i.execution_id
+        -- Applied: a number, or the key is absent altogether. JSON null means staged only.
+        AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
+        AND NOT d.policy ? 'resolved_at_ms'
+    RETURNING
+        d.partition_key,
+        d.flow_id,
+        d.downstream_eid,
+        coalesce(d.policy ->> 'data_passing_ref', '') <> '' AS passes_data
+),
+tally AS (
+    SELECT
+        r.partition_key,
+        r.flow_id,
+        r.downstream_eid,
+        count(*)::integer AS edges,
+        bool_or(r.passes_data) AS passes_data
+    FROM resolved AS r
+    GROUP BY
+        r.partition_key,
+        r.flow_id,
+        r.downstream_eid
+)
+UPDATE ff_edge_group AS g
+SET
+    success_count = g.success_count + CASE WHEN @outcome::text = 'success' THEN t.edges ELSE 0 END,
+    fail_count = g.fail_count + CASE WHEN @outcome::text NOT IN ('success', 'skipped') THEN t.edges ELSE 0 END,
+    skip_count = g.skip_count + CASE WHEN @outcome::text = 'skipped' THEN t.edges ELSE 0 END,
+    running_count = greatest(g.running_count - t.edges, 0)
+FROM tally AS t
+WHERE
+    g.partition_key = t.partition_key
+    AND g.flow_id = t.flow_id
+    AND g.downstream_eid = t.downstream_eid
+RETURNING
+    g.partition_key,
+    g.flow_id,
+    g.downstream_eid,
+    g.policy,
+    g.success_count,
+    g.fail_count,
+    g.skip_count,
+    g.running_count,
+    g.cancel_siblings_pending_flag,
+    t.edges::integer AS edges,
+    t.passes_data::boolean AS passes_data,
+    (
+        SELECT count(*)
+        FROM ff_edge AS s
+        WHERE
+            s.partition_key = g.partition_key
+            AND s.flow_id = g.flow_id
+            AND s.downstream_eid = g.downstream_eid
+            AND s.policy -> 'applied_at_ms' = 'null'::jsonb
+    ) AS staged;
+
+-- name: PassResults :exec
+-- PassResults hands the results of succeeded upstreams to downstream executions that have not started,
+-- along edges that ask for it: the greatest edge id wins where there are several.
+--
+-- Used by: the resolution of dependencies.
+-- Locks: downstream execution rows (UPDATE) (L4).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@execution_ids::uuid[]) AS execution_id
+),
+passed AS (
+    SELECT DISTINCT ON (d.partition_key, d.downstream_eid)
+        d.partition_key,
+        d.downstream_eid,
+        u.result
+    FROM input AS i
+    JOIN ff_edge AS d
+        ON d.partition_key = i.partition_key
+        AND d.flow_id = i.flow_id
+        AND d.upstream_eid = i.execution_id
+    JOIN ff_exec_core AS u
+        ON u.partition_key = i.partition_key
+        AND u.execution_id = i.execution_id
+    WHERE
+        d.policy ->> 'data_passing_ref' <> ''
+        AND d.policy ->> 'resolved_outcome' = 'success'
+        AND u.result IS NOT NULL
+    ORDER BY
+        d.partition_key,
+        d.downstream_eid,
+        d.edge_id DESC
+)
+UPDATE ff_exec_core AS e
+SET
+    payload = p.result,
+    ffx_last_mutation_at_ms = @now_ms::bigint
+FROM passed AS p
+WHERE
+    e.partition_key = p.partition_key
+    AND e.execution_id = p.downstream_eid
+    AND e.lifecycle_phase IN ('submitted', 'pending', 'blocked', 'eligible', 'runnable')
+    AND e.public_state <> 'resumable'
+    AND e.started_at_ms IS NULL;
+
+-- name: ReleaseDownstream :many
+-- ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once,
+-- when their delay has passed, or through the gate of their budget or quota. A row that is not blocked
+-- on dependencies is left alone and not returned.
+--
+-- Used by: the resolution of dependencies.
+-- Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4): the
+-- caller sorts by (partition_key, execution_id). A row that fails the guard is not waited for.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+),
+blocked AS (
+    SELECT
+        e.partition_key,
+        e.execution_id
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND (t.lifecycle_phase = 'runnable') IS TRUE
+            AND (t.eligibility_state = 'blocked_by_dependencies') IS TRUE
+            AND (t.ownership_state = 'unowned') IS TRUE
+        FOR NO KEY UPDATE
+    ) AS e
+)
+UPDATE ff_exec_core AS e
+SET
+    eligibility_state = CASE
+        WHEN e.ffx_delay_until_ms > @now_ms::bigint THEN 'not_eligible_until_time'
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'eligible_now'
+        WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+        ELSE 'blocked_by_quota'
+    END,
+    public_state = CASE
+        WHEN e.ffx_delay_until_ms > @now_ms::bigint THEN 'delayed'
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting'
+        ELSE 'rate_limited'
+    END,
+    blocking_reason = CASE
+        WHEN e.ffx_delay_until_ms > @now_ms::bigint THEN 'waiting_for_delay'
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting_for_worker'
+        WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+        ELSE 'waiting_for_quota'
+    END,
+    attempt_state = CASE
+        WHEN e.attempt_state IN ('none', '', 'pending') THEN 'pending_first_attempt'
+        ELSE e.attempt_state
+    END,
+    ffx_gate_id = CASE
+        WHEN e.ffx_delay_until_ms > @now_ms::bigint OR e.ffx_admitted THEN NULL
+        ELSE coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id)
+    END,
+    deadline_at_ms = CASE
+        WHEN e.ffx_delay_until_ms > @now_ms::bigint
+            THEN least(e.ffx_delay_until_ms, nullif(e.ffx_execution_deadline_ms, 0))
+        WHEN e.ffx_execution_deadline_ms IS NULL THEN e.deadline_at_ms
+        ELSE nullif(e.ffx_execution_deadline_ms, 0)
+    END,
+    ffx_delay_until_ms = CASE
+        WHEN e.ffx_delay_until_ms > @now_ms::bigint THEN e.ffx_delay_until_ms
+    END,
+    ffx_last_mutation_at_ms = @now_ms::bigint
+FROM blocked AS b
+WHERE
+    e.partition_key = b.partition_key
+    AND e.execution_id = b.execution_id
+RETURNING
+    e.lane_id,
+    (e.eligibility_state = 'eligible_now')::boolean AS claimable;
+
+-- name: SkipDownstream :many
+-- SkipDownstream ends downstream executions whose dependencies have become impossible. Only what is
+-- blocked on dependencies or never started is skipped; a row outside the guard is left alone and not
+-- returned.
+--
+-- Used by: the resolution of dependencies, under the flow's exclusive lock.
+-- Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4), their
+-- attempts and grants: the caller sorts by (partition_key, execution_id).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+),
+waiting AS (
+    SELECT
+        e.partition_key,
+        e.execution_id
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND (t.lifecycle_phase = 'runnable') IS TRUE
+            AND t.ownership_state IN ('unowned', 'released')
+            AND (t.eligibility_state = 'blocked_by_dependencies' OR t.started_at_ms IS NULL)
+        FOR NO KEY UPDATE
+    ) AS e
+),
+skipped AS (
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'terminal',
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        public_state = 'skipped',
+        attempt_state = 'attempt_terminal',
+        blocking_reason = NULL,
+        terminal_at_ms = coalesce(e.terminal_at_ms, @now_ms::bigint),
+        ffx_gate_id = NULL,
+        ffx_admitted = NULL,
+        ffx_last_mutation_at_ms = @now_ms::bigint
+    FROM waiting AS w
+    WHERE
+        e.partition_key = w.partition_key
+        AND e.execution_id = w.execution_id
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        e.flow_id,
+        (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
+        (e.started_at_ms IS NOT NULL) AS has_started
+),
+revoked_grants AS (
+    DELETE FROM ff_claim_grant AS g
+    USING skipped AS s
+    WHERE
+        g.partition_key = s.partition_key
+        AND g.execution_id = s.execution_id
+)
+SELECT
+    s.partition_key,
+    s.execution_id,
+    s.flow_id,
+    s.has_quota::boolean AS has_quota,
+    s.has_started::boolean AS has_started
+FROM skipped AS s;
+
+-- name: EndSkippedAttempts :exec
+-- EndSkippedAttempts settles the unfinished current attempts of skipped executions that had run before,
+-- under a raised epoch.
+--
+-- Used by: the resolution of dependencies, after SkipDownstream.
+-- Locks: attempt rows (UPDATE) and the execution rows, already locked.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+),
+ended AS (
+    UPDATE ff_attempt AS a
+    SET
+        outcome = 'skipped',
+        terminal_at_ms = @now_ms::bigint,
+        lease_expires_at_ms = NULL,
+        worker_instance_id = NULL,
+        lease_epoch = 1 + greatest(coalesce(e.ffx_lease_epoch, 0), a.lease_epoch)
+    FROM input AS i
+    JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+    WHERE
+        a.partition_key = i.partition_key
+        AND a.execution_id = i.execution_id
+        AND a.attempt_index = (
+            SELECT max(c.attempt_index)
+            FROM ff_attempt AS c
+            WHERE
+                c.partition_key = i.partition_key
+                AND c.execution_id = i.execution_id
+                AND c.attempt_index <= e.attempt_index
+        )
+        AND a.terminal_at_ms IS NULL
+    RETURNING
+        a.partition_key,
+        a.execution_id,
+        a.lease_epoch
+)
+UPDATE ff_exec_core AS e
+SET ffx_lease_epoch = d.lease_epoch
+FROM ended AS d
+WHERE
+    e.partition_key = d.partition_key
+    AND e.execution_id = d.execution_id;
+
+-- name: EnqueueSiblingCancels :exec
+-- EnqueueSiblingCancels lists the upstreams that newly decided groups no longer need: unfinished ones
+-- that feed no other undecided group. The cancels themselves follow in transactions of their own.
+--
+-- Used by: the resolution of dependencies, for groups whose policy cancels what remains.
+-- Locks: edge group rows already locked; inserts into ff_pending_cancel_groups (L7).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@downstream_eids::uuid[]) AS downstream_eid
+),
+flagged AS (
+    UPDATE ff_edge_group AS g
+    SET
+        cancel_siblings_pending_flag = true,
+        cancel_siblings_pending_members = ARRAY(
+            SELECT u.execution_id::text
+            FROM ff_edge AS d
+            JOIN ff_exec_core AS u ON u.partition_key = d.partition_key AND u.execution_id = d.upstream_eid
+            WHERE
+                d.partition_key = g.partition_key
+                AND d.flow_id = g.flow_id
+                AND d.downstream_eid = g.downstream_eid
+                AND u.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
+                AND NOT EXISTS (
+                    SELECT 1
+                    FROM ff_edge AS o
+                    JOIN ff_exec_core AS w ON w.partition_key = o.partition_key AND w.execution_id = o.downstream_eid
+                    WHERE
+                        o.partition_key = d.partition_key
+                        AND o.flow_id = d.flow_id
+                        AND o.upstream_eid = d.upstream_eid
+                        AND o.downstream_eid <> d.downstream_eid
+                        AND w.eligibility_state = 'blocked_by_dependencies'
+                )
+            ORDER BY u.execution_id
+        )
+    FROM input AS i
+    WHERE
+        g.partition_key = i.partition_key
+        AND g.flow_id = i.flow_id
+        AND g.downstream_eid = i.downstream_eid
+        AND NOT g.cancel_siblings_pending_flag
+    RETURNING
+        g.partition_key,
+        g.flow_id,
+        g.downstream_eid
+)
+INSERT INTO ff_pending_cancel_groups (
+    partition_key,
+    flow_id,
+    downstream_eid,
+    enqueued_at_ms
+)
+SELECT
+    f.partition_key,
+    f.flow_id,
+    f.downstream_eid,
+    @now_ms::bigint
+FROM flagged AS f
+ON CONFLICT (partition_key, flow_id, downstream_eid) DO NOTHING;

@@ -1,0 +1,405 @@
+-- name: ScanExpiredLeases :many
+-- ScanExpiredLeases finds attempts whose lease has run out, oldest first. lost_too_often forecasts that
+-- the loss ends the execution, so that the lock of its flow can be taken before any row.
+--
+-- Used by: engine.ExpireLeases.
+-- Locks: none. Spans partitions.
+SELECT
+    a.partition_key,
+    a.execution_id,
+    a.attempt_index,
+    e.flow_id,
+    (e.lifecycle_phase = 'active' AND greatest(e.lease_reclaim_count, 0) + 1 > least(
+        CASE
+            WHEN jsonb_typeof(e.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
+                THEN (e.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
+        END,
+        CASE
+            WHEN jsonb_typeof(e.policy -> 'max_reclaim_count') = 'number'
+                THEN (e.policy ->> 'max_reclaim_count')::numeric
+        END,
+        @default_cap::integer
+    ))::boolean AS lost_too_often
+FROM ff_attempt AS a
+JOIN ff_exec_core AS e ON e.partition_key = a.partition_key AND e.execution_id = a.execution_id
+WHERE a.lease_expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+ORDER BY
+    a.lease_expires_at_ms,
+    a.execution_id
+LIMIT @batch_size::integer;
+
+-- name: TakeExpiredLeases :many
+-- TakeExpiredLeases locks the given attempts and their executions where the lease is still due and
+-- nobody else holds the rows; the others wait for the next scan.
+--
+-- Used by: engine.ExpireLeases.
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1) and attempt rows FOR UPDATE SKIP LOCKED (L2):
+-- it decides from nothing but their own columns.
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    e.lifecycle_phase,
+    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
+    (greatest(e.lease_reclaim_count, 0) + 1 > least(
+        CASE
+            WHEN jsonb_typeof(e.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
+                THEN (e.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
+        END,
+        CASE
+            WHEN jsonb_typeof(e.policy -> 'max_reclaim_count') = 'number'
+                THEN (e.policy ->> 'max_reclaim_count')::numeric
+        END,
+        @default_cap::integer
+    ))::boolean AS lost_too_often,
+    a.attempt_index,
+    a.lease_epoch,
+    coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
+    -- Another program keeps the id of its lease in raw_fields; ours is in the column.
+    coalesce(CASE
+        WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
+        ELSE a.raw_fields ->> 'lease_id'
+    END, '')::text AS lease_id
+FROM ff_exec_core AS e
+JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
+WHERE
+    (e.partition_key, e.execution_id, a.attempt_index) IN (
+        SELECT
+            unnest(@partition_keys::smallint[]),
+            unnest(@execution_ids::uuid[]),
+            unnest(@attempt_indexes::integer[])
+    )
+    AND (a.lease_expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+FOR NO KEY UPDATE OF e SKIP LOCKED
+FOR UPDATE OF a SKIP LOCKED;
+
+-- name: LockCurrentAttempts :many
+-- LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer.
+-- An execution without attempts has no row.
+--
+-- Used by: engine.ExpireLeases, engine.ExpireDeadlines, after their executions are locked.
+-- Locks: attempt rows FOR UPDATE in array order (L2): the caller sorts by (partition_key, execution_id).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+)
+SELECT
+    a.execution_id,
+    a.attempt_index,
+    a.lease_epoch,
+    a.terminal_at_ms,
+    a.lease_expires_at_ms,
+    coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
+    coalesce(a.ffx_lease_id::text, '')::text AS lease_id
+FROM input AS i
+JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+CROSS JOIN LATERAL (
+    SELECT
+        t.execution_id,
+        t.attempt_index,
+        t.lease_epoch,
+        t.terminal_at_ms,
+        t.lease_expires_at_ms,
+        t.worker_instance_id,
+        t.ffx_lease_id
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index <= e.attempt_index
+    ORDER BY t.attempt_index DESC
+    LIMIT 1
+    FOR UPDATE
+) AS a;
+
+-- name: ReleaseExpiredLeases :many
+-- ReleaseExpiredLeases gives executions whose worker fell silent back to their lanes, under a raised
+-- epoch: the same attempt goes on with the next claim. Returns the lanes that have work now.
+--
+-- Used by: engine.ExpireLeases.
+-- Locks: rows already locked by TakeExpiredLeases.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@raised_epochs::bigint[]) AS raised_epoch,
+        unnest(@lease_ids::text[]) AS lease_id,
+        unnest(@worker_instance_ids::text[]) AS worker_instance_id
+),
+released AS (
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'runnable',
+        ownership_state = 'unowned',
+        eligibility_state = 'eligible_now',
+        public_state = 'waiting',
+        attempt_state = 'attempt_interrupted',
+        blocking_reason = 'waiting_for_worker',
+        attempt_index = i.attempt_index,
+        lease_reclaim_count = greatest(e.lease_reclaim_count, 0) + 1,
+        ffx_gate_id = NULL,
+        ffx_lease_epoch = i.raised_epoch,
+        ffx_last_mutation_at_ms = @now_ms::bigint
+    FROM input AS i
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.execution_id = i.execution_id
+        AND e.lifecycle_phase = 'active'
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        e.lane_id,
+        i.attempt_index,
+        i.raised_epoch,
+        i.lease_id,
+        i.worker_instance_id,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+released_attempts AS (
+    UPDATE ff_attempt AS a
+    SET
+        outcome = 'lease_expired_reclaimable',
+        lease_expires_at_ms = NULL,
+        worker_id = NULL,
+        worker_instance_id = NULL,
+        terminal_at_ms = NULL,
+        lease_epoch = r.raised_epoch
+    FROM released AS r
+    WHERE
+        a.partition_key = r.partition_key
+        AND a.execution_id = r.execution_id
+        AND a.attempt_index = r.attempt_index
+),
+lease_events AS (
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id
+    )
+    SELECT
+        r.execution_id::text,
+        nullif(r.lease_id, ''),
+        'expired',
+        @now_ms::bigint,
+        r.partition_key,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        nullif(r.worker_instance_id, '')
+    FROM released AS r
+)
+SELECT DISTINCT r.lane_id
+FROM released AS r;
+
+-- name: FenceStrayLeases :exec
+-- FenceStrayLeases clears leases that ran out on attempts nobody works on any more: the execution is
+-- not active, or goes on with a later attempt. The outcome stays; no event is written.
+--
+-- Used by: engine.ExpireLeases.
+-- Locks: rows already locked by TakeExpiredLeases.
+UPDATE ff_attempt AS a
+SET
+    lease_expires_at_ms = NULL,
+    worker_instance_id = NULL,
+    lease_epoch = a.lease_epoch + 1
+FROM (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index
+) AS i
+WHERE
+    a.partition_key = i.partition_key
+    AND a.execution_id = i.execution_id
+    AND a.attempt_index = i.attempt_index;
+
+-- name: ScanOverdue :many
+-- ScanOverdue finds unfinished executions whose execution deadline has passed.
+--
+-- Used by: engine.ExpireDeadlines.
+-- Locks: none. Spans partitions.
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id
+FROM ff_exec_core AS e
+WHERE
+    e.ffx_execution_deadline_ms > 0
+    AND e.ffx_execution_deadline_ms <= ffx_now_ms(sqlc.narg(now_ms))
+    AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+ORDER BY e.ffx_execution_deadline_ms
+LIMIT @batch_size::integer;
+
+-- name: TakeOverdue :many
+-- TakeOverdue locks the given executions where they are still unfinished, due and not held by anybody.
+--
+-- Used by: engine.ExpireDeadlines.
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
+    e.lifecycle_phase
+FROM ff_exec_core AS e
+WHERE
+    (e.partition_key, e.execution_id) IN (
+        SELECT
+            unnest(@partition_keys::smallint[]),
+            unnest(@execution_ids::uuid[])
+    )
+    AND (e.ffx_execution_deadline_ms > 0) IS TRUE
+    AND (e.ffx_execution_deadline_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+    AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+ORDER BY
+    e.partition_key,
+    e.execution_id
+FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: PromoteDelayed :many
+-- PromoteDelayed makes delayed executions claimable whose time has come, and returns one row per
+-- promoted execution with its lane. An execution whose deadline has passed too is left to the deadline
+-- job; one that names a budget or quota goes to its gate.
+--
+-- Used by: engine.PromoteDelayed.
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED, then the guarded UPDATE of the same rows.
+-- Spans partitions.
+WITH due AS (
+    SELECT
+        c.partition_key,
+        c.execution_id
+    FROM ff_exec_core AS c
+    WHERE
+        c.eligibility_state = 'not_eligible_until_time'
+        AND c.deadline_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+        AND c.lifecycle_phase = 'runnable'
+        AND c.ffx_delay_until_ms <= ffx_now_ms(sqlc.narg(now_ms))
+        AND (coalesce(c.ffx_execution_deadline_ms, 0) = 0 OR c.ffx_execution_deadline_ms > ffx_now_ms(sqlc.narg(now_ms)))
+    ORDER BY c.deadline_at_ms
+    LIMIT @batch_size::integer
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE ff_exec_core AS e
+SET
+    eligibility_state = CASE
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'eligible_now'
+        WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+        ELSE 'blocked_by_quota'
+    END,
+    public_state = CASE
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting'
+        ELSE 'rate_limited'
+    END,
+    blocking_reason = CASE
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting_for_worker'
+        WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+        ELSE 'waiting_for_quota'
+    END,
+    ffx_gate_id = CASE
+        WHEN e.ffx_admitted IS NOT TRUE THEN coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id)
+    END,
+    deadline_at_ms = CASE
+        WHEN e.ffx_execution_deadline_ms IS NULL THEN NULL
+        ELSE nullif(e.ffx_execution_deadline_ms, 0)
+    END,
+    ffx_delay_until_ms = NULL,
+    ffx_last_mutation_at_ms = ffx_now_ms(sqlc.narg(now_ms))
+FROM due AS d
+WHERE
+    e.partition_key = d.partition_key
+    AND e.execution_id = d.execution_id
+RETURNING e.lane_id;
+
+-- name: ScanTimedOut :many
+-- ScanTimedOut finds running attempts that have taken longer than their timeout.
+--
+-- Used by: engine.ExpireAttempts.
+-- Locks: none. Spans partitions.
+SELECT
+    a.partition_key,
+    a.execution_id,
+    a.attempt_index,
+    e.flow_id,
+    e.policy,
+    coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count
+FROM ff_attempt AS a
+JOIN ff_exec_core AS e ON e.partition_key = a.partition_key AND e.execution_id = a.execution_id
+WHERE
+    a.ffx_timeout_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+    AND a.lease_expires_at_ms IS NOT NULL
+ORDER BY a.ffx_timeout_at_ms
+LIMIT @batch_size::integer;
+
+-- name: TakeTimedOut :many
+-- TakeTimedOut locks the given attempts and their executions where the attempt is still running, ours,
+-- overdue, and not held by anybody.
+--
+-- Used by: engine.ExpireAttempts.
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1) and attempt rows FOR UPDATE SKIP LOCKED (L2):
+-- it decides from nothing but their own columns.
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    e.policy,
+    coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
+    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
+    a.attempt_index,
+    coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
+    coalesce(a.ffx_lease_id::text, '')::text AS lease_id
+FROM ff_exec_core AS e
+JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
+WHERE
+    (e.partition_key, e.execution_id, a.attempt_index) IN (
+        SELECT
+            unnest(@partition_keys::smallint[]),
+            unnest(@execution_ids::uuid[]),
+            unnest(@attempt_indexes::integer[])
+    )
+    AND e.lifecycle_phase = 'active'
+    AND (e.attempt_index = a.attempt_index) IS TRUE
+    AND (a.lease_epoch = e.ffx_lease_epoch) IS TRUE
+    AND a.lease_expires_at_ms IS NOT NULL
+    AND (a.ffx_timeout_at_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+FOR NO KEY UPDATE OF e SKIP LOCKED
+FOR UPDATE OF a SKIP LOCKED;
+
+-- name: DiscardWaiting :exec
+-- DiscardWaiting removes what could still act on executions that a background job ended: their
+-- suspensions, waitpoints and grants.
+--
+-- Used by: engine.ExpireDeadlines, engine.ExpireAttempts, engine.ExpireLeases.
+-- Locks: the deleted rows (L5); the executions are locked by the caller.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+),
+grants AS (
+    DELETE FROM ff_claim_grant AS g
+    USING input AS i
+    WHERE
+        g.partition_key = i.partition_key
+        AND g.execution_id = i.execution_id
+),
+suspensions AS (
+    DELETE FROM ff_suspension_current AS s
+    USING input AS i
+    WHERE
+        s.partition_key = i.partition_key
+        AND s.execution_id = i.execution_id
+)
+DELETE FROM ff_waitpoint_pending AS w
+USING input AS i
+WHERE
+    w.partition_key = i.partition_key
+    AND w.execution_id = i.execution_id;

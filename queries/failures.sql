@@ -1,0 +1,250 @@
+-- name: ReadRetryFacts :many
+-- ReadRetryFacts returns, for each item, what decides whether a failure ends the execution; ord (from 1)
+-- is the input position. A forecast: the decision is repeated under the row locks.
+--
+-- Used by: engine.FailExecutions, to know which flows to lock before any row; engine.CompleteExecutions,
+-- to learn membership.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+)
+SELECT
+    i.ord::integer AS ord,
+    e.flow_id,
+    e.policy,
+    coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count
+FROM input AS i
+JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id;
+
+-- name: ScheduleRetries :many
+-- ScheduleRetries ends failed attempts and schedules the next one of their executions; a retry without
+-- delay is claimable at once. A raised_epoch above 0 is given to both rows, so that the holder of the
+-- attempt is refused from now on.
+--
+-- Used by: engine.FailExecutions, engine.ExpireAttempts.
+-- Locks: execution and attempt rows already locked by the caller.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@raised_epochs::bigint[]) AS raised_epoch,
+        unnest(@lease_ids::text[]) AS lease_id,
+        unnest(@worker_instance_ids::text[]) AS worker_instance_id,
+        unnest(@delays_until_ms::bigint[]) AS delay_until_ms,
+        unnest(@failure_reasons::text[]) AS failure_reason,
+        unnest(@failure_categories::text[]) AS failure_category
+),
+rescheduled AS (
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'runnable',
+        ownership_state = 'unowned',
+        eligibility_state = CASE
+            WHEN i.delay_until_ms > @now_ms::bigint THEN 'not_eligible_until_time'
+            ELSE 'eligible_now'
+        END,
+        public_state = CASE WHEN i.delay_until_ms > @now_ms::bigint THEN 'delayed' ELSE 'waiting' END,
+        attempt_state = 'pending_retry_attempt',
+        blocking_reason = CASE
+            WHEN i.delay_until_ms > @now_ms::bigint THEN 'waiting_for_retry_backoff'
+            ELSE 'waiting_for_worker'
+        END,
+        attempt_index = i.attempt_index + 1,
+        deadline_at_ms = CASE
+            WHEN i.delay_until_ms > @now_ms::bigint THEN least(
+                i.delay_until_ms,
+                nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0)
+            )
+            ELSE nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0)
+        END,
+        ffx_delay_until_ms = CASE WHEN i.delay_until_ms > @now_ms::bigint THEN i.delay_until_ms END,
+        ffx_execution_deadline_ms = coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms, 0),
+        -- A retry that waits gives its admission back; one at once keeps it.
+        ffx_admitted = CASE WHEN i.delay_until_ms > @now_ms::bigint THEN NULL ELSE e.ffx_admitted END,
+        ffx_gate_id = NULL,
+        ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
+        ffx_retry_count = greatest(
+            coalesce(e.ffx_retry_count, 0),
+            CASE WHEN e.raw_fields ->> 'retry_count' ~ '^[0-9]{1,9}$' THEN (e.raw_fields ->> 'retry_count')::integer ELSE 0 END
+        ) + 1,
+        ffx_last_mutation_at_ms = @now_ms::bigint
+    FROM input AS i
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.execution_id = i.execution_id
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        e.lane_id,
+        e.eligibility_state,
+        (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
+        i.attempt_index,
+        i.raised_epoch,
+        i.lease_id,
+        i.worker_instance_id,
+        i.delay_until_ms,
+        i.failure_reason,
+        i.failure_category,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+ended_attempts AS (
+    UPDATE ff_attempt AS a
+    SET
+        outcome = @attempt_outcome::text,
+        terminal_at_ms = @now_ms::bigint,
+        lease_expires_at_ms = NULL,
+        lease_epoch = CASE WHEN r.raised_epoch > 0 THEN r.raised_epoch ELSE a.lease_epoch END,
+        ffx_delay_until_ms = r.delay_until_ms,
+        raw_fields = a.raw_fields || jsonb_build_object(
+            'failure_reason', r.failure_reason,
+            'failure_category', r.failure_category
+        )
+    FROM rescheduled AS r
+    WHERE
+        a.partition_key = r.partition_key
+        AND a.execution_id = r.execution_id
+        AND a.attempt_index = r.attempt_index
+),
+lease_events AS (
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id,
+        ffx_revoked_by
+    )
+    SELECT
+        r.execution_id::text,
+        nullif(r.lease_id, ''),
+        @lease_event::text,
+        @now_ms::bigint,
+        r.partition_key,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        nullif(r.worker_instance_id, ''),
+        CASE @lease_event::text WHEN 'revoked' THEN 'backend' END
+    FROM rescheduled AS r
+)
+SELECT
+    r.partition_key,
+    r.execution_id,
+    r.lane_id,
+    (r.eligibility_state = 'eligible_now')::boolean AS claimable,
+    r.has_quota::boolean AS has_quota
+FROM rescheduled AS r;
+
+-- name: EndUnsuccessful :many
+-- EndUnsuccessful ends executions without success and settles their attempts: failed by their worker,
+-- failed because their leases were lost too often, or expired. A raised_epoch above 0 is given to both
+-- rows, so that the holder of the attempt is refused from now on; an attempt_index below 0 means that
+-- there is no attempt to settle. Returns what was ended: a row that is terminal already is left alone.
+--
+-- Used by: engine.FailExecutions, engine.ExpireLeases, engine.ExpireDeadlines, engine.ExpireAttempts.
+-- Locks: execution and attempt rows already locked by the caller.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@raised_epochs::bigint[]) AS raised_epoch,
+        unnest(@lease_ids::text[]) AS lease_id,
+        unnest(@worker_instance_ids::text[]) AS worker_instance_id,
+        unnest(@lease_events::text[]) AS lease_event,
+        unnest(@failure_reasons::text[]) AS failure_reason,
+        unnest(@failure_categories::text[]) AS failure_category
+),
+ended AS (
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'terminal',
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        public_state = @public_state::text,
+        attempt_state = CASE WHEN i.attempt_index < 0 THEN 'none' ELSE 'attempt_terminal' END,
+        blocking_reason = NULL,
+        attempt_index = CASE WHEN i.attempt_index < 0 THEN e.attempt_index ELSE i.attempt_index END,
+        terminal_at_ms = coalesce(e.terminal_at_ms, @now_ms::bigint),
+        cancellation_reason = coalesce(e.cancellation_reason, sqlc.narg(cancellation_reason)::text),
+        lease_reclaim_count = e.lease_reclaim_count + @lost_leases::integer,
+        ffx_gate_id = NULL,
+        ffx_admitted = NULL,
+        ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
+        ffx_last_mutation_at_ms = @now_ms::bigint,
+        raw_fields = e.raw_fields || jsonb_build_object(
+            'failure_reason', i.failure_reason,
+            'failure_category', i.failure_category,
+            'last_failure_message', i.failure_reason,
+            'last_mutation_at', (@now_ms::bigint)::text
+        )
+    FROM input AS i
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.execution_id = i.execution_id
+        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        e.flow_id,
+        (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
+        i.attempt_index,
+        i.raised_epoch,
+        i.lease_id,
+        i.worker_instance_id,
+        i.lease_event,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+ended_attempts AS (
+    UPDATE ff_attempt AS a
+    SET
+        outcome = @attempt_outcome::text,
+        terminal_at_ms = @now_ms::bigint,
+        lease_expires_at_ms = NULL,
+        lease_epoch = CASE WHEN d.raised_epoch > 0 THEN d.raised_epoch ELSE a.lease_epoch END
+    FROM ended AS d
+    WHERE
+        a.partition_key = d.partition_key
+        AND a.execution_id = d.execution_id
+        AND a.attempt_index = d.attempt_index
+),
+lease_events AS (
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id,
+        ffx_revoked_by
+    )
+    SELECT
+        d.execution_id::text,
+        nullif(d.lease_id, ''),
+        d.lease_event,
+        @now_ms::bigint,
+        d.partition_key,
+        d.ffx_namespace,
+        d.ffx_instance_tag,
+        nullif(d.worker_instance_id, ''),
+        CASE d.lease_event WHEN 'revoked' THEN 'backend' END
+    FROM ended AS d
+    WHERE d.lease_event <> ''
+)
+SELECT
+    d.partition_key,
+    d.execution_id,
+    d.flow_id,
+    d.has_quota::boolean AS has_quota
+FROM ended AS d;

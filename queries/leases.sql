@@ -1,0 +1,314 @@
+-- name: RenewLeases :many
+-- RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is
+-- the input position. No row for an item: its fence failed, and ReadLeases tells why.
+--
+-- A renewal decides from the attempt row it writes; the execution row is only read. Every loss of a lease
+-- changes the attempt row, and the update re-checks its newest version.
+--
+-- Used by: engine.RenewLease, engine.RenewLeases.
+-- Locks: attempt rows (UPDATE), in array order: the caller sorts by (partition_key, execution_id, attempt_index).
+WITH clock AS MATERIALIZED (
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@lease_epochs::bigint[]) AS lease_epoch,
+        unnest(@lease_ids::uuid[]) AS lease_id,
+        unnest(@ttls_ms::bigint[]) AS ttl_ms,
+        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+),
+renewed AS (
+    UPDATE ff_attempt AS a
+    SET
+        lease_expires_at_ms = greatest(a.lease_expires_at_ms, (SELECT now_ms FROM clock) + i.ttl_ms)
+    FROM input AS i
+    JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+    WHERE
+        a.partition_key = i.partition_key
+        AND a.execution_id = i.execution_id
+        AND a.attempt_index = i.attempt_index
+        -- The fence. Written so that no index on the expiry is taken for it.
+        AND (a.lease_epoch = i.lease_epoch) IS TRUE
+        AND (a.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+        AND (e.lifecycle_phase = 'active') IS TRUE
+        AND (e.attempt_index = i.attempt_index) IS TRUE
+    RETURNING
+        i.ord,
+        a.partition_key,
+        a.execution_id,
+        i.lease_id,
+        a.worker_instance_id,
+        a.lease_expires_at_ms,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+renewed_events AS (
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id
+    )
+    SELECT
+        r.execution_id::text,
+        r.lease_id::text,
+        'renewed',
+        (SELECT now_ms FROM clock),
+        r.partition_key,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        r.worker_instance_id
+    FROM renewed AS r
+)
+SELECT
+    r.ord::integer AS ord,
+    r.lease_expires_at_ms::bigint AS lease_expires_at_ms
+FROM renewed AS r;
+
+-- name: ReadLeases :many
+-- ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
+-- No row: the execution does not exist. A NULL attempt_epoch: the attempt does not exist.
+--
+-- Used by: engine.RenewLeases, to name why an item missed; engine.ReportProgress.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+)
+SELECT
+    i.ord::integer AS ord,
+    e.lifecycle_phase,
+    e.ownership_state,
+    e.public_state,
+    coalesce(e.cancellation_reason, '')::text AS cancellation_reason,
+    coalesce(e.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome,
+    coalesce(e.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message,
+    coalesce(e.raw_fields ->> 'failure_reason', '')::text AS failure_reason,
+    a.lease_epoch AS attempt_epoch,
+    coalesce(a.outcome, '')::text AS attempt_outcome,
+    a.lease_expires_at_ms,
+    a.terminal_at_ms AS attempt_terminal_at_ms,
+    a.ffx_delay_until_ms,
+    a.ffx_attempt_id,
+    coalesce(cur.attempt_index, -1)::integer AS current_index,
+    coalesce(cur.outcome, '')::text AS current_outcome,
+    coalesce(p.outcome, '')::text AS pointer_outcome,
+    ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms
+FROM input AS i
+JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+LEFT JOIN ff_attempt AS a
+    ON a.partition_key = i.partition_key
+    AND a.execution_id = i.execution_id
+    AND a.attempt_index = i.attempt_index
+LEFT JOIN ff_attempt AS p
+    ON p.partition_key = i.partition_key
+    AND p.execution_id = i.execution_id
+    AND p.attempt_index = e.attempt_index
+LEFT JOIN LATERAL (
+    SELECT
+        c.attempt_index,
+        c.outcome
+    FROM ff_attempt AS c
+    WHERE
+        c.partition_key = i.partition_key
+        AND c.execution_id = i.execution_id
+        AND c.attempt_index <= e.attempt_index
+    ORDER BY c.attempt_index DESC
+    LIMIT 1
+) AS cur ON true;
+
+-- name: LockExecutions :many
+-- LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
+--
+-- Used by: engine.CompleteExecutions and engine.FailExecutions where each row is judged alone,
+-- engine.ReportProgress.
+-- Locks: execution rows FOR NO KEY UPDATE in array order (L1): the caller sorts by (partition_key, execution_id).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+)
+SELECT
+    i.ord::integer AS ord,
+    e.flow_id,
+    e.lane_id,
+    e.policy,
+    coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
+    (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.flow_id,
+        t.lane_id,
+        t.policy,
+        t.ffx_retry_count,
+        t.raw_fields,
+        t.ffx_quota_policy_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    FOR NO KEY UPDATE
+) AS e;
+
+-- name: LockAttempts :many
+-- LockAttempts locks one attempt of each locked execution; ord (from 1) is the input position.
+-- A missing attempt has no row.
+--
+-- Used by: whoever used LockExecutions, before ReadLeases judges the fence under both locks.
+-- Locks: attempt rows FOR UPDATE in array order (L2): the caller sorts by (partition_key, execution_id, attempt_index).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+)
+SELECT
+    i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = i.attempt_index
+    FOR UPDATE
+) AS a;
+
+-- name: UpdateProgress :exec
+-- UpdateProgress records what a worker reports about its running attempt; a NULL argument leaves the
+-- recorded value.
+--
+-- Used by: engine.ReportProgress, under the locks of LockExecutions and LockAttempts.
+-- Locks: the execution row (UPDATE).
+UPDATE ff_exec_core AS e
+SET
+    raw_fields = e.raw_fields
+        || CASE
+            WHEN sqlc.narg(percent)::integer IS NULL THEN '{}'::jsonb
+            ELSE jsonb_build_object('progress_pct', sqlc.narg(percent)::integer)
+        END
+        || CASE
+            WHEN sqlc.narg(message)::text IS NULL THEN '{}'::jsonb
+            ELSE jsonb_build_object('progress_message', sqlc.narg(message)::text)
+        END
+        || jsonb_build_object(
+            'progress_updated_at', (@now_ms::bigint)::text,
+            'last_mutation_at', (@now_ms::bigint)::text
+        ),
+    ffx_last_mutation_at_ms = @now_ms::bigint
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: ReleaseLeases :many
+-- ReleaseLeases gives running attempts back to their lanes, unfinished: the same attempt goes on with
+-- the next claim. Returns the lanes that have work now.
+--
+-- Used by: engine.ReleaseLeases.
+-- Locks: execution and attempt rows already locked by the caller.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@lease_ids::uuid[]) AS lease_id
+),
+released AS (
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'runnable',
+        ownership_state = 'unowned',
+        eligibility_state = CASE
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'eligible_now'
+            WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+            ELSE 'blocked_by_quota'
+        END,
+        public_state = CASE
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'waiting'
+            ELSE 'rate_limited'
+        END,
+        attempt_state = 'attempt_interrupted',
+        blocking_reason = CASE
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'waiting_for_worker'
+            WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+            ELSE 'waiting_for_quota'
+        END,
+        attempt_index = i.attempt_index,
+        ffx_gate_id = coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id),
+        ffx_admitted = NULL,
+        ffx_last_mutation_at_ms = @now_ms::bigint
+    FROM input AS i
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.execution_id = i.execution_id
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        e.lane_id,
+        e.eligibility_state,
+        i.attempt_index,
+        i.lease_id,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+released_attempts AS (
+    UPDATE ff_attempt AS a
+    SET
+        outcome = 'interrupted',
+        lease_expires_at_ms = NULL,
+        ffx_delay_until_ms = @now_ms::bigint
+    FROM released AS r
+    WHERE
+        a.partition_key = r.partition_key
+        AND a.execution_id = r.execution_id
+        AND a.attempt_index = r.attempt_index
+    RETURNING
+        a.partition_key,
+        a.execution_id,
+        r.lease_id,
+        a.worker_instance_id,
+        r.ffx_namespace,
+        r.ffx_instance_tag
+),
+lease_events AS (
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id,
+        ffx_revoked_by
+    )
+    SELECT
+        a.execution_id::text,
+        a.lease_id::text,
+        'revoked',
+        @now_ms::bigint,
+        a.partition_key,
+        a.ffx_namespace,
+        a.ffx_instance_tag,
+        a.worker_instance_id,
+        'backend'
+    FROM released_attempts AS a
+)
+SELECT DISTINCT r.lane_id
+FROM released AS r
+WHERE r.eligibility_state = 'eligible_now';
