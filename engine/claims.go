@@ -229,7 +229,7 @@ type Claimer struct {
 const (
 	lookInterval = time.Second
 	lookPace     = 50
-	shortLook    = 10 * time.Millisecond
+	shortLook    = 50 * time.Millisecond
 	toldPace     = 10
 	maxBounds    = 32 // priorities remembered; more are rare, and the full look serves them
 )
