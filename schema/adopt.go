@@ -1,0 +1,120 @@
+package schema
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// adopted marks a ledger as that of an adopted database. Such a ledger also records the parts of
+// migrations, as <version>/<part>.
+const adopted = "adopted"
+
+// part is a piece of a migration that an adoption applies in a transaction of its own: a table of the
+// reference has 256 partitions, and a whole migration would take more locks than a server has.
+type part struct {
+	name string
+	sql  string
+}
+
+// beginAdoption makes the ledger of an adopted database: what the reference made counts as applied.
+func (s *session) beginAdoption(ctx context.Context) error {
+	versions := []string{adopted}
+	for i, m := range s.state.Migrations {
+		if m.Version <= baseline {
+			versions = append(versions, m.Version)
+			s.state.Migrations[i].Applied = true
+		}
+	}
+	err := pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
+		// The table as dbmate makes it.
+		if _, err := tx.Exec(ctx, "CREATE TABLE IF NOT EXISTS "+ledgerTable+" (version varchar PRIMARY KEY)"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "INSERT INTO "+ledgerTable+" (version) SELECT unnest($1::text[])", versions)
+		return err
+	})
+	if err != nil {
+		return classify("begin adoption", err)
+	}
+	s.state.Origin, s.state.Version = OriginAdopted, baseline
+	s.log.InfoContext(ctx, "adopting", "database", s.state.Database, "schema", s.schema)
+	return nil
+}
+
+// applyParts applies the pending migrations of an adopted database, part by part.
+func (s *session) applyParts(ctx context.Context) (Result, error) {
+	result := Result{From: s.state.Version, To: s.state.Version}
+	for _, m := range s.state.Migrations {
+		if m.Applied {
+			continue
+		}
+		parts, err := readParts(m)
+		if err != nil {
+			return result, err
+		}
+		for _, p := range parts {
+			row := m.Version + "/" + p.name
+			if s.state.parts[row] {
+				continue
+			}
+			if err := s.applyPart(ctx, p.sql, row); err != nil {
+				return result, classify("adopt "+row, err)
+			}
+			result.Applied = append(result.Applied, row)
+			s.log.InfoContext(ctx, "adopted", "object", p.name, "schema", s.schema)
+		}
+		if err := s.applyPart(ctx, "", m.Version); err != nil {
+			return result, classify("record "+m.Version, err)
+		}
+		result.To = m.Version
+	}
+	return result, nil
+}
+
+// applyPart runs statements and records them in one transaction.
+func (s *session) applyPart(ctx context.Context, statements, row string) error {
+	return s.retryLocked(ctx, func() error {
+		return pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, statements); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, "INSERT INTO "+ledgerTable+" (version) VALUES ($1)", row)
+			return err
+		})
+	})
+}
+
+const (
+	upLine     = "-- migrate:up"
+	downLine   = "-- migrate:down"
+	objectLine = "-- object: "
+)
+
+// readParts splits the up half of a migration at its object lines.
+func readParts(m Migration) ([]part, error) {
+	content, err := fs.ReadFile(migrations, "migrations/"+m.Name+".sql")
+	if err != nil {
+		return nil, fmt.Errorf("schema: read migration: %w", err)
+	}
+	_, up, _ := strings.Cut(string(content), "\n"+upLine+"\n")
+	up, _, _ = strings.Cut(up, "\n"+downLine+"\n")
+	var parts []part
+	for line := range strings.Lines(up) {
+		if name, ok := strings.CutPrefix(line, objectLine); ok {
+			parts = append(parts, part{name: strings.TrimSpace(name)})
+			continue
+		}
+		if len(parts) > 0 {
+			parts[len(parts)-1].sql += line
+			continue
+		}
+		if text := strings.TrimSpace(line); text != "" && !strings.HasPrefix(text, "--") {
+			return nil, fmt.Errorf("schema: migration %s has a statement before its first object line", m.Name)
+		}
+	}
+	return parts, nil
+}

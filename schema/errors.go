@@ -1,0 +1,75 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// What keeps a database from being used. Each comes in a [*StateError].
+var (
+	// ErrNoDatabase: the server has no database of that name. Create it.
+	ErrNoDatabase = errors.New("the database does not exist")
+	// ErrNotMigrated: the schema is empty. Call [Migrate].
+	ErrNotMigrated = errors.New("the database is not migrated")
+	// ErrNotAdopted: FlowFabric made the database. Call [Adopt].
+	ErrNotAdopted = errors.New("the database was made by FlowFabric and is not adopted")
+	// ErrAdopted: FlowFabric made the tables, so they are not this library's to drop.
+	ErrAdopted = errors.New("a database made by FlowFabric cannot be rolled back")
+	// ErrTooOld: migrations are missing. Call [Migrate], or, when it is the reference's that are
+	// missing, start a FlowFabric 0.15 server once.
+	ErrTooOld = errors.New("the database is too old")
+	// ErrTooNew: a newer version of this library, or of FlowFabric, migrated the database. Use that
+	// version, or, in the second case, [Options.AllowNewerReference].
+	ErrTooNew = errors.New("the database is too new")
+	// ErrDirty: a migration of the reference is recorded as failed. Repair it by hand.
+	ErrDirty = errors.New("the database is dirty")
+	// ErrForeign: tables are there that neither this library nor FlowFabric 0.15 leaves behind. Look
+	// at them, or choose another schema.
+	ErrForeign = errors.New("the schema holds tables of unknown origin")
+	// ErrReadOnly: the server is a standby, or transactions are read-only. Connect to the primary.
+	ErrReadOnly = errors.New("the database is read-only")
+)
+
+// A StateError tells why a database cannot be used, migrated or adopted. Nothing was changed.
+type StateError struct {
+	// Err is one of the sentinels of this package; errors.Is finds it.
+	Err error
+	// Detail says what was found; it may be empty.
+	Detail string
+	// Database and Schema are empty where no connection came about.
+	Database, Schema string
+}
+
+func (e *StateError) Error() string {
+	text := "schema: " + e.Err.Error()
+	if e.Detail != "" {
+		text += ": " + e.Detail
+	}
+	if e.Database != "" {
+		text += fmt.Sprintf(" (database %q, schema %q)", e.Database, e.Schema)
+	}
+	return text
+}
+
+// Unwrap returns e.Err.
+func (e *StateError) Unwrap() error { return e.Err }
+
+// classify wraps a database error; those that tell the state of the database become a StateError.
+func classify(doing string, err error) error {
+	switch sqlState(err) {
+	case "3D000":
+		return &StateError{Err: ErrNoDatabase}
+	case "25006":
+		return &StateError{Err: ErrReadOnly}
+	}
+	return fmt.Errorf("schema: %s: %w", doing, err)
+}
+
+func sqlState(err error) string {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pgErr.Code
+	}
+	return ""
+}

@@ -1,0 +1,156 @@
+// Package schema makes, checks, adopts and takes down the tables this library works on.
+//
+// The migrations in migrations/ are dbmate's; schema.sql is their committed sum. Migrate applies them
+// to an empty database or to one an older version of this library made. A database made by
+// FlowFabric 0.15 is taken over by Adopt. Both may share it afterwards: the reference's tables keep
+// their names, columns and ledger, and what this library adds bears the prefix ffx_.
+//
+// Names are unqualified everywhere, so a search_path chooses the schema and one database may hold
+// several engines. Which migrations a schema holds is recorded in its table ffx_schema_migrations.
+package schema
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"log/slog"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+const (
+	// Version is the newest migration: the version of a database that this build works on.
+	Version = "20261101000012"
+
+	// baseline is the last migration that only makes what the reference has too. In an adopted
+	// database the migrations up to here are recorded, never run.
+	baseline = "20261101000008"
+
+	ledgerTable = "ffx_schema_migrations"
+)
+
+// Options are common to the operations of this package. The zero value is usable.
+type Options struct {
+	// Schema is the schema to work in; Migrate creates it if it does not exist. Empty: the first
+	// existing one of the search_path that the URL, the role or the server sets.
+	Schema string
+
+	// Log receives progress and warnings. Nil: nothing is logged.
+	Log *slog.Logger
+
+	// AllowNewerReference accepts a database that a newer FlowFabric than 0.15 has migrated. Its
+	// tables may then differ from what this library expects.
+	AllowNewerReference bool
+}
+
+func (o Options) log() *slog.Logger {
+	if o.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return o.Log
+}
+
+// Result tells what an operation did.
+type Result struct {
+	// From and To are the newest migration before and after; empty means none.
+	From, To string
+	// Applied are the migrations applied, oldest first, or taken back, newest first. In an adopted
+	// database it lists the parts of migrations.
+	Applied []string
+}
+
+// Migrate brings the database to [Version]: an empty one, or one an older version of this library
+// made or adopted. Calling it again does nothing, and calls from several processes wait for each
+// other, and for a starting FlowFabric server, behind one advisory lock of the database.
+//
+// Each migration is a transaction of its own; after a failure the next call goes on where this one
+// stopped. A migration that finds a table locked for two seconds lets others pass and tries again.
+// The end of ctx is noticed between tries; a migration that is being applied runs to its end.
+//
+// Errors: a [*StateError] when the database is not one to migrate: [ErrNoDatabase], [ErrReadOnly],
+// [ErrNotAdopted], [ErrTooNew], [ErrTooOld], [ErrDirty] or [ErrForeign]; nothing is changed then.
+func Migrate(ctx context.Context, databaseURL string, opts Options) (Result, error) {
+	return change(ctx, databaseURL, opts, func(ctx context.Context, s *session) (Result, error) {
+		if s.state.Origin == OriginReference {
+			return Result{}, s.state.refuse(ErrNotAdopted, "")
+		}
+		return s.migrate(ctx)
+	})
+}
+
+// Adopt takes over a database that FlowFabric 0.15 made, whatever its physical layout: it records the
+// migrations that made the tables both know as applied, and adds this library's columns, tables,
+// functions, triggers and indexes. Of what exists only the five notification triggers are replaced. On
+// a database adopted before it does what Migrate does.
+//
+// Each object is a transaction of its own, recorded by it, so a failed or interrupted adoption goes on
+// where it stopped. Adding the generated columns rewrites ff_exec_core under an exclusive lock, and an
+// index blocks writes to its table while it is built: adopt a large database when it is quiet.
+//
+// Errors: as Migrate, and [ErrNotMigrated] for an empty database.
+func Adopt(ctx context.Context, databaseURL string, opts Options) (Result, error) {
+	return change(ctx, databaseURL, opts, func(ctx context.Context, s *session) (Result, error) {
+		switch s.state.Origin {
+		case OriginNone:
+			return Result{}, s.state.refuse(ErrNotMigrated, "there is nothing to adopt")
+		case OriginReference:
+			if err := s.beginAdoption(ctx); err != nil {
+				return Result{}, err
+			}
+		}
+		return s.migrate(ctx)
+	})
+}
+
+// Rollback takes back every migration newer than the version to, newest first; with to empty all of
+// them, and the schema is left without a table of this library. The data in what is dropped is lost.
+//
+// Errors: as Migrate, and [ErrAdopted] for a database that FlowFabric made, adopted or not.
+func Rollback(ctx context.Context, databaseURL, to string, opts Options) (Result, error) {
+	return change(ctx, databaseURL, opts, func(ctx context.Context, s *session) (Result, error) {
+		switch {
+		case s.state.Origin == OriginNone:
+			return Result{}, nil
+		case s.state.Origin != OriginOwn:
+			return Result{}, s.state.refuse(ErrAdopted, "")
+		case to != "" && !s.state.knows(to):
+			return Result{}, fmt.Errorf("schema: there is no migration %q", to)
+		}
+		return s.rollback(ctx, to)
+	})
+}
+
+// Status tells what the database holds and which migrations are pending; it changes nothing. A
+// database that [Check] would refuse is not an error here: see [State.Err].
+//
+// Errors: [ErrNoDatabase] in a [*StateError], or a failure to connect or read.
+func Status(ctx context.Context, databaseURL string, opts Options) (State, error) {
+	conn, err := connect(ctx, databaseURL, opts.Schema)
+	if err != nil {
+		return State{}, err
+	}
+	defer closeConn(ctx, conn)
+	state, err := inspect(ctx, conn)
+	if err != nil {
+		return State{}, err
+	}
+	state.Err = state.refusal(opts)
+	return state, nil
+}
+
+// Check tells whether an engine can work on the database: nil when its schema is at [Version] and
+// writable. It takes a connection, a pool or a transaction, whose search_path chooses the schema
+// (opts.Schema is not used), and only reads.
+//
+// Errors: a [*StateError] around one of the sentinels of this package, which say what to do next.
+func Check(ctx context.Context, db Querier, opts Options) error {
+	state, err := inspect(ctx, db)
+	if err != nil {
+		return err
+	}
+	for _, warning := range state.Warnings {
+		opts.log().WarnContext(ctx, warning, "database", state.Database, "schema", state.Schema)
+	}
+	return state.refusal(opts)
+}

@@ -1,0 +1,230 @@
+package schema
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Origin tells who made the tables of a schema.
+type Origin string
+
+// The origins.
+const (
+	// OriginNone: the schema holds no tables of this library or of FlowFabric.
+	OriginNone Origin = "none"
+	// OriginOwn: this library made them.
+	OriginOwn Origin = "own"
+	// OriginReference: FlowFabric made them.
+	OriginReference Origin = "reference"
+	// OriginAdopted: FlowFabric made them and [Adopt] has begun to add to them.
+	OriginAdopted Origin = "adopted"
+)
+
+// A Migration of this library; Name is that of its file without extension.
+type Migration struct {
+	Version, Name string
+	Applied       bool
+}
+
+// State is what a database holds.
+type State struct {
+	Database string
+	// Schema is empty when no schema of the search_path exists.
+	Schema string
+	Origin Origin
+	// Version is the newest applied migration of this library, known to this build or not; empty
+	// when there is none.
+	Version string
+	// Migrations are those this build knows, oldest first.
+	Migrations []Migration
+	// Partitioned tells the physical layout: true for tables FlowFabric made, false for ours.
+	Partitioned bool
+	// Warnings are remarks that keep nobody from using the database.
+	Warnings []string
+	// Err is what [Check] returns; only [Status] fills it.
+	Err error
+
+	readOnly bool
+	// parts are the ledger's rows that name a part of a migration.
+	parts map[string]bool
+	// foreign says what is wrong with tables that no ledger explains.
+	foreign   string
+	reference referenceLedger
+}
+
+// Querier is what [Check] reads with: a pgx connection, pool or transaction.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// inspect reads the state of the first schema of the search_path, by the recognition procedure of the
+// specification (data model, section 9.3).
+func inspect(ctx context.Context, db Querier) (State, error) {
+	var (
+		state                         State
+		hasLedger, hasReferenceLedger bool
+		hasCore, hasAnything          bool
+	)
+	// current_schema() is NULL when nothing of the search_path exists, and then so is every relation.
+	err := db.QueryRow(ctx, `
+		SELECT
+			current_database(),
+			coalesce(current_schema(), ''),
+			current_setting('transaction_read_only') = 'on',
+			coalesce(bool_or(relname = 'ffx_schema_migrations'), false),
+			coalesce(bool_or(relname = '_sqlx_migrations'), false),
+			coalesce(bool_or(relname IN ('ff_exec_core', 'ff_migration_annotation')), false),
+			coalesce(bool_or(relname = 'ff_exec_core'), false),
+			coalesce(bool_or(relname = 'ff_exec_core' AND relkind = 'p'), false)
+		FROM pg_class
+		WHERE
+			relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+			AND relname IN ('ffx_schema_migrations', '_sqlx_migrations', 'ff_exec_core', 'ff_migration_annotation')`,
+	).Scan(
+		&state.Database, &state.Schema, &state.readOnly,
+		&hasLedger, &hasReferenceLedger, &hasAnything, &hasCore, &state.Partitioned,
+	)
+	if err != nil {
+		return State{}, classify("inspect the database", err)
+	}
+	if state.Migrations, err = knownMigrations(); err != nil {
+		return State{}, err
+	}
+	if hasLedger {
+		if err := state.readLedger(ctx, db); err != nil {
+			return State{}, err
+		}
+	}
+	if hasReferenceLedger {
+		if state.reference, err = readReferenceLedger(ctx, db); err != nil {
+			return State{}, err
+		}
+		state.Warnings = state.reference.warnings()
+	}
+
+	switch {
+	case state.Version != "" && !hasCore:
+		state.foreign = "the ledger records migrations, but ff_exec_core does not exist"
+		fallthrough
+	case state.Version != "":
+		state.Origin = OriginOwn
+		if state.parts[adopted] {
+			state.Origin = OriginAdopted
+		}
+	case hasLedger && hasAnything:
+		state.Origin = OriginOwn
+		state.foreign = ledgerTable + " records nothing, but tables exist"
+	case len(state.reference) > 0:
+		state.Origin = OriginReference
+	case hasAnything:
+		state.Origin = OriginReference
+		if state.foreign, err = missingStructure(ctx, db); err != nil {
+			return State{}, err
+		}
+	default:
+		state.Origin = OriginNone
+	}
+	return state, nil
+}
+
+// readLedger fills in which migrations are applied.
+func (s *State) readLedger(ctx context.Context, db Querier) error {
+	rows, err := db.Query(ctx, "SELECT version FROM "+ledgerTable+" ORDER BY version")
+	if err != nil {
+		return classify("read the ledger", err)
+	}
+	versions, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return classify("read the ledger", err)
+	}
+	s.parts = map[string]bool{}
+	for _, version := range versions {
+		if version == adopted || strings.Contains(version, "/") {
+			s.parts[version] = true
+			continue
+		}
+		s.Version = max(s.Version, version)
+		if i := s.index(version); i >= 0 {
+			s.Migrations[i].Applied = true
+		}
+	}
+	return nil
+}
+
+func (s *State) index(version string) int {
+	return slices.IndexFunc(s.Migrations, func(m Migration) bool { return m.Version == version })
+}
+
+func (s *State) knows(version string) bool { return s.index(version) >= 0 }
+
+// pending returns the migrations that are not applied.
+func (s *State) pending() []string {
+	var names []string
+	for _, m := range s.Migrations {
+		if !m.Applied {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// refusal returns why an engine cannot work on the database, or nil.
+func (s *State) refusal(opts Options) error {
+	if err := s.obstacle(opts); err != nil {
+		return err
+	}
+	switch pending := s.pending(); {
+	case s.Origin == OriginNone:
+		return s.refuse(ErrNotMigrated, "")
+	case s.Origin == OriginReference:
+		return s.refuse(ErrNotAdopted, "")
+	case len(pending) > 0:
+		return s.refuse(ErrTooOld, "pending are "+strings.Join(pending, ", "))
+	}
+	return nil
+}
+
+// obstacle returns why the database cannot be migrated or adopted either, or nil.
+func (s *State) obstacle(opts Options) error {
+	switch {
+	case s.readOnly:
+		return s.refuse(ErrReadOnly, "")
+	case s.foreign != "":
+		return s.refuse(ErrForeign, s.foreign)
+	case s.Version > Version:
+		return s.refuse(ErrTooNew, fmt.Sprintf("its version is %s, this build knows %s", s.Version, Version))
+	case len(s.reference) > 0:
+		// In our own databases too: a FlowFabric server may have migrated them since.
+		if sentinel, detail := s.reference.refusal(opts.AllowNewerReference); sentinel != nil {
+			return s.refuse(sentinel, detail)
+		}
+	}
+	return nil
+}
+
+func (s *State) refuse(sentinel error, detail string) error {
+	return &StateError{Err: sentinel, Detail: detail, Database: s.Database, Schema: s.Schema}
+}
+
+// knownMigrations lists the embedded migrations, oldest first.
+func knownMigrations() ([]Migration, error) {
+	files, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return nil, fmt.Errorf("schema: list migrations: %w", err)
+	}
+	known := make([]Migration, 0, len(files))
+	for _, file := range files {
+		name := migrationName(strings.TrimPrefix(file, "migrations/"))
+		version, _, _ := strings.Cut(name, "_")
+		known = append(known, Migration{Version: version, Name: name})
+	}
+	return known, nil
+}
+
+func migrationName(file string) string { return strings.TrimSuffix(file, ".sql") }
