@@ -14,6 +14,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
+// spareCandidates is how many rows more than asked for the locked form takes, so that some which it cannot
+// lease do not hide those behind them.
+const spareCandidates = 100
+
 // claimLocked claims from the head of the lane by locking first and deciding each row alone. It serves
 // every row that is claimable, however another program left its attempts: a pointer beside the attempt
 // rows, a finished attempt where the next one should be, an epoch that another program raised.
@@ -22,7 +26,7 @@ func (e *Engine) claimLocked(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 		taken, err := e.q.TakeClaimable(ctx, tx, db.TakeClaimableParams{
 			LaneID:       string(spec.Lane),
 			Capabilities: spec.capabilities(),
-			MaxItems:     int32(n),
+			MaxItems:     int32(n + spareCandidates),
 		})
 		if err != nil || len(taken) == 0 {
 			return nil, err
@@ -44,6 +48,9 @@ func (e *Engine) claimLocked(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 		}
 		leaseIDs, attemptIDs := id.NewLeaseIDs(len(taken)), id.NewAttemptIDs(len(taken))
 		for i := range taken {
+			if len(claimed) == n {
+				break
+			}
 			row := &taken[i]
 			next, ok := chooseAttempt(row, attempts[row.ExecutionID], nowMs)
 			if !ok {

@@ -48,7 +48,8 @@ type Node struct {
 	Spec ExecutionSpec
 
 	// When says which of the nodes this one waits for must succeed. The zero value is [policy.AllOf].
-	// Ignored for a node without edges into it.
+	// The others are left to run: only [policy.LetRun] is offered yet. Ignored for a node without edges
+	// into it.
 	When policy.Group
 }
 
@@ -264,8 +265,11 @@ func checkGroup(node *Node, fanIn int) error {
 	if err := node.When.Validate(); err != nil {
 		return invalidBecause(field, err)
 	}
-	if fanIn > MaxInbound {
+	switch {
+	case fanIn > MaxInbound:
 		return invalid(fmt.Sprintf("node %q", node.Key), fmt.Sprintf("%d edges into it, limit %d", fanIn, MaxInbound))
+	case node.When.CancelsRemaining():
+		return invalid(field, "cancelling what remains is not offered yet: use policy.LetRun")
 	}
 	if k := node.When.KTarget(int64(fanIn)); int(k) > fanIn {
 		return invalid(field, fmt.Sprintf("a quorum of %d of %d", k, fanIn))
