@@ -10,11 +10,11 @@ SELECT
     (pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on')::boolean AS read_only;
 
 -- name: GetSchemaVersion :one
--- GetSchemaVersion returns the newest applied migration, the empty string when there is none. An adoption
--- records the parts of a migration too, as version/part; they are not whole ones.
+-- GetSchemaVersion returns the newest applied migration, the empty string when there is none. The ledger of
+-- an adopted database also holds the mark "adopted" and the parts of migrations, as version/part.
 --
 -- Used by: engine.Prepare, once ffx_schema_migrations is known to exist.
 -- Locks: none.
 SELECT coalesce(max(m.version), '')::text AS version
 FROM ffx_schema_migrations AS m
-WHERE m.version NOT LIKE '%/%';
+WHERE m.version ~ '^[0-9]+$';
