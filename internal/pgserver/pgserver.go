@@ -53,7 +53,8 @@ type Options struct {
 	Log io.Writer
 }
 
-// Server is a Postgres server with, unless DATABASE_URL named it, this process's reference to it.
+// Server is a Postgres server with, unless DATABASE_URL named it, this process's reference to it. The reference lasts
+// until Stop, or until the Server is collected as garbage.
 type Server struct {
 	url, source string
 	purpose     Purpose

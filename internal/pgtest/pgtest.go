@@ -34,7 +34,7 @@ func currentRun(t testing.TB) *run {
 	if err != nil {
 		t.Fatalf("no Postgres for the tests: %v", err)
 	}
-	r.announce.Do(func() { t.Log(r.source) })
+	r.announce.Do(func() { t.Log(r.server.Source()) })
 	return r
 }
 

@@ -36,7 +36,8 @@ func TestPool_is_migrated_and_shared(t *testing.T) {
 	if err := schema.Check(t.Context(), Pool(t), schema.Options{}); err != nil {
 		t.Error(err)
 	}
-	if Pool(t) != Pool(t) {
+	first := Pool(t)
+	if second := Pool(t); second != first {
 		t.Error("two pools")
 	}
 	conn, err := pgx.Connect(t.Context(), URL(t))
@@ -74,18 +75,23 @@ func TestClone_is_migrated_own_and_dropped(t *testing.T) {
 	}
 }
 
+// The bound is the clone's own time, so that one of many attempts has to keep it beside the other tests of the run.
 func TestClone_is_fast(t *testing.T) {
 	t.Parallel()
+	const (
+		bound    = 200 * time.Millisecond
+		attempts = 20
+	)
 	fastest := time.Hour
-	for range 5 {
+	for range attempts {
 		begin := time.Now()
 		CloneURL(t)
-		fastest = min(fastest, time.Since(begin))
+		if fastest = min(fastest, time.Since(begin)); fastest < bound {
+			t.Logf("a clone took %v", fastest)
+			return
+		}
 	}
-	t.Logf("the fastest of 5 clones took %v", fastest)
-	if fastest > 200*time.Millisecond {
-		t.Errorf("the fastest of 5 clones took %v, more than 0.2 s", fastest)
-	}
+	t.Errorf("the fastest of %d clones took %v, more than %v", attempts, fastest, bound)
 }
 
 func TestEmptyDatabase_can_be_migrated(t *testing.T) {

@@ -39,12 +39,12 @@ const maintenance = "postgres"
 
 // run is a test binary's part of a test run.
 type run struct {
-	source   string
+	server   *pgserver.Server // kept for its reference: unreachable, it would be collected and its connection closed
 	announce sync.Once
-	server   *url.URL
-	admin  *pgxpool.Pool // on the maintenance database
-	locks  *pgx.Conn     // holds the keys until the process ends
-	pool   *pgxpool.Pool // on the shared database
+	base     *url.URL      // the server's URL
+	admin    *pgxpool.Pool // on the maintenance database
+	locks    *pgx.Conn     // holds the keys until the process ends
+	pool     *pgxpool.Pool // on the shared database
 
 	hash, own int32 // keys
 	created   atomic.Int64
@@ -59,8 +59,8 @@ func startRun(ctx context.Context) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{source: server.Source(), own: randomKey()}
-	if r.server, err = url.Parse(server.URL()); err != nil {
+	r := &run{server: server, own: randomKey()}
+	if r.base, err = url.Parse(server.URL()); err != nil {
 		return nil, errors.New("DATABASE_URL is not a URL") // its text may hold a password
 	}
 	if r.hash, err = migrationsKey(); err != nil {
@@ -213,7 +213,7 @@ func databaseName(key int32, rest string) string {
 }
 
 func (r *run) databaseURL(name string) string {
-	u := *r.server
+	u := *r.base
 	u.Path, u.RawPath = "/"+name, ""
 	return u.String()
 }

@@ -1,0 +1,61 @@
+# Every task by name. People and CI run the same targets.
+
+MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(wildcard go.mod */go.mod */*/go.mod))))
+
+# The tools are pinned in a module of their own. They need no C compiler.
+TOOL := CGO_ENABLED=0 go tool -modfile=$(CURDIR)/tools/go.mod
+
+# The race detector needs a C compiler.
+RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+
+in_each_module = @set -e; for module in $(MODULES); do (cd "$$module" && $(1)); done
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## Run the demo: the import graph of the standard library as one durable flow (ARGS=--keep leaves the server up)
+	go run ./cmd/ff demo $(ARGS)
+
+.PHONY: build
+build: ## Build every package, and the command as bin/ff
+	$(call in_each_module,go build ./...)
+	go build -o bin/ff ./cmd/ff
+
+.PHONY: test
+test: ## Run all tests of all modules, with the race detector where there is a C compiler
+	$(call in_each_module,go test $(RACE) -count=1 ./...)
+
+.PHONY: test-sql
+test-sql: ## Run the tests of the packages whose tests use Postgres
+	@listed=$$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./...) && \
+	go test $(RACE) -count=1 $$(echo "$$listed" | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
+
+.PHONY: generate
+generate: ## Write db/ from queries/ and schema/schema.sql
+	$(TOOL) sqlc generate
+
+.PHONY: generate-check
+generate-check: ## Fail when db/ is not what generate writes
+	$(TOOL) sqlc diff
+	@for file in db/*.sql.go; do \
+		query="queries/$$(basename "$$file" .go)"; \
+		test -e "$$query" || { echo "$$file: there is no $$query"; exit 1; }; \
+	done
+
+.PHONY: fmt
+fmt: ## Format the Go files
+	$(call in_each_module,$(TOOL) gofumpt -l -w .)
+
+.PHONY: vet
+vet: ## Run go vet
+	$(call in_each_module,go vet ./...)
+
+.PHONY: staticcheck
+staticcheck: ## Run staticcheck
+	$(call in_each_module,$(TOOL) staticcheck ./...)
+
+.PHONY: vulncheck
+vulncheck: ## Look the dependencies up in the Go vulnerability database (needs the network)
+	$(call in_each_module,$(TOOL) govulncheck ./...)

@@ -1,0 +1,107 @@
+package tests
+
+import (
+	"errors"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/flowfabric/flowfabric-go"
+
+// goList runs go list in the module's root and returns the lines it prints.
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...)
+	cmd.Dir = ".."
+	out, err := cmd.Output()
+	if err != nil {
+		var stderr []byte
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			stderr = exit.Stderr
+		}
+		t.Fatalf("go list %s: %v\n%s", strings.Join(args, " "), err, stderr)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+// TestLayout_imports_point_down holds every room to the rooms below it. A new room gets its line here.
+func TestLayout_imports_point_down(t *testing.T) {
+	t.Parallel()
+	core := []string{"db", "normalise", "policy", "state", "id"}
+	below := map[string][]string{
+		"":                  {}, // doc.go
+		"id":                {},
+		"state":             {},
+		"policy":            {"id"},
+		"normalise":         {"state"},
+		"db":                {"id"},
+		"schema":            {},
+		"engine":            core,
+		"events":            append([]string{"engine"}, core...),
+		"reconcile":         append([]string{"engine"}, core...),
+		"worker":            append([]string{"engine"}, core...),
+		"internal/pgserver": {},
+		"internal/pgtest":   {"internal/pgserver", "schema"},
+	}
+	// Nothing may import these, so they may import anything.
+	top := []string{"cmd/", "examples/", "tests", "internal/demo"}
+
+	for _, line := range goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...") {
+		paths := strings.Fields(line)
+		room := roomOf(paths[0])
+		allowed, known := below[room]
+		if !known {
+			isTop := slices.ContainsFunc(top, func(prefix string) bool { return strings.HasPrefix(room, prefix) })
+			if !isTop {
+				t.Errorf("room %s is not on the drawing", room)
+			}
+			continue
+		}
+		for _, path := range paths[1:] {
+			if !isOwn(path) {
+				continue
+			}
+			if imported := roomOf(path); !slices.Contains(allowed, imported) {
+				t.Errorf("room %q imports %q, which is not below it", room, imported)
+			}
+		}
+	}
+}
+
+// TestLayout_what_a_user_compiles holds what a user of the engine depends on to the standard library, pgx, uuid and
+// what pgx itself needs.
+func TestLayout_what_a_user_compiles(t *testing.T) {
+	t.Parallel()
+	allowed := []string{
+		module,
+		"github.com/google/uuid",
+		"github.com/jackc/pgx/v5",
+		"github.com/jackc/pgpassfile",
+		"github.com/jackc/pgservicefile",
+		"github.com/jackc/puddle/v2",
+		"golang.org/x/sync",
+		"golang.org/x/text",
+	}
+	for _, line := range goList(t, "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./engine") {
+		if line != "" && !slices.Contains(allowed, line) {
+			t.Errorf("./engine depends on %s", line)
+		}
+	}
+}
+
+// TestLayout_no_containers_in_the_command keeps the container library, and all that comes with it, out of ff.
+func TestLayout_no_containers_in_the_command(t *testing.T) {
+	t.Parallel()
+	for _, path := range goList(t, "-deps", "./cmd/ff") {
+		if strings.HasPrefix(path, "github.com/testcontainers/") || strings.HasPrefix(path, "github.com/moby/") {
+			t.Errorf("./cmd/ff depends on %s", path)
+		}
+	}
+}
+
+func isOwn(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
+
+// roomOf returns a package's path below the module's root.
+func roomOf(path string) string { return strings.TrimPrefix(strings.TrimPrefix(path, module), "/") }
