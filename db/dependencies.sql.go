@@ -268,7 +268,9 @@ const releaseDownstream = `-- name: ReleaseDownstream :many
 WITH input AS (
     SELECT
         unnest($2::smallint[]) AS partition_key,
-        unnest($3::uuid[]) AS execution_id
+        unnest($3::uuid[]) AS flow_id,
+        unnest($4::uuid[]) AS execution_id,
+        unnest($5::integer[]) AS staged_limit
 ),
 blocked AS (
     SELECT
@@ -288,6 +290,17 @@ blocked AS (
             AND (t.ownership_state = 'unowned') IS TRUE
         FOR NO KEY UPDATE
     ) AS e
+    WHERE
+        i.staged_limit = 0
+        OR (
+            SELECT count(*)
+            FROM ff_edge AS s
+            WHERE
+                s.partition_key = i.partition_key
+                AND s.flow_id = i.flow_id
+                AND s.downstream_eid = i.execution_id
+                AND s.policy -> 'applied_at_ms' = 'null'::jsonb
+        ) < i.staged_limit
 )
 UPDATE ff_exec_core AS e
 SET
@@ -338,7 +351,9 @@ RETURNING
 type ReleaseDownstreamParams struct {
 	NowMs         int64
 	PartitionKeys []int16
+	FlowIds       []uuid.UUID
 	ExecutionIds  []uuid.UUID
+	StagedLimits  []int32
 }
 
 type ReleaseDownstreamRow struct {
@@ -348,13 +363,20 @@ type ReleaseDownstreamRow struct {
 
 // ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once,
 // when their delay has passed, or through the gate of their budget or quota. A row that is not blocked
-// on dependencies is left alone and not returned.
+// on dependencies is left alone and not returned; so is one with staged_limit or more edges that are
+// staged and not applied yet, where the limit is not 0: its group is still undecided.
 //
 // Used by: the resolution of dependencies.
 // Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4): the
 // caller sorts by (partition_key, execution_id). A row that fails the guard is not waited for.
 func (q *Queries) ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDownstreamParams) ([]ReleaseDownstreamRow, error) {
-	rows, err := db.Query(ctx, releaseDownstream, arg.NowMs, arg.PartitionKeys, arg.ExecutionIds)
+	rows, err := db.Query(ctx, releaseDownstream,
+		arg.NowMs,
+		arg.PartitionKeys,
+		arg.FlowIds,
+		arg.ExecutionIds,
+		arg.StagedLimits,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -437,16 +459,7 @@ RETURNING
     g.running_count,
     g.cancel_siblings_pending_flag,
     t.edges::integer AS edges,
-    t.passes_data::boolean AS passes_data,
-    (
-        SELECT count(*)
-        FROM ff_edge AS s
-        WHERE
-            s.partition_key = g.partition_key
-            AND s.flow_id = g.flow_id
-            AND s.downstream_eid = g.downstream_eid
-            AND s.policy -> 'applied_at_ms' = 'null'::jsonb
-    ) AS staged
+    t.passes_data::boolean AS passes_data
 `
 
 type ResolveEdgesParams struct {
@@ -469,12 +482,11 @@ type ResolveEdgesRow struct {
 	CancelSiblingsPendingFlag bool
 	Edges                     int32
 	PassesData                bool
-	Staged                    int64
 }
 
 // ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
-// The mark is what makes an edge count exactly once. Returns each touched group before and after;
-// staged counts its edges that are not applied yet.
+// The mark is what makes an edge count exactly once. Returns each touched group as it is now, and how
+// many edges were counted.
 //
 // Used by: the resolution of dependencies.
 // Locks: edge and group rows (UPDATE); for a success the groups are locked already, otherwise the
@@ -506,7 +518,6 @@ func (q *Queries) ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesPar
 			&i.CancelSiblingsPendingFlag,
 			&i.Edges,
 			&i.PassesData,
-			&i.Staged,
 		); err != nil {
 			return nil, err
 		}
@@ -522,7 +533,9 @@ const skipDownstream = `-- name: SkipDownstream :many
 WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS execution_id
+        unnest($2::uuid[]) AS flow_id,
+        unnest($3::uuid[]) AS execution_id,
+        unnest($4::integer[]) AS staged_limit
 ),
 waiting AS (
     SELECT
@@ -542,6 +555,17 @@ waiting AS (
             AND (t.eligibility_state = 'blocked_by_dependencies' OR t.started_at_ms IS NULL)
         FOR NO KEY UPDATE
     ) AS e
+    WHERE
+        i.staged_limit = 0
+        OR (
+            SELECT count(*)
+            FROM ff_edge AS s
+            WHERE
+                s.partition_key = i.partition_key
+                AND s.flow_id = i.flow_id
+                AND s.downstream_eid = i.execution_id
+                AND s.policy -> 'applied_at_ms' = 'null'::jsonb
+        ) < i.staged_limit
 ),
 skipped AS (
     UPDATE ff_exec_core AS e
@@ -552,10 +576,10 @@ skipped AS (
         public_state = 'skipped',
         attempt_state = 'attempt_terminal',
         blocking_reason = NULL,
-        terminal_at_ms = coalesce(e.terminal_at_ms, $3::bigint),
+        terminal_at_ms = coalesce(e.terminal_at_ms, $5::bigint),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = $3::bigint
+        ffx_last_mutation_at_ms = $5::bigint
     FROM waiting AS w
     WHERE
         e.partition_key = w.partition_key
@@ -585,7 +609,9 @@ FROM skipped AS s
 
 type SkipDownstreamParams struct {
 	PartitionKeys []int16
+	FlowIds       []uuid.UUID
 	ExecutionIds  []uuid.UUID
+	StagedLimits  []int32
 	NowMs         int64
 }
 
@@ -599,13 +625,19 @@ type SkipDownstreamRow struct {
 
 // SkipDownstream ends downstream executions whose dependencies have become impossible. Only what is
 // blocked on dependencies or never started is skipped; a row outside the guard is left alone and not
-// returned.
+// returned. staged_limit is as in ReleaseDownstream.
 //
 // Used by: the resolution of dependencies, under the flow's exclusive lock.
 // Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4), their
 // attempts and grants: the caller sorts by (partition_key, execution_id).
 func (q *Queries) SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error) {
-	rows, err := db.Query(ctx, skipDownstream, arg.PartitionKeys, arg.ExecutionIds, arg.NowMs)
+	rows, err := db.Query(ctx, skipDownstream,
+		arg.PartitionKeys,
+		arg.FlowIds,
+		arg.ExecutionIds,
+		arg.StagedLimits,
+		arg.NowMs,
+	)
 	if err != nil {
 		return nil, err
 	}

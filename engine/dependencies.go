@@ -98,18 +98,18 @@ func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution
 	slices.SortFunc(groups, func(a, b db.ResolveEdgesRow) int {
 		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), compareUUID(a.DownstreamEid, b.DownstreamEid))
 	})
-	var release, skip executionArrays
+	var release, skip decidedArrays
 	var siblings db.EnqueueSiblingCancelsParams
 	passes := false
 	for i := range groups {
 		g := &groups[i]
 		passes = passes || g.PassesData
-		rules, decision := decide(g, outcome.Bucket())
+		rules, decision, stagedLimit := decide(g, outcome.Bucket())
 		switch decision {
 		case policy.Satisfied:
-			release.add(g.PartitionKey, g.DownstreamEid)
+			release.add(g, stagedLimit)
 		case policy.Impossible:
-			skip.add(g.PartitionKey, g.DownstreamEid)
+			skip.add(g, stagedLimit)
 		default:
 			continue
 		}
@@ -144,14 +144,24 @@ func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution
 
 // decide returns a group's decision if the edges just counted changed it, else Undecided. A policy that
 // cannot be read leaves its group undecided: a read of the flow reports it.
-func decide(g *db.ResolveEdgesRow, bucket state.Bucket) (policy.Group, policy.Decision) {
+//
+// An edge that is staged and not applied yet holds a group open too, but the counters do not know of it.
+// stagedLimit is how many such edges would leave this decision open, 0 where none can: the statement that
+// acts on the decision counts them, and they are rare.
+func decide(g *db.ResolveEdgesRow, bucket state.Bucket) (rules policy.Group, decision policy.Decision, stagedLimit int32) {
 	rules, err := policy.GroupFromStored(g.Policy)
 	if err != nil {
-		return policy.Group{}, policy.Undecided
+		return policy.Group{}, policy.Undecided, 0
 	}
 	success, fail, skip := int64(g.SuccessCount), int64(g.FailCount), int64(g.SkipCount)
-	n := success + fail + skip + int64(g.RunningCount) + g.Staged
-	after := rules.Evaluate(n, success, fail, skip)
+	n := success + fail + skip + int64(g.RunningCount)
+	decision = rules.Evaluate(n, success, fail, skip)
+	if decision == policy.Undecided {
+		return rules, policy.Undecided, 0
+	}
+	// From the counts after: the least number of further edges that would leave the group undecided. More
+	// than a quorum can be short of never do.
+	limit := rules.OpenedBy(n, success, fail, skip)
 	counted := int64(g.Edges)
 	switch bucket {
 	case state.BucketSuccess:
@@ -161,18 +171,20 @@ func decide(g *db.ResolveEdgesRow, bucket state.Bucket) (policy.Group, policy.De
 	default:
 		fail -= counted
 	}
-	if rules.Evaluate(n, success, fail, skip) != policy.Undecided {
-		return rules, policy.Undecided
+	before := rules.Evaluate(n, success, fail, skip)
+	if before != policy.Undecided && limit == 0 {
+		return rules, policy.Undecided, 0
 	}
-	return rules, after
+	return rules, decision, int32(limit)
 }
 
-func (e *Engine) releaseDownstream(ctx context.Context, tx *txn, downstream executionArrays, nowMs int64) error {
+func (e *Engine) releaseDownstream(ctx context.Context, tx *txn, downstream decidedArrays, nowMs int64) error {
 	if downstream.empty() {
 		return nil
 	}
 	rows, err := e.q.ReleaseDownstream(ctx, tx, db.ReleaseDownstreamParams{
-		PartitionKeys: downstream.partitions, ExecutionIds: downstream.executions, NowMs: nowMs,
+		PartitionKeys: downstream.partitions, FlowIds: downstream.flows, ExecutionIds: downstream.executions,
+		StagedLimits: downstream.stagedLimits, NowMs: nowMs,
 	})
 	if err != nil {
 		return err
@@ -185,12 +197,13 @@ func (e *Engine) releaseDownstream(ctx context.Context, tx *txn, downstream exec
 	return nil
 }
 
-func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream executionArrays, nowMs int64) ([]endedExecution, error) {
+func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream decidedArrays, nowMs int64) ([]endedExecution, error) {
 	if downstream.empty() {
 		return nil, nil
 	}
 	rows, err := e.q.SkipDownstream(ctx, tx, db.SkipDownstreamParams{
-		PartitionKeys: downstream.partitions, ExecutionIds: downstream.executions, NowMs: nowMs,
+		PartitionKeys: downstream.partitions, FlowIds: downstream.flows, ExecutionIds: downstream.executions,
+		StagedLimits: downstream.stagedLimits, NowMs: nowMs,
 	})
 	if err != nil {
 		return nil, err
@@ -228,6 +241,19 @@ func (a *executionArrays) add(partition int16, execution id.ExecutionUUID) {
 }
 
 func (a *executionArrays) empty() bool { return len(a.executions) == 0 }
+
+// decidedArrays are downstream executions of decided groups.
+type decidedArrays struct {
+	executionArrays
+	flows        []uuid.UUID
+	stagedLimits []int32
+}
+
+func (a *decidedArrays) add(g *db.ResolveEdgesRow, stagedLimit int32) {
+	a.executionArrays.add(g.PartitionKey, g.DownstreamEid)
+	a.flows = append(a.flows, uuid.UUID(g.FlowID))
+	a.stagedLimits = append(a.stagedLimits, stagedLimit)
+}
 
 type flowMemberArrays struct {
 	executionArrays

@@ -148,6 +148,21 @@ func (g Group) Evaluate(n, success, fail, skip int64) Decision {
 	return Undecided
 }
 
+// OpenedBy is the least number of further upstreams that would leave a decided group of these counts
+// undecided, at most the range of an int32; 0 if no number would.
+func (g Group) OpenedBy(n, success, fail, skip int64) int64 {
+	lost := fail + skip
+	switch {
+	case g.Evaluate(n, success, fail, skip) == Undecided:
+		return 0
+	case g.kind == allOf && lost == 0, g.kind == anyOf && success == 0:
+		return 1
+	case g.kind == quorum && success < g.k:
+		return min(g.k-(n-lost), math.MaxInt32)
+	}
+	return 0
+}
+
 const (
 	kindAllOf  = "all_of"
 	kindAnyOf  = "any_of"

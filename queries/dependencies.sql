@@ -38,8 +38,8 @@ CROSS JOIN LATERAL (
 
 -- name: ResolveEdges :many
 -- ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
--- The mark is what makes an edge count exactly once. Returns each touched group before and after;
--- staged counts its edges that are not applied yet.
+-- The mark is what makes an edge count exactly once. Returns each touched group as it is now, and how
+-- many edges were counted.
 --
 -- Used by: the resolution of dependencies.
 -- Locks: edge and group rows (UPDATE); for a success the groups are locked already, otherwise the
@@ -107,16 +107,7 @@ RETURNING
     g.running_count,
     g.cancel_siblings_pending_flag,
     t.edges::integer AS edges,
-    t.passes_data::boolean AS passes_data,
-    (
-        SELECT count(*)
-        FROM ff_edge AS s
-        WHERE
-            s.partition_key = g.partition_key
-            AND s.flow_id = g.flow_id
-            AND s.downstream_eid = g.downstream_eid
-            AND s.policy -> 'applied_at_ms' = 'null'::jsonb
-    ) AS staged;
+    t.passes_data::boolean AS passes_data;
 
 -- name: PassResults :exec
 -- PassResults hands the results of succeeded upstreams to downstream executions that have not started,
@@ -167,7 +158,8 @@ WHERE
 -- name: ReleaseDownstream :many
 -- ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once,
 -- when their delay has passed, or through the gate of their budget or quota. A row that is not blocked
--- on dependencies is left alone and not returned.
+-- on dependencies is left alone and not returned; so is one with staged_limit or more edges that are
+-- staged and not applied yet, where the limit is not 0: its group is still undecided.
 --
 -- Used by: the resolution of dependencies.
 -- Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4): the
@@ -175,7 +167,9 @@ WHERE
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@execution_ids::uuid[]) AS execution_id
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@staged_limits::integer[]) AS staged_limit
 ),
 blocked AS (
     SELECT
@@ -195,6 +189,17 @@ blocked AS (
             AND (t.ownership_state = 'unowned') IS TRUE
         FOR NO KEY UPDATE
     ) AS e
+    WHERE
+        i.staged_limit = 0
+        OR (
+            SELECT count(*)
+            FROM ff_edge AS s
+            WHERE
+                s.partition_key = i.partition_key
+                AND s.flow_id = i.flow_id
+                AND s.downstream_eid = i.execution_id
+                AND s.policy -> 'applied_at_ms' = 'null'::jsonb
+        ) < i.staged_limit
 )
 UPDATE ff_exec_core AS e
 SET
@@ -244,7 +249,7 @@ RETURNING
 -- name: SkipDownstream :many
 -- SkipDownstream ends downstream executions whose dependencies have become impossible. Only what is
 -- blocked on dependencies or never started is skipped; a row outside the guard is left alone and not
--- returned.
+-- returned. staged_limit is as in ReleaseDownstream.
 --
 -- Used by: the resolution of dependencies, under the flow's exclusive lock.
 -- Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4), their
@@ -252,7 +257,9 @@ RETURNING
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@execution_ids::uuid[]) AS execution_id
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@staged_limits::integer[]) AS staged_limit
 ),
 waiting AS (
     SELECT
@@ -272,6 +279,17 @@ waiting AS (
             AND (t.eligibility_state = 'blocked_by_dependencies' OR t.started_at_ms IS NULL)
         FOR NO KEY UPDATE
     ) AS e
+    WHERE
+        i.staged_limit = 0
+        OR (
+            SELECT count(*)
+            FROM ff_edge AS s
+            WHERE
+                s.partition_key = i.partition_key
+                AND s.flow_id = i.flow_id
+                AND s.downstream_eid = i.execution_id
+                AND s.policy -> 'applied_at_ms' = 'null'::jsonb
+        ) < i.staged_limit
 ),
 skipped AS (
     UPDATE ff_exec_core AS e

@@ -99,11 +99,6 @@ CREATE INDEX ffx_ff_pending_cancel_groups_age_idx ON ff_pending_cancel_groups (e
 -- For the reference's replay, which looks for edges without their flow.
 CREATE INDEX ffx_ff_edge_downstream_idx ON ff_edge (partition_key, downstream_eid);
 
--- object: ffx_ff_edge_staged_idx
--- Edges staged but not applied: a resolution counts them per group. Empty in ordinary life.
-CREATE INDEX ffx_ff_edge_staged_idx ON ff_edge (partition_key, flow_id, downstream_eid)
-WHERE policy -> 'applied_at_ms' = 'null'::jsonb;
-
 -- object: ffx_ff_budget_policy_reset_idx
 CREATE INDEX ffx_ff_budget_policy_reset_idx ON ff_budget_policy (next_reset_at_ms)
 WHERE next_reset_at_ms IS NOT NULL;
@@ -133,8 +128,6 @@ DROP INDEX ffx_ff_budget_usage_by_exec_purge_idx;
 DROP INDEX ffx_ff_budget_usage_dedup_expiry_idx;
 
 DROP INDEX ffx_ff_budget_policy_reset_idx;
-
-DROP INDEX ffx_ff_edge_staged_idx;
 
 DROP INDEX ffx_ff_edge_downstream_idx;
 
