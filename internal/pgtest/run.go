@@ -3,11 +3,13 @@ package pgtest
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -222,4 +224,39 @@ func randomKey() int32 {
 	var raw [4]byte
 	rand.Read(raw[:]) // never fails
 	return int32(binary.BigEndian.Uint32(raw[:]))
+}
+
+// migrationsKey hashes the names and texts of the migrations, which it reads from the source tree: go test runs a
+// test binary in its package's folder.
+func migrationsKey() (int32, error) {
+	folder, err := os.Getwd()
+	if err != nil {
+		return 0, err
+	}
+	for {
+		files, err := filepath.Glob(filepath.Join(folder, "schema", "migrations", "*.sql"))
+		if err != nil {
+			return 0, err
+		}
+		if len(files) > 0 {
+			return hashFiles(files)
+		}
+		parent := filepath.Dir(folder)
+		if parent == folder {
+			return 0, errors.New("no folder above the test's has schema/migrations")
+		}
+		folder = parent
+	}
+}
+
+func hashFiles(files []string) (int32, error) {
+	hash := sha256.New()
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return 0, err
+		}
+		fmt.Fprintf(hash, "%s %d\n%s", filepath.Base(file), len(text), text)
+	}
+	return int32(binary.BigEndian.Uint32(hash.Sum(nil))), nil
 }
