@@ -54,7 +54,7 @@ func (s *session) applyParts(ctx context.Context) (Result, error) {
 		}
 		parts, err := readParts(m)
 		if err != nil {
-			return result, err
+			return Result{}, err
 		}
 		for _, p := range parts {
 			row := m.Version + "/" + p.name
@@ -62,13 +62,13 @@ func (s *session) applyParts(ctx context.Context) (Result, error) {
 				continue
 			}
 			if err := s.applyPart(ctx, p.sql, row); err != nil {
-				return result, classify("adopt "+row, err)
+				return Result{}, classify("adopt "+row, err)
 			}
 			result.Applied = append(result.Applied, row)
 			s.log.InfoContext(ctx, "adopted", "object", p.name, "schema", s.schema)
 		}
 		if err := s.applyPart(ctx, "", m.Version); err != nil {
-			return result, classify("record "+m.Version, err)
+			return Result{}, classify("record "+m.Version, err)
 		}
 		result.To = m.Version
 	}

@@ -122,23 +122,23 @@ func TestAdopt_GoesOnWhereItStopped(t *testing.T) {
 	conn := connect(t, databaseURL)
 	// In the way of an object in the middle.
 	exec(t, conn, "CREATE TABLE ffx_outbox_consumer (stranger int)")
-	first, err := schema.Adopt(t.Context(), databaseURL, schema.Options{})
-	if err == nil || !strings.Contains(err.Error(), "ffx_outbox_consumer") {
+	if _, err := schema.Adopt(t.Context(), databaseURL, schema.Options{}); err == nil || !strings.Contains(err.Error(), "ffx_outbox_consumer") {
 		t.Fatalf("%v, want an error that names the object", err)
 	}
 	if err := schema.Check(t.Context(), conn, schema.Options{}); !errors.Is(err, schema.ErrTooOld) {
 		t.Errorf("half adopted: %v, want ErrTooOld", err)
 	}
+	recorded := scalar[[]string](t, conn, "SELECT array_agg(version) FROM ffx_schema_migrations WHERE version LIKE '%/%'")
 	exec(t, conn, "DROP TABLE ffx_outbox_consumer")
-	second, err := schema.Adopt(t.Context(), databaseURL, schema.Options{})
+	result, err := schema.Adopt(t.Context(), databaseURL, schema.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(first.Applied) == 0 || len(second.Applied) == 0 {
-		t.Errorf("%d objects before the stop, %d after it", len(first.Applied), len(second.Applied))
+	if len(recorded) == 0 || len(result.Applied) == 0 {
+		t.Errorf("%d objects before the stop, %d after it", len(recorded), len(result.Applied))
 	}
-	for _, object := range second.Applied {
-		if slices.Contains(first.Applied, object) {
+	for _, object := range result.Applied {
+		if slices.Contains(recorded, object) {
 			t.Errorf("%s was applied twice", object)
 		}
 	}

@@ -213,3 +213,46 @@ func TestMigrate_TakesLessThanASecond(t *testing.T) {
 		t.Errorf("an empty database took %v to migrate", best)
 	}
 }
+
+// The tables can be distributed by partition_key: it is in every key of a table that has it.
+func TestMigrate_EveryKeyHoldsThePartitionKey(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, pgtest.URL(t))
+	without := scalar[[]string](t, conn, `
+		SELECT coalesce(array_agg(indexrelid::regclass::text), '{}')
+		FROM pg_index
+		JOIN pg_attribute ON attrelid = indrelid AND attname = 'partition_key'
+		JOIN pg_class ON pg_class.oid = indrelid
+		WHERE relnamespace = current_schema()::regnamespace AND indisunique AND NOT attnum = ANY (indkey)`)
+	if len(without) > 0 {
+		t.Errorf("without partition_key: %q", without)
+	}
+}
+
+// The reference inserts children before parents and deletes parents before children, and knows of no
+// unique index but its own keys.
+func TestMigrate_AddsNothingTheReferenceCouldViolate(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, pgtest.URL(t))
+	if n := scalar[int](t, conn, "SELECT count(*) FROM pg_constraint WHERE contype = 'f' AND connamespace = current_schema()::regnamespace"); n != 0 {
+		t.Errorf("%d foreign keys", n)
+	}
+	unique := scalar[[]string](t, conn, `
+		SELECT coalesce(array_agg(relname::text), '{}')
+		FROM pg_index
+		JOIN pg_class ON pg_class.oid = indexrelid
+		WHERE relnamespace = current_schema()::regnamespace AND indisunique AND NOT indisprimary`)
+	if len(unique) > 0 {
+		t.Errorf("unique indexes that are no keys: %q", unique)
+	}
+	demanding := scalar[[]string](t, conn, `
+		SELECT coalesce(array_agg(attrelid::regclass || '.' || attname), '{}')
+		FROM pg_attribute
+		JOIN pg_class ON pg_class.oid = attrelid
+		WHERE
+			relnamespace = current_schema()::regnamespace AND relkind = 'r' AND relname LIKE 'ff\_%'
+			AND attname LIKE 'ffx\_%' AND (attnotnull OR atthasdef AND attgenerated = '')`)
+	if len(demanding) > 0 {
+		t.Errorf("columns that an insert of the reference would have to fill: %q", demanding)
+	}
+}

@@ -50,7 +50,7 @@ func (d driver) QueryError(query string, err error) error {
 		return err
 	}
 	before := string([]rune(query)[:pgErr.Position-1])
-	return fmt.Errorf("line %d of the part: %w", 1+strings.Count(before, "\n"), err)
+	return fmt.Errorf("line %d from its directive on: %w", 1+strings.Count(before, "\n"), err)
 }
 
 // newDBMate returns a dbmate for the migrations of this package in an existing schema.
@@ -85,16 +85,16 @@ func setParameter(u *url.URL, name, value string) {
 	u.RawQuery = strings.Join(append(parameters, name+"="+value), "&")
 }
 
-// progress logs what dbmate prints, a line a call, and remembers the migration it is at.
+// progress logs what dbmate prints, a line a call, and remembers which migration it is at.
 type progress struct {
-	log     *slog.Logger
-	current string
+	log   *slog.Logger
+	doing string
 }
 
 func (p *progress) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
-	if file, ok := strings.CutPrefix(text, "Applying: "); ok {
-		p.current = file
+	if strings.HasPrefix(text, "Applying: ") || strings.HasPrefix(text, "Rolling back: ") {
+		p.doing = text
 	}
 	p.log.Debug(text)
 	return len(line), nil

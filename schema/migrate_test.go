@@ -147,7 +147,7 @@ func TestM27_MigrateWaitsForFlowFabric(t *testing.T) {
 		_, err := schema.Migrate(t.Context(), databaseURL, schema.Options{})
 		done <- err
 	}()
-	waitFor(t, conn, "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")
+	waitFor(t, conn, migratorWaits)
 	select {
 	case err := <-done:
 		t.Fatalf("Migrate returned while FlowFabric held the lock: %v", err)
@@ -171,7 +171,7 @@ func TestMigrate_CancelledWhileItWaitsForTheLock(t *testing.T) {
 		_, err := schema.Migrate(ctx, databaseURL, schema.Options{})
 		done <- err
 	}()
-	waitFor(t, conn, "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")
+	waitFor(t, conn, migratorWaits)
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Fatalf("%v, want context.Canceled", err)
@@ -283,7 +283,14 @@ func TestMigrate_NoPasswordInErrors(t *testing.T) {
 	}
 }
 
-// waitFor waits until query is true, asking the server to come back as soon as it is.
+// migratorWaits is true while somebody in this database waits for an advisory lock.
+const migratorWaits = `
+	SELECT EXISTS (
+		SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = database
+		WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()
+	)`
+
+// waitFor returns as soon as query is true; the server does the waiting.
 func waitFor(t *testing.T, conn *pgx.Conn, query string) {
 	t.Helper()
 	exec(t, conn, fmt.Sprintf(`
@@ -293,7 +300,7 @@ func waitFor(t *testing.T, conn *pgx.Conn, query string) {
 				IF (%s) THEN
 					RETURN;
 				END IF;
-				PERFORM pg_stat_clear_snapshot(), pg_sleep(0.001);
+				PERFORM pg_sleep(0.001);
 			END LOOP;
 			RAISE 'not true within its time';
 		END;

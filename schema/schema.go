@@ -51,7 +51,7 @@ func (o Options) log() *slog.Logger {
 	return o.Log
 }
 
-// Result tells what an operation did.
+// Result tells what an operation did; it is empty after an error.
 type Result struct {
 	// From and To are the newest migration before and after; empty means none.
 	From, To string

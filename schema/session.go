@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -62,7 +63,7 @@ func change(ctx context.Context, databaseURL string, opts Options, do func(conte
 		return Result{}, err
 	}
 	// From here on unqualified names mean this schema and no other.
-	err = s.exec(ctx, fmt.Sprintf("SET search_path = %[1]s; SET lock_timeout = %[2]s; SET statement_timeout = 0",
+	err = s.exec(ctx, fmt.Sprintf("SET search_path = %s; SET lock_timeout = %s; SET statement_timeout = 0",
 		pgx.Identifier{s.schema}.Sanitize(), lockTimeout))
 	if err != nil {
 		return Result{}, err
@@ -120,53 +121,47 @@ func (s *session) migrate(ctx context.Context) (Result, error) {
 			return Result{}, err
 		}
 	}
-	if s.state.Origin == OriginReference || s.state.Origin == OriginAdopted {
+	if s.state.Origin == OriginAdopted {
 		return s.applyParts(ctx)
 	}
-	result := Result{From: s.state.Version, To: s.state.Version}
-	if len(s.state.pending()) == 0 {
+	result := Result{From: s.state.Version, To: s.state.Version, Applied: s.state.pending()}
+	if len(result.Applied) == 0 {
 		return result, nil
 	}
-	progress := &progress{log: s.log}
+	progress := &progress{log: s.log, doing: "migrate"}
 	db, err := newDBMate(s.url, s.schema, progress)
 	if err != nil {
-		return result, err
+		return Result{}, err
 	}
 	if err := s.retryLocked(ctx, db.Migrate); err != nil {
-		return result, classify("apply "+progress.current, err)
+		return Result{}, classify(progress.doing, err)
 	}
-	result.Applied, result.To = s.state.pending(), Version
+	result.To = Version
 	s.log.InfoContext(ctx, "migrated", "database", s.state.Database, "schema", s.schema, "from", result.From, "to", result.To)
 	return result, nil
 }
 
 // rollback takes back the migrations newer than to.
 func (s *session) rollback(ctx context.Context, to string) (Result, error) {
-	result := Result{From: s.state.Version, To: s.state.Version}
-	db, err := newDBMate(s.url, s.schema, &progress{log: s.log})
+	result := Result{From: s.state.Version, To: to}
+	progress := &progress{log: s.log, doing: "roll back"}
+	db, err := newDBMate(s.url, s.schema, progress)
 	if err != nil {
-		return result, err
+		return Result{}, err
 	}
-	for i := len(s.state.Migrations) - 1; i >= 0; i-- {
-		m := s.state.Migrations[i]
-		if m.Version <= to {
-			break
-		}
-		if !m.Applied {
+	for _, m := range slices.Backward(s.state.Migrations) {
+		if !m.Applied || m.Version <= to {
 			continue
 		}
 		if err := s.retryLocked(ctx, db.Rollback); err != nil {
-			return result, classify("roll back "+m.Name, err)
+			return Result{}, classify(progress.doing, err)
 		}
 		result.Applied = append(result.Applied, m.Name)
-		result.To = ""
-		if i > 0 {
-			result.To = s.state.Migrations[i-1].Version
-		}
 	}
-	if result.To == "" {
-		if err := s.exec(ctx, "DROP TABLE "+ledgerTable); err != nil {
-			return result, err
+	if to == "" {
+		err := s.retryLocked(ctx, func() error { return s.exec(ctx, "DROP TABLE "+ledgerTable) })
+		if err != nil {
+			return Result{}, err
 		}
 	}
 	s.log.InfoContext(ctx, "rolled back", "database", s.state.Database, "schema", s.schema, "from", result.From, "to", result.To)

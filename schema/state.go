@@ -109,14 +109,10 @@ func inspect(ctx context.Context, db Querier) (State, error) {
 	}
 
 	switch {
-	case state.Version != "" && !hasCore:
-		state.foreign = "the ledger records migrations, but ff_exec_core does not exist"
-		fallthrough
+	case state.Version != "" && state.parts[adopted]:
+		state.Origin = OriginAdopted
 	case state.Version != "":
 		state.Origin = OriginOwn
-		if state.parts[adopted] {
-			state.Origin = OriginAdopted
-		}
 	case hasLedger && hasAnything:
 		state.Origin = OriginOwn
 		state.foreign = ledgerTable + " records nothing, but tables exist"
@@ -129,6 +125,9 @@ func inspect(ctx context.Context, db Querier) (State, error) {
 		}
 	default:
 		state.Origin = OriginNone
+	}
+	if state.Version != "" && !hasCore {
+		state.foreign = ledgerTable + " records migrations, but ff_exec_core does not exist"
 	}
 	return state, nil
 }

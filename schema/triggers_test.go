@@ -231,7 +231,7 @@ func TestOutboxes_FloorFollowsTheDeletingTransaction(t *testing.T) {
 		_, err := other.Exec(t.Context(), "SET lock_timeout = 0; DELETE FROM "+o.table+" WHERE event_id = 12")
 		done <- err
 	}()
-	waitFor(t, connect(t, databaseURL), "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'")
+	waitFor(t, connect(t, databaseURL), fmt.Sprintf("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pid = %d)", other.PgConn().PID()))
 	exec(t, conn, "COMMIT")
 	if err := <-done; err != nil {
 		t.Fatal(err)
