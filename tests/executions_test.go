@@ -1,0 +1,440 @@
+package tests
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+func TestCreateExecution_stores_defaults(t *testing.T) {
+	f := newFixture(t)
+	x := f.create(t, func(spec *engine.ExecutionSpec) { spec.Kind = "" })
+
+	if want := (id.Partitions{}).LanePartition(f.lane); x.Partition() != want {
+		t.Errorf("%s is not on the partition of its lane, %d", x, want)
+	}
+	now := start.UnixMilli()
+	got := f.stored(t, x)
+	got.Capabilities = slices.Clip(got.Capabilities)
+	want := storedExecution{
+		State: stateReady, CreatedAtMs: now, LastMutation: new(now), LastDeadline: new(int64(0)), Capabilities: []string{},
+		RawFields: got.RawFields,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("stored\n%+v, want\n%+v", got, want)
+	}
+	wantJSON(t, got.RawFields, `{"namespace":"default","execution_kind":"","creator_identity":"","tags":{},
+		"last_mutation_at":"1800000000000","total_attempt_count":"0"}`)
+	f.wantEvents(t, x)
+	if got := f.attempts(t, x); len(got) != 0 {
+		t.Errorf("attempts %+v, want none", got)
+	}
+}
+
+func TestCreateExecution_stores_everything_given(t *testing.T) {
+	f := newFixture(t)
+	x := id.NewExecutionID(f.lane, id.Partitions{})
+	created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{
+		ID: x, Namespace: "tenant", Lane: f.lane, Kind: "resize", Payload: []byte("in"), PayloadEncoding: "text",
+		Priority: 7, Creator: "me", IdempotencyKey: "once", Tags: map[string]string{"cairn.instance_id": "i1", "any key": ""},
+		Policy:   &policy.Execution{Routing: &policy.Routing{RequiredCapabilities: id.Capabilities{"gpu", "arm", "gpu"}}},
+		Deadline: start.Add(time.Hour), CreatedAt: start.Add(-time.Minute),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (engine.Created{ID: x, State: state.PublicWaiting}); created != want {
+		t.Errorf("created %+v, want %+v", created, want)
+	}
+	got := f.stored(t, x)
+	if got.Priority != 7 || string(got.Payload) != "in" || got.CreatedAtMs != start.Add(-time.Minute).UnixMilli() ||
+		*got.DeadlineAtMs != start.Add(time.Hour).UnixMilli() || *got.LastDeadline != *got.DeadlineAtMs {
+		t.Errorf("stored %+v", got)
+	}
+	if want := []string{"arm", "gpu"}; !slices.Equal(got.Capabilities, want) {
+		t.Errorf("capabilities %q, want %q", got.Capabilities, want)
+	}
+	wantJSON(t, got.RawFields, `{"namespace":"tenant","execution_kind":"resize","creator_identity":"me",
+		"idempotency_key":"once","payload_encoding":"text","tags":{"cairn.instance_id":"i1","any key":""},
+		"last_mutation_at":"1799999940000","total_attempt_count":"0"}`)
+	if !slices.Contains(texts(t, f.pool, "SELECT lane_id FROM ff_lane_registry"), string(f.lane)) {
+		t.Errorf("lane %s is not registered", f.lane)
+	}
+}
+
+func TestCreateExecution_start_and_deadline(t *testing.T) {
+	f := newFixture(t)
+	at := func(after time.Duration) time.Time { return start.Add(after) }
+	ms := func(after time.Duration) *int64 { return new(at(after).UnixMilli()) }
+	policyDelay := policy.Execution{DelayUntilMs: ms(2 * time.Hour)}
+	policyDeadline := policy.Execution{Timeout: &policy.Timeout{ExecutionDeadlineMs: new(uint64(60_000))}}
+	for _, c := range []struct {
+		name            string
+		spec            engine.ExecutionSpec
+		state           string
+		column          *int64 // deadline_at_ms: the earlier of wake-up and deadline
+		delay, deadline *int64
+	}{
+		{"no delay, no deadline", engine.ExecutionSpec{}, stateReady, nil, nil, new(int64(0))},
+		{"delay", engine.ExecutionSpec{DelayUntil: at(time.Hour)}, stateDelayed, ms(time.Hour), ms(time.Hour), new(int64(0))},
+		{"delay that is over", engine.ExecutionSpec{DelayUntil: at(0)}, stateReady, nil, nil, new(int64(0))},
+		{"delay of the policy", engine.ExecutionSpec{Policy: &policyDelay}, stateDelayed, ms(2 * time.Hour), ms(2 * time.Hour), new(int64(0))},
+		{"delay before that of the policy", engine.ExecutionSpec{DelayUntil: at(time.Hour), Policy: &policyDelay}, stateDelayed,
+			ms(time.Hour), ms(time.Hour), new(int64(0))},
+		{"deadline", engine.ExecutionSpec{Deadline: at(time.Hour)}, stateReady, ms(time.Hour), nil, ms(time.Hour)},
+		{"deadline before the delay", engine.ExecutionSpec{Deadline: at(time.Minute), DelayUntil: at(time.Hour)}, stateDelayed,
+			ms(time.Minute), ms(time.Hour), ms(time.Minute)},
+		{"delay before the deadline", engine.ExecutionSpec{Deadline: at(time.Hour), DelayUntil: at(time.Minute)}, stateDelayed,
+			ms(time.Minute), ms(time.Minute), ms(time.Hour)},
+		{"deadline of the policy counts from creation", engine.ExecutionSpec{Policy: &policyDeadline, CreatedAt: at(-time.Second)},
+			stateReady, ms(59 * time.Second), nil, ms(59 * time.Second)},
+		{"deadline before that of the policy", engine.ExecutionSpec{Policy: &policyDeadline, Deadline: at(time.Hour)},
+			stateReady, ms(time.Hour), nil, ms(time.Hour)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := f.create(t, func(spec *engine.ExecutionSpec) { *spec = c.spec; spec.Lane = f.lane })
+			got := f.stored(t, x)
+			if got.State != c.state {
+				t.Errorf("state %s, want %s", got.State, c.state)
+			}
+			for name, pair := range map[string][2]*int64{
+				"deadline_at_ms": {got.DeadlineAtMs, c.column}, "wake-up": {got.DelayUntilMs, c.delay}, "deadline": {got.LastDeadline, c.deadline},
+			} {
+				if !reflect.DeepEqual(pair[0], pair[1]) {
+					t.Errorf("%s is %s, want %s", name, relative(pair[0]), relative(pair[1]))
+				}
+			}
+		})
+	}
+}
+
+func relative(ms *int64) string {
+	if ms == nil {
+		return "NULL"
+	}
+	return fmt.Sprintf("start%+d ms", *ms-start.UnixMilli())
+}
+
+func TestCreateExecution_clamps_priority(t *testing.T) {
+	f := newFixture(t)
+	for given, want := range map[int]int32{-1 << 40: 0, -1: 0, 0: 0, 9000: 9000, 9001: 9000, 1 << 40: 9000} {
+		x := f.create(t, func(spec *engine.ExecutionSpec) { spec.Priority = given })
+		if got := f.stored(t, x).Priority; got != want {
+			t.Errorf("priority %d is stored as %d, want %d", given, got, want)
+		}
+	}
+}
+
+func TestCreateExecution_with_attachments_waits_for_its_gate(t *testing.T) {
+	f := newFixture(t)
+	budgets := []id.BudgetID{id.NewBudgetID(), id.NewBudgetID()}
+	quota := id.NewQuotaPolicyID()
+	for _, c := range []struct {
+		name  string
+		spec  engine.ExecutionSpec
+		state string
+		gate  string
+	}{
+		{"budgets", engine.ExecutionSpec{Policy: &policy.Execution{BudgetIDs: budgets}},
+			"runnable unowned blocked_by_budget rate_limited pending_first_attempt waiting_for_budget", budgets[0].String()},
+		{"quota", engine.ExecutionSpec{QuotaPolicy: &quota},
+			"runnable unowned blocked_by_quota rate_limited pending_first_attempt waiting_for_quota", quota.String()},
+		{"budgets and quota", engine.ExecutionSpec{QuotaPolicy: &quota, Policy: &policy.Execution{BudgetIDs: budgets}},
+			"runnable unowned blocked_by_budget rate_limited pending_first_attempt waiting_for_budget", budgets[0].String()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.spec.Lane = f.lane
+			created, err := f.CreateExecution(t.Context(), c.spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if created.State != state.PublicRateLimited {
+				t.Errorf("public state %s, want %s", created.State, state.PublicRateLimited)
+			}
+			got := f.stored(t, created.ID)
+			if got.State != c.state || got.GateID == nil || got.GateID.String() != c.gate || !got.HasAttachment {
+				t.Errorf("stored %+v, want %s at gate %s", got, c.state, c.gate)
+			}
+			snapshot, err := f.DescribeExecution(t.Context(), created.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.spec.Policy != nil && !slices.Equal(snapshot.BudgetIDs, budgets) {
+				t.Errorf("budgets %v, want %v", snapshot.BudgetIDs, budgets)
+			}
+			if c.spec.QuotaPolicy != nil && (snapshot.QuotaPolicy == nil || *snapshot.QuotaPolicy != quota) {
+				t.Errorf("quota %v, want %v", snapshot.QuotaPolicy, quota)
+			}
+		})
+	}
+	f.wantNothingClaimable(t)
+}
+
+func TestCreateExecution_existing_id_is_left_as_it_is(t *testing.T) {
+	f := newFixture(t)
+	c := f.start(t)
+	if err := f.CompleteExecution(t.Context(), c.Lease, []byte("done")); err != nil {
+		t.Fatal(err)
+	}
+	before := f.dump(t, c.Execution)
+	f.advance(time.Hour)
+	again, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{
+		ID: c.Execution, Lane: "another", Kind: "other", Payload: []byte("other"), IdempotencyKey: id.IdempotencyKey(f.name),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (engine.Created{ID: c.Execution, Duplicate: true}); again != want {
+		t.Errorf("created %+v, want %+v", again, want)
+	}
+	// The dump holds keys that name the execution too: the key went back.
+	f.wantUnchanged(t, c.Execution, before)
+}
+
+func TestCreateExecutions_outcomes_stand_in_input_order(t *testing.T) {
+	f := newFixture(t)
+	existing := f.create(t)
+	twice := id.NewExecutionID(f.lane, id.Partitions{})
+	specs := []engine.ExecutionSpec{
+		{ID: existing},
+		{Kind: "a"},
+		{Namespace: "bad\x00name"},
+		{ID: twice, Kind: "first"},
+		{ID: twice, Kind: "second"},
+		{Kind: "b", DelayUntil: start.Add(time.Hour)},
+	}
+	for i := range specs {
+		specs[i].Lane = f.lane
+	}
+	got, err := f.CreateExecutions(t.Context(), specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != len(specs) {
+		t.Fatalf("%d outcomes for %d specs", len(got), len(specs))
+	}
+	for i, want := range []engine.Created{
+		{ID: existing, Duplicate: true},
+		{ID: got[1].ID, State: state.PublicWaiting},
+		{Err: got[2].Err},
+		{ID: twice, State: state.PublicWaiting},
+		{ID: twice, Duplicate: true},
+		{ID: got[5].ID, State: state.PublicDelayed},
+	} {
+		if got[i] != want {
+			t.Errorf("outcome %d is %+v, want %+v", i, got[i], want)
+		}
+	}
+	if !errors.Is(got[2].Err, engine.ErrInvalidInput) {
+		t.Errorf("outcome 2 is %v, want invalid input", got[2].Err)
+	}
+	for x, kind := range map[id.ExecutionID]string{got[1].ID: "a", twice: "first", got[5].ID: "b"} {
+		if stored := f.stored(t, x).raw(t, "execution_kind"); stored != kind {
+			t.Errorf("%s is of kind %q, want %q", x, stored, kind)
+		}
+	}
+	if got := f.countOnLane(t); got != 4 {
+		t.Errorf("%d executions on the lane, want 4", got)
+	}
+}
+
+func TestCreateExecutions_of_nothing(t *testing.T) {
+	f := newFixture(t)
+	if got, err := f.CreateExecutions(t.Context(), nil); err != nil || len(got) != 0 {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// Rows as the reference creates them are never claimed, by anybody; those of this library are.
+func TestE1_M1_created_execution_is_claimable(t *testing.T) {
+	f := newFixture(t)
+	x := f.create(t)
+	f.wantState(t, x, stateReady)
+	if c := f.claim(t); c.Execution != x {
+		t.Errorf("claimed %s, want %s", c.Execution, x)
+	}
+}
+
+// The reference drops all of these at creation.
+func TestE2_M6_creation_keeps_what_it_is_given(t *testing.T) {
+	f := newFixture(t)
+	spec := engine.ExecutionSpec{
+		Lane: f.lane, IdempotencyKey: "key", Priority: 1 << 30,
+		Policy: &policy.Execution{
+			DelayUntilMs: new(start.Add(time.Minute).UnixMilli()),
+			Timeout:      &policy.Timeout{ExecutionDeadlineMs: new(uint64(3_600_000))},
+			Routing:      &policy.Routing{RequiredCapabilities: id.Capabilities{"gpu"}},
+		},
+	}
+	first, err := f.CreateExecution(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (engine.Created{ID: first.ID, State: state.PublicDelayed}); first != want {
+		t.Errorf("created %+v, want %+v", first, want)
+	}
+	got := f.stored(t, first.ID)
+	if *got.DelayUntilMs != start.Add(time.Minute).UnixMilli() || *got.LastDeadline != start.Add(time.Hour).UnixMilli() ||
+		!slices.Equal(got.Capabilities, []string{"gpu"}) || got.Priority != engine.MaxPriority || got.Policy == nil {
+		t.Errorf("stored %+v", got)
+	}
+	if second, err := f.CreateExecution(t.Context(), spec); err != nil || !second.Duplicate || second.ID != first.ID {
+		t.Errorf("created again: %+v, %v; want a duplicate of %s", second, err, first.ID)
+	}
+}
+
+func TestIdempotencyKey(t *testing.T) {
+	day := 24 * time.Hour
+	window := func(ms uint64) *policy.Execution { return &policy.Execution{DedupWindowMs: new(ms)} }
+	for _, c := range []struct {
+		name          string
+		first, second engine.ExecutionSpec
+		after         time.Duration
+		duplicate     bool
+	}{
+		{"at the end of the default window", engine.ExecutionSpec{}, engine.ExecutionSpec{}, day - time.Millisecond, true},
+		{"after the default window", engine.ExecutionSpec{}, engine.ExecutionSpec{}, day, false},
+		{"at the end of the policy's window", engine.ExecutionSpec{Policy: window(1000)}, engine.ExecutionSpec{}, 999 * time.Millisecond, true},
+		{"after the policy's window", engine.ExecutionSpec{Policy: window(1000)}, engine.ExecutionSpec{}, time.Second, false},
+		{"in a window without end", engine.ExecutionSpec{Policy: window(1<<63 - 1)}, engine.ExecutionSpec{}, 1000 * day, true},
+		{"of a creation without a window", engine.ExecutionSpec{Policy: window(0)}, engine.ExecutionSpec{}, 0, false},
+		{"not asked for by the second", engine.ExecutionSpec{}, engine.ExecutionSpec{Policy: window(0)}, 0, false},
+		{"of another namespace", engine.ExecutionSpec{}, engine.ExecutionSpec{Namespace: "other"}, 0, false},
+		{"of another partition", engine.ExecutionSpec{}, engine.ExecutionSpec{Lane: "elsewhere"}, 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFixture(t)
+			create := func(spec engine.ExecutionSpec) engine.Created {
+				spec.IdempotencyKey = id.IdempotencyKey(f.name)
+				if spec.Lane == "" {
+					spec.Lane = f.lane
+				}
+				created, err := f.CreateExecution(t.Context(), spec)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return created
+			}
+			first := create(c.first)
+			f.advance(c.after)
+			second := create(c.second)
+			if second.Duplicate != c.duplicate || c.duplicate != (second.ID == first.ID) {
+				t.Errorf("first %+v, second %+v; want duplicate %t", first, second, c.duplicate)
+			}
+			if !c.duplicate {
+				return
+			}
+			if got := f.countOnLane(t); got != 1 {
+				t.Errorf("%d executions, want 1", got)
+			}
+		})
+	}
+}
+
+func TestIdempotencyKey_expired_is_given_to_the_next(t *testing.T) {
+	f := newFixture(t)
+	keyed := func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = "key" }
+	f.create(t, keyed)
+	f.advance(24 * time.Hour)
+	second := f.create(t, keyed)
+	f.advance(24*time.Hour - time.Millisecond)
+	third, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane, IdempotencyKey: "key"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !third.Duplicate || third.ID != second {
+		t.Errorf("created %+v, want a duplicate of %s", third, second)
+	}
+}
+
+func TestIdempotencyKey_goes_back_when_the_id_existed(t *testing.T) {
+	f := newFixture(t)
+	existing := f.create(t)
+	spec := engine.ExecutionSpec{ID: existing, Lane: f.lane, IdempotencyKey: "key"}
+	if created, err := f.CreateExecution(t.Context(), spec); err != nil || created != (engine.Created{ID: existing, Duplicate: true}) {
+		t.Fatalf("created %+v, %v; want a duplicate", created, err)
+	}
+	f.create(t, func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = "key" })
+}
+
+func TestIdempotencyKey_in_one_batch(t *testing.T) {
+	f := newFixture(t)
+	earlier := f.create(t, func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = "earlier" })
+	specs := []engine.ExecutionSpec{
+		{IdempotencyKey: "new"}, {IdempotencyKey: "earlier"}, {IdempotencyKey: "new"}, {}, {IdempotencyKey: "earlier"},
+	}
+	for i := range specs {
+		specs[i].Lane = f.lane
+	}
+	got, err := f.CreateExecutions(t.Context(), specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []engine.Created{
+		{ID: got[0].ID, State: state.PublicWaiting},
+		{ID: earlier, Duplicate: true},
+		{ID: got[0].ID, Duplicate: true},
+		{ID: got[3].ID, State: state.PublicWaiting},
+		{ID: earlier, Duplicate: true},
+	} {
+		if got[i] != want {
+			t.Errorf("outcome %d is %+v, want %+v", i, got[i], want)
+		}
+	}
+	if got := f.countOnLane(t); got != 3 {
+		t.Errorf("%d executions, want 3", got)
+	}
+}
+
+func TestPruneCreationKeys(t *testing.T) {
+	f := cloneFixture(t)
+	for i := range 5 {
+		f.create(t, func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = id.IdempotencyKey(fmt.Sprint(i)) })
+		f.advance(time.Minute)
+	}
+	f.advance(24*time.Hour - 3*time.Minute) // the windows of the first three have passed
+	for _, want := range []int{2, 1, 0} {
+		if got, err := f.PruneCreationKeys(t.Context(), 2); err != nil || got != want {
+			t.Errorf("pruned %d, %v; want %d", got, err, want)
+		}
+	}
+	if got, want := texts(t, f.pool, "SELECT idempotency_key FROM ffx_create_dedup ORDER BY 1"), []string{"3", "4"}; !slices.Equal(got, want) {
+		t.Errorf("keys %q are left, want %q", got, want)
+	}
+}
+
+func (f *fixture) countOnLane(t *testing.T) int {
+	t.Helper()
+	return len(texts(t, f.pool, "SELECT execution_id::text FROM ff_exec_core WHERE lane_id = $1", f.lane))
+}
+
+func (f *fixture) wantNothingClaimable(t *testing.T) {
+	t.Helper()
+	claimed, err := f.Claim(t.Context(), f.worker(), engine.MaxBatch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range claimed {
+		t.Errorf("claimed %s", c.Execution)
+	}
+}
+
+func wantJSON(t *testing.T, got, want string) {
+	t.Helper()
+	var g, w any
+	if err := errors.Join(json.Unmarshal([]byte(got), &g), json.Unmarshal([]byte(want), &w)); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(g, w) {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
