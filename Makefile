@@ -32,6 +32,10 @@ test-sql: ## Run the tests of the packages whose tests use Postgres
 	@listed=$$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./...) && \
 	go test $(RACE) -count=1 $$(echo "$$listed" | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
 
+.PHONY: schema
+schema: ## Write schema/schema.sql from the migrations
+	go run ./internal/schemadump
+
 .PHONY: generate
 generate: ## Write db/ from queries/ and schema/schema.sql
 	$(TOOL) sqlc generate
