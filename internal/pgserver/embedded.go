@@ -112,7 +112,7 @@ func (e *embedded) findOrStart(ctx context.Context) (*Server, string, error) {
 	}
 	defer unlock()
 
-	what := fmt.Sprintf("embedded PostgreSQL %s", e.version)
+	what := fmt.Sprintf("Embedded PostgreSQL %s", e.version)
 	last, known := e.readRecord()
 	if known {
 		ref, err := e.join(ctx, last)
@@ -167,18 +167,18 @@ func (e *embedded) start(ctx context.Context, last record, known bool) (record, 
 	}
 
 	fmt.Fprintf(e.Log, "Starting embedded PostgreSQL %s.\n", e.version)
-	settings := map[string]string{
+	parameters := map[string]string{
 		"listen_addresses":        "127.0.0.1",
 		"port":                    strconv.Itoa(rec.Port),
 		"unix_socket_directories": "",
 		"max_connections":         "300",
 	}
 	if e.Purpose == Tests {
-		settings["fsync"] = "off"
-		settings["full_page_writes"] = "off"
+		parameters["fsync"] = "off"
+		parameters["full_page_writes"] = "off"
 	}
 	args := []string{"start", "-w", "-D", filepath.Join(rec.Folder, "data"), "-l", filepath.Join(rec.Folder, "log")}
-	for name, value := range settings {
+	for name, value := range parameters {
 		args = append(args, "-o", fmt.Sprintf("-c %s='%s'", name, value))
 	}
 	if err := e.run(ctx, rec.Folder, filepath.Join(bin, "pg_ctl"), args...); err != nil {

@@ -122,25 +122,21 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = io.Discard
 	}
-	var passed []string // why each earlier source was not taken
-
-	switch {
-	case set.choice == "url", set.choice == "" && set.databaseURL != "":
-		return fromURL(ctx, set.databaseURL, opts.Purpose)
-	case set.choice == "":
-		passed = append(passed, "DATABASE_URL is empty")
+	if set.choice == "url" || set.choice == "" && set.databaseURL != "" {
+		return fromURL(ctx, set.databaseURL)
+	}
+	passed := []string{"DATABASE_URL is empty"} // why each earlier source was not taken
+	if set.choice != "" {
+		passed = []string{"FF_POSTGRES is " + set.choice}
 	}
 
-	switch {
-	case set.choice == "embedded":
-		passed = append(passed, "FF_POSTGRES is embedded")
-	case opts.Container == nil && set.choice == "docker":
+	if set.choice == "docker" && opts.Container == nil {
 		return nil, errors.New("FF_POSTGRES is docker, which only the tests use: unset it, or set it to url or embedded")
-	case opts.Container == nil:
-	default:
+	}
+	if set.choice != "embedded" && opts.Container != nil {
 		s, err := fromContainer(ctx, set, opts)
 		if err == nil {
-			s.source = sentence("PostgreSQL in a container of "+set.image, passed)
+			s.source = "PostgreSQL in a container of " + set.image + because(passed) + "."
 			return s, nil
 		}
 		if set.choice == "docker" || ctx.Err() != nil {
@@ -151,33 +147,30 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 
 	s, what, err := fromEmbedded(ctx, set.major, opts)
 	if err != nil {
-		return nil, errors.New(sentence("embedded PostgreSQL: "+err.Error(), passed))
+		return nil, fmt.Errorf("embedded PostgreSQL%s: %w", because(passed), err)
 	}
-	s.source = sentence(what, passed)
+	s.source = what + because(passed) + "."
 	return s, nil
 }
 
-func sentence(taken string, passed []string) string {
-	if len(passed) == 0 {
-		return taken + "."
-	}
-	return fmt.Sprintf("%s (%s).", taken, strings.ReplaceAll(strings.Join(passed, "; "), "\n", ": "))
+// because is the remark why the sources before the one taken were passed over.
+func because(passed []string) string {
+	return " (" + strings.ReplaceAll(strings.Join(passed, "; "), "\n", ": ") + ")"
 }
 
-func fromURL(ctx context.Context, raw string, purpose Purpose) (*Server, error) {
+func fromURL(ctx context.Context, raw string) (*Server, error) {
 	u, err := url.Parse(raw)
 	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
 		return nil, errors.New("DATABASE_URL is not a URL of the form postgres://user:password@host:port/database")
 	}
 	conn, err := pgx.Connect(ctx, raw)
 	if err != nil {
-		return nil, fmt.Errorf("the server that DATABASE_URL names, %s, does not answer: %w", u.Redacted(), err)
+		return nil, fmt.Errorf("the server that DATABASE_URL names, %s, does not answer: %w", u.Host, err)
 	}
 	defer conn.Close(ctx)
 	return &Server{
-		url:     raw,
-		source:  fmt.Sprintf("PostgreSQL %s at %s, because DATABASE_URL names it.", conn.PgConn().ParameterStatus("server_version"), u.Host),
-		purpose: purpose,
+		url:    raw,
+		source: fmt.Sprintf("PostgreSQL %s at %s, because DATABASE_URL names it.", conn.PgConn().ParameterStatus("server_version"), u.Host),
 	}, nil
 }
 
