@@ -29,7 +29,7 @@ type FlowSpec struct {
 	// Default: a new one.
 	ID id.FlowID
 
-	Kind      string            // opaque; at most 255 bytes
+	Kind      string            // opaque; at most 256 bytes
 	Namespace id.Namespace      // of the flow, and of nodes that name none; default: the engine's
 	Tags      map[string]string // namespaced keys, as "app.tenant"
 	CreatedAt time.Time         // default: the database's clock
@@ -150,7 +150,7 @@ func (e *Engine) planFlow(spec FlowSpec) (*flowPlan, error) {
 }
 
 func (e *Engine) planHeader(plan *flowPlan, spec FlowSpec) error {
-	if err := checkText("flow kind", spec.Kind, maxKind); err != nil {
+	if err := checkText("flow kind", spec.Kind, maxFlowKind); err != nil {
 		return err
 	}
 	namespace, err := e.namespace(spec.Namespace)

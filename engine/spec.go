@@ -71,6 +71,7 @@ type ExecutionSpec struct {
 // Limits of texts in bytes.
 const (
 	maxKind     = 255
+	maxFlowKind = 256
 	maxFreeText = 1024
 	maxTagValue = 64 << 10
 )
