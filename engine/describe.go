@@ -97,7 +97,6 @@ type rawExecution struct {
 	FailureReason   string          `json:"failure_reason"`
 	DelayUntil      json.RawMessage `json:"delay_until"`
 	Waitpoint       string          `json:"current_waitpoint_id"`
-	AttemptID       string          `json:"current_attempt_id"`
 }
 
 // number reads a count or instant that is stored as a JSON string or number; -1: it is neither.
@@ -206,13 +205,23 @@ func vectorOf(row *db.GetExecutionRow, raw *rawExecution) (v state.Vector, err e
 func (s *ExecutionSnapshot) setTimes(row *db.GetExecutionRow, rawDelay int64) {
 	deadline := row.FfxExecutionDeadlineMs
 	delayed := s.State.Eligibility == state.NotEligibleUntilTime
+	wake := row.FfxDelayUntilMs
+	if wake != nil {
+		due := *wake
+		if deref(deadline) > 0 {
+			due = min(due, *deadline)
+		}
+		if deref(row.DeadlineAtMs) != due {
+			wake = nil // of an earlier delay: another program has written the column since
+		}
+	}
 	switch {
 	case !delayed:
 		if deadline == nil {
 			deadline = row.DeadlineAtMs
 		}
-	case row.FfxDelayUntilMs != nil:
-		s.DelayUntil = time.UnixMilli(*row.FfxDelayUntilMs)
+	case wake != nil:
+		s.DelayUntil = time.UnixMilli(*wake)
 	case s.State.Blocking == state.WaitingForRetryBackoff && rawDelay >= 0:
 		s.DelayUntil = time.UnixMilli(rawDelay)
 		if deadline == nil {
