@@ -1,0 +1,492 @@
+package tests
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+func (f *flowFixture) describe(t *testing.T, flow id.FlowID) *engine.FlowSnapshot {
+	t.Helper()
+	snapshot, err := f.DescribeFlow(t.Context(), flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if snapshot == nil {
+		t.Fatalf("flow %s is not there", flow)
+	}
+	return snapshot
+}
+
+// group returns the described group of a node.
+func (f *flowFixture) group(t *testing.T, flow id.FlowID, key string) engine.EdgeGroup {
+	t.Helper()
+	for _, g := range f.describe(t, flow).Groups {
+		if g.Downstream == f.NodeID(flow, key) {
+			return g
+		}
+	}
+	t.Fatalf("%s has no group", key)
+	return engine.EdgeGroup{}
+}
+
+func (f *flowFixture) setFlow(t *testing.T, flow id.FlowID, assignments string) {
+	t.Helper()
+	f.exec(t, "UPDATE ff_flow_core SET "+assignments+" WHERE partition_key = $1 AND flow_id = $2", partitionOf(flow), flow)
+}
+
+func (f *flowFixture) setGroup(t *testing.T, flow id.FlowID, key, assignments string) {
+	t.Helper()
+	f.exec(t, "UPDATE ff_edge_group SET "+assignments+" WHERE partition_key = $1 AND flow_id = $2 AND downstream_eid = $3",
+		partitionOf(flow), flow, f.NodeID(flow, key).UUID())
+}
+
+// stageOnly makes an edge one that was staged but not applied.
+func (f *flowFixture) stageOnly(t *testing.T, flow id.FlowID, from, to string) {
+	t.Helper()
+	f.exec(t, `
+		UPDATE ff_edge SET policy = policy || '{"edge_state": "pending", "applied_at_ms": null}'
+		WHERE partition_key = $1 AND flow_id = $2 AND upstream_eid = $3 AND downstream_eid = $4`,
+		partitionOf(flow), flow, f.NodeID(flow, from).UUID(), f.NodeID(flow, to).UUID())
+	f.setGroup(t, flow, to, "running_count = running_count - 1")
+}
+
+func TestDescribeFlow(t *testing.T) {
+	f := newFlowFixture(t)
+	spec := chart(when{"any": policy.AnyOf(policy.LetRun), "two": policy.Quorum(2, policy.LetRun)},
+		"a>all", "b>all", "a>any", "b>any", "a>two", "b>two", "c>two", "a>cancel")
+	spec.Kind, spec.Namespace = "import", "tenant"
+	spec.Tags = map[string]string{"app.owner": "me", "app.deep.er": "x", "cairn.task_id": ""}
+	spec.CreatedAt = start.Add(-time.Hour)
+	flow := f.createFlow(t, spec)
+	f.setGroup(t, flow, "cancel", `policy = '{"kind": "any_of", "on_satisfied": "cancel_remaining"}'`)
+
+	got := f.describe(t, flow)
+	groups := []engine.EdgeGroup{
+		{Downstream: f.NodeID(flow, "all"), When: policy.AllOf(), Edges: 2, Active: 2, State: state.EdgeGroupPending},
+		{Downstream: f.NodeID(flow, "any"), When: policy.AnyOf(policy.LetRun), Edges: 2, Active: 2, State: state.EdgeGroupPending},
+		{Downstream: f.NodeID(flow, "two"), When: policy.Quorum(2, policy.LetRun), Edges: 3, Active: 3, State: state.EdgeGroupPending},
+		{Downstream: f.NodeID(flow, "cancel"), When: policy.AnyOf(policy.CancelRemaining), Edges: 1, Active: 1, State: state.EdgeGroupPending},
+	}
+	slices.SortFunc(groups, func(a, b engine.EdgeGroup) int { return a.Downstream.Compare(b.Downstream) })
+	want := &engine.FlowSnapshot{
+		ID: flow, Kind: "import", Namespace: "tenant", Tags: spec.Tags, State: state.FlowOpen, Revision: 15, Nodes: 7, Edges: 8,
+		CreatedAt: spec.CreatedAt, LastMutationAt: spec.CreatedAt, Groups: groups,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("described\n\t%+v, want\n\t%+v", got, want)
+	}
+}
+
+func TestDescribeFlow_absent(t *testing.T) {
+	f := newFlowFixture(t)
+	if got, err := f.DescribeFlow(t.Context(), id.NewFlowID()); got != nil || err != nil {
+		t.Errorf("described %+v, error %v", got, err)
+	}
+}
+
+func TestDescribeFlow_defaults(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil)
+	f.setFlow(t, flow, "raw_fields = '{}'")
+	got := f.describe(t, flow)
+	want := &engine.FlowSnapshot{ID: flow, Namespace: "default", State: state.FlowOpen, CreatedAt: start, LastMutationAt: start}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("described\n\t%+v, want\n\t%+v", got, want)
+	}
+}
+
+// What other programs store in other forms reads the same.
+func TestDescribeFlow_other_forms(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b")
+	f.setFlow(t, flow, `graph_revision = 9, public_flow_state = 'cancelled', terminal_at_ms = 1800000000077, raw_fields = '{
+		"node_count": "41", "edge_count": "40", "last_mutation_at_ms": "1800000000001",
+		"cancel_reason": "no longer needed", "cancellation_policy": "cancel_pending",
+		"a.b": "tag", "a.b.c": "too", "A.b": "no tag", "a.n": 5, "plain": "no tag"}'`)
+	got := f.describe(t, flow)
+	got.Groups = nil
+	want := &engine.FlowSnapshot{
+		ID: flow, Namespace: "default", Tags: map[string]string{"a.b": "tag", "a.b.c": "too"}, State: state.FlowCancelled,
+		Revision: 9, Nodes: 41, Edges: 40, CreatedAt: start, LastMutationAt: start.Add(time.Millisecond),
+		CancelledAt: start.Add(77 * time.Millisecond), CancelReason: "no longer needed", CancelPolicy: state.CancelPending,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("described\n\t%+v, want\n\t%+v", got, want)
+	}
+}
+
+func TestDescribeFlow_group_documents(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b")
+	for document, want := range map[string]policy.Group{
+		`{}`:                 policy.AllOf(),
+		`{"kind": "all_of"}`: policy.AllOf(),
+		`{"kind": "any_of"}`: policy.AnyOf(policy.CancelRemaining),
+		`{"kind": "any_of", "on_satisfied": "?"}`:                        policy.AnyOf(policy.CancelRemaining),
+		`{"kind": "any_of", "on_satisfied": "let_run"}`:                  policy.AnyOf(policy.LetRun),
+		`{"kind": "quorum"}`:                                             policy.Quorum(1, policy.CancelRemaining),
+		`{"kind": "quorum", "k": 4294967295, "on_satisfied": "let_run"}`: policy.Quorum(4294967295, policy.LetRun),
+	} {
+		f.setGroup(t, flow, "b", fmt.Sprintf("policy = '%s'", document))
+		if got := f.group(t, flow, "b").When; got != want {
+			t.Errorf("%s reads as %+v, want %+v", document, got, want)
+		}
+	}
+}
+
+// A quorum that no int32 holds is not taken for one that is met.
+func TestF20_stored_quorum_beyond_int32(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, when{"b": policy.Quorum(1, policy.LetRun)}, "a>b")
+	f.setGroup(t, flow, "b", `policy = '{"kind": "quorum", "k": 4294967295, "on_satisfied": "let_run"}'`)
+	f.succeed(t, flow, "a")
+	if got := f.group(t, flow, "b"); got.State != state.EdgeGroupPending {
+		t.Errorf("the group is %s, want %s", got.State, state.EdgeGroupPending)
+	}
+	f.wantMembers(t, flow, map[string]string{stateCompleted: "a", stateHeld: "b"})
+}
+
+// What cannot be read is named, and not replaced by a default.
+func TestF45_corrupted_flow(t *testing.T) {
+	t.Parallel()
+	raw := func(document string) string { return "raw_fields = raw_fields || '" + document + "'" }
+	group := func(document string) string { return "policy = '" + document + "'" }
+	tests := []struct{ name, flow, group, column string }{
+		{"negative_revision", "graph_revision = -1", "", "ff_flow_core.graph_revision"},
+		{"negative_nodes", raw(`{"node_count": -1}`), "", "ff_flow_core.raw_fields.node_count"},
+		{"text_for_nodes", raw(`{"node_count": "many"}`), "", "ff_flow_core.raw_fields.node_count"},
+		{"fraction_of_nodes", raw(`{"node_count": 1.5}`), "", "ff_flow_core.raw_fields.node_count"},
+		{"nodes_beyond_64_bits", raw(`{"node_count": 9223372036854775808}`), "", "ff_flow_core.raw_fields.node_count"},
+		{"no_edges", raw(`{"edge_count": null}`), "", "ff_flow_core.raw_fields.edge_count"},
+		{"list_for_edges", raw(`{"edge_count": []}`), "", "ff_flow_core.raw_fields.edge_count"},
+		{"no_instant", raw(`{"last_mutation_at_ms": "yesterday"}`), "", "ff_flow_core.raw_fields.last_mutation_at_ms"},
+		{"no_object", "raw_fields = '[]'", "", "ff_flow_core.raw_fields"},
+		{"unknown_group", "", group(`{"kind": "some_of"}`), "ff_edge_group.policy"},
+		{"negative_k", "", group(`{"kind": "quorum", "k": -1}`), "ff_edge_group.policy"},
+		{"fraction_of_k", "", group(`{"kind": "quorum", "k": 1.5}`), "ff_edge_group.policy"},
+		{"text_for_k", "", group(`{"kind": "quorum", "k": "2"}`), "ff_edge_group.policy"},
+		{"k_beyond_32_bits", "", group(`{"kind": "quorum", "k": 4294967296}`), "ff_edge_group.policy"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFlowFixture(t)
+			flow := f.draw(t, nil, "a>b")
+			if test.flow != "" {
+				f.setFlow(t, flow, test.flow)
+			}
+			if test.group != "" {
+				f.setGroup(t, flow, "b", test.group)
+			}
+			got, err := f.DescribeFlow(t.Context(), flow)
+			corrupted, ok := errors.AsType[*engine.CorruptionError](err)
+			if got != nil || !ok || corrupted.Column != test.column || !errors.Is(err, engine.ErrCorruption) {
+				t.Errorf("described %+v, error %v; want a corruption of %s", got, err, test.column)
+			}
+		})
+	}
+}
+
+// The state of a group follows from its policy and its counters, and k_target lets another reader see a
+// satisfied one too.
+func TestF25_M16_group_states(t *testing.T) {
+	t.Parallel()
+	three := []string{"a>d", "b>d", "c>d"}
+	tests := []struct {
+		name          string
+		rules         policy.Group
+		succeed, fail []string
+		want          state.EdgeGroupState
+		kTarget       int
+	}{
+		{"all_pending", policy.AllOf(), []string{"a", "b"}, nil, state.EdgeGroupPending, 3},
+		{"all_satisfied", policy.AllOf(), []string{"a", "b", "c"}, nil, state.EdgeGroupSatisfied, 3},
+		{"all_impossible", policy.AllOf(), []string{"a", "b"}, []string{"c"}, state.EdgeGroupImpossible, 3},
+		{"any_pending", policy.AnyOf(policy.LetRun), nil, []string{"a", "b"}, state.EdgeGroupPending, 1},
+		{"any_satisfied", policy.AnyOf(policy.LetRun), []string{"a"}, []string{"b"}, state.EdgeGroupSatisfied, 1},
+		{"any_impossible", policy.AnyOf(policy.LetRun), nil, []string{"a", "b", "c"}, state.EdgeGroupImpossible, 1},
+		{"quorum_pending", policy.Quorum(2, policy.LetRun), []string{"a"}, []string{"b"}, state.EdgeGroupPending, 2},
+		{"quorum_satisfied", policy.Quorum(2, policy.LetRun), []string{"a", "b"}, nil, state.EdgeGroupSatisfied, 2},
+		{"quorum_impossible", policy.Quorum(2, policy.LetRun), nil, []string{"a", "b"}, state.EdgeGroupImpossible, 2},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFlowFixture(t)
+			flow := f.draw(t, when{"d": test.rules}, three...)
+			f.succeed(t, flow, test.succeed...)
+			f.fail(t, flow, test.fail...)
+			got := f.group(t, flow, "d")
+			want := engine.EdgeGroup{
+				Downstream: f.NodeID(flow, "d"), When: test.rules, Edges: 3, Succeeded: len(test.succeed), Failed: len(test.fail),
+				Active: 3 - len(test.succeed) - len(test.fail), State: test.want,
+			}
+			if got != want {
+				t.Errorf("described %+v, want %+v", got, want)
+			}
+			stored := f.groups(t, flow)["d"]
+			if stored.KTarget != test.kTarget {
+				t.Errorf("k_target %d, want %d", stored.KTarget, test.kTarget)
+			}
+			if met := stored.Success >= stored.KTarget; met != (test.want == state.EdgeGroupSatisfied) {
+				t.Errorf("%d of k_target %d, state %s", stored.Success, stored.KTarget, test.want)
+			}
+		})
+	}
+}
+
+// Counters that another program drove below zero read as zero.
+func TestDescribeFlow_negative_counters(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>c", "b>c")
+	f.setGroup(t, flow, "c", "success_count = 1, fail_count = -1, skip_count = -2, running_count = -3")
+	want := engine.EdgeGroup{Downstream: f.NodeID(flow, "c"), When: policy.AllOf(), Edges: 1, Succeeded: 1, State: state.EdgeGroupSatisfied}
+	if got := f.group(t, flow, "c"); got != want {
+		t.Errorf("described %+v, want %+v", got, want)
+	}
+}
+
+// An edge that is staged and not applied counts among the edges of its group.
+func TestF19_staged_edges_are_described(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>c", "b>c")
+	f.stageOnly(t, flow, "b", "c")
+	f.succeed(t, flow, "a")
+	want := engine.EdgeGroup{Downstream: f.NodeID(flow, "c"), When: policy.AllOf(), Edges: 2, Succeeded: 1, State: state.EdgeGroupPending}
+	if got := f.group(t, flow, "c"); got != want {
+		t.Errorf("described %+v, want %+v", got, want)
+	}
+}
+
+func TestListFlowMembers(t *testing.T) {
+	f := newFlowFixture(t)
+	spec := chart(nil, "a>b", "c", "d>e")
+	spec.Nodes[2].Spec.Kind = "see"
+	flow := f.createFlow(t, spec)
+	// A neighbour in the flow's partition that is no member.
+	if _, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{ID: id.NewMemberExecutionID(flow, id.Partitions{}), Lane: "elsewhere"}); err != nil {
+		t.Fatal(err)
+	}
+	f.succeed(t, flow, "a")
+	f.fail(t, flow, "d")
+	f.setExecution(t, f.NodeID(flow, "c"), "lease_reclaim_count = 2")
+
+	want := []engine.Member{
+		{ID: f.NodeID(flow, "a"), State: state.PublicCompleted, Outcome: state.OutcomeSuccess},
+		{ID: f.NodeID(flow, "b"), State: state.PublicWaiting, Outcome: state.OutcomeNone},
+		{ID: f.NodeID(flow, "c"), State: state.PublicActive, Outcome: state.OutcomeNone, Kind: "see", LeasesLost: 2},
+		{ID: f.NodeID(flow, "d"), State: state.PublicFailed, Outcome: state.OutcomeFailed},
+		{ID: f.NodeID(flow, "e"), State: state.PublicSkipped, Outcome: state.OutcomeSkipped},
+	}
+	for i := range want {
+		want[i].Lane = f.lane
+	}
+	slices.SortFunc(want, func(a, b engine.Member) int { return a.ID.Compare(b.ID) })
+
+	var got []engine.Member
+	var after id.ExecutionID
+	for pages := 1; ; pages++ {
+		page, err := f.ListFlowMembers(t.Context(), flow, after, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, page.Items...)
+		if !page.More {
+			if pages != 3 {
+				t.Errorf("%d pages of 2 for 5 members", pages)
+			}
+			break
+		}
+		after = page.Items[len(page.Items)-1].ID
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("listed\n\t%+v, want\n\t%+v", got, want)
+	}
+	// A full last page says that nothing follows.
+	if page, err := f.ListFlowMembers(t.Context(), flow, id.ExecutionID{}, 5); err != nil || page.More || len(page.Items) != 5 {
+		t.Errorf("%d members, more %t, error %v", len(page.Items), page.More, err)
+	}
+}
+
+func TestListFlowMembers_limits(t *testing.T) {
+	f := newFlowFixture(t)
+	flow, other := f.draw(t, nil, "a", "b"), id.NewFlowID()
+	for partitionOf(other) == partitionOf(flow) {
+		other = id.NewFlowID()
+	}
+	list := func(flow id.FlowID, after id.ExecutionID, limit int) (int, bool, error) {
+		page, err := f.ListFlowMembers(t.Context(), flow, after, limit)
+		return len(page.Items), page.More, err
+	}
+	if n, more, err := list(flow, id.ExecutionID{}, 0); n != 0 || more || err != nil {
+		t.Errorf("limit 0: %d members, more %t, error %v", n, more, err)
+	}
+	if n, more, err := list(flow, id.ExecutionID{}, engine.MaxPage+1); n != 2 || more || err != nil {
+		t.Errorf("limit above the highest: %d members, more %t, error %v", n, more, err)
+	}
+	if _, _, err := list(flow, id.ExecutionID{}, -1); !errors.Is(err, engine.ErrInvalidInput) {
+		t.Errorf("limit -1: error %v", err)
+	}
+	if _, _, err := list(flow, id.NewMemberExecutionID(other, id.Partitions{}), 1); !errors.Is(err, engine.ErrInvalidInput) {
+		t.Errorf("cursor of another partition: error %v", err)
+	}
+	if n, more, err := list(other, id.ExecutionID{}, 10); n != 0 || more || err != nil {
+		t.Errorf("unknown flow: %d members, more %t, error %v", n, more, err)
+	}
+}
+
+// FlowMembers goes on where a page ends, and stops where its caller does.
+func TestFlowMembers(t *testing.T) {
+	f := newFlowFixture(t)
+	spec := engine.FlowSpec{ID: id.NewFlowID()}
+	for i := range engine.MaxPage + 1 {
+		spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i)})
+	}
+	flow := f.createFlow(t, spec)
+	var last id.ExecutionID
+	n := 0
+	for member, err := range f.FlowMembers(t.Context(), flow) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 && member.ID.Compare(last) <= 0 {
+			t.Fatalf("%s follows %s", member.ID, last)
+		}
+		last = member.ID
+		n++
+	}
+	if n != engine.MaxPage+1 {
+		t.Errorf("%d members, want %d", n, engine.MaxPage+1)
+	}
+	for range f.FlowMembers(t.Context(), flow) {
+		break
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, err := range f.FlowMembers(ended, flow) {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v, want %v", err, context.Canceled)
+		}
+	}
+}
+
+func TestListFlowMembers_corrupted(t *testing.T) {
+	t.Parallel()
+	for _, column := range []string{"lifecycle_phase", "eligibility_state", "public_state"} {
+		t.Run(column, func(t *testing.T) {
+			f := newFlowFixture(t)
+			flow := f.draw(t, nil, "a>b")
+			f.setExecution(t, f.NodeID(flow, "a"), column+" = 'bogus'")
+			_, err := f.ListFlowMembers(t.Context(), flow, id.ExecutionID{}, 10)
+			if corrupted, ok := errors.AsType[*engine.CorruptionError](err); !ok || corrupted.Column != "ff_exec_core."+column {
+				t.Errorf("list: error %v, want a corruption of %s", err, column)
+			}
+			_, err = f.UpstreamResults(t.Context(), f.NodeID(flow, "b"))
+			if corrupted, ok := errors.AsType[*engine.CorruptionError](err); !ok || corrupted.Column != "ff_exec_core."+column {
+				t.Errorf("upstreams: error %v, want a corruption of %s", err, column)
+			}
+		})
+	}
+}
+
+func TestUpstreamResults(t *testing.T) {
+	f := newFlowFixture(t)
+	spec := chart(when{"end": policy.AnyOf(policy.LetRun)},
+		"text>end", "empty>end", "none>end", "failed>end", "failed>skipped", "skipped>end", "running>end", "held>end", "source>held")
+	for i := range spec.Nodes {
+		spec.Nodes[i].Spec.Kind = "kind of " + spec.Nodes[i].Key
+	}
+	flow := f.createFlow(t, spec)
+	for key, result := range map[string][]byte{"text": []byte("out\x00put"), "empty": {}, "none": nil} {
+		if err := f.CompleteExecution(t.Context(), f.lease(t, flow, key), result); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.fail(t, flow, "failed")
+
+	want := []engine.UpstreamResult{
+		{Execution: f.NodeID(flow, "text"), State: state.PublicCompleted, Outcome: state.OutcomeSuccess, Result: []byte("out\x00put")},
+		{Execution: f.NodeID(flow, "empty"), State: state.PublicCompleted, Outcome: state.OutcomeSuccess, Result: []byte{}},
+		{Execution: f.NodeID(flow, "none"), State: state.PublicCompleted, Outcome: state.OutcomeSuccess},
+		{Execution: f.NodeID(flow, "failed"), State: state.PublicFailed, Outcome: state.OutcomeFailed},
+		{Execution: f.NodeID(flow, "skipped"), State: state.PublicSkipped, Outcome: state.OutcomeSkipped},
+		{Execution: f.NodeID(flow, "running"), State: state.PublicActive, Outcome: state.OutcomeNone},
+		{Execution: f.NodeID(flow, "held"), State: state.PublicWaitingChildren, Outcome: state.OutcomeNone},
+	}
+	for i := range want {
+		want[i].Kind = "kind of " + f.name(want[i].Execution.UUID())
+	}
+	slices.SortFunc(want, func(a, b engine.UpstreamResult) int { return a.Execution.Compare(b.Execution) })
+	got, err := f.UpstreamResults(t.Context(), f.NodeID(flow, "end"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.EqualFunc(got, want, sameUpstream) {
+		t.Errorf("read\n\t%+v, want\n\t%+v", got, want)
+	}
+
+	for what, x := range map[string]id.ExecutionID{
+		"a node without dependencies": f.NodeID(flow, "text"),
+		"an unknown execution":        f.NodeID(flow, "nobody"),
+		"an execution outside a flow": f.create(t),
+	} {
+		if got, err := f.UpstreamResults(t.Context(), x); err != nil || len(got) != 0 {
+			t.Errorf("%s: %+v, error %v", what, got, err)
+		}
+	}
+	if _, err := f.UpstreamResults(t.Context(), id.ExecutionID{}); !errors.Is(err, engine.ErrInvalidInput) {
+		t.Errorf("no id: error %v", err)
+	}
+}
+
+// sameUpstream tells a result that is empty from none.
+func sameUpstream(a, b engine.UpstreamResult) bool {
+	return a.Execution == b.Execution && a.Kind == b.Kind && a.State == b.State && a.Outcome == b.Outcome &&
+		bytes.Equal(a.Result, b.Result) && (a.Result == nil) == (b.Result == nil)
+}
+
+// In the caller's transaction the reads see what it has done so far.
+func TestFlowReads_in_a_transaction(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b")
+	tx := f.begin(t)
+	bound := f.WithTx(tx)
+	if err := bound.CompleteExecution(t.Context(), f.lease(t, flow, "a"), []byte("r")); err != nil {
+		t.Fatal(err)
+	}
+	succeeded := func(eng *engine.Engine) (group, results int, members int) {
+		snapshot, err := eng.DescribeFlow(t.Context(), flow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		upstreams, err := eng.UpstreamResults(t.Context(), f.NodeID(flow, "b"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := eng.ListFlowMembers(t.Context(), flow, id.ExecutionID{}, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range page.Items {
+			if m.Outcome == state.OutcomeSuccess {
+				members++
+			}
+		}
+		return snapshot.Groups[0].Succeeded, len(upstreams[0].Result), members
+	}
+	if group, results, members := succeeded(bound); group != 1 || results != 1 || members != 1 {
+		t.Errorf("inside: %d counted, result of %d bytes, %d members", group, results, members)
+	}
+	if group, results, members := succeeded(f.Engine); group != 0 || results != 0 || members != 0 {
+		t.Errorf("outside: %d counted, result of %d bytes, %d members", group, results, members)
+	}
+}
