@@ -79,7 +79,7 @@ func (e *Engine) claimLocked(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 				Priority:  int(row.Priority),
 				CreatedAt: time.UnixMilli(row.CreatedAtMs),
 				Type:      next.kind,
-				Resumed:   !next.inserted,
+				Resumed:   next.resumed,
 				Retries:   int(row.RetryCount),
 			}
 			var timeoutAtMs int64
@@ -136,6 +136,7 @@ type nextAttempt struct {
 	id       id.AttemptID // zero: a fresh one
 	epoch    int64
 	inserted bool
+	resumed  bool
 }
 
 // chooseAttempt picks the attempt of an execution's next lease from its rows, ascending by index. An
@@ -178,11 +179,12 @@ func chooseAttempt(row *db.TakeClaimableRow, attempts []db.LockAttemptsOfRow, no
 			return next, false
 		}
 		next.index, next.inserted = at.AttemptIndex, false
+		next.resumed = prior == state.AttemptInterrupted
 		highest = max(highest, at.LeaseEpoch)
 		if at.FfxAttemptID != nil {
 			next.id = *at.FfxAttemptID
 		}
-		if prior == state.AttemptInterrupted && at.FfxAttemptType != nil {
+		if next.resumed && at.FfxAttemptType != nil {
 			if kind, err := normalise.AttemptType(*at.FfxAttemptType); err == nil {
 				next.kind = kind
 			}

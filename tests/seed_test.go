@@ -36,6 +36,12 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
+	return anotherFixture(t)
+}
+
+// anotherFixture is a further one in a test that has one.
+func anotherFixture(t *testing.T) *fixture {
+	t.Helper()
 	return fixtureOn(t, pgtest.Pool(t), pgtest.URL(t))
 }
 
