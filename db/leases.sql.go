@@ -434,7 +434,7 @@ renewed AS (
         AND (a.lease_epoch = i.lease_epoch) IS TRUE
         AND (a.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
         AND (e.lifecycle_phase = 'active') IS TRUE
-        AND (e.attempt_index = i.attempt_index) IS TRUE
+        AND ($8::boolean OR e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
     RETURNING
         i.ord,
         a.partition_key,
@@ -481,6 +481,7 @@ type RenewLeasesParams struct {
 	LeaseEpochs    []int64
 	LeaseIds       []uuid.UUID
 	TtlsMs         []int64
+	Judged         bool
 }
 
 type RenewLeasesRow struct {
@@ -492,7 +493,8 @@ type RenewLeasesRow struct {
 // the input position. No row for an item: its fence failed, and ReadLeases tells why.
 //
 // A renewal decides from the attempt row it writes; the execution row is only read. Every loss of a lease
-// changes the attempt row, and the update re-checks its newest version.
+// changes the attempt row, and the update re-checks its newest version. The lean form serves canonical
+// rows; judged renews whatever ReadLeases has shown to be current, wherever the execution's pointer is.
 //
 // Used by: engine.RenewLease, engine.RenewLeases.
 // Locks: attempt rows (UPDATE), in array order: the caller sorts by (partition_key, execution_id, attempt_index).
@@ -505,6 +507,7 @@ func (q *Queries) RenewLeases(ctx context.Context, db DBTX, arg RenewLeasesParam
 		arg.LeaseEpochs,
 		arg.LeaseIds,
 		arg.TtlsMs,
+		arg.Judged,
 	)
 	if err != nil {
 		return nil, err

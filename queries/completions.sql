@@ -44,6 +44,7 @@ completed AS (
         e.partition_key = i.partition_key
         AND e.execution_id = i.execution_id
         AND (e.lifecycle_phase = 'active') IS TRUE
+        AND (e.ownership_state = 'leased') IS TRUE
         AND (e.attempt_index = i.attempt_index) IS TRUE
         AND (e.ffx_lease_epoch = i.lease_epoch) IS TRUE
         -- What was learnt about membership still holds, or the dependents would be forgotten.

@@ -3,7 +3,8 @@
 -- the input position. No row for an item: its fence failed, and ReadLeases tells why.
 --
 -- A renewal decides from the attempt row it writes; the execution row is only read. Every loss of a lease
--- changes the attempt row, and the update re-checks its newest version.
+-- changes the attempt row, and the update re-checks its newest version. The lean form serves canonical
+-- rows; judged renews whatever ReadLeases has shown to be current, wherever the execution's pointer is.
 --
 -- Used by: engine.RenewLease, engine.RenewLeases.
 -- Locks: attempt rows (UPDATE), in array order: the caller sorts by (partition_key, execution_id, attempt_index).
@@ -34,7 +35,7 @@ renewed AS (
         AND (a.lease_epoch = i.lease_epoch) IS TRUE
         AND (a.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
         AND (e.lifecycle_phase = 'active') IS TRUE
-        AND (e.attempt_index = i.attempt_index) IS TRUE
+        AND (@judged::boolean OR e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
     RETURNING
         i.ord,
         a.partition_key,

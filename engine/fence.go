@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// judge tells, by what stands in the database, why each item's fence fails; ord from 1. An item that
+// would pass has no entry.
+func (e *Engine) judge(ctx context.Context, conn db.DBTX, arrays leaseArrays) (map[int]error, error) {
+	facts, err := e.readLeases(ctx, conn, arrays)
+	if err != nil {
+		return nil, err
+	}
+	verdicts := make(map[int]error)
+	for ord := 1; ord <= len(arrays.epochs); ord++ {
+		if verdict := facts[ord].fence(arrays.lease(ord-1), nil); verdict != nil {
+			verdicts[ord] = verdict
+		}
+	}
+	return verdicts, nil
+}
+
+// leaseFacts is what a fence is judged by. A nil pointer is an execution that does not exist.
+type leaseFacts db.ReadLeasesRow
+
+func (e *Engine) readLeases(ctx context.Context, conn db.DBTX, arrays leaseArrays) (map[int]*leaseFacts, error) {
+	rows, err := e.q.ReadLeases(ctx, conn, db.ReadLeasesParams{
+		PartitionKeys:  arrays.partitions,
+		ExecutionIds:   arrays.executions,
+		AttemptIndexes: arrays.attempts,
+		NowMs:          e.nowMs(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	facts := make(map[int]*leaseFacts, len(rows))
+	for _, row := range rows {
+		facts[int(row.Ord)] = (*leaseFacts)(&row)
+	}
+	return facts, nil
+}
+
+// fence judges a holder's call, in this order: does the attempt exist, is the epoch the presented one,
+// did this very call succeed before (repeated, asked only then), was the lease revoked, is the execution
+// active, is the attempt the current one, is the lease live. nil: the call may go on; [errRepeated]: it
+// succeeded before.
+func (f *leaseFacts) fence(l Lease, repeated func(*leaseFacts) bool) error {
+	if f == nil {
+		return &NotFoundError{Entity: "execution", ID: l.Execution.String()}
+	}
+	if f.AttemptEpoch == nil {
+		return &NotFoundError{Entity: "attempt", ID: l.Execution.String()}
+	}
+	phase, err := normalise.LifecyclePhase(f.LifecyclePhase)
+	if err != nil {
+		return corrupt("ff_exec_core.lifecycle_phase", err)
+	}
+	refused := func(reason error) error {
+		return &LeaseError{
+			Execution: l.Execution,
+			Attempt:   l.Attempt,
+			Epoch:     max(*f.AttemptEpoch, 0),
+			Phase:     phase,
+			Outcome:   f.terminalOutcome(phase),
+			Err:       reason,
+		}
+	}
+	switch {
+	case *f.AttemptEpoch != l.Epoch:
+		return refused(ErrStaleLease)
+	case repeated != nil && repeated(f):
+		return errRepeated
+	case f.OwnershipState == "lease_revoked":
+		return refused(ErrLeaseRevoked)
+	case phase != state.Active:
+		return refused(ErrNotActive)
+	case f.CurrentIndex != l.Attempt:
+		return refused(ErrStaleLease)
+	case f.LeaseExpiresAtMs == nil || *f.LeaseExpiresAtMs <= f.NowMs:
+		return refused(ErrLeaseExpired)
+	}
+	return nil
+}
+
+// errRepeated: the call is a repetition of one that succeeded, and nothing is to be written.
+var errRepeated = errors.New("repetition of a call that succeeded")
+
+func (f *leaseFacts) terminalOutcome(phase state.LifecyclePhase) state.TerminalOutcome {
+	return normalise.TerminalOutcome(normalise.TerminalFacts{
+		Phase:              phase,
+		StoredPhase:        f.LifecyclePhase,
+		PointerOutcome:     f.PointerOutcome,
+		StoredPublicState:  f.PublicState,
+		CurrentOutcome:     f.CurrentOutcome,
+		RawTerminalOutcome: f.RawTerminalOutcome,
+		CancellationReason: f.CancellationReason,
+		LastFailureMessage: f.LastFailureMessage,
+		FailureReason:      f.FailureReason,
+	})
+}
