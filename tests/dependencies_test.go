@@ -1,0 +1,1002 @@
+package tests
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// rules is a group policy as this file's model understands it: 0 needs every upstream, k > 0 needs k of them.
+type rules int
+
+func (r rules) group() policy.Group {
+	switch r {
+	case 0:
+		return policy.AllOf()
+	case 1:
+		return policy.AnyOf(policy.LetRun)
+	}
+	return policy.Quorum(int(r), policy.LetRun)
+}
+
+// decided says what becomes of a downstream that waits for n upstreams.
+func (r rules) decided(n, succeeded, lost int) string {
+	needed := int(r)
+	if r == 0 {
+		needed = n
+	}
+	switch {
+	case succeeded >= needed:
+		return stateReady
+	case n-lost < needed:
+		return stateSkipped
+	}
+	return stateHeld
+}
+
+// Every outcome of three upstreams, in every order, under every policy: the downstream moves at the
+// moment that decides, and at no other.
+func TestResolve_every_order(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []rules{0, 1, 2, 3} {
+		t.Run(fmt.Sprintf("%d_of_3", rule), func(t *testing.T) {
+			f := newFlowFixture(t)
+			for outcomes := range 8 { // bit set: succeeds
+				for _, order := range []string{"abc", "acb", "bac", "bca", "cab", "cba"} {
+					flow := f.draw(t, when{"d": rule.group()}, "a>d", "b>d", "c>d")
+					succeeded, failed := 0, 0
+					state := stateHeld
+					for _, key := range strings.Split(order, "") {
+						if outcomes>>strings.Index("abc", key)&1 == 1 {
+							f.succeed(t, flow, key)
+							succeeded++
+						} else {
+							f.fail(t, flow, key)
+							failed++
+						}
+						if state == stateHeld {
+							state = rule.decided(3, succeeded, failed)
+						}
+						if got := f.members(t, flow)["d"]; got != state {
+							t.Fatalf("outcomes %03b in order %s, %d succeeded and %d failed: %s, want %s", outcomes, order, succeeded, failed, got, state)
+						}
+						kTarget := int(rule)
+						if rule == 0 {
+							kTarget = 3
+						}
+						want := storedGroup{Success: succeeded, Fail: failed, Running: 3 - succeeded - failed, KTarget: kTarget}
+						if got := f.groups(t, flow)["d"]; got != want {
+							t.Fatalf("outcomes %03b in order %s: group %+v, want %+v", outcomes, order, got, want)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// The worked values of the specification's policy table.
+func TestResolve_worked_values(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		rule                      rules
+		n, success, fail, skipped int
+		want                      string
+	}{
+		{0, 3, 3, 0, 0, stateReady},
+		{0, 3, 2, 0, 0, stateHeld},
+		{0, 3, 2, 1, 0, stateSkipped},
+		{0, 3, 0, 0, 1, stateSkipped},
+		{1, 3, 1, 2, 0, stateReady},
+		{1, 3, 0, 2, 0, stateHeld},
+		{1, 3, 0, 2, 1, stateSkipped},
+		{2, 3, 2, 0, 1, stateReady},
+		{2, 3, 1, 1, 0, stateHeld},
+		{2, 3, 0, 1, 1, stateSkipped},
+		{3, 5, 0, 3, 0, stateSkipped},
+		{3, 5, 2, 2, 0, stateHeld},
+		{3, 2, 1, 0, 0, stateHeld}, // more may be added
+	}
+	for _, test := range tests {
+		t.Run(fmt.Sprintf("%d_of_%d_%d_%d_%d", test.rule, test.n, test.success, test.fail, test.skipped), func(t *testing.T) {
+			f := newFlowFixture(t)
+			var parts, succeed, fail []string
+			for i := range test.n {
+				up := fmt.Sprintf("up%d", i)
+				parts = append(parts, up+">d")
+				switch {
+				case i < test.success:
+					succeed = append(succeed, up)
+				case i < test.success+test.fail:
+					fail = append(fail, up)
+				case i < test.success+test.fail+test.skipped:
+					parts = append(parts, "cause"+up+">"+up)
+					fail = append(fail, "cause"+up)
+				}
+			}
+			rule := test.rule.group()
+			if int(test.rule) > test.n {
+				rule = policy.AllOf() // refused at creation
+			}
+			flow := f.draw(t, when{"d": rule}, parts...)
+			if int(test.rule) > test.n {
+				f.setGroup(t, flow, "d", fmt.Sprintf(`policy = '{"kind": "quorum", "k": %d, "on_satisfied": "let_run"}'`, test.rule))
+			}
+			f.succeed(t, flow, succeed...)
+			f.fail(t, flow, fail...)
+			if got := f.members(t, flow)["d"]; got != test.want {
+				t.Errorf("d is %s, want %s", got, test.want)
+			}
+			got := f.groups(t, flow)["d"]
+			if got.Success != test.success || got.Fail != test.fail || got.Skip != test.skipped ||
+				got.Running != test.n-test.success-test.fail-test.skipped {
+				t.Errorf("group %+v", got)
+			}
+		})
+	}
+}
+
+// flowModel is what a flow is in thought: no transactions, one thing after the other.
+type flowModel struct {
+	rule       []rules
+	upstream   [][]int
+	downstream [][]int
+	state      []string
+	counted    []storedGroup
+	outcomes   map[string]int // completion events by text
+}
+
+func (m *flowModel) end(node int, state string) {
+	m.state[node] = state
+	m.outcomes[fmt.Sprintf("%d %s", node, map[string]string{
+		stateCompleted: "success", stateFailed: "failed", stateSkipped: "skipped",
+	}[state])]++
+	for _, d := range m.downstream[node] {
+		g := &m.counted[d]
+		g.Running--
+		switch state {
+		case stateCompleted:
+			g.Success++
+		case stateFailed:
+			g.Fail++
+		case stateSkipped:
+			g.Skip++
+		}
+		if m.state[d] != stateHeld {
+			continue
+		}
+		switch m.rule[d].decided(len(m.upstream[d]), g.Success, g.Fail+g.Skip) {
+		case stateReady:
+			m.state[d] = stateReady
+		case stateSkipped:
+			m.end(d, stateSkipped)
+		}
+	}
+}
+
+func (m *flowModel) in(state string) []int {
+	var nodes []int
+	for node, s := range m.state {
+		if s == state {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+func drawModel(r *rapid.T) *flowModel {
+	n := rapid.IntRange(2, 9).Draw(r, "nodes")
+	m := &flowModel{
+		rule: make([]rules, n), upstream: make([][]int, n), downstream: make([][]int, n),
+		state: make([]string, n), counted: make([]storedGroup, n), outcomes: make(map[string]int),
+	}
+	for to := range n {
+		for from := range to {
+			if rapid.IntRange(0, 2).Draw(r, "edge") == 0 {
+				m.upstream[to] = append(m.upstream[to], from)
+				m.downstream[from] = append(m.downstream[from], to)
+			}
+		}
+		fanIn := len(m.upstream[to])
+		m.rule[to] = rules(rapid.IntRange(0, fanIn).Draw(r, "rule"))
+		m.counted[to].Running = fanIn
+		m.counted[to].KTarget = int(m.rule[to])
+		m.state[to] = stateHeld
+		if m.rule[to] == 0 {
+			m.counted[to].KTarget = fanIn
+		}
+		if fanIn == 0 {
+			m.state[to] = stateReady
+		}
+	}
+	return m
+}
+
+// A random flow, whose members end in random ways, in random order and in batches, stands at every step as
+// the model of it does.
+func TestResolve_as_the_model(t *testing.T) {
+	f := newFlowFixture(t)
+	rapid.Check(t, func(r *rapid.T) {
+		m := drawModel(r)
+		spec := engine.FlowSpec{ID: id.NewFlowID()}
+		for node := range m.state {
+			spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(node), When: m.rule[node].group()})
+			for _, from := range m.upstream[node] {
+				spec.Edges = append(spec.Edges, engine.Edge{From: fmt.Sprint(from), To: fmt.Sprint(node)})
+			}
+		}
+		flow := f.createFlow(t, spec)
+		for {
+			f.claimAll(t)
+			for _, node := range m.in(stateReady) {
+				m.state[node] = stateRunning
+			}
+			running := m.in(stateRunning)
+			if len(running) == 0 {
+				break
+			}
+			var succeed, fail []string
+			for i, node := range running {
+				switch rapid.IntRange(0, 3).Draw(r, "ending") {
+				case 0, 1:
+					succeed = append(succeed, fmt.Sprint(node))
+				case 2:
+					fail = append(fail, fmt.Sprint(node))
+				default:
+					if i == 0 { // one at least, so that it comes to an end
+						succeed = append(succeed, fmt.Sprint(node))
+					}
+				}
+			}
+			f.succeed(t, flow, succeed...)
+			f.fail(t, flow, fail...)
+			for _, node := range running {
+				if key := fmt.Sprint(node); slices.Contains(succeed, key) {
+					m.end(node, stateCompleted)
+				}
+			}
+			for _, node := range running {
+				if key := fmt.Sprint(node); slices.Contains(fail, key) {
+					m.end(node, stateFailed)
+				}
+			}
+			wantModel(t, r, f, flow, m)
+		}
+		if held := m.in(stateHeld); held != nil {
+			r.Errorf("nodes %v wait for ever", held)
+		}
+	})
+}
+
+func wantModel(t *testing.T, r reporter, f *flowFixture, flow id.FlowID, m *flowModel) {
+	members, groups := make(map[string]string), make(map[string]storedGroup)
+	for node, state := range m.state {
+		members[fmt.Sprint(node)] = state
+		if len(m.upstream[node]) > 0 {
+			groups[fmt.Sprint(node)] = m.counted[node]
+		}
+	}
+	wantEqual(r, "members", f.members(t, flow), members)
+	wantEqual(r, "groups", f.groups(t, flow), groups)
+	events := f.completionEvents(t, flow)
+	counts := make(map[string]int)
+	at := make(map[string]int)
+	for i, event := range events {
+		counts[event]++
+		at[strings.Fields(event)[0]] = i
+	}
+	wantEqual(r, "events", counts, m.outcomes)
+	for node, state := range m.state {
+		if state != stateSkipped {
+			continue
+		}
+		// What made it impossible is told before it.
+		if !slices.ContainsFunc(m.upstream[node], func(up int) bool {
+			i, ended := at[fmt.Sprint(up)]
+			return ended && i < at[fmt.Sprint(node)]
+		}) {
+			r.Errorf("%d is skipped before its upstreams: %q", node, events)
+		}
+	}
+}
+
+// chain is a flow of nodes 0 to n-1 in which each waits for the one before.
+func chain(n int) engine.FlowSpec {
+	spec := engine.FlowSpec{ID: id.NewFlowID()}
+	for i := range n {
+		spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i)})
+		if i > 0 {
+			spec.Edges = append(spec.Edges, engine.Edge{From: fmt.Sprint(i - 1), To: fmt.Sprint(i)})
+		}
+	}
+	return spec
+}
+
+// A skip walks down 64 levels. What lies deeper is left as it is, to the reconciler: the event of the last
+// level is undispatched, and its edges are not marked.
+func TestSkip_chain_beyond_the_depth(t *testing.T) {
+	f := newFlowFixture(t)
+	const n, depth = 200, 64
+	flow := f.createFlow(t, chain(n))
+	f.fail(t, flow, "0")
+
+	members, edges, groups := map[string]string{"0": stateFailed}, make(map[string]string), make(map[string]storedGroup)
+	events := []string{"0 failed"}
+	for i := 1; i < n; i++ {
+		key, edge := fmt.Sprint(i), fmt.Sprintf("%d>%d", i-1, i)
+		switch {
+		case i > depth:
+			members[key], edges[edge], groups[key] = stateHeld, "applied", storedGroup{Running: 1, KTarget: 1}
+		case i == 1:
+			members[key], edges[edge], groups[key] = stateSkipped, "impossible failed", storedGroup{Fail: 1, KTarget: 1}
+			events = append(events, "1 skipped")
+		default:
+			members[key], edges[edge], groups[key] = stateSkipped, "impossible skipped", storedGroup{Skip: 1, KTarget: 1}
+			events = append(events, key+" skipped")
+		}
+	}
+	events[depth] += " left"
+	wantEqual(t, "members", f.members(t, flow), members)
+	wantEqual(t, "edges", f.edges(t, flow), edges)
+	wantEqual(t, "groups", f.groups(t, flow), groups)
+	f.wantCompletionEvents(t, flow, events...)
+}
+
+func TestSkip_shapes(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		rules when
+		parts []string
+		fail  string
+		want  map[string]string
+	}{
+		{"diamond", nil, []string{"a>b", "a>c", "b>d", "c>d"}, "a",
+			map[string]string{stateFailed: "a", stateSkipped: "b c d"}},
+		{"diamond_open_on_one_side", when{"d": policy.AnyOf(policy.LetRun)}, []string{"a>b", "x>c", "b>d", "c>d"}, "a",
+			map[string]string{stateFailed: "a", stateSkipped: "b", stateRunning: "x", stateHeld: "c d"}},
+		{"wide", nil, []string{"a>b", "a>c", "a>d", "a>e", "a>f", "x>f", "x>g"}, "a",
+			map[string]string{stateFailed: "a", stateRunning: "x", stateSkipped: "b c d e f", stateHeld: "g"}},
+		{"levels_of_different_depth", nil, []string{"a>b", "b>c", "c>d", "a>d", "d>e"}, "a",
+			map[string]string{stateFailed: "a", stateSkipped: "b c d e"}},
+		{"quorum_still_possible", when{"d": policy.Quorum(2, policy.LetRun)}, []string{"a>d", "b>d", "c>d"}, "a",
+			map[string]string{stateFailed: "a", stateRunning: "b c", stateHeld: "d"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFlowFixture(t)
+			flow := f.draw(t, test.rules, test.parts...)
+			f.fail(t, flow, test.fail)
+			f.wantMembers(t, flow, test.want)
+			skipped := make(map[string]int)
+			for _, event := range f.completionEvents(t, flow) {
+				skipped[event]++
+			}
+			want := map[string]int{test.fail + " failed": 1}
+			for key := range strings.FieldsSeq(test.want[stateSkipped]) {
+				want[key+" skipped"] = 1
+			}
+			wantEqual(t, "events", skipped, want)
+		})
+	}
+}
+
+// The rows of a skip: every column of the execution, and its event.
+func TestSkip_stores(t *testing.T) {
+	f := newFlowFixture(t)
+	spec := chart(nil, "a>b")
+	spec.Nodes[1].Spec = engine.ExecutionSpec{Namespace: "tenant", Tags: map[string]string{"cairn.instance_id": "i-7"}}
+	flow := f.createFlow(t, spec)
+	b := f.NodeID(flow, "b")
+	f.lease(t, flow, "a")
+	f.advance(time.Second)
+	now := f.now().UnixMilli()
+	want := storedRow(t, f.pool, "ff_exec_core", "execution_id = $1", b.UUID())
+	maps.Copy(want, map[string]any{
+		"lifecycle_phase": "terminal", "eligibility_state": "not_applicable", "public_state": "skipped",
+		"attempt_state": "attempt_terminal", "blocking_reason": nil, "terminal_at_ms": float64(now),
+		"ffx_last_mutation_at_ms": float64(now),
+	})
+	f.fail(t, flow, "a")
+	wantEqual(t, "execution", storedRow(t, f.pool, "ff_exec_core", "execution_id = $1", b.UUID()), want)
+
+	event := storedRow(t, f.pool, "ff_completion_event", "execution_id = $1", b.UUID())
+	delete(event, "event_id")
+	delete(event, "committed_at_ms")
+	wantRow(t, "event", event, fmt.Sprintf(`{"partition_key": %d, "execution_id": %q, "flow_id": %q, "outcome": "skipped",
+		"namespace": "tenant", "instance_tag": "i-7", "occurred_at_ms": %d, "dispatched_at_ms": %[4]d}`, b.Partition(), b.UUID(), flow, now))
+	edge := storedRow(t, f.pool, "ff_edge", "flow_id = $1", flow)["policy"].(map[string]any)
+	wantEqual(t, "edge", edge, map[string]any{
+		"dependency_kind": "success_only", "satisfaction_condition": "all_required", "data_passing_ref": "", "edge_state": "impossible",
+		"created_by": "engine", "created_at_ms": float64(startMs), "staged_at_ms": float64(startMs), "applied_at_ms": float64(startMs),
+		"resolved_at_ms": float64(now), "resolved_outcome": "failed",
+	})
+	if events := texts(t, f.pool, "SELECT event_type FROM ff_lease_event WHERE execution_id = $1", b.UUID().String()); len(events) > 0 {
+		t.Errorf("lease events %q", events)
+	}
+}
+
+// An execution that has run and waits again, parked, is skipped with its attempt; who held it is refused.
+func TestSkip_settles_a_parked_attempt(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "b>c")
+	c := f.NodeID(flow, "c")
+	// c has run, waits for b again, and holds a grant.
+	f.setExecution(t, c, "eligibility_state = 'eligible_now'")
+	lease := f.lease(t, flow, "c")
+	f.setExecution(t, c, `lifecycle_phase = 'runnable', ownership_state = 'unowned', eligibility_state = 'blocked_by_dependencies',
+		public_state = 'waiting_children', attempt_state = 'attempt_interrupted', blocking_reason = 'waiting_for_children'`)
+	f.setAttempt(t, c, 0, "lease_expires_at_ms = NULL, outcome = 'interrupted'")
+	f.insert(t, "ff_claim_grant", columns{
+		"partition_key": c.Partition(), "grant_id": []byte("grant" + c.String()), "execution_id": c.UUID(), "kind": "claim",
+		"worker_id": "w", "worker_instance_id": "i", "grant_ttl_ms": 1, "issued_at_ms": 1, "expires_at_ms": 1,
+	}, nil)
+	f.fail(t, flow, "b")
+
+	f.wantState(t, c, stateSkipped)
+	attempt := f.attempts(t, c)[0]
+	if attempt.Outcome != "skipped" || attempt.LeaseEpoch != lease.Epoch+1 || attempt.LeaseExpiresAtMs != nil ||
+		attempt.WorkerInstanceID != nil || attempt.TerminalAtMs == nil || *attempt.TerminalAtMs != f.now().UnixMilli() {
+		t.Errorf("attempt %+v", attempt)
+	}
+	if got := f.stored(t, c).LeaseEpoch; got != lease.Epoch+1 {
+		t.Errorf("epoch %d, want %d", got, lease.Epoch+1)
+	}
+	if grants := texts(t, f.pool, "SELECT kind FROM ff_claim_grant WHERE partition_key = $1 AND execution_id = $2", c.Partition(), c.UUID()); len(grants) > 0 {
+		t.Errorf("grants %q", grants)
+	}
+	if err := f.CompleteExecution(t.Context(), lease, nil); !errors.Is(err, engine.ErrStaleLease) {
+		t.Errorf("the former holder completes: %v, want %v", err, engine.ErrStaleLease)
+	}
+	f.wantCompletionEvents(t, flow, "b failed", "c skipped")
+}
+
+// A downstream that is released goes where it would have gone without dependencies.
+func TestRelease_destinations(t *testing.T) {
+	t.Parallel()
+	budget, quota := id.NewBudgetID(), id.NewQuotaPolicyID()
+	limited := &policy.Execution{BudgetIDs: []id.BudgetID{budget}}
+	tests := []struct {
+		name   string
+		spec   engine.ExecutionSpec
+		column string // set before the upstream succeeds
+		want   map[string]any
+	}{
+		{"ready", engine.ExecutionSpec{}, "", map[string]any{
+			"eligibility_state": "eligible_now", "public_state": "waiting", "blocking_reason": "waiting_for_worker",
+		}},
+		{"delayed", engine.ExecutionSpec{DelayUntil: start.Add(time.Hour)}, "", map[string]any{
+			"eligibility_state": "not_eligible_until_time", "public_state": "delayed", "blocking_reason": "waiting_for_delay",
+			"ffx_delay_until_ms": ms(start.Add(time.Hour)), "deadline_at_ms": ms(start.Add(time.Hour)),
+		}},
+		{"delayed_with_deadline", engine.ExecutionSpec{DelayUntil: start.Add(time.Hour), Deadline: start.Add(2 * time.Hour)}, "", map[string]any{
+			"eligibility_state": "not_eligible_until_time", "public_state": "delayed", "blocking_reason": "waiting_for_delay",
+			"ffx_delay_until_ms": ms(start.Add(time.Hour)), "deadline_at_ms": ms(start.Add(time.Hour)),
+			"ffx_execution_deadline_ms": ms(start.Add(2 * time.Hour)),
+		}},
+		{"delay_over", engine.ExecutionSpec{DelayUntil: start.Add(time.Millisecond), Deadline: start.Add(time.Hour)}, "", map[string]any{
+			"eligibility_state": "eligible_now", "public_state": "waiting", "blocking_reason": "waiting_for_worker",
+			"deadline_at_ms": ms(start.Add(time.Hour)), "ffx_execution_deadline_ms": ms(start.Add(time.Hour)),
+		}},
+		{"budget", engine.ExecutionSpec{Policy: limited}, "", map[string]any{
+			"eligibility_state": "blocked_by_budget", "public_state": "rate_limited", "blocking_reason": "waiting_for_budget",
+			"ffx_gate_id": budget.String(),
+		}},
+		{"quota", engine.ExecutionSpec{QuotaPolicy: &quota}, "", map[string]any{
+			"eligibility_state": "blocked_by_quota", "public_state": "rate_limited", "blocking_reason": "waiting_for_quota",
+			"ffx_gate_id": quota.String(),
+		}},
+		{"budget_before_quota", engine.ExecutionSpec{Policy: limited, QuotaPolicy: &quota}, "", map[string]any{
+			"eligibility_state": "blocked_by_budget", "public_state": "rate_limited", "blocking_reason": "waiting_for_budget",
+			"ffx_gate_id": budget.String(),
+		}},
+		{"admitted", engine.ExecutionSpec{Policy: limited}, "ffx_admitted = true", map[string]any{
+			"eligibility_state": "eligible_now", "public_state": "waiting", "blocking_reason": "waiting_for_worker", "ffx_admitted": true,
+		}},
+		{"delayed_with_budget", engine.ExecutionSpec{Policy: limited, DelayUntil: start.Add(time.Hour)}, "", map[string]any{
+			"eligibility_state": "not_eligible_until_time", "public_state": "delayed", "blocking_reason": "waiting_for_delay",
+			"ffx_delay_until_ms": ms(start.Add(time.Hour)), "deadline_at_ms": ms(start.Add(time.Hour)),
+		}},
+		{"attempt_state_of_another_program", engine.ExecutionSpec{}, "attempt_state = 'none'", map[string]any{
+			"eligibility_state": "eligible_now", "public_state": "waiting", "blocking_reason": "waiting_for_worker",
+		}},
+		{"attempt_to_go_on", engine.ExecutionSpec{}, "attempt_state = 'attempt_interrupted'", map[string]any{
+			"eligibility_state": "eligible_now", "public_state": "waiting", "blocking_reason": "waiting_for_worker",
+			"attempt_state": "attempt_interrupted",
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFlowFixture(t)
+			spec := chart(nil, "a>b")
+			spec.Nodes[1].Spec = test.spec
+			flow := f.createFlow(t, spec)
+			b := f.NodeID(flow, "b")
+			if test.column != "" {
+				f.setExecution(t, b, test.column)
+			}
+			f.lease(t, flow, "a")
+			want := storedRow(t, f.pool, "ff_exec_core", "execution_id = $1", b.UUID())
+			maps.Copy(want, map[string]any{
+				"lifecycle_phase": "runnable", "ownership_state": "unowned", "attempt_state": "pending_first_attempt",
+				"ffx_delay_until_ms": nil, "deadline_at_ms": nil, "ffx_gate_id": nil, "ffx_last_mutation_at_ms": ms(start.Add(time.Second)),
+			})
+			maps.Copy(want, test.want)
+			f.advance(time.Second)
+			f.succeed(t, flow, "a")
+			wantEqual(t, "b", storedRow(t, f.pool, "ff_exec_core", "execution_id = $1", b.UUID()), want)
+		})
+	}
+}
+
+// ms is an instant as JSON shows a stored one.
+func ms(at time.Time) any { return float64(at.UnixMilli()) }
+
+// A downstream with a delay is promoted later, and claimed then.
+func TestRelease_of_a_delayed_node_ends_in_a_claim(t *testing.T) {
+	f := flowsOn(cloneFixture(t))
+	spec := chart(nil, "a>b")
+	spec.Nodes[1].Spec.DelayUntil = start.Add(time.Minute)
+	flow := f.createFlow(t, spec)
+	f.succeed(t, flow, "a")
+	f.wantState(t, f.NodeID(flow, "b"), stateDelayed)
+	f.advance(time.Minute)
+	if n, err := f.PromoteDelayed(t.Context(), 10); n != 1 || err != nil {
+		t.Fatalf("promoted %d, error %v", n, err)
+	}
+	f.succeed(t, flow, "b")
+	f.wantMembers(t, flow, map[string]string{stateCompleted: "a b"})
+}
+
+// F15, M44: members are claimable as soon as what they wait for has ended, and not before. F16: their
+// public state and blocking reason follow.
+func TestF15_F16_M44_release_is_claimable(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b", "b>c")
+	for i, key := range []string{"a", "b", "c"} {
+		claimed, err := f.Claim(t.Context(), f.worker(), 10)
+		if err != nil || len(claimed) != 1 || claimed[0].Execution != f.NodeID(flow, key) {
+			t.Fatalf("step %d: claimed %+v, error %v; want %s alone", i, claimed, err, key)
+		}
+		if got, err := f.ExecutionState(t.Context(), claimed[0].Execution); err != nil || got != "active" {
+			t.Errorf("%s is shown as %s, error %v", key, got, err)
+		}
+		if err := f.CompleteExecution(t.Context(), claimed[0].Lease, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.wantMembers(t, flow, map[string]string{stateCompleted: "a b c"})
+	f.wantCompletionEvents(t, flow, "a success", "b success", "c success")
+}
+
+// Once a group is decided, further endings of its upstreams move its counters and nothing else.
+func TestF14_late_endings_only_count(t *testing.T) {
+	t.Parallel()
+	states := map[string]string{
+		"ready":            "",
+		"running":          "claim",
+		"pending_claim":    "eligibility_state = 'pending_claim'",
+		"delayed":          "eligibility_state = 'not_eligible_until_time', ffx_delay_until_ms = 1900000000000, deadline_at_ms = 1900000000000",
+		"blocked_by_route": "eligibility_state = 'blocked_by_route'",
+		// Even one that reads as if it still waited.
+		"held_again": "eligibility_state = 'blocked_by_dependencies'",
+	}
+	for name, change := range states {
+		t.Run(name, func(t *testing.T) {
+			f := newFlowFixture(t)
+			flow := f.draw(t, when{"d": policy.AnyOf(policy.LetRun)}, "a>d", "b>d", "c>d", "e>d", "e>f")
+			f.claimAll(t)
+			f.succeed(t, flow, "a")
+			d := f.NodeID(flow, "d")
+			switch change {
+			case "":
+			case "claim":
+				f.lease(t, flow, "d")
+			default:
+				f.setExecution(t, d, change)
+			}
+			before := f.dump(t, d)
+			f.succeed(t, flow, "b")
+			f.fail(t, flow, "c")
+			f.fail(t, flow, "e")
+			f.wantUnchanged(t, d, before)
+			f.wantGroup(t, flow, "d", storedGroup{Success: 2, Fail: 2, KTarget: 1})
+			f.wantState(t, f.NodeID(flow, "f"), stateSkipped)
+		})
+	}
+}
+
+// A downstream that has started is not pulled from under its worker, however its group is decided.
+func TestF42_started_downstream_is_left_alone(t *testing.T) {
+	t.Parallel()
+	start := map[string]func(f *flowFixture, t *testing.T, flow id.FlowID){
+		"active": func(*flowFixture, *testing.T, id.FlowID) {},
+		"suspended": func(f *flowFixture, t *testing.T, flow id.FlowID) {
+			f.setExecution(t, f.NodeID(flow, "d"), `lifecycle_phase = 'suspended', ownership_state = 'released',
+				eligibility_state = 'not_applicable', public_state = 'suspended', attempt_state = 'attempt_suspended'`)
+		},
+		"retry_backoff": func(f *flowFixture, t *testing.T, flow id.FlowID) {
+			f.setExecution(t, f.NodeID(flow, "d"), `lifecycle_phase = 'runnable', ownership_state = 'unowned',
+				eligibility_state = 'not_eligible_until_time', public_state = 'delayed', attempt_state = 'pending_retry_attempt'`)
+		},
+		"retry_at_once": func(f *flowFixture, t *testing.T, flow id.FlowID) {
+			if failed, err := f.FailExecution(t.Context(), f.lease(t, flow, "d"), engine.Failure{}); err != nil || !failed.Retry {
+				t.Fatalf("%+v, error %v", failed, err)
+			}
+		},
+		"resumable": func(f *flowFixture, t *testing.T, flow id.FlowID) {
+			f.setExecution(t, f.NodeID(flow, "d"), `lifecycle_phase = 'runnable', ownership_state = 'unowned',
+				eligibility_state = 'eligible_now', public_state = 'resumable', attempt_state = 'attempt_interrupted'`)
+		},
+	}
+	for name, then := range start {
+		for ending, settle := range map[string]func(*flowFixture, *testing.T, id.FlowID, ...string){
+			"satisfied": (*flowFixture).succeed, "impossible": (*flowFixture).fail,
+		} {
+			t.Run(name+"_"+ending, func(t *testing.T) {
+				f := newFlowFixture(t)
+				flow := f.draw(t, nil, "a>d", "d>e")
+				d := f.NodeID(flow, "d")
+				// d was started although it waits for a.
+				f.setExecution(t, d, "eligibility_state = 'eligible_now'")
+				f.lease(t, flow, "d")
+				then(f, t, flow)
+				before := f.dump(t, d)
+				settle(f, t, flow, "a")
+				f.wantUnchanged(t, d, before)
+				f.wantState(t, f.NodeID(flow, "e"), stateHeld)
+			})
+		}
+	}
+}
+
+// An execution that never started is skipped although it does not stand blocked.
+func TestSkip_of_a_node_that_never_started(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>d", "d>e")
+	f.lease(t, flow, "a")
+	f.setExecution(t, f.NodeID(flow, "d"), `eligibility_state = 'not_eligible_until_time', public_state = 'delayed',
+		blocking_reason = 'waiting_for_delay', ffx_delay_until_ms = 1900000000000`)
+	f.fail(t, flow, "a")
+	f.wantMembers(t, flow, map[string]string{stateFailed: "a", stateSkipped: "d e"})
+}
+
+// F18, F19: an edge that is staged and not applied holds its group undecided, and is not counted for it.
+func TestF18_F19_staged_edges_hold_a_group(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, when{"any": policy.AnyOf(policy.LetRun)}, "a>d", "b>d", "a>any", "b>any", "b>only")
+	f.stageOnly(t, flow, "b", "d")
+	f.stageOnly(t, flow, "b", "any")
+	f.stageOnly(t, flow, "b", "only")
+	f.succeed(t, flow, "a")
+	f.wantMembers(t, flow, map[string]string{stateCompleted: "a", stateRunning: "b", stateHeld: "d only", stateReady: "any"})
+	f.succeed(t, flow, "b")
+	f.wantGroup(t, flow, "d", storedGroup{Success: 1, KTarget: 2})
+	f.wantGroup(t, flow, "any", storedGroup{Success: 1, KTarget: 1})
+	f.wantGroup(t, flow, "only", storedGroup{KTarget: 1})
+	f.wantMembers(t, flow, map[string]string{stateCompleted: "a b", stateHeld: "d only", stateReady: "any"})
+	wantEqual(t, "edges", f.edges(t, flow), map[string]string{
+		"a>d": "satisfied success", "a>any": "satisfied success", "b>d": "pending", "b>any": "pending", "b>only": "pending",
+	})
+}
+
+// An edge without the key applied_at_ms was not made by staging: it counts.
+func TestResolve_edge_of_another_program(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b")
+	f.exec(t, `UPDATE ff_edge SET policy = '{}' WHERE partition_key = $1 AND flow_id = $2`, partitionOf(flow), flow)
+	f.succeed(t, flow, "a")
+	f.wantGroup(t, flow, "b", storedGroup{Success: 1, KTarget: 1})
+	f.wantMembers(t, flow, map[string]string{stateCompleted: "a", stateReady: "b"})
+}
+
+// A policy that cannot be read leaves its group undecided: counted, and neither released nor skipped.
+func TestResolve_unreadable_policy(t *testing.T) {
+	t.Parallel()
+	for _, document := range []string{`{"kind": "some_of"}`, `{"kind": "quorum", "k": -1}`, `[]`} {
+		t.Run(document, func(t *testing.T) {
+			f := newFlowFixture(t)
+			flow := f.draw(t, nil, "a>d", "b>d", "a>e")
+			f.setGroup(t, flow, "d", "policy = '"+document+"'")
+			f.succeed(t, flow, "a")
+			f.fail(t, flow, "b")
+			f.wantMembers(t, flow, map[string]string{stateCompleted: "a", stateFailed: "b", stateHeld: "d", stateReady: "e"})
+			f.wantGroup(t, flow, "d", storedGroup{Success: 1, Fail: 1, KTarget: 2})
+		})
+	}
+}
+
+// F13: the mark on an edge makes it count once, whoever completes what how often.
+func TestF13_an_edge_counts_once(t *testing.T) {
+	t.Parallel()
+	t.Run("completion_repeated", func(t *testing.T) {
+		f := newFlowFixture(t)
+		flow := f.draw(t, nil, "a>c", "b>c")
+		l := f.lease(t, flow, "a")
+		for range 3 {
+			if err := f.CompleteExecution(t.Context(), l, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.wantGroup(t, flow, "c", storedGroup{Success: 1, Running: 1, KTarget: 2})
+		f.wantCompletionEvents(t, flow, "a success")
+	})
+	t.Run("failure_repeated", func(t *testing.T) {
+		f := newFlowFixture(t)
+		flow := f.draw(t, when{"c": policy.AnyOf(policy.LetRun)}, "a>c", "b>c")
+		for range 3 {
+			f.fail(t, flow, "a")
+		}
+		f.wantGroup(t, flow, "c", storedGroup{Fail: 1, Running: 1, KTarget: 1})
+		f.wantCompletionEvents(t, flow, "a failed")
+	})
+	t.Run("upstream_run_again", func(t *testing.T) {
+		f := newFlowFixture(t)
+		flow := f.draw(t, nil, "a>c", "b>c")
+		f.succeed(t, flow, "a")
+		// Another program lets a run once more and leaves the edge as it is.
+		a := f.NodeID(flow, "a")
+		f.setExecution(t, a, `lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'waiting',
+			attempt_state = 'pending_replay_attempt', attempt_index = 1, terminal_at_ms = NULL`)
+		delete(f.leases, a)
+		f.succeed(t, flow, "a")
+		f.wantGroup(t, flow, "c", storedGroup{Success: 1, Running: 1, KTarget: 2})
+		f.wantMembers(t, flow, map[string]string{stateCompleted: "a", stateRunning: "b", stateHeld: "c"})
+	})
+}
+
+// F12, M21: what an ending does to its dependents is part of the transaction that ends it.
+func TestF12_M21_resolution_is_atomic(t *testing.T) {
+	t.Parallel()
+	settle := map[string]func(f *flowFixture, t *testing.T, eng *engine.Engine, l engine.Lease) error{
+		"complete": func(_ *flowFixture, t *testing.T, eng *engine.Engine, l engine.Lease) error {
+			return eng.CompleteExecution(t.Context(), l, []byte("r"))
+		},
+		"fail": func(_ *flowFixture, t *testing.T, eng *engine.Engine, l engine.Lease) error {
+			_, err := eng.FailExecution(t.Context(), l, forGood)
+			return err
+		},
+	}
+	for name, end := range settle {
+		t.Run(name+"_rolled_back", func(t *testing.T) {
+			f := newFlowFixture(t)
+			flow := f.draw(t, nil, "a>b", "b>c")
+			l := f.lease(t, flow, "a")
+			before := f.dumpFlow(t, flow)
+			tx := f.begin(t)
+			if err := end(f, t, f.WithTx(tx), l); err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if after := f.dumpFlow(t, flow); after != before {
+				t.Errorf("the flow was written to:\n%s\nwas\n%s", after, before)
+			}
+			if err := end(f, t, f.Engine, l); err != nil {
+				t.Errorf("again: %v", err)
+			}
+		})
+		// A fault in the last statement undoes the first.
+		t.Run(name+"_fault_at_the_event", func(t *testing.T) {
+			f := flowsOn(cloneFixture(t))
+			flow := f.draw(t, nil, "a>b", "b>c")
+			l := f.lease(t, flow, "a")
+			f.exec(t, "ALTER TABLE ff_completion_event ADD CONSTRAINT fault CHECK (flow_id IS NULL)")
+			before := f.dumpFlow(t, flow)
+			if err := end(f, t, f.Engine, l); !errors.Is(err, engine.ErrTransport) {
+				t.Errorf("error %v, want %v", err, engine.ErrTransport)
+			}
+			if after := f.dumpFlow(t, flow); after != before {
+				t.Errorf("the flow was written to:\n%s\nwas\n%s", after, before)
+			}
+			f.exec(t, "ALTER TABLE ff_completion_event DROP CONSTRAINT fault")
+			if err := end(f, t, f.Engine, l); err != nil {
+				t.Errorf("again: %v", err)
+			}
+			if b := f.members(t, flow)["b"]; b != stateReady && b != stateSkipped {
+				t.Errorf("b is %s", b)
+			}
+		})
+	}
+}
+
+// In the caller's transaction an ending resolves as it does on a pool; a refusal leaves the transaction usable.
+func TestResolve_in_a_transaction(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b", "x>y")
+	a, x := f.lease(t, flow, "a"), f.lease(t, flow, "x")
+	stale := x
+	stale.Epoch++
+	tx := f.begin(t)
+	bound := f.WithTx(tx)
+	if err := bound.CompleteExecution(t.Context(), a, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := bound.CompleteExecution(t.Context(), stale, nil); !errors.Is(err, engine.ErrStaleLease) {
+		t.Errorf("error %v, want %v", err, engine.ErrStaleLease)
+	}
+	if _, err := bound.FailExecution(t.Context(), stale, forGood); !errors.Is(err, engine.ErrStaleLease) {
+		t.Errorf("error %v, want %v", err, engine.ErrStaleLease)
+	}
+	if _, err := bound.FailExecution(t.Context(), x, forGood); err != nil {
+		t.Fatal(err)
+	}
+	f.wantMembers(t, flow, map[string]string{stateRunning: "a x", stateHeld: "b y"})
+	commit(t, tx)
+	f.wantMembers(t, flow, map[string]string{stateCompleted: "a", stateFailed: "x", stateReady: "b", stateSkipped: "y"})
+	f.wantCompletionEvents(t, flow, "a success", "x failed", "y skipped")
+}
+
+// A failure that is retried ends nothing, and resolves nothing.
+func TestResolve_not_before_the_last_attempt(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b")
+	for range 3 {
+		failed, err := f.FailExecution(t.Context(), f.lease(t, flow, "a"), engine.Failure{})
+		if err != nil || !failed.Retry {
+			t.Fatalf("%+v, error %v", failed, err)
+		}
+		delete(f.leases, f.NodeID(flow, "a"))
+		f.wantGroup(t, flow, "b", storedGroup{Running: 1, KTarget: 1})
+		f.wantCompletionEvents(t, flow)
+	}
+	if failed, err := f.FailExecution(t.Context(), f.lease(t, flow, "a"), engine.Failure{}); err != nil || failed.Retry {
+		t.Fatalf("%+v, error %v", failed, err)
+	}
+	f.wantMembers(t, flow, map[string]string{stateFailed: "a", stateSkipped: "b"})
+}
+
+// What a background job ends is resolved like what a worker ends.
+func TestResolve_of_endings_by_jobs(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		spec    engine.ExecutionSpec
+		end     func(f *flowFixture, t *testing.T, flow id.FlowID) (int, error)
+		outcome string
+	}{
+		{"deadline", engine.ExecutionSpec{Deadline: start.Add(time.Minute)}, func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) {
+			return f.ExpireDeadlines(t.Context(), 10)
+		}, "expired"},
+		{"attempt_timeout", engine.ExecutionSpec{Policy: &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1000))}}},
+			func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) { return f.ExpireAttempts(t.Context(), 10) }, "expired"},
+		{"lease_lost_too_often", engine.ExecutionSpec{Policy: &policy.Execution{MaxReclaimCount: new(uint32(0))}},
+			func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) { return f.ExpireLeases(t.Context(), 10) }, "failed"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f := flowsOn(cloneFixture(t))
+			spec := chart(when{"any": policy.AnyOf(policy.LetRun)}, "a>b", "b>c", "a>any", "c>any")
+			spec.Nodes[0].Spec = test.spec
+			flow := f.createFlow(t, spec)
+			f.lease(t, flow, "a")
+			f.advance(2 * time.Minute)
+			if n, err := test.end(f, t, flow); n != 1 || err != nil {
+				t.Fatalf("ended %d, error %v", n, err)
+			}
+			members := f.members(t, flow)
+			if members["b"] != stateSkipped || members["c"] != stateSkipped || members["any"] != stateSkipped {
+				t.Errorf("members %v", members)
+			}
+			f.wantGroup(t, flow, "any", storedGroup{Fail: 1, Skip: 1, KTarget: 1})
+			events := f.completionEvents(t, flow)
+			if !slices.Equal(events, []string{"a " + test.outcome, "b skipped", "c skipped", "any skipped"}) {
+				t.Errorf("events %q", events)
+			}
+			if got := f.edges(t, flow)["a>b"]; got != "impossible "+test.outcome {
+				t.Errorf("edge a>b is %s", got)
+			}
+		})
+	}
+}
+
+// A flow whose row is gone still resolves: its lock is enough.
+func TestResolve_without_a_flow_row(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b", "x>y")
+	f.exec(t, "DELETE FROM ff_flow_core WHERE partition_key = $1 AND flow_id = $2", partitionOf(flow), flow)
+	f.succeed(t, flow, "a")
+	f.fail(t, flow, "x")
+	f.wantMembers(t, flow, map[string]string{stateCompleted: "a", stateReady: "b", stateFailed: "x", stateSkipped: "y"})
+}
+
+// A lease that crossed a process boundary does not tell the flow: the completion finds it.
+func TestResolve_by_handle(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b", "x>y")
+	lease := func(key string) engine.Lease {
+		l, err := engine.LeaseFromHandle(f.lease(t, flow, key).Handle(id.HandleFresh))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	if err := f.CompleteExecution(t.Context(), lease("a"), []byte("r")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.FailExecution(t.Context(), lease("x"), forGood); err != nil {
+		t.Fatal(err)
+	}
+	f.wantMembers(t, flow, map[string]string{stateCompleted: "a", stateReady: "b", stateFailed: "x", stateSkipped: "y"})
+	f.wantCompletionEvents(t, flow, "a success", "x failed", "y skipped")
+}
+
+// Executions of several flows and of none end in one call, each resolving its own.
+func TestResolve_many_flows_in_one_batch(t *testing.T) {
+	f, log := loggedFixture(t)
+	const flows = 257 // one more than a transaction locks
+	var created []id.FlowID
+	var completions []engine.Completion
+	for range flows {
+		flow := f.draw(t, nil, "a>b")
+		created = append(created, flow)
+	}
+	solo := f.create(t)
+	f.claimAll(t)
+	for _, flow := range created {
+		completions = append(completions, engine.Completion{Lease: f.lease(t, flow, "a")})
+	}
+	stale := completions[0]
+	stale.Lease.Epoch--
+	completions = append(completions, stale, engine.Completion{Lease: f.leases[solo]})
+	var outcomes []error
+	sent := names(log.during(func() {
+		var err error
+		if outcomes, err = f.CompleteExecutions(t.Context(), completions); err != nil {
+			t.Fatal(err)
+		}
+	}))
+	for i, err := range outcomes {
+		if refused := errors.Is(err, engine.ErrStaleLease); refused != (i == flows) || err != nil && !refused {
+			t.Errorf("outcome %d: %v", i, err)
+		}
+	}
+	for _, flow := range created {
+		f.wantMembers(t, flow, map[string]string{stateCompleted: "a", stateReady: "b"})
+	}
+	f.wantState(t, solo, stateCompleted)
+	if n := len(slices.DeleteFunc(sent, func(name string) bool { return name != "LockDownstreamGroups" })); n != 2 {
+		t.Errorf("%d transactions resolved %d flows, want 2", n, flows)
+	}
+}
+
+// A quota slot goes back with its execution, completed or skipped.
+func TestResolve_gives_quota_slots_back(t *testing.T) {
+	f := newFlowFixture(t)
+	quota := id.NewQuotaPolicyID()
+	spec := chart(nil, "a>b", "x>y", "z")
+	for i := range spec.Nodes {
+		spec.Nodes[i].Spec.QuotaPolicy = &quota
+	}
+	flow := f.createFlow(t, spec)
+	for _, node := range spec.Nodes {
+		x := f.NodeID(flow, node.Key)
+		f.setExecution(t, x, `ffx_admitted = true,
+			eligibility_state = CASE eligibility_state WHEN 'blocked_by_quota' THEN 'eligible_now' ELSE eligibility_state END`)
+		f.insert(t, "ff_quota_admitted", columns{
+			"partition_key": id.Partitions{}.QuotaPartition(quota), "quota_policy_id": quota.String(), "execution_id": x.String(),
+			"admitted_at_ms": 1, "expires_at_ms": 1,
+		}, nil)
+	}
+	f.claimAll(t)
+	f.succeed(t, flow, "a")
+	f.fail(t, flow, "x")
+	f.wantMembers(t, flow, map[string]string{stateCompleted: "a", stateReady: "b", stateFailed: "x", stateSkipped: "y", stateRunning: "z"})
+	got := texts(t, f.pool, "SELECT execution_id FROM ff_quota_admitted WHERE quota_policy_id = $1 ORDER BY 1", quota.String())
+	want := []string{f.NodeID(flow, "b").String(), f.NodeID(flow, "z").String()}
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("slots of %q, want %q", got, want)
+	}
+}
