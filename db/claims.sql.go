@@ -9,7 +9,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const claimExecutions = `-- name: ClaimExecutions :many
@@ -261,13 +261,13 @@ WHERE
 `
 
 type ClaimExecutionsParams struct {
-	AttemptIds        []uuid.UUID
-	LeaseIds          []uuid.UUID
+	AttemptIds        []pgtype.UUID
+	LeaseIds          []pgtype.UUID
 	LeaseTtlMs        int64
 	NowMs             *int64
 	BoundPriorities   []int32
 	BoundCreatedAtMs  []int64
-	BoundExecutionIds []uuid.UUID
+	BoundExecutionIds []pgtype.UUID
 	LaneID            string
 	Capabilities      []string
 	BeyondItems       int32
@@ -278,12 +278,12 @@ type ClaimExecutionsParams struct {
 
 type ClaimExecutionsRow struct {
 	PartitionKey      int16
-	ExecutionID       uuid.UUID
-	FlowID            *uuid.UUID
+	ExecutionID       pgtype.UUID
+	FlowID            pgtype.UUID
 	AttemptIndex      int32
 	LeaseEpoch        int64
-	AttemptID         uuid.UUID
-	LeaseID           uuid.UUID
+	AttemptID         pgtype.UUID
+	LeaseID           pgtype.UUID
 	PriorAttemptState string
 	AttemptType       *string
 	Priority          int32
@@ -483,11 +483,11 @@ type LeaseTakenExecutionsParams struct {
 	NowMs            int64
 	WorkerInstanceID string
 	PartitionKeys    []int16
-	ExecutionIds     []uuid.UUID
+	ExecutionIds     []pgtype.UUID
 	AttemptIndexes   []int32
 	AttemptTypes     []string
-	AttemptIds       []uuid.UUID
-	LeaseIds         []uuid.UUID
+	AttemptIds       []pgtype.UUID
+	LeaseIds         []pgtype.UUID
 	LeaseEpochs      []int64
 	TimeoutsAtMs     []int64
 	Inserted         []bool
@@ -558,7 +558,7 @@ CROSS JOIN LATERAL (
 
 type LockAttemptsOfParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []uuid.UUID
+	ExecutionIds  []pgtype.UUID
 }
 
 type LockAttemptsOfRow struct {

@@ -8,7 +8,7 @@ package db
 import (
 	"context"
 
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const completeExecutions = `-- name: CompleteExecutions :many
@@ -23,8 +23,7 @@ input AS (
         unnest($5::bigint[]) AS lease_epoch,
         unnest($6::uuid[]) AS lease_id,
         unnest($7::uuid[]) AS flow_id,
-        unnest($8::boolean[]) AS member,
-        unnest($9::bytea[]) AS result,
+        unnest($8::bytea[]) AS result,
         generate_subscripts($3::uuid[], 1) AS ord
 ),
 completed AS (
@@ -50,12 +49,12 @@ completed AS (
         AND (e.attempt_index = i.attempt_index) IS TRUE
         AND (e.ffx_lease_epoch = i.lease_epoch) IS TRUE
         -- What was learnt about membership still holds, or the dependents would be forgotten.
-        AND e.flow_id IS NOT DISTINCT FROM CASE WHEN i.member THEN i.flow_id END
+        AND e.flow_id IS NOT DISTINCT FROM i.flow_id
         -- A quota slot is given back by the locked form.
         AND e.ffx_quota_policy_id IS NULL
     RETURNING
         i.ord,
-        i.member,
+        i.flow_id,
         e.partition_key,
         e.execution_id,
         i.attempt_index,
@@ -79,7 +78,7 @@ ended_attempts AS (
         AND (a.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
     RETURNING
         c.ord,
-        c.member,
+        c.flow_id,
         a.partition_key,
         a.execution_id,
         c.lease_id,
@@ -130,7 +129,7 @@ completion_events AS (
         (SELECT now_ms FROM clock),
         (SELECT now_ms FROM clock)
     FROM ended_attempts AS a
-    WHERE NOT a.member
+    WHERE a.flow_id IS NULL
 )
 SELECT
     a.ord::integer AS ord,
@@ -143,12 +142,11 @@ WHERE
 type CompleteExecutionsParams struct {
 	NowMs          *int64
 	PartitionKeys  []int16
-	ExecutionIds   []uuid.UUID
+	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
 	LeaseEpochs    []int64
-	LeaseIds       []uuid.UUID
-	FlowIds        []uuid.UUID
-	Members        []bool
+	LeaseIds       []pgtype.UUID
+	FlowIds        []pgtype.UUID
 	Results        [][]byte
 }
 
@@ -177,7 +175,6 @@ func (q *Queries) CompleteExecutions(ctx context.Context, db DBTX, arg CompleteE
 		arg.LeaseEpochs,
 		arg.LeaseIds,
 		arg.FlowIds,
-		arg.Members,
 		arg.Results,
 	)
 	if err != nil {
@@ -280,9 +277,9 @@ FROM ended_attempts AS a
 type EndSucceededParams struct {
 	NowMs          int64
 	PartitionKeys  []int16
-	ExecutionIds   []uuid.UUID
+	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
-	LeaseIds       []uuid.UUID
+	LeaseIds       []pgtype.UUID
 	Results        [][]byte
 }
 
@@ -337,7 +334,7 @@ ORDER BY i.ord
 type InsertCompletionEventsParams struct {
 	NowMs         int64
 	PartitionKeys []int16
-	ExecutionIds  []uuid.UUID
+	ExecutionIds  []pgtype.UUID
 	Outcomes      []string
 	Dispatched    []bool
 }
@@ -373,7 +370,7 @@ WHERE
 
 type ReleaseQuotaSlotsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []uuid.UUID
+	ExecutionIds  []pgtype.UUID
 }
 
 // ReleaseQuotaSlots gives back the quota slots that ended executions held.

@@ -9,7 +9,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const endSkippedAttempts = `-- name: EndSkippedAttempts :exec
@@ -55,7 +55,7 @@ WHERE
 
 type EndSkippedAttemptsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []uuid.UUID
+	ExecutionIds  []pgtype.UUID
 	NowMs         int64
 }
 
@@ -131,8 +131,8 @@ ON CONFLICT (partition_key, flow_id, downstream_eid) DO NOTHING
 type EnqueueSiblingCancelsParams struct {
 	NowMs          int64
 	PartitionKeys  []int16
-	FlowIds        []uuid.UUID
-	DownstreamEids []uuid.UUID
+	FlowIds        []pgtype.UUID
+	DownstreamEids []pgtype.UUID
 }
 
 // EnqueueSiblingCancels lists the upstreams that newly decided groups no longer need: unfinished ones
@@ -186,8 +186,8 @@ CROSS JOIN LATERAL (
 
 type LockDownstreamGroupsParams struct {
 	PartitionKeys []int16
-	FlowIds       []uuid.UUID
-	ExecutionIds  []uuid.UUID
+	FlowIds       []pgtype.UUID
+	ExecutionIds  []pgtype.UUID
 }
 
 // LockDownstreamGroups locks the edge groups that succeeded executions count for, so that of several
@@ -245,8 +245,8 @@ WHERE
 type PassResultsParams struct {
 	NowMs         int64
 	PartitionKeys []int16
-	FlowIds       []uuid.UUID
-	ExecutionIds  []uuid.UUID
+	FlowIds       []pgtype.UUID
+	ExecutionIds  []pgtype.UUID
 }
 
 // PassResults hands the results of succeeded upstreams to downstream executions that have not started,
@@ -351,8 +351,8 @@ RETURNING
 type ReleaseDownstreamParams struct {
 	NowMs         int64
 	PartitionKeys []int16
-	FlowIds       []uuid.UUID
-	ExecutionIds  []uuid.UUID
+	FlowIds       []pgtype.UUID
+	ExecutionIds  []pgtype.UUID
 	StagedLimits  []int32
 }
 
@@ -465,8 +465,8 @@ RETURNING
 type ResolveEdgesParams struct {
 	Outcome       string
 	PartitionKeys []int16
-	FlowIds       []uuid.UUID
-	ExecutionIds  []uuid.UUID
+	FlowIds       []pgtype.UUID
+	ExecutionIds  []pgtype.UUID
 	NowMs         int64
 }
 
@@ -609,16 +609,16 @@ FROM skipped AS s
 
 type SkipDownstreamParams struct {
 	PartitionKeys []int16
-	FlowIds       []uuid.UUID
-	ExecutionIds  []uuid.UUID
+	FlowIds       []pgtype.UUID
+	ExecutionIds  []pgtype.UUID
 	StagedLimits  []int32
 	NowMs         int64
 }
 
 type SkipDownstreamRow struct {
 	PartitionKey int16
-	ExecutionID  uuid.UUID
-	FlowID       *uuid.UUID
+	ExecutionID  pgtype.UUID
+	FlowID       pgtype.UUID
 	HasQuota     bool
 	HasStarted   bool
 }

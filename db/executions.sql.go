@@ -9,7 +9,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const dropCreationKeys = `-- name: DropCreationKeys :exec
@@ -32,7 +32,7 @@ type DropCreationKeysParams struct {
 	PartitionKeys   []int16
 	Namespaces      []string
 	IdempotencyKeys []string
-	ExecutionIds    []uuid.UUID
+	ExecutionIds    []pgtype.UUID
 }
 
 // DropCreationKeys gives keys back whose executions turned out to exist already.
@@ -170,8 +170,8 @@ type GetExecutionRow struct {
 	FfxLeaseEpoch           *int64
 	FfxDelayUntilMs         *int64
 	FfxExecutionDeadlineMs  *int64
-	FfxBudgetIds            []uuid.UUID
-	FfxQuotaPolicyID        *uuid.UUID
+	FfxBudgetIds            []pgtype.UUID
+	FfxQuotaPolicyID        pgtype.UUID
 	CurrentIndex            int32
 	CurrentWorkerID         *string
 	CurrentWorkerInstanceID *string
@@ -182,7 +182,7 @@ type GetExecutionRow struct {
 	CurrentAttemptID        *id.AttemptID
 	CurrentLeaseID          *id.LeaseID
 	PointerOutcome          string
-	PrimaryWaitpointID      *uuid.UUID
+	PrimaryWaitpointID      pgtype.UUID
 	AttemptRows             int32
 	FirstAttemptStartedAtMs *int64
 }
@@ -396,7 +396,7 @@ type InsertCreationKeysParams struct {
 	PartitionKeys   []int16
 	Namespaces      []string
 	IdempotencyKeys []string
-	ExecutionIds    []uuid.UUID
+	ExecutionIds    []pgtype.UUID
 	WindowsMs       []int64
 }
 
@@ -584,10 +584,10 @@ RETURNING
 `
 
 type InsertExecutionsParams struct {
-	FlowID               *uuid.UUID
+	FlowID               pgtype.UUID
 	NowMs                *int64
 	PartitionKeys        []int16
-	ExecutionIds         []uuid.UUID
+	ExecutionIds         []pgtype.UUID
 	LaneIds              []string
 	RequiredCapabilities []string
 	Priorities           []int32
@@ -751,7 +751,7 @@ type ReuseCreationKeysParams struct {
 	PartitionKeys   []int16
 	Namespaces      []string
 	IdempotencyKeys []string
-	ExecutionIds    []uuid.UUID
+	ExecutionIds    []pgtype.UUID
 	WindowsMs       []int64
 }
 
@@ -851,7 +851,7 @@ type TakeCreationKeysRow struct {
 	PartitionKey   int16
 	Namespace      string
 	IdempotencyKey string
-	ExecutionID    uuid.UUID
+	ExecutionID    pgtype.UUID
 	InWindow       bool
 }
 

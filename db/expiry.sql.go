@@ -9,7 +9,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const discardWaiting = `-- name: DiscardWaiting :exec
@@ -41,7 +41,7 @@ WHERE
 
 type DiscardWaitingParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []uuid.UUID
+	ExecutionIds  []pgtype.UUID
 }
 
 // DiscardWaiting removes what could still act on executions that a background job ended: their
@@ -74,7 +74,7 @@ WHERE
 
 type FenceStrayLeasesParams struct {
 	PartitionKeys  []int16
-	ExecutionIds   []uuid.UUID
+	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
 }
 
@@ -126,7 +126,7 @@ CROSS JOIN LATERAL (
 
 type LockCurrentAttemptsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []uuid.UUID
+	ExecutionIds  []pgtype.UUID
 }
 
 type LockCurrentAttemptsRow struct {
@@ -335,7 +335,7 @@ FROM released AS r
 
 type ReleaseExpiredLeasesParams struct {
 	PartitionKeys     []int16
-	ExecutionIds      []uuid.UUID
+	ExecutionIds      []pgtype.UUID
 	AttemptIndexes    []int32
 	RaisedEpochs      []int64
 	LeaseIds          []string
@@ -604,7 +604,7 @@ FOR UPDATE OF a SKIP LOCKED
 type TakeExpiredLeasesParams struct {
 	DefaultCap     int32
 	PartitionKeys  []int16
-	ExecutionIds   []uuid.UUID
+	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
 	NowMs          *int64
 }
@@ -690,7 +690,7 @@ FOR NO KEY UPDATE SKIP LOCKED
 
 type TakeOverdueParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []uuid.UUID
+	ExecutionIds  []pgtype.UUID
 	NowMs         *int64
 }
 
@@ -764,7 +764,7 @@ FOR UPDATE OF a SKIP LOCKED
 
 type TakeTimedOutParams struct {
 	PartitionKeys  []int16
-	ExecutionIds   []uuid.UUID
+	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
 	NowMs          *int64
 }

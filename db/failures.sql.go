@@ -9,7 +9,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const endUnsuccessful = `-- name: EndUnsuccessful :many
@@ -114,7 +114,7 @@ FROM ended AS d
 
 type EndUnsuccessfulParams struct {
 	PartitionKeys      []int16
-	ExecutionIds       []uuid.UUID
+	ExecutionIds       []pgtype.UUID
 	AttemptIndexes     []int32
 	RaisedEpochs       []int64
 	LeaseIds           []string
@@ -131,8 +131,8 @@ type EndUnsuccessfulParams struct {
 
 type EndUnsuccessfulRow struct {
 	PartitionKey int16
-	ExecutionID  uuid.UUID
-	FlowID       *uuid.UUID
+	ExecutionID  pgtype.UUID
+	FlowID       pgtype.UUID
 	HasQuota     bool
 }
 
@@ -202,7 +202,7 @@ JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id =
 
 type ReadRetryFactsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []uuid.UUID
+	ExecutionIds  []pgtype.UUID
 }
 
 type ReadRetryFactsRow struct {
@@ -365,7 +365,7 @@ FROM rescheduled AS r
 
 type ScheduleRetriesParams struct {
 	PartitionKeys     []int16
-	ExecutionIds      []uuid.UUID
+	ExecutionIds      []pgtype.UUID
 	AttemptIndexes    []int32
 	RaisedEpochs      []int64
 	LeaseIds          []string
@@ -380,7 +380,7 @@ type ScheduleRetriesParams struct {
 
 type ScheduleRetriesRow struct {
 	PartitionKey int16
-	ExecutionID  uuid.UUID
+	ExecutionID  pgtype.UUID
 	LaneID       string
 	Claimable    bool
 	HasQuota     bool

@@ -9,7 +9,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const lockFlowRows = `-- name: LockFlowRows :many
@@ -28,7 +28,7 @@ FOR NO KEY UPDATE
 
 type LockFlowRowsParams struct {
 	PartitionKeys []int16
-	FlowIds       []uuid.UUID
+	FlowIds       []pgtype.UUID
 }
 
 type LockFlowRowsRow struct {
@@ -74,7 +74,7 @@ FROM (
 //
 // Used by: engine.FailExecutions, engine.ExpireLeases, engine.CreateExecutions for members.
 // Locks: transaction-level advisory locks, exclusive (L0).
-func (q *Queries) LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []uuid.UUID) error {
+func (q *Queries) LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, lockFlowsExclusive, flowIds)
 	return err
 }
@@ -93,7 +93,7 @@ FROM (
 //
 // Used by: engine.CompleteExecutions.
 // Locks: transaction-level advisory locks, shared (L0).
-func (q *Queries) LockFlowsShared(ctx context.Context, db DBTX, flowIds []uuid.UUID) error {
+func (q *Queries) LockFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, lockFlowsShared, flowIds)
 	return err
 }
@@ -113,7 +113,7 @@ FOR SHARE
 
 type ShareFlowRowsParams struct {
 	PartitionKeys []int16
-	FlowIds       []uuid.UUID
+	FlowIds       []pgtype.UUID
 }
 
 // ShareFlowRows locks the rows of flows in share mode when the caller's transaction runs above READ

@@ -9,7 +9,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const countNewMembers = `-- name: CountNewMembers :execrows
@@ -162,9 +162,9 @@ type InsertAppliedEdgesParams struct {
 	PartitionKey    int16
 	FlowID          id.FlowID
 	NowMs           int64
-	EdgeIds         []uuid.UUID
-	UpstreamEids    []uuid.UUID
-	DownstreamEids  []uuid.UUID
+	EdgeIds         []pgtype.UUID
+	UpstreamEids    []pgtype.UUID
+	DownstreamEids  []pgtype.UUID
 	DependencyKinds []string
 	DataPassingRefs []string
 }
@@ -215,7 +215,7 @@ FROM (
 type InsertEdgeGroupsParams struct {
 	PartitionKey   int16
 	FlowID         id.FlowID
-	DownstreamEids []uuid.UUID
+	DownstreamEids []pgtype.UUID
 	Policies       []string
 	KTargets       []int32
 	FanIns         []int32

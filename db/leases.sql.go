@@ -9,7 +9,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const lockAttempts = `-- name: LockAttempts :many
@@ -36,7 +36,7 @@ CROSS JOIN LATERAL (
 
 type LockAttemptsParams struct {
 	PartitionKeys  []int16
-	ExecutionIds   []uuid.UUID
+	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
 }
 
@@ -99,7 +99,7 @@ CROSS JOIN LATERAL (
 
 type LockExecutionsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []uuid.UUID
+	ExecutionIds  []pgtype.UUID
 }
 
 type LockExecutionsRow struct {
@@ -199,7 +199,7 @@ LEFT JOIN LATERAL (
 type ReadLeasesParams struct {
 	NowMs          *int64
 	PartitionKeys  []int16
-	ExecutionIds   []uuid.UUID
+	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
 }
 
@@ -369,9 +369,9 @@ WHERE r.eligibility_state = 'eligible_now'
 
 type ReleaseLeasesParams struct {
 	PartitionKeys  []int16
-	ExecutionIds   []uuid.UUID
+	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
-	LeaseIds       []uuid.UUID
+	LeaseIds       []pgtype.UUID
 	NowMs          int64
 }
 
@@ -476,10 +476,10 @@ FROM renewed AS r
 type RenewLeasesParams struct {
 	NowMs          *int64
 	PartitionKeys  []int16
-	ExecutionIds   []uuid.UUID
+	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
 	LeaseEpochs    []int64
-	LeaseIds       []uuid.UUID
+	LeaseIds       []pgtype.UUID
 	TtlsMs         []int64
 	Judged         bool
 }

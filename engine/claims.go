@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -10,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -89,8 +88,8 @@ func checkClaim(spec ClaimSpec, n int) error {
 func (e *Engine) claim(ctx context.Context, spec ClaimSpec, bounds []bound, n int) ([]Claimed, error) {
 	const op = "claim"
 	params := db.ClaimExecutionsParams{
-		AttemptIds:       uuids(id.NewAttemptIDs(n)),
-		LeaseIds:         uuids(id.NewLeaseIDs(n)),
+		AttemptIds:       pgUUIDs(id.NewAttemptIDs(n)),
+		LeaseIds:         pgUUIDs(id.NewLeaseIDs(n)),
 		LeaseTtlMs:       spec.LeaseTTL.Milliseconds(),
 		NowMs:            e.nowMs(),
 		LaneID:           string(spec.Lane),
@@ -102,12 +101,12 @@ func (e *Engine) claim(ctx context.Context, spec ClaimSpec, bounds []bound, n in
 	for _, b := range bounds {
 		params.BoundPriorities = append(params.BoundPriorities, b.priority)
 		params.BoundCreatedAtMs = append(params.BoundCreatedAtMs, b.createdAtMs)
-		params.BoundExecutionIds = append(params.BoundExecutionIds, b.execution)
+		params.BoundExecutionIds = append(params.BoundExecutionIds, pgUUID(b.execution))
 	}
 	if len(bounds) > 0 {
 		params.BeyondItems = int32(n)
 	} else {
-		params.BoundCreatedAtMs, params.BoundExecutionIds = []int64{}, []uuid.UUID{}
+		params.BoundCreatedAtMs, params.BoundExecutionIds = []int64{}, []pgtype.UUID{}
 		params.HeadItems = int32(n)
 	}
 	rows, err := inStatement(ctx, e, op, func(conn db.DBTX, due *rings) ([]db.ClaimExecutionsRow, error) {
@@ -140,11 +139,11 @@ func (s ClaimSpec) capabilities() []string {
 func (s ClaimSpec) claimed(row *db.ClaimExecutionsRow) Claimed {
 	c := Claimed{
 		Lease: Lease{
-			Execution: id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID)),
+			Execution: id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
 			Attempt:   row.AttemptIndex,
 			Epoch:     row.LeaseEpoch,
-			ID:        id.LeaseID(row.LeaseID),
-			AttemptID: id.AttemptID(row.AttemptID),
+			ID:        id.LeaseID(row.LeaseID.Bytes),
+			AttemptID: id.AttemptID(row.AttemptID.Bytes),
 			Lane:      s.Lane,
 			Instance:  s.Instance,
 			TTL:       s.LeaseTTL,
@@ -172,9 +171,7 @@ func (s ClaimSpec) claimed(row *db.ClaimExecutionsRow) Claimed {
 	if row.TimeoutAtMs > 0 {
 		c.TimeoutAt = time.UnixMilli(row.TimeoutAtMs)
 	}
-	if row.FlowID != nil {
-		c.Flow = new(id.FlowID(*row.FlowID))
-	}
+	c.Flow = flowOf(row.FlowID)
 	c.flow = c.Flow
 	return c
 }
@@ -201,7 +198,7 @@ func decodeTags(document []byte) map[string]string {
 type bound struct {
 	priority    int32
 	createdAtMs int64
-	execution   uuid.UUID
+	execution   id.ExecutionUUID
 }
 
 // Claimer claims from one lane again and again. It remembers where it stopped at each priority and goes
@@ -322,7 +319,7 @@ func (c *Claimer) advance(claimed []Claimed) {
 		bounds = raise(bounds, bound{
 			priority:    int32(claimed[i].Priority),
 			createdAtMs: claimed[i].CreatedAt.UnixMilli(),
-			execution:   uuid.UUID(claimed[i].Execution.UUID()),
+			execution:   claimed[i].Execution.UUID(),
 		})
 	}
 	if len(bounds) > maxBounds {
@@ -337,7 +334,7 @@ func raise(bounds []bound, b bound) []bound {
 	switch {
 	case !found:
 		return slices.Insert(bounds, at, b)
-	case cmp.Or(cmp.Compare(b.createdAtMs, bounds[at].createdAtMs), bytes.Compare(b.execution[:], bounds[at].execution[:])) > 0:
+	case cmp.Or(cmp.Compare(b.createdAtMs, bounds[at].createdAtMs), compareUUID(b.execution, bounds[at].execution)) > 0:
 		bounds[at] = b
 	}
 	return bounds

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/normalise"
@@ -89,11 +87,11 @@ func (e *Engine) claimLocked(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 			}
 			claimed = append(claimed, c)
 			params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
-			params.ExecutionIds = append(params.ExecutionIds, uuid.UUID(row.ExecutionID))
+			params.ExecutionIds = append(params.ExecutionIds, pgUUID(row.ExecutionID))
 			params.AttemptIndexes = append(params.AttemptIndexes, next.index)
 			params.AttemptTypes = append(params.AttemptTypes, string(next.kind))
-			params.AttemptIds = append(params.AttemptIds, uuid.UUID(next.id))
-			params.LeaseIds = append(params.LeaseIds, uuid.UUID(leaseIDs[i]))
+			params.AttemptIds = append(params.AttemptIds, pgUUID(next.id))
+			params.LeaseIds = append(params.LeaseIds, pgUUID(leaseIDs[i]))
 			params.LeaseEpochs = append(params.LeaseEpochs, next.epoch)
 			params.TimeoutsAtMs = append(params.TimeoutsAtMs, timeoutAtMs)
 			params.Inserted = append(params.Inserted, next.inserted)
@@ -116,7 +114,7 @@ func (e *Engine) lockAttemptsOf(
 	var params db.LockAttemptsOfParams
 	for i := range sorted {
 		params.PartitionKeys = append(params.PartitionKeys, sorted[i].PartitionKey)
-		params.ExecutionIds = append(params.ExecutionIds, uuid.UUID(sorted[i].ExecutionID))
+		params.ExecutionIds = append(params.ExecutionIds, pgUUID(sorted[i].ExecutionID))
 	}
 	rows, err := e.q.LockAttemptsOf(ctx, tx, params)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -132,16 +132,15 @@ func (e *Engine) completeGuarded(ctx context.Context, op string, all []Completio
 	arrays := newLeaseArrays(len(order))
 	params := db.CompleteExecutionsParams{
 		NowMs:   e.nowMs(),
-		FlowIds: make([]uuid.UUID, len(order)),
-		Members: make([]bool, len(order)),
+		FlowIds: make([]pgtype.UUID, len(order)),
 		Results: make([][]byte, len(order)),
 	}
 	flows := newFlowSet(e.cfg.Partitions)
 	for n, i := range order {
 		arrays.add(all[i].Lease)
 		params.Results[n] = all[i].Result
+		params.FlowIds[n] = pgFlow(all[i].Lease.flow)
 		if flow := all[i].Lease.flow; flow != nil {
-			params.FlowIds[n], params.Members[n] = uuid.UUID(*flow), true
 			flows.add(*flow)
 		}
 	}
@@ -204,9 +203,9 @@ func (e *Engine) completeLocked(ctx context.Context, op string, all []Completion
 			for _, n := range batch.acting {
 				l := batch.leases[n]
 				params.PartitionKeys = append(params.PartitionKeys, l.Execution.Partition())
-				params.ExecutionIds = append(params.ExecutionIds, uuid.UUID(l.Execution.UUID()))
+				params.ExecutionIds = append(params.ExecutionIds, pgUUID(l.Execution.UUID()))
 				params.AttemptIndexes = append(params.AttemptIndexes, l.Attempt)
-				params.LeaseIds = append(params.LeaseIds, uuid.UUID(l.ID))
+				params.LeaseIds = append(params.LeaseIds, pgUUID(l.ID))
 				params.Results = append(params.Results, all[order[n]].Result)
 				ended = append(ended, endedExecution{
 					id: l.Execution, flow: batch.rows[n].FlowID, outcome: state.CompletionSuccess, hasQuota: batch.rows[n].HasQuota,

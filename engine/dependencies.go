@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -56,10 +56,10 @@ func (e *Engine) resolveAndRecord(ctx context.Context, tx *txn, ended []endedExe
 	for i, x := range all {
 		if x.hasQuota {
 			slots.PartitionKeys = append(slots.PartitionKeys, x.id.Partition())
-			slots.ExecutionIds = append(slots.ExecutionIds, uuid.UUID(x.id.UUID()))
+			slots.ExecutionIds = append(slots.ExecutionIds, pgUUID(x.id.UUID()))
 		}
 		events.PartitionKeys = append(events.PartitionKeys, x.id.Partition())
-		events.ExecutionIds = append(events.ExecutionIds, uuid.UUID(x.id.UUID()))
+		events.ExecutionIds = append(events.ExecutionIds, pgUUID(x.id.UUID()))
 		events.Outcomes = append(events.Outcomes, string(x.outcome))
 		events.Dispatched = append(events.Dispatched, undispatchedFrom < 0 || i < undispatchedFrom)
 	}
@@ -115,8 +115,8 @@ func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution
 		}
 		if rules.CancelsRemaining() && !g.CancelSiblingsPendingFlag {
 			siblings.PartitionKeys = append(siblings.PartitionKeys, g.PartitionKey)
-			siblings.FlowIds = append(siblings.FlowIds, uuid.UUID(g.FlowID))
-			siblings.DownstreamEids = append(siblings.DownstreamEids, uuid.UUID(g.DownstreamEid))
+			siblings.FlowIds = append(siblings.FlowIds, pgUUID(g.FlowID))
+			siblings.DownstreamEids = append(siblings.DownstreamEids, pgUUID(g.DownstreamEid))
 		}
 	}
 	if passes && outcome == state.CompletionSuccess {
@@ -212,13 +212,13 @@ func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream decided
 	var started executionArrays
 	for i, row := range rows {
 		skipped[i] = endedExecution{
-			id:       id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID)),
-			flow:     (*id.FlowID)(row.FlowID),
+			id:       id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
+			flow:     flowOf(row.FlowID),
 			outcome:  state.CompletionSkipped,
 			hasQuota: row.HasQuota,
 		}
 		if row.HasStarted {
-			started.add(row.PartitionKey, id.ExecutionUUID(row.ExecutionID))
+			started.add(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
 		}
 	}
 	if started.empty() {
@@ -232,12 +232,12 @@ func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream decided
 // executionArrays are executions as the columns of an input table.
 type executionArrays struct {
 	partitions []int16
-	executions []uuid.UUID
+	executions []pgtype.UUID
 }
 
 func (a *executionArrays) add(partition int16, execution id.ExecutionUUID) {
 	a.partitions = append(a.partitions, partition)
-	a.executions = append(a.executions, uuid.UUID(execution))
+	a.executions = append(a.executions, pgUUID(execution))
 }
 
 func (a *executionArrays) empty() bool { return len(a.executions) == 0 }
@@ -245,19 +245,19 @@ func (a *executionArrays) empty() bool { return len(a.executions) == 0 }
 // decidedArrays are downstream executions of decided groups.
 type decidedArrays struct {
 	executionArrays
-	flows        []uuid.UUID
+	flows        []pgtype.UUID
 	stagedLimits []int32
 }
 
 func (a *decidedArrays) add(g *db.ResolveEdgesRow, stagedLimit int32) {
 	a.executionArrays.add(g.PartitionKey, g.DownstreamEid)
-	a.flows = append(a.flows, uuid.UUID(g.FlowID))
+	a.flows = append(a.flows, pgUUID(g.FlowID))
 	a.stagedLimits = append(a.stagedLimits, stagedLimit)
 }
 
 type flowMemberArrays struct {
 	executionArrays
-	flows []uuid.UUID
+	flows []pgtype.UUID
 }
 
 func memberArrays(ended []endedExecution) flowMemberArrays {
@@ -265,7 +265,7 @@ func memberArrays(ended []endedExecution) flowMemberArrays {
 	for _, x := range ended {
 		if x.flow != nil {
 			members.add(x.id.Partition(), x.id.UUID())
-			members.flows = append(members.flows, uuid.UUID(*x.flow))
+			members.flows = append(members.flows, pgUUID(*x.flow))
 		}
 	}
 	return members
@@ -279,7 +279,7 @@ func (a *executionArrays) Len() int { return len(a.executions) }
 func (a *executionArrays) Less(i, j int) bool {
 	return cmp.Or(
 		cmp.Compare(a.partitions[i], a.partitions[j]),
-		bytes.Compare(a.executions[i][:], a.executions[j][:]),
+		bytes.Compare(a.executions[i].Bytes[:], a.executions[j].Bytes[:]),
 	) < 0
 }
 

@@ -159,9 +159,11 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 		return nil, err
 	}
 	for _, budget := range row.FfxBudgetIds {
-		s.BudgetIDs = append(s.BudgetIDs, id.BudgetID(budget))
+		s.BudgetIDs = append(s.BudgetIDs, id.BudgetID(budget.Bytes))
 	}
-	s.QuotaPolicy = (*id.QuotaPolicyID)(row.FfxQuotaPolicyID)
+	if row.FfxQuotaPolicyID.Valid {
+		s.QuotaPolicy = new(id.QuotaPolicyID(row.FfxQuotaPolicyID.Bytes))
+	}
 	return s, nil
 }
 
@@ -236,8 +238,8 @@ func (s *ExecutionSnapshot) setTimes(row *db.GetExecutionRow, rawDelay int64) {
 }
 
 func (s *ExecutionSnapshot) setAttempt(row *db.GetExecutionRow, raw *rawExecution) error {
-	if s.State.Phase == state.Suspended && row.PrimaryWaitpointID != nil {
-		s.Waitpoint = (*id.WaitpointID)(row.PrimaryWaitpointID)
+	if s.State.Phase == state.Suspended && row.PrimaryWaitpointID.Valid {
+		s.Waitpoint = new(id.WaitpointID(row.PrimaryWaitpointID.Bytes))
 	} else if raw.Waitpoint != "" {
 		waitpoint, err := id.ParseWaitpointID(raw.Waitpoint)
 		if err != nil {

@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 
-	"github.com/google/uuid"
-
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -39,7 +37,7 @@ func newEnding(nowMs int64, outcome state.TerminalOutcome) *ending {
 func (s *ending) add(a endingAttempt) {
 	p := &s.params
 	p.PartitionKeys = append(p.PartitionKeys, a.execution.Partition())
-	p.ExecutionIds = append(p.ExecutionIds, uuid.UUID(a.execution.UUID()))
+	p.ExecutionIds = append(p.ExecutionIds, pgUUID(a.execution.UUID()))
 	p.AttemptIndexes = append(p.AttemptIndexes, a.index)
 	p.RaisedEpochs = append(p.RaisedEpochs, a.epoch)
 	p.LeaseIds = append(p.LeaseIds, a.leaseID)
@@ -64,8 +62,8 @@ func (e *Engine) endUnsuccessful(ctx context.Context, tx *txn, s *ending) ([]end
 	ended := make([]endedExecution, len(rows))
 	for i, row := range rows {
 		ended[i] = endedExecution{
-			id:       id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID)),
-			flow:     (*id.FlowID)(row.FlowID),
+			id:       id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
+			flow:     flowOf(row.FlowID),
 			outcome:  s.outcome.Completion(),
 			hasQuota: row.HasQuota,
 		}
@@ -104,7 +102,7 @@ func newRetries(nowMs int64, attemptOutcome, leaseEvent string) *retries {
 func (s *retries) add(a endingAttempt, retryAtMs int64) {
 	p := &s.params
 	p.PartitionKeys = append(p.PartitionKeys, a.execution.Partition())
-	p.ExecutionIds = append(p.ExecutionIds, uuid.UUID(a.execution.UUID()))
+	p.ExecutionIds = append(p.ExecutionIds, pgUUID(a.execution.UUID()))
 	p.AttemptIndexes = append(p.AttemptIndexes, a.index)
 	p.RaisedEpochs = append(p.RaisedEpochs, a.epoch)
 	p.LeaseIds = append(p.LeaseIds, a.leaseID)
@@ -132,7 +130,7 @@ func (e *Engine) scheduleRetries(ctx context.Context, tx *txn, s *retries) error
 		case row.Claimable:
 			tx.rings.lane(row.LaneID)
 		case row.HasQuota:
-			slots.add(row.PartitionKey, id.ExecutionUUID(row.ExecutionID))
+			slots.add(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
 		}
 	}
 	if slots.empty() {

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/google/uuid"
-
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -159,7 +157,7 @@ func (e *Engine) createKeyed(
 			unused.PartitionKeys = append(unused.PartitionKeys, c.id.Partition())
 			unused.Namespaces = append(unused.Namespaces, c.namespace)
 			unused.IdempotencyKeys = append(unused.IdempotencyKeys, c.key)
-			unused.ExecutionIds = append(unused.ExecutionIds, uuid.UUID(c.id.UUID()))
+			unused.ExecutionIds = append(unused.ExecutionIds, pgUUID(c.id.UUID()))
 		}
 	}
 	if len(unused.ExecutionIds) > 0 {
@@ -275,7 +273,7 @@ func (e *Engine) claimKeys(
 			insert.PartitionKeys = append(insert.PartitionKeys, c.id.Partition())
 			insert.Namespaces = append(insert.Namespaces, c.namespace)
 			insert.IdempotencyKeys = append(insert.IdempotencyKeys, c.key)
-			insert.ExecutionIds = append(insert.ExecutionIds, uuid.UUID(c.id.UUID()))
+			insert.ExecutionIds = append(insert.ExecutionIds, pgUUID(c.id.UUID()))
 			insert.WindowsMs = append(insert.WindowsMs, c.windowMs)
 		}
 		rows, err := e.q.InsertCreationKeys(ctx, tx, insert)
@@ -319,13 +317,13 @@ func (e *Engine) claimKeys(
 			case !ok:
 				pending = append(pending, c)
 			case row.InWindow:
-				duplicates[c.id] = id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID))
+				duplicates[c.id] = id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
 			default:
 				claimed = append(claimed, c)
 				reuse.PartitionKeys = append(reuse.PartitionKeys, c.id.Partition())
 				reuse.Namespaces = append(reuse.Namespaces, c.namespace)
 				reuse.IdempotencyKeys = append(reuse.IdempotencyKeys, c.key)
-				reuse.ExecutionIds = append(reuse.ExecutionIds, uuid.UUID(c.id.UUID()))
+				reuse.ExecutionIds = append(reuse.ExecutionIds, pgUUID(c.id.UUID()))
 				reuse.WindowsMs = append(reuse.WindowsMs, c.windowMs)
 			}
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 
-	"github.com/google/uuid"
-
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -81,7 +79,7 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, due []db.ScanExpired
 			continue
 		}
 		params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
-		params.ExecutionIds = append(params.ExecutionIds, uuid.UUID(row.ExecutionID))
+		params.ExecutionIds = append(params.ExecutionIds, pgUUID(row.ExecutionID))
 		params.AttemptIndexes = append(params.AttemptIndexes, row.AttemptIndex)
 	}
 	if err := e.lockFlowsExclusive(ctx, tx, flows); err != nil {
@@ -114,7 +112,7 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, due []db.ScanExpired
 		switch {
 		case row.LifecyclePhase != string(state.Active) || row.AttemptIndex != current[row.ExecutionID].AttemptIndex:
 			strays.PartitionKeys = append(strays.PartitionKeys, row.PartitionKey)
-			strays.ExecutionIds = append(strays.ExecutionIds, uuid.UUID(row.ExecutionID))
+			strays.ExecutionIds = append(strays.ExecutionIds, pgUUID(row.ExecutionID))
 			strays.AttemptIndexes = append(strays.AttemptIndexes, row.AttemptIndex)
 		case row.LostTooOften:
 			if row.FlowID != nil && !flows.has(*row.FlowID) {
@@ -127,7 +125,7 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, due []db.ScanExpired
 			})
 		default:
 			release.PartitionKeys = append(release.PartitionKeys, row.PartitionKey)
-			release.ExecutionIds = append(release.ExecutionIds, uuid.UUID(row.ExecutionID))
+			release.ExecutionIds = append(release.ExecutionIds, pgUUID(row.ExecutionID))
 			release.AttemptIndexes = append(release.AttemptIndexes, row.AttemptIndex)
 			release.RaisedEpochs = append(release.RaisedEpochs, raised)
 			release.LeaseIds = append(release.LeaseIds, row.LeaseID)
@@ -194,7 +192,7 @@ func (e *Engine) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
 		for _, row := range due {
 			if flows.admit(row.FlowID) {
 				params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
-				params.ExecutionIds = append(params.ExecutionIds, uuid.UUID(row.ExecutionID))
+				params.ExecutionIds = append(params.ExecutionIds, pgUUID(row.ExecutionID))
 			}
 		}
 		if err := e.lockFlowsExclusive(ctx, tx, flows); err != nil {
@@ -264,7 +262,7 @@ func (e *Engine) ExpireAttempts(ctx context.Context, batch int) (int, error) {
 			retry, _ := timeoutDecision(row.Policy, row.RetryCount, row.RawRetryCount)
 			if retry || flows.admit(row.FlowID) {
 				params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
-				params.ExecutionIds = append(params.ExecutionIds, uuid.UUID(row.ExecutionID))
+				params.ExecutionIds = append(params.ExecutionIds, pgUUID(row.ExecutionID))
 				params.AttemptIndexes = append(params.AttemptIndexes, row.AttemptIndex)
 			}
 		}

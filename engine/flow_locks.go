@@ -1,11 +1,11 @@
 package engine
 
 import (
-	"bytes"
 	"context"
+	"maps"
 	"slices"
 
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -43,15 +43,10 @@ func (s *flowSet) admit(flow *id.FlowID) bool {
 
 func (s *flowSet) empty() bool { return len(s.flows) == 0 }
 
-func (s *flowSet) arrays() (partitions []int16, flows []uuid.UUID) {
-	flows = make([]uuid.UUID, 0, len(s.flows))
-	for flow := range s.flows {
-		flows = append(flows, uuid.UUID(flow))
-	}
-	slices.SortFunc(flows, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
-	partitions = make([]int16, len(flows))
-	for i, flow := range flows {
-		partitions[i] = s.counts.FlowPartition(id.FlowID(flow))
+func (s *flowSet) arrays() (partitions []int16, flows []pgtype.UUID) {
+	for _, flow := range slices.SortedFunc(maps.Keys(s.flows), id.FlowID.Compare) {
+		partitions = append(partitions, s.counts.FlowPartition(flow))
+		flows = append(flows, pgUUID(flow))
 	}
 	return partitions, flows
 }

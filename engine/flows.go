@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -57,7 +57,7 @@ type Node struct {
 type Edge struct {
 	From, To string
 
-	// ID is the edge's id. Default: a new one.
+	// ID is the edge's id. Default: a new one; those of later edges are greater.
 	ID id.EdgeID
 
 	// Kind is kept with the edge and not interpreted. Default "success_only".
@@ -212,13 +212,14 @@ func (e *Engine) planNodes(plan *flowPlan, spec FlowSpec, graph *graph) error {
 
 func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 	partition := e.cfg.Partitions.FlowPartition(plan.id)
-	uuidOf := func(node int) uuid.UUID { return uuid.UUID(plan.creations[node].id.UUID()) }
+	uuidOf := func(node int) pgtype.UUID { return pgUUID(plan.creations[node].id.UUID()) }
 	plan.edges = db.InsertAppliedEdgesParams{PartitionKey: partition, FlowID: plan.id}
+	minted := id.NewEdgeIDs(len(spec.Edges))
 	seen := make(map[id.EdgeID]struct{}, len(spec.Edges))
 	for i, edge := range spec.Edges {
 		field := fmt.Sprintf("edge %q to %q", edge.From, edge.To)
 		if edge.ID.IsZero() {
-			edge.ID = id.NewEdgeID()
+			edge.ID = minted[i]
 		}
 		if _, twice := seen[edge.ID]; twice {
 			return invalid(field, "has the id of another edge")
@@ -233,7 +234,7 @@ func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		if err := checkText(field+": pass result", edge.PassResult, maxFreeText); err != nil {
 			return err
 		}
-		plan.edges.EdgeIds = append(plan.edges.EdgeIds, uuid.UUID(edge.ID))
+		plan.edges.EdgeIds = append(plan.edges.EdgeIds, pgUUID(edge.ID))
 		plan.edges.UpstreamEids = append(plan.edges.UpstreamEids, uuidOf(graph.from[i]))
 		plan.edges.DownstreamEids = append(plan.edges.DownstreamEids, uuidOf(graph.to[i]))
 		plan.edges.DependencyKinds = append(plan.edges.DependencyKinds, edge.Kind)

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -254,36 +254,36 @@ func checkTTL(field string, ttl time.Duration) error {
 // leaseArrays are leases as the columns of an input table.
 type leaseArrays struct {
 	partitions []int16
-	executions []uuid.UUID
+	executions []pgtype.UUID
 	attempts   []int32
 	epochs     []int64
-	leases     []uuid.UUID
+	leases     []pgtype.UUID
 }
 
 func newLeaseArrays(n int) leaseArrays {
 	return leaseArrays{
 		partitions: make([]int16, 0, n),
-		executions: make([]uuid.UUID, 0, n),
+		executions: make([]pgtype.UUID, 0, n),
 		attempts:   make([]int32, 0, n),
 		epochs:     make([]int64, 0, n),
-		leases:     make([]uuid.UUID, 0, n),
+		leases:     make([]pgtype.UUID, 0, n),
 	}
 }
 
 func (a *leaseArrays) add(l Lease) {
 	a.partitions = append(a.partitions, l.Execution.Partition())
-	a.executions = append(a.executions, uuid.UUID(l.Execution.UUID()))
+	a.executions = append(a.executions, pgUUID(l.Execution.UUID()))
 	a.attempts = append(a.attempts, l.Attempt)
 	a.epochs = append(a.epochs, l.Epoch)
-	a.leases = append(a.leases, uuid.UUID(l.ID))
+	a.leases = append(a.leases, pgUUID(l.ID))
 }
 
 func (a *leaseArrays) lease(i int) Lease {
 	return Lease{
-		Execution: id.ExecutionIDFromRow(a.partitions[i], id.ExecutionUUID(a.executions[i])),
+		Execution: id.ExecutionIDFromRow(a.partitions[i], id.ExecutionUUID(a.executions[i].Bytes)),
 		Attempt:   a.attempts[i],
 		Epoch:     a.epochs[i],
-		ID:        id.LeaseID(a.leases[i]),
+		ID:        id.LeaseID(a.leases[i].Bytes),
 	}
 }
 
@@ -320,13 +320,30 @@ func inChunks(n, size int, work func(from, to int) error, fail func(i int, err e
 	return nil
 }
 
-// uuids gives typed ids the type that array parameters have.
-func uuids[K any](ids []id.UUID[K]) []uuid.UUID {
-	out := make([]uuid.UUID, len(ids))
-	for i, x := range ids {
-		out[i] = uuid.UUID(x)
+// pgUUID gives a typed id the type that parameters have.
+func pgUUID[K any](u id.UUID[K]) pgtype.UUID { return pgtype.UUID{Bytes: u, Valid: true} }
+
+func pgUUIDs[K any](ids []id.UUID[K]) []pgtype.UUID {
+	out := make([]pgtype.UUID, len(ids))
+	for i, u := range ids {
+		out[i] = pgUUID(u)
 	}
 	return out
+}
+
+// pgFlow is the flow of a member, or NULL.
+func pgFlow(flow *id.FlowID) pgtype.UUID {
+	if flow == nil {
+		return pgtype.UUID{}
+	}
+	return pgUUID(*flow)
+}
+
+func flowOf(u pgtype.UUID) *id.FlowID {
+	if !u.Valid {
+		return nil
+	}
+	return new(id.FlowID(u.Bytes))
 }
 
 func compareUUID(a, b id.ExecutionUUID) int { return bytes.Compare(a[:], b[:]) }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/google/uuid"
-
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
@@ -100,9 +98,9 @@ func (e *Engine) releasing(ctx context.Context) settling[error] {
 			for _, n := range batch.acting {
 				l := batch.leases[n]
 				params.PartitionKeys = append(params.PartitionKeys, l.Execution.Partition())
-				params.ExecutionIds = append(params.ExecutionIds, uuid.UUID(l.Execution.UUID()))
+				params.ExecutionIds = append(params.ExecutionIds, pgUUID(l.Execution.UUID()))
 				params.AttemptIndexes = append(params.AttemptIndexes, l.Attempt)
-				params.LeaseIds = append(params.LeaseIds, uuid.UUID(l.ID))
+				params.LeaseIds = append(params.LeaseIds, pgUUID(l.ID))
 				if batch.rows[n].HasQuota {
 					slots.add(l.Execution.Partition(), l.Execution.UUID())
 				}

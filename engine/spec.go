@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -283,9 +283,9 @@ func insertParams(creations []creation, held []bool, flow *id.FlowID, nowMs *int
 	n := len(creations)
 	p := db.InsertExecutionsParams{
 		NowMs:                nowMs,
-		FlowID:               (*uuid.UUID)(flow),
+		FlowID:               pgFlow(flow),
 		PartitionKeys:        make([]int16, n),
-		ExecutionIds:         make([]uuid.UUID, n),
+		ExecutionIds:         make([]pgtype.UUID, n),
 		LaneIds:              make([]string, n),
 		RequiredCapabilities: make([]string, n),
 		Priorities:           make([]int32, n),
@@ -307,7 +307,7 @@ func insertParams(creations []creation, held []bool, flow *id.FlowID, nowMs *int
 	for i := range creations {
 		c := &creations[i]
 		p.PartitionKeys[i] = c.id.Partition()
-		p.ExecutionIds[i] = uuid.UUID(c.id.UUID())
+		p.ExecutionIds[i] = pgUUID(c.id.UUID())
 		p.LaneIds[i] = c.lane
 		p.RequiredCapabilities[i] = c.capabilities
 		p.Priorities[i] = c.priority

@@ -43,6 +43,9 @@ func NewLeaseIDs(n int) []LeaseID { return newUUIDs[lease](n) }
 // NewAttemptIDs returns n new attempt ids in ascending order.
 func NewAttemptIDs(n int) []AttemptID { return newUUIDs[attempt](n) }
 
+// NewEdgeIDs returns n new edge ids in ascending order.
+func NewEdgeIDs(n int) []EdgeID { return newUUIDs[edge](n) }
+
 // NewExecutionUUIDs returns the UUID halves of n new execution ids in ascending order.
 func NewExecutionUUIDs(n int) []ExecutionUUID { return newUUIDs[execution](n) }
 

@@ -21,7 +21,6 @@ input AS (
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@lease_ids::uuid[]) AS lease_id,
         unnest(@flow_ids::uuid[]) AS flow_id,
-        unnest(@members::boolean[]) AS member,
         unnest(@results::bytea[]) AS result,
         generate_subscripts(@execution_ids::uuid[], 1) AS ord
 ),
@@ -48,12 +47,12 @@ completed AS (
         AND (e.attempt_index = i.attempt_index) IS TRUE
         AND (e.ffx_lease_epoch = i.lease_epoch) IS TRUE
         -- What was learnt about membership still holds, or the dependents would be forgotten.
-        AND e.flow_id IS NOT DISTINCT FROM CASE WHEN i.member THEN i.flow_id END
+        AND e.flow_id IS NOT DISTINCT FROM i.flow_id
         -- A quota slot is given back by the locked form.
         AND e.ffx_quota_policy_id IS NULL
     RETURNING
         i.ord,
-        i.member,
+        i.flow_id,
         e.partition_key,
         e.execution_id,
         i.attempt_index,
@@ -77,7 +76,7 @@ ended_attempts AS (
         AND (a.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
     RETURNING
         c.ord,
-        c.member,
+        c.flow_id,
         a.partition_key,
         a.execution_id,
         c.lease_id,
@@ -128,7 +127,7 @@ completion_events AS (
         (SELECT now_ms FROM clock),
         (SELECT now_ms FROM clock)
     FROM ended_attempts AS a
-    WHERE NOT a.member
+    WHERE a.flow_id IS NULL
 )
 SELECT
     a.ord::integer AS ord,
