@@ -124,7 +124,15 @@ func (e *Engine) completeChunk(ctx context.Context, op string, all []Completion,
 	if len(rest) == 0 {
 		return nil
 	}
-	return e.completeLocked(ctx, op, all, rest, outcomes)
+	err = e.completeLocked(ctx, op, all, rest, outcomes)
+	if err == nil || len(rest) == len(order) {
+		return err
+	}
+	// What the lean statement completed is committed.
+	for _, i := range rest {
+		outcomes[i] = err
+	}
+	return nil
 }
 
 // completeGuarded runs the lean statement and returns which items it completed.
