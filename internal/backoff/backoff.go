@@ -1,0 +1,40 @@
+// Package backoff paces what repeats: after failures ever more slowly, and never in step with other processes.
+package backoff
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff is the pause after each failure of a row of them: First, doubling, at most Max, each shortened by chance by
+// up to half.
+type Backoff struct {
+	First, Max time.Duration
+
+	pause time.Duration
+}
+
+// Next returns the next pause.
+func (b *Backoff) Next() time.Duration {
+	b.pause = min(max(2*b.pause, b.First), b.Max)
+	return b.pause - rand.N(b.pause/2+1)
+}
+
+// Reset ends the row of failures.
+func (b *Backoff) Reset() { b.pause = 0 }
+
+// Spread returns d, longer or shorter by up to a tenth.
+func Spread(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5+1) }
+
+// Wait returns after d, or at once when ctx ends; it reports whether d has passed.
+func Wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

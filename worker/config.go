@@ -1,0 +1,160 @@
+package worker
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// Config holds what a [Worker] can be told. Its zero value is the documented default of every field.
+type Config struct {
+	// Lanes are where the worker takes work from, in equal shares while all of them have some. Default: "default".
+	Lanes []id.LaneID
+
+	// Capabilities are what the worker can do. Work that requires more is left to others. Default: none.
+	Capabilities []string
+
+	// Worker names what this is, the same in all its processes. Default "worker".
+	Worker id.WorkerID
+
+	// Instance names this process; no two that run at once may share it. Default: host, process id and random letters.
+	Instance id.WorkerInstanceID
+
+	// Concurrency is how many handlers run at once. Default 100.
+	Concurrency int
+
+	// LeaseTTL is how long the work of a crashed worker stays with it. Leases are renewed every third of it, so that
+	// it does not limit how long a handler may take. At least 100 ms. Default 30 s.
+	LeaseTTL time.Duration
+
+	// DrainTimeout is how long handlers may go on after Run's context has ended. Then their contexts are cancelled with
+	// [ErrShutdown]. Default 20 s, less than process supervisors usually wait.
+	DrainTimeout time.Duration
+
+	// PollInterval is how often a lane is looked at while nothing tells of work on it. Default 1 s.
+	PollInterval time.Duration
+
+	// FetchBatch and SettleBatch are the most executions claimed, and settled, by one statement, up to
+	// [engine.MaxBatch]. Default 200.
+	FetchBatch  int
+	SettleBatch int
+
+	// SettleLinger is how long a result waits for others to be settled with. It does not wait when nothing else is
+	// under way. Default 2 ms.
+	SettleLinger time.Duration
+
+	// NoReconcile leaves the background work (package reconcile) to other processes. At least one has to do it, else
+	// no lost lease, retry or delay comes back. Default: each worker does it.
+	NoReconcile bool
+
+	// Codec turns payloads into arguments and results into bytes. Default [JSON].
+	Codec Codec
+
+	// Hooks is told of each execution that is handled. Default: nobody is.
+	Hooks Hooks
+
+	// Log receives what the worker survives: failed attempts, lost leases, a database out of reach. Payloads and
+	// results are never logged; errors that handlers return are. Default: nothing is logged.
+	Log *slog.Logger
+}
+
+// Defaults of [Config].
+const (
+	DefaultLane         id.LaneID   = "default"
+	DefaultWorker       id.WorkerID = "worker"
+	DefaultConcurrency              = 100
+	DefaultLeaseTTL                 = 30 * time.Second
+	DefaultDrainTimeout             = 20 * time.Second
+	DefaultPollInterval             = time.Second
+	DefaultBatch                    = 200
+	DefaultSettleLinger             = 2 * time.Millisecond
+)
+
+const minLeaseTTL = 100 * time.Millisecond
+
+// Codec turns values into stored bytes and back.
+type Codec interface {
+	Marshal(v any) ([]byte, error)
+	Unmarshal(data []byte, into any) error
+}
+
+// JSON is the [Codec] of encoding/json.
+type JSON struct{}
+
+// Marshal is [json.Marshal].
+func (JSON) Marshal(v any) ([]byte, error) { return json.Marshal(v) }
+
+// Unmarshal is [json.Unmarshal].
+func (JSON) Unmarshal(data []byte, into any) error { return json.Unmarshal(data, into) }
+
+// complete fills in the defaults and refuses what is out of bounds.
+func (c Config) complete() (Config, error) {
+	for _, f := range []struct {
+		name  string
+		value int64
+		max   int64
+	}{
+		{"Concurrency", int64(c.Concurrency), math.MaxInt32},
+		{"LeaseTTL", int64(c.LeaseTTL), int64(engine.MaxLeaseTTL)},
+		{"DrainTimeout", int64(c.DrainTimeout), math.MaxInt64},
+		{"PollInterval", int64(c.PollInterval), math.MaxInt64},
+		{"FetchBatch", int64(c.FetchBatch), engine.MaxBatch},
+		{"SettleBatch", int64(c.SettleBatch), engine.MaxBatch},
+		{"SettleLinger", int64(c.SettleLinger), math.MaxInt64},
+	} {
+		switch {
+		case f.value < 0:
+			return c, refuse(f.name, "is negative")
+		case f.value > f.max:
+			return c, refuse(f.name, "is too large")
+		}
+	}
+	if len(c.Lanes) == 0 {
+		c.Lanes = []id.LaneID{DefaultLane}
+	}
+	c.Lanes = slices.Compact(slices.Sorted(slices.Values(c.Lanes)))
+	c.Worker = cmp.Or(c.Worker, DefaultWorker)
+	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
+	c.LeaseTTL = cmp.Or(c.LeaseTTL, DefaultLeaseTTL)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.PollInterval = cmp.Or(c.PollInterval, DefaultPollInterval)
+	c.FetchBatch = cmp.Or(c.FetchBatch, DefaultBatch)
+	c.SettleBatch = cmp.Or(c.SettleBatch, DefaultBatch)
+	c.SettleLinger = cmp.Or(c.SettleLinger, DefaultSettleLinger)
+	if c.LeaseTTL < minLeaseTTL {
+		return c, refuse("LeaseTTL", "is below 100ms")
+	}
+	if c.Instance == "" {
+		c.Instance = newInstance()
+	}
+	if c.Codec == nil {
+		c.Codec = JSON{}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+func refuse(field, reason string) error {
+	return &engine.InputError{Field: "Config." + field, Reason: reason}
+}
+
+// newInstance names this process and this worker in it.
+func newInstance() id.WorkerInstanceID {
+	host, err := os.Hostname()
+	host = host[:min(len(host), 64)]
+	if err != nil || id.WorkerInstanceID(host).Validate() != nil {
+		host = "host"
+	}
+	return id.WorkerInstanceID(fmt.Sprintf("%s-%d-%08x", host, os.Getpid(), rand.Uint32()))
+}

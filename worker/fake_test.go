@@ -1,0 +1,269 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// fakeEngine hands out what its lanes hold and records what it is told, with the bubble's time of each call.
+type fakeEngine struct {
+	wake   func(id.LaneID)
+	causes chan error // with which handlers of untilCancelled were cancelled
+
+	mu    sync.Mutex
+	lanes map[id.LaneID][]engine.Claimed
+	record
+
+	// What calls answer; nil: success. They are called under the lock.
+	prepareErr error
+	claimErr   func() error
+	renewErr   func(engine.Lease) (item, call error)
+	doneErr    func([]engine.Completion) (item, call error)
+	failErr    func([]engine.Failing) (item, call error)
+	claimTakes time.Duration
+}
+
+// A record is what the engine was told.
+type record struct {
+	claims  []call[id.LaneID]
+	renewed []call[engine.Renewal]
+	done    []call[engine.Completion]
+	failed  []call[engine.Failing]
+	back    []call[engine.Lease]
+}
+
+// A call is one batch that the engine was given, or one claim: how many were asked for and which lane.
+type call[T any] struct {
+	at    time.Duration // since the engine was made
+	items []T
+	n     int
+}
+
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when every bubble's clock starts
+
+func sinceEpoch() time.Duration { return time.Since(epoch) }
+
+func newFakeEngine() *fakeEngine {
+	return &fakeEngine{lanes: make(map[id.LaneID][]engine.Claimed), causes: make(chan error, 8)}
+}
+
+// work is an execution of a kind, as the engine hands it out under a lease of ttl.
+func work(kind string) engine.Claimed {
+	return engine.Claimed{
+		Lease: engine.Lease{Execution: id.ExecutionIDFromRow(0, id.NewExecutionUUID()), Epoch: 1},
+		Kind:  kind,
+	}
+}
+
+func (f *fakeEngine) put(lane id.LaneID, works ...engine.Claimed) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lanes[lane] = append(f.lanes[lane], works...)
+}
+
+// putMany puts n executions of a kind into the default lane.
+func (f *fakeEngine) putMany(n int, kind string) {
+	for range n {
+		f.put(DefaultLane, work(kind))
+	}
+}
+
+func (f *fakeEngine) Prepare(context.Context) error { return f.prepareErr }
+
+func (f *fakeEngine) Listen(ctx context.Context, wake func(id.LaneID)) error {
+	f.wake = wake
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+type fakeClaimer struct {
+	*fakeEngine
+	spec engine.ClaimSpec
+}
+
+func (f *fakeEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
+	return &fakeClaimer{f, spec}, nil
+}
+
+func (c *fakeClaimer) LookAgain() {}
+
+func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error) {
+	at := sinceEpoch()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(c.claimTakes):
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.claims = append(c.claims, call[id.LaneID]{at: at, items: []id.LaneID{c.spec.Lane}, n: n})
+	if c.claimErr != nil {
+		if err := c.claimErr(); err != nil {
+			return nil, err
+		}
+	}
+	waiting := c.lanes[c.spec.Lane]
+	n = min(n, len(waiting))
+	claimed := slices.Clone(waiting[:n])
+	c.lanes[c.spec.Lane] = waiting[n:]
+	for i := range claimed {
+		claimed[i].TTL = c.spec.LeaseTTL
+		claimed[i].Lane = c.spec.Lane
+	}
+	return claimed, nil
+}
+
+func (f *fakeEngine) RenewLeases(_ context.Context, renewals []engine.Renewal) ([]engine.Renewed, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.renewed = append(f.renewed, call[engine.Renewal]{at: sinceEpoch(), items: renewals})
+	results := make([]engine.Renewed, len(renewals))
+	for i, r := range renewals {
+		if f.renewErr != nil {
+			item, err := f.renewErr(r.Lease)
+			if err != nil {
+				return nil, err
+			}
+			results[i].Err = item
+		}
+	}
+	return results, nil
+}
+
+func (f *fakeEngine) CompleteExecutions(_ context.Context, completions []engine.Completion) ([]error, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	outcomes := make([]error, len(completions))
+	f.done = append(f.done, call[engine.Completion]{at: sinceEpoch(), items: completions})
+	if f.doneErr != nil {
+		item, err := f.doneErr(completions)
+		if err != nil {
+			return nil, err
+		}
+		for i := range outcomes {
+			outcomes[i] = item
+		}
+	}
+	return outcomes, nil
+}
+
+func (f *fakeEngine) FailExecutions(_ context.Context, failures []engine.Failing) ([]engine.Failed, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed = append(f.failed, call[engine.Failing]{at: sinceEpoch(), items: failures})
+	results := make([]engine.Failed, len(failures))
+	if f.failErr != nil {
+		item, err := f.failErr(failures)
+		if err != nil {
+			return nil, err
+		}
+		for i := range results {
+			results[i].Err = item
+		}
+	}
+	return results, nil
+}
+
+func (f *fakeEngine) ReleaseLeases(_ context.Context, leases []engine.Lease) ([]error, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.back = append(f.back, call[engine.Lease]{at: sinceEpoch(), items: leases})
+	return make([]error, len(leases)), nil
+}
+
+func (f *fakeEngine) ReportProgress(context.Context, engine.Lease, engine.Progress) error { return nil }
+
+func (f *fakeEngine) UpstreamResults(context.Context, id.ExecutionID) ([]engine.UpstreamResult, error) {
+	return []engine.UpstreamResult{{Result: []byte(`{"Width":7}`)}, {}}, nil
+}
+
+// items counts what a row of calls carried.
+func items[T any](calls []call[T]) int {
+	n := 0
+	for _, c := range calls {
+		n += len(c.items)
+	}
+	return n
+}
+
+// A bubble is a run of a worker on a fake engine and a fake clock.
+type bubble struct {
+	*run
+	eng  *fakeEngine
+	log  *bytes.Buffer // to be read after stop
+	stop func()        // ends the run and waits for it
+}
+
+// inBubble calls test when a worker, with the handlers that setUp gives it, is running and idle. When test ends, the
+// worker is stopped; a goroutine that it leaves behind fails the test.
+func inBubble(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test func(t *testing.T, b *bubble)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bubble{eng: newFakeEngine(), log: new(bytes.Buffer)}
+		cfg.Log = slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		w := &Worker{handlers: make(map[string]handler)}
+		w.configure(b.eng, cfg)
+		setUp(w, b.eng)
+		handlers, err := w.registered()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		b.run = w.newRun(ctx, handlers)
+		ran := make(chan struct{})
+		go func() {
+			defer close(ran)
+			b.work(ctx)
+		}()
+		b.stop = func() {
+			cancel()
+			<-ran
+		}
+		defer b.stop()
+		synctest.Wait()
+		test(t, b)
+	})
+}
+
+// tell wakes the worker as a notification does, and returns when it has done what it does without waiting.
+func (b *bubble) tell() {
+	b.eng.wake(DefaultLane)
+	synctest.Wait()
+}
+
+// seen is what the engine has been told.
+func (b *bubble) seen() record {
+	b.eng.mu.Lock()
+	defer b.eng.mu.Unlock()
+	return b.eng.record
+}
+
+// left is how many executions wait in a lane.
+func (b *bubble) left(lane id.LaneID) int {
+	b.eng.mu.Lock()
+	defer b.eng.mu.Unlock()
+	return len(b.eng.lanes[lane])
+}
+
+// pass lets time go by.
+func (b *bubble) pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// hookFunc is told of outcomes.
+type hookFunc func(Outcome)
+
+func (f hookFunc) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(Outcome)) {
+	return ctx, f
+}

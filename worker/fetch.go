@@ -1,0 +1,196 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/backoff"
+)
+
+// A fetcher claims for all handlers of a worker: one statement at a time, from all lanes in turn, for as much as there
+// is room. Room is a free handler, or a place in the queue before the handlers. The queue holds what they finish in
+// prefetchFor, so it is empty where executions take long, and work hardly ever waits in one process while another
+// process is idle.
+type fetcher struct {
+	*run
+	turn int // room is dealt to the lanes like cards: how many were
+
+	prefetch  int
+	claimed   int // executions, since the start
+	paceAt    time.Time
+	paceCount int // executions finished at paceAt
+}
+
+const (
+	prefetchFor = 20 * time.Millisecond
+
+	firstFetchPause = 100 * time.Millisecond // after a failure
+	maxFetchPause   = 5 * time.Second
+)
+
+// A lane is one of those that a worker takes work from.
+type lane struct {
+	name    id.LaneID
+	claimer claimer
+	due     bool        // it may have work; the fetcher's own
+	told    atomic.Bool // somebody says so
+}
+
+// tell makes the fetcher look at a lane, or at all of them when none is named.
+func (r *run) tell(name id.LaneID) {
+	for _, l := range r.lanes {
+		if name == "" || name == l.name {
+			l.told.Store(true)
+			r.rouse()
+		}
+	}
+}
+
+// rouse makes the fetcher look again at whether there is something to do.
+func (r *run) rouse() {
+	select {
+	case r.roused <- struct{}{}:
+	default:
+	}
+}
+
+// fetch claims until ctx ends. Then what is still queued goes back.
+func (f *fetcher) fetch(ctx context.Context) {
+	failing := backoff.Backoff{First: firstFetchPause, Max: maxFetchPause}
+	poll := time.NewTimer(0)
+	defer poll.Stop()
+	for ctx.Err() == nil {
+		if room := f.room(); room > 0 && f.anyDue() {
+			if err := f.claim(ctx, room); err != nil && ctx.Err() == nil {
+				pause := failing.Next()
+				f.cfg.Log.Warn("cannot claim; it is tried again", "error", err, "retry_in", pause)
+				backoff.Wait(ctx, pause)
+				continue
+			}
+			failing.Reset()
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-f.roused:
+		case <-poll.C:
+			for _, l := range f.lanes {
+				l.due = true
+			}
+			poll.Reset(backoff.Spread(f.cfg.PollInterval))
+		}
+	}
+	for {
+		select {
+		case t := <-f.queue:
+			f.returnUnstarted(t)
+		default:
+			close(f.queue)
+			return
+		}
+	}
+}
+
+func (f *fetcher) returnUnstarted(t *task) {
+	t.verdict = giveBack
+	t.end()
+	f.handled <- t
+}
+
+// room is how much to claim, 0 while there is enough. Then the handlers rouse the fetcher when there no longer is.
+func (f *fetcher) room() int {
+	limit := f.cfg.Concurrency + f.prefetch
+	enough := limit - max(1, f.prefetch/2)
+	f.refillAt.Store(int64(enough))
+	if load := int(f.load.Load()); load <= enough {
+		return limit - load
+	}
+	return 0
+}
+
+func (f *fetcher) anyDue() bool {
+	any := false
+	for _, l := range f.lanes {
+		if l.told.Swap(false) {
+			l.claimer.LookAgain()
+			l.due = true
+		}
+		any = any || l.due
+	}
+	return any
+}
+
+// claim gives each lane that may have work an equal share of the room; a share that is not filled is left for
+// the next round.
+func (f *fetcher) claim(ctx context.Context, room int) error {
+	f.pace()
+	due := slices.DeleteFunc(slices.Clone(f.lanes), func(l *lane) bool { return !l.due })
+	first := f.turn % len(due)
+	for i := range due {
+		l, sharing := due[(first+i)%len(due)], len(due)-i
+		n := min((room+sharing-1)/sharing, f.cfg.FetchBatch)
+		if n == 0 {
+			return nil
+		}
+		calledAt := time.Now()
+		// Not ended by ctx: a claim that is broken off may have been committed, and its leases would have to run out.
+		calling, cancel := context.WithTimeout(f.drained, callTimeout)
+		claimed, err := l.claimer.Claim(calling, n)
+		cancel()
+		if err != nil {
+			f.turn++
+			return err
+		}
+		l.due = len(claimed) == n
+		room -= len(claimed)
+		f.turn += len(claimed)
+		f.hand(ctx, claimed, calledAt)
+	}
+	return nil
+}
+
+// hand gives claimed executions to the handlers.
+func (f *fetcher) hand(ctx context.Context, claimed []engine.Claimed, calledAt time.Time) {
+	if len(claimed) == 0 {
+		return
+	}
+	receivedAt := time.Now()
+	tasks := make([]*task, len(claimed))
+	for i := range claimed {
+		handle, ok := f.handlers[claimed[i].Kind]
+		if !ok {
+			handle = unknownKind
+		}
+		tasks[i] = newTask(f.base, claimed[i], handle, calledAt, receivedAt)
+	}
+	f.held.add(tasks)
+	f.claimed += len(tasks)
+	f.load.Add(int64(len(tasks)))
+	for _, t := range tasks {
+		if ctx.Err() != nil {
+			f.returnUnstarted(t)
+			continue
+		}
+		f.queue <- t
+	}
+}
+
+// pace adapts the length of the queue to how fast the handlers are.
+func (f *fetcher) pace() {
+	now := time.Now()
+	elapsed := now.Sub(f.paceAt)
+	if elapsed < prefetchFor {
+		return
+	}
+	finished := f.claimed - int(f.load.Load())
+	rate := float64(finished-f.paceCount) / float64(elapsed)
+	f.prefetch = min((f.prefetch+int(rate*float64(prefetchFor)))/2, maxQueued(f.cfg))
+	f.paceAt, f.paceCount = now, finished
+}
+
+// maxQueued keeps the handlers busy during two claims.
+func maxQueued(cfg Config) int { return 2 * cfg.FetchBatch }

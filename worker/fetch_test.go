@@ -1,0 +1,132 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+func newFlowID() id.FlowID { return id.NewFlowID() }
+
+func TestFetch_idle_is_nearly_silent(t *testing.T) {
+	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}}, quickAndSlow, func(t *testing.T, b *bubble) {
+		b.pass(time.Minute)
+		if n := len(b.seen().claims); n < 2*54 || n > 2*68 {
+			t.Errorf("%d claims in an idle minute on two lanes, want about 120", n)
+		}
+	})
+}
+
+func TestFetch_told(t *testing.T) {
+	inBubble(t, Config{PollInterval: time.Hour}, quickAndSlow, func(t *testing.T, b *bubble) {
+		before := len(b.seen().claims)
+		b.eng.wake("another")
+		synctest.Wait()
+		if len(b.seen().claims) != before {
+			t.Error("claimed for a lane that it does not serve")
+		}
+		b.eng.wake("")
+		synctest.Wait()
+		if len(b.seen().claims) != before+1 {
+			t.Error("did not look when told that any lane may have work")
+		}
+		b.tell()
+		if len(b.seen().claims) != before+2 {
+			t.Error("did not look when told of its lane")
+		}
+	})
+}
+
+func TestFetch_claims_no_more_than_it_can_handle(t *testing.T) {
+	inBubble(t, Config{Concurrency: 4}, quickAndSlow, func(t *testing.T, b *bubble) {
+		b.eng.putMany(100, "slow")
+		b.tell()
+		b.pass(500 * time.Millisecond)
+		for range 30 {
+			if held := b.held.len(); held != 4 && held != 0 {
+				t.Errorf("%d executions held by 4 slow handlers, want none that wait", held)
+			}
+			b.pass(time.Second)
+		}
+		if n := items(b.seen().done); n < 100 {
+			t.Errorf("%d of 100 completed in 30 s by 4 handlers that take 1 s, want all", n)
+		}
+	})
+}
+
+func TestFetch_queues_for_fast_handlers(t *testing.T) {
+	inBubble(t, Config{Concurrency: 4}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.claimTakes = 2 * time.Millisecond
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(50_000, "quick")
+		b.tell()
+		b.pass(time.Second)
+		if n := items(b.seen().done); n < 30_000 {
+			t.Errorf("%d completed in a second of claims of 200 that take 2 ms, want most of 50000", n)
+		}
+	})
+}
+
+func TestFetch_lanes_share(t *testing.T) {
+	inBubble(t, Config{Lanes: []id.LaneID{"a", "b", "c"}, Concurrency: 7}, quickAndSlow, func(t *testing.T, b *bubble) {
+		for range 200 {
+			b.eng.put("a", work("slow"))
+			b.eng.put("b", work("slow"))
+		}
+		b.eng.wake("")
+		b.pass(21*time.Second + 500*time.Millisecond)
+		left := [2]int{b.left("a"), b.left("b")}
+		if left[0]+left[1] > 400-7*20 {
+			t.Errorf("left %v of 200 each after 20 rounds of 7 handlers", left)
+		}
+		if difference := left[0] - left[1]; difference < -20 || difference > 20 {
+			t.Errorf("left %v of 200 each, want about the same", left)
+		}
+	})
+}
+
+func TestFetch_backs_off(t *testing.T) {
+	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.claimErr = func() error {
+			if sinceEpoch() < time.Minute {
+				return fmt.Errorf("claim: %w", engine.ErrUnavailable)
+			}
+			return nil
+		}
+	}, func(t *testing.T, b *bubble) {
+		b.pass(time.Minute)
+		if n := len(b.seen().claims); n < 12 || n > 40 {
+			t.Errorf("%d claims in a minute without a database, want ever fewer, down to one in 2.5 to 5 s", n)
+		}
+		b.eng.putMany(1, "quick")
+		b.pass(maxFetchPause)
+		if items(b.seen().done) != 1 {
+			t.Error("did not go on when the database was back")
+		}
+	})
+}
+
+func TestFetch_claim_under_way_at_the_end_is_given_back(t *testing.T) {
+	inBubble(t, Config{PollInterval: time.Hour}, func(w *Worker, eng *fakeEngine) {
+		eng.claimTakes = time.Second
+		Handle(w, "quick", func(context.Context, Job[struct{}]) (struct{}, error) {
+			t.Error("started after the end")
+			return struct{}{}, nil
+		})
+	}, func(t *testing.T, b *bubble) {
+		b.pass(2 * time.Second) // the first look finds nothing
+		b.eng.putMany(10, "quick")
+		b.tell()
+		b.stop()
+		if n := items(b.seen().back); n != 10 {
+			t.Errorf("%d given back, want 10", n)
+		}
+	})
+}

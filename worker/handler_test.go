@@ -1,0 +1,240 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+type size struct{ Width int }
+
+// register returns the handler that Handle makes of fn.
+func register[In, Out any](t *testing.T, fn func(context.Context, Job[In]) (Out, error)) func(payload string) ([]byte, error) {
+	t.Helper()
+	w := &Worker{handlers: make(map[string]handler)}
+	w.configure(newFakeEngine(), Config{})
+	Handle(w, "k", fn)
+	handlers, err := w.registered()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(payload string) ([]byte, error) {
+		var bytes []byte
+		if payload != "" {
+			bytes = []byte(payload)
+		}
+		return handlers["k"](t.Context(), &engine.Claimed{Kind: "k", Payload: bytes})
+	}
+}
+
+func TestHandle_codec(t *testing.T) {
+	t.Parallel()
+	object := register(t, func(_ context.Context, job Job[size]) (size, error) { return size{job.Args.Width * 2}, nil })
+	raw := register(t, func(_ context.Context, job Job[[]byte]) ([]byte, error) { return job.Args, nil })
+	message := register(t, func(_ context.Context, job Job[json.RawMessage]) (json.RawMessage, error) { return job.Args, nil })
+	nothing := register(t, func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, nil })
+	pointer := register(t, func(_ context.Context, job Job[*size]) (*size, error) { return job.Args, nil })
+	for _, c := range []struct {
+		name    string
+		handle  func(string) ([]byte, error)
+		payload string
+		want    string
+		wantNil bool
+	}{
+		{"object", object, `{"Width":4}`, `{"Width":8}`, false},
+		{"object without a payload", object, ``, `{"Width":0}`, false},
+		{"raw", raw, "\x00\xff", "\x00\xff", false},
+		{"raw without a payload", raw, ``, ``, true},
+		{"raw message", message, `[1, 2]`, `[1, 2]`, false},
+		{"nothing", nothing, "not JSON", ``, true},
+		{"pointer", pointer, `{"Width":4}`, `{"Width":4}`, false},
+	} {
+		got, err := c.handle(c.payload)
+		if err != nil || string(got) != c.want || (got == nil) != c.wantNil {
+			t.Errorf("%s: %q, %v, want %q", c.name, got, err, c.want)
+		}
+	}
+}
+
+func TestHandle_what_cannot_be_coded_is_permanent(t *testing.T) {
+	t.Parallel()
+	unreadable := register(t, func(context.Context, Job[size]) (size, error) { return size{}, errors.New("was called") })
+	unwritable := register(t, func(context.Context, Job[size]) (func(), error) { return func() {}, nil })
+	for _, c := range []struct {
+		category string
+		handle   func(string) ([]byte, error)
+		payload  string
+	}{
+		{"payload", unreadable, `{"Width":"wide"}`},
+		{"payload", unreadable, `{`},
+		{"result", unwritable, `{}`},
+	} {
+		_, err := c.handle(c.payload)
+		if got := failureOf(err); got.Class != policy.Permanent || got.Category != c.category {
+			t.Errorf("%s: %+v, want a permanent failure of the %s", c.payload, got, c.category)
+		}
+	}
+}
+
+func TestJob_upstreams(t *testing.T) {
+	t.Parallel()
+	handle := register(t, func(ctx context.Context, job Job[struct{}]) (int, error) {
+		upstreams, err := job.Upstreams(ctx)
+		if err != nil {
+			return 0, err
+		}
+		sum := 0
+		for _, u := range upstreams {
+			s := size{Width: 100} // stays where there is no result
+			if err := u.Decode(&s); err != nil {
+				return 0, err
+			}
+			sum += s.Width
+		}
+		return sum, job.Progress(ctx, 50, "half")
+	})
+	if got, err := handle(""); err != nil || string(got) != "107" {
+		t.Errorf("%s, %v, want 107", got, err)
+	}
+}
+
+func TestJob_made_by_hand(t *testing.T) {
+	t.Parallel()
+	job := Job[size]{Args: size{1}}
+	if _, err := job.Upstreams(t.Context()); err == nil {
+		t.Error("Upstreams answered without an engine")
+	}
+	if err := job.Progress(t.Context(), 1, ""); err == nil {
+		t.Error("Progress answered without an engine")
+	}
+	if err := (Upstream{}).Decode(new(int)); err == nil {
+		t.Error("Decode answered without a codec")
+	}
+}
+
+func TestFailureOf(t *testing.T) {
+	t.Parallel()
+	plain := errors.New("broken")
+	for _, c := range []struct {
+		name string
+		err  error
+		want engine.Failure
+	}{
+		{"plain", plain, engine.Failure{Message: "broken", Class: policy.Transient}},
+		{"permanent", Permanent(plain), engine.Failure{Message: "broken", Class: policy.Permanent}},
+		{"wrapped", errors.Join(Permanent(plain)), engine.Failure{Message: "broken", Class: policy.Permanent}},
+		{"class and category", &Fail{Class: policy.TimedOut, Category: "upstream", Err: plain}, engine.Failure{Message: "broken", Class: policy.TimedOut, Category: "upstream"}},
+		{"category alone", &Fail{Category: "busy"}, engine.Failure{Message: "busy failure", Class: policy.Transient, Category: "busy"}},
+		{"unknown class", &Fail{Class: "?", Err: plain}, engine.Failure{Message: "broken", Class: policy.Transient}},
+		{"not storable", errors.New("a\x00b\xffc"), engine.Failure{Message: "a\uFFFDb\uFFFDc", Class: policy.Transient}},
+	} {
+		if got := failureOf(c.err); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+	if Permanent(nil) != nil {
+		t.Error("Permanent(nil) is not nil")
+	}
+	if got := storable(strings.Repeat("ü", maxMessage), 101); got != strings.Repeat("ü", 50) {
+		t.Errorf("cut to %q, want whole runes", got)
+	}
+}
+
+func TestHandler_panics_and_the_worker_goes_on(t *testing.T) {
+	inBubble(t, Config{Concurrency: 2}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		Handle(w, "panics", func(context.Context, Job[size]) (size, error) { panic("at the disco") })
+		Handle(w, "exits", func(context.Context, Job[size]) (size, error) { runtime.Goexit(); return size{}, nil })
+		Handle(w, "error panics", func(context.Context, Job[size]) (size, error) { return size{}, (*badError)(nil) })
+	}, func(t *testing.T, b *bubble) {
+		for range 3 {
+			b.eng.put(DefaultLane, work("panics"), work("exits"), work("error panics"), work("quick"))
+		}
+		b.tell()
+		b.pass(time.Second)
+		if items(b.seen().failed) != 9 || items(b.seen().done) != 3 {
+			t.Fatalf("%d failed and %d completed, want 9 and 3", items(b.seen().failed), items(b.seen().done))
+		}
+		messages := make(map[string]string)
+		for _, c := range b.seen().failed {
+			for _, f := range c.items {
+				messages[f.Failure.Category] += f.Failure.Message
+			}
+		}
+		if m := messages["panic"]; !strings.Contains(m, "at the disco") || !strings.Contains(m, "handler_test.go") {
+			t.Errorf("a panic is stored as %q, want its value and stack", m)
+		}
+		if m := messages[""]; !strings.Contains(m, "Goexit") {
+			t.Errorf("an ended goroutine is stored as %q", m)
+		}
+		b.stop()
+		if !strings.Contains(b.log.String(), "handler panicked") {
+			t.Errorf("the panic is not in the log: %s", b.log)
+		}
+	})
+}
+
+type badError struct{ text string }
+
+func (e *badError) Error() string { return e.text }
+
+func TestHandler_payload_is_not_logged(t *testing.T) {
+	inBubble(t, Config{}, func(w *Worker, _ *fakeEngine) {
+		Handle(w, "k", func(context.Context, Job[struct{ N int8 }]) (size, error) { return size{}, nil })
+	}, func(t *testing.T, b *bubble) {
+		secret := work("k")
+		secret.Payload = []byte(`{"N": 4929123412341234}`)
+		b.eng.put(DefaultLane, secret)
+		b.tell()
+		b.stop()
+		if log := b.log.String(); !strings.Contains(log, "attempt failed") || strings.Contains(log, "4929123412341234") {
+			t.Errorf("log: %s", log)
+		}
+	})
+}
+
+func TestHandler_unknown_kind_may_be_retried(t *testing.T) {
+	inBubble(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
+		b.eng.put(DefaultLane, work("unheard of"))
+		b.tell()
+		if items(b.seen().failed) != 1 {
+			t.Fatalf("failures %v, want one", b.seen().failed)
+		}
+		got := b.seen().failed[0].items[0].Failure
+		if got.Class != policy.Transient || got.Category != "unknown_kind" || !strings.Contains(got.Message, `"unheard of"`) {
+			t.Errorf("failure %+v", got)
+		}
+	})
+}
+
+// The attempt's timeout is measured from the claim by the database's clock, whatever this clock says.
+func TestHandler_attempt_timeout(t *testing.T) {
+	var outcomes []Outcome
+	hooks := hookFunc(func(o Outcome) { outcomes = append(outcomes, o) })
+	inBubble(t, Config{LeaseTTL: 30 * time.Second, Hooks: hooks}, untilCancelled, func(t *testing.T, b *bubble) {
+		database := time.Date(2050, 1, 1, 0, 0, 0, 0, time.UTC)
+		limited := work("long")
+		limited.ExpiresAt = database.Add(30 * time.Second)
+		limited.TimeoutAt = database.Add(45 * time.Second)
+		b.eng.put(DefaultLane, limited)
+		began := time.Now()
+		b.tell()
+		if cause := <-b.eng.causes; !errors.Is(cause, ErrAttemptTimeout) || time.Since(began) != 45*time.Second {
+			t.Errorf("ended by %v after %v, want a timeout after 45s", cause, time.Since(began))
+		}
+		b.pass(time.Minute)
+		if len(b.seen().failed)+len(b.seen().back) != 0 || len(outcomes) != 1 || outcomes[0].Settlement != Abandoned {
+			t.Errorf("failed %v, given back %v, outcomes %v: want the background work to decide", b.seen().failed, b.seen().back, outcomes)
+		}
+		if last := b.seen().renewed[len(b.seen().renewed)-1]; last.at > began.Sub(epoch)+45*time.Second {
+			t.Errorf("renewed at %v although abandoned", last.at)
+		}
+	})
+}

@@ -1,0 +1,105 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+// untilCancelled makes a handler of the kind "long" that tells the cause of its context's end.
+func untilCancelled(w *Worker, eng *fakeEngine) {
+	Handle(w, "long", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {
+		<-ctx.Done()
+		eng.causes <- context.Cause(ctx)
+		return struct{}{}, ctx.Err()
+	})
+}
+
+func TestHeartbeat_cadence(t *testing.T) {
+	inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
+		b.eng.putMany(3, "long")
+		b.tell()
+		b.pass(time.Minute + time.Second)
+		if len(b.seen().renewed) != 6 {
+			t.Fatalf("%d renewals in a minute, want 6", len(b.seen().renewed))
+		}
+		for i, c := range b.seen().renewed {
+			if len(c.items) != 3 || c.at != time.Duration(i+1)*10*time.Second {
+				t.Errorf("renewal %d at %v of %d leases, want all 3 every 10s", i, c.at, len(c.items))
+			}
+		}
+	})
+}
+
+func TestHeartbeat_silent_when_idle(t *testing.T) {
+	inBubble(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
+		b.eng.putMany(3, "slow")
+		b.tell()
+		b.pass(time.Minute)
+		if len(b.seen().renewed) != 0 {
+			t.Errorf("%d renewals, want none: nothing was held for so long", len(b.seen().renewed))
+		}
+	})
+}
+
+func TestHeartbeat_leaves_fresh_leases(t *testing.T) {
+	inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
+		b.eng.putMany(1, "long")
+		b.tell()
+		b.pass(9 * time.Second)
+		b.eng.putMany(1, "long")
+		b.tell()
+		b.pass(12 * time.Second)
+		if len(b.seen().renewed) != 2 || len(b.seen().renewed[0].items) != 1 || len(b.seen().renewed[1].items) != 2 {
+			t.Errorf("renewals %v, want the first alone, then both", b.seen().renewed)
+		}
+	})
+}
+
+func TestHeartbeat_lost_lease_cancels_with_cause(t *testing.T) {
+	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
+		untilCancelled(w, eng)
+		eng.renewErr = func(engine.Lease) (item, call error) { return &engine.LeaseError{Err: engine.ErrStaleLease}, nil }
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(1, "long")
+		b.tell()
+		cause := <-b.eng.causes
+		if !errors.Is(cause, ErrLeaseLost) || !errors.Is(cause, engine.ErrStaleLease) {
+			t.Errorf("cause %v, want a lost lease that is stale", cause)
+		}
+		b.stop()
+		if len(b.seen().done)+len(b.seen().failed)+len(b.seen().back) != 0 {
+			t.Errorf("told the engine of %v %v %v, want nothing", b.seen().done, b.seen().failed, b.seen().back)
+		}
+	})
+}
+
+func TestHeartbeat_database_out_of_reach(t *testing.T) {
+	inBubble(t, Config{LeaseTTL: 30 * time.Second}, func(w *Worker, eng *fakeEngine) {
+		untilCancelled(w, eng)
+		eng.renewErr = func(engine.Lease) (item, call error) {
+			if at := sinceEpoch(); at < 29*time.Second || at > 65*time.Second {
+				return nil, engine.ErrUnavailable
+			}
+			return nil, nil
+		}
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(1, "long")
+		b.tell()
+		b.pass(29 * time.Second)
+		if pause := b.seen().renewed[2].at - b.seen().renewed[1].at; pause != 2500*time.Millisecond {
+			t.Errorf("a failed renewal was repeated after %v, want 2.5s", pause)
+		}
+		cause := <-b.eng.causes
+		if !errors.Is(cause, ErrLeaseLost) || !errors.Is(cause, engine.ErrLeaseExpired) {
+			t.Errorf("cause %v, want an expired lease", cause)
+		}
+		// The last renewal that succeeded was between 55 and 65 seconds, and that lease lasted 30.
+		if at := sinceEpoch(); at < 85*time.Second || at > 98*time.Second {
+			t.Errorf("cancelled after %v", at)
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+// Hooks is what telemetry hangs on.
+type Hooks interface {
+	// Begin is called before each handler, on its goroutine. The handler runs with the context that it returns, which
+	// must derive from ctx. The function that it returns, unless nil, is called once, after what became of the attempt
+	// has been committed, on a goroutine that must not be held up.
+	Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(Outcome))
+}
+
+// Outcome is what became of an execution that a worker had claimed.
+type Outcome struct {
+	Settlement Settlement
+	Err        error         // what the handler returned, or why its outcome could not be settled
+	Ran        time.Duration // of the handler
+}
+
+// Settlement says how an attempt ended in the worker that ran it.
+type Settlement string
+
+// The settlements.
+const (
+	Completed Settlement = "completed" // the execution ended with success
+	Retrying  Settlement = "retrying"  // the attempt failed; another follows
+	Failed    Settlement = "failed"    // the execution ended as failed
+	Released  Settlement = "released"  // given back unfinished, at a shutdown
+	Abandoned Settlement = "abandoned" // the lease was lost or the attempt timed out: others decide
+)
+
+// report tells the hooks and the log how a task was settled.
+func (r *run) report(t *task) {
+	if t.told != nil {
+		t.told(Outcome{Settlement: t.settlement, Err: t.err, Ran: t.ran})
+	}
+	if t.settlement == Completed {
+		return
+	}
+	attrs := append(t.attrs(), slog.String("settlement", string(t.settlement)), slog.Duration("ran", t.ran))
+	if !t.retryAt.IsZero() {
+		attrs = append(attrs, slog.Time("retry_at", t.retryAt))
+	}
+	if t.verdict == fail {
+		attrs = append(attrs, slog.String("class", string(t.failure.Class)), slog.String("category", t.failure.Category))
+	}
+	if _, quotes := errors.AsType[*payloadError](t.err); t.err != nil && !quotes {
+		attrs = append(attrs, slog.Any("error", t.err))
+	}
+	message, level := "attempt failed", slog.LevelWarn
+	switch t.settlement {
+	case Released:
+		message, level = "work given back", slog.LevelInfo
+	case Abandoned:
+		message = "attempt abandoned"
+	}
+	if panicked, ok := errors.AsType[*panicError](t.err); ok {
+		message, level = "handler panicked", slog.LevelError
+		attrs = append(attrs, slog.String("stack", string(panicked.stack)))
+	}
+	r.cfg.Log.LogAttrs(context.Background(), level, message, attrs...)
+}
+
+// attrs name a task in the log.
+func (t *task) attrs() []slog.Attr {
+	return []slog.Attr{
+		slog.String("execution", t.work.Execution.String()),
+		slog.String("kind", t.work.Kind),
+		slog.Int("attempt", int(t.work.Attempt)),
+	}
+}

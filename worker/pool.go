@@ -1,0 +1,53 @@
+package worker
+
+import (
+	"runtime/debug"
+	"time"
+)
+
+// handleQueued is the body of each of the goroutines that run handlers.
+func (r *run) handleQueued() {
+	ended := false
+	defer func() {
+		// A handler has ended the goroutine: another one takes its place.
+		if !ended {
+			r.pool.Go(r.handleQueued)
+		}
+	}()
+	for t := range r.queue {
+		r.perform(t)
+	}
+	ended = true
+}
+
+// perform runs a task's handler and passes the task on to the settler, whatever the handler does.
+func (r *run) perform(t *task) {
+	began := time.Now()
+	returned := false
+	defer func() {
+		if !returned {
+			if value := recover(); value != nil {
+				t.judge(nil, &panicError{value: value, stack: debug.Stack()})
+			} else {
+				t.judge(nil, errGoexit)
+			}
+		}
+		t.ran = time.Since(began)
+		t.end()
+		r.handled <- t
+		if r.load.Add(-1) == r.refillAt.Load() {
+			r.rouse()
+		}
+	}()
+	if err := t.ctx.Err(); err != nil { // it waited for too long
+		t.judge(nil, err)
+		returned = true
+		return
+	}
+	ctx := t.ctx
+	if r.cfg.Hooks != nil {
+		ctx, t.told = r.cfg.Hooks.Begin(ctx, &t.work)
+	}
+	t.judge(t.handle(ctx, &t.work))
+	returned = true
+}

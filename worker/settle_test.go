@@ -1,0 +1,196 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// quick and slow are handlers of the kinds "quick" and "slow": one returns at once, one after a second.
+func quickAndSlow(w *Worker, _ *fakeEngine) {
+	Handle(w, "quick", func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, nil })
+	Handle(w, "slow", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {
+		select {
+		case <-ctx.Done():
+			return struct{}{}, context.Cause(ctx)
+		case <-time.After(time.Second):
+			return struct{}{}, nil
+		}
+	})
+}
+
+func TestSettle_alone_at_once(t *testing.T) {
+	inBubble(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
+		began := sinceEpoch()
+		b.eng.putMany(1, "quick")
+		b.tell()
+		if len(b.seen().done) != 1 || b.seen().done[0].at != began {
+			t.Errorf("completions %v, want one at %v", b.seen().done, began)
+		}
+	})
+}
+
+func TestSettle_lingers_while_others_are_under_way(t *testing.T) {
+	inBubble(t, Config{SettleLinger: 5 * time.Millisecond}, quickAndSlow, func(t *testing.T, b *bubble) {
+		began := sinceEpoch()
+		b.eng.putMany(1, "slow")
+		b.eng.putMany(3, "quick")
+		b.tell()
+		if len(b.seen().done) != 0 {
+			t.Fatalf("settled %v without lingering", b.seen().done)
+		}
+		b.pass(2 * time.Second)
+		if len(b.seen().done) != 2 || len(b.seen().done[0].items) != 3 || b.seen().done[0].at != began+5*time.Millisecond {
+			t.Fatalf("completions %v, want 3 after 5ms and 1 after 1s", b.seen().done)
+		}
+		if last := b.seen().done[1]; last.at != began+time.Second {
+			t.Errorf("the last one was settled at %v, want at once after %v", last.at, began+time.Second)
+		}
+	})
+}
+
+func TestSettle_full_batches(t *testing.T) {
+	inBubble(t, Config{SettleBatch: 10}, quickAndSlow, func(t *testing.T, b *bubble) {
+		b.eng.putMany(35, "quick")
+		b.tell()
+		b.pass(time.Second)
+		if n := items(b.seen().done); n != 35 {
+			t.Errorf("%d completed, want 35", n)
+		}
+		for _, c := range b.seen().done {
+			if len(c.items) > 10 {
+				t.Errorf("batch of %d, want at most 10", len(c.items))
+			}
+		}
+	})
+}
+
+func TestSettle_repeats_after_failures(t *testing.T) {
+	failures := 2
+	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.doneErr = func([]engine.Completion) (item, call error) {
+			if failures--; failures >= 0 {
+				return nil, fmt.Errorf("complete: %w", engine.ErrUnavailable)
+			}
+			return nil, nil
+		}
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(1, "quick")
+		b.tell()
+		b.pass(time.Second)
+		if len(b.seen().done) != 3 {
+			t.Fatalf("%d calls, want 3", len(b.seen().done))
+		}
+		for i, full := range []time.Duration{firstSettlePause, 2 * firstSettlePause} {
+			if pause := b.seen().done[i+1].at - b.seen().done[i].at; pause < full/2 || pause > full {
+				t.Errorf("pause %d is %v, want between %v and %v", i, pause, full/2, full)
+			}
+		}
+		if n := b.held.len(); n != 0 {
+			t.Errorf("%d executions held, want 0", n)
+		}
+	})
+}
+
+func TestSettle_one_execution_does_not_keep_the_others(t *testing.T) {
+	poison := work("quick")
+	settled := make(map[string]int)
+	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.doneErr = func(batch []engine.Completion) (item, call error) {
+			if slices.ContainsFunc(batch, func(c engine.Completion) bool { return c.Lease.Execution == poison.Execution }) {
+				return nil, fmt.Errorf("complete: %w", engine.ErrTransport)
+			}
+			for _, c := range batch {
+				settled[c.Lease.Execution.String()]++
+			}
+			return nil, nil
+		}
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(20, "quick")
+		b.eng.put(DefaultLane, poison)
+		b.eng.putMany(20, "quick")
+		b.tell()
+		b.pass(2 * DefaultLeaseTTL)
+		if len(settled) != 40 {
+			t.Errorf("%d of 40 settled beside the one that cannot be", len(settled))
+		}
+		for execution, n := range settled {
+			if n != 1 {
+				t.Errorf("%s settled %d times", execution, n)
+			}
+		}
+		if n := b.held.len(); n != 0 {
+			t.Errorf("%d executions held, want the impossible one given up", n)
+		}
+	})
+}
+
+func TestSettle_refused_result_is_a_failure(t *testing.T) {
+	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.doneErr = func([]engine.Completion) (item, call error) {
+			return &engine.InputError{Field: "result", Reason: "too large"}, nil
+		}
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(1, "quick")
+		b.tell()
+		if items(b.seen().failed) != 1 {
+			t.Fatalf("failures %v, want one", b.seen().failed)
+		}
+		got := b.seen().failed[0].items[0].Failure
+		if got.Class != policy.Permanent || got.Category != "result" || !strings.Contains(got.Message, "too large") {
+			t.Errorf("failure %+v, want a permanent one of the result", got)
+		}
+	})
+}
+
+func TestSettle_lost_lease_is_dropped(t *testing.T) {
+	var outcomes []Outcome
+	inBubble(t, Config{Hooks: hookFunc(func(o Outcome) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.doneErr = func([]engine.Completion) (item, call error) {
+			return &engine.LeaseError{Err: engine.ErrStaleLease}, nil
+		}
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(1, "quick")
+		b.tell()
+		b.pass(time.Minute)
+		if len(b.seen().done) != 1 || len(b.seen().failed) != 0 {
+			t.Errorf("%d completions and %d failures, want 1 and 0", len(b.seen().done), len(b.seen().failed))
+		}
+		if len(outcomes) != 1 || outcomes[0].Settlement != Abandoned || !errors.Is(outcomes[0].Err, engine.ErrStaleLease) {
+			t.Errorf("outcomes %v, want one abandoned to a stale lease", outcomes)
+		}
+	})
+}
+
+func TestSettle_looks_for_work_that_a_flow_released(t *testing.T) {
+	inBubble(t, Config{PollInterval: time.Hour}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.doneErr = func(batch []engine.Completion) (item, call error) {
+			if len(eng.done) == 1 {
+				eng.lanes[DefaultLane] = append(eng.lanes[DefaultLane], work("quick")) // its downstream
+			}
+			return nil, nil
+		}
+	}, func(t *testing.T, b *bubble) {
+		member := work("quick")
+		member.Flow = new(newFlowID())
+		b.eng.put(DefaultLane, member)
+		b.tell()
+		synctest.Wait()
+		if n := items(b.seen().done); n != 2 {
+			t.Errorf("%d completed, want the downstream too, without being told", n)
+		}
+	})
+}

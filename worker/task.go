@@ -1,0 +1,175 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+// A task is a claimed execution on its way through the worker: from the fetcher to a handler's goroutine to the
+// settler, each of which owns it in turn. The heartbeat sees it from the side, and only renews or cancels.
+type task struct {
+	work   engine.Claimed
+	handle handler
+
+	// ctx is the handler's. It ends with a cause: the lease lost, the attempt timed out, the worker shut down.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	free   context.CancelFunc // frees the timer of the attempt's timeout
+
+	// Decided when the handler has returned.
+	verdict verdict
+	result  []byte
+	err     error
+	failure engine.Failure
+	ran     time.Duration
+	told    func(Outcome) // of the hooks; may be nil
+
+	// Known when it is settled; empty until then.
+	settlement Settlement
+	retryAt    time.Time
+
+	// Of the held leases, under their lock.
+	slot    int
+	renewed time.Time // when the lease was last known to be alive
+}
+
+// A verdict is what is to be told to the engine about a task.
+type verdict int
+
+const (
+	abandon  verdict = iota // nothing: the lease is lost, or others end the attempt
+	complete                // success
+	fail                    // failure
+	giveBack                // unfinished: its lane gets it back
+	verdicts
+)
+
+// newTask prepares the handling of what a call to claim, begun at calledAt, has returned.
+func newTask(base context.Context, work engine.Claimed, handle handler, calledAt, receivedAt time.Time) *task {
+	t := &task{work: work, handle: handle, renewed: receivedAt}
+	t.ctx, t.cancel = context.WithCancelCause(base)
+	if !work.TimeoutAt.IsZero() {
+		// Both instants are the database's: their difference, and nothing else, is measured by this clock.
+		claimedAt := work.ExpiresAt.Add(-work.TTL)
+		t.ctx, t.free = context.WithDeadlineCause(t.ctx, calledAt.Add(work.TimeoutAt.Sub(claimedAt)), ErrAttemptTimeout)
+	}
+	return t
+}
+
+// judge decides what is told about a task whose handler returned result and err.
+func (t *task) judge(result []byte, err error) {
+	t.result, t.err = result, err
+	cause := context.Cause(t.ctx)
+	switch {
+	case errors.Is(cause, ErrLeaseLost):
+		t.verdict, t.err = abandon, cause
+	case err == nil:
+		t.verdict = complete
+	case isFail(err):
+		t.fail(err)
+	case errors.Is(cause, ErrShutdown):
+		t.verdict = giveBack
+	case errors.Is(cause, ErrAttemptTimeout):
+		t.verdict = abandon
+	default:
+		t.fail(err)
+	}
+}
+
+func (t *task) fail(err error) { t.verdict, t.err, t.failure = fail, err, failureOf(err) }
+
+func isFail(err error) bool {
+	_, ok := errors.AsType[*Fail](err)
+	return ok
+}
+
+// end cancels what the handler may have left behind.
+func (t *task) end() {
+	t.cancel(nil)
+	if t.free != nil {
+		t.free()
+	}
+}
+
+// lose cancels the handler because its lease is gone, and reports whether there was something to cancel.
+func (t *task) lose(reason error) bool {
+	if t.ctx.Err() != nil {
+		return false
+	}
+	t.cancel(fmt.Errorf("%w: %w", ErrLeaseLost, reason))
+	return true
+}
+
+// holding is the tasks whose leases this worker holds: from the claim until they are settled.
+type holding struct {
+	mu    sync.Mutex
+	tasks []*task
+}
+
+func (h *holding) add(tasks []*task) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range tasks {
+		t.slot = len(h.tasks)
+		h.tasks = append(h.tasks, t)
+	}
+}
+
+func (h *holding) remove(tasks []*task) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range tasks {
+		last := len(h.tasks) - 1
+		moved := h.tasks[last]
+		h.tasks[t.slot], moved.slot = moved, t.slot
+		h.tasks[last] = nil
+		h.tasks = h.tasks[:last]
+	}
+}
+
+func (h *holding) len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.tasks)
+}
+
+// renewedBefore returns the tasks whose leases were last known to be alive before an instant.
+func (h *holding) renewedBefore(instant time.Time) []*task {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var tasks []*task
+	for _, t := range h.tasks {
+		if t.renewed.Before(instant) {
+			tasks = append(tasks, t)
+		}
+	}
+	return tasks
+}
+
+// renew records that leases were alive at an instant.
+func (h *holding) renew(tasks []*task, instant time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range tasks {
+		t.renewed = instant
+	}
+}
+
+// interrupt cancels all handlers.
+func (h *holding) interrupt(cause error) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, t := range h.tasks {
+		if t.ctx.Err() == nil {
+			t.cancel(cause)
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,257 @@
+// Package worker handles executions: it claims them from lanes, runs the handlers that are registered for their
+// kinds, keeps their leases alive meanwhile and settles what became of them.
+//
+//	w := worker.New(eng, worker.Config{Lanes: []id.LaneID{"images"}})
+//	worker.Handle(w, "resize", func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) { … })
+//	err = w.Run(ctx) // until ctx ends, then drains
+//
+// One process runs one worker for all its handlers: one fetcher claims for them in batches, one settler completes and
+// fails in batches, one heartbeat renews all leases in one statement. An execution is handled at least once; its result
+// is stored exactly once, by the holder of the newest lease. Nothing is acknowledged before it is committed, so a
+// worker that is killed loses no work: its leases run out, and others go on.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/reconcile"
+)
+
+// callTimeout is how long one claim or settlement may take.
+const callTimeout = 30 * time.Second
+
+// ErrRunning: the worker runs already.
+var ErrRunning = errors.New("worker runs already")
+
+// Worker runs handlers for the executions of some lanes.
+type Worker struct {
+	eng       operations
+	cfg       Config
+	claimers  []claimer // one for each of cfg.Lanes
+	reconcile func(context.Context)
+	running   atomic.Bool
+
+	mu       sync.Mutex
+	handlers map[string]handler
+	mistakes []error // of the configuration and of registrations
+}
+
+// operations is what this package needs of an engine.
+type operations interface {
+	Prepare(ctx context.Context) error
+	Listen(ctx context.Context, wake func(id.LaneID)) error
+	NewClaimer(spec engine.ClaimSpec) (claimer, error)
+	RenewLeases(ctx context.Context, renewals []engine.Renewal) ([]engine.Renewed, error)
+	CompleteExecutions(ctx context.Context, completions []engine.Completion) ([]error, error)
+	FailExecutions(ctx context.Context, failures []engine.Failing) ([]engine.Failed, error)
+	ReleaseLeases(ctx context.Context, leases []engine.Lease) ([]error, error)
+	ReportProgress(ctx context.Context, l engine.Lease, p engine.Progress) error
+	UpstreamResults(ctx context.Context, x id.ExecutionID) ([]engine.UpstreamResult, error)
+}
+
+// claimer is an [engine.Claimer].
+type claimer interface {
+	Claim(ctx context.Context, n int) ([]engine.Claimed, error)
+	LookAgain()
+}
+
+// onEngine makes an engine's claimers the interface.
+type onEngine struct{ *engine.Engine }
+
+func (e onEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
+	return e.Engine.NewClaimer(spec)
+}
+
+// New returns a worker without handlers. It does not touch the database. A mistake in cfg is told by [Worker.Run], as
+// those in registrations are.
+//
+// The pool of eng serves the worker's own calls with up to three connections, and one more for each background job that
+// is at work; another one, beside the pool, listens. What handlers need comes on top.
+func New(eng *engine.Engine, cfg Config) *Worker {
+	w := &Worker{handlers: make(map[string]handler)}
+	if eng == nil {
+		w.mistakes = append(w.mistakes, &engine.InputError{Field: "engine", Reason: "is nil"})
+		return w
+	}
+	w.configure(onEngine{eng}, cfg)
+	if !cfg.NoReconcile {
+		r, err := reconcile.New(eng, reconcile.Config{Log: cfg.Log})
+		if err != nil {
+			w.mistakes = append(w.mistakes, err)
+			return w
+		}
+		w.reconcile = r.Run
+	}
+	return w
+}
+
+// configure completes a worker, or remembers why it cannot be.
+func (w *Worker) configure(eng operations, cfg Config) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		w.mistakes = append(w.mistakes, err)
+		return
+	}
+	w.eng, w.cfg = eng, cfg
+	for _, name := range cfg.Lanes {
+		c, err := eng.NewClaimer(engine.ClaimSpec{
+			Lane:         name,
+			Capabilities: id.NewCapabilities(cfg.Capabilities...),
+			Worker:       cfg.Worker,
+			Instance:     cfg.Instance,
+			LeaseTTL:     cfg.LeaseTTL,
+		})
+		if err != nil {
+			w.mistakes = append(w.mistakes, fmt.Errorf("worker: %w", err))
+			return
+		}
+		w.claimers = append(w.claimers, c)
+	}
+}
+
+// register takes a handler, or remembers why it cannot be taken.
+func (w *Worker) register(kind string, h handler) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch _, taken := w.handlers[kind]; {
+	case kind == "":
+		w.mistakes = append(w.mistakes, errors.New("worker: a handler's kind is empty"))
+	case h == nil:
+		w.mistakes = append(w.mistakes, fmt.Errorf("worker: the handler of the kind %q is nil", kind))
+	case taken:
+		w.mistakes = append(w.mistakes, fmt.Errorf("worker: the kind %q has two handlers", kind))
+	default:
+		w.handlers[kind] = h
+	}
+}
+
+// registered returns the handlers, or what was wrong with the configuration or the registrations.
+func (w *Worker) registered() (map[string]handler, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.mistakes) > 0 {
+		return nil, errors.Join(w.mistakes...)
+	}
+	if len(w.handlers) == 0 {
+		return nil, errors.New("worker: there is no handler")
+	}
+	return maps.Clone(w.handlers), nil
+}
+
+// run is what the goroutines of one run of a worker share.
+type run struct {
+	*Worker
+	handlers map[string]handler
+	lanes    []*lane
+
+	base    context.Context // the values of Run's context, but not its end
+	drained context.Context // ends when the drain timeout has passed
+
+	held    holding
+	queue   chan *task    // claimed and waiting for a handler
+	handled chan *task    // waiting to be settled
+	roused  chan struct{} // the fetcher may have something to do
+
+	load     atomic.Int64 // executions that are queued or with a handler
+	refillAt atomic.Int64 // the load at which the fetcher is roused
+	pool     sync.WaitGroup
+}
+
+// Run handles executions until ctx ends. Then it claims no more, gives queued work back, and lets running handlers
+// finish for up to [Config.DrainTimeout] before it cancels them; those that then return an error go back to their lane
+// at no cost. It returns when all handlers have returned and everything is settled, and leaves no goroutine behind: a
+// handler that ignores its context keeps Run from returning. The handlers' contexts carry the values of ctx.
+//
+// A database that goes away while the worker runs is waited for.
+//
+// Errors: nil after ctx has ended. Otherwise the worker did not start: [engine.ErrInvalidInput] names the field of its
+// configuration that is out of its bounds; a registration was mistaken; [ErrRunning]; or the database is not fit for
+// the engine, with the errors of [engine.Engine.Prepare].
+func (w *Worker) Run(ctx context.Context) error {
+	handlers, err := w.registered()
+	if err != nil {
+		return err
+	}
+	if !w.running.CompareAndSwap(false, true) {
+		return ErrRunning
+	}
+	defer w.running.Store(false)
+	if err := w.eng.Prepare(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("worker: %w", err)
+	}
+
+	w.newRun(ctx, handlers).work(ctx)
+	return nil
+}
+
+func (w *Worker) newRun(ctx context.Context, handlers map[string]handler) *run {
+	r := &run{
+		Worker:   w,
+		handlers: handlers,
+		base:     context.WithoutCancel(ctx),
+		queue:    make(chan *task, w.cfg.Concurrency+maxQueued(w.cfg)),
+		handled:  make(chan *task, w.cfg.SettleBatch),
+		roused:   make(chan struct{}, 1),
+	}
+	for i, name := range w.cfg.Lanes {
+		r.lanes = append(r.lanes, &lane{name: name, claimer: w.claimers[i]})
+	}
+	return r
+}
+
+// work starts the goroutines of a run and ends them in order: the fetcher, the handlers, the settler, the heartbeat.
+func (r *run) work(ctx context.Context) {
+	drained, endDrain := context.WithCancel(r.base)
+	defer endDrain()
+	r.drained = drained
+
+	var beside, settling, beating sync.WaitGroup
+	defer beside.Wait()
+	if r.reconcile != nil {
+		beside.Go(func() { r.reconcile(ctx) })
+	}
+	beside.Go(func() {
+		if err := r.eng.Listen(ctx, r.tell); ctx.Err() == nil {
+			r.cfg.Log.Warn("not told of new work; lanes are polled", "error", err)
+		}
+	})
+	stopped := make(chan struct{})
+	beating.Go(func() { r.heartbeat(stopped) })
+	settling.Go((&settler{run: r}).settle)
+	for range r.cfg.Concurrency {
+		r.pool.Go(r.handleQueued)
+	}
+	r.pool.Go(func() { (&fetcher{run: r}).fetch(ctx) })
+
+	handled := make(chan struct{})
+	go func() {
+		r.pool.Wait()
+		close(handled)
+	}()
+	<-ctx.Done()
+	r.cfg.Log.Info("worker drains", "under_way", r.held.len())
+	patience := time.NewTimer(r.cfg.DrainTimeout)
+	defer patience.Stop()
+	select {
+	case <-handled:
+	case <-patience.C:
+		endDrain()
+		r.cfg.Log.Warn("handlers are cancelled: the drain timeout has passed", "running", r.held.interrupt(ErrShutdown))
+		<-handled
+	}
+	close(r.handled)
+	settling.Wait()
+	close(stopped)
+	beating.Wait()
+}
