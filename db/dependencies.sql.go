@@ -74,7 +74,9 @@ WITH input AS (
     SELECT
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS flow_id,
-        unnest($4::uuid[]) AS downstream_eid
+        unnest($4::uuid[]) AS downstream_eid,
+        unnest($5::integer[]) AS staged_from,
+        unnest($6::integer[]) AS staged_below
 ),
 flagged AS (
     UPDATE ff_edge_group AS g
@@ -108,6 +110,18 @@ flagged AS (
         AND g.flow_id = i.flow_id
         AND g.downstream_eid = i.downstream_eid
         AND NOT g.cancel_siblings_pending_flag
+        AND (
+            (i.staged_from = 0 AND i.staged_below = 2147483647)
+            OR (
+                SELECT count(*)
+                FROM ff_edge AS s
+                WHERE
+                    s.partition_key = i.partition_key
+                    AND s.flow_id = i.flow_id
+                    AND s.downstream_eid = i.downstream_eid
+                    AND s.policy -> 'applied_at_ms' = 'null'::jsonb
+            ) BETWEEN i.staged_from AND i.staged_below - 1
+        )
     RETURNING
         g.partition_key,
         g.flow_id,
@@ -133,10 +147,13 @@ type EnqueueSiblingCancelsParams struct {
 	PartitionKeys  []int16
 	FlowIds        []pgtype.UUID
 	DownstreamEids []pgtype.UUID
+	StagedFrom     []int32
+	StagedBelow    []int32
 }
 
 // EnqueueSiblingCancels lists the upstreams that newly decided groups no longer need: unfinished ones
 // that feed no other undecided group. The cancels themselves follow in transactions of their own.
+// staged_from and staged_below are as in ReleaseDownstream.
 //
 // Used by: the resolution of dependencies, for groups whose policy cancels what remains.
 // Locks: edge group rows already locked; inserts into ff_pending_cancel_groups (L7).
@@ -146,6 +163,8 @@ func (q *Queries) EnqueueSiblingCancels(ctx context.Context, db DBTX, arg Enqueu
 		arg.PartitionKeys,
 		arg.FlowIds,
 		arg.DownstreamEids,
+		arg.StagedFrom,
+		arg.StagedBelow,
 	)
 	return err
 }
@@ -270,7 +289,8 @@ WITH input AS (
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS flow_id,
         unnest($4::uuid[]) AS execution_id,
-        unnest($5::integer[]) AS staged_limit
+        unnest($5::integer[]) AS staged_from,
+        unnest($6::integer[]) AS staged_below
 ),
 blocked AS (
     SELECT
@@ -291,7 +311,7 @@ blocked AS (
         FOR NO KEY UPDATE
     ) AS e
     WHERE
-        i.staged_limit = 0
+        (i.staged_from = 0 AND i.staged_below = 2147483647)
         OR (
             SELECT count(*)
             FROM ff_edge AS s
@@ -300,7 +320,7 @@ blocked AS (
                 AND s.flow_id = i.flow_id
                 AND s.downstream_eid = i.execution_id
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb
-        ) < i.staged_limit
+        ) BETWEEN i.staged_from AND i.staged_below - 1
 )
 UPDATE ff_exec_core AS e
 SET
@@ -353,7 +373,8 @@ type ReleaseDownstreamParams struct {
 	PartitionKeys []int16
 	FlowIds       []pgtype.UUID
 	ExecutionIds  []pgtype.UUID
-	StagedLimits  []int32
+	StagedFrom    []int32
+	StagedBelow   []int32
 }
 
 type ReleaseDownstreamRow struct {
@@ -363,8 +384,9 @@ type ReleaseDownstreamRow struct {
 
 // ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once,
 // when their delay has passed, or through the gate of their budget or quota. A row that is not blocked
-// on dependencies is left alone and not returned; so is one with staged_limit or more edges that are
-// staged and not applied yet, where the limit is not 0: its group is still undecided.
+// on dependencies is left alone and not returned; so is one whose edges that are staged and not applied
+// yet are fewer than staged_from, or not fewer than staged_below: its group was decided before, or is
+// undecided still.
 //
 // Used by: the resolution of dependencies.
 // Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4): the
@@ -375,7 +397,8 @@ func (q *Queries) ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDow
 		arg.PartitionKeys,
 		arg.FlowIds,
 		arg.ExecutionIds,
-		arg.StagedLimits,
+		arg.StagedFrom,
+		arg.StagedBelow,
 	)
 	if err != nil {
 		return nil, err
@@ -535,7 +558,8 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id,
         unnest($3::uuid[]) AS execution_id,
-        unnest($4::integer[]) AS staged_limit
+        unnest($4::integer[]) AS staged_from,
+        unnest($5::integer[]) AS staged_below
 ),
 waiting AS (
     SELECT
@@ -556,7 +580,7 @@ waiting AS (
         FOR NO KEY UPDATE
     ) AS e
     WHERE
-        i.staged_limit = 0
+        (i.staged_from = 0 AND i.staged_below = 2147483647)
         OR (
             SELECT count(*)
             FROM ff_edge AS s
@@ -565,7 +589,7 @@ waiting AS (
                 AND s.flow_id = i.flow_id
                 AND s.downstream_eid = i.execution_id
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb
-        ) < i.staged_limit
+        ) BETWEEN i.staged_from AND i.staged_below - 1
 ),
 skipped AS (
     UPDATE ff_exec_core AS e
@@ -576,10 +600,10 @@ skipped AS (
         public_state = 'skipped',
         attempt_state = 'attempt_terminal',
         blocking_reason = NULL,
-        terminal_at_ms = coalesce(e.terminal_at_ms, $5::bigint),
+        terminal_at_ms = coalesce(e.terminal_at_ms, $6::bigint),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = $5::bigint
+        ffx_last_mutation_at_ms = $6::bigint
     FROM waiting AS w
     WHERE
         e.partition_key = w.partition_key
@@ -611,7 +635,8 @@ type SkipDownstreamParams struct {
 	PartitionKeys []int16
 	FlowIds       []pgtype.UUID
 	ExecutionIds  []pgtype.UUID
-	StagedLimits  []int32
+	StagedFrom    []int32
+	StagedBelow   []int32
 	NowMs         int64
 }
 
@@ -625,7 +650,7 @@ type SkipDownstreamRow struct {
 
 // SkipDownstream ends downstream executions whose dependencies have become impossible. Only what is
 // blocked on dependencies or never started is skipped; a row outside the guard is left alone and not
-// returned. staged_limit is as in ReleaseDownstream.
+// returned. staged_from and staged_below are as in ReleaseDownstream.
 //
 // Used by: the resolution of dependencies, under the flow's exclusive lock.
 // Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4), their
@@ -635,7 +660,8 @@ func (q *Queries) SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstrea
 		arg.PartitionKeys,
 		arg.FlowIds,
 		arg.ExecutionIds,
-		arg.StagedLimits,
+		arg.StagedFrom,
+		arg.StagedBelow,
 		arg.NowMs,
 	)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"sort"
 
@@ -98,25 +99,22 @@ func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution
 	slices.SortFunc(groups, func(a, b db.ResolveEdgesRow) int {
 		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), compareUUID(a.DownstreamEid, b.DownstreamEid))
 	})
-	var release, skip decidedArrays
-	var siblings db.EnqueueSiblingCancelsParams
+	var release, skip, siblings decidedArrays
 	passes := false
 	for i := range groups {
 		g := &groups[i]
 		passes = passes || g.PassesData
-		rules, decision, stagedLimit := decide(g, outcome.Bucket())
+		rules, decision, staged := decide(g, outcome.Bucket())
 		switch decision {
 		case policy.Satisfied:
-			release.add(g, stagedLimit)
+			release.add(g, staged)
 		case policy.Impossible:
-			skip.add(g, stagedLimit)
+			skip.add(g, staged)
 		default:
 			continue
 		}
 		if rules.CancelsRemaining() && !g.CancelSiblingsPendingFlag {
-			siblings.PartitionKeys = append(siblings.PartitionKeys, g.PartitionKey)
-			siblings.FlowIds = append(siblings.FlowIds, pgUUID(g.FlowID))
-			siblings.DownstreamEids = append(siblings.DownstreamEids, pgUUID(g.DownstreamEid))
+			siblings.add(g, staged)
 		}
 	}
 	if passes && outcome == state.CompletionSuccess {
@@ -133,35 +131,47 @@ func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution
 	if err != nil {
 		return nil, err
 	}
-	if len(siblings.FlowIds) > 0 {
-		siblings.NowMs = nowMs
-		if err := e.q.EnqueueSiblingCancels(ctx, tx, siblings); err != nil {
+	if !siblings.empty() {
+		if err := e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
+			PartitionKeys: siblings.partitions, FlowIds: siblings.flows, DownstreamEids: siblings.executions,
+			StagedFrom: siblings.stagedFrom, StagedBelow: siblings.stagedBelow, NowMs: nowMs,
+		}); err != nil {
 			return nil, err
 		}
 	}
 	return skipped, nil
 }
 
+// stagedRange is the numbers of edges, staged and not applied yet, with which a decision is to be acted
+// on: from and more, but fewer than below.
+type stagedRange struct {
+	from, below int32
+}
+
 // decide returns a group's decision if the edges just counted changed it, else Undecided. A policy that
 // cannot be read leaves its group undecided: a read of the flow reports it.
 //
 // An edge that is staged and not applied yet holds a group open too, but the counters do not know of it.
-// stagedLimit is how many such edges would leave this decision open, 0 where none can: the statement that
-// acts on the decision counts them, and they are rare.
-func decide(g *db.ResolveEdgesRow, bucket state.Bucket) (rules policy.Group, decision policy.Decision, stagedLimit int32) {
+// With as many of them as the range says, the group was undecided before and is decided now: the
+// statements that act on the decision count them, and they are rare.
+func decide(g *db.ResolveEdgesRow, bucket state.Bucket) (policy.Group, policy.Decision, stagedRange) {
 	rules, err := policy.GroupFromStored(g.Policy)
 	if err != nil {
-		return policy.Group{}, policy.Undecided, 0
+		return policy.Group{}, policy.Undecided, stagedRange{}
 	}
 	success, fail, skip := int64(g.SuccessCount), int64(g.FailCount), int64(g.SkipCount)
 	n := success + fail + skip + int64(g.RunningCount)
-	decision = rules.Evaluate(n, success, fail, skip)
-	if decision == policy.Undecided {
-		return rules, policy.Undecided, 0
+	opened := func() int32 {
+		if m := rules.OpenedBy(n, success, fail, skip); m > 0 {
+			return int32(m)
+		}
+		return math.MaxInt32
 	}
-	// From the counts after: the least number of further edges that would leave the group undecided. More
-	// than a quorum can be short of never do.
-	limit := rules.OpenedBy(n, success, fail, skip)
+	decision := rules.Evaluate(n, success, fail, skip)
+	if decision == policy.Undecided {
+		return rules, policy.Undecided, stagedRange{}
+	}
+	staged := stagedRange{below: opened()}
 	counted := int64(g.Edges)
 	switch bucket {
 	case state.BucketSuccess:
@@ -171,11 +181,13 @@ func decide(g *db.ResolveEdgesRow, bucket state.Bucket) (rules policy.Group, dec
 	default:
 		fail -= counted
 	}
-	before := rules.Evaluate(n, success, fail, skip)
-	if before != policy.Undecided && limit == 0 {
-		return rules, policy.Undecided, 0
+	if rules.Evaluate(n, success, fail, skip) != policy.Undecided {
+		staged.from = opened()
 	}
-	return rules, decision, int32(limit)
+	if staged.from >= staged.below {
+		return rules, policy.Undecided, stagedRange{}
+	}
+	return rules, decision, staged
 }
 
 func (e *Engine) releaseDownstream(ctx context.Context, tx *txn, downstream decidedArrays, nowMs int64) error {
@@ -184,7 +196,7 @@ func (e *Engine) releaseDownstream(ctx context.Context, tx *txn, downstream deci
 	}
 	rows, err := e.q.ReleaseDownstream(ctx, tx, db.ReleaseDownstreamParams{
 		PartitionKeys: downstream.partitions, FlowIds: downstream.flows, ExecutionIds: downstream.executions,
-		StagedLimits: downstream.stagedLimits, NowMs: nowMs,
+		StagedFrom: downstream.stagedFrom, StagedBelow: downstream.stagedBelow, NowMs: nowMs,
 	})
 	if err != nil {
 		return err
@@ -203,7 +215,7 @@ func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream decided
 	}
 	rows, err := e.q.SkipDownstream(ctx, tx, db.SkipDownstreamParams{
 		PartitionKeys: downstream.partitions, FlowIds: downstream.flows, ExecutionIds: downstream.executions,
-		StagedLimits: downstream.stagedLimits, NowMs: nowMs,
+		StagedFrom: downstream.stagedFrom, StagedBelow: downstream.stagedBelow, NowMs: nowMs,
 	})
 	if err != nil {
 		return nil, err
@@ -242,17 +254,18 @@ func (a *executionArrays) add(partition int16, execution id.ExecutionUUID) {
 
 func (a *executionArrays) empty() bool { return len(a.executions) == 0 }
 
-// decidedArrays are downstream executions of decided groups.
+// decidedArrays are the downstream executions of decided groups.
 type decidedArrays struct {
 	executionArrays
-	flows        []pgtype.UUID
-	stagedLimits []int32
+	flows                   []pgtype.UUID
+	stagedFrom, stagedBelow []int32
 }
 
-func (a *decidedArrays) add(g *db.ResolveEdgesRow, stagedLimit int32) {
+func (a *decidedArrays) add(g *db.ResolveEdgesRow, staged stagedRange) {
 	a.executionArrays.add(g.PartitionKey, g.DownstreamEid)
 	a.flows = append(a.flows, pgUUID(g.FlowID))
-	a.stagedLimits = append(a.stagedLimits, stagedLimit)
+	a.stagedFrom = append(a.stagedFrom, staged.from)
+	a.stagedBelow = append(a.stagedBelow, staged.below)
 }
 
 type flowMemberArrays struct {

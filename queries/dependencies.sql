@@ -158,8 +158,9 @@ WHERE
 -- name: ReleaseDownstream :many
 -- ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once,
 -- when their delay has passed, or through the gate of their budget or quota. A row that is not blocked
--- on dependencies is left alone and not returned; so is one with staged_limit or more edges that are
--- staged and not applied yet, where the limit is not 0: its group is still undecided.
+-- on dependencies is left alone and not returned; so is one whose edges that are staged and not applied
+-- yet are fewer than staged_from, or not fewer than staged_below: its group was decided before, or is
+-- undecided still.
 --
 -- Used by: the resolution of dependencies.
 -- Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4): the
@@ -169,7 +170,8 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@execution_ids::uuid[]) AS execution_id,
-        unnest(@staged_limits::integer[]) AS staged_limit
+        unnest(@staged_from::integer[]) AS staged_from,
+        unnest(@staged_below::integer[]) AS staged_below
 ),
 blocked AS (
     SELECT
@@ -190,7 +192,7 @@ blocked AS (
         FOR NO KEY UPDATE
     ) AS e
     WHERE
-        i.staged_limit = 0
+        (i.staged_from = 0 AND i.staged_below = 2147483647)
         OR (
             SELECT count(*)
             FROM ff_edge AS s
@@ -199,7 +201,7 @@ blocked AS (
                 AND s.flow_id = i.flow_id
                 AND s.downstream_eid = i.execution_id
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb
-        ) < i.staged_limit
+        ) BETWEEN i.staged_from AND i.staged_below - 1
 )
 UPDATE ff_exec_core AS e
 SET
@@ -249,7 +251,7 @@ RETURNING
 -- name: SkipDownstream :many
 -- SkipDownstream ends downstream executions whose dependencies have become impossible. Only what is
 -- blocked on dependencies or never started is skipped; a row outside the guard is left alone and not
--- returned. staged_limit is as in ReleaseDownstream.
+-- returned. staged_from and staged_below are as in ReleaseDownstream.
 --
 -- Used by: the resolution of dependencies, under the flow's exclusive lock.
 -- Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4), their
@@ -259,7 +261,8 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@execution_ids::uuid[]) AS execution_id,
-        unnest(@staged_limits::integer[]) AS staged_limit
+        unnest(@staged_from::integer[]) AS staged_from,
+        unnest(@staged_below::integer[]) AS staged_below
 ),
 waiting AS (
     SELECT
@@ -280,7 +283,7 @@ waiting AS (
         FOR NO KEY UPDATE
     ) AS e
     WHERE
-        i.staged_limit = 0
+        (i.staged_from = 0 AND i.staged_below = 2147483647)
         OR (
             SELECT count(*)
             FROM ff_edge AS s
@@ -289,7 +292,7 @@ waiting AS (
                 AND s.flow_id = i.flow_id
                 AND s.downstream_eid = i.execution_id
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb
-        ) < i.staged_limit
+        ) BETWEEN i.staged_from AND i.staged_below - 1
 ),
 skipped AS (
     UPDATE ff_exec_core AS e
@@ -378,6 +381,7 @@ WHERE
 -- name: EnqueueSiblingCancels :exec
 -- EnqueueSiblingCancels lists the upstreams that newly decided groups no longer need: unfinished ones
 -- that feed no other undecided group. The cancels themselves follow in transactions of their own.
+-- staged_from and staged_below are as in ReleaseDownstream.
 --
 -- Used by: the resolution of dependencies, for groups whose policy cancels what remains.
 -- Locks: edge group rows already locked; inserts into ff_pending_cancel_groups (L7).
@@ -385,7 +389,9 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
-        unnest(@downstream_eids::uuid[]) AS downstream_eid
+        unnest(@downstream_eids::uuid[]) AS downstream_eid,
+        unnest(@staged_from::integer[]) AS staged_from,
+        unnest(@staged_below::integer[]) AS staged_below
 ),
 flagged AS (
     UPDATE ff_edge_group AS g
@@ -419,6 +425,18 @@ flagged AS (
         AND g.flow_id = i.flow_id
         AND g.downstream_eid = i.downstream_eid
         AND NOT g.cancel_siblings_pending_flag
+        AND (
+            (i.staged_from = 0 AND i.staged_below = 2147483647)
+            OR (
+                SELECT count(*)
+                FROM ff_edge AS s
+                WHERE
+                    s.partition_key = i.partition_key
+                    AND s.flow_id = i.flow_id
+                    AND s.downstream_eid = i.downstream_eid
+                    AND s.policy -> 'applied_at_ms' = 'null'::jsonb
+            ) BETWEEN i.staged_from AND i.staged_below - 1
+        )
     RETURNING
         g.partition_key,
         g.flow_id,

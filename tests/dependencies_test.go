@@ -150,7 +150,8 @@ func TestResolve_worked_values(t *testing.T) {
 type flowModel struct {
 	rule       []rules
 	upstream   [][]int
-	downstream [][]int
+	downstream [][]int // by edges that are applied
+	staged     [][2]int
 	state      []string
 	counted    []storedGroup
 	outcomes   map[string]int // completion events by text
@@ -202,14 +203,18 @@ func drawModel(r *rapid.T) *flowModel {
 	}
 	for to := range n {
 		for from := range to {
-			if rapid.IntRange(0, 2).Draw(r, "edge") == 0 {
+			switch rapid.IntRange(0, 20).Draw(r, "edge") {
+			case 0:
+				m.upstream[to] = append(m.upstream[to], from)
+				m.staged = append(m.staged, [2]int{from, to})
+			case 1, 2, 3, 4, 5, 6, 7:
 				m.upstream[to] = append(m.upstream[to], from)
 				m.downstream[from] = append(m.downstream[from], to)
+				m.counted[to].Running++
 			}
 		}
 		fanIn := len(m.upstream[to])
 		m.rule[to] = rules(rapid.IntRange(0, fanIn).Draw(r, "rule"))
-		m.counted[to].Running = fanIn
 		m.counted[to].KTarget = int(m.rule[to])
 		m.state[to] = stateHeld
 		if m.rule[to] == 0 {
@@ -223,7 +228,7 @@ func drawModel(r *rapid.T) *flowModel {
 }
 
 // A random flow, whose members end in random ways, in random order and in batches, stands at every step as
-// the model of it does.
+// the model of it does. A few of its edges are staged and not applied.
 func TestResolve_as_the_model(t *testing.T) {
 	f := newFlowFixture(t)
 	rapid.Check(t, func(r *rapid.T) {
@@ -236,6 +241,9 @@ func TestResolve_as_the_model(t *testing.T) {
 			}
 		}
 		flow := f.createFlow(t, spec)
+		for _, edge := range m.staged {
+			f.stageOnly(t, flow, fmt.Sprint(edge[0]), fmt.Sprint(edge[1]))
+		}
 		for {
 			f.claimAll(t)
 			for _, node := range m.in(stateReady) {
@@ -272,7 +280,7 @@ func TestResolve_as_the_model(t *testing.T) {
 			}
 			wantModel(t, r, f, flow, m)
 		}
-		if held := m.in(stateHeld); held != nil {
+		if held := m.in(stateHeld); held != nil && m.staged == nil {
 			r.Errorf("nodes %v wait for ever", held)
 		}
 	})
@@ -616,6 +624,28 @@ func TestF14_late_endings_only_count(t *testing.T) {
 	}
 }
 
+// The same holds for a group that has become impossible: who put its downstream back is not overruled.
+func TestF14_late_endings_of_an_impossible_group(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*flowFixture, *testing.T, id.FlowID, ...string){
+		"failed": (*flowFixture).fail, "succeeded": (*flowFixture).succeed,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFlowFixture(t)
+			flow := f.draw(t, when{"d": policy.Quorum(2, policy.LetRun)}, "a>d", "b>d", "c>d", "d>e")
+			f.claimAll(t)
+			f.fail(t, flow, "a", "b")
+			d := f.NodeID(flow, "d")
+			f.wantState(t, d, stateSkipped)
+			f.setExecution(t, d, `lifecycle_phase = 'runnable', eligibility_state = 'blocked_by_dependencies',
+				public_state = 'waiting_children', terminal_at_ms = NULL`)
+			before := f.dump(t, d)
+			end(f, t, flow, "c")
+			f.wantUnchanged(t, d, before)
+		})
+	}
+}
+
 // A downstream that has started is not pulled from under its worker, however its group is decided.
 func TestF42_started_downstream_is_left_alone(t *testing.T) {
 	t.Parallel()
@@ -688,6 +718,19 @@ func TestF18_F19_staged_edges_hold_a_group(t *testing.T) {
 	wantEqual(t, "edges", f.edges(t, flow), map[string]string{
 		"a>d": "satisfied success", "a>any": "satisfied success", "b>d": "pending", "b>any": "pending", "b>only": "pending",
 	})
+}
+
+// With a staged edge a quorum is lost only when one more upstream is.
+func TestF19_staged_edge_defers_a_lost_quorum(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, when{"e": policy.Quorum(2, policy.LetRun)}, "a>e", "b>e", "c>e", "d>e", "e>f")
+	f.claimAll(t)
+	f.stageOnly(t, flow, "d", "e")
+	f.fail(t, flow, "a")
+	f.fail(t, flow, "b")
+	f.wantState(t, f.NodeID(flow, "e"), stateHeld)
+	f.fail(t, flow, "c")
+	f.wantMembers(t, flow, map[string]string{stateFailed: "a b c", stateRunning: "d", stateSkipped: "e f"})
 }
 
 // An edge without the key applied_at_ms was not made by staging: it counts.
