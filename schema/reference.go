@@ -68,23 +68,23 @@ func readReferenceLedger(ctx context.Context, db Querier) (referenceLedger, erro
 
 // refusal returns the sentinel and detail for a ledger that is not that of FlowFabric 0.15, or, where
 // newer is allowed, of a later one.
-func (l referenceLedger) refusal(allowNewer bool) (sentinel error, detail string) {
+func (l referenceLedger) refusal(allowNewer bool) (detail string, sentinel error) {
 	applied := map[int64]bool{}
 	for _, row := range l {
 		if !row.success {
-			return ErrDirty, fmt.Sprintf("migration %d of FlowFabric is recorded as failed", row.version)
+			return fmt.Sprintf("migration %d of FlowFabric is recorded as failed", row.version), ErrDirty
 		}
 		applied[row.version] = true
 	}
 	for _, version := range slices.Sorted(maps.Keys(referenceChecksums)) {
 		if !applied[version] {
-			return ErrTooOld, fmt.Sprintf("migration %d of FlowFabric is missing", version)
+			return fmt.Sprintf("migration %d of FlowFabric is missing", version), ErrTooOld
 		}
 	}
 	if newest := l[len(l)-1].version; newest > referenceVersion && !allowNewer {
-		return ErrTooNew, fmt.Sprintf("FlowFabric migrated it to version %d, this build knows %d", newest, referenceVersion)
+		return fmt.Sprintf("FlowFabric migrated it to version %d, this build knows %d", newest, referenceVersion), ErrTooNew
 	}
-	return nil, ""
+	return "", nil
 }
 
 func (l referenceLedger) warnings() []string {

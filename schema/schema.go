@@ -13,11 +13,21 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"io/fs"
 	"log/slog"
 )
 
 //go:embed migrations/*.sql
 var migrations embed.FS
+
+// Migrations returns the migration files, for programs that apply them by dbmate's own command.
+func Migrations() fs.FS {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return migrations // cannot be: the folder is part of this package
+	}
+	return files
+}
 
 const (
 	// Version is the newest migration: the version of a database that this build works on.

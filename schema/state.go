@@ -200,7 +200,7 @@ func (s *State) obstacle(opts Options) error {
 		return s.refuse(ErrTooNew, fmt.Sprintf("its version is %s, this build knows %s", s.Version, Version))
 	case len(s.reference) > 0:
 		// In our own databases too: a FlowFabric server may have migrated them since.
-		if sentinel, detail := s.reference.refusal(opts.AllowNewerReference); sentinel != nil {
+		if detail, sentinel := s.reference.refusal(opts.AllowNewerReference); sentinel != nil {
 			return s.refuse(sentinel, detail)
 		}
 	}

@@ -7,9 +7,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -226,37 +226,17 @@ func randomKey() int32 {
 	return int32(binary.BigEndian.Uint32(raw[:]))
 }
 
-// migrationsKey hashes the names and texts of the migrations, which it reads from the source tree: go test runs a
-// test binary in its package's folder.
+// migrationsKey hashes the names and texts of the migrations.
 func migrationsKey() (int32, error) {
-	folder, err := os.Getwd()
-	if err != nil {
-		return 0, err
-	}
-	for {
-		files, err := filepath.Glob(filepath.Join(folder, "schema", "migrations", "*.sql"))
-		if err != nil {
-			return 0, err
-		}
-		if len(files) > 0 {
-			return hashFiles(files)
-		}
-		parent := filepath.Dir(folder)
-		if parent == folder {
-			return 0, errors.New("no folder above the test's has schema/migrations")
-		}
-		folder = parent
-	}
-}
-
-func hashFiles(files []string) (int32, error) {
 	hash := sha256.New()
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return 0, err
+	files := schema.Migrations()
+	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
 		}
-		fmt.Fprintf(hash, "%s %d\n%s", filepath.Base(file), len(text), text)
-	}
-	return int32(binary.BigEndian.Uint32(hash.Sum(nil))), nil
+		text, err := fs.ReadFile(files, name)
+		fmt.Fprintf(hash, "%s %d\n%s", name, len(text), text)
+		return err
+	})
+	return int32(binary.BigEndian.Uint32(hash.Sum(nil))), err
 }
