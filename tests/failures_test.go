@@ -1,0 +1,438 @@
+package tests
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// retrying gives an execution a retry policy.
+func retrying(r policy.Retry) func(*engine.ExecutionSpec) {
+	return func(spec *engine.ExecutionSpec) { spec.Policy = &policy.Execution{Retry: &r} }
+}
+
+func (f *fixture) fail(t *testing.T, l engine.Lease, failure engine.Failure) engine.Failed {
+	t.Helper()
+	failed, err := f.FailExecution(t.Context(), l, failure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return failed
+}
+
+func TestFailExecution_schedules_a_retry(t *testing.T) {
+	f := newFixture(t)
+	c := f.start(t, retrying(policy.Retry{Backoff: policy.FixedBackoff(5000)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Hour) })
+	f.advance(time.Second)
+	now, wake := f.now().UnixMilli(), f.now().Add(5*time.Second)
+	raw := f.stored(t, c.Execution).RawFields
+	failed := f.fail(t, c.Lease, engine.Failure{Message: "no luck", Category: "upstream"})
+	if want := (engine.Failed{Retry: true, RetryAt: wake, NextAttempt: 1}); failed != want {
+		t.Errorf("got %+v, want %+v", failed, want)
+	}
+	stored := f.stored(t, c.Execution)
+	if stored.State != stateBackoff || stored.AttemptIndex != 1 || stored.RetryCount != 1 || stored.LeaseEpoch != 1 ||
+		*stored.DelayUntilMs != wake.UnixMilli() || *stored.DeadlineAtMs != wake.UnixMilli() ||
+		*stored.LastDeadline != start.Add(time.Hour).UnixMilli() || *stored.LastMutation != now || stored.TerminalAtMs != nil {
+		t.Errorf("stored %+v", stored)
+	}
+	if stored.RawFields != raw {
+		t.Errorf("raw_fields became %s", stored.RawFields)
+	}
+	attempts := f.attempts(t, c.Execution)
+	if len(attempts) != 1 || attempts[0].Outcome != "retry" || *attempts[0].TerminalAtMs != now || attempts[0].LeaseExpiresAtMs != nil ||
+		*attempts[0].DelayUntilMs != wake.UnixMilli() || attempts[0].LeaseEpoch != 1 {
+		t.Errorf("attempts %+v", attempts)
+	}
+	wantJSON(t, attempts[0].RawFields, `{"failure_reason":"no luck","failure_category":"upstream"}`)
+	f.wantEvents(t, c.Execution, "lease acquired", "lease revoked backend")
+	f.wantNothingClaimable(t)
+}
+
+func TestFailExecution_retries_at_once(t *testing.T) {
+	f := newFixture(t)
+	c := f.start(t, retrying(policy.Retry{Backoff: policy.FixedBackoff(0)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Hour) })
+	if got, want := f.fail(t, c.Lease, engine.Failure{}), (engine.Failed{Retry: true, RetryAt: start, NextAttempt: 1}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	stored := f.stored(t, c.Execution)
+	if stored.State != stateRetry || stored.DelayUntilMs != nil || *stored.DeadlineAtMs != start.Add(time.Hour).UnixMilli() {
+		t.Errorf("stored %+v", stored)
+	}
+	if next := f.claim(t); next.Attempt != 1 || next.Epoch != 2 || next.Type != state.RetryAttempt || next.Retries != 1 || next.Resumed {
+		t.Errorf("claimed %+v", next)
+	}
+}
+
+func TestFailExecution_for_good(t *testing.T) {
+	f := newFixture(t)
+	c := f.start(t)
+	f.advance(time.Second)
+	now := f.now().UnixMilli()
+	if got := f.fail(t, c.Lease, engine.Failure{Message: "broken", Class: policy.Permanent, Category: "bad_input"}); got != (engine.Failed{}) {
+		t.Errorf("got %+v, want the end", got)
+	}
+	stored := f.stored(t, c.Execution)
+	if stored.State != stateFailed || *stored.TerminalAtMs != now || stored.AttemptIndex != 0 || stored.RetryCount != 0 || stored.CancelReason != nil {
+		t.Errorf("stored %+v", stored)
+	}
+	for key, want := range map[string]string{
+		"failure_reason": "broken", "failure_category": "bad_input", "last_failure_message": "broken", "last_mutation_at": fmt.Sprint(now),
+	} {
+		if got := stored.raw(t, key); got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+	attempt := f.attempts(t, c.Execution)[0]
+	if attempt.Outcome != "failed" || *attempt.TerminalAtMs != now || attempt.LeaseExpiresAtMs != nil || attempt.LeaseEpoch != 1 {
+		t.Errorf("attempt %+v", attempt)
+	}
+	f.wantEvents(t, c.Execution, "lease acquired", "lease revoked backend", "completion failed")
+	if got := f.describe(t, c.Execution); got.FailureReason != "broken" || got.State.Outcome != state.OutcomeFailed {
+		t.Errorf("described as %+v", got)
+	}
+}
+
+func TestFailExecution_retry_decision(t *testing.T) {
+	only := func(categories ...string) *policy.Execution {
+		return &policy.Execution{Retry: &policy.Retry{RetryableCategories: categories}}
+	}
+	atMost := func(n uint32) *policy.Execution { return &policy.Execution{Retry: &policy.Retry{MaxRetries: &n}} }
+	f := newFixture(t)
+	for _, c := range []struct {
+		name    string
+		policy  *policy.Execution
+		retries int // scheduled before
+		failure engine.Failure
+		want    bool
+	}{
+		{"nothing said", nil, 0, engine.Failure{}, true},
+		{"transient", nil, 0, engine.Failure{Class: policy.Transient}, true},
+		{"crash", nil, 0, engine.Failure{Class: policy.InfraCrash}, true},
+		{"permanent", nil, 0, engine.Failure{Class: policy.Permanent}, false},
+		{"cancelled", nil, 0, engine.Failure{Class: policy.Cancelled}, false},
+		{"timeout", nil, 0, engine.Failure{Class: policy.TimedOut}, false},
+		{"timeout, listed", only("timeout"), 0, engine.Failure{Class: policy.TimedOut}, true},
+		{"timeout of another category, timeouts listed", only("timeout"), 0, engine.Failure{Class: policy.TimedOut, Category: "slow"}, false},
+		{"timeout, all categories retried", only(), 0, engine.Failure{Class: policy.TimedOut}, false},
+		{"permanent, though its category is listed", only("bad"), 0, engine.Failure{Class: policy.Permanent, Category: "bad"}, false},
+		{"category listed", only("net", "disk"), 0, engine.Failure{Category: "disk"}, true},
+		{"category not listed", only("net"), 0, engine.Failure{Category: "disk"}, false},
+		{"the class is the category", only("transient"), 0, engine.Failure{}, true},
+		{"the class is the category, not listed", only("infra_crash"), 0, engine.Failure{}, false},
+		{"last retry without a policy", nil, 2, engine.Failure{}, true},
+		{"retries used up without a policy", nil, 3, engine.Failure{}, false},
+		{"no retries", atMost(0), 0, engine.Failure{}, false},
+		{"last retry", atMost(2), 1, engine.Failure{}, true},
+		{"retries used up", atMost(2), 2, engine.Failure{}, false},
+		{"more than fit", atMost(1<<32 - 1), 1 << 30, engine.Failure{}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			held := f.start(t, func(spec *engine.ExecutionSpec) { spec.Policy = c.policy })
+			f.setExecution(t, held.Execution, fmt.Sprintf("ffx_retry_count = %d", c.retries))
+			if got := f.fail(t, held.Lease, c.failure); got.Retry != c.want {
+				t.Errorf("got %+v, want a retry: %t", got, c.want)
+			}
+			stored := f.stored(t, held.Execution)
+			if retried := stored.AttemptIndex == 1 && strings.HasPrefix(stored.State, "runnable"); retried != c.want {
+				t.Errorf("stored %+v, want a retry: %t", stored, c.want)
+			}
+			f.exec(t, "UPDATE ff_exec_core SET lane_id = 'done' WHERE lane_id = $1", f.lane)
+		})
+	}
+}
+
+func TestFailExecution_backoff(t *testing.T) {
+	jitter := policy.ExponentialBackoff(1000, 60_000, 2)
+	jitter.Jitter = true
+	f := newFixture(t)
+	for _, c := range []struct {
+		name     string
+		backoff  policy.Backoff
+		retries  int
+		min, max time.Duration
+	}{
+		{"fixed", policy.FixedBackoff(250), 2, 250 * time.Millisecond, 250 * time.Millisecond},
+		{"default", policy.Backoff{}, 0, time.Second, time.Second},
+		{"default, third time", policy.Backoff{}, 2, 4 * time.Second, 4 * time.Second},
+		{"exponential", policy.ExponentialBackoff(100, 10_000, 3), 2, 900 * time.Millisecond, 900 * time.Millisecond},
+		{"exponential, cut", policy.ExponentialBackoff(100, 500, 3), 2, 500 * time.Millisecond, 500 * time.Millisecond},
+		{"shrinking", policy.ExponentialBackoff(1000, 5000, 0.5), 1, 500 * time.Millisecond, 500 * time.Millisecond},
+		{"jitter", jitter, 1, time.Second, 2 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for range 5 {
+				held := f.start(t, retrying(policy.Retry{MaxRetries: new(uint32(10)), Backoff: c.backoff}))
+				f.setExecution(t, held.Execution, fmt.Sprintf("ffx_retry_count = %d", c.retries))
+				if pause := f.fail(t, held.Lease, engine.Failure{}).RetryAt.Sub(f.now()); pause < c.min || pause > c.max {
+					t.Errorf("pause of %v, want %v to %v", pause, c.min, c.max)
+				}
+			}
+		})
+	}
+}
+
+// Without end, and never wrapping round.
+func TestFailExecution_with_the_longest_backoff(t *testing.T) {
+	f := newFixture(t)
+	c := f.start(t, retrying(policy.Retry{Backoff: policy.FixedBackoff(1<<63 - 1)}))
+	f.fail(t, c.Lease, engine.Failure{})
+	if got := f.stored(t, c.Execution); got.State != stateBackoff || *got.DelayUntilMs != 1<<63-1 {
+		t.Errorf("stored %+v", got)
+	}
+}
+
+// The reference's fail by handle knows neither limits nor pauses: it retries at once for ever.
+func TestE19_retries_end(t *testing.T) {
+	f := newFixture(t)
+	f.create(t)
+	for attempt := range int32(4) {
+		c := f.claim(t)
+		failed := f.fail(t, c.Lease, engine.Failure{Message: "again"})
+		if c.Attempt != attempt || failed.Retry != (attempt < 3) {
+			t.Errorf("attempt %d, want %d; %+v", c.Attempt, attempt, failed)
+		}
+	}
+	f.wantNothingClaimable(t)
+}
+
+// The reference's typed fail leaves the pointer on the ended attempt, and an outcome that it cannot read itself.
+func TestE20_failed_attempt_is_left_behind(t *testing.T) {
+	f := newFixture(t)
+	c := f.start(t)
+	f.fail(t, c.Lease, engine.Failure{})
+	if got := f.stored(t, c.Execution).AttemptIndex; got != 1 {
+		t.Errorf("the pointer stands at %d, want 1", got)
+	}
+	next := f.claim(t)
+	f.fail(t, next.Lease, engine.Failure{Class: policy.Permanent})
+	var outcomes []string
+	for _, a := range f.attempts(t, c.Execution) {
+		outcomes = append(outcomes, a.Outcome)
+	}
+	if want := []string{"retry", "failed"}; !slices.Equal(outcomes, want) {
+		t.Errorf("outcomes %q, want %q", outcomes, want)
+	}
+}
+
+// The reference takes a policy that it cannot read for "no retries", and knows no jitter.
+func TestE21_malformed_policy_is_refused(t *testing.T) {
+	f := newFixture(t)
+	for name, backoff := range map[string]policy.Backoff{
+		"type":       {Type: "sometimes", DelayMs: 1},
+		"multiplier": policy.ExponentialBackoff(1, 2, math.Inf(1)),
+	} {
+		_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{
+			Lane: f.lane, Policy: &policy.Execution{Retry: &policy.Retry{Backoff: backoff}},
+		})
+		wantInputError(t, err, "policy")
+		if problem, ok := errors.AsType[*policy.DecodeError](err); !ok || !strings.Contains(problem.Path, name) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if got := f.countOnLane(t); got != 0 {
+		t.Errorf("%d executions were created", got)
+	}
+}
+
+// Policies of other programs are read for what they say.
+func TestFailExecution_reads_other_policies(t *testing.T) {
+	f := newFixture(t)
+	for _, c := range []struct {
+		name, stored string
+		want         string // pause in ms; "" for no retry
+	}{
+		{"no number of retries", `{"retry_policy":{}}`, ""},
+		{"null", `{"retry_policy":null}`, "0"},
+		{"no object", `[]`, "0"},
+		{"parts of a backoff", `{"retry_policy":{"max_retries":1,"backoff":{"type":"exponential"}}}`, "1000"},
+		{"no backoff", `{"retry_policy":{"max_retries":1}}`, "1000"},
+		{"an unknown backoff", `{"retry_policy":{"max_retries":1,"backoff":{"type":"other"}}}`, "1000"},
+		{"a fixed backoff without its pause", `{"retry_policy":{"max_retries":1,"backoff":{"type":"fixed"}}}`, "1000"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			held := f.start(t)
+			f.setExecution(t, held.Execution, "policy = '"+c.stored+"'")
+			failed := f.fail(t, held.Lease, engine.Failure{})
+			got := ""
+			if failed.Retry {
+				got = fmt.Sprint(failed.RetryAt.Sub(f.now()).Milliseconds())
+			}
+			if got != c.want {
+				t.Errorf("retried after %q ms, want %q", got, c.want)
+			}
+			f.exec(t, "UPDATE ff_exec_core SET lane_id = 'done' WHERE lane_id = $1", f.lane)
+		})
+	}
+}
+
+// The reference casts the counter to a number in SQL: one value that is none breaks every failure of the execution.
+func TestE52_retry_count_that_is_no_number(t *testing.T) {
+	f := newFixture(t)
+	for raw, want := range map[string]int32{`""`: 1, `"many"`: 1, `"2"`: 3, `2`: 3, `"-1"`: 1, `null`: 1, `{}`: 1, `"99999999999"`: 1} {
+		c := f.start(t, retrying(policy.Retry{MaxRetries: new(uint32(10))}))
+		f.setExecution(t, c.Execution, `raw_fields = raw_fields || '{"retry_count":`+raw+`}'`)
+		if failed := f.fail(t, c.Lease, engine.Failure{}); !failed.Retry {
+			t.Errorf("%s: %+v", raw, failed)
+		}
+		if got := f.stored(t, c.Execution).RetryCount; got != want {
+			t.Errorf("%s: counted as %d, want %d", raw, got, want)
+		}
+	}
+}
+
+// A failure that is repeated, since its answer was lost, changes nothing and answers as the first did. The reference
+// counts it again: attempts are skipped.
+func TestE42_fail_may_be_repeated(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		policy  policy.Retry
+		failure engine.Failure
+		later   func(f *fixture, t *testing.T)
+	}{
+		{"retry after a pause", policy.Retry{}, engine.Failure{}, func(*fixture, *testing.T) {}},
+		{"retry at once, claimed since", policy.Retry{Backoff: policy.FixedBackoff(0)}, engine.Failure{}, func(f *fixture, t *testing.T) { f.claim(t) }},
+		{"the end", policy.Retry{}, engine.Failure{Class: policy.Permanent}, func(*fixture, *testing.T) {}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFixture(t)
+			held := f.start(t, retrying(c.policy))
+			first := f.fail(t, held.Lease, c.failure)
+			c.later(f, t)
+			before := f.dump(t, held.Execution)
+			f.advance(time.Hour)
+			if again := f.fail(t, held.Lease, engine.Failure{Message: "again", Class: policy.Permanent}); again != first {
+				t.Errorf("got %+v, want %+v", again, first)
+			}
+			f.wantUnchanged(t, held.Execution, before)
+		})
+	}
+}
+
+// So is one that the reference has recorded.
+func TestE42_fail_recorded_by_the_reference(t *testing.T) {
+	f := newFixture(t)
+	for _, c := range []struct {
+		phase string
+		want  engine.Failed
+	}{
+		{"terminal", engine.Failed{}},
+		{"runnable", engine.Failed{Retry: true, RetryAt: start.Add(time.Minute), NextAttempt: 1}},
+	} {
+		held := f.start(t)
+		f.setExecution(t, held.Execution, "lifecycle_phase = '"+c.phase+"', ownership_state = 'unowned', eligibility_state = 'not_applicable'")
+		f.setAttempt(t, held.Execution, 0, fmt.Sprintf("outcome = 'failure', lease_expires_at_ms = NULL, terminal_at_ms = %d", start.Add(time.Minute).UnixMilli()))
+		before := f.dump(t, held.Execution)
+		if got := f.fail(t, held.Lease, engine.Failure{}); got != c.want {
+			t.Errorf("%s: got %+v, want %+v", c.phase, got, c.want)
+		}
+		f.wantUnchanged(t, held.Execution, before)
+	}
+}
+
+func TestFailExecutions_outcomes_stand_in_input_order(t *testing.T) {
+	f := newFixture(t)
+	held := f.startMany(t, 4)
+	slices.Reverse(held)
+	f.setAttempt(t, held[2].Execution, 0, "lease_epoch = 7")
+	f.setExecution(t, held[3].Execution, "attempt_index = 1")
+	missing := held[0].Lease
+	missing.Execution = id.NewExecutionID(f.lane, id.Partitions{})
+	got, err := f.FailExecutions(t.Context(), []engine.Failing{
+		{Lease: held[0].Lease, Failure: engine.Failure{Message: "0", Class: policy.Permanent}},
+		{Lease: held[1].Lease, Failure: engine.Failure{Message: "1"}},
+		{Lease: held[2].Lease, Failure: engine.Failure{}},
+		{Lease: missing, Failure: engine.Failure{}},
+		{Lease: held[1].Lease, Failure: engine.Failure{Message: "again", Class: policy.Permanent}},
+		{Lease: held[3].Lease, Failure: engine.Failure{Class: "odd"}},
+		{Lease: held[3].Lease, Failure: engine.Failure{Message: "3"}},
+		{Lease: held[0].Lease, Failure: engine.Failure{Message: "again"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	retry := engine.Failed{Retry: true, RetryAt: start, NextAttempt: 1}
+	for i, want := range []engine.Failed{
+		{}, retry, {Err: engine.ErrStaleLease}, {Err: engine.ErrNotFound}, retry, {Err: engine.ErrInvalidInput}, retry, {},
+	} {
+		if !errors.Is(got[i].Err, want.Err) {
+			t.Errorf("outcome %d is %v, want %v", i, got[i].Err, want.Err)
+		}
+		got[i].Err, want.Err = nil, nil
+		if got[i] != want {
+			t.Errorf("outcome %d is %+v, want %+v", i, got[i], want)
+		}
+	}
+	f.wantState(t, held[0].Execution, stateFailed)
+	if got := f.stored(t, held[0].Execution).raw(t, "failure_reason"); got != "0" {
+		t.Errorf("failure %q, want the first", got)
+	}
+	for _, i := range []int{1, 3} {
+		if got := f.stored(t, held[i].Execution); got.State != stateRetry || got.AttemptIndex != 1 || got.RetryCount != 1 {
+			t.Errorf("execution %d: %+v", i, got)
+		}
+		f.wantEvents(t, held[i].Execution, "lease acquired", "lease revoked backend")
+	}
+	f.wantState(t, held[2].Execution, stateRunning)
+}
+
+func TestFailExecutions_of_many(t *testing.T) {
+	f := newFixture(t)
+	held := slices.Concat(f.startMany(t, engine.MaxBatch), f.startMany(t, 5))
+	failures := make([]engine.Failing, len(held))
+	for i, c := range held {
+		failures[i] = engine.Failing{Lease: c.Lease, Failure: engine.Failure{Class: policy.Permanent, Message: fmt.Sprint(i)}}
+	}
+	got, err := f.FailExecutions(t.Context(), failures)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range got {
+		if got[i] != (engine.Failed{}) {
+			t.Fatalf("outcome %d: %+v", i, got[i])
+		}
+	}
+	for _, i := range []int{0, engine.MaxBatch, len(held) - 1} {
+		if got := f.stored(t, held[i].Execution); got.State != stateFailed || got.raw(t, "failure_reason") != fmt.Sprint(i) {
+			t.Errorf("execution %d: %+v", i, got)
+		}
+	}
+}
+
+// A retry that waits is admitted again when it wakes; one at once keeps its admission.
+func TestFailExecution_gives_admissions_back(t *testing.T) {
+	f := newFixture(t)
+	quota := id.NewQuotaPolicyID()
+	for _, c := range []struct {
+		name     string
+		backoff  policy.Backoff
+		class    policy.Class
+		state    string
+		admitted bool
+		slots    int
+	}{
+		{"retry after a pause", policy.FixedBackoff(1000), policy.Transient, stateBackoff, false, 0},
+		{"retry at once", policy.FixedBackoff(0), policy.Transient, stateRetry, true, 1},
+		{"the end", policy.FixedBackoff(0), policy.Permanent, stateFailed, false, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := f.create(t, retrying(policy.Retry{Backoff: c.backoff}), func(spec *engine.ExecutionSpec) { spec.QuotaPolicy = &quota })
+			f.admit(t, x)
+			f.fail(t, f.claim(t).Lease, engine.Failure{Class: c.class})
+			got := f.stored(t, x)
+			if got.State != c.state || (got.Admitted != nil) != c.admitted || f.slots(t, x) != c.slots || got.GateID != nil {
+				t.Errorf("stored %+v with %d slots", got, f.slots(t, x))
+			}
+			f.exec(t, "UPDATE ff_exec_core SET lane_id = 'done' WHERE lane_id = $1", f.lane)
+		})
+	}
+}
