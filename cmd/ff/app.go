@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitDatabase    = 4
+	exitInterrupted = 130
+)
+
+const about = `ff shows FlowFabric at work and looks after its databases.
+
+The database is the one that --database-url names, else the one that the environment variable
+DATABASE_URL names. Prefer the variable: other users of the machine can read a command line.
+
+Exit codes:
+  0    done
+  1    failed
+  2    wrong usage: an unknown command or flag, a malformed id or URL, no database named
+  3    the flow or execution does not exist
+  4    the database cannot be used: it does not answer, refuses the login, does not exist, is not
+       migrated, too old, too new, read-only, or not this library's
+  130  interrupted`
+
+// app is one run of the command line.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	env            func(string) string
+
+	databaseURL, schema string // flags
+	secrets             []string
+	began               bool // a command ran: an error is not one of usage
+}
+
+// run runs one command line and returns its exit code. It ends early, with a clean-up, when ctx does.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) string) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
+	root := a.command()
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitDone
+	}
+	if !a.began {
+		err = &usageError{problem: err.Error()}
+	}
+	if usage, ok := errors.AsType[*usageError](err); ok && usage.next == "" {
+		usage.next = fmt.Sprintf("see `%s --help`", cmd.CommandPath())
+	}
+	sentence, code := explain(err)
+	fmt.Fprintf(stderr, "ff: %s\n", a.redact(sentence))
+	return code
+}
+
+func (a *app) command() *cobra.Command {
+	root := group("ff", "Durable execution on Postgres", about)
+	root.Example = `  ff demo
+  ff migrate up --database-url postgres://localhost/app
+  ff flow show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --json`
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.AddCommand(
+		a.demoCommand(), a.demoWorkerCommand(), a.devCommand(), a.migrateCommand(),
+		a.flowCommand(), a.executionCommand(), a.versionCommand(),
+	)
+	return root
+}
+
+// group returns a command that only has subcommands.
+func group(use, short, long string) *cobra.Command {
+	return &cobra.Command{
+		Use:   use,
+		Short: short,
+		Long:  long,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.HasParent() {
+				return fmt.Errorf("%s needs a command", cmd.CommandPath())
+			}
+			return cmd.Help()
+		},
+	}
+}
+
+// oneID is the argument check of the commands that show a thing.
+func oneID(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%s takes one id, not %d", cmd.CommandPath(), len(args))
+	}
+	return nil
+}
+
+// noArgs is the argument check of the commands that take flags only.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no argument, and %q is one", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// does makes fn the body of a command. Errors before it are the parser's.
+func (a *app) does(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.began = true
+		err := fn(cmd.Context(), args)
+		if err != nil && cmd.Context().Err() != nil {
+			return errors.Join(errInterrupted, err)
+		}
+		return err
+	}
+}

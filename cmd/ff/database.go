@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/schema"
+)
+
+func (a *app) databaseFlags(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&a.databaseURL, "database-url", "", "database to use, postgres://user:password@host:port/database (default $DATABASE_URL)")
+	flags.StringVar(&a.schema, "schema", "", "schema to work in (default the first of the search_path)")
+}
+
+// namedDatabase returns the URL of the database that the flag or the environment names; empty when neither does.
+func (a *app) namedDatabase() (string, error) {
+	raw, from := a.databaseURL, "--database-url"
+	if raw == "" {
+		raw, from = a.env("DATABASE_URL"), "DATABASE_URL"
+	}
+	if raw == "" {
+		return "", nil
+	}
+	const form = "is not a URL of the form postgres://user:password@host:port/database"
+	u, err := url.Parse(raw)
+	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		// Where the password stands in it nobody knows, so nothing of it is repeated.
+		return "", &usageError{problem: from + " " + form}
+	}
+	a.keepSecret(u)
+	if _, err := pgxpool.ParseConfig(raw); err != nil {
+		return "", &usageError{problem: fmt.Sprintf("%s cannot be used (%s)", from, oneLine(err))}
+	}
+	if strings.Contains(a.schema, ".") {
+		return "", &usageError{problem: fmt.Sprintf("the schema name %q contains a dot", a.schema)}
+	}
+	return raw, nil
+}
+
+// requireDatabase is namedDatabase for the commands that cannot do without.
+func (a *app) requireDatabase() (string, error) {
+	named, err := a.namedDatabase()
+	if err == nil && named == "" {
+		err = &usageError{problem: "no database is named", next: "set DATABASE_URL or pass --database-url; `ff dev` starts a database"}
+	}
+	return named, err
+}
+
+// inSchema returns the URL with the schema of --schema, if any, as its search_path.
+func (a *app) inSchema(databaseURL string) (string, error) {
+	if a.schema == "" {
+		return databaseURL, nil
+	}
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		return "", errors.New("the database URL cannot be read")
+	}
+	query := u.Query()
+	query.Set("search_path", pgx.Identifier{a.schema}.Sanitize())
+	u.RawQuery = query.Encode()
+	return u.String(), nil
+}
+
+// withEngine runs fn on the named database if its schema is fit to be read. A standby will do.
+func (a *app) withEngine(ctx context.Context, fn func(*engine.Engine) error) error {
+	named, err := a.requireDatabase()
+	if err != nil {
+		return err
+	}
+	if named, err = a.inSchema(named); err != nil {
+		return err
+	}
+	pool, err := pgxpool.New(ctx, named)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := schema.Check(ctx, pool, schema.Options{}); err != nil && !errors.Is(err, schema.ErrReadOnly) {
+		return err
+	}
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		return err
+	}
+	return fn(eng)
+}
+
+// keepSecret notes a URL's password for redact. One that is also another part of the URL is no secret.
+func (a *app) keepSecret(u *url.URL) {
+	password, _ := u.User.Password()
+	for _, secret := range []string{password, u.Query().Get("password")} {
+		switch secret {
+		case "", u.User.Username(), u.Hostname(), strings.TrimPrefix(u.Path, "/"):
+		default:
+			a.secrets = append(a.secrets, secret, url.QueryEscape(secret), url.PathEscape(secret))
+		}
+	}
+	if u.User != nil && password != "" {
+		a.secrets = append(a.secrets, u.User.String())
+	}
+}
+
+// redact masks what keepSecret noted.
+func (a *app) redact(text string) string {
+	for _, secret := range a.secrets {
+		text = strings.ReplaceAll(text, secret, "xxxxx")
+	}
+	return text
+}

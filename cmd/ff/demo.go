@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/demo"
+	"github.com/flowfabric/flowfabric-go/internal/pgserver"
+	"github.com/flowfabric/flowfabric-go/schema"
+)
+
+const (
+	demoWorkerName = "demo-worker"
+	// demoSchema is where the demo works in a database that the user names.
+	demoSchema = "flowfabric_demo"
+	maxWorkers = 64
+)
+
+// demoFlags are the flags of `ff demo`.
+type demoFlags struct {
+	keep     bool
+	workers  int
+	packages string
+}
+
+func (a *app) demoCommand() *cobra.Command {
+	var flags demoFlags
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Hash the Go standard library as one durable flow, and survive a crash on the way",
+		Long: `demo takes the import graph of the Go standard library from the go command, creates it as one flow (a
+package is an execution, an import a dependency) and has several worker processes work it. An execution
+hashes its package's source files and the results of the packages it imports, so the last result is a
+Merkle hash of the library. Halfway one worker process is killed; when its leases have expired, the
+others take over what it held. At the end the digest is computed once more without the database. The
+last line is printed, and the exit code is 0, only if both are the same.
+
+Without a database the demo starts an embedded PostgreSQL, which it removes at the end. In a database
+that --database-url or DATABASE_URL names it works in the schema ` + demoSchema + `, unless --schema
+names another one; it makes the schema and leaves it there.`,
+		Example: `  ff demo
+  ff demo --workers 8
+  ff demo --keep`,
+		Args: noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			if flags.workers < 2 || flags.workers > maxWorkers {
+				return &usageError{problem: fmt.Sprintf("--workers is %d, want 2 to %d, for one is killed", flags.workers, maxWorkers)}
+			}
+			return a.demo(ctx, flags)
+		}),
+	}
+	a.databaseFlags(cmd)
+	cmd.Flags().BoolVar(&flags.keep, "keep", false, "leave the embedded server running and print its URL")
+	cmd.Flags().IntVar(&flags.workers, "workers", 4, "number of worker processes")
+	cmd.Flags().StringVar(&flags.packages, "packages", "std", "pattern of the packages to hash")
+	_ = cmd.Flags().MarkHidden("packages")
+	return cmd
+}
+
+// demoWorkerCommand is what `ff demo` starts its worker processes with.
+func (a *app) demoWorkerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    demoWorkerName,
+		Short:  "Be a worker process of `ff demo`",
+		Hidden: true,
+		Args:   noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			return demo.RunWorker(ctx, a.stdin, a.stdout, a.stderr)
+		}),
+	}
+}
+
+func (a *app) demo(ctx context.Context, flags demoFlags) error {
+	graph, err := demo.Load(ctx, flags.packages)
+	if err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	database, err := a.demoDatabase(ctx, flags.keep)
+	if err != nil {
+		return err
+	}
+	display := a.newDisplay()
+	summary, err := demo.Run(ctx, graph, demo.Options{
+		DatabaseURL: database.url,
+		Workers:     flags.workers,
+		Command: func(ctx context.Context) *exec.Cmd {
+			return exec.CommandContext(ctx, program, demoWorkerName)
+		},
+		Progress: display.progress,
+		Event:    display.event,
+	})
+	display.close()
+	if err == nil {
+		fmt.Fprint(a.stdout, database.farewell(summary.Flow))
+	}
+	if err := errors.Join(err, database.close()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.stdout, summary)
+	return err
+}
+
+// demoDatabase is where a demo runs.
+type demoDatabase struct {
+	url      string
+	farewell func(id.FlowID) string // what to tell at the end
+	close    func() error
+}
+
+// demoDatabase finds or starts a migrated database.
+func (a *app) demoDatabase(ctx context.Context, keep bool) (demoDatabase, error) {
+	if a.databaseURL != "" {
+		named, err := a.namedDatabase()
+		if err != nil {
+			return demoDatabase{}, err
+		}
+		return a.ownersDatabase(ctx, named)
+	}
+	server, err := a.startServer(ctx, pgserver.Demo)
+	if err != nil {
+		return demoDatabase{}, err
+	}
+	if keep {
+		server.Keep()
+	}
+	var database demoDatabase
+	if a.named(server) {
+		database, err = a.ownersDatabase(ctx, server.URL())
+	} else {
+		database, err = a.migrated(ctx, server.URL())
+	}
+	if err != nil {
+		return demoDatabase{}, errors.Join(err, server.Stop())
+	}
+	database.close = server.Stop
+	if keep && !a.named(server) {
+		database.farewell = func(flow id.FlowID) string {
+			return fmt.Sprintf("The server keeps running until the next `ff demo` without --keep ends. To look at the flow:\n"+
+				"  export DATABASE_URL='%s'\n  %s\n", server.URL(), a.showCommand(flow))
+		}
+	}
+	return database, nil
+}
+
+// ownersDatabase migrates a schema of the user's own database, and leaves it there.
+func (a *app) ownersDatabase(ctx context.Context, databaseURL string) (demoDatabase, error) {
+	if a.schema == "" {
+		a.schema = demoSchema
+	}
+	database, err := a.migrated(ctx, databaseURL)
+	database.farewell = func(flow id.FlowID) string {
+		return fmt.Sprintf("The flow stays in the database; `%s` shows it.\n", a.showCommand(flow))
+	}
+	return database, err
+}
+
+func (a *app) showCommand(flow id.FlowID) string {
+	command := "ff flow show " + flow.String()
+	if a.schema != "" {
+		command += " --schema " + a.schema
+	}
+	return command
+}
+
+func (a *app) migrated(ctx context.Context, databaseURL string) (demoDatabase, error) {
+	if _, err := schema.Migrate(ctx, databaseURL, schema.Options{Schema: a.schema}); err != nil {
+		return demoDatabase{}, err
+	}
+	inSchema, err := a.inSchema(databaseURL)
+	return demoDatabase{
+		url:      inSchema,
+		farewell: func(id.FlowID) string { return "" },
+		close:    func() error { return nil },
+	}, err
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/internal/pgserver"
+	"github.com/flowfabric/flowfabric-go/schema"
+)
+
+func (a *app) devCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "dev",
+		Short: "Keep a migrated PostgreSQL running for development",
+		Long: `dev starts an embedded PostgreSQL, migrates its database, prints the URL on standard output and keeps
+the server running until it is interrupted. Data, port and password stay for the next start.
+
+The first start fetches PostgreSQL into the user's cache folder. FF_POSTGRES_VERSION picks the major
+version, 14 to 18. When DATABASE_URL names a database, that one is migrated instead; FF_POSTGRES=embedded
+asks for the embedded one all the same.`,
+		Example: `  ff dev
+  FF_POSTGRES_VERSION=18 ff dev`,
+		Args: noArgs,
+		RunE: a.does(a.dev),
+	}
+}
+
+func (a *app) dev(ctx context.Context, _ []string) (err error) {
+	server, err := a.startServer(ctx, pgserver.Dev)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if stopErr := server.Stop(); err == nil {
+			err = stopErr
+		}
+	}()
+	if _, err := schema.Migrate(ctx, server.URL(), schema.Options{}); err != nil {
+		return err
+	}
+	if a.named(server) {
+		fmt.Fprintln(a.stderr, "The database that DATABASE_URL names is migrated; there is no server to keep running.")
+		return nil
+	}
+	fmt.Fprintln(a.stdout, server.URL())
+	fmt.Fprintln(a.stderr, "The database is migrated. The server runs until this command is interrupted (Ctrl-C).")
+	<-ctx.Done()
+	return nil
+}
+
+// startServer finds or starts a server and says which.
+func (a *app) startServer(ctx context.Context, purpose pgserver.Purpose) (*pgserver.Server, error) {
+	if _, err := a.namedDatabase(); err != nil {
+		return nil, err
+	}
+	server, err := pgserver.Start(ctx, pgserver.Options{Purpose: purpose, Log: a.stderr})
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintln(a.stderr, server.Source())
+	return server, nil
+}
+
+// named reports whether the server is the user's own. Only the URL of another one may be printed: its password was
+// made up for it.
+func (a *app) named(server *pgserver.Server) bool { return server.URL() == a.env("DATABASE_URL") }

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/demo"
+	"github.com/flowfabric/flowfabric-go/schema"
+)
+
+var errInterrupted = errors.New("interrupted")
+
+// usageError is a command line that cannot be carried out. Without a next step it gets the one to read the help.
+type usageError struct{ problem, next string }
+
+func (e *usageError) Error() string { return e.problem }
+
+// The next step for what a user can do something about.
+var nextSteps = []struct {
+	err  error
+	code int
+	next string
+}{
+	{schema.ErrNoDatabase, exitDatabase, "create it, or correct the database URL"},
+	{schema.ErrNotMigrated, exitDatabase, "run `ff migrate up`"},
+	{schema.ErrNotAdopted, exitDatabase, "run `ff migrate adopt`"},
+	{schema.ErrAdopted, exitDatabase, "restore a backup from before the adoption instead"},
+	{schema.ErrTooOld, exitDatabase, "run `ff migrate up`"},
+	{schema.ErrTooNew, exitDatabase, "use the version of ff that migrated it, or a newer one"},
+	{schema.ErrDirty, exitDatabase, "repair the migration that FlowFabric recorded as failed"},
+	{schema.ErrForeign, exitDatabase, "choose another schema with --schema"},
+	{schema.ErrReadOnly, exitDatabase, "connect to the primary server"},
+	{engine.ErrNotMigrated, exitDatabase, "run `ff migrate up`"},
+	{engine.ErrTooNew, exitDatabase, "use the version of ff that migrated it, or a newer one"},
+	{engine.ErrReadOnly, exitDatabase, "connect to the primary server"},
+	{engine.ErrNotFound, exitNotFound, "check the id, the database URL and --schema"},
+	{engine.ErrContention, exitFailed, "try again"},
+	{demo.ErrNoToolchain, exitFailed, "install Go from https://go.dev/dl, or add its bin folder to PATH"},
+}
+
+// explain turns an error into one sentence with the next step, and an exit code.
+func explain(err error) (sentence string, code int) {
+	if errors.Is(err, errInterrupted) {
+		return "interrupted.", exitInterrupted
+	}
+	if usage, ok := errors.AsType[*usageError](err); ok {
+		return oneLine(err) + ": " + usage.next + ".", exitUsage
+	}
+	for _, step := range nextSteps {
+		if errors.Is(err, step.err) {
+			return oneLine(err) + ": " + step.next + ".", step.code
+		}
+	}
+	if connectErr, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return explainConnect(connectErr), exitDatabase
+	}
+	return oneLine(err) + ".", exitFailed
+}
+
+func explainConnect(err *pgconn.ConnectError) string {
+	server := net.JoinHostPort(err.Config.Host, fmt.Sprint(err.Config.Port))
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch pgErr.Code {
+		case "28P01", "28000":
+			return fmt.Sprintf("the server at %s refuses the login (%s): correct the user or the password in the database URL.",
+				server, pgErr.Message)
+		case "3D000":
+			return fmt.Sprintf("%s: create it, or correct the database URL.", pgErr.Message)
+		}
+		return fmt.Sprintf("the server at %s takes no connection (%s): try again later.", server, pgErr.Message)
+	}
+	reason := "no answer"
+	if netErr, ok := errors.AsType[*net.OpError](err); ok {
+		reason = netErr.Err.Error()
+	} else if !errors.Is(err, context.DeadlineExceeded) {
+		reason = oneLine(errors.Unwrap(err))
+	}
+	return fmt.Sprintf("no connection to the server at %s (%s): start it, or correct the database URL.", server, reason)
+}
+
+// oneLine is the error's text without line breaks, the package name in front or the full stop at the end.
+func oneLine(err error) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	return strings.TrimSuffix(strings.TrimPrefix(text, "schema: "), ".")
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+func (a *app) executionCommand() *cobra.Command {
+	cmd := group("execution", "Look at executions", "")
+	a.databaseFlags(cmd)
+	cmd.AddCommand(a.executionShowCommand())
+	return cmd
+}
+
+func (a *app) executionShowCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show an execution with its payload and result",
+		Example: `  ff execution show '{fp:42}:0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10'
+  ff execution show '{fp:42}:0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10' --json | jq .result.json`,
+		Args: oneID,
+		RunE: a.does(func(ctx context.Context, args []string) error {
+			execution, err := id.ParseExecutionID(args[0])
+			if err == nil {
+				err = id.Partitions{}.CheckExecution(execution)
+			}
+			if err != nil {
+				return &usageError{problem: err.Error()}
+			}
+			return a.withEngine(ctx, func(eng *engine.Engine) error {
+				view, err := readExecution(ctx, eng, execution)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return a.writeJSON(view)
+				}
+				return view.print(a.stdout)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// executionView is the JSON of `ff execution show`.
+type executionView struct {
+	ID             id.ExecutionID    `json:"id"`
+	Flow           *id.FlowID        `json:"flow"`
+	Lane           id.LaneID         `json:"lane"`
+	Namespace      id.Namespace      `json:"namespace"`
+	Kind           string            `json:"kind"`
+	Priority       int               `json:"priority"`
+	Tags           map[string]string `json:"tags"`
+	Capabilities   []string          `json:"required_capabilities"`
+	State          state.PublicState `json:"state"`
+	Vector         vectorView        `json:"state_vector"`
+	BlockingDetail string            `json:"blocking_detail,omitempty"`
+	Cancellation   string            `json:"cancellation_reason,omitempty"`
+	CancelledBy    string            `json:"cancelled_by,omitempty"`
+	Failure        string            `json:"failure_reason,omitempty"`
+
+	CreatedAt      string `json:"created_at"`
+	StartedAt      string `json:"started_at,omitempty"`
+	EndedAt        string `json:"ended_at,omitempty"`
+	LastMutationAt string `json:"last_mutation_at"`
+	DelayUntil     string `json:"delay_until,omitempty"`
+	Deadline       string `json:"deadline,omitempty"`
+
+	Attempts     int        `json:"attempts"`
+	Retries      int        `json:"retries"`
+	LeasesLost   int        `json:"leases_lost"`
+	AttemptIndex *int32     `json:"attempt_index"` // of the current attempt; null before the first claim
+	Lease        *leaseView `json:"lease"`
+
+	Payload *content `json:"payload"`
+	Result  *content `json:"result"`
+}
+
+type vectorView struct {
+	Phase       state.LifecyclePhase   `json:"lifecycle_phase"`
+	Ownership   state.OwnershipState   `json:"ownership_state"`
+	Eligibility state.EligibilityState `json:"eligibility_state"`
+	Attempt     state.AttemptState     `json:"attempt_state"`
+	Blocking    state.BlockingReason   `json:"blocking_reason"`
+	Outcome     state.TerminalOutcome  `json:"terminal_outcome"`
+}
+
+type leaseView struct {
+	ID        id.LeaseID          `json:"id"`
+	Epoch     int64               `json:"epoch"`
+	Attempt   int32               `json:"attempt_index"`
+	Instance  id.WorkerInstanceID `json:"worker_instance"`
+	ExpiresAt string              `json:"expires_at"`
+}
+
+// content is a payload or a result: its bytes are in JSON if they are JSON, else in Base64.
+type content struct {
+	Bytes  int             `json:"bytes"`
+	JSON   json.RawMessage `json:"json,omitempty"`
+	Base64 []byte          `json:"base64,omitempty"`
+}
+
+func newContent(raw []byte) *content {
+	switch {
+	case raw == nil:
+		return nil
+	case json.Valid(raw):
+		return &content{Bytes: len(raw), JSON: raw}
+	}
+	return &content{Bytes: len(raw), Base64: raw}
+}
+
+func readExecution(ctx context.Context, eng *engine.Engine, execution id.ExecutionID) (*executionView, error) {
+	s, err := eng.DescribeExecution(ctx, execution)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return nil, &engine.NotFoundError{Entity: "execution", ID: execution.String()}
+	}
+	input, err := eng.ExecutionInput(ctx, execution)
+	if err != nil {
+		return nil, err
+	}
+	result, err := eng.ExecutionResult(ctx, execution)
+	if err != nil {
+		return nil, err
+	}
+	view := &executionView{
+		ID:           s.ID,
+		Flow:         s.Flow,
+		Lane:         s.Lane,
+		Namespace:    s.Namespace,
+		Kind:         s.Kind,
+		Priority:     s.Priority,
+		Tags:         orEmpty(s.Tags),
+		Capabilities: append([]string{}, s.RequiredCapabilities...),
+		State:        s.State.Public,
+		Vector: vectorView{
+			Phase:       s.State.Phase,
+			Ownership:   s.State.Ownership,
+			Eligibility: s.State.Eligibility,
+			Attempt:     s.State.Attempt,
+			Blocking:    s.State.Blocking,
+			Outcome:     s.State.Outcome,
+		},
+		BlockingDetail: s.BlockingDetail,
+		Cancellation:   s.CancellationReason,
+		CancelledBy:    s.CancelledBy,
+		Failure:        s.FailureReason,
+		CreatedAt:      timestamp(s.CreatedAt),
+		StartedAt:      timestamp(s.StartedAt),
+		EndedAt:        timestamp(s.EndedAt),
+		LastMutationAt: timestamp(s.LastMutationAt),
+		DelayUntil:     timestamp(s.DelayUntil),
+		Deadline:       timestamp(s.Deadline),
+		Attempts:       s.Attempts,
+		Retries:        s.Retries,
+		LeasesLost:     s.LeasesLost,
+		Payload:        newContent(input.Payload),
+		Result:         newContent(result),
+	}
+	if s.Attempt != nil {
+		view.AttemptIndex = &s.Attempt.Index
+	}
+	if l := s.Lease; l != nil {
+		view.Lease = &leaseView{
+			ID: l.ID, Epoch: l.Epoch, Attempt: l.Attempt, Instance: l.Instance, ExpiresAt: timestamp(l.ExpiresAt),
+		}
+	}
+	return view, nil
+}
+
+func (v *executionView) print(to io.Writer) error {
+	facts := []fact{
+		{"execution", v.ID.String()},
+		{"flow", optional(v.Flow)},
+		{"kind", v.Kind},
+		{"lane", string(v.Lane)},
+		{"namespace", string(v.Namespace)},
+		{"priority", fmt.Sprint(v.Priority)},
+		{"tags", tagList(v.Tags)},
+		{"state", string(v.State)},
+		{"waits for", v.waitsFor()},
+		{"detail", v.BlockingDetail},
+		{"failure", v.Failure},
+		{"cancelled by", v.CancelledBy},
+		{"cancel reason", v.Cancellation},
+		{"created", v.CreatedAt},
+		{"started", v.StartedAt},
+		{"ended", v.EndedAt},
+		{"delayed until", v.DelayUntil},
+		{"deadline", v.Deadline},
+		{"attempts", fmt.Sprintf("%d, %d retries, %d leases lost", v.Attempts, v.Retries, v.LeasesLost)},
+		{"lease", v.Lease.String()},
+		{"payload", v.Payload.String()},
+		{"result", v.Result.String()},
+	}
+	_, err := io.WriteString(to, renderFacts(facts))
+	return err
+}
+
+func (v *executionView) waitsFor() string {
+	if v.Vector.Blocking == state.NotBlocked {
+		return ""
+	}
+	return string(v.Vector.Blocking)
+}
+
+func (l *leaseView) String() string {
+	if l == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s holds it until %s, epoch %d", l.Instance, l.ExpiresAt, l.Epoch)
+}
+
+// String shows short content whole; --json has the rest.
+func (c *content) String() string {
+	const short = 200
+	switch {
+	case c == nil:
+		return ""
+	case c.JSON != nil && c.Bytes <= short:
+		return string(c.JSON)
+	}
+	return fmt.Sprintf("%d bytes", c.Bytes)
+}
+
+func optional[T fmt.Stringer](value *T) string {
+	if value == nil {
+		return ""
+	}
+	return (*value).String()
+}

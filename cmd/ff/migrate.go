@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/schema"
+)
+
+func (a *app) migrateCommand() *cobra.Command {
+	cmd := group("migrate", "Make, inspect and take down the tables of a database", "")
+	a.databaseFlags(cmd)
+	cmd.AddCommand(a.migrateUpCommand(), a.migrateAdoptCommand(), a.migrateDownCommand(), a.migrateStatusCommand())
+	return cmd
+}
+
+func (a *app) migrateUpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "up",
+		Short: "Bring a database to the newest version",
+		Long: `up applies the migrations that the database lacks. Without any to apply it does nothing. Several
+processes may run it at once; a running program that uses the database is not disturbed.`,
+		Example: `  DATABASE_URL=postgres://localhost/app ff migrate up
+  ff migrate up --schema flowfabric`,
+		Args: noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error { return a.change(ctx, schema.Migrate) }),
+	}
+}
+
+func (a *app) migrateAdoptCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "adopt",
+		Short: "Take over a database that FlowFabric 0.15 made",
+		Long: `adopt adds what this library needs to a database that FlowFabric 0.15 made. Both can work on it
+afterwards. It rewrites one table and builds indexes: adopt a large database when it is quiet.`,
+		Example: "  ff migrate adopt",
+		Args:    noArgs,
+		RunE:    a.does(func(ctx context.Context, _ []string) error { return a.change(ctx, schema.Adopt) }),
+	}
+}
+
+func (a *app) change(ctx context.Context, change func(context.Context, string, schema.Options) (schema.Result, error)) error {
+	databaseURL, err := a.requireDatabase()
+	if err != nil {
+		return err
+	}
+	result, err := change(ctx, databaseURL, schema.Options{Schema: a.schema})
+	if err != nil {
+		return err
+	}
+	return a.report(result, "applied")
+}
+
+func (a *app) report(result schema.Result, done string) error {
+	for _, name := range result.Applied {
+		fmt.Fprintln(a.stdout, done, name)
+	}
+	_, err := fmt.Fprintf(a.stdout, "The database is at version %s.\n", orNone(result.To))
+	return err
+}
+
+func orNone(version string) string {
+	if version == "" {
+		return "none"
+	}
+	return version
+}
+
+func (a *app) migrateDownCommand() *cobra.Command {
+	var (
+		steps int
+		all   bool
+	)
+	cmd := &cobra.Command{
+		Use:   "down --steps N | --all",
+		Short: "Take migrations back, with the data in what they made",
+		Long: `down takes back the newest migrations. The tables and columns they made are dropped, and the data in
+them is lost.`,
+		Example: `  ff migrate down --steps 1
+  ff migrate down --all`,
+		Args: noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			if all == (steps > 0) || steps < 0 {
+				return &usageError{problem: "ff migrate down loses data and needs either --all or --steps with a number from 1"}
+			}
+			return a.down(ctx, steps, all)
+		}),
+	}
+	cmd.Flags().IntVar(&steps, "steps", 0, "how many migrations to take back")
+	cmd.Flags().BoolVar(&all, "all", false, "take back every migration")
+	return cmd
+}
+
+func (a *app) down(ctx context.Context, steps int, all bool) error {
+	databaseURL, err := a.requireDatabase()
+	if err != nil {
+		return err
+	}
+	opts := schema.Options{Schema: a.schema}
+	target := ""
+	if !all {
+		state, err := schema.Status(ctx, databaseURL, opts)
+		if err != nil {
+			return err
+		}
+		target = stepsBack(state, steps)
+	}
+	result, err := schema.Rollback(ctx, databaseURL, target, opts)
+	if err != nil {
+		return err
+	}
+	return a.report(result, "took back")
+}
+
+// stepsBack is the version that remains when the newest applied migrations are taken back; empty for none.
+func stepsBack(state schema.State, steps int) string {
+	var applied []string
+	for _, m := range state.Migrations {
+		if m.Applied {
+			applied = append(applied, m.Version)
+		}
+	}
+	if steps >= len(applied) {
+		return ""
+	}
+	return applied[len(applied)-steps-1]
+}
+
+func (a *app) migrateStatusCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show which migrations a database holds",
+		Long: `status shows which migrations the database holds, and whether this version can work on it. It changes
+nothing and exits with 0 whatever it finds, as long as the database answers.`,
+		Example: `  ff migrate status
+  ff migrate status --json | jq -r .problem`,
+		Args: noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			databaseURL, err := a.requireDatabase()
+			if err != nil {
+				return err
+			}
+			state, err := schema.Status(ctx, databaseURL, schema.Options{Schema: a.schema})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.writeJSON(newMigrationStatus(state))
+			}
+			return a.printStatus(state)
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// migrationStatus is the JSON of `ff migrate status`.
+type migrationStatus struct {
+	Database   string            `json:"database"`
+	Schema     string            `json:"schema"`
+	Origin     string            `json:"origin"` // none, own, reference or adopted
+	Version    string            `json:"version"`
+	Usable     bool              `json:"usable"`
+	Problem    string            `json:"problem,omitempty"`
+	Warnings   []string          `json:"warnings"`
+	Migrations []migrationRecord `json:"migrations"`
+}
+
+type migrationRecord struct {
+	Name    string `json:"name"`
+	Applied bool   `json:"applied"`
+}
+
+func newMigrationStatus(state schema.State) migrationStatus {
+	status := migrationStatus{
+		Database:   state.Database,
+		Schema:     state.Schema,
+		Origin:     string(state.Origin),
+		Version:    state.Version,
+		Usable:     state.Err == nil,
+		Warnings:   append([]string{}, state.Warnings...),
+		Migrations: []migrationRecord{},
+	}
+	if state.Err != nil {
+		status.Problem, _ = explain(state.Err)
+	}
+	for _, m := range state.Migrations {
+		status.Migrations = append(status.Migrations, migrationRecord{Name: m.Name, Applied: m.Applied})
+	}
+	return status
+}
+
+func (a *app) printStatus(state schema.State) error {
+	status := newMigrationStatus(state)
+	t := newTable(table.Row{"MIGRATION", "STATE"})
+	for _, m := range status.Migrations {
+		applied := "pending"
+		if m.Applied {
+			applied = "applied"
+		}
+		t.AppendRow(table.Row{m.Name, applied})
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "database %s, schema %s, version %s, origin %s\n\n%s\n",
+		printable(status.Database), printable(status.Schema), orNone(status.Version), status.Origin, t.Render())
+	for _, warning := range status.Warnings {
+		fmt.Fprintf(&text, "\nWarning: %s\n", warning)
+	}
+	if status.Problem != "" {
+		fmt.Fprintf(&text, "\nNot usable: %s\n", status.Problem)
+	}
+	_, err := fmt.Fprint(a.stdout, text.String())
+	return err
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"golang.org/x/term"
+)
+
+func (a *app) writeJSON(value any) error {
+	encoder := json.NewEncoder(a.stdout)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(value)
+}
+
+// newTable returns a table without lines, for people and for awk.
+func newTable(header table.Row) table.Writer {
+	style := table.StyleLight
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Options = table.OptionsNoBordersAndSeparators
+	t := table.NewWriter()
+	t.SetStyle(style)
+	t.SuppressTrailingSpaces()
+	if header != nil {
+		t.AppendHeader(header)
+	}
+	return t
+}
+
+// fact is a name and a value; one without a value is not shown.
+type fact struct{ name, value string }
+
+func renderFacts(facts []fact) string {
+	t := newTable(nil)
+	for _, f := range facts {
+		if f.value != "" {
+			t.AppendRow(table.Row{f.name, printable(f.value)})
+		}
+	}
+	return t.Render() + "\n"
+}
+
+// printable is text of unknown origin, quoted when a terminal could take a part of it for a command.
+func printable(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// timestamp renders an instant; empty for the zero one.
+func timestamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
