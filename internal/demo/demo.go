@@ -1,0 +1,238 @@
+// Package demo is FlowFabric's main job on real input, as `ff demo` runs it: the import graph of the Go standard
+// library as one flow, worked by several processes, one of which is killed halfway.
+//
+// A package is an execution that hashes its source files and the results of the packages it imports. So the root's
+// result is a Merkle hash of the library, and comparing it with one computed without the database proves that every
+// execution ran on the right inputs, the crash notwithstanding.
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+const (
+	// leaseTTL is short, so that the killed worker's executions are soon taken over.
+	leaseTTL = 2 * time.Second
+	// lookInterval is how often the demo looks at the flow.
+	lookInterval = 200 * time.Millisecond
+	// stallTimeout is how long nothing may end before the demo gives up.
+	stallTimeout = time.Minute
+)
+
+// Options are the parameters of [Run].
+type Options struct {
+	// DatabaseURL is a database with this library's schema.
+	DatabaseURL string
+	// Workers is the number of worker processes, at least 2: one is killed.
+	Workers int
+	// Command makes the command of a worker process, which runs [RunWorker] on its standard streams.
+	Command func(ctx context.Context) *exec.Cmd
+	// Progress is told a few times a second how the flow stands, Event in one sentence what else happened. Both are
+	// called by several goroutines.
+	Progress func(Progress)
+	Event    func(sentence string)
+}
+
+// Progress is how a flow stands.
+type Progress struct {
+	Elapsed time.Duration
+	Total   int
+	Members map[state.PublicState]int
+}
+
+// Ended is the number of members that have ended.
+func (p Progress) Ended() int {
+	n := 0
+	for member, count := range p.Members {
+		if member.Terminal() {
+			n += count
+		}
+	}
+	return n
+}
+
+// Summary is what a run proved. Its text is the demo's last line.
+type Summary struct {
+	Flow              id.FlowID
+	Executions, Edges int
+	Retaken           int // executions whose lease was lost and taken over
+	Elapsed           time.Duration
+	Digest            string
+}
+
+func (s Summary) String() string {
+	return fmt.Sprintf("flow completed: %d executions, %d edges, %d retaken after a crash, %.1f s, digest %s, verified",
+		s.Executions, s.Edges, s.Retaken, s.Elapsed.Seconds(), s.Digest)
+}
+
+// Run creates the graph's flow, works it and verifies the result. An error means that one of these failed. The worker
+// processes have ended when it returns.
+func Run(ctx context.Context, graph Graph, opts Options) (Summary, error) {
+	if opts.Workers < 2 {
+		return Summary{}, errors.New("the demo needs two worker processes, for it kills one")
+	}
+	pool, err := pgxpool.New(ctx, opts.DatabaseURL)
+	if err != nil {
+		return Summary{}, err
+	}
+	defer pool.Close()
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		return Summary{}, err
+	}
+	r := &run{Options: opts, eng: eng, graph: graph, flow: id.NewFlowID()}
+	return r.run(ctx)
+}
+
+// run is one run of the demo.
+type run struct {
+	Options
+	eng   *engine.Engine
+	graph Graph
+	flow  id.FlowID
+	began time.Time
+}
+
+func (r *run) run(ctx context.Context) (Summary, error) {
+	// A lane of its own: another demo on the same database must not take this one's work.
+	lane := id.LaneID("demo-" + r.flow.String())
+	spec, err := r.graph.flow(r.flow, lane)
+	if err != nil {
+		return Summary{}, err
+	}
+	r.began = time.Now()
+	if _, err := r.eng.CreateFlow(ctx, spec); err != nil {
+		return Summary{}, err
+	}
+	r.Event(fmt.Sprintf("Created flow %s: %d executions, %d edges, in %d ms.",
+		r.flow, len(spec.Nodes), len(spec.Edges), time.Since(r.began).Milliseconds()))
+
+	retaken, err := r.work(ctx, lane)
+	if err != nil {
+		return Summary{}, err
+	}
+	summary := Summary{
+		Flow:       r.flow,
+		Executions: len(spec.Nodes),
+		Edges:      len(spec.Edges),
+		Retaken:    retaken,
+		Elapsed:    time.Since(r.began),
+	}
+	summary.Digest, err = r.verify(ctx)
+	return summary, err
+}
+
+// work has the fleet work the flow to its end and returns how many executions changed hands.
+func (r *run) work(ctx context.Context, lane id.LaneID) (retaken int, err error) {
+	fleet, err := startFleet(ctx, r.Workers, r.Command,
+		workerConfig{DatabaseURL: r.DatabaseURL, Lane: lane},
+		(len(r.graph)+1)/2,
+		func(pid int) {
+			r.Event(fmt.Sprintf("Half have been started: worker process %d, which holds work, is killed with SIGKILL.", pid))
+		})
+	if err != nil {
+		return 0, err
+	}
+	defer fleet.stop()
+	r.Event(fmt.Sprintf("%d worker processes are at work.", r.Workers))
+
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	ended, moved := 0, time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case err := <-fleet.failed:
+			return 0, err
+		case <-look.C:
+		}
+		all, err := r.look(ctx)
+		if err != nil {
+			return 0, err
+		}
+		progress := all.progress(time.Since(r.began))
+		r.Progress(progress)
+		switch n := progress.Ended(); {
+		case n == len(r.graph):
+			return all.retaken(), all.check()
+		case n > ended:
+			ended, moved = n, time.Now()
+		case time.Since(moved) > stallTimeout:
+			return 0, fmt.Errorf("no execution of flow %s has ended for %s; %d of %d have", r.flow, stallTimeout, n, len(r.graph))
+		}
+	}
+}
+
+// members are a flow's executions at one look.
+type members []engine.Member
+
+func (r *run) look(ctx context.Context) (members, error) {
+	var all members
+	for member, err := range r.eng.FlowMembers(ctx, r.flow) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, member)
+	}
+	return all, nil
+}
+
+func (m members) progress(elapsed time.Duration) Progress {
+	p := Progress{Elapsed: elapsed, Total: len(m), Members: make(map[state.PublicState]int)}
+	for _, member := range m {
+		p.Members[member.State]++
+	}
+	return p
+}
+
+func (m members) retaken() int {
+	n := 0
+	for _, member := range m {
+		if member.LeasesLost > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func (m members) check() error {
+	for _, member := range m {
+		if member.Outcome != state.OutcomeSuccess {
+			return fmt.Errorf("execution %s ended as %s, look at it with `ff execution show`", member.ID, member.State)
+		}
+	}
+	return nil
+}
+
+// verify compares the root's result with the digest computed without the database, and returns it.
+func (r *run) verify(ctx context.Context) (string, error) {
+	root := r.graph[len(r.graph)-1]
+	raw, err := r.eng.ExecutionResult(ctx, r.eng.NodeID(r.flow, root.Path))
+	if err != nil {
+		return "", err
+	}
+	var result Hashed
+	if err := json.Unmarshal(raw, &result); err != nil {
+		return "", fmt.Errorf("decode the root's result: %w", err)
+	}
+	direct, err := r.graph.Digest()
+	if err != nil {
+		return "", err
+	}
+	if result.Digest != direct {
+		return "", fmt.Errorf("the flow's digest %s is not %s, which was computed directly", result.Digest, direct)
+	}
+	return direct, nil
+}

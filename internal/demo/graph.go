@@ -1,0 +1,128 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// ErrNoToolchain: there is no go command on PATH, so there is no standard library to hash.
+var ErrNoToolchain = errors.New("no go command on PATH")
+
+// A Package is a node of the import graph, and the input of the execution that hashes it.
+type Package struct {
+	Path  string   `json:"path"`
+	Dir   string   `json:"dir"`
+	Files []string `json:"files"` // names in Dir, sorted
+
+	imports []string // paths, sorted; these are the edges, so the input does not repeat them
+}
+
+// A Graph is an import graph, each package after those that it imports. The last node is the root: it stands for the
+// pattern that was loaded, has no files, and "imports" every package that no other one does.
+type Graph []Package
+
+// Edges is the number of imports, those of the root included.
+func (g Graph) Edges() int {
+	n := 0
+	for _, p := range g {
+		n += len(p.imports)
+	}
+	return n
+}
+
+// Load reads the import graph of the packages that match pattern, and of all they import, from the go command.
+//
+// Errors: [ErrNoToolchain].
+func Load(ctx context.Context, pattern string) (Graph, error) {
+	program, err := exec.LookPath("go")
+	if err != nil {
+		return nil, ErrNoToolchain
+	}
+	cmd := exec.CommandContext(ctx, program, "list", "-deps", "-json", "--", pattern)
+	cmd.Dir = os.TempDir() // outside any module: its go.mod and vendor folder have no say
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	listing, err := cmd.Output()
+	if err != nil {
+		line, _, _ := strings.Cut(strings.TrimSpace(complaint.String()), "\n")
+		return nil, fmt.Errorf("go list %s: %w: %s", pattern, err, line)
+	}
+	graph, err := decode(bytes.NewReader(listing))
+	if err != nil {
+		return nil, fmt.Errorf("go list %s: %w", pattern, err)
+	}
+	return append(graph, root(pattern, graph)), nil
+}
+
+// listed is what the go command says of a package. The file lists are those that a build of the package reads.
+type listed struct {
+	ImportPath string
+	Dir        string
+	Imports    []string
+	ImportMap  map[string]string // where a path in the source is not the path of the package, as for vendored ones
+
+	GoFiles, CgoFiles, CFiles, CXXFiles, MFiles, HFiles, FFiles []string
+	SFiles, SwigFiles, SwigCXXFiles, SysoFiles, EmbedFiles      []string
+}
+
+func decode(listing io.Reader) (Graph, error) {
+	var graph Graph
+	for decoder := json.NewDecoder(listing); ; {
+		var l listed
+		switch err := decoder.Decode(&l); {
+		case errors.Is(err, io.EOF):
+			return graph, nil
+		case err != nil:
+			return nil, err
+		}
+		graph = append(graph, l.node())
+	}
+}
+
+func (l listed) node() Package {
+	p := Package{
+		Path: l.ImportPath,
+		Dir:  l.Dir,
+		Files: slices.Concat(l.GoFiles, l.CgoFiles, l.CFiles, l.CXXFiles, l.MFiles, l.HFiles, l.FFiles,
+			l.SFiles, l.SwigFiles, l.SwigCXXFiles, l.SysoFiles, l.EmbedFiles),
+	}
+	slices.Sort(p.Files)
+	p.Files = slices.Compact(p.Files)
+	for _, path := range l.Imports {
+		if path == "C" { // cgo's name for what is no package
+			continue
+		}
+		if mapped, ok := l.ImportMap[path]; ok {
+			path = mapped
+		}
+		p.imports = append(p.imports, path)
+	}
+	slices.Sort(p.imports)
+	p.imports = slices.Compact(p.imports)
+	return p
+}
+
+func root(pattern string, graph Graph) Package {
+	imported := make(map[string]bool)
+	for _, p := range graph {
+		for _, path := range p.imports {
+			imported[path] = true
+		}
+	}
+	top := Package{Path: "(" + pattern + ")", Files: []string{}}
+	for _, p := range graph {
+		if !imported[p.Path] {
+			top.imports = append(top.imports, p.Path)
+		}
+	}
+	slices.Sort(top.imports)
+	return top
+}

@@ -1,0 +1,119 @@
+package demo
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+// concurrency is how many packages a worker process hashes at once.
+const concurrency = 4
+
+// workerConfig is what a worker process is told, in a line of JSON. It holds a password, so it is sent through a pipe:
+// neither the command line nor the environment is as private.
+type workerConfig struct {
+	DatabaseURL string    `json:"database_url"`
+	Lane        id.LaneID `json:"lane"`
+}
+
+// RunWorker is a worker process of [Run]. It returns nil when its input or ctx ends; log receives what it survives.
+func RunWorker(ctx context.Context, input io.Reader, output, log io.Writer) error {
+	lines := bufio.NewReader(input)
+	greeting, err := lines.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	var config workerConfig
+	if err := json.Unmarshal(greeting, &config); err != nil {
+		return fmt.Errorf("decode the configuration: %w", err)
+	}
+	pool, err := pgxpool.New(ctx, config.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		return err
+	}
+	w := worker.New(eng, worker.Config{
+		Lanes:       []id.LaneID{config.Lane},
+		Concurrency: concurrency,
+		LeaseTTL:    leaseTTL,
+		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	starts := newGate(output)
+	go func() {
+		starts.open(lines)
+		cancel()
+	}()
+	worker.Handle(w, kind, func(ctx context.Context, job worker.Job[Package]) (Hashed, error) {
+		if err := starts.pass(ctx); err != nil {
+			return Hashed{}, err
+		}
+		upstreams, err := job.Upstreams(ctx)
+		if err != nil {
+			return Hashed{}, err
+		}
+		imports := make([]Hashed, len(upstreams))
+		for i, upstream := range upstreams {
+			if err := upstream.Decode(&imports[i]); err != nil {
+				return Hashed{}, err
+			}
+		}
+		return job.Args.hash(imports)
+	})
+	return w.Run(ctx)
+}
+
+// gate lets handlers start one by one, as the demo answers their questions.
+type gate struct {
+	mu     sync.Mutex
+	out    io.Writer
+	grants chan struct{}
+}
+
+func newGate(out io.Writer) *gate {
+	return &gate{out: out, grants: make(chan struct{}, concurrency)}
+}
+
+// open turns lines into grants until the input ends.
+func (g *gate) open(in *bufio.Reader) {
+	for {
+		if _, err := in.ReadString('\n'); err != nil {
+			return
+		}
+		select {
+		case g.grants <- struct{}{}:
+		default: // as many as there are handlers lie ready, left by some whose leases were lost
+		}
+	}
+}
+
+// pass asks for a grant and waits for one. Any will do.
+func (g *gate) pass(ctx context.Context) error {
+	g.mu.Lock()
+	_, err := io.WriteString(g.out, askLine)
+	g.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-g.grants:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
