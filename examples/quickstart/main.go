@@ -1,0 +1,53 @@
+// Command quickstart creates a flow of three executions and works it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+func main() {
+	ctx, stop := context.WithCancel(context.Background())
+	pool := must(pgxpool.New(ctx, os.Getenv("DATABASE_URL"))) // migrated by `ff dev` or `ff migrate up`
+	defer pool.Close()
+	eng := must(engine.New(pool, engine.Config{}))
+
+	must(eng.CreateFlow(ctx, engine.FlowSpec{
+		Nodes: []engine.Node{
+			{Key: "ada", Spec: engine.ExecutionSpec{Kind: "greet", Payload: []byte(`"Ada"`)}},
+			{Key: "grace", Spec: engine.ExecutionSpec{Kind: "greet", Payload: []byte(`"Grace"`)}},
+			{Key: "all", Spec: engine.ExecutionSpec{Kind: "print"}},
+		},
+		Edges: []engine.Edge{{From: "ada", To: "all"}, {From: "grace", To: "all"}},
+	}))
+
+	w := worker.New(eng, worker.Config{})
+	worker.Handle(w, "greet", func(_ context.Context, job worker.Job[string]) (string, error) {
+		return "hello, " + job.Args, nil
+	})
+	worker.Handle(w, "print", func(ctx context.Context, job worker.Job[struct{}]) (struct{}, error) {
+		defer stop() // w.Run returns when this is settled
+		upstreams, err := job.Upstreams(ctx)
+		for _, upstream := range upstreams {
+			fmt.Println(string(upstream.Result))
+		}
+		return struct{}{}, err
+	})
+	if err := w.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
+}
