@@ -448,22 +448,43 @@ func (q *Queries) ScanExpiredLeases(ctx context.Context, db DBTX, arg ScanExpire
 }
 
 const scanOverdue = `-- name: ScanOverdue :many
-SELECT
-    e.partition_key,
-    e.execution_id,
-    e.flow_id
-FROM ff_exec_core AS e
-WHERE
-    e.ffx_execution_deadline_ms > 0
-    AND e.ffx_execution_deadline_ms <= ffx_now_ms($1)
-    AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
-ORDER BY e.ffx_execution_deadline_ms
-LIMIT $2::integer
+(
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.flow_id
+    FROM ff_exec_core AS e
+    WHERE
+        e.ffx_execution_deadline_ms > 0
+        AND e.ffx_execution_deadline_ms <= ffx_now_ms($2)
+        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+    ORDER BY e.ffx_execution_deadline_ms
+    LIMIT $1::integer
+)
+UNION ALL
+(
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.flow_id
+    FROM ff_exec_core AS e
+    WHERE
+        e.ffx_execution_deadline_ms IS NULL
+        AND e.deadline_at_ms <= ffx_now_ms($2)
+        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+        AND (
+            e.eligibility_state <> 'not_eligible_until_time'
+            OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
+        )
+    ORDER BY e.deadline_at_ms
+    LIMIT $1::integer
+)
+LIMIT $1::integer
 `
 
 type ScanOverdueParams struct {
-	NowMs     *int64
 	BatchSize int32
+	NowMs     *int64
 }
 
 type ScanOverdueRow struct {
@@ -472,12 +493,14 @@ type ScanOverdueRow struct {
 	FlowID       *id.FlowID
 }
 
-// ScanOverdue finds unfinished executions whose execution deadline has passed.
+// ScanOverdue finds unfinished executions whose execution deadline has passed: in the column of this
+// library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a delay
+// there too, unless it is that of a retry, which it keeps in raw_fields.
 //
 // Used by: engine.ExpireDeadlines.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanOverdue(ctx context.Context, db DBTX, arg ScanOverdueParams) ([]ScanOverdueRow, error) {
-	rows, err := db.Query(ctx, scanOverdue, arg.NowMs, arg.BatchSize)
+	rows, err := db.Query(ctx, scanOverdue, arg.BatchSize, arg.NowMs)
 	if err != nil {
 		return nil, err
 	}
@@ -679,8 +702,15 @@ WHERE
             unnest($1::smallint[]),
             unnest($2::uuid[])
     )
-    AND (e.ffx_execution_deadline_ms > 0) IS TRUE
-    AND (e.ffx_execution_deadline_ms <= ffx_now_ms($3)) IS TRUE
+    AND (
+        e.ffx_execution_deadline_ms > 0 AND e.ffx_execution_deadline_ms <= ffx_now_ms($3)
+        OR e.ffx_execution_deadline_ms IS NULL
+        AND e.deadline_at_ms <= ffx_now_ms($3)
+        AND (
+            e.eligibility_state <> 'not_eligible_until_time'
+            OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
+        )
+    ) IS TRUE
     AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
 ORDER BY
     e.partition_key,

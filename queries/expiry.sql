@@ -221,20 +221,43 @@ WHERE
     AND a.attempt_index = i.attempt_index;
 
 -- name: ScanOverdue :many
--- ScanOverdue finds unfinished executions whose execution deadline has passed.
+-- ScanOverdue finds unfinished executions whose execution deadline has passed: in the column of this
+-- library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a delay
+-- there too, unless it is that of a retry, which it keeps in raw_fields.
 --
 -- Used by: engine.ExpireDeadlines.
 -- Locks: none. Spans partitions.
-SELECT
-    e.partition_key,
-    e.execution_id,
-    e.flow_id
-FROM ff_exec_core AS e
-WHERE
-    e.ffx_execution_deadline_ms > 0
-    AND e.ffx_execution_deadline_ms <= ffx_now_ms(sqlc.narg(now_ms))
-    AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
-ORDER BY e.ffx_execution_deadline_ms
+(
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.flow_id
+    FROM ff_exec_core AS e
+    WHERE
+        e.ffx_execution_deadline_ms > 0
+        AND e.ffx_execution_deadline_ms <= ffx_now_ms(sqlc.narg(now_ms))
+        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+    ORDER BY e.ffx_execution_deadline_ms
+    LIMIT @batch_size::integer
+)
+UNION ALL
+(
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.flow_id
+    FROM ff_exec_core AS e
+    WHERE
+        e.ffx_execution_deadline_ms IS NULL
+        AND e.deadline_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+        AND (
+            e.eligibility_state <> 'not_eligible_until_time'
+            OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
+        )
+    ORDER BY e.deadline_at_ms
+    LIMIT @batch_size::integer
+)
 LIMIT @batch_size::integer;
 
 -- name: TakeOverdue :many
@@ -255,8 +278,15 @@ WHERE
             unnest(@partition_keys::smallint[]),
             unnest(@execution_ids::uuid[])
     )
-    AND (e.ffx_execution_deadline_ms > 0) IS TRUE
-    AND (e.ffx_execution_deadline_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+    AND (
+        e.ffx_execution_deadline_ms > 0 AND e.ffx_execution_deadline_ms <= ffx_now_ms(sqlc.narg(now_ms))
+        OR e.ffx_execution_deadline_ms IS NULL
+        AND e.deadline_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+        AND (
+            e.eligibility_state <> 'not_eligible_until_time'
+            OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
+        )
+    ) IS TRUE
     AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
 ORDER BY
     e.partition_key,

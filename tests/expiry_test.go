@@ -1,0 +1,567 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// job is one of the engine's background operations.
+type job = func(context.Context, int) (int, error)
+
+// run runs a job until it finds nothing more, and fails the test when it did not act on want rows.
+func run(t *testing.T, j job, want int) {
+	t.Helper()
+	got := 0
+	for {
+		n, err := j(t.Context(), 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += n
+		if n < 100 {
+			break
+		}
+	}
+	if got != want {
+		t.Errorf("acted on %d rows, want %d", got, want)
+	}
+}
+
+func TestExpireLeases_gives_the_attempt_back(t *testing.T) {
+	f := cloneFixture(t)
+	c := f.start(t)
+	f.advance(leaseTTL - time.Millisecond)
+	run(t, f.ExpireLeases, 0) // live until the last millisecond
+	f.advance(time.Millisecond)
+	run(t, f.ExpireLeases, 1)
+	run(t, f.ExpireLeases, 0)
+
+	stored := f.stored(t, c.Execution)
+	if stored.State != stateReturned || stored.LeaseEpoch != 2 || stored.ReclaimCount != 1 || stored.RetryCount != 0 ||
+		*stored.LastMutation != f.now().UnixMilli() || stored.AttemptIndex != 0 {
+		t.Errorf("stored %+v", stored)
+	}
+	attempt := f.attempts(t, c.Execution)[0]
+	if attempt.Outcome != "lease_expired_reclaimable" || attempt.LeaseEpoch != 2 || attempt.LeaseExpiresAtMs != nil ||
+		attempt.WorkerID != nil || attempt.WorkerInstanceID != nil || attempt.TerminalAtMs != nil {
+		t.Errorf("attempt %+v", attempt)
+	}
+	f.wantEvents(t, c.Execution, "lease acquired", "lease expired")
+	next := f.claim(t)
+	if !next.Resumed || next.Attempt != 0 || next.Epoch != 3 || next.AttemptID != c.AttemptID {
+		t.Errorf("claimed %+v after %+v", next, c)
+	}
+	if got := f.describe(t, c.Execution); got.LeasesLost != 1 || got.Attempts != 1 {
+		t.Errorf("described as %+v", got)
+	}
+}
+
+func TestExpireLeases_in_batches_oldest_first(t *testing.T) {
+	f := cloneFixture(t)
+	var held []engine.Claimed
+	for range 5 {
+		held = append(held, f.start(t))
+		f.advance(time.Millisecond)
+	}
+	f.advance(leaseTTL)
+	for round, want := range []int{2, 2, 1, 0} {
+		if n, err := f.ExpireLeases(t.Context(), 2); err != nil || n != want {
+			t.Errorf("acted on %d, %v; want %d", n, err, want)
+		}
+		for i, c := range held {
+			want := stateRunning
+			if i < 2*(round+1) {
+				want = stateReturned
+			}
+			f.wantState(t, c.Execution, want)
+		}
+	}
+}
+
+func TestExpireLeases_ends_what_is_lost_too_often(t *testing.T) {
+	for _, c := range []struct {
+		name, policy string
+		lost         int // before
+		ends         bool
+	}{
+		{"below the default", "NULL", engine.DefaultReclaimCap - 1, false},
+		{"at the default", "NULL", engine.DefaultReclaimCap, true},
+		{"below the policy's", `'{"max_reclaim_count":2}'`, 1, false},
+		{"at the policy's", `'{"max_reclaim_count":2}'`, 2, true},
+		{"at the timeout policy's", `'{"timeout_policy":{"max_reclaim_count":1}}'`, 1, true},
+		{"at the smaller of both", `'{"max_reclaim_count":5,"timeout_policy":{"max_reclaim_count":1}}'`, 1, true},
+		{"at the smaller of both, the other way round", `'{"max_reclaim_count":1,"timeout_policy":{"max_reclaim_count":5}}'`, 1, true},
+		{"a cap of nothing", `'{"max_reclaim_count":0}'`, 0, true},
+		{"a count below nothing", `'{"max_reclaim_count":1}'`, -3, false},
+		{"a cap that is no number", `'{"max_reclaim_count":"2"}'`, 2, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := cloneFixture(t)
+			held := f.start(t)
+			f.setExecution(t, held.Execution, fmt.Sprintf("policy = %s, lease_reclaim_count = %d", c.policy, c.lost))
+			f.seedGrant(t, held.Execution)
+			f.advance(leaseTTL)
+			run(t, f.ExpireLeases, 1)
+			stored := f.stored(t, held.Execution)
+			if !c.ends {
+				if stored.State != stateReturned || stored.ReclaimCount != int32(max(c.lost, 0)+1) {
+					t.Errorf("stored %+v, want it returned", stored)
+				}
+				return
+			}
+			if stored.State != stateFailed || stored.ReclaimCount != int32(c.lost+1) || *stored.TerminalAtMs != f.now().UnixMilli() ||
+				stored.LeaseEpoch != 2 || *stored.CancelReason != "reclaim_cap_exceeded" ||
+				stored.raw(t, "last_failure_message") != "lease_reclaim_cap_exceeded" {
+				t.Errorf("stored %+v, want it failed", stored)
+			}
+			attempt := f.attempts(t, held.Execution)[0]
+			if attempt.Outcome != "failed" || attempt.LeaseEpoch != 2 || attempt.LeaseExpiresAtMs != nil || attempt.TerminalAtMs == nil {
+				t.Errorf("attempt %+v", attempt)
+			}
+			f.wantEvents(t, held.Execution, "lease acquired", "lease expired", "completion failed")
+			if f.grants(t, held.Execution) != 0 {
+				t.Error("the grant is still there")
+			}
+		})
+	}
+}
+
+func (f *fixture) seedGrant(t *testing.T, x id.ExecutionID) {
+	t.Helper()
+	f.insert(t, "ff_claim_grant", columns{
+		"partition_key": x.Partition(), "grant_id": []byte(x.String()), "execution_id": x.UUID(), "kind": "claim", "worker_id": "w",
+		"worker_instance_id": "w1", "grant_ttl_ms": 1, "issued_at_ms": 1, "expires_at_ms": start.Add(time.Hour).UnixMilli(),
+	}, nil)
+}
+
+func (f *fixture) grants(t *testing.T, x id.ExecutionID) int {
+	t.Helper()
+	return len(texts(t, f.pool, "SELECT kind FROM ff_claim_grant WHERE partition_key = $1 AND execution_id = $2", x.Partition(), x.UUID()))
+}
+
+// The reference's reclaim leaves the superseded attempt its lease: its worker completes the execution, and the
+// scan for expired leases throws out the new owner.
+func TestE9_E10_superseded_attempt_is_only_fenced(t *testing.T) {
+	f := cloneFixture(t)
+	old := f.start(t)
+	f.seedAttempt(t, old.Execution, 1, columns{"lease_expires_at_ms": start.Add(time.Hour).UnixMilli()})
+	f.setExecution(t, old.Execution, "attempt_index = 1, lease_reclaim_count = 1")
+	wantLeaseError(t, f.CompleteExecution(t.Context(), old.Lease, nil), engine.ErrStaleLease)
+	f.advance(leaseTTL)
+	run(t, f.ExpireLeases, 1)
+	run(t, f.ExpireLeases, 0)
+
+	if got := f.stored(t, old.Execution); got.State != stateRunning || got.AttemptIndex != 1 || got.ReclaimCount != 1 || got.LeaseEpoch != 1 {
+		t.Errorf("stored %+v, want it untouched", got)
+	}
+	attempts := f.attempts(t, old.Execution)
+	if a := attempts[0]; a.LeaseExpiresAtMs != nil || a.WorkerInstanceID != nil || a.LeaseEpoch != 2 || a.Outcome != "" {
+		t.Errorf("superseded attempt %+v, want it fenced", a)
+	}
+	if a := attempts[1]; a.LeaseExpiresAtMs == nil || a.LeaseEpoch != 1 || a.WorkerInstanceID == nil {
+		t.Errorf("current attempt %+v, want it untouched", a)
+	}
+	f.wantEvents(t, old.Execution, "lease acquired")
+	wantLeaseError(t, f.CompleteExecution(t.Context(), old.Lease, nil), engine.ErrStaleLease)
+}
+
+// Leases that were left on executions which nobody works on are cleared, and nothing else.
+func TestExpireLeases_clears_stray_leases(t *testing.T) {
+	f := cloneFixture(t)
+	for name, set := range map[string]string{
+		"completed": "lifecycle_phase = 'terminal', public_state = 'completed'",
+		"cancelled": "lifecycle_phase = 'cancelled', public_state = 'cancelled'",
+		"delayed":   "lifecycle_phase = 'runnable', eligibility_state = 'not_eligible_until_time', attempt_state = 'attempt_interrupted'",
+		"suspended": "lifecycle_phase = 'suspended', attempt_state = 'attempt_interrupted'",
+	} {
+		c := f.start(t)
+		f.setExecution(t, c.Execution, set)
+		f.setAttempt(t, c.Execution, 0, "outcome = 'interrupted'")
+		before := f.stored(t, c.Execution)
+		f.advance(leaseTTL)
+		run(t, f.ExpireLeases, 1)
+		if after := f.stored(t, c.Execution); after.State != before.State || after.ReclaimCount != 0 || *after.LastMutation != *before.LastMutation {
+			t.Errorf("%s: stored %+v, want it untouched", name, after)
+		}
+		if a := f.attempts(t, c.Execution)[0]; a.LeaseExpiresAtMs != nil || a.LeaseEpoch != 2 || a.Outcome != "interrupted" {
+			t.Errorf("%s: attempt %+v", name, a)
+		}
+		f.wantEvents(t, c.Execution, "lease acquired")
+		wantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), engine.ErrStaleLease)
+	}
+}
+
+// The pointer of the reference stands above the attempt it leased.
+func TestExpireLeases_beside_the_pointer(t *testing.T) {
+	f := cloneFixture(t)
+	x := f.seed(t, merged(claimedByReference, columns{"attempt_index": 1}))
+	f.seedAttempt(t, x, 0, columns{"lease_epoch": 4, "lease_expires_at_ms": start.UnixMilli()})
+	run(t, f.ExpireLeases, 1)
+	if got := f.stored(t, x); got.State != stateReturned || got.AttemptIndex != 0 || got.LeaseEpoch != 5 {
+		t.Errorf("stored %+v", got)
+	}
+	if c := f.claim(t); c.Epoch != 6 || c.Attempt != 0 {
+		t.Errorf("claimed %+v", c)
+	}
+}
+
+func merged(parts ...columns) columns {
+	row := columns{}
+	for _, part := range parts {
+		maps.Copy(row, part)
+	}
+	return row
+}
+
+// In the reference, chance decides between two scans whether a crashed worker's execution goes on or ends.
+func TestE13_crash_is_no_timeout(t *testing.T) {
+	f := cloneFixture(t)
+	c := f.start(t)
+	f.advance(leaseTTL)
+	run(t, f.ExpireAttempts, 0)
+	run(t, f.ExpireLeases, 1)
+	run(t, f.ExpireAttempts, 0)
+	f.wantState(t, c.Execution, stateReturned)
+}
+
+func TestE14_attempts_time_out(t *testing.T) {
+	timeout := func(r *policy.Retry) *policy.Execution {
+		return &policy.Execution{Retry: r, Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(60_000))}}
+	}
+	for _, c := range []struct {
+		name    string
+		policy  *policy.Execution
+		retries int
+		state   string
+		events  []string
+	}{
+		{"without a retry policy", timeout(nil), 0, stateExpired, []string{"lease expired", "completion expired"}},
+		{"retried", timeout(&policy.Retry{Backoff: policy.FixedBackoff(1000)}), 0, stateBackoff, []string{"lease expired"}},
+		{"retried at once", timeout(&policy.Retry{Backoff: policy.FixedBackoff(0)}), 0, stateRetry, []string{"lease expired"}},
+		{"category listed", timeout(&policy.Retry{RetryableCategories: []string{"timeout"}}), 0, stateBackoff, []string{"lease expired"}},
+		{"category not listed", timeout(&policy.Retry{RetryableCategories: []string{"net"}}), 0, stateExpired, []string{"lease expired", "completion expired"}},
+		{"retries used up", timeout(&policy.Retry{}), 3, stateExpired, []string{"lease expired", "completion expired"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := cloneFixture(t)
+			held := f.start(t, func(spec *engine.ExecutionSpec) { spec.Policy = c.policy })
+			f.setExecution(t, held.Execution, fmt.Sprintf("ffx_retry_count = %d", c.retries))
+			f.seedGrant(t, held.Execution)
+			if _, err := f.RenewLease(t.Context(), held.Lease, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			f.advance(time.Minute - time.Millisecond)
+			run(t, f.ExpireAttempts, 0)
+			f.advance(time.Millisecond)
+			run(t, f.ExpireAttempts, 1)
+			run(t, f.ExpireAttempts, 0)
+
+			stored, attempt := f.stored(t, held.Execution), f.attempts(t, held.Execution)[0]
+			ended := c.state == stateExpired
+			outcome, pointer, retries := "interrupted", int32(1), int32(c.retries+1)
+			if ended {
+				outcome, pointer, retries = "expired", 0, int32(c.retries)
+			}
+			if stored.State != c.state || stored.AttemptIndex != pointer || stored.LeaseEpoch != 2 || stored.RetryCount != retries ||
+				(stored.raw(t, "last_failure_message") == "attempt_timeout") != ended {
+				t.Errorf("stored %+v", stored)
+			}
+			if attempt.Outcome != outcome || attempt.LeaseEpoch != 2 || attempt.LeaseExpiresAtMs != nil || *attempt.TerminalAtMs != f.now().UnixMilli() {
+				t.Errorf("attempt %+v", attempt)
+			}
+			if !ended {
+				wantJSON(t, attempt.RawFields, `{"failure_reason":"attempt_timeout","failure_category":"timeout"}`)
+			}
+			if left := f.grants(t, held.Execution); (left == 0) != ended {
+				t.Errorf("%d grants are left", left)
+			}
+			f.wantEvents(t, held.Execution, append([]string{"lease acquired", "lease renewed"}, c.events...)...)
+			wantLeaseError(t, f.CompleteExecution(t.Context(), held.Lease, nil), engine.ErrStaleLease)
+		})
+	}
+}
+
+// The timeout of an earlier lease is not that of the attempt which another program leased since.
+func TestExpireAttempts_only_of_this_library(t *testing.T) {
+	f := cloneFixture(t)
+	for name, set := range map[string]func(x id.ExecutionID){
+		"leased by another program": func(x id.ExecutionID) { f.setAttempt(t, x, 0, "lease_epoch = 2") },
+		"superseded": func(x id.ExecutionID) {
+			f.seedAttempt(t, x, 1, nil)
+			f.setExecution(t, x, "attempt_index = 1")
+		},
+		"not active":    func(x id.ExecutionID) { f.setExecution(t, x, "lifecycle_phase = 'suspended'") },
+		"without lease": func(x id.ExecutionID) { f.setAttempt(t, x, 0, "lease_expires_at_ms = NULL") },
+	} {
+		c := f.start(t, func(spec *engine.ExecutionSpec) {
+			spec.Policy = &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1))}}
+		})
+		set(c.Execution)
+		before := f.dump(t, c.Execution)
+		f.advance(time.Second)
+		t.Log(name)
+		run(t, f.ExpireAttempts, 0)
+		f.wantUnchanged(t, c.Execution, before)
+	}
+}
+
+func TestExpireAttempts_with_the_longest_timeout(t *testing.T) {
+	f := cloneFixture(t)
+	c := f.start(t, func(spec *engine.ExecutionSpec) {
+		spec.Policy = &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1<<63 - 1))}}
+	})
+	if got := *f.attempts(t, c.Execution)[0].TimeoutAtMs; got != 1<<63-1 {
+		t.Errorf("times out at %d", got)
+	}
+	run(t, f.ExpireAttempts, 0)
+}
+
+// In the reference a deadline ends only what runs, and no loop asks.
+func TestE15_E16_deadline_ends_every_phase(t *testing.T) {
+	deadline := func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Minute) }
+	for _, c := range []struct {
+		name    string
+		arrange func(f *fixture, t *testing.T) id.ExecutionID
+		state   string
+		outcome string // of the attempt; "-" for no attempt
+		epoch   int64
+		events  []string
+	}{
+		{"waiting", func(f *fixture, t *testing.T) id.ExecutionID { return f.create(t, deadline) },
+			stateUnstarted, "-", 0, []string{"completion expired"}},
+		{"delayed", func(f *fixture, t *testing.T) id.ExecutionID {
+			return f.create(t, deadline, func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Hour) })
+		}, stateUnstarted, "-", 0, []string{"completion expired"}},
+		{"blocked", func(f *fixture, t *testing.T) id.ExecutionID {
+			return f.create(t, deadline, func(spec *engine.ExecutionSpec) {
+				spec.Policy = &policy.Execution{BudgetIDs: []id.BudgetID{id.NewBudgetID()}}
+			})
+		}, stateUnstarted, "-", 0, []string{"completion expired"}},
+		{"running", func(f *fixture, t *testing.T) id.ExecutionID { return f.start(t, deadline).Execution },
+			stateExpired, "expired", 2, []string{"lease acquired", "lease expired", "completion expired"}},
+		{"interrupted", func(f *fixture, t *testing.T) id.ExecutionID {
+			c := f.start(t, deadline)
+			if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{c.Lease}); err != nil {
+				t.Fatal(err)
+			}
+			return c.Execution
+		}, stateExpired, "expired", 2, []string{"lease acquired", "lease revoked backend", "completion expired"}},
+		{"suspended", func(f *fixture, t *testing.T) id.ExecutionID {
+			x := f.start(t, deadline).Execution
+			f.setExecution(t, x, "lifecycle_phase = 'suspended', ownership_state = 'unowned', attempt_state = 'attempt_interrupted'")
+			f.setAttempt(t, x, 0, "outcome = 'attempt_interrupted', lease_expires_at_ms = NULL")
+			f.insert(t, "ff_suspension_current", columns{"partition_key": x.Partition(), "execution_id": x.UUID(),
+				"suspension_id": id.NewSuspensionID(), "suspended_at_ms": 1, "condition": "{}"}, nil)
+			return x
+		}, stateExpired, "expired", 2, []string{"lease acquired", "completion expired"}},
+		{"between two attempts", func(f *fixture, t *testing.T) id.ExecutionID {
+			c := f.start(t, deadline)
+			f.fail(t, c.Lease, engine.Failure{})
+			return c.Execution
+		}, stateUnstarted, "retry", 1, []string{"lease acquired", "lease revoked backend", "completion expired"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := cloneFixture(t)
+			x := c.arrange(f, t)
+			f.seedGrant(t, x)
+			f.advance(time.Minute - time.Millisecond)
+			run(t, f.ExpireDeadlines, 0)
+			f.advance(time.Millisecond)
+			run(t, f.ExpireDeadlines, 1)
+			run(t, f.ExpireDeadlines, 0)
+			stored := f.stored(t, x)
+			if stored.State != c.state || *stored.TerminalAtMs != f.now().UnixMilli() || stored.LeaseEpoch != c.epoch ||
+				stored.raw(t, "last_failure_message") != "execution_deadline" || stored.GateID != nil {
+				t.Errorf("stored %+v", stored)
+			}
+			outcome := "-"
+			for _, a := range f.attempts(t, x) {
+				outcome = a.Outcome
+				if a.LeaseExpiresAtMs != nil || a.TerminalAtMs == nil || a.LeaseEpoch != c.epoch {
+					t.Errorf("attempt %+v", a)
+				}
+			}
+			if outcome != c.outcome {
+				t.Errorf("attempt outcome %q, want %q", outcome, c.outcome)
+			}
+			f.wantEvents(t, x, c.events...)
+			if f.grants(t, x) != 0 || len(texts(t, f.pool, "SELECT suspension_id::text FROM ff_suspension_current")) != 0 {
+				t.Error("what could still act on it was left")
+			}
+			if got := f.describe(t, x); got.State.Outcome != state.OutcomeExpired || got.State.Public != state.PublicExpired {
+				t.Errorf("described as %+v", got.State)
+			}
+		})
+	}
+}
+
+func TestExpireDeadlines_leaves_what_has_ended(t *testing.T) {
+	f := cloneFixture(t)
+	c := f.start(t, func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Minute) })
+	if err := f.CompleteExecution(t.Context(), c.Lease, nil); err != nil {
+		t.Fatal(err)
+	}
+	before := f.dump(t, c.Execution)
+	f.advance(time.Hour)
+	run(t, f.ExpireDeadlines, 0)
+	f.wantUnchanged(t, c.Execution, before)
+}
+
+// Deadlines that other programs wrote: one column holds them and the wake-ups.
+func TestExpireDeadlines_of_other_programs(t *testing.T) {
+	f := cloneFixture(t)
+	due := columns{"deadline_at_ms": start.UnixMilli()}
+	delayed := columns{"lifecycle_phase": "runnable", "eligibility_state": "not_eligible_until_time", "public_state": "delayed"}
+	for _, c := range []struct {
+		name string
+		row  columns
+		ends bool
+	}{
+		{"running", merged(claimedByReference, due), true},
+		{"not due", merged(claimedByReference, columns{"deadline_at_ms": start.UnixMilli() + 1}), false},
+		{"without one of ours", merged(claimedByReference, due, columns{"ffx_execution_deadline_ms": 0}), false},
+		{"delayed: a wake-up", merged(delayed, due), false},
+		{"retry whose wake-up is elsewhere", merged(delayed, due, columns{
+			"blocking_reason": "waiting_for_retry_backoff", "raw_fields": `{"delay_until":1}`,
+		}), true},
+		{"ended", merged(due, columns{"lifecycle_phase": "terminal", "public_state": "completed"}), false},
+		{"cancelled", merged(due, columns{"lifecycle_phase": "cancelled", "public_state": "cancelled"}), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := f.seed(t, c.row)
+			before := f.dump(t, x)
+			want := 0
+			if c.ends {
+				want = 1
+			}
+			if n, err := f.ExpireDeadlines(t.Context(), 10); err != nil || n != want {
+				t.Errorf("ended %d, %v; want %d", n, err, want)
+			}
+			if c.ends {
+				f.wantState(t, x, stateUnstarted)
+			} else {
+				f.wantUnchanged(t, x, before)
+			}
+		})
+	}
+}
+
+func TestPromoteDelayed(t *testing.T) {
+	at := func(d time.Duration) time.Time { return start.Add(d) }
+	budget := &policy.Execution{BudgetIDs: []id.BudgetID{id.NewBudgetID()}}
+	for _, c := range []struct {
+		name  string
+		spec  engine.ExecutionSpec
+		after time.Duration
+		state string
+	}{
+		{"before its time", engine.ExecutionSpec{DelayUntil: at(time.Minute)}, time.Minute - time.Millisecond, stateDelayed},
+		{"at its time", engine.ExecutionSpec{DelayUntil: at(time.Minute)}, time.Minute, stateReady},
+		{"with a later deadline", engine.ExecutionSpec{DelayUntil: at(time.Minute), Deadline: at(time.Hour)}, time.Minute, stateReady},
+		{"due by its deadline only", engine.ExecutionSpec{DelayUntil: at(time.Hour), Deadline: at(time.Minute)}, time.Minute, stateDelayed},
+		{"due by both", engine.ExecutionSpec{DelayUntil: at(time.Minute), Deadline: at(time.Minute)}, time.Minute, stateDelayed},
+		{"with a budget", engine.ExecutionSpec{DelayUntil: at(time.Minute), Policy: budget}, time.Minute,
+			"runnable unowned blocked_by_budget rate_limited pending_first_attempt waiting_for_budget"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := cloneFixture(t)
+			x := f.create(t, func(spec *engine.ExecutionSpec) { *spec = c.spec; spec.Lane = f.lane })
+			before := f.dump(t, x)
+			f.advance(c.after)
+			if c.state == stateDelayed {
+				run(t, f.PromoteDelayed, 0)
+				f.wantUnchanged(t, x, before)
+				return
+			}
+			run(t, f.PromoteDelayed, 1)
+			run(t, f.PromoteDelayed, 0)
+			got := f.stored(t, x)
+			if got.State != c.state || got.DelayUntilMs != nil || *got.LastMutation != f.now().UnixMilli() ||
+				(got.DeadlineAtMs == nil) != c.spec.Deadline.IsZero() || (got.GateID != nil) != (c.spec.Policy != nil) {
+				t.Errorf("stored %+v", got)
+			}
+			f.wantEvents(t, x)
+		})
+	}
+}
+
+// The reference's retry after a pause is never promoted, and its promotion loses the deadline.
+func TestE17_E18_M8_retry_wakes_and_keeps_its_deadline(t *testing.T) {
+	f := cloneFixture(t)
+	c := f.start(t, retrying(policy.Retry{Backoff: policy.FixedBackoff(1000)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Hour) })
+	f.fail(t, c.Lease, engine.Failure{})
+	f.advance(time.Second)
+	run(t, f.PromoteDelayed, 1)
+	stored := f.stored(t, c.Execution)
+	if stored.State != stateRetry || *stored.DeadlineAtMs != start.Add(time.Hour).UnixMilli() || *stored.LastDeadline != *stored.DeadlineAtMs {
+		t.Errorf("stored %+v", stored)
+	}
+	if next := f.claim(t); next.Attempt != 1 || next.Type != state.RetryAttempt {
+		t.Errorf("claimed %+v", next)
+	}
+	f.advance(time.Hour)
+	run(t, f.ExpireDeadlines, 1)
+	f.wantState(t, c.Execution, stateExpired)
+}
+
+// A job passes over what others hold, and finds it the next time.
+func TestJobs_wait_for_nobody(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		change  func(*engine.ExecutionSpec)
+		started bool
+		job     func(*fixture) job
+	}{
+		{"lease", func(*engine.ExecutionSpec) {}, true, func(f *fixture) job { return f.ExpireLeases }},
+		{"attempt", func(spec *engine.ExecutionSpec) {
+			spec.Policy = &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1))}}
+		}, true, func(f *fixture) job { return f.ExpireAttempts }},
+		{"deadline", func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) }, false, func(f *fixture) job { return f.ExpireDeadlines }},
+		{"delay", func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Second) }, false, func(f *fixture) job { return f.PromoteDelayed }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := cloneFixture(t)
+			x := f.create(t, c.change)
+			if c.started {
+				f.claim(t)
+			}
+			f.advance(leaseTTL)
+			before := f.dump(t, x)
+			tx := f.begin(t)
+			lockExecution(t, tx, x)
+			run(t, c.job(f), 0)
+			commit(t, tx)
+			if c.started {
+				tx := f.begin(t)
+				lockAttempt(t, tx, x, 0)
+				run(t, c.job(f), 0)
+				commit(t, tx)
+			}
+			f.wantUnchanged(t, x, before)
+			run(t, c.job(f), 1)
+		})
+	}
+}
+
+func TestJobs_refuse_bad_batches(t *testing.T) {
+	f := newFixture(t)
+	for name, j := range map[string]job{
+		"leases": f.ExpireLeases, "attempts": f.ExpireAttempts, "deadlines": f.ExpireDeadlines, "delayed": f.PromoteDelayed, "keys": f.PruneCreationKeys,
+	} {
+		for _, batch := range []int{-1, 0, engine.MaxBatch + 1} {
+			if _, err := j(t.Context(), batch); err == nil {
+				t.Errorf("%s: a batch of %d was not refused", name, batch)
+			} else {
+				wantInputError(t, err, "batch")
+			}
+		}
+	}
+}
