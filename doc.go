@@ -28,7 +28,7 @@
 //   - [github.com/flowfabric/flowfabric-go/worker] claims, runs typed handlers, keeps their leases and
 //     settles.
 //   - [github.com/flowfabric/flowfabric-go/reconcile] gives back expired leases and starts what was
-//     delayed. Some process must run it.
+//     delayed. Every worker runs it by default.
 //   - [github.com/flowfabric/flowfabric-go/id] has the typed identifiers,
 //     [github.com/flowfabric/flowfabric-go/state] the states,
 //     [github.com/flowfabric/flowfabric-go/policy] retries, timeouts and dependency policies.

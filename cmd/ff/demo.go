@@ -19,7 +19,7 @@ const (
 	demoWorkerName = "demo-worker"
 	// demoSchema is where the demo works in a database that the user names.
 	demoSchema = "flowfabric_demo"
-	maxWorkers = 64
+	maxWorkers = 32
 )
 
 // demoFlags are the flags of `ff demo`.

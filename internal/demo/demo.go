@@ -14,8 +14,6 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -82,7 +80,7 @@ func Run(ctx context.Context, graph Graph, opts Options) (Summary, error) {
 	if opts.Workers < 2 {
 		return Summary{}, errors.New("the demo needs two worker processes, for it kills one")
 	}
-	pool, err := pgxpool.New(ctx, opts.DatabaseURL)
+	pool, err := newPool(ctx, opts.DatabaseURL)
 	if err != nil {
 		return Summary{}, err
 	}

@@ -21,17 +21,18 @@ const (
 	grantLine = "start\n"
 )
 
-// A fleet is the worker processes of a run. One of them is killed: the one that asks to start the execution with
-// which half of them have been started. It gets no answer, so it holds that execution's lease when it dies.
+// A fleet is the worker processes of a run. The one whose question is the killAt-th is killed instead of answered. So it
+// holds the lease of at least the execution that it asked about when it dies.
 type fleet struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	failed  chan error // a process ended that nobody killed or told to
 
+	killAt int // the question that is not answered
+	onKill func(pid int)
+
 	mu      sync.Mutex
-	asked   int // executions that were about to start, again or for the first time
-	killAt  int
-	onKill  func(pid int)
+	asked   int
 	stopped bool
 }
 
@@ -44,7 +45,10 @@ type process struct {
 }
 
 // startFleet starts n processes. newCommand makes the command of one; it gets its input and output here.
-func startFleet(ctx context.Context, n int, newCommand func(context.Context) *exec.Cmd, config workerConfig, killAt int, onKill func(pid int)) (*fleet, error) {
+func startFleet(
+	ctx context.Context, n int, newCommand func(context.Context) *exec.Cmd, config workerConfig,
+	killAt int, onKill func(pid int),
+) (*fleet, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &fleet{cancel: cancel, failed: make(chan error, n), killAt: killAt, onKill: onKill}
 	greeting, err := json.Marshal(config)

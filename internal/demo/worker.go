@@ -16,8 +16,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// concurrency is how many packages a worker process hashes at once.
-const concurrency = 4
+const (
+	// concurrency is how many packages a worker process hashes at once.
+	concurrency = 4
+	// connections is how many a worker process keeps at most, its listener apart: many processes share a server.
+	connections = 6
+)
 
 // workerConfig is what a worker process is told, in a line of JSON. It holds a password, so it is sent through a pipe:
 // neither the command line nor the environment is as private.
@@ -37,7 +41,7 @@ func RunWorker(ctx context.Context, input io.Reader, output, log io.Writer) erro
 	if err := json.Unmarshal(greeting, &config); err != nil {
 		return fmt.Errorf("decode the configuration: %w", err)
 	}
-	pool, err := pgxpool.New(ctx, config.DatabaseURL)
+	pool, err := newPool(ctx, config.DatabaseURL)
 	if err != nil {
 		return err
 	}
@@ -76,6 +80,15 @@ func RunWorker(ctx context.Context, input io.Reader, output, log io.Writer) erro
 		return job.Args.hash(imports)
 	})
 	return w.Run(ctx)
+}
+
+func newPool(ctx context.Context, databaseURL string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = connections
+	return pgxpool.NewWithConfig(ctx, config)
 }
 
 // gate lets handlers start one by one, as the demo answers their questions.
