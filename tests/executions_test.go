@@ -45,7 +45,7 @@ func TestCreateExecution_stores_everything_given(t *testing.T) {
 	x := id.NewExecutionID(f.lane, id.Partitions{})
 	created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{
 		ID: x, Namespace: "tenant", Lane: f.lane, Kind: "resize", Payload: []byte("in"), PayloadEncoding: "text",
-		Priority: 7, Creator: "me", IdempotencyKey: "once", Tags: map[string]string{"cairn.instance_id": "i1", "any key": ""},
+		Priority: 7, Creator: "me", IdempotencyKey: f.key("once"), Tags: map[string]string{"cairn.instance_id": "i1", "any key": ""},
 		Policy:   &policy.Execution{Routing: &policy.Routing{RequiredCapabilities: id.Capabilities{"gpu", "arm", "gpu"}}},
 		Deadline: start.Add(time.Hour), CreatedAt: start.Add(-time.Minute),
 	})
@@ -64,7 +64,7 @@ func TestCreateExecution_stores_everything_given(t *testing.T) {
 		t.Errorf("capabilities %q, want %q", got.Capabilities, want)
 	}
 	wantJSON(t, got.RawFields, `{"namespace":"tenant","execution_kind":"resize","creator_identity":"me",
-		"idempotency_key":"once","payload_encoding":"text","tags":{"cairn.instance_id":"i1","any key":""},
+		"idempotency_key":"`+string(f.key("once"))+`","payload_encoding":"text","tags":{"cairn.instance_id":"i1","any key":""},
 		"last_mutation_at":"1799999940000","total_attempt_count":"0"}`)
 	if !slices.Contains(texts(t, f.pool, "SELECT lane_id FROM ff_lane_registry"), string(f.lane)) {
 		t.Errorf("lane %s is not registered", f.lane)
@@ -188,7 +188,7 @@ func TestCreateExecution_existing_id_is_left_as_it_is(t *testing.T) {
 	before := f.dump(t, c.Execution)
 	f.advance(time.Hour)
 	again, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{
-		ID: c.Execution, Lane: "another", Kind: "other", Payload: []byte("other"), IdempotencyKey: id.IdempotencyKey(f.name),
+		ID: c.Execution, Lane: "another", Kind: "other", Payload: []byte("other"), IdempotencyKey: f.key("key"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -268,7 +268,7 @@ func TestE1_M1_created_execution_is_claimable(t *testing.T) {
 func TestE2_M6_creation_keeps_what_it_is_given(t *testing.T) {
 	f := newFixture(t)
 	spec := engine.ExecutionSpec{
-		Lane: f.lane, IdempotencyKey: "key", Priority: 1 << 30,
+		Lane: f.lane, IdempotencyKey: f.key("key"), Priority: 1 << 30,
 		Policy: &policy.Execution{
 			DelayUntilMs: new(start.Add(time.Minute).UnixMilli()),
 			Timeout:      &policy.Timeout{ExecutionDeadlineMs: new(uint64(3_600_000))},
@@ -294,6 +294,7 @@ func TestE2_M6_creation_keeps_what_it_is_given(t *testing.T) {
 
 func TestIdempotencyKey(t *testing.T) {
 	day := 24 * time.Hour
+	elsewhere := id.ExecutionIDFromRow(1, id.ExecutionUUID{})
 	window := func(ms uint64) *policy.Execution { return &policy.Execution{DedupWindowMs: new(ms)} }
 	for _, c := range []struct {
 		name          string
@@ -309,14 +310,14 @@ func TestIdempotencyKey(t *testing.T) {
 		{"of a creation without a window", engine.ExecutionSpec{Policy: window(0)}, engine.ExecutionSpec{}, 0, false},
 		{"not asked for by the second", engine.ExecutionSpec{}, engine.ExecutionSpec{Policy: window(0)}, 0, false},
 		{"of another namespace", engine.ExecutionSpec{}, engine.ExecutionSpec{Namespace: "other"}, 0, false},
-		{"of another partition", engine.ExecutionSpec{}, engine.ExecutionSpec{Lane: "elsewhere"}, 0, false},
+		{"of another partition", engine.ExecutionSpec{}, engine.ExecutionSpec{ID: elsewhere}, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t)
 			create := func(spec engine.ExecutionSpec) engine.Created {
-				spec.IdempotencyKey = id.IdempotencyKey(f.name)
-				if spec.Lane == "" {
-					spec.Lane = f.lane
+				spec.Lane, spec.IdempotencyKey = f.lane, f.key("key")
+				if spec.ID == elsewhere {
+					spec.ID = id.ExecutionIDFromRow((f.create(t).Partition()+1)%id.DefaultFlowPartitions, id.NewExecutionUUID())
 				}
 				created, err := f.CreateExecution(t.Context(), spec)
 				if err != nil {
@@ -342,12 +343,12 @@ func TestIdempotencyKey(t *testing.T) {
 
 func TestIdempotencyKey_expired_is_given_to_the_next(t *testing.T) {
 	f := newFixture(t)
-	keyed := func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = "key" }
+	keyed := func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = f.key("key") }
 	f.create(t, keyed)
 	f.advance(24 * time.Hour)
 	second := f.create(t, keyed)
 	f.advance(24*time.Hour - time.Millisecond)
-	third, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane, IdempotencyKey: "key"})
+	third, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane, IdempotencyKey: f.key("key")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,18 +360,18 @@ func TestIdempotencyKey_expired_is_given_to_the_next(t *testing.T) {
 func TestIdempotencyKey_goes_back_when_the_id_existed(t *testing.T) {
 	f := newFixture(t)
 	existing := f.create(t)
-	spec := engine.ExecutionSpec{ID: existing, Lane: f.lane, IdempotencyKey: "key"}
+	spec := engine.ExecutionSpec{ID: existing, Lane: f.lane, IdempotencyKey: f.key("key")}
 	if created, err := f.CreateExecution(t.Context(), spec); err != nil || created != (engine.Created{ID: existing, Duplicate: true}) {
 		t.Fatalf("created %+v, %v; want a duplicate", created, err)
 	}
-	f.create(t, func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = "key" })
+	f.create(t, func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = f.key("key") })
 }
 
 func TestIdempotencyKey_in_one_batch(t *testing.T) {
 	f := newFixture(t)
-	earlier := f.create(t, func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = "earlier" })
+	earlier := f.create(t, func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = f.key("earlier") })
 	specs := []engine.ExecutionSpec{
-		{IdempotencyKey: "new"}, {IdempotencyKey: "earlier"}, {IdempotencyKey: "new"}, {}, {IdempotencyKey: "earlier"},
+		{IdempotencyKey: f.key("new")}, {IdempotencyKey: f.key("earlier")}, {IdempotencyKey: f.key("new")}, {}, {IdempotencyKey: f.key("earlier")},
 	}
 	for i := range specs {
 		specs[i].Lane = f.lane

@@ -11,7 +11,6 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -96,7 +95,7 @@ func operations() []operation {
 		{
 			name: "create with a key", arrange: unborn, stored: stateReady, refused: inUnknownFlow, reason: engine.ErrNotFound,
 			do: func(ctx context.Context, f *fixture, e *engine.Engine, l engine.Lease) error {
-				return create(ctx, f, e, l, func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = "key" })
+				return create(ctx, f, e, l, func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = f.key("key") })
 			},
 		},
 		{
@@ -184,8 +183,8 @@ func operations() []operation {
 		job("promote", stateReady, created(func(f *fixture, spec *engine.ExecutionSpec) {
 			spec.DelayUntil = f.now().Add(time.Second)
 		}), (*engine.Engine).PromoteDelayed),
-		job("prune keys", stateReady, created(func(_ *fixture, spec *engine.ExecutionSpec) {
-			spec.IdempotencyKey = "key"
+		job("prune keys", stateReady, created(func(f *fixture, spec *engine.ExecutionSpec) {
+			spec.IdempotencyKey = f.key("key")
 			spec.Policy = &policy.Execution{DedupWindowMs: new(uint64(1))}
 		}), (*engine.Engine).PruneCreationKeys),
 	}
@@ -195,13 +194,12 @@ func operations() []operation {
 // a database of the test's own and run one after the other: none leaves a row behind that another would act on.
 func eachOperation(t *testing.T, test func(t *testing.T, o operation, f *fixture, l engine.Lease, before string)) {
 	t.Parallel()
-	url := pgtest.CloneURL(t)
-	pool := openPool(t, url, nil)
+	shared := newClone(t)
 	for _, o := range operations() {
 		t.Run(o.name, func(t *testing.T) {
 			var f *fixture
 			if o.whole {
-				f = fixtureOn(t, pool, url)
+				f = fixtureOn(t, shared.pool, shared.url)
 			} else {
 				f = newFixture(t)
 			}
@@ -234,7 +232,7 @@ func TestOperations_on_a_pool(t *testing.T) {
 }
 
 func TestOperations_in_a_transaction_that_commits(t *testing.T) {
-	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
 		t.Run(string(level), func(t *testing.T) {
 			eachOperation(t, func(t *testing.T, o operation, f *fixture, l engine.Lease, before string) {
 				tx := beginWith(t, f.pool, pgx.TxOptions{IsoLevel: level})

@@ -1,0 +1,224 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// waitingOperations are the operations that wait for a row that another transaction holds, and that row.
+func waitingOperations() []struct {
+	operation
+	hold func(*testing.T, *fixture, pgx.Tx, engine.Lease)
+	what string
+} {
+	type waiting = struct {
+		operation
+		hold func(*testing.T, *fixture, pgx.Tx, engine.Lease)
+		what string
+	}
+	execution := func(t *testing.T, _ *fixture, tx pgx.Tx, l engine.Lease) { lockExecution(t, tx, l.Execution) }
+	attempt := func(t *testing.T, _ *fixture, tx pgx.Tx, l engine.Lease) { lockAttempt(t, tx, l.Execution, 0) }
+	var found []waiting
+	for _, o := range operations() {
+		switch o.name {
+		case "create":
+			found = append(found, waiting{o, func(t *testing.T, f *fixture, tx pgx.Tx, l engine.Lease) {
+				if _, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{ID: l.Execution, Lane: f.lane}); err != nil {
+					t.Fatal(err)
+				}
+			}, "a creation of the same id"})
+		case "create with a key":
+			found = append(found, waiting{o, func(t *testing.T, f *fixture, tx pgx.Tx, l engine.Lease) {
+				other := engine.ExecutionSpec{Lane: f.lane, IdempotencyKey: f.key("key")}
+				if _, err := f.WithTx(tx).CreateExecution(t.Context(), other); err != nil {
+					t.Fatal(err)
+				}
+			}, "a creation with the same key"})
+		case "claim what another program left", "renew":
+			found = append(found, waiting{o, attempt, "its attempt"})
+		case "set a tag":
+			found = append(found, waiting{o, execution, "its execution"})
+		case "progress", "release", "complete", "complete beside the pointer", "fail, with a retry", "fail for good":
+			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
+		}
+	}
+	return found
+}
+
+// A connection that is cut in the middle is told, leaves nothing half-done, and the call may be repeated.
+func TestOperations_whose_connection_is_cut(t *testing.T) {
+	for _, o := range waitingOperations() {
+		t.Run(o.name+" waiting for "+o.what, func(t *testing.T) {
+			f := newFixture(t)
+			l := o.arrange(t, f)
+			before := f.dump(t, l.Execution)
+			victim := f.rival(t)
+			tx := f.begin(t)
+			o.hold(t, f, tx, l)
+			wait := async(t, func(ctx context.Context) error { return o.do(ctx, f, victim.Engine, l) })
+			victim.awaitBlocked(t, f)
+			victim.kill(t, f)
+			if err := wait(); !errors.Is(err, engine.ErrTransport) {
+				t.Errorf("got %v, want a transport error", err)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f.wantUnchanged(t, l.Execution, before)
+			if err := o.do(t.Context(), f, victim.Engine, l); err != nil {
+				t.Fatal(err)
+			}
+			o.wantDone(t, f, l, before)
+		})
+	}
+}
+
+// So does a call whose context ends. Had it gone through at the last moment, a repetition would say so.
+func TestOperations_whose_context_ends(t *testing.T) {
+	for _, o := range waitingOperations() {
+		t.Run(o.name+" waiting for "+o.what, func(t *testing.T) {
+			f := newFixture(t)
+			l := o.arrange(t, f)
+			before := f.dump(t, l.Execution)
+			waiter := f.rival(t)
+			tx := f.begin(t)
+			o.hold(t, f, tx, l)
+			ctx, cancel := context.WithCancel(t.Context())
+			wait := async(t, func(context.Context) error { return o.do(ctx, f, waiter.Engine, l) })
+			waiter.awaitBlocked(t, f)
+			cancel()
+			if err := wait(); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v, want the context's error", err)
+			}
+			waiter.awaitSessions(t, f, 0) // the server has given up, too
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f.wantUnchanged(t, l.Execution, before)
+			if err := o.do(t.Context(), f, f.Engine, l); err != nil {
+				t.Fatal(err)
+			}
+			o.wantDone(t, f, l, before)
+		})
+	}
+}
+
+func TestWithTx_whose_connection_is_cut(t *testing.T) {
+	f := newFixture(t)
+	l := f.start(t).Lease
+	before := f.dump(t, l.Execution)
+	victim := f.rival(t)
+	held := f.begin(t)
+	lockExecution(t, held, l.Execution)
+	tx := beginWith(t, victim.pool, pgx.TxOptions{})
+	wait := async(t, func(ctx context.Context) error { return victim.WithTx(tx).CompleteExecution(ctx, l, nil) })
+	victim.awaitBlocked(t, f)
+	victim.kill(t, f)
+	if err := wait(); !errors.Is(err, engine.ErrTransport) {
+		t.Errorf("got %v, want a transport error", err)
+	}
+	if err := tx.Commit(t.Context()); err == nil {
+		t.Error("the transaction was committed")
+	}
+	commit(t, held)
+	f.wantUnchanged(t, l.Execution, before)
+}
+
+// atCommit makes every change of an execution run a statement when it is committed.
+func (f *fixture) atCommit(t *testing.T, statement string) {
+	t.Helper()
+	f.exec(t, `CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+statement+`; RETURN NULL; END $$`)
+	f.exec(t, `CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT OR UPDATE ON ff_exec_core
+		DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION at_commit()`)
+}
+
+// commits are operations that write to the execution, in one statement and in several.
+func commits() []operation {
+	var found []operation
+	for _, o := range operations() {
+		if slices.Contains([]string{"create", "create with a key", "claim", "claim what another program left", "complete",
+			"complete beside the pointer", "fail for good", "progress", "release"}, o.name) {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// The server answers the statement before it commits: what is lost in between is not reported as done.
+func TestOperations_whose_connection_is_cut_at_the_commit(t *testing.T) {
+	t.Parallel()
+	shared := newClone(t)
+	shared.atCommit(t, "PERFORM pg_advisory_xact_lock_shared(4711)")
+	for _, o := range commits() {
+		t.Run(o.name, func(t *testing.T) {
+			f := fixtureOn(t, shared.pool, shared.url)
+			l := o.arrange(t, f)
+			before := f.dump(t, l.Execution)
+			victim := f.rival(t)
+			tx := f.begin(t)
+			execIn(t, tx, "SELECT pg_advisory_xact_lock(4711)")
+			wait := async(t, func(ctx context.Context) error { return o.do(ctx, f, victim.Engine, l) })
+			victim.awaitBlocked(t, f)
+			victim.kill(t, f)
+			if err := wait(); !errors.Is(err, engine.ErrTransport) {
+				t.Errorf("got %v, want a transport error", err)
+			}
+			f.wantUnchanged(t, l.Execution, before)
+			commit(t, tx)
+			if err := o.do(t.Context(), f, f.Engine, l); err != nil {
+				t.Fatal(err)
+			}
+			o.wantDone(t, f, l, before)
+		})
+	}
+}
+
+func TestOperations_whose_commit_is_refused(t *testing.T) {
+	t.Parallel()
+	shared := newClone(t)
+	shared.atCommit(t, "IF current_setting('test.refuse', true) = 'on' THEN RAISE EXCEPTION 'not today'; END IF")
+	for _, o := range commits() {
+		t.Run(o.name, func(t *testing.T) {
+			f := fixtureOn(t, shared.pool, shared.url)
+			l := o.arrange(t, f)
+			before := f.dump(t, l.Execution)
+			refused := f.rival(t, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["test.refuse"] = "on" })
+			err := o.do(t.Context(), f, refused.Engine, l)
+			if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "P0001" || !errors.Is(err, engine.ErrTransport) {
+				t.Errorf("got %v, want a transport error that says why", err)
+			}
+			f.wantUnchanged(t, l.Execution, before)
+		})
+	}
+}
+
+// A closed pool, and a server that is not there.
+func TestOperations_without_a_connection(t *testing.T) {
+	f := newFixture(t)
+	nowhere := openPool(t, "postgres://nobody@127.0.0.1:1/nothing?connect_timeout=2", nil)
+	for name, pool := range map[string]*pgxpool.Pool{"no server": nowhere, "no database": openPool(t, f.url+"&dbname=missing", nil)} {
+		e := f.engineOn(t, pool, engine.Config{})
+		for _, err := range []error{
+			e.Prepare(t.Context()),
+			func() error { _, err := e.CreateExecution(t.Context(), engine.ExecutionSpec{}); return err }(),
+			func() error { _, err := e.Claim(t.Context(), f.worker(), 1); return err }(),
+			func() error {
+				_, err := e.DescribeExecution(t.Context(), id.NewExecutionID("a", id.Partitions{}))
+				return err
+			}(),
+		} {
+			if !errors.Is(err, engine.ErrUnavailable) {
+				t.Errorf("%s: got %v, want unavailable", name, err)
+			}
+		}
+	}
+}
