@@ -113,14 +113,14 @@ flagged AS (
         AND (
             (i.staged_from = 0 AND i.staged_below = 2147483647)
             OR (
-                SELECT count(*)
+                SELECT count(*) >= i.staged_from AND count(*) < i.staged_below
                 FROM ff_edge AS s
                 WHERE
                     s.partition_key = i.partition_key
                     AND s.flow_id = i.flow_id
                     AND s.downstream_eid = i.downstream_eid
                     AND s.policy -> 'applied_at_ms' = 'null'::jsonb
-            ) BETWEEN i.staged_from AND i.staged_below - 1
+            )
         )
     RETURNING
         g.partition_key,
@@ -313,14 +313,14 @@ blocked AS (
     WHERE
         (i.staged_from = 0 AND i.staged_below = 2147483647)
         OR (
-            SELECT count(*)
+            SELECT count(*) >= i.staged_from AND count(*) < i.staged_below
             FROM ff_edge AS s
             WHERE
                 s.partition_key = i.partition_key
                 AND s.flow_id = i.flow_id
                 AND s.downstream_eid = i.execution_id
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb
-        ) BETWEEN i.staged_from AND i.staged_below - 1
+        )
 )
 UPDATE ff_exec_core AS e
 SET
@@ -582,14 +582,14 @@ waiting AS (
     WHERE
         (i.staged_from = 0 AND i.staged_below = 2147483647)
         OR (
-            SELECT count(*)
+            SELECT count(*) >= i.staged_from AND count(*) < i.staged_below
             FROM ff_edge AS s
             WHERE
                 s.partition_key = i.partition_key
                 AND s.flow_id = i.flow_id
                 AND s.downstream_eid = i.execution_id
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb
-        ) BETWEEN i.staged_from AND i.staged_below - 1
+        )
 ),
 skipped AS (
     UPDATE ff_exec_core AS e
