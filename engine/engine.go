@@ -130,12 +130,14 @@ func (e *Engine) nowMs() *int64 {
 	return new(e.cfg.Now().UnixMilli())
 }
 
-// reader is where statements run that lock and write nothing.
+// reader is where statements run that lock and write nothing. They too need the engine's planner
+// settings: statistics that know other flows only make one partition look empty, and an index that
+// leads with it look like enough of a key.
 func (e *Engine) reader() db.DBTX {
 	if e.tx != nil {
 		return e.tx
 	}
-	return e.pool
+	return implicitTx{e.pool}
 }
 
 // Now returns the time that the engine's operations go by: the database's.
