@@ -418,7 +418,9 @@ input AS (
         unnest($5::bigint[]) AS lease_epoch,
         unnest($6::uuid[]) AS lease_id,
         unnest($7::bigint[]) AS ttl_ms,
-        generate_subscripts($3::uuid[], 1) AS ord
+        -- Not by generate_subscripts: of that the planner expects a thousand rows, of an array ten, and for a
+        -- thousand it would read the whole table rather than look each row up.
+        unnest($8::integer[]) AS ord
 ),
 renewed AS (
     UPDATE ff_attempt AS a
@@ -434,7 +436,7 @@ renewed AS (
         AND (a.lease_epoch = i.lease_epoch) IS TRUE
         AND (a.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
         AND (e.lifecycle_phase = 'active') IS TRUE
-        AND ($8::boolean OR e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
+        AND ($9::boolean OR e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
     RETURNING
         i.ord,
         a.partition_key,
@@ -481,6 +483,7 @@ type RenewLeasesParams struct {
 	LeaseEpochs    []int64
 	LeaseIds       []pgtype.UUID
 	TtlsMs         []int64
+	Ords           []int32
 	Judged         bool
 }
 
@@ -507,6 +510,7 @@ func (q *Queries) RenewLeases(ctx context.Context, db DBTX, arg RenewLeasesParam
 		arg.LeaseEpochs,
 		arg.LeaseIds,
 		arg.TtlsMs,
+		arg.Ords,
 		arg.Judged,
 	)
 	if err != nil {

@@ -154,6 +154,7 @@ func (e *Engine) completeGuarded(ctx context.Context, op string, all []Completio
 	}
 	params.PartitionKeys, params.ExecutionIds = arrays.partitions, arrays.executions
 	params.AttemptIndexes, params.LeaseEpochs, params.LeaseIds = arrays.attempts, arrays.epochs, arrays.leases
+	params.Ords = arrays.ords
 
 	complete := func(conn db.DBTX, due *rings) ([]db.CompleteExecutionsRow, error) {
 		rows, err := e.q.CompleteExecutions(ctx, conn, params)

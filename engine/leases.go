@@ -220,6 +220,7 @@ func (e *Engine) renew(
 		LeaseEpochs:    arrays.epochs,
 		LeaseIds:       arrays.leases,
 		TtlsMs:         ttls,
+		Ords:           arrays.ords,
 		Judged:         judged,
 	})
 }
@@ -258,6 +259,7 @@ type leaseArrays struct {
 	attempts   []int32
 	epochs     []int64
 	leases     []pgtype.UUID
+	ords       []int32 // positions from 1
 }
 
 func newLeaseArrays(n int) leaseArrays {
@@ -267,6 +269,7 @@ func newLeaseArrays(n int) leaseArrays {
 		attempts:   make([]int32, 0, n),
 		epochs:     make([]int64, 0, n),
 		leases:     make([]pgtype.UUID, 0, n),
+		ords:       make([]int32, 0, n),
 	}
 }
 
@@ -276,6 +279,7 @@ func (a *leaseArrays) add(l Lease) {
 	a.attempts = append(a.attempts, l.Attempt)
 	a.epochs = append(a.epochs, l.Epoch)
 	a.leases = append(a.leases, pgUUID(l.ID))
+	a.ords = append(a.ords, int32(len(a.leases)))
 }
 
 func (a *leaseArrays) lease(i int) Lease {

@@ -19,7 +19,9 @@ input AS (
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@lease_ids::uuid[]) AS lease_id,
         unnest(@ttls_ms::bigint[]) AS ttl_ms,
-        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+        -- Not by generate_subscripts: of that the planner expects a thousand rows, of an array ten, and for a
+        -- thousand it would read the whole table rather than look each row up.
+        unnest(@ords::integer[]) AS ord
 ),
 renewed AS (
     UPDATE ff_attempt AS a

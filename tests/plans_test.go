@@ -1,0 +1,277 @@
+package tests
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// queries returns the text of every query of package db by name.
+func queries(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("../db/*.sql.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, error %v", len(files), err)
+	}
+	texts := make(map[string]string)
+	for _, path := range files {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, source, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for node := range ast.Preorder(file) {
+			literal, ok := node.(*ast.BasicLit)
+			if !ok || literal.Kind != token.STRING {
+				continue
+			}
+			text, err := strconv.Unquote(literal.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if header, ok := strings.CutPrefix(text, "-- name: "); ok {
+				name, _, _ := strings.Cut(header, " ")
+				texts[name] = text
+			}
+		}
+	}
+	return texts
+}
+
+// planNode is a node of a plan as EXPLAIN shows it.
+type planNode struct {
+	Type      string     `json:"Node Type"`
+	Relation  string     `json:"Relation Name"`
+	Index     string     `json:"Index Name"`
+	Condition string     `json:"Index Cond"`
+	Role      string     `json:"Parent Relationship"`
+	Plans     []planNode `json:"Plans"`
+}
+
+// walk calls visit for every node.
+func (n *planNode) walk(visit func(*planNode)) {
+	visit(n)
+	for i := range n.Plans {
+		n.Plans[i].walk(visit)
+	}
+}
+
+// planner explains queries as the engine's transactions run them: with their settings, generically.
+type planner struct {
+	*flowFixture
+	settings string // what the engine begins a transaction with
+	texts    map[string]string
+}
+
+func newPlanner(t *testing.T) *planner {
+	p := &planner{flowFixture: flowsOn(cloneFixture(t)), texts: queries(t)}
+	log := new(statementLog)
+	eng := p.engineOn(t, log.open(t, p.url), engine.Config{})
+	p.settings = log.during(func() {
+		if _, err := eng.CreateFlow(t.Context(), engine.FlowSpec{}); err != nil {
+			t.Fatal(err)
+		}
+	})[0]
+	if !strings.HasPrefix(p.settings, "begin") {
+		t.Fatalf("a transaction begins with %q", p.settings)
+	}
+	// The statistics are what the test makes them.
+	for _, table := range texts(t, p.pool, "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relname ~ '^ffx?_'") {
+		p.exec(t, fmt.Sprintf("ALTER TABLE %s SET (autovacuum_enabled = false)", table))
+	}
+	return p
+}
+
+// explain returns the plan of a query.
+func (p *planner) explain(t *testing.T, name string) *planNode {
+	t.Helper()
+	text, ok := p.texts[name]
+	if !ok {
+		t.Fatalf("there is no query %s", name)
+	}
+	conn, err := pgx.Connect(t.Context(), p.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if _, err := conn.Exec(t.Context(), p.settings, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	prepared, err := conn.Prepare(t.Context(), "explained", text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	call := "EXPLAIN (FORMAT JSON) EXECUTE explained"
+	if n := len(prepared.ParamOIDs); n > 0 {
+		call += "(" + strings.Join(slices.Repeat([]string{"NULL"}, n), ", ") + ")"
+	}
+	var document []byte
+	if err := conn.QueryRow(t.Context(), call, pgx.QueryExecModeSimpleProtocol).Scan(&document); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	var plans []struct{ Plan planNode }
+	if err := json.Unmarshal(document, &plans); err != nil {
+		t.Fatal(err)
+	}
+	return &plans[0].Plan
+}
+
+// fill gives the database n executions in every state: members of a flow and others, waiting, delayed,
+// running, with leases that have run out, and ended.
+func (p *planner) fill(t *testing.T, n int) {
+	t.Helper()
+	spec := layered(n/4, 3*n/4)
+	for i := range spec.Nodes {
+		spec.Nodes[i].When = rules(i % 2).group()
+	}
+	p.createFlow(t, spec)
+	specs := make([]engine.ExecutionSpec, n-n/4)
+	for i := range specs {
+		specs[i] = engine.ExecutionSpec{Lane: p.lane, IdempotencyKey: id.IdempotencyKey(fmt.Sprintf("%d of %d", i, n))}
+		switch i % 10 {
+		case 0:
+			specs[i].DelayUntil = p.now().Add(time.Minute)
+		case 1:
+			specs[i].Deadline = p.now().Add(time.Minute)
+		}
+	}
+	if _, err := p.CreateExecutions(t.Context(), specs); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		claimed, err := p.Claim(t.Context(), p.worker(), max(n/20, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var completions []engine.Completion
+		for i, c := range claimed {
+			if i%10 > 0 {
+				completions = append(completions, engine.Completion{Lease: c.Lease})
+			}
+		}
+		if _, err := p.CompleteExecutions(t.Context(), completions); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.advance(time.Hour)
+}
+
+// keyed are the statements that name their rows: whatever they touch, they find by a key.
+var keyed = []string{
+	"LockAttemptsOf", "LeaseTakenExecutions",
+	"RenewLeases", "ReadLeases", "LockExecutions", "LockAttempts", "UpdateProgress", "ReleaseLeases",
+	"CompleteExecutions", "EndSucceeded", "ReleaseQuotaSlots", "InsertCompletionEvents",
+	"ReadRetryFacts", "ScheduleRetries", "EndUnsuccessful", "DiscardWaiting",
+	"LockDownstreamGroups", "ResolveEdges", "PassResults", "ReleaseDownstream", "SkipDownstream", "EndSkippedAttempts",
+	"EnqueueSiblingCancels",
+	"TakeExpiredLeases", "LockCurrentAttempts", "ReleaseExpiredLeases", "FenceStrayLeases", "TakeOverdue", "TakeTimedOut",
+	"LockFlowRows", "ShareFlowRows", "CountNewMembers",
+	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys",
+	"GetExecution", "GetExecutionInput", "GetExecutionResult", "GetExecutionOwner", "ListExecutions",
+	"GetFlow", "ListFlowMembers", "ListUpstreamResults",
+}
+
+// scanning are the statements that look for rows, each in an index made for it.
+var scanning = map[string]string{
+	"ClaimExecutions":   "ffx_ff_exec_core_claim_idx",
+	"TakeClaimable":     "ffx_ff_exec_core_claim_idx",
+	"ScanExpiredLeases": "ffx_ff_attempt_lease_idx",
+	"ScanOverdue":       "ffx_ff_exec_core_execution_deadline_idx",
+	"PromoteDelayed":    "ffx_ff_exec_core_promotion_idx",
+	"PruneCreationKeys": "ffx_create_dedup_expiry_idx",
+}
+
+// The plans of the statements do not depend on when, or whether, the tables were analysed, nor on how much
+// was in them: a plan is kept while they grow. Only for a table that was analysed when it held next to
+// nothing does the planner read all of it, until the next time.
+func TestPlans(t *testing.T) {
+	p := newPlanner(t)
+	p.fill(t, 40)
+	p.check(t, "never analysed, 40 executions")
+	p.exec(t, "ANALYZE")
+	p.fill(t, 1000)
+	p.check(t, "analysed with 40 of 1,000 executions")
+	p.fill(t, 19_000)
+	p.exec(t, "ANALYZE")
+	p.check(t, "analysed with work under way")
+	p.exec(t, `UPDATE ff_exec_core SET lifecycle_phase = 'terminal', ownership_state = 'unowned', eligibility_state = 'not_applicable',
+		public_state = 'completed', attempt_state = 'attempt_terminal', terminal_at_ms = 1`)
+	p.exec(t, "UPDATE ff_attempt SET outcome = 'success', terminal_at_ms = 1, lease_expires_at_ms = NULL")
+	p.exec(t, "ANALYZE")
+	p.check(t, "analysed when all had ended")
+	p.exec(t, `UPDATE ff_exec_core SET lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'waiting',
+		attempt_state = 'pending_first_attempt', terminal_at_ms = NULL`)
+	p.exec(t, "ANALYZE")
+	p.check(t, "analysed when all was waiting")
+}
+
+func TestPlans_never_analysed(t *testing.T) {
+	p := newPlanner(t)
+	p.fill(t, 20_000)
+	p.check(t, "never analysed, 20,000 executions")
+}
+
+// check explains every statement.
+func (p *planner) check(t *testing.T, situation string) {
+	t.Helper()
+	populated := make(map[string]bool)
+	for _, table := range texts(t, p.pool, "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relname ~ '^ffx?_'") {
+		populated[table] = len(texts(t, p.pool, fmt.Sprintf("SELECT 'row' FROM %s LIMIT 1", table))) > 0
+	}
+	for _, name := range slices.Concat(keyed, slices.Sorted(maps.Keys(scanning))) {
+		index, finds := scanning[name], false
+		p.explain(t, name).walk(func(n *planNode) {
+			finds = finds || n.Index == index
+			switch {
+			case !populated[n.Relation], n.Type == "ModifyTable", n.Type == "Tid Scan":
+			case n.Type != "Index Scan" && n.Type != "Index Only Scan":
+				t.Errorf("%s: %s reads %s by a %s", situation, name, n.Relation, n.Type)
+			case n.Condition == "" && n.Index != index:
+				t.Errorf("%s: %s reads all of %s along %s", situation, name, n.Relation, n.Index)
+			}
+			if slices.Contains(unsorted, name) && strings.HasSuffix(n.Type, "Sort") {
+				t.Errorf("%s: %s sorts", situation, name)
+			}
+		})
+		if index != "" && !finds {
+			t.Errorf("%s: %s does not look in %s", situation, name, index)
+		}
+	}
+	// An execution has few upstreams in a flow of many edges.
+	for name, want := range map[string]string{"LockDownstreamGroups": "ff_edge_upstream_idx", "ResolveEdges": "ff_edge_upstream_idx"} {
+		p.explain(t, name).walk(func(n *planNode) {
+			if n.Relation == "ff_edge" && n.Index != "" && n.Index != want {
+				t.Errorf("%s: %s finds edges by %s, want %s", situation, name, n.Index, want)
+			}
+		})
+	}
+	// The array drives the updates, so that its order is the order of the locks.
+	for _, name := range []string{"CompleteExecutions", "RenewLeases"} {
+		p.explain(t, name).walk(func(n *planNode) {
+			if n.Relation == "ff_exec_core" && n.Type == "Index Scan" && (n.Role != "Inner" || n.Index != "ff_exec_core_pkey") {
+				t.Errorf("%s: %s does not find executions by the array, but by %s, %s", situation, name, n.Index, n.Role)
+			}
+		})
+	}
+}
+
+// unsorted are the statements that take their rows as an index or an array has them.
+var unsorted = []string{"ClaimExecutions", "RenewLeases", "CompleteExecutions"}
