@@ -1,0 +1,235 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// roundTripLog is a [statementLog] that also counts the round trips: what travels in one batch takes one.
+type roundTripLog struct {
+	statementLog
+	trips int
+}
+
+func (l *roundTripLog) count(sql string) {
+	if strings.Contains(sql, "pg_notify") {
+		return // the doorbell's, which is not waited for
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.trips++
+}
+
+func (l *roundTripLog) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	l.count(data.SQL)
+	return l.statementLog.TraceQueryStart(ctx, conn, data)
+}
+
+func (l *roundTripLog) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	l.count("")
+	return l.statementLog.TraceBatchStart(ctx, conn, data)
+}
+
+// of returns the names of the statements that work sends, and in how many round trips.
+func (l *roundTripLog) of(work func()) ([]string, int) {
+	l.mu.Lock()
+	l.trips = 0
+	l.mu.Unlock()
+	sent := names(l.during(work))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return sent, l.trips
+}
+
+// Many are one statement, as one is: the reference takes a transaction, or several statements, for each.
+func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
+	leases := func(claimed []engine.Claimed) []engine.Lease {
+		all := make([]engine.Lease, len(claimed))
+		for i := range claimed {
+			all[i] = claimed[i].Lease
+		}
+		return all
+	}
+	specs := func(f *fixture, n int, change func(*engine.ExecutionSpec)) []engine.ExecutionSpec {
+		all := make([]engine.ExecutionSpec, n)
+		for i := range all {
+			all[i].Lane = f.lane
+			change(&all[i])
+		}
+		return all
+	}
+	plain := func(*engine.ExecutionSpec) {}
+	for _, c := range []struct {
+		name    string
+		spec    func(*engine.ExecutionSpec) // of what is created before; nil: nothing is, unless it is started, too
+		started bool
+		do      func(ctx context.Context, f *fixture, leases []engine.Lease, n int) error
+		lean    string // the one statement it consists of; "" for those of several
+	}{
+		{name: "create", lean: "InsertExecutions", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+			_, err := f.CreateExecutions(ctx, specs(f, n, plain))
+			return err
+		}},
+		{name: "create with keys", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+			all := specs(f, n, plain)
+			for i := range all {
+				all[i].IdempotencyKey = f.key(strings.Repeat("k", i+1) + f.now().String())
+			}
+			_, err := f.CreateExecutions(ctx, all)
+			return err
+		}},
+		{name: "claim", spec: plain, lean: "ClaimExecutions", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+			claimed, err := f.Claim(ctx, f.worker(), n)
+			if err == nil && len(claimed) != n {
+				return errors.New("claimed too few")
+			}
+			return err
+		}},
+		{name: "renew", started: true, lean: "RenewLeases", do: func(ctx context.Context, f *fixture, leases []engine.Lease, _ int) error {
+			renewals := make([]engine.Renewal, len(leases))
+			for i, l := range leases {
+				renewals[i].Lease = l
+			}
+			_, err := f.RenewLeases(ctx, renewals)
+			return err
+		}},
+		{name: "complete", started: true, lean: "CompleteExecutions", do: func(ctx context.Context, f *fixture, leases []engine.Lease, _ int) error {
+			completions := make([]engine.Completion, len(leases))
+			for i, l := range leases {
+				completions[i] = engine.Completion{Lease: l, Result: []byte("out")}
+			}
+			_, err := f.CompleteExecutions(ctx, completions)
+			return err
+		}},
+		{name: "fail", started: true, do: func(ctx context.Context, f *fixture, leases []engine.Lease, _ int) error {
+			failures := make([]engine.Failing, len(leases))
+			for i, l := range leases {
+				failures[i].Lease = l
+			}
+			_, err := f.FailExecutions(ctx, failures)
+			return err
+		}},
+		{name: "fail for good", started: true, do: func(ctx context.Context, f *fixture, leases []engine.Lease, _ int) error {
+			failures := make([]engine.Failing, len(leases))
+			for i, l := range leases {
+				failures[i] = engine.Failing{Lease: l, Failure: engine.Failure{Class: policy.Permanent}}
+			}
+			_, err := f.FailExecutions(ctx, failures)
+			return err
+		}},
+		{name: "release", started: true, do: func(ctx context.Context, f *fixture, leases []engine.Lease, _ int) error {
+			_, err := f.ReleaseLeases(ctx, leases)
+			return err
+		}},
+		{name: "expire leases", started: true, do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+			f.advance(leaseTTL)
+			_, err := f.ExpireLeases(ctx, n)
+			return err
+		}},
+		{name: "expire attempts", started: true, spec: func(spec *engine.ExecutionSpec) {
+			spec.Policy = &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1))}}
+		}, do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+			f.advance(leaseTTL)
+			_, err := f.ExpireAttempts(ctx, n)
+			return err
+		}},
+		{name: "expire deadlines", spec: func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Millisecond) }, do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+			f.advance(time.Second)
+			_, err := f.ExpireDeadlines(ctx, n)
+			return err
+		}},
+		{name: "promote", lean: "PromoteDelayed", spec: func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Hour) }, do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+			f.advance(2 * time.Hour)
+			_, err := f.PromoteDelayed(ctx, n)
+			return err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			shared := cloneFixture(t)
+			log := new(roundTripLog)
+			pool := openPool(t, shared.url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })
+			measure := func(n int) ([]string, int) {
+				f := fixtureOn(t, pool, shared.url)
+				f.create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(1000 * time.Hour) }) // the lane is known from now on
+				spec := c.spec
+				if spec == nil {
+					spec = plain
+				}
+				var held []engine.Lease
+				if c.spec != nil || c.started {
+					if _, err := f.CreateExecutions(t.Context(), specs(f, n, spec)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if c.started {
+					if held = leases(f.claimN(t, n)); len(held) != n {
+						t.Fatalf("claimed %d, want %d", len(held), n)
+					}
+				}
+				return log.of(func() {
+					if err := c.do(t.Context(), f, held, n); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			one, trips := measure(1)
+			many, tripsOfMany := measure(200)
+			if !slices.Equal(one, many) || trips != tripsOfMany {
+				t.Errorf("one takes %q in %d round trips, 200 take %q in %d", one, trips, many, tripsOfMany)
+			}
+			// The engine's settings travel with the statement.
+			if want := []string{"select", c.lean}; c.lean != "" && (!slices.Equal(one, want) || trips != 1) {
+				t.Errorf("takes %q in %d round trips, want %q in one", one, trips, want)
+			}
+			t.Logf("%d round trips: %q", trips, one)
+		})
+	}
+}
+
+func TestRoundTrips_of_single_calls(t *testing.T) {
+	shared := newFixture(t)
+	log := new(roundTripLog)
+	f := fixtureOn(t, openPool(t, shared.url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.url)
+	c := f.start(t)
+	claimer := f.claimer(t)
+	for _, call := range []struct {
+		name string
+		do   func(ctx context.Context) error
+	}{
+		{"describe", func(ctx context.Context) error { _, err := f.DescribeExecution(ctx, c.Execution); return err }},
+		{"result", func(ctx context.Context) error { _, err := f.ExecutionResult(ctx, c.Execution); return err }},
+		{"input", func(ctx context.Context) error { _, err := f.ExecutionInput(ctx, c.Execution); return err }},
+		{"list", func(ctx context.Context) error {
+			_, err := f.ListExecutions(ctx, c.Execution.Partition(), c.Execution, 1)
+			return err
+		}},
+		{"set a tag", func(ctx context.Context) error { return f.SetExecutionTag(ctx, c.Execution, "app.set", "v") }},
+		{"create", func(ctx context.Context) error {
+			_, err := f.CreateExecution(ctx, engine.ExecutionSpec{Lane: f.lane})
+			return err
+		}},
+		{"claim", func(ctx context.Context) error { _, err := claimer.Claim(ctx, 1); return err }},
+		{"claim of nothing", func(ctx context.Context) error { _, err := f.Claim(ctx, f.worker(), 1); return err }},
+		{"renew", func(ctx context.Context) error { _, err := f.RenewLease(ctx, c.Lease, 0); return err }},
+		{"complete", func(ctx context.Context) error { return f.CompleteExecution(ctx, c.Lease, nil) }},
+	} {
+		sent, trips := log.of(func() {
+			if err := call.do(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		if trips != 1 || len(sent) != 2 && len(sent) != 1 {
+			t.Errorf("%s takes %q in %d round trips, want one statement in one", call.name, sent, trips)
+		}
+	}
+}
