@@ -1,0 +1,64 @@
+package contender
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+)
+
+// Field is all contenders, each on its own database of one server. Worker and Engine share theirs.
+type Field struct {
+	Worker    *Worker
+	Engine    *Engine
+	Forgetful *Worker // its database keeps no lease history and no outbox
+	River     *River
+	Raw       *Raw
+}
+
+// Open makes the databases, by create, and the contenders.
+func Open(ctx context.Context, create func(ctx context.Context, name string) (databaseURL string, err error), log *slog.Logger) (*Field, error) {
+	f := &Field{}
+	for _, place := range []struct {
+		database string
+		open     func(databaseURL string) error
+	}{
+		{"ours", func(databaseURL string) error {
+			o, err := newOurs(ctx, databaseURL, log)
+			f.Worker, f.Engine = &Worker{o}, &Engine{o}
+			return err
+		}},
+		{"forgetful", func(databaseURL string) error {
+			o, err := newOurs(ctx, databaseURL, log)
+			if err != nil {
+				return err
+			}
+			f.Forgetful = &Worker{o}
+			return o.forget(ctx)
+		}},
+		{"river", func(databaseURL string) (err error) {
+			f.River, err = newRiver(ctx, databaseURL, log)
+			return err
+		}},
+		{"raw", func(databaseURL string) error {
+			s, err := newStore(ctx, databaseURL, rawSettings)
+			f.Raw = &Raw{s}
+			return err
+		}},
+	} {
+		databaseURL, err := create(ctx, place.database)
+		if err == nil {
+			err = place.open(databaseURL)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("database %s: %w", place.database, err)
+		}
+	}
+	return f, nil
+}
+
+// Close closes the pools.
+func (f *Field) Close() {
+	for _, c := range []Contender{f.Worker, f.Forgetful, f.River, f.Raw} {
+		c.Pool().Close()
+	}
+}

@@ -1,0 +1,131 @@
+package contender
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// ours is what the contenders that are this library have in common.
+type ours struct {
+	*store
+	eng *engine.Engine
+	log *slog.Logger
+}
+
+func newOurs(ctx context.Context, databaseURL string, log *slog.Logger) (*ours, error) {
+	s, err := newStore(ctx, databaseURL, nil)
+	if err != nil {
+		return nil, err
+	}
+	eng, err := engine.New(s.pool, engine.Config{Log: log})
+	if err != nil {
+		return nil, err
+	}
+	return &ours{store: s, eng: eng, log: log}, nil
+}
+
+func (o *ours) Insert(ctx context.Context, jobs []Job) error {
+	specs := make([]engine.ExecutionSpec, len(jobs))
+	for i, job := range jobs {
+		specs[i] = spec(job)
+	}
+	created, err := o.eng.CreateExecutions(ctx, specs)
+	if err != nil {
+		return err
+	}
+	for i := range created {
+		if created[i].Err != nil {
+			return created[i].Err
+		}
+	}
+	return nil
+}
+
+func (o *ours) InsertTx(ctx context.Context, tx pgx.Tx, job Job) error {
+	_, err := o.eng.WithTx(tx).CreateExecution(ctx, spec(job))
+	return err
+}
+
+func spec(job Job) engine.ExecutionSpec {
+	s := engine.ExecutionSpec{Kind: kind, Payload: args{job.Num}.encode(), Priority: job.Priority}
+	if job.Reserved {
+		s.Policy = &policy.Execution{Routing: &policy.Routing{RequiredCapabilities: id.NewCapabilities(reservedFor)}}
+	}
+	return s
+}
+
+func (o *ours) InsertFlow(ctx context.Context, g Graph) error {
+	flow := engine.FlowSpec{Kind: "bench", Nodes: make([]engine.Node, g.Nodes), Edges: make([]engine.Edge, len(g.Edges))}
+	for i := range flow.Nodes {
+		flow.Nodes[i] = engine.Node{Key: strconv.Itoa(i), Spec: spec(Job{Num: i})}
+	}
+	for i, edge := range g.Edges {
+		flow.Edges[i] = engine.Edge{From: strconv.Itoa(edge[0]), To: strconv.Itoa(edge[1])}
+	}
+	_, err := o.eng.CreateFlow(ctx, flow)
+	return err
+}
+
+func (o *ours) Fill(ctx context.Context, n int) error {
+	if err := o.Insert(ctx, []Job{{}}); err != nil {
+		return err
+	}
+	return o.multiply(ctx, n)
+}
+
+func (o *ours) claimer() (*engine.Claimer, error) {
+	return o.eng.NewClaimer(engine.ClaimSpec{
+		Lane:     engine.DefaultLane,
+		Worker:   "bench",
+		Instance: "bench",
+		LeaseTTL: 10 * time.Minute,
+	})
+}
+
+func (o *ours) Claims(context.Context) (func(context.Context, int) (int, error), error) {
+	c, err := o.claimer()
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, n int) (int, error) {
+		claimed, err := c.Claim(ctx, n)
+		return len(claimed), err
+	}, nil
+}
+
+func (o *ours) Hold(ctx context.Context, n int) (func(context.Context) error, error) {
+	c, err := o.claimer()
+	if err != nil {
+		return nil, err
+	}
+	renewals := make([]engine.Renewal, 0, n)
+	for len(renewals) < n {
+		claimed, err := c.Claim(ctx, min(n-len(renewals), engine.MaxBatch))
+		if err != nil {
+			return nil, err
+		}
+		for i := range claimed {
+			renewals = append(renewals, engine.Renewal{Lease: claimed[i].Lease})
+		}
+	}
+	return func(ctx context.Context) error {
+		renewed, err := o.eng.RenewLeases(ctx, renewals)
+		if err != nil {
+			return err
+		}
+		for i := range renewed {
+			if renewed[i].Err != nil {
+				return renewed[i].Err
+			}
+		}
+		return nil
+	}, nil
+}

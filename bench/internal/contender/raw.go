@@ -1,0 +1,231 @@
+package contender
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Raw is the floor: the rows that this library writes, written by hand. It has the guarantees of a claim and a
+// completion (fences, lease history and outbox in one transaction), and nothing else: it checks no input, retries
+// nothing, renews nothing in the background, tells nobody, and looks for work every millisecond.
+type Raw struct{ *store }
+
+// rawSettings keep the plans of the statements what they are meant to be.
+var rawSettings = map[string]string{
+	"plan_cache_mode":   "force_generic_plan",
+	"jit":               "off",
+	"enable_hashjoin":   "off",
+	"enable_mergejoin":  "off",
+	"enable_seqscan":    "off",
+	"enable_bitmapscan": "off",
+	"ffx.defer_notify":  "on",
+}
+
+const (
+	rawTTL      = 10 * time.Minute
+	rawCopyFrom = 1000 // rows from which on COPY is faster
+)
+
+// Name implements [Contender].
+func (*Raw) Name() string { return "raw SQL in a loop" }
+
+// rawRows are jobs as the columns of an insert.
+type rawRows struct {
+	ids          []uuid.UUID
+	priorities   []int32
+	payloads     [][]byte
+	capabilities []string
+}
+
+func newRawRows(jobs []Job) (rawRows, error) {
+	r := rawRows{
+		ids:          make([]uuid.UUID, len(jobs)),
+		priorities:   make([]int32, len(jobs)),
+		payloads:     make([][]byte, len(jobs)),
+		capabilities: make([]string, len(jobs)),
+	}
+	for i, job := range jobs {
+		var err error
+		if r.ids[i], err = uuid.NewV7(); err != nil {
+			return r, err
+		}
+		r.priorities[i] = int32(job.Priority)
+		r.payloads[i] = args{job.Num}.encode()
+		if job.Reserved {
+			r.capabilities[i] = reservedFor
+		}
+	}
+	return r, nil
+}
+
+// Insert implements [Contender].
+func (r *Raw) Insert(ctx context.Context, jobs []Job) error {
+	rows, err := newRawRows(jobs)
+	if err != nil {
+		return err
+	}
+	if len(jobs) < rawCopyFrom {
+		_, err = r.pool.Exec(ctx, rawInsert, rows.ids, rows.priorities, rows.payloads, rows.capabilities)
+		return err
+	}
+	now := time.Now().UnixMilli()
+	_, err = r.pool.CopyFrom(ctx, pgx.Identifier{"ff_exec_core"}, rawColumns, pgx.CopyFromSlice(len(jobs), func(i int) ([]any, error) {
+		capabilities := []string{}
+		if rows.capabilities[i] != "" {
+			capabilities = append(capabilities, rows.capabilities[i])
+		}
+		return []any{
+			int16(0), rows.ids[i], "default", capabilities, "runnable", "unowned", "eligible_now", "waiting",
+			"pending_first_attempt", "waiting_for_worker", rows.priorities[i], now, rows.payloads[i], rawFields,
+			now, 0, 0, 0, 0,
+		}, nil
+	}))
+	return err
+}
+
+// InsertTx implements [Contender].
+func (r *Raw) InsertTx(ctx context.Context, tx pgx.Tx, job Job) error {
+	rows, err := newRawRows([]Job{job})
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, rawInsert, rows.ids, rows.priorities, rows.payloads, rows.capabilities)
+	return err
+}
+
+// Fill implements [Claimer].
+func (r *Raw) Fill(ctx context.Context, n int) error {
+	if err := r.Insert(ctx, []Job{{}}); err != nil {
+		return err
+	}
+	return r.multiply(ctx, n)
+}
+
+// rawClaimed is what a claim returns, by position.
+type rawClaimed struct {
+	Partition   int16
+	Execution   uuid.UUID
+	Attempt     int32
+	Epoch       int64
+	Lease       uuid.UUID
+	Priority    int32
+	CreatedAtMs int64
+	Payload     []byte
+}
+
+// rawClaimer claims behind what it claimed last, and from the head of the lane when nothing more is there.
+type rawClaimer struct {
+	*Raw
+	last  rawClaimed
+	bound bool
+}
+
+func (c *rawClaimer) claim(ctx context.Context, n int) ([]rawClaimed, error) {
+	ids := make([]uuid.UUID, 2*n)
+	for i := range ids {
+		var err error
+		if ids[i], err = uuid.NewV7(); err != nil {
+			return nil, err
+		}
+	}
+	attempts, leases := ids[:n], ids[n:]
+	var claimed []rawClaimed
+	if c.bound {
+		rows, err := c.pool.Query(ctx, rawClaimBehind, n, attempts, leases, rawTTL.Milliseconds(),
+			c.last.Priority, c.last.CreatedAtMs, c.last.Execution)
+		if err != nil {
+			return nil, err
+		}
+		if claimed, err = pgx.CollectRows(rows, pgx.RowToStructByPos[rawClaimed]); err != nil {
+			return nil, err
+		}
+	}
+	if len(claimed) == 0 {
+		rows, err := c.pool.Query(ctx, rawClaimHead, n, attempts, leases, rawTTL.Milliseconds())
+		if err != nil {
+			return nil, err
+		}
+		if claimed, err = pgx.CollectRows(rows, pgx.RowToStructByPos[rawClaimed]); err != nil {
+			return nil, err
+		}
+	}
+	c.bound = len(claimed) > 0
+	if c.bound {
+		c.last = claimed[len(claimed)-1]
+	}
+	return claimed, nil
+}
+
+// rawLeases are claims as the columns of a statement's input, sorted as locks are taken.
+func rawLeases(claimed []rawClaimed) []any {
+	slices.SortFunc(claimed, func(a, b rawClaimed) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), slices.Compare(a.Execution[:], b.Execution[:]))
+	})
+	partitions, executions := make([]int16, len(claimed)), make([]uuid.UUID, len(claimed))
+	attempts, epochs := make([]int32, len(claimed)), make([]int64, len(claimed))
+	leases := make([]uuid.UUID, len(claimed))
+	for i, c := range claimed {
+		partitions[i], executions[i], attempts[i], epochs[i], leases[i] = c.Partition, c.Execution, c.Attempt, c.Epoch, c.Lease
+	}
+	return []any{partitions, executions, attempts, epochs, leases}
+}
+
+func (r *Raw) complete(ctx context.Context, claimed []rawClaimed) error {
+	return r.exec(ctx, rawComplete, len(claimed), rawLeases(claimed)...)
+}
+
+// exec runs a statement that must reach every one of n leases.
+func (r *Raw) exec(ctx context.Context, sql string, n int, args ...any) error {
+	tag, err := r.pool.Exec(ctx, sql, args...)
+	if err == nil && int(tag.RowsAffected()) != n {
+		err = errLeaseLost
+	}
+	return err
+}
+
+// Run implements [Contender].
+func (r *Raw) Run(ctx context.Context, w Work) error {
+	return runLoops(ctx, w, func() (loop[rawClaimed], error) {
+		return loop[rawClaimed]{
+			claim:    (&rawClaimer{Raw: r}).claim,
+			complete: r.complete,
+			num:      func(c rawClaimed) int { return num(c.Payload) },
+		}, nil
+	})
+}
+
+// Claims implements [Claimer].
+func (r *Raw) Claims(context.Context) (func(context.Context, int) (int, error), error) {
+	c := &rawClaimer{Raw: r}
+	return func(ctx context.Context, n int) (int, error) {
+		claimed, err := c.claim(ctx, n)
+		return len(claimed), err
+	}, nil
+}
+
+// Hold implements [Renewer].
+func (r *Raw) Hold(ctx context.Context, n int) (func(context.Context) error, error) {
+	c := &rawClaimer{Raw: r}
+	var batches [][]rawClaimed
+	for held := 0; held < n; {
+		claimed, err := c.claim(ctx, min(n-held, rawCopyFrom))
+		if err != nil {
+			return nil, err
+		}
+		batches = append(batches, claimed)
+		held += len(claimed)
+	}
+	return func(ctx context.Context) error {
+		for _, batch := range batches {
+			if err := r.exec(ctx, rawRenew, len(batch), append(rawLeases(batch), rawTTL.Milliseconds())...); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
+}

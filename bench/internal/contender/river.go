@@ -1,0 +1,277 @@
+package contender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+)
+
+// Tuning is how River's client is set.
+type Tuning struct {
+	Name              string
+	MaxWorkers        int // replaced by [Work.Concurrency]
+	FetchCooldown     time.Duration
+	FetchPollInterval time.Duration
+	KnownKindsOnly    bool // jobs without a worker stay in the queue
+}
+
+// RiverDefaults are the client's defaults, with the number of workers that River's documentation uses: there is no
+// default for it.
+func RiverDefaults() Tuning { return Tuning{Name: "client defaults", MaxWorkers: 100} }
+
+// RiverBench is what River's own benchmark, `river bench`, sets.
+func RiverBench() Tuning {
+	return Tuning{
+		Name:              "as in river bench",
+		MaxWorkers:        2000,
+		FetchCooldown:     2 * time.Millisecond,
+		FetchPollInterval: 20 * time.Millisecond,
+	}
+}
+
+// RiverFastest looks for work as often as River allows.
+func RiverFastest() Tuning {
+	return Tuning{
+		Name:              "fastest fetch",
+		MaxWorkers:        2000,
+		FetchCooldown:     river.FetchCooldownMin,
+		FetchPollInterval: river.FetchPollIntervalMin,
+	}
+}
+
+// River is the peer.
+type River struct {
+	pool   *pgxpool.Pool
+	log    *slog.Logger
+	insert *river.Client[pgx.Tx]
+	tuning Tuning
+}
+
+func newRiver(ctx context.Context, databaseURL string, log *slog.Logger) (*River, error) {
+	pool, err := newPool(ctx, databaseURL, nil)
+	if err != nil {
+		return nil, err
+	}
+	driver := riverpgxv5.New(pool)
+	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return nil, err
+	}
+	insert, err := river.NewClient(driver, &river.Config{Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	return &River{pool: pool, log: log, insert: insert, tuning: RiverBench()}, nil
+}
+
+// Tuned returns the same database with clients set otherwise.
+func (r *River) Tuned(t Tuning) *River {
+	tuned := *r
+	tuned.tuning = t
+	return &tuned
+}
+
+// Name implements [Contender].
+func (r *River) Name() string { return "river, " + r.tuning.Name }
+
+// Pool implements [Contender].
+func (r *River) Pool() *pgxpool.Pool { return r.pool }
+
+// Reset implements [Contender].
+func (r *River) Reset(ctx context.Context) error {
+	_, err := r.pool.Exec(ctx, "truncate river_job; alter table river_job reset (autovacuum_enabled)")
+	return err
+}
+
+// Check implements [Contender].
+func (r *River) Check(ctx context.Context, ended int) error {
+	var completed int
+	err := r.pool.QueryRow(ctx, "select count(*) from river_job where state = 'completed'").Scan(&completed)
+	if err == nil && completed != ended {
+		err = fmt.Errorf("%d jobs completed, want %d", completed, ended)
+	}
+	return err
+}
+
+// Kind implements [river.JobArgs].
+func (args) Kind() string { return kind }
+
+// reservedArgs is a job that no worker knows.
+type reservedArgs args
+
+// Kind implements [river.JobArgs].
+func (reservedArgs) Kind() string { return reservedKind }
+
+// riverJob renders a job. River counts priorities down from 4 to 1, the first to go.
+func riverJob(job Job) river.InsertManyParams {
+	p := river.InsertManyParams{Args: args{job.Num}, InsertOpts: &river.InsertOpts{Priority: 4 - job.Priority}}
+	if job.Reserved {
+		p.Args = reservedArgs{job.Num}
+	}
+	return p
+}
+
+// Insert implements [Contender]: one job by Insert, many by InsertManyFast, which copies.
+func (r *River) Insert(ctx context.Context, jobs []Job) error {
+	if len(jobs) == 1 {
+		job := riverJob(jobs[0])
+		_, err := r.insert.Insert(ctx, job.Args, job.InsertOpts)
+		return err
+	}
+	params := make([]river.InsertManyParams, len(jobs))
+	for i, job := range jobs {
+		params[i] = riverJob(job)
+	}
+	_, err := r.insert.InsertManyFast(ctx, params)
+	return err
+}
+
+// InsertTx implements [Contender].
+func (r *River) InsertTx(ctx context.Context, tx pgx.Tx, job Job) error {
+	p := riverJob(job)
+	_, err := r.insert.InsertTx(ctx, tx, p.Args, p.InsertOpts)
+	return err
+}
+
+// riverWorker is the handler.
+type riverWorker struct {
+	river.WorkerDefaults[args]
+	started func(num int)
+}
+
+// Work implements [river.Worker].
+func (w *riverWorker) Work(_ context.Context, job *river.Job[args]) error {
+	if w.started != nil {
+		w.started(job.Args.Num)
+	}
+	return nil
+}
+
+// Run implements [Contender].
+func (r *River) Run(ctx context.Context, w Work) error {
+	var errs []error
+	var stops []func() error
+	for range max(1, w.Workers) {
+		stop, err := r.start(ctx, w)
+		if err != nil {
+			errs = append(errs, err)
+			break
+		}
+		stops = append(stops, stop)
+	}
+	if len(errs) == 0 {
+		<-ctx.Done()
+	}
+	for _, stop := range stops {
+		errs = append(errs, stop())
+	}
+	return errors.Join(errs...)
+}
+
+// events is the room for completions not yet counted, as large as in River's own benchmark: events beyond it are lost.
+const events = 75_000
+
+// start starts a client and returns what stops it.
+func (r *River) start(ctx context.Context, w Work) (stop func() error, err error) {
+	maxWorkers := w.Concurrency
+	if maxWorkers == 0 {
+		maxWorkers = r.tuning.MaxWorkers
+	}
+	workers := river.NewWorkers()
+	river.AddWorker(workers, &riverWorker{started: w.Started})
+	client, err := river.NewClient(riverpgxv5.New(r.pool), &river.Config{
+		FetchCooldown:       r.tuning.FetchCooldown,
+		FetchPollInterval:   r.tuning.FetchPollInterval,
+		FetchOnlyKnownKinds: r.tuning.KnownKindsOnly,
+		Logger:              r.log,
+		Queues:              map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: maxWorkers}},
+		Workers:             workers,
+	})
+	if err != nil {
+		return nil, err
+	}
+	// An event comes after its job's end was committed, a handler's return long before.
+	completed, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{
+		ChanSize: events,
+		Kinds:    []river.EventKind{river.EventKindJobCompleted},
+	})
+	counted := make(chan struct{})
+	go func() {
+		defer close(counted)
+		for range completed {
+			if w.Done != nil {
+				w.Done()
+			}
+		}
+	}()
+	calls := context.WithoutCancel(ctx)
+	stop = func() error {
+		err := client.Stop(calls)
+		unsubscribe()
+		<-counted
+		return err
+	}
+	if err := client.Start(calls); err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	if w.Begun != nil {
+		w.Begun()
+	}
+	return stop, nil
+}
+
+// Fill implements [Claimer].
+func (r *River) Fill(ctx context.Context, n int) error {
+	if err := r.Insert(ctx, []Job{{}}); err != nil {
+		return err
+	}
+	if _, err := r.pool.Exec(ctx, "alter table river_job set (autovacuum_enabled = off)"); err != nil {
+		return err
+	}
+	return multiply(ctx, r.pool, "river_job", n, map[string]string{"id": ""})
+}
+
+// Bury implements [Claimer].
+func (r *River) Bury(ctx context.Context, n int) error {
+	_, err := r.pool.Exec(ctx, `
+		update river_job as j
+		set state = 'completed', attempt = 1, attempted_at = now(), finalized_at = now()
+		from (
+			select id
+			from river_job
+			where state = 'available'
+			order by priority, scheduled_at, id
+			limit $1
+		) as head
+		where j.id = head.id`, n)
+	return err
+}
+
+// Claims implements [Claimer], by the call that River's producer makes.
+func (r *River) Claims(context.Context) (func(context.Context, int) (int, error), error) {
+	exec := riverpgxv5.New(r.pool).GetExecutor()
+	return func(ctx context.Context, n int) (int, error) {
+		found, err := exec.JobGetAvailable(ctx, &riverdriver.JobGetAvailableParams{
+			ClientID:       "bench",
+			MaxAttemptedBy: 100,
+			MaxToLock:      n,
+			Queue:          river.QueueDefault,
+		})
+		if err != nil {
+			return 0, err
+		}
+		return len(found.Jobs), nil
+	}, nil
+}

@@ -1,0 +1,95 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
+)
+
+// stall is how long a crew may do nothing before it is given up.
+const stall = time.Minute
+
+// crew is a contender at work.
+type crew struct {
+	goal    int64
+	reached chan struct{} // closed when goal jobs are done
+	ended   chan error    // what Run returned
+	cancel  context.CancelFunc
+
+	done    atomic.Int64
+	origin  time.Time
+	begun   sync.Once
+	begunAt time.Duration // since origin, as lastAt
+	lastAt  time.Duration
+}
+
+// hire puts a contender to work until goal jobs are done. Of w's functions only Started is passed on.
+func hire(ctx context.Context, c contender.Contender, w contender.Work, goal int) *crew {
+	ctx, cancel := context.WithCancel(ctx)
+	k := &crew{
+		goal:    int64(goal),
+		reached: make(chan struct{}),
+		ended:   make(chan error, 1),
+		cancel:  cancel,
+		origin:  time.Now(),
+	}
+	w.Begun = func() { k.begun.Do(func() { k.begunAt = time.Since(k.origin) }) }
+	w.Done = func() {
+		if k.done.Add(1) == k.goal {
+			k.lastAt = time.Since(k.origin)
+			close(k.reached)
+		}
+	}
+	go func() { k.ended <- c.Run(ctx, w) }()
+	return k
+}
+
+// wait waits until the goal is reached.
+func (k *crew) wait(ctx context.Context) error {
+	look := time.NewTicker(stall)
+	defer look.Stop()
+	before := int64(-1)
+	for {
+		select {
+		case <-k.reached:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-k.ended:
+			k.ended <- err
+			return errors.Join(errors.New("it ended before its time"), err)
+		case <-look.C:
+			now := k.done.Load()
+			if now == before {
+				return fmt.Errorf("nothing done in %s; %d of %d are", stall, now, k.goal)
+			}
+			before = now
+		}
+	}
+}
+
+// dismiss ends the work and waits for what is under way.
+func (k *crew) dismiss() error {
+	k.cancel()
+	err := <-k.ended
+	k.ended <- err
+	return err
+}
+
+// span is the time in which the goal was reached, after all has been dismissed.
+func (k *crew) span() time.Duration { return k.lastAt - k.begunAt }
+
+// drain works off goal jobs that are there and returns the jobs per second.
+func drain(ctx context.Context, c contender.Contender, w contender.Work, goal int) (rate float64, err error) {
+	k := hire(ctx, c, w, goal)
+	err = k.wait(ctx)
+	if err = errors.Join(err, k.dismiss()); err != nil {
+		return 0, err
+	}
+	return float64(goal) / k.span().Seconds(), nil
+}

@@ -1,0 +1,15 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
+)
+
+// history measures the library against itself on a database whose server leaves the inserts into lease history and
+// outbox out of every statement. What the ratio to the floor lacks to 1 is their cost.
+func history(ctx context.Context, b *Bench) error {
+	measured := fmt.Sprintf("burn-down of %d executions; the floor is the same library on a server that drops what its statements insert into lease history and outbox", b.N)
+	return b.compare(ctx, measured, b.Rounds, lineup{ours: b.Field.Worker, floor: b.Field.Forgetful}, burn("burn-down, beside one without lease history and outbox", b.N, contender.Work{}))
+}

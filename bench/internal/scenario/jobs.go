@@ -1,0 +1,62 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
+)
+
+const (
+	insertBatch  = 5000 // jobs in one transaction, where inserting is not what is measured
+	flowInserter = 8    // flows inserted at once
+)
+
+// plain returns n jobs of one priority.
+func plain(n int) []contender.Job {
+	jobs := make([]contender.Job, n)
+	for i := range jobs {
+		jobs[i].Num = i
+	}
+	return jobs
+}
+
+// enqueue inserts jobs and brings the database to where it would be after a while.
+func enqueue(ctx context.Context, c contender.Contender, jobs []contender.Job) error {
+	for batch := range slices.Chunk(jobs, insertBatch) {
+		if err := c.Insert(ctx, batch); err != nil {
+			return err
+		}
+	}
+	return rest(ctx, c)
+}
+
+// enqueueFlows inserts n copies of a graph.
+func enqueueFlows(ctx context.Context, c contender.FlowInserter, g contender.Graph, n int) error {
+	inserting, ctx := errgroup.WithContext(ctx)
+	inserting.SetLimit(flowInserter)
+	for range n {
+		inserting.Go(func() error { return c.InsertFlow(ctx, g) })
+	}
+	if err := inserting.Wait(); err != nil {
+		return err
+	}
+	return rest(context.WithoutCancel(ctx), c)
+}
+
+// rest has the server do at once, if it lets the role ask for it, what it would otherwise do during the measurement:
+// collect statistics and write out what was inserted.
+func rest(ctx context.Context, c contender.Contender) error {
+	if _, err := c.Pool().Exec(ctx, "analyze"); err != nil {
+		return err
+	}
+	_, err := c.Pool().Exec(ctx, "checkpoint")
+	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code == "42501" {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,183 @@
+// Package scenario has what is measured, one file for each scenario.
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
+	"github.com/flowfabric/flowfabric-go/bench/internal/report"
+)
+
+// Bench is one run of scenarios.
+type Bench struct {
+	Field    *contender.Field
+	Report   *report.Report
+	Progress io.Writer
+
+	N      int           // executions in a burn-down; the other sizes follow from it
+	Rounds int           // of each comparison
+	Quick  bool          // only the first comparison of a scenario
+	Span   time.Duration // of measurements that last for a time
+	Hold   time.Duration // how long scenario f keeps a snapshot
+
+	scenario string
+}
+
+// Scenario is a group of comparisons.
+type Scenario struct {
+	Key   string
+	Title string
+	Quick bool // part of a quick run
+	Asked bool // part of a run only when asked for
+	run   func(context.Context, *Bench) error
+}
+
+// All returns the scenarios in order.
+func All() []Scenario {
+	return []Scenario{
+		{Key: "a", Title: "burn-down", Quick: true, run: burnDown},
+		{Key: "a-long", Title: "burn-down of twenty times as many, with inserts at the same rate", Asked: true, run: longBurnDown},
+		{Key: "b", Title: "steady state at a fixed insert rate", run: steady},
+		{Key: "c", Title: "insert", run: insert},
+		{Key: "d", Title: "insert to start, idle", Quick: true, run: latency},
+		{Key: "e", Title: "claim from a long queue", Quick: true, run: claim},
+		{Key: "f", Title: "burn-down under an old snapshot", run: pinned},
+		{Key: "g", Title: "flows", run: flows},
+		{Key: "h", Title: "first rows fit nobody", run: mixed},
+		{Key: "i", Title: "renewals", run: renewals},
+		{Key: "j", Title: "memory of the worker process", run: memory},
+		{Key: "k", Title: "cost of lease history and outbox", run: history},
+	}
+}
+
+// Run runs a scenario.
+func (b *Bench) Run(ctx context.Context, s Scenario) error {
+	b.scenario = s.Key
+	fmt.Fprintf(b.Progress, "%s: %s\n", s.Key, s.Title)
+	if err := s.run(ctx, b); err != nil {
+		return fmt.Errorf("scenario %s: %w", s.Key, err)
+	}
+	return nil
+}
+
+// lineup is who takes part in a comparison; a place may be empty.
+type lineup struct {
+	ours, peer, floor contender.Contender
+}
+
+// reading is what one measurement of one contender gave.
+type reading struct {
+	name, unit string
+	value      float64
+	less       bool // is better
+}
+
+// measure measures one contender once. It begins with empty tables and leaves them to be emptied.
+type measure func(ctx context.Context, c contender.Contender) ([]reading, error)
+
+// compare measures the lineup in turns, each round beginning with another contender, and reports the median of each
+// reading.
+func (b *Bench) compare(ctx context.Context, measured string, rounds int, l lineup, m measure) error {
+	places := []contender.Contender{l.ours, l.peer, l.floor}
+	var readings []reading // of any contender: names, units, senses
+	samples := make([]map[string][]float64, len(places))
+	for i := range samples {
+		samples[i] = make(map[string][]float64)
+	}
+	for round := range rounds {
+		for turn := range places {
+			place := (turn + round) % len(places)
+			c := places[place]
+			if c == nil {
+				continue
+			}
+			got, err := b.once(ctx, c, m)
+			if err != nil {
+				return fmt.Errorf("%s: %s: %w", measured, c.Name(), err)
+			}
+			for _, r := range got {
+				samples[place][r.name] = append(samples[place][r.name], r.value)
+				if !slices.ContainsFunc(readings, func(seen reading) bool { return seen.name == r.name }) {
+					readings = append(readings, r)
+				}
+				fmt.Fprintf(b.Progress, "  %d/%d %s, %s: %s %s\n", round+1, rounds, c.Name(), r.name, report.Format(&r.value), r.unit)
+			}
+		}
+	}
+	for _, r := range readings {
+		b.add(measured, rounds, l, r, samples)
+	}
+	return nil
+}
+
+// once measures a contender between empty tables, so that what one leaves does not keep the server busy under another.
+func (b *Bench) once(ctx context.Context, c contender.Contender, m measure) ([]reading, error) {
+	if err := c.Reset(ctx); err != nil {
+		return nil, err
+	}
+	got, err := m(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return got, c.Reset(ctx)
+}
+
+func (b *Bench) add(measured string, rounds int, l lineup, r reading, samples []map[string][]float64) {
+	entrant := func(c contender.Contender, place int) (*report.Entrant, *float64) {
+		got := samples[place][r.name]
+		if c == nil || len(got) == 0 {
+			return nil, nil
+		}
+		return &report.Entrant{Name: c.Name(), Samples: got}, new(median(got))
+	}
+	result := report.Result{
+		Name:  r.name,
+		Unit:  r.unit,
+		Setup: report.Setup{Scenario: b.scenario, Measured: measured, Rounds: rounds, At: time.Now().UTC().Truncate(time.Second)},
+	}
+	result.Setup.Ours, result.Ours = entrant(l.ours, 0)
+	result.Setup.Peer, result.Peer = entrant(l.peer, 1)
+	result.Setup.Floor, result.Floor = entrant(l.floor, 2)
+	result.RatioToPeer = ratio(result.Ours, result.Peer, r.less)
+	result.RatioToFloor = ratio(result.Ours, result.Floor, r.less)
+	b.Report.Add(result)
+}
+
+// ratio says how many times better ours is; nil where there is nothing to compare.
+func ratio(ours, other *float64, less bool) *float64 {
+	if ours == nil || other == nil || *ours <= 0 || *other <= 0 {
+		return nil
+	}
+	if less {
+		return new(*other / *ours)
+	}
+	return new(*ours / *other)
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	if n%2 == 1 {
+		return sorted[n/2]
+	}
+	return (sorted[n/2-1] + sorted[n/2]) / 2
+}
+
+// percentile returns the value below which p of the durations lie, in milliseconds.
+func percentile(durations []time.Duration, p float64) float64 {
+	sorted := slices.Sorted(slices.Values(durations))
+	at := min(int(p*float64(len(sorted))), len(sorted)-1)
+	return float64(sorted[at].Microseconds()) / 1000
+}
+
+// latencies are the readings of a distribution.
+func latencies(name string, durations []time.Duration) []reading {
+	return []reading{
+		{name: name + ", p50", unit: "ms", value: percentile(durations, 0.50), less: true},
+		{name: name + ", p99", unit: "ms", value: percentile(durations, 0.99), less: true},
+	}
+}

@@ -1,0 +1,142 @@
+// Command bench measures this library beside River and beside hand-written SQL, on one server, in one run.
+//
+//	go run . -quick        the figures that matter most, under four minutes
+//	go run . -all          everything but what -only asks for by name
+//	go run . -only a,e     these scenarios
+//
+// It takes the server that -database-url or DATABASE_URL names, with a role that may create databases, or starts one.
+// It prints a table and writes results.json.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
+	"github.com/flowfabric/flowfabric-go/bench/internal/report"
+	"github.com/flowfabric/flowfabric-go/bench/internal/scenario"
+	"github.com/flowfabric/flowfabric-go/bench/internal/server"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// options are what the command line asks for.
+type options struct {
+	databaseURL string
+	results     string
+	command     string // to repeat the run, without the server's URL
+	scenarios   []scenario.Scenario
+	bench       scenario.Bench
+}
+
+func parse(args []string, usage io.Writer) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(usage)
+	all := flags.Bool("all", false, "run every scenario except those that have to be asked for by -only")
+	only := flags.String("only", "", "run these `scenarios`, as a,e")
+	flags.BoolVar(&o.bench.Quick, "quick", false, "run scenarios a, d and e, the first comparisons of each")
+	flags.IntVar(&o.bench.N, "n", 100_000, "`executions` in a burn-down; the other sizes follow")
+	flags.IntVar(&o.bench.Rounds, "rounds", 3, "`rounds` of each comparison; the median counts")
+	flags.DurationVar(&o.bench.Span, "span", 20*time.Second, "length of measurements that last for a time")
+	flags.DurationVar(&o.bench.Hold, "hold", 5*time.Minute, "how long scenario f keeps a snapshot")
+	flags.StringVar(&o.databaseURL, "database-url", "", "server to run on, by a role that may create databases (default: DATABASE_URL, else one that is started)")
+	flags.StringVar(&o.results, "o", "results.json", "`file` for the results")
+	flags.Usage = func() {
+		fmt.Fprintln(usage, "bench measures this library beside River and hand-written SQL.\n\nScenarios:")
+		for _, s := range scenario.All() {
+			fmt.Fprintf(usage, "  %-8s %s%s\n", s.Key, s.Title, map[bool]string{true: " (only when asked for)"}[s.Asked])
+		}
+		fmt.Fprintln(usage, "\nFlags:")
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	o.command = "go run ."
+	flags.Visit(func(f *flag.Flag) {
+		if f.Name != "database-url" {
+			o.command += fmt.Sprintf(" -%s=%s", f.Name, f.Value)
+		}
+	})
+	if o.bench.N < 200 || o.bench.Rounds < 1 || o.bench.Span < 100*time.Millisecond || o.bench.Hold < time.Second {
+		return o, errors.New("-n must be at least 200, -rounds 1, -span 100ms and -hold 1s")
+	}
+	keys := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
+	for _, s := range scenario.All() {
+		at := slices.Index(keys, s.Key)
+		switch {
+		case at >= 0:
+			keys = slices.Delete(keys, at, at+1)
+		case *only != "" || !(*all && !s.Asked || o.bench.Quick && s.Quick):
+			continue
+		}
+		o.scenarios = append(o.scenarios, s)
+	}
+	switch {
+	case len(keys) > 0:
+		return o, fmt.Errorf("no scenario %q", keys[0])
+	case len(o.scenarios) == 0 || flags.NArg() > 0:
+		flags.Usage()
+		return o, errors.New("say -quick, -all or -only")
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
+	o, err := parse(args, progress)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	srv, err := server.Start(ctx, o.databaseURL, progress)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		err = errors.Join(err, srv.Stop(stopping))
+	}()
+	facts, err := srv.Facts(ctx)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(progress, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	field, err := contender.Open(ctx, srv.Create, log)
+	if err != nil {
+		return err
+	}
+	defer field.Close()
+
+	b := o.bench
+	b.Field, b.Progress = field, progress
+	b.Report = &report.Report{Facts: facts, Command: o.command}
+	for _, s := range o.scenarios {
+		if err = b.Run(ctx, s); err != nil {
+			break
+		}
+	}
+	// What was measured before a failure is still worth reading.
+	b.Report.Print(out)
+	return errors.Join(err, b.Report.WriteFile(o.results))
+}
