@@ -140,8 +140,13 @@ func TestRun_backs_off(t *testing.T) {
 func TestNew_refuses(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []Config{
-		{LeaseExpiry: -1}, {DelayedPromotion: -1}, {AttemptTimeout: -1}, {ExecutionDeadline: -1}, {CreationKeys: -1},
-		{Batch: -1}, {Batch: engine.MaxBatch + 1},
+		{LeaseExpiry: -1},
+		{DelayedPromotion: -1},
+		{AttemptTimeout: -1},
+		{ExecutionDeadline: -1},
+		{CreationKeys: -1},
+		{Batch: -1},
+		{Batch: engine.MaxBatch + 1},
 	} {
 		if _, err := newReconciler(&fakeEngine{}, cfg); !errors.Is(err, engine.ErrInvalidInput) {
 			t.Errorf("%+v: %v, want invalid input", cfg, err)

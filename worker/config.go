@@ -17,7 +17,7 @@ import (
 
 // Config holds what a [Worker] can be told. Its zero value is the documented default of every field.
 type Config struct {
-	// Lanes are where the worker takes work from, in equal shares while all of them have some. Default: "default".
+	// Lanes are where the worker takes work from, in equal shares while all of them have some. Default: [engine.DefaultLane].
 	Lanes []id.LaneID
 
 	// Capabilities are what the worker can do. Work that requires more is left to others. Default: none.
@@ -69,7 +69,6 @@ type Config struct {
 
 // Defaults of [Config].
 const (
-	DefaultLane         id.LaneID   = "default"
 	DefaultWorker       id.WorkerID = "worker"
 	DefaultConcurrency              = 100
 	DefaultLeaseTTL                 = 30 * time.Second
@@ -119,7 +118,7 @@ func (c Config) complete() (Config, error) {
 		}
 	}
 	if len(c.Lanes) == 0 {
-		c.Lanes = []id.LaneID{DefaultLane}
+		c.Lanes = []id.LaneID{engine.DefaultLane}
 	}
 	c.Lanes = slices.Compact(slices.Sorted(slices.Values(c.Lanes)))
 	c.Worker = cmp.Or(c.Worker, DefaultWorker)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +18,8 @@ import (
 // fakeEngine hands out what its lanes hold and records what it is told, with the bubble's time of each call.
 type fakeEngine struct {
 	wake   func(id.LaneID)
-	causes chan error // with which handlers of untilCancelled were cancelled
+	beside atomic.Int64 // calls that last as long as the run
+	causes chan error   // with which handlers of untilCancelled were cancelled
 
 	mu    sync.Mutex
 	lanes map[id.LaneID][]engine.Claimed
@@ -30,6 +32,7 @@ type fakeEngine struct {
 	doneErr    func([]engine.Completion) (item, call error)
 	failErr    func([]engine.Failing) (item, call error)
 	claimTakes time.Duration
+	claimBlind func() bool // for what the lane has
 }
 
 // A record is what the engine was told.
@@ -73,7 +76,7 @@ func (f *fakeEngine) put(lane id.LaneID, works ...engine.Claimed) {
 // putMany puts n executions of a kind into the default lane.
 func (f *fakeEngine) putMany(n int, kind string) {
 	for range n {
-		f.put(DefaultLane, work(kind))
+		f.put(engine.DefaultLane, work(kind))
 	}
 }
 
@@ -81,8 +84,16 @@ func (f *fakeEngine) Prepare(context.Context) error { return f.prepareErr }
 
 func (f *fakeEngine) Listen(ctx context.Context, wake func(id.LaneID)) error {
 	f.wake = wake
-	<-ctx.Done()
+	f.accompany(ctx)
 	return ctx.Err()
+}
+
+// accompany returns a moment after ctx has ended.
+func (f *fakeEngine) accompany(ctx context.Context) {
+	f.beside.Add(1)
+	defer f.beside.Add(-1)
+	<-ctx.Done()
+	<-time.After(10 * time.Millisecond)
 }
 
 type fakeClaimer struct {
@@ -110,6 +121,9 @@ func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error
 		if err := c.claimErr(); err != nil {
 			return nil, err
 		}
+	}
+	if c.claimBlind != nil && c.claimBlind() {
+		return nil, nil
 	}
 	waiting := c.lanes[c.spec.Lane]
 	n = min(n, len(waiting))
@@ -213,6 +227,7 @@ func inBubble(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test f
 		cfg.Log = slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		w := &Worker{handlers: make(map[string]handler)}
 		w.configure(b.eng, cfg)
+		w.reconcile = b.eng.accompany
 		setUp(w, b.eng)
 		handlers, err := w.registered()
 		if err != nil {
@@ -228,6 +243,9 @@ func inBubble(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test f
 		b.stop = func() {
 			cancel()
 			<-ran
+			if n := b.eng.beside.Load(); n != 0 {
+				t.Errorf("%d calls outlast the run", n)
+			}
 		}
 		defer b.stop()
 		synctest.Wait()
@@ -237,7 +255,7 @@ func inBubble(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test f
 
 // tell wakes the worker as a notification does, and returns when it has done what it does without waiting.
 func (b *bubble) tell() {
-	b.eng.wake(DefaultLane)
+	b.eng.wake(engine.DefaultLane)
 	synctest.Wait()
 }
 

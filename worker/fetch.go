@@ -19,6 +19,10 @@ type fetcher struct {
 	*run
 	turn int // room is dealt to the lanes like cards: how many were
 
+	// missed: less was claimed than there was room for, although somebody had told of work. The rest of it may stand
+	// where the claimer has not looked, so polls become frequent for a while.
+	missed bool
+
 	prefetch  int
 	claimed   int // executions, since the start
 	paceAt    time.Time
@@ -28,6 +32,7 @@ type fetcher struct {
 const (
 	prefetchFor = 20 * time.Millisecond
 
+	firstRecheck    = 100 * time.Millisecond // after a claim that missed something
 	firstFetchPause = 100 * time.Millisecond // after a failure
 	maxFetchPause   = 5 * time.Second
 )
@@ -36,8 +41,11 @@ const (
 type lane struct {
 	name    id.LaneID
 	claimer claimer
-	due     bool        // it may have work; the fetcher's own
-	told    atomic.Bool // somebody says so
+	told    atomic.Bool // somebody says that it has work
+
+	// The fetcher's own:
+	due      bool // it may have work
+	expected bool // because somebody said so
 }
 
 // tell makes the fetcher look at a lane, or at all of them when none is named.
@@ -61,7 +69,7 @@ func (r *run) rouse() {
 // fetch claims until ctx ends. Then what is still queued goes back.
 func (f *fetcher) fetch(ctx context.Context) {
 	failing := backoff.Backoff{First: firstFetchPause, Max: maxFetchPause}
-	poll := time.NewTimer(0)
+	poll, pause := time.NewTimer(0), f.cfg.PollInterval
 	defer poll.Stop()
 	for ctx.Err() == nil {
 		if room := f.room(); room > 0 && f.anyDue() {
@@ -72,6 +80,10 @@ func (f *fetcher) fetch(ctx context.Context) {
 				continue
 			}
 			failing.Reset()
+			if f.missed {
+				f.missed, pause = false, min(firstRecheck, f.cfg.PollInterval)
+				poll.Reset(pause)
+			}
 			continue
 		}
 		select {
@@ -81,7 +93,8 @@ func (f *fetcher) fetch(ctx context.Context) {
 			for _, l := range f.lanes {
 				l.due = true
 			}
-			poll.Reset(backoff.Spread(f.cfg.PollInterval))
+			pause = min(2*pause, f.cfg.PollInterval)
+			poll.Reset(backoff.Spread(pause))
 		}
 	}
 	for {
@@ -113,15 +126,15 @@ func (f *fetcher) room() int {
 }
 
 func (f *fetcher) anyDue() bool {
-	any := false
+	due := false
 	for _, l := range f.lanes {
 		if l.told.Swap(false) {
 			l.claimer.LookAgain()
-			l.due = true
+			l.due, l.expected = true, true
 		}
-		any = any || l.due
+		due = due || l.due
 	}
-	return any
+	return due
 }
 
 // claim gives each lane that may have work an equal share of the room; a share that is not filled is left for
@@ -146,6 +159,8 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 			return err
 		}
 		l.due = len(claimed) == n
+		f.missed = f.missed || l.expected && !l.due
+		l.expected = false
 		room -= len(claimed)
 		f.turn += len(claimed)
 		f.hand(ctx, claimed, calledAt)

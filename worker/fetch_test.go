@@ -42,6 +42,25 @@ func TestFetch_told(t *testing.T) {
 	})
 }
 
+// A claimer looks from where it stopped, and may put off the look from the head that finds the rest.
+func TestFetch_looks_again_for_work_that_it_was_told_of(t *testing.T) {
+	const blind = 400 * time.Millisecond
+	inBubble(t, Config{PollInterval: time.Hour}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.claimBlind = func() bool { return sinceEpoch() < blind }
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(1, "quick")
+		b.tell()
+		b.pass(2 * blind)
+		if items(b.seen().done) != 1 {
+			t.Error("gave up")
+		}
+		if n := len(b.seen().claims); n > 7 {
+			t.Errorf("%d claims in %v, want ever fewer", n, 2*blind)
+		}
+	})
+}
+
 func TestFetch_claims_no_more_than_it_can_handle(t *testing.T) {
 	inBubble(t, Config{Concurrency: 4}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(100, "slow")

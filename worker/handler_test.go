@@ -155,7 +155,7 @@ func TestHandler_panics_and_the_worker_goes_on(t *testing.T) {
 		Handle(w, "error panics", func(context.Context, Job[size]) (size, error) { return size{}, (*badError)(nil) })
 	}, func(t *testing.T, b *bubble) {
 		for range 3 {
-			b.eng.put(DefaultLane, work("panics"), work("exits"), work("error panics"), work("quick"))
+			b.eng.put(engine.DefaultLane, work("panics"), work("exits"), work("error panics"), work("quick"))
 		}
 		b.tell()
 		b.pass(time.Second)
@@ -191,7 +191,7 @@ func TestHandler_payload_is_not_logged(t *testing.T) {
 	}, func(t *testing.T, b *bubble) {
 		secret := work("k")
 		secret.Payload = []byte(`{"N": 4929123412341234}`)
-		b.eng.put(DefaultLane, secret)
+		b.eng.put(engine.DefaultLane, secret)
 		b.tell()
 		b.stop()
 		if log := b.log.String(); !strings.Contains(log, "attempt failed") || strings.Contains(log, "4929123412341234") {
@@ -202,7 +202,7 @@ func TestHandler_payload_is_not_logged(t *testing.T) {
 
 func TestHandler_unknown_kind_may_be_retried(t *testing.T) {
 	inBubble(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
-		b.eng.put(DefaultLane, work("unheard of"))
+		b.eng.put(engine.DefaultLane, work("unheard of"))
 		b.tell()
 		if items(b.seen().failed) != 1 {
 			t.Fatalf("failures %v, want one", b.seen().failed)
@@ -223,7 +223,7 @@ func TestHandler_attempt_timeout(t *testing.T) {
 		limited := work("long")
 		limited.ExpiresAt = database.Add(30 * time.Second)
 		limited.TimeoutAt = database.Add(45 * time.Second)
-		b.eng.put(DefaultLane, limited)
+		b.eng.put(engine.DefaultLane, limited)
 		began := time.Now()
 		b.tell()
 		if cause := <-b.eng.causes; !errors.Is(cause, ErrAttemptTimeout) || time.Since(began) != 45*time.Second {

@@ -117,7 +117,7 @@ func TestSettle_one_execution_does_not_keep_the_others(t *testing.T) {
 		}
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(20, "quick")
-		b.eng.put(DefaultLane, poison)
+		b.eng.put(engine.DefaultLane, poison)
 		b.eng.putMany(20, "quick")
 		b.tell()
 		b.pass(2 * DefaultLeaseTTL)
@@ -179,14 +179,14 @@ func TestSettle_looks_for_work_that_a_flow_released(t *testing.T) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func(batch []engine.Completion) (item, call error) {
 			if len(eng.done) == 1 {
-				eng.lanes[DefaultLane] = append(eng.lanes[DefaultLane], work("quick")) // its downstream
+				eng.lanes[engine.DefaultLane] = append(eng.lanes[engine.DefaultLane], work("quick")) // its downstream
 			}
 			return nil, nil
 		}
 	}, func(t *testing.T, b *bubble) {
 		member := work("quick")
 		member.Flow = new(newFlowID())
-		b.eng.put(DefaultLane, member)
+		b.eng.put(engine.DefaultLane, member)
 		b.tell()
 		synctest.Wait()
 		if n := items(b.seen().done); n != 2 {

@@ -170,7 +170,8 @@ type run struct {
 // at no cost. It returns when all handlers have returned and everything is settled, and leaves no goroutine behind: a
 // handler that ignores its context keeps Run from returning. The handlers' contexts carry the values of ctx.
 //
-// A database that goes away while the worker runs is waited for.
+// A database that goes away while the worker runs is waited for; results that cannot be settled are given up when they
+// have been tried for as long as a lease lasts, and their executions are handled again.
 //
 // Errors: nil after ctx has ended. Otherwise the worker did not start: [engine.ErrInvalidInput] names the field of its
 // configuration that is out of its bounds; a registration was mistaken; [ErrRunning]; or the database is not fit for

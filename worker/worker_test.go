@@ -117,7 +117,7 @@ func TestDrain_lets_handlers_finish(t *testing.T) {
 		if items(b.seen().done) != 1 || items(b.seen().failed) != 0 {
 			t.Errorf("%d completed and %d failed, want 1 and 0", items(b.seen().done), items(b.seen().failed))
 		}
-		if left := b.left(DefaultLane) + items(b.seen().back); left != 2 {
+		if left := b.left(engine.DefaultLane) + items(b.seen().back); left != 2 {
 			t.Errorf("%d left or given back, want 2", left)
 		}
 	})
@@ -157,7 +157,7 @@ func TestDrain_verdicts(t *testing.T) {
 		Handle(w, "permanent", until(Permanent(errors.New("no"))))
 		Handle(w, "plain", until(errors.New("no")))
 	}, func(t *testing.T, b *bubble) {
-		b.eng.put(DefaultLane, work("success"), work("permanent"), work("plain"))
+		b.eng.put(engine.DefaultLane, work("success"), work("permanent"), work("plain"))
 		b.tell()
 		b.stop()
 		if items(b.seen().done) != 1 || items(b.seen().failed) != 1 || items(b.seen().back) != 1 {

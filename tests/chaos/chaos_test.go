@@ -1,0 +1,353 @@
+// Package chaos kills and freezes worker processes at random and then reads from the rows whether every execution has
+// ended exactly once.
+package chaos
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+)
+
+const (
+	lane      id.LaneID = "chaos"
+	processes           = 8
+	layers              = 10
+	width               = 500
+	solos               = 5_000
+	total               = layers*width + solos
+
+	// One in so many starts of a handler is a process's last, or its last for longer than its leases live.
+	killOneIn, maxKills     = 500, 16
+	freezeOneIn, maxFreezes = 1_000, 6
+
+	patience = 2 * time.Minute // on a machine that is busy with other tests; alone it takes ten to twenty seconds
+)
+
+func TestWorkers_killed_at_random(t *testing.T) {
+	t.Parallel()
+	url := pgtest.CloneURL(t)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	createSolos(t, eng)
+	flow := createFlow(t, eng)
+
+	f := &fleet{t: t, pool: pool, url: url}
+	for range processes {
+		f.start()
+	}
+	f.awaitEnd()
+	f.stop()
+	t.Logf("%d handlers started, %d processes killed, %d frozen, %d outcomes refused", f.started, f.kills, f.freezes, f.refused)
+	if f.kills < maxKills/2 || f.freezes == 0 || f.refused == 0 {
+		t.Error("that was too little chaos to prove anything")
+	}
+
+	// The checks join whole tables, which nobody has counted yet.
+	if _, err := pool.Exec(t.Context(), "ANALYZE"); err != nil {
+		t.Fatal(err)
+	}
+	checkEnds(t, pool)
+	checkFences(t, pool)
+	checkOrder(t, pool, flow)
+}
+
+// createSolos creates executions of all kinds that stand alone.
+func createSolos(t *testing.T, eng *engine.Engine) {
+	t.Helper()
+	specs := make([]engine.ExecutionSpec, solos)
+	for i := range specs {
+		kind := "plain"
+		switch {
+		case i%4 == 0:
+			kind = "reckless"
+		case i%10 == 1:
+			kind = "flaky"
+		case i%50 == 7:
+			kind = "doomed"
+		}
+		specs[i] = engine.ExecutionSpec{Lane: lane, Kind: kind}
+	}
+	if _, err := eng.CreateExecutions(t.Context(), specs); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// createFlow creates a flow in layers: each node waits for three of the layer before.
+func createFlow(t *testing.T, eng *engine.Engine) id.FlowID {
+	t.Helper()
+	spec := engine.FlowSpec{ID: id.NewFlowID()}
+	key := func(layer, i int) string { return fmt.Sprintf("%d/%d", layer, i%width) }
+	for layer := range layers {
+		for i := range width {
+			kind := "plain"
+			if i%4 == 0 {
+				kind = "reckless"
+			}
+			spec.Nodes = append(spec.Nodes, engine.Node{
+				Key: key(layer, i), Spec: engine.ExecutionSpec{Lane: lane, Kind: kind},
+			})
+			for _, from := range []int{i, i + 7, i + 77} {
+				if layer > 0 {
+					spec.Edges = append(spec.Edges, engine.Edge{From: key(layer-1, from), To: key(layer, i)})
+				}
+			}
+		}
+	}
+	if _, err := eng.CreateFlow(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	return spec.ID
+}
+
+// fleet is the worker processes, and what has happened to them.
+type fleet struct {
+	t       *testing.T
+	pool    *pgxpool.Pool
+	url     string
+	running sync.WaitGroup // readers of their output, and thaws
+
+	mu        sync.Mutex
+	processes []*process
+	begun     int
+	started   int
+	refused   int
+	kills     int
+	freezes   int
+	ended     bool
+}
+
+// process is one worker process.
+type process struct {
+	instance id.WorkerInstanceID
+	cmd      *exec.Cmd
+	input    io.WriteCloser
+	stderr   bytes.Buffer
+	killed   bool
+	frozen   bool
+}
+
+// start starts a process and reads what it tells until it ends.
+func (f *fleet) start() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended {
+		return
+	}
+	f.begun++
+	p := &process{instance: id.WorkerInstanceID(fmt.Sprintf("chaos-%d", f.begun))}
+	program, err := os.Executable()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	p.cmd = exec.CommandContext(f.t.Context(), program, "-chaos.worker")
+	p.cmd.Stderr = &p.stderr
+	if p.input, err = p.cmd.StdinPipe(); err != nil {
+		f.t.Fatal(err)
+	}
+	output, err := p.cmd.StdoutPipe()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := json.NewEncoder(p.input).Encode(orders{DatabaseURL: f.url, Lane: lane, Instance: p.instance}); err != nil {
+		f.t.Error(err)
+	}
+	f.processes = append(f.processes, p)
+	f.running.Go(func() {
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			f.heard(p, lines.Text())
+		}
+		if err := p.cmd.Wait(); err != nil && !p.killed {
+			f.t.Errorf("%s ended by itself: %v: %s", p.instance, err, p.stderr.String())
+		}
+		if p.killed {
+			f.start() // in its place
+		}
+	})
+}
+
+// heard decides what becomes of a process that tells something.
+func (f *fleet) heard(p *process, line string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if line == refusedLine {
+		f.refused++
+		return
+	}
+	f.started++
+	switch {
+	case f.ended || p.killed || p.frozen:
+	case f.kills < maxKills && rand.IntN(killOneIn) == 0:
+		f.kills++
+		p.killed = true
+		f.signal(p, syscall.SIGKILL)
+	case f.freezes < maxFreezes && rand.IntN(freezeOneIn) == 0:
+		f.freezes++
+		p.frozen = true
+		f.signal(p, syscall.SIGSTOP)
+		f.running.Go(func() { f.thaw(p) })
+	}
+}
+
+// thaw wakes a frozen process when its leases have run out. It knows nothing of that.
+func (f *fleet) thaw(p *process) {
+	f.await("the leases of a frozen process to run out", func() bool {
+		return f.count(`
+			SELECT count(*) FROM ff_attempt
+			WHERE worker_instance_id = $1 AND outcome IS NULL AND lease_expires_at_ms > ffx_now_ms(NULL)`, p.instance) == 0
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p.frozen = false
+	f.signal(p, syscall.SIGCONT)
+}
+
+func (f *fleet) signal(p *process, s syscall.Signal) {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		f.t.Errorf("%s to %s: %v", s, p.instance, err)
+	}
+}
+
+func (f *fleet) awaitEnd() {
+	f.await("all executions to end", func() bool {
+		return f.count("SELECT count(*) FROM ff_exec_core WHERE lifecycle_phase <> 'terminal'") == 0
+	})
+}
+
+// await polls until happened. It runs beside the test too, where failing means to give up waiting.
+func (f *fleet) await(what string, happened func() bool) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(patience)
+	for !happened() {
+		select {
+		case <-tick.C:
+		case <-late:
+			f.t.Errorf("waited %v in vain for %s", patience, what)
+			return
+		}
+	}
+}
+
+func (f *fleet) count(sql string, args ...any) int {
+	rows, err := f.pool.Query(f.t.Context(), sql, args...)
+	if err != nil {
+		f.t.Error(err)
+		return 0
+	}
+	n, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
+	if err != nil {
+		f.t.Error(err)
+	}
+	return n
+}
+
+// stop lets the processes that are left finish.
+func (f *fleet) stop() {
+	f.mu.Lock()
+	f.ended = true
+	for _, p := range f.processes {
+		_ = p.input.Close()
+	}
+	f.mu.Unlock()
+	f.running.Wait()
+}
+
+// wantNone fails the test for each row of a query that finds what must not be.
+func wantNone(t *testing.T, pool *pgxpool.Pool, what, sql string, args ...any) {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), "SELECT row_to_json(r)::text FROM ("+sql+") AS r", args...)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if len(found) > 0 {
+		t.Errorf("%d times: %s\n%s", len(found), what, strings.Join(found[:min(len(found), 5)], "\n"))
+	}
+}
+
+// checkEnds: every execution has ended as its kind does, has told so once, and its attempts are consistent.
+func checkEnds(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	wantNone(t, pool, "an execution has not ended as its kind does", `
+		SELECT execution_id, lifecycle_phase, public_state, ownership_state, raw_fields ->> 'execution_kind' AS kind
+		FROM ff_exec_core
+		WHERE lifecycle_phase <> 'terminal' OR ownership_state <> 'unowned' OR public_state <>
+			CASE raw_fields ->> 'execution_kind' WHEN 'doomed' THEN 'failed' ELSE 'completed' END`)
+	wantNone(t, pool, "an execution has not one completion event", `
+		SELECT e.execution_id, count(c.event_id), array_agg(c.outcome)
+		FROM ff_exec_core AS e LEFT JOIN ff_completion_event AS c USING (partition_key, execution_id)
+		GROUP BY 1 HAVING count(c.event_id) <> 1 OR max(c.outcome) <>
+			max(CASE raw_fields ->> 'execution_kind' WHEN 'doomed' THEN 'failed' ELSE 'success' END)`)
+	wantNone(t, pool, "attempts do not add up", `
+		SELECT e.execution_id, e.raw_fields ->> 'execution_kind' AS kind, ffx_attempt_count, ffx_retry_count,
+			array_agg(a.outcome ORDER BY a.attempt_index)
+		FROM ff_exec_core AS e JOIN ff_attempt AS a USING (partition_key, execution_id)
+		GROUP BY e.partition_key, e.execution_id
+		HAVING array_agg(a.outcome ORDER BY a.attempt_index) <> CASE e.raw_fields ->> 'execution_kind'
+				WHEN 'flaky' THEN ARRAY['retry', 'success'] WHEN 'doomed' THEN ARRAY['failed'] ELSE ARRAY['success'] END
+			OR count(*) <> e.ffx_attempt_count OR count(*) - 1 <> coalesce(e.ffx_retry_count, 0)
+			OR max(a.attempt_index) <> e.attempt_index OR bool_or(a.lease_expires_at_ms IS NOT NULL)`)
+	wantNone(t, pool, "executions are missing", `
+		SELECT count(*) FROM ff_exec_core HAVING count(*) <> $1`, total)
+}
+
+// checkFences: every result was left by the holder of the highest epoch, which is raised by each claim and each loss.
+func checkFences(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	wantNone(t, pool, "a result was left under an epoch that was not the last", `
+		SELECT e.execution_id, convert_from(e.result, 'UTF8') AS result, e.ffx_lease_epoch, a.attempt_index, a.lease_epoch,
+			a.worker_instance_id
+		FROM ff_exec_core AS e
+		JOIN ff_attempt AS a ON (a.partition_key, a.execution_id, a.attempt_index) = (e.partition_key, e.execution_id, e.attempt_index)
+		WHERE e.public_state = 'completed' AND (
+			(convert_from(e.result, 'UTF8')::jsonb ->> 'epoch')::bigint IS DISTINCT FROM a.lease_epoch
+			OR a.lease_epoch IS DISTINCT FROM e.ffx_lease_epoch
+			OR (convert_from(e.result, 'UTF8')::jsonb ->> 'attempt')::integer IS DISTINCT FROM a.attempt_index
+			OR convert_from(e.result, 'UTF8')::jsonb ->> 'instance' IS DISTINCT FROM a.worker_instance_id)`)
+	wantNone(t, pool, "an epoch was given twice or skipped", `
+		SELECT e.execution_id, e.ffx_lease_epoch, array_agg(l.event_type ORDER BY l.event_id) AS events
+		FROM ff_exec_core AS e JOIN ff_lease_event AS l ON l.partition_key = e.partition_key AND l.execution_id = e.execution_id::text
+		GROUP BY e.partition_key, e.execution_id
+		HAVING e.ffx_lease_epoch <> count(*) FILTER (WHERE l.event_type IN ('acquired', 'expired'))`)
+}
+
+// checkOrder: no member of the flow was claimed before everything that it waits for had ended.
+func checkOrder(t *testing.T, pool *pgxpool.Pool, flow id.FlowID) {
+	t.Helper()
+	wantNone(t, pool, "an execution started before its upstream had ended", `
+		SELECT edge.upstream_eid, u.terminal_at_ms, edge.downstream_eid, d.started_at_ms
+		FROM ff_edge AS edge
+		JOIN ff_exec_core AS u ON u.partition_key = edge.partition_key AND u.execution_id = edge.upstream_eid
+		JOIN ff_exec_core AS d ON d.partition_key = edge.partition_key AND d.execution_id = edge.downstream_eid
+		WHERE edge.flow_id = $1 AND d.started_at_ms < u.terminal_at_ms`, flow)
+}

@@ -1,0 +1,151 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+var asWorker = flag.Bool("chaos.worker", false, "be a worker process, told by its standard input")
+
+// TestMain makes the test binary a worker process when the test starts it as one.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if !*asWorker {
+		os.Exit(m.Run())
+	}
+	if err := runWorker(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// orders is what a worker process is told, as JSON. The end of its input tells it to finish.
+type orders struct {
+	DatabaseURL string
+	Lane        id.LaneID
+	Instance    id.WorkerInstanceID
+}
+
+// What a worker process tells: a line for each handler that begins, and one for each outcome that was not accepted,
+// because the lease was lost.
+const (
+	startedLine = "started"
+	refusedLine = "refused"
+)
+
+const leaseTTL = time.Second
+
+// result is what every handler leaves: by whom, and under which fence.
+type result struct {
+	Instance id.WorkerInstanceID `json:"instance"`
+	Attempt  int32               `json:"attempt"`
+	Epoch    int64               `json:"epoch"`
+}
+
+func resultOf(l engine.Lease) result {
+	return result{Instance: l.Instance, Attempt: l.Attempt, Epoch: l.Epoch}
+}
+
+func runWorker(input io.Reader, output io.Writer) error {
+	decoder := json.NewDecoder(input)
+	var told orders
+	if err := decoder.Decode(&told); err != nil {
+		return err
+	}
+	config, err := pgxpool.ParseConfig(told.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	config.MaxConns = 5
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		return err
+	}
+	r := &reporter{out: output}
+	w := worker.New(eng, worker.Config{
+		Lanes:        []id.LaneID{told.Lane},
+		Instance:     told.Instance,
+		Concurrency:  16,
+		LeaseTTL:     leaseTTL,
+		SettleLinger: 20 * time.Millisecond, // so that there is something to lose
+		Hooks:        r,
+	})
+	worker.Handle(w, "plain", func(_ context.Context, job worker.Job[struct{}]) (result, error) {
+		labour()
+		return resultOf(job.Lease), nil
+	})
+	worker.Handle(w, "flaky", func(_ context.Context, job worker.Job[struct{}]) (result, error) {
+		labour()
+		if job.Attempt == 0 {
+			return result{}, errors.New("the first attempt fails")
+		}
+		return resultOf(job.Lease), nil
+	})
+	worker.Handle(w, "doomed", func(context.Context, worker.Job[struct{}]) (result, error) {
+		labour()
+		return result{}, worker.Permanent(errors.New("as it was meant to"))
+	})
+	// Completes by itself, whatever has become of the lease: only the engine stands in its way.
+	worker.Handle(w, "reckless", func(_ context.Context, job worker.Job[struct{}]) (result, error) {
+		labour()
+		bytes, err := json.Marshal(resultOf(job.Lease))
+		if err != nil {
+			return result{}, err
+		}
+		if err := eng.CompleteExecution(context.Background(), job.Lease, bytes); err != nil {
+			r.line(refusedLine)
+		}
+		return resultOf(job.Lease), nil
+	})
+	go func() {
+		_, _ = io.Copy(io.Discard, input)
+		cancel()
+	}()
+	return w.Run(ctx)
+}
+
+// labour takes a little while, whoever may want it to stop.
+func labour() { <-time.After(rand.N(10 * time.Millisecond)) }
+
+// reporter tells the test what happens.
+type reporter struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (r *reporter) line(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, _ = fmt.Fprintln(r.out, text)
+}
+
+func (r *reporter) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(worker.Outcome)) {
+	r.line(startedLine)
+	return ctx, func(o worker.Outcome) {
+		if o.Settlement == worker.Abandoned {
+			r.line(refusedLine)
+		}
+	}
+}

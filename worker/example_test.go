@@ -1,0 +1,122 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+type ResizeArgs struct {
+	Image string
+	Width int
+}
+
+type ResizeResult struct{ URL string }
+
+func resize(context.Context, ResizeArgs) (string, error) { return "", nil }
+
+// A worker process: it runs until it is told to stop, then drains.
+func Example() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	w := worker.New(eng, worker.Config{
+		Lanes:       []id.LaneID{"images"},
+		Concurrency: 20,
+		Log:         slog.Default(),
+	})
+	worker.Handle(w, "resize", func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) {
+		url, err := resize(ctx, job.Args)
+		return ResizeResult{URL: url}, err
+	})
+	if err := w.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+var (
+	errNoSuchImage = errors.New("no such image")
+	errBusy        = errors.New("service is busy")
+)
+
+// An error says how its attempt failed: the retry policy decides about a plain one, a permanent one is never retried,
+// and a category is what policies tell failures apart by.
+func ExampleFail() {
+	var w *worker.Worker // = worker.New(…)
+	worker.Handle(w, "resize", func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) {
+		url, err := resize(ctx, job.Args)
+		switch {
+		case errors.Is(err, errNoSuchImage):
+			return ResizeResult{}, worker.Permanent(err)
+		case errors.Is(err, errBusy):
+			return ResizeResult{}, &worker.Fail{Category: "busy", Err: err}
+		case err != nil:
+			return ResizeResult{}, err
+		}
+		return ResizeResult{URL: url}, nil
+	})
+}
+
+// A handler reads what the executions have left that its own depends on.
+func ExampleJob_Upstreams() {
+	var w *worker.Worker // = worker.New(…)
+	worker.Handle(w, "album", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		upstreams, err := job.Upstreams(ctx)
+		if err != nil {
+			return "", err
+		}
+		album := ""
+		for _, upstream := range upstreams {
+			var picture ResizeResult
+			if err := upstream.Decode(&picture); err != nil {
+				return "", err
+			}
+			album += fmt.Sprintf("<img src=%q>", picture.URL)
+		}
+		return album, nil
+	})
+}
+
+// A handler that writes to the same database completes its execution in the transaction of its writes: both happen, or
+// neither does.
+func ExampleJob_transaction() {
+	var (
+		w    *worker.Worker // = worker.New(…)
+		eng  *engine.Engine
+		pool *pgxpool.Pool
+	)
+	worker.Handle(w, "bill", func(ctx context.Context, job worker.Job[struct{ Order int64 }]) (struct{}, error) {
+		tx, err := pool.Begin(ctx)
+		if err != nil {
+			return struct{}{}, err
+		}
+		defer tx.Rollback(context.WithoutCancel(ctx))
+		if _, err := tx.Exec(ctx, "UPDATE orders SET billed = true WHERE id = $1", job.Args.Order); err != nil {
+			return struct{}{}, err
+		}
+		if err := eng.WithTx(tx).CompleteExecution(ctx, job.Lease, nil); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, tx.Commit(ctx)
+	})
+}
