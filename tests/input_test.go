@@ -1,0 +1,353 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+func TestNew_refuses_bad_configurations(t *testing.T) {
+	f := newFixture(t)
+	for _, c := range []struct {
+		field string
+		pool  *pgxpool.Pool
+		cfg   engine.Config
+	}{
+		{"pool", nil, engine.Config{}},
+		{"Config.Partitions", f.pool, engine.Config{Partitions: id.Partitions{Flow: 257}}},
+		{"Config.Partitions", f.pool, engine.Config{Partitions: id.Partitions{Quota: 1 << 15}}},
+		{"Config.Namespace", f.pool, engine.Config{Namespace: "a\x00"}},
+		{"Config.Namespace", f.pool, engine.Config{Namespace: id.Namespace(strings.Repeat("n", 256))}},
+		{"Config.MaxPayload", f.pool, engine.Config{MaxPayload: -1}},
+	} {
+		e, err := engine.New(c.pool, c.cfg)
+		wantInputError(t, err, c.field)
+		if e != nil {
+			t.Errorf("%s: got an engine", c.field)
+		}
+	}
+}
+
+func TestCreateExecution_refuses_bad_input(t *testing.T) {
+	f := newFixture(t)
+	long := func(n int) string { return strings.Repeat("x", n) }
+	const nul, broken = "a\x00b", "a\xffb"
+	for _, c := range []struct {
+		name, field string
+		spec        engine.ExecutionSpec
+	}{
+		{"id of a partition that is not there", "execution id", engine.ExecutionSpec{ID: id.ExecutionIDFromRow(256, id.NewExecutionUUID())}},
+		{"id of a negative partition", "execution id", engine.ExecutionSpec{ID: id.ExecutionIDFromRow(-1, id.NewExecutionUUID())}},
+		{"lane too long", "lane", engine.ExecutionSpec{Lane: id.LaneID(long(65))}},
+		{"lane not ASCII", "lane", engine.ExecutionSpec{Lane: "größe"}},
+		{"lane with NUL", "lane", engine.ExecutionSpec{Lane: nul}},
+		{"namespace with NUL", "namespace", engine.ExecutionSpec{Namespace: nul}},
+		{"namespace not UTF-8", "namespace", engine.ExecutionSpec{Namespace: broken}},
+		{"namespace too long", "namespace", engine.ExecutionSpec{Namespace: id.Namespace(long(256))}},
+		{"payload too large", "payload", engine.ExecutionSpec{Payload: make([]byte, engine.DefaultMaxPayload+1)}},
+		{"kind with NUL", "kind", engine.ExecutionSpec{Kind: nul}},
+		{"kind not UTF-8", "kind", engine.ExecutionSpec{Kind: broken}},
+		{"kind too long", "kind", engine.ExecutionSpec{Kind: long(256)}},
+		{"encoding with NUL", "payload encoding", engine.ExecutionSpec{PayloadEncoding: nul}},
+		{"encoding too long", "payload encoding", engine.ExecutionSpec{PayloadEncoding: long(1025)}},
+		{"creator not UTF-8", "creator", engine.ExecutionSpec{Creator: broken}},
+		{"creator too long", "creator", engine.ExecutionSpec{Creator: long(1025)}},
+		{"key with NUL", "idempotency key", engine.ExecutionSpec{IdempotencyKey: nul}},
+		{"key not UTF-8", "idempotency key", engine.ExecutionSpec{IdempotencyKey: broken}},
+		{"key too long", "idempotency key", engine.ExecutionSpec{IdempotencyKey: id.IdempotencyKey(long(id.MaxCreateKey + 1))}},
+		{"tag without a key", "tag key", engine.ExecutionSpec{Tags: map[string]string{"": "v"}}},
+		{"tag key with NUL", "tag key", engine.ExecutionSpec{Tags: map[string]string{nul: "v"}}},
+		{"tag key too long", "tag key", engine.ExecutionSpec{Tags: map[string]string{long(257): "v"}}},
+		{"tag with NUL", `tag "k"`, engine.ExecutionSpec{Tags: map[string]string{"k": nul}}},
+		{"tag not UTF-8", `tag "k"`, engine.ExecutionSpec{Tags: map[string]string{"k": broken}}},
+		{"tag too long", `tag "k"`, engine.ExecutionSpec{Tags: map[string]string{"k": long(64<<10 + 1)}}},
+		{"delay before time began", "delay until", engine.ExecutionSpec{DelayUntil: time.UnixMilli(0)}},
+		{"deadline before time began", "deadline", engine.ExecutionSpec{Deadline: time.UnixMilli(-5)}},
+		{"deadline that overflows", "deadline", engine.ExecutionSpec{Deadline: time.UnixMilli(math.MaxInt64).Add(time.Millisecond)}},
+		{"creation that overflows", "created at", engine.ExecutionSpec{CreatedAt: time.Unix(math.MaxInt64-1<<40, 0)}},
+		{"backoff that is none", "policy", engine.ExecutionSpec{Policy: &policy.Execution{Retry: &policy.Retry{Backoff: policy.Backoff{Type: "odd"}}}}},
+		{"window that overflows", "policy", engine.ExecutionSpec{Policy: &policy.Execution{DedupWindowMs: new(uint64(math.MaxUint64))}}},
+		{"text of the policy with NUL", "policy", engine.ExecutionSpec{Policy: &policy.Execution{Routing: &policy.Routing{PreferredLocality: new(nul)}}}},
+		{"capability with a comma", "policy: required capabilities", requiring("a,b")},
+		{"empty capability", "policy: required capabilities", requiring("")},
+		{"capability with NUL", "policy: required capabilities", requiring(nul)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.spec.Lane == "" {
+				c.spec.Lane = f.lane
+			}
+			_, err := f.CreateExecution(t.Context(), c.spec)
+			if wantInputError(t, err, c.field); err == nil {
+				return
+			}
+			if got := err.Error(); strings.Contains(got, broken) || strings.Contains(got, long(60)) {
+				t.Errorf("the error repeats the value: %s", got)
+			}
+			results, err := f.CreateExecutions(t.Context(), []engine.ExecutionSpec{c.spec})
+			if err != nil || len(results) != 1 {
+				t.Fatal(results, err)
+			}
+			wantInputError(t, results[0].Err, c.field)
+		})
+	}
+	if got := f.countOnLane(t); got != 0 {
+		t.Errorf("%d executions were created", got)
+	}
+}
+
+func requiring(tokens ...string) engine.ExecutionSpec {
+	return engine.ExecutionSpec{Policy: &policy.Execution{Routing: &policy.Routing{RequiredCapabilities: tokens}}}
+}
+
+// What is at a bound is within it, and comes back as it was given.
+func TestCreateExecution_accepts_what_is_at_its_bounds(t *testing.T) {
+	f := newFixture(t)
+	long := func(n int) string { return strings.Repeat("ä", n/2) + strings.Repeat("x", n%2) }
+	given := engine.ExecutionSpec{
+		Lane: f.lane, Namespace: id.Namespace(long(255)), Kind: long(255), PayloadEncoding: long(1024), Creator: long(1024),
+		Payload: make([]byte, engine.DefaultMaxPayload), IdempotencyKey: id.IdempotencyKey(f.name + long(id.MaxCreateKey-len(f.name))),
+		Tags:     map[string]string{long(256): long(64 << 10), `quote " backslash \ line` + "\n": "\u2028\ufffd"},
+		Deadline: time.UnixMilli(math.MaxInt64), DelayUntil: time.UnixMilli(math.MaxInt64), CreatedAt: time.UnixMilli(1),
+	}
+	created, err := f.CreateExecution(t.Context(), given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := f.describe(t, created.ID)
+	if got.Namespace != given.Namespace || got.Kind != given.Kind || !got.Deadline.Equal(given.Deadline) ||
+		!got.DelayUntil.Equal(given.DelayUntil) || !got.CreatedAt.Equal(given.CreatedAt) {
+		t.Errorf("described as %+v", got)
+	}
+	for key, value := range given.Tags {
+		if got.Tags[key] != value {
+			t.Errorf("tag %.20q is %.20q, want %.20q", key, got.Tags[key], value)
+		}
+	}
+	if input, err := f.ExecutionInput(t.Context(), created.ID); err != nil || len(input.Payload) != engine.DefaultMaxPayload {
+		t.Errorf("payload of %d bytes, %v", len(input.Payload), err)
+	}
+}
+
+// Durations that end after the last millisecond end with it.
+func TestCreateExecution_durations_saturate(t *testing.T) {
+	f := newFixture(t)
+	c := f.start(t, func(spec *engine.ExecutionSpec) {
+		spec.Policy = &policy.Execution{Timeout: &policy.Timeout{
+			AttemptTimeoutMs: new(uint64(math.MaxUint64)), ExecutionDeadlineMs: new(uint64(math.MaxUint64)),
+		}}
+	})
+	if got := f.stored(t, c.Execution); *got.DeadlineAtMs != math.MaxInt64 || *got.LastDeadline != math.MaxInt64 {
+		t.Errorf("stored %+v", got)
+	}
+	if got := *f.attempts(t, c.Execution)[0].TimeoutAtMs; got != math.MaxInt64 {
+		t.Errorf("the attempt times out at %d", got)
+	}
+}
+
+// The limit of payloads is the configuration's, for results too.
+func TestMaxPayload(t *testing.T) {
+	f := newFixture(t)
+	f.Engine = f.engineOn(t, f.pool, engine.Config{MaxPayload: 3})
+	_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane, Payload: []byte("four")})
+	wantInputError(t, err, "payload")
+	c := f.start(t, func(spec *engine.ExecutionSpec) { spec.Payload = []byte("abc") })
+	wantInputError(t, f.CompleteExecution(t.Context(), c.Lease, []byte("four")), "result")
+	f.wantState(t, c.Execution, stateRunning)
+	if err := f.CompleteExecution(t.Context(), c.Lease, []byte("abc")); err != nil {
+		t.Error(err)
+	}
+}
+
+// In the reference, values that are negative or too large are cut to something else: another row is addressed.
+func TestE39_what_no_row_can_hold_is_refused(t *testing.T) {
+	f := newFixture(t)
+	c := f.start(t)
+	before := f.dump(t, c.Execution)
+	for _, l := range []struct {
+		field  string
+		change func(*engine.Lease)
+	}{
+		{"lease", func(l *engine.Lease) { l.Execution = id.ExecutionID{} }},
+		{"lease", func(l *engine.Lease) { l.Execution = id.ExecutionIDFromRow(256, l.Execution.UUID()) }},
+		{"lease", func(l *engine.Lease) { l.Execution = id.ExecutionIDFromRow(-1, l.Execution.UUID()) }},
+		{"lease", func(l *engine.Lease) { l.Attempt = -1 }},
+	} {
+		for call, do := range holderCalls {
+			bad := c.Lease
+			l.change(&bad)
+			err := do(t, f.Engine, bad)
+			wantInputError(t, err, l.field)
+			if t.Failed() {
+				t.Fatalf("%s of %+v", call, bad)
+			}
+		}
+	}
+	for _, ttl := range []time.Duration{-time.Second, time.Millisecond - 1, engine.MaxLeaseTTL + 1, math.MinInt64} {
+		_, err := f.RenewLease(t.Context(), c.Lease, ttl)
+		wantInputError(t, err, "lease TTL")
+	}
+	fields := id.HandleFields{Execution: c.Execution, Lane: f.lane, WorkerInstance: "w", AttemptIndex: math.MaxInt32 + 1}
+	_, err := engine.LeaseFromHandle(id.EncodeHandle(id.HandleFresh, fields))
+	wantInputError(t, err, "handle: attempt index")
+	fields.AttemptIndex, fields.LeaseEpoch = 0, math.MaxInt64+1
+	_, err = engine.LeaseFromHandle(id.EncodeHandle(id.HandleFresh, fields))
+	wantInputError(t, err, "handle: lease epoch")
+	fields.LeaseEpoch, fields.LeaseTTLMs = 1, math.MaxUint64
+	if l, err := engine.LeaseFromHandle(id.EncodeHandle(id.HandleFresh, fields)); err != nil || l.TTL != engine.MaxLeaseTTL {
+		t.Errorf("lease %+v, %v", l, err)
+	}
+	f.wantUnchanged(t, c.Execution, before)
+}
+
+func TestLeaseFromHandle_refuses_what_is_none(t *testing.T) {
+	f := newFixture(t)
+	c := f.start(t)
+	good := c.Handle(id.HandleFresh)
+	foreign := good
+	foreign.Backend = id.Valkey
+	if _, err := engine.LeaseFromHandle(foreign); !errors.Is(err, engine.ErrInvalidInput) {
+		t.Errorf("handle of other storage: %v, want invalid input", err)
+	}
+	cut := good
+	cut.Opaque = cut.Opaque[:len(cut.Opaque)-1]
+	if _, err := engine.LeaseFromHandle(cut); !errors.Is(err, engine.ErrCorruption) {
+		t.Errorf("handle cut short: %v, want corruption", err)
+	}
+}
+
+func TestHolders_refuse_bad_input(t *testing.T) {
+	f := newFixture(t)
+	c := f.start(t)
+	before := f.dump(t, c.Execution)
+	ctx := t.Context()
+	progress := func(p engine.Progress) error { return f.ReportProgress(ctx, c.Lease, p) }
+	fail := func(failure engine.Failure) error {
+		_, err := f.FailExecution(ctx, c.Lease, failure)
+		return err
+	}
+	for _, call := range []struct {
+		field string
+		err   error
+	}{
+		{"percent", progress(engine.Progress{Percent: new(-1)})},
+		{"percent", progress(engine.Progress{Percent: new(101)})},
+		{"message", progress(engine.Progress{Message: new("a\x00")})},
+		{"message", progress(engine.Progress{Message: new("a\xff")})},
+		{"message", progress(engine.Progress{Message: new(strings.Repeat("x", 1025))})},
+		{"failure message", fail(engine.Failure{Message: "a\x00"})},
+		{"failure message", fail(engine.Failure{Message: "a\xff"})},
+		{"failure message", fail(engine.Failure{Message: strings.Repeat("x", engine.MaxFailureMessage+1)})},
+		{"failure category", fail(engine.Failure{Category: "a\x00"})},
+		{"failure category", fail(engine.Failure{Category: "a\xff"})},
+		{"failure category", fail(engine.Failure{Category: strings.Repeat("x", engine.MaxFailureMessage+1)})},
+		{"failure class", fail(engine.Failure{Class: "unlucky"})},
+		{"result", f.CompleteExecution(ctx, c.Lease, make([]byte, engine.DefaultMaxPayload+1))},
+		{"tag key", f.SetExecutionTag(ctx, c.Execution, "plain", "v")},
+		{"tag key", f.SetExecutionTag(ctx, c.Execution, "", "v")},
+		{"tag key", f.SetExecutionTag(ctx, c.Execution, "App.Tenant", "v")},
+		{"tag key", f.SetExecutionTag(ctx, c.Execution, "app.a\x00", "v")},
+		{"tag", f.SetExecutionTag(ctx, c.Execution, "app.a", "v\x00")},
+		{"tag", f.SetExecutionTag(ctx, c.Execution, "app.a", strings.Repeat("x", 64<<10+1))},
+	} {
+		wantInputError(t, call.err, call.field)
+	}
+	f.wantUnchanged(t, c.Execution, before)
+}
+
+func TestReads_refuse_bad_input(t *testing.T) {
+	f := newFixture(t)
+	f.Engine = f.engineOn(t, f.pool, engine.Config{Partitions: id.Partitions{Flow: 16}})
+	for _, x := range []id.ExecutionID{{}, id.ExecutionIDFromRow(16, id.NewExecutionUUID()), id.ExecutionIDFromRow(-1, id.NewExecutionUUID())} {
+		for name, read := range map[string]func(context.Context) error{
+			"describe":  func(ctx context.Context) error { _, err := f.DescribeExecution(ctx, x); return err },
+			"state":     func(ctx context.Context) error { _, err := f.ExecutionState(ctx, x); return err },
+			"index":     func(ctx context.Context) error { _, err := f.AttemptIndex(ctx, x); return err },
+			"input":     func(ctx context.Context) error { _, err := f.ExecutionInput(ctx, x); return err },
+			"result":    func(ctx context.Context) error { _, err := f.ExecutionResult(ctx, x); return err },
+			"flow":      func(ctx context.Context) error { _, err := f.ExecutionFlow(ctx, x); return err },
+			"namespace": func(ctx context.Context) error { _, err := f.ExecutionNamespace(ctx, x); return err },
+			"tag":       func(ctx context.Context) error { _, _, err := f.ExecutionTag(ctx, x, "app.a"); return err },
+			"set tag":   func(ctx context.Context) error { return f.SetExecutionTag(ctx, x, "app.a", "v") },
+		} {
+			err := read(t.Context())
+			wantInputError(t, err, "execution id")
+			if t.Failed() {
+				t.Fatalf("%s of %s", name, x)
+			}
+		}
+	}
+	_, _, err := f.ExecutionTag(t.Context(), id.ExecutionIDFromRow(1, id.NewExecutionUUID()), "plain")
+	wantInputError(t, err, "tag key")
+	for _, c := range []struct {
+		field     string
+		partition int16
+		after     id.ExecutionID
+		limit     int
+	}{
+		{"partition", -1, id.ExecutionID{}, 1},
+		{"partition", 16, id.ExecutionID{}, 1},
+		{"cursor", 1, id.ExecutionIDFromRow(2, id.NewExecutionUUID()), 1},
+		{"limit", 1, id.ExecutionID{}, -1},
+	} {
+		_, err := f.ListExecutions(t.Context(), c.partition, c.after, c.limit)
+		wantInputError(t, err, c.field)
+	}
+	_, err = f.ListLanes(t.Context(), "", -1)
+	wantInputError(t, err, "limit")
+}
+
+// A literal that nobody knows is reported with its column, and never taken for something else.
+func TestReads_report_unknown_literals(t *testing.T) {
+	f := newFixture(t)
+	for _, column := range []string{"lifecycle_phase", "ownership_state", "eligibility_state", "public_state", "attempt_state", "blocking_reason"} {
+		x := f.seed(t, columns{column: "who knows"})
+		_, err := f.DescribeExecution(t.Context(), x)
+		wantCorruption(t, err, "ff_exec_core."+column)
+		public, err := f.ExecutionState(t.Context(), x)
+		if column == "public_state" {
+			wantCorruption(t, err, "ff_exec_core.public_state")
+		} else if err != nil || public == "" {
+			t.Errorf("%s: public state %q, %v; want the stored one", column, public, err)
+		}
+	}
+	x := f.seed(t, columns{"lane_id": "a\tb"})
+	_, err := f.DescribeExecution(t.Context(), x)
+	wantCorruption(t, err, "ff_exec_core.lane_id")
+	// The first one in the order of the columns' table is named.
+	x = f.seed(t, columns{"blocking_reason": "x", "attempt_state": "x", "ownership_state": "x"})
+	_, err = f.DescribeExecution(t.Context(), x)
+	wantCorruption(t, err, "ff_exec_core.ownership_state")
+}
+
+func wantCorruption(t *testing.T, err error, column string) {
+	t.Helper()
+	corruption, ok := errors.AsType[*engine.CorruptionError](err)
+	if !ok || !errors.Is(err, engine.ErrCorruption) || corruption.Column != column {
+		t.Errorf("got %v, want corruption of %s", err, column)
+	}
+}
+
+// What goes round in claims stays as it is stored: tags that are no texts are left out, an unknown attempt state is
+// never claimed.
+func TestClaim_of_unknown_literals(t *testing.T) {
+	f := newFixture(t)
+	x := f.seed(t, columns{"lifecycle_phase": "runnable", "attempt_state": "who knows"})
+	f.seedAttempt(t, x, 0, nil)
+	before := f.dump(t, x)
+	f.wantNothingClaimable(t)
+	f.wantUnchanged(t, x, before)
+	y := f.create(t)
+	f.setExecution(t, y, `raw_fields = raw_fields || '{"tags":{"app.a":"1","app.n":2,"app.o":{}}}'`)
+	if c := f.claim(t); c.Execution != y || len(c.Tags) != 1 || c.Tags["app.a"] != "1" {
+		t.Errorf("claimed %+v", c)
+	}
+}

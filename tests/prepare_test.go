@@ -1,0 +1,184 @@
+package tests
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/schema"
+)
+
+func searchPath(name string) func(*pgxpool.Config) {
+	return func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["search_path"] = name }
+}
+
+func TestPrepare(t *testing.T) {
+	if engine.SchemaVersion != schema.Version {
+		t.Errorf("the engine wants %s, the schema's newest migration is %s", engine.SchemaVersion, schema.Version)
+	}
+	for _, c := range []struct {
+		name    string
+		arrange []string // on a migrated database
+		change  func(*pgxpool.Config)
+		want    error
+		advice  string
+	}{
+		{"migrated", nil, nil, nil, ""},
+		{"older", []string{"DELETE FROM ffx_schema_migrations WHERE version = '" + schema.Version + "'"}, nil, engine.ErrNotMigrated, "ff migrate up"},
+		{"begun", []string{"DELETE FROM ffx_schema_migrations"}, nil, engine.ErrNotMigrated, "ff migrate up"},
+		{"newer", []string{"INSERT INTO ffx_schema_migrations (version) VALUES ('99990101000000')"}, nil, engine.ErrTooNew, "upgrade the library"},
+		{"read only", nil, func(config *pgxpool.Config) {
+			config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+		}, engine.ErrReadOnly, "primary"},
+		{"empty schema", []string{"CREATE SCHEMA empty"}, searchPath("empty"), engine.ErrNotMigrated, "ff migrate up"},
+		{"schema that is not there", nil, searchPath("nowhere"), engine.ErrNotMigrated, "ff migrate up"},
+		{"made by the reference", []string{"CREATE SCHEMA other", "CREATE TABLE other._sqlx_migrations ()"}, searchPath("other"),
+			engine.ErrNotMigrated, "schema.Adopt"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := cloneFixture(t)
+			for _, sql := range c.arrange {
+				f.exec(t, sql)
+			}
+			e := f.engineOn(t, openPool(t, f.url, c.change), engine.Config{})
+			err := e.Prepare(t.Context())
+			if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.advice) {
+				t.Errorf("got %v, want %v and the advice %q", err, c.want, c.advice)
+			}
+		})
+	}
+	t.Run("no tables", func(t *testing.T) {
+		t.Parallel()
+		e, err := engine.New(openPool(t, pgtest.EmptyDatabase(t), nil), engine.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Prepare(t.Context()); !errors.Is(err, engine.ErrNotMigrated) {
+			t.Errorf("got %v, want not migrated", err)
+		}
+	})
+}
+
+// Whoever does not prepare learns the same from the first operation.
+func TestOperations_on_an_unfit_database(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*pgxpool.Config)
+		want   error
+	}{
+		{"no tables", searchPath("empty"), engine.ErrNotMigrated},
+		{"read only", func(config *pgxpool.Config) {
+			config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+		}, engine.ErrReadOnly},
+	} {
+		for _, o := range operations() {
+			if o.whole {
+				continue // a job that finds nothing has nothing to refuse
+			}
+			t.Run(c.name+"/"+o.name, func(t *testing.T) {
+				f := newFixture(t)
+				l := o.arrange(t, f)
+				before := f.dump(t, l.Execution)
+				e := f.engineOn(t, openPool(t, f.url, c.change), engine.Config{})
+				if err := o.do(t.Context(), f, e, l); !errors.Is(err, c.want) {
+					t.Errorf("got %v, want %v", err, c.want)
+				}
+				f.wantUnchanged(t, l.Execution, before)
+			})
+		}
+	}
+}
+
+// A standby or a read-only server is still good for reading.
+func TestReads_on_a_read_only_server(t *testing.T) {
+	f := newFixture(t)
+	x := f.create(t)
+	pool := openPool(t, f.url, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on" })
+	if got, err := f.engineOn(t, pool, engine.Config{}).DescribeExecution(t.Context(), x); err != nil || got == nil || got.ID != x {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// Two engines in two schemas of one database keep apart, the same ids, keys and lanes notwithstanding.
+func TestEngines_in_two_schemas(t *testing.T) {
+	t.Parallel()
+	url := pgtest.EmptyDatabase(t)
+	fixtures := map[string]*fixture{}
+	lane := id.LaneID("lane-of-both")
+	for _, name := range []string{"first", "second"} {
+		if _, err := schema.Migrate(t.Context(), url, schema.Options{Schema: name}); err != nil {
+			t.Fatal(err)
+		}
+		f := fixtureOn(t, openPool(t, url, searchPath(name)), url)
+		f.lane = lane
+		if err := f.Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		fixtures[name] = f
+	}
+	x := id.NewExecutionID(lane, id.Partitions{})
+	leases := map[string]engine.Claimed{}
+	for name, f := range fixtures {
+		created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{
+			ID: x, Lane: f.lane, Payload: []byte(name), IdempotencyKey: "key", Deadline: start.Add(time.Hour),
+		})
+		if err != nil || created.Duplicate {
+			t.Fatalf("%s: created %+v, %v", name, created, err)
+		}
+		if got, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane, IdempotencyKey: "key"}); err != nil || !got.Duplicate || got.ID != x {
+			t.Errorf("%s: created %+v, %v; want a duplicate", name, got, err)
+		}
+		if leases[name] = f.claim(t); string(leases[name].Payload) != name {
+			t.Errorf("%s: claimed the payload %q", name, leases[name].Payload)
+		}
+		f.wantNothingClaimable(t)
+	}
+	first, second := fixtures["first"], fixtures["second"]
+	if err := first.CompleteExecution(t.Context(), leases["first"].Lease, []byte("done")); err != nil {
+		t.Fatal(err)
+	}
+	first.wantState(t, x, stateCompleted)
+	second.wantState(t, x, stateRunning)
+	second.wantEvents(t, x, "lease acquired")
+	first.advance(2 * time.Hour)
+	run(t, first.ExpireDeadlines, 0)
+	run(t, first.ExpireLeases, 0)
+	second.wantState(t, x, stateRunning)
+	second.advance(2 * time.Hour)
+	run(t, second.ExpireDeadlines, 1)
+	second.wantState(t, x, stateExpired)
+	first.wantState(t, x, stateCompleted)
+}
+
+// The schemas keep apart also in a caller's transaction, whose search_path is the caller's.
+func TestWithTx_works_in_the_callers_schema(t *testing.T) {
+	t.Parallel()
+	url := pgtest.EmptyDatabase(t)
+	for _, name := range []string{"first", "second"} {
+		if _, err := schema.Migrate(t.Context(), url, schema.Options{Schema: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := fixtureOn(t, openPool(t, url, searchPath("first")), url)
+	tx := beginWith(t, f.pool, pgx.TxOptions{})
+	execIn(t, tx, "SET LOCAL search_path = second")
+	created, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane})
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, tx)
+	for name, want := range map[string]int{"first": 0, "second": 1} {
+		sql := fmt.Sprintf("SELECT lane_id FROM %s.ff_exec_core WHERE execution_id = $1", name)
+		if got := len(texts(t, f.pool, sql, created.ID.UUID())); got != want {
+			t.Errorf("%d executions in schema %s, want %d", got, name, want)
+		}
+	}
+}
