@@ -258,7 +258,7 @@ func (c *Claimer) Claim(ctx context.Context, n int) ([]Claimed, error) {
 			return claimed, nil
 		}
 	}
-	began := time.Now()
+	began := c.beginLook()
 	more, err := c.e.claim(ctx, c.spec, nil, n-len(claimed))
 	if err != nil {
 		// What was claimed before is held; the failed look is repeated by the next call.
@@ -300,13 +300,20 @@ func (c *Claimer) rested() bool {
 	return c.lookTook < shortLook || time.Since(c.lookedAt) > toldPace*c.lookTook
 }
 
+// beginLook settles what the claimer was told so far; what it is told during the look is not lost.
+func (c *Claimer) beginLook() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = false
+	return time.Now()
+}
+
 // looked records a full look; the bounds begin anew with what it claimed.
 func (c *Claimer) looked(began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lookedAt = time.Now()
 	c.lookTook = c.lookedAt.Sub(began)
-	c.told = false
 	c.bounds = nil
 }
 

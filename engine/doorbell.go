@@ -47,16 +47,16 @@ func (r *rings) leases() { r.add(leaseChannel, "") }
 func (r *rings) completions() { r.add(completionChannel, "") }
 
 // doorbell notifies after commits, off their path: a commit that carries a NOTIFY is serialised with
-// every other such commit of the cluster. All rings of ten milliseconds travel in one statement; the
-// first after a pause goes at once.
+// every other such commit of the cluster. All rings of ten milliseconds travel in one statement, one at a
+// time; the first after a pause goes at once. Nothing is lost with a notification, so its own commit does
+// not wait for the disk.
 type doorbell struct {
 	pool *pgxpool.Pool
 	log  *slog.Logger
 
 	mu        sync.Mutex
 	due       map[ring]struct{}
-	scheduled bool
-	last      time.Time
+	scheduled bool // until what is due has been sent
 }
 
 func newDoorbell(pool *pgxpool.Pool, log *slog.Logger) *doorbell {
@@ -72,32 +72,45 @@ func (d *doorbell) ring(r *rings) {
 	for k := range r.due {
 		d.due[k] = struct{}{}
 	}
-	if d.scheduled {
-		return
+	if !d.scheduled {
+		d.scheduled = true
+		go d.send()
 	}
-	d.scheduled = true
-	time.AfterFunc(max(0, ringInterval-time.Since(d.last)), d.send)
 }
 
+// send notifies of what is due, and again after a pause of what has come meanwhile, until nothing has.
 func (d *doorbell) send() {
+	for {
+		channels, payloads := d.take()
+		if len(channels) == 0 {
+			return
+		}
+		if err := d.notify(channels, payloads); err != nil {
+			d.log.Warn("doorbell not rung; readers will poll", "error", err)
+		}
+		time.Sleep(ringInterval)
+	}
+}
+
+// take returns the rings that are due. When there are none the next ring begins to send anew.
+func (d *doorbell) take() (channels, payloads []string) {
 	d.mu.Lock()
-	channels := make([]string, 0, len(d.due))
-	payloads := make([]string, 0, len(d.due))
+	defer d.mu.Unlock()
 	for k := range d.due {
 		channels = append(channels, k.channel)
 		payloads = append(payloads, k.payload)
 	}
 	clear(d.due)
-	d.last = time.Now()
-	d.scheduled = false
-	d.mu.Unlock()
+	d.scheduled = len(channels) > 0
+	return channels, payloads
+}
 
+func (d *doorbell) notify(channels, payloads []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), ringTimeout)
 	defer cancel()
-	_, err := d.pool.Exec(ctx,
-		"select pg_notify(r.channel, r.payload) from unnest($1::text[], $2::text[]) as r(channel, payload)",
+	_, err := d.pool.Exec(ctx, `
+		SELECT pg_notify(r.channel, r.payload), set_config('synchronous_commit', 'off', true)
+		FROM unnest($1::text[], $2::text[]) AS r (channel, payload)`,
 		channels, payloads)
-	if err != nil {
-		d.log.Warn("doorbell not rung; readers will poll", "error", err)
-	}
+	return err
 }
