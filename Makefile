@@ -36,6 +36,14 @@ test-sql: ## Run the tests of the packages whose tests use Postgres
 schema: ## Write schema/schema.sql from the migrations
 	go run ./internal/schemadump
 
+.PHONY: bench
+bench: ## Measure beside River and beside raw SQL: every comparison, some 40 minutes; writes bench/results.json
+	cd bench && go run . -all
+
+.PHONY: bench-quick
+bench-quick: ## The first comparisons of bench
+	cd bench && go run . -quick
+
 .PHONY: generate
 generate: ## Write db/ from queries/ and schema/schema.sql
 	$(TOOL) sqlc generate
