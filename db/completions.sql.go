@@ -361,12 +361,16 @@ func (q *Queries) InsertCompletionEvents(ctx context.Context, db DBTX, arg Inser
 }
 
 const releaseQuotaSlots = `-- name: ReleaseQuotaSlots :exec
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+)
 DELETE FROM ff_quota_admitted AS q
-USING ff_exec_core AS e
+USING input AS i
+JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
 WHERE
-    e.partition_key = ANY ($1::smallint[])
-    AND e.execution_id = ANY ($2::uuid[])
-    AND e.ffx_quota_policy_id IS NOT NULL
+    e.ffx_quota_policy_id IS NOT NULL
     AND q.partition_key = e.ffx_quota_partition
     AND q.quota_policy_id = e.ffx_quota_policy_id::text
     AND q.execution_id = '{fp:' || e.partition_key::text || '}:' || e.execution_id::text

@@ -101,6 +101,8 @@ flagged AS (
                         AND o.upstream_eid = d.upstream_eid
                         AND o.downstream_eid <> d.downstream_eid
                         AND w.eligibility_state = 'blocked_by_dependencies'
+                    -- Kept from becoming a join, which the planner might begin with every edge of the flow.
+                    OFFSET 0
                 )
             ORDER BY u.execution_id
         )

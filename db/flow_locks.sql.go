@@ -13,17 +13,25 @@ import (
 )
 
 const lockFlowRows = `-- name: LockFlowRows :many
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS flow_id
+)
 SELECT
     f.flow_id,
     f.public_flow_state
-FROM ff_flow_core AS f
-WHERE
-    f.partition_key = ANY ($1::smallint[])
-    AND f.flow_id = ANY ($2::uuid[])
-ORDER BY
-    f.partition_key,
-    f.flow_id
-FOR NO KEY UPDATE
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.flow_id,
+        t.public_flow_state
+    FROM ff_flow_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.flow_id = i.flow_id
+    FOR NO KEY UPDATE
+) AS f
 `
 
 type LockFlowRowsParams struct {
@@ -39,7 +47,7 @@ type LockFlowRowsRow struct {
 // LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 //
 // Used by: whoever used LockFlowsExclusive.
-// Locks: flow rows FOR NO KEY UPDATE, by (partition_key, flow_id) (L0).
+// Locks: flow rows FOR NO KEY UPDATE in array order (L0): the caller sorts by (partition_key, flow_id).
 func (q *Queries) LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error) {
 	rows, err := db.Query(ctx, lockFlowRows, arg.PartitionKeys, arg.FlowIds)
 	if err != nil {
@@ -99,16 +107,22 @@ func (q *Queries) LockFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype
 }
 
 const shareFlowRows = `-- name: ShareFlowRows :exec
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS flow_id
+)
 SELECT 1
-FROM ff_flow_core AS f
-WHERE
-    f.partition_key = ANY ($1::smallint[])
-    AND f.flow_id = ANY ($2::uuid[])
-    AND current_setting('transaction_isolation') <> 'read committed'
-ORDER BY
-    f.partition_key,
-    f.flow_id
-FOR SHARE
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM ff_flow_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.flow_id = i.flow_id
+        AND current_setting('transaction_isolation') <> 'read committed'
+    FOR SHARE
+) AS f
 `
 
 type ShareFlowRowsParams struct {
@@ -121,7 +135,7 @@ type ShareFlowRowsParams struct {
 // overlooking an edge. At READ COMMITTED it reads nothing.
 //
 // Used by: engine.CompleteExecutions inside a caller's transaction.
-// Locks: flow rows FOR SHARE, by (partition_key, flow_id) (L0).
+// Locks: flow rows FOR SHARE in array order (L0): the caller sorts by (partition_key, flow_id).
 func (q *Queries) ShareFlowRows(ctx context.Context, db DBTX, arg ShareFlowRowsParams) error {
 	_, err := db.Exec(ctx, shareFlowRows, arg.PartitionKeys, arg.FlowIds)
 	return err

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -43,8 +44,11 @@ func (s *flowSet) admit(flow *id.FlowID) bool {
 
 func (s *flowSet) empty() bool { return len(s.flows) == 0 }
 
+// arrays returns the flows by (partition_key, flow_id), the order in which their rows are locked.
 func (s *flowSet) arrays() (partitions []int16, flows []pgtype.UUID) {
-	for _, flow := range slices.SortedFunc(maps.Keys(s.flows), id.FlowID.Compare) {
+	for _, flow := range slices.SortedFunc(maps.Keys(s.flows), func(a, b id.FlowID) int {
+		return cmp.Or(cmp.Compare(s.counts.FlowPartition(a), s.counts.FlowPartition(b)), a.Compare(b))
+	}) {
 		partitions = append(partitions, s.counts.FlowPartition(flow))
 		flows = append(flows, pgUUID(flow))
 	}

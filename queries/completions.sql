@@ -225,12 +225,16 @@ FROM ended_attempts AS a;
 --
 -- Used by: every operation that ends executions or gives a lease back, for executions with a quota.
 -- Locks: the slots' rows (DELETE) (L6).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+)
 DELETE FROM ff_quota_admitted AS q
-USING ff_exec_core AS e
+USING input AS i
+JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
 WHERE
-    e.partition_key = ANY (@partition_keys::smallint[])
-    AND e.execution_id = ANY (@execution_ids::uuid[])
-    AND e.ffx_quota_policy_id IS NOT NULL
+    e.ffx_quota_policy_id IS NOT NULL
     AND q.partition_key = e.ffx_quota_partition
     AND q.quota_policy_id = e.ffx_quota_policy_id::text
     AND q.execution_id = '{fp:' || e.partition_key::text || '}:' || e.execution_id::text;

@@ -398,7 +398,7 @@ WHERE
     AND e.lifecycle_phase = 'active'
     AND (e.attempt_index = a.attempt_index) IS TRUE
     AND (a.lease_epoch = e.ffx_lease_epoch) IS TRUE
-    AND a.lease_expires_at_ms IS NOT NULL
+    AND (a.lease_expires_at_ms IS NOT NULL) IS TRUE
     AND (a.ffx_timeout_at_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
 FOR NO KEY UPDATE OF e SKIP LOCKED
 FOR UPDATE OF a SKIP LOCKED;

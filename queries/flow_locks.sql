@@ -28,18 +28,26 @@ FROM (
 -- LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 --
 -- Used by: whoever used LockFlowsExclusive.
--- Locks: flow rows FOR NO KEY UPDATE, by (partition_key, flow_id) (L0).
+-- Locks: flow rows FOR NO KEY UPDATE in array order (L0): the caller sorts by (partition_key, flow_id).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id
+)
 SELECT
     f.flow_id,
     f.public_flow_state
-FROM ff_flow_core AS f
-WHERE
-    f.partition_key = ANY (@partition_keys::smallint[])
-    AND f.flow_id = ANY (@flow_ids::uuid[])
-ORDER BY
-    f.partition_key,
-    f.flow_id
-FOR NO KEY UPDATE;
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.flow_id,
+        t.public_flow_state
+    FROM ff_flow_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.flow_id = i.flow_id
+    FOR NO KEY UPDATE
+) AS f;
 
 -- name: ShareFlowRows :exec
 -- ShareFlowRows locks the rows of flows in share mode when the caller's transaction runs above READ
@@ -47,14 +55,20 @@ FOR NO KEY UPDATE;
 -- overlooking an edge. At READ COMMITTED it reads nothing.
 --
 -- Used by: engine.CompleteExecutions inside a caller's transaction.
--- Locks: flow rows FOR SHARE, by (partition_key, flow_id) (L0).
+-- Locks: flow rows FOR SHARE in array order (L0): the caller sorts by (partition_key, flow_id).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id
+)
 SELECT 1
-FROM ff_flow_core AS f
-WHERE
-    f.partition_key = ANY (@partition_keys::smallint[])
-    AND f.flow_id = ANY (@flow_ids::uuid[])
-    AND current_setting('transaction_isolation') <> 'read committed'
-ORDER BY
-    f.partition_key,
-    f.flow_id
-FOR SHARE;
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM ff_flow_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.flow_id = i.flow_id
+        AND current_setting('transaction_isolation') <> 'read committed'
+    FOR SHARE
+) AS f;
