@@ -1,0 +1,177 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// TestExamples runs the examples on a database of their own: go test only compiles them, having none to offer.
+func TestExamples(t *testing.T) {
+	t.Setenv("DATABASE_URL", pgtest.CloneURL(t))
+	Example()
+	ExampleEngine_WithTx()
+	ExampleEngine_CreateFlow()
+	ExampleEngine_FailExecution()
+	ExampleEngine_RenewLease()
+}
+
+// worker says who claims in the examples.
+var worker = engine.ClaimSpec{Lane: "images", Worker: "resizer", Instance: "resizer-1", LeaseTTL: 30 * time.Second}
+
+// connect opens a pool and an engine on it.
+func connect(ctx context.Context) (*pgxpool.Pool, *engine.Engine) {
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return pool, eng
+}
+
+// An execution is created, claimed, and completed under the lease that the claim gave.
+func Example() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := eng.Prepare(ctx); err != nil { // is the database migrated, and writable?
+		log.Fatal(err)
+	}
+
+	created, err := eng.CreateExecution(ctx, engine.ExecutionSpec{
+		Lane: "images", Kind: "resize", Payload: []byte(`{"width":640}`), IdempotencyKey: "upload-17",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	claimed, err := eng.Claim(ctx, worker, 10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, c := range claimed {
+		result := append([]byte("resized "), c.Payload...)
+		if err := eng.CompleteExecution(ctx, c.Lease, result); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	state, err := eng.ExecutionState(ctx, created.ID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(state) // completed
+}
+
+// Work is created by the transaction that makes it necessary: both happen, or neither.
+func ExampleEngine_WithTx() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "CREATE TABLE uploads (id integer)"); err != nil { // the application's own
+			return err
+		}
+		_, err := eng.WithTx(tx).CreateExecution(ctx, engine.ExecutionSpec{Lane: "images", Kind: "resize"})
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng.Wake("images") // else a worker finds it at its next poll
+}
+
+// A flow is created whole. The digest waits for both thumbnails; a worker that runs it reads their results.
+func ExampleEngine_CreateFlow() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	spec := func(kind string) engine.ExecutionSpec { return engine.ExecutionSpec{Lane: "images", Kind: kind} }
+	flow, err := eng.CreateFlow(ctx, engine.FlowSpec{
+		Kind: "upload",
+		Nodes: []engine.Node{
+			{Key: "small", Spec: spec("thumbnail")},
+			{Key: "large", Spec: spec("thumbnail")},
+			{Key: "digest", Spec: spec("digest"), When: policy.AllOf()},
+		},
+		Edges: []engine.Edge{{From: "small", To: "digest"}, {From: "large", To: "digest"}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	snapshot, err := eng.DescribeFlow(ctx, flow.ID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(snapshot.Nodes) // 3
+}
+
+// A failure is retried as the execution's policy says, and the answer tells when.
+func ExampleEngine_FailExecution() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	_, err := eng.CreateExecution(ctx, engine.ExecutionSpec{
+		Lane: "images", Kind: "resize",
+		Policy: &policy.Execution{Retry: &policy.Retry{Backoff: policy.ExponentialBackoff(500, 60_000, 2)}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	claimed, err := eng.Claim(ctx, worker, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, c := range claimed {
+		failed, err := eng.FailExecution(ctx, c.Lease, engine.Failure{Message: "no answer", Category: "upstream"})
+		if err != nil {
+			log.Fatal(err)
+		}
+		if failed.Retry {
+			fmt.Println("attempt", failed.NextAttempt, "at", failed.RetryAt)
+		}
+	}
+}
+
+// A holder renews its lease while it works, and stops when it has lost it.
+func ExampleEngine_RenewLease() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	claimed, err := eng.Claim(ctx, worker, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, c := range claimed {
+		expires, err := eng.RenewLease(ctx, c.Lease, 0)
+		if lost, ok := errors.AsType[*engine.LeaseError](err); ok {
+			fmt.Println("stop:", lost) // another has it, or the execution has ended
+			continue
+		}
+		if err != nil {
+			log.Fatal(err) // it is not known whether the lease was renewed; the call may be repeated
+		}
+		fmt.Println("held until", expires)
+	}
+}
