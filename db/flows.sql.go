@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const countNewMembers = `-- name: CountNewMembers :execrows
+const countNewMembers = `-- name: CountNewMembers :one
 UPDATE ff_flow_core AS f
 SET
     graph_revision = f.graph_revision + $1::bigint,
@@ -24,6 +24,7 @@ SET
 WHERE
     f.partition_key = $3
     AND f.flow_id = $4
+RETURNING (f.raw_fields ->> 'node_count')::bigint AS node_count
 `
 
 type CountNewMembersParams struct {
@@ -33,21 +34,20 @@ type CountNewMembersParams struct {
 	FlowID       id.FlowID
 }
 
-// CountNewMembers adds members to the counters of a flow: one revision each.
+// CountNewMembers adds members to the counters of a flow, one revision each, and returns how many it has.
 //
 // Used by: engine.CreateExecutions for members.
 // Locks: the flow row, already locked by the caller.
 func (q *Queries) CountNewMembers(ctx context.Context, db DBTX, arg CountNewMembersParams) (int64, error) {
-	result, err := db.Exec(ctx, countNewMembers,
+	row := db.QueryRow(ctx, countNewMembers,
 		arg.Members,
 		arg.NowMs,
 		arg.PartitionKey,
 		arg.FlowID,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	var node_count int64
+	err := row.Scan(&node_count)
+	return node_count, err
 }
 
 const getFlow = `-- name: GetFlow :one

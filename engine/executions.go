@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -170,10 +171,14 @@ func (e *Engine) createKeyed(
 		if err != nil {
 			return nil, err
 		}
-		if _, err := e.q.CountNewMembers(ctx, tx, db.CountNewMembersParams{
+		members, err := e.q.CountNewMembers(ctx, tx, db.CountNewMembersParams{
 			PartitionKey: e.cfg.Partitions.FlowPartition(*flow), FlowID: *flow, Members: int64(len(created)), NowMs: nowMs,
-		}); err != nil {
+		})
+		switch {
+		case err != nil:
 			return nil, err
+		case members > MaxMembers:
+			return nil, invalid("flow", fmt.Sprintf("%d members, limit %d", members, MaxMembers))
 		}
 	}
 	if len(lanes) > 0 {

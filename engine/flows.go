@@ -23,6 +23,9 @@ const (
 	MaxInbound = 10_000 // edges into one node
 )
 
+// MaxMembers is how many members a flow may have, those added later included.
+const MaxMembers = 100_000
+
 // FlowSpec describes a whole flow: executions, and which of them wait for which.
 type FlowSpec struct {
 	// ID is the flow's id. Give one to make the call repeatable: a second creation of it changes nothing.

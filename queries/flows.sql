@@ -87,8 +87,8 @@ FROM (
         unnest(@fan_ins::integer[]) AS fan_in
 ) AS i;
 
--- name: CountNewMembers :execrows
--- CountNewMembers adds members to the counters of a flow: one revision each.
+-- name: CountNewMembers :one
+-- CountNewMembers adds members to the counters of a flow, one revision each, and returns how many it has.
 --
 -- Used by: engine.CreateExecutions for members.
 -- Locks: the flow row, already locked by the caller.
@@ -102,7 +102,8 @@ SET
     )
 WHERE
     f.partition_key = @partition_key
-    AND f.flow_id = @flow_id;
+    AND f.flow_id = @flow_id
+RETURNING (f.raw_fields ->> 'node_count')::bigint AS node_count;
 
 -- name: GetFlow :one
 -- GetFlow returns a flow with the fan-in state of its downstream executions, by id, as a JSON array.

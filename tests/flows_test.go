@@ -354,7 +354,8 @@ func TestF20_quorum_beyond_int32(t *testing.T) {
 	}
 }
 
-func TestCreateFlow_node_exists(t *testing.T) {
+// An id that is taken is named, whatever constraint reports it.
+func TestF40_node_exists(t *testing.T) {
 	f := newFlowFixture(t)
 	spec := chart(nil, "a>b", "c")
 	taken := f.NodeID(spec.ID, "b")
@@ -362,7 +363,6 @@ func TestCreateFlow_node_exists(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := storedRow(t, f.pool, "ff_exec_core", "execution_id = $1", taken.UUID())
-	// F40: an id that is taken is named, whatever constraint reports it.
 	_, err := f.CreateFlow(t.Context(), spec)
 	if !errors.Is(err, engine.ErrExists) || !strings.Contains(err.Error(), taken.String()) {
 		t.Errorf("error %v, want %v naming %s", err, engine.ErrExists, taken)
@@ -661,6 +661,25 @@ func TestCreateExecution_of_a_flow(t *testing.T) {
 		wantCounters(t, f, flow, 2, 42, 0)
 	})
 
+	t.Run("one_too_many", func(t *testing.T) {
+		f := newFlowFixture(t)
+		flow := f.draw(t, nil, "a")
+		f.setFlow(t, flow, fmt.Sprintf(`raw_fields = raw_fields || '{"node_count": %d}'`, engine.MaxMembers-2))
+		member := func() engine.ExecutionSpec { return engine.ExecutionSpec{Flow: &flow, Lane: f.lane} }
+		before := f.dumpFlow(t, flow)
+		_, err := f.CreateExecutions(t.Context(), []engine.ExecutionSpec{member(), member(), member()})
+		if !errors.Is(err, engine.ErrInvalidInput) {
+			t.Errorf("error %v, want %v", err, engine.ErrInvalidInput)
+		}
+		if after := f.dumpFlow(t, flow); after != before {
+			t.Errorf("the flow was written to:\n%s\nwas\n%s", after, before)
+		}
+		created, err := f.CreateExecutions(t.Context(), []engine.ExecutionSpec{member(), member()})
+		if err != nil || created[0].Err != nil || created[1].Err != nil {
+			t.Errorf("%+v, error %v", created, err)
+		}
+	})
+
 	t.Run("missing_flow", func(t *testing.T) {
 		f := newFlowFixture(t)
 		flow := id.NewFlowID()
@@ -685,7 +704,11 @@ func TestCreateExecution_of_a_flow(t *testing.T) {
 		wantCounters(t, f, flow, 1, 1, 0)
 	})
 
-	// F24: only an ended flow takes no more members.
+}
+
+// Only an ended flow takes no more members, whatever other states are stored.
+func TestF24_members_of_a_flow_in_any_state(t *testing.T) {
+	t.Parallel()
 	for literal, ended := range map[string]bool{"cancelled": true, "completed": true, "failed": true, "running": false, "blocked": false} {
 		t.Run("flow_"+literal, func(t *testing.T) {
 			f := newFlowFixture(t)
