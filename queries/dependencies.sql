@@ -398,25 +398,42 @@ flagged AS (
     SET
         cancel_siblings_pending_flag = true,
         cancel_siblings_pending_members = ARRAY(
+            -- From the edges to the executions, one by one: OFFSET 0 keeps the planner from beginning at the
+            -- other end, with every edge of the flow.
             SELECT u.execution_id::text
             FROM ff_edge AS d
-            JOIN ff_exec_core AS u ON u.partition_key = d.partition_key AND u.execution_id = d.upstream_eid
+            CROSS JOIN LATERAL (
+                SELECT
+                    t.execution_id,
+                    t.lifecycle_phase
+                FROM ff_exec_core AS t
+                WHERE
+                    t.partition_key = d.partition_key
+                    AND t.execution_id = d.upstream_eid
+                OFFSET 0
+            ) AS u
             WHERE
                 d.partition_key = g.partition_key
-                AND d.flow_id = g.flow_id
                 AND d.downstream_eid = g.downstream_eid
+                AND (d.flow_id = g.flow_id) IS TRUE
                 AND u.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
                 AND NOT EXISTS (
                     SELECT 1
                     FROM ff_edge AS o
-                    JOIN ff_exec_core AS w ON w.partition_key = o.partition_key AND w.execution_id = o.downstream_eid
+                    CROSS JOIN LATERAL (
+                        SELECT t.eligibility_state
+                        FROM ff_exec_core AS t
+                        WHERE
+                            t.partition_key = o.partition_key
+                            AND t.execution_id = o.downstream_eid
+                        OFFSET 0
+                    ) AS w
                     WHERE
                         o.partition_key = d.partition_key
                         AND o.flow_id = d.flow_id
                         AND o.upstream_eid = d.upstream_eid
                         AND o.downstream_eid <> d.downstream_eid
                         AND w.eligibility_state = 'blocked_by_dependencies'
-                    -- Kept from becoming a join, which the planner might begin with every edge of the flow.
                     OFFSET 0
                 )
             ORDER BY u.execution_id
