@@ -624,6 +624,30 @@ func TestF14_late_endings_only_count(t *testing.T) {
 	}
 }
 
+// What does not wait for its dependencies, for whatever reason, is not made claimable by them.
+func TestF14_release_of_what_is_not_blocked(t *testing.T) {
+	t.Parallel()
+	for name, assignments := range map[string]string{
+		"pending_claim": "eligibility_state = 'pending_claim'",
+		"delayed":       "eligibility_state = 'not_eligible_until_time', ffx_delay_until_ms = 1900000000000",
+		"gated":         "eligibility_state = 'blocked_by_budget', public_state = 'rate_limited'",
+		"leased":        "ownership_state = 'leased'",
+		"suspended":     "lifecycle_phase = 'suspended'",
+		"cancelled":     "lifecycle_phase = 'cancelled'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFlowFixture(t)
+			flow := f.draw(t, nil, "a>b")
+			b := f.NodeID(flow, "b")
+			f.setExecution(t, b, assignments)
+			before := f.dump(t, b)
+			f.succeed(t, flow, "a")
+			f.wantUnchanged(t, b, before)
+			f.wantGroup(t, flow, "b", storedGroup{Success: 1, KTarget: 1})
+		})
+	}
+}
+
 // The same holds for a group that has become impossible: who put its downstream back is not overruled.
 func TestF14_late_endings_of_an_impossible_group(t *testing.T) {
 	t.Parallel()
