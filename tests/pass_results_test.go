@@ -114,6 +114,17 @@ func TestF34_PassResult(t *testing.T) {
 		f.succeedWith(t, flow, "c", []byte("of c"))
 		f.wantPayload(t, flow, "d", []byte("of b"))
 	})
+	t.Run("not_before_a_retry", func(t *testing.T) {
+		f := newFlowFixture(t)
+		flow := f.createFlow(t, passing(when{"c": policy.AnyOf(policy.LetRun)}, "a>c", "b>c"))
+		f.claimAll(t)
+		f.succeedWith(t, flow, "a", []byte("of a"))
+		if failed, err := f.FailExecution(t.Context(), f.lease(t, flow, "c"), engine.Failure{}); err != nil || !failed.Retry {
+			t.Fatalf("%+v, error %v", failed, err)
+		}
+		f.succeedWith(t, flow, "b", []byte("of b"))
+		f.wantPayload(t, flow, "c", []byte("of a"))
+	})
 	t.Run("not_to_what_has_ended", func(t *testing.T) {
 		f := newFlowFixture(t)
 		flow := f.createFlow(t, passing(nil, "a>c", "b>c"))
