@@ -72,22 +72,26 @@ func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 	if err := json.Unmarshal(row.RawFields, &raw); err != nil {
 		return nil, corrupt("ff_flow_core.raw_fields", err)
 	}
-	text := func(key, fallback string) string {
-		value := fallback
-		_ = json.Unmarshal(raw[key], &value)
-		return value
-	}
 	s := &FlowSnapshot{
 		ID:             flow,
-		Kind:           text("flow_kind", ""),
-		Namespace:      id.Namespace(text("namespace", "default")),
+		Namespace:      "default",
 		State:          state.FlowState(row.PublicFlowState),
 		Revision:       row.GraphRevision,
 		CreatedAt:      time.UnixMilli(row.CreatedAtMs),
 		LastMutationAt: time.UnixMilli(row.CreatedAtMs),
 		CancelledAt:    optionalTime(row.TerminalAtMs),
-		CancelReason:   text("cancel_reason", ""),
-		CancelPolicy:   state.FlowCancelPolicy(text("cancellation_policy", "")),
+	}
+	for key, into := range map[string]any{
+		"flow_kind":           &s.Kind,
+		"namespace":           &s.Namespace,
+		"cancel_reason":       &s.CancelReason,
+		"cancellation_policy": &s.CancelPolicy,
+	} {
+		if value, ok := raw[key]; ok && string(value) != "null" {
+			if err := json.Unmarshal(value, into); err != nil {
+				return nil, corrupt("ff_flow_core.raw_fields."+key, errNoText)
+			}
+		}
 	}
 	if s.Revision < 0 {
 		return nil, corrupt("ff_flow_core.graph_revision", errNegative)
@@ -125,6 +129,7 @@ func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 var (
 	errNegative = errors.New("is negative")
 	errNoCount  = errors.New("is no count")
+	errNoText   = errors.New("is no text")
 )
 
 // storedGroup is an edge group as GetFlow aggregates them.

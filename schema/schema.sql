@@ -793,7 +793,7 @@ CREATE INDEX ffx_create_dedup_expiry_idx ON ffx_create_dedup USING btree (expire
 
 CREATE INDEX ffx_ff_attempt_lease_idx ON ff_attempt USING btree (lease_expires_at_ms, execution_id) WHERE (lease_expires_at_ms IS NOT NULL);
 
-CREATE INDEX ffx_ff_attempt_timeout_idx ON ff_attempt USING btree (ffx_timeout_at_ms) WHERE (ffx_timeout_at_ms IS NOT NULL);
+CREATE INDEX ffx_ff_attempt_timeout_idx ON ff_attempt USING btree (ffx_timeout_at_ms) WHERE ((ffx_timeout_at_ms IS NOT NULL) AND (lease_expires_at_ms IS NOT NULL));
 
 CREATE INDEX ffx_ff_budget_policy_reset_idx ON ff_budget_policy USING btree (next_reset_at_ms) WHERE (next_reset_at_ms IS NOT NULL);
 

@@ -66,9 +66,9 @@ CREATE INDEX ffx_ff_attempt_lease_idx ON ff_attempt (lease_expires_at_ms, execut
 WHERE lease_expires_at_ms IS NOT NULL;
 
 -- object: ffx_ff_attempt_timeout_idx
--- Attempts by timeout.
+-- Running attempts by timeout; a finished one keeps its timeout and must not be met again.
 CREATE INDEX ffx_ff_attempt_timeout_idx ON ff_attempt (ffx_timeout_at_ms)
-WHERE ffx_timeout_at_ms IS NOT NULL;
+WHERE ffx_timeout_at_ms IS NOT NULL AND lease_expires_at_ms IS NOT NULL;
 
 -- object: ffx_ff_completion_event_undispatched_idx
 -- Completions whose dependents have not been resolved: those of the reference.
