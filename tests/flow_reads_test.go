@@ -170,6 +170,8 @@ func TestF45_corrupted_flow(t *testing.T) {
 		{"nodes_beyond_64_bits", raw(`{"node_count": 9223372036854775808}`), "", "ff_flow_core.raw_fields.node_count"},
 		{"no_edges", raw(`{"edge_count": null}`), "", "ff_flow_core.raw_fields.edge_count"},
 		{"list_for_edges", raw(`{"edge_count": []}`), "", "ff_flow_core.raw_fields.edge_count"},
+		{"number_for_kind", raw(`{"flow_kind": 7}`), "", "ff_flow_core.raw_fields.flow_kind"},
+		{"list_for_namespace", raw(`{"namespace": []}`), "", "ff_flow_core.raw_fields.namespace"},
 		{"no_instant", raw(`{"last_mutation_at_ms": "yesterday"}`), "", "ff_flow_core.raw_fields.last_mutation_at_ms"},
 		{"no_object", "raw_fields = '[]'", "", "ff_flow_core.raw_fields"},
 		{"unknown_group", "", group(`{"kind": "some_of"}`), "ff_edge_group.policy"},
