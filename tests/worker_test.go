@@ -260,8 +260,9 @@ func TestWorker_attempt_timeout(t *testing.T) {
 	c := newLoneCrew(t)
 	x := c.create(t, func(s *engine.ExecutionSpec) {
 		s.Policy = &policy.Execution{
-			Retry:   &policy.Retry{Backoff: policy.FixedBackoff(0)},
-			Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(50))},
+			Retry: &policy.Retry{Backoff: policy.FixedBackoff(0)},
+			// Long enough for the first attempt to reach its handler on a busy machine.
+			Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1000))},
 		}
 	})
 	cause := make(chan error, 1)
@@ -275,8 +276,13 @@ func TestWorker_attempt_timeout(t *testing.T) {
 			return "in time", nil
 		})
 	})
-	if err := <-cause; !errors.Is(err, worker.ErrAttemptTimeout) {
-		t.Errorf("cause %v", err)
+	select {
+	case err := <-cause:
+		if !errors.Is(err, worker.ErrAttemptTimeout) {
+			t.Errorf("cause %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the handler of the first attempt was not cancelled within a minute")
 	}
 	if got := c.next(t, 2); got[0].Settlement != worker.Abandoned || got[1].Settlement != worker.Completed {
 		t.Errorf("settled as %v, then %v", got[0].Outcome, got[1].Outcome)

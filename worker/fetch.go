@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync/atomic"
@@ -17,7 +18,6 @@ import (
 // process is idle.
 type fetcher struct {
 	*run
-	turn int // room is dealt to the lanes like cards: how many were
 
 	// missed: less was claimed than there was room for, although somebody had told of work. The rest of it may stand
 	// where the claimer has not looked, so polls become frequent for a while.
@@ -46,6 +46,7 @@ type lane struct {
 	// The fetcher's own:
 	due      bool // it may have work
 	expected bool // because somebody said so
+	taken    int  // executions claimed from it; the lane with the least comes first
 }
 
 // tell makes the fetcher look at a lane, or at all of them when none is named.
@@ -142,9 +143,9 @@ func (f *fetcher) anyDue() bool {
 func (f *fetcher) claim(ctx context.Context, room int) error {
 	f.pace()
 	due := slices.DeleteFunc(slices.Clone(f.lanes), func(l *lane) bool { return !l.due })
-	first := f.turn % len(due)
-	for i := range due {
-		l, sharing := due[(first+i)%len(due)], len(due)-i
+	slices.SortStableFunc(due, func(a, b *lane) int { return cmp.Compare(a.taken, b.taken) })
+	for i, l := range due {
+		sharing := len(due) - i
 		n := min((room+sharing-1)/sharing, f.cfg.FetchBatch)
 		if n == 0 {
 			return nil
@@ -155,14 +156,19 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 		claimed, err := l.claimer.Claim(calling, n)
 		cancel()
 		if err != nil {
-			f.turn++
+			l.taken += n // the others first, should it be this lane that fails
 			return err
 		}
-		l.due = len(claimed) == n
+		l.taken += len(claimed)
+		if l.due = len(claimed) == n; !l.due {
+			// An idle lane saves up no turns.
+			for _, other := range f.lanes {
+				l.taken = max(l.taken, other.taken)
+			}
+		}
 		f.missed = f.missed || l.expected && !l.due
 		l.expected = false
 		room -= len(claimed)
-		f.turn += len(claimed)
 		f.hand(ctx, claimed, calledAt)
 	}
 	return nil
