@@ -25,7 +25,7 @@ build: ## Build every package, and the command as bin/ff
 
 .PHONY: test
 test: ## Run all tests of all modules, with the race detector where there is a C compiler
-	$(call in_each_module,go test $(RACE) -count=1 ./...)
+	$(call in_each_module,go test $(RACE) -count=1 -timeout 20m ./...)
 
 .PHONY: test-sql
 test-sql: ## Run the tests of the packages whose tests use Postgres
