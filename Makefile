@@ -30,7 +30,7 @@ test: ## Run all tests of all modules, with the race detector where there is a C
 .PHONY: test-sql
 test-sql: ## Run the tests of the packages whose tests use Postgres
 	@listed=$$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./...) && \
-	go test $(RACE) -count=1 $$(echo "$$listed" | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
+	go test $(RACE) -count=1 -timeout 20m $$(echo "$$listed" | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
 
 .PHONY: schema
 schema: ## Write schema/schema.sql from the migrations
