@@ -181,6 +181,22 @@ func TestFailExecution_backoff(t *testing.T) {
 	}
 }
 
+// A retry that would come after the deadline is scheduled all the same; the deadline ends it.
+func TestFailExecution_beyond_its_deadline(t *testing.T) {
+	f := cloneFixture(t)
+	c := f.start(t, retrying(policy.Retry{Backoff: policy.FixedBackoff(60_000)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) })
+	if got, want := f.fail(t, c.Lease, engine.Failure{}), start.Add(time.Minute); !got.Retry || !got.RetryAt.Equal(want) {
+		t.Errorf("got %+v, want a retry at %v", got, want)
+	}
+	if got := f.stored(t, c.Execution); got.State != stateBackoff || *got.DeadlineAtMs != start.Add(time.Second).UnixMilli() {
+		t.Errorf("stored %+v", got)
+	}
+	f.advance(time.Minute)
+	run(t, f.PromoteDelayed, 0)
+	run(t, f.ExpireDeadlines, 1)
+	f.wantState(t, c.Execution, stateUnstarted)
+}
+
 // Without end, and never wrapping round.
 func TestFailExecution_with_the_longest_backoff(t *testing.T) {
 	f := newFixture(t)
