@@ -144,9 +144,11 @@ var batches = map[string]func(context.Context, *engine.Engine, []engine.Lease) e
 func (f *fixture) free(t *testing.T, table string, x id.ExecutionID) bool {
 	t.Helper()
 	tx := f.begin(t)
-	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it read only
 	_, err := tx.Exec(t.Context(), fmt.Sprintf("SELECT FROM %s WHERE partition_key = $1 AND execution_id = $2 FOR UPDATE NOWAIT", table),
 		x.Partition(), x.UUID())
+	if rollback := tx.Rollback(t.Context()); rollback != nil {
+		t.Fatal(rollback)
+	}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "55P03" {
 		return false
 	}

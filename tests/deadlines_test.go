@@ -1,0 +1,199 @@
+package tests
+
+import (
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// In the reference a deadline ends only what runs, and no loop asks.
+func TestE15_E16_deadline_ends_every_phase(t *testing.T) {
+	deadline := func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Minute) }
+	for _, c := range []struct {
+		name    string
+		arrange func(f *fixture, t *testing.T) id.ExecutionID
+		state   string
+		outcome string // of the attempt; "-" for no attempt
+		epoch   int64
+		events  []string
+	}{
+		{"waiting", func(f *fixture, t *testing.T) id.ExecutionID { return f.create(t, deadline) },
+			stateUnstarted, "-", 0, []string{"completion expired"}},
+		{"delayed", func(f *fixture, t *testing.T) id.ExecutionID {
+			return f.create(t, deadline, func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Hour) })
+		}, stateUnstarted, "-", 0, []string{"completion expired"}},
+		{"blocked", func(f *fixture, t *testing.T) id.ExecutionID {
+			return f.create(t, deadline, func(spec *engine.ExecutionSpec) {
+				spec.Policy = &policy.Execution{BudgetIDs: []id.BudgetID{id.NewBudgetID()}}
+			})
+		}, stateUnstarted, "-", 0, []string{"completion expired"}},
+		{"running", func(f *fixture, t *testing.T) id.ExecutionID { return f.start(t, deadline).Execution },
+			stateExpired, "expired", 2, []string{"lease acquired", "lease expired", "completion expired"}},
+		{"interrupted", func(f *fixture, t *testing.T) id.ExecutionID {
+			c := f.start(t, deadline)
+			if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{c.Lease}); err != nil {
+				t.Fatal(err)
+			}
+			return c.Execution
+		}, stateExpired, "expired", 2, []string{"lease acquired", "lease revoked backend", "completion expired"}},
+		{"suspended", func(f *fixture, t *testing.T) id.ExecutionID {
+			x := f.start(t, deadline).Execution
+			f.setExecution(t, x, "lifecycle_phase = 'suspended', ownership_state = 'unowned', attempt_state = 'attempt_interrupted'")
+			f.setAttempt(t, x, 0, "outcome = 'attempt_interrupted', lease_expires_at_ms = NULL")
+			f.insert(t, "ff_suspension_current", columns{"partition_key": x.Partition(), "execution_id": x.UUID(),
+				"suspension_id": id.NewSuspensionID(), "suspended_at_ms": 1, "condition": "{}"}, nil)
+			return x
+		}, stateExpired, "expired", 2, []string{"lease acquired", "completion expired"}},
+		{"between two attempts", func(f *fixture, t *testing.T) id.ExecutionID {
+			c := f.start(t, deadline)
+			f.fail(t, c.Lease, engine.Failure{})
+			return c.Execution
+		}, stateUnstarted, "retry", 1, []string{"lease acquired", "lease revoked backend", "completion expired"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := cloneFixture(t)
+			x := c.arrange(f, t)
+			f.seedGrant(t, x)
+			f.advance(time.Minute - time.Millisecond)
+			run(t, f.ExpireDeadlines, 0)
+			f.advance(time.Millisecond)
+			run(t, f.ExpireDeadlines, 1)
+			run(t, f.ExpireDeadlines, 0)
+			stored := f.stored(t, x)
+			if stored.State != c.state || *stored.TerminalAtMs != f.now().UnixMilli() || stored.LeaseEpoch != c.epoch ||
+				stored.raw(t, "last_failure_message") != "execution_deadline" || stored.GateID != nil {
+				t.Errorf("stored %+v", stored)
+			}
+			outcome := "-"
+			for _, a := range f.attempts(t, x) {
+				outcome = a.Outcome
+				if a.LeaseExpiresAtMs != nil || a.TerminalAtMs == nil || a.LeaseEpoch != c.epoch {
+					t.Errorf("attempt %+v", a)
+				}
+			}
+			if outcome != c.outcome {
+				t.Errorf("attempt outcome %q, want %q", outcome, c.outcome)
+			}
+			f.wantEvents(t, x, c.events...)
+			if f.grants(t, x) != 0 || len(texts(t, f.pool, "SELECT suspension_id::text FROM ff_suspension_current")) != 0 {
+				t.Error("what could still act on it was left")
+			}
+			if got := f.describe(t, x); got.State.Outcome != state.OutcomeExpired || got.State.Public != state.PublicExpired {
+				t.Errorf("described as %+v", got.State)
+			}
+		})
+	}
+}
+
+func TestExpireDeadlines_leaves_what_has_ended(t *testing.T) {
+	f := cloneFixture(t)
+	c := f.start(t, func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Minute) })
+	if err := f.CompleteExecution(t.Context(), c.Lease, nil); err != nil {
+		t.Fatal(err)
+	}
+	before := f.dump(t, c.Execution)
+	f.advance(time.Hour)
+	run(t, f.ExpireDeadlines, 0)
+	f.wantUnchanged(t, c.Execution, before)
+}
+
+// Deadlines that other programs wrote: one column holds them and the wake-ups.
+func TestExpireDeadlines_of_other_programs(t *testing.T) {
+	f := cloneFixture(t)
+	due := columns{"deadline_at_ms": start.UnixMilli()}
+	delayed := columns{"lifecycle_phase": "runnable", "eligibility_state": "not_eligible_until_time", "public_state": "delayed"}
+	for _, c := range []struct {
+		name string
+		row  columns
+		ends bool
+	}{
+		{"running", merged(claimedByReference, due), true},
+		{"not due", merged(claimedByReference, columns{"deadline_at_ms": start.UnixMilli() + 1}), false},
+		{"without one of ours", merged(claimedByReference, due, columns{"ffx_execution_deadline_ms": 0}), false},
+		{"delayed: a wake-up", merged(delayed, due), false},
+		{"retry whose wake-up is elsewhere", merged(delayed, due, columns{
+			"blocking_reason": "waiting_for_retry_backoff", "raw_fields": `{"delay_until":1}`,
+		}), true},
+		{"ended", merged(due, columns{"lifecycle_phase": "terminal", "public_state": "completed"}), false},
+		{"cancelled", merged(due, columns{"lifecycle_phase": "cancelled", "public_state": "cancelled"}), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := f.seed(t, c.row)
+			before := f.dump(t, x)
+			want := 0
+			if c.ends {
+				want = 1
+			}
+			if n, err := f.ExpireDeadlines(t.Context(), 10); err != nil || n != want {
+				t.Errorf("ended %d, %v; want %d", n, err, want)
+			}
+			if c.ends {
+				f.wantState(t, x, stateUnstarted)
+			} else {
+				f.wantUnchanged(t, x, before)
+			}
+		})
+	}
+}
+
+func TestPromoteDelayed(t *testing.T) {
+	at := func(d time.Duration) time.Time { return start.Add(d) }
+	budget := &policy.Execution{BudgetIDs: []id.BudgetID{id.NewBudgetID()}}
+	for _, c := range []struct {
+		name  string
+		spec  engine.ExecutionSpec
+		after time.Duration
+		state string
+	}{
+		{"before its time", engine.ExecutionSpec{DelayUntil: at(time.Minute)}, time.Minute - time.Millisecond, stateDelayed},
+		{"at its time", engine.ExecutionSpec{DelayUntil: at(time.Minute)}, time.Minute, stateReady},
+		{"with a later deadline", engine.ExecutionSpec{DelayUntil: at(time.Minute), Deadline: at(time.Hour)}, time.Minute, stateReady},
+		{"due by its deadline only", engine.ExecutionSpec{DelayUntil: at(time.Hour), Deadline: at(time.Minute)}, time.Minute, stateDelayed},
+		{"due by both", engine.ExecutionSpec{DelayUntil: at(time.Minute), Deadline: at(time.Minute)}, time.Minute, stateDelayed},
+		{"with a budget", engine.ExecutionSpec{DelayUntil: at(time.Minute), Policy: budget}, time.Minute,
+			"runnable unowned blocked_by_budget rate_limited pending_first_attempt waiting_for_budget"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := cloneFixture(t)
+			x := f.create(t, func(spec *engine.ExecutionSpec) { *spec = c.spec; spec.Lane = f.lane })
+			before := f.dump(t, x)
+			f.advance(c.after)
+			if c.state == stateDelayed {
+				run(t, f.PromoteDelayed, 0)
+				f.wantUnchanged(t, x, before)
+				return
+			}
+			run(t, f.PromoteDelayed, 1)
+			run(t, f.PromoteDelayed, 0)
+			got := f.stored(t, x)
+			if got.State != c.state || got.DelayUntilMs != nil || *got.LastMutation != f.now().UnixMilli() ||
+				(got.DeadlineAtMs == nil) != c.spec.Deadline.IsZero() || (got.GateID != nil) != (c.spec.Policy != nil) {
+				t.Errorf("stored %+v", got)
+			}
+			f.wantEvents(t, x)
+		})
+	}
+}
+
+// The reference's retry after a pause is never promoted, and its promotion loses the deadline.
+func TestE17_E18_M8_retry_wakes_and_keeps_its_deadline(t *testing.T) {
+	f := cloneFixture(t)
+	c := f.start(t, retrying(policy.Retry{Backoff: policy.FixedBackoff(1000)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Hour) })
+	f.fail(t, c.Lease, engine.Failure{})
+	f.advance(time.Second)
+	run(t, f.PromoteDelayed, 1)
+	stored := f.stored(t, c.Execution)
+	if stored.State != stateRetry || *stored.DeadlineAtMs != start.Add(time.Hour).UnixMilli() || *stored.LastDeadline != *stored.DeadlineAtMs {
+		t.Errorf("stored %+v", stored)
+	}
+	if next := f.claim(t); next.Attempt != 1 || next.Type != state.RetryAttempt {
+		t.Errorf("claimed %+v", next)
+	}
+	f.advance(time.Hour)
+	run(t, f.ExpireDeadlines, 1)
+	f.wantState(t, c.Execution, stateExpired)
+}
