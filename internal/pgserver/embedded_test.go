@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // newServer is an embedded server of the purpose that only the test and those that it tells the name of know.
@@ -128,7 +129,11 @@ func TestEmbedded_is_shared_and_stopped_by_the_last(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitShutdown()
-	if _, err := pgx.Connect(t.Context(), rec.url()); !errors.Is(err, syscall.ECONNREFUSED) {
+	_, err := pgx.Connect(t.Context(), rec.url())
+	for refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code == "57P03"; refusal, ok = errors.AsType[*pgconn.PgError](err) {
+		_, err = pgx.Connect(t.Context(), rec.url()) // it is shutting down
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("connecting to a stopped server: %v", err)
 	}
 	if exists(t, filepath.Join(rec.Folder, "data")) {
