@@ -12,19 +12,20 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const claimExecutions = `-- name: ClaimExecutions :many
+const claimBehind = `-- name: ClaimBehind :many
 WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms($4) AS now_ms
 ),
 bounds AS (
     SELECT
-        unnest($5::integer[]) AS priority,
+        unnest($5::bigint[]) AS rank,
         unnest($6::bigint[]) AS created_at_ms,
         unnest($7::uuid[]) AS execution_id
 ),
-beyond_bounds AS (
+candidates AS (
     SELECT
         e.row_id,
+        e.hint_id,
         e.partition_key,
         e.execution_id,
         e.attempt_state
@@ -32,48 +33,31 @@ beyond_bounds AS (
     CROSS JOIN LATERAL (
         SELECT
             c.ctid::tid AS row_id,
+            r.ctid::tid AS hint_id,
             c.partition_key,
             c.execution_id,
             c.attempt_state
-        FROM ff_exec_core AS c
+        FROM ffx_ready AS r
+        JOIN ff_exec_core AS c ON c.partition_key = r.partition_key AND c.execution_id = r.execution_id
         WHERE
-            c.lane_id = $8
+            r.lane_id = $8
+            AND r.rank = b.rank
+            AND (r.created_at_ms, r.execution_id) > (b.created_at_ms, b.execution_id)
+            AND r.required_capabilities <@ $9::text[]
+            AND c.lane_id = r.lane_id
+            AND - c.priority::bigint = r.rank
+            AND c.created_at_ms = r.created_at_ms
             AND c.lifecycle_phase = 'runnable'
             AND c.eligibility_state = 'eligible_now'
             AND c.required_capabilities <@ $9::text[]
-            AND c.priority = b.priority
-            AND (c.created_at_ms, c.execution_id) > (b.created_at_ms, b.execution_id)
+            AND c.attempt_state <> 'attempt_interrupted'
         ORDER BY
-            c.created_at_ms,
-            c.execution_id
+            r.created_at_ms,
+            r.execution_id
         LIMIT $10::integer
-        FOR NO KEY UPDATE SKIP LOCKED
+        FOR NO KEY UPDATE OF c SKIP LOCKED
     ) AS e
     LIMIT $10::integer
-),
-from_head AS (
-    SELECT
-        c.ctid::tid AS row_id,
-        c.partition_key,
-        c.execution_id,
-        c.attempt_state
-    FROM ff_exec_core AS c
-    WHERE
-        c.lane_id = $8
-        AND c.lifecycle_phase = 'runnable'
-        AND c.eligibility_state = 'eligible_now'
-        AND c.required_capabilities <@ $9::text[]
-    ORDER BY
-        c.priority DESC,
-        c.created_at_ms,
-        c.execution_id
-    LIMIT $11::integer
-    FOR NO KEY UPDATE SKIP LOCKED
-),
-candidates AS (
-    SELECT row_id, partition_key, execution_id, attempt_state FROM beyond_bounds
-    UNION ALL
-    SELECT row_id, partition_key, execution_id, attempt_state FROM from_head
 ),
 claimed AS (
     UPDATE ff_exec_core AS e
@@ -86,12 +70,13 @@ claimed AS (
         blocking_reason = NULL,
         started_at_ms = coalesce(e.started_at_ms, (SELECT now_ms FROM clock)),
         deadline_at_ms = CASE
-            WHEN e.ffx_execution_deadline_ms IS NULL THEN e.deadline_at_ms
-            ELSE nullif(e.ffx_execution_deadline_ms, 0)
+            WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
+            ELSE e.deadline_at_ms
         END,
+        -- Negative: of an end that another program has taken back.
+        ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
         ffx_delay_until_ms = NULL,
-        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
-            + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,
+        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + 1,
         ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1,
         ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
     FROM candidates AS c
@@ -101,6 +86,7 @@ claimed AS (
         AND e.partition_key = c.partition_key
         AND e.execution_id = c.execution_id
     RETURNING
+        c.hint_id,
         e.partition_key,
         e.execution_id,
         e.flow_id,
@@ -115,6 +101,11 @@ claimed AS (
         e.ffx_retry_count,
         e.ffx_namespace,
         e.ffx_instance_tag
+),
+dequeued AS (
+    DELETE FROM ffx_ready AS r
+    USING claimed AS c
+    WHERE r.ctid = c.hint_id
 ),
 numbered AS (
     SELECT
@@ -161,13 +152,299 @@ opened_attempts AS (
         n.partition_key,
         n.execution_id,
         n.attempt_index,
+        $11::text,
         $12::text,
-        $13::text,
         n.lease_epoch,
         (SELECT now_ms FROM clock) + $3::bigint,
         (SELECT now_ms FROM clock),
         CASE
-            WHEN n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
+            WHEN
+                n.prior_attempt_state <> 'pending_first_attempt'
+                AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
+                THEN n.raw_fields #> '{next_attempt_policy,policy}'
+        END,
+        CASE n.prior_attempt_state
+            WHEN 'pending_retry_attempt' THEN 'retry'
+            WHEN 'pending_replay_attempt' THEN 'replay'
+            ELSE 'initial'
+        END,
+        ($1::uuid[])[n.ord],
+        ($2::uuid[])[n.ord],
+        n.timeout_at_ms
+    FROM numbered AS n
+),
+leased_events AS (
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id
+    )
+    SELECT
+        n.execution_id::text,
+        CAST(($2::uuid[])[n.ord] AS text),
+        'acquired',
+        (SELECT now_ms FROM clock),
+        n.partition_key,
+        n.ffx_namespace,
+        n.ffx_instance_tag,
+        $12::text
+    FROM numbered AS n
+)
+SELECT
+    n.partition_key,
+    n.execution_id,
+    n.flow_id,
+    n.attempt_index,
+    n.lease_epoch::bigint AS lease_epoch,
+    CAST(($1::uuid[])[n.ord] AS uuid) AS attempt_id,
+    CAST(($2::uuid[])[n.ord] AS uuid) AS lease_id,
+    n.prior_attempt_state,
+    CAST(NULL AS text) AS attempt_type,
+    n.priority,
+    n.created_at_ms,
+    n.payload,
+    coalesce(n.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    (n.raw_fields -> 'tags')::jsonb AS tags,
+    coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
+    ((SELECT now_ms FROM clock) + $3::bigint)::bigint AS lease_expires_at_ms
+FROM numbered AS n
+`
+
+type ClaimBehindParams struct {
+	AttemptIds        []pgtype.UUID
+	LeaseIds          []pgtype.UUID
+	LeaseTtlMs        int64
+	NowMs             *int64
+	BoundRanks        []int64
+	BoundCreatedAtMs  []int64
+	BoundExecutionIds []pgtype.UUID
+	LaneID            string
+	Capabilities      []string
+	MaxItems          int32
+	WorkerID          string
+	WorkerInstanceID  string
+}
+
+type ClaimBehindRow struct {
+	PartitionKey      int16
+	ExecutionID       pgtype.UUID
+	FlowID            pgtype.UUID
+	AttemptIndex      int32
+	LeaseEpoch        int64
+	AttemptID         pgtype.UUID
+	LeaseID           pgtype.UUID
+	PriorAttemptState string
+	AttemptType       *string
+	Priority          int32
+	CreatedAtMs       int64
+	Payload           []byte
+	ExecutionKind     string
+	Tags              []byte
+	RetryCount        int32
+	TimeoutAtMs       int64
+	LeaseExpiresAtMs  int64
+}
+
+// ClaimBehind leases up to max_items claimable executions of one lane, over all partitions, behind the
+// bounds, which the caller passes highest priority first. An interrupted attempt is passed over: a look
+// from the head of the lane resumes it. Fewer rows than asked for: nothing more was claimable and unlocked
+// there.
+//
+// The lean form: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row
+// stands in the way) keeps nothing; the caller then claims by TakeClaimable, which sorts out each row.
+//
+// Used by: engine.Claimer.
+// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
+// execution is that of its hint in ffx_ready. Spans partitions.
+func (q *Queries) ClaimBehind(ctx context.Context, db DBTX, arg ClaimBehindParams) ([]ClaimBehindRow, error) {
+	rows, err := db.Query(ctx, claimBehind,
+		arg.AttemptIds,
+		arg.LeaseIds,
+		arg.LeaseTtlMs,
+		arg.NowMs,
+		arg.BoundRanks,
+		arg.BoundCreatedAtMs,
+		arg.BoundExecutionIds,
+		arg.LaneID,
+		arg.Capabilities,
+		arg.MaxItems,
+		arg.WorkerID,
+		arg.WorkerInstanceID,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ClaimBehindRow
+	for rows.Next() {
+		var i ClaimBehindRow
+		if err := rows.Scan(
+			&i.PartitionKey,
+			&i.ExecutionID,
+			&i.FlowID,
+			&i.AttemptIndex,
+			&i.LeaseEpoch,
+			&i.AttemptID,
+			&i.LeaseID,
+			&i.PriorAttemptState,
+			&i.AttemptType,
+			&i.Priority,
+			&i.CreatedAtMs,
+			&i.Payload,
+			&i.ExecutionKind,
+			&i.Tags,
+			&i.RetryCount,
+			&i.TimeoutAtMs,
+			&i.LeaseExpiresAtMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const claimFromHead = `-- name: ClaimFromHead :many
+WITH clock AS MATERIALIZED (
+    SELECT ffx_now_ms($4) AS now_ms
+),
+candidates AS (
+    SELECT
+        c.ctid::tid AS row_id,
+        r.ctid::tid AS hint_id,
+        c.partition_key,
+        c.execution_id,
+        c.attempt_state
+    FROM ffx_ready AS r
+    JOIN ff_exec_core AS c ON c.partition_key = r.partition_key AND c.execution_id = r.execution_id
+    WHERE
+        r.lane_id = $5
+        AND r.required_capabilities <@ $6::text[]
+        AND c.lane_id = r.lane_id
+        AND - c.priority::bigint = r.rank
+        AND c.created_at_ms = r.created_at_ms
+        AND c.lifecycle_phase = 'runnable'
+        AND c.eligibility_state = 'eligible_now'
+        AND c.required_capabilities <@ $6::text[]
+    ORDER BY
+        r.rank,
+        r.created_at_ms,
+        r.execution_id
+    LIMIT $7::integer
+    FOR NO KEY UPDATE OF c SKIP LOCKED
+),
+claimed AS (
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'active',
+        ownership_state = 'leased',
+        eligibility_state = 'not_applicable',
+        public_state = 'running',
+        attempt_state = 'running_attempt',
+        blocking_reason = NULL,
+        started_at_ms = coalesce(e.started_at_ms, (SELECT now_ms FROM clock)),
+        deadline_at_ms = CASE
+            WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
+            ELSE e.deadline_at_ms
+        END,
+        -- Negative: of an end that another program has taken back.
+        ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
+        ffx_delay_until_ms = NULL,
+        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
+            + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,
+        ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1,
+        ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
+    FROM candidates AS c
+    WHERE
+        -- A row changed between snapshot and lock is not found under its ctid and stays as it is.
+        e.ctid = c.row_id
+        AND e.partition_key = c.partition_key
+        AND e.execution_id = c.execution_id
+    RETURNING
+        c.hint_id,
+        e.partition_key,
+        e.execution_id,
+        e.flow_id,
+        e.attempt_index,
+        e.ffx_lease_epoch AS lease_epoch,
+        c.attempt_state AS prior_attempt_state,
+        e.priority,
+        e.created_at_ms,
+        e.payload,
+        e.policy,
+        e.raw_fields,
+        e.ffx_retry_count,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+dequeued AS (
+    DELETE FROM ffx_ready AS r
+    USING claimed AS c
+    WHERE r.ctid = c.hint_id
+),
+numbered AS (
+    SELECT
+        row_number() OVER () AS ord,
+        partition_key,
+        execution_id,
+        flow_id,
+        attempt_index,
+        lease_epoch,
+        prior_attempt_state,
+        priority,
+        created_at_ms,
+        payload,
+        raw_fields,
+        ffx_retry_count,
+        ffx_namespace,
+        ffx_instance_tag,
+        CASE
+            WHEN jsonb_typeof(policy #> '{timeout_policy,attempt_timeout_ms}') = 'number'
+                THEN least(
+                    (policy #>> '{timeout_policy,attempt_timeout_ms}')::numeric + (SELECT now_ms FROM clock),
+                    9223372036854775807
+                )::bigint
+        END AS timeout_at_ms
+    FROM claimed
+),
+opened_attempts AS (
+    INSERT INTO ff_attempt (
+        partition_key,
+        execution_id,
+        attempt_index,
+        worker_id,
+        worker_instance_id,
+        lease_epoch,
+        lease_expires_at_ms,
+        started_at_ms,
+        policy,
+        ffx_attempt_type,
+        ffx_attempt_id,
+        ffx_lease_id,
+        ffx_timeout_at_ms
+    )
+    SELECT
+        n.partition_key,
+        n.execution_id,
+        n.attempt_index,
+        $8::text,
+        $9::text,
+        n.lease_epoch,
+        (SELECT now_ms FROM clock) + $3::bigint,
+        (SELECT now_ms FROM clock),
+        CASE
+            WHEN
+                n.prior_attempt_state <> 'pending_first_attempt'
+                AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
                 THEN n.raw_fields #> '{next_attempt_policy,policy}'
         END,
         CASE n.prior_attempt_state
@@ -181,13 +458,12 @@ opened_attempts AS (
     FROM numbered AS n
     WHERE
         n.prior_attempt_state <> 'attempt_interrupted'
-    RETURNING 1
 ),
 resumed_attempts AS (
     UPDATE ff_attempt AS a
     SET
-        worker_id = $12::text,
-        worker_instance_id = $13::text,
+        worker_id = $8::text,
+        worker_instance_id = $9::text,
         lease_epoch = n.lease_epoch,
         lease_expires_at_ms = (SELECT now_ms FROM clock) + $3::bigint,
         terminal_at_ms = NULL,
@@ -230,7 +506,7 @@ leased_events AS (
         n.partition_key,
         n.ffx_namespace,
         n.ffx_instance_tag,
-        $13::text
+        $9::text
     FROM numbered AS n
 )
 SELECT
@@ -260,23 +536,19 @@ WHERE
     )::integer = 1
 `
 
-type ClaimExecutionsParams struct {
-	AttemptIds        []pgtype.UUID
-	LeaseIds          []pgtype.UUID
-	LeaseTtlMs        int64
-	NowMs             *int64
-	BoundPriorities   []int32
-	BoundCreatedAtMs  []int64
-	BoundExecutionIds []pgtype.UUID
-	LaneID            string
-	Capabilities      []string
-	BeyondItems       int32
-	HeadItems         int32
-	WorkerID          string
-	WorkerInstanceID  string
+type ClaimFromHeadParams struct {
+	AttemptIds       []pgtype.UUID
+	LeaseIds         []pgtype.UUID
+	LeaseTtlMs       int64
+	NowMs            *int64
+	LaneID           string
+	Capabilities     []string
+	MaxItems         int32
+	WorkerID         string
+	WorkerInstanceID string
 }
 
-type ClaimExecutionsRow struct {
+type ClaimFromHeadRow struct {
 	PartitionKey      int16
 	ExecutionID       pgtype.UUID
 	FlowID            pgtype.UUID
@@ -296,31 +568,26 @@ type ClaimExecutionsRow struct {
 	LeaseExpiresAtMs  int64
 }
 
-// ClaimExecutions leases claimable executions of one lane, over all partitions: up to beyond_items
-// behind the bounds, which the caller passes highest priority first, and up to head_items from the head
-// of the lane; the caller looks in one place at a time. Fewer rows than asked for: nothing more was
-// claimable and unlocked there.
+// ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim
+// order: interrupted attempts go on, the others are opened. Fewer rows than asked for: nothing more was
+// claimable and unlocked.
 //
 // The lean form: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted
 // attempt is not as the execution says) or 23505 (an attempt row stands in the way) keeps nothing;
 // the caller then claims by TakeClaimable, which sorts out each row.
 //
 // Used by: engine.Claim, engine.Claimer.
-// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts.
-// Spans partitions.
-func (q *Queries) ClaimExecutions(ctx context.Context, db DBTX, arg ClaimExecutionsParams) ([]ClaimExecutionsRow, error) {
-	rows, err := db.Query(ctx, claimExecutions,
+// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
+// execution is that of its hint in ffx_ready. Spans partitions.
+func (q *Queries) ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadParams) ([]ClaimFromHeadRow, error) {
+	rows, err := db.Query(ctx, claimFromHead,
 		arg.AttemptIds,
 		arg.LeaseIds,
 		arg.LeaseTtlMs,
 		arg.NowMs,
-		arg.BoundPriorities,
-		arg.BoundCreatedAtMs,
-		arg.BoundExecutionIds,
 		arg.LaneID,
 		arg.Capabilities,
-		arg.BeyondItems,
-		arg.HeadItems,
+		arg.MaxItems,
 		arg.WorkerID,
 		arg.WorkerInstanceID,
 	)
@@ -328,9 +595,9 @@ func (q *Queries) ClaimExecutions(ctx context.Context, db DBTX, arg ClaimExecuti
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ClaimExecutionsRow
+	var items []ClaimFromHeadRow
 	for rows.Next() {
-		var i ClaimExecutionsRow
+		var i ClaimFromHeadRow
 		if err := rows.Scan(
 			&i.PartitionKey,
 			&i.ExecutionID,
@@ -385,9 +652,11 @@ leased AS (
         attempt_index = i.attempt_index,
         started_at_ms = coalesce(e.started_at_ms, $1::bigint),
         deadline_at_ms = CASE
-            WHEN e.ffx_execution_deadline_ms IS NULL THEN e.deadline_at_ms
-            ELSE nullif(e.ffx_execution_deadline_ms, 0)
+            WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
+            ELSE e.deadline_at_ms
         END,
+        -- Negative: of an end that another program has taken back.
+        ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
         ffx_delay_until_ms = NULL,
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + i.inserted::integer,
         ffx_lease_epoch = i.lease_epoch,
@@ -409,8 +678,21 @@ leased AS (
             WHEN e.raw_fields #>> '{next_attempt_policy,attempt_index}' = i.attempt_index::text
                 THEN e.raw_fields #> '{next_attempt_policy,policy}'
         END AS attempt_policy,
+        e.lane_id,
+        e.priority,
+        e.created_at_ms,
         e.ffx_namespace,
         e.ffx_instance_tag
+),
+dequeued AS (
+    DELETE FROM ffx_ready AS r
+    USING leased AS l
+    WHERE
+        r.lane_id = l.lane_id
+        AND r.rank = - l.priority::bigint
+        AND r.created_at_ms = l.created_at_ms
+        AND r.execution_id = l.execution_id
+        AND r.partition_key = l.partition_key
 ),
 attempts AS (
     INSERT INTO ff_attempt AS a (
@@ -628,18 +910,23 @@ SELECT
             THEN least((e.policy #>> '{timeout_policy,attempt_timeout_ms}')::numeric, 9223372036854775807)
         ELSE 0
     END)::bigint AS attempt_timeout_ms
-FROM ff_exec_core AS e
+FROM ffx_ready AS r
+JOIN ff_exec_core AS e ON e.partition_key = r.partition_key AND e.execution_id = r.execution_id
 WHERE
-    e.lane_id = $1
+    r.lane_id = $1
+    AND r.required_capabilities <@ $2::text[]
+    AND e.lane_id = r.lane_id
+    AND - e.priority::bigint = r.rank
+    AND e.created_at_ms = r.created_at_ms
     AND e.lifecycle_phase = 'runnable'
     AND e.eligibility_state = 'eligible_now'
     AND e.required_capabilities <@ $2::text[]
 ORDER BY
-    e.priority DESC,
-    e.created_at_ms,
-    e.execution_id
+    r.rank,
+    r.created_at_ms,
+    r.execution_id
 LIMIT $3::integer
-FOR NO KEY UPDATE SKIP LOCKED
+FOR NO KEY UPDATE OF e SKIP LOCKED
 `
 
 type TakeClaimableParams struct {
@@ -665,9 +952,9 @@ type TakeClaimableRow struct {
 }
 
 // TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
-// The first step of a claim that sorts out each row; ClaimExecutions is the usual way.
+// The first step of a claim that sorts out each row; ClaimFromHead is the usual way.
 //
-// Used by: engine.Claim, engine.Claimer, after ClaimExecutions met a row it does not serve.
+// Used by: engine.Claim, engine.Claimer, after ClaimFromHead or ClaimBehind met a row it does not serve.
 // Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order. Spans partitions.
 func (q *Queries) TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableParams) ([]TakeClaimableRow, error) {
 	rows, err := db.Query(ctx, takeClaimable, arg.LaneID, arg.Capabilities, arg.MaxItems)

@@ -39,6 +39,7 @@ completed AS (
         blocking_reason = NULL,
         result = i.result,
         terminal_at_ms = (SELECT now_ms FROM clock),
+        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
         ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
@@ -220,6 +221,7 @@ completed AS (
         attempt_index = i.attempt_index,
         result = i.result,
         terminal_at_ms = $1::bigint,
+        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
         ffx_last_mutation_at_ms = $1::bigint

@@ -370,9 +370,9 @@ SET
     END,
     deadline_at_ms = CASE
         WHEN e.ffx_delay_until_ms > $1::bigint
-            THEN least(e.ffx_delay_until_ms, nullif(e.ffx_execution_deadline_ms, 0))
-        WHEN e.ffx_execution_deadline_ms IS NULL THEN e.deadline_at_ms
-        ELSE nullif(e.ffx_execution_deadline_ms, 0)
+            THEN least(e.ffx_delay_until_ms, CASE WHEN e.ffx_execution_deadline_ms > 0 THEN e.ffx_execution_deadline_ms END)
+        WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
+        ELSE e.deadline_at_ms
     END,
     ffx_delay_until_ms = CASE
         WHEN e.ffx_delay_until_ms > $1::bigint THEN e.ffx_delay_until_ms
@@ -620,6 +620,7 @@ skipped AS (
         attempt_state = 'attempt_terminal',
         blocking_reason = NULL,
         terminal_at_ms = coalesce(e.terminal_at_ms, $6::bigint),
+        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
         ffx_last_mutation_at_ms = $6::bigint

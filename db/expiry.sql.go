@@ -176,48 +176,77 @@ const promoteDelayed = `-- name: PromoteDelayed :many
 WITH due AS (
     SELECT
         c.partition_key,
-        c.execution_id
+        c.execution_id,
+        (c.lifecycle_phase = 'runnable' AND c.eligibility_state = 'not_eligible_until_time') AS delayed
     FROM ff_exec_core AS c
     WHERE
-        c.eligibility_state = 'not_eligible_until_time'
-        AND c.deadline_at_ms <= ffx_now_ms($1)
-        AND c.lifecycle_phase = 'runnable'
-        AND c.ffx_delay_until_ms <= ffx_now_ms($1)
-        AND (coalesce(c.ffx_execution_deadline_ms, 0) = 0 OR c.ffx_execution_deadline_ms > ffx_now_ms($1))
-    ORDER BY c.deadline_at_ms
+        c.ffx_delay_until_ms <= ffx_now_ms($1)
+        AND (
+            c.lifecycle_phase <> 'runnable'
+            OR c.eligibility_state <> 'not_eligible_until_time'
+            OR (
+                c.deadline_at_ms <= ffx_now_ms($1)
+                AND (
+                    coalesce(c.ffx_execution_deadline_ms, 0) <= 0
+                    OR c.ffx_execution_deadline_ms > ffx_now_ms($1)
+                )
+            )
+        )
+    ORDER BY c.ffx_delay_until_ms
     LIMIT $2::integer
     FOR NO KEY UPDATE SKIP LOCKED
+),
+forgotten AS (
+    UPDATE ff_exec_core AS e
+    SET ffx_delay_until_ms = NULL
+    FROM due AS d
+    WHERE
+        e.partition_key = d.partition_key
+        AND e.execution_id = d.execution_id
+        AND NOT d.delayed
+    RETURNING e.lane_id
+),
+promoted AS (
+    UPDATE ff_exec_core AS e
+    SET
+        eligibility_state = CASE
+            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'eligible_now'
+            WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+            ELSE 'blocked_by_quota'
+        END,
+        public_state = CASE
+            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting'
+            ELSE 'rate_limited'
+        END,
+        blocking_reason = CASE
+            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting_for_worker'
+            WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+            ELSE 'waiting_for_quota'
+        END,
+        ffx_gate_id = CASE
+            WHEN e.ffx_admitted IS NOT TRUE THEN coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id)
+        END,
+        deadline_at_ms = CASE
+            WHEN e.ffx_execution_deadline_ms > 0 THEN e.ffx_execution_deadline_ms
+        END,
+        ffx_delay_until_ms = NULL,
+        ffx_last_mutation_at_ms = ffx_now_ms($1)
+    FROM due AS d
+    WHERE
+        e.partition_key = d.partition_key
+        AND e.execution_id = d.execution_id
+        AND d.delayed
+    RETURNING e.lane_id
 )
-UPDATE ff_exec_core AS e
-SET
-    eligibility_state = CASE
-        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'eligible_now'
-        WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
-        ELSE 'blocked_by_quota'
-    END,
-    public_state = CASE
-        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting'
-        ELSE 'rate_limited'
-    END,
-    blocking_reason = CASE
-        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting_for_worker'
-        WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
-        ELSE 'waiting_for_quota'
-    END,
-    ffx_gate_id = CASE
-        WHEN e.ffx_admitted IS NOT TRUE THEN coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id)
-    END,
-    deadline_at_ms = CASE
-        WHEN e.ffx_execution_deadline_ms IS NULL THEN NULL
-        ELSE nullif(e.ffx_execution_deadline_ms, 0)
-    END,
-    ffx_delay_until_ms = NULL,
-    ffx_last_mutation_at_ms = ffx_now_ms($1)
-FROM due AS d
-WHERE
-    e.partition_key = d.partition_key
-    AND e.execution_id = d.execution_id
-RETURNING e.lane_id
+SELECT
+    lane_id,
+    true AS promoted
+FROM promoted
+UNION ALL
+SELECT
+    lane_id,
+    false AS promoted
+FROM forgotten
 `
 
 type PromoteDelayedParams struct {
@@ -225,26 +254,32 @@ type PromoteDelayedParams struct {
 	BatchSize int32
 }
 
+type PromoteDelayedRow struct {
+	LaneID   string
+	Promoted bool
+}
+
 // PromoteDelayed makes delayed executions claimable whose time has come, and returns one row per
-// promoted execution with its lane. An execution whose deadline has passed too is left to the deadline
-// job; one that names a budget or quota goes to its gate.
+// execution with its lane, and whether it was promoted: of one that is not delayed any more it only
+// forgets the delay. An execution whose deadline has passed too is left to the deadline job; one that
+// names a budget or quota goes to its gate.
 //
 // Used by: engine.PromoteDelayed.
 // Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED, then the guarded UPDATE of the same rows.
 // Spans partitions.
-func (q *Queries) PromoteDelayed(ctx context.Context, db DBTX, arg PromoteDelayedParams) ([]string, error) {
+func (q *Queries) PromoteDelayed(ctx context.Context, db DBTX, arg PromoteDelayedParams) ([]PromoteDelayedRow, error) {
 	rows, err := db.Query(ctx, promoteDelayed, arg.NowMs, arg.BatchSize)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []string
+	var items []PromoteDelayedRow
 	for rows.Next() {
-		var lane_id string
-		if err := rows.Scan(&lane_id); err != nil {
+		var i PromoteDelayedRow
+		if err := rows.Scan(&i.LaneID, &i.Promoted); err != nil {
 			return nil, err
 		}
-		items = append(items, lane_id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -452,12 +487,12 @@ const scanOverdue = `-- name: ScanOverdue :many
     SELECT
         e.partition_key,
         e.execution_id,
-        e.flow_id
+        e.flow_id,
+        (e.lifecycle_phase IN ('terminal', 'cancelled'))::boolean AS finished
     FROM ff_exec_core AS e
     WHERE
         e.ffx_execution_deadline_ms > 0
         AND e.ffx_execution_deadline_ms <= ffx_now_ms($2)
-        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
     ORDER BY e.ffx_execution_deadline_ms
     LIMIT $1::integer
 )
@@ -466,14 +501,15 @@ UNION ALL
     SELECT
         e.partition_key,
         e.execution_id,
-        e.flow_id
+        e.flow_id,
+        (e.lifecycle_phase IN ('terminal', 'cancelled'))::boolean AS finished
     FROM ff_exec_core AS e
     WHERE
         e.ffx_execution_deadline_ms IS NULL
         AND e.deadline_at_ms <= ffx_now_ms($2)
-        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
         AND (
-            e.eligibility_state <> 'not_eligible_until_time'
+            e.lifecycle_phase IN ('terminal', 'cancelled')
+            OR e.eligibility_state <> 'not_eligible_until_time'
             OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
         )
     ORDER BY e.deadline_at_ms
@@ -491,11 +527,12 @@ type ScanOverdueRow struct {
 	PartitionKey int16
 	ExecutionID  id.ExecutionUUID
 	FlowID       *id.FlowID
+	Finished     bool
 }
 
-// ScanOverdue finds unfinished executions whose execution deadline has passed: in the column of this
-// library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a delay
-// there too, unless it is that of a retry, which it keeps in raw_fields.
+// ScanOverdue finds executions whose execution deadline has passed: in the column of this library, or,
+// where that was never written, in deadline_at_ms. Another program keeps the wake-up of a delay there too,
+// unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
 //
 // Used by: engine.ExpireDeadlines.
 // Locks: none. Spans partitions.
@@ -508,7 +545,12 @@ func (q *Queries) ScanOverdue(ctx context.Context, db DBTX, arg ScanOverdueParam
 	var items []ScanOverdueRow
 	for rows.Next() {
 		var i ScanOverdueRow
-		if err := rows.Scan(&i.PartitionKey, &i.ExecutionID, &i.FlowID); err != nil {
+		if err := rows.Scan(
+			&i.PartitionKey,
+			&i.ExecutionID,
+			&i.FlowID,
+			&i.Finished,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -582,6 +624,35 @@ func (q *Queries) ScanTimedOut(ctx context.Context, db DBTX, arg ScanTimedOutPar
 		return nil, err
 	}
 	return items, nil
+}
+
+const settleDeadlines = `-- name: SettleDeadlines :exec
+UPDATE ff_exec_core AS e
+SET ffx_execution_deadline_ms = -abs(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms))
+FROM (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+) AS i
+WHERE
+    e.partition_key = i.partition_key
+    AND e.execution_id = i.execution_id
+    AND e.lifecycle_phase IN ('terminal', 'cancelled')
+`
+
+type SettleDeadlinesParams struct {
+	PartitionKeys []int16
+	ExecutionIds  []pgtype.UUID
+}
+
+// SettleDeadlines negates the deadlines of executions that another program ended, so that no scan meets
+// them again. This library's own ends do it themselves.
+//
+// Used by: engine.ExpireDeadlines.
+// Locks: execution rows (UPDATE) in array order: the caller sorts by (partition_key, execution_id).
+func (q *Queries) SettleDeadlines(ctx context.Context, db DBTX, arg SettleDeadlinesParams) error {
+	_, err := db.Exec(ctx, settleDeadlines, arg.PartitionKeys, arg.ExecutionIds)
+	return err
 }
 
 const takeExpiredLeases = `-- name: TakeExpiredLeases :many

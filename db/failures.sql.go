@@ -38,6 +38,7 @@ ended AS (
         terminal_at_ms = coalesce(e.terminal_at_ms, $11::bigint),
         cancellation_reason = coalesce(e.cancellation_reason, $12::text),
         lease_reclaim_count = e.lease_reclaim_count + $13::integer,
+        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
         ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,

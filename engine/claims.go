@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/normalise"
@@ -86,31 +84,24 @@ func checkClaim(spec ClaimSpec, n int) error {
 
 // claim claims behind the bounds, or from the head of the lane when there are none.
 func (e *Engine) claim(ctx context.Context, spec ClaimSpec, bounds []bound, n int) ([]Claimed, error) {
-	const op = "claim"
-	params := db.ClaimExecutionsParams{
-		AttemptIds:       pgUUIDs(id.NewAttemptIDs(n)),
-		LeaseIds:         pgUUIDs(id.NewLeaseIDs(n)),
-		LeaseTtlMs:       spec.LeaseTTL.Milliseconds(),
-		NowMs:            e.nowMs(),
-		LaneID:           string(spec.Lane),
-		Capabilities:     spec.capabilities(),
-		WorkerID:         string(spec.Worker),
-		WorkerInstanceID: string(spec.Instance),
-		BoundPriorities:  make([]int32, 0, len(bounds)),
-	}
-	for _, b := range bounds {
-		params.BoundPriorities = append(params.BoundPriorities, b.priority)
-		params.BoundCreatedAtMs = append(params.BoundCreatedAtMs, b.createdAtMs)
-		params.BoundExecutionIds = append(params.BoundExecutionIds, pgUUID(b.execution))
-	}
-	if len(bounds) > 0 {
-		params.BeyondItems = int32(n)
-	} else {
-		params.BoundCreatedAtMs, params.BoundExecutionIds = []int64{}, []pgtype.UUID{}
-		params.HeadItems = int32(n)
-	}
-	rows, err := inStatement(ctx, e, op, func(conn db.DBTX, due *rings) ([]db.ClaimExecutionsRow, error) {
-		rows, err := e.q.ClaimExecutions(ctx, conn, params)
+	rows, err := inStatement(ctx, e, "claim", func(conn db.DBTX, due *rings) ([]db.ClaimFromHeadRow, error) {
+		var rows []db.ClaimFromHeadRow
+		var err error
+		if len(bounds) > 0 {
+			rows, err = e.claimBehind(ctx, conn, spec, bounds, n)
+		} else {
+			rows, err = e.q.ClaimFromHead(ctx, conn, db.ClaimFromHeadParams{
+				AttemptIds:       pgUUIDs(id.NewAttemptIDs(n)),
+				LeaseIds:         pgUUIDs(id.NewLeaseIDs(n)),
+				LeaseTtlMs:       spec.LeaseTTL.Milliseconds(),
+				NowMs:            e.nowMs(),
+				LaneID:           string(spec.Lane),
+				Capabilities:     spec.capabilities(),
+				WorkerID:         string(spec.Worker),
+				WorkerInstanceID: string(spec.Instance),
+				MaxItems:         int32(n),
+			})
+		}
 		if len(rows) > 0 {
 			due.leases()
 		}
@@ -129,6 +120,31 @@ func (e *Engine) claim(ctx context.Context, spec ClaimSpec, bounds []bound, n in
 	return claimed, nil
 }
 
+func (e *Engine) claimBehind(ctx context.Context, conn db.DBTX, spec ClaimSpec, bounds []bound, n int) ([]db.ClaimFromHeadRow, error) {
+	params := db.ClaimBehindParams{
+		AttemptIds:       pgUUIDs(id.NewAttemptIDs(n)),
+		LeaseIds:         pgUUIDs(id.NewLeaseIDs(n)),
+		LeaseTtlMs:       spec.LeaseTTL.Milliseconds(),
+		NowMs:            e.nowMs(),
+		LaneID:           string(spec.Lane),
+		Capabilities:     spec.capabilities(),
+		WorkerID:         string(spec.Worker),
+		WorkerInstanceID: string(spec.Instance),
+		MaxItems:         int32(n),
+	}
+	for _, b := range bounds {
+		params.BoundRanks = append(params.BoundRanks, -int64(b.priority))
+		params.BoundCreatedAtMs = append(params.BoundCreatedAtMs, b.createdAtMs)
+		params.BoundExecutionIds = append(params.BoundExecutionIds, pgUUID(b.execution))
+	}
+	behind, err := e.q.ClaimBehind(ctx, conn, params)
+	rows := make([]db.ClaimFromHeadRow, len(behind))
+	for i := range behind {
+		rows[i] = db.ClaimFromHeadRow(behind[i])
+	}
+	return rows, err
+}
+
 func (s ClaimSpec) capabilities() []string {
 	if s.Capabilities == nil {
 		return []string{}
@@ -136,7 +152,7 @@ func (s ClaimSpec) capabilities() []string {
 	return s.Capabilities
 }
 
-func (s ClaimSpec) claimed(row *db.ClaimExecutionsRow) Claimed {
+func (s ClaimSpec) claimed(row *db.ClaimFromHeadRow) Claimed {
 	c := Claimed{
 		Lease: Lease{
 			Execution: id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
@@ -206,7 +222,8 @@ type bound struct {
 // keep alive for long, are not read again with every claim. What becomes claimable behind it is found by
 // a full look, from the head: after a short answer, after [Claimer.LookAgain], and every second; less
 // often only where a look takes long.
-// A bound only hides rows for a while; it never loses one.
+// A bound only hides rows for a while; it never loses one. Interrupted attempts are left to the full look
+// too, wherever they stand.
 //
 // A Claimer is safe for concurrent use.
 type Claimer struct {

@@ -206,6 +206,12 @@ func vectorOf(row *db.GetExecutionRow, raw *rawExecution) (v state.Vector, err e
 // only in raw_fields.
 func (s *ExecutionSnapshot) setTimes(row *db.GetExecutionRow, rawDelay int64) {
 	deadline := row.FfxExecutionDeadlineMs
+	if deref(deadline) < 0 {
+		deadline = new(-*deadline) // put away with the end of the execution
+		if s.State.Phase != state.Terminal {
+			deadline = nil // another program has taken the end back
+		}
+	}
 	delayed := s.State.Eligibility == state.NotEligibleUntilTime
 	wake := row.FfxDelayUntilMs
 	if wake != nil {

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -169,10 +171,11 @@ func (e *Engine) lockCurrentAttempts(
 }
 
 // ExpireDeadlines ends executions whose deadline has passed, in whatever state they wait or run, at most
-// batch of them. What can no longer run because of it is skipped. It returns how many it ended; the
-// caller repeats it while that equals batch.
+// batch of them. What can no longer run because of it is skipped. It returns on how many it acted, those
+// included that another program had ended and whose deadline is only put away; the caller repeats it
+// while that equals batch.
 //
-// Transaction: one; locks the flows of members, exclusively, executions without waiting, then their
+// Transaction: one, after one for what had ended; locks the flows of members, exclusively, executions without waiting, then their
 // attempts. Emits lease and completion events. Safe to repeat and to run in any number of processes.
 func (e *Engine) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
 	const op = "expire deadlines"
@@ -186,11 +189,18 @@ func (e *Engine) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
 	if len(due) == 0 {
 		return 0, nil
 	}
-	return inTx(ctx, e, op, func(tx *txn) (int, error) {
+	settled, err := e.settleDeadlines(ctx, due)
+	if err != nil {
+		return 0, err
+	}
+	if settled == len(due) {
+		return settled, nil
+	}
+	ended, err := inTx(ctx, e, op, func(tx *txn) (int, error) {
 		flows := newFlowSet(e.cfg.Partitions)
 		params := db.TakeOverdueParams{NowMs: e.nowMs()}
 		for _, row := range due {
-			if flows.admit(row.FlowID) {
+			if !row.Finished && flows.admit(row.FlowID) {
 				params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
 				params.ExecutionIds = append(params.ExecutionIds, pgUUID(row.ExecutionID))
 			}
@@ -233,6 +243,28 @@ func (e *Engine) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
 			ends.add(end)
 		}
 		return ends.len(), e.endByJob(ctx, tx, ends)
+	})
+	return settled + ended, err
+}
+
+// settleDeadlines puts the deadlines of those among due away that another program has ended.
+func (e *Engine) settleDeadlines(ctx context.Context, due []db.ScanOverdueRow) (int, error) {
+	var finished executionArrays
+	slices.SortFunc(due, func(a, b db.ScanOverdueRow) int {
+		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), compareUUID(a.ExecutionID, b.ExecutionID))
+	})
+	for _, row := range due {
+		if row.Finished {
+			finished.add(row.PartitionKey, row.ExecutionID)
+		}
+	}
+	if finished.empty() {
+		return 0, nil
+	}
+	return inStatement(ctx, e, "settle deadlines", func(conn db.DBTX, _ *rings) (int, error) {
+		return len(finished.executions), e.q.SettleDeadlines(ctx, conn, db.SettleDeadlinesParams{
+			PartitionKeys: finished.partitions, ExecutionIds: finished.executions,
+		})
 	})
 }
 
@@ -314,8 +346,9 @@ func timeoutDecision(document []byte, retryCount int32, rawRetryCount string) (r
 }
 
 // PromoteDelayed makes delayed executions claimable whose time has come, at most batch of them. It
-// returns how many; the caller repeats it while that equals batch. Safe to repeat and to run in any
-// number of processes.
+// returns on how many it acted, those included whose delay was left from an earlier state and is only
+// forgotten; the caller repeats it while that equals batch. Safe to repeat and to run in any number of
+// processes.
 //
 // Transaction: one statement; locks the executions without waiting.
 func (e *Engine) PromoteDelayed(ctx context.Context, batch int) (int, error) {
@@ -323,11 +356,13 @@ func (e *Engine) PromoteDelayed(ctx context.Context, batch int) (int, error) {
 		return 0, err
 	}
 	return inStatement(ctx, e, "promote delayed", func(conn db.DBTX, due *rings) (int, error) {
-		lanes, err := e.q.PromoteDelayed(ctx, conn, db.PromoteDelayedParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
-		for _, lane := range lanes {
-			due.lane(lane)
+		rows, err := e.q.PromoteDelayed(ctx, conn, db.PromoteDelayedParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+		for _, row := range rows {
+			if row.Promoted {
+				due.lane(row.LaneID)
+			}
 		}
-		return len(lanes), err
+		return len(rows), err
 	})
 }
 

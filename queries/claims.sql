@@ -1,28 +1,28 @@
--- name: ClaimExecutions :many
--- ClaimExecutions leases claimable executions of one lane, over all partitions: up to beyond_items
--- behind the bounds, which the caller passes highest priority first, and up to head_items from the head
--- of the lane; the caller looks in one place at a time. Fewer rows than asked for: nothing more was
--- claimable and unlocked there.
+-- name: ClaimBehind :many
+-- ClaimBehind leases up to max_items claimable executions of one lane, over all partitions, behind the
+-- bounds, which the caller passes highest priority first. An interrupted attempt is passed over: a look
+-- from the head of the lane resumes it. Fewer rows than asked for: nothing more was claimable and unlocked
+-- there.
 --
--- The lean form: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted
--- attempt is not as the execution says) or 23505 (an attempt row stands in the way) keeps nothing;
--- the caller then claims by TakeClaimable, which sorts out each row.
+-- The lean form: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row
+-- stands in the way) keeps nothing; the caller then claims by TakeClaimable, which sorts out each row.
 --
--- Used by: engine.Claim, engine.Claimer.
--- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts.
--- Spans partitions.
+-- Used by: engine.Claimer.
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
+-- execution is that of its hint in ffx_ready. Spans partitions.
 WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 bounds AS (
     SELECT
-        unnest(@bound_priorities::integer[]) AS priority,
+        unnest(@bound_ranks::bigint[]) AS rank,
         unnest(@bound_created_at_ms::bigint[]) AS created_at_ms,
         unnest(@bound_execution_ids::uuid[]) AS execution_id
 ),
-beyond_bounds AS (
+candidates AS (
     SELECT
         e.row_id,
+        e.hint_id,
         e.partition_key,
         e.execution_id,
         e.attempt_state
@@ -30,48 +30,31 @@ beyond_bounds AS (
     CROSS JOIN LATERAL (
         SELECT
             c.ctid::tid AS row_id,
+            r.ctid::tid AS hint_id,
             c.partition_key,
             c.execution_id,
             c.attempt_state
-        FROM ff_exec_core AS c
+        FROM ffx_ready AS r
+        JOIN ff_exec_core AS c ON c.partition_key = r.partition_key AND c.execution_id = r.execution_id
         WHERE
-            c.lane_id = @lane_id
+            r.lane_id = @lane_id
+            AND r.rank = b.rank
+            AND (r.created_at_ms, r.execution_id) > (b.created_at_ms, b.execution_id)
+            AND r.required_capabilities <@ @capabilities::text[]
+            AND c.lane_id = r.lane_id
+            AND - c.priority::bigint = r.rank
+            AND c.created_at_ms = r.created_at_ms
             AND c.lifecycle_phase = 'runnable'
             AND c.eligibility_state = 'eligible_now'
             AND c.required_capabilities <@ @capabilities::text[]
-            AND c.priority = b.priority
-            AND (c.created_at_ms, c.execution_id) > (b.created_at_ms, b.execution_id)
+            AND c.attempt_state <> 'attempt_interrupted'
         ORDER BY
-            c.created_at_ms,
-            c.execution_id
-        LIMIT @beyond_items::integer
-        FOR NO KEY UPDATE SKIP LOCKED
+            r.created_at_ms,
+            r.execution_id
+        LIMIT @max_items::integer
+        FOR NO KEY UPDATE OF c SKIP LOCKED
     ) AS e
-    LIMIT @beyond_items::integer
-),
-from_head AS (
-    SELECT
-        c.ctid::tid AS row_id,
-        c.partition_key,
-        c.execution_id,
-        c.attempt_state
-    FROM ff_exec_core AS c
-    WHERE
-        c.lane_id = @lane_id
-        AND c.lifecycle_phase = 'runnable'
-        AND c.eligibility_state = 'eligible_now'
-        AND c.required_capabilities <@ @capabilities::text[]
-    ORDER BY
-        c.priority DESC,
-        c.created_at_ms,
-        c.execution_id
-    LIMIT @head_items::integer
-    FOR NO KEY UPDATE SKIP LOCKED
-),
-candidates AS (
-    SELECT row_id, partition_key, execution_id, attempt_state FROM beyond_bounds
-    UNION ALL
-    SELECT row_id, partition_key, execution_id, attempt_state FROM from_head
+    LIMIT @max_items::integer
 ),
 claimed AS (
     UPDATE ff_exec_core AS e
@@ -84,12 +67,13 @@ claimed AS (
         blocking_reason = NULL,
         started_at_ms = coalesce(e.started_at_ms, (SELECT now_ms FROM clock)),
         deadline_at_ms = CASE
-            WHEN e.ffx_execution_deadline_ms IS NULL THEN e.deadline_at_ms
-            ELSE nullif(e.ffx_execution_deadline_ms, 0)
+            WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
+            ELSE e.deadline_at_ms
         END,
+        -- Negative: of an end that another program has taken back.
+        ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
         ffx_delay_until_ms = NULL,
-        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
-            + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,
+        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + 1,
         ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1,
         ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
     FROM candidates AS c
@@ -99,6 +83,7 @@ claimed AS (
         AND e.partition_key = c.partition_key
         AND e.execution_id = c.execution_id
     RETURNING
+        c.hint_id,
         e.partition_key,
         e.execution_id,
         e.flow_id,
@@ -113,6 +98,11 @@ claimed AS (
         e.ffx_retry_count,
         e.ffx_namespace,
         e.ffx_instance_tag
+),
+dequeued AS (
+    DELETE FROM ffx_ready AS r
+    USING claimed AS c
+    WHERE r.ctid = c.hint_id
 ),
 numbered AS (
     SELECT
@@ -165,7 +155,206 @@ opened_attempts AS (
         (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
         (SELECT now_ms FROM clock),
         CASE
-            WHEN n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
+            WHEN
+                n.prior_attempt_state <> 'pending_first_attempt'
+                AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
+                THEN n.raw_fields #> '{next_attempt_policy,policy}'
+        END,
+        CASE n.prior_attempt_state
+            WHEN 'pending_retry_attempt' THEN 'retry'
+            WHEN 'pending_replay_attempt' THEN 'replay'
+            ELSE 'initial'
+        END,
+        (@attempt_ids::uuid[])[n.ord],
+        (@lease_ids::uuid[])[n.ord],
+        n.timeout_at_ms
+    FROM numbered AS n
+),
+leased_events AS (
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id
+    )
+    SELECT
+        n.execution_id::text,
+        CAST((@lease_ids::uuid[])[n.ord] AS text),
+        'acquired',
+        (SELECT now_ms FROM clock),
+        n.partition_key,
+        n.ffx_namespace,
+        n.ffx_instance_tag,
+        @worker_instance_id::text
+    FROM numbered AS n
+)
+SELECT
+    n.partition_key,
+    n.execution_id,
+    n.flow_id,
+    n.attempt_index,
+    n.lease_epoch::bigint AS lease_epoch,
+    CAST((@attempt_ids::uuid[])[n.ord] AS uuid) AS attempt_id,
+    CAST((@lease_ids::uuid[])[n.ord] AS uuid) AS lease_id,
+    n.prior_attempt_state,
+    CAST(NULL AS text) AS attempt_type,
+    n.priority,
+    n.created_at_ms,
+    n.payload,
+    coalesce(n.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    (n.raw_fields -> 'tags')::jsonb AS tags,
+    coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
+    ((SELECT now_ms FROM clock) + @lease_ttl_ms::bigint)::bigint AS lease_expires_at_ms
+FROM numbered AS n;
+
+-- name: ClaimFromHead :many
+-- ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim
+-- order: interrupted attempts go on, the others are opened. Fewer rows than asked for: nothing more was
+-- claimable and unlocked.
+--
+-- The lean form: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted
+-- attempt is not as the execution says) or 23505 (an attempt row stands in the way) keeps nothing;
+-- the caller then claims by TakeClaimable, which sorts out each row.
+--
+-- Used by: engine.Claim, engine.Claimer.
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
+-- execution is that of its hint in ffx_ready. Spans partitions.
+WITH clock AS MATERIALIZED (
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+candidates AS (
+    SELECT
+        c.ctid::tid AS row_id,
+        r.ctid::tid AS hint_id,
+        c.partition_key,
+        c.execution_id,
+        c.attempt_state
+    FROM ffx_ready AS r
+    JOIN ff_exec_core AS c ON c.partition_key = r.partition_key AND c.execution_id = r.execution_id
+    WHERE
+        r.lane_id = @lane_id
+        AND r.required_capabilities <@ @capabilities::text[]
+        AND c.lane_id = r.lane_id
+        AND - c.priority::bigint = r.rank
+        AND c.created_at_ms = r.created_at_ms
+        AND c.lifecycle_phase = 'runnable'
+        AND c.eligibility_state = 'eligible_now'
+        AND c.required_capabilities <@ @capabilities::text[]
+    ORDER BY
+        r.rank,
+        r.created_at_ms,
+        r.execution_id
+    LIMIT @max_items::integer
+    FOR NO KEY UPDATE OF c SKIP LOCKED
+),
+claimed AS (
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'active',
+        ownership_state = 'leased',
+        eligibility_state = 'not_applicable',
+        public_state = 'running',
+        attempt_state = 'running_attempt',
+        blocking_reason = NULL,
+        started_at_ms = coalesce(e.started_at_ms, (SELECT now_ms FROM clock)),
+        deadline_at_ms = CASE
+            WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
+            ELSE e.deadline_at_ms
+        END,
+        -- Negative: of an end that another program has taken back.
+        ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
+        ffx_delay_until_ms = NULL,
+        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
+            + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,
+        ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1,
+        ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
+    FROM candidates AS c
+    WHERE
+        -- A row changed between snapshot and lock is not found under its ctid and stays as it is.
+        e.ctid = c.row_id
+        AND e.partition_key = c.partition_key
+        AND e.execution_id = c.execution_id
+    RETURNING
+        c.hint_id,
+        e.partition_key,
+        e.execution_id,
+        e.flow_id,
+        e.attempt_index,
+        e.ffx_lease_epoch AS lease_epoch,
+        c.attempt_state AS prior_attempt_state,
+        e.priority,
+        e.created_at_ms,
+        e.payload,
+        e.policy,
+        e.raw_fields,
+        e.ffx_retry_count,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+dequeued AS (
+    DELETE FROM ffx_ready AS r
+    USING claimed AS c
+    WHERE r.ctid = c.hint_id
+),
+numbered AS (
+    SELECT
+        row_number() OVER () AS ord,
+        partition_key,
+        execution_id,
+        flow_id,
+        attempt_index,
+        lease_epoch,
+        prior_attempt_state,
+        priority,
+        created_at_ms,
+        payload,
+        raw_fields,
+        ffx_retry_count,
+        ffx_namespace,
+        ffx_instance_tag,
+        CASE
+            WHEN jsonb_typeof(policy #> '{timeout_policy,attempt_timeout_ms}') = 'number'
+                THEN least(
+                    (policy #>> '{timeout_policy,attempt_timeout_ms}')::numeric + (SELECT now_ms FROM clock),
+                    9223372036854775807
+                )::bigint
+        END AS timeout_at_ms
+    FROM claimed
+),
+opened_attempts AS (
+    INSERT INTO ff_attempt (
+        partition_key,
+        execution_id,
+        attempt_index,
+        worker_id,
+        worker_instance_id,
+        lease_epoch,
+        lease_expires_at_ms,
+        started_at_ms,
+        policy,
+        ffx_attempt_type,
+        ffx_attempt_id,
+        ffx_lease_id,
+        ffx_timeout_at_ms
+    )
+    SELECT
+        n.partition_key,
+        n.execution_id,
+        n.attempt_index,
+        @worker_id::text,
+        @worker_instance_id::text,
+        n.lease_epoch,
+        (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
+        (SELECT now_ms FROM clock),
+        CASE
+            WHEN
+                n.prior_attempt_state <> 'pending_first_attempt'
+                AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
                 THEN n.raw_fields #> '{next_attempt_policy,policy}'
         END,
         CASE n.prior_attempt_state
@@ -179,7 +368,6 @@ opened_attempts AS (
     FROM numbered AS n
     WHERE
         n.prior_attempt_state <> 'attempt_interrupted'
-    RETURNING 1
 ),
 resumed_attempts AS (
     UPDATE ff_attempt AS a
@@ -259,9 +447,9 @@ WHERE
 
 -- name: TakeClaimable :many
 -- TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
--- The first step of a claim that sorts out each row; ClaimExecutions is the usual way.
+-- The first step of a claim that sorts out each row; ClaimFromHead is the usual way.
 --
--- Used by: engine.Claim, engine.Claimer, after ClaimExecutions met a row it does not serve.
+-- Used by: engine.Claim, engine.Claimer, after ClaimFromHead or ClaimBehind met a row it does not serve.
 -- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order. Spans partitions.
 SELECT
     e.partition_key,
@@ -281,18 +469,23 @@ SELECT
             THEN least((e.policy #>> '{timeout_policy,attempt_timeout_ms}')::numeric, 9223372036854775807)
         ELSE 0
     END)::bigint AS attempt_timeout_ms
-FROM ff_exec_core AS e
+FROM ffx_ready AS r
+JOIN ff_exec_core AS e ON e.partition_key = r.partition_key AND e.execution_id = r.execution_id
 WHERE
-    e.lane_id = @lane_id
+    r.lane_id = @lane_id
+    AND r.required_capabilities <@ @capabilities::text[]
+    AND e.lane_id = r.lane_id
+    AND - e.priority::bigint = r.rank
+    AND e.created_at_ms = r.created_at_ms
     AND e.lifecycle_phase = 'runnable'
     AND e.eligibility_state = 'eligible_now'
     AND e.required_capabilities <@ @capabilities::text[]
 ORDER BY
-    e.priority DESC,
-    e.created_at_ms,
-    e.execution_id
+    r.rank,
+    r.created_at_ms,
+    r.execution_id
 LIMIT @max_items::integer
-FOR NO KEY UPDATE SKIP LOCKED;
+FOR NO KEY UPDATE OF e SKIP LOCKED;
 
 -- name: LockAttemptsOf :many
 -- LockAttemptsOf locks every attempt row of the given executions and returns what the choice of an
@@ -366,9 +559,11 @@ leased AS (
         attempt_index = i.attempt_index,
         started_at_ms = coalesce(e.started_at_ms, @now_ms::bigint),
         deadline_at_ms = CASE
-            WHEN e.ffx_execution_deadline_ms IS NULL THEN e.deadline_at_ms
-            ELSE nullif(e.ffx_execution_deadline_ms, 0)
+            WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
+            ELSE e.deadline_at_ms
         END,
+        -- Negative: of an end that another program has taken back.
+        ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
         ffx_delay_until_ms = NULL,
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + i.inserted::integer,
         ffx_lease_epoch = i.lease_epoch,
@@ -390,8 +585,21 @@ leased AS (
             WHEN e.raw_fields #>> '{next_attempt_policy,attempt_index}' = i.attempt_index::text
                 THEN e.raw_fields #> '{next_attempt_policy,policy}'
         END AS attempt_policy,
+        e.lane_id,
+        e.priority,
+        e.created_at_ms,
         e.ffx_namespace,
         e.ffx_instance_tag
+),
+dequeued AS (
+    DELETE FROM ffx_ready AS r
+    USING leased AS l
+    WHERE
+        r.lane_id = l.lane_id
+        AND r.rank = - l.priority::bigint
+        AND r.created_at_ms = l.created_at_ms
+        AND r.execution_id = l.execution_id
+        AND r.partition_key = l.partition_key
 ),
 attempts AS (
     INSERT INTO ff_attempt AS a (

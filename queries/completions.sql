@@ -37,6 +37,7 @@ completed AS (
         blocking_reason = NULL,
         result = i.result,
         terminal_at_ms = (SELECT now_ms FROM clock),
+        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
         ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
@@ -163,6 +164,7 @@ completed AS (
         attempt_index = i.attempt_index,
         result = i.result,
         terminal_at_ms = @now_ms::bigint,
+        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
         ffx_last_mutation_at_ms = @now_ms::bigint

@@ -221,9 +221,9 @@ WHERE
     AND a.attempt_index = i.attempt_index;
 
 -- name: ScanOverdue :many
--- ScanOverdue finds unfinished executions whose execution deadline has passed: in the column of this
--- library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a delay
--- there too, unless it is that of a retry, which it keeps in raw_fields.
+-- ScanOverdue finds executions whose execution deadline has passed: in the column of this library, or,
+-- where that was never written, in deadline_at_ms. Another program keeps the wake-up of a delay there too,
+-- unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
 --
 -- Used by: engine.ExpireDeadlines.
 -- Locks: none. Spans partitions.
@@ -231,12 +231,12 @@ WHERE
     SELECT
         e.partition_key,
         e.execution_id,
-        e.flow_id
+        e.flow_id,
+        (e.lifecycle_phase IN ('terminal', 'cancelled'))::boolean AS finished
     FROM ff_exec_core AS e
     WHERE
         e.ffx_execution_deadline_ms > 0
         AND e.ffx_execution_deadline_ms <= ffx_now_ms(sqlc.narg(now_ms))
-        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
     ORDER BY e.ffx_execution_deadline_ms
     LIMIT @batch_size::integer
 )
@@ -245,20 +245,39 @@ UNION ALL
     SELECT
         e.partition_key,
         e.execution_id,
-        e.flow_id
+        e.flow_id,
+        (e.lifecycle_phase IN ('terminal', 'cancelled'))::boolean AS finished
     FROM ff_exec_core AS e
     WHERE
         e.ffx_execution_deadline_ms IS NULL
         AND e.deadline_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
-        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
         AND (
-            e.eligibility_state <> 'not_eligible_until_time'
+            e.lifecycle_phase IN ('terminal', 'cancelled')
+            OR e.eligibility_state <> 'not_eligible_until_time'
             OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
         )
     ORDER BY e.deadline_at_ms
     LIMIT @batch_size::integer
 )
 LIMIT @batch_size::integer;
+
+-- name: SettleDeadlines :exec
+-- SettleDeadlines negates the deadlines of executions that another program ended, so that no scan meets
+-- them again. This library's own ends do it themselves.
+--
+-- Used by: engine.ExpireDeadlines.
+-- Locks: execution rows (UPDATE) in array order: the caller sorts by (partition_key, execution_id).
+UPDATE ff_exec_core AS e
+SET ffx_execution_deadline_ms = -abs(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms))
+FROM (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+) AS i
+WHERE
+    e.partition_key = i.partition_key
+    AND e.execution_id = i.execution_id
+    AND e.lifecycle_phase IN ('terminal', 'cancelled');
 
 -- name: TakeOverdue :many
 -- TakeOverdue locks the given executions where they are still unfinished, due and not held by anybody.
@@ -295,8 +314,9 @@ FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: PromoteDelayed :many
 -- PromoteDelayed makes delayed executions claimable whose time has come, and returns one row per
--- promoted execution with its lane. An execution whose deadline has passed too is left to the deadline
--- job; one that names a budget or quota goes to its gate.
+-- execution with its lane, and whether it was promoted: of one that is not delayed any more it only
+-- forgets the delay. An execution whose deadline has passed too is left to the deadline job; one that
+-- names a budget or quota goes to its gate.
 --
 -- Used by: engine.PromoteDelayed.
 -- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED, then the guarded UPDATE of the same rows.
@@ -304,48 +324,77 @@ FOR NO KEY UPDATE SKIP LOCKED;
 WITH due AS (
     SELECT
         c.partition_key,
-        c.execution_id
+        c.execution_id,
+        (c.lifecycle_phase = 'runnable' AND c.eligibility_state = 'not_eligible_until_time') AS delayed
     FROM ff_exec_core AS c
     WHERE
-        c.eligibility_state = 'not_eligible_until_time'
-        AND c.deadline_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
-        AND c.lifecycle_phase = 'runnable'
-        AND c.ffx_delay_until_ms <= ffx_now_ms(sqlc.narg(now_ms))
-        AND (coalesce(c.ffx_execution_deadline_ms, 0) = 0 OR c.ffx_execution_deadline_ms > ffx_now_ms(sqlc.narg(now_ms)))
-    ORDER BY c.deadline_at_ms
+        c.ffx_delay_until_ms <= ffx_now_ms(sqlc.narg(now_ms))
+        AND (
+            c.lifecycle_phase <> 'runnable'
+            OR c.eligibility_state <> 'not_eligible_until_time'
+            OR (
+                c.deadline_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+                AND (
+                    coalesce(c.ffx_execution_deadline_ms, 0) <= 0
+                    OR c.ffx_execution_deadline_ms > ffx_now_ms(sqlc.narg(now_ms))
+                )
+            )
+        )
+    ORDER BY c.ffx_delay_until_ms
     LIMIT @batch_size::integer
     FOR NO KEY UPDATE SKIP LOCKED
+),
+forgotten AS (
+    UPDATE ff_exec_core AS e
+    SET ffx_delay_until_ms = NULL
+    FROM due AS d
+    WHERE
+        e.partition_key = d.partition_key
+        AND e.execution_id = d.execution_id
+        AND NOT d.delayed
+    RETURNING e.lane_id
+),
+promoted AS (
+    UPDATE ff_exec_core AS e
+    SET
+        eligibility_state = CASE
+            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'eligible_now'
+            WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+            ELSE 'blocked_by_quota'
+        END,
+        public_state = CASE
+            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting'
+            ELSE 'rate_limited'
+        END,
+        blocking_reason = CASE
+            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting_for_worker'
+            WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+            ELSE 'waiting_for_quota'
+        END,
+        ffx_gate_id = CASE
+            WHEN e.ffx_admitted IS NOT TRUE THEN coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id)
+        END,
+        deadline_at_ms = CASE
+            WHEN e.ffx_execution_deadline_ms > 0 THEN e.ffx_execution_deadline_ms
+        END,
+        ffx_delay_until_ms = NULL,
+        ffx_last_mutation_at_ms = ffx_now_ms(sqlc.narg(now_ms))
+    FROM due AS d
+    WHERE
+        e.partition_key = d.partition_key
+        AND e.execution_id = d.execution_id
+        AND d.delayed
+    RETURNING e.lane_id
 )
-UPDATE ff_exec_core AS e
-SET
-    eligibility_state = CASE
-        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'eligible_now'
-        WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
-        ELSE 'blocked_by_quota'
-    END,
-    public_state = CASE
-        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting'
-        ELSE 'rate_limited'
-    END,
-    blocking_reason = CASE
-        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting_for_worker'
-        WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
-        ELSE 'waiting_for_quota'
-    END,
-    ffx_gate_id = CASE
-        WHEN e.ffx_admitted IS NOT TRUE THEN coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id)
-    END,
-    deadline_at_ms = CASE
-        WHEN e.ffx_execution_deadline_ms IS NULL THEN NULL
-        ELSE nullif(e.ffx_execution_deadline_ms, 0)
-    END,
-    ffx_delay_until_ms = NULL,
-    ffx_last_mutation_at_ms = ffx_now_ms(sqlc.narg(now_ms))
-FROM due AS d
-WHERE
-    e.partition_key = d.partition_key
-    AND e.execution_id = d.execution_id
-RETURNING e.lane_id;
+SELECT
+    lane_id,
+    true AS promoted
+FROM promoted
+UNION ALL
+SELECT
+    lane_id,
+    false AS promoted
+FROM forgotten;
 
 -- name: ScanTimedOut :many
 -- ScanTimedOut finds running attempts that have taken longer than their timeout.

@@ -176,6 +176,7 @@ ended AS (
         terminal_at_ms = coalesce(e.terminal_at_ms, @now_ms::bigint),
         cancellation_reason = coalesce(e.cancellation_reason, sqlc.narg(cancellation_reason)::text),
         lease_reclaim_count = e.lease_reclaim_count + @lost_leases::integer,
+        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
         ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 )
 
@@ -33,6 +34,11 @@ type Config struct {
 	// CreationKeys is how often idempotency keys are forgotten whose window has passed. Default 60 s.
 	CreationKeys time.Duration
 
+	// QueueRepair is how often the next executions, a batch of them, are looked at for work that is claimable but
+	// not queued. The database queues work itself; this finds what was written while its triggers were disabled.
+	// Default 1 s.
+	QueueRepair time.Duration
+
 	// Batch is how many rows one transaction acts on, at most [engine.MaxBatch]. Default 500.
 	Batch int
 
@@ -47,6 +53,7 @@ const (
 	DefaultAttemptTimeout    = 2 * time.Second
 	DefaultExecutionDeadline = 5 * time.Second
 	DefaultCreationKeys      = 60 * time.Second
+	DefaultQueueRepair       = time.Second
 	DefaultBatch             = 500
 )
 
@@ -76,6 +83,7 @@ type operations interface {
 	ExpireAttempts(ctx context.Context, batch int) (int, error)
 	ExpireDeadlines(ctx context.Context, batch int) (int, error)
 	PruneCreationKeys(ctx context.Context, batch int) (int, error)
+	RepairQueue(ctx context.Context, after id.ExecutionID, n int) (next id.ExecutionID, repaired int, err error)
 }
 
 // New returns a reconciler for the database of eng.
@@ -100,6 +108,7 @@ func newReconciler(eng operations, cfg Config) (*Reconciler, error) {
 		{"AttemptTimeout", cfg.AttemptTimeout, job{"attempt timeout", DefaultAttemptTimeout, eng.ExpireAttempts}},
 		{"ExecutionDeadline", cfg.ExecutionDeadline, job{"execution deadline", DefaultExecutionDeadline, eng.ExpireDeadlines}},
 		{"CreationKeys", cfg.CreationKeys, job{"creation keys", DefaultCreationKeys, eng.PruneCreationKeys}},
+		{"QueueRepair", cfg.QueueRepair, job{"queue repair", DefaultQueueRepair, repairQueue(eng)}},
 	} {
 		switch {
 		case j.configured < 0:
@@ -119,6 +128,21 @@ func newReconciler(eng operations, cfg Config) (*Reconciler, error) {
 		r.log = slog.New(slog.DiscardHandler)
 	}
 	return r, nil
+}
+
+// repairQueue walks through all executions, a batch at a time, and then begins anew. Loops that run at once share
+// the walk.
+func repairQueue(eng operations) func(ctx context.Context, batch int) (int, error) {
+	var (
+		mu    sync.Mutex
+		after id.ExecutionID
+	)
+	return func(ctx context.Context, batch int) (repaired int, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		after, repaired, err = eng.RepairQueue(ctx, after, batch)
+		return repaired, err
+	}
 }
 
 // Run does background work until ctx ends, and returns when the last call has. A failure of the engine is logged and

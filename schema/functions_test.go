@@ -27,7 +27,7 @@ func TestNowMs_IsInlined(t *testing.T) {
 		PREPARE due (bigint) AS
 		SELECT execution_id
 		FROM ff_exec_core
-		WHERE eligibility_state = 'not_eligible_until_time' AND deadline_at_ms <= ffx_now_ms($1)`)
+		WHERE ffx_delay_until_ms <= ffx_now_ms($1)`)
 	plan := scalar[string](t, conn, "EXPLAIN (FORMAT json) EXECUTE due (NULL)")
 	if !strings.Contains(plan, "ffx_ff_exec_core_promotion_idx") || !strings.Contains(plan, `"Index Cond"`) || strings.Contains(plan, "ffx_now_ms") {
 		t.Errorf("plan %s", plan)

@@ -48,10 +48,73 @@ BEGIN
 END;
 $$;
 
+CREATE FUNCTION ffx_fill_ready() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities)
+    SELECT
+        i.lane_id,
+        - i.priority::bigint,
+        i.created_at_ms,
+        i.execution_id,
+        i.partition_key,
+        i.required_capabilities
+    FROM inserted AS i
+    WHERE
+        i.lifecycle_phase = 'runnable'
+        AND i.eligibility_state = 'eligible_now'
+    ON CONFLICT (lane_id, rank, created_at_ms, execution_id, partition_key) DO UPDATE SET
+        required_capabilities = excluded.required_capabilities;
+    RETURN NULL;
+END;
+$$;
+
 CREATE FUNCTION ffx_flow_key(flow_id uuid) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
     SELECT hashtextextended(flow_id::text, 8031);
+$$;
+
+CREATE FUNCTION ffx_keep_ready() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    claimable boolean := TG_OP = 'UPDATE'
+        AND (NEW.lifecycle_phase = 'runnable' AND NEW.eligibility_state = 'eligible_now');
+BEGIN
+    IF
+        OLD.lifecycle_phase = 'runnable'
+        AND OLD.eligibility_state = 'eligible_now'
+        AND (
+            NOT claimable
+            OR (OLD.lane_id, OLD.priority, OLD.created_at_ms) <> (NEW.lane_id, NEW.priority, NEW.created_at_ms)
+        )
+    THEN
+        DELETE FROM ffx_ready AS r
+        WHERE
+            r.lane_id = OLD.lane_id
+            AND r.rank = - OLD.priority::bigint
+            AND r.created_at_ms = OLD.created_at_ms
+            AND r.execution_id = OLD.execution_id
+            AND r.partition_key = OLD.partition_key;
+    END IF;
+    IF claimable THEN
+        INSERT INTO ffx_ready AS r (
+            lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities
+        )
+        VALUES (
+            NEW.lane_id, - NEW.priority::bigint, NEW.created_at_ms, NEW.execution_id, NEW.partition_key,
+            NEW.required_capabilities
+        )
+        ON CONFLICT (lane_id, rank, created_at_ms, execution_id, partition_key) DO UPDATE SET
+            required_capabilities = excluded.required_capabilities
+        WHERE r.required_capabilities <> excluded.required_capabilities;
+    END IF;
+    RETURN NULL;
+END;
 $$;
 
 CREATE FUNCTION ffx_notify_channel() RETURNS trigger
@@ -344,7 +407,7 @@ CREATE TABLE ff_exec_core (
     ffx_gate_id uuid,
     ffx_admitted boolean
 )
-WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000');
+WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='45');
 
 CREATE TABLE ff_flow_core (
     partition_key smallint NOT NULL,
@@ -622,6 +685,16 @@ CREATE TABLE ffx_outbox_floor (
     updated_at_ms bigint NOT NULL
 );
 
+CREATE TABLE ffx_ready (
+    created_at_ms bigint NOT NULL,
+    rank bigint NOT NULL,
+    execution_id uuid NOT NULL,
+    partition_key smallint NOT NULL,
+    lane_id text NOT NULL,
+    required_capabilities text[] NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
+
 CREATE TABLE ffx_schema_migrations (
     version character varying NOT NULL
 );
@@ -746,6 +819,9 @@ ALTER TABLE ONLY ffx_outbox_consumer
 ALTER TABLE ONLY ffx_outbox_floor
     ADD CONSTRAINT ffx_outbox_floor_pkey PRIMARY KEY (outbox);
 
+ALTER TABLE ONLY ffx_ready
+    ADD CONSTRAINT ffx_ready_pkey PRIMARY KEY (lane_id, rank, created_at_ms, execution_id, partition_key);
+
 ALTER TABLE ONLY ffx_schema_migrations
     ADD CONSTRAINT ffx_schema_migrations_pkey PRIMARY KEY (version);
 
@@ -807,25 +883,13 @@ CREATE INDEX ffx_ff_completion_event_undispatched_idx ON ff_completion_event USI
 
 CREATE INDEX ffx_ff_edge_downstream_idx ON ff_edge USING btree (partition_key, downstream_eid);
 
-CREATE INDEX ffx_ff_exec_core_adopt_phase_idx ON ff_exec_core USING btree (created_at_ms) WHERE (lifecycle_phase <> ALL (ARRAY['runnable'::text, 'active'::text, 'suspended'::text, 'terminal'::text, 'cancelled'::text]));
+CREATE INDEX ffx_ff_exec_core_deadline_idx ON ff_exec_core USING btree (deadline_at_ms) WHERE ((deadline_at_ms IS NOT NULL) AND (ffx_execution_deadline_ms IS NULL));
 
-CREATE INDEX ffx_ff_exec_core_adopt_public_state_idx ON ff_exec_core USING btree (terminal_at_ms) WHERE ((lifecycle_phase = ANY (ARRAY['terminal'::text, 'cancelled'::text])) AND (public_state <> ALL (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])));
-
-CREATE INDEX ffx_ff_exec_core_claim_idx ON ff_exec_core USING btree (lane_id, priority DESC, created_at_ms, execution_id) WHERE ((lifecycle_phase = 'runnable'::text) AND (eligibility_state = 'eligible_now'::text));
-
-CREATE INDEX ffx_ff_exec_core_deadline_idx ON ff_exec_core USING btree (deadline_at_ms) WHERE ((deadline_at_ms IS NOT NULL) AND (ffx_execution_deadline_ms IS NULL) AND (lifecycle_phase <> ALL (ARRAY['terminal'::text, 'cancelled'::text])));
-
-CREATE INDEX ffx_ff_exec_core_execution_deadline_idx ON ff_exec_core USING btree (ffx_execution_deadline_ms) WHERE ((ffx_execution_deadline_ms > 0) AND (lifecycle_phase <> ALL (ARRAY['terminal'::text, 'cancelled'::text])));
+CREATE INDEX ffx_ff_exec_core_execution_deadline_idx ON ff_exec_core USING btree (ffx_execution_deadline_ms) WHERE (ffx_execution_deadline_ms > 0);
 
 CREATE INDEX ffx_ff_exec_core_gate_idx ON ff_exec_core USING btree (ffx_gate_id, priority DESC, created_at_ms, execution_id) WHERE (ffx_gate_id IS NOT NULL);
 
-CREATE INDEX ffx_ff_exec_core_granted_idx ON ff_exec_core USING btree (execution_id) WHERE (eligibility_state = 'pending_claim'::text);
-
-CREATE INDEX ffx_ff_exec_core_promotion_idx ON ff_exec_core USING btree (deadline_at_ms) WHERE (eligibility_state = 'not_eligible_until_time'::text);
-
-CREATE INDEX ffx_ff_exec_core_retention_idx ON ff_exec_core USING btree (terminal_at_ms, execution_id) WHERE (terminal_at_ms IS NOT NULL);
-
-CREATE INDEX ffx_ff_exec_core_route_idx ON ff_exec_core USING btree (lane_id) WHERE (eligibility_state = 'blocked_by_route'::text);
+CREATE INDEX ffx_ff_exec_core_promotion_idx ON ff_exec_core USING btree (ffx_delay_until_ms) WHERE (ffx_delay_until_ms IS NOT NULL);
 
 CREATE INDEX ffx_ff_operator_event_execution_idx ON ff_operator_event USING btree (partition_key, execution_id);
 
@@ -854,6 +918,12 @@ CREATE TRIGGER ff_stream_frame_notify_trg AFTER INSERT ON ff_stream_frame REFERE
 CREATE TRIGGER ffx_ff_completion_event_floor_trg AFTER DELETE ON ff_completion_event REFERENCING OLD TABLE AS deleted_events FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_floor('completion');
 
 CREATE TRIGGER ffx_ff_completion_event_truncate_trg BEFORE TRUNCATE ON ff_completion_event FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_truncate('completion');
+
+CREATE TRIGGER ffx_ff_exec_core_drop_ready_trg AFTER DELETE ON ff_exec_core FOR EACH ROW WHEN ((old.eligibility_state = 'eligible_now'::text)) EXECUTE FUNCTION ffx_keep_ready();
+
+CREATE TRIGGER ffx_ff_exec_core_fill_ready_trg AFTER INSERT ON ff_exec_core REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION ffx_fill_ready();
+
+CREATE TRIGGER ffx_ff_exec_core_keep_ready_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN (((new.eligibility_state = 'eligible_now'::text) OR ((old.eligibility_state = 'eligible_now'::text) AND ((new.lifecycle_phase <> 'active'::text) OR (NOT (new.ffx_lease_epoch IS DISTINCT FROM old.ffx_lease_epoch)))))) EXECUTE FUNCTION ffx_keep_ready();
 
 CREATE TRIGGER ffx_ff_lease_event_floor_trg AFTER DELETE ON ff_lease_event REFERENCING OLD TABLE AS deleted_events FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_floor('lease');
 

@@ -1,6 +1,8 @@
 package tests
 
 import (
+	"cmp"
+	"fmt"
 	"testing"
 	"time"
 
@@ -101,41 +103,92 @@ func TestExpireDeadlines_leaves_what_has_ended(t *testing.T) {
 	f.wantUnchanged(t, c.Execution, before)
 }
 
-// Deadlines that other programs wrote: one column holds them and the wake-ups.
+// Deadlines that other programs wrote: one column holds them and the wake-ups. Of what they ended, the deadline is
+// looked at once more and then put away.
 func TestExpireDeadlines_of_other_programs(t *testing.T) {
 	f := cloneFixture(t)
 	due := columns{"deadline_at_ms": start.UnixMilli()}
+	terminal := columns{"lifecycle_phase": "terminal", "public_state": "completed"}
 	delayed := columns{"lifecycle_phase": "runnable", "eligibility_state": "not_eligible_until_time", "public_state": "delayed"}
+	ours := columns{"ffx_execution_deadline_ms": start.UnixMilli()}
+	const (
+		left = iota
+		ended
+		settled
+	)
 	for _, c := range []struct {
 		name string
 		row  columns
-		ends bool
+		want int
 	}{
-		{"running", merged(claimedByReference, due), true},
-		{"not due", merged(claimedByReference, columns{"deadline_at_ms": start.UnixMilli() + 1}), false},
-		{"without one of ours", merged(claimedByReference, due, columns{"ffx_execution_deadline_ms": 0}), false},
-		{"delayed: a wake-up", merged(delayed, due), false},
+		{"running", merged(claimedByReference, due), ended},
+		{"not due", merged(claimedByReference, columns{"deadline_at_ms": start.UnixMilli() + 1}), left},
+		{"without one of ours", merged(claimedByReference, due, columns{"ffx_execution_deadline_ms": 0}), left},
+		{"delayed: a wake-up", merged(delayed, due), left},
 		{"retry whose wake-up is elsewhere", merged(delayed, due, columns{
 			"blocking_reason": "waiting_for_retry_backoff", "raw_fields": `{"delay_until":1}`,
-		}), true},
-		{"ended", merged(due, columns{"lifecycle_phase": "terminal", "public_state": "completed"}), false},
-		{"cancelled", merged(due, columns{"lifecycle_phase": "cancelled", "public_state": "cancelled"}), false},
+		}), ended},
+		{"ended", merged(due, terminal), settled},
+		{"ended, with one of ours", merged(due, terminal, ours), settled},
+		{"cancelled", merged(due, terminal, columns{"lifecycle_phase": "cancelled", "public_state": "cancelled"}), settled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := f.seed(t, c.row)
-			before := f.dump(t, x)
-			want := 0
-			if c.ends {
-				want = 1
+			before, deadline := f.dump(t, x), f.describe(t, x).Deadline
+			n, err := f.ExpireDeadlines(t.Context(), 10)
+			if want := min(c.want, 1); err != nil || n != want {
+				t.Errorf("acted on %d, %v; want %d", n, err, want)
 			}
-			if n, err := f.ExpireDeadlines(t.Context(), 10); err != nil || n != want {
-				t.Errorf("ended %d, %v; want %d", n, err, want)
-			}
-			if c.ends {
-				f.wantState(t, x, stateUnstarted)
-			} else {
+			switch c.want {
+			case left:
 				f.wantUnchanged(t, x, before)
+			case ended:
+				f.wantState(t, x, stateUnstarted)
+				// The row has the other program's deadline only, which the next look puts away.
+				run(t, f.ExpireDeadlines, 1)
+			case settled:
+				if got := f.stored(t, x).LastDeadline; got == nil || *got != -start.UnixMilli() {
+					t.Errorf("stored deadline %v, want it negated", got)
+				}
+				f.setExecution(t, x, fmt.Sprintf("ffx_execution_deadline_ms = %v", cmp.Or(c.row["ffx_execution_deadline_ms"], any("NULL"))))
+				f.wantUnchanged(t, x, before)
+				f.setExecution(t, x, fmt.Sprintf("ffx_execution_deadline_ms = %d", -start.UnixMilli()))
 			}
+			run(t, f.ExpireDeadlines, 0)
+			if got := f.describe(t, x).Deadline; !got.Equal(deadline) {
+				t.Errorf("described with the deadline %v, want %v", got, deadline)
+			}
+		})
+	}
+}
+
+// A delay that another program's change left behind is forgotten; nothing else of the row changes, and nobody is
+// told of work.
+func TestPromoteDelayed_forgets_what_is_not_delayed_any_more(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		since string // what another program made of the execution
+	}{
+		{"claimable", "eligibility_state = 'eligible_now', public_state = 'waiting'"},
+		{"cancelled", "lifecycle_phase = 'cancelled', eligibility_state = 'not_applicable', public_state = 'cancelled'"},
+		{"suspended", "lifecycle_phase = 'suspended'"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := cloneFixture(t)
+			marker := id.LaneID(f.name + "-marker")
+			e := f.rival(t).listen(t, f.lane, marker)
+			x := f.create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Minute) })
+			f.setExecution(t, x, c.since)
+			run(t, f.PromoteDelayed, 0)
+			f.advance(time.Minute)
+			f.setExecution(t, x, "ffx_delay_until_ms = NULL")
+			want := f.dump(t, x)
+			f.setExecution(t, x, fmt.Sprintf("ffx_delay_until_ms = %d", f.now().UnixMilli()))
+			run(t, f.PromoteDelayed, 1)
+			run(t, f.PromoteDelayed, 0)
+			f.wantUnchanged(t, x, want)
+			f.Wake(marker)
+			e.want(t, marker)
 		})
 	}
 }

@@ -87,7 +87,7 @@ func TestInterleaving_claim_with_an_old_snapshot(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			held, release := f.holding(t, "ClaimExecutions")
+			held, release := f.holding(t, "ClaimFromHead")
 			wait := async(t, func(ctx context.Context) []engine.Claimed {
 				claimed, err := held.Claim(ctx, f.worker(), 10)
 				if err != nil {

@@ -184,15 +184,17 @@ var keyed = []string{
 	"ReadRetryFacts", "ScheduleRetries", "EndUnsuccessful", "DiscardWaiting",
 	"LockDownstreamGroups", "ResolveEdges", "PassResults", "ReleaseDownstream", "SkipDownstream", "EndSkippedAttempts",
 	"EnqueueSiblingCancels",
-	"TakeExpiredLeases", "LockCurrentAttempts", "ReleaseExpiredLeases", "FenceStrayLeases", "TakeOverdue", "TakeTimedOut",
+	"TakeExpiredLeases", "LockCurrentAttempts", "ReleaseExpiredLeases", "FenceStrayLeases", "TakeOverdue", "SettleDeadlines", "TakeTimedOut",
 	"LockFlowRows", "ShareFlowRows", "CountNewMembers",
 	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys",
 }
 
 // scanning are the statements that look for rows, in indexes made for it.
 var scanning = map[string][]string{
-	"ClaimExecutions":   {"ffx_ff_exec_core_claim_idx"},
-	"TakeClaimable":     {"ffx_ff_exec_core_claim_idx"},
+	"ClaimFromHead":     {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"ClaimBehind":       {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"TakeClaimable":     {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"RepairQueue":       {"ff_exec_core_pkey", "ffx_ready_pkey"},
 	"ScanExpiredLeases": {"ffx_ff_attempt_lease_idx"},
 	"ScanOverdue":       {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
 	"PromoteDelayed":    {"ffx_ff_exec_core_promotion_idx"},
@@ -281,4 +283,4 @@ func key(table string) string {
 }
 
 // unsorted are the statements that take their rows as an index or an array has them.
-var unsorted = []string{"ClaimExecutions", "RenewLeases", "CompleteExecutions"}
+var unsorted = []string{"ClaimFromHead", "ClaimBehind", "TakeClaimable", "RenewLeases", "CompleteExecutions"}

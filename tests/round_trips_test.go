@@ -88,7 +88,7 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 			_, err := f.CreateExecutions(ctx, all)
 			return err
 		}},
-		{name: "claim", spec: plain, lean: "ClaimExecutions", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+		{name: "claim", spec: plain, lean: "ClaimFromHead", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
 			claimed, err := f.Claim(ctx, f.worker(), n)
 			if err == nil && len(claimed) != n {
 				return errors.New("claimed too few")

@@ -85,12 +85,11 @@ func runWorker(input io.Reader, output io.Writer) error {
 	}
 	r := &reporter{out: output}
 	w := worker.New(eng, worker.Config{
-		Lanes:        []id.LaneID{told.Lane},
-		Instance:     told.Instance,
-		Concurrency:  16,
-		LeaseTTL:     leaseTTL,
-		SettleLinger: 20 * time.Millisecond, // so that there is something to lose
-		Hooks:        r,
+		Lanes:       []id.LaneID{told.Lane},
+		Instance:    told.Instance,
+		Concurrency: 16,
+		LeaseTTL:    leaseTTL,
+		Hooks:       r,
 	})
 	worker.Handle(w, "plain", func(_ context.Context, job worker.Job[struct{}]) (result, error) {
 		labour()

@@ -1,0 +1,422 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// The columns of a hint, as the queue has them and as the execution has them.
+const (
+	hints     = "SELECT lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities FROM ffx_ready"
+	claimable = `SELECT lane_id, - priority::bigint, created_at_ms, execution_id, partition_key, required_capabilities
+		FROM ff_exec_core WHERE lifecycle_phase = 'runnable' AND eligibility_state = 'eligible_now'`
+)
+
+// wantQueue fails the test when the queue does not hold exactly the claimable executions of the database.
+func (f *fixture) wantQueue(t *testing.T, on reporter, after string) {
+	t.Helper()
+	for what, sql := range map[string]string{"is not queued": claimable + " EXCEPT ALL " + hints, "is queued": hints + " EXCEPT ALL " + claimable} {
+		for _, row := range texts(t, f.pool, "SELECT q::text FROM ("+sql+") AS q") {
+			on.Errorf("%s: %s %s", after, row, what)
+		}
+	}
+}
+
+// background runs the jobs that change executions until nothing is due.
+func (f *fixture) background(t *testing.T) {
+	t.Helper()
+	for _, j := range []job{f.PromoteDelayed, f.ExpireAttempts, f.ExpireDeadlines, f.ExpireLeases} {
+		for n := 1; n > 0; {
+			var err error
+			if n, err = j(t.Context(), 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// clear removes all executions, so that a test that failed fails no other.
+func (f *fixture) clear(t *testing.T) {
+	t.Helper()
+	f.exec(t, "TRUNCATE ff_exec_core, ff_attempt, ffx_ready")
+}
+
+// What another program writes, which knows nothing of the queue.
+const (
+	foreignClaim = `lifecycle_phase = 'active', ownership_state = 'leased', eligibility_state = 'not_applicable',
+		public_state = 'running', attempt_state = 'running_attempt', blocking_reason = NULL`
+	foreignCancel = `lifecycle_phase = 'cancelled', ownership_state = 'unowned', eligibility_state = 'not_applicable',
+		public_state = 'cancelled', attempt_state = 'cancelled', blocking_reason = NULL, terminal_at_ms = 1`
+	foreignBlock = `eligibility_state = 'blocked_by_operator', public_state = 'rate_limited', blocking_reason = 'paused_by_operator'`
+	foreignReady = `lifecycle_phase = 'runnable', ownership_state = 'unowned', eligibility_state = 'eligible_now',
+		public_state = 'waiting', blocking_reason = 'waiting_for_worker', terminal_at_ms = NULL`
+)
+
+// Whoever writes, and whatever, the queue holds the claimable executions afterwards.
+func TestQueue_follows_every_write(t *testing.T) {
+	shared := cloneFixture(t)
+	pause := retrying(policy.Retry{Backoff: policy.FixedBackoff(1000)})
+	timeout := func(retries uint32) func(*engine.ExecutionSpec) {
+		return func(spec *engine.ExecutionSpec) {
+			spec.Policy = &policy.Execution{
+				Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1000))},
+				Retry:   &policy.Retry{MaxRetries: &retries, Backoff: policy.FixedBackoff(0)},
+			}
+		}
+	}
+	delayed := func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Second) }
+	written := func(assignments ...string) func(*testing.T, *flowFixture) {
+		return func(t *testing.T, f *flowFixture) {
+			x := f.create(t)
+			for _, a := range assignments {
+				f.setExecution(t, x, a)
+			}
+		}
+	}
+	created := func(ends string) func(*testing.T, *flowFixture) {
+		return func(t *testing.T, f *flowFixture) {
+			tx := f.begin(t)
+			if _, err := f.WithTx(tx).CreateExecutions(t.Context(), []engine.ExecutionSpec{{Lane: f.lane}, {Lane: f.lane}}); err != nil {
+				t.Fatal(err)
+			}
+			execIn(t, tx, ends)
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		do     func(t *testing.T, f *flowFixture)
+		queued int
+	}{
+		{"create", func(t *testing.T, f *flowFixture) { f.create(t) }, 1},
+		{"create many", func(t *testing.T, f *flowFixture) {
+			if _, err := f.CreateExecutions(t.Context(), slices.Repeat([]engine.ExecutionSpec{{Lane: f.lane}}, 5)); err != nil {
+				t.Fatal(err)
+			}
+		}, 5},
+		{"create a second time", func(t *testing.T, f *flowFixture) {
+			for range 2 {
+				if _, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane, IdempotencyKey: f.key("key")}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, 1},
+		{"create in a transaction that commits", created("COMMIT"), 2},
+		{"create in a transaction that rolls back", created("ROLLBACK"), 0},
+		{"create with a delay", func(t *testing.T, f *flowFixture) { f.create(t, delayed) }, 0},
+		{"promote", func(t *testing.T, f *flowFixture) {
+			f.create(t, delayed)
+			f.advance(time.Second)
+			f.background(t)
+		}, 1},
+		{"create with a budget", func(t *testing.T, f *flowFixture) {
+			f.create(t, func(spec *engine.ExecutionSpec) {
+				spec.Policy = &policy.Execution{BudgetIDs: []id.BudgetID{id.NewBudgetID()}}
+			})
+		}, 0},
+		{"create a flow", func(t *testing.T, f *flowFixture) { f.draw(t, nil, "a>c", "b>c") }, 2},
+		{"release a member", func(t *testing.T, f *flowFixture) { f.succeed(t, f.draw(t, nil, "a>c", "b>c", "c>d"), "a", "b") }, 1},
+		{"skip a member", func(t *testing.T, f *flowFixture) { f.fail(t, f.draw(t, nil, "a>c", "b>c"), "a") }, 0},
+		{"claim some", func(t *testing.T, f *flowFixture) {
+			f.create(t)
+			f.create(t)
+			f.create(t)
+			f.claimN(t, 2)
+		}, 1},
+		{"claim behind bounds", func(t *testing.T, f *flowFixture) {
+			claimer := f.claimer(t)
+			for range 4 {
+				f.create(t)
+			}
+			for range 3 {
+				if claimed, err := claimer.Claim(t.Context(), 1); err != nil || len(claimed) != 1 {
+					t.Fatal(claimed, err)
+				}
+			}
+		}, 1},
+		{"claim what the lean statement does not serve", func(t *testing.T, f *flowFixture) {
+			f.seedAttempt(t, f.create(t), 0, nil)
+			f.create(t)
+			f.claimN(t, 2)
+		}, 0},
+		{"complete", func(t *testing.T, f *flowFixture) {
+			if err := f.CompleteExecution(t.Context(), f.start(t).Lease, nil); err != nil {
+				t.Fatal(err)
+			}
+		}, 0},
+		{"fail, to be retried at once", func(t *testing.T, f *flowFixture) { f.fixture.fail(t, f.start(t).Lease, engine.Failure{}) }, 1},
+		{"fail, to be retried later", func(t *testing.T, f *flowFixture) { f.fixture.fail(t, f.start(t, pause).Lease, engine.Failure{}) }, 0},
+		{"fail for good", func(t *testing.T, f *flowFixture) { f.fixture.fail(t, f.start(t).Lease, forGood) }, 0},
+		{"release and lease again", func(t *testing.T, f *flowFixture) {
+			held := f.startMany(t, 2)
+			if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{held[0].Lease, held[1].Lease}); err != nil {
+				t.Fatal(err)
+			}
+			f.wantQueue(t, t, "released")
+			if c := f.claim(t); !c.Resumed {
+				t.Errorf("claimed %+v, want it resumed", c)
+			}
+		}, 1},
+		{"expire a lease", func(t *testing.T, f *flowFixture) { f.start(t); f.advance(leaseTTL); f.background(t) }, 1},
+		{"attempt timeout, with a retry", func(t *testing.T, f *flowFixture) {
+			f.start(t, timeout(1))
+			f.advance(time.Second)
+			f.background(t)
+		}, 1},
+		{"attempt timeout for good", func(t *testing.T, f *flowFixture) {
+			f.start(t, timeout(0))
+			f.advance(time.Second)
+			f.background(t)
+		}, 0},
+		{"deadline of waiting work", func(t *testing.T, f *flowFixture) {
+			f.create(t, func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) })
+			f.advance(time.Second)
+			f.background(t)
+		}, 0},
+		{"another's creation", func(t *testing.T, f *flowFixture) { f.seed(t, columns{"lifecycle_phase": "runnable"}) }, 1},
+		{"another's creation, not runnable yet", func(t *testing.T, f *flowFixture) { f.seed(t, nil) }, 0},
+		{"another's claim, which raises no epoch", written(foreignClaim), 0},
+		{"another's claim after one of ours", written(foreignReady+", ffx_lease_epoch = 4", foreignClaim), 0},
+		{"another's cancel", written(foreignCancel), 0},
+		{"another's replay", written(foreignCancel, foreignReady), 1},
+		{"another's priority", written("priority = 7"), 1},
+		{"the least priority", written("priority = -2147483648"), 1},
+		{"the least priority and back", written("priority = -2147483648", "priority = 2147483647"), 1},
+		{"another's lane", written("lane_id = lane_id || '-other'"), 1},
+		{"another's capabilities", written("required_capabilities = '{gpu}'"), 1},
+		{"another's block", written(foreignBlock), 0},
+		{"another's block and release, elsewhere", written(foreignBlock, "priority = 3, lane_id = lane_id || '-other'", foreignReady), 1},
+		{"a change that is none of the queue's", written("public_state = 'waiting', cancellation_reason = 'x'"), 1},
+		{"many rows in one statement", func(t *testing.T, f *flowFixture) {
+			for range 4 {
+				f.create(t)
+			}
+			f.exec(t, "UPDATE ff_exec_core SET priority = priority + 1 WHERE lane_id = $1", f.lane)
+		}, 4},
+		{"delete", func(t *testing.T, f *flowFixture) {
+			f.create(t)
+			f.exec(t, "DELETE FROM ff_exec_core WHERE lane_id = $1", f.lane)
+		}, 0},
+		{"a cancel that is rolled back to a savepoint", func(t *testing.T, f *flowFixture) {
+			x := f.create(t)
+			tx := f.begin(t)
+			execIn(t, tx, "SAVEPOINT before")
+			execIn(t, tx, updateExecution(foreignCancel), x.Partition(), x.UUID())
+			execIn(t, tx, "ROLLBACK TO before")
+			commit(t, tx)
+		}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			shared.clear(t)
+			f := flowsOn(fixtureOn(t, shared.pool, shared.url))
+			c.do(t, f)
+			f.wantQueue(t, t, c.name)
+			queued := texts(t, f.pool, "SELECT execution_id::text FROM ffx_ready WHERE starts_with(lane_id, $1)", f.lane)
+			if len(queued) != c.queued {
+				t.Errorf("%d are queued, want %d", len(queued), c.queued)
+			}
+		})
+	}
+}
+
+// triggerCalls returns how often the functions of the queue's triggers were called on a connection, since its counts
+// were reported last.
+func triggerCalls(t *testing.T, on pgx.Tx) int {
+	t.Helper()
+	type row struct{ Calls int }
+	return one[row](t, on, `SELECT coalesce(sum(calls), 0)::integer AS calls FROM pg_stat_xact_user_functions
+		WHERE funcname LIKE 'ffx\_%\_ready'`).Calls
+}
+
+// Neither a claim nor a completion calls the function of a trigger, save for members that a completion releases.
+func TestQueue_claims_and_completions_call_no_trigger_function(t *testing.T) {
+	shared := cloneFixture(t)
+	complete := func(ctx context.Context, e *engine.Engine, held []engine.Lease) error {
+		completions := make([]engine.Completion, len(held))
+		for i := range held {
+			completions[i] = engine.Completion{Lease: held[i], Result: []byte("out")}
+		}
+		outcomes, err := e.CompleteExecutions(ctx, completions)
+		return errors.Join(append(outcomes, err)...)
+	}
+	members := func(parts ...string) func(*testing.T, *flowFixture) {
+		return func(t *testing.T, f *flowFixture) { f.draw(t, nil, parts...) }
+	}
+	for _, c := range []struct {
+		name    string
+		arrange func(t *testing.T, f *flowFixture)
+		claimed int
+		ends    func(context.Context, *engine.Engine, []engine.Lease) error
+		calls   int // at the end
+	}{
+		{"one", func(t *testing.T, f *flowFixture) { f.create(t) }, 1, complete, 0},
+		{"many", func(t *testing.T, f *flowFixture) {
+			for range 20 {
+				f.create(t)
+			}
+		}, 20, complete, 0},
+		{"with a deadline", func(t *testing.T, f *flowFixture) {
+			f.create(t, func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Hour) })
+		}, 1, complete, 0},
+		{"members of a flow", members("a", "b"), 2, complete, 0},
+		{"members of a flow that release another", members("a>c", "b>c"), 2, complete, 1},
+		{"leased again", func(t *testing.T, f *flowFixture) {
+			c := f.start(t)
+			if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{c.Lease}); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, complete, 0},
+		{"retried", func(t *testing.T, f *flowFixture) { f.fixture.fail(t, f.start(t).Lease, engine.Failure{}) }, 1, complete, 0},
+		{"leased by the statement that locks first", func(t *testing.T, f *flowFixture) {
+			f.seedAttempt(t, f.create(t), 0, nil)
+			f.create(t)
+		}, 2, complete, 0},
+		{"given back", func(t *testing.T, f *flowFixture) { f.create(t); f.create(t) }, 2,
+			func(ctx context.Context, e *engine.Engine, held []engine.Lease) error {
+				_, err := e.ReleaseLeases(ctx, held)
+				return err
+			}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			shared.clear(t)
+			f := flowsOn(fixtureOn(t, shared.pool, shared.url))
+			c.arrange(t, f)
+			tx := f.begin(t)
+			execIn(t, tx, "SET LOCAL track_functions = 'pl'")
+			before := triggerCalls(t, tx)
+			e := f.WithTx(tx)
+			claimer, err := e.NewClaimer(f.worker())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var held []engine.Lease
+			for _, n := range []int{(c.claimed + 1) / 2, c.claimed / 2} { // from the head, then behind the bounds
+				if n > 0 {
+					claimed, err := claimer.Claim(t.Context(), n)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for i := range claimed {
+						held = append(held, claimed[i].Lease)
+					}
+				}
+			}
+			if len(held) != c.claimed {
+				t.Fatalf("claimed %d, want %d", len(held), c.claimed)
+			}
+			if calls := triggerCalls(t, tx) - before; calls != 0 {
+				t.Errorf("claims call trigger functions %d times", calls)
+			}
+			if err := c.ends(t.Context(), e, held); err != nil {
+				t.Fatal(err)
+			}
+			if calls := triggerCalls(t, tx) - before; calls != c.calls {
+				t.Errorf("trigger functions are called %d times, want %d", calls, c.calls)
+			}
+			commit(t, tx)
+			f.wantQueue(t, t, c.name)
+		})
+	}
+}
+
+// Claims and completions of neighbours stay on the pages of their rows and touch no index.
+func TestQueue_claims_and_completions_are_heap_only(t *testing.T) {
+	f := cloneFixture(t)
+	const total, batch = 600, 120
+	for range total / 200 {
+		if _, err := f.CreateExecutions(t.Context(), slices.Repeat([]engine.ExecutionSpec{{Lane: f.lane}}, 200)); err != nil {
+			t.Fatal(err)
+		}
+		f.advance(time.Millisecond)
+	}
+	type updates struct{ All, HeapOnly int }
+	counted := make(map[string]updates)
+	count := func(what string, work func(e *engine.Engine)) {
+		tx := f.begin(t)
+		read := func() updates { // since the connection reported its counts last
+			return one[updates](t, tx, `SELECT n_tup_upd::integer AS all, n_tup_hot_upd::integer AS heap_only
+				FROM pg_stat_xact_user_tables WHERE relid = 'ff_exec_core'::regclass`)
+		}
+		before := read()
+		work(f.WithTx(tx))
+		after := read()
+		xid := texts(t, tx, "SELECT pg_current_xact_id()::text")[0]
+		commit(t, tx)
+		// A page is cleared of what no snapshot of the server needs any more, those of other tests included.
+		await(t, "older transactions to end", func() bool {
+			return texts(t, f.pool, "SELECT (pg_snapshot_xmin(pg_current_snapshot()) > $1::text::xid8)::text", xid)[0] == "true"
+		})
+		counted[what] = updates{counted[what].All + after.All - before.All, counted[what].HeapOnly + after.HeapOnly - before.HeapOnly}
+	}
+	for range total / batch {
+		var completions []engine.Completion
+		count("claims", func(e *engine.Engine) {
+			claimed, err := e.Claim(t.Context(), f.worker(), batch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range claimed {
+				completions = append(completions, engine.Completion{Lease: c.Lease, Result: []byte("out")})
+			}
+		})
+		count("completions", func(e *engine.Engine) {
+			if _, err := e.CompleteExecutions(t.Context(), completions); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	for _, what := range []string{"claims", "completions"} {
+		if n := counted[what]; n.All != total || n.HeapOnly < total*95/100 {
+			t.Errorf("%s: %d of %d updates are heap-only, want 95 %% of %d", what, n.HeapOnly, n.All, total)
+		} else {
+			t.Logf("%s: %d of %d updates are heap-only", what, n.HeapOnly, n.All)
+		}
+	}
+}
+
+// One column of theirs in an index, and every claim or completion writes to every index.
+func TestQueue_no_index_has_a_column_that_claims_or_completions_set(t *testing.T) {
+	f := newFixture(t)
+	indexed := texts(t, f.pool, `
+		SELECT DISTINCT attname::text
+		FROM pg_index
+		JOIN pg_attribute ON attrelid = indrelid AND attnum > 0
+		WHERE
+			indrelid = 'ff_exec_core'::regclass
+			AND (attnum = ANY (indkey) OR EXISTS (
+				SELECT FROM pg_depend
+				WHERE classid = 'pg_class'::regclass AND objid = indexrelid AND refobjid = indrelid AND refobjsubid = attnum
+			))`)
+	if !slices.Contains(indexed, "execution_id") || !slices.Contains(indexed, "ffx_execution_deadline_ms") {
+		t.Fatalf("columns of indexes: %q", indexed)
+	}
+	// What these hold does not change where an execution has neither delay nor deadline nor gate.
+	kept := []string{"ffx_delay_until_ms", "deadline_at_ms", "ffx_execution_deadline_ms", "ffx_gate_id"}
+	update := regexp.MustCompile(`(?s)UPDATE ff_exec_core AS e\s+SET\s(.*?)\n    FROM `)
+	assignment := regexp.MustCompile(`(?m)^        (\w+) = `)
+	texts := queries(t)
+	for _, name := range []string{"ClaimFromHead", "ClaimBehind", "CompleteExecutions", "LeaseTakenExecutions", "EndSucceeded"} {
+		set := update.FindStringSubmatch(texts[name])
+		if set == nil {
+			t.Fatalf("%s updates no execution", name)
+		}
+		columns := assignment.FindAllStringSubmatch(set[1], -1)
+		if len(columns) < 8 {
+			t.Errorf("%s sets %q", name, columns)
+		}
+		for _, column := range columns {
+			if slices.Contains(indexed, column[1]) && !slices.Contains(kept, column[1]) {
+				t.Errorf("%s sets %s, which is in an index", name, column[1])
+			}
+		}
+	}
+}
