@@ -44,13 +44,10 @@ type Config struct {
 	PollInterval time.Duration
 
 	// FetchBatch and SettleBatch are the most executions claimed, and settled, by one statement, up to
-	// [engine.MaxBatch]. Default 200.
+	// [engine.MaxBatch]. A batch is as large as what came while the one before it was committed: nothing waits for
+	// others to come. Default 500.
 	FetchBatch  int
 	SettleBatch int
-
-	// SettleLinger is how long a result waits for others to be settled with. It does not wait when nothing else is
-	// under way. Default 2 ms.
-	SettleLinger time.Duration
 
 	// NoReconcile leaves the background work (package reconcile) to other processes. At least one has to do it, else
 	// no lost lease, retry or delay comes back. Default: each worker does it.
@@ -74,8 +71,7 @@ const (
 	DefaultLeaseTTL                 = 30 * time.Second
 	DefaultDrainTimeout             = 20 * time.Second
 	DefaultPollInterval             = time.Second
-	DefaultBatch                    = 200
-	DefaultSettleLinger             = 2 * time.Millisecond
+	DefaultBatch                    = 500
 )
 
 const minLeaseTTL = 100 * time.Millisecond
@@ -108,7 +104,6 @@ func (c Config) complete() (Config, error) {
 		{"PollInterval", int64(c.PollInterval), math.MaxInt64},
 		{"FetchBatch", int64(c.FetchBatch), engine.MaxBatch},
 		{"SettleBatch", int64(c.SettleBatch), engine.MaxBatch},
-		{"SettleLinger", int64(c.SettleLinger), math.MaxInt64},
 	} {
 		switch {
 		case f.value < 0:
@@ -128,7 +123,6 @@ func (c Config) complete() (Config, error) {
 	c.PollInterval = cmp.Or(c.PollInterval, DefaultPollInterval)
 	c.FetchBatch = cmp.Or(c.FetchBatch, DefaultBatch)
 	c.SettleBatch = cmp.Or(c.SettleBatch, DefaultBatch)
-	c.SettleLinger = cmp.Or(c.SettleLinger, DefaultSettleLinger)
 	if c.LeaseTTL < minLeaseTTL {
 		return c, refuse("LeaseTTL", "is below 100ms")
 	}

@@ -112,7 +112,7 @@ func (f *fetcher) fetch(ctx context.Context) {
 func (f *fetcher) returnUnstarted(t *task) {
 	t.verdict = giveBack
 	t.end()
-	f.handled <- t
+	f.settleLater(t)
 }
 
 // room is how much to claim, 0 while there is enough. Then the handlers rouse the fetcher when there no longer is.

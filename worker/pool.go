@@ -34,7 +34,7 @@ func (r *run) perform(t *task) {
 		}
 		t.ran = time.Since(began)
 		t.end()
-		r.handled <- t
+		r.settleLater(t)
 		if r.load.Add(-1) == r.refillAt.Load() {
 			r.rouse()
 		}

@@ -16,7 +16,7 @@ import (
 // renewed.
 type settler struct {
 	*run
-	linger *time.Timer
+	tasks  <-chan *task
 	groups [verdicts][]*task
 }
 
@@ -26,12 +26,24 @@ const (
 	triesTogether    = 3 // of a batch, before it is halved
 )
 
-// settle works until no more tasks can come.
+// memberSettlers settle members of flows: a completion that releases others takes several statements, and while one
+// waits for the server the other computes. Of other executions a single settler makes the larger batches, and is faster.
+const memberSettlers = 2
+
+// settleLater passes a task on to a settler.
+func (r *run) settleLater(t *task) {
+	if t.work.Flow != nil {
+		r.members <- t
+		return
+	}
+	r.handled <- t
+}
+
+// settle works until no more tasks can come. A batch is what has come while the last one was committed: under load
+// batches grow until they keep up, and a single result does not wait.
 func (s *settler) settle() {
-	s.linger = time.NewTimer(time.Hour)
-	s.linger.Stop()
 	batch := make([]*task, 0, s.cfg.SettleBatch)
-	for t := range s.handled {
+	for t := range s.tasks {
 		batch = s.gather(append(batch, t))
 		s.commit(batch)
 		clear(batch)
@@ -39,34 +51,16 @@ func (s *settler) settle() {
 	}
 }
 
-// gather fills a batch with what comes within the linger, or, when nothing else is under way, with what is there.
+// gather fills a batch with what is there.
 func (s *settler) gather(batch []*task) []*task {
-	lingering := false
-	defer s.linger.Stop()
 	for len(batch) < s.cfg.SettleBatch {
 		select {
-		case t, ok := <-s.handled:
+		case t, ok := <-s.tasks:
 			if !ok {
 				return batch
 			}
 			batch = append(batch, t)
-			continue
 		default:
-		}
-		if s.held.len() == len(batch) {
-			return batch
-		}
-		if !lingering {
-			lingering = true
-			s.linger.Reset(s.cfg.SettleLinger)
-		}
-		select {
-		case t, ok := <-s.handled:
-			if !ok {
-				return batch
-			}
-			batch = append(batch, t)
-		case <-s.linger.C:
 			return batch
 		}
 	}

@@ -38,21 +38,28 @@ func TestSettle_alone_at_once(t *testing.T) {
 	})
 }
 
-func TestSettle_lingers_while_others_are_under_way(t *testing.T) {
-	inBubble(t, Config{SettleLinger: 5 * time.Millisecond}, quickAndSlow, func(t *testing.T, b *bubble) {
-		began := sinceEpoch()
-		b.eng.putMany(1, "slow")
+func TestSettle_together_what_came_during_a_commit(t *testing.T) {
+	var commit chan struct{}
+	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		commit = make(chan struct{})
+		eng.doneErr = func([]engine.Completion) (item, call error) {
+			if len(eng.done) == 1 {
+				eng.mu.Unlock()
+				<-commit
+				eng.mu.Lock()
+			}
+			return nil, nil
+		}
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(1, "quick")
+		b.tell()
 		b.eng.putMany(3, "quick")
 		b.tell()
-		if len(b.seen().done) != 0 {
-			t.Fatalf("settled %v without lingering", b.seen().done)
-		}
-		b.pass(2 * time.Second)
-		if len(b.seen().done) != 2 || len(b.seen().done[0].items) != 3 || b.seen().done[0].at != began+5*time.Millisecond {
-			t.Fatalf("completions %v, want 3 after 5ms and 1 after 1s", b.seen().done)
-		}
-		if last := b.seen().done[1]; last.at != began+time.Second {
-			t.Errorf("the last one was settled at %v, want at once after %v", last.at, began+time.Second)
+		close(commit)
+		synctest.Wait()
+		if done := b.seen().done; len(done) != 2 || len(done[0].items) != 1 || len(done[1].items) != 3 {
+			t.Errorf("completions %v, want one, and then the three that came meanwhile", done)
 		}
 	})
 }

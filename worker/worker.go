@@ -5,8 +5,8 @@
 //	worker.Handle(w, "resize", func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) { … })
 //	err = w.Run(ctx) // until ctx ends, then drains
 //
-// One process runs one worker for all its handlers: one fetcher claims for them in batches, one settler completes and
-// fails in batches, one heartbeat renews all leases in one statement. An execution is handled at least once; its result
+// One process runs one worker for all its handlers: one fetcher claims for them in batches, settlers complete and
+// fail in batches, one heartbeat renews all leases in one statement. An execution is handled at least once; its result
 // is stored exactly once, by the holder of the newest lease. Nothing is acknowledged before it is committed, so a
 // worker that is killed loses no work: its leases run out, and others go on.
 package worker
@@ -73,7 +73,7 @@ func (e onEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
 // New returns a worker without handlers. It does not touch the database. A mistake in cfg is told by [Worker.Run], as
 // those in registrations are.
 //
-// The pool of eng serves the worker's own calls with up to three connections, and one more for each background job that
+// The pool of eng serves the worker's own calls with up to five connections, and one more for each background job that
 // is at work; another one, beside the pool, listens. What handlers need comes on top.
 func New(eng *engine.Engine, cfg Config) *Worker {
 	w := &Worker{handlers: make(map[string]handler)}
@@ -158,6 +158,7 @@ type run struct {
 	held    holding
 	queue   chan *task    // claimed and waiting for a handler
 	handled chan *task    // waiting to be settled
+	members chan *task    // the same, of flows
 	roused  chan struct{} // the fetcher may have something to do
 
 	load     atomic.Int64 // executions that are queued or with a handler
@@ -203,6 +204,7 @@ func (w *Worker) newRun(ctx context.Context, handlers map[string]handler) *run {
 		base:     context.WithoutCancel(ctx),
 		queue:    make(chan *task, w.cfg.Concurrency+maxQueued(w.cfg)),
 		handled:  make(chan *task, w.cfg.SettleBatch),
+		members:  make(chan *task, w.cfg.SettleBatch),
 		roused:   make(chan struct{}, 1),
 	}
 	for i, name := range w.cfg.Lanes {
@@ -229,7 +231,10 @@ func (r *run) work(ctx context.Context) {
 	})
 	stopped := make(chan struct{})
 	beating.Go(func() { r.heartbeat(stopped) })
-	settling.Go((&settler{run: r}).settle)
+	settling.Go((&settler{run: r, tasks: r.handled}).settle)
+	for range memberSettlers {
+		settling.Go((&settler{run: r, tasks: r.members}).settle)
+	}
 	for range r.cfg.Concurrency {
 		r.pool.Go(r.handleQueued)
 	}
@@ -252,6 +257,7 @@ func (r *run) work(ctx context.Context) {
 		<-handled
 	}
 	close(r.handled)
+	close(r.members)
 	settling.Wait()
 	close(stopped)
 	beating.Wait()
