@@ -34,20 +34,21 @@ select
 from clock, unnest($1::uuid[], $2::integer[], $3::bytea[], $4::text[]) as i(id, priority, payload, capabilities)`
 
 	rawClaimHead   = rawClaimFrom + rawClaim
-	rawClaimBehind = rawClaimFrom + `and priority = $5 and (created_at_ms, execution_id) > ($6, $7)` + rawClaim
+	rawClaimBehind = rawClaimFrom + `and r.rank = -$5::bigint and (r.created_at_ms, r.execution_id) > ($6, $7)` + rawClaim
 
 	rawClaimFrom = `
 with ` + rawNow + `,
 found as (
-	select ctid as row_id
-	from ff_exec_core
-	where lane_id = 'default' and lifecycle_phase = 'runnable' and eligibility_state = 'eligible_now'
-		and required_capabilities <@ '{}'::text[] `
+	select e.ctid as row_id, r.ctid as hint_id
+	from ffx_ready as r
+	join ff_exec_core as e on e.partition_key = r.partition_key and e.execution_id = r.execution_id
+	where r.lane_id = 'default' and r.required_capabilities <@ '{}'::text[]
+		and e.lifecycle_phase = 'runnable' and e.eligibility_state = 'eligible_now' `
 
 	rawClaim = `
-	order by priority desc, created_at_ms, execution_id
+	order by r.rank, r.created_at_ms, r.execution_id
 	limit $1
-	for no key update skip locked
+	for no key update of e skip locked
 ),
 claimed as (
 	update ff_exec_core as e
@@ -65,7 +66,10 @@ claimed as (
 	from found
 	where e.ctid = found.row_id
 	returning e.partition_key, e.execution_id, e.attempt_index, e.ffx_lease_epoch, e.priority, e.created_at_ms,
-		e.payload, e.ffx_namespace
+		e.payload, e.ffx_namespace, found.hint_id
+),
+dequeued as (
+	delete from ffx_ready as r using claimed as c where r.ctid = c.hint_id
 ),
 numbered as (
 	select row_number() over () as n, c.* from claimed as c
