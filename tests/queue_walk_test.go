@@ -1,0 +1,141 @@
+package tests
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// The same of any sequence of writes, of this library's and others', after each of them.
+func TestQueue_follows_any_sequence_of_writes(t *testing.T) {
+	shared := cloneFixture(t)
+	const others = `execution_id IN (
+		SELECT execution_id FROM (SELECT execution_id, row_number() OVER (ORDER BY created_at_ms) AS n FROM ff_exec_core) AS r
+		WHERE n % $1::integer = 0)`
+	rapid.Check(t, func(r *rapid.T) {
+		shared.clear(t)
+		f := flowsOn(fixtureOn(t, shared.pool, shared.url))
+		lanes := []id.LaneID{f.lane, f.lane + "-other"}
+		var held []engine.Lease // some of them stale
+		take := func() []engine.Lease {
+			n := min(len(held), rapid.IntRange(1, 3).Draw(r, "leases"))
+			taken := slices.Clone(held[:n])
+			held = slices.Delete(held, 0, n)
+			return taken
+		}
+		may := func(label string) bool { return rapid.IntRange(0, 4).Draw(r, label) == 0 }
+		spec := func() engine.ExecutionSpec {
+			s := engine.ExecutionSpec{Lane: rapid.SampledFrom(lanes).Draw(r, "lane"), Priority: rapid.IntRange(0, 2).Draw(r, "priority")}
+			s.Policy = &policy.Execution{Retry: &policy.Retry{Backoff: policy.FixedBackoff(uint64(rapid.IntRange(0, 1).Draw(r, "backoff") * 1000))}}
+			if may("timeout") {
+				s.Policy.Timeout = &policy.Timeout{AttemptTimeoutMs: new(uint64(2000))}
+			}
+			if may("delay") {
+				s.DelayUntil = f.now().Add(time.Second)
+			}
+			if may("deadline") {
+				s.Deadline = f.now().Add(3 * time.Second)
+			}
+			if may("capability") {
+				s.Policy.Routing = &policy.Routing{RequiredCapabilities: []string{"gpu"}}
+			}
+			return s
+		}
+		specs := func() []engine.ExecutionSpec {
+			all := make([]engine.ExecutionSpec, rapid.IntRange(1, 4).Draw(r, "executions"))
+			for i := range all {
+				all[i] = spec()
+			}
+			return all
+		}
+		check := func(err error) {
+			if err != nil {
+				r.Fatal(err)
+			}
+		}
+		operations := map[string]func(){
+			"create": func() { _, err := f.CreateExecutions(t.Context(), specs()); check(err) },
+			"create in a transaction": func() {
+				tx, err := f.pool.Begin(t.Context())
+				check(err)
+				defer func() { _ = tx.Rollback(t.Context()) }()
+				_, err = f.WithTx(tx).CreateExecutions(t.Context(), specs())
+				check(err)
+				execIn(t, tx, rapid.SampledFrom([]string{"COMMIT", "ROLLBACK"}).Draw(r, "end"))
+			},
+			"create a flow": func() { f.draw(t, nil, "a>c", "b>c", "c>d") },
+			"claim": func() {
+				worker := f.worker()
+				worker.Lane = rapid.SampledFrom(lanes).Draw(r, "lane")
+				if may("capable") {
+					worker.Capabilities = id.Capabilities{"gpu"}
+				}
+				claimed, err := f.Claim(t.Context(), worker, rapid.IntRange(1, 5).Draw(r, "n"))
+				check(err)
+				for _, c := range claimed {
+					held = append(held, c.Lease)
+				}
+			},
+			"complete": func() {
+				var completions []engine.Completion
+				for _, l := range take() {
+					completions = append(completions, engine.Completion{Lease: l})
+				}
+				_, err := f.CompleteExecutions(t.Context(), completions)
+				check(err)
+			},
+			"fail": func() {
+				var failures []engine.Failing
+				for _, l := range take() {
+					failures = append(failures, engine.Failing{Lease: l, Failure: rapid.SampledFrom([]engine.Failure{{}, forGood}).Draw(r, "failure")})
+				}
+				_, err := f.FailExecutions(t.Context(), failures)
+				check(err)
+			},
+			"release": func() { _, err := f.ReleaseLeases(t.Context(), take()); check(err) },
+			"advance": func() {
+				f.advance(time.Duration(rapid.SampledFrom([]int{1000, 2000, 10_000}).Draw(r, "ms")) * time.Millisecond)
+				f.background(t)
+			},
+			"another's write": func() {
+				assignments := rapid.SampledFrom([]string{
+					foreignClaim, foreignCancel, foreignBlock, foreignReady, foreignReady + ", priority = 5", "priority = 1 - priority",
+					"priority = -2147483648", "required_capabilities = '{gpu}'", "lane_id = '" + string(lanes[1]) + "'", "created_at_ms = created_at_ms - 1",
+					"ffx_lease_epoch = coalesce(ffx_lease_epoch, 0) + 1", "ffx_lease_epoch = coalesce(ffx_lease_epoch, 0) + 1, " + foreignBlock,
+				}).Draw(r, "assignments")
+				f.exec(t, "UPDATE ff_exec_core SET "+assignments+" WHERE "+others, rapid.IntRange(1, 3).Draw(r, "every"))
+			},
+			"another's creation": func() {
+				f.seed(t, columns{"lifecycle_phase": "runnable", "attempt_state": rapid.SampledFrom([]string{"pending_first_attempt", "attempt_interrupted"}).Draw(r, "attempt state")})
+			},
+			"delete": func() { f.exec(t, "DELETE FROM ff_exec_core WHERE "+others, rapid.IntRange(2, 4).Draw(r, "every")) },
+			"repair": func() {
+				if repaired := f.repair(t, 3); repaired != 0 {
+					r.Errorf("repaired %d", repaired)
+				}
+			},
+		}
+		names := make([]string, 0, len(operations))
+		for name := range operations {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		var done []string
+		for _, name := range rapid.SliceOfN(rapid.SampledFrom(names), 1, 20).Draw(r, "operations") {
+			f.advance(time.Millisecond)
+			operations[name]()
+			done = append(done, name)
+			f.wantQueue(t, r, strings.Join(done, ", "))
+			if r.Failed() {
+				return
+			}
+		}
+	})
+}
