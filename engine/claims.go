@@ -221,7 +221,7 @@ type bound struct {
 // on there, so that index entries of finished work at the head of the lane, which an old snapshot can
 // keep alive for long, are not read again with every claim. What becomes claimable behind it is found by
 // a full look, from the head: after a short answer, after [Claimer.LookAgain], and every second; less
-// often only where a look takes long.
+// often where a look takes long, and, of those it is told to take, while all it asks for is there.
 // A bound only hides rows for a while; it never loses one. Interrupted attempts are left to the full look
 // too, wherever they stand.
 //
@@ -235,13 +235,15 @@ type Claimer struct {
 	lookedAt time.Time
 	lookTook time.Duration
 	told     bool
+	full     bool // the last claim got all it asked for
 }
 
-// A full look is due after a second, or as soon as the claimer is told of work or an answer came back
-// short. One that takes long, since many dead entries stand at the head, waits until it takes no more
-// than its share of the time.
+// A full look is due after a second, as soon as an answer came back short, or when the claimer is told of
+// work: at once, or after a tenth of a second while it gets all it asks for anyway. One that takes long,
+// since many dead entries stand at the head, waits until it takes no more than its share of the time.
 const (
 	lookInterval = time.Second
+	toldInterval = 100 * time.Millisecond
 	lookPace     = 50
 	shortLook    = 50 * time.Millisecond
 	toldPace     = 10
@@ -270,7 +272,7 @@ func (c *Claimer) Claim(ctx context.Context, n int) ([]Claimed, error) {
 		if claimed, err = c.e.claim(ctx, c.spec, bounds, n); err != nil {
 			return nil, err
 		}
-		c.advance(claimed)
+		c.advance(claimed, n)
 		if len(claimed) == n || !c.mayLook() {
 			return claimed, nil
 		}
@@ -285,7 +287,7 @@ func (c *Claimer) Claim(ctx context.Context, n int) ([]Claimed, error) {
 		return nil, err
 	}
 	c.looked(began)
-	c.advance(more)
+	c.advance(more, n-len(claimed))
 	return append(claimed, more...), nil
 }
 
@@ -301,7 +303,8 @@ func (c *Claimer) LookAgain() {
 func (c *Claimer) current() []bound {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.lookedAt) > max(lookInterval, lookPace*c.lookTook) || c.told && c.rested() {
+	since := time.Since(c.lookedAt)
+	if since > max(lookInterval, lookPace*c.lookTook) || c.told && c.rested() && (!c.full || since > toldInterval) {
 		return nil
 	}
 	return c.bounds
@@ -334,10 +337,11 @@ func (c *Claimer) looked(began time.Time) {
 	c.bounds = nil
 }
 
-// advance moves the bounds to the last execution claimed at each priority.
-func (c *Claimer) advance(claimed []Claimed) {
+// advance moves the bounds to the last execution claimed at each priority, by a claim of up to n.
+func (c *Claimer) advance(claimed []Claimed, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.full = len(claimed) == n
 	bounds := append([]bound(nil), c.bounds...)
 	for i := range claimed {
 		bounds = raise(bounds, bound{
