@@ -9,7 +9,7 @@ import (
 
 const (
 	loopWorkers = 2 // enough to keep both sides busy: while one waits for the server the other computes
-	loopBatch   = 200
+	loopBatch   = 500
 	loopPause   = time.Millisecond // after an empty claim
 )
 

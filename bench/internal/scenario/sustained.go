@@ -102,7 +102,7 @@ func (k *crew) watch(ctx context.Context, l load) (windows []float64, err error)
 func longBurnDown(ctx context.Context, b *Bench) error {
 	l := load{backlog: b.N, total: 20 * b.N, window: b.Span}
 	measured := fmt.Sprintf("%d executions, %d waiting at any time, inserted %d at a time as fast as they are worked off; autovacuum as the server has it", l.total, l.backlog, refill)
-	return b.compare(ctx, measured, 1, lineup{b.Field.Worker, b.Field.River, b.Field.Raw}, func(ctx context.Context, c contender.Contender) ([]reading, error) {
+	return b.compare(ctx, measured, 1, lineup{ours: b.Field.Worker, peer: b.Field.River}, func(ctx context.Context, c contender.Contender) ([]reading, error) {
 		windows, mean, err := sustain(ctx, c, l)
 		if err != nil {
 			return nil, err
@@ -118,7 +118,7 @@ func longBurnDown(ctx context.Context, b *Bench) error {
 func pinned(ctx context.Context, b *Bench) error {
 	l := load{backlog: b.N, span: b.Hold, window: b.Hold / 20}
 	measured := fmt.Sprintf("work with inserts for %s, %d waiting at any time, while another session holds a snapshot from before it; rates over windows of %s", l.span, l.backlog, l.window)
-	return b.compare(ctx, measured, 1, lineup{b.Field.Worker, b.Field.River, b.Field.Raw}, func(ctx context.Context, c contender.Contender) ([]reading, error) {
+	return b.compare(ctx, measured, 1, lineup{ours: b.Field.Worker, peer: b.Field.River}, func(ctx context.Context, c contender.Contender) ([]reading, error) {
 		release, err := pin(ctx, c)
 		if err != nil {
 			return nil, err
