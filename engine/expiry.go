@@ -175,8 +175,9 @@ func (e *Engine) lockCurrentAttempts(
 // included that another program had ended and whose deadline is only put away; the caller repeats it
 // while that equals batch.
 //
-// Transaction: one, after one for what had ended; locks the flows of members, exclusively, executions without waiting, then their
-// attempts. Emits lease and completion events. Safe to repeat and to run in any number of processes.
+// Transaction: one, after one for what had ended; locks the flows of members, exclusively, executions
+// without waiting, then their attempts. Emits lease and completion events. Safe to repeat and to run in any
+// number of processes.
 func (e *Engine) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
 	const op = "expire deadlines"
 	if err := checkBatch(batch); err != nil {

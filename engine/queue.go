@@ -15,16 +15,16 @@ import (
 // The database keeps the queue itself, by triggers. Rows that were written while these did not fire
 // (a replica's, or those of a restore that disabled them) are what this is for.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement; locks what it queues, without waiting. Safe to
-// repeat and to run in any number of processes.
+// Errors: [ErrInvalidInput]. Transaction: one statement, and behind the last execution a second one; locks
+// what it queues, without waiting. Safe to repeat and to run in any number of processes.
 func (e *Engine) RepairQueue(ctx context.Context, after id.ExecutionID, n int) (next id.ExecutionID, repaired int, err error) {
 	const op = "repair queue"
 	if err := checkBatch(n); err != nil {
 		return after, 0, err
 	}
 	params := db.RepairQueueParams{AfterPartitionKey: -1, AfterExecutionID: pgUUID(id.ExecutionUUID{}), PageSize: int32(n)}
-	if after != (id.ExecutionID{}) {
-		params.AfterPartitionKey, params.AfterExecutionID = int16(after.Partition()), pgUUID(after.UUID())
+	if !after.IsZero() {
+		params.AfterPartitionKey, params.AfterExecutionID = after.Partition(), pgUUID(after.UUID())
 	}
 	rows, err := inStatement(ctx, e, op, func(conn db.DBTX, due *rings) ([]db.RepairQueueRow, error) {
 		rows, err := e.q.RepairQueue(ctx, conn, params)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -139,6 +140,7 @@ func TestInterleaving_two_claims(t *testing.T) {
 				}
 				return executionsOf(claimed)
 			}
+			looked := time.Now()
 			second := take(1)
 			tx := f.begin(t)
 			claimed, err := f.WithTx(tx).Claim(t.Context(), f.worker(), 2)
@@ -147,7 +149,8 @@ func TestInterleaving_two_claims(t *testing.T) {
 			}
 			first := executionsOf(claimed)
 			sent := names(log.during(func() { second = append(second, take(1)...) }))
-			if !slices.Contains(sent, "ClaimBehind") || slices.Contains(sent, "ClaimFromHead") {
+			fromHead := slices.Contains(sent, "ClaimFromHead")
+			if onTime := time.Since(looked) < time.Second; onTime && (fromHead || !slices.Contains(sent, "ClaimBehind")) {
 				t.Errorf("the second sends %q, want it to claim behind its bounds", sent)
 			}
 			second = append(second, take(10)...)
@@ -166,7 +169,8 @@ func TestInterleaving_two_claims(t *testing.T) {
 				left = len(first)
 			}
 			f.wantQueue(t, t, name)
-			if got := len(take(10)); got != left {
+			// Not by the claimer, which leaves the head alone for a while where a look took long.
+			if got := len(f.claimN(t, 10)); got != left {
 				t.Errorf("claimed %d more, want %d", got, left)
 			}
 		})
