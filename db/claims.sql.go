@@ -173,6 +173,23 @@ opened_attempts AS (
         n.timeout_at_ms
     FROM numbered AS n
 ),
+watched AS (
+    INSERT INTO ffx_lease_watch (
+        due_at_ms,
+        watch_id,
+        partition_keys,
+        execution_ids,
+        attempt_indexes
+    )
+    SELECT
+        (SELECT now_ms FROM clock) + $3::bigint,
+        CAST(($2::uuid[])[1] AS uuid),
+        array_agg(n.partition_key),
+        array_agg(n.execution_id),
+        array_agg(n.attempt_index)
+    FROM numbered AS n
+    HAVING count(*) > 0
+),
 leased_events AS (
     INSERT INTO ff_lease_event (
         execution_id,
@@ -487,6 +504,23 @@ resumed_attempts AS (
         a.ffx_attempt_type AS attempt_type,
         a.ffx_attempt_id AS attempt_id
 ),
+watched AS (
+    INSERT INTO ffx_lease_watch (
+        due_at_ms,
+        watch_id,
+        partition_keys,
+        execution_ids,
+        attempt_indexes
+    )
+    SELECT
+        (SELECT now_ms FROM clock) + $3::bigint,
+        CAST(($2::uuid[])[1] AS uuid),
+        array_agg(n.partition_key),
+        array_agg(n.execution_id),
+        array_agg(n.attempt_index)
+    FROM numbered AS n
+    HAVING count(*) > 0
+),
 leased_events AS (
     INSERT INTO ff_lease_event (
         execution_id,
@@ -694,6 +728,23 @@ dequeued AS (
         AND r.execution_id = l.execution_id
         AND r.partition_key = l.partition_key
 ),
+watched AS (
+    INSERT INTO ffx_lease_watch (
+        due_at_ms,
+        watch_id,
+        partition_keys,
+        execution_ids,
+        attempt_indexes
+    )
+    SELECT
+        $1::bigint + $12::bigint,
+        CAST(($8::uuid[])[1] AS uuid),
+        array_agg(l.partition_key),
+        array_agg(l.execution_id),
+        array_agg(l.attempt_index)
+    FROM leased AS l
+    HAVING count(*) > 0
+),
 attempts AS (
     INSERT INTO ff_attempt AS a (
         partition_key,
@@ -714,10 +765,10 @@ attempts AS (
         l.partition_key,
         l.execution_id,
         l.attempt_index,
-        $12::text,
+        $13::text,
         $2::text,
         l.lease_epoch,
-        $1::bigint + $13::bigint,
+        $1::bigint + $12::bigint,
         $1::bigint,
         l.attempt_policy,
         l.attempt_type,
@@ -773,8 +824,8 @@ type LeaseTakenExecutionsParams struct {
 	LeaseEpochs      []int64
 	TimeoutsAtMs     []int64
 	Inserted         []bool
-	WorkerID         string
 	LeaseTtlMs       int64
+	WorkerID         string
 }
 
 // LeaseTakenExecutions writes the leases decided for executions that TakeClaimable locked: the
@@ -795,8 +846,8 @@ func (q *Queries) LeaseTakenExecutions(ctx context.Context, db DBTX, arg LeaseTa
 		arg.LeaseEpochs,
 		arg.TimeoutsAtMs,
 		arg.Inserted,
-		arg.WorkerID,
 		arg.LeaseTtlMs,
+		arg.WorkerID,
 	)
 	return err
 }

@@ -58,6 +58,7 @@ const fenceStrayLeases = `-- name: FenceStrayLeases :exec
 UPDATE ff_attempt AS a
 SET
     lease_expires_at_ms = NULL,
+    ffx_timeout_at_ms = NULL,
     worker_instance_id = NULL,
     lease_epoch = a.lease_epoch + 1
 FROM (
@@ -85,6 +86,46 @@ type FenceStrayLeasesParams struct {
 // Locks: rows already locked by TakeExpiredLeases.
 func (q *Queries) FenceStrayLeases(ctx context.Context, db DBTX, arg FenceStrayLeasesParams) error {
 	_, err := db.Exec(ctx, fenceStrayLeases, arg.PartitionKeys, arg.ExecutionIds, arg.AttemptIndexes)
+	return err
+}
+
+const forgetTimeouts = `-- name: ForgetTimeouts :exec
+UPDATE ff_attempt AS a
+SET ffx_timeout_at_ms = NULL
+FROM (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id,
+        unnest($3::integer[]) AS attempt_index,
+        unnest($4::bigint[]) AS timeout_at_ms
+) AS i
+WHERE
+    a.partition_key = i.partition_key
+    AND a.execution_id = i.execution_id
+    AND a.attempt_index = i.attempt_index
+    AND (a.ffx_timeout_at_ms = i.timeout_at_ms) IS TRUE
+`
+
+type ForgetTimeoutsParams struct {
+	PartitionKeys  []int16
+	ExecutionIds   []pgtype.UUID
+	AttemptIndexes []int32
+	TimeoutsAtMs   []int64
+}
+
+// ForgetTimeouts clears timeouts of attempts whose lease another program took away, so that no scan meets
+// them again. This library clears them itself. An attempt that was leased again has another timeout.
+//
+// Used by: engine.ExpireAttempts.
+// Locks: attempt rows (UPDATE), in array order: the caller sorts by (partition_key, execution_id,
+// attempt_index). Nothing else.
+func (q *Queries) ForgetTimeouts(ctx context.Context, db DBTX, arg ForgetTimeoutsParams) error {
+	_, err := db.Exec(ctx, forgetTimeouts,
+		arg.PartitionKeys,
+		arg.ExecutionIds,
+		arg.AttemptIndexes,
+		arg.TimeoutsAtMs,
+	)
 	return err
 }
 
@@ -161,6 +202,172 @@ func (q *Queries) LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurr
 			&i.LeaseExpiresAtMs,
 			&i.WorkerInstanceID,
 			&i.LeaseID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lookAtLeases = `-- name: LookAtLeases :many
+WITH clock AS MATERIALIZED (
+    SELECT ffx_now_ms($3) AS now_ms
+),
+due AS (
+    SELECT
+        d.watch_row_id,
+        sum(d.items) OVER (ORDER BY d.due_at_ms, d.watch_id) - d.items AS earlier
+    FROM (
+        SELECT
+            w.ctid::tid AS watch_row_id,
+            w.due_at_ms,
+            w.watch_id,
+            cardinality(w.execution_ids) AS items
+        FROM ffx_lease_watch AS w
+        WHERE w.due_at_ms <= (SELECT now_ms FROM clock)
+        ORDER BY
+            w.due_at_ms,
+            w.watch_id
+        LIMIT 1000
+        FOR UPDATE SKIP LOCKED
+    ) AS d
+),
+taken AS (
+    DELETE FROM ffx_lease_watch AS w
+    USING due AS d
+    WHERE
+        w.ctid = d.watch_row_id
+        AND d.earlier < $4::bigint
+    RETURNING
+        w.partition_keys,
+        w.execution_ids,
+        w.attempt_indexes
+),
+items AS (
+    SELECT
+        unnest(t.partition_keys) AS partition_key,
+        unnest(t.execution_ids) AS execution_id,
+        unnest(t.attempt_indexes) AS attempt_index
+    FROM taken AS t
+),
+leased AS (
+    SELECT DISTINCT
+        a.partition_key,
+        a.execution_id,
+        a.attempt_index,
+        a.lease_expires_at_ms,
+        a.lease_expires_at_ms <= (SELECT now_ms FROM clock) AS expired
+    FROM items AS i
+    JOIN ff_attempt AS a
+        ON
+            a.partition_key = i.partition_key
+            AND a.execution_id = i.execution_id
+            AND a.attempt_index = i.attempt_index
+    WHERE a.lease_expires_at_ms IS NOT NULL
+),
+watched AS (
+    INSERT INTO ffx_lease_watch (
+        due_at_ms,
+        watch_id,
+        partition_keys,
+        execution_ids,
+        attempt_indexes
+    )
+    SELECT
+        min(l.lease_expires_at_ms),
+        gen_random_uuid(),
+        array_agg(l.partition_key),
+        array_agg(l.execution_id),
+        array_agg(l.attempt_index)
+    FROM leased AS l
+    GROUP BY l.expired
+)
+SELECT
+    n.looked_at,
+    coalesce(x.partition_key, 0)::smallint AS partition_key,
+    x.execution_id,
+    coalesce(x.attempt_index, 0)::integer AS attempt_index,
+    x.flow_id,
+    coalesce(x.lost_too_often, false)::boolean AS lost_too_often
+FROM (SELECT count(*) AS looked_at FROM items) AS n
+LEFT JOIN (
+    SELECT
+        l.partition_key,
+        l.execution_id,
+        l.attempt_index,
+        e.flow_id,
+        (e.lifecycle_phase = 'active' AND greatest(e.lease_reclaim_count, 0) + 1 > least(
+            CASE
+                WHEN jsonb_typeof(e.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
+                    THEN (e.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
+            END,
+            CASE
+                WHEN jsonb_typeof(e.policy -> 'max_reclaim_count') = 'number'
+                    THEN (e.policy ->> 'max_reclaim_count')::numeric
+            END,
+            $1::integer
+        ))::boolean AS lost_too_often
+    FROM leased AS l
+    JOIN ff_exec_core AS e ON e.partition_key = l.partition_key AND e.execution_id = l.execution_id
+    WHERE l.expired
+    ORDER BY
+        l.lease_expires_at_ms,
+        l.execution_id
+    LIMIT $2::integer
+) AS x ON true
+`
+
+type LookAtLeasesParams struct {
+	DefaultCap int32
+	BatchSize  int32
+	NowMs      *int64
+	MaxItems   int64
+}
+
+type LookAtLeasesRow struct {
+	LookedAt     int64
+	PartitionKey int16
+	ExecutionID  pgtype.UUID
+	AttemptIndex int32
+	FlowID       *id.FlowID
+	LostTooOften bool
+}
+
+// LookAtLeases looks at about max_items leases that were to run out by now, and returns those that did, at
+// most batch_size, oldest first; every row says how many it looked at, and if none has run out that is all
+// the only row says. What was given back it forgets; what was renewed it watches until the next one runs
+// out; what has run out stays due as long as its attempt has the lease. lost_too_often forecasts that
+// the loss ends the execution, so that the lock of its flow can be taken before any row.
+//
+// A lease that is taken while this statement runs has a row of its own in the watch.
+//
+// Used by: engine.ExpireLeases.
+// Locks: rows of the watch FOR UPDATE SKIP LOCKED, and deletes them. Spans partitions.
+func (q *Queries) LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesParams) ([]LookAtLeasesRow, error) {
+	rows, err := db.Query(ctx, lookAtLeases,
+		arg.DefaultCap,
+		arg.BatchSize,
+		arg.NowMs,
+		arg.MaxItems,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LookAtLeasesRow
+	for rows.Next() {
+		var i LookAtLeasesRow
+		if err := rows.Scan(
+			&i.LookedAt,
+			&i.PartitionKey,
+			&i.ExecutionID,
+			&i.AttemptIndex,
+			&i.FlowID,
+			&i.LostTooOften,
 		); err != nil {
 			return nil, err
 		}
@@ -332,6 +539,7 @@ released_attempts AS (
     SET
         outcome = 'lease_expired_reclaimable',
         lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL,
         worker_id = NULL,
         worker_instance_id = NULL,
         terminal_at_ms = NULL,
@@ -404,77 +612,6 @@ func (q *Queries) ReleaseExpiredLeases(ctx context.Context, db DBTX, arg Release
 			return nil, err
 		}
 		items = append(items, lane_id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const scanExpiredLeases = `-- name: ScanExpiredLeases :many
-SELECT
-    a.partition_key,
-    a.execution_id,
-    a.attempt_index,
-    e.flow_id,
-    (e.lifecycle_phase = 'active' AND greatest(e.lease_reclaim_count, 0) + 1 > least(
-        CASE
-            WHEN jsonb_typeof(e.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
-                THEN (e.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
-        END,
-        CASE
-            WHEN jsonb_typeof(e.policy -> 'max_reclaim_count') = 'number'
-                THEN (e.policy ->> 'max_reclaim_count')::numeric
-        END,
-        $1::integer
-    ))::boolean AS lost_too_often
-FROM ff_attempt AS a
-JOIN ff_exec_core AS e ON e.partition_key = a.partition_key AND e.execution_id = a.execution_id
-WHERE a.lease_expires_at_ms <= ffx_now_ms($2)
-ORDER BY
-    a.lease_expires_at_ms,
-    a.execution_id
-LIMIT $3::integer
-`
-
-type ScanExpiredLeasesParams struct {
-	DefaultCap int32
-	NowMs      *int64
-	BatchSize  int32
-}
-
-type ScanExpiredLeasesRow struct {
-	PartitionKey int16
-	ExecutionID  id.ExecutionUUID
-	AttemptIndex int32
-	FlowID       *id.FlowID
-	LostTooOften bool
-}
-
-// ScanExpiredLeases finds attempts whose lease has run out, oldest first. lost_too_often forecasts that
-// the loss ends the execution, so that the lock of its flow can be taken before any row.
-//
-// Used by: engine.ExpireLeases.
-// Locks: none. Spans partitions.
-func (q *Queries) ScanExpiredLeases(ctx context.Context, db DBTX, arg ScanExpiredLeasesParams) ([]ScanExpiredLeasesRow, error) {
-	rows, err := db.Query(ctx, scanExpiredLeases, arg.DefaultCap, arg.NowMs, arg.BatchSize)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ScanExpiredLeasesRow
-	for rows.Next() {
-		var i ScanExpiredLeasesRow
-		if err := rows.Scan(
-			&i.PartitionKey,
-			&i.ExecutionID,
-			&i.AttemptIndex,
-			&i.FlowID,
-			&i.LostTooOften,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -566,15 +703,20 @@ SELECT
     a.partition_key,
     a.execution_id,
     a.attempt_index,
+    a.ffx_timeout_at_ms::bigint AS timeout_at_ms,
     e.flow_id,
     e.policy,
     coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
-    coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count
+    coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
+    ((
+        e.lifecycle_phase = 'active'
+        AND e.attempt_index = a.attempt_index
+        AND a.lease_epoch = e.ffx_lease_epoch
+        AND a.lease_expires_at_ms IS NOT NULL
+    ) IS NOT TRUE)::boolean AS over
 FROM ff_attempt AS a
 JOIN ff_exec_core AS e ON e.partition_key = a.partition_key AND e.execution_id = a.execution_id
-WHERE
-    a.ffx_timeout_at_ms <= ffx_now_ms($1)
-    AND a.lease_expires_at_ms IS NOT NULL
+WHERE a.ffx_timeout_at_ms <= ffx_now_ms($1)
 ORDER BY a.ffx_timeout_at_ms
 LIMIT $2::integer
 `
@@ -588,13 +730,16 @@ type ScanTimedOutRow struct {
 	PartitionKey  int16
 	ExecutionID   id.ExecutionUUID
 	AttemptIndex  int32
+	TimeoutAtMs   int64
 	FlowID        *id.FlowID
 	Policy        []byte
 	RetryCount    int32
 	RawRetryCount string
+	Over          bool
 }
 
-// ScanTimedOut finds running attempts that have taken longer than their timeout.
+// ScanTimedOut finds attempts that have taken longer than their timeout. over: another program has taken
+// the lease away, so the timeout means nothing any more.
 //
 // Used by: engine.ExpireAttempts.
 // Locks: none. Spans partitions.
@@ -611,10 +756,12 @@ func (q *Queries) ScanTimedOut(ctx context.Context, db DBTX, arg ScanTimedOutPar
 			&i.PartitionKey,
 			&i.ExecutionID,
 			&i.AttemptIndex,
+			&i.TimeoutAtMs,
 			&i.FlowID,
 			&i.Policy,
 			&i.RetryCount,
 			&i.RawRetryCount,
+			&i.Over,
 		); err != nil {
 			return nil, err
 		}

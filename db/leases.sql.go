@@ -324,6 +324,7 @@ released_attempts AS (
     SET
         outcome = 'interrupted',
         lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL,
         ffx_delay_until_ms = $5::bigint
     FROM released AS r
     WHERE

@@ -12,10 +12,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// DefaultReclaimCap is how often the lease of an execution may be lost before the execution fails,
-// where its policy says nothing.
-const DefaultReclaimCap = 1000
-
 // What background jobs leave on an execution as its failure.
 const (
 	reasonLostTooOften = "lease_reclaim_cap_exceeded"
@@ -28,128 +24,6 @@ func checkBatch(batch int) error {
 		return invalid("batch", "must be between 1 and 1000")
 	}
 	return nil
-}
-
-// ExpireLeases gives executions back to their lanes whose lease has run out, oldest first, at most batch
-// of them: the attempt goes on with the next claim, and its former holder is refused from now on. An
-// execution whose leases were lost more often than its policy allows ends as failed instead. It returns
-// how many leases it settled; the caller repeats it while that equals batch.
-//
-// Any number of processes may run it; a row that another transaction holds waits for the next call.
-//
-// Transaction: one, and one more where executions end; locks the flows of members that end, exclusively,
-// and executions and attempts without waiting. Emits lease events. Safe to repeat.
-func (e *Engine) ExpireLeases(ctx context.Context, batch int) (int, error) {
-	const op = "expire leases"
-	if err := checkBatch(batch); err != nil {
-		return 0, err
-	}
-	due, err := e.q.ScanExpiredLeases(ctx, e.reader(), db.ScanExpiredLeasesParams{
-		DefaultCap: DefaultReclaimCap, NowMs: e.nowMs(), BatchSize: int32(batch),
-	})
-	if err != nil {
-		return 0, wrap(op, err)
-	}
-	// Those that end their executions wait for the locks of flows; the others do not wait for them.
-	var returning, ending []db.ScanExpiredLeasesRow
-	for _, row := range due {
-		if row.LostTooOften {
-			ending = append(ending, row)
-		} else {
-			returning = append(returning, row)
-		}
-	}
-	settled := 0
-	for _, rows := range [][]db.ScanExpiredLeasesRow{returning, ending} {
-		if len(rows) == 0 {
-			continue
-		}
-		n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.expireLeases(ctx, tx, rows) })
-		if err != nil {
-			return settled, err
-		}
-		settled += n
-	}
-	return settled, nil
-}
-
-func (e *Engine) expireLeases(ctx context.Context, tx *txn, due []db.ScanExpiredLeasesRow) (int, error) {
-	flows := newFlowSet(e.cfg.Partitions)
-	params := db.TakeExpiredLeasesParams{DefaultCap: DefaultReclaimCap, NowMs: e.nowMs()}
-	for _, row := range due {
-		if row.LostTooOften && !flows.admit(row.FlowID) {
-			continue
-		}
-		params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
-		params.ExecutionIds = append(params.ExecutionIds, pgUUID(row.ExecutionID))
-		params.AttemptIndexes = append(params.AttemptIndexes, row.AttemptIndex)
-	}
-	if err := e.lockFlowsExclusive(ctx, tx, flows); err != nil {
-		return 0, err
-	}
-	taken, err := e.q.TakeExpiredLeases(ctx, tx, params)
-	if err != nil || len(taken) == 0 {
-		return 0, err
-	}
-	var executions executionArrays
-	for _, row := range taken {
-		executions.add(row.PartitionKey, row.ExecutionID)
-	}
-	current, err := e.lockCurrentAttempts(ctx, tx, executions)
-	if err != nil {
-		return 0, err
-	}
-	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
-	if err != nil {
-		return 0, err
-	}
-	release := db.ReleaseExpiredLeasesParams{NowMs: nowMs}
-	var strays db.FenceStrayLeasesParams
-	ends := newEnding(nowMs, state.OutcomeFailed)
-	ends.params.LostLeases = 1
-	ends.params.CancellationReason = new("reclaim_cap_exceeded")
-	for i := range taken {
-		row := &taken[i]
-		raised := max(row.HighestEpoch, row.LeaseEpoch) + 1
-		switch {
-		case row.LifecyclePhase != string(state.Active) || row.AttemptIndex != current[row.ExecutionID].AttemptIndex:
-			strays.PartitionKeys = append(strays.PartitionKeys, row.PartitionKey)
-			strays.ExecutionIds = append(strays.ExecutionIds, pgUUID(row.ExecutionID))
-			strays.AttemptIndexes = append(strays.AttemptIndexes, row.AttemptIndex)
-		case row.LostTooOften:
-			if row.FlowID != nil && !flows.has(*row.FlowID) {
-				continue // it joined the flow meanwhile; the next scan foresees it
-			}
-			ends.add(endingAttempt{
-				execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: row.AttemptIndex, epoch: raised,
-				leaseID: row.LeaseID, instance: row.WorkerInstanceID, leaseEvent: "expired",
-				reason: reasonLostTooOften, category: string(policy.InfraCrash),
-			})
-		default:
-			release.PartitionKeys = append(release.PartitionKeys, row.PartitionKey)
-			release.ExecutionIds = append(release.ExecutionIds, pgUUID(row.ExecutionID))
-			release.AttemptIndexes = append(release.AttemptIndexes, row.AttemptIndex)
-			release.RaisedEpochs = append(release.RaisedEpochs, raised)
-			release.LeaseIds = append(release.LeaseIds, row.LeaseID)
-			release.WorkerInstanceIds = append(release.WorkerInstanceIds, row.WorkerInstanceID)
-		}
-	}
-	if len(strays.ExecutionIds) > 0 {
-		if err := e.q.FenceStrayLeases(ctx, tx, strays); err != nil {
-			return 0, err
-		}
-	}
-	if len(release.ExecutionIds) > 0 {
-		lanes, err := e.q.ReleaseExpiredLeases(ctx, tx, release)
-		if err != nil {
-			return 0, err
-		}
-		tx.rings.leases()
-		for _, lane := range lanes {
-			tx.rings.lane(lane)
-		}
-	}
-	return len(strays.ExecutionIds) + len(release.ExecutionIds) + ends.len(), e.endByJob(ctx, tx, ends)
 }
 
 // lockCurrentAttempts locks the current attempts of locked executions, by execution.
@@ -271,10 +145,11 @@ func (e *Engine) settleDeadlines(ctx context.Context, due []db.ScanOverdueRow) (
 
 // ExpireAttempts ends running attempts that have taken longer than their policy's timeout, at most batch
 // of them: another attempt follows where the retry policy retries timeouts, else the execution ends as
-// expired. Their workers are refused from now on. It returns how many it ended; the caller repeats it
-// while that equals batch.
+// expired. Their workers are refused from now on. It returns on how many it acted, those included whose
+// lease another program has taken away and whose timeout is only forgotten; the caller repeats it while
+// that equals batch.
 //
-// Transaction: one; locks the flows of members that end, exclusively, and executions and attempts without
+// Transaction: one, after one for timeouts to forget; locks the flows of members that end, exclusively, and executions and attempts without
 // waiting. Emits lease and completion events. Safe to repeat and to run in any number of processes.
 func (e *Engine) ExpireAttempts(ctx context.Context, batch int) (int, error) {
 	const op = "expire attempts"
@@ -288,10 +163,17 @@ func (e *Engine) ExpireAttempts(ctx context.Context, batch int) (int, error) {
 	if len(due) == 0 {
 		return 0, nil
 	}
-	return inTx(ctx, e, op, func(tx *txn) (int, error) {
+	forgotten, err := e.forgetTimeouts(ctx, op, due)
+	if err != nil || forgotten == len(due) {
+		return forgotten, err
+	}
+	ended, err := inTx(ctx, e, op, func(tx *txn) (int, error) {
 		flows := newFlowSet(e.cfg.Partitions)
 		params := db.TakeTimedOutParams{NowMs: e.nowMs()}
 		for _, row := range due {
+			if row.Over {
+				continue
+			}
 			retry, _ := timeoutDecision(row.Policy, row.RetryCount, row.RawRetryCount)
 			if retry || flows.admit(row.FlowID) {
 				params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
@@ -332,6 +214,33 @@ func (e *Engine) ExpireAttempts(ctx context.Context, batch int) (int, error) {
 			return 0, err
 		}
 		return retries.len() + ends.len(), e.endByJob(ctx, tx, ends)
+	})
+	return forgotten + ended, err
+}
+
+// forgetTimeouts clears the timeouts of those among due whose lease another program has taken away.
+func (e *Engine) forgetTimeouts(ctx context.Context, op string, due []db.ScanTimedOutRow) (int, error) {
+	slices.SortFunc(due, func(a, b db.ScanTimedOutRow) int {
+		return cmp.Or(
+			cmp.Compare(a.PartitionKey, b.PartitionKey),
+			compareUUID(a.ExecutionID, b.ExecutionID),
+			cmp.Compare(a.AttemptIndex, b.AttemptIndex),
+		)
+	})
+	var over db.ForgetTimeoutsParams
+	for _, row := range due {
+		if row.Over {
+			over.PartitionKeys = append(over.PartitionKeys, row.PartitionKey)
+			over.ExecutionIds = append(over.ExecutionIds, pgUUID(row.ExecutionID))
+			over.AttemptIndexes = append(over.AttemptIndexes, row.AttemptIndex)
+			over.TimeoutsAtMs = append(over.TimeoutsAtMs, row.TimeoutAtMs)
+		}
+	}
+	if len(over.ExecutionIds) == 0 {
+		return 0, nil
+	}
+	return inStatement(ctx, e, op, func(conn db.DBTX, _ *rings) (int, error) {
+		return len(over.ExecutionIds), e.q.ForgetTimeouts(ctx, conn, over)
 	})
 }
 

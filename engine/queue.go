@@ -12,8 +12,9 @@ import (
 // is queued but not claimable. next is where the following call goes on; the zero id begins anew. n repaired
 // say that there may be more in the same place.
 //
-// The database keeps the queue itself, by triggers. Rows that were written while these did not fire
-// (a replica's, or those of a restore that disabled them) are what this is for.
+// The database keeps the queue itself, by triggers, and the watch on leases. Rows that were written while
+// these did not fire (a replica's, or those of a restore that disabled them) are what this is for. It also
+// finds leases that ran out a minute ago and more, so that [Engine.ExpireLeases] looks at them.
 //
 // Errors: [ErrInvalidInput]. Transaction: one statement, and behind the last execution a second one; locks
 // what it queues, without waiting. Safe to repeat and to run in any number of processes.
@@ -22,7 +23,7 @@ func (e *Engine) RepairQueue(ctx context.Context, after id.ExecutionID, n int) (
 	if err := checkBatch(n); err != nil {
 		return after, 0, err
 	}
-	params := db.RepairQueueParams{AfterPartitionKey: -1, AfterExecutionID: pgUUID(id.ExecutionUUID{}), PageSize: int32(n)}
+	params := db.RepairQueueParams{AfterPartitionKey: -1, AfterExecutionID: pgUUID(id.ExecutionUUID{}), PageSize: int32(n), NowMs: e.nowMs()}
 	if !after.IsZero() {
 		params.AfterPartitionKey, params.AfterExecutionID = after.Partition(), pgUUID(after.UUID())
 	}

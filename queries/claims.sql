@@ -170,6 +170,23 @@ opened_attempts AS (
         n.timeout_at_ms
     FROM numbered AS n
 ),
+watched AS (
+    INSERT INTO ffx_lease_watch (
+        due_at_ms,
+        watch_id,
+        partition_keys,
+        execution_ids,
+        attempt_indexes
+    )
+    SELECT
+        (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
+        CAST((@lease_ids::uuid[])[1] AS uuid),
+        array_agg(n.partition_key),
+        array_agg(n.execution_id),
+        array_agg(n.attempt_index)
+    FROM numbered AS n
+    HAVING count(*) > 0
+),
 leased_events AS (
     INSERT INTO ff_lease_event (
         execution_id,
@@ -397,6 +414,23 @@ resumed_attempts AS (
         a.ffx_attempt_type AS attempt_type,
         a.ffx_attempt_id AS attempt_id
 ),
+watched AS (
+    INSERT INTO ffx_lease_watch (
+        due_at_ms,
+        watch_id,
+        partition_keys,
+        execution_ids,
+        attempt_indexes
+    )
+    SELECT
+        (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
+        CAST((@lease_ids::uuid[])[1] AS uuid),
+        array_agg(n.partition_key),
+        array_agg(n.execution_id),
+        array_agg(n.attempt_index)
+    FROM numbered AS n
+    HAVING count(*) > 0
+),
 leased_events AS (
     INSERT INTO ff_lease_event (
         execution_id,
@@ -600,6 +634,23 @@ dequeued AS (
         AND r.created_at_ms = l.created_at_ms
         AND r.execution_id = l.execution_id
         AND r.partition_key = l.partition_key
+),
+watched AS (
+    INSERT INTO ffx_lease_watch (
+        due_at_ms,
+        watch_id,
+        partition_keys,
+        execution_ids,
+        attempt_indexes
+    )
+    SELECT
+        sqlc.arg(now_ms)::bigint + sqlc.arg(lease_ttl_ms)::bigint,
+        CAST((@lease_ids::uuid[])[1] AS uuid),
+        array_agg(l.partition_key),
+        array_agg(l.execution_id),
+        array_agg(l.attempt_index)
+    FROM leased AS l
+    HAVING count(*) > 0
 ),
 attempts AS (
     INSERT INTO ff_attempt AS a (

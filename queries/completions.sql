@@ -69,7 +69,8 @@ ended_attempts AS (
     SET
         outcome = 'success',
         terminal_at_ms = (SELECT now_ms FROM clock),
-        lease_expires_at_ms = NULL
+        lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL
     FROM completed AS c
     WHERE
         a.partition_key = c.partition_key
@@ -185,7 +186,8 @@ ended_attempts AS (
     SET
         outcome = 'success',
         terminal_at_ms = @now_ms::bigint,
-        lease_expires_at_ms = NULL
+        lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL
     FROM completed AS c
     WHERE
         a.partition_key = c.partition_key

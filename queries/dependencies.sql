@@ -351,6 +351,7 @@ ended AS (
         outcome = 'skipped',
         terminal_at_ms = @now_ms::bigint,
         lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL,
         worker_instance_id = NULL,
         lease_epoch = 1 + greatest(coalesce(e.ffx_lease_epoch, 0), a.lease_epoch)
     FROM input AS i

@@ -99,6 +99,7 @@ ended_attempts AS (
         outcome = @attempt_outcome::text,
         terminal_at_ms = @now_ms::bigint,
         lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL,
         lease_epoch = CASE WHEN r.raised_epoch > 0 THEN r.raised_epoch ELSE a.lease_epoch END,
         ffx_delay_until_ms = r.delay_until_ms,
         raw_fields = a.raw_fields || jsonb_build_object(
@@ -211,6 +212,7 @@ ended_attempts AS (
         outcome = @attempt_outcome::text,
         terminal_at_ms = @now_ms::bigint,
         lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL,
         lease_epoch = CASE WHEN d.raised_epoch > 0 THEN d.raised_epoch ELSE a.lease_epoch END
     FROM ended AS d
     WHERE

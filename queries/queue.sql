@@ -1,6 +1,7 @@
 -- name: RepairQueue :many
 -- RepairQueue writes the missing hints of the claimable executions among the first page_size that follow
--- after_execution_id, in the order of the primary key. Returns the lanes that have work now.
+-- after_execution_id, in the order of the primary key, and watches their leases that ran out more than a
+-- minute ago. Returns the lanes that have work now.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: execution rows without a hint FOR NO KEY UPDATE SKIP LOCKED: what changes them meanwhile keeps
@@ -12,6 +13,7 @@ WITH page AS MATERIALIZED (
         e.lane_id,
         e.priority,
         e.created_at_ms,
+        e.lifecycle_phase = 'active' AS active,
         (e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'eligible_now') AS claimable
     FROM ff_exec_core AS e
     WHERE
@@ -62,6 +64,22 @@ repaired AS (
         lane_id,
         partition_key,
         execution_id
+),
+-- Overdue for so long, nobody looks at them any more.
+watched AS (
+    INSERT INTO ffx_lease_watch (due_at_ms, watch_id, partition_keys, execution_ids, attempt_indexes)
+    SELECT
+        min(a.lease_expires_at_ms),
+        gen_random_uuid(),
+        array_agg(a.partition_key),
+        array_agg(a.execution_id),
+        array_agg(a.attempt_index)
+    FROM page AS p
+    JOIN ff_attempt AS a ON a.partition_key = p.partition_key AND a.execution_id = p.execution_id
+    WHERE
+        p.active
+        AND a.lease_expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - 60000
+    HAVING count(*) > 0
 )
 SELECT
     p.partition_key,

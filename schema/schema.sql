@@ -197,6 +197,23 @@ BEGIN
 END;
 $_$;
 
+CREATE FUNCTION ffx_watch_lease() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    INSERT INTO ffx_lease_watch (due_at_ms, watch_id, partition_keys, execution_ids, attempt_indexes)
+    VALUES (
+        NEW.lease_expires_at_ms,
+        gen_random_uuid(),
+        ARRAY[NEW.partition_key],
+        ARRAY[NEW.execution_id],
+        ARRAY[NEW.attempt_index]
+    );
+    RETURN NULL;
+END;
+$$;
+
 CREATE TABLE _sqlx_migrations (
     version bigint NOT NULL,
     description text NOT NULL,
@@ -229,7 +246,7 @@ CREATE TABLE ff_attempt (
     ffx_stream_seq integer,
     ffx_stream_frames bigint
 )
-WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000');
+WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='50');
 
 CREATE TABLE ff_budget_policy (
     partition_key smallint NOT NULL,
@@ -672,6 +689,16 @@ CREATE TABLE ffx_create_dedup (
     expires_at_ms bigint NOT NULL
 );
 
+CREATE TABLE ffx_lease_watch (
+    due_at_ms bigint NOT NULL,
+    watch_id uuid NOT NULL,
+    partition_keys smallint[] NOT NULL,
+    execution_ids uuid[] NOT NULL,
+    attempt_indexes integer[] NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
+ALTER TABLE ONLY ffx_lease_watch ALTER COLUMN execution_ids SET STORAGE EXTERNAL;
+
 CREATE TABLE ffx_outbox_consumer (
     outbox text NOT NULL,
     consumer text NOT NULL,
@@ -813,6 +840,9 @@ ALTER TABLE ONLY ff_worker_registry
 ALTER TABLE ONLY ffx_create_dedup
     ADD CONSTRAINT ffx_create_dedup_pkey PRIMARY KEY (partition_key, namespace, idempotency_key);
 
+ALTER TABLE ONLY ffx_lease_watch
+    ADD CONSTRAINT ffx_lease_watch_pkey PRIMARY KEY (due_at_ms, watch_id);
+
 ALTER TABLE ONLY ffx_outbox_consumer
     ADD CONSTRAINT ffx_outbox_consumer_pkey PRIMARY KEY (outbox, consumer);
 
@@ -867,9 +897,7 @@ CREATE INDEX ff_worker_registry_ns_inst_idx ON ff_worker_registry USING btree (n
 
 CREATE INDEX ffx_create_dedup_expiry_idx ON ffx_create_dedup USING btree (expires_at_ms);
 
-CREATE INDEX ffx_ff_attempt_lease_idx ON ff_attempt USING btree (lease_expires_at_ms, execution_id) WHERE (lease_expires_at_ms IS NOT NULL);
-
-CREATE INDEX ffx_ff_attempt_timeout_idx ON ff_attempt USING btree (ffx_timeout_at_ms) WHERE ((ffx_timeout_at_ms IS NOT NULL) AND (lease_expires_at_ms IS NOT NULL));
+CREATE INDEX ffx_ff_attempt_timeout_idx ON ff_attempt USING btree (ffx_timeout_at_ms) WHERE (ffx_timeout_at_ms IS NOT NULL);
 
 CREATE INDEX ffx_ff_budget_policy_reset_idx ON ff_budget_policy USING btree (next_reset_at_ms) WHERE (next_reset_at_ms IS NOT NULL);
 
@@ -914,6 +942,10 @@ CREATE TRIGGER ff_operator_event_notify_trg AFTER INSERT ON ff_operator_event FO
 CREATE TRIGGER ff_signal_event_notify_trg AFTER INSERT ON ff_signal_event FOR EACH STATEMENT WHEN ((current_setting('ffx.defer_notify'::text, true) IS DISTINCT FROM 'on'::text)) EXECUTE FUNCTION ffx_notify_channel('ff_signal_event');
 
 CREATE TRIGGER ff_stream_frame_notify_trg AFTER INSERT ON ff_stream_frame REFERENCING NEW TABLE AS inserted_frames FOR EACH STATEMENT WHEN ((current_setting('ffx.defer_notify'::text, true) IS DISTINCT FROM 'on'::text)) EXECUTE FUNCTION ffx_notify_stream();
+
+CREATE TRIGGER ffx_ff_attempt_watch_new_trg AFTER INSERT ON ff_attempt FOR EACH ROW WHEN (((new.lease_expires_at_ms IS NOT NULL) AND (new.ffx_lease_id IS NULL))) EXECUTE FUNCTION ffx_watch_lease();
+
+CREATE TRIGGER ffx_ff_attempt_watch_trg AFTER UPDATE OF lease_expires_at_ms ON ff_attempt FOR EACH ROW WHEN (((new.lease_expires_at_ms IS NOT NULL) AND ((old.lease_expires_at_ms IS NULL) OR (new.lease_expires_at_ms < old.lease_expires_at_ms)) AND (NOT (new.ffx_lease_id IS DISTINCT FROM old.ffx_lease_id)))) EXECUTE FUNCTION ffx_watch_lease();
 
 CREATE TRIGGER ffx_ff_completion_event_floor_trg AFTER DELETE ON ff_completion_event REFERENCING OLD TABLE AS deleted_events FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_floor('completion');
 

@@ -288,7 +288,7 @@ func TestE14_attempts_time_out(t *testing.T) {
 	}
 }
 
-// The timeout of an earlier lease is not that of the attempt which another program leased since.
+// The timeout of an earlier lease is not that of the attempt which another program leased since: it is forgotten.
 func TestExpireAttempts_only_of_this_library(t *testing.T) {
 	f := cloneFixture(t)
 	for name, set := range map[string]func(x id.ExecutionID){
@@ -304,11 +304,15 @@ func TestExpireAttempts_only_of_this_library(t *testing.T) {
 			spec.Policy = &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1))}}
 		})
 		set(c.Execution)
-		before := f.dump(t, c.Execution)
+		timeoutAt := *f.attempts(t, c.Execution)[0].TimeoutAtMs
+		f.setAttempt(t, c.Execution, 0, "ffx_timeout_at_ms = NULL")
+		forgotten := f.dump(t, c.Execution)
+		f.setAttempt(t, c.Execution, 0, fmt.Sprintf("ffx_timeout_at_ms = %d", timeoutAt))
 		f.advance(time.Second)
 		t.Log(name)
+		run(t, f.ExpireAttempts, 1)
+		f.wantUnchanged(t, c.Execution, forgotten)
 		run(t, f.ExpireAttempts, 0)
-		f.wantUnchanged(t, c.Execution, before)
 	}
 }
 

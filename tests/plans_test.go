@@ -184,7 +184,7 @@ var keyed = []string{
 	"ReadRetryFacts", "ScheduleRetries", "EndUnsuccessful", "DiscardWaiting",
 	"LockDownstreamGroups", "ResolveEdges", "PassResults", "ReleaseDownstream", "SkipDownstream", "EndSkippedAttempts",
 	"EnqueueSiblingCancels",
-	"TakeExpiredLeases", "LockCurrentAttempts", "ReleaseExpiredLeases", "FenceStrayLeases", "TakeOverdue", "SettleDeadlines", "TakeTimedOut",
+	"TakeExpiredLeases", "LockCurrentAttempts", "ReleaseExpiredLeases", "FenceStrayLeases", "TakeOverdue", "SettleDeadlines", "TakeTimedOut", "ForgetTimeouts",
 	"LockFlowRows", "ShareFlowRows", "CountNewMembers",
 	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys",
 }
@@ -195,7 +195,8 @@ var scanning = map[string][]string{
 	"ClaimBehind":       {"ffx_ready_pkey", "ff_exec_core_pkey"},
 	"TakeClaimable":     {"ffx_ready_pkey", "ff_exec_core_pkey"},
 	"RepairQueue":       {"ff_exec_core_pkey", "ffx_ready_pkey"},
-	"ScanExpiredLeases": {"ffx_ff_attempt_lease_idx"},
+	"LookAtLeases":      {"ffx_lease_watch_pkey"},
+	"ScanTimedOut":      {"ffx_ff_attempt_timeout_idx"},
 	"ScanOverdue":       {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
 	"PromoteDelayed":    {"ffx_ff_exec_core_promotion_idx"},
 	"PruneCreationKeys": {"ffx_create_dedup_expiry_idx"},

@@ -3,7 +3,6 @@ package tests
 import (
 	"context"
 	"errors"
-	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -22,7 +21,8 @@ const (
 		FROM ff_exec_core WHERE lifecycle_phase = 'runnable' AND eligibility_state = 'eligible_now'`
 )
 
-// wantQueue fails the test when the queue does not hold exactly the claimable executions of the database.
+// wantQueue fails the test when the queue does not hold exactly the claimable executions of the database, or a lease is
+// not watched.
 func (f *fixture) wantQueue(t *testing.T, on reporter, after string) {
 	t.Helper()
 	for what, sql := range map[string]string{"is not queued": claimable + " EXCEPT ALL " + hints, "is queued": hints + " EXCEPT ALL " + claimable} {
@@ -30,6 +30,7 @@ func (f *fixture) wantQueue(t *testing.T, on reporter, after string) {
 			on.Errorf("%s: %s %s", after, row, what)
 		}
 	}
+	f.wantWatch(t, on, after)
 }
 
 // background runs the jobs that change executions until nothing is due.
@@ -48,7 +49,7 @@ func (f *fixture) background(t *testing.T) {
 // clear removes all executions, so that a test that failed fails no other.
 func (f *fixture) clear(t *testing.T) {
 	t.Helper()
-	f.exec(t, "TRUNCATE ff_exec_core, ff_attempt, ffx_ready")
+	f.exec(t, "TRUNCATE ff_exec_core, ff_attempt, ffx_ready, ffx_lease_watch")
 }
 
 // What another program writes, which knows nothing of the queue.
@@ -325,98 +326,5 @@ func TestQueue_claims_and_completions_call_no_trigger_function(t *testing.T) {
 			commit(t, tx)
 			f.wantQueue(t, t, c.name)
 		})
-	}
-}
-
-// Claims and completions of neighbours stay on the pages of their rows and touch no index.
-func TestQueue_claims_and_completions_are_heap_only(t *testing.T) {
-	f := cloneFixture(t)
-	const total, batch = 600, 120
-	for range total / 200 {
-		if _, err := f.CreateExecutions(t.Context(), slices.Repeat([]engine.ExecutionSpec{{Lane: f.lane}}, 200)); err != nil {
-			t.Fatal(err)
-		}
-		f.advance(time.Millisecond)
-	}
-	type updates struct{ All, HeapOnly int }
-	counted := make(map[string]updates)
-	count := func(what string, work func(e *engine.Engine)) {
-		tx := f.begin(t)
-		read := func() updates { // since the connection reported its counts last
-			return one[updates](t, tx, `SELECT n_tup_upd::integer AS all, n_tup_hot_upd::integer AS heap_only
-				FROM pg_stat_xact_user_tables WHERE relid = 'ff_exec_core'::regclass`)
-		}
-		before := read()
-		work(f.WithTx(tx))
-		after := read()
-		xid := texts(t, tx, "SELECT pg_current_xact_id()::text")[0]
-		commit(t, tx)
-		// A page is cleared of what no snapshot of the server needs any more, those of other tests included.
-		await(t, "older transactions to end", func() bool {
-			return texts(t, f.pool, "SELECT (pg_snapshot_xmin(pg_current_snapshot()) > $1::text::xid8)::text", xid)[0] == "true"
-		})
-		counted[what] = updates{counted[what].All + after.All - before.All, counted[what].HeapOnly + after.HeapOnly - before.HeapOnly}
-	}
-	for range total / batch {
-		var completions []engine.Completion
-		count("claims", func(e *engine.Engine) {
-			claimed, err := e.Claim(t.Context(), f.worker(), batch)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, c := range claimed {
-				completions = append(completions, engine.Completion{Lease: c.Lease, Result: []byte("out")})
-			}
-		})
-		count("completions", func(e *engine.Engine) {
-			if _, err := e.CompleteExecutions(t.Context(), completions); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-	for _, what := range []string{"claims", "completions"} {
-		if n := counted[what]; n.All != total || n.HeapOnly < total*95/100 {
-			t.Errorf("%s: %d of %d updates are heap-only, want 95 %% of %d", what, n.HeapOnly, n.All, total)
-		} else {
-			t.Logf("%s: %d of %d updates are heap-only", what, n.HeapOnly, n.All)
-		}
-	}
-}
-
-// One column of theirs in an index, and every claim or completion writes to every index.
-func TestQueue_no_index_has_a_column_that_claims_or_completions_set(t *testing.T) {
-	f := newFixture(t)
-	indexed := texts(t, f.pool, `
-		SELECT DISTINCT attname::text
-		FROM pg_index
-		JOIN pg_attribute ON attrelid = indrelid AND attnum > 0
-		WHERE
-			indrelid = 'ff_exec_core'::regclass
-			AND (attnum = ANY (indkey) OR EXISTS (
-				SELECT FROM pg_depend
-				WHERE classid = 'pg_class'::regclass AND objid = indexrelid AND refobjid = indrelid AND refobjsubid = attnum
-			))`)
-	if !slices.Contains(indexed, "execution_id") || !slices.Contains(indexed, "ffx_execution_deadline_ms") {
-		t.Fatalf("columns of indexes: %q", indexed)
-	}
-	// What these hold does not change where an execution has neither delay nor deadline nor gate.
-	kept := []string{"ffx_delay_until_ms", "deadline_at_ms", "ffx_execution_deadline_ms", "ffx_gate_id"}
-	update := regexp.MustCompile(`(?s)UPDATE ff_exec_core AS e\s+SET\s(.*?)\n    FROM `)
-	assignment := regexp.MustCompile(`(?m)^        (\w+) = `)
-	texts := queries(t)
-	for _, name := range []string{"ClaimFromHead", "ClaimBehind", "CompleteExecutions", "LeaseTakenExecutions", "EndSucceeded"} {
-		set := update.FindStringSubmatch(texts[name])
-		if set == nil {
-			t.Fatalf("%s updates no execution", name)
-		}
-		columns := assignment.FindAllStringSubmatch(set[1], -1)
-		if len(columns) < 8 {
-			t.Errorf("%s sets %q", name, columns)
-		}
-		for _, column := range columns {
-			if slices.Contains(indexed, column[1]) && !slices.Contains(kept, column[1]) {
-				t.Errorf("%s sets %s, which is in an index", name, column[1])
-			}
-		}
 	}
 }

@@ -84,6 +84,14 @@ attempts as (
 		(select now_ms from clock) + $4, (select now_ms from clock), 'initial', ($2::uuid[])[c.n], ($3::uuid[])[c.n]
 	from numbered as c
 ),
+watch as (
+	insert into ffx_lease_watch (due_at_ms, watch_id, partition_keys, execution_ids, attempt_indexes)
+	select
+		(select now_ms from clock) + $4, ($3::uuid[])[1], array_agg(c.partition_key), array_agg(c.execution_id),
+		array_agg(c.attempt_index)
+	from numbered as c
+	having count(*) > 0
+),
 history as (
 	insert into ff_lease_event (
 		execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, ffx_worker_instance_id
