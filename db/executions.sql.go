@@ -12,6 +12,29 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+type CopyExecutionsParams struct {
+	PartitionKey           int16
+	ExecutionID            id.ExecutionUUID
+	LaneID                 string
+	RequiredCapabilities   []string
+	LifecyclePhase         string
+	OwnershipState         string
+	EligibilityState       string
+	PublicState            string
+	AttemptState           string
+	BlockingReason         *string
+	Priority               int32
+	CreatedAtMs            int64
+	Payload                []byte
+	Policy                 []byte
+	RawFields              []byte
+	FfxLastMutationAtMs    *int64
+	FfxAttemptCount        *int32
+	FfxRetryCount          *int32
+	FfxLeaseEpoch          *int64
+	FfxExecutionDeadlineMs *int64
+}
+
 const dropCreationKeys = `-- name: DropCreationKeys :exec
 DELETE FROM ffx_create_dedup AS d
 USING (

@@ -53,7 +53,7 @@ func inTx[T any](ctx context.Context, e *Engine, op string, fn func(tx *txn) (T,
 	}
 	return retrying(ctx, op, func() (T, error) {
 		var none T
-		conn, err := e.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin isolation level read committed;" + settings})
+		conn, err := beginTx(ctx, e.pool)
 		if err != nil {
 			return none, err
 		}
@@ -71,6 +71,10 @@ func inTx[T any](ctx context.Context, e *Engine, op string, fn func(tx *txn) (T,
 		e.bell.ring(&tx.rings)
 		return result, nil
 	})
+}
+
+func beginTx(ctx context.Context, pool *pgxpool.Pool) (pgx.Tx, error) {
+	return pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin isolation level read committed;" + settings})
 }
 
 func inSavepoint[T any](ctx context.Context, outer pgx.Tx, op string, fn func(tx *txn) (T, error)) (T, error) {
@@ -180,6 +184,22 @@ func (c implicitTx) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 func (c implicitTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	rows, err := c.Query(ctx, sql, args...)
 	return singleRow{rows: rows, err: err}
+}
+
+// CopyFrom is a transaction of its own too, in more than one round trip.
+func (c implicitTx) CopyFrom(
+	ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource,
+) (int64, error) {
+	tx, err := beginTx(ctx, c.pool)
+	if err != nil {
+		return 0, err
+	}
+	defer rollback(tx)
+	n, err := tx.CopyFrom(ctx, table, columns, rows)
+	if err != nil {
+		return 0, err
+	}
+	return n, tx.Commit(ctx)
 }
 
 // committedRows ends without an error only when the implicit transaction has been committed: the server

@@ -1,3 +1,54 @@
+-- name: CopyExecutions :copyfrom
+-- CopyExecutions creates executions that are claimable at once and belong to no flow, by COPY: InsertExecutions
+-- for many plain ones. SQLSTATE 23505 (an id exists already) keeps nothing; the caller then takes the other.
+--
+-- Used by: engine.CreateExecutions.
+-- Locks: none beyond the inserted rows; a concurrent insert of the same id is waited for.
+INSERT INTO ff_exec_core (
+    partition_key,
+    execution_id,
+    lane_id,
+    required_capabilities,
+    lifecycle_phase,
+    ownership_state,
+    eligibility_state,
+    public_state,
+    attempt_state,
+    blocking_reason,
+    priority,
+    created_at_ms,
+    payload,
+    policy,
+    raw_fields,
+    ffx_last_mutation_at_ms,
+    ffx_attempt_count,
+    ffx_retry_count,
+    ffx_lease_epoch,
+    ffx_execution_deadline_ms
+)
+VALUES (
+    @partition_key,
+    @execution_id,
+    @lane_id,
+    @required_capabilities,
+    @lifecycle_phase,
+    @ownership_state,
+    @eligibility_state,
+    @public_state,
+    @attempt_state,
+    @blocking_reason,
+    @priority,
+    @created_at_ms,
+    @payload,
+    @policy,
+    @raw_fields,
+    @ffx_last_mutation_at_ms,
+    @ffx_attempt_count,
+    @ffx_retry_count,
+    @ffx_lease_epoch,
+    @ffx_execution_deadline_ms
+);
+
 -- name: InsertExecutions :many
 -- InsertExecutions creates executions, all members of one flow or of none. An id that exists already is
 -- left as it is and has no row in the result. Zero stands for "not given" in the arrays of instants,

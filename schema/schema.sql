@@ -53,6 +53,25 @@ CREATE FUNCTION ffx_fill_ready() RETURNS trigger
     SET search_path TO 'public'
     AS $$
 BEGIN
+    IF EXISTS (SELECT FROM inserted OFFSET 50) THEN
+        BEGIN
+            INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities)
+            SELECT
+                i.lane_id,
+                - i.priority::bigint,
+                i.created_at_ms,
+                i.execution_id,
+                i.partition_key,
+                i.required_capabilities
+            FROM inserted AS i
+            WHERE
+                i.lifecycle_phase = 'runnable'
+                AND i.eligibility_state = 'eligible_now';
+            RETURN NULL;
+        EXCEPTION WHEN unique_violation THEN
+            NULL;
+        END;
+    END IF;
     INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities)
     SELECT
         i.lane_id,

@@ -32,13 +32,33 @@ WITH (
 );
 
 -- object: ffx_fill_ready
--- Queues the claimable rows of an insert.
+-- Queues the claimable rows of an insert. A hint that is there already was left by a write that no trigger
+-- saw; for a whole batch the insert that expects none is tried first, as it takes half the time.
 CREATE FUNCTION ffx_fill_ready() RETURNS trigger
 LANGUAGE plpgsql
 -- The schema of the migration: two engines in two schemas never write to each other.
 SET search_path FROM CURRENT
 AS $$
 BEGIN
+    IF EXISTS (SELECT FROM inserted OFFSET 50) THEN
+        BEGIN
+            INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities)
+            SELECT
+                i.lane_id,
+                - i.priority::bigint,
+                i.created_at_ms,
+                i.execution_id,
+                i.partition_key,
+                i.required_capabilities
+            FROM inserted AS i
+            WHERE
+                i.lifecycle_phase = 'runnable'
+                AND i.eligibility_state = 'eligible_now';
+            RETURN NULL;
+        EXCEPTION WHEN unique_violation THEN
+            NULL;
+        END;
+    END IF;
     INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities)
     SELECT
         i.lane_id,
