@@ -118,6 +118,7 @@ completion_events AS (
     INSERT INTO ff_completion_event (
         partition_key,
         execution_id,
+        flow_id,
         outcome,
         namespace,
         instance_tag,
@@ -127,13 +128,13 @@ completion_events AS (
     SELECT
         a.partition_key,
         a.execution_id,
+        a.flow_id,
         'success',
         a.ffx_namespace,
         a.ffx_instance_tag,
         (SELECT now_ms FROM clock),
         (SELECT now_ms FROM clock)
     FROM ended_attempts AS a
-    WHERE a.flow_id IS NULL
 )
 SELECT
     a.ord::integer AS ord,
@@ -165,8 +166,8 @@ type CompleteExecutionsRow struct {
 // settles it by the locked form, which names the reason.
 //
 // The lean form, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not) keeps
-// nothing. Completion events of members are not written here: they follow the resolution of their
-// dependents.
+// nothing. The completion events of members are born dispatched: the same transaction resolves their
+// dependents, whose events follow.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions.
 // Locks: execution rows (UPDATE), then their attempts (UPDATE), in array order: the caller sorts by

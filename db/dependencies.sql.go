@@ -189,7 +189,7 @@ func (q *Queries) EnqueueSiblingCancels(ctx context.Context, db DBTX, arg Enqueu
 	return err
 }
 
-const lockDownstreamGroups = `-- name: LockDownstreamGroups :exec
+const lockDownstreamGroups = `-- name: LockDownstreamGroups :execrows
 WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
@@ -212,7 +212,7 @@ downstream AS (
 )
 SELECT 1
 FROM downstream AS d
-CROSS JOIN LATERAL (
+LEFT JOIN LATERAL (
     SELECT 1
     FROM ff_edge_group AS g
     WHERE
@@ -220,7 +220,7 @@ CROSS JOIN LATERAL (
         AND g.flow_id = d.flow_id
         AND g.downstream_eid = d.downstream_eid
     FOR UPDATE
-) AS g
+) AS g ON true
 `
 
 type LockDownstreamGroupsParams struct {
@@ -230,13 +230,17 @@ type LockDownstreamGroupsParams struct {
 }
 
 // LockDownstreamGroups locks the edge groups that succeeded executions count for, so that of several
-// upstreams ending at once each sees the committed counters of the one before.
+// upstreams ending at once each sees the committed counters of the one before. No rows: nothing depends on
+// them, and there is nothing to resolve.
 //
 // Used by: the resolution of dependencies, after a success.
 // Locks: edge group rows FOR UPDATE by (partition_key, downstream_eid) (L3), in one statement.
-func (q *Queries) LockDownstreamGroups(ctx context.Context, db DBTX, arg LockDownstreamGroupsParams) error {
-	_, err := db.Exec(ctx, lockDownstreamGroups, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)
-	return err
+func (q *Queries) LockDownstreamGroups(ctx context.Context, db DBTX, arg LockDownstreamGroupsParams) (int64, error) {
+	result, err := db.Exec(ctx, lockDownstreamGroups, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const passResults = `-- name: PassResults :exec

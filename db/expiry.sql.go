@@ -215,7 +215,7 @@ func (q *Queries) LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurr
 
 const lookAtLeases = `-- name: LookAtLeases :many
 WITH clock AS MATERIALIZED (
-    SELECT ffx_now_ms($3) AS now_ms
+    SELECT ffx_now_ms($2) AS now_ms
 ),
 due AS (
     SELECT
@@ -241,7 +241,7 @@ taken AS (
     USING due AS d
     WHERE
         w.ctid = d.watch_row_id
-        AND d.earlier < $4::bigint
+        AND d.earlier < $3::bigint
     RETURNING
         w.partition_keys,
         w.execution_ids,
@@ -259,8 +259,7 @@ leased AS (
         a.partition_key,
         a.execution_id,
         a.attempt_index,
-        a.lease_expires_at_ms,
-        a.lease_expires_at_ms <= (SELECT now_ms FROM clock) AS expired
+        a.lease_expires_at_ms
     FROM items AS i
     JOIN ff_attempt AS a
         ON
@@ -268,6 +267,28 @@ leased AS (
             AND a.execution_id = i.execution_id
             AND a.attempt_index = i.attempt_index
     WHERE a.lease_expires_at_ms IS NOT NULL
+),
+held AS (
+    SELECT
+        l.partition_key,
+        l.execution_id,
+        l.attempt_index,
+        l.lease_expires_at_ms,
+        l.lease_expires_at_ms <= (SELECT now_ms FROM clock) AS expired,
+        e.flow_id,
+        (e.lifecycle_phase = 'active' AND greatest(e.lease_reclaim_count, 0) + 1 > least(
+            CASE
+                WHEN jsonb_typeof(e.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
+                    THEN (e.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
+            END,
+            CASE
+                WHEN jsonb_typeof(e.policy -> 'max_reclaim_count') = 'number'
+                    THEN (e.policy ->> 'max_reclaim_count')::numeric
+            END,
+            $4::integer
+        ))::boolean AS lost_too_often
+    FROM leased AS l
+    JOIN ff_exec_core AS e ON e.partition_key = l.partition_key AND e.execution_id = l.execution_id
 ),
 watched AS (
     INSERT INTO ffx_lease_watch (
@@ -278,13 +299,13 @@ watched AS (
         attempt_indexes
     )
     SELECT
-        min(l.lease_expires_at_ms),
+        min(h.lease_expires_at_ms),
         gen_random_uuid(),
-        array_agg(l.partition_key),
-        array_agg(l.execution_id),
-        array_agg(l.attempt_index)
-    FROM leased AS l
-    GROUP BY l.expired
+        array_agg(h.partition_key),
+        array_agg(h.execution_id),
+        array_agg(h.attempt_index)
+    FROM held AS h
+    GROUP BY h.expired
 )
 SELECT
     n.looked_at,
@@ -296,36 +317,25 @@ SELECT
 FROM (SELECT count(*) AS looked_at FROM items) AS n
 LEFT JOIN (
     SELECT
-        l.partition_key,
-        l.execution_id,
-        l.attempt_index,
-        e.flow_id,
-        (e.lifecycle_phase = 'active' AND greatest(e.lease_reclaim_count, 0) + 1 > least(
-            CASE
-                WHEN jsonb_typeof(e.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
-                    THEN (e.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
-            END,
-            CASE
-                WHEN jsonb_typeof(e.policy -> 'max_reclaim_count') = 'number'
-                    THEN (e.policy ->> 'max_reclaim_count')::numeric
-            END,
-            $1::integer
-        ))::boolean AS lost_too_often
-    FROM leased AS l
-    JOIN ff_exec_core AS e ON e.partition_key = l.partition_key AND e.execution_id = l.execution_id
-    WHERE l.expired
+        h.partition_key,
+        h.execution_id,
+        h.attempt_index,
+        h.flow_id,
+        h.lost_too_often
+    FROM held AS h
+    WHERE h.expired
     ORDER BY
-        l.lease_expires_at_ms,
-        l.execution_id
-    LIMIT $2::integer
+        h.lease_expires_at_ms,
+        h.execution_id
+    LIMIT $1::integer
 ) AS x ON true
 `
 
 type LookAtLeasesParams struct {
-	DefaultCap int32
 	BatchSize  int32
 	NowMs      *int64
 	MaxItems   int64
+	DefaultCap int32
 }
 
 type LookAtLeasesRow struct {
@@ -333,13 +343,13 @@ type LookAtLeasesRow struct {
 	PartitionKey int16
 	ExecutionID  pgtype.UUID
 	AttemptIndex int32
-	FlowID       *id.FlowID
+	FlowID       pgtype.UUID
 	LostTooOften bool
 }
 
 // LookAtLeases looks at about max_items leases that were to run out by now, and returns those that did, at
 // most batch_size, oldest first; every row says how many it looked at, and if none has run out that is all
-// the only row says. What was given back it forgets; what was renewed it watches until the next one runs
+// the only row says. What was given back, or has no execution any more, it forgets; what was renewed it watches until the next one runs
 // out; what has run out stays due as long as its attempt has the lease. lost_too_often forecasts that
 // the loss ends the execution, so that the lock of its flow can be taken before any row.
 //
@@ -349,10 +359,10 @@ type LookAtLeasesRow struct {
 // Locks: rows of the watch FOR UPDATE SKIP LOCKED, and deletes them. Spans partitions.
 func (q *Queries) LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesParams) ([]LookAtLeasesRow, error) {
 	rows, err := db.Query(ctx, lookAtLeases,
-		arg.DefaultCap,
 		arg.BatchSize,
 		arg.NowMs,
 		arg.MaxItems,
+		arg.DefaultCap,
 	)
 	if err != nil {
 		return nil, err

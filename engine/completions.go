@@ -170,23 +170,7 @@ func (e *Engine) completeGuarded(ctx context.Context, op string, all []Completio
 		rows, err = inStatement(ctx, e, op, complete)
 	} else {
 		rows, err = inTx(ctx, e, op, func(tx *txn) ([]db.CompleteExecutionsRow, error) {
-			if err := e.lockFlowsShared(ctx, tx, flows); err != nil {
-				return nil, err
-			}
-			rows, err := complete(tx, &tx.rings)
-			if err != nil {
-				return nil, missed(err)
-			}
-			ended := make([]endedExecution, 0, len(rows))
-			for _, row := range rows {
-				if l := all[order[row.Ord-1]].Lease; l.flow != nil {
-					ended = append(ended, endedExecution{id: l.Execution, flow: l.flow, outcome: state.CompletionSuccess})
-				}
-			}
-			if len(ended) == 0 {
-				return rows, nil
-			}
-			return rows, e.resolveAndRecord(ctx, tx, ended, rows[0].NowMs)
+			return e.completeMembers(ctx, tx, flows, complete, leasesOf(order, func(i int) Lease { return all[i].Lease }))
 		})
 	}
 	if err != nil {
@@ -197,6 +181,45 @@ func (e *Engine) completeGuarded(ctx context.Context, op string, all []Completio
 		done[order[row.Ord-1]] = true
 	}
 	return done, nil
+}
+
+// completeMembers completes leases, members of flows among them, and resolves what depends on these.
+func (e *Engine) completeMembers(
+	ctx context.Context, tx *txn, flows *flowSet,
+	complete func(db.DBTX, *rings) ([]db.CompleteExecutionsRow, error), leases []Lease,
+) ([]db.CompleteExecutionsRow, error) {
+	var members flowMemberArrays
+	for i := range leases {
+		members.addMember(leases[i].Execution, leases[i].flow)
+	}
+	var rows []db.CompleteExecutionsRow
+	var groups int64
+	err := inOneTrip(ctx, tx, append(e.shareFlows(ctx, flows),
+		func(conn db.DBTX) (err error) {
+			rows, err = complete(conn, &tx.rings)
+			return missed(err)
+		},
+		func(conn db.DBTX) (err error) {
+			groups, err = e.lockGroups(ctx, conn, members)
+			return err
+		},
+	)...)
+	if err != nil || groups == 0 || len(rows) == 0 {
+		return rows, err
+	}
+	ended := make([]endedExecution, 0, len(rows))
+	for _, row := range rows {
+		if l := leases[row.Ord-1]; l.flow != nil {
+			ended = append(ended, endedExecution{id: l.Execution, flow: l.flow, outcome: state.CompletionSuccess})
+		}
+	}
+	nowMs := rows[0].NowMs
+	all, undispatched, err := e.resolveDependents(ctx, tx, ended, nowMs)
+	if err != nil || len(all) == len(ended) {
+		return rows, err
+	}
+	// The statement recorded those that it completed.
+	return rows, e.record(ctx, tx, all[len(ended):], undispatched-len(ended), nowMs)
 }
 
 // completeLocked locks the rows first and judges each alone: the form for whatever the lean statement

@@ -36,22 +36,58 @@ func (e *Engine) resolveAndRecord(ctx context.Context, tx *txn, ended []endedExe
 		return nil
 	}
 	tx.rings.completions()
-	all := ended
-	undispatchedFrom := -1
+	all, undispatched := ended, len(ended)
+	needsResolving := true
+	if ended[0].outcome == state.CompletionSuccess {
+		groups, err := e.lockGroups(ctx, tx, memberArrays(ended))
+		if err != nil {
+			return err
+		}
+		needsResolving = groups > 0
+	}
+	if needsResolving {
+		var err error
+		if all, undispatched, err = e.resolveDependents(ctx, tx, ended, nowMs); err != nil {
+			return err
+		}
+	}
+	return e.record(ctx, tx, all, undispatched, nowMs)
+}
+
+// lockGroups locks the groups that succeeded members count for, and returns for how many downstreams.
+func (e *Engine) lockGroups(ctx context.Context, conn db.DBTX, members flowMemberArrays) (int64, error) {
+	if members.empty() {
+		return 0, nil
+	}
+	return e.q.LockDownstreamGroups(ctx, conn, db.LockDownstreamGroupsParams{
+		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
+	})
+}
+
+// resolveDependents resolves what depends on ended executions, and on what is skipped because of it. It
+// returns all that has ended then, upstream first; what stands there from undispatched on lies too deep,
+// and the dependency reconciler carries on from it. Of a success the caller has locked the groups.
+func (e *Engine) resolveDependents(
+	ctx context.Context, tx *txn, ended []endedExecution, nowMs int64,
+) (all []endedExecution, undispatched int, err error) {
+	all = ended
 	frontier := ended
 	for level := 0; len(frontier) > 0; level++ {
 		if level == maxSkipLevels {
-			undispatchedFrom = len(all) - len(frontier)
-			break
+			return all, len(all) - len(frontier), nil
 		}
 		skipped, err := e.resolve(ctx, tx, frontier, nowMs)
 		if err != nil {
-			return err
+			return nil, 0, err
 		}
 		all = append(all, skipped...)
 		frontier = skipped
 	}
+	return all, len(all), nil
+}
 
+// record gives the quota slots of ended executions back and appends their completion events.
+func (e *Engine) record(ctx context.Context, tx *txn, all []endedExecution, undispatched int, nowMs int64) error {
 	var slots db.ReleaseQuotaSlotsParams
 	events := db.InsertCompletionEventsParams{NowMs: nowMs}
 	for i, x := range all {
@@ -62,7 +98,7 @@ func (e *Engine) resolveAndRecord(ctx context.Context, tx *txn, ended []endedExe
 		events.PartitionKeys = append(events.PartitionKeys, x.id.Partition())
 		events.ExecutionIds = append(events.ExecutionIds, pgUUID(x.id.UUID()))
 		events.Outcomes = append(events.Outcomes, string(x.outcome))
-		events.Dispatched = append(events.Dispatched, undispatchedFrom < 0 || i < undispatchedFrom)
+		events.Dispatched = append(events.Dispatched, i < undispatched)
 	}
 	if len(slots.ExecutionIds) > 0 {
 		if err := e.q.ReleaseQuotaSlots(ctx, tx, slots); err != nil {
@@ -78,17 +114,10 @@ func (e *Engine) resolveAndRecord(ctx context.Context, tx *txn, ended []endedExe
 // Each edge counts once: resolving marks it. A group acts once: when its decision changes from undecided.
 func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution, nowMs int64) ([]endedExecution, error) {
 	members := memberArrays(frontier)
-	if len(members.executions) == 0 {
+	if members.empty() {
 		return nil, nil
 	}
 	outcome := frontier[0].outcome
-	if outcome == state.CompletionSuccess {
-		if err := e.q.LockDownstreamGroups(ctx, tx, db.LockDownstreamGroupsParams{
-			PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
-		}); err != nil {
-			return nil, err
-		}
-	}
 	groups, err := e.q.ResolveEdges(ctx, tx, db.ResolveEdgesParams{
 		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
 		Outcome: string(outcome), NowMs: nowMs,
@@ -273,13 +302,18 @@ type flowMemberArrays struct {
 	flows []pgtype.UUID
 }
 
+// addMember adds an execution unless it is in no flow.
+func (a *flowMemberArrays) addMember(x id.ExecutionID, flow *id.FlowID) {
+	if flow != nil {
+		a.add(x.Partition(), x.UUID())
+		a.flows = append(a.flows, pgUUID(*flow))
+	}
+}
+
 func memberArrays(ended []endedExecution) flowMemberArrays {
 	var members flowMemberArrays
 	for _, x := range ended {
-		if x.flow != nil {
-			members.add(x.id.Partition(), x.id.UUID())
-			members.flows = append(members.flows, pgUUID(*x.flow))
-		}
+		members.addMember(x.id, x.flow)
 	}
 	return members
 }

@@ -78,7 +78,7 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, due []db.LookAtLease
 	flows := newFlowSet(e.cfg.Partitions)
 	params := db.TakeExpiredLeasesParams{DefaultCap: DefaultReclaimCap, NowMs: e.nowMs()}
 	for _, row := range due {
-		if row.LostTooOften && !flows.admit(row.FlowID) {
+		if row.LostTooOften && !flows.admit(flowOf(row.FlowID)) {
 			continue
 		}
 		params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)

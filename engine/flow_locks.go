@@ -55,19 +55,20 @@ func (s *flowSet) arrays() (partitions []int16, flows []pgtype.UUID) {
 	return partitions, flows
 }
 
-// lockFlowsShared lets successes of members go on side by side and keeps structure changes out.
-func (e *Engine) lockFlowsShared(ctx context.Context, tx db.DBTX, set *flowSet) error {
+// shareFlows is the statements that let successes of members go on side by side and keep structure changes
+// out.
+func (e *Engine) shareFlows(ctx context.Context, set *flowSet) []step {
 	if set.empty() {
 		return nil
 	}
 	partitions, flows := set.arrays()
-	if err := e.q.LockFlowsShared(ctx, tx, flows); err != nil {
-		return err
-	}
+	steps := []step{func(conn db.DBTX) error { return e.q.LockFlowsShared(ctx, conn, flows) }}
 	if e.tx == nil {
-		return nil // begun here, at READ COMMITTED
+		return steps // begun here, at READ COMMITTED
 	}
-	return e.q.ShareFlowRows(ctx, tx, db.ShareFlowRowsParams{PartitionKeys: partitions, FlowIds: flows})
+	return append(steps, func(conn db.DBTX) error {
+		return e.q.ShareFlowRows(ctx, conn, db.ShareFlowRowsParams{PartitionKeys: partitions, FlowIds: flows})
+	})
 }
 
 // lockFlowsExclusive keeps every other transition of members out.

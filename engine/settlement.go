@@ -78,7 +78,7 @@ func (s settling[R]) run(ctx context.Context, e *Engine, tx *txn, leases []Lease
 	if exclusive {
 		err = e.lockFlowsExclusive(ctx, tx, held)
 	} else {
-		err = e.lockFlowsShared(ctx, tx, held)
+		err = inOneTrip(ctx, tx, e.shareFlows(ctx, held)...)
 	}
 	if err != nil {
 		return nil, err

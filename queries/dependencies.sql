@@ -1,6 +1,7 @@
--- name: LockDownstreamGroups :exec
+-- name: LockDownstreamGroups :execrows
 -- LockDownstreamGroups locks the edge groups that succeeded executions count for, so that of several
--- upstreams ending at once each sees the committed counters of the one before.
+-- upstreams ending at once each sees the committed counters of the one before. No rows: nothing depends on
+-- them, and there is nothing to resolve.
 --
 -- Used by: the resolution of dependencies, after a success.
 -- Locks: edge group rows FOR UPDATE by (partition_key, downstream_eid) (L3), in one statement.
@@ -26,7 +27,7 @@ downstream AS (
 )
 SELECT 1
 FROM downstream AS d
-CROSS JOIN LATERAL (
+LEFT JOIN LATERAL (
     SELECT 1
     FROM ff_edge_group AS g
     WHERE
@@ -34,7 +35,7 @@ CROSS JOIN LATERAL (
         AND g.flow_id = d.flow_id
         AND g.downstream_eid = d.downstream_eid
     FOR UPDATE
-) AS g;
+) AS g ON true;
 
 -- name: ResolveEdges :many
 -- ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.

@@ -1,7 +1,7 @@
 -- name: LookAtLeases :many
 -- LookAtLeases looks at about max_items leases that were to run out by now, and returns those that did, at
 -- most batch_size, oldest first; every row says how many it looked at, and if none has run out that is all
--- the only row says. What was given back it forgets; what was renewed it watches until the next one runs
+-- the only row says. What was given back, or has no execution any more, it forgets; what was renewed it watches until the next one runs
 -- out; what has run out stays due as long as its attempt has the lease. lost_too_often forecasts that
 -- the loss ends the execution, so that the lock of its flow can be taken before any row.
 --
@@ -54,8 +54,7 @@ leased AS (
         a.partition_key,
         a.execution_id,
         a.attempt_index,
-        a.lease_expires_at_ms,
-        a.lease_expires_at_ms <= (SELECT now_ms FROM clock) AS expired
+        a.lease_expires_at_ms
     FROM items AS i
     JOIN ff_attempt AS a
         ON
@@ -64,36 +63,13 @@ leased AS (
             AND a.attempt_index = i.attempt_index
     WHERE a.lease_expires_at_ms IS NOT NULL
 ),
-watched AS (
-    INSERT INTO ffx_lease_watch (
-        due_at_ms,
-        watch_id,
-        partition_keys,
-        execution_ids,
-        attempt_indexes
-    )
-    SELECT
-        min(l.lease_expires_at_ms),
-        gen_random_uuid(),
-        array_agg(l.partition_key),
-        array_agg(l.execution_id),
-        array_agg(l.attempt_index)
-    FROM leased AS l
-    GROUP BY l.expired
-)
-SELECT
-    n.looked_at,
-    coalesce(x.partition_key, 0)::smallint AS partition_key,
-    x.execution_id,
-    coalesce(x.attempt_index, 0)::integer AS attempt_index,
-    x.flow_id,
-    coalesce(x.lost_too_often, false)::boolean AS lost_too_often
-FROM (SELECT count(*) AS looked_at FROM items) AS n
-LEFT JOIN (
+held AS (
     SELECT
         l.partition_key,
         l.execution_id,
         l.attempt_index,
+        l.lease_expires_at_ms,
+        l.lease_expires_at_ms <= (SELECT now_ms FROM clock) AS expired,
         e.flow_id,
         (e.lifecycle_phase = 'active' AND greatest(e.lease_reclaim_count, 0) + 1 > least(
             CASE
@@ -108,10 +84,44 @@ LEFT JOIN (
         ))::boolean AS lost_too_often
     FROM leased AS l
     JOIN ff_exec_core AS e ON e.partition_key = l.partition_key AND e.execution_id = l.execution_id
-    WHERE l.expired
+),
+watched AS (
+    INSERT INTO ffx_lease_watch (
+        due_at_ms,
+        watch_id,
+        partition_keys,
+        execution_ids,
+        attempt_indexes
+    )
+    SELECT
+        min(h.lease_expires_at_ms),
+        gen_random_uuid(),
+        array_agg(h.partition_key),
+        array_agg(h.execution_id),
+        array_agg(h.attempt_index)
+    FROM held AS h
+    GROUP BY h.expired
+)
+SELECT
+    n.looked_at,
+    coalesce(x.partition_key, 0)::smallint AS partition_key,
+    x.execution_id,
+    coalesce(x.attempt_index, 0)::integer AS attempt_index,
+    x.flow_id,
+    coalesce(x.lost_too_often, false)::boolean AS lost_too_often
+FROM (SELECT count(*) AS looked_at FROM items) AS n
+LEFT JOIN (
+    SELECT
+        h.partition_key,
+        h.execution_id,
+        h.attempt_index,
+        h.flow_id,
+        h.lost_too_often
+    FROM held AS h
+    WHERE h.expired
     ORDER BY
-        l.lease_expires_at_ms,
-        l.execution_id
+        h.lease_expires_at_ms,
+        h.execution_id
     LIMIT @batch_size::integer
 ) AS x ON true;
 

@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -40,6 +41,13 @@ func (l *roundTripLog) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data
 	return l.statementLog.TraceBatchStart(ctx, conn, data)
 }
 
+func (l *roundTripLog) TraceCopyFromStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceCopyFromStartData) context.Context {
+	l.count("")
+	return ctx
+}
+
+func (*roundTripLog) TraceCopyFromEnd(context.Context, *pgx.Conn, pgx.TraceCopyFromEndData) {}
+
 // of returns the names of the statements that work sends, and in how many round trips.
 func (l *roundTripLog) of(work func()) ([]string, int) {
 	l.mu.Lock()
@@ -75,8 +83,14 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 		started bool
 		do      func(ctx context.Context, f *fixture, leases []engine.Lease, n int) error
 		lean    string // the one statement it consists of; "" for those of several
+
+		few, many int // 1 and 200 if zero
 	}{
-		{name: "create", lean: "InsertExecutions", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+		{name: "create", many: 99, lean: "InsertExecutions", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+			_, err := f.CreateExecutions(ctx, specs(f, n, plain))
+			return err
+		}},
+		{name: "create by the hundred", few: 100, many: 1000, do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
 			_, err := f.CreateExecutions(ctx, specs(f, n, plain))
 			return err
 		}},
@@ -182,10 +196,11 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 					}
 				})
 			}
-			one, trips := measure(1)
-			many, tripsOfMany := measure(200)
-			if !slices.Equal(one, many) || trips != tripsOfMany {
-				t.Errorf("one takes %q in %d round trips, 200 take %q in %d", one, trips, many, tripsOfMany)
+			few, many := cmp.Or(c.few, 1), cmp.Or(c.many, 200)
+			one, trips := measure(few)
+			all, tripsOfMany := measure(many)
+			if !slices.Equal(one, all) || trips != tripsOfMany {
+				t.Errorf("%d take %q in %d round trips, %d take %q in %d", few, one, trips, many, all, tripsOfMany)
 			}
 			// The engine's settings travel with the statement.
 			if want := []string{"select", c.lean}; c.lean != "" && (!slices.Equal(one, want) || trips != 1) {
@@ -230,6 +245,32 @@ func TestRoundTrips_of_single_calls(t *testing.T) {
 		})
 		if trips != 1 || len(sent) != 2 && len(sent) != 1 {
 			t.Errorf("%s takes %q in %d round trips, want one statement in one", call.name, sent, trips)
+		}
+	}
+}
+
+// Members on which nothing depends are completed in one round trip between those that begin and end the transaction.
+func TestRoundTrips_of_members(t *testing.T) {
+	shared := cloneFixture(t)
+	log := new(roundTripLog)
+	f := flowsOn(fixtureOn(t, openPool(t, shared.url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.url))
+	for _, parts := range [][]string{{"a", "b", "c"}, {"a>b", "b>c"}} {
+		f.draw(t, nil, parts...)
+		var completions []engine.Completion
+		for _, c := range f.claimN(t, 10) {
+			completions = append(completions, engine.Completion{Lease: c.Lease})
+		}
+		want, wantTrips := []string{"begin isolation level read committed;select", "LockFlowsShared", "CompleteExecutions", "LockDownstreamGroups"}, 3
+		if len(parts) == 2 {
+			want, wantTrips = append(want, "ResolveEdges", "ReleaseDownstream"), 5
+		}
+		sent, trips := log.of(func() {
+			if outcomes, err := f.CompleteExecutions(t.Context(), completions); err != nil || errors.Join(outcomes...) != nil {
+				t.Error(outcomes, err)
+			}
+		})
+		if want = append(want, "commit"); !slices.Equal(sent, want) || trips != wantTrips {
+			t.Errorf("%d members of %q take %q in %d round trips, want %q in %d", len(completions), parts, sent, trips, want, wantTrips)
 		}
 	}
 }

@@ -20,7 +20,8 @@ const watched = `SELECT due_at_ms, unnest(partition_keys) AS partition_key, unne
 func (f *fixture) wantWatch(t *testing.T, on reporter, after string) {
 	t.Helper()
 	for _, row := range texts(t, f.pool, `SELECT q::text FROM (
-		SELECT partition_key, execution_id, attempt_index, lease_expires_at_ms FROM ff_attempt AS a
+		SELECT partition_key, execution_id, a.attempt_index, lease_expires_at_ms FROM ff_attempt AS a
+		JOIN ff_exec_core AS e USING (partition_key, execution_id)
 		WHERE lease_expires_at_ms IS NOT NULL AND NOT EXISTS (
 			SELECT FROM (`+watched+`) AS w
 			WHERE w.partition_key = a.partition_key AND w.execution_id = a.execution_id
@@ -85,6 +86,18 @@ func TestWatch_is_kept_by_looks(t *testing.T) {
 	f.advance(leaseTTL)
 	run(t, f.ExpireLeases, 2)
 	f.wantWatched(t)
+}
+
+// An attempt that was left behind by its execution is nobody's.
+func TestWatch_forgets_attempts_without_an_execution(t *testing.T) {
+	f := cloneFixture(t)
+	c := f.start(t)
+	f.exec(t, "DELETE FROM ff_exec_core")
+	f.advance(leaseTTL)
+	before := f.dump(t, c.Execution)
+	run(t, f.ExpireLeases, 0)
+	f.wantWatched(t)
+	f.wantUnchanged(t, c.Execution, before)
 }
 
 // Other programs know nothing of the watch, and may take any lease.

@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flowfabric/flowfabric-go/db"
+)
+
+// A step is one statement of a transaction: one call of a generated function.
+type step func(conn db.DBTX) error
+
+// inOneTrip runs steps that need nothing of each other's results in a single round trip, in their order,
+// each with a snapshot of its own as if it had been sent alone. It stops at the first error.
+//
+// A generated function sends its statement and reads the answer in one call, so each step is called twice:
+// first it is noted what it sends, then it is handed the answer.
+func inOneTrip(ctx context.Context, tx pgx.Tx, steps ...step) error {
+	var batch pgx.Batch
+	var sent []step
+	for _, s := range steps {
+		switch err := s(noting{&batch}); {
+		case errors.Is(err, errNoted):
+			sent = append(sent, s)
+		case err != nil:
+			return err
+		}
+	}
+	results := tx.SendBatch(ctx, &batch)
+	for _, s := range sent {
+		if err := s(answering{results}); err != nil {
+			return errors.Join(err, results.Close())
+		}
+	}
+	return results.Close()
+}
+
+var (
+	errNoted  = errors.New("noted to be sent")
+	errNoCopy = errors.New("COPY cannot be sent with other statements")
+)
+
+// noting is a connection that sends nothing yet.
+type noting struct{ batch *pgx.Batch }
+
+func (n noting) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	n.batch.Queue(sql, args...)
+	return pgconn.CommandTag{}, errNoted
+}
+
+func (n noting) Query(_ context.Context, sql string, args ...any) (pgx.Rows, error) {
+	n.batch.Queue(sql, args...)
+	return nil, errNoted
+}
+
+func (n noting) QueryRow(_ context.Context, sql string, args ...any) pgx.Row {
+	n.batch.Queue(sql, args...)
+	return singleRow{err: errNoted}
+}
+
+func (noting) CopyFrom(context.Context, pgx.Identifier, []string, pgx.CopyFromSource) (int64, error) {
+	return 0, errNoCopy
+}
+
+// answering is a connection on which everything has been sent.
+type answering struct{ results pgx.BatchResults }
+
+func (a answering) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
+	return a.results.Exec()
+}
+
+func (a answering) Query(context.Context, string, ...any) (pgx.Rows, error) { return a.results.Query() }
+
+func (a answering) QueryRow(context.Context, string, ...any) pgx.Row { return a.results.QueryRow() }
+
+func (answering) CopyFrom(context.Context, pgx.Identifier, []string, pgx.CopyFromSource) (int64, error) {
+	return 0, errNoCopy
+}
