@@ -32,6 +32,9 @@ func burnDown(ctx context.Context, b *Bench) error {
 	}
 	one := contender.Work{Workers: 8, Concurrency: 1, Batch: 1}
 	n := b.N / 10
+	if b.Quick {
+		n = b.N / 20
+	}
 	measured = fmt.Sprintf("%d executions, one at a time in each of eight workers, one per claim; each River client still completes in batches, every 50 to 250 ms", n)
 	err = b.compare(ctx, measured, b.Rounds, lineup{f.Worker, f.River.Tuned(contender.RiverFastest()), f.Raw}, burn("burn-down, one per claim, eight workers", n, one))
 	if err != nil || b.Quick {
