@@ -215,6 +215,7 @@ type bound struct {
 	priority    int32
 	createdAtMs int64
 	execution   id.ExecutionUUID
+	moved       int // by which of the claimer's claims
 }
 
 // Claimer claims from one lane again and again. It remembers where it stopped at each priority and goes
@@ -236,6 +237,9 @@ type Claimer struct {
 	lookTook time.Duration
 	told     bool
 	full     bool // the last claim got all it asked for
+
+	claims    int // so far
+	lookedFor int // claims at the last full look
 }
 
 // A full look is due after a second, as soon as an answer came back short, or when the claimer is told of
@@ -272,7 +276,7 @@ func (c *Claimer) Claim(ctx context.Context, n int) ([]Claimed, error) {
 		if claimed, err = c.e.claim(ctx, c.spec, bounds, n); err != nil {
 			return nil, err
 		}
-		c.advance(claimed, n)
+		c.advance(claimed, n, false)
 		if len(claimed) == n || !c.mayLook() {
 			return claimed, nil
 		}
@@ -287,7 +291,7 @@ func (c *Claimer) Claim(ctx context.Context, n int) ([]Claimed, error) {
 		return nil, err
 	}
 	c.looked(began)
-	c.advance(more, n-len(claimed))
+	c.advance(more, n-len(claimed), true)
 	return append(claimed, more...), nil
 }
 
@@ -328,27 +332,35 @@ func (c *Claimer) beginLook() time.Time {
 	return time.Now()
 }
 
-// looked records a full look; the bounds begin anew with what it claimed.
+// looked records a full look.
 func (c *Claimer) looked(began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lookedAt = time.Now()
 	c.lookTook = c.lookedAt.Sub(began)
-	c.bounds = nil
 }
 
-// advance moves the bounds to the last execution claimed at each priority, by a claim of up to n.
-func (c *Claimer) advance(claimed []Claimed, n int) {
+// advance moves the bounds to the last execution claimed at each priority, by a claim of up to n. Those of
+// other priorities stay, until two full looks have passed without a claim there. Where a full look ends with
+// n, more may stand before the old bound.
+func (c *Claimer) advance(claimed []Claimed, n int, look bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.full = len(claimed) == n
+	c.claims++
 	bounds := append([]bound(nil), c.bounds...)
 	for i := range claimed {
-		bounds = raise(bounds, bound{
+		b := bound{
 			priority:    int32(claimed[i].Priority),
 			createdAtMs: claimed[i].CreatedAt.UnixMilli(),
 			execution:   claimed[i].Execution.UUID(),
-		})
+			moved:       c.claims,
+		}
+		bounds = raise(bounds, b, look && c.full && i == n-1)
+	}
+	if look {
+		bounds = slices.DeleteFunc(bounds, func(b bound) bool { return b.moved <= c.lookedFor })
+		c.lookedFor = c.claims
 	}
 	if len(bounds) > maxBounds {
 		bounds = bounds[:maxBounds]
@@ -356,14 +368,16 @@ func (c *Claimer) advance(claimed []Claimed, n int) {
 	c.bounds = bounds
 }
 
-// raise moves the bound of b's priority to b if b is behind it in the lane's order.
-func raise(bounds []bound, b bound) []bound {
+// raise moves the bound of b's priority to b if b is behind it in the lane's order, or in any case.
+func raise(bounds []bound, b bound, always bool) []bound {
 	at, found := slices.BinarySearchFunc(bounds, b, func(x, y bound) int { return cmp.Compare(y.priority, x.priority) })
 	switch {
 	case !found:
 		return slices.Insert(bounds, at, b)
-	case cmp.Or(cmp.Compare(b.createdAtMs, bounds[at].createdAtMs), compareUUID(b.execution, bounds[at].execution)) > 0:
+	case always, cmp.Or(cmp.Compare(b.createdAtMs, bounds[at].createdAtMs), compareUUID(b.execution, bounds[at].execution)) > 0:
 		bounds[at] = b
+	default:
+		bounds[at].moved = b.moved
 	}
 	return bounds
 }

@@ -106,7 +106,7 @@ func TestQueue_follows_any_sequence_of_writes(t *testing.T) {
 			},
 			"another's write": func() {
 				assignments := rapid.SampledFrom([]string{
-					foreignClaim, foreignCancel, foreignBlock, foreignReady, foreignReady + ", priority = 5", "priority = 1 - priority",
+					foreignClaim, foreignCancel, foreignBlock, foreignReady, foreignReady + ", priority = 5", "priority = -1 - priority",
 					"priority = -2147483648", "required_capabilities = '{gpu}'", "lane_id = '" + string(lanes[1]) + "'", "created_at_ms = created_at_ms - 1",
 					"ffx_lease_epoch = coalesce(ffx_lease_epoch, 0) + 1", "ffx_lease_epoch = coalesce(ffx_lease_epoch, 0) + 1, " + foreignBlock,
 				}).Draw(r, "assignments")
