@@ -129,6 +129,33 @@ func (q *Queries) ForgetTimeouts(ctx context.Context, db DBTX, arg ForgetTimeout
 	return err
 }
 
+const forgetWatches = `-- name: ForgetWatches :exec
+DELETE FROM ffx_lease_watch AS w
+USING (
+    SELECT
+        unnest($1::bigint[]) AS due_at_ms,
+        unnest($2::uuid[]) AS watch_id
+) AS i
+WHERE
+    w.due_at_ms = i.due_at_ms
+    AND w.watch_id = i.watch_id
+`
+
+type ForgetWatchesParams struct {
+	DueAtMs  []int64
+	WatchIds []pgtype.UUID
+}
+
+// ForgetWatches deletes rows of the watch whose leases are all over. A row that somebody has looked at
+// meanwhile is gone, and what was left of it stands in another.
+//
+// Used by: engine.ExpireLeases.
+// Locks: the rows (DELETE). Each process forgets its own, and a look waits for nobody.
+func (q *Queries) ForgetWatches(ctx context.Context, db DBTX, arg ForgetWatchesParams) error {
+	_, err := db.Exec(ctx, forgetWatches, arg.DueAtMs, arg.WatchIds)
+	return err
+}
+
 const lockCurrentAttempts = `-- name: LockCurrentAttempts :many
 WITH input AS (
     SELECT

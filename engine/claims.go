@@ -84,23 +84,27 @@ func checkClaim(spec ClaimSpec, n int) error {
 
 // claim claims behind the bounds, or from the head of the lane when there are none.
 func (e *Engine) claim(ctx context.Context, spec ClaimSpec, bounds []bound, n int) ([]Claimed, error) {
+	var watchID id.LeaseID
 	rows, err := inStatement(ctx, e, "claim", func(conn db.DBTX, due *rings) ([]db.ClaimFromHeadRow, error) {
+		leaseIDs := id.NewLeaseIDs(n)
+		watchID = leaseIDs[0]
+		params := db.ClaimFromHeadParams{
+			AttemptIds:       pgUUIDs(id.NewAttemptIDs(n)),
+			LeaseIds:         pgUUIDs(leaseIDs),
+			LeaseTtlMs:       spec.LeaseTTL.Milliseconds(),
+			NowMs:            e.nowMs(),
+			LaneID:           string(spec.Lane),
+			Capabilities:     spec.capabilities(),
+			WorkerID:         string(spec.Worker),
+			WorkerInstanceID: string(spec.Instance),
+			MaxItems:         int32(n),
+		}
 		var rows []db.ClaimFromHeadRow
 		var err error
 		if len(bounds) > 0 {
-			rows, err = e.claimBehind(ctx, conn, spec, bounds, n)
+			rows, err = e.claimBehind(ctx, conn, bounds, params)
 		} else {
-			rows, err = e.q.ClaimFromHead(ctx, conn, db.ClaimFromHeadParams{
-				AttemptIds:       pgUUIDs(id.NewAttemptIDs(n)),
-				LeaseIds:         pgUUIDs(id.NewLeaseIDs(n)),
-				LeaseTtlMs:       spec.LeaseTTL.Milliseconds(),
-				NowMs:            e.nowMs(),
-				LaneID:           string(spec.Lane),
-				Capabilities:     spec.capabilities(),
-				WorkerID:         string(spec.Worker),
-				WorkerInstanceID: string(spec.Instance),
-				MaxItems:         int32(n),
-			})
+			rows, err = e.q.ClaimFromHead(ctx, conn, params)
 		}
 		if len(rows) > 0 {
 			due.leases()
@@ -117,20 +121,18 @@ func (e *Engine) claim(ctx context.Context, spec ClaimSpec, bounds []bound, n in
 	for i := range rows {
 		claimed[i] = spec.claimed(&rows[i])
 	}
+	if e.tx == nil {
+		watchClaimed(claimed, watchID)
+	}
 	return claimed, nil
 }
 
-func (e *Engine) claimBehind(ctx context.Context, conn db.DBTX, spec ClaimSpec, bounds []bound, n int) ([]db.ClaimFromHeadRow, error) {
+func (e *Engine) claimBehind(
+	ctx context.Context, conn db.DBTX, bounds []bound, p db.ClaimFromHeadParams,
+) ([]db.ClaimFromHeadRow, error) {
 	params := db.ClaimBehindParams{
-		AttemptIds:       pgUUIDs(id.NewAttemptIDs(n)),
-		LeaseIds:         pgUUIDs(id.NewLeaseIDs(n)),
-		LeaseTtlMs:       spec.LeaseTTL.Milliseconds(),
-		NowMs:            e.nowMs(),
-		LaneID:           string(spec.Lane),
-		Capabilities:     spec.capabilities(),
-		WorkerID:         string(spec.Worker),
-		WorkerInstanceID: string(spec.Instance),
-		MaxItems:         int32(n),
+		AttemptIds: p.AttemptIds, LeaseIds: p.LeaseIds, LeaseTtlMs: p.LeaseTtlMs, NowMs: p.NowMs, LaneID: p.LaneID,
+		Capabilities: p.Capabilities, WorkerID: p.WorkerID, WorkerInstanceID: p.WorkerInstanceID, MaxItems: p.MaxItems,
 	}
 	for _, b := range bounds {
 		params.BoundRanks = append(params.BoundRanks, -int64(b.priority))

@@ -117,8 +117,11 @@ func (e *Engine) completeChunk(ctx context.Context, op string, all []Completion,
 	}
 	var rest []int
 	for _, i := range order {
-		if !done[i] {
+		switch {
+		case !done[i]:
 			rest = append(rest, i)
+		case e.tx == nil:
+			e.ended.over(all[i].Lease.watched)
 		}
 	}
 	if len(rest) == 0 {

@@ -63,6 +63,7 @@ type Engine struct {
 type shared struct {
 	lanes sync.Map // id.LaneID known to be registered
 	bell  *doorbell
+	ended endedWatches
 }
 
 // New returns an engine on a pool that the caller opens and closes. It does not touch the database:

@@ -21,12 +21,16 @@ const DefaultReclaimCap = 1000
 //
 // Any number of processes may run it; a row that another transaction holds waits for the next call.
 //
-// Transaction: one for about 4,000 leases that were taken or renewed long enough ago, to look at them, and for those
-// that have run out one more, two where executions end; locks the flows of members that end, exclusively,
+// Transaction: one to forget leases that this process saw end; one for about 4,000 others that were taken
+// or renewed long enough ago, to look at them; for those that have run out one more, two where executions
+// end. It locks the flows of members that end, exclusively,
 // and executions and attempts without waiting. Emits lease events. Safe to repeat.
 func (e *Engine) ExpireLeases(ctx context.Context, batch int) (int, error) {
 	const op = "expire leases"
 	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	if err := e.forgetWatches(ctx, op); err != nil {
 		return 0, err
 	}
 	for settled := 0; ; {

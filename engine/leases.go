@@ -21,7 +21,8 @@ const MaxLeaseTTL = math.MaxUint32 * time.Millisecond
 // Lease is a worker's time-limited ownership of one attempt. Execution, Attempt and Epoch are the fence:
 // each claim raises the epoch, and a call with an older one is refused. The other fields inform.
 //
-// A Lease crosses process boundaries as a [id.Handle].
+// A Lease crosses process boundaries as a [id.Handle]. Two are the same when their ID is: there is more to
+// a Lease than its fields.
 type Lease struct {
 	Execution id.ExecutionID
 	Attempt   int32 // index, from 0
@@ -32,7 +33,8 @@ type Lease struct {
 	Instance  id.WorkerInstanceID
 	TTL       time.Duration // what a renewal without one of its own extends by
 
-	flow *id.FlowID // a member's flow, where the claim told; saves a read
+	flow    *id.FlowID    // a member's flow, where the claim told; saves a read
+	watched *watchedLease // nil where this process did not claim it
 }
 
 // Handle encodes the lease for another process or another language.

@@ -125,6 +125,22 @@ LEFT JOIN (
     LIMIT @batch_size::integer
 ) AS x ON true;
 
+-- name: ForgetWatches :exec
+-- ForgetWatches deletes rows of the watch whose leases are all over. A row that somebody has looked at
+-- meanwhile is gone, and what was left of it stands in another.
+--
+-- Used by: engine.ExpireLeases.
+-- Locks: the rows (DELETE). Each process forgets its own, and a look waits for nobody.
+DELETE FROM ffx_lease_watch AS w
+USING (
+    SELECT
+        unnest(@due_at_ms::bigint[]) AS due_at_ms,
+        unnest(@watch_ids::uuid[]) AS watch_id
+) AS i
+WHERE
+    w.due_at_ms = i.due_at_ms
+    AND w.watch_id = i.watch_id;
+
 -- name: TakeExpiredLeases :many
 -- TakeExpiredLeases locks the given attempts and their executions where the lease is still due and
 -- nobody else holds the rows; the others wait for the next scan.

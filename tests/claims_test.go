@@ -49,8 +49,9 @@ func TestClaim_leases_a_fresh_execution(t *testing.T) {
 		ExpiresAt: now.Add(leaseTTL), Kind: "test", Payload: []byte("in"), Tags: map[string]string{"cairn.instance_id": "i1"},
 		Priority: 3, CreatedAt: start, Type: state.InitialAttempt, TimeoutAt: now.Add(time.Minute),
 	}
-	if !reflect.DeepEqual(c, want) {
-		t.Errorf("claimed\n%+v, want\n%+v", c, want)
+	got := c
+	if got.Lease = exported(c.Lease); !reflect.DeepEqual(got, want) {
+		t.Errorf("claimed\n%+v, want\n%+v", got, want)
 	}
 	stored := f.stored(t, x)
 	if stored.State != stateRunning || stored.AttemptIndex != 0 || stored.AttemptCount != 1 || stored.LeaseEpoch != 1 ||

@@ -196,6 +196,7 @@ var scanning = map[string][]string{
 	"TakeClaimable":     {"ffx_ready_pkey", "ff_exec_core_pkey"},
 	"RepairQueue":       {"ff_exec_core_pkey", "ffx_ready_pkey"},
 	"LookAtLeases":      {"ffx_lease_watch_pkey"},
+	"ForgetWatches":     {"ffx_lease_watch_pkey"},
 	"ScanTimedOut":      {"ffx_ff_attempt_timeout_idx"},
 	"ScanOverdue":       {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
 	"PromoteDelayed":    {"ffx_ff_exec_core_promotion_idx"},

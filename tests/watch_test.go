@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -86,6 +87,64 @@ func TestWatch_is_kept_by_looks(t *testing.T) {
 	f.advance(leaseTTL)
 	run(t, f.ExpireLeases, 2)
 	f.wantWatched(t)
+}
+
+// What this process saw end with success needs no look. A single lease of a claim that did not keeps its row, and so
+// does what a caller's transaction completed: it may have been rolled back.
+func TestWatch_is_forgotten_by_whoever_completes(t *testing.T) {
+	complete := func(t *testing.T, e *engine.Engine, held []engine.Claimed) {
+		completions := make([]engine.Completion, len(held))
+		for i := range held {
+			completions[i].Lease = held[i].Lease
+		}
+		for range 2 { // a repetition counts for nothing
+			if outcomes, err := e.CompleteExecutions(t.Context(), completions); err != nil || errors.Join(outcomes...) != nil {
+				t.Fatal(outcomes, err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name string
+		end  func(t *testing.T, f *fixture, held []engine.Claimed)
+		kept int // leases in the watch afterwards
+		lost int // of them run out
+	}{
+		{"all completed", func(t *testing.T, f *fixture, held []engine.Claimed) { complete(t, f.Engine, held) }, 0, 0},
+		{"one by one", func(t *testing.T, f *fixture, held []engine.Claimed) {
+			for i := range held {
+				complete(t, f.Engine, held[i:i+1])
+			}
+		}, 0, 0},
+		{"all but one", func(t *testing.T, f *fixture, held []engine.Claimed) { complete(t, f.Engine, held[1:]) }, 3, 1},
+		{"one of them twice", func(t *testing.T, f *fixture, held []engine.Claimed) {
+			complete(t, f.Engine, held[:2])
+			complete(t, f.Engine, held[:1])
+		}, 3, 1},
+		{"by another process", func(t *testing.T, f *fixture, held []engine.Claimed) {
+			complete(t, f.rival(t).Engine, held)
+		}, 3, 0},
+		{"in a transaction, rolled back", func(t *testing.T, f *fixture, held []engine.Claimed) {
+			tx := f.begin(t)
+			complete(t, f.WithTx(tx), held)
+			f.end(t, tx, false)
+		}, 3, 3},
+		{"in a transaction, committed", func(t *testing.T, f *fixture, held []engine.Claimed) {
+			tx := f.begin(t)
+			complete(t, f.WithTx(tx), held)
+			f.end(t, tx, true)
+		}, 3, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := cloneFixture(t)
+			c.end(t, f, f.startMany(t, 3))
+			run(t, f.ExpireLeases, 0)
+			f.wantWatched(t, slices.Repeat([]time.Time{start.Add(leaseTTL)}, c.kept)...)
+			f.wantWatch(t, t, c.name)
+			f.advance(leaseTTL)
+			run(t, f.ExpireLeases, c.lost)
+			f.wantWatched(t)
+		})
+	}
 }
 
 // An attempt that was left behind by its execution is nobody's.

@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// A watch is a row of ffx_lease_watch that a claim of this process wrote. When all its leases have ended
+// with success, as nearly always, nobody needs to look at them when they would have run out.
+//
+// It is only ever forgotten for what this process knows to be committed. All else is found by the look:
+// what another process settled, or fails, or is in doubt.
+type watch struct {
+	dueMs int64
+	id    id.LeaseID
+	open  atomic.Int32 // leases that are not known to be over
+}
+
+// watchedLease is the part of a lease in its watch.
+type watchedLease struct {
+	watch *watch
+	over  atomic.Bool
+}
+
+// maxEndedWatches bounds what is kept until the next [Engine.ExpireLeases]. In a process that never calls
+// it the others look at the leases.
+const maxEndedWatches = 10_000
+
+// endedWatches are those whose leases are all over.
+type endedWatches struct {
+	mu      sync.Mutex
+	watches []*watch
+}
+
+// watchClaimed connects the leases of a claim with its row in the watch.
+func watchClaimed(claimed []Claimed, rowID id.LeaseID) {
+	if len(claimed) == 0 {
+		return
+	}
+	w := &watch{dueMs: claimed[0].ExpiresAt.UnixMilli(), id: rowID}
+	w.open.Store(int32(len(claimed)))
+	leases := make([]watchedLease, len(claimed))
+	for i := range claimed {
+		leases[i].watch = w
+		claimed[i].watched = &leases[i]
+	}
+}
+
+// over records that a lease has ended, once the transaction that ended it is committed.
+func (s *endedWatches) over(l *watchedLease) {
+	if l == nil || !l.over.CompareAndSwap(false, true) || l.watch.open.Add(-1) > 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.watches) < maxEndedWatches {
+		s.watches = append(s.watches, l.watch)
+	}
+}
+
+func (s *endedWatches) take() []*watch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.watches
+	s.watches = nil
+	return taken
+}
+
+// forgetWatches deletes the rows of watches whose leases are all over. What an error leaves is looked at.
+func (e *Engine) forgetWatches(ctx context.Context, op string) error {
+	if e.tx != nil {
+		return nil // it may be rolled back
+	}
+	for ended := range slices.Chunk(e.ended.take(), MaxBatch) {
+		var params db.ForgetWatchesParams
+		for _, w := range ended {
+			params.DueAtMs = append(params.DueAtMs, w.dueMs)
+			params.WatchIds = append(params.WatchIds, pgtype.UUID{Bytes: w.id, Valid: true})
+		}
+		if _, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *rings) (struct{}, error) {
+			return struct{}{}, e.q.ForgetWatches(ctx, conn, params)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
