@@ -343,8 +343,8 @@ func (c *Claimer) looked(began time.Time) {
 }
 
 // advance moves the bounds to the last execution claimed at each priority, by a claim of up to n. Those of
-// other priorities stay, until two full looks have passed without a claim there. Where a full look ends with
-// n, more may stand before the old bound.
+// other priorities stay, until two full looks have passed without a claim there. Behind the last one that a
+// full look claimed more may come before the old bound: the members of a flow are as old as the flow.
 func (c *Claimer) advance(claimed []Claimed, n int, look bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -358,7 +358,7 @@ func (c *Claimer) advance(claimed []Claimed, n int, look bool) {
 			execution:   claimed[i].Execution.UUID(),
 			moved:       c.claims,
 		}
-		bounds = raise(bounds, b, look && c.full && i == n-1)
+		bounds = raise(bounds, b, look)
 	}
 	if look {
 		bounds = slices.DeleteFunc(bounds, func(b bound) bool { return b.moved <= c.lookedFor })

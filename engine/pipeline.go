@@ -29,6 +29,9 @@ func inOneTrip(ctx context.Context, tx pgx.Tx, steps ...step) error {
 			return err
 		}
 	}
+	if len(sent) == 0 {
+		return nil
+	}
 	results := tx.SendBatch(ctx, &batch)
 	for _, s := range sent {
 		if err := s(answering{results}); err != nil {
