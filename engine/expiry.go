@@ -149,8 +149,9 @@ func (e *Engine) settleDeadlines(ctx context.Context, due []db.ScanOverdueRow) (
 // lease another program has taken away and whose timeout is only forgotten; the caller repeats it while
 // that equals batch.
 //
-// Transaction: one, after one for timeouts to forget; locks the flows of members that end, exclusively, and executions and attempts without
-// waiting. Emits lease and completion events. Safe to repeat and to run in any number of processes.
+// Transaction: one, after one for timeouts to forget; locks the flows of members that end, exclusively, and
+// executions and attempts without waiting. Emits lease and completion events. Safe to repeat and to run in
+// any number of processes.
 func (e *Engine) ExpireAttempts(ctx context.Context, batch int) (int, error) {
 	const op = "expire attempts"
 	if err := checkBatch(batch); err != nil {

@@ -23,8 +23,8 @@ const DefaultReclaimCap = 1000
 //
 // Transaction: one to forget leases that this process saw end; one for about 4,000 others that were taken
 // or renewed long enough ago, to look at them; for those that have run out one more, two where executions
-// end. It locks the flows of members that end, exclusively,
-// and executions and attempts without waiting. Emits lease events. Safe to repeat.
+// end. It locks the flows of members that end, exclusively, and executions and attempts without waiting.
+// Emits lease events. Safe to repeat.
 func (e *Engine) ExpireLeases(ctx context.Context, batch int) (int, error) {
 	const op = "expire leases"
 	if err := checkBatch(batch); err != nil {

@@ -25,10 +25,12 @@ type operation struct {
 	whole   bool // it looks at all rows: the test has a database of its own
 }
 
+var errIdle = errors.New("the job did not act on one row")
+
 // acted turns a job's count into an error unless it acted on one row.
 func acted(n int, err error) error {
 	if err == nil && n != 1 {
-		return errors.New("the job did not act on one row")
+		return errIdle
 	}
 	return err
 }
