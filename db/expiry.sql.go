@@ -288,11 +288,20 @@ leased AS (
         a.attempt_index,
         a.lease_expires_at_ms
     FROM items AS i
-    JOIN ff_attempt AS a
-        ON
-            a.partition_key = i.partition_key
-            AND a.execution_id = i.execution_id
-            AND a.attempt_index = i.attempt_index
+    -- One by one: where the planner expects no lease at all it would read every attempt.
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id,
+            t.attempt_index,
+            t.lease_expires_at_ms
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.attempt_index = i.attempt_index
+        LIMIT 1
+    ) AS a
     WHERE a.lease_expires_at_ms IS NOT NULL
 ),
 held AS (
@@ -315,7 +324,18 @@ held AS (
             $4::integer
         ))::boolean AS lost_too_often
     FROM leased AS l
-    JOIN ff_exec_core AS e ON e.partition_key = l.partition_key AND e.execution_id = l.execution_id
+    CROSS JOIN LATERAL (
+        SELECT
+            c.flow_id,
+            c.lifecycle_phase,
+            c.lease_reclaim_count,
+            c.policy
+        FROM ff_exec_core AS c
+        WHERE
+            c.partition_key = l.partition_key
+            AND c.execution_id = l.execution_id
+        LIMIT 1
+    ) AS e
 ),
 watched AS (
     INSERT INTO ffx_lease_watch (
