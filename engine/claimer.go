@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// A bound is the position in a lane's order of the last execution claimed at a priority.
+type bound struct {
+	priority    int32
+	createdAtMs int64
+	execution   id.ExecutionUUID
+	moved       int // by which of the claimer's claims
+}
+
+// Claimer claims from one lane again and again. It remembers where it stopped at each priority and goes
+// on there, so that index entries of finished work at the head of the lane, which an old snapshot can
+// keep alive for long, are not read again with every claim. What becomes claimable behind it is found by
+// a full look, from the head: after a short answer, after [Claimer.LookAgain], and every second; less
+// often where a look takes long, and, of those it is told to take, while all it asks for is there.
+// A bound only hides rows for a while; it never loses one. Interrupted attempts are left to the full look
+// too, wherever they stand.
+//
+// A Claimer is safe for concurrent use.
+type Claimer struct {
+	e    *Engine
+	spec ClaimSpec
+
+	mu       sync.Mutex
+	bounds   []bound // highest priority first
+	lookedAt time.Time
+	lookTook time.Duration
+	told     bool
+	full     bool // the last claim got all it asked for
+
+	claims    int // so far
+	lookedFor int // claims at the last full look
+}
+
+// A full look is due after a second, as soon as an answer came back short, or when the claimer is told of
+// work: at once, or after a tenth of a second while it gets all it asks for anyway. One that takes long,
+// since many dead entries stand at the head, waits until it takes no more than its share of the time.
+const (
+	lookInterval = time.Second
+	toldInterval = 100 * time.Millisecond
+	lookPace     = 50
+	shortLook    = 50 * time.Millisecond
+	toldPace     = 10
+	maxBounds    = 32 // priorities remembered; more are rare, and the full look serves them
+)
+
+// NewClaimer returns a claimer for one lane and one worker instance.
+//
+// Errors: [ErrInvalidInput].
+func (e *Engine) NewClaimer(spec ClaimSpec) (*Claimer, error) {
+	if err := spec.validate(); err != nil {
+		return nil, err
+	}
+	return &Claimer{e: e, spec: spec}, nil
+}
+
+// Claim is [Engine.Claim] from where the last one stopped. Fewer than n: no more was found where it
+// looked; the caller asks again when it is told of work or at its next poll.
+func (c *Claimer) Claim(ctx context.Context, n int) ([]Claimed, error) {
+	if err := checkClaim(c.spec, n); err != nil {
+		return nil, err
+	}
+	var claimed []Claimed
+	if bounds := c.current(); len(bounds) > 0 {
+		var err error
+		if claimed, err = c.e.claim(ctx, c.spec, bounds, n); err != nil {
+			return nil, err
+		}
+		c.advance(claimed, n, false)
+		if len(claimed) == n || !c.mayLook() {
+			return claimed, nil
+		}
+	}
+	began := c.beginLook()
+	more, err := c.e.claim(ctx, c.spec, nil, n-len(claimed))
+	if err != nil {
+		// What was claimed before is held; the failed look is repeated by the next call.
+		if len(claimed) > 0 {
+			return claimed, nil
+		}
+		return nil, err
+	}
+	c.looked(began)
+	c.advance(more, n-len(claimed), true)
+	return append(claimed, more...), nil
+}
+
+// LookAgain makes a full look due. A worker calls it when it is told that work has come: it may stand
+// behind a bound.
+func (c *Claimer) LookAgain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = true
+}
+
+// current returns the bounds to claim behind, nil when a full look is due.
+func (c *Claimer) current() []bound {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	since := time.Since(c.lookedAt)
+	if since > max(lookInterval, lookPace*c.lookTook) || c.told && c.rested() && (!c.full || since > toldInterval) {
+		return nil
+	}
+	return c.bounds
+}
+
+func (c *Claimer) mayLook() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rested()
+}
+
+func (c *Claimer) rested() bool {
+	return c.lookTook < shortLook || time.Since(c.lookedAt) > toldPace*c.lookTook
+}
+
+// beginLook settles what the claimer was told so far; what it is told during the look is not lost.
+func (c *Claimer) beginLook() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = false
+	return time.Now()
+}
+
+// looked records a full look.
+func (c *Claimer) looked(began time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lookedAt = time.Now()
+	c.lookTook = c.lookedAt.Sub(began)
+}
+
+// advance moves the bounds to the last execution claimed at each priority, by a claim of up to n. Those of
+// other priorities stay, until two full looks have passed without a claim there. Behind the last one that a
+// full look claimed more may come before the old bound: the members of a flow are as old as the flow.
+func (c *Claimer) advance(claimed []Claimed, n int, look bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.full = len(claimed) == n
+	c.claims++
+	bounds := append([]bound(nil), c.bounds...)
+	for i := range claimed {
+		b := bound{
+			priority:    int32(claimed[i].Priority),
+			createdAtMs: claimed[i].CreatedAt.UnixMilli(),
+			execution:   claimed[i].Execution.UUID(),
+			moved:       c.claims,
+		}
+		bounds = raise(bounds, b, look)
+	}
+	if look {
+		bounds = slices.DeleteFunc(bounds, func(b bound) bool { return b.moved <= c.lookedFor })
+		c.lookedFor = c.claims
+	}
+	if len(bounds) > maxBounds {
+		bounds = bounds[:maxBounds]
+	}
+	c.bounds = bounds
+}
+
+// raise moves the bound of b's priority to b if b is behind it in the lane's order, or in any case.
+func raise(bounds []bound, b bound, always bool) []bound {
+	at, found := slices.BinarySearchFunc(bounds, b, func(x, y bound) int { return cmp.Compare(y.priority, x.priority) })
+	switch {
+	case !found:
+		return slices.Insert(bounds, at, b)
+	case always, cmp.Or(cmp.Compare(b.createdAtMs, bounds[at].createdAtMs), compareUUID(b.execution, bounds[at].execution)) > 0:
+		bounds[at] = b
+	default:
+		bounds[at].moved = b.moved
+	}
+	return bounds
+}
