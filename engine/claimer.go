@@ -22,7 +22,8 @@ type bound struct {
 // on there, so that index entries of finished work at the head of the lane, which an old snapshot can
 // keep alive for long, are not read again with every claim. What becomes claimable behind it is found by
 // a full look, from the head: after a short answer, after [Claimer.LookAgain], and every second; less
-// often where a look takes long, and, of those it is told to take, while all it asks for is there.
+// often, down to every ten seconds, where a look takes long, and, of those it is told to take, while all it
+// asks for is there.
 // A bound only hides rows for a while; it never loses one. Interrupted attempts are left to the full look
 // too, wherever they stand.
 //
@@ -39,17 +40,20 @@ type Claimer struct {
 	full     bool // the last claim got all it asked for
 
 	claims    int // so far
-	lookedFor int // claims at the last full look
+	lookedFor int // claims before the last full look
 }
 
 // A full look is due after a second, as soon as an answer came back short, or when the claimer is told of
 // work: at once, or after a tenth of a second while it gets all it asks for anyway. One that takes long,
-// since many dead entries stand at the head, waits until it takes no more than its share of the time.
+// since many dead entries stand at the head, waits until it takes no more than its share of the time. One
+// that was merely held up, by the network or a busy server, looks the same from here: so none counts as
+// longer than longLook, and no work waits longer than ten seconds behind a bound.
 const (
 	lookInterval = time.Second
 	toldInterval = 100 * time.Millisecond
 	lookPace     = 50
 	shortLook    = 50 * time.Millisecond
+	longLook     = 200 * time.Millisecond
 	toldPace     = 10
 	maxBounds    = 32 // priorities remembered; more are rare, and the full look serves them
 )
@@ -137,7 +141,7 @@ func (c *Claimer) looked(began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lookedAt = time.Now()
-	c.lookTook = c.lookedAt.Sub(began)
+	c.lookTook = min(c.lookedAt.Sub(began), longLook)
 }
 
 // advance moves the bounds to the last execution claimed at each priority, by a claim of up to n. Those of
@@ -160,7 +164,7 @@ func (c *Claimer) advance(claimed []Claimed, n int, look bool) {
 	}
 	if look {
 		bounds = slices.DeleteFunc(bounds, func(b bound) bool { return b.moved <= c.lookedFor })
-		c.lookedFor = c.claims
+		c.lookedFor = c.claims - 1
 	}
 	if len(bounds) > maxBounds {
 		bounds = bounds[:maxBounds]
