@@ -81,11 +81,34 @@ func checkClaim(spec ClaimSpec, n int) error {
 
 // claim claims behind the bounds, or from the head of the lane when there are none.
 func (e *Engine) claim(ctx context.Context, spec ClaimSpec, bounds []bound, n int) ([]Claimed, error) {
-	var watchID id.LeaseID
-	rows, err := inStatement(ctx, e, "claim", func(conn db.DBTX, due *rings) ([]db.ClaimFromHeadRow, error) {
-		leaseIDs := id.NewLeaseIDs(n)
-		watchID = leaseIDs[0]
-		params := db.ClaimFromHeadParams{
+	claim, err := inStatement(ctx, e, "claim", func(conn db.DBTX, due *rings) (*claiming, error) {
+		c := e.newClaiming(spec, bounds, n)
+		return c, c.run(ctx, conn, due)
+	})
+	if errors.Is(err, errMissed) {
+		return e.claimLocked(ctx, spec, n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return claim.claimed(), nil
+}
+
+// A claiming is one try of the lean statement of a claim: what it is sent, and its answer.
+type claiming struct {
+	e      *Engine
+	spec   ClaimSpec
+	bounds []bound
+	params db.ClaimFromHeadParams
+	watch  id.LeaseID // its row in the watch
+	rows   []db.ClaimFromHeadRow
+}
+
+func (e *Engine) newClaiming(spec ClaimSpec, bounds []bound, n int) *claiming {
+	leaseIDs := id.NewLeaseIDs(n)
+	return &claiming{
+		e: e, spec: spec, bounds: bounds, watch: leaseIDs[0],
+		params: db.ClaimFromHeadParams{
 			AttemptIds:       pgUUIDs(id.NewAttemptIDs(n)),
 			LeaseIds:         pgUUIDs(leaseIDs),
 			LeaseTtlMs:       spec.LeaseTTL.Milliseconds(),
@@ -95,53 +118,51 @@ func (e *Engine) claim(ctx context.Context, spec ClaimSpec, bounds []bound, n in
 			WorkerID:         string(spec.Worker),
 			WorkerInstanceID: string(spec.Instance),
 			MaxItems:         int32(n),
-		}
-		var rows []db.ClaimFromHeadRow
-		var err error
-		if len(bounds) > 0 {
-			rows, err = e.claimBehind(ctx, conn, bounds, params)
-		} else {
-			rows, err = e.q.ClaimFromHead(ctx, conn, params)
-		}
-		if len(rows) > 0 {
-			due.leases()
-		}
-		return rows, err
-	})
-	if errors.Is(err, errMissed) {
-		return e.claimLocked(ctx, spec, n)
+		},
 	}
-	if err != nil {
-		return nil, err
-	}
-	claimed := make([]Claimed, len(rows))
-	for i := range rows {
-		claimed[i] = spec.claimed(&rows[i])
-	}
-	if e.tx == nil {
-		watchClaimed(claimed, watchID)
-	}
-	return claimed, nil
 }
 
-func (e *Engine) claimBehind(
-	ctx context.Context, conn db.DBTX, bounds []bound, p db.ClaimFromHeadParams,
-) ([]db.ClaimFromHeadRow, error) {
+func (c *claiming) run(ctx context.Context, conn db.DBTX, due *rings) (err error) {
+	if len(c.bounds) > 0 {
+		c.rows, err = c.behind(ctx, conn)
+	} else {
+		c.rows, err = c.e.q.ClaimFromHead(ctx, conn, c.params)
+	}
+	if len(c.rows) > 0 {
+		due.leases()
+	}
+	return err
+}
+
+func (c *claiming) behind(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHeadRow, error) {
+	p := &c.params
 	params := db.ClaimBehindParams{
 		AttemptIds: p.AttemptIds, LeaseIds: p.LeaseIds, LeaseTtlMs: p.LeaseTtlMs, NowMs: p.NowMs, LaneID: p.LaneID,
 		Capabilities: p.Capabilities, WorkerID: p.WorkerID, WorkerInstanceID: p.WorkerInstanceID, MaxItems: p.MaxItems,
 	}
-	for _, b := range bounds {
+	for _, b := range c.bounds {
 		params.BoundRanks = append(params.BoundRanks, -int64(b.priority))
 		params.BoundCreatedAtMs = append(params.BoundCreatedAtMs, b.createdAtMs)
 		params.BoundExecutionIds = append(params.BoundExecutionIds, pgUUID(b.execution))
 	}
-	behind, err := e.q.ClaimBehind(ctx, conn, params)
+	behind, err := c.e.q.ClaimBehind(ctx, conn, params)
 	rows := make([]db.ClaimFromHeadRow, len(behind))
 	for i := range behind {
 		rows[i] = db.ClaimFromHeadRow(behind[i])
 	}
 	return rows, err
+}
+
+// claimed is what the statement leased, once it is committed.
+func (c *claiming) claimed() []Claimed {
+	claimed := make([]Claimed, len(c.rows))
+	for i := range c.rows {
+		claimed[i] = c.spec.claimed(&c.rows[i])
+	}
+	if c.e.tx == nil {
+		watchClaimed(claimed, c.watch)
+	}
+	return claimed
 }
 
 func (s ClaimSpec) capabilities() []string {

@@ -44,13 +44,7 @@ func (e *Engine) CompleteExecution(ctx context.Context, l Lease, result []byte) 
 // twice: the first occurrence acts, the second is a repetition. The error means that nothing happened.
 func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completion) ([]error, error) {
 	const op = "complete executions"
-	outcomes := make([]error, len(completions))
-	var order []int
-	for i, c := range completions {
-		if outcomes[i] = e.checkCompletion(c); outcomes[i] == nil {
-			order = append(order, i)
-		}
-	}
+	outcomes, order := e.checkCompletions(completions)
 	chunks := chunkByFlows(order, func(i int) *id.FlowID { return completions[i].Lease.flow })
 	for n, chunk := range chunks {
 		err := e.completeChunk(ctx, op, completions, chunk, outcomes)
@@ -68,6 +62,18 @@ func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completio
 		}
 	}
 	return outcomes, nil
+}
+
+// checkCompletions returns the errors of those that are invalid, and the indexes of the others.
+func (e *Engine) checkCompletions(completions []Completion) (outcomes []error, valid []int) {
+	outcomes = make([]error, len(completions))
+	valid = make([]int, 0, len(completions))
+	for i, c := range completions {
+		if outcomes[i] = e.checkCompletion(c); outcomes[i] == nil {
+			valid = append(valid, i)
+		}
+	}
+	return outcomes, valid
 }
 
 func (e *Engine) checkCompletion(c Completion) error {
@@ -103,126 +109,131 @@ func chunkByFlows(indexes []int, flowOf func(int) *id.FlowID) [][]int {
 
 // completeChunk completes by one guarded statement what that serves, and the rest by locking first.
 func (e *Engine) completeChunk(ctx context.Context, op string, all []Completion, chunk []int, outcomes []error) error {
-	order := slices.Clone(chunk)
-	slices.SortStableFunc(order, func(a, b int) int { return compareLeases(all[a].Lease, all[b].Lease) })
-	first := make([]int, 0, len(order)) // the first occurrence of each execution
-	for n, i := range order {
-		if n == 0 || all[i].Lease.Execution != all[order[n-1]].Lease.Execution {
-			first = append(first, i)
-		}
+	c := e.newCompleting(all, chunk)
+	var err error
+	if c.flows.empty() {
+		_, err = inStatement(ctx, e, op, func(conn db.DBTX, due *rings) (struct{}, error) {
+			return struct{}{}, c.run(ctx, conn, due)
+		})
+	} else {
+		_, err = inTx(ctx, e, op, func(tx *txn) (struct{}, error) { return struct{}{}, e.completeMembers(ctx, tx, c) })
 	}
-	done, err := e.completeGuarded(ctx, op, all, first)
-	if err != nil && !errors.Is(err, errMissed) {
+	if errors.Is(err, errMissed) {
+		c.rows = nil
+	} else if err != nil {
 		return err
 	}
+	return c.finish(ctx, op, outcomes)
+}
+
+// A completing is the lean statement of a completion: what it is sent, and its answer.
+type completing struct {
+	e     *Engine
+	all   []Completion
+	order []int // sorted by lease
+	first []int // the first occurrence of each execution: what is sent
+	flows *flowSet
+
+	params db.CompleteExecutionsParams
+	rows   []db.CompleteExecutionsRow
+}
+
+func (e *Engine) newCompleting(all []Completion, chunk []int) *completing {
+	c := &completing{e: e, all: all, order: slices.Clone(chunk), flows: newFlowSet(e.cfg.Partitions)}
+	slices.SortStableFunc(c.order, func(a, b int) int { return compareLeases(all[a].Lease, all[b].Lease) })
+	arrays := newLeaseArrays(len(chunk))
+	c.params = db.CompleteExecutionsParams{
+		NowMs:   e.nowMs(),
+		FlowIds: make([]pgtype.UUID, 0, len(chunk)),
+		Results: make([][]byte, 0, len(chunk)),
+	}
+	for n, i := range c.order {
+		l := all[i].Lease
+		if n > 0 && l.Execution == all[c.order[n-1]].Lease.Execution {
+			continue
+		}
+		c.first = append(c.first, i)
+		arrays.add(l)
+		c.params.Results = append(c.params.Results, all[i].Result)
+		c.params.FlowIds = append(c.params.FlowIds, pgFlow(l.flow))
+		if l.flow != nil {
+			c.flows.add(*l.flow)
+		}
+	}
+	c.params.PartitionKeys, c.params.ExecutionIds = arrays.partitions, arrays.executions
+	c.params.AttemptIndexes, c.params.LeaseEpochs, c.params.LeaseIds = arrays.attempts, arrays.epochs, arrays.leases
+	c.params.Ords = arrays.ords
+	return c
+}
+
+func (c *completing) run(ctx context.Context, conn db.DBTX, due *rings) (err error) {
+	c.rows, err = c.e.q.CompleteExecutions(ctx, conn, c.params)
+	if len(c.rows) > 0 {
+		due.leases()
+		due.completions()
+	}
+	return err
+}
+
+// finish takes note of what the statement completed, once it is committed, and settles the rest by locking first.
+func (c *completing) finish(ctx context.Context, op string, outcomes []error) error {
+	done := make(map[int]bool, len(c.rows))
+	for _, row := range c.rows {
+		done[c.first[row.Ord-1]] = true
+	}
 	var rest []int
-	for _, i := range order {
+	for _, i := range c.order {
 		switch {
 		case !done[i]:
 			rest = append(rest, i)
-		case e.tx == nil:
-			e.ended.over(all[i].Lease.watched)
+		case c.e.tx == nil:
+			c.e.ended.over(c.all[i].Lease.watched)
 		}
 	}
 	if len(rest) == 0 {
 		return nil
 	}
-	err = e.completeLocked(ctx, op, all, rest, outcomes)
-	if err == nil || len(rest) == len(order) {
+	err := c.e.completeLocked(ctx, op, c.all, rest, outcomes)
+	if err == nil || len(rest) == len(c.order) {
 		return err
 	}
-	// What the lean statement completed is committed.
 	for _, i := range rest {
 		outcomes[i] = err
 	}
 	return nil
 }
 
-// completeGuarded runs the lean statement and returns which items it completed.
-func (e *Engine) completeGuarded(ctx context.Context, op string, all []Completion, order []int) (map[int]bool, error) {
-	arrays := newLeaseArrays(len(order))
-	params := db.CompleteExecutionsParams{
-		NowMs:   e.nowMs(),
-		FlowIds: make([]pgtype.UUID, len(order)),
-		Results: make([][]byte, len(order)),
-	}
-	flows := newFlowSet(e.cfg.Partitions)
-	for n, i := range order {
-		arrays.add(all[i].Lease)
-		params.Results[n] = all[i].Result
-		params.FlowIds[n] = pgFlow(all[i].Lease.flow)
-		if flow := all[i].Lease.flow; flow != nil {
-			flows.add(*flow)
-		}
-	}
-	params.PartitionKeys, params.ExecutionIds = arrays.partitions, arrays.executions
-	params.AttemptIndexes, params.LeaseEpochs, params.LeaseIds = arrays.attempts, arrays.epochs, arrays.leases
-	params.Ords = arrays.ords
-
-	complete := func(conn db.DBTX, due *rings) ([]db.CompleteExecutionsRow, error) {
-		rows, err := e.q.CompleteExecutions(ctx, conn, params)
-		if len(rows) > 0 {
-			due.leases()
-			due.completions()
-		}
-		return rows, err
-	}
-	var rows []db.CompleteExecutionsRow
-	var err error
-	if flows.empty() {
-		rows, err = inStatement(ctx, e, op, complete)
-	} else {
-		rows, err = inTx(ctx, e, op, func(tx *txn) ([]db.CompleteExecutionsRow, error) {
-			return e.completeMembers(ctx, tx, flows, complete, leasesOf(order, func(i int) Lease { return all[i].Lease }))
-		})
-	}
-	if err != nil {
-		return nil, err
-	}
-	done := make(map[int]bool, len(rows))
-	for _, row := range rows {
-		done[order[row.Ord-1]] = true
-	}
-	return done, nil
-}
-
 // completeMembers completes leases, members of flows among them, and resolves what depends on these.
-func (e *Engine) completeMembers(
-	ctx context.Context, tx *txn, flows *flowSet,
-	complete func(db.DBTX, *rings) ([]db.CompleteExecutionsRow, error), leases []Lease,
-) ([]db.CompleteExecutionsRow, error) {
+func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) error {
 	var members flowMemberArrays
-	for i := range leases {
-		members.addMember(leases[i].Execution, leases[i].flow)
+	for _, i := range c.first {
+		l := c.all[i].Lease
+		members.addMember(l.Execution, l.flow)
 	}
-	var rows []db.CompleteExecutionsRow
 	var groups int64
-	err := inOneTrip(ctx, tx, append(e.shareFlows(ctx, flows),
-		func(conn db.DBTX) (err error) {
-			rows, err = complete(conn, &tx.rings)
-			return missed(err)
-		},
+	err := inOneTrip(ctx, tx, append(e.shareFlows(ctx, c.flows),
+		func(conn db.DBTX) error { return missed(c.run(ctx, conn, &tx.rings)) },
 		func(conn db.DBTX) (err error) {
 			groups, err = e.lockGroups(ctx, conn, members)
 			return err
 		},
 	)...)
-	if err != nil || groups == 0 || len(rows) == 0 {
-		return rows, err
+	if err != nil || groups == 0 || len(c.rows) == 0 {
+		return err
 	}
-	ended := make([]endedExecution, 0, len(rows))
-	for _, row := range rows {
-		if l := leases[row.Ord-1]; l.flow != nil {
+	ended := make([]endedExecution, 0, len(c.rows))
+	for _, row := range c.rows {
+		if l := c.all[c.first[row.Ord-1]].Lease; l.flow != nil {
 			ended = append(ended, endedExecution{id: l.Execution, flow: l.flow, outcome: state.CompletionSuccess})
 		}
 	}
-	nowMs := rows[0].NowMs
+	nowMs := c.rows[0].NowMs
 	all, undispatched, err := e.resolveDependents(ctx, tx, ended, nowMs)
 	if err != nil || len(all) == len(ended) {
-		return rows, err
+		return err
 	}
 	// The statement recorded those that it completed.
-	return rows, e.record(ctx, tx, all[len(ended):], undispatched-len(ended), nowMs)
+	return e.record(ctx, tx, all[len(ended):], undispatched-len(ended), nowMs)
 }
 
 // completeLocked locks the rows first and judges each alone: the form for whatever the lean statement

@@ -13,12 +13,17 @@ import (
 // A step is one statement of a transaction: one call of a generated function.
 type step func(conn db.DBTX) error
 
+// sender is a transaction, or a pool: what it is sent at once is one transaction then.
+type sender interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
 // inOneTrip runs steps that need nothing of each other's results in a single round trip, in their order,
 // each with a snapshot of its own as if it had been sent alone. It stops at the first error.
 //
 // A generated function sends its statement and reads the answer in one call, so each step is called twice:
 // first it is noted what it sends, then it is handed the answer.
-func inOneTrip(ctx context.Context, tx pgx.Tx, steps ...step) error {
+func inOneTrip(ctx context.Context, tx sender, steps ...step) error {
 	var batch pgx.Batch
 	var sent []step
 	for _, s := range steps {

@@ -119,6 +119,30 @@ func inStatement[T any](ctx context.Context, e *Engine, op string, fn func(conn 
 	})
 }
 
+// inStatements is [inStatement] for several statements, which need nothing of each other's results: they
+// travel in one round trip and are committed together, or none is. begin is called for each try.
+func inStatements(ctx context.Context, e *Engine, op string, begin func(due *rings) []step) error {
+	if e.tx != nil {
+		_, err := inSavepoint(ctx, e.tx, op, func(tx *txn) (struct{}, error) {
+			return struct{}{}, missed(inOneTrip(ctx, tx, begin(&tx.rings)...))
+		})
+		return err
+	}
+	_, err := retrying(ctx, op, func() (struct{}, error) {
+		var due rings
+		steps := []step{func(conn db.DBTX) error {
+			_, err := conn.Exec(ctx, settings)
+			return err
+		}}
+		err := inOneTrip(ctx, e.pool, append(steps, begin(&due)...)...)
+		if err == nil {
+			e.bell.ring(&due)
+		}
+		return struct{}{}, missed(err)
+	})
+	return err
+}
+
 // missed recognises how a lean statement says that it met a row it does not serve.
 func missed(err error) error {
 	switch sqlState(err) {
