@@ -74,10 +74,40 @@ func (c *Claimer) Claim(ctx context.Context, n int) ([]Claimed, error) {
 	if err := checkClaim(c.spec, n); err != nil {
 		return nil, err
 	}
+	return c.claim(n, func(bounds []bound, n int) ([]Claimed, error) { return c.e.claim(ctx, c.spec, bounds, n) })
+}
+
+// CompleteAndClaim is [Engine.CompleteExecutions] and then [Claimer.Claim], in one transaction and one round
+// trip where nothing depends on the completed executions: at one execution a time half of the commits. The
+// outcomes of the completions stand in input order. The error means that neither is known to have happened;
+// repeating both is safe. A claim that fails after the completions leaves nothing claimed and is no error:
+// the caller claims again, and then learns of it.
+//
+// Of more than [MaxBatch] completions, and of members of flows, it makes transactions of their own.
+func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion, n int) ([]error, []Claimed, error) {
+	if err := checkClaim(c.spec, n); err != nil {
+		return nil, nil, err
+	}
+	var outcomes []error
+	claimed, err := c.claim(n, func(bounds []bound, n int) (claimed []Claimed, err error) {
+		if outcomes != nil {
+			return c.e.claim(ctx, c.spec, bounds, n)
+		}
+		outcomes, claimed, err = c.e.completeAndClaim(ctx, completions, c.spec, bounds, n)
+		return claimed, err
+	})
+	if err != nil && outcomes == nil {
+		return nil, nil, err
+	}
+	return outcomes, claimed, nil
+}
+
+// claim claims behind the bounds by take, and from the head where that is due.
+func (c *Claimer) claim(n int, take func(bounds []bound, n int) ([]Claimed, error)) ([]Claimed, error) {
 	var claimed []Claimed
 	if bounds := c.current(); len(bounds) > 0 {
 		var err error
-		if claimed, err = c.e.claim(ctx, c.spec, bounds, n); err != nil {
+		if claimed, err = take(bounds, n); err != nil {
 			return nil, err
 		}
 		c.advance(claimed, n, false)
@@ -86,7 +116,7 @@ func (c *Claimer) Claim(ctx context.Context, n int) ([]Claimed, error) {
 		}
 	}
 	began := c.beginLook()
-	more, err := c.e.claim(ctx, c.spec, nil, n-len(claimed))
+	more, err := take(nil, n-len(claimed))
 	if err != nil {
 		// What was claimed before is held; the failed look is repeated by the next call.
 		if len(claimed) > 0 {

@@ -64,6 +64,46 @@ func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completio
 	return outcomes, nil
 }
 
+// completeAndClaim completes, then claims, in one transaction where both lean statements serve; else one
+// after the other. An error without outcomes: neither happened. With outcomes: nothing was claimed.
+func (e *Engine) completeAndClaim(
+	ctx context.Context, completions []Completion, spec ClaimSpec, bounds []bound, n int,
+) ([]error, []Claimed, error) {
+	const op = "complete and claim"
+	outcomes, valid := e.checkCompletions(completions)
+	together := len(valid) > 0 && len(valid) <= MaxBatch &&
+		!slices.ContainsFunc(valid, func(i int) bool { return completions[i].Lease.flow != nil })
+	if together {
+		var completion *completing
+		var claim *claiming
+		err := inStatements(ctx, e, op, func(due *rings) []step {
+			completion, claim = e.newCompleting(completions, valid), e.newClaiming(spec, bounds, n)
+			return []step{
+				func(conn db.DBTX) error { return completion.run(ctx, conn, due) },
+				func(conn db.DBTX) error { return claim.run(ctx, conn, due) },
+			}
+		})
+		switch {
+		case err == nil:
+			claimed := claim.claimed()
+			if err := completion.finish(ctx, op, outcomes); err != nil {
+				for _, i := range valid {
+					outcomes[i] = err
+				}
+			}
+			return outcomes, claimed, nil
+		case !errors.Is(err, errMissed):
+			return nil, nil, err
+		}
+	}
+	outcomes, err := e.CompleteExecutions(ctx, completions)
+	if err != nil {
+		return nil, nil, err
+	}
+	claimed, err := e.claim(ctx, spec, bounds, n)
+	return outcomes, claimed, err
+}
+
 // checkCompletions returns the errors of those that are invalid, and the indexes of the others.
 func (e *Engine) checkCompletions(completions []Completion) (outcomes []error, valid []int) {
 	outcomes = make([]error, len(completions))

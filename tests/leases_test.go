@@ -125,6 +125,9 @@ var holderCalls = map[string]func(*testing.T, *engine.Engine, engine.Lease) erro
 	"complete": func(t *testing.T, e *engine.Engine, l engine.Lease) error {
 		return e.CompleteExecution(t.Context(), l, []byte("late"))
 	},
+	"complete and claim": func(t *testing.T, e *engine.Engine, l engine.Lease) error {
+		return completeAndClaim(t.Context(), e, l)
+	},
 	"fail": func(t *testing.T, e *engine.Engine, l engine.Lease) error {
 		_, err := e.FailExecution(t.Context(), l, engine.Failure{Message: "late"})
 		return err

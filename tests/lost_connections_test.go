@@ -47,7 +47,7 @@ func waitingOperations() []struct {
 			found = append(found, waiting{o, attempt, "its attempt"})
 		case "set a tag":
 			found = append(found, waiting{o, execution, "its execution"})
-		case "progress", "release", "complete", "complete beside the pointer", "fail, with a retry", "fail for good":
+		case "progress", "release", "complete", "complete and claim", "complete beside the pointer", "fail, with a retry", "fail for good":
 			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
 		}
 	}
@@ -155,7 +155,7 @@ func commits() []operation {
 	var found []operation
 	for _, o := range operations() {
 		if slices.Contains([]string{"create", "create with a key", "claim", "claim what another program left", "complete",
-			"complete beside the pointer", "fail for good", "progress", "release"}, o.name) {
+			"complete and claim", "complete beside the pointer", "fail for good", "progress", "release"}, o.name) {
 			found = append(found, o)
 		}
 	}

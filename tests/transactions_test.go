@@ -35,6 +35,16 @@ func acted(n int, err error) error {
 	return err
 }
 
+// completeAndClaim completes, and claims from a lane on which there is nothing.
+func completeAndClaim(ctx context.Context, e *engine.Engine, l engine.Lease) error {
+	claimer, err := e.NewClaimer(engine.ClaimSpec{Lane: l.Lane + ".next", Worker: "worker", Instance: l.Instance, LeaseTTL: leaseTTL})
+	if err != nil {
+		return err
+	}
+	outcomes, _, err := claimer.CompleteAndClaim(ctx, []engine.Completion{{Lease: l, Result: []byte("out")}}, 1)
+	return errors.Join(append(outcomes, err)...)
+}
+
 func operations() []operation {
 	started := func(t *testing.T, f *fixture) engine.Lease { return f.start(t).Lease }
 	stale := func(call func(context.Context, *engine.Engine, engine.Lease) error) func(context.Context, *fixture, *engine.Engine, engine.Lease) error {
@@ -141,6 +151,7 @@ func operations() []operation {
 		holder("complete", stateCompleted, func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
 			return e.CompleteExecution(ctx, l, []byte("out"))
 		}),
+		holder("complete and claim", stateCompleted, completeAndClaim),
 		{
 			name: "complete beside the pointer", stored: stateCompleted, reason: engine.ErrNotFound,
 			arrange: func(t *testing.T, f *fixture) engine.Lease {

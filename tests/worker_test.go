@@ -456,35 +456,46 @@ func TestWorker_completes_in_the_handlers_transaction(t *testing.T) {
 
 // Connections that die again and again lose nothing: each execution ends once.
 func TestWorker_killed_connections(t *testing.T) {
-	f := cloneFixture(t)
-	const name = "killed-worker"
-	pool := openPool(t, f.url, func(cfg *pgxpool.Config) { cfg.ConnConfig.RuntimeParams["application_name"] = name })
-	c := crewOn(t, f, engine.Config{})
-	eng, err := engine.New(pool, engine.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.eng = eng
-	const n = 3000
-	specs := make([]engine.ExecutionSpec, n)
-	for i := range specs {
-		specs[i] = engine.ExecutionSpec{Lane: c.lane, Kind: "test"}
-	}
-	if _, err := c.CreateExecutions(t.Context(), specs); err != nil {
-		t.Fatal(err)
-	}
-	c.work(t, worker.Config{LeaseTTL: time.Second}, func(w *worker.Worker) {
-		worker.Handle(w, "test", func(context.Context, worker.Job[struct{}]) (string, error) { return "", nil })
-	})
-	for range 10 {
-		c.next(t, 100)
-		c.exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", name)
-	}
-	await(t, "all to end", func() bool {
-		return texts(t, c.pool, "SELECT count(*)::text FROM ff_exec_core WHERE public_state = 'completed'")[0] == fmt.Sprint(n)
-	})
-	if twice := texts(t, c.pool, "SELECT execution_id::text FROM ff_completion_event GROUP BY 1 HAVING count(*) <> 1"); len(twice) > 0 {
-		t.Errorf("%d executions have several completion events: %v", len(twice), twice)
+	for _, way := range []struct {
+		name     string
+		cfg      worker.Config
+		n, kills int
+	}{
+		{"in batches", worker.Config{LeaseTTL: time.Second}, 3000, 10},
+		{"one by one", worker.Config{LeaseTTL: time.Second, FetchBatch: 1, Concurrency: 2}, 400, 10},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			f := cloneFixture(t)
+			const name = "killed-worker"
+			pool := openPool(t, f.url, func(cfg *pgxpool.Config) { cfg.ConnConfig.RuntimeParams["application_name"] = name })
+			c := crewOn(t, f, engine.Config{})
+			eng, err := engine.New(pool, engine.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.eng = eng
+			specs := make([]engine.ExecutionSpec, way.n)
+			for i := range specs {
+				specs[i] = engine.ExecutionSpec{Lane: c.lane, Kind: "test"}
+			}
+			if _, err := c.CreateExecutions(t.Context(), specs); err != nil {
+				t.Fatal(err)
+			}
+			c.work(t, way.cfg, func(w *worker.Worker) {
+				worker.Handle(w, "test", func(context.Context, worker.Job[struct{}]) (string, error) { return "", nil })
+			})
+			for range way.kills {
+				c.next(t, way.n/30)
+				c.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+					WHERE application_name = $1 AND datname = current_database()`, name)
+			}
+			await(t, "all to end", func() bool {
+				return texts(t, c.pool, "SELECT count(*)::text FROM ff_exec_core WHERE public_state = 'completed'")[0] == fmt.Sprint(way.n)
+			})
+			if twice := texts(t, c.pool, "SELECT execution_id::text FROM ff_completion_event GROUP BY 1 HAVING count(*) <> 1"); len(twice) > 0 {
+				t.Errorf("%d executions have several completion events: %v", len(twice), twice)
+			}
+		})
 	}
 }
 

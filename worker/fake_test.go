@@ -42,6 +42,8 @@ type record struct {
 	done    []call[engine.Completion]
 	failed  []call[engine.Failing]
 	back    []call[engine.Lease]
+
+	together int // claims that completed something too
 }
 
 // A call is one batch that the engine was given, or one claim: how many were asked for and which lane.
@@ -134,6 +136,20 @@ func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error
 		claimed[i].Lane = c.spec.Lane
 	}
 	return claimed, nil
+}
+
+func (c *fakeClaimer) CompleteAndClaim(
+	ctx context.Context, completions []engine.Completion, n int,
+) ([]error, []engine.Claimed, error) {
+	outcomes, err := c.CompleteExecutions(ctx, completions)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.mu.Lock()
+	c.together++
+	c.mu.Unlock()
+	claimed, _ := c.Claim(ctx, n)
+	return outcomes, claimed, nil
 }
 
 func (f *fakeEngine) RenewLeases(_ context.Context, renewals []engine.Renewal) ([]engine.Renewed, error) {
@@ -251,6 +267,14 @@ func inBubble(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test f
 		synctest.Wait()
 		test(t, b)
 	})
+}
+
+// bothWays is [inBubble] for a worker that claims and settles in batches, and for one that does it one by one.
+func bothWays(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test func(t *testing.T, b *bubble)) {
+	t.Helper()
+	t.Run("in batches", func(t *testing.T) { inBubble(t, cfg, setUp, test) })
+	cfg.FetchBatch, cfg.SettleBatch = 1, 1
+	t.Run("one by one", func(t *testing.T) { inBubble(t, cfg, setUp, test) })
 }
 
 // tell wakes the worker as a notification does, and returns when it has done what it does without waiting.

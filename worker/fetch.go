@@ -23,6 +23,11 @@ type fetcher struct {
 	// where the claimer has not looked, so polls become frequent for a while.
 	missed bool
 
+	// Of a worker that claims one by one: the fetcher settles too, until it has stopped.
+	settler settler
+	ended   []*task // to be settled now
+	stopped chan struct{}
+
 	prefetch  int
 	claimed   int // executions, since the start
 	paceAt    time.Time
@@ -72,9 +77,17 @@ func (f *fetcher) fetch(ctx context.Context) {
 	failing := backoff.Backoff{First: firstFetchPause, Max: maxFetchPause}
 	poll, pause := time.NewTimer(0), f.cfg.PollInterval
 	defer poll.Stop()
+	var handled <-chan *task
+	if f.oneByOne() {
+		handled = f.handled
+	}
+	f.settler = settler{run: f.run, tasks: handled}
 	for ctx.Err() == nil {
+		f.gatherEnded()
 		if room := f.room(); room > 0 && f.anyDue() {
-			if err := f.claim(ctx, room); err != nil && ctx.Err() == nil {
+			err := f.claim(ctx, room)
+			f.settleEnded()
+			if err != nil && ctx.Err() == nil {
 				pause := failing.Next()
 				f.cfg.Log.Warn("cannot claim; it is tried again", "error", err, "retry_in", pause)
 				backoff.Wait(ctx, pause)
@@ -87,8 +100,12 @@ func (f *fetcher) fetch(ctx context.Context) {
 			}
 			continue
 		}
+		f.settleEnded()
 		select {
 		case <-ctx.Done():
+		case t := <-handled:
+			f.ended = append(f.ended, t)
+			f.load.Add(-1)
 		case <-f.roused:
 		case <-poll.C:
 			for _, l := range f.lanes {
@@ -98,6 +115,8 @@ func (f *fetcher) fetch(ctx context.Context) {
 			poll.Reset(backoff.Spread(pause))
 		}
 	}
+	f.settleEnded()
+	close(f.stopped)
 	for {
 		select {
 		case t := <-f.queue:
@@ -153,7 +172,7 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 		calledAt := time.Now()
 		// Not ended by ctx: a claim that is broken off may have been committed, and its leases would have to run out.
 		calling, cancel := context.WithTimeout(f.drained, callTimeout)
-		claimed, err := l.claimer.Claim(calling, n)
+		claimed, err := f.take(calling, l, n)
 		cancel()
 		if err != nil {
 			l.taken += n // the others first, should it be this lane that fails
@@ -172,6 +191,36 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 		f.hand(ctx, claimed, calledAt)
 	}
 	return nil
+}
+
+// gatherEnded takes what the handlers have ended meanwhile.
+func (f *fetcher) gatherEnded() {
+	before := len(f.ended)
+	f.ended = f.settler.gather(f.ended)
+	f.load.Add(int64(before - len(f.ended)))
+}
+
+// take claims from a lane, and completes in the same transaction what has succeeded.
+func (f *fetcher) take(ctx context.Context, l *lane, n int) ([]engine.Claimed, error) {
+	succeeded := open(f.ended, complete)
+	if len(succeeded) == 0 {
+		return l.claimer.Claim(ctx, n)
+	}
+	outcomes, claimed, err := l.claimer.CompleteAndClaim(ctx, completionsOf(succeeded), n)
+	if err == nil {
+		_ = settleCompleted(succeeded, outcomes) // settleEnded tries again
+	}
+	return claimed, err
+}
+
+// settleEnded settles what no claim has completed, and lets go of all.
+func (f *fetcher) settleEnded() {
+	if len(f.ended) == 0 {
+		return
+	}
+	f.settler.commit(f.ended)
+	clear(f.ended)
+	f.ended = f.ended[:0]
 }
 
 // hand gives claimed executions to the handlers.

@@ -93,7 +93,7 @@ func TestFetch_queues_for_fast_handlers(t *testing.T) {
 }
 
 func TestFetch_lanes_share(t *testing.T) {
-	inBubble(t, Config{Lanes: []id.LaneID{"a", "b", "c"}, Concurrency: 7}, quickAndSlow, func(t *testing.T, b *bubble) {
+	bothWays(t, Config{Lanes: []id.LaneID{"a", "b", "c"}, Concurrency: 7}, quickAndSlow, func(t *testing.T, b *bubble) {
 		for range 200 {
 			b.eng.put("a", work("slow"))
 			b.eng.put("b", work("slow"))

@@ -148,7 +148,7 @@ func TestFailureOf(t *testing.T) {
 }
 
 func TestHandler_panics_and_the_worker_goes_on(t *testing.T) {
-	inBubble(t, Config{Concurrency: 2}, func(w *Worker, eng *fakeEngine) {
+	bothWays(t, Config{Concurrency: 2}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		Handle(w, "panics", func(context.Context, Job[size]) (size, error) { panic("at the disco") })
 		Handle(w, "exits", func(context.Context, Job[size]) (size, error) { runtime.Goexit(); return size{}, nil })

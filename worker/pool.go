@@ -35,6 +35,9 @@ func (r *run) perform(t *task) {
 		t.ran = time.Since(began)
 		t.end()
 		r.settleLater(t)
+		if r.oneByOne() && t.work.Flow == nil {
+			return // the fetcher settles it and counts it off
+		}
 		if r.load.Add(-1) == r.refillAt.Load() {
 			r.rouse()
 		}

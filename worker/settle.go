@@ -162,14 +162,23 @@ func (s *settler) call(ctx context.Context, v verdict, tasks []*task) error {
 }
 
 func (s *settler) completeAll(ctx context.Context, tasks []*task) error {
+	outcomes, err := s.eng.CompleteExecutions(ctx, completionsOf(tasks))
+	if err != nil {
+		return err
+	}
+	return settleCompleted(tasks, outcomes)
+}
+
+func completionsOf(tasks []*task) []engine.Completion {
 	completions := make([]engine.Completion, len(tasks))
 	for i, t := range tasks {
 		completions[i] = engine.Completion{Lease: t.work.Lease, Result: t.result}
 	}
-	outcomes, err := s.eng.CompleteExecutions(ctx, completions)
-	if err != nil {
-		return err
-	}
+	return completions
+}
+
+// settleCompleted records the engine's answers. A result that it refuses makes a failure of its task.
+func settleCompleted(tasks []*task, outcomes []error) (err error) {
 	for i, t := range tasks {
 		if errors.Is(outcomes[i], engine.ErrInvalidInput) {
 			t.fail(&Fail{Class: policy.Permanent, Category: "result", Err: outcomes[i]})

@@ -28,7 +28,7 @@ func quickAndSlow(w *Worker, _ *fakeEngine) {
 }
 
 func TestSettle_alone_at_once(t *testing.T) {
-	inBubble(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
+	bothWays(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
 		began := sinceEpoch()
 		b.eng.putMany(1, "quick")
 		b.tell()
@@ -143,7 +143,7 @@ func TestSettle_one_execution_does_not_keep_the_others(t *testing.T) {
 }
 
 func TestSettle_refused_result_is_a_failure(t *testing.T) {
-	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
+	bothWays(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func([]engine.Completion) (item, call error) {
 			return &engine.InputError{Field: "result", Reason: "too large"}, nil
@@ -182,7 +182,7 @@ func TestSettle_lost_lease_is_dropped(t *testing.T) {
 }
 
 func TestSettle_looks_for_work_that_a_flow_released(t *testing.T) {
-	inBubble(t, Config{PollInterval: time.Hour}, func(w *Worker, eng *fakeEngine) {
+	bothWays(t, Config{PollInterval: time.Hour}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func(batch []engine.Completion) (item, call error) {
 			if len(eng.done) == 1 {

@@ -6,7 +6,8 @@
 //	err = w.Run(ctx) // until ctx ends, then drains
 //
 // One process runs one worker for all its handlers: one fetcher claims for them in batches, settlers complete and
-// fail in batches, one heartbeat renews all leases in one statement. An execution is handled at least once; its result
+// fail in batches, one heartbeat renews all leases in one statement. A worker that claims one execution at a time
+// ([Config.FetchBatch]) completes the one before it in the same transaction. An execution is handled at least once; its result
 // is stored exactly once, by the holder of the newest lease. Nothing is acknowledged before it is committed, so a
 // worker that is killed loses no work: its leases run out, and others go on.
 package worker
@@ -60,6 +61,7 @@ type operations interface {
 // claimer is an [engine.Claimer].
 type claimer interface {
 	Claim(ctx context.Context, n int) ([]engine.Claimed, error)
+	CompleteAndClaim(ctx context.Context, completions []engine.Completion, n int) ([]error, []engine.Claimed, error)
 	LookAgain()
 }
 
@@ -213,6 +215,10 @@ func (w *Worker) newRun(ctx context.Context, handlers map[string]handler) *run {
 	return r
 }
 
+// oneByOne: the fetcher settles too, each completion in one transaction with the next claim. In batches that
+// wins nothing, and one at a time it is half of the commits.
+func (r *run) oneByOne() bool { return r.cfg.FetchBatch == 1 }
+
 // work starts the goroutines of a run and ends them in order: the fetcher, the handlers, the settler, the heartbeat.
 func (r *run) work(ctx context.Context) {
 	drained, endDrain := context.WithCancel(r.base)
@@ -231,14 +237,20 @@ func (r *run) work(ctx context.Context) {
 	})
 	stopped := make(chan struct{})
 	beating.Go(func() { r.heartbeat(stopped) })
-	settling.Go((&settler{run: r, tasks: r.handled}).settle)
+	fetching := &fetcher{run: r, stopped: make(chan struct{})}
+	settling.Go(func() {
+		if r.oneByOne() {
+			<-fetching.stopped
+		}
+		(&settler{run: r, tasks: r.handled}).settle()
+	})
 	for range memberSettlers {
 		settling.Go((&settler{run: r, tasks: r.members}).settle)
 	}
 	for range r.cfg.Concurrency {
 		r.pool.Go(r.handleQueued)
 	}
-	r.pool.Go(func() { (&fetcher{run: r}).fetch(ctx) })
+	r.pool.Go(func() { fetching.fetch(ctx) })
 
 	handled := make(chan struct{})
 	go func() {

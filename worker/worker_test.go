@@ -105,7 +105,7 @@ func TestConfig_defaults(t *testing.T) {
 }
 
 func TestDrain_lets_handlers_finish(t *testing.T) {
-	inBubble(t, Config{Concurrency: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
+	bothWays(t, Config{Concurrency: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(3, "slow")
 		b.tell()
 		b.pass(500 * time.Millisecond)
@@ -124,7 +124,7 @@ func TestDrain_lets_handlers_finish(t *testing.T) {
 }
 
 func TestDrain_cancels_after_the_timeout(t *testing.T) {
-	inBubble(t, Config{DrainTimeout: 7 * time.Second, LeaseTTL: 3 * time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
+	bothWays(t, Config{DrainTimeout: 7 * time.Second, LeaseTTL: 3 * time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "long")
 		b.tell()
 		began := time.Now()
@@ -146,7 +146,7 @@ func TestDrain_cancels_after_the_timeout(t *testing.T) {
 
 // What a handler says explicitly counts also when it was cancelled.
 func TestDrain_verdicts(t *testing.T) {
-	inBubble(t, Config{DrainTimeout: time.Second}, func(w *Worker, _ *fakeEngine) {
+	bothWays(t, Config{DrainTimeout: time.Second}, func(w *Worker, _ *fakeEngine) {
 		until := func(err error) func(context.Context, Job[struct{}]) (string, error) {
 			return func(ctx context.Context, _ Job[struct{}]) (string, error) {
 				<-ctx.Done()

@@ -1,0 +1,93 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+func TestOneByOne_completes_with_the_next_claim(t *testing.T) {
+	inBubble(t, Config{FetchBatch: 1, Concurrency: 1, PollInterval: time.Hour}, quickAndSlow, func(t *testing.T, b *bubble) {
+		b.eng.putMany(5, "slow")
+		b.tell()
+		b.pass(4*time.Second + 500*time.Millisecond)
+		seen := b.seen()
+		if items(seen.done) != 4 || seen.together != 4 {
+			t.Errorf("%d completed, %d of them with a claim; want 4", items(seen.done), seen.together)
+		}
+		for i, c := range seen.done {
+			if want := time.Duration(i+1) * time.Second; c.at != want {
+				t.Errorf("completion %d at %v, want it as soon as its handler has returned, at %v", i, c.at, want)
+			}
+		}
+		b.pass(time.Second)
+		if n := items(b.seen().done); n != 5 {
+			t.Errorf("%d completed, want the last one too, after which nothing is left", n)
+		}
+	})
+}
+
+// Many handlers end at once: all of them are completed with one claim, and none waits for room.
+func TestOneByOne_completes_all_that_ended(t *testing.T) {
+	inBubble(t, Config{FetchBatch: 1, Concurrency: 20, PollInterval: time.Hour}, quickAndSlow, func(t *testing.T, b *bubble) {
+		b.eng.putMany(50, "slow")
+		b.tell()
+		b.pass(3*time.Second + 500*time.Millisecond)
+		if n := items(b.seen().done); n != 50 {
+			t.Errorf("%d completed in three rounds of 20 handlers, want 50", n)
+		}
+		if n := b.held.len(); n != 0 {
+			t.Errorf("%d executions held", n)
+		}
+	})
+}
+
+// When the call that would complete and claim fails, the completion is tried again by itself.
+func TestOneByOne_settles_what_a_failed_claim_did_not(t *testing.T) {
+	failures := 2
+	inBubble(t, Config{FetchBatch: 1}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.doneErr = func([]engine.Completion) (item, call error) {
+			if failures--; failures >= 0 {
+				return nil, fmt.Errorf("complete: %w", engine.ErrUnavailable)
+			}
+			return nil, nil
+		}
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(1, "quick")
+		b.tell()
+		b.pass(time.Second)
+		if len(b.seen().done) != 3 {
+			t.Errorf("%d calls, want 3", len(b.seen().done))
+		}
+		if n := b.held.len(); n != 0 {
+			t.Errorf("%d executions held, want 0", n)
+		}
+		b.eng.putMany(1, "quick")
+		b.pass(maxFetchPause)
+		if len(b.seen().done) != 4 {
+			t.Error("does not go on")
+		}
+	})
+}
+
+func TestOneByOne_lost_lease_is_dropped(t *testing.T) {
+	var outcomes []Outcome
+	cfg := Config{FetchBatch: 1, Hooks: hookFunc(func(o Outcome) { outcomes = append(outcomes, o) })}
+	inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.doneErr = func([]engine.Completion) (item, call error) {
+			return &engine.LeaseError{Err: engine.ErrStaleLease}, nil
+		}
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(1, "quick")
+		b.tell()
+		b.pass(time.Minute)
+		if len(b.seen().done) != 1 || len(outcomes) != 1 || outcomes[0].Settlement != Abandoned || !errors.Is(outcomes[0].Err, engine.ErrStaleLease) {
+			t.Errorf("%d calls, outcomes %v; want one abandoned to a stale lease", len(b.seen().done), outcomes)
+		}
+	})
+}
