@@ -227,7 +227,7 @@ func (c *completing) finish(ctx context.Context, op string, outcomes []error) er
 		case !done[i]:
 			rest = append(rest, i)
 		case c.e.tx == nil:
-			c.e.ended.over(c.all[i].Lease.watched)
+			c.e.ended.over(c.all[i].Lease.watch)
 		}
 	}
 	if len(rest) == 0 {

@@ -33,8 +33,8 @@ type Lease struct {
 	Instance  id.WorkerInstanceID
 	TTL       time.Duration // what a renewal without one of its own extends by
 
-	flow    *id.FlowID    // a member's flow, where the claim told; saves a read
-	watched *watchedLease // nil where this process did not claim it
+	flow  *id.FlowID // a member's flow, where the claim told; saves a read
+	watch *watch     // of its claim; nil where this process did not claim it
 }
 
 // Handle encodes the lease for another process or another language.

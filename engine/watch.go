@@ -23,12 +23,6 @@ type watch struct {
 	open  atomic.Int32 // leases that are not known to be over
 }
 
-// watchedLease is the part of a lease in its watch.
-type watchedLease struct {
-	watch *watch
-	over  atomic.Bool
-}
-
 // maxEndedWatches bounds what is kept until the next [Engine.ExpireLeases]. In a process that never calls
 // it the others look at the leases.
 const maxEndedWatches = 10_000
@@ -46,22 +40,21 @@ func watchClaimed(claimed []Claimed, rowID id.LeaseID) {
 	}
 	w := &watch{dueMs: claimed[0].ExpiresAt.UnixMilli(), id: rowID}
 	w.open.Store(int32(len(claimed)))
-	leases := make([]watchedLease, len(claimed))
 	for i := range claimed {
-		leases[i].watch = w
-		claimed[i].watched = &leases[i]
+		claimed[i].watch = w
 	}
 }
 
-// over records that a lease has ended, once the transaction that ended it is committed.
-func (s *endedWatches) over(l *watchedLease) {
-	if l == nil || !l.over.CompareAndSwap(false, true) || l.watch.open.Add(-1) > 0 {
+// over records that a lease of w has ended, once the transaction that ended it is committed: a lease ends
+// once, and whoever repeats that is told by another statement.
+func (s *endedWatches) over(w *watch) {
+	if w == nil || w.open.Add(-1) > 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.watches) < maxEndedWatches {
-		s.watches = append(s.watches, l.watch)
+		s.watches = append(s.watches, w)
 	}
 }
 

@@ -91,3 +91,23 @@ func TestOneByOne_lost_lease_is_dropped(t *testing.T) {
 		}
 	})
 }
+
+// A handler that ends as the worker is told to stop is settled, whichever of both the fetcher notices first.
+func TestOneByOne_ends_with_its_last_handler(t *testing.T) {
+	for range 20 {
+		t.Run("", func(t *testing.T) {
+			inBubble(t, Config{FetchBatch: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
+				b.eng.putMany(1, "slow")
+				b.tell()
+				<-time.After(time.Second)
+				b.stop()
+				if n := items(b.seen().done); n != 1 {
+					t.Errorf("%d completed, want 1", n)
+				}
+				if n := b.held.len(); n != 0 {
+					t.Errorf("%d executions held", n)
+				}
+			})
+		})
+	}
+}
