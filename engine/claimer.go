@@ -38,6 +38,7 @@ type Claimer struct {
 	lookTook time.Duration
 	told     bool
 	full     bool // the last claim got all it asked for
+	vain     bool // the last full look found nothing
 
 	claims    int // so far
 	lookedFor int // claims before the last full look
@@ -45,8 +46,8 @@ type Claimer struct {
 
 // A full look is due after a second, as soon as an answer came back short, or when the claimer is told of
 // work: at once, or after a tenth of a second while it gets all it asks for anyway. One that takes long,
-// since many dead entries stand at the head, waits until it takes no more than its share of the time. One
-// that was merely held up, by the network or a busy server, looks the same from here: so none counts as
+// since many dead entries stand at the head, waits until it takes no more than its share of the time, unless
+// there is nothing else to do and the last one found something. One that was merely held up, by the network or a busy server, looks the same from here: so none counts as
 // longer than longLook, and no work waits longer than ten seconds behind a bound.
 const (
 	lookInterval = time.Second
@@ -124,7 +125,7 @@ func (c *Claimer) claim(n int, take func(bounds []bound, n int) ([]Claimed, erro
 		}
 		return nil, err
 	}
-	c.looked(began)
+	c.looked(began, len(more))
 	c.advance(more, n-len(claimed), true)
 	return append(claimed, more...), nil
 }
@@ -142,19 +143,26 @@ func (c *Claimer) current() []bound {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	since := time.Since(c.lookedAt)
-	if since > max(lookInterval, lookPace*c.lookTook) || c.told && c.rested() && (!c.full || since > toldInterval) {
+	switch {
+	case since > max(lookInterval, lookPace*c.lookTook),
+		c.told && !c.full && c.worthALook(),
+		c.told && since > toldInterval && c.paced():
 		return nil
 	}
 	return c.bounds
 }
 
+// mayLook says whether a claimer that found less than it was asked for may look for it from the head: a look
+// that found something is worth what it takes, since there may be more and nothing else is to be done.
 func (c *Claimer) mayLook() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.rested()
+	return c.worthALook()
 }
 
-func (c *Claimer) rested() bool {
+func (c *Claimer) worthALook() bool { return !c.vain || c.paced() }
+
+func (c *Claimer) paced() bool {
 	return c.lookTook < shortLook || time.Since(c.lookedAt) > toldPace*c.lookTook
 }
 
@@ -166,11 +174,12 @@ func (c *Claimer) beginLook() time.Time {
 	return time.Now()
 }
 
-// looked records a full look.
-func (c *Claimer) looked(began time.Time) {
+// looked records a full look that found so many.
+func (c *Claimer) looked(began time.Time, found int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lookedAt = time.Now()
+	c.vain = found == 0
 	c.lookTook = min(c.lookedAt.Sub(began), longLook)
 }
 

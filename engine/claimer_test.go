@@ -72,10 +72,10 @@ func TestClaimer_looks_again_soon_after_one_that_was_held_up(t *testing.T) {
 		c := new(Claimer)
 		began := c.beginLook()
 		time.Sleep(time.Minute)
-		c.looked(began)
-		c.advance([]Claimed{at(1, 0)}, 1, true)
+		c.looked(began, 0)
+		c.bounds = []bound{{priority: 1}}
 		if c.mayLook() {
-			t.Error("a slow look is followed by another at once")
+			t.Error("a slow look in vain is followed by another at once")
 		}
 		time.Sleep(2*time.Second + time.Millisecond)
 		if !c.mayLook() {
@@ -87,6 +87,41 @@ func TestClaimer_looks_again_soon_after_one_that_was_held_up(t *testing.T) {
 		time.Sleep(8 * time.Second)
 		if c.current() != nil {
 			t.Error("under full load, want a full look within ten seconds")
+		}
+	})
+}
+
+// As long as slow looks find work, and nothing is found elsewhere, one follows the other. In vain they are paced.
+func TestClaimer_goes_on_looking_while_it_finds_work(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := new(Claimer)
+		look := func(found int) {
+			began := c.beginLook()
+			time.Sleep(100 * time.Millisecond)
+			c.looked(began, found)
+			c.advance(slices.Repeat([]Claimed{at(1, 0)}, found), 5, true)
+		}
+		look(5)
+		c.LookAgain()
+		if c.current() == nil {
+			t.Error("under full load a slow look follows the other at once")
+		}
+		look(2)
+		if !c.mayLook() {
+			t.Error("after a look that found some, want another at once")
+		}
+		c.LookAgain()
+		if c.current() != nil {
+			t.Error("told of work, want a full look at once")
+		}
+		look(0)
+		if c.LookAgain(); c.mayLook() {
+			t.Error("a slow look in vain is followed by another at once")
+		}
+		time.Sleep(toldPace*100*time.Millisecond + 1)
+		if !c.mayLook() {
+			t.Error("want a look after ten times as long as one takes")
 		}
 	})
 }
