@@ -38,7 +38,7 @@ type Claimer struct {
 	lookTook time.Duration
 	told     bool
 	full     bool // the last claim got all it asked for
-	vain     bool // the last full look found nothing
+	vain     bool // the last full look found nothing that the bounds hide
 
 	claims    int // so far
 	lookedFor int // claims before the last full look
@@ -47,7 +47,7 @@ type Claimer struct {
 // A full look is due after a second, as soon as an answer came back short, or when the claimer is told of
 // work: at once, or after a tenth of a second while it gets all it asks for anyway. One that takes long,
 // since many dead entries stand at the head, waits until it takes no more than its share of the time, unless
-// there is nothing else to do and the last one found something. One that was merely held up, by the network or a busy server, looks the same from here: so none counts as
+// there is nothing else to do and the last one found what the bounds hide. One that was merely held up, by the network or a busy server, looks the same from here: so none counts as
 // longer than longLook, and no work waits longer than ten seconds behind a bound.
 const (
 	lookInterval = time.Second
@@ -125,7 +125,7 @@ func (c *Claimer) claim(n int, take func(bounds []bound, n int) ([]Claimed, erro
 		}
 		return nil, err
 	}
-	c.looked(began, len(more))
+	c.looked(began)
 	c.advance(more, n-len(claimed), true)
 	return append(claimed, more...), nil
 }
@@ -152,8 +152,9 @@ func (c *Claimer) current() []bound {
 	return c.bounds
 }
 
-// mayLook says whether a claimer that found less than it was asked for may look for it from the head: a look
-// that found something is worth what it takes, since there may be more and nothing else is to be done.
+// mayLook says whether a claimer that found less than it was asked for may look for it from the head: while
+// looks find what the bounds hide they are worth what they take, since nothing else is to be done. Work that
+// has only just come says nothing: the next claim behind the bounds finds more of it.
 func (c *Claimer) mayLook() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,12 +175,11 @@ func (c *Claimer) beginLook() time.Time {
 	return time.Now()
 }
 
-// looked records a full look that found so many.
-func (c *Claimer) looked(began time.Time, found int) {
+// looked records a full look.
+func (c *Claimer) looked(began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lookedAt = time.Now()
-	c.vain = found == 0
 	c.lookTook = min(c.lookedAt.Sub(began), longLook)
 }
 
@@ -191,14 +191,13 @@ func (c *Claimer) advance(claimed []Claimed, n int, look bool) {
 	defer c.mu.Unlock()
 	c.full = len(claimed) == n
 	c.claims++
+	if look {
+		c.vain = !slices.ContainsFunc(claimed, c.hides)
+	}
 	bounds := append([]bound(nil), c.bounds...)
 	for i := range claimed {
-		b := bound{
-			priority:    int32(claimed[i].Priority),
-			createdAtMs: claimed[i].CreatedAt.UnixMilli(),
-			execution:   claimed[i].Execution.UUID(),
-			moved:       c.claims,
-		}
+		b := boundAt(&claimed[i])
+		b.moved = c.claims
 		bounds = raise(bounds, b, look)
 	}
 	if look {
@@ -211,13 +210,33 @@ func (c *Claimer) advance(claimed []Claimed, n int, look bool) {
 	c.bounds = bounds
 }
 
+// hides says whether a claim behind the bounds passes x over.
+func (c *Claimer) hides(x Claimed) bool {
+	at, found := searchBound(c.bounds, int32(x.Priority))
+	return x.Resumed || !found || !c.bounds[at].before(boundAt(&x))
+}
+
+// boundAt is the bound that x sets when it is the last to be claimed.
+func boundAt(x *Claimed) bound {
+	return bound{priority: int32(x.Priority), createdAtMs: x.CreatedAt.UnixMilli(), execution: x.Execution.UUID()}
+}
+
+// before says whether b comes first, of two bounds of one priority.
+func (b bound) before(other bound) bool {
+	return cmp.Or(cmp.Compare(b.createdAtMs, other.createdAtMs), compareUUID(b.execution, other.execution)) < 0
+}
+
+func searchBound(bounds []bound, priority int32) (at int, found bool) {
+	return slices.BinarySearchFunc(bounds, priority, func(b bound, p int32) int { return cmp.Compare(p, b.priority) })
+}
+
 // raise moves the bound of b's priority to b if b is behind it in the lane's order, or in any case.
 func raise(bounds []bound, b bound, always bool) []bound {
-	at, found := slices.BinarySearchFunc(bounds, b, func(x, y bound) int { return cmp.Compare(y.priority, x.priority) })
+	at, found := searchBound(bounds, b.priority)
 	switch {
 	case !found:
 		return slices.Insert(bounds, at, b)
-	case always, cmp.Or(cmp.Compare(b.createdAtMs, bounds[at].createdAtMs), compareUUID(b.execution, bounds[at].execution)) > 0:
+	case always, bounds[at].before(b):
 		bounds[at] = b
 	default:
 		bounds[at].moved = b.moved

@@ -72,7 +72,8 @@ func TestClaimer_looks_again_soon_after_one_that_was_held_up(t *testing.T) {
 		c := new(Claimer)
 		began := c.beginLook()
 		time.Sleep(time.Minute)
-		c.looked(began, 0)
+		c.looked(began)
+		c.advance(nil, 1, true)
 		c.bounds = []bound{{priority: 1}}
 		if c.mayLook() {
 			t.Error("a slow look in vain is followed by another at once")
@@ -91,37 +92,48 @@ func TestClaimer_looks_again_soon_after_one_that_was_held_up(t *testing.T) {
 	})
 }
 
-// As long as slow looks find work, and nothing is found elsewhere, one follows the other. In vain they are paced.
-func TestClaimer_goes_on_looking_while_it_finds_work(t *testing.T) {
+// As long as slow looks find what the bounds hide, and nothing is found elsewhere, one follows the other. In vain
+// they are paced, also when work came at that moment that a claim behind the bounds would have found.
+func TestClaimer_goes_on_looking_while_that_finds_work(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := new(Claimer)
-		look := func(found int) {
-			began := c.beginLook()
-			time.Sleep(100 * time.Millisecond)
-			c.looked(began, found)
-			c.advance(slices.Repeat([]Claimed{at(1, 0)}, found), 5, true)
-		}
-		look(5)
-		c.LookAgain()
-		if c.current() == nil {
-			t.Error("under full load a slow look follows the other at once")
-		}
-		look(2)
-		if !c.mayLook() {
-			t.Error("after a look that found some, want another at once")
-		}
-		c.LookAgain()
-		if c.current() != nil {
-			t.Error("told of work, want a full look at once")
-		}
-		look(0)
-		if c.LookAgain(); c.mayLook() {
-			t.Error("a slow look in vain is followed by another at once")
-		}
-		time.Sleep(toldPace*100*time.Millisecond + 1)
-		if !c.mayLook() {
-			t.Error("want a look after ten times as long as one takes")
-		}
-	})
+	first := at(1, time.Hour)
+	resumed := at(1, 2*time.Hour)
+	resumed.Resumed = true
+	for _, c := range []struct {
+		name  string
+		found []Claimed
+		again bool
+	}{
+		{"nothing", nil, false},
+		{"what has just come", []Claimed{at(1, 2*time.Hour), at(1, 3*time.Hour)}, false},
+		{"older work", []Claimed{at(1, 2*time.Hour), at(1, time.Second)}, true},
+		{"an interrupted attempt", []Claimed{resumed}, true},
+		{"another priority", []Claimed{at(2, 2*time.Hour)}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				claimer := new(Claimer)
+				look := func(found []Claimed, n int) {
+					began := claimer.beginLook()
+					time.Sleep(100 * time.Millisecond)
+					claimer.looked(began)
+					claimer.advance(found, n, true)
+				}
+				look([]Claimed{first}, 1)
+				claimer.LookAgain()
+				if claimer.current() == nil {
+					t.Error("under full load a slow look follows the other at once")
+				}
+				look(c.found, 5)
+				claimer.LookAgain()
+				if claimer.mayLook() != c.again || len(c.found) > 0 && (claimer.current() == nil) != c.again {
+					t.Errorf("another look at once: %v, want %v", !c.again, c.again)
+				}
+				time.Sleep(toldPace*100*time.Millisecond + 1)
+				if !claimer.mayLook() || claimer.current() != nil {
+					t.Error("want a look after ten times as long as one takes")
+				}
+			})
+		})
+	}
 }

@@ -45,7 +45,7 @@ type Config struct {
 
 	// FetchBatch and SettleBatch are the most executions claimed, and settled, by one statement, up to
 	// [engine.MaxBatch]. A batch is as large as what came while the one before it was committed: nothing waits for
-	// others to come. Default 500.
+	// others to come. Default 500. With a FetchBatch of 1 a claim completes what came meanwhile in its transaction.
 	FetchBatch  int
 	SettleBatch int
 
