@@ -336,28 +336,50 @@ WITH clock AS MATERIALIZED (
 ),
 candidates AS (
     SELECT
-        c.ctid::tid AS row_id,
-        r.ctid::tid AS hint_id,
+        c.row_id,
+        r.hint_id,
         c.partition_key,
         c.execution_id,
         c.attempt_state
-    FROM ffx_ready AS r
-    JOIN ff_exec_core AS c ON c.partition_key = r.partition_key AND c.execution_id = r.execution_id
-    WHERE
-        r.lane_id = $5
-        AND r.required_capabilities <@ $6::text[]
-        AND c.lane_id = r.lane_id
-        AND - c.priority::bigint = r.rank
-        AND c.created_at_ms = r.created_at_ms
-        AND c.lifecycle_phase = 'runnable'
-        AND c.eligibility_state = 'eligible_now'
-        AND c.required_capabilities <@ $6::text[]
-    ORDER BY
-        r.rank,
-        r.created_at_ms,
-        r.execution_id
+    -- In order first, so that the limit stops the locking. Then one by one, also by a plan made while both tables
+    -- were empty.
+    FROM (
+        SELECT
+            q.ctid::tid AS hint_id,
+            q.lane_id,
+            q.rank,
+            q.created_at_ms,
+            q.execution_id,
+            q.partition_key
+        FROM ffx_ready AS q
+        WHERE
+            q.lane_id = $5
+            AND q.required_capabilities <@ $6::text[]
+        ORDER BY
+            q.rank,
+            q.created_at_ms,
+            q.execution_id
+        OFFSET 0
+    ) AS r
+    CROSS JOIN LATERAL (
+        SELECT
+            t.ctid::tid AS row_id,
+            t.partition_key,
+            t.execution_id,
+            t.attempt_state
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = r.partition_key
+            AND t.execution_id = r.execution_id
+            AND t.lane_id = r.lane_id
+            AND - t.priority::bigint = r.rank
+            AND t.created_at_ms = r.created_at_ms
+            AND t.lifecycle_phase = 'runnable'
+            AND t.eligibility_state = 'eligible_now'
+            AND t.required_capabilities <@ $6::text[]
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS c
     LIMIT $7::integer
-    FOR NO KEY UPDATE OF c SKIP LOCKED
 ),
 claimed AS (
     UPDATE ff_exec_core AS e
@@ -476,6 +498,31 @@ opened_attempts AS (
     WHERE
         n.prior_attempt_state <> 'attempt_interrupted'
 ),
+resumable AS (
+    SELECT
+        n.ord,
+        n.partition_key,
+        n.execution_id,
+        n.lease_epoch,
+        n.timeout_at_ms,
+        t.row_id
+    FROM numbered AS n
+    -- One by one: a plan made before there were any attempts would read all of them for ever.
+    CROSS JOIN LATERAL (
+        SELECT a.ctid::tid AS row_id
+        FROM ff_attempt AS a
+        WHERE
+            a.partition_key = n.partition_key
+            AND a.execution_id = n.execution_id
+            AND a.attempt_index = n.attempt_index
+            -- Ours: the epoch before this claim's was given by this library.
+            AND a.lease_epoch = n.lease_epoch - 1
+            AND a.terminal_at_ms IS NULL
+            AND a.lease_expires_at_ms IS NULL
+        LIMIT 1
+    ) AS t
+    WHERE n.prior_attempt_state = 'attempt_interrupted'
+),
 resumed_attempts AS (
     UPDATE ff_attempt AS a
     SET
@@ -489,16 +536,11 @@ resumed_attempts AS (
         ffx_lease_id = ($2::uuid[])[n.ord],
         ffx_timeout_at_ms = n.timeout_at_ms,
         ffx_delay_until_ms = NULL
-    FROM numbered AS n
+    FROM resumable AS n
     WHERE
-        n.prior_attempt_state = 'attempt_interrupted'
+        a.ctid = n.row_id
         AND a.partition_key = n.partition_key
         AND a.execution_id = n.execution_id
-        AND a.attempt_index = n.attempt_index
-        -- Ours: the epoch before this claim's was given by this library.
-        AND a.lease_epoch = n.lease_epoch - 1
-        AND a.terminal_at_ms IS NULL
-        AND a.lease_expires_at_ms IS NULL
     RETURNING
         n.ord,
         a.ffx_attempt_type AS attempt_type,
@@ -961,23 +1003,52 @@ SELECT
             THEN least((e.policy #>> '{timeout_policy,attempt_timeout_ms}')::numeric, 9223372036854775807)
         ELSE 0
     END)::bigint AS attempt_timeout_ms
-FROM ffx_ready AS r
-JOIN ff_exec_core AS e ON e.partition_key = r.partition_key AND e.execution_id = r.execution_id
-WHERE
-    r.lane_id = $1
-    AND r.required_capabilities <@ $2::text[]
-    AND e.lane_id = r.lane_id
-    AND - e.priority::bigint = r.rank
-    AND e.created_at_ms = r.created_at_ms
-    AND e.lifecycle_phase = 'runnable'
-    AND e.eligibility_state = 'eligible_now'
-    AND e.required_capabilities <@ $2::text[]
-ORDER BY
-    r.rank,
-    r.created_at_ms,
-    r.execution_id
+FROM (
+    -- In order first, so that the limit stops the locking. Then one by one, also by a plan made while both
+    -- tables were empty.
+    SELECT
+        q.lane_id,
+        q.rank,
+        q.created_at_ms,
+        q.execution_id,
+        q.partition_key
+    FROM ffx_ready AS q
+    WHERE
+        q.lane_id = $1
+        AND q.required_capabilities <@ $2::text[]
+    ORDER BY
+        q.rank,
+        q.created_at_ms,
+        q.execution_id
+    OFFSET 0
+) AS r
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.flow_id,
+        t.attempt_index,
+        t.attempt_state,
+        t.priority,
+        t.created_at_ms,
+        t.payload,
+        t.policy,
+        t.raw_fields,
+        t.ffx_retry_count,
+        t.ffx_lease_epoch
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = r.partition_key
+        AND t.execution_id = r.execution_id
+        AND t.lane_id = r.lane_id
+        AND - t.priority::bigint = r.rank
+        AND t.created_at_ms = r.created_at_ms
+        AND t.lifecycle_phase = 'runnable'
+        AND t.eligibility_state = 'eligible_now'
+        AND t.required_capabilities <@ $2::text[]
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e
 LIMIT $3::integer
-FOR NO KEY UPDATE OF e SKIP LOCKED
 `
 
 type TakeClaimableParams struct {

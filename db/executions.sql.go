@@ -720,17 +720,14 @@ func (q *Queries) ListExecutions(ctx context.Context, db DBTX, arg ListExecution
 
 const pruneCreationKeys = `-- name: PruneCreationKeys :execrows
 DELETE FROM ffx_create_dedup
-WHERE (partition_key, namespace, idempotency_key) IN (
-    SELECT
-        d.partition_key,
-        d.namespace,
-        d.idempotency_key
+WHERE ctid = ANY (ARRAY(
+    SELECT d.ctid
     FROM ffx_create_dedup AS d
     WHERE d.expires_at_ms <= ffx_now_ms($1)
     ORDER BY d.expires_at_ms
     LIMIT $2::integer
     FOR UPDATE SKIP LOCKED
-)
+))
 `
 
 type PruneCreationKeysParams struct {

@@ -311,17 +311,14 @@ WHERE
 -- Used by: engine.PruneCreationKeys.
 -- Locks: the deleted rows, SKIP LOCKED. Spans partitions.
 DELETE FROM ffx_create_dedup
-WHERE (partition_key, namespace, idempotency_key) IN (
-    SELECT
-        d.partition_key,
-        d.namespace,
-        d.idempotency_key
+WHERE ctid = ANY (ARRAY(
+    SELECT d.ctid
     FROM ffx_create_dedup AS d
     WHERE d.expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
     ORDER BY d.expires_at_ms
     LIMIT @batch_size::integer
     FOR UPDATE SKIP LOCKED
-);
+));
 
 -- name: GetExecution :one
 -- GetExecution returns one execution with its current attempt: everything the reads are made of.

@@ -458,6 +458,7 @@ FOR NO KEY UPDATE SKIP LOCKED;
 -- Spans partitions.
 WITH due AS (
     SELECT
+        c.ctid::tid AS row_id,
         c.partition_key,
         c.execution_id,
         (c.lifecycle_phase = 'runnable' AND c.eligibility_state = 'not_eligible_until_time') AS delayed
@@ -484,7 +485,8 @@ forgotten AS (
     SET ffx_delay_until_ms = NULL
     FROM due AS d
     WHERE
-        e.partition_key = d.partition_key
+        e.ctid = d.row_id
+        AND e.partition_key = d.partition_key
         AND e.execution_id = d.execution_id
         AND NOT d.delayed
     RETURNING e.lane_id
@@ -516,7 +518,8 @@ promoted AS (
         ffx_last_mutation_at_ms = ffx_now_ms(sqlc.narg(now_ms))
     FROM due AS d
     WHERE
-        e.partition_key = d.partition_key
+        e.ctid = d.row_id
+        AND e.partition_key = d.partition_key
         AND e.execution_id = d.execution_id
         AND d.delayed
     RETURNING e.lane_id
@@ -553,7 +556,22 @@ SELECT
         AND a.lease_expires_at_ms IS NOT NULL
     ) IS NOT TRUE)::boolean AS over
 FROM ff_attempt AS a
-JOIN ff_exec_core AS e ON e.partition_key = a.partition_key AND e.execution_id = a.execution_id
+CROSS JOIN LATERAL (
+    -- One by one, whatever the planner expects.
+    SELECT
+        t.flow_id,
+        t.policy,
+        t.ffx_retry_count,
+        t.raw_fields,
+        t.lifecycle_phase,
+        t.attempt_index,
+        t.ffx_lease_epoch
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = a.partition_key
+        AND t.execution_id = a.execution_id
+    LIMIT 1
+) AS e
 WHERE a.ffx_timeout_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
 ORDER BY a.ffx_timeout_at_ms
 LIMIT @batch_size::integer;

@@ -23,16 +23,11 @@ WITH page AS MATERIALIZED (
         e.execution_id
     LIMIT @page_size::integer
 ),
-missing AS (
+unqueued AS MATERIALIZED (
     SELECT
-        e.partition_key,
-        e.execution_id,
-        e.lane_id,
-        e.priority,
-        e.created_at_ms,
-        e.required_capabilities
+        p.partition_key,
+        p.execution_id
     FROM page AS p
-    JOIN ff_exec_core AS e ON e.partition_key = p.partition_key AND e.execution_id = p.execution_id
     WHERE
         p.claimable
         AND NOT EXISTS (
@@ -45,9 +40,32 @@ missing AS (
                 AND r.execution_id = p.execution_id
                 AND r.partition_key = p.partition_key
         )
-        AND e.lifecycle_phase = 'runnable'
-        AND e.eligibility_state = 'eligible_now'
-    FOR NO KEY UPDATE OF e SKIP LOCKED
+),
+missing AS (
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.lane_id,
+        e.priority,
+        e.created_at_ms,
+        e.required_capabilities
+    FROM unqueued AS u
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id,
+            t.lane_id,
+            t.priority,
+            t.created_at_ms,
+            t.required_capabilities
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = u.partition_key
+            AND t.execution_id = u.execution_id
+            AND t.lifecycle_phase = 'runnable'
+            AND t.eligibility_state = 'eligible_now'
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS e
 ),
 repaired AS (
     INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities)
@@ -75,10 +93,21 @@ watched AS (
         array_agg(a.execution_id),
         array_agg(a.attempt_index)
     FROM page AS p
-    JOIN ff_attempt AS a ON a.partition_key = p.partition_key AND a.execution_id = p.execution_id
-    WHERE
-        p.active
-        AND a.lease_expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - 60000
+    -- One by one: a plan made before there were any attempts would read all of them.
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id,
+            t.attempt_index,
+            t.lease_expires_at_ms
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = p.partition_key
+            AND t.execution_id = p.execution_id
+            AND t.lease_expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - 60000
+        OFFSET 0
+    ) AS a
+    WHERE p.active
     HAVING count(*) > 0
 )
 SELECT

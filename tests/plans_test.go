@@ -227,6 +227,38 @@ func TestPlans(t *testing.T) {
 	p.check(t, "analysed when all was waiting")
 }
 
+// A worker begins on an empty database that somebody has analysed. What it asks for while it waits is planned then,
+// and the plans are kept while the tables fill: none may read a table from end to end.
+func TestPlans_of_polls_before_the_first_execution(t *testing.T) {
+	p := newPlanner(t)
+	p.exec(t, "ANALYZE")
+	polls := slices.Sorted(maps.Keys(scanning))
+	p.wantNoWalk(t, "without an execution", slices.DeleteFunc(slices.Clone(polls), func(name string) bool {
+		return name == "ClaimBehind" // goes on behind one
+	}))
+	p.start(t)
+	p.wantNoWalk(t, "with the first execution", polls)
+	for range 5 {
+		p.create(t)
+	}
+	p.wantNoWalk(t, "with the first executions", polls)
+}
+
+// wantNoWalk fails the test where a statement reads a table from end to end.
+func (p *planner) wantNoWalk(t *testing.T, situation string, statements []string) {
+	t.Helper()
+	for _, name := range statements {
+		p.explain(t, name).walk(func(n *planNode) {
+			if n.Relation != "" && n.Type != "ModifyTable" && n.Type != "Tid Scan" && n.Condition == "" && !slices.Contains(walks, n.Index) {
+				t.Errorf("%s: %s reads all of %s by %s %s", situation, name, n.Relation, n.Type, n.Index)
+			}
+		})
+	}
+}
+
+// walks are the indexes that hold nothing but what is looked for.
+var walks = []string{"ffx_ready_pkey", "ffx_lease_watch_pkey"}
+
 func TestPlans_never_analysed(t *testing.T) {
 	p := newPlanner(t)
 	p.fill(t, 20_000)

@@ -273,10 +273,9 @@ func TestInterleaving_repair_beside_an_uncommitted_write(t *testing.T) {
 // and meanwhile whatever else is committed.
 func (f *fixture) afterItsSnapshot(t *testing.T, name string, meanwhile func(), args ...any) []string {
 	t.Helper()
-	first := "ffx_ready AS r\n"
-	if name == "RepairQueue" {
-		first = "ff_exec_core AS e\n"
-	}
+	first := map[string]string{
+		"SweepQueue": "ffx_ready AS r\n", "RepairQueue": "ff_exec_core AS e\n", "TakeClaimable": "ffx_ready AS q\n",
+	}[name]
 	text := strings.Replace(queries(t)[name], "FROM "+first, "FROM held CROSS JOIN "+first, 1)
 	_, body, _ := strings.Cut(text, "\n")
 	held := "WITH held AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared(4713))"
