@@ -13,17 +13,21 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// flowSet is the flows that a transaction locks.
+// flowSet is the flows that a transaction locks, and their partitions.
 type flowSet struct {
 	counts id.Partitions
-	flows  map[id.FlowID]struct{}
+	flows  map[id.FlowID]int16
 }
 
 func newFlowSet(counts id.Partitions) *flowSet {
-	return &flowSet{counts: counts, flows: make(map[id.FlowID]struct{})}
+	return &flowSet{counts: counts, flows: make(map[id.FlowID]int16)}
 }
 
-func (s *flowSet) add(flow id.FlowID) { s.flows[flow] = struct{}{} }
+func (s *flowSet) add(flow id.FlowID) {
+	if !s.has(flow) {
+		s.flows[flow] = s.counts.FlowPartition(flow)
+	}
+}
 
 func (s *flowSet) has(flow id.FlowID) bool {
 	_, ok := s.flows[flow]
@@ -47,9 +51,9 @@ func (s *flowSet) empty() bool { return len(s.flows) == 0 }
 // arrays returns the flows by (partition_key, flow_id), the order in which their rows are locked.
 func (s *flowSet) arrays() (partitions []int16, flows []pgtype.UUID) {
 	for _, flow := range slices.SortedFunc(maps.Keys(s.flows), func(a, b id.FlowID) int {
-		return cmp.Or(cmp.Compare(s.counts.FlowPartition(a), s.counts.FlowPartition(b)), a.Compare(b))
+		return cmp.Or(cmp.Compare(s.flows[a], s.flows[b]), a.Compare(b))
 	}) {
-		partitions = append(partitions, s.counts.FlowPartition(flow))
+		partitions = append(partitions, s.flows[flow])
 		flows = append(flows, pgUUID(flow))
 	}
 	return partitions, flows
