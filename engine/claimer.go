@@ -23,9 +23,8 @@ type bound struct {
 // keep alive for long, are not read again with every claim. What becomes claimable behind it is found by
 // a full look, from the head: after a short answer, after [Claimer.LookAgain], and every second; less
 // often, down to every ten seconds, where a look takes long, and, of those it is told to take, while all it
-// asks for is there.
-// A bound only hides rows for a while; it never loses one. Interrupted attempts are left to the full look
-// too, wherever they stand.
+// asks for is there. A bound only hides rows for a while; it never loses one. Interrupted
+// attempts are left to the full look too, wherever they stand.
 //
 // A Claimer is safe for concurrent use.
 type Claimer struct {
@@ -47,8 +46,9 @@ type Claimer struct {
 // A full look is due after a second, as soon as an answer came back short, or when the claimer is told of
 // work: at once, or after a tenth of a second while it gets all it asks for anyway. One that takes long,
 // since many dead entries stand at the head, waits until it takes no more than its share of the time, unless
-// there is nothing else to do and the last one found what the bounds hide. One that was merely held up, by the network or a busy server, looks the same from here: so none counts as
-// longer than longLook, and no work waits longer than ten seconds behind a bound.
+// there is nothing else to do and the last one found what the bounds hide. One that was merely held up, by
+// the network or a busy server, looks the same from here: so none counts as longer than longLook, and no
+// work waits longer than ten seconds behind a bound.
 const (
 	lookInterval = time.Second
 	toldInterval = 100 * time.Millisecond

@@ -417,7 +417,7 @@ resumable AS (
         n.timeout_at_ms,
         t.row_id
     FROM numbered AS n
-    -- One by one: a plan made before there were any attempts would read all of them for ever.
+    -- One by one: a plan made before there were any attempts would read all of them, until the next ANALYZE.
     CROSS JOIN LATERAL (
         SELECT a.ctid::tid AS row_id
         FROM ff_attempt AS a

@@ -7,7 +7,7 @@
 -- nothing. The completion events of members are born dispatched: the same transaction resolves their
 -- dependents, whose events follow.
 --
--- Used by: engine.CompleteExecution, engine.CompleteExecutions.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.
 -- Locks: execution rows (UPDATE), then their attempts (UPDATE), in array order: the caller sorts by
 -- (partition_key, execution_id). The flows' shared locks (L0) are the caller's.
 WITH clock AS MATERIALIZED (
