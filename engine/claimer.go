@@ -81,7 +81,7 @@ func (c *Claimer) Claim(ctx context.Context, n int) ([]Claimed, error) {
 // CompleteAndClaim is [Engine.CompleteExecutions] and then [Claimer.Claim], in one transaction and one round
 // trip where nothing depends on the completed executions: at one execution a time half of the commits. The
 // outcomes of the completions stand in input order. The error means that neither is known to have happened;
-// repeating both is safe. A claim that fails after the completions leaves nothing claimed and is no error:
+// repeating both is safe, and the leases of a lost answer run out. A claim that fails after the completions leaves nothing claimed and is no error:
 // the caller claims again, and then learns of it.
 //
 // Of more than [MaxBatch] completions, and of members of flows, it makes transactions of their own.
