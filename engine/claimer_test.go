@@ -71,21 +71,21 @@ func TestClaimer_looks_again_soon_after_one_that_was_held_up(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(Claimer)
 		began := c.beginLook()
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		c.looked(began)
 		c.advance(nil, 1, true)
 		c.bounds = []bound{{priority: 1}}
 		if c.mayLook() {
 			t.Error("a slow look in vain is followed by another at once")
 		}
-		time.Sleep(2*time.Second + time.Millisecond)
+		<-time.After(2*time.Second + time.Millisecond)
 		if !c.mayLook() {
 			t.Error("after a short answer, want a full look within two seconds")
 		}
 		if c.current() == nil {
 			t.Error("under full load a slow look is due after two seconds")
 		}
-		time.Sleep(8 * time.Second)
+		<-time.After(8 * time.Second)
 		if c.current() != nil {
 			t.Error("under full load, want a full look within ten seconds")
 		}
@@ -115,7 +115,7 @@ func TestClaimer_goes_on_looking_while_that_finds_work(t *testing.T) {
 				claimer := new(Claimer)
 				look := func(found []Claimed, n int) {
 					began := claimer.beginLook()
-					time.Sleep(100 * time.Millisecond)
+					<-time.After(100 * time.Millisecond)
 					claimer.looked(began)
 					claimer.advance(found, n, true)
 				}
@@ -129,7 +129,7 @@ func TestClaimer_goes_on_looking_while_that_finds_work(t *testing.T) {
 				if claimer.mayLook() != c.again || len(c.found) > 0 && (claimer.current() == nil) != c.again {
 					t.Errorf("another look at once: %v, want %v", !c.again, c.again)
 				}
-				time.Sleep(toldPace*100*time.Millisecond + 1)
+				<-time.After(toldPace*100*time.Millisecond + 1)
 				if !claimer.mayLook() || claimer.current() != nil {
 					t.Error("want a look after ten times as long as one takes")
 				}
