@@ -23,9 +23,10 @@ type fetcher struct {
 	// where the claimer has not looked, so polls become frequent for a while.
 	missed bool
 
-	// Of a worker that claims one by one: the fetcher settles too, until it has stopped.
+	// What this goroutine settles: tasks that are not started, and, of a worker that claims one by one, until it has
+	// stopped, all others too.
 	settler settler
-	ended   []*task // to be settled now
+	ended   []*task
 	stopped chan struct{}
 
 	prefetch  int
@@ -115,23 +116,24 @@ func (f *fetcher) fetch(ctx context.Context) {
 			poll.Reset(backoff.Spread(pause))
 		}
 	}
-	f.settleEnded()
-	close(f.stopped)
+	defer close(f.stopped)
+	defer f.settleEnded()
+	defer close(f.queue)
 	for {
 		select {
 		case t := <-f.queue:
 			f.returnUnstarted(t)
 		default:
-			close(f.queue)
 			return
 		}
 	}
 }
 
+// returnUnstarted gives a task back. Not by way of a settler: this goroutine may be the one that it waits for.
 func (f *fetcher) returnUnstarted(t *task) {
 	t.verdict = giveBack
 	t.end()
-	f.settleLater(t)
+	f.ended = append(f.ended, t)
 }
 
 // room is how much to claim, 0 while there is enough. Then the handlers rouse the fetcher when there no longer is.

@@ -111,3 +111,25 @@ func TestOneByOne_ends_with_its_last_handler(t *testing.T) {
 		})
 	}
 }
+
+// While a claim is under way a handler ends and fills the way to the settler, which is the fetcher itself; then the
+// worker is told to stop. What the claim brings goes back, and waits for no place on that way.
+func TestOneByOne_gives_back_what_a_claim_brings_at_the_end(t *testing.T) {
+	cfg := Config{FetchBatch: 1, SettleBatch: 1, Concurrency: 3, PollInterval: time.Hour}
+	inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.claimTakes = time.Second
+	}, func(t *testing.T, b *bubble) {
+		b.pass(2 * time.Second) // the first look finds nothing
+		b.eng.putMany(3, "quick")
+		b.tell()
+		b.pass(1500 * time.Millisecond) // one has ended, the claim of the next is under way
+		b.stop()
+		if done, back := items(b.seen().done), items(b.seen().back); done+back+b.left(engine.DefaultLane) != 3 || back != 1 {
+			t.Errorf("%d completed, %d given back, %d left; want 3 in all, and one given back", done, back, b.left(engine.DefaultLane))
+		}
+		if n := b.held.len(); n != 0 {
+			t.Errorf("%d executions held", n)
+		}
+	})
+}
