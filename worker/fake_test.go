@@ -3,6 +3,7 @@ package worker
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -214,6 +215,16 @@ func (f *fakeEngine) ReportProgress(context.Context, engine.Lease, engine.Progre
 
 func (f *fakeEngine) UpstreamResults(context.Context, id.ExecutionID) ([]engine.UpstreamResult, error) {
 	return []engine.UpstreamResult{{Result: []byte(`{"Width":7}`)}, {}}, nil
+}
+
+// outOfReach is a database that does not answer the first completions.
+func outOfReach(calls int) func([]engine.Completion) (item, call error) {
+	return func([]engine.Completion) (item, call error) {
+		if calls--; calls >= 0 {
+			return nil, fmt.Errorf("complete: %w", engine.ErrUnavailable)
+		}
+		return nil, nil
+	}
 }
 
 // items counts what a row of calls carried.

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -47,15 +46,9 @@ func TestOneByOne_completes_all_that_ended(t *testing.T) {
 
 // When the call that would complete and claim fails, the completion is tried again by itself.
 func TestOneByOne_settles_what_a_failed_claim_did_not(t *testing.T) {
-	failures := 2
 	inBubble(t, Config{FetchBatch: 1}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
-		eng.doneErr = func([]engine.Completion) (item, call error) {
-			if failures--; failures >= 0 {
-				return nil, fmt.Errorf("complete: %w", engine.ErrUnavailable)
-			}
-			return nil, nil
-		}
+		eng.doneErr = outOfReach(2)
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "quick")
 		b.tell()

@@ -81,15 +81,9 @@ func TestSettle_full_batches(t *testing.T) {
 }
 
 func TestSettle_repeats_after_failures(t *testing.T) {
-	failures := 2
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
-		eng.doneErr = func([]engine.Completion) (item, call error) {
-			if failures--; failures >= 0 {
-				return nil, fmt.Errorf("complete: %w", engine.ErrUnavailable)
-			}
-			return nil, nil
-		}
+		eng.doneErr = outOfReach(2)
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "quick")
 		b.tell()
