@@ -715,6 +715,7 @@ WITH input AS (
         unnest($9::bigint[]) AS lease_epoch,
         unnest($10::bigint[]) AS timeout_at_ms,
         unnest($11::boolean[]) AS inserted
+    LIMIT cardinality($4::uuid[])
 ),
 leased AS (
     UPDATE ff_exec_core AS e
@@ -899,6 +900,7 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
 )
 SELECT
     a.partition_key,

@@ -27,6 +27,7 @@ input AS (
         -- Not by generate_subscripts: of that the planner expects a thousand rows, of an array ten, and for a
         -- thousand it would read the whole table rather than look each row up.
         unnest($9::integer[]) AS ord
+    LIMIT cardinality($3::uuid[])
 ),
 completed AS (
     UPDATE ff_exec_core AS e
@@ -210,6 +211,7 @@ WITH input AS (
         unnest($4::integer[]) AS attempt_index,
         unnest($5::uuid[]) AS lease_id,
         unnest($6::bytea[]) AS result
+    LIMIT cardinality($3::uuid[])
 ),
 completed AS (
     UPDATE ff_exec_core AS e
@@ -335,8 +337,21 @@ FROM (
         unnest($4::text[]) AS outcome,
         unnest($5::boolean[]) AS dispatched,
         generate_subscripts($3::uuid[], 1) AS ord
+    LIMIT cardinality($3::uuid[])
 ) AS i
-JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.flow_id,
+        t.ffx_namespace,
+        t.ffx_instance_tag
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
 ORDER BY i.ord
 `
 
@@ -370,6 +385,7 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ff_quota_admitted AS q
 USING input AS i

@@ -17,6 +17,7 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
 ),
 ended AS (
     UPDATE ff_attempt AS a
@@ -78,6 +79,7 @@ WITH input AS (
         unnest($4::uuid[]) AS downstream_eid,
         unnest($5::integer[]) AS staged_from,
         unnest($6::integer[]) AS staged_below
+    LIMIT cardinality($2::smallint[])
 ),
 flagged AS (
     UPDATE ff_edge_group AS g
@@ -195,6 +197,7 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id,
         unnest($3::uuid[]) AS execution_id
+    LIMIT cardinality($3::uuid[])
 ),
 downstream AS (
     SELECT DISTINCT
@@ -249,6 +252,7 @@ WITH input AS (
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS flow_id,
         unnest($4::uuid[]) AS execution_id
+    LIMIT cardinality($4::uuid[])
 ),
 passed AS (
     SELECT DISTINCT ON (d.partition_key, d.downstream_eid)
@@ -315,6 +319,7 @@ WITH input AS (
         unnest($4::uuid[]) AS execution_id,
         unnest($5::integer[]) AS staged_from,
         unnest($6::integer[]) AS staged_below
+    LIMIT cardinality($4::uuid[])
 ),
 blocked AS (
     SELECT
@@ -448,6 +453,7 @@ WITH input AS (
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS flow_id,
         unnest($4::uuid[]) AS execution_id
+    LIMIT cardinality($4::uuid[])
 ),
 resolved AS (
     UPDATE ff_edge AS d
@@ -584,6 +590,7 @@ WITH input AS (
         unnest($3::uuid[]) AS execution_id,
         unnest($4::integer[]) AS staged_from,
         unnest($5::integer[]) AS staged_below
+    LIMIT cardinality($3::uuid[])
 ),
 waiting AS (
     SELECT

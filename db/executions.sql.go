@@ -43,6 +43,7 @@ USING (
         unnest($2::text[]) AS namespace,
         unnest($3::text[]) AS idempotency_key,
         unnest($4::uuid[]) AS execution_id
+    LIMIT cardinality($4::uuid[])
 ) AS i
 WHERE
     d.partition_key = i.partition_key
@@ -759,6 +760,7 @@ FROM (
         unnest($4::text[]) AS idempotency_key,
         unnest($5::uuid[]) AS execution_id,
         unnest($6::bigint[]) AS window_ms
+    LIMIT cardinality($5::uuid[])
 ) AS i
 WHERE
     d.partition_key = i.partition_key
@@ -839,6 +841,7 @@ WITH input AS (
         unnest($2::smallint[]) AS partition_key,
         unnest($3::text[]) AS namespace,
         unnest($4::text[]) AS idempotency_key
+    LIMIT cardinality($2::smallint[])
 )
 SELECT
     i.partition_key::smallint AS partition_key,

@@ -17,6 +17,7 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
 ),
 grants AS (
     DELETE FROM ff_claim_grant AS g
@@ -66,6 +67,7 @@ FROM (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index
+    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     a.partition_key = i.partition_key
@@ -98,6 +100,7 @@ FROM (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
         unnest($4::bigint[]) AS timeout_at_ms
+    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     a.partition_key = i.partition_key
@@ -135,6 +138,7 @@ USING (
     SELECT
         unnest($1::bigint[]) AS due_at_ms,
         unnest($2::uuid[]) AS watch_id
+    LIMIT cardinality($1::bigint[])
 ) AS i
 WHERE
     w.due_at_ms = i.due_at_ms
@@ -161,6 +165,7 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
 )
 SELECT
     a.execution_id,
@@ -563,6 +568,7 @@ WITH input AS (
         unnest($4::bigint[]) AS raised_epoch,
         unnest($5::text[]) AS lease_id,
         unnest($6::text[]) AS worker_instance_id
+    LIMIT cardinality($2::uuid[])
 ),
 released AS (
     UPDATE ff_exec_core AS e
@@ -855,6 +861,7 @@ FROM (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     e.partition_key = i.partition_key
@@ -911,6 +918,7 @@ WHERE
             unnest($2::smallint[]),
             unnest($3::uuid[]),
             unnest($4::integer[])
+        LIMIT cardinality($3::uuid[])
     )
     AND (a.lease_expires_at_ms <= ffx_now_ms($5)) IS TRUE
 FOR NO KEY UPDATE OF e SKIP LOCKED
@@ -982,39 +990,48 @@ func (q *Queries) TakeExpiredLeases(ctx context.Context, db DBTX, arg TakeExpire
 }
 
 const takeOverdue = `-- name: TakeOverdue :many
+WITH input AS (
+    SELECT
+        unnest($2::smallint[]) AS partition_key,
+        unnest($3::uuid[]) AS execution_id
+    LIMIT cardinality($3::uuid[])
+)
 SELECT
     e.partition_key,
     e.execution_id,
     e.flow_id,
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
     e.lifecycle_phase
-FROM ff_exec_core AS e
-WHERE
-    (e.partition_key, e.execution_id) IN (
-        SELECT
-            unnest($1::smallint[]),
-            unnest($2::uuid[])
-    )
-    AND (
-        e.ffx_execution_deadline_ms > 0 AND e.ffx_execution_deadline_ms <= ffx_now_ms($3)
-        OR e.ffx_execution_deadline_ms IS NULL
-        AND e.deadline_at_ms <= ffx_now_ms($3)
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.flow_id,
+        t.ffx_lease_epoch,
+        t.lifecycle_phase
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
         AND (
-            e.eligibility_state <> 'not_eligible_until_time'
-            OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
-        )
-    ) IS TRUE
-    AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
-ORDER BY
-    e.partition_key,
-    e.execution_id
-FOR NO KEY UPDATE SKIP LOCKED
+            t.ffx_execution_deadline_ms > 0 AND t.ffx_execution_deadline_ms <= ffx_now_ms($1)
+            OR t.ffx_execution_deadline_ms IS NULL
+            AND t.deadline_at_ms <= ffx_now_ms($1)
+            AND (
+                t.eligibility_state <> 'not_eligible_until_time'
+                OR t.blocking_reason = 'waiting_for_retry_backoff' AND t.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
+            )
+        ) IS TRUE
+        AND t.lifecycle_phase NOT IN ('terminal', 'cancelled')
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e
 `
 
 type TakeOverdueParams struct {
+	NowMs         *int64
 	PartitionKeys []int16
 	ExecutionIds  []pgtype.UUID
-	NowMs         *int64
 }
 
 type TakeOverdueRow struct {
@@ -1028,9 +1045,10 @@ type TakeOverdueRow struct {
 // TakeOverdue locks the given executions where they are still unfinished, due and not held by anybody.
 //
 // Used by: engine.ExpireDeadlines.
-// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in array order (L1): the caller sorts by (partition_key,
+// execution_id).
 func (q *Queries) TakeOverdue(ctx context.Context, db DBTX, arg TakeOverdueParams) ([]TakeOverdueRow, error) {
-	rows, err := db.Query(ctx, takeOverdue, arg.PartitionKeys, arg.ExecutionIds, arg.NowMs)
+	rows, err := db.Query(ctx, takeOverdue, arg.NowMs, arg.PartitionKeys, arg.ExecutionIds)
 	if err != nil {
 		return nil, err
 	}
@@ -1075,6 +1093,7 @@ WHERE
             unnest($1::smallint[]),
             unnest($2::uuid[]),
             unnest($3::integer[])
+        LIMIT cardinality($2::uuid[])
     )
     AND e.lifecycle_phase = 'active'
     AND (e.attempt_index = a.attempt_index) IS TRUE

@@ -24,6 +24,7 @@ WITH input AS (
         unnest($7::text[]) AS lease_event,
         unnest($8::text[]) AS failure_reason,
         unnest($9::text[]) AS failure_category
+    LIMIT cardinality($2::uuid[])
 ),
 ended AS (
     UPDATE ff_exec_core AS e
@@ -191,6 +192,7 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         generate_subscripts($2::uuid[], 1) AS ord
+    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -199,7 +201,18 @@ SELECT
     coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count
 FROM input AS i
-JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+CROSS JOIN LATERAL (
+    SELECT
+        t.flow_id,
+        t.policy,
+        t.ffx_retry_count,
+        t.raw_fields
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
 `
 
 type ReadRetryFactsParams struct {
@@ -259,6 +272,7 @@ WITH input AS (
         unnest($7::bigint[]) AS delay_until_ms,
         unnest($8::text[]) AS failure_reason,
         unnest($9::text[]) AS failure_category
+    LIMIT cardinality($2::uuid[])
 ),
 rescheduled AS (
     UPDATE ff_exec_core AS e

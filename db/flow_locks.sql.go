@@ -17,6 +17,7 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
+    LIMIT cardinality($1::smallint[])
 )
 SELECT
     f.flow_id,
@@ -111,6 +112,7 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
+    LIMIT cardinality($1::smallint[])
 )
 SELECT 1
 FROM input AS i

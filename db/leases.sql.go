@@ -19,6 +19,7 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
         generate_subscripts($2::uuid[], 1) AS ord
+    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.ord::integer AS ord
@@ -71,6 +72,7 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         generate_subscripts($2::uuid[], 1) AS ord
+    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -151,7 +153,8 @@ WITH input AS (
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id,
         unnest($4::integer[]) AS attempt_index,
-        generate_subscripts($3::uuid[], 1) AS ord
+        unnest($5::integer[]) AS ord
+    LIMIT cardinality($3::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -173,7 +176,20 @@ SELECT
     coalesce(p.outcome, '')::text AS pointer_outcome,
     ffx_now_ms($1)::bigint AS now_ms
 FROM input AS i
-JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+CROSS JOIN LATERAL (
+    SELECT
+        t.lifecycle_phase,
+        t.ownership_state,
+        t.public_state,
+        t.cancellation_reason,
+        t.raw_fields,
+        t.attempt_index
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
 LEFT JOIN ff_attempt AS a
     ON a.partition_key = i.partition_key
     AND a.execution_id = i.execution_id
@@ -201,6 +217,7 @@ type ReadLeasesParams struct {
 	PartitionKeys  []int16
 	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
+	Ords           []int32
 }
 
 type ReadLeasesRow struct {
@@ -235,6 +252,7 @@ func (q *Queries) ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams)
 		arg.PartitionKeys,
 		arg.ExecutionIds,
 		arg.AttemptIndexes,
+		arg.Ords,
 	)
 	if err != nil {
 		return nil, err
@@ -280,6 +298,7 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
         unnest($4::uuid[]) AS lease_id
+    LIMIT cardinality($2::uuid[])
 ),
 released AS (
     UPDATE ff_exec_core AS e
@@ -422,6 +441,7 @@ input AS (
         -- Not by generate_subscripts: of that the planner expects a thousand rows, of an array ten, and for a
         -- thousand it would read the whole table rather than look each row up.
         unnest($8::integer[]) AS ord
+    LIMIT cardinality($3::uuid[])
 ),
 renewed AS (
     UPDATE ff_attempt AS a

@@ -64,6 +64,9 @@ func (e *Engine) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
 	if len(due) == 0 {
 		return 0, nil
 	}
+	slices.SortFunc(due, func(a, b db.ScanOverdueRow) int {
+		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), compareUUID(a.ExecutionID, b.ExecutionID))
+	})
 	settled, err := e.settleDeadlines(ctx, due)
 	if err != nil {
 		return 0, err
@@ -125,9 +128,6 @@ func (e *Engine) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
 // settleDeadlines puts the deadlines of those among due away that another program has ended.
 func (e *Engine) settleDeadlines(ctx context.Context, due []db.ScanOverdueRow) (int, error) {
 	var finished executionArrays
-	slices.SortFunc(due, func(a, b db.ScanOverdueRow) int {
-		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), compareUUID(a.ExecutionID, b.ExecutionID))
-	})
 	for _, row := range due {
 		if row.Finished {
 			finished.add(row.PartitionKey, row.ExecutionID)

@@ -33,6 +33,7 @@ func (e *Engine) readLeases(ctx context.Context, conn db.DBTX, arrays leaseArray
 		PartitionKeys:  arrays.partitions,
 		ExecutionIds:   arrays.executions,
 		AttemptIndexes: arrays.attempts,
+		Ords:           arrays.ords,
 		NowMs:          e.nowMs(),
 	})
 	if err != nil {

@@ -603,6 +603,7 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     a.partition_key,
@@ -651,6 +652,7 @@ WITH input AS (
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@timeouts_at_ms::bigint[]) AS timeout_at_ms,
         unnest(@inserted::boolean[]) AS inserted
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 leased AS (
     UPDATE ff_exec_core AS e

@@ -25,6 +25,7 @@ input AS (
         -- Not by generate_subscripts: of that the planner expects a thousand rows, of an array ten, and for a
         -- thousand it would read the whole table rather than look each row up.
         unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 completed AS (
     UPDATE ff_exec_core AS e
@@ -153,6 +154,7 @@ WITH input AS (
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@lease_ids::uuid[]) AS lease_id,
         unnest(@results::bytea[]) AS result
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 completed AS (
     UPDATE ff_exec_core AS e
@@ -234,6 +236,7 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
 )
 DELETE FROM ff_quota_admitted AS q
 USING input AS i
@@ -277,6 +280,19 @@ FROM (
         unnest(@outcomes::text[]) AS outcome,
         unnest(@dispatched::boolean[]) AS dispatched,
         generate_subscripts(@execution_ids::uuid[], 1) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
-JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.flow_id,
+        t.ffx_namespace,
+        t.ffx_instance_tag
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
 ORDER BY i.ord;

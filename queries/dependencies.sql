@@ -10,6 +10,7 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 downstream AS (
     SELECT DISTINCT
@@ -50,6 +51,7 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 resolved AS (
     UPDATE ff_edge AS d
@@ -121,6 +123,7 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 passed AS (
     SELECT DISTINCT ON (d.partition_key, d.downstream_eid)
@@ -173,6 +176,7 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@staged_from::integer[]) AS staged_from,
         unnest(@staged_below::integer[]) AS staged_below
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 blocked AS (
     SELECT
@@ -264,6 +268,7 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@staged_from::integer[]) AS staged_from,
         unnest(@staged_below::integer[]) AS staged_below
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 waiting AS (
     SELECT
@@ -345,6 +350,7 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 ended AS (
     UPDATE ff_attempt AS a
@@ -395,6 +401,7 @@ WITH input AS (
         unnest(@downstream_eids::uuid[]) AS downstream_eid,
         unnest(@staged_from::integer[]) AS staged_from,
         unnest(@staged_below::integer[]) AS staged_below
+    LIMIT cardinality(@partition_keys::smallint[])
 ),
 flagged AS (
     UPDATE ff_edge_group AS g

@@ -244,6 +244,7 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@namespaces::text[]) AS namespace,
         unnest(@idempotency_keys::text[]) AS idempotency_key
+    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     i.partition_key::smallint AS partition_key,
@@ -280,6 +281,7 @@ FROM (
         unnest(@idempotency_keys::text[]) AS idempotency_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@windows_ms::bigint[]) AS window_ms
+    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
     d.partition_key = i.partition_key
@@ -298,6 +300,7 @@ USING (
         unnest(@namespaces::text[]) AS namespace,
         unnest(@idempotency_keys::text[]) AS idempotency_key,
         unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
     d.partition_key = i.partition_key

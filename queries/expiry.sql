@@ -156,6 +156,7 @@ USING (
     SELECT
         unnest(@due_at_ms::bigint[]) AS due_at_ms,
         unnest(@watch_ids::uuid[]) AS watch_id
+    LIMIT cardinality(@due_at_ms::bigint[])
 ) AS i
 WHERE
     w.due_at_ms = i.due_at_ms
@@ -201,6 +202,7 @@ WHERE
             unnest(@partition_keys::smallint[]),
             unnest(@execution_ids::uuid[]),
             unnest(@attempt_indexes::integer[])
+        LIMIT cardinality(@execution_ids::uuid[])
     )
     AND (a.lease_expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
 FOR NO KEY UPDATE OF e SKIP LOCKED
@@ -216,6 +218,7 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     a.execution_id,
@@ -260,6 +263,7 @@ WITH input AS (
         unnest(@raised_epochs::bigint[]) AS raised_epoch,
         unnest(@lease_ids::text[]) AS lease_id,
         unnest(@worker_instance_ids::text[]) AS worker_instance_id
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 released AS (
     UPDATE ff_exec_core AS e
@@ -349,6 +353,7 @@ FROM (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index
+    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
     a.partition_key = i.partition_key
@@ -408,6 +413,7 @@ FROM (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
     e.partition_key = i.partition_key
@@ -418,34 +424,44 @@ WHERE
 -- TakeOverdue locks the given executions where they are still unfinished, due and not held by anybody.
 --
 -- Used by: engine.ExpireDeadlines.
--- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in array order (L1): the caller sorts by (partition_key,
+-- execution_id).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
 SELECT
     e.partition_key,
     e.execution_id,
     e.flow_id,
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
     e.lifecycle_phase
-FROM ff_exec_core AS e
-WHERE
-    (e.partition_key, e.execution_id) IN (
-        SELECT
-            unnest(@partition_keys::smallint[]),
-            unnest(@execution_ids::uuid[])
-    )
-    AND (
-        e.ffx_execution_deadline_ms > 0 AND e.ffx_execution_deadline_ms <= ffx_now_ms(sqlc.narg(now_ms))
-        OR e.ffx_execution_deadline_ms IS NULL
-        AND e.deadline_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.flow_id,
+        t.ffx_lease_epoch,
+        t.lifecycle_phase
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
         AND (
-            e.eligibility_state <> 'not_eligible_until_time'
-            OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
-        )
-    ) IS TRUE
-    AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
-ORDER BY
-    e.partition_key,
-    e.execution_id
-FOR NO KEY UPDATE SKIP LOCKED;
+            t.ffx_execution_deadline_ms > 0 AND t.ffx_execution_deadline_ms <= ffx_now_ms(sqlc.narg(now_ms))
+            OR t.ffx_execution_deadline_ms IS NULL
+            AND t.deadline_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+            AND (
+                t.eligibility_state <> 'not_eligible_until_time'
+                OR t.blocking_reason = 'waiting_for_retry_backoff' AND t.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
+            )
+        ) IS TRUE
+        AND t.lifecycle_phase NOT IN ('terminal', 'cancelled')
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e;
 
 -- name: PromoteDelayed :many
 -- PromoteDelayed makes delayed executions claimable whose time has come, and returns one row per
@@ -591,6 +607,7 @@ FROM (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@timeouts_at_ms::bigint[]) AS timeout_at_ms
+    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
     a.partition_key = i.partition_key
@@ -624,6 +641,7 @@ WHERE
             unnest(@partition_keys::smallint[]),
             unnest(@execution_ids::uuid[]),
             unnest(@attempt_indexes::integer[])
+        LIMIT cardinality(@execution_ids::uuid[])
     )
     AND e.lifecycle_phase = 'active'
     AND (e.attempt_index = a.attempt_index) IS TRUE
@@ -643,6 +661,7 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 grants AS (
     DELETE FROM ff_claim_grant AS g

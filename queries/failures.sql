@@ -10,6 +10,7 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         generate_subscripts(@execution_ids::uuid[], 1) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -18,7 +19,18 @@ SELECT
     coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count
 FROM input AS i
-JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id;
+CROSS JOIN LATERAL (
+    SELECT
+        t.flow_id,
+        t.policy,
+        t.ffx_retry_count,
+        t.raw_fields
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e;
 
 -- name: ScheduleRetries :many
 -- ScheduleRetries ends failed attempts and schedules the next one of their executions; a retry without
@@ -38,6 +50,7 @@ WITH input AS (
         unnest(@delays_until_ms::bigint[]) AS delay_until_ms,
         unnest(@failure_reasons::text[]) AS failure_reason,
         unnest(@failure_categories::text[]) AS failure_category
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 rescheduled AS (
     UPDATE ff_exec_core AS e
@@ -163,6 +176,7 @@ WITH input AS (
         unnest(@lease_events::text[]) AS lease_event,
         unnest(@failure_reasons::text[]) AS failure_reason,
         unnest(@failure_categories::text[]) AS failure_category
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 ended AS (
     UPDATE ff_exec_core AS e

@@ -33,6 +33,7 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     f.flow_id,
@@ -60,6 +61,7 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT 1
 FROM input AS i

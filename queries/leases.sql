@@ -22,6 +22,7 @@ input AS (
         -- Not by generate_subscripts: of that the planner expects a thousand rows, of an array ten, and for a
         -- thousand it would read the whole table rather than look each row up.
         unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 renewed AS (
     UPDATE ff_attempt AS a
@@ -86,7 +87,8 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
-        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -108,7 +110,20 @@ SELECT
     coalesce(p.outcome, '')::text AS pointer_outcome,
     ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms
 FROM input AS i
-JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+CROSS JOIN LATERAL (
+    SELECT
+        t.lifecycle_phase,
+        t.ownership_state,
+        t.public_state,
+        t.cancellation_reason,
+        t.raw_fields,
+        t.attempt_index
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
 LEFT JOIN ff_attempt AS a
     ON a.partition_key = i.partition_key
     AND a.execution_id = i.execution_id
@@ -141,6 +156,7 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         generate_subscripts(@execution_ids::uuid[], 1) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -178,6 +194,7 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         generate_subscripts(@execution_ids::uuid[], 1) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord
@@ -230,6 +247,7 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@lease_ids::uuid[]) AS lease_id
+    LIMIT cardinality(@execution_ids::uuid[])
 ),
 released AS (
     UPDATE ff_exec_core AS e
