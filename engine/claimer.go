@@ -22,9 +22,10 @@ type bound struct {
 // on there, so that index entries of finished work at the head of the lane, which an old snapshot can
 // keep alive for long, are not read again with every claim. What becomes claimable behind it is found by
 // a full look, from the head: after a short answer, after [Claimer.LookAgain], and every second; less
-// often, down to every ten seconds, where a look takes long, and, of those it is told to take, while all it
-// asks for is there. A bound only hides rows for a while; it never loses one. Interrupted
-// attempts are left to the full look too, wherever they stand.
+// often, down to every ten seconds, where a look takes long and finds nothing that the bounds hide, and, of
+// those it is told to take, while all it asks for is there. Between them a claimer that is told of work
+// goes back behind its bounds by a second: so far back stands what was committed late. A bound only hides
+// rows for a while; it never loses one. Interrupted attempts are left to the full look, wherever they stand.
 //
 // A Claimer is safe for concurrent use.
 type Claimer struct {
@@ -44,16 +45,16 @@ type Claimer struct {
 }
 
 // A full look is due after a second, as soon as an answer came back short, or when the claimer is told of
-// work: at once, or after a tenth of a second while it gets all it asks for anyway. One that takes long,
-// since many dead entries stand at the head, waits until it takes no more than its share of the time, unless
-// there is nothing else to do and the last one found what the bounds hide. One that was merely held up, by
-// the network or a busy server, looks the same from here: so none counts as longer than longLook, and no
-// work waits longer than ten seconds behind a bound.
+// work: at once, or after a tenth of a second while it gets all it asks for anyway. It waits until looks take no
+// more than their share of the time, many dead entries at the head or few, unless there is nothing else to do and
+// the last one found what the bounds hide. One that was merely held up, by the network or a busy server, looks
+// the same from here: so none counts as longer than longLook, and no work waits longer than ten seconds behind a
+// bound.
 const (
 	lookInterval = time.Second
+	lateInterval = time.Second // between a creation and its commit, for it to be found without a full look
 	toldInterval = 100 * time.Millisecond
 	lookPace     = 50
-	shortLook    = 50 * time.Millisecond
 	longLook     = 200 * time.Millisecond
 	toldPace     = 10
 	maxBounds    = 32 // priorities remembered; more are rare, and the full look serves them
@@ -148,8 +149,19 @@ func (c *Claimer) current() []bound {
 		c.told && !c.full && c.worthALook(),
 		c.told && since > toldInterval && c.paced():
 		return nil
+	case c.told && !c.full:
+		return late(c.bounds)
 	}
 	return c.bounds
+}
+
+// late returns the bounds a little back, before what was created then and has been committed since.
+func late(bounds []bound) []bound {
+	late := slices.Clone(bounds)
+	for i := range late {
+		late[i].createdAtMs -= lateInterval.Milliseconds()
+	}
+	return late
 }
 
 // mayLook says whether a claimer that found less than it was asked for may look for it from the head: while
@@ -163,9 +175,7 @@ func (c *Claimer) mayLook() bool {
 
 func (c *Claimer) worthALook() bool { return !c.vain || c.paced() }
 
-func (c *Claimer) paced() bool {
-	return c.lookTook < shortLook || time.Since(c.lookedAt) > toldPace*c.lookTook
-}
+func (c *Claimer) paced() bool { return time.Since(c.lookedAt) > toldPace*c.lookTook }
 
 // beginLook settles what the claimer was told so far; what it is told during the look is not lost.
 func (c *Claimer) beginLook() time.Time {

@@ -137,3 +137,42 @@ func TestClaimer_goes_on_looking_while_that_finds_work(t *testing.T) {
 		})
 	}
 }
+
+// While looks in vain are paced, a claimer that is told of work goes back a little: what was committed late stands
+// there. Of what is older it learns by the next look, which stays due.
+func TestClaimer_told_goes_back_to_what_was_committed_late(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := new(Claimer)
+		for range 2 { // the first one found something, the second one nothing
+			began := c.beginLook()
+			<-time.After(100 * time.Millisecond)
+			c.looked(began)
+			var found []Claimed
+			if len(c.bounds) == 0 {
+				found = []Claimed{at(3, time.Hour), at(1, time.Hour)}
+			}
+			c.advance(found, 5, true)
+		}
+		if got := c.current(); !slices.Equal(got, c.bounds) {
+			t.Errorf("told of nothing it goes on behind %+v, want %+v", got, c.bounds)
+		}
+		c.LookAgain()
+		for range 2 {
+			got := c.current()
+			if len(got) != 2 || got[0].createdAtMs != (time.Hour-time.Second).Milliseconds() || got[1].createdAtMs != got[0].createdAtMs {
+				t.Fatalf("told of work it goes on behind %+v, want a second before %+v", got, c.bounds)
+			}
+			c.advance(nil, 5, false)
+		}
+		<-time.After(toldPace*100*time.Millisecond + 1)
+		if c.current() != nil {
+			t.Error("want a full look after ten times as long as one takes")
+		}
+		c.advance([]Claimed{at(1, 2*time.Hour)}, 1, false)
+		c.lookedAt = time.Now()
+		if got := c.current(); !slices.Equal(got, c.bounds) {
+			t.Errorf("under full load it goes back, behind %+v", got)
+		}
+	})
+}
