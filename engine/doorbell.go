@@ -3,10 +3,13 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // Channels that are notified after a commit. A notification is a hint: whoever misses one finds the
@@ -50,6 +53,8 @@ func (r *rings) completions() { r.add(completionChannel, "") }
 // every other such commit of the cluster. All rings of ten milliseconds travel in one statement, one at a
 // time; the first after a pause goes at once. Nothing is lost with a notification, so its own commit does
 // not wait for the disk.
+//
+// Who listens in this process hears of work right after the commit, without the server.
 type doorbell struct {
 	pool *pgxpool.Pool
 	log  *slog.Logger
@@ -57,6 +62,7 @@ type doorbell struct {
 	mu        sync.Mutex
 	due       map[ring]struct{}
 	scheduled bool // until what is due has been sent
+	listeners []*func(id.LaneID)
 }
 
 func newDoorbell(pool *pgxpool.Pool, log *slog.Logger) *doorbell {
@@ -67,6 +73,17 @@ func (d *doorbell) ring(r *rings) {
 	if len(r.due) == 0 {
 		return
 	}
+	for _, wake := range d.schedule(r) {
+		for k := range r.due {
+			if k.channel == readyChannel {
+				(*wake)(id.LaneID(k.payload))
+			}
+		}
+	}
+}
+
+// schedule sends what is due from now on, and returns the listeners of this process.
+func (d *doorbell) schedule(r *rings) []*func(id.LaneID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for k := range r.due {
@@ -75,6 +92,20 @@ func (d *doorbell) ring(r *rings) {
 	if !d.scheduled {
 		d.scheduled = true
 		go d.send()
+	}
+	return d.listeners
+}
+
+// listen calls wake for lanes that have work until the returned function is called, and perhaps once more.
+func (d *doorbell) listen(wake func(id.LaneID)) (stop func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	listener := &wake
+	d.listeners = append(slices.Clip(d.listeners), listener)
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.listeners = slices.DeleteFunc(slices.Clone(d.listeners), func(l *func(id.LaneID)) bool { return l == listener })
 	}
 }
 

@@ -19,14 +19,17 @@ const (
 )
 
 // Listen calls wake with the name of each lane that is told to have work, by any process, until ctx ends,
-// and with "" after every (re)connection: work may have come meanwhile on any lane. wake must not block.
+// and with "" after every (re)connection: work may have come meanwhile on any lane. Of work that this
+// engine makes it hears right after the commit, in the goroutine that made it, and once more from the
+// server. wake must not block, and is called from several goroutines at once.
 //
 // It holds one connection of its own, beside the pool, made from the pool's configuration. Behind a
-// transaction pooler nothing is ever heard; a notification is a hint, and whoever waits for work also
-// polls.
+// transaction pooler nothing is heard of other processes; a notification is a hint, and whoever waits for
+// work also polls.
 //
 // It returns ctx's error; a lost connection is no error: it reconnects.
 func (e *Engine) Listen(ctx context.Context, wake func(id.LaneID)) error {
+	defer e.bell.listen(wake)()
 	pause := minReconnect
 	for {
 		began := time.Now()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -99,6 +100,55 @@ func TestWake_after_a_callers_transaction(t *testing.T) {
 	f.Wake()
 	if err := e.end(); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// Work that this engine makes is heard of without the server, as long as somebody listens.
+func TestListen_hears_of_its_own_work_without_a_connection(t *testing.T) {
+	f := newFixture(t)
+	deaf := f.rival(t, func(config *pgxpool.Config) {
+		// The pool finds the server; the listener does not.
+		good := config.ConnConfig.Copy()
+		config.ConnConfig.Host, config.ConnConfig.Fallbacks = "/nowhere", nil
+		config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+			*c = *good.Copy()
+			return nil
+		}
+	})
+	heard := make(chan id.LaneID, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	end := async(t, func(context.Context) error { return deaf.Listen(ctx, func(lane id.LaneID) { heard <- lane }) })
+	await(t, "the listener to hear", func() bool {
+		deaf.Wake("begun")
+		return len(heard) > 0
+	})
+	for len(heard) > 0 {
+		<-heard
+	}
+	if _, err := deaf.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-heard; got != f.lane {
+		t.Errorf("heard %q, want %q", got, f.lane)
+	}
+	tx, err := deaf.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := deaf.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane}); err != nil {
+		t.Fatal(err)
+	}
+	if len(heard) > 0 {
+		t.Errorf("heard %q before the commit", <-heard)
+	}
+	commit(t, tx)
+	cancel()
+	if err := end(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	deaf.Wake(f.lane)
+	if len(heard) > 0 {
+		t.Errorf("heard %q after the end", <-heard)
 	}
 }
 
