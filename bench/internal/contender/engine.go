@@ -2,6 +2,7 @@ package contender
 
 import (
 	"context"
+	"errors"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 )
@@ -16,23 +17,25 @@ func (*Engine) Name() string { return "engine, claimed and completed in a loop" 
 func (e *Engine) Run(ctx context.Context, w Work) error {
 	return runLoops(ctx, w, func() (loop[engine.Claimed], error) {
 		c, err := e.claimer()
-		return loop[engine.Claimed]{claim: c.Claim, complete: e.complete, num: func(c engine.Claimed) int { return num(c.Payload) }}, err
+		return loop[engine.Claimed]{
+			claim: c.Claim,
+			complete: func(ctx context.Context, claimed []engine.Claimed) error {
+				outcomes, err := e.eng.CompleteExecutions(ctx, completions(claimed))
+				return errors.Join(append(outcomes, err)...)
+			},
+			completeAndClaim: func(ctx context.Context, claimed []engine.Claimed, n int) ([]engine.Claimed, error) {
+				outcomes, next, err := c.CompleteAndClaim(ctx, completions(claimed), n)
+				return next, errors.Join(append(outcomes, err)...)
+			},
+			num: func(c engine.Claimed) int { return num(c.Payload) },
+		}, err
 	})
 }
 
-func (e *Engine) complete(ctx context.Context, claimed []engine.Claimed) error {
+func completions(claimed []engine.Claimed) []engine.Completion {
 	completions := make([]engine.Completion, len(claimed))
 	for i := range claimed {
 		completions[i].Lease = claimed[i].Lease
 	}
-	outcomes, err := e.eng.CompleteExecutions(ctx, completions)
-	if err != nil {
-		return err
-	}
-	for _, err := range outcomes {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return completions
 }

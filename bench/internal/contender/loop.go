@@ -13,11 +13,13 @@ const (
 	loopPause   = time.Millisecond // after an empty claim
 )
 
-// loop is a worker reduced to the least: it claims a batch and completes it. Nothing runs beside it.
+// loop is a worker reduced to the least: it claims a batch and completes it. Nothing runs beside it. One at a time it
+// completes in the transaction of the next claim, as package worker does.
 type loop[T any] struct {
-	claim    func(ctx context.Context, n int) ([]T, error)
-	complete func(ctx context.Context, claimed []T) error
-	num      func(T) int
+	claim            func(ctx context.Context, n int) ([]T, error)
+	complete         func(ctx context.Context, claimed []T) error
+	completeAndClaim func(ctx context.Context, claimed []T, n int) ([]T, error)
+	num              func(T) int
 }
 
 // runLoops runs as many loops as w asks for until ctx ends.
@@ -50,31 +52,52 @@ func (l loop[T]) run(ctx context.Context, w Work, batch int) error {
 	if w.Begun != nil {
 		w.Begun()
 	}
+	var held []T
 	for ctx.Err() == nil {
-		claimed, err := l.claim(calls, batch)
+		claimed, err := l.next(calls, held, batch)
 		if err != nil {
 			return err
+		}
+		done(w, held)
+		held = claimed
+		if w.Started != nil {
+			for _, job := range claimed {
+				w.Started(l.num(job))
+			}
 		}
 		if len(claimed) == 0 {
 			select {
 			case <-ctx.Done():
 			case <-pause.C:
 			}
-			continue
-		}
-		if w.Started != nil {
-			for _, job := range claimed {
-				w.Started(l.num(job))
-			}
-		}
-		if err := l.complete(calls, claimed); err != nil {
-			return err
-		}
-		if w.Done != nil {
-			for range claimed {
-				w.Done()
-			}
 		}
 	}
+	if len(held) > 0 {
+		if err := l.complete(calls, held); err != nil {
+			return err
+		}
+		done(w, held)
+	}
 	return nil
+}
+
+// next completes what is held and claims up to n more.
+func (l loop[T]) next(ctx context.Context, held []T, n int) ([]T, error) {
+	if len(held) > 0 {
+		if n == 1 {
+			return l.completeAndClaim(ctx, held, n)
+		}
+		if err := l.complete(ctx, held); err != nil {
+			return nil, err
+		}
+	}
+	return l.claim(ctx, n)
+}
+
+func done[T any](w Work, completed []T) {
+	if w.Done != nil {
+		for range completed {
+			w.Done()
+		}
+	}
 }

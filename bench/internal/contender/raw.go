@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -134,36 +135,70 @@ type rawClaimer struct {
 }
 
 func (c *rawClaimer) claim(ctx context.Context, n int) ([]rawClaimed, error) {
+	for {
+		behind := c.bound
+		sql, args, err := c.statement(n)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := c.pool.Query(ctx, sql, args...)
+		if err != nil {
+			return nil, err
+		}
+		if claimed, err := c.collect(rows); err != nil || len(claimed) > 0 || !behind {
+			return claimed, err
+		}
+	}
+}
+
+// completeAndClaim sends both statements as one transaction. The claim is the first to look from the head where the
+// one before found nothing.
+func (c *rawClaimer) completeAndClaim(ctx context.Context, held []rawClaimed, n int) (claimed []rawClaimed, err error) {
+	var batch pgx.Batch
+	batch.Queue(rawComplete, rawLeases(held)...)
+	sql, args, err := c.statement(n)
+	if err != nil {
+		return nil, err
+	}
+	batch.Queue(sql, args...)
+	results := c.pool.SendBatch(ctx, &batch)
+	defer func() { err = errors.Join(err, results.Close()) }()
+	tag, err := results.Exec()
+	if err != nil {
+		return nil, err
+	}
+	if int(tag.RowsAffected()) != len(held) {
+		return nil, errLeaseLost
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return nil, err
+	}
+	return c.collect(rows)
+}
+
+// statement is a claim behind the bound, where there is one.
+func (c *rawClaimer) statement(n int) (sql string, args []any, err error) {
 	ids := make([]pgtype.UUID, 2*n)
 	for i := range ids {
-		var err error
 		if ids[i], err = newRawID(); err != nil {
-			return nil, err
+			return "", nil, err
 		}
 	}
-	attempts, leases := ids[:n], ids[n:]
-	var claimed []rawClaimed
-	if c.bound {
-		rows, err := c.pool.Query(ctx, rawClaimBehind, n, attempts, leases, rawTTL.Milliseconds(),
-			c.last.Priority, c.last.CreatedAtMs, c.last.Execution)
-		if err != nil {
-			return nil, err
-		}
-		if claimed, err = pgx.CollectRows(rows, pgx.RowToStructByPos[rawClaimed]); err != nil {
-			return nil, err
-		}
+	args = []any{n, ids[:n], ids[n:], rawTTL.Milliseconds()}
+	if !c.bound {
+		return rawClaimHead, args, nil
 	}
-	if len(claimed) == 0 {
-		rows, err := c.pool.Query(ctx, rawClaimHead, n, attempts, leases, rawTTL.Milliseconds())
-		if err != nil {
-			return nil, err
-		}
-		if claimed, err = pgx.CollectRows(rows, pgx.RowToStructByPos[rawClaimed]); err != nil {
-			return nil, err
-		}
+	return rawClaimBehind, append(args, c.last.Priority, c.last.CreatedAtMs, c.last.Execution), nil
+}
+
+// collect reads what a claim returned, and moves the bound.
+func (c *rawClaimer) collect(rows pgx.Rows) ([]rawClaimed, error) {
+	claimed, err := pgx.CollectRows(rows, pgx.RowToStructByPos[rawClaimed])
+	if err != nil {
+		return nil, err
 	}
-	c.bound = len(claimed) > 0
-	if c.bound {
+	if c.bound = len(claimed) > 0; c.bound {
 		c.last = claimed[len(claimed)-1]
 	}
 	return claimed, nil
@@ -199,10 +234,12 @@ func (r *Raw) exec(ctx context.Context, sql string, n int, args ...any) error {
 // Run implements [Contender].
 func (r *Raw) Run(ctx context.Context, w Work) error {
 	return runLoops(ctx, w, func() (loop[rawClaimed], error) {
+		c := &rawClaimer{Raw: r}
 		return loop[rawClaimed]{
-			claim:    (&rawClaimer{Raw: r}).claim,
-			complete: r.complete,
-			num:      func(c rawClaimed) int { return num(c.Payload) },
+			claim:            c.claim,
+			complete:         r.complete,
+			completeAndClaim: c.completeAndClaim,
+			num:              func(c rawClaimed) int { return num(c.Payload) },
 		}, nil
 	})
 }
