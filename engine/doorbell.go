@@ -54,7 +54,7 @@ func (r *rings) completions() { r.add(completionChannel, "") }
 // time; the first after a pause goes at once. Nothing is lost with a notification, so its own commit does
 // not wait for the disk.
 //
-// Who listens in this process hears of work right after the commit, without the server.
+// Who listens by the same engine hears of work right after the commit, without the server.
 type doorbell struct {
 	pool *pgxpool.Pool
 	log  *slog.Logger
@@ -82,7 +82,7 @@ func (d *doorbell) ring(r *rings) {
 	}
 }
 
-// schedule sends what is due from now on, and returns the listeners of this process.
+// schedule sends what is due from now on, and returns this engine's listeners.
 func (d *doorbell) schedule(r *rings) []*func(id.LaneID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -112,9 +112,9 @@ func (e *Engine) WithTx(tx pgx.Tx) *Engine {
 	return &bound
 }
 
-// Wake tells waiting workers that lanes have work: those of this engine at once, other processes by at most
-// one notification in ten milliseconds. It does not wait and never fails: a worker that is not told finds the work at its
-// next poll. Needed only after work was created inside a caller's transaction.
+// Wake tells waiting workers that lanes have work: those of this engine at once, all others by at most one
+// notification in ten milliseconds. It does not wait and never fails: a worker that is not told finds the
+// work at its next poll. Needed only after work was created inside a caller's transaction.
 func (e *Engine) Wake(lanes ...id.LaneID) {
 	var r rings
 	for _, lane := range lanes {
