@@ -108,6 +108,37 @@ func TestClaimer_finds_what_is_given_back(t *testing.T) {
 	}
 }
 
+// Of two creations the one that began first is committed last, behind the bound by then. A claimer that is told of
+// it finds it with its next claim, also right after a look in vain.
+func TestClaimer_finds_at_once_what_was_committed_late(t *testing.T) {
+	f := newFixture(t)
+	claimer := f.claimer(t)
+	claim := func(want id.ExecutionID) {
+		t.Helper()
+		claimer.LookAgain()
+		claimed, err := claimer.Claim(t.Context(), 5)
+		if got := executionsOf(claimed); err != nil || !slices.Equal(got, []id.ExecutionID{want}) {
+			t.Fatalf("claimed %v, error %v, want %s", got, err, want)
+		}
+	}
+	claim(f.create(t)) // registers the lane
+	for range 20 {
+		tx := f.begin(t)
+		late, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane, CreatedAt: start.Add(-10 * time.Millisecond)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		claim(f.create(t, func(spec *engine.ExecutionSpec) { spec.CreatedAt = start }))
+		for range 3 { // one of them is a look in vain
+			if claimed, err := claimer.Claim(t.Context(), 5); err != nil || len(claimed) > 0 {
+				t.Fatal(executionsOf(claimed), err)
+			}
+		}
+		commit(t, tx)
+		claim(late.ID)
+	}
+}
+
 // More priorities than a claimer remembers are served all the same.
 func TestClaimer_with_many_priorities(t *testing.T) {
 	f := newFixture(t)

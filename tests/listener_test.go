@@ -117,7 +117,14 @@ func TestListen_hears_of_its_own_work_without_a_connection(t *testing.T) {
 	})
 	heard := make(chan id.LaneID, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
-	end := async(t, func(context.Context) error { return deaf.Listen(ctx, func(lane id.LaneID) { heard <- lane }) })
+	end := async(t, func(context.Context) error {
+		return deaf.Listen(ctx, func(lane id.LaneID) {
+			if lane == f.lane && len(texts(t, f.pool, "SELECT execution_id::text FROM ffx_ready WHERE lane_id = $1", string(lane))) == 0 {
+				t.Error("heard of work that nobody sees yet")
+			}
+			heard <- lane
+		})
+	})
 	await(t, "the listener to hear", func() bool {
 		deaf.Wake("begun")
 		return len(heard) > 0
