@@ -22,10 +22,11 @@ type bound struct {
 // on there, so that index entries of finished work at the head of the lane, which an old snapshot can
 // keep alive for long, are not read again with every claim. What becomes claimable behind it is found by
 // a full look, from the head: after a short answer, after [Claimer.LookAgain], and every second; less
-// often, down to every ten seconds, where a look takes long and finds nothing that the bounds hide, and, of
-// those it is told to take, while all it asks for is there. Between them a claimer that is told of work
-// goes back behind its bounds by a second: so far back stands what was committed late. A bound only hides
-// rows for a while; it never loses one. Interrupted attempts are left to the full look, wherever they stand.
+// often, down to every ten seconds, where a look takes long, and, of those it is told to take, while all it
+// asks for is there or the last one found nothing that the bounds hide. Between them a claimer that is told
+// of work goes back behind its bounds by a second: so far back stands what was committed late. A bound only
+// hides rows for a while; it never loses one. Interrupted attempts are left to the full look, wherever they
+// stand.
 //
 // A Claimer is safe for concurrent use.
 type Claimer struct {
@@ -82,8 +83,8 @@ func (c *Claimer) Claim(ctx context.Context, n int) ([]Claimed, error) {
 // CompleteAndClaim is [Engine.CompleteExecutions] and then [Claimer.Claim], in one transaction and one round
 // trip where nothing depends on the completed executions: at one execution a time half of the commits. The
 // outcomes of the completions stand in input order. The error means that neither is known to have happened;
-// repeating both is safe, and the leases of a lost answer run out. A claim that fails after the completions leaves nothing claimed and is no error:
-// the caller claims again, and then learns of it.
+// repeating both is safe, and the leases of a lost answer run out. A claim that fails after the completions
+// leaves nothing claimed and is no error: the caller claims again, and then learns of it.
 //
 // Of more than [MaxBatch] completions, and of members of flows, it makes transactions of their own.
 func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion, n int) ([]error, []Claimed, error) {

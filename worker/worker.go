@@ -7,9 +7,9 @@
 //
 // One process runs one worker for all its handlers: one fetcher claims for them in batches, settlers complete and
 // fail in batches, one heartbeat renews all leases in one statement. A worker that claims one execution at a time
-// ([Config.FetchBatch]) completes the one before it in the same transaction. An execution is handled at least once; its result
-// is stored exactly once, by the holder of the newest lease. Nothing is acknowledged before it is committed, so a
-// worker that is killed loses no work: its leases run out, and others go on.
+// ([Config.FetchBatch]) completes the one before it in the same transaction. An execution is handled at least once;
+// its result is stored exactly once, by the holder of the newest lease. Nothing is acknowledged before it is
+// committed, so a worker that is killed loses no work: its leases run out, and others go on.
 package worker
 
 import (
