@@ -142,3 +142,115 @@ func (q *Queries) ShareFlowRows(ctx context.Context, db DBTX, arg ShareFlowRowsP
 	_, err := db.Exec(ctx, shareFlowRows, arg.PartitionKeys, arg.FlowIds)
 	return err
 }
+
+const tryFlowsExclusive = `-- name: TryFlowsExclusive :many
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS flow_id
+    LIMIT cardinality($1::smallint[])
+),
+tried AS MATERIALIZED (
+    SELECT
+        k.partition_key,
+        k.flow_id
+    FROM (
+        SELECT
+            i.partition_key,
+            i.flow_id,
+            ffx_flow_key(i.flow_id) AS key
+        FROM input AS i
+        ORDER BY 3
+        OFFSET 0
+    ) AS k
+    WHERE pg_try_advisory_xact_lock(k.key)
+)
+SELECT t.flow_id::uuid AS flow_id
+FROM tried AS t
+LEFT JOIN LATERAL (
+    SELECT true AS taken
+    FROM ff_flow_core AS c
+    WHERE
+        c.partition_key = t.partition_key
+        AND c.flow_id = t.flow_id
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS r ON true
+WHERE
+    r.taken
+    OR NOT EXISTS (
+        SELECT
+        FROM ff_flow_core AS c
+        WHERE
+            c.partition_key = t.partition_key
+            AND c.flow_id = t.flow_id
+    )
+`
+
+type TryFlowsExclusiveParams struct {
+	PartitionKeys []int16
+	FlowIds       []pgtype.UUID
+}
+
+// TryFlowsExclusive is LockFlowsExclusive and LockFlowRows for whoever must not wait: it returns the flows of
+// which it got both. A flow without a row needs the first alone.
+//
+// Used by: engine.FailExecutions, the background jobs that end members.
+// Locks: transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE (L0), without
+// waiting.
+func (q *Queries) TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error) {
+	rows, err := db.Query(ctx, tryFlowsExclusive, arg.PartitionKeys, arg.FlowIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []pgtype.UUID
+	for rows.Next() {
+		var flow_id pgtype.UUID
+		if err := rows.Scan(&flow_id); err != nil {
+			return nil, err
+		}
+		items = append(items, flow_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const tryFlowsShared = `-- name: TryFlowsShared :many
+SELECT k.flow_id::uuid AS flow_id
+FROM (
+    SELECT
+        f.flow_id,
+        ffx_flow_key(f.flow_id) AS key
+    FROM (SELECT unnest($1::uuid[]) AS flow_id) AS f
+    ORDER BY 2
+    OFFSET 0
+) AS k
+WHERE pg_try_advisory_xact_lock_shared(k.key)
+`
+
+// TryFlowsShared is LockFlowsShared for whoever must not wait: it returns the flows whose lock it got. One
+// that another transaction holds exclusively, or waits for, is left out.
+//
+// Used by: engine.CompleteExecutions.
+// Locks: transaction-level advisory locks, shared (L0), without waiting.
+func (q *Queries) TryFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) ([]pgtype.UUID, error) {
+	rows, err := db.Query(ctx, tryFlowsShared, flowIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []pgtype.UUID
+	for rows.Next() {
+		var flow_id pgtype.UUID
+		if err := rows.Scan(&flow_id); err != nil {
+			return nil, err
+		}
+		items = append(items, flow_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

@@ -56,6 +56,8 @@ type Engine struct {
 	pool *pgxpool.Pool
 	tx   pgx.Tx // nil on a pool
 	cfg  Config
+
+	hasty bool // its transactions wait for nobody
 	*shared
 }
 
@@ -138,7 +140,7 @@ func (e *Engine) reader() db.DBTX {
 	if e.tx != nil {
 		return e.tx
 	}
-	return implicitTx{e.pool}
+	return implicitTx{e}
 }
 
 // Now returns the time that the engine's operations go by: the database's.

@@ -52,6 +52,11 @@ var (
 	// ErrCycle: the dependencies of a flow go round in a circle. Nothing was written.
 	ErrCycle = errors.New("dependencies form a cycle")
 
+	// ErrBusy: another transaction holds what this item of a batch needs, a row or the lock of its flow. A batch
+	// waits for nobody: the others are done, for this one nothing was written. The caller repeats it, alone if it
+	// shall wait.
+	ErrBusy = errors.New("held by another transaction")
+
 	// ErrContention: the rows stayed locked, or the transaction was aborted in favour of others, three
 	// times. Nothing was written; the call may be repeated.
 	ErrContention = errors.New("too much contention")
@@ -185,7 +190,7 @@ func wrap(op string, err error) error {
 func isOurs(err error) bool {
 	for _, sentinel := range []error{
 		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
-		ErrExists, ErrIdempotencyKeyTaken, ErrFlowTerminal, ErrCycle, ErrContention, ErrNotMigrated, ErrTooNew,
+		ErrExists, ErrIdempotencyKeyTaken, ErrFlowTerminal, ErrCycle, ErrBusy, ErrContention, ErrNotMigrated, ErrTooNew,
 		ErrReadOnly, ErrUnavailable, ErrTransport,
 	} {
 		if errors.Is(err, sentinel) {

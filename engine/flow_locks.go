@@ -59,6 +59,15 @@ func (s *flowSet) arrays() (partitions []int16, flows []pgtype.UUID) {
 	return partitions, flows
 }
 
+// keep leaves those flows in s that are listed.
+func (s *flowSet) keep(flows []pgtype.UUID) {
+	kept := make(map[id.FlowID]int16, len(flows))
+	for _, flow := range flows {
+		kept[flow.Bytes] = s.flows[flow.Bytes]
+	}
+	s.flows = kept
+}
+
 // shareFlows is the statements that let successes of members go on side by side and keep structure changes
 // out.
 func (e *Engine) shareFlows(ctx context.Context, set *flowSet) []step {
@@ -73,6 +82,28 @@ func (e *Engine) shareFlows(ctx context.Context, set *flowSet) []step {
 	return append(steps, func(conn db.DBTX) error {
 		return e.q.ShareFlowRows(ctx, conn, db.ShareFlowRowsParams{PartitionKeys: partitions, FlowIds: flows})
 	})
+}
+
+// tryFlowsShared is shareFlows for whoever must not wait: what others hold is left out of set.
+func (e *Engine) tryFlowsShared(ctx context.Context, tx db.DBTX, set *flowSet) error {
+	if set.empty() {
+		return nil
+	}
+	_, flows := set.arrays()
+	held, err := e.q.TryFlowsShared(ctx, tx, flows)
+	set.keep(held)
+	return err
+}
+
+// tryFlowsExclusive is lockFlowsExclusive for whoever must not wait: what others hold is left out of set.
+func (e *Engine) tryFlowsExclusive(ctx context.Context, tx db.DBTX, set *flowSet) error {
+	if set.empty() {
+		return nil
+	}
+	partitions, flows := set.arrays()
+	held, err := e.q.TryFlowsExclusive(ctx, tx, db.TryFlowsExclusiveParams{PartitionKeys: partitions, FlowIds: flows})
+	set.keep(held)
+	return err
 }
 
 // lockFlowsExclusive keeps every other transition of members out.

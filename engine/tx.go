@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/db"
 )
@@ -18,7 +17,11 @@ import (
 // other users never meet them. Planner: one generic plan per statement, index order, nested loops from
 // arrays into primary keys; anything else was slower or flipped with the statistics. ffx.defer_notify:
 // the engine rings after the commit. A smaller lock_timeout and a stricter synchronous_commit are kept.
-const settings = `select
+const (
+	settings      = settingsBefore + "'2 s' then set_config('lock_timeout', '2s', true) end" + settingsAfter
+	hastySettings = settingsBefore + "'50 ms' then set_config('lock_timeout', '50ms', true) end" + settingsAfter
+
+	settingsBefore = `select
 	set_config('ffx.defer_notify', 'on', true),
 	set_config('plan_cache_mode', 'force_generic_plan', true),
 	set_config('jit', 'off', true),
@@ -27,10 +30,32 @@ const settings = `select
 	set_config('enable_seqscan', 'off', true),
 	set_config('enable_bitmapscan', 'off', true),
 	set_config('idle_in_transaction_session_timeout', '60s', true),
-	case when current_setting('lock_timeout')::interval not between '1 ms' and '2 s'
-		then set_config('lock_timeout', '2s', true) end,
+	case when current_setting('lock_timeout')::interval not between '1 ms' and `
+
+	settingsAfter = `,
 	case when current_setting('synchronous_commit') = 'off'
 		then set_config('synchronous_commit', 'on', true) end`
+)
+
+// hurried is e for transactions that must not wait for others: whatever is locked for longer than the moment that
+// the commit of a neighbour takes ends them with [errLocked], without another try. What is certain to be held by
+// others, they ask for by statements that skip it. In a caller's transaction the caller's lock_timeout decides.
+func (e *Engine) hurried() *Engine {
+	hurried := *e
+	hurried.hasty = true
+	return &hurried
+}
+
+// errLocked: a transaction that must not wait met a lock of somebody else, and nothing of it was kept.
+var errLocked = errors.New("a lock is held by another transaction")
+
+// settings returns what a transaction of this engine begins with.
+func (e *Engine) settings() string {
+	if e.hasty {
+		return hastySettings
+	}
+	return settings
+}
 
 const (
 	maxTries   = 3
@@ -51,9 +76,9 @@ func inTx[T any](ctx context.Context, e *Engine, op string, fn func(tx *txn) (T,
 	if e.tx != nil {
 		return inSavepoint(ctx, e.tx, op, fn)
 	}
-	return retrying(ctx, op, func() (T, error) {
+	return retrying(ctx, e, op, func() (T, error) {
 		var none T
-		conn, err := beginTx(ctx, e.pool)
+		conn, err := beginTx(ctx, e)
 		if err != nil {
 			return none, err
 		}
@@ -73,8 +98,8 @@ func inTx[T any](ctx context.Context, e *Engine, op string, fn func(tx *txn) (T,
 	})
 }
 
-func beginTx(ctx context.Context, pool *pgxpool.Pool) (pgx.Tx, error) {
-	return pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin isolation level read committed;" + settings})
+func beginTx(ctx context.Context, e *Engine) (pgx.Tx, error) {
+	return e.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin isolation level read committed;" + e.settings()})
 }
 
 func inSavepoint[T any](ctx context.Context, outer pgx.Tx, op string, fn func(tx *txn) (T, error)) (T, error) {
@@ -109,9 +134,9 @@ func inStatement[T any](ctx context.Context, e *Engine, op string, fn func(conn 
 			return result, missed(err)
 		})
 	}
-	return retrying(ctx, op, func() (T, error) {
+	return retrying(ctx, e, op, func() (T, error) {
 		var due rings
-		result, err := fn(implicitTx{e.pool}, &due)
+		result, err := fn(implicitTx{e}, &due)
 		if err == nil {
 			e.bell.ring(&due)
 		}
@@ -128,10 +153,10 @@ func inStatements(ctx context.Context, e *Engine, op string, begin func(due *rin
 		})
 		return err
 	}
-	_, err := retrying(ctx, op, func() (struct{}, error) {
+	_, err := retrying(ctx, e, op, func() (struct{}, error) {
 		var due rings
 		steps := []step{func(conn db.DBTX) error {
-			_, err := conn.Exec(ctx, settings)
+			_, err := conn.Exec(ctx, e.settings())
 			return err
 		}}
 		err := inOneTrip(ctx, e.pool, append(steps, begin(&due)...)...)
@@ -154,12 +179,14 @@ func missed(err error) error {
 
 // retrying repeats fn while the server aborts it in favour of others: three tries in all, 5 and 10
 // milliseconds apart, plus up to half of that by chance.
-func retrying[T any](ctx context.Context, op string, fn func() (T, error)) (T, error) {
+func retrying[T any](ctx context.Context, e *Engine, op string, fn func() (T, error)) (T, error) {
 	for try := 1; ; try++ {
 		result, err := fn()
 		switch {
 		case err == nil, errors.Is(err, errMissed), errors.Is(err, errFlowLock):
 			return result, err
+		case e.hasty && sqlState(err) == sqlLockNotAvailable:
+			return result, errLocked
 		case !isConflict(err):
 			return result, wrap(op, err)
 		case try == maxTries:
@@ -177,9 +204,7 @@ func retrying[T any](ctx context.Context, op string, fn func() (T, error)) (T, e
 
 // implicitTx is a connection on which each statement is a transaction of its own with the engine's
 // settings: both travel in one batch, which the server commits as one.
-type implicitTx struct {
-	pool *pgxpool.Pool
-}
+type implicitTx struct{ e *Engine }
 
 func (c implicitTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	rows, err := c.Query(ctx, sql, args...)
@@ -192,9 +217,9 @@ func (c implicitTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.C
 
 func (c implicitTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	var batch pgx.Batch
-	batch.Queue(settings)
+	batch.Queue(c.e.settings())
 	batch.Queue(sql, args...)
-	results := c.pool.SendBatch(ctx, &batch)
+	results := c.e.pool.SendBatch(ctx, &batch)
 	if _, err := results.Exec(); err != nil {
 		return nil, errors.Join(err, results.Close())
 	}
@@ -214,7 +239,7 @@ func (c implicitTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 func (c implicitTx) CopyFrom(
 	ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource,
 ) (int64, error) {
-	tx, err := beginTx(ctx, c.pool)
+	tx, err := beginTx(ctx, c.e)
 	if err != nil {
 		return 0, err
 	}

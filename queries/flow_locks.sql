@@ -74,3 +74,68 @@ CROSS JOIN LATERAL (
         AND current_setting('transaction_isolation') <> 'read committed'
     FOR SHARE
 ) AS f;
+
+-- name: TryFlowsShared :many
+-- TryFlowsShared is LockFlowsShared for whoever must not wait: it returns the flows whose lock it got. One
+-- that another transaction holds exclusively, or waits for, is left out.
+--
+-- Used by: engine.CompleteExecutions.
+-- Locks: transaction-level advisory locks, shared (L0), without waiting.
+SELECT k.flow_id::uuid AS flow_id
+FROM (
+    SELECT
+        f.flow_id,
+        ffx_flow_key(f.flow_id) AS key
+    FROM (SELECT unnest(@flow_ids::uuid[]) AS flow_id) AS f
+    ORDER BY 2
+    OFFSET 0
+) AS k
+WHERE pg_try_advisory_xact_lock_shared(k.key);
+
+-- name: TryFlowsExclusive :many
+-- TryFlowsExclusive is LockFlowsExclusive and LockFlowRows for whoever must not wait: it returns the flows of
+-- which it got both. A flow without a row needs the first alone.
+--
+-- Used by: engine.FailExecutions, the background jobs that end members.
+-- Locks: transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE (L0), without
+-- waiting.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@partition_keys::smallint[])
+),
+tried AS MATERIALIZED (
+    SELECT
+        k.partition_key,
+        k.flow_id
+    FROM (
+        SELECT
+            i.partition_key,
+            i.flow_id,
+            ffx_flow_key(i.flow_id) AS key
+        FROM input AS i
+        ORDER BY 3
+        OFFSET 0
+    ) AS k
+    WHERE pg_try_advisory_xact_lock(k.key)
+)
+SELECT t.flow_id::uuid AS flow_id
+FROM tried AS t
+LEFT JOIN LATERAL (
+    SELECT true AS taken
+    FROM ff_flow_core AS c
+    WHERE
+        c.partition_key = t.partition_key
+        AND c.flow_id = t.flow_id
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS r ON true
+WHERE
+    r.taken
+    OR NOT EXISTS (
+        SELECT
+        FROM ff_flow_core AS c
+        WHERE
+            c.partition_key = t.partition_key
+            AND c.flow_id = t.flow_id
+    );
