@@ -520,6 +520,7 @@ resumable AS (
             AND a.terminal_at_ms IS NULL
             AND a.lease_expires_at_ms IS NULL
         LIMIT 1
+        FOR NO KEY UPDATE SKIP LOCKED
     ) AS t
     WHERE n.prior_attempt_state = 'attempt_interrupted'
 ),
@@ -649,7 +650,7 @@ type ClaimFromHeadRow struct {
 // claimable and unlocked.
 //
 // The lean form: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted
-// attempt is not as the execution says) or 23505 (an attempt row stands in the way) keeps nothing;
+// attempt is not as the execution says, or held by somebody else) or 23505 (an attempt row stands in the way) keeps nothing;
 // the caller then claims by TakeClaimable, which sorts out each row.
 //
 // Used by: engine.Claim, engine.Claimer.
@@ -875,7 +876,7 @@ type LeaseTakenExecutionsParams struct {
 // execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each.
 //
 // Used by: engine.Claim, engine.Claimer.
-// Locks: rows already locked by TakeClaimable and LockAttemptsOf; inserted attempts.
+// Locks: rows already locked by TakeClaimable and TakeAttemptsOf; inserted attempts.
 func (q *Queries) LeaseTakenExecutions(ctx context.Context, db DBTX, arg LeaseTakenExecutionsParams) error {
 	_, err := db.Exec(ctx, leaseTakenExecutions,
 		arg.NowMs,
@@ -895,7 +896,7 @@ func (q *Queries) LeaseTakenExecutions(ctx context.Context, db DBTX, arg LeaseTa
 	return err
 }
 
-const lockAttemptsOf = `-- name: LockAttemptsOf :many
+const takeAttemptsOf = `-- name: TakeAttemptsOf :many
 WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
@@ -903,20 +904,24 @@ WITH input AS (
     LIMIT cardinality($2::uuid[])
 )
 SELECT
-    a.partition_key,
-    a.execution_id,
-    a.attempt_index,
-    a.lease_epoch,
+    i.execution_id::uuid AS execution_id,
+    (
+        SELECT count(*)
+        FROM ff_attempt AS c
+        WHERE
+            c.partition_key = i.partition_key
+            AND c.execution_id = i.execution_id
+    )::integer AS stored,
+    coalesce(a.attempt_index, -1)::integer AS attempt_index,
+    coalesce(a.lease_epoch, 0)::bigint AS lease_epoch,
     a.lease_expires_at_ms,
     a.terminal_at_ms,
     a.outcome,
     a.ffx_attempt_type,
     a.ffx_attempt_id
 FROM input AS i
-CROSS JOIN LATERAL (
+LEFT JOIN LATERAL (
     SELECT
-        t.partition_key,
-        t.execution_id,
         t.attempt_index,
         t.lease_epoch,
         t.lease_expires_at_ms,
@@ -929,18 +934,18 @@ CROSS JOIN LATERAL (
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
     ORDER BY t.attempt_index
-    FOR UPDATE
-) AS a
+    FOR UPDATE SKIP LOCKED
+) AS a ON true
 `
 
-type LockAttemptsOfParams struct {
+type TakeAttemptsOfParams struct {
 	PartitionKeys []int16
 	ExecutionIds  []pgtype.UUID
 }
 
-type LockAttemptsOfRow struct {
-	PartitionKey     int16
-	ExecutionID      id.ExecutionUUID
+type TakeAttemptsOfRow struct {
+	ExecutionID      pgtype.UUID
+	Stored           int32
 	AttemptIndex     int32
 	LeaseEpoch       int64
 	LeaseExpiresAtMs *int64
@@ -950,24 +955,24 @@ type LockAttemptsOfRow struct {
 	FfxAttemptID     *id.AttemptID
 }
 
-// LockAttemptsOf locks every attempt row of the given executions and returns what the choice of an
-// attempt index needs. An execution without attempts has no row.
+// TakeAttemptsOf locks the attempt rows of the given executions and returns what the choice of an attempt
+// index needs; stored says how many an execution has. One without attempts has a row with an attempt_index
+// below 0. Fewer rows than stored: somebody else holds an attempt, and the execution cannot be claimed now.
 //
-// Used by: engine.Claim, engine.Claimer, engine.ExpireLeases.
-// Locks: attempt rows FOR UPDATE, by (partition_key, execution_id, attempt_index) when the arrays are
-// sorted; the executions are locked by the caller.
-func (q *Queries) LockAttemptsOf(ctx context.Context, db DBTX, arg LockAttemptsOfParams) ([]LockAttemptsOfRow, error) {
-	rows, err := db.Query(ctx, lockAttemptsOf, arg.PartitionKeys, arg.ExecutionIds)
+// Used by: engine.Claim, engine.Claimer.
+// Locks: attempt rows FOR UPDATE SKIP LOCKED (L2); the executions are locked by the caller.
+func (q *Queries) TakeAttemptsOf(ctx context.Context, db DBTX, arg TakeAttemptsOfParams) ([]TakeAttemptsOfRow, error) {
+	rows, err := db.Query(ctx, takeAttemptsOf, arg.PartitionKeys, arg.ExecutionIds)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []LockAttemptsOfRow
+	var items []TakeAttemptsOfRow
 	for rows.Next() {
-		var i LockAttemptsOfRow
+		var i TakeAttemptsOfRow
 		if err := rows.Scan(
-			&i.PartitionKey,
 			&i.ExecutionID,
+			&i.Stored,
 			&i.AttemptIndex,
 			&i.LeaseEpoch,
 			&i.LeaseExpiresAtMs,

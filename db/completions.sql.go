@@ -21,12 +21,11 @@ input AS (
         unnest($3::uuid[]) AS execution_id,
         unnest($4::integer[]) AS attempt_index,
         unnest($5::bigint[]) AS lease_epoch,
-        unnest($6::uuid[]) AS lease_id,
-        unnest($7::uuid[]) AS flow_id,
-        unnest($8::bytea[]) AS result,
+        unnest($6::uuid[]) AS flow_id,
+        unnest($7::bytea[]) AS result,
         -- Not by generate_subscripts: of that the planner expects a thousand rows, of an array ten, and for a
         -- thousand it would read the whole table rather than look each row up.
-        unnest($9::integer[]) AS ord
+        unnest($8::integer[]) AS ord
     LIMIT cardinality($3::uuid[])
 ),
 completed AS (
@@ -63,7 +62,6 @@ completed AS (
         e.execution_id,
         i.attempt_index,
         i.lease_epoch,
-        i.lease_id,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -86,7 +84,7 @@ ended_attempts AS (
         c.flow_id,
         a.partition_key,
         a.execution_id,
-        c.lease_id,
+        a.ffx_lease_id,
         a.worker_instance_id,
         c.ffx_namespace,
         c.ffx_instance_tag
@@ -105,7 +103,7 @@ lease_events AS (
     )
     SELECT
         a.execution_id::text,
-        a.lease_id::text,
+        a.ffx_lease_id::text,
         'revoked',
         (SELECT now_ms FROM clock),
         a.partition_key,
@@ -151,7 +149,6 @@ type CompleteExecutionsParams struct {
 	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
 	LeaseEpochs    []int64
-	LeaseIds       []pgtype.UUID
 	FlowIds        []pgtype.UUID
 	Results        [][]byte
 	Ords           []int32
@@ -180,7 +177,6 @@ func (q *Queries) CompleteExecutions(ctx context.Context, db DBTX, arg CompleteE
 		arg.ExecutionIds,
 		arg.AttemptIndexes,
 		arg.LeaseEpochs,
-		arg.LeaseIds,
 		arg.FlowIds,
 		arg.Results,
 		arg.Ords,
@@ -209,8 +205,7 @@ WITH input AS (
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id,
         unnest($4::integer[]) AS attempt_index,
-        unnest($5::uuid[]) AS lease_id,
-        unnest($6::bytea[]) AS result
+        unnest($5::bytea[]) AS result
     LIMIT cardinality($3::uuid[])
 ),
 completed AS (
@@ -237,7 +232,7 @@ completed AS (
         e.partition_key,
         e.execution_id,
         i.attempt_index,
-        i.lease_id,
+        e.ffx_lease_epoch,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -256,7 +251,11 @@ ended_attempts AS (
     RETURNING
         a.partition_key,
         a.execution_id,
-        c.lease_id,
+        -- Another program keeps the id of its lease in raw_fields; ours is in the column.
+        CASE
+            WHEN a.lease_epoch = c.ffx_lease_epoch THEN a.ffx_lease_id::text
+            ELSE a.raw_fields ->> 'lease_id'
+        END AS lease_id,
         a.worker_instance_id,
         c.ffx_namespace,
         c.ffx_instance_tag
@@ -274,7 +273,7 @@ INSERT INTO ff_lease_event (
 )
 SELECT
     a.execution_id::text,
-    a.lease_id::text,
+    a.lease_id,
     'revoked',
     $1::bigint,
     a.partition_key,
@@ -290,7 +289,6 @@ type EndSucceededParams struct {
 	PartitionKeys  []int16
 	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
-	LeaseIds       []pgtype.UUID
 	Results        [][]byte
 }
 
@@ -304,7 +302,6 @@ func (q *Queries) EndSucceeded(ctx context.Context, db DBTX, arg EndSucceededPar
 		arg.PartitionKeys,
 		arg.ExecutionIds,
 		arg.AttemptIndexes,
-		arg.LeaseIds,
 		arg.Results,
 	)
 	return err

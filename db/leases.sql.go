@@ -116,7 +116,7 @@ type LockExecutionsRow struct {
 
 // LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
 //
-// Used by: engine.CompleteExecutions and engine.FailExecutions where each row is judged alone,
+// Used by: engine.CompleteExecution and engine.FailExecution where the row is judged alone,
 // engine.ReportProgress.
 // Locks: execution rows FOR NO KEY UPDATE in array order (L1): the caller sorts by (partition_key, execution_id).
 func (q *Queries) LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error) {
@@ -170,7 +170,12 @@ SELECT
     a.lease_expires_at_ms,
     a.terminal_at_ms AS attempt_terminal_at_ms,
     a.ffx_delay_until_ms,
-    a.ffx_attempt_id,
+    coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
+    -- Another program keeps the id of its lease in raw_fields; ours is in the column.
+    coalesce(CASE
+        WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
+        ELSE a.raw_fields ->> 'lease_id'
+    END, '')::text AS lease_id,
     coalesce(cur.attempt_index, -1)::integer AS current_index,
     coalesce(cur.outcome, '')::text AS current_outcome,
     coalesce(p.outcome, '')::text AS pointer_outcome,
@@ -183,7 +188,8 @@ CROSS JOIN LATERAL (
         t.public_state,
         t.cancellation_reason,
         t.raw_fields,
-        t.attempt_index
+        t.attempt_index,
+        t.ffx_lease_epoch
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key
@@ -234,7 +240,8 @@ type ReadLeasesRow struct {
 	LeaseExpiresAtMs    *int64
 	AttemptTerminalAtMs *int64
 	FfxDelayUntilMs     *int64
-	FfxAttemptID        *id.AttemptID
+	WorkerInstanceID    string
+	LeaseID             string
 	CurrentIndex        int32
 	CurrentOutcome      string
 	PointerOutcome      string
@@ -244,7 +251,8 @@ type ReadLeasesRow struct {
 // ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
 // No row: the execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 //
-// Used by: engine.RenewLeases, to name why an item missed; engine.ReportProgress.
+// Used by: engine.RenewLeases, to name why an item missed; whatever ends leases by locking first, before and
+// under the locks; engine.ReportProgress.
 // Locks: none.
 func (q *Queries) ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error) {
 	rows, err := db.Query(ctx, readLeases,
@@ -275,7 +283,8 @@ func (q *Queries) ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams)
 			&i.LeaseExpiresAtMs,
 			&i.AttemptTerminalAtMs,
 			&i.FfxDelayUntilMs,
-			&i.FfxAttemptID,
+			&i.WorkerInstanceID,
+			&i.LeaseID,
 			&i.CurrentIndex,
 			&i.CurrentOutcome,
 			&i.PointerOutcome,
@@ -296,8 +305,7 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
-        unnest($3::integer[]) AS attempt_index,
-        unnest($4::uuid[]) AS lease_id
+        unnest($3::integer[]) AS attempt_index
     LIMIT cardinality($2::uuid[])
 ),
 released AS (
@@ -323,7 +331,7 @@ released AS (
         attempt_index = i.attempt_index,
         ffx_gate_id = coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id),
         ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = $5::bigint
+        ffx_last_mutation_at_ms = $4::bigint
     FROM input AS i
     WHERE
         e.partition_key = i.partition_key
@@ -334,7 +342,7 @@ released AS (
         e.lane_id,
         e.eligibility_state,
         i.attempt_index,
-        i.lease_id,
+        e.ffx_lease_epoch,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -344,7 +352,7 @@ released_attempts AS (
         outcome = 'interrupted',
         lease_expires_at_ms = NULL,
         ffx_timeout_at_ms = NULL,
-        ffx_delay_until_ms = $5::bigint
+        ffx_delay_until_ms = $4::bigint
     FROM released AS r
     WHERE
         a.partition_key = r.partition_key
@@ -353,7 +361,10 @@ released_attempts AS (
     RETURNING
         a.partition_key,
         a.execution_id,
-        r.lease_id,
+        CASE
+            WHEN a.lease_epoch = r.ffx_lease_epoch THEN a.ffx_lease_id::text
+            ELSE a.raw_fields ->> 'lease_id'
+        END AS lease_id,
         a.worker_instance_id,
         r.ffx_namespace,
         r.ffx_instance_tag
@@ -372,9 +383,9 @@ lease_events AS (
     )
     SELECT
         a.execution_id::text,
-        a.lease_id::text,
+        a.lease_id,
         'revoked',
-        $5::bigint,
+        $4::bigint,
         a.partition_key,
         a.ffx_namespace,
         a.ffx_instance_tag,
@@ -391,7 +402,6 @@ type ReleaseLeasesParams struct {
 	PartitionKeys  []int16
 	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
-	LeaseIds       []pgtype.UUID
 	NowMs          int64
 }
 
@@ -405,7 +415,6 @@ func (q *Queries) ReleaseLeases(ctx context.Context, db DBTX, arg ReleaseLeasesP
 		arg.PartitionKeys,
 		arg.ExecutionIds,
 		arg.AttemptIndexes,
-		arg.LeaseIds,
 		arg.NowMs,
 	)
 	if err != nil {
@@ -436,11 +445,10 @@ input AS (
         unnest($3::uuid[]) AS execution_id,
         unnest($4::integer[]) AS attempt_index,
         unnest($5::bigint[]) AS lease_epoch,
-        unnest($6::uuid[]) AS lease_id,
-        unnest($7::bigint[]) AS ttl_ms,
+        unnest($6::bigint[]) AS ttl_ms,
         -- Not by generate_subscripts: of that the planner expects a thousand rows, of an array ten, and for a
         -- thousand it would read the whole table rather than look each row up.
-        unnest($8::integer[]) AS ord
+        unnest($7::integer[]) AS ord
     LIMIT cardinality($3::uuid[])
 ),
 renewed AS (
@@ -448,21 +456,48 @@ renewed AS (
     SET
         lease_expires_at_ms = greatest(a.lease_expires_at_ms, (SELECT now_ms FROM clock) + i.ttl_ms)
     FROM input AS i
-    JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+    CROSS JOIN LATERAL (
+        SELECT
+            c.lifecycle_phase,
+            c.ownership_state,
+            c.attempt_index,
+            c.ffx_lease_epoch,
+            c.ffx_namespace,
+            c.ffx_instance_tag
+        FROM ff_exec_core AS c
+        WHERE
+            c.partition_key = i.partition_key
+            AND c.execution_id = i.execution_id
+        LIMIT 1
+    ) AS e
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS row_id
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.attempt_index = i.attempt_index
+            -- The fence. Written so that no index on the expiry is taken for it.
+            AND (t.lease_epoch = i.lease_epoch) IS TRUE
+            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+            AND (e.lifecycle_phase = 'active') IS TRUE
+            AND ($8::boolean OR e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
+        FOR NO KEY UPDATE OF t SKIP LOCKED
+    ) AS t
     WHERE
-        a.partition_key = i.partition_key
+        -- A row changed between snapshot and lock is not found under its ctid and stays as it is.
+        a.ctid = t.row_id
+        AND a.partition_key = i.partition_key
         AND a.execution_id = i.execution_id
-        AND a.attempt_index = i.attempt_index
-        -- The fence. Written so that no index on the expiry is taken for it.
-        AND (a.lease_epoch = i.lease_epoch) IS TRUE
-        AND (a.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
-        AND (e.lifecycle_phase = 'active') IS TRUE
-        AND ($9::boolean OR e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
     RETURNING
         i.ord,
         a.partition_key,
         a.execution_id,
-        i.lease_id,
+        -- Another program keeps the id of its lease in raw_fields; ours is in the column.
+        CASE
+            WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
+            ELSE a.raw_fields ->> 'lease_id'
+        END AS lease_id,
         a.worker_instance_id,
         a.lease_expires_at_ms,
         e.ffx_namespace,
@@ -481,7 +516,7 @@ renewed_events AS (
     )
     SELECT
         r.execution_id::text,
-        r.lease_id::text,
+        r.lease_id,
         'renewed',
         (SELECT now_ms FROM clock),
         r.partition_key,
@@ -502,7 +537,6 @@ type RenewLeasesParams struct {
 	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
 	LeaseEpochs    []int64
-	LeaseIds       []pgtype.UUID
 	TtlsMs         []int64
 	Ords           []int32
 	Judged         bool
@@ -514,14 +548,15 @@ type RenewLeasesRow struct {
 }
 
 // RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is
-// the input position. No row for an item: its fence failed, and ReadLeases tells why.
+// the input position. No row for an item: its fence failed, and ReadLeases tells why; or somebody else
+// holds or has just changed its attempt.
 //
-// A renewal decides from the attempt row it writes; the execution row is only read. Every loss of a lease
-// changes the attempt row, and the update re-checks its newest version. The lean form serves canonical
-// rows; judged renews whatever ReadLeases has shown to be current, wherever the execution's pointer is.
+// A renewal decides from the attempt row it locks and writes; the execution row is only read. Every loss of a
+// lease changes the attempt row. The fast path serves canonical rows; judged renews whatever ReadLeases has
+// shown to be current, wherever the execution's pointer is.
 //
 // Used by: engine.RenewLease, engine.RenewLeases.
-// Locks: attempt rows (UPDATE), in array order: the caller sorts by (partition_key, execution_id, attempt_index).
+// Locks: attempt rows FOR NO KEY UPDATE SKIP LOCKED, then the UPDATE of the same rows (L2).
 func (q *Queries) RenewLeases(ctx context.Context, db DBTX, arg RenewLeasesParams) ([]RenewLeasesRow, error) {
 	rows, err := db.Query(ctx, renewLeases,
 		arg.NowMs,
@@ -529,7 +564,6 @@ func (q *Queries) RenewLeases(ctx context.Context, db DBTX, arg RenewLeasesParam
 		arg.ExecutionIds,
 		arg.AttemptIndexes,
 		arg.LeaseEpochs,
-		arg.LeaseIds,
 		arg.TtlsMs,
 		arg.Ords,
 		arg.Judged,
@@ -542,6 +576,139 @@ func (q *Queries) RenewLeases(ctx context.Context, db DBTX, arg RenewLeasesParam
 	for rows.Next() {
 		var i RenewLeasesRow
 		if err := rows.Scan(&i.Ord, &i.LeaseExpiresAtMs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const takeAttempts = `-- name: TakeAttempts :many
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id,
+        unnest($3::integer[]) AS attempt_index,
+        generate_subscripts($2::uuid[], 1) AS ord
+    LIMIT cardinality($2::uuid[])
+)
+SELECT
+    i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = i.attempt_index
+    FOR UPDATE SKIP LOCKED
+) AS a
+`
+
+type TakeAttemptsParams struct {
+	PartitionKeys  []int16
+	ExecutionIds   []pgtype.UUID
+	AttemptIndexes []int32
+}
+
+// TakeAttempts is LockAttempts for whoever must not wait: an attempt that somebody else holds has no row.
+//
+// Used by: whoever used TakeExecutions.
+// Locks: attempt rows FOR UPDATE SKIP LOCKED (L2).
+func (q *Queries) TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsParams) ([]int32, error) {
+	rows, err := db.Query(ctx, takeAttempts, arg.PartitionKeys, arg.ExecutionIds, arg.AttemptIndexes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var ord int32
+		if err := rows.Scan(&ord); err != nil {
+			return nil, err
+		}
+		items = append(items, ord)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const takeExecutions = `-- name: TakeExecutions :many
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id,
+        generate_subscripts($2::uuid[], 1) AS ord
+    LIMIT cardinality($2::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    e.flow_id,
+    e.lane_id,
+    e.policy,
+    coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
+    (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.flow_id,
+        t.lane_id,
+        t.policy,
+        t.ffx_retry_count,
+        t.raw_fields,
+        t.ffx_quota_policy_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e
+`
+
+type TakeExecutionsParams struct {
+	PartitionKeys []int16
+	ExecutionIds  []pgtype.UUID
+}
+
+type TakeExecutionsRow struct {
+	Ord           int32
+	FlowID        *id.FlowID
+	LaneID        string
+	Policy        []byte
+	RetryCount    int32
+	RawRetryCount string
+	HasQuota      bool
+}
+
+// TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
+//
+// Used by: engine.CompleteExecutions, engine.FailExecutions, engine.ReleaseLeases where each row is judged alone.
+// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error) {
+	rows, err := db.Query(ctx, takeExecutions, arg.PartitionKeys, arg.ExecutionIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TakeExecutionsRow
+	for rows.Next() {
+		var i TakeExecutionsRow
+		if err := rows.Scan(
+			&i.Ord,
+			&i.FlowID,
+			&i.LaneID,
+			&i.Policy,
+			&i.RetryCount,
+			&i.RawRetryCount,
+			&i.HasQuota,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

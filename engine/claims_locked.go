@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -29,7 +27,7 @@ func (e *Engine) claimLocked(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 		if err != nil || len(taken) == 0 {
 			return nil, err
 		}
-		attempts, err := e.lockAttemptsOf(ctx, tx, taken)
+		attempts, err := e.takeAttemptsOf(ctx, tx, taken)
 		if err != nil {
 			return nil, err
 		}
@@ -50,7 +48,11 @@ func (e *Engine) claimLocked(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 				break
 			}
 			row := &taken[i]
-			next, ok := chooseAttempt(row, attempts[row.ExecutionID], nowMs)
+			had, free := attempts[row.ExecutionID]
+			if !free {
+				continue
+			}
+			next, ok := chooseAttempt(row, had, nowMs)
 			if !ok {
 				continue
 			}
@@ -104,25 +106,35 @@ func (e *Engine) claimLocked(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 	})
 }
 
-func (e *Engine) lockAttemptsOf(
+// takeAttemptsOf returns the attempts of taken executions, ascending by index. An execution of which somebody else
+// holds an attempt has no entry.
+func (e *Engine) takeAttemptsOf(
 	ctx context.Context, tx db.DBTX, taken []db.TakeClaimableRow,
-) (map[id.ExecutionUUID][]db.LockAttemptsOfRow, error) {
-	sorted := slices.Clone(taken)
-	slices.SortFunc(sorted, func(a, b db.TakeClaimableRow) int {
-		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), compareUUID(a.ExecutionID, b.ExecutionID))
-	})
-	var params db.LockAttemptsOfParams
-	for i := range sorted {
-		params.PartitionKeys = append(params.PartitionKeys, sorted[i].PartitionKey)
-		params.ExecutionIds = append(params.ExecutionIds, pgUUID(sorted[i].ExecutionID))
+) (map[id.ExecutionUUID][]db.TakeAttemptsOfRow, error) {
+	var params db.TakeAttemptsOfParams
+	for i := range taken {
+		params.PartitionKeys = append(params.PartitionKeys, taken[i].PartitionKey)
+		params.ExecutionIds = append(params.ExecutionIds, pgUUID(taken[i].ExecutionID))
 	}
-	rows, err := e.q.LockAttemptsOf(ctx, tx, params)
+	rows, err := e.q.TakeAttemptsOf(ctx, tx, params)
 	if err != nil {
 		return nil, err
 	}
-	attempts := make(map[id.ExecutionUUID][]db.LockAttemptsOfRow, len(taken))
+	attempts := make(map[id.ExecutionUUID][]db.TakeAttemptsOfRow, len(taken))
+	stored := make(map[id.ExecutionUUID]int, len(taken))
 	for _, row := range rows {
-		attempts[row.ExecutionID] = append(attempts[row.ExecutionID], row)
+		x := id.ExecutionUUID(row.ExecutionID.Bytes)
+		stored[x] = int(row.Stored)
+		if row.AttemptIndex >= 0 {
+			attempts[x] = append(attempts[x], row)
+		} else if row.Stored == 0 {
+			attempts[x] = nil
+		}
+	}
+	for x, n := range stored {
+		if len(attempts[x]) < n {
+			delete(attempts, x)
+		}
 	}
 	return attempts, nil
 }
@@ -140,13 +152,13 @@ type nextAttempt struct {
 // chooseAttempt picks the attempt of an execution's next lease from its rows, ascending by index. An
 // interrupted attempt goes on; a pending one opens at the pointer, or behind the last row where a
 // finished attempt stands there. false: a lease on it is live, and the row is another's.
-func chooseAttempt(row *db.TakeClaimableRow, attempts []db.LockAttemptsOfRow, nowMs int64) (nextAttempt, bool) {
+func chooseAttempt(row *db.TakeClaimableRow, attempts []db.TakeAttemptsOfRow, nowMs int64) (nextAttempt, bool) {
 	next := nextAttempt{index: row.AttemptIndex, kind: state.InitialAttempt, inserted: true}
 	prior, err := normalise.AttemptState(row.AttemptState)
 	if err != nil {
 		return next, false
 	}
-	var at *db.LockAttemptsOfRow // the row the lease goes to
+	var at *db.TakeAttemptsOfRow // the row the lease goes to
 	switch prior {
 	case state.AttemptInterrupted:
 		for i := range attempts {

@@ -32,7 +32,7 @@ type Completion struct {
 // on it. Repeating it after an unknown outcome is safe: a completion that took effect answers success
 // again and writes nothing.
 func (e *Engine) CompleteExecution(ctx context.Context, l Lease, result []byte) error {
-	outcomes, err := e.CompleteExecutions(ctx, []Completion{{Lease: l, Result: result}})
+	outcomes, err := e.complete(ctx, []Completion{{Lease: l, Result: result}})
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,14 @@ func (e *Engine) CompleteExecution(ctx context.Context, l Lease, result []byte) 
 // CompleteExecutions is [Engine.CompleteExecution] for many leases at once, [MaxBatch] to a transaction.
 // Outcomes stand in input order, nil for success; a lost lease affects only its own. The same execution
 // twice: the first occurrence acts, the second is a repetition. The error means that nothing happened.
+//
+// It waits for nobody: what somebody else holds, the execution, its attempt, the lock of its flow or what depends on
+// it, has the outcome [ErrBusy], and the caller repeats it.
 func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completion) ([]error, error) {
+	return e.hurried().complete(ctx, completions)
+}
+
+func (e *Engine) complete(ctx context.Context, completions []Completion) ([]error, error) {
 	const op = "complete executions"
 	outcomes, order := e.checkCompletions(completions)
 	chunks := chunkByFlows(order, func(i int) *id.FlowID { return completions[i].Lease.flow })
@@ -71,12 +78,12 @@ func (e *Engine) completeAndClaim(
 ) ([]error, []Claimed, error) {
 	const op = "complete and claim"
 	outcomes, valid := e.checkCompletions(completions)
-	together := len(valid) > 0 && len(valid) <= MaxBatch &&
+	together := e.tx == nil && len(valid) > 0 && len(valid) <= MaxBatch &&
 		!slices.ContainsFunc(valid, func(i int) bool { return completions[i].Lease.flow != nil })
 	if together {
 		var completion *completing
 		var claim *claiming
-		err := inStatements(ctx, e, op, func(due *rings) []step {
+		err := inStatements(ctx, e.hurried(), op, func(due *rings) []step {
 			completion, claim = e.newCompleting(completions, valid), e.newClaiming(spec, bounds, n)
 			return []step{
 				func(conn db.DBTX) error { return completion.run(ctx, conn, due) },
@@ -86,13 +93,14 @@ func (e *Engine) completeAndClaim(
 		switch {
 		case err == nil:
 			claimed := claim.claimed()
+			completion.e = e.hurried()
 			if err := completion.finish(ctx, op, outcomes); err != nil {
 				for _, i := range valid {
 					outcomes[i] = err
 				}
 			}
 			return outcomes, claimed, nil
-		case !errors.Is(err, errMissed):
+		case !errors.Is(err, errMissed) && !errors.Is(err, ErrBusy):
 			return nil, nil, err
 		}
 	}
@@ -151,16 +159,22 @@ func chunkByFlows(indexes []int, flowOf func(int) *id.FlowID) [][]int {
 func (e *Engine) completeChunk(ctx context.Context, op string, all []Completion, chunk []int, outcomes []error) error {
 	c := e.newCompleting(all, chunk)
 	var err error
-	if c.flows.empty() {
+	switch {
+	case e.tx != nil && e.hasty:
+		// The statement waits for rows, as long as the caller's transaction allows.
+		err = errMissed
+	case c.flows.empty():
 		_, err = inStatement(ctx, e, op, func(conn db.DBTX, due *rings) (struct{}, error) {
 			return struct{}{}, c.run(ctx, conn, due)
 		})
-	} else {
+	default:
 		_, err = inTx(ctx, e, op, func(tx *txn) (struct{}, error) { return struct{}{}, e.completeMembers(ctx, tx, c) })
 	}
-	if errors.Is(err, errMissed) {
+	switch {
+	case err == nil:
+	case errors.Is(err, errMissed), e.hasty && errors.Is(err, ErrBusy):
 		c.rows = nil
-	} else if err != nil {
+	default:
 		return err
 	}
 	return c.finish(ctx, op, outcomes)
@@ -201,7 +215,7 @@ func (e *Engine) newCompleting(all []Completion, chunk []int) *completing {
 		}
 	}
 	c.params.PartitionKeys, c.params.ExecutionIds = arrays.partitions, arrays.executions
-	c.params.AttemptIndexes, c.params.LeaseEpochs, c.params.LeaseIds = arrays.attempts, arrays.epochs, arrays.leases
+	c.params.AttemptIndexes, c.params.LeaseEpochs = arrays.attempts, arrays.epochs
 	c.params.Ords = arrays.ords
 	return c
 }
@@ -211,6 +225,10 @@ func (c *completing) run(ctx context.Context, conn db.DBTX, due *rings) (err err
 	if len(c.rows) > 0 {
 		due.leases()
 		due.completions()
+	}
+	if err == nil && c.e.tx != nil && len(c.rows) < len(c.first) {
+		// What is refused leaves no lock behind in the caller's transaction.
+		return errMissed
 	}
 	return err
 }
@@ -291,7 +309,6 @@ func (e *Engine) completeLocked(ctx context.Context, op string, all []Completion
 				params.PartitionKeys = append(params.PartitionKeys, l.Execution.Partition())
 				params.ExecutionIds = append(params.ExecutionIds, pgUUID(l.Execution.UUID()))
 				params.AttemptIndexes = append(params.AttemptIndexes, l.Attempt)
-				params.LeaseIds = append(params.LeaseIds, pgUUID(l.ID))
 				params.Results = append(params.Results, all[order[n]].Result)
 				ended = append(ended, endedExecution{
 					id: l.Execution, flow: batch.rows[n].FlowID, outcome: state.CompletionSuccess, hasQuota: batch.rows[n].HasQuota,

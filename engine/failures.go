@@ -51,10 +51,11 @@ type Failed struct {
 // is gone; [ErrInvalidInput] for a message that cannot be stored.
 //
 // Transaction: a constant number of statements, plus one round for each level of executions skipped.
-// Locks, where it ends a member of a flow, the flow exclusively; then the execution and its attempt.
+// Locks, where it ends a member of a flow, the flow exclusively; then the execution and its attempt. It waits for
+// each up to two seconds, three times; then [ErrContention].
 // Repeating it after an unknown outcome is safe: it answers as the call that took effect did.
 func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed, error) {
-	results, err := e.FailExecutions(ctx, []Failing{{Lease: l, Failure: f}})
+	results, err := e.fail(ctx, []Failing{{Lease: l, Failure: f}})
 	if err != nil {
 		return Failed{}, err
 	}
@@ -63,7 +64,13 @@ func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed,
 
 // FailExecutions is [Engine.FailExecution] for many leases, [MaxBatch] to a transaction. Outcomes stand
 // in input order; a lost lease affects only its own. The error means that nothing happened.
+//
+// It waits for nobody: what somebody else holds has the outcome [ErrBusy], and the caller repeats it.
 func (e *Engine) FailExecutions(ctx context.Context, failures []Failing) ([]Failed, error) {
+	return e.hurried().fail(ctx, failures)
+}
+
+func (e *Engine) fail(ctx context.Context, failures []Failing) ([]Failed, error) {
 	const op = "fail executions"
 	results := make([]Failed, len(failures))
 	var order []int
@@ -219,7 +226,7 @@ func (e *Engine) writeFailures(
 	for _, n := range batch.acting {
 		l, f := batch.leases[n], failure(n)
 		attempt := endingAttempt{
-			execution: l.Execution, index: l.Attempt, leaseID: l.ID.String(), instance: string(l.Instance),
+			execution: l.Execution, index: l.Attempt, leaseID: batch.facts[n].LeaseID, instance: batch.facts[n].WorkerInstanceID,
 			leaseEvent: "revoked", reason: f.Message, category: f.category(),
 		}
 		retry, pause := retryDecision(batch.rows[n], f)

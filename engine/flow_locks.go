@@ -68,20 +68,52 @@ func (s *flowSet) keep(flows []pgtype.UUID) {
 	s.flows = kept
 }
 
+// holdFlows locks the flows of set. A hurried engine leaves out of set what others hold.
+func (e *Engine) holdFlows(ctx context.Context, tx db.DBTX, set *flowSet, exclusive bool) error {
+	switch {
+	case exclusive && e.hasty:
+		return e.tryFlowsExclusive(ctx, tx, set)
+	case exclusive:
+		return e.lockFlowsExclusive(ctx, tx, set)
+	case e.hasty:
+		if err := e.tryFlowsShared(ctx, tx, set); err != nil {
+			return err
+		}
+	case !set.empty():
+		_, flows := set.arrays()
+		if err := e.q.LockFlowsShared(ctx, tx, flows); err != nil {
+			return err
+		}
+	}
+	if rows := e.shareFlowRows(ctx, set); rows != nil {
+		return rows(tx)
+	}
+	return nil
+}
+
 // shareFlows is the statements that let successes of members go on side by side and keep structure changes
 // out.
 func (e *Engine) shareFlows(ctx context.Context, set *flowSet) []step {
 	if set.empty() {
 		return nil
 	}
-	partitions, flows := set.arrays()
+	_, flows := set.arrays()
 	steps := []step{func(conn db.DBTX) error { return e.q.LockFlowsShared(ctx, conn, flows) }}
-	if e.tx == nil {
-		return steps // begun here, at READ COMMITTED
+	if rows := e.shareFlowRows(ctx, set); rows != nil {
+		steps = append(steps, rows)
 	}
-	return append(steps, func(conn db.DBTX) error {
+	return steps
+}
+
+// shareFlowRows is what a caller's transaction needs besides; nil: nothing.
+func (e *Engine) shareFlowRows(ctx context.Context, set *flowSet) step {
+	if e.tx == nil || set.empty() {
+		return nil // begun here, at READ COMMITTED
+	}
+	partitions, flows := set.arrays()
+	return func(conn db.DBTX) error {
 		return e.q.ShareFlowRows(ctx, conn, db.ShareFlowRowsParams{PartitionKeys: partitions, FlowIds: flows})
-	})
+	}
 }
 
 // tryFlowsShared is shareFlows for whoever must not wait: what others hold is left out of set.

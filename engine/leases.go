@@ -100,9 +100,10 @@ type Renewed struct {
 //
 // Errors, in a [*LeaseError]: [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] and [ErrNotActive];
 // the caller stops work on the execution and discards its result. [ErrNotFound] when the execution or
-// the attempt is gone.
+// the attempt is gone. [ErrBusy]: somebody else holds the attempt, and the caller tries again before the lease
+// runs out.
 //
-// Transaction: one statement; locks the attempt row; emits a lease event. Safe to repeat.
+// Transaction: one statement; locks the attempt row and waits for nobody; emits a lease event. Safe to repeat.
 func (e *Engine) RenewLease(ctx context.Context, l Lease, ttl time.Duration) (time.Time, error) {
 	results, err := e.RenewLeases(ctx, []Renewal{{Lease: l, TTL: ttl}})
 	if err != nil {
@@ -112,7 +113,8 @@ func (e *Engine) RenewLease(ctx context.Context, l Lease, ttl time.Duration) (ti
 }
 
 // RenewLeases is [Engine.RenewLease] for many leases in one statement, [MaxBatch] at a time. Outcomes
-// stand in input order; a lost lease affects only its own. The error means that nothing happened.
+// stand in input order; one that is lost or held by somebody else affects only its own. The error means that
+// nothing happened.
 func (e *Engine) RenewLeases(ctx context.Context, renewals []Renewal) ([]Renewed, error) {
 	const op = "renew leases"
 	results := make([]Renewed, len(renewals))
@@ -132,99 +134,118 @@ func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, 
 	slices.SortStableFunc(order, func(a, b int) int {
 		return compareLeases(renewals[a].Lease, renewals[b].Lease)
 	})
-	// The same lease twice: one renewal, the longest.
-	arrays := newLeaseArrays(len(order))
-	ttls := make([]int64, 0, len(order))
-	slot := make([]int, len(renewals))
-	for n, i := range order {
-		ttl := cmp.Or(renewals[i].TTL, renewals[i].Lease.TTL).Milliseconds()
-		if n > 0 && sameFence(renewals[i].Lease, renewals[order[n-1]].Lease) {
-			slot[i] = len(ttls)
-			ttls[len(ttls)-1] = max(ttls[len(ttls)-1], ttl)
-			continue
+	for len(order) > 0 {
+		var r *renewing
+		_, err := inStatement(ctx, e, op, func(conn db.DBTX, due *rings) (struct{}, error) {
+			r = newRenewing(renewals, order)
+			return struct{}{}, r.run(ctx, e, conn, due)
+		})
+		if err != nil && !errors.Is(err, errRefused) {
+			return err
 		}
-		arrays.add(renewals[i].Lease)
-		ttls = append(ttls, ttl)
-		slot[i] = len(ttls)
-	}
-	if len(ttls) == 0 {
-		return nil
-	}
-	type outcome struct {
-		expires map[int]int64
-		missed  map[int]error
-	}
-	done, err := inStatement(ctx, e, op, func(conn db.DBTX, due *rings) (outcome, error) {
-		out := outcome{expires: make(map[int]int64, len(ttls))}
-		rows, err := e.renew(ctx, conn, arrays, ttls, false)
-		if err != nil {
-			return outcome{}, err
-		}
-		for _, row := range rows {
-			out.expires[int(row.Ord)] = row.LeaseExpiresAtMs
-		}
-		if len(rows) < len(ttls) {
-			if out.missed, err = e.judge(ctx, conn, arrays); err != nil {
-				return outcome{}, err
+		// In a caller's transaction what is refused leaves no lock behind: the others start again.
+		var accepted []int
+		for _, i := range order {
+			if ms, ok := r.expires[r.slot[i]]; ok {
+				results[i] = Renewed{ExpiresAt: time.UnixMilli(ms)}
+				accepted = append(accepted, i)
+				continue
 			}
+			results[i] = Renewed{Err: cmp.Or(r.missed[r.slot[i]], error(errBusyRow))}
 		}
-		// What missed though its fence holds is not as this library writes it: its pointer is beside it.
-		var odd []int
-		oddArrays, oddTTLs := newLeaseArrays(0), []int64(nil)
-		for ord := range ttls {
-			if _, renewed := out.expires[ord+1]; !renewed && out.missed[ord+1] == nil {
-				odd, oddTTLs = append(odd, ord+1), append(oddTTLs, ttls[ord])
-				oddArrays.add(arrays.lease(ord))
-			}
+		if err == nil {
+			return nil
 		}
-		if len(odd) > 0 {
-			rows, err := e.renew(ctx, conn, oddArrays, oddTTLs, true)
-			if err != nil {
-				return outcome{}, err
-			}
-			for _, row := range rows {
-				out.expires[odd[row.Ord-1]] = row.LeaseExpiresAtMs
-			}
-		}
-		if len(out.expires) > 0 {
-			due.leases()
-		}
-		return out, nil
-	})
-	if err != nil {
-		return err
-	}
-	for _, i := range order {
-		ms, ok := done.expires[slot[i]]
-		switch {
-		case ok:
-			results[i].ExpiresAt = time.UnixMilli(ms)
-		default:
-			results[i].Err = done.missed[slot[i]]
-			if results[i].Err == nil {
-				// It was lost since it was judged.
-				l := renewals[i].Lease
-				results[i].Err = &LeaseError{Execution: l.Execution, Attempt: l.Attempt, Epoch: l.Epoch, Err: ErrStaleLease}
-			}
-		}
+		order = accepted
 	}
 	return nil
 }
 
-func (e *Engine) renew(
-	ctx context.Context, conn db.DBTX, arrays leaseArrays, ttls []int64, judged bool,
-) ([]db.RenewLeasesRow, error) {
-	return e.q.RenewLeases(ctx, conn, db.RenewLeasesParams{
+// A renewing is one try to renew leases. Slots count from 1: the same lease twice is one renewal, the longest.
+type renewing struct {
+	arrays leaseArrays
+	ttls   []int64
+	slot   map[int]int // of each renewal
+
+	expires map[int]int64 // by slot, of those that were renewed
+	missed  map[int]error // why others were not; of one that is held by somebody else there is none
+}
+
+// newRenewing takes the renewals of order, which are sorted by lease.
+func newRenewing(renewals []Renewal, order []int) *renewing {
+	r := &renewing{arrays: newLeaseArrays(len(order)), slot: make(map[int]int, len(order)), expires: make(map[int]int64, len(order))}
+	for n, i := range order {
+		ttl := cmp.Or(renewals[i].TTL, renewals[i].Lease.TTL).Milliseconds()
+		if n > 0 && sameFence(renewals[i].Lease, renewals[order[n-1]].Lease) {
+			last := len(r.ttls) - 1
+			r.ttls[last] = max(r.ttls[last], ttl)
+		} else {
+			r.arrays.add(renewals[i].Lease)
+			r.ttls = append(r.ttls, ttl)
+		}
+		r.slot[i] = len(r.ttls)
+	}
+	return r
+}
+
+func (r *renewing) run(ctx context.Context, e *Engine, conn db.DBTX, due *rings) error {
+	all := make([]int, len(r.ttls))
+	for n := range all {
+		all[n] = n + 1
+	}
+	if err := r.renew(ctx, e, conn, all, false); err != nil {
+		return err
+	}
+	if len(r.expires) < len(r.ttls) {
+		var err error
+		if r.missed, err = e.judge(ctx, conn, r.arrays); err != nil {
+			return err
+		}
+		// What missed though its fence holds was changed a moment ago, is held, or is not as this library writes it:
+		// its pointer is beside it.
+		var odd []int
+		for _, slot := range all {
+			if _, renewed := r.expires[slot]; !renewed && r.missed[slot] == nil {
+				odd = append(odd, slot)
+			}
+		}
+		if err := r.renew(ctx, e, conn, odd, true); err != nil {
+			return err
+		}
+	}
+	if len(r.expires) > 0 {
+		due.leases()
+	}
+	if e.tx != nil && len(r.expires) < len(r.ttls) {
+		return errRefused
+	}
+	return nil
+}
+
+func (r *renewing) renew(ctx context.Context, e *Engine, conn db.DBTX, slots []int, judged bool) error {
+	if len(slots) == 0 {
+		return nil
+	}
+	arrays := newLeaseArrays(len(slots))
+	ttls := make([]int64, len(slots))
+	for n, slot := range slots {
+		arrays.add(r.arrays.lease(slot - 1))
+		ttls[n] = r.ttls[slot-1]
+	}
+	rows, err := e.q.RenewLeases(ctx, conn, db.RenewLeasesParams{
 		NowMs:          e.nowMs(),
 		PartitionKeys:  arrays.partitions,
 		ExecutionIds:   arrays.executions,
 		AttemptIndexes: arrays.attempts,
 		LeaseEpochs:    arrays.epochs,
-		LeaseIds:       arrays.leases,
 		TtlsMs:         ttls,
 		Ords:           arrays.ords,
 		Judged:         judged,
 	})
+	for _, row := range rows {
+		r.expires[slots[row.Ord-1]] = row.LeaseExpiresAtMs
+	}
+	return err
 }
 
 func (e *Engine) checkRenewal(r Renewal) error {
@@ -260,7 +281,6 @@ type leaseArrays struct {
 	executions []pgtype.UUID
 	attempts   []int32
 	epochs     []int64
-	leases     []pgtype.UUID
 	ords       []int32 // positions from 1
 }
 
@@ -270,7 +290,6 @@ func newLeaseArrays(n int) leaseArrays {
 		executions: make([]pgtype.UUID, 0, n),
 		attempts:   make([]int32, 0, n),
 		epochs:     make([]int64, 0, n),
-		leases:     make([]pgtype.UUID, 0, n),
 		ords:       make([]int32, 0, n),
 	}
 }
@@ -280,8 +299,7 @@ func (a *leaseArrays) add(l Lease) {
 	a.executions = append(a.executions, pgUUID(l.Execution.UUID()))
 	a.attempts = append(a.attempts, l.Attempt)
 	a.epochs = append(a.epochs, l.Epoch)
-	a.leases = append(a.leases, pgUUID(l.ID))
-	a.ords = append(a.ords, int32(len(a.leases)))
+	a.ords = append(a.ords, int32(len(a.executions)))
 }
 
 func (a *leaseArrays) lease(i int) Lease {
@@ -289,7 +307,6 @@ func (a *leaseArrays) lease(i int) Lease {
 		Execution: id.ExecutionIDFromRow(a.partitions[i], id.ExecutionUUID(a.executions[i].Bytes)),
 		Attempt:   a.attempts[i],
 		Epoch:     a.epochs[i],
-		ID:        id.LeaseID(a.leases[i].Bytes),
 	}
 }
 

@@ -18,16 +18,15 @@ type Progress struct {
 // Errors, in a [*LeaseError]: [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] and [ErrNotActive]; the
 // caller stops work. [ErrInvalidInput]; [ErrNotFound].
 //
-// Transaction: four statements; locks the execution, then its attempt. No events. Safe to repeat.
+// Transaction: four statements; locks the execution, then its attempt, and waits for them up to two seconds, three
+// times. No events. Safe to repeat.
 func (e *Engine) ReportProgress(ctx context.Context, l Lease, p Progress) error {
 	const op = "report progress"
 	if err := e.checkProgress(l, p); err != nil {
 		return wrap(op, err)
 	}
-	arrays := newLeaseArrays(1)
-	arrays.add(l)
 	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) {
-		batch, err := e.lockSettlement(ctx, tx, []Lease{l}, arrays)
+		batch, err := e.lockSettlement(ctx, tx, []Lease{l}, []int{0})
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -61,10 +60,12 @@ func (e *Engine) checkProgress(l Lease, p Progress) error {
 // attempt goes on with the next claim, and no retry is used up. Outcomes stand in input order, nil for a
 // lease that was given back; a lost lease affects only its own. The error means that nothing happened.
 //
-// Errors of an item as [Engine.RenewLease]. Transaction: a constant number of statements; locks the
-// executions, then their attempts. Emits lease events. Safe to repeat.
+// Errors of an item as [Engine.RenewLease]; [ErrBusy]: somebody else holds its rows, and the caller repeats it.
+// Transaction: a constant number of statements; locks the executions, then their attempts, and waits for nobody.
+// Emits lease events. Safe to repeat.
 func (e *Engine) ReleaseLeases(ctx context.Context, leases []Lease) ([]error, error) {
 	const op = "release leases"
+	e = e.hurried()
 	outcomes := make([]error, len(leases))
 	var order []int
 	for i, l := range leases {
@@ -100,7 +101,6 @@ func (e *Engine) releasing(ctx context.Context) settling[error] {
 				params.PartitionKeys = append(params.PartitionKeys, l.Execution.Partition())
 				params.ExecutionIds = append(params.ExecutionIds, pgUUID(l.Execution.UUID()))
 				params.AttemptIndexes = append(params.AttemptIndexes, l.Attempt)
-				params.LeaseIds = append(params.LeaseIds, pgUUID(l.ID))
 				if batch.rows[n].HasQuota {
 					slots.add(l.Execution.Partition(), l.Execution.UUID())
 				}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -30,76 +31,122 @@ type settlementBatch struct {
 	leases []Lease
 	rows   []db.LockExecutionsRow // zero for an execution that does not exist
 	facts  []*leaseFacts
-	acting []int // items whose fence holds; each execution once
+	busy   []bool // somebody else holds the item: its row and its facts decide nothing
+	acting []int  // items whose fence holds; each execution once
 	nowMs  int64
 }
 
-// errFlowLock says that an operation found under its locks that it needs more of its flows' locks than
-// it holds. It rolls back and starts again with them: a lock is never upgraded.
-var errFlowLock = errors.New("needs the lock of a flow")
+var (
+	// errFlowLock says that an operation found under its locks that it needs more of its flows' locks than
+	// it holds. It rolls back and starts again with them: a lock is never upgraded.
+	errFlowLock = errors.New("needs the lock of a flow")
+
+	// errRefused says that items of a batch in a caller's transaction were refused. The savepoint is rolled back, so
+	// that nothing stays locked for them, and the others start again.
+	errRefused = errors.New("items were refused")
+)
 
 // settle ends leases by locking first and judging each item alone, all in one transaction. The leases
 // are in lock order. Which flows are involved, and whether exclusively, is foreseen from unlocked rows
 // and checked under the locks.
+//
+// A hurried engine refuses with [ErrBusy] what others hold, and settles the rest. It passes over executions,
+// attempts and flows; what depends on an item may be held too (a group, a downstream execution), and then the batch
+// is halved until that item is alone.
 func settle[R any](ctx context.Context, e *Engine, op string, leases []Lease, s settling[R]) ([]R, error) {
-	arrays := newLeaseArrays(len(leases))
-	for _, l := range leases {
-		arrays.add(l)
+	results := make([]R, len(leases))
+	items := make([]int, len(leases))
+	for n := range leases {
+		items[n] = n
 	}
-	for {
-		results, err := inTx(ctx, e, op, func(tx *txn) ([]R, error) {
-			return s.run(ctx, e, tx, leases, arrays)
-		})
-		if !errors.Is(err, errFlowLock) {
-			return results, err
-		}
-	}
+	return results, s.settle(ctx, e, op, leases, items, results)
 }
 
-func (s settling[R]) run(ctx context.Context, e *Engine, tx *txn, leases []Lease, arrays leaseArrays) ([]R, error) {
-	forecast, err := e.readRetryFacts(ctx, tx, arrays)
+// settle fills the results of items. An error means that nothing happened to any of them.
+func (s settling[R]) settle(ctx context.Context, e *Engine, op string, leases []Lease, items []int, results []R) error {
+	for len(items) > 0 {
+		var accepted []int
+		_, err := inTx(ctx, e, op, func(tx *txn) (_ struct{}, err error) {
+			accepted, err = s.run(ctx, e, tx, leases, items, results)
+			return struct{}{}, err
+		})
+		switch {
+		case errors.Is(err, errFlowLock):
+		case errors.Is(err, errRefused):
+			items = accepted
+		case !e.hasty || !errors.Is(err, ErrBusy):
+			return err
+		case len(items) == 1:
+			results[items[0]] = s.refused(wrap(op, ErrBusy))
+			return nil
+		default:
+			first, second := items[:len(items)/2], items[len(items)/2:]
+			if err := s.settle(ctx, e, op, leases, first, results); err != nil {
+				return err
+			}
+			if err := s.settle(ctx, e, op, leases, second, results); err != nil {
+				for _, n := range second {
+					results[n] = s.refused(err)
+				}
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// run settles items in a transaction and returns those whose fence held. In a caller's transaction it settles all of
+// them or none: [errRefused].
+func (s settling[R]) run(
+	ctx context.Context, e *Engine, tx *txn, leases []Lease, items []int, results []R,
+) (accepted []int, err error) {
+	forecast, err := e.readRetryFacts(ctx, tx, arraysOf(leases, items))
 	if err != nil {
 		return nil, err
 	}
 	held := newFlowSet(e.cfg.Partitions)
 	exclusive := false
-	for n := range leases {
-		row, ok := forecast[n]
-		if !ok || row.FlowID == nil {
+	needs := func(n int, row db.LockExecutionsRow) bool {
+		return row.FlowID != nil && (s.needsExclusive == nil || s.needsExclusive(n, row))
+	}
+	for ord, n := range items {
+		if row := forecast[ord]; needs(n, row) {
+			held.add(*row.FlowID)
+			exclusive = s.needsExclusive != nil
+		}
+	}
+	if err := e.holdFlows(ctx, tx, held, exclusive); err != nil {
+		return nil, err
+	}
+	free := make([]int, 0, len(items))
+	for ord, n := range items {
+		if row := forecast[ord]; needs(n, row) && !held.has(*row.FlowID) {
+			results[n] = s.refused(errBusyFlow)
 			continue
 		}
-		if s.needsExclusive == nil {
-			held.add(*row.FlowID)
-		} else if s.needsExclusive(n, row) {
-			held.add(*row.FlowID)
-			exclusive = true
-		}
-	}
-	if exclusive {
-		err = e.lockFlowsExclusive(ctx, tx, held)
-	} else {
-		err = inOneTrip(ctx, tx, e.shareFlows(ctx, held)...)
-	}
-	if err != nil {
-		return nil, err
+		free = append(free, n)
 	}
 
-	batch, err := e.lockSettlement(ctx, tx, leases, arrays)
+	batch, err := e.lockSettlement(ctx, tx, leases, free)
 	if err != nil {
 		return nil, err
 	}
-	for n, row := range batch.rows {
-		needs := row.FlowID != nil && (s.needsExclusive == nil || s.needsExclusive(n, row))
-		if needs && !held.has(*row.FlowID) {
+	for _, n := range free {
+		if row := batch.rows[n]; !batch.busy[n] && needs(n, row) && !held.has(*row.FlowID) {
 			return nil, errFlowLock
 		}
 	}
-	results := make([]R, len(leases))
-	first := make(map[id.ExecutionID]int, len(leases))
+	first := make(map[id.ExecutionID]int, len(free))
 	repeats := make(map[int]int)
-	for n, l := range leases {
-		switch verdict := batch.facts[n].fence(l, s.repeated); {
+	for _, n := range free {
+		l := leases[n]
+		verdict := batch.facts[n].fence(l, s.repeated)
+		if _, absent := errors.AsType[*NotFoundError](verdict); !absent && batch.busy[n] {
+			verdict = errBusyRow
+		}
+		switch {
 		case verdict == nil:
+			accepted = append(accepted, n)
 			if at, ok := first[l.Execution]; ok {
 				repeats[n] = at
 				continue
@@ -113,8 +160,11 @@ func (s settling[R]) run(ctx context.Context, e *Engine, tx *txn, leases []Lease
 			results[n] = s.refused(verdict)
 		}
 	}
+	if e.tx != nil && len(accepted) < len(items) {
+		return accepted, errRefused
+	}
 	if len(batch.acting) == 0 {
-		return results, nil
+		return accepted, nil
 	}
 	ended, err := s.write(tx, batch, results)
 	if err != nil {
@@ -124,8 +174,13 @@ func (s settling[R]) run(ctx context.Context, e *Engine, tx *txn, leases []Lease
 	for n, at := range repeats {
 		results[n] = s.again(nil, results[at])
 	}
-	return results, e.resolveAndRecord(ctx, tx, ended, batch.nowMs)
+	return accepted, e.resolveAndRecord(ctx, tx, ended, batch.nowMs)
 }
+
+var (
+	errBusyRow  = fmt.Errorf("the row is %w", ErrBusy)
+	errBusyFlow = fmt.Errorf("the lock of the flow is %w", ErrBusy)
+)
 
 // readRetryFacts reads, without locks, the rows that the flow locks are foreseen from; by item from 0.
 func (e *Engine) readRetryFacts(ctx context.Context, tx db.DBTX, arrays leaseArrays) (map[int]db.LockExecutionsRow, error) {
@@ -145,34 +200,74 @@ func (e *Engine) readRetryFacts(ctx context.Context, tx db.DBTX, arrays leaseArr
 }
 
 // lockSettlement locks the executions, then the attempts, and reads what the fences are judged by after
-// both: a statement that waits for a lock sees everything else as it was before the wait.
-func (e *Engine) lockSettlement(ctx context.Context, tx db.DBTX, leases []Lease, arrays leaseArrays) (*settlementBatch, error) {
+// both: a statement that waits for a lock sees everything else as it was before the wait. They share a round trip.
+func (e *Engine) lockSettlement(ctx context.Context, tx *txn, leases []Lease, items []int) (*settlementBatch, error) {
 	batch := &settlementBatch{
 		leases: leases,
 		rows:   make([]db.LockExecutionsRow, len(leases)),
 		facts:  make([]*leaseFacts, len(leases)),
+		busy:   make([]bool, len(leases)),
 	}
-	rows, err := e.q.LockExecutions(ctx, tx, db.LockExecutionsParams{
-		PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
-	})
-	if err != nil {
+	if len(items) == 0 {
+		return batch, nil
+	}
+	arrays := arraysOf(leases, items)
+	var rows []db.LockExecutionsRow
+	var attempts []int32
+	var facts map[int]*leaseFacts
+	lock := []step{
+		func(conn db.DBTX) (err error) {
+			rows, err = e.q.LockExecutions(ctx, conn, db.LockExecutionsParams{
+				PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+			})
+			return err
+		},
+		func(conn db.DBTX) (err error) {
+			attempts, err = e.q.LockAttempts(ctx, conn, db.LockAttemptsParams{
+				PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions, AttemptIndexes: arrays.attempts,
+			})
+			return err
+		},
+	}
+	if e.hasty {
+		lock = []step{
+			func(conn db.DBTX) error {
+				taken, err := e.q.TakeExecutions(ctx, conn, db.TakeExecutionsParams{
+					PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+				})
+				rows = make([]db.LockExecutionsRow, len(taken))
+				for i := range taken {
+					rows[i] = db.LockExecutionsRow(taken[i])
+				}
+				return err
+			},
+			func(conn db.DBTX) (err error) {
+				attempts, err = e.q.TakeAttempts(ctx, conn, db.TakeAttemptsParams{
+					PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions, AttemptIndexes: arrays.attempts,
+				})
+				return err
+			},
+		}
+	}
+	if err := inOneTrip(ctx, tx, append(lock, func(conn db.DBTX) (err error) {
+		facts, err = e.readLeases(ctx, conn, arrays)
+		return err
+	})...); err != nil {
 		return nil, err
 	}
+	locked := make([]int, len(items)) // of the two rows of each item
 	for _, row := range rows {
-		batch.rows[row.Ord-1] = row
+		batch.rows[items[row.Ord-1]] = row
+		locked[row.Ord-1]++
 	}
-	if _, err := e.q.LockAttempts(ctx, tx, db.LockAttemptsParams{
-		PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions, AttemptIndexes: arrays.attempts,
-	}); err != nil {
-		return nil, err
+	for _, ord := range attempts {
+		locked[ord-1]++
 	}
-	facts, err := e.readLeases(ctx, tx, arrays)
-	if err != nil {
-		return nil, err
-	}
-	for ord, f := range facts {
-		batch.facts[ord-1] = f
-		batch.nowMs = f.NowMs
+	for ord, n := range items {
+		batch.busy[n] = e.hasty && locked[ord] < 2
+		if f := facts[ord+1]; f != nil {
+			batch.facts[n], batch.nowMs = f, f.NowMs
+		}
 	}
 	return batch, nil
 }
@@ -183,4 +278,13 @@ func leasesOf(order []int, lease func(int) Lease) []Lease {
 		leases[n] = lease(i)
 	}
 	return leases
+}
+
+// arraysOf renders some of the leases.
+func arraysOf(leases []Lease, items []int) leaseArrays {
+	arrays := newLeaseArrays(len(items))
+	for _, n := range items {
+		arrays.add(leases[n])
+	}
+	return arrays
 }

@@ -38,16 +38,13 @@ const (
 )
 
 // hurried is e for transactions that must not wait for others: whatever is locked for longer than the moment that
-// the commit of a neighbour takes ends them with [errLocked], without another try. What is certain to be held by
+// the commit of a neighbour takes ends them with [ErrBusy], without another try. What is certain to be held by
 // others, they ask for by statements that skip it. In a caller's transaction the caller's lock_timeout decides.
 func (e *Engine) hurried() *Engine {
 	hurried := *e
 	hurried.hasty = true
 	return &hurried
 }
-
-// errLocked: a transaction that must not wait met a lock of somebody else, and nothing of it was kept.
-var errLocked = errors.New("a lock is held by another transaction")
 
 // settings returns what a transaction of this engine begins with.
 func (e *Engine) settings() string {
@@ -186,7 +183,7 @@ func retrying[T any](ctx context.Context, e *Engine, op string, fn func() (T, er
 		case err == nil, errors.Is(err, errMissed), errors.Is(err, errFlowLock):
 			return result, err
 		case e.hasty && sqlState(err) == sqlLockNotAvailable:
-			return result, errLocked
+			return result, wrap(op, ErrBusy)
 		case !isConflict(err):
 			return result, wrap(op, err)
 		case try == maxTries:

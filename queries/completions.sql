@@ -19,7 +19,6 @@ input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
-        unnest(@lease_ids::uuid[]) AS lease_id,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@results::bytea[]) AS result,
         -- Not by generate_subscripts: of that the planner expects a thousand rows, of an array ten, and for a
@@ -61,7 +60,6 @@ completed AS (
         e.execution_id,
         i.attempt_index,
         i.lease_epoch,
-        i.lease_id,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -84,7 +82,7 @@ ended_attempts AS (
         c.flow_id,
         a.partition_key,
         a.execution_id,
-        c.lease_id,
+        a.ffx_lease_id,
         a.worker_instance_id,
         c.ffx_namespace,
         c.ffx_instance_tag
@@ -103,7 +101,7 @@ lease_events AS (
     )
     SELECT
         a.execution_id::text,
-        a.lease_id::text,
+        a.ffx_lease_id::text,
         'revoked',
         (SELECT now_ms FROM clock),
         a.partition_key,
@@ -152,7 +150,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
-        unnest(@lease_ids::uuid[]) AS lease_id,
         unnest(@results::bytea[]) AS result
     LIMIT cardinality(@execution_ids::uuid[])
 ),
@@ -180,7 +177,7 @@ completed AS (
         e.partition_key,
         e.execution_id,
         i.attempt_index,
-        i.lease_id,
+        e.ffx_lease_epoch,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -199,7 +196,11 @@ ended_attempts AS (
     RETURNING
         a.partition_key,
         a.execution_id,
-        c.lease_id,
+        -- Another program keeps the id of its lease in raw_fields; ours is in the column.
+        CASE
+            WHEN a.lease_epoch = c.ffx_lease_epoch THEN a.ffx_lease_id::text
+            ELSE a.raw_fields ->> 'lease_id'
+        END AS lease_id,
         a.worker_instance_id,
         c.ffx_namespace,
         c.ffx_instance_tag
@@ -217,7 +218,7 @@ INSERT INTO ff_lease_event (
 )
 SELECT
     a.execution_id::text,
-    a.lease_id::text,
+    a.lease_id,
     'revoked',
     @now_ms::bigint,
     a.partition_key,

@@ -123,6 +123,14 @@ tried AS MATERIALIZED (
 SELECT t.flow_id::uuid AS flow_id
 FROM tried AS t
 LEFT JOIN LATERAL (
+    SELECT true AS stored
+    FROM ff_flow_core AS c
+    WHERE
+        c.partition_key = t.partition_key
+        AND c.flow_id = t.flow_id
+    LIMIT 1
+) AS s ON true
+LEFT JOIN LATERAL (
     SELECT true AS taken
     FROM ff_flow_core AS c
     WHERE
@@ -131,11 +139,5 @@ LEFT JOIN LATERAL (
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS r ON true
 WHERE
-    r.taken
-    OR NOT EXISTS (
-        SELECT
-        FROM ff_flow_core AS c
-        WHERE
-            c.partition_key = t.partition_key
-            AND c.flow_id = t.flow_id
-    );
+    s.stored IS NULL
+    OR r.taken;

@@ -1,13 +1,14 @@
 -- name: RenewLeases :many
 -- RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is
--- the input position. No row for an item: its fence failed, and ReadLeases tells why.
+-- the input position. No row for an item: its fence failed, and ReadLeases tells why; or somebody else
+-- holds or has just changed its attempt.
 --
--- A renewal decides from the attempt row it writes; the execution row is only read. Every loss of a lease
--- changes the attempt row, and the update re-checks its newest version. The lean form serves canonical
--- rows; judged renews whatever ReadLeases has shown to be current, wherever the execution's pointer is.
+-- A renewal decides from the attempt row it locks and writes; the execution row is only read. Every loss of a
+-- lease changes the attempt row. The fast path serves canonical rows; judged renews whatever ReadLeases has
+-- shown to be current, wherever the execution's pointer is.
 --
 -- Used by: engine.RenewLease, engine.RenewLeases.
--- Locks: attempt rows (UPDATE), in array order: the caller sorts by (partition_key, execution_id, attempt_index).
+-- Locks: attempt rows FOR NO KEY UPDATE SKIP LOCKED, then the UPDATE of the same rows (L2).
 WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
@@ -17,7 +18,6 @@ input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
-        unnest(@lease_ids::uuid[]) AS lease_id,
         unnest(@ttls_ms::bigint[]) AS ttl_ms,
         -- Not by generate_subscripts: of that the planner expects a thousand rows, of an array ten, and for a
         -- thousand it would read the whole table rather than look each row up.
@@ -29,21 +29,48 @@ renewed AS (
     SET
         lease_expires_at_ms = greatest(a.lease_expires_at_ms, (SELECT now_ms FROM clock) + i.ttl_ms)
     FROM input AS i
-    JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+    CROSS JOIN LATERAL (
+        SELECT
+            c.lifecycle_phase,
+            c.ownership_state,
+            c.attempt_index,
+            c.ffx_lease_epoch,
+            c.ffx_namespace,
+            c.ffx_instance_tag
+        FROM ff_exec_core AS c
+        WHERE
+            c.partition_key = i.partition_key
+            AND c.execution_id = i.execution_id
+        LIMIT 1
+    ) AS e
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS row_id
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.attempt_index = i.attempt_index
+            -- The fence. Written so that no index on the expiry is taken for it.
+            AND (t.lease_epoch = i.lease_epoch) IS TRUE
+            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+            AND (e.lifecycle_phase = 'active') IS TRUE
+            AND (@judged::boolean OR e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
+        FOR NO KEY UPDATE OF t SKIP LOCKED
+    ) AS t
     WHERE
-        a.partition_key = i.partition_key
+        -- A row changed between snapshot and lock is not found under its ctid and stays as it is.
+        a.ctid = t.row_id
+        AND a.partition_key = i.partition_key
         AND a.execution_id = i.execution_id
-        AND a.attempt_index = i.attempt_index
-        -- The fence. Written so that no index on the expiry is taken for it.
-        AND (a.lease_epoch = i.lease_epoch) IS TRUE
-        AND (a.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
-        AND (e.lifecycle_phase = 'active') IS TRUE
-        AND (@judged::boolean OR e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
     RETURNING
         i.ord,
         a.partition_key,
         a.execution_id,
-        i.lease_id,
+        -- Another program keeps the id of its lease in raw_fields; ours is in the column.
+        CASE
+            WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
+            ELSE a.raw_fields ->> 'lease_id'
+        END AS lease_id,
         a.worker_instance_id,
         a.lease_expires_at_ms,
         e.ffx_namespace,
@@ -62,7 +89,7 @@ renewed_events AS (
     )
     SELECT
         r.execution_id::text,
-        r.lease_id::text,
+        r.lease_id,
         'renewed',
         (SELECT now_ms FROM clock),
         r.partition_key,
@@ -80,7 +107,8 @@ FROM renewed AS r;
 -- ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
 -- No row: the execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 --
--- Used by: engine.RenewLeases, to name why an item missed; engine.ReportProgress.
+-- Used by: engine.RenewLeases, to name why an item missed; whatever ends leases by locking first, before and
+-- under the locks; engine.ReportProgress.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -104,7 +132,12 @@ SELECT
     a.lease_expires_at_ms,
     a.terminal_at_ms AS attempt_terminal_at_ms,
     a.ffx_delay_until_ms,
-    a.ffx_attempt_id,
+    coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
+    -- Another program keeps the id of its lease in raw_fields; ours is in the column.
+    coalesce(CASE
+        WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
+        ELSE a.raw_fields ->> 'lease_id'
+    END, '')::text AS lease_id,
     coalesce(cur.attempt_index, -1)::integer AS current_index,
     coalesce(cur.outcome, '')::text AS current_outcome,
     coalesce(p.outcome, '')::text AS pointer_outcome,
@@ -117,7 +150,8 @@ CROSS JOIN LATERAL (
         t.public_state,
         t.cancellation_reason,
         t.raw_fields,
-        t.attempt_index
+        t.attempt_index,
+        t.ffx_lease_epoch
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key
@@ -148,7 +182,7 @@ LEFT JOIN LATERAL (
 -- name: LockExecutions :many
 -- LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
 --
--- Used by: engine.CompleteExecutions and engine.FailExecutions where each row is judged alone,
+-- Used by: engine.CompleteExecution and engine.FailExecution where the row is judged alone,
 -- engine.ReportProgress.
 -- Locks: execution rows FOR NO KEY UPDATE in array order (L1): the caller sorts by (partition_key, execution_id).
 WITH input AS (
@@ -182,6 +216,42 @@ CROSS JOIN LATERAL (
     FOR NO KEY UPDATE
 ) AS e;
 
+-- name: TakeExecutions :many
+-- TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
+--
+-- Used by: engine.CompleteExecutions, engine.FailExecutions, engine.ReleaseLeases where each row is judged alone.
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    e.flow_id,
+    e.lane_id,
+    e.policy,
+    coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
+    (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.flow_id,
+        t.lane_id,
+        t.policy,
+        t.ffx_retry_count,
+        t.raw_fields,
+        t.ffx_quota_policy_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e;
+
 -- name: LockAttempts :many
 -- LockAttempts locks one attempt of each locked execution; ord (from 1) is the input position.
 -- A missing attempt has no row.
@@ -207,6 +277,32 @@ CROSS JOIN LATERAL (
         AND t.execution_id = i.execution_id
         AND t.attempt_index = i.attempt_index
     FOR UPDATE
+) AS a;
+
+-- name: TakeAttempts :many
+-- TakeAttempts is LockAttempts for whoever must not wait: an attempt that somebody else holds has no row.
+--
+-- Used by: whoever used TakeExecutions.
+-- Locks: attempt rows FOR UPDATE SKIP LOCKED (L2).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = i.attempt_index
+    FOR UPDATE SKIP LOCKED
 ) AS a;
 
 -- name: UpdateProgress :exec
@@ -245,8 +341,7 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
-        unnest(@attempt_indexes::integer[]) AS attempt_index,
-        unnest(@lease_ids::uuid[]) AS lease_id
+        unnest(@attempt_indexes::integer[]) AS attempt_index
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 released AS (
@@ -283,7 +378,7 @@ released AS (
         e.lane_id,
         e.eligibility_state,
         i.attempt_index,
-        i.lease_id,
+        e.ffx_lease_epoch,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -302,7 +397,10 @@ released_attempts AS (
     RETURNING
         a.partition_key,
         a.execution_id,
-        r.lease_id,
+        CASE
+            WHEN a.lease_epoch = r.ffx_lease_epoch THEN a.ffx_lease_id::text
+            ELSE a.raw_fields ->> 'lease_id'
+        END AS lease_id,
         a.worker_instance_id,
         r.ffx_namespace,
         r.ffx_instance_tag
@@ -321,7 +419,7 @@ lease_events AS (
     )
     SELECT
         a.execution_id::text,
-        a.lease_id::text,
+        a.lease_id,
         'revoked',
         @now_ms::bigint,
         a.partition_key,

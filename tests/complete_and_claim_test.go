@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -175,38 +174,30 @@ func TestCompleteAndClaim_in_the_callers_transaction(t *testing.T) {
 	f.wantState(t, next, stateRunning)
 }
 
-// The lease is given back while the completion waits for its row. The completion is refused, and the claim behind
-// it in the same transaction, which sees the row as it is by then, takes the same execution under a new lease.
-func TestInterleaving_complete_and_claim_behind_a_release(t *testing.T) {
+// The lease is given back beside the call. As long as its row is locked neither part waits for it. Then the completion
+// is refused, and the claim behind it in the same transaction takes the same execution under a new lease.
+func TestInterleaving_complete_and_claim_beside_a_release(t *testing.T) {
 	f := newFixture(t)
 	held := f.start(t)
-	waiter := f.rival(t)
-	claimer, err := waiter.NewClaimer(f.worker())
+	claimer, err := f.NewClaimer(f.worker())
 	if err != nil {
 		t.Fatal(err)
 	}
 	tx := f.begin(t)
-	lockExecution(t, tx, held.Execution)
-	type answer struct {
-		outcomes []error
-		claimed  []engine.Claimed
-		err      error
-	}
-	wait := async(t, func(ctx context.Context) answer {
-		outcomes, claimed, err := claimer.CompleteAndClaim(ctx, completionsOf(held), 1)
-		return answer{outcomes, claimed, err}
-	})
-	waiter.awaitBlocked(t, f)
 	if outcomes, err := f.WithTx(tx).ReleaseLeases(t.Context(), []engine.Lease{held.Lease}); err != nil || outcomes[0] != nil {
 		t.Fatal(outcomes, err)
 	}
-	commit(t, tx)
-	got := wait()
-	if got.err != nil || len(got.claimed) != 1 || got.claimed[0].Execution != held.Execution || got.claimed[0].Epoch <= held.Epoch {
-		t.Fatalf("claimed %v, %v; want %s again", got.claimed, got.err, held.Execution)
+	outcomes, claimed, err := claimer.CompleteAndClaim(t.Context(), completionsOf(held), 1)
+	if err != nil || !errors.Is(outcomes[0], engine.ErrBusy) || len(claimed) > 0 {
+		t.Fatalf("got %v, %v, %v; want that it is busy, and nothing claimed", outcomes, claimed, err)
 	}
-	wantLeaseError(t, got.outcomes[0], engine.ErrStaleLease)
-	if err := f.CompleteExecution(t.Context(), got.claimed[0].Lease, nil); err != nil {
+	commit(t, tx)
+	outcomes, claimed, err = claimer.CompleteAndClaim(t.Context(), completionsOf(held), 1)
+	if err != nil || len(claimed) != 1 || claimed[0].Execution != held.Execution || claimed[0].Epoch <= held.Epoch {
+		t.Fatalf("claimed %v, %v; want %s again", claimed, err, held.Execution)
+	}
+	wantLeaseError(t, outcomes[0], engine.ErrStaleLease)
+	if err := f.CompleteExecution(t.Context(), claimed[0].Lease, nil); err != nil {
 		t.Error(err)
 	}
 }

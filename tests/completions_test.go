@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -247,20 +245,19 @@ func TestCompleteExecution_gives_admissions_back(t *testing.T) {
 // The items that the lean statement completed stay completed when those that it left fail: the error is theirs.
 func TestCompleteExecutions_error_of_some(t *testing.T) {
 	f := newFixture(t)
-	hasty := f.rival(t, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["lock_timeout"] = "10ms" })
 	held := f.startMany(t, 2)
 	f.setExecution(t, held[1].Execution, "attempt_index = 1") // left to the form that locks first
 	tx := f.begin(t)
 	lockExecution(t, tx, held[1].Execution)
 	completions := []engine.Completion{{Lease: held[0].Lease}, {Lease: held[1].Lease}}
-	outcomes, err := hasty.CompleteExecutions(t.Context(), completions)
-	if err != nil || outcomes[0] != nil || !errors.Is(outcomes[1], engine.ErrContention) {
-		t.Errorf("got %v, %v; want contention of the second only", outcomes, err)
+	outcomes, err := f.CompleteExecutions(t.Context(), completions)
+	if err != nil || outcomes[0] != nil || !errors.Is(outcomes[1], engine.ErrBusy) {
+		t.Errorf("got %v, %v; want that the second is busy", outcomes, err)
 	}
 	f.wantState(t, held[0].Execution, stateCompleted)
 	f.wantState(t, held[1].Execution, stateRunning)
 	commit(t, tx)
-	outcomes, err = hasty.CompleteExecutions(t.Context(), completions)
+	outcomes, err = f.CompleteExecutions(t.Context(), completions)
 	if err := errors.Join(append(outcomes, err)...); err != nil {
 		t.Error(err)
 	}

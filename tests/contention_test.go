@@ -111,36 +111,61 @@ func countTries(sent []string) int {
 	return len(settings) - len(slices.DeleteFunc(slices.Clone(settings), func(name string) bool { return name == last }))
 }
 
-// batches are the batch forms of the calls of holders.
-var batches = map[string]func(context.Context, *engine.Engine, []engine.Lease) error{
-	"renew": func(ctx context.Context, e *engine.Engine, leases []engine.Lease) error {
+// batches are the batch forms of the calls of holders, with the outcome of each item.
+var batches = map[string]func(context.Context, *engine.Engine, []engine.Lease) ([]error, error){
+	"renew": func(ctx context.Context, e *engine.Engine, leases []engine.Lease) ([]error, error) {
 		renewals := make([]engine.Renewal, len(leases))
 		for i, l := range leases {
 			renewals[i].Lease = l
 		}
-		_, err := e.RenewLeases(ctx, renewals)
-		return err
+		results, err := e.RenewLeases(ctx, renewals)
+		outcomes := make([]error, len(results))
+		for i := range results {
+			outcomes[i] = results[i].Err
+		}
+		return outcomes, err
 	},
-	"complete": func(ctx context.Context, e *engine.Engine, leases []engine.Lease) error {
+	"complete": func(ctx context.Context, e *engine.Engine, leases []engine.Lease) ([]error, error) {
 		completions := make([]engine.Completion, len(leases))
 		for i, l := range leases {
 			completions[i].Lease = l
 		}
-		_, err := e.CompleteExecutions(ctx, completions)
-		return err
+		return e.CompleteExecutions(ctx, completions)
 	},
-	"fail": func(ctx context.Context, e *engine.Engine, leases []engine.Lease) error {
-		failures := make([]engine.Failing, len(leases))
+	"complete and claim": func(ctx context.Context, e *engine.Engine, leases []engine.Lease) ([]error, error) {
+		completions := make([]engine.Completion, len(leases))
 		for i, l := range leases {
-			failures[i].Lease = l
+			completions[i].Lease = l
 		}
-		_, err := e.FailExecutions(ctx, failures)
-		return err
+		claimer, err := e.NewClaimer(engine.ClaimSpec{Lane: leases[0].Lane + ".next", Worker: "worker", Instance: "worker", LeaseTTL: leaseTTL})
+		if err != nil {
+			return nil, err
+		}
+		outcomes, _, err := claimer.CompleteAndClaim(ctx, completions, 1)
+		return outcomes, err
 	},
-	"release": func(ctx context.Context, e *engine.Engine, leases []engine.Lease) error {
-		_, err := e.ReleaseLeases(ctx, leases)
-		return err
+	"fail": func(ctx context.Context, e *engine.Engine, leases []engine.Lease) ([]error, error) {
+		return failBatch(ctx, e, leases, engine.Failure{Message: "once more"})
 	},
+	"fail for good": func(ctx context.Context, e *engine.Engine, leases []engine.Lease) ([]error, error) {
+		return failBatch(ctx, e, leases, forGood)
+	},
+	"release": func(ctx context.Context, e *engine.Engine, leases []engine.Lease) ([]error, error) {
+		return e.ReleaseLeases(ctx, leases)
+	},
+}
+
+func failBatch(ctx context.Context, e *engine.Engine, leases []engine.Lease, failure engine.Failure) ([]error, error) {
+	failures := make([]engine.Failing, len(leases))
+	for i, l := range leases {
+		failures[i] = engine.Failing{Lease: l, Failure: failure}
+	}
+	results, err := e.FailExecutions(ctx, failures)
+	outcomes := make([]error, len(results))
+	for i := range results {
+		outcomes[i] = results[i].Err
+	}
+	return outcomes, err
 }
 
 // free says whether nobody holds the row that the statement would lock.
@@ -162,58 +187,16 @@ func (f *fixture) free(t *testing.T, table string, x id.ExecutionID) bool {
 }
 
 // Some calls of the reference lock the attempt before the execution, others after it, and batches in no order:
-// deadlocks. Here the execution comes first, and lower ids do.
+// deadlocks. Here the execution comes first.
 func TestE38_locks_are_taken_in_one_order(t *testing.T) {
-	for call, do := range batches {
-		for _, variant := range []string{"lean", "locked"} {
-			if call != "complete" && variant == "locked" {
-				continue // there is but one form
-			}
-			t.Run(call+"/"+variant, func(t *testing.T) {
-				f := newFixture(t)
-				held := f.startMany(t, 3)
-				if variant == "locked" {
-					for _, c := range held {
-						f.setExecution(t, c.Execution, "attempt_index = 1")
-					}
-				}
-				slices.SortFunc(held, func(a, b engine.Claimed) int { return a.Execution.Compare(b.Execution) })
-				low, middle, high := held[0].Execution, held[1].Execution, held[2].Execution
-				late := f.rival(t)
-				tx := f.begin(t)
-				table := "ff_exec_core"
-				if call == "renew" { // it locks attempts only
-					table = "ff_attempt"
-					lockAttempt(t, tx, middle, 0)
-				} else {
-					lockExecution(t, tx, middle)
-				}
-				wait := async(t, func(ctx context.Context) error {
-					return do(ctx, late.Engine, []engine.Lease{held[2].Lease, held[0].Lease, held[1].Lease})
-				})
-				late.awaitBlocked(t, f)
-				if f.free(t, table, low) || !f.free(t, table, high) {
-					t.Error("the batch does not lock in ascending order")
-				}
-				if table == "ff_exec_core" && call != "complete" && !f.free(t, "ff_attempt", low) {
-					t.Error("an attempt is locked before all executions are")
-				}
-				commit(t, tx)
-				if err := wait(); err != nil {
-					t.Fatal(err)
-				}
-			})
-		}
-		if call == "renew" {
-			continue
-		}
-		t.Run(call+"/execution before attempt", func(t *testing.T) {
+	for _, call := range []string{"progress", "complete", "fail", "fail for good"} {
+		t.Run(call, func(t *testing.T) {
 			f := newFixture(t)
 			c := f.start(t)
 			late := f.rival(t)
 			tx := f.begin(t)
 			lockAttempt(t, tx, c.Execution, 0)
-			wait := async(t, func(ctx context.Context) error { return do(ctx, late.Engine, []engine.Lease{c.Lease}) })
+			wait := async(t, func(context.Context) error { return holderCalls[call](t, late.Engine, c.Lease) })
 			late.awaitBlocked(t, f)
 			if f.free(t, "ff_exec_core", c.Execution) {
 				t.Error("it waits for the attempt without holding the execution")

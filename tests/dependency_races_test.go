@@ -424,14 +424,19 @@ func TestResolve_batches_in_opposite_order(t *testing.T) {
 				}
 				tx := r.holdGroup(t, held, "c")
 				execIn(t, tx, "SELECT pg_advisory_xact_lock(ffx_flow_key($1))", held)
-				wait := async(t, func(ctx context.Context) error {
-					return together(ctx, ends("a", pair[0], false), ends("b", pair[1], true))
-				})
-				r.rivals.awaitSessions(t, r.fixture, 2)
-				commit(t, tx)
-				if err := wait(); err != nil {
-					t.Error(err)
+				// Neither waits for the flow that is held; they come back to it, and to what the other held meanwhile.
+				first, second := ends("a", pair[0], false), ends("b", pair[1], true)
+				if err := together(t.Context(), first, second); !errors.Is(err, engine.ErrBusy) {
+					t.Errorf("got %v, want that the flow is busy", err)
 				}
+				commit(t, tx)
+				await(t, "both to end all", func() bool {
+					err := together(t.Context(), first, second)
+					if err != nil && !errors.Is(err, engine.ErrBusy) {
+						t.Fatal(err)
+					}
+					return err == nil
+				})
 				want := stateReady
 				if pair[0] && pair[1] {
 					want = stateSkipped

@@ -43,11 +43,9 @@ func waitingOperations() []struct {
 					t.Fatal(err)
 				}
 			}, "a creation with the same key"})
-		case "claim what another program left", "renew":
-			found = append(found, waiting{o, attempt, "its attempt"})
 		case "set a tag":
 			found = append(found, waiting{o, execution, "its execution"})
-		case "progress", "release", "complete", "complete and claim", "complete beside the pointer", "fail, with a retry", "fail for good":
+		case "progress", "complete", "complete beside the pointer", "fail, with a retry", "fail for good":
 			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
 		}
 	}

@@ -1,0 +1,211 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// stressFor is how long a test under stress goes on: `make soak` says how long, else two seconds.
+func stressFor(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("FF_SOAK")
+	if text == "" {
+		return 2 * time.Second
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("FF_SOAK: %v", err)
+	}
+	return d
+}
+
+// stress is many goroutines that do everything at once to the same executions and flows.
+type stress struct {
+	*fixture
+	log *statementLog
+
+	mu     sync.Mutex
+	leases []engine.Lease // live ones, and ones that have been used
+}
+
+func (s *stress) keep(claimed []engine.Claimed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range claimed {
+		s.leases = append(s.leases, c.Lease)
+	}
+	if n := len(s.leases); n > 200 {
+		s.leases = s.leases[n-200:]
+	}
+}
+
+// some returns leases in no order, live and stale ones, and now and then one twice.
+func (s *stress) some(n int) []engine.Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var some []engine.Lease
+	for range min(n, len(s.leases)) {
+		l := s.leases[rand.IntN(len(s.leases))]
+		if rand.IntN(8) == 0 {
+			l.Epoch-- // a holder from before
+		}
+		some = append(some, l)
+	}
+	return some
+}
+
+// create makes a flow in which two upstreams lead to two downstreams each, so that everything meets.
+func (s *stress) create(ctx context.Context) error {
+	spec := engine.FlowSpec{}
+	for i := range 8 {
+		when := policy.AnyOf(policy.LetRun)
+		if i%2 == 0 {
+			when = policy.AllOf()
+		}
+		spec.Nodes = append(spec.Nodes, engine.Node{
+			Key: fmt.Sprint(i), When: when,
+			Spec: engine.ExecutionSpec{Lane: s.lane, Kind: "test", Policy: &policy.Execution{Retry: &policy.Retry{MaxRetries: new(uint32(1))}}},
+		})
+		if i >= 2 {
+			above := i/2*2 - 2
+			spec.Edges = append(spec.Edges, engine.Edge{From: fmt.Sprint(above), To: fmt.Sprint(i)}, engine.Edge{From: fmt.Sprint(above + 1), To: fmt.Sprint(i)})
+		}
+	}
+	for i := range spec.Nodes[:2] {
+		spec.Nodes[i].When = policy.Group{}
+	}
+	_, err := s.CreateFlow(ctx, spec)
+	return err
+}
+
+// act does something on an engine, which may be bound to a transaction.
+func (s *stress) act(ctx context.Context, t *testing.T, e *engine.Engine, what int) error {
+	batch := func(name string) error {
+		leases := s.some(1 + rand.IntN(12))
+		if len(leases) == 0 {
+			return nil
+		}
+		outcomes, err := batches[name](ctx, e, leases)
+		return errors.Join(append(outcomes, err)...)
+	}
+	single := func(name string) error {
+		leases := s.some(1)
+		if len(leases) == 0 {
+			return nil
+		}
+		return holderCalls[name](t, e, leases[0])
+	}
+	switch what {
+	case 0, 1, 2:
+		claimed, err := e.Claim(ctx, s.worker(), 1+rand.IntN(8))
+		s.keep(claimed)
+		return err
+	case 3:
+		return batch("complete")
+	case 4:
+		return batch("fail")
+	case 5:
+		return batch("fail for good")
+	case 6:
+		return batch("renew")
+	case 7:
+		return batch("release")
+	case 8:
+		return single("complete")
+	case 9:
+		return single("fail for good")
+	case 10:
+		return single("progress")
+	case 11:
+		return single("complete and claim")
+	case 12:
+		if leases := s.some(1); len(leases) > 0 {
+			return e.SetExecutionTag(ctx, leases[0].Execution, "app.set", "value")
+		}
+	}
+	return nil
+}
+
+// job runs background work, and moves the clock so that there is some.
+func (s *stress) job(ctx context.Context, what int) error {
+	var err error
+	switch what {
+	case 0:
+		s.advance(leaseTTL / 20)
+		_, err = s.ExpireLeases(ctx, 100)
+	case 1:
+		_, err = s.ExpireDeadlines(ctx, 100)
+	case 2:
+		_, err = s.PromoteDelayed(ctx, 100)
+	case 3:
+		_, _, err = s.RepairQueue(ctx, id.ExecutionID{}, 100)
+	}
+	return err
+}
+
+// A6: every operation on the same flows at once, single and in batches, on a pool and in callers' transactions, with
+// live and stale leases: the server never has to break a deadlock.
+func TestA6_no_deadlocks(t *testing.T) {
+	f := cloneFixture(t)
+	log := new(statementLog)
+	url := f.url
+	f = fixtureOn(t, log.open(t, url, func(config *pgxpool.Config) { config.MaxConns = 24 }), url)
+	s := &stress{fixture: f, log: log}
+	ctx, cancel := context.WithTimeout(t.Context(), stressFor(t))
+	defer cancel()
+	for range 20 {
+		if err := s.create(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var actors sync.WaitGroup
+	for actor := range 10 {
+		actors.Go(func() {
+			for ctx.Err() == nil {
+				switch {
+				case actor == 0:
+					_ = s.job(ctx, rand.IntN(4))
+				case actor == 1:
+					_ = s.create(ctx)
+				case actor < 6:
+					_ = s.act(ctx, t, s.Engine, rand.IntN(13))
+				default: // one call in a transaction of the caller's
+					_ = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+						_ = s.act(ctx, t, s.WithTx(tx), rand.IntN(13))
+						return nil
+					})
+				}
+			}
+		})
+	}
+	actors.Wait()
+	deadlocks := 0
+	for _, state := range log.aborted() {
+		if state == "40P01" {
+			deadlocks++
+		}
+	}
+	if deadlocks > 0 {
+		t.Errorf("the server broke %d deadlocks", deadlocks)
+	}
+	type count struct{ Ended, Events int }
+	c := one[count](t, f.pool, `SELECT count(*) FILTER (WHERE lifecycle_phase = 'terminal') AS ended,
+		(SELECT count(*) FROM ff_completion_event) AS events FROM ff_exec_core`)
+	if c.Ended == 0 || c.Ended != c.Events {
+		t.Errorf("%d ended, %d events", c.Ended, c.Events)
+	}
+	t.Logf("%d executions ended", c.Ended)
+}
