@@ -83,8 +83,9 @@ func (e *Engine) completeAndClaim(
 	if together {
 		var completion *completing
 		var claim *claiming
-		err := inStatements(ctx, e.hurried(), op, func(due *rings) []step {
-			completion, claim = e.newCompleting(completions, valid), e.newClaiming(spec, bounds, n)
+		hurried := e.hurried()
+		err := inStatements(ctx, hurried, op, func(due *rings) []step {
+			completion, claim = hurried.newCompleting(completions, valid), e.newClaiming(spec, bounds, n)
 			return []step{
 				func(conn db.DBTX) error { return completion.run(ctx, conn, due) },
 				func(conn db.DBTX) error { return claim.run(ctx, conn, due) },
@@ -93,7 +94,6 @@ func (e *Engine) completeAndClaim(
 		switch {
 		case err == nil:
 			claimed := claim.claimed()
-			completion.e = e.hurried()
 			if err := completion.finish(ctx, op, outcomes); err != nil {
 				for _, i := range valid {
 					outcomes[i] = err
