@@ -56,7 +56,8 @@ func (d driver) QueryError(query string, err error) error {
 // newDBMate returns a dbmate for the migrations of this package in an existing schema.
 func newDBMate(databaseURL, schema string, log io.Writer) (*dbmate.DB, error) {
 	registerDriver()
-	u, err := url.Parse(databaseURL)
+	// A database URL has no fragment, as net/url would have it.
+	u, err := url.Parse(strings.ReplaceAll(databaseURL, "#", "%23"))
 	if err != nil {
 		return nil, errURL
 	}
@@ -103,9 +104,11 @@ func (p *progress) Write(line []byte) (int, error) {
 // errURL does not quote what it complains about: a malformed URL may show its password anywhere.
 var errURL = errors.New("schema: the database URL is not of the form postgres://user:password@host:port/database")
 
-// connConfig parses a database URL as pgxpool does, its own parameters included; a schema that is not
-// empty becomes the search_path.
-func connConfig(databaseURL, schema string) (*pgx.ConnConfig, error) {
+// PoolConfig reads a database URL as every operation of this package does, and chooses the schema: one that is not
+// empty becomes the search_path, whatever search_path the URL names. All else in the URL holds as it is written.
+//
+// An error says what is wrong and repeats nothing of the URL.
+func PoolConfig(databaseURL, schema string) (*pgxpool.Config, error) {
 	if !strings.HasPrefix(databaseURL, "postgres://") && !strings.HasPrefix(databaseURL, "postgresql://") {
 		return nil, errURL
 	}
@@ -118,6 +121,14 @@ func connConfig(databaseURL, schema string) (*pgx.ConnConfig, error) {
 	}
 	if schema != "" {
 		config.ConnConfig.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
+	}
+	return config, nil
+}
+
+func connConfig(databaseURL, schema string) (*pgx.ConnConfig, error) {
+	config, err := PoolConfig(databaseURL, schema)
+	if err != nil {
+		return nil, err
 	}
 	return config.ConnConfig, nil
 }

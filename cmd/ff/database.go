@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
@@ -55,31 +54,17 @@ func (a *app) requireDatabase() (string, error) {
 	return named, err
 }
 
-// inSchema returns the URL with the schema of --schema, if any, as its search_path.
-func (a *app) inSchema(databaseURL string) (string, error) {
-	if a.schema == "" {
-		return databaseURL, nil
-	}
-	u, err := url.Parse(databaseURL)
-	if err != nil {
-		return "", errors.New("the database URL cannot be read")
-	}
-	query := u.Query()
-	query.Set("search_path", pgx.Identifier{a.schema}.Sanitize())
-	u.RawQuery = query.Encode()
-	return u.String(), nil
-}
-
 // withEngine runs fn on the named database if its schema is fit to be read. A standby will do.
 func (a *app) withEngine(ctx context.Context, fn func(*engine.Engine) error) error {
 	named, err := a.requireDatabase()
 	if err != nil {
 		return err
 	}
-	if named, err = a.inSchema(named); err != nil {
+	config, err := schema.PoolConfig(named, a.schema)
+	if err != nil {
 		return err
 	}
-	pool, err := pgxpool.New(ctx, named)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return err
 	}

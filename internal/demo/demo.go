@@ -30,8 +30,9 @@ const (
 
 // Options are the parameters of [Run].
 type Options struct {
-	// DatabaseURL is a database with this library's schema.
-	DatabaseURL string
+	// DatabaseURL is a database with this library's tables, Schema the schema that has them; empty: the first of the
+	// search_path.
+	DatabaseURL, Schema string
 	// Workers is the number of worker processes, at least 2: one is killed.
 	Workers int
 	// Command makes the command of a worker process, which runs [RunWorker] on its standard streams.
@@ -80,7 +81,7 @@ func Run(ctx context.Context, graph Graph, opts Options) (Summary, error) {
 	if opts.Workers < 2 {
 		return Summary{}, errors.New("the demo needs two worker processes, for it kills one")
 	}
-	pool, err := newPool(ctx, opts.DatabaseURL)
+	pool, err := newPool(ctx, opts.DatabaseURL, opts.Schema)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -134,7 +135,7 @@ func (r *run) run(ctx context.Context) (Summary, error) {
 // work has the fleet work the flow to its end and returns how many executions changed hands.
 func (r *run) work(ctx context.Context, lane id.LaneID) (retaken int, err error) {
 	fleet, err := startFleet(ctx, r.Workers, r.Command,
-		workerConfig{DatabaseURL: r.DatabaseURL, Lane: lane},
+		workerConfig{DatabaseURL: r.DatabaseURL, Schema: r.Schema, Lane: lane},
 		(len(r.graph)+1)/2,
 		func(pid int) {
 			r.Event(fmt.Sprintf("Half have been started: worker process %d, which holds work, is killed with SIGKILL.", pid))

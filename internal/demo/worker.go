@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -27,6 +28,7 @@ const (
 // neither the command line nor the environment is as private.
 type workerConfig struct {
 	DatabaseURL string    `json:"database_url"`
+	Schema      string    `json:"schema"`
 	Lane        id.LaneID `json:"lane"`
 }
 
@@ -41,7 +43,7 @@ func RunWorker(ctx context.Context, input io.Reader, output, log io.Writer) erro
 	if err := json.Unmarshal(greeting, &config); err != nil {
 		return fmt.Errorf("decode the configuration: %w", err)
 	}
-	pool, err := newPool(ctx, config.DatabaseURL)
+	pool, err := newPool(ctx, config.DatabaseURL, config.Schema)
 	if err != nil {
 		return err
 	}
@@ -82,8 +84,8 @@ func RunWorker(ctx context.Context, input io.Reader, output, log io.Writer) erro
 	return w.Run(ctx)
 }
 
-func newPool(ctx context.Context, databaseURL string) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(databaseURL)
+func newPool(ctx context.Context, databaseURL, schemaName string) (*pgxpool.Pool, error) {
+	config, err := schema.PoolConfig(databaseURL, schemaName)
 	if err != nil {
 		return nil, err
 	}
