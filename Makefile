@@ -32,6 +32,12 @@ test-sql: ## Run the tests of the packages whose tests use Postgres
 	@listed=$$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./...) && \
 	go test $(RACE) -count=1 -timeout 20m $$(echo "$$listed" | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
 
+SOAK ?= 5m
+
+.PHONY: soak
+soak: ## Run the stress tests, TestSoak_…, for SOAK (5m) each; test runs them for a moment
+	FF_SOAK=$(SOAK) go test -count=1 -timeout 0 -run '^TestSoak_' ./tests/...
+
 .PHONY: schema
 schema: ## Write schema/schema.sql from the migrations
 	go run ./internal/schemadump
