@@ -13,24 +13,34 @@ const getSchemaState = `-- name: GetSchemaState :one
 SELECT
     (to_regclass('ffx_schema_migrations') IS NOT NULL)::boolean AS migrated,
     (to_regclass('_sqlx_migrations') IS NOT NULL)::boolean AS reference_made,
-    (pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on')::boolean AS read_only
+    (to_regprocedure('ffx_usable_from()') IS NOT NULL)::boolean AS declared,
+    (pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on')::boolean AS read_only,
+    (to_regclass('pg_dist_partition') IS NOT NULL)::boolean AS has_citus
 `
 
 type GetSchemaStateRow struct {
 	Migrated      bool
 	ReferenceMade bool
+	Declared      bool
 	ReadOnly      bool
+	HasCitus      bool
 }
 
-// GetSchemaState tells whether the schema's tables are there, which migration was applied last, and
-// whether the server takes writes.
+// GetSchemaState tells whether the schema's tables are there, whether it declares who may work on them, whether
+// the server takes writes, and whether it has Citus.
 //
 // Used by: engine.Prepare.
 // Locks: none.
 func (q *Queries) GetSchemaState(ctx context.Context, db DBTX) (GetSchemaStateRow, error) {
 	row := db.QueryRow(ctx, getSchemaState)
 	var i GetSchemaStateRow
-	err := row.Scan(&i.Migrated, &i.ReferenceMade, &i.ReadOnly)
+	err := row.Scan(
+		&i.Migrated,
+		&i.ReferenceMade,
+		&i.Declared,
+		&i.ReadOnly,
+		&i.HasCitus,
+	)
 	return i, err
 }
 
@@ -50,4 +60,53 @@ func (q *Queries) GetSchemaVersion(ctx context.Context, db DBTX) (string, error)
 	var version string
 	err := row.Scan(&version)
 	return version, err
+}
+
+const getUsableFrom = `-- name: GetUsableFrom :one
+SELECT coalesce(ffx_usable_from(), '')::text AS version
+`
+
+// GetUsableFrom returns the oldest version of this library that may work on the schema.
+//
+// Used by: engine.Prepare, once ffx_usable_from is known to exist.
+// Locks: none.
+func (q *Queries) GetUsableFrom(ctx context.Context, db DBTX) (string, error) {
+	row := db.QueryRow(ctx, getUsableFrom)
+	var version string
+	err := row.Scan(&version)
+	return version, err
+}
+
+const listCitusTables = `-- name: ListCitusTables :many
+SELECT p.logicalrelid::text AS name
+FROM pg_dist_partition AS p
+WHERE p.logicalrelid::text ~ '^ffx?_[a-z_]+$'
+ORDER BY name
+LIMIT $1
+`
+
+// ListCitusTables returns tables of this library that Citus manages, distributed or not; no row: all is well.
+// Tables of other names are passed over, and those that the search_path does not lead to, which are written
+// with their schema.
+//
+// Used by: engine.Prepare, once pg_dist_partition is known to exist.
+// Locks: none.
+func (q *Queries) ListCitusTables(ctx context.Context, db DBTX, pageSize int32) ([]string, error) {
+	rows, err := db.Query(ctx, listCitusTables, pageSize)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

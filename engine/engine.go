@@ -27,7 +27,7 @@ type Config struct {
 	MaxPayload int
 
 	// Log receives what no caller is there to be told: a doorbell that could not be rung, a listener
-	// that reconnects. Default: nothing is logged.
+	// that reconnects, a database newer than the engine. Default: nothing is logged.
 	Log *slog.Logger
 
 	// Now replaces the database's clock in tests. Default nil: all time is the database's.

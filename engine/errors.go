@@ -65,8 +65,13 @@ var (
 	// `ff migrate up` or schema.Migrate makes them.
 	ErrNotMigrated = errors.New("database is not migrated")
 
-	// ErrTooNew: the database was migrated by a newer version of this library.
+	// ErrTooNew: the database was migrated by a newer version of this library, beside which this one cannot work.
+	// Upgrade the program.
 	ErrTooNew = errors.New("database is newer than this library")
+
+	// ErrDistributed: Citus manages tables of this library, on which it does not work, and may bring the server
+	// down. Make them local again, or use a schema of local tables.
+	ErrDistributed = errors.New("tables are managed by Citus")
 
 	// ErrReadOnly: the server takes no writes; it is a standby, or set to read only.
 	ErrReadOnly = errors.New("database is read only")
@@ -191,7 +196,7 @@ func isOurs(err error) bool {
 	for _, sentinel := range []error{
 		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
 		ErrExists, ErrIdempotencyKeyTaken, ErrFlowTerminal, ErrCycle, ErrBusy, ErrContention, ErrNotMigrated, ErrTooNew,
-		ErrReadOnly, ErrUnavailable, ErrTransport,
+		ErrDistributed, ErrReadOnly, ErrUnavailable, ErrTransport,
 	} {
 		if errors.Is(err, sentinel) {
 			return true

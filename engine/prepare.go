@@ -8,13 +8,15 @@ import (
 
 // SchemaVersion is the migration that this version of the engine was written for: the newest file of the
 // schema's migrations.
-const SchemaVersion = "20261101000014"
+const SchemaVersion = "20261101000016"
 
 // Prepare tells whether the database is fit for this engine; a program calls it once at its start. It
-// changes nothing.
+// changes nothing. A database that a newer version of the library migrated is fit if it says that this version may
+// work on it; [Config].Log is then warned.
 //
 // Errors, each saying what to do next: [ErrUnavailable], no connection; [ErrNotMigrated], no tables or
-// older ones; [ErrTooNew], migrated by a newer version; [ErrReadOnly], a standby or set to read only.
+// older ones; [ErrTooNew], migrated by a newer version that this one cannot work beside; [ErrDistributed], Citus
+// manages the tables; [ErrReadOnly], a standby or set to read only.
 func (e *Engine) Prepare(ctx context.Context) error {
 	const op = "prepare"
 	found, err := e.q.GetSchemaState(ctx, e.reader())
@@ -29,14 +31,59 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	case found.ReadOnly:
 		return fmt.Errorf("%s: %w: connect to the primary", op, ErrReadOnly)
 	}
+	if err := e.checkVersion(ctx, op, found.Declared); err != nil {
+		return err
+	}
+	if found.HasCitus {
+		return e.checkCitus(ctx, op)
+	}
+	return nil
+}
+
+// checkVersion compares this version of the library with the database's, and with the oldest one that the database
+// is for, if it declares any.
+func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) error {
 	version, err := e.q.GetSchemaVersion(ctx, e.reader())
+	if err != nil {
+		return wrap(op, err)
+	}
+	newer := version > SchemaVersion
+	switch {
+	case declared:
+		from, err := e.q.GetUsableFrom(ctx, e.reader())
+		switch {
+		case err != nil:
+			return wrap(op, err)
+		// An adoption that has stopped halfway declares before it has the version.
+		case !isVersion(from) || from > SchemaVersion:
+			return fmt.Errorf("%s: %w: it is at %s, for versions from %q on, and this library is %s: upgrade the library",
+				op, ErrTooNew, version, from, SchemaVersion)
+		}
+	case newer:
+		return fmt.Errorf("%s: %w: it is at %s, this library knows %s: upgrade the library", op, ErrTooNew, version, SchemaVersion)
+	}
+	switch {
+	case version < SchemaVersion:
+		return fmt.Errorf("%s: %w: it is at %q, this library needs %s: run `ff migrate up`", op, ErrNotMigrated, version, SchemaVersion)
+	case newer:
+		e.cfg.Log.WarnContext(ctx, "a newer version of the library migrated the database; this one may work on it",
+			"database_version", version, "version", SchemaVersion)
+	}
+	return nil
+}
+
+// isVersion tells whether text can be compared with [SchemaVersion].
+func isVersion(text string) bool {
+	return len(text) == len(SchemaVersion) && strings.Trim(text, "0123456789") == ""
+}
+
+func (e *Engine) checkCitus(ctx context.Context, op string) error {
+	managed, err := e.q.ListCitusTables(ctx, e.reader(), 1)
 	switch {
 	case err != nil:
 		return wrap(op, err)
-	case strings.Compare(version, SchemaVersion) < 0:
-		return fmt.Errorf("%s: %w: it is at %q, this library needs %s: run `ff migrate up`", op, ErrNotMigrated, version, SchemaVersion)
-	case strings.Compare(version, SchemaVersion) > 0:
-		return fmt.Errorf("%s: %w: it is at %s, this library knows %s: upgrade the library", op, ErrTooNew, version, SchemaVersion)
+	case len(managed) > 0:
+		return fmt.Errorf("%s: %w: %s is one of its tables: make all tables of the schema local by undistribute_table", op, ErrDistributed, managed[0])
 	}
 	return nil
 }

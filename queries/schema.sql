@@ -1,13 +1,15 @@
 -- name: GetSchemaState :one
--- GetSchemaState tells whether the schema's tables are there, which migration was applied last, and
--- whether the server takes writes.
+-- GetSchemaState tells whether the schema's tables are there, whether it declares who may work on them, whether
+-- the server takes writes, and whether it has Citus.
 --
 -- Used by: engine.Prepare.
 -- Locks: none.
 SELECT
     (to_regclass('ffx_schema_migrations') IS NOT NULL)::boolean AS migrated,
     (to_regclass('_sqlx_migrations') IS NOT NULL)::boolean AS reference_made,
-    (pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on')::boolean AS read_only;
+    (to_regprocedure('ffx_usable_from()') IS NOT NULL)::boolean AS declared,
+    (pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on')::boolean AS read_only,
+    (to_regclass('pg_dist_partition') IS NOT NULL)::boolean AS has_citus;
 
 -- name: GetSchemaVersion :one
 -- GetSchemaVersion returns the newest applied migration, the empty string when there is none. The ledger of
@@ -18,3 +20,23 @@ SELECT
 SELECT coalesce(max(m.version), '')::text AS version
 FROM ffx_schema_migrations AS m
 WHERE m.version ~ '^[0-9]+$';
+
+-- name: GetUsableFrom :one
+-- GetUsableFrom returns the oldest version of this library that may work on the schema.
+--
+-- Used by: engine.Prepare, once ffx_usable_from is known to exist.
+-- Locks: none.
+SELECT coalesce(ffx_usable_from(), '')::text AS version;
+
+-- name: ListCitusTables :many
+-- ListCitusTables returns tables of this library that Citus manages, distributed or not; no row: all is well.
+-- Tables of other names are passed over, and those that the search_path does not lead to, which are written
+-- with their schema.
+--
+-- Used by: engine.Prepare, once pg_dist_partition is known to exist.
+-- Locks: none.
+SELECT p.logicalrelid::text AS name
+FROM pg_dist_partition AS p
+WHERE p.logicalrelid::text ~ '^ffx?_[a-z_]+$'
+ORDER BY name
+LIMIT @page_size;

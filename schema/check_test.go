@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
+// A22: on tables that Citus distributes a statement can kill the server. N2: any newer migration was refused.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	const (
@@ -36,9 +37,51 @@ func TestCheck(t *testing.T) {
 			)`, want: schema.ErrNotMigrated},
 		{name: "other tables only", change: "CREATE TABLE invoice ()", want: schema.ErrNotMigrated},
 		{
-			name: "migrated by a newer build", from: own,
+			name: "migrated by a newer build that leaves room for this one", from: own,
 			change: "INSERT INTO ffx_schema_migrations VALUES ('20991231000001')",
+		},
+		{
+			name: "migrated by a newer build that leaves no room for this one", from: own,
+			change: "INSERT INTO ffx_schema_migrations VALUES ('20991231000001');" + usableFrom("20991231000001"),
 			want:   schema.ErrTooNew, mention: "20991231000001", migrate: schema.ErrTooNew,
+		},
+		{
+			name: "migrated by a newer build that does not say for whom", from: own,
+			change: "INSERT INTO ffx_schema_migrations VALUES ('20991231000001'); DROP FUNCTION ffx_usable_from()",
+			want:   schema.ErrTooNew, mention: "20991231000001", migrate: schema.ErrTooNew,
+		},
+		{
+			name: "migrated by a newer build that says it in a way of its own", from: own,
+			change: "INSERT INTO ffx_schema_migrations VALUES ('20991231000001');" + usableFrom("2"),
+			want:   schema.ErrTooNew, mention: "20991231000001", migrate: schema.ErrTooNew,
+		},
+		{
+			name: "migrated by a newer build that lacks what this one has", from: own,
+			change: "UPDATE ffx_schema_migrations SET version = '20991231000001' WHERE version = '20261101000014'",
+			want:   schema.ErrTooNew, mention: "20261101000014_leases", migrate: schema.ErrTooNew,
+		},
+		{
+			name: "being adopted by a newer build that leaves no room for this one", from: own,
+			change: "INSERT INTO ffx_schema_migrations VALUES ('adopted'), ('20991231000001/ffx_usable_from');" + usableFrom("20991231000001"),
+			want:   schema.ErrTooNew, mention: "20991231000001", migrate: schema.ErrTooNew,
+		},
+		{
+			name: "being adopted by a newer build that leaves room for this one", from: own,
+			change: "INSERT INTO ffx_schema_migrations VALUES ('adopted'), ('20991231000001/some object')",
+		},
+		{
+			name: "ours, on a node of Citus that has distributed other tables", from: own,
+			change: citusCatalog(t) + "CREATE TABLE invoice (); INSERT INTO pg_dist_partition VALUES ('invoice', 'h')",
+		},
+		{
+			name: "ours, distributed by Citus", from: own,
+			change: citusCatalog(t) + "INSERT INTO pg_dist_partition VALUES ('ff_exec_core', 'h'), ('ffx_ready', 'n')",
+			want:   schema.ErrDistributed, mention: "ff_exec_core", migrate: schema.ErrDistributed,
+		},
+		{
+			name: "FlowFabric's, in a schema that Citus distributes", from: reference,
+			change: citusCatalog(t) + "INSERT INTO pg_dist_partition VALUES ('ff_attempt', 'n')",
+			want:   schema.ErrDistributed, mention: "ff_attempt", migrate: schema.ErrDistributed,
 		},
 		{
 			name: "core table gone", from: own, change: "DROP TABLE ff_exec_core",

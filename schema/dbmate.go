@@ -65,6 +65,7 @@ func newDBMate(databaseURL, schema string, log io.Writer) (*dbmate.DB, error) {
 	// A migration that waits for a table lock holds up everyone behind it.
 	setParameter(u, "lock_timeout", lockTimeout)
 	setParameter(u, "statement_timeout", "0")
+	setParameter(u, citusPropagation, "off")
 
 	db := dbmate.New(u)
 	db.DriverName = driverName

@@ -20,14 +20,17 @@ var (
 	// ErrTooOld: migrations are missing. Call [Migrate], or, when it is the reference's that are
 	// missing, start a FlowFabric 0.15 server once.
 	ErrTooOld = errors.New("the database is too old")
-	// ErrTooNew: a newer version of this library, or of FlowFabric, migrated the database. Use that
-	// version, or, in the second case, [Options.AllowNewerReference].
+	// ErrTooNew: a newer version of this library, or of FlowFabric, migrated the database, and this one
+	// cannot work on it. Use that version, or, in the second case, [Options.AllowNewerReference].
 	ErrTooNew = errors.New("the database is too new")
 	// ErrDirty: a migration of the reference is recorded as failed. Repair it by hand.
 	ErrDirty = errors.New("the database is dirty")
 	// ErrForeign: tables are there that neither this library nor FlowFabric 0.15 leaves behind. Look
 	// at them, or choose another schema.
 	ErrForeign = errors.New("the schema holds tables of unknown origin")
+	// ErrDistributed: Citus manages tables of this library. Its statements do not work on such, and may
+	// bring the server down. Make them local again by Citus's undistribute_table, or choose another schema.
+	ErrDistributed = errors.New("tables are managed by Citus")
 	// ErrReadOnly: the server is a standby, or transactions are read-only. Connect to the primary.
 	ErrReadOnly = errors.New("the database is read-only")
 )

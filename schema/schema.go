@@ -31,7 +31,7 @@ func Migrations() fs.FS {
 
 const (
 	// Version is the newest migration: the version of a database that this build works on.
-	Version = "20261101000014"
+	Version = "20261101000016"
 
 	// baseline is the last migration that only makes what the reference has too. In an adopted
 	// database the migrations up to here are recorded, never run.
@@ -72,14 +72,16 @@ type Result struct {
 
 // Migrate brings the database to [Version]: an empty one, or one an older version of this library
 // made or adopted. Calling it again does nothing, and calls from several processes wait for each
-// other, and for a starting FlowFabric server, behind one advisory lock of the database.
+// other, and for a starting FlowFabric server, behind one advisory lock of the database. One that a newer
+// version migrated, and that this one may work on, it leaves alone; Result.To then tells that version.
 //
 // Each migration is a transaction of its own; after a failure the next call goes on where this one
 // stopped. A migration that finds a table locked for two seconds lets others pass and tries again.
 // The end of ctx is noticed between tries; a migration that is being applied runs to its end.
 //
 // Errors: a [*StateError] when the database is not one to migrate: [ErrNoDatabase], [ErrReadOnly],
-// [ErrNotAdopted], [ErrTooNew], [ErrTooOld], [ErrDirty] or [ErrForeign]; nothing is changed then.
+// [ErrNotAdopted], [ErrTooNew], [ErrTooOld], [ErrDirty], [ErrForeign] or [ErrDistributed]; nothing is
+// changed then.
 func Migrate(ctx context.Context, databaseURL string, opts Options) (Result, error) {
 	return change(ctx, databaseURL, opts, func(ctx context.Context, s *session) (Result, error) {
 		if s.state.Origin == OriginReference {
@@ -116,7 +118,8 @@ func Adopt(ctx context.Context, databaseURL string, opts Options) (Result, error
 // Rollback takes back every migration newer than the version to, newest first; with to empty all of
 // them, and the schema is left without a table of this library. The data in what is dropped is lost.
 //
-// Errors: as Migrate, and [ErrAdopted] for a database that FlowFabric made, adopted or not.
+// Errors: as Migrate, [ErrTooNew] for every database that a newer version migrated, and [ErrAdopted] for one
+// that FlowFabric made, adopted or not.
 func Rollback(ctx context.Context, databaseURL, to string, opts Options) (Result, error) {
 	return change(ctx, databaseURL, opts, func(ctx context.Context, s *session) (Result, error) {
 		switch {
@@ -124,6 +127,8 @@ func Rollback(ctx context.Context, databaseURL, to string, opts Options) (Result
 			return Result{}, nil
 		case s.state.Origin != OriginOwn:
 			return Result{}, s.state.refuse(ErrAdopted, "")
+		case s.state.newer():
+			return Result{}, s.state.refuse(ErrTooNew, fmt.Sprintf("its version is %s, this build cannot take that back", s.state.Version))
 		case to != "" && !s.state.knows(to):
 			return Result{}, fmt.Errorf("schema: there is no migration %q", to)
 		}
@@ -149,8 +154,8 @@ func Status(ctx context.Context, databaseURL string, opts Options) (State, error
 	return state, nil
 }
 
-// Check tells whether an engine can work on the database: nil when its schema is at [Version] and
-// writable. It takes a connection, a pool or a transaction, whose search_path chooses the schema
+// Check tells whether an engine can work on the database: nil when its schema is at [Version], or at a newer one
+// that lets this one work beside it, and writable. Of the latter opts.Log is warned. It takes a connection, a pool or a transaction, whose search_path chooses the schema
 // (opts.Schema is not used), and only reads.
 //
 // Errors: a [*StateError] around one of the sentinels of this package, which say what to do next.

@@ -216,6 +216,12 @@ BEGIN
 END;
 $_$;
 
+CREATE FUNCTION ffx_usable_from() RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    SELECT '20261101000016';
+$$;
+
 CREATE FUNCTION ffx_watch_lease() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'public'

@@ -17,6 +17,10 @@ const (
 	lockTimeout = "2000"
 	// lockPause is how long it then lets others pass.
 	lockPause = 500 * time.Millisecond
+
+	// citusPropagation is the setting by which Citus makes on its other nodes what is made on this one. The tables
+	// are local. Without Citus the setting means nothing, and every role may make it.
+	citusPropagation = "citus.enable_ddl_propagation"
 )
 
 // session is one exclusive change of a schema: it lives while the migration lock is held.
@@ -63,8 +67,8 @@ func change(ctx context.Context, databaseURL string, opts Options, do func(conte
 		return Result{}, err
 	}
 	// From here on unqualified names mean this schema and no other.
-	err = s.exec(ctx, fmt.Sprintf("SET search_path = %s; SET lock_timeout = %s; SET statement_timeout = 0",
-		pgx.Identifier{s.schema}.Sanitize(), lockTimeout))
+	err = s.exec(ctx, fmt.Sprintf("SET search_path = %s; SET lock_timeout = %s; SET statement_timeout = 0; SET %s = off",
+		pgx.Identifier{s.schema}.Sanitize(), lockTimeout, citusPropagation))
 	if err != nil {
 		return Result{}, err
 	}

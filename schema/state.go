@@ -40,6 +40,10 @@ type State struct {
 	// Version is the newest applied migration of this library, known to this build or not; empty
 	// when there is none.
 	Version string
+	// UsableFrom is the oldest version of this library that may work on the database, as its migrations
+	// declare; empty when they declare none. A database whose Version is newer than this build's is
+	// usable if UsableFrom is not.
+	UsableFrom string
 	// Migrations are those this build knows, oldest first.
 	Migrations []Migration
 	// Partitioned tells the physical layout: true for tables FlowFabric made, false for ours.
@@ -52,6 +56,8 @@ type State struct {
 	readOnly bool
 	// parts are the ledger's rows that name a part of a migration.
 	parts map[string]bool
+	// citus is a table of this library that Citus manages, if any.
+	citus string
 	// foreign says what is wrong with tables that no ledger explains.
 	foreign   string
 	reference referenceLedger
@@ -70,6 +76,7 @@ func inspect(ctx context.Context, db Querier) (State, error) {
 		state                         State
 		hasLedger, hasReferenceLedger bool
 		hasCore, hasAnything          bool
+		declares, hasCitus            bool
 	)
 	// current_schema() is NULL when nothing of the search_path exists, and then so is every relation.
 	err := db.QueryRow(ctx, `
@@ -81,7 +88,15 @@ func inspect(ctx context.Context, db Querier) (State, error) {
 			coalesce(bool_or(relname = '_sqlx_migrations'), false),
 			coalesce(bool_or(relname IN ('ff_exec_core', 'ff_migration_annotation')), false),
 			coalesce(bool_or(relname = 'ff_exec_core'), false),
-			coalesce(bool_or(relname = 'ff_exec_core' AND relkind = 'p'), false)
+			coalesce(bool_or(relname = 'ff_exec_core' AND relkind = 'p'), false),
+			EXISTS (
+				SELECT FROM pg_proc
+				WHERE
+					pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+					AND proname = 'ffx_usable_from'
+					AND pronargs = 0
+			),
+			to_regclass('pg_dist_partition') IS NOT NULL
 		FROM pg_class
 		WHERE
 			relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
@@ -89,6 +104,7 @@ func inspect(ctx context.Context, db Querier) (State, error) {
 	).Scan(
 		&state.Database, &state.Schema, &state.readOnly,
 		&hasLedger, &hasReferenceLedger, &hasAnything, &hasCore, &state.Partitioned,
+		&declares, &hasCitus,
 	)
 	if err != nil {
 		return State{}, classify("inspect the database", err)
@@ -101,11 +117,25 @@ func inspect(ctx context.Context, db Querier) (State, error) {
 			return State{}, err
 		}
 	}
+	if declares {
+		if err := state.readDeclaration(ctx, db); err != nil {
+			return State{}, err
+		}
+	}
+	if hasCitus {
+		if state.citus, err = citusTable(ctx, db); err != nil {
+			return State{}, err
+		}
+	}
 	if hasReferenceLedger {
 		if state.reference, err = readReferenceLedger(ctx, db); err != nil {
 			return State{}, err
 		}
 		state.Warnings = state.reference.warnings()
+	}
+	if state.newer() && state.newerRefusal() == nil {
+		state.Warnings = append(state.Warnings, fmt.Sprintf(
+			"a newer version of this library migrated it to %s; this build, which knows %s, may work on it", state.Version, Version))
 	}
 
 	switch {
@@ -156,6 +186,25 @@ func (s *State) readLedger(ctx context.Context, db Querier) error {
 	return nil
 }
 
+// citusTable names a table of this library in the current schema that Citus manages; empty: there is none. To Citus
+// a table is distributed, a reference table, the one shard of a distributed schema, or local but planned by Citus;
+// the last is refused with the others, as nobody has tried it.
+func citusTable(ctx context.Context, db Querier) (string, error) {
+	var name string
+	err := db.QueryRow(ctx, `
+		SELECT coalesce(min(relname), '')
+		FROM pg_dist_partition
+		JOIN pg_class ON pg_class.oid = logicalrelid
+		WHERE
+			relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+			AND relname ~ '^ffx?_'`,
+	).Scan(&name)
+	if err != nil {
+		return "", classify("read the tables of Citus", err)
+	}
+	return name, nil
+}
+
 func (s *State) index(version string) int {
 	return slices.IndexFunc(s.Migrations, func(m Migration) bool { return m.Version == version })
 }
@@ -175,7 +224,7 @@ func (s *State) pending() []string {
 
 // refusal returns why an engine cannot work on the database, or nil.
 func (s *State) refusal(opts Options) error {
-	if err := s.obstacle(opts); err != nil {
+	if err := s.unfit(opts); err != nil {
 		return err
 	}
 	switch pending := s.pending(); {
@@ -185,19 +234,30 @@ func (s *State) refusal(opts Options) error {
 		return s.refuse(ErrNotAdopted, "")
 	case len(pending) > 0:
 		return s.refuse(ErrTooOld, "pending are "+strings.Join(pending, ", "))
+	case s.readOnly:
+		// Last: whoever only reads passes over this one, and must have heard of all others.
+		return s.refuse(ErrReadOnly, "")
 	}
 	return nil
 }
 
 // obstacle returns why the database cannot be migrated or adopted either, or nil.
 func (s *State) obstacle(opts Options) error {
-	switch {
-	case s.readOnly:
+	if s.readOnly {
 		return s.refuse(ErrReadOnly, "")
+	}
+	return s.unfit(opts)
+}
+
+// unfit returns what is wrong with the tables that no migration of this build mends, or nil.
+func (s *State) unfit(opts Options) error {
+	switch {
 	case s.foreign != "":
 		return s.refuse(ErrForeign, s.foreign)
-	case s.Version > Version:
-		return s.refuse(ErrTooNew, fmt.Sprintf("its version is %s, this build knows %s", s.Version, Version))
+	case s.citus != "":
+		return s.refuse(ErrDistributed, s.citus+" is one of its tables")
+	case s.newerRefusal() != nil:
+		return s.newerRefusal()
 	case len(s.reference) > 0:
 		// In our own databases too: a FlowFabric server may have migrated them since.
 		if detail, sentinel := s.reference.refusal(opts.AllowNewerReference); sentinel != nil {

@@ -258,7 +258,7 @@ func testCLIUnusableDatabase(t *testing.T, ff cli) {
 	t.Run("too_new", func(t *testing.T) {
 		t.Parallel()
 		databaseURL := pgtest.CloneURL(t)
-		execSQL(t, databaseURL, "INSERT INTO ffx_schema_migrations (version) VALUES ('29991231000000')")
+		execSQL(t, databaseURL, laterMigration+";"+forLaterOnly)
 		for _, args := range [][]string{show, up, {"migrate", "down", "--steps", "1"}} {
 			ff.run(t, databaseURL, args...).fails(t, cliDatabase, "newer")
 		}

@@ -34,7 +34,10 @@ func TestPrepare(t *testing.T) {
 		{"migrated", nil, nil, nil, ""},
 		{"older", []string{"DELETE FROM ffx_schema_migrations WHERE version = '" + schema.Version + "'"}, nil, engine.ErrNotMigrated, "ff migrate up"},
 		{"begun", []string{"DELETE FROM ffx_schema_migrations"}, nil, engine.ErrNotMigrated, "ff migrate up"},
-		{"newer", []string{"INSERT INTO ffx_schema_migrations (version) VALUES ('99990101000000')"}, nil, engine.ErrTooNew, "upgrade the library"},
+		{"newer, for this version too", []string{laterMigration}, nil, nil, ""},
+		{"newer, for newer versions only", []string{laterMigration, forLaterOnly}, nil, engine.ErrTooNew, "upgrade the library"},
+		{"newer, for nobody knows whom", []string{laterMigration, "DROP FUNCTION ffx_usable_from()"}, nil, engine.ErrTooNew, "upgrade the library"},
+		{"half adopted by a newer version", []string{forLaterOnly}, nil, engine.ErrTooNew, "upgrade the library"},
 		{"read only", nil, func(config *pgxpool.Config) {
 			config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
 		}, engine.ErrReadOnly, "primary"},

@@ -30,7 +30,7 @@ Exit codes:
   2    wrong usage: an unknown command or flag, a malformed id or URL, no database named
   3    the flow or execution does not exist
   4    the database cannot be used: it does not answer, refuses the login, does not exist, is not
-       migrated, too old, too new, read-only, or not this library's
+       migrated, too old, too new, distributed, read-only, or not this library's
   130  interrupted`
 
 // app is one run of the command line.

@@ -4,6 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 )
@@ -47,4 +50,59 @@ func TestA21_schema_keeps_the_parameters_of_the_URL(t *testing.T) {
 			}
 		})
 	}
+}
+
+// N2: any newer migration stopped the command line too.
+func TestN2_ff_on_a_newer_database(t *testing.T) {
+	t.Parallel()
+	const newer = "29991231000000"
+	databaseURL := pgtest.CloneURL(t)
+	pool, err := pgxpool.New(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flow, err := eng.CreateFlow(t.Context(), engine.FlowSpec{
+		Nodes: []engine.Node{{Key: "first", Spec: engine.ExecutionSpec{Kind: "work"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	migration := func(sql string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runs := func(code int, says string, args ...string) {
+		t.Helper()
+		got, stdout, stderr := start(t, t.Context(), append(args, "--database-url", databaseURL)...)
+		if got != code || !strings.Contains(stdout+stderr, says) {
+			t.Errorf("ff %s: exit code %d, want %d with %q\nstdout: %s\nstderr: %s", strings.Join(args, " "), got, code, says, stdout, stderr)
+		}
+	}
+	show := [][]string{{"flow", "show", flow.ID.String()}, {"execution", "show", eng.NodeID(flow.ID, "first").String()}}
+
+	migration(`
+		ALTER TABLE ff_exec_core ADD COLUMN ffx_later text DEFAULT 'later';
+		ALTER TABLE ff_flow_core ADD COLUMN ffx_later text DEFAULT 'later';
+		INSERT INTO ffx_schema_migrations (version) VALUES ('` + newer + `')`)
+	for _, args := range show {
+		runs(exitDone, flow.ID.String(), args...)
+	}
+	runs(exitDone, "may work on it: nothing is to be done", "migrate", "up")
+	runs(exitDone, "Warning: a newer version", "migrate", "status")
+	runs(exitDone, `"usable": true`, "migrate", "status", "--json")
+	runs(exitDatabase, "too new", "migrate", "down", "--all")
+
+	migration("CREATE OR REPLACE FUNCTION ffx_usable_from() RETURNS text LANGUAGE sql STABLE AS $$ SELECT '" + newer + "' $$")
+	for _, args := range append(show, []string{"migrate", "up"}, []string{"migrate", "down", "--all"}) {
+		runs(exitDatabase, "too new", args...)
+	}
+	runs(exitDone, "Not usable: the database is too new", "migrate", "status")
+	runs(exitDone, `"usable": false`, "migrate", "status", "--json")
 }

@@ -23,7 +23,8 @@ func (a *app) migrateUpCommand() *cobra.Command {
 		Use:   "up",
 		Short: "Bring a database to the newest version",
 		Long: `up applies the migrations that the database lacks. Without any to apply it does nothing. Several
-processes may run it at once; a running program that uses the database is not disturbed.`,
+processes may run it at once, and running programs of this version are not disturbed. Those of an older
+one that a migration no longer lets work on the database have to be stopped before.`,
 		Example: `  DATABASE_URL=postgres://localhost/app ff migrate up
   ff migrate up --schema flowfabric`,
 		Args: noArgs,
@@ -51,6 +52,9 @@ func (a *app) change(ctx context.Context, change func(context.Context, string, s
 	result, err := change(ctx, databaseURL, schema.Options{Schema: a.schema})
 	if err != nil {
 		return err
+	}
+	if result.To > schema.Version {
+		fmt.Fprintf(a.stdout, "A newer ff migrated the database, and this one, of version %s, may work on it: nothing is to be done.\n", schema.Version)
 	}
 	return a.report(result, "applied")
 }
@@ -165,6 +169,7 @@ type migrationStatus struct {
 	Schema     string            `json:"schema"`
 	Origin     string            `json:"origin"` // none, own, reference or adopted
 	Version    string            `json:"version"`
+	UsableFrom string            `json:"usable_from,omitempty"` // the oldest version of ff that may work on it
 	Usable     bool              `json:"usable"`
 	Problem    string            `json:"problem,omitempty"`
 	Warnings   []string          `json:"warnings"`
@@ -182,6 +187,7 @@ func newMigrationStatus(state schema.State) migrationStatus {
 		Schema:     state.Schema,
 		Origin:     string(state.Origin),
 		Version:    state.Version,
+		UsableFrom: state.UsableFrom,
 		Usable:     state.Err == nil,
 		Warnings:   append([]string{}, state.Warnings...),
 		Migrations: []migrationRecord{},
