@@ -70,7 +70,7 @@ func (s *session) applyParts(ctx context.Context) (Result, error) {
 		if err := s.applyPart(ctx, "", m.Version); err != nil {
 			return Result{}, classify("record "+m.Version, err)
 		}
-		result.To = m.Version
+		result.To = max(result.To, m.Version)
 	}
 	return result, nil
 }
