@@ -114,6 +114,19 @@ func (e *Engine) WithTx(tx pgx.Tx) *Engine {
 	return &bound
 }
 
+// Pool returns the pool that the engine works on.
+func (e *Engine) Pool() *pgxpool.Pool { return e.pool }
+
+// WithPool returns the engine bound to another pool on the same database, which the caller opens and closes: its
+// operations take their connections there, and what they do is the same. It shares with e what the engine remembers.
+// Notifications are still sent on the pool of [New]. For operations that must not wait for the other users of a pool:
+// a worker renews leases by a connection of its own.
+func (e *Engine) WithPool(pool *pgxpool.Pool) *Engine {
+	bound := *e
+	bound.pool, bound.tx = pool, nil
+	return &bound
+}
+
 // Wake tells waiting workers that lanes have work: those of this engine at once, all others by at most one
 // notification in ten milliseconds. It does not wait and never fails: a worker that is not told finds the
 // work at its next poll. Needed only after work was created inside a caller's transaction.

@@ -145,6 +145,9 @@ func repairQueue(eng operations) func(ctx context.Context, batch int) (int, erro
 	}
 }
 
+// Jobs is how many jobs there are: the most connections that [Reconciler.Run] uses at once.
+func (r *Reconciler) Jobs() int { return len(r.jobs) }
+
 // Run does background work until ctx ends, and returns when the last call has. A failure of the engine is logged and
 // repeated, so there is no error to return. It may be called any number of times, also at once.
 func (r *Reconciler) Run(ctx context.Context) {

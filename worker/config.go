@@ -53,6 +53,10 @@ type Config struct {
 	// no lost lease, retry or delay comes back. Default: each worker does it.
 	NoReconcile bool
 
+	// SharePool has the worker claim, renew and settle by connections of its engine's pool. Handlers that hold the whole
+	// pool may then cost it its leases. Default: it opens up to six connections of its own.
+	SharePool bool
+
 	// Codec turns payloads into arguments and results into bytes. Default [JSON].
 	Codec Codec
 

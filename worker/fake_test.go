@@ -2,9 +2,11 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,6 +22,7 @@ import (
 type fakeEngine struct {
 	wake   func(id.LaneID)
 	beside atomic.Int64 // calls that last as long as the run
+	apartN atomic.Int64 // connections of its own that the run has open
 	causes chan error   // with which handlers of untilCancelled were cancelled
 
 	mu    sync.Mutex
@@ -27,13 +30,16 @@ type fakeEngine struct {
 	record
 
 	// What calls answer; nil: success. They are called under the lock.
-	prepareErr error
-	claimErr   func() error
-	renewErr   func(engine.Lease) (item, call error)
-	doneErr    func([]engine.Completion) (item, call error)
-	failErr    func([]engine.Failing) (item, call error)
-	claimTakes time.Duration
-	claimBlind func() bool // for what the lane has
+	prepareErr  error
+	claimErr    func() error
+	renewErr    func(engine.Lease) (item, call error)
+	doneErr     func([]engine.Completion) (item, call error)
+	failErr     func([]engine.Failing) (item, call error)
+	locked      map[id.ExecutionID]bool // by somebody else
+	lockedLease map[id.ExecutionID]bool // its attempt
+	inLine      func(engine.Lease)      // a call waits for its lock
+	claimTakes  time.Duration
+	claimBlind  func() bool // for what the lane has
 }
 
 // A record is what the engine was told.
@@ -41,6 +47,7 @@ type record struct {
 	claims  []call[id.LaneID]
 	renewed []call[engine.Renewal]
 	done    []call[engine.Completion]
+	ended   map[id.ExecutionID]int // how often each was completed
 	failed  []call[engine.Failing]
 	back    []call[engine.Lease]
 
@@ -59,7 +66,13 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when every bubble's c
 func sinceEpoch() time.Duration { return time.Since(epoch) }
 
 func newFakeEngine() *fakeEngine {
-	return &fakeEngine{lanes: make(map[id.LaneID][]engine.Claimed), causes: make(chan error, 8)}
+	return &fakeEngine{
+		lanes:       make(map[id.LaneID][]engine.Claimed),
+		causes:      make(chan error, 8),
+		locked:      make(map[id.ExecutionID]bool),
+		lockedLease: make(map[id.ExecutionID]bool),
+		record:      record{ended: make(map[id.ExecutionID]int)},
+	}
 }
 
 // work is an execution of a kind, as the engine hands it out under a lease of ttl.
@@ -81,6 +94,13 @@ func (f *fakeEngine) putMany(n int, kind string) {
 	for range n {
 		f.put(engine.DefaultLane, work(kind))
 	}
+}
+
+func (f *fakeEngine) connections() int { return 100 }
+
+func (f *fakeEngine) apart(connections int32) (operations, func(), error) {
+	f.apartN.Add(int64(connections))
+	return f, func() { f.apartN.Add(-int64(connections)) }, nil
 }
 
 func (f *fakeEngine) Prepare(context.Context) error { return f.prepareErr }
@@ -159,15 +179,85 @@ func (f *fakeEngine) RenewLeases(_ context.Context, renewals []engine.Renewal) (
 	f.renewed = append(f.renewed, call[engine.Renewal]{at: sinceEpoch(), items: renewals})
 	results := make([]engine.Renewed, len(renewals))
 	for i, r := range renewals {
+		if f.lockedLease[r.Lease.Execution] {
+			results[i].Err = engine.ErrBusy
+		}
 		if f.renewErr != nil {
 			item, err := f.renewErr(r.Lease)
 			if err != nil {
 				return nil, err
 			}
-			results[i].Err = item
+			results[i].Err = cmp.Or(item, results[i].Err)
 		}
 	}
 	return results, nil
+}
+
+// busy is what a call answers that waits for nobody.
+func (f *fakeEngine) busy(l engine.Lease) error {
+	if f.locked[l.Execution] {
+		return fmt.Errorf("settle: %w", engine.ErrBusy)
+	}
+	return nil
+}
+
+// lock lets somebody else hold an execution, or no longer.
+func (f *fakeEngine) lock(x id.ExecutionID, locked bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.locked[x] = locked
+}
+
+// lockLease lets somebody else hold an attempt.
+func (f *fakeEngine) lockLease(x id.ExecutionID, locked bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lockedLease[x] = locked
+}
+
+// await waits for a lock as calls for one execution do.
+func (f *fakeEngine) await(ctx context.Context, l engine.Lease) error {
+	f.mu.Lock()
+	if f.inLine != nil {
+		f.inLine(l)
+	}
+	f.mu.Unlock()
+	for range 600 {
+		f.mu.Lock()
+		locked := f.locked[l.Execution]
+		f.mu.Unlock()
+		if !locked {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("settle: %w", engine.ErrContention)
+}
+
+func (f *fakeEngine) CompleteExecution(ctx context.Context, l engine.Lease, result []byte) error {
+	if err := f.await(ctx, l); err != nil {
+		return err
+	}
+	outcomes, err := f.CompleteExecutions(ctx, []engine.Completion{{Lease: l, Result: result}})
+	if err != nil {
+		return err
+	}
+	return outcomes[0]
+}
+
+func (f *fakeEngine) FailExecution(ctx context.Context, l engine.Lease, failure engine.Failure) (engine.Failed, error) {
+	if err := f.await(ctx, l); err != nil {
+		return engine.Failed{}, err
+	}
+	results, err := f.FailExecutions(ctx, []engine.Failing{{Lease: l, Failure: failure}})
+	if err != nil {
+		return engine.Failed{}, err
+	}
+	return results[0], results[0].Err
 }
 
 func (f *fakeEngine) CompleteExecutions(_ context.Context, completions []engine.Completion) ([]error, error) {
@@ -182,6 +272,11 @@ func (f *fakeEngine) CompleteExecutions(_ context.Context, completions []engine.
 		}
 		for i := range outcomes {
 			outcomes[i] = item
+		}
+	}
+	for i, c := range completions {
+		if outcomes[i] = cmp.Or(outcomes[i], f.busy(c.Lease)); outcomes[i] == nil {
+			f.ended[c.Lease.Execution]++
 		}
 	}
 	return outcomes, nil
@@ -201,6 +296,9 @@ func (f *fakeEngine) FailExecutions(_ context.Context, failures []engine.Failing
 			results[i].Err = item
 		}
 	}
+	for i, failing := range failures {
+		results[i].Err = cmp.Or(results[i].Err, f.busy(failing.Lease))
+	}
 	return results, nil
 }
 
@@ -208,7 +306,11 @@ func (f *fakeEngine) ReleaseLeases(_ context.Context, leases []engine.Lease) ([]
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.back = append(f.back, call[engine.Lease]{at: sinceEpoch(), items: leases})
-	return make([]error, len(leases)), nil
+	outcomes := make([]error, len(leases))
+	for i, l := range leases {
+		outcomes[i] = f.busy(l)
+	}
+	return outcomes, nil
 }
 
 func (f *fakeEngine) ReportProgress(context.Context, engine.Lease, engine.Progress) error { return nil }
@@ -261,10 +363,13 @@ func inBubble(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test f
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		b.run = w.newRun(ctx, handlers)
+		if b.run, err = w.newRun(ctx, handlers); err != nil {
+			t.Fatal(err)
+		}
 		ran := make(chan struct{})
 		go func() {
 			defer close(ran)
+			defer b.disconnect()
 			b.work(ctx)
 		}()
 		b.stop = func() {
@@ -272,6 +377,9 @@ func inBubble(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test f
 			<-ran
 			if n := b.eng.beside.Load(); n != 0 {
 				t.Errorf("%d calls outlast the run", n)
+			}
+			if n := b.eng.apartN.Load(); n != 0 {
+				t.Errorf("%d connections outlast the run", n)
 			}
 		}
 		defer b.stop()
@@ -298,7 +406,9 @@ func (b *bubble) tell() {
 func (b *bubble) seen() record {
 	b.eng.mu.Lock()
 	defer b.eng.mu.Unlock()
-	return b.eng.record
+	seen := b.eng.record
+	seen.ended = maps.Clone(seen.ended)
+	return seen
 }
 
 // left is how many executions wait in a lane.

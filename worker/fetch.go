@@ -136,12 +136,13 @@ func (f *fetcher) returnUnstarted(t *task) {
 	f.ended = append(f.ended, t)
 }
 
-// room is how much to claim, 0 while there is enough. Then the handlers rouse the fetcher when there no longer is.
+// room is how much to claim, 0 while there is enough. Then the handlers rouse the fetcher when there no longer is, or
+// the aside, when no longer too much waits there.
 func (f *fetcher) room() int {
 	limit := f.cfg.Concurrency + f.prefetch
 	enough := limit - max(1, f.prefetch/2)
 	f.refillAt.Store(int64(enough))
-	if load := int(f.load.Load()); load <= enough {
+	if load := int(f.load.Load()); load <= enough && !f.aside.full() {
 		return limit - load
 	}
 	return 0
@@ -210,7 +211,11 @@ func (f *fetcher) take(ctx context.Context, l *lane, n int) ([]engine.Claimed, e
 	}
 	outcomes, claimed, err := l.claimer.CompleteAndClaim(ctx, completionsOf(succeeded), n)
 	if err == nil {
-		_ = settleCompleted(succeeded, outcomes) // settleEnded tries again
+		if reason := cmp.Or(settleCompleted(succeeded, outcomes)...); reason != nil {
+			left := open(succeeded, complete)
+			f.ended = without(f.ended, func(t *task) bool { return t.settlement == "" && t.verdict == complete })
+			f.aside.put(left, reason)
+		}
 	}
 	return claimed, err
 }

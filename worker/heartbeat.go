@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -9,29 +10,50 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 )
 
-// heartbeat renews all held leases until stop is closed, in one statement every third of their length.
+// heartbeat renews all held leases until stop is closed, in one statement every third of their length: those that would
+// be more than half over by the next beat. What could not be renewed is tried again before that, ever again until it is
+// renewed or lost.
 func (r *run) heartbeat(stop <-chan struct{}) {
 	interval := r.cfg.LeaseTTL / 3
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
+	next := time.Now().Add(interval)
+	var due time.Time // leases last known to be alive before it are to be renewed
 	for {
 		select {
 		case <-stop:
 			return
 		case <-timer.C:
 		}
-		next := interval
-		if err := r.renew(interval); err != nil {
-			next = interval / 4
-			r.cfg.Log.Warn("cannot renew leases; it is tried again", "error", err, "retry_in", next)
+		now := time.Now()
+		if !now.Before(next) {
+			due, next = now.Add(-interval/2), now.Add(interval)
 		}
-		timer.Reset(next)
+		pause := time.Until(next)
+		switch err := r.renew(due, interval); {
+		case err == nil:
+		case errors.Is(err, engine.ErrBusy):
+			pause = min(pause, interval/busyRetries)
+			r.cfg.Log.Debug("cannot renew leases; it is tried again", "error", err, "retry_in", pause)
+		default:
+			pause = min(pause, interval/failureRetries)
+			r.cfg.Log.Warn("cannot renew leases; it is tried again", "error", err, "retry_in", pause)
+		}
+		timer.Reset(pause)
 	}
 }
 
-// renew renews the leases that would be more than half over by the next beat.
-func (r *run) renew(interval time.Duration) error {
-	tasks := r.held.renewedBefore(time.Now().Add(-interval / 2))
+// How often a renewal is tried again between two beats. What is locked by others waits for nobody, costs little, and
+// may be free for a moment only.
+const (
+	busyRetries    = 10
+	failureRetries = 4
+)
+
+// renew renews the leases that were last known to be alive before due. An error leaves some of them to be tried again,
+// [engine.ErrBusy] if nothing else is the matter.
+func (r *run) renew(due time.Time, timeout time.Duration) error {
+	tasks := r.held.renewedBefore(due)
 	if len(tasks) == 0 {
 		return nil
 	}
@@ -39,14 +61,15 @@ func (r *run) renew(interval time.Duration) error {
 	for i, t := range tasks {
 		renewals[i].Lease = t.work.Lease
 	}
-	calling, cancel := context.WithTimeout(r.base, interval)
+	calling, cancel := context.WithTimeout(r.base, timeout)
 	defer cancel()
-	results, err := r.eng.RenewLeases(calling, renewals)
+	results, err := r.renewing.RenewLeases(calling, renewals)
 	now := time.Now()
 	if err != nil {
 		r.loseExpired(now)
 		return err
 	}
+	var busy error
 	renewed := tasks[:0:0]
 	for i, t := range tasks {
 		switch itemErr := results[i].Err; {
@@ -54,13 +77,15 @@ func (r *run) renew(interval time.Duration) error {
 			renewed = append(renewed, t)
 		case isLost(itemErr):
 			r.lost(t, itemErr)
+		case errors.Is(itemErr, engine.ErrBusy):
+			busy = itemErr
 		default:
-			err = errors.Join(err, itemErr)
+			err = itemErr
 		}
 	}
 	r.held.renew(renewed, now)
 	r.loseExpired(now)
-	return err
+	return cmp.Or(err, busy)
 }
 
 // loseExpired cancels handlers whose leases were last known to be alive longer ago than a lease lasts. A lease is

@@ -103,3 +103,51 @@ func TestHeartbeat_database_out_of_reach(t *testing.T) {
 		}
 	})
 }
+
+// A lease whose row is locked is tried again often, alone, until it is renewed; the others live on meanwhile.
+func TestA3_locked_lease_is_tried_again_alone(t *testing.T) {
+	inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
+		locked := work("long")
+		b.eng.lockLease(locked.Execution, true)
+		b.eng.put(engine.DefaultLane, locked)
+		b.eng.putMany(4, "long")
+		b.tell()
+		b.pass(29*time.Second - time.Millisecond)
+		b.eng.lockLease(locked.Execution, false)
+		b.pass(31 * time.Second)
+		for i, c := range b.seen().renewed {
+			beat := c.at%(10*time.Second) == 0
+			if beat != (len(c.items) >= 4) || !beat && len(c.items) != 1 {
+				t.Errorf("renewal %d at %v of %d leases, want all at the beats and one between them", i, c.at, len(c.items))
+			}
+		}
+		if n := len(b.seen().renewed); n < 20 || n > 30 {
+			t.Errorf("%d renewals, want one a second while a lease is locked", n)
+		}
+		select {
+		case cause := <-b.eng.causes:
+			t.Errorf("a handler was cancelled: %v", cause)
+		default:
+		}
+	})
+}
+
+func TestA3_lease_that_stays_locked_is_lost_alone(t *testing.T) {
+	inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
+		locked := work("long")
+		b.eng.lockLease(locked.Execution, true)
+		b.eng.put(engine.DefaultLane, locked)
+		b.eng.putMany(4, "long")
+		b.tell()
+		if cause := <-b.eng.causes; !errors.Is(cause, engine.ErrLeaseExpired) {
+			t.Errorf("cause %v, want an expired lease", cause)
+		}
+		if at := sinceEpoch(); at < 30*time.Second || at > 31*time.Second+time.Millisecond {
+			t.Errorf("cancelled after %v, want right after its lease is over", at)
+		}
+		b.pass(time.Minute)
+		if n := len(b.eng.causes); n != 0 {
+			t.Errorf("%d more handlers cancelled, want none", n)
+		}
+	})
+}

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -19,12 +17,6 @@ type settler struct {
 	tasks  <-chan *task
 	groups [verdicts][]*task
 }
-
-const (
-	firstSettlePause = 50 * time.Millisecond // after a failure
-	maxSettlePause   = 2 * time.Second
-	triesTogether    = 3 // of a batch, before it is halved
-)
 
 // memberSettlers settle members of flows: a completion that releases others takes several statements, and while one
 // waits for the server the other computes. Of other executions a single settler makes the larger batches, and is faster.
@@ -67,7 +59,7 @@ func (s *settler) gather(batch []*task) []*task {
 	return batch
 }
 
-// commit settles a batch and lets go of it.
+// commit settles a batch and lets go of it. What cannot be settled at once is set aside: the next batch does not wait.
 func (s *settler) commit(batch []*task) {
 	for v := range s.groups {
 		clear(s.groups[v])
@@ -76,97 +68,84 @@ func (s *settler) commit(batch []*task) {
 	for _, t := range batch {
 		s.groups[t.verdict] = append(s.groups[t.verdict], t)
 	}
-	s.deliver(complete)
+	reason := s.deliver(complete)
 	for _, t := range s.groups[complete] {
 		if t.verdict == fail { // its result was refused
 			s.groups[fail] = append(s.groups[fail], t)
 		}
 	}
-	s.deliver(fail)
-	s.deliver(giveBack)
+	reason = cmp.Or(reason, s.deliver(fail))
+	reason = cmp.Or(reason, s.deliver(giveBack))
 	for _, t := range s.groups[abandon] {
 		t.settlement = Abandoned
 	}
-	s.held.remove(batch)
+	over := batch
+	if reason != nil {
+		left := without(batch, func(t *task) bool { return t.settlement != "" })
+		over = without(batch, func(t *task) bool { return t.settlement == "" })
+		s.aside.put(left, reason)
+	}
+	s.letGo(over)
+}
 
+// letGo ends what this worker has to do with tasks that are settled.
+func (r *run) letGo(tasks []*task) {
+	r.held.remove(tasks)
 	released := false
-	for _, t := range batch {
-		s.report(t)
+	for _, t := range tasks {
+		r.report(t)
 		released = released || t.work.Flow != nil && (t.settlement == Completed || t.settlement == Failed)
 	}
 	if released {
 		// What depended on these may be claimable by now, and perhaps nobody will say so: notifications can be lost.
-		s.tell("")
+		r.tell("")
 	}
 }
 
-// deliver calls the engine until all tasks of a verdict are settled or given up. A task is given up when it has been
-// tried for as long as a lease lasts: either the database was out of reach, and the lease is over, or it is this task
-// that cannot be settled.
-func (s *settler) deliver(v verdict) {
-	s.deliverUntil(time.Now().Add(s.cfg.LeaseTTL), v, s.groups[v])
-}
-
-// deliverUntil halves a batch that fails again and again, so that one task does not keep the others.
-func (s *settler) deliverUntil(deadline time.Time, v verdict, tasks []*task) {
-	failing := backoff.Backoff{First: firstSettlePause, Max: maxSettlePause}
-	for try := 1; ; try++ {
-		if tasks = open(tasks, v); len(tasks) == 0 {
-			return
-		}
-		calling, cancel := context.WithTimeout(s.base, callTimeout)
-		err := s.call(calling, v, tasks)
-		cancel()
-		if err == nil {
-			return
-		}
-		tasks = open(tasks, v)
-		switch {
-		case time.Now().After(deadline):
-			for _, t := range tasks {
-				t.settlement, t.err = Abandoned, err
-			}
-			return
-		case try >= triesTogether && len(tasks) > 1:
-			s.deliverUntil(deadline, v, tasks[:len(tasks)/2])
-			s.deliverUntil(deadline, v, tasks[len(tasks)/2:])
-			return
-		}
-		pause := failing.Next()
-		s.cfg.Log.Warn("cannot settle; it is tried again", "error", err, "executions", len(tasks), "retry_in", pause)
-		backoff.Wait(s.base, pause)
+// deliver calls the engine for all tasks of a verdict. It returns why some of them are left open.
+func (s *settler) deliver(v verdict) error {
+	tasks := open(s.groups[v], v)
+	if len(tasks) == 0 {
+		return nil
 	}
+	calling, cancel := context.WithTimeout(s.base, callTimeout)
+	defer cancel()
+	reasons, err := s.call(calling, v, tasks)
+	return cmp.Or(err, cmp.Or(reasons...))
 }
 
 // open returns the tasks of a verdict that are not settled: tasks itself when that is all of them.
 func open(tasks []*task, v verdict) []*task {
-	isOpen := func(t *task) bool { return t.settlement == "" && t.verdict == v }
-	if !slices.ContainsFunc(tasks, func(t *task) bool { return !isOpen(t) }) {
+	return without(tasks, func(t *task) bool { return t.settlement != "" || t.verdict != v })
+}
+
+func without(tasks []*task, leaveOut func(*task) bool) []*task {
+	if !slices.ContainsFunc(tasks, leaveOut) {
 		return tasks
 	}
-	return slices.DeleteFunc(slices.Clone(tasks), func(t *task) bool { return !isOpen(t) })
+	return slices.DeleteFunc(slices.Clone(tasks), leaveOut)
 }
 
-// call tells the engine about tasks of one verdict. An error leaves some of them open, to be told again: every one of
-// these operations recognises its own repetition.
-func (s *settler) call(ctx context.Context, v verdict, tasks []*task) error {
+// call tells the engine about tasks of one verdict. It returns for each why it is left open, or one error for all.
+// What is left open is told again: every one of these operations recognises its own repetition.
+func (r *run) call(ctx context.Context, v verdict, tasks []*task) ([]error, error) {
 	switch v {
 	case complete:
-		return s.completeAll(ctx, tasks)
+		return r.completeAll(ctx, tasks)
 	case fail:
-		return s.failAll(ctx, tasks)
+		return r.failAll(ctx, tasks)
 	case giveBack:
-		return s.giveBackAll(ctx, tasks)
+		return r.giveBackAll(ctx, tasks)
 	}
-	return nil
+	return make([]error, len(tasks)), nil
 }
 
-func (s *settler) completeAll(ctx context.Context, tasks []*task) error {
-	outcomes, err := s.eng.CompleteExecutions(ctx, completionsOf(tasks))
+func (r *run) completeAll(ctx context.Context, tasks []*task) ([]error, error) {
+	outcomes, err := r.settling.CompleteExecutions(ctx, completionsOf(tasks))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return settleCompleted(tasks, outcomes)
+	return settleCompleted(tasks, outcomes), nil
 }
 
 func completionsOf(tasks []*task) []engine.Completion {
@@ -177,75 +156,75 @@ func completionsOf(tasks []*task) []engine.Completion {
 	return completions
 }
 
-// settleCompleted records the engine's answers. A result that it refuses makes a failure of its task.
-func settleCompleted(tasks []*task, outcomes []error) (err error) {
+// settleCompleted records the engine's answers. It returns why tasks are left open.
+func settleCompleted(tasks []*task, outcomes []error) []error {
+	reasons := make([]error, len(tasks))
 	for i, t := range tasks {
-		if errors.Is(outcomes[i], engine.ErrInvalidInput) {
-			t.fail(&Fail{Class: policy.Permanent, Category: "result", Err: outcomes[i]})
-			continue
-		}
-		err = cmp.Or(err, t.settled(Completed, outcomes[i]))
+		reasons[i] = t.completed(outcomes[i])
 	}
-	return err
+	return reasons
 }
 
-func (s *settler) failAll(ctx context.Context, tasks []*task) error {
+func (r *run) failAll(ctx context.Context, tasks []*task) ([]error, error) {
 	failures := make([]engine.Failing, len(tasks))
 	for i, t := range tasks {
 		failures[i] = engine.Failing{Lease: t.work.Lease, Failure: t.failure}
 	}
-	results, err := s.eng.FailExecutions(ctx, failures)
+	results, err := r.settling.FailExecutions(ctx, failures)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	reasons := make([]error, len(tasks))
 	for i, t := range tasks {
-		settlement := Failed
-		if results[i].Retry {
-			settlement, t.retryAt = Retrying, results[i].RetryAt
-		}
-		err = cmp.Or(err, t.settled(settlement, results[i].Err))
+		reasons[i] = t.failed(results[i], results[i].Err)
 	}
-	return err
+	return reasons, nil
 }
 
-func (s *settler) giveBackAll(ctx context.Context, tasks []*task) error {
+func (r *run) giveBackAll(ctx context.Context, tasks []*task) ([]error, error) {
 	leases := make([]engine.Lease, len(tasks))
 	for i, t := range tasks {
 		leases[i] = t.work.Lease
 	}
-	outcomes, err := s.eng.ReleaseLeases(ctx, leases)
+	outcomes, err := r.settling.ReleaseLeases(ctx, leases)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	reasons := make([]error, len(tasks))
 	for i, t := range tasks {
-		err = cmp.Or(err, t.settled(Released, outcomes[i]))
+		reasons[i] = t.settled(Released, outcomes[i])
 	}
-	return err
+	return reasons, nil
 }
 
-// settled records the engine's answer. It returns an error that leaves the task open.
+// completed records the engine's answer to a success. A result that it refuses makes a failure of its task.
+func (t *task) completed(err error) error {
+	if errors.Is(err, engine.ErrInvalidInput) {
+		t.fail(&Fail{Class: policy.Permanent, Category: "result", Err: err})
+		return nil
+	}
+	return t.settled(Completed, err)
+}
+
+// failed records the engine's answer to a failure.
+func (t *task) failed(result engine.Failed, err error) error {
+	settlement := Failed
+	if err == nil && result.Retry {
+		settlement, t.retryAt = Retrying, result.RetryAt
+	}
+	return t.settled(settlement, err)
+}
+
+// settled records the engine's answer. It returns an error that leaves the task open: whatever does not say that the
+// lease is gone, or that it is useless to repeat the call.
 func (t *task) settled(as Settlement, err error) error {
 	switch {
 	case err == nil:
 		t.settlement = as
-	case isPassing(err):
-		return err
-	default:
+	case isLost(err), errors.Is(err, engine.ErrInvalidInput):
 		t.settlement, t.err = Abandoned, err
+	default:
+		return err
 	}
 	return nil
-}
-
-// isPassing says whether a call that failed for one item may succeed later. It stands for the transaction that the item
-// was in, when that was not the call's first.
-func isPassing(err error) bool {
-	for _, sentinel := range []error{
-		engine.ErrContention, engine.ErrTransport, engine.ErrUnavailable, engine.ErrReadOnly,
-		context.DeadlineExceeded, context.Canceled,
-	} {
-		if errors.Is(err, sentinel) {
-			return true
-		}
-	}
-	return false
 }

@@ -105,6 +105,7 @@ func TestSettle_repeats_after_failures(t *testing.T) {
 func TestSettle_one_execution_does_not_keep_the_others(t *testing.T) {
 	poison := work("quick")
 	settled := make(map[string]int)
+	lost := false
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func(batch []engine.Completion) (item, call error) {
@@ -116,12 +117,18 @@ func TestSettle_one_execution_does_not_keep_the_others(t *testing.T) {
 			}
 			return nil, nil
 		}
+		eng.renewErr = func(engine.Lease) (item, call error) {
+			if lost {
+				item = &engine.LeaseError{Err: engine.ErrLeaseRevoked}
+			}
+			return item, nil
+		}
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(20, "quick")
 		b.eng.put(engine.DefaultLane, poison)
 		b.eng.putMany(20, "quick")
 		b.tell()
-		b.pass(2 * DefaultLeaseTTL)
+		b.pass(10 * time.Second)
 		if len(settled) != 40 {
 			t.Errorf("%d of 40 settled beside the one that cannot be", len(settled))
 		}
@@ -130,6 +137,14 @@ func TestSettle_one_execution_does_not_keep_the_others(t *testing.T) {
 				t.Errorf("%s settled %d times", execution, n)
 			}
 		}
+		b.pass(10 * DefaultLeaseTTL)
+		if n := b.held.len(); n != 1 {
+			t.Errorf("%d executions held, want the impossible one, as long as its lease lives", n)
+		}
+		b.eng.mu.Lock()
+		lost = true
+		b.eng.mu.Unlock()
+		b.pass(DefaultLeaseTTL)
 		if n := b.held.len(); n != 0 {
 			t.Errorf("%d executions held, want the impossible one given up", n)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -32,6 +33,8 @@ type task struct {
 	// Known when it is settled; empty until then.
 	settlement Settlement
 	retryAt    time.Time
+
+	lost atomic.Pointer[error] // why the lease is gone; nil while it may live
 
 	// Of the held leases, under their lock.
 	slot    int
@@ -96,13 +99,22 @@ func (t *task) end() {
 	}
 }
 
-// lose cancels the handler because its lease is gone, and reports whether there was something to cancel.
+// lose records that the lease is gone and cancels the handler. It reports whether there was one to cancel.
 func (t *task) lose(reason error) bool {
-	if t.ctx.Err() != nil {
+	reason = fmt.Errorf("%w: %w", ErrLeaseLost, reason)
+	if !t.lost.CompareAndSwap(nil, &reason) || t.ctx.Err() != nil {
 		return false
 	}
-	t.cancel(fmt.Errorf("%w: %w", ErrLeaseLost, reason))
+	t.cancel(reason)
 	return true
+}
+
+// lostBy returns why the lease is gone, or nil.
+func (t *task) lostBy() error {
+	if reason := t.lost.Load(); reason != nil {
+		return *reason
+	}
+	return nil
 }
 
 // holding is the tasks whose leases this worker holds: from the claim until they are settled.
@@ -138,13 +150,13 @@ func (h *holding) len() int {
 	return len(h.tasks)
 }
 
-// renewedBefore returns the tasks whose leases were last known to be alive before an instant.
+// renewedBefore returns the tasks whose leases are not lost, and were last known to be alive before an instant.
 func (h *holding) renewedBefore(instant time.Time) []*task {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var tasks []*task
 	for _, t := range h.tasks {
-		if t.renewed.Before(instant) {
+		if t.renewed.Before(instant) && t.lostBy() == nil {
 			tasks = append(tasks, t)
 		}
 	}

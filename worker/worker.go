@@ -36,9 +36,10 @@ var ErrRunning = errors.New("worker runs already")
 type Worker struct {
 	eng       operations
 	cfg       Config
-	claimers  []claimer // one for each of cfg.Lanes
 	reconcile func(context.Context)
 	running   atomic.Bool
+
+	poolConnections int // that the worker itself may use of the pool at once
 
 	mu       sync.Mutex
 	handlers map[string]handler
@@ -51,11 +52,18 @@ type operations interface {
 	Listen(ctx context.Context, wake func(id.LaneID)) error
 	NewClaimer(spec engine.ClaimSpec) (claimer, error)
 	RenewLeases(ctx context.Context, renewals []engine.Renewal) ([]engine.Renewed, error)
+	CompleteExecution(ctx context.Context, l engine.Lease, result []byte) error
 	CompleteExecutions(ctx context.Context, completions []engine.Completion) ([]error, error)
+	FailExecution(ctx context.Context, l engine.Lease, f engine.Failure) (engine.Failed, error)
 	FailExecutions(ctx context.Context, failures []engine.Failing) ([]engine.Failed, error)
 	ReleaseLeases(ctx context.Context, leases []engine.Lease) ([]error, error)
 	ReportProgress(ctx context.Context, l engine.Lease, p engine.Progress) error
 	UpstreamResults(ctx context.Context, x id.ExecutionID) ([]engine.UpstreamResult, error)
+
+	// connections is how many the engine's pool may have. apart returns the engine on others than these, and what
+	// closes them.
+	connections() int
+	apart(connections int32) (operations, func(), error)
 }
 
 // claimer is an [engine.Claimer].
@@ -65,20 +73,15 @@ type claimer interface {
 	LookAgain()
 }
 
-// onEngine makes an engine's claimers the interface.
-type onEngine struct{ *engine.Engine }
-
-func (e onEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
-	return e.Engine.NewClaimer(spec)
-}
-
 // New returns a worker without handlers. It does not touch the database. A mistake in cfg is told by [Worker.Run], as
 // those in registrations are.
 //
-// The pool of eng serves the worker's own calls with up to five connections, and one more for each background job that
-// is at work; another one, beside the pool, listens. What handlers need comes on top.
+// What the worker claims, renews and settles does not depend on the pool of eng: [Worker.Run] opens up to six connections
+// of its own beside it, unless [Config.SharePool] forbids it. Handlers may hold the whole pool; that costs time, not
+// leases. Of the pool itself the worker uses, for a moment each, one connection to notify others and one for each
+// background job that is at work.
 func New(eng *engine.Engine, cfg Config) *Worker {
-	w := &Worker{handlers: make(map[string]handler)}
+	w := &Worker{handlers: make(map[string]handler), poolConnections: 1}
 	if eng == nil {
 		w.mistakes = append(w.mistakes, &engine.InputError{Field: "engine", Reason: "is nil"})
 		return w
@@ -91,6 +94,7 @@ func New(eng *engine.Engine, cfg Config) *Worker {
 			return w
 		}
 		w.reconcile = r.Run
+		w.poolConnections += r.Jobs()
 	}
 	return w
 }
@@ -103,20 +107,6 @@ func (w *Worker) configure(eng operations, cfg Config) {
 		return
 	}
 	w.eng, w.cfg = eng, cfg
-	for _, name := range cfg.Lanes {
-		c, err := eng.NewClaimer(engine.ClaimSpec{
-			Lane:         name,
-			Capabilities: id.NewCapabilities(cfg.Capabilities...),
-			Worker:       cfg.Worker,
-			Instance:     cfg.Instance,
-			LeaseTTL:     cfg.LeaseTTL,
-		})
-		if err != nil {
-			w.mistakes = append(w.mistakes, fmt.Errorf("worker: %w", err))
-			return
-		}
-		w.claimers = append(w.claimers, c)
-	}
 }
 
 // register takes a handler, or remembers why it cannot be taken.
@@ -157,7 +147,12 @@ type run struct {
 	base    context.Context // the values of Run's context, but not its end
 	drained context.Context // ends when the drain timeout has passed
 
+	renewing   operations // on connections of their own
+	settling   operations // and claiming
+	disconnect func()
+
 	held    holding
+	aside   *aside
 	queue   chan *task    // claimed and waiting for a handler
 	handled chan *task    // waiting to be settled
 	members chan *task    // the same, of flows
@@ -173,8 +168,14 @@ type run struct {
 // at no cost. It returns when all handlers have returned and everything is settled, and leaves no goroutine behind: a
 // handler that ignores its context keeps Run from returning. The handlers' contexts carry the values of ctx.
 //
-// A database that goes away while the worker runs is waited for; results that cannot be settled are given up when they
-// have been tried for as long as a lease lasts, and their executions are handled again.
+// Run opens connections of its own and closes them when it returns ([New]). It warns, once, when the pool is smaller
+// than what the worker itself may use of it.
+//
+// A database that goes away while the worker runs is waited for. A result that cannot be settled, because somebody else
+// has locked its execution or its flow, is set aside and tried again while the others are settled. It is given up when
+// its lease is lost, and not before: renewals wait for nobody. While a thousand results wait like that, the worker
+// claims no more. After ctx has ended and all handlers have returned, what is left is tried for as long as a lease lasts;
+// what is given up then is handled again by others.
 //
 // Errors: nil after ctx has ended. Otherwise the worker did not start: [engine.ErrInvalidInput] names the field of its
 // configuration that is out of its bounds; a registration was mistaken; [ErrRunning]; or the database is not fit for
@@ -188,18 +189,23 @@ func (w *Worker) Run(ctx context.Context) error {
 		return ErrRunning
 	}
 	defer w.running.Store(false)
-	if err := w.eng.Prepare(ctx); err != nil {
+	r, err := w.newRun(ctx, handlers)
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	defer r.disconnect()
+	if err := r.renewing.Prepare(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return fmt.Errorf("worker: %w", err)
 	}
-
-	w.newRun(ctx, handlers).work(ctx)
+	r.work(ctx)
 	return nil
 }
 
-func (w *Worker) newRun(ctx context.Context, handlers map[string]handler) *run {
+// newRun prepares a run. Its connections are to be closed when it is over.
+func (w *Worker) newRun(ctx context.Context, handlers map[string]handler) (*run, error) {
 	r := &run{
 		Worker:   w,
 		handlers: handlers,
@@ -209,17 +215,37 @@ func (w *Worker) newRun(ctx context.Context, handlers map[string]handler) *run {
 		members:  make(chan *task, w.cfg.SettleBatch),
 		roused:   make(chan struct{}, 1),
 	}
-	for i, name := range w.cfg.Lanes {
-		r.lanes = append(r.lanes, &lane{name: name, claimer: w.claimers[i]})
+	r.aside = newAside(r)
+	if err := r.connect(); err != nil {
+		return nil, err
 	}
-	return r
+	for _, name := range w.cfg.Lanes {
+		c, err := r.settling.NewClaimer(w.claimSpec(name))
+		if err != nil {
+			r.disconnect()
+			return nil, err
+		}
+		r.lanes = append(r.lanes, &lane{name: name, claimer: c})
+	}
+	return r, nil
+}
+
+func (w *Worker) claimSpec(lane id.LaneID) engine.ClaimSpec {
+	return engine.ClaimSpec{
+		Lane:         lane,
+		Capabilities: id.NewCapabilities(w.cfg.Capabilities...),
+		Worker:       w.cfg.Worker,
+		Instance:     w.cfg.Instance,
+		LeaseTTL:     w.cfg.LeaseTTL,
+	}
 }
 
 // oneByOne: the fetcher settles too, each completion in one transaction with the next claim. In batches that
 // wins nothing, and one at a time it is half of the commits.
 func (r *run) oneByOne() bool { return r.cfg.FetchBatch == 1 }
 
-// work starts the goroutines of a run and ends them in order: the fetcher, the handlers, the settler, the heartbeat.
+// work starts the goroutines of a run and ends them in order: the fetcher, the handlers, the settlers, the aside, the
+// heartbeat.
 func (r *run) work(ctx context.Context) {
 	drained, endDrain := context.WithCancel(r.base)
 	defer endDrain()
@@ -237,6 +263,7 @@ func (r *run) work(ctx context.Context) {
 	})
 	stopped := make(chan struct{})
 	beating.Go(func() { r.heartbeat(stopped) })
+	r.aside.begin()
 	fetching := &fetcher{run: r, stopped: make(chan struct{})}
 	settling.Go(func() {
 		if r.oneByOne() {
@@ -271,6 +298,7 @@ func (r *run) work(ctx context.Context) {
 	close(r.handled)
 	close(r.members)
 	settling.Wait()
+	r.aside.end(r.cfg.LeaseTTL)
 	close(stopped)
 	beating.Wait()
 }

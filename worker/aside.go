@@ -1,0 +1,354 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/backoff"
+)
+
+// The aside is where tasks go whose settlement did not succeed at once: a row or a flow that somebody else has
+// locked, a database out of reach. They are tried again beside the settlers, which go on with what follows, and each
+// leaves when it is settled or its lease is lost, whichever comes first.
+//
+// A round settles together what is due, and waits for nobody. Beside the rounds one task at a time queues for its
+// locks, in turn: what is locked by ever new transactions has its turn among them.
+type aside struct {
+	*run
+	ctx     context.Context // ends with the patience of a run that is over
+	giveUp  context.CancelFunc
+	inLine  chan *waiting
+	changed chan struct{} // something has come or gone
+	trying  sync.WaitGroup
+	warned  time.Time
+
+	mu      sync.Mutex
+	waiting []*waiting
+	size    int  // those that wait, and those that are being tried
+	closed  bool // nothing comes any more
+}
+
+// waiting is a task that was set aside. Whoever tries it owns it.
+type waiting struct {
+	*task
+	began   time.Time
+	turn    time.Time // when it was set aside, or queued for the last time
+	due     time.Time
+	pause   time.Duration // until due
+	failing backoff.Backoff
+	company int // how many, itself included, it is settled with at most: calls with more have failed
+	reason  error
+}
+
+const (
+	firstSettlePause = 50 * time.Millisecond // after a failure
+	maxSettlePause   = 2 * time.Second
+	maxAside         = engine.MaxBatch // while more wait, nothing is claimed
+	asideWarning     = 10 * time.Second
+)
+
+func newAside(r *run) *aside {
+	a := &aside{run: r, inLine: make(chan *waiting), changed: make(chan struct{}, 1)}
+	a.ctx, a.giveUp = context.WithCancel(r.base)
+	return a
+}
+
+func (a *aside) begin() {
+	a.trying.Go(a.settle)
+	a.trying.Go(a.standInLine)
+}
+
+// end returns when the aside is empty; what is left after patience is given up.
+func (a *aside) end(patience time.Duration) {
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	a.stir()
+	defer time.AfterFunc(patience, a.giveUp).Stop()
+	a.trying.Wait()
+	a.giveUp()
+}
+
+// put takes over tasks that could not be settled, for a reason.
+func (a *aside) put(tasks []*task, reason error) {
+	if len(tasks) == 0 {
+		return
+	}
+	level := slog.LevelWarn
+	if errors.Is(reason, engine.ErrBusy) {
+		level = slog.LevelDebug // as passing as anything
+	}
+	a.cfg.Log.LogAttrs(a.base, level, "cannot settle; it is tried again", slog.Int("executions", len(tasks)), slog.Any("error", reason))
+	now := time.Now()
+	added := make([]*waiting, len(tasks))
+	for i, t := range tasks {
+		added[i] = &waiting{
+			task: t, began: now, turn: now, company: a.cfg.SettleBatch, reason: reason,
+			failing: backoff.Backoff{First: firstSettlePause, Max: maxSettlePause},
+		}
+	}
+	a.mu.Lock()
+	a.size += len(added)
+	a.mu.Unlock()
+	a.postpone(added)
+}
+
+// postpone lets tasks wait for their next try. Those that failed together stay together.
+func (a *aside) postpone(tasks []*waiting) {
+	if len(tasks) == 0 {
+		return
+	}
+	now := time.Now()
+	a.mu.Lock()
+	for _, w := range tasks {
+		w.pause = w.failing.Next()
+		w.due = now.Add(w.pause)
+	}
+	a.waiting = append(a.waiting, tasks...)
+	a.mu.Unlock()
+	a.stir()
+}
+
+// release lets go of tasks that are settled or given up.
+func (a *aside) release(tasks []*task) {
+	if len(tasks) == 0 {
+		return
+	}
+	a.letGo(tasks)
+	a.mu.Lock()
+	a.size -= len(tasks)
+	a.mu.Unlock()
+	a.stir()
+	a.rouse()
+}
+
+// full says whether so much waits that no more work should be begun.
+func (a *aside) full() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.size >= maxAside
+}
+
+func (a *aside) stir() {
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
+}
+
+// settle tries what is due until the aside is closed and empty.
+func (a *aside) settle() {
+	defer close(a.inLine)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		due, next, over := a.take(time.Now())
+		switch {
+		case over:
+			return
+		case len(due) > 0:
+			a.try(due)
+			continue
+		}
+		var later <-chan time.Time
+		if next > 0 {
+			timer.Reset(next)
+			later = timer.C
+		}
+		var ended <-chan struct{}
+		if a.ctx.Err() == nil {
+			ended = a.ctx.Done()
+		}
+		select {
+		case <-a.changed:
+		case <-later:
+		case <-ended:
+		}
+	}
+}
+
+// take returns what is to be tried now, or when the next is, and whether none will come. What has waited for half of
+// its pause is taken along, so that what waits for long is tried together.
+func (a *aside) take(now time.Time) (due []*waiting, next time.Duration, over bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.size == 0 {
+		return nil, 0, a.closed
+	}
+	if a.ctx.Err() != nil {
+		due, a.waiting = a.waiting, nil
+		return due, 0, false
+	}
+	for _, w := range a.waiting {
+		if wait := max(w.due.Sub(now), time.Nanosecond); next == 0 || wait < next {
+			next = wait
+		}
+	}
+	if next > time.Nanosecond {
+		return nil, next, false
+	}
+	rest := a.waiting[:0]
+	for _, w := range a.waiting {
+		if w.due.Sub(now) <= w.pause/2 {
+			due = append(due, w)
+		} else {
+			rest = append(rest, w)
+		}
+	}
+	clear(a.waiting[len(rest):])
+	a.waiting = rest
+	return due, 0, false
+}
+
+// try settles tasks together, and has the one queue for its locks whose turn it is. A task whose lease was lost, or for
+// which there is no more time, has its last try: its settlement may have succeeded without an answer.
+func (a *aside) try(due []*waiting) {
+	over := a.ctx.Err() != nil
+	lost := make([]error, len(due))
+	for i, w := range due {
+		lost[i] = w.lostBy()
+	}
+	if !over {
+		for _, v := range []verdict{complete, fail, giveBack} {
+			a.together(v, due)
+		}
+	}
+	var gone []*task
+	var left []*waiting
+	for i, w := range due {
+		switch {
+		case w.settlement != "":
+		case lost[i] != nil:
+			w.settlement, w.err = Abandoned, lost[i]
+		case over:
+			w.settlement, w.err = Abandoned, w.reason
+		default:
+			left = append(left, w)
+			continue
+		}
+		gone = append(gone, w.task)
+	}
+	a.release(gone)
+	a.warn(left)
+	a.postpone(a.offer(left))
+}
+
+// together settles tasks of a verdict in as few calls as may be. After a call that failed it leaves the rest to the
+// next round, and of those that it was made for, half as many are tried together from then on: in the end one that
+// cannot be settled is alone.
+func (a *aside) together(v verdict, due []*waiting) {
+	var open []*waiting
+	for _, w := range due {
+		if w.verdict == v && w.settlement == "" {
+			open = append(open, w)
+		}
+	}
+	slices.SortStableFunc(open, func(x, y *waiting) int {
+		return cmp.Or(cmp.Compare(y.company, x.company), x.turn.Compare(y.turn))
+	})
+	for len(open) > 0 {
+		n := 1
+		for n < len(open) && n < open[n].company {
+			n++
+		}
+		tasks := make([]*task, n)
+		for i, w := range open[:n] {
+			tasks[i] = w.task
+		}
+		reasons, err := a.attempt(v, tasks)
+		for i, w := range open[:n] {
+			if err == nil {
+				w.reason = reasons[i]
+				continue
+			}
+			w.reason, w.company, w.turn = err, max(1, n/2), time.Now()
+		}
+		if err != nil {
+			return
+		}
+		open = open[n:]
+	}
+}
+
+// offer hands the task whose turn it is to the goroutine that stands in line for locks, if that is free, and returns
+// the others.
+func (a *aside) offer(left []*waiting) []*waiting {
+	first := -1
+	for i, w := range left {
+		locked := errors.Is(w.reason, engine.ErrBusy) || errors.Is(w.reason, engine.ErrContention)
+		if locked && (first < 0 || w.turn.Before(left[first].turn)) {
+			first = i
+		}
+	}
+	if first < 0 {
+		return left
+	}
+	select {
+	case a.inLine <- left[first]:
+		return slices.Delete(left, first, first+1)
+	default:
+		return left
+	}
+}
+
+// standInLine settles one task at a time by the calls that wait for locks.
+func (a *aside) standInLine() {
+	for w := range a.inLine {
+		lost := w.lostBy()
+		w.reason = a.alone(w.task)
+		w.turn = time.Now()
+		if w.settlement == "" && lost != nil {
+			w.settlement, w.err = Abandoned, lost
+		}
+		if w.settlement == "" {
+			a.postpone([]*waiting{w})
+			continue
+		}
+		a.release([]*task{w.task})
+	}
+}
+
+// alone settles a task by itself. It returns an error that leaves it open.
+func (a *aside) alone(t *task) error {
+	calling, cancel := context.WithTimeout(a.ctx, callTimeout)
+	defer cancel()
+	switch t.verdict {
+	case complete:
+		return t.completed(a.settling.CompleteExecution(calling, t.work.Lease, t.result))
+	case fail:
+		result, err := a.settling.FailExecution(calling, t.work.Lease, t.failure)
+		return t.failed(result, err)
+	}
+	reasons, err := a.call(calling, t.verdict, []*task{t})
+	if err != nil {
+		return err
+	}
+	return reasons[0]
+}
+
+// attempt is one call for tasks of one verdict.
+func (a *aside) attempt(v verdict, tasks []*task) ([]error, error) {
+	calling, cancel := context.WithTimeout(a.ctx, callTimeout)
+	defer cancel()
+	return a.call(calling, v, tasks)
+}
+
+// warn tells, now and then, of what waits for long.
+func (a *aside) warn(left []*waiting) {
+	now := time.Now()
+	if len(left) == 0 || now.Sub(a.warned) < asideWarning {
+		return
+	}
+	longest := slices.MinFunc(left, func(x, y *waiting) int { return x.began.Compare(y.began) })
+	if waited := now.Sub(longest.began); waited >= asideWarning {
+		a.warned = now
+		a.cfg.Log.LogAttrs(a.base, slog.LevelWarn, "results wait to be settled", append(longest.attrs(),
+			slog.Int("executions", len(left)), slog.Duration("waited", waited), slog.Any("error", longest.reason))...)
+	}
+}

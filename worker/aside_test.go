@@ -1,0 +1,219 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+// What somebody else has locked is settled when it is free, however long that takes, and keeps nothing waiting.
+func TestA4_locked_result_waits_beside_the_others(t *testing.T) {
+	bothWays(t, Config{Concurrency: 4}, quickAndSlow, func(t *testing.T, b *bubble) {
+		locked := work("quick")
+		b.eng.lock(locked.Execution, true)
+		b.eng.put(engine.DefaultLane, locked)
+		b.eng.putMany(20, "quick")
+		b.tell()
+		if n := len(b.seen().ended); n != 20 {
+			t.Errorf("%d completed at once, want the 20 that nobody has locked", n)
+		}
+		b.pass(10 * DefaultLeaseTTL)
+		b.eng.putMany(20, "quick")
+		b.tell()
+		if n := len(b.seen().ended); n != 40 {
+			t.Errorf("%d completed, want those that came later too", n)
+		}
+		b.eng.lock(locked.Execution, false)
+		b.pass(maxSettlePause)
+		for x, n := range b.seen().ended {
+			if n != 1 {
+				t.Errorf("%s completed %d times", x, n)
+			}
+		}
+		if n := len(b.seen().ended); n != 41 {
+			t.Errorf("%d completed, want the one that was locked too", n)
+		}
+		if n := b.held.len(); n != 0 {
+			t.Errorf("%d executions held", n)
+		}
+	})
+}
+
+// Failures, and members of flows, wait in the same way.
+func TestA4_locked_failure_and_member_wait(t *testing.T) {
+	bothWays(t, Config{}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		Handle(w, "bad", func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, errors.New("bad") })
+	}, func(t *testing.T, b *bubble) {
+		failing, member := work("bad"), work("quick")
+		member.Flow = new(newFlowID())
+		b.eng.lock(failing.Execution, true)
+		b.eng.lock(member.Execution, true)
+		b.eng.put(engine.DefaultLane, failing, member)
+		b.tell()
+		b.pass(2 * DefaultLeaseTTL)
+		if n := b.held.len(); n != 2 {
+			t.Fatalf("%d executions held, want both", n)
+		}
+		b.eng.lock(failing.Execution, false)
+		b.eng.lock(member.Execution, false)
+		b.pass(maxSettlePause)
+		if n := b.held.len(); n != 0 {
+			t.Errorf("%d executions held", n)
+		}
+	})
+}
+
+// Calls for one execution queue for its lock. Each that is locked has its turn.
+func TestA4_each_has_its_turn_in_line(t *testing.T) {
+	var queued map[string]int
+	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		queued = make(map[string]int)
+		eng.doneErr = func(batch []engine.Completion) (item, call error) { return engine.ErrBusy, nil }
+		eng.inLine = func(l engine.Lease) { queued[l.Execution.String()]++ }
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(5, "quick")
+		b.tell()
+		b.pass(time.Minute)
+		if len(queued) != 5 {
+			t.Errorf("queued for %d of 5: %v", len(queued), queued)
+		}
+		b.eng.mu.Lock()
+		b.eng.doneErr = nil
+		b.eng.mu.Unlock()
+		b.pass(maxSettlePause)
+		if n := b.held.len(); n != 0 {
+			t.Errorf("%d executions held", n)
+		}
+	})
+}
+
+func TestA4_lost_lease_ends_the_wait(t *testing.T) {
+	for _, batch := range []int{0, 1} {
+		t.Run(fmt.Sprint("batches of ", batch), func(t *testing.T) { lostLeaseEndsTheWait(t, Config{FetchBatch: batch}) })
+	}
+}
+
+func lostLeaseEndsTheWait(t *testing.T, cfg Config) {
+	var outcomes []Outcome
+	cfg.Hooks = hookFunc(func(o Outcome) { outcomes = append(outcomes, o) })
+	lost := false
+	inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.doneErr = func([]engine.Completion) (item, call error) { return engine.ErrBusy, nil }
+		eng.renewErr = func(engine.Lease) (item, call error) {
+			if lost {
+				item = &engine.LeaseError{Err: engine.ErrStaleLease}
+			}
+			return item, nil
+		}
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(3, "quick")
+		b.tell()
+		b.pass(time.Minute)
+		if n := b.held.len(); n != 3 {
+			t.Errorf("%d executions held, want all 3", n)
+		}
+		b.eng.mu.Lock()
+		lost = true
+		b.eng.mu.Unlock()
+		b.pass(DefaultLeaseTTL)
+		if len(outcomes) != 3 || outcomes[0].Settlement != Abandoned || !errors.Is(outcomes[0].Err, engine.ErrStaleLease) {
+			t.Errorf("outcomes %v, want three abandoned to a stale lease", outcomes)
+		}
+	})
+}
+
+// A completion whose answer was lost is known as soon as the database answers, although its lease is over by then.
+func TestA4_lost_answer_is_asked_for_again(t *testing.T) {
+	var outcomes []Outcome
+	inBubble(t, Config{Hooks: hookFunc(func(o Outcome) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.doneErr = outOfReach(1)
+		eng.renewErr = func(engine.Lease) (item, call error) { return &engine.LeaseError{Err: engine.ErrNotActive}, nil }
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(1, "quick")
+		b.tell()
+		for _, task := range b.held.renewedBefore(time.Now().Add(time.Hour)) {
+			b.lost(task, engine.ErrNotActive)
+		}
+		b.pass(time.Second)
+		if len(outcomes) != 1 || outcomes[0].Settlement != Completed {
+			t.Errorf("outcomes %v, want one completed", outcomes)
+		}
+	})
+}
+
+// After the end of a run what is locked has as long as a lease lasts.
+func TestA4_end_of_a_run(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		cfg     Config
+		freedIn time.Duration
+		took    time.Duration
+		want    Settlement
+	}{
+		{"freed in time", Config{}, 10 * time.Second, 12 * time.Second, Completed},
+		{"freed in time, one by one", Config{FetchBatch: 1}, 10 * time.Second, 12 * time.Second, Completed},
+		{"never", Config{}, time.Hour, DefaultLeaseTTL, Abandoned},
+		{"never, one by one", Config{FetchBatch: 1}, time.Hour, DefaultLeaseTTL, Abandoned},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var outcomes []Outcome
+			c.cfg.Hooks = hookFunc(func(o Outcome) { outcomes = append(outcomes, o) })
+			inBubble(t, c.cfg, quickAndSlow, func(t *testing.T, b *bubble) {
+				locked := work("quick")
+				b.eng.lock(locked.Execution, true)
+				b.eng.put(engine.DefaultLane, locked)
+				b.tell()
+				b.pass(time.Minute)
+				began := time.Now()
+				time.AfterFunc(c.freedIn, func() { b.eng.lock(locked.Execution, false) })
+				b.stop()
+				if took := time.Since(began); took > c.took {
+					t.Errorf("ended after %v, want at most %v", took, c.took)
+				}
+				if len(outcomes) != 1 || outcomes[0].Settlement != c.want {
+					t.Errorf("outcomes %v, want one %s", outcomes, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A worker does not go on claiming what it cannot settle.
+func TestA4_claims_stop_while_too_much_waits(t *testing.T) {
+	for _, way := range []struct {
+		name string
+		cfg  Config
+	}{
+		{"in batches", Config{Concurrency: 10, FetchBatch: 10}},
+		{"one by one", Config{Concurrency: 10, FetchBatch: 1}},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			inBubble(t, way.cfg, func(w *Worker, eng *fakeEngine) {
+				quickAndSlow(w, eng)
+				eng.doneErr = func([]engine.Completion) (item, call error) { return engine.ErrBusy, nil }
+			}, func(t *testing.T, b *bubble) {
+				b.eng.putMany(3*maxAside, "quick")
+				b.tell()
+				b.pass(time.Minute)
+				if n := b.held.len(); n < maxAside || n > maxAside+DefaultBatch+50 {
+					t.Errorf("%d executions held, want about %d", n, maxAside)
+				}
+				b.eng.mu.Lock()
+				b.eng.doneErr = nil
+				b.eng.mu.Unlock()
+				b.pass(10 * time.Second)
+				if n := len(b.seen().ended); n != 3*maxAside {
+					t.Errorf("%d completed of %d when the locks were gone", n, 3*maxAside)
+				}
+			})
+		})
+	}
+}
