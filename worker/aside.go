@@ -51,6 +51,9 @@ const (
 	maxSettlePause   = 2 * time.Second
 	maxAside         = engine.MaxBatch // while more wait, nothing is claimed
 	asideWarning     = 10 * time.Second
+
+	// giveBackPatience is how long work waits that is only given back. Its lease runs out by itself.
+	giveBackPatience = 3 * time.Second
 )
 
 func newAside(r *run) *aside {
@@ -68,6 +71,10 @@ func (a *aside) begin() {
 func (a *aside) end(patience time.Duration) {
 	a.mu.Lock()
 	a.closed = true
+	for _, w := range a.waiting {
+		w.failing.Reset()
+		w.due = time.Now()
+	}
 	a.mu.Unlock()
 	a.stir()
 	defer time.AfterFunc(patience, a.giveUp).Stop()
@@ -84,13 +91,14 @@ func (a *aside) put(tasks []*task, reason error) {
 	if errors.Is(reason, engine.ErrBusy) {
 		level = slog.LevelDebug // as passing as anything
 	}
-	a.cfg.Log.LogAttrs(a.base, level, "cannot settle; it is tried again", slog.Int("executions", len(tasks)), slog.Any("error", reason))
-	now := time.Now()
+	a.cfg.Log.LogAttrs(a.base, level, "cannot settle; it is tried again",
+		slog.Int("executions", len(tasks)), slog.Any("error", reason))
+	now, longest := time.Now(), min(maxSettlePause, a.cfg.LeaseTTL/4)
 	added := make([]*waiting, len(tasks))
 	for i, t := range tasks {
 		added[i] = &waiting{
 			task: t, began: now, turn: now, company: a.cfg.SettleBatch, reason: reason,
-			failing: backoff.Backoff{First: firstSettlePause, Max: maxSettlePause},
+			failing: backoff.Backoff{First: min(firstSettlePause, longest), Max: longest},
 		}
 	}
 	a.mu.Lock()
@@ -206,8 +214,8 @@ func (a *aside) take(now time.Time) (due []*waiting, next time.Duration, over bo
 	return due, 0, false
 }
 
-// try settles tasks together, and has the one queue for its locks whose turn it is. A task whose lease was lost, or for
-// which there is no more time, has its last try: its settlement may have succeeded without an answer.
+// try settles tasks together, and has the one queue for its locks whose turn it is. A task whose lease was lost has its
+// last try: its settlement may have succeeded without an answer.
 func (a *aside) try(due []*waiting) {
 	over := a.ctx.Err() != nil
 	lost := make([]error, len(due))
@@ -226,7 +234,7 @@ func (a *aside) try(due []*waiting) {
 		case w.settlement != "":
 		case lost[i] != nil:
 			w.settlement, w.err = Abandoned, lost[i]
-		case over:
+		case over, w.verdict == giveBack && time.Since(w.began) > giveBackPatience:
 			w.settlement, w.err = Abandoned, w.reason
 		default:
 			left = append(left, w)

@@ -217,3 +217,23 @@ func TestA4_claims_stop_while_too_much_waits(t *testing.T) {
 		})
 	}
 }
+
+// Work that is only given back keeps a run from its end for moments.
+func TestA4_end_of_a_run_without_results(t *testing.T) {
+	var outcomes []Outcome
+	cfg := Config{Hooks: hookFunc(func(o Outcome) { outcomes = append(outcomes, o) }), DrainTimeout: time.Second}
+	inBubble(t, cfg, untilCancelled, func(t *testing.T, b *bubble) {
+		locked := work("long")
+		b.eng.lock(locked.Execution, true)
+		b.eng.put(engine.DefaultLane, locked)
+		b.tell()
+		began := time.Now()
+		b.stop()
+		if took := time.Since(began); took > cfg.DrainTimeout+giveBackPatience+maxSettlePause {
+			t.Errorf("ended after %v", took)
+		}
+		if len(outcomes) != 1 || outcomes[0].Settlement != Abandoned || !errors.Is(outcomes[0].Err, engine.ErrBusy) {
+			t.Errorf("outcomes %v, want one abandoned", outcomes)
+		}
+	})
+}

@@ -174,8 +174,8 @@ type run struct {
 // A database that goes away while the worker runs is waited for. A result that cannot be settled, because somebody else
 // has locked its execution or its flow, is set aside and tried again while the others are settled. It is given up when
 // its lease is lost, and not before: renewals wait for nobody. While a thousand results wait like that, the worker
-// claims no more. After ctx has ended and all handlers have returned, what is left is tried for as long as a lease lasts;
-// what is given up then is handled again by others.
+// claims no more. After ctx has ended and all handlers have returned, results that are left are tried for as long as a
+// lease lasts, and work that goes back unfinished for three seconds; what is given up then is handled again by others.
 //
 // Errors: nil after ctx has ended. Otherwise the worker did not start: [engine.ErrInvalidInput] names the field of its
 // configuration that is out of its bounds; a registration was mistaken; [ErrRunning]; or the database is not fit for
