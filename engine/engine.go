@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -66,6 +67,10 @@ type shared struct {
 	lanes sync.Map // id.LaneID known to be registered
 	bell  *doorbell
 	ended endedWatches
+
+	// explicit: connections of the pool may default to another isolation level, so whatever is sent at once says which
+	// one it wants.
+	explicit atomic.Bool
 }
 
 // New returns an engine on a pool that the caller opens and closes. It does not touch the database:

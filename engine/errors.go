@@ -162,6 +162,7 @@ func withCause(sentinel, cause error) []error {
 const (
 	sqlUniqueViolation      = "23505"
 	sqlDivisionByZero       = "22012"
+	sqlActiveTransaction    = "25001"
 	sqlSerializationFailure = "40001"
 	sqlDeadlockDetected     = "40P01"
 	sqlLockNotAvailable     = "55P03"

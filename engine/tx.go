@@ -8,33 +8,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/db"
-)
-
-// settings are local to a transaction, so they also hold behind a transaction pooler, and the pool's
-// other users never meet them. Planner: one generic plan per statement, index order, nested loops from
-// arrays into primary keys; anything else was slower or flipped with the statistics. ffx.defer_notify:
-// the engine rings after the commit. A smaller lock_timeout and a stricter synchronous_commit are kept.
-const (
-	settings      = settingsBefore + "'2 s' then set_config('lock_timeout', '2s', true) end" + settingsAfter
-	hastySettings = settingsBefore + "'50 ms' then set_config('lock_timeout', '50ms', true) end" + settingsAfter
-
-	settingsBefore = `select
-	set_config('ffx.defer_notify', 'on', true),
-	set_config('plan_cache_mode', 'force_generic_plan', true),
-	set_config('jit', 'off', true),
-	set_config('enable_hashjoin', 'off', true),
-	set_config('enable_mergejoin', 'off', true),
-	set_config('enable_seqscan', 'off', true),
-	set_config('enable_bitmapscan', 'off', true),
-	set_config('idle_in_transaction_session_timeout', '60s', true),
-	case when current_setting('lock_timeout')::interval not between '1 ms' and `
-
-	settingsAfter = `,
-	case when current_setting('synchronous_commit') = 'off'
-		then set_config('synchronous_commit', 'on', true) end`
 )
 
 // hurried is e for transactions that must not wait for others: whatever is locked for longer than the moment that
@@ -44,14 +20,6 @@ func (e *Engine) hurried() *Engine {
 	hurried := *e
 	hurried.hasty = true
 	return &hurried
-}
-
-// settings returns what a transaction of this engine begins with.
-func (e *Engine) settings() string {
-	if e.hasty {
-		return hastySettings
-	}
-	return settings
 }
 
 const (
@@ -95,8 +63,35 @@ func inTx[T any](ctx context.Context, e *Engine, op string, fn func(tx *txn) (T,
 	})
 }
 
+const beginReadCommitted = "begin isolation level read committed"
+
 func beginTx(ctx context.Context, e *Engine) (pgx.Tx, error) {
-	return e.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin isolation level read committed;" + e.settings()})
+	conn, err := e.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginReadCommitted + ";" + e.settings(conn.Conn(), false)})
+	if err != nil {
+		conn.Release()
+		return nil, err
+	}
+	return pooledTx{tx, conn}, nil
+}
+
+// pooledTx is a transaction that gives its connection back to the pool when it ends.
+type pooledTx struct {
+	pgx.Tx
+	conn *pgxpool.Conn
+}
+
+func (t pooledTx) Commit(ctx context.Context) error {
+	defer t.conn.Release()
+	return t.Tx.Commit(ctx)
+}
+
+func (t pooledTx) Rollback(ctx context.Context) error {
+	defer t.conn.Release()
+	return t.Tx.Rollback(ctx)
 }
 
 func inSavepoint[T any](ctx context.Context, outer pgx.Tx, op string, fn func(tx *txn) (T, error)) (T, error) {
@@ -152,11 +147,7 @@ func inStatements(ctx context.Context, e *Engine, op string, begin func(due *rin
 	}
 	_, err := retrying(ctx, e, op, func() (struct{}, error) {
 		var due rings
-		steps := []step{func(conn db.DBTX) error {
-			_, err := conn.Exec(ctx, e.settings())
-			return err
-		}}
-		err := inOneTrip(ctx, e.pool, append(steps, begin(&due)...)...)
+		err := inOneTrip(ctx, implicitTx{e}, begin(&due)...)
 		if err == nil {
 			e.bell.ring(&due)
 		}
@@ -197,112 +188,4 @@ func retrying[T any](ctx context.Context, e *Engine, op string, fn func() (T, er
 		case <-time.After(pause):
 		}
 	}
-}
-
-// implicitTx is a connection on which each statement is a transaction of its own with the engine's
-// settings: both travel in one batch, which the server commits as one.
-type implicitTx struct{ e *Engine }
-
-func (c implicitTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	rows, err := c.Query(ctx, sql, args...)
-	if err != nil {
-		return pgconn.CommandTag{}, err
-	}
-	rows.Close()
-	return rows.CommandTag(), rows.Err()
-}
-
-func (c implicitTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	var batch pgx.Batch
-	batch.Queue(c.e.settings())
-	batch.Queue(sql, args...)
-	results := c.e.pool.SendBatch(ctx, &batch)
-	if _, err := results.Exec(); err != nil {
-		return nil, errors.Join(err, results.Close())
-	}
-	rows, err := results.Query()
-	if err != nil {
-		return nil, errors.Join(err, results.Close())
-	}
-	return &committedRows{Rows: rows, results: results}, nil
-}
-
-func (c implicitTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	rows, err := c.Query(ctx, sql, args...)
-	return singleRow{rows: rows, err: err}
-}
-
-// CopyFrom is a transaction of its own too, in more than one round trip.
-func (c implicitTx) CopyFrom(
-	ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource,
-) (int64, error) {
-	tx, err := beginTx(ctx, c.e)
-	if err != nil {
-		return 0, err
-	}
-	defer rollback(tx)
-	n, err := tx.CopyFrom(ctx, table, columns, rows)
-	if err != nil {
-		return 0, err
-	}
-	return n, tx.Commit(ctx)
-}
-
-// committedRows ends without an error only when the implicit transaction has been committed: the server
-// sends the last row before that.
-type committedRows struct {
-	pgx.Rows
-	results pgx.BatchResults
-	closed  bool
-	err     error
-}
-
-func (r *committedRows) Next() bool {
-	if r.Rows.Next() {
-		return true
-	}
-	r.Close()
-	return false
-}
-
-func (r *committedRows) Close() {
-	if r.closed {
-		return
-	}
-	r.closed = true
-	r.Rows.Close()
-	r.err = r.Rows.Err()
-	if err := r.results.Close(); r.err == nil {
-		r.err = err
-	}
-}
-
-func (r *committedRows) Err() error {
-	if r.closed {
-		return r.err
-	}
-	return r.Rows.Err()
-}
-
-type singleRow struct {
-	rows pgx.Rows
-	err  error
-}
-
-func (r singleRow) Scan(dest ...any) error {
-	if r.err != nil {
-		return r.err
-	}
-	defer r.rows.Close()
-	if !r.rows.Next() {
-		if err := r.rows.Err(); err != nil {
-			return err
-		}
-		return pgx.ErrNoRows
-	}
-	if err := r.rows.Scan(dest...); err != nil {
-		return err
-	}
-	r.rows.Close()
-	return r.rows.Err()
 }

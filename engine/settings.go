@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Every transaction begins with settings that are local to it, so that they also hold behind a transaction pooler,
+// and the pool's other users never meet them.
+//
+// Planner: one generic plan per statement, index order, nested loops from arrays into primary keys; anything else was
+// slower or flipped with the statistics. ffx.defer_notify: the engine rings after the commit. A stricter
+// synchronous_commit is kept, and so is every limit that is smaller than the one here.
+//
+// The isolation level can be set to what it is; when it is another one, the server says so with [sqlActiveTransaction]:
+// a statement has begun. That happens where the connection defaults to another level and nobody asked for this one.
+const everywhere = `select
+	set_config('transaction_isolation', 'read committed', true),
+	set_config('ffx.defer_notify', 'on', true),
+	set_config('plan_cache_mode', 'force_generic_plan', true),
+	set_config('jit', 'off', true),
+	set_config('enable_hashjoin', 'off', true),
+	set_config('enable_mergejoin', 'off', true),
+	set_config('enable_seqscan', 'off', true),
+	set_config('enable_bitmapscan', 'off', true),
+	case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', true) end`
+
+// How long a transaction waits for a lock, and how long one whose client has fallen silent keeps its own. The second
+// is what a worker waits for a call, and what leases live by default: no honest call takes longer, and when others
+// come for what the silent client held, its locks are gone.
+const (
+	patientLocks = "2s"
+	hastyLocks   = "50ms"
+	silence      = "30s"
+)
+
+// A client that falls silent in the middle of a transaction (stopped, cut off, its host gone):
+//
+//   - From PostgreSQL 17 on a limit on the whole transaction ends it, wherever it stands.
+//   - Before, one on the time between two statements ends it there, and while the first message after a pause is under
+//     way; [inOneTrip] sees to it that what may be cut is such a message. In the middle of a round trip only the
+//     network can tell, where the host itself has gone: in 20 s, by settings that Linux alone has all of.
+var (
+	recentServer = "," + atMost("transaction_timeout", silence)
+	olderServer  = `,
+	case when version() like '%linux%' then concat(
+		set_config('tcp_keepalives_idle', '10', true),
+		set_config('tcp_keepalives_interval', '5', true),
+		set_config('tcp_user_timeout', '20000', true)) end`
+	betweenStatements = "," + atMost("statement_timeout", silence) + "," + atMost("idle_in_transaction_session_timeout", silence)
+)
+
+// atMost sets a time limit that is longer than it should be, or 0, none.
+func atMost(name, limit string) string {
+	return strings.NewReplacer("NAME", name, "LIMIT", limit).Replace(`
+	case when current_setting('NAME') = '0' or current_setting('NAME')::interval > 'LIMIT'
+		then set_config('NAME', 'LIMIT', true) end`)
+}
+
+// settingsOf are the settings of the transactions that wait for locks for the same time.
+type settingsOf struct {
+	recent string // of a server that has a limit on a transaction
+	older  string // of one that has none; several round trips
+	atOnce string // the same; in one
+}
+
+func newSettings(lockTimeout string) settingsOf {
+	first := everywhere + "," + atMost("lock_timeout", lockTimeout)
+	return settingsOf{
+		recent: first + recentServer,
+		older:  first + olderServer + betweenStatements,
+		atOnce: first + olderServer,
+	}
+}
+
+var patientSettings, hastySettings = newSettings(patientLocks), newSettings(hastyLocks)
+
+// settings returns what a transaction of this engine on conn begins with. atOnce: it is sent in one round trip.
+func (e *Engine) settings(conn *pgx.Conn, atOnce bool) string {
+	all := &patientSettings
+	if e.hasty {
+		all = &hastySettings
+	}
+	switch {
+	case limitsTransactions(conn):
+		return all.recent
+	case atOnce:
+		return all.atOnce
+	}
+	return all.older
+}
+
+// limitsTransactions says whether the server has a limit on the time of a transaction.
+func limitsTransactions(conn *pgx.Conn) bool {
+	version := conn.PgConn().ParameterStatus("server_version")
+	if end := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' }); end > 0 {
+		version = version[:end]
+	}
+	major, err := strconv.Atoi(version)
+	return err == nil && major >= 17
+}

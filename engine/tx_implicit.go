@@ -1,0 +1,203 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// implicitTx is a connection on which each statement, and each batch of them, is a transaction of its own with the
+// engine's settings: they travel together, and the server commits them as one.
+type implicitTx struct{ e *Engine }
+
+func (c implicitTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	rows, err := c.Query(ctx, sql, args...)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	rows.Close()
+	return rows.CommandTag(), rows.Err()
+}
+
+func (c implicitTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	var batch pgx.Batch
+	batch.Queue(sql, args...)
+	results := c.SendBatch(ctx, &batch)
+	rows, err := results.Query()
+	if err != nil {
+		_ = results.Close() // says the same
+		return nil, err
+	}
+	return &committedRows{Rows: rows, results: results}, nil
+}
+
+func (c implicitTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	rows, err := c.Query(ctx, sql, args...)
+	return singleRow{rows: rows, err: err}
+}
+
+// CopyFrom is a transaction of its own too, in more than one round trip.
+func (c implicitTx) CopyFrom(
+	ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource,
+) (int64, error) {
+	tx, err := beginTx(ctx, c.e)
+	if err != nil {
+		return 0, err
+	}
+	defer rollback(tx)
+	n, err := tx.CopyFrom(ctx, table, columns, rows)
+	if err != nil {
+		return 0, err
+	}
+	return n, tx.Commit(ctx)
+}
+
+// SendBatch sends the batch behind the settings, and returns the results of the batch alone.
+func (c implicitTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	conn, err := c.e.pool.Acquire(ctx)
+	if err != nil {
+		return unsent{err}
+	}
+	results, err := c.e.send(ctx, conn.Conn(), b)
+	whole := &wholeTx{results, conn}
+	if err != nil {
+		whole.release()
+		return unsent{err}
+	}
+	return whole
+}
+
+// send sends a batch as one transaction. Where the connection turns out to default to another isolation level, nothing
+// was done; from then on the engine's batches say which one they want, for the price of two more statements.
+func (e *Engine) send(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.BatchResults, error) {
+	for {
+		var whole pgx.Batch
+		explicit := e.explicit.Load()
+		if explicit {
+			whole.Queue(beginReadCommitted)
+		}
+		whole.Queue(e.settings(conn, true))
+		for _, q := range b.QueuedQueries {
+			whole.Queue(q.SQL, q.Arguments...) // anew: the driver notes in them how they were sent
+		}
+		if explicit {
+			whole.Queue("commit")
+		}
+		results := conn.SendBatch(ctx, &whole)
+		var err error
+		if explicit {
+			_, err = results.Exec()
+		}
+		if err == nil {
+			_, err = results.Exec()
+		}
+		if err == nil {
+			return results, nil
+		}
+		_ = results.Close() // says the same
+		if explicit || sqlState(err) != sqlActiveTransaction {
+			return nil, err
+		}
+		e.explicit.Store(true)
+	}
+}
+
+// wholeTx is the results of a transaction that was sent at once. It has been committed when Close says so.
+type wholeTx struct {
+	pgx.BatchResults
+	conn *pgxpool.Conn // nil after Close
+}
+
+func (w *wholeTx) Close() error {
+	defer w.release()
+	return w.BatchResults.Close()
+}
+
+// release gives the connection back to the pool, which would close one that is in the middle of a transaction.
+func (w *wholeTx) release() {
+	if w.conn == nil {
+		return
+	}
+	if conn := w.conn.Conn(); !conn.IsClosed() && conn.PgConn().TxStatus() == 'E' {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_, _ = conn.Exec(ctx, "rollback")
+	}
+	w.conn.Release()
+	w.conn = nil
+}
+
+// unsent is the results of a batch that was not run.
+type unsent struct{ err error }
+
+func (u unsent) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, u.err }
+
+func (u unsent) Query() (pgx.Rows, error) { return nil, u.err }
+
+func (u unsent) QueryRow() pgx.Row { return singleRow{err: u.err} }
+
+func (u unsent) Close() error { return u.err }
+
+func (unsent) Tx() pgx.Tx { return nil }
+
+// committedRows ends without an error only when the implicit transaction has been committed: the server
+// sends the last row before that.
+type committedRows struct {
+	pgx.Rows
+	results pgx.BatchResults
+	closed  bool
+	err     error
+}
+
+func (r *committedRows) Next() bool {
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+func (r *committedRows) Close() {
+	if r.closed {
+		return
+	}
+	r.closed = true
+	r.Rows.Close()
+	r.err = r.Rows.Err()
+	if err := r.results.Close(); r.err == nil {
+		r.err = err
+	}
+}
+
+func (r *committedRows) Err() error {
+	if r.closed {
+		return r.err
+	}
+	return r.Rows.Err()
+}
+
+type singleRow struct {
+	rows pgx.Rows
+	err  error
+}
+
+func (r singleRow) Scan(dest ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	defer r.rows.Close()
+	if !r.rows.Next() {
+		if err := r.rows.Err(); err != nil {
+			return err
+		}
+		return pgx.ErrNoRows
+	}
+	if err := r.rows.Scan(dest...); err != nil {
+		return err
+	}
+	r.rows.Close()
+	return r.rows.Err()
+}
