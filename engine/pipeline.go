@@ -13,13 +13,16 @@ import (
 // A step is one statement of a transaction: one call of a generated function.
 type step func(conn db.DBTX) error
 
-// sender is a transaction, or a pool: what it is sent at once is one transaction then.
+// sender is a transaction, or makes one of what it is sent at once.
 type sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
 // inOneTrip runs steps that need nothing of each other's results in a single round trip, in their order,
 // each with a snapshot of its own as if it had been sent alone. It stops at the first error.
+//
+// What is so large that a client may fall silent in the middle of it is sent one by one where the server could wait
+// for the rest for ever: see olderServer.
 //
 // A generated function sends its statement and reads the answer in one call, so each step is called twice:
 // first it is noted what it sends, then it is handed the answer.
@@ -37,6 +40,14 @@ func inOneTrip(ctx context.Context, tx sender, steps ...step) error {
 	if len(sent) == 0 {
 		return nil
 	}
+	if begun, ok := tx.(pgx.Tx); ok && mayBeCut(begun, &batch) {
+		for _, s := range sent {
+			if err := s(begun); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	results := tx.SendBatch(ctx, &batch)
 	for _, s := range sent {
 		if err := s(answering{results}); err != nil {
@@ -44,6 +55,37 @@ func inOneTrip(ctx context.Context, tx sender, steps ...step) error {
 		}
 	}
 	return results.Close()
+}
+
+// What a connection takes in one go, under most circumstances.
+const maxInOneGo = 64 << 10
+
+// mayBeCut says whether part of a batch may reach the server, be run there, and keep its locks while the rest does
+// not come, and the server has no limit for that.
+func mayBeCut(tx pgx.Tx, batch *pgx.Batch) bool {
+	if limitsTransactions(tx.Conn()) {
+		return false
+	}
+	size := 0
+	for _, q := range batch.QueuedQueries {
+		for _, arg := range q.Arguments {
+			switch values := arg.(type) {
+			case []byte:
+				size += len(values)
+			case string:
+				size += len(values)
+			case [][]byte:
+				for _, v := range values {
+					size += len(v)
+				}
+			case []string:
+				for _, v := range values {
+					size += len(v)
+				}
+			}
+		}
+	}
+	return size > maxInOneGo
 }
 
 var (
