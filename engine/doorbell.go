@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -57,33 +56,32 @@ func (r *rings) completions() { r.add(completionChannel, "") }
 // Who listens by the same engine hears of work right after the commit, without the server.
 type doorbell struct {
 	pool *pgxpool.Pool
+	ears *ears
 	log  *slog.Logger
 
 	mu        sync.Mutex
 	due       map[ring]struct{}
 	scheduled bool // until what is due has been sent
-	listeners []*func(id.LaneID)
 }
 
-func newDoorbell(pool *pgxpool.Pool, log *slog.Logger) *doorbell {
-	return &doorbell{pool: pool, log: log, due: make(map[ring]struct{})}
+func newDoorbell(pool *pgxpool.Pool, ears *ears, log *slog.Logger) *doorbell {
+	return &doorbell{pool: pool, ears: ears, log: log, due: make(map[ring]struct{})}
 }
 
 func (d *doorbell) ring(r *rings) {
 	if len(r.due) == 0 {
 		return
 	}
-	for _, wake := range d.schedule(r) {
-		for k := range r.due {
-			if k.channel == readyChannel {
-				(*wake)(id.LaneID(k.payload))
-			}
+	d.schedule(r)
+	for k := range r.due {
+		if k.channel == readyChannel {
+			d.ears.tell(id.LaneID(k.payload))
 		}
 	}
 }
 
-// schedule sends what is due from now on, and returns this engine's listeners.
-func (d *doorbell) schedule(r *rings) []*func(id.LaneID) {
+// schedule sends what is due from now on.
+func (d *doorbell) schedule(r *rings) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for k := range r.due {
@@ -92,20 +90,6 @@ func (d *doorbell) schedule(r *rings) []*func(id.LaneID) {
 	if !d.scheduled {
 		d.scheduled = true
 		go d.send()
-	}
-	return d.listeners
-}
-
-// listen calls wake for lanes that have work until the returned function is called, and perhaps once more.
-func (d *doorbell) listen(wake func(id.LaneID)) (stop func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	listener := &wake
-	d.listeners = append(slices.Clip(d.listeners), listener)
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.listeners = slices.DeleteFunc(slices.Clone(d.listeners), func(l *func(id.LaneID)) bool { return l == listener })
 	}
 }
 

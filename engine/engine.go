@@ -27,6 +27,13 @@ type Config struct {
 	// MaxPayload is the largest payload or result in bytes. Default 1 MiB.
 	MaxPayload int
 
+	// Listener is where [Engine.Listen] connects, as a pool of this configuration would: behind a transaction pooler,
+	// to the server itself. Default nil: as the engine's pool does.
+	Listener *pgxpool.Config
+
+	// NoListener makes [Engine.Listen] hear only of what this engine makes, and open no connection.
+	NoListener bool
+
 	// Log receives what no caller is there to be told: a doorbell that could not be rung, a listener
 	// that reconnects, a database newer than the engine. Default: nothing is logged.
 	Log *slog.Logger
@@ -66,6 +73,7 @@ type Engine struct {
 type shared struct {
 	lanes sync.Map // id.LaneID known to be registered
 	bell  *doorbell
+	ears  *ears
 	ended endedWatches
 
 	// explicit: connections of the pool may default to another isolation level, so whatever is sent at once says which
@@ -96,14 +104,23 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	if cfg.MaxPayload < 0 {
 		return nil, invalid("Config.MaxPayload", "is negative")
 	}
+	switch {
+	case cfg.Listener != nil && cfg.NoListener:
+		return nil, invalid("Config.NoListener", "excludes Listener")
+	case cfg.Listener != nil && cfg.Listener.ConnConfig == nil:
+		return nil, invalid("Config.Listener", "was not made by pgxpool.ParseConfig")
+	case cfg.Listener != nil:
+		cfg.Listener = cfg.Listener.Copy()
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	ears := newEars()
 	return &Engine{
 		q:      db.New(),
 		pool:   pool,
 		cfg:    cfg,
-		shared: &shared{bell: newDoorbell(pool, cfg.Log)},
+		shared: &shared{bell: newDoorbell(pool, ears, cfg.Log), ears: ears},
 	}, nil
 }
 

@@ -3,7 +3,10 @@ package tests
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 )
 
 // ears is a listener that hears of the given lanes and of its own connections.
@@ -22,18 +26,23 @@ type ears struct {
 
 func (r *rival) listen(t *testing.T, lanes ...id.LaneID) ears {
 	t.Helper()
+	e := listenBy(t, r.Engine, lanes...)
+	e.want(t, "") // any lane may have work by now
+	return e
+}
+
+func listenBy(t *testing.T, eng *engine.Engine, lanes ...id.LaneID) ears {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	heard := make(chan id.LaneID, 1000)
 	wait := async(t, func(context.Context) error {
-		return r.Listen(ctx, func(lane id.LaneID) {
+		return eng.Listen(ctx, func(lane id.LaneID) {
 			if lane == "" || slices.Contains(lanes, lane) {
 				heard <- lane
 			}
 		})
 	})
-	e := ears{heard: heard, end: func() error { cancel(); return wait() }}
-	e.want(t, "") // any lane may have work by now
-	return e
+	return ears{heard: heard, end: func() error { cancel(); return wait() }}
 }
 
 // want waits for the next that is heard.
@@ -106,15 +115,8 @@ func TestWake_after_a_callers_transaction(t *testing.T) {
 // Work that this engine makes is heard of without the server, as long as somebody listens.
 func TestListen_hears_of_its_own_work_without_a_connection(t *testing.T) {
 	f := newFixture(t)
-	deaf := f.rival(t, func(config *pgxpool.Config) {
-		// The pool finds the server; the listener does not.
-		good := config.ConnConfig.Copy()
-		config.ConnConfig.Host, config.ConnConfig.Fallbacks = "/nowhere", nil
-		config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
-			*c = *good.Copy()
-			return nil
-		}
-	})
+	pool := openPool(t, f.url, nil)
+	deaf := f.engineOn(t, pool, engine.Config{NoListener: true})
 	heard := make(chan id.LaneID, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	end := async(t, func(context.Context) error {
@@ -138,7 +140,7 @@ func TestListen_hears_of_its_own_work_without_a_connection(t *testing.T) {
 	if got := <-heard; got != f.lane {
 		t.Errorf("heard %q, want %q", got, f.lane)
 	}
-	tx, err := deaf.pool.Begin(t.Context())
+	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,4 +205,178 @@ func TestListen_leaves_the_pool_alone(t *testing.T) {
 	if err := e.end(); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// passwordLater makes a pool whose password only BeforeConnect knows, and counts who asks it.
+func passwordLater(config *pgxpool.Config, asked *atomic.Int64) {
+	password := config.ConnConfig.Password
+	config.ConnConfig.Password = "wrong"
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		asked.Add(1)
+		c.Password = password
+		return nil
+	}
+}
+
+func TestA12_listener_connects_as_the_pool_does(t *testing.T) {
+	f := newFixture(t)
+	var asked, after, closed atomic.Int64
+	listener := f.rival(t, func(config *pgxpool.Config) {
+		passwordLater(config, &asked)
+		config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+			after.Add(1)
+			_, err := c.Exec(ctx, "SET application_name = 'named afterwards'")
+			return err
+		}
+		config.BeforeClose = func(*pgx.Conn) { closed.Add(1) }
+	})
+	e := listener.listen(t, f.lane)
+	if asked.Load() != 1 || after.Load() != 1 {
+		t.Errorf("BeforeConnect was called %d times, AfterConnect %d times, want once", asked.Load(), after.Load())
+	}
+	f.create(t)
+	e.want(t, f.lane)
+	if err := e.end(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if closed.Load() != 1 {
+		t.Errorf("BeforeClose was called %d times, want once", closed.Load())
+	}
+}
+
+func TestA12_listener_at_an_address_of_its_own(t *testing.T) {
+	f := newFixture(t)
+	name := "listener-" + f.name
+	config, err := pgxpool.ParseConfig(f.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["application_name"] = name
+	eng := f.engineOn(t, openPool(t, f.url, nil), engine.Config{Listener: config})
+	config.ConnConfig.Host = "/nowhere" // it has been copied
+	e := listenBy(t, eng, f.lane)
+	e.want(t, "")
+	if got := f.listening(t, name); got != 1 {
+		t.Errorf("%d connections listen there, want 1", got)
+	}
+	f.create(t)
+	e.want(t, f.lane)
+	if err := e.end(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// listening counts the sessions of a name that have asked to be notified.
+func (f *fixture) listening(t *testing.T, name string) int {
+	t.Helper()
+	return len(texts(t, f.pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1 AND query ILIKE 'listen%'", name))
+}
+
+func TestA12_listener_that_is_turned_off(t *testing.T) {
+	f := newFixture(t)
+	var asked atomic.Int64
+	pool := openPool(t, f.url, func(config *pgxpool.Config) { passwordLater(config, &asked) })
+	eng := f.engineOn(t, pool, engine.Config{NoListener: true})
+	e := listenBy(t, eng, f.lane)
+	for len(e.heard) == 0 {
+		eng.Wake(f.lane) // until it listens
+		runtime.Gosched()
+	}
+	e.want(t, f.lane)
+	if err := e.end(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if asked, opened := asked.Load(), pool.Stat().NewConnsCount(); asked != opened {
+		t.Errorf("%d connections were opened, %d of them by the pool", asked, opened)
+	}
+}
+
+func TestA12_a_listener_that_cannot_be(t *testing.T) {
+	pool := openPool(t, pgtest.URL(t), nil)
+	for field, cfg := range map[string]engine.Config{
+		"Config.Listener":   {Listener: &pgxpool.Config{}},
+		"Config.NoListener": {Listener: pool.Config(), NoListener: true},
+	} {
+		_, err := engine.New(pool, cfg)
+		if invalid, ok := errors.AsType[*engine.InputError](err); !ok || invalid.Field != field {
+			t.Errorf("got %v, want an error about %s", err, field)
+		}
+	}
+}
+
+// However many listen by one engine, they share a connection, and it outlives the one who made it.
+func TestA12_listeners_share_a_connection(t *testing.T) {
+	f := newFixture(t)
+	r := f.rival(t)
+	var all []ears
+	for range 3 {
+		all = append(all, r.listen(t, f.lane)) // each is told that any lane may have work
+	}
+	session := func() []string {
+		return texts(t, f.pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1", r.name)
+	}
+	first := session()
+	if len(first) != 1 {
+		t.Errorf("three listeners have the sessions %q, want one", first)
+	}
+	for len(all) > 0 {
+		f.create(t)
+		for _, e := range all {
+			e.want(t, f.lane)
+		}
+		if err := all[0].end(); !errors.Is(err, context.Canceled) { // it has been the one that waited
+			t.Error(err)
+		}
+		if all = all[1:]; len(all) > 0 {
+			if got := session(); !slices.Equal(got, first) {
+				t.Errorf("the sessions are %q, want still %q", got, first)
+			}
+		}
+	}
+	await(t, "the last listener's session to end", func() bool { return len(session()) == 0 })
+
+	e := r.listen(t, f.lane)
+	f.create(t)
+	e.want(t, f.lane)
+	if err := e.end(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestA12_all_listeners_are_told_of_a_new_connection(t *testing.T) {
+	f := newFixture(t)
+	r := f.rival(t)
+	first, second := r.listen(t, f.lane), r.listen(t, f.lane)
+	f.exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", r.name)
+	for _, e := range []ears{first, second} {
+		e.want(t, "") // what came meanwhile was not heard
+	}
+	f.create(t)
+	for _, e := range []ears{first, second} {
+		e.want(t, f.lane)
+		if err := e.end(); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}
+
+// Listeners that come and go at once leave no connection and no goroutine behind.
+func TestA12_listeners_that_come_and_go(t *testing.T) {
+	f := newFixture(t)
+	r := f.rival(t)
+	var running sync.WaitGroup
+	for range 8 {
+		running.Go(func() {
+			for range 20 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if err := r.Listen(ctx, func(id.LaneID) { cancel() }); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	await(t, "all sessions to end", func() bool {
+		return len(texts(t, f.pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1", r.name)) == 0
+	})
 }
