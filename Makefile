@@ -8,6 +8,11 @@ TOOL := CGO_ENABLED=0 go tool -modfile=$(CURDIR)/tools/go.mod
 # The race detector needs a C compiler.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
+# Tests that go through a PgBouncer need one (apt-get install pgbouncer). Without it test leaves them out, and says so.
+PGBOUNCER := $(shell PATH="$$PATH:/usr/sbin" command -v pgbouncer)
+AVAILABLE := $(if $(PGBOUNCER),,-skip '^TestPgBouncer_')
+say_what_is_left_out = @$(if $(PGBOUNCER),:,echo "there is no pgbouncer here: TestPgBouncer_… are left out")
+
 in_each_module = @set -e; for module in $(MODULES); do (cd "$$module" && $(1)); done
 
 .PHONY: help
@@ -25,12 +30,14 @@ build: ## Build every package, and the command as bin/ff
 
 .PHONY: test
 test: ## Run all tests of all modules, with the race detector where there is a C compiler
-	$(call in_each_module,go test $(RACE) -count=1 -timeout 20m ./...)
+	$(say_what_is_left_out)
+	$(call in_each_module,go test $(RACE) -count=1 -timeout 20m $(AVAILABLE) ./...)
 
 .PHONY: test-sql
 test-sql: ## Run the tests of the packages whose tests use Postgres
+	$(say_what_is_left_out)
 	@listed=$$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./...) && \
-	go test $(RACE) -count=1 -timeout 20m $$(echo "$$listed" | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
+	go test $(RACE) -count=1 -timeout 20m $(AVAILABLE) $$(echo "$$listed" | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
 
 SOAK ?= 5m
 
