@@ -59,7 +59,7 @@ type DropCreationKeysParams struct {
 	ExecutionIds    []pgtype.UUID
 }
 
-// DropCreationKeys gives keys back whose executions turned out to exist already.
+// DropCreationKeys gives keys back that no creation made use of.
 //
 // Used by: engine.CreateExecutions.
 // Locks: rows inserted or locked by the same transaction.
@@ -748,6 +748,56 @@ func (q *Queries) PruneCreationKeys(ctx context.Context, db DBTX, arg PruneCreat
 	return result.RowsAffected(), nil
 }
 
+const readExistingExecutions = `-- name: ReadExistingExecutions :many
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($1::smallint[])
+)
+SELECT
+    e.partition_key,
+    e.execution_id
+FROM input AS i
+INNER JOIN ff_exec_core AS e
+    ON e.partition_key = i.partition_key
+    AND e.execution_id = i.execution_id
+`
+
+type ReadExistingExecutionsParams struct {
+	PartitionKeys []int16
+	ExecutionIds  []pgtype.UUID
+}
+
+type ReadExistingExecutionsRow struct {
+	PartitionKey int16
+	ExecutionID  id.ExecutionUUID
+}
+
+// ReadExistingExecutions returns which of some executions exist. One that does not has no row.
+//
+// Used by: engine.CreateExecutions, where an id or a key stands twice.
+// Locks: none.
+func (q *Queries) ReadExistingExecutions(ctx context.Context, db DBTX, arg ReadExistingExecutionsParams) ([]ReadExistingExecutionsRow, error) {
+	rows, err := db.Query(ctx, readExistingExecutions, arg.PartitionKeys, arg.ExecutionIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ReadExistingExecutionsRow
+	for rows.Next() {
+		var i ReadExistingExecutionsRow
+		if err := rows.Scan(&i.PartitionKey, &i.ExecutionID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const reuseCreationKeys = `-- name: ReuseCreationKeys :exec
 UPDATE ffx_create_dedup AS d
 SET
@@ -777,10 +827,11 @@ type ReuseCreationKeysParams struct {
 	WindowsMs       []int64
 }
 
-// ReuseCreationKeys gives keys whose window has passed to new executions.
+// ReuseCreationKeys gives keys to new executions: those whose window has passed, and those that went to another
+// creation of the batch than the first that asked for them.
 //
 // Used by: engine.CreateExecutions, engine.CreateFlow.
-// Locks: rows already locked by TakeCreationKeys.
+// Locks: rows inserted by InsertCreationKeys or locked by TakeCreationKeys.
 func (q *Queries) ReuseCreationKeys(ctx context.Context, db DBTX, arg ReuseCreationKeysParams) error {
 	_, err := db.Exec(ctx, reuseCreationKeys,
 		arg.NowMs,

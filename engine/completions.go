@@ -52,7 +52,7 @@ func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completio
 func (e *Engine) complete(ctx context.Context, completions []Completion) ([]error, error) {
 	const op = "complete executions"
 	outcomes, order := e.checkCompletions(completions)
-	chunks := chunkByFlows(order, func(i int) *id.FlowID { return completions[i].Lease.flow })
+	chunks := chunkByFlows(order, func(i int) *id.FlowID { return completions[i].Lease.flow }, resultSize(completions))
 	for n, chunk := range chunks {
 		err := e.completeChunk(ctx, op, completions, chunk, outcomes)
 		switch {
@@ -78,7 +78,7 @@ func (e *Engine) completeAndClaim(
 ) ([]error, []Claimed, error) {
 	const op = "complete and claim"
 	outcomes, valid := e.checkCompletions(completions)
-	together := e.tx == nil && len(valid) > 0 && len(valid) <= MaxBatch &&
+	together := e.tx == nil && len(valid) > 0 && len(bySize(valid, MaxBatch, resultSize(completions))) == 1 &&
 		!slices.ContainsFunc(valid, func(i int) bool { return completions[i].Lease.flow != nil })
 	if together {
 		var completion *completing
@@ -131,8 +131,21 @@ func (e *Engine) checkCompletion(c Completion) error {
 	return e.checkLease(c.Lease)
 }
 
-// chunkByFlows cuts indexes into runs of at most MaxBatch items and maxFlowsPerTx flows.
-func chunkByFlows(indexes []int, flowOf func(int) *id.FlowID) [][]int {
+// resultSize tells how many bytes the result of a completion has.
+func resultSize(completions []Completion) func(int) int {
+	return func(i int) int { return len(completions[i].Result) }
+}
+
+// chunkByFlows cuts indexes into runs of at most MaxBatch items, maxStatementBytes and maxFlowsPerTx flows.
+func chunkByFlows(indexes []int, flowOf func(int) *id.FlowID, size func(int) int) [][]int {
+	var chunks [][]int
+	for _, run := range bySize(indexes, MaxBatch, size) {
+		chunks = append(chunks, chunkRunByFlows(run, flowOf)...)
+	}
+	return chunks
+}
+
+func chunkRunByFlows(indexes []int, flowOf func(int) *id.FlowID) [][]int {
 	var chunks [][]int
 	flows := make(map[id.FlowID]struct{})
 	from := 0
@@ -140,7 +153,7 @@ func chunkByFlows(indexes []int, flowOf func(int) *id.FlowID) [][]int {
 		if flow := flowOf(i); flow != nil {
 			flows[*flow] = struct{}{}
 		}
-		if n-from == MaxBatch || len(flows) > maxFlowsPerTx {
+		if len(flows) > maxFlowsPerTx {
 			chunks = append(chunks, indexes[from:n])
 			from = n
 			clear(flows)

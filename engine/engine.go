@@ -48,9 +48,14 @@ const (
 	DefaultMaxPayload              = 1 << 20
 
 	// MaxCreate is the most executions that one transaction creates, MaxBatch the most leases that one
-	// settles. Larger slices are split into consecutive transactions.
+	// settles. Larger slices are split into consecutive transactions, and so are those with more than some
+	// 16 MiB of payloads, results or messages.
 	MaxCreate = 10_000
 	MaxBatch  = 1_000
+
+	// maxStatementBytes is about how much one statement is sent of what callers give: a server takes no message
+	// above a gigabyte, and a large one fills the memory of both sides. A single item may be larger.
+	maxStatementBytes = 16 << 20
 
 	// maxFlowsPerTx bounds the flows locked by one transaction: a slot of the server's lock table each.
 	maxFlowsPerTx = 256

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,9 +39,10 @@ func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Creat
 	return results[0], results[0].Err
 }
 
-// CreateExecutions creates many executions, [MaxCreate] to a transaction and members of different flows
-// in transactions of their own. Outcomes stand in input order; an invalid spec affects only its own. Of
-// two specs with one id the first wins. The error means that nothing happened.
+// CreateExecutions creates many executions: outside flows, and of each flow, in transactions of at most
+// [MaxCreate] and some 16 MiB of payloads, tags and policies. Outcomes stand in input order; an invalid spec
+// affects only its own. They are those of creations one after the other, in input order: of two specs with
+// one id or idempotency key the first that is created wins. The error means that nothing happened.
 //
 // A hundred and more that are claimable at once, without a deadline, a key or a flow, take about half the
 // time for each: the server copies them in.
@@ -50,11 +50,7 @@ func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([
 	const op = "create executions"
 	results := make([]Created, len(specs))
 	creations := make([]creation, len(specs))
-	// Members of one flow go together, and so do executions outside flows.
-	var flows []*id.FlowID
-	groups := make(map[id.FlowID][]int)
-	var solos []int
-	seen := make(map[id.ExecutionID]struct{}, len(specs))
+	valid := make([]int, 0, len(specs))
 	for i := range specs {
 		var err error
 		if creations[i], err = e.prepare(specs[i]); err != nil {
@@ -62,27 +58,11 @@ func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([
 			continue
 		}
 		results[i].ID = creations[i].id
-		if _, twice := seen[creations[i].id]; twice {
-			results[i].Duplicate = true
-			continue
-		}
-		seen[creations[i].id] = struct{}{}
-		flow := specs[i].Flow
-		if flow == nil {
-			solos = append(solos, i)
-			continue
-		}
-		if _, ok := groups[*flow]; !ok {
-			flows = append(flows, flow)
-		}
-		groups[*flow] = append(groups[*flow], i)
+		valid = append(valid, i)
 	}
-	chunks := slices.Collect(slices.Chunk(solos, MaxCreate))
-	for _, flow := range flows {
-		chunks = slices.AppendSeq(chunks, slices.Chunk(groups[*flow], MaxCreate))
-	}
+	chunks := chunkCreations(creations, valid)
 	err := inChunks(len(chunks), 1, func(n, _ int) error {
-		return e.createChunk(ctx, op, specs[chunks[n][0]].Flow, creations, chunks[n], results)
+		return e.createChunk(ctx, op, creations, chunks[n], results)
 	}, func(n int, err error) {
 		for _, i := range chunks[n] {
 			results[i].Err = err
@@ -91,36 +71,83 @@ func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([
 	return results, err
 }
 
-func (e *Engine) createChunk(
-	ctx context.Context, op string, flow *id.FlowID, all []creation, chunk []int, results []Created,
-) error {
+// chunkCreations cuts creations into those of one transaction each. Those outside flows go together, and so do
+// the members of one flow, unless an id or a key stands on both sides: then they keep their order.
+func chunkCreations(creations []creation, valid []int) [][]int {
+	var groups [][]int
+	of := make(map[id.FlowID]int) // the zero id: outside flows
+	ids, keys := make(map[id.ExecutionID]id.FlowID), make(map[scopedKey]id.FlowID)
+	ordered := false
+	for _, i := range valid {
+		c := &creations[i]
+		flow := deref(c.flow)
+		group, known := of[flow]
+		if !known {
+			group = len(groups)
+			of[flow] = group
+			groups = append(groups, nil)
+		}
+		groups[group] = append(groups[group], i)
+		if other, twice := ids[c.id]; twice && other != flow {
+			ordered = true
+		}
+		ids[c.id] = flow
+		if !c.keyed() {
+			continue
+		}
+		if other, twice := keys[c.scope()]; twice && other != flow {
+			ordered = true
+		}
+		keys[c.scope()] = flow
+	}
+	if ordered {
+		groups = groups[:0]
+		for n, i := range valid {
+			if n == 0 || deref(creations[i].flow) != deref(creations[valid[n-1]].flow) {
+				groups = append(groups, nil)
+			}
+			groups[len(groups)-1] = append(groups[len(groups)-1], i)
+		}
+	}
+	var chunks [][]int
+	for _, group := range groups {
+		chunks = append(chunks, bySize(group, MaxCreate, func(i int) int { return creations[i].size() })...)
+	}
+	return chunks
+}
+
+// bySize cuts items into runs of at most so many, and of no more bytes than one statement is sent. An item that
+// is larger is a run of its own.
+func bySize[T any](items []T, most int, size func(T) int) [][]T {
+	var runs [][]T
+	from, bytes := 0, 0
+	for n, item := range items {
+		more := size(item)
+		if n > from && (n-from == most || bytes+more > maxStatementBytes) {
+			runs = append(runs, items[from:n])
+			from, bytes = n, 0
+		}
+		bytes += more
+	}
+	if from < len(items) {
+		runs = append(runs, items[from:])
+	}
+	return runs
+}
+
+func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chunk []int, results []Created) error {
 	creations := make([]creation, len(chunk))
-	keyed := false
 	for n, i := range chunk {
 		creations[n] = all[i]
-		keyed = keyed || all[i].key != "" && all[i].windowMs > 0
 	}
+	flow := creations[0].flow
 	lanes := e.unknownLanes(creations)
-	var created map[id.ExecutionID]Created
+	var outcomes []Created
 	var err error
-	lean := flow == nil && !keyed && len(lanes) == 0
-	copied := lean && copyable(creations)
-	if copied {
-		created, err = e.copy(ctx, op, creations)
-		copied = !errors.Is(err, errMissed)
-	}
-	switch {
-	case copied:
-	case lean:
-		created, err = inStatement(ctx, e, op, func(conn db.DBTX, due *rings) (map[id.ExecutionID]Created, error) {
-			return e.insert(ctx, conn, creations, nil, nil, due)
-		})
-		// A unique violation cannot be: the insert passes over what exists.
-		if errors.Is(err, errMissed) {
-			err = wrap(op, ErrContention)
-		}
-	default:
-		created, err = inTx(ctx, e, op, func(tx *txn) (map[id.ExecutionID]Created, error) {
+	if flow == nil && len(lanes) == 0 && !slices.ContainsFunc(creations, creation.keyed) {
+		outcomes, err = e.createPlain(ctx, op, creations)
+	} else {
+		outcomes, err = inTx(ctx, e, op, func(tx *txn) ([]Created, error) {
 			return e.createKeyed(ctx, tx, flow, creations, lanes)
 		})
 	}
@@ -131,51 +158,52 @@ func (e *Engine) createChunk(
 		e.rememberLanes(lanes)
 	}
 	for n, i := range chunk {
-		if done, ok := created[creations[n].id]; ok {
-			results[i] = done
-		} else {
-			results[i].Duplicate = true
-		}
+		results[i] = outcomes[n]
 	}
 	return nil
 }
 
-// createKeyed claims the idempotency keys first, then inserts what they leave, lanes last. The flow of
-// members is locked before anything else.
+// createPlain creates executions without keys, outside flows and on known lanes, in one statement.
+func (e *Engine) createPlain(ctx context.Context, op string, creations []creation) ([]Created, error) {
+	plan := deal(creations, creationKeys{}, nil)
+	fresh := plan.fresh(creations)
+	var created map[id.ExecutionID]Created
+	err := errMissed
+	if copyable(fresh) {
+		created, err = e.copy(ctx, op, fresh)
+	}
+	if errors.Is(err, errMissed) {
+		created, err = inStatement(ctx, e, op, func(conn db.DBTX, due *rings) (map[id.ExecutionID]Created, error) {
+			return e.insert(ctx, conn, fresh, nil, nil, e.nowMs(), due)
+		})
+	}
+	if errors.Is(err, errMissed) {
+		// Cannot be: the insert passes over what exists.
+		err = wrap(op, ErrContention)
+	}
+	return plan.outcomes(created), err
+}
+
+// createKeyed holds the keys first, then inserts what they and the creations before each other leave, lanes
+// last. The flow of members is locked before anything else.
 func (e *Engine) createKeyed(
 	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, lanes []string,
-) (map[id.ExecutionID]Created, error) {
+) ([]Created, error) {
 	if flow != nil {
 		if err := e.takeOpenFlow(ctx, tx, *flow); err != nil {
 			return nil, err
 		}
 	}
-	duplicates, claimed, err := e.claimKeys(ctx, tx, creations)
+	keys, err := e.holdKeys(ctx, tx, creations)
 	if err != nil {
 		return nil, err
 	}
-	fresh := slices.DeleteFunc(slices.Clone(creations), func(c creation) bool {
-		_, taken := duplicates[c.id]
-		return taken
-	})
-	created, err := e.insert(ctx, tx, fresh, nil, flow, &tx.rings)
+	plan, created, err := e.insertDealt(ctx, tx, flow, creations, keys)
 	if err != nil {
 		return nil, err
 	}
-	// A key whose execution exists already goes back: the creation did not happen.
-	var unused db.DropCreationKeysParams
-	for _, c := range claimed {
-		if _, ok := created[c.id]; !ok {
-			unused.PartitionKeys = append(unused.PartitionKeys, c.id.Partition())
-			unused.Namespaces = append(unused.Namespaces, c.namespace)
-			unused.IdempotencyKeys = append(unused.IdempotencyKeys, c.key)
-			unused.ExecutionIds = append(unused.ExecutionIds, pgUUID(c.id.UUID()))
-		}
-	}
-	if len(unused.ExecutionIds) > 0 {
-		if err := e.q.DropCreationKeys(ctx, tx, unused); err != nil {
-			return nil, err
-		}
+	if err := e.settleKeys(ctx, tx, creations, keys, plan); err != nil {
+		return nil, err
 	}
 	if flow != nil && len(created) > 0 {
 		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
@@ -197,14 +225,7 @@ func (e *Engine) createKeyed(
 			return nil, err
 		}
 	}
-	for x, first := range duplicates {
-		// The first of this batch may itself be a duplicate of an earlier creation.
-		if earlier, ok := duplicates[first]; ok {
-			first = earlier
-		}
-		created[x] = Created{ID: first, Duplicate: true}
-	}
-	return created, nil
+	return plan.outcomes(created), nil
 }
 
 // takeOpenFlow locks a flow that is about to grow.
@@ -227,13 +248,13 @@ func (e *Engine) takeOpenFlow(ctx context.Context, tx db.DBTX, flow id.FlowID) e
 
 // insert creates rows and returns those that did not exist.
 func (e *Engine) insert(
-	ctx context.Context, conn db.DBTX, creations []creation, held []bool, flow *id.FlowID, due *rings,
+	ctx context.Context, conn db.DBTX, creations []creation, held []bool, flow *id.FlowID, nowMs *int64, due *rings,
 ) (map[id.ExecutionID]Created, error) {
 	created := make(map[id.ExecutionID]Created, len(creations))
 	if len(creations) == 0 {
 		return created, nil
 	}
-	rows, err := e.q.InsertExecutions(ctx, conn, insertParams(creations, held, flow, e.nowMs()))
+	rows, err := e.q.InsertExecutions(ctx, conn, insertParams(creations, held, flow, nowMs))
 	if err != nil {
 		return nil, err
 	}
@@ -247,109 +268,6 @@ func (e *Engine) insert(
 		}
 	}
 	return created, nil
-}
-
-// claimKeys takes the idempotency keys of creations. It returns the executions that earlier creations
-// made with them, and the creations whose keys are theirs now.
-func (e *Engine) claimKeys(
-	ctx context.Context, tx db.DBTX, creations []creation,
-) (duplicates map[id.ExecutionID]id.ExecutionID, claimed []creation, err error) {
-	type scopedKey struct {
-		partition      int16
-		namespace, key string
-	}
-	scope := func(c creation) scopedKey { return scopedKey{c.id.Partition(), c.namespace, c.key} }
-	duplicates = make(map[id.ExecutionID]id.ExecutionID)
-	var keyed []creation
-	first := make(map[scopedKey]id.ExecutionID)
-	for _, c := range creations {
-		if c.key == "" || c.windowMs == 0 {
-			continue
-		}
-		if winner, ok := first[scope(c)]; ok {
-			duplicates[c.id] = winner
-			continue
-		}
-		first[scope(c)] = c.id
-		keyed = append(keyed, c)
-	}
-	slices.SortFunc(keyed, func(a, b creation) int {
-		return cmp.Or(
-			cmp.Compare(a.id.Partition(), b.id.Partition()),
-			cmp.Compare(a.namespace, b.namespace),
-			cmp.Compare(a.key, b.key),
-		)
-	})
-	// Taken keys that turn out to be gone when they are locked were rolled back or purged: begin again
-	// with them.
-	for pending := keyed; len(pending) > 0; {
-		var insert db.InsertCreationKeysParams
-		insert.NowMs = e.nowMs()
-		for _, c := range pending {
-			insert.PartitionKeys = append(insert.PartitionKeys, c.id.Partition())
-			insert.Namespaces = append(insert.Namespaces, c.namespace)
-			insert.IdempotencyKeys = append(insert.IdempotencyKeys, c.key)
-			insert.ExecutionIds = append(insert.ExecutionIds, pgUUID(c.id.UUID()))
-			insert.WindowsMs = append(insert.WindowsMs, c.windowMs)
-		}
-		rows, err := e.q.InsertCreationKeys(ctx, tx, insert)
-		if err != nil {
-			return nil, nil, err
-		}
-		ours := make(map[scopedKey]bool, len(rows))
-		for _, row := range rows {
-			ours[scopedKey{row.PartitionKey, row.Namespace, row.IdempotencyKey}] = true
-		}
-		var taken []creation
-		var take db.TakeCreationKeysParams
-		take.NowMs = e.nowMs()
-		for _, c := range pending {
-			if ours[scope(c)] {
-				claimed = append(claimed, c)
-				continue
-			}
-			taken = append(taken, c)
-			take.PartitionKeys = append(take.PartitionKeys, c.id.Partition())
-			take.Namespaces = append(take.Namespaces, c.namespace)
-			take.IdempotencyKeys = append(take.IdempotencyKeys, c.key)
-		}
-		if len(taken) == 0 {
-			break
-		}
-		stored, err := e.q.TakeCreationKeys(ctx, tx, take)
-		if err != nil {
-			return nil, nil, err
-		}
-		found := make(map[scopedKey]db.TakeCreationKeysRow, len(stored))
-		for _, row := range stored {
-			found[scopedKey{row.PartitionKey, row.Namespace, row.IdempotencyKey}] = row
-		}
-		var reuse db.ReuseCreationKeysParams
-		reuse.NowMs = e.nowMs()
-		pending = nil
-		for _, c := range taken {
-			row, ok := found[scope(c)]
-			switch {
-			case !ok:
-				pending = append(pending, c)
-			case row.InWindow:
-				duplicates[c.id] = id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
-			default:
-				claimed = append(claimed, c)
-				reuse.PartitionKeys = append(reuse.PartitionKeys, c.id.Partition())
-				reuse.Namespaces = append(reuse.Namespaces, c.namespace)
-				reuse.IdempotencyKeys = append(reuse.IdempotencyKeys, c.key)
-				reuse.ExecutionIds = append(reuse.ExecutionIds, pgUUID(c.id.UUID()))
-				reuse.WindowsMs = append(reuse.WindowsMs, c.windowMs)
-			}
-		}
-		if len(reuse.ExecutionIds) > 0 {
-			if err := e.q.ReuseCreationKeys(ctx, tx, reuse); err != nil {
-				return nil, nil, err
-			}
-		}
-	}
-	return duplicates, claimed, nil
 }
 
 // unknownLanes returns the lanes of creations that this engine has not seen registered, sorted.

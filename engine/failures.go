@@ -79,7 +79,9 @@ func (e *Engine) fail(ctx context.Context, failures []Failing) ([]Failed, error)
 			order = append(order, i)
 		}
 	}
-	chunks := chunkByFlows(order, func(i int) *id.FlowID { return failures[i].Lease.flow })
+	chunks := chunkByFlows(order, func(i int) *id.FlowID { return failures[i].Lease.flow }, func(i int) int {
+		return len(failures[i].Failure.Message) + len(failures[i].Failure.Category)
+	})
 	err := inChunks(len(chunks), 1, func(n, _ int) error {
 		return e.failChunk(ctx, op, failures, chunks[n], results)
 	}, func(n int, err error) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -316,14 +315,20 @@ func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (Create
 			return CreatedFlow{}, err
 		}
 	}
-	duplicates, _, err := e.claimKeys(ctx, tx, plan.creations)
+	keys, err := e.holdKeys(ctx, tx, plan.creations)
 	if err != nil {
 		return CreatedFlow{}, err
 	}
-	for _, taken := range slices.SortedFunc(maps.Keys(duplicates), id.ExecutionID.Compare) {
-		return CreatedFlow{}, fmt.Errorf("execution %s: %w by %s", taken, ErrIdempotencyKeyTaken, duplicates[taken])
+	dealt := deal(plan.creations, keys, nil)
+	for i, result := range dealt.results {
+		if result.Duplicate {
+			return CreatedFlow{}, fmt.Errorf("execution %s: %w by %s", plan.creations[i].id, ErrIdempotencyKeyTaken, result.ID)
+		}
 	}
-	created, err := e.insert(ctx, tx, plan.creations, plan.held, &plan.id, &tx.rings)
+	if err := e.settleKeys(ctx, tx, plan.creations, keys, dealt); err != nil {
+		return CreatedFlow{}, err
+	}
+	created, err := e.insertNodes(ctx, tx, plan, nowMs)
 	if err != nil {
 		return CreatedFlow{}, err
 	}
@@ -342,4 +347,19 @@ func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (Create
 		}
 	}
 	return CreatedFlow{ID: plan.id}, nil
+}
+
+// insertNodes inserts the executions of a plan, as many at once as one statement takes.
+func (e *Engine) insertNodes(ctx context.Context, tx *txn, plan *flowPlan, nowMs int64) (map[id.ExecutionID]Created, error) {
+	created := make(map[id.ExecutionID]Created, len(plan.creations))
+	from := 0
+	for _, run := range bySize(plan.creations, MaxNodes, creation.size) {
+		inserted, err := e.insert(ctx, tx, run, plan.held[from:from+len(run)], &plan.id, &nowMs, &tx.rings)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(created, inserted)
+		from += len(run)
+	}
+	return created, nil
 }

@@ -46,6 +46,11 @@ type ExecutionSpec struct {
 	// IdempotencyKey makes a repeated creation one creation: within the policy's dedup window, a day by
 	// default, a second execution with the same key in the same namespace and partition is a duplicate.
 	// At most 1024 bytes.
+	//
+	// It holds within a partition, not in the whole database: that of the flow for a member, else that of
+	// the lane, unless ID is of another one. So the same key on another lane or in another flow is another
+	// execution, save where the two share one of the 256 partitions; then it is a duplicate. A repetition
+	// names the same lane or flow, and a key holds whatever must tell two pieces of work apart.
 	IdempotencyKey id.IdempotencyKey
 
 	// Tags have non-empty keys of at most 256 bytes. [Engine.SetExecutionTag] wants namespaced ones.
@@ -79,6 +84,7 @@ const (
 // creation is a checked spec as the columns of a row.
 type creation struct {
 	id           id.ExecutionID
+	flow         *id.FlowID // nil outside a flow
 	namespace    string
 	lane         string
 	capabilities string
@@ -99,7 +105,7 @@ type creation struct {
 
 // prepare checks a spec, fills in its defaults and renders its documents.
 func (e *Engine) prepare(spec ExecutionSpec) (creation, error) {
-	c := creation{payload: spec.Payload, priority: int32(min(max(spec.Priority, 0), MaxPriority))}
+	c := creation{flow: spec.Flow, payload: spec.Payload, priority: int32(min(max(spec.Priority, 0), MaxPriority))}
 	lane := spec.Lane
 	if lane == "" {
 		lane = DefaultLane
@@ -143,6 +149,9 @@ func (e *Engine) prepare(spec ExecutionSpec) (creation, error) {
 	c.raw, err = spec.rawFields(c)
 	return c, err
 }
+
+// size is about how many bytes of a statement a creation takes.
+func (c creation) size() int { return len(c.payload) + len(c.policy) + len(c.raw) }
 
 func (e *Engine) namespace(given id.Namespace) (id.Namespace, error) {
 	if given == "" {

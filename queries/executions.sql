@@ -198,6 +198,25 @@ RETURNING
     execution_id,
     public_state;
 
+-- name: ReadExistingExecutions :many
+-- ReadExistingExecutions returns which of some executions exist. One that does not has no row.
+--
+-- Used by: engine.CreateExecutions, where an id or a key stands twice.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@partition_keys::smallint[])
+)
+SELECT
+    e.partition_key,
+    e.execution_id
+FROM input AS i
+INNER JOIN ff_exec_core AS e
+    ON e.partition_key = i.partition_key
+    AND e.execution_id = i.execution_id;
+
 -- name: InsertCreationKeys :many
 -- InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the
 -- input position. A key that is taken, in or out of its window, has no row: TakeCreationKeys tells.
@@ -266,10 +285,11 @@ CROSS JOIN LATERAL (
 ) AS k;
 
 -- name: ReuseCreationKeys :exec
--- ReuseCreationKeys gives keys whose window has passed to new executions.
+-- ReuseCreationKeys gives keys to new executions: those whose window has passed, and those that went to another
+-- creation of the batch than the first that asked for them.
 --
 -- Used by: engine.CreateExecutions, engine.CreateFlow.
--- Locks: rows already locked by TakeCreationKeys.
+-- Locks: rows inserted by InsertCreationKeys or locked by TakeCreationKeys.
 UPDATE ffx_create_dedup AS d
 SET
     execution_id = i.execution_id,
@@ -289,7 +309,7 @@ WHERE
     AND d.idempotency_key = i.idempotency_key;
 
 -- name: DropCreationKeys :exec
--- DropCreationKeys gives keys back whose executions turned out to exist already.
+-- DropCreationKeys gives keys back that no creation made use of.
 --
 -- Used by: engine.CreateExecutions.
 -- Locks: rows inserted or locked by the same transaction.

@@ -187,7 +187,7 @@ var keyed = []string{
 	"EnqueueSiblingCancels",
 	"TakeExpiredLeases", "LockCurrentAttempts", "ReleaseExpiredLeases", "FenceStrayLeases", "TakeOverdue", "SettleDeadlines", "TakeTimedOut", "ForgetTimeouts",
 	"LockFlowRows", "ShareFlowRows", "TryFlowsExclusive", "CountNewMembers",
-	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys",
+	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys", "ReadExistingExecutions",
 }
 
 // scanning are the statements that look for rows, in indexes made for it.
