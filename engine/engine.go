@@ -17,8 +17,9 @@ import (
 
 // Config holds what an [Engine] can be told. Its zero value is the documented default of every field.
 type Config struct {
-	// Partitions are the logical partition counts: 256 for flows and executions, 32 for budgets and
-	// quotas. They are part of every id: a database keeps the counts it was begun with.
+	// Partitions are the logical partition counts: 256 for flows and executions. They are part of every id:
+	// a database keeps the counts it was begun with. Those of budgets and quotas, 32, have no effect yet,
+	// and others are refused.
 	Partitions id.Partitions
 
 	// Namespace is given to executions and flows that name none. Default "default".
@@ -96,6 +97,11 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	}
 	if err := cfg.Partitions.Validate(); err != nil {
 		return nil, invalidBecause("Config.Partitions", err)
+	}
+	for name, count := range map[string]uint16{"Budget": cfg.Partitions.Budget, "Quota": cfg.Partitions.Quota} {
+		if count != 0 && count != id.DefaultBudgetPartitions {
+			return nil, invalid("Config.Partitions."+name, "has no effect in this version: leave it at its default")
+		}
 	}
 	if cfg.Namespace == "" {
 		cfg.Namespace = DefaultNamespace

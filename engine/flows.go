@@ -33,7 +33,7 @@ type FlowSpec struct {
 
 	Kind      string            // opaque; at most 256 bytes
 	Namespace id.Namespace      // of the flow, and of nodes that name none; default: the engine's
-	Tags      map[string]string // namespaced keys, as "app.tenant"
+	Tags      map[string]string // namespaced keys, as "app.tenant"; values as in [ExecutionSpec]
 	CreatedAt time.Time         // default: the database's clock
 
 	Nodes []Node // at most [MaxNodes]
@@ -172,7 +172,7 @@ func (e *Engine) planHeader(plan *flowPlan, spec FlowSpec) error {
 		if err := id.CheckTagKey(key); err != nil {
 			return invalidBecause("flow tag key", err)
 		}
-		if err := checkText("flow tag", value, maxTagValue); err != nil {
+		if err := checkTagValue("flow tag", key, value); err != nil {
 			return err
 		}
 		plan.raw[key] = value

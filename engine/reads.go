@@ -153,14 +153,15 @@ func (e *Engine) ExecutionTag(ctx context.Context, x id.ExecutionID, key string)
 
 // SetExecutionTag sets a tag of an execution, in whatever state it is. Writers of other tags lose nothing.
 //
-// Errors: [ErrInvalidInput] for a key without a namespace, as "app.tenant"; [ErrNotFound].
+// Errors: [ErrInvalidInput] for a key without a namespace, as "app.tenant", or a value above 64 KiB, for
+// "cairn.instance_id" above 1024 bytes; [ErrNotFound].
 // Transaction: one statement; locks the execution. Safe to repeat.
 func (e *Engine) SetExecutionTag(ctx context.Context, x id.ExecutionID, key, value string) error {
 	const op = "set execution tag"
 	if err := e.checkTag(x, key); err != nil {
 		return wrap(op, err)
 	}
-	if err := checkText("tag", value, maxTagValue); err != nil {
+	if err := checkTagValue("tag", key, value); err != nil {
 		return wrap(op, err)
 	}
 	n, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *rings) (int64, error) {

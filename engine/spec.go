@@ -21,8 +21,8 @@ const DefaultLane id.LaneID = "default"
 // MaxPriority is the highest priority; the lowest, and the default, is 0. Higher goes first.
 const MaxPriority = 9000
 
-// ExecutionSpec describes an execution to be created. Its zero value is an execution without a payload on
-// the default lane, claimable at once.
+// ExecutionSpec describes an execution to be created. Only its kind is required: it is then one without a
+// payload on the default lane, claimable at once.
 type ExecutionSpec struct {
 	// ID is the execution's id. Default: a new one, on the lane's partition, or the flow's.
 	ID id.ExecutionID
@@ -33,7 +33,7 @@ type ExecutionSpec struct {
 	Namespace id.Namespace // default: the engine's
 	Lane      id.LaneID    // default [DefaultLane]
 
-	// Kind names what is to be done: a worker picks its handler by it. At most 255 bytes.
+	// Kind names what is to be done: a worker picks its handler by it. Required; at most 255 bytes.
 	Kind string
 
 	// Payload is the input, at most [Config.MaxPayload] bytes. nil: none.
@@ -53,10 +53,12 @@ type ExecutionSpec struct {
 	// names the same lane or flow, and a key holds whatever must tell two pieces of work apart.
 	IdempotencyKey id.IdempotencyKey
 
-	// Tags have non-empty keys of at most 256 bytes. [Engine.SetExecutionTag] wants namespaced ones.
+	// Tags have non-empty keys of at most 256 bytes, and values of at most 64 KiB; that of "cairn.instance_id",
+	// which every event carries, is at most 1024 bytes. [Engine.SetExecutionTag] wants namespaced keys.
 	Tags map[string]string
 
-	// Policy holds retries, timeouts, routing and budgets. nil: three retries at once, no limits.
+	// Policy holds retries, timeouts and routing. nil: three retries at once, no limits. What it can say and
+	// nothing acts on yet is refused, see [policy.Execution].
 	Policy *policy.Execution
 
 	// DelayUntil keeps the execution from being claimed before that instant. Default: the policy's.
@@ -69,7 +71,7 @@ type ExecutionSpec struct {
 	// it. Default: the database's clock.
 	CreatedAt time.Time
 
-	// QuotaPolicy is a quota that admits the execution before it may be claimed.
+	// QuotaPolicy is a quota that admits the execution before it may be claimed. Refused until quotas work.
 	QuotaPolicy *id.QuotaPolicyID
 }
 
@@ -79,7 +81,14 @@ const (
 	maxFlowKind = 256
 	maxFreeText = 1024
 	maxTagValue = 64 << 10
+
+	// maxInstanceTag is shorter because every event of the execution carries the tag, and databases that FlowFabric
+	// made have it in indexes, whose entries end at some 2.7 kB.
+	maxInstanceTag = 1 << 10
 )
+
+// instanceTag is the tag by which readers of events tell executions of one instance of an application.
+const instanceTag = "cairn.instance_id"
 
 // creation is a checked spec as the columns of a row.
 type creation struct {
@@ -109,6 +118,9 @@ func (e *Engine) prepare(spec ExecutionSpec) (creation, error) {
 	lane := spec.Lane
 	if lane == "" {
 		lane = DefaultLane
+	}
+	if err := spec.checkBuilt(); err != nil {
+		return c, err
 	}
 	if err := lane.Validate(); err != nil {
 		return c, invalidBecause("lane", err)
@@ -180,7 +192,41 @@ func (e *Engine) setID(c *creation, spec ExecutionSpec, lane id.LaneID) error {
 	return nil
 }
 
+// checkBuilt refuses what a spec can say and nothing acts on yet. A value that only repeats a default is none.
+func (s ExecutionSpec) checkBuilt() error {
+	p := s.Policy
+	if p == nil {
+		p = &policy.Execution{}
+	}
+	routing := deref(p.Routing)
+	for _, field := range []struct {
+		name string
+		set  bool
+	}{
+		{"QuotaPolicy", s.QuotaPolicy != nil},
+		{"Policy.BudgetIDs", len(p.BudgetIDs) > 0},
+		{"Policy.Suspension", p.Suspension != nil},
+		{"Policy.Fallback", p.Fallback != nil},
+		{"Policy.Stream", p.Stream != nil},
+		{"Policy.MaxReplayCount", p.MaxReplayCount != nil && *p.MaxReplayCount != policy.DefaultMaxReplayCount},
+		{"Policy.MaxSignalsPerExecution", p.MaxSignalsPerExecution != nil && *p.MaxSignalsPerExecution != policy.DefaultMaxSignals},
+		{"Policy.Routing.PreferredLocality", routing.PreferredLocality != nil},
+		{"Policy.Routing.IsolationLevel", routing.IsolationLevel != nil},
+	} {
+		if field.set {
+			return invalid(field.name, "has no effect in this version: leave it out")
+		}
+	}
+	if p.Priority != 0 {
+		return invalid("Policy.Priority", "has no effect: set ExecutionSpec.Priority")
+	}
+	return nil
+}
+
 func (s ExecutionSpec) checkTexts() error {
+	if s.Kind == "" {
+		return invalid("kind", "is empty")
+	}
 	for _, text := range []struct {
 		field, value string
 		limit        int
@@ -200,11 +246,20 @@ func (s ExecutionSpec) checkTexts() error {
 		if err := id.CheckCreateTagKey(key); err != nil {
 			return invalidBecause("tag key", err)
 		}
-		if err := checkText("tag "+strconv.Quote(key), value, maxTagValue); err != nil {
+		if err := checkTagValue("tag", key, value); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// checkTagValue checks the value of what is called a tag or a flow tag.
+func checkTagValue(what, key, value string) error {
+	limit := maxTagValue
+	if key == instanceTag {
+		limit = maxInstanceTag
+	}
+	return checkText(what+" "+strconv.Quote(key), value, limit)
 }
 
 func checkText(field, value string, limit int) error {

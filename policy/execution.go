@@ -12,6 +12,10 @@ import (
 // Execution is the policy of an execution. Its zero value is the default policy; a nil
 // pointer takes the default that the field's comment names, or means "none".
 //
+// Nothing acts on Priority (see engine.ExecutionSpec), Suspension, Fallback, MaxReplayCount, BudgetIDs,
+// Stream, MaxSignalsPerExecution and two fields of [Routing] yet: stored documents have them and are
+// read, but creating an execution with one is refused.
+//
 // It is stored as JSON. Keys that this type does not know are ignored when it is decoded;
 // who rewrites a stored document keeps them.
 type Execution struct {

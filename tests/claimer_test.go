@@ -124,7 +124,7 @@ func TestClaimer_finds_at_once_what_was_committed_late(t *testing.T) {
 	claim(f.create(t)) // registers the lane
 	for range 20 {
 		tx := f.begin(t)
-		late, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane, CreatedAt: start.Add(-10 * time.Millisecond)})
+		late, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.lane, CreatedAt: start.Add(-10 * time.Millisecond)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestClaimer_with_many_priorities(t *testing.T) {
 	f := newFixture(t)
 	specs := make([]engine.ExecutionSpec, 100)
 	for i := range specs {
-		specs[i] = engine.ExecutionSpec{Lane: f.lane, Priority: i}
+		specs[i] = engine.ExecutionSpec{Kind: "test", Lane: f.lane, Priority: i}
 	}
 	if _, err := f.CreateExecutions(t.Context(), specs); err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func TestClaimer_is_safe_for_concurrent_use(t *testing.T) {
 	claimer := f.claimer(t)
 	specs := make([]engine.ExecutionSpec, 60)
 	for i := range specs {
-		specs[i] = engine.ExecutionSpec{Lane: f.lane, Priority: i % 3}
+		specs[i] = engine.ExecutionSpec{Kind: "test", Lane: f.lane, Priority: i % 3}
 	}
 	if _, err := f.CreateExecutions(t.Context(), specs); err != nil {
 		t.Fatal(err)

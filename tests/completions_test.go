@@ -224,11 +224,12 @@ func TestE29_completion_events_say_whose_they_are(t *testing.T) {
 func TestCompleteExecution_gives_admissions_back(t *testing.T) {
 	f := newFixture(t)
 	quota := id.NewQuotaPolicyID()
-	for _, spec := range []engine.ExecutionSpec{
-		{QuotaPolicy: &quota},
-		{Policy: &policy.Execution{BudgetIDs: []id.BudgetID{id.NewBudgetID()}}},
+	for _, attach := range []func(x id.ExecutionID){
+		func(x id.ExecutionID) { f.attach(t, x, nil, &quota) },
+		func(x id.ExecutionID) { f.attach(t, x, []id.BudgetID{id.NewBudgetID()}, nil) },
 	} {
-		x := f.create(t, func(s *engine.ExecutionSpec) { s.QuotaPolicy, s.Policy = spec.QuotaPolicy, spec.Policy })
+		x := f.create(t)
+		attach(x)
 		f.admit(t, x)
 		c := f.claim(t)
 		if err := f.CompleteExecution(t.Context(), c.Lease, nil); err != nil {

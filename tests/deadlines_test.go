@@ -29,9 +29,9 @@ func TestE15_E16_deadline_ends_every_phase(t *testing.T) {
 			return f.create(t, deadline, func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Hour) })
 		}, stateUnstarted, "-", 0, []string{"completion expired"}},
 		{"blocked", func(f *fixture, t *testing.T) id.ExecutionID {
-			return f.create(t, deadline, func(spec *engine.ExecutionSpec) {
-				spec.Policy = &policy.Execution{BudgetIDs: []id.BudgetID{id.NewBudgetID()}}
-			})
+			x := f.create(t, deadline)
+			f.attach(t, x, []id.BudgetID{id.NewBudgetID()}, nil)
+			return x
 		}, stateUnstarted, "-", 0, []string{"completion expired"}},
 		{"running", func(f *fixture, t *testing.T) id.ExecutionID { return f.start(t, deadline).Execution },
 			stateExpired, "expired", 2, []string{"lease acquired", "lease expired", "completion expired"}},
@@ -195,24 +195,27 @@ func TestPromoteDelayed_forgets_what_is_not_delayed_any_more(t *testing.T) {
 
 func TestPromoteDelayed(t *testing.T) {
 	at := func(d time.Duration) time.Time { return start.Add(d) }
-	budget := &policy.Execution{BudgetIDs: []id.BudgetID{id.NewBudgetID()}}
 	for _, c := range []struct {
 		name  string
 		spec  engine.ExecutionSpec
 		after time.Duration
 		state string
+		gate  bool
 	}{
-		{"before its time", engine.ExecutionSpec{DelayUntil: at(time.Minute)}, time.Minute - time.Millisecond, stateDelayed},
-		{"at its time", engine.ExecutionSpec{DelayUntil: at(time.Minute)}, time.Minute, stateReady},
-		{"with a later deadline", engine.ExecutionSpec{DelayUntil: at(time.Minute), Deadline: at(time.Hour)}, time.Minute, stateReady},
-		{"due by its deadline only", engine.ExecutionSpec{DelayUntil: at(time.Hour), Deadline: at(time.Minute)}, time.Minute, stateDelayed},
-		{"due by both", engine.ExecutionSpec{DelayUntil: at(time.Minute), Deadline: at(time.Minute)}, time.Minute, stateDelayed},
-		{"with a budget", engine.ExecutionSpec{DelayUntil: at(time.Minute), Policy: budget}, time.Minute,
-			"runnable unowned blocked_by_budget rate_limited pending_first_attempt waiting_for_budget"},
+		{"before its time", engine.ExecutionSpec{Kind: "test", DelayUntil: at(time.Minute)}, time.Minute - time.Millisecond, stateDelayed, false},
+		{"at its time", engine.ExecutionSpec{Kind: "test", DelayUntil: at(time.Minute)}, time.Minute, stateReady, false},
+		{"with a later deadline", engine.ExecutionSpec{Kind: "test", DelayUntil: at(time.Minute), Deadline: at(time.Hour)}, time.Minute, stateReady, false},
+		{"due by its deadline only", engine.ExecutionSpec{Kind: "test", DelayUntil: at(time.Hour), Deadline: at(time.Minute)}, time.Minute, stateDelayed, false},
+		{"due by both", engine.ExecutionSpec{Kind: "test", DelayUntil: at(time.Minute), Deadline: at(time.Minute)}, time.Minute, stateDelayed, false},
+		{"with a budget", engine.ExecutionSpec{Kind: "test", DelayUntil: at(time.Minute)}, time.Minute,
+			"runnable unowned blocked_by_budget rate_limited pending_first_attempt waiting_for_budget", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := cloneFixture(t)
 			x := f.create(t, func(spec *engine.ExecutionSpec) { *spec = c.spec; spec.Lane = f.lane })
+			if c.gate {
+				f.attach(t, x, []id.BudgetID{id.NewBudgetID()}, nil)
+			}
 			before := f.dump(t, x)
 			f.advance(c.after)
 			if c.state == stateDelayed {
@@ -224,7 +227,7 @@ func TestPromoteDelayed(t *testing.T) {
 			run(t, f.PromoteDelayed, 0)
 			got := f.stored(t, x)
 			if got.State != c.state || got.DelayUntilMs != nil || *got.LastMutation != f.now().UnixMilli() ||
-				(got.DeadlineAtMs == nil) != c.spec.Deadline.IsZero() || (got.GateID != nil) != (c.spec.Policy != nil) {
+				(got.DeadlineAtMs == nil) != c.spec.Deadline.IsZero() || (got.GateID != nil) != c.gate {
 				t.Errorf("stored %+v", got)
 			}
 			f.wantEvents(t, x)

@@ -148,7 +148,7 @@ func TestResolve_worked_values(t *testing.T) {
 func chain(n int) engine.FlowSpec {
 	spec := engine.FlowSpec{ID: id.NewFlowID()}
 	for i := range n {
-		spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i)})
+		spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i), Spec: engine.ExecutionSpec{Kind: "test"}})
 		if i > 0 {
 			spec.Edges = append(spec.Edges, engine.Edge{From: fmt.Sprint(i - 1), To: fmt.Sprint(i)})
 		}
@@ -229,7 +229,7 @@ func TestSkip_shapes(t *testing.T) {
 func TestSkip_stores(t *testing.T) {
 	f := newFlowFixture(t)
 	spec := chart(nil, "a>b")
-	spec.Nodes[1].Spec = engine.ExecutionSpec{Namespace: "tenant", Tags: map[string]string{"cairn.instance_id": "i-7"}}
+	spec.Nodes[1].Spec = engine.ExecutionSpec{Kind: "test", Namespace: "tenant", Tags: map[string]string{"cairn.instance_id": "i-7"}}
 	flow := f.createFlow(t, spec)
 	b := f.NodeID(flow, "b")
 	f.lease(t, flow, "a")
@@ -299,52 +299,62 @@ func TestSkip_settles_a_parked_attempt(t *testing.T) {
 func TestRelease_destinations(t *testing.T) {
 	t.Parallel()
 	budget, quota := id.NewBudgetID(), id.NewQuotaPolicyID()
-	limited := &policy.Execution{BudgetIDs: []id.BudgetID{budget}}
+	limit := func(budgets []id.BudgetID, quota *id.QuotaPolicyID) func(*testing.T, *flowFixture, id.ExecutionID) {
+		return func(t *testing.T, f *flowFixture, x id.ExecutionID) { f.attach(t, x, budgets, quota) }
+	}
+	limited := limit([]id.BudgetID{budget}, nil)
+	set := func(column string) func(*testing.T, *flowFixture, id.ExecutionID) {
+		return func(t *testing.T, f *flowFixture, x id.ExecutionID) { f.setExecution(t, x, column) }
+	}
+	admitted := func(t *testing.T, f *flowFixture, x id.ExecutionID) {
+		limited(t, f, x)
+		f.setExecution(t, x, "ffx_admitted = true")
+	}
 	tests := []struct {
 		name   string
 		spec   engine.ExecutionSpec
-		column string // set before the upstream succeeds
+		before func(*testing.T, *flowFixture, id.ExecutionID) // before the upstream succeeds
 		want   map[string]any
 	}{
-		{"ready", engine.ExecutionSpec{}, "", map[string]any{
+		{"ready", engine.ExecutionSpec{Kind: "test"}, nil, map[string]any{
 			"eligibility_state": "eligible_now", "public_state": "waiting", "blocking_reason": "waiting_for_worker",
 		}},
-		{"delayed", engine.ExecutionSpec{DelayUntil: start.Add(time.Hour)}, "", map[string]any{
+		{"delayed", engine.ExecutionSpec{Kind: "test", DelayUntil: start.Add(time.Hour)}, nil, map[string]any{
 			"eligibility_state": "not_eligible_until_time", "public_state": "delayed", "blocking_reason": "waiting_for_delay",
 			"ffx_delay_until_ms": ms(start.Add(time.Hour)), "deadline_at_ms": ms(start.Add(time.Hour)),
 		}},
-		{"delayed_with_deadline", engine.ExecutionSpec{DelayUntil: start.Add(time.Hour), Deadline: start.Add(2 * time.Hour)}, "", map[string]any{
+		{"delayed_with_deadline", engine.ExecutionSpec{Kind: "test", DelayUntil: start.Add(time.Hour), Deadline: start.Add(2 * time.Hour)}, nil, map[string]any{
 			"eligibility_state": "not_eligible_until_time", "public_state": "delayed", "blocking_reason": "waiting_for_delay",
 			"ffx_delay_until_ms": ms(start.Add(time.Hour)), "deadline_at_ms": ms(start.Add(time.Hour)),
 			"ffx_execution_deadline_ms": ms(start.Add(2 * time.Hour)),
 		}},
-		{"delay_over", engine.ExecutionSpec{DelayUntil: start.Add(time.Millisecond), Deadline: start.Add(time.Hour)}, "", map[string]any{
+		{"delay_over", engine.ExecutionSpec{Kind: "test", DelayUntil: start.Add(time.Millisecond), Deadline: start.Add(time.Hour)}, nil, map[string]any{
 			"eligibility_state": "eligible_now", "public_state": "waiting", "blocking_reason": "waiting_for_worker",
 			"deadline_at_ms": ms(start.Add(time.Hour)), "ffx_execution_deadline_ms": ms(start.Add(time.Hour)),
 		}},
-		{"budget", engine.ExecutionSpec{Policy: limited}, "", map[string]any{
+		{"budget", engine.ExecutionSpec{Kind: "test"}, limited, map[string]any{
 			"eligibility_state": "blocked_by_budget", "public_state": "rate_limited", "blocking_reason": "waiting_for_budget",
 			"ffx_gate_id": budget.String(),
 		}},
-		{"quota", engine.ExecutionSpec{QuotaPolicy: &quota}, "", map[string]any{
+		{"quota", engine.ExecutionSpec{Kind: "test"}, limit(nil, &quota), map[string]any{
 			"eligibility_state": "blocked_by_quota", "public_state": "rate_limited", "blocking_reason": "waiting_for_quota",
 			"ffx_gate_id": quota.String(),
 		}},
-		{"budget_before_quota", engine.ExecutionSpec{Policy: limited, QuotaPolicy: &quota}, "", map[string]any{
+		{"budget_before_quota", engine.ExecutionSpec{Kind: "test"}, limit([]id.BudgetID{budget}, &quota), map[string]any{
 			"eligibility_state": "blocked_by_budget", "public_state": "rate_limited", "blocking_reason": "waiting_for_budget",
 			"ffx_gate_id": budget.String(),
 		}},
-		{"admitted", engine.ExecutionSpec{Policy: limited}, "ffx_admitted = true", map[string]any{
+		{"admitted", engine.ExecutionSpec{Kind: "test"}, admitted, map[string]any{
 			"eligibility_state": "eligible_now", "public_state": "waiting", "blocking_reason": "waiting_for_worker", "ffx_admitted": true,
 		}},
-		{"delayed_with_budget", engine.ExecutionSpec{Policy: limited, DelayUntil: start.Add(time.Hour)}, "", map[string]any{
+		{"delayed_with_budget", engine.ExecutionSpec{Kind: "test", DelayUntil: start.Add(time.Hour)}, limited, map[string]any{
 			"eligibility_state": "not_eligible_until_time", "public_state": "delayed", "blocking_reason": "waiting_for_delay",
 			"ffx_delay_until_ms": ms(start.Add(time.Hour)), "deadline_at_ms": ms(start.Add(time.Hour)),
 		}},
-		{"attempt_state_of_another_program", engine.ExecutionSpec{}, "attempt_state = 'none'", map[string]any{
+		{"attempt_state_of_another_program", engine.ExecutionSpec{Kind: "test"}, set("attempt_state = 'none'"), map[string]any{
 			"eligibility_state": "eligible_now", "public_state": "waiting", "blocking_reason": "waiting_for_worker",
 		}},
-		{"attempt_to_go_on", engine.ExecutionSpec{}, "attempt_state = 'attempt_interrupted'", map[string]any{
+		{"attempt_to_go_on", engine.ExecutionSpec{Kind: "test"}, set("attempt_state = 'attempt_interrupted'"), map[string]any{
 			"eligibility_state": "eligible_now", "public_state": "waiting", "blocking_reason": "waiting_for_worker",
 			"attempt_state": "attempt_interrupted",
 		}},
@@ -356,8 +366,8 @@ func TestRelease_destinations(t *testing.T) {
 			spec.Nodes[1].Spec = test.spec
 			flow := f.createFlow(t, spec)
 			b := f.NodeID(flow, "b")
-			if test.column != "" {
-				f.setExecution(t, b, test.column)
+			if test.before != nil {
+				test.before(t, f, b)
 			}
 			f.lease(t, flow, "a")
 			want := storedRow(t, f.pool, "ff_exec_core", "execution_id = $1", b.UUID())
@@ -759,12 +769,12 @@ func TestResolve_of_endings_by_jobs(t *testing.T) {
 		end     func(f *flowFixture, t *testing.T, flow id.FlowID) (int, error)
 		outcome string
 	}{
-		{"deadline", engine.ExecutionSpec{Deadline: start.Add(time.Minute)}, func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) {
+		{"deadline", engine.ExecutionSpec{Kind: "test", Deadline: start.Add(time.Minute)}, func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) {
 			return f.ExpireDeadlines(t.Context(), 10)
 		}, "expired"},
-		{"attempt_timeout", engine.ExecutionSpec{Policy: &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1000))}}},
+		{"attempt_timeout", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1000))}}},
 			func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) { return f.ExpireAttempts(t.Context(), 10) }, "expired"},
-		{"lease_lost_too_often", engine.ExecutionSpec{Policy: &policy.Execution{MaxReclaimCount: new(uint32(0))}},
+		{"lease_lost_too_often", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{MaxReclaimCount: new(uint32(0))}},
 			func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) { return f.ExpireLeases(t.Context(), 10) }, "failed"},
 	}
 	for _, test := range tests {
@@ -869,12 +879,10 @@ func TestResolve_gives_quota_slots_back(t *testing.T) {
 	f := newFlowFixture(t)
 	quota := id.NewQuotaPolicyID()
 	spec := chart(nil, "a>b", "x>y", "z")
-	for i := range spec.Nodes {
-		spec.Nodes[i].Spec.QuotaPolicy = &quota
-	}
 	flow := f.createFlow(t, spec)
 	for _, node := range spec.Nodes {
 		x := f.NodeID(flow, node.Key)
+		f.attach(t, x, nil, &quota)
 		f.setExecution(t, x, `ffx_admitted = true,
 			eligibility_state = CASE eligibility_state WHEN 'blocked_by_quota' THEN 'eligible_now' ELSE eligibility_state END`)
 		f.insert(t, "ff_quota_admitted", columns{

@@ -101,7 +101,7 @@ func TestResolve_as_the_model(t *testing.T) {
 		m := drawModel(r)
 		spec := engine.FlowSpec{ID: id.NewFlowID()}
 		for node := range m.state {
-			spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(node), When: m.rule[node].group()})
+			spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(node), When: m.rule[node].group(), Spec: engine.ExecutionSpec{Kind: "test"}})
 			for _, from := range m.upstream[node] {
 				spec.Edges = append(spec.Edges, engine.Edge{From: fmt.Sprint(from), To: fmt.Sprint(node)})
 			}

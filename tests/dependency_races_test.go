@@ -140,10 +140,10 @@ func TestResolve_two_upstreams_at_once(t *testing.T) {
 			for round := range rounds {
 				to := fmt.Sprintf("down%d", round)
 				downstream = append(downstream, to)
-				spec.Nodes = append(spec.Nodes, engine.Node{Key: to, When: test.rule})
+				spec.Nodes = append(spec.Nodes, engine.Node{Key: to, When: test.rule, Spec: engine.ExecutionSpec{Kind: "test"}})
 				for i := range test.fanIn {
 					from := fmt.Sprintf("up%d/%d", round, i)
-					spec.Nodes = append(spec.Nodes, engine.Node{Key: from})
+					spec.Nodes = append(spec.Nodes, engine.Node{Key: from, Spec: engine.ExecutionSpec{Kind: "test"}})
 					spec.Edges = append(spec.Edges, engine.Edge{From: from, To: to})
 				}
 			}
@@ -201,10 +201,10 @@ func TestF37_many_upstreams_at_once(t *testing.T) {
 			var flow id.FlowID
 			for round := range rounds {
 				down := fmt.Sprintf("down%d", round)
-				spec := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: down, When: rule}}}
+				spec := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: down, When: rule, Spec: engine.ExecutionSpec{Kind: "test"}}}}
 				for i := range fanIn {
 					from := fmt.Sprintf("up%d/%d", round, i)
-					spec.Nodes = append(spec.Nodes, engine.Node{Key: from})
+					spec.Nodes = append(spec.Nodes, engine.Node{Key: from, Spec: engine.ExecutionSpec{Kind: "test"}})
 					spec.Edges = append(spec.Edges, engine.Edge{From: from, To: down})
 				}
 				flow = r.createFlow(t, spec)
@@ -527,7 +527,7 @@ func TestF47_completion_against_growth(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait := async(t, func(ctx context.Context) error {
-			_, err := r.rivals.CreateExecution(ctx, engine.ExecutionSpec{Flow: &flow, Lane: r.lane})
+			_, err := r.rivals.CreateExecution(ctx, engine.ExecutionSpec{Kind: "test", Flow: &flow, Lane: r.lane})
 			return err
 		})
 		r.rivals.awaitBlocked(t, r.fixture)
@@ -597,7 +597,7 @@ func TestF47_completion_in_an_old_snapshot(t *testing.T) {
 			flow := r.draw(t, nil, "a>b")
 			l := r.lease(t, flow, "a")
 			tx := open(t, r)
-			if _, err := r.rivals.CreateExecution(t.Context(), engine.ExecutionSpec{Flow: &flow, Lane: "elsewhere"}); err != nil {
+			if _, err := r.rivals.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Flow: &flow, Lane: "elsewhere"}); err != nil {
 				t.Fatal(err)
 			}
 			if err := r.WithTx(tx).CompleteExecution(t.Context(), l, nil); !conflicts(err) {

@@ -20,7 +20,7 @@ func manyPlain(f *fixture) []engine.ExecutionSpec {
 	specs := make([]engine.ExecutionSpec, 150)
 	for i := range specs {
 		specs[i] = engine.ExecutionSpec{
-			ID: id.NewExecutionID(f.lane, id.Partitions{}), Lane: f.lane, Kind: strings.Repeat("k", i%4), Priority: i%5 - 1,
+			ID: id.NewExecutionID(f.lane, id.Partitions{}), Lane: f.lane, Kind: strings.Repeat("k", 1+i%4), Priority: i%5 - 1,
 			Payload: [][]byte{nil, {}, []byte("in\x00\xff"), []byte(`{"a":1}`)}[i%4],
 			Creator: []string{"", `"quoted", \and odd`}[i%2],
 		}
@@ -91,9 +91,6 @@ func TestCreateExecutions_by_the_hundred_beside(t *testing.T) {
 		"one with a deadline": {func(_ *fixture, _ *testing.T, specs []engine.ExecutionSpec) {
 			specs[5].Deadline = start.Add(time.Hour)
 		}, 150, nil},
-		"one with a budget": {func(_ *fixture, _ *testing.T, specs []engine.ExecutionSpec) {
-			specs[5].Policy = &policy.Execution{BudgetIDs: []id.BudgetID{id.NewBudgetID()}}
-		}, 149, nil},
 		"hints that no trigger saw": {func(f *fixture, t *testing.T, specs []engine.ExecutionSpec) {
 			if _, err := f.CreateExecutions(t.Context(), specs[:3]); err != nil {
 				t.Fatal(err)

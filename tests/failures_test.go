@@ -247,7 +247,7 @@ func TestE21_malformed_policy_is_refused(t *testing.T) {
 		"type":       {Type: "sometimes", DelayMs: 1},
 		"multiplier": policy.ExponentialBackoff(1, 2, math.Inf(1)),
 	} {
-		_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{
+		_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test",
 			Lane: f.lane, Policy: &policy.Execution{Retry: &policy.Retry{Backoff: backoff}},
 		})
 		wantInputError(t, err, "policy")
@@ -441,7 +441,8 @@ func TestFailExecution_gives_admissions_back(t *testing.T) {
 		{"the end", policy.FixedBackoff(0), policy.Permanent, stateFailed, false, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			x := f.create(t, retrying(policy.Retry{Backoff: c.backoff}), func(spec *engine.ExecutionSpec) { spec.QuotaPolicy = &quota })
+			x := f.create(t, retrying(policy.Retry{Backoff: c.backoff}))
+			f.attach(t, x, nil, &quota)
 			f.admit(t, x)
 			f.fail(t, f.claim(t).Lease, engine.Failure{Class: c.class})
 			got := f.stored(t, x)

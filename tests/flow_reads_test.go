@@ -275,7 +275,7 @@ func TestListFlowMembers(t *testing.T) {
 	spec.Nodes[2].Spec.Kind = "see"
 	flow := f.createFlow(t, spec)
 	// A neighbour in the flow's partition that is no member.
-	if _, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{ID: id.NewMemberExecutionID(flow, id.Partitions{}), Lane: "elsewhere"}); err != nil {
+	if _, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", ID: id.NewMemberExecutionID(flow, id.Partitions{}), Lane: "elsewhere"}); err != nil {
 		t.Fatal(err)
 	}
 	f.succeed(t, flow, "a")
@@ -291,6 +291,9 @@ func TestListFlowMembers(t *testing.T) {
 	}
 	for i := range want {
 		want[i].Lane = f.lane
+		if want[i].Kind == "" {
+			want[i].Kind = "test"
+		}
 	}
 	slices.SortFunc(want, func(a, b engine.Member) int { return a.ID.Compare(b.ID) })
 
@@ -351,7 +354,7 @@ func TestFlowMembers(t *testing.T) {
 	f := newFlowFixture(t)
 	spec := engine.FlowSpec{ID: id.NewFlowID()}
 	for i := range engine.MaxPage + 1 {
-		spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i)})
+		spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i), Spec: engine.ExecutionSpec{Kind: "test"}})
 	}
 	flow := f.createFlow(t, spec)
 	var last id.ExecutionID

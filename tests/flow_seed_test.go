@@ -45,7 +45,7 @@ func chart(rules when, parts ...string) engine.FlowSpec {
 	node := func(key string) {
 		if !seen[key] {
 			seen[key] = true
-			spec.Nodes = append(spec.Nodes, engine.Node{Key: key, When: rules[key]})
+			spec.Nodes = append(spec.Nodes, engine.Node{Key: key, When: rules[key], Spec: engine.ExecutionSpec{Kind: "test"}})
 		}
 	}
 	for _, part := range parts {

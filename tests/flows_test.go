@@ -32,10 +32,10 @@ func TestCreateFlow_stores(t *testing.T) {
 		Tags:      map[string]string{"app.owner": "me", "cairn.task_id": "7"},
 		Nodes: []engine.Node{
 			{Key: "read", Spec: engine.ExecutionSpec{Kind: "reader", Payload: []byte("in"), Priority: 4}},
-			{Key: "check"},
+			{Key: "check", Spec: engine.ExecutionSpec{Kind: "test"}},
 			{Key: "join", Spec: engine.ExecutionSpec{Kind: "joiner"}, When: policy.Quorum(1, policy.LetRun)},
-			{Key: "any", When: policy.AnyOf(policy.LetRun)},
-			{Key: "end"},
+			{Key: "any", When: policy.AnyOf(policy.LetRun), Spec: engine.ExecutionSpec{Kind: "test"}},
+			{Key: "end", Spec: engine.ExecutionSpec{Kind: "test"}},
 		},
 		Edges: []engine.Edge{
 			{From: "read", To: "join", ID: edge, Kind: "custom", PassResult: "rows"},
@@ -128,21 +128,19 @@ func TestCreateFlow_records_created_at(t *testing.T) {
 func TestCreateFlow_node_specs(t *testing.T) {
 	f := newFlowFixture(t)
 	soon, later := start.Add(time.Minute), start.Add(time.Hour)
-	budget := id.NewBudgetID()
 	limited := &policy.Execution{
 		Timeout: &policy.Timeout{ExecutionDeadlineMs: new(uint64(5000))},
 		Routing: &policy.Routing{RequiredCapabilities: id.Capabilities{"gpu", "big"}},
 	}
 	nodes := []engine.Node{
-		{Key: "delayed", Spec: engine.ExecutionSpec{DelayUntil: soon}},
-		{Key: "past delay", Spec: engine.ExecutionSpec{DelayUntil: start.Add(-time.Minute)}},
-		{Key: "deadline", Spec: engine.ExecutionSpec{Deadline: later}},
-		{Key: "both", Spec: engine.ExecutionSpec{DelayUntil: soon, Deadline: later}},
-		{Key: "policy", Spec: engine.ExecutionSpec{Policy: limited}},
-		{Key: "budget", Spec: engine.ExecutionSpec{Policy: &policy.Execution{BudgetIDs: []id.BudgetID{budget}}}},
-		{Key: "own namespace", Spec: engine.ExecutionSpec{Namespace: "own"}},
+		{Key: "delayed", Spec: engine.ExecutionSpec{Kind: "test", DelayUntil: soon}},
+		{Key: "past delay", Spec: engine.ExecutionSpec{Kind: "test", DelayUntil: start.Add(-time.Minute)}},
+		{Key: "deadline", Spec: engine.ExecutionSpec{Kind: "test", Deadline: later}},
+		{Key: "both", Spec: engine.ExecutionSpec{Kind: "test", DelayUntil: soon, Deadline: later}},
+		{Key: "policy", Spec: engine.ExecutionSpec{Kind: "test", Policy: limited}},
+		{Key: "own namespace", Spec: engine.ExecutionSpec{Kind: "test", Namespace: "own"}},
 	}
-	spec := engine.FlowSpec{ID: id.NewFlowID(), Namespace: "flow's", Nodes: []engine.Node{{Key: "root"}}}
+	spec := engine.FlowSpec{ID: id.NewFlowID(), Namespace: "flow's", Nodes: []engine.Node{{Key: "root", Spec: engine.ExecutionSpec{Kind: "test"}}}}
 	for _, node := range nodes {
 		held := node
 		held.Key = "held " + node.Key
@@ -154,9 +152,9 @@ func TestCreateFlow_node_specs(t *testing.T) {
 	const blockedState = "blocked_by_dependencies waiting_children waiting_for_children"
 	ms := func(at time.Time) any { return float64(at.UnixMilli()) }
 	tests := []struct {
-		key, state                             string
-		delay, deadline, wake, heldWake        any
-		capabilities, budgets, gate, namespace any
+		key, state                      string
+		delay, deadline, wake, heldWake any
+		capabilities, namespace         any
 	}{
 		{key: "delayed", state: "not_eligible_until_time delayed waiting_for_delay", delay: ms(soon), deadline: 0.0, wake: ms(soon)},
 		{key: "past delay", state: "eligible_now waiting waiting_for_worker", deadline: 0.0},
@@ -164,14 +162,13 @@ func TestCreateFlow_node_specs(t *testing.T) {
 		{key: "both", state: "not_eligible_until_time delayed waiting_for_delay", delay: ms(soon), deadline: ms(later), wake: ms(soon), heldWake: ms(later)},
 		{key: "policy", state: "eligible_now waiting waiting_for_worker", deadline: float64(startMs + 5000),
 			wake: float64(startMs + 5000), heldWake: float64(startMs + 5000), capabilities: []any{"big", "gpu"}},
-		{key: "budget", state: "blocked_by_budget rate_limited waiting_for_budget", deadline: 0.0, budgets: []any{budget.String()}, gate: budget.String()},
 		{key: "own namespace", state: "eligible_now waiting waiting_for_worker", deadline: 0.0, namespace: "own"},
 	}
 	for _, test := range tests {
 		for _, held := range []bool{false, true} {
-			key, wantState, wake, gate := test.key, test.state, test.wake, test.gate
+			key, wantState, wake := test.key, test.state, test.wake
 			if held {
-				key, wantState, wake, gate = "held "+key, blockedState, test.heldWake, nil
+				key, wantState, wake = "held "+key, blockedState, test.heldWake
 			}
 			row := storedRow(t, f.pool, "ff_exec_core", "execution_id = $1", f.NodeID(flow, key).UUID())
 			if got := fmt.Sprintf("%v %v %v", row["eligibility_state"], row["public_state"], row["blocking_reason"]); got != wantState {
@@ -185,8 +182,7 @@ func TestCreateFlow_node_specs(t *testing.T) {
 			}
 			want := map[string]any{
 				"ffx_delay_until_ms": test.delay, "ffx_execution_deadline_ms": test.deadline, "deadline_at_ms": wake,
-				"required_capabilities": test.capabilities, "ffx_budget_ids": test.budgets, "ffx_gate_id": gate,
-				"ffx_namespace": test.namespace,
+				"required_capabilities": test.capabilities, "ffx_namespace": test.namespace,
 			}
 			got := make(map[string]any)
 			for column := range want {
@@ -202,7 +198,7 @@ func TestCreateFlow_refuses(t *testing.T) {
 	nodes := func(n int) []engine.Node {
 		out := make([]engine.Node, n)
 		for i := range out {
-			out[i].Key = fmt.Sprint(i)
+			out[i].Key, out[i].Spec.Kind = fmt.Sprint(i), "test"
 		}
 		return out
 	}
@@ -227,9 +223,9 @@ func TestCreateFlow_refuses(t *testing.T) {
 		{"too_many_nodes", engine.FlowSpec{Nodes: nodes(engine.MaxNodes + 1)}, engine.ErrInvalidInput, "nodes: 10001, limit 10000"},
 		{"too_many_edges", engine.FlowSpec{Edges: make([]engine.Edge, engine.MaxEdges+1)}, engine.ErrInvalidInput, "edges: 50001, limit 50000"},
 		{"key_empty", engine.FlowSpec{Nodes: []engine.Node{{}}}, engine.ErrInvalidInput, "node 0: has no key"},
-		{"key_too_long", engine.FlowSpec{Nodes: []engine.Node{{Key: strings.Repeat("k", 1025)}}}, engine.ErrInvalidInput, "node key: 1025 bytes"},
-		{"key_with_nul", engine.FlowSpec{Nodes: []engine.Node{{Key: "a\x00"}}}, engine.ErrInvalidInput, "node key"},
-		{"key_twice", engine.FlowSpec{Nodes: []engine.Node{{Key: "a"}, {Key: "a"}}}, engine.ErrInvalidInput, `node "a": key stands twice`},
+		{"key_too_long", engine.FlowSpec{Nodes: []engine.Node{{Key: strings.Repeat("k", 1025), Spec: engine.ExecutionSpec{Kind: "test"}}}}, engine.ErrInvalidInput, "node key: 1025 bytes"},
+		{"key_with_nul", engine.FlowSpec{Nodes: []engine.Node{{Key: "a\x00", Spec: engine.ExecutionSpec{Kind: "test"}}}}, engine.ErrInvalidInput, "node key"},
+		{"key_twice", engine.FlowSpec{Nodes: []engine.Node{{Key: "a", Spec: engine.ExecutionSpec{Kind: "test"}}, {Key: "a", Spec: engine.ExecutionSpec{Kind: "test"}}}}, engine.ErrInvalidInput, `node "a": key stands twice`},
 		{"edge_from_nowhere", with(func(s *engine.FlowSpec) { s.Edges[0].From = "x" }, "a>b"), engine.ErrInvalidInput, `edge "x" to "b": leads from a node`},
 		{"edge_to_nowhere", with(func(s *engine.FlowSpec) { s.Edges[0].To = "x" }, "a>b"), engine.ErrInvalidInput, `edge "a" to "x": leads to a node`},
 		{"edge_to_itself", chart(nil, "a>a"), engine.ErrCycle, `edge "a" to "a"`},
@@ -299,7 +295,7 @@ func TestF21_cycles(t *testing.T) {
 		n := rapid.IntRange(1, most).Draw(r, "nodes")
 		spec := engine.FlowSpec{ID: id.NewFlowID()}
 		for i := range n {
-			spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i), Spec: engine.ExecutionSpec{Lane: f.lane}})
+			spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i), Spec: engine.ExecutionSpec{Kind: "test", Lane: f.lane}})
 		}
 		var reaches [most][most]bool
 		for from := range n {
@@ -376,7 +372,7 @@ func TestCreateFlow_idempotency_keys(t *testing.T) {
 	keyed := func(flow id.FlowID, keys ...string) engine.FlowSpec {
 		spec := engine.FlowSpec{ID: flow}
 		for i, key := range keys {
-			spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i), Spec: engine.ExecutionSpec{Lane: f.lane, IdempotencyKey: id.IdempotencyKey(key)}})
+			spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i), Spec: engine.ExecutionSpec{Kind: "test", Lane: f.lane, IdempotencyKey: id.IdempotencyKey(key)}})
 		}
 		return spec
 	}
@@ -399,7 +395,7 @@ func TestCreateFlow_idempotency_keys(t *testing.T) {
 		t.Parallel()
 		flow, key := id.NewFlowID(), id.NewFlowID().String()
 		earlier := id.NewMemberExecutionID(flow, id.Partitions{}) // keys are kept by partition
-		if _, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{ID: earlier, Lane: f.lane, IdempotencyKey: id.IdempotencyKey(key)}); err != nil {
+		if _, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", ID: earlier, Lane: f.lane, IdempotencyKey: id.IdempotencyKey(key)}); err != nil {
 			t.Fatal(err)
 		}
 		_, err := f.CreateFlow(t.Context(), keyed(flow, "fresh", key))
@@ -491,7 +487,7 @@ func TestCreateFlow_in_a_transaction(t *testing.T) {
 
 	tx := f.begin(t)
 	bound := f.WithTx(tx)
-	if _, err := bound.CreateExecution(t.Context(), engine.ExecutionSpec{ID: f.NodeID(taken.ID, "b"), Lane: f.lane}); err != nil {
+	if _, err := bound.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", ID: f.NodeID(taken.ID, "b"), Lane: f.lane}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := bound.CreateFlow(t.Context(), kept); err != nil {
@@ -617,7 +613,7 @@ func TestCreateExecution_of_a_flow(t *testing.T) {
 		spec := chart(nil, "a>b")
 		spec.CreatedAt = start.Add(-time.Hour)
 		flow := f.createFlow(t, spec)
-		member := engine.ExecutionSpec{ID: f.NodeID(flow, "late"), Flow: &flow, Lane: f.lane}
+		member := engine.ExecutionSpec{Kind: "test", ID: f.NodeID(flow, "late"), Flow: &flow, Lane: f.lane}
 		f.names[f.NodeID(flow, "late").UUID()] = "late"
 		created, err := f.CreateExecution(t.Context(), member)
 		if err != nil || created.ID != member.ID || created.State != state.PublicWaiting || created.Duplicate {
@@ -627,7 +623,7 @@ func TestCreateExecution_of_a_flow(t *testing.T) {
 		wantCounters(t, f, flow, 4, 3, 1)
 
 		// A duplicate adds nothing, also beside a new one.
-		again, err := f.CreateExecutions(t.Context(), []engine.ExecutionSpec{member, {ID: f.NodeID(flow, "later"), Flow: &flow, Lane: f.lane}, member})
+		again, err := f.CreateExecutions(t.Context(), []engine.ExecutionSpec{member, {Kind: "test", ID: f.NodeID(flow, "later"), Flow: &flow, Lane: f.lane}, member})
 		if err != nil || !again[0].Duplicate || again[1].Duplicate || !again[2].Duplicate {
 			t.Errorf("created %+v, error %v", again, err)
 		}
@@ -645,7 +641,7 @@ func TestCreateExecution_of_a_flow(t *testing.T) {
 	t.Run("id_of_its_own", func(t *testing.T) {
 		f := newFlowFixture(t)
 		flow := f.draw(t, nil, "a")
-		created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Flow: &flow, Lane: f.lane})
+		created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Flow: &flow, Lane: f.lane})
 		if err != nil || created.ID.Partition() != (id.Partitions{}).FlowPartition(flow) {
 			t.Errorf("created %+v, error %v", created, err)
 		}
@@ -655,7 +651,7 @@ func TestCreateExecution_of_a_flow(t *testing.T) {
 		f := newFlowFixture(t)
 		flow := f.draw(t, nil, "a")
 		f.exec(t, `UPDATE ff_flow_core SET raw_fields = raw_fields || '{"node_count": "41"}' WHERE flow_id = $1`, flow)
-		if _, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Flow: &flow, Lane: f.lane}); err != nil {
+		if _, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Flow: &flow, Lane: f.lane}); err != nil {
 			t.Fatal(err)
 		}
 		wantCounters(t, f, flow, 2, 42, 0)
@@ -665,7 +661,7 @@ func TestCreateExecution_of_a_flow(t *testing.T) {
 		f := newFlowFixture(t)
 		flow := f.draw(t, nil, "a")
 		f.setFlow(t, flow, fmt.Sprintf(`raw_fields = raw_fields || '{"node_count": %d}'`, engine.MaxMembers-2))
-		member := func() engine.ExecutionSpec { return engine.ExecutionSpec{Flow: &flow, Lane: f.lane} }
+		member := func() engine.ExecutionSpec { return engine.ExecutionSpec{Kind: "test", Flow: &flow, Lane: f.lane} }
 		before := f.dumpFlow(t, flow)
 		_, err := f.CreateExecutions(t.Context(), []engine.ExecutionSpec{member(), member(), member()})
 		if !errors.Is(err, engine.ErrInvalidInput) {
@@ -683,7 +679,7 @@ func TestCreateExecution_of_a_flow(t *testing.T) {
 	t.Run("missing_flow", func(t *testing.T) {
 		f := newFlowFixture(t)
 		flow := id.NewFlowID()
-		_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Flow: &flow, Lane: f.lane})
+		_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Flow: &flow, Lane: f.lane})
 		missing, ok := errors.AsType[*engine.NotFoundError](err)
 		if !ok || missing.Entity != "flow" || missing.ID != flow.String() {
 			t.Errorf("error %v, want that the flow is not found", err)
@@ -697,7 +693,7 @@ func TestCreateExecution_of_a_flow(t *testing.T) {
 		for (id.Partitions{}).FlowPartition(flow) == (id.Partitions{}).FlowPartition(other) {
 			other = id.NewFlowID()
 		}
-		_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{ID: f.NodeID(other, "x"), Flow: &flow, Lane: f.lane})
+		_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", ID: f.NodeID(other, "x"), Flow: &flow, Lane: f.lane})
 		if !errors.Is(err, engine.ErrInvalidInput) || !strings.Contains(err.Error(), "partition_mismatch") {
 			t.Errorf("error %v, want a partition mismatch", err)
 		}
@@ -714,7 +710,7 @@ func TestF24_members_of_a_flow_in_any_state(t *testing.T) {
 			f := newFlowFixture(t)
 			flow := f.draw(t, nil, "a")
 			f.exec(t, "UPDATE ff_flow_core SET public_flow_state = $2 WHERE flow_id = $1", flow, literal)
-			_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Flow: &flow, Lane: f.lane})
+			_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Flow: &flow, Lane: f.lane})
 			switch {
 			case ended:
 				if !errors.Is(err, engine.ErrFlowTerminal) {

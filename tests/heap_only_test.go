@@ -14,7 +14,7 @@ func TestHeapOnly_claims_renewals_and_completions(t *testing.T) {
 	f := cloneFixture(t)
 	const total, batch = 600, 120
 	for range total / 200 {
-		if _, err := f.CreateExecutions(t.Context(), slices.Repeat([]engine.ExecutionSpec{{Lane: f.lane}}, 200)); err != nil {
+		if _, err := f.CreateExecutions(t.Context(), slices.Repeat([]engine.ExecutionSpec{{Kind: "test", Lane: f.lane}}, 200)); err != nil {
 			t.Fatal(err)
 		}
 		f.advance(time.Millisecond)

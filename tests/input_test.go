@@ -45,38 +45,39 @@ func TestCreateExecution_refuses_bad_input(t *testing.T) {
 		name, field string
 		spec        engine.ExecutionSpec
 	}{
-		{"id of a partition that is not there", "execution id", engine.ExecutionSpec{ID: id.ExecutionIDFromRow(256, id.NewExecutionUUID())}},
-		{"id of a negative partition", "execution id", engine.ExecutionSpec{ID: id.ExecutionIDFromRow(-1, id.NewExecutionUUID())}},
-		{"lane too long", "lane", engine.ExecutionSpec{Lane: id.LaneID(long(65))}},
-		{"lane not ASCII", "lane", engine.ExecutionSpec{Lane: "größe"}},
-		{"lane with NUL", "lane", engine.ExecutionSpec{Lane: nul}},
-		{"namespace with NUL", "namespace", engine.ExecutionSpec{Namespace: nul}},
-		{"namespace not UTF-8", "namespace", engine.ExecutionSpec{Namespace: broken}},
-		{"namespace too long", "namespace", engine.ExecutionSpec{Namespace: id.Namespace(long(256))}},
-		{"payload too large", "payload", engine.ExecutionSpec{Payload: make([]byte, engine.DefaultMaxPayload+1)}},
+		{"id of a partition that is not there", "execution id", engine.ExecutionSpec{Kind: "test", ID: id.ExecutionIDFromRow(256, id.NewExecutionUUID())}},
+		{"id of a negative partition", "execution id", engine.ExecutionSpec{Kind: "test", ID: id.ExecutionIDFromRow(-1, id.NewExecutionUUID())}},
+		{"lane too long", "lane", engine.ExecutionSpec{Kind: "test", Lane: id.LaneID(long(65))}},
+		{"lane not ASCII", "lane", engine.ExecutionSpec{Kind: "test", Lane: "größe"}},
+		{"lane with NUL", "lane", engine.ExecutionSpec{Kind: "test", Lane: nul}},
+		{"namespace with NUL", "namespace", engine.ExecutionSpec{Kind: "test", Namespace: nul}},
+		{"namespace not UTF-8", "namespace", engine.ExecutionSpec{Kind: "test", Namespace: broken}},
+		{"namespace too long", "namespace", engine.ExecutionSpec{Kind: "test", Namespace: id.Namespace(long(256))}},
+		{"payload too large", "payload", engine.ExecutionSpec{Kind: "test", Payload: make([]byte, engine.DefaultMaxPayload+1)}},
 		{"kind with NUL", "kind", engine.ExecutionSpec{Kind: nul}},
 		{"kind not UTF-8", "kind", engine.ExecutionSpec{Kind: broken}},
+		{"no kind", "kind", engine.ExecutionSpec{}},
 		{"kind too long", "kind", engine.ExecutionSpec{Kind: long(256)}},
-		{"encoding with NUL", "payload encoding", engine.ExecutionSpec{PayloadEncoding: nul}},
-		{"encoding too long", "payload encoding", engine.ExecutionSpec{PayloadEncoding: long(1025)}},
-		{"creator not UTF-8", "creator", engine.ExecutionSpec{Creator: broken}},
-		{"creator too long", "creator", engine.ExecutionSpec{Creator: long(1025)}},
-		{"key with NUL", "idempotency key", engine.ExecutionSpec{IdempotencyKey: nul}},
-		{"key not UTF-8", "idempotency key", engine.ExecutionSpec{IdempotencyKey: broken}},
-		{"key too long", "idempotency key", engine.ExecutionSpec{IdempotencyKey: id.IdempotencyKey(long(id.MaxCreateKey + 1))}},
-		{"tag without a key", "tag key", engine.ExecutionSpec{Tags: map[string]string{"": "v"}}},
-		{"tag key with NUL", "tag key", engine.ExecutionSpec{Tags: map[string]string{nul: "v"}}},
-		{"tag key too long", "tag key", engine.ExecutionSpec{Tags: map[string]string{long(257): "v"}}},
-		{"tag with NUL", `tag "k"`, engine.ExecutionSpec{Tags: map[string]string{"k": nul}}},
-		{"tag not UTF-8", `tag "k"`, engine.ExecutionSpec{Tags: map[string]string{"k": broken}}},
-		{"tag too long", `tag "k"`, engine.ExecutionSpec{Tags: map[string]string{"k": long(64<<10 + 1)}}},
-		{"delay before time began", "delay until", engine.ExecutionSpec{DelayUntil: time.UnixMilli(0)}},
-		{"deadline before time began", "deadline", engine.ExecutionSpec{Deadline: time.UnixMilli(-5)}},
-		{"deadline that overflows", "deadline", engine.ExecutionSpec{Deadline: time.UnixMilli(math.MaxInt64).Add(time.Millisecond)}},
-		{"creation that overflows", "created at", engine.ExecutionSpec{CreatedAt: time.Unix(math.MaxInt64-1<<40, 0)}},
-		{"backoff that is none", "policy", engine.ExecutionSpec{Policy: &policy.Execution{Retry: &policy.Retry{Backoff: policy.Backoff{Type: "odd"}}}}},
-		{"window that overflows", "policy", engine.ExecutionSpec{Policy: &policy.Execution{DedupWindowMs: new(uint64(math.MaxUint64))}}},
-		{"text of the policy with NUL", "policy", engine.ExecutionSpec{Policy: &policy.Execution{Routing: &policy.Routing{PreferredLocality: new(nul)}}}},
+		{"encoding with NUL", "payload encoding", engine.ExecutionSpec{Kind: "test", PayloadEncoding: nul}},
+		{"encoding too long", "payload encoding", engine.ExecutionSpec{Kind: "test", PayloadEncoding: long(1025)}},
+		{"creator not UTF-8", "creator", engine.ExecutionSpec{Kind: "test", Creator: broken}},
+		{"creator too long", "creator", engine.ExecutionSpec{Kind: "test", Creator: long(1025)}},
+		{"key with NUL", "idempotency key", engine.ExecutionSpec{Kind: "test", IdempotencyKey: nul}},
+		{"key not UTF-8", "idempotency key", engine.ExecutionSpec{Kind: "test", IdempotencyKey: broken}},
+		{"key too long", "idempotency key", engine.ExecutionSpec{Kind: "test", IdempotencyKey: id.IdempotencyKey(long(id.MaxCreateKey + 1))}},
+		{"tag without a key", "tag key", engine.ExecutionSpec{Kind: "test", Tags: map[string]string{"": "v"}}},
+		{"tag key with NUL", "tag key", engine.ExecutionSpec{Kind: "test", Tags: map[string]string{nul: "v"}}},
+		{"tag key too long", "tag key", engine.ExecutionSpec{Kind: "test", Tags: map[string]string{long(257): "v"}}},
+		{"tag with NUL", `tag "k"`, engine.ExecutionSpec{Kind: "test", Tags: map[string]string{"k": nul}}},
+		{"tag not UTF-8", `tag "k"`, engine.ExecutionSpec{Kind: "test", Tags: map[string]string{"k": broken}}},
+		{"tag too long", `tag "k"`, engine.ExecutionSpec{Kind: "test", Tags: map[string]string{"k": long(64<<10 + 1)}}},
+		{"delay before time began", "delay until", engine.ExecutionSpec{Kind: "test", DelayUntil: time.UnixMilli(0)}},
+		{"deadline before time began", "deadline", engine.ExecutionSpec{Kind: "test", Deadline: time.UnixMilli(-5)}},
+		{"deadline that overflows", "deadline", engine.ExecutionSpec{Kind: "test", Deadline: time.UnixMilli(math.MaxInt64).Add(time.Millisecond)}},
+		{"creation that overflows", "created at", engine.ExecutionSpec{Kind: "test", CreatedAt: time.Unix(math.MaxInt64-1<<40, 0)}},
+		{"backoff that is none", "policy", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{Retry: &policy.Retry{Backoff: policy.Backoff{Type: "odd"}}}}},
+		{"window that overflows", "policy", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{DedupWindowMs: new(uint64(math.MaxUint64))}}},
+		{"text of the policy with NUL", "policy", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{Retry: &policy.Retry{RetryableCategories: []string{nul}}}}},
 		{"capability with a comma", "policy: required capabilities", requiring("a,b")},
 		{"empty capability", "policy: required capabilities", requiring("")},
 		{"capability with NUL", "policy: required capabilities", requiring(nul)},
@@ -105,7 +106,7 @@ func TestCreateExecution_refuses_bad_input(t *testing.T) {
 }
 
 func requiring(tokens ...string) engine.ExecutionSpec {
-	return engine.ExecutionSpec{Policy: &policy.Execution{Routing: &policy.Routing{RequiredCapabilities: tokens}}}
+	return engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{Routing: &policy.Routing{RequiredCapabilities: tokens}}}
 }
 
 // What is at a bound is within it, and comes back as it was given.
@@ -157,7 +158,7 @@ func TestCreateExecution_durations_saturate(t *testing.T) {
 func TestMaxPayload(t *testing.T) {
 	f := newFixture(t)
 	f.Engine = f.engineOn(t, f.pool, engine.Config{MaxPayload: 3})
-	_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane, Payload: []byte("four")})
+	_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.lane, Payload: []byte("four")})
 	wantInputError(t, err, "payload")
 	c := f.start(t, func(spec *engine.ExecutionSpec) { spec.Payload = []byte("abc") })
 	wantInputError(t, f.CompleteExecution(t.Context(), c.Lease, []byte("four")), "result")
@@ -255,8 +256,8 @@ func TestHolders_refuse_bad_input(t *testing.T) {
 		{"tag key", f.SetExecutionTag(ctx, c.Execution, "", "v")},
 		{"tag key", f.SetExecutionTag(ctx, c.Execution, "App.Tenant", "v")},
 		{"tag key", f.SetExecutionTag(ctx, c.Execution, "app.a\x00", "v")},
-		{"tag", f.SetExecutionTag(ctx, c.Execution, "app.a", "v\x00")},
-		{"tag", f.SetExecutionTag(ctx, c.Execution, "app.a", strings.Repeat("x", 64<<10+1))},
+		{`tag "app.a"`, f.SetExecutionTag(ctx, c.Execution, "app.a", "v\x00")},
+		{`tag "app.a"`, f.SetExecutionTag(ctx, c.Execution, "app.a", strings.Repeat("x", 64<<10+1))},
 	} {
 		wantInputError(t, call.err, call.field)
 	}

@@ -356,7 +356,7 @@ func TestInterleaving_two_creations(t *testing.T) {
 				f := newFixture(t)
 				x := id.NewExecutionID(f.lane, id.Partitions{})
 				spec := func(by by) engine.ExecutionSpec {
-					s := engine.ExecutionSpec{Lane: f.lane}
+					s := engine.ExecutionSpec{Kind: "test", Lane: f.lane}
 					if by.key {
 						s.IdempotencyKey = f.key("key")
 					}

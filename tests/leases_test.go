@@ -395,18 +395,20 @@ func TestReleaseLeases_gives_admissions_back(t *testing.T) {
 	f := newFixture(t)
 	budget, quota := id.NewBudgetID(), id.NewQuotaPolicyID()
 	for _, c := range []struct {
-		name  string
-		spec  engine.ExecutionSpec
-		state string
-		gate  string
+		name    string
+		budgets []id.BudgetID
+		quota   *id.QuotaPolicyID
+		state   string
+		gate    string
 	}{
-		{"budget", engine.ExecutionSpec{Policy: &policy.Execution{BudgetIDs: []id.BudgetID{budget}}},
+		{"budget", []id.BudgetID{budget}, nil,
 			"runnable unowned blocked_by_budget rate_limited attempt_interrupted waiting_for_budget", budget.String()},
-		{"quota", engine.ExecutionSpec{QuotaPolicy: &quota},
+		{"quota", nil, &quota,
 			"runnable unowned blocked_by_quota rate_limited attempt_interrupted waiting_for_quota", quota.String()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			x := f.create(t, func(spec *engine.ExecutionSpec) { spec.Policy, spec.QuotaPolicy = c.spec.Policy, c.spec.QuotaPolicy })
+			x := f.create(t)
+			f.attach(t, x, c.budgets, c.quota)
 			f.admit(t, x)
 			held := f.claim(t)
 			if outcomes, err := f.ReleaseLeases(t.Context(), []engine.Lease{held.Lease}); err != nil || outcomes[0] != nil {
@@ -421,6 +423,34 @@ func TestReleaseLeases_gives_admissions_back(t *testing.T) {
 			}
 		})
 	}
+}
+
+// attach gives an execution budgets and a quota, and stops it at the gate, as creations with them will.
+func (f *fixture) attach(t *testing.T, x id.ExecutionID, budgets []id.BudgetID, quota *id.QuotaPolicyID) {
+	t.Helper()
+	f.exec(t, `
+		UPDATE ff_exec_core
+		SET
+			ffx_budget_ids = $3::uuid[],
+			ffx_quota_policy_id = $4::uuid,
+			ffx_quota_partition = $5::smallint
+		WHERE partition_key = $1::smallint AND execution_id = $2`,
+		x.Partition(), x.UUID(), budgets, quota, quotaPartition(quota))
+	f.exec(t, `
+		UPDATE ff_exec_core
+		SET
+			eligibility_state = CASE WHEN ffx_budget_ids IS NULL THEN 'blocked_by_quota' ELSE 'blocked_by_budget' END,
+			blocking_reason = CASE WHEN ffx_budget_ids IS NULL THEN 'waiting_for_quota' ELSE 'waiting_for_budget' END,
+			public_state = 'rate_limited',
+			ffx_gate_id = coalesce(ffx_budget_ids[1], ffx_quota_policy_id)
+		WHERE partition_key = $1::smallint AND execution_id = $2 AND eligibility_state = 'eligible_now'`, x.Partition(), x.UUID())
+}
+
+func quotaPartition(quota *id.QuotaPolicyID) *int16 {
+	if quota == nil {
+		return nil
+	}
+	return new(id.Partitions{}.QuotaPartition(*quota))
 }
 
 // admit does what the gate does for an execution with attachments.

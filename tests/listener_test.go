@@ -94,7 +94,7 @@ func TestWake_after_a_callers_transaction(t *testing.T) {
 	loud := id.LaneID(f.name + "-loud")
 	e := f.rival(t).listen(t, quiet, loud)
 	tx := f.begin(t)
-	if _, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Lane: quiet}); err != nil {
+	if _, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: quiet}); err != nil {
 		t.Fatal(err)
 	}
 	commit(t, tx)
@@ -134,7 +134,7 @@ func TestListen_hears_of_its_own_work_without_a_connection(t *testing.T) {
 	for len(heard) > 0 {
 		<-heard
 	}
-	if _, err := deaf.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane}); err != nil {
+	if _, err := deaf.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.lane}); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-heard; got != f.lane {
@@ -144,7 +144,7 @@ func TestListen_hears_of_its_own_work_without_a_connection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := deaf.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane}); err != nil {
+	if _, err := deaf.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.lane}); err != nil {
 		t.Fatal(err)
 	}
 	if len(heard) > 0 {
@@ -168,7 +168,7 @@ func TestListen_hears_nothing_of_duplicates(t *testing.T) {
 	e := f.rival(t).listen(t, f.lane, marker)
 	x := f.create(t)
 	e.want(t, f.lane)
-	if created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{ID: x, Lane: f.lane}); err != nil || !created.Duplicate {
+	if created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", ID: x, Lane: f.lane}); err != nil || !created.Duplicate {
 		t.Fatal(created, err)
 	}
 	f.Wake(marker)

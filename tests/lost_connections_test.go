@@ -32,13 +32,13 @@ func waitingOperations() []struct {
 		switch o.name {
 		case "create":
 			found = append(found, waiting{o, func(t *testing.T, f *fixture, tx pgx.Tx, l engine.Lease) {
-				if _, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{ID: l.Execution, Lane: f.lane}); err != nil {
+				if _, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", ID: l.Execution, Lane: f.lane}); err != nil {
 					t.Fatal(err)
 				}
 			}, "a creation of the same id"})
 		case "create with a key":
 			found = append(found, waiting{o, func(t *testing.T, f *fixture, tx pgx.Tx, l engine.Lease) {
-				other := engine.ExecutionSpec{Lane: f.lane, IdempotencyKey: f.key("key")}
+				other := engine.ExecutionSpec{Kind: "test", Lane: f.lane, IdempotencyKey: f.key("key")}
 				if _, err := f.WithTx(tx).CreateExecution(t.Context(), other); err != nil {
 					t.Fatal(err)
 				}
@@ -214,7 +214,7 @@ func TestOperations_without_a_connection(t *testing.T) {
 		e := f.engineOn(t, pool, engine.Config{})
 		for _, err := range []error{
 			e.Prepare(t.Context()),
-			func() error { _, err := e.CreateExecution(t.Context(), engine.ExecutionSpec{}); return err }(),
+			func() error { _, err := e.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test"}); return err }(),
 			func() error { _, err := e.Claim(t.Context(), f.worker(), 1); return err }(),
 			func() error {
 				_, err := e.DescribeExecution(t.Context(), id.NewExecutionID("a", id.Partitions{}))

@@ -148,7 +148,7 @@ func (p *planner) fill(t *testing.T, n int) {
 		SELECT i % 256, gen_random_uuid(), 'open', i FROM generate_series(1, $1::integer) AS i`, n)
 	specs := make([]engine.ExecutionSpec, n-n/4)
 	for i := range specs {
-		specs[i] = engine.ExecutionSpec{Lane: p.lane, IdempotencyKey: id.IdempotencyKey(fmt.Sprintf("%d of %d", i, n))}
+		specs[i] = engine.ExecutionSpec{Kind: "test", Lane: p.lane, IdempotencyKey: id.IdempotencyKey(fmt.Sprintf("%d of %d", i, n))}
 		switch i % 10 {
 		case 0:
 			specs[i].DelayUntil = p.now().Add(time.Minute)
@@ -264,7 +264,7 @@ func TestPlans_of_named_rows_in_small_tables(t *testing.T) {
 		p.createFlow(t, layered(5, 7))
 		specs := make([]engine.ExecutionSpec, 5)
 		for i := range specs {
-			specs[i] = engine.ExecutionSpec{Lane: p.lane, IdempotencyKey: id.IdempotencyKey(rand.Text())}
+			specs[i] = engine.ExecutionSpec{Kind: "test", Lane: p.lane, IdempotencyKey: id.IdempotencyKey(rand.Text())}
 		}
 		if _, err := p.CreateExecutions(t.Context(), specs); err != nil {
 			t.Fatal(err)

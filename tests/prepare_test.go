@@ -130,13 +130,13 @@ func TestEngines_in_two_schemas(t *testing.T) {
 	x := id.NewExecutionID(lane, id.Partitions{})
 	leases := map[string]engine.Claimed{}
 	for name, f := range fixtures {
-		created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{
+		created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test",
 			ID: x, Lane: f.lane, Payload: []byte(name), IdempotencyKey: "key", Deadline: start.Add(time.Hour),
 		})
 		if err != nil || created.Duplicate {
 			t.Fatalf("%s: created %+v, %v", name, created, err)
 		}
-		if got, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane, IdempotencyKey: "key"}); err != nil || !got.Duplicate || got.ID != x {
+		if got, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.lane, IdempotencyKey: "key"}); err != nil || !got.Duplicate || got.ID != x {
 			t.Errorf("%s: created %+v, %v; want a duplicate", name, got, err)
 		}
 		if leases[name] = f.claim(t); string(leases[name].Payload) != name {
@@ -173,7 +173,7 @@ func TestWithTx_works_in_the_callers_schema(t *testing.T) {
 	f := fixtureOn(t, openPool(t, url, searchPath("first")), url)
 	tx := beginWith(t, f.pool, pgx.TxOptions{})
 	execIn(t, tx, "SET LOCAL search_path = second")
-	created, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane})
+	created, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.lane})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ var readied = map[string]struct {
 	"creation": {
 		func(_ *testing.T, f *fixture) id.ExecutionID { return id.NewExecutionID(f.lane, id.Partitions{}) },
 		func(t *testing.T, f *fixture, tx pgx.Tx, x id.ExecutionID) {
-			if _, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{ID: x, Lane: f.lane}); err != nil {
+			if _, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", ID: x, Lane: f.lane}); err != nil {
 				t.Fatal(err)
 			}
 		},

@@ -87,7 +87,7 @@ func TestQueue_follows_every_write(t *testing.T) {
 	created := func(ends string) func(*testing.T, *flowFixture) {
 		return func(t *testing.T, f *flowFixture) {
 			tx := f.begin(t)
-			if _, err := f.WithTx(tx).CreateExecutions(t.Context(), []engine.ExecutionSpec{{Lane: f.lane}, {Lane: f.lane}}); err != nil {
+			if _, err := f.WithTx(tx).CreateExecutions(t.Context(), []engine.ExecutionSpec{{Kind: "test", Lane: f.lane}, {Kind: "test", Lane: f.lane}}); err != nil {
 				t.Fatal(err)
 			}
 			execIn(t, tx, ends)
@@ -100,13 +100,13 @@ func TestQueue_follows_every_write(t *testing.T) {
 	}{
 		{"create", func(t *testing.T, f *flowFixture) { f.create(t) }, 1},
 		{"create many", func(t *testing.T, f *flowFixture) {
-			if _, err := f.CreateExecutions(t.Context(), slices.Repeat([]engine.ExecutionSpec{{Lane: f.lane}}, 5)); err != nil {
+			if _, err := f.CreateExecutions(t.Context(), slices.Repeat([]engine.ExecutionSpec{{Kind: "test", Lane: f.lane}}, 5)); err != nil {
 				t.Fatal(err)
 			}
 		}, 5},
 		{"create a second time", func(t *testing.T, f *flowFixture) {
 			for range 2 {
-				if _, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane, IdempotencyKey: f.key("key")}); err != nil {
+				if _, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.lane, IdempotencyKey: f.key("key")}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -119,11 +119,7 @@ func TestQueue_follows_every_write(t *testing.T) {
 			f.advance(time.Second)
 			f.background(t)
 		}, 1},
-		{"create with a budget", func(t *testing.T, f *flowFixture) {
-			f.create(t, func(spec *engine.ExecutionSpec) {
-				spec.Policy = &policy.Execution{BudgetIDs: []id.BudgetID{id.NewBudgetID()}}
-			})
-		}, 0},
+		{"stop at a gate", func(t *testing.T, f *flowFixture) { f.attach(t, f.create(t), []id.BudgetID{id.NewBudgetID()}, nil) }, 0},
 		{"create a flow", func(t *testing.T, f *flowFixture) { f.draw(t, nil, "a>c", "b>c") }, 2},
 		{"release a member", func(t *testing.T, f *flowFixture) { f.succeed(t, f.draw(t, nil, "a>c", "b>c", "c>d"), "a", "b") }, 1},
 		{"skip a member", func(t *testing.T, f *flowFixture) { f.fail(t, f.draw(t, nil, "a>c", "b>c"), "a") }, 0},

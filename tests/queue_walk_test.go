@@ -32,7 +32,7 @@ func TestQueue_follows_any_sequence_of_writes(t *testing.T) {
 		}
 		may := func(label string) bool { return rapid.IntRange(0, 4).Draw(r, label) == 0 }
 		spec := func() engine.ExecutionSpec {
-			s := engine.ExecutionSpec{Lane: rapid.SampledFrom(lanes).Draw(r, "lane"), Priority: rapid.IntRange(0, 2).Draw(r, "priority")}
+			s := engine.ExecutionSpec{Kind: "test", Lane: rapid.SampledFrom(lanes).Draw(r, "lane"), Priority: rapid.IntRange(0, 2).Draw(r, "priority")}
 			s.Policy = &policy.Execution{Retry: &policy.Retry{Backoff: policy.FixedBackoff(uint64(rapid.IntRange(0, 1).Draw(r, "backoff") * 1000))}}
 			if may("timeout") {
 				s.Policy.Timeout = &policy.Timeout{AttemptTimeoutMs: new(uint64(2000))}

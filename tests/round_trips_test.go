@@ -71,7 +71,7 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 	specs := func(f *fixture, n int, change func(*engine.ExecutionSpec)) []engine.ExecutionSpec {
 		all := make([]engine.ExecutionSpec, n)
 		for i := range all {
-			all[i].Lane = f.lane
+			all[i].Lane, all[i].Kind = f.lane, "test"
 			change(&all[i])
 		}
 		return all
@@ -230,7 +230,7 @@ func TestRoundTrips_of_single_calls(t *testing.T) {
 		}},
 		{"set a tag", func(ctx context.Context) error { return f.SetExecutionTag(ctx, c.Execution, "app.set", "v") }},
 		{"create", func(ctx context.Context) error {
-			_, err := f.CreateExecution(ctx, engine.ExecutionSpec{Lane: f.lane})
+			_, err := f.CreateExecution(ctx, engine.ExecutionSpec{Kind: "test", Lane: f.lane})
 			return err
 		}},
 		{"claim", func(ctx context.Context) error { _, err := claimer.Claim(ctx, 1); return err }},

@@ -120,13 +120,13 @@ func wide(n int, together bool) engine.FlowSpec {
 	spec := engine.FlowSpec{ID: id.NewFlowID()}
 	for i := range n {
 		from := fmt.Sprintf("up%d", i)
-		spec.Nodes = append(spec.Nodes, engine.Node{Key: from})
+		spec.Nodes = append(spec.Nodes, engine.Node{Key: from, Spec: engine.ExecutionSpec{Kind: "test"}})
 		to := "end"
 		if !together {
 			to = fmt.Sprintf("down%d", i)
 		}
 		if i == 0 || !together {
-			spec.Nodes = append(spec.Nodes, engine.Node{Key: to})
+			spec.Nodes = append(spec.Nodes, engine.Node{Key: to, Spec: engine.ExecutionSpec{Kind: "test"}})
 		}
 		spec.Edges = append(spec.Edges, engine.Edge{From: from, To: to})
 	}
@@ -166,7 +166,7 @@ func TestCreateFlow_statements(t *testing.T) {
 func layered(nodes, edges int) engine.FlowSpec {
 	spec := engine.FlowSpec{ID: id.NewFlowID()}
 	for i := range nodes {
-		spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i)})
+		spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i), Spec: engine.ExecutionSpec{Kind: "test"}})
 	}
 	for distance := 1; len(spec.Edges) < edges; distance++ {
 		for to := distance; to < nodes && len(spec.Edges) < edges; to++ {
@@ -229,9 +229,9 @@ func TestSettle_statements_of_a_fan_out(t *testing.T) {
 			f, log := loggedFixture(t)
 			var counts [][]string
 			for _, n := range []int{10, engine.MaxNodes - 1} {
-				spec := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "root"}}}
+				spec := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "root", Spec: engine.ExecutionSpec{Kind: "test"}}}}
 				for i := range n {
-					spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i), When: policy.AnyOf(policy.LetRun)})
+					spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i), When: policy.AnyOf(policy.LetRun), Spec: engine.ExecutionSpec{Kind: "test"}})
 					spec.Edges = append(spec.Edges, engine.Edge{From: "root", To: fmt.Sprint(i)})
 				}
 				flow := f.createFlow(t, spec)
@@ -259,14 +259,14 @@ func TestSettle_statements_of_a_fan_out(t *testing.T) {
 func TestSkip_statements_grow_with_levels_only(t *testing.T) {
 	f, log := loggedFixture(t)
 	count := func(levels, width int) int {
-		spec := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "root"}}}
+		spec := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "root", Spec: engine.ExecutionSpec{Kind: "test"}}}}
 		for level := range levels {
 			for i := range width {
 				key, from := fmt.Sprintf("%d/%d", level, i), fmt.Sprintf("%d/%d", level-1, i)
 				if level == 0 {
 					from = "root"
 				}
-				spec.Nodes = append(spec.Nodes, engine.Node{Key: key})
+				spec.Nodes = append(spec.Nodes, engine.Node{Key: key, Spec: engine.ExecutionSpec{Kind: "test"}})
 				spec.Edges = append(spec.Edges, engine.Edge{From: from, To: key})
 			}
 		}

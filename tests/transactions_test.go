@@ -60,7 +60,7 @@ func operations() []operation {
 		}
 	}
 	create := func(ctx context.Context, f *fixture, e *engine.Engine, l engine.Lease, change func(*engine.ExecutionSpec)) error {
-		spec := engine.ExecutionSpec{ID: l.Execution, Lane: f.lane}
+		spec := engine.ExecutionSpec{Kind: "test", ID: l.Execution, Lane: f.lane}
 		change(&spec)
 		created, err := e.CreateExecution(ctx, spec)
 		if err == nil && created.Duplicate {
@@ -72,7 +72,7 @@ func operations() []operation {
 		return engine.Lease{Execution: id.NewExecutionID(f.lane, id.Partitions{})}
 	}
 	inUnknownFlow := func(ctx context.Context, f *fixture, e *engine.Engine, _ engine.Lease) error {
-		_, err := e.CreateExecution(ctx, engine.ExecutionSpec{Lane: f.lane, Flow: new(id.NewFlowID())})
+		_, err := e.CreateExecution(ctx, engine.ExecutionSpec{Kind: "test", Lane: f.lane, Flow: new(id.NewFlowID())})
 		return err
 	}
 	job := func(name, stored string, arrange func(*testing.T, *fixture) engine.Lease, call func(*engine.Engine, context.Context, int) (int, error)) operation {
@@ -325,7 +325,7 @@ func TestWithTx_ties_operations_together(t *testing.T) {
 	if err := bound.CompleteExecution(t.Context(), l, nil); err != nil {
 		t.Fatal(err)
 	}
-	next, err := bound.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane})
+	next, err := bound.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.lane})
 	if err != nil {
 		t.Fatal(err)
 	}

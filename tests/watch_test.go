@@ -49,7 +49,7 @@ func TestWatch_is_kept_by_looks(t *testing.T) {
 	f := cloneFixture(t)
 	const total = 2*engine.MaxBatch + 500
 	for range total / 500 {
-		if _, err := f.CreateExecutions(t.Context(), slices.Repeat([]engine.ExecutionSpec{{Lane: f.lane}}, 500)); err != nil {
+		if _, err := f.CreateExecutions(t.Context(), slices.Repeat([]engine.ExecutionSpec{{Kind: "test", Lane: f.lane}}, 500)); err != nil {
 			t.Fatal(err)
 		}
 	}

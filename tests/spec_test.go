@@ -1,0 +1,326 @@
+package tests
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// actedOn names, for each field of what callers give, the test that shows what it does, or the file that does it.
+var actedOn = map[string]string{
+	"ExecutionSpec.ID":                                  "TestCreateExecution_stores_everything_given",
+	"ExecutionSpec.Flow":                                "TestCreateExecution_of_a_flow",
+	"ExecutionSpec.Namespace":                           "TestCreateExecution_stores_everything_given",
+	"ExecutionSpec.Lane":                                "TestClaim_keeps_to_its_lane",
+	"ExecutionSpec.Kind":                                "TestWorker_round_trip",
+	"ExecutionSpec.Payload":                             "TestWorker_round_trip",
+	"ExecutionSpec.PayloadEncoding":                     "TestCreateExecution_stores_everything_given",
+	"ExecutionSpec.Priority":                            "TestE30_claim_orders_over_all_partitions",
+	"ExecutionSpec.Creator":                             "TestCreateExecution_stores_everything_given",
+	"ExecutionSpec.IdempotencyKey":                      "TestIdempotencyKey",
+	"ExecutionSpec.Tags":                                "TestCreateExecution_stores_everything_given",
+	"ExecutionSpec.Policy.DelayUntilMs":                 "TestCreateExecution_start_and_deadline",
+	"ExecutionSpec.Policy.Retry.MaxRetries":             "TestFailExecution_retry_decision",
+	"ExecutionSpec.Policy.Retry.Backoff.Type":           "TestFailExecution_backoff",
+	"ExecutionSpec.Policy.Retry.Backoff.DelayMs":        "TestFailExecution_schedules_a_retry",
+	"ExecutionSpec.Policy.Retry.Backoff.InitialDelayMs": "TestFailExecution_backoff",
+	"ExecutionSpec.Policy.Retry.Backoff.MaxDelayMs":     "TestPause_StaysInBounds",
+	"ExecutionSpec.Policy.Retry.Backoff.Multiplier":     "TestFailExecution_backoff",
+	"ExecutionSpec.Policy.Retry.Backoff.Jitter":         "TestI45_JitterAndCategoriesAreHonoured",
+	"ExecutionSpec.Policy.Retry.RetryableCategories":    "TestFailExecution_retry_decision",
+	"ExecutionSpec.Policy.Timeout.AttemptTimeoutMs":     "TestE14_attempts_time_out",
+	"ExecutionSpec.Policy.Timeout.ExecutionDeadlineMs":  "TestCreateExecution_start_and_deadline",
+	"ExecutionSpec.Policy.Timeout.MaxReclaimCount":      "TestExpireLeases_ends_what_is_lost_too_often",
+	"ExecutionSpec.Policy.MaxReclaimCount":              "TestExpireLeases_ends_what_is_lost_too_often",
+	"ExecutionSpec.Policy.Routing.RequiredCapabilities": "TestE31_claim_passes_over_what_the_worker_cannot_do",
+	"ExecutionSpec.Policy.DedupWindowMs":                "TestIdempotencyKey",
+	"ExecutionSpec.DelayUntil":                          "TestCreateExecution_start_and_deadline",
+	"ExecutionSpec.Deadline":                            "TestE15_E16_deadline_ends_every_phase",
+	"ExecutionSpec.CreatedAt":                           "TestCreateExecution_stores_everything_given",
+	"FlowSpec.ID":                                       "TestCreateFlow_repeated",
+	"FlowSpec.Kind":                                     "TestCreateFlow_stores",
+	"FlowSpec.Namespace":                                "TestCreateFlow_stores",
+	"FlowSpec.Tags":                                     "TestCreateFlow_stores",
+	"FlowSpec.CreatedAt":                                "TestCreateFlow_records_created_at",
+	"FlowSpec.Nodes.Key":                                "TestNodeID",
+	"FlowSpec.Nodes.Spec":                               "TestCreateFlow_node_specs",
+	"FlowSpec.Nodes.When":                               "TestResolve_worked_values",
+	"FlowSpec.Edges.From":                               "TestCreateFlow_shapes",
+	"FlowSpec.Edges.To":                                 "TestCreateFlow_shapes",
+	"FlowSpec.Edges.ID":                                 "TestCreateFlow_stores",
+	"FlowSpec.Edges.Kind":                               "TestCreateFlow_stores",
+	"FlowSpec.Edges.PassResult":                         "TestF34_PassResult",
+	"ClaimSpec.Lane":                                    "TestClaim_keeps_to_its_lane",
+	"ClaimSpec.Capabilities":                            "TestE31_claim_passes_over_what_the_worker_cannot_do",
+	"ClaimSpec.Worker":                                  "TestClaim_leases_a_fresh_execution",
+	"ClaimSpec.Instance":                                "TestClaim_leases_a_fresh_execution",
+	"ClaimSpec.LeaseTTL":                                "TestClaim_leases_a_fresh_execution",
+	"Config.Partitions.Flow":                            "TestReads_refuse_bad_input",
+	"Config.Namespace":                                  "TestN3_namespace_of_the_engine",
+	"Config.MaxPayload":                                 "TestMaxPayload",
+	"Config.Log":                                        "engine/doorbell.go",
+	"Config.Now":                                        "tests/seed_test.go",
+}
+
+// refused names the fields that nothing acts on, with those below them, as the errors name them.
+var refused = map[string]string{
+	"ExecutionSpec.QuotaPolicy":                      "QuotaPolicy",
+	"ExecutionSpec.Policy.Priority":                  "Policy.Priority",
+	"ExecutionSpec.Policy.BudgetIDs":                 "Policy.BudgetIDs",
+	"ExecutionSpec.Policy.Suspension":                "Policy.Suspension",
+	"ExecutionSpec.Policy.Fallback":                  "Policy.Fallback",
+	"ExecutionSpec.Policy.MaxReplayCount":            "Policy.MaxReplayCount",
+	"ExecutionSpec.Policy.Stream":                    "Policy.Stream",
+	"ExecutionSpec.Policy.MaxSignalsPerExecution":    "Policy.MaxSignalsPerExecution",
+	"ExecutionSpec.Policy.Routing.PreferredLocality": "Policy.Routing.PreferredLocality",
+	"ExecutionSpec.Policy.Routing.IsolationLevel":    "Policy.Routing.IsolationLevel",
+	"Config.Partitions.Budget":                       "Config.Partitions.Budget",
+	"Config.Partitions.Quota":                        "Config.Partitions.Quota",
+}
+
+// given are the types that callers fill in.
+var given = []reflect.Type{
+	reflect.TypeFor[engine.ExecutionSpec](), reflect.TypeFor[engine.FlowSpec](), reflect.TypeFor[engine.ClaimSpec](),
+	reflect.TypeFor[engine.Config](),
+}
+
+// fields returns the paths of all exported fields below a type that have none below them.
+func fields(t reflect.Type, path string) []string {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	var paths []string
+	if t.Kind() == reflect.Struct && strings.HasPrefix(t.PkgPath(), module) && (path == t.Name() || !slices.Contains(given, t)) {
+		for _, field := range reflect.VisibleFields(t) {
+			if field.IsExported() {
+				paths = append(paths, fields(field.Type, path+"."+field.Name)...)
+			}
+		}
+	}
+	if len(paths) == 0 {
+		paths = []string{path}
+	}
+	return paths
+}
+
+// set gives the field at a path a value that is not its zero value.
+func set(v reflect.Value, path []string) {
+	switch {
+	case v.Kind() == reflect.Pointer:
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		set(v.Elem(), path)
+	case v.Kind() == reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		set(v.Index(0), path)
+	case len(path) > 0:
+		set(v.FieldByName(path[0]), path[1:])
+	case v.Kind() == reflect.String:
+		v.SetString("x")
+	case v.CanInt():
+		v.SetInt(1)
+	case v.CanUint():
+		v.SetUint(1)
+	case v.Kind() == reflect.Array:
+		set(v.Index(0), nil)
+	default:
+		panic("no value for " + v.Type().String())
+	}
+}
+
+// refusal returns under which name a field is refused.
+func refusal(path string) (string, bool) {
+	for prefix, name := range refused {
+		if path == prefix || strings.HasPrefix(path, prefix+".") {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// Whatever a caller can say is acted on, or refused by name.
+func TestN3_nothing_is_accepted_and_ignored(t *testing.T) {
+	f := newFixture(t)
+	seen := make(map[string]bool)
+	for _, root := range given {
+		for _, path := range fields(root, root.Name()) {
+			name, isRefused := refusal(path)
+			_, acts := actedOn[path]
+			seen[path] = true
+			switch {
+			case isRefused && acts, !isRefused && !acts:
+				t.Errorf("%s has to be either acted on or refused", path)
+			case isRefused && root.Name() == "Config":
+				var cfg engine.Config
+				set(reflect.ValueOf(&cfg), strings.Split(path, ".")[1:])
+				_, err := engine.New(f.pool, cfg)
+				wantInputError(t, err, name)
+			case isRefused:
+				spec := engine.ExecutionSpec{Kind: "test", Lane: f.lane}
+				set(reflect.ValueOf(&spec), strings.Split(path, ".")[1:])
+				_, err := f.CreateExecution(t.Context(), spec)
+				wantInputError(t, err, name)
+				results, err := f.CreateExecutions(t.Context(), []engine.ExecutionSpec{{Kind: "test", Lane: f.lane}, spec})
+				if err != nil || results[0].Err != nil {
+					t.Fatalf("%+v, %v", results, err)
+				}
+				wantInputError(t, results[1].Err, name)
+				_, err = f.CreateFlow(t.Context(), engine.FlowSpec{Nodes: []engine.Node{{Key: "a", Spec: spec}}})
+				if wantInputError(t, err, `node "a"`); err != nil && !strings.Contains(err.Error(), name) {
+					t.Errorf("%s: error %v does not name it", path, err)
+				}
+			}
+		}
+	}
+	for path := range actedOn {
+		if !seen[path] {
+			t.Errorf("there is no field %s", path)
+		}
+	}
+	tests := testNames(t)
+	for path, place := range actedOn {
+		if _, err := os.Stat(filepath.Join("..", place)); err != nil && !tests[place] {
+			t.Errorf("%s: there is no %s", path, place)
+		}
+	}
+}
+
+// testNames are the tests of all packages.
+func testNames(t *testing.T) map[string]bool {
+	t.Helper()
+	names := make(map[string]bool)
+	for _, pattern := range []string{"*_test.go", "../*/*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range files {
+			source, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(source)) {
+				if rest, ok := strings.CutPrefix(line, "func "); ok {
+					name, _, _ := strings.Cut(rest, "(")
+					names[name] = true
+				}
+			}
+		}
+	}
+	return names
+}
+
+// A policy whose defaults were filled in says nothing that it did not say before.
+func TestN3_defaults_of_a_stored_policy_are_no_wish(t *testing.T) {
+	f := newFixture(t)
+	decoded, err := policy.DecodeExecution([]byte(`{"retry_policy":{},"timeout_policy":{},"routing_requirements":{}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.create(t, func(spec *engine.ExecutionSpec) { spec.Policy = &decoded })
+}
+
+// What the reference stored is read, whatever it says: executions with such a policy are described, claimed and settled.
+func TestN3_stored_policies_of_the_reference_are_read(t *testing.T) {
+	f := newFixture(t)
+	document := fmt.Sprintf(`{"priority":3,"retry_policy":{"max_retries":1,"backoff":{"type":"fixed","delay_ms":0}},
+		"suspension_policy":{"default_timeout_ms":5,"timeout_behavior":"cancel"},"fallback_policy":{"tiers":[{"provider":"p","model":"m"}]},
+		"max_replay_count":3,"budget_ids":[%q],"routing_requirements":{"required_capabilities":[],"preferred_locality":"here","isolation_level":"vm"},
+		"stream_policy":{"durability_mode":"durable","retention_maxlen":5},"max_signals_per_execution":7}`, id.NewBudgetID())
+	if _, err := policy.DecodeExecution([]byte(document)); err != nil {
+		t.Fatal(err)
+	}
+	x := f.create(t)
+	f.exec(t, updateExecution("policy = $3::text::jsonb"), x.Partition(), x.UUID(), document)
+	if got := f.describe(t, x); got.State.Public != state.PublicWaiting {
+		t.Errorf("described as %+v", got)
+	}
+	if failed := f.fail(t, f.claim(t).Lease, engine.Failure{}); !failed.Retry {
+		t.Errorf("failed with %+v, want a retry by the stored policy", failed)
+	}
+	if failed := f.fail(t, f.claim(t).Lease, engine.Failure{}); failed.Retry {
+		t.Errorf("failed with %+v, want no second retry", failed)
+	}
+	f.wantState(t, x, stateFailed)
+}
+
+func TestN3_namespace_of_the_engine(t *testing.T) {
+	f := newFixture(t)
+	f.Engine = f.engineOn(t, f.pool, engine.Config{Namespace: "tenant"})
+	if got := f.describe(t, f.create(t)).Namespace; got != "tenant" {
+		t.Errorf("namespace %q, want that of the engine", got)
+	}
+}
+
+func TestN4_a_kind_is_required(t *testing.T) {
+	f := newFixture(t)
+	_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane})
+	wantInputError(t, err, "kind")
+	results, err := f.CreateExecutions(t.Context(), []engine.ExecutionSpec{{Lane: f.lane}, {Lane: f.lane, Kind: "test"}})
+	if err != nil || results[1].Err != nil {
+		t.Fatal(results, err)
+	}
+	wantInputError(t, results[0].Err, "kind")
+	_, err = f.CreateFlow(t.Context(), engine.FlowSpec{Nodes: []engine.Node{{Key: "a", Spec: engine.ExecutionSpec{Lane: f.lane}}}})
+	if wantInputError(t, err, `node "a"`); err != nil && !strings.Contains(err.Error(), "kind") {
+		t.Errorf("error %v does not name the kind", err)
+	}
+	if got := f.countOnLane(t); got != 1 {
+		t.Errorf("%d executions, want 1", got)
+	}
+}
+
+// A key holds within a partition: two lanes or flows of different partitions each have it, two of one share it.
+func TestN6_a_key_holds_within_its_partition(t *testing.T) {
+	f := newFixture(t)
+	here := id.Partitions{}.LanePartition(f.lane)
+	lane := func(same bool) id.LaneID {
+		for i := 0; ; i++ {
+			if lane := id.LaneID(fmt.Sprint(f.lane, ".", i)); (id.Partitions{}.LanePartition(lane) == here) == same {
+				return lane
+			}
+		}
+	}
+	flow := func(same bool) *id.FlowID {
+		for {
+			if flow := id.NewFlowID(); (id.Partitions{}.FlowPartition(flow) == here) == same {
+				if _, err := f.CreateFlow(t.Context(), engine.FlowSpec{ID: flow}); err != nil {
+					t.Fatal(err)
+				}
+				return &flow
+			}
+		}
+	}
+	for name, elsewhere := range map[string]func(spec *engine.ExecutionSpec, same bool){
+		"lane": func(spec *engine.ExecutionSpec, same bool) { spec.Lane = lane(same) },
+		"flow": func(spec *engine.ExecutionSpec, same bool) { spec.Flow = flow(same) },
+	} {
+		create := func(change func(*engine.ExecutionSpec)) engine.Created {
+			t.Helper()
+			spec := engine.ExecutionSpec{Lane: f.lane, Kind: "test", IdempotencyKey: f.key(name)}
+			change(&spec)
+			created, err := f.CreateExecution(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return created
+		}
+		first := create(func(*engine.ExecutionSpec) {})
+		if got, want := create(func(spec *engine.ExecutionSpec) { elsewhere(spec, true) }), (engine.Created{ID: first.ID, Duplicate: true}); got != want {
+			t.Errorf("in another %s of the same partition: %+v, want %+v", name, got, want)
+		}
+		if got := create(func(spec *engine.ExecutionSpec) { elsewhere(spec, false) }); got.Duplicate || got.ID == first.ID {
+			t.Errorf("in another %s of another partition: %+v, want an execution of its own", name, got)
+		}
+	}
+}
