@@ -301,7 +301,7 @@ func (q *Queries) GetExecutionInput(ctx context.Context, db DBTX, arg GetExecuti
 const getExecutionOwner = `-- name: GetExecutionOwner :one
 SELECT
     e.flow_id,
-    e.ffx_namespace AS namespace
+    coalesce(e.raw_fields ->> 'namespace', '')::text AS namespace
 FROM ff_exec_core AS e
 WHERE
     e.partition_key = $1
@@ -315,7 +315,7 @@ type GetExecutionOwnerParams struct {
 
 type GetExecutionOwnerRow struct {
 	FlowID    *id.FlowID
-	Namespace *string
+	Namespace string
 }
 
 // GetExecutionOwner returns the flow and namespace of an execution. No row: it does not exist.

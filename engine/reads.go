@@ -118,7 +118,7 @@ func (e *Engine) ExecutionFlow(ctx context.Context, x id.ExecutionID) (*id.FlowI
 // ExecutionNamespace returns the namespace of an execution, "" when it is not there.
 func (e *Engine) ExecutionNamespace(ctx context.Context, x id.ExecutionID) (id.Namespace, error) {
 	owner, err := e.getOwner(ctx, "read execution namespace", x)
-	return id.Namespace(deref(owner.Namespace)), err
+	return id.Namespace(owner.Namespace), err
 }
 
 func (e *Engine) getOwner(ctx context.Context, op string, x id.ExecutionID) (db.GetExecutionOwnerRow, error) {

@@ -470,7 +470,7 @@ WHERE
 -- Locks: none.
 SELECT
     e.flow_id,
-    e.ffx_namespace AS namespace
+    coalesce(e.raw_fields ->> 'namespace', '')::text AS namespace
 FROM ff_exec_core AS e
 WHERE
     e.partition_key = @partition_key

@@ -90,6 +90,14 @@ BEGIN
 END;
 $$;
 
+CREATE FUNCTION ffx_first_kilobyte(value text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT left(value, max(n))
+    FROM generate_series(256, 1024) AS n
+    WHERE octet_length(left(value, n)) <= 1024;
+$$;
+
 CREATE FUNCTION ffx_flow_key(flow_id uuid) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -441,8 +449,16 @@ CREATE TABLE ff_exec_core (
     ffx_lease_epoch bigint,
     ffx_delay_until_ms bigint,
     ffx_execution_deadline_ms bigint,
-    ffx_namespace text GENERATED ALWAYS AS ((raw_fields ->> 'namespace'::text)) STORED,
-    ffx_instance_tag text GENERATED ALWAYS AS (((raw_fields -> 'tags'::text) ->> 'cairn.instance_id'::text)) STORED,
+    ffx_namespace text GENERATED ALWAYS AS (
+CASE
+    WHEN (octet_length((raw_fields ->> 'namespace'::text)) > 1024) THEN ffx_first_kilobyte((raw_fields ->> 'namespace'::text))
+    ELSE (raw_fields ->> 'namespace'::text)
+END) STORED,
+    ffx_instance_tag text GENERATED ALWAYS AS (
+CASE
+    WHEN (octet_length(((raw_fields -> 'tags'::text) ->> 'cairn.instance_id'::text)) > 1024) THEN ffx_first_kilobyte(((raw_fields -> 'tags'::text) ->> 'cairn.instance_id'::text))
+    ELSE ((raw_fields -> 'tags'::text) ->> 'cairn.instance_id'::text)
+END) STORED,
     ffx_budget_ids uuid[],
     ffx_quota_policy_id uuid,
     ffx_quota_partition smallint,

@@ -18,11 +18,36 @@ ALTER TABLE ff_exec_core
     -- 0: no deadline.
     ADD COLUMN ffx_execution_deadline_ms bigint;
 
+-- object: ffx_first_kilobyte
+-- The longest beginning of a text of at most 1024 bytes; a character has at most four.
+CREATE FUNCTION ffx_first_kilobyte(value text) RETURNS text
+LANGUAGE sql
+IMMUTABLE
+PARALLEL SAFE
+AS $$
+    SELECT left(value, max(n))
+    FROM generate_series(256, 1024) AS n
+    WHERE octet_length(left(value, n)) <= 1024;
+$$;
+
 -- object: ff_exec_core generated columns
--- Apart from the others: adding stored columns rewrites the table.
+-- Apart from the others: adding stored columns rewrites the table. Events carry both, and where FlowFabric made
+-- the database, they are in indexes: an entry above some 2.7 kB would fail every claim and every end. This
+-- library stores no longer ones than these take; the document keeps what another program stored.
 ALTER TABLE ff_exec_core
-    ADD COLUMN ffx_namespace text GENERATED ALWAYS AS (raw_fields ->> 'namespace') STORED,
-    ADD COLUMN ffx_instance_tag text GENERATED ALWAYS AS (raw_fields -> 'tags' ->> 'cairn.instance_id') STORED;
+    ADD COLUMN ffx_namespace text GENERATED ALWAYS AS (
+        CASE
+            WHEN octet_length(raw_fields ->> 'namespace') > 1024 THEN ffx_first_kilobyte(raw_fields ->> 'namespace')
+            ELSE raw_fields ->> 'namespace'
+        END
+    ) STORED,
+    ADD COLUMN ffx_instance_tag text GENERATED ALWAYS AS (
+        CASE
+            WHEN octet_length(raw_fields -> 'tags' ->> 'cairn.instance_id') > 1024
+                THEN ffx_first_kilobyte(raw_fields -> 'tags' ->> 'cairn.instance_id')
+            ELSE raw_fields -> 'tags' ->> 'cairn.instance_id'
+        END
+    ) STORED;
 
 -- object: ff_exec_core admission columns
 ALTER TABLE ff_exec_core
@@ -107,3 +132,5 @@ ALTER TABLE ff_exec_core
     DROP COLUMN ffx_quota_partition,
     DROP COLUMN ffx_gate_id,
     DROP COLUMN ffx_admitted;
+
+DROP FUNCTION ffx_first_kilobyte(text);
