@@ -24,7 +24,7 @@ type ExecutionSnapshot struct {
 	RequiredCapabilities id.Capabilities
 
 	// State is the whole state; State.Public is what to show. It is repaired where another program left
-	// the stored one behind.
+	// the stored one behind. What has ended waits for nothing: it has no blocking reason and no detail.
 	State              state.Vector
 	BlockingDetail     string
 	CancellationReason string
@@ -142,6 +142,9 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 	if err := s.Lane.Validate(); err != nil {
 		return nil, corrupt("ff_exec_core.lane_id", err)
 	}
+	if vector.Phase.Terminal() {
+		s.BlockingDetail = ""
+	}
 	if s.FailureReason == "" {
 		s.FailureReason = raw.LastFailure
 	}
@@ -199,6 +202,9 @@ func vectorOf(row *db.GetExecutionRow, raw *rawExecution) (v state.Vector, err e
 		FailureReason:      raw.FailureReason,
 	})
 	v.Public = state.Effective(v.Public, v.Phase, v.Eligibility, v.Outcome)
+	if v.Phase.Terminal() {
+		v.Blocking = state.NotBlocked // another program left it behind
+	}
 	return v, nil
 }
 

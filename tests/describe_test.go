@@ -324,6 +324,29 @@ func TestDescribeExecution_of_older_rows(t *testing.T) {
 	})
 }
 
+// The reference ends executions and leaves what they waited for in the row.
+func TestA20_what_has_ended_waits_for_nothing(t *testing.T) {
+	f := newFixture(t)
+	for _, phase := range []string{"terminal", "cancelled"} {
+		for _, reason := range []string{"waiting_for_budget", "waiting_for_children", "paused_by_operator", "waiting_for_worker"} {
+			x := f.seed(t, columns{
+				"lifecycle_phase": phase, "public_state": "cancelled", "blocking_reason": reason,
+				"raw_fields": `{"blocking_detail":"budget 7 is used up"}`,
+			})
+			if got := f.describe(t, x); got.State.Blocking != state.NotBlocked || got.BlockingDetail != "" {
+				t.Errorf("%s and %s: described as blocked by %s, %q", phase, reason, got.State.Blocking, got.BlockingDetail)
+			}
+		}
+	}
+	x := f.seed(t, columns{"blocking_reason": "waiting_for_budget", "raw_fields": `{"blocking_detail":"budget 7 is used up"}`})
+	if got := f.describe(t, x); got.State.Blocking != state.WaitingForBudget || got.BlockingDetail == "" {
+		t.Errorf("one that waits is described as blocked by %s, %q", got.State.Blocking, got.BlockingDetail)
+	}
+	// A literal that nobody knows is still corruption.
+	_, err := f.DescribeExecution(t.Context(), f.seed(t, columns{"lifecycle_phase": "terminal", "blocking_reason": "who knows"}))
+	wantCorruption(t, err, "ff_exec_core.blocking_reason")
+}
+
 // One column holds wake-up and deadline in the reference's rows.
 func TestDescribeExecution_tells_wake_up_from_deadline(t *testing.T) {
 	f := newFixture(t)
