@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -75,6 +76,13 @@ var (
 
 	// ErrReadOnly: the server takes no writes; it is a standby, or set to read only.
 	ErrReadOnly = errors.New("database is read only")
+
+	// ErrDenied: the server refused the user, its password or its rights; its own text, which the error
+	// holds, says which. Nothing was done. Repeating the call helps only after somebody has corrected the
+	// pool's configuration or the server's: the user and password, the server's pg_hba.conf, or, where
+	// "permission denied" is for a table or another object, the user's rights, by GRANT. A user that runs
+	// `ff migrate up` owns the tables and needs no grants.
+	ErrDenied = errors.New("database denies access: correct the user, its password or its rights")
 
 	// ErrUnavailable: no connection could be had. Nothing was sent; the call may be repeated.
 	ErrUnavailable = errors.New("database is unavailable")
@@ -166,6 +174,8 @@ const (
 	sqlSerializationFailure = "40001"
 	sqlDeadlockDetected     = "40P01"
 	sqlLockNotAvailable     = "55P03"
+	sqlNoRights             = "42501"
+	sqlClassNoLogin         = "28" // begins every SQLSTATE of a refused login
 )
 
 // wrap names the operation and classifies a driver's error. Errors of this package pass unchanged but
@@ -179,13 +189,15 @@ func wrap(op string, err error) error {
 	}
 	sentinel := ErrTransport
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		switch pgErr.Code {
-		case "42P01", "42703", "42883", "3F000":
+		switch code := pgErr.Code; {
+		case code == "42P01", code == "42703", code == "42883", code == "3F000":
 			sentinel = ErrNotMigrated
-		case "25006":
+		case code == "25006":
 			sentinel = ErrReadOnly
-		case "3D000", "53300", "57P03":
+		case code == "3D000", code == "53300", code == "57P03":
 			sentinel = ErrUnavailable
+		case code == sqlNoRights, strings.HasPrefix(code, sqlClassNoLogin):
+			sentinel = ErrDenied
 		}
 	} else if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		sentinel = ErrUnavailable
@@ -197,7 +209,7 @@ func isOurs(err error) bool {
 	for _, sentinel := range []error{
 		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
 		ErrExists, ErrIdempotencyKeyTaken, ErrFlowTerminal, ErrCycle, ErrBusy, ErrContention, ErrNotMigrated, ErrTooNew,
-		ErrDistributed, ErrReadOnly, ErrUnavailable, ErrTransport,
+		ErrDistributed, ErrReadOnly, ErrDenied, ErrUnavailable, ErrTransport,
 	} {
 		if errors.Is(err, sentinel) {
 			return true

@@ -14,9 +14,9 @@ const SchemaVersion = "20261101000016"
 // changes nothing. A database that a newer version of the library migrated is fit if it says that this version may
 // work on it; [Config].Log is then warned.
 //
-// Errors, each saying what to do next: [ErrUnavailable], no connection; [ErrNotMigrated], no tables or
-// older ones; [ErrTooNew], migrated by a newer version that this one cannot work beside; [ErrDistributed], Citus
-// manages the tables; [ErrReadOnly], a standby or set to read only.
+// Errors, each saying what to do next: [ErrUnavailable], no connection; [ErrDenied], no login or no rights;
+// [ErrNotMigrated], no tables or older ones; [ErrTooNew], migrated by a newer version that this one cannot work
+// beside; [ErrDistributed], Citus manages the tables; [ErrReadOnly], a standby or set to read only.
 func (e *Engine) Prepare(ctx context.Context) error {
 	const op = "prepare"
 	found, err := e.q.GetSchemaState(ctx, e.reader())

@@ -3,6 +3,7 @@ package schema
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -31,6 +32,9 @@ var (
 	// ErrDistributed: Citus manages tables of this library. Its statements do not work on such, and may
 	// bring the server down. Make them local again by Citus's undistribute_table, or choose another schema.
 	ErrDistributed = errors.New("tables are managed by Citus")
+	// ErrDenied: the server refused the user, its password or its rights. Correct the URL, or grant the
+	// user what it lacks: Migrate and Adopt need the right to create in the schema, and own what they change.
+	ErrDenied = errors.New("the database denies access")
 	// ErrReadOnly: the server is a standby, or transactions are read-only. Connect to the primary.
 	ErrReadOnly = errors.New("the database is read-only")
 )
@@ -43,6 +47,8 @@ type StateError struct {
 	Detail string
 	// Database and Schema are empty where no connection came about.
 	Database, Schema string
+
+	cause error // the driver's, if it says more
 }
 
 func (e *StateError) Error() string {
@@ -56,16 +62,24 @@ func (e *StateError) Error() string {
 	return text
 }
 
-// Unwrap returns e.Err.
-func (e *StateError) Unwrap() error { return e.Err }
+// Unwrap returns e.Err and, where the driver's error says more, that one.
+func (e *StateError) Unwrap() []error {
+	if e.cause == nil {
+		return []error{e.Err}
+	}
+	return []error{e.Err, e.cause}
+}
 
 // classify wraps a database error; those that tell the state of the database become a StateError.
 func classify(doing string, err error) error {
-	switch sqlState(err) {
-	case "3D000":
+	switch code := sqlState(err); {
+	case code == "3D000":
 		return &StateError{Err: ErrNoDatabase}
-	case "25006":
+	case code == "25006":
 		return &StateError{Err: ErrReadOnly}
+	case code == "42501", strings.HasPrefix(code, "28"):
+		pgErr, _ := errors.AsType[*pgconn.PgError](err)
+		return &StateError{Err: ErrDenied, Detail: doing + ": " + pgErr.Message, cause: err}
 	}
 	return fmt.Errorf("schema: %s: %w", doing, err)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/url"
 	"os"
@@ -242,6 +243,18 @@ func testCLIUnusableDatabase(t *testing.T, ff cli) {
 			out.lacks(t, "hunter2")
 		}
 	})
+	t.Run("no_rights", func(t *testing.T) {
+		t.Parallel()
+		f := newClone(t)
+		asStranger := withURL(t, f.url, func(u *url.URL) {
+			query := u.Query()
+			query.Set("role", f.stranger(t))
+			u.RawQuery = query.Encode()
+		})
+		for _, args := range [][]string{show, up} {
+			ff.run(t, asStranger, args...).fails(t, cliDatabase, "grant the user the right")
+		}
+	})
 	t.Run("no_database", func(t *testing.T) {
 		t.Parallel()
 		databaseURL := withURL(t, pgtest.URL(t), func(u *url.URL) { u.Path = "/ff_no_such_database" })
@@ -375,6 +388,22 @@ func testCLIShow(t *testing.T, ff cli) {
 	out.lacks(t, "\x1b")
 	ff.run(t, databaseURL, "flow", "show", flowID, "--limit", "1").succeeds(t, "and 1 more")
 	ff.run(t, databaseURL, "execution", "show", second).succeeds(t, "waiting_children")
+	// What has ended waits for nothing, whatever another program left.
+	execSQL(t, databaseURL, fmt.Sprintf(`
+		UPDATE ff_exec_core
+		SET
+			lifecycle_phase = 'terminal',
+			public_state = 'skipped',
+			raw_fields = raw_fields || '{"blocking_detail": "left behind"}'
+		WHERE flow_id = '%s' AND blocking_reason = 'waiting_for_children'`, flowID))
+	out = ff.run(t, databaseURL, "execution", "show", second)
+	out.succeeds(t, "skipped")
+	out.lacks(t, "waits for")
+	out.lacks(t, "left behind")
+	object = ff.run(t, databaseURL, "execution", "show", second, "--json").object(t)
+	if reason := object["state_vector"].(map[string]any)["blocking_reason"]; reason != "none" || object["blocking_detail"] != nil {
+		t.Errorf("an ended execution waits for %v, %v", reason, object["blocking_detail"])
+	}
 	ff.run(t, databaseURL, "execution", "show", first[:len(first)-12]+"000000000000").fails(t, cliNotFound, "not found")
 	ff.run(t, databaseURL, "flow", "show", id.NewFlowID().String()).fails(t, cliNotFound, "not found")
 }

@@ -67,6 +67,8 @@ var actedOn = map[string]string{
 	"Config.Partitions.Flow":                            "TestReads_refuse_bad_input",
 	"Config.Namespace":                                  "TestN3_namespace_of_the_engine",
 	"Config.MaxPayload":                                 "TestMaxPayload",
+	"Config.Listener":                                   "TestA12_listener_at_an_address_of_its_own",
+	"Config.NoListener":                                 "TestA12_listener_that_is_turned_off",
 	"Config.Log":                                        "engine/doorbell.go",
 	"Config.Now":                                        "tests/seed_test.go",
 }

@@ -37,6 +37,8 @@ var nextSteps = []struct {
 	{schema.ErrForeign, exitDatabase, "choose another schema with --schema"},
 	{schema.ErrDistributed, exitDatabase, "make its tables local by undistribute_table, or choose another schema with --schema"},
 	{schema.ErrReadOnly, exitDatabase, "connect to the primary server"},
+	{schema.ErrDenied, exitDatabase, "grant the user the right, or name another user in the database URL"},
+	{engine.ErrDenied, exitDatabase, "grant the user the right, or name another user in the database URL"},
 	{engine.ErrNotMigrated, exitDatabase, "run `ff migrate up`"},
 	{engine.ErrTooNew, exitDatabase, "use the version of ff that migrated it, or a newer one"},
 	{engine.ErrDistributed, exitDatabase, "make its tables local by undistribute_table, or choose another schema with --schema"},
@@ -54,12 +56,16 @@ func explain(err error) (sentence string, code int) {
 	if usage, ok := errors.AsType[*usageError](err); ok {
 		return oneLine(err) + ": " + usage.next + ".", exitUsage
 	}
+	connectErr, connecting := errors.AsType[*pgconn.ConnectError](err)
+	if connecting && (errors.Is(err, schema.ErrDenied) || errors.Is(err, engine.ErrDenied)) {
+		return explainConnect(connectErr), exitDatabase
+	}
 	for _, step := range nextSteps {
 		if errors.Is(err, step.err) {
 			return oneLine(err) + ": " + step.next + ".", step.code
 		}
 	}
-	if connectErr, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+	if connecting {
 		return explainConnect(connectErr), exitDatabase
 	}
 	return oneLine(err) + ".", exitFailed
@@ -71,6 +77,9 @@ func explainConnect(err *pgconn.ConnectError) string {
 		switch pgErr.Code {
 		case "28P01", "28000":
 			return fmt.Sprintf("the server at %s refuses the login (%s): correct the user or the password in the database URL.",
+				server, pgErr.Message)
+		case "42501":
+			return fmt.Sprintf("the server at %s refuses the user (%s): grant it the right, or name another user in the database URL.",
 				server, pgErr.Message)
 		case "3D000":
 			return fmt.Sprintf("%s: create it, or correct the database URL.", pgErr.Message)

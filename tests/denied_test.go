@@ -1,0 +1,74 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/schema"
+)
+
+// stranger is a role that may do nothing.
+func (f *fixture) stranger(t *testing.T) string {
+	t.Helper()
+	name := "stranger-" + id.NewLeaseID().String()
+	f.exec(t, fmt.Sprintf("CREATE ROLE %q", name))
+	t.Cleanup(func() {
+		if _, err := f.pool.Exec(context.WithoutCancel(t.Context()), fmt.Sprintf("DROP ROLE %q", name)); err != nil {
+			t.Error(err)
+		}
+	})
+	return name
+}
+
+// Who is refused learns what to mend, and no text tells the password.
+func TestA18_denied_access(t *testing.T) {
+	f := cloneFixture(t)
+	stranger := f.stranger(t)
+	const secret = "hunter2-but-longer"
+	for name, c := range map[string]struct {
+		change func(*pgxpool.Config)
+		text   string // the server's own
+	}{
+		"wrong password": {func(config *pgxpool.Config) { config.ConnConfig.Password = secret }, "password authentication failed"},
+		"unknown user": {func(config *pgxpool.Config) {
+			config.ConnConfig.User, config.ConnConfig.Password = "nobody knows", secret
+		}, `"nobody knows"`},
+		"no rights": {func(config *pgxpool.Config) {
+			config.ConnConfig.RuntimeParams["role"] = stranger
+		}, "permission denied for"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := f.engineOn(t, openPool(t, f.url, c.change), engine.Config{})
+			x := id.NewExecutionID(f.lane, id.Partitions{})
+			for call, err := range map[string]error{
+				"prepare":  e.Prepare(t.Context()),
+				"create":   func() error { _, err := e.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test"}); return err }(),
+				"claim":    func() error { _, err := e.Claim(t.Context(), f.worker(), 1); return err }(),
+				"describe": func() error { _, err := e.DescribeExecution(t.Context(), x); return err }(),
+				"flow":     func() error { _, err := e.CreateFlow(t.Context(), engine.FlowSpec{}); return err }(),
+				"job":      func() error { _, err := e.ExpireLeases(t.Context(), 1); return err }(),
+				"complete": e.CompleteExecution(t.Context(), engine.Lease{Execution: x}, nil),
+			} {
+				if !errors.Is(err, engine.ErrDenied) || errors.Is(err, engine.ErrTransport) || errors.Is(err, engine.ErrUnavailable) {
+					t.Errorf("%s: got %v, want %v", call, err, engine.ErrDenied)
+					continue
+				}
+				if text := err.Error(); !strings.Contains(text, c.text) || strings.Contains(text, secret) {
+					t.Errorf("%s: %q, want %q in it, and no password", call, text, c.text)
+				}
+			}
+			err := schema.Check(t.Context(), openPool(t, f.url, c.change), schema.Options{})
+			stateErr, ok := errors.AsType[*schema.StateError](err)
+			if !ok || !errors.Is(err, schema.ErrDenied) || !strings.Contains(stateErr.Error(), c.text) || strings.Contains(err.Error(), secret) {
+				t.Errorf("check: got %v, want %v", err, schema.ErrDenied)
+			}
+		})
+	}
+}
