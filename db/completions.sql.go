@@ -362,7 +362,7 @@ type InsertCompletionEventsParams struct {
 
 // InsertCompletionEvents appends one completion event per ended execution, in array order: upstream
 // before downstream. Their dependents are resolved already, so the events are born dispatched, save
-// those whose dispatched flag is false: the dependency reconciler carries on from them.
+// those whose dispatched flag is false: engine.DispatchCompletions goes on from them.
 //
 // Used by: every operation that ends executions, as its last write.
 // Locks: none beyond the inserted rows (L7).

@@ -299,12 +299,15 @@ func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) er
 		}
 	}
 	nowMs := c.rows[0].NowMs
-	all, undispatched, err := e.resolveDependents(ctx, tx, ended, nowMs)
-	if err != nil || len(all) == len(ended) {
+	all, err := e.resolveDependents(ctx, tx, ended, maxSkipLevels, nowMs)
+	if err != nil {
 		return err
 	}
-	// The statement recorded those that it completed.
-	return e.record(ctx, tx, all[len(ended):], undispatched-len(ended), nowMs)
+	// The statement recorded those that it completed, as dispatched.
+	if slices.ContainsFunc(all[:len(ended)], func(x endedExecution) bool { return x.left }) {
+		return errMissed
+	}
+	return e.record(ctx, tx, all[len(ended):], nowMs)
 }
 
 // completeLocked locks the rows first and judges each alone: the form for whatever the lean statement

@@ -17,7 +17,7 @@ import (
 )
 
 // maxSkipLevels bounds the levels of executions that one transaction skips. What lies deeper is left to
-// the dependency reconciler, by an event that is not marked as dispatched.
+// [Engine.DispatchCompletions], by events that are not marked as dispatched.
 const maxSkipLevels = 64
 
 // endedExecution is an execution that the running transaction has ended.
@@ -26,6 +26,9 @@ type endedExecution struct {
 	flow     *id.FlowID
 	outcome  state.CompletionOutcome
 	hasQuota bool
+
+	// left: not all that depends on it is resolved, so its event stays undispatched.
+	left bool
 }
 
 // resolveAndRecord does what every transition into a terminal state does besides its own writes: it
@@ -36,22 +39,24 @@ func (e *Engine) resolveAndRecord(ctx context.Context, tx *txn, ended []endedExe
 		return nil
 	}
 	tx.rings.completions()
-	all, undispatched := ended, len(ended)
-	needsResolving := true
+	all, err := e.resolveAll(ctx, tx, ended, maxSkipLevels, nowMs)
+	if err != nil {
+		return err
+	}
+	return e.record(ctx, tx, all, nowMs)
+}
+
+// resolveAll is resolveDependents, and locks the groups of a success before.
+func (e *Engine) resolveAll(
+	ctx context.Context, tx *txn, ended []endedExecution, levels int, nowMs int64,
+) ([]endedExecution, error) {
 	if ended[0].outcome == state.CompletionSuccess {
 		groups, err := e.lockGroups(ctx, tx, memberArrays(ended))
-		if err != nil {
-			return err
-		}
-		needsResolving = groups > 0
-	}
-	if needsResolving {
-		var err error
-		if all, undispatched, err = e.resolveDependents(ctx, tx, ended, nowMs); err != nil {
-			return err
+		if err != nil || groups == 0 {
+			return ended, err
 		}
 	}
-	return e.record(ctx, tx, all, undispatched, nowMs)
+	return e.resolveDependents(ctx, tx, ended, levels, nowMs)
 }
 
 // lockGroups locks the groups that succeeded members count for, and returns for how many downstreams.
@@ -64,33 +69,39 @@ func (e *Engine) lockGroups(ctx context.Context, conn db.DBTX, members flowMembe
 	})
 }
 
-// resolveDependents resolves what depends on ended executions, and on what is skipped because of it. It
-// returns all that has ended then, upstream first; what stands there from undispatched on lies too deep,
-// and the dependency reconciler carries on from it. Of a success the caller has locked the groups.
+// resolveDependents resolves what depends on ended executions, and on what is skipped because of it, at most so
+// many levels of it. It returns all that has ended then, upstream first, and marks those there that it left
+// something of: because it lies too deep, or cannot be decided now. Of a success the caller has locked the groups.
 func (e *Engine) resolveDependents(
-	ctx context.Context, tx *txn, ended []endedExecution, nowMs int64,
-) (all []endedExecution, undispatched int, err error) {
+	ctx context.Context, tx *txn, ended []endedExecution, levels int, nowMs int64,
+) (all []endedExecution, err error) {
 	all = ended
-	frontier := ended
-	for level := 0; len(frontier) > 0; level++ {
-		if level == maxSkipLevels {
-			return all, len(all) - len(frontier), nil
+	for frontier := ended; len(frontier) > 0; levels-- {
+		if levels == 0 {
+			for i := range frontier {
+				frontier[i].left = true
+			}
+			tx.rings.undispatched()
+			break
 		}
 		skipped, err := e.resolve(ctx, tx, frontier, nowMs)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		all = append(all, skipped...)
-		frontier = skipped
+		frontier = all[len(all)-len(skipped):]
 	}
-	return all, len(all), nil
+	return all, nil
 }
 
 // record gives the quota slots of ended executions back and appends their completion events.
-func (e *Engine) record(ctx context.Context, tx *txn, all []endedExecution, undispatched int, nowMs int64) error {
+func (e *Engine) record(ctx context.Context, tx *txn, all []endedExecution, nowMs int64) error {
+	if len(all) == 0 {
+		return nil
+	}
 	var slots db.ReleaseQuotaSlotsParams
 	events := db.InsertCompletionEventsParams{NowMs: nowMs}
-	for i, x := range all {
+	for _, x := range all {
 		if x.hasQuota {
 			slots.PartitionKeys = append(slots.PartitionKeys, x.id.Partition())
 			slots.ExecutionIds = append(slots.ExecutionIds, pgUUID(x.id.UUID()))
@@ -98,7 +109,7 @@ func (e *Engine) record(ctx context.Context, tx *txn, all []endedExecution, undi
 		events.PartitionKeys = append(events.PartitionKeys, x.id.Partition())
 		events.ExecutionIds = append(events.ExecutionIds, pgUUID(x.id.UUID()))
 		events.Outcomes = append(events.Outcomes, string(x.outcome))
-		events.Dispatched = append(events.Dispatched, i < undispatched)
+		events.Dispatched = append(events.Dispatched, !x.left)
 	}
 	if len(slots.ExecutionIds) > 0 {
 		if err := e.q.ReleaseQuotaSlots(ctx, tx, slots); err != nil {
@@ -109,7 +120,8 @@ func (e *Engine) record(ctx context.Context, tx *txn, all []endedExecution, undi
 }
 
 // resolve counts the edges of ended members in the groups they lead to, and acts on each group that this
-// decides: its downstream is released or skipped. It returns what was skipped.
+// decides: its downstream is released or skipped. It returns what was skipped, and marks those of frontier
+// that it left edges of, because their group or downstream is in a state that it does not know.
 //
 // Each edge counts once: resolving marks it. A group acts once: when its decision changes from undecided.
 func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution, nowMs int64) ([]endedExecution, error) {
@@ -126,24 +138,22 @@ func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution
 		return nil, err
 	}
 	slices.SortFunc(groups, func(a, b db.ResolveEdgesRow) int {
-		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), compareUUID(a.DownstreamEid, b.DownstreamEid))
+		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), bytes.Compare(a.DownstreamEid.Bytes[:], b.DownstreamEid.Bytes[:]))
 	})
-	var release, skip, siblings decidedArrays
 	passes := false
+	var decided []decidedGroup
+	var left leftEdges
 	for i := range groups {
 		g := &groups[i]
 		passes = passes || g.PassesData
-		rules, decision, staged := decide(g, outcome.Bucket())
-		switch decision {
-		case policy.Satisfied:
-			release.add(g, staged)
-		case policy.Impossible:
-			skip.add(g, staged)
-		default:
+		rules, err := policy.GroupFromStored(g.Policy)
+		if g.Policy == nil || err != nil {
+			left.add(g) // a read of the flow reports it
 			continue
 		}
-		if rules.CancelsRemaining() && !g.CancelSiblingsPendingFlag {
-			siblings.add(g, staged)
+		if decision, staged := decide(g, rules, outcome.Bucket()); decision != policy.Undecided {
+			cancels := rules.CancelsRemaining() && !g.CancelSiblingsPendingFlag
+			decided = append(decided, decidedGroup{g, decision, staged, cancels})
 		}
 	}
 	if passes && outcome == state.CompletionSuccess {
@@ -153,22 +163,34 @@ func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution
 			return nil, err
 		}
 	}
-	if err := e.releaseDownstream(ctx, tx, release, nowMs); err != nil {
-		return nil, err
-	}
-	skipped, err := e.skipDownstream(ctx, tx, skip, nowMs)
+	skipped, err := e.moveDownstream(ctx, tx, decided, &left, nowMs)
 	if err != nil {
 		return nil, err
 	}
-	if !siblings.empty() {
-		if err := e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
-			PartitionKeys: siblings.partitions, FlowIds: siblings.flows, DownstreamEids: siblings.executions,
-			StagedFrom: siblings.stagedFrom, StagedBelow: siblings.stagedBelow, NowMs: nowMs,
-		}); err != nil {
-			return nil, err
+	if err := e.leaveEdges(ctx, tx, &left, frontier); err != nil {
+		return nil, err
+	}
+	var siblings decidedArrays
+	for i := range decided {
+		if d := &decided[i]; d.cancels {
+			siblings.add(d)
 		}
 	}
-	return skipped, nil
+	if siblings.empty() {
+		return skipped, nil
+	}
+	return skipped, e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
+		PartitionKeys: siblings.partitions, FlowIds: siblings.flows, DownstreamEids: siblings.executions,
+		StagedFrom: siblings.stagedFrom, StagedBelow: siblings.stagedBelow, NowMs: nowMs,
+	})
+}
+
+// decidedGroup is a group that has just been decided.
+type decidedGroup struct {
+	*db.ResolveEdgesRow
+	decision policy.Decision
+	staged   stagedRange
+	cancels  bool // what remains of its upstreams
 }
 
 // stagedRange is the numbers of edges, staged and not applied yet, with which a decision is to be acted
@@ -177,17 +199,12 @@ type stagedRange struct {
 	from, below int32
 }
 
-// decide returns a group's decision if the edges just counted changed it, else Undecided. A policy that
-// cannot be read leaves its group undecided: a read of the flow reports it.
+// decide returns a group's decision if the edges just counted changed it, else Undecided.
 //
 // An edge that is staged and not applied yet holds a group open too, but the counters do not know of it.
 // With as many of them as the range says, the group was undecided before and is decided now: the
 // statements that act on the decision count them, and they are rare.
-func decide(g *db.ResolveEdgesRow, bucket state.Bucket) (policy.Group, policy.Decision, stagedRange) {
-	rules, err := policy.GroupFromStored(g.Policy)
-	if err != nil {
-		return policy.Group{}, policy.Undecided, stagedRange{}
-	}
+func decide(g *db.ResolveEdgesRow, rules policy.Group, bucket state.Bucket) (policy.Decision, stagedRange) {
 	success, fail, skip := int64(g.SuccessCount), int64(g.FailCount), int64(g.SkipCount)
 	n := success + fail + skip + int64(g.RunningCount)
 	opened := func() int32 {
@@ -198,10 +215,10 @@ func decide(g *db.ResolveEdgesRow, bucket state.Bucket) (policy.Group, policy.De
 	}
 	decision := rules.Evaluate(n, success, fail, skip)
 	if decision == policy.Undecided {
-		return rules, policy.Undecided, stagedRange{}
+		return policy.Undecided, stagedRange{}
 	}
 	staged := stagedRange{below: opened()}
-	counted := int64(g.Edges)
+	counted := int64(len(g.EdgeIds))
 	switch bucket {
 	case state.BucketSuccess:
 		success -= counted
@@ -214,28 +231,78 @@ func decide(g *db.ResolveEdgesRow, bucket state.Bucket) (policy.Group, policy.De
 		staged.from = opened()
 	}
 	if staged.from >= staged.below {
-		return rules, policy.Undecided, stagedRange{}
+		return policy.Undecided, stagedRange{}
 	}
-	return rules, decision, staged
+	return decision, staged
 }
 
-func (e *Engine) releaseDownstream(ctx context.Context, tx *txn, downstream decidedArrays, nowMs int64) error {
+// moveDownstream releases and skips the downstreams of decided groups, and returns what it skipped. The edges of
+// those that their decision concerns, but that stand in a state which it cannot change, it adds to left.
+func (e *Engine) moveDownstream(
+	ctx context.Context, tx *txn, decided []decidedGroup, left *leftEdges, nowMs int64,
+) ([]endedExecution, error) {
+	var release, skip decidedArrays
+	for i := range decided {
+		if d := &decided[i]; d.decision == policy.Satisfied {
+			release.add(d)
+		} else {
+			skip.add(d)
+		}
+	}
+	released, err := e.releaseDownstream(ctx, tx, release, nowMs)
+	if err != nil {
+		return nil, err
+	}
+	skipped, err := e.skipDownstream(ctx, tx, skip, nowMs)
+	if err != nil || len(released)+len(skipped) == len(decided) {
+		return skipped, err
+	}
+	moved := make(map[id.ExecutionUUID]struct{}, len(decided))
+	for _, row := range released {
+		moved[row.ExecutionID] = struct{}{}
+	}
+	for _, x := range skipped {
+		moved[x.id.UUID()] = struct{}{}
+	}
+	var rest decidedArrays
+	params := db.ListPassedOverParams{}
+	for i := range decided {
+		d := &decided[i]
+		if _, ok := moved[d.DownstreamEid.Bytes]; !ok {
+			rest.add(d)
+			params.Skips = append(params.Skips, d.decision == policy.Impossible)
+			params.Ords = append(params.Ords, int32(i))
+		}
+	}
+	params.PartitionKeys, params.FlowIds, params.ExecutionIds = rest.partitions, rest.flows, rest.executions
+	params.StagedFrom, params.StagedBelow = rest.stagedFrom, rest.stagedBelow
+	passedOver, err := e.q.ListPassedOver(ctx, tx, params)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range passedOver {
+		left.add(decided[i].ResolveEdgesRow)
+		decided[i].cancels = false
+	}
+	return skipped, nil
+}
+
+func (e *Engine) releaseDownstream(
+	ctx context.Context, tx *txn, downstream decidedArrays, nowMs int64,
+) ([]db.ReleaseDownstreamRow, error) {
 	if downstream.empty() {
-		return nil
+		return nil, nil
 	}
 	rows, err := e.q.ReleaseDownstream(ctx, tx, db.ReleaseDownstreamParams{
 		PartitionKeys: downstream.partitions, FlowIds: downstream.flows, ExecutionIds: downstream.executions,
 		StagedFrom: downstream.stagedFrom, StagedBelow: downstream.stagedBelow, NowMs: nowMs,
 	})
-	if err != nil {
-		return err
-	}
 	for _, row := range rows {
 		if row.Claimable {
 			tx.rings.lane(row.LaneID)
 		}
 	}
-	return nil
+	return rows, err
 }
 
 func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream decidedArrays, nowMs int64) ([]endedExecution, error) {
@@ -270,6 +337,44 @@ func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream decided
 	})
 }
 
+// leftEdges are edges that stay open, although their upstreams have ended.
+type leftEdges struct {
+	partitions []int16
+	flows      []pgtype.UUID
+	edges      []pgtype.UUID
+}
+
+func (l *leftEdges) add(g *db.ResolveEdgesRow) {
+	for _, edge := range g.EdgeIds {
+		l.partitions = append(l.partitions, g.PartitionKey)
+		l.flows = append(l.flows, g.FlowID)
+		l.edges = append(l.edges, edge)
+	}
+}
+
+// leaveEdges opens edges again that were resolved just now, and marks their upstreams.
+func (e *Engine) leaveEdges(ctx context.Context, tx *txn, left *leftEdges, upstreams []endedExecution) error {
+	if len(left.edges) == 0 {
+		return nil
+	}
+	rows, err := e.q.LeaveEdges(ctx, tx, db.LeaveEdgesParams{
+		PartitionKeys: left.partitions, FlowIds: left.flows, EdgeIds: left.edges, Outcome: string(upstreams[0].outcome),
+	})
+	if err != nil {
+		return err
+	}
+	open := make(map[id.ExecutionID]struct{}, len(rows))
+	for _, row := range rows {
+		open[id.ExecutionIDFromRow(row.PartitionKey, row.UpstreamEid.Bytes)] = struct{}{}
+	}
+	for i := range upstreams {
+		if _, ok := open[upstreams[i].id]; ok {
+			upstreams[i].left = true
+		}
+	}
+	return nil
+}
+
 // executionArrays are executions as the columns of an input table.
 type executionArrays struct {
 	partitions []int16
@@ -290,11 +395,11 @@ type decidedArrays struct {
 	stagedFrom, stagedBelow []int32
 }
 
-func (a *decidedArrays) add(g *db.ResolveEdgesRow, staged stagedRange) {
-	a.executionArrays.add(g.PartitionKey, g.DownstreamEid)
-	a.flows = append(a.flows, pgUUID(g.FlowID))
-	a.stagedFrom = append(a.stagedFrom, staged.from)
-	a.stagedBelow = append(a.stagedBelow, staged.below)
+func (a *decidedArrays) add(d *decidedGroup) {
+	a.executionArrays.add(d.PartitionKey, d.DownstreamEid.Bytes)
+	a.flows = append(a.flows, d.FlowID)
+	a.stagedFrom = append(a.stagedFrom, d.staged.from)
+	a.stagedBelow = append(a.stagedBelow, d.staged.below)
 }
 
 type flowMemberArrays struct {

@@ -32,7 +32,8 @@ type ring struct {
 
 // rings are the notifications that one transaction owes once it has been committed.
 type rings struct {
-	due map[ring]struct{}
+	due  map[ring]struct{}
+	left bool // a completion event that is to be dispatched
 }
 
 func (r *rings) add(channel, payload string) {
@@ -48,6 +49,9 @@ func (r *rings) leases() { r.add(leaseChannel, "") }
 
 func (r *rings) completions() { r.add(completionChannel, "") }
 
+// undispatched tells this engine alone: others find the event when they look.
+func (r *rings) undispatched() { r.left = true }
+
 // doorbell notifies after commits, off their path: a commit that carries a NOTIFY is serialised with
 // every other such commit of the cluster. All rings of ten milliseconds travel in one statement, one at a
 // time; the first after a pause goes at once. Nothing is lost with a notification, so its own commit does
@@ -59,16 +63,24 @@ type doorbell struct {
 	ears *ears
 	log  *slog.Logger
 
+	left chan struct{} // has room for one
+
 	mu        sync.Mutex
 	due       map[ring]struct{}
 	scheduled bool // until what is due has been sent
 }
 
 func newDoorbell(pool *pgxpool.Pool, ears *ears, log *slog.Logger) *doorbell {
-	return &doorbell{pool: pool, ears: ears, log: log, due: make(map[ring]struct{})}
+	return &doorbell{pool: pool, ears: ears, log: log, left: make(chan struct{}, 1), due: make(map[ring]struct{})}
 }
 
 func (d *doorbell) ring(r *rings) {
+	if r.left {
+		select {
+		case d.left <- struct{}{}:
+		default:
+		}
+	}
 	if len(r.due) == 0 {
 		return
 	}

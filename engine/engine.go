@@ -85,6 +85,8 @@ type shared struct {
 	// explicit: connections of the pool may default to another isolation level, so whatever is sent at once says which
 	// one it wants.
 	explicit atomic.Bool
+
+	stalled stalledEvents
 }
 
 // New returns an engine on a pool that the caller opens and closes. It does not touch the database:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -225,6 +226,16 @@ func isConflict(err error) bool {
 		return true
 	}
 	return false
+}
+
+// isDataError says whether the server refused what was written, not the connection or the transaction as such.
+func isDataError(err error) bool {
+	switch state := sqlState(err); {
+	case len(state) != 5:
+		return errors.Is(err, ErrCorruption)
+	default:
+		return slices.Contains([]string{"22", "23", "P0"}, state[:2])
+	}
 }
 
 func sqlState(err error) string {

@@ -40,8 +40,9 @@ LEFT JOIN LATERAL (
 
 -- name: ResolveEdges :many
 -- ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
--- The mark is what makes an edge count exactly once. Returns each touched group as it is now, and how
--- many edges were counted.
+-- The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
+-- that were counted. A group that has no row is returned without a policy: its edges are marked, and the
+-- caller takes that back by LeaveEdges.
 --
 -- Used by: the resolution of dependencies.
 -- Locks: edge and group rows (UPDATE); for a success the groups are locked already, otherwise the
@@ -72,6 +73,7 @@ resolved AS (
     RETURNING
         d.partition_key,
         d.flow_id,
+        d.edge_id,
         d.downstream_eid,
         coalesce(d.policy ->> 'data_passing_ref', '') <> '' AS passes_data
 ),
@@ -81,36 +83,134 @@ tally AS (
         r.flow_id,
         r.downstream_eid,
         count(*)::integer AS edges,
+        array_agg(r.edge_id) AS edge_ids,
         bool_or(r.passes_data) AS passes_data
     FROM resolved AS r
     GROUP BY
         r.partition_key,
         r.flow_id,
         r.downstream_eid
+),
+counted AS (
+    UPDATE ff_edge_group AS g
+    SET
+        success_count = g.success_count + CASE WHEN @outcome::text = 'success' THEN t.edges ELSE 0 END,
+        fail_count = g.fail_count + CASE WHEN @outcome::text NOT IN ('success', 'skipped') THEN t.edges ELSE 0 END,
+        skip_count = g.skip_count + CASE WHEN @outcome::text = 'skipped' THEN t.edges ELSE 0 END,
+        running_count = greatest(g.running_count - t.edges, 0)
+    FROM tally AS t
+    WHERE
+        g.partition_key = t.partition_key
+        AND g.flow_id = t.flow_id
+        AND g.downstream_eid = t.downstream_eid
+    RETURNING
+        g.partition_key,
+        g.flow_id,
+        g.downstream_eid,
+        g.policy,
+        g.success_count,
+        g.fail_count,
+        g.skip_count,
+        g.running_count,
+        g.cancel_siblings_pending_flag,
+        t.edge_ids,
+        t.passes_data
 )
-UPDATE ff_edge_group AS g
-SET
-    success_count = g.success_count + CASE WHEN @outcome::text = 'success' THEN t.edges ELSE 0 END,
-    fail_count = g.fail_count + CASE WHEN @outcome::text NOT IN ('success', 'skipped') THEN t.edges ELSE 0 END,
-    skip_count = g.skip_count + CASE WHEN @outcome::text = 'skipped' THEN t.edges ELSE 0 END,
-    running_count = greatest(g.running_count - t.edges, 0)
+SELECT
+    c.partition_key,
+    c.flow_id,
+    c.downstream_eid,
+    c.policy,
+    c.success_count,
+    c.fail_count,
+    c.skip_count,
+    c.running_count,
+    c.cancel_siblings_pending_flag,
+    c.edge_ids::uuid[] AS edge_ids,
+    c.passes_data::boolean AS passes_data
+FROM counted AS c
+UNION ALL
+SELECT
+    t.partition_key,
+    t.flow_id,
+    t.downstream_eid,
+    NULL,
+    0,
+    0,
+    0,
+    0,
+    false,
+    t.edge_ids,
+    false
 FROM tally AS t
 WHERE
-    g.partition_key = t.partition_key
-    AND g.flow_id = t.flow_id
-    AND g.downstream_eid = t.downstream_eid
-RETURNING
-    g.partition_key,
-    g.flow_id,
-    g.downstream_eid,
-    g.policy,
-    g.success_count,
-    g.fail_count,
-    g.skip_count,
-    g.running_count,
-    g.cancel_siblings_pending_flag,
-    t.edges::integer AS edges,
-    t.passes_data::boolean AS passes_data;
+    -- Nearly always all groups are there, and then no more is looked up.
+    (SELECT count(*) FROM counted) <> (SELECT count(*) FROM tally)
+    AND NOT EXISTS (
+        SELECT
+        FROM ff_edge_group AS g
+        WHERE
+            g.partition_key = t.partition_key
+            AND g.flow_id = t.flow_id
+            AND g.downstream_eid = t.downstream_eid
+    );
+
+-- name: LeaveEdges :many
+-- LeaveEdges takes back what ResolveEdges did with edges whose downstream cannot be decided now: they are
+-- open again, and not counted. Returns their upstreams, whose completion events stay undispatched.
+--
+-- Used by: the resolution of dependencies, in the transaction that resolved the edges.
+-- Locks: edge and group rows, locked since ResolveEdges.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@edge_ids::uuid[]) AS edge_id
+    LIMIT cardinality(@edge_ids::uuid[])
+),
+opened AS (
+    UPDATE ff_edge AS d
+    SET policy = (d.policy - 'resolved_at_ms' - 'resolved_outcome') || jsonb_build_object('edge_state', 'applied')
+    FROM input AS i
+    WHERE
+        d.partition_key = i.partition_key
+        AND d.flow_id = i.flow_id
+        AND d.edge_id = i.edge_id
+    RETURNING
+        d.partition_key,
+        d.flow_id,
+        d.upstream_eid,
+        d.downstream_eid
+),
+tally AS (
+    SELECT
+        o.partition_key,
+        o.flow_id,
+        o.downstream_eid,
+        count(*)::integer AS edges
+    FROM opened AS o
+    GROUP BY
+        o.partition_key,
+        o.flow_id,
+        o.downstream_eid
+),
+discounted AS (
+    UPDATE ff_edge_group AS g
+    SET
+        success_count = g.success_count - CASE WHEN @outcome::text = 'success' THEN t.edges ELSE 0 END,
+        fail_count = g.fail_count - CASE WHEN @outcome::text NOT IN ('success', 'skipped') THEN t.edges ELSE 0 END,
+        skip_count = g.skip_count - CASE WHEN @outcome::text = 'skipped' THEN t.edges ELSE 0 END,
+        running_count = g.running_count + t.edges
+    FROM tally AS t
+    WHERE
+        g.partition_key = t.partition_key
+        AND g.flow_id = t.flow_id
+        AND g.downstream_eid = t.downstream_eid
+)
+SELECT
+    o.partition_key,
+    o.upstream_eid
+FROM opened AS o;
 
 -- name: PassResults :exec
 -- PassResults hands the results of succeeded upstreams to downstream executions that have not started,
@@ -161,10 +261,10 @@ WHERE
 
 -- name: ReleaseDownstream :many
 -- ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once,
--- when their delay has passed, or through the gate of their budget or quota. A row that is not blocked
--- on dependencies is left alone and not returned; so is one whose edges that are staged and not applied
--- yet are fewer than staged_from, or not fewer than staged_below: its group was decided before, or is
--- undecided still.
+-- when their delay has passed, or through the gate of their budget or quota. One that nobody promoted yet
+-- becomes runnable by it. A row that does not wait for dependencies is left alone and not returned; so is
+-- one whose edges that are staged and not applied yet are fewer than staged_from, or not fewer than
+-- staged_below: its group was decided before, or is undecided still.
 --
 -- Used by: the resolution of dependencies.
 -- Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4): the
@@ -191,9 +291,12 @@ blocked AS (
         WHERE
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
-            AND (t.lifecycle_phase = 'runnable') IS TRUE
-            AND (t.eligibility_state = 'blocked_by_dependencies') IS TRUE
-            AND (t.ownership_state = 'unowned') IS TRUE
+            AND (t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
+            AND (t.ownership_state IN ('unowned', 'released')) IS TRUE
+            AND (
+                t.eligibility_state = 'blocked_by_dependencies'
+                OR t.lifecycle_phase <> 'runnable' AND t.started_at_ms IS NULL
+            ) IS TRUE
         FOR NO KEY UPDATE
     ) AS e
     WHERE
@@ -210,6 +313,8 @@ blocked AS (
 )
 UPDATE ff_exec_core AS e
 SET
+    lifecycle_phase = 'runnable',
+    ownership_state = 'unowned',
     eligibility_state = CASE
         WHEN e.ffx_delay_until_ms > @now_ms::bigint THEN 'not_eligible_until_time'
         WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'eligible_now'
@@ -250,13 +355,15 @@ WHERE
     e.partition_key = b.partition_key
     AND e.execution_id = b.execution_id
 RETURNING
+    e.partition_key,
+    e.execution_id,
     e.lane_id,
     (e.eligibility_state = 'eligible_now')::boolean AS claimable;
 
 -- name: SkipDownstream :many
 -- SkipDownstream ends downstream executions whose dependencies have become impossible. Only what is
--- blocked on dependencies or never started is skipped; a row outside the guard is left alone and not
--- returned. staged_from and staged_below are as in ReleaseDownstream.
+-- blocked on dependencies or never started is skipped, in whatever phase before active it is; a row outside
+-- the guard is left alone and not returned. staged_from and staged_below are as in ReleaseDownstream.
 --
 -- Used by: the resolution of dependencies, under the flow's exclusive lock.
 -- Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4), their
@@ -283,9 +390,12 @@ waiting AS (
         WHERE
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
-            AND (t.lifecycle_phase = 'runnable') IS TRUE
-            AND t.ownership_state IN ('unowned', 'released')
-            AND (t.eligibility_state = 'blocked_by_dependencies' OR t.started_at_ms IS NULL)
+            AND (t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
+            AND (t.ownership_state IN ('unowned', 'released')) IS TRUE
+            AND (
+                t.eligibility_state = 'blocked_by_dependencies'
+                OR t.started_at_ms IS NULL AND t.public_state <> 'resumable'
+            ) IS TRUE
         FOR NO KEY UPDATE
     ) AS e
     WHERE
@@ -339,6 +449,62 @@ SELECT
     s.has_quota::boolean AS has_quota,
     s.has_started::boolean AS has_started
 FROM skipped AS s;
+
+-- name: ListPassedOver :many
+-- ListPassedOver returns those among downstream executions of decided groups, by ord (from 1), that their
+-- decision concerns, although ReleaseDownstream or SkipDownstream passed them over. No row for one that has
+-- ended or started, and decides for itself; that is free to run when it is to be released; or whose group is
+-- not decided by it, because of edges that are staged. A row in a state that nobody knows is returned.
+--
+-- Used by: the resolution of dependencies, for what those two statements did not move, which is rare.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@skips::boolean[]) AS skips,
+        unnest(@staged_from::integer[]) AS staged_from,
+        unnest(@staged_below::integer[]) AS staged_below,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.lifecycle_phase,
+        t.eligibility_state = 'blocked_by_dependencies' AS blocked,
+        t.started_at_ms IS NOT NULL AS started,
+        t.public_state = 'resumable' AS resumable
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    OFFSET 0
+) AS e
+WHERE
+    e.lifecycle_phase NOT IN (
+        'terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped',
+        'active', 'suspended'
+    )
+    AND (
+        e.lifecycle_phase <> 'runnable'
+        OR e.blocked
+        OR i.skips AND NOT e.started AND NOT e.resumable
+    )
+    AND (
+        (i.staged_from = 0 AND i.staged_below = 2147483647)
+        OR (
+            SELECT count(*) >= i.staged_from AND count(*) < i.staged_below
+            FROM ff_edge AS s
+            WHERE
+                s.partition_key = i.partition_key
+                AND s.flow_id = i.flow_id
+                AND s.downstream_eid = i.execution_id
+                AND s.policy -> 'applied_at_ms' = 'null'::jsonb
+        )
+    );
 
 -- name: EndSkippedAttempts :exec
 -- EndSkippedAttempts settles the unfinished current attempts of skipped executions that had run before,

@@ -39,6 +39,11 @@ type Config struct {
 	// Default 1 s.
 	QueueRepair time.Duration
 
+	// Dispatch is how often ended executions are looked for whose dependents are not resolved yet: the last level
+	// of a skip that goes deeper than one transaction, and what FlowFabric ended. Where this process leaves some it
+	// goes on at once; this is for what others leave. Default 1 s.
+	Dispatch time.Duration
+
 	// Batch is how many rows one transaction acts on, at most [engine.MaxBatch]. Default 500.
 	Batch int
 
@@ -54,6 +59,7 @@ const (
 	DefaultExecutionDeadline = 5 * time.Second
 	DefaultCreationKeys      = 60 * time.Second
 	DefaultQueueRepair       = time.Second
+	DefaultDispatch          = time.Second
 	DefaultBatch             = 500
 )
 
@@ -74,6 +80,7 @@ type job struct {
 	name  string
 	every time.Duration
 	act   func(ctx context.Context, batch int) (int, error)
+	wake  <-chan struct{} // it is due at once; nil for most
 }
 
 // operations is what this package needs of an engine.
@@ -84,6 +91,8 @@ type operations interface {
 	ExpireDeadlines(ctx context.Context, batch int) (int, error)
 	PruneCreationKeys(ctx context.Context, batch int) (int, error)
 	RepairQueue(ctx context.Context, after id.ExecutionID, n int) (next id.ExecutionID, repaired int, err error)
+	DispatchCompletions(ctx context.Context, batch int) (int, error)
+	Undispatched() <-chan struct{}
 }
 
 // New returns a reconciler for the database of eng.
@@ -103,12 +112,13 @@ func newReconciler(eng operations, cfg Config) (*Reconciler, error) {
 		configured time.Duration
 		job
 	}{
-		{"LeaseExpiry", cfg.LeaseExpiry, job{"lease expiry", DefaultLeaseExpiry, eng.ExpireLeases}},
-		{"DelayedPromotion", cfg.DelayedPromotion, job{"delayed promotion", DefaultDelayedPromotion, eng.PromoteDelayed}},
-		{"AttemptTimeout", cfg.AttemptTimeout, job{"attempt timeout", DefaultAttemptTimeout, eng.ExpireAttempts}},
-		{"ExecutionDeadline", cfg.ExecutionDeadline, job{"execution deadline", DefaultExecutionDeadline, eng.ExpireDeadlines}},
-		{"CreationKeys", cfg.CreationKeys, job{"creation keys", DefaultCreationKeys, eng.PruneCreationKeys}},
-		{"QueueRepair", cfg.QueueRepair, job{"queue repair", DefaultQueueRepair, repairQueue(eng)}},
+		{"LeaseExpiry", cfg.LeaseExpiry, job{"lease expiry", DefaultLeaseExpiry, eng.ExpireLeases, nil}},
+		{"DelayedPromotion", cfg.DelayedPromotion, job{"delayed promotion", DefaultDelayedPromotion, eng.PromoteDelayed, nil}},
+		{"AttemptTimeout", cfg.AttemptTimeout, job{"attempt timeout", DefaultAttemptTimeout, eng.ExpireAttempts, nil}},
+		{"ExecutionDeadline", cfg.ExecutionDeadline, job{"execution deadline", DefaultExecutionDeadline, eng.ExpireDeadlines, nil}},
+		{"CreationKeys", cfg.CreationKeys, job{"creation keys", DefaultCreationKeys, eng.PruneCreationKeys, nil}},
+		{"QueueRepair", cfg.QueueRepair, job{"queue repair", DefaultQueueRepair, repairQueue(eng), nil}},
+		{"Dispatch", cfg.Dispatch, job{"dispatch", DefaultDispatch, eng.DispatchCompletions, eng.Undispatched()}},
 	} {
 		switch {
 		case j.configured < 0:
@@ -158,12 +168,12 @@ func (r *Reconciler) Run(ctx context.Context) {
 	}
 }
 
-// loop does what is due, then waits. The first look comes after an interval too, so that processes that start together
-// spread out, and one that only tries its start does nothing.
+// loop does what is due, then waits for the next interval, or to be woken. The first look comes after an interval too,
+// so that processes that start together spread out, and one that only tries its start does nothing.
 func (r *Reconciler) loop(ctx context.Context, j job) {
 	failing := backoff.Backoff{First: j.every, Max: max(j.every, maxPause)}
 	pause := backoff.Spread(j.every)
-	for backoff.Wait(ctx, pause) {
+	for backoff.WaitOr(ctx, pause, j.wake) {
 		done, err := r.exhaust(ctx, j)
 		switch {
 		case ctx.Err() != nil:

@@ -22,6 +22,8 @@ type fakeEngine struct {
 	calls map[string][]time.Time
 	act   func(job string, call int) (int, error)
 
+	left chan struct{} // wakes the dispatcher
+
 	queue []id.ExecutionID // what a walk through the queue passes, one a call
 	after []id.ExecutionID // where each call began
 }
@@ -62,6 +64,12 @@ func (f *fakeEngine) PruneCreationKeys(ctx context.Context, batch int) (int, err
 	return f.call(ctx, "keys", batch)
 }
 
+func (f *fakeEngine) DispatchCompletions(ctx context.Context, batch int) (int, error) {
+	return f.call(ctx, "dispatch", batch)
+}
+
+func (f *fakeEngine) Undispatched() <-chan struct{} { return f.left }
+
 func (f *fakeEngine) RepairQueue(ctx context.Context, after id.ExecutionID, n int) (id.ExecutionID, int, error) {
 	repaired, err := f.call(ctx, "queue", n)
 	f.mu.Lock()
@@ -98,7 +106,7 @@ func TestRun_cadence(t *testing.T) {
 	for job, every := range map[string]time.Duration{
 		"leases": DefaultLeaseExpiry, "delays": DefaultDelayedPromotion, "attempts": DefaultAttemptTimeout,
 		"deadlines": DefaultExecutionDeadline, "keys": DefaultCreationKeys,
-		"queue": DefaultQueueRepair,
+		"queue": DefaultQueueRepair, "dispatch": DefaultDispatch,
 	} {
 		want := int(10 * time.Minute / every)
 		if got := len(f.calls[job]); got < want*9/10-1 || got > want*11/10+1 {
@@ -184,6 +192,33 @@ func TestRun_shares_the_queue_repair(t *testing.T) {
 	}
 }
 
+// What this engine leaves undispatched is not left until the next look.
+func TestRun_dispatches_when_woken(t *testing.T) {
+	t.Parallel()
+	f := &fakeEngine{}
+	synctest.Test(t, func(t *testing.T) {
+		f.left = make(chan struct{}, 1)
+		r, err := newReconciler(f, Config{Dispatch: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		var running sync.WaitGroup
+		running.Go(func() { r.Run(ctx) })
+		for range 3 {
+			time.Sleep(time.Second)
+			f.left <- struct{}{}
+		}
+		running.Wait()
+		calls := f.calls["dispatch"]
+		if len(calls) != 3 || calls[0].Sub(began) != time.Second || calls[2].Sub(began) != 3*time.Second {
+			t.Errorf("called at %v, want 1, 2 and 3 s after %v", calls, began)
+		}
+	})
+}
+
 func TestRun_backs_off(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -218,6 +253,7 @@ func TestNew_refuses(t *testing.T) {
 		{ExecutionDeadline: -1},
 		{CreationKeys: -1},
 		{QueueRepair: -1},
+		{Dispatch: -1},
 		{Batch: -1},
 		{Batch: engine.MaxBatch + 1},
 	} {

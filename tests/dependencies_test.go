@@ -156,36 +156,6 @@ func chain(n int) engine.FlowSpec {
 	return spec
 }
 
-// A skip walks down 64 levels. What lies deeper is left as it is, to the reconciler: the event of the last
-// level is undispatched, and its edges are not marked.
-func TestSkip_chain_beyond_the_depth(t *testing.T) {
-	f := newFlowFixture(t)
-	const n, depth = 200, 64
-	flow := f.createFlow(t, chain(n))
-	f.fail(t, flow, "0")
-
-	members, edges, groups := map[string]string{"0": stateFailed}, make(map[string]string), make(map[string]storedGroup)
-	events := []string{"0 failed"}
-	for i := 1; i < n; i++ {
-		key, edge := fmt.Sprint(i), fmt.Sprintf("%d>%d", i-1, i)
-		switch {
-		case i > depth:
-			members[key], edges[edge], groups[key] = stateHeld, "applied", storedGroup{Running: 1, KTarget: 1}
-		case i == 1:
-			members[key], edges[edge], groups[key] = stateSkipped, "impossible failed", storedGroup{Fail: 1, KTarget: 1}
-			events = append(events, "1 skipped")
-		default:
-			members[key], edges[edge], groups[key] = stateSkipped, "impossible skipped", storedGroup{Skip: 1, KTarget: 1}
-			events = append(events, key+" skipped")
-		}
-	}
-	events[depth] += " left"
-	wantEqual(t, "members", f.members(t, flow), members)
-	wantEqual(t, "edges", f.edges(t, flow), edges)
-	wantEqual(t, "groups", f.groups(t, flow), groups)
-	f.wantCompletionEvents(t, flow, events...)
-}
-
 func TestSkip_shapes(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -467,7 +437,6 @@ func TestF14_release_of_what_is_not_blocked(t *testing.T) {
 		"pending_claim": "eligibility_state = 'pending_claim'",
 		"delayed":       "eligibility_state = 'not_eligible_until_time', ffx_delay_until_ms = 1900000000000",
 		"gated":         "eligibility_state = 'blocked_by_budget', public_state = 'rate_limited'",
-		"leased":        "ownership_state = 'leased'",
 		"suspended":     "lifecycle_phase = 'suspended'",
 		"cancelled":     "lifecycle_phase = 'cancelled'",
 	} {
@@ -601,22 +570,6 @@ func TestResolve_edge_of_another_program(t *testing.T) {
 	f.succeed(t, flow, "a")
 	f.wantGroup(t, flow, "b", storedGroup{Success: 1, KTarget: 1})
 	f.wantMembers(t, flow, map[string]string{stateCompleted: "a", stateReady: "b"})
-}
-
-// A policy that cannot be read leaves its group undecided: counted, and neither released nor skipped.
-func TestResolve_unreadable_policy(t *testing.T) {
-	t.Parallel()
-	for _, document := range []string{`{"kind": "some_of"}`, `{"kind": "quorum", "k": -1}`, `[]`} {
-		t.Run(document, func(t *testing.T) {
-			f := newFlowFixture(t)
-			flow := f.draw(t, nil, "a>d", "b>d", "a>e")
-			f.setGroup(t, flow, "d", "policy = '"+document+"'")
-			f.succeed(t, flow, "a")
-			f.fail(t, flow, "b")
-			f.wantMembers(t, flow, map[string]string{stateCompleted: "a", stateFailed: "b", stateHeld: "d", stateReady: "e"})
-			f.wantGroup(t, flow, "d", storedGroup{Success: 1, Fail: 1, KTarget: 2})
-		})
-	}
 }
 
 // F13: the mark on an edge makes it count once, whoever completes what how often.

@@ -28,12 +28,17 @@ func (b *Backoff) Reset() { b.pause = 0 }
 func Spread(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5+1) }
 
 // Wait returns after d, or at once when ctx ends; it reports whether d has passed.
-func Wait(ctx context.Context, d time.Duration) bool {
+func Wait(ctx context.Context, d time.Duration) bool { return WaitOr(ctx, d, nil) }
+
+// WaitOr is [Wait], and reports true at once when wake receives.
+func WaitOr(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
+	case <-wake:
+		return true
 	case <-timer.C:
 		return true
 	}

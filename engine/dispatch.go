@@ -1,0 +1,408 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+const (
+	// In one call of DispatchCompletions: how often it waits 50 ms for a row that somebody else holds, before it
+	// waits for none; and for how many flows that others hold it waits as long, once it has done the rest.
+	maxRowWaits  = 16
+	maxFlowWaits = 8
+)
+
+// DispatchCompletions goes on where a transaction that ended executions stopped: it resolves what depends on
+// completion events that are not marked as dispatched. These are the events of the last level where a skip goes
+// deeper than 64 levels; of executions that something waits for which could not be decided, because a stored
+// policy or state was not one that this library knows; and of what FlowFabric ended. A skip is followed to its
+// end in one call. It returns how many events it dispatched; the caller repeats it while that is batch or more.
+//
+// Whoever runs it in a loop calls it every second or so, and at once when [Engine.Undispatched] says so, as
+// package reconcile does.
+//
+// Transaction: one for each flow and 64 levels of what is skipped, one for events that nothing can depend on.
+// Locks the flow, shared if all its events are successes, else exclusively, the executions of the events, then
+// edge groups and what depends on them. It waits for nobody, but for up to 16 rows and 8 flows by 50 ms each:
+// what others hold is dispatched by a later call, and never hides other events. So does an event that cannot be
+// dispatched; it stays, is logged once, and is tried again after a second, and after ever longer up to a minute.
+// Emits completion events. Safe to repeat and to run in any number of processes: each edge counts once.
+func (e *Engine) DispatchCompletions(ctx context.Context, batch int) (int, error) {
+	const op = "dispatch completions"
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	d := &dispatching{e: e.hurried(), op: op, rowWaits: maxRowWaits}
+	for after := int64(0); d.done < batch; {
+		events, err := e.q.ScanUndispatched(ctx, e.reader(), db.ScanUndispatchedParams{
+			AfterEventID: after, PageSize: int32(batch),
+		})
+		if err != nil {
+			return d.done, wrap(op, err)
+		}
+		if len(events) == 0 {
+			e.stalled.forget()
+			break
+		}
+		after = events[len(events)-1].EventID
+		if err := d.page(ctx, events); err != nil {
+			return d.done, err
+		}
+	}
+	if e.tx == nil {
+		for _, events := range d.busy {
+			if err := d.flow(ctx, events, maxSkipLevels, true); err != nil {
+				return d.done, err
+			}
+		}
+	}
+	if d.done == 0 {
+		return 0, d.failed
+	}
+	return d.done, nil
+}
+
+// Undispatched returns a channel that holds a value once this engine has committed a transaction of its own that
+// left something to [Engine.DispatchCompletions]. It holds one at most, and each goes to one receiver. What other
+// processes and transactions of callers leave is not told: it is found by calling now and then.
+func (e *Engine) Undispatched() <-chan struct{} { return e.bell.left }
+
+// dispatching is one call of [Engine.DispatchCompletions].
+type dispatching struct {
+	e    *Engine
+	op   string
+	done int
+
+	rowWaits int
+	busy     [][]db.ScanUndispatchedRow // by flow, a random few of all that others hold
+	passed   int                        // flows that others hold
+	failed   error                      // the first one of an event that cannot be dispatched
+}
+
+// page dispatches events that nothing can depend on all at once, and the others flow by flow.
+func (d *dispatching) page(ctx context.Context, events []db.ScanUndispatchedRow) error {
+	var alone db.ClaimCompletionsParams
+	var flows [][]db.ScanUndispatchedRow
+	at := make(map[id.FlowID]int)
+	for _, event := range events {
+		_, completes := normalise.CompletionOutcome(event.Outcome)
+		switch {
+		case event.FlowID == nil || !completes:
+			alone.PartitionKeys = append(alone.PartitionKeys, event.PartitionKey)
+			alone.EventIds = append(alone.EventIds, event.EventID)
+		case !d.e.stalled.waits(event.EventID):
+			i, ok := at[*event.FlowID]
+			if !ok {
+				i = len(flows)
+				at[*event.FlowID] = i
+				flows = append(flows, nil)
+			}
+			flows[i] = append(flows[i], event)
+		}
+	}
+	if len(alone.EventIds) > 0 {
+		n, err := inStatement(ctx, d.e, d.op, func(conn db.DBTX, _ *rings) (int, error) {
+			alone.NowMs = d.e.nowMs()
+			claimed, err := d.e.q.ClaimCompletions(ctx, conn, alone)
+			return len(claimed), err
+		})
+		if err != nil {
+			return err
+		}
+		d.done += n
+	}
+	for _, events := range flows {
+		if err := d.flow(ctx, events, maxSkipLevels, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flow dispatches events of one flow in one transaction, as deep as levels, or passes them over. Where somebody
+// holds a row on the way, or an event fails, it goes on with less at a time, until it does all but that.
+func (d *dispatching) flow(ctx context.Context, events []db.ScanUndispatchedRow, levels int, waits bool) error {
+	result, err := inTx(ctx, d.e, d.op, func(tx *txn) (dispatched, error) {
+		return d.transaction(ctx, tx, events, levels, waits)
+	})
+	switch {
+	case err == nil:
+		d.done += result.done
+		for _, event := range result.left {
+			d.stall(event, errUndecided)
+		}
+		return nil
+	case errors.Is(err, errFlowBusy):
+		if !waits {
+			d.setAside(events)
+		}
+		return nil
+	case d.e.tx != nil || ctx.Err() != nil:
+		return err
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrContention):
+		d.rowWaits--
+	case !isDataError(err):
+		return err
+	case len(events) == 1 && levels == 1:
+		d.stall(events[0], err)
+		d.failed = cmp.Or(d.failed, err)
+	}
+	switch {
+	case len(events) > 1:
+		half := len(events) / 2
+		if err := d.flow(ctx, events[:half], levels, waits); err != nil {
+			return err
+		}
+		return d.flow(ctx, events[half:], levels, waits)
+	case levels > 1:
+		return d.flow(ctx, events, 1, waits)
+	}
+	return nil
+}
+
+// setAside keeps events of a flow that others hold, for a try that waits.
+func (d *dispatching) setAside(events []db.ScanUndispatchedRow) {
+	d.passed++
+	if len(d.busy) < maxFlowWaits {
+		d.busy = append(d.busy, events)
+	} else if i := rand.IntN(d.passed); i < maxFlowWaits {
+		d.busy[i] = events
+	}
+}
+
+func (d *dispatching) stall(event db.ScanUndispatchedRow, err error) {
+	if d.e.stalled.note(event.EventID) {
+		d.e.cfg.Log.Warn("what depends on an execution cannot be decided; it is tried again", "error", err,
+			"execution", id.ExecutionIDFromRow(event.PartitionKey, event.ExecutionID), "event", event.EventID)
+	}
+}
+
+var (
+	errFlowBusy  = errors.New("the flow is held by another transaction")
+	errUndecided = errors.New("a group's row or policy, or the state of what depends on it, is not one that can be decided")
+)
+
+// dispatched is what became of events of one flow.
+type dispatched struct {
+	done int
+	left []db.ScanUndispatchedRow // not all that depends on them could be decided
+}
+
+// transaction takes the flow, the executions and the events, and resolves what depends on them.
+func (d *dispatching) transaction(
+	ctx context.Context, tx *txn, events []db.ScanUndispatchedRow, levels int, waits bool,
+) (result dispatched, err error) {
+	e := d.e
+	if d.rowWaits <= 0 && e.tx == nil {
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1ms'"); err != nil {
+			return result, err
+		}
+	}
+	if err := d.lockFlow(ctx, tx, events, waits); err != nil {
+		return result, err
+	}
+	upstreams, nowMs, err := d.claim(ctx, tx, events)
+	if err != nil {
+		return result, err
+	}
+	type sameOutcome struct {
+		events []db.ScanUndispatchedRow
+		ended  []endedExecution
+	}
+	var endings []sameOutcome
+	var leave db.LeaveCompletionsParams
+	open := func(event db.ScanUndispatchedRow) {
+		leave.PartitionKeys = append(leave.PartitionKeys, event.PartitionKey)
+		leave.EventIds = append(leave.EventIds, event.EventID)
+	}
+	for i, event := range events {
+		switch u := upstreams[i]; {
+		case !u.claimed:
+		case !u.taken:
+			open(event)
+		case u.replayed:
+			result.done++ // its next end counts instead
+		default:
+			x := endedExecution{
+				id:   id.ExecutionIDFromRow(event.PartitionKey, event.ExecutionID),
+				flow: event.FlowID, outcome: completionOf(event),
+			}
+			n := slices.IndexFunc(endings, func(s sameOutcome) bool { return s.ended[0].outcome == x.outcome })
+			if n < 0 {
+				n, endings = len(endings), append(endings, sameOutcome{})
+			}
+			endings[n].events = append(endings[n].events, event)
+			endings[n].ended = append(endings[n].ended, x)
+		}
+	}
+	var skipped []endedExecution
+	for _, s := range endings {
+		all, err := e.resolveAll(ctx, tx, s.ended, levels, nowMs)
+		if err != nil {
+			return result, err
+		}
+		for i, event := range s.events {
+			if all[i].left {
+				result.left = append(result.left, event)
+				open(event)
+			} else {
+				result.done++
+			}
+		}
+		skipped = append(skipped, all[len(s.ended):]...)
+	}
+	if len(leave.EventIds) > 0 {
+		if err := e.q.LeaveCompletions(ctx, tx, leave); err != nil {
+			return result, err
+		}
+	}
+	if len(skipped) > 0 {
+		tx.rings.completions()
+	}
+	return result, e.record(ctx, tx, skipped, nowMs)
+}
+
+// lockFlow takes the flow of events, or returns errFlowBusy. Successes of a flow go on side by side.
+func (d *dispatching) lockFlow(ctx context.Context, tx *txn, events []db.ScanUndispatchedRow, waits bool) (err error) {
+	set := newFlowSet(d.e.cfg.Partitions)
+	set.add(*events[0].FlowID)
+	// In a caller's transaction the flow's row is to be locked too.
+	shared := d.e.tx == nil && !slices.ContainsFunc(events, func(event db.ScanUndispatchedRow) bool {
+		return completionOf(event) != state.CompletionSuccess
+	})
+	switch {
+	case waits && shared:
+		err = inOneTrip(ctx, tx, d.e.shareFlows(ctx, set)...)
+	case waits:
+		err = d.e.lockFlowsExclusive(ctx, tx, set)
+	case shared:
+		err = d.e.tryFlowsShared(ctx, tx, set)
+	default:
+		err = d.e.tryFlowsExclusive(ctx, tx, set)
+	}
+	if set.empty() && err == nil || waits && sqlState(err) == sqlLockNotAvailable {
+		return errFlowBusy
+	}
+	return err
+}
+
+func completionOf(event db.ScanUndispatchedRow) state.CompletionOutcome {
+	outcome, _ := normalise.CompletionOutcome(event.Outcome)
+	return state.TerminalOutcome(outcome).Completion()
+}
+
+// upstream says what the transaction has of an event and of its execution.
+type upstream struct {
+	taken, replayed, claimed bool
+}
+
+// claim locks the executions of events and marks the events as dispatched, both without waiting.
+func (d *dispatching) claim(
+	ctx context.Context, tx *txn, events []db.ScanUndispatchedRow,
+) (upstreams []upstream, nowMs int64, err error) {
+	order := make([]int, len(events))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(
+			cmp.Compare(events[a].PartitionKey, events[b].PartitionKey),
+			compareUUID(events[a].ExecutionID, events[b].ExecutionID),
+		)
+	})
+	var take db.TakeUpstreamsParams
+	claim := db.ClaimCompletionsParams{NowMs: d.e.nowMs()}
+	for _, i := range order {
+		take.PartitionKeys = append(take.PartitionKeys, events[i].PartitionKey)
+		take.ExecutionIds = append(take.ExecutionIds, pgUUID(events[i].ExecutionID))
+		take.Ords = append(take.Ords, int32(i))
+	}
+	at := make(map[int64]int, len(events))
+	for i, event := range events {
+		at[event.EventID] = i
+		claim.PartitionKeys = append(claim.PartitionKeys, event.PartitionKey)
+		claim.EventIds = append(claim.EventIds, event.EventID)
+	}
+	var taken []db.TakeUpstreamsRow
+	var claimed []db.ClaimCompletionsRow
+	err = inOneTrip(ctx, tx,
+		func(conn db.DBTX) (err error) { taken, err = d.e.q.TakeUpstreams(ctx, conn, take); return err },
+		func(conn db.DBTX) (err error) { claimed, err = d.e.q.ClaimCompletions(ctx, conn, claim); return err },
+	)
+	upstreams = make([]upstream, len(events))
+	for _, row := range taken {
+		upstreams[row.Ord].taken, upstreams[row.Ord].replayed = row.Taken, row.Replayed
+	}
+	for _, row := range claimed {
+		upstreams[at[row.EventID]].claimed = true
+		nowMs = row.NowMs
+	}
+	return upstreams, nowMs, err
+}
+
+const (
+	firstStall = time.Second
+	maxStall   = time.Minute
+	maxStalled = 10_000
+)
+
+// stalledEvents are completion events that could not be dispatched, and when each is tried again. Only the pace
+// of this process depends on it.
+type stalledEvents struct {
+	mu     sync.Mutex
+	events map[int64]*stalledEvent
+}
+
+type stalledEvent struct {
+	pause time.Duration
+	until time.Time
+}
+
+// waits reports whether it is too early to try an event again.
+func (s *stalledEvents) waits(event int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stalled, ok := s.events[event]
+	return ok && time.Now().Before(stalled.until)
+}
+
+// note takes note of a vain try and reports whether it was the first one.
+func (s *stalledEvents) note(event int64) (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stalled, ok := s.events[event]
+	switch {
+	case !ok && len(s.events) == maxStalled:
+		return false
+	case !ok:
+		if s.events == nil {
+			s.events = make(map[int64]*stalledEvent)
+		}
+		stalled = new(stalledEvent)
+		s.events[event] = stalled
+	}
+	stalled.pause = min(max(2*stalled.pause, firstStall), maxStall)
+	stalled.until = time.Now().Add(stalled.pause)
+	return !ok
+}
+
+// forget drops what was not tried again although its time has come: it has been dispatched.
+func (s *stalledEvents) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for event, stalled := range s.events {
+		if time.Since(stalled.until) > maxStall {
+			delete(s.events, event)
+		}
+	}
+}
