@@ -196,8 +196,8 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id,
-        unnest($3::uuid[]) AS edge_id
-    LIMIT cardinality($3::uuid[])
+        unnest($3::uuid[]) AS downstream_eid
+    LIMIT cardinality($1::smallint[])
 ),
 opened AS (
     UPDATE ff_edge AS d
@@ -205,8 +205,9 @@ opened AS (
     FROM input AS i
     WHERE
         d.partition_key = i.partition_key
-        AND d.flow_id = i.flow_id
-        AND d.edge_id = i.edge_id
+        AND d.downstream_eid = i.downstream_eid
+        AND (d.flow_id = i.flow_id) IS TRUE
+        AND (d.edge_id = ANY ($4::uuid[])) IS TRUE
     RETURNING
         d.partition_key,
         d.flow_id,
@@ -228,9 +229,9 @@ tally AS (
 discounted AS (
     UPDATE ff_edge_group AS g
     SET
-        success_count = g.success_count - CASE WHEN $4::text = 'success' THEN t.edges ELSE 0 END,
-        fail_count = g.fail_count - CASE WHEN $4::text NOT IN ('success', 'skipped') THEN t.edges ELSE 0 END,
-        skip_count = g.skip_count - CASE WHEN $4::text = 'skipped' THEN t.edges ELSE 0 END,
+        success_count = g.success_count - CASE WHEN $5::text = 'success' THEN t.edges ELSE 0 END,
+        fail_count = g.fail_count - CASE WHEN $5::text NOT IN ('success', 'skipped') THEN t.edges ELSE 0 END,
+        skip_count = g.skip_count - CASE WHEN $5::text = 'skipped' THEN t.edges ELSE 0 END,
         running_count = g.running_count + t.edges
     FROM tally AS t
     WHERE
@@ -245,10 +246,11 @@ FROM opened AS o
 `
 
 type LeaveEdgesParams struct {
-	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
-	EdgeIds       []pgtype.UUID
-	Outcome       string
+	PartitionKeys  []int16
+	FlowIds        []pgtype.UUID
+	DownstreamEids []pgtype.UUID
+	EdgeIds        []pgtype.UUID
+	Outcome        string
 }
 
 type LeaveEdgesRow struct {
@@ -256,8 +258,8 @@ type LeaveEdgesRow struct {
 	UpstreamEid  pgtype.UUID
 }
 
-// LeaveEdges takes back what ResolveEdges did with edges whose downstream cannot be decided now: they are
-// open again, and not counted. Returns their upstreams, whose completion events stay undispatched.
+// LeaveEdges takes back what ResolveEdges did with edges into groups that cannot be decided now: they are open
+// again, and not counted. Returns their upstreams, whose completion events stay undispatched.
 //
 // Used by: the resolution of dependencies, in the transaction that resolved the edges.
 // Locks: edge and group rows, locked since ResolveEdges.
@@ -265,6 +267,7 @@ func (q *Queries) LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams)
 	rows, err := db.Query(ctx, leaveEdges,
 		arg.PartitionKeys,
 		arg.FlowIds,
+		arg.DownstreamEids,
 		arg.EdgeIds,
 		arg.Outcome,
 	)

@@ -337,28 +337,26 @@ func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream decided
 	})
 }
 
-// leftEdges are edges that stay open, although their upstreams have ended.
+// leftEdges are edges that stay open, although their upstreams have ended, and the groups they lead to.
 type leftEdges struct {
-	partitions []int16
-	flows      []pgtype.UUID
-	edges      []pgtype.UUID
+	flowMemberArrays
+	edges []pgtype.UUID
 }
 
 func (l *leftEdges) add(g *db.ResolveEdgesRow) {
-	for _, edge := range g.EdgeIds {
-		l.partitions = append(l.partitions, g.PartitionKey)
-		l.flows = append(l.flows, g.FlowID)
-		l.edges = append(l.edges, edge)
-	}
+	l.executionArrays.add(g.PartitionKey, g.DownstreamEid.Bytes)
+	l.flows = append(l.flows, g.FlowID)
+	l.edges = append(l.edges, g.EdgeIds...)
 }
 
 // leaveEdges opens edges again that were resolved just now, and marks their upstreams.
 func (e *Engine) leaveEdges(ctx context.Context, tx *txn, left *leftEdges, upstreams []endedExecution) error {
-	if len(left.edges) == 0 {
+	if left.empty() {
 		return nil
 	}
 	rows, err := e.q.LeaveEdges(ctx, tx, db.LeaveEdgesParams{
-		PartitionKeys: left.partitions, FlowIds: left.flows, EdgeIds: left.edges, Outcome: string(upstreams[0].outcome),
+		PartitionKeys: left.partitions, FlowIds: left.flows, DownstreamEids: left.executions, EdgeIds: left.edges,
+		Outcome: string(upstreams[0].outcome),
 	})
 	if err != nil {
 		return err

@@ -156,8 +156,8 @@ WHERE
     );
 
 -- name: LeaveEdges :many
--- LeaveEdges takes back what ResolveEdges did with edges whose downstream cannot be decided now: they are
--- open again, and not counted. Returns their upstreams, whose completion events stay undispatched.
+-- LeaveEdges takes back what ResolveEdges did with edges into groups that cannot be decided now: they are open
+-- again, and not counted. Returns their upstreams, whose completion events stay undispatched.
 --
 -- Used by: the resolution of dependencies, in the transaction that resolved the edges.
 -- Locks: edge and group rows, locked since ResolveEdges.
@@ -165,8 +165,8 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
-        unnest(@edge_ids::uuid[]) AS edge_id
-    LIMIT cardinality(@edge_ids::uuid[])
+        unnest(@downstream_eids::uuid[]) AS downstream_eid
+    LIMIT cardinality(@partition_keys::smallint[])
 ),
 opened AS (
     UPDATE ff_edge AS d
@@ -174,8 +174,9 @@ opened AS (
     FROM input AS i
     WHERE
         d.partition_key = i.partition_key
-        AND d.flow_id = i.flow_id
-        AND d.edge_id = i.edge_id
+        AND d.downstream_eid = i.downstream_eid
+        AND (d.flow_id = i.flow_id) IS TRUE
+        AND (d.edge_id = ANY (@edge_ids::uuid[])) IS TRUE
     RETURNING
         d.partition_key,
         d.flow_id,

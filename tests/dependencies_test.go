@@ -144,18 +144,6 @@ func TestResolve_worked_values(t *testing.T) {
 	}
 }
 
-// chain is a flow of nodes 0 to n-1 in which each waits for the one before.
-func chain(n int) engine.FlowSpec {
-	spec := engine.FlowSpec{ID: id.NewFlowID()}
-	for i := range n {
-		spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i), Spec: engine.ExecutionSpec{Kind: "test"}})
-		if i > 0 {
-			spec.Edges = append(spec.Edges, engine.Edge{From: fmt.Sprint(i - 1), To: fmt.Sprint(i)})
-		}
-	}
-	return spec
-}
-
 func TestSkip_shapes(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

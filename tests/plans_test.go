@@ -184,7 +184,7 @@ var keyed = []string{
 	"CompleteExecutions", "EndSucceeded", "ReleaseQuotaSlots", "InsertCompletionEvents",
 	"ReadRetryFacts", "ScheduleRetries", "EndUnsuccessful", "DiscardWaiting",
 	"LockDownstreamGroups", "ResolveEdges", "PassResults", "ReleaseDownstream", "SkipDownstream", "EndSkippedAttempts",
-	"EnqueueSiblingCancels",
+	"EnqueueSiblingCancels", "LeaveEdges", "ListPassedOver", "TakeUpstreams", "ClaimCompletions", "LeaveCompletions",
 	"TakeExpiredLeases", "LockCurrentAttempts", "ReleaseExpiredLeases", "FenceStrayLeases", "TakeOverdue", "SettleDeadlines", "TakeTimedOut", "ForgetTimeouts",
 	"LockFlowRows", "ShareFlowRows", "TryFlowsExclusive", "CountNewMembers",
 	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys", "ReadExistingExecutions",
@@ -202,6 +202,7 @@ var scanning = map[string][]string{
 	"ScanOverdue":       {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
 	"PromoteDelayed":    {"ffx_ff_exec_core_promotion_idx"},
 	"PruneCreationKeys": {"ffx_create_dedup_expiry_idx"},
+	"ScanUndispatched":  {"ffx_ff_completion_event_undispatched_idx"},
 }
 
 // The plans of the statements do not depend on when, or whether, the tables were analysed, nor on how much
@@ -364,6 +365,8 @@ func key(table string) string {
 		return "flow_id"
 	case "ffx_create_dedup":
 		return "idempotency_key"
+	case "ff_completion_event":
+		return "event_id"
 	}
 	return "execution_id"
 }
