@@ -289,6 +289,84 @@ func (q *Queries) LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams)
 	return items, nil
 }
 
+const listEdgesWithoutGroup = `-- name: ListEdgesWithoutGroup :many
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS flow_id,
+        unnest($3::uuid[]) AS execution_id
+    LIMIT cardinality($3::uuid[])
+)
+SELECT
+    d.partition_key,
+    d.flow_id,
+    d.downstream_eid,
+    array_agg(d.edge_id)::uuid[] AS edge_ids
+FROM input AS i
+JOIN ff_edge AS d
+    ON d.partition_key = i.partition_key
+    AND d.flow_id = i.flow_id
+    AND d.upstream_eid = i.execution_id
+WHERE
+    d.policy ? 'resolved_at_ms'
+    AND NOT EXISTS (
+        SELECT
+        FROM ff_edge_group AS g
+        WHERE
+            g.partition_key = d.partition_key
+            AND g.flow_id = d.flow_id
+            AND g.downstream_eid = d.downstream_eid
+    )
+GROUP BY
+    d.partition_key,
+    d.flow_id,
+    d.downstream_eid
+`
+
+type ListEdgesWithoutGroupParams struct {
+	PartitionKeys []int16
+	FlowIds       []pgtype.UUID
+	ExecutionIds  []pgtype.UUID
+}
+
+type ListEdgesWithoutGroupRow struct {
+	PartitionKey  int16
+	FlowID        id.FlowID
+	DownstreamEid id.ExecutionUUID
+	EdgeIds       []pgtype.UUID
+}
+
+// ListEdgesWithoutGroup returns the edges of ended executions that ResolveEdges marked although their group has
+// no row, by group. No rows: all that was marked was counted.
+//
+// Used by: the resolution of dependencies: once a transaction, and for a success only where ResolveEdges
+// returned fewer groups than there are.
+// Locks: none.
+func (q *Queries) ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error) {
+	rows, err := db.Query(ctx, listEdgesWithoutGroup, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListEdgesWithoutGroupRow
+	for rows.Next() {
+		var i ListEdgesWithoutGroupRow
+		if err := rows.Scan(
+			&i.PartitionKey,
+			&i.FlowID,
+			&i.DownstreamEid,
+			&i.EdgeIds,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listPassedOver = `-- name: ListPassedOver :many
 WITH input AS (
     SELECT
@@ -657,18 +735,18 @@ func (q *Queries) ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDow
 const resolveEdges = `-- name: ResolveEdges :many
 WITH input AS (
     SELECT
-        unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS flow_id,
-        unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
+        unnest($2::smallint[]) AS partition_key,
+        unnest($3::uuid[]) AS flow_id,
+        unnest($4::uuid[]) AS execution_id
+    LIMIT cardinality($4::uuid[])
 ),
 resolved AS (
     UPDATE ff_edge AS d
     SET
         policy = d.policy || jsonb_build_object(
-            'edge_state', CASE WHEN $4::text = 'success' THEN 'satisfied' ELSE 'impossible' END,
+            'edge_state', CASE WHEN $1::text = 'success' THEN 'satisfied' ELSE 'impossible' END,
             'resolved_at_ms', $5::bigint,
-            'resolved_outcome', $4::text
+            'resolved_outcome', $1::text
         )
     FROM input AS i
     WHERE
@@ -690,7 +768,6 @@ tally AS (
         r.partition_key,
         r.flow_id,
         r.downstream_eid,
-        count(*)::integer AS edges,
         array_agg(r.edge_id) AS edge_ids,
         bool_or(r.passes_data) AS passes_data
     FROM resolved AS r
@@ -698,84 +775,44 @@ tally AS (
         r.partition_key,
         r.flow_id,
         r.downstream_eid
-),
-counted AS (
-    UPDATE ff_edge_group AS g
-    SET
-        success_count = g.success_count + CASE WHEN $4::text = 'success' THEN t.edges ELSE 0 END,
-        fail_count = g.fail_count + CASE WHEN $4::text NOT IN ('success', 'skipped') THEN t.edges ELSE 0 END,
-        skip_count = g.skip_count + CASE WHEN $4::text = 'skipped' THEN t.edges ELSE 0 END,
-        running_count = greatest(g.running_count - t.edges, 0)
-    FROM tally AS t
-    WHERE
-        g.partition_key = t.partition_key
-        AND g.flow_id = t.flow_id
-        AND g.downstream_eid = t.downstream_eid
-    RETURNING
-        g.partition_key,
-        g.flow_id,
-        g.downstream_eid,
-        g.policy,
-        g.success_count,
-        g.fail_count,
-        g.skip_count,
-        g.running_count,
-        g.cancel_siblings_pending_flag,
-        t.edge_ids,
-        t.passes_data
 )
-SELECT
-    c.partition_key,
-    c.flow_id,
-    c.downstream_eid,
-    c.policy,
-    c.success_count,
-    c.fail_count,
-    c.skip_count,
-    c.running_count,
-    c.cancel_siblings_pending_flag,
-    c.edge_ids::uuid[] AS edge_ids,
-    c.passes_data::boolean AS passes_data
-FROM counted AS c
-UNION ALL
-SELECT
-    t.partition_key,
-    t.flow_id,
-    t.downstream_eid,
-    NULL,
-    0,
-    0,
-    0,
-    0,
-    false,
-    t.edge_ids,
-    false
+UPDATE ff_edge_group AS g
+SET
+    success_count = g.success_count + CASE WHEN $1::text = 'success' THEN cardinality(t.edge_ids) ELSE 0 END,
+    fail_count = g.fail_count + CASE WHEN $1::text NOT IN ('success', 'skipped') THEN cardinality(t.edge_ids) ELSE 0 END,
+    skip_count = g.skip_count + CASE WHEN $1::text = 'skipped' THEN cardinality(t.edge_ids) ELSE 0 END,
+    running_count = greatest(g.running_count - cardinality(t.edge_ids), 0)
 FROM tally AS t
 WHERE
-    -- Nearly always all groups are there, and then no more is looked up.
-    (SELECT count(*) FROM counted) <> (SELECT count(*) FROM tally)
-    AND NOT EXISTS (
-        SELECT
-        FROM ff_edge_group AS g
-        WHERE
-            g.partition_key = t.partition_key
-            AND g.flow_id = t.flow_id
-            AND g.downstream_eid = t.downstream_eid
-    )
+    g.partition_key = t.partition_key
+    AND g.flow_id = t.flow_id
+    AND g.downstream_eid = t.downstream_eid
+RETURNING
+    g.partition_key,
+    g.flow_id,
+    g.downstream_eid,
+    g.policy,
+    g.success_count,
+    g.fail_count,
+    g.skip_count,
+    g.running_count,
+    g.cancel_siblings_pending_flag,
+    t.edge_ids::uuid[] AS edge_ids,
+    t.passes_data::boolean AS passes_data
 `
 
 type ResolveEdgesParams struct {
+	Outcome       string
 	PartitionKeys []int16
 	FlowIds       []pgtype.UUID
 	ExecutionIds  []pgtype.UUID
-	Outcome       string
 	NowMs         int64
 }
 
 type ResolveEdgesRow struct {
 	PartitionKey              int16
-	FlowID                    pgtype.UUID
-	DownstreamEid             pgtype.UUID
+	FlowID                    id.FlowID
+	DownstreamEid             id.ExecutionUUID
 	Policy                    []byte
 	SuccessCount              int32
 	FailCount                 int32
@@ -788,18 +825,18 @@ type ResolveEdgesRow struct {
 
 // ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
 // The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
-// that were counted. A group that has no row is returned without a policy: its edges are marked, and the
-// caller takes that back by LeaveEdges.
+// that were counted. A group without a row is not returned, although its edges are marked: the caller looks
+// for these by ListEdgesWithoutGroup.
 //
 // Used by: the resolution of dependencies.
 // Locks: edge and group rows (UPDATE); for a success the groups are locked already, otherwise the
 // flow's exclusive lock is held.
 func (q *Queries) ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error) {
 	rows, err := db.Query(ctx, resolveEdges,
+		arg.Outcome,
 		arg.PartitionKeys,
 		arg.FlowIds,
 		arg.ExecutionIds,
-		arg.Outcome,
 		arg.NowMs,
 	)
 	if err != nil {

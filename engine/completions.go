@@ -299,7 +299,7 @@ func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) er
 		}
 	}
 	nowMs := c.rows[0].NowMs
-	all, err := e.resolveDependents(ctx, tx, ended, maxSkipLevels, nowMs)
+	all, err := e.resolveDependents(ctx, tx, ended, groups, maxSkipLevels, nowMs)
 	if err != nil {
 		return err
 	}

@@ -50,13 +50,14 @@ func (e *Engine) resolveAndRecord(ctx context.Context, tx *txn, ended []endedExe
 func (e *Engine) resolveAll(
 	ctx context.Context, tx *txn, ended []endedExecution, levels int, nowMs int64,
 ) ([]endedExecution, error) {
+	var groups int64
 	if ended[0].outcome == state.CompletionSuccess {
-		groups, err := e.lockGroups(ctx, tx, memberArrays(ended))
-		if err != nil || groups == 0 {
+		var err error
+		if groups, err = e.lockGroups(ctx, tx, memberArrays(ended)); err != nil || groups == 0 {
 			return ended, err
 		}
 	}
-	return e.resolveDependents(ctx, tx, ended, levels, nowMs)
+	return e.resolveDependents(ctx, tx, ended, groups, levels, nowMs)
 }
 
 // lockGroups locks the groups that succeeded members count for, and returns for how many downstreams.
@@ -71,11 +72,13 @@ func (e *Engine) lockGroups(ctx context.Context, conn db.DBTX, members flowMembe
 
 // resolveDependents resolves what depends on ended executions, and on what is skipped because of it, at most so
 // many levels of it. It returns all that has ended then, upstream first, and marks those there that it left
-// something of: because it lies too deep, or cannot be decided now. Of a success the caller has locked the groups.
+// something of: because it lies too deep, or cannot be decided now. Of a success the caller has locked the
+// groups, and says how many there are.
 func (e *Engine) resolveDependents(
-	ctx context.Context, tx *txn, ended []endedExecution, levels int, nowMs int64,
+	ctx context.Context, tx *txn, ended []endedExecution, groups int64, levels int, nowMs int64,
 ) (all []endedExecution, err error) {
 	all = ended
+	resolved := int64(0)
 	for frontier := ended; len(frontier) > 0; levels-- {
 		if levels == 0 {
 			for i := range frontier {
@@ -84,14 +87,18 @@ func (e *Engine) resolveDependents(
 			tx.rings.undispatched()
 			break
 		}
-		skipped, err := e.resolve(ctx, tx, frontier, nowMs)
+		skipped, n, err := e.resolve(ctx, tx, frontier, nowMs)
 		if err != nil {
 			return nil, err
 		}
+		resolved += int64(n)
 		all = append(all, skipped...)
 		frontier = all[len(all)-len(skipped):]
 	}
-	return all, nil
+	if ended[0].outcome == state.CompletionSuccess && resolved == groups {
+		return all, nil
+	}
+	return all, e.leaveEdgesWithoutGroup(ctx, tx, all)
 }
 
 // record gives the quota slots of ended executions back and appends their completion events.
@@ -120,14 +127,17 @@ func (e *Engine) record(ctx context.Context, tx *txn, all []endedExecution, nowM
 }
 
 // resolve counts the edges of ended members in the groups they lead to, and acts on each group that this
-// decides: its downstream is released or skipped. It returns what was skipped, and marks those of frontier
-// that it left edges of, because their group or downstream is in a state that it does not know.
+// decides: its downstream is released or skipped. It returns what was skipped and how many groups it found, and
+// marks those of frontier that it left edges of, because their group or downstream is in a state that it does not
+// know.
 //
 // Each edge counts once: resolving marks it. A group acts once: when its decision changes from undecided.
-func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution, nowMs int64) ([]endedExecution, error) {
+func (e *Engine) resolve(
+	ctx context.Context, tx *txn, frontier []endedExecution, nowMs int64,
+) (skipped []endedExecution, found int, err error) {
 	members := memberArrays(frontier)
 	if members.empty() {
-		return nil, nil
+		return nil, 0, nil
 	}
 	outcome := frontier[0].outcome
 	groups, err := e.q.ResolveEdges(ctx, tx, db.ResolveEdgesParams{
@@ -135,10 +145,10 @@ func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution
 		Outcome: string(outcome), NowMs: nowMs,
 	})
 	if err != nil || len(groups) == 0 {
-		return nil, err
+		return nil, 0, err
 	}
 	slices.SortFunc(groups, func(a, b db.ResolveEdgesRow) int {
-		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), bytes.Compare(a.DownstreamEid.Bytes[:], b.DownstreamEid.Bytes[:]))
+		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), compareUUID(a.DownstreamEid, b.DownstreamEid))
 	})
 	passes := false
 	var decided []decidedGroup
@@ -147,8 +157,8 @@ func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution
 		g := &groups[i]
 		passes = passes || g.PassesData
 		rules, err := policy.GroupFromStored(g.Policy)
-		if g.Policy == nil || err != nil {
-			left.add(g) // a read of the flow reports it
+		if err != nil {
+			left.add(g.PartitionKey, g.FlowID, g.DownstreamEid, g.EdgeIds) // a read of the flow reports it
 			continue
 		}
 		if decision, staged := decide(g, rules, outcome.Bucket()); decision != policy.Undecided {
@@ -160,15 +170,15 @@ func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution
 		if err := e.q.PassResults(ctx, tx, db.PassResultsParams{
 			PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions, NowMs: nowMs,
 		}); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
-	skipped, err := e.moveDownstream(ctx, tx, decided, &left, nowMs)
+	skipped, err = e.moveDownstream(ctx, tx, decided, &left, nowMs)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := e.leaveEdges(ctx, tx, &left, frontier); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	var siblings decidedArrays
 	for i := range decided {
@@ -177,9 +187,9 @@ func (e *Engine) resolve(ctx context.Context, tx *txn, frontier []endedExecution
 		}
 	}
 	if siblings.empty() {
-		return skipped, nil
+		return skipped, len(groups), nil
 	}
-	return skipped, e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
+	return skipped, len(groups), e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
 		PartitionKeys: siblings.partitions, FlowIds: siblings.flows, DownstreamEids: siblings.executions,
 		StagedFrom: siblings.stagedFrom, StagedBelow: siblings.stagedBelow, NowMs: nowMs,
 	})
@@ -268,7 +278,7 @@ func (e *Engine) moveDownstream(
 	params := db.ListPassedOverParams{}
 	for i := range decided {
 		d := &decided[i]
-		if _, ok := moved[d.DownstreamEid.Bytes]; !ok {
+		if _, ok := moved[d.DownstreamEid]; !ok {
 			rest.add(d)
 			params.Skips = append(params.Skips, d.decision == policy.Impossible)
 			params.Ords = append(params.Ords, int32(i))
@@ -281,8 +291,9 @@ func (e *Engine) moveDownstream(
 		return nil, err
 	}
 	for _, i := range passedOver {
-		left.add(decided[i].ResolveEdgesRow)
-		decided[i].cancels = false
+		d := &decided[i]
+		left.add(d.PartitionKey, d.FlowID, d.DownstreamEid, d.EdgeIds)
+		d.cancels = false
 	}
 	return skipped, nil
 }
@@ -343,10 +354,29 @@ type leftEdges struct {
 	edges []pgtype.UUID
 }
 
-func (l *leftEdges) add(g *db.ResolveEdgesRow) {
-	l.executionArrays.add(g.PartitionKey, g.DownstreamEid.Bytes)
-	l.flows = append(l.flows, g.FlowID)
-	l.edges = append(l.edges, g.EdgeIds...)
+func (l *leftEdges) add(partition int16, flow id.FlowID, downstream id.ExecutionUUID, edges []pgtype.UUID) {
+	l.executionArrays.add(partition, downstream)
+	l.flows = append(l.flows, pgUUID(flow))
+	l.edges = append(l.edges, edges...)
+}
+
+// leaveEdgesWithoutGroup opens the edges again that were marked without having been counted.
+func (e *Engine) leaveEdgesWithoutGroup(ctx context.Context, tx *txn, ended []endedExecution) error {
+	members := memberArrays(ended)
+	if members.empty() {
+		return nil
+	}
+	rows, err := e.q.ListEdgesWithoutGroup(ctx, tx, db.ListEdgesWithoutGroupParams{
+		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
+	})
+	if err != nil {
+		return err
+	}
+	var left leftEdges
+	for _, row := range rows {
+		left.add(row.PartitionKey, row.FlowID, row.DownstreamEid, row.EdgeIds)
+	}
+	return e.leaveEdges(ctx, tx, &left, ended)
 }
 
 // leaveEdges opens edges again that were resolved just now, and marks their upstreams.
@@ -394,8 +424,8 @@ type decidedArrays struct {
 }
 
 func (a *decidedArrays) add(d *decidedGroup) {
-	a.executionArrays.add(d.PartitionKey, d.DownstreamEid.Bytes)
-	a.flows = append(a.flows, d.FlowID)
+	a.executionArrays.add(d.PartitionKey, d.DownstreamEid)
+	a.flows = append(a.flows, pgUUID(d.FlowID))
 	a.stagedFrom = append(a.stagedFrom, d.staged.from)
 	a.stagedBelow = append(a.stagedBelow, d.staged.below)
 }

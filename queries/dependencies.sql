@@ -41,8 +41,8 @@ LEFT JOIN LATERAL (
 -- name: ResolveEdges :many
 -- ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
 -- The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
--- that were counted. A group that has no row is returned without a policy: its edges are marked, and the
--- caller takes that back by LeaveEdges.
+-- that were counted. A group without a row is not returned, although its edges are marked: the caller looks
+-- for these by ListEdgesWithoutGroup.
 --
 -- Used by: the resolution of dependencies.
 -- Locks: edge and group rows (UPDATE); for a success the groups are locked already, otherwise the
@@ -82,7 +82,6 @@ tally AS (
         r.partition_key,
         r.flow_id,
         r.downstream_eid,
-        count(*)::integer AS edges,
         array_agg(r.edge_id) AS edge_ids,
         bool_or(r.passes_data) AS passes_data
     FROM resolved AS r
@@ -90,70 +89,69 @@ tally AS (
         r.partition_key,
         r.flow_id,
         r.downstream_eid
-),
-counted AS (
-    UPDATE ff_edge_group AS g
-    SET
-        success_count = g.success_count + CASE WHEN @outcome::text = 'success' THEN t.edges ELSE 0 END,
-        fail_count = g.fail_count + CASE WHEN @outcome::text NOT IN ('success', 'skipped') THEN t.edges ELSE 0 END,
-        skip_count = g.skip_count + CASE WHEN @outcome::text = 'skipped' THEN t.edges ELSE 0 END,
-        running_count = greatest(g.running_count - t.edges, 0)
-    FROM tally AS t
-    WHERE
-        g.partition_key = t.partition_key
-        AND g.flow_id = t.flow_id
-        AND g.downstream_eid = t.downstream_eid
-    RETURNING
-        g.partition_key,
-        g.flow_id,
-        g.downstream_eid,
-        g.policy,
-        g.success_count,
-        g.fail_count,
-        g.skip_count,
-        g.running_count,
-        g.cancel_siblings_pending_flag,
-        t.edge_ids,
-        t.passes_data
 )
-SELECT
-    c.partition_key,
-    c.flow_id,
-    c.downstream_eid,
-    c.policy,
-    c.success_count,
-    c.fail_count,
-    c.skip_count,
-    c.running_count,
-    c.cancel_siblings_pending_flag,
-    c.edge_ids::uuid[] AS edge_ids,
-    c.passes_data::boolean AS passes_data
-FROM counted AS c
-UNION ALL
-SELECT
-    t.partition_key,
-    t.flow_id,
-    t.downstream_eid,
-    NULL,
-    0,
-    0,
-    0,
-    0,
-    false,
-    t.edge_ids,
-    false
+UPDATE ff_edge_group AS g
+SET
+    success_count = g.success_count + CASE WHEN @outcome::text = 'success' THEN cardinality(t.edge_ids) ELSE 0 END,
+    fail_count = g.fail_count + CASE WHEN @outcome::text NOT IN ('success', 'skipped') THEN cardinality(t.edge_ids) ELSE 0 END,
+    skip_count = g.skip_count + CASE WHEN @outcome::text = 'skipped' THEN cardinality(t.edge_ids) ELSE 0 END,
+    running_count = greatest(g.running_count - cardinality(t.edge_ids), 0)
 FROM tally AS t
 WHERE
-    -- Nearly always all groups are there, and then no more is looked up.
-    (SELECT count(*) FROM counted) <> (SELECT count(*) FROM tally)
+    g.partition_key = t.partition_key
+    AND g.flow_id = t.flow_id
+    AND g.downstream_eid = t.downstream_eid
+RETURNING
+    g.partition_key,
+    g.flow_id,
+    g.downstream_eid,
+    g.policy,
+    g.success_count,
+    g.fail_count,
+    g.skip_count,
+    g.running_count,
+    g.cancel_siblings_pending_flag,
+    t.edge_ids::uuid[] AS edge_ids,
+    t.passes_data::boolean AS passes_data;
+
+-- name: ListEdgesWithoutGroup :many
+-- ListEdgesWithoutGroup returns the edges of ended executions that ResolveEdges marked although their group has
+-- no row, by group. No rows: all that was marked was counted.
+--
+-- Used by: the resolution of dependencies: once a transaction, and for a success only where ResolveEdges
+-- returned fewer groups than there are.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    d.partition_key,
+    d.flow_id,
+    d.downstream_eid,
+    array_agg(d.edge_id)::uuid[] AS edge_ids
+FROM input AS i
+JOIN ff_edge AS d
+    ON d.partition_key = i.partition_key
+    AND d.flow_id = i.flow_id
+    AND d.upstream_eid = i.execution_id
+WHERE
+    d.policy ? 'resolved_at_ms'
     AND NOT EXISTS (
         SELECT
         FROM ff_edge_group AS g
         WHERE
-            g.partition_key = t.partition_key
-            AND g.flow_id = t.flow_id
-            AND g.downstream_eid = t.downstream_eid
-    );
+            g.partition_key = d.partition_key
+            AND g.flow_id = d.flow_id
+            AND g.downstream_eid = d.downstream_eid
+    )
+GROUP BY
+    d.partition_key,
+    d.flow_id,
+    d.downstream_eid;
 
 -- name: LeaveEdges :many
 -- LeaveEdges takes back what ResolveEdges did with edges into groups that cannot be decided now: they are open
