@@ -252,7 +252,7 @@ func (f *flowFixture) edges(t *testing.T, flow id.FlowID) map[string]string {
 }
 
 // completionEvents returns the completion events of a flow in order: key and outcome, and "left" where the
-// dependency reconciler is to carry on.
+// dispatcher is to go on.
 func (f *flowFixture) completionEvents(t *testing.T, flow id.FlowID) []string {
 	t.Helper()
 	type row struct {
