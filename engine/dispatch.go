@@ -276,19 +276,16 @@ func (d *dispatching) transaction(
 func (d *dispatching) lockFlow(ctx context.Context, tx *txn, events []db.ScanUndispatchedRow, waits bool) (err error) {
 	set := newFlowSet(d.e.cfg.Partitions)
 	set.add(*events[0].FlowID)
-	// In a caller's transaction the flow's row is to be locked too.
-	shared := d.e.tx == nil && !slices.ContainsFunc(events, func(event db.ScanUndispatchedRow) bool {
+	shared := !slices.ContainsFunc(events, func(event db.ScanUndispatchedRow) bool {
 		return completionOf(event) != state.CompletionSuccess
 	})
 	switch {
-	case waits && shared:
-		err = inOneTrip(ctx, tx, d.e.shareFlows(ctx, set)...)
-	case waits:
-		err = d.e.lockFlowsExclusive(ctx, tx, set)
+	case !waits:
+		err = d.e.holdFlows(ctx, tx, set, !shared)
 	case shared:
-		err = d.e.tryFlowsShared(ctx, tx, set)
+		err = inOneTrip(ctx, tx, d.e.shareFlows(ctx, set)...)
 	default:
-		err = d.e.tryFlowsExclusive(ctx, tx, set)
+		err = d.e.lockFlowsExclusive(ctx, tx, set)
 	}
 	if set.empty() && err == nil || waits && sqlState(err) == sqlLockNotAvailable {
 		return errFlowBusy
