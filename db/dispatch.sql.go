@@ -223,7 +223,7 @@ type TakeUpstreamsRow struct {
 	Replayed bool
 }
 
-// TakeUpstreams locks the executions that undispatched events tell of, and returns, by ord (from 1), which of
+// TakeUpstreams locks the executions that undispatched events tell of, and returns, by ord, which of
 // them can be acted for: taken is false for one that somebody else holds. One that is gone needs no lock.
 // replayed: it has been set to run again since the event, and its next end counts instead.
 //

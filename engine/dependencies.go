@@ -274,28 +274,7 @@ func (e *Engine) moveDownstream(
 	for _, x := range skipped {
 		moved[x.id.UUID()] = struct{}{}
 	}
-	var rest decidedArrays
-	params := db.ListPassedOverParams{}
-	for i := range decided {
-		d := &decided[i]
-		if _, ok := moved[d.DownstreamEid]; !ok {
-			rest.add(d)
-			params.Skips = append(params.Skips, d.decision == policy.Impossible)
-			params.Ords = append(params.Ords, int32(i))
-		}
-	}
-	params.PartitionKeys, params.FlowIds, params.ExecutionIds = rest.partitions, rest.flows, rest.executions
-	params.StagedFrom, params.StagedBelow = rest.stagedFrom, rest.stagedBelow
-	passedOver, err := e.q.ListPassedOver(ctx, tx, params)
-	if err != nil {
-		return nil, err
-	}
-	for _, i := range passedOver {
-		d := &decided[i]
-		left.add(d.PartitionKey, d.FlowID, d.DownstreamEid, d.EdgeIds)
-		d.cancels = false
-	}
-	return skipped, nil
+	return skipped, e.leavePassedOver(ctx, tx, decided, moved, left)
 }
 
 func (e *Engine) releaseDownstream(
@@ -346,61 +325,6 @@ func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream decided
 	return skipped, e.q.EndSkippedAttempts(ctx, tx, db.EndSkippedAttemptsParams{
 		PartitionKeys: started.partitions, ExecutionIds: started.executions, NowMs: nowMs,
 	})
-}
-
-// leftEdges are edges that stay open, although their upstreams have ended, and the groups they lead to.
-type leftEdges struct {
-	flowMemberArrays
-	edges []pgtype.UUID
-}
-
-func (l *leftEdges) add(partition int16, flow id.FlowID, downstream id.ExecutionUUID, edges []pgtype.UUID) {
-	l.executionArrays.add(partition, downstream)
-	l.flows = append(l.flows, pgUUID(flow))
-	l.edges = append(l.edges, edges...)
-}
-
-// leaveEdgesWithoutGroup opens the edges again that were marked without having been counted.
-func (e *Engine) leaveEdgesWithoutGroup(ctx context.Context, tx *txn, ended []endedExecution) error {
-	members := memberArrays(ended)
-	if members.empty() {
-		return nil
-	}
-	rows, err := e.q.ListEdgesWithoutGroup(ctx, tx, db.ListEdgesWithoutGroupParams{
-		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
-	})
-	if err != nil {
-		return err
-	}
-	var left leftEdges
-	for _, row := range rows {
-		left.add(row.PartitionKey, row.FlowID, row.DownstreamEid, row.EdgeIds)
-	}
-	return e.leaveEdges(ctx, tx, &left, ended)
-}
-
-// leaveEdges opens edges again that were resolved just now, and marks their upstreams.
-func (e *Engine) leaveEdges(ctx context.Context, tx *txn, left *leftEdges, upstreams []endedExecution) error {
-	if left.empty() {
-		return nil
-	}
-	rows, err := e.q.LeaveEdges(ctx, tx, db.LeaveEdgesParams{
-		PartitionKeys: left.partitions, FlowIds: left.flows, DownstreamEids: left.executions, EdgeIds: left.edges,
-		Outcome: string(upstreams[0].outcome),
-	})
-	if err != nil {
-		return err
-	}
-	open := make(map[id.ExecutionID]struct{}, len(rows))
-	for _, row := range rows {
-		open[id.ExecutionIDFromRow(row.PartitionKey, row.UpstreamEid.Bytes)] = struct{}{}
-	}
-	for i := range upstreams {
-		if _, ok := open[upstreams[i].id]; ok {
-			upstreams[i].left = true
-		}
-	}
-	return nil
 }
 
 // executionArrays are executions as the columns of an input table.

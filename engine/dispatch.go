@@ -34,8 +34,9 @@ const (
 // Transaction: one for each flow and 64 levels of what is skipped, one for events that nothing can depend on.
 // Locks the flow, shared if all its events are successes, else exclusively, the executions of the events, then
 // edge groups and what depends on them. It waits for nobody, but for up to 16 rows and 8 flows by 50 ms each:
-// what others hold is dispatched by a later call, and never hides other events. So does an event that cannot be
-// dispatched; it stays, is logged once, and is tried again after a second, and after ever longer up to a minute.
+// what others hold is dispatched by a later call, and never hides other events. An event that cannot be dispatched
+// stays, is logged once, and is tried again after a second, and after ever longer up to a minute. In a caller's
+// transaction it waits for rows as long as that allows, and for no flow.
 // Emits completion events. Safe to repeat and to run in any number of processes: each edge counts once.
 func (e *Engine) DispatchCompletions(ctx context.Context, batch int) (int, error) {
 	const op = "dispatch completions"

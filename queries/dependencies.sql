@@ -450,7 +450,7 @@ SELECT
 FROM skipped AS s;
 
 -- name: ListPassedOver :many
--- ListPassedOver returns those among downstream executions of decided groups, by ord (from 1), that their
+-- ListPassedOver returns those among downstream executions of decided groups, by ord, that their
 -- decision concerns, although ReleaseDownstream or SkipDownstream passed them over. No row for one that has
 -- ended or started, and decides for itself; that is free to run when it is to be released; or whose group is
 -- not decided by it, because of edges that are staged. A row in a state that nobody knows is returned.

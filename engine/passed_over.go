@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// leftEdges are edges that stay open, although their upstreams have ended, and the groups they lead to.
+type leftEdges struct {
+	flowMemberArrays
+	edges []pgtype.UUID
+}
+
+func (l *leftEdges) add(partition int16, flow id.FlowID, downstream id.ExecutionUUID, edges []pgtype.UUID) {
+	l.executionArrays.add(partition, downstream)
+	l.flows = append(l.flows, pgUUID(flow))
+	l.edges = append(l.edges, edges...)
+}
+
+// leaveEdgesWithoutGroup opens the edges again that were marked without having been counted.
+func (e *Engine) leaveEdgesWithoutGroup(ctx context.Context, tx *txn, ended []endedExecution) error {
+	members := memberArrays(ended)
+	if members.empty() {
+		return nil
+	}
+	rows, err := e.q.ListEdgesWithoutGroup(ctx, tx, db.ListEdgesWithoutGroupParams{
+		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
+	})
+	if err != nil {
+		return err
+	}
+	var left leftEdges
+	for _, row := range rows {
+		left.add(row.PartitionKey, row.FlowID, row.DownstreamEid, row.EdgeIds)
+	}
+	return e.leaveEdges(ctx, tx, &left, ended)
+}
+
+// leaveEdges opens edges again that were resolved just now, and marks their upstreams.
+func (e *Engine) leaveEdges(ctx context.Context, tx *txn, left *leftEdges, upstreams []endedExecution) error {
+	if left.empty() {
+		return nil
+	}
+	rows, err := e.q.LeaveEdges(ctx, tx, db.LeaveEdgesParams{
+		PartitionKeys: left.partitions, FlowIds: left.flows, DownstreamEids: left.executions, EdgeIds: left.edges,
+		Outcome: string(upstreams[0].outcome),
+	})
+	if err != nil {
+		return err
+	}
+	open := make(map[id.ExecutionID]struct{}, len(rows))
+	for _, row := range rows {
+		open[id.ExecutionIDFromRow(row.PartitionKey, row.UpstreamEid.Bytes)] = struct{}{}
+	}
+	for i := range upstreams {
+		if _, ok := open[upstreams[i].id]; ok {
+			upstreams[i].left = true
+		}
+	}
+	return nil
+}
+
+// leavePassedOver adds the edges of those decided groups to left whose downstream has not moved, although the
+// decision concerns it.
+func (e *Engine) leavePassedOver(
+	ctx context.Context, tx *txn, decided []decidedGroup, moved map[id.ExecutionUUID]struct{}, left *leftEdges,
+) error {
+	var rest decidedArrays
+	var params db.ListPassedOverParams
+	for i := range decided {
+		d := &decided[i]
+		if _, ok := moved[d.DownstreamEid]; !ok {
+			rest.add(d)
+			params.Skips = append(params.Skips, d.decision == policy.Impossible)
+			params.Ords = append(params.Ords, int32(i))
+		}
+	}
+	params.PartitionKeys, params.FlowIds, params.ExecutionIds = rest.partitions, rest.flows, rest.executions
+	params.StagedFrom, params.StagedBelow = rest.stagedFrom, rest.stagedBelow
+	passedOver, err := e.q.ListPassedOver(ctx, tx, params)
+	for _, i := range passedOver {
+		d := &decided[i]
+		left.add(d.PartitionKey, d.FlowID, d.DownstreamEid, d.EdgeIds)
+		d.cancels = false
+	}
+	return err
+}
