@@ -1,0 +1,28 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/flowfabric/flowfabric-go/db"
+)
+
+// PromoteDelayed makes delayed executions claimable whose time has come, at most batch of them. It
+// returns on how many it acted, those included whose delay was left from an earlier state and is only
+// forgotten; the caller repeats it while that equals batch. Safe to repeat and to run in any number of
+// processes.
+//
+// Transaction: one statement; locks the executions without waiting.
+func (e *Engine) PromoteDelayed(ctx context.Context, batch int) (int, error) {
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	return inStatement(ctx, e, "promote delayed", func(conn db.DBTX, due *rings) (int, error) {
+		rows, err := e.q.PromoteDelayed(ctx, conn, db.PromoteDelayedParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+		for _, row := range rows {
+			if row.Promoted {
+				due.lane(row.LaneID)
+			}
+		}
+		return len(rows), err
+	})
+}

@@ -1,0 +1,320 @@
+-- name: LookAtLeases :many
+-- LookAtLeases looks at about max_items leases that were to run out by now, and returns those that did, at
+-- most batch_size, oldest first; every row says how many it looked at, and if none has run out that is all
+-- the only row says. What was given back, or has no execution any more, it forgets; what was renewed it watches until the next one runs
+-- out; what has run out stays due as long as its attempt has the lease. lost_too_often forecasts that
+-- the loss ends the execution, so that the lock of its flow can be taken before any row.
+--
+-- A lease that is taken while this statement runs has a row of its own in the watch.
+--
+-- Used by: engine.ExpireLeases.
+-- Locks: rows of the watch FOR UPDATE SKIP LOCKED, and deletes them. Spans partitions.
+WITH clock AS MATERIALIZED (
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+due AS (
+    SELECT
+        d.watch_row_id,
+        sum(d.items) OVER (ORDER BY d.due_at_ms, d.watch_id) - d.items AS earlier
+    FROM (
+        SELECT
+            w.ctid::tid AS watch_row_id,
+            w.due_at_ms,
+            w.watch_id,
+            cardinality(w.execution_ids) AS items
+        FROM ffx_lease_watch AS w
+        WHERE w.due_at_ms <= (SELECT now_ms FROM clock)
+        ORDER BY
+            w.due_at_ms,
+            w.watch_id
+        LIMIT 1000
+        FOR UPDATE SKIP LOCKED
+    ) AS d
+),
+taken AS (
+    DELETE FROM ffx_lease_watch AS w
+    USING due AS d
+    WHERE
+        w.ctid = d.watch_row_id
+        AND d.earlier < @max_items::bigint
+    RETURNING
+        w.partition_keys,
+        w.execution_ids,
+        w.attempt_indexes
+),
+items AS (
+    SELECT
+        unnest(t.partition_keys) AS partition_key,
+        unnest(t.execution_ids) AS execution_id,
+        unnest(t.attempt_indexes) AS attempt_index
+    FROM taken AS t
+),
+leased AS (
+    SELECT DISTINCT
+        a.partition_key,
+        a.execution_id,
+        a.attempt_index,
+        a.lease_expires_at_ms
+    FROM items AS i
+    -- One by one: where the planner expects no lease at all it would read every attempt.
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id,
+            t.attempt_index,
+            t.lease_expires_at_ms
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.attempt_index = i.attempt_index
+        LIMIT 1
+    ) AS a
+    WHERE a.lease_expires_at_ms IS NOT NULL
+),
+held AS (
+    SELECT
+        l.partition_key,
+        l.execution_id,
+        l.attempt_index,
+        l.lease_expires_at_ms,
+        l.lease_expires_at_ms <= (SELECT now_ms FROM clock) AS expired,
+        e.flow_id,
+        (e.lifecycle_phase = 'active' AND greatest(e.lease_reclaim_count, 0) + 1 > least(
+            CASE
+                WHEN jsonb_typeof(e.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
+                    THEN (e.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
+            END,
+            CASE
+                WHEN jsonb_typeof(e.policy -> 'max_reclaim_count') = 'number'
+                    THEN (e.policy ->> 'max_reclaim_count')::numeric
+            END,
+            @default_cap::integer
+        ))::boolean AS lost_too_often
+    FROM leased AS l
+    CROSS JOIN LATERAL (
+        SELECT
+            c.flow_id,
+            c.lifecycle_phase,
+            c.lease_reclaim_count,
+            c.policy
+        FROM ff_exec_core AS c
+        WHERE
+            c.partition_key = l.partition_key
+            AND c.execution_id = l.execution_id
+        LIMIT 1
+    ) AS e
+),
+watched AS (
+    INSERT INTO ffx_lease_watch (
+        due_at_ms,
+        watch_id,
+        partition_keys,
+        execution_ids,
+        attempt_indexes
+    )
+    SELECT
+        min(h.lease_expires_at_ms),
+        gen_random_uuid(),
+        array_agg(h.partition_key),
+        array_agg(h.execution_id),
+        array_agg(h.attempt_index)
+    FROM held AS h
+    GROUP BY h.expired
+)
+SELECT
+    n.looked_at,
+    coalesce(x.partition_key, 0)::smallint AS partition_key,
+    x.execution_id,
+    coalesce(x.attempt_index, 0)::integer AS attempt_index,
+    x.flow_id,
+    coalesce(x.lost_too_often, false)::boolean AS lost_too_often
+FROM (SELECT count(*) AS looked_at FROM items) AS n
+LEFT JOIN (
+    SELECT
+        h.partition_key,
+        h.execution_id,
+        h.attempt_index,
+        h.flow_id,
+        h.lost_too_often
+    FROM held AS h
+    WHERE h.expired
+    ORDER BY
+        h.lease_expires_at_ms,
+        h.execution_id
+    LIMIT @batch_size::integer
+) AS x ON true;
+
+-- name: ForgetWatches :exec
+-- ForgetWatches deletes rows of the watch whose leases are all over. A row that somebody has looked at
+-- meanwhile is gone, and what was left of it stands in another.
+--
+-- Used by: engine.ExpireLeases.
+-- Locks: the rows (DELETE). Each process forgets its own, and a look waits for nobody.
+DELETE FROM ffx_lease_watch AS w
+USING (
+    SELECT
+        unnest(@due_at_ms::bigint[]) AS due_at_ms,
+        unnest(@watch_ids::uuid[]) AS watch_id
+    LIMIT cardinality(@due_at_ms::bigint[])
+) AS i
+WHERE
+    w.due_at_ms = i.due_at_ms
+    AND w.watch_id = i.watch_id;
+
+-- name: TakeExpiredLeases :many
+-- TakeExpiredLeases locks the given attempts and their executions where the lease is still due and
+-- nobody else holds the rows; the others wait for the next scan.
+--
+-- Used by: engine.ExpireLeases.
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1) and attempt rows FOR UPDATE SKIP LOCKED (L2):
+-- it decides from nothing but their own columns.
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    e.lifecycle_phase,
+    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
+    (greatest(e.lease_reclaim_count, 0) + 1 > least(
+        CASE
+            WHEN jsonb_typeof(e.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
+                THEN (e.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
+        END,
+        CASE
+            WHEN jsonb_typeof(e.policy -> 'max_reclaim_count') = 'number'
+                THEN (e.policy ->> 'max_reclaim_count')::numeric
+        END,
+        @default_cap::integer
+    ))::boolean AS lost_too_often,
+    a.attempt_index,
+    a.lease_epoch,
+    coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
+    -- Another program keeps the id of its lease in raw_fields; ours is in the column.
+    coalesce(CASE
+        WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
+        ELSE a.raw_fields ->> 'lease_id'
+    END, '')::text AS lease_id
+FROM ff_exec_core AS e
+JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
+WHERE
+    (e.partition_key, e.execution_id, a.attempt_index) IN (
+        SELECT
+            unnest(@partition_keys::smallint[]),
+            unnest(@execution_ids::uuid[]),
+            unnest(@attempt_indexes::integer[])
+        LIMIT cardinality(@execution_ids::uuid[])
+    )
+    AND (a.lease_expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+FOR NO KEY UPDATE OF e SKIP LOCKED
+FOR UPDATE OF a SKIP LOCKED;
+
+-- name: ReleaseExpiredLeases :many
+-- ReleaseExpiredLeases gives executions whose worker fell silent back to their lanes, under a raised
+-- epoch: the same attempt goes on with the next claim. Returns the lanes that have work now.
+--
+-- Used by: engine.ExpireLeases.
+-- Locks: rows already locked by TakeExpiredLeases.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@raised_epochs::bigint[]) AS raised_epoch,
+        unnest(@lease_ids::text[]) AS lease_id,
+        unnest(@worker_instance_ids::text[]) AS worker_instance_id
+    LIMIT cardinality(@execution_ids::uuid[])
+),
+released AS (
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'runnable',
+        ownership_state = 'unowned',
+        eligibility_state = 'eligible_now',
+        public_state = 'waiting',
+        attempt_state = 'attempt_interrupted',
+        blocking_reason = 'waiting_for_worker',
+        attempt_index = i.attempt_index,
+        lease_reclaim_count = greatest(e.lease_reclaim_count, 0) + 1,
+        ffx_gate_id = NULL,
+        ffx_lease_epoch = i.raised_epoch,
+        ffx_last_mutation_at_ms = @now_ms::bigint
+    FROM input AS i
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.execution_id = i.execution_id
+        AND e.lifecycle_phase = 'active'
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        e.lane_id,
+        i.attempt_index,
+        i.raised_epoch,
+        i.lease_id,
+        i.worker_instance_id,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+released_attempts AS (
+    UPDATE ff_attempt AS a
+    SET
+        outcome = 'lease_expired_reclaimable',
+        lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL,
+        worker_id = NULL,
+        worker_instance_id = NULL,
+        terminal_at_ms = NULL,
+        lease_epoch = r.raised_epoch
+    FROM released AS r
+    WHERE
+        a.partition_key = r.partition_key
+        AND a.execution_id = r.execution_id
+        AND a.attempt_index = r.attempt_index
+),
+lease_events AS (
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id
+    )
+    SELECT
+        r.execution_id::text,
+        nullif(r.lease_id, ''),
+        'expired',
+        @now_ms::bigint,
+        r.partition_key,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        nullif(r.worker_instance_id, '')
+    FROM released AS r
+)
+SELECT DISTINCT r.lane_id
+FROM released AS r;
+
+-- name: FenceStrayLeases :exec
+-- FenceStrayLeases clears leases that ran out on attempts nobody works on any more: the execution is
+-- not active, or goes on with a later attempt. The outcome stays; no event is written.
+--
+-- Used by: engine.ExpireLeases.
+-- Locks: rows already locked by TakeExpiredLeases.
+UPDATE ff_attempt AS a
+SET
+    lease_expires_at_ms = NULL,
+    ffx_timeout_at_ms = NULL,
+    worker_instance_id = NULL,
+    lease_epoch = a.lease_epoch + 1
+FROM (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    a.partition_key = i.partition_key
+    AND a.execution_id = i.execution_id
+    AND a.attempt_index = i.attempt_index;

@@ -1,0 +1,107 @@
+package tests
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+func TestE14_attempts_time_out(t *testing.T) {
+	timeout := func(r *policy.Retry) *policy.Execution {
+		return &policy.Execution{Retry: r, Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(60_000))}}
+	}
+	for _, c := range []struct {
+		name    string
+		policy  *policy.Execution
+		retries int
+		state   string
+		events  []string
+	}{
+		{"without a retry policy", timeout(nil), 0, stateExpired, []string{"lease expired", "completion expired"}},
+		{"retried", timeout(&policy.Retry{Backoff: policy.FixedBackoff(1000)}), 0, stateBackoff, []string{"lease expired"}},
+		{"retried at once", timeout(&policy.Retry{Backoff: policy.FixedBackoff(0)}), 0, stateRetry, []string{"lease expired"}},
+		{"category listed", timeout(&policy.Retry{RetryableCategories: []string{"timeout"}}), 0, stateBackoff, []string{"lease expired"}},
+		{"category not listed", timeout(&policy.Retry{RetryableCategories: []string{"net"}}), 0, stateExpired, []string{"lease expired", "completion expired"}},
+		{"retries used up", timeout(&policy.Retry{}), 3, stateExpired, []string{"lease expired", "completion expired"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := cloneFixture(t)
+			held := f.start(t, func(spec *engine.ExecutionSpec) { spec.Policy = c.policy })
+			f.setExecution(t, held.Execution, fmt.Sprintf("ffx_retry_count = %d", c.retries))
+			f.seedGrant(t, held.Execution)
+			if _, err := f.RenewLease(t.Context(), held.Lease, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			f.advance(time.Minute - time.Millisecond)
+			run(t, f.ExpireAttempts, 0)
+			f.advance(time.Millisecond)
+			run(t, f.ExpireAttempts, 1)
+			run(t, f.ExpireAttempts, 0)
+
+			stored, attempt := f.stored(t, held.Execution), f.attempts(t, held.Execution)[0]
+			ended := c.state == stateExpired
+			outcome, pointer, retries := "interrupted", int32(1), int32(c.retries+1)
+			if ended {
+				outcome, pointer, retries = "expired", 0, int32(c.retries)
+			}
+			if stored.State != c.state || stored.AttemptIndex != pointer || stored.LeaseEpoch != 2 || stored.RetryCount != retries ||
+				(stored.raw(t, "last_failure_message") == "attempt_timeout") != ended {
+				t.Errorf("stored %+v", stored)
+			}
+			if attempt.Outcome != outcome || attempt.LeaseEpoch != 2 || attempt.LeaseExpiresAtMs != nil || *attempt.TerminalAtMs != f.now().UnixMilli() {
+				t.Errorf("attempt %+v", attempt)
+			}
+			if !ended {
+				wantJSON(t, attempt.RawFields, `{"failure_reason":"attempt_timeout","failure_category":"timeout"}`)
+			}
+			if left := f.grants(t, held.Execution); (left == 0) != ended {
+				t.Errorf("%d grants are left", left)
+			}
+			f.wantEvents(t, held.Execution, append([]string{"lease acquired", "lease renewed"}, c.events...)...)
+			wantLeaseError(t, f.CompleteExecution(t.Context(), held.Lease, nil), engine.ErrStaleLease)
+		})
+	}
+}
+
+// The timeout of an earlier lease is not that of the attempt which another program leased since: it is forgotten.
+func TestExpireAttempts_only_of_this_library(t *testing.T) {
+	f := cloneFixture(t)
+	for name, set := range map[string]func(x id.ExecutionID){
+		"leased by another program": func(x id.ExecutionID) { f.setAttempt(t, x, 0, "lease_epoch = 2") },
+		"superseded": func(x id.ExecutionID) {
+			f.seedAttempt(t, x, 1, nil)
+			f.setExecution(t, x, "attempt_index = 1")
+		},
+		"not active":    func(x id.ExecutionID) { f.setExecution(t, x, "lifecycle_phase = 'suspended'") },
+		"without lease": func(x id.ExecutionID) { f.setAttempt(t, x, 0, "lease_expires_at_ms = NULL") },
+	} {
+		c := f.start(t, func(spec *engine.ExecutionSpec) {
+			spec.Policy = &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1))}}
+		})
+		set(c.Execution)
+		timeoutAt := *f.attempts(t, c.Execution)[0].TimeoutAtMs
+		f.setAttempt(t, c.Execution, 0, "ffx_timeout_at_ms = NULL")
+		forgotten := f.dump(t, c.Execution)
+		f.setAttempt(t, c.Execution, 0, fmt.Sprintf("ffx_timeout_at_ms = %d", timeoutAt))
+		f.advance(time.Second)
+		t.Log(name)
+		run(t, f.ExpireAttempts, 1)
+		f.wantUnchanged(t, c.Execution, forgotten)
+		run(t, f.ExpireAttempts, 0)
+	}
+}
+
+func TestExpireAttempts_with_the_longest_timeout(t *testing.T) {
+	f := cloneFixture(t)
+	c := f.start(t, func(spec *engine.ExecutionSpec) {
+		spec.Policy = &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1<<63 - 1))}}
+	})
+	if got := *f.attempts(t, c.Execution)[0].TimeoutAtMs; got != 1<<63-1 {
+		t.Errorf("times out at %d", got)
+	}
+	run(t, f.ExpireAttempts, 0)
+}
