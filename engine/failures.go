@@ -43,7 +43,7 @@ type Failed struct {
 }
 
 // FailExecution ends the attempt that l holds as failed. The execution's retry policy, or three retries
-// at once where it has none, decides whether another attempt follows. Otherwise the execution ends as
+// at once where it has none, decides whether another attempt follows: see [policy.Retry.Retries]. Otherwise the execution ends as
 // failed, and in the same transaction whatever can no longer run because of it is skipped.
 //
 // Errors, in a [*LeaseError]: [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] and [ErrNotActive]:
@@ -150,7 +150,7 @@ func (e *Engine) failChunk(ctx context.Context, op string, all []Failing, chunk 
 		},
 		refused: func(err error) Failed { return Failed{Err: err} },
 		needsExclusive: func(n int, row db.LockExecutionsRow) bool {
-			retry, _ := retryDecision(row, failure(n))
+			retry, _ := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, failure(n))
 			return !retry
 		},
 		write: func(tx *txn, batch *settlementBatch, results []Failed) ([]endedExecution, error) {
@@ -186,14 +186,14 @@ func (f *leaseFacts) failedBefore() Failed {
 
 func isTerminalPhase(stored string) bool { return stored == "terminal" || stored == "cancelled" }
 
-// retryDecision says whether a failure is retried, and after how many milliseconds. An execution without
-// a retry policy is retried three times, at once.
-func retryDecision(row db.LockExecutionsRow, f Failure) (retry bool, pause int64) {
-	rules, ok := storedRetryPolicy(row.Policy)
+// retryDecision says whether a failure is retried, and after how many milliseconds, by the stored policy of its
+// execution. One without a retry policy is retried three times, at once.
+func retryDecision(document []byte, retryCount int32, rawRetryCount string, f Failure) (retry bool, pause int64) {
+	rules, ok := storedRetryPolicy(document)
 	if !ok {
 		rules = policy.RetryWhenAbsent()
 	}
-	retries := usedRetries(row.RetryCount, row.RawRetryCount)
+	retries := usedRetries(retryCount, rawRetryCount)
 	return rules.Retries(f.class(), f.category(), retries), rules.PauseMs(retries, rand.Float64())
 }
 
@@ -231,7 +231,8 @@ func (e *Engine) writeFailures(
 			execution: l.Execution, index: l.Attempt, leaseID: batch.facts[n].LeaseID, instance: batch.facts[n].WorkerInstanceID,
 			leaseEvent: "revoked", reason: f.Message, category: f.category(),
 		}
-		retry, pause := retryDecision(batch.rows[n], f)
+		row := batch.rows[n]
+		retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, f)
 		if !retry {
 			ends.add(attempt)
 			results[n] = Failed{}

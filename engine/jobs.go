@@ -10,7 +10,6 @@ import (
 // What background jobs leave on an execution as its failure.
 const (
 	reasonLostTooOften = "lease_reclaim_cap_exceeded"
-	reasonTimeout      = "attempt_timeout"
 	reasonDeadline     = "execution_deadline"
 )
 

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -13,8 +12,8 @@ import (
 )
 
 // ExpireAttempts ends running attempts that have taken longer than their policy's timeout, at most batch
-// of them: another attempt follows where the retry policy retries timeouts, else the execution ends as
-// expired. Their workers are refused from now on. It returns on how many it acted, those included whose
+// of them. That is a failure of class [policy.TimedOut], retried as any other: another attempt follows, or, with
+// no retry left, the execution ends as expired. Their workers are refused from now on. It returns on how many it acted, those included whose
 // lease another program has taken away and whose timeout is only forgotten; the caller repeats it while
 // that equals batch.
 //
@@ -44,7 +43,7 @@ func (e *Engine) ExpireAttempts(ctx context.Context, batch int) (int, error) {
 			if row.Over {
 				continue
 			}
-			retry, _ := timeoutDecision(row.Policy, row.RetryCount, row.RawRetryCount)
+			retry, _ := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout)
 			if retry || flows.admit(row.FlowID) {
 				params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
 				params.ExecutionIds = append(params.ExecutionIds, pgUUID(row.ExecutionID))
@@ -68,9 +67,9 @@ func (e *Engine) ExpireAttempts(ctx context.Context, batch int) (int, error) {
 			attempt := endingAttempt{
 				execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: row.AttemptIndex, epoch: row.HighestEpoch + 1,
 				leaseID: row.LeaseID, instance: row.WorkerInstanceID, leaseEvent: "expired",
-				reason: reasonTimeout, category: string(policy.TimedOut),
+				reason: timeout.Message, category: timeout.category(),
 			}
-			retry, pause := timeoutDecision(row.Policy, row.RetryCount, row.RawRetryCount)
+			retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout)
 			switch {
 			case retry:
 				retries.add(attempt, id.AddTTL(nowMs, pause))
@@ -114,13 +113,5 @@ func (e *Engine) forgetTimeouts(ctx context.Context, op string, due []db.ScanTim
 	})
 }
 
-// timeoutDecision says whether an attempt that timed out is retried, and after how many milliseconds. An
-// execution without a retry policy is not.
-func timeoutDecision(document []byte, retryCount int32, rawRetryCount string) (retry bool, pause int64) {
-	rules, ok := storedRetryPolicy(document)
-	if !ok {
-		return false, 0
-	}
-	retries := usedRetries(retryCount, rawRetryCount)
-	return rules.RetriesCategory(string(policy.TimedOut), retries), rules.PauseMs(retries, rand.Float64())
-}
+// timeout is the failure that an attempt ends with which took too long.
+var timeout = Failure{Message: "attempt_timeout", Class: policy.TimedOut}

@@ -44,7 +44,8 @@ const (
 	DefaultDedupWindowMs   uint64 = 86_400_000
 )
 
-// Timeout limits how long an attempt and the whole execution may take.
+// Timeout limits how long an attempt and the whole execution may take. An attempt that takes longer has failed, with
+// the class [TimedOut]; an execution ends as expired.
 type Timeout struct {
 	AttemptTimeoutMs    *uint64 `json:"attempt_timeout_ms,omitempty"`
 	ExecutionDeadlineMs *uint64 `json:"execution_deadline_ms,omitempty"` // from creation

@@ -8,7 +8,8 @@ import (
 )
 
 // Retry says which failures are retried, how often and after which pause. Its zero value
-// is the default: three retries with the default [Backoff], whatever the category.
+// is the default: three retries with the default [Backoff], whatever the category. A timeout
+// of an attempt is a failure of class [TimedOut].
 type Retry struct {
 	MaxRetries          *uint32  `json:"max_retries"` // 3
 	Backoff             Backoff  `json:"backoff"`
@@ -145,15 +146,11 @@ func Category(class Class, detail []byte) string {
 }
 
 // Retries reports whether a failure of this class and category is retried after retryCount
-// retries. Transient failures and crashes are; timeouts only when the policy lists the
-// category "timeout"; permanent failures and cancellations never.
+// retries. Transient failures, crashes and timeouts are, unless the policy lists categories and
+// theirs is not among them; permanent failures and cancellations never.
 func (r Retry) Retries(class Class, category string, retryCount int) bool {
 	switch class {
-	case Transient, InfraCrash:
-	case TimedOut:
-		if !slices.Contains(r.RetryableCategories, string(TimedOut)) {
-			return false
-		}
+	case Transient, InfraCrash, TimedOut:
 	default:
 		return false
 	}

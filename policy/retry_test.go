@@ -25,7 +25,10 @@ func TestRetry_Retries(t *testing.T) {
 		{"permanent", Retry{}, Permanent, "", 0, false},
 		{"cancelled", Retry{}, Cancelled, "", 0, false},
 		{"unknown_class", Retry{}, "odd", "", 0, false},
-		{"timeout_not_listed", Retry{}, TimedOut, "", 0, false},
+		{"timeout", Retry{}, TimedOut, "", 2, true},
+		{"timeout_of_another_category", Retry{}, TimedOut, "slow", 0, true},
+		{"timeout_used_up", Retry{}, TimedOut, "", 3, false},
+		{"timeout_not_listed", Retry{RetryableCategories: []string{"network"}}, TimedOut, "", 0, false},
 		{"timeout_listed", limited, TimedOut, "", 1, true},
 		{"timeout_listed_category_not", limited, TimedOut, "other", 1, false},
 		{"category_listed", limited, Transient, "provider_error", 1, true},
@@ -34,6 +37,7 @@ func TestRetry_Retries(t *testing.T) {
 		{"permanent_category_listed", limited, Permanent, "provider_error", 0, false},
 		{"listed_and_used_up", limited, Transient, "provider_error", 2, false},
 		{"absent_policy", RetryWhenAbsent(), Transient, "", 2, true},
+		{"absent_policy_timeout", RetryWhenAbsent(), TimedOut, "", 2, true},
 		{"absent_policy_used_up", RetryWhenAbsent(), Transient, "", 3, false},
 	}
 	for _, tt := range tests {

@@ -713,7 +713,9 @@ func TestResolve_of_endings_by_jobs(t *testing.T) {
 		{"deadline", engine.ExecutionSpec{Kind: "test", Deadline: start.Add(time.Minute)}, func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) {
 			return f.ExpireDeadlines(t.Context(), 10)
 		}, "expired"},
-		{"attempt_timeout", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1000))}}},
+		{"attempt_timeout", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{
+			Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1000))}, Retry: &policy.Retry{MaxRetries: new(uint32(0))},
+		}},
 			func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) { return f.ExpireAttempts(t.Context(), 10) }, "expired"},
 		{"lease_lost_too_often", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{MaxReclaimCount: new(uint32(0))}},
 			func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) { return f.ExpireLeases(t.Context(), 10) }, "failed"},

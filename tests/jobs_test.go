@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/policy"
 )
 
 // job is one of the engine's background operations.
@@ -40,9 +39,7 @@ func TestJobs_wait_for_nobody(t *testing.T) {
 		job     func(*fixture) job
 	}{
 		{"lease", func(*engine.ExecutionSpec) {}, true, func(f *fixture) job { return f.ExpireLeases }},
-		{"attempt", func(spec *engine.ExecutionSpec) {
-			spec.Policy = &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1))}}
-		}, true, func(f *fixture) job { return f.ExpireAttempts }},
+		{"attempt", timingOutAfter(time.Millisecond, nil), true, func(f *fixture) job { return f.ExpireAttempts }},
 		{"deadline", func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) }, false, func(f *fixture) job { return f.ExpireDeadlines }},
 		{"delay", func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Second) }, false, func(f *fixture) job { return f.PromoteDelayed }},
 	} {

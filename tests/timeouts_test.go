@@ -10,27 +10,35 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-func TestE14_attempts_time_out(t *testing.T) {
-	timeout := func(r *policy.Retry) *policy.Execution {
-		return &policy.Execution{Retry: r, Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(60_000))}}
+// timingOut are what becomes of an execution whose attempt takes longer than a minute.
+var timingOut = []struct {
+	name    string
+	retry   *policy.Retry
+	retries int // scheduled before
+	state   string
+	events  []string // behind those of the lease
+}{
+	{"without a retry policy", nil, 0, stateRetry, []string{"lease expired"}},
+	{"the third time without a retry policy", nil, 2, stateRetry, []string{"lease expired"}},
+	{"too often without a retry policy", nil, 3, stateExpired, []string{"lease expired", "completion expired"}},
+	{"retried", &policy.Retry{Backoff: policy.FixedBackoff(1000)}, 0, stateBackoff, []string{"lease expired"}},
+	{"retried at once", &policy.Retry{Backoff: policy.FixedBackoff(0)}, 0, stateRetry, []string{"lease expired"}},
+	{"category listed", &policy.Retry{RetryableCategories: []string{"timeout"}}, 0, stateBackoff, []string{"lease expired"}},
+	{"category not listed", &policy.Retry{RetryableCategories: []string{"net"}}, 0, stateExpired, []string{"lease expired", "completion expired"}},
+	{"retries used up", &policy.Retry{}, 3, stateExpired, []string{"lease expired", "completion expired"}},
+}
+
+func timingOutAfter(d time.Duration, retry *policy.Retry) func(*engine.ExecutionSpec) {
+	return func(spec *engine.ExecutionSpec) {
+		spec.Policy = &policy.Execution{Retry: retry, Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(d.Milliseconds()))}}
 	}
-	for _, c := range []struct {
-		name    string
-		policy  *policy.Execution
-		retries int
-		state   string
-		events  []string
-	}{
-		{"without a retry policy", timeout(nil), 0, stateExpired, []string{"lease expired", "completion expired"}},
-		{"retried", timeout(&policy.Retry{Backoff: policy.FixedBackoff(1000)}), 0, stateBackoff, []string{"lease expired"}},
-		{"retried at once", timeout(&policy.Retry{Backoff: policy.FixedBackoff(0)}), 0, stateRetry, []string{"lease expired"}},
-		{"category listed", timeout(&policy.Retry{RetryableCategories: []string{"timeout"}}), 0, stateBackoff, []string{"lease expired"}},
-		{"category not listed", timeout(&policy.Retry{RetryableCategories: []string{"net"}}), 0, stateExpired, []string{"lease expired", "completion expired"}},
-		{"retries used up", timeout(&policy.Retry{}), 3, stateExpired, []string{"lease expired", "completion expired"}},
-	} {
+}
+
+func TestE14_attempts_time_out(t *testing.T) {
+	for _, c := range timingOut {
 		t.Run(c.name, func(t *testing.T) {
 			f := cloneFixture(t)
-			held := f.start(t, func(spec *engine.ExecutionSpec) { spec.Policy = c.policy })
+			held := f.start(t, timingOutAfter(time.Minute, c.retry))
 			f.setExecution(t, held.Execution, fmt.Sprintf("ffx_retry_count = %d", c.retries))
 			f.seedGrant(t, held.Execution)
 			if _, err := f.RenewLease(t.Context(), held.Lease, time.Hour); err != nil {
@@ -41,28 +49,57 @@ func TestE14_attempts_time_out(t *testing.T) {
 			f.advance(time.Millisecond)
 			run(t, f.ExpireAttempts, 1)
 			run(t, f.ExpireAttempts, 0)
-
-			stored, attempt := f.stored(t, held.Execution), f.attempts(t, held.Execution)[0]
-			ended := c.state == stateExpired
-			outcome, pointer, retries := "interrupted", int32(1), int32(c.retries+1)
-			if ended {
-				outcome, pointer, retries = "expired", 0, int32(c.retries)
-			}
-			if stored.State != c.state || stored.AttemptIndex != pointer || stored.LeaseEpoch != 2 || stored.RetryCount != retries ||
-				(stored.raw(t, "last_failure_message") == "attempt_timeout") != ended {
-				t.Errorf("stored %+v", stored)
-			}
-			if attempt.Outcome != outcome || attempt.LeaseEpoch != 2 || attempt.LeaseExpiresAtMs != nil || *attempt.TerminalAtMs != f.now().UnixMilli() {
-				t.Errorf("attempt %+v", attempt)
-			}
-			if !ended {
-				wantJSON(t, attempt.RawFields, `{"failure_reason":"attempt_timeout","failure_category":"timeout"}`)
-			}
-			if left := f.grants(t, held.Execution); (left == 0) != ended {
-				t.Errorf("%d grants are left", left)
-			}
+			f.wantTimedOut(t, held, c.state, c.retries)
 			f.wantEvents(t, held.Execution, append([]string{"lease acquired", "lease renewed"}, c.events...)...)
-			wantLeaseError(t, f.CompleteExecution(t.Context(), held.Lease, nil), engine.ErrStaleLease)
+		})
+	}
+}
+
+// wantTimedOut fails the test unless the execution ended, or is retried, because its first attempt took too long.
+func (f *fixture) wantTimedOut(t *testing.T, held engine.Claimed, state string, retries int) {
+	t.Helper()
+	stored, attempt := f.stored(t, held.Execution), f.attempts(t, held.Execution)[0]
+	ended := state == stateExpired
+	outcome, pointer, used := "interrupted", int32(1), int32(retries+1)
+	if ended {
+		outcome, pointer, used = "expired", 0, int32(retries)
+	}
+	if stored.State != state || stored.AttemptIndex != pointer || stored.LeaseEpoch != 2 || stored.RetryCount != used ||
+		stored.ReclaimCount != 0 || (stored.raw(t, "last_failure_message") == "attempt_timeout") != ended {
+		t.Errorf("stored %+v", stored)
+	}
+	if attempt.Outcome != outcome || attempt.LeaseEpoch != 2 || attempt.LeaseExpiresAtMs != nil || attempt.TimeoutAtMs != nil ||
+		*attempt.TerminalAtMs != f.now().UnixMilli() {
+		t.Errorf("attempt %+v", attempt)
+	}
+	if !ended {
+		wantJSON(t, attempt.RawFields, `{"failure_reason":"attempt_timeout","failure_category":"timeout"}`)
+	}
+	if left := f.grants(t, held.Execution); (left == 0) != ended {
+		t.Errorf("%d grants are left", left)
+	}
+	wantLeaseError(t, f.CompleteExecution(t.Context(), held.Lease, nil), engine.ErrStaleLease)
+}
+
+// The rule for a timeout that the engine finds is that for one which a worker reports.
+func TestN5_a_timeout_is_retried_as_any_failure(t *testing.T) {
+	for _, c := range timingOut {
+		t.Run(c.name, func(t *testing.T) {
+			f := cloneFixture(t)
+			for _, failure := range []engine.Failure{{Class: policy.TimedOut}, {Class: policy.Transient, Category: "timeout"}} {
+				held := f.start(t, timingOutAfter(time.Minute, c.retry))
+				f.setExecution(t, held.Execution, fmt.Sprintf("ffx_retry_count = %d", c.retries))
+				failed := f.fail(t, held.Lease, failure)
+				want := c.state
+				if want == stateExpired {
+					want = stateFailed
+				}
+				if failed.Retry != (want != stateFailed) {
+					t.Errorf("%+v: got %+v", failure, failed)
+				}
+				f.wantState(t, held.Execution, want)
+				f.exec(t, "UPDATE ff_exec_core SET lane_id = 'done' WHERE lane_id = $1", f.lane)
+			}
 		})
 	}
 }
@@ -79,9 +116,7 @@ func TestExpireAttempts_only_of_this_library(t *testing.T) {
 		"not active":    func(x id.ExecutionID) { f.setExecution(t, x, "lifecycle_phase = 'suspended'") },
 		"without lease": func(x id.ExecutionID) { f.setAttempt(t, x, 0, "lease_expires_at_ms = NULL") },
 	} {
-		c := f.start(t, func(spec *engine.ExecutionSpec) {
-			spec.Policy = &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1))}}
-		})
+		c := f.start(t, timingOutAfter(time.Millisecond, nil))
 		set(c.Execution)
 		timeoutAt := *f.attempts(t, c.Execution)[0].TimeoutAtMs
 		f.setAttempt(t, c.Execution, 0, "ffx_timeout_at_ms = NULL")

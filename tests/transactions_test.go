@@ -186,9 +186,7 @@ func operations() []operation {
 		},
 		job("expire leases", stateReturned, started, (*engine.Engine).ExpireLeases),
 		job("expire attempts", stateExpired, func(t *testing.T, f *fixture) engine.Lease {
-			return f.start(t, func(spec *engine.ExecutionSpec) {
-				spec.Policy = &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1))}}
-			}).Lease
+			return f.start(t, timingOutAfter(time.Millisecond, &policy.Retry{MaxRetries: new(uint32(0))})).Lease
 		}, (*engine.Engine).ExpireAttempts),
 		job("expire deadlines", stateUnstarted, created(func(f *fixture, spec *engine.ExecutionSpec) {
 			spec.Deadline = f.now().Add(time.Second)
