@@ -13,61 +13,95 @@ import (
 )
 
 const scanOverdue = `-- name: ScanOverdue :many
-(
-    SELECT
-        e.partition_key,
-        e.execution_id,
-        e.flow_id,
-        (e.lifecycle_phase IN ('terminal', 'cancelled'))::boolean AS finished
-    FROM ff_exec_core AS e
-    WHERE
-        e.ffx_execution_deadline_ms > 0
-        AND e.ffx_execution_deadline_ms <= ffx_now_ms($2)
-    ORDER BY e.ffx_execution_deadline_ms
-    LIMIT $1::integer
-)
-UNION ALL
-(
-    SELECT
-        e.partition_key,
-        e.execution_id,
-        e.flow_id,
-        (e.lifecycle_phase IN ('terminal', 'cancelled'))::boolean AS finished
-    FROM ff_exec_core AS e
-    WHERE
-        e.ffx_execution_deadline_ms IS NULL
-        AND e.deadline_at_ms <= ffx_now_ms($2)
-        AND (
-            e.lifecycle_phase IN ('terminal', 'cancelled')
-            OR e.eligibility_state <> 'not_eligible_until_time'
-            OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
-        )
-    ORDER BY e.deadline_at_ms
-    LIMIT $1::integer
-)
-LIMIT $1::integer
+SELECT
+    d.deadline_at_ms::bigint AS deadline_at_ms,
+    d.partition_key,
+    d.execution_id,
+    d.flow_id,
+    d.finished::boolean AS finished
+FROM (
+    (
+        SELECT
+            e.ffx_execution_deadline_ms AS deadline_at_ms,
+            e.partition_key,
+            e.execution_id,
+            e.flow_id,
+            e.lifecycle_phase IN ('terminal', 'cancelled') AS finished
+        FROM ff_exec_core AS e
+        WHERE
+            e.ffx_execution_deadline_ms > 0
+            AND e.ffx_execution_deadline_ms <= ffx_now_ms($1)
+            AND (e.ffx_execution_deadline_ms, e.partition_key, e.execution_id)
+            > ($2::bigint, $3::smallint, $4::uuid)
+        ORDER BY
+            e.ffx_execution_deadline_ms,
+            e.partition_key,
+            e.execution_id
+        LIMIT $5::integer
+    )
+    UNION ALL
+    (
+        SELECT
+            e.deadline_at_ms,
+            e.partition_key,
+            e.execution_id,
+            e.flow_id,
+            e.lifecycle_phase IN ('terminal', 'cancelled') AS finished
+        FROM ff_exec_core AS e
+        WHERE
+            e.ffx_execution_deadline_ms IS NULL
+            AND e.deadline_at_ms <= ffx_now_ms($1)
+            AND (e.deadline_at_ms, e.partition_key, e.execution_id)
+            > ($2::bigint, $3::smallint, $4::uuid)
+            AND (
+                e.lifecycle_phase IN ('terminal', 'cancelled')
+                OR e.eligibility_state <> 'not_eligible_until_time'
+                OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
+            )
+        ORDER BY
+            e.deadline_at_ms,
+            e.partition_key,
+            e.execution_id
+        LIMIT $5::integer
+    )
+) AS d
+ORDER BY
+    d.deadline_at_ms,
+    d.partition_key,
+    d.execution_id
+LIMIT $5::integer
 `
 
 type ScanOverdueParams struct {
-	BatchSize int32
-	NowMs     *int64
+	NowMs             *int64
+	AfterDeadlineAtMs int64
+	AfterPartitionKey int16
+	AfterExecutionID  pgtype.UUID
+	PageSize          int32
 }
 
 type ScanOverdueRow struct {
+	DeadlineAtMs int64
 	PartitionKey int16
 	ExecutionID  id.ExecutionUUID
 	FlowID       *id.FlowID
 	Finished     bool
 }
 
-// ScanOverdue finds executions whose execution deadline has passed: in the column of this library, or,
-// where that was never written, in deadline_at_ms. Another program keeps the wake-up of a delay there too,
-// unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
+// ScanOverdue finds executions whose execution deadline has passed, oldest first, behind a position: in the column
+// of this library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a
+// delay there too, unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
 //
 // Used by: engine.ExpireDeadlines.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanOverdue(ctx context.Context, db DBTX, arg ScanOverdueParams) ([]ScanOverdueRow, error) {
-	rows, err := db.Query(ctx, scanOverdue, arg.BatchSize, arg.NowMs)
+	rows, err := db.Query(ctx, scanOverdue,
+		arg.NowMs,
+		arg.AfterDeadlineAtMs,
+		arg.AfterPartitionKey,
+		arg.AfterExecutionID,
+		arg.PageSize,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +110,7 @@ func (q *Queries) ScanOverdue(ctx context.Context, db DBTX, arg ScanOverdueParam
 	for rows.Next() {
 		var i ScanOverdueRow
 		if err := rows.Scan(
+			&i.DeadlineAtMs,
 			&i.PartitionKey,
 			&i.ExecutionID,
 			&i.FlowID,
@@ -91,19 +126,36 @@ func (q *Queries) ScanOverdue(ctx context.Context, db DBTX, arg ScanOverdueParam
 	return items, nil
 }
 
-const settleDeadlines = `-- name: SettleDeadlines :exec
-UPDATE ff_exec_core AS e
-SET ffx_execution_deadline_ms = -abs(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms))
-FROM (
+const settleDeadlines = `-- name: SettleDeadlines :execrows
+WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
     LIMIT cardinality($2::uuid[])
-) AS i
+),
+finished AS (
+    SELECT
+        e.partition_key,
+        e.execution_id
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND (t.lifecycle_phase IN ('terminal', 'cancelled')) IS TRUE
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS e
+)
+UPDATE ff_exec_core AS e
+SET ffx_execution_deadline_ms = -abs(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms))
+FROM finished AS f
 WHERE
-    e.partition_key = i.partition_key
-    AND e.execution_id = i.execution_id
-    AND e.lifecycle_phase IN ('terminal', 'cancelled')
+    e.partition_key = f.partition_key
+    AND e.execution_id = f.execution_id
 `
 
 type SettleDeadlinesParams struct {
@@ -115,33 +167,34 @@ type SettleDeadlinesParams struct {
 // them again. This library's own ends do it themselves.
 //
 // Used by: engine.ExpireDeadlines.
-// Locks: execution rows (UPDATE) in array order: the caller sorts by (partition_key, execution_id).
-func (q *Queries) SettleDeadlines(ctx context.Context, db DBTX, arg SettleDeadlinesParams) error {
-	_, err := db.Exec(ctx, settleDeadlines, arg.PartitionKeys, arg.ExecutionIds)
-	return err
+// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED, then the UPDATE of the same rows.
+func (q *Queries) SettleDeadlines(ctx context.Context, db DBTX, arg SettleDeadlinesParams) (int64, error) {
+	result, err := db.Exec(ctx, settleDeadlines, arg.PartitionKeys, arg.ExecutionIds)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const takeOverdue = `-- name: TakeOverdue :many
 WITH input AS (
     SELECT
-        unnest($2::smallint[]) AS partition_key,
-        unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
+        unnest($3::smallint[]) AS partition_key,
+        unnest($4::uuid[]) AS execution_id
+    LIMIT cardinality($4::uuid[])
 )
 SELECT
     e.partition_key,
     e.execution_id,
     e.flow_id,
-    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
-    e.lifecycle_phase
+    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
         t.partition_key,
         t.execution_id,
         t.flow_id,
-        t.ffx_lease_epoch,
-        t.lifecycle_phase
+        t.ffx_lease_epoch
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key
@@ -158,29 +211,35 @@ CROSS JOIN LATERAL (
         AND t.lifecycle_phase NOT IN ('terminal', 'cancelled')
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS e
+LIMIT $2::integer
 `
 
 type TakeOverdueParams struct {
 	NowMs         *int64
+	MaxItems      int32
 	PartitionKeys []int16
 	ExecutionIds  []pgtype.UUID
 }
 
 type TakeOverdueRow struct {
-	PartitionKey   int16
-	ExecutionID    id.ExecutionUUID
-	FlowID         *id.FlowID
-	HighestEpoch   int64
-	LifecyclePhase string
+	PartitionKey int16
+	ExecutionID  id.ExecutionUUID
+	FlowID       *id.FlowID
+	HighestEpoch int64
 }
 
-// TakeOverdue locks the given executions where they are still unfinished, due and not held by anybody.
+// TakeOverdue locks the first max_items of the given executions that are still unfinished, due and not held by
+// anybody.
 //
 // Used by: engine.ExpireDeadlines.
-// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in array order (L1): the caller sorts by (partition_key,
-// execution_id).
+// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
 func (q *Queries) TakeOverdue(ctx context.Context, db DBTX, arg TakeOverdueParams) ([]TakeOverdueRow, error) {
-	rows, err := db.Query(ctx, takeOverdue, arg.NowMs, arg.PartitionKeys, arg.ExecutionIds)
+	rows, err := db.Query(ctx, takeOverdue,
+		arg.NowMs,
+		arg.MaxItems,
+		arg.PartitionKeys,
+		arg.ExecutionIds,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +252,6 @@ func (q *Queries) TakeOverdue(ctx context.Context, db DBTX, arg TakeOverdueParam
 			&i.ExecutionID,
 			&i.FlowID,
 			&i.HighestEpoch,
-			&i.LifecyclePhase,
 		); err != nil {
 			return nil, err
 		}

@@ -51,14 +51,23 @@ func (q *Queries) FenceStrayLeases(ctx context.Context, db DBTX, arg FenceStrayL
 const forgetWatches = `-- name: ForgetWatches :exec
 DELETE FROM ffx_lease_watch AS w
 USING (
-    SELECT
-        unnest($1::bigint[]) AS due_at_ms,
-        unnest($2::uuid[]) AS watch_id
-    LIMIT cardinality($1::bigint[])
-) AS i
-WHERE
-    w.due_at_ms = i.due_at_ms
-    AND w.watch_id = i.watch_id
+    SELECT l.watch_row_id
+    FROM (
+        SELECT
+            unnest($1::bigint[]) AS due_at_ms,
+            unnest($2::uuid[]) AS watch_id
+        LIMIT cardinality($1::bigint[])
+    ) AS i
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS watch_row_id
+        FROM ffx_lease_watch AS t
+        WHERE
+            t.due_at_ms = i.due_at_ms
+            AND t.watch_id = i.watch_id
+        FOR UPDATE SKIP LOCKED
+    ) AS l
+) AS d
+WHERE w.ctid = d.watch_row_id
 `
 
 type ForgetWatchesParams struct {
@@ -67,10 +76,10 @@ type ForgetWatchesParams struct {
 }
 
 // ForgetWatches deletes rows of the watch whose leases are all over. A row that somebody has looked at
-// meanwhile is gone, and what was left of it stands in another.
+// meanwhile is gone, and what was left of it stands in another; one that is looked at right now is left to that.
 //
 // Used by: engine.ExpireLeases.
-// Locks: the rows (DELETE). Each process forgets its own, and a look waits for nobody.
+// Locks: the rows FOR UPDATE SKIP LOCKED, then deletes them.
 func (q *Queries) ForgetWatches(ctx context.Context, db DBTX, arg ForgetWatchesParams) error {
 	_, err := db.Exec(ctx, forgetWatches, arg.DueAtMs, arg.WatchIds)
 	return err
@@ -78,7 +87,7 @@ func (q *Queries) ForgetWatches(ctx context.Context, db DBTX, arg ForgetWatchesP
 
 const lookAtLeases = `-- name: LookAtLeases :many
 WITH clock AS MATERIALIZED (
-    SELECT ffx_now_ms($2) AS now_ms
+    SELECT ffx_now_ms($1) AS now_ms
 ),
 due AS (
     SELECT
@@ -91,7 +100,9 @@ due AS (
             w.watch_id,
             cardinality(w.execution_ids) AS items
         FROM ffx_lease_watch AS w
-        WHERE w.due_at_ms <= (SELECT now_ms FROM clock)
+        WHERE
+            w.due_at_ms <= (SELECT now_ms FROM clock)
+            AND (w.due_at_ms, w.watch_id) > ($2::bigint, $3::uuid)
         ORDER BY
             w.due_at_ms,
             w.watch_id
@@ -104,8 +115,10 @@ taken AS (
     USING due AS d
     WHERE
         w.ctid = d.watch_row_id
-        AND d.earlier < $3::bigint
+        AND d.earlier < $4::bigint
     RETURNING
+        w.due_at_ms,
+        w.watch_id,
         w.partition_keys,
         w.execution_ids,
         w.attempt_indexes
@@ -122,7 +135,9 @@ leased AS (
         a.partition_key,
         a.execution_id,
         a.attempt_index,
-        a.lease_expires_at_ms
+        a.lease_epoch,
+        a.lease_expires_at_ms,
+        a.ffx_timeout_at_ms
     FROM items AS i
     -- One by one: where the planner expects no lease at all it would read every attempt.
     CROSS JOIN LATERAL (
@@ -130,7 +145,9 @@ leased AS (
             t.partition_key,
             t.execution_id,
             t.attempt_index,
-            t.lease_expires_at_ms
+            t.lease_epoch,
+            t.lease_expires_at_ms,
+            t.ffx_timeout_at_ms
         FROM ff_attempt AS t
         WHERE
             t.partition_key = i.partition_key
@@ -148,24 +165,28 @@ held AS (
         l.lease_expires_at_ms,
         l.lease_expires_at_ms <= (SELECT now_ms FROM clock) AS expired,
         e.flow_id,
-        (e.lifecycle_phase = 'active' AND greatest(e.lease_reclaim_count, 0) + 1 > least(
-            CASE
-                WHEN jsonb_typeof(e.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
-                    THEN (e.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
-            END,
-            CASE
-                WHEN jsonb_typeof(e.policy -> 'max_reclaim_count') = 'number'
-                    THEN (e.policy ->> 'max_reclaim_count')::numeric
-            END,
-            $4::integer
-        ))::boolean AS lost_too_often
+        (e.lifecycle_phase = 'active' AND (
+            (l.lease_epoch = e.ffx_lease_epoch AND l.ffx_timeout_at_ms <= (SELECT now_ms FROM clock)) IS TRUE
+            OR greatest(e.lease_reclaim_count, 0) + 1 > least(
+                CASE
+                    WHEN jsonb_typeof(e.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
+                        THEN (e.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
+                END,
+                CASE
+                    WHEN jsonb_typeof(e.policy -> 'max_reclaim_count') = 'number'
+                        THEN (e.policy ->> 'max_reclaim_count')::numeric
+                END,
+                $5::integer
+            )
+        ))::boolean AS may_end
     FROM leased AS l
     CROSS JOIN LATERAL (
         SELECT
             c.flow_id,
             c.lifecycle_phase,
             c.lease_reclaim_count,
-            c.policy
+            c.policy,
+            c.ffx_lease_epoch
         FROM ff_exec_core AS c
         WHERE
             c.partition_key = l.partition_key
@@ -182,59 +203,78 @@ watched AS (
         attempt_indexes
     )
     SELECT
-        min(h.lease_expires_at_ms),
+        CASE
+            WHEN h.expired THEN least(min(h.lease_expires_at_ms), (SELECT min(t.due_at_ms) - 1 FROM taken AS t))
+            ELSE min(h.lease_expires_at_ms)
+        END,
         gen_random_uuid(),
         array_agg(h.partition_key),
         array_agg(h.execution_id),
         array_agg(h.attempt_index)
-    FROM held AS h
-    GROUP BY h.expired
+    FROM (
+        SELECT
+            held.partition_key,
+            held.execution_id,
+            held.attempt_index,
+            held.lease_expires_at_ms,
+            held.expired,
+            -- As many to a row as to the largest claim.
+            (row_number() OVER (PARTITION BY held.expired ORDER BY held.lease_expires_at_ms) - 1) / 1000 AS part
+        FROM held
+    ) AS h
+    GROUP BY
+        h.expired,
+        h.part
 )
 SELECT
-    n.looked_at,
+    r.due_at_ms AS reached_due_at_ms,
+    r.watch_id AS reached_watch_id,
     coalesce(x.partition_key, 0)::smallint AS partition_key,
     x.execution_id,
     coalesce(x.attempt_index, 0)::integer AS attempt_index,
     x.flow_id,
-    coalesce(x.lost_too_often, false)::boolean AS lost_too_often
-FROM (SELECT count(*) AS looked_at FROM items) AS n
-LEFT JOIN (
+    coalesce(x.may_end, false)::boolean AS may_end
+FROM (
     SELECT
-        h.partition_key,
-        h.execution_id,
-        h.attempt_index,
-        h.flow_id,
-        h.lost_too_often
-    FROM held AS h
-    WHERE h.expired
+        t.due_at_ms,
+        t.watch_id
+    FROM taken AS t
     ORDER BY
-        h.lease_expires_at_ms,
-        h.execution_id
-    LIMIT $1::integer
-) AS x ON true
+        t.due_at_ms DESC,
+        t.watch_id DESC
+    LIMIT 1
+) AS r
+LEFT JOIN held AS x ON x.expired
+ORDER BY
+    x.lease_expires_at_ms,
+    x.execution_id
 `
 
 type LookAtLeasesParams struct {
-	BatchSize  int32
-	NowMs      *int64
-	MaxItems   int64
-	DefaultCap int32
+	NowMs        *int64
+	AfterDueAtMs int64
+	AfterWatchID pgtype.UUID
+	MaxItems     int64
+	DefaultCap   int32
 }
 
 type LookAtLeasesRow struct {
-	LookedAt     int64
-	PartitionKey int16
-	ExecutionID  pgtype.UUID
-	AttemptIndex int32
-	FlowID       pgtype.UUID
-	LostTooOften bool
+	ReachedDueAtMs int64
+	ReachedWatchID pgtype.UUID
+	PartitionKey   int16
+	ExecutionID    pgtype.UUID
+	AttemptIndex   int32
+	FlowID         pgtype.UUID
+	MayEnd         bool
 }
 
-// LookAtLeases looks at about max_items leases that were to run out by now, and returns those that did, at
-// most batch_size, oldest first; every row says how many it looked at, and if none has run out that is all
-// the only row says. What was given back, or has no execution any more, it forgets; what was renewed it watches until the next one runs
-// out; what has run out stays due as long as its attempt has the lease. lost_too_often forecasts that
-// the loss ends the execution, so that the lock of its flow can be taken before any row.
+// LookAtLeases looks, behind a position, at about max_items leases that were to run out by now, and returns those
+// that did, oldest first; every row says how far it came, and if none has run out that is all the only row says.
+// No row that says it: nothing was to be looked at. What was given back, or has no execution any more, it forgets;
+// what was renewed it watches until the next one runs out; what has run out stays due as long as its attempt has
+// the lease, before whatever this look began with: a caller that goes on behind its position, or another that is
+// further on, does not meet it again. may_end forecasts that the loss ends the execution, so that the lock of its
+// flow can be taken before any row.
 //
 // A lease that is taken while this statement runs has a row of its own in the watch.
 //
@@ -242,8 +282,9 @@ type LookAtLeasesRow struct {
 // Locks: rows of the watch FOR UPDATE SKIP LOCKED, and deletes them. Spans partitions.
 func (q *Queries) LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesParams) ([]LookAtLeasesRow, error) {
 	rows, err := db.Query(ctx, lookAtLeases,
-		arg.BatchSize,
 		arg.NowMs,
+		arg.AfterDueAtMs,
+		arg.AfterWatchID,
 		arg.MaxItems,
 		arg.DefaultCap,
 	)
@@ -255,12 +296,13 @@ func (q *Queries) LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesPar
 	for rows.Next() {
 		var i LookAtLeasesRow
 		if err := rows.Scan(
-			&i.LookedAt,
+			&i.ReachedDueAtMs,
+			&i.ReachedWatchID,
 			&i.PartitionKey,
 			&i.ExecutionID,
 			&i.AttemptIndex,
 			&i.FlowID,
-			&i.LostTooOften,
+			&i.MayEnd,
 		); err != nil {
 			return nil, err
 		}
@@ -368,8 +410,8 @@ type ReleaseExpiredLeasesParams struct {
 // ReleaseExpiredLeases gives executions whose worker fell silent back to their lanes, under a raised
 // epoch: the same attempt goes on with the next claim. Returns the lanes that have work now.
 //
-// Used by: engine.ExpireLeases.
-// Locks: rows already locked by TakeExpiredLeases.
+// Used by: engine.ExpireLeases, engine.RepairQueue.
+// Locks: rows already locked by the caller.
 func (q *Queries) ReleaseExpiredLeases(ctx context.Context, db DBTX, arg ReleaseExpiredLeasesParams) ([]string, error) {
 	rows, err := db.Query(ctx, releaseExpiredLeases,
 		arg.PartitionKeys,
@@ -399,52 +441,85 @@ func (q *Queries) ReleaseExpiredLeases(ctx context.Context, db DBTX, arg Release
 }
 
 const takeExpiredLeases = `-- name: TakeExpiredLeases :many
+WITH input AS (
+    SELECT
+        unnest($4::smallint[]) AS partition_key,
+        unnest($5::uuid[]) AS execution_id,
+        unnest($6::integer[]) AS attempt_index
+    LIMIT cardinality($5::uuid[])
+)
 SELECT
-    e.partition_key,
-    e.execution_id,
-    e.flow_id,
-    e.lifecycle_phase,
-    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
-    (greatest(e.lease_reclaim_count, 0) + 1 > least(
+    t.partition_key,
+    t.execution_id,
+    t.flow_id,
+    t.lifecycle_phase,
+    t.policy,
+    coalesce(t.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(t.exec_fields ->> 'retry_count', '')::text AS raw_retry_count,
+    coalesce(t.ffx_lease_epoch, 0)::bigint AS highest_epoch,
+    (greatest(t.lease_reclaim_count, 0) + 1 > least(
         CASE
-            WHEN jsonb_typeof(e.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
-                THEN (e.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
+            WHEN jsonb_typeof(t.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
+                THEN (t.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
         END,
         CASE
-            WHEN jsonb_typeof(e.policy -> 'max_reclaim_count') = 'number'
-                THEN (e.policy ->> 'max_reclaim_count')::numeric
+            WHEN jsonb_typeof(t.policy -> 'max_reclaim_count') = 'number'
+                THEN (t.policy ->> 'max_reclaim_count')::numeric
         END,
         $1::integer
     ))::boolean AS lost_too_often,
-    a.attempt_index,
-    a.lease_epoch,
-    coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
+    ((
+        t.pointer = t.attempt_index
+        AND t.lease_epoch = t.ffx_lease_epoch
+        AND t.ffx_timeout_at_ms <= ffx_now_ms($2)
+    ) IS TRUE)::boolean AS timed_out,
+    t.attempt_index,
+    t.lease_epoch,
+    coalesce(t.worker_instance_id, '')::text AS worker_instance_id,
     -- Another program keeps the id of its lease in raw_fields; ours is in the column.
     coalesce(CASE
-        WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
-        ELSE a.raw_fields ->> 'lease_id'
+        WHEN t.lease_epoch = t.ffx_lease_epoch THEN t.ffx_lease_id::text
+        ELSE t.raw_fields ->> 'lease_id'
     END, '')::text AS lease_id
-FROM ff_exec_core AS e
-JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
-WHERE
-    (e.partition_key, e.execution_id, a.attempt_index) IN (
-        SELECT
-            unnest($2::smallint[]),
-            unnest($3::uuid[]),
-            unnest($4::integer[])
-        LIMIT cardinality($3::uuid[])
-    )
-    AND (a.lease_expires_at_ms <= ffx_now_ms($5)) IS TRUE
-FOR NO KEY UPDATE OF e SKIP LOCKED
-FOR UPDATE OF a SKIP LOCKED
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.flow_id,
+        e.lifecycle_phase,
+        e.policy,
+        e.ffx_retry_count,
+        e.raw_fields AS exec_fields,
+        e.ffx_lease_epoch,
+        e.lease_reclaim_count,
+        e.attempt_index AS pointer,
+        a.attempt_index,
+        a.lease_epoch,
+        a.worker_instance_id,
+        a.ffx_lease_id,
+        a.ffx_timeout_at_ms,
+        a.raw_fields
+    FROM ff_exec_core AS e
+    JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.execution_id = i.execution_id
+        AND a.attempt_index = i.attempt_index
+        AND (a.lease_expires_at_ms <= ffx_now_ms($2)) IS TRUE
+    FOR NO KEY UPDATE OF e SKIP LOCKED
+    FOR UPDATE OF a SKIP LOCKED
+) AS t
+LIMIT $3::integer
 `
 
 type TakeExpiredLeasesParams struct {
 	DefaultCap     int32
+	NowMs          *int64
+	MaxItems       int32
 	PartitionKeys  []int16
 	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
-	NowMs          *int64
 }
 
 type TakeExpiredLeasesRow struct {
@@ -452,16 +527,21 @@ type TakeExpiredLeasesRow struct {
 	ExecutionID      id.ExecutionUUID
 	FlowID           *id.FlowID
 	LifecyclePhase   string
+	Policy           []byte
+	RetryCount       int32
+	RawRetryCount    string
 	HighestEpoch     int64
 	LostTooOften     bool
+	TimedOut         bool
 	AttemptIndex     int32
 	LeaseEpoch       int64
 	WorkerInstanceID string
 	LeaseID          string
 }
 
-// TakeExpiredLeases locks the given attempts and their executions where the lease is still due and
-// nobody else holds the rows; the others wait for the next scan.
+// TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due
+// and which nobody else holds; the others wait for the next scan. timed_out: the attempt has taken longer than its
+// timeout, too.
 //
 // Used by: engine.ExpireLeases.
 // Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1) and attempt rows FOR UPDATE SKIP LOCKED (L2):
@@ -469,10 +549,11 @@ type TakeExpiredLeasesRow struct {
 func (q *Queries) TakeExpiredLeases(ctx context.Context, db DBTX, arg TakeExpiredLeasesParams) ([]TakeExpiredLeasesRow, error) {
 	rows, err := db.Query(ctx, takeExpiredLeases,
 		arg.DefaultCap,
+		arg.NowMs,
+		arg.MaxItems,
 		arg.PartitionKeys,
 		arg.ExecutionIds,
 		arg.AttemptIndexes,
-		arg.NowMs,
 	)
 	if err != nil {
 		return nil, err
@@ -486,8 +567,12 @@ func (q *Queries) TakeExpiredLeases(ctx context.Context, db DBTX, arg TakeExpire
 			&i.ExecutionID,
 			&i.FlowID,
 			&i.LifecyclePhase,
+			&i.Policy,
+			&i.RetryCount,
+			&i.RawRetryCount,
 			&i.HighestEpoch,
 			&i.LostTooOften,
+			&i.TimedOut,
 			&i.AttemptIndex,
 			&i.LeaseEpoch,
 			&i.WorkerInstanceID,

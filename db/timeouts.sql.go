@@ -12,22 +12,42 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const forgetTimeouts = `-- name: ForgetTimeouts :exec
-UPDATE ff_attempt AS a
-SET ffx_timeout_at_ms = NULL
-FROM (
+const forgetTimeouts = `-- name: ForgetTimeouts :execrows
+WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
         unnest($4::bigint[]) AS timeout_at_ms
     LIMIT cardinality($2::uuid[])
-) AS i
+),
+left_over AS (
+    SELECT
+        a.partition_key,
+        a.execution_id,
+        a.attempt_index
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id,
+            t.attempt_index
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.attempt_index = i.attempt_index
+            AND (t.ffx_timeout_at_ms = i.timeout_at_ms) IS TRUE
+        FOR UPDATE SKIP LOCKED
+    ) AS a
+)
+UPDATE ff_attempt AS a
+SET ffx_timeout_at_ms = NULL
+FROM left_over AS l
 WHERE
-    a.partition_key = i.partition_key
-    AND a.execution_id = i.execution_id
-    AND a.attempt_index = i.attempt_index
-    AND (a.ffx_timeout_at_ms = i.timeout_at_ms) IS TRUE
+    a.partition_key = l.partition_key
+    AND a.execution_id = l.execution_id
+    AND a.attempt_index = l.attempt_index
 `
 
 type ForgetTimeoutsParams struct {
@@ -41,16 +61,18 @@ type ForgetTimeoutsParams struct {
 // them again. This library clears them itself. An attempt that was leased again has another timeout.
 //
 // Used by: engine.ExpireAttempts.
-// Locks: attempt rows (UPDATE), in array order: the caller sorts by (partition_key, execution_id,
-// attempt_index). Nothing else.
-func (q *Queries) ForgetTimeouts(ctx context.Context, db DBTX, arg ForgetTimeoutsParams) error {
-	_, err := db.Exec(ctx, forgetTimeouts,
+// Locks: attempt rows FOR UPDATE SKIP LOCKED, then the UPDATE of the same rows. Nothing else.
+func (q *Queries) ForgetTimeouts(ctx context.Context, db DBTX, arg ForgetTimeoutsParams) (int64, error) {
+	result, err := db.Exec(ctx, forgetTimeouts,
 		arg.PartitionKeys,
 		arg.ExecutionIds,
 		arg.AttemptIndexes,
 		arg.TimeoutsAtMs,
 	)
-	return err
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const scanTimedOut = `-- name: ScanTimedOut :many
@@ -86,14 +108,29 @@ CROSS JOIN LATERAL (
         AND t.execution_id = a.execution_id
     LIMIT 1
 ) AS e
-WHERE a.ffx_timeout_at_ms <= ffx_now_ms($1)
-ORDER BY a.ffx_timeout_at_ms
-LIMIT $2::integer
+WHERE
+    a.ffx_timeout_at_ms <= ffx_now_ms($1)
+    AND (a.ffx_timeout_at_ms, a.partition_key, a.execution_id, a.attempt_index) > (
+        $2::bigint,
+        $3::smallint,
+        $4::uuid,
+        $5::integer
+    )
+ORDER BY
+    a.ffx_timeout_at_ms,
+    a.partition_key,
+    a.execution_id,
+    a.attempt_index
+LIMIT $6::integer
 `
 
 type ScanTimedOutParams struct {
-	NowMs     *int64
-	BatchSize int32
+	NowMs             *int64
+	AfterTimeoutAtMs  int64
+	AfterPartitionKey int16
+	AfterExecutionID  pgtype.UUID
+	AfterAttemptIndex int32
+	PageSize          int32
 }
 
 type ScanTimedOutRow struct {
@@ -108,13 +145,20 @@ type ScanTimedOutRow struct {
 	Over          bool
 }
 
-// ScanTimedOut finds attempts that have taken longer than their timeout. over: another program has taken
-// the lease away, so the timeout means nothing any more.
+// ScanTimedOut finds attempts that have taken longer than their timeout, oldest first, behind a position. over:
+// another program has taken the lease away, so the timeout means nothing any more.
 //
 // Used by: engine.ExpireAttempts.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanTimedOut(ctx context.Context, db DBTX, arg ScanTimedOutParams) ([]ScanTimedOutRow, error) {
-	rows, err := db.Query(ctx, scanTimedOut, arg.NowMs, arg.BatchSize)
+	rows, err := db.Query(ctx, scanTimedOut,
+		arg.NowMs,
+		arg.AfterTimeoutAtMs,
+		arg.AfterPartitionKey,
+		arg.AfterExecutionID,
+		arg.AfterAttemptIndex,
+		arg.PageSize,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -144,41 +188,60 @@ func (q *Queries) ScanTimedOut(ctx context.Context, db DBTX, arg ScanTimedOutPar
 }
 
 const takeTimedOut = `-- name: TakeTimedOut :many
+WITH input AS (
+    SELECT
+        unnest($3::smallint[]) AS partition_key,
+        unnest($4::uuid[]) AS execution_id,
+        unnest($5::integer[]) AS attempt_index
+    LIMIT cardinality($4::uuid[])
+)
 SELECT
-    e.partition_key,
-    e.execution_id,
-    e.flow_id,
-    e.policy,
-    coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
-    coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
-    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
-    a.attempt_index,
-    coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
-    coalesce(a.ffx_lease_id::text, '')::text AS lease_id
-FROM ff_exec_core AS e
-JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
-WHERE
-    (e.partition_key, e.execution_id, a.attempt_index) IN (
-        SELECT
-            unnest($1::smallint[]),
-            unnest($2::uuid[]),
-            unnest($3::integer[])
-        LIMIT cardinality($2::uuid[])
-    )
-    AND e.lifecycle_phase = 'active'
-    AND (e.attempt_index = a.attempt_index) IS TRUE
-    AND (a.lease_epoch = e.ffx_lease_epoch) IS TRUE
-    AND (a.lease_expires_at_ms IS NOT NULL) IS TRUE
-    AND (a.ffx_timeout_at_ms <= ffx_now_ms($4)) IS TRUE
-FOR NO KEY UPDATE OF e SKIP LOCKED
-FOR UPDATE OF a SKIP LOCKED
+    t.partition_key,
+    t.execution_id,
+    t.flow_id,
+    t.policy,
+    coalesce(t.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(t.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
+    coalesce(t.ffx_lease_epoch, 0)::bigint AS highest_epoch,
+    t.attempt_index,
+    coalesce(t.worker_instance_id, '')::text AS worker_instance_id,
+    coalesce(t.ffx_lease_id::text, '')::text AS lease_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.flow_id,
+        e.policy,
+        e.ffx_retry_count,
+        e.raw_fields,
+        e.ffx_lease_epoch,
+        a.attempt_index,
+        a.worker_instance_id,
+        a.ffx_lease_id
+    FROM ff_exec_core AS e
+    JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.execution_id = i.execution_id
+        AND a.attempt_index = i.attempt_index
+        AND (e.lifecycle_phase = 'active') IS TRUE
+        AND (e.attempt_index = a.attempt_index) IS TRUE
+        AND (a.lease_epoch = e.ffx_lease_epoch) IS TRUE
+        AND (a.lease_expires_at_ms IS NOT NULL) IS TRUE
+        AND (a.ffx_timeout_at_ms <= ffx_now_ms($1)) IS TRUE
+    FOR NO KEY UPDATE OF e SKIP LOCKED
+    FOR UPDATE OF a SKIP LOCKED
+) AS t
+LIMIT $2::integer
 `
 
 type TakeTimedOutParams struct {
+	NowMs          *int64
+	MaxItems       int32
 	PartitionKeys  []int16
 	ExecutionIds   []pgtype.UUID
 	AttemptIndexes []int32
-	NowMs          *int64
 }
 
 type TakeTimedOutRow struct {
@@ -194,18 +257,19 @@ type TakeTimedOutRow struct {
 	LeaseID          string
 }
 
-// TakeTimedOut locks the given attempts and their executions where the attempt is still running, ours,
-// overdue, and not held by anybody.
+// TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running,
+// ours, overdue, and not held by anybody.
 //
 // Used by: engine.ExpireAttempts.
 // Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1) and attempt rows FOR UPDATE SKIP LOCKED (L2):
 // it decides from nothing but their own columns.
 func (q *Queries) TakeTimedOut(ctx context.Context, db DBTX, arg TakeTimedOutParams) ([]TakeTimedOutRow, error) {
 	rows, err := db.Query(ctx, takeTimedOut,
+		arg.NowMs,
+		arg.MaxItems,
 		arg.PartitionKeys,
 		arg.ExecutionIds,
 		arg.AttemptIndexes,
-		arg.NowMs,
 	)
 	if err != nil {
 		return nil, err

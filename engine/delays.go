@@ -11,12 +11,13 @@ import (
 // forgotten; the caller repeats it while that equals batch. Safe to repeat and to run in any number of
 // processes.
 //
-// Transaction: one statement; locks the executions without waiting.
+// Errors: [ErrBusy] where somebody else holds a row of the queue that stands in the way; nothing was written.
+// Transaction: one statement; locks the executions. Those that others hold it passes over, however many there are.
 func (e *Engine) PromoteDelayed(ctx context.Context, batch int) (int, error) {
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	return inStatement(ctx, e, "promote delayed", func(conn db.DBTX, due *rings) (int, error) {
+	return inStatement(ctx, e.hurried(), "promote delayed", func(conn db.DBTX, due *rings) (int, error) {
 		rows, err := e.q.PromoteDelayed(ctx, conn, db.PromoteDelayedParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
 		for _, row := range rows {
 			if row.Promoted {

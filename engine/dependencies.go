@@ -1,12 +1,10 @@
 package engine
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"math"
 	"slices"
-	"sort"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -373,21 +371,4 @@ func memberArrays(ended []endedExecution) flowMemberArrays {
 		members.addMember(x.id, x.flow)
 	}
 	return members
-}
-
-// sort puts the executions in lock order.
-func (a *executionArrays) sort() { sort.Sort(a) }
-
-func (a *executionArrays) Len() int { return len(a.executions) }
-
-func (a *executionArrays) Less(i, j int) bool {
-	return cmp.Or(
-		cmp.Compare(a.partitions[i], a.partitions[j]),
-		bytes.Compare(a.executions[i].Bytes[:], a.executions[j].Bytes[:]),
-	) < 0
-}
-
-func (a *executionArrays) Swap(i, j int) {
-	a.partitions[i], a.partitions[j] = a.partitions[j], a.partitions[i]
-	a.executions[i], a.executions[j] = a.executions[j], a.executions[i]
 }

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"math/rand/v2"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -13,6 +15,14 @@ const (
 	reasonDeadline     = "execution_deadline"
 )
 
+// What a call of a job does at most, besides acting on a batch.
+const (
+	scanPage     = MaxBatch // rows that a scan finds at once
+	smallestTake = 64       // rows offered to a transaction, though fewer are wanted: some may be locked
+	lateWaits    = 100      // waits, of 50 ms, for locks that only an ending meets
+	comebacks    = 8        // flows that were busy and are waited for, 50 ms each
+)
+
 func checkBatch(batch int) error {
 	if batch < 1 || batch > MaxBatch {
 		return invalid("batch", "must be between 1 and 1000")
@@ -20,11 +30,163 @@ func checkBatch(batch int) error {
 	return nil
 }
 
-// lockCurrentAttempts locks the current attempts of locked executions, by execution.
+// A candidate is an execution that a job found due and has not locked yet.
+type candidate struct {
+	partition int16
+	execution id.ExecutionUUID
+	attempt   int32      // the one whose lease or time is over
+	flow      *id.FlowID // whose exclusive lock its end needs; nil where none is foreseen
+}
+
+// A pass is one call of a job, which waits for nobody: flows and rows that others hold are passed over. It looks at each
+// row that is due once, however many are locked, and acts on a batch at most.
+type pass struct {
+	*Engine
+	op string
+
+	// act acts on at most limit of those of due that it can lock. It holds the locks of flows exclusively.
+	act func(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error)
+
+	busy  map[id.FlowID][]candidate // passed over because of their flow
+	waits int                       // for locks that only the ends met
+}
+
+func (e *Engine) newPass(
+	op string, act func(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error),
+) *pass {
+	return &pass{Engine: e.hurried(), op: op, act: act, busy: make(map[id.FlowID][]candidate)}
+}
+
+// through acts on up to batch of what scan finds, which goes on behind what it found before and may have put
+// something right itself, at most room. Nothing is met twice, but for a few flows that were busy.
+func (p *pass) through(
+	ctx context.Context, batch int, scan func(room int) (due []candidate, done int, more bool, err error),
+) (acted int, err error) {
+	for more := true; more && acted < batch; {
+		var due []candidate
+		var n int
+		if due, n, more, err = scan(batch - acted); err != nil {
+			return acted, err
+		}
+		acted += n
+		n, err = p.work(ctx, due, batch-acted)
+		acted += n
+		if err != nil {
+			return acted, err
+		}
+	}
+	n, err := p.comeBack(ctx, batch-acted)
+	return acted + n, err
+}
+
+// work acts on at most limit of due, in transactions of so many flows as one may lock.
+func (p *pass) work(ctx context.Context, due []candidate, limit int) (acted int, err error) {
+	for len(due) > 0 && acted < limit {
+		next := p.cut(due, max(limit-acted, smallestTake))
+		n, err := p.try(ctx, due[:next], limit-acted)
+		acted += n
+		if err != nil {
+			return acted, err
+		}
+		due = due[next:]
+	}
+	return acted, nil
+}
+
+// cut returns how many of due one transaction may take, at most n.
+func (p *pass) cut(due []candidate, n int) int {
+	flows := newFlowSet(p.cfg.Partitions)
+	for i, c := range due[:min(n, len(due))] {
+		if !flows.admit(c.flow) {
+			return i
+		}
+	}
+	return min(n, len(due))
+}
+
+// try acts on at most limit of due in one transaction. Where that meets a lock which could not be foreseen, each half
+// is tried for itself, so that only what is held is left out.
+func (p *pass) try(ctx context.Context, due []candidate, limit int) (int, error) {
+	var free, busy []candidate
+	n, err := inTx(ctx, p.Engine, p.op, func(tx *txn) (int, error) {
+		flows := newFlowSet(p.cfg.Partitions)
+		for _, c := range due {
+			if c.flow != nil && len(p.busy[*c.flow]) == 0 {
+				flows.add(*c.flow)
+			}
+		}
+		if err := p.tryFlowsExclusive(ctx, tx, flows); err != nil {
+			return 0, err
+		}
+		free, busy = nil, nil
+		for _, c := range due {
+			if c.flow == nil || flows.has(*c.flow) {
+				free = append(free, c)
+			} else {
+				busy = append(busy, c)
+			}
+		}
+		if len(free) == 0 {
+			return 0, nil
+		}
+		return p.act(ctx, tx, flows, free, limit)
+	})
+	for _, c := range busy {
+		if len(p.busy[*c.flow]) < MaxBatch {
+			p.busy[*c.flow] = append(p.busy[*c.flow], c)
+		}
+	}
+	if !errors.Is(err, ErrBusy) {
+		return n, err
+	}
+	if p.waits++; len(free) == 1 || p.waits >= lateWaits {
+		return 0, nil
+	}
+	// Chance decides which half comes first: after the last wait that a call may spend the rest is left for the next.
+	first, second := free[:len(free)/2], free[len(free)/2:]
+	if rand.IntN(2) == 0 {
+		first, second = second, first
+	}
+	acted, err := p.try(ctx, first, limit)
+	if err != nil || acted == limit {
+		return acted, err
+	}
+	n, err = p.try(ctx, second, limit-acted)
+	return acted + n, err
+}
+
+// comeBack gives a few of the flows that were busy one try each that stands in line for their lock: one whose members
+// complete all the time is hardly ever free. Which of them, chance decides, so that none is left out for ever.
+func (p *pass) comeBack(ctx context.Context, limit int) (acted int, err error) {
+	if p.tx != nil {
+		return 0, nil // there it might be for long
+	}
+	tries := 0
+	for flow, due := range p.busy {
+		if acted == limit || tries == comebacks {
+			break
+		}
+		tries++
+		n, err := inTx(ctx, p.Engine, p.op, func(tx *txn) (int, error) {
+			flows := newFlowSet(p.cfg.Partitions)
+			flows.add(flow)
+			if err := p.lockFlowsExclusive(ctx, tx, flows); err != nil {
+				return 0, err
+			}
+			return p.act(ctx, tx, flows, due, limit-acted)
+		})
+		if err != nil && !errors.Is(err, ErrBusy) {
+			return acted, err
+		}
+		acted += n
+	}
+	return acted, nil
+}
+
+// lockCurrentAttempts locks the current attempts of locked executions, by execution. Those that others hold are busy.
 func (e *Engine) lockCurrentAttempts(
 	ctx context.Context, tx db.DBTX, executions executionArrays,
 ) (map[id.ExecutionUUID]db.LockCurrentAttemptsRow, error) {
-	executions.sort()
 	rows, err := e.q.LockCurrentAttempts(ctx, tx, db.LockCurrentAttemptsParams{
 		PartitionKeys: executions.partitions, ExecutionIds: executions.executions,
 	})
@@ -40,11 +202,13 @@ func (e *Engine) lockCurrentAttempts(
 
 // PruneCreationKeys forgets idempotency keys whose window has passed, at most batch of them, and returns
 // how many. Safe to repeat and to run in any number of processes.
+//
+// Transaction: one statement; a key that another transaction holds is passed over.
 func (e *Engine) PruneCreationKeys(ctx context.Context, batch int) (int, error) {
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	return inStatement(ctx, e, "prune creation keys", func(conn db.DBTX, _ *rings) (int, error) {
+	return inStatement(ctx, e.hurried(), "prune creation keys", func(conn db.DBTX, _ *rings) (int, error) {
 		n, err := e.q.PruneCreationKeys(ctx, conn, db.PruneCreationKeysParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
 		return int(n), err
 	})

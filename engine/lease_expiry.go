@@ -2,7 +2,10 @@ package engine
 
 import (
 	"context"
+	"math"
 	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -16,15 +19,18 @@ const DefaultReclaimCap = 1000
 
 // ExpireLeases gives executions back to their lanes whose lease has run out, oldest first, at most batch
 // of them: the attempt goes on with the next claim, and its former holder is refused from now on. An
-// execution whose leases were lost more often than its policy allows ends as failed instead. It returns
-// how many leases it settled; the caller repeats it while that equals batch.
+// execution whose leases were lost more often than its policy allows ends as failed instead. An attempt that has taken
+// longer than its timeout, too, ends by that, as [Engine.ExpireAttempts] does it. It returns how many leases it settled;
+// the caller repeats it while that equals batch.
 //
-// Any number of processes may run it; a row that another transaction holds waits for the next call.
+// It waits for nobody. An execution that another transaction holds, or whose flow or dependents it holds, is passed
+// over, however many there are, and found again by the next call. A flow that was busy is asked for once more in the
+// end. Any number of processes may run it.
 //
 // Transaction: one to forget leases that this process saw end; one for about 4,000 others that were taken
-// or renewed long enough ago, to look at them; for those that have run out one more, two where executions
-// end. It locks the flows of members that end, exclusively, and executions and attempts without waiting.
-// Emits lease events. Safe to repeat.
+// or renewed long enough ago, to look at them; for those that have run out one more for a batch, or for 256 flows and
+// less. It locks the flows of members that may end, exclusively, executions and attempts. Emits lease events, and
+// completion events for what ends. Safe to repeat.
 func (e *Engine) ExpireLeases(ctx context.Context, batch int) (int, error) {
 	const op = "expire leases"
 	if err := checkBatch(batch); err != nil {
@@ -33,64 +39,44 @@ func (e *Engine) ExpireLeases(ctx context.Context, batch int) (int, error) {
 	if err := e.forgetWatches(ctx, op); err != nil {
 		return 0, err
 	}
-	for settled := 0; ; {
-		looked, due, err := e.lookAtLeases(ctx, op, batch-settled)
-		if err != nil || looked == 0 {
-			return settled, err
-		}
-		if len(due) == 0 {
-			continue
-		}
-		// Those that end their executions wait for the locks of flows; the others do not wait for them.
-		ending := slices.DeleteFunc(slices.Clone(due), func(row db.LookAtLeasesRow) bool { return !row.LostTooOften })
-		returning := slices.DeleteFunc(due, func(row db.LookAtLeasesRow) bool { return row.LostTooOften })
-		before := settled
-		for _, rows := range [][]db.LookAtLeasesRow{returning, ending} {
-			if len(rows) == 0 {
-				continue
-			}
-			n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.expireLeases(ctx, tx, rows) })
-			if err != nil {
-				return settled, err
-			}
-			settled += n
-		}
-		if settled == before || settled >= batch {
-			return settled, nil
-		}
+	position := db.LookAtLeasesParams{
+		DefaultCap: DefaultReclaimCap, NowMs: e.nowMs(), MaxItems: lookedAtOnce,
+		AfterDueAtMs: math.MinInt64, AfterWatchID: pgtype.UUID{Valid: true},
 	}
+	return e.newPass(op, e.expireLeases).through(ctx, batch, func(int) ([]candidate, int, bool, error) {
+		rows, err := inStatement(ctx, e.hurried(), op, func(conn db.DBTX, _ *rings) ([]db.LookAtLeasesRow, error) {
+			return e.q.LookAtLeases(ctx, conn, position)
+		})
+		if err != nil || len(rows) == 0 {
+			return nil, 0, false, err
+		}
+		position.AfterDueAtMs, position.AfterWatchID = rows[0].ReachedDueAtMs, rows[0].ReachedWatchID
+		var returning, ending []candidate
+		for _, row := range rows {
+			c := candidate{partition: row.PartitionKey, execution: row.ExecutionID.Bytes, attempt: row.AttemptIndex}
+			switch {
+			case !row.ExecutionID.Valid: // none has run out
+			case row.MayEnd:
+				c.flow = flowOf(row.FlowID)
+				ending = append(ending, c)
+			default:
+				returning = append(returning, c)
+			}
+		}
+		return slices.Concat(returning, ending), 0, true, nil
+	})
 }
 
 // lookedAtOnce is how many leases a statement looks at, about: some are as many as a claim takes.
 const lookedAtOnce = 4 * MaxBatch
 
-// lookAtLeases returns how many leases were looked at, and up to batch of those that have run out.
-func (e *Engine) lookAtLeases(ctx context.Context, op string, batch int) (looked int64, due []db.LookAtLeasesRow, err error) {
-	due, err = inStatement(ctx, e, op, func(conn db.DBTX, _ *rings) ([]db.LookAtLeasesRow, error) {
-		return e.q.LookAtLeases(ctx, conn, db.LookAtLeasesParams{
-			DefaultCap: DefaultReclaimCap, NowMs: e.nowMs(), MaxItems: lookedAtOnce, BatchSize: int32(batch),
-		})
-	})
-	if err != nil {
-		return 0, nil, err
-	}
-	looked = due[0].LookedAt
-	return looked, slices.DeleteFunc(due, func(row db.LookAtLeasesRow) bool { return !row.ExecutionID.Valid }), nil
-}
-
-func (e *Engine) expireLeases(ctx context.Context, tx *txn, due []db.LookAtLeasesRow) (int, error) {
-	flows := newFlowSet(e.cfg.Partitions)
-	params := db.TakeExpiredLeasesParams{DefaultCap: DefaultReclaimCap, NowMs: e.nowMs()}
-	for _, row := range due {
-		if row.LostTooOften && !flows.admit(flowOf(row.FlowID)) {
-			continue
-		}
-		params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
-		params.ExecutionIds = append(params.ExecutionIds, row.ExecutionID)
-		params.AttemptIndexes = append(params.AttemptIndexes, row.AttemptIndex)
-	}
-	if err := e.lockFlowsExclusive(ctx, tx, flows); err != nil {
-		return 0, err
+// expireLeases settles those of due whose lease it can lock and is still over.
+func (e *Engine) expireLeases(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
+	params := db.TakeExpiredLeasesParams{DefaultCap: DefaultReclaimCap, NowMs: e.nowMs(), MaxItems: int32(limit)}
+	for _, c := range due {
+		params.PartitionKeys = append(params.PartitionKeys, c.partition)
+		params.ExecutionIds = append(params.ExecutionIds, pgUUID(c.execution))
+		params.AttemptIndexes = append(params.AttemptIndexes, c.attempt)
 	}
 	taken, err := e.q.TakeExpiredLeases(ctx, tx, params)
 	if err != nil || len(taken) == 0 {
@@ -108,35 +94,26 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, due []db.LookAtLease
 	if err != nil {
 		return 0, err
 	}
-	release := db.ReleaseExpiredLeasesParams{NowMs: nowMs}
+	lost, timedOut := newLostLeases(nowMs), newTimeouts(nowMs)
 	var strays db.FenceStrayLeasesParams
-	ends := newEnding(nowMs, state.OutcomeFailed)
-	ends.params.LostLeases = 1
-	ends.params.CancellationReason = new("reclaim_cap_exceeded")
 	for i := range taken {
 		row := &taken[i]
-		raised := max(row.HighestEpoch, row.LeaseEpoch) + 1
+		// Of one that joined a flow meanwhile the next scan foresees that it needs the flow's lock.
+		mayEnd := row.FlowID == nil || flows.has(*row.FlowID)
+		attempt := endingAttempt{
+			execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: row.AttemptIndex,
+			epoch: max(row.HighestEpoch, row.LeaseEpoch) + 1, leaseID: row.LeaseID, instance: row.WorkerInstanceID,
+		}
 		switch {
 		case row.LifecyclePhase != string(state.Active) || row.AttemptIndex != current[row.ExecutionID].AttemptIndex:
 			strays.PartitionKeys = append(strays.PartitionKeys, row.PartitionKey)
 			strays.ExecutionIds = append(strays.ExecutionIds, pgUUID(row.ExecutionID))
 			strays.AttemptIndexes = append(strays.AttemptIndexes, row.AttemptIndex)
-		case row.LostTooOften:
-			if row.FlowID != nil && !flows.has(*row.FlowID) {
-				continue // it joined the flow meanwhile; the next scan foresees it
-			}
-			ends.add(endingAttempt{
-				execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: row.AttemptIndex, epoch: raised,
-				leaseID: row.LeaseID, instance: row.WorkerInstanceID, leaseEvent: "expired",
-				reason: reasonLostTooOften, category: string(policy.InfraCrash),
-			})
+		case row.TimedOut:
+			retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout)
+			timedOut.add(attempt, retry, pause, mayEnd)
 		default:
-			release.PartitionKeys = append(release.PartitionKeys, row.PartitionKey)
-			release.ExecutionIds = append(release.ExecutionIds, pgUUID(row.ExecutionID))
-			release.AttemptIndexes = append(release.AttemptIndexes, row.AttemptIndex)
-			release.RaisedEpochs = append(release.RaisedEpochs, raised)
-			release.LeaseIds = append(release.LeaseIds, row.LeaseID)
-			release.WorkerInstanceIds = append(release.WorkerInstanceIds, row.WorkerInstanceID)
+			lost.add(attempt, row.LostTooOften, mayEnd)
 		}
 	}
 	if len(strays.ExecutionIds) > 0 {
@@ -144,15 +121,55 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, due []db.LookAtLease
 			return 0, err
 		}
 	}
-	if len(release.ExecutionIds) > 0 {
-		lanes, err := e.q.ReleaseExpiredLeases(ctx, tx, release)
+	if err := e.writeTimeouts(ctx, tx, timedOut); err != nil {
+		return 0, err
+	}
+	return len(strays.ExecutionIds) + timedOut.len() + lost.len(), e.writeLost(ctx, tx, lost)
+}
+
+// lostLeases is what becomes of attempts whose worker fell silent.
+type lostLeases struct {
+	returns db.ReleaseExpiredLeasesParams
+	ends    *ending
+}
+
+func newLostLeases(nowMs int64) *lostLeases {
+	ends := newEnding(nowMs, state.OutcomeFailed)
+	ends.params.LostLeases = 1
+	ends.params.CancellationReason = new("reclaim_cap_exceeded")
+	return &lostLeases{returns: db.ReleaseExpiredLeasesParams{NowMs: nowMs}, ends: ends}
+}
+
+func (s *lostLeases) len() int { return len(s.returns.ExecutionIds) + s.ends.len() }
+
+// add adds an attempt, unless it was lost too often and its execution may not end now.
+func (s *lostLeases) add(a endingAttempt, tooOften, mayEnd bool) {
+	switch {
+	case !tooOften:
+		p := &s.returns
+		p.PartitionKeys = append(p.PartitionKeys, a.execution.Partition())
+		p.ExecutionIds = append(p.ExecutionIds, pgUUID(a.execution.UUID()))
+		p.AttemptIndexes = append(p.AttemptIndexes, a.index)
+		p.RaisedEpochs = append(p.RaisedEpochs, a.epoch)
+		p.LeaseIds = append(p.LeaseIds, a.leaseID)
+		p.WorkerInstanceIds = append(p.WorkerInstanceIds, a.instance)
+	case mayEnd:
+		a.leaseEvent, a.reason, a.category = "expired", reasonLostTooOften, string(policy.InfraCrash)
+		s.ends.add(a)
+	}
+}
+
+// writeLost gives executions back to their lanes, or ends those that were lost too often.
+func (e *Engine) writeLost(ctx context.Context, tx *txn, s *lostLeases) error {
+	if len(s.returns.ExecutionIds) > 0 {
+		lanes, err := e.q.ReleaseExpiredLeases(ctx, tx, s.returns)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		tx.rings.leases()
 		for _, lane := range lanes {
 			tx.rings.lane(lane)
 		}
 	}
-	return len(strays.ExecutionIds) + len(release.ExecutionIds) + ends.len(), e.endByJob(ctx, tx, ends)
+	return e.endByJob(ctx, tx, s.ends)
 }

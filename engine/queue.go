@@ -8,16 +8,21 @@ import (
 )
 
 // RepairQueue looks through the n executions that follow after, in the order of their rows, for work that
-// is claimable but not queued, and queues it. Behind the last execution it deletes, up to n at a time, what
-// is queued but not claimable. next is where the following call goes on; the zero id begins anew. n repaired
+// is claimable but not queued, and queues it, and for executions that count as running while nobody has a lease of
+// them, which no other job finds: what another program left half-done. These it gives back to their lanes as
+// [Engine.ExpireLeases] does with a lease that has run out. Behind the last execution it deletes, up to n at a time,
+// what is queued but not claimable. next is where the following call goes on; the zero id begins anew. n repaired
 // say that there may be more in the same place.
 //
 // The database keeps the queue itself, by triggers, and the watch on leases. Rows that were written while
 // these did not fire (a replica's, or those of a restore that disabled them) are what this is for. It also
 // finds leases that ran out a minute ago and more, so that [Engine.ExpireLeases] looks at them.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement, and behind the last execution a second one; locks
-// what it queues, without waiting. Safe to repeat and to run in any number of processes.
+// It waits for nobody: what another transaction holds is left to the next time round.
+//
+// Errors: [ErrInvalidInput]; [ErrBusy] as [Engine.PromoteDelayed]. Transaction: one statement, behind the last execution a second one, and one transaction
+// for executions without a lease, where there are any; locks what it acts on, and exclusively the flows of members that
+// have no lease. Emits lease and completion events for these. Safe to repeat and to run in any number of processes.
 func (e *Engine) RepairQueue(ctx context.Context, after id.ExecutionID, n int) (next id.ExecutionID, repaired int, err error) {
 	const op = "repair queue"
 	if err := checkBatch(n); err != nil {
@@ -27,7 +32,7 @@ func (e *Engine) RepairQueue(ctx context.Context, after id.ExecutionID, n int) (
 	if !after.IsZero() {
 		params.AfterPartitionKey, params.AfterExecutionID = after.Partition(), pgUUID(after.UUID())
 	}
-	rows, err := inStatement(ctx, e, op, func(conn db.DBTX, due *rings) ([]db.RepairQueueRow, error) {
+	rows, err := inStatement(ctx, e.hurried(), op, func(conn db.DBTX, due *rings) ([]db.RepairQueueRow, error) {
 		rows, err := e.q.RepairQueue(ctx, conn, params)
 		repaired = 0
 		for _, row := range rows {
@@ -43,13 +48,84 @@ func (e *Engine) RepairQueue(ctx context.Context, after id.ExecutionID, n int) (
 	}
 	if len(rows) > 0 {
 		last := rows[len(rows)-1]
-		return id.ExecutionIDFromRow(last.PartitionKey, id.ExecutionUUID(last.ExecutionID.Bytes)), repaired, nil
+		returned, err := e.newPass(op, e.returnLeaseless).work(ctx, leaseless(rows), n)
+		if err != nil {
+			return after, repaired + returned, err
+		}
+		return id.ExecutionIDFromRow(last.PartitionKey, last.ExecutionID.Bytes), repaired + returned, nil
 	}
-	swept, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *rings) (int64, error) {
+	swept, err := inStatement(ctx, e.hurried(), op, func(conn db.DBTX, _ *rings) (int64, error) {
 		return e.q.SweepQueue(ctx, conn, int32(n))
 	})
 	if err != nil || int(swept) >= n {
 		return after, int(swept), err
 	}
 	return id.ExecutionID{}, int(swept), nil
+}
+
+func leaseless(rows []db.RepairQueueRow) []candidate {
+	var due []candidate
+	for _, row := range rows {
+		if row.Leaseless {
+			due = append(due, candidate{
+				partition: row.PartitionKey, execution: row.ExecutionID.Bytes, flow: flowOf(row.FlowID),
+			})
+		}
+	}
+	return due
+}
+
+// returnLeaseless gives those of due back to their lanes that are active though no attempt of theirs has a lease. An
+// attempt whose lease has run out, current or not, is for [Engine.ExpireLeases] first.
+func (e *Engine) returnLeaseless(ctx context.Context, tx *txn, flows *flowSet, due []candidate, _ int) (int, error) {
+	var executions executionArrays
+	for _, c := range due {
+		executions.add(c.partition, c.execution)
+	}
+	taken, err := e.q.TakeLeaseless(ctx, tx, db.TakeLeaselessParams{
+		PartitionKeys: executions.partitions, ExecutionIds: executions.executions, DefaultCap: DefaultReclaimCap,
+	})
+	if err != nil || len(taken) == 0 {
+		return 0, err
+	}
+	executions = executionArrays{}
+	for _, row := range taken {
+		executions.add(row.PartitionKey, row.ExecutionID)
+	}
+	current, err := e.lockCurrentAttempts(ctx, tx, executions)
+	if err != nil {
+		return 0, err
+	}
+	listed, err := e.q.ListLeased(ctx, tx, db.ListLeasedParams{
+		PartitionKeys: executions.partitions, ExecutionIds: executions.executions,
+	})
+	if err != nil {
+		return 0, err
+	}
+	leased := make(map[id.ExecutionUUID]bool, len(listed))
+	for _, x := range listed {
+		leased[x] = true
+	}
+	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	if err != nil {
+		return 0, err
+	}
+	lost := newLostLeases(nowMs)
+	for _, row := range taken {
+		attempt, started := current[row.ExecutionID]
+		if attempt.Busy || leased[row.ExecutionID] {
+			continue
+		}
+		returned := endingAttempt{
+			execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: row.AttemptIndex,
+			epoch: max(row.HighestEpoch, attempt.LeaseEpoch) + 1, leaseID: attempt.LeaseID, instance: attempt.WorkerInstanceID,
+		}
+		if started {
+			returned.index = attempt.AttemptIndex
+		} else if row.LostTooOften {
+			returned.index = -1
+		}
+		lost.add(returned, row.LostTooOften, row.FlowID == nil || flows.has(*row.FlowID))
+	}
+	return lost.len(), e.writeLost(ctx, tx, lost)
 }

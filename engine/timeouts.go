@@ -1,9 +1,11 @@
 package engine
 
 import (
-	"cmp"
 	"context"
-	"slices"
+	"errors"
+	"math"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -11,107 +13,128 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
+// timeout is the failure that an attempt ends with which took too long.
+var timeout = Failure{Message: "attempt_timeout", Class: policy.TimedOut}
+
+// timeouts is what becomes of attempts that took too long.
+type timeouts struct {
+	retries *retries
+	ends    *ending
+}
+
+func newTimeouts(nowMs int64) timeouts {
+	return timeouts{newRetries(nowMs, "interrupted", "expired"), newEnding(nowMs, state.OutcomeExpired)}
+}
+
+func (s timeouts) len() int { return s.retries.len() + s.ends.len() }
+
 // ExpireAttempts ends running attempts that have taken longer than their policy's timeout, at most batch
-// of them. That is a failure of class [policy.TimedOut], retried as any other: another attempt follows, or, with
-// no retry left, the execution ends as expired. Their workers are refused from now on. It returns on how many it acted, those included whose
-// lease another program has taken away and whose timeout is only forgotten; the caller repeats it while
-// that equals batch.
+// of them, oldest first. That is a failure of class [policy.TimedOut], retried as any other: another attempt follows,
+// or, with no retry left, the execution ends as expired. Their workers are refused from now on. It returns on how
+// many it acted, those included whose lease another program has taken away and whose timeout is only forgotten;
+// the caller repeats it while that equals batch.
 //
-// Transaction: one, after one for timeouts to forget; locks the flows of members that end, exclusively, and
-// executions and attempts without waiting. Emits lease and completion events. Safe to repeat and to run in
+// It waits for nobody, as [Engine.ExpireDeadlines] does. [Engine.ExpireLeases] does the same to an attempt whose
+// lease has run out, too.
+//
+// Transaction: one for 256 flows and less, after one for timeouts to forget; locks the flows of members that end,
+// exclusively, then executions and attempts. Emits lease and completion events. Safe to repeat and to run in
 // any number of processes.
 func (e *Engine) ExpireAttempts(ctx context.Context, batch int) (int, error) {
 	const op = "expire attempts"
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	due, err := e.q.ScanTimedOut(ctx, e.reader(), db.ScanTimedOutParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
-	if err != nil {
-		return 0, wrap(op, err)
+	position := db.ScanTimedOutParams{
+		AfterTimeoutAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.nowMs(), PageSize: scanPage,
 	}
-	if len(due) == 0 {
-		return 0, nil
-	}
-	forgotten, err := e.forgetTimeouts(ctx, op, due)
-	if err != nil || forgotten == len(due) {
-		return forgotten, err
-	}
-	ended, err := inTx(ctx, e, op, func(tx *txn) (int, error) {
-		flows := newFlowSet(e.cfg.Partitions)
-		params := db.TakeTimedOutParams{NowMs: e.nowMs()}
-		for _, row := range due {
-			if row.Over {
-				continue
-			}
-			retry, _ := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout)
-			if retry || flows.admit(row.FlowID) {
-				params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
-				params.ExecutionIds = append(params.ExecutionIds, pgUUID(row.ExecutionID))
-				params.AttemptIndexes = append(params.AttemptIndexes, row.AttemptIndex)
-			}
+	return e.newPass(op, e.endTimedOut).through(ctx, batch, func(room int) ([]candidate, int, bool, error) {
+		rows, err := e.q.ScanTimedOut(ctx, e.reader(), position)
+		if err != nil || len(rows) == 0 {
+			return nil, 0, false, wrap(op, err)
 		}
-		if err := e.lockFlowsExclusive(ctx, tx, flows); err != nil {
-			return 0, err
-		}
-		taken, err := e.q.TakeTimedOut(ctx, tx, params)
-		if err != nil || len(taken) == 0 {
-			return 0, err
-		}
-		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
-		if err != nil {
-			return 0, err
-		}
-		retries := newRetries(nowMs, "interrupted", "expired")
-		ends := newEnding(nowMs, state.OutcomeExpired)
-		for _, row := range taken {
-			attempt := endingAttempt{
-				execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: row.AttemptIndex, epoch: row.HighestEpoch + 1,
-				leaseID: row.LeaseID, instance: row.WorkerInstanceID, leaseEvent: "expired",
-				reason: timeout.Message, category: timeout.category(),
-			}
-			retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout)
+		last := rows[len(rows)-1]
+		position.AfterTimeoutAtMs, position.AfterPartitionKey = last.TimeoutAtMs, last.PartitionKey
+		position.AfterExecutionID, position.AfterAttemptIndex = pgUUID(last.ExecutionID), last.AttemptIndex
+		var due []candidate
+		var over db.ForgetTimeoutsParams
+		for _, row := range rows {
 			switch {
-			case retry:
-				retries.add(attempt, id.AddTTL(nowMs, pause))
-			case row.FlowID != nil && !flows.has(*row.FlowID):
-				// Its last retry was used meanwhile; the next scan foresees it.
-			default:
-				ends.add(attempt)
+			case !row.Over:
+				c := candidate{partition: row.PartitionKey, execution: row.ExecutionID, attempt: row.AttemptIndex}
+				if retry, _ := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout); !retry {
+					c.flow = row.FlowID
+				}
+				due = append(due, c)
+			case len(over.ExecutionIds) < room:
+				over.PartitionKeys = append(over.PartitionKeys, row.PartitionKey)
+				over.ExecutionIds = append(over.ExecutionIds, pgUUID(row.ExecutionID))
+				over.AttemptIndexes = append(over.AttemptIndexes, row.AttemptIndex)
+				over.TimeoutsAtMs = append(over.TimeoutsAtMs, row.TimeoutAtMs)
 			}
 		}
-		if err := e.scheduleRetries(ctx, tx, retries); err != nil {
-			return 0, err
-		}
-		return retries.len() + ends.len(), e.endByJob(ctx, tx, ends)
+		forgotten, err := e.forgetTimeouts(ctx, op, over)
+		return due, forgotten, len(rows) == scanPage, err
 	})
-	return forgotten + ended, err
 }
 
-// forgetTimeouts clears the timeouts of those among due whose lease another program has taken away.
-func (e *Engine) forgetTimeouts(ctx context.Context, op string, due []db.ScanTimedOutRow) (int, error) {
-	slices.SortFunc(due, func(a, b db.ScanTimedOutRow) int {
-		return cmp.Or(
-			cmp.Compare(a.PartitionKey, b.PartitionKey),
-			compareUUID(a.ExecutionID, b.ExecutionID),
-			cmp.Compare(a.AttemptIndex, b.AttemptIndex),
-		)
-	})
-	var over db.ForgetTimeoutsParams
-	for _, row := range due {
-		if row.Over {
-			over.PartitionKeys = append(over.PartitionKeys, row.PartitionKey)
-			over.ExecutionIds = append(over.ExecutionIds, pgUUID(row.ExecutionID))
-			over.AttemptIndexes = append(over.AttemptIndexes, row.AttemptIndex)
-			over.TimeoutsAtMs = append(over.TimeoutsAtMs, row.TimeoutAtMs)
-		}
+// endTimedOut ends what of due it can lock and still takes too long.
+func (e *Engine) endTimedOut(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
+	params := db.TakeTimedOutParams{NowMs: e.nowMs(), MaxItems: int32(limit)}
+	for _, c := range due {
+		params.PartitionKeys = append(params.PartitionKeys, c.partition)
+		params.ExecutionIds = append(params.ExecutionIds, pgUUID(c.execution))
+		params.AttemptIndexes = append(params.AttemptIndexes, c.attempt)
 	}
+	taken, err := e.q.TakeTimedOut(ctx, tx, params)
+	if err != nil || len(taken) == 0 {
+		return 0, err
+	}
+	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	if err != nil {
+		return 0, err
+	}
+	timedOut := newTimeouts(nowMs)
+	for _, row := range taken {
+		retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout)
+		timedOut.add(endingAttempt{
+			execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: row.AttemptIndex,
+			epoch: row.HighestEpoch + 1, leaseID: row.LeaseID, instance: row.WorkerInstanceID,
+		}, retry, pause, row.FlowID == nil || flows.has(*row.FlowID))
+	}
+	return timedOut.len(), e.writeTimeouts(ctx, tx, timedOut)
+}
+
+// add adds an attempt, unless it would end its execution and that may not end now: its last retry was used, or it
+// joined a flow, after the locks were taken. The next scan foresees it.
+func (s timeouts) add(a endingAttempt, retry bool, pause int64, mayEnd bool) {
+	a.leaseEvent, a.reason, a.category = "expired", timeout.Message, timeout.category()
+	switch {
+	case retry:
+		s.retries.add(a, id.AddTTL(s.retries.params.NowMs, pause))
+	case mayEnd:
+		s.ends.add(a)
+	}
+}
+
+// writeTimeouts writes what becomes of attempts that took too long.
+func (e *Engine) writeTimeouts(ctx context.Context, tx *txn, s timeouts) error {
+	if err := e.scheduleRetries(ctx, tx, s.retries); err != nil {
+		return err
+	}
+	return e.endByJob(ctx, tx, s.ends)
+}
+
+// forgetTimeouts clears timeouts of attempts whose lease another program has taken away, and returns how many.
+func (e *Engine) forgetTimeouts(ctx context.Context, op string, over db.ForgetTimeoutsParams) (int, error) {
 	if len(over.ExecutionIds) == 0 {
 		return 0, nil
 	}
-	return inStatement(ctx, e, op, func(conn db.DBTX, _ *rings) (int, error) {
-		return len(over.ExecutionIds), e.q.ForgetTimeouts(ctx, conn, over)
+	n, err := inStatement(ctx, e.hurried(), op, func(conn db.DBTX, _ *rings) (int64, error) {
+		return e.q.ForgetTimeouts(ctx, conn, over)
 	})
+	if errors.Is(err, ErrBusy) {
+		err = nil // the next call tries again
+	}
+	return int(n), err
 }
-
-// timeout is the failure that an attempt ends with which took too long.
-var timeout = Failure{Message: "attempt_timeout", Class: policy.TimedOut}

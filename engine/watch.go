@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -77,9 +78,9 @@ func (e *Engine) forgetWatches(ctx context.Context, op string) error {
 			params.DueAtMs = append(params.DueAtMs, w.dueMs)
 			params.WatchIds = append(params.WatchIds, pgtype.UUID{Bytes: w.id, Valid: true})
 		}
-		if _, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *rings) (struct{}, error) {
+		if _, err := inStatement(ctx, e.hurried(), op, func(conn db.DBTX, _ *rings) (struct{}, error) {
 			return struct{}{}, e.q.ForgetWatches(ctx, conn, params)
-		}); err != nil {
+		}); err != nil && !errors.Is(err, ErrBusy) {
 			return err
 		}
 	}

@@ -1,69 +1,110 @@
 -- name: ScanOverdue :many
--- ScanOverdue finds executions whose execution deadline has passed: in the column of this library, or,
--- where that was never written, in deadline_at_ms. Another program keeps the wake-up of a delay there too,
--- unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
+-- ScanOverdue finds executions whose execution deadline has passed, oldest first, behind a position: in the column
+-- of this library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a
+-- delay there too, unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
 --
 -- Used by: engine.ExpireDeadlines.
 -- Locks: none. Spans partitions.
-(
-    SELECT
-        e.partition_key,
-        e.execution_id,
-        e.flow_id,
-        (e.lifecycle_phase IN ('terminal', 'cancelled'))::boolean AS finished
-    FROM ff_exec_core AS e
-    WHERE
-        e.ffx_execution_deadline_ms > 0
-        AND e.ffx_execution_deadline_ms <= ffx_now_ms(sqlc.narg(now_ms))
-    ORDER BY e.ffx_execution_deadline_ms
-    LIMIT @batch_size::integer
-)
-UNION ALL
-(
-    SELECT
-        e.partition_key,
-        e.execution_id,
-        e.flow_id,
-        (e.lifecycle_phase IN ('terminal', 'cancelled'))::boolean AS finished
-    FROM ff_exec_core AS e
-    WHERE
-        e.ffx_execution_deadline_ms IS NULL
-        AND e.deadline_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
-        AND (
-            e.lifecycle_phase IN ('terminal', 'cancelled')
-            OR e.eligibility_state <> 'not_eligible_until_time'
-            OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
-        )
-    ORDER BY e.deadline_at_ms
-    LIMIT @batch_size::integer
-)
-LIMIT @batch_size::integer;
+SELECT
+    d.deadline_at_ms::bigint AS deadline_at_ms,
+    d.partition_key,
+    d.execution_id,
+    d.flow_id,
+    d.finished::boolean AS finished
+FROM (
+    (
+        SELECT
+            e.ffx_execution_deadline_ms AS deadline_at_ms,
+            e.partition_key,
+            e.execution_id,
+            e.flow_id,
+            e.lifecycle_phase IN ('terminal', 'cancelled') AS finished
+        FROM ff_exec_core AS e
+        WHERE
+            e.ffx_execution_deadline_ms > 0
+            AND e.ffx_execution_deadline_ms <= ffx_now_ms(sqlc.narg(now_ms))
+            AND (e.ffx_execution_deadline_ms, e.partition_key, e.execution_id)
+            > (@after_deadline_at_ms::bigint, @after_partition_key::smallint, @after_execution_id::uuid)
+        ORDER BY
+            e.ffx_execution_deadline_ms,
+            e.partition_key,
+            e.execution_id
+        LIMIT @page_size::integer
+    )
+    UNION ALL
+    (
+        SELECT
+            e.deadline_at_ms,
+            e.partition_key,
+            e.execution_id,
+            e.flow_id,
+            e.lifecycle_phase IN ('terminal', 'cancelled') AS finished
+        FROM ff_exec_core AS e
+        WHERE
+            e.ffx_execution_deadline_ms IS NULL
+            AND e.deadline_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+            AND (e.deadline_at_ms, e.partition_key, e.execution_id)
+            > (@after_deadline_at_ms::bigint, @after_partition_key::smallint, @after_execution_id::uuid)
+            AND (
+                e.lifecycle_phase IN ('terminal', 'cancelled')
+                OR e.eligibility_state <> 'not_eligible_until_time'
+                OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
+            )
+        ORDER BY
+            e.deadline_at_ms,
+            e.partition_key,
+            e.execution_id
+        LIMIT @page_size::integer
+    )
+) AS d
+ORDER BY
+    d.deadline_at_ms,
+    d.partition_key,
+    d.execution_id
+LIMIT @page_size::integer;
 
--- name: SettleDeadlines :exec
+-- name: SettleDeadlines :execrows
 -- SettleDeadlines negates the deadlines of executions that another program ended, so that no scan meets
 -- them again. This library's own ends do it themselves.
 --
 -- Used by: engine.ExpireDeadlines.
--- Locks: execution rows (UPDATE) in array order: the caller sorts by (partition_key, execution_id).
-UPDATE ff_exec_core AS e
-SET ffx_execution_deadline_ms = -abs(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms))
-FROM (
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED, then the UPDATE of the same rows.
+WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
-) AS i
+),
+finished AS (
+    SELECT
+        e.partition_key,
+        e.execution_id
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND (t.lifecycle_phase IN ('terminal', 'cancelled')) IS TRUE
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS e
+)
+UPDATE ff_exec_core AS e
+SET ffx_execution_deadline_ms = -abs(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms))
+FROM finished AS f
 WHERE
-    e.partition_key = i.partition_key
-    AND e.execution_id = i.execution_id
-    AND e.lifecycle_phase IN ('terminal', 'cancelled');
+    e.partition_key = f.partition_key
+    AND e.execution_id = f.execution_id;
 
 -- name: TakeOverdue :many
--- TakeOverdue locks the given executions where they are still unfinished, due and not held by anybody.
+-- TakeOverdue locks the first max_items of the given executions that are still unfinished, due and not held by
+-- anybody.
 --
 -- Used by: engine.ExpireDeadlines.
--- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in array order (L1): the caller sorts by (partition_key,
--- execution_id).
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -74,16 +115,14 @@ SELECT
     e.partition_key,
     e.execution_id,
     e.flow_id,
-    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
-    e.lifecycle_phase
+    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
         t.partition_key,
         t.execution_id,
         t.flow_id,
-        t.ffx_lease_epoch,
-        t.lifecycle_phase
+        t.ffx_lease_epoch
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key
@@ -99,4 +138,5 @@ CROSS JOIN LATERAL (
         ) IS TRUE
         AND t.lifecycle_phase NOT IN ('terminal', 'cancelled')
     FOR NO KEY UPDATE SKIP LOCKED
-) AS e;
+) AS e
+LIMIT @max_items::integer;

@@ -1,9 +1,9 @@
 -- name: LockCurrentAttempts :many
--- LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer.
--- An execution without attempts has no row.
+-- LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
+-- another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 --
--- Used by: engine.ExpireLeases, engine.ExpireDeadlines, after their executions are locked.
--- Locks: attempt rows FOR UPDATE in array order (L2): the caller sorts by (partition_key, execution_id).
+-- Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, after their executions are locked.
+-- Locks: attempt rows FOR UPDATE SKIP LOCKED (L2).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -11,24 +11,23 @@ WITH input AS (
     LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
-    a.execution_id,
-    a.attempt_index,
-    a.lease_epoch,
+    e.execution_id,
+    n.attempt_index,
+    (a.lease_epoch IS NULL)::boolean AS busy,
+    coalesce(a.lease_epoch, 0)::bigint AS lease_epoch,
     a.terminal_at_ms,
     a.lease_expires_at_ms,
     coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
-    coalesce(a.ffx_lease_id::text, '')::text AS lease_id
+    -- Another program keeps the id of its lease in raw_fields; ours is in the column.
+    coalesce(CASE
+        WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
+        ELSE a.raw_fields ->> 'lease_id'
+    END, '')::text AS lease_id
 FROM input AS i
 JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
 CROSS JOIN LATERAL (
-    SELECT
-        t.execution_id,
-        t.attempt_index,
-        t.lease_epoch,
-        t.terminal_at_ms,
-        t.lease_expires_at_ms,
-        t.worker_instance_id,
-        t.ffx_lease_id
+    -- Found before it is locked: of locked rows the next older one would stand in its place.
+    SELECT t.attempt_index
     FROM ff_attempt AS t
     WHERE
         t.partition_key = i.partition_key
@@ -36,14 +35,28 @@ CROSS JOIN LATERAL (
         AND t.attempt_index <= e.attempt_index
     ORDER BY t.attempt_index DESC
     LIMIT 1
-    FOR UPDATE
-) AS a;
+) AS n
+LEFT JOIN LATERAL (
+    SELECT
+        t.lease_epoch,
+        t.terminal_at_ms,
+        t.lease_expires_at_ms,
+        t.worker_instance_id,
+        t.ffx_lease_id,
+        t.raw_fields
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = n.attempt_index
+    FOR UPDATE SKIP LOCKED
+) AS a ON true;
 
 -- name: DiscardWaiting :exec
 -- DiscardWaiting removes what could still act on executions that a background job ended: their
 -- suspensions, waitpoints and grants.
 --
--- Used by: engine.ExpireDeadlines, engine.ExpireAttempts, engine.ExpireLeases.
+-- Used by: engine.ExpireDeadlines, engine.ExpireAttempts, engine.ExpireLeases, engine.RepairQueue.
 -- Locks: the deleted rows (L5); the executions are locked by the caller.
 WITH input AS (
     SELECT

@@ -1,6 +1,6 @@
 -- name: ScanTimedOut :many
--- ScanTimedOut finds attempts that have taken longer than their timeout. over: another program has taken
--- the lease away, so the timeout means nothing any more.
+-- ScanTimedOut finds attempts that have taken longer than their timeout, oldest first, behind a position. over:
+-- another program has taken the lease away, so the timeout means nothing any more.
 --
 -- Used by: engine.ExpireAttempts.
 -- Locks: none. Spans partitions.
@@ -36,65 +36,113 @@ CROSS JOIN LATERAL (
         AND t.execution_id = a.execution_id
     LIMIT 1
 ) AS e
-WHERE a.ffx_timeout_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
-ORDER BY a.ffx_timeout_at_ms
-LIMIT @batch_size::integer;
+WHERE
+    a.ffx_timeout_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+    AND (a.ffx_timeout_at_ms, a.partition_key, a.execution_id, a.attempt_index) > (
+        @after_timeout_at_ms::bigint,
+        @after_partition_key::smallint,
+        @after_execution_id::uuid,
+        @after_attempt_index::integer
+    )
+ORDER BY
+    a.ffx_timeout_at_ms,
+    a.partition_key,
+    a.execution_id,
+    a.attempt_index
+LIMIT @page_size::integer;
 
--- name: ForgetTimeouts :exec
+-- name: ForgetTimeouts :execrows
 -- ForgetTimeouts clears timeouts of attempts whose lease another program took away, so that no scan meets
 -- them again. This library clears them itself. An attempt that was leased again has another timeout.
 --
 -- Used by: engine.ExpireAttempts.
--- Locks: attempt rows (UPDATE), in array order: the caller sorts by (partition_key, execution_id,
--- attempt_index). Nothing else.
-UPDATE ff_attempt AS a
-SET ffx_timeout_at_ms = NULL
-FROM (
+-- Locks: attempt rows FOR UPDATE SKIP LOCKED, then the UPDATE of the same rows. Nothing else.
+WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@timeouts_at_ms::bigint[]) AS timeout_at_ms
     LIMIT cardinality(@execution_ids::uuid[])
-) AS i
+),
+left_over AS (
+    SELECT
+        a.partition_key,
+        a.execution_id,
+        a.attempt_index
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id,
+            t.attempt_index
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.attempt_index = i.attempt_index
+            AND (t.ffx_timeout_at_ms = i.timeout_at_ms) IS TRUE
+        FOR UPDATE SKIP LOCKED
+    ) AS a
+)
+UPDATE ff_attempt AS a
+SET ffx_timeout_at_ms = NULL
+FROM left_over AS l
 WHERE
-    a.partition_key = i.partition_key
-    AND a.execution_id = i.execution_id
-    AND a.attempt_index = i.attempt_index
-    AND (a.ffx_timeout_at_ms = i.timeout_at_ms) IS TRUE;
+    a.partition_key = l.partition_key
+    AND a.execution_id = l.execution_id
+    AND a.attempt_index = l.attempt_index;
 
 -- name: TakeTimedOut :many
--- TakeTimedOut locks the given attempts and their executions where the attempt is still running, ours,
--- overdue, and not held by anybody.
+-- TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running,
+-- ours, overdue, and not held by anybody.
 --
 -- Used by: engine.ExpireAttempts.
 -- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1) and attempt rows FOR UPDATE SKIP LOCKED (L2):
 -- it decides from nothing but their own columns.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index
+    LIMIT cardinality(@execution_ids::uuid[])
+)
 SELECT
-    e.partition_key,
-    e.execution_id,
-    e.flow_id,
-    e.policy,
-    coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
-    coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
-    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
-    a.attempt_index,
-    coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
-    coalesce(a.ffx_lease_id::text, '')::text AS lease_id
-FROM ff_exec_core AS e
-JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
-WHERE
-    (e.partition_key, e.execution_id, a.attempt_index) IN (
-        SELECT
-            unnest(@partition_keys::smallint[]),
-            unnest(@execution_ids::uuid[]),
-            unnest(@attempt_indexes::integer[])
-        LIMIT cardinality(@execution_ids::uuid[])
-    )
-    AND e.lifecycle_phase = 'active'
-    AND (e.attempt_index = a.attempt_index) IS TRUE
-    AND (a.lease_epoch = e.ffx_lease_epoch) IS TRUE
-    AND (a.lease_expires_at_ms IS NOT NULL) IS TRUE
-    AND (a.ffx_timeout_at_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
-FOR NO KEY UPDATE OF e SKIP LOCKED
-FOR UPDATE OF a SKIP LOCKED;
+    t.partition_key,
+    t.execution_id,
+    t.flow_id,
+    t.policy,
+    coalesce(t.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(t.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
+    coalesce(t.ffx_lease_epoch, 0)::bigint AS highest_epoch,
+    t.attempt_index,
+    coalesce(t.worker_instance_id, '')::text AS worker_instance_id,
+    coalesce(t.ffx_lease_id::text, '')::text AS lease_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.flow_id,
+        e.policy,
+        e.ffx_retry_count,
+        e.raw_fields,
+        e.ffx_lease_epoch,
+        a.attempt_index,
+        a.worker_instance_id,
+        a.ffx_lease_id
+    FROM ff_exec_core AS e
+    JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.execution_id = i.execution_id
+        AND a.attempt_index = i.attempt_index
+        AND (e.lifecycle_phase = 'active') IS TRUE
+        AND (e.attempt_index = a.attempt_index) IS TRUE
+        AND (a.lease_epoch = e.ffx_lease_epoch) IS TRUE
+        AND (a.lease_expires_at_ms IS NOT NULL) IS TRUE
+        AND (a.ffx_timeout_at_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+    FOR NO KEY UPDATE OF e SKIP LOCKED
+    FOR UPDATE OF a SKIP LOCKED
+) AS t
+LIMIT @max_items::integer;

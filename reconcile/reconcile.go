@@ -35,7 +35,8 @@ type Config struct {
 	CreationKeys time.Duration
 
 	// QueueRepair is how often the next executions, a batch of them, are looked at for work that is claimable but
-	// not queued. The database queues work itself; this finds what was written while its triggers were disabled.
+	// not queued, or active though nobody has a lease of it. The database queues work itself; this finds what was
+	// written while its triggers were disabled, and what another program left half-done.
 	// Default 1 s.
 	QueueRepair time.Duration
 
@@ -44,7 +45,8 @@ type Config struct {
 	// goes on at once; this is for what others leave. Default 1 s.
 	Dispatch time.Duration
 
-	// Batch is how many rows one transaction acts on, at most [engine.MaxBatch]. Default 500.
+	// Batch is how many rows one call of the engine acts on, at most [engine.MaxBatch]. A loop calls again as long as
+	// it was that many. Default 500.
 	Batch int
 
 	// Log receives failures of the engine, which are repeated. Default: nothing is logged.
@@ -65,7 +67,7 @@ const (
 
 const (
 	maxPause    = 30 * time.Second // after failures
-	callTimeout = time.Minute      // of one batch
+	callTimeout = time.Minute      // of one call
 )
 
 // Reconciler runs background work until it is told to stop.

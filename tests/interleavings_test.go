@@ -18,10 +18,10 @@ import (
 // something else is committed. (A statement waiting for a row has its snapshot already.)
 
 // holding returns a rival whose statements of one name stop where they read the clock, after their snapshot
-// and before they lock what the clock decides about, until release is called.
+// and before they lock what the clock decides about, until release is called, however impatient they are.
 func (f *fixture) holding(t *testing.T, statement string) (held *rival, release func()) {
 	t.Helper()
-	f.exec(t, `CREATE OR REPLACE FUNCTION ffx_now_ms(now_ms bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+	f.exec(t, `CREATE OR REPLACE FUNCTION ffx_now_ms(now_ms bigint) RETURNS bigint LANGUAGE plpgsql STABLE SET lock_timeout = 0 AS $$
 		BEGIN
 			IF current_query() LIKE '-- name: ' || current_setting('test.hold', true) || ' %' THEN
 				PERFORM pg_advisory_xact_lock_shared(4712);

@@ -81,6 +81,65 @@ func (f *fixture) wantTimedOut(t *testing.T, held engine.Claimed, state string, 
 	wantLeaseError(t, f.CompleteExecution(t.Context(), held.Lease, nil), engine.ErrStaleLease)
 }
 
+// The worker of an attempt dies, and the time of the attempt is over before anybody looks at its lease: it ends by its
+// timeout, whichever job is the first to meet it.
+func TestA7_timeout_whichever_job_comes_first(t *testing.T) {
+	for _, c := range timingOut {
+		for name, jobs := range map[string]func(*fixture) [2]job{
+			"lease first":   func(f *fixture) [2]job { return [2]job{f.ExpireLeases, f.ExpireAttempts} },
+			"timeout first": func(f *fixture) [2]job { return [2]job{f.ExpireAttempts, f.ExpireLeases} },
+		} {
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				f := cloneFixture(t)
+				held := f.start(t, timingOutAfter(time.Minute, c.retry))
+				f.setExecution(t, held.Execution, fmt.Sprintf("ffx_retry_count = %d", c.retries))
+				f.seedGrant(t, held.Execution)
+				f.advance(time.Minute)
+				run(t, jobs(f)[0], 1)
+				run(t, jobs(f)[1], 0)
+				f.wantTimedOut(t, held, c.state, c.retries)
+				f.wantEvents(t, held.Execution, append([]string{"lease acquired"}, c.events...)...)
+			})
+		}
+	}
+}
+
+// A timeout counts as long as it is that of the lease: not of one that another program gave since, nor before its time,
+// nor for an execution that is not active any more.
+func TestA7_only_the_timeout_of_the_lease(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		since func(t *testing.T, f *fixture, x id.ExecutionID)
+		state string // "" as it was
+	}{
+		{"not yet", func(t *testing.T, f *fixture, x id.ExecutionID) {
+			f.setAttempt(t, x, 0, fmt.Sprintf("ffx_timeout_at_ms = %d", start.Add(time.Hour).UnixMilli()))
+		}, stateReturned},
+		{"leased by another program", func(t *testing.T, f *fixture, x id.ExecutionID) {
+			f.setAttempt(t, x, 0, "lease_epoch = 2")
+		}, stateReturned},
+		{"suspended", func(t *testing.T, f *fixture, x id.ExecutionID) {
+			f.setExecution(t, x, "lifecycle_phase = 'suspended', attempt_state = 'attempt_interrupted'")
+		}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := cloneFixture(t)
+			x := f.start(t, timingOutAfter(time.Second, nil)).Execution
+			c.since(t, f, x)
+			want := c.state
+			if want == "" {
+				want = f.stored(t, x).State
+			}
+			f.advance(time.Minute)
+			run(t, f.ExpireLeases, 1)
+			f.wantState(t, x, want)
+			if got := f.stored(t, x); got.RetryCount != 0 {
+				t.Errorf("stored %+v, want no retry", got)
+			}
+		})
+	}
+}
+
 // The rule for a timeout that the engine finds is that for one which a worker reports.
 func TestN5_a_timeout_is_retried_as_any_failure(t *testing.T) {
 	for _, c := range timingOut {

@@ -80,12 +80,14 @@ func TestWatch_is_kept_by_looks(t *testing.T) {
 	}
 	f.advance(leaseTTL / 2)
 	run(t, f.ExpireLeases, 1)
+	run(t, f.ExpireLeases, 0) // forgets what was settled
 	f.wantWatched(t, until)
 	if c := f.claim(t); c.Execution != lost.Execution || !c.Resumed {
 		t.Errorf("claimed %+v, want the lost one", c)
 	}
 	f.advance(leaseTTL)
 	run(t, f.ExpireLeases, 2)
+	run(t, f.ExpireLeases, 0) // forgets what was settled
 	f.wantWatched(t)
 }
 
@@ -142,6 +144,7 @@ func TestWatch_is_forgotten_by_whoever_completes(t *testing.T) {
 			f.wantWatch(t, t, c.name)
 			f.advance(leaseTTL)
 			run(t, f.ExpireLeases, c.lost)
+			run(t, f.ExpireLeases, 0) // forgets what was settled
 			f.wantWatched(t)
 		})
 	}
@@ -202,6 +205,7 @@ func TestWatch_of_leases_that_another_program_takes(t *testing.T) {
 			f.setExecution(t, x, foreignClaim)
 			f.advance(2 * time.Hour)
 			run(t, f.ExpireLeases, 1)
+			run(t, f.ExpireLeases, 0) // forgets what was settled
 			f.wantWatched(t)
 		})
 	}
@@ -246,6 +250,7 @@ func TestRepairQueue_watches_overdue_leases(t *testing.T) {
 	f.advance(time.Second)
 	f.repair(t, 2)
 	run(t, f.ExpireLeases, 3)
+	run(t, f.ExpireLeases, 0) // forgets what was settled
 	f.wantWatched(t)
 	for _, c := range held {
 		wantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), engine.ErrStaleLease)
@@ -318,6 +323,7 @@ func TestInterleaving_looks_at_leases(t *testing.T) {
 			if before+inTx+after != c.expired {
 				t.Errorf("expired %d meanwhile and %d after, want %d in all", before, after, c.expired)
 			}
+			run(t, f.ExpireLeases, 0) // forgets what was settled
 			f.wantWatched(t)
 		})
 	}
