@@ -44,20 +44,25 @@ candidates AS (
             AND r.rank = b.rank
             AND (r.created_at_ms, r.execution_id) > (b.created_at_ms, b.execution_id)
             AND r.required_capabilities <@ $9::text[]
+            AND (r.kind = ANY ($10::text[])) IS NOT FALSE
             AND c.lane_id = r.lane_id
             AND - c.priority::bigint = r.rank
             AND c.created_at_ms = r.created_at_ms
             AND c.lifecycle_phase = 'runnable'
             AND c.eligibility_state = 'eligible_now'
             AND c.required_capabilities <@ $9::text[]
+            AND (
+                r.kind IS NOT NULL
+                OR (coalesce(c.raw_fields ->> 'execution_kind', '') = ANY ($10::text[])) IS NOT FALSE
+            )
             AND c.attempt_state <> 'attempt_interrupted'
         ORDER BY
             r.created_at_ms,
             r.execution_id
-        LIMIT $10::integer
+        LIMIT $11::integer
         FOR NO KEY UPDATE OF c SKIP LOCKED
     ) AS e
-    LIMIT $10::integer
+    LIMIT $11::integer
 ),
 claimed AS (
     UPDATE ff_exec_core AS e
@@ -152,8 +157,8 @@ opened_attempts AS (
         n.partition_key,
         n.execution_id,
         n.attempt_index,
-        $11::text,
         $12::text,
+        $13::text,
         n.lease_epoch,
         (SELECT now_ms FROM clock) + $3::bigint,
         (SELECT now_ms FROM clock),
@@ -209,7 +214,7 @@ leased_events AS (
         n.partition_key,
         n.ffx_namespace,
         n.ffx_instance_tag,
-        $12::text
+        $13::text
     FROM numbered AS n
 )
 SELECT
@@ -243,6 +248,7 @@ type ClaimBehindParams struct {
 	BoundExecutionIds []pgtype.UUID
 	LaneID            string
 	Capabilities      []string
+	Kinds             []string
 	MaxItems          int32
 	WorkerID          string
 	WorkerInstanceID  string
@@ -290,6 +296,7 @@ func (q *Queries) ClaimBehind(ctx context.Context, db DBTX, arg ClaimBehindParam
 		arg.BoundExecutionIds,
 		arg.LaneID,
 		arg.Capabilities,
+		arg.Kinds,
 		arg.MaxItems,
 		arg.WorkerID,
 		arg.WorkerInstanceID,
@@ -350,11 +357,13 @@ candidates AS (
             q.rank,
             q.created_at_ms,
             q.execution_id,
-            q.partition_key
+            q.partition_key,
+            q.kind
         FROM ffx_ready AS q
         WHERE
             q.lane_id = $5
             AND q.required_capabilities <@ $6::text[]
+            AND (q.kind = ANY ($7::text[])) IS NOT FALSE
         ORDER BY
             q.rank,
             q.created_at_ms,
@@ -377,9 +386,13 @@ candidates AS (
             AND t.lifecycle_phase = 'runnable'
             AND t.eligibility_state = 'eligible_now'
             AND t.required_capabilities <@ $6::text[]
+            AND (
+                r.kind IS NOT NULL
+                OR (coalesce(t.raw_fields ->> 'execution_kind', '') = ANY ($7::text[])) IS NOT FALSE
+            )
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
-    LIMIT $7::integer
+    LIMIT $8::integer
 ),
 claimed AS (
     UPDATE ff_exec_core AS e
@@ -475,8 +488,8 @@ opened_attempts AS (
         n.partition_key,
         n.execution_id,
         n.attempt_index,
-        $8::text,
         $9::text,
+        $10::text,
         n.lease_epoch,
         (SELECT now_ms FROM clock) + $3::bigint,
         (SELECT now_ms FROM clock),
@@ -527,8 +540,8 @@ resumable AS (
 resumed_attempts AS (
     UPDATE ff_attempt AS a
     SET
-        worker_id = $8::text,
-        worker_instance_id = $9::text,
+        worker_id = $9::text,
+        worker_instance_id = $10::text,
         lease_epoch = n.lease_epoch,
         lease_expires_at_ms = (SELECT now_ms FROM clock) + $3::bigint,
         terminal_at_ms = NULL,
@@ -583,7 +596,7 @@ leased_events AS (
         n.partition_key,
         n.ffx_namespace,
         n.ffx_instance_tag,
-        $9::text
+        $10::text
     FROM numbered AS n
 )
 SELECT
@@ -620,6 +633,7 @@ type ClaimFromHeadParams struct {
 	NowMs            *int64
 	LaneID           string
 	Capabilities     []string
+	Kinds            []string
 	MaxItems         int32
 	WorkerID         string
 	WorkerInstanceID string
@@ -664,6 +678,7 @@ func (q *Queries) ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadP
 		arg.NowMs,
 		arg.LaneID,
 		arg.Capabilities,
+		arg.Kinds,
 		arg.MaxItems,
 		arg.WorkerID,
 		arg.WorkerInstanceID,
@@ -896,6 +911,100 @@ func (q *Queries) LeaseTakenExecutions(ctx context.Context, db DBTX, arg LeaseTa
 	return err
 }
 
+const listLaneEnds = `-- name: ListLaneEnds :many
+WITH RECURSIVE ends AS (
+    SELECT
+        0 AS ord,
+        (
+            SELECT q.rank
+            FROM ffx_ready AS q
+            WHERE q.lane_id = $1
+            ORDER BY q.rank
+            LIMIT 1
+        ) AS rank
+    UNION ALL
+    SELECT
+        ends.ord + 1,
+        (
+            SELECT q.rank
+            FROM ffx_ready AS q
+            WHERE
+                q.lane_id = $1
+                AND q.rank > ends.rank
+            ORDER BY q.rank
+            LIMIT 1
+        )
+    FROM ends
+    WHERE
+        ends.rank IS NOT NULL
+        AND ends.ord < $3::integer - 1
+)
+SELECT
+    e.rank::bigint AS rank,
+    l.created_at_ms,
+    l.execution_id
+FROM ends AS e
+CROSS JOIN LATERAL (
+    SELECT
+        q.created_at_ms,
+        q.execution_id
+    FROM ffx_ready AS q
+    WHERE
+        q.lane_id = $1
+        AND q.rank = e.rank
+    ORDER BY
+        q.created_at_ms DESC,
+        q.execution_id DESC
+    LIMIT 1
+) AS l
+WHERE EXISTS (
+    SELECT
+    FROM ffx_ready AS q
+    WHERE
+        q.lane_id = $1
+        AND q.rank = e.rank
+    OFFSET $2::integer
+)
+ORDER BY e.ord
+`
+
+type ListLaneEndsParams struct {
+	LaneID   string
+	Crowd    int32
+	MaxItems int32
+}
+
+type ListLaneEndsRow struct {
+	Rank        int64
+	CreatedAtMs int64
+	ExecutionID pgtype.UUID
+}
+
+// ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
+// of the max_items highest. No row: at none are there as many.
+//
+// Used by: engine.Claimer, whose claims passed many entries over.
+// Locks: none. Spans partitions.
+func (q *Queries) ListLaneEnds(ctx context.Context, db DBTX, arg ListLaneEndsParams) ([]ListLaneEndsRow, error) {
+	rows, err := db.Query(ctx, listLaneEnds, arg.LaneID, arg.Crowd, arg.MaxItems)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListLaneEndsRow
+	for rows.Next() {
+		var i ListLaneEndsRow
+		if err := rows.Scan(&i.Rank, &i.CreatedAtMs, &i.ExecutionID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const takeAttemptsOf = `-- name: TakeAttemptsOf :many
 WITH input AS (
     SELECT
@@ -1018,11 +1127,13 @@ FROM (
         q.rank,
         q.created_at_ms,
         q.execution_id,
-        q.partition_key
+        q.partition_key,
+        q.kind
     FROM ffx_ready AS q
     WHERE
         q.lane_id = $1
         AND q.required_capabilities <@ $2::text[]
+        AND (q.kind = ANY ($3::text[])) IS NOT FALSE
     ORDER BY
         q.rank,
         q.created_at_ms,
@@ -1053,14 +1164,19 @@ CROSS JOIN LATERAL (
         AND t.lifecycle_phase = 'runnable'
         AND t.eligibility_state = 'eligible_now'
         AND t.required_capabilities <@ $2::text[]
+        AND (
+            r.kind IS NOT NULL
+            OR (coalesce(t.raw_fields ->> 'execution_kind', '') = ANY ($3::text[])) IS NOT FALSE
+        )
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS e
-LIMIT $3::integer
+LIMIT $4::integer
 `
 
 type TakeClaimableParams struct {
 	LaneID       string
 	Capabilities []string
+	Kinds        []string
 	MaxItems     int32
 }
 
@@ -1086,7 +1202,12 @@ type TakeClaimableRow struct {
 // Used by: engine.Claim, engine.Claimer, after ClaimFromHead or ClaimBehind met a row it does not serve.
 // Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order. Spans partitions.
 func (q *Queries) TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableParams) ([]TakeClaimableRow, error) {
-	rows, err := db.Query(ctx, takeClaimable, arg.LaneID, arg.Capabilities, arg.MaxItems)
+	rows, err := db.Query(ctx, takeClaimable,
+		arg.LaneID,
+		arg.Capabilities,
+		arg.Kinds,
+		arg.MaxItems,
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -61,6 +61,192 @@ func (q *Queries) ListLeased(ctx context.Context, db DBTX, arg ListLeasedParams)
 	return items, nil
 }
 
+const listQueuedLanes = `-- name: ListQueuedLanes :many
+WITH RECURSIVE queued AS (
+    SELECT
+        0 AS ord,
+        (
+            SELECT q.lane_id
+            FROM ffx_ready AS q
+            ORDER BY q.lane_id
+            LIMIT 1
+        ) AS lane_id
+    UNION ALL
+    SELECT
+        queued.ord + 1,
+        (
+            SELECT q.lane_id
+            FROM ffx_ready AS q
+            WHERE q.lane_id > queued.lane_id
+            ORDER BY q.lane_id
+            LIMIT 1
+        )
+    FROM queued
+    WHERE
+        queued.lane_id IS NOT NULL
+        AND queued.ord < $1::integer - 1
+)
+SELECT l.lane_id::text AS lane_id
+FROM queued AS l
+WHERE l.lane_id IS NOT NULL
+ORDER BY l.ord
+`
+
+// ListQueuedLanes returns up to max_items lanes that have entries in the queue.
+//
+// Used by: engine.WaitingKinds.
+// Locks: none. Spans partitions.
+func (q *Queries) ListQueuedLanes(ctx context.Context, db DBTX, maxItems int32) ([]string, error) {
+	rows, err := db.Query(ctx, listQueuedLanes, maxItems)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var lane_id string
+		if err := rows.Scan(&lane_id); err != nil {
+			return nil, err
+		}
+		items = append(items, lane_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listWaitingKinds = `-- name: ListWaitingKinds :many
+WITH input AS (
+    SELECT unnest($6::text[]) AS lane_id
+    LIMIT cardinality($6::text[])
+),
+scanned AS (
+    SELECT
+        q.lane_id,
+        q.kind,
+        q.partition_key,
+        q.execution_id,
+        row_number() OVER (PARTITION BY q.lane_id, q.kind ORDER BY q.rank, q.created_at_ms, q.execution_id) AS nth,
+        count(*) OVER (PARTITION BY q.lane_id, q.kind) AS waiting,
+        count(*) OVER (PARTITION BY q.lane_id) AS scanned
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            r.lane_id,
+            r.rank,
+            r.created_at_ms,
+            r.execution_id,
+            r.partition_key,
+            coalesce(
+                r.kind,
+                (
+                    SELECT e.raw_fields ->> 'execution_kind'
+                    FROM ff_exec_core AS e
+                    WHERE
+                        e.partition_key = r.partition_key
+                        AND e.execution_id = r.execution_id
+                ),
+                ''
+            ) AS kind
+        FROM ffx_ready AS r
+        WHERE r.lane_id = i.lane_id
+        ORDER BY
+            r.rank,
+            r.created_at_ms,
+            r.execution_id
+        LIMIT $1::integer
+    ) AS q
+)
+SELECT
+    s.lane_id::text AS lane_id,
+    s.kind::text AS kind,
+    s.waiting::bigint AS waiting,
+    (s.scanned >= $1::integer)::boolean AS at_least,
+    s.partition_key::smallint AS partition_key,
+    CAST(s.execution_id AS uuid) AS execution_id,
+    n.since_ms::bigint AS since_ms
+FROM scanned AS s
+CROSS JOIN LATERAL (
+    SELECT coalesce(e.ffx_last_mutation_at_ms, e.created_at_ms) AS since_ms
+    FROM ff_exec_core AS e
+    WHERE
+        e.partition_key = s.partition_key
+        AND e.execution_id = s.execution_id
+        AND e.lifecycle_phase = 'runnable'
+        AND e.eligibility_state = 'eligible_now'
+    OFFSET 0
+) AS n
+WHERE
+    s.nth = 1
+    AND (s.kind = ANY ($2::text[])) IS NOT TRUE
+    AND n.since_ms <= ffx_now_ms($3) - $4::bigint
+ORDER BY
+    s.lane_id,
+    s.kind
+LIMIT $5::integer
+`
+
+type ListWaitingKindsParams struct {
+	MaxScanned  int32
+	ExceptKinds []string
+	NowMs       *int64
+	LongerMs    int64
+	PageSize    int32
+	LaneIds     []string
+}
+
+type ListWaitingKindsRow struct {
+	LaneID       string
+	Kind         string
+	Waiting      int64
+	AtLeast      bool
+	PartitionKey int16
+	ExecutionID  pgtype.UUID
+	SinceMs      int64
+}
+
+// ListWaitingKinds returns the kinds whose next execution in a lane has been claimable for longer_ms or longer,
+// of the lanes given, without the kinds excepted: up to page_size, by lane and kind. It looks at the first
+// max_scanned entries of each lane; where there are more, at_least says that the count may be too low.
+//
+// Used by: engine.WaitingKinds.
+// Locks: none. Spans partitions.
+func (q *Queries) ListWaitingKinds(ctx context.Context, db DBTX, arg ListWaitingKindsParams) ([]ListWaitingKindsRow, error) {
+	rows, err := db.Query(ctx, listWaitingKinds,
+		arg.MaxScanned,
+		arg.ExceptKinds,
+		arg.NowMs,
+		arg.LongerMs,
+		arg.PageSize,
+		arg.LaneIds,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListWaitingKindsRow
+	for rows.Next() {
+		var i ListWaitingKindsRow
+		if err := rows.Scan(
+			&i.LaneID,
+			&i.Kind,
+			&i.Waiting,
+			&i.AtLeast,
+			&i.PartitionKey,
+			&i.ExecutionID,
+			&i.SinceMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const repairQueue = `-- name: RepairQueue :many
 WITH page AS MATERIALIZED (
     SELECT
@@ -97,6 +283,7 @@ unqueued AS MATERIALIZED (
                 AND r.created_at_ms = p.created_at_ms
                 AND r.execution_id = p.execution_id
                 AND r.partition_key = p.partition_key
+                AND r.kind IS NOT NULL
         )
 ),
 missing AS (
@@ -106,7 +293,8 @@ missing AS (
         e.lane_id,
         e.priority,
         e.created_at_ms,
-        e.required_capabilities
+        e.required_capabilities,
+        e.kind
     FROM unqueued AS u
     CROSS JOIN LATERAL (
         SELECT
@@ -115,7 +303,8 @@ missing AS (
             t.lane_id,
             t.priority,
             t.created_at_ms,
-            t.required_capabilities
+            t.required_capabilities,
+            coalesce(t.raw_fields ->> 'execution_kind', '') AS kind
         FROM ff_exec_core AS t
         WHERE
             t.partition_key = u.partition_key
@@ -126,16 +315,18 @@ missing AS (
     ) AS e
 ),
 repaired AS (
-    INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities)
+    INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
     SELECT
         m.lane_id,
         - m.priority::bigint,
         m.created_at_ms,
         m.execution_id,
         m.partition_key,
-        m.required_capabilities
+        m.required_capabilities,
+        m.kind
     FROM missing AS m
-    ON CONFLICT DO NOTHING
+    ON CONFLICT (lane_id, rank, created_at_ms, execution_id, partition_key) DO UPDATE SET
+        kind = excluded.kind
     RETURNING
         lane_id,
         partition_key,
@@ -220,13 +411,14 @@ type RepairQueueRow struct {
 }
 
 // RepairQueue writes the missing hints of the claimable executions among the first page_size that follow
-// after_execution_id, in the order of the primary key, and watches their leases that ran out more than a
-// minute ago. Returns the last of the page, those it wrote a hint for, with the lane that has work now, and those
-// that are leaseless: active, while their current attempt has no lease that could run out. No row: nothing follows.
+// after_execution_id, in the order of the primary key, notes the kind in those that lack it, and watches
+// their leases that ran out more than a minute ago. Returns the last of the page, those it wrote a hint for, with
+// the lane that has work now, and those that are leaseless: active, while their current attempt has no lease that
+// could run out. No row: nothing follows.
 //
 // Used by: engine.RepairQueue.
-// Locks: execution rows without a hint FOR NO KEY UPDATE SKIP LOCKED: what changes them meanwhile keeps
-// their hints itself.
+// Locks: execution rows without a whole hint FOR NO KEY UPDATE SKIP LOCKED: what changes them meanwhile
+// keeps their hints itself.
 // Overdue for so long, nobody looks at them any more.
 func (q *Queries) RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParams) ([]RepairQueueRow, error) {
 	rows, err := db.Query(ctx, repairQueue,

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -28,6 +29,11 @@ type bound struct {
 // hides rows for a while; it never loses one. Interrupted attempts are left to the full look, wherever they
 // stand.
 //
+// What it may not claim, of other kinds or for other capabilities, it passes over: 10,000 of them cost some
+// milliseconds. Where it meets as many it moves its positions to the ends of the lane, so that the claims between
+// two full scans do not meet them again; full scans that are fruitless again and again become rarer, down to a
+// fiftieth of the time and every ten seconds.
+//
 // A Claimer is safe for concurrent use.
 type Claimer struct {
 	e    *Engine
@@ -39,7 +45,13 @@ type Claimer struct {
 	lookTook time.Duration
 	told     bool
 	full     bool // the last claim got all it asked for
-	vain     bool // the last full look found nothing that the bounds hide
+
+	fruitless int // full scans in a row that found nothing that the scan positions hide
+
+	// The last claim that came back short, from the positions and from the head, may have passed many entries over.
+	crowdedBehind, crowded bool
+	endsTook               time.Duration // to read the ends of the lane, the last time
+	roomyAt                time.Time     // when there was no crowd
 
 	claims    int // so far
 	lookedFor int // claims before the last full look
@@ -50,7 +62,8 @@ type Claimer struct {
 // more than their share of the time, many dead entries at the head or few, unless there is nothing else to do and
 // the last one found what the bounds hide. One that was merely held up, by the network or a busy server, looks
 // the same from here: so none counts as longer than longLook, and no work waits longer than ten seconds behind a
-// bound.
+// bound. The more of them in a row were fruitless, the longer waits the next one, up to what it waits for under full
+// load.
 const (
 	lookInterval = time.Second
 	lateInterval = time.Second // between a creation and its commit, for it to be found without a full look
@@ -59,6 +72,14 @@ const (
 	longLook     = 200 * time.Millisecond
 	toldPace     = 10
 	maxBounds    = 32 // priorities remembered; more are rare, and the full look serves them
+)
+
+// A claim that came back short and took this long, and so much for each execution it leased, met thousands of
+// entries that it may not claim, or was merely held up: the lane itself tells, at little cost.
+const (
+	longPass     = 5 * time.Millisecond
+	longPassEach = 100 * time.Microsecond
+	crowd        = 5000 // entries of a priority
 )
 
 // NewClaimer returns a claimer for one lane and one worker instance.
@@ -77,7 +98,7 @@ func (c *Claimer) Claim(ctx context.Context, n int) ([]Claimed, error) {
 	if err := checkClaim(c.spec, n); err != nil {
 		return nil, err
 	}
-	return c.claim(n, func(bounds []bound, n int) ([]Claimed, error) { return c.e.claim(ctx, c.spec, bounds, n) })
+	return c.claim(ctx, n, func(bounds []bound, n int) ([]Claimed, error) { return c.e.claim(ctx, c.spec, bounds, n) })
 }
 
 // CompleteAndClaim is [Engine.CompleteExecutions] and then [Claimer.Claim], in one transaction and one round
@@ -92,7 +113,7 @@ func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion
 		return nil, nil, err
 	}
 	var outcomes []error
-	claimed, err := c.claim(n, func(bounds []bound, n int) (claimed []Claimed, err error) {
+	claimed, err := c.claim(ctx, n, func(bounds []bound, n int) (claimed []Claimed, err error) {
 		if outcomes != nil {
 			return c.e.claim(ctx, c.spec, bounds, n)
 		}
@@ -106,18 +127,25 @@ func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion
 }
 
 // claim claims behind the bounds by take, and from the head where that is due.
-func (c *Claimer) claim(n int, take func(bounds []bound, n int) ([]Claimed, error)) ([]Claimed, error) {
+func (c *Claimer) claim(ctx context.Context, n int, take func(bounds []bound, n int) ([]Claimed, error)) ([]Claimed, error) {
 	var claimed []Claimed
 	if bounds := c.current(); len(bounds) > 0 {
+		ends := c.endsOf(ctx, bounds)
+		began := time.Now()
 		var err error
 		if claimed, err = take(bounds, n); err != nil {
 			return nil, err
 		}
 		c.advance(claimed, n, false)
-		if len(claimed) == n || !c.mayLook() {
+		if len(claimed) == n {
+			return claimed, nil
+		}
+		c.passed(&c.crowdedBehind, time.Since(began), len(claimed), ends)
+		if !c.mayLook() {
 			return claimed, nil
 		}
 	}
+	ends := c.laneEnds(ctx, &c.crowded)
 	began := c.beginLook()
 	more, err := take(nil, n-len(claimed))
 	if err != nil {
@@ -127,9 +155,63 @@ func (c *Claimer) claim(n int, take func(bounds []bound, n int) ([]Claimed, erro
 		}
 		return nil, err
 	}
-	c.looked(began)
+	took := c.looked(began)
 	c.advance(more, n-len(claimed), true)
+	if len(claimed)+len(more) < n {
+		c.passed(&c.crowded, took, len(more), ends)
+	}
 	return append(claimed, more...), nil
+}
+
+// endsOf is laneEnds for a claim from positions, which sees no other priorities than theirs.
+func (c *Claimer) endsOf(ctx context.Context, positions []bound) []bound {
+	return slices.DeleteFunc(c.laneEnds(ctx, &c.crowdedBehind), func(end bound) bool {
+		_, found := searchBound(positions, end.priority)
+		return !found
+	})
+}
+
+// laneEnds returns where the lane ends, if it may be crowded: the last entry at each priority that has thousands. A
+// claim that begins now and comes back short has seen them all.
+func (c *Claimer) laneEnds(ctx context.Context, crowded *bool) []bound {
+	c.mu.Lock()
+	due := *crowded && time.Since(c.roomyAt) > lookInterval
+	c.mu.Unlock()
+	if !due {
+		return nil
+	}
+	began := time.Now()
+	rows, err := c.e.q.ListLaneEnds(ctx, c.e.reader(), db.ListLaneEndsParams{
+		LaneID: string(c.spec.Lane), MaxItems: maxBounds, Crowd: crowd,
+	})
+	if err != nil {
+		return nil // the claim itself tells
+	}
+	ends := make([]bound, len(rows))
+	for i, row := range rows {
+		ends[i] = bound{priority: int32(-row.Rank), createdAtMs: row.CreatedAtMs, execution: id.ExecutionUUID(row.ExecutionID.Bytes)}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endsTook = time.Since(began)
+	if len(ends) == 0 {
+		c.roomyAt = time.Now()
+	}
+	return ends
+}
+
+// passed notes that a claim came back short: all up to the ends of the lane has been seen, so that the next one goes on
+// behind them, and the time it took says whether there may be a crowd.
+func (c *Claimer) passed(crowded *bool, took time.Duration, claimed int, ends []bound) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*crowded = took > c.endsTook+longPass+time.Duration(claimed)*longPassEach
+	bounds := slices.Clone(c.bounds)
+	for _, end := range ends {
+		end.moved = c.claims
+		bounds = raise(bounds, end, false)
+	}
+	c.bounds = bounds[:min(len(bounds), maxBounds)]
 }
 
 // LookAgain makes a full look due. A worker calls it when it is told that work has come: it may stand
@@ -174,9 +256,12 @@ func (c *Claimer) mayLook() bool {
 	return c.worthALook()
 }
 
-func (c *Claimer) worthALook() bool { return !c.vain || c.paced() }
+func (c *Claimer) worthALook() bool { return c.fruitless == 0 || c.paced() }
 
-func (c *Claimer) paced() bool { return time.Since(c.lookedAt) > toldPace*c.lookTook }
+func (c *Claimer) paced() bool {
+	pace := min(toldPace*max(c.fruitless, 1), lookPace)
+	return time.Since(c.lookedAt) > time.Duration(pace)*c.lookTook
+}
 
 // beginLook settles what the claimer was told so far; what it is told during the look is not lost.
 func (c *Claimer) beginLook() time.Time {
@@ -186,12 +271,14 @@ func (c *Claimer) beginLook() time.Time {
 	return time.Now()
 }
 
-// looked records a full look.
-func (c *Claimer) looked(began time.Time) {
+// looked records a full look, and returns how long it took.
+func (c *Claimer) looked(began time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lookedAt = time.Now()
-	c.lookTook = min(c.lookedAt.Sub(began), longLook)
+	took := c.lookedAt.Sub(began)
+	c.lookTook = min(took, longLook)
+	return took
 }
 
 // advance moves the bounds to the last execution claimed at each priority, by a claim of up to n. Those of
@@ -203,7 +290,10 @@ func (c *Claimer) advance(claimed []Claimed, n int, look bool) {
 	c.full = len(claimed) == n
 	c.claims++
 	if look {
-		c.vain = !slices.ContainsFunc(claimed, c.hides)
+		c.fruitless++
+		if slices.ContainsFunc(claimed, c.hides) {
+			c.fruitless = 0
+		}
 	}
 	bounds := append([]bound(nil), c.bounds...)
 	for i := range claimed {

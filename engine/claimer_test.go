@@ -176,3 +176,67 @@ func TestClaimer_told_goes_back_to_what_was_committed_late(t *testing.T) {
 		}
 	})
 }
+
+// Full scans that are fruitless again and again become rarer, down to what is right under full load; one that finds what
+// the scan positions hide ends that.
+func TestN1_fruitless_full_scans_become_rarer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := new(Claimer)
+		scan := func(found ...Claimed) {
+			began := c.beginLook()
+			<-time.After(20 * time.Millisecond)
+			c.looked(began)
+			c.advance(found, 5, true)
+		}
+		scan(at(1, time.Hour))
+		for _, pace := range []time.Duration{10, 20, 30, 40, 50, 50} {
+			scan()
+			c.LookAgain()
+			<-time.After(pace * 20 * time.Millisecond)
+			if c.mayLook() {
+				t.Errorf("another full scan is due before %d times as long as one takes", pace)
+			}
+			<-time.After(time.Millisecond)
+			if !c.mayLook() || c.current() != nil {
+				t.Errorf("no full scan is due after %d times as long as one takes", pace)
+			}
+		}
+		scan(at(1, time.Second))
+		if !c.mayLook() {
+			t.Error("after a full scan that found something another one may follow at once")
+		}
+	})
+}
+
+// A claim that comes back short takes the positions to the ends of the lane, where they are known: from the head at
+// every priority, from positions only at theirs, and never back.
+func TestN1_positions_move_to_the_ends_of_a_crowded_lane(t *testing.T) {
+	t.Parallel()
+	c := new(Claimer)
+	high, low := at(5, time.Hour), at(1, time.Minute)
+	ends := []Claimed{at(5, time.Minute), at(3, time.Hour), at(1, time.Hour)}
+	pass := func(took time.Duration, claimed int, at ...Claimed) {
+		var ends []bound
+		for i := range at {
+			ends = append(ends, boundAt(&at[i]))
+		}
+		c.passed(&c.crowded, took, claimed, ends)
+	}
+	c.advance([]Claimed{high, low}, 5, true)
+	pass(longPass, 0)
+	wantBounds(t, c, high, low)
+	if c.crowded {
+		t.Error("crowded after a quick claim")
+	}
+	pass(longPass+1, 0, ends[0], ends[2])
+	wantBounds(t, c, high, ends[2])
+	if !c.crowded {
+		t.Error("not crowded after a slow claim that took nothing")
+	}
+	pass(2*longPass, 100, ends...)
+	wantBounds(t, c, high, ends[1], ends[2])
+	if c.crowded {
+		t.Error("crowded after a claim that took as long as its executions do")
+	}
+}

@@ -16,6 +16,7 @@ import (
 type ClaimSpec struct {
 	Lane         id.LaneID
 	Capabilities id.Capabilities // what the worker can do; an execution that requires more is passed over
+	Kinds        []string        // what the worker has handlers for; the rest is passed over. Empty: any kind
 	Worker       id.WorkerID
 	Instance     id.WorkerInstanceID
 	LeaseTTL     time.Duration // one millisecond to [MaxLeaseTTL]
@@ -27,6 +28,14 @@ func (s ClaimSpec) validate() error {
 	}
 	if err := s.Capabilities.Validate(); err != nil {
 		return invalidBecause("capabilities", err)
+	}
+	for _, kind := range s.Kinds {
+		if kind == "" {
+			return invalid("kinds", "must not hold an empty one")
+		}
+		if err := checkText("kinds", kind, maxKind); err != nil {
+			return err
+		}
 	}
 	if err := s.Worker.Validate(); err != nil {
 		return invalidBecause("worker", err)
@@ -115,6 +124,7 @@ func (e *Engine) newClaiming(spec ClaimSpec, bounds []bound, n int) *claiming {
 			NowMs:            e.nowMs(),
 			LaneID:           string(spec.Lane),
 			Capabilities:     spec.capabilities(),
+			Kinds:            spec.kinds(),
 			WorkerID:         string(spec.Worker),
 			WorkerInstanceID: string(spec.Instance),
 			MaxItems:         int32(n),
@@ -138,7 +148,7 @@ func (c *claiming) behind(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHead
 	p := &c.params
 	params := db.ClaimBehindParams{
 		AttemptIds: p.AttemptIds, LeaseIds: p.LeaseIds, LeaseTtlMs: p.LeaseTtlMs, NowMs: p.NowMs, LaneID: p.LaneID,
-		Capabilities: p.Capabilities, WorkerID: p.WorkerID, WorkerInstanceID: p.WorkerInstanceID, MaxItems: p.MaxItems,
+		Capabilities: p.Capabilities, Kinds: p.Kinds, WorkerID: p.WorkerID, WorkerInstanceID: p.WorkerInstanceID, MaxItems: p.MaxItems,
 	}
 	for _, b := range c.bounds {
 		params.BoundRanks = append(params.BoundRanks, -int64(b.priority))
@@ -170,6 +180,14 @@ func (s ClaimSpec) capabilities() []string {
 		return []string{}
 	}
 	return s.Capabilities
+}
+
+// kinds returns the kinds to claim, nil for any.
+func (s ClaimSpec) kinds() []string {
+	if len(s.Kinds) == 0 {
+		return nil
+	}
+	return s.Kinds
 }
 
 func (s ClaimSpec) claimed(row *db.ClaimFromHeadRow) Claimed {

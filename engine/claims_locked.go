@@ -22,6 +22,7 @@ func (e *Engine) claimLocked(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 		taken, err := e.q.TakeClaimable(ctx, tx, db.TakeClaimableParams{
 			LaneID:       string(spec.Lane),
 			Capabilities: spec.capabilities(),
+			Kinds:        spec.kinds(),
 			MaxItems:     int32(n + spareCandidates),
 		})
 		if err != nil || len(taken) == 0 {

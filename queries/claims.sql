@@ -41,12 +41,17 @@ candidates AS (
             AND r.rank = b.rank
             AND (r.created_at_ms, r.execution_id) > (b.created_at_ms, b.execution_id)
             AND r.required_capabilities <@ @capabilities::text[]
+            AND (r.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
             AND c.lane_id = r.lane_id
             AND - c.priority::bigint = r.rank
             AND c.created_at_ms = r.created_at_ms
             AND c.lifecycle_phase = 'runnable'
             AND c.eligibility_state = 'eligible_now'
             AND c.required_capabilities <@ @capabilities::text[]
+            AND (
+                r.kind IS NOT NULL
+                OR (coalesce(c.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+            )
             AND c.attempt_state <> 'attempt_interrupted'
         ORDER BY
             r.created_at_ms,
@@ -260,11 +265,13 @@ candidates AS (
             q.rank,
             q.created_at_ms,
             q.execution_id,
-            q.partition_key
+            q.partition_key,
+            q.kind
         FROM ffx_ready AS q
         WHERE
             q.lane_id = @lane_id
             AND q.required_capabilities <@ @capabilities::text[]
+            AND (q.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
         ORDER BY
             q.rank,
             q.created_at_ms,
@@ -287,6 +294,10 @@ candidates AS (
             AND t.lifecycle_phase = 'runnable'
             AND t.eligibility_state = 'eligible_now'
             AND t.required_capabilities <@ @capabilities::text[]
+            AND (
+                r.kind IS NOT NULL
+                OR (coalesce(t.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+            )
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
     LIMIT @max_items::integer
@@ -522,6 +533,67 @@ WHERE
         = (SELECT count(*) FROM resumed_attempts)
     )::integer = 1;
 
+-- name: ListLaneEnds :many
+-- ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
+-- of the max_items highest. No row: at none are there as many.
+--
+-- Used by: engine.Claimer, whose claims passed many entries over.
+-- Locks: none. Spans partitions.
+WITH RECURSIVE ends AS (
+    SELECT
+        0 AS ord,
+        (
+            SELECT q.rank
+            FROM ffx_ready AS q
+            WHERE q.lane_id = @lane_id
+            ORDER BY q.rank
+            LIMIT 1
+        ) AS rank
+    UNION ALL
+    SELECT
+        ends.ord + 1,
+        (
+            SELECT q.rank
+            FROM ffx_ready AS q
+            WHERE
+                q.lane_id = @lane_id
+                AND q.rank > ends.rank
+            ORDER BY q.rank
+            LIMIT 1
+        )
+    FROM ends
+    WHERE
+        ends.rank IS NOT NULL
+        AND ends.ord < sqlc.arg(max_items)::integer - 1
+)
+SELECT
+    e.rank::bigint AS rank,
+    l.created_at_ms,
+    l.execution_id
+FROM ends AS e
+CROSS JOIN LATERAL (
+    SELECT
+        q.created_at_ms,
+        q.execution_id
+    FROM ffx_ready AS q
+    WHERE
+        q.lane_id = @lane_id
+        AND q.rank = e.rank
+    ORDER BY
+        q.created_at_ms DESC,
+        q.execution_id DESC
+    LIMIT 1
+) AS l
+WHERE EXISTS (
+    SELECT
+    FROM ffx_ready AS q
+    WHERE
+        q.lane_id = @lane_id
+        AND q.rank = e.rank
+    OFFSET @crowd::integer
+)
+ORDER BY e.ord;
+
 -- name: TakeClaimable :many
 -- TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
 -- The first step of a claim that sorts out each row; ClaimFromHead is the usual way.
@@ -554,11 +626,13 @@ FROM (
         q.rank,
         q.created_at_ms,
         q.execution_id,
-        q.partition_key
+        q.partition_key,
+        q.kind
     FROM ffx_ready AS q
     WHERE
         q.lane_id = @lane_id
         AND q.required_capabilities <@ @capabilities::text[]
+        AND (q.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
     ORDER BY
         q.rank,
         q.created_at_ms,
@@ -589,6 +663,10 @@ CROSS JOIN LATERAL (
         AND t.lifecycle_phase = 'runnable'
         AND t.eligibility_state = 'eligible_now'
         AND t.required_capabilities <@ @capabilities::text[]
+        AND (
+            r.kind IS NOT NULL
+            OR (coalesce(t.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+        )
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS e
 LIMIT @max_items::integer;

@@ -55,14 +55,15 @@ CREATE FUNCTION ffx_fill_ready() RETURNS trigger
 BEGIN
     IF EXISTS (SELECT FROM inserted OFFSET 50) THEN
         BEGIN
-            INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities)
+            INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
             SELECT
                 i.lane_id,
                 - i.priority::bigint,
                 i.created_at_ms,
                 i.execution_id,
                 i.partition_key,
-                i.required_capabilities
+                i.required_capabilities,
+                coalesce(i.raw_fields ->> 'execution_kind', '')
             FROM inserted AS i
             WHERE
                 i.lifecycle_phase = 'runnable'
@@ -72,20 +73,22 @@ BEGIN
             NULL;
         END;
     END IF;
-    INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities)
+    INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
     SELECT
         i.lane_id,
         - i.priority::bigint,
         i.created_at_ms,
         i.execution_id,
         i.partition_key,
-        i.required_capabilities
+        i.required_capabilities,
+        coalesce(i.raw_fields ->> 'execution_kind', '')
     FROM inserted AS i
     WHERE
         i.lifecycle_phase = 'runnable'
         AND i.eligibility_state = 'eligible_now'
     ON CONFLICT (lane_id, rank, created_at_ms, execution_id, partition_key) DO UPDATE SET
-        required_capabilities = excluded.required_capabilities;
+        required_capabilities = excluded.required_capabilities,
+        kind = excluded.kind;
     RETURN NULL;
 END;
 $$;
@@ -130,15 +133,18 @@ BEGIN
     END IF;
     IF claimable THEN
         INSERT INTO ffx_ready AS r (
-            lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities
+            lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind
         )
         VALUES (
             NEW.lane_id, - NEW.priority::bigint, NEW.created_at_ms, NEW.execution_id, NEW.partition_key,
-            NEW.required_capabilities
+            NEW.required_capabilities, coalesce(NEW.raw_fields ->> 'execution_kind', '')
         )
         ON CONFLICT (lane_id, rank, created_at_ms, execution_id, partition_key) DO UPDATE SET
-            required_capabilities = excluded.required_capabilities
-        WHERE r.required_capabilities <> excluded.required_capabilities;
+            required_capabilities = excluded.required_capabilities,
+            kind = excluded.kind
+        WHERE
+            r.required_capabilities <> excluded.required_capabilities
+            OR r.kind IS DISTINCT FROM excluded.kind;
     END IF;
     RETURN NULL;
 END;
@@ -759,7 +765,8 @@ CREATE TABLE ffx_ready (
     execution_id uuid NOT NULL,
     partition_key smallint NOT NULL,
     lane_id text NOT NULL,
-    required_capabilities text[] NOT NULL
+    required_capabilities text[] NOT NULL,
+    kind text
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
 

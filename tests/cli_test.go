@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -143,6 +144,7 @@ func TestCLI(t *testing.T) {
 		"unusable_database":      testCLIUnusableDatabase,
 		"migrate":                testCLIMigrate,
 		"show":                   testCLIShow,
+		"kinds":                  testCLIKinds,
 		"demo":                   testCLIDemo,
 		"demo_ended":             testCLIDemoEnded,
 		"demo_without_toolchain": testCLIDemoWithoutToolchain,
@@ -171,6 +173,8 @@ func testCLIUsage(t *testing.T, ff cli) {
 		{"malformed_execution_id", "", []string{"execution", "show", someFlow}, "execution id"},
 		{"partition_beyond_all", "", []string{"execution", "show", "{fp:256}:" + someFlow}, "256"},
 		{"negative_limit", "", []string{"flow", "show", someFlow, "--limit", "-1"}, "--limit"},
+		{"kinds_of_an_unheard_of_lane", "", []string{"kinds", "--lane", "gr\xf6\xdfe"}, "lane"},
+		{"kinds_in_the_future", "", []string{"kinds", "--longer", "-1m"}, "--longer"},
 		{"no_database", "", []string{"flow", "show", someFlow}, "set DATABASE_URL"},
 		{"not_a_URL", "host=localhost password=hunter2", []string{"migrate", "up"}, "postgres://"},
 		{"broken_URL", "postgres://me:hunter2@local host/%zz", []string{"migrate", "up"}, "postgres://"},
@@ -192,7 +196,7 @@ func testCLIUsage(t *testing.T, ff cli) {
 
 	ff.run(t, "", "version").succeeds(t, "schema 2")
 	ff.run(t, "").succeeds(t, "Exit codes:")
-	for _, command := range []string{"demo", "dev", "migrate up", "migrate down", "migrate status", "flow show", "execution show"} {
+	for _, command := range []string{"demo", "dev", "migrate up", "migrate down", "migrate status", "flow show", "execution show", "kinds"} {
 		ff.run(t, "", append(strings.Fields(command), "--help")...).succeeds(t, "Examples:")
 	}
 }
@@ -406,6 +410,43 @@ func testCLIShow(t *testing.T, ff cli) {
 	}
 	ff.run(t, databaseURL, "execution", "show", first[:len(first)-12]+"000000000000").fails(t, cliNotFound, "not found")
 	ff.run(t, databaseURL, "flow", "show", id.NewFlowID().String()).fails(t, cliNotFound, "not found")
+}
+
+func testCLIKinds(t *testing.T, ff cli) {
+	f := newClone(t)
+	ff.run(t, f.url, "kinds").succeeds(t, "Nothing has waited for 1m0s.")
+	var next id.ExecutionID
+	for i, kind := range []string{"resize", "resize", "resize", "render\x1b[2J"} {
+		x := f.create(t, func(s *engine.ExecutionSpec) { s.Kind, s.CreatedAt = kind, start.Add(-time.Duration(i)*time.Second) })
+		if i == 2 { // the oldest
+			next = x
+		}
+	}
+	elsewhere := func(kind string) func(*engine.ExecutionSpec) {
+		return func(s *engine.ExecutionSpec) { s.Lane, s.Kind = f.lane+"-2", kind }
+	}
+	f.create(t, elsewhere("mail"))
+	f.exec(t, "UPDATE ff_exec_core SET ffx_last_mutation_at_ms = (extract(epoch FROM now()) * 1000)::bigint - 120000")
+	f.create(t, elsewhere("new"))
+	f.exec(t, `UPDATE ff_exec_core SET ffx_last_mutation_at_ms = (extract(epoch FROM now()) * 1000)::bigint
+		WHERE raw_fields ->> 'execution_kind' = 'new'`)
+
+	object := ff.run(t, f.url, "kinds", "--json", "--lane", string(f.lane)).object(t)
+	kinds := object["kinds"].([]any)
+	if len(kinds) != 2 {
+		t.Fatalf("kinds = %v", kinds)
+	}
+	resize := kinds[1].(map[string]any)
+	wantKeys(t, resize, "lane", "kind", "waiting", "at_least", "next", "since")
+	if resize["kind"] != "resize" || resize["waiting"] != 3.0 || resize["next"] != next.String() || resize["at_least"] != false {
+		t.Errorf("of three that wait: %v", resize)
+	}
+	out := ff.run(t, f.url, "kinds")
+	out.succeeds(t, "mail")
+	out.lacks(t, "\x1b")
+	out.lacks(t, "new")
+	ff.run(t, f.url, "kinds", "--longer", "0s").succeeds(t, "new")
+	ff.run(t, f.url, "kinds", "--longer", "1h").succeeds(t, "Nothing has waited for 1h0m0s.")
 }
 
 func wantKeys(t *testing.T, object map[string]any, keys ...string) {

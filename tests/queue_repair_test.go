@@ -51,6 +51,7 @@ func TestRepairQueue_puts_right_what_the_triggers_did_not_see(t *testing.T) {
 		{"nothing", nil, 0, 7, 7},
 		{"missing", []string{"DELETE FROM ffx_ready"}, 1, 6, 7},
 		{"all missing", slices.Repeat([]string{"DELETE FROM ffx_ready"}, 7), 7, 0, 7},
+		{"kind not noted", []string{"UPDATE ffx_ready SET kind = NULL"}, 1, 7, 7},
 		{"cancelled", []string{set + foreignCancel}, 1, 6, 6},
 		{"blocked", []string{set + foreignBlock}, 1, 6, 6},
 		{"gone", []string{"DELETE FROM ff_exec_core"}, 1, 6, 6},

@@ -16,9 +16,9 @@ import (
 
 // The columns of a hint, as the queue has them and as the execution has them.
 const (
-	hints     = "SELECT lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities FROM ffx_ready"
-	claimable = `SELECT lane_id, - priority::bigint, created_at_ms, execution_id, partition_key, required_capabilities
-		FROM ff_exec_core WHERE lifecycle_phase = 'runnable' AND eligibility_state = 'eligible_now'`
+	hints     = "SELECT lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind FROM ffx_ready"
+	claimable = `SELECT lane_id, - priority::bigint, created_at_ms, execution_id, partition_key, required_capabilities,
+		coalesce(raw_fields ->> 'execution_kind', '') FROM ff_exec_core WHERE lifecycle_phase = 'runnable' AND eligibility_state = 'eligible_now'`
 )
 
 // wantQueue fails the test when the queue does not hold exactly the claimable executions of the database, or a lease is

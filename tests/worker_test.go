@@ -201,7 +201,6 @@ func TestWorker_failures(t *testing.T) {
 		{kind: "panic", policy: never, attempts: 1, category: "panic", reason: "worker_test.go"},
 		{kind: "area", payload: `{"Side": "long"}`, attempts: 1, category: "payload", reason: "cannot unmarshal"},
 		{kind: "large", attempts: 1, category: "result", reason: "1001 bytes"},
-		{kind: "unheard-of", attempts: 4, category: "unknown_kind", reason: `no handler for the kind "unheard-of"`},
 	} {
 		x := c.create(t, func(s *engine.ExecutionSpec) {
 			s.Kind, s.Policy, s.Payload = want.kind, want.policy, []byte(want.payload)

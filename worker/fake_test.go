@@ -40,6 +40,7 @@ type fakeEngine struct {
 	inLine      func(engine.Lease)      // a call waits for its lock
 	claimTakes  time.Duration
 	claimBlind  func() bool // for what the lane has
+	waiting     func(engine.WaitingFilter) ([]engine.WaitingKind, error)
 }
 
 // A record is what the engine was told.
@@ -130,6 +131,15 @@ func (f *fakeEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
 
 func (c *fakeClaimer) LookAgain() {}
 
+func (f *fakeEngine) WaitingKinds(_ context.Context, filter engine.WaitingFilter) ([]engine.WaitingKind, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.waiting == nil {
+		return nil, nil
+	}
+	return f.waiting(filter)
+}
+
 func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error) {
 	at := sinceEpoch()
 	select {
@@ -148,10 +158,15 @@ func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error
 	if c.claimBlind != nil && c.claimBlind() {
 		return nil, nil
 	}
-	waiting := c.lanes[c.spec.Lane]
-	n = min(n, len(waiting))
-	claimed := slices.Clone(waiting[:n])
-	c.lanes[c.spec.Lane] = waiting[n:]
+	var claimed, left []engine.Claimed
+	for _, x := range c.lanes[c.spec.Lane] {
+		if len(claimed) < n && slices.Contains(c.spec.Kinds, x.Kind) {
+			claimed = append(claimed, x)
+		} else {
+			left = append(left, x)
+		}
+	}
+	c.lanes[c.spec.Lane] = left
 	for i := range claimed {
 		claimed[i].TTL = c.spec.LeaseTTL
 		claimed[i].Lane = c.spec.Lane

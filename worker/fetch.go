@@ -238,11 +238,7 @@ func (f *fetcher) hand(ctx context.Context, claimed []engine.Claimed, calledAt t
 	receivedAt := time.Now()
 	tasks := make([]*task, len(claimed))
 	for i := range claimed {
-		handle, ok := f.handlers[claimed[i].Kind]
-		if !ok {
-			handle = unknownKind
-		}
-		tasks[i] = newTask(f.base, claimed[i], handle, calledAt, receivedAt)
+		tasks[i] = newTask(f.base, claimed[i], f.handlers[claimed[i].Kind], calledAt, receivedAt)
 	}
 	f.held.add(tasks)
 	f.claimed += len(tasks)

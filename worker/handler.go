@@ -42,9 +42,11 @@ type Upstream struct {
 //   - an error other than a [Fail], after the drain timeout: the work is given back, at no cost.
 //
 // A payload that cannot be decoded and a result that cannot be encoded or is too large are permanent failures, of
-// the categories "payload" and "result". An execution of a kind without a handler is a failure of the category
-// "unknown_kind" that may be retried: work that only some workers know belongs on a lane of its own, or behind a
-// capability.
+// the categories "payload" and "result".
+//
+// A worker leaves executions of other kinds where they are, for workers that have handlers for them: in a rolling
+// deploy those of the old version and of the new one may share a lane. Of what nobody has taken for a minute the log
+// tells, and [engine.Engine.WaitingKinds].
 //
 // An execution may be handled more than once: its worker may die before the result is committed. fn must bear that.
 //
@@ -74,11 +76,6 @@ func Handle[In, Out any](w *Worker, kind string, fn func(ctx context.Context, jo
 
 // A handler runs one execution: payload in, result out.
 type handler func(ctx context.Context, work *engine.Claimed) ([]byte, error)
-
-// unknownKind is the handler of kinds that have none.
-func unknownKind(_ context.Context, work *engine.Claimed) ([]byte, error) {
-	return nil, &Fail{Category: "unknown_kind", Err: fmt.Errorf("this worker has no handler for the kind %q", work.Kind)}
-}
 
 var errNoWorker = errors.New("the job was not made by a worker")
 

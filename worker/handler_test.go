@@ -200,16 +200,18 @@ func TestHandler_payload_is_not_logged(t *testing.T) {
 	})
 }
 
-func TestHandler_unknown_kind_may_be_retried(t *testing.T) {
-	inBubble(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
-		b.eng.put(engine.DefaultLane, work("unheard of"))
+// Work of a kind without a handler is left where it is, in front of the rest and behind it.
+func TestN1_worker_claims_nothing_that_it_has_no_handler_for(t *testing.T) {
+	bothWays(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
+		unheardOf := work("unheard of")
+		b.eng.put(engine.DefaultLane, unheardOf, work("quick"), work("quick"))
 		b.tell()
-		if items(b.seen().failed) != 1 {
-			t.Fatalf("failures %v, want one", b.seen().failed)
+		<-time.After(time.Minute)
+		if seen := b.seen(); items(seen.done) != 2 || items(seen.failed) != 0 || items(seen.back) != 0 {
+			t.Errorf("done %v, failed %v, given back %v; want two done", seen.done, seen.failed, seen.back)
 		}
-		got := b.seen().failed[0].items[0].Failure
-		if got.Class != policy.Transient || got.Category != "unknown_kind" || !strings.Contains(got.Message, `"unheard of"`) {
-			t.Errorf("failure %+v", got)
+		if left := b.eng.lanes[engine.DefaultLane]; len(left) != 1 || left[0].Execution != unheardOf.Execution {
+			t.Errorf("left in the lane: %+v", left)
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,6 +60,7 @@ type operations interface {
 	ReleaseLeases(ctx context.Context, leases []engine.Lease) ([]error, error)
 	ReportProgress(ctx context.Context, l engine.Lease, p engine.Progress) error
 	UpstreamResults(ctx context.Context, x id.ExecutionID) ([]engine.UpstreamResult, error)
+	WaitingKinds(ctx context.Context, filter engine.WaitingFilter) ([]engine.WaitingKind, error)
 
 	// connections is how many the engine's pool may have. apart returns the engine on others than these, and what
 	// closes them.
@@ -78,8 +80,8 @@ type claimer interface {
 //
 // What the worker claims, renews and settles does not depend on the pool of eng: [Worker.Run] opens up to six connections
 // of its own beside it, unless [Config.SharePool] forbids it. Handlers may hold the whole pool; that costs time, not
-// leases. Of the pool itself the worker uses, for a moment each, one connection to notify others and one for each
-// background job that is at work.
+// leases. Of the pool itself the worker uses, for a moment each, one connection to notify others, one to look for work
+// that nobody takes, and one for each background job that is at work.
 func New(eng *engine.Engine, cfg Config) *Worker {
 	w := &Worker{handlers: make(map[string]handler), poolConnections: 1}
 	if eng == nil {
@@ -220,7 +222,7 @@ func (w *Worker) newRun(ctx context.Context, handlers map[string]handler) (*run,
 		return nil, err
 	}
 	for _, name := range w.cfg.Lanes {
-		c, err := r.settling.NewClaimer(w.claimSpec(name))
+		c, err := r.settling.NewClaimer(r.claimSpec(name))
 		if err != nil {
 			r.disconnect()
 			return nil, err
@@ -230,13 +232,14 @@ func (w *Worker) newRun(ctx context.Context, handlers map[string]handler) (*run,
 	return r, nil
 }
 
-func (w *Worker) claimSpec(lane id.LaneID) engine.ClaimSpec {
+func (r *run) claimSpec(lane id.LaneID) engine.ClaimSpec {
 	return engine.ClaimSpec{
 		Lane:         lane,
-		Capabilities: id.NewCapabilities(w.cfg.Capabilities...),
-		Worker:       w.cfg.Worker,
-		Instance:     w.cfg.Instance,
-		LeaseTTL:     w.cfg.LeaseTTL,
+		Capabilities: id.NewCapabilities(r.cfg.Capabilities...),
+		Kinds:        slices.Sorted(maps.Keys(r.handlers)), // the rest is for others
+		Worker:       r.cfg.Worker,
+		Instance:     r.cfg.Instance,
+		LeaseTTL:     r.cfg.LeaseTTL,
 	}
 }
 
@@ -261,6 +264,7 @@ func (r *run) work(ctx context.Context) {
 			r.cfg.Log.Warn("not told of new work; lanes are polled", "error", err)
 		}
 	})
+	beside.Go(func() { r.watchUnserved(ctx) })
 	stopped := make(chan struct{})
 	beating.Go(func() { r.heartbeat(stopped) })
 	r.aside.begin()

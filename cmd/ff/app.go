@@ -76,7 +76,7 @@ func (a *app) command() *cobra.Command {
 	root.SetErr(a.stderr)
 	root.AddCommand(
 		a.demoCommand(), a.demoWorkerCommand(), a.devCommand(), a.migrateCommand(),
-		a.flowCommand(), a.executionCommand(), a.versionCommand(),
+		a.flowCommand(), a.executionCommand(), a.kindsCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -1,0 +1,390 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+// knows is the fixture's worker with handlers for these kinds.
+func (f *fixture) knows(kinds ...string) engine.ClaimSpec {
+	spec := f.worker()
+	spec.Kinds = kinds
+	return spec
+}
+
+// createKinds creates an execution of each kind, each a millisecond after the one before it.
+func (f *fixture) createKinds(t *testing.T, kinds ...string) []id.ExecutionID {
+	t.Helper()
+	ids := make([]id.ExecutionID, len(kinds))
+	for i, kind := range kinds {
+		ids[i] = f.create(t, func(spec *engine.ExecutionSpec) {
+			spec.Kind, spec.CreatedAt = kind, start.Add(time.Duration(i)*time.Millisecond)
+		})
+	}
+	return ids
+}
+
+// Whoever claims gets the kinds that he asks for, in the order of the lane, and everything when he asks for none; also
+// where the queue does not say the kind.
+func TestN1_claims_take_the_kinds_asked_for(t *testing.T) {
+	type take func(f *fixture, t *testing.T, spec engine.ClaimSpec, n int) []engine.Claimed
+	byClaimer := func(call func(f *fixture, t *testing.T, c *engine.Claimer, n int) ([]engine.Claimed, error)) take {
+		return func(f *fixture, t *testing.T, spec engine.ClaimSpec, n int) []engine.Claimed {
+			claimer, err := f.NewClaimer(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var claimed []engine.Claimed
+			for range n { // the first one is a full scan, the others begin where it ended
+				more, err := call(f, t, claimer, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				claimed = append(claimed, more...)
+			}
+			return claimed
+		}
+	}
+	takes := map[string]take{
+		"Claim": func(f *fixture, t *testing.T, spec engine.ClaimSpec, n int) []engine.Claimed {
+			claimed, err := f.Claim(t.Context(), spec, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return claimed
+		},
+		"Claimer": byClaimer(func(_ *fixture, t *testing.T, c *engine.Claimer, n int) ([]engine.Claimed, error) {
+			return c.Claim(t.Context(), n)
+		}),
+		"CompleteAndClaim": byClaimer(func(f *fixture, t *testing.T, c *engine.Claimer, n int) ([]engine.Claimed, error) {
+			other := anotherFixture(t)
+			done := other.start(t)
+			outcomes, claimed, err := c.CompleteAndClaim(t.Context(), []engine.Completion{{Lease: done.Lease}}, n)
+			if err == nil && outcomes[0] != nil {
+				t.Error(outcomes[0])
+			}
+			return claimed, err
+		}),
+	}
+	kinds := []string{"new", "old", "older", "new", "old", "oldest", "new", "old", "new"}
+	for name, claim := range takes {
+		for _, queue := range []string{"noted", "not noted"} {
+			for _, path := range []string{"fast", "slow"} {
+				t.Run(fmt.Sprintf("%s, kind %s, %s path", name, queue, path), func(t *testing.T) {
+					f := newFixture(t)
+					ids := f.createKinds(t, kinds...)
+					if queue == "not noted" {
+						f.exec(t, "UPDATE ffx_ready SET kind = NULL WHERE lane_id = $1", string(f.lane))
+					}
+					if path == "slow" {
+						f.seedAttempt(t, ids[1], 0, nil) // stands in the way of the fast one
+					}
+					want := []id.ExecutionID{ids[1], ids[2], ids[4], ids[7]}
+					if got := executionsOf(claim(f, t, f.knows("old", "older"), 6)); !slices.Equal(got, want) {
+						t.Errorf("of the kinds old and older\n%v were claimed, want\n%v", got, want)
+					}
+					if got := f.claimNow(t, f.knows("unheard of"), 9); len(got) > 0 {
+						t.Errorf("of a kind that there is not %v were claimed", executionsOf(got))
+					}
+					rest := []id.ExecutionID{ids[0], ids[3], ids[5], ids[6], ids[8]}
+					if got := executionsOf(claim(f, t, f.worker(), 9)); !slices.Equal(got, rest) {
+						t.Errorf("of any kind\n%v were claimed, want\n%v", got, rest)
+					}
+				})
+			}
+		}
+	}
+}
+
+func (f *fixture) claimNow(t *testing.T, spec engine.ClaimSpec, n int) []engine.Claimed {
+	t.Helper()
+	claimed, err := f.Claim(t.Context(), spec, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claimed
+}
+
+// Whatever brings an execution back to its lane, its kind is known there: a retry, a lease given back or lost, the end
+// of a delay, an upstream's success.
+func TestN1_what_comes_back_is_left_to_those_who_know_its_kind(t *testing.T) {
+	f := flowsOn(cloneFixture(t))
+	begun := f.startMany(t, 3)
+	f.exec(t, `UPDATE ff_exec_core SET raw_fields = raw_fields || '{"execution_kind": "new"}' WHERE flow_id IS NULL`)
+	flow := chart(nil, "first>second")
+	flow.Nodes[0].Spec.Kind, flow.Nodes[1].Spec.Kind = "old", "new"
+	f.createFlow(t, flow)
+	f.succeed(t, flow.ID, "first")
+
+	failed, err := f.FailExecution(t.Context(), begun[0].Lease, engine.Failure{Message: "once"})
+	if err != nil || !failed.Retry {
+		t.Fatal(failed, err)
+	}
+	if outcomes, err := f.ReleaseLeases(t.Context(), []engine.Lease{begun[1].Lease}); err != nil || outcomes[0] != nil {
+		t.Fatal(outcomes, err)
+	}
+	delayed := f.create(t, func(s *engine.ExecutionSpec) { s.Kind, s.DelayUntil = "new", f.now().Add(time.Second) })
+	f.advance(time.Hour)
+	f.background(t)
+	f.wantQueue(t, t, "afterwards")
+
+	for _, spec := range []engine.ClaimSpec{f.knows("old"), f.knows("old", "test")} {
+		if got := f.claimNow(t, spec, 10); len(got) > 0 {
+			t.Errorf("who knows %q claims %v", spec.Kinds, got)
+		}
+	}
+	want := map[id.ExecutionID]struct {
+		attempt int32
+		resumed bool
+	}{
+		f.NodeID(flow.ID, "second"): {0, false},
+		begun[0].Execution:          {1, false},
+		begun[1].Execution:          {0, true},
+		begun[2].Execution:          {0, true},
+		delayed:                     {0, false},
+	}
+	got := f.claimNow(t, f.knows("new"), 10)
+	for _, c := range got {
+		if w, ok := want[c.Execution]; !ok || c.Attempt != w.attempt || c.Resumed != w.resumed {
+			t.Errorf("claimed %+v, want %+v", c, w)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("claimed %d, want %d", len(got), len(want))
+	}
+}
+
+func TestN1_claims_refuse_bad_kinds(t *testing.T) {
+	f := newFixture(t)
+	for _, kind := range []string{"", "a\x00b", "a\xffb", strings.Repeat("k", 256)} {
+		_, err := f.Claim(t.Context(), f.knows("good", kind), 1)
+		wantInputError(t, err, "kinds")
+		_, err = f.NewClaimer(f.knows(kind))
+		wantInputError(t, err, "kinds")
+	}
+}
+
+// An old worker and a new one share a lane: whatever the old one does not know goes to the new one, in its first attempt.
+func TestN1_rolling_deploy(t *testing.T) {
+	for name, cfg := range map[string]worker.Config{
+		"in batches": {},
+		"one by one": {FetchBatch: 1, SettleBatch: 1, Concurrency: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newLoneCrew(t)
+			const n = 2000
+			specs := make([]engine.ExecutionSpec, n)
+			for i := range specs {
+				specs[i] = engine.ExecutionSpec{Lane: c.lane, Kind: []string{"old", "new"}[i%2]}
+			}
+			nothing := func(context.Context, worker.Job[struct{}]) (struct{}, error) { return struct{}{}, nil }
+			c.work(t, cfg, func(w *worker.Worker) { worker.Handle(w, "old", nothing) })
+			if _, err := c.CreateExecutions(t.Context(), specs[:n/2]); err != nil {
+				t.Fatal(err)
+			}
+			settled := c.next(t, n/4) // the old kind's half, while nobody knows the other
+			c.work(t, cfg, func(w *worker.Worker) {
+				worker.Handle(w, "old", nothing)
+				worker.Handle(w, "new", nothing)
+			})
+			if _, err := c.CreateExecutions(t.Context(), specs[n/2:]); err != nil {
+				t.Fatal(err)
+			}
+			settled = append(settled, c.next(t, n-len(settled))...)
+			for _, s := range settled {
+				if s.Settlement != worker.Completed || s.Attempt != 0 || s.Retries != 0 || s.Resumed {
+					t.Errorf("%s of the kind %s: attempt %d after %d retries, resumed %t, is %v",
+						s.Execution, s.Kind, s.Attempt, s.Retries, s.Resumed, s.Outcome)
+				}
+			}
+			type count struct {
+				State, Outcome string
+				Epoch, Many    int64
+			}
+			got := all[count](t, c.pool, `SELECT public_state AS state, a.outcome, a.lease_epoch AS epoch, count(*) AS many
+				FROM ff_exec_core JOIN ff_attempt AS a USING (partition_key, execution_id) GROUP BY 1, 2, 3`)
+			if want := []count{{"completed", "success", 1, n}}; !slices.Equal(got, want) {
+				t.Errorf("attempts %+v, want %+v", got, want)
+			}
+		})
+	}
+}
+
+// fillLane creates n executions of a kind, one a millisecond from that time on.
+func (f *fixture) fillLane(t *testing.T, n int, kind string, from time.Time) {
+	t.Helper()
+	f.exec(t, `
+		INSERT INTO ff_exec_core (
+			partition_key, execution_id, lane_id, lifecycle_phase, ownership_state, eligibility_state, public_state, attempt_state,
+			blocking_reason, created_at_ms, raw_fields
+		)
+		SELECT
+			i % 256, gen_random_uuid(), $1, 'runnable', 'unowned', 'eligible_now', 'waiting', 'pending_first_attempt',
+			'waiting_for_worker', $4::bigint + i, jsonb_build_object('execution_kind', $2::text)
+		FROM generate_series(1, $3::integer) AS i`,
+		string(f.lane), kind, n, from.UnixMilli())
+}
+
+// A lane whose head is full of unknown work serves known work, and so does one that fills with it later. The claims
+// between two full scans do not read the unknown again, however often the claimer is woken.
+func TestN1_lane_full_of_unknown_work(t *testing.T) {
+	f := cloneFixture(t)
+	const unknown, rounds = 50_000, 50
+	f.fillLane(t, unknown, "unheard of", start.Add(-time.Hour))
+	f.exec(t, "ANALYZE")
+	first := f.create(t)
+	if got := executionsOf(f.claimNow(t, f.knows("test"), 10)); !slices.Equal(got, []id.ExecutionID{first}) {
+		t.Fatalf("a claim from the head takes %v, want %s", got, first)
+	}
+
+	tx := f.begin(t)
+	// As in the engine's own transactions.
+	execIn(t, tx, "SET LOCAL plan_cache_mode = force_generic_plan")
+	for _, setting := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"} {
+		execIn(t, tx, "SET LOCAL "+setting+" = off")
+	}
+	e := f.WithTx(tx)
+	claimer, err := e.NewClaimer(f.knows("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := func() []id.ExecutionID {
+		t.Helper()
+		claimer.LookAgain()
+		claimed, err := claimer.Claim(t.Context(), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return executionsOf(claimed)
+	}
+	read := func() int {
+		return one[struct{ N int }](t, tx, "SELECT idx_tup_fetch::integer AS n FROM pg_stat_xact_user_tables WHERE relname = 'ffx_ready'").N
+	}
+	for _, situation := range []string{"in front", "behind"} {
+		before := read()
+		for range rounds {
+			if got := claim(); len(got) > 0 {
+				t.Fatalf("claimed %v", got)
+			}
+		}
+		times := float64(read()-before) / unknown
+		t.Logf("%d claims with unknown work %s read the lane %.1f times", rounds, situation, times)
+		if times > rounds/2 {
+			t.Errorf("%d claims with unknown work %s read the lane %.1f times", rounds, situation, times)
+		}
+		f.advance(time.Hour)
+		x := f.create(t)
+		if got := claim(); !slices.Equal(got, []id.ExecutionID{x}) {
+			t.Errorf("claimed %v, want %s", got, x)
+		}
+		if situation == "in front" {
+			f.fillLane(t, unknown, "unheard of", f.now())
+			f.advance(time.Hour)
+		}
+	}
+}
+
+// Who looks after a database learns which kinds wait, since when, and how many executions of them there are.
+func TestN1_waiting_kinds(t *testing.T) {
+	f := cloneFixture(t)
+	list := func(filter engine.WaitingFilter) []string {
+		t.Helper()
+		waiting, err := f.WaitingKinds(t.Context(), filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, w := range waiting {
+			lane := strings.TrimPrefix(string(w.Lane), string(f.lane))
+			got = append(got, fmt.Sprintf("%s %s: %d, %t, %v", lane, w.Kind, w.Waiting, w.AtLeast, f.now().Sub(w.Since)))
+		}
+		return got
+	}
+	want := func(filter engine.WaitingFilter, want ...string) {
+		t.Helper()
+		if got := list(filter); !slices.Equal(got, want) {
+			t.Errorf("%+v:\n%q, want\n%q", filter, got, want)
+		}
+	}
+	want(engine.WaitingFilter{})
+	on := func(suffix string) func(*engine.ExecutionSpec) {
+		return func(s *engine.ExecutionSpec) { s.Lane += id.LaneID(suffix) }
+	}
+	kind := func(kind string) func(*engine.ExecutionSpec) { return func(s *engine.ExecutionSpec) { s.Kind = kind } }
+	for range 3 {
+		f.create(t, kind("resize"), on("-a"))
+	}
+	f.create(t, kind("mail"), on("-a"))
+	f.create(t, kind("mail"), on("-b"))
+	late := f.create(t, kind("report"), on("-b"), func(s *engine.ExecutionSpec) { s.DelayUntil = start.Add(40 * time.Second) })
+	f.advance(50 * time.Second)
+	f.background(t)
+	f.create(t, kind("new"), on("-b"))
+	f.exec(t, "UPDATE ffx_ready SET kind = NULL WHERE execution_id = $1", late.UUID()) // by an engine that does not note it
+
+	want(engine.WaitingFilter{},
+		"-a mail: 1, false, 50s", "-a resize: 3, false, 50s", "-b mail: 1, false, 50s", "-b new: 1, false, 0s", "-b report: 1, false, 0s")
+	want(engine.WaitingFilter{Longer: time.Second}, "-a mail: 1, false, 50s", "-a resize: 3, false, 50s", "-b mail: 1, false, 50s")
+	want(engine.WaitingFilter{Longer: time.Minute})
+	f.advance(20 * time.Second)
+	want(engine.WaitingFilter{Longer: time.Minute, Except: []string{"mail", "else"}}, "-a resize: 3, false, 1m10s")
+	want(engine.WaitingFilter{Lanes: []id.LaneID{f.lane + "-b", f.lane + "-b"}, Longer: time.Minute}, "-b mail: 1, false, 1m10s")
+
+	// When somebody takes some, another one is the next.
+	before, err := f.WaitingKinds(t.Context(), engine.WaitingFilter{Longer: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := f.claimOn(t, f.lane+"-a", "resize")
+	after, err := f.WaitingKinds(t.Context(), engine.WaitingFilter{Longer: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mail, resize := before[0], before[1]; after[0].Next != mail.Next || after[1].Next == resize.Next || taken[0].Execution != resize.Next {
+		t.Errorf("%v was taken, and the next ones are %+v, before %+v", executionsOf(taken), after, before)
+	}
+
+	// Beyond the first 20,000 of a lane nothing is read.
+	f.fillLane(t, 19_999, "unheard of", start.Add(-time.Hour))
+	f.create(t, kind("last"))
+	f.create(t, kind("hidden"))
+	f.advance(time.Hour)
+	got := list(engine.WaitingFilter{Lanes: []id.LaneID{f.lane}, Longer: time.Minute})
+	if len(got) != 2 || got[0] != " last: 1, true, 1h0m0s" || !strings.HasPrefix(got[1], " unheard of: 19999, true, ") {
+		t.Errorf("of a long lane: %q", got)
+	}
+
+	_, err = f.WaitingKinds(t.Context(), engine.WaitingFilter{Longer: -1})
+	wantInputError(t, err, "longer")
+	_, err = f.WaitingKinds(t.Context(), engine.WaitingFilter{Lanes: []id.LaneID{"größe"}})
+	wantInputError(t, err, "lane")
+}
+
+func (f *fixture) claimOn(t *testing.T, lane id.LaneID, kind string) []engine.Claimed {
+	t.Helper()
+	spec := f.knows(kind)
+	spec.Lane = lane
+	return f.claimNow(t, spec, 1)
+}
+
+// What an idle worker asks each minute is one statement.
+func TestN1_a_worker_asks_for_waiting_kinds_in_one_statement(t *testing.T) {
+	f, log := loggedFixture(t)
+	sent := log.during(func() {
+		if _, err := f.WaitingKinds(t.Context(), engine.WaitingFilter{Lanes: []id.LaneID{f.lane}, Except: []string{"test"}}); err != nil {
+			t.Error(err)
+		}
+	})
+	// The engine's settings travel with it, in one round trip.
+	if got := names(sent); !slices.Equal(got, []string{"select", "ListWaitingKinds"}) {
+		t.Errorf("sent %q", got)
+	}
+}

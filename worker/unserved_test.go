@@ -1,0 +1,68 @@
+package worker
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// An idle worker asks about once a minute, for nothing that it handles, and tells once of each kind of which nobody took
+// any for a minute.
+func TestN1_log_tells_once_of_kinds_that_nobody_takes(t *testing.T) {
+	var asked int
+	var answer []engine.WaitingKind
+	next := func(kind string) engine.WaitingKind {
+		return engine.WaitingKind{
+			Lane: "images", Kind: kind, Waiting: 7, Since: time.Now(),
+			Next: id.ExecutionIDFromRow(0, id.NewExecutionUUID()),
+		}
+	}
+	setUp := func(w *Worker, f *fakeEngine) {
+		quickAndSlow(w, f)
+		f.waiting = func(filter engine.WaitingFilter) ([]engine.WaitingKind, error) {
+			asked++
+			if !slices.Contains(filter.Except, "quick") || !slices.Equal(filter.Lanes, []id.LaneID{"images", "mails"}) {
+				t.Errorf("asked for %+v", filter)
+			}
+			if answer == nil {
+				return nil, errors.New("out of reach")
+			}
+			return answer, nil
+		}
+	}
+	inBubble(t, Config{Lanes: []id.LaneID{"mails", "images"}}, setUp, func(t *testing.T, b *bubble) {
+		say := func(what string, minutes int, kinds []engine.WaitingKind, total int) {
+			t.Helper()
+			b.eng.mu.Lock()
+			answer = kinds
+			b.eng.mu.Unlock()
+			<-time.After(time.Duration(minutes) * 67 * time.Second)
+			synctest.Wait()
+			if n := strings.Count(b.log.String(), "nobody takes work"); n != total {
+				t.Errorf("%s: %d warnings, want %d:\n%s", what, n, total, b.log)
+			}
+		}
+		report, render := next("report"), next("render")
+		say("out of reach", 2, nil, 0)
+		say("nothing waits", 2, []engine.WaitingKind{}, 0)
+		for range 3 {
+			say("somebody takes it", 1, []engine.WaitingKind{next("report")}, 0)
+		}
+		say("nobody takes one", 3, []engine.WaitingKind{report}, 1)
+		say("nor another one", 5, []engine.WaitingKind{render, report}, 2)
+		say("somebody took all", 2, []engine.WaitingKind{}, 2)
+		say("nobody takes it any more", 4, []engine.WaitingKind{next("report")}, 3)
+		if limit := int(sinceEpoch()/(54*time.Second)) + 1; asked > limit || asked < limit/2 {
+			t.Errorf("asked %d times in %v", asked, sinceEpoch())
+		}
+		if log := b.log.String(); !strings.Contains(log, "lane=images kind=report waiting=7 since=") {
+			t.Errorf("log: %s", log)
+		}
+	})
+}
