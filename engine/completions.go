@@ -298,6 +298,9 @@ func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) er
 			ended = append(ended, endedExecution{id: l.Execution, flow: l.flow, outcome: state.CompletionSuccess})
 		}
 	}
+	if len(ended) == 0 {
+		return nil // members were refused
+	}
 	nowMs := c.rows[0].NowMs
 	all, err := e.resolveDependents(ctx, tx, ended, groups, maxSkipLevels, nowMs)
 	if err != nil {

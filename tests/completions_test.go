@@ -264,3 +264,18 @@ func TestCompleteExecutions_error_of_some(t *testing.T) {
 	}
 	f.wantState(t, held[1].Execution, stateCompleted)
 }
+
+// A batch of which the members are refused completes what is in no flow.
+func TestCompleteExecutions_members_refused_beside_others(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b")
+	stale := f.lease(t, flow, "a")
+	stale.Epoch--
+	alone := f.start(t)
+	outcomes, err := f.CompleteExecutions(t.Context(), []engine.Completion{{Lease: stale}, {Lease: alone.Lease}})
+	if err != nil || outcomes[1] != nil {
+		t.Fatal(outcomes, err)
+	}
+	wantLeaseError(t, outcomes[0], engine.ErrStaleLease)
+	f.wantState(t, alone.Execution, stateCompleted)
+}

@@ -284,7 +284,7 @@ func TestA11_round_trips(t *testing.T) {
 				config.ConnConfig.Tracer = log
 			}), engine.Config{})
 			create := func() {
-				if _, err := e.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane}); err != nil {
+				if _, err := e.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.lane, Kind: "test"}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -329,8 +329,8 @@ func TestInterleaving_queue_statements_with_an_old_snapshot(t *testing.T) {
 		{"SweepQueue", "becomes claimable", stale, ready, func(*fixture) []any { return []any{10} }, 0},
 		{"RepairQueue", "is cancelled", missing, cancelled, func(*fixture) []any { return []any{-1, id.ExecutionUUID{}, 10, nil} }, 1},
 		{"RepairQueue", "gets another priority", missing, preferred, func(*fixture) []any { return []any{-1, id.ExecutionUUID{}, 10, nil} }, 1},
-		{"TakeClaimable", "is cancelled", nil, cancelled, func(f *fixture) []any { return []any{f.lane, []string{}, 10} }, 0},
-		{"TakeClaimable", "is moved to another lane", nil, moved, func(f *fixture) []any { return []any{f.lane, []string{}, 10} }, 0},
+		{"TakeClaimable", "is cancelled", nil, cancelled, func(f *fixture) []any { return []any{f.lane, []string{}, []string{}, 10} }, 0},
+		{"TakeClaimable", "is moved to another lane", nil, moved, func(f *fixture) []any { return []any{f.lane, []string{}, []string{}, 10} }, 0},
 	} {
 		t.Run(c.statement+": the execution "+c.name, func(t *testing.T) {
 			f := cloneFixture(t)
