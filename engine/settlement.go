@@ -100,6 +100,10 @@ func (s settling[R]) settle(ctx context.Context, e *Engine, op string, leases []
 func (s settling[R]) run(
 	ctx context.Context, e *Engine, tx *txn, leases []Lease, items []int, results []R,
 ) (accepted []int, err error) {
+	for _, n := range items {
+		var none R // of an earlier try, which was rolled back
+		results[n] = none
+	}
 	forecast, err := e.readRetryFacts(ctx, tx, arraysOf(leases, items))
 	if err != nil {
 		return nil, err

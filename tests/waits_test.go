@@ -233,6 +233,38 @@ func TestA4_a_batch_sets_aside_what_is_locked(t *testing.T) {
 	}
 }
 
+// What was busy when a batch was first tried and is free when it is halved has the outcome of the second try.
+func TestA4_an_outcome_is_that_of_the_last_try(t *testing.T) {
+	f := newFlowFixture(t)
+	freed, held := f.draw(t, nil, "a>c"), f.draw(t, nil, "a>c")
+	leases := []engine.Lease{f.lease(t, freed, "a"), f.lease(t, held, "a")}
+	late := f.rival(t)
+	flow, group := f.begin(t), f.begin(t)
+	obstacles["flow"](t, f, flow, freed)
+	obstacles["group"](t, f, group, held)
+	wait := async(t, func(ctx context.Context) []error {
+		outcomes, err := batches["complete"](ctx, late.Engine, leases)
+		if err != nil {
+			t.Error(err)
+		}
+		return outcomes
+	})
+	await(t, "the batch to meet the group", func() bool {
+		return len(texts(t, f.pool, `SELECT 'waits' FROM pg_stat_activity
+			WHERE application_name = $1 AND wait_event_type = 'Lock' AND wait_event <> 'advisory'`, late.name)) > 0
+	})
+	commit(t, flow)
+	outcomes := wait()
+	if !errors.Is(outcomes[1], engine.ErrBusy) {
+		t.Errorf("got %v, want that the group is busy", outcomes[1])
+	}
+	want := map[string]string{stateCompleted: "a", stateReady: "c"}
+	if outcomes[0] != nil { // on a slow machine the flow was not free in time
+		want = map[string]string{stateRunning: "a", stateHeld: "c"}
+	}
+	f.wantMembers(t, freed, want)
+}
+
 // A claim passes over what is locked, attempts included, and takes what is behind it.
 func TestA4_a_claim_waits_for_nobody(t *testing.T) {
 	f := newFixture(t)
