@@ -174,13 +174,16 @@ func TestN1_claims_refuse_bad_kinds(t *testing.T) {
 
 // An old worker and a new one share a lane: whatever the old one does not know goes to the new one, in its first attempt.
 func TestN1_rolling_deploy(t *testing.T) {
-	for name, cfg := range map[string]worker.Config{
-		"in batches": {},
-		"one by one": {FetchBatch: 1, SettleBatch: 1, Concurrency: 4},
+	for name, run := range map[string]struct {
+		cfg worker.Config
+		n   int
+	}{
+		"in batches": {n: 2000},
+		"one by one": {worker.Config{FetchBatch: 1, SettleBatch: 1, Concurrency: 4}, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newLoneCrew(t)
-			const n = 2000
+			n, cfg := run.n, run.cfg
 			specs := make([]engine.ExecutionSpec, n)
 			for i := range specs {
 				specs[i] = engine.ExecutionSpec{Lane: c.lane, Kind: []string{"old", "new"}[i%2]}
@@ -211,7 +214,7 @@ func TestN1_rolling_deploy(t *testing.T) {
 			}
 			got := all[count](t, c.pool, `SELECT public_state AS state, a.outcome, a.lease_epoch AS epoch, count(*) AS many
 				FROM ff_exec_core JOIN ff_attempt AS a USING (partition_key, execution_id) GROUP BY 1, 2, 3`)
-			if want := []count{{"completed", "success", 1, n}}; !slices.Equal(got, want) {
+			if want := []count{{"completed", "success", 1, int64(n)}}; !slices.Equal(got, want) {
 				t.Errorf("attempts %+v, want %+v", got, want)
 			}
 		})

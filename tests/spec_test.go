@@ -60,6 +60,7 @@ var actedOn = map[string]string{
 	"FlowSpec.Edges.Kind":                               "TestCreateFlow_stores",
 	"FlowSpec.Edges.PassResult":                         "TestF34_PassResult",
 	"ClaimSpec.Lane":                                    "TestClaim_keeps_to_its_lane",
+	"ClaimSpec.Kinds":                                   "TestN1_claims_take_the_kinds_asked_for",
 	"ClaimSpec.Capabilities":                            "TestE31_claim_passes_over_what_the_worker_cannot_do",
 	"ClaimSpec.Worker":                                  "TestClaim_leases_a_fresh_execution",
 	"ClaimSpec.Instance":                                "TestClaim_leases_a_fresh_execution",
