@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // rival is another process on the fixture's database, whose statements can be seen waiting.
 type rival struct {
