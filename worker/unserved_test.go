@@ -16,7 +16,7 @@ import (
 // any for a minute.
 func TestN1_log_tells_once_of_kinds_that_nobody_takes(t *testing.T) {
 	var asked int
-	var answer []engine.WaitingKind
+	var answer func() []engine.WaitingKind
 	next := func(kind string) engine.WaitingKind {
 		return engine.WaitingKind{
 			Lane: "images", Kind: kind, Waiting: 7, Since: time.Now(),
@@ -33,11 +33,11 @@ func TestN1_log_tells_once_of_kinds_that_nobody_takes(t *testing.T) {
 			if answer == nil {
 				return nil, errors.New("out of reach")
 			}
-			return answer, nil
+			return answer(), nil
 		}
 	}
 	inBubble(t, Config{Lanes: []id.LaneID{"mails", "images"}}, setUp, func(t *testing.T, b *bubble) {
-		say := func(what string, minutes int, kinds []engine.WaitingKind, total int) {
+		say := func(what string, minutes int, kinds func() []engine.WaitingKind, total int) {
 			t.Helper()
 			b.eng.mu.Lock()
 			answer = kinds
@@ -48,16 +48,18 @@ func TestN1_log_tells_once_of_kinds_that_nobody_takes(t *testing.T) {
 				t.Errorf("%s: %d warnings, want %d:\n%s", what, n, total, b.log)
 			}
 		}
+		always := func(kinds ...engine.WaitingKind) func() []engine.WaitingKind {
+			return func() []engine.WaitingKind { return kinds }
+		}
+		taken := func() []engine.WaitingKind { return []engine.WaitingKind{next("report")} } // since it was asked for last
 		report, render := next("report"), next("render")
 		say("out of reach", 2, nil, 0)
-		say("nothing waits", 2, []engine.WaitingKind{}, 0)
-		for range 3 {
-			say("somebody takes it", 1, []engine.WaitingKind{next("report")}, 0)
-		}
-		say("nobody takes one", 3, []engine.WaitingKind{report}, 1)
-		say("nor another one", 5, []engine.WaitingKind{render, report}, 2)
-		say("somebody took all", 2, []engine.WaitingKind{}, 2)
-		say("nobody takes it any more", 4, []engine.WaitingKind{next("report")}, 3)
+		say("nothing waits", 2, always(), 0)
+		say("somebody takes it", 3, taken, 0)
+		say("nobody takes one", 3, always(report), 1)
+		say("nor another one", 5, always(render, report), 2)
+		say("somebody took all", 2, always(), 2)
+		say("nobody takes it any more", 4, always(next("report")), 3)
 		if limit := int(sinceEpoch()/(54*time.Second)) + 1; asked > limit || asked < limit/2 {
 			t.Errorf("asked %d times in %v", asked, sinceEpoch())
 		}
