@@ -148,6 +148,11 @@ func (l *labour) settle(ctx context.Context, round int, claimer *engine.Claimer,
 	} else {
 		outcomes, err = l.eng.CompleteExecutions(ctx, rest)
 	}
+	for i, outcome := range outcomes {
+		if errors.Is(outcome, engine.ErrBusy) { // a claim that looks at the row; a call for one queues
+			outcomes[i] = l.eng.CompleteExecution(ctx, rest[i].Lease, nil)
+		}
+	}
 	return errors.Join(append(outcomes, err)...)
 }
 
