@@ -75,11 +75,11 @@ func TestClone_is_migrated_own_and_dropped(t *testing.T) {
 	}
 }
 
-// The bound is the clone's own time, so that one of many attempts has to keep it beside the other tests of the run.
+// A clone takes 20 to 50 ms on a quiet machine, and a migration ten times that. The bound is the clone's own time, so that
 func TestClone_is_fast(t *testing.T) {
 	t.Parallel()
 	const (
-		bound    = 200 * time.Millisecond
+		bound    = 2 * time.Second
 		attempts = 20
 	)
 	fastest := time.Hour
