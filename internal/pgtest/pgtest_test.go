@@ -75,7 +75,8 @@ func TestClone_is_migrated_own_and_dropped(t *testing.T) {
 	}
 }
 
-// A clone takes 20 to 50 ms on a quiet machine, and a migration ten times that. The bound is the clone's own time, so that
+// A clone takes 20 to 50 ms on a quiet machine. The bound is its own time, so that one of many attempts has to keep it
+// beside the other tests of the run.
 func TestClone_is_fast(t *testing.T) {
 	t.Parallel()
 	const (
