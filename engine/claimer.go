@@ -271,7 +271,7 @@ func (c *Claimer) beginLook() time.Time {
 	return time.Now()
 }
 
-// looked records a full look, and returns how long it took.
+// looked records a full scan, and returns how long it took.
 func (c *Claimer) looked(began time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
