@@ -48,7 +48,7 @@ func (q *Queries) FenceStrayLeases(ctx context.Context, db DBTX, arg FenceStrayL
 	return err
 }
 
-const forgetWatches = `-- name: ForgetWatches :exec
+const forgetLeaseTimers = `-- name: ForgetLeaseTimers :exec
 DELETE FROM ffx_lease_watch AS w
 USING (
     SELECT l.watch_row_id
@@ -70,18 +70,18 @@ USING (
 WHERE w.ctid = d.watch_row_id
 `
 
-type ForgetWatchesParams struct {
+type ForgetLeaseTimersParams struct {
 	DueAtMs  []int64
-	WatchIds []pgtype.UUID
+	TimerIds []pgtype.UUID
 }
 
-// ForgetWatches deletes rows of the watch whose leases are all over. A row that somebody has looked at
+// ForgetLeaseTimers deletes rows of the watch whose leases are all over. A row that somebody has looked at
 // meanwhile is gone, and what was left of it stands in another; one that is looked at right now is left to that.
 //
 // Used by: engine.ExpireLeases.
 // Locks: the rows FOR UPDATE SKIP LOCKED, then deletes them.
-func (q *Queries) ForgetWatches(ctx context.Context, db DBTX, arg ForgetWatchesParams) error {
-	_, err := db.Exec(ctx, forgetWatches, arg.DueAtMs, arg.WatchIds)
+func (q *Queries) ForgetLeaseTimers(ctx context.Context, db DBTX, arg ForgetLeaseTimersParams) error {
+	_, err := db.Exec(ctx, forgetLeaseTimers, arg.DueAtMs, arg.TimerIds)
 	return err
 }
 
@@ -228,7 +228,7 @@ watched AS (
 )
 SELECT
     r.due_at_ms AS reached_due_at_ms,
-    r.watch_id AS reached_watch_id,
+    r.watch_id AS reached_timer_id,
     coalesce(x.partition_key, 0)::smallint AS partition_key,
     x.execution_id,
     coalesce(x.attempt_index, 0)::integer AS attempt_index,
@@ -253,14 +253,14 @@ ORDER BY
 type LookAtLeasesParams struct {
 	NowMs        *int64
 	AfterDueAtMs int64
-	AfterWatchID pgtype.UUID
+	AfterTimerID pgtype.UUID
 	MaxItems     int64
 	DefaultCap   int32
 }
 
 type LookAtLeasesRow struct {
 	ReachedDueAtMs int64
-	ReachedWatchID pgtype.UUID
+	ReachedTimerID pgtype.UUID
 	PartitionKey   int16
 	ExecutionID    pgtype.UUID
 	AttemptIndex   int32
@@ -284,7 +284,7 @@ func (q *Queries) LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesPar
 	rows, err := db.Query(ctx, lookAtLeases,
 		arg.NowMs,
 		arg.AfterDueAtMs,
-		arg.AfterWatchID,
+		arg.AfterTimerID,
 		arg.MaxItems,
 		arg.DefaultCap,
 	)
@@ -297,7 +297,7 @@ func (q *Queries) LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesPar
 		var i LookAtLeasesRow
 		if err := rows.Scan(
 			&i.ReachedDueAtMs,
-			&i.ReachedWatchID,
+			&i.ReachedTimerID,
 			&i.PartitionKey,
 			&i.ExecutionID,
 			&i.AttemptIndex,

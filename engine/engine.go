@@ -80,7 +80,7 @@ type shared struct {
 	lanes sync.Map // id.LaneID known to be registered
 	bell  *doorbell
 	ears  *ears
-	ended endedWatches
+	ended endedTimers
 
 	// explicit: connections of the pool may default to another isolation level, so whatever is sent at once says which
 	// one it wants.
@@ -211,5 +211,5 @@ func (e *Engine) checkExecution(x id.ExecutionID) error {
 	return nil
 }
 
-// errMissed says that a lean statement met a row it does not serve and kept nothing.
-var errMissed = errors.New("a row needs the locked form")
+// errFellThrough says that a fast path met a row it does not serve and kept nothing.
+var errFellThrough = errors.New("the fast path does not serve a row")

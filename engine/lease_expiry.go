@@ -36,12 +36,12 @@ func (e *Engine) ExpireLeases(ctx context.Context, batch int) (int, error) {
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	if err := e.forgetWatches(ctx, op); err != nil {
+	if err := e.forgetLeaseTimers(ctx, op); err != nil {
 		return 0, err
 	}
 	position := db.LookAtLeasesParams{
 		DefaultCap: DefaultReclaimCap, NowMs: e.nowMs(), MaxItems: lookedAtOnce,
-		AfterDueAtMs: math.MinInt64, AfterWatchID: pgtype.UUID{Valid: true},
+		AfterDueAtMs: math.MinInt64, AfterTimerID: pgtype.UUID{Valid: true},
 	}
 	return e.newPass(op, e.expireLeases).through(ctx, batch, func(int) ([]candidate, int, bool, error) {
 		rows, err := inStatement(ctx, e.hurried(), op, func(conn db.DBTX, _ *rings) ([]db.LookAtLeasesRow, error) {
@@ -50,7 +50,7 @@ func (e *Engine) ExpireLeases(ctx context.Context, batch int) (int, error) {
 		if err != nil || len(rows) == 0 {
 			return nil, 0, false, err
 		}
-		position.AfterDueAtMs, position.AfterWatchID = rows[0].ReachedDueAtMs, rows[0].ReachedWatchID
+		position.AfterDueAtMs, position.AfterTimerID = rows[0].ReachedDueAtMs, rows[0].ReachedTimerID
 		var returning, ending []candidate
 		for _, row := range rows {
 			c := candidate{partition: row.PartitionKey, execution: row.ExecutionID.Bytes, attempt: row.AttemptIndex}

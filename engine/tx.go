@@ -118,12 +118,12 @@ func rollback(tx pgx.Tx) {
 }
 
 // inStatement runs one statement as a transaction of its own, in one round trip, or behind a savepoint
-// of the caller's transaction. [errMissed]: the statement met a row it does not serve and kept nothing.
+// of the caller's transaction. [errFellThrough]: the statement met a row it does not serve and kept nothing.
 func inStatement[T any](ctx context.Context, e *Engine, op string, fn func(conn db.DBTX, due *rings) (T, error)) (T, error) {
 	if e.tx != nil {
 		return inSavepoint(ctx, e.tx, op, func(tx *txn) (T, error) {
 			result, err := fn(tx, &tx.rings)
-			return result, missed(err)
+			return result, fellThrough(err)
 		})
 	}
 	return retrying(ctx, e, op, func() (T, error) {
@@ -132,7 +132,7 @@ func inStatement[T any](ctx context.Context, e *Engine, op string, fn func(conn 
 		if err == nil {
 			e.bell.ring(&due)
 		}
-		return result, missed(err)
+		return result, fellThrough(err)
 	})
 }
 
@@ -141,7 +141,7 @@ func inStatement[T any](ctx context.Context, e *Engine, op string, fn func(conn 
 func inStatements(ctx context.Context, e *Engine, op string, begin func(due *rings) []step) error {
 	if e.tx != nil {
 		_, err := inSavepoint(ctx, e.tx, op, func(tx *txn) (struct{}, error) {
-			return struct{}{}, missed(inOneTrip(ctx, tx, begin(&tx.rings)...))
+			return struct{}{}, fellThrough(inOneTrip(ctx, tx, begin(&tx.rings)...))
 		})
 		return err
 	}
@@ -151,16 +151,16 @@ func inStatements(ctx context.Context, e *Engine, op string, begin func(due *rin
 		if err == nil {
 			e.bell.ring(&due)
 		}
-		return struct{}{}, missed(err)
+		return struct{}{}, fellThrough(err)
 	})
 	return err
 }
 
-// missed recognises how a lean statement says that it met a row it does not serve.
-func missed(err error) error {
+// fellThrough recognises how a fast path says that it met a row it does not serve.
+func fellThrough(err error) error {
 	switch sqlState(err) {
 	case sqlDivisionByZero, sqlUniqueViolation:
-		return errMissed
+		return errFellThrough
 	}
 	return err
 }
@@ -171,7 +171,7 @@ func retrying[T any](ctx context.Context, e *Engine, op string, fn func() (T, er
 	for try := 1; ; try++ {
 		result, err := fn()
 		switch {
-		case err == nil, errors.Is(err, errMissed), errors.Is(err, errFlowLock):
+		case err == nil, errors.Is(err, errFellThrough), errors.Is(err, errFlowLock):
 			return result, err
 		case e.hasty && sqlState(err) == sqlLockNotAvailable:
 			return result, wrap(op, ErrBusy)

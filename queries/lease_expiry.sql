@@ -27,7 +27,7 @@ due AS (
         FROM ffx_lease_watch AS w
         WHERE
             w.due_at_ms <= (SELECT now_ms FROM clock)
-            AND (w.due_at_ms, w.watch_id) > (@after_due_at_ms::bigint, @after_watch_id::uuid)
+            AND (w.due_at_ms, w.watch_id) > (@after_due_at_ms::bigint, @after_timer_id::uuid)
         ORDER BY
             w.due_at_ms,
             w.watch_id
@@ -153,7 +153,7 @@ watched AS (
 )
 SELECT
     r.due_at_ms AS reached_due_at_ms,
-    r.watch_id AS reached_watch_id,
+    r.watch_id AS reached_timer_id,
     coalesce(x.partition_key, 0)::smallint AS partition_key,
     x.execution_id,
     coalesce(x.attempt_index, 0)::integer AS attempt_index,
@@ -174,8 +174,8 @@ ORDER BY
     x.lease_expires_at_ms,
     x.execution_id;
 
--- name: ForgetWatches :exec
--- ForgetWatches deletes rows of the watch whose leases are all over. A row that somebody has looked at
+-- name: ForgetLeaseTimers :exec
+-- ForgetLeaseTimers deletes rows of the watch whose leases are all over. A row that somebody has looked at
 -- meanwhile is gone, and what was left of it stands in another; one that is looked at right now is left to that.
 --
 -- Used by: engine.ExpireLeases.
@@ -186,7 +186,7 @@ USING (
     FROM (
         SELECT
             unnest(@due_at_ms::bigint[]) AS due_at_ms,
-            unnest(@watch_ids::uuid[]) AS watch_id
+            unnest(@timer_ids::uuid[]) AS watch_id
         LIMIT cardinality(@due_at_ms::bigint[])
     ) AS i
     CROSS JOIN LATERAL (

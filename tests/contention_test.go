@@ -99,7 +99,7 @@ func TestE37_only_aborted_transactions_are_tried_again(t *testing.T) {
 // isSettings recognises the statement with which every transaction of the engine's own begins.
 func isSettings(name string) bool { return name == "select" || strings.HasPrefix(name, "begin") }
 
-// countTries counts how often the form that came last was tried: a lean one may have come before it.
+// countTries counts how often the form that came last was tried: a fast path may have come before it.
 func countTries(sent []string) int {
 	var settings []string
 	for _, name := range sent {

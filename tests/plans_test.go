@@ -194,14 +194,14 @@ var keyed = []string{
 // scanning are the statements that look for rows, in indexes made for it.
 var scanning = map[string][]string{
 	"ClaimFromHead":     {"ffx_ready_pkey", "ff_exec_core_pkey"},
-	"ClaimBehind":       {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"ClaimAfterPositions":       {"ffx_ready_pkey", "ff_exec_core_pkey"},
 	"TakeClaimable":     {"ffx_ready_pkey", "ff_exec_core_pkey"},
 	"ListLaneEnds":      {"ffx_ready_pkey"},
 	"RepairQueue":       {"ff_exec_core_pkey", "ffx_ready_pkey"},
 	"ListQueuedLanes":   {"ffx_ready_pkey"},
 	"ListWaitingKinds":  {"ffx_ready_pkey", "ff_exec_core_pkey"},
 	"LookAtLeases":      {"ffx_lease_watch_pkey"},
-	"ForgetWatches":     {"ffx_lease_watch_pkey"},
+	"ForgetLeaseTimers":     {"ffx_lease_watch_pkey"},
 	"ScanTimedOut":      {"ffx_ff_attempt_timeout_idx"},
 	"ScanOverdue":       {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
 	"PromoteDelayed":    {"ffx_ff_exec_core_promotion_idx"},
@@ -239,7 +239,7 @@ func TestPlans_of_polls_before_the_first_execution(t *testing.T) {
 	p.exec(t, "ANALYZE")
 	polls := slices.Sorted(maps.Keys(scanning))
 	p.wantNoWalk(t, "without an execution", slices.DeleteFunc(slices.Clone(polls), func(name string) bool {
-		return name == "ClaimBehind" // goes on behind one
+		return name == "ClaimAfterPositions" // goes on behind one
 	}))
 	p.start(t)
 	p.wantNoWalk(t, "with the first execution", polls)
@@ -376,4 +376,4 @@ func key(table string) string {
 }
 
 // unsorted are the statements that take their rows as an index or an array has them.
-var unsorted = []string{"ClaimFromHead", "ClaimBehind", "TakeClaimable", "RenewLeases", "CompleteExecutions"}
+var unsorted = []string{"ClaimFromHead", "ClaimAfterPositions", "TakeClaimable", "RenewLeases", "CompleteExecutions"}

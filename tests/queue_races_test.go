@@ -150,7 +150,7 @@ func TestInterleaving_two_claims(t *testing.T) {
 			first := executionsOf(claimed)
 			sent := names(log.during(func() { second = append(second, take(1)...) }))
 			fromHead := slices.Contains(sent, "ClaimFromHead")
-			if onTime := time.Since(looked) < time.Second; onTime && (fromHead || !slices.Contains(sent, "ClaimBehind")) {
+			if onTime := time.Since(looked) < time.Second; onTime && (fromHead || !slices.Contains(sent, "ClaimAfterPositions")) {
 				t.Errorf("the second sends %q, want it to claim behind its bounds", sent)
 			}
 			second = append(second, take(10)...)

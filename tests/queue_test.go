@@ -30,7 +30,7 @@ func (f *fixture) wantQueue(t *testing.T, on reporter, after string) {
 			on.Errorf("%s: %s %s", after, row, what)
 		}
 	}
-	f.wantWatch(t, on, after)
+	f.wantTimer(t, on, after)
 }
 
 // background runs the jobs that change executions until nothing is due.
@@ -140,7 +140,7 @@ func TestQueue_follows_every_write(t *testing.T) {
 				}
 			}
 		}, 1},
-		{"claim what the lean statement does not serve", func(t *testing.T, f *flowFixture) {
+		{"claim what the fast path does not serve", func(t *testing.T, f *flowFixture) {
 			f.seedAttempt(t, f.create(t), 0, nil)
 			f.create(t)
 			f.claimN(t, 2)

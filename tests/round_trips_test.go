@@ -82,11 +82,11 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 		spec    func(*engine.ExecutionSpec) // of what is created before; nil: nothing is, unless it is started, too
 		started bool
 		do      func(ctx context.Context, f *fixture, leases []engine.Lease, n int) error
-		lean    string // the one statement it consists of; "" for those of several
+		fast    string // the one statement it consists of; "" for those of several
 
 		few, many int // 1 and 200 if zero
 	}{
-		{name: "create", many: 99, lean: "InsertExecutions", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+		{name: "create", many: 99, fast: "InsertExecutions", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
 			_, err := f.CreateExecutions(ctx, specs(f, n, plain))
 			return err
 		}},
@@ -102,14 +102,14 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 			_, err := f.CreateExecutions(ctx, all)
 			return err
 		}},
-		{name: "claim", spec: plain, lean: "ClaimFromHead", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+		{name: "claim", spec: plain, fast: "ClaimFromHead", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
 			claimed, err := f.Claim(ctx, f.worker(), n)
 			if err == nil && len(claimed) != n {
 				return errors.New("claimed too few")
 			}
 			return err
 		}},
-		{name: "renew", started: true, lean: "RenewLeases", do: func(ctx context.Context, f *fixture, leases []engine.Lease, _ int) error {
+		{name: "renew", started: true, fast: "RenewLeases", do: func(ctx context.Context, f *fixture, leases []engine.Lease, _ int) error {
 			renewals := make([]engine.Renewal, len(leases))
 			for i, l := range leases {
 				renewals[i].Lease = l
@@ -117,7 +117,7 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 			_, err := f.RenewLeases(ctx, renewals)
 			return err
 		}},
-		{name: "complete", started: true, lean: "CompleteExecutions", do: func(ctx context.Context, f *fixture, leases []engine.Lease, _ int) error {
+		{name: "complete", started: true, fast: "CompleteExecutions", do: func(ctx context.Context, f *fixture, leases []engine.Lease, _ int) error {
 			completions := make([]engine.Completion, len(leases))
 			for i, l := range leases {
 				completions[i] = engine.Completion{Lease: l, Result: []byte("out")}
@@ -162,7 +162,7 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 			_, err := f.ExpireDeadlines(ctx, n)
 			return err
 		}},
-		{name: "promote", lean: "PromoteDelayed", spec: func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Hour) }, do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+		{name: "promote", fast: "PromoteDelayed", spec: func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Hour) }, do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
 			f.advance(2 * time.Hour)
 			_, err := f.PromoteDelayed(ctx, n)
 			return err
@@ -203,7 +203,7 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 				t.Errorf("%d take %q in %d round trips, %d take %q in %d", few, one, trips, many, all, tripsOfMany)
 			}
 			// The engine's settings travel with the statement.
-			if want := []string{"select", c.lean}; c.lean != "" && (!slices.Equal(one, want) || trips != 1) {
+			if want := []string{"select", c.fast}; c.fast != "" && (!slices.Equal(one, want) || trips != 1) {
 				t.Errorf("takes %q in %d round trips, want %q in one", one, trips, want)
 			}
 			t.Logf("%d round trips: %q", trips, one)

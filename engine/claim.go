@@ -1,0 +1,249 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// ClaimSpec says who claims work, where, and for how long.
+type ClaimSpec struct {
+	Lane         id.LaneID
+	Capabilities id.Capabilities // what the worker can do; an execution that requires more is passed over
+	Kinds        []string        // what the worker has handlers for; the rest is passed over. Empty: any kind
+	Worker       id.WorkerID
+	Instance     id.WorkerInstanceID
+	LeaseTTL     time.Duration // one millisecond to [MaxLeaseTTL]
+}
+
+func (s ClaimSpec) validate() error {
+	if err := s.Lane.Validate(); err != nil {
+		return invalidBecause("lane", err)
+	}
+	if err := s.Capabilities.Validate(); err != nil {
+		return invalidBecause("capabilities", err)
+	}
+	for _, kind := range s.Kinds {
+		if kind == "" {
+			return invalid("kinds", "must not hold an empty one")
+		}
+		if err := checkText("kinds", kind, maxKind); err != nil {
+			return err
+		}
+	}
+	if err := s.Worker.Validate(); err != nil {
+		return invalidBecause("worker", err)
+	}
+	if err := s.Instance.Validate(); err != nil {
+		return invalidBecause("worker instance", err)
+	}
+	return checkTTL("lease TTL", s.LeaseTTL)
+}
+
+// Claimed is an execution whose lease the caller now holds.
+type Claimed struct {
+	Lease
+	ExpiresAt time.Time // of the lease
+	Kind      string
+	Payload   []byte // nil when none was given
+	Tags      map[string]string
+	Flow      *id.FlowID // nil outside a flow
+	Priority  int
+	CreatedAt time.Time
+	Type      state.AttemptType
+	Resumed   bool      // an interrupted attempt goes on: a lease was lost, or the work was parked
+	Retries   int       // scheduled before this attempt
+	TimeoutAt time.Time // of the attempt; zero when it has none
+}
+
+// Claim takes leases on up to n claimable executions of a lane, over all partitions: highest priority
+// first, then oldest, then by id. It waits for nobody: an execution that another transaction holds is
+// passed over. An empty result means that nothing was claimable. n is at most [MaxBatch].
+//
+// Each claim continues an interrupted attempt or opens the next one, under an epoch higher than every
+// earlier one of the execution. Errors: [ErrInvalidInput]; [ErrContention] when another program's
+// transaction held an attempt row too long.
+//
+// Transaction: one statement; locks the executions claimed, then their attempts; emits lease events.
+// A repetition after an unknown outcome claims other executions: the leases of the lost answer expire.
+//
+// A process that claims again and again uses a [Claimer].
+func (e *Engine) Claim(ctx context.Context, spec ClaimSpec, n int) ([]Claimed, error) {
+	if err := checkClaim(spec, n); err != nil {
+		return nil, err
+	}
+	return e.claim(ctx, spec, nil, n)
+}
+
+func checkClaim(spec ClaimSpec, n int) error {
+	if n < 1 || n > MaxBatch {
+		return invalid("n", "must be between 1 and 1000")
+	}
+	return spec.validate()
+}
+
+// claim claims behind the bounds, or from the head of the lane when there are none.
+func (e *Engine) claim(ctx context.Context, spec ClaimSpec, bounds []bound, n int) ([]Claimed, error) {
+	claim, err := inStatement(ctx, e, "claim", func(conn db.DBTX, due *rings) (*claiming, error) {
+		c := e.newClaiming(spec, bounds, n)
+		return c, c.run(ctx, conn, due)
+	})
+	if errors.Is(err, errFellThrough) {
+		return e.claimSlowly(ctx, spec, n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return claim.claimed(), nil
+}
+
+// A claiming is one try of the fast path of a claim: what it is sent, and its answer.
+type claiming struct {
+	e      *Engine
+	spec   ClaimSpec
+	bounds []bound
+	params db.ClaimFromHeadParams
+	watch  id.LeaseID // its row in the watch
+	rows   []db.ClaimFromHeadRow
+}
+
+func (e *Engine) newClaiming(spec ClaimSpec, bounds []bound, n int) *claiming {
+	leaseIDs := id.NewLeaseIDs(n)
+	return &claiming{
+		e: e, spec: spec, bounds: bounds, watch: leaseIDs[0],
+		params: db.ClaimFromHeadParams{
+			AttemptIds:       pgUUIDs(id.NewAttemptIDs(n)),
+			LeaseIds:         pgUUIDs(leaseIDs),
+			LeaseTtlMs:       spec.LeaseTTL.Milliseconds(),
+			NowMs:            e.nowMs(),
+			LaneID:           string(spec.Lane),
+			Capabilities:     spec.capabilities(),
+			Kinds:            spec.kinds(),
+			WorkerID:         string(spec.Worker),
+			WorkerInstanceID: string(spec.Instance),
+			MaxItems:         int32(n),
+		},
+	}
+}
+
+func (c *claiming) run(ctx context.Context, conn db.DBTX, due *rings) (err error) {
+	if len(c.bounds) > 0 {
+		c.rows, err = c.behind(ctx, conn)
+	} else {
+		c.rows, err = c.e.q.ClaimFromHead(ctx, conn, c.params)
+	}
+	if len(c.rows) > 0 {
+		due.leases()
+	}
+	return err
+}
+
+func (c *claiming) behind(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHeadRow, error) {
+	p := &c.params
+	params := db.ClaimAfterPositionsParams{
+		AttemptIds: p.AttemptIds, LeaseIds: p.LeaseIds, LeaseTtlMs: p.LeaseTtlMs, NowMs: p.NowMs, LaneID: p.LaneID,
+		Capabilities: p.Capabilities, Kinds: p.Kinds, WorkerID: p.WorkerID, WorkerInstanceID: p.WorkerInstanceID, MaxItems: p.MaxItems,
+	}
+	for _, b := range c.bounds {
+		params.PositionRanks = append(params.PositionRanks, -int64(b.priority))
+		params.PositionCreatedAtMs = append(params.PositionCreatedAtMs, b.createdAtMs)
+		params.PositionExecutionIds = append(params.PositionExecutionIds, pgUUID(b.execution))
+	}
+	behind, err := c.e.q.ClaimAfterPositions(ctx, conn, params)
+	rows := make([]db.ClaimFromHeadRow, len(behind))
+	for i := range behind {
+		rows[i] = db.ClaimFromHeadRow(behind[i])
+	}
+	return rows, err
+}
+
+// claimed is what the statement leased, once it is committed.
+func (c *claiming) claimed() []Claimed {
+	claimed := make([]Claimed, len(c.rows))
+	for i := range c.rows {
+		claimed[i] = c.spec.claimed(&c.rows[i])
+	}
+	if c.e.tx == nil {
+		rememberTimer(claimed, c.watch)
+	}
+	return claimed
+}
+
+func (s ClaimSpec) capabilities() []string {
+	if s.Capabilities == nil {
+		return []string{}
+	}
+	return s.Capabilities
+}
+
+// kinds returns the kinds to claim, nil for any.
+func (s ClaimSpec) kinds() []string {
+	if len(s.Kinds) == 0 {
+		return nil
+	}
+	return s.Kinds
+}
+
+func (s ClaimSpec) claimed(row *db.ClaimFromHeadRow) Claimed {
+	c := Claimed{
+		Lease: Lease{
+			Execution: id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
+			Attempt:   row.AttemptIndex,
+			Epoch:     row.LeaseEpoch,
+			ID:        id.LeaseID(row.LeaseID.Bytes),
+			AttemptID: id.AttemptID(row.AttemptID.Bytes),
+			Lane:      s.Lane,
+			Instance:  s.Instance,
+			TTL:       s.LeaseTTL,
+		},
+		ExpiresAt: time.UnixMilli(row.LeaseExpiresAtMs),
+		Kind:      row.ExecutionKind,
+		Payload:   row.Payload,
+		Tags:      decodeTags(row.Tags),
+		Priority:  int(row.Priority),
+		CreatedAt: time.UnixMilli(row.CreatedAtMs),
+		Type:      state.InitialAttempt,
+		Resumed:   row.PriorAttemptState == string(state.AttemptInterrupted),
+		Retries:   int(row.RetryCount),
+	}
+	switch {
+	case row.AttemptType != nil:
+		if t, err := normalise.AttemptType(*row.AttemptType); err == nil {
+			c.Type = t
+		}
+	case row.PriorAttemptState == string(state.PendingRetryAttempt):
+		c.Type = state.RetryAttempt
+	case row.PriorAttemptState == string(state.PendingReplayAttempt):
+		c.Type = state.ReplayAttempt
+	}
+	if row.TimeoutAtMs > 0 {
+		c.TimeoutAt = time.UnixMilli(row.TimeoutAtMs)
+	}
+	c.Flow = flowOf(row.FlowID)
+	c.flow = c.Flow
+	return c
+}
+
+// decodeTags reads the tags of an execution. Values that are not text are left out.
+func decodeTags(document []byte) map[string]string {
+	if len(document) == 0 || string(document) == "{}" {
+		return nil
+	}
+	var raw map[string]any
+	if json.Unmarshal(document, &raw) != nil {
+		return nil
+	}
+	tags := make(map[string]string, len(raw))
+	for key, value := range raw {
+		if text, ok := value.(string); ok {
+			tags[key] = text
+		}
+	}
+	return tags
+}

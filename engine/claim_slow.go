@@ -1,0 +1,206 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// spareCandidates is how many rows more than asked for the locked form takes, so that some which it cannot
+// lease do not hide those behind them.
+const spareCandidates = 100
+
+// claimSlowly claims from the head of the lane by locking first and deciding each row alone. It serves
+// every row that is claimable, however another program left its attempts: a pointer beside the attempt
+// rows, a finished attempt where the next one should be, an epoch that another program raised.
+func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Claimed, error) {
+	return inTx(ctx, e, "claim", func(tx *txn) ([]Claimed, error) {
+		taken, err := e.q.TakeClaimable(ctx, tx, db.TakeClaimableParams{
+			LaneID:       string(spec.Lane),
+			Capabilities: spec.capabilities(),
+			Kinds:        spec.kinds(),
+			MaxItems:     int32(n + spareCandidates),
+		})
+		if err != nil || len(taken) == 0 {
+			return nil, err
+		}
+		attempts, err := e.takeAttemptsOf(ctx, tx, taken)
+		if err != nil {
+			return nil, err
+		}
+		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+		if err != nil {
+			return nil, err
+		}
+		claimed := make([]Claimed, 0, len(taken))
+		params := db.LeaseTakenExecutionsParams{
+			NowMs:            nowMs,
+			WorkerID:         string(spec.Worker),
+			WorkerInstanceID: string(spec.Instance),
+			LeaseTtlMs:       spec.LeaseTTL.Milliseconds(),
+		}
+		leaseIDs, attemptIDs := id.NewLeaseIDs(len(taken)), id.NewAttemptIDs(len(taken))
+		for i := range taken {
+			if len(claimed) == n {
+				break
+			}
+			row := &taken[i]
+			had, free := attempts[row.ExecutionID]
+			if !free {
+				continue
+			}
+			next, ok := chooseAttempt(row, had, nowMs)
+			if !ok {
+				continue
+			}
+			if next.id.IsZero() {
+				next.id = attemptIDs[i]
+			}
+			c := Claimed{
+				Lease: Lease{
+					Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID),
+					Attempt:   next.index,
+					Epoch:     next.epoch,
+					ID:        leaseIDs[i],
+					AttemptID: next.id,
+					Lane:      spec.Lane,
+					Instance:  spec.Instance,
+					TTL:       spec.LeaseTTL,
+					flow:      row.FlowID,
+				},
+				ExpiresAt: time.UnixMilli(id.AddTTL(nowMs, spec.LeaseTTL.Milliseconds())),
+				Kind:      row.ExecutionKind,
+				Payload:   row.Payload,
+				Tags:      decodeTags(row.Tags),
+				Flow:      row.FlowID,
+				Priority:  int(row.Priority),
+				CreatedAt: time.UnixMilli(row.CreatedAtMs),
+				Type:      next.kind,
+				Resumed:   next.resumed,
+				Retries:   int(row.RetryCount),
+			}
+			var timeoutAtMs int64
+			if row.AttemptTimeoutMs > 0 {
+				timeoutAtMs = id.AddTTL(nowMs, row.AttemptTimeoutMs)
+				c.TimeoutAt = time.UnixMilli(timeoutAtMs)
+			}
+			claimed = append(claimed, c)
+			params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
+			params.ExecutionIds = append(params.ExecutionIds, pgUUID(row.ExecutionID))
+			params.AttemptIndexes = append(params.AttemptIndexes, next.index)
+			params.AttemptTypes = append(params.AttemptTypes, string(next.kind))
+			params.AttemptIds = append(params.AttemptIds, pgUUID(next.id))
+			params.LeaseIds = append(params.LeaseIds, pgUUID(leaseIDs[i]))
+			params.LeaseEpochs = append(params.LeaseEpochs, next.epoch)
+			params.TimeoutsAtMs = append(params.TimeoutsAtMs, timeoutAtMs)
+			params.Inserted = append(params.Inserted, next.inserted)
+		}
+		if len(claimed) == 0 {
+			return nil, nil
+		}
+		tx.rings.leases()
+		return claimed, e.q.LeaseTakenExecutions(ctx, tx, params)
+	})
+}
+
+// takeAttemptsOf returns the attempts of taken executions, ascending by index. An execution of which somebody else
+// holds an attempt has no entry.
+func (e *Engine) takeAttemptsOf(
+	ctx context.Context, tx db.DBTX, taken []db.TakeClaimableRow,
+) (map[id.ExecutionUUID][]db.TakeAttemptsOfRow, error) {
+	var params db.TakeAttemptsOfParams
+	for i := range taken {
+		params.PartitionKeys = append(params.PartitionKeys, taken[i].PartitionKey)
+		params.ExecutionIds = append(params.ExecutionIds, pgUUID(taken[i].ExecutionID))
+	}
+	rows, err := e.q.TakeAttemptsOf(ctx, tx, params)
+	if err != nil {
+		return nil, err
+	}
+	attempts := make(map[id.ExecutionUUID][]db.TakeAttemptsOfRow, len(taken))
+	stored := make(map[id.ExecutionUUID]int, len(taken))
+	for _, row := range rows {
+		x := id.ExecutionUUID(row.ExecutionID.Bytes)
+		stored[x] = int(row.Stored)
+		if row.AttemptIndex >= 0 {
+			attempts[x] = append(attempts[x], row)
+		} else if row.Stored == 0 {
+			attempts[x] = nil
+		}
+	}
+	for x, n := range stored {
+		if len(attempts[x]) < n {
+			delete(attempts, x)
+		}
+	}
+	return attempts, nil
+}
+
+// nextAttempt is the attempt that a claim continues or opens.
+type nextAttempt struct {
+	index    int32
+	kind     state.AttemptType
+	id       id.AttemptID // zero: a fresh one
+	epoch    int64
+	inserted bool
+	resumed  bool
+}
+
+// chooseAttempt picks the attempt of an execution's next lease from its rows, ascending by index. An
+// interrupted attempt goes on; a pending one opens at the pointer, or behind the last row where a
+// finished attempt stands there. false: a lease on it is live, and the row is another's.
+func chooseAttempt(row *db.TakeClaimableRow, attempts []db.TakeAttemptsOfRow, nowMs int64) (nextAttempt, bool) {
+	next := nextAttempt{index: row.AttemptIndex, kind: state.InitialAttempt, inserted: true}
+	prior, err := normalise.AttemptState(row.AttemptState)
+	if err != nil {
+		return next, false
+	}
+	var at *db.TakeAttemptsOfRow // the row the lease goes to
+	switch prior {
+	case state.AttemptInterrupted:
+		for i := range attempts {
+			if attempts[i].AttemptIndex <= row.AttemptIndex {
+				at = &attempts[i]
+			}
+		}
+	default:
+		for i := range attempts {
+			if attempts[i].AttemptIndex == row.AttemptIndex {
+				at = &attempts[i]
+			}
+		}
+		if at != nil && prior != state.PendingReplayAttempt && (at.TerminalAtMs != nil || at.Outcome != nil) {
+			at = nil
+			next.index = attempts[len(attempts)-1].AttemptIndex + 1
+		}
+	}
+	switch prior {
+	case state.PendingRetryAttempt:
+		next.kind = state.RetryAttempt
+	case state.PendingReplayAttempt:
+		next.kind = state.ReplayAttempt
+	}
+	highest := row.HighestEpoch
+	if at != nil {
+		if at.LeaseExpiresAtMs != nil && *at.LeaseExpiresAtMs > nowMs {
+			return next, false
+		}
+		next.index, next.inserted = at.AttemptIndex, false
+		next.resumed = prior == state.AttemptInterrupted
+		highest = max(highest, at.LeaseEpoch)
+		if at.FfxAttemptID != nil {
+			next.id = *at.FfxAttemptID
+		}
+		if next.resumed && at.FfxAttemptType != nil {
+			if kind, err := normalise.AttemptType(*at.FfxAttemptType); err == nil {
+				next.kind = kind
+			}
+		}
+	}
+	next.epoch = highest + 1
+	return next, true
+}

@@ -1,0 +1,289 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// Created is the outcome of one creation.
+type Created struct {
+	ID    id.ExecutionID
+	State state.PublicState // waiting, delayed or rate limited; empty for a duplicate
+
+	// Duplicate: nothing was written, since the id exists already, whatever its content, or the
+	// idempotency key names an earlier execution, whose id ID then is.
+	Duplicate bool
+
+	Err error // in the plural form: why this one was not created
+}
+
+// CreateExecution creates an execution. Creating it again, with the same id or idempotency key, is a
+// duplicate and changes nothing, so a call whose outcome is unknown may be repeated as long as one of the
+// two was given.
+//
+// Errors: [ErrInvalidInput] naming the field; [ErrNotFound] and [ErrFlowTerminal] for the flow of a member.
+//
+// Transaction: one statement, without an idempotency key, a flow or a lane this engine meets for the
+// first time; else a constant number. No events.
+func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Created, error) {
+	results, err := e.CreateExecutions(ctx, []ExecutionSpec{spec})
+	if err != nil {
+		return Created{}, err
+	}
+	return results[0], results[0].Err
+}
+
+// CreateExecutions creates many executions: outside flows, and of each flow, in transactions of at most
+// [MaxCreate] and some 16 MiB of payloads, tags and policies. Outcomes stand in input order; an invalid spec
+// affects only its own. They are those of creations one after the other, in input order: of two specs with
+// one id or idempotency key the first that is created wins. The error means that nothing happened.
+//
+// A hundred and more that are claimable at once, without a deadline, a key or a flow, take about half the
+// time for each: the server copies them in.
+func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([]Created, error) {
+	const op = "create executions"
+	results := make([]Created, len(specs))
+	creations := make([]creation, len(specs))
+	valid := make([]int, 0, len(specs))
+	for i := range specs {
+		var err error
+		if creations[i], err = e.prepare(specs[i]); err != nil {
+			results[i].Err = err
+			continue
+		}
+		results[i].ID = creations[i].id
+		valid = append(valid, i)
+	}
+	chunks := chunkCreations(creations, valid)
+	err := inChunks(len(chunks), 1, func(n, _ int) error {
+		return e.createChunk(ctx, op, creations, chunks[n], results)
+	}, func(n int, err error) {
+		for _, i := range chunks[n] {
+			results[i].Err = err
+		}
+	})
+	return results, err
+}
+
+// chunkCreations cuts creations into those of one transaction each. Those outside flows go together, and so do
+// the members of one flow, unless an id or a key stands on both sides: then they keep their order.
+func chunkCreations(creations []creation, valid []int) [][]int {
+	var groups [][]int
+	of := make(map[id.FlowID]int) // the zero id: outside flows
+	ids, keys := make(map[id.ExecutionID]id.FlowID), make(map[scopedKey]id.FlowID)
+	ordered := false
+	for _, i := range valid {
+		c := &creations[i]
+		flow := deref(c.flow)
+		group, known := of[flow]
+		if !known {
+			group = len(groups)
+			of[flow] = group
+			groups = append(groups, nil)
+		}
+		groups[group] = append(groups[group], i)
+		if other, twice := ids[c.id]; twice && other != flow {
+			ordered = true
+		}
+		ids[c.id] = flow
+		if !c.keyed() {
+			continue
+		}
+		if other, twice := keys[c.scope()]; twice && other != flow {
+			ordered = true
+		}
+		keys[c.scope()] = flow
+	}
+	if ordered {
+		groups = groups[:0]
+		for n, i := range valid {
+			if n == 0 || deref(creations[i].flow) != deref(creations[valid[n-1]].flow) {
+				groups = append(groups, nil)
+			}
+			groups[len(groups)-1] = append(groups[len(groups)-1], i)
+		}
+	}
+	var chunks [][]int
+	for _, group := range groups {
+		chunks = append(chunks, bySize(group, MaxCreate, func(i int) int { return creations[i].size() })...)
+	}
+	return chunks
+}
+
+// bySize cuts items into runs of at most so many, and of no more bytes than one statement is sent. An item that
+// is larger is a run of its own.
+func bySize[T any](items []T, most int, size func(T) int) [][]T {
+	var runs [][]T
+	from, bytes := 0, 0
+	for n, item := range items {
+		more := size(item)
+		if n > from && (n-from == most || bytes+more > maxStatementBytes) {
+			runs = append(runs, items[from:n])
+			from, bytes = n, 0
+		}
+		bytes += more
+	}
+	if from < len(items) {
+		runs = append(runs, items[from:])
+	}
+	return runs
+}
+
+func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chunk []int, results []Created) error {
+	creations := make([]creation, len(chunk))
+	for n, i := range chunk {
+		creations[n] = all[i]
+	}
+	flow := creations[0].flow
+	lanes := e.unknownLanes(creations)
+	var outcomes []Created
+	var err error
+	if flow == nil && len(lanes) == 0 && !slices.ContainsFunc(creations, creation.keyed) {
+		outcomes, err = e.createPlain(ctx, op, creations)
+	} else {
+		outcomes, err = inTx(ctx, e, op, func(tx *txn) ([]Created, error) {
+			return e.createKeyed(ctx, tx, flow, creations, lanes)
+		})
+	}
+	if err != nil {
+		return err
+	}
+	if e.tx == nil {
+		e.rememberLanes(lanes)
+	}
+	for n, i := range chunk {
+		results[i] = outcomes[n]
+	}
+	return nil
+}
+
+// createPlain creates executions without keys, outside flows and on known lanes, in one statement.
+func (e *Engine) createPlain(ctx context.Context, op string, creations []creation) ([]Created, error) {
+	plan := deal(creations, creationKeys{}, nil)
+	fresh := plan.fresh(creations)
+	var created map[id.ExecutionID]Created
+	err := errFellThrough
+	if copyable(fresh) {
+		created, err = e.copy(ctx, op, fresh)
+	}
+	if errors.Is(err, errFellThrough) {
+		created, err = inStatement(ctx, e, op, func(conn db.DBTX, due *rings) (map[id.ExecutionID]Created, error) {
+			return e.insert(ctx, conn, fresh, nil, nil, e.nowMs(), due)
+		})
+	}
+	if errors.Is(err, errFellThrough) {
+		// Cannot be: the insert passes over what exists.
+		err = wrap(op, ErrContention)
+	}
+	return plan.outcomes(created), err
+}
+
+// createKeyed holds the keys first, then inserts what they and the creations before each other leave, lanes
+// last. The flow of members is locked before anything else.
+func (e *Engine) createKeyed(
+	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, lanes []string,
+) ([]Created, error) {
+	if flow != nil {
+		if err := e.takeOpenFlow(ctx, tx, *flow); err != nil {
+			return nil, err
+		}
+	}
+	keys, err := e.holdKeys(ctx, tx, creations)
+	if err != nil {
+		return nil, err
+	}
+	plan, created, err := e.insertDealt(ctx, tx, flow, creations, keys)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.settleKeys(ctx, tx, creations, keys, plan); err != nil {
+		return nil, err
+	}
+	if flow != nil && len(created) > 0 {
+		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+		if err != nil {
+			return nil, err
+		}
+		members, err := e.q.CountNewMembers(ctx, tx, db.CountNewMembersParams{
+			PartitionKey: e.cfg.Partitions.FlowPartition(*flow), FlowID: *flow, Members: int64(len(created)), NowMs: nowMs,
+		})
+		switch {
+		case err != nil:
+			return nil, err
+		case members > MaxMembers:
+			return nil, invalid("flow", fmt.Sprintf("%d members, limit %d", members, MaxMembers))
+		}
+	}
+	if len(lanes) > 0 {
+		if err := e.q.EnsureLanes(ctx, tx, db.EnsureLanesParams{LaneIds: lanes, NowMs: e.nowMs()}); err != nil {
+			return nil, err
+		}
+	}
+	return plan.outcomes(created), nil
+}
+
+// takeOpenFlow locks a flow that is about to grow.
+func (e *Engine) takeOpenFlow(ctx context.Context, tx db.DBTX, flow id.FlowID) error {
+	set := newFlowSet(e.cfg.Partitions)
+	set.add(flow)
+	states, err := e.takeFlows(ctx, tx, set)
+	if err != nil {
+		return err
+	}
+	current, ok := states[flow]
+	switch {
+	case !ok:
+		return &NotFoundError{Entity: "flow", ID: flow.String()}
+	case current.Terminal():
+		return ErrFlowTerminal
+	}
+	return nil
+}
+
+// insert creates rows and returns those that did not exist.
+func (e *Engine) insert(
+	ctx context.Context, conn db.DBTX, creations []creation, held []bool, flow *id.FlowID, nowMs *int64, due *rings,
+) (map[id.ExecutionID]Created, error) {
+	created := make(map[id.ExecutionID]Created, len(creations))
+	if len(creations) == 0 {
+		return created, nil
+	}
+	rows, err := e.q.InsertExecutions(ctx, conn, insertParams(creations, held, flow, nowMs))
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
+		created[x] = Created{ID: x, State: state.PublicState(row.PublicState)}
+	}
+	for i := range creations {
+		if created[creations[i].id].State == state.PublicWaiting {
+			due.lane(creations[i].lane)
+		}
+	}
+	return created, nil
+}
+
+// unknownLanes returns the lanes of creations that this engine has not seen registered, sorted.
+func (e *Engine) unknownLanes(creations []creation) []string {
+	var lanes []string
+	for i := range creations {
+		if _, known := e.lanes.Load(creations[i].lane); !known && !slices.Contains(lanes, creations[i].lane) {
+			lanes = append(lanes, creations[i].lane)
+		}
+	}
+	slices.Sort(lanes)
+	return lanes
+}
+
+func (e *Engine) rememberLanes(lanes []string) {
+	for _, lane := range lanes {
+		e.lanes.Store(lane, struct{}{})
+	}
+}

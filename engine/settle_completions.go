@@ -1,0 +1,346 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// Completion is the success of one leased attempt. A nil Result means that there is none; an empty one
+// is stored as empty.
+type Completion struct {
+	Lease  Lease
+	Result []byte
+}
+
+// CompleteExecution ends the execution that l holds with success and stores its result. In the same
+// transaction the executions that depend on it are released, and the completion event is written.
+//
+// Errors, in a [*LeaseError]: [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] and [ErrNotActive]:
+// nothing was written, and the caller discards the result. [ErrNotFound] when the execution or attempt is
+// gone; [ErrInvalidInput] for a result above the limit.
+//
+// Transaction: one statement for an execution outside a flow; inside one, a constant number, under the
+// flow's shared lock. Locks the execution, its attempt, then the edge groups and executions that depend
+// on it. Repeating it after an unknown outcome is safe: a completion that took effect answers success
+// again and writes nothing.
+func (e *Engine) CompleteExecution(ctx context.Context, l Lease, result []byte) error {
+	outcomes, err := e.complete(ctx, []Completion{{Lease: l, Result: result}})
+	if err != nil {
+		return err
+	}
+	return outcomes[0]
+}
+
+// CompleteExecutions is [Engine.CompleteExecution] for many leases at once, [MaxBatch] to a transaction.
+// Outcomes stand in input order, nil for success; a lost lease affects only its own. The same execution
+// twice: the first occurrence acts, the second is a repetition. The error means that nothing happened.
+//
+// It waits for nobody: what somebody else holds, the execution, its attempt, the lock of its flow or what depends on
+// it, has the outcome [ErrBusy], and the caller repeats it.
+func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completion) ([]error, error) {
+	return e.hurried().complete(ctx, completions)
+}
+
+func (e *Engine) complete(ctx context.Context, completions []Completion) ([]error, error) {
+	const op = "complete executions"
+	outcomes, order := e.checkCompletions(completions)
+	chunks := chunkByFlows(order, func(i int) *id.FlowID { return completions[i].Lease.flow }, resultSize(completions))
+	for n, chunk := range chunks {
+		err := e.completeChunk(ctx, op, completions, chunk, outcomes)
+		switch {
+		case err == nil:
+		case n == 0:
+			return outcomes, err
+		default:
+			for _, chunk := range chunks[n:] {
+				for _, i := range chunk {
+					outcomes[i] = err
+				}
+			}
+			return outcomes, nil
+		}
+	}
+	return outcomes, nil
+}
+
+// completeAndClaim completes, then claims, in one transaction where both fast path serve; else one
+// after the other. An error without outcomes: neither happened. With outcomes: nothing was claimed.
+func (e *Engine) completeAndClaim(
+	ctx context.Context, completions []Completion, spec ClaimSpec, bounds []bound, n int,
+) ([]error, []Claimed, error) {
+	const op = "complete and claim"
+	outcomes, valid := e.checkCompletions(completions)
+	together := e.tx == nil && len(valid) > 0 && len(bySize(valid, MaxBatch, resultSize(completions))) == 1 &&
+		!slices.ContainsFunc(valid, func(i int) bool { return completions[i].Lease.flow != nil })
+	if together {
+		var completion *completing
+		var claim *claiming
+		hurried := e.hurried()
+		err := inStatements(ctx, hurried, op, func(due *rings) []step {
+			completion, claim = hurried.newCompleting(completions, valid), e.newClaiming(spec, bounds, n)
+			return []step{
+				func(conn db.DBTX) error { return completion.run(ctx, conn, due) },
+				func(conn db.DBTX) error { return claim.run(ctx, conn, due) },
+			}
+		})
+		switch {
+		case err == nil:
+			claimed := claim.claimed()
+			if err := completion.finish(ctx, op, outcomes); err != nil {
+				for _, i := range valid {
+					outcomes[i] = err
+				}
+			}
+			return outcomes, claimed, nil
+		case !errors.Is(err, errFellThrough) && !errors.Is(err, ErrBusy):
+			return nil, nil, err
+		}
+	}
+	outcomes, err := e.CompleteExecutions(ctx, completions)
+	if err != nil {
+		return nil, nil, err
+	}
+	claimed, err := e.claim(ctx, spec, bounds, n)
+	return outcomes, claimed, err
+}
+
+// checkCompletions returns the errors of those that are invalid, and the indexes of the others.
+func (e *Engine) checkCompletions(completions []Completion) (outcomes []error, valid []int) {
+	outcomes = make([]error, len(completions))
+	valid = make([]int, 0, len(completions))
+	for i, c := range completions {
+		if outcomes[i] = e.checkCompletion(c); outcomes[i] == nil {
+			valid = append(valid, i)
+		}
+	}
+	return outcomes, valid
+}
+
+func (e *Engine) checkCompletion(c Completion) error {
+	if len(c.Result) > e.cfg.MaxPayload {
+		return invalid("result", fmt.Sprintf("%d bytes, limit %d", len(c.Result), e.cfg.MaxPayload))
+	}
+	return e.checkLease(c.Lease)
+}
+
+// resultSize tells how many bytes the result of a completion has.
+func resultSize(completions []Completion) func(int) int {
+	return func(i int) int { return len(completions[i].Result) }
+}
+
+// chunkByFlows cuts indexes into runs of at most MaxBatch items, maxStatementBytes and maxFlowsPerTx flows.
+func chunkByFlows(indexes []int, flowOf func(int) *id.FlowID, size func(int) int) [][]int {
+	var chunks [][]int
+	for _, run := range bySize(indexes, MaxBatch, size) {
+		chunks = append(chunks, chunkRunByFlows(run, flowOf)...)
+	}
+	return chunks
+}
+
+func chunkRunByFlows(indexes []int, flowOf func(int) *id.FlowID) [][]int {
+	var chunks [][]int
+	flows := make(map[id.FlowID]struct{})
+	from := 0
+	for n, i := range indexes {
+		if flow := flowOf(i); flow != nil {
+			flows[*flow] = struct{}{}
+		}
+		if len(flows) > maxFlowsPerTx {
+			chunks = append(chunks, indexes[from:n])
+			from = n
+			clear(flows)
+			if flow := flowOf(i); flow != nil {
+				flows[*flow] = struct{}{}
+			}
+		}
+	}
+	if from < len(indexes) {
+		chunks = append(chunks, indexes[from:])
+	}
+	return chunks
+}
+
+// completeChunk completes by one guarded statement what that serves, and the rest by locking first.
+func (e *Engine) completeChunk(ctx context.Context, op string, all []Completion, chunk []int, outcomes []error) error {
+	c := e.newCompleting(all, chunk)
+	var err error
+	switch {
+	case e.tx != nil && e.hasty:
+		// The statement waits for rows, as long as the caller's transaction allows.
+		err = errFellThrough
+	case c.flows.empty():
+		_, err = inStatement(ctx, e, op, func(conn db.DBTX, due *rings) (struct{}, error) {
+			return struct{}{}, c.run(ctx, conn, due)
+		})
+	default:
+		_, err = inTx(ctx, e, op, func(tx *txn) (struct{}, error) { return struct{}{}, e.completeMembers(ctx, tx, c) })
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, errFellThrough), e.hasty && errors.Is(err, ErrBusy):
+		c.rows = nil
+	default:
+		return err
+	}
+	return c.finish(ctx, op, outcomes)
+}
+
+// A completing is the fast path of a completion: what it is sent, and its answer.
+type completing struct {
+	e     *Engine
+	all   []Completion
+	order []int // sorted by lease
+	first []int // the first occurrence of each execution: what is sent
+	flows *flowSet
+
+	params db.CompleteExecutionsParams
+	rows   []db.CompleteExecutionsRow
+}
+
+func (e *Engine) newCompleting(all []Completion, chunk []int) *completing {
+	c := &completing{e: e, all: all, order: slices.Clone(chunk), flows: newFlowSet(e.cfg.Partitions)}
+	slices.SortStableFunc(c.order, func(a, b int) int { return compareLeases(all[a].Lease, all[b].Lease) })
+	arrays := newLeaseArrays(len(chunk))
+	c.params = db.CompleteExecutionsParams{
+		NowMs:   e.nowMs(),
+		FlowIds: make([]pgtype.UUID, 0, len(chunk)),
+		Results: make([][]byte, 0, len(chunk)),
+	}
+	for n, i := range c.order {
+		l := all[i].Lease
+		if n > 0 && l.Execution == all[c.order[n-1]].Lease.Execution {
+			continue
+		}
+		c.first = append(c.first, i)
+		arrays.add(l)
+		c.params.Results = append(c.params.Results, all[i].Result)
+		c.params.FlowIds = append(c.params.FlowIds, pgFlow(l.flow))
+		if l.flow != nil {
+			c.flows.add(*l.flow)
+		}
+	}
+	c.params.PartitionKeys, c.params.ExecutionIds = arrays.partitions, arrays.executions
+	c.params.AttemptIndexes, c.params.LeaseEpochs = arrays.attempts, arrays.epochs
+	c.params.Ords = arrays.ords
+	return c
+}
+
+func (c *completing) run(ctx context.Context, conn db.DBTX, due *rings) (err error) {
+	c.rows, err = c.e.q.CompleteExecutions(ctx, conn, c.params)
+	if len(c.rows) > 0 {
+		due.leases()
+		due.completions()
+	}
+	if err == nil && c.e.tx != nil && len(c.rows) < len(c.first) {
+		// What is refused leaves no lock behind in the caller's transaction.
+		return errFellThrough
+	}
+	return err
+}
+
+// finish takes note of what the statement completed, once it is committed, and settles the rest by locking first.
+func (c *completing) finish(ctx context.Context, op string, outcomes []error) error {
+	done := make(map[int]bool, len(c.rows))
+	for _, row := range c.rows {
+		done[c.first[row.Ord-1]] = true
+	}
+	var rest []int
+	for _, i := range c.order {
+		switch {
+		case !done[i]:
+			rest = append(rest, i)
+		case c.e.tx == nil:
+			c.e.ended.over(c.all[i].Lease.watch)
+		}
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	err := c.e.completeSlowly(ctx, op, c.all, rest, outcomes)
+	if err == nil || len(rest) == len(c.order) {
+		return err
+	}
+	for _, i := range rest {
+		outcomes[i] = err
+	}
+	return nil
+}
+
+// completeMembers completes leases, members of flows among them, and resolves what depends on these.
+func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) error {
+	var members flowMemberArrays
+	for _, i := range c.first {
+		l := c.all[i].Lease
+		members.addMember(l.Execution, l.flow)
+	}
+	var groups int64
+	err := inOneTrip(ctx, tx, append(e.shareFlows(ctx, c.flows),
+		func(conn db.DBTX) error { return fellThrough(c.run(ctx, conn, &tx.rings)) },
+		func(conn db.DBTX) (err error) {
+			groups, err = e.lockGroups(ctx, conn, members)
+			return err
+		},
+	)...)
+	if err != nil || groups == 0 || len(c.rows) == 0 {
+		return err
+	}
+	ended := make([]endedExecution, 0, len(c.rows))
+	for _, row := range c.rows {
+		if l := c.all[c.first[row.Ord-1]].Lease; l.flow != nil {
+			ended = append(ended, endedExecution{id: l.Execution, flow: l.flow, outcome: state.CompletionSuccess})
+		}
+	}
+	if len(ended) == 0 {
+		return nil // members were refused
+	}
+	nowMs := c.rows[0].NowMs
+	all, err := e.resolveDependents(ctx, tx, ended, groups, maxSkipLevels, nowMs)
+	if err != nil {
+		return err
+	}
+	// The statement recorded those that it completed, as dispatched.
+	if slices.ContainsFunc(all[:len(ended)], func(x endedExecution) bool { return x.left }) {
+		return errFellThrough
+	}
+	return e.record(ctx, tx, all[len(ended):], nowMs)
+}
+
+// completeSlowly locks the rows first and judges each alone: the form for whatever the fast path
+// does not serve, and the one that names the reason of a refusal.
+func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion, order []int, outcomes []error) error {
+	settled, err := settle(ctx, e, op, leasesOf(order, func(i int) Lease { return all[i].Lease }), settling[error]{
+		repeated: func(f *leaseFacts) bool { return f.AttemptOutcome == "success" },
+		again:    func(*leaseFacts, error) error { return nil },
+		refused:  func(err error) error { return err },
+		write: func(tx *txn, batch *settlementBatch, _ []error) ([]endedExecution, error) {
+			params := db.EndSucceededParams{NowMs: batch.nowMs}
+			var ended []endedExecution
+			for _, n := range batch.acting {
+				l := batch.leases[n]
+				params.PartitionKeys = append(params.PartitionKeys, l.Execution.Partition())
+				params.ExecutionIds = append(params.ExecutionIds, pgUUID(l.Execution.UUID()))
+				params.AttemptIndexes = append(params.AttemptIndexes, l.Attempt)
+				params.Results = append(params.Results, all[order[n]].Result)
+				ended = append(ended, endedExecution{
+					id: l.Execution, flow: batch.rows[n].FlowID, outcome: state.CompletionSuccess, hasQuota: batch.rows[n].HasQuota,
+				})
+			}
+			return ended, e.q.EndSucceeded(ctx, tx, params)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	for n, i := range order {
+		outcomes[i] = settled[n]
+	}
+	return nil
+}

@@ -1,0 +1,875 @@
+-- name: ClaimAfterPositions :many
+-- ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, behind the
+-- bounds, which the caller passes highest priority first. An interrupted attempt is passed over: a look
+-- from the head of the lane resumes it. Fewer rows than asked for: nothing more was claimable and unlocked
+-- there.
+--
+-- The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row
+-- stands in the way) keeps nothing; the caller then claims by TakeClaimable, which sorts out each row.
+--
+-- Used by: engine.Claimer.
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
+-- execution is that of its hint in ffx_ready. Spans partitions.
+WITH clock AS MATERIALIZED (
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+bounds AS (
+    SELECT
+        unnest(@position_ranks::bigint[]) AS rank,
+        unnest(@position_created_at_ms::bigint[]) AS created_at_ms,
+        unnest(@position_execution_ids::uuid[]) AS execution_id
+),
+candidates AS (
+    SELECT
+        e.row_id,
+        e.hint_id,
+        e.partition_key,
+        e.execution_id,
+        e.attempt_state
+    FROM bounds AS b
+    CROSS JOIN LATERAL (
+        SELECT
+            c.ctid::tid AS row_id,
+            r.ctid::tid AS hint_id,
+            c.partition_key,
+            c.execution_id,
+            c.attempt_state
+        FROM ffx_ready AS r
+        JOIN ff_exec_core AS c ON c.partition_key = r.partition_key AND c.execution_id = r.execution_id
+        WHERE
+            r.lane_id = @lane_id
+            AND r.rank = b.rank
+            AND (r.created_at_ms, r.execution_id) > (b.created_at_ms, b.execution_id)
+            AND r.required_capabilities <@ @capabilities::text[]
+            AND (r.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+            AND c.lane_id = r.lane_id
+            AND - c.priority::bigint = r.rank
+            AND c.created_at_ms = r.created_at_ms
+            AND c.lifecycle_phase = 'runnable'
+            AND c.eligibility_state = 'eligible_now'
+            AND c.required_capabilities <@ @capabilities::text[]
+            AND (
+                r.kind IS NOT NULL
+                OR (coalesce(c.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+            )
+            AND c.attempt_state <> 'attempt_interrupted'
+        ORDER BY
+            r.created_at_ms,
+            r.execution_id
+        LIMIT @max_items::integer
+        FOR NO KEY UPDATE OF c SKIP LOCKED
+    ) AS e
+    LIMIT @max_items::integer
+),
+claimed AS (
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'active',
+        ownership_state = 'leased',
+        eligibility_state = 'not_applicable',
+        public_state = 'running',
+        attempt_state = 'running_attempt',
+        blocking_reason = NULL,
+        started_at_ms = coalesce(e.started_at_ms, (SELECT now_ms FROM clock)),
+        deadline_at_ms = CASE
+            WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
+            ELSE e.deadline_at_ms
+        END,
+        -- Negative: of an end that another program has taken back.
+        ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
+        ffx_delay_until_ms = NULL,
+        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + 1,
+        ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1,
+        ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
+    FROM candidates AS c
+    WHERE
+        -- A row changed between snapshot and lock is not found under its ctid and stays as it is.
+        e.ctid = c.row_id
+        AND e.partition_key = c.partition_key
+        AND e.execution_id = c.execution_id
+    RETURNING
+        c.hint_id,
+        e.partition_key,
+        e.execution_id,
+        e.flow_id,
+        e.attempt_index,
+        e.ffx_lease_epoch AS lease_epoch,
+        c.attempt_state AS prior_attempt_state,
+        e.priority,
+        e.created_at_ms,
+        e.payload,
+        e.policy,
+        e.raw_fields,
+        e.ffx_retry_count,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+dequeued AS (
+    DELETE FROM ffx_ready AS r
+    USING claimed AS c
+    WHERE r.ctid = c.hint_id
+),
+numbered AS (
+    SELECT
+        row_number() OVER () AS ord,
+        partition_key,
+        execution_id,
+        flow_id,
+        attempt_index,
+        lease_epoch,
+        prior_attempt_state,
+        priority,
+        created_at_ms,
+        payload,
+        raw_fields,
+        ffx_retry_count,
+        ffx_namespace,
+        ffx_instance_tag,
+        CASE
+            WHEN jsonb_typeof(policy #> '{timeout_policy,attempt_timeout_ms}') = 'number'
+                THEN least(
+                    (policy #>> '{timeout_policy,attempt_timeout_ms}')::numeric + (SELECT now_ms FROM clock),
+                    9223372036854775807
+                )::bigint
+        END AS timeout_at_ms
+    FROM claimed
+),
+opened_attempts AS (
+    INSERT INTO ff_attempt (
+        partition_key,
+        execution_id,
+        attempt_index,
+        worker_id,
+        worker_instance_id,
+        lease_epoch,
+        lease_expires_at_ms,
+        started_at_ms,
+        policy,
+        ffx_attempt_type,
+        ffx_attempt_id,
+        ffx_lease_id,
+        ffx_timeout_at_ms
+    )
+    SELECT
+        n.partition_key,
+        n.execution_id,
+        n.attempt_index,
+        @worker_id::text,
+        @worker_instance_id::text,
+        n.lease_epoch,
+        (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
+        (SELECT now_ms FROM clock),
+        CASE
+            WHEN
+                n.prior_attempt_state <> 'pending_first_attempt'
+                AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
+                THEN n.raw_fields #> '{next_attempt_policy,policy}'
+        END,
+        CASE n.prior_attempt_state
+            WHEN 'pending_retry_attempt' THEN 'retry'
+            WHEN 'pending_replay_attempt' THEN 'replay'
+            ELSE 'initial'
+        END,
+        (@attempt_ids::uuid[])[n.ord],
+        (@lease_ids::uuid[])[n.ord],
+        n.timeout_at_ms
+    FROM numbered AS n
+),
+watched AS (
+    INSERT INTO ffx_lease_watch (
+        due_at_ms,
+        watch_id,
+        partition_keys,
+        execution_ids,
+        attempt_indexes
+    )
+    SELECT
+        (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
+        CAST((@lease_ids::uuid[])[1] AS uuid),
+        array_agg(n.partition_key),
+        array_agg(n.execution_id),
+        array_agg(n.attempt_index)
+    FROM numbered AS n
+    HAVING count(*) > 0
+),
+leased_events AS (
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id
+    )
+    SELECT
+        n.execution_id::text,
+        CAST((@lease_ids::uuid[])[n.ord] AS text),
+        'acquired',
+        (SELECT now_ms FROM clock),
+        n.partition_key,
+        n.ffx_namespace,
+        n.ffx_instance_tag,
+        @worker_instance_id::text
+    FROM numbered AS n
+)
+SELECT
+    n.partition_key,
+    n.execution_id,
+    n.flow_id,
+    n.attempt_index,
+    n.lease_epoch::bigint AS lease_epoch,
+    CAST((@attempt_ids::uuid[])[n.ord] AS uuid) AS attempt_id,
+    CAST((@lease_ids::uuid[])[n.ord] AS uuid) AS lease_id,
+    n.prior_attempt_state,
+    CAST(NULL AS text) AS attempt_type,
+    n.priority,
+    n.created_at_ms,
+    n.payload,
+    coalesce(n.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    (n.raw_fields -> 'tags')::jsonb AS tags,
+    coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
+    ((SELECT now_ms FROM clock) + @lease_ttl_ms::bigint)::bigint AS lease_expires_at_ms
+FROM numbered AS n;
+
+-- name: ClaimFromHead :many
+-- ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim
+-- order: interrupted attempts go on, the others are opened. Fewer rows than asked for: nothing more was
+-- claimable and unlocked.
+--
+-- The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted
+-- attempt is not as the execution says, or held by somebody else) or 23505 (an attempt row stands in the way) keeps nothing;
+-- the caller then claims by TakeClaimable, which sorts out each row.
+--
+-- Used by: engine.Claim, engine.Claimer.
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
+-- execution is that of its hint in ffx_ready. Spans partitions.
+WITH clock AS MATERIALIZED (
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+candidates AS (
+    SELECT
+        c.row_id,
+        r.hint_id,
+        c.partition_key,
+        c.execution_id,
+        c.attempt_state
+    -- In order first, so that the limit stops the locking. Then one by one, also by a plan made while both tables
+    -- were empty.
+    FROM (
+        SELECT
+            q.ctid::tid AS hint_id,
+            q.lane_id,
+            q.rank,
+            q.created_at_ms,
+            q.execution_id,
+            q.partition_key,
+            q.kind
+        FROM ffx_ready AS q
+        WHERE
+            q.lane_id = @lane_id
+            AND q.required_capabilities <@ @capabilities::text[]
+            AND (q.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+        ORDER BY
+            q.rank,
+            q.created_at_ms,
+            q.execution_id
+        OFFSET 0
+    ) AS r
+    CROSS JOIN LATERAL (
+        SELECT
+            t.ctid::tid AS row_id,
+            t.partition_key,
+            t.execution_id,
+            t.attempt_state
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = r.partition_key
+            AND t.execution_id = r.execution_id
+            AND t.lane_id = r.lane_id
+            AND - t.priority::bigint = r.rank
+            AND t.created_at_ms = r.created_at_ms
+            AND t.lifecycle_phase = 'runnable'
+            AND t.eligibility_state = 'eligible_now'
+            AND t.required_capabilities <@ @capabilities::text[]
+            AND (
+                r.kind IS NOT NULL
+                OR (coalesce(t.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+            )
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS c
+    LIMIT @max_items::integer
+),
+claimed AS (
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'active',
+        ownership_state = 'leased',
+        eligibility_state = 'not_applicable',
+        public_state = 'running',
+        attempt_state = 'running_attempt',
+        blocking_reason = NULL,
+        started_at_ms = coalesce(e.started_at_ms, (SELECT now_ms FROM clock)),
+        deadline_at_ms = CASE
+            WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
+            ELSE e.deadline_at_ms
+        END,
+        -- Negative: of an end that another program has taken back.
+        ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
+        ffx_delay_until_ms = NULL,
+        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
+            + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,
+        ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1,
+        ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
+    FROM candidates AS c
+    WHERE
+        -- A row changed between snapshot and lock is not found under its ctid and stays as it is.
+        e.ctid = c.row_id
+        AND e.partition_key = c.partition_key
+        AND e.execution_id = c.execution_id
+    RETURNING
+        c.hint_id,
+        e.partition_key,
+        e.execution_id,
+        e.flow_id,
+        e.attempt_index,
+        e.ffx_lease_epoch AS lease_epoch,
+        c.attempt_state AS prior_attempt_state,
+        e.priority,
+        e.created_at_ms,
+        e.payload,
+        e.policy,
+        e.raw_fields,
+        e.ffx_retry_count,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+dequeued AS (
+    DELETE FROM ffx_ready AS r
+    USING claimed AS c
+    WHERE r.ctid = c.hint_id
+),
+numbered AS (
+    SELECT
+        row_number() OVER () AS ord,
+        partition_key,
+        execution_id,
+        flow_id,
+        attempt_index,
+        lease_epoch,
+        prior_attempt_state,
+        priority,
+        created_at_ms,
+        payload,
+        raw_fields,
+        ffx_retry_count,
+        ffx_namespace,
+        ffx_instance_tag,
+        CASE
+            WHEN jsonb_typeof(policy #> '{timeout_policy,attempt_timeout_ms}') = 'number'
+                THEN least(
+                    (policy #>> '{timeout_policy,attempt_timeout_ms}')::numeric + (SELECT now_ms FROM clock),
+                    9223372036854775807
+                )::bigint
+        END AS timeout_at_ms
+    FROM claimed
+),
+opened_attempts AS (
+    INSERT INTO ff_attempt (
+        partition_key,
+        execution_id,
+        attempt_index,
+        worker_id,
+        worker_instance_id,
+        lease_epoch,
+        lease_expires_at_ms,
+        started_at_ms,
+        policy,
+        ffx_attempt_type,
+        ffx_attempt_id,
+        ffx_lease_id,
+        ffx_timeout_at_ms
+    )
+    SELECT
+        n.partition_key,
+        n.execution_id,
+        n.attempt_index,
+        @worker_id::text,
+        @worker_instance_id::text,
+        n.lease_epoch,
+        (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
+        (SELECT now_ms FROM clock),
+        CASE
+            WHEN
+                n.prior_attempt_state <> 'pending_first_attempt'
+                AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
+                THEN n.raw_fields #> '{next_attempt_policy,policy}'
+        END,
+        CASE n.prior_attempt_state
+            WHEN 'pending_retry_attempt' THEN 'retry'
+            WHEN 'pending_replay_attempt' THEN 'replay'
+            ELSE 'initial'
+        END,
+        (@attempt_ids::uuid[])[n.ord],
+        (@lease_ids::uuid[])[n.ord],
+        n.timeout_at_ms
+    FROM numbered AS n
+    WHERE
+        n.prior_attempt_state <> 'attempt_interrupted'
+),
+resumable AS (
+    SELECT
+        n.ord,
+        n.partition_key,
+        n.execution_id,
+        n.lease_epoch,
+        n.timeout_at_ms,
+        t.row_id
+    FROM numbered AS n
+    -- One by one: a plan made before there were any attempts would read all of them, until the next ANALYZE.
+    CROSS JOIN LATERAL (
+        SELECT a.ctid::tid AS row_id
+        FROM ff_attempt AS a
+        WHERE
+            a.partition_key = n.partition_key
+            AND a.execution_id = n.execution_id
+            AND a.attempt_index = n.attempt_index
+            -- Ours: the epoch before this claim's was given by this library.
+            AND a.lease_epoch = n.lease_epoch - 1
+            AND a.terminal_at_ms IS NULL
+            AND a.lease_expires_at_ms IS NULL
+        LIMIT 1
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS t
+    WHERE n.prior_attempt_state = 'attempt_interrupted'
+),
+resumed_attempts AS (
+    UPDATE ff_attempt AS a
+    SET
+        worker_id = @worker_id::text,
+        worker_instance_id = @worker_instance_id::text,
+        lease_epoch = n.lease_epoch,
+        lease_expires_at_ms = (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
+        terminal_at_ms = NULL,
+        outcome = NULL,
+        ffx_attempt_id = coalesce(a.ffx_attempt_id, (@attempt_ids::uuid[])[n.ord]),
+        ffx_lease_id = (@lease_ids::uuid[])[n.ord],
+        ffx_timeout_at_ms = n.timeout_at_ms,
+        ffx_delay_until_ms = NULL
+    FROM resumable AS n
+    WHERE
+        a.ctid = n.row_id
+        AND a.partition_key = n.partition_key
+        AND a.execution_id = n.execution_id
+    RETURNING
+        n.ord,
+        a.ffx_attempt_type AS attempt_type,
+        a.ffx_attempt_id AS attempt_id
+),
+watched AS (
+    INSERT INTO ffx_lease_watch (
+        due_at_ms,
+        watch_id,
+        partition_keys,
+        execution_ids,
+        attempt_indexes
+    )
+    SELECT
+        (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
+        CAST((@lease_ids::uuid[])[1] AS uuid),
+        array_agg(n.partition_key),
+        array_agg(n.execution_id),
+        array_agg(n.attempt_index)
+    FROM numbered AS n
+    HAVING count(*) > 0
+),
+leased_events AS (
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id
+    )
+    SELECT
+        n.execution_id::text,
+        CAST((@lease_ids::uuid[])[n.ord] AS text),
+        'acquired',
+        (SELECT now_ms FROM clock),
+        n.partition_key,
+        n.ffx_namespace,
+        n.ffx_instance_tag,
+        @worker_instance_id::text
+    FROM numbered AS n
+)
+SELECT
+    n.partition_key,
+    n.execution_id,
+    n.flow_id,
+    n.attempt_index,
+    n.lease_epoch::bigint AS lease_epoch,
+    CAST(coalesce(r.attempt_id, (@attempt_ids::uuid[])[n.ord]) AS uuid) AS attempt_id,
+    CAST((@lease_ids::uuid[])[n.ord] AS uuid) AS lease_id,
+    n.prior_attempt_state,
+    r.attempt_type,
+    n.priority,
+    n.created_at_ms,
+    n.payload,
+    coalesce(n.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    (n.raw_fields -> 'tags')::jsonb AS tags,
+    coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
+    ((SELECT now_ms FROM clock) + @lease_ttl_ms::bigint)::bigint AS lease_expires_at_ms
+FROM numbered AS n
+LEFT JOIN resumed_attempts AS r ON r.ord = n.ord AND n.prior_attempt_state = 'attempt_interrupted'
+WHERE
+    1 / (
+        (SELECT count(*) FROM numbered AS i WHERE i.prior_attempt_state = 'attempt_interrupted')
+        = (SELECT count(*) FROM resumed_attempts)
+    )::integer = 1;
+
+-- name: ListLaneEnds :many
+-- ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
+-- of the max_items highest. No row: at none are there as many.
+--
+-- Used by: engine.Claimer, whose claims passed many entries over.
+-- Locks: none. Spans partitions.
+WITH RECURSIVE ends AS (
+    SELECT
+        0 AS ord,
+        (
+            SELECT q.rank
+            FROM ffx_ready AS q
+            WHERE q.lane_id = @lane_id
+            ORDER BY q.rank
+            LIMIT 1
+        ) AS rank
+    UNION ALL
+    SELECT
+        ends.ord + 1,
+        (
+            SELECT q.rank
+            FROM ffx_ready AS q
+            WHERE
+                q.lane_id = @lane_id
+                AND q.rank > ends.rank
+            ORDER BY q.rank
+            LIMIT 1
+        )
+    FROM ends
+    WHERE
+        ends.rank IS NOT NULL
+        AND ends.ord < sqlc.arg(max_items)::integer - 1
+)
+SELECT
+    e.rank::bigint AS rank,
+    l.created_at_ms,
+    l.execution_id
+FROM ends AS e
+CROSS JOIN LATERAL (
+    SELECT
+        q.created_at_ms,
+        q.execution_id
+    FROM ffx_ready AS q
+    WHERE
+        q.lane_id = @lane_id
+        AND q.rank = e.rank
+    ORDER BY
+        q.created_at_ms DESC,
+        q.execution_id DESC
+    LIMIT 1
+) AS l
+WHERE EXISTS (
+    SELECT
+    FROM ffx_ready AS q
+    WHERE
+        q.lane_id = @lane_id
+        AND q.rank = e.rank
+    OFFSET @crowd::integer
+)
+ORDER BY e.ord;
+
+-- name: TakeClaimable :many
+-- TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
+-- The first step of a claim that sorts out each row; ClaimFromHead is the usual way.
+--
+-- Used by: engine.Claim, engine.Claimer, after ClaimFromHead or ClaimAfterPositions met a row it does not serve.
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order. Spans partitions.
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    e.attempt_index,
+    e.attempt_state,
+    e.priority,
+    e.created_at_ms,
+    e.payload,
+    coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    (e.raw_fields -> 'tags')::jsonb AS tags,
+    coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
+    (CASE
+        WHEN jsonb_typeof(e.policy #> '{timeout_policy,attempt_timeout_ms}') = 'number'
+            THEN least((e.policy #>> '{timeout_policy,attempt_timeout_ms}')::numeric, 9223372036854775807)
+        ELSE 0
+    END)::bigint AS attempt_timeout_ms
+FROM (
+    -- In order first, so that the limit stops the locking. Then one by one, also by a plan made while both
+    -- tables were empty.
+    SELECT
+        q.lane_id,
+        q.rank,
+        q.created_at_ms,
+        q.execution_id,
+        q.partition_key,
+        q.kind
+    FROM ffx_ready AS q
+    WHERE
+        q.lane_id = @lane_id
+        AND q.required_capabilities <@ @capabilities::text[]
+        AND (q.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+    ORDER BY
+        q.rank,
+        q.created_at_ms,
+        q.execution_id
+    OFFSET 0
+) AS r
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.flow_id,
+        t.attempt_index,
+        t.attempt_state,
+        t.priority,
+        t.created_at_ms,
+        t.payload,
+        t.policy,
+        t.raw_fields,
+        t.ffx_retry_count,
+        t.ffx_lease_epoch
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = r.partition_key
+        AND t.execution_id = r.execution_id
+        AND t.lane_id = r.lane_id
+        AND - t.priority::bigint = r.rank
+        AND t.created_at_ms = r.created_at_ms
+        AND t.lifecycle_phase = 'runnable'
+        AND t.eligibility_state = 'eligible_now'
+        AND t.required_capabilities <@ @capabilities::text[]
+        AND (
+            r.kind IS NOT NULL
+            OR (coalesce(t.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+        )
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e
+LIMIT @max_items::integer;
+
+-- name: TakeAttemptsOf :many
+-- TakeAttemptsOf locks the attempt rows of the given executions and returns what the choice of an attempt
+-- index needs; stored says how many an execution has. One without attempts has a row with an attempt_index
+-- below 0. Fewer rows than stored: somebody else holds an attempt, and the execution cannot be claimed now.
+--
+-- Used by: engine.Claim, engine.Claimer.
+-- Locks: attempt rows FOR UPDATE SKIP LOCKED (L2); the executions are locked by the caller.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.execution_id::uuid AS execution_id,
+    (
+        SELECT count(*)
+        FROM ff_attempt AS c
+        WHERE
+            c.partition_key = i.partition_key
+            AND c.execution_id = i.execution_id
+    )::integer AS stored,
+    coalesce(a.attempt_index, -1)::integer AS attempt_index,
+    coalesce(a.lease_epoch, 0)::bigint AS lease_epoch,
+    a.lease_expires_at_ms,
+    a.terminal_at_ms,
+    a.outcome,
+    a.ffx_attempt_type,
+    a.ffx_attempt_id
+FROM input AS i
+LEFT JOIN LATERAL (
+    SELECT
+        t.attempt_index,
+        t.lease_epoch,
+        t.lease_expires_at_ms,
+        t.terminal_at_ms,
+        t.outcome,
+        t.ffx_attempt_type,
+        t.ffx_attempt_id
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    ORDER BY t.attempt_index
+    FOR UPDATE SKIP LOCKED
+) AS a ON true;
+
+-- name: LeaseTakenExecutions :exec
+-- LeaseTakenExecutions writes the leases decided for executions that TakeClaimable locked: the
+-- execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each.
+--
+-- Used by: engine.Claim, engine.Claimer.
+-- Locks: rows already locked by TakeClaimable and TakeAttemptsOf; inserted attempts.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@attempt_types::text[]) AS attempt_type,
+        unnest(@attempt_ids::uuid[]) AS attempt_id,
+        unnest(@lease_ids::uuid[]) AS lease_id,
+        unnest(@lease_epochs::bigint[]) AS lease_epoch,
+        unnest(@timeouts_at_ms::bigint[]) AS timeout_at_ms,
+        unnest(@inserted::boolean[]) AS inserted
+    LIMIT cardinality(@execution_ids::uuid[])
+),
+leased AS (
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'active',
+        ownership_state = 'leased',
+        eligibility_state = 'not_applicable',
+        public_state = 'running',
+        attempt_state = 'running_attempt',
+        blocking_reason = NULL,
+        attempt_index = i.attempt_index,
+        started_at_ms = coalesce(e.started_at_ms, @now_ms::bigint),
+        deadline_at_ms = CASE
+            WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
+            ELSE e.deadline_at_ms
+        END,
+        -- Negative: of an end that another program has taken back.
+        ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
+        ffx_delay_until_ms = NULL,
+        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + i.inserted::integer,
+        ffx_lease_epoch = i.lease_epoch,
+        ffx_last_mutation_at_ms = @now_ms::bigint
+    FROM input AS i
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.execution_id = i.execution_id
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        i.attempt_index,
+        i.attempt_type,
+        i.attempt_id,
+        i.lease_id,
+        i.lease_epoch,
+        i.timeout_at_ms,
+        CASE
+            WHEN e.raw_fields #>> '{next_attempt_policy,attempt_index}' = i.attempt_index::text
+                THEN e.raw_fields #> '{next_attempt_policy,policy}'
+        END AS attempt_policy,
+        e.lane_id,
+        e.priority,
+        e.created_at_ms,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+dequeued AS (
+    DELETE FROM ffx_ready AS r
+    USING leased AS l
+    WHERE
+        r.lane_id = l.lane_id
+        AND r.rank = - l.priority::bigint
+        AND r.created_at_ms = l.created_at_ms
+        AND r.execution_id = l.execution_id
+        AND r.partition_key = l.partition_key
+),
+watched AS (
+    INSERT INTO ffx_lease_watch (
+        due_at_ms,
+        watch_id,
+        partition_keys,
+        execution_ids,
+        attempt_indexes
+    )
+    SELECT
+        sqlc.arg(now_ms)::bigint + sqlc.arg(lease_ttl_ms)::bigint,
+        CAST((@lease_ids::uuid[])[1] AS uuid),
+        array_agg(l.partition_key),
+        array_agg(l.execution_id),
+        array_agg(l.attempt_index)
+    FROM leased AS l
+    HAVING count(*) > 0
+),
+attempts AS (
+    INSERT INTO ff_attempt AS a (
+        partition_key,
+        execution_id,
+        attempt_index,
+        worker_id,
+        worker_instance_id,
+        lease_epoch,
+        lease_expires_at_ms,
+        started_at_ms,
+        policy,
+        ffx_attempt_type,
+        ffx_attempt_id,
+        ffx_lease_id,
+        ffx_timeout_at_ms
+    )
+    SELECT
+        l.partition_key,
+        l.execution_id,
+        l.attempt_index,
+        @worker_id::text,
+        @worker_instance_id::text,
+        l.lease_epoch,
+        sqlc.arg(now_ms)::bigint + sqlc.arg(lease_ttl_ms)::bigint,
+        @now_ms::bigint,
+        l.attempt_policy,
+        l.attempt_type,
+        l.attempt_id,
+        l.lease_id,
+        nullif(l.timeout_at_ms, 0)
+    FROM leased AS l
+    ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE SET
+        worker_id = excluded.worker_id,
+        worker_instance_id = excluded.worker_instance_id,
+        lease_epoch = excluded.lease_epoch,
+        lease_expires_at_ms = excluded.lease_expires_at_ms,
+        started_at_ms = coalesce(a.started_at_ms, excluded.started_at_ms),
+        terminal_at_ms = NULL,
+        outcome = NULL,
+        ffx_attempt_type = excluded.ffx_attempt_type,
+        ffx_attempt_id = excluded.ffx_attempt_id,
+        ffx_lease_id = excluded.ffx_lease_id,
+        ffx_timeout_at_ms = excluded.ffx_timeout_at_ms,
+        ffx_delay_until_ms = NULL
+)
+INSERT INTO ff_lease_event (
+    execution_id,
+    lease_id,
+    event_type,
+    occurred_at_ms,
+    partition_key,
+    namespace,
+    instance_tag,
+    ffx_worker_instance_id
+)
+SELECT
+    l.execution_id::text,
+    l.lease_id::text,
+    'acquired',
+    @now_ms::bigint,
+    l.partition_key,
+    l.ffx_namespace,
+    l.ffx_instance_tag,
+    @worker_instance_id::text
+FROM leased AS l;

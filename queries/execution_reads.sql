@@ -1,0 +1,177 @@
+-- name: GetExecution :one
+-- GetExecution returns one execution with its current attempt: everything the reads are made of.
+-- No row: it does not exist.
+--
+-- Used by: engine.DescribeExecution, engine.ExecutionInfo, engine.ExecutionState, engine.AttemptIndex,
+-- engine.AttemptCount.
+-- Locks: none; one snapshot.
+SELECT
+    e.flow_id,
+    e.lane_id,
+    e.required_capabilities,
+    e.attempt_index AS pointer,
+    e.lifecycle_phase,
+    e.ownership_state,
+    e.eligibility_state,
+    e.public_state,
+    e.attempt_state,
+    coalesce(e.blocking_reason, '')::text AS blocking_reason,
+    coalesce(e.cancellation_reason, '')::text AS cancellation_reason,
+    e.cancelled_by,
+    e.priority,
+    e.created_at_ms,
+    e.terminal_at_ms,
+    e.deadline_at_ms,
+    e.started_at_ms,
+    e.lease_reclaim_count,
+    e.raw_fields,
+    e.ffx_last_mutation_at_ms,
+    e.ffx_attempt_count,
+    e.ffx_retry_count,
+    e.ffx_lease_epoch,
+    e.ffx_delay_until_ms,
+    e.ffx_execution_deadline_ms,
+    e.ffx_budget_ids,
+    e.ffx_quota_policy_id,
+    coalesce(cur.attempt_index, -1)::integer AS current_index,
+    cur.worker_id AS current_worker_id,
+    cur.worker_instance_id AS current_worker_instance_id,
+    coalesce(cur.lease_epoch, 0)::bigint AS current_epoch,
+    cur.lease_expires_at_ms AS current_lease_expires_at_ms,
+    coalesce(cur.outcome, '')::text AS current_outcome,
+    coalesce(cur.raw_fields, '{}')::jsonb AS current_raw_fields,
+    cur.ffx_attempt_id AS current_attempt_id,
+    cur.ffx_lease_id AS current_lease_id,
+    coalesce(p.outcome, '')::text AS pointer_outcome,
+    s.ffx_primary_waitpoint_id AS primary_waitpoint_id,
+    coalesce((
+        SELECT max(t.attempt_index) + 1
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = e.partition_key
+            AND t.execution_id = e.execution_id
+    ), 0)::integer AS attempt_rows,
+    (
+        SELECT t.started_at_ms
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = e.partition_key
+            AND t.execution_id = e.execution_id
+            AND t.started_at_ms IS NOT NULL
+        ORDER BY t.attempt_index
+        LIMIT 1
+    ) AS first_attempt_started_at_ms
+FROM ff_exec_core AS e
+LEFT JOIN LATERAL (
+    SELECT
+        c.attempt_index,
+        c.worker_id,
+        c.worker_instance_id,
+        c.lease_epoch,
+        c.lease_expires_at_ms,
+        c.outcome,
+        c.raw_fields,
+        c.ffx_attempt_id,
+        c.ffx_lease_id
+    FROM ff_attempt AS c
+    WHERE
+        c.partition_key = e.partition_key
+        AND c.execution_id = e.execution_id
+        AND c.attempt_index <= e.attempt_index
+    ORDER BY c.attempt_index DESC
+    LIMIT 1
+) AS cur ON true
+LEFT JOIN ff_attempt AS p
+    ON p.partition_key = e.partition_key
+    AND p.execution_id = e.execution_id
+    AND p.attempt_index = e.attempt_index
+LEFT JOIN ff_suspension_current AS s
+    ON s.partition_key = e.partition_key
+    AND s.execution_id = e.execution_id
+    AND e.lifecycle_phase = 'suspended'
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: GetExecutionInput :one
+-- GetExecutionInput returns what a worker needs to run an execution. No row: it does not exist.
+--
+-- Used by: engine.ExecutionInput.
+-- Locks: none.
+SELECT
+    e.payload,
+    coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    (e.raw_fields -> 'tags')::jsonb AS tags
+FROM ff_exec_core AS e
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: GetExecutionResult :one
+-- GetExecutionResult returns the stored result. No row: the execution does not exist.
+--
+-- Used by: engine.ExecutionResult.
+-- Locks: none.
+SELECT e.result
+FROM ff_exec_core AS e
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: GetExecutionOwner :one
+-- GetExecutionOwner returns the flow and namespace of an execution. No row: it does not exist.
+--
+-- Used by: engine.ExecutionFlow, engine.ExecutionNamespace.
+-- Locks: none.
+SELECT
+    e.flow_id,
+    coalesce(e.raw_fields ->> 'namespace', '')::text AS namespace
+FROM ff_exec_core AS e
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: GetExecutionTag :one
+-- GetExecutionTag returns one tag and whether it is set. No row: the execution does not exist.
+--
+-- Used by: engine.ExecutionTag.
+-- Locks: none.
+SELECT
+    coalesce(e.raw_fields -> 'tags' ->> @tag_key::text, '')::text AS tag_value,
+    (e.raw_fields -> 'tags' ->> @tag_key::text IS NOT NULL)::boolean AS is_set
+FROM ff_exec_core AS e
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: SetExecutionTag :execrows
+-- SetExecutionTag sets one tag, making the tags object where it is missing. 0 rows: the execution does
+-- not exist. One statement, so concurrent writers of other tags lose nothing.
+--
+-- Used by: engine.SetExecutionTag.
+-- Locks: the execution row (UPDATE).
+UPDATE ff_exec_core AS e
+SET
+    raw_fields = jsonb_set(
+        CASE WHEN jsonb_typeof(e.raw_fields) = 'object' THEN e.raw_fields ELSE '{}'::jsonb END,
+        '{tags}',
+        CASE WHEN jsonb_typeof(e.raw_fields -> 'tags') = 'object' THEN e.raw_fields -> 'tags' ELSE '{}'::jsonb END
+            || jsonb_build_object(@tag_key::text, @tag_value::text)
+    ) || jsonb_build_object('last_mutation_at', ffx_now_ms(sqlc.narg(now_ms))::text),
+    ffx_last_mutation_at_ms = ffx_now_ms(sqlc.narg(now_ms))
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: ListExecutions :many
+-- ListExecutions pages through the executions of one partition by id, from from_execution_id on.
+--
+-- Used by: engine.ListExecutions.
+-- Locks: none.
+SELECT e.execution_id
+FROM ff_exec_core AS e
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id >= @from_execution_id
+ORDER BY e.execution_id
+LIMIT @page_size::integer;

@@ -1,0 +1,131 @@
+-- name: GetFlow :one
+-- GetFlow returns a flow with the fan-in state of its downstream executions, by id, as a JSON array.
+-- staged counts edges that are not applied yet. No row: the flow does not exist.
+--
+-- Used by: engine.DescribeFlow.
+-- Locks: none; one snapshot for the row and its groups.
+SELECT
+    f.graph_revision,
+    f.public_flow_state,
+    f.created_at_ms,
+    f.terminal_at_ms,
+    f.raw_fields,
+    coalesce((
+        SELECT
+            jsonb_agg(
+                jsonb_build_object(
+                    'downstream_eid', g.downstream_eid,
+                    'policy', g.policy,
+                    'success_count', g.success_count,
+                    'fail_count', g.fail_count,
+                    'skip_count', g.skip_count,
+                    'running_count', g.running_count,
+                    'staged', (
+                        SELECT count(*)
+                        FROM ff_edge AS s
+                        WHERE
+                            s.partition_key = g.partition_key
+                            AND s.flow_id = g.flow_id
+                            AND s.downstream_eid = g.downstream_eid
+                            AND s.policy -> 'applied_at_ms' = 'null'::jsonb
+                    )
+                )
+                ORDER BY g.downstream_eid
+            )
+        FROM ff_edge_group AS g
+        WHERE
+            g.partition_key = f.partition_key
+            AND g.flow_id = f.flow_id
+    ), '[]')::jsonb AS edge_groups
+FROM ff_flow_core AS f
+WHERE
+    f.partition_key = @partition_key
+    AND f.flow_id = @flow_id;
+
+-- name: ListFlowMembers :many
+-- ListFlowMembers pages through the members of a flow by id with what their outcome is derived from.
+--
+-- Used by: engine.ListFlowMembers.
+-- Locks: none.
+SELECT
+    e.execution_id,
+    e.lane_id,
+    coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    e.lifecycle_phase,
+    e.eligibility_state,
+    e.public_state,
+    coalesce(e.cancellation_reason, '')::text AS cancellation_reason,
+    coalesce(e.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome,
+    coalesce(e.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message,
+    coalesce(e.raw_fields ->> 'failure_reason', '')::text AS failure_reason,
+    e.lease_reclaim_count,
+    coalesce(cur.outcome, '')::text AS current_outcome,
+    coalesce(p.outcome, '')::text AS pointer_outcome
+FROM ff_exec_core AS e
+LEFT JOIN LATERAL (
+    SELECT c.outcome
+    FROM ff_attempt AS c
+    WHERE
+        c.partition_key = e.partition_key
+        AND c.execution_id = e.execution_id
+        AND c.attempt_index <= e.attempt_index
+    ORDER BY c.attempt_index DESC
+    LIMIT 1
+) AS cur ON true
+LEFT JOIN ff_attempt AS p
+    ON p.partition_key = e.partition_key
+    AND p.execution_id = e.execution_id
+    AND p.attempt_index = e.attempt_index
+WHERE
+    e.partition_key = @partition_key
+    AND e.flow_id = @flow_id
+    AND e.execution_id >= @from_execution_id
+ORDER BY e.execution_id
+LIMIT @page_size::integer;
+
+-- name: ListUpstreamResults :many
+-- ListUpstreamResults returns, for one execution, what each of its upstreams is and has left, by
+-- upstream id. An edge whose upstream row is gone has no row.
+--
+-- Used by: engine.UpstreamResults.
+-- Locks: none; one snapshot.
+SELECT
+    d.edge_id,
+    u.execution_id,
+    coalesce(u.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    u.result,
+    u.lifecycle_phase,
+    u.eligibility_state,
+    u.public_state,
+    coalesce(u.cancellation_reason, '')::text AS cancellation_reason,
+    coalesce(u.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome,
+    coalesce(u.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message,
+    coalesce(u.raw_fields ->> 'failure_reason', '')::text AS failure_reason,
+    coalesce(cur.outcome, '')::text AS current_outcome,
+    coalesce(p.outcome, '')::text AS pointer_outcome
+FROM ff_exec_core AS e
+JOIN ff_edge AS d
+    ON d.partition_key = e.partition_key
+    AND d.flow_id = e.flow_id
+    AND d.downstream_eid = e.execution_id
+JOIN ff_exec_core AS u
+    ON u.partition_key = d.partition_key
+    AND u.execution_id = d.upstream_eid
+LEFT JOIN LATERAL (
+    SELECT c.outcome
+    FROM ff_attempt AS c
+    WHERE
+        c.partition_key = u.partition_key
+        AND c.execution_id = u.execution_id
+        AND c.attempt_index <= u.attempt_index
+    ORDER BY c.attempt_index DESC
+    LIMIT 1
+) AS cur ON true
+LEFT JOIN ff_attempt AS p
+    ON p.partition_key = u.partition_key
+    AND p.execution_id = u.execution_id
+    AND p.attempt_index = u.attempt_index
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id
+ORDER BY u.execution_id;

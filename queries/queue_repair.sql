@@ -1,0 +1,265 @@
+-- name: RepairQueue :many
+-- RepairQueue writes the missing hints of the claimable executions among the first page_size that follow
+-- after_execution_id, in the order of the primary key, notes the kind in those that lack it, and watches
+-- their leases that ran out more than a minute ago. Returns the last of the page, those it wrote a hint for, with
+-- the lane that has work now, and those that are leaseless: active, while their current attempt has no lease that
+-- could run out. No row: nothing follows.
+--
+-- Used by: engine.RepairQueue.
+-- Locks: execution rows without a whole hint FOR NO KEY UPDATE SKIP LOCKED: what changes them meanwhile
+-- keeps their hints itself.
+WITH page AS MATERIALIZED (
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.lane_id,
+        e.priority,
+        e.created_at_ms,
+        e.flow_id,
+        e.attempt_index,
+        e.lifecycle_phase = 'active' AS active,
+        (e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'eligible_now') AS claimable
+    FROM ff_exec_core AS e
+    WHERE
+        (e.partition_key, e.execution_id) > (@after_partition_key::smallint, @after_execution_id::uuid)
+    ORDER BY
+        e.partition_key,
+        e.execution_id
+    LIMIT @page_size::integer
+),
+unqueued AS MATERIALIZED (
+    SELECT
+        p.partition_key,
+        p.execution_id
+    FROM page AS p
+    WHERE
+        p.claimable
+        AND NOT EXISTS (
+            SELECT
+            FROM ffx_ready AS r
+            WHERE
+                r.lane_id = p.lane_id
+                AND r.rank = - p.priority::bigint
+                AND r.created_at_ms = p.created_at_ms
+                AND r.execution_id = p.execution_id
+                AND r.partition_key = p.partition_key
+                AND r.kind IS NOT NULL
+        )
+),
+missing AS (
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.lane_id,
+        e.priority,
+        e.created_at_ms,
+        e.required_capabilities,
+        e.kind
+    FROM unqueued AS u
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id,
+            t.lane_id,
+            t.priority,
+            t.created_at_ms,
+            t.required_capabilities,
+            coalesce(t.raw_fields ->> 'execution_kind', '') AS kind
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = u.partition_key
+            AND t.execution_id = u.execution_id
+            AND t.lifecycle_phase = 'runnable'
+            AND t.eligibility_state = 'eligible_now'
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS e
+),
+repaired AS (
+    INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
+    SELECT
+        m.lane_id,
+        - m.priority::bigint,
+        m.created_at_ms,
+        m.execution_id,
+        m.partition_key,
+        m.required_capabilities,
+        m.kind
+    FROM missing AS m
+    ON CONFLICT (lane_id, rank, created_at_ms, execution_id, partition_key) DO UPDATE SET
+        kind = excluded.kind
+    RETURNING
+        lane_id,
+        partition_key,
+        execution_id
+),
+-- Overdue for so long, nobody looks at them any more.
+watched AS (
+    INSERT INTO ffx_lease_watch (due_at_ms, watch_id, partition_keys, execution_ids, attempt_indexes)
+    SELECT
+        min(a.lease_expires_at_ms),
+        gen_random_uuid(),
+        array_agg(a.partition_key),
+        array_agg(a.execution_id),
+        array_agg(a.attempt_index)
+    FROM page AS p
+    -- One by one: a plan made before there were any attempts would read all of them.
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id,
+            t.attempt_index,
+            t.lease_expires_at_ms
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = p.partition_key
+            AND t.execution_id = p.execution_id
+            AND t.lease_expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - 60000
+        OFFSET 0
+    ) AS a
+    WHERE p.active
+    HAVING count(*) > 0
+)
+SELECT
+    p.partition_key,
+    p.execution_id,
+    p.flow_id,
+    coalesce(r.lane_id, '')::text AS repaired_lane,
+    (p.active AND a.lease_expires_at_ms IS NULL)::boolean AS leaseless
+FROM page AS p
+LEFT JOIN repaired AS r ON r.partition_key = p.partition_key AND r.execution_id = p.execution_id
+LEFT JOIN LATERAL (
+    SELECT t.lease_expires_at_ms
+    FROM ff_attempt AS t
+    WHERE
+        p.active
+        AND t.partition_key = p.partition_key
+        AND t.execution_id = p.execution_id
+        AND t.attempt_index <= p.attempt_index
+    ORDER BY t.attempt_index DESC
+    LIMIT 1
+) AS a ON true
+WHERE
+    r.lane_id IS NOT NULL
+    OR (p.active AND a.lease_expires_at_ms IS NULL)
+    OR (p.partition_key, p.execution_id) = (
+        SELECT
+            l.partition_key,
+            l.execution_id
+        FROM page AS l
+        ORDER BY
+            l.partition_key DESC,
+            l.execution_id DESC
+        LIMIT 1
+    )
+ORDER BY
+    p.partition_key,
+    p.execution_id;
+
+-- name: TakeLeaseless :many
+-- TakeLeaseless locks those of the given executions that are still active and that nobody else holds. What their
+-- attempts have is to be read afterwards.
+--
+-- Used by: engine.RepairQueue.
+-- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    e.attempt_index,
+    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
+    (greatest(e.lease_reclaim_count, 0) + 1 > least(
+        CASE
+            WHEN jsonb_typeof(e.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
+                THEN (e.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
+        END,
+        CASE
+            WHEN jsonb_typeof(e.policy -> 'max_reclaim_count') = 'number'
+                THEN (e.policy ->> 'max_reclaim_count')::numeric
+        END,
+        @default_cap::integer
+    ))::boolean AS lost_too_often
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.flow_id,
+        t.attempt_index,
+        t.ffx_lease_epoch,
+        t.lease_reclaim_count,
+        t.policy
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND (t.lifecycle_phase = 'active') IS TRUE
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e;
+
+-- name: ListLeased :many
+-- ListLeased returns those of the given executions of which any attempt, the current one or another, has a lease.
+--
+-- Used by: engine.RepairQueue, under the locks of the executions.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT a.execution_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT t.execution_id
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.lease_expires_at_ms IS NOT NULL
+    LIMIT 1
+) AS a;
+
+-- name: SweepQueue :execrows
+-- SweepQueue deletes up to max_items hints whose execution is not claimable, or not where they say, or
+-- gone. Claims only pass them over.
+--
+-- Used by: engine.RepairQueue.
+-- Locks: the executions FOR NO KEY UPDATE and the hints FOR UPDATE, SKIP LOCKED, then deletes the hints.
+WITH stale AS (
+    SELECT r.ctid::tid AS hint_id
+    FROM ffx_ready AS r
+    JOIN ff_exec_core AS e ON e.partition_key = r.partition_key AND e.execution_id = r.execution_id
+    WHERE
+        e.lifecycle_phase <> 'runnable'
+        OR e.eligibility_state <> 'eligible_now'
+        OR (e.lane_id, - e.priority::bigint, e.created_at_ms) <> (r.lane_id, r.rank, r.created_at_ms)
+    LIMIT @max_items::integer
+    FOR NO KEY UPDATE OF e SKIP LOCKED
+    FOR UPDATE OF r SKIP LOCKED
+),
+orphaned AS (
+    SELECT r.ctid::tid AS hint_id
+    FROM ffx_ready AS r
+    WHERE NOT EXISTS (
+        SELECT
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = r.partition_key
+            AND e.execution_id = r.execution_id
+    )
+    LIMIT @max_items::integer
+    FOR UPDATE OF r SKIP LOCKED
+)
+DELETE FROM ffx_ready AS r
+USING (
+    SELECT hint_id FROM stale
+    UNION ALL
+    SELECT hint_id FROM orphaned
+) AS s
+WHERE r.ctid = s.hint_id;

@@ -1,0 +1,281 @@
+package tests
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// completionEvent is a row of ff_completion_event.
+type completionEvent struct {
+	FlowID         *id.FlowID
+	Outcome        string
+	Namespace      *string
+	InstanceTag    *string
+	OccurredAtMs   int64
+	DispatchedAtMs *int64
+	PartitionKey   int16
+	ExecutionID    id.ExecutionUUID
+}
+
+func (f *fixture) completionEvents(t *testing.T, x id.ExecutionID) []completionEvent {
+	t.Helper()
+	return all[completionEvent](t, f.pool, `
+		SELECT flow_id, outcome, namespace, instance_tag, occurred_at_ms, dispatched_at_ms, partition_key, execution_id
+		FROM ff_completion_event WHERE partition_key = $1 AND execution_id = $2 ORDER BY event_id`, x.Partition(), x.UUID())
+}
+
+func TestCompleteExecution(t *testing.T) {
+	f := newFixture(t)
+	c := f.start(t)
+	f.advance(time.Second)
+	now := f.now().UnixMilli()
+	if err := f.CompleteExecution(t.Context(), c.Lease, []byte("out")); err != nil {
+		t.Fatal(err)
+	}
+	stored := f.stored(t, c.Execution)
+	if stored.State != stateCompleted || string(stored.Result) != "out" || *stored.TerminalAtMs != now || *stored.LastMutation != now ||
+		stored.LeaseEpoch != 1 || stored.AttemptIndex != 0 {
+		t.Errorf("stored %+v", stored)
+	}
+	attempt := f.attempts(t, c.Execution)[0]
+	if attempt.Outcome != "success" || *attempt.TerminalAtMs != now || attempt.LeaseExpiresAtMs != nil || attempt.LeaseEpoch != 1 ||
+		attempt.WorkerInstanceID == nil || *attempt.WorkerInstanceID != f.name {
+		t.Errorf("attempt %+v", attempt)
+	}
+	f.wantEvents(t, c.Execution, "lease acquired", "lease revoked backend", "completion success")
+	if got := f.describe(t, c.Execution); !got.EndedAt.Equal(f.now()) || got.State.Outcome != state.OutcomeSuccess {
+		t.Errorf("described as %+v", got)
+	}
+	f.wantNothingClaimable(t)
+}
+
+// A completion that is repeated, since its answer was lost, answers as the first did.
+func TestE42_complete_may_be_repeated(t *testing.T) {
+	f := newFixture(t)
+	c := f.start(t)
+	if err := f.CompleteExecution(t.Context(), c.Lease, []byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	before := f.dump(t, c.Execution)
+	f.advance(time.Hour) // the lease is long over
+	if err := f.CompleteExecution(t.Context(), c.Lease, []byte("second")); err != nil {
+		t.Error(err)
+	}
+	f.wantUnchanged(t, c.Execution, before)
+	if _, err := f.FailExecution(t.Context(), c.Lease, engine.Failure{Message: "late"}); !errors.Is(err, engine.ErrNotActive) {
+		t.Errorf("got %v, want not active", err)
+	} else if refusal, _ := errors.AsType[*engine.LeaseError](err); refusal.Outcome != state.OutcomeSuccess {
+		t.Errorf("outcome %s, want success", refusal.Outcome)
+	}
+	f.wantUnchanged(t, c.Execution, before)
+}
+
+// A different outcome than the one asked for is never reported as success.
+func TestCompleteExecution_of_a_failed_one(t *testing.T) {
+	f := newFixture(t)
+	for _, c := range []struct {
+		class policy.Class
+		phase state.LifecyclePhase
+		how   state.TerminalOutcome
+	}{{policy.Permanent, state.Terminal, state.OutcomeFailed}, {policy.Transient, state.Runnable, state.OutcomeNone}} {
+		lost := f.start(t)
+		if _, err := f.FailExecution(t.Context(), lost.Lease, engine.Failure{Class: c.class}); err != nil {
+			t.Fatal(err)
+		}
+		before := f.dump(t, lost.Execution)
+		err := f.CompleteExecution(t.Context(), lost.Lease, nil)
+		refusal, ok := errors.AsType[*engine.LeaseError](err)
+		if !ok || refusal.Err != engine.ErrNotActive || refusal.Phase != c.phase || refusal.Outcome != c.how {
+			t.Errorf("after a %s failure: %v", c.class, err)
+		}
+		f.wantUnchanged(t, lost.Execution, before)
+	}
+}
+
+func TestCompleteExecutions_outcomes_stand_in_input_order(t *testing.T) {
+	f := newFixture(t)
+	held := f.startMany(t, 4)
+	slices.Reverse(held)
+	stale := held[1].Lease
+	stale.Epoch = 0
+	f.setAttempt(t, held[2].Execution, 0, "lease_expires_at_ms = 1")
+	f.setExecution(t, held[3].Execution, "attempt_index = 1") // served by the form that locks first
+	missing := held[0].Lease
+	missing.Execution = id.NewExecutionID(f.lane, id.Partitions{})
+	outcomes, err := f.CompleteExecutions(t.Context(), []engine.Completion{
+		{Lease: held[0].Lease, Result: []byte("0")},
+		{Lease: stale, Result: []byte("stale")},
+		{Lease: held[1].Lease, Result: []byte("1")},
+		{Lease: held[2].Lease},
+		{Lease: missing},
+		{Lease: held[0].Lease, Result: []byte("again")},
+		{Lease: held[3].Lease, Result: []byte("3")},
+		{Lease: held[3].Lease, Result: make([]byte, engine.DefaultMaxPayload+1)},
+		{Lease: held[3].Lease, Result: []byte("again")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []error{nil, engine.ErrStaleLease, nil, engine.ErrLeaseExpired, engine.ErrNotFound, nil, nil, engine.ErrInvalidInput, nil} {
+		if !errors.Is(outcomes[i], want) {
+			t.Errorf("outcome %d is %v, want %v", i, outcomes[i], want)
+		}
+	}
+	for i, want := range map[int]string{0: "0", 1: "1", 3: "3"} {
+		if got := f.stored(t, held[i].Execution); string(got.Result) != want || got.State != stateCompleted || got.AttemptIndex != 0 {
+			t.Errorf("execution %d: %+v, want result %q", i, got, want)
+		}
+		f.wantEvents(t, held[i].Execution, "lease acquired", "lease revoked backend", "completion success")
+	}
+	f.wantState(t, held[2].Execution, stateRunning)
+}
+
+func TestCompleteExecutions_of_nothing(t *testing.T) {
+	f := newFixture(t)
+	if outcomes, err := f.CompleteExecutions(t.Context(), nil); err != nil || len(outcomes) != 0 {
+		t.Errorf("got %v, %v", outcomes, err)
+	}
+}
+
+func TestCompleteExecutions_of_many(t *testing.T) {
+	f := newFixture(t)
+	held := slices.Concat(f.startMany(t, engine.MaxBatch), f.startMany(t, 5))
+	completions := make([]engine.Completion, len(held))
+	for i, c := range held {
+		completions[i] = engine.Completion{Lease: c.Lease, Result: fmt.Append(nil, i)}
+	}
+	outcomes, err := f.CompleteExecutions(t.Context(), completions)
+	if err := errors.Join(append(outcomes, err)...); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range []int{0, engine.MaxBatch - 1, engine.MaxBatch, len(held) - 1} {
+		if got := string(f.stored(t, held[i].Execution).Result); got != fmt.Sprint(i) {
+			t.Errorf("execution %d has the result %q", i, got)
+		}
+	}
+}
+
+// The reference leaves namespace and tag of most completion events NULL, so that filtered readers miss them.
+func TestE29_completion_events_say_whose_they_are(t *testing.T) {
+	f := cloneFixture(t)
+	tagged := func(spec *engine.ExecutionSpec) {
+		spec.Namespace, spec.Tags = "tenant", map[string]string{"cairn.instance_id": "i1"}
+		spec.Deadline = start.Add(time.Hour)
+	}
+	complete := func(c engine.Claimed) error { return f.CompleteExecution(t.Context(), c.Lease, nil) }
+	for _, c := range []struct {
+		name, outcome string
+		end           func(engine.Claimed) error
+	}{
+		{"completed", "success", complete},
+		{"completed by the locked form", "success", func(c engine.Claimed) error {
+			f.setExecution(t, c.Execution, "attempt_index = 1")
+			return complete(c)
+		}},
+		{"failed", "failed", func(c engine.Claimed) error {
+			_, err := f.FailExecution(t.Context(), c.Lease, engine.Failure{Class: policy.Permanent})
+			return err
+		}},
+		{"lost too often", "failed", func(c engine.Claimed) error {
+			f.setExecution(t, c.Execution, "lease_reclaim_count = 1000")
+			f.advance(leaseTTL)
+			_, err := f.ExpireLeases(t.Context(), 10)
+			return err
+		}},
+		{"expired", "expired", func(engine.Claimed) error {
+			f.advance(time.Hour)
+			_, err := f.ExpireDeadlines(t.Context(), 10)
+			return err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			held := f.start(t, tagged)
+			if err := c.end(held); err != nil {
+				t.Fatal(err)
+			}
+			now := f.now().UnixMilli()
+			got := f.completionEvents(t, held.Execution)
+			if len(got) != 1 || got[0].Outcome != c.outcome || *got[0].Namespace != "tenant" || *got[0].InstanceTag != "i1" ||
+				got[0].OccurredAtMs != now || *got[0].DispatchedAtMs != now {
+				t.Errorf("events %+v, want one of outcome %s", got, c.outcome)
+			}
+			lease := texts(t, f.pool, `SELECT concat_ws(' ', event_type, namespace, instance_tag, lease_id, ffx_worker_instance_id)
+				FROM ff_lease_event WHERE execution_id = ($1::uuid)::text ORDER BY event_id`, held.Execution.UUID())
+			for i, event := range []string{"acquired", map[string]string{"success": "revoked", "failed": "revoked", "expired": "expired"}[c.outcome]} {
+				if c.name == "lost too often" && i == 1 {
+					event = "expired"
+				}
+				if want := fmt.Sprintf("%s tenant i1 %s %s", event, held.ID, f.name); lease[i] != want {
+					t.Errorf("lease event %d is %q, want %q", i, lease[i], want)
+				}
+			}
+		})
+	}
+}
+
+func TestCompleteExecution_gives_admissions_back(t *testing.T) {
+	f := newFixture(t)
+	quota := id.NewQuotaPolicyID()
+	for _, attach := range []func(x id.ExecutionID){
+		func(x id.ExecutionID) { f.attach(t, x, nil, &quota) },
+		func(x id.ExecutionID) { f.attach(t, x, []id.BudgetID{id.NewBudgetID()}, nil) },
+	} {
+		x := f.create(t)
+		attach(x)
+		f.admit(t, x)
+		c := f.claim(t)
+		if err := f.CompleteExecution(t.Context(), c.Lease, nil); err != nil {
+			t.Fatal(err)
+		}
+		got := f.stored(t, x)
+		if got.State != stateCompleted || got.Admitted != nil || got.GateID != nil || f.slots(t, x) != 0 {
+			t.Errorf("stored %+v with %d slots", got, f.slots(t, x))
+		}
+		f.wantEvents(t, x, "lease acquired", "lease revoked backend", "completion success")
+	}
+}
+
+// The items that the fast path completed stay completed when those that it left fail: the error is theirs.
+func TestCompleteExecutions_error_of_some(t *testing.T) {
+	f := newFixture(t)
+	held := f.startMany(t, 2)
+	f.setExecution(t, held[1].Execution, "attempt_index = 1") // left to the form that locks first
+	tx := f.begin(t)
+	lockExecution(t, tx, held[1].Execution)
+	completions := []engine.Completion{{Lease: held[0].Lease}, {Lease: held[1].Lease}}
+	outcomes, err := f.CompleteExecutions(t.Context(), completions)
+	if err != nil || outcomes[0] != nil || !errors.Is(outcomes[1], engine.ErrBusy) {
+		t.Errorf("got %v, %v; want that the second is busy", outcomes, err)
+	}
+	f.wantState(t, held[0].Execution, stateCompleted)
+	f.wantState(t, held[1].Execution, stateRunning)
+	commit(t, tx)
+	outcomes, err = f.CompleteExecutions(t.Context(), completions)
+	if err := errors.Join(append(outcomes, err)...); err != nil {
+		t.Error(err)
+	}
+	f.wantState(t, held[1].Execution, stateCompleted)
+}
+
+// A batch of which the members are refused completes what is in no flow.
+func TestCompleteExecutions_members_refused_beside_others(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b")
+	stale := f.lease(t, flow, "a")
+	stale.Epoch--
+	alone := f.start(t)
+	outcomes, err := f.CompleteExecutions(t.Context(), []engine.Completion{{Lease: stale}, {Lease: alone.Lease}})
+	if err != nil || outcomes[1] != nil {
+		t.Fatal(outcomes, err)
+	}
+	wantLeaseError(t, outcomes[0], engine.ErrStaleLease)
+	f.wantState(t, alone.Execution, stateCompleted)
+}
