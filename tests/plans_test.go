@@ -193,20 +193,20 @@ var keyed = []string{
 
 // scanning are the statements that look for rows, in indexes made for it.
 var scanning = map[string][]string{
-	"ClaimFromHead":     {"ffx_ready_pkey", "ff_exec_core_pkey"},
-	"ClaimAfterPositions":       {"ffx_ready_pkey", "ff_exec_core_pkey"},
-	"TakeClaimable":     {"ffx_ready_pkey", "ff_exec_core_pkey"},
-	"ListLaneEnds":      {"ffx_ready_pkey"},
-	"RepairQueue":       {"ff_exec_core_pkey", "ffx_ready_pkey"},
-	"ListQueuedLanes":   {"ffx_ready_pkey"},
-	"ListWaitingKinds":  {"ffx_ready_pkey", "ff_exec_core_pkey"},
-	"LookAtLeases":      {"ffx_lease_watch_pkey"},
-	"ForgetLeaseTimers":     {"ffx_lease_watch_pkey"},
-	"ScanTimedOut":      {"ffx_ff_attempt_timeout_idx"},
-	"ScanOverdue":       {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
-	"PromoteDelayed":    {"ffx_ff_exec_core_promotion_idx"},
-	"PruneCreationKeys": {"ffx_create_dedup_expiry_idx"},
-	"ScanUndispatched":  {"ffx_ff_completion_event_undispatched_idx"},
+	"ClaimFromHead":       {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"ClaimAfterPositions": {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"TakeClaimable":       {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"ListLaneEnds":        {"ffx_ready_pkey"},
+	"RepairQueue":         {"ff_exec_core_pkey", "ffx_ready_pkey"},
+	"ListQueuedLanes":     {"ffx_ready_pkey"},
+	"ListWaitingKinds":    {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"LookAtLeases":        {"ffx_lease_watch_pkey"},
+	"ForgetLeaseTimers":   {"ffx_lease_watch_pkey"},
+	"ScanTimedOut":        {"ffx_ff_attempt_timeout_idx"},
+	"ScanOverdue":         {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
+	"PromoteDelayed":      {"ffx_ff_exec_core_promotion_idx"},
+	"PruneCreationKeys":   {"ffx_create_dedup_expiry_idx"},
+	"ScanUndispatched":    {"ffx_ff_completion_event_undispatched_idx"},
 }
 
 // The plans of the statements do not depend on when, or whether, the tables were analysed, nor on how much
