@@ -2,31 +2,32 @@ package id
 
 import (
 	"math"
+	"math/rand"
+	"reflect"
 	"testing"
-
-	"pgregory.net/rapid"
+	"testing/quick"
 )
 
 const someUUID = "550e8400-e29b-41d4-a716-446655440000"
 
-func anyExecution() *rapid.Generator[ExecutionID] {
-	return rapid.Custom(func(t *rapid.T) ExecutionID {
-		return ExecutionID{rapid.Uint16().Draw(t, "partition"), anyUUID[execution]().Draw(t, "uuid")}
-	})
+// Generate makes any execution id for testing/quick.
+func (ExecutionID) Generate(random *rand.Rand, _ int) reflect.Value {
+	e := ExecutionID{partition: uint16(random.Uint32())}
+	random.Read(e.uuid[:])
+	return reflect.ValueOf(e)
 }
 
 func TestExecutionID_RoundTrip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		want := anyExecution().Draw(t, "id")
-		if got, err := ParseExecutionID(want.String()); err != nil || got != want {
-			t.Fatalf("%v: got %v, %v", want, got, err)
+	err := quick.Check(func(want ExecutionID) bool {
+		if want.partition <= math.MaxInt16 && ExecutionIDFromRow(want.Partition(), want.UUID()) != want {
+			return false
 		}
-		if want.partition <= math.MaxInt16 {
-			if got := ExecutionIDFromRow(want.Partition(), want.UUID()); got != want {
-				t.Fatalf("%v: got %v from its row", want, got)
-			}
-		}
-	})
+		got, err := ParseExecutionID(want.String())
+		return got == want && err == nil
+	}, nil)
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func TestExecutionID_OrdersByPartitionThenUUID(t *testing.T) {
@@ -154,26 +155,17 @@ func TestI8_PartitionOutOfRangeIsRefused(t *testing.T) {
 }
 
 func TestPartitions_StayInRange(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := Partitions{
-			Flow:   rapid.Uint16Range(1, 256).Draw(t, "flow"),
-			Budget: rapid.Uint16Range(1, math.MaxInt16).Draw(t, "budget"),
-			Quota:  rapid.Uint16Range(1, math.MaxInt16).Draw(t, "quota"),
-		}
-		lane := LaneID(rapid.StringMatching(`[ -~]{1,64}`).Draw(t, "lane"))
-		flowID := anyUUID[flow]().Draw(t, "flow id")
-		for _, e := range []ExecutionID{NewExecutionID(lane, p), NewMemberExecutionID(flowID, p)} {
-			if err := p.CheckExecution(e); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if n := p.BudgetPartition(anyUUID[budget]().Draw(t, "b")); n < 0 || uint16(n) >= p.Budget {
-			t.Fatalf("budget partition %d", n)
-		}
-		if n := p.QuotaPartition(anyUUID[quotaPolicy]().Draw(t, "q")); n < 0 || uint16(n) >= p.Quota {
-			t.Fatalf("quota partition %d", n)
-		}
-	})
+	err := quick.Check(func(a, b, c uint16, lane LaneID, flow FlowID, budget BudgetID, quota QuotaPolicyID) bool {
+		p := Partitions{Flow: a%256 + 1, Budget: b%math.MaxInt16 + 1, Quota: c%math.MaxInt16 + 1}
+		inBudget, inQuota := p.BudgetPartition(budget), p.QuotaPartition(quota)
+		return p.CheckExecution(NewExecutionID(lane, p)) == nil &&
+			p.CheckExecution(NewMemberExecutionID(flow, p)) == nil &&
+			inBudget >= 0 && uint16(inBudget) < p.Budget &&
+			inQuota >= 0 && uint16(inQuota) < p.Quota
+	}, nil)
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func TestErrors_EchoLittle(t *testing.T) {

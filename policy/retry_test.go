@@ -4,8 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"testing"
-
-	"pgregory.net/rapid"
+	"testing/quick"
 )
 
 func TestRetry_Retries(t *testing.T) {
@@ -73,24 +72,43 @@ func TestI45_JitterAndCategoriesAreHonoured(t *testing.T) {
 }
 
 func TestPause_StaysInBounds(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	inBounds := func(initial, most uint64, multiplier float64, count uint32) bool {
 		b := Backoff{
 			Type:           BackoffExponential,
-			InitialDelayMs: rapid.Uint64().Draw(t, "initial"),
-			MaxDelayMs:     rapid.Uint64().Draw(t, "max"),
-			Multiplier:     rapid.Float64().Draw(t, "multiplier"),
+			InitialDelayMs: initial,
+			MaxDelayMs:     most,
+			Multiplier:     multiplier,
 			Jitter:         true,
 		}
-		n := rapid.IntRange(0, math.MaxInt32).Draw(t, "retry count")
+		n := int(count & math.MaxInt32)
 		pause := b.PauseMs(n)
 		if pause < 0 || uint64(pause) > b.MaxDelayMs {
-			t.Fatalf("pause %d", pause)
+			t.Logf("pause %d", pause)
+			return false
 		}
-		random := rapid.Float64Range(0, math.Nextafter(1, 0)).Draw(t, "random")
-		if got := (Retry{Backoff: b}).PauseMs(n, random); got < pause/2 || got > pause {
-			t.Fatalf("pause %d with jitter is %d", pause, got)
+		for _, random := range []float64{0, 0.25, 0.5, 0.75, math.Nextafter(1, 0)} {
+			if got := (Retry{Backoff: b}).PauseMs(n, random); got < pause/2 || got > pause {
+				t.Logf("pause %d with jitter is %d", pause, got)
+				return false
+			}
 		}
-	})
+		return true
+	}
+	if err := quick.Check(inBounds, nil); err != nil {
+		t.Error(err)
+	}
+	delays := []uint64{0, 1, 700, 1000, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64}
+	for _, initial := range delays {
+		for _, most := range delays {
+			for _, multiplier := range []float64{math.Inf(-1), -2, 0, 0.5, 1, 2, math.MaxFloat64, math.Inf(1), math.NaN()} {
+				for _, count := range []uint32{0, 1, 2, 63, 64, math.MaxInt32} {
+					if !inBounds(initial, most, multiplier, count) {
+						t.Errorf("from %d to %d times %v at retry %d", initial, most, multiplier, count)
+					}
+				}
+			}
+		}
+	}
 }
 
 func TestPause_OfNothingIsNothing(t *testing.T) {
