@@ -1,9 +1,11 @@
 # Every task by name. People and CI run the same targets.
 
+# The modules that go.work joins. Each stands by itself too, which is how the tools read it.
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(wildcard go.mod */go.mod */*/go.mod))))
+PACKAGES := $(MODULES:%=./%/...)
 
 # The tools are pinned in a module of their own. They need no C compiler.
-TOOL := CGO_ENABLED=0 go tool -modfile=$(CURDIR)/tools/go.mod
+TOOL := GOWORK=off CGO_ENABLED=0 go tool -modfile=$(CURDIR)/tools/go.mod
 
 # The race detector needs a C compiler.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
@@ -25,18 +27,18 @@ run: ## Run the demo: the import graph of the standard library as one durable fl
 
 .PHONY: build
 build: ## Build every package, and the command as bin/ff
-	$(call in_each_module,go build ./...)
+	go build $(PACKAGES)
 	go build -o bin/ff ./cmd/ff
 
 .PHONY: test
 test: ## Run all tests of all modules, with the race detector where there is a C compiler
 	$(say_what_is_left_out)
-	$(call in_each_module,go test $(RACE) -count=1 -timeout 20m $(AVAILABLE) ./...)
+	go test $(RACE) -count=1 -timeout 20m $(AVAILABLE) $(PACKAGES)
 
 .PHONY: test-sql
 test-sql: ## Run the tests of the packages whose tests use Postgres
 	$(say_what_is_left_out)
-	@listed=$$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./...) && \
+	@listed=$$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' $(filter-out ./bench/...,$(PACKAGES))) && \
 	go test $(RACE) -count=1 -timeout 20m $(AVAILABLE) $$(echo "$$listed" | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
 
 SOAK ?= 5m
@@ -47,7 +49,7 @@ soak: ## Run the tests under stress for SOAK (5m) each; test runs them for a mom
 
 .PHONY: schema
 schema: ## Write schema/schema.sql from the migrations
-	go run ./internal/schemadump
+	go run ./tests/internal/schemadump
 
 .PHONY: bench
 bench: ## Measure beside River and beside raw SQL: every comparison, some 40 minutes; writes bench/results.json
@@ -73,9 +75,13 @@ generate-check: ## Fail when db/ is not what generate writes
 fmt: ## Format the Go files
 	$(call in_each_module,$(TOOL) gofumpt -l -w .)
 
+.PHONY: tidy
+tidy: ## Write the requirements of each module
+	$(call in_each_module,GOWORK=off go mod tidy)
+
 .PHONY: vet
 vet: ## Run go vet
-	$(call in_each_module,go vet ./...)
+	go vet $(PACKAGES)
 
 .PHONY: staticcheck
 staticcheck: ## Run staticcheck

@@ -35,5 +35,7 @@
 //   - [github.com/flowfabric/flowfabric-go/normalise] and [github.com/flowfabric/flowfabric-go/db] lie
 //     below engine: stored literals, and the statements that sqlc generates.
 //
-// Command ff (cmd/ff) shows all of it at work. The pages in docs/ take one concept each.
+// Command ff (cmd/ff) shows all of it at work; it is a module of its own, as are the examples, the tests
+// and the benchmarks, so that this one requires pgx, google/uuid and what these need, and nothing else.
+// The pages in docs/ take one concept each.
 package flowfabric

@@ -4,6 +4,8 @@ go 1.26.0
 
 require (
 	github.com/flowfabric/flowfabric-go v0.0.0
+	github.com/flowfabric/flowfabric-go/internal/pgserver v0.0.0
+	github.com/flowfabric/flowfabric-go/internal/pgtest v0.0.0
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/jedib0t/go-pretty/v6 v6.8.3
@@ -81,4 +83,8 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 )
 
-replace github.com/flowfabric/flowfabric-go => ../
+replace (
+	github.com/flowfabric/flowfabric-go => ..
+	github.com/flowfabric/flowfabric-go/internal/pgserver => ../internal/pgserver
+	github.com/flowfabric/flowfabric-go/internal/pgtest => ../internal/pgtest
+)

@@ -50,8 +50,14 @@ func buildPrograms(t *testing.T, pattern string) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", pattern, err, out)
 	}
-	// The go command takes a test's result from its cache while the files that the test itself looked at are the
-	// same. So it looks at those that the compiler read.
+	readSources(t, pattern)
+	return folder
+}
+
+// readSources looks at the files of the packages and of what they import, as the compiler does. The go command takes a
+// test's result from its cache while the files that the test itself looked at are the same.
+func readSources(t *testing.T, pattern string) {
+	t.Helper()
 	for _, sources := range goList(t, "-deps", "-f", "{{if .Module}}{{.Dir}}{{end}}", pattern) {
 		entries, err := os.ReadDir(sources)
 		if err != nil {
@@ -63,7 +69,6 @@ func buildPrograms(t *testing.T, pattern string) string {
 			}
 		}
 	}
-	return folder
 }
 
 // command returns a run of ff on a database; an empty URL is none.

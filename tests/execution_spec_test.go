@@ -202,7 +202,7 @@ func TestN3_nothing_is_accepted_and_ignored(t *testing.T) {
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	names := make(map[string]bool)
-	for _, pattern := range []string{"*_test.go", "../*/*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "*/*_test.go", "../*/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

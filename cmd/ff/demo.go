@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/flowfabric/flowfabric-go/cmd/ff/internal/demo"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/demo"
 	"github.com/flowfabric/flowfabric-go/internal/pgserver"
 	"github.com/flowfabric/flowfabric-go/schema"
 )

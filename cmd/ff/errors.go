@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/flowfabric/flowfabric-go/cmd/ff/internal/demo"
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/internal/demo"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/progress"
 
-	"github.com/flowfabric/flowfabric-go/internal/demo"
+	"github.com/flowfabric/flowfabric-go/cmd/ff/internal/demo"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
