@@ -1,0 +1,186 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	minReconnect   = 200 * time.Millisecond
+	maxReconnect   = 5 * time.Second
+	silenceLimit   = 30 * time.Second
+	probeDeadline  = 5 * time.Second
+	connectTimeout = 2 * time.Minute // unless the configuration says; the pool's
+)
+
+// Listener hears for all who wait in a process.
+type Listener struct {
+	as   func() *pgxpool.Config
+	log  *slog.Logger
+	turn chan struct{} // full while somebody has it
+	waiting
+}
+
+// NewListener returns a listener that connects as a pool of the configuration would that as returns. With nil it
+// connects to nothing, and those who wait hear only of what a [Notifier] of this process is told.
+func NewListener(as func() *pgxpool.Config, log *slog.Logger) *Listener {
+	return &Listener{as: as, log: log, turn: make(chan struct{}, 1), waiting: waiting{
+		wakes: make(map[string][]*func(string)), listening: make(map[string]bool),
+	}}
+}
+
+// Listen calls wake with the payload of each notification on a channel, until ctx ends, and with "" whenever some may
+// not have been heard: once the connection listens to the channel, and after it was lost. wake must not block, and is
+// called from several goroutines at once.
+//
+// All calls share one connection. One of the callers waits on it for all, and another one goes on when its ctx ends; the
+// last one closes it. It returns ctx's error; a lost connection is no error: it reconnects.
+func (l *Listener) Listen(ctx context.Context, channel string, wake func(payload string)) error {
+	leave := l.join(channel, wake)
+	defer leave()
+	if l.as == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case l.turn <- struct{}{}:
+	}
+	defer func() { <-l.turn }() // after it has left: the connection is the next one's, or closed
+	defer leave()
+	return l.listenForAll(ctx)
+}
+
+// listenForAll keeps a connection and wakes all who wait, until ctx ends.
+func (l *Listener) listenForAll(ctx context.Context) error {
+	c := l.take()
+	pause := minReconnect
+	for {
+		began := time.Now()
+		var err error
+		if c == nil {
+			c, err = connect(ctx, l.as())
+		}
+		if err == nil {
+			err = l.hear(ctx, c)
+		}
+		if ctx.Err() != nil && (c == nil || !c.IsClosed()) {
+			l.leaveBehind(c)
+			return ctx.Err()
+		}
+		l.leaveBehind(nil)
+		closeConn(c)
+		c = nil
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if time.Since(began) > maxReconnect {
+			pause = minReconnect
+		}
+		l.log.Warn("listener lost its connection; polling until it is back", "error", err, "retry_in", pause)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause + time.Duration(rand.Int64N(int64(pause)/2))):
+		}
+		pause = min(2*pause, maxReconnect)
+	}
+}
+
+// hear wakes those who wait by what the connection brings, until it is lost or ctx ends.
+func (l *Listener) hear(ctx context.Context, c *conn) error {
+	for {
+		// A half-open socket is silent for ever: after a silence the connection is probed.
+		silence, interrupt := context.WithTimeout(ctx, silenceLimit)
+		if channels := l.wanted(interrupt); len(channels) > 0 {
+			interrupt()
+			if err := c.command(ctx, "listen", channels...); err != nil {
+				return err
+			}
+			l.listens(channels)
+			continue
+		}
+		notification, err := c.WaitForNotification(silence)
+		over := silence.Err()
+		interrupt()
+		switch {
+		case err == nil && l.idle(notification.Channel):
+			if err := c.command(ctx, "unlisten", notification.Channel); err != nil {
+				return err
+			}
+		case err == nil:
+			l.wake(notification.Channel, notification.Payload)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(over, context.DeadlineExceeded):
+			probing, cancel := context.WithTimeout(ctx, probeDeadline)
+			err := c.Ping(probing)
+			cancel()
+			if err != nil {
+				return fmt.Errorf("probe: %w", err)
+			}
+		case over == nil:
+			return fmt.Errorf("wait: %w", err)
+		}
+	}
+}
+
+// conn is closed as the pool closes its own.
+type conn struct {
+	*pgx.Conn
+	beforeClose func(*pgx.Conn)
+}
+
+func connect(ctx context.Context, as *pgxpool.Config) (*conn, error) {
+	config := as.ConnConfig.Copy()
+	if config.ConnectTimeout <= 0 {
+		config.ConnectTimeout = connectTimeout
+	}
+	if as.BeforeConnect != nil {
+		if err := as.BeforeConnect(ctx, config); err != nil {
+			return nil, fmt.Errorf("before connect: %w", err)
+		}
+	}
+	connected, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	c := &conn{connected, as.BeforeClose}
+	if as.AfterConnect != nil {
+		if err := as.AfterConnect(ctx, connected); err != nil {
+			closeConn(c)
+			return nil, fmt.Errorf("after connect: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// command tells the server about channels.
+func (c *conn) command(ctx context.Context, verb string, channels ...string) error {
+	for _, channel := range channels {
+		if _, err := c.Exec(ctx, verb+" "+pgx.Identifier{channel}.Sanitize()); err != nil {
+			return fmt.Errorf("%s: %w", verb, err)
+		}
+	}
+	return nil
+}
+
+func closeConn(c *conn) {
+	if c == nil {
+		return
+	}
+	if c.beforeClose != nil {
+		c.beforeClose(c.Conn)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), probeDeadline)
+	defer cancel()
+	_ = c.Close(ctx)
+}

@@ -1,0 +1,131 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// waiter is a call of Listen and what it was woken with.
+type waiter struct {
+	woken chan string
+	end   func()
+}
+
+func listen(t *testing.T, l *Listener, channel string) waiter {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	woken, ended := make(chan string, 10), make(chan error, 1)
+	go func() { ended <- l.Listen(ctx, channel, func(payload string) { woken <- payload }) }()
+	return waiter{woken, func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v, want the context's error", err)
+		}
+	}}
+}
+
+func (w waiter) want(t *testing.T, want ...string) {
+	t.Helper()
+	var got []string
+	for len(w.woken) > 0 {
+		got = append(got, <-w.woken)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("woken with %q, want %q", got, want)
+	}
+}
+
+func TestListener_without_a_connection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewListener(nil, nil)
+		first, second, other := listen(t, l, "a"), listen(t, l, "a"), listen(t, l, "b")
+		synctest.Wait()
+		l.wake("a", "1")
+		first.end()
+		l.wake("a", "2")
+		l.wake("b", "3")
+		first.want(t, "1")
+		second.want(t, "1", "2")
+		other.want(t, "3")
+		second.end()
+		other.end()
+		if len(l.wakes) > 0 {
+			t.Errorf("%d channels are left behind", len(l.wakes))
+		}
+	})
+}
+
+// wakes is one who waits, without a call of Listen.
+type wakes []string
+
+func (w *wakes) join(waiting *waiting, channel string) (leave func()) {
+	return waiting.join(channel, func(payload string) { *w = append(*w, payload) })
+}
+
+// What came before the connection listened was not heard: whoever waited then is woken, and who joins later too.
+func TestWaiting_joins_before_and_after_the_connection(t *testing.T) {
+	w := &NewListener(nil, nil).waiting
+	interrupted := 0
+	interrupt := func() { interrupted++ }
+	var before, after, other wakes
+	leave := before.join(w, "a")
+	if got := w.wanted(interrupt); !slices.Equal(got, []string{"a"}) || len(before) > 0 {
+		t.Errorf("wants %q, woken with %q", got, before)
+	}
+	w.listens([]string{"a"})
+	if got := w.wanted(interrupt); len(got) > 0 {
+		t.Errorf("wants %q", got)
+	}
+	leaveAfter := after.join(w, "a")
+	if len(before) != 1 || len(after) != 1 || interrupted != 0 {
+		t.Errorf("woken with %q and %q, interrupted %d times", before, after, interrupted)
+	}
+
+	// A channel that the connection does not listen to yet interrupts its wait.
+	leaveOther := other.join(w, "b")
+	if len(other) > 0 || interrupted != 1 {
+		t.Errorf("woken with %q, interrupted %d times, want once", other, interrupted)
+	}
+	if got := w.wanted(interrupt); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("wants %q", got)
+	}
+	third := new(wakes)
+	leaveThird := third.join(w, "c") // while it listens to b
+	w.listens([]string{"b"})
+	if got := w.wanted(interrupt); len(other) != 1 || interrupted != 1 || !slices.Equal(got, []string{"c"}) {
+		t.Errorf("woken with %q, interrupted %d times, wants %q", other, interrupted, got)
+	}
+
+	// It listens for nobody once the last one has left; who joins then is not heard for.
+	leave()
+	if w.idle("a") {
+		t.Error("nobody waits, but one does")
+	}
+	leaveAfter()
+	if !w.idle("a") {
+		t.Error("somebody waits, but none does")
+	}
+	late := new(wakes)
+	leaveLate := late.join(w, "a")
+	if got := w.wanted(interrupt); len(*late) > 0 || !slices.Contains(got, "a") {
+		t.Errorf("woken with %q, wants %q", *late, got)
+	}
+
+	// A connection that is lost listens to nothing.
+	w.listens([]string{"a", "c"})
+	w.leaveBehind(nil)
+	got := w.wanted(interrupt)
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Errorf("wants %q after the loss", got)
+	}
+	for _, leave := range []func(){leaveOther, leaveThird, leaveLate} {
+		leave()
+	}
+	if len(w.wakes) > 0 {
+		t.Errorf("%d channels are left behind", len(w.wakes))
+	}
+}

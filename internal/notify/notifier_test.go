@@ -1,0 +1,104 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// sends is a pool that notes what it is sent; each takes a while.
+type sends struct {
+	takes time.Duration
+	fail  error
+	sent  [][]Notification
+	at    []time.Time
+}
+
+func (s *sends) Exec(_ context.Context, _ string, args ...any) (pgconn.CommandTag, error) {
+	var all []Notification
+	for i, channel := range args[0].([]string) {
+		all = append(all, Notification{channel, args[1].([]string)[i]})
+	}
+	slices.SortFunc(all, func(a, b Notification) int { return strings.Compare(a.Channel+a.Payload, b.Channel+b.Payload) })
+	s.sent, s.at = append(s.sent, all), append(s.at, time.Now())
+	time.Sleep(s.takes)
+	return pgconn.CommandTag{}, s.fail
+}
+
+func notifier(s *sends, log *slog.Logger) *Notifier {
+	return NewNotifier(s, NewListener(nil, log), log)
+}
+
+func due(all ...Notification) *Set {
+	var s Set
+	for _, n := range all {
+		s.Add(n.Channel, n.Payload)
+	}
+	return &s
+}
+
+func TestNotifier_merges_what_comes_in_between(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sends{takes: 3 * time.Millisecond}
+		n := notifier(s, slog.New(slog.DiscardHandler))
+		n.Notify(&Set{})
+		synctest.Wait()
+		if len(s.sent) > 0 {
+			t.Errorf("sent %v of nothing", s.sent)
+		}
+		start := time.Now()
+		n.Notify(due(Notification{"a", "1"}, Notification{"a", "1"}))
+		synctest.Wait() // the first goes at once
+		n.Notify(due(Notification{"a", "1"}, Notification{"b", ""}))
+		n.Notify(due(Notification{"a", "1"}, Notification{"a", "2"}))
+		time.Sleep(time.Second)
+		n.Notify(due(Notification{"c", ""}))
+		time.Sleep(time.Second)
+		want := [][]Notification{{{"a", "1"}}, {{"a", "1"}, {"a", "2"}, {"b", ""}}, {{"c", ""}}}
+		if !slices.EqualFunc(s.sent, want, slices.Equal[[]Notification]) {
+			t.Errorf("sent %v, want %v", s.sent, want)
+		}
+		for i, want := range []time.Duration{0, 13 * time.Millisecond, time.Second} {
+			if got := s.at[i].Sub(start); got != want {
+				t.Errorf("sent number %d after %v, want %v", i, got, want)
+			}
+		}
+	})
+}
+
+func TestNotifier_survives_a_failure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		s := &sends{fail: errors.New("no server")}
+		n := notifier(s, slog.New(slog.NewTextHandler(&log, nil)))
+		for range 2 {
+			n.Notify(due(Notification{"a", ""}))
+			time.Sleep(time.Second)
+		}
+		if len(s.sent) != 2 || strings.Count(log.String(), "no server") != 2 {
+			t.Errorf("sent %v, logged %s", s.sent, log.String())
+		}
+	})
+}
+
+// Who waits in the process is woken before Notify returns, though the server is not there.
+func TestNotifier_wakes_its_own_process(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := notifier(&sends{takes: time.Hour}, slog.New(slog.DiscardHandler))
+		w := listen(t, n.listener, "a")
+		synctest.Wait()
+		n.Notify(due(Notification{"a", "1"}, Notification{"b", "2"}))
+		w.want(t, "1")
+		w.end()
+		n.Notify(due(Notification{"a", "3"}))
+		w.want(t)
+		time.Sleep(2 * time.Hour)
+	})
+}
