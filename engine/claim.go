@@ -90,7 +90,7 @@ func checkClaim(spec ClaimSpec, n int) error {
 
 // claim claims behind the bounds, or from the head of the lane when there are none.
 func (e *Engine) claim(ctx context.Context, spec ClaimSpec, bounds []bound, n int) ([]Claimed, error) {
-	claim, err := inStatement(ctx, e, "claim", func(conn db.DBTX, due *rings) (*claiming, error) {
+	claim, err := inStatement(ctx, e, "claim", func(conn db.DBTX, due *notifications) (*claiming, error) {
 		c := e.newClaiming(spec, bounds, n)
 		return c, c.run(ctx, conn, due)
 	})
@@ -132,7 +132,7 @@ func (e *Engine) newClaiming(spec ClaimSpec, bounds []bound, n int) *claiming {
 	}
 }
 
-func (c *claiming) run(ctx context.Context, conn db.DBTX, due *rings) (err error) {
+func (c *claiming) run(ctx context.Context, conn db.DBTX, due *notifications) (err error) {
 	if len(c.bounds) > 0 {
 		c.rows, err = c.behind(ctx, conn)
 	} else {

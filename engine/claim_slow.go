@@ -102,7 +102,7 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 		if len(claimed) == 0 {
 			return nil, nil
 		}
-		tx.rings.leases()
+		tx.due.leases()
 		return claimed, e.q.LeaseTakenExecutions(ctx, tx, params)
 	})
 }

@@ -2,10 +2,8 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,6 +11,8 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/notify"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // Config holds what an [Engine] can be told. Its zero value is the documented default of every field.
@@ -35,7 +35,7 @@ type Config struct {
 	// NoListener makes [Engine.Listen] hear only of what this engine makes, and open no connection.
 	NoListener bool
 
-	// Log receives what no caller is there to be told: a doorbell that could not be rung, a listener
+	// Log receives what no caller is there to be told: notifications that could not be sent, a listener
 	// that reconnects, a database newer than the engine. Default: nothing is logged.
 	Log *slog.Logger
 
@@ -71,20 +71,18 @@ type Engine struct {
 	tx   pgx.Tx // nil on a pool
 	cfg  Config
 
-	hasty bool // its transactions wait for nobody
+	runner pgtx.Runner // begins the transactions on the pool
 	*shared
 }
 
 // shared is what an engine and the values bound to transactions have in common.
 type shared struct {
 	lanes sync.Map // id.LaneID known to be registered
-	bell  *doorbell
-	ears  *ears
 	ended endedTimers
 
-	// explicit: connections of the pool may default to another isolation level, so whatever is sent at once says which
-	// one it wants.
-	explicit atomic.Bool
+	notifier     *notify.Notifier
+	listener     *notify.Listener
+	undispatched chan struct{} // has room for one
 
 	stalled stalledEvents
 }
@@ -128,12 +126,17 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	ears := newEars()
+	listener := newListener(pool, cfg)
 	return &Engine{
 		q:      db.New(),
 		pool:   pool,
 		cfg:    cfg,
-		shared: &shared{bell: newDoorbell(pool, ears, cfg.Log), ears: ears},
+		runner: pgtx.NewRunner(pool),
+		shared: &shared{
+			notifier:     notify.NewNotifier(pool, listener, cfg.Log),
+			listener:     listener,
+			undispatched: make(chan struct{}, 1),
+		},
 	}, nil
 }
 
@@ -154,23 +157,12 @@ func (e *Engine) Pool() *pgxpool.Pool { return e.pool }
 
 // WithPool returns the engine bound to another pool on the same database, which the caller opens and closes: its
 // operations take their connections there, and what they do is the same. It shares with e what the engine remembers.
-// Notifications are still sent on the pool of [New]. For operations that must not wait for the other users of a pool:
+// Notifications are still sent on the pool of [New], and heard as it connects. For operations that must not wait for the other users of a pool:
 // a worker renews leases by a connection of its own.
 func (e *Engine) WithPool(pool *pgxpool.Pool) *Engine {
 	bound := *e
-	bound.pool, bound.tx = pool, nil
+	bound.pool, bound.tx, bound.runner = pool, nil, e.runner.On(pool)
 	return &bound
-}
-
-// Wake tells waiting workers that lanes have work: those of this engine at once, all others by at most one
-// notification in ten milliseconds. It does not wait and never fails: a worker that is not told finds the
-// work at its next poll. Needed only after work was created inside a caller's transaction.
-func (e *Engine) Wake(lanes ...id.LaneID) {
-	var r rings
-	for _, lane := range lanes {
-		r.lane(string(lane))
-	}
-	e.bell.ring(&r)
 }
 
 // nowMs is the fixed instant of a test, nil in production: the database's clock.
@@ -188,7 +180,7 @@ func (e *Engine) reader() db.DBTX {
 	if e.tx != nil {
 		return e.tx
 	}
-	return implicitTx{e}
+	return e.runner.AtOnce()
 }
 
 // Now returns the time that the engine's operations go by: the database's.
@@ -210,6 +202,3 @@ func (e *Engine) checkExecution(x id.ExecutionID) error {
 	}
 	return nil
 }
-
-// errFellThrough says that a fast path met a row it does not serve and kept nothing.
-var errFellThrough = errors.New("the fast path does not serve a row")

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -169,14 +170,11 @@ func withCause(sentinel, cause error) []error {
 
 // SQLSTATEs that operations tell apart.
 const (
-	sqlUniqueViolation      = "23505"
-	sqlDivisionByZero       = "22012"
-	sqlActiveTransaction    = "25001"
-	sqlSerializationFailure = "40001"
-	sqlDeadlockDetected     = "40P01"
-	sqlLockNotAvailable     = "55P03"
-	sqlNoRights             = "42501"
-	sqlClassNoLogin         = "28" // begins every SQLSTATE of a refused login
+	sqlUniqueViolation  = "23505"
+	sqlDivisionByZero   = "22012"
+	sqlLockNotAvailable = "55P03"
+	sqlNoRights         = "42501"
+	sqlClassNoLogin     = "28" // begins every SQLSTATE of a refused login
 )
 
 // wrap names the operation and classifies a driver's error. Errors of this package pass unchanged but
@@ -219,30 +217,14 @@ func isOurs(err error) bool {
 	return false
 }
 
-// isConflict says whether the server aborted a transaction in favour of another; it may be repeated.
-func isConflict(err error) bool {
-	switch sqlState(err) {
-	case sqlSerializationFailure, sqlDeadlockDetected, sqlLockNotAvailable:
-		return true
-	}
-	return false
-}
-
 // isDataError says whether the server refused what was written, not the connection or the transaction as such.
 func isDataError(err error) bool {
-	switch state := sqlState(err); {
+	switch state := pgtx.SQLState(err); {
 	case len(state) != 5:
 		return errors.Is(err, ErrCorruption)
 	default:
 		return slices.Contains([]string{"22", "23", "P0"}, state[:2])
 	}
-}
-
-func sqlState(err error) string {
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pgErr.Code
-	}
-	return ""
 }
 
 func isNoRow(err error) bool { return errors.Is(err, pgx.ErrNoRows) }

@@ -173,7 +173,7 @@ func (e *Engine) createPlain(ctx context.Context, op string, creations []creatio
 		created, err = e.copy(ctx, op, fresh)
 	}
 	if errors.Is(err, errFellThrough) {
-		created, err = inStatement(ctx, e, op, func(conn db.DBTX, due *rings) (map[id.ExecutionID]Created, error) {
+		created, err = inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (map[id.ExecutionID]Created, error) {
 			return e.insert(ctx, conn, fresh, nil, nil, e.nowMs(), due)
 		})
 	}
@@ -248,7 +248,7 @@ func (e *Engine) takeOpenFlow(ctx context.Context, tx db.DBTX, flow id.FlowID) e
 
 // insert creates rows and returns those that did not exist.
 func (e *Engine) insert(
-	ctx context.Context, conn db.DBTX, creations []creation, held []bool, flow *id.FlowID, nowMs *int64, due *rings,
+	ctx context.Context, conn db.DBTX, creations []creation, held []bool, flow *id.FlowID, nowMs *int64, due *notifications,
 ) (map[id.ExecutionID]Created, error) {
 	created := make(map[id.ExecutionID]Created, len(creations))
 	if len(creations) == 0 {

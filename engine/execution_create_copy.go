@@ -52,7 +52,7 @@ func (e *Engine) copy(ctx context.Context, op string, creations []creation) (map
 		fillCopied(&rows[i], &creations[i], nowMs)
 		created[creations[i].id] = Created{ID: creations[i].id, State: state.PublicWaiting}
 	}
-	return inStatement(ctx, e, op, func(conn db.DBTX, due *rings) (map[id.ExecutionID]Created, error) {
+	return inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (map[id.ExecutionID]Created, error) {
 		if _, err := e.q.CopyExecutions(ctx, conn, rows); err != nil {
 			return nil, err
 		}

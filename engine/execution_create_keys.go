@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // scopedKey is an idempotency key where it holds.
@@ -167,7 +168,7 @@ func (e *Engine) insertDealt(
 	existing := make(map[id.ExecutionID]bool)
 	if !interdependent(creations) {
 		plan := deal(creations, keys, existing)
-		created, err := e.insert(ctx, tx, plan.fresh(creations), nil, flow, e.nowMs(), &tx.rings)
+		created, err := e.insert(ctx, tx, plan.fresh(creations), nil, flow, e.nowMs(), &tx.due)
 		if err != nil || len(created) == len(plan.creates) {
 			return plan, created, err
 		}
@@ -185,10 +186,10 @@ func (e *Engine) insertDealt(
 		if err != nil {
 			return plan, nil, err
 		}
-		created, err := e.insert(ctx, savepoint, plan.fresh(creations), nil, flow, e.nowMs(), &tx.rings)
+		created, err := e.insert(ctx, savepoint, plan.fresh(creations), nil, flow, e.nowMs(), &tx.due)
 		switch {
 		case err != nil:
-			rollback(savepoint)
+			pgtx.Rollback(savepoint)
 			return plan, nil, err
 		case len(created) == len(plan.creates):
 			return plan, created, savepoint.Commit(ctx)

@@ -164,7 +164,7 @@ func (e *Engine) SetExecutionTag(ctx context.Context, x id.ExecutionID, key, val
 	if err := checkTagValue("tag", key, value); err != nil {
 		return wrap(op, err)
 	}
-	n, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *rings) (int64, error) {
+	n, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int64, error) {
 		return e.q.SetExecutionTag(ctx, conn, db.SetExecutionTagParams{
 			TagKey: key, TagValue: value, NowMs: e.nowMs(), PartitionKey: x.Partition(), ExecutionID: x.UUID(),
 		})

@@ -354,7 +354,7 @@ func (e *Engine) insertNodes(ctx context.Context, tx *txn, plan *flowPlan, nowMs
 	created := make(map[id.ExecutionID]Created, len(plan.creations))
 	from := 0
 	for _, run := range bySize(plan.creations, MaxNodes, creation.size) {
-		inserted, err := e.insert(ctx, tx, run, plan.held[from:from+len(run)], &plan.id, &nowMs, &tx.rings)
+		inserted, err := e.insert(ctx, tx, run, plan.held[from:from+len(run)], &plan.id, &nowMs, &tx.due)
 		if err != nil {
 			return nil, err
 		}

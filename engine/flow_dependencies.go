@@ -36,7 +36,7 @@ func (e *Engine) resolveAndRecord(ctx context.Context, tx *txn, ended []endedExe
 	if len(ended) == 0 {
 		return nil
 	}
-	tx.rings.completions()
+	tx.due.completions()
 	all, err := e.resolveAll(ctx, tx, ended, maxSkipLevels, nowMs)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (e *Engine) resolveDependents(
 			for i := range frontier {
 				frontier[i].left = true
 			}
-			tx.rings.undispatched()
+			tx.due.undispatched()
 			break
 		}
 		skipped, n, err := e.resolve(ctx, tx, frontier, nowMs)
@@ -287,7 +287,7 @@ func (e *Engine) releaseDownstream(
 	})
 	for _, row := range rows {
 		if row.Claimable {
-			tx.rings.lane(row.LaneID)
+			tx.due.lane(row.LaneID)
 		}
 	}
 	return rows, err

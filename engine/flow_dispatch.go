@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -43,7 +44,7 @@ func (e *Engine) DispatchCompletions(ctx context.Context, batch int) (int, error
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	d := &dispatching{e: e.hurried(), op: op, rowWaits: maxRowWaits}
+	d := &dispatching{e: e.impatient(), op: op, rowWaits: maxRowWaits}
 	for after := int64(0); d.done < batch; {
 		events, err := e.q.ScanUndispatched(ctx, e.reader(), db.ScanUndispatchedParams{
 			AfterEventID: after, PageSize: int32(batch),
@@ -76,7 +77,7 @@ func (e *Engine) DispatchCompletions(ctx context.Context, batch int) (int, error
 // Undispatched returns a channel that holds a value once this engine has committed a transaction of its own that
 // left something to [Engine.DispatchCompletions]. It holds one at most, and each goes to one receiver. What other
 // processes and transactions of callers leave is not told: it is found by calling now and then.
-func (e *Engine) Undispatched() <-chan struct{} { return e.bell.left }
+func (e *Engine) Undispatched() <-chan struct{} { return e.undispatched }
 
 // dispatching is one call of [Engine.DispatchCompletions].
 type dispatching struct {
@@ -112,7 +113,7 @@ func (d *dispatching) page(ctx context.Context, events []db.ScanUndispatchedRow)
 		}
 	}
 	if len(alone.EventIds) > 0 {
-		n, err := inStatement(ctx, d.e, d.op, func(conn db.DBTX, _ *rings) (int, error) {
+		n, err := inStatement(ctx, d.e, d.op, func(conn db.DBTX, _ *notifications) (int, error) {
 			alone.NowMs = d.e.nowMs()
 			claimed, err := d.e.q.ClaimCompletions(ctx, conn, alone)
 			return len(claimed), err
@@ -268,7 +269,7 @@ func (d *dispatching) transaction(
 		}
 	}
 	if len(skipped) > 0 {
-		tx.rings.completions()
+		tx.due.completions()
 	}
 	return result, e.record(ctx, tx, skipped, nowMs)
 }
@@ -284,11 +285,11 @@ func (d *dispatching) lockFlow(ctx context.Context, tx *txn, events []db.ScanUnd
 	case !waits:
 		err = d.e.holdFlows(ctx, tx, set, !shared)
 	case shared:
-		err = inOneTrip(ctx, tx, d.e.shareFlows(ctx, set)...)
+		err = pgtx.InOneTrip(ctx, tx, d.e.shareFlows(ctx, set)...)
 	default:
 		err = d.e.lockFlowsExclusive(ctx, tx, set)
 	}
-	if set.empty() && err == nil || waits && sqlState(err) == sqlLockNotAvailable {
+	if set.empty() && err == nil || waits && pgtx.SQLState(err) == sqlLockNotAvailable {
 		return errFlowBusy
 	}
 	return err
@@ -333,7 +334,7 @@ func (d *dispatching) claim(
 	}
 	var taken []db.TakeUpstreamsRow
 	var claimed []db.ClaimCompletionsRow
-	err = inOneTrip(ctx, tx,
+	err = pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) (err error) { taken, err = d.e.q.TakeUpstreams(ctx, conn, take); return err },
 		func(conn db.DBTX) (err error) { claimed, err = d.e.q.ClaimCompletions(ctx, conn, claim); return err },
 	)

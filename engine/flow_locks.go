@@ -68,14 +68,14 @@ func (s *flowSet) keep(flows []pgtype.UUID) {
 	s.flows = kept
 }
 
-// holdFlows locks the flows of set. A hurried engine leaves out of set what others hold.
+// holdFlows locks the flows of set. An impatient engine leaves out of set what others hold.
 func (e *Engine) holdFlows(ctx context.Context, tx db.DBTX, set *flowSet, exclusive bool) error {
 	switch {
-	case exclusive && e.hasty:
+	case exclusive && e.runner.IsImpatient():
 		return e.tryFlowsExclusive(ctx, tx, set)
 	case exclusive:
 		return e.lockFlowsExclusive(ctx, tx, set)
-	case e.hasty:
+	case e.runner.IsImpatient():
 		if err := e.tryFlowsShared(ctx, tx, set); err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ type pass struct {
 func (e *Engine) newPass(
 	op string, act func(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error),
 ) *pass {
-	return &pass{Engine: e.hurried(), op: op, act: act, busy: make(map[id.FlowID][]candidate)}
+	return &pass{Engine: e.impatient(), op: op, act: act, busy: make(map[id.FlowID][]candidate)}
 }
 
 // through acts on up to batch of what scan finds, which goes on behind what it found before and may have put
@@ -208,7 +208,7 @@ func (e *Engine) PruneCreationKeys(ctx context.Context, batch int) (int, error) 
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	return inStatement(ctx, e.hurried(), "prune creation keys", func(conn db.DBTX, _ *rings) (int, error) {
+	return inStatement(ctx, e.impatient(), "prune creation keys", func(conn db.DBTX, _ *notifications) (int, error) {
 		n, err := e.q.PruneCreationKeys(ctx, conn, db.PruneCreationKeysParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
 		return int(n), err
 	})

@@ -106,7 +106,7 @@ func (e *Engine) settleDeadlines(ctx context.Context, op string, finished execut
 	if finished.empty() {
 		return 0, nil
 	}
-	n, err := inStatement(ctx, e.hurried(), op, func(conn db.DBTX, _ *rings) (int64, error) {
+	n, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
 		return e.q.SettleDeadlines(ctx, conn, db.SettleDeadlinesParams{
 			PartitionKeys: finished.partitions, ExecutionIds: finished.executions,
 		})

@@ -17,7 +17,7 @@ func (e *Engine) PromoteDelayed(ctx context.Context, batch int) (int, error) {
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	return inStatement(ctx, e.hurried(), "promote delayed", func(conn db.DBTX, due *rings) (int, error) {
+	return inStatement(ctx, e.impatient(), "promote delayed", func(conn db.DBTX, due *notifications) (int, error) {
 		rows, err := e.q.PromoteDelayed(ctx, conn, db.PromoteDelayedParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
 		for _, row := range rows {
 			if row.Promoted {

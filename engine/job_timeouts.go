@@ -130,7 +130,7 @@ func (e *Engine) forgetTimeouts(ctx context.Context, op string, over db.ForgetTi
 	if len(over.ExecutionIds) == 0 {
 		return 0, nil
 	}
-	n, err := inStatement(ctx, e.hurried(), op, func(conn db.DBTX, _ *rings) (int64, error) {
+	n, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
 		return e.q.ForgetTimeouts(ctx, conn, over)
 	})
 	if errors.Is(err, ErrBusy) {

@@ -136,7 +136,7 @@ func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, 
 	})
 	for len(order) > 0 {
 		var r *renewing
-		_, err := inStatement(ctx, e, op, func(conn db.DBTX, due *rings) (struct{}, error) {
+		_, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (struct{}, error) {
 			r = newRenewing(renewals, order)
 			return struct{}{}, r.run(ctx, e, conn, due)
 		})
@@ -188,7 +188,7 @@ func newRenewing(renewals []Renewal, order []int) *renewing {
 	return r
 }
 
-func (r *renewing) run(ctx context.Context, e *Engine, conn db.DBTX, due *rings) error {
+func (r *renewing) run(ctx context.Context, e *Engine, conn db.DBTX, due *notifications) error {
 	all := make([]int, len(r.ttls))
 	for n := range all {
 		all[n] = n + 1

@@ -44,7 +44,7 @@ func (e *Engine) ExpireLeases(ctx context.Context, batch int) (int, error) {
 		AfterDueAtMs: math.MinInt64, AfterTimerID: pgtype.UUID{Valid: true},
 	}
 	return e.newPass(op, e.expireLeases).through(ctx, batch, func(int) ([]candidate, int, bool, error) {
-		rows, err := inStatement(ctx, e.hurried(), op, func(conn db.DBTX, _ *rings) ([]db.LookAtLeasesRow, error) {
+		rows, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) ([]db.LookAtLeasesRow, error) {
 			return e.q.LookAtLeases(ctx, conn, position)
 		})
 		if err != nil || len(rows) == 0 {
@@ -166,9 +166,9 @@ func (e *Engine) writeLost(ctx context.Context, tx *txn, s *lostLeases) error {
 		if err != nil {
 			return err
 		}
-		tx.rings.leases()
+		tx.due.leases()
 		for _, lane := range lanes {
-			tx.rings.lane(lane)
+			tx.due.lane(lane)
 		}
 	}
 	return e.endByJob(ctx, tx, s.ends)

@@ -65,7 +65,7 @@ func (e *Engine) checkProgress(l Lease, p Progress) error {
 // Emits lease events. Safe to repeat.
 func (e *Engine) ReleaseLeases(ctx context.Context, leases []Lease) ([]error, error) {
 	const op = "release leases"
-	e = e.hurried()
+	e = e.impatient()
 	outcomes := make([]error, len(leases))
 	var order []int
 	for i, l := range leases {
@@ -110,7 +110,7 @@ func (e *Engine) releasing(ctx context.Context) settling[error] {
 				return nil, err
 			}
 			for _, lane := range lanes {
-				tx.rings.lane(lane)
+				tx.due.lane(lane)
 			}
 			if slots.empty() {
 				return nil, nil

@@ -78,7 +78,7 @@ func (e *Engine) forgetLeaseTimers(ctx context.Context, op string) error {
 			params.DueAtMs = append(params.DueAtMs, w.dueMs)
 			params.TimerIds = append(params.TimerIds, pgtype.UUID{Bytes: w.id, Valid: true})
 		}
-		if _, err := inStatement(ctx, e.hurried(), op, func(conn db.DBTX, _ *rings) (struct{}, error) {
+		if _, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
 			return struct{}{}, e.q.ForgetLeaseTimers(ctx, conn, params)
 		}); err != nil && !errors.Is(err, ErrBusy) {
 			return err

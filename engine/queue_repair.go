@@ -32,7 +32,7 @@ func (e *Engine) RepairQueue(ctx context.Context, after id.ExecutionID, n int) (
 	if !after.IsZero() {
 		params.AfterPartitionKey, params.AfterExecutionID = after.Partition(), pgUUID(after.UUID())
 	}
-	rows, err := inStatement(ctx, e.hurried(), op, func(conn db.DBTX, due *rings) ([]db.RepairQueueRow, error) {
+	rows, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, due *notifications) ([]db.RepairQueueRow, error) {
 		rows, err := e.q.RepairQueue(ctx, conn, params)
 		repaired = 0
 		for _, row := range rows {
@@ -54,7 +54,7 @@ func (e *Engine) RepairQueue(ctx context.Context, after id.ExecutionID, n int) (
 		}
 		return id.ExecutionIDFromRow(last.PartitionKey, last.ExecutionID.Bytes), repaired + returned, nil
 	}
-	swept, err := inStatement(ctx, e.hurried(), op, func(conn db.DBTX, _ *rings) (int64, error) {
+	swept, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
 		return e.q.SweepQueue(ctx, conn, int32(n))
 	})
 	if err != nil || int(swept) >= n {

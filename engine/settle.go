@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // settling is what distinguishes the operations that end a lease: how a repetition is recognised and
@@ -50,7 +51,7 @@ var (
 // are in lock order. Which flows are involved, and whether exclusively, is foreseen from unlocked rows
 // and checked under the locks.
 //
-// A hurried engine refuses with [ErrBusy] what others hold, and settles the rest. It passes over executions,
+// An impatient engine refuses with [ErrBusy] what others hold, and settles the rest. It passes over executions,
 // attempts and flows; what depends on an item may be held too (a group, a downstream execution), and then the batch
 // is halved until that item is alone.
 func settle[R any](ctx context.Context, e *Engine, op string, leases []Lease, s settling[R]) ([]R, error) {
@@ -74,7 +75,7 @@ func (s settling[R]) settle(ctx context.Context, e *Engine, op string, leases []
 		case errors.Is(err, errFlowLock):
 		case errors.Is(err, errRefused):
 			items = accepted
-		case !e.hasty || !errors.Is(err, ErrBusy):
+		case !e.runner.IsImpatient() || !errors.Is(err, ErrBusy):
 			return err
 		case len(items) == 1:
 			results[items[0]] = s.refused(wrap(op, ErrBusy))
@@ -174,7 +175,7 @@ func (s settling[R]) run(
 	if err != nil {
 		return nil, err
 	}
-	tx.rings.leases()
+	tx.due.leases()
 	for n, at := range repeats {
 		results[n] = s.again(nil, results[at])
 	}
@@ -233,7 +234,7 @@ func (e *Engine) lockSettlement(ctx context.Context, tx *txn, leases []Lease, it
 			return err
 		},
 	}
-	if e.hasty {
+	if e.runner.IsImpatient() {
 		lock = []step{
 			func(conn db.DBTX) error {
 				taken, err := e.q.TakeExecutions(ctx, conn, db.TakeExecutionsParams{
@@ -253,7 +254,7 @@ func (e *Engine) lockSettlement(ctx context.Context, tx *txn, leases []Lease, it
 			},
 		}
 	}
-	if err := inOneTrip(ctx, tx, append(lock, func(conn db.DBTX) (err error) {
+	if err := pgtx.InOneTrip(ctx, tx, append(lock, func(conn db.DBTX) (err error) {
 		facts, err = e.readLeases(ctx, conn, arrays)
 		return err
 	})...); err != nil {
@@ -268,7 +269,7 @@ func (e *Engine) lockSettlement(ctx context.Context, tx *txn, leases []Lease, it
 		locked[ord-1]++
 	}
 	for ord, n := range items {
-		batch.busy[n] = e.hasty && locked[ord] < 2
+		batch.busy[n] = e.runner.IsImpatient() && locked[ord] < 2
 		if f := facts[ord+1]; f != nil {
 			batch.facts[n], batch.nowMs = f, f.NowMs
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -46,7 +47,7 @@ func (e *Engine) CompleteExecution(ctx context.Context, l Lease, result []byte) 
 // It waits for nobody: what somebody else holds, the execution, its attempt, the lock of its flow or what depends on
 // it, has the outcome [ErrBusy], and the caller repeats it.
 func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completion) ([]error, error) {
-	return e.hurried().complete(ctx, completions)
+	return e.impatient().complete(ctx, completions)
 }
 
 func (e *Engine) complete(ctx context.Context, completions []Completion) ([]error, error) {
@@ -83,9 +84,9 @@ func (e *Engine) completeAndClaim(
 	if together {
 		var completion *completing
 		var claim *claiming
-		hurried := e.hurried()
-		err := inStatements(ctx, hurried, op, func(due *rings) []step {
-			completion, claim = hurried.newCompleting(completions, valid), e.newClaiming(spec, bounds, n)
+		impatient := e.impatient()
+		err := inStatements(ctx, impatient, op, func(due *notifications) []step {
+			completion, claim = impatient.newCompleting(completions, valid), e.newClaiming(spec, bounds, n)
 			return []step{
 				func(conn db.DBTX) error { return completion.run(ctx, conn, due) },
 				func(conn db.DBTX) error { return claim.run(ctx, conn, due) },
@@ -173,11 +174,11 @@ func (e *Engine) completeChunk(ctx context.Context, op string, all []Completion,
 	c := e.newCompleting(all, chunk)
 	var err error
 	switch {
-	case e.tx != nil && e.hasty:
+	case e.tx != nil && e.runner.IsImpatient():
 		// The statement waits for rows, as long as the caller's transaction allows.
 		err = errFellThrough
 	case c.flows.empty():
-		_, err = inStatement(ctx, e, op, func(conn db.DBTX, due *rings) (struct{}, error) {
+		_, err = inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (struct{}, error) {
 			return struct{}{}, c.run(ctx, conn, due)
 		})
 	default:
@@ -185,7 +186,7 @@ func (e *Engine) completeChunk(ctx context.Context, op string, all []Completion,
 	}
 	switch {
 	case err == nil:
-	case errors.Is(err, errFellThrough), e.hasty && errors.Is(err, ErrBusy):
+	case errors.Is(err, errFellThrough), e.runner.IsImpatient() && errors.Is(err, ErrBusy):
 		c.rows = nil
 	default:
 		return err
@@ -233,7 +234,7 @@ func (e *Engine) newCompleting(all []Completion, chunk []int) *completing {
 	return c
 }
 
-func (c *completing) run(ctx context.Context, conn db.DBTX, due *rings) (err error) {
+func (c *completing) run(ctx context.Context, conn db.DBTX, due *notifications) (err error) {
 	c.rows, err = c.e.q.CompleteExecutions(ctx, conn, c.params)
 	if len(c.rows) > 0 {
 		due.leases()
@@ -282,8 +283,8 @@ func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) er
 		members.addMember(l.Execution, l.flow)
 	}
 	var groups int64
-	err := inOneTrip(ctx, tx, append(e.shareFlows(ctx, c.flows),
-		func(conn db.DBTX) error { return fellThrough(c.run(ctx, conn, &tx.rings)) },
+	err := pgtx.InOneTrip(ctx, tx, append(e.shareFlows(ctx, c.flows),
+		func(conn db.DBTX) error { return fellThrough(c.run(ctx, conn, &tx.due)) },
 		func(conn db.DBTX) (err error) {
 			groups, err = e.lockGroups(ctx, conn, members)
 			return err

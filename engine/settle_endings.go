@@ -58,7 +58,7 @@ func (e *Engine) endUnsuccessful(ctx context.Context, tx *txn, s *ending) ([]end
 	if err != nil {
 		return nil, err
 	}
-	tx.rings.leases()
+	tx.due.leases()
 	ended := make([]endedExecution, len(rows))
 	for i, row := range rows {
 		ended[i] = endedExecution{
@@ -123,12 +123,12 @@ func (e *Engine) scheduleRetries(ctx context.Context, tx *txn, s *retries) error
 	if err != nil {
 		return err
 	}
-	tx.rings.leases()
+	tx.due.leases()
 	var slots executionArrays
 	for _, row := range rows {
 		switch {
 		case row.Claimable:
-			tx.rings.lane(row.LaneID)
+			tx.due.lane(row.LaneID)
 		case row.HasQuota:
 			slots.add(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
 		}

@@ -67,7 +67,7 @@ func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed,
 //
 // It waits for nobody: what somebody else holds has the outcome [ErrBusy], and the caller repeats it.
 func (e *Engine) FailExecutions(ctx context.Context, failures []Failing) ([]Failed, error) {
-	return e.hurried().fail(ctx, failures)
+	return e.impatient().fail(ctx, failures)
 }
 
 func (e *Engine) fail(ctx context.Context, failures []Failing) ([]Failed, error) {

@@ -70,7 +70,7 @@ var actedOn = map[string]string{
 	"Config.MaxPayload":                                 "TestMaxPayload",
 	"Config.Listener":                                   "TestA12_listener_at_an_address_of_its_own",
 	"Config.NoListener":                                 "TestA12_listener_that_is_turned_off",
-	"Config.Log":                                        "engine/doorbell.go",
+	"Config.Log":                                        "internal/notify/notifier.go",
 	"Config.Now":                                        "tests/seed_test.go",
 }
 

@@ -38,7 +38,9 @@ func TestLayout_imports_point_down(t *testing.T) {
 		"normalise":         {"state"},
 		"db":                {"id"},
 		"schema":            {},
-		"engine":            core,
+		"internal/notify":   {},
+		"internal/pgtx":     {"db"},
+		"engine":            append([]string{"internal/notify", "internal/pgtx"}, core...),
 		"events":            append([]string{"engine", "internal/backoff"}, core...),
 		"reconcile":         append([]string{"engine", "internal/backoff"}, core...),
 		"worker":            append([]string{"engine", "internal/backoff", "reconcile"}, core...), // runs one beside its handlers

@@ -18,20 +18,20 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 )
 
-// ears is a listener that hears of the given lanes and of its own connections.
-type ears struct {
+// hearing is a listener that hears of the given lanes and of its own connections.
+type hearing struct {
 	heard chan id.LaneID
 	end   func() error
 }
 
-func (r *rival) listen(t *testing.T, lanes ...id.LaneID) ears {
+func (r *rival) listen(t *testing.T, lanes ...id.LaneID) hearing {
 	t.Helper()
 	e := listenBy(t, r.Engine, lanes...)
 	e.want(t, "") // any lane may have work by now
 	return e
 }
 
-func listenBy(t *testing.T, eng *engine.Engine, lanes ...id.LaneID) ears {
+func listenBy(t *testing.T, eng *engine.Engine, lanes ...id.LaneID) hearing {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	heard := make(chan id.LaneID, 1000)
@@ -42,11 +42,11 @@ func listenBy(t *testing.T, eng *engine.Engine, lanes ...id.LaneID) ears {
 			}
 		})
 	})
-	return ears{heard: heard, end: func() error { cancel(); return wait() }}
+	return hearing{heard: heard, end: func() error { cancel(); return wait() }}
 }
 
 // want waits for the next that is heard.
-func (e ears) want(t *testing.T, want id.LaneID) {
+func (e hearing) want(t *testing.T, want id.LaneID) {
 	t.Helper()
 	select {
 	case got := <-e.heard:
@@ -308,9 +308,9 @@ func TestA12_a_listener_that_cannot_be(t *testing.T) {
 func TestA12_listeners_share_a_connection(t *testing.T) {
 	f := newFixture(t)
 	r := f.rival(t)
-	var all []ears
+	var all []hearing
 	for range 3 {
-		all = append(all, r.listen(t, f.lane)) // each is told that any lane may have work
+		all = append(all, r.listen(t, f.lane)) // each is woken: any lane may have work
 	}
 	session := func() []string {
 		return texts(t, f.pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1", r.name)
@@ -343,16 +343,16 @@ func TestA12_listeners_share_a_connection(t *testing.T) {
 	}
 }
 
-func TestA12_all_listeners_are_told_of_a_new_connection(t *testing.T) {
+func TestA12_all_listeners_are_woken_by_a_new_connection(t *testing.T) {
 	f := newFixture(t)
 	r := f.rival(t)
 	first, second := r.listen(t, f.lane), r.listen(t, f.lane)
 	f.exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", r.name)
-	for _, e := range []ears{first, second} {
+	for _, e := range []hearing{first, second} {
 		e.want(t, "") // what came meanwhile was not heard
 	}
 	f.create(t)
-	for _, e := range []ears{first, second} {
+	for _, e := range []hearing{first, second} {
 		e.want(t, f.lane)
 		if err := e.end(); !errors.Is(err, context.Canceled) {
 			t.Error(err)

@@ -24,7 +24,7 @@ type roundTripLog struct {
 
 func (l *roundTripLog) count(sql string) {
 	if strings.Contains(sql, "pg_notify") {
-		return // the doorbell's, which is not waited for
+		return // the notifier's, which is not waited for
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -37,7 +37,7 @@ func (l *statementLog) open(t *testing.T, url string, change ...func(*pgxpool.Co
 	})
 }
 
-// during returns the statements that work sends. The doorbell, which rings beside it, is left out.
+// during returns the statements that work sends. Those of the notifier, which works beside it, are left out.
 func (l *statementLog) during(work func()) []string {
 	l.mu.Lock()
 	l.statements = nil

@@ -1,4 +1,4 @@
-package engine
+package pgtx
 
 import (
 	"context"
@@ -10,15 +10,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// A step is one statement of a transaction: one call of a generated function.
-type step func(conn db.DBTX) error
+// A Step is one statement of a transaction: one call of a generated function.
+type Step func(conn db.DBTX) error
 
 // sender is a transaction, or makes one of what it is sent at once.
 type sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// inOneTrip runs steps that need nothing of each other's results in a single round trip, in their order,
+// InOneTrip runs steps that need nothing of each other's results in a single round trip, in their order,
 // each with a snapshot of its own as if it had been sent alone. It stops at the first error.
 //
 // What is so large that a client may fall silent in the middle of it is sent one by one where the server could wait
@@ -26,9 +26,9 @@ type sender interface {
 //
 // A generated function sends its statement and reads the answer in one call, so each step is called twice:
 // first it is noted what it sends, then it is handed the answer.
-func inOneTrip(ctx context.Context, tx sender, steps ...step) error {
+func InOneTrip(ctx context.Context, tx sender, steps ...Step) error {
 	var batch pgx.Batch
-	var sent []step
+	var sent []Step
 	for _, s := range steps {
 		switch err := s(noting{&batch}); {
 		case errors.Is(err, errNoted):

@@ -1,4 +1,4 @@
-package engine
+package pgtx
 
 import (
 	"strconv"
@@ -11,8 +11,9 @@ import (
 // and the pool's other users never meet them.
 //
 // Planner: one generic plan per statement, index order, nested loops from arrays into primary keys; anything else was
-// slower or flipped with the statistics. ffx.defer_notify: the engine rings after the commit. A stricter
-// synchronous_commit is kept, and so is every limit that is smaller than the one here.
+// slower or flipped with the statistics. ffx.defer_notify: whoever runs the transaction notifies after the commit, the
+// schema's triggers do not. A stricter synchronous_commit is kept, and so is every limit that is smaller than the one
+// here.
 //
 // The isolation level can be set to what it is; when it is another one, the server says so with [sqlActiveTransaction]:
 // a statement has begun. That happens where the connection defaults to another level and nobody asked for this one.
@@ -31,16 +32,16 @@ const everywhere = `select
 // is what a worker waits for a call, and what leases live by default: no honest call takes longer, and when others
 // come for what the silent client held, its locks are gone.
 const (
-	patientLocks = "2s"
-	hastyLocks   = "50ms"
-	silence      = "30s"
+	patientLocks   = "2s"
+	impatientLocks = "50ms"
+	silence        = "30s"
 )
 
 // A client that falls silent in the middle of a transaction (stopped, cut off, its host gone):
 //
 //   - From PostgreSQL 17 on a limit on the whole transaction ends it, wherever it stands.
 //   - Before, one on the time between two statements ends it there, and while the first message after a pause is under
-//     way; [inOneTrip] sees to it that what may be cut is such a message. In the middle of a round trip only the
+//     way; [InOneTrip] sees to it that what may be cut is such a message. In the middle of a round trip only the
 //     network can tell, where the host itself has gone: in 20 s, by settings that Linux alone has all of.
 var (
 	recentServer = "," + atMost("transaction_timeout", silence)
@@ -75,13 +76,13 @@ func newSettings(lockTimeout string) settingsOf {
 	}
 }
 
-var patientSettings, hastySettings = newSettings(patientLocks), newSettings(hastyLocks)
+var patientSettings, impatientSettings = newSettings(patientLocks), newSettings(impatientLocks)
 
-// settings returns what a transaction of this engine on conn begins with. atOnce: it is sent in one round trip.
-func (e *Engine) settings(conn *pgx.Conn, atOnce bool) string {
+// settings returns what a transaction on conn begins with. atOnce: it is sent in one round trip.
+func (r *Runner) settings(conn *pgx.Conn, atOnce bool) string {
 	all := &patientSettings
-	if e.hasty {
-		all = &hastySettings
+	if r.impatient {
+		all = &impatientSettings
 	}
 	switch {
 	case limitsTransactions(conn):

@@ -1,4 +1,4 @@
-package engine
+package pgtx
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 )
 
 // implicitTx is a connection on which each statement, and each batch of them, is a transaction of its own with the
-// engine's settings: they travel together, and the server commits them as one.
-type implicitTx struct{ e *Engine }
+// runner's settings: they travel together, and the server commits them as one.
+type implicitTx struct{ r *Runner }
 
 func (c implicitTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	rows, err := c.Query(ctx, sql, args...)
@@ -43,11 +43,11 @@ func (c implicitTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 func (c implicitTx) CopyFrom(
 	ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource,
 ) (int64, error) {
-	tx, err := beginTx(ctx, c.e)
+	tx, err := c.r.begin(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer rollback(tx)
+	defer Rollback(tx)
 	n, err := tx.CopyFrom(ctx, table, columns, rows)
 	if err != nil {
 		return 0, err
@@ -57,11 +57,11 @@ func (c implicitTx) CopyFrom(
 
 // SendBatch sends the batch behind the settings, and returns the results of the batch alone.
 func (c implicitTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	conn, err := c.e.pool.Acquire(ctx)
+	conn, err := c.r.pool.Acquire(ctx)
 	if err != nil {
 		return unsent{err}
 	}
-	results, err := c.e.send(ctx, conn.Conn(), b)
+	results, err := c.r.send(ctx, conn.Conn(), b)
 	whole := &wholeTx{results, conn}
 	if err != nil {
 		whole.release()
@@ -71,15 +71,15 @@ func (c implicitTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResult
 }
 
 // send sends a batch as one transaction. Where the connection turns out to default to another isolation level, nothing
-// was done; from then on the engine's batches say which one they want, for the price of two more statements.
-func (e *Engine) send(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.BatchResults, error) {
+// was done; from then on the runner's batches say which one they want, for the price of two more statements.
+func (r *Runner) send(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.BatchResults, error) {
 	for {
 		var whole pgx.Batch
-		explicit := e.explicit.Load()
+		explicit := r.explicit.Load()
 		if explicit {
 			whole.Queue(beginReadCommitted)
 		}
-		whole.Queue(e.settings(conn, true))
+		whole.Queue(r.settings(conn, true))
 		for _, q := range b.QueuedQueries {
 			whole.Queue(q.SQL, q.Arguments...) // anew: the driver notes in them how they were sent
 		}
@@ -98,10 +98,10 @@ func (e *Engine) send(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.Ba
 			return results, nil
 		}
 		_ = results.Close() // says the same
-		if explicit || sqlState(err) != sqlActiveTransaction {
+		if explicit || SQLState(err) != sqlActiveTransaction {
 			return nil, err
 		}
-		e.explicit.Store(true)
+		r.explicit.Store(true)
 	}
 }
 

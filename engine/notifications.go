@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/notify"
+)
+
+// Channels that are notified after a commit. A notification is a hint: whoever misses one finds the
+// rows at its next poll.
+const (
+	readyChannel      = "ffx_ready" // payload: the lane that has work
+	leaseChannel      = "ff_lease_event"
+	completionChannel = "ff_completion"
+)
+
+// notifications are what one transaction owes others once it has been committed.
+type notifications struct {
+	notify.Set
+	left bool // a completion event that is to be dispatched
+}
+
+func (n *notifications) lane(lane string) { n.Add(readyChannel, lane) }
+
+func (n *notifications) leases() { n.Add(leaseChannel, "") }
+
+func (n *notifications) completions() { n.Add(completionChannel, "") }
+
+// undispatched tells this engine alone: others find the event when they look.
+func (n *notifications) undispatched() { n.left = true }
+
+func (e *Engine) notify(due *notifications) {
+	if due.left {
+		select {
+		case e.undispatched <- struct{}{}:
+		default:
+		}
+	}
+	e.notifier.Notify(&due.Set)
+}
+
+// Wake tells waiting workers that lanes have work: those of this engine at once, all others by at most one
+// notification in ten milliseconds. It does not wait and never fails: a worker that is not told finds the
+// work at its next poll. Needed only after work was created inside a caller's transaction.
+func (e *Engine) Wake(lanes ...id.LaneID) {
+	var due notifications
+	for _, lane := range lanes {
+		due.lane(string(lane))
+	}
+	e.notify(&due)
+}
+
+// Listen calls wake with the name of each lane that is told to have work, by any process, until ctx ends, and with ""
+// after every (re)connection: work may have come meanwhile on any lane. Of work that this engine makes it hears right
+// after the commit, in the goroutine that made it, and once more from the server. wake must not block, and is called
+// from several goroutines at once.
+//
+// All listeners of an engine share one connection, beside the pool, made as the pool makes its own: with its BeforeConnect
+// and AfterConnect. One of the callers waits on it for all, and another one goes on when its ctx ends; the last one
+// closes it. [Config.Listener] gives it another address, and [Config.NoListener] does without: nothing is heard of other
+// processes then, as behind a transaction pooler. A notification is a hint, and whoever waits for work also polls.
+//
+// It returns ctx's error; a lost connection is no error: it reconnects.
+func (e *Engine) Listen(ctx context.Context, wake func(id.LaneID)) error {
+	return e.listener.Listen(ctx, readyChannel, func(lane string) { wake(id.LaneID(lane)) })
+}
+
+// newListener returns what hears for all who wait by an engine on pool.
+func newListener(pool *pgxpool.Pool, cfg Config) *notify.Listener {
+	switch {
+	case cfg.NoListener:
+		return notify.NewListener(nil, cfg.Log)
+	case cfg.Listener != nil:
+		return notify.NewListener(func() *pgxpool.Config { return cfg.Listener }, cfg.Log)
+	}
+	return notify.NewListener(pool.Config, cfg.Log)
+}

@@ -1,0 +1,90 @@
+package tests
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// Whatever the pool's sessions say, each transaction of the engine waits for locks as long as its kind does and is on
+// the disk when it returns. What is stricter there is kept.
+func TestSettings_of_every_transaction(t *testing.T) {
+	t.Parallel()
+	shared := newClone(t)
+	shared.exec(t, "CREATE TABLE seen (application text, name text, setting text)")
+	shared.atCommit(t, `INSERT INTO seen SELECT DISTINCT current_setting('application_name'), name, current_setting(name)
+		FROM pg_settings WHERE name IN ('lock_timeout', 'synchronous_commit')`)
+	impatient := []string{"complete and claim", "release"}
+	sessions := []struct{ locks, commit, wantPatient, wantImpatient, wantCommit string }{
+		{"0", "off", "2s", "50ms", "on"},
+		{"1h", "local", "2s", "50ms", "local"},
+		{"20ms", "remote_write", "20ms", "20ms", "remote_write"},
+	}
+	for _, o := range commits() {
+		t.Run(o.name, func(t *testing.T) {
+			for _, s := range sessions {
+				f := fixtureOn(t, shared.pool, shared.url)
+				l := o.arrange(t, f)
+				application := "settings-" + f.name
+				e := f.engineOn(t, openPool(t, f.url, func(config *pgxpool.Config) {
+					params := config.ConnConfig.RuntimeParams
+					params["application_name"], params["lock_timeout"], params["synchronous_commit"] = application, s.locks, s.commit
+				}), engine.Config{})
+				if err := o.do(t.Context(), f, e, l); err != nil {
+					t.Fatal(err)
+				}
+				want := map[string]string{"lock_timeout": s.wantPatient, "synchronous_commit": s.wantCommit}
+				if slices.Contains(impatient, o.name) {
+					want["lock_timeout"] = s.wantImpatient
+				}
+				for name, want := range want {
+					got := texts(t, f.pool, "SELECT DISTINCT setting FROM seen WHERE application = $1 AND name = $2", application, name)
+					if !slices.Equal(got, []string{want}) {
+						t.Errorf("%s is %q where the session has %q and %q, want %q", name, got, s.locks, s.commit, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A lane that a caller's transaction registered, and took back, is registered by the next creation on it.
+func TestLanes_of_a_transaction_that_is_rolled_back(t *testing.T) {
+	f := newFixture(t)
+	for name, create := range map[string]func(t *testing.T, eng *engine.Engine, lane id.LaneID){
+		"execution": func(t *testing.T, eng *engine.Engine, lane id.LaneID) {
+			if _, err := eng.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: lane}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"flow": func(t *testing.T, eng *engine.Engine, lane id.LaneID) {
+			nodes := []engine.Node{{Key: "a", Spec: engine.ExecutionSpec{Kind: "test", Lane: lane}}}
+			if _, err := eng.CreateFlow(t.Context(), engine.FlowSpec{Kind: "test", Nodes: nodes}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lane := id.LaneID(f.name + "-" + name)
+			registered := func() int {
+				return len(texts(t, f.pool, "SELECT lane_id FROM ff_lane_registry WHERE lane_id = $1", string(lane)))
+			}
+			tx := f.begin(t)
+			create(t, f.WithTx(tx), lane)
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := registered(); got != 0 {
+				t.Fatalf("%d rows after the rollback", got)
+			}
+			create(t, f.Engine, lane)
+			if got := registered(); got != 1 {
+				t.Errorf("the lane has %d rows, want 1: it was remembered though its transaction was rolled back", got)
+			}
+		})
+	}
+}
