@@ -138,7 +138,7 @@ func ExampleEngine_FailExecution() {
 	defer pool.Close()
 	_, err := eng.CreateExecution(ctx, engine.ExecutionSpec{
 		Lane: "images", Kind: "resize",
-		Policy: &policy.Execution{Retry: &policy.Retry{Backoff: policy.ExponentialBackoff(500, 60_000, 2)}},
+		Policy: &policy.Execution{Retry: &policy.Retry{Backoff: policy.Exponential(500*time.Millisecond, time.Minute)}},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -20,7 +20,7 @@ func copyable(creations []creation) bool {
 	}
 	for i := range creations {
 		c := &creations[i]
-		if c.delayUntilMs != 0 || c.deadlineMs != 0 || c.deadlineIn != 0 || c.budgets != "" || c.quota != "" {
+		if c.delayUntilMs != 0 || c.deadlineMs != 0 || c.deadlineIn != 0 || c.quota != "" {
 			return false
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -57,8 +56,8 @@ type ExecutionSpec struct {
 	// which every event carries, is at most 1024 bytes. [Engine.SetExecutionTag] wants namespaced keys.
 	Tags map[string]string
 
-	// Policy holds retries, timeouts and routing. nil: three retries at once, no limits. What it can say and
-	// nothing acts on yet is refused, see [policy.Execution].
+	// Policy holds retries, time limits and what a worker must offer. nil: three retries at once, no time limits, any
+	// worker, and up to [policy.ReclaimLimit] lost leases.
 	Policy *policy.Execution
 
 	// DelayUntil keeps the execution from being claimed before that instant. Default: the policy's.
@@ -105,7 +104,6 @@ type creation struct {
 	payload      []byte
 	policy       string
 	raw          string
-	budgets      string
 	quota        string
 	quotaPart    int16
 	key          string
@@ -119,8 +117,8 @@ func (e *Engine) prepare(spec ExecutionSpec) (creation, error) {
 	if lane == "" {
 		lane = DefaultLane
 	}
-	if err := spec.checkBuilt(); err != nil {
-		return c, err
+	if spec.QuotaPolicy != nil {
+		return c, invalid("QuotaPolicy", "has no effect in this version: leave it out")
 	}
 	if err := lane.Validate(); err != nil {
 		return c, invalidBecause("lane", err)
@@ -150,7 +148,7 @@ func (e *Engine) prepare(spec ExecutionSpec) (creation, error) {
 			return c, err
 		}
 	}
-	if err := e.setPolicy(&c, spec.Policy); err != nil {
+	if err := c.setPolicy(spec.Policy); err != nil {
 		return c, err
 	}
 	if spec.QuotaPolicy != nil {
@@ -188,37 +186,6 @@ func (e *Engine) setID(c *creation, spec ExecutionSpec, lane id.LaneID) error {
 	}
 	if spec.Flow != nil && c.id.Partition() != e.cfg.Partitions.FlowPartition(*spec.Flow) {
 		return invalid("execution id", "partition_mismatch: a member carries the partition of its flow")
-	}
-	return nil
-}
-
-// checkBuilt refuses what a spec can say and nothing acts on yet. A value that only repeats a default is none.
-func (s ExecutionSpec) checkBuilt() error {
-	p := s.Policy
-	if p == nil {
-		p = &policy.Execution{}
-	}
-	routing := deref(p.Routing)
-	for _, field := range []struct {
-		name string
-		set  bool
-	}{
-		{"QuotaPolicy", s.QuotaPolicy != nil},
-		{"Policy.BudgetIDs", len(p.BudgetIDs) > 0},
-		{"Policy.Suspension", p.Suspension != nil},
-		{"Policy.Fallback", p.Fallback != nil},
-		{"Policy.Stream", p.Stream != nil},
-		{"Policy.MaxReplayCount", p.MaxReplayCount != nil && *p.MaxReplayCount != policy.DefaultMaxReplayCount},
-		{"Policy.MaxSignalsPerExecution", p.MaxSignalsPerExecution != nil && *p.MaxSignalsPerExecution != policy.DefaultMaxSignals},
-		{"Policy.Routing.PreferredLocality", routing.PreferredLocality != nil},
-		{"Policy.Routing.IsolationLevel", routing.IsolationLevel != nil},
-	} {
-		if field.set {
-			return invalid(field.name, "has no effect in this version: leave it out")
-		}
-	}
-	if p.Priority != 0 {
-		return invalid("Policy.Priority", "has no effect: set ExecutionSpec.Priority")
 	}
 	return nil
 }
@@ -284,43 +251,6 @@ func instant(field string, t time.Time) (int64, error) {
 	return t.UnixMilli(), nil
 }
 
-func (e *Engine) setPolicy(c *creation, p *policy.Execution) error {
-	c.windowMs = int64(policy.DefaultDedupWindowMs)
-	if p == nil {
-		return nil
-	}
-	if err := p.Validate(); err != nil {
-		return invalidBecause("policy", err)
-	}
-	document, err := json.Marshal(p)
-	if err != nil {
-		return invalidBecause("policy", err)
-	}
-	c.policy = string(document)
-	capabilities := p.Capabilities()
-	if err := capabilities.Validate(); err != nil {
-		return invalidBecause("policy: required capabilities", err)
-	}
-	c.capabilities = capabilities.CSV()
-	budgets := make([]string, len(p.BudgetIDs))
-	for i, budget := range p.BudgetIDs {
-		budgets[i] = budget.String()
-	}
-	c.budgets = strings.Join(budgets, ",")
-	if p.DelayUntilMs != nil && c.delayUntilMs == 0 {
-		c.delayUntilMs = max(*p.DelayUntilMs, 0)
-	}
-	if p.Timeout != nil && p.Timeout.ExecutionDeadlineMs != nil {
-		c.deadlineIn = clampMs(*p.Timeout.ExecutionDeadlineMs)
-	}
-	if p.DedupWindowMs != nil {
-		c.windowMs = clampMs(*p.DedupWindowMs)
-	}
-	return nil
-}
-
-func clampMs(ms uint64) int64 { return int64(min(ms, math.MaxInt64)) }
-
 // rawFields renders the document of facts that other programs read. The statement adds when it was
 // created.
 func (s ExecutionSpec) rawFields(c creation) (string, error) {
@@ -334,11 +264,10 @@ func (s ExecutionSpec) rawFields(c creation) (string, error) {
 		Creator         string            `json:"creator_identity"`
 		IdempotencyKey  string            `json:"idempotency_key,omitempty"`
 		PayloadEncoding string            `json:"payload_encoding,omitempty"`
-		Budgets         string            `json:"budget_ids,omitempty"`
 		Quota           string            `json:"quota_policy_id,omitempty"`
 		Tags            map[string]string `json:"tags"`
 		Attempts        string            `json:"total_attempt_count"`
-	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.budgets, c.quota, tags, "0"})
+	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.quota, tags, "0"})
 	return string(document), err
 }
 
@@ -382,7 +311,6 @@ func insertParams(creations []creation, held []bool, flow *id.FlowID, nowMs *int
 		p.Payloads[i] = c.payload
 		p.Policies[i] = c.policy
 		p.RawFields[i] = c.raw
-		p.BudgetIds[i] = c.budgets
 		p.QuotaPolicyIds[i] = c.quota
 		p.QuotaPartitions[i] = c.quotaPart
 	}

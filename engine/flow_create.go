@@ -248,34 +248,18 @@ func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		if fanIn == 0 {
 			continue
 		}
-		if err := checkGroup(node, fanIn); err != nil {
+		group, err := groupOf(node, fanIn)
+		if err != nil {
 			return err
 		}
-		document, err := json.Marshal(node.When)
+		stored, err := json.Marshal(group)
 		if err != nil {
 			return invalidBecause(fmt.Sprintf("node %q", node.Key), err)
 		}
 		plan.groups.DownstreamEids = append(plan.groups.DownstreamEids, uuidOf(i))
-		plan.groups.Policies = append(plan.groups.Policies, string(document))
-		plan.groups.KTargets = append(plan.groups.KTargets, node.When.KTarget(int64(fanIn)))
+		plan.groups.Policies = append(plan.groups.Policies, string(stored))
+		plan.groups.KTargets = append(plan.groups.KTargets, group.KTarget(int64(fanIn)))
 		plan.groups.FanIns = append(plan.groups.FanIns, int32(fanIn))
-	}
-	return nil
-}
-
-func checkGroup(node *Node, fanIn int) error {
-	field := fmt.Sprintf("node %q: when", node.Key)
-	if err := node.When.Validate(); err != nil {
-		return invalidBecause(field, err)
-	}
-	switch {
-	case fanIn > MaxInbound:
-		return invalid(fmt.Sprintf("node %q", node.Key), fmt.Sprintf("%d edges into it, limit %d", fanIn, MaxInbound))
-	case node.When.CancelsRemaining():
-		return invalid(field, "cancelling what remains is not offered yet: use policy.LetRun")
-	}
-	if k := node.When.KTarget(int64(fanIn)); int(k) > fanIn {
-		return invalid(field, fmt.Sprintf("a quorum of %d of %d", k, fanIn))
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -154,12 +154,12 @@ func (e *Engine) resolve(
 	for i := range groups {
 		g := &groups[i]
 		passes = passes || g.PassesData
-		rules, err := policy.GroupFromStored(g.Policy)
+		rules, err := document.GroupFromStored(g.Policy)
 		if err != nil {
 			left.add(g.PartitionKey, g.FlowID, g.DownstreamEid, g.EdgeIds) // a read of the flow reports it
 			continue
 		}
-		if decision, staged := decide(g, rules, outcome.Bucket()); decision != policy.Undecided {
+		if decision, staged := decide(g, rules, outcome.Bucket()); decision != document.Undecided {
 			cancels := rules.CancelsRemaining() && !g.CancelSiblingsPendingFlag
 			decided = append(decided, decidedGroup{g, decision, staged, cancels})
 		}
@@ -196,7 +196,7 @@ func (e *Engine) resolve(
 // decidedGroup is a group that has just been decided.
 type decidedGroup struct {
 	*db.ResolveEdgesRow
-	decision policy.Decision
+	decision document.Decision
 	staged   stagedRange
 	cancels  bool // what remains of its upstreams
 }
@@ -212,7 +212,7 @@ type stagedRange struct {
 // An edge that is staged and not applied yet holds a group open too, but the counters do not know of it.
 // With as many of them as the range says, the group was undecided before and is decided now: the
 // statements that act on the decision count them, and they are rare.
-func decide(g *db.ResolveEdgesRow, rules policy.Group, bucket state.Bucket) (policy.Decision, stagedRange) {
+func decide(g *db.ResolveEdgesRow, rules document.Group, bucket state.Bucket) (document.Decision, stagedRange) {
 	success, fail, skip := int64(g.SuccessCount), int64(g.FailCount), int64(g.SkipCount)
 	n := success + fail + skip + int64(g.RunningCount)
 	opened := func() int32 {
@@ -222,8 +222,8 @@ func decide(g *db.ResolveEdgesRow, rules policy.Group, bucket state.Bucket) (pol
 		return math.MaxInt32
 	}
 	decision := rules.Evaluate(n, success, fail, skip)
-	if decision == policy.Undecided {
-		return policy.Undecided, stagedRange{}
+	if decision == document.Undecided {
+		return document.Undecided, stagedRange{}
 	}
 	staged := stagedRange{below: opened()}
 	counted := int64(len(g.EdgeIds))
@@ -235,11 +235,11 @@ func decide(g *db.ResolveEdgesRow, rules policy.Group, bucket state.Bucket) (pol
 	default:
 		fail -= counted
 	}
-	if rules.Evaluate(n, success, fail, skip) != policy.Undecided {
+	if rules.Evaluate(n, success, fail, skip) != document.Undecided {
 		staged.from = opened()
 	}
 	if staged.from >= staged.below {
-		return policy.Undecided, stagedRange{}
+		return document.Undecided, stagedRange{}
 	}
 	return decision, staged
 }
@@ -251,7 +251,7 @@ func (e *Engine) moveDownstream(
 ) ([]endedExecution, error) {
 	var release, skip decidedArrays
 	for i := range decided {
-		if d := &decided[i]; d.decision == policy.Satisfied {
+		if d := &decided[i]; d.decision == document.Satisfied {
 			release.add(d)
 		} else {
 			skip.add(d)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/internal/document"
 )
 
 // leftEdges are edges that stay open, although their upstreams have ended, and the groups they lead to.
@@ -76,7 +76,7 @@ func (e *Engine) leavePassedOver(
 		d := &decided[i]
 		if _, ok := moved[d.DownstreamEid]; !ok {
 			rest.add(d)
-			params.Skips = append(params.Skips, d.decision == policy.Impossible)
+			params.Skips = append(params.Skips, d.decision == document.Impossible)
 			params.Ords = append(params.Ords, int32(i))
 		}
 	}

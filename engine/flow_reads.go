@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -143,14 +144,14 @@ type storedGroup struct {
 	Staged     int64            `json:"staged"`
 }
 
-func (e *Engine) setGroups(s *FlowSnapshot, document []byte) error {
+func (e *Engine) setGroups(s *FlowSnapshot, stored []byte) error {
 	var groups []storedGroup
-	if err := json.Unmarshal(document, &groups); err != nil {
+	if err := json.Unmarshal(stored, &groups); err != nil {
 		return corrupt("ff_edge_group", err)
 	}
 	partition := e.cfg.Partitions.FlowPartition(s.ID)
 	for _, g := range groups {
-		when, err := policy.GroupFromStored(g.Policy)
+		when, err := document.GroupFromStored(g.Policy)
 		if err != nil {
 			return corrupt("ff_edge_group.policy", err)
 		}
@@ -158,7 +159,7 @@ func (e *Engine) setGroups(s *FlowSnapshot, document []byte) error {
 		n := success + fail + skip + running + g.Staged
 		group := EdgeGroup{
 			Downstream: id.ExecutionIDFromRow(partition, g.Downstream),
-			When:       when,
+			When:       when.Policy(),
 			Edges:      int(n),
 			Succeeded:  int(success),
 			Failed:     int(fail),
@@ -167,9 +168,9 @@ func (e *Engine) setGroups(s *FlowSnapshot, document []byte) error {
 			State:      state.EdgeGroupPending,
 		}
 		switch when.Evaluate(n, success, fail, skip) {
-		case policy.Satisfied:
+		case document.Satisfied:
 			group.State = state.EdgeGroupSatisfied
-		case policy.Impossible:
+		case document.Impossible:
 			group.State = state.EdgeGroupImpossible
 		}
 		s.Groups = append(s.Groups, group)

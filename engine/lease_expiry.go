@@ -13,10 +13,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// DefaultReclaimCap is how often the lease of an execution may be lost before the execution fails,
-// where its policy says nothing.
-const DefaultReclaimCap = 1000
-
 // ExpireLeases gives executions back to their lanes whose lease has run out, oldest first, at most batch
 // of them: the attempt goes on with the next claim, and its former holder is refused from now on. An
 // execution whose leases were lost more often than its policy allows ends as failed instead. An attempt that has taken
@@ -40,7 +36,7 @@ func (e *Engine) ExpireLeases(ctx context.Context, batch int) (int, error) {
 		return 0, err
 	}
 	position := db.LookAtLeasesParams{
-		DefaultCap: DefaultReclaimCap, NowMs: e.nowMs(), MaxItems: lookedAtOnce,
+		DefaultCap: policy.ReclaimLimit, NowMs: e.nowMs(), MaxItems: lookedAtOnce,
 		AfterDueAtMs: math.MinInt64, AfterTimerID: pgtype.UUID{Valid: true},
 	}
 	return e.newPass(op, e.expireLeases).through(ctx, batch, func(int) ([]candidate, int, bool, error) {
@@ -72,7 +68,7 @@ const lookedAtOnce = 4 * MaxBatch
 
 // expireLeases settles those of due whose lease it can lock and is still over.
 func (e *Engine) expireLeases(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
-	params := db.TakeExpiredLeasesParams{DefaultCap: DefaultReclaimCap, NowMs: e.nowMs(), MaxItems: int32(limit)}
+	params := db.TakeExpiredLeasesParams{DefaultCap: policy.ReclaimLimit, NowMs: e.nowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
 		params.PartitionKeys = append(params.PartitionKeys, c.partition)
 		params.ExecutionIds = append(params.ExecutionIds, pgUUID(c.execution))

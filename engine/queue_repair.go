@@ -5,6 +5,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
 )
 
 // RepairQueue looks through the n executions that follow after, in the order of their rows, for work that
@@ -83,7 +84,7 @@ func (e *Engine) returnLeaseless(ctx context.Context, tx *txn, flows *flowSet, d
 		executions.add(c.partition, c.execution)
 	}
 	taken, err := e.q.TakeLeaseless(ctx, tx, db.TakeLeaselessParams{
-		PartitionKeys: executions.partitions, ExecutionIds: executions.executions, DefaultCap: DefaultReclaimCap,
+		PartitionKeys: executions.partitions, ExecutionIds: executions.executions, DefaultCap: policy.ReclaimLimit,
 	})
 	if err != nil || len(taken) == 0 {
 		return 0, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -20,7 +21,7 @@ import (
 const MaxFailureMessage = 64 << 10
 
 // Failure says why an attempt failed. Class decides whether it may be retried at all (default
-// [policy.Transient]); Category is matched against the policy's retryable categories (default: the class).
+// [policy.Transient]); Category is matched against the categories of [policy.Retry] (default: the class).
 type Failure struct {
 	Message  string
 	Class    policy.Class
@@ -43,7 +44,7 @@ type Failed struct {
 }
 
 // FailExecution ends the attempt that l holds as failed. The execution's retry policy, or three retries
-// at once where it has none, decides whether another attempt follows: see [policy.Retry.Retries]. Otherwise the execution ends as
+// at once where it has none, decides whether another attempt follows: see [policy.Retry]. Otherwise the execution ends as
 // failed, and in the same transaction whatever can no longer run because of it is skipped.
 //
 // Errors, in a [*LeaseError]: [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] and [ErrNotActive]:
@@ -123,7 +124,7 @@ func (f Failure) class() policy.Class {
 }
 
 func (f Failure) category() string {
-	return policy.Category(f.class(), []byte(f.Category))
+	return document.Category(f.class(), []byte(f.Category))
 }
 
 func (e *Engine) failChunk(ctx context.Context, op string, all []Failing, chunk []int, results []Failed) error {
@@ -188,10 +189,10 @@ func isTerminalPhase(stored string) bool { return stored == "terminal" || stored
 
 // retryDecision says whether a failure is retried, and after how many milliseconds, by the stored policy of its
 // execution. One without a retry policy is retried three times, at once.
-func retryDecision(document []byte, retryCount int32, rawRetryCount string, f Failure) (retry bool, pause int64) {
-	rules, ok := storedRetryPolicy(document)
+func retryDecision(policyDocument []byte, retryCount int32, rawRetryCount string, f Failure) (retry bool, pause int64) {
+	rules, ok := storedRetryPolicy(policyDocument)
 	if !ok {
-		rules = policy.RetryWhenAbsent()
+		rules = document.RetryWhenAbsent()
 	}
 	retries := usedRetries(retryCount, rawRetryCount)
 	return rules.Retries(f.class(), f.category(), retries), rules.PauseMs(retries, rand.Float64())
@@ -209,14 +210,14 @@ func usedRetries(column int32, raw string) int {
 
 // storedRetryPolicy reads the retry policy of an execution's stored policy, leniently: other programs
 // store some of them. false: there is none.
-func storedRetryPolicy(document []byte) (policy.Retry, bool) {
+func storedRetryPolicy(policyDocument []byte) (document.Retry, bool) {
 	var stored struct {
 		Retry json.RawMessage `json:"retry_policy"`
 	}
-	if len(document) == 0 || json.Unmarshal(document, &stored) != nil || len(stored.Retry) == 0 || string(stored.Retry) == "null" {
-		return policy.Retry{}, false
+	if len(policyDocument) == 0 || json.Unmarshal(policyDocument, &stored) != nil || len(stored.Retry) == 0 || string(stored.Retry) == "null" {
+		return document.Retry{}, false
 	}
-	retry, err := policy.RetryFromJSON(stored.Retry)
+	retry, err := document.RetryFromJSON(stored.Retry)
 	return retry, err == nil
 }
 

@@ -1,289 +1,60 @@
-// Package policy holds the policies that callers attach to executions and to dependencies:
-// their documents as stored and exchanged, and the decisions that follow from them.
+// Package policy says how work is to be tried: an [Execution] has retries, time limits and requirements, a [Group]
+// the upstreams that an execution waits for, and a failure its [Class].
+//
+// The zero value of a field is its default, and the field's comment says which. What can be switched off altogether is
+// switched off by name: [NoRetries], [NoReclaims], [NoDedup].
 package policy
 
 import (
-	"encoding/json"
-	"math"
+	"time"
 
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Execution is the policy of an execution. Its zero value is the default policy; a nil
-// pointer takes the default that the field's comment names, or means "none".
-//
-// Nothing acts on Priority (see engine.ExecutionSpec), Suspension, Fallback, MaxReplayCount, BudgetIDs,
-// Stream, MaxSignalsPerExecution and two fields of [Routing] yet: stored documents have them and are
-// read, but creating an execution with one is refused.
-//
-// It is stored as JSON. Keys that this type does not know are ignored when it is decoded;
-// who rewrites a stored document keeps them.
+// Execution is the policy of an execution. Its zero value is three retries at once, no time limits, any worker and up
+// to 100 lost leases. Durations are kept in milliseconds and rounded up, so none becomes 0.
 type Execution struct {
-	Priority               int32         `json:"priority"`
-	DelayUntilMs           *int64        `json:"delay_until,omitempty"` // Unix milliseconds
-	Retry                  *Retry        `json:"retry_policy,omitempty"`
-	Timeout                *Timeout      `json:"timeout_policy,omitempty"`
-	MaxReclaimCount        *uint32       `json:"max_reclaim_count"` // 100
-	Suspension             *Suspension   `json:"suspension_policy,omitempty"`
-	Fallback               *Fallback     `json:"fallback_policy,omitempty"`
-	MaxReplayCount         *uint32       `json:"max_replay_count"` // 10
-	BudgetIDs              []id.BudgetID `json:"budget_ids"`
-	Routing                *Routing      `json:"routing_requirements,omitempty"`
-	DedupWindowMs          *uint64       `json:"dedup_window_ms,omitempty"` // 24 h
-	Stream                 *Stream       `json:"stream_policy,omitempty"`
-	MaxSignalsPerExecution *uint32       `json:"max_signals_per_execution"` // 10000
+	// Retry says which failures another attempt follows. nil: three retries at once, as &Retry{Backoff: Fixed(0)}.
+	// &Retry{} is three retries too, but pauses before each.
+	Retry *Retry
+
+	// AttemptTimeout is how long one attempt may run. One that runs longer has failed with the class [TimedOut], and
+	// is retried as any other failure. 0: no limit.
+	AttemptTimeout time.Duration
+
+	// Deadline is how long after its creation the execution ends as expired, in whatever state it is. 0: never. An
+	// instant in the execution's own spec goes first.
+	Deadline time.Duration
+
+	// DelayUntil keeps the execution from being claimed before. Zero: it may start at once. An instant in the
+	// execution's own spec goes first.
+	DelayUntil time.Time
+
+	// MaxReclaims is how many of its leases the execution may lose and go on; with the next one it ends as failed.
+	// 0: [DefaultMaxReclaims]. [NoReclaims]: it ends with the first. At most [ReclaimLimit].
+	MaxReclaims int
+
+	// DedupWindow is how long after the creation another one with the same idempotency key is a duplicate.
+	// 0: [DefaultDedupWindow]. [NoDedup]: the key is stored, and keeps nothing from being created.
+	DedupWindow time.Duration
+
+	// Capabilities are what a worker must offer to be given the execution, in any order. nil: nothing.
+	Capabilities id.Capabilities
 }
 
-// The defaults of [Execution] and of its parts.
+// The defaults.
 const (
-	DefaultMaxReclaimCount uint32 = 100
-	DefaultMaxReplayCount  uint32 = 10
-	DefaultMaxSignals      uint32 = 10000
-	DefaultMaxRetries      uint32 = 3
-	DefaultStreamMaxLen    uint64 = 10000
-	DefaultDedupWindowMs   uint64 = 86_400_000
+	DefaultMaxRetries  = 3
+	DefaultMaxReclaims = 100
+	DefaultDedupWindow = 24 * time.Hour
 )
 
-// Timeout limits how long an attempt and the whole execution may take. An attempt that takes longer has failed, with
-// the class [TimedOut]; an execution ends as expired.
-type Timeout struct {
-	AttemptTimeoutMs    *uint64 `json:"attempt_timeout_ms,omitempty"`
-	ExecutionDeadlineMs *uint64 `json:"execution_deadline_ms,omitempty"` // from creation
-	MaxReclaimCount     *uint32 `json:"max_reclaim_count"`               // 100
-}
+// ReclaimLimit is how many leases an execution may lose at most, whatever its policy; where it has none, this many.
+const ReclaimLimit = 1000
 
-// Suspension says what happens to a suspension that nobody resolves in time.
-type Suspension struct {
-	DefaultTimeoutMs *uint64            `json:"default_timeout_ms,omitempty"`
-	TimeoutBehavior  SuspensionBehavior `json:"timeout_behavior"` // SuspensionFail
-}
-
-// SuspensionBehavior is what a suspension's timeout does to the execution.
-type SuspensionBehavior string
-
-// The suspension behaviours.
+// None at all, for the fields in which 0 is the default.
 const (
-	SuspensionFail   SuspensionBehavior = "fail"
-	SuspensionCancel SuspensionBehavior = "cancel"
+	NoRetries                = -1
+	NoReclaims               = -1
+	NoDedup    time.Duration = -1
 )
-
-// Fallback lists the providers to try in turn.
-type Fallback struct {
-	Tiers []Tier `json:"tiers"`
-}
-
-// Tier is one provider of a [Fallback].
-type Tier struct {
-	Provider  string  `json:"provider"`
-	Model     string  `json:"model"`
-	TimeoutMs *uint64 `json:"timeout_ms,omitempty"`
-}
-
-// Routing says which workers may take the execution.
-type Routing struct {
-	RequiredCapabilities id.Capabilities `json:"required_capabilities"`
-	PreferredLocality    *string         `json:"preferred_locality,omitempty"`
-	IsolationLevel       *string         `json:"isolation_level,omitempty"`
-}
-
-// Stream says how long the output of the execution's attempts is kept.
-type Stream struct {
-	DurabilityMode  DurabilityMode `json:"durability_mode"`  // StreamBuffered
-	RetentionMaxLen *uint64        `json:"retention_maxlen"` // 10000
-	RetentionTTLMs  *uint64        `json:"retention_ttl_ms,omitempty"`
-}
-
-// DurabilityMode is how an attempt's output is stored.
-type DurabilityMode string
-
-// The durability modes.
-const (
-	StreamBuffered DurabilityMode = "buffered"
-	StreamDurable  DurabilityMode = "durable"
-)
-
-// DecodeExecution reads a policy document, strictly: see [Execution.UnmarshalJSON].
-func DecodeExecution(document []byte) (Execution, error) {
-	var e Execution
-	err := e.UnmarshalJSON(document)
-	return e, err
-}
-
-// UnmarshalJSON reads the policy document and fills in its defaults. Null stands for
-// "absent" only where absent is the default.
-//
-// Errors: [*DecodeError].
-func (e *Execution) UnmarshalJSON(document []byte) error {
-	o := openObject(document)
-	var p Execution
-	p.Priority = int32(o.int64("priority", o.defaulted("priority"), 32))
-	if raw := o.optional("delay_until"); raw != nil {
-		p.DelayUntilMs = new(o.int64("delay_until", raw, 64))
-	}
-	p.Retry = part[Retry](o, "retry_policy")
-	p.Timeout = part[Timeout](o, "timeout_policy")
-	p.Suspension = part[Suspension](o, "suspension_policy")
-	p.Fallback = part[Fallback](o, "fallback_policy")
-	p.Routing = part[Routing](o, "routing_requirements")
-	p.Stream = part[Stream](o, "stream_policy")
-	p.MaxReclaimCount = ifPresent("max_reclaim_count", o.defaulted("max_reclaim_count"), o.uint32)
-	p.MaxReplayCount = ifPresent("max_replay_count", o.defaulted("max_replay_count"), o.uint32)
-	p.MaxSignalsPerExecution = ifPresent("max_signals_per_execution", o.defaulted("max_signals_per_execution"), o.uint32)
-	p.DedupWindowMs = ifPresent("dedup_window_ms", o.optional("dedup_window_ms"), o.uint64)
-	for _, text := range o.texts("budget_ids", o.defaulted("budget_ids")) {
-		budget, err := id.ParseBudgetID(text)
-		if err != nil {
-			o.fail("budget_ids", err.Error())
-		}
-		p.BudgetIDs = append(p.BudgetIDs, budget)
-	}
-	if o.err != nil {
-		return o.err
-	}
-	*e = p.WithDefaults()
-	return nil
-}
-
-// part decodes an optional member that is a document of its own.
-func part[T any, P interface {
-	*T
-	json.Unmarshaler
-}](o *object, key string) *T {
-	raw := o.optional(key)
-	if raw == nil {
-		return nil
-	}
-	into := new(T)
-	o.nested(key, raw, P(into))
-	return into
-}
-
-// MarshalJSON renders the document as it is stored, defaults filled in.
-func (e Execution) MarshalJSON() ([]byte, error) {
-	type document Execution
-	return json.Marshal(document(e.WithDefaults()))
-}
-
-// WithDefaults returns e with every nil pointer that has a default replaced by it, here and
-// in its parts. The result shares nothing with e that WithDefaults changed.
-func (e Execution) WithDefaults() Execution {
-	e.MaxReclaimCount = orNew(e.MaxReclaimCount, DefaultMaxReclaimCount)
-	e.MaxReplayCount = orNew(e.MaxReplayCount, DefaultMaxReplayCount)
-	e.MaxSignalsPerExecution = orNew(e.MaxSignalsPerExecution, DefaultMaxSignals)
-	if e.BudgetIDs == nil {
-		e.BudgetIDs = []id.BudgetID{}
-	}
-	e.Retry = mapPart(e.Retry, Retry.WithDefaults)
-	e.Timeout = mapPart(e.Timeout, Timeout.withDefaults)
-	e.Suspension = mapPart(e.Suspension, Suspension.withDefaults)
-	e.Fallback = mapPart(e.Fallback, Fallback.withDefaults)
-	e.Routing = mapPart(e.Routing, Routing.withDefaults)
-	e.Stream = mapPart(e.Stream, Stream.withDefaults)
-	return e
-}
-
-func orNew[T any](p *T, fallback T) *T {
-	if p == nil {
-		return &fallback
-	}
-	return p
-}
-
-func mapPart[T any](p *T, f func(T) T) *T {
-	if p == nil {
-		return nil
-	}
-	return new(f(*p))
-}
-
-// Validate refuses a policy that cannot be stored or acted on. Required capabilities are
-// not its business: see [id.Capabilities.Validate].
-//
-// Errors: [*DecodeError]; [*id.ParseError] for text that Postgres cannot hold.
-func (e Execution) Validate() error {
-	if e.Retry != nil {
-		if err := e.Retry.Validate(); err != nil {
-			return err
-		}
-	}
-	if s := e.Suspension; s != nil && !s.withDefaults().TimeoutBehavior.valid() {
-		return &DecodeError{Path: "suspension_policy.timeout_behavior", Problem: "unknown value"}
-	}
-	if s := e.Stream; s != nil && !s.withDefaults().DurabilityMode.valid() {
-		return &DecodeError{Path: "stream_policy.durability_mode", Problem: "unknown value"}
-	}
-	if e.DedupWindowMs != nil && *e.DedupWindowMs > math.MaxInt64 {
-		return &DecodeError{Path: "dedup_window_ms", Problem: "above the int64 maximum"}
-	}
-	return e.checkTexts()
-}
-
-func (e Execution) checkTexts() error {
-	var texts []string
-	if e.Retry != nil {
-		texts = append(texts, e.Retry.RetryableCategories...)
-	}
-	if e.Fallback != nil {
-		for _, tier := range e.Fallback.Tiers {
-			texts = append(texts, tier.Provider, tier.Model)
-		}
-	}
-	if e.Routing != nil {
-		for _, text := range []*string{e.Routing.PreferredLocality, e.Routing.IsolationLevel} {
-			if text != nil {
-				texts = append(texts, *text)
-			}
-		}
-	}
-	for _, text := range texts {
-		if err := id.CheckText("policy text", text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Capabilities are the tokens that a worker must offer to take the execution, sorted and
-// distinct, never nil.
-func (e Execution) Capabilities() id.Capabilities {
-	if e.Routing == nil {
-		return id.NewCapabilities()
-	}
-	return id.NewCapabilities(e.Routing.RequiredCapabilities...)
-}
-
-func (t Timeout) withDefaults() Timeout {
-	t.MaxReclaimCount = orNew(t.MaxReclaimCount, DefaultMaxReclaimCount)
-	return t
-}
-
-func (s Suspension) withDefaults() Suspension {
-	if s.TimeoutBehavior == "" {
-		s.TimeoutBehavior = SuspensionFail
-	}
-	return s
-}
-
-func (b SuspensionBehavior) valid() bool { return b == SuspensionFail || b == SuspensionCancel }
-
-func (f Fallback) withDefaults() Fallback {
-	if f.Tiers == nil {
-		f.Tiers = []Tier{}
-	}
-	return f
-}
-
-func (r Routing) withDefaults() Routing {
-	r.RequiredCapabilities = id.NewCapabilities(r.RequiredCapabilities...)
-	return r
-}
-
-func (s Stream) withDefaults() Stream {
-	if s.DurabilityMode == "" {
-		s.DurabilityMode = StreamBuffered
-	}
-	s.RetentionMaxLen = orNew(s.RetentionMaxLen, DefaultStreamMaxLen)
-	return s
-}
-
-func (m DurabilityMode) valid() bool { return m == StreamBuffered || m == StreamDurable }

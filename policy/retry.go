@@ -1,289 +1,50 @@
 package policy
 
-import (
-	"encoding/json"
-	"math"
-	"slices"
-	"unicode/utf8"
-)
+import "time"
 
-// Retry says which failures are retried, how often and after which pause. Its zero value
-// is the default: three retries with the default [Backoff], whatever the category. A timeout
-// of an attempt is a failure of class [TimedOut].
-type Retry struct {
-	MaxRetries          *uint32  `json:"max_retries"` // 3
-	Backoff             Backoff  `json:"backoff"`
-	RetryableCategories []string `json:"retryable_categories"` // empty: all
-}
-
-// RetryWhenAbsent is what holds for an execution without a retry policy: three retries,
-// at once.
-func RetryWhenAbsent() Retry {
-	return Retry{MaxRetries: new(DefaultMaxRetries), Backoff: FixedBackoff(0), RetryableCategories: []string{}}
-}
-
-// WithDefaults returns r with what it leaves open filled in.
-func (r Retry) WithDefaults() Retry {
-	r.MaxRetries = orNew(r.MaxRetries, DefaultMaxRetries)
-	r.Backoff = r.Backoff.withDefaults()
-	if r.RetryableCategories == nil {
-		r.RetryableCategories = []string{}
-	}
-	return r
-}
-
-// Validate refuses a policy that cannot be stored.
+// Retry says which failures are retried, how often and after which pause. Its zero value: three times, whatever the
+// category, after 1, 2 and 4 seconds.
 //
-// Errors: [*DecodeError].
-func (r Retry) Validate() error {
-	b := r.Backoff.withDefaults()
-	switch {
-	case b.Type != BackoffFixed && b.Type != BackoffExponential:
-		return &DecodeError{Path: "retry_policy.backoff.type", Problem: "unknown value"}
-	case math.IsNaN(b.Multiplier) || math.IsInf(b.Multiplier, 0):
-		return &DecodeError{Path: "retry_policy.backoff.multiplier", Problem: "not a finite number"}
-	}
-	return nil
+// A retry is another attempt. Failures of the classes [Permanent] and [Cancelled] are never retried.
+type Retry struct {
+	// MaxRetries is how many attempts may follow the first. 0: [DefaultMaxRetries]. At most 2147483647. [NoRetries]: none.
+	MaxRetries int
+
+	// Backoff is the pause before each retry. Zero: Exponential(time.Second, time.Minute).
+	Backoff Backoff
+
+	// Categories are those of the failures to retry. Empty: all. A failure that names no category has its class as one.
+	Categories []string
 }
 
-// MarshalJSON renders r as it is stored, defaults filled in.
-func (r Retry) MarshalJSON() ([]byte, error) {
-	type document Retry
-	return json.Marshal(document(r.WithDefaults()))
-}
-
-// Backoff is the pause before a retry. Its zero value is the default: exponential from one
-// second, doubling, at most one minute, without jitter.
+// Backoff is the pause before each retry: First before the first, and Factor times the one before for each that
+// follows, but never longer than Max.
+//
+// Write it with [Fixed] or [Exponential] and change what should differ. The zero value is Exponential(time.Second,
+// time.Minute); any other is taken as it stands.
 type Backoff struct {
-	Type           BackoffType
-	DelayMs        uint64 // fixed
-	InitialDelayMs uint64 // exponential, as the rest
-	MaxDelayMs     uint64
-	Multiplier     float64
-	Jitter         bool
+	First  time.Duration
+	Max    time.Duration // at least First
+	Factor float64       // above 0; 1: the pauses are equally long
+	Jitter bool          // each pause is of random length, between half and all of it
 }
 
-// BackoffType tells the two forms of [Backoff] apart.
-type BackoffType string
+// Fixed pauses equally long before every retry. Fixed(0) retries at once.
+func Fixed(pause time.Duration) Backoff { return Backoff{First: pause, Max: pause, Factor: 1} }
 
-// The backoff types.
-const (
-	BackoffFixed       BackoffType = "fixed"
-	BackoffExponential BackoffType = "exponential"
-)
-
-const (
-	defaultDelayMs    = 1000
-	defaultMaxDelayMs = 60000
-	defaultMultiplier = 2.0
-)
-
-// FixedBackoff pauses equally long before every retry.
-func FixedBackoff(delayMs uint64) Backoff {
-	return Backoff{Type: BackoffFixed, DelayMs: delayMs}
+// Exponential doubles the pause from retry to retry, up to a limit.
+func Exponential(first, limit time.Duration) Backoff {
+	return Backoff{First: first, Max: limit, Factor: 2}
 }
 
-// ExponentialBackoff multiplies the pause before every further retry, up to a limit.
-func ExponentialBackoff(initialDelayMs, maxDelayMs uint64, multiplier float64) Backoff {
-	return Backoff{Type: BackoffExponential, InitialDelayMs: initialDelayMs, MaxDelayMs: maxDelayMs, Multiplier: multiplier}
-}
-
-func (b Backoff) withDefaults() Backoff {
-	if b == (Backoff{}) {
-		return ExponentialBackoff(defaultDelayMs, defaultMaxDelayMs, defaultMultiplier)
-	}
-	return b
-}
-
-// PauseMs is the pause, without jitter, before the retry that follows retryCount earlier
-// ones. It is cut to the int64 maximum.
-func (b Backoff) PauseMs(retryCount int) int64 {
-	b = b.withDefaults()
-	if b.Type == BackoffFixed {
-		return clampMs(b.DelayMs)
-	}
-	product := float64(b.InitialDelayMs) * math.Pow(b.Multiplier, float64(retryCount))
-	switch {
-	case b.InitialDelayMs == 0 || product <= 0:
-		return 0
-	case product < float64(b.MaxDelayMs):
-		return clampMs(uint64(product))
-	}
-	return clampMs(b.MaxDelayMs)
-}
-
-func clampMs(ms uint64) int64 { return int64(min(ms, math.MaxInt64)) }
-
-// PauseMs is [Backoff.PauseMs] with the policy's jitter, if it has any, drawn from random,
-// a uniform number in [0, 1): the pause is then between half of it and all of it.
-func (r Retry) PauseMs(retryCount int, random float64) int64 {
-	delay := r.Backoff.PauseMs(retryCount)
-	if !r.Backoff.Jitter {
-		return delay
-	}
-	half := delay / 2
-	return min(delay, half+int64(random*float64(delay-half+1)))
-}
-
-// Class is the kind of a failure as the worker that reports it sees it.
+// Class is what kind of failure an attempt ended with, as its worker sees it.
 type Class string
 
-// The failure classes. Each is the category of a failure that names none.
+// The classes.
 const (
-	Transient  Class = "transient"
-	Permanent  Class = "permanent"
-	InfraCrash Class = "infra_crash"
-	TimedOut   Class = "timeout"
-	Cancelled  Class = "cancelled"
+	Transient  Class = "transient"   // may go well next time; the default
+	Permanent  Class = "permanent"   // would fail again: not retried
+	InfraCrash Class = "infra_crash" // the machinery broke, not the work
+	TimedOut   Class = "timeout"     // took too long
+	Cancelled  Class = "cancelled"   // no longer wanted: not retried
 )
-
-// Category is the category of a failure: its detail if that is text, else its class.
-func Category(class Class, detail []byte) string {
-	if len(detail) == 0 || !utf8.Valid(detail) || slices.Contains(detail, 0) {
-		return string(class)
-	}
-	return string(detail)
-}
-
-// Retries reports whether a failure of this class and category is retried after retryCount
-// retries. Transient failures, crashes and timeouts are, unless the policy lists categories and
-// theirs is not among them; permanent failures and cancellations never.
-func (r Retry) Retries(class Class, category string, retryCount int) bool {
-	switch class {
-	case Transient, InfraCrash, TimedOut:
-	default:
-		return false
-	}
-	return r.RetriesCategory(category, retryCount)
-}
-
-// RetriesCategory is [Retry.Retries] for a failure that comes without a class.
-func (r Retry) RetriesCategory(category string, retryCount int) bool {
-	if len(r.RetryableCategories) > 0 && !slices.Contains(r.RetryableCategories, category) {
-		return false
-	}
-	return int64(retryCount) < int64(*r.WithDefaults().MaxRetries)
-}
-
-// UnmarshalJSON reads a retry policy strictly and fills in its defaults.
-//
-// Errors: [*DecodeError].
-func (r *Retry) UnmarshalJSON(document []byte) error {
-	o := openObject(document)
-	p := Retry{
-		MaxRetries:          ifPresent("max_retries", o.defaulted("max_retries"), o.uint32),
-		RetryableCategories: o.texts("retryable_categories", o.defaulted("retryable_categories")),
-	}
-	o.nested("backoff", o.defaulted("backoff"), &p.Backoff)
-	if o.err != nil {
-		return o.err
-	}
-	*r = p.WithDefaults()
-	return nil
-}
-
-// UnmarshalJSON reads a backoff strictly: of its members only jitter may be missing.
-//
-// Errors: [*DecodeError].
-func (b *Backoff) UnmarshalJSON(document []byte) error {
-	o := openObject(document)
-	p := Backoff{Type: BackoffType(o.text("type", o.required("type")))}
-	switch p.Type {
-	case BackoffFixed:
-		p.DelayMs = o.uint64("delay_ms", o.required("delay_ms"))
-	case BackoffExponential:
-		p.InitialDelayMs = o.uint64("initial_delay_ms", o.required("initial_delay_ms"))
-		p.MaxDelayMs = o.uint64("max_delay_ms", o.required("max_delay_ms"))
-		p.Multiplier = o.float("multiplier", o.required("multiplier"))
-		p.Jitter = o.boolean("jitter", o.defaulted("jitter"))
-	default:
-		o.fail("type", "unknown value")
-	}
-	if o.err != nil {
-		return o.err
-	}
-	*b = p
-	return nil
-}
-
-// MarshalJSON renders the members of b's form, and no other.
-func (b Backoff) MarshalJSON() ([]byte, error) {
-	b = b.withDefaults()
-	if b.Type == BackoffFixed {
-		return json.Marshal(struct {
-			Type    BackoffType `json:"type"`
-			DelayMs uint64      `json:"delay_ms"`
-		}{b.Type, b.DelayMs})
-	}
-	return json.Marshal(struct {
-		Type           BackoffType `json:"type"`
-		InitialDelayMs uint64      `json:"initial_delay_ms"`
-		MaxDelayMs     uint64      `json:"max_delay_ms"`
-		Multiplier     float64     `json:"multiplier"`
-		Jitter         bool        `json:"jitter"`
-	}{b.Type, b.InitialDelayMs, b.MaxDelayMs, b.Multiplier, b.Jitter})
-}
-
-// RetryFromJSON reads the retry policy that a caller of the typed failure operation gives
-// as text, and those that other programs stored: leniently. Empty text allows no retries;
-// so does a policy that does not say how many. Its backoff is read by [BackoffFromJSON].
-//
-// Errors: [*DecodeError] when text is not a JSON object.
-func RetryFromJSON(text []byte) (Retry, error) {
-	none := Retry{MaxRetries: new(uint32(0)), RetryableCategories: []string{}}
-	if len(text) == 0 {
-		return none, nil
-	}
-	o := openObject(text)
-	if o.err != nil {
-		return Retry{}, o.err
-	}
-	r := none
-	if n, ok := parseUint(o.members["max_retries"]); ok {
-		r.MaxRetries = new(uint32(min(n, math.MaxUint32)))
-	}
-	r.Backoff = BackoffFromJSON(o.members["backoff"])
-	var categories []json.RawMessage
-	if json.Unmarshal(o.members["retryable_categories"], &categories) == nil {
-		for _, raw := range categories {
-			var category *string
-			if json.Unmarshal(raw, &category) == nil && category != nil {
-				r.RetryableCategories = append(r.RetryableCategories, *category)
-			}
-		}
-	}
-	return r, nil
-}
-
-// BackoffFromJSON reads a backoff leniently: a part that is missing or of the wrong type
-// takes its default (1000, 60000 and 2.0; 1000 for a fixed delay), and what is no backoff
-// at all pauses for one second.
-func BackoffFromJSON(document []byte) Backoff {
-	o := openObject(document)
-	kind := BackoffType("")
-	if raw := o.members["type"]; raw != nil {
-		kind = BackoffType((&object{}).text("type", raw))
-	}
-	uintOr := func(key string, fallback uint64) uint64 {
-		if n, ok := parseUint(o.members[key]); ok {
-			return n
-		}
-		return fallback
-	}
-	switch kind {
-	case BackoffFixed:
-		return FixedBackoff(uintOr("delay_ms", defaultDelayMs))
-	case BackoffExponential:
-		multiplier := defaultMultiplier
-		if raw := o.members["multiplier"]; raw != nil {
-			var given *float64
-			if json.Unmarshal(raw, &given) == nil && given != nil {
-				multiplier = *given
-			}
-		}
-		b := ExponentialBackoff(uintOr("initial_delay_ms", defaultDelayMs), uintOr("max_delay_ms", defaultMaxDelayMs), multiplier)
-		b.Jitter = string(o.members["jitter"]) == "true"
-		return b
-	}
-	return FixedBackoff(defaultDelayMs)
-}

@@ -36,7 +36,7 @@ func TestClaim_leases_a_fresh_execution(t *testing.T) {
 	f := newFixture(t)
 	x := f.create(t, func(spec *engine.ExecutionSpec) {
 		spec.Payload, spec.Tags, spec.Priority = []byte("in"), map[string]string{"cairn.instance_id": "i1"}, 3
-		spec.Policy = &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(60_000))}}
+		spec.Policy = &policy.Execution{AttemptTimeout: time.Minute}
 	})
 	f.advance(time.Second)
 	now := f.now()
@@ -118,7 +118,7 @@ func TestE31_claim_passes_over_what_the_worker_cannot_do(t *testing.T) {
 	f := newFixture(t)
 	needs := func(tokens ...string) id.ExecutionID {
 		return f.create(t, func(spec *engine.ExecutionSpec) {
-			spec.Policy = &policy.Execution{Routing: &policy.Routing{RequiredCapabilities: tokens}}
+			spec.Policy = &policy.Execution{Capabilities: tokens}
 		})
 	}
 	for range 20 {

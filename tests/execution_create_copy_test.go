@@ -32,8 +32,8 @@ func manyPlain(f *fixture) []engine.ExecutionSpec {
 		}
 		if i%7 == 0 {
 			specs[i].Policy = &policy.Execution{
-				Routing: &policy.Routing{RequiredCapabilities: id.NewCapabilities("gpu", "arm")},
-				Retry:   &policy.Retry{Backoff: policy.FixedBackoff(1000)},
+				Capabilities: id.NewCapabilities("gpu", "arm"),
+				Retry:        &policy.Retry{Backoff: policy.Fixed(time.Second)},
 			}
 		}
 		if i%11 == 0 {
@@ -105,7 +105,7 @@ func TestCreateExecutions_by_the_hundred_beside(t *testing.T) {
 			specs := manyPlain(f)
 			for i := range specs {
 				if specs[i].Policy != nil {
-					specs[i].Policy.Routing = nil
+					specs[i].Policy.Capabilities = nil
 				}
 			}
 			c.change(f, t, specs)

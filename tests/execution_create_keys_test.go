@@ -63,7 +63,7 @@ func (b *lettered) spec(text string) engine.ExecutionSpec {
 		spec.IdempotencyKey = b.key(b.flow.String() + key)
 	}
 	if unlimited {
-		spec.Policy = &policy.Execution{DedupWindowMs: new(uint64(0))}
+		spec.Policy = &policy.Execution{DedupWindow: policy.NoDedup}
 	}
 	if member {
 		spec.Flow = &b.flow

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"testing"
@@ -49,7 +50,7 @@ func TestCreateExecution_stores_everything_given(t *testing.T) {
 	created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{
 		ID: x, Namespace: "tenant", Lane: f.lane, Kind: "resize", Payload: []byte("in"), PayloadEncoding: "text",
 		Priority: 7, Creator: "me", IdempotencyKey: f.key("once"), Tags: map[string]string{"cairn.instance_id": "i1", "any key": ""},
-		Policy:   &policy.Execution{Routing: &policy.Routing{RequiredCapabilities: id.Capabilities{"gpu", "arm", "gpu"}}},
+		Policy:   &policy.Execution{Capabilities: id.Capabilities{"gpu", "arm", "gpu"}},
 		Deadline: start.Add(time.Hour), CreatedAt: start.Add(-time.Minute),
 	})
 	if err != nil {
@@ -78,8 +79,8 @@ func TestCreateExecution_start_and_deadline(t *testing.T) {
 	f := newFixture(t)
 	at := func(after time.Duration) time.Time { return start.Add(after) }
 	ms := func(after time.Duration) *int64 { return new(at(after).UnixMilli()) }
-	policyDelay := policy.Execution{DelayUntilMs: ms(2 * time.Hour)}
-	policyDeadline := policy.Execution{Timeout: &policy.Timeout{ExecutionDeadlineMs: new(uint64(60_000))}}
+	policyDelay := policy.Execution{DelayUntil: at(2 * time.Hour)}
+	policyDeadline := policy.Execution{Deadline: time.Minute}
 	for _, c := range []struct {
 		name            string
 		spec            engine.ExecutionSpec
@@ -274,9 +275,9 @@ func TestE2_M6_creation_keeps_what_it_is_given(t *testing.T) {
 	spec := engine.ExecutionSpec{Kind: "test",
 		Lane: f.lane, IdempotencyKey: f.key("key"), Priority: 1 << 30,
 		Policy: &policy.Execution{
-			DelayUntilMs: new(start.Add(time.Minute).UnixMilli()),
-			Timeout:      &policy.Timeout{ExecutionDeadlineMs: new(uint64(3_600_000))},
-			Routing:      &policy.Routing{RequiredCapabilities: id.Capabilities{"gpu"}},
+			DelayUntil:   start.Add(time.Minute),
+			Deadline:     time.Hour,
+			Capabilities: id.Capabilities{"gpu"},
 		},
 	}
 	first, err := f.CreateExecution(t.Context(), spec)
@@ -299,7 +300,7 @@ func TestE2_M6_creation_keeps_what_it_is_given(t *testing.T) {
 func TestIdempotencyKey(t *testing.T) {
 	day := 24 * time.Hour
 	elsewhere := id.ExecutionIDFromRow(1, id.ExecutionUUID{})
-	window := func(ms uint64) *policy.Execution { return &policy.Execution{DedupWindowMs: new(ms)} }
+	window := func(d time.Duration) *policy.Execution { return &policy.Execution{DedupWindow: d} }
 	for _, c := range []struct {
 		name          string
 		first, second engine.ExecutionSpec
@@ -308,11 +309,11 @@ func TestIdempotencyKey(t *testing.T) {
 	}{
 		{"at the end of the default window", engine.ExecutionSpec{Kind: "test"}, engine.ExecutionSpec{Kind: "test"}, day - time.Millisecond, true},
 		{"after the default window", engine.ExecutionSpec{Kind: "test"}, engine.ExecutionSpec{Kind: "test"}, day, false},
-		{"at the end of the policy's window", engine.ExecutionSpec{Kind: "test", Policy: window(1000)}, engine.ExecutionSpec{Kind: "test"}, 999 * time.Millisecond, true},
-		{"after the policy's window", engine.ExecutionSpec{Kind: "test", Policy: window(1000)}, engine.ExecutionSpec{Kind: "test"}, time.Second, false},
-		{"in a window without end", engine.ExecutionSpec{Kind: "test", Policy: window(1<<63 - 1)}, engine.ExecutionSpec{Kind: "test"}, 1000 * day, true},
-		{"of a creation without a window", engine.ExecutionSpec{Kind: "test", Policy: window(0)}, engine.ExecutionSpec{Kind: "test"}, 0, false},
-		{"not asked for by the second", engine.ExecutionSpec{Kind: "test"}, engine.ExecutionSpec{Kind: "test", Policy: window(0)}, 0, false},
+		{"at the end of the policy's window", engine.ExecutionSpec{Kind: "test", Policy: window(time.Second)}, engine.ExecutionSpec{Kind: "test"}, 999 * time.Millisecond, true},
+		{"after the policy's window", engine.ExecutionSpec{Kind: "test", Policy: window(time.Second)}, engine.ExecutionSpec{Kind: "test"}, time.Second, false},
+		{"in a window without end", engine.ExecutionSpec{Kind: "test", Policy: window(math.MaxInt64)}, engine.ExecutionSpec{Kind: "test"}, 1000 * day, true},
+		{"of a creation without a window", engine.ExecutionSpec{Kind: "test", Policy: window(policy.NoDedup)}, engine.ExecutionSpec{Kind: "test"}, 0, false},
+		{"not asked for by the second", engine.ExecutionSpec{Kind: "test"}, engine.ExecutionSpec{Kind: "test", Policy: window(policy.NoDedup)}, 0, false},
 		{"of another namespace", engine.ExecutionSpec{Kind: "test"}, engine.ExecutionSpec{Kind: "test", Namespace: "other"}, 0, false},
 		{"of another partition", engine.ExecutionSpec{Kind: "test"}, engine.ExecutionSpec{Kind: "test", ID: elsewhere}, 0, false},
 	} {

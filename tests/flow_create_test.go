@@ -129,8 +129,8 @@ func TestCreateFlow_node_specs(t *testing.T) {
 	f := newFlowFixture(t)
 	soon, later := start.Add(time.Minute), start.Add(time.Hour)
 	limited := &policy.Execution{
-		Timeout: &policy.Timeout{ExecutionDeadlineMs: new(uint64(5000))},
-		Routing: &policy.Routing{RequiredCapabilities: id.Capabilities{"gpu", "big"}},
+		Deadline:     5 * time.Second,
+		Capabilities: id.Capabilities{"gpu", "big"},
 	}
 	nodes := []engine.Node{
 		{Key: "delayed", Spec: engine.ExecutionSpec{Kind: "test", DelayUntil: soon}},
@@ -237,11 +237,11 @@ func TestCreateFlow_refuses(t *testing.T) {
 		{"edge_kind_too_long", with(func(s *engine.FlowSpec) { s.Edges[0].Kind = strings.Repeat("k", 256) }, "a>b"), engine.ErrInvalidInput, "kind: 256 bytes"},
 		{"pass_result_too_long", with(func(s *engine.FlowSpec) { s.Edges[0].PassResult = strings.Repeat("p", 1025) }, "a>b"),
 			engine.ErrInvalidInput, "pass result: 1025 bytes, limit 1024"},
-		{"quorum_of_none", quorum(0), engine.ErrInvalidInput, `node "c": when: `},
-		{"quorum_negative", quorum(-1), engine.ErrInvalidInput, `node "c": when: `},
+		{"quorum_of_none", quorum(0), engine.ErrInvalidInput, `node "c": When.Quorum: `},
+		{"quorum_negative", quorum(-1), engine.ErrInvalidInput, `node "c": When.Quorum: `},
 		{"quorum_above_fan_in", quorum(3), engine.ErrInvalidInput, "a quorum of 3 of 2"},
 		{"cancel_remaining", chart(when{"c": policy.AnyOf("")}, "a>c"), engine.ErrInvalidInput, "not offered yet"},
-		{"on_satisfied_unknown", chart(when{"c": policy.AnyOf("explode")}, "a>c"), engine.ErrInvalidInput, "on_satisfied"},
+		{"on_satisfied_unknown", chart(when{"c": policy.AnyOf("explode")}, "a>c"), engine.ErrInvalidInput, "When.AnyOf: neither CancelRemaining nor LetRun"},
 		{"kind_too_long", engine.FlowSpec{Kind: strings.Repeat("k", 257)}, engine.ErrInvalidInput, "flow kind: 257 bytes, limit 256"},
 		{"namespace", engine.FlowSpec{Namespace: "a\nb"}, engine.ErrInvalidInput, "namespace"},
 		{"tag_key", engine.FlowSpec{Tags: map[string]string{"plain": "x"}}, engine.ErrInvalidInput, "flow tag key"},

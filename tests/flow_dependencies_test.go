@@ -714,10 +714,10 @@ func TestResolve_of_endings_by_jobs(t *testing.T) {
 			return f.ExpireDeadlines(t.Context(), 10)
 		}, "expired"},
 		{"attempt_timeout", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{
-			Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1000))}, Retry: &policy.Retry{MaxRetries: new(uint32(0))},
+			AttemptTimeout: time.Second, Retry: &policy.Retry{MaxRetries: policy.NoRetries},
 		}},
 			func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) { return f.ExpireAttempts(t.Context(), 10) }, "expired"},
-		{"lease_lost_too_often", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{MaxReclaimCount: new(uint32(0))}},
+		{"lease_lost_too_often", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{MaxReclaims: policy.NoReclaims}},
 			func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) { return f.ExpireLeases(t.Context(), 10) }, "failed"},
 	}
 	for _, test := range tests {

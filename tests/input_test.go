@@ -75,12 +75,12 @@ func TestCreateExecution_refuses_bad_input(t *testing.T) {
 		{"deadline before time began", "deadline", engine.ExecutionSpec{Kind: "test", Deadline: time.UnixMilli(-5)}},
 		{"deadline that overflows", "deadline", engine.ExecutionSpec{Kind: "test", Deadline: time.UnixMilli(math.MaxInt64).Add(time.Millisecond)}},
 		{"creation that overflows", "created at", engine.ExecutionSpec{Kind: "test", CreatedAt: time.Unix(math.MaxInt64-1<<40, 0)}},
-		{"backoff that is none", "policy", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{Retry: &policy.Retry{Backoff: policy.Backoff{Type: "odd"}}}}},
-		{"window that overflows", "policy", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{DedupWindowMs: new(uint64(math.MaxUint64))}}},
-		{"text of the policy with NUL", "policy", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{Retry: &policy.Retry{RetryableCategories: []string{nul}}}}},
-		{"capability with a comma", "policy: required capabilities", requiring("a,b")},
-		{"empty capability", "policy: required capabilities", requiring("")},
-		{"capability with NUL", "policy: required capabilities", requiring(nul)},
+		{"backoff that is none", "Policy.Retry.Backoff.Factor", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{Retry: &policy.Retry{Backoff: policy.Backoff{Jitter: true}}}}},
+		{"negative window", "Policy.DedupWindow", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{DedupWindow: -time.Second}}},
+		{"text of the policy with NUL", "Policy.Retry.Categories[0]", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{Retry: &policy.Retry{Categories: []string{nul}}}}},
+		{"capability with a comma", "Policy.Capabilities", requiring("a,b")},
+		{"empty capability", "Policy.Capabilities", requiring("")},
+		{"capability with NUL", "Policy.Capabilities", requiring(nul)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.spec.Lane == "" {
@@ -106,7 +106,7 @@ func TestCreateExecution_refuses_bad_input(t *testing.T) {
 }
 
 func requiring(tokens ...string) engine.ExecutionSpec {
-	return engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{Routing: &policy.Routing{RequiredCapabilities: tokens}}}
+	return engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{Capabilities: tokens}}
 }
 
 // What is at a bound is within it, and comes back as it was given.
@@ -141,11 +141,11 @@ func TestCreateExecution_accepts_what_is_at_its_bounds(t *testing.T) {
 // Durations that end after the last millisecond end with it.
 func TestCreateExecution_durations_saturate(t *testing.T) {
 	f := newFixture(t)
-	c := f.start(t, func(spec *engine.ExecutionSpec) {
-		spec.Policy = &policy.Execution{Timeout: &policy.Timeout{
-			AttemptTimeoutMs: new(uint64(math.MaxUint64)), ExecutionDeadlineMs: new(uint64(math.MaxUint64)),
-		}}
+	x := f.create(t, func(spec *engine.ExecutionSpec) {
+		spec.CreatedAt, spec.Policy = time.UnixMilli(math.MaxInt64), &policy.Execution{Deadline: time.Hour}
 	})
+	f.setExecution(t, x, `policy = '{"timeout_policy":{"attempt_timeout_ms":18446744073709551615}}'`)
+	c := f.claim(t)
 	if got := f.stored(t, c.Execution); *got.DeadlineAtMs != math.MaxInt64 || *got.LastDeadline != math.MaxInt64 {
 		t.Errorf("stored %+v", got)
 	}

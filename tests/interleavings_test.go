@@ -141,7 +141,7 @@ func TestInterleaving_job_with_an_old_snapshot(t *testing.T) {
 	}
 	timeout := func(spec *engine.ExecutionSpec) {
 		spec.Policy = &policy.Execution{
-			Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1000))}, Retry: &policy.Retry{Backoff: policy.FixedBackoff(0)},
+			AttemptTimeout: time.Second, Retry: &policy.Retry{Backoff: policy.Fixed(0)},
 		}
 	}
 	deadline := func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) }

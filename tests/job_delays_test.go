@@ -87,7 +87,7 @@ func TestPromoteDelayed(t *testing.T) {
 // The reference's retry after a pause is never promoted, and its promotion loses the deadline.
 func TestE17_E18_M8_retry_wakes_and_keeps_its_deadline(t *testing.T) {
 	f := cloneFixture(t)
-	c := f.start(t, retrying(policy.Retry{Backoff: policy.FixedBackoff(1000)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Hour) })
+	c := f.start(t, retrying(policy.Retry{Backoff: policy.Fixed(time.Second)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Hour) })
 	f.fail(t, c.Lease, engine.Failure{})
 	f.advance(time.Second)
 	run(t, f.PromoteDelayed, 1)

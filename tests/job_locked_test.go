@@ -26,9 +26,9 @@ var ending = []struct {
 	{"deadline", engine.ExecutionSpec{Kind: "test", Deadline: start.Add(time.Second)}, false,
 		func(e *engine.Engine) job { return e.ExpireDeadlines }, stateUnstarted},
 	{"attempt timeout", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{
-		Retry: &policy.Retry{MaxRetries: new(uint32(0))}, Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1))},
+		Retry: &policy.Retry{MaxRetries: policy.NoRetries}, AttemptTimeout: time.Millisecond,
 	}}, true, func(e *engine.Engine) job { return e.ExpireAttempts }, stateExpired},
-	{"lease lost too often", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{MaxReclaimCount: new(uint32(0))}}, true,
+	{"lease lost too often", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{MaxReclaims: policy.NoReclaims}}, true,
 		func(e *engine.Engine) job { return e.ExpireLeases }, stateFailed},
 }
 
@@ -251,7 +251,7 @@ func TestA10_locked_rows_hide_nothing(t *testing.T) {
 		{"delays", func(f *fixture, _ int, spec *engine.ExecutionSpec) { spec.DelayUntil = f.now().Add(time.Second) }, plain,
 			executions, func(f *fixture) job { return f.PromoteDelayed }},
 		{"creation keys", func(f *fixture, i int, spec *engine.ExecutionSpec) {
-			spec.IdempotencyKey, spec.Policy = f.key(fmt.Sprint(f.now(), i)), &policy.Execution{DedupWindowMs: new(uint64(1))}
+			spec.IdempotencyKey, spec.Policy = f.key(fmt.Sprint(f.now(), i)), &policy.Execution{DedupWindow: time.Millisecond}
 		}, plain, "SELECT FROM ffx_create_dedup FOR UPDATE", func(f *fixture) job { return f.PruneCreationKeys }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

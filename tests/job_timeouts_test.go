@@ -21,16 +21,16 @@ var timingOut = []struct {
 	{"without a retry policy", nil, 0, stateRetry, []string{"lease expired"}},
 	{"the third time without a retry policy", nil, 2, stateRetry, []string{"lease expired"}},
 	{"too often without a retry policy", nil, 3, stateExpired, []string{"lease expired", "completion expired"}},
-	{"retried", &policy.Retry{Backoff: policy.FixedBackoff(1000)}, 0, stateBackoff, []string{"lease expired"}},
-	{"retried at once", &policy.Retry{Backoff: policy.FixedBackoff(0)}, 0, stateRetry, []string{"lease expired"}},
-	{"category listed", &policy.Retry{RetryableCategories: []string{"timeout"}}, 0, stateBackoff, []string{"lease expired"}},
-	{"category not listed", &policy.Retry{RetryableCategories: []string{"net"}}, 0, stateExpired, []string{"lease expired", "completion expired"}},
+	{"retried", &policy.Retry{Backoff: policy.Fixed(time.Second)}, 0, stateBackoff, []string{"lease expired"}},
+	{"retried at once", &policy.Retry{Backoff: policy.Fixed(0)}, 0, stateRetry, []string{"lease expired"}},
+	{"category listed", &policy.Retry{Categories: []string{"timeout"}}, 0, stateBackoff, []string{"lease expired"}},
+	{"category not listed", &policy.Retry{Categories: []string{"net"}}, 0, stateExpired, []string{"lease expired", "completion expired"}},
 	{"retries used up", &policy.Retry{}, 3, stateExpired, []string{"lease expired", "completion expired"}},
 }
 
 func timingOutAfter(d time.Duration, retry *policy.Retry) func(*engine.ExecutionSpec) {
 	return func(spec *engine.ExecutionSpec) {
-		spec.Policy = &policy.Execution{Retry: retry, Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(d.Milliseconds()))}}
+		spec.Policy = &policy.Execution{Retry: retry, AttemptTimeout: d}
 	}
 }
 
@@ -191,9 +191,8 @@ func TestExpireAttempts_only_of_this_library(t *testing.T) {
 
 func TestExpireAttempts_with_the_longest_timeout(t *testing.T) {
 	f := cloneFixture(t)
-	c := f.start(t, func(spec *engine.ExecutionSpec) {
-		spec.Policy = &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1<<63 - 1))}}
-	})
+	f.setExecution(t, f.create(t), `policy = '{"timeout_policy":{"attempt_timeout_ms":9223372036854775807}}'`)
+	c := f.claim(t)
 	if got := *f.attempts(t, c.Execution)[0].TimeoutAtMs; got != 1<<63-1 {
 		t.Errorf("times out at %d", got)
 	}

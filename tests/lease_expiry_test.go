@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
 )
 
 func TestExpireLeases_gives_the_attempt_back(t *testing.T) {
@@ -67,8 +68,8 @@ func TestExpireLeases_ends_what_is_lost_too_often(t *testing.T) {
 		lost         int // before
 		ends         bool
 	}{
-		{"below the default", "NULL", engine.DefaultReclaimCap - 1, false},
-		{"at the default", "NULL", engine.DefaultReclaimCap, true},
+		{"below the default", "NULL", policy.ReclaimLimit - 1, false},
+		{"at the default", "NULL", policy.ReclaimLimit, true},
 		{"below the policy's", `'{"max_reclaim_count":2}'`, 1, false},
 		{"at the policy's", `'{"max_reclaim_count":2}'`, 2, true},
 		{"at the timeout policy's", `'{"timeout_policy":{"max_reclaim_count":1}}'`, 1, true},

@@ -236,7 +236,7 @@ func workThroughBouncer(t *testing.T, c *crew, pool *pgxpool.Pool, poll time.Dur
 	create := func(kind string, n int) {
 		for range n {
 			spec := engine.ExecutionSpec{Lane: c.lane, Kind: kind, Payload: []byte(`{"Side": 3}`)}
-			spec.Policy = &policy.Execution{Retry: &policy.Retry{Backoff: policy.FixedBackoff(10)}}
+			spec.Policy = &policy.Execution{Retry: &policy.Retry{Backoff: policy.Fixed(10 * time.Millisecond)}}
 			if _, err := other.CreateExecution(t.Context(), spec); err != nil {
 				t.Fatal(err)
 			}

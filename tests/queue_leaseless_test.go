@@ -92,7 +92,7 @@ func TestA17_active_with_unusual_attempts(t *testing.T) {
 func TestA17_of_a_flow(t *testing.T) {
 	f := flowsOn(cloneFixture(t))
 	spec := chart(nil, "a>b")
-	spec.Nodes[0].Spec.Policy = &policy.Execution{MaxReclaimCount: new(uint32(0))}
+	spec.Nodes[0].Spec.Policy = &policy.Execution{MaxReclaims: policy.NoReclaims}
 	flow := f.createFlow(t, spec)
 	x := f.lease(t, flow, "a").Execution
 	f.setAttempt(t, x, 0, "lease_expires_at_ms = NULL")

@@ -33,9 +33,9 @@ func TestQueue_follows_any_sequence_of_writes(t *testing.T) {
 		may := func(label string) bool { return rapid.IntRange(0, 4).Draw(r, label) == 0 }
 		spec := func() engine.ExecutionSpec {
 			s := engine.ExecutionSpec{Kind: "test", Lane: rapid.SampledFrom(lanes).Draw(r, "lane"), Priority: rapid.IntRange(0, 2).Draw(r, "priority")}
-			s.Policy = &policy.Execution{Retry: &policy.Retry{Backoff: policy.FixedBackoff(uint64(rapid.IntRange(0, 1).Draw(r, "backoff") * 1000))}}
+			s.Policy = &policy.Execution{Retry: &policy.Retry{Backoff: policy.Fixed(time.Duration(rapid.IntRange(0, 1).Draw(r, "backoff")) * time.Second)}}
 			if may("timeout") {
-				s.Policy.Timeout = &policy.Timeout{AttemptTimeoutMs: new(uint64(2000))}
+				s.Policy.AttemptTimeout = 2 * time.Second
 			}
 			if may("delay") {
 				s.DelayUntil = f.now().Add(time.Second)
@@ -44,7 +44,7 @@ func TestQueue_follows_any_sequence_of_writes(t *testing.T) {
 				s.Deadline = f.now().Add(3 * time.Second)
 			}
 			if may("capability") {
-				s.Policy.Routing = &policy.Routing{RequiredCapabilities: []string{"gpu"}}
+				s.Policy.Capabilities = []string{"gpu"}
 			}
 			return s
 		}

@@ -66,12 +66,12 @@ const (
 // Whoever writes, and whatever, the queue holds the claimable executions afterwards.
 func TestQueue_follows_every_write(t *testing.T) {
 	shared := cloneFixture(t)
-	pause := retrying(policy.Retry{Backoff: policy.FixedBackoff(1000)})
-	timeout := func(retries uint32) func(*engine.ExecutionSpec) {
+	pause := retrying(policy.Retry{Backoff: policy.Fixed(time.Second)})
+	timeout := func(retries int) func(*engine.ExecutionSpec) {
 		return func(spec *engine.ExecutionSpec) {
 			spec.Policy = &policy.Execution{
-				Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1000))},
-				Retry:   &policy.Retry{MaxRetries: &retries, Backoff: policy.FixedBackoff(0)},
+				AttemptTimeout: time.Second,
+				Retry:          &policy.Retry{MaxRetries: retries, Backoff: policy.Fixed(0)},
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func TestQueue_follows_every_write(t *testing.T) {
 			f.background(t)
 		}, 1},
 		{"attempt timeout for good", func(t *testing.T, f *flowFixture) {
-			f.start(t, timeout(0))
+			f.start(t, timeout(policy.NoRetries))
 			f.advance(time.Second)
 			f.background(t)
 		}, 0},

@@ -47,14 +47,14 @@ func TestReconcile(t *testing.T) {
 	lost := f.startMany(t, 20)
 	timedOut := f.start(t, func(s *engine.ExecutionSpec) {
 		s.Policy = &policy.Execution{
-			Retry:   &policy.Retry{Backoff: policy.FixedBackoff(0)},
-			Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1000))},
+			Retry:          &policy.Retry{Backoff: policy.Fixed(0)},
+			AttemptTimeout: time.Second,
 		}
 	})
 	delayed := f.create(t, func(s *engine.ExecutionSpec) { s.DelayUntil = start.Add(time.Minute) })
 	late := f.create(t, func(s *engine.ExecutionSpec) { s.Deadline = start.Add(time.Minute) })
 	keyed := f.create(t, func(s *engine.ExecutionSpec) {
-		s.IdempotencyKey, s.Policy = "key", &policy.Execution{DedupWindowMs: new(uint64(1000))}
+		s.IdempotencyKey, s.Policy = "key", &policy.Execution{DedupWindow: time.Second}
 	})
 	reconcileWith(t, f.Engine, 2)
 

@@ -151,7 +151,7 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 			return err
 		}},
 		{name: "expire attempts", started: true, spec: func(spec *engine.ExecutionSpec) {
-			spec.Policy = &policy.Execution{Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1))}}
+			spec.Policy = &policy.Execution{AttemptTimeout: time.Millisecond}
 		}, do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
 			f.advance(leaseTTL)
 			_, err := f.ExpireAttempts(ctx, n)

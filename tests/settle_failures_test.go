@@ -31,7 +31,7 @@ func (f *fixture) fail(t *testing.T, l engine.Lease, failure engine.Failure) eng
 
 func TestFailExecution_schedules_a_retry(t *testing.T) {
 	f := newFixture(t)
-	c := f.start(t, retrying(policy.Retry{Backoff: policy.FixedBackoff(5000)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Hour) })
+	c := f.start(t, retrying(policy.Retry{Backoff: policy.Fixed(5 * time.Second)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Hour) })
 	f.advance(time.Second)
 	now, wake := f.now().UnixMilli(), f.now().Add(5*time.Second)
 	raw := f.stored(t, c.Execution).RawFields
@@ -60,7 +60,7 @@ func TestFailExecution_schedules_a_retry(t *testing.T) {
 
 func TestFailExecution_retries_at_once(t *testing.T) {
 	f := newFixture(t)
-	c := f.start(t, retrying(policy.Retry{Backoff: policy.FixedBackoff(0)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Hour) })
+	c := f.start(t, retrying(policy.Retry{Backoff: policy.Fixed(0)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Hour) })
 	if got, want := f.fail(t, c.Lease, engine.Failure{}), (engine.Failed{Retry: true, RetryAt: start, NextAttempt: 1}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -104,9 +104,9 @@ func TestFailExecution_for_good(t *testing.T) {
 
 func TestFailExecution_retry_decision(t *testing.T) {
 	only := func(categories ...string) *policy.Execution {
-		return &policy.Execution{Retry: &policy.Retry{RetryableCategories: categories}}
+		return &policy.Execution{Retry: &policy.Retry{Categories: categories}}
 	}
-	atMost := func(n uint32) *policy.Execution { return &policy.Execution{Retry: &policy.Retry{MaxRetries: &n}} }
+	atMost := func(n int) *policy.Execution { return &policy.Execution{Retry: &policy.Retry{MaxRetries: n}} }
 	f := newFixture(t)
 	for _, c := range []struct {
 		name    string
@@ -133,10 +133,10 @@ func TestFailExecution_retry_decision(t *testing.T) {
 		{"the class is the category, not listed", only("infra_crash"), 0, engine.Failure{}, false},
 		{"last retry without a policy", nil, 2, engine.Failure{}, true},
 		{"retries used up without a policy", nil, 3, engine.Failure{}, false},
-		{"no retries", atMost(0), 0, engine.Failure{}, false},
+		{"no retries", atMost(policy.NoRetries), 0, engine.Failure{}, false},
 		{"last retry", atMost(2), 1, engine.Failure{}, true},
 		{"retries used up", atMost(2), 2, engine.Failure{}, false},
-		{"more than fit", atMost(1<<32 - 1), 1 << 30, engine.Failure{}, true},
+		{"more than fit", atMost(math.MaxInt32), 1 << 30, engine.Failure{}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			held := f.start(t, func(spec *engine.ExecutionSpec) { spec.Policy = c.policy })
@@ -154,7 +154,7 @@ func TestFailExecution_retry_decision(t *testing.T) {
 }
 
 func TestFailExecution_backoff(t *testing.T) {
-	jitter := policy.ExponentialBackoff(1000, 60_000, 2)
+	jitter := policy.Exponential(time.Second, time.Minute)
 	jitter.Jitter = true
 	f := newFixture(t)
 	for _, c := range []struct {
@@ -163,17 +163,18 @@ func TestFailExecution_backoff(t *testing.T) {
 		retries  int
 		min, max time.Duration
 	}{
-		{"fixed", policy.FixedBackoff(250), 2, 250 * time.Millisecond, 250 * time.Millisecond},
+		{"fixed", policy.Fixed(250 * time.Millisecond), 2, 250 * time.Millisecond, 250 * time.Millisecond},
 		{"default", policy.Backoff{}, 0, time.Second, time.Second},
 		{"default, third time", policy.Backoff{}, 2, 4 * time.Second, 4 * time.Second},
-		{"exponential", policy.ExponentialBackoff(100, 10_000, 3), 2, 900 * time.Millisecond, 900 * time.Millisecond},
-		{"exponential, cut", policy.ExponentialBackoff(100, 500, 3), 2, 500 * time.Millisecond, 500 * time.Millisecond},
-		{"shrinking", policy.ExponentialBackoff(1000, 5000, 0.5), 1, 500 * time.Millisecond, 500 * time.Millisecond},
+		{"exponential", policy.Backoff{First: 100 * time.Millisecond, Max: 10 * time.Second, Factor: 3}, 2, 900 * time.Millisecond, 900 * time.Millisecond},
+		{"exponential, cut", policy.Backoff{First: 100 * time.Millisecond, Max: 500 * time.Millisecond, Factor: 3}, 2, 500 * time.Millisecond, 500 * time.Millisecond},
+		{"shrinking", policy.Backoff{First: time.Second, Max: 5 * time.Second, Factor: 0.5}, 1, 500 * time.Millisecond, 500 * time.Millisecond},
 		{"jitter", jitter, 1, time.Second, 2 * time.Second},
+		{"jitter of a fixed pause", policy.Backoff{First: time.Second, Max: time.Second, Factor: 1, Jitter: true}, 1, 500 * time.Millisecond, time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for range 5 {
-				held := f.start(t, retrying(policy.Retry{MaxRetries: new(uint32(10)), Backoff: c.backoff}))
+				held := f.start(t, retrying(policy.Retry{MaxRetries: 10, Backoff: c.backoff}))
 				f.setExecution(t, held.Execution, fmt.Sprintf("ffx_retry_count = %d", c.retries))
 				if pause := f.fail(t, held.Lease, engine.Failure{}).RetryAt.Sub(f.now()); pause < c.min || pause > c.max {
 					t.Errorf("pause of %v, want %v to %v", pause, c.min, c.max)
@@ -186,7 +187,7 @@ func TestFailExecution_backoff(t *testing.T) {
 // A retry that would come after the deadline is scheduled all the same; the deadline ends it.
 func TestFailExecution_beyond_its_deadline(t *testing.T) {
 	f := cloneFixture(t)
-	c := f.start(t, retrying(policy.Retry{Backoff: policy.FixedBackoff(60_000)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) })
+	c := f.start(t, retrying(policy.Retry{Backoff: policy.Fixed(time.Minute)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) })
 	if got, want := f.fail(t, c.Lease, engine.Failure{}), start.Add(time.Minute); !got.Retry || !got.RetryAt.Equal(want) {
 		t.Errorf("got %+v, want a retry at %v", got, want)
 	}
@@ -202,7 +203,8 @@ func TestFailExecution_beyond_its_deadline(t *testing.T) {
 // Without end, and never wrapping round.
 func TestFailExecution_with_the_longest_backoff(t *testing.T) {
 	f := newFixture(t)
-	c := f.start(t, retrying(policy.Retry{Backoff: policy.FixedBackoff(1<<63 - 1)}))
+	c := f.start(t)
+	f.setExecution(t, c.Execution, `policy = '{"retry_policy":{"max_retries":1,"backoff":{"type":"fixed","delay_ms":9223372036854775807}}}'`)
 	f.fail(t, c.Lease, engine.Failure{})
 	if got := f.stored(t, c.Execution); got.State != stateBackoff || *got.DelayUntilMs != 1<<63-1 {
 		t.Errorf("stored %+v", got)
@@ -245,16 +247,16 @@ func TestE20_failed_attempt_is_left_behind(t *testing.T) {
 // The reference takes a policy that it cannot read for "no retries", and knows no jitter.
 func TestE21_malformed_policy_is_refused(t *testing.T) {
 	f := newFixture(t)
-	for name, backoff := range map[string]policy.Backoff{
-		"type":       {Type: "sometimes", DelayMs: 1},
-		"multiplier": policy.ExponentialBackoff(1, 2, math.Inf(1)),
+	for field, backoff := range map[string]policy.Backoff{
+		"Max":    {First: time.Second, Factor: 2},
+		"Factor": {First: 1, Max: 2, Factor: math.Inf(1)},
 	} {
 		_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test",
 			Lane: f.lane, Policy: &policy.Execution{Retry: &policy.Retry{Backoff: backoff}},
 		})
-		wantInputError(t, err, "policy")
-		if problem, ok := errors.AsType[*policy.DecodeError](err); !ok || !strings.Contains(problem.Path, name) {
-			t.Errorf("%s: got %v", name, err)
+		wantInputError(t, err, "Policy.Retry.Backoff."+field)
+		if refused, ok := errors.AsType[*policy.FieldError](err); !ok || refused.Field != "Retry.Backoff."+field {
+			t.Errorf("%s: got %v", field, err)
 		}
 	}
 	if got := f.countOnLane(t); got != 0 {
@@ -297,7 +299,7 @@ func TestFailExecution_reads_other_policies(t *testing.T) {
 func TestE52_retry_count_that_is_no_number(t *testing.T) {
 	f := newFixture(t)
 	for raw, want := range map[string]int32{`""`: 1, `"many"`: 1, `"2"`: 3, `2`: 3, `"-1"`: 1, `null`: 1, `{}`: 1, `"99999999999"`: 1} {
-		c := f.start(t, retrying(policy.Retry{MaxRetries: new(uint32(10))}))
+		c := f.start(t, retrying(policy.Retry{MaxRetries: 10}))
 		f.setExecution(t, c.Execution, `raw_fields = raw_fields || '{"retry_count":`+raw+`}'`)
 		if failed := f.fail(t, c.Lease, engine.Failure{}); !failed.Retry {
 			t.Errorf("%s: %+v", raw, failed)
@@ -318,7 +320,7 @@ func TestE42_fail_may_be_repeated(t *testing.T) {
 		later   func(f *fixture, t *testing.T)
 	}{
 		{"retry after a pause", policy.Retry{}, engine.Failure{}, func(*fixture, *testing.T) {}},
-		{"retry at once, claimed since", policy.Retry{Backoff: policy.FixedBackoff(0)}, engine.Failure{}, func(f *fixture, t *testing.T) { f.claim(t) }},
+		{"retry at once, claimed since", policy.Retry{Backoff: policy.Fixed(0)}, engine.Failure{}, func(f *fixture, t *testing.T) { f.claim(t) }},
 		{"the end", policy.Retry{}, engine.Failure{Class: policy.Permanent}, func(*fixture, *testing.T) {}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -438,9 +440,9 @@ func TestFailExecution_gives_admissions_back(t *testing.T) {
 		admitted bool
 		slots    int
 	}{
-		{"retry after a pause", policy.FixedBackoff(1000), policy.Transient, stateBackoff, false, 0},
-		{"retry at once", policy.FixedBackoff(0), policy.Transient, stateRetry, true, 1},
-		{"the end", policy.FixedBackoff(0), policy.Permanent, stateFailed, false, 0},
+		{"retry after a pause", policy.Fixed(time.Second), policy.Transient, stateBackoff, false, 0},
+		{"retry at once", policy.Fixed(0), policy.Transient, stateRetry, true, 1},
+		{"the end", policy.Fixed(0), policy.Permanent, stateFailed, false, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := f.create(t, retrying(policy.Retry{Backoff: c.backoff}))

@@ -77,7 +77,7 @@ func (s *stress) create(ctx context.Context) error {
 		}
 		spec.Nodes = append(spec.Nodes, engine.Node{
 			Key: fmt.Sprint(i), When: when,
-			Spec: engine.ExecutionSpec{Lane: s.lane, Kind: "test", Policy: &policy.Execution{Retry: &policy.Retry{MaxRetries: new(uint32(1))}}},
+			Spec: engine.ExecutionSpec{Lane: s.lane, Kind: "test", Policy: &policy.Execution{Retry: &policy.Retry{MaxRetries: 1}}},
 		})
 		if i >= 2 {
 			above := i/2*2 - 2

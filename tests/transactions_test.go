@@ -186,7 +186,7 @@ func operations() []operation {
 		},
 		job("expire leases", stateReturned, started, (*engine.Engine).ExpireLeases),
 		job("expire attempts", stateExpired, func(t *testing.T, f *fixture) engine.Lease {
-			return f.start(t, timingOutAfter(time.Millisecond, &policy.Retry{MaxRetries: new(uint32(0))})).Lease
+			return f.start(t, timingOutAfter(time.Millisecond, &policy.Retry{MaxRetries: policy.NoRetries})).Lease
 		}, (*engine.Engine).ExpireAttempts),
 		job("expire deadlines", stateUnstarted, created(func(f *fixture, spec *engine.ExecutionSpec) {
 			spec.Deadline = f.now().Add(time.Second)
@@ -196,7 +196,7 @@ func operations() []operation {
 		}), (*engine.Engine).PromoteDelayed),
 		job("prune keys", stateReady, created(func(f *fixture, spec *engine.ExecutionSpec) {
 			spec.IdempotencyKey = f.key("key")
-			spec.Policy = &policy.Execution{DedupWindowMs: new(uint64(1))}
+			spec.Policy = &policy.Execution{DedupWindow: time.Millisecond}
 		}), (*engine.Engine).PruneCreationKeys),
 	}
 }

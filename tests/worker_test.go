@@ -152,7 +152,7 @@ func TestWorker_retries(t *testing.T) {
 	c := newLoneCrew(t)
 	x := c.create(t, func(s *engine.ExecutionSpec) {
 		s.Kind = "flaky"
-		s.Policy = &policy.Execution{Retry: &policy.Retry{Backoff: policy.FixedBackoff(10)}}
+		s.Policy = &policy.Execution{Retry: &policy.Retry{Backoff: policy.Fixed(10 * time.Millisecond)}}
 	})
 	c.work(t, worker.Config{}, func(w *worker.Worker) {
 		worker.Handle(w, "flaky", func(_ context.Context, job worker.Job[struct{}]) (string, error) {
@@ -178,7 +178,7 @@ func TestWorker_retries(t *testing.T) {
 // Each of these ends its execution for good.
 func TestWorker_failures(t *testing.T) {
 	c := crewOn(t, cloneFixture(t), engine.Config{MaxPayload: 1000})
-	never := &policy.Execution{Retry: &policy.Retry{MaxRetries: new(uint32(0))}}
+	never := &policy.Execution{Retry: &policy.Retry{MaxRetries: policy.NoRetries}}
 	c.work(t, worker.Config{}, func(w *worker.Worker) {
 		worker.Handle(w, "permanent", func(context.Context, worker.Job[struct{}]) (string, error) {
 			return "", worker.Permanent(errors.New("no such account"))
@@ -259,9 +259,9 @@ func TestWorker_attempt_timeout(t *testing.T) {
 	c := newLoneCrew(t)
 	x := c.create(t, func(s *engine.ExecutionSpec) {
 		s.Policy = &policy.Execution{
-			Retry: &policy.Retry{Backoff: policy.FixedBackoff(0)},
+			Retry: &policy.Retry{Backoff: policy.Fixed(0)},
 			// Long enough for the first attempt to reach its handler on a busy machine.
-			Timeout: &policy.Timeout{AttemptTimeoutMs: new(uint64(1000))},
+			AttemptTimeout: time.Second,
 		}
 	})
 	cause := make(chan error, 1)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -92,7 +92,7 @@ type memberView struct {
 
 type groupView struct {
 	Downstream id.ExecutionID       `json:"downstream"`
-	When       policy.Group         `json:"when"`
+	When       document.Group       `json:"when"`
 	Edges      int                  `json:"edges"`
 	Succeeded  int                  `json:"succeeded"`
 	Failed     int                  `json:"failed"`
@@ -127,7 +127,10 @@ func readFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID) (*flowVie
 		Groups:         make([]groupView, len(snapshot.Groups)),
 	}
 	for i, g := range snapshot.Groups {
-		view.Groups[i] = groupView(g)
+		view.Groups[i] = groupView{
+			Downstream: g.Downstream, When: document.GroupOf(g.When), Edges: g.Edges,
+			Succeeded: g.Succeeded, Failed: g.Failed, Skipped: g.Skipped, Active: g.Active, State: g.State,
+		}
 	}
 	for member, err := range eng.FlowMembers(ctx, flow) {
 		if err != nil {

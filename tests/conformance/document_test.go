@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/normalise"
-	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -24,19 +24,19 @@ type jsonShapeCase struct {
 func decoders() map[string]any {
 	return map[string]any{
 		"AttemptIndex":         new(uint32),
-		"BackoffStrategy":      new(policy.Backoff),
+		"BackoffStrategy":      new(document.Backoff),
 		"CancelSource":         new(state.CancelSource),
-		"EdgeDependencyPolicy": new(policy.Group),
-		"ExecutionPolicy":      new(policy.Execution),
-		"FallbackPolicy":       new(policy.Fallback),
+		"EdgeDependencyPolicy": new(document.Group),
+		"ExecutionPolicy":      new(document.Execution),
+		"FallbackPolicy":       new(document.Fallback),
 		"Handle":               new(id.Handle),
 		"LeaseEpoch":           new(uint64),
 		"LeaseFence":           new(id.LeaseFence),
-		"RetryPolicy":          new(policy.Retry),
-		"RoutingRequirements":  new(policy.Routing),
-		"StreamPolicy":         new(policy.Stream),
-		"SuspensionPolicy":     new(policy.Suspension),
-		"TimeoutPolicy":        new(policy.Timeout),
+		"RetryPolicy":          new(document.Retry),
+		"RoutingRequirements":  new(document.Routing),
+		"StreamPolicy":         new(document.Stream),
+		"SuspensionPolicy":     new(document.Suspension),
+		"TimeoutPolicy":        new(document.Timeout),
 	}
 }
 
@@ -74,9 +74,9 @@ type edgePolicyCase struct {
 }
 
 func edgePolicyStored(t *testing.T, c edgePolicyCase) {
-	group, err := policy.GroupFromStored(c.Stored)
+	group, err := document.GroupFromStored(c.Stored)
 	if string(c.Required) == `"`+corruption+`"` {
-		equal(t, "refused", errors.As(err, new(*policy.DecodeError)), true)
+		equal(t, "refused", errors.As(err, new(*document.DecodeError)), true)
 		return
 	}
 	if err != nil {
@@ -92,8 +92,8 @@ type retryDelayCase struct {
 }
 
 func retryDelay(t *testing.T, c retryDelayCase) {
-	equal(t, "read leniently", policy.BackoffFromJSON(c.Backoff).PauseMs(c.RetryCount), c.DelayMs)
-	var strict policy.Backoff
+	equal(t, "read leniently", document.BackoffFromJSON(c.Backoff).PauseMs(c.RetryCount), c.DelayMs)
+	var strict document.Backoff
 	if json.Unmarshal(c.Backoff, &strict) == nil && string(c.Backoff) != "null" {
 		equal(t, "read strictly", strict.PauseMs(c.RetryCount), c.DelayMs)
 	}
@@ -120,7 +120,7 @@ func enumLiterals(t *testing.T, raw testCase) bool {
 		"HandleKind":       literals(id.HandleKinds()),
 		"LaneState":        literals(state.LaneStates()),
 		"LifecyclePhase":   literals(state.LifecyclePhases()),
-		"OnSatisfied":      literals(policy.OnSatisfiedValues()),
+		"OnSatisfied":      literals(document.OnSatisfiedValues()),
 		"OwnershipState":   literals(state.OwnershipStates()),
 		"PublicState":      literals(state.PublicStates()),
 		"TerminalOutcome":  literals(state.TerminalOutcomes()),

@@ -57,7 +57,7 @@ func (o *ours) InsertTx(ctx context.Context, tx pgx.Tx, job Job) error {
 func spec(job Job) engine.ExecutionSpec {
 	s := engine.ExecutionSpec{Kind: kind, Payload: args{job.Num}.encode(), Priority: job.Priority}
 	if job.Reserved {
-		s.Policy = &policy.Execution{Routing: &policy.Routing{RequiredCapabilities: id.NewCapabilities(reservedFor)}}
+		s.Policy = &policy.Execution{Capabilities: id.NewCapabilities(reservedFor)}
 	}
 	return s
 }

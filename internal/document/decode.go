@@ -1,4 +1,4 @@
-package policy
+package document
 
 import (
 	"encoding/json"

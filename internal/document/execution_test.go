@@ -1,4 +1,4 @@
-package policy
+package document
 
 import (
 	"bytes"
@@ -111,35 +111,7 @@ func TestDecodeExecution_Refusals(t *testing.T) {
 		if err != nil || *got.DedupWindowMs != math.MaxUint64 {
 			t.Errorf("got %+v, %v", got, err)
 		}
-		if got.Validate() == nil {
-			t.Error("a window above int64 is valid")
-		}
 	})
-}
-
-func TestExecution_Validate(t *testing.T) {
-	tests := []struct {
-		name   string
-		policy Execution
-		ok     bool
-	}{
-		{"zero_value", Execution{}, true},
-		{"nan_multiplier", Execution{Retry: &Retry{Backoff: ExponentialBackoff(1, 1, math.NaN())}}, false},
-		{"infinite_multiplier", Execution{Retry: &Retry{Backoff: ExponentialBackoff(1, 1, math.Inf(1))}}, false},
-		{"unknown_backoff", Execution{Retry: &Retry{Backoff: Backoff{Type: "linear"}}}, false},
-		{"nul_in_a_category", Execution{Retry: &Retry{RetryableCategories: []string{"a\x00"}}}, false},
-		{"nul_in_a_model", Execution{Fallback: &Fallback{Tiers: []Tier{{Provider: "p", Model: "\x00"}}}}, false},
-		{"invalid_utf8_locality", Execution{Routing: &Routing{PreferredLocality: new("\xff")}}, false},
-		{"unknown_mode", Execution{Stream: &Stream{DurabilityMode: "odd"}}, false},
-		{"unknown_behavior", Execution{Suspension: &Suspension{TimeoutBehavior: "odd"}}, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if err := tt.policy.Validate(); (err == nil) != tt.ok {
-				t.Errorf("got %v", err)
-			}
-		})
-	}
 }
 
 // fuzzStrict: what is accepted is stable under encoding and decoding.

@@ -1,4 +1,4 @@
-package policy
+package document
 
 // UnmarshalJSON reads a timeout policy strictly and fills in its defaults.
 //

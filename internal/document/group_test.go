@@ -1,11 +1,17 @@
-package policy
+package document
 
 import (
 	"encoding/json"
 	"errors"
 	"math"
 	"testing"
+
+	"github.com/flowfabric/flowfabric-go/policy"
 )
+
+func needAll() Group                              { return GroupOf(policy.AllOf()) }
+func needAny(on policy.OnSatisfied) Group         { return GroupOf(policy.AnyOf(on)) }
+func needSome(k int, on policy.OnSatisfied) Group { return GroupOf(policy.Quorum(k, on)) }
 
 func TestGroup_Evaluate(t *testing.T) {
 	tests := []struct {
@@ -14,22 +20,22 @@ func TestGroup_Evaluate(t *testing.T) {
 		n, s, f, skip int64
 		want          Decision
 	}{
-		{"all_succeeded", AllOf(), 3, 3, 0, 0, Satisfied},
-		{"all_waiting", AllOf(), 3, 2, 0, 0, Undecided},
-		{"all_one_failed", AllOf(), 3, 2, 1, 0, Impossible},
-		{"all_one_skipped", AllOf(), 3, 0, 0, 1, Impossible},
-		{"any_one_succeeded", AnyOf(LetRun), 3, 1, 2, 0, Satisfied},
-		{"any_waiting", AnyOf(LetRun), 3, 0, 2, 0, Undecided},
-		{"any_none_left", AnyOf(LetRun), 3, 0, 2, 1, Impossible},
-		{"quorum_reached", Quorum(2, LetRun), 3, 2, 0, 1, Satisfied},
-		{"quorum_waiting", Quorum(2, LetRun), 3, 1, 1, 0, Undecided},
-		{"quorum_out_of_reach", Quorum(2, LetRun), 3, 0, 1, 1, Impossible},
-		{"quorum_three_of_five_lost", Quorum(3, LetRun), 5, 0, 3, 0, Impossible},
-		{"quorum_still_reachable", Quorum(3, LetRun), 5, 2, 2, 0, Undecided},
-		{"quorum_above_n", Quorum(3, LetRun), 2, 1, 0, 0, Undecided},
-		{"quorum_above_n_after_a_failure", Quorum(3, LetRun), 2, 0, 1, 0, Impossible},
-		{"all_of_nothing", AllOf(), 0, 0, 0, 0, Undecided},
-		{"any_of_nothing", AnyOf(LetRun), 0, 0, 0, 0, Undecided},
+		{"all_succeeded", needAll(), 3, 3, 0, 0, Satisfied},
+		{"all_waiting", needAll(), 3, 2, 0, 0, Undecided},
+		{"all_one_failed", needAll(), 3, 2, 1, 0, Impossible},
+		{"all_one_skipped", needAll(), 3, 0, 0, 1, Impossible},
+		{"any_one_succeeded", needAny(policy.LetRun), 3, 1, 2, 0, Satisfied},
+		{"any_waiting", needAny(policy.LetRun), 3, 0, 2, 0, Undecided},
+		{"any_none_left", needAny(policy.LetRun), 3, 0, 2, 1, Impossible},
+		{"quorum_reached", needSome(2, policy.LetRun), 3, 2, 0, 1, Satisfied},
+		{"quorum_waiting", needSome(2, policy.LetRun), 3, 1, 1, 0, Undecided},
+		{"quorum_out_of_reach", needSome(2, policy.LetRun), 3, 0, 1, 1, Impossible},
+		{"quorum_three_of_five_lost", needSome(3, policy.LetRun), 5, 0, 3, 0, Impossible},
+		{"quorum_still_reachable", needSome(3, policy.LetRun), 5, 2, 2, 0, Undecided},
+		{"quorum_above_n", needSome(3, policy.LetRun), 2, 1, 0, 0, Undecided},
+		{"quorum_above_n_after_a_failure", needSome(3, policy.LetRun), 2, 0, 1, 0, Impossible},
+		{"all_of_nothing", needAll(), 0, 0, 0, 0, Undecided},
+		{"any_of_nothing", needAny(policy.LetRun), 0, 0, 0, 0, Undecided},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -42,11 +48,11 @@ func TestGroup_Evaluate(t *testing.T) {
 
 // smallGroups returns every policy of a group of up to 8 upstreams.
 func smallGroups() []Group {
-	groups := []Group{AllOf()}
+	groups := []Group{needAll()}
 	for _, on := range OnSatisfiedValues() {
-		groups = append(groups, AnyOf(on))
+		groups = append(groups, needAny(on))
 		for k := range 8 {
-			groups = append(groups, Quorum(k+1, on))
+			groups = append(groups, needSome(k+1, on))
 		}
 	}
 	return groups
@@ -101,12 +107,12 @@ func TestGroup_KTarget(t *testing.T) {
 		n     int64
 		want  int32
 	}{
-		{AllOf(), 7, 7},
-		{AllOf(), 0, 0},
-		{AnyOf(""), 7, 1},
-		{Quorum(3, ""), 7, 3},
-		{Quorum(3, ""), 2, 3},
-		{AllOf(), math.MaxInt64, math.MaxInt32},
+		{needAll(), 7, 7},
+		{needAll(), 0, 0},
+		{needAny(""), 7, 1},
+		{needSome(3, ""), 7, 3},
+		{needSome(3, ""), 2, 3},
+		{needAll(), math.MaxInt64, math.MaxInt32},
 	}
 	for _, tt := range tests {
 		if got := tt.group.KTarget(tt.n); got != tt.want {
@@ -115,21 +121,8 @@ func TestGroup_KTarget(t *testing.T) {
 	}
 }
 
-func TestGroup_Validate(t *testing.T) {
-	for _, g := range []Group{{}, AllOf(), AnyOf(""), AnyOf(LetRun), Quorum(1, ""), Quorum(math.MaxInt32, LetRun)} {
-		if err := g.Validate(); err != nil {
-			t.Errorf("%v: %v", g, err)
-		}
-	}
-	for _, g := range []Group{Quorum(0, LetRun), Quorum(-1, ""), Quorum(math.MaxInt32+1, ""), AnyOf("odd")} {
-		if g.Validate() == nil {
-			t.Errorf("%v accepted", g)
-		}
-	}
-}
-
 func TestGroup_CancelsRemaining(t *testing.T) {
-	for g, want := range map[Group]bool{AllOf(): false, AnyOf(""): true, AnyOf(LetRun): false, Quorum(2, CancelRemaining): true} {
+	for g, want := range map[Group]bool{needAll(): false, needAny(""): true, needAny(policy.LetRun): false, needSome(2, policy.CancelRemaining): true} {
 		if got := g.CancelsRemaining(); got != want {
 			t.Errorf("%v: got %v", g, got)
 		}
@@ -138,12 +131,15 @@ func TestGroup_CancelsRemaining(t *testing.T) {
 
 func TestGroup_StoredForm(t *testing.T) {
 	for g, want := range map[Group]string{
-		{}:                `{"kind":"all_of"}`,
-		AnyOf(""):         `{"kind":"any_of","on_satisfied":"cancel_remaining"}`,
-		Quorum(2, LetRun): `{"kind":"quorum","k":2,"on_satisfied":"let_run"}`,
+		{}:                         `{"kind":"all_of"}`,
+		needAny(""):                `{"kind":"any_of","on_satisfied":"cancel_remaining"}`,
+		needSome(2, policy.LetRun): `{"kind":"quorum","k":2,"on_satisfied":"let_run"}`,
 	} {
 		if got, err := json.Marshal(g); string(got) != want || err != nil {
 			t.Errorf("got %s, %v, want %s", got, err, want)
+		}
+		if again := GroupOf(g.Policy()); again != g {
+			t.Errorf("%v became %v", g, again)
 		}
 	}
 }

@@ -1,10 +1,12 @@
-package policy
+package document
 
 import (
 	"encoding/json"
 	"math"
 	"testing"
 	"testing/quick"
+
+	"github.com/flowfabric/flowfabric-go/policy"
 )
 
 func TestRetry_Retries(t *testing.T) {
@@ -12,32 +14,32 @@ func TestRetry_Retries(t *testing.T) {
 	tests := []struct {
 		name       string
 		policy     Retry
-		class      Class
+		class      policy.Class
 		detail     string
 		retryCount int
 		want       bool
 	}{
-		{"transient", Retry{}, Transient, "", 0, true},
-		{"crash", Retry{}, InfraCrash, "", 2, true},
-		{"budget_used_up", Retry{}, Transient, "", 3, false},
-		{"no_retries", Retry{MaxRetries: new(uint32(0))}, Transient, "", 0, false},
-		{"permanent", Retry{}, Permanent, "", 0, false},
-		{"cancelled", Retry{}, Cancelled, "", 0, false},
+		{"transient", Retry{}, policy.Transient, "", 0, true},
+		{"crash", Retry{}, policy.InfraCrash, "", 2, true},
+		{"budget_used_up", Retry{}, policy.Transient, "", 3, false},
+		{"no_retries", Retry{MaxRetries: new(uint32(0))}, policy.Transient, "", 0, false},
+		{"permanent", Retry{}, policy.Permanent, "", 0, false},
+		{"cancelled", Retry{}, policy.Cancelled, "", 0, false},
 		{"unknown_class", Retry{}, "odd", "", 0, false},
-		{"timeout", Retry{}, TimedOut, "", 2, true},
-		{"timeout_of_another_category", Retry{}, TimedOut, "slow", 0, true},
-		{"timeout_used_up", Retry{}, TimedOut, "", 3, false},
-		{"timeout_not_listed", Retry{RetryableCategories: []string{"network"}}, TimedOut, "", 0, false},
-		{"timeout_listed", limited, TimedOut, "", 1, true},
-		{"timeout_listed_category_not", limited, TimedOut, "other", 1, false},
-		{"category_listed", limited, Transient, "provider_error", 1, true},
-		{"category_not_listed", limited, Transient, "bug", 0, false},
-		{"class_not_listed", limited, Transient, "", 0, false},
-		{"permanent_category_listed", limited, Permanent, "provider_error", 0, false},
-		{"listed_and_used_up", limited, Transient, "provider_error", 2, false},
-		{"absent_policy", RetryWhenAbsent(), Transient, "", 2, true},
-		{"absent_policy_timeout", RetryWhenAbsent(), TimedOut, "", 2, true},
-		{"absent_policy_used_up", RetryWhenAbsent(), Transient, "", 3, false},
+		{"timeout", Retry{}, policy.TimedOut, "", 2, true},
+		{"timeout_of_another_category", Retry{}, policy.TimedOut, "slow", 0, true},
+		{"timeout_used_up", Retry{}, policy.TimedOut, "", 3, false},
+		{"timeout_not_listed", Retry{RetryableCategories: []string{"network"}}, policy.TimedOut, "", 0, false},
+		{"timeout_listed", limited, policy.TimedOut, "", 1, true},
+		{"timeout_listed_category_not", limited, policy.TimedOut, "other", 1, false},
+		{"category_listed", limited, policy.Transient, "provider_error", 1, true},
+		{"category_not_listed", limited, policy.Transient, "bug", 0, false},
+		{"class_not_listed", limited, policy.Transient, "", 0, false},
+		{"permanent_category_listed", limited, policy.Permanent, "provider_error", 0, false},
+		{"listed_and_used_up", limited, policy.Transient, "provider_error", 2, false},
+		{"absent_policy", RetryWhenAbsent(), policy.Transient, "", 2, true},
+		{"absent_policy_timeout", RetryWhenAbsent(), policy.TimedOut, "", 2, true},
+		{"absent_policy_used_up", RetryWhenAbsent(), policy.Transient, "", 3, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -51,7 +53,7 @@ func TestRetry_Retries(t *testing.T) {
 
 func TestCategory(t *testing.T) {
 	for detail, want := range map[string]string{"": "infra_crash", "oom": "oom", "\xff": "infra_crash", "a\x00": "infra_crash"} {
-		if got := Category(InfraCrash, []byte(detail)); got != want {
+		if got := Category(policy.InfraCrash, []byte(detail)); got != want {
 			t.Errorf("%q: got %q, want %q", detail, got, want)
 		}
 	}
@@ -66,7 +68,7 @@ func TestI45_JitterAndCategoriesAreHonoured(t *testing.T) {
 			t.Errorf("random %v: got %d, want %d", random, got, want)
 		}
 	}
-	if r.RetriesCategory("bug", 0) || !r.RetriesCategory("network", 0) {
+	if r.Retries(policy.Transient, "bug", 0) || !r.Retries(policy.Transient, "network", 0) {
 		t.Error("the categories do not decide")
 	}
 }

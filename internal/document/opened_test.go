@@ -1,10 +1,14 @@
-package policy
+package document
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/policy"
+)
 
 // OpenedBy is the least m for which the group of n+m upstreams is undecided.
 func TestOpenedBy(t *testing.T) {
-	for _, g := range []Group{AllOf(), AnyOf(LetRun), Quorum(1, LetRun), Quorum(3, LetRun), Quorum(7, LetRun)} {
+	for _, g := range []Group{needAll(), needAny(policy.LetRun), needSome(1, policy.LetRun), needSome(3, policy.LetRun), needSome(7, policy.LetRun)} {
 		for i := range int64(7 * 7 * 7 * 4) {
 			success, fail, skip, running := i%7, i/7%7, i/49%7, i/343
 			n := success + fail + skip + running

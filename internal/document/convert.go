@@ -1,0 +1,67 @@
+package document
+
+import (
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// ExecutionOf returns the document of a policy that is valid. Durations are rounded up to whole milliseconds.
+func ExecutionOf(p policy.Execution) Execution {
+	e := Execution{MaxReclaimCount: new(count(p.MaxReclaims, policy.DefaultMaxReclaims))}
+	if p.Retry != nil {
+		e.Retry = new(retryOf(*p.Retry))
+	}
+	if p.AttemptTimeout > 0 || p.Deadline > 0 {
+		// The smaller of the two counts holds, so this one must not be below the policy's.
+		e.Timeout = &Timeout{MaxReclaimCount: new(max(*e.MaxReclaimCount, DefaultMaxReclaimCount))}
+		if p.AttemptTimeout > 0 {
+			e.Timeout.AttemptTimeoutMs = new(milliseconds(p.AttemptTimeout))
+		}
+		if p.Deadline > 0 {
+			e.Timeout.ExecutionDeadlineMs = new(milliseconds(p.Deadline))
+		}
+	}
+	if !p.DelayUntil.IsZero() {
+		e.DelayUntilMs = new(p.DelayUntil.UnixMilli())
+	}
+	if p.DedupWindow != 0 {
+		e.DedupWindowMs = new(milliseconds(p.DedupWindow))
+	}
+	if len(p.Capabilities) > 0 {
+		e.Routing = &Routing{RequiredCapabilities: p.Capabilities}
+	}
+	return e.WithDefaults()
+}
+
+func retryOf(p policy.Retry) Retry {
+	r := Retry{
+		MaxRetries:          new(count(p.MaxRetries, policy.DefaultMaxRetries)),
+		RetryableCategories: p.Categories,
+	}
+	switch b := p.Backoff; {
+	case b == policy.Backoff{}:
+	case b == policy.Fixed(b.First):
+		r.Backoff = FixedBackoff(milliseconds(b.First))
+	default:
+		r.Backoff = ExponentialBackoff(milliseconds(b.First), milliseconds(b.Max), b.Factor)
+		r.Backoff.Jitter = b.Jitter
+	}
+	return r
+}
+
+// count turns a number of which 0 is the default, and one below 0 is none, into the stored one.
+func count(n, byDefault int) uint32 {
+	if n == 0 {
+		n = byDefault
+	}
+	return uint32(max(n, 0))
+}
+
+// milliseconds rounds up, so that only what is 0, or none, is none.
+func milliseconds(d time.Duration) uint64 {
+	if d <= 0 {
+		return 0
+	}
+	return uint64((d-1)/time.Millisecond) + 1
+}
