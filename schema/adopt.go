@@ -3,10 +3,7 @@ package schema
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // adopted marks a ledger as that of an adopted database. Such a ledger also records the parts of
@@ -22,22 +19,14 @@ type part struct {
 
 // beginAdoption makes the ledger of an adopted database: what the reference made counts as applied.
 func (s *session) beginAdoption(ctx context.Context) error {
-	versions := []string{adopted}
+	statements := []string{makeLedger, record(adopted)}
 	for i, m := range s.state.Migrations {
 		if m.Version <= baseline {
-			versions = append(versions, m.Version)
+			statements = append(statements, record(m.Version))
 			s.state.Migrations[i].Applied = true
 		}
 	}
-	err := pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
-		// The table as dbmate makes it.
-		if _, err := tx.Exec(ctx, "CREATE TABLE IF NOT EXISTS "+ledgerTable+" (version varchar PRIMARY KEY)"); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, "INSERT INTO "+ledgerTable+" (version) SELECT unnest($1::text[])", versions)
-		return err
-	})
-	if err != nil {
+	if err := s.exec(ctx, statements...); err != nil {
 		return classify("begin adoption", err)
 	}
 	s.state.Origin, s.state.Version = OriginAdopted, baseline
@@ -75,16 +64,33 @@ func (s *session) applyParts(ctx context.Context) (Result, error) {
 	return result, nil
 }
 
+// pendingParts names what applyParts would apply.
+func (s *State) pendingParts() ([]string, error) {
+	var rows []string
+	for _, m := range s.Migrations {
+		if m.Applied {
+			continue
+		}
+		parts, err := readParts(m)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range parts {
+			if row := m.Version + "/" + p.name; !s.parts[row] {
+				rows = append(rows, row)
+			}
+		}
+	}
+	return rows, nil
+}
+
 // applyPart runs statements and records them in one transaction.
 func (s *session) applyPart(ctx context.Context, statements, row string) error {
 	return s.retryLocked(ctx, func() error {
-		return pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, statements); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, "INSERT INTO "+ledgerTable+" (version) VALUES ($1)", row)
+		if err := s.lockStands(ctx); err != nil {
 			return err
-		})
+		}
+		return s.exec(ctx, statements, record(row))
 	})
 }
 
@@ -96,14 +102,12 @@ const (
 
 // readParts splits the up half of a migration at its object lines.
 func readParts(m Migration) ([]part, error) {
-	content, err := fs.ReadFile(migrations, "migrations/"+m.Name+".sql")
+	script, err := readScript(m)
 	if err != nil {
-		return nil, fmt.Errorf("schema: read migration: %w", err)
+		return nil, err
 	}
-	_, up, _ := strings.Cut(string(content), "\n"+upLine+"\n")
-	up, _, _ = strings.Cut(up, "\n"+downLine+"\n")
 	var parts []part
-	for line := range strings.Lines(up) {
+	for line := range strings.Lines(script.up.sql) {
 		if name, ok := strings.CutPrefix(line, objectLine); ok {
 			parts = append(parts, part{name: strings.TrimSpace(name)})
 			continue

@@ -50,8 +50,8 @@ type referenceRow struct {
 // database whose tables another made leaves an empty one behind.
 type referenceLedger []referenceRow
 
-func readReferenceLedger(ctx context.Context, db Querier) (referenceLedger, error) {
-	rows, err := db.Query(ctx, "SELECT version, success, checksum FROM _sqlx_migrations ORDER BY version")
+func readReferenceLedger(ctx context.Context, db Querier, schema string) (referenceLedger, error) {
+	rows, err := db.Query(ctx, "SELECT version, success, checksum FROM "+pgx.Identifier{schema, "_sqlx_migrations"}.Sanitize()+" ORDER BY version")
 	if err != nil {
 		return nil, classify("read the ledger of FlowFabric", err)
 	}
@@ -105,7 +105,7 @@ func (l referenceLedger) warnings() []string {
 
 // missingStructure looks at tables that came without a ledger, applied by hand or by a migrator that
 // died, and names the first thing that version 22 of the reference has and they lack; empty: nothing.
-func missingStructure(ctx context.Context, db Querier) (string, error) {
+func missingStructure(ctx context.Context, db Querier, schema string) (string, error) {
 	var missing string
 	err := db.QueryRow(ctx, `
 		WITH class AS (
@@ -113,7 +113,7 @@ func missingStructure(ctx context.Context, db Querier) (string, error) {
 				oid,
 				relname
 			FROM pg_class
-			WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+			WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)
 		),
 		probe (version, what, present) AS (
 			VALUES
@@ -145,6 +145,7 @@ func missingStructure(ctx context.Context, db Querier) (string, error) {
 		WHERE NOT present
 		ORDER BY version
 		LIMIT 1`,
+		schema,
 	).Scan(&missing)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

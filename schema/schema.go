@@ -1,8 +1,12 @@
 // Package schema makes, checks, adopts and takes down the tables this library works on.
 //
-// The migrations in migrations/ are dbmate's; schema.sql is their committed sum. Migrate applies them
-// to an empty database or to one an older version of this library made. A database made by
-// FlowFabric 0.15 is taken over by Adopt. Both may share it afterwards: the reference's tables keep
+// The migrations in migrations/ have dbmate's form; schema.sql is their committed sum. [Migrate] applies them
+// to an empty database or to one an older version of this library made, on a pool, a connection or a URL:
+//
+//	if _, err := schema.Migrate(ctx, pool, schema.Options{}); err != nil { … }
+//
+// [SQL] gives them to other migrators. A database made by
+// FlowFabric 0.15 is taken over by [Adopt]. Both may share it afterwards: the reference's tables keep
 // their names, columns and ledger, and what this library adds bears the prefix ffx_.
 //
 // Names are unqualified everywhere, so a search_path chooses the schema and one database may hold
@@ -42,8 +46,8 @@ const (
 
 // Options are common to the operations of this package. The zero value is usable.
 type Options struct {
-	// Schema is the schema to work in; Migrate creates it if it does not exist. Empty: the first
-	// existing one of the search_path that the URL, the role or the server sets.
+	// Schema is the schema to work in; Migrate creates it if it does not exist. It has no dot in its name. Empty: the
+	// first existing one of the connection's search_path, which the URL, the pool, the role or the server sets.
 	Schema string
 
 	// Log receives progress and warnings. Nil: nothing is logged.
@@ -71,9 +75,12 @@ type Result struct {
 }
 
 // Migrate brings the database to [Version]: an empty one, or one an older version of this library
-// made or adopted. Calling it again does nothing, and calls from several processes wait for each
-// other, and for a starting FlowFabric server, behind one advisory lock of the database. One that a newer
-// version migrated, and that this one may work on, it leaves alone; Result.To then tells that version.
+// made or adopted. Calling it again does nothing. One that a newer version migrated, and that this one may work on, it
+// leaves alone; Result.To then tells that version.
+//
+// Calls from several processes, and a starting FlowFabric server, wait for each other, as long as ctx lets them,
+// behind one advisory lock of the database. It is a transaction's, on a connection of its own, and so holds behind a
+// transaction pooler too. A call whose lock is lost with that connection begins no further migration.
 //
 // Each migration is a transaction of its own; after a failure the next call goes on where this one
 // stopped. A migration that finds a table locked for two seconds lets others pass and tries again.
@@ -81,14 +88,38 @@ type Result struct {
 //
 // Errors: a [*StateError] when the database is not one to migrate: [ErrNoDatabase], [ErrReadOnly],
 // [ErrNotAdopted], [ErrTooNew], [ErrTooOld], [ErrDirty], [ErrForeign] or [ErrDistributed]; nothing is
-// changed then.
-func Migrate(ctx context.Context, databaseURL string, opts Options) (Result, error) {
-	return change(ctx, databaseURL, opts, func(ctx context.Context, s *session) (Result, error) {
+// changed then. A statement that fails is named by file and line, and errors.As finds its *pgconn.PgError.
+func Migrate[D Database](ctx context.Context, database D, opts Options) (Result, error) {
+	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
 		if s.state.Origin == OriginReference {
 			return Result{}, s.state.refuse(ErrNotAdopted, "")
 		}
 		return s.migrate(ctx)
 	})
+}
+
+// Plan tells what [Migrate] would do, and changes nothing: Result.Applied is what it would apply. It takes no lock, so
+// another process may be about to do that.
+//
+// Errors: those by which Migrate refuses the database.
+func Plan[D Database](ctx context.Context, database D, opts Options) (Result, error) {
+	state, err := Status(ctx, database, opts)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := state.obstacle(opts); err != nil {
+		return Result{}, err
+	}
+	result := Result{From: state.Version, To: max(state.Version, Version)}
+	switch state.Origin {
+	case OriginReference:
+		return Result{}, state.refuse(ErrNotAdopted, "")
+	case OriginAdopted:
+		result.Applied, err = state.pendingParts()
+	default:
+		result.Applied = state.pending()
+	}
+	return result, err
 }
 
 // Adopt takes over a database that FlowFabric 0.15 made, whatever its physical layout: it records the
@@ -98,11 +129,12 @@ func Migrate(ctx context.Context, databaseURL string, opts Options) (Result, err
 //
 // Each object is a transaction of its own, recorded by it, so a failed or interrupted adoption goes on
 // where it stopped. Adding the generated columns rewrites ff_exec_core under an exclusive lock, and an
-// index blocks writes to its table while it is built: adopt a large database when it is quiet.
+// index blocks writes to its table while it is built: adopt a large database when it is quiet. The end of ctx
+// interrupts it.
 //
 // Errors: as Migrate, and [ErrNotMigrated] for an empty database.
-func Adopt(ctx context.Context, databaseURL string, opts Options) (Result, error) {
-	return change(ctx, databaseURL, opts, func(ctx context.Context, s *session) (Result, error) {
+func Adopt[D Database](ctx context.Context, database D, opts Options) (Result, error) {
+	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
 		switch s.state.Origin {
 		case OriginNone:
 			return Result{}, s.state.refuse(ErrNotMigrated, "there is nothing to adopt")
@@ -120,8 +152,8 @@ func Adopt(ctx context.Context, databaseURL string, opts Options) (Result, error
 //
 // Errors: as Migrate, [ErrTooNew] for every database that a newer version migrated, and [ErrAdopted] for one
 // that FlowFabric made, adopted or not.
-func Rollback(ctx context.Context, databaseURL, to string, opts Options) (Result, error) {
-	return change(ctx, databaseURL, opts, func(ctx context.Context, s *session) (Result, error) {
+func Rollback[D Database](ctx context.Context, database D, to string, opts Options) (Result, error) {
+	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
 		switch {
 		case s.state.Origin == OriginNone:
 			return Result{}, nil
@@ -130,23 +162,29 @@ func Rollback(ctx context.Context, databaseURL, to string, opts Options) (Result
 		case s.state.newer():
 			return Result{}, s.state.refuse(ErrTooNew, fmt.Sprintf("its version is %s, this build cannot take that back", s.state.Version))
 		case to != "" && !s.state.knows(to):
-			return Result{}, fmt.Errorf("schema: there is no migration %q", to)
+			return Result{}, errUnknown(to)
 		}
 		return s.rollback(ctx, to)
 	})
 }
 
+func errUnknown(version string) error { return fmt.Errorf("schema: there is no migration %q", version) }
+
 // Status tells what the database holds and which migrations are pending; it changes nothing. A
 // database that [Check] would refuse is not an error here: see [State.Err].
 //
-// Errors: [ErrNoDatabase] in a [*StateError], or a failure to connect or read.
-func Status(ctx context.Context, databaseURL string, opts Options) (State, error) {
-	conn, err := connect(ctx, databaseURL, opts.Schema)
+// Errors: [ErrNoDatabase] or [ErrDenied] in a [*StateError], or a failure to connect or read.
+func Status[D Database](ctx context.Context, database D, opts Options) (State, error) {
+	from, err := sourceOf(database, opts)
 	if err != nil {
 		return State{}, err
 	}
-	defer closeConn(ctx, conn)
-	state, err := inspect(ctx, conn)
+	conn, giveBack, err := from.borrow(ctx)
+	if err != nil {
+		return State{}, err
+	}
+	defer giveBack()
+	state, err := inspect(ctx, conn, opts.Schema)
 	if err != nil {
 		return State{}, err
 	}
@@ -155,12 +193,12 @@ func Status(ctx context.Context, databaseURL string, opts Options) (State, error
 }
 
 // Check tells whether an engine can work on the database: nil when its schema is at [Version], or at a newer one
-// that lets this one work beside it, and writable. Of the latter opts.Log is warned. It takes a connection, a pool or a transaction, whose search_path chooses the schema
-// (opts.Schema is not used), and only reads.
+// that lets this one work beside it, and writable. Of the latter opts.Log is warned. It takes a connection, a pool or
+// a transaction, and only reads. It looks at opts.Schema; an engine at the first schema of the search_path.
 //
 // Errors: a [*StateError] around one of the sentinels of this package, which say what to do next.
 func Check(ctx context.Context, db Querier, opts Options) error {
-	state, err := inspect(ctx, db)
+	state, err := inspect(ctx, db, opts.Schema)
 	if err != nil {
 		return err
 	}

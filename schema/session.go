@@ -7,13 +7,14 @@ import (
 	"hash/crc32"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
 const (
-	// lockTimeout is how long a migration waits for a table, in milliseconds.
+	// lockTimeout is how long a migration waits for a table, in milliseconds: who waits holds up everyone behind.
 	lockTimeout = "2000"
 	// lockPause is how long it then lets others pass.
 	lockPause = 500 * time.Millisecond
@@ -25,17 +26,26 @@ const (
 
 // session is one exclusive change of a schema: it lives while the migration lock is held.
 type session struct {
-	url    string
 	schema string
 	state  State
 	log    *slog.Logger
-	// conn is not the one that holds the lock: what that one reads or writes stays locked till the end.
+	// conn is the one to work on. Between its transactions nothing of a session is left on it: it is somebody else's,
+	// or a transaction pooler's that changes from one transaction to the next.
 	conn *pgx.Conn
+	// locker holds the lock in a transaction, which an ever new one of conn cannot.
+	locker *pgx.Conn
 }
 
 // change runs do while it holds the migration lock of the database.
-func change(ctx context.Context, databaseURL string, opts Options, do func(context.Context, *session) (Result, error)) (Result, error) {
-	locker, err := connect(ctx, databaseURL, opts.Schema)
+func change[D Database](ctx context.Context, database D, opts Options, do func(context.Context, *session) (Result, error)) (Result, error) {
+	from, err := sourceOf(database, opts)
+	if err != nil {
+		return Result{}, err
+	}
+	if from.inTx {
+		return Result{}, errors.New("schema: the connection is in a transaction, and each migration needs one of its own")
+	}
+	locker, err := from.another(ctx)
 	if err != nil {
 		return Result{}, err
 	}
@@ -44,16 +54,17 @@ func change(ctx context.Context, databaseURL string, opts Options, do func(conte
 	if err := lock(ctx, locker); err != nil {
 		return Result{}, err
 	}
-	conn, err := connect(ctx, databaseURL, opts.Schema)
+	// Only now, so that callers which share a pool of one connection do not hold it while they wait for the lock.
+	conn, giveBack, err := from.borrow(ctx)
 	if err != nil {
 		return Result{}, err
 	}
-	defer closeConn(ctx, conn)
-	state, err := inspect(ctx, conn)
+	defer giveBack()
+	state, err := inspect(ctx, conn, opts.Schema)
 	if err != nil {
 		return Result{}, err
 	}
-	s := &session{url: databaseURL, schema: opts.Schema, state: state, log: opts.log(), conn: conn}
+	s := &session{schema: opts.Schema, state: state, log: opts.log(), conn: conn, locker: locker}
 	if s.schema == "" {
 		s.schema = state.Schema
 	}
@@ -66,25 +77,7 @@ func change(ctx context.Context, databaseURL string, opts Options, do func(conte
 	if err := state.obstacle(opts); err != nil {
 		return Result{}, err
 	}
-	// From here on unqualified names mean this schema and no other.
-	err = s.exec(ctx, fmt.Sprintf("SET search_path = %s; SET lock_timeout = %s; SET statement_timeout = 0; SET %s = off",
-		pgx.Identifier{s.schema}.Sanitize(), lockTimeout, citusPropagation))
-	if err != nil {
-		return Result{}, err
-	}
 	return do(ctx, s)
-}
-
-func connect(ctx context.Context, databaseURL, schema string) (*pgx.Conn, error) {
-	config, err := connConfig(databaseURL, schema)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return nil, classify("connect", err)
-	}
-	return conn, nil
 }
 
 // lock begins a transaction on conn and takes the migration lock in it, waiting as long as ctx allows,
@@ -92,13 +85,23 @@ func connect(ctx context.Context, databaseURL, schema string) (*pgx.Conn, error)
 //
 // The lock is the one that FlowFabric's migrator holds, so starting servers of either kind wait for
 // each other. It knows the database only: engines in different schemas are changed one after the other.
+//
+// FlowFabric holds it for its session. A transaction's excludes that as well, and it holds behind a transaction
+// pooler, where a session's would stay with a connection of the pooler's after this process is gone.
 func lock(ctx context.Context, conn *pgx.Conn) error {
+	// No more than the settings that this server has: transaction_timeout came with PostgreSQL 17. The transaction
+	// idles while the change is made.
 	_, err := conn.Exec(ctx, `
 		BEGIN;
-		SET LOCAL lock_timeout = 0;
-		SET LOCAL statement_timeout = 0;
-		-- The transaction idles while the change is made.
-		SET LOCAL idle_in_transaction_session_timeout = 0`)
+		DO $$
+		BEGIN
+			PERFORM set_config(name, '0', true)
+			FROM pg_settings
+			WHERE name IN (
+				'lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout'
+			);
+		END
+		$$`)
 	if err != nil {
 		return classify("begin", err)
 	}
@@ -106,7 +109,7 @@ func lock(ctx context.Context, conn *pgx.Conn) error {
 	if err := conn.QueryRow(ctx, "SELECT current_database()").Scan(&database); err != nil {
 		return classify("read the database's name", err)
 	}
-	if _, err := conn.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockKey(database)); err != nil {
+	if _, err := conn.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockKey(database))); err != nil {
 		return classify("wait for the migration lock", err)
 	}
 	return nil
@@ -122,61 +125,113 @@ func lockKey(database string) int64 {
 func (s *session) migrate(ctx context.Context) (Result, error) {
 	if s.state.Schema == "" {
 		if err := s.exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{s.schema}.Sanitize()); err != nil {
-			return Result{}, err
+			return Result{}, classify("create the schema", err)
 		}
 	}
 	if s.state.Origin == OriginAdopted {
 		return s.applyParts(ctx)
 	}
-	result := Result{From: s.state.Version, To: s.state.Version, Applied: s.state.pending()}
-	if len(result.Applied) == 0 {
-		return result, nil
+	result := Result{From: s.state.Version, To: s.state.Version}
+	for _, m := range s.state.Migrations {
+		if m.Applied {
+			continue
+		}
+		if err := s.apply(ctx, m); err != nil {
+			return Result{}, classify("apply "+m.Name+".sql", err)
+		}
+		result.Applied = append(result.Applied, m.Name)
+		result.To = Version
 	}
-	progress := &progress{log: s.log, doing: "migrate"}
-	db, err := newDBMate(s.url, s.schema, progress)
-	if err != nil {
-		return Result{}, err
+	if len(result.Applied) > 0 {
+		s.log.InfoContext(ctx, "migrated", "database", s.state.Database, "schema", s.schema, "from", result.From, "to", result.To)
 	}
-	if err := s.retryLocked(ctx, db.Migrate); err != nil {
-		return Result{}, classify(progress.doing, err)
-	}
-	result.To = Version
-	s.log.InfoContext(ctx, "migrated", "database", s.state.Database, "schema", s.schema, "from", result.From, "to", result.To)
 	return result, nil
+}
+
+// apply applies a migration and records it.
+func (s *session) apply(ctx context.Context, m Migration) error {
+	script, err := readScript(m)
+	if err != nil {
+		return err
+	}
+	s.log.DebugContext(ctx, "applying", "migration", m.Name, "schema", s.schema)
+	ledger := record(m.Version)
+	if m == s.state.Migrations[0] {
+		ledger = makeLedger + ";" + ledger
+	}
+	return s.run(ctx, script.up, ledger)
+}
+
+// run executes half a migration and what the ledger has to say of it, in one transaction. Once begun it does not end
+// with ctx.
+func (s *session) run(ctx context.Context, half block, ledger string) error {
+	return s.retryLocked(ctx, func() error {
+		if err := s.lockStands(ctx); err != nil {
+			return err
+		}
+		return s.inTx(context.WithoutCancel(ctx), func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, half.sql); err != nil {
+				return half.locate(err)
+			}
+			_, err := tx.Exec(ctx, ledger)
+			return err
+		})
+	})
+}
+
+// lockStands returns an error when the connection that holds the lock is gone, and with it the lock: somebody else may
+// be at work.
+func (s *session) lockStands(ctx context.Context) error {
+	if err := s.locker.Ping(ctx); err != nil {
+		return fmt.Errorf("the connection that held the migration lock is lost: %w", err)
+	}
+	return nil
 }
 
 // rollback takes back the migrations newer than to.
 func (s *session) rollback(ctx context.Context, to string) (Result, error) {
 	result := Result{From: s.state.Version, To: to}
-	progress := &progress{log: s.log, doing: "roll back"}
-	db, err := newDBMate(s.url, s.schema, progress)
-	if err != nil {
-		return Result{}, err
-	}
 	for _, m := range slices.Backward(s.state.Migrations) {
 		if !m.Applied || m.Version <= to {
 			continue
 		}
-		if err := s.retryLocked(ctx, db.Rollback); err != nil {
-			return Result{}, classify(progress.doing, err)
+		script, err := readScript(m)
+		if err != nil {
+			return Result{}, err
+		}
+		s.log.DebugContext(ctx, "rolling back", "migration", m.Name, "schema", s.schema)
+		if err := s.run(ctx, script.down, unrecord(m.Version)); err != nil {
+			return Result{}, classify("roll back "+m.Name+".sql", err)
 		}
 		result.Applied = append(result.Applied, m.Name)
 	}
 	if to == "" {
-		err := s.retryLocked(ctx, func() error { return s.exec(ctx, "DROP TABLE "+ledgerTable) })
-		if err != nil {
-			return Result{}, err
+		if err := s.retryLocked(ctx, func() error { return s.exec(ctx, dropLedger) }); err != nil {
+			return Result{}, classify("drop the ledger", err)
 		}
 	}
 	s.log.InfoContext(ctx, "rolled back", "database", s.state.Database, "schema", s.schema, "from", result.From, "to", result.To)
 	return result, nil
 }
 
-func (s *session) exec(ctx context.Context, statements string) error {
-	if _, err := s.conn.Exec(ctx, statements); err != nil {
-		return classify("run "+statements, err)
-	}
-	return nil
+// inTx runs do in a transaction of its own in which unqualified names mean this schema and no other. Its settings go
+// with it.
+func (s *session) inTx(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, s.conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL search_path = "+pgx.Identifier{s.schema}.Sanitize()+
+			"; SET LOCAL lock_timeout = "+lockTimeout+"; SET LOCAL statement_timeout = 0; SET LOCAL "+citusPropagation+" = off"); err != nil {
+			return err
+		}
+		return do(ctx, tx)
+	})
+}
+
+// exec runs statements in a transaction of their own.
+func (s *session) exec(ctx context.Context, statements ...string) error {
+	return s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, strings.Join(statements, ";\n"))
+		return err
+	})
 }
 
 // retryLocked repeats try for as long as it ends because a table stayed locked, or in a deadlock.
@@ -196,11 +251,4 @@ func (s *session) retryLocked(ctx context.Context, try func() error) error {
 		case <-time.After(lockPause):
 		}
 	}
-}
-
-// closeConn closes conn even when ctx has ended; a polite goodbye may take a second.
-func closeConn(ctx context.Context, conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx)
 }

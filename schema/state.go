@@ -34,7 +34,7 @@ type Migration struct {
 // State is what a database holds.
 type State struct {
 	Database string
-	// Schema is empty when no schema of the search_path exists.
+	// Schema is empty when the one that [Options] name does not exist, or none of the search_path.
 	Schema string
 	Origin Origin
 	// Version is the newest applied migration of this library, known to this build or not; empty
@@ -69,20 +69,27 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// inspect reads the state of the first schema of the search_path, by the recognition procedure of the
-// specification (data model, section 9.3).
-func inspect(ctx context.Context, db Querier) (State, error) {
+// inspect reads the state of the named schema, or, without a name, of the first one of the search_path, by the
+// recognition procedure of the specification (data model, section 9.3).
+func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 	var (
 		state                         State
 		hasLedger, hasReferenceLedger bool
 		hasCore, hasAnything          bool
 		declares, hasCitus            bool
 	)
-	// current_schema() is NULL when nothing of the search_path exists, and then so is every relation.
 	err := db.QueryRow(ctx, `
+		WITH namespace AS (
+			SELECT
+				oid,
+				nspname
+			FROM pg_namespace
+			-- current_schema() is NULL when nothing of the search_path exists.
+			WHERE nspname = coalesce(nullif($1, ''), current_schema())
+		)
 		SELECT
 			current_database(),
-			coalesce(current_schema(), ''),
+			coalesce((SELECT nspname FROM namespace), ''),
 			current_setting('transaction_read_only') = 'on',
 			coalesce(bool_or(relname = 'ffx_schema_migrations'), false),
 			coalesce(bool_or(relname = '_sqlx_migrations'), false),
@@ -92,15 +99,16 @@ func inspect(ctx context.Context, db Querier) (State, error) {
 			EXISTS (
 				SELECT FROM pg_proc
 				WHERE
-					pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+					pronamespace = (SELECT oid FROM namespace)
 					AND proname = 'ffx_usable_from'
 					AND pronargs = 0
 			),
 			to_regclass('pg_dist_partition') IS NOT NULL
 		FROM pg_class
 		WHERE
-			relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+			relnamespace = (SELECT oid FROM namespace)
 			AND relname IN ('ffx_schema_migrations', '_sqlx_migrations', 'ff_exec_core', 'ff_migration_annotation')`,
+		schema,
 	).Scan(
 		&state.Database, &state.Schema, &state.readOnly,
 		&hasLedger, &hasReferenceLedger, &hasAnything, &hasCore, &state.Partitioned,
@@ -123,12 +131,12 @@ func inspect(ctx context.Context, db Querier) (State, error) {
 		}
 	}
 	if hasCitus {
-		if state.citus, err = citusTable(ctx, db); err != nil {
+		if state.citus, err = citusTable(ctx, db, state.Schema); err != nil {
 			return State{}, err
 		}
 	}
 	if hasReferenceLedger {
-		if state.reference, err = readReferenceLedger(ctx, db); err != nil {
+		if state.reference, err = readReferenceLedger(ctx, db, state.Schema); err != nil {
 			return State{}, err
 		}
 		state.Warnings = state.reference.warnings()
@@ -150,7 +158,7 @@ func inspect(ctx context.Context, db Querier) (State, error) {
 		state.Origin = OriginReference
 	case hasAnything:
 		state.Origin = OriginReference
-		if state.foreign, err = missingStructure(ctx, db); err != nil {
+		if state.foreign, err = missingStructure(ctx, db, state.Schema); err != nil {
 			return State{}, err
 		}
 	default:
@@ -164,7 +172,7 @@ func inspect(ctx context.Context, db Querier) (State, error) {
 
 // readLedger fills in which migrations are applied.
 func (s *State) readLedger(ctx context.Context, db Querier) error {
-	rows, err := db.Query(ctx, "SELECT version FROM "+ledgerTable+" ORDER BY version")
+	rows, err := db.Query(ctx, "SELECT version FROM "+pgx.Identifier{s.Schema, ledgerTable}.Sanitize()+" ORDER BY version")
 	if err != nil {
 		return classify("read the ledger", err)
 	}
@@ -186,18 +194,19 @@ func (s *State) readLedger(ctx context.Context, db Querier) error {
 	return nil
 }
 
-// citusTable names a table of this library in the current schema that Citus manages; empty: there is none. To Citus
+// citusTable names a table of this library in the schema that Citus manages; empty: there is none. To Citus
 // a table is distributed, a reference table, the one shard of a distributed schema, or local but planned by Citus;
 // the last is refused with the others, as nobody has tried it.
-func citusTable(ctx context.Context, db Querier) (string, error) {
+func citusTable(ctx context.Context, db Querier, schema string) (string, error) {
 	var name string
 	err := db.QueryRow(ctx, `
 		SELECT coalesce(min(relname), '')
 		FROM pg_dist_partition
 		JOIN pg_class ON pg_class.oid = logicalrelid
 		WHERE
-			relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+			relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)
 			AND relname ~ '^ffx?_'`,
+		schema,
 	).Scan(&name)
 	if err != nil {
 		return "", classify("read the tables of Citus", err)

@@ -16,6 +16,9 @@ const (
 	exitUsage       = 2
 	exitNotFound    = 3
 	exitDatabase    = 4
+	exitPending     = 5 // these three of `ff migrate check` only
+	exitTooNew      = 6
+	exitUnreachable = 7
 	exitInterrupted = 130
 )
 
@@ -31,6 +34,7 @@ Exit codes:
   3    the flow or execution does not exist
   4    the database cannot be used: it does not answer, refuses the login, does not exist, is not
        migrated, too old, too new, distributed, read-only, or not this library's
+  5-7  of "ff migrate check", whose help explains them
   130  interrupted`
 
 // app is one run of the command line.

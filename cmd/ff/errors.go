@@ -56,6 +56,10 @@ func explain(err error) (sentence string, code int) {
 	if usage, ok := errors.AsType[*usageError](err); ok {
 		return oneLine(err) + ": " + usage.next + ".", exitUsage
 	}
+	if check, ok := errors.AsType[*checkError](err); ok {
+		sentence, _ := explain(check.err)
+		return sentence, verdictCodes[check.verdict]
+	}
 	connectErr, connecting := errors.AsType[*pgconn.ConnectError](err)
 	if connecting && (errors.Is(err, schema.ErrDenied) || errors.Is(err, engine.ErrDenied)) {
 		return explainConnect(connectErr), exitDatabase

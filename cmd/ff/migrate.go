@@ -14,22 +14,51 @@ import (
 func (a *app) migrateCommand() *cobra.Command {
 	cmd := group("migrate", "Make, inspect and take down the tables of a database", "")
 	a.databaseFlags(cmd)
-	cmd.AddCommand(a.migrateUpCommand(), a.migrateAdoptCommand(), a.migrateDownCommand(), a.migrateStatusCommand())
+	cmd.AddCommand(
+		a.migrateUpCommand(), a.migrateAdoptCommand(), a.migrateDownCommand(),
+		a.migrateStatusCommand(), a.migrateCheckCommand(), a.migrateSQLCommand(),
+	)
 	return cmd
 }
 
 func (a *app) migrateUpCommand() *cobra.Command {
-	return &cobra.Command{
+	var dryRun bool
+	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring a database to the newest version",
 		Long: `up applies the migrations that the database lacks. Without any to apply it does nothing. Several
-processes may run it at once, and running programs of this version are not disturbed. Those of an older
-one that a migration no longer lets work on the database have to be stopped before.`,
+processes may run it at once: they wait for each other. Running programs of this version are not disturbed. Those
+of an older one that a migration no longer lets work on the database have to be stopped before.`,
 		Example: `  DATABASE_URL=postgres://localhost/app ff migrate up
-  ff migrate up --schema flowfabric`,
+  ff migrate up --schema flowfabric
+  ff migrate up --dry-run`,
 		Args: noArgs,
-		RunE: a.does(func(ctx context.Context, _ []string) error { return a.change(ctx, schema.Migrate) }),
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			if dryRun {
+				return a.plan(ctx)
+			}
+			return a.change(ctx, schema.Migrate)
+		}),
 	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be applied, and change nothing")
+	return cmd
+}
+
+func (a *app) plan(ctx context.Context) error {
+	databaseURL, err := a.requireDatabase()
+	if err != nil {
+		return err
+	}
+	result, err := schema.Plan(ctx, databaseURL, schema.Options{Schema: a.schema})
+	if err != nil {
+		return err
+	}
+	for _, name := range result.Applied {
+		fmt.Fprintln(a.stdout, "would apply", name)
+	}
+	_, err = fmt.Fprintf(a.stdout, "The database is at version %s and would be at %s. Nothing was changed.\n",
+		orNone(result.From), result.To)
+	return err
 }
 
 func (a *app) migrateAdoptCommand() *cobra.Command {
