@@ -7,6 +7,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
@@ -46,23 +48,34 @@ func TestA22_nothing_is_made_on_other_nodes(t *testing.T) {
 			t.Parallel()
 			databaseURL := c.url(t)
 			conn := connect(t, databaseURL)
-			exec(t, conn, `
-				CREATE SCHEMA watch;
-				CREATE TABLE watch.seen (command text, propagation text);
-				CREATE FUNCTION watch.note() RETURNS event_trigger LANGUAGE plpgsql AS $$
-				BEGIN
-					INSERT INTO watch.seen VALUES (tg_tag, current_setting('citus.enable_ddl_propagation', true));
-				END;
-				$$;
-				CREATE EVENT TRIGGER watch ON ddl_command_start EXECUTE FUNCTION watch.note()`)
+			watchCommands(t, conn)
 			if err := c.change(databaseURL, schema.Options{Schema: "own"}); err != nil {
 				t.Fatal(err)
 			}
-			propagated := scalar[[]string](t, conn, "SELECT coalesce(array_agg(command) FILTER (WHERE propagation IS DISTINCT FROM 'off'), '{}') FROM watch.seen")
-			if commands := scalar[int](t, conn, "SELECT count(*) FROM watch.seen"); commands == 0 || len(propagated) > 0 {
-				t.Errorf("of %d commands these would be sent to other nodes: %q", commands, propagated)
-			}
+			wantLocalCommands(t, conn)
 		})
+	}
+}
+
+// watchCommands notes each command that changes the catalog, with the setting that it runs under.
+func watchCommands(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	exec(t, conn, `
+		CREATE SCHEMA watch;
+		CREATE TABLE watch.seen (command text, propagation text);
+		CREATE FUNCTION watch.note() RETURNS event_trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			INSERT INTO watch.seen VALUES (tg_tag, current_setting('citus.enable_ddl_propagation', true));
+		END;
+		$$;
+		CREATE EVENT TRIGGER watch ON ddl_command_start EXECUTE FUNCTION watch.note()`)
+}
+
+func wantLocalCommands(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	propagated := scalar[[]string](t, conn, "SELECT coalesce(array_agg(command) FILTER (WHERE propagation IS DISTINCT FROM 'off'), '{}') FROM watch.seen")
+	if commands := scalar[int](t, conn, "SELECT count(*) FROM watch.seen"); commands == 0 || len(propagated) > 0 {
+		t.Errorf("of %d commands these would be sent to other nodes: %q", commands, propagated)
 	}
 }
 

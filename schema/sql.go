@@ -118,13 +118,17 @@ $settings$;`
 // Join returns one step for all of steps, named after the newest: forwards in their order, backwards in reverse. It is
 // for a migrator whose versions count on: a file of this library's own version may come before what is applied.
 func Join(steps []Step) Step {
-	var joined Step
+	var (
+		joined   Step
+		up, down []string
+	)
 	for _, step := range steps {
 		joined.Version, joined.Name = step.Version, step.Version+"_flowfabric"
 		title := "-- " + step.Name + "\n\n"
-		joined.Up = strings.TrimPrefix(joined.Up+"\n"+title+step.Up, "\n")
-		joined.Down = strings.TrimSuffix(title+step.Down+"\n"+joined.Down, "\n")
+		up, down = append(up, title+step.Up), append(down, title+step.Down)
 	}
+	slices.Reverse(down)
+	joined.Up, joined.Down = strings.Join(up, "\n"), strings.Join(down, "\n")
 	return joined
 }
 
