@@ -19,6 +19,11 @@ const (
 	// lockPause is how long it then lets others pass.
 	lockPause = 500 * time.Millisecond
 
+	// queueTimeout is how long a transaction waits for the migration lock, in milliseconds, before the next one does,
+	// and queuePause the time between them.
+	queueTimeout = "500"
+	queuePause   = 100 * time.Millisecond
+
 	// citusPropagation is the setting by which Citus makes on its other nodes what is made on this one. The tables
 	// are local. Without Citus the setting means nothing, and every role may make it.
 	citusPropagation = "citus.enable_ddl_propagation"
@@ -87,8 +92,28 @@ func change[D Database](ctx context.Context, database D, opts Options, do func(c
 // each other. It knows the database only: engines in different schemas are changed one after the other.
 //
 // FlowFabric holds it for its session. A transaction's excludes that as well, and it holds behind a transaction
-// pooler, where a session's would stay with a connection of the pooler's after this process is gone.
+// pooler, where a session's would stay with a connection of the pooler's after this process is gone. There a transaction
+// that waits keeps one of the pooler's few connections, and who has the lock may need it to go on: so the wait is one of
+// many short transactions.
 func lock(ctx context.Context, conn *pgx.Conn) error {
+	for {
+		err := tryLock(ctx, conn)
+		if sqlState(err) != "55P03" {
+			return err
+		}
+		if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
+			return classify("wait for the migration lock", err)
+		}
+		select {
+		case <-ctx.Done():
+			return classify("wait for the migration lock", ctx.Err())
+		case <-time.After(queuePause):
+		}
+	}
+}
+
+// tryLock leaves conn in a transaction, which holds the lock if there is no error.
+func tryLock(ctx context.Context, conn *pgx.Conn) error {
 	// No more than the settings that this server has: transaction_timeout came with PostgreSQL 17. The transaction
 	// idles while the change is made.
 	_, err := conn.Exec(ctx, `
@@ -97,11 +122,10 @@ func lock(ctx context.Context, conn *pgx.Conn) error {
 		BEGIN
 			PERFORM set_config(name, '0', true)
 			FROM pg_settings
-			WHERE name IN (
-				'lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout'
-			);
+			WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout');
 		END
-		$$`)
+		$$;
+		SET LOCAL lock_timeout = `+queueTimeout)
 	if err != nil {
 		return classify("begin", err)
 	}
