@@ -74,7 +74,7 @@ func TestLayout_imports_point_down(t *testing.T) {
 	}
 }
 
-// TestLayout_what_a_user_compiles holds what a user of the engine depends on to the standard library, pgx, uuid and
+// TestLayout_what_a_user_compiles holds what a user of the engine, of workers and of migrations depends on to the standard library, pgx, uuid and
 // what pgx itself needs.
 func TestLayout_what_a_user_compiles(t *testing.T) {
 	t.Parallel()
@@ -88,9 +88,11 @@ func TestLayout_what_a_user_compiles(t *testing.T) {
 		"golang.org/x/sync",
 		"golang.org/x/text",
 	}
-	for _, line := range goList(t, "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./engine") {
-		if line != "" && !slices.Contains(allowed, line) {
-			t.Errorf("./engine depends on %s", line)
+	for _, room := range []string{"./engine", "./worker", "./schema"} {
+		for _, line := range goList(t, "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", room) {
+			if line != "" && !slices.Contains(allowed, line) {
+				t.Errorf("%s depends on %s", room, line)
+			}
 		}
 	}
 }

@@ -19,7 +19,7 @@ type verdict string
 const (
 	fit         verdict = "fit"
 	pending     verdict = "pending"
-	tooNew      verdict = "too new"
+	tooNew      verdict = "too_new"
 	unreachable verdict = "unreachable"
 	unfit       verdict = "unfit"
 )
@@ -117,7 +117,7 @@ func judge(err error) verdict {
 
 // migrationCheck is the JSON of `ff migrate check`.
 type migrationCheck struct {
-	Verdict  verdict  `json:"verdict"` // fit, pending, too new, unreachable or unfit
+	Verdict  verdict  `json:"verdict"` // fit, pending, too_new, unreachable or unfit
 	Version  string   `json:"version"` // of the database; empty for none
 	Wanted   string   `json:"wanted"`  // the version of this ff
 	Pending  []string `json:"pending"` // migrations

@@ -62,7 +62,7 @@ func TestMigrateCheck(t *testing.T) {
 		},
 		{
 			"migrated by a newer version that leaves no room", clone(later + "; DROP FUNCTION ffx_usable_from()"),
-			exitTooNew, "too new", "newer one",
+			exitTooNew, "too_new", "newer one",
 		},
 		{"read-only", with("default_transaction_read_only=on"), exitDatabase, "unfit", "primary"},
 		{"of somebody else", clone("DROP TABLE ff_exec_core CASCADE"), exitDatabase, "unfit", "another schema"},
