@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -239,6 +240,10 @@ func TestM27_the_second_deployer_waits_for_the_first(t *testing.T) {
 				case o := <-firstDone:
 					t.Fatalf("the first one did not come to the ledger: %+v", o)
 				}
+				// The lock over the whole call is the one that a starting FlowFabric server takes for its session.
+				if scalar[bool](t, connect(t, databaseURL), "SELECT pg_try_advisory_lock($1)", flowFabricsLock(t, observer)) {
+					t.Fatal("FlowFabric's migrator would not wait")
+				}
 				secondDone := start(openSecond(t, databaseURL), nil)
 				waitFor(t, connect(t, databaseURL), migratorWaits)
 				exec(t, observer, "COMMIT")
@@ -260,10 +265,12 @@ func TestM27_the_second_deployer_waits_for_the_first(t *testing.T) {
 func TestM27_deployers_that_share_a_pool_of_one(t *testing.T) {
 	t.Parallel()
 	pool := poolOfOne(t, pgtest.EmptyDatabase(t))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	errs := make(chan error, 4)
 	for range cap(errs) {
 		go func() {
-			_, err := schema.Migrate(t.Context(), pool, schema.Options{})
+			_, err := schema.Migrate(ctx, pool, schema.Options{})
 			errs <- err
 		}()
 	}

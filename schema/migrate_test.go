@@ -133,13 +133,18 @@ func TestM27_MigratorsOfOneDatabaseWaitForEachOther(t *testing.T) {
 	}
 }
 
+// flowFabricsLock is the advisory lock of FlowFabric's migrator for the connection's database.
+func flowFabricsLock(t *testing.T, conn *pgx.Conn) int64 {
+	t.Helper()
+	return 0x3d32ad9e * int64(crc32.ChecksumIEEE([]byte(scalar[string](t, conn, "SELECT current_database()"))))
+}
+
 // The lock is the one that FlowFabric's migrator holds at session level while it migrates.
 func TestM27_MigrateWaitsForFlowFabric(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	conn := connect(t, databaseURL)
-	database := scalar[string](t, conn, "SELECT current_database()")
-	key := 0x3d32ad9e * int64(crc32.ChecksumIEEE([]byte(database)))
+	key := flowFabricsLock(t, conn)
 	exec(t, conn, "SELECT pg_advisory_lock($1)", key)
 
 	done := make(chan error, 1)
@@ -163,8 +168,7 @@ func TestMigrate_CancelledWhileItWaitsForTheLock(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	conn := connect(t, databaseURL)
-	database := scalar[string](t, conn, "SELECT current_database()")
-	exec(t, conn, "SELECT pg_advisory_lock($1)", 0x3d32ad9e*int64(crc32.ChecksumIEEE([]byte(database))))
+	exec(t, conn, "SELECT pg_advisory_lock($1)", flowFabricsLock(t, conn))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {

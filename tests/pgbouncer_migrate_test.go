@@ -1,7 +1,9 @@
 package tests
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -15,6 +17,8 @@ func TestPgBouncer_migrations(t *testing.T) {
 	eachMode(t, func(t *testing.T, open func(*testing.T, string) *pgxpool.Pool) {
 		url := pgtest.EmptyDatabase(t)
 		const deployers = 6
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
 		type outcome struct {
 			schema.Result
 			error
@@ -23,7 +27,7 @@ func TestPgBouncer_migrations(t *testing.T) {
 		for range deployers {
 			pool := open(t, url)
 			go func() {
-				result, err := schema.Migrate(t.Context(), pool, schema.Options{Schema: "own"})
+				result, err := schema.Migrate(ctx, pool, schema.Options{Schema: "own"})
 				done <- outcome{result, err}
 			}()
 		}
@@ -52,8 +56,7 @@ func TestPgBouncer_migrations(t *testing.T) {
 		pool := open(t, url)
 		for range 8 {
 			var path string
-			if err := pool.QueryRow(t.Context(),
-				"SHOW search_path").Scan(&path); err != nil {
+			if err := pool.QueryRow(t.Context(), "SHOW search_path").Scan(&path); err != nil {
 				t.Fatal(err)
 			}
 			if path != `"$user", public` {
