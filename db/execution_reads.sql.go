@@ -17,7 +17,6 @@ SELECT
     e.flow_id,
     e.lane_id,
     e.required_capabilities,
-    e.attempt_index AS pointer,
     e.lifecycle_phase,
     e.ownership_state,
     e.eligibility_state,
@@ -111,7 +110,6 @@ type GetExecutionRow struct {
 	FlowID                  *id.FlowID
 	LaneID                  string
 	RequiredCapabilities    []string
-	Pointer                 int32
 	LifecyclePhase          string
 	OwnershipState          string
 	EligibilityState        string
@@ -153,8 +151,7 @@ type GetExecutionRow struct {
 // GetExecution returns one execution with its current attempt: everything the reads are made of.
 // No row: it does not exist.
 //
-// Used by: engine.DescribeExecution, engine.ExecutionInfo, engine.ExecutionState, engine.AttemptIndex,
-// engine.AttemptCount.
+// Used by: engine.DescribeExecution, engine.ExecutionState.
 // Locks: none; one snapshot.
 func (q *Queries) GetExecution(ctx context.Context, db DBTX, arg GetExecutionParams) (GetExecutionRow, error) {
 	row := db.QueryRow(ctx, getExecution, arg.PartitionKey, arg.ExecutionID)
@@ -163,7 +160,6 @@ func (q *Queries) GetExecution(ctx context.Context, db DBTX, arg GetExecutionPar
 		&i.FlowID,
 		&i.LaneID,
 		&i.RequiredCapabilities,
-		&i.Pointer,
 		&i.LifecyclePhase,
 		&i.OwnershipState,
 		&i.EligibilityState,
@@ -204,6 +200,32 @@ func (q *Queries) GetExecution(ctx context.Context, db DBTX, arg GetExecutionPar
 	return i, err
 }
 
+const getExecutionExists = `-- name: GetExecutionExists :one
+SELECT EXISTS (
+    SELECT
+    FROM ff_exec_core AS e
+    WHERE
+        e.partition_key = $1
+        AND e.execution_id = $2
+)
+`
+
+type GetExecutionExistsParams struct {
+	PartitionKey int16
+	ExecutionID  id.ExecutionUUID
+}
+
+// GetExecutionExists says whether an execution exists.
+//
+// Used by: engine.UpstreamResults.
+// Locks: none.
+func (q *Queries) GetExecutionExists(ctx context.Context, db DBTX, arg GetExecutionExistsParams) (bool, error) {
+	row := db.QueryRow(ctx, getExecutionExists, arg.PartitionKey, arg.ExecutionID)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const getExecutionInput = `-- name: GetExecutionInput :one
 SELECT
     e.payload,
@@ -237,40 +259,38 @@ func (q *Queries) GetExecutionInput(ctx context.Context, db DBTX, arg GetExecuti
 	return i, err
 }
 
-const getExecutionOwner = `-- name: GetExecutionOwner :one
-SELECT
-    e.flow_id,
-    coalesce(e.raw_fields ->> 'namespace', '')::text AS namespace
-FROM ff_exec_core AS e
-WHERE
-    e.partition_key = $1
-    AND e.execution_id = $2
-`
-
-type GetExecutionOwnerParams struct {
-	PartitionKey int16
-	ExecutionID  id.ExecutionUUID
-}
-
-type GetExecutionOwnerRow struct {
-	FlowID    *id.FlowID
-	Namespace string
-}
-
-// GetExecutionOwner returns the flow and namespace of an execution. No row: it does not exist.
-//
-// Used by: engine.ExecutionFlow, engine.ExecutionNamespace.
-// Locks: none.
-func (q *Queries) GetExecutionOwner(ctx context.Context, db DBTX, arg GetExecutionOwnerParams) (GetExecutionOwnerRow, error) {
-	row := db.QueryRow(ctx, getExecutionOwner, arg.PartitionKey, arg.ExecutionID)
-	var i GetExecutionOwnerRow
-	err := row.Scan(&i.FlowID, &i.Namespace)
-	return i, err
-}
-
 const getExecutionResult = `-- name: GetExecutionResult :one
-SELECT e.result
+SELECT
+    e.result,
+    e.lifecycle_phase,
+    e.eligibility_state,
+    e.public_state,
+    coalesce(e.cancellation_reason, '')::text AS cancellation_reason,
+    coalesce(e.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome,
+    coalesce(e.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message,
+    coalesce(e.raw_fields ->> 'failure_reason', '')::text AS failure_reason,
+    coalesce(cur.outcome, '')::text AS current_outcome,
+    coalesce(p.outcome, '')::text AS pointer_outcome
 FROM ff_exec_core AS e
+LEFT JOIN LATERAL (
+    SELECT c.outcome
+    FROM ff_attempt AS c
+    WHERE
+        c.partition_key = e.partition_key
+        AND c.execution_id = e.execution_id
+        AND c.attempt_index <= e.attempt_index
+    ORDER BY c.attempt_index DESC
+    LIMIT 1
+) AS cur ON true
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = e.partition_key
+        AND t.execution_id = e.execution_id
+        AND t.attempt_index = e.attempt_index
+    LIMIT 1
+) AS p ON true
 WHERE
     e.partition_key = $1
     AND e.execution_id = $2
@@ -281,15 +301,40 @@ type GetExecutionResultParams struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-// GetExecutionResult returns the stored result. No row: the execution does not exist.
+type GetExecutionResultRow struct {
+	Result             []byte
+	LifecyclePhase     string
+	EligibilityState   string
+	PublicState        string
+	CancellationReason string
+	RawTerminalOutcome string
+	LastFailureMessage string
+	FailureReason      string
+	CurrentOutcome     string
+	PointerOutcome     string
+}
+
+// GetExecutionResult returns the stored result and what the outcome is derived from. No row: the execution
+// does not exist.
 //
 // Used by: engine.ExecutionResult.
-// Locks: none.
-func (q *Queries) GetExecutionResult(ctx context.Context, db DBTX, arg GetExecutionResultParams) ([]byte, error) {
+// Locks: none; one snapshot.
+func (q *Queries) GetExecutionResult(ctx context.Context, db DBTX, arg GetExecutionResultParams) (GetExecutionResultRow, error) {
 	row := db.QueryRow(ctx, getExecutionResult, arg.PartitionKey, arg.ExecutionID)
-	var result []byte
-	err := row.Scan(&result)
-	return result, err
+	var i GetExecutionResultRow
+	err := row.Scan(
+		&i.Result,
+		&i.LifecyclePhase,
+		&i.EligibilityState,
+		&i.PublicState,
+		&i.CancellationReason,
+		&i.RawTerminalOutcome,
+		&i.LastFailureMessage,
+		&i.FailureReason,
+		&i.CurrentOutcome,
+		&i.PointerOutcome,
+	)
+	return i, err
 }
 
 const getExecutionTag = `-- name: GetExecutionTag :one
@@ -325,38 +370,118 @@ func (q *Queries) GetExecutionTag(ctx context.Context, db DBTX, arg GetExecution
 }
 
 const listExecutions = `-- name: ListExecutions :many
-SELECT e.execution_id
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    e.lane_id,
+    coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    e.created_at_ms,
+    e.lifecycle_phase,
+    e.eligibility_state,
+    e.public_state,
+    coalesce(e.cancellation_reason, '')::text AS cancellation_reason,
+    coalesce(e.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome,
+    coalesce(e.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message,
+    coalesce(e.raw_fields ->> 'failure_reason', '')::text AS failure_reason,
+    e.lease_reclaim_count,
+    coalesce(cur.outcome, '')::text AS current_outcome,
+    coalesce(p.outcome, '')::text AS pointer_outcome
 FROM ff_exec_core AS e
+LEFT JOIN LATERAL (
+    SELECT c.outcome
+    FROM ff_attempt AS c
+    WHERE
+        c.partition_key = e.partition_key
+        AND c.execution_id = e.execution_id
+        AND c.attempt_index <= e.attempt_index
+    ORDER BY c.attempt_index DESC
+    LIMIT 1
+) AS cur ON true
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = e.partition_key
+        AND t.execution_id = e.execution_id
+        AND t.attempt_index = e.attempt_index
+    LIMIT 1
+) AS p ON true
 WHERE
-    e.partition_key = $1
-    AND e.execution_id >= $2
-ORDER BY e.execution_id
-LIMIT $3::integer
+    (e.partition_key, e.execution_id) > ($1::smallint, $2::uuid)
+    AND e.partition_key <= $3::smallint
+ORDER BY
+    e.partition_key,
+    e.execution_id
+LIMIT $4::integer
 `
 
 type ListExecutionsParams struct {
-	PartitionKey    int16
-	FromExecutionID id.ExecutionUUID
-	PageSize        int32
+	AfterPartitionKey int16
+	AfterExecutionID  pgtype.UUID
+	LastPartitionKey  int16
+	PageSize          int32
 }
 
-// ListExecutions pages through the executions of one partition by id, from from_execution_id on.
+type ListExecutionsRow struct {
+	PartitionKey       int16
+	ExecutionID        id.ExecutionUUID
+	FlowID             *id.FlowID
+	LaneID             string
+	ExecutionKind      string
+	CreatedAtMs        int64
+	LifecyclePhase     string
+	EligibilityState   string
+	PublicState        string
+	CancellationReason string
+	RawTerminalOutcome string
+	LastFailureMessage string
+	FailureReason      string
+	LeaseReclaimCount  int32
+	CurrentOutcome     string
+	PointerOutcome     string
+}
+
+// ListExecutions pages through the executions by primary key, strictly after one, up to a last partition, with what
+// their outcome is derived from.
 //
 // Used by: engine.ListExecutions.
 // Locks: none.
-func (q *Queries) ListExecutions(ctx context.Context, db DBTX, arg ListExecutionsParams) ([]id.ExecutionUUID, error) {
-	rows, err := db.Query(ctx, listExecutions, arg.PartitionKey, arg.FromExecutionID, arg.PageSize)
+func (q *Queries) ListExecutions(ctx context.Context, db DBTX, arg ListExecutionsParams) ([]ListExecutionsRow, error) {
+	rows, err := db.Query(ctx, listExecutions,
+		arg.AfterPartitionKey,
+		arg.AfterExecutionID,
+		arg.LastPartitionKey,
+		arg.PageSize,
+	)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []id.ExecutionUUID
+	var items []ListExecutionsRow
 	for rows.Next() {
-		var execution_id id.ExecutionUUID
-		if err := rows.Scan(&execution_id); err != nil {
+		var i ListExecutionsRow
+		if err := rows.Scan(
+			&i.PartitionKey,
+			&i.ExecutionID,
+			&i.FlowID,
+			&i.LaneID,
+			&i.ExecutionKind,
+			&i.CreatedAtMs,
+			&i.LifecyclePhase,
+			&i.EligibilityState,
+			&i.PublicState,
+			&i.CancellationReason,
+			&i.RawTerminalOutcome,
+			&i.LastFailureMessage,
+			&i.FailureReason,
+			&i.LeaseReclaimCount,
+			&i.CurrentOutcome,
+			&i.PointerOutcome,
+		); err != nil {
 			return nil, err
 		}
-		items = append(items, execution_id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const getFlow = `-- name: GetFlow :one
@@ -84,11 +85,47 @@ func (q *Queries) GetFlow(ctx context.Context, db DBTX, arg GetFlowParams) (GetF
 	return i, err
 }
 
+const getFlowExists = `-- name: GetFlowExists :one
+SELECT EXISTS (
+    SELECT
+    FROM ff_flow_core AS f
+    WHERE
+        f.partition_key = $1
+        AND f.flow_id = $2
+)
+`
+
+type GetFlowExistsParams struct {
+	PartitionKey int16
+	FlowID       id.FlowID
+}
+
+// GetFlowExists says whether a flow exists.
+//
+// Used by: engine.ListFlowMembers.
+// Locks: none.
+func (q *Queries) GetFlowExists(ctx context.Context, db DBTX, arg GetFlowExistsParams) (bool, error) {
+	row := db.QueryRow(ctx, getFlowExists, arg.PartitionKey, arg.FlowID)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const listFlowMembers = `-- name: ListFlowMembers :many
+WITH members AS MATERIALIZED (
+    SELECT m.execution_id
+    FROM ff_exec_core AS m
+    WHERE
+        m.partition_key = $3
+        AND m.flow_id = $4
+)
 SELECT
+    e.partition_key,
     e.execution_id,
+    e.flow_id,
     e.lane_id,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    e.created_at_ms,
     e.lifecycle_phase,
     e.eligibility_state,
     e.public_state,
@@ -99,7 +136,33 @@ SELECT
     e.lease_reclaim_count,
     coalesce(cur.outcome, '')::text AS current_outcome,
     coalesce(p.outcome, '')::text AS pointer_outcome
-FROM ff_exec_core AS e
+FROM (
+    SELECT m.execution_id
+    FROM members AS m
+    WHERE m.execution_id >= $1::uuid
+    ORDER BY m.execution_id
+    LIMIT $2::integer
+) AS page
+CROSS JOIN LATERAL (
+    SELECT
+        x.partition_key,
+        x.execution_id,
+        x.flow_id,
+        x.lane_id,
+        x.raw_fields,
+        x.created_at_ms,
+        x.lifecycle_phase,
+        x.eligibility_state,
+        x.public_state,
+        x.cancellation_reason,
+        x.lease_reclaim_count,
+        x.attempt_index
+    FROM ff_exec_core AS x
+    WHERE
+        x.partition_key = $3
+        AND x.execution_id = page.execution_id
+    LIMIT 1
+) AS e
 LEFT JOIN LATERAL (
     SELECT c.outcome
     FROM ff_attempt AS c
@@ -110,29 +173,32 @@ LEFT JOIN LATERAL (
     ORDER BY c.attempt_index DESC
     LIMIT 1
 ) AS cur ON true
-LEFT JOIN ff_attempt AS p
-    ON p.partition_key = e.partition_key
-    AND p.execution_id = e.execution_id
-    AND p.attempt_index = e.attempt_index
-WHERE
-    e.partition_key = $1
-    AND e.flow_id = $2
-    AND e.execution_id >= $3
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = e.partition_key
+        AND t.execution_id = e.execution_id
+        AND t.attempt_index = e.attempt_index
+    LIMIT 1
+) AS p ON true
 ORDER BY e.execution_id
-LIMIT $4::integer
 `
 
 type ListFlowMembersParams struct {
+	FromExecutionID pgtype.UUID
+	PageSize        int32
 	PartitionKey    int16
 	FlowID          *id.FlowID
-	FromExecutionID id.ExecutionUUID
-	PageSize        int32
 }
 
 type ListFlowMembersRow struct {
+	PartitionKey       int16
 	ExecutionID        id.ExecutionUUID
+	FlowID             *id.FlowID
 	LaneID             string
 	ExecutionKind      string
+	CreatedAtMs        int64
 	LifecyclePhase     string
 	EligibilityState   string
 	PublicState        string
@@ -145,16 +211,17 @@ type ListFlowMembersRow struct {
 	PointerOutcome     string
 }
 
-// ListFlowMembers pages through the members of a flow by id with what their outcome is derived from.
+// ListFlowMembers pages through the members of a flow by id, from from_execution_id on, with what their outcome is
+// derived from.
 //
 // Used by: engine.ListFlowMembers.
-// Locks: none.
+// Locks: none. Reads the ids of all members for each page.
 func (q *Queries) ListFlowMembers(ctx context.Context, db DBTX, arg ListFlowMembersParams) ([]ListFlowMembersRow, error) {
 	rows, err := db.Query(ctx, listFlowMembers,
-		arg.PartitionKey,
-		arg.FlowID,
 		arg.FromExecutionID,
 		arg.PageSize,
+		arg.PartitionKey,
+		arg.FlowID,
 	)
 	if err != nil {
 		return nil, err
@@ -164,9 +231,12 @@ func (q *Queries) ListFlowMembers(ctx context.Context, db DBTX, arg ListFlowMemb
 	for rows.Next() {
 		var i ListFlowMembersRow
 		if err := rows.Scan(
+			&i.PartitionKey,
 			&i.ExecutionID,
+			&i.FlowID,
 			&i.LaneID,
 			&i.ExecutionKind,
+			&i.CreatedAtMs,
 			&i.LifecyclePhase,
 			&i.EligibilityState,
 			&i.PublicState,

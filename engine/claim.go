@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -48,7 +49,8 @@ func (s ClaimSpec) validate() error {
 
 // Claimed is an execution whose lease the caller now holds.
 type Claimed struct {
-	Lease
+	ID        id.ExecutionID
+	Lease     Lease
 	ExpiresAt time.Time // of the lease
 	Kind      string
 	Payload   []byte // nil when none was given
@@ -62,9 +64,9 @@ type Claimed struct {
 	TimeoutAt time.Time // of the attempt; zero when it has none
 }
 
-// Claim takes leases on up to n claimable executions of a lane, over all partitions: highest priority
+// Claim takes leases on up to limit claimable executions of a lane, over all partitions: highest priority
 // first, then oldest, then by id. It waits for nobody: an execution that another transaction holds is
-// passed over. An empty result means that nothing was claimable. n is at most [MaxBatch].
+// passed over. An empty result means that nothing was claimable. limit is 1 to [MaxBatch].
 //
 // Each claim continues an interrupted attempt or opens the next one, under an epoch higher than every
 // earlier one of the execution. Errors: [ErrInvalidInput]; [ErrContention] when another program's
@@ -74,16 +76,16 @@ type Claimed struct {
 // A repetition after an unknown outcome claims other executions: the leases of the lost answer expire.
 //
 // A process that claims again and again uses a [Claimer].
-func (e *Engine) Claim(ctx context.Context, spec ClaimSpec, n int) ([]Claimed, error) {
-	if err := checkClaim(spec, n); err != nil {
+func (e *Engine) Claim(ctx context.Context, spec ClaimSpec, limit int) ([]Claimed, error) {
+	if err := checkClaim(spec, limit); err != nil {
 		return nil, err
 	}
-	return e.claim(ctx, spec, nil, n)
+	return e.claim(ctx, spec, nil, limit)
 }
 
-func checkClaim(spec ClaimSpec, n int) error {
-	if n < 1 || n > MaxBatch {
-		return invalid("n", "must be between 1 and 1000")
+func checkClaim(spec ClaimSpec, limit int) error {
+	if limit < 1 || limit > MaxBatch {
+		return invalid("limit", fmt.Sprintf("must be between 1 and %d", MaxBatch))
 	}
 	return spec.validate()
 }
@@ -109,14 +111,14 @@ type claiming struct {
 	spec   ClaimSpec
 	bounds []bound
 	params db.ClaimFromHeadParams
-	watch  id.LeaseID // its row in the watch
+	timer  id.LeaseID // its row of lease timers
 	rows   []db.ClaimFromHeadRow
 }
 
 func (e *Engine) newClaiming(spec ClaimSpec, bounds []bound, n int) *claiming {
 	leaseIDs := id.NewLeaseIDs(n)
 	return &claiming{
-		e: e, spec: spec, bounds: bounds, watch: leaseIDs[0],
+		e: e, spec: spec, bounds: bounds, timer: leaseIDs[0],
 		params: db.ClaimFromHeadParams{
 			AttemptIds:       pgUUIDs(id.NewAttemptIDs(n)),
 			LeaseIds:         pgUUIDs(leaseIDs),
@@ -169,9 +171,11 @@ func (c *claiming) claimed() []Claimed {
 	for i := range c.rows {
 		claimed[i] = c.spec.claimed(&c.rows[i])
 	}
-	if c.e.tx == nil {
-		rememberTimer(claimed, c.watch)
+	var timer *leaseTimer
+	if c.e.tx == nil && len(claimed) > 0 {
+		timer = &leaseTimer{dueMs: claimed[0].ExpiresAt.UnixMilli(), id: c.timer}
 	}
+	c.e.leases.learn(claimed, timer)
 	return claimed
 }
 
@@ -191,17 +195,11 @@ func (s ClaimSpec) kinds() []string {
 }
 
 func (s ClaimSpec) claimed(row *db.ClaimFromHeadRow) Claimed {
+	x := id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
 	c := Claimed{
-		Lease: Lease{
-			Execution: id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
-			Attempt:   row.AttemptIndex,
-			Epoch:     row.LeaseEpoch,
-			ID:        id.LeaseID(row.LeaseID.Bytes),
-			AttemptID: id.AttemptID(row.AttemptID.Bytes),
-			Lane:      s.Lane,
-			Instance:  s.Instance,
-			TTL:       s.LeaseTTL,
-		},
+		ID: x,
+		Lease: s.lease(Fence{Execution: x, Attempt: int(row.AttemptIndex), Epoch: row.LeaseEpoch},
+			id.LeaseID(row.LeaseID.Bytes), id.AttemptID(row.AttemptID.Bytes)),
 		ExpiresAt: time.UnixMilli(row.LeaseExpiresAtMs),
 		Kind:      row.ExecutionKind,
 		Payload:   row.Payload,
@@ -226,8 +224,13 @@ func (s ClaimSpec) claimed(row *db.ClaimFromHeadRow) Claimed {
 		c.TimeoutAt = time.UnixMilli(row.TimeoutAtMs)
 	}
 	c.Flow = flowOf(row.FlowID)
-	c.flow = c.Flow
 	return c
+}
+
+func (s ClaimSpec) lease(fence Fence, lease id.LeaseID, attempt id.AttemptID) Lease {
+	return Lease{
+		Fence: fence, ID: lease, AttemptID: attempt, Lane: s.Lane, Instance: s.Instance, TTL: s.LeaseTTL.Truncate(time.Millisecond),
+	}
 }
 
 // decodeTags reads the tags of an execution. Values that are not text are left out.

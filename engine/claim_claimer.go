@@ -92,13 +92,13 @@ func (e *Engine) NewClaimer(spec ClaimSpec) (*Claimer, error) {
 	return &Claimer{e: e, spec: spec}, nil
 }
 
-// Claim is [Engine.Claim] from where the last one stopped. Fewer than n: no more was found where it
+// Claim is [Engine.Claim] from where the last one stopped. Fewer than limit: no more was found where it
 // looked; the caller asks again when it is told of work or at its next poll.
-func (c *Claimer) Claim(ctx context.Context, n int) ([]Claimed, error) {
-	if err := checkClaim(c.spec, n); err != nil {
+func (c *Claimer) Claim(ctx context.Context, limit int) ([]Claimed, error) {
+	if err := checkClaim(c.spec, limit); err != nil {
 		return nil, err
 	}
-	return c.claim(ctx, n, func(bounds []bound, n int) ([]Claimed, error) { return c.e.claim(ctx, c.spec, bounds, n) })
+	return c.claim(ctx, limit, func(bounds []bound, n int) ([]Claimed, error) { return c.e.claim(ctx, c.spec, bounds, n) })
 }
 
 // CompleteAndClaim is [Engine.CompleteExecutions] and then [Claimer.Claim], in one transaction and one round
@@ -108,12 +108,12 @@ func (c *Claimer) Claim(ctx context.Context, n int) ([]Claimed, error) {
 // leaves nothing claimed and is no error: the caller claims again, and then learns of it.
 //
 // Of more than [MaxBatch] completions, and of members of flows, it makes transactions of their own.
-func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion, n int) ([]error, []Claimed, error) {
-	if err := checkClaim(c.spec, n); err != nil {
+func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion, limit int) ([]error, []Claimed, error) {
+	if err := checkClaim(c.spec, limit); err != nil {
 		return nil, nil, err
 	}
 	var outcomes []error
-	claimed, err := c.claim(ctx, n, func(bounds []bound, n int) (claimed []Claimed, err error) {
+	claimed, err := c.claim(ctx, limit, func(bounds []bound, n int) (claimed []Claimed, err error) {
 		if outcomes != nil {
 			return c.e.claim(ctx, c.spec, bounds, n)
 		}
@@ -319,7 +319,7 @@ func (c *Claimer) hides(x Claimed) bool {
 
 // boundAt is the bound that x sets when it is the last to be claimed.
 func boundAt(x *Claimed) bound {
-	return bound{priority: int32(x.Priority), createdAtMs: x.CreatedAt.UnixMilli(), execution: x.Execution.UUID()}
+	return bound{priority: int32(x.Priority), createdAtMs: x.CreatedAt.UnixMilli(), execution: x.ID.UUID()}
 }
 
 // before says whether b comes first, of two bounds of one priority.

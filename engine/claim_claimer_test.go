@@ -14,7 +14,7 @@ import (
 // at is a claimed execution of a priority and an age.
 func at(priority int, created time.Duration) Claimed {
 	return Claimed{
-		Lease:     Lease{Execution: id.NewExecutionID("lane", id.Partitions{})},
+		ID:        id.NewExecutionID("lane", id.Partitions{}),
 		Priority:  priority,
 		CreatedAt: time.UnixMilli(created.Milliseconds()),
 	}
@@ -24,7 +24,7 @@ func at(priority int, created time.Duration) Claimed {
 func wantBounds(t *testing.T, c *Claimer, want ...Claimed) {
 	t.Helper()
 	same := func(b bound, x Claimed) bool {
-		return b.priority == int32(x.Priority) && b.createdAtMs == x.CreatedAt.UnixMilli() && b.execution == x.Execution.UUID()
+		return b.priority == int32(x.Priority) && b.createdAtMs == x.CreatedAt.UnixMilli() && b.execution == x.ID.UUID()
 	}
 	if !slices.EqualFunc(c.bounds, want, same) {
 		t.Errorf("bounds %+v, want those of %+v", c.bounds, want)

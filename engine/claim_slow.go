@@ -18,7 +18,7 @@ const spareCandidates = 100
 // every row that is claimable, however another program left its attempts: a pointer beside the attempt
 // rows, a finished attempt where the next one should be, an epoch that another program raised.
 func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Claimed, error) {
-	return inTx(ctx, e, "claim", func(tx *txn) ([]Claimed, error) {
+	claimed, err := inTx(ctx, e, "claim", func(tx *txn) ([]Claimed, error) {
 		taken, err := e.q.TakeClaimable(ctx, tx, db.TakeClaimableParams{
 			LaneID:       string(spec.Lane),
 			Capabilities: spec.capabilities(),
@@ -60,18 +60,10 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 			if next.id.IsZero() {
 				next.id = attemptIDs[i]
 			}
+			x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
 			c := Claimed{
-				Lease: Lease{
-					Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID),
-					Attempt:   next.index,
-					Epoch:     next.epoch,
-					ID:        leaseIDs[i],
-					AttemptID: next.id,
-					Lane:      spec.Lane,
-					Instance:  spec.Instance,
-					TTL:       spec.LeaseTTL,
-					flow:      row.FlowID,
-				},
+				ID:        x,
+				Lease:     spec.lease(Fence{Execution: x, Attempt: int(next.index), Epoch: next.epoch}, leaseIDs[i], next.id),
 				ExpiresAt: time.UnixMilli(id.AddTTL(nowMs, spec.LeaseTTL.Milliseconds())),
 				Kind:      row.ExecutionKind,
 				Payload:   row.Payload,
@@ -105,6 +97,11 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 		tx.due.leases()
 		return claimed, e.q.LeaseTakenExecutions(ctx, tx, params)
 	})
+	if err != nil {
+		return nil, err
+	}
+	e.leases.learn(claimed, nil)
+	return claimed, nil
 }
 
 // takeAttemptsOf returns the attempts of taken executions, ascending by index. An execution of which somebody else

@@ -17,7 +17,7 @@
 //	err = eng.CompleteExecution(ctx, claimed[0].Lease, result)
 //
 // Package worker does the claiming, renewing and settling for typed handlers; package reconcile runs the
-// background operations, [Engine.ExpireLeases] and its like, at their intervals.
+// background operations, [Maintenance.ExpireLeases] and its like, at their intervals.
 //
 // All time is the database's. Every operation may be repeated after an unknown outcome; its documentation
 // says what the repetition answers.

@@ -77,14 +77,15 @@ type Engine struct {
 
 // shared is what an engine and the values bound to transactions have in common.
 type shared struct {
-	lanes sync.Map // id.LaneID known to be registered
-	ended endedTimers
+	lanes  sync.Map // id.LaneID known to be registered
+	leases leaseMemory
 
 	notifier     *notify.Notifier
 	listener     *notify.Listener
 	undispatched chan struct{} // has room for one
 
 	stalled stalledEvents
+	repair  repairPosition
 }
 
 // New returns an engine on a pool that the caller opens and closes. It does not touch the database:

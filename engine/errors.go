@@ -29,6 +29,9 @@ var (
 	// ErrNotFound: the thing named does not exist. Carried by [NotFoundError].
 	ErrNotFound = errors.New("not found")
 
+	// ErrNotEnded: the execution has left nothing yet. The caller asks again later.
+	ErrNotEnded = errors.New("execution has not ended")
+
 	// ErrStaleLease: another lease has been given since. The holder stops work and discards its result.
 	// Carried by [LeaseError], like the next three.
 	ErrStaleLease = errors.New("stale lease")
@@ -131,12 +134,27 @@ func (e *NotFoundError) Error() string { return e.Entity + " " + e.ID + " not fo
 // Unwrap gives [ErrNotFound].
 func (e *NotFoundError) Unwrap() error { return ErrNotFound }
 
+// EndedError says how an execution ended that has no result, since it did not succeed.
+type EndedError struct {
+	Execution id.ExecutionID
+	Outcome   state.TerminalOutcome
+	Failure   string // why it failed or was cancelled; "" where nobody said
+}
+
+func (e *EndedError) Error() string {
+	text := fmt.Sprintf("execution %s ended without success: %s", e.Execution, e.Outcome)
+	if e.Failure != "" {
+		text += ": " + e.Failure
+	}
+	return text
+}
+
 // LeaseError is a refusal of a lease-holder's call. Err is [ErrStaleLease], [ErrLeaseExpired],
 // [ErrLeaseRevoked] or [ErrNotActive]; with the last, Phase and Outcome say what became of the
 // execution. Epoch is the current one.
 type LeaseError struct {
 	Execution id.ExecutionID
-	Attempt   int32
+	Attempt   int
 	Epoch     int64
 	Phase     state.LifecyclePhase
 	Outcome   state.TerminalOutcome
@@ -186,6 +204,11 @@ func wrap(op string, err error) error {
 	if isOurs(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w", op, err)
 	}
+	for _, signal := range signals {
+		if _, told := errors.AsType[*fallenThrough](err); !told && errors.Is(err, signal) {
+			return &signalError{op, signal}
+		}
+	}
 	sentinel := ErrTransport
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch code := pgErr.Code; {
@@ -204,9 +227,28 @@ func wrap(op string, err error) error {
 	return fmt.Errorf("%s: %w: %w", op, sentinel, err)
 }
 
+// signals are what the parts of an operation tell each other. Nothing was written, and the operation goes on in another
+// way.
+var signals = []error{errFellThrough, errFlowLock, errRefused, errRepeated, errFlowBusy}
+
+// signalError is a signal on its way through an operation. Should it get out of that, it is [ErrContention] of the
+// operation, and the text of the signal is not to be had.
+type signalError struct {
+	op     string
+	signal error
+}
+
+func (e *signalError) Error() string { return e.op + ": " + ErrContention.Error() }
+
+// Is tells the operation which signal it is.
+func (e *signalError) Is(target error) bool { return target == e.signal }
+
+// Unwrap gives [ErrContention].
+func (e *signalError) Unwrap() error { return ErrContention }
+
 func isOurs(err error) bool {
 	for _, sentinel := range []error{
-		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
+		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrNotEnded, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
 		ErrExists, ErrIdempotencyKeyTaken, ErrFlowTerminal, ErrCycle, ErrBusy, ErrContention, ErrNotMigrated, ErrTooNew,
 		ErrDistributed, ErrReadOnly, ErrDenied, ErrUnavailable, ErrTransport,
 	} {
@@ -214,7 +256,8 @@ func isOurs(err error) bool {
 			return true
 		}
 	}
-	return false
+	_, ended := errors.AsType[*EndedError](err)
+	return ended
 }
 
 // isDataError says whether the server refused what was written, not the connection or the transaction as such.

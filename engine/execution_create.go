@@ -11,7 +11,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Created is the outcome of one creation.
+// Outcome is what became of one item of a batch: the value, or why nothing was done. It says nothing about the other
+// items.
+type Outcome[T any] struct {
+	Value T
+	Err   error
+}
+
+// Created is an execution that was created, or was there before.
 type Created struct {
 	ID    id.ExecutionID
 	State state.PublicState // waiting, delayed or rate limited; empty for a duplicate
@@ -19,8 +26,6 @@ type Created struct {
 	// Duplicate: nothing was written, since the id exists already, whatever its content, or the
 	// idempotency key names an earlier execution, whose id ID then is.
 	Duplicate bool
-
-	Err error // in the plural form: why this one was not created
 }
 
 // CreateExecution creates an execution. Creating it again, with the same id or idempotency key, is a
@@ -36,19 +41,19 @@ func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Creat
 	if err != nil {
 		return Created{}, err
 	}
-	return results[0], results[0].Err
+	return results[0].Value, results[0].Err
 }
 
 // CreateExecutions creates many executions: outside flows, and of each flow, in transactions of at most
 // [MaxCreate] and some 16 MiB of payloads, tags and policies. Outcomes stand in input order; an invalid spec
-// affects only its own. They are those of creations one after the other, in input order: of two specs with
-// one id or idempotency key the first that is created wins. The error means that nothing happened.
+// affects only its own; one that failed still tells the id. They are those of creations one after the other, in input
+// order: of two specs with one id or idempotency key the first that is created wins. The error means that nothing happened.
 //
 // A hundred and more that are claimable at once, without a deadline, a key or a flow, take about half the
 // time for each: the server copies them in.
-func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([]Created, error) {
+func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([]Outcome[Created], error) {
 	const op = "create executions"
-	results := make([]Created, len(specs))
+	results := make([]Outcome[Created], len(specs))
 	creations := make([]creation, len(specs))
 	valid := make([]int, 0, len(specs))
 	for i := range specs {
@@ -57,7 +62,7 @@ func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([
 			results[i].Err = err
 			continue
 		}
-		results[i].ID = creations[i].id
+		results[i].Value.ID = creations[i].id
 		valid = append(valid, i)
 	}
 	chunks := chunkCreations(creations, valid)
@@ -135,7 +140,7 @@ func bySize[T any](items []T, most int, size func(T) int) [][]T {
 	return runs
 }
 
-func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chunk []int, results []Created) error {
+func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chunk []int, results []Outcome[Created]) error {
 	creations := make([]creation, len(chunk))
 	for n, i := range chunk {
 		creations[n] = all[i]
@@ -158,7 +163,7 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 		e.rememberLanes(lanes)
 	}
 	for n, i := range chunk {
-		results[i] = outcomes[n]
+		results[i].Value = outcomes[n]
 	}
 	return nil
 }

@@ -51,35 +51,29 @@ type ExecutionSnapshot struct {
 // AttemptSnapshot is the current attempt of an execution.
 type AttemptSnapshot struct {
 	ID    id.AttemptID // zero where another program kept none
-	Index int32
+	Index int
 }
 
 // LeaseSnapshot is the lease that is recorded on the current attempt; it may have run out.
 type LeaseSnapshot struct {
 	ID        id.LeaseID // zero where another program kept none
 	Epoch     int64
-	Attempt   int32
+	Attempt   int
 	Instance  id.WorkerInstanceID
 	ExpiresAt time.Time
 }
 
-// DescribeExecution returns an execution, or nil when there is none of that id.
+// DescribeExecution returns an execution.
 //
-// Errors: [ErrInvalidInput] for an id of a partition that this database does not have; [ErrCorruption]
+// Errors: [ErrNotFound]; [ErrInvalidInput] for an id of a partition that this database does not have; [ErrCorruption]
 // naming the column that holds a value this library does not know. One statement; locks nothing.
 func (e *Engine) DescribeExecution(ctx context.Context, x id.ExecutionID) (*ExecutionSnapshot, error) {
 	const op = "describe execution"
-	if err := e.checkExecution(x); err != nil {
-		return nil, wrap(op, err)
-	}
-	row, err := e.q.GetExecution(ctx, e.reader(), db.GetExecutionParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
-	if isNoRow(err) {
-		return nil, nil
-	}
+	row, err := e.getExecution(ctx, x)
 	if err != nil {
 		return nil, wrap(op, err)
 	}
-	snapshot, err := snapshotOf(x, &row)
+	snapshot, err := snapshotOf(x, row)
 	return snapshot, wrap(op, err)
 }
 
@@ -268,7 +262,7 @@ func (s *ExecutionSnapshot) setAttempt(row *db.GetExecutionRow, raw *rawExecutio
 	}
 	_ = json.Unmarshal(row.CurrentRawFields, &kept)
 	ours := row.FfxLeaseEpoch != nil && *row.FfxLeaseEpoch == row.CurrentEpoch
-	attempt := &AttemptSnapshot{Index: row.CurrentIndex, ID: deref(row.CurrentAttemptID)}
+	attempt := &AttemptSnapshot{Index: int(row.CurrentIndex), ID: deref(row.CurrentAttemptID)}
 	if kept.AttemptID != "" && !ours {
 		parsed, err := id.ParseAttemptID(kept.AttemptID)
 		if err != nil {
@@ -284,7 +278,7 @@ func (s *ExecutionSnapshot) setAttempt(row *db.GetExecutionRow, raw *rawExecutio
 	lease := &LeaseSnapshot{
 		ID:        deref(row.CurrentLeaseID),
 		Epoch:     max(row.CurrentEpoch, 0),
-		Attempt:   row.CurrentIndex,
+		Attempt:   int(row.CurrentIndex),
 		Instance:  id.WorkerInstanceID(*row.CurrentWorkerInstanceID),
 		ExpiresAt: time.UnixMilli(*row.CurrentLeaseExpiresAtMs),
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // maxSkipLevels bounds the levels of executions that one transaction skips. What lies deeper is left to
-// [Engine.DispatchCompletions], by events that are not marked as dispatched.
+// [Maintenance.DispatchCompletions], by events that are not marked as dispatched.
 const maxSkipLevels = 64
 
 // endedExecution is an execution that the running transaction has ended.

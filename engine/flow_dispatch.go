@@ -29,7 +29,7 @@ const (
 // policy or state was not one that this library knows; and of what FlowFabric ended. A skip is followed to its
 // end in one call. It returns how many events it dispatched; the caller repeats it while that is batch or more.
 //
-// Whoever runs it in a loop calls it every second or so, and at once when [Engine.Undispatched] says so, as
+// Whoever runs it in a loop calls it every second or so, and at once when [Maintenance.Undispatched] says so, as
 // package reconcile does.
 //
 // Transaction: one for each flow and 64 levels of what is skipped, one for events that nothing can depend on.
@@ -39,7 +39,8 @@ const (
 // stays, is logged once, and is tried again after a second, and after ever longer up to a minute. In a caller's
 // transaction it waits for rows as long as that allows, and for no flow.
 // Emits completion events. Safe to repeat and to run in any number of processes: each edge counts once.
-func (e *Engine) DispatchCompletions(ctx context.Context, batch int) (int, error) {
+func (m Maintenance) DispatchCompletions(ctx context.Context, batch int) (int, error) {
+	e := m.e
 	const op = "dispatch completions"
 	if err := checkBatch(batch); err != nil {
 		return 0, err
@@ -75,11 +76,11 @@ func (e *Engine) DispatchCompletions(ctx context.Context, batch int) (int, error
 }
 
 // Undispatched returns a channel that holds a value once this engine has committed a transaction of its own that
-// left something to [Engine.DispatchCompletions]. It holds one at most, and each goes to one receiver. What other
+// left something to [Maintenance.DispatchCompletions]. It holds one at most, and each goes to one receiver. What other
 // processes and transactions of callers leave is not told: it is found by calling now and then.
-func (e *Engine) Undispatched() <-chan struct{} { return e.undispatched }
+func (m Maintenance) Undispatched() <-chan struct{} { return m.e.undispatched }
 
-// dispatching is one call of [Engine.DispatchCompletions].
+// dispatching is one call of [Maintenance.DispatchCompletions].
 type dispatching struct {
 	e    *Engine
 	op   string

@@ -45,15 +45,15 @@ type EdgeGroup struct {
 	State                              state.EdgeGroupState
 }
 
-// DescribeFlow returns a flow, or nil when there is none of that id.
+// DescribeFlow returns a flow.
 //
-// Errors: [ErrCorruption] naming the column that cannot be read. One snapshot of the database; locks
+// Errors: [ErrNotFound]; [ErrCorruption] naming the column that cannot be read. One snapshot of the database; locks
 // nothing.
 func (e *Engine) DescribeFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, error) {
 	const op = "describe flow"
 	row, err := e.q.GetFlow(ctx, e.reader(), db.GetFlowParams{PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow})
 	if isNoRow(err) {
-		return nil, nil
+		err = &NotFoundError{Entity: "flow", ID: flow.String()}
 	}
 	if err != nil {
 		return nil, wrap(op, err)
@@ -178,67 +178,75 @@ func (e *Engine) setGroups(s *FlowSnapshot, stored []byte) error {
 	return nil
 }
 
-// Member is one execution of a flow.
-type Member struct {
-	ID         id.ExecutionID
-	Lane       id.LaneID
-	Kind       string
-	State      state.PublicState
-	Outcome    state.TerminalOutcome
-	LeasesLost int // leases that ran out
+// ListFlowMembers returns the members of a flow by id, behind a cursor: [Page.Next] of the page before, "" for the
+// first page. A limit of 0, or above [MaxPage], is taken as that.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput] for a negative limit or a cursor of another listing or flow;
+// [ErrCorruption] naming the column that cannot be read. One statement, for a page without members a second one; locks
+// nothing.
+func (e *Engine) ListFlowMembers(ctx context.Context, flow id.FlowID, after string, limit int) (Page[ExecutionSummary], error) {
+	const op = "list flow members"
+	page, err := e.listFlowMembers(ctx, flow, after, limit)
+	return page, wrap(op, err)
 }
 
-// ListFlowMembers returns the members of a flow by id, strictly after a cursor; the zero id begins at the
-// start. A limit of 0 is an empty page; one above [MaxPage] is taken as that. An unknown flow has none.
-//
-// Errors: [ErrInvalidInput] for a cursor of another flow's partition; [ErrCorruption].
-func (e *Engine) ListFlowMembers(ctx context.Context, flow id.FlowID, after id.ExecutionID, limit int) (Page[Member], error) {
-	const op = "list flow members"
-	partition := e.cfg.Partitions.FlowPartition(flow)
-	if !after.IsZero() && after.Partition() != partition {
-		return Page[Member]{}, wrap(op, invalid("cursor", "belongs to another partition"))
-	}
-	from, more := successor(after.UUID(), after.IsZero())
-	if limit = min(limit, MaxPage); limit <= 0 || !more {
-		return Page[Member]{}, checkLimit(op, limit)
-	}
-	rows, err := e.q.ListFlowMembers(ctx, e.reader(), db.ListFlowMembersParams{
-		PartitionKey: partition, FlowID: &flow, FromExecutionID: from, PageSize: int32(limit) + 1,
+// FlowMembers goes through the members of a flow as [Engine.ListFlowMembers] lists them, a page at a time.
+func (e *Engine) FlowMembers(ctx context.Context, flow id.FlowID) iter.Seq2[ExecutionSummary, error] {
+	return pages(func(after string) (Page[ExecutionSummary], error) {
+		return e.ListFlowMembers(ctx, flow, after, MaxPage)
 	})
-	if err != nil {
-		return Page[Member]{}, wrap(op, err)
+}
+
+func (e *Engine) listFlowMembers(
+	ctx context.Context, flow id.FlowID, after string, limit int,
+) (page Page[ExecutionSummary], err error) {
+	list := "members of " + flow.String()
+	partition := e.cfg.Partitions.FlowPartition(flow)
+	if limit, err = pageSize(limit); err != nil {
+		return page, err
 	}
-	members := make([]Member, len(rows))
-	for i := range rows {
-		row := &rows[i]
-		public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
-			PointerOutcome:     row.PointerOutcome,
-			CurrentOutcome:     row.CurrentOutcome,
-			RawTerminalOutcome: row.RawTerminalOutcome,
-			CancellationReason: row.CancellationReason,
-			LastFailureMessage: row.LastFailureMessage,
-			FailureReason:      row.FailureReason,
+	last, behind, err := readExecutionCursor(list, after)
+	if err != nil {
+		return page, err
+	}
+	var rows []db.ListFlowMembersRow
+	if from, more := successor(last.UUID(), !behind); more {
+		rows, err = e.q.ListFlowMembers(ctx, e.reader(), db.ListFlowMembersParams{
+			PartitionKey: partition, FlowID: &flow, FromExecutionID: pgUUID(from), PageSize: int32(limit) + 1,
 		})
 		if err != nil {
-			return Page[Member]{}, wrap(op, err)
-		}
-		members[i] = Member{
-			ID:         id.ExecutionIDFromRow(partition, row.ExecutionID),
-			Lane:       id.LaneID(row.LaneID),
-			Kind:       row.ExecutionKind,
-			State:      public,
-			Outcome:    outcome,
-			LeasesLost: int(max(row.LeaseReclaimCount, 0)),
+			return page, err
 		}
 	}
-	return pageOf(members, limit), nil
+	if len(rows) == 0 {
+		exists, err := e.q.GetFlowExists(ctx, e.reader(), db.GetFlowExistsParams{PartitionKey: partition, FlowID: flow})
+		if err == nil && !exists {
+			err = &NotFoundError{Entity: "flow", ID: flow.String()}
+		}
+		return page, err
+	}
+	members := make([]ExecutionSummary, len(rows))
+	for i := range rows {
+		row := db.ListExecutionsRow(rows[i])
+		if members[i], err = summaryOf(&row); err != nil {
+			return page, err
+		}
+	}
+	return pageOf(members, limit, func(x *ExecutionSummary) string { return executionCursor(list, x.ID) }), nil
 }
 
-// FlowMembers walks through the members of a flow by id, a page at a time.
-func (e *Engine) FlowMembers(ctx context.Context, flow id.FlowID) iter.Seq2[Member, error] {
-	return pages(func(after *Member) (Page[Member], error) {
-		return e.ListFlowMembers(ctx, flow, deref(after).ID, MaxPage)
-	})
+// successor returns the least id that follows u, or the least of all; false: none follows.
+func successor(u id.ExecutionUUID, start bool) (id.ExecutionUUID, bool) {
+	if start {
+		return id.ExecutionUUID{}, true
+	}
+	for i := len(u) - 1; i >= 0; i-- {
+		u[i]++
+		if u[i] != 0 {
+			return u, true
+		}
+	}
+	return u, false
 }
 
 // UpstreamResult is what one upstream of an execution is and has left.
@@ -250,8 +258,10 @@ type UpstreamResult struct {
 	Result    []byte                // nil when it left none
 }
 
-// UpstreamResults returns the upstreams of an execution by id. An execution without dependencies, and one
-// that is not there, has none. One query; locks nothing.
+// UpstreamResults returns the upstreams of an execution by id; none for one without dependencies.
+//
+// Errors: [ErrNotFound]; [ErrCorruption] naming the column that cannot be read. One statement, where that finds no
+// upstream a second one; locks nothing.
 func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]UpstreamResult, error) {
 	const op = "read upstream results"
 	if err := e.checkExecution(x); err != nil {
@@ -261,6 +271,15 @@ func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]Upstr
 		PartitionKey: x.Partition(), ExecutionID: x.UUID(),
 	})
 	if err != nil {
+		return nil, wrap(op, err)
+	}
+	if len(rows) == 0 {
+		exists, err := e.q.GetExecutionExists(ctx, e.reader(), db.GetExecutionExistsParams{
+			PartitionKey: x.Partition(), ExecutionID: x.UUID(),
+		})
+		if err == nil && !exists {
+			err = &NotFoundError{Entity: "execution", ID: x.String()}
+		}
 		return nil, wrap(op, err)
 	}
 	results := make([]UpstreamResult, len(rows))
@@ -286,23 +305,4 @@ func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]Upstr
 		}
 	}
 	return results, nil
-}
-
-// publicState derives what to show of an execution, and how it ended, from its stored literals.
-func publicState(phase, eligibility, public string, facts normalise.TerminalFacts) (state.PublicState, state.TerminalOutcome, error) {
-	canonical, err := normalise.LifecyclePhase(phase)
-	if err != nil {
-		return "", "", corrupt("ff_exec_core.lifecycle_phase", err)
-	}
-	eligible, err := normalise.EligibilityState(eligibility)
-	if err != nil {
-		return "", "", corrupt("ff_exec_core.eligibility_state", err)
-	}
-	stored, err := normalise.PublicState(public)
-	if err != nil {
-		return "", "", corrupt("ff_exec_core.public_state", err)
-	}
-	facts.Phase, facts.StoredPhase, facts.StoredPublicState = canonical, phase, public
-	outcome := normalise.TerminalOutcome(facts)
-	return state.Effective(stored, canonical, eligible, outcome), outcome, nil
 }

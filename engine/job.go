@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -25,7 +26,7 @@ const (
 
 func checkBatch(batch int) error {
 	if batch < 1 || batch > MaxBatch {
-		return invalid("batch", "must be between 1 and 1000")
+		return invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxBatch))
 	}
 	return nil
 }
@@ -204,7 +205,8 @@ func (e *Engine) lockCurrentAttempts(
 // how many. Safe to repeat and to run in any number of processes.
 //
 // Transaction: one statement; a key that another transaction holds is passed over.
-func (e *Engine) PruneCreationKeys(ctx context.Context, batch int) (int, error) {
+func (m Maintenance) PruneCreationKeys(ctx context.Context, batch int) (int, error) {
+	e := m.e
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}

@@ -25,7 +25,8 @@ import (
 // Transaction: one for 256 flows and less, after one for what had ended; locks the flows of members, exclusively,
 // executions, then their attempts. Emits lease and completion events. Safe to repeat and to run in any
 // number of processes.
-func (e *Engine) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
+func (m Maintenance) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
+	e := m.e
 	const op = "expire deadlines"
 	if err := checkBatch(batch); err != nil {
 		return 0, err

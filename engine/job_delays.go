@@ -13,7 +13,8 @@ import (
 //
 // Errors: [ErrBusy] where somebody else holds a row of the queue that stands in the way; nothing was written.
 // Transaction: one statement; locks the executions. Those that others hold it passes over, however many there are.
-func (e *Engine) PromoteDelayed(ctx context.Context, batch int) (int, error) {
+func (m Maintenance) PromoteDelayed(ctx context.Context, batch int) (int, error) {
+	e := m.e
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}

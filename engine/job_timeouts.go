@@ -34,13 +34,14 @@ func (s timeouts) len() int { return s.retries.len() + s.ends.len() }
 // many it acted, those included whose lease another program has taken away and whose timeout is only forgotten;
 // the caller repeats it while that equals batch.
 //
-// It waits for nobody, as [Engine.ExpireDeadlines] does. [Engine.ExpireLeases] does the same to an attempt whose
+// It waits for nobody, as [Maintenance.ExpireDeadlines] does. [Maintenance.ExpireLeases] does the same to an attempt whose
 // lease has run out, too.
 //
 // Transaction: one for 256 flows and less, after one for timeouts to forget; locks the flows of members that end,
 // exclusively, then executions and attempts. Emits lease and completion events. Safe to repeat and to run in
 // any number of processes.
-func (e *Engine) ExpireAttempts(ctx context.Context, batch int) (int, error) {
+func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error) {
+	e := m.e
 	const op = "expire attempts"
 	if err := checkBatch(batch); err != nil {
 		return 0, err

@@ -18,23 +18,25 @@ import (
 // MaxLeaseTTL is the longest lease: 2^32-1 milliseconds. The shortest is one millisecond.
 const MaxLeaseTTL = math.MaxUint32 * time.Millisecond
 
-// Lease is a worker's time-limited ownership of one attempt. Execution, Attempt and Epoch are the fence:
-// each claim raises the epoch, and a call with an older one is refused. The other fields inform.
-//
-// A Lease crosses process boundaries as a [id.Handle]. Two are the same when their ID is: there is more to
-// a Lease than its fields.
-type Lease struct {
+// Fence is what a lease is known by in the database: each claim of an execution raises the epoch, and a call with an
+// older one is refused. Comparable; no two leases share one.
+type Fence struct {
 	Execution id.ExecutionID
-	Attempt   int32 // index, from 0
+	Attempt   int // index, from 0
 	Epoch     int64
+}
+
+// Lease is a worker's time-limited ownership of one attempt. Its Fence decides; the other fields inform. Comparable:
+// two equal leases are the same lease.
+//
+// A Lease crosses process boundaries as a [id.Handle].
+type Lease struct {
+	Fence
 	ID        id.LeaseID
 	AttemptID id.AttemptID
 	Lane      id.LaneID
 	Instance  id.WorkerInstanceID
-	TTL       time.Duration // what a renewal without one of its own extends by
-
-	flow  *id.FlowID // a member's flow, where the claim told; saves a read
-	watch *watch     // of its claim; nil where this process did not claim it
+	TTL       time.Duration // what a renewal without one of its own extends by, in whole milliseconds
 }
 
 // Handle encodes the lease for another process or another language.
@@ -72,9 +74,7 @@ func LeaseFromHandle(h id.Handle) (Lease, error) {
 		return Lease{}, invalidBecause("handle: lease epoch", err)
 	}
 	return Lease{
-		Execution: fields.Execution,
-		Attempt:   attempt,
-		Epoch:     epoch,
+		Fence:     Fence{Execution: fields.Execution, Attempt: int(attempt), Epoch: epoch},
 		ID:        fields.LeaseID,
 		AttemptID: fields.AttemptID,
 		Lane:      fields.Lane,
@@ -87,12 +87,6 @@ func LeaseFromHandle(h id.Handle) (Lease, error) {
 type Renewal struct {
 	Lease Lease
 	TTL   time.Duration
-}
-
-// Renewed is the outcome of one [Renewal]: the new expiry, or why there is none.
-type Renewed struct {
-	ExpiresAt time.Time
-	Err       error
 }
 
 // RenewLease extends l by ttl, or by its own TTL when ttl is 0, from the database's clock and returns the
@@ -109,22 +103,22 @@ func (e *Engine) RenewLease(ctx context.Context, l Lease, ttl time.Duration) (ti
 	if err != nil {
 		return time.Time{}, err
 	}
-	return results[0].ExpiresAt, results[0].Err
+	return results[0].Value, results[0].Err
 }
 
-// RenewLeases is [Engine.RenewLease] for many leases in one statement, [MaxBatch] at a time. Outcomes
-// stand in input order; one that is lost or held by somebody else affects only its own. The error means that
-// nothing happened.
-func (e *Engine) RenewLeases(ctx context.Context, renewals []Renewal) ([]Renewed, error) {
+// RenewLeases is [Engine.RenewLease] for many leases in one statement, [MaxBatch] at a time. Outcomes, the new
+// expiries, stand in input order; one that is lost or held by somebody else affects only its own. Of one lease twice
+// the longest TTL wins, and both have its expiry. The error means that nothing happened.
+func (e *Engine) RenewLeases(ctx context.Context, renewals []Renewal) ([]Outcome[time.Time], error) {
 	const op = "renew leases"
-	results := make([]Renewed, len(renewals))
+	results := make([]Outcome[time.Time], len(renewals))
 	err := inChunks(len(renewals), MaxBatch, func(from, to int) error {
 		return e.renewChunk(ctx, op, renewals[from:to], results[from:to])
 	}, func(i int, err error) { results[i].Err = err })
 	return results, err
 }
 
-func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, results []Renewed) error {
+func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, results []Outcome[time.Time]) error {
 	var order []int
 	for i, r := range renewals {
 		if results[i].Err = e.checkRenewal(r); results[i].Err == nil {
@@ -147,18 +141,38 @@ func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, 
 		var accepted []int
 		for _, i := range order {
 			if ms, ok := r.expires[r.slot[i]]; ok {
-				results[i] = Renewed{ExpiresAt: time.UnixMilli(ms)}
+				results[i] = Outcome[time.Time]{Value: time.UnixMilli(ms)}
 				accepted = append(accepted, i)
 				continue
 			}
-			results[i] = Renewed{Err: cmp.Or(r.missed[r.slot[i]], error(errBusyRow))}
+			results[i] = Outcome[time.Time]{Err: cmp.Or(r.missed[r.slot[i]], error(errBusyRow))}
 		}
 		if err == nil {
+			e.rememberRenewals(renewals, accepted, r)
 			return nil
 		}
 		order = accepted
 	}
 	return nil
+}
+
+// rememberRenewals takes note of what was renewed and of what is lost, once it is committed.
+func (e *Engine) rememberRenewals(renewals []Renewal, accepted []int, r *renewing) {
+	if e.tx != nil {
+		return
+	}
+	fences, ttls := make([]Fence, len(accepted)), make([]time.Duration, len(accepted))
+	for n, i := range accepted {
+		fences[n], ttls[n] = renewals[i].Lease.Fence, time.Duration(r.ttls[r.slot[i]-1])*time.Millisecond
+	}
+	e.leases.extend(fences, ttls)
+	var lost []Fence
+	for slot := range r.missed {
+		if _, renewed := r.expires[slot]; !renewed {
+			lost = append(lost, r.arrays.lease(slot-1).Fence)
+		}
+	}
+	e.leases.forget(lost)
 }
 
 // A renewing is one try to renew leases. Slots count from 1: the same lease twice is one renewal, the longest.
@@ -176,7 +190,7 @@ func newRenewing(renewals []Renewal, order []int) *renewing {
 	r := &renewing{arrays: newLeaseArrays(len(order)), slot: make(map[int]int, len(order)), expires: make(map[int]int64, len(order))}
 	for n, i := range order {
 		ttl := cmp.Or(renewals[i].TTL, renewals[i].Lease.TTL).Milliseconds()
-		if n > 0 && sameFence(renewals[i].Lease, renewals[order[n-1]].Lease) {
+		if n > 0 && renewals[i].Lease.Fence == renewals[order[n-1]].Lease.Fence {
 			last := len(r.ttls) - 1
 			r.ttls[last] = max(r.ttls[last], ttl)
 		} else {
@@ -259,8 +273,8 @@ func (e *Engine) checkLease(l Lease) error {
 	switch {
 	case l.Execution.IsZero():
 		return invalid("lease", "names no execution")
-	case l.Attempt < 0:
-		return invalid("lease", "attempt index is negative")
+	case l.Attempt < 0 || l.Attempt > math.MaxInt32:
+		return invalid("lease", "attempt index must be between 0 and 2^31-1")
 	}
 	if err := e.cfg.Partitions.CheckExecution(l.Execution); err != nil {
 		return invalidBecause("lease", err)
@@ -297,17 +311,17 @@ func newLeaseArrays(n int) leaseArrays {
 func (a *leaseArrays) add(l Lease) {
 	a.partitions = append(a.partitions, l.Execution.Partition())
 	a.executions = append(a.executions, pgUUID(l.Execution.UUID()))
-	a.attempts = append(a.attempts, l.Attempt)
+	a.attempts = append(a.attempts, int32(l.Attempt))
 	a.epochs = append(a.epochs, l.Epoch)
 	a.ords = append(a.ords, int32(len(a.executions)))
 }
 
 func (a *leaseArrays) lease(i int) Lease {
-	return Lease{
+	return Lease{Fence: Fence{
 		Execution: id.ExecutionIDFromRow(a.partitions[i], id.ExecutionUUID(a.executions[i].Bytes)),
-		Attempt:   a.attempts[i],
+		Attempt:   int(a.attempts[i]),
 		Epoch:     a.epochs[i],
-	}
+	}}
 }
 
 // compareLeases is the order in which rows of several executions are locked.
@@ -317,10 +331,6 @@ func compareLeases(a, b Lease) int {
 		cmp.Compare(a.Attempt, b.Attempt),
 		cmp.Compare(a.Epoch, b.Epoch),
 	)
-}
-
-func sameFence(a, b Lease) bool {
-	return a.Execution == b.Execution && a.Attempt == b.Attempt && a.Epoch == b.Epoch
 }
 
 // inChunks runs work on consecutive ranges of at most size of n items. The first range's failure is the

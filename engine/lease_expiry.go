@@ -16,7 +16,7 @@ import (
 // ExpireLeases gives executions back to their lanes whose lease has run out, oldest first, at most batch
 // of them: the attempt goes on with the next claim, and its former holder is refused from now on. An
 // execution whose leases were lost more often than its policy allows ends as failed instead. An attempt that has taken
-// longer than its timeout, too, ends by that, as [Engine.ExpireAttempts] does it. It returns how many leases it settled;
+// longer than its timeout, too, ends by that, as [Maintenance.ExpireAttempts] does it. It returns how many leases it settled;
 // the caller repeats it while that equals batch.
 //
 // It waits for nobody. An execution that another transaction holds, or whose flow or dependents it holds, is passed
@@ -27,7 +27,8 @@ import (
 // or renewed long enough ago, to look at them; for those that have run out one more for a batch, or for 256 flows and
 // less. It locks the flows of members that may end, exclusively, executions and attempts. Emits lease events, and
 // completion events for what ends. Safe to repeat.
-func (e *Engine) ExpireLeases(ctx context.Context, batch int) (int, error) {
+func (m Maintenance) ExpireLeases(ctx context.Context, batch int) (int, error) {
+	e := m.e
 	const op = "expire leases"
 	if err := checkBatch(batch); err != nil {
 		return 0, err

@@ -80,7 +80,7 @@ func (f *leaseFacts) fence(l Lease, repeated func(*leaseFacts) bool) error {
 		return refused(ErrLeaseRevoked)
 	case phase != state.Active:
 		return refused(ErrNotActive)
-	case f.CurrentIndex != l.Attempt:
+	case int(f.CurrentIndex) != l.Attempt:
 		return refused(ErrStaleLease)
 	case f.LeaseExpiresAtMs == nil || *f.LeaseExpiresAtMs <= f.NowMs:
 		return refused(ErrLeaseExpired)

@@ -82,6 +82,9 @@ func (e *Engine) ReleaseLeases(ctx context.Context, leases []Lease) ([]error, er
 				outcomes[i] = settled[n]
 			}
 		}
+		if err == nil {
+			e.forgetSettled(chunk, func(i int) (Fence, error) { return leases[i].Fence, outcomes[i] })
+		}
 		return err
 	}, func(n int, err error) { outcomes[order[n]] = err })
 	return outcomes, err
@@ -100,7 +103,7 @@ func (e *Engine) releasing(ctx context.Context) settling[error] {
 				l := batch.leases[n]
 				params.PartitionKeys = append(params.PartitionKeys, l.Execution.Partition())
 				params.ExecutionIds = append(params.ExecutionIds, pgUUID(l.Execution.UUID()))
-				params.AttemptIndexes = append(params.AttemptIndexes, l.Attempt)
+				params.AttemptIndexes = append(params.AttemptIndexes, int32(l.Attempt))
 				if batch.rows[n].HasQuota {
 					slots.add(l.Execution.Partition(), l.Execution.UUID())
 				}

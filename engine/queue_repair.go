@@ -2,33 +2,67 @@ package engine
 
 import (
 	"context"
+	"sync"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// RepairQueue looks through the n executions that follow after, in the order of their rows, for work that
+// repairPosition is where the next [Maintenance.RepairQueue] goes on.
+type repairPosition struct {
+	mu    sync.Mutex
+	after id.ExecutionID // zero: at the first execution
+}
+
+func (p *repairPosition) get() id.ExecutionID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.after
+}
+
+// move moves from where a call began to where it ended, unless another call has moved meanwhile.
+func (p *repairPosition) move(from, to id.ExecutionID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.after == from {
+		p.after = to
+	}
+}
+
+// RepairQueue looks through a batch of executions, in the order of their rows, for work that
 // is claimable but not queued, and queues it, and for executions that count as running while nobody has a lease of
 // them, which no other job finds: what another program left half-done. These it gives back to their lanes as
-// [Engine.ExpireLeases] does with a lease that has run out. Behind the last execution it deletes, up to n at a time,
-// what is queued but not claimable. next is where the following call goes on; the zero id begins anew. n repaired
-// say that there may be more in the same place.
+// [Maintenance.ExpireLeases] does with a lease that has run out. Behind the last execution it deletes, up to a batch at
+// a time, what is queued but not claimable, and then begins anew. It returns how many it repaired: a whole batch of
+// them says that there may be more in the same place.
+//
+// Each call goes on where the last one of the same engine stopped, whichever of its handles made it. What a caller's
+// transaction repaired and rolled back is found the next time round.
 //
 // The database keeps the queue itself, by triggers, and the watch on leases. Rows that were written while
 // these did not fire (a replica's, or those of a restore that disabled them) are what this is for. It also
-// finds leases that ran out a minute ago and more, so that [Engine.ExpireLeases] looks at them.
+// finds leases that ran out a minute ago and more, so that [Maintenance.ExpireLeases] looks at them.
 //
 // It waits for nobody: what another transaction holds is left to the next time round.
 //
-// Errors: [ErrInvalidInput]; [ErrBusy] as [Engine.PromoteDelayed]. Transaction: one statement, behind the last execution a second one, and one transaction
+// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, behind the last execution a second one, and one transaction
 // for executions without a lease, where there are any; locks what it acts on, and exclusively the flows of members that
 // have no lease. Emits lease and completion events for these. Safe to repeat and to run in any number of processes.
-func (e *Engine) RepairQueue(ctx context.Context, after id.ExecutionID, n int) (next id.ExecutionID, repaired int, err error) {
-	const op = "repair queue"
-	if err := checkBatch(n); err != nil {
-		return after, 0, err
+func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
+	e := m.e
+	if err := checkBatch(batch); err != nil {
+		return 0, err
 	}
+	after := e.repair.get()
+	next, repaired, err := e.repairQueue(ctx, after, batch)
+	e.repair.move(after, next)
+	return repaired, err
+}
+
+// repairQueue repairs what follows after and returns where to go on: the zero id begins anew.
+func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (next id.ExecutionID, repaired int, err error) {
+	const op = "repair queue"
 	params := db.RepairQueueParams{AfterPartitionKey: -1, AfterExecutionID: pgUUID(id.ExecutionUUID{}), PageSize: int32(n), NowMs: e.nowMs()}
 	if !after.IsZero() {
 		params.AfterPartitionKey, params.AfterExecutionID = after.Partition(), pgUUID(after.UUID())
@@ -77,7 +111,7 @@ func leaseless(rows []db.RepairQueueRow) []candidate {
 }
 
 // returnLeaseless gives those of due back to their lanes that are active though no attempt of theirs has a lease. An
-// attempt whose lease has run out, current or not, is for [Engine.ExpireLeases] first.
+// attempt whose lease has run out, current or not, is for [Maintenance.ExpireLeases] first.
 func (e *Engine) returnLeaseless(ctx context.Context, tx *txn, flows *flowSet, due []candidate, _ int) (int, error) {
 	var executions executionArrays
 	for _, c := range due {

@@ -277,6 +277,20 @@ func (e *Engine) lockSettlement(ctx context.Context, tx *txn, leases []Lease, it
 	return batch, nil
 }
 
+// forgetSettled forgets the leases of items that a committed transaction settled or found lost.
+func (e *Engine) forgetSettled(items []int, outcome func(i int) (Fence, error)) {
+	if e.tx != nil {
+		return
+	}
+	fences := make([]Fence, 0, len(items))
+	for _, i := range items {
+		if fence, err := outcome(i); !errors.Is(err, ErrBusy) {
+			fences = append(fences, fence)
+		}
+	}
+	e.leases.forget(fences)
+}
+
 func leasesOf(order []int, lease func(int) Lease) []Lease {
 	leases := make([]Lease, len(order))
 	for n, i := range order {

@@ -53,9 +53,10 @@ func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completio
 func (e *Engine) complete(ctx context.Context, completions []Completion) ([]error, error) {
 	const op = "complete executions"
 	outcomes, order := e.checkCompletions(completions)
-	chunks := chunkByFlows(order, func(i int) *id.FlowID { return completions[i].Lease.flow }, resultSize(completions))
+	flows := e.leases.flowsOf(len(completions), completionLease(completions))
+	chunks := chunkByFlows(order, func(i int) *id.FlowID { return flows[i] }, resultSize(completions))
 	for n, chunk := range chunks {
-		err := e.completeChunk(ctx, op, completions, chunk, outcomes)
+		err := e.completeChunk(ctx, op, completions, flows, chunk, outcomes)
 		switch {
 		case err == nil:
 		case n == 0:
@@ -79,14 +80,15 @@ func (e *Engine) completeAndClaim(
 ) ([]error, []Claimed, error) {
 	const op = "complete and claim"
 	outcomes, valid := e.checkCompletions(completions)
+	flows := e.leases.flowsOf(len(completions), completionLease(completions))
 	together := e.tx == nil && len(valid) > 0 && len(bySize(valid, MaxBatch, resultSize(completions))) == 1 &&
-		!slices.ContainsFunc(valid, func(i int) bool { return completions[i].Lease.flow != nil })
+		!slices.ContainsFunc(valid, func(i int) bool { return flows[i] != nil })
 	if together {
 		var completion *completing
 		var claim *claiming
 		impatient := e.impatient()
 		err := inStatements(ctx, impatient, op, func(due *notifications) []step {
-			completion, claim = impatient.newCompleting(completions, valid), e.newClaiming(spec, bounds, n)
+			completion, claim = impatient.newCompleting(completions, flows, valid), e.newClaiming(spec, bounds, n)
 			return []step{
 				func(conn db.DBTX) error { return completion.run(ctx, conn, due) },
 				func(conn db.DBTX) error { return claim.run(ctx, conn, due) },
@@ -137,6 +139,10 @@ func resultSize(completions []Completion) func(int) int {
 	return func(i int) int { return len(completions[i].Result) }
 }
 
+func completionLease(completions []Completion) func(int) *Lease {
+	return func(i int) *Lease { return &completions[i].Lease }
+}
+
 // chunkByFlows cuts indexes into runs of at most MaxBatch items, maxStatementBytes and maxFlowsPerTx flows.
 func chunkByFlows(indexes []int, flowOf func(int) *id.FlowID, size func(int) int) [][]int {
 	var chunks [][]int
@@ -170,8 +176,10 @@ func chunkRunByFlows(indexes []int, flowOf func(int) *id.FlowID) [][]int {
 }
 
 // completeChunk completes by one guarded statement what that serves, and the rest by locking first.
-func (e *Engine) completeChunk(ctx context.Context, op string, all []Completion, chunk []int, outcomes []error) error {
-	c := e.newCompleting(all, chunk)
+func (e *Engine) completeChunk(
+	ctx context.Context, op string, all []Completion, of []*id.FlowID, chunk []int, outcomes []error,
+) error {
+	c := e.newCompleting(all, of, chunk)
 	var err error
 	switch {
 	case e.tx != nil && e.runner.IsImpatient():
@@ -198,16 +206,17 @@ func (e *Engine) completeChunk(ctx context.Context, op string, all []Completion,
 type completing struct {
 	e     *Engine
 	all   []Completion
-	order []int // sorted by lease
-	first []int // the first occurrence of each execution: what is sent
+	of    []*id.FlowID // by completion, where known
+	order []int        // sorted by lease
+	first []int        // the first occurrence of each execution: what is sent
 	flows *flowSet
 
 	params db.CompleteExecutionsParams
 	rows   []db.CompleteExecutionsRow
 }
 
-func (e *Engine) newCompleting(all []Completion, chunk []int) *completing {
-	c := &completing{e: e, all: all, order: slices.Clone(chunk), flows: newFlowSet(e.cfg.Partitions)}
+func (e *Engine) newCompleting(all []Completion, of []*id.FlowID, chunk []int) *completing {
+	c := &completing{e: e, all: all, of: of, order: slices.Clone(chunk), flows: newFlowSet(e.cfg.Partitions)}
 	slices.SortStableFunc(c.order, func(a, b int) int { return compareLeases(all[a].Lease, all[b].Lease) })
 	arrays := newLeaseArrays(len(chunk))
 	c.params = db.CompleteExecutionsParams{
@@ -223,9 +232,9 @@ func (e *Engine) newCompleting(all []Completion, chunk []int) *completing {
 		c.first = append(c.first, i)
 		arrays.add(l)
 		c.params.Results = append(c.params.Results, all[i].Result)
-		c.params.FlowIds = append(c.params.FlowIds, pgFlow(l.flow))
-		if l.flow != nil {
-			c.flows.add(*l.flow)
+		c.params.FlowIds = append(c.params.FlowIds, pgFlow(of[i]))
+		if of[i] != nil {
+			c.flows.add(*of[i])
 		}
 	}
 	c.params.PartitionKeys, c.params.ExecutionIds = arrays.partitions, arrays.executions
@@ -254,13 +263,16 @@ func (c *completing) finish(ctx context.Context, op string, outcomes []error) er
 		done[c.first[row.Ord-1]] = true
 	}
 	var rest []int
+	over := make([]Fence, 0, len(c.rows))
 	for _, i := range c.order {
-		switch {
-		case !done[i]:
+		if done[i] {
+			over = append(over, c.all[i].Lease.Fence)
+		} else {
 			rest = append(rest, i)
-		case c.e.tx == nil:
-			c.e.ended.over(c.all[i].Lease.watch)
 		}
+	}
+	if c.e.tx == nil {
+		c.e.leases.completed(over)
 	}
 	if len(rest) == 0 {
 		return nil
@@ -279,8 +291,7 @@ func (c *completing) finish(ctx context.Context, op string, outcomes []error) er
 func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) error {
 	var members flowMemberArrays
 	for _, i := range c.first {
-		l := c.all[i].Lease
-		members.addMember(l.Execution, l.flow)
+		members.addMember(c.all[i].Lease.Execution, c.of[i])
 	}
 	var groups int64
 	err := pgtx.InOneTrip(ctx, tx, append(e.shareFlows(ctx, c.flows),
@@ -295,8 +306,9 @@ func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) er
 	}
 	ended := make([]endedExecution, 0, len(c.rows))
 	for _, row := range c.rows {
-		if l := c.all[c.first[row.Ord-1]].Lease; l.flow != nil {
-			ended = append(ended, endedExecution{id: l.Execution, flow: l.flow, outcome: state.CompletionSuccess})
+		i := c.first[row.Ord-1]
+		if flow := c.of[i]; flow != nil {
+			ended = append(ended, endedExecution{id: c.all[i].Lease.Execution, flow: flow, outcome: state.CompletionSuccess})
 		}
 	}
 	if len(ended) == 0 {
@@ -328,7 +340,7 @@ func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion
 				l := batch.leases[n]
 				params.PartitionKeys = append(params.PartitionKeys, l.Execution.Partition())
 				params.ExecutionIds = append(params.ExecutionIds, pgUUID(l.Execution.UUID()))
-				params.AttemptIndexes = append(params.AttemptIndexes, l.Attempt)
+				params.AttemptIndexes = append(params.AttemptIndexes, int32(l.Attempt))
 				params.Results = append(params.Results, all[order[n]].Result)
 				ended = append(ended, endedExecution{
 					id: l.Execution, flow: batch.rows[n].FlowID, outcome: state.CompletionSuccess, hasQuota: batch.rows[n].HasQuota,
@@ -343,5 +355,6 @@ func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion
 	for n, i := range order {
 		outcomes[i] = settled[n]
 	}
+	e.forgetSettled(order, func(i int) (Fence, error) { return all[i].Lease.Fence, outcomes[i] })
 	return nil
 }

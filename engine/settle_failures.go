@@ -28,8 +28,8 @@ type Failure struct {
 	Category string
 }
 
-// Failing is the failure of one leased attempt.
-type Failing struct {
+// AttemptFailure is the failure of one leased attempt.
+type AttemptFailure struct {
 	Lease   Lease
 	Failure Failure
 }
@@ -39,8 +39,7 @@ type Failing struct {
 type Failed struct {
 	Retry       bool
 	RetryAt     time.Time
-	NextAttempt int32
-	Err         error // in the plural form: why nothing was done
+	NextAttempt int
 }
 
 // FailExecution ends the attempt that l holds as failed. The execution's retry policy, or three retries
@@ -56,31 +55,32 @@ type Failed struct {
 // each up to two seconds, three times; then [ErrContention].
 // Repeating it after an unknown outcome is safe: it answers as the call that took effect did.
 func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed, error) {
-	results, err := e.fail(ctx, []Failing{{Lease: l, Failure: f}})
+	results, err := e.fail(ctx, []AttemptFailure{{Lease: l, Failure: f}})
 	if err != nil {
 		return Failed{}, err
 	}
-	return results[0], results[0].Err
+	return results[0].Value, results[0].Err
 }
 
 // FailExecutions is [Engine.FailExecution] for many leases, [MaxBatch] to a transaction. Outcomes stand
 // in input order; a lost lease affects only its own. The error means that nothing happened.
 //
 // It waits for nobody: what somebody else holds has the outcome [ErrBusy], and the caller repeats it.
-func (e *Engine) FailExecutions(ctx context.Context, failures []Failing) ([]Failed, error) {
+func (e *Engine) FailExecutions(ctx context.Context, failures []AttemptFailure) ([]Outcome[Failed], error) {
 	return e.impatient().fail(ctx, failures)
 }
 
-func (e *Engine) fail(ctx context.Context, failures []Failing) ([]Failed, error) {
+func (e *Engine) fail(ctx context.Context, failures []AttemptFailure) ([]Outcome[Failed], error) {
 	const op = "fail executions"
-	results := make([]Failed, len(failures))
+	results := make([]Outcome[Failed], len(failures))
 	var order []int
 	for i := range failures {
 		if results[i].Err = e.checkFailing(failures[i]); results[i].Err == nil {
 			order = append(order, i)
 		}
 	}
-	chunks := chunkByFlows(order, func(i int) *id.FlowID { return failures[i].Lease.flow }, func(i int) int {
+	flows := e.leases.flowsOf(len(failures), func(i int) *Lease { return &failures[i].Lease })
+	chunks := chunkByFlows(order, func(i int) *id.FlowID { return flows[i] }, func(i int) int {
 		return len(failures[i].Failure.Message) + len(failures[i].Failure.Category)
 	})
 	err := inChunks(len(chunks), 1, func(n, _ int) error {
@@ -93,7 +93,7 @@ func (e *Engine) fail(ctx context.Context, failures []Failing) ([]Failed, error)
 	return results, err
 }
 
-func (e *Engine) checkFailing(f Failing) error {
+func (e *Engine) checkFailing(f AttemptFailure) error {
 	switch {
 	case len(f.Failure.Message) > MaxFailureMessage:
 		return invalid("failure message", fmt.Sprintf("%d bytes, limit %d", len(f.Failure.Message), MaxFailureMessage))
@@ -127,11 +127,11 @@ func (f Failure) category() string {
 	return document.Category(f.class(), []byte(f.Category))
 }
 
-func (e *Engine) failChunk(ctx context.Context, op string, all []Failing, chunk []int, results []Failed) error {
+func (e *Engine) failChunk(ctx context.Context, op string, all []AttemptFailure, chunk []int, results []Outcome[Failed]) error {
 	order := slices.Clone(chunk)
 	slices.SortStableFunc(order, func(a, b int) int { return compareLeases(all[a].Lease, all[b].Lease) })
 	failure := func(n int) Failure { return all[order[n]].Failure }
-	settled, err := settle(ctx, e, op, leasesOf(order, func(i int) Lease { return all[i].Lease }), settling[Failed]{
+	settled, err := settle(ctx, e, op, leasesOf(order, func(i int) Lease { return all[i].Lease }), settling[Outcome[Failed]]{
 		repeated: func(f *leaseFacts) bool {
 			switch f.AttemptOutcome {
 			case "retry":
@@ -143,18 +143,18 @@ func (e *Engine) failChunk(ctx context.Context, op string, all []Failing, chunk 
 			}
 			return false
 		},
-		again: func(facts *leaseFacts, first Failed) Failed {
+		again: func(facts *leaseFacts, first Outcome[Failed]) Outcome[Failed] {
 			if facts == nil {
 				return first
 			}
-			return facts.failedBefore()
+			return Outcome[Failed]{Value: facts.failedBefore()}
 		},
-		refused: func(err error) Failed { return Failed{Err: err} },
+		refused: func(err error) Outcome[Failed] { return Outcome[Failed]{Err: err} },
 		needsExclusive: func(n int, row db.LockExecutionsRow) bool {
 			retry, _ := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, failure(n))
 			return !retry
 		},
-		write: func(tx *txn, batch *settlementBatch, results []Failed) ([]endedExecution, error) {
+		write: func(tx *txn, batch *settlementBatch, results []Outcome[Failed]) ([]endedExecution, error) {
 			return e.writeFailures(ctx, tx, batch, failure, results)
 		},
 	})
@@ -163,10 +163,11 @@ func (e *Engine) failChunk(ctx context.Context, op string, all []Failing, chunk 
 	}
 	for n, i := range order {
 		results[i] = settled[n]
-		if results[i].Err == nil && results[i].Retry {
-			results[i].NextAttempt = all[i].Lease.Attempt + 1
+		if results[i].Err == nil && results[i].Value.Retry {
+			results[i].Value.NextAttempt = all[i].Lease.Attempt + 1
 		}
 	}
+	e.forgetSettled(order, func(i int) (Fence, error) { return all[i].Lease.Fence, results[i].Err })
 	return nil
 }
 
@@ -222,26 +223,26 @@ func storedRetryPolicy(policyDocument []byte) (document.Retry, bool) {
 }
 
 func (e *Engine) writeFailures(
-	ctx context.Context, tx *txn, batch *settlementBatch, failure func(int) Failure, results []Failed,
+	ctx context.Context, tx *txn, batch *settlementBatch, failure func(int) Failure, results []Outcome[Failed],
 ) ([]endedExecution, error) {
 	retries := newRetries(batch.nowMs, "retry", "revoked")
 	ends := newEnding(batch.nowMs, state.OutcomeFailed)
 	for _, n := range batch.acting {
 		l, f := batch.leases[n], failure(n)
 		attempt := endingAttempt{
-			execution: l.Execution, index: l.Attempt, leaseID: batch.facts[n].LeaseID, instance: batch.facts[n].WorkerInstanceID,
+			execution: l.Execution, index: int32(l.Attempt), leaseID: batch.facts[n].LeaseID, instance: batch.facts[n].WorkerInstanceID,
 			leaseEvent: "revoked", reason: f.Message, category: f.category(),
 		}
 		row := batch.rows[n]
 		retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, f)
 		if !retry {
 			ends.add(attempt)
-			results[n] = Failed{}
+			results[n] = Outcome[Failed]{}
 			continue
 		}
 		retryAt := id.AddTTL(batch.nowMs, pause)
 		retries.add(attempt, retryAt)
-		results[n] = Failed{Retry: true, RetryAt: time.UnixMilli(retryAt)}
+		results[n].Value = Failed{Retry: true, RetryAt: time.UnixMilli(retryAt)}
 	}
 	if err := e.scheduleRetries(ctx, tx, retries); err != nil {
 		return nil, err

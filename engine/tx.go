@@ -84,14 +84,14 @@ func inStatements(ctx context.Context, e *Engine, op string, begin func(due *not
 }
 
 // after notifies of what a transaction of the engine's own has committed, or returns why it has not. What leads to
-// another form of the operation stays as it is.
+// another form of the operation is told from it by [errors.Is].
 func (e *Engine) after(op string, due *notifications, err error) error {
 	switch {
 	case err == nil:
 		e.notify(due)
 		return nil
 	case errors.Is(err, errFellThrough), errors.Is(err, errFlowLock):
-		return err
+		return wrap(op, err)
 	case errors.Is(err, pgtx.ErrBusy):
 		return wrap(op, ErrBusy)
 	}
@@ -108,7 +108,16 @@ var errFellThrough = errors.New("the fast path does not serve a row")
 func fellThrough(err error) error {
 	switch pgtx.SQLState(err) {
 	case sqlDivisionByZero, sqlUniqueViolation:
-		return errFellThrough
+		return &fallenThrough{err}
 	}
 	return err
 }
+
+// fallenThrough is [errFellThrough] with what the server said, which is the error of an operation that has no slow path.
+type fallenThrough struct{ cause error }
+
+func (e *fallenThrough) Error() string { return e.cause.Error() }
+
+func (e *fallenThrough) Unwrap() error { return e.cause }
+
+func (e *fallenThrough) Is(target error) bool { return target == errFellThrough }

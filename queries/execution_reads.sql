@@ -2,14 +2,12 @@
 -- GetExecution returns one execution with its current attempt: everything the reads are made of.
 -- No row: it does not exist.
 --
--- Used by: engine.DescribeExecution, engine.ExecutionInfo, engine.ExecutionState, engine.AttemptIndex,
--- engine.AttemptCount.
+-- Used by: engine.DescribeExecution, engine.ExecutionState.
 -- Locks: none; one snapshot.
 SELECT
     e.flow_id,
     e.lane_id,
     e.required_capabilities,
-    e.attempt_index AS pointer,
     e.lifecycle_phase,
     e.ownership_state,
     e.eligibility_state,
@@ -108,28 +106,58 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: GetExecutionResult :one
--- GetExecutionResult returns the stored result. No row: the execution does not exist.
+-- GetExecutionResult returns the stored result and what the outcome is derived from. No row: the execution
+-- does not exist.
 --
 -- Used by: engine.ExecutionResult.
--- Locks: none.
-SELECT e.result
+-- Locks: none; one snapshot.
+SELECT
+    e.result,
+    e.lifecycle_phase,
+    e.eligibility_state,
+    e.public_state,
+    coalesce(e.cancellation_reason, '')::text AS cancellation_reason,
+    coalesce(e.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome,
+    coalesce(e.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message,
+    coalesce(e.raw_fields ->> 'failure_reason', '')::text AS failure_reason,
+    coalesce(cur.outcome, '')::text AS current_outcome,
+    coalesce(p.outcome, '')::text AS pointer_outcome
 FROM ff_exec_core AS e
+LEFT JOIN LATERAL (
+    SELECT c.outcome
+    FROM ff_attempt AS c
+    WHERE
+        c.partition_key = e.partition_key
+        AND c.execution_id = e.execution_id
+        AND c.attempt_index <= e.attempt_index
+    ORDER BY c.attempt_index DESC
+    LIMIT 1
+) AS cur ON true
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = e.partition_key
+        AND t.execution_id = e.execution_id
+        AND t.attempt_index = e.attempt_index
+    LIMIT 1
+) AS p ON true
 WHERE
     e.partition_key = @partition_key
     AND e.execution_id = @execution_id;
 
--- name: GetExecutionOwner :one
--- GetExecutionOwner returns the flow and namespace of an execution. No row: it does not exist.
+-- name: GetExecutionExists :one
+-- GetExecutionExists says whether an execution exists.
 --
--- Used by: engine.ExecutionFlow, engine.ExecutionNamespace.
+-- Used by: engine.UpstreamResults.
 -- Locks: none.
-SELECT
-    e.flow_id,
-    coalesce(e.raw_fields ->> 'namespace', '')::text AS namespace
-FROM ff_exec_core AS e
-WHERE
-    e.partition_key = @partition_key
-    AND e.execution_id = @execution_id;
+SELECT EXISTS (
+    SELECT
+    FROM ff_exec_core AS e
+    WHERE
+        e.partition_key = @partition_key
+        AND e.execution_id = @execution_id
+);
 
 -- name: GetExecutionTag :one
 -- GetExecutionTag returns one tag and whether it is set. No row: the execution does not exist.
@@ -164,14 +192,52 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: ListExecutions :many
--- ListExecutions pages through the executions of one partition by id, from from_execution_id on.
+-- ListExecutions pages through the executions by primary key, strictly after one, up to a last partition, with what
+-- their outcome is derived from.
 --
 -- Used by: engine.ListExecutions.
 -- Locks: none.
-SELECT e.execution_id
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    e.lane_id,
+    coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    e.created_at_ms,
+    e.lifecycle_phase,
+    e.eligibility_state,
+    e.public_state,
+    coalesce(e.cancellation_reason, '')::text AS cancellation_reason,
+    coalesce(e.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome,
+    coalesce(e.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message,
+    coalesce(e.raw_fields ->> 'failure_reason', '')::text AS failure_reason,
+    e.lease_reclaim_count,
+    coalesce(cur.outcome, '')::text AS current_outcome,
+    coalesce(p.outcome, '')::text AS pointer_outcome
 FROM ff_exec_core AS e
+LEFT JOIN LATERAL (
+    SELECT c.outcome
+    FROM ff_attempt AS c
+    WHERE
+        c.partition_key = e.partition_key
+        AND c.execution_id = e.execution_id
+        AND c.attempt_index <= e.attempt_index
+    ORDER BY c.attempt_index DESC
+    LIMIT 1
+) AS cur ON true
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = e.partition_key
+        AND t.execution_id = e.execution_id
+        AND t.attempt_index = e.attempt_index
+    LIMIT 1
+) AS p ON true
 WHERE
-    e.partition_key = @partition_key
-    AND e.execution_id >= @from_execution_id
-ORDER BY e.execution_id
+    (e.partition_key, e.execution_id) > (@after_partition_key::smallint, @after_execution_id::uuid)
+    AND e.partition_key <= @last_partition_key::smallint
+ORDER BY
+    e.partition_key,
+    e.execution_id
 LIMIT @page_size::integer;

@@ -42,15 +42,39 @@ WHERE
     f.partition_key = @partition_key
     AND f.flow_id = @flow_id;
 
--- name: ListFlowMembers :many
--- ListFlowMembers pages through the members of a flow by id with what their outcome is derived from.
+-- name: GetFlowExists :one
+-- GetFlowExists says whether a flow exists.
 --
 -- Used by: engine.ListFlowMembers.
 -- Locks: none.
+SELECT EXISTS (
+    SELECT
+    FROM ff_flow_core AS f
+    WHERE
+        f.partition_key = @partition_key
+        AND f.flow_id = @flow_id
+);
+
+-- name: ListFlowMembers :many
+-- ListFlowMembers pages through the members of a flow by id, from from_execution_id on, with what their outcome is
+-- derived from.
+--
+-- Used by: engine.ListFlowMembers.
+-- Locks: none. Reads the ids of all members for each page.
+WITH members AS MATERIALIZED (
+    SELECT m.execution_id
+    FROM ff_exec_core AS m
+    WHERE
+        m.partition_key = @partition_key
+        AND m.flow_id = @flow_id
+)
 SELECT
+    e.partition_key,
     e.execution_id,
+    e.flow_id,
     e.lane_id,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    e.created_at_ms,
     e.lifecycle_phase,
     e.eligibility_state,
     e.public_state,
@@ -61,7 +85,33 @@ SELECT
     e.lease_reclaim_count,
     coalesce(cur.outcome, '')::text AS current_outcome,
     coalesce(p.outcome, '')::text AS pointer_outcome
-FROM ff_exec_core AS e
+FROM (
+    SELECT m.execution_id
+    FROM members AS m
+    WHERE m.execution_id >= @from_execution_id::uuid
+    ORDER BY m.execution_id
+    LIMIT @page_size::integer
+) AS page
+CROSS JOIN LATERAL (
+    SELECT
+        x.partition_key,
+        x.execution_id,
+        x.flow_id,
+        x.lane_id,
+        x.raw_fields,
+        x.created_at_ms,
+        x.lifecycle_phase,
+        x.eligibility_state,
+        x.public_state,
+        x.cancellation_reason,
+        x.lease_reclaim_count,
+        x.attempt_index
+    FROM ff_exec_core AS x
+    WHERE
+        x.partition_key = @partition_key
+        AND x.execution_id = page.execution_id
+    LIMIT 1
+) AS e
 LEFT JOIN LATERAL (
     SELECT c.outcome
     FROM ff_attempt AS c
@@ -72,16 +122,16 @@ LEFT JOIN LATERAL (
     ORDER BY c.attempt_index DESC
     LIMIT 1
 ) AS cur ON true
-LEFT JOIN ff_attempt AS p
-    ON p.partition_key = e.partition_key
-    AND p.execution_id = e.execution_id
-    AND p.attempt_index = e.attempt_index
-WHERE
-    e.partition_key = @partition_key
-    AND e.flow_id = @flow_id
-    AND e.execution_id >= @from_execution_id
-ORDER BY e.execution_id
-LIMIT @page_size::integer;
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = e.partition_key
+        AND t.execution_id = e.execution_id
+        AND t.attempt_index = e.attempt_index
+    LIMIT 1
+) AS p ON true
+ORDER BY e.execution_id;
 
 -- name: ListUpstreamResults :many
 -- ListUpstreamResults returns, for one execution, what each of its upstreams is and has left, by

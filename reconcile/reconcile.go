@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 )
 
@@ -92,7 +91,7 @@ type operations interface {
 	ExpireAttempts(ctx context.Context, batch int) (int, error)
 	ExpireDeadlines(ctx context.Context, batch int) (int, error)
 	PruneCreationKeys(ctx context.Context, batch int) (int, error)
-	RepairQueue(ctx context.Context, after id.ExecutionID, n int) (next id.ExecutionID, repaired int, err error)
+	RepairQueue(ctx context.Context, batch int) (int, error)
 	DispatchCompletions(ctx context.Context, batch int) (int, error)
 	Undispatched() <-chan struct{}
 }
@@ -104,7 +103,7 @@ func New(eng *engine.Engine, cfg Config) (*Reconciler, error) {
 	if eng == nil {
 		return nil, &engine.InputError{Field: "engine", Reason: "is nil"}
 	}
-	return newReconciler(eng, cfg)
+	return newReconciler(eng.Maintenance(), cfg)
 }
 
 func newReconciler(eng operations, cfg Config) (*Reconciler, error) {
@@ -119,7 +118,7 @@ func newReconciler(eng operations, cfg Config) (*Reconciler, error) {
 		{"AttemptTimeout", cfg.AttemptTimeout, job{"attempt timeout", DefaultAttemptTimeout, eng.ExpireAttempts, nil}},
 		{"ExecutionDeadline", cfg.ExecutionDeadline, job{"execution deadline", DefaultExecutionDeadline, eng.ExpireDeadlines, nil}},
 		{"CreationKeys", cfg.CreationKeys, job{"creation keys", DefaultCreationKeys, eng.PruneCreationKeys, nil}},
-		{"QueueRepair", cfg.QueueRepair, job{"queue repair", DefaultQueueRepair, repairQueue(eng), nil}},
+		{"QueueRepair", cfg.QueueRepair, job{"queue repair", DefaultQueueRepair, eng.RepairQueue, nil}},
 		{"Dispatch", cfg.Dispatch, job{"dispatch", DefaultDispatch, eng.DispatchCompletions, eng.Undispatched()}},
 	} {
 		switch {
@@ -140,21 +139,6 @@ func newReconciler(eng operations, cfg Config) (*Reconciler, error) {
 		r.log = slog.New(slog.DiscardHandler)
 	}
 	return r, nil
-}
-
-// repairQueue walks through all executions, a batch at a time, and then begins anew. Loops that run at once share
-// the walk.
-func repairQueue(eng operations) func(ctx context.Context, batch int) (int, error) {
-	var (
-		mu    sync.Mutex
-		after id.ExecutionID
-	)
-	return func(ctx context.Context, batch int) (repaired int, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		after, repaired, err = eng.RepairQueue(ctx, after, batch)
-		return repaired, err
-	}
 }
 
 // Jobs is how many jobs there are: the most connections that [Reconciler.Run] uses at once.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // fakeEngine records when each job was called, and answers as act says: by default that nothing was due.
@@ -23,9 +21,6 @@ type fakeEngine struct {
 	act   func(job string, call int) (int, error)
 
 	left chan struct{} // wakes the dispatcher
-
-	queue []id.ExecutionID // what a walk through the queue passes, one a call
-	after []id.ExecutionID // where each call began
 }
 
 func (f *fakeEngine) call(ctx context.Context, job string, batch int) (int, error) {
@@ -70,19 +65,8 @@ func (f *fakeEngine) DispatchCompletions(ctx context.Context, batch int) (int, e
 
 func (f *fakeEngine) Undispatched() <-chan struct{} { return f.left }
 
-func (f *fakeEngine) RepairQueue(ctx context.Context, after id.ExecutionID, n int) (id.ExecutionID, int, error) {
-	repaired, err := f.call(ctx, "queue", n)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.after = append(f.after, after)
-	next := slices.Index(f.queue, after) + 1
-	switch {
-	case err != nil:
-		return after, 0, err
-	case next == len(f.queue):
-		return id.ExecutionID{}, repaired, nil
-	}
-	return f.queue[next], repaired, nil
+func (f *fakeEngine) RepairQueue(ctx context.Context, batch int) (int, error) {
+	return f.call(ctx, "queue", batch)
 }
 
 // runFor runs a reconciler on f for as long as d. Whatever it leaves running fails the test.
@@ -138,57 +122,6 @@ func TestRun_repeats_full_batches_at_once(t *testing.T) {
 	calls := f.calls["leases"]
 	if len(calls) != 5 || calls[4] != calls[0] {
 		t.Errorf("called at %v, want 5 times without a pause", calls)
-	}
-}
-
-// The walk through the queue stays where it is while a call fails, and begins anew behind the last execution.
-func TestRun_goes_on_where_the_queue_repair_stopped(t *testing.T) {
-	t.Parallel()
-	a, b := id.NewExecutionID("lane", id.Partitions{}), id.NewExecutionID("lane", id.Partitions{})
-	f := &fakeEngine{queue: []id.ExecutionID{a, b}, act: func(job string, call int) (int, error) {
-		switch {
-		case job != "queue":
-			return 0, nil
-		case call == 2:
-			return 0, errors.New("no database")
-		case call == 4:
-			return 10, nil // a full batch: the next follows at once
-		}
-		return 1, nil
-	}}
-	runFor(t, time.Minute, f, Config{Batch: 10})
-	var beginning id.ExecutionID
-	if want := []id.ExecutionID{beginning, a, a, b, beginning, a, b, beginning}; len(f.after) < len(want) || !slices.Equal(f.after[:len(want)], want) {
-		t.Errorf("began at %v, want %v", f.after, want)
-	}
-	if calls := f.calls["queue"]; calls[4] != calls[3] || calls[5] == calls[4] {
-		t.Errorf("called at %v, want the fourth and fifth at once", calls)
-	}
-}
-
-// Loops that run at once share one walk.
-func TestRun_shares_the_queue_repair(t *testing.T) {
-	t.Parallel()
-	queue := make([]id.ExecutionID, 50)
-	for i := range queue {
-		queue[i] = id.NewExecutionID("lane", id.Partitions{})
-	}
-	f := &fakeEngine{queue: queue}
-	synctest.Test(t, func(t *testing.T) {
-		r, err := newReconciler(f, Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		var running sync.WaitGroup
-		for range 2 {
-			running.Go(func() { r.Run(ctx) })
-		}
-		running.Wait()
-	})
-	if want := append([]id.ExecutionID{{}}, queue...); len(f.after) < 30 || !slices.Equal(f.after, want[:len(f.after)]) {
-		t.Errorf("began at %v, want each once, in the order of the queue", f.after)
 	}
 }
 

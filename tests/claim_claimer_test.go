@@ -103,8 +103,8 @@ func TestClaimer_finds_what_is_given_back(t *testing.T) {
 	if outcomes, err := f.ReleaseLeases(t.Context(), []engine.Lease{claimed[0].Lease}); err != nil || outcomes[0] != nil {
 		t.Fatal(outcomes, err)
 	}
-	if got := claimAll(t, claimer, 2, 2); !slices.Contains(got, claimed[0].Execution) {
-		t.Errorf("claimed %v, want %s among them", got, claimed[0].Execution)
+	if got := claimAll(t, claimer, 2, 2); !slices.Contains(got, claimed[0].ID) {
+		t.Errorf("claimed %v, want %s among them", got, claimed[0].ID)
 	}
 }
 
@@ -180,10 +180,10 @@ func TestClaimer_is_safe_for_concurrent_use(t *testing.T) {
 	seen := map[id.ExecutionID]bool{}
 	for _, wait := range workers {
 		for _, c := range wait() {
-			if seen[c.Execution] {
-				t.Errorf("%s was claimed twice", c.Execution)
+			if seen[c.ID] {
+				t.Errorf("%s was claimed twice", c.ID)
 			}
-			seen[c.Execution] = true
+			seen[c.ID] = true
 		}
 	}
 	rest := len(specs) - len(seen)

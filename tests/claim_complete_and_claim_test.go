@@ -30,7 +30,7 @@ func TestCompleteAndClaim(t *testing.T) {
 		f.create(t)
 	}
 	for _, claim := range []string{"ClaimFromHead", "ClaimAfterPositions", "ClaimAfterPositions"} {
-		done := held[0].Execution
+		done := held[0].ID
 		sent, trips := log.of(func() {
 			outcomes, claimed, err := claimer.CompleteAndClaim(t.Context(), completionsOf(held...), 1)
 			if err != nil || len(outcomes) != 1 || outcomes[0] != nil || len(claimed) != 1 {
@@ -43,8 +43,8 @@ func TestCompleteAndClaim(t *testing.T) {
 		}
 		f.wantState(t, done, stateCompleted)
 		f.wantEvents(t, done, "lease acquired", "lease revoked backend", "completion success")
-		f.wantState(t, held[0].Execution, stateRunning)
-		f.wantEvents(t, held[0].Execution, "lease acquired")
+		f.wantState(t, held[0].ID, stateRunning)
+		f.wantEvents(t, held[0].ID, "lease acquired")
 	}
 }
 
@@ -57,7 +57,7 @@ func TestCompleteAndClaim_judges_each_alone(t *testing.T) {
 	completions[2].Result = make([]byte, engine.DefaultMaxPayload+1)
 	completions[3] = completions[0] // a repetition
 	outcomes, claimed, err := f.claimer(t).CompleteAndClaim(t.Context(), completions, 5)
-	if err != nil || len(claimed) != 1 || claimed[0].Execution != next {
+	if err != nil || len(claimed) != 1 || claimed[0].ID != next {
 		t.Fatalf("claimed %v, %v; want %s", claimed, err, next)
 	}
 	for i, want := range []error{nil, engine.ErrStaleLease, engine.ErrInvalidInput, nil} {
@@ -65,9 +65,9 @@ func TestCompleteAndClaim_judges_each_alone(t *testing.T) {
 			t.Errorf("outcome %d: %v, want %v", i, outcomes[i], want)
 		}
 	}
-	f.wantState(t, held[0].Execution, stateCompleted)
+	f.wantState(t, held[0].ID, stateCompleted)
 	for _, c := range held[1:] {
-		f.wantState(t, c.Execution, stateRunning)
+		f.wantState(t, c.ID, stateRunning)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestCompleteAndClaim_without_completions(t *testing.T) {
 	for _, completions := range [][]engine.Completion{nil, {{Result: []byte("of no lease")}}} {
 		x := f.create(t)
 		outcomes, claimed, err := claimer.CompleteAndClaim(t.Context(), completions, 1)
-		if err != nil || len(outcomes) != len(completions) || len(claimed) != 1 || claimed[0].Execution != x {
+		if err != nil || len(outcomes) != len(completions) || len(claimed) != 1 || claimed[0].ID != x {
 			t.Errorf("%d completions: %v, claimed %v, %v; want %s", len(completions), outcomes, claimed, err, x)
 		}
 	}
@@ -118,8 +118,8 @@ func TestCompleteAndClaim_of_what_another_program_left(t *testing.T) {
 			if err != nil || outcomes[0] != nil || len(claimed) != 1 {
 				t.Fatal(outcomes, claimed, err)
 			}
-			f.wantState(t, held.Execution, stateCompleted)
-			f.wantState(t, claimed[0].Execution, stateRunning)
+			f.wantState(t, held.ID, stateCompleted)
+			f.wantState(t, claimed[0].ID, stateRunning)
 		})
 	}
 }
@@ -130,7 +130,7 @@ func TestCompleteAndClaim_whose_commit_is_refused(t *testing.T) {
 	f.atCommit(t, "IF current_setting('test.refuse', true) = 'on' THEN RAISE EXCEPTION 'not today'; END IF")
 	held := f.start(t)
 	next := f.create(t)
-	before, beforeNext := f.dump(t, held.Execution), f.dump(t, next)
+	before, beforeNext := f.dump(t, held.ID), f.dump(t, next)
 	refused := f.rival(t, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["test.refuse"] = "on" })
 	claimer, err := refused.NewClaimer(f.worker())
 	if err != nil {
@@ -140,10 +140,10 @@ func TestCompleteAndClaim_whose_commit_is_refused(t *testing.T) {
 	if !errors.Is(err, engine.ErrTransport) || outcomes != nil || claimed != nil {
 		t.Fatalf("%v, claimed %v, %v; want only the server's refusal", outcomes, claimed, err)
 	}
-	f.wantUnchanged(t, held.Execution, before)
+	f.wantUnchanged(t, held.ID, before)
 	f.wantUnchanged(t, next, beforeNext)
 	outcomes, claimed, err = f.claimer(t).CompleteAndClaim(t.Context(), completionsOf(held), 1)
-	if err != nil || outcomes[0] != nil || len(claimed) != 1 || claimed[0].Execution != next {
+	if err != nil || outcomes[0] != nil || len(claimed) != 1 || claimed[0].ID != next {
 		t.Errorf("repeated: %v, claimed %v, %v", outcomes, claimed, err)
 	}
 }
@@ -153,7 +153,7 @@ func TestCompleteAndClaim_in_the_callers_transaction(t *testing.T) {
 	f := newFixture(t)
 	held := f.start(t)
 	next := f.create(t)
-	before, beforeNext := f.dump(t, held.Execution), f.dump(t, next)
+	before, beforeNext := f.dump(t, held.ID), f.dump(t, next)
 	for _, commits := range []bool{false, true} {
 		tx := beginWith(t, f.pool, pgx.TxOptions{})
 		claimer, err := f.WithTx(tx).NewClaimer(f.worker())
@@ -161,16 +161,16 @@ func TestCompleteAndClaim_in_the_callers_transaction(t *testing.T) {
 			t.Fatal(err)
 		}
 		outcomes, claimed, err := claimer.CompleteAndClaim(t.Context(), completionsOf(held), 1)
-		if err != nil || outcomes[0] != nil || len(claimed) != 1 || claimed[0].Execution != next {
+		if err != nil || outcomes[0] != nil || len(claimed) != 1 || claimed[0].ID != next {
 			t.Fatal(outcomes, claimed, err)
 		}
 		f.end(t, tx, commits)
 		if !commits {
-			f.wantUnchanged(t, held.Execution, before)
+			f.wantUnchanged(t, held.ID, before)
 			f.wantUnchanged(t, next, beforeNext)
 		}
 	}
-	f.wantState(t, held.Execution, stateCompleted)
+	f.wantState(t, held.ID, stateCompleted)
 	f.wantState(t, next, stateRunning)
 }
 
@@ -193,8 +193,8 @@ func TestInterleaving_complete_and_claim_beside_a_release(t *testing.T) {
 	}
 	commit(t, tx)
 	outcomes, claimed, err = claimer.CompleteAndClaim(t.Context(), completionsOf(held), 1)
-	if err != nil || len(claimed) != 1 || claimed[0].Execution != held.Execution || claimed[0].Epoch <= held.Epoch {
-		t.Fatalf("claimed %v, %v; want %s again", claimed, err, held.Execution)
+	if err != nil || len(claimed) != 1 || claimed[0].ID != held.ID || claimed[0].Lease.Epoch <= held.Lease.Epoch {
+		t.Fatalf("claimed %v, %v; want %s again", claimed, err, held.ID)
 	}
 	wantLeaseError(t, outcomes[0], engine.ErrStaleLease)
 	if err := f.CompleteExecution(t.Context(), claimed[0].Lease, nil); err != nil {

@@ -72,7 +72,7 @@ func TestClaim_of_rows_the_lean_statement_does_not_serve(t *testing.T) {
 			}
 			f.advance(time.Second)
 			got := f.claim(t)
-			if got.Execution != x || got.Attempt != c.index || got.Epoch != c.epoch || got.Type != c.kind || got.Resumed != c.resumed {
+			if got.ID != x || got.Lease.Attempt != int(c.index) || got.Lease.Epoch != c.epoch || got.Type != c.kind || got.Resumed != c.resumed {
 				t.Errorf("claimed %+v, want attempt %d, epoch %d, %s, resumed %t", got, c.index, c.epoch, c.kind, c.resumed)
 			}
 			stored, attempts := f.stored(t, x), f.attempts(t, x)
@@ -90,8 +90,8 @@ func TestClaim_of_rows_the_lean_statement_does_not_serve(t *testing.T) {
 			if !slices.Equal(outcomes, c.outcomes) {
 				t.Errorf("outcomes %q, want %q", outcomes, c.outcomes)
 			}
-			if leased.LeaseEpoch != c.epoch || leased.LeaseID == nil || *leased.LeaseID != got.ID || leased.AttemptID == nil ||
-				*leased.AttemptID != got.AttemptID || leased.Type != string(c.kind) || leased.TerminalAtMs != nil || leased.StartedAtMs == nil {
+			if leased.LeaseEpoch != c.epoch || leased.LeaseID == nil || *leased.LeaseID != got.Lease.ID || leased.AttemptID == nil ||
+				*leased.AttemptID != got.Lease.AttemptID || leased.Type != string(c.kind) || leased.TerminalAtMs != nil || leased.StartedAtMs == nil {
 				t.Errorf("attempt %+v", leased)
 			}
 			f.wantEvents(t, x, "lease acquired")

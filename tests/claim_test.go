@@ -27,7 +27,7 @@ func (f *fixture) claimN(t *testing.T, n int) []engine.Claimed {
 func executionsOf(claimed []engine.Claimed) []id.ExecutionID {
 	ids := make([]id.ExecutionID, len(claimed))
 	for i := range claimed {
-		ids[i] = claimed[i].Execution
+		ids[i] = claimed[i].ID
 	}
 	return ids
 }
@@ -43,15 +43,16 @@ func TestClaim_leases_a_fresh_execution(t *testing.T) {
 	c := f.claim(t)
 
 	want := engine.Claimed{
+		ID: x,
 		Lease: engine.Lease{
-			Execution: x, Epoch: 1, ID: c.ID, AttemptID: c.AttemptID, Lane: f.lane, Instance: id.WorkerInstanceID(f.name), TTL: leaseTTL,
+			Fence: engine.Fence{Execution: x, Epoch: 1}, ID: c.Lease.ID, AttemptID: c.Lease.AttemptID, Lane: f.lane,
+			Instance: id.WorkerInstanceID(f.name), TTL: leaseTTL,
 		},
 		ExpiresAt: now.Add(leaseTTL), Kind: "test", Payload: []byte("in"), Tags: map[string]string{"cairn.instance_id": "i1"},
 		Priority: 3, CreatedAt: start, Type: state.InitialAttempt, TimeoutAt: now.Add(time.Minute),
 	}
-	got := c
-	if got.Lease = exported(c.Lease); !reflect.DeepEqual(got, want) {
-		t.Errorf("claimed\n%+v, want\n%+v", got, want)
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("claimed\n%+v, want\n%+v", c, want)
 	}
 	stored := f.stored(t, x)
 	if stored.State != stateRunning || stored.AttemptIndex != 0 || stored.AttemptCount != 1 || stored.LeaseEpoch != 1 ||
@@ -61,7 +62,7 @@ func TestClaim_leases_a_fresh_execution(t *testing.T) {
 	attempts := f.attempts(t, x)
 	wantAttempts := []storedAttempt{{
 		WorkerID: &f.name, WorkerInstanceID: &f.name, LeaseEpoch: 1, LeaseExpiresAtMs: new(now.Add(leaseTTL).UnixMilli()),
-		StartedAtMs: new(now.UnixMilli()), Type: "initial", AttemptID: &c.AttemptID, LeaseID: &c.ID,
+		StartedAtMs: new(now.UnixMilli()), Type: "initial", AttemptID: &c.Lease.AttemptID, LeaseID: &c.Lease.ID,
 		TimeoutAtMs: new(now.Add(time.Minute).UnixMilli()), RawFields: "{}",
 	}}
 	if !reflect.DeepEqual(attempts, wantAttempts) {
@@ -73,7 +74,7 @@ func TestClaim_leases_a_fresh_execution(t *testing.T) {
 		OccurredAtMs                                         int64
 	}](t, f.pool, `SELECT lease_id, namespace, instance_tag, ffx_worker_instance_id, occurred_at_ms
 		FROM ff_lease_event WHERE execution_id = ($1::uuid)::text`, x.UUID())
-	if event.LeaseID != c.ID.String() || event.Namespace != "default" || event.InstanceTag != "i1" ||
+	if event.LeaseID != c.Lease.ID.String() || event.Namespace != "default" || event.InstanceTag != "i1" ||
 		event.FfxWorkerInstanceID != f.name || event.OccurredAtMs != now.UnixMilli() {
 		t.Errorf("event %+v", event)
 	}
@@ -170,8 +171,8 @@ func TestClaim_tests_no_deadline(t *testing.T) {
 	f := newFixture(t)
 	x := f.create(t, func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) })
 	f.advance(time.Minute)
-	if c := f.claim(t); c.Execution != x {
-		t.Errorf("claimed %s, want %s", c.Execution, x)
+	if c := f.claim(t); c.ID != x {
+		t.Errorf("claimed %s, want %s", c.ID, x)
 	}
 }
 
@@ -215,20 +216,20 @@ func TestClaim_continues_an_interrupted_attempt(t *testing.T) {
 	}
 	f.advance(time.Minute)
 	second := f.claim(t)
-	if !second.Resumed || second.Attempt != 0 || second.Epoch != 2 || second.AttemptID != first.AttemptID || second.ID == first.ID ||
+	if !second.Resumed || second.Lease.Attempt != 0 || second.Lease.Epoch != 2 || second.Lease.AttemptID != first.Lease.AttemptID || second.Lease.ID == first.Lease.ID ||
 		second.Type != state.InitialAttempt {
 		t.Errorf("claimed %+v after %+v", second, first)
 	}
-	stored := f.stored(t, second.Execution)
+	stored := f.stored(t, second.ID)
 	if stored.State != stateRunning || stored.AttemptCount != 1 || *stored.StartedAtMs != start.UnixMilli() || stored.LeaseEpoch != 2 {
 		t.Errorf("stored %+v", stored)
 	}
-	attempt := f.attempts(t, second.Execution)[0]
-	if attempt.Outcome != "" || attempt.TerminalAtMs != nil || attempt.DelayUntilMs != nil || *attempt.LeaseID != second.ID ||
+	attempt := f.attempts(t, second.ID)[0]
+	if attempt.Outcome != "" || attempt.TerminalAtMs != nil || attempt.DelayUntilMs != nil || *attempt.LeaseID != second.Lease.ID ||
 		*attempt.StartedAtMs != start.UnixMilli() || *attempt.LeaseExpiresAtMs != f.now().Add(leaseTTL).UnixMilli() {
 		t.Errorf("attempt %+v", attempt)
 	}
-	f.wantEvents(t, second.Execution, "lease acquired", "lease revoked backend", "lease acquired")
+	f.wantEvents(t, second.ID, "lease acquired", "lease revoked backend", "lease acquired")
 }
 
 // The columns of an earlier delay are put right by every claim: the reference leaves them.
@@ -252,13 +253,13 @@ func TestE7_M9_first_start_is_recorded_by_every_claim(t *testing.T) {
 	f := newFixture(t)
 	f.seed(t, columns{"lifecycle_phase": "runnable", "attempt_state": "pending_first_attempt"})
 	first := f.claim(t)
-	f.wantState(t, first.Execution, stateRunning)
+	f.wantState(t, first.ID, stateRunning)
 	if outcomes, err := f.ReleaseLeases(t.Context(), []engine.Lease{first.Lease}); err != nil || outcomes[0] != nil {
 		t.Fatal(err, outcomes)
 	}
 	f.advance(time.Minute)
 	f.claim(t)
-	if got := f.stored(t, first.Execution).StartedAtMs; relative(got) != "start+0 ms" {
+	if got := f.stored(t, first.ID).StartedAtMs; relative(got) != "start+0 ms" {
 		t.Errorf("started at %s, want the first claim", relative(got))
 	}
 }
@@ -272,14 +273,14 @@ func TestE6_M4_next_attempt_keeps_the_history(t *testing.T) {
 		t.Fatal(failed, err)
 	}
 	second := f.claim(t)
-	if second.Attempt != 1 || second.Type != state.RetryAttempt || second.Epoch != 2 || second.AttemptID == first.AttemptID || second.Retries != 1 {
+	if second.Lease.Attempt != 1 || second.Type != state.RetryAttempt || second.Lease.Epoch != 2 || second.Lease.AttemptID == first.Lease.AttemptID || second.Retries != 1 {
 		t.Errorf("claimed %+v", second)
 	}
-	attempts := f.attempts(t, first.Execution)
+	attempts := f.attempts(t, first.ID)
 	if len(attempts) != 2 || attempts[0].Outcome != "retry" || attempts[1].Outcome != "" {
 		t.Errorf("attempts %+v", attempts)
 	}
-	if got := f.describe(t, first.Execution); got.Attempts != 2 || f.stored(t, first.Execution).AttemptCount != 2 {
+	if got := f.describe(t, first.ID); got.Attempts != 2 || f.stored(t, first.ID).AttemptCount != 2 {
 		t.Errorf("%d attempts, want 2", got.Attempts)
 	}
 }
@@ -320,9 +321,9 @@ func TestClaim_refuses_bad_input(t *testing.T) {
 		change func(*engine.ClaimSpec)
 		field  string
 	}{
-		"nothing":             {0, nil, "n"},
-		"fewer than nothing":  {-1, nil, "n"},
-		"too many":            {engine.MaxBatch + 1, nil, "n"},
+		"nothing":             {0, nil, "limit"},
+		"fewer than nothing":  {-1, nil, "limit"},
+		"too many":            {engine.MaxBatch + 1, nil, "limit"},
 		"no lane":             {1, func(s *engine.ClaimSpec) { s.Lane = "" }, "lane"},
 		"lane with NUL":       {1, func(s *engine.ClaimSpec) { s.Lane = "a\x00" }, "lane"},
 		"no worker":           {1, func(s *engine.ClaimSpec) { s.Worker = "" }, "worker"},

@@ -46,15 +46,15 @@ func TestE41_time_is_the_databases(t *testing.T) {
 	if c.ExpiresAt.Before(before.Add(leaseTTL)) || c.ExpiresAt.After(clock().Add(leaseTTL)) {
 		t.Errorf("the lease expires at %v, claimed after %v", c.ExpiresAt, before)
 	}
-	f.setAttempt(t, c.Execution, 0, "lease_expires_at_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+	f.setAttempt(t, c.ID, 0, "lease_expires_at_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 	if _, err := f.RenewLease(t.Context(), c.Lease, 0); !errors.Is(err, engine.ErrLeaseExpired) {
 		t.Errorf("got %v, want expired", err)
 	}
-	f.setAttempt(t, c.Execution, 0, "lease_expires_at_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint + 3600000")
+	f.setAttempt(t, c.ID, 0, "lease_expires_at_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint + 3600000")
 	if err := f.CompleteExecution(t.Context(), c.Lease, nil); err != nil {
 		t.Error(err)
 	}
-	if ended := f.describe(t, c.Execution).EndedAt; ended.Before(before) || ended.After(clock()) {
+	if ended := f.describe(t, c.ID).EndedAt; ended.Before(before) || ended.After(clock()) {
 		t.Errorf("ended at %v", ended)
 	}
 }

@@ -60,7 +60,7 @@ func TestE37_only_aborted_transactions_are_tried_again(t *testing.T) {
 		for call, do := range holderCalls {
 			f := anotherFixture(t)
 			c := f.start(t)
-			f.setAttempt(t, c.Execution, 0, "lease_epoch = 2")
+			f.setAttempt(t, c.ID, 0, "lease_epoch = 2")
 			late, log := f.impatient(t)
 			sent := names(log.during(func() { wantLeaseError(t, do(t, late.Engine, c.Lease), engine.ErrStaleLease) }))
 			sent = slices.DeleteFunc(sent, isSettings)
@@ -78,7 +78,7 @@ func TestE37_only_aborted_transactions_are_tried_again(t *testing.T) {
 		c := f.start(t)
 		late, log := f.impatient(t)
 		held := f.begin(t)
-		lockExecution(t, held, c.Execution)
+		lockExecution(t, held, c.ID)
 		tx := beginWith(t, late.pool, pgx.TxOptions{})
 		err := late.WithTx(tx).CompleteExecution(t.Context(), c.Lease, nil)
 		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "55P03" || errors.Is(err, engine.ErrContention) {
@@ -92,7 +92,7 @@ func TestE37_only_aborted_transactions_are_tried_again(t *testing.T) {
 			t.Error(err)
 		}
 		commit(t, tx)
-		f.wantState(t, c.Execution, stateCompleted)
+		f.wantState(t, c.ID, stateCompleted)
 	})
 }
 
@@ -156,9 +156,9 @@ var batches = map[string]func(context.Context, *engine.Engine, []engine.Lease) (
 }
 
 func failBatch(ctx context.Context, e *engine.Engine, leases []engine.Lease, failure engine.Failure) ([]error, error) {
-	failures := make([]engine.Failing, len(leases))
+	failures := make([]engine.AttemptFailure, len(leases))
 	for i, l := range leases {
-		failures[i] = engine.Failing{Lease: l, Failure: failure}
+		failures[i] = engine.AttemptFailure{Lease: l, Failure: failure}
 	}
 	results, err := e.FailExecutions(ctx, failures)
 	outcomes := make([]error, len(results))
@@ -195,10 +195,10 @@ func TestE38_locks_are_taken_in_one_order(t *testing.T) {
 			c := f.start(t)
 			late := f.rival(t)
 			tx := f.begin(t)
-			lockAttempt(t, tx, c.Execution, 0)
+			lockAttempt(t, tx, c.ID, 0)
 			wait := async(t, func(context.Context) error { return holderCalls[call](t, late.Engine, c.Lease) })
 			late.awaitBlocked(t, f)
-			if f.free(t, "ff_exec_core", c.Execution) {
+			if f.free(t, "ff_exec_core", c.ID) {
 				t.Error("it waits for the attempt without holding the execution")
 			}
 			commit(t, tx)
@@ -218,10 +218,10 @@ func TestE38_deadlock_with_the_reference_is_survived(t *testing.T) {
 	for range 5 {
 		c := f.start(t)
 		tx := f.begin(t)
-		lockAttempt(t, tx, c.Execution, 0)
+		lockAttempt(t, tx, c.ID, 0)
 		wait := async(t, func(ctx context.Context) error { return ours.CompleteExecution(ctx, c.Lease, []byte("out")) })
 		ours.awaitBlocked(t, f)
-		_, err := tx.Exec(t.Context(), updateExecution("priority = 9"), c.Execution.Partition(), c.Execution.UUID())
+		_, err := tx.Exec(t.Context(), updateExecution("priority = 9"), c.ID.Partition(), c.ID.UUID())
 		if err := errors.Join(err, tx.Commit(t.Context())); err != nil {
 			t.Log(err) // on a slow machine the other may be the one that is aborted
 			if err := wait(); err != nil {
@@ -232,7 +232,7 @@ func TestE38_deadlock_with_the_reference_is_survived(t *testing.T) {
 		if err := wait(); err != nil {
 			t.Fatal(err)
 		}
-		if got := f.stored(t, c.Execution); got.State != stateCompleted || got.Priority != 9 {
+		if got := f.stored(t, c.ID); got.State != stateCompleted || got.Priority != 9 {
 			t.Errorf("stored %+v", got)
 		}
 		if len(log.aborted()) == 0 {

@@ -53,8 +53,8 @@ func TestA18_denied_access(t *testing.T) {
 				"claim":    func() error { _, err := e.Claim(t.Context(), f.worker(), 1); return err }(),
 				"describe": func() error { _, err := e.DescribeExecution(t.Context(), x); return err }(),
 				"flow":     func() error { _, err := e.CreateFlow(t.Context(), engine.FlowSpec{}); return err }(),
-				"job":      func() error { _, err := e.ExpireLeases(t.Context(), 1); return err }(),
-				"complete": e.CompleteExecution(t.Context(), engine.Lease{Execution: x}, nil),
+				"job":      func() error { _, err := e.Maintenance().ExpireLeases(t.Context(), 1); return err }(),
+				"complete": e.CompleteExecution(t.Context(), engine.Lease{Fence: engine.Fence{Execution: x}}, nil),
 			} {
 				if !errors.Is(err, engine.ErrDenied) || errors.Is(err, engine.ErrTransport) || errors.Is(err, engine.ErrUnavailable) {
 					t.Errorf("%s: got %v, want %v", call, err, engine.ErrDenied)

@@ -61,10 +61,10 @@ func TestCreateExecutions_writes_the_same_rows_by_the_hundred(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, x := range created {
-		if x.Err != nil || x.Duplicate || x.ID != specs[i].ID || x.State != "waiting" {
+		if x.Err != nil || x.Value.Duplicate || x.Value.ID != specs[i].ID || x.Value.State != "waiting" {
 			t.Errorf("created %+v", x)
 		}
-		if many := f.dump(t, x.ID); many != single[i] {
+		if many := f.dump(t, x.Value.ID); many != single[i] {
 			t.Errorf("by the hundred\n%s\nby itself\n%s", many, single[i])
 		}
 	}
@@ -115,10 +115,10 @@ func TestCreateExecutions_by_the_hundred_beside(t *testing.T) {
 			}
 			var duplicates []int
 			for i, x := range created {
-				if x.Err != nil || x.ID != specs[i].ID {
+				if x.Err != nil || x.Value.ID != specs[i].ID {
 					t.Errorf("created %+v", x)
 				}
-				if x.Duplicate {
+				if x.Value.Duplicate {
 					duplicates = append(duplicates, i)
 				}
 			}
@@ -142,7 +142,7 @@ func TestCreateExecutions_by_the_hundred_in_a_transaction(t *testing.T) {
 		tx := f.begin(t)
 		for round := range 2 {
 			created, err := f.WithTx(tx).CreateExecutions(t.Context(), specs)
-			if err != nil || created[0].Duplicate != (round == 1) {
+			if err != nil || created[0].Value.Duplicate != (round == 1) {
 				t.Fatalf("created %+v, %v", created[0], err)
 			}
 		}

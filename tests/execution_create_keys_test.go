@@ -80,10 +80,11 @@ func (b *lettered) specs(texts []string) []engine.ExecutionSpec {
 }
 
 // outcome reads "new" or the letter of the execution that a creation is a duplicate of.
-func (b *lettered) outcome(c engine.Created) string {
+func (b *lettered) outcome(created engine.Outcome[engine.Created]) string {
+	c := created.Value
 	switch {
-	case c.Err != nil:
-		return c.Err.Error()
+	case created.Err != nil:
+		return created.Err.Error()
 	case c.Duplicate:
 		return b.name(c.ID)
 	case c.State != state.PublicWaiting:
@@ -166,7 +167,7 @@ func TestA14_keys_and_ids_of_one_batch(t *testing.T) {
 }
 
 // createAll creates in a transaction of the caller's, which commits, or on the pool.
-func (b *lettered) createAll(t *testing.T, bound bool, specs []engine.ExecutionSpec) ([]engine.Created, error) {
+func (b *lettered) createAll(t *testing.T, bound bool, specs []engine.ExecutionSpec) ([]engine.Outcome[engine.Created], error) {
 	t.Helper()
 	if !bound {
 		return b.CreateExecutions(t.Context(), specs)
@@ -201,7 +202,7 @@ func TestA14_beside_a_creation_of_the_same_id(t *testing.T) {
 	rival := b.rival(t)
 	specs := b.specs([]string{"X K", "Y K", "Y", "Z L"})
 	type result struct {
-		outcomes []engine.Created
+		outcomes []engine.Outcome[engine.Created]
 		err      error
 	}
 	done := async(t, func(ctx context.Context) result {
@@ -270,8 +271,8 @@ func TestA14_batches_are_creations_one_by_one(t *testing.T) {
 				r.Fatal(err)
 			}
 			for i, spec := range specs {
-				if want := m.create(spec); outcomes[i] != want {
-					r.Fatalf("batch %d: outcome %d is %s (%+v), want %s (%+v)", batch, i, b.outcome(outcomes[i]), outcomes[i], b.outcome(want), want)
+				if want := m.create(spec); outcomes[i].Value != want || outcomes[i].Err != nil {
+					r.Fatalf("batch %d: outcome %d is %s (%+v), want %s (%+v)", batch, i, b.outcome(outcomes[i]), outcomes[i], b.outcome(engine.Outcome[engine.Created]{Value: want}), want)
 				}
 			}
 		}

@@ -190,19 +190,19 @@ func TestCreateExecution_existing_id_is_left_as_it_is(t *testing.T) {
 	if err := f.CompleteExecution(t.Context(), c.Lease, []byte("done")); err != nil {
 		t.Fatal(err)
 	}
-	before := f.dump(t, c.Execution)
+	before := f.dump(t, c.ID)
 	f.advance(time.Hour)
 	again, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{
-		ID: c.Execution, Lane: "another", Kind: "other", Payload: []byte("other"), IdempotencyKey: f.key("key"),
+		ID: c.ID, Lane: "another", Kind: "other", Payload: []byte("other"), IdempotencyKey: f.key("key"),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (engine.Created{ID: c.Execution, Duplicate: true}); again != want {
+	if want := (engine.Created{ID: c.ID, Duplicate: true}); again != want {
 		t.Errorf("created %+v, want %+v", again, want)
 	}
 	// The dump holds keys that name the execution too: the key went back.
-	f.wantUnchanged(t, c.Execution, before)
+	f.wantUnchanged(t, c.ID, before)
 }
 
 func TestCreateExecutions_outcomes_stand_in_input_order(t *testing.T) {
@@ -229,20 +229,20 @@ func TestCreateExecutions_outcomes_stand_in_input_order(t *testing.T) {
 	}
 	for i, want := range []engine.Created{
 		{ID: existing, Duplicate: true},
-		{ID: got[1].ID, State: state.PublicWaiting},
-		{Err: got[2].Err},
+		{ID: got[1].Value.ID, State: state.PublicWaiting},
+		{},
 		{ID: twice, State: state.PublicWaiting},
 		{ID: twice, Duplicate: true},
-		{ID: got[5].ID, State: state.PublicDelayed},
+		{ID: got[5].Value.ID, State: state.PublicDelayed},
 	} {
-		if got[i] != want {
+		if got[i].Value != want || got[i].Err != nil && i != 2 {
 			t.Errorf("outcome %d is %+v, want %+v", i, got[i], want)
 		}
 	}
 	if !errors.Is(got[2].Err, engine.ErrInvalidInput) {
 		t.Errorf("outcome 2 is %v, want invalid input", got[2].Err)
 	}
-	for x, kind := range map[id.ExecutionID]string{got[1].ID: "a", twice: "first", got[5].ID: "b"} {
+	for x, kind := range map[id.ExecutionID]string{got[1].Value.ID: "a", twice: "first", got[5].Value.ID: "b"} {
 		if stored := f.stored(t, x).raw(t, "execution_kind"); stored != kind {
 			t.Errorf("%s is of kind %q, want %q", x, stored, kind)
 		}
@@ -264,8 +264,8 @@ func TestE1_M1_created_execution_is_claimable(t *testing.T) {
 	f := newFixture(t)
 	x := f.create(t)
 	f.wantState(t, x, stateReady)
-	if c := f.claim(t); c.Execution != x {
-		t.Errorf("claimed %s, want %s", c.Execution, x)
+	if c := f.claim(t); c.ID != x {
+		t.Errorf("claimed %s, want %s", c.ID, x)
 	}
 }
 
@@ -386,13 +386,13 @@ func TestIdempotencyKey_in_one_batch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []engine.Created{
-		{ID: got[0].ID, State: state.PublicWaiting},
+		{ID: got[0].Value.ID, State: state.PublicWaiting},
 		{ID: earlier, Duplicate: true},
-		{ID: got[0].ID, Duplicate: true},
-		{ID: got[3].ID, State: state.PublicWaiting},
+		{ID: got[0].Value.ID, Duplicate: true},
+		{ID: got[3].Value.ID, State: state.PublicWaiting},
 		{ID: earlier, Duplicate: true},
 	} {
-		if got[i] != want {
+		if got[i].Value != want || got[i].Err != nil && i != 2 {
 			t.Errorf("outcome %d is %+v, want %+v", i, got[i], want)
 		}
 	}
@@ -409,7 +409,7 @@ func TestPruneCreationKeys(t *testing.T) {
 	}
 	f.advance(24*time.Hour - 3*time.Minute) // the windows of the first three have passed
 	for _, want := range []int{2, 1, 0} {
-		if got, err := f.PruneCreationKeys(t.Context(), 2); err != nil || got != want {
+		if got, err := f.Maintenance().PruneCreationKeys(t.Context(), 2); err != nil || got != want {
 			t.Errorf("pruned %d, %v; want %d", got, err, want)
 		}
 	}
@@ -430,7 +430,7 @@ func (f *fixture) wantNothingClaimable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range claimed {
-		t.Errorf("claimed %s", c.Execution)
+		t.Errorf("claimed %s", c.ID)
 	}
 }
 

@@ -11,48 +11,34 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
-func TestReads_of_a_missing_execution(t *testing.T) {
+// Whatever is asked for by an id that nothing has, the answer is the same.
+func TestReads_of_what_is_missing(t *testing.T) {
 	f := newFixture(t)
 	x := id.NewExecutionID(f.lane, id.Partitions{})
 	ctx := t.Context()
-	t.Run("describe_execution_missing_returns_none", func(t *testing.T) {
-		if got, err := f.DescribeExecution(ctx, x); got != nil || err != nil {
-			t.Errorf("got %+v, %v", got, err)
-		}
-	})
-	t.Run("read_execution_state_missing_returns_none", func(t *testing.T) {
-		if got, err := f.ExecutionState(ctx, x); got != "" || err != nil {
-			t.Errorf("got %q, %v", got, err)
-		}
-	})
-	t.Run("get_execution_result_missing_returns_none", func(t *testing.T) {
-		if got, err := f.ExecutionResult(ctx, x); got != nil || err != nil {
-			t.Errorf("got %q, %v", got, err)
-		}
-	})
-	t.Run("flow, namespace and tag", func(t *testing.T) {
-		if got, err := f.ExecutionFlow(ctx, x); got != nil || err != nil {
-			t.Errorf("flow %v, %v", got, err)
-		}
-		if got, err := f.ExecutionNamespace(ctx, x); got != "" || err != nil {
-			t.Errorf("namespace %q, %v", got, err)
-		}
-		if got, set, err := f.ExecutionTag(ctx, x, "app.tenant"); got != "" || set || err != nil {
-			t.Errorf("tag %q, %t, %v", got, set, err)
-		}
-	})
-	t.Run("what a caller needs is not found", func(t *testing.T) {
-		_, input := f.ExecutionInput(ctx, x)
-		_, index := f.AttemptIndex(ctx, x)
-		for _, err := range []error{input, index, f.SetExecutionTag(ctx, x, "app.tenant", "v")} {
-			missing, ok := errors.AsType[*engine.NotFoundError](err)
-			if !errors.Is(err, engine.ErrNotFound) || !ok || missing.Entity != "execution" || missing.ID != x.String() {
-				t.Errorf("got %v, want execution %s not found", err, x)
-			}
-		}
-	})
+	for name, read := range map[string]func() error{
+		"describe_execution_missing_returns_none":   func() error { _, err := f.DescribeExecution(ctx, x); return err },
+		"read_execution_state_missing_returns_none": func() error { _, err := f.ExecutionState(ctx, x); return err },
+		"get_execution_result_missing_returns_none": func() error { _, err := f.ExecutionResult(ctx, x); return err },
+		"input":     func() error { _, err := f.ExecutionInput(ctx, x); return err },
+		"tag":       func() error { _, _, err := f.ExecutionTag(ctx, x, "app.tenant"); return err },
+		"set tag":   func() error { return f.SetExecutionTag(ctx, x, "app.tenant", "v") },
+		"upstreams": func() error { _, err := f.UpstreamResults(ctx, x); return err },
+	} {
+		t.Run(name, func(t *testing.T) { wantNotFound(t, read(), "execution", x.String()) })
+	}
+}
+
+func wantNotFound(t *testing.T, err error, entity, id string) {
+	t.Helper()
+	missing, ok := errors.AsType[*engine.NotFoundError](err)
+	if !errors.Is(err, engine.ErrNotFound) || !ok || missing.Entity != entity || missing.ID != id {
+		t.Errorf("got %v, want %s %s not found", err, entity, id)
+	}
 }
 
 func TestExecutionInput_without_payload(t *testing.T) {
@@ -65,25 +51,63 @@ func TestExecutionInput_without_payload(t *testing.T) {
 
 func TestExecutionResult(t *testing.T) {
 	f := newFixture(t)
-	result := func(x id.ExecutionID) []byte {
-		got, err := f.ExecutionResult(t.Context(), x)
-		if err != nil {
-			t.Fatal(err)
+	notEnded := func(x id.ExecutionID) {
+		t.Helper()
+		if got, err := f.ExecutionResult(t.Context(), x); got != nil || !errors.Is(err, engine.ErrNotEnded) {
+			t.Errorf("got %q, %v; want not ended", got, err)
 		}
-		return got
 	}
 	for _, given := range [][]byte{nil, {}, []byte("out")} {
-		c := f.start(t)
-		if got := result(c.Execution); got != nil {
-			t.Errorf("get_execution_result_active_returns_none: got %q", got)
-		}
+		x := f.create(t)
+		notEnded(x)
+		c := f.claim(t)
+		notEnded(x) // get_execution_result_active_returns_none
 		if err := f.CompleteExecution(t.Context(), c.Lease, given); err != nil {
 			t.Fatal(err)
 		}
-		if got := result(c.Execution); !reflect.DeepEqual(got, given) {
-			t.Errorf("get_execution_result_terminal_returns_payload: got %#v, want %#v", got, given)
+		if got, err := f.ExecutionResult(t.Context(), x); err != nil || !reflect.DeepEqual(got, given) {
+			t.Errorf("get_execution_result_terminal_returns_payload: got %#v, %v; want %#v", got, err, given)
 		}
 	}
+	notEnded(f.create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Hour) }))
+}
+
+// What ended without success has no result, whatever stands in the row: the error says how it ended.
+func TestExecutionResult_without_success(t *testing.T) {
+	f := newFlowFixture(t)
+	failed := f.start(t)
+	retried := f.start(t)
+	for c, class := range map[*engine.Claimed]policy.Class{&failed: policy.Permanent, &retried: policy.Transient} {
+		if _, err := f.FailExecution(t.Context(), c.Lease, engine.Failure{Message: "broken", Class: class}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.ExecutionResult(t.Context(), retried.ID); !errors.Is(err, engine.ErrNotEnded) {
+		t.Errorf("before a retry: %v", err)
+	}
+	flow := f.draw(t, nil, "a>b")
+	f.fail(t, flow, "a")
+	cancelled := f.create(t)
+	f.setExecution(t, cancelled, foreignCancel+", cancellation_reason = 'a whim', result = 'left behind'")
+	for _, c := range []struct {
+		x    id.ExecutionID
+		want engine.EndedError
+	}{
+		{failed.ID, engine.EndedError{Outcome: state.OutcomeFailed, Failure: "broken"}},
+		{f.NodeID(flow, "b"), engine.EndedError{Outcome: state.OutcomeSkipped}},
+		{cancelled, engine.EndedError{Outcome: state.OutcomeCancelled, Failure: "a whim"}},
+	} {
+		c.want.Execution = c.x
+		result, err := f.ExecutionResult(t.Context(), c.x)
+		if ended, ok := errors.AsType[*engine.EndedError](err); !ok || *ended != c.want || result != nil {
+			t.Errorf("got %q, %v; want %+v", result, err, c.want)
+		} else if text := err.Error(); !strings.Contains(text, "read execution result") || !strings.Contains(text, c.want.Failure) {
+			t.Errorf("error %q", text)
+		}
+	}
+	f.setExecution(t, cancelled, "lifecycle_phase = 'who knows'")
+	_, err := f.ExecutionResult(t.Context(), cancelled)
+	wantCorruption(t, err, "ff_exec_core.lifecycle_phase")
 }
 
 func TestSetExecutionTag(t *testing.T) {
@@ -129,64 +153,107 @@ func TestListExecutions(t *testing.T) {
 	for range 5 {
 		ids = append(ids, f.create(t))
 	}
-	slices.SortFunc(ids, id.ExecutionID.Compare)
 	partition := ids[0].Partition()
-	other := id.ExecutionIDFromRow(partition+1, ids[0].UUID())
-	f.create(t, func(spec *engine.ExecutionSpec) { spec.ID = other })
+	for _, other := range []int16{0, partition + 1, 255} {
+		x := id.ExecutionIDFromRow(other, ids[0].UUID())
+		f.create(t, func(spec *engine.ExecutionSpec) { spec.ID = x })
+		ids = append(ids, x)
+	}
+	greatest := id.ExecutionIDFromRow(partition, id.ExecutionUUID(slices.Repeat([]byte{255}, 16)))
+	f.create(t, func(spec *engine.ExecutionSpec) { spec.ID = greatest })
+	ids = append(ids, greatest)
+	slices.SortFunc(ids, id.ExecutionID.Compare)
+	within := slices.DeleteFunc(slices.Clone(ids), func(x id.ExecutionID) bool { return x.Partition() != partition })
 
-	list := func(after id.ExecutionID, limit int) engine.Page[id.ExecutionID] {
-		page, err := f.ListExecutions(t.Context(), partition, after, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return page
-	}
 	for _, c := range []struct {
-		name  string
-		after id.ExecutionID
-		limit int
-		want  engine.Page[id.ExecutionID]
+		filter engine.ExecutionFilter
+		want   []id.ExecutionID
 	}{
-		{"from the start", id.ExecutionID{}, 2, engine.Page[id.ExecutionID]{Items: ids[:2], More: true}},
-		{"strictly after the cursor", ids[1], 2, engine.Page[id.ExecutionID]{Items: ids[2:4], More: true}},
-		{"the last page", ids[2], 2, engine.Page[id.ExecutionID]{Items: ids[3:]}},
-		{"beyond the end", ids[4], 2, engine.Page[id.ExecutionID]{Items: []id.ExecutionID{}}},
-		{"more than there are", id.ExecutionID{}, 1 << 40, engine.Page[id.ExecutionID]{Items: ids}},
-		{"none", id.ExecutionID{}, 0, engine.Page[id.ExecutionID]{}},
-		{"after the greatest id", id.ExecutionIDFromRow(partition, id.ExecutionUUID(slices.Repeat([]byte{255}, 16))), 2,
-			engine.Page[id.ExecutionID]{}},
+		{engine.ExecutionFilter{}, ids},
+		{engine.ExecutionFilter{Partition: new(int(partition))}, within},
+		{engine.ExecutionFilter{Partition: new(0)}, ids[:1]},
+		{engine.ExecutionFilter{Partition: new(255)}, ids[len(ids)-1:]},
+		{engine.ExecutionFilter{Partition: new(int(partition) + 2)}, nil},
 	} {
-		if got := list(c.after, c.limit); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		for _, limit := range []int{1, 2, len(c.want), len(c.want) + 1, 0, 1 << 40} {
+			var got []id.ExecutionID
+			for after, pages := "", 1; ; pages++ {
+				page, err := f.ListExecutions(t.Context(), c.filter, after, limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, x := range page.Items {
+					got = append(got, x.ID)
+				}
+				if after = page.Next; after == "" {
+					if most := max(1, (len(c.want)+limit-1)/max(limit, 1)); limit > 0 && pages > most {
+						t.Errorf("limit %d: %d pages for %d", limit, pages, len(c.want))
+					}
+					break
+				}
+				if len(page.Items) != limit {
+					t.Errorf("limit %d: a page of %d, and another", limit, len(page.Items))
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("limit %d: listed %v, want %v", limit, got, c.want)
+			}
+		}
+		var walked []id.ExecutionID
+		for x, err := range f.Executions(t.Context(), c.filter) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			walked = append(walked, x.ID)
+		}
+		if !slices.Equal(walked, c.want) {
+			t.Errorf("walked through %v, want %v", walked, c.want)
 		}
 	}
-	var walked []id.ExecutionID
-	for x, err := range f.Executions(t.Context(), partition) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		walked = append(walked, x)
-	}
-	if !slices.Equal(walked, ids) {
-		t.Errorf("walked through %v, want %v", walked, ids)
-	}
-	for range f.Executions(t.Context(), partition) {
+	for range f.Executions(t.Context(), engine.ExecutionFilter{}) {
 		break // nothing is held open
 	}
+}
+
+func TestListExecutions_tells_what_each_is(t *testing.T) {
+	f := flowsOn(cloneFixture(t))
+	flow := f.draw(t, nil, "a>b")
+	f.succeed(t, flow, "a")
+	f.setExecution(t, f.NodeID(flow, "b"), "lease_reclaim_count = 2")
+	x := f.create(t, func(spec *engine.ExecutionSpec) { spec.Kind, spec.DelayUntil = "other", start.Add(time.Hour) })
+	want := map[id.ExecutionID]engine.ExecutionSummary{
+		f.NodeID(flow, "a"): {Flow: &flow, Kind: "test", State: state.PublicCompleted, Outcome: state.OutcomeSuccess},
+		f.NodeID(flow, "b"): {Flow: &flow, Kind: "test", State: state.PublicWaiting, Outcome: state.OutcomeNone, LeasesLost: 2},
+		x:                   {Kind: "other", State: state.PublicDelayed, Outcome: state.OutcomeNone},
+	}
+	page, err := f.ListExecutions(t.Context(), engine.ExecutionFilter{}, "", 0)
+	if err != nil || len(page.Items) != len(want) {
+		t.Fatal(page, err)
+	}
+	for _, got := range page.Items {
+		w := want[got.ID]
+		w.ID, w.Lane, w.CreatedAt = got.ID, f.lane, start
+		if !reflect.DeepEqual(got, w) {
+			t.Errorf("listed %+v, want %+v", got, w)
+		}
+	}
+	f.setExecution(t, x, "public_state = 'bogus'")
+	_, err = f.ListExecutions(t.Context(), engine.ExecutionFilter{}, "", 0)
+	wantCorruption(t, err, "ff_exec_core.public_state")
 }
 
 func TestListExecutions_page_is_bounded(t *testing.T) {
 	f := cloneFixture(t)
 	f.exec(t, `INSERT INTO ff_exec_core (partition_key, execution_id, lane_id, lifecycle_phase, ownership_state, eligibility_state,
 		public_state, attempt_state, created_at_ms)
-		SELECT 7, gen_random_uuid(), 'bulk', 'terminal', 'unowned', 'not_applicable', 'completed', 'attempt_terminal', 0
-		FROM generate_series(1, $1::integer)`, engine.MaxPage+1)
-	page, err := f.ListExecutions(t.Context(), 7, id.ExecutionID{}, engine.MaxPage+1)
-	if err != nil || len(page.Items) != engine.MaxPage || !page.More {
-		t.Errorf("%d items, more %t, %v; want %d and more", len(page.Items), page.More, err, engine.MaxPage)
+		SELECT i % 256, gen_random_uuid(), 'bulk', 'terminal', 'unowned', 'not_applicable', 'completed', 'attempt_terminal', 0
+		FROM generate_series(1, $1::integer) AS i`, engine.MaxPage+1)
+	page, err := f.ListExecutions(t.Context(), engine.ExecutionFilter{}, "", engine.MaxPage+1)
+	if err != nil || len(page.Items) != engine.MaxPage || page.Next == "" {
+		t.Errorf("%d items, next %q, %v; want %d and more", len(page.Items), page.Next, err, engine.MaxPage)
 	}
 	count := 0
-	for range f.Executions(t.Context(), 7) {
+	for range f.Executions(t.Context(), engine.ExecutionFilter{}) {
 		count++
 	}
 	if count != engine.MaxPage+1 {
@@ -197,25 +264,37 @@ func TestListExecutions_page_is_bounded(t *testing.T) {
 func TestListLanes(t *testing.T) {
 	f := cloneFixture(t)
 	// Byte order, whatever the database's collation.
-	lanes := []id.LaneID{"B", "Z", "_", "a", "b"}
+	want := []engine.LaneSummary{{ID: "B"}, {ID: "Z"}, {ID: "_"}, {ID: "a"}, {ID: "b"}}
 	for _, lane := range []id.LaneID{"b", "_", "Z", "a", "B"} {
 		f.create(t, func(spec *engine.ExecutionSpec) { spec.Lane = lane })
 	}
-	for _, c := range []struct {
-		after id.LaneID
-		limit int
-		want  engine.Page[id.LaneID]
-	}{
-		{"", 2, engine.Page[id.LaneID]{Items: lanes[:2], More: true}},
-		{"Z", 2, engine.Page[id.LaneID]{Items: lanes[2:4], More: true}},
-		{"a", 2, engine.Page[id.LaneID]{Items: lanes[4:]}},
-		{"", 5, engine.Page[id.LaneID]{Items: lanes}},
-		{"", 0, engine.Page[id.LaneID]{}},
-	} {
-		got, err := f.ListLanes(t.Context(), c.after, c.limit)
-		if err != nil || !reflect.DeepEqual(got, c.want) {
-			t.Errorf("after %q, limit %d: %+v, %v; want %+v", c.after, c.limit, got, err, c.want)
+	var cursors []string
+	for _, limit := range []int{1, 2, 5, 6, 0} {
+		var got []engine.LaneSummary
+		for after := ""; ; {
+			page, err := f.ListLanes(t.Context(), after, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, page.Items...)
+			if after = page.Next; after == "" {
+				break
+			}
+			cursors = append(cursors, after)
 		}
+		if !slices.Equal(got, want) {
+			t.Errorf("limit %d: %v, want %v", limit, got, want)
+		}
+	}
+	var walked []engine.LaneSummary
+	for lane, err := range f.Lanes(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		walked = append(walked, lane)
+	}
+	if !slices.Equal(walked, want) {
+		t.Errorf("walked through %v, want %v", walked, want)
 	}
 	rows := all[struct {
 		LaneID         string
@@ -226,7 +305,6 @@ func TestListLanes(t *testing.T) {
 		t.Errorf("stored %+v", rows)
 	}
 	f.exec(t, "INSERT INTO ff_lane_registry VALUES ($1, 0, 'reference')", strings.Repeat("x", 65))
-	if _, err := f.ListLanes(t.Context(), "b", 10); !errors.Is(err, engine.ErrCorruption) || !strings.Contains(err.Error(), "ff_lane_registry.lane_id") {
-		t.Errorf("got %v, want corruption of ff_lane_registry.lane_id", err)
-	}
+	_, err := f.ListLanes(t.Context(), cursors[3], 10)
+	wantCorruption(t, err, "ff_lane_registry.lane_id")
 }

@@ -16,6 +16,7 @@ import (
 
 // actedOn names, for each field of what callers give, the test that shows what it does, or the file that does it.
 var actedOn = map[string]string{
+	"ExecutionFilter.Partition":                 "TestListExecutions",
 	"ExecutionSpec.ID":                          "TestCreateExecution_stores_everything_given",
 	"ExecutionSpec.Flow":                        "TestCreateExecution_of_a_flow",
 	"ExecutionSpec.Namespace":                   "TestCreateExecution_stores_everything_given",
@@ -80,7 +81,7 @@ var refused = map[string]string{
 // given are the types that callers fill in.
 var given = []reflect.Type{
 	reflect.TypeFor[engine.ExecutionSpec](), reflect.TypeFor[engine.FlowSpec](), reflect.TypeFor[engine.ClaimSpec](),
-	reflect.TypeFor[engine.Config](),
+	reflect.TypeFor[engine.Config](), reflect.TypeFor[engine.ExecutionFilter](),
 }
 
 // fields returns the paths of all exported fields below a type that have none below them.

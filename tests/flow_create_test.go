@@ -624,7 +624,7 @@ func TestCreateExecution_of_a_flow(t *testing.T) {
 
 		// A duplicate adds nothing, also beside a new one.
 		again, err := f.CreateExecutions(t.Context(), []engine.ExecutionSpec{member, {Kind: "test", ID: f.NodeID(flow, "later"), Flow: &flow, Lane: f.lane}, member})
-		if err != nil || !again[0].Duplicate || again[1].Duplicate || !again[2].Duplicate {
+		if err != nil || !again[0].Value.Duplicate || again[1].Value.Duplicate || !again[2].Value.Duplicate {
 			t.Errorf("created %+v, error %v", again, err)
 		}
 		wantCounters(t, f, flow, 5, 4, 1)

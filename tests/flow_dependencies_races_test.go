@@ -331,7 +331,7 @@ func TestResolve_failure_against_deadline(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait := async(t, func(ctx context.Context) error {
-			n, err := r.rivals.ExpireDeadlines(ctx, 10)
+			n, err := r.rivals.Maintenance().ExpireDeadlines(ctx, 10)
 			if err == nil && n != 0 {
 				err = fmt.Errorf("%d expired", n)
 			}
@@ -349,7 +349,7 @@ func TestResolve_failure_against_deadline(t *testing.T) {
 	t.Run("deadline_first", func(t *testing.T) {
 		r, flow, l := newRace(t)
 		tx := r.begin(t)
-		if n, err := r.WithTx(tx).ExpireDeadlines(t.Context(), 10); n != 1 || err != nil {
+		if n, err := r.WithTx(tx).Maintenance().ExpireDeadlines(t.Context(), 10); n != 1 || err != nil {
 			t.Fatalf("%d expired, error %v", n, err)
 		}
 		wait := async(t, func(ctx context.Context) error { return r.failed(ctx, l) })
@@ -371,7 +371,7 @@ func TestResolve_failure_against_deadline(t *testing.T) {
 		execIn(t, tx, "SELECT pg_advisory_xact_lock(ffx_flow_key($1))", flow)
 		waitFail := async(t, func(ctx context.Context) error { return r.failed(ctx, l) })
 		r.rivals.awaitBlocked(t, r.fixture)
-		waitExpire := async(t, func(ctx context.Context) error { _, err := other.ExpireDeadlines(ctx, 10); return err })
+		waitExpire := async(t, func(ctx context.Context) error { _, err := other.Maintenance().ExpireDeadlines(ctx, 10); return err })
 		other.awaitBlocked(t, r.fixture)
 		commit(t, tx)
 		if err := errors.Join(waitFail(), waitExpire()); err != nil {
@@ -396,11 +396,11 @@ func TestResolve_batches_in_opposite_order(t *testing.T) {
 				r.claimAll(t)
 				ends := func(key string, fails, backwards bool) func(context.Context) error {
 					var completions []engine.Completion
-					var failures []engine.Failing
+					var failures []engine.AttemptFailure
 					for _, flow := range flows {
 						l := r.lease(t, flow, key)
 						completions = append(completions, engine.Completion{Lease: l})
-						failures = append(failures, engine.Failing{Lease: l, Failure: forGood})
+						failures = append(failures, engine.AttemptFailure{Lease: l, Failure: forGood})
 					}
 					if backwards {
 						slices.Reverse(completions)

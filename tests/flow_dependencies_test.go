@@ -353,7 +353,7 @@ func TestRelease_of_a_delayed_node_ends_in_a_claim(t *testing.T) {
 	f.succeed(t, flow, "a")
 	f.wantState(t, f.NodeID(flow, "b"), stateDelayed)
 	f.advance(time.Minute)
-	if n, err := f.PromoteDelayed(t.Context(), 10); n != 1 || err != nil {
+	if n, err := f.Maintenance().PromoteDelayed(t.Context(), 10); n != 1 || err != nil {
 		t.Fatalf("promoted %d, error %v", n, err)
 	}
 	f.succeed(t, flow, "b")
@@ -367,10 +367,10 @@ func TestF15_F16_M44_release_is_claimable(t *testing.T) {
 	flow := f.draw(t, nil, "a>b", "b>c")
 	for i, key := range []string{"a", "b", "c"} {
 		claimed, err := f.Claim(t.Context(), f.worker(), 10)
-		if err != nil || len(claimed) != 1 || claimed[0].Execution != f.NodeID(flow, key) {
+		if err != nil || len(claimed) != 1 || claimed[0].ID != f.NodeID(flow, key) {
 			t.Fatalf("step %d: claimed %+v, error %v; want %s alone", i, claimed, err, key)
 		}
-		if got, err := f.ExecutionState(t.Context(), claimed[0].Execution); err != nil || got != "active" {
+		if got, err := f.ExecutionState(t.Context(), claimed[0].ID); err != nil || got != "active" {
 			t.Errorf("%s is shown as %s, error %v", key, got, err)
 		}
 		if err := f.CompleteExecution(t.Context(), claimed[0].Lease, nil); err != nil {
@@ -711,14 +711,18 @@ func TestResolve_of_endings_by_jobs(t *testing.T) {
 		outcome string
 	}{
 		{"deadline", engine.ExecutionSpec{Kind: "test", Deadline: start.Add(time.Minute)}, func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) {
-			return f.ExpireDeadlines(t.Context(), 10)
+			return f.Maintenance().ExpireDeadlines(t.Context(), 10)
 		}, "expired"},
 		{"attempt_timeout", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{
 			AttemptTimeout: time.Second, Retry: &policy.Retry{MaxRetries: policy.NoRetries},
 		}},
-			func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) { return f.ExpireAttempts(t.Context(), 10) }, "expired"},
+			func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) {
+				return f.Maintenance().ExpireAttempts(t.Context(), 10)
+			}, "expired"},
 		{"lease_lost_too_often", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{MaxReclaims: policy.NoReclaims}},
-			func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) { return f.ExpireLeases(t.Context(), 10) }, "failed"},
+			func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) {
+				return f.Maintenance().ExpireLeases(t.Context(), 10)
+			}, "failed"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -58,13 +58,13 @@ func TestA1_events_of_another_engine(t *testing.T) {
 				f.setExecution(t, a, test.change)
 			}
 			f.foreignEvent(t, a, &flow, test.outcome)
-			run(t, f.DispatchCompletions, 1)
+			run(t, f.Maintenance().DispatchCompletions, 1)
 			f.wantState(t, f.NodeID(flow, "b"), test.want)
 			f.wantGroup(t, flow, "b", test.counted)
 			if events := f.completionEvents(t, flow); events[0] != "a "+test.outcome {
 				t.Errorf("events %q", events)
 			}
-			run(t, f.DispatchCompletions, 0)
+			run(t, f.Maintenance().DispatchCompletions, 0)
 		})
 	}
 	t.Run("standalone", func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestA1_events_of_another_engine(t *testing.T) {
 		for range 3 {
 			f.foreignEvent(t, f.create(t), nil, "success")
 		}
-		run(t, f.DispatchCompletions, 3)
+		run(t, f.Maintenance().DispatchCompletions, 3)
 	})
 	t.Run("upstream_gone", func(t *testing.T) {
 		f := flowsOn(cloneFixture(t))
@@ -80,7 +80,7 @@ func TestA1_events_of_another_engine(t *testing.T) {
 		a := f.NodeID(flow, "a")
 		f.exec(t, "DELETE FROM ff_exec_core WHERE execution_id = $1", a.UUID())
 		f.foreignEvent(t, a, &flow, "failed")
-		run(t, f.DispatchCompletions, 1)
+		run(t, f.Maintenance().DispatchCompletions, 1)
 		f.wantState(t, f.NodeID(flow, "b"), stateSkipped)
 	})
 	t.Run("several_of_a_flow", func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestA1_events_of_another_engine(t *testing.T) {
 			f.setExecution(t, f.NodeID(flow, key), endedElsewhere)
 			f.foreignEvent(t, f.NodeID(flow, key), &flow, outcome)
 		}
-		run(t, f.DispatchCompletions, 3)
+		run(t, f.Maintenance().DispatchCompletions, 3)
 		f.wantGroup(t, flow, "c", storedGroup{Success: 1, Fail: 1, KTarget: 2})
 		f.wantMembers(t, flow, map[string]string{
 			strings.Replace(stateCompleted, " -", " waiting_for_worker", 1): "a b e", stateSkipped: "c d", stateReady: "f",
@@ -105,10 +105,10 @@ func TestA1_events_of_another_engine(t *testing.T) {
 		}
 		tx := r.begin(t)
 		lockExecution(t, tx, r.NodeID(flow, "a"))
-		run(t, r.rivals.DispatchCompletions, 1)
+		run(t, r.rivals.Maintenance().DispatchCompletions, 1)
 		r.wantState(t, r.NodeID(flow, "d"), stateReady)
 		commit(t, tx)
-		run(t, r.rivals.DispatchCompletions, 1)
+		run(t, r.rivals.Maintenance().DispatchCompletions, 1)
 		r.wantState(t, r.NodeID(flow, "b"), stateReady)
 	})
 }
@@ -121,7 +121,7 @@ func TestA1_successes_share_the_flow(t *testing.T) {
 	r.foreignEvent(t, r.NodeID(flow, "a"), &flow, "success")
 	tx := r.begin(t)
 	execIn(t, tx, "SELECT pg_advisory_xact_lock_shared(ffx_flow_key($1))", flow)
-	run(t, r.rivals.DispatchCompletions, 1)
+	run(t, r.rivals.Maintenance().DispatchCompletions, 1)
 	r.wantState(t, r.NodeID(flow, "b"), stateReady)
 }
 
@@ -136,15 +136,15 @@ func TestA1_an_event_that_fails(t *testing.T) {
 	}
 	f.exec(t, "UPDATE ff_completion_event SET flow_id = $1 WHERE execution_id = $2", other, f.NodeID(other, "a").UUID())
 	f.exec(t, fmt.Sprintf("ALTER TABLE ff_exec_core ADD CONSTRAINT fault CHECK (execution_id <> '%s' OR eligibility_state <> 'eligible_now')", f.NodeID(flow, "b").UUID()))
-	run(t, f.DispatchCompletions, 2)
+	run(t, f.Maintenance().DispatchCompletions, 2)
 	f.wantState(t, f.NodeID(flow, "b"), stateHeld)
 	f.wantState(t, f.NodeID(flow, "d"), stateReady)
 	f.wantState(t, f.NodeID(other, "b"), stateReady)
-	if _, err := f.engineOn(t, f.pool, engine.Config{}).DispatchCompletions(t.Context(), 10); !errors.Is(err, engine.ErrTransport) {
+	if _, err := f.engineOn(t, f.pool, engine.Config{}).Maintenance().DispatchCompletions(t.Context(), 10); !errors.Is(err, engine.ErrTransport) {
 		t.Errorf("error %v, want %v: nothing else was to be done", err, engine.ErrTransport)
 	}
 	f.exec(t, "ALTER TABLE ff_exec_core DROP CONSTRAINT fault")
-	run(t, f.engineOn(t, f.pool, engine.Config{}).DispatchCompletions, 1)
+	run(t, f.engineOn(t, f.pool, engine.Config{}).Maintenance().DispatchCompletions, 1)
 	f.wantState(t, f.NodeID(flow, "b"), stateReady)
 }
 
@@ -171,7 +171,7 @@ func TestA1_passes_over_what_is_held(t *testing.T) {
 		dispatch := func(t *testing.T, eng *engine.Engine) {
 			t.Helper()
 			for {
-				n, err := eng.DispatchCompletions(t.Context(), batch)
+				n, err := eng.Maintenance().DispatchCompletions(t.Context(), batch)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -245,7 +245,7 @@ func TestA1_waits_a_moment_for_a_busy_flow(t *testing.T) {
 	tx := r.begin(t)
 	execIn(t, tx, "SELECT pg_advisory_xact_lock_shared(ffx_flow_key($1))", flow)
 	sent := r.log.during(func() {
-		if n, err := r.rivals.DispatchCompletions(t.Context(), 10); n != 0 || err != nil {
+		if n, err := r.rivals.Maintenance().DispatchCompletions(t.Context(), 10); n != 0 || err != nil {
 			t.Errorf("dispatched %d, error %v", n, err)
 		}
 	})
@@ -255,7 +255,7 @@ func TestA1_waits_a_moment_for_a_busy_flow(t *testing.T) {
 	// Whoever comes while it waits queues behind it, so that it has its turn when those before have ended.
 	wait := async(t, func(ctx context.Context) error {
 		for {
-			if n, err := r.rivals.DispatchCompletions(ctx, 10); n > 0 || err != nil {
+			if n, err := r.rivals.Maintenance().DispatchCompletions(ctx, 10); n > 0 || err != nil {
 				return err
 			}
 		}

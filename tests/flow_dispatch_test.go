@@ -195,9 +195,9 @@ func TestA1_what_a_transaction_leaves(t *testing.T) {
 	}
 	f.fail(t, flow, "0")
 	left(levelsAtOnce)
-	run(t, f.DispatchCompletions, 2) // one event for each transaction
+	run(t, f.Maintenance().DispatchCompletions, 2) // one event for each transaction
 	left(n - 1)
-	run(t, f.DispatchCompletions, 0)
+	run(t, f.Maintenance().DispatchCompletions, 0)
 }
 
 // A process that ends executions and never dispatches loses nothing: another one finds it when it looks.
@@ -208,7 +208,7 @@ func TestA1_left_by_a_process_that_never_dispatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-r.Undispatched():
+	case <-r.Maintenance().Undispatched():
 		t.Error("this engine left nothing")
 	default:
 	}
@@ -235,7 +235,10 @@ func TestA1_dispatcher_killed_between_levels(t *testing.T) {
 				CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(600); RETURN NEW; END';
 				CREATE TRIGGER stop BEFORE UPDATE ON ff_exec_core FOR EACH ROW
 				WHEN (NEW.execution_id = '%s' AND NEW.public_state = 'skipped') EXECUTE FUNCTION stop()`, r.NodeID(flow, fmt.Sprint(at)).UUID()))
-			wait := async(t, func(ctx context.Context) error { _, err := r.rivals.DispatchCompletions(ctx, 10); return err })
+			wait := async(t, func(ctx context.Context) error {
+				_, err := r.rivals.Maintenance().DispatchCompletions(ctx, 10)
+				return err
+			})
 			await(t, "the dispatcher to be stopped", func() bool {
 				return len(texts(t, r.pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1 AND wait_event = 'PgSleep'", r.rivals.name)) == 1
 			})
@@ -248,7 +251,7 @@ func TestA1_dispatcher_killed_between_levels(t *testing.T) {
 				t.Errorf("%d are skipped, want the %d of whole transactions", n, before)
 			}
 			r.exec(t, "DROP TRIGGER stop ON ff_exec_core")
-			if _, err := r.DispatchCompletions(t.Context(), 10); err != nil {
+			if _, err := r.Maintenance().DispatchCompletions(t.Context(), 10); err != nil {
 				t.Error(err)
 			}
 			r.wantMoves(t, flow, "terminal", links(1, 199)...)
@@ -266,7 +269,10 @@ func TestA1_dispatchers_at_once(t *testing.T) {
 		flows = append(flows, flow)
 		r.fail(t, flow, "0")
 	}
-	dispatch := func(ctx context.Context) error { _, err := r.rivals.DispatchCompletions(ctx, 1); return err }
+	dispatch := func(ctx context.Context) error {
+		_, err := r.rivals.Maintenance().DispatchCompletions(ctx, 1)
+		return err
+	}
 	for r.countUndispatched(t) > 0 {
 		if err := together(t.Context(), dispatch, dispatch, dispatch, dispatch); err != nil {
 			t.Fatal(err)
@@ -286,7 +292,7 @@ func TestA1_tells_of_what_is_left(t *testing.T) {
 	f := flowsOn(cloneFixture(t))
 	told := func() bool {
 		select {
-		case <-f.Undispatched():
+		case <-f.Maintenance().Undispatched():
 			return true
 		default:
 			return false
@@ -312,7 +318,7 @@ func TestA1_tells_of_what_is_left(t *testing.T) {
 	if !told() {
 		t.Error("not told")
 	}
-	run(t, f.DispatchCompletions, 1)
+	run(t, f.Maintenance().DispatchCompletions, 1)
 	if told() {
 		t.Error("told although the end is reached")
 	}
@@ -327,7 +333,7 @@ func TestA1_dispatch_in_a_transaction(t *testing.T) {
 			flow := f.createFlow(t, chain(200))
 			f.fail(t, flow, "0")
 			tx := beginWith(t, f.pool, pgx.TxOptions{IsoLevel: level})
-			run(t, f.WithTx(tx).DispatchCompletions, 3)
+			run(t, f.WithTx(tx).Maintenance().DispatchCompletions, 3)
 			if n := f.countSkipped(t, flow); n != levelsAtOnce {
 				t.Errorf("%d skipped before the commit", n)
 			}
@@ -335,7 +341,7 @@ func TestA1_dispatch_in_a_transaction(t *testing.T) {
 				t.Fatal(err)
 			}
 			tx = beginWith(t, f.pool, pgx.TxOptions{IsoLevel: level})
-			run(t, f.WithTx(tx).DispatchCompletions, 3)
+			run(t, f.WithTx(tx).Maintenance().DispatchCompletions, 3)
 			commit(t, tx)
 			f.wantOneEventEach(t, flow)
 		})
@@ -345,7 +351,7 @@ func TestA1_dispatch_in_a_transaction(t *testing.T) {
 func TestA1_dispatch_refuses(t *testing.T) {
 	f := newFixture(t)
 	for _, batch := range []int{-1, 0, engine.MaxBatch + 1} {
-		if _, err := f.DispatchCompletions(t.Context(), batch); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := f.Maintenance().DispatchCompletions(t.Context(), batch); !errors.Is(err, engine.ErrInvalidInput) {
 			t.Errorf("a batch of %d: %v", batch, err)
 		}
 	}

@@ -50,7 +50,7 @@ func TestF34_PassResult(t *testing.T) {
 		f.succeedWith(t, flow, "a", []byte("out\x00put"))
 		f.wantPayload(t, flow, "b", []byte("out\x00put"))
 		claimed := f.claim(t)
-		if claimed.Execution != f.NodeID(flow, "b") || string(claimed.Payload) != "out\x00put" {
+		if claimed.ID != f.NodeID(flow, "b") || string(claimed.Payload) != "out\x00put" {
 			t.Errorf("claimed %+v", claimed)
 		}
 	})

@@ -39,7 +39,7 @@ func TestA19_every_phase_before_active(t *testing.T) {
 					}
 					f.setExecution(t, f.NodeID(flow, key), endedElsewhere)
 					f.foreignEvent(t, f.NodeID(flow, key), &flow, outcome)
-					run(t, f.DispatchCompletions, 1)
+					run(t, f.Maintenance().DispatchCompletions, 1)
 				}
 				end("a", "failed", f.fail)
 				end("b", "failed", f.fail)
@@ -51,8 +51,8 @@ func TestA19_every_phase_before_active(t *testing.T) {
 					t.Errorf("%d events are undispatched", n)
 				}
 				claimed := f.claim(t)
-				if claimed.Execution != e {
-					t.Errorf("claimed %s, want the released one", claimed.Execution)
+				if claimed.ID != e {
+					t.Errorf("claimed %s, want the released one", claimed.ID)
 				}
 				// Another program that promotes what has ended meanwhile meets its end.
 				f.exec(t, updateExecution("eligibility_state = 'eligible_now'")+" AND lifecycle_phase NOT IN ('terminal', 'cancelled')", d.Partition(), d.UUID())
@@ -165,14 +165,14 @@ func TestA19_what_is_passed_over_is_left_to_the_dispatcher(t *testing.T) {
 				}
 				left(end.event + " left")
 				// The dispatcher meets the same, and leaves it as it is.
-				run(t, f.engineOn(t, f.pool, engine.Config{}).DispatchCompletions, 0)
+				run(t, f.engineOn(t, f.pool, engine.Config{}).Maintenance().DispatchCompletions, 0)
 				left(end.event + " left")
 				b.mend(f, t, flow)
-				run(t, f.engineOn(t, f.pool, engine.Config{}).DispatchCompletions, 1)
+				run(t, f.engineOn(t, f.pool, engine.Config{}).Maintenance().DispatchCompletions, 1)
 				f.wantState(t, d, end.moved)
 				f.wantGroup(t, flow, "d", end.others)
 				f.wantOneEventOf(t, flow, "a")
-				run(t, f.DispatchCompletions, 0)
+				run(t, f.Maintenance().DispatchCompletions, 0)
 			})
 		}
 	}
@@ -195,7 +195,7 @@ func TestA19_passed_over_on_a_deeper_level(t *testing.T) {
 	f.fail(t, flow, "a")
 	f.wantCompletionEvents(t, flow, "a failed", "b skipped left", "d skipped")
 	f.setExecution(t, f.NodeID(flow, "c"), "lifecycle_phase = 'submitted'")
-	run(t, f.DispatchCompletions, 1)
+	run(t, f.Maintenance().DispatchCompletions, 1)
 	f.wantMembers(t, flow, map[string]string{stateFailed: "a", stateSkipped: "b c d e"})
 	f.wantGroup(t, flow, "c", storedGroup{Skip: 1, KTarget: 1})
 }
@@ -210,7 +210,7 @@ func TestA19_passed_over_cancels_nobody(t *testing.T) {
 	f.succeed(t, flow, "a")
 	f.wantGroup(t, flow, "d", storedGroup{Running: 2, KTarget: 1})
 	f.setExecution(t, f.NodeID(flow, "d"), "lifecycle_phase = 'runnable'")
-	run(t, f.DispatchCompletions, 1)
+	run(t, f.Maintenance().DispatchCompletions, 1)
 	f.wantGroup(t, flow, "d", storedGroup{Success: 1, Running: 1, KTarget: 1, Flagged: true, Siblings: "b", Enqueued: true})
 }
 

@@ -22,9 +22,6 @@ func (f *flowFixture) describe(t *testing.T, flow id.FlowID) *engine.FlowSnapsho
 	if err != nil {
 		t.Fatal(err)
 	}
-	if snapshot == nil {
-		t.Fatalf("flow %s is not there", flow)
-	}
 	return snapshot
 }
 
@@ -90,9 +87,12 @@ func TestDescribeFlow(t *testing.T) {
 
 func TestDescribeFlow_absent(t *testing.T) {
 	f := newFlowFixture(t)
-	if got, err := f.DescribeFlow(t.Context(), id.NewFlowID()); got != nil || err != nil {
-		t.Errorf("described %+v, error %v", got, err)
+	flow := id.NewFlowID()
+	got, err := f.DescribeFlow(t.Context(), flow)
+	if got != nil {
+		t.Errorf("described %+v", got)
 	}
+	wantNotFound(t, err, "flow", flow.String())
 }
 
 func TestDescribeFlow_defaults(t *testing.T) {
@@ -282,7 +282,7 @@ func TestListFlowMembers(t *testing.T) {
 	f.fail(t, flow, "d")
 	f.setExecution(t, f.NodeID(flow, "c"), "lease_reclaim_count = 2")
 
-	want := []engine.Member{
+	want := []engine.ExecutionSummary{
 		{ID: f.NodeID(flow, "a"), State: state.PublicCompleted, Outcome: state.OutcomeSuccess},
 		{ID: f.NodeID(flow, "b"), State: state.PublicWaiting, Outcome: state.OutcomeNone},
 		{ID: f.NodeID(flow, "c"), State: state.PublicActive, Outcome: state.OutcomeNone, Kind: "see", LeasesLost: 2},
@@ -290,62 +290,68 @@ func TestListFlowMembers(t *testing.T) {
 		{ID: f.NodeID(flow, "e"), State: state.PublicSkipped, Outcome: state.OutcomeSkipped},
 	}
 	for i := range want {
-		want[i].Lane = f.lane
+		want[i].Lane, want[i].Flow, want[i].CreatedAt = f.lane, &flow, start
 		if want[i].Kind == "" {
 			want[i].Kind = "test"
 		}
 	}
-	slices.SortFunc(want, func(a, b engine.Member) int { return a.ID.Compare(b.ID) })
+	slices.SortFunc(want, func(a, b engine.ExecutionSummary) int { return a.ID.Compare(b.ID) })
 
-	var got []engine.Member
-	var after id.ExecutionID
+	var got []engine.ExecutionSummary
+	after := ""
 	for pages := 1; ; pages++ {
 		page, err := f.ListFlowMembers(t.Context(), flow, after, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got = append(got, page.Items...)
-		if !page.More {
+		if page.Next == "" {
 			if pages != 3 {
 				t.Errorf("%d pages of 2 for 5 members", pages)
 			}
 			break
 		}
-		after = page.Items[len(page.Items)-1].ID
+		after = page.Next
 	}
-	if !slices.Equal(got, want) {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("listed\n\t%+v, want\n\t%+v", got, want)
 	}
 	// A full last page says that nothing follows.
-	if page, err := f.ListFlowMembers(t.Context(), flow, id.ExecutionID{}, 5); err != nil || page.More || len(page.Items) != 5 {
-		t.Errorf("%d members, more %t, error %v", len(page.Items), page.More, err)
+	if page, err := f.ListFlowMembers(t.Context(), flow, "", 5); err != nil || page.Next != "" || len(page.Items) != 5 {
+		t.Errorf("%d members, next %q, error %v", len(page.Items), page.Next, err)
 	}
 }
 
 func TestListFlowMembers_limits(t *testing.T) {
 	f := newFlowFixture(t)
-	flow, other := f.draw(t, nil, "a", "b"), id.NewFlowID()
-	for partitionOf(other) == partitionOf(flow) {
-		other = id.NewFlowID()
+	flow := f.draw(t, nil, "a", "b")
+	for _, limit := range []int{0, 2, engine.MaxPage + 1} {
+		if page, err := f.ListFlowMembers(t.Context(), flow, "", limit); err != nil || len(page.Items) != 2 || page.Next != "" {
+			t.Errorf("limit %d: %d members, next %q, %v", limit, len(page.Items), page.Next, err)
+		}
 	}
-	list := func(flow id.FlowID, after id.ExecutionID, limit int) (int, bool, error) {
-		page, err := f.ListFlowMembers(t.Context(), flow, after, limit)
-		return len(page.Items), page.More, err
+}
+
+// A flow without members has an empty page, and one that is not there has none.
+func TestListFlowMembers_of_a_missing_flow(t *testing.T) {
+	f := newFlowFixture(t)
+	empty := f.createFlow(t, engine.FlowSpec{ID: id.NewFlowID()})
+	if page, err := f.ListFlowMembers(t.Context(), empty, "", 10); err != nil || len(page.Items) != 0 || page.Next != "" {
+		t.Errorf("without members: %+v, %v", page, err)
 	}
-	if n, more, err := list(flow, id.ExecutionID{}, 0); n != 0 || more || err != nil {
-		t.Errorf("limit 0: %d members, more %t, error %v", n, more, err)
+	for range f.FlowMembers(t.Context(), empty) {
+		t.Error("a flow without members has one")
 	}
-	if n, more, err := list(flow, id.ExecutionID{}, engine.MaxPage+1); n != 2 || more || err != nil {
-		t.Errorf("limit above the highest: %d members, more %t, error %v", n, more, err)
+	missing := id.NewFlowID()
+	_, err := f.ListFlowMembers(t.Context(), missing, "", 10)
+	wantNotFound(t, err, "flow", missing.String())
+	n := 0
+	for _, err := range f.FlowMembers(t.Context(), missing) {
+		wantNotFound(t, err, "flow", missing.String())
+		n++
 	}
-	if _, _, err := list(flow, id.ExecutionID{}, -1); !errors.Is(err, engine.ErrInvalidInput) {
-		t.Errorf("limit -1: error %v", err)
-	}
-	if _, _, err := list(flow, id.NewMemberExecutionID(other, id.Partitions{}), 1); !errors.Is(err, engine.ErrInvalidInput) {
-		t.Errorf("cursor of another partition: error %v", err)
-	}
-	if n, more, err := list(other, id.ExecutionID{}, 10); n != 0 || more || err != nil {
-		t.Errorf("unknown flow: %d members, more %t, error %v", n, more, err)
+	if n != 1 {
+		t.Errorf("%d items, want the error", n)
 	}
 }
 
@@ -391,7 +397,7 @@ func TestListFlowMembers_corrupted(t *testing.T) {
 			f := newFlowFixture(t)
 			flow := f.draw(t, nil, "a>b")
 			f.setExecution(t, f.NodeID(flow, "a"), column+" = 'bogus'")
-			_, err := f.ListFlowMembers(t.Context(), flow, id.ExecutionID{}, 10)
+			_, err := f.ListFlowMembers(t.Context(), flow, "", 10)
 			if corrupted, ok := errors.AsType[*engine.CorruptionError](err); !ok || corrupted.Column != "ff_exec_core."+column {
 				t.Errorf("list: error %v, want a corruption of %s", err, column)
 			}
@@ -441,7 +447,6 @@ func TestUpstreamResults(t *testing.T) {
 
 	for what, x := range map[string]id.ExecutionID{
 		"a node without dependencies": f.NodeID(flow, "text"),
-		"an unknown execution":        f.NodeID(flow, "nobody"),
 		"an execution outside a flow": f.create(t),
 	} {
 		if got, err := f.UpstreamResults(t.Context(), x); err != nil || len(got) != 0 {
@@ -477,7 +482,7 @@ func TestFlowReads_in_a_transaction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		page, err := eng.ListFlowMembers(t.Context(), flow, id.ExecutionID{}, 10)
+		page, err := eng.ListFlowMembers(t.Context(), flow, "", 10)
 		if err != nil {
 			t.Fatal(err)
 		}

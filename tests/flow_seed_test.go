@@ -112,7 +112,7 @@ func (f *flowFixture) claimAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range claimed {
-			f.leases[c.Execution] = c.Lease
+			f.leases[c.ID] = c.Lease
 		}
 		n = len(claimed)
 	}
@@ -142,16 +142,16 @@ var forGood = engine.Failure{Message: "broken", Class: policy.Permanent}
 // fail fails nodes for good, all in one call.
 func (f *flowFixture) fail(t *testing.T, flow id.FlowID, keys ...string) {
 	t.Helper()
-	failures := make([]engine.Failing, len(keys))
+	failures := make([]engine.AttemptFailure, len(keys))
 	for i, key := range keys {
-		failures[i] = engine.Failing{Lease: f.lease(t, flow, key), Failure: forGood}
+		failures[i] = engine.AttemptFailure{Lease: f.lease(t, flow, key), Failure: forGood}
 	}
 	results, err := f.FailExecutions(t.Context(), failures)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, result := range results {
-		if result.Err != nil || result.Retry {
+		if result.Err != nil || result.Value.Retry {
 			t.Fatalf("fail %s: %+v", keys[i], result)
 		}
 	}

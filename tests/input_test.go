@@ -146,10 +146,10 @@ func TestCreateExecution_durations_saturate(t *testing.T) {
 	})
 	f.setExecution(t, x, `policy = '{"timeout_policy":{"attempt_timeout_ms":18446744073709551615}}'`)
 	c := f.claim(t)
-	if got := f.stored(t, c.Execution); *got.DeadlineAtMs != math.MaxInt64 || *got.LastDeadline != math.MaxInt64 {
+	if got := f.stored(t, c.ID); *got.DeadlineAtMs != math.MaxInt64 || *got.LastDeadline != math.MaxInt64 {
 		t.Errorf("stored %+v", got)
 	}
-	if got := *f.attempts(t, c.Execution)[0].TimeoutAtMs; got != math.MaxInt64 {
+	if got := *f.attempts(t, c.ID)[0].TimeoutAtMs; got != math.MaxInt64 {
 		t.Errorf("the attempt times out at %d", got)
 	}
 }
@@ -162,7 +162,7 @@ func TestMaxPayload(t *testing.T) {
 	wantInputError(t, err, "payload")
 	c := f.start(t, func(spec *engine.ExecutionSpec) { spec.Payload = []byte("abc") })
 	wantInputError(t, f.CompleteExecution(t.Context(), c.Lease, []byte("four")), "result")
-	f.wantState(t, c.Execution, stateRunning)
+	f.wantState(t, c.ID, stateRunning)
 	if err := f.CompleteExecution(t.Context(), c.Lease, []byte("abc")); err != nil {
 		t.Error(err)
 	}
@@ -172,7 +172,7 @@ func TestMaxPayload(t *testing.T) {
 func TestE39_what_no_row_can_hold_is_refused(t *testing.T) {
 	f := newFixture(t)
 	c := f.start(t)
-	before := f.dump(t, c.Execution)
+	before := f.dump(t, c.ID)
 	for _, l := range []struct {
 		field  string
 		change func(*engine.Lease)
@@ -196,7 +196,7 @@ func TestE39_what_no_row_can_hold_is_refused(t *testing.T) {
 		_, err := f.RenewLease(t.Context(), c.Lease, ttl)
 		wantInputError(t, err, "lease TTL")
 	}
-	fields := id.HandleFields{Execution: c.Execution, Lane: f.lane, WorkerInstance: "w", AttemptIndex: math.MaxInt32 + 1}
+	fields := id.HandleFields{Execution: c.ID, Lane: f.lane, WorkerInstance: "w", AttemptIndex: math.MaxInt32 + 1}
 	_, err := engine.LeaseFromHandle(id.EncodeHandle(id.HandleFresh, fields))
 	wantInputError(t, err, "handle: attempt index")
 	fields.AttemptIndex, fields.LeaseEpoch = 0, math.MaxInt64+1
@@ -206,13 +206,13 @@ func TestE39_what_no_row_can_hold_is_refused(t *testing.T) {
 	if l, err := engine.LeaseFromHandle(id.EncodeHandle(id.HandleFresh, fields)); err != nil || l.TTL != engine.MaxLeaseTTL {
 		t.Errorf("lease %+v, %v", l, err)
 	}
-	f.wantUnchanged(t, c.Execution, before)
+	f.wantUnchanged(t, c.ID, before)
 }
 
 func TestLeaseFromHandle_refuses_what_is_none(t *testing.T) {
 	f := newFixture(t)
 	c := f.start(t)
-	good := c.Handle(id.HandleFresh)
+	good := c.Lease.Handle(id.HandleFresh)
 	foreign := good
 	foreign.Backend = id.Valkey
 	if _, err := engine.LeaseFromHandle(foreign); !errors.Is(err, engine.ErrInvalidInput) {
@@ -228,7 +228,7 @@ func TestLeaseFromHandle_refuses_what_is_none(t *testing.T) {
 func TestHolders_refuse_bad_input(t *testing.T) {
 	f := newFixture(t)
 	c := f.start(t)
-	before := f.dump(t, c.Execution)
+	before := f.dump(t, c.ID)
 	ctx := t.Context()
 	progress := func(p engine.Progress) error { return f.ReportProgress(ctx, c.Lease, p) }
 	fail := func(failure engine.Failure) error {
@@ -252,16 +252,16 @@ func TestHolders_refuse_bad_input(t *testing.T) {
 		{"failure category", fail(engine.Failure{Category: strings.Repeat("x", engine.MaxFailureMessage+1)})},
 		{"failure class", fail(engine.Failure{Class: "unlucky"})},
 		{"result", f.CompleteExecution(ctx, c.Lease, make([]byte, engine.DefaultMaxPayload+1))},
-		{"tag key", f.SetExecutionTag(ctx, c.Execution, "plain", "v")},
-		{"tag key", f.SetExecutionTag(ctx, c.Execution, "", "v")},
-		{"tag key", f.SetExecutionTag(ctx, c.Execution, "App.Tenant", "v")},
-		{"tag key", f.SetExecutionTag(ctx, c.Execution, "app.a\x00", "v")},
-		{`tag "app.a"`, f.SetExecutionTag(ctx, c.Execution, "app.a", "v\x00")},
-		{`tag "app.a"`, f.SetExecutionTag(ctx, c.Execution, "app.a", strings.Repeat("x", 64<<10+1))},
+		{"tag key", f.SetExecutionTag(ctx, c.ID, "plain", "v")},
+		{"tag key", f.SetExecutionTag(ctx, c.ID, "", "v")},
+		{"tag key", f.SetExecutionTag(ctx, c.ID, "App.Tenant", "v")},
+		{"tag key", f.SetExecutionTag(ctx, c.ID, "app.a\x00", "v")},
+		{`tag "app.a"`, f.SetExecutionTag(ctx, c.ID, "app.a", "v\x00")},
+		{`tag "app.a"`, f.SetExecutionTag(ctx, c.ID, "app.a", strings.Repeat("x", 64<<10+1))},
 	} {
 		wantInputError(t, call.err, call.field)
 	}
-	f.wantUnchanged(t, c.Execution, before)
+	f.wantUnchanged(t, c.ID, before)
 }
 
 func TestReads_refuse_bad_input(t *testing.T) {
@@ -269,15 +269,12 @@ func TestReads_refuse_bad_input(t *testing.T) {
 	f.Engine = f.engineOn(t, f.pool, engine.Config{Partitions: id.Partitions{Flow: 16}})
 	for _, x := range []id.ExecutionID{{}, id.ExecutionIDFromRow(16, id.NewExecutionUUID()), id.ExecutionIDFromRow(-1, id.NewExecutionUUID())} {
 		for name, read := range map[string]func(context.Context) error{
-			"describe":  func(ctx context.Context) error { _, err := f.DescribeExecution(ctx, x); return err },
-			"state":     func(ctx context.Context) error { _, err := f.ExecutionState(ctx, x); return err },
-			"index":     func(ctx context.Context) error { _, err := f.AttemptIndex(ctx, x); return err },
-			"input":     func(ctx context.Context) error { _, err := f.ExecutionInput(ctx, x); return err },
-			"result":    func(ctx context.Context) error { _, err := f.ExecutionResult(ctx, x); return err },
-			"flow":      func(ctx context.Context) error { _, err := f.ExecutionFlow(ctx, x); return err },
-			"namespace": func(ctx context.Context) error { _, err := f.ExecutionNamespace(ctx, x); return err },
-			"tag":       func(ctx context.Context) error { _, _, err := f.ExecutionTag(ctx, x, "app.a"); return err },
-			"set tag":   func(ctx context.Context) error { return f.SetExecutionTag(ctx, x, "app.a", "v") },
+			"describe": func(ctx context.Context) error { _, err := f.DescribeExecution(ctx, x); return err },
+			"state":    func(ctx context.Context) error { _, err := f.ExecutionState(ctx, x); return err },
+			"input":    func(ctx context.Context) error { _, err := f.ExecutionInput(ctx, x); return err },
+			"result":   func(ctx context.Context) error { _, err := f.ExecutionResult(ctx, x); return err },
+			"tag":      func(ctx context.Context) error { _, _, err := f.ExecutionTag(ctx, x, "app.a"); return err },
+			"set tag":  func(ctx context.Context) error { return f.SetExecutionTag(ctx, x, "app.a", "v") },
 		} {
 			err := read(t.Context())
 			wantInputError(t, err, "execution id")
@@ -288,22 +285,65 @@ func TestReads_refuse_bad_input(t *testing.T) {
 	}
 	_, _, err := f.ExecutionTag(t.Context(), id.ExecutionIDFromRow(1, id.NewExecutionUUID()), "plain")
 	wantInputError(t, err, "tag key")
-	for _, c := range []struct {
-		field     string
-		partition int16
-		after     id.ExecutionID
-		limit     int
-	}{
-		{"partition", -1, id.ExecutionID{}, 1},
-		{"partition", 16, id.ExecutionID{}, 1},
-		{"cursor", 1, id.ExecutionIDFromRow(2, id.NewExecutionUUID()), 1},
-		{"limit", 1, id.ExecutionID{}, -1},
-	} {
-		_, err := f.ListExecutions(t.Context(), c.partition, c.after, c.limit)
-		wantInputError(t, err, c.field)
+	for _, partition := range []int{-1, 16, 1 << 16} {
+		_, err := f.ListExecutions(t.Context(), engine.ExecutionFilter{Partition: &partition}, "", 1)
+		wantInputError(t, err, "partition")
 	}
-	_, err = f.ListLanes(t.Context(), "", -1)
-	wantInputError(t, err, "limit")
+}
+
+// A cursor is good for the listing it comes from, and for no other.
+func TestLists_refuse_bad_input(t *testing.T) {
+	f := flowsOn(cloneFixture(t)) // whose rows can be read
+	flow, other := f.draw(t, nil, "a", "b"), f.draw(t, nil, "a", "b")
+	f.create(t, func(spec *engine.ExecutionSpec) { spec.Lane += "2" })
+	partition := new(int(partitionOf(flow)))
+	ctx := t.Context()
+	lists := map[string]func(after string, limit int) (next string, err error){
+		"executions": func(after string, limit int) (string, error) {
+			page, err := f.ListExecutions(ctx, engine.ExecutionFilter{}, after, limit)
+			return page.Next, err
+		},
+		"executions of a partition": func(after string, limit int) (string, error) {
+			page, err := f.ListExecutions(ctx, engine.ExecutionFilter{Partition: partition}, after, limit)
+			return page.Next, err
+		},
+		"members": func(after string, limit int) (string, error) {
+			page, err := f.ListFlowMembers(ctx, flow, after, limit)
+			return page.Next, err
+		},
+		"members of another flow": func(after string, limit int) (string, error) {
+			page, err := f.ListFlowMembers(ctx, other, after, limit)
+			return page.Next, err
+		},
+		"lanes": func(after string, limit int) (string, error) {
+			page, err := f.ListLanes(ctx, after, limit)
+			return page.Next, err
+		},
+	}
+	cursors := make(map[string]string)
+	for name, list := range lists {
+		var err error
+		if cursors[name], err = list("", 1); err != nil || cursors[name] == "" {
+			t.Fatalf("%s: cursor %q, %v", name, cursors[name], err)
+		}
+		_, err = list("", -1)
+		wantInputError(t, err, "limit")
+	}
+	for name, list := range lists {
+		bad := []string{"!", "AAAA", cursors[name] + "A", cursors[name][1:], cursors[name] + "\n", strings.ToLower(cursors[name]), "1"}
+		for from, cursor := range cursors {
+			if from != name {
+				bad = append(bad, cursor)
+			}
+		}
+		for _, cursor := range bad {
+			_, err := list(cursor, 1)
+			wantInputError(t, err, "after")
+		}
+		if _, err := list(cursors[name], 1); err != nil {
+			t.Errorf("%s: its own cursor: %v", name, err)
+		}
+	}
 }
 
 // A literal that nobody knows is reported with its column, and never taken for something else.
@@ -348,7 +388,7 @@ func TestClaim_of_unknown_literals(t *testing.T) {
 	f.wantUnchanged(t, x, before)
 	y := f.create(t)
 	f.setExecution(t, y, `raw_fields = raw_fields || '{"tags":{"app.a":"1","app.n":2,"app.o":{}}}'`)
-	if c := f.claim(t); c.Execution != y || len(c.Tags) != 1 || c.Tags["app.a"] != "1" {
+	if c := f.claim(t); c.ID != y || len(c.Tags) != 1 || c.Tags["app.a"] != "1" {
 		t.Errorf("claimed %+v", c)
 	}
 }

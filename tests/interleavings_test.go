@@ -58,11 +58,11 @@ func TestInterleaving_claim_with_an_old_snapshot(t *testing.T) {
 		{"claimed", false, func(*testing.T, *fixture, engine.Lease) {}, -1, 0},
 		{"claimed and expired", false, func(t *testing.T, f *fixture, _ engine.Lease) {
 			f.advance(leaseTTL)
-			run(t, f.ExpireLeases, 1)
+			run(t, f.Maintenance().ExpireLeases, 1)
 		}, 0, 3},
 		{"an interrupted one claimed and expired", true, func(t *testing.T, f *fixture, _ engine.Lease) {
 			f.advance(leaseTTL)
-			run(t, f.ExpireLeases, 1)
+			run(t, f.Maintenance().ExpireLeases, 1)
 		}, 0, 4},
 		{"claimed and released", false, func(t *testing.T, f *fixture, l engine.Lease) {
 			if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{l}); err != nil {
@@ -99,8 +99,8 @@ func TestInterleaving_claim_with_an_old_snapshot(t *testing.T) {
 			held.awaitBlocked(t, f) // it holds the first, and is about to take the second
 
 			other := f.claim(t)
-			if other.Execution != second {
-				t.Fatalf("claimed %s, want %s", other.Execution, second)
+			if other.ID != second {
+				t.Fatalf("claimed %s, want %s", other.ID, second)
 			}
 			c.since(t, f, other.Lease)
 			was := f.dump(t, second)
@@ -115,7 +115,7 @@ func TestInterleaving_claim_with_an_old_snapshot(t *testing.T) {
 			}
 			switch {
 			case c.attempt < 0 && len(claimed) == 0:
-			case len(claimed) != 1 || claimed[0].Execution != second || claimed[0].Attempt != c.attempt || claimed[0].Epoch != c.epoch:
+			case len(claimed) != 1 || claimed[0].ID != second || claimed[0].Lease.Attempt != int(c.attempt) || claimed[0].Lease.Epoch != c.epoch:
 				t.Errorf("claimed %+v, want attempt %d, epoch %d", claimed, c.attempt, c.epoch)
 			}
 		})
@@ -152,23 +152,23 @@ func TestInterleaving_job_with_an_old_snapshot(t *testing.T) {
 		spec            func(*engine.ExecutionSpec)
 		started         bool
 		since           func(t *testing.T, e *engine.Engine, l engine.Lease)
-		job             func(*engine.Engine, context.Context, int) (int, error)
+		job             func(engine.Maintenance, context.Context, int) (int, error)
 	}{
-		{"expiry and renewal", "TakeExpiredLeases", nothing, true, renew, (*engine.Engine).ExpireLeases},
-		{"expiry and completion", "TakeExpiredLeases", nothing, true, complete, (*engine.Engine).ExpireLeases},
-		{"expiry and retry", "TakeExpiredLeases", nothing, true, retry, (*engine.Engine).ExpireLeases},
-		{"timeout and completion", "TakeTimedOut", timeout, true, complete, (*engine.Engine).ExpireAttempts},
-		{"timeout and retry", "TakeTimedOut", timeout, true, retry, (*engine.Engine).ExpireAttempts},
-		{"deadline and completion", "TakeOverdue", deadline, true, complete, (*engine.Engine).ExpireDeadlines},
+		{"expiry and renewal", "TakeExpiredLeases", nothing, true, renew, engine.Maintenance.ExpireLeases},
+		{"expiry and completion", "TakeExpiredLeases", nothing, true, complete, engine.Maintenance.ExpireLeases},
+		{"expiry and retry", "TakeExpiredLeases", nothing, true, retry, engine.Maintenance.ExpireLeases},
+		{"timeout and completion", "TakeTimedOut", timeout, true, complete, engine.Maintenance.ExpireAttempts},
+		{"timeout and retry", "TakeTimedOut", timeout, true, retry, engine.Maintenance.ExpireAttempts},
+		{"deadline and completion", "TakeOverdue", deadline, true, complete, engine.Maintenance.ExpireDeadlines},
 		{"promotion and promotion", "PromoteDelayed", delay, false, func(t *testing.T, e *engine.Engine, _ engine.Lease) {
-			if n, err := e.PromoteDelayed(t.Context(), 10); err != nil || n != 1 {
+			if n, err := e.Maintenance().PromoteDelayed(t.Context(), 10); err != nil || n != 1 {
 				t.Fatal(n, err)
 			}
-		}, (*engine.Engine).PromoteDelayed},
+		}, engine.Maintenance.PromoteDelayed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := cloneFixture(t)
-			l := engine.Lease{Execution: f.create(t, c.spec)}
+			l := engine.Lease{Fence: engine.Fence{Execution: f.create(t, c.spec)}}
 			if c.started {
 				l = f.claim(t).Lease
 			}
@@ -179,7 +179,7 @@ func TestInterleaving_job_with_an_old_snapshot(t *testing.T) {
 			}
 			held, release := f.holding(t, c.statement)
 			wait := async(t, func(ctx context.Context) int {
-				n, err := c.job(held.Engine, ctx, 10)
+				n, err := c.job(held.Maintenance(), ctx, 10)
 				if err != nil {
 					t.Error(err)
 				}
@@ -203,7 +203,7 @@ func TestInterleaving_deadline_and_claim(t *testing.T) {
 	x := f.create(t, func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) })
 	f.advance(time.Second)
 	held, release := f.holding(t, "TakeOverdue")
-	wait := async(t, func(ctx context.Context) error { return acted(held.ExpireDeadlines(ctx, 10)) })
+	wait := async(t, func(ctx context.Context) error { return acted(held.Maintenance().ExpireDeadlines(ctx, 10)) })
 	held.awaitBlocked(t, f)
 	c := f.claim(t)
 	release()
@@ -223,21 +223,21 @@ func TestInterleaving_expiry_and_reclaim_by_the_reference(t *testing.T) {
 	c := f.start(t)
 	f.advance(leaseTTL)
 	held, release := f.holding(t, "TakeExpiredLeases")
-	wait := async(t, func(ctx context.Context) error { return acted(held.ExpireLeases(ctx, 10)) })
+	wait := async(t, func(ctx context.Context) error { return acted(held.Maintenance().ExpireLeases(ctx, 10)) })
 	held.awaitBlocked(t, f)
-	f.seedAttempt(t, c.Execution, 1, columns{"lease_expires_at_ms": start.Add(time.Hour).UnixMilli()})
-	f.setExecution(t, c.Execution, "attempt_index = 1, lease_reclaim_count = 1")
+	f.seedAttempt(t, c.ID, 1, columns{"lease_expires_at_ms": start.Add(time.Hour).UnixMilli()})
+	f.setExecution(t, c.ID, "attempt_index = 1, lease_reclaim_count = 1")
 	release()
 	if err := wait(); err != nil {
 		t.Error(err)
 	}
-	if got := f.stored(t, c.Execution); got.State != stateRunning || got.AttemptIndex != 1 || got.ReclaimCount != 1 {
+	if got := f.stored(t, c.ID); got.State != stateRunning || got.AttemptIndex != 1 || got.ReclaimCount != 1 {
 		t.Errorf("stored %+v, want it untouched", got)
 	}
-	if a := f.attempts(t, c.Execution); a[0].LeaseExpiresAtMs != nil || a[1].LeaseExpiresAtMs == nil || a[1].LeaseEpoch != 1 {
+	if a := f.attempts(t, c.ID); a[0].LeaseExpiresAtMs != nil || a[1].LeaseExpiresAtMs == nil || a[1].LeaseEpoch != 1 {
 		t.Errorf("attempts %+v", a)
 	}
-	f.wantEvents(t, c.Execution, "lease acquired")
+	f.wantEvents(t, c.ID, "lease acquired")
 }
 
 // A renewal beside the transaction that expires the lease does not wait for it, and comes too late after it, though its
@@ -248,7 +248,7 @@ func TestInterleaving_renewal_beside_an_expiry(t *testing.T) {
 	before := f.earlier(t, f.pool)
 	f.advance(leaseTTL)
 	tx := f.begin(t)
-	if n, err := f.WithTx(tx).ExpireLeases(t.Context(), 10); err != nil || n != 1 {
+	if n, err := f.WithTx(tx).Maintenance().ExpireLeases(t.Context(), 10); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	if _, err := before.RenewLease(t.Context(), c.Lease, 0); !errors.Is(err, engine.ErrBusy) {
@@ -257,7 +257,7 @@ func TestInterleaving_renewal_beside_an_expiry(t *testing.T) {
 	commit(t, tx)
 	_, err := before.RenewLease(t.Context(), c.Lease, 0)
 	wantLeaseError(t, err, engine.ErrStaleLease)
-	f.wantState(t, c.Execution, stateReturned)
+	f.wantState(t, c.ID, stateReturned)
 }
 
 // What is committed while a holder's call waits for the execution decides the call.
@@ -282,28 +282,28 @@ func TestInterleaving_call_behind_another_change(t *testing.T) {
 				c := f.start(t)
 				late := f.rival(t)
 				tx := f.begin(t)
-				execIn(t, tx, updateExecution(change.execution), c.Execution.Partition(), c.Execution.UUID())
+				execIn(t, tx, updateExecution(change.execution), c.ID.Partition(), c.ID.UUID())
 				if change.attempt != "" {
 					execIn(t, tx, "UPDATE ff_attempt SET "+change.attempt+" WHERE partition_key = $1 AND execution_id = $2",
-						c.Execution.Partition(), c.Execution.UUID())
+						c.ID.Partition(), c.ID.UUID())
 				}
 				wait := async(t, func(context.Context) error { return do(t, late.Engine, c.Lease) })
 				late.awaitBlocked(t, f)
 				commit(t, tx)
-				was := f.dump(t, c.Execution)
+				was := f.dump(t, c.ID)
 				err := wait()
 				if change.want != nil {
 					wantLeaseError(t, err, change.want)
-					f.wantUnchanged(t, c.Execution, was)
+					f.wantUnchanged(t, c.ID, was)
 					return
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
 				if call == "complete" {
-					f.wantState(t, c.Execution, stateCompleted)
+					f.wantState(t, c.ID, stateCompleted)
 				}
-				if got := f.stored(t, c.Execution); change.name == "a tag" && got.raw(t, "tags") != "map[app.set:v]" || change.name == "a priority" && got.Priority != 9 {
+				if got := f.stored(t, c.ID); change.name == "a tag" && got.raw(t, "tags") != "map[app.set:v]" || change.name == "a priority" && got.Priority != 9 {
 					t.Errorf("the other change was lost: %+v", got)
 				}
 			})
@@ -318,7 +318,7 @@ func TestInterleaving_completion_and_joining_a_flow(t *testing.T) {
 	up, down := f.NodeID(flow, "up"), f.NodeID(flow, "down")
 	f.setExecution(t, up, "flow_id = NULL")
 	c := f.claim(t)
-	if c.Execution != up || c.Flow != nil {
+	if c.ID != up || c.Flow != nil {
 		t.Fatalf("claimed %+v, want %s outside a flow", c, up)
 	}
 	late := f.rival(t)

@@ -127,7 +127,7 @@ func (l *labour) settle(ctx context.Context, round int, claimer *engine.Claimer,
 	for i, c := range claimed {
 		var err error
 		switch {
-		case i%4 == 0 && c.Attempt == 0:
+		case i%4 == 0 && c.Lease.Attempt == 0:
 			_, err = l.eng.FailExecution(ctx, c.Lease, engine.Failure{})
 		case i%4 == 1:
 			err = l.eng.CompleteExecution(ctx, c.Lease, []byte("out"))
@@ -158,7 +158,7 @@ func (l *labour) settle(ctx context.Context, round int, claimer *engine.Claimer,
 
 func (l *labour) job(ctx context.Context, round int) error {
 	jobs := []func(context.Context, int) (int, error){
-		l.eng.PromoteDelayed, l.eng.ExpireLeases, l.eng.ExpireAttempts, l.eng.ExpireDeadlines, l.eng.PruneCreationKeys,
+		l.eng.Maintenance().PromoteDelayed, l.eng.Maintenance().ExpireLeases, l.eng.Maintenance().ExpireAttempts, l.eng.Maintenance().ExpireDeadlines, l.eng.Maintenance().PruneCreationKeys,
 	}
 	_, err := jobs[round%len(jobs)](ctx, 10)
 	return err
@@ -168,7 +168,7 @@ func (l *labour) job(ctx context.Context, round int) error {
 func (l *labour) settleAll(ctx context.Context) error {
 	l.advance(time.Hour)
 	for ctx.Err() == nil {
-		promoted, err := l.eng.PromoteDelayed(ctx, 100)
+		promoted, err := l.eng.Maintenance().PromoteDelayed(ctx, 100)
 		if err != nil {
 			return err
 		}

@@ -32,17 +32,17 @@ func TestE15_E16_deadline_ends_every_phase(t *testing.T) {
 			f.attach(t, x, []id.BudgetID{id.NewBudgetID()}, nil)
 			return x
 		}, stateUnstarted, "-", 0, []string{"completion expired"}},
-		{"running", func(f *fixture, t *testing.T) id.ExecutionID { return f.start(t, deadline).Execution },
+		{"running", func(f *fixture, t *testing.T) id.ExecutionID { return f.start(t, deadline).ID },
 			stateExpired, "expired", 2, []string{"lease acquired", "lease expired", "completion expired"}},
 		{"interrupted", func(f *fixture, t *testing.T) id.ExecutionID {
 			c := f.start(t, deadline)
 			if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{c.Lease}); err != nil {
 				t.Fatal(err)
 			}
-			return c.Execution
+			return c.ID
 		}, stateExpired, "expired", 2, []string{"lease acquired", "lease revoked backend", "completion expired"}},
 		{"suspended", func(f *fixture, t *testing.T) id.ExecutionID {
-			x := f.start(t, deadline).Execution
+			x := f.start(t, deadline).ID
 			f.setExecution(t, x, "lifecycle_phase = 'suspended', ownership_state = 'unowned', attempt_state = 'attempt_interrupted'")
 			f.setAttempt(t, x, 0, "outcome = 'attempt_interrupted', lease_expires_at_ms = NULL")
 			f.insert(t, "ff_suspension_current", columns{"partition_key": x.Partition(), "execution_id": x.UUID(),
@@ -52,7 +52,7 @@ func TestE15_E16_deadline_ends_every_phase(t *testing.T) {
 		{"between two attempts", func(f *fixture, t *testing.T) id.ExecutionID {
 			c := f.start(t, deadline)
 			f.fail(t, c.Lease, engine.Failure{})
-			return c.Execution
+			return c.ID
 		}, stateUnstarted, "retry", 1, []string{"lease acquired", "lease revoked backend", "completion expired"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -60,10 +60,10 @@ func TestE15_E16_deadline_ends_every_phase(t *testing.T) {
 			x := c.arrange(f, t)
 			f.seedGrant(t, x)
 			f.advance(time.Minute - time.Millisecond)
-			run(t, f.ExpireDeadlines, 0)
+			run(t, f.Maintenance().ExpireDeadlines, 0)
 			f.advance(time.Millisecond)
-			run(t, f.ExpireDeadlines, 1)
-			run(t, f.ExpireDeadlines, 0)
+			run(t, f.Maintenance().ExpireDeadlines, 1)
+			run(t, f.Maintenance().ExpireDeadlines, 0)
 			stored := f.stored(t, x)
 			if stored.State != c.state || *stored.TerminalAtMs != f.now().UnixMilli() || stored.LeaseEpoch != c.epoch ||
 				stored.raw(t, "last_failure_message") != "execution_deadline" || stored.GateID != nil {
@@ -96,10 +96,10 @@ func TestExpireDeadlines_leaves_what_has_ended(t *testing.T) {
 	if err := f.CompleteExecution(t.Context(), c.Lease, nil); err != nil {
 		t.Fatal(err)
 	}
-	before := f.dump(t, c.Execution)
+	before := f.dump(t, c.ID)
 	f.advance(time.Hour)
-	run(t, f.ExpireDeadlines, 0)
-	f.wantUnchanged(t, c.Execution, before)
+	run(t, f.Maintenance().ExpireDeadlines, 0)
+	f.wantUnchanged(t, c.ID, before)
 }
 
 // Deadlines that other programs wrote: one column holds them and the wake-ups. Of what they ended, the deadline is
@@ -134,7 +134,7 @@ func TestExpireDeadlines_of_other_programs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			x := f.seed(t, c.row)
 			before, deadline := f.dump(t, x), f.describe(t, x).Deadline
-			n, err := f.ExpireDeadlines(t.Context(), 10)
+			n, err := f.Maintenance().ExpireDeadlines(t.Context(), 10)
 			if want := min(c.want, 1); err != nil || n != want {
 				t.Errorf("acted on %d, %v; want %d", n, err, want)
 			}
@@ -144,7 +144,7 @@ func TestExpireDeadlines_of_other_programs(t *testing.T) {
 			case ended:
 				f.wantState(t, x, stateUnstarted)
 				// The row has the other program's deadline only, which the next look puts away.
-				run(t, f.ExpireDeadlines, 1)
+				run(t, f.Maintenance().ExpireDeadlines, 1)
 			case settled:
 				if got := f.stored(t, x).LastDeadline; got == nil || *got != -start.UnixMilli() {
 					t.Errorf("stored deadline %v, want it negated", got)
@@ -153,7 +153,7 @@ func TestExpireDeadlines_of_other_programs(t *testing.T) {
 				f.wantUnchanged(t, x, before)
 				f.setExecution(t, x, fmt.Sprintf("ffx_execution_deadline_ms = %d", -start.UnixMilli()))
 			}
-			run(t, f.ExpireDeadlines, 0)
+			run(t, f.Maintenance().ExpireDeadlines, 0)
 			if got := f.describe(t, x).Deadline; !got.Equal(deadline) {
 				t.Errorf("described with the deadline %v, want %v", got, deadline)
 			}

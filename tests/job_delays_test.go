@@ -28,13 +28,13 @@ func TestPromoteDelayed_forgets_what_is_not_delayed_any_more(t *testing.T) {
 			e := f.rival(t).listen(t, f.lane, marker)
 			x := f.create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Minute) })
 			f.setExecution(t, x, c.since)
-			run(t, f.PromoteDelayed, 0)
+			run(t, f.Maintenance().PromoteDelayed, 0)
 			f.advance(time.Minute)
 			f.setExecution(t, x, "ffx_delay_until_ms = NULL")
 			want := f.dump(t, x)
 			f.setExecution(t, x, fmt.Sprintf("ffx_delay_until_ms = %d", f.now().UnixMilli()))
-			run(t, f.PromoteDelayed, 1)
-			run(t, f.PromoteDelayed, 0)
+			run(t, f.Maintenance().PromoteDelayed, 1)
+			run(t, f.Maintenance().PromoteDelayed, 0)
 			f.wantUnchanged(t, x, want)
 			f.Wake(marker)
 			e.want(t, marker)
@@ -68,12 +68,12 @@ func TestPromoteDelayed(t *testing.T) {
 			before := f.dump(t, x)
 			f.advance(c.after)
 			if c.state == stateDelayed {
-				run(t, f.PromoteDelayed, 0)
+				run(t, f.Maintenance().PromoteDelayed, 0)
 				f.wantUnchanged(t, x, before)
 				return
 			}
-			run(t, f.PromoteDelayed, 1)
-			run(t, f.PromoteDelayed, 0)
+			run(t, f.Maintenance().PromoteDelayed, 1)
+			run(t, f.Maintenance().PromoteDelayed, 0)
 			got := f.stored(t, x)
 			if got.State != c.state || got.DelayUntilMs != nil || *got.LastMutation != f.now().UnixMilli() ||
 				(got.DeadlineAtMs == nil) != c.spec.Deadline.IsZero() || (got.GateID != nil) != c.gate {
@@ -90,15 +90,15 @@ func TestE17_E18_M8_retry_wakes_and_keeps_its_deadline(t *testing.T) {
 	c := f.start(t, retrying(policy.Retry{Backoff: policy.Fixed(time.Second)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Hour) })
 	f.fail(t, c.Lease, engine.Failure{})
 	f.advance(time.Second)
-	run(t, f.PromoteDelayed, 1)
-	stored := f.stored(t, c.Execution)
+	run(t, f.Maintenance().PromoteDelayed, 1)
+	stored := f.stored(t, c.ID)
 	if stored.State != stateRetry || *stored.DeadlineAtMs != start.Add(time.Hour).UnixMilli() || *stored.LastDeadline != *stored.DeadlineAtMs {
 		t.Errorf("stored %+v", stored)
 	}
-	if next := f.claim(t); next.Attempt != 1 || next.Type != state.RetryAttempt {
+	if next := f.claim(t); next.Lease.Attempt != 1 || next.Type != state.RetryAttempt {
 		t.Errorf("claimed %+v", next)
 	}
 	f.advance(time.Hour)
-	run(t, f.ExpireDeadlines, 1)
-	f.wantState(t, c.Execution, stateExpired)
+	run(t, f.Maintenance().ExpireDeadlines, 1)
+	f.wantState(t, c.ID, stateExpired)
 }

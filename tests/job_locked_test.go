@@ -24,12 +24,12 @@ var ending = []struct {
 	state   string
 }{
 	{"deadline", engine.ExecutionSpec{Kind: "test", Deadline: start.Add(time.Second)}, false,
-		func(e *engine.Engine) job { return e.ExpireDeadlines }, stateUnstarted},
+		func(e *engine.Engine) job { return e.Maintenance().ExpireDeadlines }, stateUnstarted},
 	{"attempt timeout", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{
 		Retry: &policy.Retry{MaxRetries: policy.NoRetries}, AttemptTimeout: time.Millisecond,
-	}}, true, func(e *engine.Engine) job { return e.ExpireAttempts }, stateExpired},
+	}}, true, func(e *engine.Engine) job { return e.Maintenance().ExpireAttempts }, stateExpired},
 	{"lease lost too often", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{MaxReclaims: policy.NoReclaims}}, true,
-		func(e *engine.Engine) job { return e.ExpireLeases }, stateFailed},
+		func(e *engine.Engine) job { return e.Maintenance().ExpireLeases }, stateFailed},
 }
 
 // Whatever another transaction holds of one flow, the members of the others end meanwhile, and that one once it is free.
@@ -147,18 +147,18 @@ func TestA4_left_overs_are_put_away_beside_what_is_locked(t *testing.T) {
 	var ended []id.ExecutionID
 	for range 3 {
 		x := f.start(t, timingOutAfter(time.Millisecond, nil), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) })
-		f.setExecution(t, x.Execution, foreignCancel)
-		ended = append(ended, x.Execution)
+		f.setExecution(t, x.ID, foreignCancel)
+		ended = append(ended, x.ID)
 	}
 	f.advance(time.Hour)
 	tx := f.begin(t)
 	lockExecution(t, tx, ended[1])
 	lockAttempt(t, tx, ended[1], 0)
-	run(t, f.ExpireDeadlines, 2)
-	run(t, f.ExpireAttempts, 2)
+	run(t, f.Maintenance().ExpireDeadlines, 2)
+	run(t, f.Maintenance().ExpireAttempts, 2)
 	commit(t, tx)
-	run(t, f.ExpireDeadlines, 1)
-	run(t, f.ExpireAttempts, 1)
+	run(t, f.Maintenance().ExpireDeadlines, 1)
+	run(t, f.Maintenance().ExpireAttempts, 1)
 }
 
 // In a caller's transaction a job passes over what is locked, too.
@@ -197,11 +197,11 @@ func TestA9_deadlines_of_any_number_of_flows(t *testing.T) {
 	f := cloneFixture(t)
 	f.seedOverdue(t, total)
 	for call := range total / batch {
-		if n, err := f.ExpireDeadlines(t.Context(), batch); n != batch || err != nil {
+		if n, err := f.Maintenance().ExpireDeadlines(t.Context(), batch); n != batch || err != nil {
 			t.Errorf("call %d acted on %d, %v; want a full batch", call, n, err)
 		}
 	}
-	run(t, f.ExpireDeadlines, 0)
+	run(t, f.Maintenance().ExpireDeadlines, 0)
 	if left := texts(t, f.pool, "SELECT execution_id::text FROM ff_exec_core WHERE public_state <> 'expired'"); len(left) > 0 {
 		t.Errorf("%d have not ended", len(left))
 	}
@@ -241,18 +241,18 @@ func TestA10_locked_rows_hide_nothing(t *testing.T) {
 		job  func(*fixture) job
 	}{
 		{"leases, of locked executions", func(*fixture, int, *engine.ExecutionSpec) {}, started, executions,
-			func(f *fixture) job { return f.ExpireLeases }},
+			func(f *fixture) job { return f.Maintenance().ExpireLeases }},
 		{"leases, of locked attempts", func(*fixture, int, *engine.ExecutionSpec) {}, started, attempts,
-			func(f *fixture) job { return f.ExpireLeases }},
+			func(f *fixture) job { return f.Maintenance().ExpireLeases }},
 		{"attempts", func(_ *fixture, _ int, spec *engine.ExecutionSpec) { timingOutAfter(time.Millisecond, nil)(spec) }, started,
-			attempts, func(f *fixture) job { return f.ExpireAttempts }},
+			attempts, func(f *fixture) job { return f.Maintenance().ExpireAttempts }},
 		{"deadlines", func(f *fixture, _ int, spec *engine.ExecutionSpec) { spec.Deadline = f.now().Add(time.Second) }, plain,
-			executions, func(f *fixture) job { return f.ExpireDeadlines }},
+			executions, func(f *fixture) job { return f.Maintenance().ExpireDeadlines }},
 		{"delays", func(f *fixture, _ int, spec *engine.ExecutionSpec) { spec.DelayUntil = f.now().Add(time.Second) }, plain,
-			executions, func(f *fixture) job { return f.PromoteDelayed }},
+			executions, func(f *fixture) job { return f.Maintenance().PromoteDelayed }},
 		{"creation keys", func(f *fixture, i int, spec *engine.ExecutionSpec) {
 			spec.IdempotencyKey, spec.Policy = f.key(fmt.Sprint(f.now(), i)), &policy.Execution{DedupWindow: time.Millisecond}
-		}, plain, "SELECT FROM ffx_create_dedup FOR UPDATE", func(f *fixture) job { return f.PruneCreationKeys }},
+		}, plain, "SELECT FROM ffx_create_dedup FOR UPDATE", func(f *fixture) job { return f.Maintenance().PruneCreationKeys }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := cloneFixture(t)
@@ -297,7 +297,7 @@ func TestA10_looks_that_cross(t *testing.T) {
 	execIn(t, tx, "SELECT FROM ff_exec_core FOR UPDATE")
 	held, release := f.holding(t, "TakeExpiredLeases")
 	wait := async(t, func(ctx context.Context) error {
-		n, err := held.ExpireLeases(ctx, 5)
+		n, err := held.Maintenance().ExpireLeases(ctx, 5)
 		if n != 0 {
 			err = errors.Join(err, fmt.Errorf("acted on %d", n))
 		}
@@ -305,7 +305,7 @@ func TestA10_looks_that_cross(t *testing.T) {
 	})
 	held.awaitBlocked(t, f)
 	for range 3 {
-		if n, err := f.ExpireLeases(t.Context(), 5); n != 0 || err != nil {
+		if n, err := f.Maintenance().ExpireLeases(t.Context(), 5); n != 0 || err != nil {
 			t.Errorf("acted on %d, %v", n, err)
 		}
 	}
@@ -315,5 +315,5 @@ func TestA10_looks_that_cross(t *testing.T) {
 	}
 	f.wantTimer(t, t, "looks")
 	commit(t, tx)
-	run(t, f.ExpireLeases, 10)
+	run(t, f.Maintenance().ExpireLeases, 10)
 }

@@ -38,10 +38,10 @@ func TestJobs_wait_for_nobody(t *testing.T) {
 		started bool
 		job     func(*fixture) job
 	}{
-		{"lease", func(*engine.ExecutionSpec) {}, true, func(f *fixture) job { return f.ExpireLeases }},
-		{"attempt", timingOutAfter(time.Millisecond, nil), true, func(f *fixture) job { return f.ExpireAttempts }},
-		{"deadline", func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) }, false, func(f *fixture) job { return f.ExpireDeadlines }},
-		{"delay", func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Second) }, false, func(f *fixture) job { return f.PromoteDelayed }},
+		{"lease", func(*engine.ExecutionSpec) {}, true, func(f *fixture) job { return f.Maintenance().ExpireLeases }},
+		{"attempt", timingOutAfter(time.Millisecond, nil), true, func(f *fixture) job { return f.Maintenance().ExpireAttempts }},
+		{"deadline", func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) }, false, func(f *fixture) job { return f.Maintenance().ExpireDeadlines }},
+		{"delay", func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Second) }, false, func(f *fixture) job { return f.Maintenance().PromoteDelayed }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := cloneFixture(t)
@@ -70,7 +70,7 @@ func TestJobs_wait_for_nobody(t *testing.T) {
 func TestJobs_refuse_bad_batches(t *testing.T) {
 	f := newFixture(t)
 	for name, j := range map[string]job{
-		"leases": f.ExpireLeases, "attempts": f.ExpireAttempts, "deadlines": f.ExpireDeadlines, "delayed": f.PromoteDelayed, "keys": f.PruneCreationKeys,
+		"leases": f.Maintenance().ExpireLeases, "attempts": f.Maintenance().ExpireAttempts, "deadlines": f.Maintenance().ExpireDeadlines, "delayed": f.Maintenance().PromoteDelayed, "keys": f.Maintenance().PruneCreationKeys,
 	} {
 		for _, batch := range []int{-1, 0, engine.MaxBatch + 1} {
 			if _, err := j(t.Context(), batch); err == nil {

@@ -39,18 +39,18 @@ func TestE14_attempts_time_out(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := cloneFixture(t)
 			held := f.start(t, timingOutAfter(time.Minute, c.retry))
-			f.setExecution(t, held.Execution, fmt.Sprintf("ffx_retry_count = %d", c.retries))
-			f.seedGrant(t, held.Execution)
+			f.setExecution(t, held.ID, fmt.Sprintf("ffx_retry_count = %d", c.retries))
+			f.seedGrant(t, held.ID)
 			if _, err := f.RenewLease(t.Context(), held.Lease, time.Hour); err != nil {
 				t.Fatal(err)
 			}
 			f.advance(time.Minute - time.Millisecond)
-			run(t, f.ExpireAttempts, 0)
+			run(t, f.Maintenance().ExpireAttempts, 0)
 			f.advance(time.Millisecond)
-			run(t, f.ExpireAttempts, 1)
-			run(t, f.ExpireAttempts, 0)
+			run(t, f.Maintenance().ExpireAttempts, 1)
+			run(t, f.Maintenance().ExpireAttempts, 0)
 			f.wantTimedOut(t, held, c.state, c.retries)
-			f.wantEvents(t, held.Execution, append([]string{"lease acquired", "lease renewed"}, c.events...)...)
+			f.wantEvents(t, held.ID, append([]string{"lease acquired", "lease renewed"}, c.events...)...)
 		})
 	}
 }
@@ -58,7 +58,7 @@ func TestE14_attempts_time_out(t *testing.T) {
 // wantTimedOut fails the test unless the execution ended, or is retried, because its first attempt took too long.
 func (f *fixture) wantTimedOut(t *testing.T, held engine.Claimed, state string, retries int) {
 	t.Helper()
-	stored, attempt := f.stored(t, held.Execution), f.attempts(t, held.Execution)[0]
+	stored, attempt := f.stored(t, held.ID), f.attempts(t, held.ID)[0]
 	ended := state == stateExpired
 	outcome, pointer, used := "interrupted", int32(1), int32(retries+1)
 	if ended {
@@ -75,7 +75,7 @@ func (f *fixture) wantTimedOut(t *testing.T, held engine.Claimed, state string, 
 	if !ended {
 		wantJSON(t, attempt.RawFields, `{"failure_reason":"attempt_timeout","failure_category":"timeout"}`)
 	}
-	if left := f.grants(t, held.Execution); (left == 0) != ended {
+	if left := f.grants(t, held.ID); (left == 0) != ended {
 		t.Errorf("%d grants are left", left)
 	}
 	wantLeaseError(t, f.CompleteExecution(t.Context(), held.Lease, nil), engine.ErrStaleLease)
@@ -86,19 +86,19 @@ func (f *fixture) wantTimedOut(t *testing.T, held engine.Claimed, state string, 
 func TestA7_timeout_whichever_job_comes_first(t *testing.T) {
 	for _, c := range timingOut {
 		for name, jobs := range map[string]func(*fixture) [2]job{
-			"lease first":   func(f *fixture) [2]job { return [2]job{f.ExpireLeases, f.ExpireAttempts} },
-			"timeout first": func(f *fixture) [2]job { return [2]job{f.ExpireAttempts, f.ExpireLeases} },
+			"lease first":   func(f *fixture) [2]job { return [2]job{f.Maintenance().ExpireLeases, f.Maintenance().ExpireAttempts} },
+			"timeout first": func(f *fixture) [2]job { return [2]job{f.Maintenance().ExpireAttempts, f.Maintenance().ExpireLeases} },
 		} {
 			t.Run(c.name+", "+name, func(t *testing.T) {
 				f := cloneFixture(t)
 				held := f.start(t, timingOutAfter(time.Minute, c.retry))
-				f.setExecution(t, held.Execution, fmt.Sprintf("ffx_retry_count = %d", c.retries))
-				f.seedGrant(t, held.Execution)
+				f.setExecution(t, held.ID, fmt.Sprintf("ffx_retry_count = %d", c.retries))
+				f.seedGrant(t, held.ID)
 				f.advance(time.Minute)
 				run(t, jobs(f)[0], 1)
 				run(t, jobs(f)[1], 0)
 				f.wantTimedOut(t, held, c.state, c.retries)
-				f.wantEvents(t, held.Execution, append([]string{"lease acquired"}, c.events...)...)
+				f.wantEvents(t, held.ID, append([]string{"lease acquired"}, c.events...)...)
 			})
 		}
 	}
@@ -124,14 +124,14 @@ func TestA7_only_the_timeout_of_the_lease(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := cloneFixture(t)
-			x := f.start(t, timingOutAfter(time.Second, nil)).Execution
+			x := f.start(t, timingOutAfter(time.Second, nil)).ID
 			c.since(t, f, x)
 			want := c.state
 			if want == "" {
 				want = f.stored(t, x).State
 			}
 			f.advance(time.Minute)
-			run(t, f.ExpireLeases, 1)
+			run(t, f.Maintenance().ExpireLeases, 1)
 			f.wantState(t, x, want)
 			if got := f.stored(t, x); got.RetryCount != 0 {
 				t.Errorf("stored %+v, want no retry", got)
@@ -147,7 +147,7 @@ func TestN5_a_timeout_is_retried_as_any_failure(t *testing.T) {
 			f := cloneFixture(t)
 			for _, failure := range []engine.Failure{{Class: policy.TimedOut}, {Class: policy.Transient, Category: "timeout"}} {
 				held := f.start(t, timingOutAfter(time.Minute, c.retry))
-				f.setExecution(t, held.Execution, fmt.Sprintf("ffx_retry_count = %d", c.retries))
+				f.setExecution(t, held.ID, fmt.Sprintf("ffx_retry_count = %d", c.retries))
 				failed := f.fail(t, held.Lease, failure)
 				want := c.state
 				if want == stateExpired {
@@ -156,7 +156,7 @@ func TestN5_a_timeout_is_retried_as_any_failure(t *testing.T) {
 				if failed.Retry != (want != stateFailed) {
 					t.Errorf("%+v: got %+v", failure, failed)
 				}
-				f.wantState(t, held.Execution, want)
+				f.wantState(t, held.ID, want)
 				f.exec(t, "UPDATE ff_exec_core SET lane_id = 'done' WHERE lane_id = $1", f.lane)
 			}
 		})
@@ -176,16 +176,16 @@ func TestExpireAttempts_only_of_this_library(t *testing.T) {
 		"without lease": func(x id.ExecutionID) { f.setAttempt(t, x, 0, "lease_expires_at_ms = NULL") },
 	} {
 		c := f.start(t, timingOutAfter(time.Millisecond, nil))
-		set(c.Execution)
-		timeoutAt := *f.attempts(t, c.Execution)[0].TimeoutAtMs
-		f.setAttempt(t, c.Execution, 0, "ffx_timeout_at_ms = NULL")
-		forgotten := f.dump(t, c.Execution)
-		f.setAttempt(t, c.Execution, 0, fmt.Sprintf("ffx_timeout_at_ms = %d", timeoutAt))
+		set(c.ID)
+		timeoutAt := *f.attempts(t, c.ID)[0].TimeoutAtMs
+		f.setAttempt(t, c.ID, 0, "ffx_timeout_at_ms = NULL")
+		forgotten := f.dump(t, c.ID)
+		f.setAttempt(t, c.ID, 0, fmt.Sprintf("ffx_timeout_at_ms = %d", timeoutAt))
 		f.advance(time.Second)
 		t.Log(name)
-		run(t, f.ExpireAttempts, 1)
-		f.wantUnchanged(t, c.Execution, forgotten)
-		run(t, f.ExpireAttempts, 0)
+		run(t, f.Maintenance().ExpireAttempts, 1)
+		f.wantUnchanged(t, c.ID, forgotten)
+		run(t, f.Maintenance().ExpireAttempts, 0)
 	}
 }
 
@@ -193,8 +193,8 @@ func TestExpireAttempts_with_the_longest_timeout(t *testing.T) {
 	f := cloneFixture(t)
 	f.setExecution(t, f.create(t), `policy = '{"timeout_policy":{"attempt_timeout_ms":9223372036854775807}}'`)
 	c := f.claim(t)
-	if got := *f.attempts(t, c.Execution)[0].TimeoutAtMs; got != 1<<63-1 {
+	if got := *f.attempts(t, c.ID)[0].TimeoutAtMs; got != 1<<63-1 {
 		t.Errorf("times out at %d", got)
 	}
-	run(t, f.ExpireAttempts, 0)
+	run(t, f.Maintenance().ExpireAttempts, 0)
 }

@@ -15,27 +15,27 @@ func TestExpireLeases_gives_the_attempt_back(t *testing.T) {
 	f := cloneFixture(t)
 	c := f.start(t)
 	f.advance(leaseTTL - time.Millisecond)
-	run(t, f.ExpireLeases, 0) // live until the last millisecond
+	run(t, f.Maintenance().ExpireLeases, 0) // live until the last millisecond
 	f.advance(time.Millisecond)
-	run(t, f.ExpireLeases, 1)
-	run(t, f.ExpireLeases, 0)
+	run(t, f.Maintenance().ExpireLeases, 1)
+	run(t, f.Maintenance().ExpireLeases, 0)
 
-	stored := f.stored(t, c.Execution)
+	stored := f.stored(t, c.ID)
 	if stored.State != stateReturned || stored.LeaseEpoch != 2 || stored.ReclaimCount != 1 || stored.RetryCount != 0 ||
 		*stored.LastMutation != f.now().UnixMilli() || stored.AttemptIndex != 0 {
 		t.Errorf("stored %+v", stored)
 	}
-	attempt := f.attempts(t, c.Execution)[0]
+	attempt := f.attempts(t, c.ID)[0]
 	if attempt.Outcome != "lease_expired_reclaimable" || attempt.LeaseEpoch != 2 || attempt.LeaseExpiresAtMs != nil ||
 		attempt.WorkerID != nil || attempt.WorkerInstanceID != nil || attempt.TerminalAtMs != nil {
 		t.Errorf("attempt %+v", attempt)
 	}
-	f.wantEvents(t, c.Execution, "lease acquired", "lease expired")
+	f.wantEvents(t, c.ID, "lease acquired", "lease expired")
 	next := f.claim(t)
-	if !next.Resumed || next.Attempt != 0 || next.Epoch != 3 || next.AttemptID != c.AttemptID {
+	if !next.Resumed || next.Lease.Attempt != 0 || next.Lease.Epoch != 3 || next.Lease.AttemptID != c.Lease.AttemptID {
 		t.Errorf("claimed %+v after %+v", next, c)
 	}
-	if got := f.describe(t, c.Execution); got.LeasesLost != 1 || got.Attempts != 1 {
+	if got := f.describe(t, c.ID); got.LeasesLost != 1 || got.Attempts != 1 {
 		t.Errorf("described as %+v", got)
 	}
 }
@@ -49,7 +49,7 @@ func TestExpireLeases_in_batches_oldest_first(t *testing.T) {
 	}
 	f.advance(leaseTTL)
 	for round, want := range []int{2, 2, 1, 0} {
-		if n, err := f.ExpireLeases(t.Context(), 2); err != nil || n != want {
+		if n, err := f.Maintenance().ExpireLeases(t.Context(), 2); err != nil || n != want {
 			t.Errorf("acted on %d, %v; want %d", n, err, want)
 		}
 		for i, c := range held {
@@ -57,7 +57,7 @@ func TestExpireLeases_in_batches_oldest_first(t *testing.T) {
 			if i < 2*(round+1) {
 				want = stateReturned
 			}
-			f.wantState(t, c.Execution, want)
+			f.wantState(t, c.ID, want)
 		}
 	}
 }
@@ -82,11 +82,11 @@ func TestExpireLeases_ends_what_is_lost_too_often(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := cloneFixture(t)
 			held := f.start(t)
-			f.setExecution(t, held.Execution, fmt.Sprintf("policy = %s, lease_reclaim_count = %d", c.policy, c.lost))
-			f.seedGrant(t, held.Execution)
+			f.setExecution(t, held.ID, fmt.Sprintf("policy = %s, lease_reclaim_count = %d", c.policy, c.lost))
+			f.seedGrant(t, held.ID)
 			f.advance(leaseTTL)
-			run(t, f.ExpireLeases, 1)
-			stored := f.stored(t, held.Execution)
+			run(t, f.Maintenance().ExpireLeases, 1)
+			stored := f.stored(t, held.ID)
 			if !c.ends {
 				if stored.State != stateReturned || stored.ReclaimCount != int32(max(c.lost, 0)+1) {
 					t.Errorf("stored %+v, want it returned", stored)
@@ -98,12 +98,12 @@ func TestExpireLeases_ends_what_is_lost_too_often(t *testing.T) {
 				stored.raw(t, "last_failure_message") != "lease_reclaim_cap_exceeded" {
 				t.Errorf("stored %+v, want it failed", stored)
 			}
-			attempt := f.attempts(t, held.Execution)[0]
+			attempt := f.attempts(t, held.ID)[0]
 			if attempt.Outcome != "failed" || attempt.LeaseEpoch != 2 || attempt.LeaseExpiresAtMs != nil || attempt.TerminalAtMs == nil {
 				t.Errorf("attempt %+v", attempt)
 			}
-			f.wantEvents(t, held.Execution, "lease acquired", "lease expired", "completion failed")
-			if f.grants(t, held.Execution) != 0 {
+			f.wantEvents(t, held.ID, "lease acquired", "lease expired", "completion failed")
+			if f.grants(t, held.ID) != 0 {
 				t.Error("the grant is still there")
 			}
 		})
@@ -128,24 +128,24 @@ func (f *fixture) grants(t *testing.T, x id.ExecutionID) int {
 func TestE9_E10_superseded_attempt_is_only_fenced(t *testing.T) {
 	f := cloneFixture(t)
 	old := f.start(t)
-	f.seedAttempt(t, old.Execution, 1, columns{"lease_expires_at_ms": start.Add(time.Hour).UnixMilli()})
-	f.setExecution(t, old.Execution, "attempt_index = 1, lease_reclaim_count = 1")
+	f.seedAttempt(t, old.ID, 1, columns{"lease_expires_at_ms": start.Add(time.Hour).UnixMilli()})
+	f.setExecution(t, old.ID, "attempt_index = 1, lease_reclaim_count = 1")
 	wantLeaseError(t, f.CompleteExecution(t.Context(), old.Lease, nil), engine.ErrStaleLease)
 	f.advance(leaseTTL)
-	run(t, f.ExpireLeases, 1)
-	run(t, f.ExpireLeases, 0)
+	run(t, f.Maintenance().ExpireLeases, 1)
+	run(t, f.Maintenance().ExpireLeases, 0)
 
-	if got := f.stored(t, old.Execution); got.State != stateRunning || got.AttemptIndex != 1 || got.ReclaimCount != 1 || got.LeaseEpoch != 1 {
+	if got := f.stored(t, old.ID); got.State != stateRunning || got.AttemptIndex != 1 || got.ReclaimCount != 1 || got.LeaseEpoch != 1 {
 		t.Errorf("stored %+v, want it untouched", got)
 	}
-	attempts := f.attempts(t, old.Execution)
+	attempts := f.attempts(t, old.ID)
 	if a := attempts[0]; a.LeaseExpiresAtMs != nil || a.WorkerInstanceID != nil || a.LeaseEpoch != 2 || a.Outcome != "" {
 		t.Errorf("superseded attempt %+v, want it fenced", a)
 	}
 	if a := attempts[1]; a.LeaseExpiresAtMs == nil || a.LeaseEpoch != 1 || a.WorkerInstanceID == nil {
 		t.Errorf("current attempt %+v, want it untouched", a)
 	}
-	f.wantEvents(t, old.Execution, "lease acquired")
+	f.wantEvents(t, old.ID, "lease acquired")
 	wantLeaseError(t, f.CompleteExecution(t.Context(), old.Lease, nil), engine.ErrStaleLease)
 }
 
@@ -159,18 +159,18 @@ func TestExpireLeases_clears_stray_leases(t *testing.T) {
 		"suspended": "lifecycle_phase = 'suspended', attempt_state = 'attempt_interrupted'",
 	} {
 		c := f.start(t)
-		f.setExecution(t, c.Execution, set)
-		f.setAttempt(t, c.Execution, 0, "outcome = 'interrupted'")
-		before := f.stored(t, c.Execution)
+		f.setExecution(t, c.ID, set)
+		f.setAttempt(t, c.ID, 0, "outcome = 'interrupted'")
+		before := f.stored(t, c.ID)
 		f.advance(leaseTTL)
-		run(t, f.ExpireLeases, 1)
-		if after := f.stored(t, c.Execution); after.State != before.State || after.ReclaimCount != 0 || *after.LastMutation != *before.LastMutation {
+		run(t, f.Maintenance().ExpireLeases, 1)
+		if after := f.stored(t, c.ID); after.State != before.State || after.ReclaimCount != 0 || *after.LastMutation != *before.LastMutation {
 			t.Errorf("%s: stored %+v, want it untouched", name, after)
 		}
-		if a := f.attempts(t, c.Execution)[0]; a.LeaseExpiresAtMs != nil || a.LeaseEpoch != 2 || a.Outcome != "interrupted" {
+		if a := f.attempts(t, c.ID)[0]; a.LeaseExpiresAtMs != nil || a.LeaseEpoch != 2 || a.Outcome != "interrupted" {
 			t.Errorf("%s: attempt %+v", name, a)
 		}
-		f.wantEvents(t, c.Execution, "lease acquired")
+		f.wantEvents(t, c.ID, "lease acquired")
 		wantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), engine.ErrStaleLease)
 	}
 }
@@ -180,11 +180,11 @@ func TestExpireLeases_beside_the_pointer(t *testing.T) {
 	f := cloneFixture(t)
 	x := f.seed(t, merged(claimedByReference, columns{"attempt_index": 1}))
 	f.seedAttempt(t, x, 0, columns{"lease_epoch": 4, "lease_expires_at_ms": start.UnixMilli()})
-	run(t, f.ExpireLeases, 1)
+	run(t, f.Maintenance().ExpireLeases, 1)
 	if got := f.stored(t, x); got.State != stateReturned || got.AttemptIndex != 0 || got.LeaseEpoch != 5 {
 		t.Errorf("stored %+v", got)
 	}
-	if c := f.claim(t); c.Epoch != 6 || c.Attempt != 0 {
+	if c := f.claim(t); c.Lease.Epoch != 6 || c.Lease.Attempt != 0 {
 		t.Errorf("claimed %+v", c)
 	}
 }
@@ -202,8 +202,8 @@ func TestE13_crash_is_no_timeout(t *testing.T) {
 	f := cloneFixture(t)
 	c := f.start(t)
 	f.advance(leaseTTL)
-	run(t, f.ExpireAttempts, 0)
-	run(t, f.ExpireLeases, 1)
-	run(t, f.ExpireAttempts, 0)
-	f.wantState(t, c.Execution, stateReturned)
+	run(t, f.Maintenance().ExpireAttempts, 0)
+	run(t, f.Maintenance().ExpireLeases, 1)
+	run(t, f.Maintenance().ExpireAttempts, 0)
+	f.wantState(t, c.ID, stateReturned)
 }

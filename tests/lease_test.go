@@ -16,7 +16,7 @@ import (
 func TestRenewLease(t *testing.T) {
 	f := newFixture(t)
 	c := f.start(t)
-	exec := f.stored(t, c.Execution)
+	exec := f.stored(t, c.ID)
 	f.advance(time.Second)
 	for _, step := range []struct {
 		name string
@@ -31,14 +31,14 @@ func TestRenewLease(t *testing.T) {
 		if want := start.Add(time.Second + step.want); err != nil || !expires.Equal(want) {
 			t.Errorf("%s: expires at %v, %v; want %v", step.name, expires, err, want)
 		}
-		if got := *f.attempts(t, c.Execution)[0].LeaseExpiresAtMs; got != expires.UnixMilli() {
+		if got := *f.attempts(t, c.ID)[0].LeaseExpiresAtMs; got != expires.UnixMilli() {
 			t.Errorf("%s: stored %d, want %d", step.name, got, expires.UnixMilli())
 		}
 	}
-	if got := f.stored(t, c.Execution); got.LastMutation == nil || *got.LastMutation != *exec.LastMutation || got.State != stateRunning {
+	if got := f.stored(t, c.ID); got.LastMutation == nil || *got.LastMutation != *exec.LastMutation || got.State != stateRunning {
 		t.Errorf("a renewal wrote to the execution: %+v", got)
 	}
-	f.wantEvents(t, c.Execution, "lease acquired", "lease renewed", "lease renewed", "lease renewed")
+	f.wantEvents(t, c.ID, "lease acquired", "lease renewed", "lease renewed", "lease renewed")
 }
 
 func TestRenewLease_until_the_last_moment(t *testing.T) {
@@ -59,7 +59,7 @@ func TestRenewLeases_outcomes_stand_in_input_order(t *testing.T) {
 	slices.Reverse(held)
 	missing := held[0].Lease
 	missing.Execution = id.NewExecutionID(f.lane, id.Partitions{})
-	f.setAttempt(t, held[2].Execution, 0, "lease_epoch = 2")
+	f.setAttempt(t, held[2].ID, 0, "lease_epoch = 2")
 	f.advance(time.Second)
 	got, err := f.RenewLeases(t.Context(), []engine.Renewal{
 		{Lease: held[0].Lease},
@@ -67,7 +67,8 @@ func TestRenewLeases_outcomes_stand_in_input_order(t *testing.T) {
 		{Lease: held[1].Lease, TTL: time.Minute},
 		{Lease: held[2].Lease},
 		{Lease: held[3].Lease, TTL: -time.Second},
-		{Lease: held[1].Lease, TTL: time.Hour}, // the same lease twice: the longest counts
+		{Lease: held[1].Lease, TTL: time.Hour}, // the same lease again: the longest counts
+		{Lease: held[1].Lease, TTL: time.Second},
 		{Lease: held[3].Lease},
 	})
 	if err != nil {
@@ -78,14 +79,14 @@ func TestRenewLeases_outcomes_stand_in_input_order(t *testing.T) {
 		err     error
 	}{
 		{leaseTTL, nil}, {0, engine.ErrNotFound}, {time.Hour, nil}, {0, engine.ErrStaleLease}, {0, engine.ErrInvalidInput},
-		{time.Hour, nil}, {leaseTTL, nil},
+		{time.Hour, nil}, {time.Hour, nil}, {leaseTTL, nil},
 	} {
-		if !errors.Is(got[i].Err, want.err) || want.err == nil && !got[i].ExpiresAt.Equal(f.now().Add(want.expires)) {
+		if !errors.Is(got[i].Err, want.err) || want.err == nil && !got[i].Value.Equal(f.now().Add(want.expires)) {
 			t.Errorf("outcome %d is %+v, want %+v", i, got[i], want)
 		}
 	}
-	f.wantEvents(t, held[1].Execution, "lease acquired", "lease renewed")
-	f.wantEvents(t, held[2].Execution, "lease acquired")
+	f.wantEvents(t, held[1].ID, "lease acquired", "lease renewed")
+	f.wantEvents(t, held[2].ID, "lease acquired")
 }
 
 func TestRenewLeases_of_nothing(t *testing.T) {
@@ -107,7 +108,7 @@ func TestRenewLeases_of_many(t *testing.T) {
 		t.Fatal(len(got), err)
 	}
 	for i := range got {
-		if got[i].Err != nil || !got[i].ExpiresAt.Equal(start.Add(time.Hour)) {
+		if got[i].Err != nil || !got[i].Value.Equal(start.Add(time.Hour)) {
 			t.Fatalf("outcome %d: %+v", i, got[i])
 		}
 	}
@@ -209,14 +210,14 @@ func TestE8_lost_lease_is_refused(t *testing.T) {
 		for call, do := range holderCalls {
 			t.Run(c.name+"/"+call, func(t *testing.T) {
 				lost := f.start(t)
-				c.lose(t, lost.Execution)
+				c.lose(t, lost.ID)
 				f.advance(c.after)
-				before := f.dump(t, lost.Execution)
+				before := f.dump(t, lost.ID)
 				err := do(t, f.Engine, lost.Lease)
 				if !errors.Is(err, c.want) {
 					t.Fatalf("got %v, want %v", err, c.want)
 				}
-				f.wantUnchanged(t, lost.Execution, before)
+				f.wantUnchanged(t, lost.ID, before)
 				refusal, ok := errors.AsType[*engine.LeaseError](err)
 				if c.phase == "" {
 					if ok {
@@ -228,7 +229,7 @@ func TestE8_lost_lease_is_refused(t *testing.T) {
 				if how == "" {
 					how = state.OutcomeNone
 				}
-				if !ok || refusal.Execution != lost.Execution || refusal.Attempt != 0 || refusal.Phase != c.phase || refusal.Outcome != how {
+				if !ok || refusal.Execution != lost.ID || refusal.Attempt != 0 || refusal.Phase != c.phase || refusal.Outcome != how {
 					t.Errorf("got %+v, want phase %s, outcome %s", refusal, c.phase, how)
 				}
 			})
@@ -242,16 +243,16 @@ func TestE8_former_holder_is_refused(t *testing.T) {
 	for call, do := range holderCalls {
 		first := f.start(t)
 		f.advance(leaseTTL)
-		if n, err := f.ExpireLeases(t.Context(), 10); err != nil || n != 1 {
+		if n, err := f.Maintenance().ExpireLeases(t.Context(), 10); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
 		for _, moment := range []string{"after its expiry", "after the next claim", "after the end"} {
-			before := f.dump(t, first.Execution)
+			before := f.dump(t, first.ID)
 			wantLeaseError(t, do(t, f.Engine, first.Lease), engine.ErrStaleLease)
-			f.wantUnchanged(t, first.Execution, before)
+			f.wantUnchanged(t, first.ID, before)
 			switch moment {
 			case "after its expiry":
-				if next := f.claim(t); next.Epoch != 3 || next.Attempt != first.Attempt {
+				if next := f.claim(t); next.Lease.Epoch != 3 || next.Lease.Attempt != first.Lease.Attempt {
 					t.Errorf("%s: claimed %+v after %+v", call, next, first)
 				}
 			case "after the next claim":
@@ -280,39 +281,28 @@ func TestE5_M5_lease_beside_the_pointer(t *testing.T) {
 		t.Run(call, func(t *testing.T) {
 			f := newFixture(t)
 			c := f.start(t)
-			f.setExecution(t, c.Execution, "attempt_index = 1")
-			if got := f.describe(t, c.Execution); got.Attempt == nil || got.Attempt.Index != 0 || got.Lease == nil {
+			f.setExecution(t, c.ID, "attempt_index = 1")
+			if got := f.describe(t, c.ID); got.Attempt == nil || got.Attempt.Index != 0 || got.Lease == nil {
 				t.Errorf("attempt %+v, lease %+v; want attempt 0 and its lease", got.Attempt, got.Lease)
-			}
-			if index, err := f.AttemptIndex(t.Context(), c.Execution); err != nil || index != 0 {
-				t.Errorf("attempt index %d, %v; want 0", index, err)
 			}
 			if err := do(t, f.Engine, c.Lease); err != nil {
 				t.Error(err)
 			}
 			if call == "complete" {
-				f.wantState(t, c.Execution, stateCompleted)
+				f.wantState(t, c.ID, stateCompleted)
 			}
 		})
-	}
-}
-
-// exported is what a program sees of a lease.
-func exported(l engine.Lease) engine.Lease {
-	return engine.Lease{
-		Execution: l.Execution, Attempt: l.Attempt, Epoch: l.Epoch, ID: l.ID, AttemptID: l.AttemptID, Lane: l.Lane,
-		Instance: l.Instance, TTL: l.TTL,
 	}
 }
 
 func TestLease_crosses_processes_as_a_handle(t *testing.T) {
 	f := newFixture(t)
 	c := f.start(t)
-	lease, err := engine.LeaseFromHandle(c.Handle(id.HandleFresh))
+	lease, err := engine.LeaseFromHandle(c.Lease.Handle(id.HandleFresh))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if exported(lease) != exported(c.Lease) {
+	if lease != c.Lease {
 		t.Errorf("got %+v, want %+v", lease, c.Lease)
 	}
 	if err := f.CompleteExecution(t.Context(), lease, nil); err != nil {
@@ -337,7 +327,7 @@ func TestReportProgress(t *testing.T) {
 		if err := f.ReportProgress(t.Context(), c.Lease, step.progress); err != nil {
 			t.Fatal(err)
 		}
-		got := f.stored(t, c.Execution)
+		got := f.stored(t, c.ID)
 		if p, m := got.raw(t, "progress_pct"), got.raw(t, "progress_message"); p != step.percent || m != step.message {
 			t.Errorf("progress %q, %q; want %q, %q", p, m, step.percent, step.message)
 		}
@@ -345,16 +335,16 @@ func TestReportProgress(t *testing.T) {
 			t.Errorf("updated %q, last mutation %q, %d", got.raw(t, "progress_updated_at"), got.raw(t, "last_mutation_at"), *got.LastMutation)
 		}
 	}
-	if got := *f.attempts(t, c.Execution)[0].LeaseExpiresAtMs; got != c.ExpiresAt.UnixMilli() {
+	if got := *f.attempts(t, c.ID)[0].LeaseExpiresAtMs; got != c.ExpiresAt.UnixMilli() {
 		t.Error("progress extended the lease")
 	}
-	f.wantEvents(t, c.Execution, "lease acquired")
+	f.wantEvents(t, c.ID, "lease acquired")
 }
 
 func TestReleaseLeases(t *testing.T) {
 	f := newFixture(t)
 	held := f.startMany(t, 3)
-	f.setAttempt(t, held[1].Execution, 0, "lease_epoch = 9")
+	f.setAttempt(t, held[1].ID, 0, "lease_epoch = 9")
 	f.advance(time.Second)
 	release := func() []error {
 		got, err := f.ReleaseLeases(t.Context(), []engine.Lease{held[2].Lease, held[1].Lease, held[0].Lease, held[2].Lease})
@@ -370,18 +360,18 @@ func TestReleaseLeases(t *testing.T) {
 		}
 	}
 	for _, c := range []engine.Claimed{held[0], held[2]} {
-		stored, attempt := f.stored(t, c.Execution), f.attempts(t, c.Execution)[0]
+		stored, attempt := f.stored(t, c.ID), f.attempts(t, c.ID)[0]
 		if stored.State != stateReturned || stored.LeaseEpoch != 1 || stored.RetryCount != 0 || stored.ReclaimCount != 0 {
 			t.Errorf("stored %+v", stored)
 		}
 		if attempt.Outcome != "interrupted" || attempt.LeaseExpiresAtMs != nil || attempt.TerminalAtMs != nil || attempt.LeaseEpoch != 1 {
 			t.Errorf("attempt %+v", attempt)
 		}
-		f.wantEvents(t, c.Execution, "lease acquired", "lease revoked backend")
+		f.wantEvents(t, c.ID, "lease acquired", "lease revoked backend")
 	}
-	f.wantState(t, held[1].Execution, stateRunning)
+	f.wantState(t, held[1].ID, stateRunning)
 	for _, c := range f.claimN(t, 10) {
-		if !c.Resumed || c.Attempt != 0 || c.Epoch != 2 {
+		if !c.Resumed || c.Lease.Attempt != 0 || c.Lease.Epoch != 2 {
 			t.Errorf("claimed %+v", c)
 		}
 	}

@@ -64,7 +64,7 @@ func TestWatch_is_kept_by_looks(t *testing.T) {
 	renewed, lost := held[7], held[total-1]
 	var completions []engine.Completion
 	for i := range held {
-		if x := held[i].Execution; x != renewed.Execution && x != lost.Execution {
+		if x := held[i].ID; x != renewed.ID && x != lost.ID {
 			completions = append(completions, engine.Completion{Lease: held[i].Lease})
 		}
 	}
@@ -79,15 +79,15 @@ func TestWatch_is_kept_by_looks(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.advance(leaseTTL / 2)
-	run(t, f.ExpireLeases, 1)
-	run(t, f.ExpireLeases, 0) // forgets what was settled
+	run(t, f.Maintenance().ExpireLeases, 1)
+	run(t, f.Maintenance().ExpireLeases, 0) // forgets what was settled
 	f.wantTimers(t, until)
-	if c := f.claim(t); c.Execution != lost.Execution || !c.Resumed {
+	if c := f.claim(t); c.ID != lost.ID || !c.Resumed {
 		t.Errorf("claimed %+v, want the lost one", c)
 	}
 	f.advance(leaseTTL)
-	run(t, f.ExpireLeases, 2)
-	run(t, f.ExpireLeases, 0) // forgets what was settled
+	run(t, f.Maintenance().ExpireLeases, 2)
+	run(t, f.Maintenance().ExpireLeases, 0) // forgets what was settled
 	f.wantTimers(t)
 }
 
@@ -139,12 +139,12 @@ func TestWatch_is_forgotten_by_whoever_completes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := cloneFixture(t)
 			c.end(t, f, f.startMany(t, 3))
-			run(t, f.ExpireLeases, 0)
+			run(t, f.Maintenance().ExpireLeases, 0)
 			f.wantTimers(t, slices.Repeat([]time.Time{start.Add(leaseTTL)}, c.kept)...)
 			f.wantTimer(t, t, c.name)
 			f.advance(leaseTTL)
-			run(t, f.ExpireLeases, c.lost)
-			run(t, f.ExpireLeases, 0) // forgets what was settled
+			run(t, f.Maintenance().ExpireLeases, c.lost)
+			run(t, f.Maintenance().ExpireLeases, 0) // forgets what was settled
 			f.wantTimers(t)
 		})
 	}
@@ -156,10 +156,10 @@ func TestWatch_forgets_attempts_without_an_execution(t *testing.T) {
 	c := f.start(t)
 	f.exec(t, "DELETE FROM ff_exec_core")
 	f.advance(leaseTTL)
-	before := f.dump(t, c.Execution)
-	run(t, f.ExpireLeases, 0)
+	before := f.dump(t, c.ID)
+	run(t, f.Maintenance().ExpireLeases, 0)
 	f.wantTimers(t)
-	f.wantUnchanged(t, c.Execution, before)
+	f.wantUnchanged(t, c.ID, before)
 }
 
 // Other programs know nothing of the watch, and may take any lease.
@@ -204,8 +204,8 @@ func TestWatch_of_leases_that_another_program_takes(t *testing.T) {
 			f.wantTimers(t, due...)
 			f.setExecution(t, x, foreignClaim)
 			f.advance(2 * time.Hour)
-			run(t, f.ExpireLeases, 1)
-			run(t, f.ExpireLeases, 0) // forgets what was settled
+			run(t, f.Maintenance().ExpireLeases, 1)
+			run(t, f.Maintenance().ExpireLeases, 0) // forgets what was settled
 			f.wantTimers(t)
 		})
 	}
@@ -249,8 +249,8 @@ func TestRepairQueue_watches_overdue_leases(t *testing.T) {
 	f.wantTimers(t)
 	f.advance(time.Second)
 	f.repair(t, 2)
-	run(t, f.ExpireLeases, 3)
-	run(t, f.ExpireLeases, 0) // forgets what was settled
+	run(t, f.Maintenance().ExpireLeases, 3)
+	run(t, f.Maintenance().ExpireLeases, 0) // forgets what was settled
 	f.wantTimers(t)
 	for _, c := range held {
 		wantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), engine.ErrStaleLease)
@@ -276,7 +276,7 @@ func TestInterleaving_looks_at_leases(t *testing.T) {
 		}
 	}
 	look := func(t *testing.T, f *fixture, e *engine.Engine, _ engine.Claimed) {
-		if n, err := e.ExpireLeases(t.Context(), 10); err != nil || n > 1 {
+		if n, err := e.Maintenance().ExpireLeases(t.Context(), 10); err != nil || n > 1 {
 			t.Fatal(n, err)
 		}
 	}
@@ -305,14 +305,14 @@ func TestInterleaving_looks_at_leases(t *testing.T) {
 			c.write(t, f, f.WithTx(tx), held)
 			f.advance(leaseTTL - c.after)
 			late, log := f.impatient(t)
-			before, err := late.ExpireLeases(t.Context(), 10)
+			before, err := late.Maintenance().ExpireLeases(t.Context(), 10)
 			if err != nil || len(log.aborted()) > 0 {
 				t.Errorf("expired %d, %v, waiting: %q", before, err, log.aborted())
 			}
 			f.end(t, tx, c.commits)
 			f.wantTimer(t, t, "ended")
 			f.advance(2 * leaseTTL)
-			after, err := f.ExpireLeases(t.Context(), 10)
+			after, err := f.Maintenance().ExpireLeases(t.Context(), 10)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -323,7 +323,7 @@ func TestInterleaving_looks_at_leases(t *testing.T) {
 			if before+inTx+after != c.expired {
 				t.Errorf("expired %d meanwhile and %d after, want %d in all", before, after, c.expired)
 			}
-			run(t, f.ExpireLeases, 0) // forgets what was settled
+			run(t, f.Maintenance().ExpireLeases, 0) // forgets what was settled
 			f.wantTimers(t)
 		})
 	}

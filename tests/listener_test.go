@@ -73,11 +73,11 @@ func TestListen_hears_of_work(t *testing.T) {
 	e.want(t, f.lane)
 	f.claim(t)
 	f.advance(leaseTTL)
-	run(t, f.ExpireLeases, 1)
+	run(t, f.Maintenance().ExpireLeases, 1)
 	e.want(t, f.lane)
 	f.create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = f.now().Add(time.Second) }) // no work yet
 	f.advance(time.Second)
-	run(t, f.PromoteDelayed, 1)
+	run(t, f.Maintenance().PromoteDelayed, 1)
 	e.want(t, f.lane)
 	if err := e.end(); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v, want the context's error", err)

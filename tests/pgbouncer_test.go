@@ -203,7 +203,7 @@ func TestPgBouncer_flows_and_reads(t *testing.T) {
 		if got, err := f.DescribeExecution(t.Context(), f.NodeID(flow, "e")); err != nil || got == nil {
 			t.Errorf("got %v, %v", got, err)
 		}
-		if _, _, err := f.RepairQueue(t.Context(), id.ExecutionID{}, 100); err != nil {
+		if _, err := f.Maintenance().RepairQueue(t.Context(), 100); err != nil {
 			t.Error(err)
 		}
 		f.startMany(t, 1_000) // by COPY
@@ -216,11 +216,11 @@ func workThroughBouncer(t *testing.T, c *crew, pool *pgxpool.Pool, poll time.Dur
 	t.Helper()
 	c.work(t, worker.Config{PollInterval: poll}, func(w *worker.Worker) {
 		worker.Handle(w, "area", area)
-		worker.Handle(w, "flaky", func(_ context.Context, job worker.Job[struct{}]) (int32, error) {
-			if job.Attempt == 0 {
+		worker.Handle(w, "flaky", func(_ context.Context, job worker.Job[struct{}]) (int, error) {
+			if job.Lease.Attempt == 0 {
 				return 0, errors.New("once")
 			}
-			return job.Attempt, nil
+			return job.Lease.Attempt, nil
 		})
 		worker.Handle(w, "parent", func(ctx context.Context, _ worker.Job[struct{}]) (id.ExecutionID, error) {
 			var created engine.Created

@@ -188,6 +188,7 @@ var keyed = []string{
 	"TakeExpiredLeases", "LockCurrentAttempts", "ReleaseExpiredLeases", "FenceStrayLeases", "TakeOverdue", "SettleDeadlines", "TakeTimedOut", "ForgetTimeouts",
 	"TakeLeaseless", "ListLeased",
 	"LockFlowRows", "ShareFlowRows", "TryFlowsExclusive", "CountNewMembers",
+	"GetExecutionResult", "GetExecutionExists", "GetFlowExists",
 	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys", "ReadExistingExecutions",
 }
 
@@ -199,6 +200,8 @@ var scanning = map[string][]string{
 	"ListLaneEnds":        {"ffx_ready_pkey"},
 	"RepairQueue":         {"ff_exec_core_pkey", "ffx_ready_pkey"},
 	"ListQueuedLanes":     {"ffx_ready_pkey"},
+	"ListExecutions":      {"ff_exec_core_pkey"},
+	"ListFlowMembers":     {"ff_exec_core_flow_idx"},
 	"ListWaitingKinds":    {"ffx_ready_pkey", "ff_exec_core_pkey"},
 	"LookAtLeases":        {"ffx_lease_watch_pkey"},
 	"ForgetLeaseTimers":   {"ffx_lease_watch_pkey"},

@@ -31,15 +31,15 @@ func TestPolicy_MaxReclaims(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			held := f.start(t, func(spec *engine.ExecutionSpec) { spec.Policy = c.policy })
 			if c.limit > 0 {
-				f.setExecution(t, held.Execution, fmt.Sprintf("lease_reclaim_count = %d", c.limit-1))
+				f.setExecution(t, held.ID, fmt.Sprintf("lease_reclaim_count = %d", c.limit-1))
 				f.advance(leaseTTL)
-				run(t, f.ExpireLeases, 1)
-				f.wantState(t, held.Execution, stateReturned)
+				run(t, f.Maintenance().ExpireLeases, 1)
+				f.wantState(t, held.ID, stateReturned)
 				f.claim(t)
 			}
 			f.advance(leaseTTL)
-			run(t, f.ExpireLeases, 1)
-			f.wantState(t, held.Execution, stateFailed)
+			run(t, f.Maintenance().ExpireLeases, 1)
+			f.wantState(t, held.ID, stateFailed)
 		})
 	}
 }

@@ -19,26 +19,26 @@ func TestA17_active_without_a_lease(t *testing.T) {
 		t.Run(ownership, func(t *testing.T) {
 			f := cloneFixture(t)
 			c := f.start(t)
-			f.setExecution(t, c.Execution, fmt.Sprintf(given, ownership))
-			f.setAttempt(t, c.Execution, 0, "lease_expires_at_ms = NULL, outcome = 'lease_expired_reclaimable'")
+			f.setExecution(t, c.ID, fmt.Sprintf(given, ownership))
+			f.setAttempt(t, c.ID, 0, "lease_expires_at_ms = NULL, outcome = 'lease_expired_reclaimable'")
 			f.advance(time.Hour)
-			run(t, f.ExpireLeases, 0)
-			run(t, f.ExpireAttempts, 0)
+			run(t, f.Maintenance().ExpireLeases, 0)
+			run(t, f.Maintenance().ExpireAttempts, 0)
 			if repaired := f.repair(t, 2); repaired != 1 {
 				t.Errorf("repaired %d", repaired)
 			}
-			if got := f.stored(t, c.Execution); got.State != stateReturned || got.LeaseEpoch != 2 || got.ReclaimCount != 1 {
+			if got := f.stored(t, c.ID); got.State != stateReturned || got.LeaseEpoch != 2 || got.ReclaimCount != 1 {
 				t.Errorf("stored %+v", got)
 			}
-			if a := f.attempts(t, c.Execution)[0]; a.LeaseEpoch != 2 || a.Outcome != "lease_expired_reclaimable" || a.WorkerInstanceID != nil {
+			if a := f.attempts(t, c.ID)[0]; a.LeaseEpoch != 2 || a.Outcome != "lease_expired_reclaimable" || a.WorkerInstanceID != nil {
 				t.Errorf("attempt %+v", a)
 			}
-			f.wantEvents(t, c.Execution, "lease acquired", "lease expired")
+			f.wantEvents(t, c.ID, "lease acquired", "lease expired")
 			wantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), engine.ErrStaleLease)
 			if repaired := f.repair(t, 2); repaired != 0 {
 				t.Errorf("repaired %d the second time", repaired)
 			}
-			if next := f.claim(t); !next.Resumed || next.Attempt != 0 || next.Epoch != 3 {
+			if next := f.claim(t); !next.Resumed || next.Lease.Attempt != 0 || next.Lease.Epoch != 3 {
 				t.Errorf("claimed %+v", next)
 			}
 		})
@@ -78,7 +78,7 @@ func TestA17_active_with_unusual_attempts(t *testing.T) {
 			if c.epoch == 0 {
 				f.wantEvents(t, x, "lease expired", "completion failed")
 				f.wantNothingClaimable(t)
-			} else if next := f.claim(t); next.Epoch != c.epoch || next.Attempt != 0 {
+			} else if next := f.claim(t); next.Lease.Epoch != c.epoch || next.Lease.Attempt != 0 {
 				t.Errorf("claimed %+v, want epoch %d", next, c.epoch)
 			}
 			if repaired := f.repair(t, 10); repaired != 0 {
@@ -114,15 +114,15 @@ func TestA17_leaves_what_may_have_a_lease(t *testing.T) {
 	f := cloneFixture(t)
 	live := f.start(t)
 	superseded := f.start(t)
-	f.seedAttempt(t, superseded.Execution, 1, nil) // the current one; the first still has a lease
-	f.setExecution(t, superseded.Execution, "attempt_index = 1")
+	f.seedAttempt(t, superseded.ID, 1, nil) // the current one; the first still has a lease
+	f.setExecution(t, superseded.ID, "attempt_index = 1")
 	above := f.seed(t, claimedByReference) // leased above its pointer
 	f.seedAttempt(t, above, 1, columns{"lease_expires_at_ms": start.Add(time.Hour).UnixMilli()})
-	heldExecution, heldAttempt := f.start(t).Execution, f.start(t).Execution
+	heldExecution, heldAttempt := f.start(t).ID, f.start(t).ID
 	f.setAttempt(t, heldExecution, 0, "lease_expires_at_ms = NULL")
 	f.setAttempt(t, heldAttempt, 0, "lease_expires_at_ms = NULL")
 	before := make(map[id.ExecutionID]string)
-	for _, x := range []id.ExecutionID{live.Execution, superseded.Execution, above, heldExecution, heldAttempt} {
+	for _, x := range []id.ExecutionID{live.ID, superseded.ID, above, heldExecution, heldAttempt} {
 		before[x] = f.dump(t, x)
 	}
 	tx := f.begin(t)
@@ -156,11 +156,11 @@ func TestA17_decides_under_the_locks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cloneFixture(t)
-			x := f.start(t).Execution
+			x := f.start(t).ID
 			f.setAttempt(t, x, 0, "lease_expires_at_ms = NULL")
 			held, release := f.holding(t, "RepairQueue")
 			wait := async(t, func(ctx context.Context) error {
-				_, n, err := held.RepairQueue(ctx, id.ExecutionID{}, 10)
+				n, err := held.Maintenance().RepairQueue(ctx, 10)
 				if n != 0 {
 					err = errors.Join(err, fmt.Errorf("repaired %d", n))
 				}

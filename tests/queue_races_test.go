@@ -28,10 +28,10 @@ var readied = map[string]struct {
 		},
 	},
 	"release": {
-		func(t *testing.T, f *fixture) id.ExecutionID { return f.start(t).Execution },
+		func(t *testing.T, f *fixture) id.ExecutionID { return f.start(t).ID },
 		func(t *testing.T, f *fixture, tx pgx.Tx, _ id.ExecutionID) {
 			f.advance(leaseTTL)
-			if n, err := f.WithTx(tx).ExpireLeases(t.Context(), 10); err != nil || n != 1 {
+			if n, err := f.WithTx(tx).Maintenance().ExpireLeases(t.Context(), 10); err != nil || n != 1 {
 				t.Fatal(n, err)
 			}
 		},
@@ -66,8 +66,8 @@ func TestInterleaving_claim_before_the_hint_is_committed(t *testing.T) {
 				t.Errorf("the claim waited: %q", states)
 			}
 			commit(t, tx)
-			if got := f.claim(t); got.Execution != x {
-				t.Errorf("claimed %s, want %s", got.Execution, x)
+			if got := f.claim(t); got.ID != x {
+				t.Errorf("claimed %s, want %s", got.ID, x)
 			}
 			f.wantQueue(t, t, name)
 		})
@@ -208,13 +208,12 @@ func TestInterleaving_repair_beside_an_uncommitted_write(t *testing.T) {
 		}},
 	} {
 		walk := func(t *testing.T, e *engine.Engine) (repaired int) {
-			var after id.ExecutionID
 			for range 2 {
-				next, n, err := e.RepairQueue(t.Context(), after, 10)
+				n, err := e.Maintenance().RepairQueue(t.Context(), 10)
 				if err != nil {
 					t.Fatal(err)
 				}
-				after, repaired = next, repaired+n
+				repaired += n
 			}
 			return repaired
 		}
@@ -232,8 +231,8 @@ func TestInterleaving_repair_beside_an_uncommitted_write(t *testing.T) {
 			}
 			commit(t, tx)
 			f.wantQueue(t, t, "both committed")
-			if got := f.claim(t); got.Execution != x {
-				t.Errorf("claimed %s, want %s", got.Execution, x)
+			if got := f.claim(t); got.ID != x {
+				t.Errorf("claimed %s, want %s", got.ID, x)
 			}
 		})
 		t.Run(c.name+", the repair first", func(t *testing.T) {
@@ -262,8 +261,8 @@ func TestInterleaving_repair_beside_an_uncommitted_write(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.wantQueue(t, t, "both committed")
-			if got := f.claim(t); got.Execution != x {
-				t.Errorf("claimed %s, want %s", got.Execution, x)
+			if got := f.claim(t); got.ID != x {
+				t.Errorf("claimed %s, want %s", got.ID, x)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -13,18 +14,18 @@ import (
 func (f *fixture) repair(t *testing.T, n int) int {
 	t.Helper()
 	total := 0
-	var after id.ExecutionID
-	for range 1000 {
-		next, repaired, err := f.RepairQueue(t.Context(), after, n)
+	pages := (len(texts(t, f.pool, "SELECT 'row' FROM ff_exec_core")) + n - 1) / n
+	for call := range 1000 {
+		repaired, err := f.Maintenance().RepairQueue(t.Context(), n)
 		if err != nil {
 			t.Fatal(err)
 		}
 		total += repaired
-		if after = next; after == (id.ExecutionID{}) && repaired < n {
+		if call >= pages && repaired < n {
 			return total
 		}
 	}
-	t.Fatalf("the walk does not come to an end; it is at %s", after)
+	t.Fatal("the queue's sweep does not come to an end")
 	return total
 }
 
@@ -132,20 +133,64 @@ func TestRepairQueue_tells_of_the_work_it_found(t *testing.T) {
 	x := f.create(t)
 	e := f.rival(t).listen(t, f.lane)
 	f.unseen(t, x, "DELETE FROM ffx_ready")
-	if next, repaired, err := f.RepairQueue(t.Context(), id.ExecutionID{}, 10); err != nil || repaired != 1 || next != x {
-		t.Fatal(next, repaired, err)
-	}
+	run(t, f.Maintenance().RepairQueue, 1)
 	e.want(t, f.lane)
 }
 
 func TestRepairQueue_refuses_bad_input(t *testing.T) {
 	f := newFixture(t)
-	after := id.NewExecutionID(f.lane, id.Partitions{})
 	for _, n := range []int{-1, 0, engine.MaxBatch + 1} {
-		next, repaired, err := f.RepairQueue(t.Context(), after, n)
+		repaired, err := f.Maintenance().RepairQueue(t.Context(), n)
 		wantInputError(t, err, "batch")
-		if next != after || repaired != 0 {
-			t.Errorf("%d: next %s, repaired %d", n, next, repaired)
+		if repaired != 0 {
+			t.Errorf("%d: repaired %d", n, repaired)
 		}
 	}
+}
+
+// All handles of an engine go on where any of them stopped. One that fails stays there, and what a caller's transaction
+// did not commit is found the next time round.
+func TestRepairQueue_goes_on_where_it_stopped(t *testing.T) {
+	f := cloneFixture(t)
+	var executions []id.ExecutionID
+	for range 3 {
+		executions = append(executions, f.create(t))
+	}
+	slices.SortFunc(executions, id.ExecutionID.Compare)
+	queued := func() (missing []id.ExecutionID) {
+		for _, x := range executions {
+			if len(texts(t, f.pool, fmt.Sprintf("SELECT 'row' FROM ffx_ready WHERE execution_id = '%s'", x.UUID()))) == 0 {
+				missing = append(missing, x)
+			}
+		}
+		return missing
+	}
+	for _, x := range executions {
+		f.unseen(t, x, "DELETE FROM ffx_ready")
+	}
+	step := func(e *engine.Engine, want int) {
+		t.Helper()
+		if n, err := e.Maintenance().RepairQueue(t.Context(), 1); err != nil || n != want {
+			t.Fatalf("repaired %d, %v; want %d", n, err, want)
+		}
+	}
+	step(f.Engine, 1)
+	tx := f.begin(t)
+	step(f.WithTx(tx), 1)
+	f.end(t, tx, false)
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.Maintenance().RepairQueue(stopped, 1); err == nil {
+		t.Error("repaired without a context")
+	}
+	if got := queued(); !slices.Equal(got, executions[1:]) {
+		t.Errorf("not queued are %v, want %v", got, executions[1:])
+	}
+	step(f.WithPool(f.pool), 1)
+	if got := queued(); !slices.Equal(got, executions[1:2]) {
+		t.Errorf("not queued are %v, want %v", got, executions[1:2])
+	}
+	step(f.Engine, 0) // behind the last
+	step(f.Engine, 0) // queued
+	step(f.Engine, 1)
 }

@@ -92,9 +92,9 @@ func TestQueue_follows_any_sequence_of_writes(t *testing.T) {
 				check(err)
 			},
 			"fail": func() {
-				var failures []engine.Failing
+				var failures []engine.AttemptFailure
 				for _, l := range take() {
-					failures = append(failures, engine.Failing{Lease: l, Failure: rapid.SampledFrom([]engine.Failure{{}, forGood}).Draw(r, "failure")})
+					failures = append(failures, engine.AttemptFailure{Lease: l, Failure: rapid.SampledFrom([]engine.Failure{{}, forGood}).Draw(r, "failure")})
 				}
 				_, err := f.FailExecutions(t.Context(), failures)
 				check(err)

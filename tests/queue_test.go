@@ -36,7 +36,7 @@ func (f *fixture) wantQueue(t *testing.T, on reporter, after string) {
 // background runs the jobs that change executions until nothing is due.
 func (f *fixture) background(t *testing.T) {
 	t.Helper()
-	for _, j := range []job{f.PromoteDelayed, f.ExpireAttempts, f.ExpireDeadlines, f.ExpireLeases} {
+	for _, j := range []job{f.Maintenance().PromoteDelayed, f.Maintenance().ExpireAttempts, f.Maintenance().ExpireDeadlines, f.Maintenance().ExpireLeases} {
 		for n := 1; n > 0; {
 			var err error
 			if n, err = j(t.Context(), 100); err != nil {

@@ -142,18 +142,18 @@ func TestN1_what_comes_back_is_left_to_those_who_know_its_kind(t *testing.T) {
 		}
 	}
 	want := map[id.ExecutionID]struct {
-		attempt int32
+		attempt int
 		resumed bool
 	}{
 		f.NodeID(flow.ID, "second"): {0, false},
-		begun[0].Execution:          {1, false},
-		begun[1].Execution:          {0, true},
-		begun[2].Execution:          {0, true},
+		begun[0].ID:                 {1, false},
+		begun[1].ID:                 {0, true},
+		begun[2].ID:                 {0, true},
 		delayed:                     {0, false},
 	}
 	got := f.claimNow(t, f.knows("new"), 10)
 	for _, c := range got {
-		if w, ok := want[c.Execution]; !ok || c.Attempt != w.attempt || c.Resumed != w.resumed {
+		if w, ok := want[c.ID]; !ok || c.Lease.Attempt != w.attempt || c.Resumed != w.resumed {
 			t.Errorf("claimed %+v, want %+v", c, w)
 		}
 	}
@@ -203,9 +203,9 @@ func TestN1_rolling_deploy(t *testing.T) {
 			}
 			settled = append(settled, c.next(t, n-len(settled))...)
 			for _, s := range settled {
-				if s.Settlement != worker.Completed || s.Attempt != 0 || s.Retries != 0 || s.Resumed {
+				if s.Settlement != worker.Completed || s.Lease.Attempt != 0 || s.Retries != 0 || s.Resumed {
 					t.Errorf("%s of the kind %s: attempt %d after %d retries, resumed %t, is %v",
-						s.Execution, s.Kind, s.Attempt, s.Retries, s.Resumed, s.Outcome)
+						s.ID, s.Kind, s.Lease.Attempt, s.Retries, s.Resumed, s.Outcome)
 				}
 			}
 			type count struct {
@@ -351,7 +351,7 @@ func TestN1_waiting_kinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if mail, resize := before[0], before[1]; after[0].Next != mail.Next || after[1].Next == resize.Next || taken[0].Execution != resize.Next {
+	if mail, resize := before[0], before[1]; after[0].Next != mail.Next || after[1].Next == resize.Next || taken[0].ID != resize.Next {
 		t.Errorf("%v was taken, and the next ones are %+v, before %+v", executionsOf(taken), after, before)
 	}
 

@@ -59,22 +59,22 @@ func TestReconcile(t *testing.T) {
 	reconcileWith(t, f.Engine, 2)
 
 	f.advance(5 * time.Second)
-	f.awaitState(t, timedOut.Execution, stateRetry)
+	f.awaitState(t, timedOut.ID, stateRetry)
 	keys := func() string { return texts(t, f.pool, "SELECT count(*)::text FROM ffx_create_dedup")[0] }
 	await(t, "the key to be forgotten", func() bool { return keys() == "0" })
 	f.wantState(t, keyed, stateReady)
-	f.wantState(t, lost[0].Execution, stateRunning)
+	f.wantState(t, lost[0].ID, stateRunning)
 	f.wantState(t, delayed, stateDelayed)
 
 	f.advance(time.Hour)
 	f.awaitState(t, delayed, stateReady)
 	f.awaitState(t, late, stateUnstarted)
 	for _, c := range lost {
-		f.awaitState(t, c.Execution, stateReturned)
-		if n := f.stored(t, c.Execution).ReclaimCount; n != 1 {
-			t.Errorf("%s lost its lease %d times", c.Execution, n)
+		f.awaitState(t, c.ID, stateReturned)
+		if n := f.stored(t, c.ID).ReclaimCount; n != 1 {
+			t.Errorf("%s lost its lease %d times", c.ID, n)
 		}
-		f.wantEvents(t, c.Execution, "lease acquired", "lease expired")
+		f.wantEvents(t, c.ID, "lease acquired", "lease expired")
 	}
 }
 
@@ -87,7 +87,7 @@ func TestReconcile_killed_connections(t *testing.T) {
 		c := f.start(t)
 		f.advance(2 * leaseTTL)
 		f.exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", rival.name)
-		f.awaitState(t, c.Execution, stateReturned)
-		f.setExecution(t, c.Execution, "eligibility_state = 'blocked_by_operator'")
+		f.awaitState(t, c.ID, stateReturned)
+		f.setExecution(t, c.ID, "eligibility_state = 'blocked_by_operator'")
 	}
 }

@@ -126,7 +126,7 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 			return err
 		}},
 		{name: "fail", started: true, do: func(ctx context.Context, f *fixture, leases []engine.Lease, _ int) error {
-			failures := make([]engine.Failing, len(leases))
+			failures := make([]engine.AttemptFailure, len(leases))
 			for i, l := range leases {
 				failures[i].Lease = l
 			}
@@ -134,9 +134,9 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 			return err
 		}},
 		{name: "fail for good", started: true, do: func(ctx context.Context, f *fixture, leases []engine.Lease, _ int) error {
-			failures := make([]engine.Failing, len(leases))
+			failures := make([]engine.AttemptFailure, len(leases))
 			for i, l := range leases {
-				failures[i] = engine.Failing{Lease: l, Failure: engine.Failure{Class: policy.Permanent}}
+				failures[i] = engine.AttemptFailure{Lease: l, Failure: engine.Failure{Class: policy.Permanent}}
 			}
 			_, err := f.FailExecutions(ctx, failures)
 			return err
@@ -147,24 +147,24 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 		}},
 		{name: "expire leases", started: true, do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
 			f.advance(leaseTTL)
-			_, err := f.ExpireLeases(ctx, n)
+			_, err := f.Maintenance().ExpireLeases(ctx, n)
 			return err
 		}},
 		{name: "expire attempts", started: true, spec: func(spec *engine.ExecutionSpec) {
 			spec.Policy = &policy.Execution{AttemptTimeout: time.Millisecond}
 		}, do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
 			f.advance(leaseTTL)
-			_, err := f.ExpireAttempts(ctx, n)
+			_, err := f.Maintenance().ExpireAttempts(ctx, n)
 			return err
 		}},
 		{name: "expire deadlines", spec: func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Millisecond) }, do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
 			f.advance(time.Second)
-			_, err := f.ExpireDeadlines(ctx, n)
+			_, err := f.Maintenance().ExpireDeadlines(ctx, n)
 			return err
 		}},
 		{name: "promote", fast: "PromoteDelayed", spec: func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Hour) }, do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
 			f.advance(2 * time.Hour)
-			_, err := f.PromoteDelayed(ctx, n)
+			_, err := f.Maintenance().PromoteDelayed(ctx, n)
 			return err
 		}},
 	} {
@@ -212,7 +212,7 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 }
 
 func TestRoundTrips_of_single_calls(t *testing.T) {
-	shared := newFixture(t)
+	shared := cloneFixture(t)
 	log := new(roundTripLog)
 	f := fixtureOn(t, openPool(t, shared.url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.url)
 	c := f.start(t)
@@ -221,14 +221,14 @@ func TestRoundTrips_of_single_calls(t *testing.T) {
 		name string
 		do   func(ctx context.Context) error
 	}{
-		{"describe", func(ctx context.Context) error { _, err := f.DescribeExecution(ctx, c.Execution); return err }},
-		{"result", func(ctx context.Context) error { _, err := f.ExecutionResult(ctx, c.Execution); return err }},
-		{"input", func(ctx context.Context) error { _, err := f.ExecutionInput(ctx, c.Execution); return err }},
+		{"describe", func(ctx context.Context) error { _, err := f.DescribeExecution(ctx, c.ID); return err }},
+		{"state", func(ctx context.Context) error { _, err := f.ExecutionState(ctx, c.ID); return err }},
+		{"input", func(ctx context.Context) error { _, err := f.ExecutionInput(ctx, c.ID); return err }},
 		{"list", func(ctx context.Context) error {
-			_, err := f.ListExecutions(ctx, c.Execution.Partition(), c.Execution, 1)
+			_, err := f.ListExecutions(ctx, engine.ExecutionFilter{}, "", 1)
 			return err
 		}},
-		{"set a tag", func(ctx context.Context) error { return f.SetExecutionTag(ctx, c.Execution, "app.set", "v") }},
+		{"set a tag", func(ctx context.Context) error { return f.SetExecutionTag(ctx, c.ID, "app.set", "v") }},
 		{"create", func(ctx context.Context) error {
 			_, err := f.CreateExecution(ctx, engine.ExecutionSpec{Kind: "test", Lane: f.lane})
 			return err

@@ -147,8 +147,8 @@ func (f *fixture) start(t *testing.T, change ...func(*engine.ExecutionSpec)) eng
 	t.Helper()
 	x := f.create(t, change...)
 	claimed := f.claim(t)
-	if claimed.Execution != x {
-		t.Fatalf("claimed %s, want %s", claimed.Execution, x)
+	if claimed.ID != x {
+		t.Fatalf("claimed %s, want %s", claimed.ID, x)
 	}
 	return claimed
 }

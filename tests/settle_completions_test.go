@@ -40,18 +40,18 @@ func TestCompleteExecution(t *testing.T) {
 	if err := f.CompleteExecution(t.Context(), c.Lease, []byte("out")); err != nil {
 		t.Fatal(err)
 	}
-	stored := f.stored(t, c.Execution)
+	stored := f.stored(t, c.ID)
 	if stored.State != stateCompleted || string(stored.Result) != "out" || *stored.TerminalAtMs != now || *stored.LastMutation != now ||
 		stored.LeaseEpoch != 1 || stored.AttemptIndex != 0 {
 		t.Errorf("stored %+v", stored)
 	}
-	attempt := f.attempts(t, c.Execution)[0]
+	attempt := f.attempts(t, c.ID)[0]
 	if attempt.Outcome != "success" || *attempt.TerminalAtMs != now || attempt.LeaseExpiresAtMs != nil || attempt.LeaseEpoch != 1 ||
 		attempt.WorkerInstanceID == nil || *attempt.WorkerInstanceID != f.name {
 		t.Errorf("attempt %+v", attempt)
 	}
-	f.wantEvents(t, c.Execution, "lease acquired", "lease revoked backend", "completion success")
-	if got := f.describe(t, c.Execution); !got.EndedAt.Equal(f.now()) || got.State.Outcome != state.OutcomeSuccess {
+	f.wantEvents(t, c.ID, "lease acquired", "lease revoked backend", "completion success")
+	if got := f.describe(t, c.ID); !got.EndedAt.Equal(f.now()) || got.State.Outcome != state.OutcomeSuccess {
 		t.Errorf("described as %+v", got)
 	}
 	f.wantNothingClaimable(t)
@@ -64,18 +64,18 @@ func TestE42_complete_may_be_repeated(t *testing.T) {
 	if err := f.CompleteExecution(t.Context(), c.Lease, []byte("first")); err != nil {
 		t.Fatal(err)
 	}
-	before := f.dump(t, c.Execution)
+	before := f.dump(t, c.ID)
 	f.advance(time.Hour) // the lease is long over
 	if err := f.CompleteExecution(t.Context(), c.Lease, []byte("second")); err != nil {
 		t.Error(err)
 	}
-	f.wantUnchanged(t, c.Execution, before)
+	f.wantUnchanged(t, c.ID, before)
 	if _, err := f.FailExecution(t.Context(), c.Lease, engine.Failure{Message: "late"}); !errors.Is(err, engine.ErrNotActive) {
 		t.Errorf("got %v, want not active", err)
 	} else if refusal, _ := errors.AsType[*engine.LeaseError](err); refusal.Outcome != state.OutcomeSuccess {
 		t.Errorf("outcome %s, want success", refusal.Outcome)
 	}
-	f.wantUnchanged(t, c.Execution, before)
+	f.wantUnchanged(t, c.ID, before)
 }
 
 // A different outcome than the one asked for is never reported as success.
@@ -90,13 +90,13 @@ func TestCompleteExecution_of_a_failed_one(t *testing.T) {
 		if _, err := f.FailExecution(t.Context(), lost.Lease, engine.Failure{Class: c.class}); err != nil {
 			t.Fatal(err)
 		}
-		before := f.dump(t, lost.Execution)
+		before := f.dump(t, lost.ID)
 		err := f.CompleteExecution(t.Context(), lost.Lease, nil)
 		refusal, ok := errors.AsType[*engine.LeaseError](err)
 		if !ok || refusal.Err != engine.ErrNotActive || refusal.Phase != c.phase || refusal.Outcome != c.how {
 			t.Errorf("after a %s failure: %v", c.class, err)
 		}
-		f.wantUnchanged(t, lost.Execution, before)
+		f.wantUnchanged(t, lost.ID, before)
 	}
 }
 
@@ -106,8 +106,8 @@ func TestCompleteExecutions_outcomes_stand_in_input_order(t *testing.T) {
 	slices.Reverse(held)
 	stale := held[1].Lease
 	stale.Epoch = 0
-	f.setAttempt(t, held[2].Execution, 0, "lease_expires_at_ms = 1")
-	f.setExecution(t, held[3].Execution, "attempt_index = 1") // served by the form that locks first
+	f.setAttempt(t, held[2].ID, 0, "lease_expires_at_ms = 1")
+	f.setExecution(t, held[3].ID, "attempt_index = 1") // served by the form that locks first
 	missing := held[0].Lease
 	missing.Execution = id.NewExecutionID(f.lane, id.Partitions{})
 	outcomes, err := f.CompleteExecutions(t.Context(), []engine.Completion{
@@ -130,12 +130,12 @@ func TestCompleteExecutions_outcomes_stand_in_input_order(t *testing.T) {
 		}
 	}
 	for i, want := range map[int]string{0: "0", 1: "1", 3: "3"} {
-		if got := f.stored(t, held[i].Execution); string(got.Result) != want || got.State != stateCompleted || got.AttemptIndex != 0 {
+		if got := f.stored(t, held[i].ID); string(got.Result) != want || got.State != stateCompleted || got.AttemptIndex != 0 {
 			t.Errorf("execution %d: %+v, want result %q", i, got, want)
 		}
-		f.wantEvents(t, held[i].Execution, "lease acquired", "lease revoked backend", "completion success")
+		f.wantEvents(t, held[i].ID, "lease acquired", "lease revoked backend", "completion success")
 	}
-	f.wantState(t, held[2].Execution, stateRunning)
+	f.wantState(t, held[2].ID, stateRunning)
 }
 
 func TestCompleteExecutions_of_nothing(t *testing.T) {
@@ -157,7 +157,7 @@ func TestCompleteExecutions_of_many(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, i := range []int{0, engine.MaxBatch - 1, engine.MaxBatch, len(held) - 1} {
-		if got := string(f.stored(t, held[i].Execution).Result); got != fmt.Sprint(i) {
+		if got := string(f.stored(t, held[i].ID).Result); got != fmt.Sprint(i) {
 			t.Errorf("execution %d has the result %q", i, got)
 		}
 	}
@@ -177,7 +177,7 @@ func TestE29_completion_events_say_whose_they_are(t *testing.T) {
 	}{
 		{"completed", "success", complete},
 		{"completed by the locked form", "success", func(c engine.Claimed) error {
-			f.setExecution(t, c.Execution, "attempt_index = 1")
+			f.setExecution(t, c.ID, "attempt_index = 1")
 			return complete(c)
 		}},
 		{"failed", "failed", func(c engine.Claimed) error {
@@ -185,14 +185,14 @@ func TestE29_completion_events_say_whose_they_are(t *testing.T) {
 			return err
 		}},
 		{"lost too often", "failed", func(c engine.Claimed) error {
-			f.setExecution(t, c.Execution, "lease_reclaim_count = 1000")
+			f.setExecution(t, c.ID, "lease_reclaim_count = 1000")
 			f.advance(leaseTTL)
-			_, err := f.ExpireLeases(t.Context(), 10)
+			_, err := f.Maintenance().ExpireLeases(t.Context(), 10)
 			return err
 		}},
 		{"expired", "expired", func(engine.Claimed) error {
 			f.advance(time.Hour)
-			_, err := f.ExpireDeadlines(t.Context(), 10)
+			_, err := f.Maintenance().ExpireDeadlines(t.Context(), 10)
 			return err
 		}},
 	} {
@@ -202,13 +202,13 @@ func TestE29_completion_events_say_whose_they_are(t *testing.T) {
 				t.Fatal(err)
 			}
 			now := f.now().UnixMilli()
-			got := f.completionEvents(t, held.Execution)
+			got := f.completionEvents(t, held.ID)
 			if len(got) != 1 || got[0].Outcome != c.outcome || *got[0].Namespace != "tenant" || *got[0].InstanceTag != "i1" ||
 				got[0].OccurredAtMs != now || *got[0].DispatchedAtMs != now {
 				t.Errorf("events %+v, want one of outcome %s", got, c.outcome)
 			}
 			lease := texts(t, f.pool, `SELECT concat_ws(' ', event_type, namespace, instance_tag, lease_id, ffx_worker_instance_id)
-				FROM ff_lease_event WHERE execution_id = ($1::uuid)::text ORDER BY event_id`, held.Execution.UUID())
+				FROM ff_lease_event WHERE execution_id = ($1::uuid)::text ORDER BY event_id`, held.ID.UUID())
 			for i, event := range []string{"acquired", map[string]string{"success": "revoked", "failed": "revoked", "expired": "expired"}[c.outcome]} {
 				if c.name == "lost too often" && i == 1 {
 					event = "expired"
@@ -247,22 +247,22 @@ func TestCompleteExecution_gives_admissions_back(t *testing.T) {
 func TestCompleteExecutions_error_of_some(t *testing.T) {
 	f := newFixture(t)
 	held := f.startMany(t, 2)
-	f.setExecution(t, held[1].Execution, "attempt_index = 1") // left to the form that locks first
+	f.setExecution(t, held[1].ID, "attempt_index = 1") // left to the form that locks first
 	tx := f.begin(t)
-	lockExecution(t, tx, held[1].Execution)
+	lockExecution(t, tx, held[1].ID)
 	completions := []engine.Completion{{Lease: held[0].Lease}, {Lease: held[1].Lease}}
 	outcomes, err := f.CompleteExecutions(t.Context(), completions)
 	if err != nil || outcomes[0] != nil || !errors.Is(outcomes[1], engine.ErrBusy) {
 		t.Errorf("got %v, %v; want that the second is busy", outcomes, err)
 	}
-	f.wantState(t, held[0].Execution, stateCompleted)
-	f.wantState(t, held[1].Execution, stateRunning)
+	f.wantState(t, held[0].ID, stateCompleted)
+	f.wantState(t, held[1].ID, stateRunning)
 	commit(t, tx)
 	outcomes, err = f.CompleteExecutions(t.Context(), completions)
 	if err := errors.Join(append(outcomes, err)...); err != nil {
 		t.Error(err)
 	}
-	f.wantState(t, held[1].Execution, stateCompleted)
+	f.wantState(t, held[1].ID, stateCompleted)
 }
 
 // A batch of which the members are refused completes what is in no flow.
@@ -277,5 +277,5 @@ func TestCompleteExecutions_members_refused_beside_others(t *testing.T) {
 		t.Fatal(outcomes, err)
 	}
 	wantLeaseError(t, outcomes[0], engine.ErrStaleLease)
-	f.wantState(t, alone.Execution, stateCompleted)
+	f.wantState(t, alone.ID, stateCompleted)
 }

@@ -34,12 +34,12 @@ func TestFailExecution_schedules_a_retry(t *testing.T) {
 	c := f.start(t, retrying(policy.Retry{Backoff: policy.Fixed(5 * time.Second)}), func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Hour) })
 	f.advance(time.Second)
 	now, wake := f.now().UnixMilli(), f.now().Add(5*time.Second)
-	raw := f.stored(t, c.Execution).RawFields
+	raw := f.stored(t, c.ID).RawFields
 	failed := f.fail(t, c.Lease, engine.Failure{Message: "no luck", Category: "upstream"})
 	if want := (engine.Failed{Retry: true, RetryAt: wake, NextAttempt: 1}); failed != want {
 		t.Errorf("got %+v, want %+v", failed, want)
 	}
-	stored := f.stored(t, c.Execution)
+	stored := f.stored(t, c.ID)
 	if stored.State != stateBackoff || stored.AttemptIndex != 1 || stored.RetryCount != 1 || stored.LeaseEpoch != 1 ||
 		*stored.DelayUntilMs != wake.UnixMilli() || *stored.DeadlineAtMs != wake.UnixMilli() ||
 		*stored.LastDeadline != start.Add(time.Hour).UnixMilli() || *stored.LastMutation != now || stored.TerminalAtMs != nil {
@@ -48,13 +48,13 @@ func TestFailExecution_schedules_a_retry(t *testing.T) {
 	if stored.RawFields != raw {
 		t.Errorf("raw_fields became %s", stored.RawFields)
 	}
-	attempts := f.attempts(t, c.Execution)
+	attempts := f.attempts(t, c.ID)
 	if len(attempts) != 1 || attempts[0].Outcome != "retry" || *attempts[0].TerminalAtMs != now || attempts[0].LeaseExpiresAtMs != nil ||
 		*attempts[0].DelayUntilMs != wake.UnixMilli() || attempts[0].LeaseEpoch != 1 {
 		t.Errorf("attempts %+v", attempts)
 	}
 	wantJSON(t, attempts[0].RawFields, `{"failure_reason":"no luck","failure_category":"upstream"}`)
-	f.wantEvents(t, c.Execution, "lease acquired", "lease revoked backend")
+	f.wantEvents(t, c.ID, "lease acquired", "lease revoked backend")
 	f.wantNothingClaimable(t)
 }
 
@@ -64,11 +64,11 @@ func TestFailExecution_retries_at_once(t *testing.T) {
 	if got, want := f.fail(t, c.Lease, engine.Failure{}), (engine.Failed{Retry: true, RetryAt: start, NextAttempt: 1}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	stored := f.stored(t, c.Execution)
+	stored := f.stored(t, c.ID)
 	if stored.State != stateRetry || stored.DelayUntilMs != nil || *stored.DeadlineAtMs != start.Add(time.Hour).UnixMilli() {
 		t.Errorf("stored %+v", stored)
 	}
-	if next := f.claim(t); next.Attempt != 1 || next.Epoch != 2 || next.Type != state.RetryAttempt || next.Retries != 1 || next.Resumed {
+	if next := f.claim(t); next.Lease.Attempt != 1 || next.Lease.Epoch != 2 || next.Type != state.RetryAttempt || next.Retries != 1 || next.Resumed {
 		t.Errorf("claimed %+v", next)
 	}
 }
@@ -81,7 +81,7 @@ func TestFailExecution_for_good(t *testing.T) {
 	if got := f.fail(t, c.Lease, engine.Failure{Message: "broken", Class: policy.Permanent, Category: "bad_input"}); got != (engine.Failed{}) {
 		t.Errorf("got %+v, want the end", got)
 	}
-	stored := f.stored(t, c.Execution)
+	stored := f.stored(t, c.ID)
 	if stored.State != stateFailed || *stored.TerminalAtMs != now || stored.AttemptIndex != 0 || stored.RetryCount != 0 || stored.CancelReason != nil {
 		t.Errorf("stored %+v", stored)
 	}
@@ -92,12 +92,12 @@ func TestFailExecution_for_good(t *testing.T) {
 			t.Errorf("%s is %q, want %q", key, got, want)
 		}
 	}
-	attempt := f.attempts(t, c.Execution)[0]
+	attempt := f.attempts(t, c.ID)[0]
 	if attempt.Outcome != "failed" || *attempt.TerminalAtMs != now || attempt.LeaseExpiresAtMs != nil || attempt.LeaseEpoch != 1 {
 		t.Errorf("attempt %+v", attempt)
 	}
-	f.wantEvents(t, c.Execution, "lease acquired", "lease revoked backend", "completion failed")
-	if got := f.describe(t, c.Execution); got.FailureReason != "broken" || got.State.Outcome != state.OutcomeFailed {
+	f.wantEvents(t, c.ID, "lease acquired", "lease revoked backend", "completion failed")
+	if got := f.describe(t, c.ID); got.FailureReason != "broken" || got.State.Outcome != state.OutcomeFailed {
 		t.Errorf("described as %+v", got)
 	}
 }
@@ -140,11 +140,11 @@ func TestFailExecution_retry_decision(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			held := f.start(t, func(spec *engine.ExecutionSpec) { spec.Policy = c.policy })
-			f.setExecution(t, held.Execution, fmt.Sprintf("ffx_retry_count = %d", c.retries))
+			f.setExecution(t, held.ID, fmt.Sprintf("ffx_retry_count = %d", c.retries))
 			if got := f.fail(t, held.Lease, c.failure); got.Retry != c.want {
 				t.Errorf("got %+v, want a retry: %t", got, c.want)
 			}
-			stored := f.stored(t, held.Execution)
+			stored := f.stored(t, held.ID)
 			if retried := stored.AttemptIndex == 1 && strings.HasPrefix(stored.State, "runnable"); retried != c.want {
 				t.Errorf("stored %+v, want a retry: %t", stored, c.want)
 			}
@@ -175,7 +175,7 @@ func TestFailExecution_backoff(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for range 5 {
 				held := f.start(t, retrying(policy.Retry{MaxRetries: 10, Backoff: c.backoff}))
-				f.setExecution(t, held.Execution, fmt.Sprintf("ffx_retry_count = %d", c.retries))
+				f.setExecution(t, held.ID, fmt.Sprintf("ffx_retry_count = %d", c.retries))
 				if pause := f.fail(t, held.Lease, engine.Failure{}).RetryAt.Sub(f.now()); pause < c.min || pause > c.max {
 					t.Errorf("pause of %v, want %v to %v", pause, c.min, c.max)
 				}
@@ -191,22 +191,22 @@ func TestFailExecution_beyond_its_deadline(t *testing.T) {
 	if got, want := f.fail(t, c.Lease, engine.Failure{}), start.Add(time.Minute); !got.Retry || !got.RetryAt.Equal(want) {
 		t.Errorf("got %+v, want a retry at %v", got, want)
 	}
-	if got := f.stored(t, c.Execution); got.State != stateBackoff || *got.DeadlineAtMs != start.Add(time.Second).UnixMilli() {
+	if got := f.stored(t, c.ID); got.State != stateBackoff || *got.DeadlineAtMs != start.Add(time.Second).UnixMilli() {
 		t.Errorf("stored %+v", got)
 	}
 	f.advance(time.Minute)
-	run(t, f.PromoteDelayed, 0)
-	run(t, f.ExpireDeadlines, 1)
-	f.wantState(t, c.Execution, stateUnstarted)
+	run(t, f.Maintenance().PromoteDelayed, 0)
+	run(t, f.Maintenance().ExpireDeadlines, 1)
+	f.wantState(t, c.ID, stateUnstarted)
 }
 
 // Without end, and never wrapping round.
 func TestFailExecution_with_the_longest_backoff(t *testing.T) {
 	f := newFixture(t)
 	c := f.start(t)
-	f.setExecution(t, c.Execution, `policy = '{"retry_policy":{"max_retries":1,"backoff":{"type":"fixed","delay_ms":9223372036854775807}}}'`)
+	f.setExecution(t, c.ID, `policy = '{"retry_policy":{"max_retries":1,"backoff":{"type":"fixed","delay_ms":9223372036854775807}}}'`)
 	f.fail(t, c.Lease, engine.Failure{})
-	if got := f.stored(t, c.Execution); got.State != stateBackoff || *got.DelayUntilMs != 1<<63-1 {
+	if got := f.stored(t, c.ID); got.State != stateBackoff || *got.DelayUntilMs != 1<<63-1 {
 		t.Errorf("stored %+v", got)
 	}
 }
@@ -215,11 +215,11 @@ func TestFailExecution_with_the_longest_backoff(t *testing.T) {
 func TestE19_retries_end(t *testing.T) {
 	f := newFixture(t)
 	f.create(t)
-	for attempt := range int32(4) {
+	for attempt := range 4 {
 		c := f.claim(t)
 		failed := f.fail(t, c.Lease, engine.Failure{Message: "again"})
-		if c.Attempt != attempt || failed.Retry != (attempt < 3) {
-			t.Errorf("attempt %d, want %d; %+v", c.Attempt, attempt, failed)
+		if c.Lease.Attempt != attempt || failed.Retry != (attempt < 3) {
+			t.Errorf("attempt %d, want %d; %+v", c.Lease.Attempt, attempt, failed)
 		}
 	}
 	f.wantNothingClaimable(t)
@@ -230,13 +230,13 @@ func TestE20_failed_attempt_is_left_behind(t *testing.T) {
 	f := newFixture(t)
 	c := f.start(t)
 	f.fail(t, c.Lease, engine.Failure{})
-	if got := f.stored(t, c.Execution).AttemptIndex; got != 1 {
+	if got := f.stored(t, c.ID).AttemptIndex; got != 1 {
 		t.Errorf("the pointer stands at %d, want 1", got)
 	}
 	next := f.claim(t)
 	f.fail(t, next.Lease, engine.Failure{Class: policy.Permanent})
 	var outcomes []string
-	for _, a := range f.attempts(t, c.Execution) {
+	for _, a := range f.attempts(t, c.ID) {
 		outcomes = append(outcomes, a.Outcome)
 	}
 	if want := []string{"retry", "failed"}; !slices.Equal(outcomes, want) {
@@ -281,7 +281,7 @@ func TestFailExecution_reads_other_policies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			held := f.start(t)
-			f.setExecution(t, held.Execution, "policy = '"+c.stored+"'")
+			f.setExecution(t, held.ID, "policy = '"+c.stored+"'")
 			failed := f.fail(t, held.Lease, engine.Failure{})
 			got := ""
 			if failed.Retry {
@@ -300,11 +300,11 @@ func TestE52_retry_count_that_is_no_number(t *testing.T) {
 	f := newFixture(t)
 	for raw, want := range map[string]int32{`""`: 1, `"many"`: 1, `"2"`: 3, `2`: 3, `"-1"`: 1, `null`: 1, `{}`: 1, `"99999999999"`: 1} {
 		c := f.start(t, retrying(policy.Retry{MaxRetries: 10}))
-		f.setExecution(t, c.Execution, `raw_fields = raw_fields || '{"retry_count":`+raw+`}'`)
+		f.setExecution(t, c.ID, `raw_fields = raw_fields || '{"retry_count":`+raw+`}'`)
 		if failed := f.fail(t, c.Lease, engine.Failure{}); !failed.Retry {
 			t.Errorf("%s: %+v", raw, failed)
 		}
-		if got := f.stored(t, c.Execution).RetryCount; got != want {
+		if got := f.stored(t, c.ID).RetryCount; got != want {
 			t.Errorf("%s: counted as %d, want %d", raw, got, want)
 		}
 	}
@@ -328,12 +328,12 @@ func TestE42_fail_may_be_repeated(t *testing.T) {
 			held := f.start(t, retrying(c.policy))
 			first := f.fail(t, held.Lease, c.failure)
 			c.later(f, t)
-			before := f.dump(t, held.Execution)
+			before := f.dump(t, held.ID)
 			f.advance(time.Hour)
 			if again := f.fail(t, held.Lease, engine.Failure{Message: "again", Class: policy.Permanent}); again != first {
 				t.Errorf("got %+v, want %+v", again, first)
 			}
-			f.wantUnchanged(t, held.Execution, before)
+			f.wantUnchanged(t, held.ID, before)
 		})
 	}
 }
@@ -349,13 +349,13 @@ func TestE42_fail_recorded_by_the_reference(t *testing.T) {
 		{"runnable", engine.Failed{Retry: true, RetryAt: start.Add(time.Minute), NextAttempt: 1}},
 	} {
 		held := f.start(t)
-		f.setExecution(t, held.Execution, "lifecycle_phase = '"+c.phase+"', ownership_state = 'unowned', eligibility_state = 'not_applicable'")
-		f.setAttempt(t, held.Execution, 0, fmt.Sprintf("outcome = 'failure', lease_expires_at_ms = NULL, terminal_at_ms = %d", start.Add(time.Minute).UnixMilli()))
-		before := f.dump(t, held.Execution)
+		f.setExecution(t, held.ID, "lifecycle_phase = '"+c.phase+"', ownership_state = 'unowned', eligibility_state = 'not_applicable'")
+		f.setAttempt(t, held.ID, 0, fmt.Sprintf("outcome = 'failure', lease_expires_at_ms = NULL, terminal_at_ms = %d", start.Add(time.Minute).UnixMilli()))
+		before := f.dump(t, held.ID)
 		if got := f.fail(t, held.Lease, engine.Failure{}); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.phase, got, c.want)
 		}
-		f.wantUnchanged(t, held.Execution, before)
+		f.wantUnchanged(t, held.ID, before)
 	}
 }
 
@@ -363,11 +363,11 @@ func TestFailExecutions_outcomes_stand_in_input_order(t *testing.T) {
 	f := newFixture(t)
 	held := f.startMany(t, 4)
 	slices.Reverse(held)
-	f.setAttempt(t, held[2].Execution, 0, "lease_epoch = 7")
-	f.setExecution(t, held[3].Execution, "attempt_index = 1")
+	f.setAttempt(t, held[2].ID, 0, "lease_epoch = 7")
+	f.setExecution(t, held[3].ID, "attempt_index = 1")
 	missing := held[0].Lease
 	missing.Execution = id.NewExecutionID(f.lane, id.Partitions{})
-	got, err := f.FailExecutions(t.Context(), []engine.Failing{
+	got, err := f.FailExecutions(t.Context(), []engine.AttemptFailure{
 		{Lease: held[0].Lease, Failure: engine.Failure{Message: "0", Class: policy.Permanent}},
 		{Lease: held[1].Lease, Failure: engine.Failure{Message: "1"}},
 		{Lease: held[2].Lease, Failure: engine.Failure{}},
@@ -380,8 +380,8 @@ func TestFailExecutions_outcomes_stand_in_input_order(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	retry := engine.Failed{Retry: true, RetryAt: start, NextAttempt: 1}
-	for i, want := range []engine.Failed{
+	retry := engine.Outcome[engine.Failed]{Value: engine.Failed{Retry: true, RetryAt: start, NextAttempt: 1}}
+	for i, want := range []engine.Outcome[engine.Failed]{
 		{}, retry, {Err: engine.ErrStaleLease}, {Err: engine.ErrNotFound}, retry, {Err: engine.ErrInvalidInput}, retry, {},
 	} {
 		if !errors.Is(got[i].Err, want.Err) {
@@ -392,37 +392,37 @@ func TestFailExecutions_outcomes_stand_in_input_order(t *testing.T) {
 			t.Errorf("outcome %d is %+v, want %+v", i, got[i], want)
 		}
 	}
-	f.wantState(t, held[0].Execution, stateFailed)
-	if got := f.stored(t, held[0].Execution).raw(t, "failure_reason"); got != "0" {
+	f.wantState(t, held[0].ID, stateFailed)
+	if got := f.stored(t, held[0].ID).raw(t, "failure_reason"); got != "0" {
 		t.Errorf("failure %q, want the first", got)
 	}
 	for _, i := range []int{1, 3} {
-		if got := f.stored(t, held[i].Execution); got.State != stateRetry || got.AttemptIndex != 1 || got.RetryCount != 1 {
+		if got := f.stored(t, held[i].ID); got.State != stateRetry || got.AttemptIndex != 1 || got.RetryCount != 1 {
 			t.Errorf("execution %d: %+v", i, got)
 		}
-		f.wantEvents(t, held[i].Execution, "lease acquired", "lease revoked backend")
+		f.wantEvents(t, held[i].ID, "lease acquired", "lease revoked backend")
 	}
-	f.wantState(t, held[2].Execution, stateRunning)
+	f.wantState(t, held[2].ID, stateRunning)
 }
 
 func TestFailExecutions_of_many(t *testing.T) {
 	f := newFixture(t)
 	held := slices.Concat(f.startMany(t, engine.MaxBatch), f.startMany(t, 5))
-	failures := make([]engine.Failing, len(held))
+	failures := make([]engine.AttemptFailure, len(held))
 	for i, c := range held {
-		failures[i] = engine.Failing{Lease: c.Lease, Failure: engine.Failure{Class: policy.Permanent, Message: fmt.Sprint(i)}}
+		failures[i] = engine.AttemptFailure{Lease: c.Lease, Failure: engine.Failure{Class: policy.Permanent, Message: fmt.Sprint(i)}}
 	}
 	got, err := f.FailExecutions(t.Context(), failures)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range got {
-		if got[i] != (engine.Failed{}) {
+		if got[i] != (engine.Outcome[engine.Failed]{}) {
 			t.Fatalf("outcome %d: %+v", i, got[i])
 		}
 	}
 	for _, i := range []int{0, engine.MaxBatch, len(held) - 1} {
-		if got := f.stored(t, held[i].Execution); got.State != stateFailed || got.raw(t, "failure_reason") != fmt.Sprint(i) {
+		if got := f.stored(t, held[i].ID); got.State != stateFailed || got.raw(t, "failure_reason") != fmt.Sprint(i) {
 			t.Errorf("execution %d: %+v", i, got)
 		}
 	}

@@ -145,7 +145,7 @@ func TestA8_process_that_stops_in_the_middle_of_a_call(t *testing.T) {
 			})
 
 			// Others go on while it stands still. By the fixture's clock its lease has run out.
-			run(t, f.ExpireLeases, 1)
+			run(t, f.Maintenance().ExpireLeases, 1)
 			f.succeed(t, flow, "a")
 			f.wantState(t, f.NodeID(flow, "b"), stateReady)
 			p.goOn(t)

@@ -80,7 +80,7 @@ func TestA13_creations_of_more_than_a_gigabyte(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, c := range created {
-			if c.Err != nil || c.Duplicate != again {
+			if c.Err != nil || c.Value.Duplicate != again {
 				t.Fatalf("created %d: %+v", i, c)
 			}
 		}
@@ -108,7 +108,7 @@ func TestA13_no_statement_is_sent_more_than_its_share(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range created {
-			if c.Err != nil || c.Duplicate {
+			if c.Err != nil || c.Value.Duplicate {
 				t.Fatalf("created %+v", c)
 			}
 		}
@@ -189,14 +189,14 @@ func TestA13_no_statement_is_sent_more_than_its_share(t *testing.T) {
 			next := f.create(t)
 			outcomes, got, err := claimer.CompleteAndClaim(t.Context(), completions(claimed), 1)
 			wantNone(t, outcomes, err)
-			if len(got) != 1 || got[0].Execution != next {
+			if len(got) != 1 || got[0].ID != next {
 				t.Errorf("claimed %+v, want %s", got, next)
 			}
 		},
 		"failures": func(t *testing.T, f *fixture) {
-			var failures []engine.Failing
+			var failures []engine.AttemptFailure
 			for _, c := range f.startMany(t, 10*many) {
-				failures = append(failures, engine.Failing{Lease: c.Lease, Failure: engine.Failure{
+				failures = append(failures, engine.AttemptFailure{Lease: c.Lease, Failure: engine.Failure{
 					Message: strings.Repeat("x", engine.MaxFailureMessage), Category: strings.Repeat("x", engine.MaxFailureMessage),
 				}})
 			}
@@ -236,7 +236,7 @@ func TestA13_one_item_above_the_share(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, c := range created {
-		input, err := f.ExecutionInput(t.Context(), c.ID)
+		input, err := f.ExecutionInput(t.Context(), c.Value.ID)
 		if c.Err != nil || err != nil || len(input.Payload) != len(specs[i].Payload) {
 			t.Errorf("created %+v with a payload of %d bytes, %v", c, len(input.Payload), err)
 		}

@@ -289,7 +289,7 @@ func TestF44_reads_are_one_statement(t *testing.T) {
 	flow := f.draw(t, nil, "a>b", "a>c")
 	for what, read := range map[string]func() error{
 		"describe":  func() error { _, err := f.DescribeFlow(t.Context(), flow); return err },
-		"members":   func() error { _, err := f.ListFlowMembers(t.Context(), flow, id.ExecutionID{}, 10); return err },
+		"members":   func() error { _, err := f.ListFlowMembers(t.Context(), flow, "", 10); return err },
 		"upstreams": func() error { _, err := f.UpstreamResults(t.Context(), f.NodeID(flow, "b")); return err },
 	} {
 		sent := log.during(func() {

@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -145,13 +144,13 @@ func (s *stress) job(ctx context.Context, what int) error {
 	switch what {
 	case 0:
 		s.advance(leaseTTL / 20)
-		_, err = s.ExpireLeases(ctx, 100)
+		_, err = s.Maintenance().ExpireLeases(ctx, 100)
 	case 1:
-		_, err = s.ExpireDeadlines(ctx, 100)
+		_, err = s.Maintenance().ExpireDeadlines(ctx, 100)
 	case 2:
-		_, err = s.PromoteDelayed(ctx, 100)
+		_, err = s.Maintenance().PromoteDelayed(ctx, 100)
 	case 3:
-		_, _, err = s.RepairQueue(ctx, id.ExecutionID{}, 100)
+		_, err = s.Maintenance().RepairQueue(ctx, 100)
 	}
 	return err
 }

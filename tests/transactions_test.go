@@ -69,13 +69,13 @@ func operations() []operation {
 		return err
 	}
 	unborn := func(_ *testing.T, f *fixture) engine.Lease {
-		return engine.Lease{Execution: id.NewExecutionID(f.lane, id.Partitions{})}
+		return engine.Lease{Fence: engine.Fence{Execution: id.NewExecutionID(f.lane, id.Partitions{})}}
 	}
 	inUnknownFlow := func(ctx context.Context, f *fixture, e *engine.Engine, _ engine.Lease) error {
 		_, err := e.CreateExecution(ctx, engine.ExecutionSpec{Kind: "test", Lane: f.lane, Flow: new(id.NewFlowID())})
 		return err
 	}
-	job := func(name, stored string, arrange func(*testing.T, *fixture) engine.Lease, call func(*engine.Engine, context.Context, int) (int, error)) operation {
+	job := func(name, stored string, arrange func(*testing.T, *fixture) engine.Lease, call func(engine.Maintenance, context.Context, int) (int, error)) operation {
 		return operation{
 			name: name, stored: stored, whole: true, reason: engine.ErrInvalidInput,
 			arrange: func(t *testing.T, f *fixture) engine.Lease {
@@ -84,17 +84,17 @@ func operations() []operation {
 				return l
 			},
 			do: func(ctx context.Context, _ *fixture, e *engine.Engine, _ engine.Lease) error {
-				return acted(call(e, ctx, 10))
+				return acted(call(e.Maintenance(), ctx, 10))
 			},
 			refused: func(ctx context.Context, _ *fixture, e *engine.Engine, _ engine.Lease) error {
-				_, err := call(e, ctx, 0)
+				_, err := call(e.Maintenance(), ctx, 0)
 				return err
 			},
 		}
 	}
 	created := func(change func(*fixture, *engine.ExecutionSpec)) func(*testing.T, *fixture) engine.Lease {
 		return func(t *testing.T, f *fixture) engine.Lease {
-			return engine.Lease{Execution: f.create(t, func(spec *engine.ExecutionSpec) { change(f, spec) })}
+			return engine.Lease{Fence: engine.Fence{Execution: f.create(t, func(spec *engine.ExecutionSpec) { change(f, spec) })}}
 		}
 	}
 	return []operation{
@@ -126,7 +126,7 @@ func operations() []operation {
 			arrange: func(t *testing.T, f *fixture) engine.Lease {
 				x := f.seed(t, columns{"lifecycle_phase": "runnable", "attempt_state": "attempt_interrupted", "ffx_lease_epoch": 1})
 				f.seedAttempt(t, x, 0, columns{"lease_epoch": 5})
-				return engine.Lease{Execution: x}
+				return engine.Lease{Fence: engine.Fence{Execution: x}}
 			},
 			do: func(ctx context.Context, f *fixture, e *engine.Engine, _ engine.Lease) error {
 				claimed, err := e.Claim(ctx, f.worker(), 10)
@@ -184,20 +184,20 @@ func operations() []operation {
 				return e.SetExecutionTag(ctx, id.NewExecutionID(f.lane, id.Partitions{}), "app.set", "v")
 			},
 		},
-		job("expire leases", stateReturned, started, (*engine.Engine).ExpireLeases),
+		job("expire leases", stateReturned, started, engine.Maintenance.ExpireLeases),
 		job("expire attempts", stateExpired, func(t *testing.T, f *fixture) engine.Lease {
 			return f.start(t, timingOutAfter(time.Millisecond, &policy.Retry{MaxRetries: policy.NoRetries})).Lease
-		}, (*engine.Engine).ExpireAttempts),
+		}, engine.Maintenance.ExpireAttempts),
 		job("expire deadlines", stateUnstarted, created(func(f *fixture, spec *engine.ExecutionSpec) {
 			spec.Deadline = f.now().Add(time.Second)
-		}), (*engine.Engine).ExpireDeadlines),
+		}), engine.Maintenance.ExpireDeadlines),
 		job("promote", stateReady, created(func(f *fixture, spec *engine.ExecutionSpec) {
 			spec.DelayUntil = f.now().Add(time.Second)
-		}), (*engine.Engine).PromoteDelayed),
+		}), engine.Maintenance.PromoteDelayed),
 		job("prune keys", stateReady, created(func(f *fixture, spec *engine.ExecutionSpec) {
 			spec.IdempotencyKey = f.key("key")
 			spec.Policy = &policy.Execution{DedupWindow: time.Millisecond}
-		}), (*engine.Engine).PruneCreationKeys),
+		}), engine.Maintenance.PruneCreationKeys),
 	}
 }
 

@@ -120,8 +120,8 @@ func TestA3_a_renewal_waits_for_nobody(t *testing.T) {
 	f := newFixture(t)
 	claimed := f.startMany(t, 20)
 	tx := f.begin(t)
-	lockAttempt(t, tx, claimed[7].Execution, 0)
-	lockExecution(t, tx, claimed[3].Execution) // a renewal only reads it
+	lockAttempt(t, tx, claimed[7].ID, 0)
+	lockExecution(t, tx, claimed[3].ID) // a renewal only reads it
 	f.advance(leaseTTL / 2)
 	renewals := make([]engine.Renewal, len(claimed))
 	for i, c := range claimed {
@@ -139,7 +139,7 @@ func TestA3_a_renewal_waits_for_nobody(t *testing.T) {
 			switch {
 			case slices.Contains(held, i) && !errors.Is(r.Err, engine.ErrBusy):
 				t.Errorf("lease %d, which is held: %+v", i, r)
-			case !slices.Contains(held, i) && (r.Err != nil || !r.ExpiresAt.Equal(f.now().Add(leaseTTL))):
+			case !slices.Contains(held, i) && (r.Err != nil || !r.Value.Equal(f.now().Add(leaseTTL))):
 				t.Errorf("lease %d: %+v", i, r)
 			}
 		}
@@ -286,7 +286,7 @@ func TestA4_a_claim_waits_for_nobody(t *testing.T) {
 		t.Errorf("claimed %v, want %v", got, want)
 	}
 	commit(t, tx)
-	if c := f.claim(t); c.Execution != leases[0].Execution || !c.Resumed {
+	if c := f.claim(t); c.ID != leases[0].Execution || !c.Resumed {
 		t.Errorf("claimed %+v, want %s", c, leases[0].Execution)
 	}
 	if aborted := log.aborted(); len(aborted) > 0 {

@@ -59,7 +59,7 @@ func TestA15_handlers_that_hold_the_pool(t *testing.T) {
 			c.work(t, way.cfg, func(w *worker.Worker) {
 				worker.Handle(w, "test", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 					mu.Lock()
-					runs[job.Execution]++
+					runs[job.ID]++
 					mu.Unlock()
 					return "", pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 						_, err := tx.Exec(ctx, "SELECT pg_sleep(0.2)")
@@ -70,7 +70,7 @@ func TestA15_handlers_that_hold_the_pool(t *testing.T) {
 			for settledSoFar := 0; settledSoFar < n; settledSoFar += 20 {
 				for _, s := range c.next(t, 20) {
 					if s.Settlement != worker.Completed {
-						t.Errorf("%s settled as %v", s.Execution, s.Outcome)
+						t.Errorf("%s settled as %v", s.ID, s.Outcome)
 					}
 				}
 			}

@@ -31,9 +31,9 @@ func newGated() *gated {
 func (g *gated) register(w *worker.Worker) {
 	run := func(ctx context.Context, job worker.Job[struct{}]) (id.ExecutionID, error) {
 		g.mu.Lock()
-		g.runs[job.Execution]++
+		g.runs[job.ID]++
 		g.mu.Unlock()
-		g.started <- job.Execution
+		g.started <- job.ID
 		select {
 		case <-g.free:
 		case <-ctx.Done():
@@ -41,7 +41,7 @@ func (g *gated) register(w *worker.Worker) {
 			g.cancelled = append(g.cancelled, context.Cause(ctx))
 			g.mu.Unlock()
 		}
-		return job.Execution, nil
+		return job.ID, nil
 	}
 	worker.Handle(w, "test", run)
 	worker.Handle(w, "bad", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
@@ -136,13 +136,13 @@ func TestA4_locked_row_and_flow(t *testing.T) {
 			execIn(t, tx, "SELECT pg_advisory_xact_lock(ffx_flow_key($1))", flows[0])
 			close(g.free)
 			for _, s := range c.next(t, 17) {
-				if locked[s.Execution] {
-					t.Errorf("%s settled as %v while it is locked", s.Execution, s.Outcome)
+				if locked[s.ID] {
+					t.Errorf("%s settled as %v while it is locked", s.ID, s.Outcome)
 				}
 			}
 			later := c.create(t)
-			if s := c.next(t, 1)[0]; s.Execution != later || s.Settlement != worker.Completed {
-				t.Errorf("%s settled as %v, want what came later", s.Execution, s.Outcome)
+			if s := c.next(t, 1)[0]; s.ID != later || s.Settlement != worker.Completed {
+				t.Errorf("%s settled as %v, want what came later", s.ID, s.Outcome)
 			}
 			await(t, "the leases of what is locked to be renewed twice over", func() bool {
 				return c.leaseUntil(t, solos[0]) > before[0]+2*ttl.Milliseconds() &&
@@ -154,8 +154,8 @@ func TestA4_locked_row_and_flow(t *testing.T) {
 				if s.Kind == "bad" {
 					want = worker.Failed
 				}
-				if !locked[s.Execution] || s.Settlement != want {
-					t.Errorf("%s settled as %v, want %v", s.Execution, s.Outcome, want)
+				if !locked[s.ID] || s.Settlement != want {
+					t.Errorf("%s settled as %v, want %v", s.ID, s.Outcome, want)
 				}
 			}
 			stop()
@@ -200,7 +200,7 @@ func TestA3_locked_attempt_and_heartbeat(t *testing.T) {
 	close(g.free)
 	for _, s := range c.next(t, 20) {
 		if s.Settlement != worker.Completed {
-			t.Errorf("%s settled as %v", s.Execution, s.Outcome)
+			t.Errorf("%s settled as %v", s.ID, s.Outcome)
 		}
 	}
 	stop()

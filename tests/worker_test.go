@@ -123,10 +123,10 @@ func TestWorker_round_trip(t *testing.T) {
 			return area(ctx, job)
 		})
 	})
-	if got := c.next(t, 1)[0]; got.Settlement != worker.Completed || got.Err != nil || got.Execution != x {
+	if got := c.next(t, 1)[0]; got.Settlement != worker.Completed || got.Err != nil || got.ID != x {
 		t.Errorf("settled as %+v", got)
 	}
-	if seen.Kind != "area" || seen.Attempt != 0 || seen.Retries != 0 || seen.Tags["shape.name"] != "square" || seen.Flow != nil {
+	if seen.Kind != "area" || seen.Lease.Attempt != 0 || seen.Retries != 0 || seen.Tags["shape.name"] != "square" || seen.Flow != nil {
 		t.Errorf("the handler saw %+v", seen)
 	}
 	c.wantState(t, x, stateCompleted)
@@ -156,10 +156,10 @@ func TestWorker_retries(t *testing.T) {
 	})
 	c.work(t, worker.Config{}, func(w *worker.Worker) {
 		worker.Handle(w, "flaky", func(_ context.Context, job worker.Job[struct{}]) (string, error) {
-			if job.Attempt == 0 {
+			if job.Lease.Attempt == 0 {
 				return "", errors.New("once")
 			}
-			return fmt.Sprintf("attempt %d after %d retries", job.Attempt, job.Retries), nil
+			return fmt.Sprintf("attempt %d after %d retries", job.Lease.Attempt, job.Retries), nil
 		})
 	})
 	got := c.next(t, 2)
@@ -206,7 +206,7 @@ func TestWorker_failures(t *testing.T) {
 			s.Kind, s.Policy, s.Payload = want.kind, want.policy, []byte(want.payload)
 		})
 		all := c.next(t, want.attempts)
-		if last := all[len(all)-1]; last.Execution != x || last.Settlement != worker.Failed {
+		if last := all[len(all)-1]; last.ID != x || last.Settlement != worker.Failed {
 			t.Errorf("%s: settled as %+v", want.kind, last)
 		}
 		c.wantState(t, x, stateFailed)
@@ -230,17 +230,17 @@ func TestWorker_lost_lease_cancels_the_handler(t *testing.T) {
 	c.work(t, worker.Config{LeaseTTL: 600 * time.Millisecond}, func(w *worker.Worker) {
 		worker.Handle(w, "test", func(ctx context.Context, job worker.Job[struct{}]) (int64, error) {
 			started <- struct{}{}
-			if job.Epoch == 1 {
+			if job.Lease.Epoch == 1 {
 				<-ctx.Done()
 				cause <- context.Cause(ctx)
 			}
-			return job.Epoch, nil
+			return job.Lease.Epoch, nil
 		})
 	})
 	<-started
 	// Another worker of longer standing takes it over.
 	c.setAttempt(t, x, 0, "lease_expires_at_ms = 1")
-	if _, err := c.eng.ExpireLeases(t.Context(), 1); err != nil {
+	if _, err := c.eng.Maintenance().ExpireLeases(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-cause; !errors.Is(err, worker.ErrLeaseLost) || !errors.Is(err, engine.ErrStaleLease) && !errors.Is(err, engine.ErrLeaseExpired) {
@@ -267,7 +267,7 @@ func TestWorker_attempt_timeout(t *testing.T) {
 	cause := make(chan error, 1)
 	c.work(t, worker.Config{}, func(w *worker.Worker) {
 		worker.Handle(w, "test", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
-			if job.Attempt == 0 {
+			if job.Lease.Attempt == 0 {
 				<-ctx.Done()
 				cause <- context.Cause(ctx)
 				return "", ctx.Err()
@@ -314,15 +314,15 @@ func TestWorker_drain(t *testing.T) {
 		if s.Settlement != worker.Released {
 			t.Errorf("settled as %v", s.Outcome)
 		}
-		c.wantState(t, s.Execution, stateReturned)
+		c.wantState(t, s.ID, stateReturned)
 	}
 	resumed := 0
 	c.work(t, alone, func(w *worker.Worker) {
 		worker.Handle(w, "test", func(context.Context, worker.Job[struct{}]) (string, error) { return "", nil })
 	})
 	for _, s := range c.next(t, 20) {
-		if s.Attempt != 0 || s.Retries != 0 || s.Settlement != worker.Completed {
-			t.Errorf("attempt %d after %d retries is %v, want the first one completed", s.Attempt, s.Retries, s.Outcome)
+		if s.Lease.Attempt != 0 || s.Retries != 0 || s.Settlement != worker.Completed {
+			t.Errorf("attempt %d after %d retries is %v, want the first one completed", s.Lease.Attempt, s.Retries, s.Outcome)
 		}
 		if s.Resumed {
 			resumed++
@@ -340,7 +340,7 @@ func TestWorker_two_share_a_lane(t *testing.T) {
 	for i := range handled {
 		c.work(t, worker.Config{NoReconcile: true, Concurrency: 20}, func(w *worker.Worker) {
 			worker.Handle(w, "test", func(_ context.Context, job worker.Job[struct{}]) (string, error) {
-				handled[i].Store(job.Execution, true)
+				handled[i].Store(job.ID, true)
 				return "", nil
 			})
 		})
@@ -354,10 +354,10 @@ func TestWorker_two_share_a_lane(t *testing.T) {
 	}
 	seen := make(map[id.ExecutionID]bool)
 	for _, s := range c.next(t, n) {
-		if seen[s.Execution] || s.Settlement != worker.Completed {
-			t.Errorf("%s settled again, or as %v", s.Execution, s.Outcome)
+		if seen[s.ID] || s.Settlement != worker.Completed {
+			t.Errorf("%s settled again, or as %v", s.ID, s.Outcome)
 		}
-		seen[s.Execution] = true
+		seen[s.ID] = true
 	}
 	for i := range handled {
 		share := 0

@@ -14,7 +14,7 @@ import (
 func TestA4_locked_result_waits_beside_the_others(t *testing.T) {
 	bothWays(t, Config{Concurrency: 4}, quickAndSlow, func(t *testing.T, b *bubble) {
 		locked := work("quick")
-		b.eng.lock(locked.Execution, true)
+		b.eng.lock(locked.ID, true)
 		b.eng.put(engine.DefaultLane, locked)
 		b.eng.putMany(20, "quick")
 		b.tell()
@@ -27,7 +27,7 @@ func TestA4_locked_result_waits_beside_the_others(t *testing.T) {
 		if n := len(b.seen().ended); n != 40 {
 			t.Errorf("%d completed, want those that came later too", n)
 		}
-		b.eng.lock(locked.Execution, false)
+		b.eng.lock(locked.ID, false)
 		b.pass(maxSettlePause)
 		for x, n := range b.seen().ended {
 			if n != 1 {
@@ -51,16 +51,16 @@ func TestA4_locked_failure_and_member_wait(t *testing.T) {
 	}, func(t *testing.T, b *bubble) {
 		failing, member := work("bad"), work("quick")
 		member.Flow = new(newFlowID())
-		b.eng.lock(failing.Execution, true)
-		b.eng.lock(member.Execution, true)
+		b.eng.lock(failing.ID, true)
+		b.eng.lock(member.ID, true)
 		b.eng.put(engine.DefaultLane, failing, member)
 		b.tell()
 		b.pass(2 * DefaultLeaseTTL)
 		if n := b.held.len(); n != 2 {
 			t.Fatalf("%d executions held, want both", n)
 		}
-		b.eng.lock(failing.Execution, false)
-		b.eng.lock(member.Execution, false)
+		b.eng.lock(failing.ID, false)
+		b.eng.lock(member.ID, false)
 		b.pass(maxSettlePause)
 		if n := b.held.len(); n != 0 {
 			t.Errorf("%d executions held", n)
@@ -168,12 +168,12 @@ func TestA4_end_of_a_run(t *testing.T) {
 			c.cfg.Hooks = hookFunc(func(o Outcome) { outcomes = append(outcomes, o) })
 			inBubble(t, c.cfg, quickAndSlow, func(t *testing.T, b *bubble) {
 				locked := work("quick")
-				b.eng.lock(locked.Execution, true)
+				b.eng.lock(locked.ID, true)
 				b.eng.put(engine.DefaultLane, locked)
 				b.tell()
 				b.pass(time.Minute)
 				began := time.Now()
-				time.AfterFunc(c.freedIn, func() { b.eng.lock(locked.Execution, false) })
+				time.AfterFunc(c.freedIn, func() { b.eng.lock(locked.ID, false) })
 				b.stop()
 				if took := time.Since(began); took > c.took {
 					t.Errorf("ended after %v, want at most %v", took, c.took)
@@ -224,7 +224,7 @@ func TestA4_end_of_a_run_without_results(t *testing.T) {
 	cfg := Config{Hooks: hookFunc(func(o Outcome) { outcomes = append(outcomes, o) }), DrainTimeout: time.Second}
 	inBubble(t, cfg, untilCancelled, func(t *testing.T, b *bubble) {
 		locked := work("long")
-		b.eng.lock(locked.Execution, true)
+		b.eng.lock(locked.ID, true)
 		b.eng.put(engine.DefaultLane, locked)
 		b.tell()
 		began := time.Now()

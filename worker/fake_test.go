@@ -34,7 +34,7 @@ type fakeEngine struct {
 	claimErr    func() error
 	renewErr    func(engine.Lease) (item, call error)
 	doneErr     func([]engine.Completion) (item, call error)
-	failErr     func([]engine.Failing) (item, call error)
+	failErr     func([]engine.AttemptFailure) (item, call error)
 	locked      map[id.ExecutionID]bool // by somebody else
 	lockedLease map[id.ExecutionID]bool // its attempt
 	inLine      func(engine.Lease)      // a call waits for its lock
@@ -49,7 +49,7 @@ type record struct {
 	renewed []call[engine.Renewal]
 	done    []call[engine.Completion]
 	ended   map[id.ExecutionID]int // how often each was completed
-	failed  []call[engine.Failing]
+	failed  []call[engine.AttemptFailure]
 	back    []call[engine.Lease]
 
 	together int // claims that completed something too
@@ -78,10 +78,8 @@ func newFakeEngine() *fakeEngine {
 
 // work is an execution of a kind, as the engine hands it out under a lease of ttl.
 func work(kind string) engine.Claimed {
-	return engine.Claimed{
-		Lease: engine.Lease{Execution: id.ExecutionIDFromRow(0, id.NewExecutionUUID()), Epoch: 1},
-		Kind:  kind,
-	}
+	x := id.ExecutionIDFromRow(0, id.NewExecutionUUID())
+	return engine.Claimed{ID: x, Lease: engine.Lease{Fence: engine.Fence{Execution: x, Epoch: 1}}, Kind: kind}
 }
 
 func (f *fakeEngine) put(lane id.LaneID, works ...engine.Claimed) {
@@ -168,8 +166,8 @@ func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error
 	}
 	c.lanes[c.spec.Lane] = left
 	for i := range claimed {
-		claimed[i].TTL = c.spec.LeaseTTL
-		claimed[i].Lane = c.spec.Lane
+		claimed[i].Lease.TTL = c.spec.LeaseTTL
+		claimed[i].Lease.Lane = c.spec.Lane
 	}
 	return claimed, nil
 }
@@ -188,11 +186,11 @@ func (c *fakeClaimer) CompleteAndClaim(
 	return outcomes, claimed, nil
 }
 
-func (f *fakeEngine) RenewLeases(_ context.Context, renewals []engine.Renewal) ([]engine.Renewed, error) {
+func (f *fakeEngine) RenewLeases(_ context.Context, renewals []engine.Renewal) ([]engine.Outcome[time.Time], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.renewed = append(f.renewed, call[engine.Renewal]{at: sinceEpoch(), items: renewals})
-	results := make([]engine.Renewed, len(renewals))
+	results := make([]engine.Outcome[time.Time], len(renewals))
 	for i, r := range renewals {
 		if f.lockedLease[r.Lease.Execution] {
 			results[i].Err = engine.ErrBusy
@@ -268,11 +266,11 @@ func (f *fakeEngine) FailExecution(ctx context.Context, l engine.Lease, failure 
 	if err := f.await(ctx, l); err != nil {
 		return engine.Failed{}, err
 	}
-	results, err := f.FailExecutions(ctx, []engine.Failing{{Lease: l, Failure: failure}})
+	results, err := f.FailExecutions(ctx, []engine.AttemptFailure{{Lease: l, Failure: failure}})
 	if err != nil {
 		return engine.Failed{}, err
 	}
-	return results[0], results[0].Err
+	return results[0].Value, results[0].Err
 }
 
 func (f *fakeEngine) CompleteExecutions(_ context.Context, completions []engine.Completion) ([]error, error) {
@@ -297,11 +295,11 @@ func (f *fakeEngine) CompleteExecutions(_ context.Context, completions []engine.
 	return outcomes, nil
 }
 
-func (f *fakeEngine) FailExecutions(_ context.Context, failures []engine.Failing) ([]engine.Failed, error) {
+func (f *fakeEngine) FailExecutions(_ context.Context, failures []engine.AttemptFailure) ([]engine.Outcome[engine.Failed], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.failed = append(f.failed, call[engine.Failing]{at: sinceEpoch(), items: failures})
-	results := make([]engine.Failed, len(failures))
+	f.failed = append(f.failed, call[engine.AttemptFailure]{at: sinceEpoch(), items: failures})
+	results := make([]engine.Outcome[engine.Failed], len(failures))
 	if f.failErr != nil {
 		item, err := f.failErr(failures)
 		if err != nil {

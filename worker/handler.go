@@ -86,7 +86,7 @@ func (j Job[In]) Upstreams(ctx context.Context) ([]Upstream, error) {
 	if j.eng == nil {
 		return nil, errNoWorker
 	}
-	results, err := j.eng.UpstreamResults(ctx, j.Execution)
+	results, err := j.eng.UpstreamResults(ctx, j.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -210,7 +210,7 @@ func TestN1_worker_claims_nothing_that_it_has_no_handler_for(t *testing.T) {
 		if seen := b.seen(); items(seen.done) != 2 || items(seen.failed) != 0 || items(seen.back) != 0 {
 			t.Errorf("done %v, failed %v, given back %v; want two done", seen.done, seen.failed, seen.back)
 		}
-		if left := b.eng.lanes[engine.DefaultLane]; len(left) != 1 || left[0].Execution != unheardOf.Execution {
+		if left := b.eng.lanes[engine.DefaultLane]; len(left) != 1 || left[0].ID != unheardOf.ID {
 			t.Errorf("left in the lane: %+v", left)
 		}
 	})

@@ -108,12 +108,12 @@ func TestHeartbeat_database_out_of_reach(t *testing.T) {
 func TestA3_locked_lease_is_tried_again_alone(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
 		locked := work("long")
-		b.eng.lockLease(locked.Execution, true)
+		b.eng.lockLease(locked.ID, true)
 		b.eng.put(engine.DefaultLane, locked)
 		b.eng.putMany(4, "long")
 		b.tell()
 		b.pass(29*time.Second - time.Millisecond)
-		b.eng.lockLease(locked.Execution, false)
+		b.eng.lockLease(locked.ID, false)
 		b.pass(31 * time.Second)
 		for i, c := range b.seen().renewed {
 			beat := c.at%(10*time.Second) == 0
@@ -135,7 +135,7 @@ func TestA3_locked_lease_is_tried_again_alone(t *testing.T) {
 func TestA3_lease_that_stays_locked_is_lost_alone(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
 		locked := work("long")
-		b.eng.lockLease(locked.Execution, true)
+		b.eng.lockLease(locked.ID, true)
 		b.eng.put(engine.DefaultLane, locked)
 		b.eng.putMany(4, "long")
 		b.tell()

@@ -71,8 +71,8 @@ func (r *run) report(t *task) {
 // attrs name a task in the log.
 func (t *task) attrs() []slog.Attr {
 	return []slog.Attr{
-		slog.String("execution", t.work.Execution.String()),
+		slog.String("execution", t.work.ID.String()),
 		slog.String("kind", t.work.Kind),
-		slog.Int("attempt", int(t.work.Attempt)),
+		slog.Int("attempt", int(t.work.Lease.Attempt)),
 	}
 }

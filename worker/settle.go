@@ -166,9 +166,9 @@ func settleCompleted(tasks []*task, outcomes []error) []error {
 }
 
 func (r *run) failAll(ctx context.Context, tasks []*task) ([]error, error) {
-	failures := make([]engine.Failing, len(tasks))
+	failures := make([]engine.AttemptFailure, len(tasks))
 	for i, t := range tasks {
-		failures[i] = engine.Failing{Lease: t.work.Lease, Failure: t.failure}
+		failures[i] = engine.AttemptFailure{Lease: t.work.Lease, Failure: t.failure}
 	}
 	results, err := r.settling.FailExecutions(ctx, failures)
 	if err != nil {
@@ -176,7 +176,7 @@ func (r *run) failAll(ctx context.Context, tasks []*task) ([]error, error) {
 	}
 	reasons := make([]error, len(tasks))
 	for i, t := range tasks {
-		reasons[i] = t.failed(results[i], results[i].Err)
+		reasons[i] = t.failed(results[i].Value, results[i].Err)
 	}
 	return reasons, nil
 }

@@ -109,7 +109,7 @@ func TestSettle_one_execution_does_not_keep_the_others(t *testing.T) {
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func(batch []engine.Completion) (item, call error) {
-			if slices.ContainsFunc(batch, func(c engine.Completion) bool { return c.Lease.Execution == poison.Execution }) {
+			if slices.ContainsFunc(batch, func(c engine.Completion) bool { return c.Lease.Execution == poison.ID }) {
 				return nil, fmt.Errorf("complete: %w", engine.ErrTransport)
 			}
 			for _, c := range batch {

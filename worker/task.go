@@ -58,7 +58,7 @@ func newTask(base context.Context, work engine.Claimed, handle handler, calledAt
 	t.ctx, t.cancel = context.WithCancelCause(base)
 	if !work.TimeoutAt.IsZero() {
 		// Both instants are the database's: their difference, and nothing else, is measured by this clock.
-		claimedAt := work.ExpiresAt.Add(-work.TTL)
+		claimedAt := work.ExpiresAt.Add(-work.Lease.TTL)
 		t.ctx, t.free = context.WithDeadlineCause(t.ctx, calledAt.Add(work.TimeoutAt.Sub(claimedAt)), ErrAttemptTimeout)
 	}
 	return t

@@ -52,11 +52,11 @@ type operations interface {
 	Prepare(ctx context.Context) error
 	Listen(ctx context.Context, wake func(id.LaneID)) error
 	NewClaimer(spec engine.ClaimSpec) (claimer, error)
-	RenewLeases(ctx context.Context, renewals []engine.Renewal) ([]engine.Renewed, error)
+	RenewLeases(ctx context.Context, renewals []engine.Renewal) ([]engine.Outcome[time.Time], error)
 	CompleteExecution(ctx context.Context, l engine.Lease, result []byte) error
 	CompleteExecutions(ctx context.Context, completions []engine.Completion) ([]error, error)
 	FailExecution(ctx context.Context, l engine.Lease, f engine.Failure) (engine.Failed, error)
-	FailExecutions(ctx context.Context, failures []engine.Failing) ([]engine.Failed, error)
+	FailExecutions(ctx context.Context, failures []engine.AttemptFailure) ([]engine.Outcome[engine.Failed], error)
 	ReleaseLeases(ctx context.Context, leases []engine.Lease) ([]error, error)
 	ReportProgress(ctx context.Context, l engine.Lease, p engine.Progress) error
 	UpstreamResults(ctx context.Context, x id.ExecutionID) ([]engine.UpstreamResult, error)

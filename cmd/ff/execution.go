@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -79,7 +80,7 @@ type executionView struct {
 	Attempts     int        `json:"attempts"`
 	Retries      int        `json:"retries"`
 	LeasesLost   int        `json:"leases_lost"`
-	AttemptIndex *int32     `json:"attempt_index"` // of the current attempt; null before the first claim
+	AttemptIndex *int       `json:"attempt_index"` // of the current attempt; null before the first claim
 	Lease        *leaseView `json:"lease"`
 
 	Payload *content `json:"payload"`
@@ -98,7 +99,7 @@ type vectorView struct {
 type leaseView struct {
 	ID        id.LeaseID          `json:"id"`
 	Epoch     int64               `json:"epoch"`
-	Attempt   int32               `json:"attempt_index"`
+	Attempt   int                 `json:"attempt_index"`
 	Instance  id.WorkerInstanceID `json:"worker_instance"`
 	ExpiresAt string              `json:"expires_at"`
 }
@@ -125,15 +126,12 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 	if err != nil {
 		return nil, err
 	}
-	if s == nil {
-		return nil, &engine.NotFoundError{Entity: "execution", ID: execution.String()}
-	}
 	input, err := eng.ExecutionInput(ctx, execution)
 	if err != nil {
 		return nil, err
 	}
 	result, err := eng.ExecutionResult(ctx, execution)
-	if err != nil {
+	if _, ended := errors.AsType[*engine.EndedError](err); err != nil && !ended && !errors.Is(err, engine.ErrNotEnded) {
 		return nil, err
 	}
 	view := &executionView{

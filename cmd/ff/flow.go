@@ -106,9 +106,6 @@ func readFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID) (*flowVie
 	if err != nil {
 		return nil, err
 	}
-	if snapshot == nil {
-		return nil, &engine.NotFoundError{Entity: "flow", ID: flow.String()}
-	}
 	view := &flowView{
 		ID:             snapshot.ID,
 		Kind:           snapshot.Kind,
@@ -136,7 +133,9 @@ func readFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID) (*flowVie
 		if err != nil {
 			return nil, err
 		}
-		view.Members = append(view.Members, memberView(member))
+		view.Members = append(view.Members, memberView{
+			ID: member.ID, Lane: member.Lane, Kind: member.Kind, State: member.State, Outcome: member.Outcome, LeasesLost: member.LeasesLost,
+		})
 		view.MembersByState[member.State]++
 	}
 	return view, nil

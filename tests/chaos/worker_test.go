@@ -53,7 +53,7 @@ const leaseTTL = time.Second
 // result is what every handler leaves: by whom, and under which fence.
 type result struct {
 	Instance id.WorkerInstanceID `json:"instance"`
-	Attempt  int32               `json:"attempt"`
+	Attempt  int                 `json:"attempt"`
 	Epoch    int64               `json:"epoch"`
 }
 
@@ -97,7 +97,7 @@ func runWorker(input io.Reader, output io.Writer) error {
 	})
 	worker.Handle(w, "flaky", func(_ context.Context, job worker.Job[struct{}]) (result, error) {
 		labour()
-		if job.Attempt == 0 {
+		if job.Lease.Attempt == 0 {
 			return result{}, errors.New("the first attempt fails")
 		}
 		return resultOf(job.Lease), nil

@@ -175,7 +175,7 @@ func (r *run) work(ctx context.Context, lane id.LaneID) (retaken int, err error)
 }
 
 // members are a flow's executions at one look.
-type members []engine.Member
+type members []engine.ExecutionSummary
 
 func (r *run) look(ctx context.Context) (members, error) {
 	var all members

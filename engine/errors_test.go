@@ -1,0 +1,121 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Every unexported error of this package is either a signal, whose text nobody sees, or one that is shown.
+var (
+	testedSignals = map[string]error{
+		"errFellThrough": errFellThrough, "errFlowLock": errFlowLock, "errRefused": errRefused, "errRepeated": errRepeated,
+		"errFlowBusy": errFlowBusy,
+	}
+	shown = []string{
+		"errBusyRow", "errBusyFlow", // around ErrBusy
+		"errNegative", "errNoCount", "errNoText", // what is wrong with a value, in a CorruptionError
+		"errUndecided", // in the log
+	}
+)
+
+func TestErrors_of_the_inside_are_known(t *testing.T) {
+	paths, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, declaration := range file.Decls {
+			values, ok := declaration.(*ast.GenDecl)
+			if !ok || values.Tok != token.VAR {
+				continue
+			}
+			for _, spec := range values.Specs {
+				for i, name := range spec.(*ast.ValueSpec).Names {
+					if isError(spec.(*ast.ValueSpec), i) && !name.IsExported() {
+						found = append(found, name.Name)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(found)
+	if want := slices.Sorted(slices.Values(slices.AppendSeq(slices.Clone(shown), maps.Keys(testedSignals)))); !slices.Equal(found, want) {
+		t.Errorf("the package has the errors %q, known are %q", found, want)
+	}
+	for name, signal := range testedSignals {
+		if !slices.Contains(signals, signal) {
+			t.Errorf("%s is not among the signals", name)
+		}
+	}
+}
+
+// isError says whether a variable is made by errors.New or fmt.Errorf, or named as an error is.
+func isError(spec *ast.ValueSpec, i int) bool {
+	if strings.HasPrefix(spec.Names[i].Name, "err") {
+		return true
+	}
+	if i >= len(spec.Values) {
+		return false
+	}
+	call, ok := spec.Values[i].(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	function, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && (function.Sel.Name == "New" && fmt.Sprint(function.X) == "errors" || function.Sel.Name == "Errorf")
+}
+
+// A signal that leaves a part of an operation is still known to the operation, and says nothing to anybody else.
+func TestWrap_of_signals(t *testing.T) {
+	for name, signal := range testedSignals {
+		for _, err := range []error{
+			signal, fmt.Errorf("inside: %w", signal), errors.Join(signal, errors.New("closed")), wrap("inner", signal),
+		} {
+			got := wrap("claim", err)
+			if !errors.Is(got, signal) || !errors.Is(got, ErrContention) {
+				t.Errorf("%s: %v is not itself any more, or no contention", name, got)
+			}
+			if text := got.Error(); !strings.HasPrefix(text, "claim: ") || strings.Contains(text, signal.Error()) {
+				t.Errorf("%s: the text is %q", name, text)
+			}
+			for inner := got; inner != nil; inner = errors.Unwrap(inner) {
+				if inner == signal {
+					t.Errorf("%s can be had from what is returned", name)
+				}
+			}
+		}
+	}
+}
+
+// Where there is nothing to fall through to, the server's words are the error.
+func TestWrap_of_falling_through(t *testing.T) {
+	refused := &pgconn.PgError{Code: sqlUniqueViolation, Message: "taken"}
+	got := wrap("promote delayed", fellThrough(refused))
+	if cause, ok := errors.AsType[*pgconn.PgError](got); !ok || cause != refused || !errors.Is(got, ErrTransport) {
+		t.Errorf("got %v, want what the server said", got)
+	}
+	if !errors.Is(got, errFellThrough) {
+		t.Errorf("%v: the operation does not know that it may fall through", got)
+	}
+	if strings.Contains(got.Error(), errFellThrough.Error()) {
+		t.Errorf("the text is %q", got)
+	}
+}

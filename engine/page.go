@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"hash/crc32"
+	"iter"
+
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// MaxPage is the largest page of a listing, and that of a limit of 0 or above.
+const MaxPage = 1000
+
+// Page is one page of a listing. Next is what the next page is asked for with: a cursor for the same listing and filter
+// alone, which stays good as long as the database; "" behind the last page.
+type Page[T any] struct {
+	Items []T
+	Next  string
+}
+
+// pageOf cuts a page out of rows of which one more than limit was asked for.
+func pageOf[T any](rows []T, limit int, cursor func(*T) string) Page[T] {
+	if len(rows) <= limit {
+		return Page[T]{Items: rows}
+	}
+	return Page[T]{Items: rows[:limit], Next: cursor(&rows[limit-1])}
+}
+
+// pageSize is the limit that a caller asked for.
+func pageSize(limit int) (int, error) {
+	switch {
+	case limit < 0:
+		return 0, invalid("limit", "is negative")
+	case limit == 0:
+		return MaxPage, nil
+	}
+	return min(limit, MaxPage), nil
+}
+
+// cursorOf encodes the key of the last item of a page, with a checksum that is another for each list.
+func cursorOf(list string, key []byte) string {
+	return base64.RawURLEncoding.EncodeToString(append(cursorSum(list, key), key...))
+}
+
+func cursorSum(list string, key []byte) []byte {
+	sum := crc32.Update(crc32.ChecksumIEEE([]byte(list+"\x00")), crc32.IEEETable, key)
+	return binary.BigEndian.AppendUint32(nil, sum)
+}
+
+// readCursor returns the key in a cursor; nil: from the start.
+func readCursor(list, cursor string) ([]byte, error) {
+	if cursor == "" {
+		return nil, nil
+	}
+	document, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || len(document) <= crc32.Size {
+		return nil, invalid("after", "is no cursor")
+	}
+	key := document[crc32.Size:]
+	if cursorOf(list, key) != cursor {
+		return nil, invalid("after", "is no cursor of this listing")
+	}
+	return key, nil
+}
+
+func executionCursor(list string, x id.ExecutionID) string {
+	u := x.UUID()
+	return cursorOf(list, append(binary.BigEndian.AppendUint16(nil, uint16(x.Partition())), u[:]...))
+}
+
+// readExecutionCursor returns the execution behind which a page begins; false: it begins at the start.
+func readExecutionCursor(list, cursor string) (id.ExecutionID, bool, error) {
+	key, err := readCursor(list, cursor)
+	if err != nil || key == nil {
+		return id.ExecutionID{}, false, err
+	}
+	var u id.ExecutionUUID
+	if len(key) != 2+len(u) {
+		return id.ExecutionID{}, false, invalid("after", "is no cursor of this listing")
+	}
+	copy(u[:], key[2:])
+	return id.ExecutionIDFromRow(int16(binary.BigEndian.Uint16(key)), u), true, nil
+}
+
+// pages goes through a listing, a page at a time; nothing is held open while the loop's body runs.
+func pages[T any](list func(after string) (Page[T], error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for after := ""; ; {
+			page, err := list(after)
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, item := range page.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if after = page.Next; after == "" {
+				return
+			}
+		}
+	}
+}
