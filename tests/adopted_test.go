@@ -18,7 +18,7 @@ import (
 func referenceFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
-	reference, err := os.ReadFile("../schema/testdata/reference_v22.sql")
+	reference, err := os.ReadFile("schema/testdata/reference_v22.sql")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 func TestVersion_IsTheNewestMigration(t *testing.T) {
-	files, err := os.ReadDir("migrations")
+	files, err := os.ReadDir("../../schema/migrations")
 	if err != nil {
 		t.Fatal(err)
 	}

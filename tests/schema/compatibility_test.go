@@ -41,7 +41,7 @@ func TestN2_every_migration_says_for_whom_the_database_is(t *testing.T) {
 		if m.Version < firstDeclared {
 			continue
 		}
-		text, err := os.ReadFile("migrations/" + m.Name + ".sql")
+		text, err := os.ReadFile("../../schema/migrations/" + m.Name + ".sql")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 // Citus itself is not to be had in these tests.
 func citusCatalog(t *testing.T) string {
 	t.Helper()
-	sql, err := os.ReadFile("citus.sql")
+	sql, err := os.ReadFile("../../schema/citus.sql")
 	if err != nil {
 		t.Fatal(err)
 	}

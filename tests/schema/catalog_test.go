@@ -170,7 +170,7 @@ func TestDump_HasTheCatalogOfTheMigrations(t *testing.T) {
 	t.Parallel()
 	migratedURL, loadedURL := pgtest.EmptyDatabase(t), pgtest.EmptyDatabase(t)
 	migrate(t, migratedURL, schema.Options{})
-	dump, err := os.ReadFile("schema.sql")
+	dump, err := os.ReadFile("../../schema/schema.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
