@@ -36,6 +36,6 @@
 //     below engine: stored literals, and the statements that sqlc generates.
 //
 // Command ff (cmd/ff) shows all of it at work; it is a module of its own, as are the examples, the tests
-// and the benchmarks, so that this one requires pgx, google/uuid and what these need, and nothing else.
+// and the benchmarks, so that this one requires pgx and what pgx needs, and nothing else.
 // The pages in docs/ take one concept each.
 package flowfabric
