@@ -75,7 +75,8 @@ func TestLayout_imports_point_down(t *testing.T) {
 }
 
 // TestLayout_what_a_user_compiles holds what a user of this library depends on to the standard library, pgx and what pgx
-// itself needs.
+// itself needs. The tests beside its packages keep to it as well, because their requirements become the user's; what
+// needs a database or rapid stands in module tests.
 func TestLayout_what_a_user_compiles(t *testing.T) {
 	t.Parallel()
 	allowed := []string{
@@ -87,7 +88,7 @@ func TestLayout_what_a_user_compiles(t *testing.T) {
 		"golang.org/x/sync",
 		"golang.org/x/text",
 	}
-	for _, line := range goList(t, "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./...") {
+	for _, line := range goList(t, "-deps", "-test", "-f", "{{with .Module}}{{.Path}}{{end}}", "./...") {
 		if line != "" && !slices.Contains(allowed, line) {
 			t.Errorf("the root's module depends on %s", line)
 		}
