@@ -8,3 +8,6 @@ CREATE TABLE pg_dist_partition (
     colocationid integer NOT NULL DEFAULT 0,
     repmodel "char" NOT NULL DEFAULT 'c'
 );
+
+COMMENT ON TABLE pg_dist_partition IS
+    'Not of this library: what Citus manages, a row for each table.';

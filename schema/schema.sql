@@ -9,6 +9,8 @@ BEGIN
 END;
 $$;
 
+COMMENT ON FUNCTION ff_notify_completion_event() IS 'FlowFabric''s row-level notification of ff_completion_event; not used by a trigger here: ffx_notify_channel takes its place.';
+
 CREATE FUNCTION ff_notify_lease_event() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -17,6 +19,8 @@ BEGIN
     RETURN NEW;
 END;
 $$;
+
+COMMENT ON FUNCTION ff_notify_lease_event() IS 'FlowFabric''s row-level notification of ff_lease_event; not used by a trigger here: ffx_notify_channel takes its place.';
 
 CREATE FUNCTION ff_notify_operator_event() RETURNS trigger
     LANGUAGE plpgsql
@@ -27,6 +31,8 @@ BEGIN
 END;
 $$;
 
+COMMENT ON FUNCTION ff_notify_operator_event() IS 'FlowFabric''s row-level notification of ff_operator_event; not used by a trigger here: ffx_notify_channel takes its place.';
+
 CREATE FUNCTION ff_notify_signal_event() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -35,6 +41,8 @@ BEGIN
     RETURN NEW;
 END;
 $$;
+
+COMMENT ON FUNCTION ff_notify_signal_event() IS 'FlowFabric''s row-level notification of ff_signal_event; not used by a trigger here: ffx_notify_channel takes its place.';
 
 CREATE FUNCTION ff_notify_stream_frame() RETURNS trigger
     LANGUAGE plpgsql
@@ -47,6 +55,8 @@ BEGIN
     RETURN NEW;
 END;
 $$;
+
+COMMENT ON FUNCTION ff_notify_stream_frame() IS 'FlowFabric''s row-level notification of ff_stream_frame; not used by a trigger here: ffx_notify_stream takes its place.';
 
 CREATE FUNCTION ffx_fill_ready() RETURNS trigger
     LANGUAGE plpgsql
@@ -93,6 +103,8 @@ BEGIN
 END;
 $$;
 
+COMMENT ON FUNCTION ffx_fill_ready() IS 'Trigger: puts inserted executions that are claimable into ffx_ready.';
+
 CREATE FUNCTION ffx_first_kilobyte(value text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -101,11 +113,15 @@ CREATE FUNCTION ffx_first_kilobyte(value text) RETURNS text
     WHERE octet_length(left(value, n)) <= 1024;
 $$;
 
+COMMENT ON FUNCTION ffx_first_kilobyte(value text) IS 'The longest beginning of a text, in whole characters, that has at most 1024 bytes.';
+
 CREATE FUNCTION ffx_flow_key(flow_id uuid) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
     SELECT hashtextextended(flow_id::text, 8031);
 $$;
+
+COMMENT ON FUNCTION ffx_flow_key(flow_id uuid) IS 'Key of the advisory transaction lock of a flow.';
 
 CREATE FUNCTION ffx_keep_ready() RETURNS trigger
     LANGUAGE plpgsql
@@ -150,6 +166,8 @@ BEGIN
 END;
 $$;
 
+COMMENT ON FUNCTION ffx_keep_ready() IS 'Trigger: adds, moves or takes out the queue entry of one execution.';
+
 CREATE FUNCTION ffx_notify_channel() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -158,6 +176,8 @@ BEGIN
     RETURN NULL;
 END;
 $$;
+
+COMMENT ON FUNCTION ffx_notify_channel() IS 'Trigger: notifies the channel that its argument names, with an empty payload.';
 
 CREATE FUNCTION ffx_notify_stream() RETURNS trigger
     LANGUAGE plpgsql
@@ -169,11 +189,60 @@ BEGIN
 END;
 $$;
 
+COMMENT ON FUNCTION ffx_notify_stream() IS 'Trigger: notifies the channel of each stream that frames were inserted into.';
+
 CREATE FUNCTION ffx_now_ms(now_ms bigint) RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
     SELECT coalesce(now_ms, (extract(epoch FROM statement_timestamp()) * 1000)::bigint);
 $$;
+
+COMMENT ON FUNCTION ffx_now_ms(now_ms bigint) IS 'The given instant, or, of NULL, the start of the statement by the database''s clock: milliseconds since the Unix epoch.';
+
+CREATE FUNCTION ffx_read_instant(ms bigint) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT CASE
+        WHEN ms IS NOT NULL
+            THEN to_timestamp(least(greatest(ms, -210000000000000), 9224318000000000) / 1000::double precision)
+    END;
+$$;
+
+COMMENT ON FUNCTION ffx_read_instant(ms bigint) IS 'Milliseconds since the Unix epoch as an instant; beyond what timestamptz can hold, the last one that it can.';
+
+CREATE FUNCTION ffx_read_number(document jsonb, key text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+    SELECT CASE
+        WHEN document ->> key ~ '^([+]?[0-9]{1,40}|-0{1,40})$' THEN
+            CASE
+                WHEN (document ->> key)::numeric <= 9223372036854775807 THEN (document ->> key)::numeric::bigint
+            END
+    END;
+$_$;
+
+COMMENT ON FUNCTION ffx_read_number(document jsonb, key text) IS 'The whole number from 0 on at a key of an object, stored as a number or as a string; NULL when there is none.';
+
+CREATE FUNCTION ffx_read_text(document jsonb, key text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT CASE WHEN jsonb_typeof(document -> key) = 'string' THEN document ->> key END;
+$$;
+
+COMMENT ON FUNCTION ffx_read_text(document jsonb, key text) IS 'The string at a key of an object; NULL when there is none.';
+
+CREATE FUNCTION ffx_read_uuid(value text) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+    SELECT CASE
+        WHEN value ~ '^[0-9a-fA-F]{32}$'
+            OR value ~ '^(urn:uuid:)?[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$'
+            OR value ~ '^\{[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\}$'
+            THEN replace(value, 'urn:uuid:', '')::uuid
+    END;
+$_$;
+
+COMMENT ON FUNCTION ffx_read_uuid(value text) IS 'The id that a text holds; NULL when it holds none.';
 
 CREATE FUNCTION ffx_record_floor() RETURNS trigger
     LANGUAGE plpgsql
@@ -203,6 +272,8 @@ BEGIN
 END;
 $_$;
 
+COMMENT ON FUNCTION ffx_record_floor() IS 'Trigger: notes the greatest deleted event_id of the outbox that its argument names.';
+
 CREATE FUNCTION ffx_record_truncate() RETURNS trigger
     LANGUAGE plpgsql
     AS $_$
@@ -230,11 +301,15 @@ BEGIN
 END;
 $_$;
 
+COMMENT ON FUNCTION ffx_record_truncate() IS 'Trigger: raises the floor of the outbox that its argument names to the last event_id given out.';
+
 CREATE FUNCTION ffx_usable_from() RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
     SELECT '20261101000016';
 $$;
+
+COMMENT ON FUNCTION ffx_usable_from() IS 'The oldest version of this library that may work on this database, as the newest migration that that version knows.';
 
 CREATE FUNCTION ffx_watch_lease() RETURNS trigger
     LANGUAGE plpgsql
@@ -253,6 +328,8 @@ BEGIN
 END;
 $$;
 
+COMMENT ON FUNCTION ffx_watch_lease() IS 'Trigger: sets a lease timer for one attempt.';
+
 CREATE TABLE _sqlx_migrations (
     version bigint NOT NULL,
     description text NOT NULL,
@@ -261,6 +338,20 @@ CREATE TABLE _sqlx_migrations (
     checksum bytea NOT NULL,
     execution_time bigint NOT NULL
 );
+
+COMMENT ON TABLE _sqlx_migrations IS 'FlowFabric''s ledger of migrations. A server of FlowFabric does not start when a row is missing, changed or added.';
+
+COMMENT ON COLUMN _sqlx_migrations.version IS 'Number of the migration.';
+
+COMMENT ON COLUMN _sqlx_migrations.description IS 'Its name.';
+
+COMMENT ON COLUMN _sqlx_migrations.installed_on IS 'When it was applied.';
+
+COMMENT ON COLUMN _sqlx_migrations.success IS 'Always true.';
+
+COMMENT ON COLUMN _sqlx_migrations.checksum IS 'SHA-384 of its file, 48 bytes.';
+
+COMMENT ON COLUMN _sqlx_migrations.execution_time IS 'How long it took, in nanoseconds.';
 
 CREATE TABLE ff_attempt (
     partition_key smallint NOT NULL,
@@ -287,6 +378,50 @@ CREATE TABLE ff_attempt (
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='50');
 
+COMMENT ON TABLE ff_attempt IS 'One row per attempt at an execution: its lease, and how it ended. The lease is (execution_id, attempt_index, lease_epoch).';
+
+COMMENT ON COLUMN ff_attempt.partition_key IS 'Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.';
+
+COMMENT ON COLUMN ff_attempt.execution_id IS 'The execution: the uuid half of its id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ff_attempt.attempt_index IS 'Number of the attempt, from 0.';
+
+COMMENT ON COLUMN ff_attempt.worker_id IS 'Logical worker that has the lease, or had it last; NULL after a suspension or a replay.';
+
+COMMENT ON COLUMN ff_attempt.worker_instance_id IS 'Process that has the lease, or had it last; NULL or empty: no lease.';
+
+COMMENT ON COLUMN ff_attempt.lease_epoch IS 'Fencing token, raised by every claim and by whatever takes the lease away; a write with an older one is refused. Negative reads as 0.';
+
+COMMENT ON COLUMN ff_attempt.lease_expires_at_ms IS 'Milliseconds since the Unix epoch: when the lease runs out unless it is renewed; NULL: released. FlowFabric leaves it on executions that it cancels.';
+
+COMMENT ON COLUMN ff_attempt.started_at_ms IS 'Milliseconds since the Unix epoch: start of the last lease; some claims of FlowFabric keep the first one.';
+
+COMMENT ON COLUMN ff_attempt.terminal_at_ms IS 'Milliseconds since the Unix epoch: when the attempt ended. Alone it proves nothing: FlowFabric keeps it when it claims the row again.';
+
+COMMENT ON COLUMN ff_attempt.outcome IS 'How the last lease ended; NULL: leased, or never leased. Over: success, failed (FlowFabric also failure), retry (another attempt follows), cancelled, expired, skipped, interrupted_reclaimed, and interrupted with a terminal_at_ms (timed out). To go on: interrupted (delayed), waiting_children, attempt_interrupted (suspended), lease_expired_reclaimable.';
+
+COMMENT ON COLUMN ff_attempt.usage IS 'Reserved: nobody writes or reads it.';
+
+COMMENT ON COLUMN ff_attempt.policy IS 'Attempt policy that a claim of FlowFabric brought, the caller''s JSON; NULL: none.';
+
+COMMENT ON COLUMN ff_attempt.raw_fields IS 'Object. failure_reason and failure_category of a failure that was retried; from FlowFabric attempt_type, attempt_id, lease_id, which hold where lease_epoch is not the execution''s ffx_lease_epoch.';
+
+COMMENT ON COLUMN ff_attempt.ffx_attempt_type IS 'Why it was made: initial, retry, reclaim, replay or fallback. NULL: by FlowFabric, see raw_fields.';
+
+COMMENT ON COLUMN ff_attempt.ffx_attempt_id IS 'Id of the attempt. NULL: by FlowFabric, see raw_fields.';
+
+COMMENT ON COLUMN ff_attempt.ffx_lease_id IS 'Id of its last lease by this library. NULL: by FlowFabric, see raw_fields.';
+
+COMMENT ON COLUMN ff_attempt.ffx_timeout_at_ms IS 'Milliseconds since the Unix epoch: when the attempt times out, whatever its lease; NULL: no timeout, or no lease. Belongs to a lease whose epoch is the execution''s ffx_lease_epoch.';
+
+COMMENT ON COLUMN ff_attempt.ffx_delay_until_ms IS 'Milliseconds since the Unix epoch: the wake-up that was chosen when it was retried, delayed or released; NULL after the next claim.';
+
+COMMENT ON COLUMN ff_attempt.ffx_stream_ts_ms IS 'Milliseconds since the Unix epoch: ts_ms of its newest stream frame by this library; NULL: none yet.';
+
+COMMENT ON COLUMN ff_attempt.ffx_stream_seq IS 'seq of its newest stream frame by this library.';
+
+COMMENT ON COLUMN ff_attempt.ffx_stream_frames IS 'Stream frames appended in all, trimmed ones included.';
+
 CREATE TABLE ff_budget_policy (
     partition_key smallint NOT NULL,
     budget_id text NOT NULL,
@@ -304,6 +439,34 @@ CREATE TABLE ff_budget_policy (
 )
 WITH (fillfactor='50');
 
+COMMENT ON TABLE ff_budget_policy IS 'Budgets: limits on accumulated amounts.';
+
+COMMENT ON COLUMN ff_budget_policy.partition_key IS 'Logical shard of the budget: CRC16 of its uuid modulo 32. Not that of an execution.';
+
+COMMENT ON COLUMN ff_budget_policy.budget_id IS 'Id of the budget, a bare uuid as text.';
+
+COMMENT ON COLUMN ff_budget_policy.policy_json IS 'Object: hard_limits and soft_limits (dimension to number, 0: no limit), reset_interval_ms, on_hard_limit, on_soft_limit. Older rows: hard_limit, dimension.';
+
+COMMENT ON COLUMN ff_budget_policy.created_at_ms IS 'Milliseconds since the Unix epoch: when it was created.';
+
+COMMENT ON COLUMN ff_budget_policy.updated_at_ms IS 'Milliseconds since the Unix epoch: the last change, breach or reset.';
+
+COMMENT ON COLUMN ff_budget_policy.scope_type IS 'Free text: flow, namespace, tenant, lane, global; empty: none.';
+
+COMMENT ON COLUMN ff_budget_policy.scope_id IS 'Free text: which of scope_type.';
+
+COMMENT ON COLUMN ff_budget_policy.enforcement_mode IS 'Free text, never interpreted: strict, warn, hard; empty: none.';
+
+COMMENT ON COLUMN ff_budget_policy.breach_count IS 'Times that a hard limit was met.';
+
+COMMENT ON COLUMN ff_budget_policy.soft_breach_count IS 'Times that a soft limit was met.';
+
+COMMENT ON COLUMN ff_budget_policy.last_breach_at_ms IS 'Milliseconds since the Unix epoch: the last hard breach; NULL: none since the last reset.';
+
+COMMENT ON COLUMN ff_budget_policy.last_breach_dim IS 'Dimension of the last hard breach.';
+
+COMMENT ON COLUMN ff_budget_policy.next_reset_at_ms IS 'Milliseconds since the Unix epoch: when its usage goes back to 0; NULL: never.';
+
 CREATE TABLE ff_budget_usage (
     partition_key smallint NOT NULL,
     budget_id text NOT NULL,
@@ -314,6 +477,20 @@ CREATE TABLE ff_budget_usage (
 )
 WITH (fillfactor='50');
 
+COMMENT ON TABLE ff_budget_usage IS 'What was used of a budget, by dimension.';
+
+COMMENT ON COLUMN ff_budget_usage.partition_key IS 'Logical shard of the budget: CRC16 of its uuid modulo 32. Not that of an execution.';
+
+COMMENT ON COLUMN ff_budget_usage.budget_id IS 'The budget, a bare uuid as text.';
+
+COMMENT ON COLUMN ff_budget_usage.dimensions_key IS 'Name of the dimension, as tokens or cents. A row named _init means nothing.';
+
+COMMENT ON COLUMN ff_budget_usage.current_value IS 'Amount used since the last reset.';
+
+COMMENT ON COLUMN ff_budget_usage.last_reset_at_ms IS 'Milliseconds since the Unix epoch: the last reset; NULL: none.';
+
+COMMENT ON COLUMN ff_budget_usage.updated_at_ms IS 'Milliseconds since the Unix epoch: the last change.';
+
 CREATE TABLE ff_budget_usage_by_exec (
     partition_key smallint NOT NULL,
     budget_id text NOT NULL,
@@ -323,6 +500,20 @@ CREATE TABLE ff_budget_usage_by_exec (
     updated_at_ms bigint NOT NULL
 );
 
+COMMENT ON TABLE ff_budget_usage_by_exec IS 'What each execution spent of a budget, so that it can be given back.';
+
+COMMENT ON COLUMN ff_budget_usage_by_exec.partition_key IS 'Logical shard of the budget: CRC16 of its uuid modulo 32. Not that of an execution.';
+
+COMMENT ON COLUMN ff_budget_usage_by_exec.budget_id IS 'The budget, a bare uuid as text.';
+
+COMMENT ON COLUMN ff_budget_usage_by_exec.execution_id IS 'The execution: the uuid half of its id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ff_budget_usage_by_exec.dimensions_key IS 'Name of the dimension, as tokens or cents.';
+
+COMMENT ON COLUMN ff_budget_usage_by_exec.delta_total IS 'Amount spent.';
+
+COMMENT ON COLUMN ff_budget_usage_by_exec.updated_at_ms IS 'Milliseconds since the Unix epoch: the last change.';
+
 CREATE TABLE ff_budget_usage_dedup (
     partition_key smallint NOT NULL,
     dedup_key text NOT NULL,
@@ -330,6 +521,18 @@ CREATE TABLE ff_budget_usage_dedup (
     applied_at_ms bigint NOT NULL,
     expires_at_ms bigint NOT NULL
 );
+
+COMMENT ON TABLE ff_budget_usage_dedup IS 'Outcomes of reports of usage by deduplication key.';
+
+COMMENT ON COLUMN ff_budget_usage_dedup.partition_key IS 'Logical shard of the budget: CRC16 of its uuid modulo 32. Not that of an execution.';
+
+COMMENT ON COLUMN ff_budget_usage_dedup.dedup_key IS '<budget id>|<operation>|<the caller''s key>; FlowFabric stores the caller''s key alone.';
+
+COMMENT ON COLUMN ff_budget_usage_dedup.outcome_json IS 'Object: kind (Ok, AlreadyApplied, SoftBreach, HardBreach), of a breach dimension, current_usage and the limit; by this library also budget_id and op. Empty: under way.';
+
+COMMENT ON COLUMN ff_budget_usage_dedup.applied_at_ms IS 'Milliseconds since the Unix epoch: when the report was applied.';
+
+COMMENT ON COLUMN ff_budget_usage_dedup.expires_at_ms IS 'Milliseconds since the Unix epoch: when the key may be used anew, a day later.';
 
 CREATE TABLE ff_cancel_backlog (
     partition_key smallint NOT NULL,
@@ -342,11 +545,37 @@ CREATE TABLE ff_cancel_backlog (
     status text DEFAULT 'pending'::text NOT NULL
 );
 
+COMMENT ON TABLE ff_cancel_backlog IS 'One row per cancelled flow some of whose members have yet to acknowledge it; FlowFabric''s cancel_flow_header writes it.';
+
+COMMENT ON COLUMN ff_cancel_backlog.partition_key IS 'Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.';
+
+COMMENT ON COLUMN ff_cancel_backlog.flow_id IS 'The flow.';
+
+COMMENT ON COLUMN ff_cancel_backlog.requested_at_ms IS 'Milliseconds since the Unix epoch: when it was cancelled.';
+
+COMMENT ON COLUMN ff_cancel_backlog.requester IS 'Who asked for it; empty: nobody said.';
+
+COMMENT ON COLUMN ff_cancel_backlog.reason IS 'Why, the caller''s text.';
+
+COMMENT ON COLUMN ff_cancel_backlog.grace_until_ms IS 'Milliseconds since the Unix epoch: until when members may end by themselves; NULL: not used.';
+
+COMMENT ON COLUMN ff_cancel_backlog.cancellation_policy IS 'The caller''s text: cancel_flow_only, cancel_all or cancel_pending.';
+
+COMMENT ON COLUMN ff_cancel_backlog.status IS 'Always pending.';
+
 CREATE TABLE ff_cancel_backlog_member (
     partition_key smallint NOT NULL,
     flow_id uuid NOT NULL,
     execution_id text NOT NULL
 );
+
+COMMENT ON TABLE ff_cancel_backlog_member IS 'One row per member of a cancelled flow that has not acknowledged it.';
+
+COMMENT ON COLUMN ff_cancel_backlog_member.partition_key IS 'Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.';
+
+COMMENT ON COLUMN ff_cancel_backlog_member.flow_id IS 'The flow.';
+
+COMMENT ON COLUMN ff_cancel_backlog_member.execution_id IS 'The member, its whole id {fp:N}:<uuid> as text.';
 
 CREATE TABLE ff_cancel_dispatch_outbox (
     partition_key smallint NOT NULL,
@@ -356,6 +585,20 @@ CREATE TABLE ff_cancel_dispatch_outbox (
     reason text NOT NULL,
     enqueued_at_ms bigint NOT NULL
 );
+
+COMMENT ON TABLE ff_cancel_dispatch_outbox IS 'Reserved by FlowFabric: nobody writes or reads it.';
+
+COMMENT ON COLUMN ff_cancel_dispatch_outbox.partition_key IS 'Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.';
+
+COMMENT ON COLUMN ff_cancel_dispatch_outbox.flow_id IS 'The flow.';
+
+COMMENT ON COLUMN ff_cancel_dispatch_outbox.downstream_eid IS 'Reserved.';
+
+COMMENT ON COLUMN ff_cancel_dispatch_outbox.target_exec_id IS 'Reserved.';
+
+COMMENT ON COLUMN ff_cancel_dispatch_outbox.reason IS 'Reserved.';
+
+COMMENT ON COLUMN ff_cancel_dispatch_outbox.enqueued_at_ms IS 'Reserved. Milliseconds since the Unix epoch.';
 
 CREATE TABLE ff_claim_grant (
     partition_key smallint NOT NULL,
@@ -375,6 +618,36 @@ CREATE TABLE ff_claim_grant (
     CONSTRAINT ff_claim_grant_kind_check CHECK ((kind = ANY (ARRAY['claim'::text, 'reclaim'::text])))
 );
 
+COMMENT ON TABLE ff_claim_grant IS 'Claim grants: short-lived permission for one worker to claim or reclaim one execution.';
+
+COMMENT ON COLUMN ff_claim_grant.partition_key IS 'Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.';
+
+COMMENT ON COLUMN ff_claim_grant.grant_id IS '32 bytes, SHA-256 of the grant''s key; 16 random bytes of a grant that is used at once.';
+
+COMMENT ON COLUMN ff_claim_grant.execution_id IS 'The execution: the uuid half of its id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ff_claim_grant.kind IS 'claim or reclaim.';
+
+COMMENT ON COLUMN ff_claim_grant.worker_id IS 'Logical worker that may use it; operator: an operator''s claim.';
+
+COMMENT ON COLUMN ff_claim_grant.worker_instance_id IS 'Process that it was given to; of a reclaim for information only.';
+
+COMMENT ON COLUMN ff_claim_grant.lane_id IS 'Lane; NULL in grants of FlowFabric''s scheduler.';
+
+COMMENT ON COLUMN ff_claim_grant.capability_hash IS 'Of a reclaim, the caller''s text; else NULL.';
+
+COMMENT ON COLUMN ff_claim_grant.worker_capabilities IS 'Array of strings, sorted: capabilities of the worker of a reclaim.';
+
+COMMENT ON COLUMN ff_claim_grant.route_snapshot_json IS 'Opaque text of a reclaim; else NULL.';
+
+COMMENT ON COLUMN ff_claim_grant.admission_summary IS 'Opaque text of a reclaim; else NULL.';
+
+COMMENT ON COLUMN ff_claim_grant.grant_ttl_ms IS 'How long it is good for, in milliseconds.';
+
+COMMENT ON COLUMN ff_claim_grant.issued_at_ms IS 'Milliseconds since the Unix epoch: when it was issued; the newest counts.';
+
+COMMENT ON COLUMN ff_claim_grant.expires_at_ms IS 'Milliseconds since the Unix epoch: from when on it cannot be used.';
+
 CREATE TABLE ff_completion_event (
     partition_key smallint NOT NULL,
     event_id bigint NOT NULL,
@@ -388,6 +661,28 @@ CREATE TABLE ff_completion_event (
     dispatched_at_ms bigint
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000');
+
+COMMENT ON TABLE ff_completion_event IS 'Outbox of ends: a row for each execution that ended, inserted by the transaction that ended it. Dependencies are resolved from it.';
+
+COMMENT ON COLUMN ff_completion_event.partition_key IS 'Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.';
+
+COMMENT ON COLUMN ff_completion_event.event_id IS 'Position in this outbox, in order of allocation, not of commit. One sequence serves all partitions; a cursor of another outbox means nothing here.';
+
+COMMENT ON COLUMN ff_completion_event.execution_id IS 'The execution: the uuid half of its id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ff_completion_event.flow_id IS 'Flow of the execution; NULL: no flow, and nothing depends on it.';
+
+COMMENT ON COLUMN ff_completion_event.outcome IS 'success, failed, cancelled, expired or skipped. resumable: a suspension was satisfied, which is no end.';
+
+COMMENT ON COLUMN ff_completion_event.namespace IS 'Namespace of the execution, its first 1024 bytes; NULL when it has none. Readers filter by it.';
+
+COMMENT ON COLUMN ff_completion_event.instance_tag IS 'Value of the execution''s tag cairn.instance_id, its first 1024 bytes; NULL when it has none. Readers filter by it.';
+
+COMMENT ON COLUMN ff_completion_event.occurred_at_ms IS 'Milliseconds since the Unix epoch: when it ended.';
+
+COMMENT ON COLUMN ff_completion_event.committed_at_ms IS 'Milliseconds since the Unix epoch: when the row was inserted; not when it was committed.';
+
+COMMENT ON COLUMN ff_completion_event.dispatched_at_ms IS 'Milliseconds since the Unix epoch: when its dependents were resolved; NULL: not yet.';
 
 ALTER TABLE ff_completion_event ALTER COLUMN event_id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME ff_completion_event_event_id_seq
@@ -409,6 +704,22 @@ CREATE TABLE ff_edge (
 )
 WITH (fillfactor='50');
 
+COMMENT ON TABLE ff_edge IS 'One row per dependency: an edge of a flow, from one member to another that waits for it.';
+
+COMMENT ON COLUMN ff_edge.partition_key IS 'Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.';
+
+COMMENT ON COLUMN ff_edge.flow_id IS 'The flow.';
+
+COMMENT ON COLUMN ff_edge.edge_id IS 'Id of the edge.';
+
+COMMENT ON COLUMN ff_edge.upstream_eid IS 'Member that is waited for, the uuid half of its id.';
+
+COMMENT ON COLUMN ff_edge.downstream_eid IS 'Member that waits, the uuid half of its id.';
+
+COMMENT ON COLUMN ff_edge.policy IS 'Object: dependency_kind (default success_only), satisfaction_condition all_required, data_passing_ref, edge_state (pending, applied, satisfied, impossible), created_at_ms, created_by, staged_at_ms, applied_at_ms (null until it is applied). Rewritten when the edge is applied and when its upstream ends.';
+
+COMMENT ON COLUMN ff_edge.policy_version IS 'Reserved: always 0.';
+
 CREATE TABLE ff_edge_group (
     partition_key smallint NOT NULL,
     flow_id uuid NOT NULL,
@@ -423,6 +734,30 @@ CREATE TABLE ff_edge_group (
     cancel_siblings_pending_members text[] DEFAULT '{}'::text[] NOT NULL
 )
 WITH (fillfactor='80');
+
+COMMENT ON TABLE ff_edge_group IS 'One row per member that waits for others: how many of its upstreams ended how. The four counts together are the edges applied into it.';
+
+COMMENT ON COLUMN ff_edge_group.partition_key IS 'Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.';
+
+COMMENT ON COLUMN ff_edge_group.flow_id IS 'The flow.';
+
+COMMENT ON COLUMN ff_edge_group.downstream_eid IS 'Member that waits, the uuid half of its id.';
+
+COMMENT ON COLUMN ff_edge_group.policy IS 'When it may run, exactly one of {"kind":"all_of"}, {"kind":"any_of","on_satisfied":S}, {"kind":"quorum","k":N,"on_satisfied":S}; S is cancel_remaining or let_run.';
+
+COMMENT ON COLUMN ff_edge_group.k_target IS 'Successes that satisfy the group: 1, k or the number of edges. 0: by FlowFabric, which never writes it; derived from policy.';
+
+COMMENT ON COLUMN ff_edge_group.success_count IS 'Upstreams that ended with success.';
+
+COMMENT ON COLUMN ff_edge_group.fail_count IS 'Upstreams that ended otherwise: failed, cancelled, expired.';
+
+COMMENT ON COLUMN ff_edge_group.skip_count IS 'Upstreams that were skipped.';
+
+COMMENT ON COLUMN ff_edge_group.running_count IS 'Upstreams that have not ended.';
+
+COMMENT ON COLUMN ff_edge_group.cancel_siblings_pending_flag IS 'Whether the upstreams that are no longer needed still have to be cancelled.';
+
+COMMENT ON COLUMN ff_edge_group.cancel_siblings_pending_members IS 'Those upstreams, bare uuids as text.';
 
 CREATE TABLE ff_exec_core (
     partition_key smallint NOT NULL,
@@ -473,6 +808,82 @@ END) STORED,
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='45');
 
+COMMENT ON TABLE ff_exec_core IS 'One row per execution: its authoritative state. Who reads states by hand reads the view ffx_execution, which knows every spelling that is stored.';
+
+COMMENT ON COLUMN ff_exec_core.partition_key IS 'Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.';
+
+COMMENT ON COLUMN ff_exec_core.execution_id IS 'The uuid half of the execution''s id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ff_exec_core.flow_id IS 'The flow that it is a member of, set once; NULL outside a flow.';
+
+COMMENT ON COLUMN ff_exec_core.lane_id IS 'The lane that it is claimed from: 1 to 64 bytes of ASCII 0x20 to 0x7e.';
+
+COMMENT ON COLUMN ff_exec_core.required_capabilities IS 'What a worker must have to claim it, all of them, sorted; empty: any worker.';
+
+COMMENT ON COLUMN ff_exec_core.attempt_index IS 'Index of the newest attempt, from 0; while a new one is pending, the index it will get. FlowFabric stores running + 1 for some claims: the current attempt is the greatest index not above this.';
+
+COMMENT ON COLUMN ff_exec_core.lifecycle_phase IS 'submitted, runnable, active, suspended, terminal or cancelled; it has ended when it is one of the last two. Read as runnable: blocked, pending, eligible.';
+
+COMMENT ON COLUMN ff_exec_core.ownership_state IS 'unowned, leased, lease_expired_reclaimable or lease_revoked. Read as unowned: released.';
+
+COMMENT ON COLUMN ff_exec_core.eligibility_state IS 'May a runnable one be claimed: eligible_now, not_eligible_until_time, blocked_by_dependencies, _budget, _quota, _route, _lane_state or _operator, not_applicable. Read as eligible_now: pending_claim; as not_applicable: cancelled.';
+
+COMMENT ON COLUMN ff_exec_core.public_state IS 'The state to show: waiting, delayed, rate_limited, waiting_children, running, suspended, resumable, completed, failed, cancelled, expired or skipped. Read as active: running, claimed, active. FlowFabric leaves it behind on many transitions: readers derive it from the other columns, as ffx_execution does.';
+
+COMMENT ON COLUMN ff_exec_core.attempt_state IS 'none, pending_first_attempt, running_attempt, attempt_interrupted (the same attempt goes on), pending_retry_attempt, pending_replay_attempt or attempt_terminal. Other spellings: pending, pending_claim and initial (first attempt pending), running, cancelled and terminal_failed (attempt terminal).';
+
+COMMENT ON COLUMN ff_exec_core.blocking_reason IS 'What it waits for: waiting_for_worker, waiting_for_children, waiting_for_retry_backoff, waiting_for_delay, waiting_for_signal and others; NULL or empty: nothing. Means nothing once it has ended.';
+
+COMMENT ON COLUMN ff_exec_core.cancellation_reason IS 'Why it was cancelled: the caller''s text, or flow_cancelled, sibling_quorum_satisfied, reclaim_cap_exceeded, suspension_timeout_fail and others. NULL: it was not.';
+
+COMMENT ON COLUMN ff_exec_core.cancelled_by IS 'On whose behalf it was cancelled: operator_override, lease_holder, flow_cascade, system_timeout, worker, cancel_flow, engine or the caller''s text. NULL: it was not.';
+
+COMMENT ON COLUMN ff_exec_core.priority IS 'The higher is claimed first, 0 to 9000; FlowFabric does not clamp it at creation.';
+
+COMMENT ON COLUMN ff_exec_core.created_at_ms IS 'Milliseconds since the Unix epoch: when it was created. Within a priority the older is claimed first.';
+
+COMMENT ON COLUMN ff_exec_core.terminal_at_ms IS 'Milliseconds since the Unix epoch: when it ended; NULL until then.';
+
+COMMENT ON COLUMN ff_exec_core.deadline_at_ms IS 'Milliseconds since the Unix epoch. The execution''s deadline; of one that is delayed, the sooner of its wake-up and its deadline. FlowFabric overwrites it: ffx_execution_deadline_ms and ffx_delay_until_ms tell them apart where they are set.';
+
+COMMENT ON COLUMN ff_exec_core.payload IS 'Input, bytes as the creator gave them; NULL or empty: none.';
+
+COMMENT ON COLUMN ff_exec_core.result IS 'Result of the attempt that succeeded, bytes as the worker gave them; NULL: none.';
+
+COMMENT ON COLUMN ff_exec_core.policy IS 'Execution policy given at creation, an object: retry_policy {max_retries, backoff {type fixed, delay_ms} or {type exponential, initial_delay_ms, max_delay_ms, multiplier, jitter}, retryable_categories}, timeout_policy {attempt_timeout_ms, execution_deadline_ms, max_reclaim_count}, routing_requirements {required_capabilities} and others. NULL: none given.';
+
+COMMENT ON COLUMN ff_exec_core.raw_fields IS 'Object. Written at creation: namespace, execution_kind, creator_identity, idempotency_key, payload_encoding, tags (object of strings), last_mutation_at and total_attempt_count (decimal numbers in strings). Later: tags.<key>, progress_pct, progress_message, blocking_detail; at a terminal failure failure_reason, failure_category, last_failure_message. Only FlowFabric: terminal_outcome, retry_count, delay_until, current_attempt_id, current_lease_id, current_waitpoint_id, claim_grant and others, all possibly stale. Keys that nobody here knows are kept.';
+
+COMMENT ON COLUMN ff_exec_core.started_at_ms IS 'Milliseconds since the Unix epoch: its first claim ever; NULL before it. Not cleared by later attempts.';
+
+COMMENT ON COLUMN ff_exec_core.lease_reclaim_count IS 'How many of its leases ran out; above the policy''s max_reclaim_count it fails.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_last_mutation_at_ms IS 'Milliseconds since the Unix epoch: the last change other than a renewal. NULL: never written by this library; raw_fields.last_mutation_at may be later.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_attempt_count IS 'Attempts made. NULL: never written by this library.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_retry_count IS 'Retries scheduled; 0 again after a replay. NULL: never written by this library.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_lease_epoch IS 'The greatest fencing token ever given to a lease of it; the next lease gets a greater one. Equal to the current attempt''s lease_epoch unless FlowFabric claimed since. NULL: never written by this library.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_delay_until_ms IS 'Milliseconds since the Unix epoch: when a delayed one wakes up; NULL when it is not delayed.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_execution_deadline_ms IS 'Milliseconds since the Unix epoch: the deadline. 0: none. Negative: the deadline, negated when it ended, so that no job looks at it again. NULL: never written by this library.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_namespace IS 'Generated from raw_fields.namespace, its first 1024 bytes; events carry it.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_instance_tag IS 'Generated from the tag cairn.instance_id, its first 1024 bytes; events carry it.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_budget_ids IS 'Budgets that have to admit it, sorted; NULL: none.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_quota_policy_id IS 'Quota policy that has to admit it; NULL: none.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_quota_partition IS 'partition_key of that quota policy.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_gate_id IS 'Budget or quota policy that it waits for at the moment; NULL unless it is blocked by one.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_admitted IS 'Whether the budgets and the quota have let it in; NULL: not asked, or given back.';
+
 CREATE TABLE ff_flow_core (
     partition_key smallint NOT NULL,
     flow_id uuid NOT NULL,
@@ -482,6 +893,22 @@ CREATE TABLE ff_flow_core (
     terminal_at_ms bigint,
     raw_fields jsonb DEFAULT '{}'::jsonb NOT NULL
 );
+
+COMMENT ON TABLE ff_flow_core IS 'One row per flow: a graph of executions.';
+
+COMMENT ON COLUMN ff_flow_core.partition_key IS 'Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.';
+
+COMMENT ON COLUMN ff_flow_core.flow_id IS 'Id of the flow.';
+
+COMMENT ON COLUMN ff_flow_core.graph_revision IS 'Version of the graph: one more for each member and each edge added.';
+
+COMMENT ON COLUMN ff_flow_core.public_flow_state IS 'open until it is cancelled, then cancelled. Also read: running and blocked (active), completed, failed.';
+
+COMMENT ON COLUMN ff_flow_core.created_at_ms IS 'Milliseconds since the Unix epoch: when it was created.';
+
+COMMENT ON COLUMN ff_flow_core.terminal_at_ms IS 'Milliseconds since the Unix epoch: when it was cancelled; NULL until then.';
+
+COMMENT ON COLUMN ff_flow_core.raw_fields IS 'Object: flow_kind, namespace (default when missing), node_count, edge_count, last_mutation_at_ms (numbers, the last in milliseconds), cancellation_policy, cancel_reason. A top-level key with a dot in it and a string as value is a tag of the flow.';
 
 CREATE TABLE ff_flow_summary (
     partition_key smallint NOT NULL,
@@ -503,11 +930,55 @@ CREATE TABLE ff_flow_summary (
     last_summary_update_at bigint NOT NULL
 );
 
+COMMENT ON TABLE ff_flow_summary IS 'Counts of a flow''s members, written whole by FlowFabric''s project_flow_summary; for display, possibly old, never a guard. A flow without members has no row. This library does not write it.';
+
+COMMENT ON COLUMN ff_flow_summary.partition_key IS 'Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.';
+
+COMMENT ON COLUMN ff_flow_summary.flow_id IS 'The flow.';
+
+COMMENT ON COLUMN ff_flow_summary.total_members IS 'Members in all.';
+
+COMMENT ON COLUMN ff_flow_summary.sampled_members IS 'Members looked at: equal to total_members.';
+
+COMMENT ON COLUMN ff_flow_summary.members_completed IS 'Members that ended with success.';
+
+COMMENT ON COLUMN ff_flow_summary.members_failed IS 'Members that failed.';
+
+COMMENT ON COLUMN ff_flow_summary.members_cancelled IS 'Members that were cancelled.';
+
+COMMENT ON COLUMN ff_flow_summary.members_expired IS 'Members that expired.';
+
+COMMENT ON COLUMN ff_flow_summary.members_skipped IS 'Members that were skipped.';
+
+COMMENT ON COLUMN ff_flow_summary.members_active IS 'Members that are running.';
+
+COMMENT ON COLUMN ff_flow_summary.members_suspended IS 'Members that are suspended.';
+
+COMMENT ON COLUMN ff_flow_summary.members_waiting IS 'Members that are claimable.';
+
+COMMENT ON COLUMN ff_flow_summary.members_delayed IS 'Members that are delayed.';
+
+COMMENT ON COLUMN ff_flow_summary.members_rate_limited IS 'Members that wait for a budget or a quota.';
+
+COMMENT ON COLUMN ff_flow_summary.members_waiting_children IS 'Members that wait for their dependencies.';
+
+COMMENT ON COLUMN ff_flow_summary.public_flow_state IS 'completed, failed, running, blocked or open, derived from the counts; never cancelled.';
+
+COMMENT ON COLUMN ff_flow_summary.last_summary_update_at IS 'Milliseconds since the Unix epoch, although its name does not say so: when the row was written.';
+
 CREATE TABLE ff_lane_registry (
     lane_id text NOT NULL,
     registered_at_ms bigint NOT NULL,
     registered_by text NOT NULL
 );
+
+COMMENT ON TABLE ff_lane_registry IS 'Lanes that an execution was ever created in.';
+
+COMMENT ON COLUMN ff_lane_registry.lane_id IS 'The lane: 1 to 64 bytes of ASCII 0x20 to 0x7e.';
+
+COMMENT ON COLUMN ff_lane_registry.registered_at_ms IS 'Milliseconds since the Unix epoch: the first creation.';
+
+COMMENT ON COLUMN ff_lane_registry.registered_by IS 'Always create_execution.';
 
 CREATE TABLE ff_lease_event (
     event_id bigint NOT NULL,
@@ -522,6 +993,28 @@ CREATE TABLE ff_lease_event (
     ffx_revoked_by text
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000');
+
+COMMENT ON TABLE ff_lease_event IS 'Outbox of leases: a row for each lease taken, renewed, given back or lost, inserted by the transaction that did it.';
+
+COMMENT ON COLUMN ff_lease_event.event_id IS 'Position in this outbox, in order of allocation, not of commit. One sequence serves all partitions; a cursor of another outbox means nothing here.';
+
+COMMENT ON COLUMN ff_lease_event.execution_id IS 'The execution, a bare uuid as text.';
+
+COMMENT ON COLUMN ff_lease_event.lease_id IS 'Id of the lease, a uuid as text; NULL where FlowFabric kept none.';
+
+COMMENT ON COLUMN ff_lease_event.event_type IS 'acquired, renewed, reclaimed, expired or revoked; the last also when the holder settles it.';
+
+COMMENT ON COLUMN ff_lease_event.occurred_at_ms IS 'Milliseconds since the Unix epoch: when it happened.';
+
+COMMENT ON COLUMN ff_lease_event.partition_key IS 'Logical shard of the execution. integer here, where other tables have smallint: FlowFabric decodes the exact type.';
+
+COMMENT ON COLUMN ff_lease_event.namespace IS 'Namespace of the execution, its first 1024 bytes; NULL when it has none. Readers filter by it.';
+
+COMMENT ON COLUMN ff_lease_event.instance_tag IS 'Value of the execution''s tag cairn.instance_id, its first 1024 bytes; NULL when it has none. Readers filter by it.';
+
+COMMENT ON COLUMN ff_lease_event.ffx_worker_instance_id IS 'Process that has or had the lease. NULL: written by FlowFabric.';
+
+COMMENT ON COLUMN ff_lease_event.ffx_revoked_by IS 'Who took a revoked lease; NULL: not revoked, or written by FlowFabric.';
 
 CREATE SEQUENCE ff_lease_event_event_id_seq
     START WITH 1
@@ -539,6 +1032,16 @@ CREATE TABLE ff_migration_annotation (
     backward_compatible boolean NOT NULL
 );
 
+COMMENT ON TABLE ff_migration_annotation IS 'Notes of FlowFabric''s migrations. Some versions have none: no test of the version.';
+
+COMMENT ON COLUMN ff_migration_annotation.version IS 'Number of the migration.';
+
+COMMENT ON COLUMN ff_migration_annotation.name IS 'Its name.';
+
+COMMENT ON COLUMN ff_migration_annotation.applied_at_ms IS 'Milliseconds since the Unix epoch: when it was applied.';
+
+COMMENT ON COLUMN ff_migration_annotation.backward_compatible IS 'Whether FlowFabric called it compatible.';
+
 CREATE TABLE ff_operator_event (
     event_id bigint NOT NULL,
     execution_id text NOT NULL,
@@ -551,6 +1054,24 @@ CREATE TABLE ff_operator_event (
     CONSTRAINT ff_operator_event_event_type_check CHECK ((event_type = ANY (ARRAY['priority_changed'::text, 'replayed'::text, 'flow_cancel_requested'::text])))
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000');
+
+COMMENT ON TABLE ff_operator_event IS 'Outbox of what operators did, inserted by the transaction that did it.';
+
+COMMENT ON COLUMN ff_operator_event.event_id IS 'Position in this outbox, in order of allocation, not of commit. One sequence serves all partitions; a cursor of another outbox means nothing here.';
+
+COMMENT ON COLUMN ff_operator_event.execution_id IS 'The execution, a bare uuid as text; of flow_cancel_requested the flow.';
+
+COMMENT ON COLUMN ff_operator_event.event_type IS 'priority_changed, replayed or flow_cancel_requested.';
+
+COMMENT ON COLUMN ff_operator_event.details IS 'Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count.';
+
+COMMENT ON COLUMN ff_operator_event.occurred_at_ms IS 'Milliseconds since the Unix epoch: when it happened.';
+
+COMMENT ON COLUMN ff_operator_event.partition_key IS 'Logical shard of the execution or flow. integer here, where other tables have smallint: FlowFabric decodes the exact type.';
+
+COMMENT ON COLUMN ff_operator_event.namespace IS 'Namespace of the execution, its first 1024 bytes; NULL when it has none. Readers filter by it.';
+
+COMMENT ON COLUMN ff_operator_event.instance_tag IS 'Value of the execution''s tag cairn.instance_id, its first 1024 bytes; NULL when it has none. Readers filter by it.';
 
 CREATE SEQUENCE ff_operator_event_event_id_seq
     START WITH 1
@@ -570,12 +1091,34 @@ CREATE TABLE ff_partition_config (
     CONSTRAINT ff_partition_config_singleton_lock_check CHECK (singleton_lock)
 );
 
+COMMENT ON TABLE ff_partition_config IS 'One row that FlowFabric writes and nobody reads. Budgets and quotas have 32 partitions, whatever stands here.';
+
+COMMENT ON COLUMN ff_partition_config.singleton_lock IS 'Always true: there is one row.';
+
+COMMENT ON COLUMN ff_partition_config.num_flow_partitions IS 'Not read.';
+
+COMMENT ON COLUMN ff_partition_config.num_budget_partitions IS 'Not read, and not what is used.';
+
+COMMENT ON COLUMN ff_partition_config.num_quota_partitions IS 'Not read, and not what is used.';
+
+COMMENT ON COLUMN ff_partition_config.ff_version IS 'Version of FlowFabric that wrote it.';
+
 CREATE TABLE ff_pending_cancel_groups (
     partition_key smallint NOT NULL,
     flow_id uuid NOT NULL,
     downstream_eid uuid NOT NULL,
     enqueued_at_ms bigint NOT NULL
 );
+
+COMMENT ON TABLE ff_pending_cancel_groups IS 'Work list: groups in ff_edge_group whose remaining upstreams are to be cancelled. A row goes when that is done.';
+
+COMMENT ON COLUMN ff_pending_cancel_groups.partition_key IS 'Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.';
+
+COMMENT ON COLUMN ff_pending_cancel_groups.flow_id IS 'The flow.';
+
+COMMENT ON COLUMN ff_pending_cancel_groups.downstream_eid IS 'Member whose group it is, the uuid half of its id.';
+
+COMMENT ON COLUMN ff_pending_cancel_groups.enqueued_at_ms IS 'Milliseconds since the Unix epoch: when the group was decided.';
 
 CREATE TABLE ff_quota_admitted (
     partition_key smallint NOT NULL,
@@ -584,6 +1127,18 @@ CREATE TABLE ff_quota_admitted (
     admitted_at_ms bigint NOT NULL,
     expires_at_ms bigint NOT NULL
 );
+
+COMMENT ON TABLE ff_quota_admitted IS 'One row per slot that an execution holds of a quota policy.';
+
+COMMENT ON COLUMN ff_quota_admitted.partition_key IS 'Logical shard of the quota policy: CRC16 of its uuid modulo 32. Not that of an execution.';
+
+COMMENT ON COLUMN ff_quota_admitted.quota_policy_id IS 'The policy, a bare uuid as text.';
+
+COMMENT ON COLUMN ff_quota_admitted.execution_id IS 'The execution, its whole id {fp:N}:<uuid> as text.';
+
+COMMENT ON COLUMN ff_quota_admitted.admitted_at_ms IS 'Milliseconds since the Unix epoch: when it was admitted.';
+
+COMMENT ON COLUMN ff_quota_admitted.expires_at_ms IS 'Milliseconds since the Unix epoch: the end of the window that it was admitted in.';
 
 CREATE TABLE ff_quota_policy (
     partition_key smallint NOT NULL,
@@ -597,6 +1152,24 @@ CREATE TABLE ff_quota_policy (
 )
 WITH (fillfactor='50');
 
+COMMENT ON TABLE ff_quota_policy IS 'Quota policies: limits per time window and on concurrency.';
+
+COMMENT ON COLUMN ff_quota_policy.partition_key IS 'Logical shard of the quota policy: CRC16 of its uuid modulo 32. Not that of an execution.';
+
+COMMENT ON COLUMN ff_quota_policy.quota_policy_id IS 'Id of the policy, a bare uuid as text.';
+
+COMMENT ON COLUMN ff_quota_policy.requests_per_window_seconds IS 'Length of the window in seconds, whatever its name says.';
+
+COMMENT ON COLUMN ff_quota_policy.max_requests_per_window IS 'Admissions within a window; 0: no limit.';
+
+COMMENT ON COLUMN ff_quota_policy.active_concurrency_cap IS 'Slots held at once; 0: no limit.';
+
+COMMENT ON COLUMN ff_quota_policy.active_concurrency IS 'Slots held, a count that FlowFabric keeps; here the slots are the rows of ff_quota_admitted.';
+
+COMMENT ON COLUMN ff_quota_policy.created_at_ms IS 'Milliseconds since the Unix epoch: when it was created.';
+
+COMMENT ON COLUMN ff_quota_policy.updated_at_ms IS 'Milliseconds since the Unix epoch: the last change.';
+
 CREATE TABLE ff_quota_window (
     partition_key smallint NOT NULL,
     quota_policy_id text NOT NULL,
@@ -605,6 +1178,18 @@ CREATE TABLE ff_quota_window (
     execution_id text NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
+
+COMMENT ON TABLE ff_quota_window IS 'One row per admission by a quota policy within its window.';
+
+COMMENT ON COLUMN ff_quota_window.partition_key IS 'Logical shard of the quota policy: CRC16 of its uuid modulo 32. Not that of an execution.';
+
+COMMENT ON COLUMN ff_quota_window.quota_policy_id IS 'The policy, a bare uuid as text.';
+
+COMMENT ON COLUMN ff_quota_window.dimension IS 'Always empty.';
+
+COMMENT ON COLUMN ff_quota_window.admitted_at_ms IS 'Milliseconds since the Unix epoch: when it was admitted.';
+
+COMMENT ON COLUMN ff_quota_window.execution_id IS 'The execution, its whole id {fp:N}:<uuid> as text.';
 
 CREATE TABLE ff_signal_event (
     event_id bigint NOT NULL,
@@ -619,6 +1204,28 @@ CREATE TABLE ff_signal_event (
     ffx_effect text
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000');
+
+COMMENT ON TABLE ff_signal_event IS 'Outbox of signals: a row for each signal delivered, inserted by the transaction that delivered it.';
+
+COMMENT ON COLUMN ff_signal_event.event_id IS 'Position in this outbox, in order of allocation, not of commit. One sequence serves all partitions; a cursor of another outbox means nothing here.';
+
+COMMENT ON COLUMN ff_signal_event.execution_id IS 'The execution, a bare uuid as text.';
+
+COMMENT ON COLUMN ff_signal_event.signal_id IS 'Id of the signal, a uuid as text.';
+
+COMMENT ON COLUMN ff_signal_event.waitpoint_id IS 'Waitpoint that it was sent to, a uuid as text; NULL: none.';
+
+COMMENT ON COLUMN ff_signal_event.source_identity IS 'Who sent it; NULL: nobody said.';
+
+COMMENT ON COLUMN ff_signal_event.delivered_at_ms IS 'Milliseconds since the Unix epoch: when it was delivered.';
+
+COMMENT ON COLUMN ff_signal_event.partition_key IS 'Logical shard of the execution. integer here, where other tables have smallint: FlowFabric decodes the exact type.';
+
+COMMENT ON COLUMN ff_signal_event.namespace IS 'Namespace of the execution, its first 1024 bytes; NULL when it has none. Readers filter by it.';
+
+COMMENT ON COLUMN ff_signal_event.instance_tag IS 'Value of the execution''s tag cairn.instance_id, its first 1024 bytes; NULL when it has none. Readers filter by it.';
+
+COMMENT ON COLUMN ff_signal_event.ffx_effect IS 'What it did to the suspension: satisfied, buffered or appended. NULL: written by FlowFabric.';
 
 CREATE SEQUENCE ff_signal_event_event_id_seq
     START WITH 1
@@ -640,6 +1247,24 @@ CREATE TABLE ff_stream_frame (
     created_at_ms bigint NOT NULL
 );
 
+COMMENT ON TABLE ff_stream_frame IS 'Frames of the output streams of attempts, appended only. The id of a frame is <ts_ms>-<seq>.';
+
+COMMENT ON COLUMN ff_stream_frame.partition_key IS 'Logical shard: that of the execution, modulo 256.';
+
+COMMENT ON COLUMN ff_stream_frame.execution_id IS 'The execution: the uuid half of its id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ff_stream_frame.attempt_index IS 'Attempt that wrote it, from 0.';
+
+COMMENT ON COLUMN ff_stream_frame.ts_ms IS 'Milliseconds since the Unix epoch: when it was appended; never falls within an attempt.';
+
+COMMENT ON COLUMN ff_stream_frame.seq IS 'Number within (attempt, ts_ms), from 0.';
+
+COMMENT ON COLUMN ff_stream_frame.fields IS 'Object: frame_type (stdout, stderr, event, blob or the caller''s), payload (UTF-8 text), encoding utf8, source worker, correlation_id when given.';
+
+COMMENT ON COLUMN ff_stream_frame.mode IS 'durable, summary or best_effort; only the last is trimmed.';
+
+COMMENT ON COLUMN ff_stream_frame.created_at_ms IS 'Milliseconds since the Unix epoch: equal to ts_ms.';
+
 CREATE TABLE ff_stream_meta (
     partition_key smallint NOT NULL,
     execution_id uuid NOT NULL,
@@ -648,6 +1273,20 @@ CREATE TABLE ff_stream_meta (
     last_append_ts_ms bigint DEFAULT 0 NOT NULL,
     maxlen_applied_last integer DEFAULT 0 NOT NULL
 );
+
+COMMENT ON TABLE ff_stream_meta IS 'Rate of an attempt''s stream, by which frames of mode best_effort are trimmed.';
+
+COMMENT ON COLUMN ff_stream_meta.partition_key IS 'Logical shard: that of the execution, modulo 256.';
+
+COMMENT ON COLUMN ff_stream_meta.execution_id IS 'The execution: the uuid half of its id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ff_stream_meta.attempt_index IS 'Attempt, from 0.';
+
+COMMENT ON COLUMN ff_stream_meta.ema_rate_hz IS 'Frames per second, a moving average.';
+
+COMMENT ON COLUMN ff_stream_meta.last_append_ts_ms IS 'Milliseconds since the Unix epoch: the last frame; 0: none.';
+
+COMMENT ON COLUMN ff_stream_meta.maxlen_applied_last IS 'Frames kept at the last trimming.';
 
 CREATE TABLE ff_stream_summary (
     partition_key smallint NOT NULL,
@@ -660,12 +1299,40 @@ CREATE TABLE ff_stream_summary (
     first_applied_ms bigint NOT NULL
 );
 
+COMMENT ON TABLE ff_stream_summary IS 'The merged document of the summary frames of an attempt.';
+
+COMMENT ON COLUMN ff_stream_summary.partition_key IS 'Logical shard: that of the execution, modulo 256.';
+
+COMMENT ON COLUMN ff_stream_summary.execution_id IS 'The execution: the uuid half of its id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ff_stream_summary.attempt_index IS 'Attempt, from 0.';
+
+COMMENT ON COLUMN ff_stream_summary.document_json IS 'Object: the frames of mode summary merged in order, as JSON merge patches; __ff_null__ in a patch stores null.';
+
+COMMENT ON COLUMN ff_stream_summary.version IS 'Patches merged in; 1 after the first.';
+
+COMMENT ON COLUMN ff_stream_summary.patch_kind IS 'json-merge-patch; anything else, and NULL, reads as that.';
+
+COMMENT ON COLUMN ff_stream_summary.last_updated_ms IS 'Milliseconds since the Unix epoch: the last patch.';
+
+COMMENT ON COLUMN ff_stream_summary.first_applied_ms IS 'Milliseconds since the Unix epoch: the first patch.';
+
 CREATE TABLE ff_suspend_dedup (
     partition_key smallint NOT NULL,
     idempotency_key text NOT NULL,
     outcome_json jsonb NOT NULL,
     created_at_ms bigint NOT NULL
 );
+
+COMMENT ON TABLE ff_suspend_dedup IS 'Outcomes of suspensions by idempotency key. They contain bearer tokens.';
+
+COMMENT ON COLUMN ff_suspend_dedup.partition_key IS 'Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.';
+
+COMMENT ON COLUMN ff_suspend_dedup.idempotency_key IS 'The caller''s key, unique within a partition.';
+
+COMMENT ON COLUMN ff_suspend_dedup.outcome_json IS 'Object: variant (Suspended, AlreadySatisfied), details {suspension_id, waitpoint_id, waitpoint_key, token, extras}, handle_opaque_hex; by this library also execution_id and expires_at_ms.';
+
+COMMENT ON COLUMN ff_suspend_dedup.created_at_ms IS 'Milliseconds since the Unix epoch: when the suspension was made.';
 
 CREATE TABLE ff_suspension_current (
     partition_key smallint NOT NULL,
@@ -684,6 +1351,36 @@ CREATE TABLE ff_suspension_current (
     ffx_continuation_pointer text
 );
 
+COMMENT ON TABLE ff_suspension_current IS 'The latest suspension of an execution. It may outlive the resume: it counts only while the execution is suspended.';
+
+COMMENT ON COLUMN ff_suspension_current.partition_key IS 'Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.';
+
+COMMENT ON COLUMN ff_suspension_current.execution_id IS 'The execution: the uuid half of its id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ff_suspension_current.suspension_id IS 'Id of the suspension.';
+
+COMMENT ON COLUMN ff_suspension_current.suspended_at_ms IS 'Milliseconds since the Unix epoch: when it was suspended.';
+
+COMMENT ON COLUMN ff_suspension_current.timeout_at_ms IS 'Milliseconds since the Unix epoch: when timeout_behavior applies; NULL: never, or the suspension is satisfied.';
+
+COMMENT ON COLUMN ff_suspension_current.reason_code IS 'waiting_for_signal, waiting_for_approval, waiting_for_callback, waiting_for_tool_result, waiting_for_operator_review, paused_by_policy, paused_by_budget, step_boundary or manual_pause; NULL: none given.';
+
+COMMENT ON COLUMN ff_suspension_current.condition IS 'What resumes it: {"Single":{waitpoint_key,matcher}}, "OperatorOnly", "TimeoutOnly", {"Composite":{"kind":"AllOf",members}} or {"Composite":{"kind":"Count",n,count_kind,matcher,waitpoints}}; matcher is {"ByName":S} or "Wildcard"; at most four levels.';
+
+COMMENT ON COLUMN ff_suspension_current.satisfied_set IS 'Array of the ids of the signals that satisfied it; FlowFabric leaves it empty.';
+
+COMMENT ON COLUMN ff_suspension_current.member_map IS 'Signals delivered: an object by waitpoint key, each an array in order of delivery of {signal_id, signal_name, signal_category, source_type, source_identity, correlation_id, accepted_at (ms), payload_hex}. FlowFabric also stores the key __timeout__ and, for an expired waitpoint, an object instead of the array.';
+
+COMMENT ON COLUMN ff_suspension_current.timeout_behavior IS 'fail, cancel, expire, auto_resume_with_timeout_signal or escalate; NULL or unknown: fail.';
+
+COMMENT ON COLUMN ff_suspension_current.ffx_primary_waitpoint_id IS 'The waitpoint that is shown for it. NULL: never written by this library.';
+
+COMMENT ON COLUMN ff_suspension_current.ffx_resume_delay_ms IS 'Milliseconds that it waits on after it was satisfied; NULL: none.';
+
+COMMENT ON COLUMN ff_suspension_current.ffx_requested_by IS 'Who asked for the suspension; NULL: nobody said.';
+
+COMMENT ON COLUMN ff_suspension_current.ffx_continuation_pointer IS 'Where the handler goes on, its own text; NULL: none.';
+
 CREATE TABLE ff_waitpoint_hmac (
     kid text NOT NULL,
     secret bytea NOT NULL,
@@ -691,6 +1388,18 @@ CREATE TABLE ff_waitpoint_hmac (
     active boolean DEFAULT true NOT NULL,
     ffx_verify_until_ms bigint
 );
+
+COMMENT ON TABLE ff_waitpoint_hmac IS 'Keys that sign waitpoint tokens. The active one with the greatest rotated_at_ms signs, the others verify.';
+
+COMMENT ON COLUMN ff_waitpoint_hmac.kid IS 'Id of the key; has no colon.';
+
+COMMENT ON COLUMN ff_waitpoint_hmac.secret IS 'The key, raw bytes. Whoever reads it can forge tokens.';
+
+COMMENT ON COLUMN ff_waitpoint_hmac.rotated_at_ms IS 'Milliseconds since the Unix epoch: when it became the signing key.';
+
+COMMENT ON COLUMN ff_waitpoint_hmac.active IS 'Whether it may sign.';
+
+COMMENT ON COLUMN ff_waitpoint_hmac.ffx_verify_until_ms IS 'Milliseconds since the Unix epoch: until when an inactive key still verifies. NULL: active, or retired by FlowFabric, which lets its keys verify for ever.';
 
 CREATE TABLE ff_waitpoint_pending (
     partition_key smallint NOT NULL,
@@ -707,6 +1416,32 @@ CREATE TABLE ff_waitpoint_pending (
     activated_at_ms bigint
 );
 
+COMMENT ON TABLE ff_waitpoint_pending IS 'Open waitpoints: what a signal can be sent to. Rows go when the suspension is satisfied or the waitpoint expires.';
+
+COMMENT ON COLUMN ff_waitpoint_pending.partition_key IS 'Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.';
+
+COMMENT ON COLUMN ff_waitpoint_pending.waitpoint_id IS 'Id of the waitpoint.';
+
+COMMENT ON COLUMN ff_waitpoint_pending.execution_id IS 'The execution: the uuid half of its id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ff_waitpoint_pending.token_kid IS 'kid in ff_waitpoint_hmac of the key that signed token.';
+
+COMMENT ON COLUMN ff_waitpoint_pending.token IS 'Bearer secret, <kid>:<64 hex digits>: whoever has it can resume the execution. Never log it.';
+
+COMMENT ON COLUMN ff_waitpoint_pending.created_at_ms IS 'Milliseconds since the Unix epoch: when it was made.';
+
+COMMENT ON COLUMN ff_waitpoint_pending.expires_at_ms IS 'Milliseconds since the Unix epoch: when it expires; NULL: never.';
+
+COMMENT ON COLUMN ff_waitpoint_pending.condition IS 'Reserved by FlowFabric; this library keeps signals in it that come before the suspension. NULL: none.';
+
+COMMENT ON COLUMN ff_waitpoint_pending.waitpoint_key IS 'Name within the execution, and key of member_map; empty: none.';
+
+COMMENT ON COLUMN ff_waitpoint_pending.state IS 'pending (made ahead of the suspension) or active.';
+
+COMMENT ON COLUMN ff_waitpoint_pending.required_signal_names IS 'Names of signals that can satisfy it; empty: any. __operator_only__ and __timeout_only__: none can.';
+
+COMMENT ON COLUMN ff_waitpoint_pending.activated_at_ms IS 'Milliseconds since the Unix epoch: when a suspension took it up; NULL: not yet.';
+
 CREATE TABLE ff_worker_registry (
     partition_key smallint NOT NULL,
     namespace text NOT NULL,
@@ -719,6 +1454,26 @@ CREATE TABLE ff_worker_registry (
     registered_at_ms bigint NOT NULL
 );
 
+COMMENT ON TABLE ff_worker_registry IS 'Worker processes. One is alive while last_heartbeat_ms + liveness_ttl_ms is not past.';
+
+COMMENT ON COLUMN ff_worker_registry.partition_key IS 'Logical shard of the worker: FNV-1a of worker_instance_id modulo 256.';
+
+COMMENT ON COLUMN ff_worker_registry.namespace IS 'Namespace that it registered in.';
+
+COMMENT ON COLUMN ff_worker_registry.worker_instance_id IS 'The process.';
+
+COMMENT ON COLUMN ff_worker_registry.worker_id IS 'The logical worker.';
+
+COMMENT ON COLUMN ff_worker_registry.lanes IS 'Lanes that it claims from, sorted.';
+
+COMMENT ON COLUMN ff_worker_registry.capabilities_csv IS 'Its capabilities, sorted, separated by commas; empty: none.';
+
+COMMENT ON COLUMN ff_worker_registry.last_heartbeat_ms IS 'Milliseconds since the Unix epoch: its last heartbeat.';
+
+COMMENT ON COLUMN ff_worker_registry.liveness_ttl_ms IS 'How long a heartbeat counts, in milliseconds.';
+
+COMMENT ON COLUMN ff_worker_registry.registered_at_ms IS 'Milliseconds since the Unix epoch: its first registration.';
+
 CREATE TABLE ff_worker_registry_event (
     partition_key smallint NOT NULL,
     namespace text NOT NULL,
@@ -728,6 +1483,144 @@ CREATE TABLE ff_worker_registry_event (
     reason text
 );
 
+COMMENT ON TABLE ff_worker_registry_event IS 'What happened to worker processes.';
+
+COMMENT ON COLUMN ff_worker_registry_event.partition_key IS 'Logical shard of the worker: FNV-1a of worker_instance_id modulo 256.';
+
+COMMENT ON COLUMN ff_worker_registry_event.namespace IS 'Namespace of the process.';
+
+COMMENT ON COLUMN ff_worker_registry_event.worker_instance_id IS 'The process.';
+
+COMMENT ON COLUMN ff_worker_registry_event.event_kind IS 'registered, heartbeat (only by FlowFabric), marked_dead or ttl_swept.';
+
+COMMENT ON COLUMN ff_worker_registry_event.event_at_ms IS 'Milliseconds since the Unix epoch: when it happened.';
+
+COMMENT ON COLUMN ff_worker_registry_event.reason IS 'Of marked_dead, at most 256 bytes; else NULL.';
+
+CREATE VIEW ffx_attempt AS
+ SELECT a.partition_key,
+    a.execution_id,
+    a.attempt_index AS attempt,
+    ((('{fp:'::text || a.partition_key) || '}:'::text) || a.execution_id) AS execution,
+        CASE
+            WHEN ((ffx_read_text(a.raw_fields, 'attempt_id'::text) <> ''::text) AND (NOT ours.is_ours)) THEN ffx_read_uuid(ffx_read_text(a.raw_fields, 'attempt_id'::text))
+            ELSE a.ffx_attempt_id
+        END AS attempt_id,
+    n.attempt_type,
+    n.outcome,
+    a.worker_id,
+    a.worker_instance_id,
+        CASE
+            WHEN (NOT held.is_held) THEN NULL::uuid
+            WHEN ((ffx_read_text(a.raw_fields, 'lease_id'::text) <> ''::text) AND (NOT ours.is_ours)) THEN ffx_read_uuid(ffx_read_text(a.raw_fields, 'lease_id'::text))
+            ELSE a.ffx_lease_id
+        END AS lease_id,
+        CASE
+            WHEN held.is_held THEN GREATEST(a.lease_epoch, (0)::bigint)
+            ELSE NULL::bigint
+        END AS lease_epoch,
+        CASE
+            WHEN held.is_held THEN ffx_read_instant(a.lease_expires_at_ms)
+            ELSE NULL::timestamp with time zone
+        END AS lease_expires_at,
+        CASE
+            WHEN (held.is_held AND ours.is_ours) THEN ffx_read_instant(a.ffx_timeout_at_ms)
+            ELSE NULL::timestamp with time zone
+        END AS timeout_at,
+    ffx_read_instant(a.started_at_ms) AS started_at,
+        CASE
+            WHEN (n.outcome <> ALL (ARRAY['waiting_children'::text, 'attempt_interrupted'::text, 'lease_expired_reclaimable'::text])) THEN ffx_read_instant(a.terminal_at_ms)
+            ELSE NULL::timestamp with time zone
+        END AS ended_at,
+    COALESCE(NULLIF(ffx_read_text(a.raw_fields, 'failure_reason'::text), ''::text),
+        CASE
+            WHEN last_one.is_last THEN COALESCE(NULLIF(ffx_read_text(e.raw_fields, 'failure_reason'::text), ''::text), NULLIF(ffx_read_text(e.raw_fields, 'last_failure_message'::text), ''::text))
+            ELSE NULL::text
+        END) AS failure_reason,
+    COALESCE(NULLIF(ffx_read_text(a.raw_fields, 'failure_category'::text), ''::text),
+        CASE
+            WHEN last_one.is_last THEN NULLIF(ffx_read_text(e.raw_fields, 'failure_category'::text), ''::text)
+            ELSE NULL::text
+        END) AS failure_category,
+        CASE
+            WHEN ((n.outcome IS NULL) AND (a.outcome <> ''::text)) THEN 'ff_attempt.outcome'::text
+            WHEN ((n.attempt_type IS NULL) AND (stored.stored_type <> ''::text)) THEN 'ff_attempt.attempt_type'::text
+            WHEN ((ffx_read_text(a.raw_fields, 'attempt_id'::text) <> ''::text) AND (NOT ours.is_ours) AND (ffx_read_uuid(ffx_read_text(a.raw_fields, 'attempt_id'::text)) IS NULL)) THEN 'ff_attempt.raw_fields.attempt_id'::text
+            WHEN (held.is_held AND (ffx_read_text(a.raw_fields, 'lease_id'::text) <> ''::text) AND (NOT ours.is_ours) AND (ffx_read_uuid(ffx_read_text(a.raw_fields, 'lease_id'::text)) IS NULL)) THEN 'ff_attempt.raw_fields.lease_id'::text
+            ELSE NULL::text
+        END AS corruption
+   FROM ((((((ff_attempt a
+     LEFT JOIN LATERAL ( SELECT x.attempt_index,
+            x.lifecycle_phase,
+            x.ownership_state,
+            x.raw_fields,
+            x.ffx_lease_epoch
+           FROM ff_exec_core x
+          WHERE ((x.partition_key = a.partition_key) AND (x.execution_id = a.execution_id))
+         LIMIT 1) e ON (true))
+     CROSS JOIN LATERAL ( SELECT ((a.lease_epoch = e.ffx_lease_epoch) IS TRUE) AS is_ours) ours)
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN ((ffx_read_text(a.raw_fields, 'attempt_type'::text) <> ''::text) AND (NOT ours.is_ours)) THEN ffx_read_text(a.raw_fields, 'attempt_type'::text)
+                    ELSE a.ffx_attempt_type
+                END AS stored_type) stored)
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN (stored.stored_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text, 'fallback'::text])) THEN stored.stored_type
+                    ELSE NULL::text
+                END AS attempt_type,
+                CASE
+                    WHEN (a.outcome = 'failure'::text) THEN 'failed'::text
+                    WHEN (a.outcome = ANY (ARRAY['success'::text, 'failed'::text, 'retry'::text, 'interrupted'::text, 'waiting_children'::text, 'attempt_interrupted'::text, 'lease_expired_reclaimable'::text, 'interrupted_reclaimed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])) THEN a.outcome
+                    ELSE NULL::text
+                END AS outcome) n)
+     CROSS JOIN LATERAL ( SELECT ((e.lifecycle_phase = ANY (ARRAY['terminal'::text, 'cancelled'::text])) AND (e.attempt_index = a.attempt_index)) AS is_last) last_one)
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN ((a.lease_expires_at_ms IS NOT NULL) AND (a.worker_instance_id IS NOT NULL) AND (e.ownership_state = ANY (ARRAY['leased'::text, 'lease_expired_reclaimable'::text])) AND (a.attempt_index <= e.attempt_index)) THEN (a.attempt_index = ( SELECT max(t.attempt_index) AS max
+                       FROM ff_attempt t
+                      WHERE ((t.partition_key = a.partition_key) AND (t.execution_id = a.execution_id) AND (t.attempt_index <= e.attempt_index))))
+                    ELSE false
+                END AS is_held) held);
+
+COMMENT ON VIEW ffx_attempt IS 'Attempts as this library''s reads give them, one row each. An interface: columns keep name, type and meaning, new ones come behind. Find those of one execution by (partition_key, execution_id).';
+
+COMMENT ON COLUMN ffx_attempt.partition_key IS 'Logical shard, 0 to 255, N of the id {fp:N}:<uuid>. Filter by (partition_key, execution_id): the key of the table.';
+
+COMMENT ON COLUMN ffx_attempt.execution_id IS 'The uuid half of the execution''s id.';
+
+COMMENT ON COLUMN ffx_attempt.attempt IS 'Index of the attempt, from 0.';
+
+COMMENT ON COLUMN ffx_attempt.execution IS 'Id of the execution as the library prints it: {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ffx_attempt.attempt_id IS 'Id of the attempt; NULL: another program kept none.';
+
+COMMENT ON COLUMN ffx_attempt.attempt_type IS 'Why it was made: initial, retry, reclaim, replay or fallback; NULL: not written down.';
+
+COMMENT ON COLUMN ffx_attempt.outcome IS 'How its last lease ended; NULL: leased, or never leased. Over: success, failed, retry (another attempt follows), cancelled, expired, skipped, interrupted_reclaimed, and interrupted with an ended_at (timed out). To go on: interrupted, waiting_children, attempt_interrupted, lease_expired_reclaimable.';
+
+COMMENT ON COLUMN ffx_attempt.worker_id IS 'Logical worker that has it or had it last.';
+
+COMMENT ON COLUMN ffx_attempt.worker_instance_id IS 'Process that has it or had it last.';
+
+COMMENT ON COLUMN ffx_attempt.lease_id IS 'Id of the lease; NULL: nobody holds one, or another program kept none.';
+
+COMMENT ON COLUMN ffx_attempt.lease_epoch IS 'Fencing token of the lease; NULL: nobody holds one.';
+
+COMMENT ON COLUMN ffx_attempt.lease_expires_at IS 'When the lease runs out unless it is renewed; NULL: nobody holds one.';
+
+COMMENT ON COLUMN ffx_attempt.timeout_at IS 'When the attempt times out, renewed or not; NULL: it does not, or is not held.';
+
+COMMENT ON COLUMN ffx_attempt.started_at IS 'Start of its last lease.';
+
+COMMENT ON COLUMN ffx_attempt.ended_at IS 'When it was over; NULL: it is not.';
+
+COMMENT ON COLUMN ffx_attempt.failure_reason IS 'Text of its failure; NULL: none.';
+
+COMMENT ON COLUMN ffx_attempt.failure_category IS 'Category of its failure; NULL: none, or not written by this library.';
+
+COMMENT ON COLUMN ffx_attempt.corruption IS 'Column with a value that nobody knows; NULL: none.';
+
 CREATE TABLE ffx_create_dedup (
     partition_key smallint NOT NULL,
     namespace text NOT NULL,
@@ -735,6 +1628,387 @@ CREATE TABLE ffx_create_dedup (
     execution_id uuid NOT NULL,
     expires_at_ms bigint NOT NULL
 );
+
+COMMENT ON TABLE ffx_create_dedup IS 'Idempotency keys of creations, while their windows last: a repeated creation finds the execution of the first.';
+
+COMMENT ON COLUMN ffx_create_dedup.partition_key IS 'Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.';
+
+COMMENT ON COLUMN ffx_create_dedup.namespace IS 'Namespace of the key; a key is unique within (partition_key, namespace).';
+
+COMMENT ON COLUMN ffx_create_dedup.idempotency_key IS 'The caller''s key.';
+
+COMMENT ON COLUMN ffx_create_dedup.execution_id IS 'The execution that was created with it, the uuid half of its id.';
+
+COMMENT ON COLUMN ffx_create_dedup.expires_at_ms IS 'Milliseconds since the Unix epoch: when the key may be used anew.';
+
+CREATE VIEW ffx_execution AS
+ SELECT e.partition_key,
+    e.execution_id,
+    ((('{fp:'::text || e.partition_key) || '}:'::text) || e.execution_id) AS id,
+    e.flow_id,
+    e.lane_id,
+    COALESCE(ffx_read_text(e.raw_fields, 'namespace'::text), ''::text) AS namespace,
+    COALESCE(ffx_read_text(e.raw_fields, 'execution_kind'::text), ''::text) AS kind,
+    e.priority,
+        CASE
+            WHEN ((jsonb_typeof((e.raw_fields -> 'tags'::text)) = 'object'::text) AND ((e.raw_fields -> 'tags'::text) <> '{}'::jsonb)) THEN ( SELECT COALESCE(jsonb_object_agg(tag.key, tag.value), '{}'::jsonb) AS "coalesce"
+               FROM jsonb_each((e.raw_fields -> 'tags'::text)) tag(key, value)
+              WHERE (jsonb_typeof(tag.value) = 'string'::text))
+            ELSE '{}'::jsonb
+        END AS tags,
+    e.required_capabilities,
+        CASE
+            WHEN ((n.phase IS NULL) OR (n.eligibility IS NULL) OR (n.stored_state IS NULL)) THEN NULL::text
+            WHEN ((n.stored_state = 'resumable'::text) AND (n.phase = 'runnable'::text) AND (n.eligibility = 'eligible_now'::text)) THEN 'resumable'::text
+            WHEN (n.phase = 'terminal'::text) THEN
+            CASE o.outcome
+                WHEN 'success'::text THEN 'completed'::text
+                WHEN 'cancelled'::text THEN 'cancelled'::text
+                WHEN 'expired'::text THEN 'expired'::text
+                WHEN 'skipped'::text THEN 'skipped'::text
+                ELSE 'failed'::text
+            END
+            WHEN (n.phase = 'suspended'::text) THEN 'suspended'::text
+            WHEN (n.phase = 'active'::text) THEN 'active'::text
+            WHEN (n.phase = 'submitted'::text) THEN 'waiting'::text
+            WHEN (n.eligibility = 'not_eligible_until_time'::text) THEN 'delayed'::text
+            WHEN (n.eligibility = 'blocked_by_dependencies'::text) THEN 'waiting_children'::text
+            WHEN (n.eligibility = ANY (ARRAY['blocked_by_budget'::text, 'blocked_by_quota'::text])) THEN 'rate_limited'::text
+            ELSE 'waiting'::text
+        END AS state,
+    o.outcome,
+    n.phase,
+    n.ownership,
+    n.eligibility,
+    n.attempt_state,
+    n.blocking_reason,
+        CASE
+            WHEN (n.phase <> 'terminal'::text) THEN NULLIF(ffx_read_text(e.raw_fields, 'blocking_detail'::text), ''::text)
+            ELSE NULL::text
+        END AS blocking_detail,
+    NULLIF(e.cancellation_reason, ''::text) AS cancellation_reason,
+    NULLIF(e.cancelled_by, ''::text) AS cancelled_by,
+    COALESCE(NULLIF(ffx_read_text(e.raw_fields, 'failure_reason'::text), ''::text), NULLIF(ffx_read_text(e.raw_fields, 'last_failure_message'::text), ''::text)) AS failure_reason,
+    NULLIF(ffx_read_text(e.raw_fields, 'failure_category'::text), ''::text) AS failure_category,
+    ffx_read_instant(e.created_at_ms) AS created_at,
+    ffx_read_instant(COALESCE(e.started_at_ms, ( SELECT t.started_at_ms
+           FROM ff_attempt t
+          WHERE ((t.partition_key = e.partition_key) AND (t.execution_id = e.execution_id) AND (t.started_at_ms IS NOT NULL))
+          ORDER BY t.attempt_index
+         LIMIT 1))) AS started_at,
+    ffx_read_instant(e.terminal_at_ms) AS ended_at,
+    ffx_read_instant(COALESCE(NULLIF(GREATEST(e.ffx_last_mutation_at_ms, ffx_read_number(e.raw_fields, 'last_mutation_at'::text), (0)::bigint), 0), e.created_at_ms)) AS last_mutation_at,
+    ffx_read_instant(
+        CASE
+            WHEN (n.eligibility <> 'not_eligible_until_time'::text) THEN NULL::bigint
+            WHEN (d.wake_up_ms IS NOT NULL) THEN d.wake_up_ms
+            WHEN d.is_retry THEN ffx_read_number(e.raw_fields, 'delay_until'::text)
+            ELSE e.deadline_at_ms
+        END) AS delay_until,
+    ffx_read_instant(
+        CASE
+            WHEN (d.deadline_ms IS NOT NULL) THEN NULLIF(GREATEST(d.deadline_ms, (0)::bigint), 0)
+            WHEN ((n.eligibility <> 'not_eligible_until_time'::text) OR ((d.wake_up_ms IS NULL) AND d.is_retry)) THEN NULLIF(GREATEST(e.deadline_at_ms, (0)::bigint), 0)
+            ELSE NULL::bigint
+        END) AS deadline,
+    cur.attempt_index AS attempt,
+        CASE
+            WHEN ((ffx_read_text(cur.raw_fields, 'attempt_id'::text) <> ''::text) AND ((cur.lease_epoch = e.ffx_lease_epoch) IS NOT TRUE)) THEN ffx_read_uuid(ffx_read_text(cur.raw_fields, 'attempt_id'::text))
+            ELSE cur.ffx_attempt_id
+        END AS attempt_id,
+    cur.worker_id,
+    cur.worker_instance_id,
+        CASE
+            WHEN (NOT held.is_held) THEN NULL::uuid
+            WHEN ((ffx_read_text(cur.raw_fields, 'lease_id'::text) <> ''::text) AND ((cur.lease_epoch = e.ffx_lease_epoch) IS NOT TRUE)) THEN ffx_read_uuid(ffx_read_text(cur.raw_fields, 'lease_id'::text))
+            ELSE cur.ffx_lease_id
+        END AS lease_id,
+        CASE
+            WHEN held.is_held THEN GREATEST(cur.lease_epoch, (0)::bigint)
+            ELSE NULL::bigint
+        END AS lease_epoch,
+        CASE
+            WHEN held.is_held THEN ffx_read_instant(cur.lease_expires_at_ms)
+            ELSE NULL::timestamp with time zone
+        END AS lease_expires_at,
+    COALESCE(
+        CASE
+            WHEN (e.lifecycle_phase = 'suspended'::text) THEN ( SELECT s.ffx_primary_waitpoint_id
+               FROM ff_suspension_current s
+              WHERE ((s.partition_key = e.partition_key) AND (s.execution_id = e.execution_id)))
+            ELSE NULL::uuid
+        END, ffx_read_uuid(ffx_read_text(e.raw_fields, 'current_waitpoint_id'::text))) AS waitpoint_id,
+    GREATEST(( SELECT ((max(t.attempt_index))::bigint + 1)
+           FROM ff_attempt t
+          WHERE ((t.partition_key = e.partition_key) AND (t.execution_id = e.execution_id))), (e.ffx_attempt_count)::bigint, ffx_read_number(e.raw_fields, 'total_attempt_count'::text), (0)::bigint) AS attempts,
+    GREATEST((e.ffx_retry_count)::bigint, ffx_read_number(e.raw_fields, 'retry_count'::text), (0)::bigint) AS retries,
+    GREATEST(e.lease_reclaim_count, 0) AS leases_lost,
+    e.ffx_budget_ids AS budget_ids,
+    e.ffx_quota_policy_id AS quota_policy_id,
+        CASE
+            WHEN (n.phase IS NULL) THEN 'ff_exec_core.lifecycle_phase'::text
+            WHEN (n.ownership IS NULL) THEN 'ff_exec_core.ownership_state'::text
+            WHEN (n.eligibility IS NULL) THEN 'ff_exec_core.eligibility_state'::text
+            WHEN (n.stored_state IS NULL) THEN 'ff_exec_core.public_state'::text
+            WHEN (n.attempt_state IS NULL) THEN 'ff_exec_core.attempt_state'::text
+            WHEN (n.blocking_reason IS NULL) THEN 'ff_exec_core.blocking_reason'::text
+            WHEN (e.lane_id !~ ('^[ -~]{1,64}$'::text COLLATE "C")) THEN 'ff_exec_core.lane_id'::text
+            WHEN ((ffx_read_text(e.raw_fields, 'current_waitpoint_id'::text) <> ''::text) AND (ffx_read_uuid(ffx_read_text(e.raw_fields, 'current_waitpoint_id'::text)) IS NULL) AND ((e.lifecycle_phase <> 'suspended'::text) OR (( SELECT s.ffx_primary_waitpoint_id
+               FROM ff_suspension_current s
+              WHERE ((s.partition_key = e.partition_key) AND (s.execution_id = e.execution_id))) IS NULL))) THEN 'ff_exec_core.raw_fields.current_waitpoint_id'::text
+            WHEN ((ffx_read_text(cur.raw_fields, 'attempt_id'::text) <> ''::text) AND ((cur.lease_epoch = e.ffx_lease_epoch) IS NOT TRUE) AND (ffx_read_uuid(ffx_read_text(cur.raw_fields, 'attempt_id'::text)) IS NULL)) THEN 'ff_attempt.raw_fields.attempt_id'::text
+            WHEN (held.is_held AND (ffx_read_text(cur.raw_fields, 'lease_id'::text) <> ''::text) AND ((cur.lease_epoch = e.ffx_lease_epoch) IS NOT TRUE) AND (ffx_read_uuid(ffx_read_text(cur.raw_fields, 'lease_id'::text)) IS NULL)) THEN 'ff_attempt.raw_fields.lease_id'::text
+            ELSE NULL::text
+        END AS corruption
+   FROM (((((ff_exec_core e
+     LEFT JOIN LATERAL ( SELECT c.attempt_index,
+            c.worker_id,
+            c.worker_instance_id,
+            c.lease_epoch,
+            c.lease_expires_at_ms,
+            c.outcome,
+            c.raw_fields,
+            c.ffx_attempt_id,
+            c.ffx_lease_id
+           FROM ff_attempt c
+          WHERE ((c.partition_key = e.partition_key) AND (c.execution_id = e.execution_id) AND (c.attempt_index <= e.attempt_index))
+          ORDER BY c.attempt_index DESC
+         LIMIT 1) cur ON (true))
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN (e.lifecycle_phase = ANY (ARRAY['submitted'::text, 'active'::text, 'suspended'::text])) THEN e.lifecycle_phase
+                    WHEN (e.lifecycle_phase = ANY (ARRAY['runnable'::text, 'pending'::text, 'eligible'::text, 'blocked'::text])) THEN 'runnable'::text
+                    WHEN (e.lifecycle_phase = ANY (ARRAY['terminal'::text, 'cancelled'::text])) THEN 'terminal'::text
+                    ELSE NULL::text
+                END AS phase,
+                CASE
+                    WHEN (e.ownership_state = ANY (ARRAY['unowned'::text, 'released'::text])) THEN 'unowned'::text
+                    WHEN (e.ownership_state = ANY (ARRAY['leased'::text, 'lease_expired_reclaimable'::text, 'lease_revoked'::text])) THEN e.ownership_state
+                    ELSE NULL::text
+                END AS ownership,
+                CASE
+                    WHEN (e.eligibility_state = ANY (ARRAY['eligible_now'::text, 'pending_claim'::text])) THEN 'eligible_now'::text
+                    WHEN (e.eligibility_state = ANY (ARRAY['not_applicable'::text, 'cancelled'::text])) THEN 'not_applicable'::text
+                    WHEN (e.eligibility_state = ANY (ARRAY['not_eligible_until_time'::text, 'blocked_by_dependencies'::text, 'blocked_by_budget'::text, 'blocked_by_quota'::text, 'blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text])) THEN e.eligibility_state
+                    ELSE NULL::text
+                END AS eligibility,
+                CASE
+                    WHEN (e.attempt_state = ANY (ARRAY['pending_first_attempt'::text, 'pending'::text, 'pending_claim'::text, 'initial'::text])) THEN 'pending_first_attempt'::text
+                    WHEN (e.attempt_state = ANY (ARRAY['running_attempt'::text, 'running'::text])) THEN 'running_attempt'::text
+                    WHEN (e.attempt_state = ANY (ARRAY['attempt_terminal'::text, 'cancelled'::text, 'terminal_failed'::text])) THEN 'attempt_terminal'::text
+                    WHEN (e.attempt_state = ANY (ARRAY['none'::text, 'attempt_interrupted'::text, 'pending_retry_attempt'::text, 'pending_replay_attempt'::text])) THEN e.attempt_state
+                    ELSE NULL::text
+                END AS attempt_state,
+                CASE
+                    WHEN (e.public_state = ANY (ARRAY['active'::text, 'running'::text, 'claimed'::text])) THEN 'active'::text
+                    WHEN (e.public_state = ANY (ARRAY['waiting'::text, 'delayed'::text, 'rate_limited'::text, 'waiting_children'::text, 'suspended'::text, 'resumable'::text, 'completed'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])) THEN e.public_state
+                    ELSE NULL::text
+                END AS stored_state,
+                CASE
+                    WHEN (COALESCE(e.blocking_reason, ''::text) = ANY (ARRAY[''::text, 'none'::text])) THEN 'none'::text
+                    WHEN (e.blocking_reason <> ALL (ARRAY['waiting_for_worker'::text, 'waiting_for_retry_backoff'::text, 'waiting_for_resume_delay'::text, 'waiting_for_delay'::text, 'waiting_for_signal'::text, 'waiting_for_approval'::text, 'waiting_for_callback'::text, 'waiting_for_tool_result'::text, 'waiting_for_children'::text, 'waiting_for_budget'::text, 'waiting_for_quota'::text, 'waiting_for_capable_worker'::text, 'waiting_for_locality_match'::text, 'paused_by_operator'::text, 'paused_by_policy'::text, 'paused_by_flow_cancel'::text])) THEN NULL::text
+                    WHEN (e.lifecycle_phase = ANY (ARRAY['terminal'::text, 'cancelled'::text])) THEN 'none'::text
+                    ELSE e.blocking_reason
+                END AS blocking_reason
+         OFFSET 0) n)
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN (e.lifecycle_phase = 'cancelled'::text) THEN 'cancelled'::text
+                    WHEN (n.phase <> 'terminal'::text) THEN 'none'::text
+                    WHEN (n.phase IS NULL) THEN NULL::text
+                    ELSE COALESCE(
+                    CASE
+                        WHEN ((cur.attempt_index = e.attempt_index) AND (cur.outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]))) THEN cur.outcome
+                        ELSE NULL::text
+                    END,
+                    CASE
+                        WHEN (e.public_state = 'completed'::text) THEN 'success'::text
+                        WHEN (e.public_state = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])) THEN e.public_state
+                        ELSE NULL::text
+                    END,
+                    CASE
+                        WHEN (cur.outcome = 'failure'::text) THEN 'failed'::text
+                        WHEN (cur.outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])) THEN cur.outcome
+                        ELSE NULL::text
+                    END,
+                    CASE
+                        WHEN (ffx_read_text(e.raw_fields, 'terminal_outcome'::text) = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])) THEN ffx_read_text(e.raw_fields, 'terminal_outcome'::text)
+                        WHEN (e.cancellation_reason = 'suspension_timeout_cancel'::text) THEN 'cancelled'::text
+                        WHEN (ffx_read_text(e.raw_fields, 'last_failure_message'::text) = ANY (ARRAY['attempt_timeout'::text, 'execution_deadline'::text, 'suspension_timeout'::text])) THEN 'expired'::text
+                        WHEN ((ffx_read_text(e.raw_fields, 'last_failure_message'::text) <> ''::text) OR (ffx_read_text(e.raw_fields, 'failure_reason'::text) <> ''::text)) THEN 'failed'::text
+                        ELSE 'none'::text
+                    END)
+                END AS outcome
+         OFFSET 0) o)
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN (e.ffx_execution_deadline_ms >= 0) THEN e.ffx_execution_deadline_ms
+                    WHEN ((e.ffx_execution_deadline_ms < 0) AND (e.lifecycle_phase = ANY (ARRAY['terminal'::text, 'cancelled'::text]))) THEN (- GREATEST(e.ffx_execution_deadline_ms, '-9223372036854775807'::bigint))
+                    ELSE NULL::bigint
+                END AS deadline_ms,
+                CASE
+                    WHEN (COALESCE(e.deadline_at_ms, (0)::bigint) = LEAST(e.ffx_delay_until_ms,
+                    CASE
+                        WHEN (e.ffx_execution_deadline_ms > 0) THEN e.ffx_execution_deadline_ms
+                        WHEN ((e.ffx_execution_deadline_ms < 0) AND (e.lifecycle_phase = ANY (ARRAY['terminal'::text, 'cancelled'::text]))) THEN (- GREATEST(e.ffx_execution_deadline_ms, '-9223372036854775807'::bigint))
+                        ELSE NULL::bigint
+                    END)) THEN e.ffx_delay_until_ms
+                    ELSE NULL::bigint
+                END AS wake_up_ms,
+            ((n.blocking_reason = 'waiting_for_retry_backoff'::text) AND (ffx_read_number(e.raw_fields, 'delay_until'::text) IS NOT NULL)) AS is_retry) d)
+     CROSS JOIN LATERAL ( SELECT ((cur.lease_expires_at_ms IS NOT NULL) AND (cur.worker_instance_id IS NOT NULL) AND (e.ownership_state = ANY (ARRAY['leased'::text, 'lease_expired_reclaimable'::text]))) AS is_held) held);
+
+COMMENT ON VIEW ffx_execution IS 'Executions as this library''s reads give them, one row each. An interface: columns keep name, type and meaning, new ones come behind. Find one by (partition_key, execution_id), page in that order; id is computed, and a filter by it reads the table.';
+
+COMMENT ON COLUMN ffx_execution.partition_key IS 'Logical shard, 0 to 255, N of the id {fp:N}:<uuid>. Filter by (partition_key, execution_id): the key of the table.';
+
+COMMENT ON COLUMN ffx_execution.execution_id IS 'The uuid half of the id.';
+
+COMMENT ON COLUMN ffx_execution.id IS 'The id as the library prints it: {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ffx_execution.flow_id IS 'Flow that it is a member of; NULL: none. Filter by (partition_key, flow_id).';
+
+COMMENT ON COLUMN ffx_execution.lane_id IS 'Lane that it is claimed from.';
+
+COMMENT ON COLUMN ffx_execution.namespace IS 'Its namespace; empty: none.';
+
+COMMENT ON COLUMN ffx_execution.kind IS 'Its kind, by which workers choose a handler; empty: none.';
+
+COMMENT ON COLUMN ffx_execution.priority IS 'The higher is claimed first.';
+
+COMMENT ON COLUMN ffx_execution.tags IS 'Object of strings.';
+
+COMMENT ON COLUMN ffx_execution.required_capabilities IS 'What a worker must have to claim it, all of them.';
+
+COMMENT ON COLUMN ffx_execution.state IS 'The public state: waiting, delayed, rate_limited, waiting_children, active, suspended, resumable, completed, failed, cancelled, expired or skipped. Derived: right also where another program left the stored one behind.';
+
+COMMENT ON COLUMN ffx_execution.outcome IS 'How it ended: success, failed, cancelled, expired or skipped. none: it has not, or it left no trace of how, and its state is failed.';
+
+COMMENT ON COLUMN ffx_execution.phase IS 'submitted, runnable, active, suspended or terminal.';
+
+COMMENT ON COLUMN ffx_execution.ownership IS 'unowned, leased, lease_expired_reclaimable or lease_revoked.';
+
+COMMENT ON COLUMN ffx_execution.eligibility IS 'eligible_now, not_eligible_until_time, blocked_by_dependencies, _budget, _quota, _route, _lane_state or _operator, not_applicable.';
+
+COMMENT ON COLUMN ffx_execution.attempt_state IS 'none, pending_first_attempt, running_attempt, attempt_interrupted, pending_retry_attempt, pending_replay_attempt or attempt_terminal.';
+
+COMMENT ON COLUMN ffx_execution.blocking_reason IS 'What it waits for, as waiting_for_worker; none: nothing.';
+
+COMMENT ON COLUMN ffx_execution.blocking_detail IS 'More about that; NULL: nothing is said.';
+
+COMMENT ON COLUMN ffx_execution.cancellation_reason IS 'Why it was cancelled; NULL: it was not.';
+
+COMMENT ON COLUMN ffx_execution.cancelled_by IS 'On whose behalf; NULL: it was not.';
+
+COMMENT ON COLUMN ffx_execution.failure_reason IS 'Text of the failure that ended it; NULL: none. That of a retried failure stands in ffx_attempt.';
+
+COMMENT ON COLUMN ffx_execution.failure_category IS 'Category of that failure, which retries are decided by; NULL: none, or not written by this library.';
+
+COMMENT ON COLUMN ffx_execution.created_at IS 'When it was created.';
+
+COMMENT ON COLUMN ffx_execution.started_at IS 'Its first claim; NULL: none yet.';
+
+COMMENT ON COLUMN ffx_execution.ended_at IS 'When it ended; NULL: it has not.';
+
+COMMENT ON COLUMN ffx_execution.last_mutation_at IS 'The last change other than a renewal.';
+
+COMMENT ON COLUMN ffx_execution.delay_until IS 'When a delayed one wakes up; NULL: it is not delayed.';
+
+COMMENT ON COLUMN ffx_execution.deadline IS 'When it expires; NULL: it has no deadline.';
+
+COMMENT ON COLUMN ffx_execution.attempt IS 'Index of the current attempt, from 0; NULL: none yet.';
+
+COMMENT ON COLUMN ffx_execution.attempt_id IS 'Id of the current attempt; NULL: none, or another program kept none.';
+
+COMMENT ON COLUMN ffx_execution.worker_id IS 'Logical worker of the current attempt, also after its end.';
+
+COMMENT ON COLUMN ffx_execution.worker_instance_id IS 'Process of the current attempt, also after its end.';
+
+COMMENT ON COLUMN ffx_execution.lease_id IS 'Id of the lease; NULL: nobody holds one, or another program kept none.';
+
+COMMENT ON COLUMN ffx_execution.lease_epoch IS 'Fencing token of the lease; NULL: nobody holds one.';
+
+COMMENT ON COLUMN ffx_execution.lease_expires_at IS 'When the lease runs out unless it is renewed; past: it ran out and was not yet given back. NULL: nobody holds one.';
+
+COMMENT ON COLUMN ffx_execution.waitpoint_id IS 'What a suspended one waits for; NULL: nothing.';
+
+COMMENT ON COLUMN ffx_execution.attempts IS 'Attempts made so far.';
+
+COMMENT ON COLUMN ffx_execution.retries IS 'Retries scheduled so far.';
+
+COMMENT ON COLUMN ffx_execution.leases_lost IS 'Leases that ran out.';
+
+COMMENT ON COLUMN ffx_execution.budget_ids IS 'Budgets that have to admit it; NULL: none.';
+
+COMMENT ON COLUMN ffx_execution.quota_policy_id IS 'Quota policy that has to admit it; NULL: none.';
+
+COMMENT ON COLUMN ffx_execution.corruption IS 'Column with a value that nobody knows, for which the library''s reads refuse the row; NULL: none.';
+
+CREATE VIEW ffx_flow AS
+ SELECT f.partition_key,
+    f.flow_id,
+    COALESCE(ffx_read_text(f.raw_fields, 'flow_kind'::text), ''::text) AS kind,
+    COALESCE(ffx_read_text(f.raw_fields, 'namespace'::text), 'default'::text) AS namespace,
+    f.public_flow_state AS state,
+        CASE
+            WHEN (jsonb_typeof(f.raw_fields) = 'object'::text) THEN ( SELECT COALESCE(jsonb_object_agg(tag.key, COALESCE((tag.value #>> '{}'::text[]), ''::text)), '{}'::jsonb) AS "coalesce"
+               FROM jsonb_each(f.raw_fields) tag(key, value)
+              WHERE ((tag.key ~ '^[a-z][a-z0-9_]*[.]'::text) AND (jsonb_typeof(tag.value) = ANY (ARRAY['string'::text, 'null'::text]))))
+            ELSE '{}'::jsonb
+        END AS tags,
+    f.graph_revision AS revision,
+    COALESCE(ffx_read_number(f.raw_fields, 'node_count'::text), (0)::bigint) AS nodes,
+    COALESCE(ffx_read_number(f.raw_fields, 'edge_count'::text), (0)::bigint) AS edges,
+    ffx_read_instant(f.created_at_ms) AS created_at,
+    ffx_read_instant(COALESCE(ffx_read_number(f.raw_fields, 'last_mutation_at_ms'::text), f.created_at_ms)) AS last_mutation_at,
+    ffx_read_instant(f.terminal_at_ms) AS cancelled_at,
+    NULLIF(ffx_read_text(f.raw_fields, 'cancel_reason'::text), ''::text) AS cancel_reason,
+    NULLIF(ffx_read_text(f.raw_fields, 'cancellation_policy'::text), ''::text) AS cancellation_policy,
+        CASE
+            WHEN (jsonb_typeof(f.raw_fields) <> ALL (ARRAY['object'::text, 'null'::text])) THEN 'ff_flow_core.raw_fields'::text
+            WHEN (jsonb_typeof((f.raw_fields -> 'flow_kind'::text)) <> ALL (ARRAY['string'::text, 'null'::text])) THEN 'ff_flow_core.raw_fields.flow_kind'::text
+            WHEN (jsonb_typeof((f.raw_fields -> 'namespace'::text)) <> ALL (ARRAY['string'::text, 'null'::text])) THEN 'ff_flow_core.raw_fields.namespace'::text
+            WHEN (jsonb_typeof((f.raw_fields -> 'cancel_reason'::text)) <> ALL (ARRAY['string'::text, 'null'::text])) THEN 'ff_flow_core.raw_fields.cancel_reason'::text
+            WHEN (jsonb_typeof((f.raw_fields -> 'cancellation_policy'::text)) <> ALL (ARRAY['string'::text, 'null'::text])) THEN 'ff_flow_core.raw_fields.cancellation_policy'::text
+            WHEN (f.graph_revision < 0) THEN 'ff_flow_core.graph_revision'::text
+            WHEN ((f.raw_fields ? 'node_count'::text) AND (ffx_read_number(f.raw_fields, 'node_count'::text) IS NULL)) THEN 'ff_flow_core.raw_fields.node_count'::text
+            WHEN ((f.raw_fields ? 'edge_count'::text) AND (ffx_read_number(f.raw_fields, 'edge_count'::text) IS NULL)) THEN 'ff_flow_core.raw_fields.edge_count'::text
+            WHEN ((f.raw_fields ? 'last_mutation_at_ms'::text) AND (ffx_read_number(f.raw_fields, 'last_mutation_at_ms'::text) IS NULL)) THEN 'ff_flow_core.raw_fields.last_mutation_at_ms'::text
+            ELSE NULL::text
+        END AS corruption
+   FROM ff_flow_core f;
+
+COMMENT ON VIEW ffx_flow IS 'Flows as this library''s reads give them, one row each. An interface: columns keep name, type and meaning, new ones come behind. Its members are counted by grouping ffx_execution WHERE (partition_key, flow_id): that costs as much as it has members, so it stands in no column here.';
+
+COMMENT ON COLUMN ffx_flow.partition_key IS 'Logical shard of the flow and of its members, 0 to 255. Filter by (partition_key, flow_id): the key of the table.';
+
+COMMENT ON COLUMN ffx_flow.flow_id IS 'Id of the flow.';
+
+COMMENT ON COLUMN ffx_flow.kind IS 'Its kind; empty: none.';
+
+COMMENT ON COLUMN ffx_flow.namespace IS 'Its namespace.';
+
+COMMENT ON COLUMN ffx_flow.state IS 'open until it is cancelled, then cancelled; other programs may also store running, blocked, completed or failed.';
+
+COMMENT ON COLUMN ffx_flow.tags IS 'Object of strings.';
+
+COMMENT ON COLUMN ffx_flow.revision IS 'One more for each member and each edge added.';
+
+COMMENT ON COLUMN ffx_flow.nodes IS 'Members.';
+
+COMMENT ON COLUMN ffx_flow.edges IS 'Dependencies.';
+
+COMMENT ON COLUMN ffx_flow.created_at IS 'When it was created.';
+
+COMMENT ON COLUMN ffx_flow.last_mutation_at IS 'The last change of its structure.';
+
+COMMENT ON COLUMN ffx_flow.cancelled_at IS 'When it was cancelled; NULL: it was not.';
+
+COMMENT ON COLUMN ffx_flow.cancel_reason IS 'Why it was cancelled; NULL: nobody said, or it was not.';
+
+COMMENT ON COLUMN ffx_flow.cancellation_policy IS 'What became of its members: cancel_flow_only, cancel_all or cancel_pending; NULL: it was not cancelled.';
+
+COMMENT ON COLUMN ffx_flow.corruption IS 'Column with a value that nobody can read, for which the library''s reads refuse the row; NULL: none.';
 
 CREATE TABLE ffx_lease_watch (
     due_at_ms bigint NOT NULL,
@@ -746,6 +2020,18 @@ CREATE TABLE ffx_lease_watch (
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
 ALTER TABLE ONLY ffx_lease_watch ALTER COLUMN execution_ids SET STORAGE EXTERNAL;
 
+COMMENT ON TABLE ffx_lease_watch IS 'Lease timers: when to look at the leases of one claim. One that was renewed gets a later timer, one that was given back is forgotten.';
+
+COMMENT ON COLUMN ffx_lease_watch.due_at_ms IS 'Milliseconds since the Unix epoch: when to look.';
+
+COMMENT ON COLUMN ffx_lease_watch.watch_id IS 'Id of the timer.';
+
+COMMENT ON COLUMN ffx_lease_watch.partition_keys IS 'Of each attempt of the claim its partition_key; the three arrays go together by position.';
+
+COMMENT ON COLUMN ffx_lease_watch.execution_ids IS 'Of each its execution_id.';
+
+COMMENT ON COLUMN ffx_lease_watch.attempt_indexes IS 'Of each its attempt_index.';
+
 CREATE TABLE ffx_outbox_consumer (
     outbox text NOT NULL,
     consumer text NOT NULL,
@@ -753,11 +2039,29 @@ CREATE TABLE ffx_outbox_consumer (
     updated_at_ms bigint NOT NULL
 );
 
+COMMENT ON TABLE ffx_outbox_consumer IS 'Cursors of named readers of outboxes.';
+
+COMMENT ON COLUMN ffx_outbox_consumer.outbox IS 'completion, lease, signal or operator.';
+
+COMMENT ON COLUMN ffx_outbox_consumer.consumer IS 'Name of the reader.';
+
+COMMENT ON COLUMN ffx_outbox_consumer.event_id IS 'The last event it has handled, exclusive.';
+
+COMMENT ON COLUMN ffx_outbox_consumer.updated_at_ms IS 'Milliseconds since the Unix epoch: when it was stored.';
+
 CREATE TABLE ffx_outbox_floor (
     outbox text NOT NULL,
     floor_event_id bigint NOT NULL,
     updated_at_ms bigint NOT NULL
 );
+
+COMMENT ON TABLE ffx_outbox_floor IS 'How far each outbox was purged: a reader whose cursor is below has missed events. Kept by triggers.';
+
+COMMENT ON COLUMN ffx_outbox_floor.outbox IS 'completion, lease, signal or operator.';
+
+COMMENT ON COLUMN ffx_outbox_floor.floor_event_id IS 'The greatest event_id that was deleted.';
+
+COMMENT ON COLUMN ffx_outbox_floor.updated_at_ms IS 'Milliseconds since the Unix epoch: when it rose.';
 
 CREATE TABLE ffx_ready (
     created_at_ms bigint NOT NULL,
@@ -770,9 +2074,29 @@ CREATE TABLE ffx_ready (
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
 
+COMMENT ON TABLE ffx_ready IS 'The queue: a row for every claimable execution, in the order of claims. Kept by triggers on ff_exec_core, which stays the truth: a claim trusts no queue entry without the execution''s row.';
+
+COMMENT ON COLUMN ffx_ready.created_at_ms IS 'Milliseconds since the Unix epoch: when the execution was created; the older is claimed first.';
+
+COMMENT ON COLUMN ffx_ready.rank IS 'Minus its priority, so that the key is ascending.';
+
+COMMENT ON COLUMN ffx_ready.execution_id IS 'The execution: the uuid half of its id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ffx_ready.partition_key IS 'Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.';
+
+COMMENT ON COLUMN ffx_ready.lane_id IS 'Its lane.';
+
+COMMENT ON COLUMN ffx_ready.required_capabilities IS 'What a worker must have to claim it, all of them.';
+
+COMMENT ON COLUMN ffx_ready.kind IS 'Its kind, raw_fields.execution_kind; empty: it has none; NULL: not noted, the execution''s row says it.';
+
 CREATE TABLE ffx_schema_migrations (
     version character varying NOT NULL
 );
+
+COMMENT ON TABLE ffx_schema_migrations IS 'Ledger of this library''s migrations. In a database that FlowFabric made it also has a row adopted, and a row <version>/<part> for each part of a migration.';
+
+COMMENT ON COLUMN ffx_schema_migrations.version IS 'A migration that was applied, by the 14 digits of its file''s name.';
 
 ALTER TABLE ONLY ff_lease_event ALTER COLUMN event_id SET DEFAULT nextval('ff_lease_event_event_id_seq'::regclass);
 
@@ -983,36 +2307,72 @@ CREATE INDEX ffx_ff_waitpoint_pending_expiry_idx ON ff_waitpoint_pending USING b
 
 CREATE TRIGGER ff_completion_event_notify_trg AFTER INSERT ON ff_completion_event FOR EACH STATEMENT WHEN ((current_setting('ffx.defer_notify'::text, true) IS DISTINCT FROM 'on'::text)) EXECUTE FUNCTION ffx_notify_channel('ff_completion');
 
+COMMENT ON TRIGGER ff_completion_event_notify_trg ON ff_completion_event IS 'Notifies channel ff_completion once a statement, with an empty payload; not where the setting ffx.defer_notify is on, whose transaction notifies by itself after its commit.';
+
 CREATE TRIGGER ff_lease_event_notify_trg AFTER INSERT ON ff_lease_event FOR EACH STATEMENT WHEN ((current_setting('ffx.defer_notify'::text, true) IS DISTINCT FROM 'on'::text)) EXECUTE FUNCTION ffx_notify_channel('ff_lease_event');
+
+COMMENT ON TRIGGER ff_lease_event_notify_trg ON ff_lease_event IS 'Notifies channel ff_lease_event once a statement, with an empty payload; not where the setting ffx.defer_notify is on, whose transaction notifies by itself after its commit.';
 
 CREATE TRIGGER ff_operator_event_notify_trg AFTER INSERT ON ff_operator_event FOR EACH STATEMENT WHEN ((current_setting('ffx.defer_notify'::text, true) IS DISTINCT FROM 'on'::text)) EXECUTE FUNCTION ffx_notify_channel('ff_operator_event');
 
+COMMENT ON TRIGGER ff_operator_event_notify_trg ON ff_operator_event IS 'Notifies channel ff_operator_event once a statement, with an empty payload; not where the setting ffx.defer_notify is on, whose transaction notifies by itself after its commit.';
+
 CREATE TRIGGER ff_signal_event_notify_trg AFTER INSERT ON ff_signal_event FOR EACH STATEMENT WHEN ((current_setting('ffx.defer_notify'::text, true) IS DISTINCT FROM 'on'::text)) EXECUTE FUNCTION ffx_notify_channel('ff_signal_event');
+
+COMMENT ON TRIGGER ff_signal_event_notify_trg ON ff_signal_event IS 'Notifies channel ff_signal_event once a statement, with an empty payload; not where the setting ffx.defer_notify is on, whose transaction notifies by itself after its commit.';
 
 CREATE TRIGGER ff_stream_frame_notify_trg AFTER INSERT ON ff_stream_frame REFERENCING NEW TABLE AS inserted_frames FOR EACH STATEMENT WHEN ((current_setting('ffx.defer_notify'::text, true) IS DISTINCT FROM 'on'::text)) EXECUTE FUNCTION ffx_notify_stream();
 
+COMMENT ON TRIGGER ff_stream_frame_notify_trg ON ff_stream_frame IS 'Notifies channel ff_stream_<execution uuid>_<attempt_index> of each stream once a statement, with an empty payload; not where the setting ffx.defer_notify is on.';
+
 CREATE TRIGGER ffx_ff_attempt_watch_new_trg AFTER INSERT ON ff_attempt FOR EACH ROW WHEN (((new.lease_expires_at_ms IS NOT NULL) AND (new.ffx_lease_id IS NULL))) EXECUTE FUNCTION ffx_watch_lease();
+
+COMMENT ON TRIGGER ffx_ff_attempt_watch_new_trg ON ff_attempt IS 'Sets a lease timer for an attempt that another program inserts with a lease; the claims of this library set theirs themselves.';
 
 CREATE TRIGGER ffx_ff_attempt_watch_trg AFTER UPDATE OF lease_expires_at_ms ON ff_attempt FOR EACH ROW WHEN (((new.lease_expires_at_ms IS NOT NULL) AND ((old.lease_expires_at_ms IS NULL) OR (new.lease_expires_at_ms < old.lease_expires_at_ms)) AND (NOT (new.ffx_lease_id IS DISTINCT FROM old.ffx_lease_id)))) EXECUTE FUNCTION ffx_watch_lease();
 
+COMMENT ON TRIGGER ffx_ff_attempt_watch_trg ON ff_attempt IS 'Sets a lease timer when another program gives an attempt a lease or shortens it.';
+
 CREATE TRIGGER ffx_ff_completion_event_floor_trg AFTER DELETE ON ff_completion_event REFERENCING OLD TABLE AS deleted_events FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_floor('completion');
+
+COMMENT ON TRIGGER ffx_ff_completion_event_floor_trg ON ff_completion_event IS 'After rows are deleted, notes the greatest deleted event_id in ffx_outbox_floor.';
 
 CREATE TRIGGER ffx_ff_completion_event_truncate_trg BEFORE TRUNCATE ON ff_completion_event FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_truncate('completion');
 
+COMMENT ON TRIGGER ffx_ff_completion_event_truncate_trg ON ff_completion_event IS 'Before a truncation, raises the floor in ffx_outbox_floor to the last event_id given out.';
+
 CREATE TRIGGER ffx_ff_exec_core_drop_ready_trg AFTER DELETE ON ff_exec_core FOR EACH ROW WHEN ((old.eligibility_state = 'eligible_now'::text)) EXECUTE FUNCTION ffx_keep_ready();
+
+COMMENT ON TRIGGER ffx_ff_exec_core_drop_ready_trg ON ff_exec_core IS 'Takes the queue entry of a deleted execution out.';
 
 CREATE TRIGGER ffx_ff_exec_core_fill_ready_trg AFTER INSERT ON ff_exec_core REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION ffx_fill_ready();
 
+COMMENT ON TRIGGER ffx_ff_exec_core_fill_ready_trg ON ff_exec_core IS 'Puts inserted executions that are claimable into the queue, ffx_ready, a statement at a time.';
+
 CREATE TRIGGER ffx_ff_exec_core_keep_ready_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN (((new.eligibility_state = 'eligible_now'::text) OR ((old.eligibility_state = 'eligible_now'::text) AND ((new.lifecycle_phase <> 'active'::text) OR (NOT (new.ffx_lease_epoch IS DISTINCT FROM old.ffx_lease_epoch)))))) EXECUTE FUNCTION ffx_keep_ready();
+
+COMMENT ON TRIGGER ffx_ff_exec_core_keep_ready_trg ON ff_exec_core IS 'Keeps the queue entry of an execution in step with it: in when it becomes claimable, out when it no longer is, moved when its lane, priority or age changes. A claim by this library takes its entry out itself and does not fire it.';
 
 CREATE TRIGGER ffx_ff_lease_event_floor_trg AFTER DELETE ON ff_lease_event REFERENCING OLD TABLE AS deleted_events FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_floor('lease');
 
+COMMENT ON TRIGGER ffx_ff_lease_event_floor_trg ON ff_lease_event IS 'After rows are deleted, notes the greatest deleted event_id in ffx_outbox_floor.';
+
 CREATE TRIGGER ffx_ff_lease_event_truncate_trg BEFORE TRUNCATE ON ff_lease_event FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_truncate('lease');
+
+COMMENT ON TRIGGER ffx_ff_lease_event_truncate_trg ON ff_lease_event IS 'Before a truncation, raises the floor in ffx_outbox_floor to the last event_id given out.';
 
 CREATE TRIGGER ffx_ff_operator_event_floor_trg AFTER DELETE ON ff_operator_event REFERENCING OLD TABLE AS deleted_events FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_floor('operator');
 
+COMMENT ON TRIGGER ffx_ff_operator_event_floor_trg ON ff_operator_event IS 'After rows are deleted, notes the greatest deleted event_id in ffx_outbox_floor.';
+
 CREATE TRIGGER ffx_ff_operator_event_truncate_trg BEFORE TRUNCATE ON ff_operator_event FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_truncate('operator');
+
+COMMENT ON TRIGGER ffx_ff_operator_event_truncate_trg ON ff_operator_event IS 'Before a truncation, raises the floor in ffx_outbox_floor to the last event_id given out.';
 
 CREATE TRIGGER ffx_ff_signal_event_floor_trg AFTER DELETE ON ff_signal_event REFERENCING OLD TABLE AS deleted_events FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_floor('signal');
 
+COMMENT ON TRIGGER ffx_ff_signal_event_floor_trg ON ff_signal_event IS 'After rows are deleted, notes the greatest deleted event_id in ffx_outbox_floor.';
+
 CREATE TRIGGER ffx_ff_signal_event_truncate_trg BEFORE TRUNCATE ON ff_signal_event FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_truncate('signal');
+
+COMMENT ON TRIGGER ffx_ff_signal_event_truncate_trg ON ff_signal_event IS 'Before a truncation, raises the floor in ffx_outbox_floor to the last event_id given out.';

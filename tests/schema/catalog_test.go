@@ -85,7 +85,9 @@ func catalog(t *testing.T, db schema.Querier) []string {
 			FROM pg_attribute
 			JOIN class ON class.oid = attrelid
 			LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
-			WHERE relkind IN ('r', 'p') AND attnum > 0 AND NOT attisdropped
+			WHERE relkind IN ('r', 'p', 'v') AND attnum > 0 AND NOT attisdropped
+			UNION ALL
+			SELECT format('view %s %s', relname, pg_get_viewdef(oid)) FROM class WHERE relkind = 'v'
 			UNION ALL
 			SELECT format('index %s', replace(pg_get_indexdef(class.oid), ' ON ONLY ', ' ON ')) FROM class WHERE relkind IN ('i', 'I')
 			UNION ALL

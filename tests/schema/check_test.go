@@ -84,7 +84,7 @@ func TestCheck(t *testing.T) {
 			want:   schema.ErrDistributed, mention: "ff_attempt", migrate: schema.ErrDistributed,
 		},
 		{
-			name: "core table gone", from: own, change: "DROP TABLE ff_exec_core",
+			name: "core table gone", from: own, change: "DROP TABLE ff_exec_core CASCADE",
 			want: schema.ErrForeign, mention: "ff_exec_core", migrate: schema.ErrForeign,
 		},
 		{

@@ -1,0 +1,144 @@
+package schema_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/schema"
+)
+
+// firstCommented is the migration that gave every object its comment.
+const firstCommented = "20261101000017"
+
+// described lists what is in the connection's schema with its comment, "kind name: comment", sorted.
+func described(t *testing.T, db schema.Querier) []string {
+	t.Helper()
+	rows, err := db.Query(t.Context(), `
+		WITH class AS (
+			SELECT * FROM pg_class WHERE relnamespace = quote_ident(current_schema())::regnamespace AND NOT relispartition AND relkind IN ('r', 'p', 'v')
+		),
+		object (name, comment) AS (
+			SELECT 'relation ' || relname, obj_description(oid, 'pg_class') FROM class
+			UNION ALL
+			SELECT format('column %s.%s', relname, attname), col_description(attrelid, attnum)
+			FROM pg_attribute
+			JOIN class ON class.oid = attrelid
+			WHERE attnum > 0 AND NOT attisdropped
+			UNION ALL
+			SELECT format('trigger %s on %s', tgname, relname), obj_description(pg_trigger.oid, 'pg_trigger')
+			FROM pg_trigger
+			JOIN class ON class.oid = tgrelid
+			WHERE NOT tgisinternal
+			UNION ALL
+			SELECT format('function %s(%s)', proname, pg_get_function_identity_arguments(oid)), obj_description(oid, 'pg_proc')
+			FROM pg_proc
+			WHERE pronamespace = quote_ident(current_schema())::regnamespace
+		)
+		SELECT name || ': ' || coalesce(comment, '') FROM object`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func isCommented(line string) bool { return !strings.HasSuffix(line, ": ") }
+
+func TestComments_nothing_is_without(t *testing.T) {
+	t.Parallel()
+	lines := described(t, connect(t, pgtest.URL(t)))
+	if len(lines) < 300 {
+		t.Fatalf("%d objects", len(lines))
+	}
+	for _, line := range lines {
+		switch _, comment, _ := strings.Cut(line, ": "); {
+		case !isCommented(line):
+			t.Errorf("no comment on %s", strings.TrimSuffix(line, ": "))
+		case !strings.HasSuffix(comment, "."):
+			t.Errorf("not a sentence: %s", line)
+		}
+	}
+}
+
+// A column of milliseconds says so, and one of JSON what it holds.
+func TestComments_name_unit_and_form(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, pgtest.URL(t))
+	silent := scalar[[]string](t, conn, `
+		SELECT coalesce(array_agg(attrelid::regclass || '.' || attname), '{}')
+		FROM pg_attribute
+		JOIN pg_class ON pg_class.oid = attrelid
+		WHERE
+			relnamespace = quote_ident(current_schema())::regnamespace AND relkind IN ('r', 'v') AND attnum > 0
+			AND (
+				attname ~ '_ms$' AND col_description(attrelid, attnum) !~* 'milliseconds'
+				OR atttypid = 'jsonb'::regtype AND col_description(attrelid, attnum) !~* 'object|array|exactly one of|\{|policy|reserved'
+			)`)
+	if len(silent) > 0 {
+		t.Errorf("without unit or form: %q", silent)
+	}
+}
+
+func TestComments_are_in_the_dump(t *testing.T) {
+	t.Parallel()
+	dump, err := os.ReadFile("schema.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded := connect(t, pgtest.EmptyDatabase(t))
+	exec(t, loaded, string(dump))
+	requireSameLines(t, described(t, loaded), described(t, connect(t, pgtest.URL(t))))
+}
+
+// The reference's tables get their comments too, whatever made them; a table of it that is not there is passed over.
+func TestComments_of_an_adopted_database(t *testing.T) {
+	t.Parallel()
+	for name, arrange := range map[string]string{"with its ledger": "", "applied by hand": "DROP TABLE _sqlx_migrations"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			databaseURL := referenceDatabase(t, ordinary)
+			conn := connect(t, databaseURL)
+			exec(t, conn, arrange)
+			if _, err := schema.Adopt(t.Context(), databaseURL, schema.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			got := described(t, conn)
+			want := described(t, connect(t, pgtest.URL(t)))
+			if arrange != "" {
+				want = linesOf(want, func(line string) bool { return !strings.Contains(line, "_sqlx_migrations") })
+			}
+			requireSameLines(t, got, want)
+		})
+	}
+}
+
+// In a schema of any name, and only ours.
+func TestComments_are_taken_back(t *testing.T) {
+	t.Parallel()
+	opts := schema.Options{Schema: "Our #1"}
+	databaseURL := pgtest.EmptyDatabase(t)
+	migrate(t, databaseURL, opts)
+	conn := connect(t, databaseURL, "search_path", `"Our #1"`)
+	exec(t, conn, "CREATE TABLE orders (); COMMENT ON TABLE orders IS 'not ours'")
+	state, err := schema.Status(t.Context(), databaseURL, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(state.Migrations, func(m schema.Migration) bool { return m.Version == firstCommented })
+	if _, err := schema.Rollback(t.Context(), databaseURL, state.Migrations[i-1].Version, opts); err != nil {
+		t.Fatal(err)
+	}
+	left := linesOf(described(t, conn), isCommented)
+	if len(left) != 1 || left[0] != "relation orders: not ours" {
+		t.Errorf("left: %q", left)
+	}
+}
