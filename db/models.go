@@ -3,3 +3,1017 @@
 //   sqlc v1.31.1
 
 package db
+
+import (
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// One row per attempt at an execution: its lease, and how it ended. The lease is (execution_id, attempt_index, lease_epoch).
+type FfAttempt struct {
+	// Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.
+	PartitionKey int16
+	// The execution: the uuid half of its id {fp:N}:<uuid>.
+	ExecutionID id.ExecutionUUID
+	// Number of the attempt, from 0.
+	AttemptIndex int32
+	// Logical worker that has the lease, or had it last; NULL after a suspension or a replay.
+	WorkerID *string
+	// Process that has the lease, or had it last; NULL or empty: no lease.
+	WorkerInstanceID *string
+	// Fencing token, raised by every claim and by whatever takes the lease away; a write with an older one is refused. Negative reads as 0.
+	LeaseEpoch int64
+	// Milliseconds since the Unix epoch: when the lease runs out unless it is renewed; NULL: released. FlowFabric leaves it on executions that it cancels.
+	LeaseExpiresAtMs *int64
+	// Milliseconds since the Unix epoch: start of the last lease; some claims of FlowFabric keep the first one.
+	StartedAtMs *int64
+	// Milliseconds since the Unix epoch: when the attempt ended. Alone it proves nothing: FlowFabric keeps it when it claims the row again.
+	TerminalAtMs *int64
+	// How the last lease ended; NULL: leased, or never leased. Over: success, failed (FlowFabric also failure), retry (another attempt follows), cancelled, expired, skipped, interrupted_reclaimed, and interrupted with a terminal_at_ms (timed out). To go on: interrupted (delayed), waiting_children, attempt_interrupted (suspended), lease_expired_reclaimable.
+	Outcome *string
+	// Reserved: nobody writes or reads it.
+	Usage []byte
+	// Attempt policy that a claim of FlowFabric brought, the caller's JSON; NULL: none.
+	Policy []byte
+	// Object. failure_reason and failure_category of a failure that was retried; from FlowFabric attempt_type, attempt_id, lease_id, which hold where lease_epoch is not the execution's ffx_lease_epoch.
+	RawFields []byte
+	// Why it was made: initial, retry, reclaim, replay or fallback. NULL: by FlowFabric, see raw_fields.
+	FfxAttemptType *string
+	// Id of the attempt. NULL: by FlowFabric, see raw_fields.
+	FfxAttemptID *id.AttemptID
+	// Id of its last lease by this library. NULL: by FlowFabric, see raw_fields.
+	FfxLeaseID *id.LeaseID
+	// Milliseconds since the Unix epoch: when the attempt times out, whatever its lease; NULL: no timeout, or no lease. Belongs to a lease whose epoch is the execution's ffx_lease_epoch.
+	FfxTimeoutAtMs *int64
+	// Milliseconds since the Unix epoch: the wake-up that was chosen when it was retried, delayed or released; NULL after the next claim.
+	FfxDelayUntilMs *int64
+	// Milliseconds since the Unix epoch: ts_ms of its newest stream frame by this library; NULL: none yet.
+	FfxStreamTsMs *int64
+	// seq of its newest stream frame by this library.
+	FfxStreamSeq *int32
+	// Stream frames appended in all, trimmed ones included.
+	FfxStreamFrames *int64
+}
+
+// Budgets: limits on accumulated amounts.
+type FfBudgetPolicy struct {
+	// Logical shard of the budget: CRC16 of its uuid modulo 32. Not that of an execution.
+	PartitionKey int16
+	// Id of the budget, a bare uuid as text.
+	BudgetID string
+	// Object: hard_limits and soft_limits (dimension to number, 0: no limit), reset_interval_ms, on_hard_limit, on_soft_limit. Older rows: hard_limit, dimension.
+	PolicyJson []byte
+	// Milliseconds since the Unix epoch: when it was created.
+	CreatedAtMs int64
+	// Milliseconds since the Unix epoch: the last change, breach or reset.
+	UpdatedAtMs int64
+	// Free text: flow, namespace, tenant, lane, global; empty: none.
+	ScopeType string
+	// Free text: which of scope_type.
+	ScopeID string
+	// Free text, never interpreted: strict, warn, hard; empty: none.
+	EnforcementMode string
+	// Times that a hard limit was met.
+	BreachCount int64
+	// Times that a soft limit was met.
+	SoftBreachCount int64
+	// Milliseconds since the Unix epoch: the last hard breach; NULL: none since the last reset.
+	LastBreachAtMs *int64
+	// Dimension of the last hard breach.
+	LastBreachDim *string
+	// Milliseconds since the Unix epoch: when its usage goes back to 0; NULL: never.
+	NextResetAtMs *int64
+}
+
+// What was used of a budget, by dimension.
+type FfBudgetUsage struct {
+	// Logical shard of the budget: CRC16 of its uuid modulo 32. Not that of an execution.
+	PartitionKey int16
+	// The budget, a bare uuid as text.
+	BudgetID string
+	// Name of the dimension, as tokens or cents. A row named _init means nothing.
+	DimensionsKey string
+	// Amount used since the last reset.
+	CurrentValue int64
+	// Milliseconds since the Unix epoch: the last reset; NULL: none.
+	LastResetAtMs *int64
+	// Milliseconds since the Unix epoch: the last change.
+	UpdatedAtMs int64
+}
+
+// What each execution spent of a budget, so that it can be given back.
+type FfBudgetUsageByExec struct {
+	// Logical shard of the budget: CRC16 of its uuid modulo 32. Not that of an execution.
+	PartitionKey int16
+	// The budget, a bare uuid as text.
+	BudgetID string
+	// The execution: the uuid half of its id {fp:N}:<uuid>.
+	ExecutionID id.ExecutionUUID
+	// Name of the dimension, as tokens or cents.
+	DimensionsKey string
+	// Amount spent.
+	DeltaTotal int64
+	// Milliseconds since the Unix epoch: the last change.
+	UpdatedAtMs int64
+}
+
+// Outcomes of reports of usage by deduplication key.
+type FfBudgetUsageDedup struct {
+	// Logical shard of the budget: CRC16 of its uuid modulo 32. Not that of an execution.
+	PartitionKey int16
+	// <budget id>|<operation>|<the caller's key>; FlowFabric stores the caller's key alone.
+	DedupKey string
+	// Object: kind (Ok, AlreadyApplied, SoftBreach, HardBreach), of a breach dimension, current_usage and the limit; by this library also budget_id and op. Empty: under way.
+	OutcomeJson []byte
+	// Milliseconds since the Unix epoch: when the report was applied.
+	AppliedAtMs int64
+	// Milliseconds since the Unix epoch: when the key may be used anew, a day later.
+	ExpiresAtMs int64
+}
+
+// One row per cancelled flow some of whose members have yet to acknowledge it; FlowFabric's cancel_flow_header writes it.
+type FfCancelBacklog struct {
+	// Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.
+	PartitionKey int16
+	// The flow.
+	FlowID id.FlowID
+	// Milliseconds since the Unix epoch: when it was cancelled.
+	RequestedAtMs int64
+	// Who asked for it; empty: nobody said.
+	Requester string
+	// Why, the caller's text.
+	Reason string
+	// Milliseconds since the Unix epoch: until when members may end by themselves; NULL: not used.
+	GraceUntilMs *int64
+	// The caller's text: cancel_flow_only, cancel_all or cancel_pending.
+	CancellationPolicy string
+	// Always pending.
+	Status string
+}
+
+// One row per member of a cancelled flow that has not acknowledged it.
+type FfCancelBacklogMember struct {
+	// Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.
+	PartitionKey int16
+	// The flow.
+	FlowID id.FlowID
+	// The member, its whole id {fp:N}:<uuid> as text.
+	ExecutionID string
+}
+
+// Reserved by FlowFabric: nobody writes or reads it.
+type FfCancelDispatchOutbox struct {
+	// Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.
+	PartitionKey int16
+	// The flow.
+	FlowID id.FlowID
+	// Reserved.
+	DownstreamEid id.ExecutionUUID
+	// Reserved.
+	TargetExecID id.ExecutionUUID
+	// Reserved.
+	Reason string
+	// Reserved. Milliseconds since the Unix epoch.
+	EnqueuedAtMs int64
+}
+
+// Claim grants: short-lived permission for one worker to claim or reclaim one execution.
+type FfClaimGrant struct {
+	// Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.
+	PartitionKey int16
+	// 32 bytes, SHA-256 of the grant's key; 16 random bytes of a grant that is used at once.
+	GrantID []byte
+	// The execution: the uuid half of its id {fp:N}:<uuid>.
+	ExecutionID id.ExecutionUUID
+	// claim or reclaim.
+	Kind string
+	// Logical worker that may use it; operator: an operator's claim.
+	WorkerID string
+	// Process that it was given to; of a reclaim for information only.
+	WorkerInstanceID string
+	// Lane; NULL in grants of FlowFabric's scheduler.
+	LaneID *string
+	// Of a reclaim, the caller's text; else NULL.
+	CapabilityHash *string
+	// Array of strings, sorted: capabilities of the worker of a reclaim.
+	WorkerCapabilities []byte
+	// Opaque text of a reclaim; else NULL.
+	RouteSnapshotJson *string
+	// Opaque text of a reclaim; else NULL.
+	AdmissionSummary *string
+	// How long it is good for, in milliseconds.
+	GrantTtlMs int64
+	// Milliseconds since the Unix epoch: when it was issued; the newest counts.
+	IssuedAtMs int64
+	// Milliseconds since the Unix epoch: from when on it cannot be used.
+	ExpiresAtMs int64
+}
+
+// Outbox of ends: a row for each execution that ended, inserted by the transaction that ended it. Dependencies are resolved from it.
+type FfCompletionEvent struct {
+	// Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.
+	PartitionKey int16
+	// Position in this outbox, in order of allocation, not of commit. One sequence serves all partitions; a cursor of another outbox means nothing here.
+	EventID int64
+	// The execution: the uuid half of its id {fp:N}:<uuid>.
+	ExecutionID id.ExecutionUUID
+	// Flow of the execution; NULL: no flow, and nothing depends on it.
+	FlowID *id.FlowID
+	// success, failed, cancelled, expired or skipped. resumable: a suspension was satisfied, which is no end.
+	Outcome string
+	// Namespace of the execution, its first 1024 bytes; NULL when it has none. Readers filter by it.
+	Namespace *string
+	// Value of the execution's tag cairn.instance_id, its first 1024 bytes; NULL when it has none. Readers filter by it.
+	InstanceTag *string
+	// Milliseconds since the Unix epoch: when it ended.
+	OccurredAtMs int64
+	// Milliseconds since the Unix epoch: when the row was inserted; not when it was committed.
+	CommittedAtMs int64
+	// Milliseconds since the Unix epoch: when its dependents were resolved; NULL: not yet.
+	DispatchedAtMs *int64
+}
+
+// One row per dependency: an edge of a flow, from one member to another that waits for it.
+type FfEdge struct {
+	// Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.
+	PartitionKey int16
+	// The flow.
+	FlowID id.FlowID
+	// Id of the edge.
+	EdgeID id.EdgeID
+	// Member that is waited for, the uuid half of its id.
+	UpstreamEid id.ExecutionUUID
+	// Member that waits, the uuid half of its id.
+	DownstreamEid id.ExecutionUUID
+	// Object: dependency_kind (default success_only), satisfaction_condition all_required, data_passing_ref, edge_state (pending, applied, satisfied, impossible), created_at_ms, created_by, staged_at_ms, applied_at_ms (null until it is applied). Rewritten when the edge is applied and when its upstream ends.
+	Policy []byte
+	// Reserved: always 0.
+	PolicyVersion int32
+}
+
+// One row per member that waits for others: how many of its upstreams ended how. The four counts together are the edges applied into it.
+type FfEdgeGroup struct {
+	// Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.
+	PartitionKey int16
+	// The flow.
+	FlowID id.FlowID
+	// Member that waits, the uuid half of its id.
+	DownstreamEid id.ExecutionUUID
+	// When it may run, exactly one of {"kind":"all_of"}, {"kind":"any_of","on_satisfied":S}, {"kind":"quorum","k":N,"on_satisfied":S}; S is cancel_remaining or let_run.
+	Policy []byte
+	// Successes that satisfy the group: 1, k or the number of edges. 0: by FlowFabric, which never writes it; derived from policy.
+	KTarget int32
+	// Upstreams that ended with success.
+	SuccessCount int32
+	// Upstreams that ended otherwise: failed, cancelled, expired.
+	FailCount int32
+	// Upstreams that were skipped.
+	SkipCount int32
+	// Upstreams that have not ended.
+	RunningCount int32
+	// Whether the upstreams that are no longer needed still have to be cancelled.
+	CancelSiblingsPendingFlag bool
+	// Those upstreams, bare uuids as text.
+	CancelSiblingsPendingMembers []string
+}
+
+// One row per execution: its authoritative state. Who reads states by hand reads the view ffx_execution, which knows every spelling that is stored.
+type FfExecCore struct {
+	// Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.
+	PartitionKey int16
+	// The uuid half of the execution's id {fp:N}:<uuid>.
+	ExecutionID id.ExecutionUUID
+	// The flow that it is a member of, set once; NULL outside a flow.
+	FlowID *id.FlowID
+	// The lane that it is claimed from: 1 to 64 bytes of ASCII 0x20 to 0x7e.
+	LaneID string
+	// What a worker must have to claim it, all of them, sorted; empty: any worker.
+	RequiredCapabilities []string
+	// Index of the newest attempt, from 0; while a new one is pending, the index it will get. FlowFabric stores running + 1 for some claims: the current attempt is the greatest index not above this.
+	AttemptIndex int32
+	// submitted, runnable, active, suspended, terminal or cancelled; it has ended when it is one of the last two. Read as runnable: blocked, pending, eligible.
+	LifecyclePhase string
+	// unowned, leased, lease_expired_reclaimable or lease_revoked. Read as unowned: released.
+	OwnershipState string
+	// May a runnable one be claimed: eligible_now, not_eligible_until_time, blocked_by_dependencies, _budget, _quota, _route, _lane_state or _operator, not_applicable. Read as eligible_now: pending_claim; as not_applicable: cancelled.
+	EligibilityState string
+	// The state to show: waiting, delayed, rate_limited, waiting_children, running, suspended, resumable, completed, failed, cancelled, expired or skipped. Read as active: running, claimed, active. FlowFabric leaves it behind on many transitions: readers derive it from the other columns, as ffx_execution does.
+	PublicState string
+	// none, pending_first_attempt, running_attempt, attempt_interrupted (the same attempt goes on), pending_retry_attempt, pending_replay_attempt or attempt_terminal. Other spellings: pending, pending_claim and initial (first attempt pending), running, cancelled and terminal_failed (attempt terminal).
+	AttemptState string
+	// What it waits for: waiting_for_worker, waiting_for_children, waiting_for_retry_backoff, waiting_for_delay, waiting_for_signal and others; NULL or empty: nothing. Means nothing once it has ended.
+	BlockingReason *string
+	// Why it was cancelled: the caller's text, or flow_cancelled, sibling_quorum_satisfied, reclaim_cap_exceeded, suspension_timeout_fail and others. NULL: it was not.
+	CancellationReason *string
+	// On whose behalf it was cancelled: operator_override, lease_holder, flow_cascade, system_timeout, worker, cancel_flow, engine or the caller's text. NULL: it was not.
+	CancelledBy *string
+	// The higher is claimed first, 0 to 9000; FlowFabric does not clamp it at creation.
+	Priority int32
+	// Milliseconds since the Unix epoch: when it was created. Within a priority the older is claimed first.
+	CreatedAtMs int64
+	// Milliseconds since the Unix epoch: when it ended; NULL until then.
+	TerminalAtMs *int64
+	// Milliseconds since the Unix epoch. The execution's deadline; of one that is delayed, the sooner of its wake-up and its deadline. FlowFabric overwrites it: ffx_execution_deadline_ms and ffx_delay_until_ms tell them apart where they are set.
+	DeadlineAtMs *int64
+	// Input, bytes as the creator gave them; NULL or empty: none.
+	Payload []byte
+	// Result of the attempt that succeeded, bytes as the worker gave them; NULL: none.
+	Result []byte
+	// Execution policy given at creation, an object: retry_policy {max_retries, backoff {type fixed, delay_ms} or {type exponential, initial_delay_ms, max_delay_ms, multiplier, jitter}, retryable_categories}, timeout_policy {attempt_timeout_ms, execution_deadline_ms, max_reclaim_count}, routing_requirements {required_capabilities} and others. NULL: none given.
+	Policy []byte
+	// Object. Written at creation: namespace, execution_kind, creator_identity, idempotency_key, payload_encoding, tags (object of strings), last_mutation_at and total_attempt_count (decimal numbers in strings). Later: tags.<key>, progress_pct, progress_message, blocking_detail; at a terminal failure failure_reason, failure_category, last_failure_message. Only FlowFabric: terminal_outcome, retry_count, delay_until, current_attempt_id, current_lease_id, current_waitpoint_id, claim_grant and others, all possibly stale. Keys that nobody here knows are kept.
+	RawFields []byte
+	// Milliseconds since the Unix epoch: its first claim ever; NULL before it. Not cleared by later attempts.
+	StartedAtMs *int64
+	// How many of its leases ran out; above the policy's max_reclaim_count it fails.
+	LeaseReclaimCount int32
+	// Milliseconds since the Unix epoch: the last change other than a renewal. NULL: never written by this library; raw_fields.last_mutation_at may be later.
+	FfxLastMutationAtMs *int64
+	// Attempts made. NULL: never written by this library.
+	FfxAttemptCount *int32
+	// Retries scheduled; 0 again after a replay. NULL: never written by this library.
+	FfxRetryCount *int32
+	// The greatest fencing token ever given to a lease of it; the next lease gets a greater one. Equal to the current attempt's lease_epoch unless FlowFabric claimed since. NULL: never written by this library.
+	FfxLeaseEpoch *int64
+	// Milliseconds since the Unix epoch: when a delayed one wakes up; NULL when it is not delayed.
+	FfxDelayUntilMs *int64
+	// Milliseconds since the Unix epoch: the deadline. 0: none. Negative: the deadline, negated when it ended, so that no job looks at it again. NULL: never written by this library.
+	FfxExecutionDeadlineMs *int64
+	// Generated from raw_fields.namespace, its first 1024 bytes; events carry it.
+	FfxNamespace *string
+	// Generated from the tag cairn.instance_id, its first 1024 bytes; events carry it.
+	FfxInstanceTag *string
+	// Budgets that have to admit it, sorted; NULL: none.
+	FfxBudgetIds []pgtype.UUID
+	// Quota policy that has to admit it; NULL: none.
+	FfxQuotaPolicyID pgtype.UUID
+	// partition_key of that quota policy.
+	FfxQuotaPartition *int16
+	// Budget or quota policy that it waits for at the moment; NULL unless it is blocked by one.
+	FfxGateID pgtype.UUID
+	// Whether the budgets and the quota have let it in; NULL: not asked, or given back.
+	FfxAdmitted *bool
+}
+
+// One row per flow: a graph of executions.
+type FfFlowCore struct {
+	// Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.
+	PartitionKey int16
+	// Id of the flow.
+	FlowID id.FlowID
+	// Version of the graph: one more for each member and each edge added.
+	GraphRevision int64
+	// open until it is cancelled, then cancelled. Also read: running and blocked (active), completed, failed.
+	PublicFlowState string
+	// Milliseconds since the Unix epoch: when it was created.
+	CreatedAtMs int64
+	// Milliseconds since the Unix epoch: when it was cancelled; NULL until then.
+	TerminalAtMs *int64
+	// Object: flow_kind, namespace (default when missing), node_count, edge_count, last_mutation_at_ms (numbers, the last in milliseconds), cancellation_policy, cancel_reason. A top-level key with a dot in it and a string as value is a tag of the flow.
+	RawFields []byte
+}
+
+// Counts of a flow's members, written whole by FlowFabric's project_flow_summary; for display, possibly old, never a guard. A flow without members has no row. This library does not write it.
+type FfFlowSummary struct {
+	// Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.
+	PartitionKey int16
+	// The flow.
+	FlowID id.FlowID
+	// Members in all.
+	TotalMembers int64
+	// Members looked at: equal to total_members.
+	SampledMembers int32
+	// Members that ended with success.
+	MembersCompleted int32
+	// Members that failed.
+	MembersFailed int32
+	// Members that were cancelled.
+	MembersCancelled int32
+	// Members that expired.
+	MembersExpired int32
+	// Members that were skipped.
+	MembersSkipped int32
+	// Members that are running.
+	MembersActive int32
+	// Members that are suspended.
+	MembersSuspended int32
+	// Members that are claimable.
+	MembersWaiting int32
+	// Members that are delayed.
+	MembersDelayed int32
+	// Members that wait for a budget or a quota.
+	MembersRateLimited int32
+	// Members that wait for their dependencies.
+	MembersWaitingChildren int32
+	// completed, failed, running, blocked or open, derived from the counts; never cancelled.
+	PublicFlowState string
+	// Milliseconds since the Unix epoch, although its name does not say so: when the row was written.
+	LastSummaryUpdateAt int64
+}
+
+// Lanes that an execution was ever created in.
+type FfLaneRegistry struct {
+	// The lane: 1 to 64 bytes of ASCII 0x20 to 0x7e.
+	LaneID string
+	// Milliseconds since the Unix epoch: the first creation.
+	RegisteredAtMs int64
+	// Always create_execution.
+	RegisteredBy string
+}
+
+// Outbox of leases: a row for each lease taken, renewed, given back or lost, inserted by the transaction that did it.
+type FfLeaseEvent struct {
+	// Position in this outbox, in order of allocation, not of commit. One sequence serves all partitions; a cursor of another outbox means nothing here.
+	EventID int64
+	// The execution, a bare uuid as text.
+	ExecutionID string
+	// Id of the lease, a uuid as text; NULL where FlowFabric kept none.
+	LeaseID *string
+	// acquired, renewed, reclaimed, expired or revoked; the last also when the holder settles it.
+	EventType string
+	// Milliseconds since the Unix epoch: when it happened.
+	OccurredAtMs int64
+	// Logical shard of the execution. integer here, where other tables have smallint: FlowFabric decodes the exact type.
+	PartitionKey int32
+	// Namespace of the execution, its first 1024 bytes; NULL when it has none. Readers filter by it.
+	Namespace *string
+	// Value of the execution's tag cairn.instance_id, its first 1024 bytes; NULL when it has none. Readers filter by it.
+	InstanceTag *string
+	// Process that has or had the lease. NULL: written by FlowFabric.
+	FfxWorkerInstanceID *string
+	// Who took a revoked lease; NULL: not revoked, or written by FlowFabric.
+	FfxRevokedBy *string
+}
+
+// Notes of FlowFabric's migrations. Some versions have none: no test of the version.
+type FfMigrationAnnotation struct {
+	// Number of the migration.
+	Version int32
+	// Its name.
+	Name string
+	// Milliseconds since the Unix epoch: when it was applied.
+	AppliedAtMs int64
+	// Whether FlowFabric called it compatible.
+	BackwardCompatible bool
+}
+
+// Outbox of what operators did, inserted by the transaction that did it.
+type FfOperatorEvent struct {
+	// Position in this outbox, in order of allocation, not of commit. One sequence serves all partitions; a cursor of another outbox means nothing here.
+	EventID int64
+	// The execution, a bare uuid as text; of flow_cancel_requested the flow.
+	ExecutionID string
+	// priority_changed, replayed or flow_cancel_requested.
+	EventType string
+	// Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count.
+	Details []byte
+	// Milliseconds since the Unix epoch: when it happened.
+	OccurredAtMs int64
+	// Logical shard of the execution or flow. integer here, where other tables have smallint: FlowFabric decodes the exact type.
+	PartitionKey int32
+	// Namespace of the execution, its first 1024 bytes; NULL when it has none. Readers filter by it.
+	Namespace *string
+	// Value of the execution's tag cairn.instance_id, its first 1024 bytes; NULL when it has none. Readers filter by it.
+	InstanceTag *string
+}
+
+// One row that FlowFabric writes and nobody reads. Budgets and quotas have 32 partitions, whatever stands here.
+type FfPartitionConfig struct {
+	// Always true: there is one row.
+	SingletonLock bool
+	// Not read.
+	NumFlowPartitions int32
+	// Not read, and not what is used.
+	NumBudgetPartitions int32
+	// Not read, and not what is used.
+	NumQuotaPartitions int32
+	// Version of FlowFabric that wrote it.
+	FfVersion string
+}
+
+// Work list: groups in ff_edge_group whose remaining upstreams are to be cancelled. A row goes when that is done.
+type FfPendingCancelGroup struct {
+	// Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.
+	PartitionKey int16
+	// The flow.
+	FlowID id.FlowID
+	// Member whose group it is, the uuid half of its id.
+	DownstreamEid id.ExecutionUUID
+	// Milliseconds since the Unix epoch: when the group was decided.
+	EnqueuedAtMs int64
+}
+
+// One row per slot that an execution holds of a quota policy.
+type FfQuotaAdmitted struct {
+	// Logical shard of the quota policy: CRC16 of its uuid modulo 32. Not that of an execution.
+	PartitionKey int16
+	// The policy, a bare uuid as text.
+	QuotaPolicyID string
+	// The execution, its whole id {fp:N}:<uuid> as text.
+	ExecutionID string
+	// Milliseconds since the Unix epoch: when it was admitted.
+	AdmittedAtMs int64
+	// Milliseconds since the Unix epoch: the end of the window that it was admitted in.
+	ExpiresAtMs int64
+}
+
+// Quota policies: limits per time window and on concurrency.
+type FfQuotaPolicy struct {
+	// Logical shard of the quota policy: CRC16 of its uuid modulo 32. Not that of an execution.
+	PartitionKey int16
+	// Id of the policy, a bare uuid as text.
+	QuotaPolicyID string
+	// Length of the window in seconds, whatever its name says.
+	RequestsPerWindowSeconds int64
+	// Admissions within a window; 0: no limit.
+	MaxRequestsPerWindow int64
+	// Slots held at once; 0: no limit.
+	ActiveConcurrencyCap int64
+	// Slots held, a count that FlowFabric keeps; here the slots are the rows of ff_quota_admitted.
+	ActiveConcurrency int64
+	// Milliseconds since the Unix epoch: when it was created.
+	CreatedAtMs int64
+	// Milliseconds since the Unix epoch: the last change.
+	UpdatedAtMs int64
+}
+
+// One row per admission by a quota policy within its window.
+type FfQuotaWindow struct {
+	// Logical shard of the quota policy: CRC16 of its uuid modulo 32. Not that of an execution.
+	PartitionKey int16
+	// The policy, a bare uuid as text.
+	QuotaPolicyID string
+	// Always empty.
+	Dimension string
+	// Milliseconds since the Unix epoch: when it was admitted.
+	AdmittedAtMs int64
+	// The execution, its whole id {fp:N}:<uuid> as text.
+	ExecutionID string
+}
+
+// Outbox of signals: a row for each signal delivered, inserted by the transaction that delivered it.
+type FfSignalEvent struct {
+	// Position in this outbox, in order of allocation, not of commit. One sequence serves all partitions; a cursor of another outbox means nothing here.
+	EventID int64
+	// The execution, a bare uuid as text.
+	ExecutionID string
+	// Id of the signal, a uuid as text.
+	SignalID string
+	// Waitpoint that it was sent to, a uuid as text; NULL: none.
+	WaitpointID *string
+	// Who sent it; NULL: nobody said.
+	SourceIdentity *string
+	// Milliseconds since the Unix epoch: when it was delivered.
+	DeliveredAtMs int64
+	// Logical shard of the execution. integer here, where other tables have smallint: FlowFabric decodes the exact type.
+	PartitionKey int32
+	// Namespace of the execution, its first 1024 bytes; NULL when it has none. Readers filter by it.
+	Namespace *string
+	// Value of the execution's tag cairn.instance_id, its first 1024 bytes; NULL when it has none. Readers filter by it.
+	InstanceTag *string
+	// What it did to the suspension: satisfied, buffered or appended. NULL: written by FlowFabric.
+	FfxEffect *string
+}
+
+// Frames of the output streams of attempts, appended only. The id of a frame is <ts_ms>-<seq>.
+type FfStreamFrame struct {
+	// Logical shard: that of the execution, modulo 256.
+	PartitionKey int16
+	// The execution: the uuid half of its id {fp:N}:<uuid>.
+	ExecutionID id.ExecutionUUID
+	// Attempt that wrote it, from 0.
+	AttemptIndex int32
+	// Milliseconds since the Unix epoch: when it was appended; never falls within an attempt.
+	TsMs int64
+	// Number within (attempt, ts_ms), from 0.
+	Seq int32
+	// Object: frame_type (stdout, stderr, event, blob or the caller's), payload (UTF-8 text), encoding utf8, source worker, correlation_id when given.
+	Fields []byte
+	// durable, summary or best_effort; only the last is trimmed.
+	Mode string
+	// Milliseconds since the Unix epoch: equal to ts_ms.
+	CreatedAtMs int64
+}
+
+// Rate of an attempt's stream, by which frames of mode best_effort are trimmed.
+type FfStreamMeta struct {
+	// Logical shard: that of the execution, modulo 256.
+	PartitionKey int16
+	// The execution: the uuid half of its id {fp:N}:<uuid>.
+	ExecutionID id.ExecutionUUID
+	// Attempt, from 0.
+	AttemptIndex int32
+	// Frames per second, a moving average.
+	EmaRateHz float64
+	// Milliseconds since the Unix epoch: the last frame; 0: none.
+	LastAppendTsMs int64
+	// Frames kept at the last trimming.
+	MaxlenAppliedLast int32
+}
+
+// The merged document of the summary frames of an attempt.
+type FfStreamSummary struct {
+	// Logical shard: that of the execution, modulo 256.
+	PartitionKey int16
+	// The execution: the uuid half of its id {fp:N}:<uuid>.
+	ExecutionID id.ExecutionUUID
+	// Attempt, from 0.
+	AttemptIndex int32
+	// Object: the frames of mode summary merged in order, as JSON merge patches; __ff_null__ in a patch stores null.
+	DocumentJson []byte
+	// Patches merged in; 1 after the first.
+	Version int32
+	// json-merge-patch; anything else, and NULL, reads as that.
+	PatchKind *string
+	// Milliseconds since the Unix epoch: the last patch.
+	LastUpdatedMs int64
+	// Milliseconds since the Unix epoch: the first patch.
+	FirstAppliedMs int64
+}
+
+// Outcomes of suspensions by idempotency key. They contain bearer tokens.
+type FfSuspendDedup struct {
+	// Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.
+	PartitionKey int16
+	// The caller's key, unique within a partition.
+	IdempotencyKey string
+	// Object: variant (Suspended, AlreadySatisfied), details {suspension_id, waitpoint_id, waitpoint_key, token, extras}, handle_opaque_hex; by this library also execution_id and expires_at_ms.
+	OutcomeJson []byte
+	// Milliseconds since the Unix epoch: when the suspension was made.
+	CreatedAtMs int64
+}
+
+// The latest suspension of an execution. It may outlive the resume: it counts only while the execution is suspended.
+type FfSuspensionCurrent struct {
+	// Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.
+	PartitionKey int16
+	// The execution: the uuid half of its id {fp:N}:<uuid>.
+	ExecutionID id.ExecutionUUID
+	// Id of the suspension.
+	SuspensionID id.SuspensionID
+	// Milliseconds since the Unix epoch: when it was suspended.
+	SuspendedAtMs int64
+	// Milliseconds since the Unix epoch: when timeout_behavior applies; NULL: never, or the suspension is satisfied.
+	TimeoutAtMs *int64
+	// waiting_for_signal, waiting_for_approval, waiting_for_callback, waiting_for_tool_result, waiting_for_operator_review, paused_by_policy, paused_by_budget, step_boundary or manual_pause; NULL: none given.
+	ReasonCode *string
+	// What resumes it: {"Single":{waitpoint_key,matcher}}, "OperatorOnly", "TimeoutOnly", {"Composite":{"kind":"AllOf",members}} or {"Composite":{"kind":"Count",n,count_kind,matcher,waitpoints}}; matcher is {"ByName":S} or "Wildcard"; at most four levels.
+	Condition []byte
+	// Array of the ids of the signals that satisfied it; FlowFabric leaves it empty.
+	SatisfiedSet []byte
+	// Signals delivered: an object by waitpoint key, each an array in order of delivery of {signal_id, signal_name, signal_category, source_type, source_identity, correlation_id, accepted_at (ms), payload_hex}. FlowFabric also stores the key __timeout__ and, for an expired waitpoint, an object instead of the array.
+	MemberMap []byte
+	// fail, cancel, expire, auto_resume_with_timeout_signal or escalate; NULL or unknown: fail.
+	TimeoutBehavior *string
+	// The waitpoint that is shown for it. NULL: never written by this library.
+	FfxPrimaryWaitpointID pgtype.UUID
+	// Milliseconds that it waits on after it was satisfied; NULL: none.
+	FfxResumeDelayMs *int64
+	// Who asked for the suspension; NULL: nobody said.
+	FfxRequestedBy *string
+	// Where the handler goes on, its own text; NULL: none.
+	FfxContinuationPointer *string
+}
+
+// Keys that sign waitpoint tokens. The active one with the greatest rotated_at_ms signs, the others verify.
+type FfWaitpointHmac struct {
+	// Id of the key; has no colon.
+	Kid string
+	// The key, raw bytes. Whoever reads it can forge tokens.
+	Secret []byte
+	// Milliseconds since the Unix epoch: when it became the signing key.
+	RotatedAtMs int64
+	// Whether it may sign.
+	Active bool
+	// Milliseconds since the Unix epoch: until when an inactive key still verifies. NULL: active, or retired by FlowFabric, which lets its keys verify for ever.
+	FfxVerifyUntilMs *int64
+}
+
+// Open waitpoints: what a signal can be sent to. Rows go when the suspension is satisfied or the waitpoint expires.
+type FfWaitpointPending struct {
+	// Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.
+	PartitionKey int16
+	// Id of the waitpoint.
+	WaitpointID id.WaitpointID
+	// The execution: the uuid half of its id {fp:N}:<uuid>.
+	ExecutionID id.ExecutionUUID
+	// kid in ff_waitpoint_hmac of the key that signed token.
+	TokenKid string
+	// Bearer secret, <kid>:<64 hex digits>: whoever has it can resume the execution. Never log it.
+	Token string
+	// Milliseconds since the Unix epoch: when it was made.
+	CreatedAtMs int64
+	// Milliseconds since the Unix epoch: when it expires; NULL: never.
+	ExpiresAtMs *int64
+	// Reserved by FlowFabric; this library keeps signals in it that come before the suspension. NULL: none.
+	Condition []byte
+	// Name within the execution, and key of member_map; empty: none.
+	WaitpointKey string
+	// pending (made ahead of the suspension) or active.
+	State string
+	// Names of signals that can satisfy it; empty: any. __operator_only__ and __timeout_only__: none can.
+	RequiredSignalNames []string
+	// Milliseconds since the Unix epoch: when a suspension took it up; NULL: not yet.
+	ActivatedAtMs *int64
+}
+
+// Worker processes. One is alive while last_heartbeat_ms + liveness_ttl_ms is not past.
+type FfWorkerRegistry struct {
+	// Logical shard of the worker: FNV-1a of worker_instance_id modulo 256.
+	PartitionKey int16
+	// Namespace that it registered in.
+	Namespace string
+	// The process.
+	WorkerInstanceID string
+	// The logical worker.
+	WorkerID string
+	// Lanes that it claims from, sorted.
+	Lanes []string
+	// Its capabilities, sorted, separated by commas; empty: none.
+	CapabilitiesCsv string
+	// Milliseconds since the Unix epoch: its last heartbeat.
+	LastHeartbeatMs int64
+	// How long a heartbeat counts, in milliseconds.
+	LivenessTtlMs int64
+	// Milliseconds since the Unix epoch: its first registration.
+	RegisteredAtMs int64
+}
+
+// What happened to worker processes.
+type FfWorkerRegistryEvent struct {
+	// Logical shard of the worker: FNV-1a of worker_instance_id modulo 256.
+	PartitionKey int16
+	// Namespace of the process.
+	Namespace string
+	// The process.
+	WorkerInstanceID string
+	// registered, heartbeat (only by FlowFabric), marked_dead or ttl_swept.
+	EventKind string
+	// Milliseconds since the Unix epoch: when it happened.
+	EventAtMs int64
+	// Of marked_dead, at most 256 bytes; else NULL.
+	Reason *string
+}
+
+// Attempts as this library's reads give them, one row each. An interface: columns keep name, type and meaning, new ones come behind. Find those of one execution by (partition_key, execution_id).
+type FfxAttempt struct {
+	// Logical shard, 0 to 255, N of the id {fp:N}:<uuid>. Filter by (partition_key, execution_id): the key of the table.
+	PartitionKey int16
+	// The uuid half of the execution's id.
+	ExecutionID id.ExecutionUUID
+	// Index of the attempt, from 0.
+	Attempt int32
+	// Id of the execution as the library prints it: {fp:N}:<uuid>.
+	Execution string
+	// Id of the attempt; NULL: another program kept none.
+	AttemptID *id.AttemptID
+	// Why it was made: initial, retry, reclaim, replay or fallback; NULL: not written down.
+	AttemptType *string
+	// How its last lease ended; NULL: leased, or never leased. Over: success, failed, retry (another attempt follows), cancelled, expired, skipped, interrupted_reclaimed, and interrupted with an ended_at (timed out). To go on: interrupted, waiting_children, attempt_interrupted, lease_expired_reclaimable.
+	Outcome *string
+	// Logical worker that has it or had it last.
+	WorkerID *string
+	// Process that has it or had it last.
+	WorkerInstanceID *string
+	// Id of the lease; NULL: nobody holds one, or another program kept none.
+	LeaseID *id.LeaseID
+	// Fencing token of the lease; NULL: nobody holds one.
+	LeaseEpoch *int64
+	// When the lease runs out unless it is renewed; NULL: nobody holds one.
+	LeaseExpiresAt *time.Time
+	// When the attempt times out, renewed or not; NULL: it does not, or is not held.
+	TimeoutAt *time.Time
+	// Start of its last lease.
+	StartedAt *time.Time
+	// When it was over; NULL: it is not.
+	EndedAt *time.Time
+	// Text of its failure; NULL: none.
+	FailureReason *string
+	// Category of its failure; NULL: none, or not written by this library.
+	FailureCategory *string
+	// Column with a value that nobody knows; NULL: none.
+	Corruption *string
+}
+
+// Idempotency keys of creations, while their windows last: a repeated creation finds the execution of the first.
+type FfxCreateDedup struct {
+	// Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.
+	PartitionKey int16
+	// Namespace of the key; a key is unique within (partition_key, namespace).
+	Namespace string
+	// The caller's key.
+	IdempotencyKey string
+	// The execution that was created with it, the uuid half of its id.
+	ExecutionID id.ExecutionUUID
+	// Milliseconds since the Unix epoch: when the key may be used anew.
+	ExpiresAtMs int64
+}
+
+// Executions as this library's reads give them, one row each. An interface: columns keep name, type and meaning, new ones come behind. Find one by (partition_key, execution_id), page in that order; id is computed, and a filter by it reads the table.
+type FfxExecution struct {
+	// Logical shard, 0 to 255, N of the id {fp:N}:<uuid>. Filter by (partition_key, execution_id): the key of the table.
+	PartitionKey int16
+	// The uuid half of the id.
+	ExecutionID id.ExecutionUUID
+	// The id as the library prints it: {fp:N}:<uuid>.
+	ID string
+	// Flow that it is a member of; NULL: none. Filter by (partition_key, flow_id).
+	FlowID *id.FlowID
+	// Lane that it is claimed from.
+	LaneID string
+	// Its namespace; empty: none.
+	Namespace string
+	// Its kind, by which workers choose a handler; empty: none.
+	Kind string
+	// The higher is claimed first.
+	Priority int32
+	// Object of strings.
+	Tags []byte
+	// What a worker must have to claim it, all of them.
+	RequiredCapabilities []string
+	// The public state: waiting, delayed, rate_limited, waiting_children, active, suspended, resumable, completed, failed, cancelled, expired or skipped. Derived: right also where another program left the stored one behind.
+	State *string
+	// How it ended: success, failed, cancelled, expired or skipped. none: it has not, or it left no trace of how, and its state is failed.
+	Outcome *string
+	// submitted, runnable, active, suspended or terminal.
+	Phase *string
+	// unowned, leased, lease_expired_reclaimable or lease_revoked.
+	Ownership *string
+	// eligible_now, not_eligible_until_time, blocked_by_dependencies, _budget, _quota, _route, _lane_state or _operator, not_applicable.
+	Eligibility *string
+	// none, pending_first_attempt, running_attempt, attempt_interrupted, pending_retry_attempt, pending_replay_attempt or attempt_terminal.
+	AttemptState *string
+	// What it waits for, as waiting_for_worker; none: nothing.
+	BlockingReason *string
+	// More about that; NULL: nothing is said.
+	BlockingDetail *string
+	// Why it was cancelled; NULL: it was not.
+	CancellationReason *string
+	// On whose behalf; NULL: it was not.
+	CancelledBy *string
+	// Text of the failure that ended it; NULL: none. That of a retried failure stands in ffx_attempt.
+	FailureReason *string
+	// Category of that failure, which retries are decided by; NULL: none, or not written by this library.
+	FailureCategory *string
+	// When it was created.
+	CreatedAt time.Time
+	// Its first claim; NULL: none yet.
+	StartedAt *time.Time
+	// When it ended; NULL: it has not.
+	EndedAt *time.Time
+	// The last change other than a renewal.
+	LastMutationAt time.Time
+	// When a delayed one wakes up; NULL: it is not delayed.
+	DelayUntil *time.Time
+	// When it expires; NULL: it has no deadline.
+	Deadline *time.Time
+	// Index of the current attempt, from 0; NULL: none yet.
+	Attempt *int32
+	// Id of the current attempt; NULL: none, or another program kept none.
+	AttemptID *id.AttemptID
+	// Logical worker of the current attempt, also after its end.
+	WorkerID *string
+	// Process of the current attempt, also after its end.
+	WorkerInstanceID *string
+	// Id of the lease; NULL: nobody holds one, or another program kept none.
+	LeaseID *id.LeaseID
+	// Fencing token of the lease; NULL: nobody holds one.
+	LeaseEpoch *int64
+	// When the lease runs out unless it is renewed; past: it ran out and was not yet given back. NULL: nobody holds one.
+	LeaseExpiresAt *time.Time
+	// What a suspended one waits for; NULL: nothing.
+	WaitpointID *id.WaitpointID
+	// Attempts made so far.
+	Attempts int64
+	// Retries scheduled so far.
+	Retries int64
+	// Leases that ran out.
+	LeasesLost int32
+	// Budgets that have to admit it; NULL: none.
+	BudgetIds []pgtype.UUID
+	// Quota policy that has to admit it; NULL: none.
+	QuotaPolicyID *id.QuotaPolicyID
+	// Column with a value that nobody knows, for which the library's reads refuse the row; NULL: none.
+	Corruption *string
+}
+
+// Flows as this library's reads give them, one row each. An interface: columns keep name, type and meaning, new ones come behind. Its members are counted by grouping ffx_execution WHERE (partition_key, flow_id): that costs as much as it has members, so it stands in no column here.
+type FfxFlow struct {
+	// Logical shard of the flow and of its members, 0 to 255. Filter by (partition_key, flow_id): the key of the table.
+	PartitionKey int16
+	// Id of the flow.
+	FlowID id.FlowID
+	// Its kind; empty: none.
+	Kind string
+	// Its namespace.
+	Namespace string
+	// open until it is cancelled, then cancelled; other programs may also store running, blocked, completed or failed.
+	State string
+	// Object of strings.
+	Tags []byte
+	// One more for each member and each edge added.
+	Revision int64
+	// Members.
+	Nodes int64
+	// Dependencies.
+	Edges int64
+	// When it was created.
+	CreatedAt time.Time
+	// The last change of its structure.
+	LastMutationAt time.Time
+	// When it was cancelled; NULL: it was not.
+	CancelledAt *time.Time
+	// Why it was cancelled; NULL: nobody said, or it was not.
+	CancelReason *string
+	// What became of its members: cancel_flow_only, cancel_all or cancel_pending; NULL: it was not cancelled.
+	CancellationPolicy *string
+	// Column with a value that nobody can read, for which the library's reads refuse the row; NULL: none.
+	Corruption *string
+}
+
+// Lease timers: when to look at the leases of one claim. One that was renewed gets a later timer, one that was given back is forgotten.
+type FfxLeaseWatch struct {
+	// Milliseconds since the Unix epoch: when to look.
+	DueAtMs int64
+	// Id of the timer.
+	WatchID pgtype.UUID
+	// Of each attempt of the claim its partition_key; the three arrays go together by position.
+	PartitionKeys []int16
+	// Of each its execution_id.
+	ExecutionIds []pgtype.UUID
+	// Of each its attempt_index.
+	AttemptIndexes []int32
+}
+
+// Cursors of named readers of outboxes.
+type FfxOutboxConsumer struct {
+	// completion, lease, signal or operator.
+	Outbox string
+	// Name of the reader.
+	Consumer string
+	// The last event it has handled, exclusive.
+	EventID int64
+	// Milliseconds since the Unix epoch: when it was stored.
+	UpdatedAtMs int64
+}
+
+// How far each outbox was purged: a reader whose cursor is below has missed events. Kept by triggers.
+type FfxOutboxFloor struct {
+	// completion, lease, signal or operator.
+	Outbox string
+	// The greatest event_id that was deleted.
+	FloorEventID int64
+	// Milliseconds since the Unix epoch: when it rose.
+	UpdatedAtMs int64
+}
+
+// The queue: a row for every claimable execution, in the order of claims. Kept by triggers on ff_exec_core, which stays the truth: a claim trusts no queue entry without the execution's row.
+type FfxReady struct {
+	// Milliseconds since the Unix epoch: when the execution was created; the older is claimed first.
+	CreatedAtMs int64
+	// Minus its priority, so that the key is ascending.
+	Rank int64
+	// The execution: the uuid half of its id {fp:N}:<uuid>.
+	ExecutionID pgtype.UUID
+	// Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.
+	PartitionKey int16
+	// Its lane.
+	LaneID string
+	// What a worker must have to claim it, all of them.
+	RequiredCapabilities []string
+	// Its kind, raw_fields.execution_kind; empty: it has none; NULL: not noted, the execution's row says it.
+	Kind *string
+}
+
+// Ledger of this library's migrations. In a database that FlowFabric made it also has a row adopted, and a row <version>/<part> for each part of a migration.
+type FfxSchemaMigration struct {
+	// A migration that was applied, by the 14 digits of its file's name.
+	Version string
+}
+
+// Not of this library: what Citus manages, a row for each table.
+type PgDistPartition struct {
+	Logicalrelid interface{}
+	Partmethod   interface{}
+	Partkey      *string
+	Colocationid int32
+	Repmodel     interface{}
+}
+
+// FlowFabric's ledger of migrations. A server of FlowFabric does not start when a row is missing, changed or added.
+type SqlxMigration struct {
+	// Number of the migration.
+	Version int64
+	// Its name.
+	Description string
+	// When it was applied.
+	InstalledOn pgtype.Timestamptz
+	// Always true.
+	Success bool
+	// SHA-384 of its file, 48 bytes.
+	Checksum []byte
+	// How long it took, in nanoseconds.
+	ExecutionTime int64
+}
