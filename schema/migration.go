@@ -60,7 +60,7 @@ func parseScript(content string) (script, error) {
 	return script{up: half(up[1], down[0]), down: half(down[1], len(content))}, nil
 }
 
-// locate adds the line of the file to the error of a statement, where the server tells the place.
+// locate adds the line of the file to the error of a statement that began with b, where the server tells the place.
 func (b block) locate(err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	text := []rune(b.sql)

@@ -193,13 +193,7 @@ func (s *session) run(ctx context.Context, half block, ledger string) error {
 		if err := s.lockStands(ctx); err != nil {
 			return err
 		}
-		return s.inTx(context.WithoutCancel(ctx), func(ctx context.Context, tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, half.sql); err != nil {
-				return half.locate(err)
-			}
-			_, err := tx.Exec(ctx, ledger)
-			return err
-		})
+		return half.locate(s.exec(context.WithoutCancel(ctx), half.sql, ledger))
 	})
 }
 
@@ -238,21 +232,17 @@ func (s *session) rollback(ctx context.Context, to string) (Result, error) {
 	return result, nil
 }
 
-// inTx runs do in a transaction of its own in which unqualified names mean this schema and no other. Its settings go
-// with it.
-func (s *session) inTx(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, s.conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = "+pgx.Identifier{s.schema}.Sanitize()+
-			"; SET LOCAL lock_timeout = "+lockTimeout+"; SET LOCAL statement_timeout = 0; SET LOCAL "+citusPropagation+" = off"); err != nil {
-			return err
-		}
-		return do(ctx, tx)
-	})
-}
-
-// exec runs statements in a transaction of their own.
+// exec runs statements in a transaction of their own in which unqualified names mean this schema and no other. Its
+// settings go with it.
 func (s *session) exec(ctx context.Context, statements ...string) error {
-	return s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	begin := []string{
+		"BEGIN ISOLATION LEVEL READ COMMITTED",
+		"SET LOCAL search_path = " + pgx.Identifier{s.schema}.Sanitize(),
+		"SET LOCAL lock_timeout = " + lockTimeout,
+		"SET LOCAL statement_timeout = 0",
+		"SET LOCAL " + citusPropagation + " = off",
+	}
+	return pgx.BeginTxFunc(ctx, s.conn, pgx.TxOptions{BeginQuery: strings.Join(begin, ";")}, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, strings.Join(statements, ";\n"))
 		return err
 	})
