@@ -128,25 +128,25 @@ type Querier interface {
 	// GetExecution returns one execution with its current attempt: everything the reads are made of.
 	// No row: it does not exist.
 	//
-	// Used by: engine.DescribeExecution, engine.ExecutionInfo, engine.ExecutionState, engine.AttemptIndex,
-	// engine.AttemptCount.
+	// Used by: engine.DescribeExecution, engine.ExecutionState.
 	// Locks: none; one snapshot.
 	GetExecution(ctx context.Context, db DBTX, arg GetExecutionParams) (GetExecutionRow, error)
+	// GetExecutionExists says whether an execution exists.
+	//
+	// Used by: engine.UpstreamResults.
+	// Locks: none.
+	GetExecutionExists(ctx context.Context, db DBTX, arg GetExecutionExistsParams) (bool, error)
 	// GetExecutionInput returns what a worker needs to run an execution. No row: it does not exist.
 	//
 	// Used by: engine.ExecutionInput.
 	// Locks: none.
 	GetExecutionInput(ctx context.Context, db DBTX, arg GetExecutionInputParams) (GetExecutionInputRow, error)
-	// GetExecutionOwner returns the flow and namespace of an execution. No row: it does not exist.
-	//
-	// Used by: engine.ExecutionFlow, engine.ExecutionNamespace.
-	// Locks: none.
-	GetExecutionOwner(ctx context.Context, db DBTX, arg GetExecutionOwnerParams) (GetExecutionOwnerRow, error)
-	// GetExecutionResult returns the stored result. No row: the execution does not exist.
+	// GetExecutionResult returns the stored result and what the outcome is derived from. No row: the execution
+	// does not exist.
 	//
 	// Used by: engine.ExecutionResult.
-	// Locks: none.
-	GetExecutionResult(ctx context.Context, db DBTX, arg GetExecutionResultParams) ([]byte, error)
+	// Locks: none; one snapshot.
+	GetExecutionResult(ctx context.Context, db DBTX, arg GetExecutionResultParams) (GetExecutionResultRow, error)
 	// GetExecutionTag returns one tag and whether it is set. No row: the execution does not exist.
 	//
 	// Used by: engine.ExecutionTag.
@@ -158,6 +158,11 @@ type Querier interface {
 	// Used by: engine.DescribeFlow.
 	// Locks: none; one snapshot for the row and its groups.
 	GetFlow(ctx context.Context, db DBTX, arg GetFlowParams) (GetFlowRow, error)
+	// GetFlowExists says whether a flow exists.
+	//
+	// Used by: engine.ListFlowMembers.
+	// Locks: none.
+	GetFlowExists(ctx context.Context, db DBTX, arg GetFlowExistsParams) (bool, error)
 	// GetNow reads the database's clock in milliseconds, or returns now_ms where it is given.
 	// An operation of several statements reads it once, after its row locks are held.
 	//
@@ -249,15 +254,17 @@ type Querier interface {
 	// returned fewer groups than there are.
 	// Locks: none.
 	ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error)
-	// ListExecutions pages through the executions of one partition by id, from from_execution_id on.
+	// ListExecutions pages through the executions by primary key, strictly after one, up to a last partition, with what
+	// their outcome is derived from.
 	//
 	// Used by: engine.ListExecutions.
 	// Locks: none.
-	ListExecutions(ctx context.Context, db DBTX, arg ListExecutionsParams) ([]id.ExecutionUUID, error)
-	// ListFlowMembers pages through the members of a flow by id with what their outcome is derived from.
+	ListExecutions(ctx context.Context, db DBTX, arg ListExecutionsParams) ([]ListExecutionsRow, error)
+	// ListFlowMembers pages through the members of a flow by id, from from_execution_id on, with what their outcome is
+	// derived from.
 	//
 	// Used by: engine.ListFlowMembers.
-	// Locks: none.
+	// Locks: none. Reads the ids of all members for each page.
 	ListFlowMembers(ctx context.Context, db DBTX, arg ListFlowMembersParams) ([]ListFlowMembersRow, error)
 	// ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
 	// of the max_items highest. No row: at none are there as many.

@@ -98,7 +98,7 @@ func readLines(s *engine.ExecutionSnapshot) (l lines) {
 	l.instant("last mutation", s.LastMutationAt)
 	l.instant("delay until", s.DelayUntil)
 	l.instant("deadline", s.Deadline)
-	index := int32(-1)
+	index := -1
 	if s.Attempt != nil {
 		index = s.Attempt.Index
 	}
@@ -145,9 +145,9 @@ func viewLines(t *testing.T, v *db.FfxExecution) (l lines) {
 	l.instant("last mutation", v.LastMutationAt)
 	l.instant("delay until", at(v.DelayUntil))
 	l.instant("deadline", at(v.Deadline))
-	index := int32(-1)
+	index := -1
 	if v.Attempt != nil {
-		index = *v.Attempt
+		index = int(*v.Attempt)
 	}
 	l.add("attempt", index)
 	l.add("attempt id", or(v.AttemptID))

@@ -219,10 +219,10 @@ func TestViews_after_a_mixed_workload(t *testing.T) {
 // failSome lets failures, lost leases and deadlines happen to some of what p was filled with.
 func (p *planner) failSome(t *testing.T) {
 	t.Helper()
-	if _, err := p.ExpireDeadlines(t.Context(), engine.MaxBatch); err != nil {
+	if _, err := p.Maintenance().ExpireDeadlines(t.Context(), engine.MaxBatch); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.ExpireLeases(t.Context(), engine.MaxBatch); err != nil {
+	if _, err := p.Maintenance().ExpireLeases(t.Context(), engine.MaxBatch); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 6 {

@@ -90,7 +90,7 @@ func TestComments_name_unit_and_form(t *testing.T) {
 
 func TestComments_are_in_the_dump(t *testing.T) {
 	t.Parallel()
-	dump, err := os.ReadFile("schema.sql")
+	dump, err := os.ReadFile("../../schema/schema.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
