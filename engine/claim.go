@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/scan"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -90,10 +91,10 @@ func checkClaim(spec ClaimSpec, limit int) error {
 	return spec.validate()
 }
 
-// claim claims behind the bounds, or from the head of the lane when there are none.
-func (e *Engine) claim(ctx context.Context, spec ClaimSpec, bounds []bound, n int) ([]Claimed, error) {
+// claim claims after the scan positions, or from the head of the lane when there are none.
+func (e *Engine) claim(ctx context.Context, spec ClaimSpec, after []scan.Position, n int) ([]Claimed, error) {
 	claim, err := inStatement(ctx, e, "claim", func(conn db.DBTX, due *notifications) (*claiming, error) {
-		c := e.newClaiming(spec, bounds, n)
+		c := e.newClaiming(spec, after, n)
 		return c, c.run(ctx, conn, due)
 	})
 	if errors.Is(err, errFellThrough) {
@@ -109,16 +110,16 @@ func (e *Engine) claim(ctx context.Context, spec ClaimSpec, bounds []bound, n in
 type claiming struct {
 	e      *Engine
 	spec   ClaimSpec
-	bounds []bound
+	after  []scan.Position
 	params db.ClaimFromHeadParams
 	timer  id.LeaseID // its row of lease timers
 	rows   []db.ClaimFromHeadRow
 }
 
-func (e *Engine) newClaiming(spec ClaimSpec, bounds []bound, n int) *claiming {
+func (e *Engine) newClaiming(spec ClaimSpec, after []scan.Position, n int) *claiming {
 	leaseIDs := id.NewLeaseIDs(n)
 	return &claiming{
-		e: e, spec: spec, bounds: bounds, timer: leaseIDs[0],
+		e: e, spec: spec, after: after, timer: leaseIDs[0],
 		params: db.ClaimFromHeadParams{
 			AttemptIds:       pgUUIDs(id.NewAttemptIDs(n)),
 			LeaseIds:         pgUUIDs(leaseIDs),
@@ -135,8 +136,8 @@ func (e *Engine) newClaiming(spec ClaimSpec, bounds []bound, n int) *claiming {
 }
 
 func (c *claiming) run(ctx context.Context, conn db.DBTX, due *notifications) (err error) {
-	if len(c.bounds) > 0 {
-		c.rows, err = c.behind(ctx, conn)
+	if len(c.after) > 0 {
+		c.rows, err = c.runAfter(ctx, conn)
 	} else {
 		c.rows, err = c.e.q.ClaimFromHead(ctx, conn, c.params)
 	}
@@ -146,21 +147,21 @@ func (c *claiming) run(ctx context.Context, conn db.DBTX, due *notifications) (e
 	return err
 }
 
-func (c *claiming) behind(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHeadRow, error) {
+func (c *claiming) runAfter(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHeadRow, error) {
 	p := &c.params
 	params := db.ClaimAfterPositionsParams{
 		AttemptIds: p.AttemptIds, LeaseIds: p.LeaseIds, LeaseTtlMs: p.LeaseTtlMs, NowMs: p.NowMs, LaneID: p.LaneID,
 		Capabilities: p.Capabilities, Kinds: p.Kinds, WorkerID: p.WorkerID, WorkerInstanceID: p.WorkerInstanceID, MaxItems: p.MaxItems,
 	}
-	for _, b := range c.bounds {
-		params.PositionRanks = append(params.PositionRanks, -int64(b.priority))
-		params.PositionCreatedAtMs = append(params.PositionCreatedAtMs, b.createdAtMs)
-		params.PositionExecutionIds = append(params.PositionExecutionIds, pgUUID(b.execution))
+	for _, position := range c.after {
+		params.PositionRanks = append(params.PositionRanks, -int64(position.Priority))
+		params.PositionCreatedAtMs = append(params.PositionCreatedAtMs, position.CreatedAtMs)
+		params.PositionExecutionIds = append(params.PositionExecutionIds, pgUUID(position.Execution))
 	}
-	behind, err := c.e.q.ClaimAfterPositions(ctx, conn, params)
-	rows := make([]db.ClaimFromHeadRow, len(behind))
-	for i := range behind {
-		rows[i] = db.ClaimFromHeadRow(behind[i])
+	answer, err := c.e.q.ClaimAfterPositions(ctx, conn, params)
+	rows := make([]db.ClaimFromHeadRow, len(answer))
+	for i := range answer {
+		rows[i] = db.ClaimFromHeadRow(answer[i])
 	}
 	return rows, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/internal/scan"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -73,10 +74,10 @@ func (e *Engine) complete(ctx context.Context, completions []Completion) ([]erro
 	return outcomes, nil
 }
 
-// completeAndClaim completes, then claims, in one transaction where both fast path serve; else one
+// completeAndClaim completes, then claims, in one transaction where both fast paths serve; else one
 // after the other. An error without outcomes: neither happened. With outcomes: nothing was claimed.
 func (e *Engine) completeAndClaim(
-	ctx context.Context, completions []Completion, spec ClaimSpec, bounds []bound, n int,
+	ctx context.Context, completions []Completion, spec ClaimSpec, after []scan.Position, n int,
 ) ([]error, []Claimed, error) {
 	const op = "complete and claim"
 	outcomes, valid := e.checkCompletions(completions)
@@ -88,7 +89,7 @@ func (e *Engine) completeAndClaim(
 		var claim *claiming
 		impatient := e.impatient()
 		err := inStatements(ctx, impatient, op, func(due *notifications) []step {
-			completion, claim = impatient.newCompleting(completions, flows, valid), e.newClaiming(spec, bounds, n)
+			completion, claim = impatient.newCompleting(completions, flows, valid), e.newClaiming(spec, after, n)
 			return []step{
 				func(conn db.DBTX) error { return completion.run(ctx, conn, due) },
 				func(conn db.DBTX) error { return claim.run(ctx, conn, due) },
@@ -111,7 +112,7 @@ func (e *Engine) completeAndClaim(
 	if err != nil {
 		return nil, nil, err
 	}
-	claimed, err := e.claim(ctx, spec, bounds, n)
+	claimed, err := e.claim(ctx, spec, after, n)
 	return outcomes, claimed, err
 }
 

@@ -74,7 +74,7 @@ func TestClaimer_finds_what_comes_behind_its_bounds(t *testing.T) {
 			for _, change := range c.late {
 				want[f.create(t, change)] = true
 			}
-			claimer.LookAgain()
+			claimer.Wake()
 			got = append(got, claimAll(t, claimer, 2, len(want)-2)...)
 			for _, x := range got {
 				if !want[x] {
@@ -115,7 +115,7 @@ func TestClaimer_finds_at_once_what_was_committed_late(t *testing.T) {
 	claimer := f.claimer(t)
 	claim := func(want id.ExecutionID) {
 		t.Helper()
-		claimer.LookAgain()
+		claimer.Wake()
 		claimed, err := claimer.Claim(t.Context(), 5)
 		if got := executionsOf(claimed); err != nil || !slices.Equal(got, []id.ExecutionID{want}) {
 			t.Fatalf("claimed %v, error %v, want %s", got, err, want)

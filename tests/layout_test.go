@@ -40,7 +40,8 @@ func TestLayout_imports_point_down(t *testing.T) {
 		"schema":            {},
 		"internal/notify":   {},
 		"internal/pgtx":     {"db"},
-		"engine":            append([]string{"internal/document", "internal/notify", "internal/pgtx"}, core...),
+		"engine":            append([]string{"internal/document", "internal/notify", "internal/pgtx", "internal/scan"}, core...),
+		"internal/scan":     {"id"},
 		"events":            append([]string{"engine", "internal/backoff"}, core...),
 		"reconcile":         append([]string{"engine", "internal/backoff"}, core...),
 		"worker":            append([]string{"engine", "internal/backoff", "reconcile"}, core...), // runs one beside its handlers

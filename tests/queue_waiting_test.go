@@ -261,7 +261,7 @@ func TestN1_lane_full_of_unknown_work(t *testing.T) {
 	}
 	claim := func() []id.ExecutionID {
 		t.Helper()
-		claimer.LookAgain()
+		claimer.Wake()
 		claimed, err := claimer.Claim(t.Context(), 10)
 		if err != nil {
 			t.Fatal(err)

@@ -127,7 +127,7 @@ func (f *fakeEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
 	return &fakeClaimer{f, spec}, nil
 }
 
-func (c *fakeClaimer) LookAgain() {}
+func (c *fakeClaimer) Wake() {}
 
 func (f *fakeEngine) WaitingKinds(_ context.Context, filter engine.WaitingFilter) ([]engine.WaitingKind, error) {
 	f.mu.Lock()

@@ -152,7 +152,7 @@ func (f *fetcher) anyDue() bool {
 	due := false
 	for _, l := range f.lanes {
 		if l.told.Swap(false) {
-			l.claimer.LookAgain()
+			l.claimer.Wake()
 			l.due, l.expected = true, true
 		}
 		due = due || l.due

@@ -72,7 +72,7 @@ type operations interface {
 type claimer interface {
 	Claim(ctx context.Context, n int) ([]engine.Claimed, error)
 	CompleteAndClaim(ctx context.Context, completions []engine.Completion, n int) ([]error, []engine.Claimed, error)
-	LookAgain()
+	Wake()
 }
 
 // New returns a worker without handlers. It does not touch the database. A mistake in cfg is told by [Worker.Run], as

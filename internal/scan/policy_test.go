@@ -1,0 +1,333 @@
+package scan
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// A bench scans a lane by a policy, in a time of its own. tests/claim_claimer_test.go has the claims.
+type bench struct {
+	Policy
+	now time.Time
+}
+
+func newBench() *bench { return &bench{now: time.UnixMilli(1_000_000)} }
+
+// at is an execution of a priority and an age.
+func at(priority int32, created time.Duration) Found {
+	return Found{Position: Position{Priority: priority, CreatedAtMs: created.Milliseconds(), Execution: id.NewExecutionUUID()}}
+}
+
+// full is a full scan that is asked for wanted and takes so long.
+func (b *bench) full(wanted int, took time.Duration, found ...Found) {
+	b.scan(&Scan{Wanted: wanted, Found: found}, took)
+}
+
+// after is a scan after the positions as they stand.
+func (b *bench) after(wanted int, found ...Found) {
+	b.scan(&Scan{After: b.at(), Wanted: wanted, Found: found}, 0)
+}
+
+func (b *bench) scan(s *Scan, took time.Duration) {
+	b.Begin(s)
+	s.Began = b.now
+	b.now = b.now.Add(took)
+	s.Ended = b.now
+	b.End(s)
+}
+
+func (b *bench) at() []Position {
+	at := make([]Position, len(b.positions))
+	for i := range b.positions {
+		at[i] = b.positions[i].Position
+	}
+	return at
+}
+
+func (b *bench) pass(d time.Duration) { b.now = b.now.Add(d) }
+
+func (b *bench) fullIsDue() bool { return len(b.Next(b.now)) == 0 }
+
+// wantPositions expects the next scan to go on after exactly these executions.
+func (b *bench) wantPositions(t *testing.T, want ...Found) {
+	t.Helper()
+	if !slices.EqualFunc(b.at(), want, func(p Position, f Found) bool { return p == f.Position }) {
+		t.Errorf("positions %+v, want those of %+v", b.at(), want)
+	}
+}
+
+func TestPolicy_begins_with_a_full_scan(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	if !b.fullIsDue() {
+		t.Error("want a full scan")
+	}
+	b.full(1, time.Millisecond, at(1, 0))
+	if b.fullIsDue() {
+		t.Error("another full scan is due at once")
+	}
+	b.pass(fullInterval + 1)
+	if !b.fullIsDue() {
+		t.Error("no full scan is due after a second")
+	}
+}
+
+// A full scan from which work of a high priority comes says nothing of the others: if it forgot their positions, the
+// next claim there would need one more.
+func TestPolicy_positions_of_other_priorities_stay_over_a_full_scan(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	high, low := at(5, time.Second), at(1, time.Second)
+	b.full(2, 0, high, low)
+	higher := at(5, time.Minute)
+	b.full(1, 0, higher)
+	b.wantPositions(t, higher, low)
+	b.full(1, 0, higher)
+	b.wantPositions(t, higher)
+}
+
+// Of the work that a full scan found before the position there may be more than it took.
+func TestPolicy_position_goes_back_to_where_a_full_scan_ended(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	b.full(1, 0, at(1, time.Hour))
+	older := at(1, time.Second)
+	b.full(1, 0, older)
+	b.wantPositions(t, older)
+}
+
+// Claims after the positions answer out of order when two run at once; the position is the later one.
+func TestPolicy_position_only_rises_with_claims_after_it(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	b.full(1, 0, at(1, time.Second))
+	later := at(1, time.Hour)
+	b.after(1, later)
+	b.after(1, at(1, time.Minute))
+	b.wantPositions(t, later)
+}
+
+func TestPolicy_remembers_the_highest_priorities(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	var found []Found
+	for priority := range int32(MaxPositions + 8) {
+		found = append(found, at(MaxPositions+8-priority, 0))
+	}
+	b.full(len(found), 0, found...)
+	b.wantPositions(t, found[:MaxPositions]...)
+}
+
+// A full scan that was held up for a minute, as by a server that stood still, does not keep work waiting for ten.
+func TestPolicy_scans_again_soon_after_a_scan_that_was_held_up(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	b.full(1, 0, at(1, 0))
+	b.full(1, time.Minute)
+	if b.MayFill(b.now) {
+		t.Error("a slow, fruitless full scan is followed by another at once")
+	}
+	b.pass(2*time.Second + time.Millisecond)
+	if !b.MayFill(b.now) {
+		t.Error("after a short answer, want a full scan within two seconds")
+	}
+	if b.fullIsDue() {
+		t.Error("under full load a slow full scan is due after two seconds")
+	}
+	b.pass(8 * time.Second)
+	if !b.fullIsDue() {
+		t.Error("under full load, want a full scan within ten seconds")
+	}
+}
+
+// As long as slow full scans find what the positions hide, and nothing is found elsewhere, one follows the other.
+// Fruitless ones are paced, also when work came at that moment that a claim after the positions would have found.
+func TestPolicy_goes_on_with_full_scans_while_they_find_hidden_work(t *testing.T) {
+	t.Parallel()
+	resumed := at(1, 2*time.Hour)
+	resumed.Resumed = true
+	for _, c := range []struct {
+		name  string
+		found []Found
+		again bool
+	}{
+		{"nothing", nil, false},
+		{"what has just come", []Found{at(1, 2*time.Hour), at(1, 3*time.Hour)}, false},
+		{"older work", []Found{at(1, 2*time.Hour), at(1, time.Second)}, true},
+		{"an interrupted attempt", []Found{resumed}, true},
+		{"another priority", []Found{at(2, 2*time.Hour)}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench()
+			b.full(1, 100*time.Millisecond, at(1, time.Hour))
+			b.Wake()
+			if b.fullIsDue() {
+				t.Error("under full load a slow full scan follows the other at once")
+			}
+			b.full(5, 100*time.Millisecond, c.found...)
+			b.Wake()
+			if b.MayFill(b.now) != c.again || b.fullIsDue() != c.again {
+				t.Errorf("another full scan at once: %v, want %v", !c.again, c.again)
+			}
+			b.pass(wokenPace*100*time.Millisecond + 1)
+			if !b.MayFill(b.now) || !b.fullIsDue() {
+				t.Error("want a full scan after ten times as long as one takes")
+			}
+		})
+	}
+}
+
+// While fruitless full scans are paced, a claimer that is woken goes back a little: what was committed late stands
+// there. Of what is older it learns by the next full scan, which stays due.
+func TestPolicy_woken_goes_back_to_what_was_committed_late(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	b.full(5, 100*time.Millisecond, at(3, time.Hour), at(1, time.Hour))
+	b.full(5, 100*time.Millisecond)
+	if got := b.Next(b.now); !slices.Equal(got, b.at()) {
+		t.Errorf("not woken it goes on after %+v, want %+v", got, b.at())
+	}
+	b.Wake()
+	for range 2 {
+		got := b.Next(b.now)
+		if len(got) != 2 || got[0].CreatedAtMs != (time.Hour-time.Second).Milliseconds() || got[1].CreatedAtMs != got[0].CreatedAtMs {
+			t.Fatalf("woken it goes on after %+v, want a second before %+v", got, b.at())
+		}
+		b.scan(&Scan{After: got, Wanted: 5}, 0)
+	}
+	b.pass(wokenPace*100*time.Millisecond + 1)
+	if !b.fullIsDue() {
+		t.Error("want a full scan after ten times as long as one takes")
+	}
+	b.after(1, at(1, 2*time.Hour))
+	b.endedAt = b.now
+	if got := b.Next(b.now); !slices.Equal(got, b.at()) {
+		t.Errorf("under full load it goes back, to %+v", got)
+	}
+}
+
+// A wake-up that comes while a full scan is under way is about what that scan may not have seen.
+func TestPolicy_is_woken_during_a_full_scan(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	b.full(1, time.Millisecond, at(1, 0))
+	s := &Scan{Wanted: 5, Began: b.now}
+	b.Wake()
+	b.Begin(s)
+	b.pass(time.Millisecond)
+	s.Ended = b.now
+	b.End(s)
+	b.pass(wokenPace*time.Millisecond + 1)
+	if b.fullIsDue() {
+		t.Error("the wake-up is not answered by the full scan that began after it")
+	}
+	b.Begin(s)
+	b.Wake()
+	b.End(s)
+	b.pass(2*wokenPace*time.Millisecond + 1)
+	if !b.fullIsDue() {
+		t.Error("the wake-up during the full scan is lost")
+	}
+}
+
+// A full scan that failed has answered nothing: the next one is as due as it was.
+func TestPolicy_full_scan_that_failed_stays_due(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	b.full(1, time.Millisecond, at(1, 0))
+	b.pass(fullInterval + 1)
+	b.Begin(&Scan{Wanted: 1})
+	if !b.fullIsDue() {
+		t.Error("want a full scan again")
+	}
+}
+
+// Fruitless full scans become rarer, down to what is right under full load; one that finds what the positions hide
+// ends that.
+func TestN1_fruitless_full_scans_become_rarer(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	b.full(5, 20*time.Millisecond, at(1, time.Hour))
+	for _, pace := range []time.Duration{10, 20, 30, 40, 50, 50} {
+		b.full(5, 20*time.Millisecond)
+		b.Wake()
+		b.pass(pace * 20 * time.Millisecond)
+		if b.MayFill(b.now) {
+			t.Errorf("another full scan is due before %d times as long as one takes", pace)
+		}
+		b.pass(time.Millisecond)
+		if !b.MayFill(b.now) || !b.fullIsDue() {
+			t.Errorf("no full scan is due after %d times as long as one takes", pace)
+		}
+	}
+	b.full(5, 20*time.Millisecond, at(1, time.Second))
+	if !b.MayFill(b.now) {
+		t.Error("after a full scan that found something another one may follow at once")
+	}
+}
+
+// A claim that comes back short takes the positions to the ends of the lane, where they are known: from the head at
+// every priority, after positions only at theirs, and never back.
+func TestN1_positions_move_to_the_ends_of_a_crowded_lane(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	high, low := at(5, time.Hour), at(1, time.Minute)
+	ends := []Position{at(5, time.Minute).Position, at(3, time.Hour).Position, at(1, time.Hour).Position}
+	head := &Scan{Wanted: 500}
+	b.full(5, longPass, high, low)
+	b.wantPositions(t, high, low)
+	if b.WantsEnds(head, b.now) {
+		t.Error("crowded after a quick claim")
+	}
+	b.scan(&Scan{After: b.at(), Wanted: 500, Ends: ends}, longPass+1)
+	b.wantPositions(t, high, Found{Position: ends[2]})
+	if b.WantsEnds(head, b.now) || !b.WantsEnds(&Scan{After: b.at()}, b.now) {
+		t.Error("not crowded after a slow claim that took nothing")
+	}
+	b.scan(&Scan{Wanted: 500, Ends: ends}, longPass+1)
+	b.wantPositions(t, high, Found{Position: ends[1]}, Found{Position: ends[2]})
+	if !b.WantsEnds(head, b.now) {
+		t.Error("not crowded after a slow full scan that took nothing")
+	}
+	found := make([]Found, 100)
+	for i := range found {
+		found[i] = at(5, 2*time.Hour+time.Duration(i)*time.Second)
+	}
+	b.scan(&Scan{Wanted: 500, Ends: ends, Found: found}, 2*longPass)
+	if b.WantsEnds(head, b.now) {
+		t.Error("crowded after a claim that took as long as its executions do")
+	}
+	// What a full answer did not see it does not pass.
+	b.scan(&Scan{Wanted: 1, Ends: []Position{at(1, 3*time.Hour).Position}, Found: []Found{at(5, 3*time.Hour)}}, time.Second)
+	if last := b.at()[2]; last != ends[2] {
+		t.Errorf("a claim that got all it asked for moved a position to the end of the lane, %+v", last)
+	}
+}
+
+// Where the lane turned out to have no crowd it is not asked again for a second.
+func TestN1_ends_of_a_lane_without_a_crowd_are_read_once_a_second(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	slow := func() { b.full(5, 100*time.Millisecond) }
+	slow()
+	if !b.WantsEnds(&Scan{}, b.now) {
+		t.Fatal("not crowded after a slow full scan that took nothing")
+	}
+	b.Ends(false, b.now, b.now)
+	slow()
+	if b.WantsEnds(&Scan{}, b.now) {
+		t.Error("asks again at once")
+	}
+	b.pass(fullInterval)
+	if !b.WantsEnds(&Scan{}, b.now) {
+		t.Error("does not ask after a second")
+	}
+	b.Ends(true, b.now, b.now)
+	slow()
+	if !b.WantsEnds(&Scan{}, b.now) {
+		t.Error("does not ask again of a crowd")
+	}
+}
