@@ -110,6 +110,18 @@ func TestPolicy_position_only_rises_with_claims_after_it(t *testing.T) {
 	b.wantPositions(t, later)
 }
 
+// Ids decide between executions of one millisecond.
+func TestPolicy_position_rises_with_ids(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	one, two := at(1, 0), at(1, 0)
+	one.Execution, two.Execution = id.ExecutionUUID{1}, id.ExecutionUUID{2}
+	b.full(1, 0, at(1, -time.Second))
+	b.after(1, two)
+	b.after(1, one)
+	b.wantPositions(t, two)
+}
+
 func TestPolicy_remembers_the_highest_priorities(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -230,6 +242,22 @@ func TestPolicy_is_woken_during_a_full_scan(t *testing.T) {
 	b.pass(2*wokenPace*time.Millisecond + 1)
 	if !b.fullIsDue() {
 		t.Error("the wake-up during the full scan is lost")
+	}
+}
+
+// While each scan gets all it asks for, a wake-up is answered after a tenth of a second.
+func TestPolicy_woken_under_full_load(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	b.full(1, time.Millisecond, at(1, 0))
+	b.Wake()
+	b.pass(wokenInterval)
+	if b.fullIsDue() {
+		t.Error("a full scan is due although each scan gets all it asks for")
+	}
+	b.pass(1)
+	if !b.fullIsDue() {
+		t.Error("no full scan is due after a tenth of a second")
 	}
 }
 
