@@ -10,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// What another program left is claimed by the form that locks first, whatever the fast path says.
-func TestClaim_of_rows_the_lean_statement_does_not_serve(t *testing.T) {
+// What another program left is claimed by the slow path.
+func TestClaim_of_rows_the_fast_path_does_not_serve(t *testing.T) {
 	ms := func(after time.Duration) int64 { return start.Add(after).UnixMilli() }
 	interrupted := columns{"lifecycle_phase": "runnable", "attempt_state": "attempt_interrupted", "public_state": "waiting"}
 	fresh := columns{"lifecycle_phase": "runnable", "attempt_state": "pending_first_attempt"}
@@ -65,70 +65,73 @@ func TestClaim_of_rows_the_lean_statement_does_not_serve(t *testing.T) {
 		{"an interrupted execution without attempts", interrupted, nil, 0, 1, state.InitialAttempt, false, 1, 1, []string{""}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newFixture(t)
-			x := f.seed(t, c.execution)
-			for _, a := range c.attempts {
-				f.seedAttempt(t, x, a.index, a.row)
-			}
-			f.advance(time.Second)
-			got := f.claim(t)
-			if got.ID != x || got.Lease.Attempt != int(c.index) || got.Lease.Epoch != c.epoch || got.Type != c.kind || got.Resumed != c.resumed {
-				t.Errorf("claimed %+v, want attempt %d, epoch %d, %s, resumed %t", got, c.index, c.epoch, c.kind, c.resumed)
-			}
-			stored, attempts := f.stored(t, x), f.attempts(t, x)
-			if stored.State != stateRunning || stored.AttemptIndex != c.index || stored.LeaseEpoch != c.epoch || stored.AttemptCount != c.counted {
-				t.Errorf("stored %+v", stored)
-			}
-			var outcomes []string
-			var leased storedAttempt
-			for _, a := range attempts {
-				outcomes = append(outcomes, a.Outcome)
-				if a.AttemptIndex == c.index {
-					leased = a
+			eachWay(t, func(t *testing.T, f *fixture) {
+				x := f.seed(t, c.execution)
+				for _, a := range c.attempts {
+					f.seedAttempt(t, x, a.index, a.row)
 				}
-			}
-			if !slices.Equal(outcomes, c.outcomes) {
-				t.Errorf("outcomes %q, want %q", outcomes, c.outcomes)
-			}
-			if leased.LeaseEpoch != c.epoch || leased.LeaseID == nil || *leased.LeaseID != got.Lease.ID || leased.AttemptID == nil ||
-				*leased.AttemptID != got.Lease.AttemptID || leased.Type != string(c.kind) || leased.TerminalAtMs != nil || leased.StartedAtMs == nil {
-				t.Errorf("attempt %+v", leased)
-			}
-			f.wantEvents(t, x, "lease acquired")
-			if err := f.CompleteExecution(t.Context(), got.Lease, nil); err != nil {
-				t.Error(err)
-			}
+				f.advance(time.Second)
+				got := f.claim(t)
+				if got.ID != x || got.Lease.Attempt != int(c.index) || got.Lease.Epoch != c.epoch || got.Type != c.kind || got.Resumed != c.resumed {
+					t.Errorf("claimed %+v, want attempt %d, epoch %d, %s, resumed %t", got, c.index, c.epoch, c.kind, c.resumed)
+				}
+				stored, attempts := f.stored(t, x), f.attempts(t, x)
+				if stored.State != stateRunning || stored.AttemptIndex != c.index || stored.LeaseEpoch != c.epoch || stored.AttemptCount != c.counted {
+					t.Errorf("stored %+v", stored)
+				}
+				var outcomes []string
+				var leased storedAttempt
+				for _, a := range attempts {
+					outcomes = append(outcomes, a.Outcome)
+					if a.AttemptIndex == c.index {
+						leased = a
+					}
+				}
+				if !slices.Equal(outcomes, c.outcomes) {
+					t.Errorf("outcomes %q, want %q", outcomes, c.outcomes)
+				}
+				if leased.LeaseEpoch != c.epoch || leased.LeaseID == nil || *leased.LeaseID != got.Lease.ID || leased.AttemptID == nil ||
+					*leased.AttemptID != got.Lease.AttemptID || leased.Type != string(c.kind) || leased.TerminalAtMs != nil || leased.StartedAtMs == nil {
+					t.Errorf("attempt %+v", leased)
+				}
+				f.wantEvents(t, x, "lease acquired")
+				if err := f.CompleteExecution(t.Context(), got.Lease, nil); err != nil {
+					t.Error(err)
+				}
+			})
 		})
 	}
 }
 
 // The row that the fast path trips over hides neither the others nor those behind them.
 func TestClaim_goes_on_past_rows_that_cannot_be_leased(t *testing.T) {
-	f := newFixture(t)
-	// Live leases of another program on executions that say they are claimable.
-	for range 3 {
-		x := f.seed(t, columns{"lifecycle_phase": "runnable", "attempt_state": "attempt_interrupted", "priority": 5})
-		f.seedAttempt(t, x, 0, columns{"lease_expires_at_ms": start.Add(time.Hour).UnixMilli()})
-	}
-	var want []id.ExecutionID
-	for range 3 {
-		want = append(want, f.create(t))
-	}
-	if got := executionsOf(f.claimN(t, 2)); !slices.Equal(got, want[:2]) {
-		t.Errorf("claimed %v, want %v", got, want[:2])
-	}
-	if got := executionsOf(f.claimN(t, 2)); !slices.Equal(got, want[2:]) {
-		t.Errorf("claimed %v, want %v", got, want[2:])
-	}
+	eachWay(t, func(t *testing.T, f *fixture) {
+		// Live leases of another program on executions that say they are claimable.
+		for range 3 {
+			x := f.seed(t, columns{"lifecycle_phase": "runnable", "attempt_state": "attempt_interrupted", "priority": 5})
+			f.seedAttempt(t, x, 0, columns{"lease_expires_at_ms": start.Add(time.Hour).UnixMilli()})
+		}
+		var want []id.ExecutionID
+		for range 3 {
+			want = append(want, f.create(t))
+		}
+		if got := executionsOf(f.claimN(t, 2)); !slices.Equal(got, want[:2]) {
+			t.Errorf("claimed %v, want %v", got, want[:2])
+		}
+		if got := executionsOf(f.claimN(t, 2)); !slices.Equal(got, want[2:]) {
+			t.Errorf("claimed %v, want %v", got, want[2:])
+		}
+	})
 }
 
 // A running attempt of the reference looks finished: it keeps the end of the attempt that it leases again.
 func TestE48_M37_leased_attempt_has_no_end(t *testing.T) {
-	f := newFixture(t)
-	x := f.seed(t, columns{"lifecycle_phase": "runnable", "attempt_state": "attempt_interrupted", "ffx_lease_epoch": 1})
-	f.seedAttempt(t, x, 0, columns{"outcome": "interrupted", "terminal_at_ms": start.UnixMilli()})
-	f.claim(t)
-	if got := f.attempts(t, x)[0]; got.TerminalAtMs != nil || got.Outcome != "" {
-		t.Errorf("attempt %+v, want neither end nor outcome", got)
-	}
+	eachWay(t, func(t *testing.T, f *fixture) {
+		x := f.seed(t, columns{"lifecycle_phase": "runnable", "attempt_state": "attempt_interrupted", "ffx_lease_epoch": 1})
+		f.seedAttempt(t, x, 0, columns{"outcome": "interrupted", "terminal_at_ms": start.UnixMilli()})
+		f.claim(t)
+		if got := f.attempts(t, x)[0]; got.TerminalAtMs != nil || got.Outcome != "" {
+			t.Errorf("attempt %+v, want neither end nor outcome", got)
+		}
+	})
 }

@@ -30,6 +30,7 @@ type fixture struct {
 	lane  id.LaneID
 	name  string // the worker's and its instance's
 	clock *atomic.Int64
+	after *engine.Engine // claims after positions, where that is the fixture's way; see eachWay
 }
 
 // newFixture is on the database that tests share: for whatever concerns only the rows of its own ids.

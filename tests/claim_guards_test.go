@@ -1,0 +1,121 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// entryGuards are changes that no trigger sees, to an execution or to its queue entry. After each of them one guard
+// alone keeps a worker that asks for the kind "test" and can do "ssd" from claiming it.
+var entryGuards = map[string]string{
+	"phase":                      "UPDATE ff_exec_core SET lifecycle_phase = 'suspended'",
+	"eligibility":                "UPDATE ff_exec_core SET eligibility_state = 'blocked_by_operator'",
+	"capabilities":               "UPDATE ff_exec_core SET required_capabilities = '{ssd,gpu}'",
+	"capabilities of the entry":  "UPDATE ffx_ready SET required_capabilities = '{ssd,gpu}'",
+	"lane":                       "UPDATE ff_exec_core SET lane_id = lane_id || '-other'",
+	"priority":                   "UPDATE ff_exec_core SET priority = priority + 1",
+	"age":                        "UPDATE ff_exec_core SET created_at_ms = created_at_ms + 1",
+	"kind of the entry":          "UPDATE ffx_ready SET kind = 'other'",
+	"kind, unknown to the entry": "UPDATE ff_exec_core SET raw_fields = raw_fields || '{\"execution_kind\": \"other\"}'",
+}
+
+// slowPath brings every claim of the lane to its slow path: the attempt of the returned execution is there already.
+func (f *fixture) slowPath(t *testing.T) id.ExecutionID {
+	t.Helper()
+	x := f.create(t, func(spec *engine.ExecutionSpec) { spec.Priority = 5 })
+	f.seedAttempt(t, x, 0, nil)
+	return x
+}
+
+// A queue entry only says where to look. The execution's row is asked, on each path, by each guard alone.
+func TestClaim_of_an_entry_that_does_not_hold(t *testing.T) {
+	for name, sql := range entryGuards {
+		for _, slow := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, slow path %t", name, slow), func(t *testing.T) {
+				eachWay(t, func(t *testing.T, f *fixture) {
+					x := f.create(t)
+					if name == "kind, unknown to the entry" {
+						f.exec(t, "UPDATE ffx_ready SET kind = NULL WHERE execution_id = $1", x.UUID())
+					}
+					f.unseen(t, x, sql)
+					want := []id.ExecutionID{f.create(t)}
+					if slow {
+						want = slices.Insert(want, 0, f.slowPath(t))
+					}
+					spec := f.worker()
+					spec.Kinds, spec.Capabilities = []string{"test"}, id.NewCapabilities("ssd")
+					if got := executionsOf(f.claimNow(t, spec, 10)); !slices.Equal(got, want) {
+						t.Errorf("claimed %v, want %v and not %v", got, want, x)
+					}
+					f.exec(t, "DELETE FROM ffx_ready WHERE lane_id = $1", string(f.lane))
+				})
+			})
+		}
+	}
+}
+
+// What is committed between the claim's snapshot, which shows the execution claimable, and its lock decides, on each
+// path: the row is asked again once it is locked.
+func TestInterleaving_claim_of_what_is_no_longer_claimable(t *testing.T) {
+	for _, statement := range []string{"ClaimFromHead", "ClaimAfterPositions", "TakeClaimable"} {
+		for what, change := range map[string]string{
+			"phase":        "lifecycle_phase = 'suspended'",
+			"eligibility":  "eligibility_state = 'blocked_by_operator'",
+			"capabilities": "required_capabilities = '{gpu}'",
+			"lane":         "lane_id = lane_id || '-other'",
+		} {
+			t.Run(statement+", "+what, func(t *testing.T) {
+				f := cloneFixture(t)
+				var first id.ExecutionID
+				if statement == "TakeClaimable" {
+					first = f.slowPath(t)
+				} else {
+					first = f.create(t)
+				}
+				second := f.create(t)
+				if statement == "TakeClaimable" {
+					f.clockAtTheQueue(t)
+				}
+				held, release := f.holding(t, statement)
+				claim := func(ctx context.Context) ([]engine.Claimed, error) { return held.Claim(ctx, f.worker(), 10) }
+				if statement == "ClaimAfterPositions" {
+					f.after = held.Engine
+					claimer, err := f.positioned(t.Context(), f.worker())
+					if err != nil {
+						t.Fatal(err)
+					}
+					claim = func(ctx context.Context) ([]engine.Claimed, error) { return claimer.Claim(ctx, 10) }
+				}
+				wait := async(t, func(ctx context.Context) []engine.Claimed {
+					claimed, err := claim(ctx)
+					if err != nil {
+						t.Error(err)
+					}
+					return claimed
+				})
+				held.awaitBlocked(t, f)
+				f.exec(t, updateExecution(change), second.Partition(), second.UUID())
+				was := f.dump(t, second)
+				release()
+				if got, want := executionsOf(wait()), []id.ExecutionID{first}; !slices.Equal(got, want) {
+					t.Errorf("claimed %v, want %v", got, want)
+				}
+				f.wantUnchanged(t, second, was)
+			})
+		}
+	}
+}
+
+// clockAtTheQueue has every statement that reads the queue read the clock for each entry, so that one that does not
+// read it otherwise can be held, with its snapshot, before it locks anything.
+func (f *fixture) clockAtTheQueue(t *testing.T) {
+	t.Helper()
+	f.exec(t, "ALTER TABLE ffx_ready RENAME TO entries")
+	f.exec(t, `CREATE VIEW ffx_ready AS SELECT ctid, lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind
+		FROM entries WHERE ffx_now_ms(NULL) IS NOT NULL`)
+}
