@@ -14,26 +14,29 @@ import (
 
 const claimAfterPositions = `-- name: ClaimAfterPositions :many
 WITH clock AS MATERIALIZED (
+    -- The time of the claim, for all its rows.
     SELECT ffx_now_ms($4) AS now_ms
 ),
-bounds AS (
+positions AS (
+    -- The scan positions, highest priority first.
     SELECT
         unnest($5::bigint[]) AS rank,
         unnest($6::bigint[]) AS created_at_ms,
         unnest($7::uuid[]) AS execution_id
 ),
 candidates AS (
+    -- The rows to claim, in claim order, their executions locked.
     SELECT
         e.row_id,
-        e.hint_id,
+        e.entry_id,
         e.partition_key,
         e.execution_id,
         e.attempt_state
-    FROM bounds AS b
+    FROM positions AS p
     CROSS JOIN LATERAL (
         SELECT
             c.ctid::tid AS row_id,
-            r.ctid::tid AS hint_id,
+            r.ctid::tid AS entry_id,
             c.partition_key,
             c.execution_id,
             c.attempt_state
@@ -41,8 +44,8 @@ candidates AS (
         JOIN ff_exec_core AS c ON c.partition_key = r.partition_key AND c.execution_id = r.execution_id
         WHERE
             r.lane_id = $8
-            AND r.rank = b.rank
-            AND (r.created_at_ms, r.execution_id) > (b.created_at_ms, b.execution_id)
+            AND r.rank = p.rank
+            AND (r.created_at_ms, r.execution_id) > (p.created_at_ms, p.execution_id)
             AND r.required_capabilities <@ $9::text[]
             AND (r.kind = ANY ($10::text[])) IS NOT FALSE
             AND c.lane_id = r.lane_id
@@ -65,6 +68,7 @@ candidates AS (
     LIMIT $11::integer
 ),
 claimed AS (
+    -- The executions, now active under their next epoch, with all that the parts below need.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'active',
@@ -91,7 +95,7 @@ claimed AS (
         AND e.partition_key = c.partition_key
         AND e.execution_id = c.execution_id
     RETURNING
-        c.hint_id,
+        c.entry_id,
         e.partition_key,
         e.execution_id,
         e.flow_id,
@@ -108,11 +112,13 @@ claimed AS (
         e.ffx_instance_tag
 ),
 dequeued AS (
+    -- Their queue entries, deleted.
     DELETE FROM ffx_ready AS r
     USING claimed AS c
-    WHERE r.ctid = c.hint_id
+    WHERE r.ctid = c.entry_id
 ),
 numbered AS (
+    -- The claimed ones with the number that gives each its ids, and when its attempt times out.
     SELECT
         row_number() OVER () AS ord,
         partition_key,
@@ -138,6 +144,7 @@ numbered AS (
     FROM claimed
 ),
 opened_attempts AS (
+    -- The attempts that begin, with their leases.
     INSERT INTO ff_attempt (
         partition_key,
         execution_id,
@@ -178,7 +185,8 @@ opened_attempts AS (
         n.timeout_at_ms
     FROM numbered AS n
 ),
-watched AS (
+timed AS (
+    -- One lease timer for all of them.
     INSERT INTO ffx_lease_watch (
         due_at_ms,
         watch_id,
@@ -196,6 +204,7 @@ watched AS (
     HAVING count(*) > 0
 ),
 leased_events AS (
+    -- The lease events.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,
@@ -274,17 +283,16 @@ type ClaimAfterPositionsRow struct {
 	LeaseExpiresAtMs  int64
 }
 
-// ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, behind the
-// bounds, which the caller passes highest priority first. An interrupted attempt is passed over: a look
-// from the head of the lane resumes it. Fewer rows than asked for: nothing more was claimable and unlocked
-// there.
+// ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the
+// scan positions, which the caller passes highest priority first. An interrupted attempt is passed over: a
+// full scan resumes it. Fewer rows than asked for: nothing more was claimable and unlocked there.
 //
 // The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row
 // stands in the way) keeps nothing; the caller then claims by TakeClaimable, which sorts out each row.
 //
 // Used by: engine.Claimer.
 // Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
-// execution is that of its hint in ffx_ready. Spans partitions.
+// execution is that of its entry in ffx_ready. Spans partitions.
 func (q *Queries) ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAfterPositionsParams) ([]ClaimAfterPositionsRow, error) {
 	rows, err := db.Query(ctx, claimAfterPositions,
 		arg.AttemptIds,
@@ -339,12 +347,14 @@ func (q *Queries) ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAft
 
 const claimFromHead = `-- name: ClaimFromHead :many
 WITH clock AS MATERIALIZED (
+    -- The time of the claim, for all its rows.
     SELECT ffx_now_ms($4) AS now_ms
 ),
 candidates AS (
+    -- The rows to claim, in claim order, their executions locked.
     SELECT
         c.row_id,
-        r.hint_id,
+        r.entry_id,
         c.partition_key,
         c.execution_id,
         c.attempt_state
@@ -352,7 +362,7 @@ candidates AS (
     -- were empty.
     FROM (
         SELECT
-            q.ctid::tid AS hint_id,
+            q.ctid::tid AS entry_id,
             q.lane_id,
             q.rank,
             q.created_at_ms,
@@ -395,6 +405,7 @@ candidates AS (
     LIMIT $8::integer
 ),
 claimed AS (
+    -- The executions, now active under their next epoch, with all that the parts below need.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'active',
@@ -422,7 +433,7 @@ claimed AS (
         AND e.partition_key = c.partition_key
         AND e.execution_id = c.execution_id
     RETURNING
-        c.hint_id,
+        c.entry_id,
         e.partition_key,
         e.execution_id,
         e.flow_id,
@@ -439,11 +450,13 @@ claimed AS (
         e.ffx_instance_tag
 ),
 dequeued AS (
+    -- Their queue entries, deleted.
     DELETE FROM ffx_ready AS r
     USING claimed AS c
-    WHERE r.ctid = c.hint_id
+    WHERE r.ctid = c.entry_id
 ),
 numbered AS (
+    -- The claimed ones with the number that gives each its ids, and when its attempt times out.
     SELECT
         row_number() OVER () AS ord,
         partition_key,
@@ -469,6 +482,7 @@ numbered AS (
     FROM claimed
 ),
 opened_attempts AS (
+    -- The attempts that begin, with their leases.
     INSERT INTO ff_attempt (
         partition_key,
         execution_id,
@@ -512,6 +526,7 @@ opened_attempts AS (
         n.prior_attempt_state <> 'attempt_interrupted'
 ),
 resumable AS (
+    -- The interrupted attempts that are as the execution says, locked.
     SELECT
         n.ord,
         n.partition_key,
@@ -538,6 +553,7 @@ resumable AS (
     WHERE n.prior_attempt_state = 'attempt_interrupted'
 ),
 resumed_attempts AS (
+    -- The attempts that go on, with their leases.
     UPDATE ff_attempt AS a
     SET
         worker_id = $9::text,
@@ -560,7 +576,8 @@ resumed_attempts AS (
         a.ffx_attempt_type AS attempt_type,
         a.ffx_attempt_id AS attempt_id
 ),
-watched AS (
+timed AS (
+    -- One lease timer for all of them.
     INSERT INTO ffx_lease_watch (
         due_at_ms,
         watch_id,
@@ -578,6 +595,7 @@ watched AS (
     HAVING count(*) > 0
 ),
 leased_events AS (
+    -- The lease events.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,
@@ -669,7 +687,7 @@ type ClaimFromHeadRow struct {
 //
 // Used by: engine.Claim, engine.Claimer.
 // Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
-// execution is that of its hint in ffx_ready. Spans partitions.
+// execution is that of its entry in ffx_ready. Spans partitions.
 func (q *Queries) ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadParams) ([]ClaimFromHeadRow, error) {
 	rows, err := db.Query(ctx, claimFromHead,
 		arg.AttemptIds,
@@ -721,6 +739,7 @@ func (q *Queries) ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadP
 
 const leaseTakenExecutions = `-- name: LeaseTakenExecutions :exec
 WITH input AS (
+    -- The leases as they were decided, one row each.
     SELECT
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS execution_id,
@@ -734,6 +753,7 @@ WITH input AS (
     LIMIT cardinality($4::uuid[])
 ),
 leased AS (
+    -- The executions, now active, with what their attempts need.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'active',
@@ -778,6 +798,7 @@ leased AS (
         e.ffx_instance_tag
 ),
 dequeued AS (
+    -- Their queue entries, deleted.
     DELETE FROM ffx_ready AS r
     USING leased AS l
     WHERE
@@ -787,7 +808,8 @@ dequeued AS (
         AND r.execution_id = l.execution_id
         AND r.partition_key = l.partition_key
 ),
-watched AS (
+timed AS (
+    -- One lease timer for all of them.
     INSERT INTO ffx_lease_watch (
         due_at_ms,
         watch_id,
@@ -805,6 +827,7 @@ watched AS (
     HAVING count(*) > 0
 ),
 attempts AS (
+    -- The attempts that begin or go on, with their leases.
     INSERT INTO ff_attempt AS a (
         partition_key,
         execution_id,
@@ -1197,9 +1220,9 @@ type TakeClaimableRow struct {
 }
 
 // TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
-// The first step of a claim that sorts out each row; ClaimFromHead is the usual way.
+// The first step of the slow path; ClaimFromHead is the fast one.
 //
-// Used by: engine.Claim, engine.Claimer, after ClaimFromHead or ClaimAfterPositions met a row it does not serve.
+// Used by: engine.Claim, engine.Claimer, after ClaimFromHead or ClaimAfterPositions fell through.
 // Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order. Spans partitions.
 func (q *Queries) TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableParams) ([]TakeClaimableRow, error) {
 	rows, err := db.Query(ctx, takeClaimable,

@@ -193,6 +193,7 @@ func (q *Queries) EnqueueSiblingCancels(ctx context.Context, db DBTX, arg Enqueu
 
 const leaveEdges = `-- name: LeaveEdges :many
 WITH input AS (
+    -- The groups that cannot be decided.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id,
@@ -200,6 +201,7 @@ WITH input AS (
     LIMIT cardinality($1::smallint[])
 ),
 opened AS (
+    -- Their edges that this transaction resolved, open again.
     UPDATE ff_edge AS d
     SET policy = (d.policy - 'resolved_at_ms' - 'resolved_outcome') || jsonb_build_object('edge_state', 'applied')
     FROM input AS i
@@ -215,6 +217,7 @@ opened AS (
         d.downstream_eid
 ),
 tally AS (
+    -- How many edges that is, by group.
     SELECT
         o.partition_key,
         o.flow_id,
@@ -227,6 +230,7 @@ tally AS (
         o.downstream_eid
 ),
 discounted AS (
+    -- The groups without them.
     UPDATE ff_edge_group AS g
     SET
         success_count = g.success_count - CASE WHEN $5::text = 'success' THEN t.edges ELSE 0 END,
@@ -871,6 +875,7 @@ func (q *Queries) ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesPar
 
 const skipDownstream = `-- name: SkipDownstream :many
 WITH input AS (
+    -- The executions to skip, in lock order.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id,
@@ -880,6 +885,7 @@ WITH input AS (
     LIMIT cardinality($3::uuid[])
 ),
 waiting AS (
+    -- Those that may still be skipped, locked.
     SELECT
         e.partition_key,
         e.execution_id
@@ -913,6 +919,7 @@ waiting AS (
         )
 ),
 skipped AS (
+    -- Their rows, ended.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
@@ -938,6 +945,7 @@ skipped AS (
         (e.started_at_ms IS NOT NULL) AS has_started
 ),
 revoked_grants AS (
+    -- Their claim grants, deleted.
     DELETE FROM ff_claim_grant AS g
     USING skipped AS s
     WHERE

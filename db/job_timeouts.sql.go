@@ -145,7 +145,7 @@ type ScanTimedOutRow struct {
 	Over          bool
 }
 
-// ScanTimedOut finds attempts that have taken longer than their timeout, oldest first, behind a position. over:
+// ScanTimedOut finds attempts that have taken longer than their timeout, oldest first, after a position. over:
 // another program has taken the lease away, so the timeout means nothing any more.
 //
 // Used by: engine.ExpireAttempts.

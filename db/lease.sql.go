@@ -251,7 +251,7 @@ type ReadLeasesRow struct {
 // ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
 // No row: the execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 //
-// Used by: engine.RenewLeases, to name why an item missed; whatever ends leases by locking first, before and
+// Used by: engine.RenewLeases, to name why an item fell through; whatever ends leases by locking first, before and
 // under the locks; engine.ReportProgress.
 // Locks: none.
 func (q *Queries) ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error) {
@@ -302,6 +302,7 @@ func (q *Queries) ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams)
 
 const releaseLeases = `-- name: ReleaseLeases :many
 WITH input AS (
+    -- The attempts to give back.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
@@ -309,6 +310,7 @@ WITH input AS (
     LIMIT cardinality($2::uuid[])
 ),
 released AS (
+    -- Their executions, claimable again or before their gate.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'runnable',
@@ -347,6 +349,7 @@ released AS (
         e.ffx_instance_tag
 ),
 released_attempts AS (
+    -- The attempts, interrupted and without a lease.
     UPDATE ff_attempt AS a
     SET
         outcome = 'interrupted',
@@ -370,6 +373,7 @@ released_attempts AS (
         r.ffx_instance_tag
 ),
 lease_events AS (
+    -- The lease events.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,
@@ -437,9 +441,11 @@ func (q *Queries) ReleaseLeases(ctx context.Context, db DBTX, arg ReleaseLeasesP
 
 const renewLeases = `-- name: RenewLeases :many
 WITH clock AS MATERIALIZED (
+    -- The time of the renewal, for all its rows.
     SELECT ffx_now_ms($1) AS now_ms
 ),
 input AS (
+    -- The leases to renew, with their place in the input.
     SELECT
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id,
@@ -452,6 +458,7 @@ input AS (
     LIMIT cardinality($3::uuid[])
 ),
 renewed AS (
+    -- The attempts whose fence held, with their new expiry.
     UPDATE ff_attempt AS a
     SET
         lease_expires_at_ms = greatest(a.lease_expires_at_ms, (SELECT now_ms FROM clock) + i.ttl_ms)
@@ -504,6 +511,7 @@ renewed AS (
         e.ffx_instance_tag
 ),
 renewed_events AS (
+    -- The lease events.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,

@@ -51,7 +51,7 @@ func (q *Queries) FenceStrayLeases(ctx context.Context, db DBTX, arg FenceStrayL
 const forgetLeaseTimers = `-- name: ForgetLeaseTimers :exec
 DELETE FROM ffx_lease_watch AS w
 USING (
-    SELECT l.watch_row_id
+    SELECT l.timer_row_id
     FROM (
         SELECT
             unnest($1::bigint[]) AS due_at_ms,
@@ -59,7 +59,7 @@ USING (
         LIMIT cardinality($1::bigint[])
     ) AS i
     CROSS JOIN LATERAL (
-        SELECT t.ctid::tid AS watch_row_id
+        SELECT t.ctid::tid AS timer_row_id
         FROM ffx_lease_watch AS t
         WHERE
             t.due_at_ms = i.due_at_ms
@@ -67,7 +67,7 @@ USING (
         FOR UPDATE SKIP LOCKED
     ) AS l
 ) AS d
-WHERE w.ctid = d.watch_row_id
+WHERE w.ctid = d.timer_row_id
 `
 
 type ForgetLeaseTimersParams struct {
@@ -75,8 +75,8 @@ type ForgetLeaseTimersParams struct {
 	TimerIds []pgtype.UUID
 }
 
-// ForgetLeaseTimers deletes rows of the watch whose leases are all over. A row that somebody has looked at
-// meanwhile is gone, and what was left of it stands in another; one that is looked at right now is left to that.
+// ForgetLeaseTimers deletes lease timers whose leases are all over. One that somebody has looked at meanwhile is
+// gone, and what was left of it stands in another; one that is looked at right now is left to that.
 //
 // Used by: engine.ExpireLeases.
 // Locks: the rows FOR UPDATE SKIP LOCKED, then deletes them.
@@ -87,15 +87,17 @@ func (q *Queries) ForgetLeaseTimers(ctx context.Context, db DBTX, arg ForgetLeas
 
 const lookAtLeases = `-- name: LookAtLeases :many
 WITH clock AS MATERIALIZED (
+    -- The time of the look, for all its rows.
     SELECT ffx_now_ms($1) AS now_ms
 ),
 due AS (
+    -- The next lease timers that are due, locked, and how many leases stand before each.
     SELECT
-        d.watch_row_id,
+        d.timer_row_id,
         sum(d.items) OVER (ORDER BY d.due_at_ms, d.watch_id) - d.items AS earlier
     FROM (
         SELECT
-            w.ctid::tid AS watch_row_id,
+            w.ctid::tid AS timer_row_id,
             w.due_at_ms,
             w.watch_id,
             cardinality(w.execution_ids) AS items
@@ -111,10 +113,11 @@ due AS (
     ) AS d
 ),
 taken AS (
+    -- As many of them as make about max_items leases, deleted.
     DELETE FROM ffx_lease_watch AS w
     USING due AS d
     WHERE
-        w.ctid = d.watch_row_id
+        w.ctid = d.timer_row_id
         AND d.earlier < $4::bigint
     RETURNING
         w.due_at_ms,
@@ -124,6 +127,7 @@ taken AS (
         w.attempt_indexes
 ),
 items AS (
+    -- The attempts they stand for.
     SELECT
         unnest(t.partition_keys) AS partition_key,
         unnest(t.execution_ids) AS execution_id,
@@ -131,6 +135,7 @@ items AS (
     FROM taken AS t
 ),
 leased AS (
+    -- Those that still have a lease.
     SELECT DISTINCT
         a.partition_key,
         a.execution_id,
@@ -158,6 +163,7 @@ leased AS (
     WHERE a.lease_expires_at_ms IS NOT NULL
 ),
 held AS (
+    -- The same with their executions: whether the lease ran out, and whether its loss may end the execution.
     SELECT
         l.partition_key,
         l.execution_id,
@@ -194,7 +200,8 @@ held AS (
         LIMIT 1
     ) AS e
 ),
-watched AS (
+timed AS (
+    -- New lease timers for all of these.
     INSERT INTO ffx_lease_watch (
         due_at_ms,
         watch_id,
@@ -268,18 +275,18 @@ type LookAtLeasesRow struct {
 	MayEnd         bool
 }
 
-// LookAtLeases looks, behind a position, at about max_items leases that were to run out by now, and returns those
+// LookAtLeases looks, after a position, at about max_items leases that were to run out by now, and returns those
 // that did, oldest first; every row says how far it came, and if none has run out that is all the only row says.
 // No row that says it: nothing was to be looked at. What was given back, or has no execution any more, it forgets;
-// what was renewed it watches until the next one runs out; what has run out stays due as long as its attempt has
-// the lease, before whatever this look began with: a caller that goes on behind its position, or another that is
+// what was renewed gets a timer for when the next one runs out; what has run out stays due as long as its attempt has
+// the lease, before whatever this look began with: a caller that goes on after its position, or another that is
 // further on, does not meet it again. may_end forecasts that the loss ends the execution, so that the lock of its
 // flow can be taken before any row.
 //
-// A lease that is taken while this statement runs has a row of its own in the watch.
+// A lease that is taken while this statement runs has a timer of its own.
 //
 // Used by: engine.ExpireLeases.
-// Locks: rows of the watch FOR UPDATE SKIP LOCKED, and deletes them. Spans partitions.
+// Locks: lease timers FOR UPDATE SKIP LOCKED, and deletes them. Spans partitions.
 func (q *Queries) LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesParams) ([]LookAtLeasesRow, error) {
 	rows, err := db.Query(ctx, lookAtLeases,
 		arg.NowMs,
@@ -316,6 +323,7 @@ func (q *Queries) LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesPar
 
 const releaseExpiredLeases = `-- name: ReleaseExpiredLeases :many
 WITH input AS (
+    -- The leases that were lost.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
@@ -326,6 +334,7 @@ WITH input AS (
     LIMIT cardinality($2::uuid[])
 ),
 released AS (
+    -- Their executions, claimable again.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'runnable',
@@ -356,6 +365,7 @@ released AS (
         e.ffx_instance_tag
 ),
 released_attempts AS (
+    -- The attempts, fenced and without a lease.
     UPDATE ff_attempt AS a
     SET
         outcome = 'lease_expired_reclaimable',
@@ -372,6 +382,7 @@ released_attempts AS (
         AND a.attempt_index = r.attempt_index
 ),
 lease_events AS (
+    -- The lease events.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,

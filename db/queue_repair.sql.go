@@ -63,6 +63,7 @@ func (q *Queries) ListLeased(ctx context.Context, db DBTX, arg ListLeasedParams)
 
 const repairQueue = `-- name: RepairQueue :many
 WITH page AS MATERIALIZED (
+    -- The executions of this page of the sweep.
     SELECT
         e.partition_key,
         e.execution_id,
@@ -82,6 +83,7 @@ WITH page AS MATERIALIZED (
     LIMIT $3::integer
 ),
 unqueued AS MATERIALIZED (
+    -- The claimable ones without a whole queue entry.
     SELECT
         p.partition_key,
         p.execution_id
@@ -101,6 +103,7 @@ unqueued AS MATERIALIZED (
         )
 ),
 missing AS (
+    -- Those of them that are claimable under their lock.
     SELECT
         e.partition_key,
         e.execution_id,
@@ -129,6 +132,7 @@ missing AS (
     ) AS e
 ),
 repaired AS (
+    -- Their entries, written.
     INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
     SELECT
         m.lane_id,
@@ -146,7 +150,8 @@ repaired AS (
         partition_key,
         execution_id
 ),
-watched AS (
+timed AS (
+    -- A lease timer for leases overdue for so long that nobody looks at them any more.
     INSERT INTO ffx_lease_watch (due_at_ms, watch_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(a.lease_expires_at_ms),
@@ -224,16 +229,15 @@ type RepairQueueRow struct {
 	Leaseless    bool
 }
 
-// RepairQueue writes the missing hints of the claimable executions among the first page_size that follow
-// after_execution_id, in the order of the primary key, notes the kind in those that lack it, and watches
-// their leases that ran out more than a minute ago. Returns the last of the page, those it wrote a hint for, with
-// the lane that has work now, and those that are leaseless: active, while their current attempt has no lease that
+// RepairQueue writes the missing queue entries of the claimable executions among the first page_size that follow
+// after_execution_id, in the order of the primary key, notes the kind in those that lack it, and sets
+// a lease timer for their leases that ran out more than a minute ago. Returns the last of the page, those it wrote an
+// entry for, with the lane that has work now, and those that are leaseless: active, while their current attempt has no lease that
 // could run out. No row: nothing follows.
 //
 // Used by: engine.RepairQueue.
-// Locks: execution rows without a whole hint FOR NO KEY UPDATE SKIP LOCKED: what changes them meanwhile
-// keeps their hints itself.
-// Overdue for so long, nobody looks at them any more.
+// Locks: execution rows without a whole entry FOR NO KEY UPDATE SKIP LOCKED: what changes them meanwhile
+// keeps their entries itself.
 func (q *Queries) RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParams) ([]RepairQueueRow, error) {
 	rows, err := db.Query(ctx, repairQueue,
 		arg.AfterPartitionKey,
@@ -267,7 +271,7 @@ func (q *Queries) RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParam
 
 const sweepQueue = `-- name: SweepQueue :execrows
 WITH stale AS (
-    SELECT r.ctid::tid AS hint_id
+    SELECT r.ctid::tid AS entry_id
     FROM ffx_ready AS r
     JOIN ff_exec_core AS e ON e.partition_key = r.partition_key AND e.execution_id = r.execution_id
     WHERE
@@ -279,7 +283,7 @@ WITH stale AS (
     FOR UPDATE OF r SKIP LOCKED
 ),
 orphaned AS (
-    SELECT r.ctid::tid AS hint_id
+    SELECT r.ctid::tid AS entry_id
     FROM ffx_ready AS r
     WHERE NOT EXISTS (
         SELECT
@@ -293,18 +297,18 @@ orphaned AS (
 )
 DELETE FROM ffx_ready AS r
 USING (
-    SELECT hint_id FROM stale
+    SELECT entry_id FROM stale
     UNION ALL
-    SELECT hint_id FROM orphaned
+    SELECT entry_id FROM orphaned
 ) AS s
-WHERE r.ctid = s.hint_id
+WHERE r.ctid = s.entry_id
 `
 
-// SweepQueue deletes up to max_items hints whose execution is not claimable, or not where they say, or
+// SweepQueue deletes up to max_items queue entries whose execution is not claimable, or not where they say, or
 // gone. Claims only pass them over.
 //
 // Used by: engine.RepairQueue.
-// Locks: the executions FOR NO KEY UPDATE and the hints FOR UPDATE, SKIP LOCKED, then deletes the hints.
+// Locks: the executions FOR NO KEY UPDATE and the entries FOR UPDATE, SKIP LOCKED, then deletes the entries.
 func (q *Queries) SweepQueue(ctx context.Context, db DBTX, maxItems int32) (int64, error) {
 	result, err := db.Exec(ctx, sweepQueue, maxItems)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 const endUnsuccessful = `-- name: EndUnsuccessful :many
 WITH input AS (
+    -- The executions to end, and how.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
@@ -27,6 +28,7 @@ WITH input AS (
     LIMIT cardinality($2::uuid[])
 ),
 ended AS (
+    -- Their rows, ended.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
@@ -69,6 +71,7 @@ ended AS (
         e.ffx_instance_tag
 ),
 ended_attempts AS (
+    -- Their attempts, ended.
     UPDATE ff_attempt AS a
     SET
         outcome = $14::text,
@@ -83,6 +86,7 @@ ended_attempts AS (
         AND a.attempt_index = d.attempt_index
 ),
 lease_events AS (
+    -- The lease events.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,
@@ -262,6 +266,7 @@ func (q *Queries) ReadRetryFacts(ctx context.Context, db DBTX, arg ReadRetryFact
 
 const scheduleRetries = `-- name: ScheduleRetries :many
 WITH input AS (
+    -- The failed attempts, and when the next one may begin.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
@@ -275,6 +280,7 @@ WITH input AS (
     LIMIT cardinality($2::uuid[])
 ),
 rescheduled AS (
+    -- Their executions, waiting for the next attempt.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'runnable',
@@ -329,6 +335,7 @@ rescheduled AS (
         e.ffx_instance_tag
 ),
 ended_attempts AS (
+    -- The failed attempts, ended.
     UPDATE ff_attempt AS a
     SET
         outcome = $11::text,
@@ -348,6 +355,7 @@ ended_attempts AS (
         AND a.attempt_index = r.attempt_index
 ),
 lease_events AS (
+    -- The lease events.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,

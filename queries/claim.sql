@@ -1,36 +1,38 @@
 -- name: ClaimAfterPositions :many
--- ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, behind the
--- bounds, which the caller passes highest priority first. An interrupted attempt is passed over: a look
--- from the head of the lane resumes it. Fewer rows than asked for: nothing more was claimable and unlocked
--- there.
+-- ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the
+-- scan positions, which the caller passes highest priority first. An interrupted attempt is passed over: a
+-- full scan resumes it. Fewer rows than asked for: nothing more was claimable and unlocked there.
 --
 -- The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row
 -- stands in the way) keeps nothing; the caller then claims by TakeClaimable, which sorts out each row.
 --
 -- Used by: engine.Claimer.
 -- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
--- execution is that of its hint in ffx_ready. Spans partitions.
+-- execution is that of its entry in ffx_ready. Spans partitions.
 WITH clock AS MATERIALIZED (
+    -- The time of the claim, for all its rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
-bounds AS (
+positions AS (
+    -- The scan positions, highest priority first.
     SELECT
         unnest(@position_ranks::bigint[]) AS rank,
         unnest(@position_created_at_ms::bigint[]) AS created_at_ms,
         unnest(@position_execution_ids::uuid[]) AS execution_id
 ),
 candidates AS (
+    -- The rows to claim, in claim order, their executions locked.
     SELECT
         e.row_id,
-        e.hint_id,
+        e.entry_id,
         e.partition_key,
         e.execution_id,
         e.attempt_state
-    FROM bounds AS b
+    FROM positions AS p
     CROSS JOIN LATERAL (
         SELECT
             c.ctid::tid AS row_id,
-            r.ctid::tid AS hint_id,
+            r.ctid::tid AS entry_id,
             c.partition_key,
             c.execution_id,
             c.attempt_state
@@ -38,8 +40,8 @@ candidates AS (
         JOIN ff_exec_core AS c ON c.partition_key = r.partition_key AND c.execution_id = r.execution_id
         WHERE
             r.lane_id = @lane_id
-            AND r.rank = b.rank
-            AND (r.created_at_ms, r.execution_id) > (b.created_at_ms, b.execution_id)
+            AND r.rank = p.rank
+            AND (r.created_at_ms, r.execution_id) > (p.created_at_ms, p.execution_id)
             AND r.required_capabilities <@ @capabilities::text[]
             AND (r.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
             AND c.lane_id = r.lane_id
@@ -62,6 +64,7 @@ candidates AS (
     LIMIT @max_items::integer
 ),
 claimed AS (
+    -- The executions, now active under their next epoch, with all that the parts below need.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'active',
@@ -88,7 +91,7 @@ claimed AS (
         AND e.partition_key = c.partition_key
         AND e.execution_id = c.execution_id
     RETURNING
-        c.hint_id,
+        c.entry_id,
         e.partition_key,
         e.execution_id,
         e.flow_id,
@@ -105,11 +108,13 @@ claimed AS (
         e.ffx_instance_tag
 ),
 dequeued AS (
+    -- Their queue entries, deleted.
     DELETE FROM ffx_ready AS r
     USING claimed AS c
-    WHERE r.ctid = c.hint_id
+    WHERE r.ctid = c.entry_id
 ),
 numbered AS (
+    -- The claimed ones with the number that gives each its ids, and when its attempt times out.
     SELECT
         row_number() OVER () AS ord,
         partition_key,
@@ -135,6 +140,7 @@ numbered AS (
     FROM claimed
 ),
 opened_attempts AS (
+    -- The attempts that begin, with their leases.
     INSERT INTO ff_attempt (
         partition_key,
         execution_id,
@@ -175,7 +181,8 @@ opened_attempts AS (
         n.timeout_at_ms
     FROM numbered AS n
 ),
-watched AS (
+timed AS (
+    -- One lease timer for all of them.
     INSERT INTO ffx_lease_watch (
         due_at_ms,
         watch_id,
@@ -193,6 +200,7 @@ watched AS (
     HAVING count(*) > 0
 ),
 leased_events AS (
+    -- The lease events.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,
@@ -245,14 +253,16 @@ FROM numbered AS n;
 --
 -- Used by: engine.Claim, engine.Claimer.
 -- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
--- execution is that of its hint in ffx_ready. Spans partitions.
+-- execution is that of its entry in ffx_ready. Spans partitions.
 WITH clock AS MATERIALIZED (
+    -- The time of the claim, for all its rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 candidates AS (
+    -- The rows to claim, in claim order, their executions locked.
     SELECT
         c.row_id,
-        r.hint_id,
+        r.entry_id,
         c.partition_key,
         c.execution_id,
         c.attempt_state
@@ -260,7 +270,7 @@ candidates AS (
     -- were empty.
     FROM (
         SELECT
-            q.ctid::tid AS hint_id,
+            q.ctid::tid AS entry_id,
             q.lane_id,
             q.rank,
             q.created_at_ms,
@@ -303,6 +313,7 @@ candidates AS (
     LIMIT @max_items::integer
 ),
 claimed AS (
+    -- The executions, now active under their next epoch, with all that the parts below need.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'active',
@@ -330,7 +341,7 @@ claimed AS (
         AND e.partition_key = c.partition_key
         AND e.execution_id = c.execution_id
     RETURNING
-        c.hint_id,
+        c.entry_id,
         e.partition_key,
         e.execution_id,
         e.flow_id,
@@ -347,11 +358,13 @@ claimed AS (
         e.ffx_instance_tag
 ),
 dequeued AS (
+    -- Their queue entries, deleted.
     DELETE FROM ffx_ready AS r
     USING claimed AS c
-    WHERE r.ctid = c.hint_id
+    WHERE r.ctid = c.entry_id
 ),
 numbered AS (
+    -- The claimed ones with the number that gives each its ids, and when its attempt times out.
     SELECT
         row_number() OVER () AS ord,
         partition_key,
@@ -377,6 +390,7 @@ numbered AS (
     FROM claimed
 ),
 opened_attempts AS (
+    -- The attempts that begin, with their leases.
     INSERT INTO ff_attempt (
         partition_key,
         execution_id,
@@ -420,6 +434,7 @@ opened_attempts AS (
         n.prior_attempt_state <> 'attempt_interrupted'
 ),
 resumable AS (
+    -- The interrupted attempts that are as the execution says, locked.
     SELECT
         n.ord,
         n.partition_key,
@@ -446,6 +461,7 @@ resumable AS (
     WHERE n.prior_attempt_state = 'attempt_interrupted'
 ),
 resumed_attempts AS (
+    -- The attempts that go on, with their leases.
     UPDATE ff_attempt AS a
     SET
         worker_id = @worker_id::text,
@@ -468,7 +484,8 @@ resumed_attempts AS (
         a.ffx_attempt_type AS attempt_type,
         a.ffx_attempt_id AS attempt_id
 ),
-watched AS (
+timed AS (
+    -- One lease timer for all of them.
     INSERT INTO ffx_lease_watch (
         due_at_ms,
         watch_id,
@@ -486,6 +503,7 @@ watched AS (
     HAVING count(*) > 0
 ),
 leased_events AS (
+    -- The lease events.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,
@@ -596,9 +614,9 @@ ORDER BY e.ord;
 
 -- name: TakeClaimable :many
 -- TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
--- The first step of a claim that sorts out each row; ClaimFromHead is the usual way.
+-- The first step of the slow path; ClaimFromHead is the fast one.
 --
--- Used by: engine.Claim, engine.Claimer, after ClaimFromHead or ClaimAfterPositions met a row it does not serve.
+-- Used by: engine.Claim, engine.Claimer, after ClaimFromHead or ClaimAfterPositions fell through.
 -- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order. Spans partitions.
 SELECT
     e.partition_key,
@@ -725,6 +743,7 @@ LEFT JOIN LATERAL (
 -- Used by: engine.Claim, engine.Claimer.
 -- Locks: rows already locked by TakeClaimable and TakeAttemptsOf; inserted attempts.
 WITH input AS (
+    -- The leases as they were decided, one row each.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -738,6 +757,7 @@ WITH input AS (
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 leased AS (
+    -- The executions, now active, with what their attempts need.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'active',
@@ -782,6 +802,7 @@ leased AS (
         e.ffx_instance_tag
 ),
 dequeued AS (
+    -- Their queue entries, deleted.
     DELETE FROM ffx_ready AS r
     USING leased AS l
     WHERE
@@ -791,7 +812,8 @@ dequeued AS (
         AND r.execution_id = l.execution_id
         AND r.partition_key = l.partition_key
 ),
-watched AS (
+timed AS (
+    -- One lease timer for all of them.
     INSERT INTO ffx_lease_watch (
         due_at_ms,
         watch_id,
@@ -809,6 +831,7 @@ watched AS (
     HAVING count(*) > 0
 ),
 attempts AS (
+    -- The attempts that begin or go on, with their leases.
     INSERT INTO ff_attempt AS a (
         partition_key,
         execution_id,

@@ -160,6 +160,7 @@ GROUP BY
 -- Used by: the resolution of dependencies, in the transaction that resolved the edges.
 -- Locks: edge and group rows, locked since ResolveEdges.
 WITH input AS (
+    -- The groups that cannot be decided.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
@@ -167,6 +168,7 @@ WITH input AS (
     LIMIT cardinality(@partition_keys::smallint[])
 ),
 opened AS (
+    -- Their edges that this transaction resolved, open again.
     UPDATE ff_edge AS d
     SET policy = (d.policy - 'resolved_at_ms' - 'resolved_outcome') || jsonb_build_object('edge_state', 'applied')
     FROM input AS i
@@ -182,6 +184,7 @@ opened AS (
         d.downstream_eid
 ),
 tally AS (
+    -- How many edges that is, by group.
     SELECT
         o.partition_key,
         o.flow_id,
@@ -194,6 +197,7 @@ tally AS (
         o.downstream_eid
 ),
 discounted AS (
+    -- The groups without them.
     UPDATE ff_edge_group AS g
     SET
         success_count = g.success_count - CASE WHEN @outcome::text = 'success' THEN t.edges ELSE 0 END,
@@ -368,6 +372,7 @@ RETURNING
 -- Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4), their
 -- attempts and grants: the caller sorts by (partition_key, execution_id).
 WITH input AS (
+    -- The executions to skip, in lock order.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
@@ -377,6 +382,7 @@ WITH input AS (
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 waiting AS (
+    -- Those that may still be skipped, locked.
     SELECT
         e.partition_key,
         e.execution_id
@@ -410,6 +416,7 @@ waiting AS (
         )
 ),
 skipped AS (
+    -- Their rows, ended.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
@@ -435,6 +442,7 @@ skipped AS (
         (e.started_at_ms IS NOT NULL) AS has_started
 ),
 revoked_grants AS (
+    -- Their claim grants, deleted.
     DELETE FROM ff_claim_grant AS g
     USING skipped AS s
     WHERE

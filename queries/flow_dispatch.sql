@@ -1,5 +1,5 @@
 -- name: ScanUndispatched :many
--- ScanUndispatched returns completion events whose dependents have not been resolved, behind an event id.
+-- ScanUndispatched returns completion events whose dependents have not been resolved, after an event id.
 --
 -- Used by: engine.DispatchCompletions.
 -- Locks: none. Spans partitions: the partial index holds nothing else.

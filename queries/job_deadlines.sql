@@ -1,5 +1,5 @@
 -- name: ScanOverdue :many
--- ScanOverdue finds executions whose execution deadline has passed, oldest first, behind a position: in the column
+-- ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position: in the column
 -- of this library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a
 -- delay there too, unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
 --

@@ -1,5 +1,5 @@
 -- name: ScanTimedOut :many
--- ScanTimedOut finds attempts that have taken longer than their timeout, oldest first, behind a position. over:
+-- ScanTimedOut finds attempts that have taken longer than their timeout, oldest first, after a position. over:
 -- another program has taken the lease away, so the timeout means nothing any more.
 --
 -- Used by: engine.ExpireAttempts.

@@ -10,9 +10,11 @@
 -- Used by: engine.RenewLease, engine.RenewLeases.
 -- Locks: attempt rows FOR NO KEY UPDATE SKIP LOCKED, then the UPDATE of the same rows (L2).
 WITH clock AS MATERIALIZED (
+    -- The time of the renewal, for all its rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 input AS (
+    -- The leases to renew, with their place in the input.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -25,6 +27,7 @@ input AS (
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 renewed AS (
+    -- The attempts whose fence held, with their new expiry.
     UPDATE ff_attempt AS a
     SET
         lease_expires_at_ms = greatest(a.lease_expires_at_ms, (SELECT now_ms FROM clock) + i.ttl_ms)
@@ -77,6 +80,7 @@ renewed AS (
         e.ffx_instance_tag
 ),
 renewed_events AS (
+    -- The lease events.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,
@@ -107,7 +111,7 @@ FROM renewed AS r;
 -- ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
 -- No row: the execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 --
--- Used by: engine.RenewLeases, to name why an item missed; whatever ends leases by locking first, before and
+-- Used by: engine.RenewLeases, to name why an item fell through; whatever ends leases by locking first, before and
 -- under the locks; engine.ReportProgress.
 -- Locks: none.
 WITH input AS (
@@ -338,6 +342,7 @@ WHERE
 -- Used by: engine.ReleaseLeases.
 -- Locks: execution and attempt rows already locked by the caller.
 WITH input AS (
+    -- The attempts to give back.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -345,6 +350,7 @@ WITH input AS (
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 released AS (
+    -- Their executions, claimable again or before their gate.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'runnable',
@@ -383,6 +389,7 @@ released AS (
         e.ffx_instance_tag
 ),
 released_attempts AS (
+    -- The attempts, interrupted and without a lease.
     UPDATE ff_attempt AS a
     SET
         outcome = 'interrupted',
@@ -406,6 +413,7 @@ released_attempts AS (
         r.ffx_instance_tag
 ),
 lease_events AS (
+    -- The lease events.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,

@@ -1,14 +1,15 @@
 -- name: RepairQueue :many
--- RepairQueue writes the missing hints of the claimable executions among the first page_size that follow
--- after_execution_id, in the order of the primary key, notes the kind in those that lack it, and watches
--- their leases that ran out more than a minute ago. Returns the last of the page, those it wrote a hint for, with
--- the lane that has work now, and those that are leaseless: active, while their current attempt has no lease that
+-- RepairQueue writes the missing queue entries of the claimable executions among the first page_size that follow
+-- after_execution_id, in the order of the primary key, notes the kind in those that lack it, and sets
+-- a lease timer for their leases that ran out more than a minute ago. Returns the last of the page, those it wrote an
+-- entry for, with the lane that has work now, and those that are leaseless: active, while their current attempt has no lease that
 -- could run out. No row: nothing follows.
 --
 -- Used by: engine.RepairQueue.
--- Locks: execution rows without a whole hint FOR NO KEY UPDATE SKIP LOCKED: what changes them meanwhile
--- keeps their hints itself.
+-- Locks: execution rows without a whole entry FOR NO KEY UPDATE SKIP LOCKED: what changes them meanwhile
+-- keeps their entries itself.
 WITH page AS MATERIALIZED (
+    -- The executions of this page of the sweep.
     SELECT
         e.partition_key,
         e.execution_id,
@@ -28,6 +29,7 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 unqueued AS MATERIALIZED (
+    -- The claimable ones without a whole queue entry.
     SELECT
         p.partition_key,
         p.execution_id
@@ -47,6 +49,7 @@ unqueued AS MATERIALIZED (
         )
 ),
 missing AS (
+    -- Those of them that are claimable under their lock.
     SELECT
         e.partition_key,
         e.execution_id,
@@ -75,6 +78,7 @@ missing AS (
     ) AS e
 ),
 repaired AS (
+    -- Their entries, written.
     INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
     SELECT
         m.lane_id,
@@ -92,8 +96,8 @@ repaired AS (
         partition_key,
         execution_id
 ),
--- Overdue for so long, nobody looks at them any more.
-watched AS (
+timed AS (
+    -- A lease timer for leases overdue for so long that nobody looks at them any more.
     INSERT INTO ffx_lease_watch (due_at_ms, watch_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(a.lease_expires_at_ms),
@@ -226,13 +230,13 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: SweepQueue :execrows
--- SweepQueue deletes up to max_items hints whose execution is not claimable, or not where they say, or
+-- SweepQueue deletes up to max_items queue entries whose execution is not claimable, or not where they say, or
 -- gone. Claims only pass them over.
 --
 -- Used by: engine.RepairQueue.
--- Locks: the executions FOR NO KEY UPDATE and the hints FOR UPDATE, SKIP LOCKED, then deletes the hints.
+-- Locks: the executions FOR NO KEY UPDATE and the entries FOR UPDATE, SKIP LOCKED, then deletes the entries.
 WITH stale AS (
-    SELECT r.ctid::tid AS hint_id
+    SELECT r.ctid::tid AS entry_id
     FROM ffx_ready AS r
     JOIN ff_exec_core AS e ON e.partition_key = r.partition_key AND e.execution_id = r.execution_id
     WHERE
@@ -244,7 +248,7 @@ WITH stale AS (
     FOR UPDATE OF r SKIP LOCKED
 ),
 orphaned AS (
-    SELECT r.ctid::tid AS hint_id
+    SELECT r.ctid::tid AS entry_id
     FROM ffx_ready AS r
     WHERE NOT EXISTS (
         SELECT
@@ -258,8 +262,8 @@ orphaned AS (
 )
 DELETE FROM ffx_ready AS r
 USING (
-    SELECT hint_id FROM stale
+    SELECT entry_id FROM stale
     UNION ALL
-    SELECT hint_id FROM orphaned
+    SELECT entry_id FROM orphaned
 ) AS s
-WHERE r.ctid = s.hint_id;
+WHERE r.ctid = s.entry_id;

@@ -1,7 +1,7 @@
 -- name: CompleteExecutions :many
 -- CompleteExecutions ends running attempts with success and stores their results; ord (from 1) is the
 -- input position. No row for an item: its fence failed or the row is not canonical, and the caller
--- settles it by the locked form, which names the reason.
+-- settles it by the slow path, which names the reason.
 --
 -- The fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not) keeps
 -- nothing. The completion events of members are born dispatched: the same transaction resolves their
@@ -11,9 +11,11 @@
 -- Locks: execution rows (UPDATE), then their attempts (UPDATE), in array order: the caller sorts by
 -- (partition_key, execution_id). The flows' shared locks (L0) are the caller's.
 WITH clock AS MATERIALIZED (
+    -- The time of the completion, for all its rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 input AS (
+    -- The completions, in lock order, with their place in the input.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -27,6 +29,7 @@ input AS (
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 completed AS (
+    -- The executions whose fence held, ended.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
@@ -51,7 +54,7 @@ completed AS (
         AND (e.ffx_lease_epoch = i.lease_epoch) IS TRUE
         -- What was learnt about membership still holds, or the dependents would be forgotten.
         AND e.flow_id IS NOT DISTINCT FROM i.flow_id
-        -- A quota slot is given back by the locked form.
+        -- A quota slot is given back by the slow path.
         AND e.ffx_quota_policy_id IS NULL
     RETURNING
         i.ord,
@@ -64,6 +67,7 @@ completed AS (
         e.ffx_instance_tag
 ),
 ended_attempts AS (
+    -- Their attempts, ended.
     UPDATE ff_attempt AS a
     SET
         outcome = 'success',
@@ -88,6 +92,7 @@ ended_attempts AS (
         c.ffx_instance_tag
 ),
 lease_events AS (
+    -- The lease events.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,
@@ -112,6 +117,7 @@ lease_events AS (
     FROM ended_attempts AS a
 ),
 completion_events AS (
+    -- The completion events.
     INSERT INTO ff_completion_event (
         partition_key,
         execution_id,
@@ -143,7 +149,7 @@ WHERE
 -- name: EndSucceeded :exec
 -- EndSucceeded writes the success of executions whose fence was judged under their locks.
 --
--- Used by: engine.CompleteExecutions, in its locked form.
+-- Used by: engine.CompleteExecutions, by its slow path.
 -- Locks: execution and attempt rows already locked by the caller.
 WITH input AS (
     SELECT

@@ -40,6 +40,7 @@ CROSS JOIN LATERAL (
 -- Used by: engine.FailExecutions, engine.ExpireAttempts.
 -- Locks: execution and attempt rows already locked by the caller.
 WITH input AS (
+    -- The failed attempts, and when the next one may begin.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -53,6 +54,7 @@ WITH input AS (
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 rescheduled AS (
+    -- Their executions, waiting for the next attempt.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'runnable',
@@ -107,6 +109,7 @@ rescheduled AS (
         e.ffx_instance_tag
 ),
 ended_attempts AS (
+    -- The failed attempts, ended.
     UPDATE ff_attempt AS a
     SET
         outcome = @attempt_outcome::text,
@@ -126,6 +129,7 @@ ended_attempts AS (
         AND a.attempt_index = r.attempt_index
 ),
 lease_events AS (
+    -- The lease events.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,
@@ -166,6 +170,7 @@ FROM rescheduled AS r;
 -- Used by: engine.FailExecutions, engine.ExpireLeases, engine.ExpireDeadlines, engine.ExpireAttempts.
 -- Locks: execution and attempt rows already locked by the caller.
 WITH input AS (
+    -- The executions to end, and how.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -179,6 +184,7 @@ WITH input AS (
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 ended AS (
+    -- Their rows, ended.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
@@ -221,6 +227,7 @@ ended AS (
         e.ffx_instance_tag
 ),
 ended_attempts AS (
+    -- Their attempts, ended.
     UPDATE ff_attempt AS a
     SET
         outcome = @attempt_outcome::text,
@@ -235,6 +242,7 @@ ended_attempts AS (
         AND a.attempt_index = d.attempt_index
 ),
 lease_events AS (
+    -- The lease events.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,

@@ -1,0 +1,464 @@
+package tests
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A statement is one of queries/*.sql, in parts: its CTEs by name, in order, and "" for what comes after them.
+type statement struct {
+	name  string
+	file  string
+	parts []part
+}
+
+// A part of a statement.
+type part struct {
+	name   string
+	remark string   // the comment that it begins with
+	lines  []string // without indentation, comments, trailing commas and a leading AND
+}
+
+var (
+	cteBegins = regexp.MustCompile(`^(?:WITH (?:RECURSIVE )?)?(\w+) AS (?:MATERIALIZED )?\($`)
+	cteEnds   = regexp.MustCompile(`^\),?$`)
+)
+
+// statements reads queries/*.sql.
+func statements(t *testing.T) map[string]statement {
+	t.Helper()
+	files, err := filepath.Glob("../queries/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, error %v", len(files), err)
+	}
+	all := make(map[string]statement)
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, query := range strings.Split("\n"+string(text), "\n-- name: ")[1:] {
+			name, _, _ := strings.Cut(query, " ")
+			all[name] = statement{name: name, file: filepath.Base(path), parts: partsOf(query)}
+		}
+	}
+	return all
+}
+
+// partsOf cuts a statement where a line in column 0 begins or ends a CTE.
+func partsOf(query string) []part {
+	parts := []part{{}}
+	main, inCTE := &parts[0], false
+	for _, line := range strings.Split(query, "\n")[1:] {
+		now := &parts[len(parts)-1]
+		if !inCTE {
+			now = main
+		}
+		text := strings.TrimSpace(line)
+		switch begins := cteBegins.FindStringSubmatch(line); {
+		case strings.HasPrefix(line, "--"):
+		case strings.HasPrefix(text, "--"):
+			if len(now.lines) == 0 {
+				now.remark = strings.TrimSpace(now.remark + " " + strings.TrimPrefix(text, "-- "))
+			}
+		case begins != nil && !inCTE:
+			parts, inCTE = append(parts, part{name: begins[1]}), true
+			main = &parts[0]
+		case inCTE && cteEnds.MatchString(line):
+			inCTE = false
+		case text != "":
+			text = strings.TrimSuffix(strings.TrimSuffix(text, ";"), ",")
+			now.lines = append(now.lines, strings.TrimPrefix(text, "AND "))
+		}
+	}
+	return append(parts[1:], parts[0])
+}
+
+func (s statement) part(name string) (part, bool) {
+	at := slices.IndexFunc(s.parts, func(p part) bool { return p.name == name })
+	if at < 0 {
+		return part{}, false
+	}
+	return s.parts[at], true
+}
+
+// Who meets one of many CTEs reads first what it holds.
+func TestQueries_each_of_many_CTEs_says_what_it_holds(t *testing.T) {
+	t.Parallel()
+	for _, s := range statements(t) {
+		if len(s.parts) <= 4 {
+			continue
+		}
+		for _, p := range s.parts[:len(s.parts)-1] {
+			if p.remark == "" {
+				t.Errorf("%s: %s: %s does not begin with a line that says what it holds", s.file, s.name, p.name)
+			}
+		}
+	}
+}
+
+// Twins are parts of statements that say the same, save for what is named here.
+type twins struct {
+	a, b   string   // statement.part
+	rename []string // in a, before the comparison: old, new, old, new
+	onlyA  []string // lines that only a has, in order
+	onlyB  []string
+}
+
+// The time of the slow path is that of an earlier statement.
+var slowTime = []string{"(SELECT now_ms FROM clock)", "@now_ms::bigint"}
+
+var twinStatements = []twins{
+	// The claim after positions leaves interrupted attempts to the full scan.
+	{a: "ClaimAfterPositions.clock", b: "ClaimFromHead.clock"},
+	{
+		a: "ClaimAfterPositions.claimed", b: "ClaimFromHead.claimed",
+		onlyA: []string{"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + 1"},
+		onlyB: []string{
+			"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)",
+			"+ CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END",
+		},
+	},
+	{a: "ClaimAfterPositions.dequeued", b: "ClaimFromHead.dequeued"},
+	{a: "ClaimAfterPositions.numbered", b: "ClaimFromHead.numbered"},
+	{
+		a: "ClaimAfterPositions.opened_attempts", b: "ClaimFromHead.opened_attempts",
+		onlyB: []string{"WHERE", "n.prior_attempt_state <> 'attempt_interrupted'"},
+	},
+	{a: "ClaimAfterPositions.timed", b: "ClaimFromHead.timed"},
+	{a: "ClaimAfterPositions.leased_events", b: "ClaimFromHead.leased_events"},
+	{
+		a: "ClaimAfterPositions.", b: "ClaimFromHead.",
+		onlyA: []string{"CAST((@attempt_ids::uuid[])[n.ord] AS uuid) AS attempt_id", "CAST(NULL AS text) AS attempt_type"},
+		onlyB: []string{
+			"CAST(coalesce(r.attempt_id, (@attempt_ids::uuid[])[n.ord]) AS uuid) AS attempt_id", "r.attempt_type",
+			"LEFT JOIN resumed_attempts AS r ON r.ord = n.ord AND n.prior_attempt_state = 'attempt_interrupted'",
+			"WHERE", "1 / (",
+			"(SELECT count(*) FROM numbered AS i WHERE i.prior_attempt_state = 'attempt_interrupted')",
+			"= (SELECT count(*) FROM resumed_attempts)", ")::integer = 1",
+		},
+	},
+
+	// The slow path of the claim is given what it decided, and finds the queue entry by its key.
+	{
+		a: "ClaimFromHead.claimed", b: "LeaseTakenExecutions.leased",
+		rename: append([]string{"candidates AS c", "input AS i", "= c.", "= i."}, slowTime...),
+		onlyA: []string{
+			"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)",
+			"+ CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END",
+			"ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1",
+			"e.ctid = i.row_id",
+			"c.entry_id", "e.flow_id", "e.attempt_index", "e.ffx_lease_epoch AS lease_epoch", "c.attempt_state AS prior_attempt_state",
+			"e.payload", "e.policy", "e.raw_fields", "e.ffx_retry_count",
+		},
+		onlyB: []string{
+			"attempt_index = i.attempt_index",
+			"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + i.inserted::integer", "ffx_lease_epoch = i.lease_epoch",
+			"i.attempt_index", "i.attempt_type", "i.attempt_id", "i.lease_id", "i.lease_epoch", "i.timeout_at_ms",
+			"CASE", "WHEN e.raw_fields #>> '{next_attempt_policy,attempt_index}' = i.attempt_index::text",
+			"THEN e.raw_fields #> '{next_attempt_policy,policy}'", "END AS attempt_policy", "e.lane_id",
+		},
+	},
+	{
+		a: "ClaimFromHead.opened_attempts", b: "LeaseTakenExecutions.attempts",
+		rename: append([]string{"ff_attempt (", "ff_attempt AS a (", "n.", "l.", "numbered AS n", "leased AS l"}, slowTime...),
+		onlyA: []string{
+			"@now_ms::bigint + @lease_ttl_ms::bigint",
+			"CASE", "WHEN", "l.prior_attempt_state <> 'pending_first_attempt'",
+			"l.raw_fields #>> '{next_attempt_policy,attempt_index}' = l.attempt_index::text",
+			"THEN l.raw_fields #> '{next_attempt_policy,policy}'", "END",
+			"CASE l.prior_attempt_state", "WHEN 'pending_retry_attempt' THEN 'retry'", "WHEN 'pending_replay_attempt' THEN 'replay'", "ELSE 'initial'", "END",
+			"(@attempt_ids::uuid[])[l.ord]", "(@lease_ids::uuid[])[l.ord]", "l.timeout_at_ms",
+			"WHERE", "l.prior_attempt_state <> 'attempt_interrupted'",
+		},
+		onlyB: []string{
+			"sqlc.arg(now_ms)::bigint + sqlc.arg(lease_ttl_ms)::bigint",
+			"l.attempt_policy", "l.attempt_type", "l.attempt_id", "l.lease_id", "nullif(l.timeout_at_ms, 0)",
+			"ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE SET",
+			"worker_id = excluded.worker_id", "worker_instance_id = excluded.worker_instance_id", "lease_epoch = excluded.lease_epoch",
+			"lease_expires_at_ms = excluded.lease_expires_at_ms", "started_at_ms = coalesce(a.started_at_ms, excluded.started_at_ms)",
+			"terminal_at_ms = NULL", "outcome = NULL", "ffx_attempt_type = excluded.ffx_attempt_type", "ffx_attempt_id = excluded.ffx_attempt_id",
+			"ffx_lease_id = excluded.ffx_lease_id", "ffx_timeout_at_ms = excluded.ffx_timeout_at_ms", "ffx_delay_until_ms = NULL",
+		},
+	},
+	{
+		a: "ClaimFromHead.timed", b: "LeaseTakenExecutions.timed",
+		rename: []string{
+			"(SELECT now_ms FROM clock) + @lease_ttl_ms::bigint", "sqlc.arg(now_ms)::bigint + sqlc.arg(lease_ttl_ms)::bigint",
+			"n.", "l.", "numbered AS n", "leased AS l",
+		},
+	},
+	{
+		a: "ClaimFromHead.leased_events", b: "LeaseTakenExecutions.",
+		rename: append([]string{"CAST((@lease_ids::uuid[])[n.ord] AS text)", "l.lease_id::text", "n.", "l.", "numbered AS n", "leased AS l"}, slowTime...),
+	},
+
+	// The slow path of a completion has judged the fence before, and may find another program's lease.
+	{
+		a: "CompleteExecutions.completed", b: "EndSucceeded.completed", rename: slowTime,
+		onlyA: []string{
+			"(e.lifecycle_phase = 'active') IS TRUE", "(e.ownership_state = 'leased') IS TRUE",
+			"(e.attempt_index = i.attempt_index) IS TRUE", "(e.ffx_lease_epoch = i.lease_epoch) IS TRUE",
+			"e.flow_id IS NOT DISTINCT FROM i.flow_id", "e.ffx_quota_policy_id IS NULL",
+			"i.ord", "i.flow_id", "i.lease_epoch",
+		},
+		onlyB: []string{"attempt_index = i.attempt_index", "e.ffx_lease_epoch"},
+	},
+	{
+		a: "CompleteExecutions.ended_attempts", b: "EndSucceeded.ended_attempts", rename: slowTime,
+		onlyA: []string{
+			"(a.lease_epoch = c.lease_epoch) IS TRUE", "(a.lease_expires_at_ms > @now_ms::bigint) IS TRUE",
+			"c.ord", "c.flow_id", "a.ffx_lease_id",
+		},
+		onlyB: []string{"CASE", "WHEN a.lease_epoch = c.ffx_lease_epoch THEN a.ffx_lease_id::text", "ELSE a.raw_fields ->> 'lease_id'", "END AS lease_id"},
+	},
+	{
+		a: "CompleteExecutions.lease_events", b: "EndSucceeded.",
+		rename: append([]string{"a.ffx_lease_id::text", "a.lease_id"}, slowTime...),
+	},
+
+	// Ends without success, with and without another attempt.
+	{
+		a: "EndUnsuccessful.ended_attempts", b: "ScheduleRetries.ended_attempts",
+		rename: []string{"d.", "r.", "ended AS d", "rescheduled AS r"},
+		onlyB: []string{
+			"ffx_delay_until_ms = r.delay_until_ms", "raw_fields = a.raw_fields || jsonb_build_object(",
+			"'failure_reason', r.failure_reason", "'failure_category', r.failure_category", ")",
+		},
+	},
+	{
+		a: "EndUnsuccessful.lease_events", b: "ScheduleRetries.lease_events",
+		rename: []string{"d.lease_event", "@lease_event::text", "d.", "r.", "ended AS d", "rescheduled AS r"},
+		onlyA:  []string{"WHERE @lease_event::text <> ''"},
+	},
+
+	// One waits for locks, the other skips what others hold.
+	{a: "LockExecutions.input", b: "TakeExecutions.input"},
+	{a: "LockExecutions.", b: "TakeExecutions.", onlyA: []string{"FOR NO KEY UPDATE"}, onlyB: []string{"FOR NO KEY UPDATE SKIP LOCKED"}},
+	{a: "LockAttempts.input", b: "TakeAttempts.input"},
+	{a: "LockAttempts.", b: "TakeAttempts.", onlyA: []string{"FOR UPDATE"}, onlyB: []string{"FOR UPDATE SKIP LOCKED"}},
+}
+
+func TestQueries_twins_say_the_same(t *testing.T) {
+	t.Parallel()
+	all := statements(t)
+	for _, pair := range twinStatements {
+		a, b := linesOf(t, all, pair.a), linesOf(t, all, pair.b)
+		renamed := strings.Split(strings.NewReplacer(pair.rename...).Replace(strings.Join(a, "\n")), "\n")
+		if err := sameBut(renamed, b, pair.onlyA, pair.onlyB); err != nil {
+			t.Errorf("%s and %s: %v", pair.a, pair.b, err)
+		}
+	}
+}
+
+// linesOf returns the lines of a part, named statement.part.
+func linesOf(t *testing.T, all map[string]statement, name string) []string {
+	t.Helper()
+	query, cte, _ := strings.Cut(name, ".")
+	p, ok := all[query].part(cte)
+	if !ok {
+		t.Fatalf("there is no %s", name)
+	}
+	return p.lines
+}
+
+// A rule is a passage that stands in several statements, the same in each, and in no other.
+type rule struct {
+	name string
+	text string // X and Y stand for table aliases
+	mark string // what no other part may have; empty: no such test
+	in   map[string]string
+}
+
+var sqlRules = []rule{
+	{
+		name: "an entry holds: its execution is claimable, where the entry says, by this worker",
+		text: `
+			X.lane_id = r.lane_id
+			- X.priority::bigint = r.rank
+			X.created_at_ms = r.created_at_ms
+			X.lifecycle_phase = 'runnable'
+			X.eligibility_state = 'eligible_now'
+			X.required_capabilities <@ @capabilities::text[]
+			(
+			r.kind IS NOT NULL
+			OR (coalesce(X.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+			)`,
+		in: map[string]string{"ClaimAfterPositions.candidates": "c", "ClaimFromHead.candidates": "t", "TakeClaimable.": "t"},
+	},
+	{
+		name: "an entry is for this worker",
+		text: `
+			X.required_capabilities <@ @capabilities::text[]
+			(X.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE`,
+		mark: "@capabilities",
+		in:   map[string]string{"ClaimAfterPositions.candidates": "r", "ClaimFromHead.candidates": "q", "TakeClaimable.": "q"},
+	},
+	{
+		name: "entries in claim order, executions locked one by one",
+		text: `
+			FROM ffx_ready AS q
+			WHERE
+			q.lane_id = @lane_id
+			q.required_capabilities <@ @capabilities::text[]
+			(q.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+			ORDER BY
+			q.rank
+			q.created_at_ms
+			q.execution_id
+			OFFSET 0
+			) AS r
+			CROSS JOIN LATERAL (`,
+		in: map[string]string{"ClaimFromHead.candidates": "", "TakeClaimable.": ""},
+	},
+	{
+		name: "the deadline that a delay covered",
+		text: `
+			WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
+			ELSE e.deadline_at_ms
+			END`,
+		mark: "nullif(e.ffx_execution_deadline_ms, 0)",
+		in: map[string]string{
+			"ClaimAfterPositions.claimed": "", "ClaimFromHead.claimed": "", "LeaseTakenExecutions.leased": "", "ReleaseDownstream.": "",
+		},
+	},
+	{
+		name: "the timeout of an attempt",
+		text: `WHEN jsonb_typeof(X #> '{timeout_policy,attempt_timeout_ms}') = 'number'`,
+		mark: "attempt_timeout_ms}",
+		in:   map[string]string{"ClaimAfterPositions.numbered": "policy", "ClaimFromHead.numbered": "policy", "TakeClaimable.": "e.policy"},
+	},
+	{
+		name: "lost too often",
+		text: `
+			WHEN jsonb_typeof(X.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
+			THEN (X.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
+			END
+			CASE
+			WHEN jsonb_typeof(X.policy -> 'max_reclaim_count') = 'number'
+			THEN (X.policy ->> 'max_reclaim_count')::numeric
+			END
+			@default_cap::integer`,
+		mark: "max_reclaim_count",
+		in:   map[string]string{"LookAtLeases.held": "e", "TakeExpiredLeases.": "t", "TakeLeaseless.": "e"},
+	},
+	{
+		name: "lost too often, counted with this loss",
+		text: `greatest(X.lease_reclaim_count, 0) + 1 > least(`,
+		mark: "lease_reclaim_count, 0) + 1 >",
+		in:   map[string]string{"LookAtLeases.held": "e", "TakeExpiredLeases.": "t", "TakeLeaseless.": "e"},
+	},
+	{
+		name: "deadline_at_ms is a deadline, not another program's delay",
+		text: `
+			X.eligibility_state <> 'not_eligible_until_time'
+			OR X.blocking_reason = 'waiting_for_retry_backoff' AND X.raw_fields ->> 'delay_until' ~ '^[0-9]+$'`,
+		mark: "'waiting_for_retry_backoff' AND",
+		in:   map[string]string{"ScanOverdue.": "e", "TakeOverdue.": "t"},
+	},
+	{
+		name: "an attempt that a timeout ends",
+		text: `
+			e.lifecycle_phase = 'active'
+			e.attempt_index = a.attempt_index
+			a.lease_epoch = e.ffx_lease_epoch
+			a.lease_expires_at_ms IS NOT NULL`,
+		mark: "e.attempt_index = a.attempt_index",
+		in:   map[string]string{"ScanTimedOut.": "", "TakeTimedOut.": ""},
+	},
+	{
+		name: "the id of a lease, whoever gave it",
+		text: `
+			WHEN X.lease_epoch = Y.ffx_lease_epoch THEN X.ffx_lease_id::text
+			ELSE X.raw_fields ->> 'lease_id'
+			END`,
+		mark: "->> 'lease_id'",
+		in: map[string]string{
+			"RenewLeases.renewed": "a e", "ReadLeases.": "a e", "ReleaseLeases.released_attempts": "a r", "EndSucceeded.ended_attempts": "a c",
+			"TakeExpiredLeases.": "t t", "LockCurrentAttempts.": "a e",
+		},
+	},
+	{
+		name: "the gate of an execution that was not admitted, its state",
+		text: `
+			WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+			ELSE 'blocked_by_quota'
+			END`,
+		mark: "e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'",
+		in:   beforeGates,
+	},
+	{
+		name: "the gate of an execution that was not admitted, its reason",
+		text: `
+			WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+			ELSE 'waiting_for_quota'
+			END`,
+		mark: "e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'",
+		in:   beforeGates,
+	},
+}
+
+var beforeGates = map[string]string{"PromoteDelayed.promoted": "", "ReleaseLeases.released": "", "ReleaseDownstream.": ""}
+
+var isTrue = regexp.MustCompile(`^\((.*)\) IS TRUE$`)
+
+func TestQueries_rules_are_the_same_wherever_they_stand(t *testing.T) {
+	t.Parallel()
+	all := statements(t)
+	for _, r := range sqlRules {
+		for name, aliases := range r.in {
+			var lines []string
+			for _, line := range linesOf(t, all, name) {
+				lines = append(lines, isTrue.ReplaceAllString(line, "$1"))
+			}
+			text := r.text
+			for i, alias := range strings.Fields(aliases) {
+				text = regexp.MustCompile(`\b`+[]string{"X", "Y"}[i]+`\b`).ReplaceAllLiteralString(text, alias)
+			}
+			var want []string
+			for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
+				want = append(want, strings.TrimSpace(line))
+			}
+			if !strings.Contains("\n"+strings.Join(lines, "\n"), strings.Join(want, "\n")) {
+				t.Errorf("%s: %s is not as the rule says:\n%s", r.name, name, strings.Join(want, "\n"))
+			}
+		}
+		for _, s := range all {
+			for _, p := range s.parts {
+				_, declared := r.in[s.name+"."+p.name]
+				if r.mark != "" && !declared && strings.Contains(strings.Join(p.lines, "\n"), r.mark) {
+					t.Errorf("%s: it stands in %s.%s too", r.name, s.name, p.name)
+				}
+			}
+		}
+	}
+}
+
+// sameBut compares lines without those that only one side is to have.
+func sameBut(a, b, onlyA, onlyB []string) error {
+	for len(a) > 0 || len(b) > 0 {
+		switch {
+		case len(onlyA) > 0 && len(a) > 0 && a[0] == onlyA[0]:
+			a, onlyA = a[1:], onlyA[1:]
+		case len(onlyB) > 0 && len(b) > 0 && b[0] == onlyB[0]:
+			b, onlyB = b[1:], onlyB[1:]
+		case len(a) == 0:
+			return fmt.Errorf("only the second has %q", b[0])
+		case len(b) == 0:
+			return fmt.Errorf("only the first has %q", a[0])
+		case a[0] != b[0]:
+			return fmt.Errorf("the first has %q where the second has %q", a[0], b[0])
+		default:
+			a, b = a[1:], b[1:]
+		}
+	}
+	if len(onlyA)+len(onlyB) > 0 {
+		return fmt.Errorf("no longer differ in %q, %q", onlyA, onlyB)
+	}
+	return nil
+}
