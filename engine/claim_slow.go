@@ -10,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// spareCandidates is how many rows more than asked for the locked form takes, so that some which it cannot
-// lease do not hide those behind them.
+// spareCandidates is how many rows more than asked for the slow path takes, so that some which it cannot
+// lease do not hide those after them.
 const spareCandidates = 100
 
 // claimSlowly claims from the head of the lane by locking first and deciding each row alone. It serves
@@ -148,7 +148,7 @@ type nextAttempt struct {
 }
 
 // chooseAttempt picks the attempt of an execution's next lease from its rows, ascending by index. An
-// interrupted attempt goes on; a pending one opens at the pointer, or behind the last row where a
+// interrupted attempt goes on; a pending one opens at the pointer, or after the last row where a
 // finished attempt stands there. false: a lease on it is live, and the row is another's.
 func chooseAttempt(row *db.TakeClaimableRow, attempts []db.TakeAttemptsOfRow, nowMs int64) (nextAttempt, bool) {
 	next := nextAttempt{index: row.AttemptIndex, kind: state.InitialAttempt, inserted: true}

@@ -77,7 +77,7 @@ func (m Maintenance) DispatchCompletions(ctx context.Context, batch int) (int, e
 
 // Undispatched returns a channel that holds a value once this engine has committed a transaction of its own that
 // left something to [Maintenance.DispatchCompletions]. It holds one at most, and each goes to one receiver. What other
-// processes and transactions of callers leave is not told: it is found by calling now and then.
+// processes and transactions of callers leave wakes nobody: it is found by calling now and then.
 func (m Maintenance) Undispatched() <-chan struct{} { return m.e.undispatched }
 
 // dispatching is one call of [Maintenance.DispatchCompletions].
@@ -376,7 +376,7 @@ func (s *stalledEvents) waits(event int64) bool {
 	return ok && time.Now().Before(stalled.until)
 }
 
-// note takes note of a vain try and reports whether it was the first one.
+// note takes note of a fruitless try and reports whether it was the first one.
 func (s *stalledEvents) note(event int64) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -97,17 +97,17 @@ func (g *graph) cycle() []int {
 		at++
 	}
 	position := make(map[int]int)
-	var walk []int
+	var path []int
 	for {
 		if from, seen := position[at]; seen {
-			cycle := append(walk[from:], at)
+			cycle := append(path[from:], at)
 			for i, j := 0, len(cycle)-1; i < j; i, j = i+1, j-1 {
 				cycle[i], cycle[j] = cycle[j], cycle[i]
 			}
 			return cycle
 		}
-		position[at] = len(walk)
-		walk = append(walk, at)
+		position[at] = len(path)
+		path = append(path, at)
 		for _, u := range upstream[at] {
 			if open[u] > 0 {
 				at = u

@@ -33,20 +33,20 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 // RepairQueue looks through a batch of executions, in the order of their rows, for work that
 // is claimable but not queued, and queues it, and for executions that count as running while nobody has a lease of
 // them, which no other job finds: what another program left half-done. These it gives back to their lanes as
-// [Maintenance.ExpireLeases] does with a lease that has run out. Behind the last execution it deletes, up to a batch at
+// [Maintenance.ExpireLeases] does with a lease that has run out. After the last execution it deletes, up to a batch at
 // a time, what is queued but not claimable, and then begins anew. It returns how many it repaired: a whole batch of
 // them says that there may be more in the same place.
 //
 // Each call goes on where the last one of the same engine stopped, whichever of its handles made it. What a caller's
 // transaction repaired and rolled back is found the next time round.
 //
-// The database keeps the queue itself, by triggers, and the watch on leases. Rows that were written while
+// The database keeps the queue itself, by triggers, and the lease timers. Rows that were written while
 // these did not fire (a replica's, or those of a restore that disabled them) are what this is for. It also
 // finds leases that ran out a minute ago and more, so that [Maintenance.ExpireLeases] looks at them.
 //
 // It waits for nobody: what another transaction holds is left to the next time round.
 //
-// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, behind the last execution a second one, and one transaction
+// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, after the last execution a second one, and one transaction
 // for executions without a lease, where there are any; locks what it acts on, and exclusively the flows of members that
 // have no lease. Emits lease and completion events for these. Safe to repeat and to run in any number of processes.
 func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {

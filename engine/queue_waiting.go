@@ -24,7 +24,7 @@ type WaitingKind struct {
 	Lane    id.LaneID
 	Kind    string
 	Waiting int            // executions
-	AtLeast bool           // there may be more of them, behind the part of the lane that was read
+	AtLeast bool           // there may be more of them, after the part of the lane that was read
 	Next    id.ExecutionID // the first in claim order
 	Since   time.Time      // the next one is claimable since
 }
@@ -33,7 +33,7 @@ type WaitingKind struct {
 // next execution has waited for long has workers that are behind with it, or none: if the next one is still the same a
 // minute later, nobody takes it, because there is no handler for it, or nobody with the capabilities it requires.
 //
-// It reads the first 20,000 entries of each lane's queue: a kind that is waiting behind these is not listed.
+// It reads the first 20,000 entries of each lane's queue: a kind that is waiting after these is not listed.
 //
 // Errors: [ErrInvalidInput]. Transaction: one statement, without lanes two; locks nothing.
 func (e *Engine) WaitingKinds(ctx context.Context, filter WaitingFilter) ([]WaitingKind, error) {

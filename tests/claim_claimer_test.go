@@ -21,7 +21,7 @@ func (f *fixture) claimer(t *testing.T) *engine.Claimer {
 }
 
 // claimAll claims n at a time until everything on the lane is claimed, and returns it in the order it came.
-// A claimer may hide what stands behind its bounds for a moment; it loses nothing.
+// A claimer may hide what stands before its positions for a moment; it loses nothing.
 func claimAll(t *testing.T, claimer *engine.Claimer, n, total int) []id.ExecutionID {
 	t.Helper()
 	var got []id.ExecutionID
@@ -49,7 +49,7 @@ func TestClaimer_keeps_the_order_of_the_lane(t *testing.T) {
 	}
 }
 
-func TestClaimer_finds_what_comes_behind_its_bounds(t *testing.T) {
+func TestClaimer_finds_what_comes_before_its_positions(t *testing.T) {
 	at := func(priority int, age time.Duration) func(*engine.ExecutionSpec) {
 		return func(spec *engine.ExecutionSpec) { spec.Priority, spec.CreatedAt = priority, start.Add(-age) }
 	}
@@ -89,7 +89,7 @@ func TestClaimer_finds_what_comes_behind_its_bounds(t *testing.T) {
 	}
 }
 
-// What a claimer claimed comes back behind its bound when it is given back.
+// What a claimer claimed stands before its position when it is given back.
 func TestClaimer_finds_what_is_given_back(t *testing.T) {
 	f := newFixture(t)
 	claimer := f.claimer(t)
@@ -108,8 +108,8 @@ func TestClaimer_finds_what_is_given_back(t *testing.T) {
 	}
 }
 
-// Of two creations the one that began first is committed last, behind the bound by then. A claimer that is told of
-// it finds it with its next claim, also right after a look in vain.
+// Of two creations the one that began first is committed last, before the position by then. A claimer that is woken
+// finds it with its next claim, also right after a fruitless full scan.
 func TestClaimer_finds_at_once_what_was_committed_late(t *testing.T) {
 	f := newFixture(t)
 	claimer := f.claimer(t)
@@ -129,7 +129,7 @@ func TestClaimer_finds_at_once_what_was_committed_late(t *testing.T) {
 			t.Fatal(err)
 		}
 		claim(f.create(t, func(spec *engine.ExecutionSpec) { spec.CreatedAt = start }))
-		for range 3 { // one of them is a look in vain
+		for range 3 { // one of them is a fruitless full scan
 			if claimed, err := claimer.Claim(t.Context(), 5); err != nil || len(claimed) > 0 {
 				t.Fatal(executionsOf(claimed), err)
 			}

@@ -19,7 +19,7 @@ func completionsOf(claimed ...engine.Claimed) []engine.Completion {
 	return completions
 }
 
-// From the head of the lane, and behind a bound: each time one round trip and one commit.
+// From the head of the lane, and after a position: each time one round trip and one commit.
 func TestCompleteAndClaim(t *testing.T) {
 	shared := newFixture(t)
 	log := new(roundTripLog)
@@ -175,7 +175,7 @@ func TestCompleteAndClaim_in_the_callers_transaction(t *testing.T) {
 }
 
 // The lease is given back beside the call. As long as its row is locked neither part waits for it. Then the completion
-// is refused, and the claim behind it in the same transaction takes the same execution under a new lease.
+// is refused, and the claim after it in the same transaction takes the same execution under a new lease.
 func TestInterleaving_complete_and_claim_beside_a_release(t *testing.T) {
 	f := newFixture(t)
 	held := f.start(t)

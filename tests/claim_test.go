@@ -95,7 +95,7 @@ func TestClaim_takes_at_most_n(t *testing.T) {
 	})
 }
 
-// The reference walks through the partitions one by one, each in a transaction of its own, so that priority
+// The reference goes through the partitions one by one, each in a transaction of its own, so that priority
 // counts only within a partition.
 func TestE30_claim_orders_over_all_partitions(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture) {

@@ -91,7 +91,7 @@ func TestCreateExecutions_by_the_hundred_beside(t *testing.T) {
 		"one with a deadline": {func(_ *fixture, _ *testing.T, specs []engine.ExecutionSpec) {
 			specs[5].Deadline = start.Add(time.Hour)
 		}, 150, nil},
-		"hints that no trigger saw": {func(f *fixture, t *testing.T, specs []engine.ExecutionSpec) {
+		"entries that no trigger saw": {func(f *fixture, t *testing.T, specs []engine.ExecutionSpec) {
 			if _, err := f.CreateExecutions(t.Context(), specs[:3]); err != nil {
 				t.Fatal(err)
 			}

@@ -12,7 +12,7 @@ import (
 )
 
 // A delay that another program's change left behind is forgotten; nothing else of the row changes, and nobody is
-// told of work.
+// woken.
 func TestPromoteDelayed_forgets_what_is_not_delayed_any_more(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -13,8 +13,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// The leases that are watched, each with when it is looked at.
-const watched = `SELECT due_at_ms, unnest(partition_keys) AS partition_key, unnest(execution_ids) AS execution_id,
+// The leases that have timers, each with when it is looked at.
+const timed = `SELECT due_at_ms, unnest(partition_keys) AS partition_key, unnest(execution_ids) AS execution_id,
 	unnest(attempt_indexes) AS attempt_index FROM ffx_lease_watch`
 
 // wantTimer fails the test when a lease is looked at by nobody when it runs out.
@@ -24,7 +24,7 @@ func (f *fixture) wantTimer(t *testing.T, on reporter, after string) {
 		SELECT partition_key, execution_id, a.attempt_index, lease_expires_at_ms FROM ff_attempt AS a
 		JOIN ff_exec_core AS e USING (partition_key, execution_id)
 		WHERE lease_expires_at_ms IS NOT NULL AND NOT EXISTS (
-			SELECT FROM (`+watched+`) AS w
+			SELECT FROM (`+timed+`) AS w
 			WHERE w.partition_key = a.partition_key AND w.execution_id = a.execution_id
 				AND w.attempt_index = a.attempt_index AND w.due_at_ms <= a.lease_expires_at_ms
 		)) AS q`) {
@@ -32,19 +32,19 @@ func (f *fixture) wantTimer(t *testing.T, on reporter, after string) {
 	}
 }
 
-// wantTimers fails the test when other leases are watched than one for each of the given instants.
+// wantTimers fails the test when other leases have timers than one for each of the given instants.
 func (f *fixture) wantTimers(t *testing.T, due ...time.Time) {
 	t.Helper()
 	var want []string
 	for _, at := range due {
 		want = append(want, fmt.Sprint(at.UnixMilli()))
 	}
-	if got := texts(t, f.pool, "SELECT due_at_ms::text FROM ("+watched+") AS w ORDER BY due_at_ms"); !slices.Equal(got, want) {
+	if got := texts(t, f.pool, "SELECT due_at_ms::text FROM ("+timed+") AS w ORDER BY due_at_ms"); !slices.Equal(got, want) {
 		t.Errorf("leases are looked at %v, want %v", got, want)
 	}
 }
 
-// A look forgets what was given back, and watches on what was renewed.
+// A look forgets what was given back, and sets a timer for what was renewed.
 func TestWatch_is_kept_by_looks(t *testing.T) {
 	f := cloneFixture(t)
 	const total = 2*engine.MaxBatch + 500
@@ -108,7 +108,7 @@ func TestWatch_is_forgotten_by_whoever_completes(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  func(t *testing.T, f *fixture, held []engine.Claimed)
-		kept int // leases in the watch afterwards
+		kept int // leases with timers afterwards
 		lost int // of them run out
 	}{
 		{"all completed", func(t *testing.T, f *fixture, held []engine.Claimed) { complete(t, f.Engine, held) }, 0, 0},
@@ -162,7 +162,7 @@ func TestWatch_forgets_attempts_without_an_execution(t *testing.T) {
 	f.wantUnchanged(t, c.ID, before)
 }
 
-// Other programs know nothing of the watch, and may take any lease.
+// Other programs know nothing of lease timers, and may take any lease.
 func TestWatch_of_leases_that_another_program_takes(t *testing.T) {
 	at := func(d time.Duration) int64 { return start.Add(d).UnixMilli() }
 	for _, c := range []struct {
@@ -239,7 +239,7 @@ func TestWatch_calls_no_trigger_for_this_library(t *testing.T) {
 	commit(t, tx)
 }
 
-// What was leased while triggers were disabled is looked at once the walk of the queue has come by.
+// What was leased while triggers were disabled is looked at once the sweep has come by.
 func TestRepairQueue_watches_overdue_leases(t *testing.T) {
 	f := cloneFixture(t)
 	held := f.startMany(t, 3)

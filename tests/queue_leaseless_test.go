@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// What another program left active without a lease is found by no scan. The walk gives it back, as a lost lease would be.
+// What another program left active without a lease is found by no scan. The sweep gives it back, as a lost lease would be.
 func TestA17_active_without_a_lease(t *testing.T) {
 	const given = "lifecycle_phase = 'active', ownership_state = '%s', eligibility_state = 'not_applicable', public_state = 'running'"
 	for _, ownership := range []string{"leased", "lease_expired_reclaimable", "lease_revoked", "unowned"} {
@@ -142,7 +142,7 @@ func TestA17_leaves_what_may_have_a_lease(t *testing.T) {
 	f.wantState(t, heldAttempt, stateReturned)
 }
 
-// An attempt that gets its lease, or ends, after the walk has seen it without one keeps it.
+// An attempt that gets its lease, or ends, after the sweep has seen it without one keeps it.
 func TestA17_decides_under_the_locks(t *testing.T) {
 	for name, since := range map[string]func(t *testing.T, f *fixture, x id.ExecutionID){
 		"leased": func(t *testing.T, f *fixture, x id.ExecutionID) {

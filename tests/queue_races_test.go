@@ -49,7 +49,7 @@ var readied = map[string]struct {
 }
 
 // What becomes claimable in a transaction is claimed once that has committed; nobody waits for it.
-func TestInterleaving_claim_before_the_hint_is_committed(t *testing.T) {
+func TestInterleaving_claim_before_the_entry_is_committed(t *testing.T) {
 	for name, c := range readied {
 		t.Run(name, func(t *testing.T) {
 			f := cloneFixture(t)
@@ -119,7 +119,7 @@ func TestInterleaving_claim_beside_an_uncommitted_change(t *testing.T) {
 	}
 }
 
-// Of two claims at once the second takes what the first leaves, from the head of the lane as well as behind bounds.
+// Of two claims at once the second takes what the first leaves, from the head of the lane as well as after positions.
 func TestInterleaving_two_claims(t *testing.T) {
 	for name, commits := range map[string]bool{"the first commits": true, "the first rolls back": false} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestInterleaving_two_claims(t *testing.T) {
 				}
 				return executionsOf(claimed)
 			}
-			looked := time.Now()
+			scanned := time.Now()
 			second := take(1)
 			tx := f.begin(t)
 			claimed, err := f.WithTx(tx).Claim(t.Context(), f.worker(), 2)
@@ -150,8 +150,8 @@ func TestInterleaving_two_claims(t *testing.T) {
 			first := executionsOf(claimed)
 			sent := names(log.during(func() { second = append(second, take(1)...) }))
 			fromHead := slices.Contains(sent, "ClaimFromHead")
-			if onTime := time.Since(looked) < time.Second; onTime && (fromHead || !slices.Contains(sent, "ClaimAfterPositions")) {
-				t.Errorf("the second sends %q, want it to claim behind its bounds", sent)
+			if onTime := time.Since(scanned) < time.Second; onTime && (fromHead || !slices.Contains(sent, "ClaimAfterPositions")) {
+				t.Errorf("the second sends %q, want it to claim after its positions", sent)
 			}
 			second = append(second, take(10)...)
 			if got := slices.Concat(second[:1], first, second[1:]); !slices.Equal(got, created) {
@@ -169,7 +169,7 @@ func TestInterleaving_two_claims(t *testing.T) {
 				left = len(first)
 			}
 			f.wantQueue(t, t, name)
-			// Not by the claimer, which leaves the head alone for a while where a look took long.
+			// Not by the claimer, which leaves the head alone for a while where a full scan took long.
 			if got := len(f.claimN(t, 10)); got != left {
 				t.Errorf("claimed %d more, want %d", got, left)
 			}
@@ -178,7 +178,7 @@ func TestInterleaving_two_claims(t *testing.T) {
 }
 
 // A repair beside a write that makes an execution claimable: it is queued when both have committed, whichever locked
-// the row first. Before, its hint is missing, or one stands that does not hold yet.
+// the row first. Before, its entry is missing, or one stands that does not hold yet.
 func TestInterleaving_repair_beside_an_uncommitted_write(t *testing.T) {
 	release := readied["release"]
 	for _, c := range []struct {
@@ -186,20 +186,20 @@ func TestInterleaving_repair_beside_an_uncommitted_write(t *testing.T) {
 		arrange func(t *testing.T, f *fixture) id.ExecutionID
 		write   func(t *testing.T, f *fixture, tx pgx.Tx, x id.ExecutionID)
 	}{
-		{"an early hint and a release", func(t *testing.T, f *fixture) id.ExecutionID {
+		{"an early entry and a release", func(t *testing.T, f *fixture) id.ExecutionID {
 			x := release.arrange(t, f)
 			f.exec(t, `INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities)
 				SELECT lane_id, - priority::bigint, created_at_ms, execution_id, partition_key, required_capabilities FROM ff_exec_core`)
 			return x
 		}, release.write},
-		{"a missing hint and another priority", func(t *testing.T, f *fixture) id.ExecutionID {
+		{"a missing entry and another priority", func(t *testing.T, f *fixture) id.ExecutionID {
 			x := f.create(t)
 			f.unseen(t, x, "DELETE FROM ffx_ready")
 			return x
 		}, func(t *testing.T, _ *fixture, tx pgx.Tx, x id.ExecutionID) {
 			execIn(t, tx, updateExecution("priority = 9"), x.Partition(), x.UUID())
 		}},
-		{"a missing hint and another tag", func(t *testing.T, f *fixture) id.ExecutionID {
+		{"a missing entry and another tag", func(t *testing.T, f *fixture) id.ExecutionID {
 			x := f.create(t)
 			f.unseen(t, x, "DELETE FROM ffx_ready")
 			return x
@@ -207,7 +207,7 @@ func TestInterleaving_repair_beside_an_uncommitted_write(t *testing.T) {
 			execIn(t, tx, updateExecution("cancellation_reason = 'x'"), x.Partition(), x.UUID())
 		}},
 	} {
-		walk := func(t *testing.T, e *engine.Engine) (repaired int) {
+		sweep := func(t *testing.T, e *engine.Engine) (repaired int) {
 			for range 2 {
 				n, err := e.Maintenance().RepairQueue(t.Context(), 10)
 				if err != nil {
@@ -223,7 +223,7 @@ func TestInterleaving_repair_beside_an_uncommitted_write(t *testing.T) {
 			late, log := f.impatient(t)
 			tx := f.begin(t)
 			c.write(t, f, tx, x)
-			if repaired := walk(t, late.Engine); repaired != 0 {
+			if repaired := sweep(t, late.Engine); repaired != 0 {
 				t.Errorf("repaired %d, want the row passed over", repaired)
 			}
 			if states := log.aborted(); len(states) > 0 {
@@ -239,7 +239,7 @@ func TestInterleaving_repair_beside_an_uncommitted_write(t *testing.T) {
 			f := cloneFixture(t)
 			x := c.arrange(t, f)
 			tx := f.begin(t)
-			if repaired := walk(t, f.WithTx(tx)); repaired != 1 {
+			if repaired := sweep(t, f.WithTx(tx)); repaired != 1 {
 				t.Errorf("repaired %d, want 1", repaired)
 			}
 			late := f.rival(t)

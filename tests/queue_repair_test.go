@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// repair walks through all executions, n at a time, and returns how many were put right.
+// repair goes through all executions, n at a time, and returns how many were put right.
 func (f *fixture) repair(t *testing.T, n int) int {
 	t.Helper()
 	total := 0
@@ -38,7 +38,7 @@ func (f *fixture) unseen(t *testing.T, x id.ExecutionID, sql string) {
 	commit(t, tx)
 }
 
-// What the triggers did not see: a claim passes a hint over that does not hold, and does not see an execution without
+// What the triggers did not see: a claim passes an entry over that does not hold, and does not see an execution without
 // one. The repair, in pages of any size, puts both right.
 func TestRepairQueue_puts_right_what_the_triggers_did_not_see(t *testing.T) {
 	const set = "UPDATE ff_exec_core SET "
@@ -105,11 +105,11 @@ func (f *fixture) wouldClaim(t *testing.T) int {
 	return len(claimed)
 }
 
-// A second hint, under an earlier priority, neither leases an execution twice nor stands in the way of the others.
+// A second entry, under an earlier priority, neither leases an execution twice nor stands in the way of the others.
 func TestClaim_of_an_execution_that_is_queued_twice(t *testing.T) {
 	for name, arrange := range map[string]func(f *fixture, t *testing.T, x id.ExecutionID){
-		"lean":                           func(*fixture, *testing.T, id.ExecutionID) {},
-		"by the statement that locks it": func(f *fixture, t *testing.T, x id.ExecutionID) { f.seedAttempt(t, x, 0, nil) },
+		"the fast path": func(*fixture, *testing.T, id.ExecutionID) {},
+		"the slow path": func(f *fixture, t *testing.T, x id.ExecutionID) { f.seedAttempt(t, x, 0, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cloneFixture(t)
@@ -121,7 +121,7 @@ func TestClaim_of_an_execution_that_is_queued_twice(t *testing.T) {
 				t.Errorf("claimed %v, want %v", got, want)
 			}
 			if repaired := f.repair(t, 10); repaired != 1 {
-				t.Errorf("repaired %d, want the second hint swept", repaired)
+				t.Errorf("repaired %d, want the second entry swept", repaired)
 			}
 			f.wantQueue(t, t, name)
 		})

@@ -14,18 +14,18 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// The columns of a hint, as the queue has them and as the execution has them.
+// The columns of an entry, as the queue has them and as the execution has them.
 const (
-	hints     = "SELECT lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind FROM ffx_ready"
+	entries   = "SELECT lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind FROM ffx_ready"
 	claimable = `SELECT lane_id, - priority::bigint, created_at_ms, execution_id, partition_key, required_capabilities,
 		coalesce(raw_fields ->> 'execution_kind', '') FROM ff_exec_core WHERE lifecycle_phase = 'runnable' AND eligibility_state = 'eligible_now'`
 )
 
 // wantQueue fails the test when the queue does not hold exactly the claimable executions of the database, or a lease is
-// not watched.
+// without a timer.
 func (f *fixture) wantQueue(t *testing.T, on reporter, after string) {
 	t.Helper()
-	for what, sql := range map[string]string{"is not queued": claimable + " EXCEPT ALL " + hints, "is queued": hints + " EXCEPT ALL " + claimable} {
+	for what, sql := range map[string]string{"is not queued": claimable + " EXCEPT ALL " + entries, "is queued": entries + " EXCEPT ALL " + claimable} {
 		for _, row := range texts(t, f.pool, "SELECT q::text FROM ("+sql+") AS q") {
 			on.Errorf("%s: %s %s", after, row, what)
 		}
@@ -129,7 +129,7 @@ func TestQueue_follows_every_write(t *testing.T) {
 			f.create(t)
 			f.claimN(t, 2)
 		}, 1},
-		{"claim behind bounds", func(t *testing.T, f *flowFixture) {
+		{"claim after positions", func(t *testing.T, f *flowFixture) {
 			claimer := f.claimer(t)
 			for range 4 {
 				f.create(t)
@@ -296,7 +296,7 @@ func TestQueue_claims_and_completions_call_no_trigger_function(t *testing.T) {
 				t.Fatal(err)
 			}
 			var held []engine.Lease
-			for _, n := range []int{(c.claimed + 1) / 2, c.claimed / 2} { // from the head, then behind the bounds
+			for _, n := range []int{(c.claimed + 1) / 2, c.claimed / 2} { // from the head, then after the positions
 				if n > 0 {
 					claimed, err := claimer.Claim(t.Context(), n)
 					if err != nil {
