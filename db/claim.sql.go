@@ -134,13 +134,7 @@ numbered AS (
         ffx_retry_count,
         ffx_namespace,
         ffx_instance_tag,
-        CASE
-            WHEN jsonb_typeof(policy #> '{timeout_policy,attempt_timeout_ms}') = 'number'
-                THEN least(
-                    (policy #>> '{timeout_policy,attempt_timeout_ms}')::numeric + (SELECT now_ms FROM clock),
-                    9223372036854775807
-                )::bigint
-        END AS timeout_at_ms
+        ffx_attempt_timeout_at(policy, (SELECT now_ms FROM clock)) AS timeout_at_ms
     FROM claimed
 ),
 opened_attempts AS (
@@ -170,6 +164,7 @@ opened_attempts AS (
         (SELECT now_ms FROM clock) + $3::bigint,
         (SELECT now_ms FROM clock),
         CASE
+            -- No first attempt has one; its fields need not be read.
             WHEN
                 n.prior_attempt_state <> 'pending_first_attempt'
                 AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
@@ -472,13 +467,7 @@ numbered AS (
         ffx_retry_count,
         ffx_namespace,
         ffx_instance_tag,
-        CASE
-            WHEN jsonb_typeof(policy #> '{timeout_policy,attempt_timeout_ms}') = 'number'
-                THEN least(
-                    (policy #>> '{timeout_policy,attempt_timeout_ms}')::numeric + (SELECT now_ms FROM clock),
-                    9223372036854775807
-                )::bigint
-        END AS timeout_at_ms
+        ffx_attempt_timeout_at(policy, (SELECT now_ms FROM clock)) AS timeout_at_ms
     FROM claimed
 ),
 opened_attempts AS (
@@ -508,6 +497,7 @@ opened_attempts AS (
         (SELECT now_ms FROM clock) + $3::bigint,
         (SELECT now_ms FROM clock),
         CASE
+            -- No first attempt has one; its fields need not be read.
             WHEN
                 n.prior_attempt_state <> 'pending_first_attempt'
                 AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
@@ -1137,11 +1127,7 @@ SELECT
     (e.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
-    (CASE
-        WHEN jsonb_typeof(e.policy #> '{timeout_policy,attempt_timeout_ms}') = 'number'
-            THEN least((e.policy #>> '{timeout_policy,attempt_timeout_ms}')::numeric, 9223372036854775807)
-        ELSE 0
-    END)::bigint AS attempt_timeout_ms
+    coalesce(ffx_attempt_timeout_at(e.policy, 0), 0)::bigint AS attempt_timeout_ms
 FROM (
     -- In order first, so that the limit stops the locking. Then one by one, also by a plan made while both
     -- tables were empty.

@@ -12,17 +12,16 @@ import (
 )
 
 type Querier interface {
-	// ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, behind the
-	// bounds, which the caller passes highest priority first. An interrupted attempt is passed over: a look
-	// from the head of the lane resumes it. Fewer rows than asked for: nothing more was claimable and unlocked
-	// there.
+	// ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the
+	// scan positions, which the caller passes highest priority first. An interrupted attempt is passed over: a
+	// full scan resumes it. Fewer rows than asked for: nothing more was claimable and unlocked there.
 	//
 	// The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row
 	// stands in the way) keeps nothing; the caller then claims by TakeClaimable, which sorts out each row.
 	//
 	// Used by: engine.Claimer.
 	// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
-	// execution is that of its hint in ffx_ready. Spans partitions.
+	// execution is that of its entry in ffx_ready. Spans partitions.
 	ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAfterPositionsParams) ([]ClaimAfterPositionsRow, error)
 	// ClaimCompletions marks completion events as dispatched. No row for one that is dispatched already, or that
 	// another dispatcher holds.
@@ -40,11 +39,11 @@ type Querier interface {
 	//
 	// Used by: engine.Claim, engine.Claimer.
 	// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
-	// execution is that of its hint in ffx_ready. Spans partitions.
+	// execution is that of its entry in ffx_ready. Spans partitions.
 	ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadParams) ([]ClaimFromHeadRow, error)
 	// CompleteExecutions ends running attempts with success and stores their results; ord (from 1) is the
 	// input position. No row for an item: its fence failed or the row is not canonical, and the caller
-	// settles it by the locked form, which names the reason.
+	// settles it by the slow path, which names the reason.
 	//
 	// The fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not) keeps
 	// nothing. The completion events of members are born dispatched: the same transaction resolves their
@@ -84,7 +83,7 @@ type Querier interface {
 	EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error
 	// EndSucceeded writes the success of executions whose fence was judged under their locks.
 	//
-	// Used by: engine.CompleteExecutions, in its locked form.
+	// Used by: engine.CompleteExecutions, by its slow path.
 	// Locks: execution and attempt rows already locked by the caller.
 	EndSucceeded(ctx context.Context, db DBTX, arg EndSucceededParams) error
 	// EndUnsuccessful ends executions without success and settles their attempts: failed by their worker,
@@ -113,8 +112,8 @@ type Querier interface {
 	// Used by: engine.ExpireLeases.
 	// Locks: rows already locked by TakeExpiredLeases.
 	FenceStrayLeases(ctx context.Context, db DBTX, arg FenceStrayLeasesParams) error
-	// ForgetLeaseTimers deletes rows of the watch whose leases are all over. A row that somebody has looked at
-	// meanwhile is gone, and what was left of it stands in another; one that is looked at right now is left to that.
+	// ForgetLeaseTimers deletes lease timers whose leases are all over. One that somebody has looked at meanwhile is
+	// gone, and what was left of it stands in another; one that is looked at right now is left to that.
 	//
 	// Used by: engine.ExpireLeases.
 	// Locks: the rows FOR UPDATE SKIP LOCKED, then deletes them.
@@ -350,18 +349,18 @@ type Querier interface {
 	// Used by: engine.CompleteExecutions.
 	// Locks: transaction-level advisory locks, shared (L0).
 	LockFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
-	// LookAtLeases looks, behind a position, at about max_items leases that were to run out by now, and returns those
+	// LookAtLeases looks, after a position, at about max_items leases that were to run out by now, and returns those
 	// that did, oldest first; every row says how far it came, and if none has run out that is all the only row says.
 	// No row that says it: nothing was to be looked at. What was given back, or has no execution any more, it forgets;
-	// what was renewed it watches until the next one runs out; what has run out stays due as long as its attempt has
-	// the lease, before whatever this look began with: a caller that goes on behind its position, or another that is
+	// what was renewed gets a timer for when the next one runs out; what has run out stays due as long as its attempt has
+	// the lease, before whatever this look began with: a caller that goes on after its position, or another that is
 	// further on, does not meet it again. may_end forecasts that the loss ends the execution, so that the lock of its
 	// flow can be taken before any row.
 	//
-	// A lease that is taken while this statement runs has a row of its own in the watch.
+	// A lease that is taken while this statement runs has a timer of its own.
 	//
 	// Used by: engine.ExpireLeases.
-	// Locks: rows of the watch FOR UPDATE SKIP LOCKED, and deletes them. Spans partitions.
+	// Locks: lease timers FOR UPDATE SKIP LOCKED, and deletes them. Spans partitions.
 	LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesParams) ([]LookAtLeasesRow, error)
 	// PassResults hands the results of succeeded upstreams to downstream executions that have not started,
 	// along edges that ask for it: the greatest edge id wins where there are several.
@@ -391,7 +390,7 @@ type Querier interface {
 	// ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
 	// No row: the execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 	//
-	// Used by: engine.RenewLeases, to name why an item missed; whatever ends leases by locking first, before and
+	// Used by: engine.RenewLeases, to name why an item fell through; whatever ends leases by locking first, before and
 	// under the locks; engine.ReportProgress.
 	// Locks: none.
 	ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error)
@@ -440,16 +439,15 @@ type Querier interface {
 	// Used by: engine.RenewLease, engine.RenewLeases.
 	// Locks: attempt rows FOR NO KEY UPDATE SKIP LOCKED, then the UPDATE of the same rows (L2).
 	RenewLeases(ctx context.Context, db DBTX, arg RenewLeasesParams) ([]RenewLeasesRow, error)
-	// RepairQueue writes the missing hints of the claimable executions among the first page_size that follow
-	// after_execution_id, in the order of the primary key, notes the kind in those that lack it, and watches
-	// their leases that ran out more than a minute ago. Returns the last of the page, those it wrote a hint for, with
-	// the lane that has work now, and those that are leaseless: active, while their current attempt has no lease that
+	// RepairQueue writes the missing queue entries of the claimable executions among the first page_size that follow
+	// after_execution_id, in the order of the primary key, notes the kind in those that lack it, and sets
+	// a lease timer for their leases that ran out more than a minute ago. Returns the last of the page, those it wrote an
+	// entry for, with the lane that has work now, and those that are leaseless: active, while their current attempt has no lease that
 	// could run out. No row: nothing follows.
 	//
 	// Used by: engine.RepairQueue.
-	// Locks: execution rows without a whole hint FOR NO KEY UPDATE SKIP LOCKED: what changes them meanwhile
-	// keeps their hints itself.
-	// Overdue for so long, nobody looks at them any more.
+	// Locks: execution rows without a whole entry FOR NO KEY UPDATE SKIP LOCKED: what changes them meanwhile
+	// keeps their entries itself.
 	RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParams) ([]RepairQueueRow, error)
 	// ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
 	// The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
@@ -466,20 +464,20 @@ type Querier interface {
 	// Used by: engine.CreateExecutions, engine.CreateFlow.
 	// Locks: rows inserted by InsertCreationKeys or locked by TakeCreationKeys.
 	ReuseCreationKeys(ctx context.Context, db DBTX, arg ReuseCreationKeysParams) error
-	// ScanOverdue finds executions whose execution deadline has passed, oldest first, behind a position: in the column
+	// ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position: in the column
 	// of this library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a
 	// delay there too, unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
 	//
 	// Used by: engine.ExpireDeadlines.
 	// Locks: none. Spans partitions.
 	ScanOverdue(ctx context.Context, db DBTX, arg ScanOverdueParams) ([]ScanOverdueRow, error)
-	// ScanTimedOut finds attempts that have taken longer than their timeout, oldest first, behind a position. over:
+	// ScanTimedOut finds attempts that have taken longer than their timeout, oldest first, after a position. over:
 	// another program has taken the lease away, so the timeout means nothing any more.
 	//
 	// Used by: engine.ExpireAttempts.
 	// Locks: none. Spans partitions.
 	ScanTimedOut(ctx context.Context, db DBTX, arg ScanTimedOutParams) ([]ScanTimedOutRow, error)
-	// ScanUndispatched returns completion events whose dependents have not been resolved, behind an event id.
+	// ScanUndispatched returns completion events whose dependents have not been resolved, after an event id.
 	//
 	// Used by: engine.DispatchCompletions.
 	// Locks: none. Spans partitions: the partial index holds nothing else.
@@ -518,11 +516,11 @@ type Querier interface {
 	// Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4), their
 	// attempts and grants: the caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
-	// SweepQueue deletes up to max_items hints whose execution is not claimable, or not where they say, or
+	// SweepQueue deletes up to max_items queue entries whose execution is not claimable, or not where they say, or
 	// gone. Claims only pass them over.
 	//
 	// Used by: engine.RepairQueue.
-	// Locks: the executions FOR NO KEY UPDATE and the hints FOR UPDATE, SKIP LOCKED, then deletes the hints.
+	// Locks: the executions FOR NO KEY UPDATE and the entries FOR UPDATE, SKIP LOCKED, then deletes the entries.
 	SweepQueue(ctx context.Context, db DBTX, maxItems int32) (int64, error)
 	// TakeAttempts is LockAttempts for whoever must not wait: an attempt that somebody else holds has no row.
 	//
@@ -537,9 +535,9 @@ type Querier interface {
 	// Locks: attempt rows FOR UPDATE SKIP LOCKED (L2); the executions are locked by the caller.
 	TakeAttemptsOf(ctx context.Context, db DBTX, arg TakeAttemptsOfParams) ([]TakeAttemptsOfRow, error)
 	// TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
-	// The first step of a claim that sorts out each row; ClaimFromHead is the usual way.
+	// The first step of the slow path; ClaimFromHead is the fast one.
 	//
-	// Used by: engine.Claim, engine.Claimer, after ClaimFromHead or ClaimAfterPositions met a row it does not serve.
+	// Used by: engine.Claim, engine.Claimer, after ClaimFromHead or ClaimAfterPositions fell through.
 	// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order. Spans partitions.
 	TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableParams) ([]TakeClaimableRow, error)
 	// TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key has gone

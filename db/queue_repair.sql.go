@@ -330,17 +330,7 @@ SELECT
     e.flow_id,
     e.attempt_index,
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
-    (greatest(e.lease_reclaim_count, 0) + 1 > least(
-        CASE
-            WHEN jsonb_typeof(e.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
-                THEN (e.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
-        END,
-        CASE
-            WHEN jsonb_typeof(e.policy -> 'max_reclaim_count') = 'number'
-                THEN (e.policy ->> 'max_reclaim_count')::numeric
-        END,
-        $1::integer
-    ))::boolean AS lost_too_often
+    ffx_lost_too_often(e.lease_reclaim_count, e.policy, $1::integer)::boolean AS lost_too_often
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT

@@ -98,17 +98,7 @@ held AS (
         e.flow_id,
         (e.lifecycle_phase = 'active' AND (
             (l.lease_epoch = e.ffx_lease_epoch AND l.ffx_timeout_at_ms <= (SELECT now_ms FROM clock)) IS TRUE
-            OR greatest(e.lease_reclaim_count, 0) + 1 > least(
-                CASE
-                    WHEN jsonb_typeof(e.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
-                        THEN (e.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
-                END,
-                CASE
-                    WHEN jsonb_typeof(e.policy -> 'max_reclaim_count') = 'number'
-                        THEN (e.policy ->> 'max_reclaim_count')::numeric
-                END,
-                @default_cap::integer
-            )
+            OR ffx_lost_too_often(e.lease_reclaim_count, e.policy, @default_cap::integer)
         ))::boolean AS may_end
     FROM leased AS l
     CROSS JOIN LATERAL (
@@ -231,17 +221,7 @@ SELECT
     coalesce(t.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(t.exec_fields ->> 'retry_count', '')::text AS raw_retry_count,
     coalesce(t.ffx_lease_epoch, 0)::bigint AS highest_epoch,
-    (greatest(t.lease_reclaim_count, 0) + 1 > least(
-        CASE
-            WHEN jsonb_typeof(t.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
-                THEN (t.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
-        END,
-        CASE
-            WHEN jsonb_typeof(t.policy -> 'max_reclaim_count') = 'number'
-                THEN (t.policy ->> 'max_reclaim_count')::numeric
-        END,
-        @default_cap::integer
-    ))::boolean AS lost_too_often,
+    ffx_lost_too_often(t.lease_reclaim_count, t.policy, @default_cap::integer)::boolean AS lost_too_often,
     ((
         t.pointer = t.attempt_index
         AND t.lease_epoch = t.ffx_lease_epoch

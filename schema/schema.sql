@@ -58,6 +58,20 @@ $$;
 
 COMMENT ON FUNCTION ff_notify_stream_frame() IS 'FlowFabric''s row-level notification of ff_stream_frame; not used by a trigger here: ffx_notify_stream takes its place.';
 
+CREATE FUNCTION ffx_attempt_timeout_at(policy jsonb, from_ms bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT CASE
+        WHEN jsonb_typeof(policy #> '{timeout_policy,attempt_timeout_ms}') = 'number'
+            THEN least(
+                (policy #>> '{timeout_policy,attempt_timeout_ms}')::numeric + from_ms,
+                9223372036854775807
+            )::bigint
+    END;
+$$;
+
+COMMENT ON FUNCTION ffx_attempt_timeout_at(policy jsonb, from_ms bigint) IS 'When an attempt that begins at from_ms has taken as long as its policy allows, in milliseconds; NULL without a timeout.';
+
 CREATE FUNCTION ffx_fill_ready() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -167,6 +181,24 @@ END;
 $$;
 
 COMMENT ON FUNCTION ffx_keep_ready() IS 'Trigger: adds, moves or takes out the queue entry of one execution.';
+
+CREATE FUNCTION ffx_lost_too_often(reclaims integer, policy jsonb, default_limit integer) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT greatest(reclaims, 0) + 1 > least(
+        CASE
+            WHEN jsonb_typeof(policy #> '{timeout_policy,max_reclaim_count}') = 'number'
+                THEN (policy #>> '{timeout_policy,max_reclaim_count}')::numeric
+        END,
+        CASE
+            WHEN jsonb_typeof(policy -> 'max_reclaim_count') = 'number'
+                THEN (policy ->> 'max_reclaim_count')::numeric
+        END,
+        default_limit
+    );
+$$;
+
+COMMENT ON FUNCTION ffx_lost_too_often(reclaims integer, policy jsonb, default_limit integer) IS 'Whether one more lost lease ends an execution, after so many reclaims: by the smallest limit of its policy and the default.';
 
 CREATE FUNCTION ffx_notify_channel() RETURNS trigger
     LANGUAGE plpgsql

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,6 +105,15 @@ func newPlanner(t *testing.T) *planner {
 // explain returns the plan of a query.
 func (p *planner) explain(t *testing.T, name string) *planNode {
 	t.Helper()
+	var plans []struct{ Plan planNode }
+	if err := json.Unmarshal(p.explainAs(t, name, "FORMAT JSON"), &plans); err != nil {
+		t.Fatal(err)
+	}
+	return &plans[0].Plan
+}
+
+func (p *planner) explainAs(t *testing.T, name, options string) []byte {
+	t.Helper()
 	text, ok := p.texts[name]
 	if !ok {
 		t.Fatalf("there is no query %s", name)
@@ -120,7 +130,7 @@ func (p *planner) explain(t *testing.T, name string) *planNode {
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	call := "EXPLAIN (FORMAT JSON) EXECUTE explained"
+	call := "EXPLAIN (" + options + ") EXECUTE explained"
 	if n := len(prepared.ParamOIDs); n > 0 {
 		call += "(" + strings.Join(slices.Repeat([]string{"NULL"}, n), ", ") + ")"
 	}
@@ -128,11 +138,7 @@ func (p *planner) explain(t *testing.T, name string) *planNode {
 	if err := conn.QueryRow(t.Context(), call, pgx.QueryExecModeSimpleProtocol).Scan(&document); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	var plans []struct{ Plan planNode }
-	if err := json.Unmarshal(document, &plans); err != nil {
-		t.Fatal(err)
-	}
-	return &plans[0].Plan
+	return document
 }
 
 // fill gives the database n executions in every state: members of a flow and others, waiting, delayed,
@@ -175,6 +181,29 @@ func (p *planner) fill(t *testing.T, n int) {
 		}
 	}
 	p.advance(time.Hour)
+}
+
+// A rule that stands in a function of the schema costs what it would cost in the statement: the planner puts it there.
+func TestPlans_functions_of_the_schema_are_inlined(t *testing.T) {
+	p := newPlanner(t)
+	functions := texts(t, p.pool, `SELECT proname FROM pg_proc AS f JOIN pg_language AS l ON l.oid = f.prolang
+		WHERE f.proname ~ '^ffx_' AND f.prokind = 'f' AND l.lanname = 'sql' AND f.pronamespace = current_schema()::regnamespace`)
+	called := 0
+	for name, text := range p.texts {
+		for _, function := range functions {
+			calls := regexp.MustCompile(`[^']\b` + function + `\(`) // and does not merely name it
+			if !calls.MatchString(text) {
+				continue
+			}
+			called++
+			if plan := string(p.explainAs(t, name, "VERBOSE, FORMAT JSON")); calls.MatchString(plan) {
+				t.Errorf("%s calls %s:\n%s", name, function, plan)
+			}
+		}
+	}
+	if called == 0 {
+		t.Error("no statement calls a function of the schema")
+	}
 }
 
 // keyed are the statements that name their rows: whatever they touch, they find by a key.

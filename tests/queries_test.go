@@ -327,32 +327,8 @@ var sqlRules = []rule{
 			"ClaimAfterPositions.claimed": "", "ClaimFromHead.claimed": "", "LeaseTakenExecutions.leased": "", "ReleaseDownstream.": "",
 		},
 	},
-	{
-		name: "the timeout of an attempt",
-		text: `WHEN jsonb_typeof(X #> '{timeout_policy,attempt_timeout_ms}') = 'number'`,
-		mark: "attempt_timeout_ms}",
-		in:   map[string]string{"ClaimAfterPositions.numbered": "policy", "ClaimFromHead.numbered": "policy", "TakeClaimable.": "e.policy"},
-	},
-	{
-		name: "lost too often",
-		text: `
-			WHEN jsonb_typeof(X.policy #> '{timeout_policy,max_reclaim_count}') = 'number'
-			THEN (X.policy #>> '{timeout_policy,max_reclaim_count}')::numeric
-			END
-			CASE
-			WHEN jsonb_typeof(X.policy -> 'max_reclaim_count') = 'number'
-			THEN (X.policy ->> 'max_reclaim_count')::numeric
-			END
-			@default_cap::integer`,
-		mark: "max_reclaim_count",
-		in:   map[string]string{"LookAtLeases.held": "e", "TakeExpiredLeases.": "t", "TakeLeaseless.": "e"},
-	},
-	{
-		name: "lost too often, counted with this loss",
-		text: `greatest(X.lease_reclaim_count, 0) + 1 > least(`,
-		mark: "lease_reclaim_count, 0) + 1 >",
-		in:   map[string]string{"LookAtLeases.held": "e", "TakeExpiredLeases.": "t", "TakeLeaseless.": "e"},
-	},
+	{name: "the timeout of an attempt is ffx_attempt_timeout_at", mark: "attempt_timeout_ms}"},
+	{name: "what losing a lease too often is says ffx_lost_too_often", mark: "max_reclaim_count"},
 	{
 		name: "deadline_at_ms is a deadline, not another program's delay",
 		text: `
