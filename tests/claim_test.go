@@ -68,6 +68,9 @@ func TestClaim_leases_a_fresh_execution(t *testing.T) {
 		if !reflect.DeepEqual(attempts, wantAttempts) {
 			t.Errorf("attempts\n%+v, want\n%+v", attempts, wantAttempts)
 		}
+		if entries := texts(t, f.pool, "SELECT q::text FROM ffx_ready AS q WHERE execution_id = $1", x.UUID()); len(entries) > 0 {
+			t.Errorf("still queued: %s", entries)
+		}
 		f.wantEvents(t, x, "lease acquired")
 		event := one[struct {
 			LeaseID, Namespace, InstanceTag, FfxWorkerInstanceID string

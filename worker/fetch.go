@@ -19,9 +19,9 @@ import (
 type fetcher struct {
 	*run
 
-	// missed: less was claimed than there was room for, although somebody had told of work. The rest of it may stand
+	// unfilled: less was claimed than there was room for, although the worker had been woken. The rest may stand
 	// where the claimer has not looked, so polls become frequent for a while.
-	missed bool
+	unfilled bool
 
 	// What this goroutine settles: tasks that are not started, and, of a worker that claims one by one, until it has
 	// stopped, all others too.
@@ -38,7 +38,7 @@ type fetcher struct {
 const (
 	prefetchFor = 20 * time.Millisecond
 
-	firstRecheck    = 100 * time.Millisecond // after a claim that missed something
+	firstRecheck    = 100 * time.Millisecond // after a claim that left room
 	firstFetchPause = 100 * time.Millisecond // after a failure
 	maxFetchPause   = 5 * time.Second
 )
@@ -47,7 +47,7 @@ const (
 type lane struct {
 	name    id.LaneID
 	claimer claimer
-	told    atomic.Bool // somebody says that it has work
+	woken   atomic.Bool // somebody says that it has work
 
 	// The fetcher's own:
 	due      bool // it may have work
@@ -59,7 +59,7 @@ type lane struct {
 func (r *run) tell(name id.LaneID) {
 	for _, l := range r.lanes {
 		if name == "" || name == l.name {
-			l.told.Store(true)
+			l.woken.Store(true)
 			r.rouse()
 		}
 	}
@@ -95,8 +95,8 @@ func (f *fetcher) fetch(ctx context.Context) {
 				continue
 			}
 			failing.Reset()
-			if f.missed {
-				f.missed, pause = false, min(firstRecheck, f.cfg.PollInterval)
+			if f.unfilled {
+				f.unfilled, pause = false, min(firstRecheck, f.cfg.PollInterval)
 				poll.Reset(pause)
 			}
 			continue
@@ -151,7 +151,7 @@ func (f *fetcher) room() int {
 func (f *fetcher) anyDue() bool {
 	due := false
 	for _, l := range f.lanes {
-		if l.told.Swap(false) {
+		if l.woken.Swap(false) {
 			l.claimer.Wake()
 			l.due, l.expected = true, true
 		}
@@ -188,7 +188,7 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 				l.taken = max(l.taken, other.taken)
 			}
 		}
-		f.missed = f.missed || l.expected && !l.due
+		f.unfilled = f.unfilled || l.expected && !l.due
 		l.expected = false
 		room -= len(claimed)
 		f.hand(ctx, claimed, calledAt)
