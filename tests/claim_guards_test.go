@@ -119,3 +119,16 @@ func (f *fixture) clockAtTheQueue(t *testing.T) {
 	f.exec(t, `CREATE VIEW ffx_ready AS SELECT ctid, lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind
 		FROM entries WHERE ffx_now_ms(NULL) IS NOT NULL`)
 }
+
+// The slow path waits for nobody either.
+func TestClaim_by_the_slow_path_waits_for_nobody(t *testing.T) {
+	eachWay(t, func(t *testing.T, f *fixture) {
+		held, free := f.create(t), f.create(t)
+		slow := f.slowPath(t)
+		tx := f.begin(t)
+		lockExecution(t, tx, held)
+		if got, want := executionsOf(f.claimN(t, 10)), []id.ExecutionID{slow, free}; !slices.Equal(got, want) {
+			t.Errorf("claimed %v, want %v", got, want)
+		}
+	})
+}
