@@ -11,10 +11,14 @@
 // What a method changes, it changes in one transaction, together with the events that tell of it. The
 // methods on a value from [Engine.WithTx] do so inside the caller's, with the same code.
 //
+//	var Resize = engine.Kind[ResizeArgs, ResizeResult]{Name: "resize", Lane: "images"}
+//
 //	eng, err := engine.New(pool, engine.Config{})
-//	created, err := eng.CreateExecution(ctx, engine.ExecutionSpec{Kind: "resize", Payload: args})
-//	claimed, err := eng.Claim(ctx, spec, 10)
-//	err = eng.CompleteExecution(ctx, claimed[0].Lease, result)
+//	created, err := Resize.Create(ctx, eng, ResizeArgs{Image: "cat.png", Width: 640})
+//	result, err := Resize.Result(ctx, eng, created.ID) // once a worker has handled it
+//
+// A [Kind] gives executions types. Below it an execution has a kind's name, a payload and a result, both bytes:
+// [Engine.CreateExecution], [Engine.Claim], [Engine.CompleteExecution].
 //
 // Package worker does the claiming, renewing and settling for typed handlers; package reconcile runs the
 // background operations, [Maintenance.ExpireLeases] and its like, at their intervals.

@@ -29,6 +29,7 @@ func TestExamples(t *testing.T) {
 	ExampleEngine_CreateFlow()
 	ExampleEngine_FailExecution()
 	ExampleEngine_RenewLease()
+	ExampleKind()
 }
 
 // worker says who claims in the examples.
@@ -64,7 +65,7 @@ func Example() {
 	}
 
 	created, err := eng.CreateExecution(ctx, engine.ExecutionSpec{
-		Lane: "images", Kind: "resize", Payload: []byte(`{"width":640}`), IdempotencyKey: "upload-17",
+		Lane: "images", Kind: "resize", Payload: []byte(`{"Width":640}`), IdempotencyKey: "upload-17",
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -88,6 +89,51 @@ func Example() {
 	fmt.Println(state) // completed
 }
 
+type (
+	ResizeArgs   struct{ Width int }
+	ResizeResult struct{ URL string }
+)
+
+var (
+	Resize = engine.Kind[ResizeArgs, ResizeResult]{Name: "resize", Lane: "images"}
+	Digest = engine.Kind[struct{}, string]{Name: "digest", Lane: "images"}
+)
+
+// A kind gives executions types. Here their holder claims by itself; package worker does it for handlers.
+func ExampleKind() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	created, err := Resize.Create(ctx, eng, ResizeArgs{Width: 640})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	claimed, err := eng.Claim(ctx, worker, 10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, c := range claimed {
+		args, err := Resize.DecodeArgs(c.Payload)
+		if err != nil {
+			log.Fatal(err)
+		}
+		result, err := Resize.EncodeResult(ResizeResult{URL: fmt.Sprintf("/cat-%d.png", args.Width)})
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := eng.CompleteExecution(ctx, c.Lease, result); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	picture, err := Resize.Result(ctx, eng, created.ID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(picture.URL) // /cat-640.png
+}
+
 // Work is created by the transaction that makes it necessary: both happen, or neither.
 func ExampleEngine_WithTx() {
 	ctx := context.Background()
@@ -97,7 +143,7 @@ func ExampleEngine_WithTx() {
 		if _, err := tx.Exec(ctx, "CREATE TABLE uploads (id integer)"); err != nil { // the application's own
 			return err
 		}
-		_, err := eng.WithTx(tx).CreateExecution(ctx, engine.ExecutionSpec{Lane: "images", Kind: "resize"})
+		_, err := Resize.Create(ctx, eng.WithTx(tx), ResizeArgs{Width: 640})
 		return err
 	})
 	if err != nil {
@@ -106,18 +152,17 @@ func ExampleEngine_WithTx() {
 	eng.Wake("images") // else a worker finds it at its next poll
 }
 
-// A flow is created whole. The digest waits for both thumbnails; a worker that runs it reads their results.
+// A flow is created whole. The digest waits for both pictures; a worker that runs it reads their results.
 func ExampleEngine_CreateFlow() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
 	defer pool.Close()
-	spec := func(kind string) engine.ExecutionSpec { return engine.ExecutionSpec{Lane: "images", Kind: kind} }
 	flow, err := eng.CreateFlow(ctx, engine.FlowSpec{
 		Kind: "upload",
 		Nodes: []engine.Node{
-			{Key: "small", Spec: spec("thumbnail")},
-			{Key: "large", Spec: spec("thumbnail")},
-			{Key: "digest", Spec: spec("digest"), When: policy.AllOf()},
+			{Key: "small", Spec: Resize.Spec(ResizeArgs{Width: 64})},
+			{Key: "large", Spec: Resize.Spec(ResizeArgs{Width: 640})},
+			{Key: "digest", Spec: Digest.Spec(struct{}{}), When: policy.AllOf()},
 		},
 		Edges: []engine.Edge{{From: "small", To: "digest"}, {From: "large", To: "digest"}},
 	})

@@ -72,6 +72,8 @@ type ExecutionSpec struct {
 
 	// QuotaPolicy is a quota that admits the execution before it may be claimed. Refused until quotas work.
 	QuotaPolicy *id.QuotaPolicyID
+
+	mistake error // of whoever made the spec: it refuses the creation
 }
 
 // Limits of texts in bytes.
@@ -116,6 +118,9 @@ func (e *Engine) prepare(spec ExecutionSpec) (creation, error) {
 	lane := spec.Lane
 	if lane == "" {
 		lane = DefaultLane
+	}
+	if spec.mistake != nil {
+		return c, spec.mistake
 	}
 	if spec.QuotaPolicy != nil {
 		return c, invalid("QuotaPolicy", "has no effect in this version: leave it out")

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -255,7 +256,8 @@ type UpstreamResult struct {
 	Kind      string
 	State     state.PublicState
 	Outcome   state.TerminalOutcome // none until it has ended
-	Result    []byte                // nil when it left none
+	Failure   string                // why it ended without success; "" where nobody said
+	Result    []byte                // nil when it left none; its kind decodes it, see [Kind.ResultOf]
 }
 
 // UpstreamResults returns the upstreams of an execution by id; none for one without dependencies.
@@ -302,6 +304,9 @@ func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]Upstr
 			State:     public,
 			Outcome:   outcome,
 			Result:    row.Result,
+		}
+		if public.Terminal() && outcome != state.OutcomeSuccess {
+			results[i].Failure = cmp.Or(row.FailureReason, row.LastFailureMessage, row.CancellationReason)
 		}
 	}
 	return results, nil

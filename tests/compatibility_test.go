@@ -96,11 +96,11 @@ func TestN2_a_worker_on_a_newer_database(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.work(t, worker.Config{}, func(w *worker.Worker) {
-		worker.Handle(w, "work", func(ctx context.Context, job worker.Job[struct{}]) (struct{}, error) {
+		on(w, "work", func(ctx context.Context, job worker.Job[struct{}]) (struct{}, error) {
 			_, err := job.Upstreams(ctx)
 			return struct{}{}, err
 		})
-		worker.Handle(w, "fail", func(context.Context, worker.Job[struct{}]) (struct{}, error) {
+		on(w, "fail", func(context.Context, worker.Job[struct{}]) (struct{}, error) {
 			return struct{}{}, worker.Permanent(errors.New("no"))
 		})
 	})
@@ -113,8 +113,8 @@ func TestN2_a_database_for_newer_versions_only(t *testing.T) {
 	t.Parallel()
 	c := crewOn(t, newerClone(t), engine.Config{})
 	c.exec(t, forLaterOnly)
-	w := worker.New(c.eng, worker.Config{})
-	worker.Handle(w, "work", func(context.Context, worker.Job[struct{}]) (struct{}, error) { return struct{}{}, nil })
+	w := newWorker(t, c.eng, worker.Config{})
+	on(w, "work", func(context.Context, worker.Job[struct{}]) (struct{}, error) { return struct{}{}, nil })
 	for what, err := range map[string]error{"Prepare": c.Prepare(t.Context()), "Run": w.Run(t.Context())} {
 		if !errors.Is(err, engine.ErrTooNew) || !strings.Contains(err.Error(), "upgrade the library") {
 			t.Errorf("%s: got %v, want ErrTooNew and what to do", what, err)

@@ -16,7 +16,7 @@ import (
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	output := map[string][]string{ // the lines it prints, sorted
-		"quickstart":            {`"hello, Ada"`, `"hello, Grace"`},
+		"quickstart":            {"hello, Ada", "hello, Grace"},
 		"fan-in":                {"best price: 50", "choose: completed", "survey: skipped"},
 		"transactional-enqueue": {"order of one anvil: 1 bill"},
 	}

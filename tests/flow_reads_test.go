@@ -428,7 +428,7 @@ func TestUpstreamResults(t *testing.T) {
 		{Execution: f.NodeID(flow, "text"), State: state.PublicCompleted, Outcome: state.OutcomeSuccess, Result: []byte("out\x00put")},
 		{Execution: f.NodeID(flow, "empty"), State: state.PublicCompleted, Outcome: state.OutcomeSuccess, Result: []byte{}},
 		{Execution: f.NodeID(flow, "none"), State: state.PublicCompleted, Outcome: state.OutcomeSuccess},
-		{Execution: f.NodeID(flow, "failed"), State: state.PublicFailed, Outcome: state.OutcomeFailed},
+		{Execution: f.NodeID(flow, "failed"), State: state.PublicFailed, Outcome: state.OutcomeFailed, Failure: forGood.Message},
 		{Execution: f.NodeID(flow, "skipped"), State: state.PublicSkipped, Outcome: state.OutcomeSkipped},
 		{Execution: f.NodeID(flow, "running"), State: state.PublicActive, Outcome: state.OutcomeNone},
 		{Execution: f.NodeID(flow, "held"), State: state.PublicWaitingChildren, Outcome: state.OutcomeNone},
@@ -460,7 +460,7 @@ func TestUpstreamResults(t *testing.T) {
 
 // sameUpstream tells a result that is empty from none.
 func sameUpstream(a, b engine.UpstreamResult) bool {
-	return a.Execution == b.Execution && a.Kind == b.Kind && a.State == b.State && a.Outcome == b.Outcome &&
+	return a.Execution == b.Execution && a.Kind == b.Kind && a.State == b.State && a.Outcome == b.Outcome && a.Failure == b.Failure &&
 		bytes.Equal(a.Result, b.Result) && (a.Result == nil) == (b.Result == nil)
 }
 

@@ -215,14 +215,14 @@ func TestPgBouncer_flows_and_reads(t *testing.T) {
 func workThroughBouncer(t *testing.T, c *crew, pool *pgxpool.Pool, poll time.Duration) {
 	t.Helper()
 	c.work(t, worker.Config{PollInterval: poll}, func(w *worker.Worker) {
-		worker.Handle(w, "area", area)
-		worker.Handle(w, "flaky", func(_ context.Context, job worker.Job[struct{}]) (int, error) {
+		on(w, "area", area)
+		on(w, "flaky", func(_ context.Context, job worker.Job[struct{}]) (int, error) {
 			if job.Lease.Attempt == 0 {
 				return 0, errors.New("once")
 			}
 			return job.Lease.Attempt, nil
 		})
-		worker.Handle(w, "parent", func(ctx context.Context, _ worker.Job[struct{}]) (id.ExecutionID, error) {
+		on(w, "parent", func(ctx context.Context, _ worker.Job[struct{}]) (id.ExecutionID, error) {
 			var created engine.Created
 			err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
 				created, err = c.eng.WithTx(tx).CreateExecution(ctx, engine.ExecutionSpec{Lane: c.lane, Kind: "area"})

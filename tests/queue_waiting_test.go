@@ -189,14 +189,14 @@ func TestN1_rolling_deploy(t *testing.T) {
 				specs[i] = engine.ExecutionSpec{Lane: c.lane, Kind: []string{"old", "new"}[i%2]}
 			}
 			nothing := func(context.Context, worker.Job[struct{}]) (struct{}, error) { return struct{}{}, nil }
-			c.work(t, cfg, func(w *worker.Worker) { worker.Handle(w, "old", nothing) })
+			c.work(t, cfg, func(w *worker.Worker) { on(w, "old", nothing) })
 			if _, err := c.CreateExecutions(t.Context(), specs[:n/2]); err != nil {
 				t.Fatal(err)
 			}
 			settled := c.next(t, n/4) // the old kind's half, while nobody knows the other
 			c.work(t, cfg, func(w *worker.Worker) {
-				worker.Handle(w, "old", nothing)
-				worker.Handle(w, "new", nothing)
+				on(w, "old", nothing)
+				on(w, "new", nothing)
 			})
 			if _, err := c.CreateExecutions(t.Context(), specs[n/2:]); err != nil {
 				t.Fatal(err)
@@ -205,7 +205,7 @@ func TestN1_rolling_deploy(t *testing.T) {
 			for _, s := range settled {
 				if s.Settlement != worker.Completed || s.Lease.Attempt != 0 || s.Retries != 0 || s.Resumed {
 					t.Errorf("%s of the kind %s: attempt %d after %d retries, resumed %t, is %v",
-						s.ID, s.Kind, s.Lease.Attempt, s.Retries, s.Resumed, s.Outcome)
+						s.ID, s.Kind, s.Lease.Attempt, s.Retries, s.Resumed, s.Report)
 				}
 			}
 			type count struct {

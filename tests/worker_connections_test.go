@@ -57,7 +57,7 @@ func TestA15_handlers_that_hold_the_pool(t *testing.T) {
 			var mu sync.Mutex
 			runs := make(map[id.ExecutionID]int)
 			c.work(t, way.cfg, func(w *worker.Worker) {
-				worker.Handle(w, "test", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+				on(w, "test", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 					mu.Lock()
 					runs[job.ID]++
 					mu.Unlock()
@@ -70,7 +70,7 @@ func TestA15_handlers_that_hold_the_pool(t *testing.T) {
 			for settledSoFar := 0; settledSoFar < n; settledSoFar += 20 {
 				for _, s := range c.next(t, 20) {
 					if s.Settlement != worker.Completed {
-						t.Errorf("%s settled as %v", s.ID, s.Outcome)
+						t.Errorf("%s settled as %v", s.ID, s.Report)
 					}
 				}
 			}
@@ -125,7 +125,7 @@ func TestA15_own_connections(t *testing.T) {
 			started := make(chan struct{}, 100)
 			free := make(chan struct{})
 			stop := c.work(t, way.cfg, func(w *worker.Worker) {
-				worker.Handle(w, "test", func(context.Context, worker.Job[struct{}]) (string, error) {
+				on(w, "test", func(context.Context, worker.Job[struct{}]) (string, error) {
 					started <- struct{}{}
 					<-free
 					return "", nil
@@ -163,8 +163,8 @@ func TestA15_small_pool_is_told(t *testing.T) {
 			c, _ := smallPoolCrew(t, way.connections)
 			log := new(lockedBuffer)
 			way.cfg.Lanes, way.cfg.Hooks, way.cfg.Log = []id.LaneID{c.lane}, c, slog.New(slog.NewTextHandler(log, nil))
-			w := worker.New(c.eng, way.cfg)
-			worker.Handle(w, "test", func(context.Context, worker.Job[struct{}]) (string, error) { return "", nil })
+			w := newWorker(t, c.eng, way.cfg)
+			on(w, "test", func(context.Context, worker.Job[struct{}]) (string, error) { return "", nil })
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ran := async(t, func(context.Context) error { return w.Run(ctx) })

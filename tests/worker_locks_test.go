@@ -43,8 +43,8 @@ func (g *gated) register(w *worker.Worker) {
 		}
 		return job.ID, nil
 	}
-	worker.Handle(w, "test", run)
-	worker.Handle(w, "bad", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+	on(w, "test", run)
+	on(w, "bad", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 		_, _ = run(ctx, job)
 		return "", worker.Permanent(errors.New("bad"))
 	})
@@ -137,12 +137,12 @@ func TestA4_locked_row_and_flow(t *testing.T) {
 			close(g.free)
 			for _, s := range c.next(t, 17) {
 				if locked[s.ID] {
-					t.Errorf("%s settled as %v while it is locked", s.ID, s.Outcome)
+					t.Errorf("%s settled as %v while it is locked", s.ID, s.Report)
 				}
 			}
 			later := c.create(t)
 			if s := c.next(t, 1)[0]; s.ID != later || s.Settlement != worker.Completed {
-				t.Errorf("%s settled as %v, want what came later", s.ID, s.Outcome)
+				t.Errorf("%s settled as %v, want what came later", s.ID, s.Report)
 			}
 			await(t, "the leases of what is locked to be renewed twice over", func() bool {
 				return c.leaseUntil(t, solos[0]) > before[0]+2*ttl.Milliseconds() &&
@@ -155,7 +155,7 @@ func TestA4_locked_row_and_flow(t *testing.T) {
 					want = worker.Failed
 				}
 				if !locked[s.ID] || s.Settlement != want {
-					t.Errorf("%s settled as %v, want %v", s.ID, s.Outcome, want)
+					t.Errorf("%s settled as %v, want %v", s.ID, s.Report, want)
 				}
 			}
 			stop()
@@ -200,7 +200,7 @@ func TestA3_locked_attempt_and_heartbeat(t *testing.T) {
 	close(g.free)
 	for _, s := range c.next(t, 20) {
 		if s.Settlement != worker.Completed {
-			t.Errorf("%s settled as %v", s.ID, s.Outcome)
+			t.Errorf("%s settled as %v", s.ID, s.Report)
 		}
 	}
 	stop()

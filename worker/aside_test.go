@@ -47,7 +47,7 @@ func TestA4_locked_result_waits_beside_the_others(t *testing.T) {
 func TestA4_locked_failure_and_member_wait(t *testing.T) {
 	bothWays(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
-		Handle(w, "bad", func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, errors.New("bad") })
+		on(w, "bad", func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, errors.New("bad") })
 	}, func(t *testing.T, b *bubble) {
 		failing, member := work("bad"), work("quick")
 		member.Flow = new(newFlowID())
@@ -100,8 +100,8 @@ func TestA4_lost_lease_ends_the_wait(t *testing.T) {
 }
 
 func lostLeaseEndsTheWait(t *testing.T, cfg Config) {
-	var outcomes []Outcome
-	cfg.Hooks = hookFunc(func(o Outcome) { outcomes = append(outcomes, o) })
+	var outcomes []Report
+	cfg.Hooks = hookFunc(func(o Report) { outcomes = append(outcomes, o) })
 	lost := false
 	inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
@@ -131,8 +131,8 @@ func lostLeaseEndsTheWait(t *testing.T, cfg Config) {
 
 // A completion whose answer was lost is known as soon as the database answers, although its lease is over by then.
 func TestA4_lost_answer_is_asked_for_again(t *testing.T) {
-	var outcomes []Outcome
-	inBubble(t, Config{Hooks: hookFunc(func(o Outcome) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
+	var outcomes []Report
+	inBubble(t, Config{Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = outOfReach(1)
 		eng.renewErr = func(engine.Lease) (item, call error) { return &engine.LeaseError{Err: engine.ErrNotActive}, nil }
@@ -164,8 +164,8 @@ func TestA4_end_of_a_run(t *testing.T) {
 		{"never, one by one", Config{FetchBatch: 1}, time.Hour, DefaultLeaseTTL, Abandoned},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var outcomes []Outcome
-			c.cfg.Hooks = hookFunc(func(o Outcome) { outcomes = append(outcomes, o) })
+			var outcomes []Report
+			c.cfg.Hooks = hookFunc(func(o Report) { outcomes = append(outcomes, o) })
 			inBubble(t, c.cfg, quickAndSlow, func(t *testing.T, b *bubble) {
 				locked := work("quick")
 				b.eng.lock(locked.ID, true)
@@ -220,8 +220,8 @@ func TestA4_claims_stop_while_too_much_waits(t *testing.T) {
 
 // Work that is only given back keeps a run from its end for moments.
 func TestA4_end_of_a_run_without_results(t *testing.T) {
-	var outcomes []Outcome
-	cfg := Config{Hooks: hookFunc(func(o Outcome) { outcomes = append(outcomes, o) }), DrainTimeout: time.Second}
+	var outcomes []Report
+	cfg := Config{Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) }), DrainTimeout: time.Second}
 	inBubble(t, cfg, untilCancelled, func(t *testing.T, b *bubble) {
 		locked := work("long")
 		b.eng.lock(locked.ID, true)

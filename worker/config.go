@@ -2,7 +2,6 @@ package worker
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math"
@@ -17,7 +16,9 @@ import (
 
 // Config holds what a [Worker] can be told. Its zero value is the documented default of every field.
 type Config struct {
-	// Lanes are where the worker takes work from, in equal shares while all of them have some. Default: [engine.DefaultLane].
+	// Lanes are where the worker takes work from, in equal shares while all of them have some: of the kinds that it
+	// handles, wherever those are declared to be. Default: the lanes of the kinds that it handles, where a kind without
+	// a lane has [engine.DefaultLane].
 	Lanes []id.LaneID
 
 	// Capabilities are what the worker can do. Work that requires more is left to others. Default: none.
@@ -57,9 +58,6 @@ type Config struct {
 	// pool may then cost it its leases. Default: it opens up to six connections of its own.
 	SharePool bool
 
-	// Codec turns payloads into arguments and results into bytes. Default [JSON].
-	Codec Codec
-
 	// Hooks is told of each execution that is handled. Default: nobody is.
 	Hooks Hooks
 
@@ -79,21 +77,6 @@ const (
 )
 
 const minLeaseTTL = 100 * time.Millisecond
-
-// Codec turns values into stored bytes and back.
-type Codec interface {
-	Marshal(v any) ([]byte, error)
-	Unmarshal(data []byte, into any) error
-}
-
-// JSON is the [Codec] of encoding/json.
-type JSON struct{}
-
-// Marshal is [json.Marshal].
-func (JSON) Marshal(v any) ([]byte, error) { return json.Marshal(v) }
-
-// Unmarshal is [json.Unmarshal].
-func (JSON) Unmarshal(data []byte, into any) error { return json.Unmarshal(data, into) }
 
 // complete fills in the defaults and refuses what is out of bounds.
 func (c Config) complete() (Config, error) {
@@ -116,10 +99,15 @@ func (c Config) complete() (Config, error) {
 			return c, refuse(f.name, "is too large")
 		}
 	}
-	if len(c.Lanes) == 0 {
-		c.Lanes = []id.LaneID{engine.DefaultLane}
+	for _, lane := range c.Lanes {
+		if err := lane.Validate(); err != nil {
+			return c, refuse("Lanes", err.Error())
+		}
 	}
 	c.Lanes = slices.Compact(slices.Sorted(slices.Values(c.Lanes)))
+	if err := id.NewCapabilities(c.Capabilities...).Validate(); err != nil {
+		return c, refuse("Capabilities", err.Error())
+	}
 	c.Worker = cmp.Or(c.Worker, DefaultWorker)
 	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
 	c.LeaseTTL = cmp.Or(c.LeaseTTL, DefaultLeaseTTL)
@@ -133,8 +121,11 @@ func (c Config) complete() (Config, error) {
 	if c.Instance == "" {
 		c.Instance = newInstance()
 	}
-	if c.Codec == nil {
-		c.Codec = JSON{}
+	if err := c.Worker.Validate(); err != nil {
+		return c, refuse("Worker", err.Error())
+	}
+	if err := c.Instance.Validate(); err != nil {
+		return c, refuse("Instance", err.Error())
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -68,12 +68,6 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-// payloadError is a payload that its handler's arguments cannot be decoded from. Its text may quote the payload.
-type payloadError struct{ err error }
-
-func (e *payloadError) Error() string { return "decode the payload: " + e.err.Error() }
-func (e *payloadError) Unwrap() error { return e.err }
-
 // errGoexit: the handler ended its goroutine instead of returning, as testing.T.FailNow does.
 var errGoexit = errors.New("handler called runtime.Goexit")
 
@@ -92,6 +86,10 @@ func failureOf(err error) engine.Failure {
 	} else if panicked, ok := errors.AsType[*panicError](err); ok {
 		failure.Category = "panic"
 		failure.Message = storable(err.Error()+"\n\n"+string(panicked.stack), maxMessage)
+	}
+	if undecoded, ok := errors.AsType[*engine.DecodeError](err); ok {
+		// What may quote a payload is stored beside it, and not logged.
+		failure.Message = storable(err.Error()+": "+undecoded.Err.Error(), maxMessage)
 	}
 	return failure
 }

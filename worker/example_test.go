@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -23,6 +22,16 @@ type ResizeArgs struct {
 }
 
 type ResizeResult struct{ URL string }
+
+// Resize is declared once, for those who create, handle and read.
+var Resize = engine.Kind[ResizeArgs, ResizeResult]{Name: "resize", Lane: "images"}
+
+var (
+	Album = engine.Kind[struct{}, string]{Name: "album"}
+	Bill  = engine.Kind[Order, struct{}]{Name: "bill"}
+)
+
+type Order struct{ Number int64 }
 
 func resize(context.Context, ResizeArgs) (string, error) { return "", nil }
 
@@ -40,12 +49,11 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	w := worker.New(eng, worker.Config{
-		Lanes:       []id.LaneID{"images"},
-		Concurrency: 20,
-		Log:         slog.Default(),
-	})
-	worker.Handle(w, "resize", func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) {
+	w, err := worker.New(eng, worker.Config{Concurrency: 20, Log: slog.Default()}) // of the lane "images"
+	if err != nil {
+		log.Fatal(err)
+	}
+	worker.Handle(w, Resize, func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) {
 		url, err := resize(ctx, job.Args)
 		return ResizeResult{URL: url}, err
 	})
@@ -63,7 +71,7 @@ var (
 // and a category is what policies tell failures apart by.
 func ExampleFail() {
 	var w *worker.Worker // = worker.New(…)
-	worker.Handle(w, "resize", func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) {
+	worker.Handle(w, Resize, func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) {
 		url, err := resize(ctx, job.Args)
 		switch {
 		case errors.Is(err, errNoSuchImage):
@@ -80,15 +88,15 @@ func ExampleFail() {
 // A handler reads what the executions have left that its own depends on.
 func ExampleJob_Upstreams() {
 	var w *worker.Worker // = worker.New(…)
-	worker.Handle(w, "album", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+	worker.Handle(w, Album, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 		upstreams, err := job.Upstreams(ctx)
 		if err != nil {
 			return "", err
 		}
 		album := ""
 		for _, upstream := range upstreams {
-			var picture ResizeResult
-			if err := upstream.Decode(&picture); err != nil {
+			picture, err := Resize.ResultOf(upstream)
+			if err != nil {
 				return "", err
 			}
 			album += fmt.Sprintf("<img src=%q>", picture.URL)
@@ -105,13 +113,13 @@ func ExampleJob_transaction() {
 		eng  *engine.Engine
 		pool *pgxpool.Pool
 	)
-	worker.Handle(w, "bill", func(ctx context.Context, job worker.Job[struct{ Order int64 }]) (struct{}, error) {
+	worker.Handle(w, Bill, func(ctx context.Context, job worker.Job[Order]) (struct{}, error) {
 		tx, err := pool.Begin(ctx)
 		if err != nil {
 			return struct{}{}, err
 		}
 		defer tx.Rollback(context.WithoutCancel(ctx))
-		if _, err := tx.Exec(ctx, "UPDATE orders SET billed = true WHERE id = $1", job.Args.Order); err != nil {
+		if _, err := tx.Exec(ctx, "UPDATE orders SET billed = true WHERE id = $1", job.Args.Number); err != nil {
 			return struct{}{}, err
 		}
 		if err := eng.WithTx(tx).CompleteExecution(ctx, job.Lease, nil); err != nil {

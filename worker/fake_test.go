@@ -16,6 +16,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // fakeEngine hands out what its lanes hold and records what it is told, with the bubble's time of each call.
@@ -35,11 +36,13 @@ type fakeEngine struct {
 	renewErr    func(engine.Lease) (item, call error)
 	doneErr     func([]engine.Completion) (item, call error)
 	failErr     func([]engine.AttemptFailure) (item, call error)
+	backErr     func(engine.Lease) error
 	locked      map[id.ExecutionID]bool // by somebody else
 	lockedLease map[id.ExecutionID]bool // its attempt
 	inLine      func(engine.Lease)      // a call waits for its lock
 	claimTakes  time.Duration
-	claimBlind  func() bool // for what the lane has
+	settleTakes time.Duration // of every call that settles, but not of renewals
+	claimBlind  func() bool   // for what the lane has
 	waiting     func(engine.WaitingFilter) ([]engine.WaitingKind, error)
 }
 
@@ -273,7 +276,15 @@ func (f *fakeEngine) FailExecution(ctx context.Context, l engine.Lease, failure 
 	return results[0].Value, results[0].Err
 }
 
+// settling lets the time go by that a settlement takes.
+func (f *fakeEngine) settling() {
+	if f.settleTakes > 0 {
+		<-time.After(f.settleTakes)
+	}
+}
+
 func (f *fakeEngine) CompleteExecutions(_ context.Context, completions []engine.Completion) ([]error, error) {
+	f.settling()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	outcomes := make([]error, len(completions))
@@ -296,6 +307,7 @@ func (f *fakeEngine) CompleteExecutions(_ context.Context, completions []engine.
 }
 
 func (f *fakeEngine) FailExecutions(_ context.Context, failures []engine.AttemptFailure) ([]engine.Outcome[engine.Failed], error) {
+	f.settling()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failed = append(f.failed, call[engine.AttemptFailure]{at: sinceEpoch(), items: failures})
@@ -316,12 +328,16 @@ func (f *fakeEngine) FailExecutions(_ context.Context, failures []engine.Attempt
 }
 
 func (f *fakeEngine) ReleaseLeases(_ context.Context, leases []engine.Lease) ([]error, error) {
+	f.settling()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.back = append(f.back, call[engine.Lease]{at: sinceEpoch(), items: leases})
 	outcomes := make([]error, len(leases))
 	for i, l := range leases {
-		outcomes[i] = f.busy(l)
+		if f.backErr != nil {
+			outcomes[i] = f.backErr(l)
+		}
+		outcomes[i] = cmp.Or(outcomes[i], f.busy(l))
 	}
 	return outcomes, nil
 }
@@ -329,7 +345,7 @@ func (f *fakeEngine) ReleaseLeases(_ context.Context, leases []engine.Lease) ([]
 func (f *fakeEngine) ReportProgress(context.Context, engine.Lease, engine.Progress) error { return nil }
 
 func (f *fakeEngine) UpstreamResults(context.Context, id.ExecutionID) ([]engine.UpstreamResult, error) {
-	return []engine.UpstreamResult{{Result: []byte(`{"Width":7}`)}, {}}, nil
+	return []engine.UpstreamResult{{Kind: "upstream", Outcome: state.OutcomeSuccess, Result: []byte(`{"Width":7}`)}}, nil
 }
 
 // outOfReach is a database that does not answer the first completions.
@@ -367,16 +383,15 @@ func inBubble(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test f
 	synctest.Test(t, func(t *testing.T) {
 		b := &bubble{eng: newFakeEngine(), log: new(bytes.Buffer)}
 		cfg.Log = slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		w := &Worker{handlers: make(map[string]handler)}
-		w.configure(b.eng, cfg)
+		w := onFake(t, b.eng, cfg)
 		w.reconcile = b.eng.accompany
 		setUp(w, b.eng)
-		handlers, err := w.registered()
+		kinds, err := w.handledKinds()
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		if b.run, err = w.newRun(ctx, handlers); err != nil {
+		if b.run, err = w.newRun(ctx, kinds); err != nil {
 			t.Fatal(err)
 		}
 		ran := make(chan struct{})
@@ -437,9 +452,24 @@ func (b *bubble) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// hookFunc is told of outcomes.
-type hookFunc func(Outcome)
+// onFake is a worker without handlers.
+func onFake(t *testing.T, eng *fakeEngine, cfg Config) *Worker {
+	t.Helper()
+	w, err := newWorker(eng, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
 
-func (f hookFunc) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(Outcome)) {
+// on is [Handle] for a kind that has a name and types, and nothing else.
+func on[In, Out any](w *Worker, kind string, fn func(context.Context, Job[In]) (Out, error)) {
+	Handle(w, engine.Kind[In, Out]{Name: kind}, fn)
+}
+
+// hookFunc is told what became of executions.
+type hookFunc func(Report)
+
+func (f hookFunc) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(Report)) {
 	return ctx, f
 }

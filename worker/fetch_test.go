@@ -135,7 +135,7 @@ func TestFetch_backs_off(t *testing.T) {
 func TestFetch_claim_under_way_at_the_end_is_given_back(t *testing.T) {
 	inBubble(t, Config{PollInterval: time.Hour}, func(w *Worker, eng *fakeEngine) {
 		eng.claimTakes = time.Second
-		Handle(w, "quick", func(context.Context, Job[struct{}]) (struct{}, error) {
+		on(w, "quick", func(context.Context, Job[struct{}]) (struct{}, error) {
 			t.Error("started after the end")
 			return struct{}{}, nil
 		})

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -17,20 +16,11 @@ type Job[In any] struct {
 	Args In
 	engine.Claimed
 
-	eng   operations
-	codec Codec
+	eng operations
 }
 
-// Upstream is what one of the executions that this one depends on has left.
-type Upstream struct {
-	engine.UpstreamResult
-
-	codec Codec
-}
-
-// Handle makes fn the handler of a kind of execution. The payload is decoded into In and the Out that fn returns
-// becomes the result, both by the worker's [Codec], JSON by default. A []byte or [json.RawMessage] passes as it is; a
-// struct{} ignores the payload or leaves no result. Without a payload In is its zero value.
+// Handle makes fn the handler of a kind of execution, in the lane of the kind unless [Config.Lanes] says otherwise. The
+// payload is decoded into In and the Out that fn returns becomes the result, as [engine.Kind] says.
 //
 // What fn returns decides how the attempt ends:
 //
@@ -50,60 +40,52 @@ type Upstream struct {
 //
 // An execution may be handled more than once: its worker may die before the result is committed. fn must bear that.
 //
-// A mistake in the arguments is told by [Worker.Run]: an empty or repeated kind, a nil fn. A handler registered while
-// the worker runs serves its next run.
-func Handle[In, Out any](w *Worker, kind string, fn func(ctx context.Context, job Job[In]) (Out, error)) {
-	if fn == nil {
-		w.register(kind, nil)
-		return
+// A mistake in the arguments is told by [Worker.Run]: a kind that [engine.Kind.Validate] refuses, one that has a handler
+// already, a nil fn. A handler registered while the worker runs serves its next run.
+func Handle[In, Out any](w *Worker, kind engine.Kind[In, Out], fn func(ctx context.Context, job Job[In]) (Out, error)) {
+	var run handler
+	if fn != nil {
+		run = func(ctx context.Context, work *engine.Claimed) ([]byte, error) {
+			return handle(ctx, w.eng, work, kind, fn)
+		}
 	}
-	w.register(kind, func(ctx context.Context, work *engine.Claimed) ([]byte, error) {
-		job := Job[In]{Claimed: *work, eng: w.eng, codec: w.cfg.Codec}
-		if err := decode(job.codec, work.Payload, &job.Args); err != nil {
-			return nil, &Fail{Class: policy.Permanent, Category: "payload", Err: &payloadError{err}}
-		}
-		out, err := fn(ctx, job)
-		if err != nil {
-			return nil, err
-		}
-		result, err := encode(job.codec, out)
-		if err != nil {
-			return nil, &Fail{Class: policy.Permanent, Category: "result", Err: fmt.Errorf("encode the result: %w", err)}
-		}
-		return result, nil
-	})
+	w.register(kind.Name, kind.Lane, kind.Validate(), run)
 }
 
-// A handler runs one execution: payload in, result out.
+// handle runs one execution: payload in, result out.
+func handle[In, Out any](
+	ctx context.Context, eng operations, work *engine.Claimed,
+	kind engine.Kind[In, Out], fn func(ctx context.Context, job Job[In]) (Out, error),
+) ([]byte, error) {
+	args, err := kind.DecodeArgs(work.Payload)
+	if err != nil {
+		return nil, &Fail{Class: policy.Permanent, Category: "payload", Err: err}
+	}
+	out, err := fn(ctx, Job[In]{Args: args, Claimed: *work, eng: eng})
+	if err != nil {
+		return nil, err
+	}
+	result, err := kind.EncodeResult(out)
+	if err != nil {
+		return nil, &Fail{Class: policy.Permanent, Category: "result", Err: fmt.Errorf("encode the result: %w", err)}
+	}
+	return result, nil
+}
+
+// A handler is [handle] for one kind.
 type handler func(ctx context.Context, work *engine.Claimed) ([]byte, error)
 
 var errNoWorker = errors.New("the job was not made by a worker")
 
-// Upstreams reads what the executions have left that this one depends on, in the order of their ids.
+// Upstreams reads what the executions have left that this one depends on, in the order of their ids. The kind of each
+// decodes its result: [engine.Kind.ResultOf].
 //
 // Errors: those of [engine.Engine.UpstreamResults].
-func (j Job[In]) Upstreams(ctx context.Context) ([]Upstream, error) {
+func (j Job[In]) Upstreams(ctx context.Context) ([]engine.UpstreamResult, error) {
 	if j.eng == nil {
 		return nil, errNoWorker
 	}
-	results, err := j.eng.UpstreamResults(ctx, j.ID)
-	if err != nil {
-		return nil, err
-	}
-	upstreams := make([]Upstream, len(results))
-	for i, result := range results {
-		upstreams[i] = Upstream{UpstreamResult: result, codec: j.codec}
-	}
-	return upstreams, nil
-}
-
-// Decode turns the result into a value, as [Handle] turns a payload into arguments: without a result, as of an
-// upstream that failed or has not ended, into stays as it is.
-func (u Upstream) Decode(into any) error {
-	if u.codec == nil {
-		return errNoWorker
-	}
-	return decode(u.codec, u.Result, into)
+	return j.eng.UpstreamResults(ctx, j.ID)
 }
 
 // Progress records how far the attempt has come, in percent, and a message for people; an empty one keeps the last.
@@ -118,31 +100,4 @@ func (j Job[In]) Progress(ctx context.Context, percent int, message string) erro
 		p.Message = &message
 	}
 	return j.eng.ReportProgress(ctx, j.Lease, p)
-}
-
-func decode(codec Codec, data []byte, into any) error {
-	switch into := into.(type) {
-	case *[]byte:
-		*into = data
-	case *json.RawMessage:
-		*into = data
-	case *struct{}:
-	default:
-		if len(data) > 0 {
-			return codec.Unmarshal(data, into)
-		}
-	}
-	return nil
-}
-
-func encode(codec Codec, value any) ([]byte, error) {
-	switch value := value.(type) {
-	case []byte:
-		return value, nil
-	case json.RawMessage:
-		return value, nil
-	case struct{}:
-		return nil, nil
-	}
-	return codec.Marshal(value)
 }

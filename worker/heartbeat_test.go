@@ -11,7 +11,7 @@ import (
 
 // untilCancelled makes a handler of the kind "long" that tells the cause of its context's end.
 func untilCancelled(w *Worker, eng *fakeEngine) {
-	Handle(w, "long", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {
+	on(w, "long", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {
 		<-ctx.Done()
 		eng.causes <- context.Cause(ctx)
 		return struct{}{}, ctx.Err()

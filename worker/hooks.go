@@ -14,11 +14,11 @@ type Hooks interface {
 	// Begin is called before each handler, on its goroutine. The handler runs with the context that it returns, which
 	// must derive from ctx. The function that it returns, unless nil, is called once, after what became of the attempt
 	// has been committed, on a goroutine that must not be held up.
-	Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(Outcome))
+	Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(Report))
 }
 
-// Outcome is what became of an execution that a worker had claimed.
-type Outcome struct {
+// Report is what became of an execution that a worker had claimed.
+type Report struct {
 	Settlement Settlement
 	Err        error         // what the handler returned, or why its outcome could not be settled
 	Ran        time.Duration // of the handler
@@ -39,7 +39,7 @@ const (
 // report tells the hooks and the log how a task was settled.
 func (r *run) report(t *task) {
 	if t.told != nil {
-		t.told(Outcome{Settlement: t.settlement, Err: t.err, Ran: t.ran})
+		t.told(Report{Settlement: t.settlement, Err: t.err, Ran: t.ran})
 	}
 	if t.settlement == Completed {
 		return
@@ -51,7 +51,7 @@ func (r *run) report(t *task) {
 	if t.verdict == fail {
 		attrs = append(attrs, slog.String("class", string(t.failure.Class)), slog.String("category", t.failure.Category))
 	}
-	if _, quotes := errors.AsType[*payloadError](t.err); t.err != nil && !quotes {
+	if t.err != nil {
 		attrs = append(attrs, slog.Any("error", t.err))
 	}
 	message, level := "attempt failed", slog.LevelWarn

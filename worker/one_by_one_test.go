@@ -68,8 +68,8 @@ func TestOneByOne_settles_what_a_failed_claim_did_not(t *testing.T) {
 }
 
 func TestOneByOne_lost_lease_is_dropped(t *testing.T) {
-	var outcomes []Outcome
-	cfg := Config{FetchBatch: 1, Hooks: hookFunc(func(o Outcome) { outcomes = append(outcomes, o) })}
+	var outcomes []Report
+	cfg := Config{FetchBatch: 1, Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}
 	inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func([]engine.Completion) (item, call error) {

@@ -16,8 +16,8 @@ import (
 
 // quick and slow are handlers of the kinds "quick" and "slow": one returns at once, one after a second.
 func quickAndSlow(w *Worker, _ *fakeEngine) {
-	Handle(w, "quick", func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, nil })
-	Handle(w, "slow", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {
+	on(w, "quick", func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, nil })
+	on(w, "slow", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {
 		select {
 		case <-ctx.Done():
 			return struct{}{}, context.Cause(ctx)
@@ -171,8 +171,8 @@ func TestSettle_refused_result_is_a_failure(t *testing.T) {
 }
 
 func TestSettle_lost_lease_is_dropped(t *testing.T) {
-	var outcomes []Outcome
-	inBubble(t, Config{Hooks: hookFunc(func(o Outcome) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
+	var outcomes []Report
+	inBubble(t, Config{Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func([]engine.Completion) (item, call error) {
 			return &engine.LeaseError{Err: engine.ErrStaleLease}, nil

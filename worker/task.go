@@ -28,7 +28,7 @@ type task struct {
 	err     error
 	failure engine.Failure
 	ran     time.Duration
-	told    func(Outcome) // of the hooks; may be nil
+	told    func(Report) // of the hooks; may be nil
 
 	// Known when it is settled; empty until then.
 	settlement Settlement

@@ -24,7 +24,7 @@ type kindOnLane struct {
 // watchUnserved tells the log of work in the worker's lanes that it has no handler for and that nobody else has taken any
 // of for a minute, until ctx ends: once for each kind, and again when somebody took some meanwhile.
 func (r *run) watchUnserved(ctx context.Context) {
-	filter := engine.WaitingFilter{Lanes: r.cfg.Lanes, Except: slices.Collect(maps.Keys(r.handlers))}
+	filter := engine.WaitingFilter{Lanes: r.laneNames, Except: slices.Collect(maps.Keys(r.handlers))}
 	var before, told map[kindOnLane]engine.WaitingKind
 	for backoff.Wait(ctx, backoff.Spread(unservedAfter)) {
 		calling, cancel := context.WithTimeout(ctx, callTimeout)

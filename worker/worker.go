@@ -1,8 +1,10 @@
 // Package worker handles executions: it claims them from lanes, runs the handlers that are registered for their
 // kinds, keeps their leases alive meanwhile and settles what became of them.
 //
-//	w := worker.New(eng, worker.Config{Lanes: []id.LaneID{"images"}})
-//	worker.Handle(w, "resize", func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) { … })
+//	var Resize = engine.Kind[ResizeArgs, ResizeResult]{Name: "resize", Lane: "images"}
+//
+//	w, err := worker.New(eng, worker.Config{})
+//	worker.Handle(w, Resize, func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) { … })
 //	err = w.Run(ctx) // until ctx ends, then drains
 //
 // One process runs one worker for all its handlers: one fetcher claims for them in batches, settlers complete and
@@ -13,6 +15,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,8 +46,14 @@ type Worker struct {
 	poolConnections int // that the worker itself may use of the pool at once
 
 	mu       sync.Mutex
-	handlers map[string]handler
-	mistakes []error // of the configuration and of registrations
+	kinds    handledKinds
+	mistakes []error // of registrations
+}
+
+// handledKinds is the kinds that a worker has handlers for.
+type handledKinds struct {
+	handlers map[string]handler // by the kind's name
+	lanes    []id.LaneID        // of the kinds, one for each
 }
 
 // operations is what this package needs of an engine.
@@ -75,76 +84,84 @@ type claimer interface {
 	Wake()
 }
 
-// New returns a worker without handlers. It does not touch the database. A mistake in cfg is told by [Worker.Run], as
-// those in registrations are.
+// New returns a worker without handlers. It does not touch the database.
 //
 // What the worker claims, renews and settles does not depend on the pool of eng: [Worker.Run] opens up to six connections
 // of its own beside it, unless [Config.SharePool] forbids it. Handlers may hold the whole pool; that costs time, not
 // leases. Of the pool itself the worker uses, for a moment each, one connection to notify others, one to look for work
 // that nobody takes, and one for each background job that is at work.
-func New(eng *engine.Engine, cfg Config) *Worker {
-	w := &Worker{handlers: make(map[string]handler), poolConnections: 1}
+//
+// Errors: [engine.ErrInvalidInput] naming the field of cfg that is out of its bounds, as "Config.LeaseTTL", or the engine
+// that is nil.
+func New(eng *engine.Engine, cfg Config) (*Worker, error) {
 	if eng == nil {
-		w.mistakes = append(w.mistakes, &engine.InputError{Field: "engine", Reason: "is nil"})
-		return w
+		return nil, &engine.InputError{Field: "engine", Reason: "is nil"}
 	}
-	w.configure(onEngine{eng}, cfg)
-	if !cfg.NoReconcile {
-		r, err := reconcile.New(eng, reconcile.Config{Log: cfg.Log})
-		if err != nil {
-			w.mistakes = append(w.mistakes, err)
-			return w
-		}
-		w.reconcile = r.Run
-		w.poolConnections += r.Jobs()
+	w, err := newWorker(onEngine{eng}, cfg)
+	if err != nil || cfg.NoReconcile {
+		return w, err
 	}
-	return w
+	r, err := reconcile.New(eng, reconcile.Config{Log: cfg.Log})
+	if err != nil {
+		return nil, err
+	}
+	w.reconcile = r.Run
+	w.poolConnections += r.Jobs()
+	return w, nil
 }
 
-// configure completes a worker, or remembers why it cannot be.
-func (w *Worker) configure(eng operations, cfg Config) {
+// newWorker is a worker without background work.
+func newWorker(eng operations, cfg Config) (*Worker, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
-		w.mistakes = append(w.mistakes, err)
-		return
+		return nil, err
 	}
-	w.eng, w.cfg = eng, cfg
+	return &Worker{
+		eng: eng, cfg: cfg, poolConnections: 1, kinds: handledKinds{handlers: make(map[string]handler)},
+	}, nil
 }
 
 // register takes a handler, or remembers why it cannot be taken.
-func (w *Worker) register(kind string, h handler) {
+func (w *Worker) register(kind string, lane id.LaneID, mistake error, h handler) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch _, taken := w.handlers[kind]; {
-	case kind == "":
-		w.mistakes = append(w.mistakes, errors.New("worker: a handler's kind is empty"))
-	case h == nil:
-		w.mistakes = append(w.mistakes, fmt.Errorf("worker: the handler of the kind %q is nil", kind))
-	case taken:
-		w.mistakes = append(w.mistakes, fmt.Errorf("worker: the kind %q has two handlers", kind))
-	default:
-		w.handlers[kind] = h
+	refuse := func(reason string) error {
+		return &engine.InputError{Field: fmt.Sprintf("handler of the kind %q", kind), Reason: reason}
 	}
+	_, taken := w.kinds.handlers[kind]
+	switch {
+	case mistake != nil:
+	case h == nil:
+		mistake = refuse("is nil")
+	case taken:
+		mistake = refuse("is the second one")
+	default:
+		w.kinds.handlers[kind] = h
+		w.kinds.lanes = append(w.kinds.lanes, cmp.Or(lane, engine.DefaultLane))
+		return
+	}
+	w.mistakes = append(w.mistakes, fmt.Errorf("worker: %w", mistake))
 }
 
-// registered returns the handlers, or what was wrong with the configuration or the registrations.
-func (w *Worker) registered() (map[string]handler, error) {
+// handledKinds returns what is handled, or what was wrong with the registrations.
+func (w *Worker) handledKinds() (handledKinds, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.mistakes) > 0 {
-		return nil, errors.Join(w.mistakes...)
+		return handledKinds{}, errors.Join(w.mistakes...)
 	}
-	if len(w.handlers) == 0 {
-		return nil, errors.New("worker: there is no handler")
+	if len(w.kinds.handlers) == 0 {
+		return handledKinds{}, fmt.Errorf("worker: %w", &engine.InputError{Field: "handlers", Reason: "there is none"})
 	}
-	return maps.Clone(w.handlers), nil
+	return handledKinds{handlers: maps.Clone(w.kinds.handlers), lanes: slices.Clone(w.kinds.lanes)}, nil
 }
 
 // run is what the goroutines of one run of a worker share.
 type run struct {
 	*Worker
-	handlers map[string]handler
-	lanes    []*lane
+	handlers  map[string]handler
+	laneNames []id.LaneID
+	lanes     []*lane
 
 	base    context.Context // the values of Run's context, but not its end
 	drained context.Context // ends when the drain timeout has passed
@@ -179,11 +196,11 @@ type run struct {
 // claims no more. After ctx has ended and all handlers have returned, results that are left are tried for as long as a
 // lease lasts, and work that goes back unfinished for three seconds; what is given up then is handled again by others.
 //
-// Errors: nil after ctx has ended. Otherwise the worker did not start: [engine.ErrInvalidInput] names the field of its
-// configuration that is out of its bounds; a registration was mistaken; [ErrRunning]; or the database is not fit for
-// the engine, with the errors of [engine.Engine.Prepare].
+// Errors: nil after ctx has ended. Otherwise the worker did not start: [engine.ErrInvalidInput] for a mistaken
+// registration, and for none at all; [ErrRunning]; or the database is not fit for the engine, with the errors of
+// [engine.Engine.Prepare].
 func (w *Worker) Run(ctx context.Context) error {
-	handlers, err := w.registered()
+	kinds, err := w.handledKinds()
 	if err != nil {
 		return err
 	}
@@ -191,7 +208,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return ErrRunning
 	}
 	defer w.running.Store(false)
-	r, err := w.newRun(ctx, handlers)
+	r, err := w.newRun(ctx, kinds)
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
@@ -207,21 +224,26 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // newRun prepares a run. Its connections are to be closed when it is over.
-func (w *Worker) newRun(ctx context.Context, handlers map[string]handler) (*run, error) {
+func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
+	lanes := w.cfg.Lanes
+	if len(lanes) == 0 {
+		lanes = slices.Compact(slices.Sorted(slices.Values(kinds.lanes)))
+	}
 	r := &run{
-		Worker:   w,
-		handlers: handlers,
-		base:     context.WithoutCancel(ctx),
-		queue:    make(chan *task, w.cfg.Concurrency+maxQueued(w.cfg)),
-		handled:  make(chan *task, w.cfg.SettleBatch),
-		members:  make(chan *task, w.cfg.SettleBatch),
-		roused:   make(chan struct{}, 1),
+		Worker:    w,
+		handlers:  kinds.handlers,
+		laneNames: lanes,
+		base:      context.WithoutCancel(ctx),
+		queue:     make(chan *task, w.cfg.Concurrency+maxQueued(w.cfg)),
+		handled:   make(chan *task, w.cfg.SettleBatch),
+		members:   make(chan *task, w.cfg.SettleBatch),
+		roused:    make(chan struct{}, 1),
 	}
 	r.aside = newAside(r)
 	if err := r.connect(); err != nil {
 		return nil, err
 	}
-	for _, name := range w.cfg.Lanes {
+	for _, name := range lanes {
 		c, err := r.settling.NewClaimer(r.claimSpec(name))
 		if err != nil {
 			r.disconnect()

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,36 +19,85 @@ func TestRun_mistakes(t *testing.T) {
 	nothing := func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, nil }
 	for _, c := range []struct {
 		name     string
-		cfg      Config
 		register func(*Worker)
 		want     string
-		invalid  bool
 	}{
-		{name: "no handler", register: func(*Worker) {}, want: "no handler"},
-		{name: "empty kind", register: func(w *Worker) { Handle(w, "", nothing) }, want: "kind is empty"},
-		{name: "nil handler", register: func(w *Worker) { Handle[int, int](w, "k", nil) }, want: `the kind "k" is nil`},
-		{name: "kind twice", register: func(w *Worker) { Handle(w, "k", nothing); Handle(w, "k", nothing) }, want: `the kind "k" has two`},
-		{name: "short lease", cfg: Config{LeaseTTL: time.Millisecond}, want: "LeaseTTL", invalid: true},
-		{name: "long lease", cfg: Config{LeaseTTL: 2 * engine.MaxLeaseTTL}, want: "LeaseTTL", invalid: true},
-		{name: "large batch", cfg: Config{FetchBatch: engine.MaxBatch + 1}, want: "FetchBatch", invalid: true},
-		{name: "negative", cfg: Config{Concurrency: -1}, want: "Concurrency", invalid: true},
+		{"no handler", func(*Worker) {}, "handlers: there is none"},
+		{"empty kind", func(w *Worker) { on(w, "", nothing) }, "Kind.Name: is empty"},
+		{"kind's lane", func(w *Worker) {
+			Handle(w, engine.Kind[struct{}, struct{}]{Name: "k", Lane: "a\nb"}, nothing)
+		}, "Kind.Lane"},
+		{"nil handler", func(w *Worker) { on[int, int](w, "k", nil) }, `handler of the kind "k": is nil`},
+		{"kind twice", func(w *Worker) { on(w, "k", nothing); on(w, "k", nothing) }, `handler of the kind "k": is the second one`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := &Worker{handlers: make(map[string]handler)}
-			w.configure(newFakeEngine(), c.cfg)
-			if c.register == nil {
-				c.register = func(w *Worker) { Handle(w, "k", nothing) }
-			}
+			w := onFake(t, newFakeEngine(), Config{})
 			c.register(w)
 			err := w.Run(t.Context())
-			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, engine.ErrInvalidInput) != c.invalid {
+			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, engine.ErrInvalidInput) {
 				t.Errorf("Run: %v, want %q", err, c.want)
 			}
 		})
 	}
-	if err := New(nil, Config{}).Run(t.Context()); !errors.Is(err, engine.ErrInvalidInput) {
+}
+
+func TestNew_mistakes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		field string
+		cfg   Config
+	}{
+		{"Config.Lanes", Config{Lanes: []id.LaneID{"fine", "a\nb"}}},
+		{"Config.Lanes", Config{Lanes: []id.LaneID{""}}},
+		{"Config.Capabilities", Config{Capabilities: []string{"a,b"}}},
+		{"Config.Worker", Config{Worker: "a\nb"}},
+		{"Config.Instance", Config{Instance: "a\nb"}},
+		{"Config.Concurrency", Config{Concurrency: -1}},
+		{"Config.LeaseTTL", Config{LeaseTTL: time.Millisecond}},
+		{"Config.LeaseTTL", Config{LeaseTTL: 2 * engine.MaxLeaseTTL}},
+		{"Config.DrainTimeout", Config{DrainTimeout: -1}},
+		{"Config.PollInterval", Config{PollInterval: -1}},
+		{"Config.FetchBatch", Config{FetchBatch: engine.MaxBatch + 1}},
+		{"Config.SettleBatch", Config{SettleBatch: engine.MaxBatch + 1}},
+	} {
+		_, err := newWorker(newFakeEngine(), c.cfg)
+		input, ok := errors.AsType[*engine.InputError](err)
+		if !ok || input.Field != c.field || !errors.Is(err, engine.ErrInvalidInput) {
+			t.Errorf("%+v: %v, want %s refused", c.cfg, err, c.field)
+		}
+	}
+	if _, err := New(nil, Config{}); !errors.Is(err, engine.ErrInvalidInput) {
 		t.Errorf("without an engine: %v, want invalid input", err)
+	}
+}
+
+// Without lanes in its configuration a worker looks where the kinds are declared that it handles.
+func TestRun_lanes_of_the_kinds(t *testing.T) {
+	t.Parallel()
+	nothing := func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, nil }
+	for _, c := range []struct {
+		given, want []id.LaneID
+	}{
+		{nil, []id.LaneID{engine.DefaultLane, "images", "mail"}},
+		{[]id.LaneID{"z", "a", "z"}, []id.LaneID{"a", "z"}},
+	} {
+		w := onFake(t, newFakeEngine(), Config{Lanes: c.given})
+		for kind, lane := range map[string]id.LaneID{"a": "mail", "b": "", "c": "images", "d": "mail"} {
+			Handle(w, engine.Kind[struct{}, struct{}]{Name: kind, Lane: lane}, nothing)
+		}
+		kinds, err := w.handledKinds()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := w.newRun(t.Context(), kinds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.disconnect()
+		if !slices.Equal(r.laneNames, c.want) || len(r.lanes) != len(c.want) {
+			t.Errorf("given %q the worker takes from %q, want %q", c.given, r.laneNames, c.want)
+		}
 	}
 }
 
@@ -55,8 +105,7 @@ func TestRun_once_at_a_time(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		eng := newFakeEngine()
-		w := &Worker{handlers: make(map[string]handler)}
-		w.configure(eng, Config{})
+		w := onFake(t, eng, Config{})
 		quickAndSlow(w, eng)
 		for range 2 { // one after the other is fine
 			ctx, cancel := context.WithCancel(t.Context())
@@ -78,8 +127,7 @@ func TestRun_unfit_database(t *testing.T) {
 	t.Parallel()
 	eng := newFakeEngine()
 	eng.prepareErr = engine.ErrNotMigrated
-	w := &Worker{handlers: make(map[string]handler)}
-	w.configure(eng, Config{})
+	w := onFake(t, eng, Config{})
 	quickAndSlow(w, eng)
 	if err := w.Run(t.Context()); !errors.Is(err, engine.ErrNotMigrated) {
 		t.Errorf("run: %v, want ErrNotMigrated", err)
@@ -153,9 +201,9 @@ func TestDrain_verdicts(t *testing.T) {
 				return "done", err
 			}
 		}
-		Handle(w, "success", until(nil))
-		Handle(w, "permanent", until(Permanent(errors.New("no"))))
-		Handle(w, "plain", until(errors.New("no")))
+		on(w, "success", until(nil))
+		on(w, "permanent", until(Permanent(errors.New("no"))))
+		on(w, "plain", until(errors.New("no")))
 	}, func(t *testing.T, b *bubble) {
 		b.eng.put(engine.DefaultLane, work("success"), work("permanent"), work("plain"))
 		b.tell()

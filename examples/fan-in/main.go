@@ -18,7 +18,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-const lane id.LaneID = "example-fan-in"
+var (
+	Ask    = engine.Kind[string, int]{Name: "ask", Lane: "example-fan-in"}
+	Choose = engine.Kind[struct{}, int]{Name: "choose", Lane: "example-fan-in"}
+)
 
 func main() {
 	if err := run(context.Background()); err != nil {
@@ -39,19 +42,16 @@ func run(ctx context.Context) error {
 
 	spec := engine.FlowSpec{Kind: "compare-prices"}
 	for _, shop := range []string{"north", "south", "closed"} {
-		payload := fmt.Appendf(nil, "%q", shop)
-		spec.Nodes = append(spec.Nodes, engine.Node{
-			Key: shop, Spec: engine.ExecutionSpec{Lane: lane, Kind: "ask", Payload: payload},
-		})
+		spec.Nodes = append(spec.Nodes, engine.Node{Key: shop, Spec: Ask.Spec(shop)})
 		spec.Edges = append(spec.Edges, engine.Edge{From: shop, To: "choose"}, engine.Edge{From: shop, To: "survey"})
 	}
 	spec.Nodes = append(spec.Nodes,
 		engine.Node{
-			Key: "choose", Spec: engine.ExecutionSpec{Lane: lane, Kind: "choose"},
+			Key: "choose", Spec: Choose.Spec(struct{}{}),
 			When: policy.Quorum(2, policy.LetRun),
 		},
 		engine.Node{
-			Key: "survey", Spec: engine.ExecutionSpec{Lane: lane, Kind: "choose"},
+			Key: "survey", Spec: Choose.Spec(struct{}{}),
 			When: policy.AllOf(), // the default
 		},
 	)
@@ -60,9 +60,12 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	w := worker.New(eng, worker.Config{Lanes: []id.LaneID{lane}})
-	worker.Handle(w, "ask", ask)
-	worker.Handle(w, "choose", choose)
+	w, err := worker.New(eng, worker.Config{})
+	if err != nil {
+		return err
+	}
+	worker.Handle(w, Ask, ask)
+	worker.Handle(w, Choose, choose)
 	working, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(working) }()
@@ -96,11 +99,8 @@ func choose(ctx context.Context, job worker.Job[struct{}]) (int, error) {
 	}
 	best := 0
 	for _, upstream := range upstreams {
-		var price int
-		if err := upstream.Decode(&price); err != nil {
-			return 0, err
-		}
-		if price > 0 && (best == 0 || price < best) {
+		price, err := Ask.ResultOf(upstream)
+		if err == nil && (best == 0 || price < best) { // two have answered; the third need not
 			best = price
 		}
 	}

@@ -13,6 +13,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
+// A kind is declared once, for those who create, handle and read: what goes in, what comes out, and its name.
+var (
+	Greet = engine.Kind[string, string]{Name: "greet"}
+	Print = engine.Kind[struct{}, struct{}]{Name: "print"}
+)
+
 func main() {
 	ctx, stop := context.WithCancel(context.Background())
 	pool := must(pgxpool.New(ctx, os.Getenv("DATABASE_URL"))) // migrated by `ff dev` or `ff migrate up`
@@ -21,22 +27,22 @@ func main() {
 
 	must(eng.CreateFlow(ctx, engine.FlowSpec{
 		Nodes: []engine.Node{
-			{Key: "ada", Spec: engine.ExecutionSpec{Kind: "greet", Payload: []byte(`"Ada"`)}},
-			{Key: "grace", Spec: engine.ExecutionSpec{Kind: "greet", Payload: []byte(`"Grace"`)}},
-			{Key: "all", Spec: engine.ExecutionSpec{Kind: "print"}},
+			{Key: "ada", Spec: Greet.Spec("Ada")},
+			{Key: "grace", Spec: Greet.Spec("Grace")},
+			{Key: "all", Spec: Print.Spec(struct{}{})},
 		},
 		Edges: []engine.Edge{{From: "ada", To: "all"}, {From: "grace", To: "all"}},
 	}))
 
-	w := worker.New(eng, worker.Config{})
-	worker.Handle(w, "greet", func(_ context.Context, job worker.Job[string]) (string, error) {
+	w := must(worker.New(eng, worker.Config{}))
+	worker.Handle(w, Greet, func(_ context.Context, job worker.Job[string]) (string, error) {
 		return "hello, " + job.Args, nil
 	})
-	worker.Handle(w, "print", func(ctx context.Context, job worker.Job[struct{}]) (struct{}, error) {
+	worker.Handle(w, Print, func(ctx context.Context, job worker.Job[struct{}]) (struct{}, error) {
 		defer stop() // w.Run returns when this is settled
 		upstreams, err := job.Upstreams(ctx)
 		for _, upstream := range upstreams {
-			fmt.Println(string(upstream.Result))
+			fmt.Println(must(Greet.ResultOf(upstream)))
 		}
 		return struct{}{}, err
 	})

@@ -1,5 +1,5 @@
-// Command transactional-enqueue writes an order and the execution that follows from it in one transaction, and handles
-// the execution so that its effect on the database happens exactly once.
+// Command transactional-enqueue writes an order and the execution that bills it in one transaction: both or neither. The
+// bill is counted in the transaction that completes the execution, so it is counted once, whatever crashes.
 package main
 
 import (
@@ -12,92 +12,53 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-const lane id.LaneID = "example-orders"
+type Order struct{ Number int64 }
 
-// order is the payload of a "bill" execution.
-type order struct {
-	Number int64 `json:"number"`
-}
+var Bill = engine.Kind[Order, struct{}]{Name: "bill"}
 
 func main() {
-	if err := run(context.Background()); err != nil {
+	ctx, stop := context.WithCancel(context.Background())
+	pool := must(pgxpool.New(ctx, os.Getenv("DATABASE_URL")))
+	defer pool.Close()
+	must(pool.Exec(ctx, `CREATE TABLE IF NOT EXISTS example_order (
+		number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, item text, bills integer DEFAULT 0)`))
+	eng := must(engine.New(pool, engine.Config{}))
+
+	w := must(worker.New(eng, worker.Config{}))
+	worker.Handle(w, Bill, func(ctx context.Context, job worker.Job[Order]) (struct{}, error) {
+		defer stop() // this program has one order
+		return struct{}{}, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			var item string
+			var bills int
+			err := tx.QueryRow(ctx, "UPDATE example_order SET bills = bills + 1 WHERE number = $1 RETURNING item, bills",
+				job.Args.Number).Scan(&item, &bills)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("order of one %s: %d bill\n", item, bills)
+			return eng.WithTx(tx).CompleteExecution(ctx, job.Lease, nil)
+		})
+	})
+
+	must(0, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		var order Order
+		err := tx.QueryRow(ctx, "INSERT INTO example_order (item) VALUES ('anvil') RETURNING number").Scan(&order.Number)
+		if err != nil {
+			return err
+		}
+		_, err = Bill.Create(ctx, eng.WithTx(tx), order)
+		return err
+	}))
+	eng.Wake(engine.DefaultLane) // of a transaction of yours nobody is told
+	must(0, w.Run(ctx))
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
 		log.Fatal(err)
 	}
-}
-
-func run(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	eng, err := engine.New(pool, engine.Config{})
-	if err != nil {
-		return err
-	}
-	_, err = pool.Exec(ctx, `CREATE TABLE IF NOT EXISTS example_order (
-		number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-		item text NOT NULL,
-		bills integer NOT NULL DEFAULT 0
-	)`)
-	if err != nil {
-		return err
-	}
-
-	if err := place(ctx, pool, eng, "anvil"); err != nil {
-		return err
-	}
-
-	w := worker.New(eng, worker.Config{Lanes: []id.LaneID{lane}})
-	worker.Handle(w, "bill", func(ctx context.Context, job worker.Job[order]) (struct{}, error) {
-		defer stop()
-		return struct{}{}, bill(ctx, pool, eng, job)
-	})
-	return w.Run(ctx)
-}
-
-// place writes an order and the execution that bills it: both or neither.
-func place(ctx context.Context, pool *pgxpool.Pool, eng *engine.Engine, item string) error {
-	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		var number int64
-		err := tx.QueryRow(ctx, "INSERT INTO example_order (item) VALUES ($1) RETURNING number", item).Scan(&number)
-		if err != nil {
-			return err
-		}
-		_, err = eng.WithTx(tx).CreateExecution(ctx, engine.ExecutionSpec{
-			Lane:    lane,
-			Kind:    "bill",
-			Payload: fmt.Appendf(nil, `{"number": %d}`, number),
-		})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	eng.Wake(lane) // inside a transaction of ours the engine tells nobody
-	return nil
-}
-
-// bill counts the bill and completes the execution in one transaction. A worker that lost its lease meanwhile is
-// refused by CompleteExecution, and its count is rolled back.
-func bill(ctx context.Context, pool *pgxpool.Pool, eng *engine.Engine, job worker.Job[order]) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		var (
-			item  string
-			bills int
-		)
-		err := tx.QueryRow(ctx, "UPDATE example_order SET bills = bills + 1 WHERE number = $1 RETURNING item, bills", job.Args.Number).
-			Scan(&item, &bills)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("order of one %s: %d bill\n", item, bills)
-		return eng.WithTx(tx).CompleteExecution(ctx, job.Lease, nil)
-	})
+	return value
 }

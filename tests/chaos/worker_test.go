@@ -61,6 +61,10 @@ func resultOf(l engine.Lease) result {
 	return result{Instance: l.Instance, Attempt: l.Attempt, Epoch: l.Epoch}
 }
 
+func kindOf(name string) engine.Kind[struct{}, result] {
+	return engine.Kind[struct{}, result]{Name: name}
+}
+
 func runWorker(input io.Reader, output io.Writer) error {
 	decoder := json.NewDecoder(input)
 	var told orders
@@ -84,30 +88,33 @@ func runWorker(input io.Reader, output io.Writer) error {
 		return err
 	}
 	r := &reporter{out: output}
-	w := worker.New(eng, worker.Config{
+	w, err := worker.New(eng, worker.Config{
 		Lanes:       []id.LaneID{told.Lane},
 		Instance:    told.Instance,
 		Concurrency: 16,
 		LeaseTTL:    leaseTTL,
 		Hooks:       r,
 	})
-	worker.Handle(w, "plain", func(_ context.Context, job worker.Job[struct{}]) (result, error) {
+	if err != nil {
+		return err
+	}
+	worker.Handle(w, kindOf("plain"), func(_ context.Context, job worker.Job[struct{}]) (result, error) {
 		labour()
 		return resultOf(job.Lease), nil
 	})
-	worker.Handle(w, "flaky", func(_ context.Context, job worker.Job[struct{}]) (result, error) {
+	worker.Handle(w, kindOf("flaky"), func(_ context.Context, job worker.Job[struct{}]) (result, error) {
 		labour()
 		if job.Lease.Attempt == 0 {
 			return result{}, errors.New("the first attempt fails")
 		}
 		return resultOf(job.Lease), nil
 	})
-	worker.Handle(w, "doomed", func(context.Context, worker.Job[struct{}]) (result, error) {
+	worker.Handle(w, kindOf("doomed"), func(context.Context, worker.Job[struct{}]) (result, error) {
 		labour()
 		return result{}, worker.Permanent(errors.New("as it was meant to"))
 	})
 	// Completes by itself, whatever has become of the lease: only the engine stands in its way.
-	worker.Handle(w, "reckless", func(_ context.Context, job worker.Job[struct{}]) (result, error) {
+	worker.Handle(w, kindOf("reckless"), func(_ context.Context, job worker.Job[struct{}]) (result, error) {
 		labour()
 		bytes, err := json.Marshal(resultOf(job.Lease))
 		if err != nil {
@@ -140,9 +147,9 @@ func (r *reporter) line(text string) {
 	_, _ = fmt.Fprintln(r.out, text)
 }
 
-func (r *reporter) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(worker.Outcome)) {
+func (r *reporter) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(worker.Report)) {
 	r.line(startedLine)
-	return ctx, func(o worker.Outcome) {
+	return ctx, func(o worker.Report) {
 		if o.Settlement == worker.Abandoned {
 			r.line(refusedLine)
 		}

@@ -22,14 +22,14 @@ func (w *Worker) Name() string {
 
 // Run implements [Contender].
 func (w *Worker) Run(ctx context.Context, work Work) error {
-	hooks := doneHooks{func(outcome worker.Outcome) {
-		if outcome.Settlement == worker.Completed && work.Done != nil {
+	hooks := doneHooks{func(report worker.Report) {
+		if report.Settlement == worker.Completed && work.Done != nil {
 			work.Done()
 		}
 	}}
 	workers, stop := errgroup.WithContext(ctx)
 	for i := range max(1, work.Workers) {
-		one := worker.New(w.eng, worker.Config{
+		one, err := worker.New(w.eng, worker.Config{
 			Concurrency: work.Concurrency,
 			FetchBatch:  work.Batch,
 			SettleBatch: work.Batch,
@@ -37,7 +37,10 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 			Hooks:       hooks,
 			Log:         w.log,
 		})
-		worker.Handle(one, kind, func(_ context.Context, job worker.Job[args]) (struct{}, error) {
+		if err != nil {
+			return err
+		}
+		worker.Handle(one, noop, func(_ context.Context, job worker.Job[args]) (struct{}, error) {
 			if work.Started != nil {
 				work.Started(job.Args.Num)
 			}
@@ -54,10 +57,13 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 	return workers.Wait()
 }
 
+// noop is the kind of all jobs; their creators know its encoding by heart.
+var noop = engine.Kind[args, struct{}]{Name: kind}
+
 // doneHooks tells how executions were settled.
-type doneHooks struct{ settled func(worker.Outcome) }
+type doneHooks struct{ settled func(worker.Report) }
 
 // Begin implements [worker.Hooks].
-func (h doneHooks) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(worker.Outcome)) {
+func (h doneHooks) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(worker.Report)) {
 	return ctx, h.settled
 }

@@ -52,12 +52,15 @@ func RunWorker(ctx context.Context, input io.Reader, output, log io.Writer) erro
 	if err != nil {
 		return err
 	}
-	w := worker.New(eng, worker.Config{
+	w, err := worker.New(eng, worker.Config{
 		Lanes:       []id.LaneID{config.Lane},
 		Concurrency: concurrency,
 		LeaseTTL:    leaseTTL,
 		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	starts := newGate(output)
@@ -65,7 +68,7 @@ func RunWorker(ctx context.Context, input io.Reader, output, log io.Writer) erro
 		starts.open(lines)
 		cancel()
 	}()
-	worker.Handle(w, kind, func(ctx context.Context, job worker.Job[Package]) (Hashed, error) {
+	worker.Handle(w, hashing, func(ctx context.Context, job worker.Job[Package]) (Hashed, error) {
 		if err := starts.pass(ctx); err != nil {
 			return Hashed{}, err
 		}
@@ -75,7 +78,7 @@ func RunWorker(ctx context.Context, input io.Reader, output, log io.Writer) erro
 		}
 		imports := make([]Hashed, len(upstreams))
 		for i, upstream := range upstreams {
-			if err := upstream.Decode(&imports[i]); err != nil {
+			if imports[i], err = hashing.ResultOf(upstream); err != nil {
 				return Hashed{}, err
 			}
 		}
