@@ -151,3 +151,39 @@ func TestA3_lease_that_stays_locked_is_lost_alone(t *testing.T) {
 		}
 	})
 }
+
+// An error of one renewal that does not say that the lease is gone leaves its handler alone, and is tried again.
+func TestHeartbeat_passing_error_of_one(t *testing.T) {
+	for _, passing := range []error{engine.ErrTransport, engine.ErrContention, errors.New("nobody foresaw it")} {
+		t.Run(passing.Error(), func(t *testing.T) {
+			var unlucky engine.Claimed
+			inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, func(w *Worker, eng *fakeEngine) {
+				untilCancelled(w, eng)
+				unlucky = work("long")
+				eng.renewErr = func(l engine.Lease) (item, call error) {
+					if l.Execution == unlucky.ID && sinceEpoch() < 29*time.Second {
+						return passing, nil
+					}
+					return nil, nil
+				}
+			}, func(t *testing.T, b *bubble) {
+				b.eng.put(engine.DefaultLane, unlucky)
+				b.eng.putMany(2, "long")
+				b.tell()
+				b.pass(time.Minute)
+				if n := len(b.eng.causes); n != 0 || b.held.len() != 3 {
+					t.Errorf("%d handlers cancelled, %d executions held; want 0 and 3", n, b.held.len())
+				}
+				alone := 0
+				for _, c := range b.seen().renewed {
+					if len(c.items) == 1 && c.items[0].Lease.Execution == unlucky.ID {
+						alone++
+					}
+				}
+				if alone == 0 {
+					t.Error("not tried again between the beats")
+				}
+			})
+		})
+	}
+}

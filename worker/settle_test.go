@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -209,4 +210,125 @@ func TestSettle_looks_for_work_that_a_flow_released(t *testing.T) {
 			t.Errorf("%d completed, want the downstream too, without being told", n)
 		}
 	})
+}
+
+// A way is how an execution is settled: as one of its kind is.
+type way struct {
+	name   string
+	kind   string
+	member bool
+}
+
+// ways begins with those that leave something.
+var ways = []way{
+	{"completed", "quick", false},
+	{"member completed", "quick", true},
+	{"failed", "bad", false},
+	{"given back", "long", false},
+}
+
+// inEachWay is [inBubble] for some ways. A test begins when the one execution of its bubble is being settled.
+func inEachWay(
+	t *testing.T, ways []way, cfg Config, setUp func(*fakeEngine), test func(t *testing.T, b *bubble, x id.ExecutionID),
+) {
+	t.Helper()
+	for _, way := range ways {
+		for _, batch := range []int{0, 1} {
+			cfg.FetchBatch = batch
+			t.Run(fmt.Sprintf("%s, batches of %d", way.name, batch), func(t *testing.T) {
+				inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
+					quickAndSlow(w, eng)
+					untilCancelled(w, eng)
+					on(w, "bad", func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, errors.New("bad") })
+					setUp(eng)
+				}, func(t *testing.T, b *bubble) {
+					one := work(way.kind)
+					if way.member {
+						one.Flow = new(newFlowID())
+					}
+					b.eng.put(engine.DefaultLane, one)
+					b.tell()
+					if way.kind == "long" {
+						b.held.interrupt(ErrShutdown)
+						synctest.Wait()
+					}
+					test(t, b, one.ID)
+				})
+			})
+		}
+	}
+}
+
+// A lease is renewed until what became of its execution has been committed, however long that takes.
+func TestSettle_leases_are_renewed_until_the_commit(t *testing.T) {
+	const ttl, takes = 3 * time.Second, 20 * time.Second
+	for _, c := range []struct {
+		name  string
+		ways  []way
+		setUp func(*fakeEngine)
+	}{
+		{"slow commit", ways, func(eng *fakeEngine) { eng.settleTakes = takes }},
+		{"locked", ways[:3], func(eng *fakeEngine) {
+			busyUntil := func() error {
+				if sinceEpoch() < takes {
+					return engine.ErrBusy
+				}
+				return nil
+			}
+			eng.doneErr = func([]engine.Completion) (item, call error) { return busyUntil(), nil }
+			eng.failErr = func([]engine.AttemptFailure) (item, call error) { return busyUntil(), nil }
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inEachWay(t, c.ways, Config{LeaseTTL: ttl}, c.setUp, func(t *testing.T, b *bubble, x id.ExecutionID) {
+				b.pass(takes + maxSettlePause)
+				seen := b.seen()
+				if n := b.held.len(); n != 0 || len(seen.renewed) < int(takes/ttl) {
+					t.Errorf("%d renewals and %d executions held, want some every %v until it is settled", len(seen.renewed), n, ttl)
+				}
+				last := time.Duration(0)
+				for _, r := range seen.renewed {
+					if len(r.items) != 1 || r.items[0].Lease.Execution != x || r.at-last >= ttl {
+						t.Errorf("renewed %v at %v after %v", r.items, r.at, last)
+					}
+					last = r.at
+				}
+				if last < takes-ttl/2 {
+					t.Errorf("last renewed at %v, want it until %v", last, takes)
+				}
+			})
+		})
+	}
+}
+
+// Whatever does not say that the lease is gone for good leaves a task to be tried again.
+func TestSettle_tries_again_after_a_passing_error_of_one(t *testing.T) {
+	for _, passing := range []error{
+		engine.ErrBusy, engine.ErrContention, engine.ErrTransport, engine.ErrUnavailable, engine.ErrReadOnly, engine.ErrDenied,
+		context.DeadlineExceeded, errors.New("nobody foresaw it"),
+	} {
+		t.Run(passing.Error(), func(t *testing.T) {
+			inEachWay(t, ways, Config{}, func(eng *fakeEngine) {
+				calls := 0
+				answer := func() error {
+					if calls++; calls <= 3 {
+						return fmt.Errorf("settle: %w", passing)
+					}
+					return nil
+				}
+				eng.doneErr = func([]engine.Completion) (item, call error) { return answer(), nil }
+				eng.failErr = func([]engine.AttemptFailure) (item, call error) { return answer(), nil }
+				eng.backErr = func(engine.Lease) error { return answer() }
+			}, func(t *testing.T, b *bubble, x id.ExecutionID) {
+				if n := b.held.len(); n != 1 {
+					t.Fatalf("%d executions held after an error that passes, want 1", n)
+				}
+				b.pass(maxSettlePause)
+				seen := b.seen()
+				if calls := len(seen.done) + len(seen.failed) + len(seen.back); calls != 4 || b.held.len() != 0 {
+					t.Errorf("%d calls and %d executions held, want 4 and none", calls, b.held.len())
+				}
+			})
+		})
+	}
 }
