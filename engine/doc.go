@@ -15,7 +15,7 @@
 //
 //	eng, err := engine.New(pool, engine.Config{})
 //	created, err := Resize.Create(ctx, eng, ResizeArgs{Image: "cat.png", Width: 640})
-//	result, err := Resize.Result(ctx, eng, created.ID) // once a worker has handled it
+//	result, err := Resize.Await(ctx, eng, created.ID) // once a worker has handled it
 //
 // A [Kind] gives executions types. Below it an execution has a kind's name, a payload and a result, both bytes:
 // [Engine.CreateExecution], [Engine.Claim], [Engine.CompleteExecution].

@@ -25,11 +25,11 @@ func TestExamples(t *testing.T) {
 	}
 	t.Setenv("DATABASE_URL", databaseURL)
 	Example()
+	ExampleKind()
 	ExampleEngine_WithTx()
 	ExampleEngine_CreateFlow()
 	ExampleEngine_FailExecution()
 	ExampleEngine_RenewLease()
-	ExampleKind()
 }
 
 // worker says who claims in the examples.

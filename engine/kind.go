@@ -126,6 +126,14 @@ func (k Kind[In, Out]) Result(ctx context.Context, eng *Engine, x id.ExecutionID
 	return k.read(func() ([]byte, error) { return eng.ExecutionResult(ctx, x) })
 }
 
+// Await is [Kind.Result] for who waits: it returns when the execution has ended, or with ctx. It is [Engine.AwaitExecution],
+// which says what waiting costs.
+//
+// Errors: those of [Kind.Result] but [ErrNotEnded]; the error of ctx.
+func (k Kind[In, Out]) Await(ctx context.Context, eng *Engine, x id.ExecutionID) (Out, error) {
+	return k.read(func() ([]byte, error) { return eng.AwaitExecution(ctx, x) })
+}
+
 // read decodes a result that read returns.
 func (k Kind[In, Out]) read(read func() ([]byte, error)) (Out, error) {
 	const op = "read result"

@@ -1,12 +1,13 @@
 package tests
 
 import (
+	"bufio"
 	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
@@ -16,10 +17,15 @@ import (
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	output := map[string][]string{ // the lines it prints, sorted
+		"await":                 {"no answer: nothing to count", "words: 6"},
+		"fan-in":                {"best price: 50"},
+		"first-of-n":            {"first price: 70"},
+		"graceful-worker":       {"asleep", "awake", "drained"},
 		"quickstart":            {"hello, Ada", "hello, Grace"},
-		"fan-in":                {"best price: 50", "choose: completed", "survey: skipped"},
+		"retries":               {`to Ada: "taken at attempt 2", failed: false`, `to nobody: "", failed: true`},
 		"transactional-enqueue": {"order of one anvil: 1 bill"},
 	}
+	terminatedAt := map[string]string{"graceful-worker": "asleep"} // after it has printed this line
 	sources, err := filepath.Glob("../examples/*/main.go")
 	if err != nil {
 		t.Fatal(err)
@@ -33,12 +39,27 @@ func TestExamples(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(t.Context(), filepath.Join(programs, name))
 			cmd.Env = append(os.Environ(), "DATABASE_URL="+pgtest.CloneURL(t))
-			var stdout, stderr bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			if err := cmd.Run(); err != nil {
-				t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
 			}
-			lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var lines []string
+			for printed := bufio.NewScanner(stdout); printed.Scan(); {
+				lines = append(lines, printed.Text())
+				if printed.Text() == terminatedAt[name] {
+					if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Fatalf("%v\n%q\n%s", err, lines, &stderr)
+			}
 			slices.Sort(lines)
 			if !slices.Equal(lines, want) {
 				t.Errorf("it prints %q, want %q", lines, want)

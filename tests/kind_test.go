@@ -50,6 +50,9 @@ func TestKind_from_creation_to_result(t *testing.T) {
 	if got := c.next(t, 1)[0]; got.Settlement != worker.Completed || !timeout {
 		t.Errorf("settled as %+v, with the kind's timeout: %t", got, timeout)
 	}
+	if out, err := square.Await(t.Context(), c.eng, created.ID); err != nil || out != (areaResult{49}) {
+		t.Errorf("awaited %v, %v", out, err)
+	}
 	cancel()
 	if err := ran(); err != nil {
 		t.Error(err)
@@ -89,6 +92,9 @@ func TestKind_result_that_is_none(t *testing.T) {
 	_, err := square.Result(t.Context(), c.eng, x.ID)
 	if ended, ok := errors.AsType[*engine.EndedError](err); !ok || ended.Outcome != state.OutcomeFailed || ended.Execution != x.ID || ended.Failure != "too round" {
 		t.Errorf("of a failure: %v", err)
+	}
+	if _, again := square.Await(t.Context(), c.eng, x.ID); again == nil || !errors.As(again, new(*engine.EndedError)) {
+		t.Errorf("of a failure, awaited: %v", again)
 	}
 	unknown := id.NewExecutionID(c.lane, id.Partitions{})
 	if _, err := square.Result(t.Context(), c.eng, unknown); !errors.Is(err, engine.ErrNotFound) {

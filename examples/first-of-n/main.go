@@ -1,0 +1,75 @@
+// Command first-of-n asks three shops for a price and takes the first that answers: one never does, one is slow.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+var (
+	Ask  = engine.Kind[string, int]{Name: "ask-shop"}
+	Take = engine.Kind[struct{}, int]{Name: "take-first"}
+)
+
+func main() {
+	ctx, stop := context.WithCancel(context.Background())
+	pool := must(pgxpool.New(ctx, os.Getenv("DATABASE_URL")))
+	defer pool.Close()
+	eng := must(engine.New(pool, engine.Config{}))
+
+	w := must(worker.New(eng, worker.Config{}))
+	worker.Handle(w, Ask, func(_ context.Context, job worker.Job[string]) (int, error) {
+		return ask(job.Args)
+	})
+	worker.Handle(w, Take, func(ctx context.Context, job worker.Job[struct{}]) (int, error) {
+		answers, err := job.Upstreams(ctx)
+		for _, answer := range answers {
+			if price, err := Ask.ResultOf(answer); err == nil { // others have failed, or have not ended
+				return price, nil
+			}
+		}
+		return 0, err
+	})
+	var working sync.WaitGroup
+	working.Go(func() { must(0, w.Run(ctx)) })
+	defer working.Wait()
+	defer stop()
+
+	spec := engine.FlowSpec{Nodes: []engine.Node{
+		{Key: "first", Spec: Take.Spec(struct{}{}), When: policy.Quorum(1, policy.LetRun)},
+	}}
+	for _, shop := range []string{"closed", "slow", "harbour"} {
+		spec.Nodes = append(spec.Nodes, engine.Node{Key: shop, Spec: Ask.Spec(shop)})
+		spec.Edges = append(spec.Edges, engine.Edge{From: shop, To: "first"})
+	}
+	flow := must(eng.CreateFlow(ctx, spec))
+	fmt.Println("first price:", must(Take.Await(ctx, eng, eng.NodeID(flow.ID, "first"))))
+}
+
+func ask(shop string) (int, error) {
+	switch shop {
+	case "closed":
+		return 0, errors.New("nobody answers")
+	case "slow":
+		time.Sleep(time.Second)
+	}
+	return 10 * len(shop), nil
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
+}

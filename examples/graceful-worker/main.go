@@ -1,0 +1,55 @@
+// Command graceful-worker works until it is told to stop. Then it takes nothing more and finishes what it has begun,
+// which gets ten seconds; what is not finished by then goes back at once, at no cost.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+var Nap = engine.Kind[time.Duration, struct{}]{Name: "nap"}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	pool := must(pgxpool.New(ctx, os.Getenv("DATABASE_URL")))
+	defer pool.Close()
+	eng := must(engine.New(pool, engine.Config{}))
+
+	w := must(worker.New(eng, worker.Config{DrainTimeout: 10 * time.Second, Log: slog.Default()}))
+	worker.Handle(w, Nap, func(ctx context.Context, job worker.Job[time.Duration]) (struct{}, error) {
+		return struct{}{}, nap(ctx, job.Args)
+	})
+	must(Nap.Create(ctx, eng, time.Second)) // something to be interrupted
+	must(0, w.Run(ctx))
+	fmt.Println("drained")
+}
+
+func nap(ctx context.Context, length time.Duration) error {
+	fmt.Println("asleep")
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(length):
+		fmt.Println("awake")
+		return nil
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
+}
