@@ -32,6 +32,7 @@ func (n *notifications) completions() { n.Add(completionChannel, "") }
 // undispatched tells this engine alone: others find the event when they look.
 func (n *notifications) undispatched() { n.left = true }
 
+// notify tells of what has been committed.
 func (e *Engine) notify(due *notifications) {
 	if due.left {
 		select {

@@ -44,7 +44,11 @@ func inTx[T any](ctx context.Context, e *Engine, op string, fn func(tx *txn) (T,
 		return result, wrap(op, err)
 	}
 	result, err := pgtx.InTx(ctx, &e.runner, try)
-	return result, e.after(op, &tx.due, err)
+	if err != nil {
+		return result, outcomeOf(op, err)
+	}
+	e.notify(&tx.due)
+	return result, nil
 }
 
 // inStatement runs one statement as a transaction of its own, in one round trip, or behind a savepoint
@@ -63,7 +67,11 @@ func inStatement[T any](
 		due = notifications{}
 		return fn(conn, &due)
 	})
-	return result, e.after(op, &due, fellThrough(err))
+	if err != nil {
+		return result, outcomeOf(op, fellThrough(err))
+	}
+	e.notify(&due)
+	return result, nil
 }
 
 // inStatements is [inStatement] for several statements, which need nothing of each other's results: they
@@ -80,19 +88,17 @@ func inStatements(ctx context.Context, e *Engine, op string, begin func(due *not
 		due = notifications{}
 		return begin(&due)
 	})
-	return e.after(op, &due, fellThrough(err))
+	if err != nil {
+		return outcomeOf(op, fellThrough(err))
+	}
+	e.notify(&due)
+	return nil
 }
 
-// after notifies of what a transaction of the engine's own has committed, or returns why it has not. What leads to
-// another form of the operation is told from it by [errors.Is].
-func (e *Engine) after(op string, due *notifications, err error) error {
-	switch {
-	case err == nil:
-		e.notify(due)
-		return nil
-	case errors.Is(err, errFellThrough), errors.Is(err, errFlowLock):
-		return wrap(op, err)
-	case errors.Is(err, pgtx.ErrBusy):
+// outcomeOf names why a transaction of the engine's own was not committed. What leads to another form of the operation
+// is told from it by [errors.Is].
+func outcomeOf(op string, err error) error {
+	if errors.Is(err, pgtx.ErrBusy) {
 		return wrap(op, ErrBusy)
 	}
 	if contention, ok := errors.AsType[*pgtx.ContentionError](err); ok {

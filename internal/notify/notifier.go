@@ -68,22 +68,17 @@ func (n *Notifier) Notify(s *Set) {
 	if len(s.due) == 0 {
 		return
 	}
-	n.schedule(s)
-	for k := range s.due {
-		n.listener.wake(k.Channel, k.Payload)
-	}
-}
-
-// schedule sends what is due from now on.
-func (n *Notifier) schedule(s *Set) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	for k := range s.due {
 		n.due[k] = struct{}{}
 	}
 	if !n.scheduled {
 		n.scheduled = true
 		go n.sendAll()
+	}
+	n.mu.Unlock()
+	for k := range s.due {
+		n.listener.wake(k.Channel, k.Payload)
 	}
 }
 
