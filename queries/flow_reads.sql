@@ -1,9 +1,10 @@
 -- name: GetFlow :one
 -- GetFlow returns a flow with the fan-in state of its downstream executions, by id, as a JSON array.
--- staged counts edges that are not applied yet. No row: the flow does not exist.
+-- staged counts edges that are not applied yet. members counts the members by what their public state is derived from;
+-- a value that decides nothing is "" there. No row: the flow does not exist.
 --
 -- Used by: engine.DescribeFlow.
--- Locks: none; one snapshot for the row and its groups.
+-- Locks: none; one snapshot for the row, its groups and its members.
 SELECT
     f.graph_revision,
     f.public_flow_state,
@@ -36,7 +37,60 @@ SELECT
         WHERE
             g.partition_key = f.partition_key
             AND g.flow_id = f.flow_id
-    ), '[]')::jsonb AS edge_groups
+    ), '[]')::jsonb AS edge_groups,
+    coalesce((
+        SELECT jsonb_agg(to_jsonb(c))
+        FROM (
+            SELECT
+                m.lifecycle_phase,
+                m.eligibility_state,
+                m.public_state,
+                coalesce(p.outcome, '') AS pointer_outcome,
+                coalesce(traces.current_outcome, '') AS current_outcome,
+                coalesce(traces.raw_terminal_outcome, '') AS raw_terminal_outcome,
+                coalesce(traces.cancellation_reason, '') AS cancellation_reason,
+                coalesce(traces.last_failure_message, '') AS last_failure_message,
+                coalesce(traces.failure_reason, '') AS failure_reason,
+                count(*) AS members
+            FROM ff_exec_core AS m
+            LEFT JOIN LATERAL (
+                SELECT x.outcome
+                FROM ff_attempt AS x
+                WHERE
+                    m.lifecycle_phase = 'terminal'
+                    AND x.partition_key = m.partition_key
+                    AND x.execution_id = m.execution_id
+                    AND x.attempt_index = m.attempt_index
+                LIMIT 1
+            ) AS p ON true
+            LEFT JOIN LATERAL (
+                -- Where neither the attempt nor the public state tells the outcome, the traces of other programs do.
+                SELECT
+                    (
+                        SELECT a.outcome
+                        FROM ff_attempt AS a
+                        WHERE
+                            a.partition_key = m.partition_key
+                            AND a.execution_id = m.execution_id
+                            AND a.attempt_index <= m.attempt_index
+                        ORDER BY a.attempt_index DESC
+                        LIMIT 1
+                    ) AS current_outcome,
+                    m.raw_fields ->> 'terminal_outcome' AS raw_terminal_outcome,
+                    m.cancellation_reason,
+                    m.raw_fields ->> 'last_failure_message' AS last_failure_message,
+                    m.raw_fields ->> 'failure_reason' AS failure_reason
+                WHERE
+                    m.lifecycle_phase = 'terminal'
+                    AND m.public_state NOT IN ('completed', 'failed', 'cancelled', 'expired', 'skipped')
+                OFFSET 0 -- else the attempt is looked up for every member, and thrown away
+            ) AS traces ON true
+            WHERE
+                m.partition_key = f.partition_key
+                AND m.flow_id = f.flow_id
+            GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9
+        ) AS c
+    ), '[]')::jsonb AS members
 FROM ff_flow_core AS f
 WHERE
     f.partition_key = @partition_key

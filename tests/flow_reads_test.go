@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -79,6 +80,7 @@ func TestDescribeFlow(t *testing.T) {
 	want := &engine.FlowSnapshot{
 		ID: flow, Kind: "import", Namespace: "tenant", Tags: spec.Tags, State: state.FlowOpen, Revision: 15, Nodes: 7, Edges: 8,
 		CreatedAt: spec.CreatedAt, LastMutationAt: spec.CreatedAt, Groups: groups,
+		Counts: map[state.PublicState]int{state.PublicWaiting: 3, state.PublicWaitingChildren: 4},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("described\n\t%+v, want\n\t%+v", got, want)
@@ -100,7 +102,7 @@ func TestDescribeFlow_defaults(t *testing.T) {
 	flow := f.draw(t, nil)
 	f.setFlow(t, flow, "raw_fields = '{}'")
 	got := f.describe(t, flow)
-	want := &engine.FlowSnapshot{ID: flow, Namespace: "default", State: state.FlowOpen, CreatedAt: start, LastMutationAt: start}
+	want := &engine.FlowSnapshot{ID: flow, Namespace: "default", State: state.FlowOpen, Ended: true, CreatedAt: start, LastMutationAt: start}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("described\n\t%+v, want\n\t%+v", got, want)
 	}
@@ -115,7 +117,7 @@ func TestDescribeFlow_other_forms(t *testing.T) {
 		"cancel_reason": "no longer needed", "cancellation_policy": "cancel_pending",
 		"a.b": "tag", "a.b.c": "too", "A.b": "no tag", "a.n": 5, "plain": "no tag"}'`)
 	got := f.describe(t, flow)
-	got.Groups = nil
+	got.Groups, got.Counts = nil, nil
 	want := &engine.FlowSnapshot{
 		ID: flow, Namespace: "default", Tags: map[string]string{"a.b": "tag", "a.b.c": "too"}, State: state.FlowCancelled,
 		Revision: 9, Nodes: 41, Edges: 40, CreatedAt: start, LastMutationAt: start.Add(time.Millisecond),
@@ -123,6 +125,59 @@ func TestDescribeFlow_other_forms(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("described\n\t%+v, want\n\t%+v", got, want)
+	}
+}
+
+// Counts are those of the members one by one, however they ended and whoever wrote it.
+func TestDescribeFlow_counts(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b", "c>d")
+	wantCounts := func() {
+		t.Helper()
+		counts, open := make(map[state.PublicState]int), 0
+		for member, err := range f.FlowMembers(t.Context(), flow) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[member.State]++
+			if !member.State.Terminal() {
+				open++
+			}
+		}
+		got := f.describe(t, flow)
+		wantEqual(t, "counts", got.Counts, counts)
+		if got.Ended != (open == 0) {
+			t.Errorf("ended %t with %d open members", got.Ended, open)
+		}
+	}
+	wantCounts()
+	f.succeed(t, flow, "a")
+	f.fail(t, flow, "c")
+	wantCounts()
+	f.succeed(t, flow, "b")
+	wantCounts()
+	if got := f.describe(t, flow); !got.Ended || got.Counts[state.PublicSkipped] != 1 {
+		t.Errorf("ended %t, counts %v", got.Ended, got.Counts)
+	}
+	for name, row := range referenceRows() {
+		changed := maps.Clone(row.execution)
+		if changed == nil {
+			changed = columns{}
+		}
+		x := id.NewMemberExecutionID(flow, id.Partitions{})
+		changed["partition_key"], changed["execution_id"], changed["flow_id"] = x.Partition(), x.UUID(), flow
+		f.seed(t, changed)
+		for i, attempt := range row.attempts {
+			f.seedAttempt(t, x, int32(i), attempt)
+		}
+		wantCounts()
+		if t.Failed() {
+			t.Fatalf("after the member %q", name)
+		}
+	}
+	f.setExecution(t, f.NodeID(flow, "a"), "lifecycle_phase = 'unheard of'")
+	if _, err := f.DescribeFlow(t.Context(), flow); !errors.Is(err, engine.ErrCorruption) {
+		t.Errorf("got %v, want corruption", err)
 	}
 }
 
