@@ -152,10 +152,11 @@ type Querier interface {
 	// Locks: none.
 	GetExecutionTag(ctx context.Context, db DBTX, arg GetExecutionTagParams) (GetExecutionTagRow, error)
 	// GetFlow returns a flow with the fan-in state of its downstream executions, by id, as a JSON array.
-	// staged counts edges that are not applied yet. No row: the flow does not exist.
+	// staged counts edges that are not applied yet. members counts the members by what their public state is derived from;
+	// a value that decides nothing is "" there. No row: the flow does not exist.
 	//
 	// Used by: engine.DescribeFlow.
-	// Locks: none; one snapshot for the row and its groups.
+	// Locks: none; one snapshot for the row, its groups and its members.
 	GetFlow(ctx context.Context, db DBTX, arg GetFlowParams) (GetFlowRow, error)
 	// GetFlowExists says whether a flow exists.
 	//
@@ -253,6 +254,13 @@ type Querier interface {
 	// returned fewer groups than there are.
 	// Locks: none.
 	ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error)
+	// ListEnded returns those of the listed executions that have ended, or are not there, with what they have left and
+	// what their outcome is derived from. Of those that are only asked about, with_results says false: no result.
+	// No row: the execution has not ended. ord is its position.
+	//
+	// Used by: engine.AwaitExecution, engine.AwaitFlow, for all who wait in a process.
+	// Locks: none; one snapshot. Spans partitions.
+	ListEnded(ctx context.Context, db DBTX, arg ListEndedParams) ([]ListEndedRow, error)
 	// ListExecutions pages through the executions by primary key, strictly after one, up to a last partition, with what
 	// their outcome is derived from.
 	//
@@ -281,6 +289,12 @@ type Querier interface {
 	// Used by: engine.RepairQueue, under the locks of the executions.
 	// Locks: none.
 	ListLeased(ctx context.Context, db DBTX, arg ListLeasedParams) ([]id.ExecutionUUID, error)
+	// ListOpenMembers returns members that have not ended, of each listed flow at most page_size, in no order. No row: all
+	// members of the flow have ended, or it has none.
+	//
+	// Used by: engine.AwaitFlow, for all who wait in a process.
+	// Locks: none; one snapshot. Spans partitions.
+	ListOpenMembers(ctx context.Context, db DBTX, arg ListOpenMembersParams) ([]ListOpenMembersRow, error)
 	// ListPassedOver returns those among downstream executions of decided groups, by ord, that their
 	// decision concerns, although ReleaseDownstream or SkipDownstream passed them over. No row for one that has
 	// ended or started, and decides for itself; that is free to run when it is to be released; or whose group is

@@ -83,6 +83,7 @@ type shared struct {
 	notifier     *notify.Notifier
 	listener     *notify.Listener
 	undispatched chan struct{} // has room for one
+	awaiting     *awaiting
 
 	stalled stalledEvents
 	repair  repairPosition
@@ -137,6 +138,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 			notifier:     notify.NewNotifier(pool, listener, cfg.Log),
 			listener:     listener,
 			undispatched: make(chan struct{}, 1),
+			awaiting:     newAwaiting(),
 		},
 	}, nil
 }

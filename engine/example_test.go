@@ -14,6 +14,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // TestExamples runs the examples on the migrated database that FF_EXAMPLES names. A test of module tests starts it with
@@ -30,6 +31,8 @@ func TestExamples(t *testing.T) {
 	ExampleEngine_CreateFlow()
 	ExampleEngine_FailExecution()
 	ExampleEngine_RenewLease()
+	ExampleEngine_AwaitExecution()
+	ExampleEngine_AwaitFlow()
 }
 
 // worker says who claims in the examples.
@@ -223,4 +226,68 @@ func ExampleEngine_RenewLease() {
 		}
 		fmt.Println("held until", expires)
 	}
+}
+
+// Whoever creates an execution may wait for what it leaves, for as long as ctx lasts.
+func ExampleEngine_AwaitExecution() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	created, err := eng.CreateExecution(ctx, engine.ExecutionSpec{Lane: "reports", Kind: "report"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() { // a worker, here or elsewhere
+		reporter := engine.ClaimSpec{Lane: "reports", Worker: "reporter", Instance: "reporter-1", LeaseTTL: 30 * time.Second}
+		claimed, err := eng.Claim(ctx, reporter, 10)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, c := range claimed {
+			if err := eng.CompleteExecution(ctx, c.Lease, []byte("42 pages")); err != nil {
+				log.Fatal(err)
+			}
+		}
+	}()
+	report, err := eng.AwaitExecution(ctx, created.ID)
+	if ended, ok := errors.AsType[*engine.EndedError](err); ok {
+		log.Fatal("no report: ", ended.Outcome, ended.Failure)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(string(report)) // 42 pages
+}
+
+// A flow is waited for until all its members have ended, however each did.
+func ExampleEngine_AwaitFlow() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	chapter := engine.ExecutionSpec{Lane: "chapters", Kind: "chapter"}
+	flow, err := eng.CreateFlow(ctx, engine.FlowSpec{
+		Kind: "book", Nodes: []engine.Node{{Key: "one", Spec: chapter}, {Key: "two", Spec: chapter}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() {
+		author := engine.ClaimSpec{Lane: "chapters", Worker: "author", Instance: "author-1", LeaseTTL: 30 * time.Second}
+		claimed, err := eng.Claim(ctx, author, 10)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, c := range claimed {
+			if err := eng.CompleteExecution(ctx, c.Lease, nil); err != nil {
+				log.Fatal(err)
+			}
+		}
+	}()
+	ended, err := eng.AwaitFlow(ctx, flow.ID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(ended.Counts[state.PublicCompleted], "of", ended.Nodes) // 2 of 2
 }

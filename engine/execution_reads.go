@@ -95,6 +95,11 @@ func (e *Engine) executionResult(ctx context.Context, x id.ExecutionID) ([]byte,
 	if err != nil {
 		return nil, orNotFound(err, x)
 	}
+	return resultOf(x, &row)
+}
+
+// resultOf is what an execution has left, or how it stands.
+func resultOf(x id.ExecutionID, row *db.GetExecutionResultRow) ([]byte, error) {
 	public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
 		PointerOutcome:     row.PointerOutcome,
 		CurrentOutcome:     row.CurrentOutcome,

@@ -219,6 +219,7 @@ var keyed = []string{
 	"LockFlowRows", "ShareFlowRows", "TryFlowsExclusive", "CountNewMembers",
 	"GetExecutionResult", "GetExecutionExists", "GetFlowExists",
 	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys", "ReadExistingExecutions",
+	"ListEnded",
 }
 
 // scanning are the statements that look for rows, in indexes made for it.
@@ -239,6 +240,8 @@ var scanning = map[string][]string{
 	"PromoteDelayed":      {"ffx_ff_exec_core_promotion_idx"},
 	"PruneCreationKeys":   {"ffx_create_dedup_expiry_idx"},
 	"ScanUndispatched":    {"ffx_ff_completion_event_undispatched_idx"},
+	"ListOpenMembers":     {"ff_exec_core_flow_idx"},
+	"GetFlow":             {"ff_exec_core_flow_idx", "ff_edge_group_pkey"},
 }
 
 // The plans of the statements do not depend on when, or whether, the tables were analysed, nor on how much

@@ -40,11 +40,24 @@ func NewListener(as func() *pgxpool.Config, log *slog.Logger) *Listener {
 // not have been heard: once the connection listens to the channel, and after it was lost. wake must not block, and is
 // called from several goroutines at once.
 //
-// All calls share one connection. One of the callers waits on it for all, and another one goes on when its ctx ends; the
-// last one closes it. It returns ctx's error; a lost connection is no error: it reconnects.
+// It returns ctx's error; a lost connection is no error: it reconnects.
 func (l *Listener) Listen(ctx context.Context, channel string, wake func(payload string)) error {
-	leave := l.join(channel, wake)
-	defer leave()
+	defer l.Join(channel, wake)()
+	return l.Serve(ctx)
+}
+
+// Join makes wake known until the returned function is called; it may be called perhaps once more after that. What
+// this process notifies of is heard from now on, what others do once somebody calls [Listener.Serve]. Who joins and
+// serves leaves after that: the last one to leave closes the connection.
+func (l *Listener) Join(channel string, wake func(payload string)) (leave func()) {
+	return l.join(channel, wake)
+}
+
+// Serve hears for all who have joined, until ctx ends. All calls share one connection: one of the callers waits on it
+// for all, and another one goes on when its ctx ends.
+//
+// It returns ctx's error; a lost connection is no error: it reconnects.
+func (l *Listener) Serve(ctx context.Context) error {
 	if l.as == nil {
 		<-ctx.Done()
 		return ctx.Err()
@@ -54,8 +67,7 @@ func (l *Listener) Listen(ctx context.Context, channel string, wake func(payload
 		return ctx.Err()
 	case l.turn <- struct{}{}:
 	}
-	defer func() { <-l.turn }() // after it has left: the connection is the next one's, or closed
-	defer leave()
+	defer func() { <-l.turn }()
 	return l.listenForAll(ctx)
 }
 

@@ -1,0 +1,256 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/notify"
+)
+
+// looks is an engine's awaiting whose looks find nothing, but what the test says.
+type looks struct {
+	*awaiting
+	listener *notify.Listener
+	began    time.Time
+	at       []time.Duration // when each look was
+	during   func(n int)     // the n-th look, from 1
+}
+
+func newLooks() *looks {
+	return &looks{awaiting: newAwaiting(), listener: notify.NewListener(nil, slog.New(slog.DiscardHandler)), began: time.Now(), during: func(int) {}}
+}
+
+func (l *looks) look(context.Context) (fresh bool) {
+	l.at = append(l.at, time.Since(l.began))
+	l.during(len(l.at))
+	items, _ := l.lookFor(id.Partitions{})
+	for _, item := range items {
+		for _, w := range item.waiters {
+			fresh = fresh || !w.seen
+			w.seen = true
+		}
+	}
+	return fresh
+}
+
+// wait lets somebody wait for an execution and returns a function that ends the wait, or waits for its answer.
+func (l *looks) wait(t *testing.T, w *waiter) (end func(), answer func() error) {
+	ctx, cancel := context.WithCancel(t.Context())
+	leave := l.joinExecution(id.NewExecutionID("lane", id.Partitions{}), w)
+	ended := make(chan error, 1)
+	go func() {
+		err := l.await(ctx, w, l.listener, l.look)
+		leave()
+		ended <- err
+	}()
+	return cancel, func() error { cancel(); return <-ended }
+}
+
+func (l *looks) want(t *testing.T, ms ...int) {
+	t.Helper()
+	want := make([]time.Duration, len(ms))
+	for i := range ms {
+		want[i] = time.Duration(ms[i]) * time.Millisecond
+	}
+	if !slices.Equal(l.at, want) {
+		t.Errorf("looked at %v, want %v", l.at, want)
+	}
+}
+
+func TestAwait_looks_at_growing_pauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLooks()
+		_, answer := l.wait(t, newWaiter())
+		time.Sleep(5 * time.Second)
+		l.want(t, 0, 50, 150, 350, 750, 1550, 2550, 3550, 4550)
+		if err := answer(); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want the context's error", err)
+		}
+	})
+}
+
+// Thousands of completions a second cause a look in twenty milliseconds, and one that takes long is followed by a rest.
+func TestAwait_merges_what_wakes_it(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLooks()
+		l.during = func(n int) {
+			if n == 4 {
+				time.Sleep(30 * time.Millisecond)
+			}
+		}
+		_, answer := l.wait(t, newWaiter())
+		for range 2200 {
+			l.wake("")
+			time.Sleep(100 * time.Microsecond)
+		}
+		l.want(t, 0, 20, 40, 60, 60+30+4*30)
+		_ = answer()
+	})
+}
+
+// What is completed after a look has read, and before who looks waits again, causes the next look.
+func TestAwait_woken_during_a_look(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, w := newLooks(), newWaiter()
+		l.during = func(n int) {
+			switch n {
+			case 1:
+				l.engine().notify(completed())
+			case 2:
+				w.answer([]byte("done"), nil)
+			}
+		}
+		_, answer := l.wait(t, w)
+		<-w.done
+		if err := answer(); err != nil || string(w.result) != "done" {
+			t.Errorf("got %q, %v", w.result, err)
+		}
+		l.want(t, 0, 20)
+		time.Sleep(time.Second)
+	})
+}
+
+// Whoever has the turn is cancelled at the instant at which the notification comes: whether it has taken the wake-up or
+// not, the next one looks.
+func TestAwait_turn_passes_when_a_notification_comes(t *testing.T) {
+	for _, notifiedFirst := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			l, first, second := newLooks(), newWaiter(), newWaiter()
+			end, ended := l.wait(t, first)
+			synctest.Wait()
+			_, answer := l.wait(t, second)
+			time.Sleep(300 * time.Millisecond)
+			l.want(t, 0, 20, 70, 170)
+			l.during = func(int) { second.answer(nil, nil) }
+			if notifiedFirst {
+				l.wake("")
+				end()
+			} else {
+				end()
+				l.wake("")
+			}
+			<-second.done
+			if got := time.Since(l.began); got != 300*time.Millisecond {
+				t.Errorf("looked after %v, want at once", got)
+			}
+			if err := ended(); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v, want the context's error", err)
+			}
+			if err := answer(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The next one looks also where that had taken the wake-up already, and waited for the end of the gap.
+func TestAwait_turn_passes_between_notification_and_look(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, first, second := newLooks(), newWaiter(), newWaiter()
+		end, ended := l.wait(t, first)
+		synctest.Wait()
+		_, answer := l.wait(t, second)
+		time.Sleep(25 * time.Millisecond) // the look for the second one was at 20
+		l.wake("")                        // may be looked for at 40
+		synctest.Wait()
+		if len(l.woken) > 0 {
+			t.Error("the wake-up was not taken")
+		}
+		l.during = func(int) { second.answer(nil, nil) }
+		end()
+		if err := ended(); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want the context's error", err)
+		}
+		<-second.done
+		l.want(t, 0, 20, 40)
+		if err := answer(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// One looks for all, however many wait.
+func TestAwait_one_looks_for_all(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLooks()
+		var all []*waiter
+		var answers []func() error
+		for range 1000 {
+			w := newWaiter()
+			_, answer := l.wait(t, w)
+			all, answers = append(all, w), append(answers, answer)
+			if len(all) == 1 {
+				synctest.Wait() // it looks; the others are looked for with the next
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+		l.want(t, 0, 20, 70)
+		l.during = func(int) {
+			for _, w := range all {
+				w.answer(nil, nil)
+			}
+		}
+		l.wake("")
+		for i, answer := range answers {
+			<-all[i].done
+			if err := answer(); err != nil {
+				t.Error(err)
+			}
+		}
+		l.want(t, 0, 20, 70, 100)
+		if len(l.executions) > 0 {
+			t.Errorf("%d executions are left behind", len(l.executions))
+		}
+	})
+}
+
+// noServer is a pool that reaches nobody.
+type noServer struct{}
+
+func (noServer) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
+	return pgconn.CommandTag{}, errors.New("no server")
+}
+
+// engine is one whose commits wake who waits, but not through the server.
+func (l *looks) engine() *Engine {
+	return &Engine{shared: &shared{notifier: notify.NewNotifier(noServer{}, l.listener, slog.New(slog.DiscardHandler))}}
+}
+
+func completed() *notifications {
+	var due notifications
+	due.completions()
+	return &due
+}
+
+// What this engine commits wakes those who wait by it without the server.
+func TestAwait_woken_by_its_own_commits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, w := newLooks(), newWaiter()
+		e := l.engine()
+		_, answer := l.wait(t, w)
+		time.Sleep(400 * time.Millisecond)
+		l.want(t, 0, 50, 150, 350)
+		l.during = func(int) { w.answer(nil, nil) }
+		var due notifications
+		due.lane("lane")
+		due.leases()
+		e.notify(&due) // nothing has ended
+		synctest.Wait()
+		l.want(t, 0, 50, 150, 350)
+		e.notify(completed())
+		<-w.done
+		l.want(t, 0, 50, 150, 350, 400)
+		if err := answer(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+	})
+}
