@@ -61,6 +61,7 @@ func TestNotifier_merges_what_comes_in_between(t *testing.T) {
 		time.Sleep(time.Second)
 		n.Notify(due(Notification{"c", ""}))
 		time.Sleep(time.Second)
+		synctest.Wait()
 		want := [][]Notification{{{"a", "1"}}, {{"a", "1"}, {"a", "2"}, {"b", ""}}, {{"c", ""}}}
 		if !slices.EqualFunc(s.sent, want, slices.Equal[[]Notification]) {
 			t.Errorf("sent %v, want %v", s.sent, want)
@@ -82,6 +83,7 @@ func TestNotifier_survives_a_failure(t *testing.T) {
 			n.Notify(due(Notification{"a", ""}))
 			time.Sleep(time.Second)
 		}
+		synctest.Wait()
 		if len(s.sent) != 2 || strings.Count(log.String(), "no server") != 2 {
 			t.Errorf("sent %v, logged %s", s.sent, log.String())
 		}
@@ -99,6 +101,6 @@ func TestNotifier_wakes_its_own_process(t *testing.T) {
 		w.end()
 		n.Notify(due(Notification{"a", "3"}))
 		w.want(t)
-		time.Sleep(2 * time.Hour)
+		time.Sleep(3 * time.Hour)
 	})
 }
