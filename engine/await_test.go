@@ -56,6 +56,7 @@ func (l *looks) wait(t *testing.T, w *waiter) (end func(), answer func() error) 
 
 func (l *looks) want(t *testing.T, ms ...int) {
 	t.Helper()
+	synctest.Wait()
 	want := make([]time.Duration, len(ms))
 	for i := range ms {
 		want[i] = time.Duration(ms[i]) * time.Millisecond
