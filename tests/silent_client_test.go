@@ -198,7 +198,7 @@ func TestA8_limits_of_a_transaction(t *testing.T) {
 func TestA8_round_trips_of_large_results(t *testing.T) {
 	f := flowsOn(newFixture(t))
 	log := new(roundTripLog)
-	e := f.engineOn(t, openPool(t, f.url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), engine.Config{})
+	e := f.WithPool(openPool(t, f.url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }))
 	for size, want := range map[int]int{10: 3, silentResult: 5} {
 		if f.limitsTransactions(t) {
 			want = 3

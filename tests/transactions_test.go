@@ -337,8 +337,8 @@ func TestWithTx_ties_operations_together(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.wantState(t, l.Execution, stateRunning)
-	if snapshot, err := f.DescribeExecution(t.Context(), next.ID); err != nil || snapshot != nil {
-		t.Errorf("got %v, %v; want nothing", snapshot, err)
+	if _, err := f.DescribeExecution(t.Context(), next.ID); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("got %v; want none", err)
 	}
 }
 
