@@ -22,6 +22,10 @@ type ExecutionSummary struct {
 	Outcome    state.TerminalOutcome // none until it has ended
 	LeasesLost int                   // leases that ran out
 	CreatedAt  time.Time
+
+	// Err is a [*CorruptionError] where what is stored cannot be read. There is no State and no Outcome then; the others
+	// are listed.
+	Err error
 }
 
 // ExecutionFilter says which executions are listed. The zero value lists all.
@@ -34,8 +38,7 @@ type ExecutionFilter struct {
 // page or in none.
 //
 // Errors: [ErrInvalidInput] for a partition that this database does not have, a negative limit, or a cursor of another
-// listing or filter; [ErrCorruption] naming the column that cannot be read.
-// One statement; reads as many rows as it returns, by the primary key; locks nothing.
+// listing or filter. One statement; reads as many rows as it returns, by the primary key; locks nothing.
 func (e *Engine) ListExecutions(
 	ctx context.Context, filter ExecutionFilter, after string, limit int,
 ) (Page[ExecutionSummary], error) {
@@ -83,9 +86,7 @@ func (e *Engine) listExecutions(
 	}
 	items := make([]ExecutionSummary, len(rows))
 	for i := range rows {
-		if items[i], err = summaryOf(&rows[i]); err != nil {
-			return page, err
-		}
+		items[i] = summaryOf(&rows[i])
 	}
 	return pageOf(items, limit, func(x *ExecutionSummary) string { return executionCursor(list, x.ID) }), nil
 }
@@ -94,7 +95,7 @@ var greatestExecution = id.ExecutionUUID{
 	255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
 }
 
-func summaryOf(row *db.ListExecutionsRow) (ExecutionSummary, error) {
+func summaryOf(row *db.ListExecutionsRow) ExecutionSummary {
 	public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
 		PointerOutcome:     row.PointerOutcome,
 		CurrentOutcome:     row.CurrentOutcome,
@@ -112,7 +113,8 @@ func summaryOf(row *db.ListExecutionsRow) (ExecutionSummary, error) {
 		Outcome:    outcome,
 		LeasesLost: int(max(row.LeaseReclaimCount, 0)),
 		CreatedAt:  time.UnixMilli(row.CreatedAtMs),
-	}, err
+		Err:        err,
+	}
 }
 
 // publicState derives what to show of an execution, and how it ended, from its stored literals.

@@ -231,9 +231,8 @@ func (s *FlowSnapshot) setCounts(document []byte) error {
 // ListFlowMembers returns the members of a flow by id, behind a cursor: [Page.Next] of the page before, "" for the
 // first page. A limit of 0, or above [MaxPage], is taken as that.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] for a negative limit or a cursor of another listing or flow;
-// [ErrCorruption] naming the column that cannot be read. One statement, for a page without members a second one; locks
-// nothing.
+// Errors: [ErrNotFound]; [ErrInvalidInput] for a negative limit or a cursor of another listing or flow. One statement,
+// for a page without members a second one; locks nothing.
 func (e *Engine) ListFlowMembers(ctx context.Context, flow id.FlowID, after string, limit int) (Page[ExecutionSummary], error) {
 	const op = "list flow members"
 	page, err := e.listFlowMembers(ctx, flow, after, limit)
@@ -278,9 +277,7 @@ func (e *Engine) listFlowMembers(
 	members := make([]ExecutionSummary, len(rows))
 	for i := range rows {
 		row := db.ListExecutionsRow(rows[i])
-		if members[i], err = summaryOf(&row); err != nil {
-			return page, err
-		}
+		members[i] = summaryOf(&row)
 	}
 	return pageOf(members, limit, func(x *ExecutionSummary) string { return executionCursor(list, x.ID) }), nil
 }

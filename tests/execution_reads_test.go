@@ -238,8 +238,17 @@ func TestListExecutions_tells_what_each_is(t *testing.T) {
 		}
 	}
 	f.setExecution(t, x, "public_state = 'bogus'")
-	_, err = f.ListExecutions(t.Context(), engine.ExecutionFilter{}, "", 0)
-	wantCorruption(t, err, "ff_exec_core.public_state")
+	page, err = f.ListExecutions(t.Context(), engine.ExecutionFilter{}, "", 0)
+	if err != nil || len(page.Items) != len(want) {
+		t.Fatal(page, err)
+	}
+	for _, got := range page.Items {
+		if got.ID == x {
+			wantCorruption(t, got.Err, "ff_exec_core.public_state")
+		} else if got.Err != nil {
+			t.Errorf("a neighbour has the error %v", got.Err)
+		}
+	}
 }
 
 func TestListExecutions_page_is_bounded(t *testing.T) {

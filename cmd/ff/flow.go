@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -130,7 +131,7 @@ func readFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID) (*flowVie
 		}
 	}
 	for member, err := range eng.FlowMembers(ctx, flow) {
-		if err != nil {
+		if err := cmp.Or(err, member.Err); err != nil {
 			return nil, err
 		}
 		view.Members = append(view.Members, memberView{

@@ -7,6 +7,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,7 +177,7 @@ type members []engine.ExecutionSummary
 func (r *run) look(ctx context.Context) (members, error) {
 	var all members
 	for member, err := range r.eng.FlowMembers(ctx, r.flow) {
-		if err != nil {
+		if err := cmp.Or(err, member.Err); err != nil {
 			return nil, err
 		}
 		all = append(all, member)
