@@ -285,9 +285,9 @@ type ClaimAfterPositionsRow struct {
 // The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row
 // stands in the way) keeps nothing; the caller then claims by TakeClaimable, which sorts out each row.
 //
-// Used by: engine.Claimer.
-// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
-// execution is that of its entry in ffx_ready. Spans partitions.
+// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
+// timers new; L7 new. Spans partitions.
 func (q *Queries) ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAfterPositionsParams) ([]ClaimAfterPositionsRow, error) {
 	rows, err := db.Query(ctx, claimAfterPositions,
 		arg.AttemptIds,
@@ -675,9 +675,9 @@ type ClaimFromHeadRow struct {
 // attempt is not as the execution says, or held by somebody else) or 23505 (an attempt row stands in the way) keeps nothing;
 // the caller then claims by TakeClaimable, which sorts out each row.
 //
-// Used by: engine.Claim, engine.Claimer.
-// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
-// execution is that of its entry in ffx_ready. Spans partitions.
+// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
+// UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
 func (q *Queries) ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadParams) ([]ClaimFromHeadRow, error) {
 	rows, err := db.Query(ctx, claimFromHead,
 		arg.AttemptIds,
@@ -903,8 +903,8 @@ type LeaseTakenExecutionsParams struct {
 // LeaseTakenExecutions writes the leases decided for executions that TakeClaimable locked: the
 // execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each.
 //
-// Used by: engine.Claim, engine.Claimer.
-// Locks: rows already locked by TakeClaimable and TakeAttemptsOf; inserted attempts.
+// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+// Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 func (q *Queries) LeaseTakenExecutions(ctx context.Context, db DBTX, arg LeaseTakenExecutionsParams) error {
 	_, err := db.Exec(ctx, leaseTakenExecutions,
 		arg.NowMs,
@@ -996,7 +996,7 @@ type ListLaneEndsRow struct {
 // ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
 // of the max_items highest. No row: at none are there as many.
 //
-// Used by: engine.Claimer, whose claims passed many entries over.
+// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
 // Locks: none. Spans partitions.
 func (q *Queries) ListLaneEnds(ctx context.Context, db DBTX, arg ListLaneEndsParams) ([]ListLaneEndsRow, error) {
 	rows, err := db.Query(ctx, listLaneEnds, arg.LaneID, arg.Crowd, arg.MaxItems)
@@ -1081,8 +1081,8 @@ type TakeAttemptsOfRow struct {
 // index needs; stored says how many an execution has. One without attempts has a row with an attempt_index
 // below 0. Fewer rows than stored: somebody else holds an attempt, and the execution cannot be claimed now.
 //
-// Used by: engine.Claim, engine.Claimer.
-// Locks: attempt rows FOR UPDATE SKIP LOCKED (L2); the executions are locked by the caller.
+// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+// Locks: L2 skips (attempt rows FOR UPDATE).
 func (q *Queries) TakeAttemptsOf(ctx context.Context, db DBTX, arg TakeAttemptsOfParams) ([]TakeAttemptsOfRow, error) {
 	rows, err := db.Query(ctx, takeAttemptsOf, arg.PartitionKeys, arg.ExecutionIds)
 	if err != nil {
@@ -1208,8 +1208,8 @@ type TakeClaimableRow struct {
 // TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
 // The first step of the slow path; ClaimFromHead is the fast one.
 //
-// Used by: engine.Claim, engine.Claimer, after ClaimFromHead or ClaimAfterPositions fell through.
-// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order. Spans partitions.
+// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order). Spans partitions.
 func (q *Queries) TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableParams) ([]TakeClaimableRow, error) {
 	rows, err := db.Query(ctx, takeClaimable,
 		arg.LaneID,

@@ -16,7 +16,9 @@ SELECT ffx_now_ms($1)::bigint AS now_ms
 // GetNow reads the database's clock in milliseconds, or returns now_ms where it is given.
 // An operation of several statements reads it once, after its row locks are held.
 //
-// Used by: every operation of more than one statement.
+// Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
+// engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,
+// engine.RepairQueue.
 // Locks: none.
 func (q *Queries) GetNow(ctx context.Context, db DBTX, nowMs *int64) (int64, error) {
 	row := db.QueryRow(ctx, getNow, nowMs)

@@ -60,7 +60,7 @@ func (r iteratorForCopyExecutions) Err() error {
 // for many plain ones. SQLSTATE 23505 (an id exists already) keeps nothing; the caller then takes the other.
 //
 // Used by: engine.CreateExecutions.
-// Locks: none beyond the inserted rows; a concurrent insert of the same id is waited for.
+// Locks: L1 waits (for a concurrent insert of the same id).
 func (q *Queries) CopyExecutions(ctx context.Context, db DBTX, arg []CopyExecutionsParams) (int64, error) {
 	return db.CopyFrom(ctx, []string{"ff_exec_core"}, []string{"partition_key", "execution_id", "lane_id", "required_capabilities", "lifecycle_phase", "ownership_state", "eligibility_state", "public_state", "attempt_state", "blocking_reason", "priority", "created_at_ms", "payload", "policy", "raw_fields", "ffx_last_mutation_at_ms", "ffx_attempt_count", "ffx_retry_count", "ffx_lease_epoch", "ffx_execution_deadline_ms"}, &iteratorForCopyExecutions{rows: arg})
 }

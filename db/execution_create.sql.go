@@ -211,7 +211,7 @@ type InsertExecutionsRow struct {
 // the empty string in the arrays of text.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
-// Locks: none beyond the inserted rows; a concurrent insert of the same id is waited for.
+// Locks: L1 waits (for a concurrent insert of the same id).
 func (q *Queries) InsertExecutions(ctx context.Context, db DBTX, arg InsertExecutionsParams) ([]InsertExecutionsRow, error) {
 	rows, err := db.Query(ctx, insertExecutions,
 		arg.FlowID,
@@ -279,7 +279,7 @@ type ReadExistingExecutionsRow struct {
 
 // ReadExistingExecutions returns which of some executions exist. One that does not has no row.
 //
-// Used by: engine.CreateExecutions, where an id or a key stands twice.
+// Used by: engine.CreateExecutions.
 // Locks: none.
 func (q *Queries) ReadExistingExecutions(ctx context.Context, db DBTX, arg ReadExistingExecutionsParams) ([]ReadExistingExecutionsRow, error) {
 	rows, err := db.Query(ctx, readExistingExecutions, arg.PartitionKeys, arg.ExecutionIds)

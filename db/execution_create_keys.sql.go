@@ -37,8 +37,8 @@ type DropCreationKeysParams struct {
 
 // DropCreationKeys gives keys back that no creation made use of.
 //
-// Used by: engine.CreateExecutions.
-// Locks: rows inserted or locked by the same transaction.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+// Locks: keys held.
 func (q *Queries) DropCreationKeys(ctx context.Context, db DBTX, arg DropCreationKeysParams) error {
 	_, err := db.Exec(ctx, dropCreationKeys,
 		arg.PartitionKeys,
@@ -98,8 +98,8 @@ type InsertCreationKeysRow struct {
 // input position. A key that is taken, in or out of its window, has no row: TakeCreationKeys tells.
 // It waits for a concurrent creator of the same key.
 //
-// Used by: engine.CreateExecutions, engine.CreateFlow.
-// Locks: the inserted rows, in array order: the caller sorts by (partition_key, namespace, key).
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+// Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, namespace, key).
 func (q *Queries) InsertCreationKeys(ctx context.Context, db DBTX, arg InsertCreationKeysParams) ([]InsertCreationKeysRow, error) {
 	rows, err := db.Query(ctx, insertCreationKeys,
 		arg.NowMs,
@@ -147,7 +147,7 @@ type PruneCreationKeysParams struct {
 // PruneCreationKeys deletes idempotency keys whose window has passed.
 //
 // Used by: engine.PruneCreationKeys.
-// Locks: the deleted rows, SKIP LOCKED. Spans partitions.
+// Locks: keys skips (FOR UPDATE, then the DELETE). Spans partitions.
 func (q *Queries) PruneCreationKeys(ctx context.Context, db DBTX, arg PruneCreationKeysParams) (int64, error) {
 	result, err := db.Exec(ctx, pruneCreationKeys, arg.NowMs, arg.BatchSize)
 	if err != nil {
@@ -188,8 +188,8 @@ type ReuseCreationKeysParams struct {
 // ReuseCreationKeys gives keys to new executions: those whose window has passed, and those that went to another
 // creation of the batch than the first that asked for them.
 //
-// Used by: engine.CreateExecutions, engine.CreateFlow.
-// Locks: rows inserted by InsertCreationKeys or locked by TakeCreationKeys.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+// Locks: keys held.
 func (q *Queries) ReuseCreationKeys(ctx context.Context, db DBTX, arg ReuseCreationKeysParams) error {
 	_, err := db.Exec(ctx, reuseCreationKeys,
 		arg.NowMs,
@@ -248,8 +248,8 @@ type TakeCreationKeysRow struct {
 // TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key has gone
 // meanwhile, and the creation starts over.
 //
-// Used by: engine.CreateExecutions, engine.CreateFlow.
-// Locks: the keys' rows FOR UPDATE, in array order.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+// Locks: keys waits (FOR UPDATE, in array order).
 func (q *Queries) TakeCreationKeys(ctx context.Context, db DBTX, arg TakeCreationKeysParams) ([]TakeCreationKeysRow, error) {
 	rows, err := db.Query(ctx, takeCreationKeys,
 		arg.NowMs,

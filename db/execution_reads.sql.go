@@ -516,7 +516,7 @@ type SetExecutionTagParams struct {
 // not exist. One statement, so concurrent writers of other tags lose nothing.
 //
 // Used by: engine.SetExecutionTag.
-// Locks: the execution row (UPDATE).
+// Locks: L1 waits (the execution row, UPDATE).
 func (q *Queries) SetExecutionTag(ctx context.Context, db DBTX, arg SetExecutionTagParams) (int64, error) {
 	result, err := db.Exec(ctx, setExecutionTag,
 		arg.TagKey,

@@ -36,8 +36,8 @@ type CountNewMembersParams struct {
 
 // CountNewMembers adds members to the counters of a flow, one revision each, and returns how many it has.
 //
-// Used by: engine.CreateExecutions for members.
-// Locks: the flow row, already locked by the caller.
+// Used by: engine.CreateExecution, engine.CreateExecutions.
+// Locks: L0 held.
 func (q *Queries) CountNewMembers(ctx context.Context, db DBTX, arg CountNewMembersParams) (int64, error) {
 	row := db.QueryRow(ctx, countNewMembers,
 		arg.Members,
@@ -99,7 +99,7 @@ type InsertAppliedEdgesParams struct {
 // InsertAppliedEdges adds dependency edges that count from now on.
 //
 // Used by: engine.CreateFlow.
-// Locks: none beyond the inserted rows; the flow is new or locked by the caller.
+// Locks: L3 new: the flow is new.
 func (q *Queries) InsertAppliedEdges(ctx context.Context, db DBTX, arg InsertAppliedEdgesParams) error {
 	_, err := db.Exec(ctx, insertAppliedEdges,
 		arg.PartitionKey,
@@ -151,7 +151,7 @@ type InsertEdgeGroupsParams struct {
 // InsertEdgeGroups adds the fan-in state of downstream executions whose edges are all applied and open.
 //
 // Used by: engine.CreateFlow.
-// Locks: none beyond the inserted rows; the flow is new or locked by the caller.
+// Locks: L3 new: the flow is new.
 func (q *Queries) InsertEdgeGroups(ctx context.Context, db DBTX, arg InsertEdgeGroupsParams) error {
 	_, err := db.Exec(ctx, insertEdgeGroups,
 		arg.PartitionKey,
@@ -195,7 +195,7 @@ type InsertFlowParams struct {
 // InsertFlow creates the row of a flow. 0 rows: it exists already, and nothing of it is compared or changed.
 //
 // Used by: engine.CreateFlow.
-// Locks: the inserted row; a concurrent creator of the same flow is waited for.
+// Locks: L0 waits (for a concurrent insert of the same flow).
 func (q *Queries) InsertFlow(ctx context.Context, db DBTX, arg InsertFlowParams) (int64, error) {
 	result, err := db.Exec(ctx, insertFlow,
 		arg.PartitionKey,

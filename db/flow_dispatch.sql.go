@@ -64,8 +64,8 @@ type ClaimCompletionsRow struct {
 // ClaimCompletions marks completion events as dispatched. No row for one that is dispatched already, or that
 // another dispatcher holds.
 //
-// Used by: engine.DispatchCompletions, for members under the flow's lock.
-// Locks: event rows, without waiting (L7).
+// Used by: engine.DispatchCompletions.
+// Locks: L7 skips (event rows FOR UPDATE, then the UPDATE).
 func (q *Queries) ClaimCompletions(ctx context.Context, db DBTX, arg ClaimCompletionsParams) ([]ClaimCompletionsRow, error) {
 	rows, err := db.Query(ctx, claimCompletions, arg.NowMs, arg.PartitionKeys, arg.EventIds)
 	if err != nil {
@@ -109,8 +109,8 @@ type LeaveCompletionsParams struct {
 // LeaveCompletions takes the mark of ClaimCompletions back, for events whose dependents could not all be
 // resolved.
 //
-// Used by: engine.DispatchCompletions, in the transaction that claimed them.
-// Locks: event rows, locked since ClaimCompletions.
+// Used by: engine.DispatchCompletions.
+// Locks: L7 held, since ClaimCompletions.
 func (q *Queries) LeaveCompletions(ctx context.Context, db DBTX, arg LeaveCompletionsParams) error {
 	_, err := db.Exec(ctx, leaveCompletions, arg.PartitionKeys, arg.EventIds)
 	return err
@@ -227,9 +227,9 @@ type TakeUpstreamsRow struct {
 // them can be acted for: taken is false for one that somebody else holds. One that is gone needs no lock.
 // replayed: it has been set to run again since the event, and its next end counts instead.
 //
-// Used by: engine.DispatchCompletions, under the flow's lock.
-// Locks: execution rows FOR NO KEY UPDATE in array order, without waiting (L1): the caller sorts by
-// (partition_key, execution_id).
+// Used by: engine.DispatchCompletions.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
+// execution_id).
 func (q *Queries) TakeUpstreams(ctx context.Context, db DBTX, arg TakeUpstreamsParams) ([]TakeUpstreamsRow, error) {
 	rows, err := db.Query(ctx, takeUpstreams, arg.PartitionKeys, arg.ExecutionIds, arg.Ords)
 	if err != nil {

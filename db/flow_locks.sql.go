@@ -47,8 +47,9 @@ type LockFlowRowsRow struct {
 
 // LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 //
-// Used by: whoever used LockFlowsExclusive.
-// Locks: flow rows FOR NO KEY UPDATE in array order (L0): the caller sorts by (partition_key, flow_id).
+// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
+// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines.
+// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 func (q *Queries) LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error) {
 	rows, err := db.Query(ctx, lockFlowRows, arg.PartitionKeys, arg.FlowIds)
 	if err != nil {
@@ -81,8 +82,9 @@ FROM (
 // LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key: whatever ends a
 // member without success, or changes a flow's structure, holds it.
 //
-// Used by: engine.FailExecutions, engine.ExpireLeases, engine.CreateExecutions for members.
-// Locks: transaction-level advisory locks, exclusive (L0).
+// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
+// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines.
+// Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 func (q *Queries) LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, lockFlowsExclusive, flowIds)
 	return err
@@ -100,8 +102,9 @@ FROM (
 // LockFlowsShared takes the shared form of the locks of flows, ascending by key: successes of members
 // hold it, so that several may end at once while no structure change runs. It queues in order of arrival.
 //
-// Used by: engine.CompleteExecutions.
-// Locks: transaction-level advisory locks, shared (L0).
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+// engine.DispatchCompletions.
+// Locks: L0 waits (transaction-level advisory locks, shared, ascending).
 func (q *Queries) LockFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, lockFlowsShared, flowIds)
 	return err
@@ -136,8 +139,9 @@ type ShareFlowRowsParams struct {
 // COMMITTED: its snapshot may be older than a structure change, and then this meets 40001 instead of
 // overlooking an edge. At READ COMMITTED it reads nothing.
 //
-// Used by: engine.CompleteExecutions inside a caller's transaction.
-// Locks: flow rows FOR SHARE in array order (L0): the caller sorts by (partition_key, flow_id).
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+// engine.DispatchCompletions.
+// Locks: L0 waits (flow rows FOR SHARE in array order). The caller sorts by (partition_key, flow_id).
 func (q *Queries) ShareFlowRows(ctx context.Context, db DBTX, arg ShareFlowRowsParams) error {
 	_, err := db.Exec(ctx, shareFlowRows, arg.PartitionKeys, arg.FlowIds)
 	return err
@@ -196,9 +200,9 @@ type TryFlowsExclusiveParams struct {
 // TryFlowsExclusive is LockFlowsExclusive and LockFlowRows for whoever must not wait: it returns the flows of
 // which it got both. A flow without a row needs the first alone.
 //
-// Used by: engine.FailExecutions, the background jobs that end members.
-// Locks: transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE (L0), without
-// waiting.
+// Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+// engine.ExpireDeadlines, engine.RepairQueue.
+// Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 func (q *Queries) TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, tryFlowsExclusive, arg.PartitionKeys, arg.FlowIds)
 	if err != nil {
@@ -235,8 +239,8 @@ WHERE pg_try_advisory_xact_lock_shared(k.key)
 // TryFlowsShared is LockFlowsShared for whoever must not wait: it returns the flows whose lock it got. One
 // that another transaction holds exclusively, or waits for, is left out.
 //
-// Used by: engine.CompleteExecutions.
-// Locks: transaction-level advisory locks, shared (L0), without waiting.
+// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions.
+// Locks: L0 skips (transaction-level advisory locks, shared).
 func (q *Queries) TryFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, tryFlowsShared, flowIds)
 	if err != nil {

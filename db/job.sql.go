@@ -48,8 +48,8 @@ type DiscardWaitingParams struct {
 // DiscardWaiting removes what could still act on executions that a background job ended: their
 // suspensions, waitpoints and grants.
 //
-// Used by: engine.ExpireDeadlines, engine.ExpireAttempts, engine.ExpireLeases, engine.RepairQueue.
-// Locks: the deleted rows (L5); the executions are locked by the caller.
+// Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+// Locks: L5 waits (DELETE). The executions are locked by the caller.
 func (q *Queries) DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error {
 	_, err := db.Exec(ctx, discardWaiting, arg.PartitionKeys, arg.ExecutionIds)
 	return err
@@ -124,8 +124,8 @@ type LockCurrentAttemptsRow struct {
 // LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
 // another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 //
-// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, after their executions are locked.
-// Locks: attempt rows FOR UPDATE SKIP LOCKED (L2).
+// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue.
+// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 func (q *Queries) LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) ([]LockCurrentAttemptsRow, error) {
 	rows, err := db.Query(ctx, lockCurrentAttempts, arg.PartitionKeys, arg.ExecutionIds)
 	if err != nil {

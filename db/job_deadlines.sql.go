@@ -167,7 +167,7 @@ type SettleDeadlinesParams struct {
 // them again. This library's own ends do it themselves.
 //
 // Used by: engine.ExpireDeadlines.
-// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED, then the UPDATE of the same rows.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
 func (q *Queries) SettleDeadlines(ctx context.Context, db DBTX, arg SettleDeadlinesParams) (int64, error) {
 	result, err := db.Exec(ctx, settleDeadlines, arg.PartitionKeys, arg.ExecutionIds)
 	if err != nil {
@@ -232,7 +232,7 @@ type TakeOverdueRow struct {
 // anybody.
 //
 // Used by: engine.ExpireDeadlines.
-// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeOverdue(ctx context.Context, db DBTX, arg TakeOverdueParams) ([]TakeOverdueRow, error) {
 	rows, err := db.Query(ctx, takeOverdue,
 		arg.NowMs,

@@ -105,8 +105,7 @@ type PromoteDelayedRow struct {
 // names a budget or quota goes to its gate.
 //
 // Used by: engine.PromoteDelayed.
-// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED, then the guarded UPDATE of the same rows.
-// Spans partitions.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
 func (q *Queries) PromoteDelayed(ctx context.Context, db DBTX, arg PromoteDelayedParams) ([]PromoteDelayedRow, error) {
 	rows, err := db.Query(ctx, promoteDelayed, arg.NowMs, arg.BatchSize)
 	if err != nil {

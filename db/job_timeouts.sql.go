@@ -61,7 +61,7 @@ type ForgetTimeoutsParams struct {
 // them again. This library clears them itself. An attempt that was leased again has another timeout.
 //
 // Used by: engine.ExpireAttempts.
-// Locks: attempt rows FOR UPDATE SKIP LOCKED, then the UPDATE of the same rows. Nothing else.
+// Locks: L2 skips (attempt rows FOR UPDATE, then the UPDATE).
 func (q *Queries) ForgetTimeouts(ctx context.Context, db DBTX, arg ForgetTimeoutsParams) (int64, error) {
 	result, err := db.Exec(ctx, forgetTimeouts,
 		arg.PartitionKeys,
@@ -261,8 +261,8 @@ type TakeTimedOutRow struct {
 // ours, overdue, and not held by anybody.
 //
 // Used by: engine.ExpireAttempts.
-// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1) and attempt rows FOR UPDATE SKIP LOCKED (L2):
-// it decides from nothing but their own columns.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides from nothing
+// but their own columns.
 func (q *Queries) TakeTimedOut(ctx context.Context, db DBTX, arg TakeTimedOutParams) ([]TakeTimedOutRow, error) {
 	rows, err := db.Query(ctx, takeTimedOut,
 		arg.NowMs,

@@ -30,8 +30,8 @@ type EnsureLanesParams struct {
 
 // EnsureLanes registers lanes that executions were created on; a known lane is left as it is.
 //
-// Used by: engine.CreateExecutions, engine.CreateFlow, for lanes this engine has not registered yet.
-// Locks: the inserted rows, in array order: the caller sorts.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+// Locks: lanes waits (for a concurrent insert of the same lane, in array order). The caller sorts.
 func (q *Queries) EnsureLanes(ctx context.Context, db DBTX, arg EnsureLanesParams) error {
 	_, err := db.Exec(ctx, ensureLanes, arg.NowMs, arg.LaneIds)
 	return err

@@ -44,8 +44,9 @@ type LockAttemptsParams struct {
 // LockAttempts locks one attempt of each locked execution; ord (from 1) is the input position.
 // A missing attempt has no row.
 //
-// Used by: whoever used LockExecutions, before ReadLeases judges the fence under both locks.
-// Locks: attempt rows FOR UPDATE in array order (L2): the caller sorts by (partition_key, execution_id, attempt_index).
+// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress.
+// Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
+// attempt_index).
 func (q *Queries) LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error) {
 	rows, err := db.Query(ctx, lockAttempts, arg.PartitionKeys, arg.ExecutionIds, arg.AttemptIndexes)
 	if err != nil {
@@ -116,9 +117,9 @@ type LockExecutionsRow struct {
 
 // LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
 //
-// Used by: engine.CompleteExecution and engine.FailExecution where the row is judged alone,
-// engine.ReportProgress.
-// Locks: execution rows FOR NO KEY UPDATE in array order (L1): the caller sorts by (partition_key, execution_id).
+// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress.
+// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
+// execution_id).
 func (q *Queries) LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error) {
 	rows, err := db.Query(ctx, lockExecutions, arg.PartitionKeys, arg.ExecutionIds)
 	if err != nil {
@@ -251,8 +252,9 @@ type ReadLeasesRow struct {
 // ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
 // No row: the execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 //
-// Used by: engine.RenewLeases, to name why an item fell through; whatever ends leases by locking first, before and
-// under the locks; engine.ReportProgress.
+// Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
+// engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
+// engine.ReportProgress.
 // Locks: none.
 func (q *Queries) ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error) {
 	rows, err := db.Query(ctx, readLeases,
@@ -413,7 +415,7 @@ type ReleaseLeasesParams struct {
 // the next claim. Returns the lanes that have work now.
 //
 // Used by: engine.ReleaseLeases.
-// Locks: execution and attempt rows already locked by the caller.
+// Locks: L1 held; L2 held; L7 new.
 func (q *Queries) ReleaseLeases(ctx context.Context, db DBTX, arg ReleaseLeasesParams) ([]string, error) {
 	rows, err := db.Query(ctx, releaseLeases,
 		arg.PartitionKeys,
@@ -564,7 +566,7 @@ type RenewLeasesRow struct {
 // shown to be current, wherever the execution's pointer is.
 //
 // Used by: engine.RenewLease, engine.RenewLeases.
-// Locks: attempt rows FOR NO KEY UPDATE SKIP LOCKED, then the UPDATE of the same rows (L2).
+// Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE); L7 new.
 func (q *Queries) RenewLeases(ctx context.Context, db DBTX, arg RenewLeasesParams) ([]RenewLeasesRow, error) {
 	rows, err := db.Query(ctx, renewLeases,
 		arg.NowMs,
@@ -625,8 +627,8 @@ type TakeAttemptsParams struct {
 
 // TakeAttempts is LockAttempts for whoever must not wait: an attempt that somebody else holds has no row.
 //
-// Used by: whoever used TakeExecutions.
-// Locks: attempt rows FOR UPDATE SKIP LOCKED (L2).
+// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases.
+// Locks: L2 skips (attempt rows FOR UPDATE).
 func (q *Queries) TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsParams) ([]int32, error) {
 	rows, err := db.Query(ctx, takeAttempts, arg.PartitionKeys, arg.ExecutionIds, arg.AttemptIndexes)
 	if err != nil {
@@ -697,8 +699,8 @@ type TakeExecutionsRow struct {
 
 // TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 //
-// Used by: engine.CompleteExecutions, engine.FailExecutions, engine.ReleaseLeases where each row is judged alone.
-// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error) {
 	rows, err := db.Query(ctx, takeExecutions, arg.PartitionKeys, arg.ExecutionIds)
 	if err != nil {
@@ -760,8 +762,8 @@ type UpdateProgressParams struct {
 // UpdateProgress records what a worker reports about its running attempt; a NULL argument leaves the
 // recorded value.
 //
-// Used by: engine.ReportProgress, under the locks of LockExecutions and LockAttempts.
-// Locks: the execution row (UPDATE).
+// Used by: engine.ReportProgress.
+// Locks: L1 held.
 func (q *Queries) UpdateProgress(ctx context.Context, db DBTX, arg UpdateProgressParams) error {
 	_, err := db.Exec(ctx, updateProgress,
 		arg.Percent,

@@ -42,7 +42,7 @@ type FenceStrayLeasesParams struct {
 // not active, or goes on with a later attempt. The outcome stays; no event is written.
 //
 // Used by: engine.ExpireLeases.
-// Locks: rows already locked by TakeExpiredLeases.
+// Locks: L2 held, since TakeExpiredLeases.
 func (q *Queries) FenceStrayLeases(ctx context.Context, db DBTX, arg FenceStrayLeasesParams) error {
 	_, err := db.Exec(ctx, fenceStrayLeases, arg.PartitionKeys, arg.ExecutionIds, arg.AttemptIndexes)
 	return err
@@ -79,7 +79,7 @@ type ForgetLeaseTimersParams struct {
 // gone, and what was left of it stands in another; one that is looked at right now is left to that.
 //
 // Used by: engine.ExpireLeases.
-// Locks: the rows FOR UPDATE SKIP LOCKED, then deletes them.
+// Locks: timers skips (FOR UPDATE, then the DELETE).
 func (q *Queries) ForgetLeaseTimers(ctx context.Context, db DBTX, arg ForgetLeaseTimersParams) error {
 	_, err := db.Exec(ctx, forgetLeaseTimers, arg.DueAtMs, arg.TimerIds)
 	return err
@@ -276,7 +276,7 @@ type LookAtLeasesRow struct {
 // A lease that is taken while this statement runs has a timer of its own.
 //
 // Used by: engine.ExpireLeases.
-// Locks: lease timers FOR UPDATE SKIP LOCKED, and deletes them. Spans partitions.
+// Locks: timers skips (FOR UPDATE, then the DELETE). Spans partitions.
 func (q *Queries) LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesParams) ([]LookAtLeasesRow, error) {
 	rows, err := db.Query(ctx, lookAtLeases,
 		arg.NowMs,
@@ -412,7 +412,7 @@ type ReleaseExpiredLeasesParams struct {
 // epoch: the same attempt goes on with the next claim. Returns the lanes that have work now.
 //
 // Used by: engine.ExpireLeases, engine.RepairQueue.
-// Locks: rows already locked by the caller.
+// Locks: L1 held; L2 held; L7 new.
 func (q *Queries) ReleaseExpiredLeases(ctx context.Context, db DBTX, arg ReleaseExpiredLeasesParams) ([]string, error) {
 	rows, err := db.Query(ctx, releaseExpiredLeases,
 		arg.PartitionKeys,
@@ -535,8 +535,8 @@ type TakeExpiredLeasesRow struct {
 // timeout, too.
 //
 // Used by: engine.ExpireLeases.
-// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1) and attempt rows FOR UPDATE SKIP LOCKED (L2):
-// it decides from nothing but their own columns.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides from nothing
+// but their own columns.
 func (q *Queries) TakeExpiredLeases(ctx context.Context, db DBTX, arg TakeExpiredLeasesParams) ([]TakeExpiredLeasesRow, error) {
 	rows, err := db.Query(ctx, takeExpiredLeases,
 		arg.DefaultCap,

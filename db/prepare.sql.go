@@ -52,8 +52,9 @@ WHERE m.version ~ '^[0-9]+$'
 
 // GetSchemaVersion returns the newest applied migration, the empty string when there is none. The ledger of
 // an adopted database also holds the mark "adopted" and the parts of migrations, as version/part.
+// ffx_schema_migrations must be known to exist.
 //
-// Used by: engine.Prepare, once ffx_schema_migrations is known to exist.
+// Used by: engine.Prepare.
 // Locks: none.
 func (q *Queries) GetSchemaVersion(ctx context.Context, db DBTX) (string, error) {
 	row := db.QueryRow(ctx, getSchemaVersion)
@@ -67,8 +68,9 @@ SELECT coalesce(ffx_usable_from(), '')::text AS version
 `
 
 // GetUsableFrom returns the oldest version of this library that may work on the schema.
+// ffx_usable_from must be known to exist.
 //
-// Used by: engine.Prepare, once ffx_usable_from is known to exist.
+// Used by: engine.Prepare.
 // Locks: none.
 func (q *Queries) GetUsableFrom(ctx context.Context, db DBTX) (string, error) {
 	row := db.QueryRow(ctx, getUsableFrom)
@@ -88,8 +90,9 @@ LIMIT $1
 // ListCitusTables returns tables of this library that Citus manages, distributed or not; no row: all is well.
 // Tables of other names are passed over, and those that the search_path does not lead to, which are written
 // with their schema.
+// pg_dist_partition must be known to exist.
 //
-// Used by: engine.Prepare, once pg_dist_partition is known to exist.
+// Used by: engine.Prepare.
 // Locks: none.
 func (q *Queries) ListCitusTables(ctx context.Context, db DBTX, pageSize int32) ([]string, error) {
 	rows, err := db.Query(ctx, listCitusTables, pageSize)

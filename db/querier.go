@@ -19,15 +19,15 @@ type Querier interface {
 	// The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row
 	// stands in the way) keeps nothing; the caller then claims by TakeClaimable, which sorts out each row.
 	//
-	// Used by: engine.Claimer.
-	// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
-	// execution is that of its entry in ffx_ready. Spans partitions.
+	// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
+	// timers new; L7 new. Spans partitions.
 	ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAfterPositionsParams) ([]ClaimAfterPositionsRow, error)
 	// ClaimCompletions marks completion events as dispatched. No row for one that is dispatched already, or that
 	// another dispatcher holds.
 	//
-	// Used by: engine.DispatchCompletions, for members under the flow's lock.
-	// Locks: event rows, without waiting (L7).
+	// Used by: engine.DispatchCompletions.
+	// Locks: L7 skips (event rows FOR UPDATE, then the UPDATE).
 	ClaimCompletions(ctx context.Context, db DBTX, arg ClaimCompletionsParams) ([]ClaimCompletionsRow, error)
 	// ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim
 	// order: interrupted attempts go on, the others are opened. Fewer rows than asked for: nothing more was
@@ -37,9 +37,9 @@ type Querier interface {
 	// attempt is not as the execution says, or held by somebody else) or 23505 (an attempt row stands in the way) keeps nothing;
 	// the caller then claims by TakeClaimable, which sorts out each row.
 	//
-	// Used by: engine.Claim, engine.Claimer.
-	// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
-	// execution is that of its entry in ffx_ready. Spans partitions.
+	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
+	// UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
 	ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadParams) ([]ClaimFromHeadRow, error)
 	// CompleteExecutions ends running attempts with success and stores their results; ord (from 1) is the
 	// input position. No row for an item: its fence failed or the row is not canonical, and the caller
@@ -49,80 +49,84 @@ type Querier interface {
 	// nothing. The completion events of members are born dispatched: the same transaction resolves their
 	// dependents, whose events follow.
 	//
-	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.
-	// Locks: execution rows (UPDATE), then their attempts (UPDATE), in array order: the caller sorts by
-	// (partition_key, execution_id). The flows' shared locks (L0) are the caller's.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+	// Locks: L1 waits (execution rows, UPDATE in array order); L2 waits (their attempts, UPDATE); L7 new. The caller
+	// sorts by (partition_key, execution_id) and holds L0 of members.
 	CompleteExecutions(ctx context.Context, db DBTX, arg CompleteExecutionsParams) ([]CompleteExecutionsRow, error)
 	// CopyExecutions creates executions that are claimable at once and belong to no flow, by COPY: InsertExecutions
 	// for many plain ones. SQLSTATE 23505 (an id exists already) keeps nothing; the caller then takes the other.
 	//
 	// Used by: engine.CreateExecutions.
-	// Locks: none beyond the inserted rows; a concurrent insert of the same id is waited for.
+	// Locks: L1 waits (for a concurrent insert of the same id).
 	CopyExecutions(ctx context.Context, db DBTX, arg []CopyExecutionsParams) (int64, error)
 	// CountNewMembers adds members to the counters of a flow, one revision each, and returns how many it has.
 	//
-	// Used by: engine.CreateExecutions for members.
-	// Locks: the flow row, already locked by the caller.
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: L0 held.
 	CountNewMembers(ctx context.Context, db DBTX, arg CountNewMembersParams) (int64, error)
 	// DiscardWaiting removes what could still act on executions that a background job ended: their
 	// suspensions, waitpoints and grants.
 	//
-	// Used by: engine.ExpireDeadlines, engine.ExpireAttempts, engine.ExpireLeases, engine.RepairQueue.
-	// Locks: the deleted rows (L5); the executions are locked by the caller.
+	// Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// Locks: L5 waits (DELETE). The executions are locked by the caller.
 	DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error
 	// DropCreationKeys gives keys back that no creation made use of.
 	//
-	// Used by: engine.CreateExecutions.
-	// Locks: rows inserted or locked by the same transaction.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+	// Locks: keys held.
 	DropCreationKeys(ctx context.Context, db DBTX, arg DropCreationKeysParams) error
 	// EndSkippedAttempts settles the unfinished current attempts of skipped executions that had run before,
 	// under a raised epoch.
 	//
-	// Used by: the resolution of dependencies, after SkipDownstream.
-	// Locks: attempt rows (UPDATE) and the execution rows, already locked.
+	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 	EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error
 	// EndSucceeded writes the success of executions whose fence was judged under their locks.
 	//
-	// Used by: engine.CompleteExecutions, by its slow path.
-	// Locks: execution and attempt rows already locked by the caller.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+	// Locks: L1 held; L2 held; L7 new.
 	EndSucceeded(ctx context.Context, db DBTX, arg EndSucceededParams) error
 	// EndUnsuccessful ends executions without success and settles their attempts: failed by their worker,
 	// failed because their leases were lost too often, or expired. A raised_epoch above 0 is given to both
 	// rows, so that the holder of the attempt is refused from now on; an attempt_index below 0 means that
 	// there is no attempt to settle. Returns what was ended: a row that is terminal already is left alone.
 	//
-	// Used by: engine.FailExecutions, engine.ExpireLeases, engine.ExpireDeadlines, engine.ExpireAttempts.
-	// Locks: execution and attempt rows already locked by the caller.
+	// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
+	// engine.ExpireDeadlines, engine.RepairQueue.
+	// Locks: L1 held; L2 held; L7 new.
 	EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccessfulParams) ([]EndUnsuccessfulRow, error)
 	// EnqueueSiblingCancels lists the upstreams that newly decided groups no longer need: unfinished ones
 	// that feed no other undecided group. The cancels themselves follow in transactions of their own.
 	// staged_from and staged_below are as in ReleaseDownstream.
 	//
-	// Used by: the resolution of dependencies, for groups whose policy cancels what remains.
-	// Locks: edge group rows already locked; inserts into ff_pending_cancel_groups (L7).
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// Locks: L3 held; L7 new.
 	EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error
 	// EnsureLanes registers lanes that executions were created on; a known lane is left as it is.
 	//
-	// Used by: engine.CreateExecutions, engine.CreateFlow, for lanes this engine has not registered yet.
-	// Locks: the inserted rows, in array order: the caller sorts.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+	// Locks: lanes waits (for a concurrent insert of the same lane, in array order). The caller sorts.
 	EnsureLanes(ctx context.Context, db DBTX, arg EnsureLanesParams) error
 	// FenceStrayLeases clears leases that ran out on attempts nobody works on any more: the execution is
 	// not active, or goes on with a later attempt. The outcome stays; no event is written.
 	//
 	// Used by: engine.ExpireLeases.
-	// Locks: rows already locked by TakeExpiredLeases.
+	// Locks: L2 held, since TakeExpiredLeases.
 	FenceStrayLeases(ctx context.Context, db DBTX, arg FenceStrayLeasesParams) error
 	// ForgetLeaseTimers deletes lease timers whose leases are all over. One that somebody has looked at meanwhile is
 	// gone, and what was left of it stands in another; one that is looked at right now is left to that.
 	//
 	// Used by: engine.ExpireLeases.
-	// Locks: the rows FOR UPDATE SKIP LOCKED, then deletes them.
+	// Locks: timers skips (FOR UPDATE, then the DELETE).
 	ForgetLeaseTimers(ctx context.Context, db DBTX, arg ForgetLeaseTimersParams) error
 	// ForgetTimeouts clears timeouts of attempts whose lease another program took away, so that no scan meets
 	// them again. This library clears them itself. An attempt that was leased again has another timeout.
 	//
 	// Used by: engine.ExpireAttempts.
-	// Locks: attempt rows FOR UPDATE SKIP LOCKED, then the UPDATE of the same rows. Nothing else.
+	// Locks: L2 skips (attempt rows FOR UPDATE, then the UPDATE).
 	ForgetTimeouts(ctx context.Context, db DBTX, arg ForgetTimeoutsParams) (int64, error)
 	// GetExecution returns one execution with its current attempt: everything the reads are made of.
 	// No row: it does not exist.
@@ -166,7 +170,9 @@ type Querier interface {
 	// GetNow reads the database's clock in milliseconds, or returns now_ms where it is given.
 	// An operation of several statements reads it once, after its row locks are held.
 	//
-	// Used by: every operation of more than one statement.
+	// Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
+	// engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,
+	// engine.RepairQueue.
 	// Locks: none.
 	GetNow(ctx context.Context, db DBTX, nowMs *int64) (int64, error)
 	// GetSchemaState tells whether the schema's tables are there, whether it declares who may work on them, whether
@@ -177,81 +183,89 @@ type Querier interface {
 	GetSchemaState(ctx context.Context, db DBTX) (GetSchemaStateRow, error)
 	// GetSchemaVersion returns the newest applied migration, the empty string when there is none. The ledger of
 	// an adopted database also holds the mark "adopted" and the parts of migrations, as version/part.
+	// ffx_schema_migrations must be known to exist.
 	//
-	// Used by: engine.Prepare, once ffx_schema_migrations is known to exist.
+	// Used by: engine.Prepare.
 	// Locks: none.
 	GetSchemaVersion(ctx context.Context, db DBTX) (string, error)
 	// GetUsableFrom returns the oldest version of this library that may work on the schema.
+	// ffx_usable_from must be known to exist.
 	//
-	// Used by: engine.Prepare, once ffx_usable_from is known to exist.
+	// Used by: engine.Prepare.
 	// Locks: none.
 	GetUsableFrom(ctx context.Context, db DBTX) (string, error)
 	// InsertAppliedEdges adds dependency edges that count from now on.
 	//
 	// Used by: engine.CreateFlow.
-	// Locks: none beyond the inserted rows; the flow is new or locked by the caller.
+	// Locks: L3 new: the flow is new.
 	InsertAppliedEdges(ctx context.Context, db DBTX, arg InsertAppliedEdgesParams) error
 	// InsertCompletionEvents appends one completion event per ended execution, in array order: upstream
 	// before downstream. Their dependents are resolved already, so the events are born dispatched, save
 	// those whose dispatched flag is false: engine.DispatchCompletions goes on from them.
 	//
-	// Used by: every operation that ends executions, as its last write.
-	// Locks: none beyond the inserted rows (L7).
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// Locks: L7 new.
 	InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error
 	// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the
 	// input position. A key that is taken, in or out of its window, has no row: TakeCreationKeys tells.
 	// It waits for a concurrent creator of the same key.
 	//
-	// Used by: engine.CreateExecutions, engine.CreateFlow.
-	// Locks: the inserted rows, in array order: the caller sorts by (partition_key, namespace, key).
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+	// Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, namespace, key).
 	InsertCreationKeys(ctx context.Context, db DBTX, arg InsertCreationKeysParams) ([]InsertCreationKeysRow, error)
 	// InsertEdgeGroups adds the fan-in state of downstream executions whose edges are all applied and open.
 	//
 	// Used by: engine.CreateFlow.
-	// Locks: none beyond the inserted rows; the flow is new or locked by the caller.
+	// Locks: L3 new: the flow is new.
 	InsertEdgeGroups(ctx context.Context, db DBTX, arg InsertEdgeGroupsParams) error
 	// InsertExecutions creates executions, all members of one flow or of none. An id that exists already is
 	// left as it is and has no row in the result. Zero stands for "not given" in the arrays of instants,
 	// the empty string in the arrays of text.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
-	// Locks: none beyond the inserted rows; a concurrent insert of the same id is waited for.
+	// Locks: L1 waits (for a concurrent insert of the same id).
 	InsertExecutions(ctx context.Context, db DBTX, arg InsertExecutionsParams) ([]InsertExecutionsRow, error)
 	// InsertFlow creates the row of a flow. 0 rows: it exists already, and nothing of it is compared or changed.
 	//
 	// Used by: engine.CreateFlow.
-	// Locks: the inserted row; a concurrent creator of the same flow is waited for.
+	// Locks: L0 waits (for a concurrent insert of the same flow).
 	InsertFlow(ctx context.Context, db DBTX, arg InsertFlowParams) (int64, error)
 	// LeaseTakenExecutions writes the leases decided for executions that TakeClaimable locked: the
 	// execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each.
 	//
-	// Used by: engine.Claim, engine.Claimer.
-	// Locks: rows already locked by TakeClaimable and TakeAttemptsOf; inserted attempts.
+	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+	// Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 	LeaseTakenExecutions(ctx context.Context, db DBTX, arg LeaseTakenExecutionsParams) error
 	// LeaveCompletions takes the mark of ClaimCompletions back, for events whose dependents could not all be
 	// resolved.
 	//
-	// Used by: engine.DispatchCompletions, in the transaction that claimed them.
-	// Locks: event rows, locked since ClaimCompletions.
+	// Used by: engine.DispatchCompletions.
+	// Locks: L7 held, since ClaimCompletions.
 	LeaveCompletions(ctx context.Context, db DBTX, arg LeaveCompletionsParams) error
 	// LeaveEdges takes back what ResolveEdges did with edges into groups that cannot be decided now: they are open
 	// again, and not counted. Returns their upstreams, whose completion events stay undispatched.
 	//
-	// Used by: the resolution of dependencies, in the transaction that resolved the edges.
-	// Locks: edge and group rows, locked since ResolveEdges.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// Locks: L3 held, since ResolveEdges.
 	LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error)
 	// ListCitusTables returns tables of this library that Citus manages, distributed or not; no row: all is well.
 	// Tables of other names are passed over, and those that the search_path does not lead to, which are written
 	// with their schema.
+	// pg_dist_partition must be known to exist.
 	//
-	// Used by: engine.Prepare, once pg_dist_partition is known to exist.
+	// Used by: engine.Prepare.
 	// Locks: none.
 	ListCitusTables(ctx context.Context, db DBTX, pageSize int32) ([]string, error)
 	// ListEdgesWithoutGroup returns the edges of ended executions that ResolveEdges marked although their group has
 	// no row, by group. No rows: all that was marked was counted.
 	//
-	// Used by: the resolution of dependencies: once a transaction, and for a success only where ResolveEdges
-	// returned fewer groups than there are.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
 	// Locks: none.
 	ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error)
 	// ListEnded returns those of the listed executions that have ended, or are not there, with what they have left and
@@ -276,7 +290,7 @@ type Querier interface {
 	// ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
 	// of the max_items highest. No row: at none are there as many.
 	//
-	// Used by: engine.Claimer, whose claims passed many entries over.
+	// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
 	// Locks: none. Spans partitions.
 	ListLaneEnds(ctx context.Context, db DBTX, arg ListLaneEndsParams) ([]ListLaneEndsRow, error)
 	// ListLanes pages through the registered lanes in byte order, strictly after a cursor.
@@ -286,7 +300,7 @@ type Querier interface {
 	ListLanes(ctx context.Context, db DBTX, arg ListLanesParams) ([]string, error)
 	// ListLeased returns those of the given executions of which any attempt, the current one or another, has a lease.
 	//
-	// Used by: engine.RepairQueue, under the locks of the executions.
+	// Used by: engine.RepairQueue.
 	// Locks: none.
 	ListLeased(ctx context.Context, db DBTX, arg ListLeasedParams) ([]id.ExecutionUUID, error)
 	// ListOpenMembers returns members that have not ended, of each listed flow at most page_size, in no order. No row: all
@@ -300,7 +314,9 @@ type Querier interface {
 	// ended or started, and decides for itself; that is free to run when it is to be released; or whose group is
 	// not decided by it, because of edges that are staged. A row in a state that nobody knows is returned.
 	//
-	// Used by: the resolution of dependencies, for what those two statements did not move, which is rare.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
 	// Locks: none.
 	ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error)
 	// ListQueuedLanes returns up to max_items lanes that have entries in the queue.
@@ -324,44 +340,49 @@ type Querier interface {
 	// LockAttempts locks one attempt of each locked execution; ord (from 1) is the input position.
 	// A missing attempt has no row.
 	//
-	// Used by: whoever used LockExecutions, before ReadLeases judges the fence under both locks.
-	// Locks: attempt rows FOR UPDATE in array order (L2): the caller sorts by (partition_key, execution_id, attempt_index).
+	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress.
+	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
+	// attempt_index).
 	LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error)
 	// LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
 	// another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 	//
-	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, after their executions are locked.
-	// Locks: attempt rows FOR UPDATE SKIP LOCKED (L2).
+	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue.
+	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 	LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) ([]LockCurrentAttemptsRow, error)
 	// LockDownstreamGroups locks the edge groups that succeeded executions count for, so that of several
 	// upstreams ending at once each sees the committed counters of the one before. No rows: nothing depends on
 	// them, and there is nothing to resolve.
 	//
-	// Used by: the resolution of dependencies, after a success.
-	// Locks: edge group rows FOR UPDATE by (partition_key, downstream_eid) (L3), in one statement.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.DispatchCompletions.
+	// Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 	LockDownstreamGroups(ctx context.Context, db DBTX, arg LockDownstreamGroupsParams) (int64, error)
 	// LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
 	//
-	// Used by: engine.CompleteExecution and engine.FailExecution where the row is judged alone,
-	// engine.ReportProgress.
-	// Locks: execution rows FOR NO KEY UPDATE in array order (L1): the caller sorts by (partition_key, execution_id).
+	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress.
+	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
+	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
 	// LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 	//
-	// Used by: whoever used LockFlowsExclusive.
-	// Locks: flow rows FOR NO KEY UPDATE in array order (L0): the caller sorts by (partition_key, flow_id).
+	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines.
+	// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 	LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error)
 	// LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key: whatever ends a
 	// member without success, or changes a flow's structure, holds it.
 	//
-	// Used by: engine.FailExecutions, engine.ExpireLeases, engine.CreateExecutions for members.
-	// Locks: transaction-level advisory locks, exclusive (L0).
+	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines.
+	// Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 	LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
 	// LockFlowsShared takes the shared form of the locks of flows, ascending by key: successes of members
 	// hold it, so that several may end at once while no structure change runs. It queues in order of arrival.
 	//
-	// Used by: engine.CompleteExecutions.
-	// Locks: transaction-level advisory locks, shared (L0).
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.DispatchCompletions.
+	// Locks: L0 waits (transaction-level advisory locks, shared, ascending).
 	LockFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
 	// LookAtLeases looks, after a position, at about max_items leases that were to run out by now, and returns those
 	// that did, oldest first; every row says how far it came, and if none has run out that is all the only row says.
@@ -374,13 +395,14 @@ type Querier interface {
 	// A lease that is taken while this statement runs has a timer of its own.
 	//
 	// Used by: engine.ExpireLeases.
-	// Locks: lease timers FOR UPDATE SKIP LOCKED, and deletes them. Spans partitions.
+	// Locks: timers skips (FOR UPDATE, then the DELETE). Spans partitions.
 	LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesParams) ([]LookAtLeasesRow, error)
 	// PassResults hands the results of succeeded upstreams to downstream executions that have not started,
 	// along edges that ask for it: the greatest edge id wins where there are several.
 	//
-	// Used by: the resolution of dependencies.
-	// Locks: downstream execution rows (UPDATE) (L4).
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.DispatchCompletions.
+	// Locks: L4 waits (execution rows, UPDATE).
 	PassResults(ctx context.Context, db DBTX, arg PassResultsParams) error
 	// PromoteDelayed makes delayed executions claimable whose time has come, and returns one row per
 	// execution with its lane, and whether it was promoted: of one that is not delayed any more it only
@@ -388,31 +410,31 @@ type Querier interface {
 	// names a budget or quota goes to its gate.
 	//
 	// Used by: engine.PromoteDelayed.
-	// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED, then the guarded UPDATE of the same rows.
-	// Spans partitions.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
 	PromoteDelayed(ctx context.Context, db DBTX, arg PromoteDelayedParams) ([]PromoteDelayedRow, error)
 	// PruneCreationKeys deletes idempotency keys whose window has passed.
 	//
 	// Used by: engine.PruneCreationKeys.
-	// Locks: the deleted rows, SKIP LOCKED. Spans partitions.
+	// Locks: keys skips (FOR UPDATE, then the DELETE). Spans partitions.
 	PruneCreationKeys(ctx context.Context, db DBTX, arg PruneCreationKeysParams) (int64, error)
 	// ReadExistingExecutions returns which of some executions exist. One that does not has no row.
 	//
-	// Used by: engine.CreateExecutions, where an id or a key stands twice.
+	// Used by: engine.CreateExecutions.
 	// Locks: none.
 	ReadExistingExecutions(ctx context.Context, db DBTX, arg ReadExistingExecutionsParams) ([]ReadExistingExecutionsRow, error)
 	// ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
 	// No row: the execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 	//
-	// Used by: engine.RenewLeases, to name why an item fell through; whatever ends leases by locking first, before and
-	// under the locks; engine.ReportProgress.
+	// Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
+	// engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
+	// engine.ReportProgress.
 	// Locks: none.
 	ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error)
 	// ReadRetryFacts returns, for each item, what decides whether a failure ends the execution; ord (from 1)
 	// is the input position. A forecast: the decision is repeated under the row locks.
 	//
-	// Used by: engine.FailExecutions, to know which flows to lock before any row; engine.CompleteExecutions,
-	// to learn membership.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases.
 	// Locks: none.
 	ReadRetryFacts(ctx context.Context, db DBTX, arg ReadRetryFactsParams) ([]ReadRetryFactsRow, error)
 	// ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once,
@@ -421,26 +443,29 @@ type Querier interface {
 	// one whose edges that are staged and not applied yet are fewer than staged_from, or not fewer than
 	// staged_below: its group was decided before, or is undecided still.
 	//
-	// Used by: the resolution of dependencies.
-	// Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4): the
-	// caller sorts by (partition_key, execution_id). A row that fails the guard is not waited for.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.DispatchCompletions.
+	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
+	// (partition_key, execution_id). A row that fails the guard is not waited for.
 	ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDownstreamParams) ([]ReleaseDownstreamRow, error)
 	// ReleaseExpiredLeases gives executions whose worker fell silent back to their lanes, under a raised
 	// epoch: the same attempt goes on with the next claim. Returns the lanes that have work now.
 	//
 	// Used by: engine.ExpireLeases, engine.RepairQueue.
-	// Locks: rows already locked by the caller.
+	// Locks: L1 held; L2 held; L7 new.
 	ReleaseExpiredLeases(ctx context.Context, db DBTX, arg ReleaseExpiredLeasesParams) ([]string, error)
 	// ReleaseLeases gives running attempts back to their lanes, unfinished: the same attempt goes on with
 	// the next claim. Returns the lanes that have work now.
 	//
 	// Used by: engine.ReleaseLeases.
-	// Locks: execution and attempt rows already locked by the caller.
+	// Locks: L1 held; L2 held; L7 new.
 	ReleaseLeases(ctx context.Context, db DBTX, arg ReleaseLeasesParams) ([]string, error)
 	// ReleaseQuotaSlots gives back the quota slots that ended executions held.
 	//
-	// Used by: every operation that ends executions or gives a lease back, for executions with a quota.
-	// Locks: the slots' rows (DELETE) (L6).
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases.
+	// Locks: L6 waits (DELETE).
 	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error
 	// RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is
 	// the input position. No row for an item: its fence failed, and ReadLeases tells why; or somebody else
@@ -451,7 +476,7 @@ type Querier interface {
 	// shown to be current, wherever the execution's pointer is.
 	//
 	// Used by: engine.RenewLease, engine.RenewLeases.
-	// Locks: attempt rows FOR NO KEY UPDATE SKIP LOCKED, then the UPDATE of the same rows (L2).
+	// Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE); L7 new.
 	RenewLeases(ctx context.Context, db DBTX, arg RenewLeasesParams) ([]RenewLeasesRow, error)
 	// RepairQueue writes the missing queue entries of the claimable executions among the first page_size that follow
 	// after_execution_id, in the order of the primary key, notes the kind in those that lack it, and sets
@@ -460,23 +485,25 @@ type Querier interface {
 	// could run out. No row: nothing follows.
 	//
 	// Used by: engine.RepairQueue.
-	// Locks: execution rows without a whole entry FOR NO KEY UPDATE SKIP LOCKED: what changes them meanwhile
-	// keeps their entries itself.
+	// Locks: L1 skips (execution rows without a whole queue entry FOR NO KEY UPDATE); queue held, by the execution's
+	// row; timers new. Spans partitions.
 	RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParams) ([]RepairQueueRow, error)
 	// ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
 	// The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
 	// that were counted. A group without a row is not returned, although its edges are marked: the caller looks
 	// for these by ListEdgesWithoutGroup.
 	//
-	// Used by: the resolution of dependencies.
-	// Locks: edge and group rows (UPDATE); for a success the groups are locked already, otherwise the
-	// flow's exclusive lock is held.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// Locks: L3 waits (edge and group rows, UPDATE). For a success the groups are locked already; otherwise the flow's
+	// exclusive lock is held.
 	ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error)
 	// ReuseCreationKeys gives keys to new executions: those whose window has passed, and those that went to another
 	// creation of the batch than the first that asked for them.
 	//
-	// Used by: engine.CreateExecutions, engine.CreateFlow.
-	// Locks: rows inserted by InsertCreationKeys or locked by TakeCreationKeys.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+	// Locks: keys held.
 	ReuseCreationKeys(ctx context.Context, db DBTX, arg ReuseCreationKeysParams) error
 	// ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position: in the column
 	// of this library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a
@@ -500,124 +527,126 @@ type Querier interface {
 	// delay is claimable at once. A raised_epoch above 0 is given to both rows, so that the holder of the
 	// attempt is refused from now on.
 	//
-	// Used by: engine.FailExecutions, engine.ExpireAttempts.
-	// Locks: execution and attempt rows already locked by the caller.
+	// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts.
+	// Locks: L1 held; L2 held; L7 new.
 	ScheduleRetries(ctx context.Context, db DBTX, arg ScheduleRetriesParams) ([]ScheduleRetriesRow, error)
 	// SetExecutionTag sets one tag, making the tags object where it is missing. 0 rows: the execution does
 	// not exist. One statement, so concurrent writers of other tags lose nothing.
 	//
 	// Used by: engine.SetExecutionTag.
-	// Locks: the execution row (UPDATE).
+	// Locks: L1 waits (the execution row, UPDATE).
 	SetExecutionTag(ctx context.Context, db DBTX, arg SetExecutionTagParams) (int64, error)
 	// SettleDeadlines negates the deadlines of executions that another program ended, so that no scan meets
 	// them again. This library's own ends do it themselves.
 	//
 	// Used by: engine.ExpireDeadlines.
-	// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED, then the UPDATE of the same rows.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
 	SettleDeadlines(ctx context.Context, db DBTX, arg SettleDeadlinesParams) (int64, error)
 	// ShareFlowRows locks the rows of flows in share mode when the caller's transaction runs above READ
 	// COMMITTED: its snapshot may be older than a structure change, and then this meets 40001 instead of
 	// overlooking an edge. At READ COMMITTED it reads nothing.
 	//
-	// Used by: engine.CompleteExecutions inside a caller's transaction.
-	// Locks: flow rows FOR SHARE in array order (L0): the caller sorts by (partition_key, flow_id).
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.DispatchCompletions.
+	// Locks: L0 waits (flow rows FOR SHARE in array order). The caller sorts by (partition_key, flow_id).
 	ShareFlowRows(ctx context.Context, db DBTX, arg ShareFlowRowsParams) error
 	// SkipDownstream ends downstream executions whose dependencies have become impossible. Only what is
 	// blocked on dependencies or never started is skipped, in whatever phase before active it is; a row outside
 	// the guard is left alone and not returned. staged_from and staged_below are as in ReleaseDownstream.
 	//
-	// Used by: the resolution of dependencies, under the flow's exclusive lock.
-	// Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4), their
-	// attempts and grants: the caller sorts by (partition_key, execution_id).
+	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
+	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
 	// SweepQueue deletes up to max_items queue entries whose execution is not claimable, or not where they say, or
 	// gone. Claims only pass them over.
 	//
 	// Used by: engine.RepairQueue.
-	// Locks: the executions FOR NO KEY UPDATE and the entries FOR UPDATE, SKIP LOCKED, then deletes the entries.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE). Spans partitions.
 	SweepQueue(ctx context.Context, db DBTX, maxItems int32) (int64, error)
 	// TakeAttempts is LockAttempts for whoever must not wait: an attempt that somebody else holds has no row.
 	//
-	// Used by: whoever used TakeExecutions.
-	// Locks: attempt rows FOR UPDATE SKIP LOCKED (L2).
+	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases.
+	// Locks: L2 skips (attempt rows FOR UPDATE).
 	TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsParams) ([]int32, error)
 	// TakeAttemptsOf locks the attempt rows of the given executions and returns what the choice of an attempt
 	// index needs; stored says how many an execution has. One without attempts has a row with an attempt_index
 	// below 0. Fewer rows than stored: somebody else holds an attempt, and the execution cannot be claimed now.
 	//
-	// Used by: engine.Claim, engine.Claimer.
-	// Locks: attempt rows FOR UPDATE SKIP LOCKED (L2); the executions are locked by the caller.
+	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+	// Locks: L2 skips (attempt rows FOR UPDATE).
 	TakeAttemptsOf(ctx context.Context, db DBTX, arg TakeAttemptsOfParams) ([]TakeAttemptsOfRow, error)
 	// TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
 	// The first step of the slow path; ClaimFromHead is the fast one.
 	//
-	// Used by: engine.Claim, engine.Claimer, after ClaimFromHead or ClaimAfterPositions fell through.
-	// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order. Spans partitions.
+	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order). Spans partitions.
 	TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableParams) ([]TakeClaimableRow, error)
 	// TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key has gone
 	// meanwhile, and the creation starts over.
 	//
-	// Used by: engine.CreateExecutions, engine.CreateFlow.
-	// Locks: the keys' rows FOR UPDATE, in array order.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+	// Locks: keys waits (FOR UPDATE, in array order).
 	TakeCreationKeys(ctx context.Context, db DBTX, arg TakeCreationKeysParams) ([]TakeCreationKeysRow, error)
 	// TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 	//
-	// Used by: engine.CompleteExecutions, engine.FailExecutions, engine.ReleaseLeases where each row is judged alone.
-	// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error)
 	// TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due
 	// and which nobody else holds; the others wait for the next scan. timed_out: the attempt has taken longer than its
 	// timeout, too.
 	//
 	// Used by: engine.ExpireLeases.
-	// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1) and attempt rows FOR UPDATE SKIP LOCKED (L2):
-	// it decides from nothing but their own columns.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides from nothing
+	// but their own columns.
 	TakeExpiredLeases(ctx context.Context, db DBTX, arg TakeExpiredLeasesParams) ([]TakeExpiredLeasesRow, error)
 	// TakeLeaseless locks those of the given executions that are still active and that nobody else holds. What their
 	// attempts have is to be read afterwards.
 	//
 	// Used by: engine.RepairQueue.
-	// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeLeaseless(ctx context.Context, db DBTX, arg TakeLeaselessParams) ([]TakeLeaselessRow, error)
 	// TakeOverdue locks the first max_items of the given executions that are still unfinished, due and not held by
 	// anybody.
 	//
 	// Used by: engine.ExpireDeadlines.
-	// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeOverdue(ctx context.Context, db DBTX, arg TakeOverdueParams) ([]TakeOverdueRow, error)
 	// TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running,
 	// ours, overdue, and not held by anybody.
 	//
 	// Used by: engine.ExpireAttempts.
-	// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1) and attempt rows FOR UPDATE SKIP LOCKED (L2):
-	// it decides from nothing but their own columns.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides from nothing
+	// but their own columns.
 	TakeTimedOut(ctx context.Context, db DBTX, arg TakeTimedOutParams) ([]TakeTimedOutRow, error)
 	// TakeUpstreams locks the executions that undispatched events tell of, and returns, by ord, which of
 	// them can be acted for: taken is false for one that somebody else holds. One that is gone needs no lock.
 	// replayed: it has been set to run again since the event, and its next end counts instead.
 	//
-	// Used by: engine.DispatchCompletions, under the flow's lock.
-	// Locks: execution rows FOR NO KEY UPDATE in array order, without waiting (L1): the caller sorts by
-	// (partition_key, execution_id).
+	// Used by: engine.DispatchCompletions.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
+	// execution_id).
 	TakeUpstreams(ctx context.Context, db DBTX, arg TakeUpstreamsParams) ([]TakeUpstreamsRow, error)
 	// TryFlowsExclusive is LockFlowsExclusive and LockFlowRows for whoever must not wait: it returns the flows of
 	// which it got both. A flow without a row needs the first alone.
 	//
-	// Used by: engine.FailExecutions, the background jobs that end members.
-	// Locks: transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE (L0), without
-	// waiting.
+	// Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+	// engine.ExpireDeadlines, engine.RepairQueue.
+	// Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 	TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error)
 	// TryFlowsShared is LockFlowsShared for whoever must not wait: it returns the flows whose lock it got. One
 	// that another transaction holds exclusively, or waits for, is left out.
 	//
-	// Used by: engine.CompleteExecutions.
-	// Locks: transaction-level advisory locks, shared (L0), without waiting.
+	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions.
+	// Locks: L0 skips (transaction-level advisory locks, shared).
 	TryFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) ([]pgtype.UUID, error)
 	// UpdateProgress records what a worker reports about its running attempt; a NULL argument leaves the
 	// recorded value.
 	//
-	// Used by: engine.ReportProgress, under the locks of LockExecutions and LockAttempts.
-	// Locks: the execution row (UPDATE).
+	// Used by: engine.ReportProgress.
+	// Locks: L1 held.
 	UpdateProgress(ctx context.Context, db DBTX, arg UpdateProgressParams) error
 }
 

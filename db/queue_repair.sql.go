@@ -39,7 +39,7 @@ type ListLeasedParams struct {
 
 // ListLeased returns those of the given executions of which any attempt, the current one or another, has a lease.
 //
-// Used by: engine.RepairQueue, under the locks of the executions.
+// Used by: engine.RepairQueue.
 // Locks: none.
 func (q *Queries) ListLeased(ctx context.Context, db DBTX, arg ListLeasedParams) ([]id.ExecutionUUID, error) {
 	rows, err := db.Query(ctx, listLeased, arg.PartitionKeys, arg.ExecutionIds)
@@ -236,8 +236,8 @@ type RepairQueueRow struct {
 // could run out. No row: nothing follows.
 //
 // Used by: engine.RepairQueue.
-// Locks: execution rows without a whole entry FOR NO KEY UPDATE SKIP LOCKED: what changes them meanwhile
-// keeps their entries itself.
+// Locks: L1 skips (execution rows without a whole queue entry FOR NO KEY UPDATE); queue held, by the execution's
+// row; timers new. Spans partitions.
 func (q *Queries) RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParams) ([]RepairQueueRow, error) {
 	rows, err := db.Query(ctx, repairQueue,
 		arg.AfterPartitionKey,
@@ -308,7 +308,7 @@ WHERE r.ctid = s.entry_id
 // gone. Claims only pass them over.
 //
 // Used by: engine.RepairQueue.
-// Locks: the executions FOR NO KEY UPDATE and the entries FOR UPDATE, SKIP LOCKED, then deletes the entries.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE). Spans partitions.
 func (q *Queries) SweepQueue(ctx context.Context, db DBTX, maxItems int32) (int64, error) {
 	result, err := db.Exec(ctx, sweepQueue, maxItems)
 	if err != nil {
@@ -369,7 +369,7 @@ type TakeLeaselessRow struct {
 // attempts have is to be read afterwards.
 //
 // Used by: engine.RepairQueue.
-// Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeLeaseless(ctx context.Context, db DBTX, arg TakeLeaselessParams) ([]TakeLeaselessRow, error) {
 	rows, err := db.Query(ctx, takeLeaseless, arg.DefaultCap, arg.PartitionKeys, arg.ExecutionIds)
 	if err != nil {

@@ -173,9 +173,9 @@ type CompleteExecutionsRow struct {
 // nothing. The completion events of members are born dispatched: the same transaction resolves their
 // dependents, whose events follow.
 //
-// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.
-// Locks: execution rows (UPDATE), then their attempts (UPDATE), in array order: the caller sorts by
-// (partition_key, execution_id). The flows' shared locks (L0) are the caller's.
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+// Locks: L1 waits (execution rows, UPDATE in array order); L2 waits (their attempts, UPDATE); L7 new. The caller
+// sorts by (partition_key, execution_id) and holds L0 of members.
 func (q *Queries) CompleteExecutions(ctx context.Context, db DBTX, arg CompleteExecutionsParams) ([]CompleteExecutionsRow, error) {
 	rows, err := db.Query(ctx, completeExecutions,
 		arg.NowMs,
@@ -300,8 +300,8 @@ type EndSucceededParams struct {
 
 // EndSucceeded writes the success of executions whose fence was judged under their locks.
 //
-// Used by: engine.CompleteExecutions, by its slow path.
-// Locks: execution and attempt rows already locked by the caller.
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+// Locks: L1 held; L2 held; L7 new.
 func (q *Queries) EndSucceeded(ctx context.Context, db DBTX, arg EndSucceededParams) error {
 	_, err := db.Exec(ctx, endSucceeded,
 		arg.NowMs,
@@ -370,8 +370,10 @@ type InsertCompletionEventsParams struct {
 // before downstream. Their dependents are resolved already, so the events are born dispatched, save
 // those whose dispatched flag is false: engine.DispatchCompletions goes on from them.
 //
-// Used by: every operation that ends executions, as its last write.
-// Locks: none beyond the inserted rows (L7).
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+// Locks: L7 new.
 func (q *Queries) InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error {
 	_, err := db.Exec(ctx, insertCompletionEvents,
 		arg.NowMs,
@@ -407,8 +409,10 @@ type ReleaseQuotaSlotsParams struct {
 
 // ReleaseQuotaSlots gives back the quota slots that ended executions held.
 //
-// Used by: every operation that ends executions or gives a lease back, for executions with a quota.
-// Locks: the slots' rows (DELETE) (L6).
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases.
+// Locks: L6 waits (DELETE).
 func (q *Queries) ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error {
 	_, err := db.Exec(ctx, releaseQuotaSlots, arg.PartitionKeys, arg.ExecutionIds)
 	return err

@@ -148,8 +148,9 @@ type EndUnsuccessfulRow struct {
 // rows, so that the holder of the attempt is refused from now on; an attempt_index below 0 means that
 // there is no attempt to settle. Returns what was ended: a row that is terminal already is left alone.
 //
-// Used by: engine.FailExecutions, engine.ExpireLeases, engine.ExpireDeadlines, engine.ExpireAttempts.
-// Locks: execution and attempt rows already locked by the caller.
+// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
+// engine.ExpireDeadlines, engine.RepairQueue.
+// Locks: L1 held; L2 held; L7 new.
 func (q *Queries) EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccessfulParams) ([]EndUnsuccessfulRow, error) {
 	rows, err := db.Query(ctx, endUnsuccessful,
 		arg.PartitionKeys,
@@ -235,8 +236,8 @@ type ReadRetryFactsRow struct {
 // ReadRetryFacts returns, for each item, what decides whether a failure ends the execution; ord (from 1)
 // is the input position. A forecast: the decision is repeated under the row locks.
 //
-// Used by: engine.FailExecutions, to know which flows to lock before any row; engine.CompleteExecutions,
-// to learn membership.
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+// engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases.
 // Locks: none.
 func (q *Queries) ReadRetryFacts(ctx context.Context, db DBTX, arg ReadRetryFactsParams) ([]ReadRetryFactsRow, error) {
 	rows, err := db.Query(ctx, readRetryFacts, arg.PartitionKeys, arg.ExecutionIds)
@@ -415,8 +416,8 @@ type ScheduleRetriesRow struct {
 // delay is claimable at once. A raised_epoch above 0 is given to both rows, so that the holder of the
 // attempt is refused from now on.
 //
-// Used by: engine.FailExecutions, engine.ExpireAttempts.
-// Locks: execution and attempt rows already locked by the caller.
+// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts.
+// Locks: L1 held; L2 held; L7 new.
 func (q *Queries) ScheduleRetries(ctx context.Context, db DBTX, arg ScheduleRetriesParams) ([]ScheduleRetriesRow, error) {
 	rows, err := db.Query(ctx, scheduleRetries,
 		arg.PartitionKeys,

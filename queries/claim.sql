@@ -6,9 +6,9 @@
 -- The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row
 -- stands in the way) keeps nothing; the caller then claims by TakeClaimable, which sorts out each row.
 --
--- Used by: engine.Claimer.
--- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
--- execution is that of its entry in ffx_ready. Spans partitions.
+-- Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
+-- timers new; L7 new. Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time of the claim, for all its rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
@@ -246,9 +246,9 @@ FROM numbered AS n;
 -- attempt is not as the execution says, or held by somebody else) or 23505 (an attempt row stands in the way) keeps nothing;
 -- the caller then claims by TakeClaimable, which sorts out each row.
 --
--- Used by: engine.Claim, engine.Claimer.
--- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order, then their attempts; the lock of an
--- execution is that of its entry in ffx_ready. Spans partitions.
+-- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
+-- UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time of the claim, for all its rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
@@ -545,7 +545,7 @@ WHERE
 -- ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
 -- of the max_items highest. No row: at none are there as many.
 --
--- Used by: engine.Claimer, whose claims passed many entries over.
+-- Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
 -- Locks: none. Spans partitions.
 WITH RECURSIVE ends AS (
     SELECT
@@ -606,8 +606,8 @@ ORDER BY e.ord;
 -- TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
 -- The first step of the slow path; ClaimFromHead is the fast one.
 --
--- Used by: engine.Claim, engine.Claimer, after ClaimFromHead or ClaimAfterPositions fell through.
--- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED in claim order. Spans partitions.
+-- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order). Spans partitions.
 SELECT
     e.partition_key,
     e.execution_id,
@@ -680,8 +680,8 @@ LIMIT @max_items::integer;
 -- index needs; stored says how many an execution has. One without attempts has a row with an attempt_index
 -- below 0. Fewer rows than stored: somebody else holds an attempt, and the execution cannot be claimed now.
 --
--- Used by: engine.Claim, engine.Claimer.
--- Locks: attempt rows FOR UPDATE SKIP LOCKED (L2); the executions are locked by the caller.
+-- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+-- Locks: L2 skips (attempt rows FOR UPDATE).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -726,8 +726,8 @@ LEFT JOIN LATERAL (
 -- LeaseTakenExecutions writes the leases decided for executions that TakeClaimable locked: the
 -- execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each.
 --
--- Used by: engine.Claim, engine.Claimer.
--- Locks: rows already locked by TakeClaimable and TakeAttemptsOf; inserted attempts.
+-- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+-- Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 WITH input AS (
     -- The leases as they were decided, one row each.
     SELECT

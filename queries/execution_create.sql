@@ -3,7 +3,7 @@
 -- for many plain ones. SQLSTATE 23505 (an id exists already) keeps nothing; the caller then takes the other.
 --
 -- Used by: engine.CreateExecutions.
--- Locks: none beyond the inserted rows; a concurrent insert of the same id is waited for.
+-- Locks: L1 waits (for a concurrent insert of the same id).
 INSERT INTO ff_exec_core (
     partition_key,
     execution_id,
@@ -55,7 +55,7 @@ VALUES (
 -- the empty string in the arrays of text.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
--- Locks: none beyond the inserted rows; a concurrent insert of the same id is waited for.
+-- Locks: L1 waits (for a concurrent insert of the same id).
 WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
@@ -201,7 +201,7 @@ RETURNING
 -- name: ReadExistingExecutions :many
 -- ReadExistingExecutions returns which of some executions exist. One that does not has no row.
 --
--- Used by: engine.CreateExecutions, where an id or a key stands twice.
+-- Used by: engine.CreateExecutions.
 -- Locks: none.
 WITH input AS (
     SELECT

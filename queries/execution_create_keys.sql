@@ -3,8 +3,8 @@
 -- input position. A key that is taken, in or out of its window, has no row: TakeCreationKeys tells.
 -- It waits for a concurrent creator of the same key.
 --
--- Used by: engine.CreateExecutions, engine.CreateFlow.
--- Locks: the inserted rows, in array order: the caller sorts by (partition_key, namespace, key).
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+-- Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, namespace, key).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -37,8 +37,8 @@ RETURNING
 -- TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key has gone
 -- meanwhile, and the creation starts over.
 --
--- Used by: engine.CreateExecutions, engine.CreateFlow.
--- Locks: the keys' rows FOR UPDATE, in array order.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+-- Locks: keys waits (FOR UPDATE, in array order).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -69,8 +69,8 @@ CROSS JOIN LATERAL (
 -- ReuseCreationKeys gives keys to new executions: those whose window has passed, and those that went to another
 -- creation of the batch than the first that asked for them.
 --
--- Used by: engine.CreateExecutions, engine.CreateFlow.
--- Locks: rows inserted by InsertCreationKeys or locked by TakeCreationKeys.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+-- Locks: keys held.
 UPDATE ffx_create_dedup AS d
 SET
     execution_id = i.execution_id,
@@ -92,8 +92,8 @@ WHERE
 -- name: DropCreationKeys :exec
 -- DropCreationKeys gives keys back that no creation made use of.
 --
--- Used by: engine.CreateExecutions.
--- Locks: rows inserted or locked by the same transaction.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+-- Locks: keys held.
 DELETE FROM ffx_create_dedup AS d
 USING (
     SELECT
@@ -113,7 +113,7 @@ WHERE
 -- PruneCreationKeys deletes idempotency keys whose window has passed.
 --
 -- Used by: engine.PruneCreationKeys.
--- Locks: the deleted rows, SKIP LOCKED. Spans partitions.
+-- Locks: keys skips (FOR UPDATE, then the DELETE). Spans partitions.
 DELETE FROM ffx_create_dedup
 WHERE ctid = ANY (ARRAY(
     SELECT d.ctid

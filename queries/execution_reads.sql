@@ -177,7 +177,7 @@ WHERE
 -- not exist. One statement, so concurrent writers of other tags lose nothing.
 --
 -- Used by: engine.SetExecutionTag.
--- Locks: the execution row (UPDATE).
+-- Locks: L1 waits (the execution row, UPDATE).
 UPDATE ff_exec_core AS e
 SET
     raw_fields = jsonb_set(

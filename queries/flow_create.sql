@@ -2,7 +2,7 @@
 -- InsertFlow creates the row of a flow. 0 rows: it exists already, and nothing of it is compared or changed.
 --
 -- Used by: engine.CreateFlow.
--- Locks: the inserted row; a concurrent creator of the same flow is waited for.
+-- Locks: L0 waits (for a concurrent insert of the same flow).
 INSERT INTO ff_flow_core (
     partition_key,
     flow_id,
@@ -25,7 +25,7 @@ ON CONFLICT (partition_key, flow_id) DO NOTHING;
 -- InsertAppliedEdges adds dependency edges that count from now on.
 --
 -- Used by: engine.CreateFlow.
--- Locks: none beyond the inserted rows; the flow is new or locked by the caller.
+-- Locks: L3 new: the flow is new.
 INSERT INTO ff_edge (
     partition_key,
     flow_id,
@@ -63,7 +63,7 @@ FROM (
 -- InsertEdgeGroups adds the fan-in state of downstream executions whose edges are all applied and open.
 --
 -- Used by: engine.CreateFlow.
--- Locks: none beyond the inserted rows; the flow is new or locked by the caller.
+-- Locks: L3 new: the flow is new.
 INSERT INTO ff_edge_group (
     partition_key,
     flow_id,
@@ -90,8 +90,8 @@ FROM (
 -- name: CountNewMembers :one
 -- CountNewMembers adds members to the counters of a flow, one revision each, and returns how many it has.
 --
--- Used by: engine.CreateExecutions for members.
--- Locks: the flow row, already locked by the caller.
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: L0 held.
 UPDATE ff_flow_core AS f
 SET
     graph_revision = f.graph_revision + @members::bigint,

@@ -3,8 +3,9 @@
 -- upstreams ending at once each sees the committed counters of the one before. No rows: nothing depends on
 -- them, and there is nothing to resolve.
 --
--- Used by: the resolution of dependencies, after a success.
--- Locks: edge group rows FOR UPDATE by (partition_key, downstream_eid) (L3), in one statement.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+-- engine.DispatchCompletions.
+-- Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -44,9 +45,11 @@ LEFT JOIN LATERAL (
 -- that were counted. A group without a row is not returned, although its edges are marked: the caller looks
 -- for these by ListEdgesWithoutGroup.
 --
--- Used by: the resolution of dependencies.
--- Locks: edge and group rows (UPDATE); for a success the groups are locked already, otherwise the
--- flow's exclusive lock is held.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+-- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- Locks: L3 waits (edge and group rows, UPDATE). For a success the groups are locked already; otherwise the flow's
+-- exclusive lock is held.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -118,8 +121,9 @@ RETURNING
 -- ListEdgesWithoutGroup returns the edges of ended executions that ResolveEdges marked although their group has
 -- no row, by group. No rows: all that was marked was counted.
 --
--- Used by: the resolution of dependencies: once a transaction, and for a success only where ResolveEdges
--- returned fewer groups than there are.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+-- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -157,8 +161,10 @@ GROUP BY
 -- LeaveEdges takes back what ResolveEdges did with edges into groups that cannot be decided now: they are open
 -- again, and not counted. Returns their upstreams, whose completion events stay undispatched.
 --
--- Used by: the resolution of dependencies, in the transaction that resolved the edges.
--- Locks: edge and group rows, locked since ResolveEdges.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+-- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- Locks: L3 held, since ResolveEdges.
 WITH input AS (
     -- The groups that cannot be decided.
     SELECT
@@ -219,8 +225,9 @@ FROM opened AS o;
 -- PassResults hands the results of succeeded upstreams to downstream executions that have not started,
 -- along edges that ask for it: the greatest edge id wins where there are several.
 --
--- Used by: the resolution of dependencies.
--- Locks: downstream execution rows (UPDATE) (L4).
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+-- engine.DispatchCompletions.
+-- Locks: L4 waits (execution rows, UPDATE).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -269,9 +276,10 @@ WHERE
 -- one whose edges that are staged and not applied yet are fewer than staged_from, or not fewer than
 -- staged_below: its group was decided before, or is undecided still.
 --
--- Used by: the resolution of dependencies.
--- Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4): the
--- caller sorts by (partition_key, execution_id). A row that fails the guard is not waited for.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+-- engine.DispatchCompletions.
+-- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
+-- (partition_key, execution_id). A row that fails the guard is not waited for.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -368,9 +376,10 @@ RETURNING
 -- blocked on dependencies or never started is skipped, in whatever phase before active it is; a row outside
 -- the guard is left alone and not returned. staged_from and staged_below are as in ReleaseDownstream.
 --
--- Used by: the resolution of dependencies, under the flow's exclusive lock.
--- Locks: execution rows FOR NO KEY UPDATE in array order, with the guard, then the UPDATE (L4), their
--- attempts and grants: the caller sorts by (partition_key, execution_id).
+-- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
+-- DELETE). The caller sorts by (partition_key, execution_id).
 WITH input AS (
     -- The executions to skip, in lock order.
     SELECT
@@ -463,7 +472,9 @@ FROM skipped AS s;
 -- ended or started, and decides for itself; that is free to run when it is to be released; or whose group is
 -- not decided by it, because of edges that are staged. A row in a state that nobody knows is returned.
 --
--- Used by: the resolution of dependencies, for what those two statements did not move, which is rare.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+-- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -517,8 +528,9 @@ WHERE
 -- EndSkippedAttempts settles the unfinished current attempts of skipped executions that had run before,
 -- under a raised epoch.
 --
--- Used by: the resolution of dependencies, after SkipDownstream.
--- Locks: attempt rows (UPDATE) and the execution rows, already locked.
+-- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -565,8 +577,10 @@ WHERE
 -- that feed no other undecided group. The cancels themselves follow in transactions of their own.
 -- staged_from and staged_below are as in ReleaseDownstream.
 --
--- Used by: the resolution of dependencies, for groups whose policy cancels what remains.
--- Locks: edge group rows already locked; inserts into ff_pending_cancel_groups (L7).
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+-- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- Locks: L3 held; L7 new.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

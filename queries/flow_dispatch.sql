@@ -21,9 +21,9 @@ LIMIT @page_size;
 -- them can be acted for: taken is false for one that somebody else holds. One that is gone needs no lock.
 -- replayed: it has been set to run again since the event, and its next end counts instead.
 --
--- Used by: engine.DispatchCompletions, under the flow's lock.
--- Locks: execution rows FOR NO KEY UPDATE in array order, without waiting (L1): the caller sorts by
--- (partition_key, execution_id).
+-- Used by: engine.DispatchCompletions.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
+-- execution_id).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -63,8 +63,8 @@ LEFT JOIN LATERAL (
 -- ClaimCompletions marks completion events as dispatched. No row for one that is dispatched already, or that
 -- another dispatcher holds.
 --
--- Used by: engine.DispatchCompletions, for members under the flow's lock.
--- Locks: event rows, without waiting (L7).
+-- Used by: engine.DispatchCompletions.
+-- Locks: L7 skips (event rows FOR UPDATE, then the UPDATE).
 WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
@@ -105,8 +105,8 @@ RETURNING
 -- LeaveCompletions takes the mark of ClaimCompletions back, for events whose dependents could not all be
 -- resolved.
 --
--- Used by: engine.DispatchCompletions, in the transaction that claimed them.
--- Locks: event rows, locked since ClaimCompletions.
+-- Used by: engine.DispatchCompletions.
+-- Locks: L7 held, since ClaimCompletions.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

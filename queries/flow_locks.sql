@@ -2,8 +2,9 @@
 -- LockFlowsShared takes the shared form of the locks of flows, ascending by key: successes of members
 -- hold it, so that several may end at once while no structure change runs. It queues in order of arrival.
 --
--- Used by: engine.CompleteExecutions.
--- Locks: transaction-level advisory locks, shared (L0).
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+-- engine.DispatchCompletions.
+-- Locks: L0 waits (transaction-level advisory locks, shared, ascending).
 SELECT pg_advisory_xact_lock_shared(k.key)
 FROM (
     SELECT DISTINCT ffx_flow_key(f.flow_id) AS key
@@ -15,8 +16,9 @@ FROM (
 -- LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key: whatever ends a
 -- member without success, or changes a flow's structure, holds it.
 --
--- Used by: engine.FailExecutions, engine.ExpireLeases, engine.CreateExecutions for members.
--- Locks: transaction-level advisory locks, exclusive (L0).
+-- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
+-- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines.
+-- Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 SELECT pg_advisory_xact_lock(k.key)
 FROM (
     SELECT DISTINCT ffx_flow_key(f.flow_id) AS key
@@ -27,8 +29,9 @@ FROM (
 -- name: LockFlowRows :many
 -- LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 --
--- Used by: whoever used LockFlowsExclusive.
--- Locks: flow rows FOR NO KEY UPDATE in array order (L0): the caller sorts by (partition_key, flow_id).
+-- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
+-- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines.
+-- Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -55,8 +58,9 @@ CROSS JOIN LATERAL (
 -- COMMITTED: its snapshot may be older than a structure change, and then this meets 40001 instead of
 -- overlooking an edge. At READ COMMITTED it reads nothing.
 --
--- Used by: engine.CompleteExecutions inside a caller's transaction.
--- Locks: flow rows FOR SHARE in array order (L0): the caller sorts by (partition_key, flow_id).
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+-- engine.DispatchCompletions.
+-- Locks: L0 waits (flow rows FOR SHARE in array order). The caller sorts by (partition_key, flow_id).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -79,8 +83,8 @@ CROSS JOIN LATERAL (
 -- TryFlowsShared is LockFlowsShared for whoever must not wait: it returns the flows whose lock it got. One
 -- that another transaction holds exclusively, or waits for, is left out.
 --
--- Used by: engine.CompleteExecutions.
--- Locks: transaction-level advisory locks, shared (L0), without waiting.
+-- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions.
+-- Locks: L0 skips (transaction-level advisory locks, shared).
 SELECT k.flow_id::uuid AS flow_id
 FROM (
     SELECT
@@ -96,9 +100,9 @@ WHERE pg_try_advisory_xact_lock_shared(k.key);
 -- TryFlowsExclusive is LockFlowsExclusive and LockFlowRows for whoever must not wait: it returns the flows of
 -- which it got both. A flow without a row needs the first alone.
 --
--- Used by: engine.FailExecutions, the background jobs that end members.
--- Locks: transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE (L0), without
--- waiting.
+-- Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+-- engine.ExpireDeadlines, engine.RepairQueue.
+-- Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

@@ -2,8 +2,8 @@
 -- LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
 -- another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 --
--- Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, after their executions are locked.
--- Locks: attempt rows FOR UPDATE SKIP LOCKED (L2).
+-- Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue.
+-- Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -56,8 +56,8 @@ LEFT JOIN LATERAL (
 -- DiscardWaiting removes what could still act on executions that a background job ended: their
 -- suspensions, waitpoints and grants.
 --
--- Used by: engine.ExpireDeadlines, engine.ExpireAttempts, engine.ExpireLeases, engine.RepairQueue.
--- Locks: the deleted rows (L5); the executions are locked by the caller.
+-- Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- Locks: L5 waits (DELETE). The executions are locked by the caller.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

@@ -68,7 +68,7 @@ LIMIT @page_size::integer;
 -- them again. This library's own ends do it themselves.
 --
 -- Used by: engine.ExpireDeadlines.
--- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED, then the UPDATE of the same rows.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -104,7 +104,7 @@ WHERE
 -- anybody.
 --
 -- Used by: engine.ExpireDeadlines.
--- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

@@ -5,8 +5,7 @@
 -- names a budget or quota goes to its gate.
 --
 -- Used by: engine.PromoteDelayed.
--- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED, then the guarded UPDATE of the same rows.
--- Spans partitions.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
 WITH due AS (
     SELECT
         c.ctid::tid AS row_id,

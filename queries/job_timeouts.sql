@@ -56,7 +56,7 @@ LIMIT @page_size::integer;
 -- them again. This library clears them itself. An attempt that was leased again has another timeout.
 --
 -- Used by: engine.ExpireAttempts.
--- Locks: attempt rows FOR UPDATE SKIP LOCKED, then the UPDATE of the same rows. Nothing else.
+-- Locks: L2 skips (attempt rows FOR UPDATE, then the UPDATE).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -98,8 +98,8 @@ WHERE
 -- ours, overdue, and not held by anybody.
 --
 -- Used by: engine.ExpireAttempts.
--- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1) and attempt rows FOR UPDATE SKIP LOCKED (L2):
--- it decides from nothing but their own columns.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides from nothing
+-- but their own columns.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

@@ -1,8 +1,8 @@
 -- name: EnsureLanes :exec
 -- EnsureLanes registers lanes that executions were created on; a known lane is left as it is.
 --
--- Used by: engine.CreateExecutions, engine.CreateFlow, for lanes this engine has not registered yet.
--- Locks: the inserted rows, in array order: the caller sorts.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+-- Locks: lanes waits (for a concurrent insert of the same lane, in array order). The caller sorts.
 INSERT INTO ff_lane_registry (
     lane_id,
     registered_at_ms,

@@ -8,7 +8,7 @@
 -- shown to be current, wherever the execution's pointer is.
 --
 -- Used by: engine.RenewLease, engine.RenewLeases.
--- Locks: attempt rows FOR NO KEY UPDATE SKIP LOCKED, then the UPDATE of the same rows (L2).
+-- Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE); L7 new.
 WITH clock AS MATERIALIZED (
     -- The time of the renewal, for all its rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
@@ -111,8 +111,9 @@ FROM renewed AS r;
 -- ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
 -- No row: the execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 --
--- Used by: engine.RenewLeases, to name why an item fell through; whatever ends leases by locking first, before and
--- under the locks; engine.ReportProgress.
+-- Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
+-- engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
+-- engine.ReportProgress.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -186,9 +187,9 @@ LEFT JOIN LATERAL (
 -- name: LockExecutions :many
 -- LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
 --
--- Used by: engine.CompleteExecution and engine.FailExecution where the row is judged alone,
--- engine.ReportProgress.
--- Locks: execution rows FOR NO KEY UPDATE in array order (L1): the caller sorts by (partition_key, execution_id).
+-- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress.
+-- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
+-- execution_id).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -223,8 +224,8 @@ CROSS JOIN LATERAL (
 -- name: TakeExecutions :many
 -- TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 --
--- Used by: engine.CompleteExecutions, engine.FailExecutions, engine.ReleaseLeases where each row is judged alone.
--- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+-- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -260,8 +261,9 @@ CROSS JOIN LATERAL (
 -- LockAttempts locks one attempt of each locked execution; ord (from 1) is the input position.
 -- A missing attempt has no row.
 --
--- Used by: whoever used LockExecutions, before ReadLeases judges the fence under both locks.
--- Locks: attempt rows FOR UPDATE in array order (L2): the caller sorts by (partition_key, execution_id, attempt_index).
+-- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress.
+-- Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
+-- attempt_index).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -286,8 +288,8 @@ CROSS JOIN LATERAL (
 -- name: TakeAttempts :many
 -- TakeAttempts is LockAttempts for whoever must not wait: an attempt that somebody else holds has no row.
 --
--- Used by: whoever used TakeExecutions.
--- Locks: attempt rows FOR UPDATE SKIP LOCKED (L2).
+-- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases.
+-- Locks: L2 skips (attempt rows FOR UPDATE).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -313,8 +315,8 @@ CROSS JOIN LATERAL (
 -- UpdateProgress records what a worker reports about its running attempt; a NULL argument leaves the
 -- recorded value.
 --
--- Used by: engine.ReportProgress, under the locks of LockExecutions and LockAttempts.
--- Locks: the execution row (UPDATE).
+-- Used by: engine.ReportProgress.
+-- Locks: L1 held.
 UPDATE ff_exec_core AS e
 SET
     raw_fields = e.raw_fields
@@ -340,7 +342,7 @@ WHERE
 -- the next claim. Returns the lanes that have work now.
 --
 -- Used by: engine.ReleaseLeases.
--- Locks: execution and attempt rows already locked by the caller.
+-- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The attempts to give back.
     SELECT

@@ -10,7 +10,7 @@
 -- A lease that is taken while this statement runs has a timer of its own.
 --
 -- Used by: engine.ExpireLeases.
--- Locks: lease timers FOR UPDATE SKIP LOCKED, and deletes them. Spans partitions.
+-- Locks: timers skips (FOR UPDATE, then the DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time of the look, for all its rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
@@ -176,7 +176,7 @@ ORDER BY
 -- gone, and what was left of it stands in another; one that is looked at right now is left to that.
 --
 -- Used by: engine.ExpireLeases.
--- Locks: the rows FOR UPDATE SKIP LOCKED, then deletes them.
+-- Locks: timers skips (FOR UPDATE, then the DELETE).
 DELETE FROM ffx_lease_watch AS w
 USING (
     SELECT l.timer_row_id
@@ -203,8 +203,8 @@ WHERE w.ctid = d.timer_row_id;
 -- timeout, too.
 --
 -- Used by: engine.ExpireLeases.
--- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1) and attempt rows FOR UPDATE SKIP LOCKED (L2):
--- it decides from nothing but their own columns.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides from nothing
+-- but their own columns.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -271,7 +271,7 @@ LIMIT @max_items::integer;
 -- epoch: the same attempt goes on with the next claim. Returns the lanes that have work now.
 --
 -- Used by: engine.ExpireLeases, engine.RepairQueue.
--- Locks: rows already locked by the caller.
+-- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The leases that were lost.
     SELECT
@@ -362,7 +362,7 @@ FROM released AS r;
 -- not active, or goes on with a later attempt. The outcome stays; no event is written.
 --
 -- Used by: engine.ExpireLeases.
--- Locks: rows already locked by TakeExpiredLeases.
+-- Locks: L2 held, since TakeExpiredLeases.
 UPDATE ff_attempt AS a
 SET
     lease_expires_at_ms = NULL,

@@ -14,8 +14,9 @@ SELECT
 -- name: GetSchemaVersion :one
 -- GetSchemaVersion returns the newest applied migration, the empty string when there is none. The ledger of
 -- an adopted database also holds the mark "adopted" and the parts of migrations, as version/part.
+-- ffx_schema_migrations must be known to exist.
 --
--- Used by: engine.Prepare, once ffx_schema_migrations is known to exist.
+-- Used by: engine.Prepare.
 -- Locks: none.
 SELECT coalesce(max(m.version), '')::text AS version
 FROM ffx_schema_migrations AS m
@@ -23,8 +24,9 @@ WHERE m.version ~ '^[0-9]+$';
 
 -- name: GetUsableFrom :one
 -- GetUsableFrom returns the oldest version of this library that may work on the schema.
+-- ffx_usable_from must be known to exist.
 --
--- Used by: engine.Prepare, once ffx_usable_from is known to exist.
+-- Used by: engine.Prepare.
 -- Locks: none.
 SELECT coalesce(ffx_usable_from(), '')::text AS version;
 
@@ -32,8 +34,9 @@ SELECT coalesce(ffx_usable_from(), '')::text AS version;
 -- ListCitusTables returns tables of this library that Citus manages, distributed or not; no row: all is well.
 -- Tables of other names are passed over, and those that the search_path does not lead to, which are written
 -- with their schema.
+-- pg_dist_partition must be known to exist.
 --
--- Used by: engine.Prepare, once pg_dist_partition is known to exist.
+-- Used by: engine.Prepare.
 -- Locks: none.
 SELECT p.logicalrelid::text AS name
 FROM pg_dist_partition AS p

@@ -6,8 +6,8 @@
 -- could run out. No row: nothing follows.
 --
 -- Used by: engine.RepairQueue.
--- Locks: execution rows without a whole entry FOR NO KEY UPDATE SKIP LOCKED: what changes them meanwhile
--- keeps their entries itself.
+-- Locks: L1 skips (execution rows without a whole queue entry FOR NO KEY UPDATE); queue held, by the execution's
+-- row; timers new. Spans partitions.
 WITH page AS MATERIALIZED (
     -- The executions of this page of the sweep.
     SELECT
@@ -164,7 +164,7 @@ ORDER BY
 -- attempts have is to be read afterwards.
 --
 -- Used by: engine.RepairQueue.
--- Locks: execution rows FOR NO KEY UPDATE SKIP LOCKED (L1).
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -199,7 +199,7 @@ CROSS JOIN LATERAL (
 -- name: ListLeased :many
 -- ListLeased returns those of the given executions of which any attempt, the current one or another, has a lease.
 --
--- Used by: engine.RepairQueue, under the locks of the executions.
+-- Used by: engine.RepairQueue.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -224,7 +224,7 @@ CROSS JOIN LATERAL (
 -- gone. Claims only pass them over.
 --
 -- Used by: engine.RepairQueue.
--- Locks: the executions FOR NO KEY UPDATE and the entries FOR UPDATE, SKIP LOCKED, then deletes the entries.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE). Spans partitions.
 WITH stale AS (
     SELECT r.ctid::tid AS entry_id
     FROM ffx_ready AS r

@@ -7,9 +7,9 @@
 -- nothing. The completion events of members are born dispatched: the same transaction resolves their
 -- dependents, whose events follow.
 --
--- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.
--- Locks: execution rows (UPDATE), then their attempts (UPDATE), in array order: the caller sorts by
--- (partition_key, execution_id). The flows' shared locks (L0) are the caller's.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+-- Locks: L1 waits (execution rows, UPDATE in array order); L2 waits (their attempts, UPDATE); L7 new. The caller
+-- sorts by (partition_key, execution_id) and holds L0 of members.
 WITH clock AS MATERIALIZED (
     -- The time of the completion, for all its rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
@@ -149,8 +149,8 @@ WHERE
 -- name: EndSucceeded :exec
 -- EndSucceeded writes the success of executions whose fence was judged under their locks.
 --
--- Used by: engine.CompleteExecutions, by its slow path.
--- Locks: execution and attempt rows already locked by the caller.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+-- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -237,8 +237,10 @@ FROM ended_attempts AS a;
 -- name: ReleaseQuotaSlots :exec
 -- ReleaseQuotaSlots gives back the quota slots that ended executions held.
 --
--- Used by: every operation that ends executions or gives a lease back, for executions with a quota.
--- Locks: the slots' rows (DELETE) (L6).
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+-- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases.
+-- Locks: L6 waits (DELETE).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -259,8 +261,10 @@ WHERE
 -- before downstream. Their dependents are resolved already, so the events are born dispatched, save
 -- those whose dispatched flag is false: engine.DispatchCompletions goes on from them.
 --
--- Used by: every operation that ends executions, as its last write.
--- Locks: none beyond the inserted rows (L7).
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+-- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- Locks: L7 new.
 INSERT INTO ff_completion_event (
     partition_key,
     execution_id,

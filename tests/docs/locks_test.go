@@ -1,0 +1,261 @@
+package docs
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// queryHeader is what the header of a query says of its use and its locks, and the statement below it.
+type queryHeader struct {
+	name  string
+	users []string // operations of package engine
+	locks []queryLock
+	body  string
+}
+
+// queryLock is one level that a statement locks: "L1 skips (execution rows FOR NO KEY UPDATE)".
+type queryLock struct{ level, how string }
+
+// How a statement deals with a level. What it waits for or skips, others may hold; what is held, the operation has locked
+// before; what is new, nobody else can see.
+const (
+	waits, skips, held, isNew = "waits", "skips", "held", "new"
+)
+
+var (
+	usersInHeader = regexp.MustCompile(`(?m)^-- Used by: ((?:.|\n-- )*?)\.\n`)
+	locksInHeader = regexp.MustCompile(`(?m)^-- Locks: ((?:.|\n-- )*?)\n[^-]`)
+	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|queue|timers) (waits|skips|held|new)\b`)
+	remark        = regexp.MustCompile(`\([^()]*(?:\([^()]*\)[^()]*)*\)`)
+)
+
+// readHeaders returns the headers of all queries.
+func readHeaders(t *testing.T) []queryHeader {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(root, "queries", "*.sql"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%d files of queries, error %v", len(paths), err)
+	}
+	var headers []queryHeader
+	for _, path := range paths {
+		file, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, query := range strings.Split(string(file), "-- name: ")[1:] {
+			name, _, _ := strings.Cut(query, " ")
+			h := queryHeader{name: name}
+			users, locks := usersInHeader.FindStringSubmatch(query), locksInHeader.FindStringSubmatch(query)
+			if users == nil || locks == nil {
+				t.Errorf("%s: the header lacks a line of who uses it or of what it locks", name)
+				continue
+			}
+			for user := range strings.SplitSeq(strings.ReplaceAll(users[1], "\n-- ", " "), ", ") {
+				operation, ok := strings.CutPrefix(user, "engine.")
+				if !ok {
+					t.Errorf("%s is used by %q, which is not an operation of package engine", name, user)
+				}
+				h.users = append(h.users, operation)
+			}
+			text := remark.ReplaceAllString(strings.ReplaceAll(locks[1], "\n-- ", " "), "")
+			text, _, _ = strings.Cut(text+" ", ". ")
+			text = strings.TrimSuffix(strings.TrimSpace(text), ".")
+			if text != "none" && !strings.HasPrefix(text, "none;") {
+				for clause := range strings.SplitSeq(text, "; ") {
+					lock := oneLock.FindStringSubmatch(clause)
+					if lock == nil {
+						t.Errorf("%s: cannot read %q of its locks", name, clause)
+						continue
+					}
+					h.locks = append(h.locks, queryLock{lock[1], lock[2]})
+				}
+			}
+			for line := range strings.Lines(query) {
+				if !strings.HasPrefix(strings.TrimSpace(line), "--") {
+					h.body += line
+				}
+			}
+			headers = append(headers, h)
+		}
+	}
+	return headers
+}
+
+// lockRow is what docs/transactions.md says of an operation.
+type lockRow struct{ skips, waits map[string]bool }
+
+func documentedLocks(t *testing.T) map[string]lockRow {
+	t.Helper()
+	set := func(cell string) map[string]bool {
+		levels := make(map[string]bool)
+		for level := range strings.SplitSeq(cell, ", ") {
+			if level != "" {
+				levels[level] = true
+			}
+		}
+		return levels
+	}
+	rows := make(map[string]lockRow)
+	for _, cells := range readDocument(t, "docs/transactions.md").table("Operation", "Passes over", "Waits for") {
+		for name := range strings.SplitSeq(cells[0], ", ") {
+			rows[name] = lockRow{skips: set(cells[1]), waits: set(cells[2])}
+		}
+	}
+	if len(rows) == 0 {
+		t.Fatal("docs/transactions.md has no table of locks")
+	}
+	return rows
+}
+
+// TestDocs_locks_of_operations compares what docs/transactions.md says of each operation with the headers of the queries
+// that it uses.
+func TestDocs_locks_of_operations(t *testing.T) {
+	t.Parallel()
+	documented, stated := documentedLocks(t), make(map[string]lockRow)
+	headers := readHeaders(t)
+	for _, h := range headers {
+		for _, user := range h.users {
+			row, ok := stated[user]
+			if !ok {
+				row = lockRow{skips: make(map[string]bool), waits: make(map[string]bool)}
+			}
+			for _, lock := range h.locks {
+				switch lock.how {
+				case waits:
+					row.waits[lock.level] = true
+				case skips:
+					row.skips[lock.level] = true
+				}
+			}
+			if len(row.waits)+len(row.skips) > 0 {
+				stated[user] = row
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(stated)) {
+		row, ok := documented[name]
+		if !ok {
+			t.Errorf("%s locks %v and %v, and is not in the table", name, slices.Sorted(maps.Keys(stated[name].skips)),
+				slices.Sorted(maps.Keys(stated[name].waits)))
+			continue
+		}
+		if !maps.Equal(row.skips, stated[name].skips) {
+			t.Errorf("%s passes over %v by the table, %v by its queries", name, slices.Sorted(maps.Keys(row.skips)),
+				slices.Sorted(maps.Keys(stated[name].skips)))
+		}
+		if !maps.Equal(row.waits, stated[name].waits) {
+			t.Errorf("%s waits for %v by the table, %v by its queries", name, slices.Sorted(maps.Keys(row.waits)),
+				slices.Sorted(maps.Keys(stated[name].waits)))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(documented)) {
+		if _, ok := stated[name]; !ok {
+			t.Errorf("%s is in the table, and no query that locks says that it is used by it", name)
+		}
+	}
+	// What a statement finds locked, another statement of the same operation has locked.
+	for _, h := range headers {
+		for _, lock := range h.locks {
+			if lock.how != held {
+				continue
+			}
+			level := lock.level
+			if level == "queue" {
+				level = "L1" // goes with its execution's row
+			}
+			for _, user := range h.users {
+				if row := stated[user]; !row.waits[level] && !row.skips[level] {
+					t.Errorf("%s finds %s locked, which %s locks nowhere", h.name, lock.level, user)
+				}
+			}
+		}
+	}
+}
+
+// TestDocs_users_of_queries holds the headers to the code: each operation named in one exists and leads to the query.
+func TestDocs_users_of_queries(t *testing.T) {
+	t.Parallel()
+	engine := sources(t)["engine"]
+	graph := newCallGraph(engine)
+	for _, h := range readHeaders(t) {
+		for _, user := range h.users {
+			full, ok := operation(engine, user)
+			if !ok {
+				t.Errorf("%s is used by engine.%s, which does not exist", h.name, user)
+				continue
+			}
+			if !graph.reached(full)[h.name] {
+				t.Errorf("%s is not used by engine.%s", h.name, user)
+			}
+		}
+	}
+}
+
+// levelsOf are the levels that a row of a table may belong to.
+var levelsOf = map[string][]string{
+	"ff_flow_core":             {"L0"},
+	"ff_exec_core":             {"L1", "L4"},
+	"ff_attempt":               {"L2", "L4"},
+	"ff_edge":                  {"L3"},
+	"ff_edge_group":            {"L3"},
+	"ff_claim_grant":           {"L5"},
+	"ff_suspension_current":    {"L5"},
+	"ff_waitpoint_pending":     {"L5"},
+	"ff_quota_admitted":        {"L6"},
+	"ff_completion_event":      {"L7"},
+	"ff_lease_event":           {"L7"},
+	"ff_pending_cancel_groups": {"L7"},
+	"ffx_create_dedup":         {"keys"},
+	"ff_lane_registry":         {"lanes"},
+	"ffx_ready":                {"queue"},
+	"ffx_lease_watch":          {"timers"},
+}
+
+var (
+	written   = regexp.MustCompile(`(?m)^\s*(?:INSERT INTO|DELETE FROM|UPDATE) (ffx?_\w+)`)
+	rowLock   = regexp.MustCompile(`(?m)\bFOR (?:NO KEY UPDATE|UPDATE|SHARE)\b.*$`)
+	advisory  = regexp.MustCompile(`pg_(try_)?advisory_xact_lock`)
+	waitingOn = regexp.MustCompile(`pg_advisory_xact_lock`)
+)
+
+// TestDocs_locks_of_statements compares the header of each query with its statement: a table that is written or locked
+// has its level there, and rows are passed over or waited for as it says.
+func TestDocs_locks_of_statements(t *testing.T) {
+	t.Parallel()
+	for _, h := range readHeaders(t) {
+		stated := make(map[string][]string) // how, by level
+		var how []string
+		for _, lock := range h.locks {
+			stated[lock.level] = append(stated[lock.level], lock.how)
+			how = append(how, lock.how)
+		}
+		for _, match := range written.FindAllStringSubmatch(h.body, -1) {
+			levels, known := levelsOf[match[1]]
+			if !known {
+				t.Errorf("%s writes %s, whose level nobody knows", h.name, match[1])
+			} else if !slices.ContainsFunc(levels, func(level string) bool { return stated[level] != nil }) {
+				t.Errorf("%s writes %s and names none of %v", h.name, match[1], levels)
+			}
+		}
+		clauses := rowLock.FindAllString(h.body, -1)
+		passing := slices.ContainsFunc(clauses, func(clause string) bool { return strings.Contains(clause, "SKIP LOCKED") })
+		queueing := slices.ContainsFunc(clauses, func(clause string) bool { return !strings.Contains(clause, "SKIP LOCKED") })
+		passing = passing || strings.Contains(h.body, "pg_try_advisory_xact_lock")
+		queueing = queueing || waitingOn.MatchString(h.body)
+		if passing != slices.Contains(how, skips) {
+			t.Errorf("%s: skips what is locked: %v, by its header: %v", h.name, passing, !passing)
+		}
+		if queueing && !slices.Contains(how, waits) {
+			t.Errorf("%s waits for rows, and does not say so", h.name)
+		}
+		locks := len(clauses) > 0 || advisory.MatchString(h.body) || written.MatchString(h.body)
+		if locks != (len(h.locks) > 0) {
+			t.Errorf("%s: locks or writes: %v, by its header: %v", h.name, locks, !locks)
+		}
+	}
+}
