@@ -1,0 +1,281 @@
+package docs
+
+import (
+	"bytes"
+	"go/constant"
+	"go/parser"
+	"go/types"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+)
+
+// foreign are words in backticks that stand for nothing of this project or of PostgreSQL, with what they are of.
+var foreign = map[string]string{
+	"psql": "PostgreSQL's client", "pg_restore --disable-triggers": "PostgreSQL's tool", "ClientRead": "a wait event of PostgreSQL",
+	"tcp_keepalives_…": "settings of PostgreSQL", "COPY": "SQL", "LISTEN": "SQL",
+	"query_timeout": "PgBouncer", "max_prepared_statements": "PgBouncer",
+	"citus.enable_ddl_propagation": "Citus", "undistribute_table": "Citus",
+	"pprof": "Go", "net/url": "Go", "database/sql": "Go", "unsafe": "Go", "C": "Go", "ImportMap": "Go", "(std)": "go list",
+	"FetchBatch": "worker.Config", "pg_stat_statements": "an extension of PostgreSQL", "transaction_timeout": "PostgreSQL 17",
+	"cairn.instance_id": "a tag of FlowFabric 0.15", "Used by:": "a header of a query", "Locks:": "a header of a query",
+	"keys": "a header of a query", "lanes": "a header of a query", "queue": "a header of a query", "timers": "a header of a query",
+	"L1 skips (rows FOR NO KEY UPDATE); L7 new.": "a header of a query", "waits": "a header of a query", "skips": "a header of a query", "held": "a header of a query", "new": "a header of a query",
+	"ord": "a column of an input table", "usable-from": "a line of a migration", "ffx_…": "a prefix", "flowfabric_demo": "the schema of the demo",
+}
+
+// usual are the variables of examples, and their types.
+var usual = map[string]string{
+	"eng": "engine.Engine", "w": "worker.Worker", "job": "worker.Job", "claimer": "engine.Claimer",
+}
+
+// names knows what the project and its database have.
+type names struct {
+	rooms    map[string]*types.Package // public packages and those of pgx, by name
+	literals map[string]bool           // strings that constants of the packages hold
+	sql      map[string]bool           // tables, columns, functions, triggers, settings and keywords
+	flags    map[string]bool
+	targets  map[string]bool // of make
+	env      map[string]bool
+}
+
+func readNames(t *testing.T) *names {
+	t.Helper()
+	n := &names{
+		rooms: make(map[string]*types.Package), literals: make(map[string]bool), sql: make(map[string]bool),
+		flags: make(map[string]bool), targets: make(map[string]bool), env: make(map[string]bool),
+	}
+	for room, p := range sources(t) {
+		for path, imported := range p.Imports {
+			if strings.HasPrefix(path, "github.com/jackc/pgx/v5") {
+				n.rooms[imported.Types.Name()] = imported.Types
+			}
+		}
+		if !isPublic(room) || room == "" {
+			continue
+		}
+		n.rooms[p.Name] = p.Types
+		for _, name := range p.Types.Scope().Names() {
+			if c, ok := p.Types.Scope().Lookup(name).(*types.Const); ok && c.Val().Kind() == constant.String {
+				n.literals[constant.StringVal(c.Val())] = true
+			}
+		}
+	}
+	conn, err := pgx.Connect(t.Context(), pgtest.CloneURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	rows, err := conn.Query(t.Context(), `
+		SELECT relname FROM pg_class UNION SELECT attname FROM pg_attribute UNION SELECT proname FROM pg_proc
+		UNION SELECT tgname FROM pg_trigger UNION SELECT typname FROM pg_type UNION SELECT name FROM pg_settings
+		UNION SELECT upper(word) FROM pg_get_keywords()
+		UNION SELECT c.relname || '.' || a.attname FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid WHERE c.relname LIKE 'ff%'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range found {
+		n.sql[name] = true
+	}
+	for match := range matches(t, "Makefile", `(?m)^([a-z-]+):`) {
+		n.targets[match] = true
+	}
+	for _, pattern := range []string{"cmd/ff/*.go", "internal/*/*.go", "schema/*.go"} {
+		for match := range matches(t, pattern, `"([A-Z]+_[A-Z_]+)"`) {
+			n.env[match] = true
+		}
+	}
+	for match := range matches(t, "cmd/ff/*.go", `\w\.\w+Var\(&[\w.]+, "([a-z-]+)"|Flags\(\)\.\w+\(&[\w.]+, "([a-z-]+)"`) {
+		n.flags[match] = true
+	}
+	return n
+}
+
+// matches returns what the groups of a pattern match in files, one of them at a time.
+func matches(t *testing.T, files, pattern string) map[string]bool {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(root, files))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%s: %d files, error %v", files, len(paths), err)
+	}
+	found := make(map[string]bool)
+	for _, path := range paths {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range regexp.MustCompile(pattern).FindAllSubmatch(source, -1) {
+			found[string(bytes.Join(match[1:], nil))] = true
+		}
+	}
+	return found
+}
+
+var (
+	dotted   = regexp.MustCompile(`\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\b`)
+	quoted   = regexp.MustCompile("\"[^\"]*\"|'[^']*'")
+	upper    = regexp.MustCompile(`^[A-Z]{2,}\b`)
+	sqlstate = regexp.MustCompile(`^[0-9]{2}[0-9A-Z]{3}$`)
+)
+
+// exists tells whether what stands in backticks exists, in a document of the given folder.
+func (n *names) exists(text, folder string) bool {
+	switch {
+	case foreign[text] != "", n.literals[text], n.sql[text], n.env[text], sqlstate.MatchString(text):
+		return true
+	case strings.HasPrefix(text, "ff "), text == "ff":
+		return true // TestDocs_commands runs it
+	case strings.HasPrefix(text, "make "):
+		return n.targets[strings.TrimPrefix(text, "make ")]
+	case strings.HasPrefix(text, "go run "):
+		return isFile(strings.TrimPrefix(text, "go run "), ".")
+	case strings.HasPrefix(text, "--"):
+		flag, _, _ := strings.Cut(text[2:], " ")
+		return n.flags[flag]
+	case isFile(text, folder):
+		return true
+	case upper.MatchString(text) || strings.Contains(text, " IS ") || strings.Contains(text, "::") || strings.Contains(text, " = "):
+		return n.isSQL(text)
+	case n.rooms[text] != nil, text[0] == '"':
+		return true
+	}
+	if _, err := parser.ParseExpr(text); err == nil && n.isGo(text) {
+		return true
+	}
+	return strings.Contains(text, "(") && n.sql[text[:strings.Index(text, "(")]]
+}
+
+func isFile(text, folder string) bool {
+	for _, base := range []string{".", folder} {
+		if found, err := filepath.Glob(filepath.Join(root, base, text)); err == nil && len(found) > 0 && text != "*" {
+			return true
+		}
+	}
+	return false
+}
+
+// isSQL reports whether a piece of SQL is made of keywords and of names in the database, in lower case.
+func (n *names) isSQL(text string) bool {
+	for _, word := range dotted.FindAllString(quoted.ReplaceAllString(text, ""), -1) {
+		known := n.sql[word] || n.sql[strings.ToUpper(word)]
+		if !known && (word == strings.ToUpper(word) || strings.HasPrefix(word, "ff")) && len(word) > 2 {
+			return false
+		}
+	}
+	return true
+}
+
+// isGo reports whether each name in a Go expression is one of the packages.
+func (n *names) isGo(text string) bool {
+	text = quoted.ReplaceAllString(text, "")
+	found := false
+	for _, name := range dotted.FindAllString(text, -1) {
+		path := strings.Split(name, ".")
+		if len(path) == 1 && path[0] == strings.ToLower(path[0]) && (types.Universe.Lookup(path[0]) != nil || len(text) > len(name)) {
+			continue // a keyword, a type of the language, an argument
+		}
+		if path[0] == "time" || path[0] == "json" {
+			continue
+		}
+		if !n.resolves(path) {
+			return false
+		}
+		found = true
+	}
+	return found || types.Universe.Lookup(strings.Trim(text, "*[]")) != nil
+}
+
+// resolves reports whether a name is one of a package, of a type, or of what a usual variable has.
+func (n *names) resolves(path []string) bool {
+	if typeName := usual[path[0]]; typeName != "" {
+		path = append(strings.Split(typeName, "."), path[1:]...)
+	}
+	if room := n.rooms[path[0]]; room != nil && len(path) > 1 {
+		object := room.Scope().Lookup(path[1])
+		return object != nil && object.Exported() && has(object, path[2:])
+	}
+	if path[0] == strings.ToLower(path[0]) {
+		return false
+	}
+	for _, room := range n.rooms {
+		if !strings.HasPrefix(room.Path(), module) && room.Name() != "pgxpool" && room.Name() != "pgx" {
+			continue
+		}
+		if object := room.Scope().Lookup(path[0]); object != nil && has(object, path[1:]) {
+			return true
+		}
+		// A field or a method, named without its type.
+		for _, name := range room.Scope().Names() {
+			if typeName, ok := room.Scope().Lookup(name).(*types.TypeName); ok && typeName.Exported() && has(typeName, path) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// has reports whether an object has the field or method that a path leads to.
+func has(object types.Object, path []string) bool {
+	if len(path) == 0 {
+		return true
+	}
+	next, _, _ := types.LookupFieldOrMethod(types.NewPointer(object.Type()), true, object.Pkg(), path[0])
+	if next == nil {
+		next, _, _ = types.LookupFieldOrMethod(object.Type(), true, object.Pkg(), path[0])
+	}
+	return next != nil && next.Exported() && has(next, path[1:])
+}
+
+// TestDocs_names: whatever stands in backticks exists.
+func TestDocs_names(t *testing.T) {
+	t.Parallel()
+	n := readNames(t)
+	used := make(map[string]bool)
+	for _, d := range documents(t) {
+		for _, span := range d.code() {
+			used[span.text] = true
+			if !n.exists(span.text, filepath.Dir(d.path)) {
+				t.Errorf("%s:%d: there is no %s", d.path, span.line, span.text)
+			}
+		}
+	}
+	for _, word := range slices.Sorted(maps.Keys(foreign)) {
+		if !used[word] {
+			t.Errorf("no document mentions %s any more", word)
+		}
+	}
+}
+
+// TestDocs_links: whatever a document points to is there.
+func TestDocs_links(t *testing.T) {
+	t.Parallel()
+	for _, d := range documents(t) {
+		for _, link := range d.links() {
+			if strings.Contains(link.text, "://") {
+				continue
+			}
+			path, anchor, _ := strings.Cut(link.text, "#")
+			target := d.path
+			if path != "" {
+				target = filepath.Join(filepath.Dir(d.path), path)
+			}
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+				t.Errorf("%s:%d: %v", d.path, link.line, err)
+			} else if anchor != "" && !readDocument(t, target).anchors()[anchor] {
+				t.Errorf("%s:%d: %s has no heading %s", d.path, link.line, target, anchor)
+			}
+		}
+	}
+}
