@@ -1,0 +1,157 @@
+package docs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/scanner"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// shownImports are the packages that a fragment may use without saying so.
+var shownImports = []string{
+	"context", "encoding/json", "errors", "fmt", "log", "log/slog", "os", "time",
+	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
+	module + "/engine", module + "/id", module + "/policy", module + "/reconcile", module + "/schema", module + "/state",
+	module + "/worker",
+}
+
+// given are the variables that a fragment may use without saying where they come from.
+const given = `ctx context.Context, pool *pgxpool.Pool, eng *engine.Engine, w *worker.Worker, tx pgx.Tx, ` +
+	`lease engine.Lease, flow id.FlowID, order []byte`
+
+// TestDocs_go_blocks compiles every block of Go in the documents. A fragment becomes the body of a function that has the
+// usual variables; it leaves nothing out.
+func TestDocs_go_blocks(t *testing.T) {
+	t.Parallel()
+	overlay := map[string]map[string]string{"Replace": {}}
+	packages := []string{"./examples/quickstart"} // of several programs the go command keeps none
+	place := make(map[string]string) // where each package comes from
+	examples, err := filepath.Abs(filepath.Join(root, "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	for _, d := range documents(t) {
+		for _, block := range d.blocks() {
+			if block.language != "go" {
+				continue
+			}
+			where := fmt.Sprintf("%s:%d", d.path, block.line)
+			if left := elision(block.text); left != "" {
+				t.Errorf("%s: %s leaves something out", where, left)
+				continue
+			}
+			program, err := complete(block.text, where)
+			if err != nil {
+				t.Errorf("%s: %v", where, err)
+				continue
+			}
+			name := fmt.Sprintf("shown%d", len(place))
+			written := filepath.Join(folder, name+".go")
+			if err := os.WriteFile(written, program, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			overlay["Replace"][filepath.Join(examples, name, "main.go")] = written
+			place["./examples/"+name] = where
+			packages = append(packages, "./examples/"+name)
+		}
+	}
+	if len(place) == 0 {
+		t.Fatal("no document shows any Go")
+	}
+	replaced, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlaid := filepath.Join(folder, "overlay.json")
+	if err := os.WriteFile(overlaid, replaced, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", append([]string{"build", "-overlay", overlaid}, packages...)...)
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		text := string(out)
+		for name, where := range place {
+			text = strings.ReplaceAll(text, module+strings.TrimPrefix(name, "."), where)
+		}
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// elision returns the first mark in a block, outside of comments and strings, of something that is left out.
+func elision(block string) string {
+	var s scanner.Scanner
+	files := token.NewFileSet()
+	s.Init(files.AddFile("", -1, len(block)), []byte(block), nil, 0)
+	previous := token.SEMICOLON
+	for {
+		_, tok, text := s.Scan()
+		switch {
+		case tok == token.EOF:
+			return ""
+		case tok == token.ILLEGAL:
+			return text
+		case tok == token.ELLIPSIS && (previous == token.SEMICOLON || previous == token.LBRACE):
+			return "..."
+		}
+		previous = tok
+	}
+}
+
+// complete makes a program of a block. What the compiler finds in a fragment it finds where that stands.
+func complete(block, where string) ([]byte, error) {
+	files := token.NewFileSet()
+	if _, err := parser.ParseFile(files, "", block, 0); err == nil {
+		return []byte(block), nil
+	}
+	line := "//line " + where + "\n"
+	body := line + block
+	if _, err := parser.ParseFile(files, "", "package main\n"+block, 0); err != nil {
+		unused, err := declared(block)
+		if err != nil {
+			return nil, err
+		}
+		body = "func shown(" + given + ") error {\n{\n" + line + block + unused + "\n}\nreturn nil\n}\n"
+	}
+	var out bytes.Buffer
+	out.WriteString("package main\nimport (\n")
+	for _, path := range shownImports {
+		name := path[strings.LastIndex(path, "/")+1:]
+		if name == "v5" {
+			name = "pgx"
+		}
+		if strings.Contains(body, name+".") {
+			fmt.Fprintf(&out, "%q\n", path)
+		}
+	}
+	fmt.Fprintf(&out, ")\nfunc main() {}\n%s", body)
+	return out.Bytes(), nil
+}
+
+// declared returns a use of each variable that a fragment declares in its outermost block.
+func declared(block string) (uses string, err error) {
+	file, err := parser.ParseFile(token.NewFileSet(), "", "package p; func _() {\n"+block+"\n}", 0)
+	if err != nil {
+		return "", err
+	}
+	for _, statement := range file.Decls[0].(*ast.FuncDecl).Body.List {
+		assignment, ok := statement.(*ast.AssignStmt)
+		if !ok || assignment.Tok != token.DEFINE {
+			continue
+		}
+		for _, left := range assignment.Lhs {
+			if name, ok := left.(*ast.Ident); ok && name.Name != "_" {
+				uses += "\n_ = " + name.Name
+			}
+		}
+	}
+	return uses, nil
+}
