@@ -33,7 +33,7 @@ func TestDocs_go_blocks(t *testing.T) {
 	t.Parallel()
 	overlay := map[string]map[string]string{"Replace": {}}
 	packages := []string{"./examples/quickstart"} // of several programs the go command keeps none
-	place := make(map[string]string) // where each package comes from
+	place := make(map[string]string)              // where each package comes from
 	examples, err := filepath.Abs(filepath.Join(root, "examples"))
 	if err != nil {
 		t.Fatal(err)

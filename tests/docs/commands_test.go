@@ -69,6 +69,7 @@ func TestDocs_commands(t *testing.T) {
 			}
 		}
 	}
+	groups := make(map[string][]string) // the subcommands of each command that has some
 	var help func(path ...string)
 	help = func(path ...string) {
 		out, err := run("", append(path, "--help")...)
@@ -88,6 +89,7 @@ func TestDocs_commands(t *testing.T) {
 		commands, _, _ = strings.Cut(commands, "\n\n")
 		for line := range strings.Lines(commands) {
 			if name := strings.Fields(line)[0]; name != "help" {
+				groups[strings.Join(path, " ")] = append(groups[strings.Join(path, " ")], name)
 				help(append(slices.Clone(path), name)...)
 			}
 		}
@@ -96,7 +98,16 @@ func TestDocs_commands(t *testing.T) {
 
 	for _, line := range slices.Sorted(maps.Keys(lines)) {
 		args, _ := ffArgs(line)
-		// An unknown command or flag is refused before help is given.
+		for i, arg := range args {
+			subcommands := groups[strings.Join(args[:i], " ")]
+			if len(subcommands) == 0 || strings.HasPrefix(arg, "-") {
+				break
+			}
+			if !slices.Contains(subcommands, arg) {
+				t.Errorf("%s: %s: there is no command %s", lines[line], line, arg)
+			}
+		}
+		// An unknown flag is refused before help is given.
 		if out, err := run("", append(slices.Clone(args), "--help")...); err != nil {
 			t.Errorf("%s: %s: %v\n%s", lines[line], line, err, out)
 			continue

@@ -26,6 +26,8 @@ var foreign = map[string]string{
 	"citus.enable_ddl_propagation": "Citus", "undistribute_table": "Citus",
 	"pprof": "Go", "net/url": "Go", "database/sql": "Go", "unsafe": "Go", "C": "Go", "ImportMap": "Go", "(std)": "go list",
 	"FetchBatch": "worker.Config", "pg_stat_statements": "an extension of PostgreSQL", "transaction_timeout": "PostgreSQL 17",
+	"-table": "goose", "x-migrations-table": "golang-migrate", "x-multi-statement": "golang-migrate", "atlas migrate hash": "Atlas",
+	"--migrations-table ffx_schema_migrations": "dbmate", "transaction:false": "dbmate", `\d+ ff_exec_core`: "psql",
 	"cairn.instance_id": "a tag of FlowFabric 0.15", "Used by:": "a header of a query", "Locks:": "a header of a query",
 	"keys": "a header of a query", "lanes": "a header of a query", "queue": "a header of a query", "timers": "a header of a query",
 	"L1 skips (rows FOR NO KEY UPDATE); L7 new.": "a header of a query", "waits": "a header of a query", "skips": "a header of a query", "held": "a header of a query", "new": "a header of a query",
@@ -88,6 +90,9 @@ func readNames(t *testing.T) *names {
 	}
 	for _, name := range found {
 		n.sql[name] = true
+	}
+	for match := range matches(t, "cmd/ff/*.go", `"([a-z_]+)"`) {
+		n.literals[match] = true // what ff prints, and its commands
 	}
 	for match := range matches(t, "Makefile", `(?m)^([a-z-]+):`) {
 		n.targets[match] = true
