@@ -66,9 +66,10 @@ func (p FramePosition) Compare(q FramePosition) int {
 type FrameCursor string
 
 const (
-	// FrameStart lies below every frame, FrameEnd above every frame.
+	// FrameStart lies below every frame.
 	FrameStart FrameCursor = "start"
-	FrameEnd   FrameCursor = "end"
+	// FrameEnd lies above every frame.
+	FrameEnd FrameCursor = "end"
 	// FrameBeginning is the cursor with which a tail reads from the first frame.
 	FrameBeginning FrameCursor = "0-0"
 )
