@@ -16,7 +16,7 @@ import (
 
 // configured are the types whose fields have defaults.
 var configured = []string{
-	"engine.Config", "engine.ExecutionSpec", "engine.FlowSpec", "engine.Node", "engine.Edge", "engine.ClaimSpec",
+	"engine.Config", "engine.ExecutionSpec", "engine.FlowSpec", "engine.Node", "engine.Edge", "engine.Kind", "engine.ClaimSpec",
 	"id.Partitions", "policy.Execution", "policy.Retry", "worker.Config", "reconcile.Config", "schema.Options",
 }
 

@@ -28,6 +28,7 @@ var foreign = map[string]string{
 	"FetchBatch": "worker.Config", "pg_stat_statements": "an extension of PostgreSQL", "transaction_timeout": "PostgreSQL 17",
 	"-table": "goose", "x-migrations-table": "golang-migrate", "x-multi-statement": "golang-migrate", "atlas migrate hash": "Atlas",
 	"--migrations-table ffx_schema_migrations": "dbmate", "transaction:false": "dbmate", `\d+ ff_exec_core`: "psql",
+	"must": "a function of the examples", "RecordOutput": "River",
 	"cairn.instance_id": "a tag of FlowFabric 0.15", "Used by:": "a header of a query", "Locks:": "a header of a query",
 	"keys": "a header of a query", "lanes": "a header of a query", "queue": "a header of a query", "timers": "a header of a query",
 	"L1 skips (rows FOR NO KEY UPDATE); L7 new.": "a header of a query", "waits": "a header of a query", "skips": "a header of a query", "held": "a header of a query", "new": "a header of a query",
@@ -192,6 +193,7 @@ func (n *names) isGo(text string) bool {
 			continue // a keyword, a type of the language, an argument
 		}
 		if path[0] == "time" || path[0] == "json" {
+			found = true
 			continue
 		}
 		if !n.resolves(path) {
