@@ -33,7 +33,7 @@ type ExecutionFilter struct {
 	Partition *int // those of one partition; nil: of all
 }
 
-// ListExecutions returns the executions by partition, then id, behind a cursor: [Page.Next] of the page before, ""
+// ListExecutions returns the executions by partition, then id, after a cursor: [Page.Next] of the page before, ""
 // for the first page. A limit of 0, or above [MaxPage], is taken as that. What is created meanwhile is in a later
 // page or in none.
 //

@@ -228,7 +228,7 @@ func (s *FlowSnapshot) setCounts(document []byte) error {
 	return nil
 }
 
-// ListFlowMembers returns the members of a flow by id, behind a cursor: [Page.Next] of the page before, "" for the
+// ListFlowMembers returns the members of a flow by id, after a cursor: [Page.Next] of the page before, "" for the
 // first page. A limit of 0, or above [MaxPage], is taken as that.
 //
 // Errors: [ErrNotFound]; [ErrInvalidInput] for a negative limit or a cursor of another listing or flow. One statement,

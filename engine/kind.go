@@ -99,7 +99,7 @@ func (k Kind[In, Out]) checkName() error {
 }
 
 // Spec describes an execution of this kind, for a flow's node, for a batch, or to be given a key, a priority or tags
-// before it is created. Arguments that cannot be encoded are told by the creation, as [ErrInvalidInput].
+// before it is created. Arguments that cannot be encoded are an error of the creation, [ErrInvalidInput].
 func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 	spec := ExecutionSpec{Kind: k.Name, Lane: k.Lane, Policy: k.Policy}
 	var err error

@@ -13,7 +13,7 @@ type LaneSummary struct {
 	ID id.LaneID
 }
 
-// ListLanes returns the lanes that executions were created on, in byte order, behind a cursor: [Page.Next] of the page
+// ListLanes returns the lanes that executions were created on, in byte order, after a cursor: [Page.Next] of the page
 // before, "" for the first page. A limit of 0, or above [MaxPage], is taken as that.
 //
 // Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing; [ErrCorruption] for a stored lane that

@@ -215,7 +215,7 @@ func (r *renewing) run(ctx context.Context, e *Engine, conn db.DBTX, due *notifi
 		if r.missed, err = e.judge(ctx, conn, r.arrays); err != nil {
 			return err
 		}
-		// What missed though its fence holds was changed a moment ago, is held, or is not as this library writes it:
+		// What was not renewed though its fence holds was changed a moment ago, is held, or is not as this library writes it:
 		// its pointer is beside it.
 		var odd []int
 		for _, slot := range all {

@@ -44,7 +44,7 @@ func (e *Engine) notify(due *notifications) {
 }
 
 // Wake tells waiting workers that lanes have work: those of this engine at once, all others by at most one
-// notification in ten milliseconds. It does not wait and never fails: a worker that is not told finds the
+// notification in ten milliseconds. It does not wait and never fails: a worker that is not woken finds the
 // work at its next poll. Needed only after work was created inside a caller's transaction.
 func (e *Engine) Wake(lanes ...id.LaneID) {
 	var due notifications
@@ -54,10 +54,10 @@ func (e *Engine) Wake(lanes ...id.LaneID) {
 	e.notify(&due)
 }
 
-// Listen calls wake with the name of each lane that is told to have work, by any process, until ctx ends, and with ""
-// after every (re)connection: work may have come meanwhile on any lane. Of work that this engine makes it hears right
-// after the commit, in the goroutine that made it, and once more from the server. wake must not block, and is called
-// from several goroutines at once.
+// Listen calls wake with the name of each lane that any process notifies of work, until ctx ends, and with "" after
+// every (re)connection: work may have come meanwhile on any lane. Of work that this engine makes it hears right after
+// the commit, in the goroutine that made it, and once more from the server. wake must not block, and is called from
+// several goroutines at once.
 //
 // All listeners of an engine share one connection, beside the pool, made as the pool makes its own: with its BeforeConnect
 // and AfterConnect. One of the callers waits on it for all, and another one goes on when its ctx ends; the last one

@@ -68,7 +68,7 @@ func await(t *testing.T, what string, happened func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("waited %v in vain for %s", patience, what)
+			t.Fatalf("waited %v for %s, which did not come", patience, what)
 		}
 	}
 }

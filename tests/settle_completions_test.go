@@ -176,7 +176,7 @@ func TestE29_completion_events_say_whose_they_are(t *testing.T) {
 		end           func(engine.Claimed) error
 	}{
 		{"completed", "success", complete},
-		{"completed by the locked form", "success", func(c engine.Claimed) error {
+		{"completed by the slow path", "success", func(c engine.Claimed) error {
 			f.setExecution(t, c.ID, "attempt_index = 1")
 			return complete(c)
 		}},

@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Job is one attempt at an execution, as its handler sees it: the arguments, and all that the claim told. Its Lease
+// Job is one attempt at an execution, as its handler sees it: the arguments, and all that the claim returned. Its Lease
 // completes the execution inside the handler's own transaction, with [engine.Engine.WithTx]; what the handler then
 // returns is recognised as a repetition and discarded.
 type Job[In any] struct {
@@ -40,7 +40,7 @@ type Job[In any] struct {
 //
 // An execution may be handled more than once: its worker may die before the result is committed. fn must bear that.
 //
-// A mistake in the arguments is told by [Worker.Run]: a kind that [engine.Kind.Validate] refuses, one that has a handler
+// A mistake in the arguments is an error of [Worker.Run]: a kind that [engine.Kind.Validate] refuses, one that has a handler
 // already, a nil fn. A handler registered while the worker runs serves its next run.
 func Handle[In, Out any](w *Worker, kind engine.Kind[In, Out], fn func(ctx context.Context, job Job[In]) (Out, error)) {
 	var run handler

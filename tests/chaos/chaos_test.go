@@ -249,7 +249,7 @@ func (f *fleet) await(what string, happened func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			f.t.Errorf("waited %v in vain for %s", patience, what)
+			f.t.Errorf("waited %v for %s, which did not come", patience, what)
 			return
 		}
 	}

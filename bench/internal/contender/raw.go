@@ -127,16 +127,16 @@ type rawClaimed struct {
 	Payload     []byte
 }
 
-// rawClaimer claims behind what it claimed last, and from the head of the lane when nothing more is there.
+// rawClaimer claims after what it claimed last, and from the head of the lane when nothing more is there.
 type rawClaimer struct {
 	*Raw
-	last  rawClaimed
-	bound bool
+	last       rawClaimed
+	positioned bool
 }
 
 func (c *rawClaimer) claim(ctx context.Context, n int) ([]rawClaimed, error) {
 	for {
-		behind := c.bound
+		after := c.positioned
 		sql, args, err := c.statement(n)
 		if err != nil {
 			return nil, err
@@ -145,7 +145,7 @@ func (c *rawClaimer) claim(ctx context.Context, n int) ([]rawClaimed, error) {
 		if err != nil {
 			return nil, err
 		}
-		if claimed, err := c.collect(rows); err != nil || len(claimed) > 0 || !behind {
+		if claimed, err := c.collect(rows); err != nil || len(claimed) > 0 || !after {
 			return claimed, err
 		}
 	}
@@ -177,7 +177,7 @@ func (c *rawClaimer) completeAndClaim(ctx context.Context, held []rawClaimed, n 
 	return c.collect(rows)
 }
 
-// statement is a claim behind the bound, where there is one.
+// statement is a claim after the scan position, where there is one.
 func (c *rawClaimer) statement(n int) (sql string, args []any, err error) {
 	ids := make([]pgtype.UUID, 2*n)
 	for i := range ids {
@@ -186,19 +186,19 @@ func (c *rawClaimer) statement(n int) (sql string, args []any, err error) {
 		}
 	}
 	args = []any{n, ids[:n], ids[n:], rawTTL.Milliseconds()}
-	if !c.bound {
+	if !c.positioned {
 		return rawClaimHead, args, nil
 	}
-	return rawClaimBehind, append(args, c.last.Priority, c.last.CreatedAtMs, c.last.Execution), nil
+	return rawClaimAfter, append(args, c.last.Priority, c.last.CreatedAtMs, c.last.Execution), nil
 }
 
-// collect reads what a claim returned, and moves the bound.
+// collect reads what a claim returned, and moves the position.
 func (c *rawClaimer) collect(rows pgx.Rows) ([]rawClaimed, error) {
 	claimed, err := pgx.CollectRows(rows, pgx.RowToStructByPos[rawClaimed])
 	if err != nil {
 		return nil, err
 	}
-	if c.bound = len(claimed) > 0; c.bound {
+	if c.positioned = len(claimed) > 0; c.positioned {
 		c.last = claimed[len(claimed)-1]
 	}
 	return claimed, nil

@@ -34,7 +34,7 @@ select
 from clock, unnest($1::uuid[], $2::integer[], $3::bytea[], $4::text[]) as i(id, priority, payload, capabilities)`
 
 	rawClaimHead   = rawClaimFrom + rawClaim
-	rawClaimBehind = rawClaimFrom + `and r.rank = -$5::bigint and (r.created_at_ms, r.execution_id) > ($6, $7)` + rawClaim
+	rawClaimAfter = rawClaimFrom + `and r.rank = -$5::bigint and (r.created_at_ms, r.execution_id) > ($6, $7)` + rawClaim
 
 	rawClaimFrom = `
 with ` + rawNow + `,
