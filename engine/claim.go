@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// ClaimSpec says who claims work, where, and for how long.
+// ClaimSpec says who claims work, where, and for how long. Capabilities and Kinds may be left out.
 type ClaimSpec struct {
 	Lane         id.LaneID
 	Capabilities id.Capabilities // what the worker can do; an execution that requires more is passed over

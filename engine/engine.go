@@ -43,17 +43,21 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Defaults of [Config] and limits of the batch forms.
+// Defaults of [Config].
 const (
 	DefaultNamespace  id.Namespace = "default"
 	DefaultMaxPayload              = 1 << 20
+)
 
-	// MaxCreate is the most executions that one transaction creates, MaxBatch the most leases that one
-	// settles. Larger slices are split into consecutive transactions, and so are those with more than some
-	// 16 MiB of payloads, results or messages.
+// How much goes into one transaction: executions that are created, and leases that are claimed, renewed or settled. Larger
+// slices are split into consecutive transactions, and so are those with more than some 16 MiB of payloads, results or
+// messages; a larger claim is refused.
+const (
 	MaxCreate = 10_000
 	MaxBatch  = 1_000
+)
 
+const (
 	// maxStatementBytes is about how much one statement is sent of what callers give: a server takes no message
 	// above a gigabyte, and a large one fills the memory of both sides. A single item may be larger.
 	maxStatementBytes = 16 << 20

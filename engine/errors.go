@@ -18,7 +18,7 @@ import (
 // The sentinels of this package: what a caller branches on, with [errors.Is]. Where values help, a
 // struct around the sentinel carries them, with [errors.As].
 var (
-	// ErrInvalidInput: an argument is outside its bounds; nothing was written. Never worth repeating.
+	// ErrInvalidInput: an argument is not one that may be given; nothing was written. Never worth repeating.
 	// Carried by [InputError].
 	ErrInvalidInput = errors.New("invalid input")
 
@@ -98,7 +98,7 @@ var (
 	ErrTransport = errors.New("database failed")
 )
 
-// InputError is an argument outside its bounds. Field names it, Reason says which bound.
+// InputError is an argument that no operation may be given. Field names it, Reason says what it may be.
 type InputError struct {
 	Field  string
 	Reason string

@@ -35,7 +35,8 @@ type ExecutionSpec struct {
 	// Kind names what is to be done: a worker picks its handler by it. Required; at most 255 bytes.
 	Kind string
 
-	// Payload is the input, at most [Config.MaxPayload] bytes. nil: none.
+	// Payload is the input, at most [Config.MaxPayload] bytes. nil: none. PayloadEncoding is kept with it and not
+	// interpreted.
 	Payload         []byte
 	PayloadEncoding string
 

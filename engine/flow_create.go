@@ -15,11 +15,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Limits of one [FlowSpec].
+// The most that one [FlowSpec] may hold: nodes, edges, and edges into one node.
 const (
 	MaxNodes   = 10_000
 	MaxEdges   = 50_000
-	MaxInbound = 10_000 // edges into one node
+	MaxInbound = 10_000
 )
 
 // MaxMembers is how many members a flow may have, those added later included.

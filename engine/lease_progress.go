@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// Progress is what a worker tells about a running attempt. A nil field leaves what was told before.
+// Progress is what a worker tells about a running attempt. A nil field leaves what was reported before.
 type Progress struct {
 	Percent *int    // 0 to 100
 	Message *string // at most 1024 bytes

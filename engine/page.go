@@ -9,11 +9,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// MaxPage is the largest page of a listing, and that of a limit of 0 or above.
+// MaxPage is the most items of a page, and how many one has whose limit is 0 or larger than this.
 const MaxPage = 1000
 
 // Page is one page of a listing. Next is what the next page is asked for with: a cursor for the same listing and filter
-// alone, which stays good as long as the database; "" behind the last page.
+// alone, which stays good as long as the database; "" after the last page.
 type Page[T any] struct {
 	Items []T
 	Next  string

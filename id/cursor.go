@@ -61,10 +61,11 @@ func (p FramePosition) Compare(q FramePosition) int {
 	return cmp.Or(cmp.Compare(p.TsMs, q.TsMs), cmp.Compare(p.Seq, q.Seq))
 }
 
-// FrameCursor is a bound in an attempt's output stream: [FrameStart], [FrameEnd], "<ms>" or
+// FrameCursor is a place in an attempt's output stream, where a range begins or ends or a tail goes on: [FrameStart], [FrameEnd], "<ms>" or
 // "<ms>-<seq>".
 type FrameCursor string
 
+// The cursors that name no frame.
 const (
 	// FrameStart lies below every frame.
 	FrameStart FrameCursor = "start"

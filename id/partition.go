@@ -107,7 +107,8 @@ func WorkerPartition(w WorkerInstanceID) int16 {
 
 func partitionOf(b []byte, count uint16) int16 { return int16(CRC16(b) % count) }
 
-// CRC16 is CRC-16/XMODEM: polynomial 0x1021, initial value 0, nothing reflected.
+// CRC16 is CRC-16/XMODEM: polynomial 0x1021, initial value 0, nothing reflected. Modulo the partition count it is the
+// partition of an id: that of the raw bytes of a flow's, a budget's or a quota's, or of a lane's name.
 func CRC16(b []byte) uint16 {
 	var crc uint16
 	for _, c := range b {

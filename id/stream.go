@@ -21,7 +21,7 @@ func StreamLockKey(e ExecutionUUID, attemptIndex int32) int64 {
 	return int64(SipHash13(message))
 }
 
-// SipHash13 is SipHash with 1 compression and 3 finalization rounds under the zero key.
+// SipHash13 is SipHash with 1 compression and 3 finalization rounds under the zero key: what [StreamLockKey] hashes with.
 func SipHash13(message []byte) uint64 {
 	s := sipState{0x736f6d6570736575, 0x646f72616e646f6d, 0x6c7967656e657261, 0x7465646279746573}
 	rest := message

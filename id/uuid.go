@@ -1,6 +1,10 @@
 // Package id holds the typed identifiers of executions, flows and their parts, and the
 // byte formats built from them: partition numbers, handles, cursors, tokens and grant keys.
 // It knows nothing of the database.
+//
+// A program meets the names that it chooses ([LaneID], [Namespace], [IdempotencyKey]), the ids that it keeps
+// ([ExecutionID], [FlowID]) and, to hand a lease to another process, a [Handle]. The rest is for readers and writers of
+// those formats, in this library and in other programs on the same database.
 package id
 
 import (

@@ -21,6 +21,7 @@ const (
 // OnSatisfied says what happens to the other upstreams once a group is decided.
 type OnSatisfied string
 
+// What may happen to them.
 const (
 	// CancelRemaining cancels the upstreams that are no longer needed. Creating a flow with it is refused, until the
 	// engine can cancel. It is what an empty OnSatisfied means.

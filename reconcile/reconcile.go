@@ -2,7 +2,7 @@
 // operation of the engine until nothing is due, then waits.
 //
 // Every worker runs these loops by default (package worker), and any number of processes may: rows that one works on
-// are passed over by the others, and whatever a process leaves undone when it dies is found by the next look.
+// are passed over by the others, and whatever a process leaves undone when it dies is found by the next call.
 package reconcile
 
 import (

@@ -1,5 +1,8 @@
 // Package state names the canonical states of executions, attempts, flows and what belongs
 // to them, and the rules that hold between them. How they are stored is not its concern.
+//
+// [PublicState] is the one word for an execution that programs branch on and people read. [Vector] is what lies below it,
+// and [TerminalOutcome] how an execution ended.
 package state
 
 // LifecyclePhase is where an execution is in its life.
