@@ -38,7 +38,7 @@ func ffArgs(line string) (args []string, ok bool) {
 	return args, true
 }
 
-// TestDocs_commands runs every line with ff that a document shows, and every example in the help of ff.
+// TestDocs_commands runs every line with ff that a document or a comment shows, and every example in the help of ff.
 func TestDocs_commands(t *testing.T) {
 	t.Parallel()
 	ff := filepath.Join(t.TempDir(), "ff")
@@ -67,6 +67,11 @@ func TestDocs_commands(t *testing.T) {
 			if _, ok := ffArgs(span.text); ok {
 				lines[span.text] = d.path
 			}
+		}
+	}
+	for _, span := range codeInComments(t) {
+		if _, ok := ffArgs(span.text); ok {
+			lines[span.text] = span.path
 		}
 	}
 	groups := make(map[string][]string) // the subcommands of each command that has some

@@ -259,3 +259,24 @@ func TestDocs_locks_of_statements(t *testing.T) {
 		}
 	}
 }
+
+// TestDocs_levels: docs/transactions.md names each table that is locked, beside its level.
+func TestDocs_levels(t *testing.T) {
+	t.Parallel()
+	document := readDocument(t, "docs/transactions.md")
+	table := regexp.MustCompile(`\bffx?_\w+`)
+	named := make(map[string]bool)
+	for _, row := range document.table("Level", "What", "Lock") {
+		for _, name := range table.FindAllString(row[1]+" "+row[2], -1) {
+			named[name] = true
+			if !slices.Contains(levelsOf[name], row[0]) {
+				t.Errorf("%s stands beside %s, and is of %v", name, row[0], levelsOf[name])
+			}
+		}
+	}
+	for name, levels := range levelsOf {
+		if strings.HasPrefix(levels[0], "L") != named[name] || !strings.Contains(string(document.source), "`"+name+"`") {
+			t.Errorf("%s, of %v, is not named beside it", name, levels)
+		}
+	}
+}

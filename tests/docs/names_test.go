@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"go/constant"
 	"go/parser"
+	"go/token"
 	"go/types"
 	"maps"
 	"os"
@@ -263,6 +264,50 @@ func TestDocs_names(t *testing.T) {
 			t.Errorf("no document mentions %s any more", word)
 		}
 	}
+}
+
+// TestDocs_names_in_comments: whatever stands in backticks in a comment of the examples, of the command or of a package
+// that others may import exists.
+func TestDocs_names_in_comments(t *testing.T) {
+	t.Parallel()
+	n := readNames(t)
+	for _, span := range codeInComments(t) {
+		if !n.exists(span.text, filepath.Dir(span.path)) {
+			t.Errorf("%s: there is no %s", span.path, span.text)
+		}
+	}
+}
+
+// commentSpan is something in backticks in a comment of a file.
+type commentSpan struct{ path, text string }
+
+func codeInComments(t *testing.T) (spans []commentSpan) {
+	t.Helper()
+	span := regexp.MustCompile("`([^`\n]+)`")
+	rooms := []string{"examples/*", "cmd/ff"}
+	for room := range sources(t) {
+		if isPublic(room) && room != "db" {
+			rooms = append(rooms, room)
+		}
+	}
+	for _, room := range rooms {
+		paths, err := filepath.Glob(filepath.Join(root, room, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, group := range file.Comments {
+				for _, match := range span.FindAllStringSubmatch(group.Text(), -1) {
+					spans = append(spans, commentSpan{strings.TrimPrefix(path, root+"/"), match[1]})
+				}
+			}
+		}
+	}
+	return spans
 }
 
 // TestDocs_links: whatever a document points to is there.
