@@ -104,7 +104,7 @@ type ListEndedRow struct {
 // what their outcome is derived from. Of those that are only asked about, with_results says false: no result.
 // No row: the execution has not ended. ord is its position.
 //
-// Used by: engine.AwaitExecution, engine.AwaitFlow, for all who wait in a process.
+// Used by: engine.AwaitExecution, engine.AwaitFlow.
 // Locks: none; one snapshot. Spans partitions.
 func (q *Queries) ListEnded(ctx context.Context, db DBTX, arg ListEndedParams) ([]ListEndedRow, error) {
 	rows, err := db.Query(ctx, listEnded,
@@ -182,7 +182,7 @@ type ListOpenMembersRow struct {
 // ListOpenMembers returns members that have not ended, of each listed flow at most page_size, in no order. No row: all
 // members of the flow have ended, or it has none.
 //
-// Used by: engine.AwaitFlow, for all who wait in a process.
+// Used by: engine.AwaitFlow.
 // Locks: none; one snapshot. Spans partitions.
 func (q *Queries) ListOpenMembers(ctx context.Context, db DBTX, arg ListOpenMembersParams) ([]ListOpenMembersRow, error) {
 	rows, err := db.Query(ctx, listOpenMembers,

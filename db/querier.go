@@ -272,7 +272,7 @@ type Querier interface {
 	// what their outcome is derived from. Of those that are only asked about, with_results says false: no result.
 	// No row: the execution has not ended. ord is its position.
 	//
-	// Used by: engine.AwaitExecution, engine.AwaitFlow, for all who wait in a process.
+	// Used by: engine.AwaitExecution, engine.AwaitFlow.
 	// Locks: none; one snapshot. Spans partitions.
 	ListEnded(ctx context.Context, db DBTX, arg ListEndedParams) ([]ListEndedRow, error)
 	// ListExecutions pages through the executions by primary key, strictly after one, up to a last partition, with what
@@ -306,7 +306,7 @@ type Querier interface {
 	// ListOpenMembers returns members that have not ended, of each listed flow at most page_size, in no order. No row: all
 	// members of the flow have ended, or it has none.
 	//
-	// Used by: engine.AwaitFlow, for all who wait in a process.
+	// Used by: engine.AwaitFlow.
 	// Locks: none; one snapshot. Spans partitions.
 	ListOpenMembers(ctx context.Context, db DBTX, arg ListOpenMembersParams) ([]ListOpenMembersRow, error)
 	// ListPassedOver returns those among downstream executions of decided groups, by ord, that their
