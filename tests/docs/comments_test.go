@@ -144,8 +144,7 @@ func bracketed(text string) (names []string) {
 		LookupSym:     func(string, string) bool { return true },
 		LookupPackage: func(name string) (string, bool) { return name, true },
 	}
-	var of func([]comment.Text)
-	of = func(texts []comment.Text) {
+	of := func(texts []comment.Text) {
 		for _, text := range texts {
 			link, ok := text.(*comment.DocLink)
 			if !ok {
