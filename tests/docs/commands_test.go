@@ -47,8 +47,10 @@ func TestDocs_commands(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	folder := t.TempDir() // where those work that write files
 	run := func(databaseURL string, args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), ff, args...)
+		cmd.Dir = folder
 		cmd.Env = append(os.Environ(), "DATABASE_URL="+databaseURL)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
