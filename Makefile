@@ -30,6 +30,7 @@ build: ## Build every package, and the command as bin/ff
 	go build $(PACKAGES)
 	go build -o bin/ff ./cmd/ff
 
+# -count=1: the go command would take a result from its cache, not knowing that the tests read files of other modules.
 .PHONY: test
 test: ## Run all tests of all modules, with the race detector where there is a C compiler
 	$(say_what_is_left_out)

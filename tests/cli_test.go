@@ -50,25 +50,7 @@ func buildPrograms(t *testing.T, pattern string) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", pattern, err, out)
 	}
-	readSources(t, pattern)
 	return folder
-}
-
-// readSources looks at the files of the packages and of what they import, as the compiler does. The go command takes a
-// test's result from its cache while the files that the test itself looked at are the same.
-func readSources(t *testing.T, pattern string) {
-	t.Helper()
-	for _, sources := range goList(t, "-deps", "-f", "{{if .Module}}{{.Dir}}{{end}}", pattern) {
-		entries, err := os.ReadDir(sources)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, entry := range entries {
-			if _, err := os.Stat(filepath.Join(sources, entry.Name())); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 }
 
 // command returns a run of ff on a database; an empty URL is none.

@@ -20,7 +20,6 @@ func TestPackageExamples(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	readSources(t, "./engine")
 
 	run := exec.CommandContext(t.Context(), program, "-test.run=^TestExamples$", "-test.v")
 	run.Env = append(os.Environ(), "FF_EXAMPLES="+pgtest.CloneURL(t))
