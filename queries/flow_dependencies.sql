@@ -1,7 +1,8 @@
 -- name: LockDownstreamGroups :execrows
--- LockDownstreamGroups locks the edge groups that succeeded executions count for, so that of several
--- upstreams ending at once each sees the committed counters of the one before. No rows: nothing depends on
--- them, and there is nothing to resolve.
+-- LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order: successes that
+-- end at once and have several groups in common queue, and do not deadlock. The counters are right without it:
+-- ResolveEdges takes the row lock of a group that it counts in, and counts on from what was committed before. No
+-- rows: nothing depends on them, and there is nothing to resolve.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.DispatchCompletions.
@@ -48,8 +49,8 @@ LEFT JOIN LATERAL (
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
--- Locks: L3 waits (edge and group rows, UPDATE). For a success the groups are locked already; otherwise the flow's
--- exclusive lock is held.
+-- Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
+-- the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

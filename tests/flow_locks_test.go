@@ -1,0 +1,163 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+// succeeding are the ways in which a success takes the lock of its flow. A process that did not claim the execution
+// does not know of the flow, and so cannot take the fast path.
+var succeeding = []struct {
+	name     string
+	stranger bool
+	do       func(context.Context, *engine.Engine, engine.Lease) error
+}{
+	{"by the fast path", false, completeOne},
+	{"by the slow path", true, completeOne},
+	{"in a batch by the fast path", false, completeInBatch},
+	{"in a batch by the slow path", true, completeInBatch},
+}
+
+func completeOne(ctx context.Context, e *engine.Engine, l engine.Lease) error {
+	return e.CompleteExecution(ctx, l, nil)
+}
+
+func completeInBatch(ctx context.Context, e *engine.Engine, l engine.Lease) error {
+	outcomes, err := e.CompleteExecutions(ctx, []engine.Completion{{Lease: l}})
+	if err != nil {
+		return err
+	}
+	return outcomes[0]
+}
+
+// A member succeeds in a transaction that stays open. Meanwhile another member of the flow succeeds, unless something
+// depends on both.
+func TestResolve_successes_side_by_side(t *testing.T) {
+	for _, first := range succeeding {
+		for _, second := range succeeding {
+			for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
+				t.Run(fmt.Sprintf("%s, %s, then %s", level, first.name, second.name), func(t *testing.T) {
+					f := newFlowFixture(t)
+					flow := f.draw(t, nil, "a>x", "b>y", "c", "d")
+					f.claimAll(t)
+					stranger := f.rival(t)
+					of := func(unknown bool) *engine.Engine {
+						if unknown {
+							return stranger.Engine
+						}
+						return f.Engine
+					}
+					for _, pair := range [][2]string{{"a", "b"}, {"c", "d"}} {
+						tx := beginWith(t, f.pool, pgx.TxOptions{IsoLevel: level})
+						if err := first.do(t.Context(), of(first.stranger).WithTx(tx), f.lease(t, flow, pair[0])); err != nil {
+							t.Fatal(err)
+						}
+						if err := second.do(t.Context(), of(second.stranger), f.lease(t, flow, pair[1])); err != nil {
+							t.Errorf("%s beside %s: %v", pair[1], pair[0], err)
+						}
+						commit(t, tx)
+					}
+					f.wantMembers(t, flow, map[string]string{stateCompleted: "a b c d", stateReady: "x y"})
+				})
+			}
+		}
+	}
+}
+
+// Two transactions of callers go on side by side, too.
+func TestResolve_successes_side_by_side_in_transactions(t *testing.T) {
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
+		for _, way := range succeeding {
+			t.Run(fmt.Sprintf("%s, %s", level, way.name), func(t *testing.T) {
+				f := newFlowFixture(t)
+				flow := f.draw(t, nil, "a>x", "b>y")
+				f.claimAll(t)
+				eng := f.Engine
+				if way.stranger {
+					eng = f.rival(t).Engine
+				}
+				first, second := beginWith(t, f.pool, pgx.TxOptions{IsoLevel: level}), beginWith(t, f.pool, pgx.TxOptions{IsoLevel: level})
+				execIn(t, second, "SET LOCAL lock_timeout = '2s'")
+				if err := way.do(t.Context(), eng.WithTx(first), f.lease(t, flow, "a")); err != nil {
+					t.Fatal(err)
+				}
+				if err := way.do(t.Context(), eng.WithTx(second), f.lease(t, flow, "b")); err != nil {
+					t.Error(err)
+				}
+				commit(t, second)
+				commit(t, first)
+				f.wantMembers(t, flow, map[string]string{stateCompleted: "a b", stateReady: "x y"})
+			})
+		}
+	}
+}
+
+// An execution that joins a flow after its failure was foreseen to need no lock is failed under the flow's lock, which
+// a success of another member has.
+func TestInterleaving_failure_and_joining_a_flow(t *testing.T) {
+	for _, batch := range []bool{false, true} {
+		t.Run(fmt.Sprintf("batch %t", batch), func(t *testing.T) {
+			f := newFlowFixture(t)
+			flow := f.draw(t, nil, "up>down", "sibling")
+			up := f.NodeID(flow, "up")
+			f.setExecution(t, up, "flow_id = NULL")
+			l, other := f.lease(t, flow, "up"), f.lease(t, flow, "sibling")
+			statement := "LockExecutions"
+			if batch {
+				statement = "TakeExecutions"
+			}
+			late := f.stoppedBefore(t, statement)
+			fail := func(ctx context.Context) error {
+				if !batch {
+					_, err := late.FailExecution(ctx, l, forGood)
+					return err
+				}
+				outcomes, err := failBatch(ctx, late.Engine, []engine.Lease{l}, forGood)
+				return errors.Join(append(outcomes, err)...)
+			}
+			var returned atomic.Bool
+			wait := async(t, func(ctx context.Context) error {
+				defer returned.Store(true)
+				return fail(ctx)
+			})
+			late.awaitStop(t)
+			f.exec(t, "UPDATE ff_exec_core SET flow_id = $3 WHERE partition_key = $1 AND execution_id = $2", up.Partition(), up.UUID(), flow)
+			tx := f.begin(t)
+			if err := f.WithTx(tx).CompleteExecution(t.Context(), other, nil); err != nil {
+				t.Fatal(err)
+			}
+			was := f.dump(t, up)
+			late.resume()
+			if batch {
+				if err := wait(); !errors.Is(err, engine.ErrBusy) {
+					t.Errorf("got %v, want that the flow is busy", err)
+				}
+				f.wantUnchanged(t, up, was)
+				commit(t, tx)
+				if err := fail(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				await(t, "the failure to wait for the flow", func() bool {
+					return returned.Load() || len(texts(t, f.pool, `
+						SELECT pid::text FROM pg_stat_activity
+						WHERE application_name = $1 AND wait_event_type = 'Lock'`, late.name)) == 1
+				})
+				f.wantUnchanged(t, up, was)
+				commit(t, tx)
+				if err := wait(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.wantState(t, up, stateFailed)
+			f.wantState(t, f.NodeID(flow, "down"), stateSkipped)
+		})
+	}
+}

@@ -1,0 +1,214 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// meanwhile runs a job, and something else at two points of it: before its statement begins, and when that has taken
+// its snapshot and is about to lock. In the second case the row is judged as it is under the lock.
+func meanwhile(t *testing.T, statement string, test func(t *testing.T, f *flowFixture, during func(j func(*engine.Engine) job, since func()) int)) {
+	t.Helper()
+	t.Run("before "+statement, func(t *testing.T) {
+		f := flowsOn(cloneFixture(t))
+		test(t, f, func(j func(*engine.Engine) job, since func()) int {
+			late := f.stoppedBefore(t, statement)
+			wait := actAsync(t, j(late.Engine))
+			late.awaitStop(t)
+			since()
+			late.resume()
+			return wait()
+		})
+	})
+	t.Run("within "+statement, func(t *testing.T) {
+		f := flowsOn(cloneFixture(t))
+		test(t, f, func(j func(*engine.Engine) job, since func()) int {
+			late, release := f.holding(t, statement)
+			wait := actAsync(t, j(late.Engine))
+			late.awaitBlocked(t, f.fixture)
+			since()
+			release()
+			return wait()
+		})
+	})
+}
+
+func actAsync(t *testing.T, j job) func() int {
+	t.Helper()
+	return async(t, func(ctx context.Context) int {
+		n, err := j(ctx, 10)
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	})
+}
+
+// An attempt that was found to take too long has changed hands before the job locks it: that timeout is over, each of
+// these facts alone says so.
+func TestInterleaving_timeout_of_a_lease_that_is_gone(t *testing.T) {
+	for name, since := range map[string]func(t *testing.T, f *fixture, l engine.Lease){
+		"released and claimed again": func(t *testing.T, f *fixture, l engine.Lease) {
+			if outcomes, err := f.ReleaseLeases(t.Context(), []engine.Lease{l}); err != nil || outcomes[0] != nil {
+				t.Fatal(outcomes, err)
+			}
+			if again := f.claim(t); again.ID != l.Execution || again.Lease.Attempt != l.Attempt {
+				t.Fatalf("claimed %+v, want the attempt of %+v", again, l)
+			}
+		},
+		"taken over by another program": func(t *testing.T, f *fixture, l engine.Lease) {
+			f.setAttempt(t, l.Execution, 0, "lease_epoch = 2, worker_instance_id = 'another'")
+		},
+		"reclaimed by another program as a further attempt": func(t *testing.T, f *fixture, l engine.Lease) {
+			f.seedAttempt(t, l.Execution, 1, columns{"lease_expires_at_ms": start.Add(time.Hour).UnixMilli()})
+			f.setExecution(t, l.Execution, "attempt_index = 1")
+		},
+		"suspended by another program": func(t *testing.T, f *fixture, l engine.Lease) {
+			f.setExecution(t, l.Execution, "lifecycle_phase = 'suspended'")
+		},
+		"revoked by another program": func(t *testing.T, f *fixture, l engine.Lease) {
+			f.setAttempt(t, l.Execution, 0, "lease_expires_at_ms = NULL")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			meanwhile(t, "TakeTimedOut", func(t *testing.T, f *flowFixture, during func(func(*engine.Engine) job, func()) int) {
+				l := f.start(t, timingOutAfter(time.Second, &policy.Retry{Backoff: policy.Fixed(0)})).Lease
+				f.advance(time.Second)
+				var was string
+				n := during(func(e *engine.Engine) job { return e.Maintenance().ExpireAttempts }, func() {
+					since(t, f.fixture, l)
+					was = f.dump(t, l.Execution)
+				})
+				if n != 0 {
+					t.Errorf("the job acted on %d rows", n)
+				}
+				f.wantUnchanged(t, l.Execution, was)
+			})
+		})
+	}
+}
+
+// A timeout that was found left over is not forgotten when the attempt has been leased again before the job locks it.
+func TestInterleaving_a_left_over_timeout_and_a_new_claim(t *testing.T) {
+	f := cloneFixture(t)
+	x := f.start(t, timingOutAfter(time.Second, nil)).ID
+	f.advance(time.Second)
+	f.setExecution(t, x, `lifecycle_phase = 'runnable', ownership_state = 'unowned', eligibility_state = 'eligible_now',
+		public_state = 'waiting', attempt_state = 'attempt_interrupted'`)
+	f.setAttempt(t, x, 0, "lease_expires_at_ms = NULL, lease_epoch = 2")
+	late := f.stoppedBefore(t, "ForgetTimeouts")
+	wait := actAsync(t, late.Maintenance().ExpireAttempts)
+	late.awaitStop(t)
+	if c := f.claim(t); c.ID != x || c.Lease.Attempt != 0 {
+		t.Fatalf("claimed %+v, want the first attempt of %s", c, x)
+	}
+	was := f.dump(t, x)
+	late.resume()
+	if n := wait(); n != 0 {
+		t.Errorf("the job acted on %d rows", n)
+	}
+	f.wantUnchanged(t, x, was)
+	f.advance(time.Second)
+	run(t, f.Maintenance().ExpireAttempts, 1)
+}
+
+// A lease that ran out has a holder again before the job locks it, whoever gave it.
+func TestInterleaving_expiry_of_a_lease_that_another_program_took_over(t *testing.T) {
+	meanwhile(t, "TakeExpiredLeases", func(t *testing.T, f *flowFixture, during func(func(*engine.Engine) job, func()) int) {
+		l := f.start(t).Lease
+		f.advance(leaseTTL)
+		var was string
+		n := during(func(e *engine.Engine) job { return e.Maintenance().ExpireLeases }, func() {
+			f.setAttempt(t, l.Execution, 0, fmt.Sprintf("lease_epoch = 2, worker_instance_id = 'another', lease_expires_at_ms = %d",
+				start.Add(time.Hour).UnixMilli()))
+			was = f.dump(t, l.Execution)
+		})
+		if n != 0 {
+			t.Errorf("the job acted on %d rows", n)
+		}
+		f.wantUnchanged(t, l.Execution, was)
+	})
+}
+
+// Another program keeps the wake-up of a delay in deadline_at_ms alone. What it moved there is not promoted before.
+func TestInterleaving_promotion_of_a_delay_that_was_moved(t *testing.T) {
+	const moved = 2 * time.Second
+	promote := func(e *engine.Engine) job { return e.Maintenance().PromoteDelayed }
+	move := func(t *testing.T, f *fixture, x id.ExecutionID) {
+		f.setExecution(t, x, fmt.Sprintf("deadline_at_ms = %d", start.Add(moved).UnixMilli()))
+	}
+	delayed := func(t *testing.T, f *fixture) id.ExecutionID {
+		return f.create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Second) })
+	}
+	t.Run("before the job", func(t *testing.T) {
+		f := cloneFixture(t)
+		x := delayed(t, f)
+		move(t, f, x)
+		was := f.dump(t, x)
+		f.advance(moved - time.Millisecond)
+		run(t, promote(f.Engine), 0)
+		f.wantUnchanged(t, x, was)
+		f.advance(time.Millisecond)
+		run(t, promote(f.Engine), 1)
+		f.wantState(t, x, stateReady)
+	})
+	meanwhile(t, "PromoteDelayed", func(t *testing.T, f *flowFixture, during func(func(*engine.Engine) job, func()) int) {
+		x := delayed(t, f.fixture)
+		f.advance(time.Second)
+		var was string
+		n := during(promote, func() {
+			move(t, f.fixture, x)
+			was = f.dump(t, x)
+		})
+		if n != 0 {
+			t.Errorf("the job acted on %d rows", n)
+		}
+		f.wantUnchanged(t, x, was)
+		f.advance(moved - time.Second)
+		run(t, promote(f.Engine), 1)
+		f.wantState(t, x, stateReady)
+	})
+}
+
+// What joined a flow after its end was foreseen to need no lock is not ended without that lock: it waits for the next
+// call, which resolves what depends on it.
+func TestInterleaving_job_and_joining_a_flow(t *testing.T) {
+	statements := map[string]string{
+		"deadline": "TakeOverdue", "attempt timeout": "TakeTimedOut", "lease lost too often": "TakeExpiredLeases",
+	}
+	for _, j := range ending {
+		t.Run(j.name, func(t *testing.T) {
+			meanwhile(t, statements[j.name], func(t *testing.T, f *flowFixture, during func(func(*engine.Engine) job, func()) int) {
+				spec := chart(nil, "a>b")
+				spec.Nodes[0].Spec = j.spec
+				flow := f.createFlow(t, spec)
+				a, b := f.NodeID(flow, "a"), f.NodeID(flow, "b")
+				f.setExecution(t, a, "flow_id = NULL")
+				if j.started {
+					f.claimAll(t)
+				}
+				f.advance(time.Hour)
+				var was string
+				n := during(j.job, func() {
+					f.exec(t, "UPDATE ff_exec_core SET flow_id = $3 WHERE partition_key = $1 AND execution_id = $2", a.Partition(), a.UUID(), flow)
+					was = f.dumpFlow(t, flow)
+				})
+				if n != 0 {
+					t.Errorf("the job acted on %d rows", n)
+				}
+				if is := f.dumpFlow(t, flow); is != was {
+					t.Errorf("the flow changed from\n%s\nto\n%s", was, is)
+				}
+				run(t, j.job(f.Engine), 1)
+				f.wantState(t, a, j.state)
+				f.wantState(t, b, stateSkipped)
+			})
+		})
+	}
+}
