@@ -1,15 +1,18 @@
 package tests
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // succeeding are the ways in which a success takes the lock of its flow. A process that did not claim the execution
@@ -159,5 +162,55 @@ func TestInterleaving_failure_and_joining_a_flow(t *testing.T) {
 			f.wantState(t, up, stateFailed)
 			f.wantState(t, f.NodeID(flow, "down"), stateSkipped)
 		})
+	}
+}
+
+// Groups are locked in one order, whichever flows of a partition they belong to: whoever waits for one holds those
+// before it, and none behind it.
+func TestResolve_locks_groups_in_order(t *testing.T) {
+	f := newFlowFixture(t)
+	var flows [2]id.FlowID
+	var downstream []id.ExecutionUUID
+	for i := range flows {
+		spec := chart(nil, "a>w", "a>x", "a>y", "a>z")
+		for i > 0 && partitionOf(spec.ID) != partitionOf(flows[0]) {
+			spec.ID = id.NewFlowID()
+		}
+		flows[i] = f.createFlow(t, spec)
+		for _, key := range []string{"w", "x", "y", "z"} {
+			downstream = append(downstream, f.NodeID(flows[i], key).UUID())
+		}
+	}
+	slices.SortFunc(downstream, func(a, b id.ExecutionUUID) int { return bytes.Compare(a[:], b[:]) })
+	completions := []engine.Completion{{Lease: f.lease(t, flows[1], "a")}, {Lease: f.lease(t, flows[0], "a")}}
+	const lock = "SELECT FROM ff_edge_group WHERE partition_key = $1 AND downstream_eid = $2 FOR UPDATE"
+	for at, held := range downstream {
+		holder := f.begin(t)
+		execIn(t, holder, lock, partitionOf(flows[0]), held)
+		late := f.rival(t)
+		tx := beginWith(t, late.pool, pgx.TxOptions{})
+		wait := async(t, func(ctx context.Context) error {
+			outcomes, err := late.WithTx(tx).CompleteExecutions(ctx, completions)
+			return errors.Join(append(outcomes, err)...)
+		})
+		late.awaitBlocked(t, f.fixture)
+		probe := f.begin(t)
+		free := all[struct{ DownstreamEid id.ExecutionUUID }](t, probe, `
+			SELECT downstream_eid FROM ff_edge_group
+			WHERE partition_key = $1 AND flow_id = ANY ($2::uuid[]) FOR UPDATE SKIP LOCKED`, partitionOf(flows[0]), flows[:])
+		for i, x := range downstream {
+			isFree := slices.ContainsFunc(free, func(row struct{ DownstreamEid id.ExecutionUUID }) bool { return row.DownstreamEid == x })
+			if isFree != (i > at) {
+				t.Errorf("while it waits for group %d, group %d is free: %t", at, i, isFree)
+			}
+		}
+		commit(t, probe)
+		commit(t, holder)
+		if err := wait(); err != nil {
+			t.Error(err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
