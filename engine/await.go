@@ -44,7 +44,8 @@ func (e *Engine) AwaitExecution(ctx context.Context, x id.ExecutionID) ([]byte, 
 // It waits as [Engine.AwaitExecution] does, in the same looks: for one member that has not ended at a time. The whole
 // flow is looked through when none of a thousand of those is left, and in the end.
 //
-// Errors: [ErrNotFound], at once; [ErrCorruption]; [ErrInvalidInput] on an engine bound to a transaction; ctx's error.
+// Errors: [ErrNotFound], at once; [ErrCorruption], also of a member that has ended in a state that cannot be read;
+// [ErrInvalidInput] on an engine bound to a transaction; ctx's error.
 func (e *Engine) AwaitFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, error) {
 	const op = "await flow"
 	if err := e.checkAwait(); err != nil {
@@ -54,12 +55,14 @@ func (e *Engine) AwaitFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, 
 		if err := e.awaitMembers(ctx, flow); err != nil {
 			return nil, wrap(op, err)
 		}
-		snapshot, err := e.DescribeFlow(ctx, flow)
+		snapshot, unreadable, err := e.describeFlow(ctx, flow)
 		switch {
 		case err != nil:
 			return nil, wrap(op, err)
 		case snapshot.Ended:
 			return snapshot, nil
+		case unreadable != nil:
+			return nil, wrap(op, unreadable)
 		}
 		// A member was added meanwhile.
 	}

@@ -26,9 +26,11 @@ type FlowSnapshot struct {
 	// State is "open" until the flow is cancelled. A flow whose members have all ended stays open: more may be added.
 	State state.FlowState
 
-	// Ended: every member has ended, or there is none. Counts are the members by public state.
-	Ended  bool
-	Counts map[state.PublicState]int
+	// Ended: every member has ended, or there is none. Counts are the members by public state, but for those whose state
+	// cannot be read: they have not ended, as far as is known.
+	Ended      bool
+	Counts     map[state.PublicState]int
+	Unreadable int
 
 	Revision       int64 // one for each member and each edge added
 	Nodes          int
@@ -52,29 +54,35 @@ type EdgeGroup struct {
 
 // DescribeFlow returns a flow.
 //
-// Errors: [ErrNotFound]; [ErrCorruption] naming the column that cannot be read. One snapshot of the database; locks
-// nothing. It reads each member once, by an index of the flow's members, the current attempt of each that has ended,
-// and the groups: some 30 milliseconds for 10,000 members.
+// Errors: [ErrNotFound]; [ErrCorruption] naming the column of the flow, or of a group, that cannot be read. One snapshot
+// of the database; locks nothing. It reads each member once, by an index of the flow's members, the current attempt of
+// each that has ended, and the groups: some 30 milliseconds for 10,000 members.
 func (e *Engine) DescribeFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, error) {
-	const op = "describe flow"
+	snapshot, _, err := e.describeFlow(ctx, flow)
+	return snapshot, wrap("describe flow", err)
+}
+
+// describeFlow returns, beside the flow, why a member cannot be read, nil when all can.
+func (e *Engine) describeFlow(ctx context.Context, flow id.FlowID) (snapshot *FlowSnapshot, unreadable, err error) {
 	row, err := e.q.GetFlow(ctx, e.reader(), db.GetFlowParams{PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow})
 	if isNoRow(err) {
 		err = &NotFoundError{Entity: "flow", ID: flow.String()}
 	}
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, nil, err
 	}
-	snapshot, err := flowSnapshotOf(flow, &row)
+	snapshot, err = flowSnapshotOf(flow, &row)
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, nil, err
 	}
 	if err := e.setGroups(snapshot, row.EdgeGroups); err != nil {
-		return nil, wrap(op, err)
+		return nil, nil, err
 	}
-	if err := snapshot.setCounts(row.Members); err != nil {
-		return nil, wrap(op, err)
+	unreadable, err = snapshot.setCounts(row.Members)
+	if err != nil {
+		return nil, nil, err
 	}
-	return snapshot, nil
+	return snapshot, unreadable, nil
 }
 
 func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
@@ -201,10 +209,10 @@ type countedMembers struct {
 	Members            int    `json:"members"`
 }
 
-func (s *FlowSnapshot) setCounts(document []byte) error {
+func (s *FlowSnapshot) setCounts(document []byte) (unreadable, err error) {
 	var counted []countedMembers
 	if err := json.Unmarshal(document, &counted); err != nil {
-		return corrupt("ff_exec_core", err)
+		return nil, corrupt("ff_exec_core", err)
 	}
 	s.Ended = true
 	for _, c := range counted {
@@ -217,7 +225,10 @@ func (s *FlowSnapshot) setCounts(document []byte) error {
 			FailureReason:      c.FailureReason,
 		})
 		if err != nil {
-			return err
+			unreadable = err
+			s.Unreadable += c.Members
+			s.Ended = false
+			continue
 		}
 		if s.Counts == nil {
 			s.Counts = make(map[state.PublicState]int)
@@ -225,7 +236,7 @@ func (s *FlowSnapshot) setCounts(document []byte) error {
 		s.Counts[public] += c.Members
 		s.Ended = s.Ended && public.Terminal()
 	}
-	return nil
+	return unreadable, nil
 }
 
 // ListFlowMembers returns the members of a flow by id, after a cursor: [Page.Next] of the page before, "" for the

@@ -380,6 +380,18 @@ func TestAwaitFlow(t *testing.T) {
 	}
 }
 
+// What cannot be read ends the wait, since nothing else would.
+func TestAwaitFlow_with_a_member_that_cannot_be_read(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b")
+	for _, key := range []string{"a", "b"} {
+		f.succeed(t, flow, key)
+	}
+	f.setExecution(t, f.NodeID(flow, "a"), "public_state = 'bogus'")
+	_, err := f.AwaitFlow(t.Context(), flow)
+	wantCorruption(t, err, "ff_exec_core.public_state")
+}
+
 // Between the ends of its members a flow costs one look at one of them; it is looked through at first and at last.
 func TestAwaitFlow_looks_through_the_flow_twice(t *testing.T) {
 	f := newWaitingFixture(t)

@@ -213,7 +213,7 @@ func TestE29_completion_events_say_whose_they_are(t *testing.T) {
 				if c.name == "lost too often" && i == 1 {
 					event = "expired"
 				}
-				if want := fmt.Sprintf("%s tenant i1 %s %s", event, held.ID, f.name); lease[i] != want {
+				if want := fmt.Sprintf("%s tenant i1 %s %s", event, held.Lease.ID, f.name); lease[i] != want {
 					t.Errorf("lease event %d is %q, want %q", i, lease[i], want)
 				}
 			}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -82,6 +81,9 @@ type flowView struct {
 	Groups         []groupView               `json:"groups"`  // by id of the execution that waits
 }
 
+// unreadable is the state of a member whose stored one cannot be read.
+const unreadable state.PublicState = "unreadable"
+
 type memberView struct {
 	ID         id.ExecutionID        `json:"id"`
 	Lane       id.LaneID             `json:"lane"`
@@ -131,8 +133,11 @@ func readFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID) (*flowVie
 		}
 	}
 	for member, err := range eng.FlowMembers(ctx, flow) {
-		if err := cmp.Or(err, member.Err); err != nil {
+		if err != nil {
 			return nil, err
+		}
+		if member.Err != nil {
+			member.State = unreadable
 		}
 		view.Members = append(view.Members, memberView{
 			ID: member.ID, Lane: member.Lane, Kind: member.Kind, State: member.State, Outcome: member.Outcome, LeasesLost: member.LeasesLost,
@@ -144,7 +149,7 @@ func readFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID) (*flowVie
 
 func (v *flowView) print(to io.Writer, limit int) error {
 	var byState []string
-	for _, s := range state.PublicStates() {
+	for _, s := range append(state.PublicStates(), unreadable) {
 		if n := v.MembersByState[s]; n > 0 {
 			byState = append(byState, fmt.Sprintf("%d %s", n, s))
 		}
