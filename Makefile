@@ -34,13 +34,13 @@ build: ## Build every package, and the command as bin/ff
 .PHONY: test
 test: ## Run all tests of all modules, with the race detector where there is a C compiler
 	$(say_what_is_left_out)
-	go test $(RACE) -count=1 -timeout 20m $(AVAILABLE) $(PACKAGES)
+	go test $(RACE) -count=1 -timeout 30m $(AVAILABLE) $(PACKAGES)
 
 .PHONY: test-sql
 test-sql: ## Run the tests of the packages whose tests use Postgres
 	$(say_what_is_left_out)
 	@listed=$$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' $(filter-out ./bench/...,$(PACKAGES))) && \
-	go test $(RACE) -count=1 -timeout 20m $(AVAILABLE) $$(echo "$$listed" | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
+	go test $(RACE) -count=1 -timeout 30m $(AVAILABLE) $$(echo "$$listed" | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
 
 SOAK ?= 5m
 
