@@ -50,6 +50,8 @@ func TestClaim_of_rows_the_fast_path_does_not_serve(t *testing.T) {
 			5, 1, state.RetryAttempt, false, 4, 1, []string{"retry", "failed", "failed", ""}},
 		{"a replayed attempt", with(replay, columns{"ffx_lease_epoch": 2}), []attempt{{0, columns{"lease_epoch": 3, "started_at_ms": nil, "ffx_attempt_type": "initial"}}},
 			0, 4, state.ReplayAttempt, false, 1, 0, []string{""}},
+		{"a replayed attempt with its end", with(replay, columns{"ffx_lease_epoch": 2}), []attempt{{0, columns{"lease_epoch": 3, "outcome": "failed", "terminal_at_ms": 1}}},
+			0, 4, state.ReplayAttempt, false, 1, 0, []string{""}},
 		{"an epoch raised by another program", with(interrupted, columns{"ffx_lease_epoch": 2}), []attempt{{0, columns{"lease_epoch": 9, "outcome": "interrupted"}}},
 			0, 10, state.InitialAttempt, true, 1, 0, []string{""}},
 		{"an epoch of ours above the attempt's", with(interrupted, columns{"ffx_lease_epoch": 9}), []attempt{{0, columns{"lease_epoch": 2}}},
@@ -66,7 +68,7 @@ func TestClaim_of_rows_the_fast_path_does_not_serve(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			eachWay(t, func(t *testing.T, f *fixture) {
-				x := f.seed(t, c.execution)
+				x := f.seed(t, with(c.execution, columns{"policy": `{"timeout_policy":{"attempt_timeout_ms":60000}}`}))
 				for _, a := range c.attempts {
 					f.seedAttempt(t, x, a.index, a.row)
 				}
@@ -91,7 +93,8 @@ func TestClaim_of_rows_the_fast_path_does_not_serve(t *testing.T) {
 					t.Errorf("outcomes %q, want %q", outcomes, c.outcomes)
 				}
 				if leased.LeaseEpoch != c.epoch || leased.LeaseID == nil || *leased.LeaseID != got.Lease.ID || leased.AttemptID == nil ||
-					*leased.AttemptID != got.Lease.AttemptID || leased.Type != string(c.kind) || leased.TerminalAtMs != nil || leased.StartedAtMs == nil {
+					*leased.AttemptID != got.Lease.AttemptID || leased.Type != string(c.kind) || leased.TerminalAtMs != nil || leased.StartedAtMs == nil ||
+					leased.TimeoutAtMs == nil || *leased.TimeoutAtMs != f.now().Add(time.Minute).UnixMilli() {
 					t.Errorf("attempt %+v", leased)
 				}
 				f.wantEvents(t, x, "lease acquired")

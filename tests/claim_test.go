@@ -221,7 +221,7 @@ func TestClaim_by_two_workers_shares_out(t *testing.T) {
 
 func TestClaim_continues_an_interrupted_attempt(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture) {
-		first := f.start(t)
+		first := f.start(t, timingOutAfter(time.Hour, nil))
 		if outcomes, err := f.ReleaseLeases(t.Context(), []engine.Lease{first.Lease}); err != nil || outcomes[0] != nil {
 			t.Fatal(err, outcomes)
 		}
@@ -237,7 +237,8 @@ func TestClaim_continues_an_interrupted_attempt(t *testing.T) {
 		}
 		attempt := f.attempts(t, second.ID)[0]
 		if attempt.Outcome != "" || attempt.TerminalAtMs != nil || attempt.DelayUntilMs != nil || *attempt.LeaseID != second.Lease.ID ||
-			*attempt.StartedAtMs != start.UnixMilli() || *attempt.LeaseExpiresAtMs != f.now().Add(leaseTTL).UnixMilli() {
+			*attempt.StartedAtMs != start.UnixMilli() || *attempt.LeaseExpiresAtMs != f.now().Add(leaseTTL).UnixMilli() ||
+			attempt.TimeoutAtMs == nil || *attempt.TimeoutAtMs != f.now().Add(time.Hour).UnixMilli() {
 			t.Errorf("attempt %+v", attempt)
 		}
 		f.wantEvents(t, second.ID, "lease acquired", "lease revoked backend", "lease acquired")
@@ -250,12 +251,14 @@ func TestClaim_restores_the_deadline(t *testing.T) {
 		for name, c := range map[string]struct{ set, want string }{
 			"deadline": {fmt.Sprintf("ffx_execution_deadline_ms = %d, deadline_at_ms = 5, ffx_delay_until_ms = 5", start.UnixMilli()), relative(new(start.UnixMilli()))},
 			"none":     {"ffx_execution_deadline_ms = 0, deadline_at_ms = 5, ffx_delay_until_ms = 5", "NULL"},
-			"unknown":  {fmt.Sprintf("ffx_execution_deadline_ms = NULL, deadline_at_ms = %d, ffx_delay_until_ms = 5", start.UnixMilli()), relative(new(start.UnixMilli()))},
+			// Another program replayed it: its end had put the deadline away.
+			"of an end taken back": {fmt.Sprintf("ffx_execution_deadline_ms = -5, deadline_at_ms = %d, ffx_delay_until_ms = 5", start.UnixMilli()), relative(new(start.UnixMilli()))},
+			"unknown":              {fmt.Sprintf("ffx_execution_deadline_ms = NULL, deadline_at_ms = %d, ffx_delay_until_ms = 5", start.UnixMilli()), relative(new(start.UnixMilli()))},
 		} {
 			x := f.create(t)
 			f.setExecution(t, x, c.set)
 			f.claim(t)
-			if got := f.stored(t, x); relative(got.DeadlineAtMs) != c.want || got.DelayUntilMs != nil {
+			if got := f.stored(t, x); relative(got.DeadlineAtMs) != c.want || got.DelayUntilMs != nil || got.LastDeadline != nil && *got.LastDeadline < 0 {
 				t.Errorf("%s: deadline_at_ms %s, wake-up %s; want %s and NULL", name, relative(got.DeadlineAtMs), relative(got.DelayUntilMs), c.want)
 			}
 		}
@@ -291,7 +294,8 @@ func TestE6_M4_next_attempt_keeps_the_history(t *testing.T) {
 			t.Errorf("claimed %+v", second)
 		}
 		attempts := f.attempts(t, first.ID)
-		if len(attempts) != 2 || attempts[0].Outcome != "retry" || attempts[1].Outcome != "" {
+		if len(attempts) != 2 || attempts[0].Outcome != "retry" || attempts[1].Outcome != "" ||
+			attempts[0].Type != "initial" || attempts[1].Type != "retry" {
 			t.Errorf("attempts %+v", attempts)
 		}
 		if got := f.describe(t, first.ID); got.Attempts != 2 || f.stored(t, first.ID).AttemptCount != 2 {

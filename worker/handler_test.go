@@ -217,7 +217,12 @@ func TestN1_worker_claims_nothing_that_it_has_no_handler_for(t *testing.T) {
 func TestHandler_attempt_timeout(t *testing.T) {
 	var outcomes []Report
 	hooks := hookFunc(func(o Report) { outcomes = append(outcomes, o) })
-	inBubble(t, Config{LeaseTTL: 30 * time.Second, Hooks: hooks}, untilCancelled, func(t *testing.T, b *bubble) {
+	slowly := func(w *Worker, eng *fakeEngine) {
+		untilCancelled(w, eng)
+		eng.claimTakes = 5 * time.Second // the attempt may have begun as early as the call
+	}
+	inBubble(t, Config{LeaseTTL: 30 * time.Second, PollInterval: time.Hour, Hooks: hooks}, slowly, func(t *testing.T, b *bubble) {
+		b.pass(10 * time.Second) // the first look finds nothing
 		database := time.Date(2050, 1, 1, 0, 0, 0, 0, time.UTC)
 		limited := work("long")
 		limited.ExpiresAt = database.Add(30 * time.Second)

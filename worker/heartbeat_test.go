@@ -61,7 +61,12 @@ func TestHeartbeat_leaves_fresh_leases(t *testing.T) {
 
 func TestHeartbeat_lost_lease_cancels_with_cause(t *testing.T) {
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
-		untilCancelled(w, eng)
+		on(w, "long", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {
+			<-ctx.Done()
+			eng.causes <- context.Cause(ctx)
+			<-time.After(2 * time.Minute) // it takes its time to end
+			return struct{}{}, ctx.Err()
+		})
 		eng.renewErr = func(engine.Lease) (item, call error) { return &engine.LeaseError{Err: engine.ErrStaleLease}, nil }
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "long")
@@ -69,6 +74,10 @@ func TestHeartbeat_lost_lease_cancels_with_cause(t *testing.T) {
 		cause := <-b.eng.causes
 		if !errors.Is(cause, ErrLeaseLost) || !errors.Is(cause, engine.ErrStaleLease) {
 			t.Errorf("cause %v, want a lost lease that is stale", cause)
+		}
+		b.pass(time.Minute)
+		if n := items(b.seen().renewed); n != 1 {
+			t.Errorf("renewed %d times, want no time after it was lost", n)
 		}
 		b.stop()
 		if len(b.seen().done)+len(b.seen().failed)+len(b.seen().back) != 0 {
