@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -63,9 +64,12 @@ func TestFetch_looks_again_for_work_that_it_was_told_of(t *testing.T) {
 
 func TestFetch_claims_no_more_than_it_can_handle(t *testing.T) {
 	inBubble(t, Config{Concurrency: 4}, quickAndSlow, func(t *testing.T, b *bubble) {
-		b.eng.putMany(100, "slow")
+		b.eng.putMany(1, "slow")
 		b.tell()
-		b.pass(500 * time.Millisecond)
+		b.pass(500 * time.Millisecond) // from now on the handlers do not end together
+		b.eng.putMany(99, "slow")
+		b.tell()
+		b.pass(100 * time.Millisecond)
 		for range 30 {
 			if held := b.held.len(); held != 4 && held != 0 {
 				t.Errorf("%d executions held by 4 slow handlers, want none that wait", held)
@@ -106,6 +110,65 @@ func TestFetch_lanes_share(t *testing.T) {
 		}
 		if difference := left[0] - left[1]; difference < -20 || difference > 20 {
 			t.Errorf("left %v of 200 each, want about the same", left)
+		}
+	})
+}
+
+func TestFetch_lanes_share_each_claim(t *testing.T) {
+	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}, Concurrency: 10}, func(w *Worker, _ *fakeEngine) {
+		on(w, "long", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {
+			<-ctx.Done()
+			return struct{}{}, ctx.Err()
+		})
+	}, func(t *testing.T, b *bubble) {
+		for range 100 {
+			b.eng.put("a", work("long"))
+			b.eng.put("b", work("long"))
+		}
+		b.eng.wake("")
+		b.pass(time.Minute)
+		if left := [2]int{b.left("a"), b.left("b")}; left != [2]int{95, 95} {
+			t.Errorf("left %v of 100 each, want that 10 handlers that do not end are shared", left)
+		}
+	})
+}
+
+// A lane that had nothing while another was served does not make up for it.
+func TestFetch_an_idle_lane_saves_up_nothing(t *testing.T) {
+	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}, Concurrency: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
+		fill := func(lane id.LaneID) {
+			for range 20 {
+				b.eng.put(lane, work("slow"))
+			}
+			b.eng.wake("")
+		}
+		fill("a")
+		b.pass(30 * time.Second)
+		fill("a")
+		fill("b")
+		b.pass(10*time.Second + 500*time.Millisecond)
+		if left := [2]int{b.left("a"), b.left("b")}; left[0] < 13 || left[0] > 17 || left[1] < 13 || left[1] > 17 {
+			t.Errorf("left %v of 20 each after 10 rounds of 1 handler, want about 15", left)
+		}
+	})
+}
+
+// A lane that cannot be claimed from does not keep the others waiting.
+func TestFetch_passes_over_a_lane_that_fails(t *testing.T) {
+	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.claimErr = func() error {
+			if last := eng.claims[len(eng.claims)-1]; last.items[0] == "a" {
+				return errors.New("this lane fails")
+			}
+			return nil
+		}
+	}, func(t *testing.T, b *bubble) {
+		b.eng.put("b", work("quick"))
+		b.eng.wake("")
+		b.pass(10 * time.Second)
+		if n := items(b.seen().done); n != 1 {
+			t.Errorf("%d completed beside a lane that fails, want 1", n)
 		}
 	})
 }
