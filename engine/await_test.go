@@ -255,3 +255,28 @@ func TestAwait_woken_by_its_own_commits(t *testing.T) {
 		time.Sleep(time.Second)
 	})
 }
+
+// Who leaves takes nobody along, who joins wakes whoever looks, and the first answer stays.
+func TestAwait_waiters_of_one_execution(t *testing.T) {
+	a := newAwaiting()
+	x := id.ExecutionIDFromRow(0, id.NewExecutionUUID())
+	first, second := newWaiter(), newWaiter()
+	leave := a.joinExecution(x, first)
+	defer leave()
+	if len(a.woken) != 1 {
+		t.Error("joining wakes nobody")
+	}
+	a.joinExecution(x, second)()
+	items, _ := a.lookFor(id.Partitions{})
+	if len(items) != 1 || len(items[0].waiters) != 1 || items[0].waiters[0] != first {
+		t.Fatalf("looks for %+v, want for the one who stayed", items)
+	}
+	first.answer([]byte("result"), nil)
+	first.answer(nil, errors.New("of a later statement of the same look"))
+	if string(first.result) != "result" || first.err != nil {
+		t.Errorf("answered %q, %v; want the first answer", first.result, first.err)
+	}
+	if items, _ := a.lookFor(id.Partitions{}); len(items) != 0 {
+		t.Errorf("looks for %+v, which is answered", items)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -251,6 +252,21 @@ func TestSkip_settles_a_parked_attempt(t *testing.T) {
 		t.Errorf("the former holder completes: %v, want %v", err, engine.ErrStaleLease)
 	}
 	f.wantCompletionEvents(t, flow, "b failed", "c skipped")
+}
+
+// The last attempt of what is skipped may have ended before; that is its history.
+func TestSkip_leaves_an_attempt_that_has_ended(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "b>c")
+	c := f.NodeID(flow, "c")
+	f.setExecution(t, c, "started_at_ms = 1")
+	f.seedAttempt(t, c, 0, columns{"outcome": "failed", "terminal_at_ms": 1})
+	before := f.attempts(t, c)
+	f.fail(t, flow, "b")
+	f.wantState(t, c, stateSkipped)
+	if after := f.attempts(t, c); len(after) != 1 || !reflect.DeepEqual(after, before) {
+		t.Errorf("attempts %+v, were %+v", after, before)
+	}
 }
 
 // A downstream that is released goes where it would have gone without dependencies.

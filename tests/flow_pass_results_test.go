@@ -82,6 +82,19 @@ func TestF34_PassResult(t *testing.T) {
 		f.fail(t, flow, "a")
 		f.wantPayload(t, flow, "c", []byte("payload of c"))
 	})
+	t.Run("not_along_an_edge_that_an_earlier_end_resolved", func(t *testing.T) {
+		f := newFlowFixture(t)
+		flow := f.createFlow(t, passing(when{"c": policy.AnyOf(policy.LetRun)}, "a>c", "b>c", "a>d"))
+		l := f.lease(t, flow, "a")
+		// It failed once, and another program replayed it.
+		f.exec(t, `UPDATE ff_edge SET policy = policy || '{"edge_state":"impossible","resolved_at_ms":1,"resolved_outcome":"failed"}'
+			WHERE partition_key = $1 AND flow_id = $2 AND upstream_eid = $3 AND downstream_eid = $4`,
+			partitionOf(flow), flow, l.Execution.UUID(), f.NodeID(flow, "c").UUID())
+		f.setGroup(t, flow, "c", "fail_count = 1, running_count = 1")
+		f.succeedWith(t, flow, "a", []byte("of a"))
+		f.wantPayload(t, flow, "d", []byte("of a"))
+		f.wantPayload(t, flow, "c", []byte("payload of c"))
+	})
 	t.Run("last_of_several", func(t *testing.T) {
 		f := newFlowFixture(t)
 		flow := f.createFlow(t, passing(nil, "a>c", "b>c"))

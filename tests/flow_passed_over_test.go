@@ -218,12 +218,13 @@ func TestA19_passed_over_cancels_nobody(t *testing.T) {
 func TestA19_not_left(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
-		"active":           "lifecycle_phase = 'active', ownership_state = 'leased', started_at_ms = 1",
-		"suspended":        "lifecycle_phase = 'suspended', ownership_state = 'released', started_at_ms = 1",
-		"resumable":        "eligibility_state = 'eligible_now', public_state = 'resumable', started_at_ms = 1",
-		"between_attempts": "eligibility_state = 'eligible_now', public_state = 'waiting', started_at_ms = 1",
-		"cancelled":        "lifecycle_phase = 'cancelled', eligibility_state = 'not_applicable'",
-		"gone":             "",
+		"active":                  "lifecycle_phase = 'active', ownership_state = 'leased', started_at_ms = 1",
+		"suspended":               "lifecycle_phase = 'suspended', ownership_state = 'released', started_at_ms = 1",
+		"resumable":               "eligibility_state = 'eligible_now', public_state = 'resumable', started_at_ms = 1",
+		"resumable_never_started": "eligibility_state = 'eligible_now', public_state = 'resumable'",
+		"between_attempts":        "eligibility_state = 'eligible_now', public_state = 'waiting', started_at_ms = 1",
+		"cancelled":               "lifecycle_phase = 'cancelled', eligibility_state = 'not_applicable'",
+		"gone":                    "",
 	} {
 		for endName, settle := range map[string]func(*flowFixture, *testing.T, id.FlowID, ...string){
 			"success": (*flowFixture).succeed, "failure": (*flowFixture).fail,
@@ -243,6 +244,9 @@ func TestA19_not_left(t *testing.T) {
 				}
 				if got := f.groups(t, flow)["d"]; got.Running != 0 {
 					t.Errorf("group %+v", got)
+				}
+				if got := f.members(t, flow)["d"]; got == stateSkipped {
+					t.Error("it was skipped")
 				}
 			})
 		}

@@ -84,6 +84,19 @@ func TestPromoteDelayed(t *testing.T) {
 	}
 }
 
+// What has been admitted already goes to no gate.
+func TestPromoteDelayed_of_what_is_admitted(t *testing.T) {
+	f := cloneFixture(t)
+	x := f.create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Minute) })
+	f.attach(t, x, []id.BudgetID{id.NewBudgetID()}, nil)
+	f.setExecution(t, x, "ffx_admitted = true")
+	f.advance(time.Minute)
+	run(t, f.Maintenance().PromoteDelayed, 1)
+	if got := f.stored(t, x); got.State != stateReady || got.GateID != nil {
+		t.Errorf("stored %+v", got)
+	}
+}
+
 // The reference's retry after a pause is never promoted, and its promotion loses the deadline.
 func TestE17_E18_M8_retry_wakes_and_keeps_its_deadline(t *testing.T) {
 	f := cloneFixture(t)

@@ -176,6 +176,61 @@ func TestInterleaving_promotion_of_a_delay_that_was_moved(t *testing.T) {
 	})
 }
 
+// What another program made of an execution that was found overdue decides, under the lock: it keeps the wake-up of a
+// delay where it keeps deadlines, and does not put the deadline of what it ends away.
+func TestInterleaving_deadline_and_another_program(t *testing.T) {
+	for name, since := range map[string]string{
+		"delayed":   "eligibility_state = 'not_eligible_until_time', blocking_reason = 'waiting_for_delay'",
+		"cancelled": "lifecycle_phase = 'cancelled', eligibility_state = 'not_applicable', public_state = 'cancelled'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			meanwhile(t, "TakeOverdue", func(t *testing.T, f *flowFixture, during func(func(*engine.Engine) job, func()) int) {
+				x := f.seed(t, columns{"lifecycle_phase": "runnable", "deadline_at_ms": start.UnixMilli()})
+				var was string
+				n := during(func(e *engine.Engine) job { return e.Maintenance().ExpireDeadlines }, func() {
+					f.setExecution(t, x, since)
+					was = f.dump(t, x)
+				})
+				if n != 0 {
+					t.Errorf("the job acted on %d rows", n)
+				}
+				f.wantUnchanged(t, x, was)
+			})
+		})
+	}
+	t.Run("replayed", func(t *testing.T) {
+		f := cloneFixture(t)
+		x := f.seed(t, columns{"lifecycle_phase": "cancelled", "deadline_at_ms": start.UnixMilli()})
+		late := f.stoppedBefore(t, "SettleDeadlines")
+		wait := actAsync(t, late.Maintenance().ExpireDeadlines)
+		late.awaitStop(t)
+		f.setExecution(t, x, "lifecycle_phase = 'runnable'")
+		was := f.dump(t, x)
+		late.resume()
+		if n := wait(); n != 0 {
+			t.Errorf("the job acted on %d rows", n)
+		}
+		f.wantUnchanged(t, x, was)
+	})
+}
+
+// The deadline's job asks for attempts without waiting, too.
+func TestExpireDeadlines_waits_for_no_attempt(t *testing.T) {
+	f := cloneFixture(t)
+	c := f.start(t, func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) })
+	f.advance(time.Second)
+	tx := f.begin(t)
+	lockAttempt(t, tx, c.ID, 0)
+	log := new(statementLog)
+	late := f.engineOn(t, log.open(t, f.url), engine.Config{})
+	run(t, late.Maintenance().ExpireDeadlines, 0)
+	if aborted := log.aborted(); len(aborted) > 0 {
+		t.Errorf("the server gave up %q", aborted)
+	}
+	commit(t, tx)
+	run(t, late.Maintenance().ExpireDeadlines, 1)
+}
+
 // What joined a flow after its end was foreseen to need no lock is not ended without that lock: it waits for the next
 // call, which resolves what depends on it.
 func TestInterleaving_job_and_joining_a_flow(t *testing.T) {

@@ -189,6 +189,18 @@ func TestExpireLeases_beside_the_pointer(t *testing.T) {
 	}
 }
 
+// An attempt above the pointer is none yet.
+func TestExpireLeases_below_an_attempt_that_is_not_pointed_to(t *testing.T) {
+	f := cloneFixture(t)
+	c := f.start(t)
+	f.seedAttempt(t, c.ID, 3, nil)
+	f.advance(leaseTTL)
+	run(t, f.Maintenance().ExpireLeases, 1)
+	if got := f.stored(t, c.ID); got.State != stateReturned || got.AttemptIndex != 0 {
+		t.Errorf("stored %+v", got)
+	}
+}
+
 func merged(parts ...columns) columns {
 	row := columns{}
 	for _, part := range parts {

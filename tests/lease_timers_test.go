@@ -91,6 +91,25 @@ func TestWatch_is_kept_by_looks(t *testing.T) {
 	f.wantTimers(t)
 }
 
+// A lease that somebody holds is met once by a call, however often that looks.
+func TestLeaseTimers_meet_what_is_held_once_a_call(t *testing.T) {
+	f := cloneFixture(t)
+	c := f.start(t)
+	f.advance(leaseTTL)
+	tx := f.begin(t)
+	lockExecution(t, tx, c.ID)
+	log := new(statementLog)
+	late := f.engineOn(t, log.open(t, f.url), engine.Config{})
+	for range 10 { // the timer gets an id by chance each time
+		sent := names(log.during(func() { run(t, late.Maintenance().ExpireLeases, 0) }))
+		if n := len(sent) - len(slices.DeleteFunc(slices.Clone(sent), func(name string) bool { return name == "LookAtLeases" })); n != 2 {
+			t.Fatalf("sends %q, want two looks, the second of which finds nothing", sent)
+		}
+	}
+	commit(t, tx)
+	run(t, f.Maintenance().ExpireLeases, 1)
+}
+
 // What this process saw end with success needs no look. A single lease of a claim that did not keeps its row, and so
 // does what a caller's transaction completed: it may have been rolled back.
 func TestWatch_is_forgotten_by_whoever_completes(t *testing.T) {
@@ -128,6 +147,15 @@ func TestWatch_is_forgotten_by_whoever_completes(t *testing.T) {
 		{"in a transaction, rolled back", func(t *testing.T, f *fixture, held []engine.Claimed) {
 			tx := f.begin(t)
 			complete(t, f.WithTx(tx), held)
+			f.end(t, tx, false)
+		}, 3, 3},
+		{"one by one in a transaction, rolled back", func(t *testing.T, f *fixture, held []engine.Claimed) {
+			tx := f.begin(t)
+			for i := range held {
+				if err := f.WithTx(tx).CompleteExecution(t.Context(), held[i].Lease, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
 			f.end(t, tx, false)
 		}, 3, 3},
 		{"in a transaction, committed", func(t *testing.T, f *fixture, held []engine.Claimed) {

@@ -274,6 +274,7 @@ func TestFailExecution_reads_other_policies(t *testing.T) {
 		{"no number of retries", `{"retry_policy":{}}`, ""},
 		{"null", `{"retry_policy":null}`, "0"},
 		{"no object", `[]`, "0"},
+		{"a retry policy that is no object", `{"retry_policy":[1]}`, "0"},
 		{"parts of a backoff", `{"retry_policy":{"max_retries":1,"backoff":{"type":"exponential"}}}`, "1000"},
 		{"no backoff", `{"retry_policy":{"max_retries":1}}`, "1000"},
 		{"an unknown backoff", `{"retry_policy":{"max_retries":1,"backoff":{"type":"other"}}}`, "1000"},

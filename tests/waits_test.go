@@ -294,6 +294,82 @@ func TestA4_a_claim_waits_for_nobody(t *testing.T) {
 	}
 }
 
+// In a caller's transaction, too, a batch asks for attempts without waiting, however long the caller would.
+func TestA4_a_batch_in_a_transaction_waits_for_no_attempt(t *testing.T) {
+	for _, call := range []string{"complete", "complete and claim", "fail", "fail for good", "release"} {
+		t.Run(call, func(t *testing.T) {
+			f := newFixture(t)
+			l := f.start(t).Lease
+			holder, tx := f.begin(t), f.begin(t)
+			execIn(t, tx, "SET LOCAL lock_timeout = '5s'") // but not for ever
+			lockAttempt(t, holder, l.Execution, 0)
+			outcomes, err := batches[call](t.Context(), f.WithTx(tx), []engine.Lease{l})
+			if err != nil || !errors.Is(outcomes[0], engine.ErrBusy) {
+				t.Errorf("got %v, %v; want that it is busy", outcomes, err)
+			}
+			if !f.free(t, "ff_exec_core", l.Execution) {
+				t.Error("the execution is locked")
+			}
+			commit(t, holder)
+			if outcomes, err := batches[call](t.Context(), f.WithTx(tx), []engine.Lease{l}); err != nil || outcomes[0] != nil {
+				t.Errorf("got %v, %v", outcomes, err)
+			}
+			commit(t, tx)
+		})
+	}
+}
+
+// An attempt that somebody holds counts too: of those that are free an older one would go on in its place.
+func TestA4_a_claim_passes_over_what_is_held_in_part(t *testing.T) {
+	f := newFixture(t)
+	c := f.start(t)
+	f.fail(t, c.Lease, engine.Failure{})
+	again := f.claim(t)
+	if outcomes, err := f.ReleaseLeases(t.Context(), []engine.Lease{again.Lease}); err != nil || outcomes[0] != nil {
+		t.Fatal(outcomes, err)
+	}
+	before := f.dump(t, c.ID)
+	tx := f.begin(t)
+	lockAttempt(t, tx, c.ID, 1)
+	if claimed, err := f.Claim(t.Context(), f.worker(), 1); err != nil || len(claimed) != 0 {
+		t.Errorf("claimed %+v, %v; want nothing", claimed, err)
+	}
+	f.wantUnchanged(t, c.ID, before)
+	commit(t, tx)
+	if c := f.claim(t); c.Lease.Attempt != 1 || !c.Resumed {
+		t.Errorf("claimed %+v, want the second attempt to go on", c)
+	}
+}
+
+// A call that comes too late by a moment, in a caller's transaction, leaves nothing locked there.
+func TestA2_a_call_that_loses_a_race_leaves_no_lock(t *testing.T) {
+	for statement, do := range map[string]func(context.Context, *engine.Engine, engine.Lease) error{
+		"RenewLeases": func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
+			_, err := e.RenewLease(ctx, l, 0)
+			return err
+		},
+		"CompleteExecutions": completeOne,
+	} {
+		t.Run(statement, func(t *testing.T) {
+			f := cloneFixture(t)
+			l := f.start(t).Lease
+			held, release := f.holding(t, statement)
+			tx := beginWith(t, held.pool, pgx.TxOptions{})
+			wait := async(t, func(ctx context.Context) error { return do(ctx, held.WithTx(tx), l) })
+			held.awaitBlocked(t, f)
+			if outcomes, err := f.ReleaseLeases(t.Context(), []engine.Lease{l}); err != nil || outcomes[0] != nil {
+				t.Fatal(outcomes, err)
+			}
+			release()
+			wantLeaseError(t, wait(), engine.ErrNotActive)
+			if !f.free(t, "ff_attempt", l.Execution) || !f.free(t, "ff_exec_core", l.Execution) {
+				t.Error("a row is locked")
+			}
+			commit(t, tx)
+		})
+	}
+}
+
 // A call for one execution queues for its locks, so that a flow whose members complete all the time cannot keep it
 // away for ever, and says so when it has waited long enough.
 func TestA4_a_call_for_one_queues(t *testing.T) {

@@ -55,6 +55,7 @@ type record struct {
 	failed  []call[engine.AttemptFailure]
 	back    []call[engine.Lease]
 
+	woken    int // claimers, in all
 	together int // claims that completed something too
 }
 
@@ -130,7 +131,11 @@ func (f *fakeEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
 	return &fakeClaimer{f, spec}, nil
 }
 
-func (c *fakeClaimer) Wake() {}
+func (c *fakeClaimer) Wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.woken++
+}
 
 func (f *fakeEngine) WaitingKinds(_ context.Context, filter engine.WaitingFilter) ([]engine.WaitingKind, error) {
 	f.mu.Lock()

@@ -40,6 +40,9 @@ func TestFetch_told(t *testing.T) {
 		if len(b.seen().claims) != before+2 {
 			t.Error("did not look when told of its lane")
 		}
+		if woken := b.seen().woken; woken != 2 {
+			t.Errorf("woke its claimer %d times, want 2: else that does not look where it has looked", woken)
+		}
 	})
 }
 
@@ -191,6 +194,26 @@ func TestFetch_backs_off(t *testing.T) {
 		b.pass(maxFetchPause)
 		if items(b.seen().done) != 1 {
 			t.Error("did not go on when the database was back")
+		}
+	})
+}
+
+func TestFetch_gives_back_what_it_has_queued(t *testing.T) {
+	inBubble(t, Config{Concurrency: 4}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.claimTakes = 2 * time.Millisecond
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(20_000, "quick")
+		b.eng.putMany(5_000, "slow")
+		b.tell()
+		b.pass(700 * time.Millisecond)
+		held := b.held.len()
+		if held <= 4 {
+			t.Fatalf("%d executions held by 4 handlers, want some that wait", held)
+		}
+		b.stop()
+		if n := items(b.seen().back); n != held-4 {
+			t.Errorf("%d given back of %d that were held, want all but 4", n, held)
 		}
 	})
 }

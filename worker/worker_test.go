@@ -192,6 +192,19 @@ func TestDrain_cancels_after_the_timeout(t *testing.T) {
 	})
 }
 
+func TestDrain_breaks_off_a_claim(t *testing.T) {
+	inBubble(t, Config{DrainTimeout: time.Second}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.claimTakes = time.Hour
+	}, func(t *testing.T, b *bubble) {
+		began := time.Now()
+		b.stop()
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("drained in %v, want 1s", took)
+		}
+	})
+}
+
 // What a handler says explicitly counts also when it was cancelled.
 func TestDrain_verdicts(t *testing.T) {
 	bothWays(t, Config{DrainTimeout: time.Second}, func(w *Worker, _ *fakeEngine) {
