@@ -435,23 +435,26 @@ func TestA16_events_name_the_lease_of_the_attempt(t *testing.T) {
 			})
 		}
 	}
-	t.Run("a lease of another program", func(t *testing.T) {
-		f := newFixture(t)
-		l := f.start(t).Lease
-		other := id.NewLeaseID().String()
-		f.setAttempt(t, l.Execution, 0, fmt.Sprintf(`lease_epoch = 2, raw_fields = '{"lease_id":"%s"}'`, other))
-		f.setExecution(t, l.Execution, "attempt_index = 1")
-		l.Epoch = 2
-		if _, err := f.RenewLease(t.Context(), l, time.Minute); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.CompleteExecution(t.Context(), l, nil); err != nil {
-			t.Fatal(err)
-		}
-		got := texts(t, f.pool, `SELECT lease_id FROM ff_lease_event WHERE partition_key = $1::smallint
+	for _, pointer := range []int{0, 1} {
+		t.Run(fmt.Sprintf("a lease of another program, pointer at %d", pointer), func(t *testing.T) {
+			f := newFixture(t)
+			l := f.start(t).Lease
+			other := id.NewLeaseID().String()
+			f.setAttempt(t, l.Execution, 0, fmt.Sprintf(`lease_epoch = 2, raw_fields = '{"lease_id":"%s"}'`, other))
+			f.setExecution(t, l.Execution, fmt.Sprintf("attempt_index = %d", pointer))
+			l.Epoch = 2
+			if _, err := f.RenewLease(t.Context(), l, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.CompleteExecution(t.Context(), l, nil); err != nil {
+				t.Fatal(err)
+			}
+			got := texts(t, f.pool, `SELECT lease_id FROM ff_lease_event WHERE partition_key = $1::smallint
 			AND execution_id = ($2::uuid)::text AND event_type <> 'acquired'`, l.Execution.Partition(), l.Execution.UUID())
-		if !slices.Equal(got, []string{other, other}) {
-			t.Errorf("events name %q, want %q", got, other)
-		}
-	})
+			if !slices.Equal(got, []string{other, other}) {
+				t.Errorf("events name %q, want %q", got, other)
+			}
+		})
+	}
+
 }
