@@ -84,7 +84,7 @@ func tryJoin(ctx context.Context, serverURL string, purpose Purpose, stopCommand
 	}
 	// On a server that is being stopped this waits, until the shutdown ends the session.
 	if _, err = ref.Exec(ctx, "SELECT pg_advisory_lock_shared($1)", usersLock); err == nil {
-		err = watch(ctx, serverURL, purpose, stopCommand)
+		err = watch(ctx, ref, serverURL, purpose, stopCommand)
 	}
 	if err != nil {
 		ref.Close(ctx)
@@ -121,7 +121,7 @@ func passing(err error) bool {
 //
 // The session needs no client, so this one hangs up as soon as the statement is sent: the server does not look after
 // its client while it naps, unless told to.
-func watch(ctx context.Context, serverURL string, purpose Purpose, stopCommand string) error {
+func watch(ctx context.Context, ref *pgx.Conn, serverURL string, purpose Purpose, stopCommand string) error {
 	linger := killedLinger
 	if purpose == Tests {
 		linger = testLinger
@@ -141,7 +141,27 @@ func watch(ctx context.Context, serverURL string, purpose Purpose, stopCommand s
 	}
 	session.Frontend.Send(&pgproto3.Query{String: fmt.Sprintf(watchStatement,
 		watchLock, usersLock, linger, fmt.Sprintf(stopStatement, stopCommand))})
-	return errors.Join(session.Frontend.Flush(), session.Conn.Close())
+	if err := errors.Join(session.Frontend.Flush(), session.Conn.Close()); err != nil {
+		return err
+	}
+	return awaitWatch(ctx, ref, session.PID)
+}
+
+// awaitWatch returns once a session watches, or has found that another one does: [Server.Stop] finds it then.
+func awaitWatch(ctx context.Context, ref *pgx.Conn, session uint32) error {
+	for {
+		var settled bool
+		err := ref.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)
+			OR EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND locktype = 'advisory' AND objid = $2)`, session, watchLock).Scan(&settled)
+		if err != nil || settled {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 // Stop gives up this process's reference. The last one to do so stops a [Demo] or [Dev] server and returns when it
