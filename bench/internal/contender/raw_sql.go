@@ -33,7 +33,7 @@ select
 	0
 from clock, unnest($1::uuid[], $2::integer[], $3::bytea[], $4::text[]) as i(id, priority, payload, capabilities)`
 
-	rawClaimHead   = rawClaimFrom + rawClaim
+	rawClaimHead  = rawClaimFrom + rawClaim
 	rawClaimAfter = rawClaimFrom + `and r.rank = -$5::bigint and (r.created_at_ms, r.execution_id) > ($6, $7)` + rawClaim
 
 	rawClaimFrom = `
