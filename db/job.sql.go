@@ -55,7 +55,7 @@ func (q *Queries) DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitin
 	return err
 }
 
-const lockCurrentAttempts = `-- name: LockCurrentAttempts :many
+const takeCurrentAttempts = `-- name: TakeCurrentAttempts :many
 WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
@@ -105,12 +105,12 @@ LEFT JOIN LATERAL (
 ) AS a ON true
 `
 
-type LockCurrentAttemptsParams struct {
+type TakeCurrentAttemptsParams struct {
 	PartitionKeys []int16
 	ExecutionIds  []pgtype.UUID
 }
 
-type LockCurrentAttemptsRow struct {
+type TakeCurrentAttemptsRow struct {
 	ExecutionID      id.ExecutionUUID
 	AttemptIndex     int32
 	Busy             bool
@@ -121,20 +121,20 @@ type LockCurrentAttemptsRow struct {
 	LeaseID          string
 }
 
-// LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
+// TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
 // another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 //
 // Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue.
 // Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
-func (q *Queries) LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) ([]LockCurrentAttemptsRow, error) {
-	rows, err := db.Query(ctx, lockCurrentAttempts, arg.PartitionKeys, arg.ExecutionIds)
+func (q *Queries) TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error) {
+	rows, err := db.Query(ctx, takeCurrentAttempts, arg.PartitionKeys, arg.ExecutionIds)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []LockCurrentAttemptsRow
+	var items []TakeCurrentAttemptsRow
 	for rows.Next() {
-		var i LockCurrentAttemptsRow
+		var i TakeCurrentAttemptsRow
 		if err := rows.Scan(
 			&i.ExecutionID,
 			&i.AttemptIndex,

@@ -344,12 +344,12 @@ type Querier interface {
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 	// attempt_index).
 	LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error)
-	// LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
-	// another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
+	// LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. An execution
+	// may have none.
 	//
-	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue.
-	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
-	LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) ([]LockCurrentAttemptsRow, error)
+	// Used by: engine.CancelExecution.
+	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
+	LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error
 	// LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order: successes that
 	// end at once and have several groups in common queue, and do not deadlock. The counters are right without it:
 	// ResolveEdges takes the row lock of a group that it counts in, and counts on from what was committed before. No
@@ -418,11 +418,25 @@ type Querier interface {
 	// Used by: engine.PruneCreationKeys.
 	// Locks: keys skips (FOR UPDATE, then the DELETE). Spans partitions.
 	PruneCreationKeys(ctx context.Context, db DBTX, arg PruneCreationKeysParams) (int64, error)
+	// ReadExecutionForecasts returns what foresees whether a call for executions needs the locks of their flows; ord (from
+	// 1) is the input position. A forecast: the decision is repeated under the row locks. No row: the execution does not
+	// exist.
+	//
+	// Used by: engine.CancelExecution, engine.CancelExecutions.
+	// Locks: none.
+	ReadExecutionForecasts(ctx context.Context, db DBTX, arg ReadExecutionForecastsParams) ([]ReadExecutionForecastsRow, error)
 	// ReadExistingExecutions returns which of some executions exist. One that does not has no row.
 	//
 	// Used by: engine.CreateExecutions.
 	// Locks: none.
 	ReadExistingExecutions(ctx context.Context, db DBTX, arg ReadExistingExecutionsParams) ([]ReadExistingExecutionsRow, error)
+	// ReadHeldExecutions returns what a call decides by for executions that it has locked, with their current attempts,
+	// in earlier statements; ord (from 1) is the input position. No row: the execution does not exist. A current_index
+	// below 0: it has no attempt up to its pointer; a newest_index below 0: it has none at all.
+	//
+	// Used by: engine.CancelExecution, engine.CancelExecutions.
+	// Locks: none. What it reads is locked by the caller.
+	ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error)
 	// ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
 	// No row: the execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 	//
@@ -590,6 +604,12 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
 	// Locks: keys waits (FOR UPDATE, in array order).
 	TakeCreationKeys(ctx context.Context, db DBTX, arg TakeCreationKeysParams) ([]TakeCreationKeysRow, error)
+	// TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
+	// another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
+	//
+	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue.
+	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
+	TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error)
 	// TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases.

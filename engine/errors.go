@@ -229,7 +229,7 @@ func wrap(op string, err error) error {
 
 // signals are what the parts of an operation tell each other. Nothing was written, and the operation goes on in another
 // way.
-var signals = []error{errFellThrough, errFlowLock, errRefused, errRepeated, errFlowBusy}
+var signals = []error{errFellThrough, errFlowLock, errManyFlows, errRefused, errRepeated, errFlowBusy}
 
 // signalError is a signal on its way through an operation. Should it get out of that, it is [ErrContention] of the
 // operation, and the text of the signal is not to be had.

@@ -187,14 +187,14 @@ func (p *pass) comeBack(ctx context.Context, limit int) (acted int, err error) {
 // lockCurrentAttempts locks the current attempts of locked executions, by execution. Those that others hold are busy.
 func (e *Engine) lockCurrentAttempts(
 	ctx context.Context, tx db.DBTX, executions executionArrays,
-) (map[id.ExecutionUUID]db.LockCurrentAttemptsRow, error) {
-	rows, err := e.q.LockCurrentAttempts(ctx, tx, db.LockCurrentAttemptsParams{
+) (map[id.ExecutionUUID]db.TakeCurrentAttemptsRow, error) {
+	rows, err := e.q.TakeCurrentAttempts(ctx, tx, db.TakeCurrentAttemptsParams{
 		PartitionKeys: executions.partitions, ExecutionIds: executions.executions,
 	})
 	if err != nil {
 		return nil, err
 	}
-	current := make(map[id.ExecutionUUID]db.LockCurrentAttemptsRow, len(rows))
+	current := make(map[id.ExecutionUUID]db.TakeCurrentAttemptsRow, len(rows))
 	for _, row := range rows {
 		current[row.ExecutionID] = row
 	}

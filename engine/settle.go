@@ -65,35 +65,9 @@ func settle[R any](ctx context.Context, e *Engine, op string, leases []Lease, s 
 
 // settle fills the results of items. An error means that nothing happened to any of them.
 func (s settling[R]) settle(ctx context.Context, e *Engine, op string, leases []Lease, items []int, results []R) error {
-	for len(items) > 0 {
-		var accepted []int
-		_, err := inTx(ctx, e, op, func(tx *txn) (_ struct{}, err error) {
-			accepted, err = s.run(ctx, e, tx, leases, items, results)
-			return struct{}{}, err
-		})
-		switch {
-		case errors.Is(err, errFlowLock):
-		case errors.Is(err, errRefused):
-			items = accepted
-		case !e.runner.IsImpatient() || !errors.Is(err, ErrBusy):
-			return err
-		case len(items) == 1:
-			results[items[0]] = s.refused(wrap(op, ErrBusy))
-			return nil
-		default:
-			first, second := items[:len(items)/2], items[len(items)/2:]
-			if err := s.settle(ctx, e, op, leases, first, results); err != nil {
-				return err
-			}
-			if err := s.settle(ctx, e, op, leases, second, results); err != nil {
-				for _, n := range second {
-					results[n] = s.refused(err)
-				}
-			}
-			return nil
-		}
-	}
-	return nil
+	return inParts(ctx, e, op, items, func(tx *txn, items []int) ([]int, error) {
+		return s.run(ctx, e, tx, leases, items, results)
+	}, func(n int, err error) { results[n] = s.refused(err) })
 }
 
 // run settles items in a transaction and returns those whose fence held. In a caller's transaction it settles all of

@@ -1,5 +1,5 @@
--- name: LockCurrentAttempts :many
--- LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
+-- name: TakeCurrentAttempts :many
+-- TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
 -- another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 --
 -- Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue.

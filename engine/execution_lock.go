@@ -1,0 +1,312 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// An intervention says what a call does to executions by their ids, whoever holds them: an operator's, not a holder's.
+// R is what it answers for each.
+type intervention[R any] struct {
+	op string // begins every error
+
+	// needsFlow foresees from unlocked rows whether the exclusive lock of a member's flow is needed, and is asked again
+	// under the locks; nil: never.
+	needsFlow func(n int, x forecast) bool
+
+	// judge decides about an item by what was read under its locks: acts says that write is to act on it; otherwise
+	// answer or err is what becomes of it, and nothing is written.
+	judge func(n int, x *heldExecution) (answer R, acts bool, err error)
+
+	// write acts on items, which are in lock order, each of another execution, and fills their answers.
+	write func(tx *txn, items []heldItem, answers []R) error
+
+	refused func(error) R
+}
+
+// heldItem is an item that an intervention acts on.
+type heldItem struct {
+	n int
+	*heldExecution
+}
+
+// forecast is what foresees whether a flow's lock is needed.
+type forecast struct {
+	flow         *id.FlowID
+	phase        string // as stored
+	lostTooOften bool   // one more lost lease ends it
+}
+
+// errManyFlows says that items are members of more flows than one transaction locks.
+var errManyFlows = errors.New("too many flows for a transaction")
+
+// intervene acts on executions, each alone, and returns the answers in input order; [MaxBatch] to a transaction, and so
+// many flows as one may lock. What check, where it is not nil, refuses is left out. The same execution again is judged by
+// what became of the first. An error means that nothing happened.
+//
+// For one execution it waits for what others hold, as the engine's transactions do. An impatient engine refuses with
+// [ErrBusy] what others hold, and acts on the rest.
+func intervene[R any](
+	ctx context.Context, e *Engine, ids []id.ExecutionID, check func(i int) error, v intervention[R],
+) ([]R, error) {
+	answers := make([]R, len(ids))
+	var order []int
+	for i, x := range ids {
+		err := e.checkExecution(x)
+		if err == nil && check != nil {
+			err = check(i)
+		}
+		if err != nil {
+			answers[i] = v.refuse(err)
+			continue
+		}
+		order = append(order, i)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return ids[a].Compare(ids[b]) })
+	var chunks [][]int
+	for len(order) > 0 {
+		var first, again []int
+		for n, i := range order {
+			if n > 0 && ids[i] == ids[order[n-1]] {
+				again = append(again, i)
+			} else {
+				first = append(first, i)
+			}
+		}
+		chunks = slices.AppendSeq(chunks, slices.Chunk(first, MaxBatch))
+		order = again
+	}
+	err := inChunks(len(chunks), 1, func(n, _ int) error {
+		return inParts(ctx, e, v.op, chunks[n], func(tx *txn, items []int) ([]int, error) {
+			return v.run(ctx, e, tx, ids, items, answers)
+		}, func(n int, err error) { answers[n] = v.refused(err) })
+	}, func(n int, err error) {
+		for _, i := range chunks[n] {
+			answers[i] = v.refused(err)
+		}
+	})
+	return answers, err
+}
+
+// run acts on items in a transaction and returns those that it acted on. In a caller's transaction it acts on all of
+// them or none: [errRefused].
+func (v intervention[R]) run(
+	ctx context.Context, e *Engine, tx *txn, ids []id.ExecutionID, items []int, answers []R,
+) (acted []int, err error) {
+	held, free, err := v.holdFlows(ctx, e, tx, ids, items, answers)
+	if err != nil {
+		return nil, err
+	}
+	executions, err := e.lockExecutions(ctx, tx, ids, free)
+	if err != nil {
+		return nil, err
+	}
+	var acting []heldItem
+	for ord, n := range free {
+		x := executions[ord]
+		switch {
+		case x.ReadHeldExecutionsRow == nil:
+			answers[n] = v.refuse(&NotFoundError{Entity: "execution", ID: ids[n].String()})
+			continue
+		case x.busy:
+			answers[n] = v.refuse(errBusyRow)
+			continue
+		case v.needs(n, x.forecast()) && !held.has(*x.FlowID):
+			return nil, errFlowLock
+		}
+		answer, acts, err := v.judge(n, x)
+		switch {
+		case err != nil:
+			answers[n] = v.refuse(err)
+		case acts:
+			acted, acting = append(acted, n), append(acting, heldItem{n, x})
+		default:
+			answers[n] = answer
+		}
+	}
+	if e.tx != nil && len(acted) < len(items) {
+		return acted, errRefused
+	}
+	if len(acting) == 0 {
+		return nil, nil
+	}
+	return acted, v.write(tx, acting, answers)
+}
+
+// refuse is the answer to an item for which nothing was written.
+func (v intervention[R]) refuse(err error) R { return v.refused(wrap(v.op, err)) }
+
+func (v intervention[R]) needs(n int, x forecast) bool {
+	return v.needsFlow != nil && x.flow != nil && v.needsFlow(n, x)
+}
+
+// holdFlows locks the flows that items are foreseen to need, and returns the items that it got them for.
+func (v intervention[R]) holdFlows(
+	ctx context.Context, e *Engine, tx *txn, ids []id.ExecutionID, items []int, answers []R,
+) (held *flowSet, free []int, err error) {
+	held = newFlowSet(e.cfg.Partitions)
+	if v.needsFlow == nil {
+		return held, items, nil
+	}
+	arrays := executionsOf(ids, items)
+	rows, err := e.q.ReadExecutionForecasts(ctx, tx, db.ReadExecutionForecastsParams{
+		PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions, Ords: ordsOf(items), DefaultCap: policy.ReclaimLimit,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	needed := make(map[int]*id.FlowID, len(rows))
+	for _, row := range rows {
+		n := items[row.Ord-1]
+		if !v.needs(n, forecast{row.FlowID, row.LifecyclePhase, row.LostTooOften}) {
+			continue
+		}
+		if needed[n] = row.FlowID; !held.admit(row.FlowID) {
+			return nil, nil, errManyFlows
+		}
+	}
+	if err := e.holdFlows(ctx, tx, held, true); err != nil {
+		return nil, nil, err
+	}
+	for _, n := range items {
+		if flow := needed[n]; flow != nil && !held.has(*flow) {
+			answers[n] = v.refuse(errBusyFlow)
+			continue
+		}
+		free = append(free, n)
+	}
+	return held, free, nil
+}
+
+// inParts runs items in a transaction: again without those that were refused, where it is a part of the caller's; again
+// with the locks that it turned out to need; and in halves where it met a lock that could not be foreseen or skipped,
+// until what is held by others is alone and refused. An error means that nothing happened to any of items.
+func inParts(
+	ctx context.Context, e *Engine, op string, items []int, run func(tx *txn, items []int) (accepted []int, err error), refuse func(n int, err error),
+) error {
+	for len(items) > 0 {
+		var accepted []int
+		_, err := inTx(ctx, e, op, func(tx *txn) (_ struct{}, err error) {
+			accepted, err = run(tx, items)
+			return struct{}{}, err
+		})
+		switch {
+		case errors.Is(err, errFlowLock):
+		case errors.Is(err, errRefused):
+			items = accepted
+		case errors.Is(err, errManyFlows):
+			return inHalves(ctx, e, op, items, run, refuse)
+		case !e.runner.IsImpatient() || !errors.Is(err, ErrBusy):
+			return err
+		case len(items) == 1:
+			refuse(items[0], wrap(op, ErrBusy))
+			return nil
+		default:
+			return inHalves(ctx, e, op, items, run, refuse)
+		}
+	}
+	return nil
+}
+
+func inHalves(
+	ctx context.Context, e *Engine, op string, items []int, run func(tx *txn, items []int) ([]int, error), refuse func(n int, err error),
+) error {
+	first, second := items[:len(items)/2], items[len(items)/2:]
+	if err := inParts(ctx, e, op, first, run, refuse); err != nil {
+		return err
+	}
+	if err := inParts(ctx, e, op, second, run, refuse); err != nil {
+		for _, n := range second {
+			refuse(n, err)
+		}
+	}
+	return nil
+}
+
+// lockExecutions locks some of the executions, then their current attempts, and reads, after both, what is decided by;
+// by position in items. An impatient engine marks what others hold as busy.
+func (e *Engine) lockExecutions(ctx context.Context, tx *txn, ids []id.ExecutionID, items []int) ([]*heldExecution, error) {
+	held := make([]*heldExecution, len(items))
+	for ord, n := range items {
+		held[ord] = &heldExecution{id: ids[n]}
+	}
+	if len(items) == 0 {
+		return held, nil
+	}
+	arrays := executionsOf(ids, items)
+	locked := make([]bool, len(items))
+	busy := make(map[id.ExecutionUUID]bool)
+	lock := []step{
+		func(conn db.DBTX) error {
+			_, err := e.q.LockExecutions(ctx, conn, db.LockExecutionsParams{
+				PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+			})
+			return err
+		},
+		func(conn db.DBTX) error {
+			return e.q.LockCurrentAttempts(ctx, conn, db.LockCurrentAttemptsParams{
+				PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+			})
+		},
+	}
+	if e.runner.IsImpatient() {
+		lock = []step{
+			func(conn db.DBTX) error {
+				rows, err := e.q.TakeExecutions(ctx, conn, db.TakeExecutionsParams{
+					PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+				})
+				for _, row := range rows {
+					locked[row.Ord-1] = true
+				}
+				return err
+			},
+			func(conn db.DBTX) error {
+				rows, err := e.q.TakeCurrentAttempts(ctx, conn, db.TakeCurrentAttemptsParams{
+					PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+				})
+				for _, row := range rows {
+					busy[row.ExecutionID] = row.Busy
+				}
+				return err
+			},
+		}
+	}
+	var rows []db.ReadHeldExecutionsRow
+	err := pgtx.InOneTrip(ctx, tx, append(lock, func(conn db.DBTX) (err error) {
+		rows, err = e.q.ReadHeldExecutions(ctx, conn, db.ReadHeldExecutionsParams{
+			PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions, Ords: ordsOf(items),
+			DefaultCap: policy.ReclaimLimit, NowMs: e.nowMs(),
+		})
+		return err
+	})...)
+	for i := range rows {
+		x := held[rows[i].Ord-1]
+		x.ReadHeldExecutionsRow = &rows[i]
+		x.busy = e.runner.IsImpatient() && (!locked[rows[i].Ord-1] || busy[x.id.UUID()])
+	}
+	return held, err
+}
+
+// executionsOf renders some of the executions.
+func executionsOf(ids []id.ExecutionID, items []int) executionArrays {
+	var arrays executionArrays
+	for _, n := range items {
+		arrays.add(ids[n].Partition(), ids[n].UUID())
+	}
+	return arrays
+}
+
+// ordsOf counts items from 1.
+func ordsOf(items []int) []int32 {
+	ords := make([]int32, len(items))
+	for i := range ords {
+		ords[i] = int32(i + 1)
+	}
+	return ords
+}
