@@ -48,7 +48,8 @@ type DiscardWaitingParams struct {
 // DiscardWaiting removes what could still act on executions that a background job ended: their
 // suspensions, waitpoints and grants.
 //
-// Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+// Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
+// engine.CancelExecution, engine.CancelExecutions.
 // Locks: L5 waits (DELETE). The executions are locked by the caller.
 func (q *Queries) DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error {
 	_, err := db.Exec(ctx, discardWaiting, arg.PartitionKeys, arg.ExecutionIds)
@@ -124,7 +125,7 @@ type TakeCurrentAttemptsRow struct {
 // TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
 // another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 //
-// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue.
+// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions.
 // Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 func (q *Queries) TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error) {
 	rows, err := db.Query(ctx, takeCurrentAttempts, arg.PartitionKeys, arg.ExecutionIds)

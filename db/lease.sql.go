@@ -117,7 +117,7 @@ type LockExecutionsRow struct {
 
 // LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
 //
-// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress.
+// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution.
 // Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 // execution_id).
 func (q *Queries) LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error) {
@@ -699,7 +699,8 @@ type TakeExecutionsRow struct {
 
 // TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 //
-// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases.
+// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
+// engine.CancelExecutions.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error) {
 	rows, err := db.Query(ctx, takeExecutions, arg.PartitionKeys, arg.ExecutionIds)

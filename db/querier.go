@@ -67,7 +67,8 @@ type Querier interface {
 	// DiscardWaiting removes what could still act on executions that a background job ended: their
 	// suspensions, waitpoints and grants.
 	//
-	// Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
+	// engine.CancelExecution, engine.CancelExecutions.
 	// Locks: L5 waits (DELETE). The executions are locked by the caller.
 	DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error
 	// DropCreationKeys gives keys back that no creation made use of.
@@ -75,11 +76,19 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
 	// Locks: keys held.
 	DropCreationKeys(ctx context.Context, db DBTX, arg DropCreationKeysParams) error
+	// EndCancelled ends executions as cancelled, and settles their current attempts: an attempt_index below 0 means that
+	// there is none to settle, and a raised_epoch of 0 that only its outcome is cleared. A raised epoch is given to both
+	// rows, so that the holder of the attempt is refused from now on. Returns what was ended: a row that is terminal
+	// already is left alone.
+	//
+	// Used by: engine.CancelExecution, engine.CancelExecutions.
+	// Locks: L1 held; L2 held; L7 new.
+	EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error)
 	// EndSkippedAttempts settles the unfinished current attempts of skipped executions that had run before,
 	// under a raised epoch.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 	// Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 	EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error
 	// EndSucceeded writes the success of executions whose fence was judged under their locks.
@@ -102,7 +111,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 	// Locks: L3 held; L7 new.
 	EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error
 	// EnsureLanes registers lanes that executions were created on; a known lane is left as it is.
@@ -205,7 +214,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 	// Locks: L7 new.
 	InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error
 	// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the
@@ -249,7 +258,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 	// Locks: L3 held, since ResolveEdges.
 	LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error)
 	// ListCitusTables returns tables of this library that Citus manages, distributed or not; no row: all is well.
@@ -265,7 +274,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 	// Locks: none.
 	ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error)
 	// ListEnded returns those of the listed executions that have ended, or are not there, with what they have left and
@@ -316,7 +325,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 	// Locks: none.
 	ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error)
 	// ListQueuedLanes returns up to max_items lanes that have entries in the queue.
@@ -361,21 +370,21 @@ type Querier interface {
 	LockDownstreamGroups(ctx context.Context, db DBTX, arg LockDownstreamGroupsParams) (int64, error)
 	// LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
 	//
-	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress.
+	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
 	// LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines.
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution.
 	// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 	LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error)
 	// LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key: whatever ends a
 	// member without success, or changes a flow's structure, holds it.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines.
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution.
 	// Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 	LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
 	// LockFlowsShared takes the shared form of the locks of flows, ascending by key: successes of members
@@ -479,7 +488,8 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases, engine.CancelExecution,
+	// engine.CancelExecutions.
 	// Locks: L6 waits (DELETE).
 	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error
 	// RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is
@@ -510,7 +520,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 	// Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 	// the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 	ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error)
@@ -570,7 +580,7 @@ type Querier interface {
 	// the guard is left alone and not returned. staged_from and staged_below are as in ReleaseDownstream.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
@@ -607,12 +617,13 @@ type Querier interface {
 	// TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
 	// another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 	//
-	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue.
+	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions.
 	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 	TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error)
 	// TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 	//
-	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases.
+	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
+	// engine.CancelExecutions.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error)
 	// TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due
@@ -654,7 +665,7 @@ type Querier interface {
 	// which it got both. A flow without a row needs the first alone.
 	//
 	// Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue.
+	// engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions.
 	// Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 	TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error)
 	// TryFlowsShared is LockFlowsShared for whoever must not wait: it returns the flows whose lock it got. One

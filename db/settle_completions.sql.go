@@ -372,7 +372,7 @@ type InsertCompletionEventsParams struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 // Locks: L7 new.
 func (q *Queries) InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error {
 	_, err := db.Exec(ctx, insertCompletionEvents,
@@ -411,7 +411,8 @@ type ReleaseQuotaSlotsParams struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases.
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases, engine.CancelExecution,
+// engine.CancelExecutions.
 // Locks: L6 waits (DELETE).
 func (q *Queries) ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error {
 	_, err := db.Exec(ctx, releaseQuotaSlots, arg.PartitionKeys, arg.ExecutionIds)

@@ -32,6 +32,10 @@ var (
 	// ErrNotEnded: the execution has left nothing yet. The caller asks again later.
 	ErrNotEnded = errors.New("execution has not ended")
 
+	// ErrEnded: the execution has ended, in another way than was asked for. Nothing was written.
+	// Carried by [EndedError].
+	ErrEnded = errors.New("execution has ended")
+
 	// ErrStaleLease: another lease has been given since. The holder stops work and discards its result.
 	// Carried by [LeaseError], like the next three.
 	ErrStaleLease = errors.New("stale lease")
@@ -134,7 +138,8 @@ func (e *NotFoundError) Error() string { return e.Entity + " " + e.ID + " not fo
 // Unwrap gives [ErrNotFound].
 func (e *NotFoundError) Unwrap() error { return ErrNotFound }
 
-// EndedError says how an execution ended that has no result, since it did not succeed.
+// EndedError says how an execution ended: one that has no result, since it did not succeed, or one that cannot be
+// acted on any more.
 type EndedError struct {
 	Execution id.ExecutionID
 	Outcome   state.TerminalOutcome
@@ -142,12 +147,18 @@ type EndedError struct {
 }
 
 func (e *EndedError) Error() string {
+	if e.Outcome == state.OutcomeSuccess {
+		return fmt.Sprintf("execution %s ended with success", e.Execution)
+	}
 	text := fmt.Sprintf("execution %s ended without success: %s", e.Execution, e.Outcome)
 	if e.Failure != "" {
 		text += ": " + e.Failure
 	}
 	return text
 }
+
+// Unwrap gives [ErrEnded].
+func (e *EndedError) Unwrap() error { return ErrEnded }
 
 // LeaseError is a refusal of a lease-holder's call. Err is [ErrStaleLease], [ErrLeaseExpired],
 // [ErrLeaseRevoked] or [ErrNotActive]; with the last, Phase and Outcome say what became of the
@@ -248,7 +259,7 @@ func (e *signalError) Unwrap() error { return ErrContention }
 
 func isOurs(err error) bool {
 	for _, sentinel := range []error{
-		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrNotEnded, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
+		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrNotEnded, ErrEnded, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
 		ErrExists, ErrIdempotencyKeyTaken, ErrFlowTerminal, ErrCycle, ErrBusy, ErrContention, ErrNotMigrated, ErrTooNew,
 		ErrDistributed, ErrReadOnly, ErrDenied, ErrUnavailable, ErrTransport,
 	} {
@@ -256,8 +267,7 @@ func isOurs(err error) bool {
 			return true
 		}
 	}
-	_, ended := errors.AsType[*EndedError](err)
-	return ended
+	return false
 }
 
 // isDataError says whether the server refused what was written, not the connection or the transaction as such.

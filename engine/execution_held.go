@@ -79,6 +79,14 @@ func (x *heldExecution) ended() error {
 	return &EndedError{Execution: x.id, Outcome: x.outcome(), Failure: failure}
 }
 
+func (x *heldExecution) phase() (state.LifecyclePhase, error) {
+	phase, err := normalise.LifecyclePhase(x.LifecyclePhase)
+	if err != nil {
+		err = corrupt("ff_exec_core.lifecycle_phase", err)
+	}
+	return phase, err
+}
+
 func (x *heldExecution) terminal() bool { return isTerminalPhase(x.LifecyclePhase) }
 
 func (x *heldExecution) active() bool { return x.LifecyclePhase == "active" }

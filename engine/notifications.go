@@ -15,6 +15,7 @@ const (
 	readyChannel      = "ffx_ready" // payload: the lane that has work
 	leaseChannel      = "ff_lease_event"
 	completionChannel = "ff_completion"
+	lostChannel       = "ffx_lost" // payload: the worker instance that lost a lease
 )
 
 // notifications are what one transaction owes others once it has been committed.
@@ -28,6 +29,17 @@ func (n *notifications) lane(lane string) { n.Add(readyChannel, lane) }
 func (n *notifications) leases() { n.Add(leaseChannel, "") }
 
 func (n *notifications) completions() { n.Add(completionChannel, "") }
+
+// lost tells a worker instance that somebody else has ended or taken a lease of it.
+func (n *notifications) lost(instance string) {
+	if instance != "" && len(instance) <= maxLostPayload {
+		n.Add(lostChannel, instance)
+	}
+}
+
+// maxLostPayload is the longest name of an instance that is notified. Another program may have stored a longer one than
+// a notification takes.
+const maxLostPayload = 1024
 
 // undispatched tells this engine alone: others find the event when they look.
 func (n *notifications) undispatched() { n.left = true }
@@ -67,6 +79,22 @@ func (e *Engine) Wake(lanes ...id.LaneID) {
 // It returns ctx's error; a lost connection is no error: it reconnects.
 func (e *Engine) Listen(ctx context.Context, wake func(id.LaneID)) error {
 	return e.listener.Listen(ctx, readyChannel, func(lane string) { wake(id.LaneID(lane)) })
+}
+
+// ListenLost calls lost when any process has ended or taken away leases of a worker instance, until ctx ends, and after
+// every (re)connection: some may have been lost meanwhile. Which ones, a renewal tells. lost must not block, and is called
+// from several goroutines at once.
+//
+// It shares the connection of [Engine.Listen], and is told in the same way. A notification is a hint: whoever misses one
+// learns with the next renewal. Leases that ended because they ran out, or that their holder gave up, are not told of.
+//
+// It returns ctx's error; a lost connection is no error: it reconnects.
+func (e *Engine) ListenLost(ctx context.Context, instance id.WorkerInstanceID, lost func()) error {
+	return e.listener.Listen(ctx, lostChannel, func(payload string) {
+		if payload == "" || payload == string(instance) {
+			lost()
+		}
+	})
 }
 
 // newListener returns what hears for all who wait by an engine on pool.

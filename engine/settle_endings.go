@@ -71,12 +71,20 @@ func (e *Engine) endUnsuccessful(ctx context.Context, tx *txn, s *ending) ([]end
 	return ended, nil
 }
 
-// endByJob ends executions that a background job found to be over: besides the ending itself, whatever
-// could still act on them is removed, and their dependents are resolved.
+// endByJob ends executions that a background job found to be over.
 func (e *Engine) endByJob(ctx context.Context, tx *txn, s *ending) error {
 	ended, err := e.endUnsuccessful(ctx, tx, s)
-	if err != nil || len(ended) == 0 {
+	if err != nil {
 		return err
+	}
+	return e.discardAndResolve(ctx, tx, ended, s.params.NowMs)
+}
+
+// discardAndResolve does what follows when others than their holders end executions: whatever could still act on them is
+// removed, and their dependents are resolved.
+func (e *Engine) discardAndResolve(ctx context.Context, tx *txn, ended []endedExecution, nowMs int64) error {
+	if len(ended) == 0 {
+		return nil
 	}
 	var discarded executionArrays
 	for _, x := range ended {
@@ -87,7 +95,7 @@ func (e *Engine) endByJob(ctx context.Context, tx *txn, s *ending) error {
 	}); err != nil {
 		return err
 	}
-	return e.resolveAndRecord(ctx, tx, ended, s.params.NowMs)
+	return e.resolveAndRecord(ctx, tx, ended, nowMs)
 }
 
 // retries is a set of failed attempts that are followed by another one.

@@ -48,7 +48,7 @@ LEFT JOIN LATERAL (
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 -- Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 -- the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 WITH input AS (
@@ -124,7 +124,7 @@ RETURNING
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -164,7 +164,7 @@ GROUP BY
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 -- Locks: L3 held, since ResolveEdges.
 WITH input AS (
     -- The groups that cannot be decided.
@@ -378,7 +378,7 @@ RETURNING
 -- the guard is left alone and not returned. staged_from and staged_below are as in ReleaseDownstream.
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 -- DELETE). The caller sorts by (partition_key, execution_id).
 WITH input AS (
@@ -475,7 +475,7 @@ FROM skipped AS s;
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -530,7 +530,7 @@ WHERE
 -- under a raised epoch.
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 -- Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 WITH input AS (
     SELECT
@@ -580,7 +580,7 @@ WHERE
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 -- Locks: L3 held; L7 new.
 WITH input AS (
     SELECT

@@ -2,7 +2,7 @@
 -- TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
 -- another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 --
--- Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue.
+-- Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions.
 -- Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 WITH input AS (
     SELECT
@@ -56,7 +56,8 @@ LEFT JOIN LATERAL (
 -- DiscardWaiting removes what could still act on executions that a background job ended: their
 -- suspensions, waitpoints and grants.
 --
--- Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
+-- engine.CancelExecution, engine.CancelExecutions.
 -- Locks: L5 waits (DELETE). The executions are locked by the caller.
 WITH input AS (
     SELECT

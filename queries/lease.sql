@@ -187,7 +187,7 @@ LEFT JOIN LATERAL (
 -- name: LockExecutions :many
 -- LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
 --
--- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress.
+-- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution.
 -- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 WITH input AS (
@@ -224,7 +224,8 @@ CROSS JOIN LATERAL (
 -- name: TakeExecutions :many
 -- TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 --
--- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases.
+-- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
+-- engine.CancelExecutions.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT

@@ -239,7 +239,8 @@ FROM ended_attempts AS a;
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases, engine.CancelExecution,
+-- engine.CancelExecutions.
 -- Locks: L6 waits (DELETE).
 WITH input AS (
     SELECT
@@ -263,7 +264,7 @@ WHERE
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 -- Locks: L7 new.
 INSERT INTO ff_completion_event (
     partition_key,

@@ -45,7 +45,7 @@ func waitingOperations() []struct {
 			}, "a creation with the same key"})
 		case "set a tag":
 			found = append(found, waiting{o, execution, "its execution"})
-		case "progress", "complete", "complete beside the pointer", "fail, with a retry", "fail for good":
+		case "progress", "complete", "complete beside the pointer", "fail, with a retry", "fail for good", "cancel":
 			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
 		}
 	}

@@ -211,6 +211,7 @@ var keyed = []string{
 	"TakeAttemptsOf", "LeaseTakenExecutions",
 	"RenewLeases", "ReadLeases", "LockExecutions", "LockAttempts", "TakeExecutions", "TakeAttempts", "UpdateProgress", "ReleaseLeases",
 	"CompleteExecutions", "EndSucceeded", "ReleaseQuotaSlots", "InsertCompletionEvents",
+	"ReadExecutionForecasts", "LockCurrentAttempts", "ReadHeldExecutions", "EndCancelled",
 	"ReadRetryFacts", "ScheduleRetries", "EndUnsuccessful", "DiscardWaiting",
 	"LockDownstreamGroups", "ResolveEdges", "PassResults", "ReleaseDownstream", "SkipDownstream", "EndSkippedAttempts",
 	"EnqueueSiblingCancels", "ListEdgesWithoutGroup", "LeaveEdges", "ListPassedOver", "TakeUpstreams", "ClaimCompletions", "LeaveCompletions",

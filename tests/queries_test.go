@@ -356,7 +356,7 @@ var sqlRules = []rule{
 		mark: "->> 'lease_id'",
 		in: map[string]string{
 			"RenewLeases.renewed": "a e", "ReadLeases.": "a e", "ReleaseLeases.released_attempts": "a r", "EndSucceeded.ended_attempts": "a c",
-			"TakeExpiredLeases.": "t t", "TakeCurrentAttempts.": "a e",
+			"TakeExpiredLeases.": "t t", "TakeCurrentAttempts.": "a e", "ReadHeldExecutions.": "cur e",
 		},
 	},
 	{

@@ -59,6 +59,18 @@ func operations() []operation {
 			do: func(ctx context.Context, _ *fixture, e *engine.Engine, l engine.Lease) error { return call(ctx, e, l) },
 		}
 	}
+	cancelling := func(name string, call func(context.Context, *engine.Engine, engine.CancelSpec) error) operation {
+		return operation{
+			name: name, arrange: started, stored: stateCancelled, reason: engine.ErrStaleLease,
+			do: func(ctx context.Context, _ *fixture, e *engine.Engine, l engine.Lease) error {
+				return call(ctx, e, engine.CancelSpec{ID: l.Execution})
+			},
+			refused: func(ctx context.Context, _ *fixture, e *engine.Engine, l engine.Lease) error {
+				l.Epoch--
+				return call(ctx, e, engine.CancelSpec{ID: l.Execution, Fence: &l.Fence})
+			},
+		}
+	}
 	create := func(ctx context.Context, f *fixture, e *engine.Engine, l engine.Lease, change func(*engine.ExecutionSpec)) error {
 		spec := engine.ExecutionSpec{Kind: "test", ID: l.Execution, Lane: f.lane}
 		change(&spec)
@@ -184,6 +196,13 @@ func operations() []operation {
 				return e.SetExecutionTag(ctx, id.NewExecutionID(f.lane, id.Partitions{}), "app.set", "v")
 			},
 		},
+		cancelling("cancel", func(ctx context.Context, e *engine.Engine, spec engine.CancelSpec) error {
+			return e.CancelExecution(ctx, spec)
+		}),
+		cancelling("cancel in a batch", func(ctx context.Context, e *engine.Engine, spec engine.CancelSpec) error {
+			outcomes, err := e.CancelExecutions(ctx, []engine.CancelSpec{spec})
+			return errors.Join(append(outcomes, err)...)
+		}),
 		job("expire leases", stateReturned, started, engine.Maintenance.ExpireLeases),
 		job("expire attempts", stateExpired, func(t *testing.T, f *fixture) engine.Lease {
 			return f.start(t, timingOutAfter(time.Millisecond, &policy.Retry{MaxRetries: policy.NoRetries})).Lease
