@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // The causes with which a handler's context is cancelled: [context.Cause].
@@ -17,6 +18,10 @@ var (
 	// or the database was out of reach for as long as the lease lasts. The engine's error is wrapped beside it.
 	// Whatever the handler returns is discarded.
 	ErrLeaseLost = errors.New("lease lost")
+
+	// ErrCancelled: the execution was cancelled, and [ErrLeaseLost] with it, which is told from the cause too. The
+	// handler undoes what it must and returns; what it returns is discarded.
+	ErrCancelled = errors.New("execution was cancelled")
 
 	// ErrShutdown: the worker was told to stop, and the drain timeout has passed.
 	ErrShutdown = errors.New("worker is shutting down")
@@ -104,6 +109,14 @@ func storable(text string, limit int) string {
 		limit--
 	}
 	return text[:limit]
+}
+
+// lossOf is why a lease is gone, from an engine's refusal.
+func lossOf(reason error) error {
+	if refusal, ok := errors.AsType[*engine.LeaseError](reason); ok && refusal.Outcome == state.OutcomeCancelled {
+		return fmt.Errorf("%w; %w: %w", ErrCancelled, ErrLeaseLost, reason)
+	}
+	return fmt.Errorf("%w: %w", ErrLeaseLost, reason)
 }
 
 // isLost says whether an engine's refusal means that the lease is gone for good.

@@ -22,6 +22,7 @@ import (
 // fakeEngine hands out what its lanes hold and records what it is told, with the bubble's time of each call.
 type fakeEngine struct {
 	wake   func(id.LaneID)
+	lose   func()       // says that leases were lost
 	beside atomic.Int64 // calls that last as long as the run
 	apartN atomic.Int64 // connections of its own that the run has open
 	causes chan error   // with which handlers of untilCancelled were cancelled
@@ -37,6 +38,7 @@ type fakeEngine struct {
 	doneErr     func([]engine.Completion) (item, call error)
 	failErr     func([]engine.AttemptFailure) (item, call error)
 	backErr     func(engine.Lease) error
+	cancelled   map[id.ExecutionID]bool
 	locked      map[id.ExecutionID]bool // by somebody else
 	lockedLease map[id.ExecutionID]bool // its attempt
 	inLine      func(engine.Lease)      // a call waits for its lock
@@ -111,6 +113,14 @@ func (f *fakeEngine) Prepare(context.Context) error { return f.prepareErr }
 func (f *fakeEngine) Listen(ctx context.Context, wake func(id.LaneID)) error {
 	f.wake = wake
 	f.accompany(ctx)
+	return ctx.Err()
+}
+
+func (f *fakeEngine) ListenLost(ctx context.Context, _ id.WorkerInstanceID, lost func()) error {
+	f.lose = lost
+	f.beside.Add(1)
+	defer f.beside.Add(-1)
+	<-ctx.Done()
 	return ctx.Err()
 }
 

@@ -12,20 +12,32 @@ import (
 
 // heartbeat renews all held leases until stop is closed, in one statement every third of their length: those that would
 // be more than half over by the next beat. What could not be renewed is tried again before that, ever again until it is
-// renewed or lost.
+// renewed or lost. When it hears that some were lost it renews all of them at once, which tells which ones.
 func (r *run) heartbeat(stop <-chan struct{}) {
 	interval := r.cfg.LeaseTTL / 3
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	next := time.Now().Add(interval)
-	var due time.Time // leases last known to be alive before it are to be renewed
+	var due time.Time    // leases last known to be alive before it are to be renewed
+	var looked time.Time // when it last looked for those that were lost
 	for {
+		heard := false
 		select {
 		case <-stop:
 			return
 		case <-timer.C:
+		case <-r.losses:
+			heard = true
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Until(looked.Add(min(lossPause, interval/2)))):
+			}
 		}
 		now := time.Now()
+		if heard {
+			due, looked = now, now
+		}
 		if !now.Before(next) {
 			due, next = now.Add(-interval/2), now.Add(interval)
 		}
@@ -49,6 +61,22 @@ const (
 	busyRetries    = 10
 	failureRetries = 4
 )
+
+// lossPause is how much time is between two looks for leases that were lost, however many are cancelled.
+const lossPause = 200 * time.Millisecond
+
+// hearLosses has the heartbeat look for lost leases whenever some are said to be lost, until ctx ends.
+func (r *run) hearLosses(ctx context.Context) {
+	err := r.eng.ListenLost(ctx, r.cfg.Instance, func() {
+		select {
+		case r.losses <- struct{}{}:
+		default:
+		}
+	})
+	if ctx.Err() == nil {
+		r.cfg.Log.Warn("not told of lost leases; renewals find them", "error", err)
+	}
+}
 
 // renew renews the leases that were last known to be alive before due. An error leaves some of them to be tried again,
 // [engine.ErrBusy] if nothing else is the matter.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // untilCancelled makes a handler of the kind "long" that tells the cause of its context's end.
@@ -195,4 +197,49 @@ func TestHeartbeat_passing_error_of_one(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who hears that leases were lost renews at once, and once for all that is heard in a while.
+func TestHeartbeat_hears_of_lost_leases(t *testing.T) {
+	inBubble(t, Config{LeaseTTL: time.Hour, DrainTimeout: time.Second}, func(w *Worker, eng *fakeEngine) {
+		untilCancelled(w, eng)
+		eng.renewErr = func(l engine.Lease) (item, call error) {
+			if eng.cancelled[l.Execution] {
+				return &engine.LeaseError{Err: engine.ErrStaleLease, Outcome: state.OutcomeCancelled}, nil
+			}
+			return nil, nil
+		}
+	}, func(t *testing.T, b *bubble) {
+		first, second := work("long"), work("long")
+		b.eng.put(engine.DefaultLane, first, second)
+		b.eng.putMany(3, "long")
+		b.tell()
+		b.pass(time.Second)
+		b.eng.cancelled = map[id.ExecutionID]bool{first.ID: true}
+		b.eng.lose()
+		if cause := <-b.eng.causes; !errors.Is(cause, ErrCancelled) || !errors.Is(cause, ErrLeaseLost) || !errors.Is(cause, engine.ErrStaleLease) {
+			t.Errorf("cause %v", cause)
+		}
+		if at := sinceEpoch(); at > time.Second+time.Millisecond {
+			t.Errorf("cancelled at %v", at)
+		}
+		b.eng.cancelled[second.ID] = true
+		for range 100 {
+			b.eng.lose()
+			b.pass(time.Millisecond)
+		}
+		<-b.eng.causes
+		b.pass(time.Second)
+		if n := len(b.seen().renewed); n > 3 {
+			t.Errorf("%d renewals for a hundred losses", n)
+		}
+		b.pass(time.Minute)
+		if n := len(b.eng.causes); n != 0 || b.held.len() != 3 {
+			t.Errorf("%d more handlers were cancelled, and %d executions are held", n, b.held.len())
+		}
+		b.stop()
+		if len(b.seen().done)+len(b.seen().failed) != 0 {
+			t.Errorf("told the engine of %v %v", b.seen().done, b.seen().failed)
+		}
+	})
 }

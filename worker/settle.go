@@ -221,7 +221,9 @@ func (t *task) settled(as Settlement, err error) error {
 	switch {
 	case err == nil:
 		t.settlement = as
-	case isLost(err), errors.Is(err, engine.ErrInvalidInput):
+	case isLost(err):
+		t.settlement, t.err = Abandoned, lossOf(err)
+	case errors.Is(err, engine.ErrInvalidInput):
 		t.settlement, t.err = Abandoned, err
 	default:
 		return err

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,7 +100,7 @@ func (t *task) end() {
 
 // lose records that the lease is gone and cancels the handler. It reports whether there was one to cancel.
 func (t *task) lose(reason error) bool {
-	reason = fmt.Errorf("%w: %w", ErrLeaseLost, reason)
+	reason = lossOf(reason)
 	if !t.lost.CompareAndSwap(nil, &reason) || t.ctx.Err() != nil {
 		return false
 	}

@@ -60,6 +60,7 @@ type handledKinds struct {
 type operations interface {
 	Prepare(ctx context.Context) error
 	Listen(ctx context.Context, wake func(id.LaneID)) error
+	ListenLost(ctx context.Context, instance id.WorkerInstanceID, lost func()) error
 	NewClaimer(spec engine.ClaimSpec) (claimer, error)
 	RenewLeases(ctx context.Context, renewals []engine.Renewal) ([]engine.Outcome[time.Time], error)
 	CompleteExecution(ctx context.Context, l engine.Lease, result []byte) error
@@ -176,6 +177,7 @@ type run struct {
 	handled chan *task    // waiting to be settled
 	members chan *task    // the same, of flows
 	roused  chan struct{} // the fetcher may have something to do
+	losses  chan struct{} // some leases are said to be lost
 
 	load     atomic.Int64 // executions that are queued or with a handler
 	refillAt atomic.Int64 // the load at which the fetcher is roused
@@ -238,6 +240,7 @@ func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 		handled:   make(chan *task, w.cfg.SettleBatch),
 		members:   make(chan *task, w.cfg.SettleBatch),
 		roused:    make(chan struct{}, 1),
+		losses:    make(chan struct{}, 1),
 	}
 	r.aside = newAside(r)
 	if err := r.connect(); err != nil {
@@ -288,7 +291,10 @@ func (r *run) work(ctx context.Context) {
 	})
 	beside.Go(func() { r.watchUnserved(ctx) })
 	stopped := make(chan struct{})
+	hearing, stopHearing := context.WithCancel(r.base)
+	defer stopHearing()
 	beating.Go(func() { r.heartbeat(stopped) })
+	beating.Go(func() { r.hearLosses(hearing) })
 	r.aside.begin()
 	fetching := &fetcher{run: r, stopped: make(chan struct{})}
 	settling.Go(func() {
@@ -325,6 +331,7 @@ func (r *run) work(ctx context.Context) {
 	close(r.members)
 	settling.Wait()
 	r.aside.end(r.cfg.LeaseTTL)
+	stopHearing()
 	close(stopped)
 	beating.Wait()
 }

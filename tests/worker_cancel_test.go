@@ -1,0 +1,177 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+// long runs a worker with handlers that last until their contexts end, and returns what they begin and why they end.
+func (c *crew) long(t *testing.T, cfg worker.Config) (began chan id.ExecutionID, causes chan error) {
+	t.Helper()
+	began, causes = make(chan id.ExecutionID, 100), make(chan error, 100)
+	c.work(t, cfg, func(w *worker.Worker) {
+		on(w, "long", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+			began <- job.ID
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return "done all the same", nil
+		})
+	})
+	return began, causes
+}
+
+// A handler of what is cancelled anywhere is told at once: the next renewal of its lease is an hour away.
+func TestWorker_hears_of_a_cancellation(t *testing.T) {
+	c := newCrew(t)
+	cfg := alone
+	cfg.LeaseTTL, cfg.DrainTimeout = 3*time.Hour, time.Second
+	began, causes := c.long(t, cfg)
+	operator := c.rival(t)
+	cancelled := c.create(t, func(s *engine.ExecutionSpec) { s.Kind = "long" })
+	c.create(t, func(s *engine.ExecutionSpec) { s.Kind = "long" })
+	for range 2 {
+		received(t, began)
+	}
+	if err := operator.CancelExecution(t.Context(), engine.CancelSpec{ID: cancelled}); err != nil {
+		t.Fatal(err)
+	}
+	if cause := received(t, causes); !errors.Is(cause, worker.ErrCancelled) || !errors.Is(cause, worker.ErrLeaseLost) {
+		t.Errorf("cause %v", cause)
+	}
+	s := c.next(t, 1)[0]
+	if s.ID != cancelled || s.Settlement != worker.Abandoned || !errors.Is(s.Err, worker.ErrCancelled) {
+		t.Errorf("settled %+v", s)
+	}
+	c.wantState(t, cancelled, stateCancelled)
+	if got := c.stored(t, cancelled); got.Result != nil {
+		t.Errorf("stored %+v", got)
+	}
+	if len(causes) > 0 {
+		t.Errorf("the other one was cancelled too: %v", <-causes)
+	}
+}
+
+// Many at once, by the plural, members of a flow among them.
+func TestWorker_hears_of_many_cancellations(t *testing.T) {
+	c := newCrew(t)
+	cfg := alone
+	cfg.LeaseTTL, cfg.DrainTimeout, cfg.Concurrency = 3*time.Hour, time.Second, 40
+	began, causes := c.long(t, cfg)
+	for range 40 {
+		c.create(t, func(s *engine.ExecutionSpec) { s.Kind = "long" })
+	}
+	var specs []engine.CancelSpec
+	for range 40 {
+		specs = append(specs, engine.CancelSpec{ID: received(t, began)})
+	}
+	for batch := range slices.Chunk(specs[:30], 3) {
+		outcomes, err := c.rival(t).CancelExecutions(t.Context(), batch)
+		if err := errors.Join(append(outcomes, err)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 30 {
+		if cause := received(t, causes); !errors.Is(cause, worker.ErrCancelled) {
+			t.Errorf("cause %v", cause)
+		}
+	}
+	c.next(t, 30)
+	if len(causes) > 0 {
+		t.Errorf("another one ended: %v", <-causes)
+	}
+}
+
+// Who hears nothing learns with the next renewal; so does a handler whose execution was cancelled in a caller's
+// transaction, of which nobody is told.
+func TestWorker_learns_of_a_cancellation_by_the_next_renewal(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg    engine.Config
+		cancel func(t *testing.T, f *fixture, x id.ExecutionID)
+	}{
+		"without a listener": {engine.Config{NoListener: true}, func(t *testing.T, f *fixture, x id.ExecutionID) { f.rivalCancel(t, x) }},
+		"in a caller's transaction": {engine.Config{}, func(t *testing.T, f *fixture, x id.ExecutionID) {
+			tx := f.begin(t)
+			if err := f.WithTx(tx).CancelExecution(t.Context(), engine.CancelSpec{ID: x}); err != nil {
+				t.Fatal(err)
+			}
+			commit(t, tx)
+		}},
+		"by another program, which leaves the attempt": {engine.Config{}, func(t *testing.T, f *fixture, x id.ExecutionID) {
+			f.setExecution(t, x, "lifecycle_phase = 'terminal', public_state = 'cancelled'")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			crew := crewOn(t, f, c.cfg)
+			cfg := alone
+			cfg.LeaseTTL = 6 * time.Second
+			began, causes := crew.long(t, cfg)
+			x := f.create(t, func(s *engine.ExecutionSpec) { s.Kind = "long" })
+			received(t, began)
+			c.cancel(t, f, x)
+			if cause := received(t, causes); !errors.Is(cause, worker.ErrCancelled) {
+				t.Errorf("cause %v", cause)
+			}
+			if s := crew.next(t, 1)[0]; s.Settlement != worker.Abandoned {
+				t.Errorf("settled %+v", s)
+			}
+		})
+	}
+}
+
+func (f *fixture) rivalCancel(t *testing.T, x id.ExecutionID) {
+	t.Helper()
+	if err := f.rival(t).CancelExecution(t.Context(), engine.CancelSpec{ID: x}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A lease that somebody else has taken is lost, and nothing was cancelled.
+func TestWorker_lost_lease_is_no_cancellation(t *testing.T) {
+	c := newCrew(t)
+	cfg := alone
+	cfg.LeaseTTL = 6 * time.Second
+	began, causes := c.long(t, cfg)
+	x := c.create(t, func(s *engine.ExecutionSpec) { s.Kind = "long" })
+	received(t, began)
+	c.setAttempt(t, x, 0, "lease_epoch = 9")
+	if cause := received(t, causes); errors.Is(cause, worker.ErrCancelled) || !errors.Is(cause, worker.ErrLeaseLost) {
+		t.Errorf("cause %v", cause)
+	}
+}
+
+// A handler that returns before it is told has its result refused, and the hooks are told why.
+func TestWorker_result_of_what_was_cancelled(t *testing.T) {
+	c := newCrew(t)
+	cfg := alone
+	cfg.LeaseTTL = 3 * time.Hour
+	c.work(t, cfg, func(w *worker.Worker) {
+		on(w, "rash", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+			return "too late", c.CancelExecution(ctx, engine.CancelSpec{ID: job.ID})
+		})
+	})
+	x := c.create(t, func(s *engine.ExecutionSpec) { s.Kind = "rash" })
+	if s := c.next(t, 1)[0]; s.Settlement != worker.Abandoned || !errors.Is(s.Err, worker.ErrCancelled) {
+		t.Errorf("settled %+v", s)
+	}
+	c.wantState(t, x, stateCancelled)
+}
+
+// received waits for what comes on a channel.
+func received[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("waited %v for nothing", patience)
+		panic("unreachable")
+	}
+}
