@@ -12,6 +12,18 @@ import (
 )
 
 type Querier interface {
+	// BlockDownstream makes executions that nobody has claimed yet wait for their dependencies again, and deletes their
+	// grants. Returns those that hold a quota slot. What was blocked on them before, or is claimed, is left alone.
+	//
+	// Used by: engine.ReplayExecution.
+	// Locks: L4 held; L5 waits (their grants, DELETE).
+	BlockDownstream(ctx context.Context, db DBTX, arg BlockDownstreamParams) ([]pgtype.UUID, error)
+	// ChangePriority gives an execution that the caller has locked another priority and appends the operator event. Its
+	// queue entry moves by a trigger.
+	//
+	// Used by: engine.ChangePriority.
+	// Locks: L1 held; L7 new.
+	ChangePriority(ctx context.Context, db DBTX, arg ChangePriorityParams) error
 	// ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the
 	// scan positions, which the caller passes highest priority first. An interrupted attempt is passed over: a
 	// full scan resumes it. Fewer rows than asked for: nothing more was claimable and unlocked there.
@@ -71,6 +83,13 @@ type Querier interface {
 	// engine.CancelExecution, engine.CancelExecutions.
 	// Locks: L5 waits (DELETE). The executions are locked by the caller.
 	DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error
+	// DismissCompletions marks what an execution that is replayed has left undispatched as dispatched: its next end counts
+	// instead. Returns how many events that were.
+	//
+	// Used by: engine.ReplayExecution.
+	// Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one for as long as it counts). Looks at all
+	// that is undispatched.
+	DismissCompletions(ctx context.Context, db DBTX, arg DismissCompletionsParams) (int64, error)
 	// DropCreationKeys gives keys back that no creation made use of.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
@@ -269,6 +288,14 @@ type Querier interface {
 	// Used by: engine.Prepare.
 	// Locks: none.
 	ListCitusTables(ctx context.Context, db DBTX, pageSize int32) ([]string, error)
+	// ListDownstreamGroups returns the applied edges that lead from an execution, by downstream, with the group that each
+	// counts in, how many edges of the group are marked as resolved by bucket, how many are staged and not applied, and what
+	// is known of the downstream execution. counted_as: the outcome that the edge is marked with, empty where it is not.
+	// has_group: the group has a row.
+	//
+	// Used by: engine.ReplayExecution.
+	// Locks: none. Groups, and what has not been started, are locked by the caller.
+	ListDownstreamGroups(ctx context.Context, db DBTX, arg ListDownstreamGroupsParams) ([]ListDownstreamGroupsRow, error)
 	// ListEdgesWithoutGroup returns the edges of ended executions that ResolveEdges marked although their group has
 	// no row, by group. No rows: all that was marked was counted.
 	//
@@ -290,6 +317,12 @@ type Querier interface {
 	// Used by: engine.ListExecutions.
 	// Locks: none.
 	ListExecutions(ctx context.Context, db DBTX, arg ListExecutionsParams) ([]ListExecutionsRow, error)
+	// ListExpiredLeases returns the leases that have run out by as_of, and that nobody has taken away yet, after a
+	// position, by when they ran out. It looks at every lease timer that is due by then, and at the attempts it stands for.
+	//
+	// Used by: engine.ListExpiredLeases.
+	// Locks: none. Spans partitions.
+	ListExpiredLeases(ctx context.Context, db DBTX, arg ListExpiredLeasesParams) ([]ListExpiredLeasesRow, error)
 	// ListFlowMembers pages through the members of a flow by id, from from_execution_id on, with what their outcome is
 	// derived from.
 	//
@@ -394,6 +427,18 @@ type Querier interface {
 	// engine.DispatchCompletions.
 	// Locks: L0 waits (transaction-level advisory locks, shared, ascending).
 	LockFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
+	// LockInboundGroup locks the group that decides about an execution and returns it, with how many edges lead into it,
+	// applied and staged only. No row: nothing was ever to decide about it.
+	//
+	// Used by: engine.ReplayExecution.
+	// Locks: L3 waits (the group row FOR UPDATE). The flow's exclusive lock is held.
+	LockInboundGroup(ctx context.Context, db DBTX, arg LockInboundGroupParams) (LockInboundGroupRow, error)
+	// LockUnstartedDownstream locks those executions that wait for an execution, or were released by it, and have not been
+	// claimed yet, so that none is until the caller has committed.
+	//
+	// Used by: engine.ReplayExecution.
+	// Locks: L4 waits (execution rows FOR NO KEY UPDATE by execution_id). A row that fails the guard is not waited for.
+	LockUnstartedDownstream(ctx context.Context, db DBTX, arg LockUnstartedDownstreamParams) error
 	// LookAtLeases looks, after a position, at about max_items leases that were to run out by now, and returns those
 	// that did, oldest first; every row says how far it came, and if none has run out that is all the only row says.
 	// No row that says it: nothing was to be looked at. What was given back, or has no execution any more, it forgets;
@@ -407,6 +452,12 @@ type Querier interface {
 	// Used by: engine.ExpireLeases.
 	// Locks: timers skips (FOR UPDATE, then the DELETE). Spans partitions.
 	LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesParams) ([]LookAtLeasesRow, error)
+	// MarkCountedEdges marks edges that lead from an execution as resolved, which another program counted and did not mark:
+	// its next end does not count there.
+	//
+	// Used by: engine.ReplayExecution.
+	// Locks: L3 held.
+	MarkCountedEdges(ctx context.Context, db DBTX, arg MarkCountedEdgesParams) error
 	// PassResults hands the results of succeeded upstreams to downstream executions that have not started,
 	// along edges that ask for it: the greatest edge id wins where there are several.
 	//
@@ -414,6 +465,12 @@ type Querier interface {
 	// engine.DispatchCompletions.
 	// Locks: L4 waits (execution rows, UPDATE).
 	PassResults(ctx context.Context, db DBTX, arg PassResultsParams) error
+	// PostponeExecution makes an execution that waits, and that the caller has locked, wait for an instant. What admitted
+	// it through a gate it gives back; its quota slot is the caller's to return.
+	//
+	// Used by: engine.DelayExecution.
+	// Locks: L1 held.
+	PostponeExecution(ctx context.Context, db DBTX, arg PostponeExecutionParams) error
 	// PromoteDelayed makes delayed executions claimable whose time has come, and returns one row per
 	// execution with its lane, and whether it was promoted: of one that is not delayed any more it only
 	// forgets the delay. An execution whose deadline has passed too is left to the deadline job; one that
@@ -422,6 +479,12 @@ type Querier interface {
 	// Used by: engine.PromoteDelayed.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
 	PromoteDelayed(ctx context.Context, db DBTX, arg PromoteDelayedParams) ([]PromoteDelayedRow, error)
+	// PromoteExecution makes a delayed execution that the caller has locked claimable, or brings it before the gate of its
+	// budget or quota. Returns its lane, and whether it is claimable.
+	//
+	// Used by: engine.DelayExecution.
+	// Locks: L1 held.
+	PromoteExecution(ctx context.Context, db DBTX, arg PromoteExecutionParams) (PromoteExecutionRow, error)
 	// PruneCreationKeys deletes idempotency keys whose window has passed.
 	//
 	// Used by: engine.PruneCreationKeys.
@@ -503,6 +566,18 @@ type Querier interface {
 	// Used by: engine.RenewLease, engine.RenewLeases.
 	// Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE); L7 new.
 	RenewLeases(ctx context.Context, db DBTX, arg RenewLeasesParams) ([]RenewLeasesRow, error)
+	// ReopenEdges opens edges that lead from an execution which is replayed, and gives the groups they count in the counters
+	// without them.
+	//
+	// Used by: engine.ReplayExecution.
+	// Locks: L3 held.
+	ReopenEdges(ctx context.Context, db DBTX, arg ReopenEdgesParams) error
+	// ReopenInboundEdges opens the edges into an execution that is replayed, save for those of successes: each counts again
+	// when its upstream, replayed too, ends. The group keeps its successes, and counts all others as running.
+	//
+	// Used by: engine.ReplayExecution.
+	// Locks: L3 held.
+	ReopenInboundEdges(ctx context.Context, db DBTX, arg ReopenInboundEdgesParams) error
 	// RepairQueue writes the missing queue entries of the claimable executions among the first page_size that follow
 	// after_execution_id, in the order of the primary key, notes the kind in those that lack it, and sets
 	// a lease timer for their leases that ran out more than a minute ago. Returns the last of the page, those it wrote an
@@ -513,6 +588,14 @@ type Querier interface {
 	// Locks: L1 skips (execution rows without a whole queue entry FOR NO KEY UPDATE); queue held, by the execution's
 	// row; timers new. Spans partitions.
 	RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParams) ([]RepairQueueRow, error)
+	// ReplayExecution sets an ended execution that the caller has locked back to run again, before its dependencies, before
+	// the gate of its budget or quota, or claimable; what it left goes, save for what it read and its history. Its attempt
+	// at the given index, where the caller says so, begins again under a raised epoch. Appends the operator event. Returns
+	// the lane, the public state, and whether the lane has work now.
+	//
+	// Used by: engine.ReplayExecution.
+	// Locks: L1 held; L2 held; L7 new.
+	ReplayExecution(ctx context.Context, db DBTX, arg ReplayExecutionParams) (ReplayExecutionRow, error)
 	// ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
 	// The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
 	// that were counted. A group without a row is not returned, although its edges are marked: the caller looks
@@ -530,6 +613,12 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
 	// Locks: keys held.
 	ReuseCreationKeys(ctx context.Context, db DBTX, arg ReuseCreationKeysParams) error
+	// RevokeLease takes the lease of a running attempt away, under a raised epoch: the same attempt goes on with the next
+	// claim. Returns the lane that has work now. The caller has locked and judged both rows.
+	//
+	// Used by: engine.RevokeLease.
+	// Locks: L1 held; L2 held; L7 new.
+	RevokeLease(ctx context.Context, db DBTX, arg RevokeLeaseParams) (string, error)
 	// ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position: in the column
 	// of this library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a
 	// delay there too, unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
@@ -661,6 +750,12 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	TakeUpstreams(ctx context.Context, db DBTX, arg TakeUpstreamsParams) ([]TakeUpstreamsRow, error)
+	// TouchFlow writes the row of a flow whose member is replayed, so that a transaction with an older snapshot fails at the
+	// flow's lock instead of overlooking the member.
+	//
+	// Used by: engine.ReplayExecution.
+	// Locks: L0 held.
+	TouchFlow(ctx context.Context, db DBTX, arg TouchFlowParams) error
 	// TryFlowsExclusive is LockFlowsExclusive and LockFlowRows for whoever must not wait: it returns the flows of
 	// which it got both. A flow without a row needs the first alone.
 	//

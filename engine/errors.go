@@ -29,7 +29,8 @@ var (
 	// ErrNotFound: the thing named does not exist. Carried by [NotFoundError].
 	ErrNotFound = errors.New("not found")
 
-	// ErrNotEnded: the execution has left nothing yet. The caller asks again later.
+	// ErrNotEnded: the execution has not ended: it has left nothing yet, and there is nothing to replay. The caller asks
+	// again later.
 	ErrNotEnded = errors.New("execution has not ended")
 
 	// ErrEnded: the execution has ended, in another way than was asked for. Nothing was written.
@@ -50,13 +51,21 @@ var (
 	// [LeaseError] says in which state it is and how it ended.
 	ErrNotActive = errors.New("execution is not active")
 
+	// ErrNotEligible: the execution is not in a state in which an operator may do this to it; nothing was written.
+	// Carried by [StateError], which says in which state it is.
+	ErrNotEligible = errors.New("execution is not eligible")
+
+	// ErrMaxReplays: the execution has been replayed as often as its policy allows. Nothing was written. Whoever wants
+	// the work done again creates a new execution.
+	ErrMaxReplays = errors.New("execution may not be replayed again")
+
 	// ErrExists: an execution of a new flow exists already. Nothing was written.
 	ErrExists = errors.New("execution exists already")
 
 	// ErrIdempotencyKeyTaken: a node of a new flow carries the key of an earlier execution. Nothing was written.
 	ErrIdempotencyKeyTaken = errors.New("idempotency key is taken")
 
-	// ErrFlowTerminal: the flow takes no more members. Nothing was written.
+	// ErrFlowTerminal: the flow takes no more members, and replays none. Nothing was written.
 	ErrFlowTerminal = errors.New("flow has ended")
 
 	// ErrCycle: the dependencies of a flow go round in a circle. Nothing was written.
@@ -182,6 +191,25 @@ func (e *LeaseError) Error() string {
 // Unwrap gives the sentinel in Err.
 func (e *LeaseError) Unwrap() error { return e.Err }
 
+// StateError is a refusal of an operator's call because of the state that the execution is in. Err is [ErrNotEligible] or
+// [ErrNotEnded].
+type StateError struct {
+	Execution id.ExecutionID
+	State     state.Vector
+	Err       error
+}
+
+func (e *StateError) Error() string {
+	text := fmt.Sprintf("execution %s: %v: it is %s", e.Execution, e.Err, e.State.Phase)
+	if e.State.Eligibility != state.NotApplicable {
+		text += ", " + string(e.State.Eligibility)
+	}
+	return text
+}
+
+// Unwrap gives the sentinel in Err.
+func (e *StateError) Unwrap() error { return e.Err }
+
 func invalid(field, reason string) error { return &InputError{Field: field, Reason: reason} }
 
 func invalidBecause(field string, err error) error {
@@ -260,7 +288,7 @@ func (e *signalError) Unwrap() error { return ErrContention }
 func isOurs(err error) bool {
 	for _, sentinel := range []error{
 		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrNotEnded, ErrEnded, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
-		ErrExists, ErrIdempotencyKeyTaken, ErrFlowTerminal, ErrCycle, ErrBusy, ErrContention, ErrNotMigrated, ErrTooNew,
+		ErrNotEligible, ErrMaxReplays, ErrExists, ErrIdempotencyKeyTaken, ErrFlowTerminal, ErrCycle, ErrBusy, ErrContention, ErrNotMigrated, ErrTooNew,
 		ErrDistributed, ErrReadOnly, ErrDenied, ErrUnavailable, ErrTransport,
 	} {
 		if errors.Is(err, sentinel) {

@@ -115,7 +115,7 @@ type creation struct {
 
 // prepare checks a spec, fills in its defaults and renders its documents.
 func (e *Engine) prepare(spec ExecutionSpec) (creation, error) {
-	c := creation{flow: spec.Flow, payload: spec.Payload, priority: int32(min(max(spec.Priority, 0), MaxPriority))}
+	c := creation{flow: spec.Flow, payload: spec.Payload, priority: clampPriority(spec.Priority)}
 	lane := spec.Lane
 	if lane == "" {
 		lane = DefaultLane
@@ -165,6 +165,9 @@ func (e *Engine) prepare(spec ExecutionSpec) (creation, error) {
 	c.raw, err = spec.rawFields(c)
 	return c, err
 }
+
+// clampPriority is the priority that is stored for one that was asked for.
+func clampPriority(priority int) int32 { return int32(min(max(priority, 0), MaxPriority)) }
 
 // size is about how many bytes of a statement a creation takes.
 func (c creation) size() int { return len(c.payload) + len(c.policy) + len(c.raw) }

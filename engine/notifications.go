@@ -16,6 +16,7 @@ const (
 	leaseChannel      = "ff_lease_event"
 	completionChannel = "ff_completion"
 	lostChannel       = "ffx_lost" // payload: the worker instance that lost a lease
+	operatorChannel   = "ff_operator_event"
 )
 
 // notifications are what one transaction owes others once it has been committed.
@@ -27,6 +28,8 @@ type notifications struct {
 func (n *notifications) lane(lane string) { n.Add(readyChannel, lane) }
 
 func (n *notifications) leases() { n.Add(leaseChannel, "") }
+
+func (n *notifications) operatorEvents() { n.Add(operatorChannel, "") }
 
 func (n *notifications) completions() { n.Add(completionChannel, "") }
 

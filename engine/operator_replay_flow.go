@@ -1,0 +1,224 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// replayIn does in its flow what the replay of a member asks for, whose exclusive lock is held: what the member's last
+// end has counted counts no more, or, where that cannot be taken back, its next end does not count again. So no
+// completion has to know of replays.
+func (e *Engine) replayIn(ctx context.Context, tx *txn, x *heldExecution, flow id.FlowID) error {
+	partition := x.id.Partition()
+	rows, err := e.q.LockFlowRows(ctx, tx, db.LockFlowRowsParams{
+		PartitionKeys: []int16{partition}, FlowIds: []pgtype.UUID{pgUUID(flow)},
+	})
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if state.FlowState(row.PublicFlowState) == state.FlowCancelled {
+			return fmt.Errorf("flow %s: %w", flow, ErrFlowTerminal)
+		}
+	}
+	if err := e.q.TouchFlow(ctx, tx, db.TouchFlowParams{PartitionKey: partition, FlowID: flow, NowMs: x.NowMs}); err != nil {
+		return err
+	}
+	dismissed, err := e.q.DismissCompletions(ctx, tx, db.DismissCompletionsParams{
+		PartitionKey: partition, ExecutionID: x.id.UUID(), NowMs: x.NowMs,
+	})
+	if err != nil {
+		return err
+	}
+	var member flowMemberArrays
+	member.addMember(x.id, &flow)
+	if groups, err := e.lockGroups(ctx, tx, member); err != nil || groups == 0 {
+		return err
+	}
+	if err := e.q.LockUnstartedDownstream(ctx, tx, db.LockUnstartedDownstreamParams{
+		PartitionKey: partition, FlowID: flow, UpstreamEid: x.id.UUID(),
+	}); err != nil {
+		return err
+	}
+	edges, err := e.q.ListDownstreamGroups(ctx, tx, db.ListDownstreamGroupsParams{
+		PartitionKey: partition, FlowID: flow, UpstreamEid: x.id.UUID(),
+	})
+	if err != nil {
+		return err
+	}
+	return e.writeReopening(ctx, tx, x, flow, reopen(edges, x.outcome().Completion(), dismissed > 0))
+}
+
+// reopening is what a replay does with the edges that lead from it, and with what is behind them.
+type reopening struct {
+	opened, counted []pgtype.UUID // edges: open again; marked, since they were counted and cannot be taken back
+	groups          db.ReopenEdgesParams
+	blocked         []pgtype.UUID
+}
+
+// reopen decides by edges, which are in order of their downstreams. outcome is how their upstream ended before; what
+// tells of that end was undispatched, if so, and then no program has counted what is not marked.
+func reopen(edges []db.ListDownstreamGroupsRow, outcome state.CompletionOutcome, undispatched bool) *reopening {
+	r := new(reopening)
+	for len(edges) > 0 {
+		n := 1
+		for n < len(edges) && edges[n].DownstreamEid == edges[0].DownstreamEid {
+			n++
+		}
+		r.add(edges[:n], outcome, undispatched)
+		edges = edges[n:]
+	}
+	return r
+}
+
+// add decides about one downstream.
+func (r *reopening) add(edges []db.ListDownstreamGroupsRow, outcome state.CompletionOutcome, undispatched bool) {
+	d := downstream{&edges[0]}
+	rules, err := document.GroupFromStored(d.Policy)
+	known := d.HasGroup && err == nil
+	count := map[state.Bucket]int64{
+		state.BucketSuccess: int64(d.SuccessCount), state.BucketFail: int64(d.FailCount), state.BucketSkip: int64(d.SkipCount),
+	}
+	running := int64(d.RunningCount)
+	decide := func() document.Decision {
+		if !known {
+			return document.Undecided
+		}
+		s, f, k := count[state.BucketSuccess], count[state.BucketFail], count[state.BucketSkip]
+		return rules.Evaluate(s+f+k+running+int64(d.Staged), s, f, k)
+	}
+	reopens := d.unstarted() || d.skipped() || d.exists() && decide() == document.Undecided
+	unmarked := count[outcome.Bucket()] - d.marked(outcome.Bucket())
+	for _, edge := range edges {
+		bucket, counts := outcome.Bucket(), true
+		switch {
+		case edge.CountedAs != "":
+			bucket = state.TerminalOutcome(edge.CountedAs).Bucket()
+		case undispatched || unmarked <= 0:
+			counts = false
+		default:
+			unmarked--
+		}
+		switch {
+		case reopens:
+			r.opened = append(r.opened, pgUUID(edge.EdgeID))
+			if counts && count[bucket] > 0 {
+				count[bucket]--
+				running++
+			}
+		case counts && edge.CountedAs == "":
+			r.counted = append(r.counted, pgUUID(edge.EdgeID))
+		}
+	}
+	if !reopens || !d.HasGroup {
+		return
+	}
+	r.groups.DownstreamEids = append(r.groups.DownstreamEids, pgUUID(d.DownstreamEid))
+	r.groups.SuccessCounts = append(r.groups.SuccessCounts, int32(count[state.BucketSuccess]))
+	r.groups.FailCounts = append(r.groups.FailCounts, int32(count[state.BucketFail]))
+	r.groups.SkipCounts = append(r.groups.SkipCounts, int32(count[state.BucketSkip]))
+	r.groups.RunningCounts = append(r.groups.RunningCounts, int32(running))
+	if d.unstarted() && decide() == document.Undecided {
+		r.blocked = append(r.blocked, pgUUID(d.DownstreamEid))
+	}
+}
+
+// downstream is what depends on a replayed execution.
+type downstream struct{ *db.ListDownstreamGroupsRow }
+
+func (d downstream) exists() bool { return d.LifecyclePhase != "" }
+
+// unstarted: nobody has claimed it yet; it may have ended nevertheless.
+func (d downstream) unstarted() bool {
+	return d.exists() && !d.HasStarted && d.LifecyclePhase != "active" && d.LifecyclePhase != "suspended" && d.PublicState != "resumable"
+}
+
+func (d downstream) skipped() bool { return isTerminalPhase(d.LifecyclePhase) && d.PublicState == "skipped" }
+
+// marked is how many edges into it are marked as counted in a bucket.
+func (d downstream) marked(bucket state.Bucket) int64 {
+	switch bucket {
+	case state.BucketSuccess:
+		return int64(d.MarkedSuccess)
+	case state.BucketSkip:
+		return int64(d.MarkedSkip)
+	}
+	return int64(d.MarkedFail)
+}
+
+func (e *Engine) writeReopening(ctx context.Context, tx *txn, x *heldExecution, flow id.FlowID, r *reopening) error {
+	partition := x.id.Partition()
+	if len(r.opened) > 0 {
+		r.groups.PartitionKey, r.groups.FlowID, r.groups.UpstreamEid, r.groups.EdgeIds = partition, flow, x.id.UUID(), r.opened
+		if err := e.q.ReopenEdges(ctx, tx, r.groups); err != nil {
+			return err
+		}
+	}
+	if len(r.counted) > 0 {
+		if err := e.q.MarkCountedEdges(ctx, tx, db.MarkCountedEdgesParams{
+			PartitionKey: partition, FlowID: flow, UpstreamEid: x.id.UUID(), EdgeIds: r.counted,
+			Outcome: string(x.outcome().Completion()), NowMs: x.NowMs,
+		}); err != nil {
+			return err
+		}
+	}
+	if len(r.blocked) == 0 {
+		return nil
+	}
+	holders, err := e.q.BlockDownstream(ctx, tx, db.BlockDownstreamParams{
+		PartitionKey: partition, ExecutionIds: r.blocked, NowMs: x.NowMs,
+	})
+	if err != nil || len(holders) == 0 {
+		return err
+	}
+	var slots executionArrays
+	for _, holder := range holders {
+		slots.add(partition, id.ExecutionUUID(holder.Bytes))
+	}
+	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
+		PartitionKeys: slots.partitions, ExecutionIds: slots.executions,
+	})
+}
+
+// reopenInbound says whether a replayed execution that has not run yet, or was skipped after it had, waits for what it
+// depends on, and in how many groups that was made possible again: where they had become impossible, or it was skipped.
+func (e *Engine) reopenInbound(ctx context.Context, tx *txn, x *heldExecution, skipped bool) (waits bool, reset int, err error) {
+	partition, flow := x.id.Partition(), *x.FlowID
+	group, err := e.q.LockInboundGroup(ctx, tx, db.LockInboundGroupParams{
+		PartitionKey: partition, FlowID: flow, DownstreamEid: x.id.UUID(),
+	})
+	if isNoRow(err) || err == nil && group.Applied+group.Staged == 0 {
+		return false, 0, nil
+	}
+	if err != nil {
+		return false, 0, err
+	}
+	rules, unknown := document.GroupFromStored(group.Policy)
+	decide := func(success, fail, skip, running int64) document.Decision {
+		if unknown != nil {
+			return document.Undecided
+		}
+		return rules.Evaluate(success+fail+skip+running+group.Staged, success, fail, skip)
+	}
+	success := int64(group.SuccessCount)
+	if !skipped {
+		switch decide(success, int64(group.FailCount), int64(group.SkipCount), int64(group.RunningCount)) {
+		case document.Satisfied:
+			return false, 0, nil
+		case document.Undecided:
+			return true, 0, nil
+		}
+	}
+	running := max(group.Applied-success, 0)
+	err = e.q.ReopenInboundEdges(ctx, tx, db.ReopenInboundEdgesParams{
+		PartitionKey: partition, FlowID: flow, DownstreamEid: x.id.UUID(), RunningCount: int32(running), NowMs: x.NowMs,
+	})
+	return decide(success, 0, 0, running) != document.Satisfied, 1, err
+}

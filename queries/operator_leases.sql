@@ -1,0 +1,150 @@
+-- name: RevokeLease :one
+-- RevokeLease takes the lease of a running attempt away, under a raised epoch: the same attempt goes on with the next
+-- claim. Returns the lane that has work now. The caller has locked and judged both rows.
+--
+-- Used by: engine.RevokeLease.
+-- Locks: L1 held; L2 held; L7 new.
+WITH released AS (
+    -- The execution, claimable again.
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'runnable',
+        ownership_state = 'unowned',
+        eligibility_state = 'eligible_now',
+        public_state = 'waiting',
+        attempt_state = 'attempt_interrupted',
+        blocking_reason = 'waiting_for_worker',
+        attempt_index = @attempt_index::integer,
+        raw_fields = e.raw_fields || jsonb_build_object(
+            'lease_revoke_reason', @reason::text,
+            'last_mutation_at', (@now_ms::bigint)::text
+        ),
+        ffx_gate_id = NULL,
+        ffx_lease_epoch = @raised_epoch::bigint,
+        ffx_last_mutation_at_ms = @now_ms::bigint
+    WHERE
+        e.partition_key = @partition_key
+        AND e.execution_id = @execution_id
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        e.lane_id,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+interrupted AS (
+    -- The attempt, fenced and without a lease.
+    UPDATE ff_attempt AS a
+    SET
+        outcome = 'interrupted',
+        lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL,
+        ffx_delay_until_ms = NULL,
+        worker_id = NULL,
+        worker_instance_id = NULL,
+        terminal_at_ms = NULL,
+        lease_epoch = @raised_epoch::bigint
+    FROM released AS r
+    WHERE
+        a.partition_key = r.partition_key
+        AND a.execution_id = r.execution_id
+        AND a.attempt_index = @attempt_index::integer
+),
+lease_events AS (
+    -- The lease event.
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id,
+        ffx_revoked_by
+    )
+    SELECT
+        r.execution_id::text,
+        nullif(@lease_id::text, ''),
+        'revoked',
+        @now_ms::bigint,
+        r.partition_key,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        nullif(@worker_instance_id::text, ''),
+        'operator'
+    FROM released AS r
+)
+SELECT r.lane_id
+FROM released AS r;
+
+-- name: ListExpiredLeases :many
+-- ListExpiredLeases returns the leases that have run out by as_of, and that nobody has taken away yet, after a
+-- position, by when they ran out. It looks at every lease timer that is due by then, and at the attempts it stands for.
+--
+-- Used by: engine.ListExpiredLeases.
+-- Locks: none. Spans partitions.
+WITH timed AS (
+    -- The attempts whose lease timers are due.
+    SELECT
+        unnest(w.partition_keys) AS partition_key,
+        unnest(w.execution_ids) AS execution_id,
+        unnest(w.attempt_indexes) AS attempt_index
+    FROM ffx_lease_watch AS w
+    WHERE w.due_at_ms <= coalesce(sqlc.narg(as_of_ms)::bigint, ffx_now_ms(sqlc.narg(now_ms)))
+)
+SELECT DISTINCT
+    a.partition_key,
+    a.execution_id,
+    a.attempt_index,
+    a.lease_epoch,
+    a.lease_expires_at_ms::bigint AS lease_expires_at_ms,
+    a.worker_instance_id::text AS worker_instance_id
+FROM timed AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.attempt_index,
+        t.lease_epoch,
+        t.lease_expires_at_ms,
+        t.worker_instance_id
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = i.attempt_index
+    LIMIT 1
+) AS a
+CROSS JOIN LATERAL (
+    SELECT
+        t.lifecycle_phase,
+        t.attempt_index,
+        t.ffx_namespace
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+WHERE
+    a.lease_expires_at_ms <= coalesce(sqlc.narg(as_of_ms)::bigint, ffx_now_ms(sqlc.narg(now_ms)))
+    AND a.worker_instance_id IS NOT NULL
+    AND e.lifecycle_phase = 'active'
+    AND a.attempt_index <= e.attempt_index
+    AND NOT EXISTS (
+        -- The current attempt is the newest up to the pointer.
+        SELECT
+        FROM ff_attempt AS n
+        WHERE
+            n.partition_key = a.partition_key
+            AND n.execution_id = a.execution_id
+            AND n.attempt_index > a.attempt_index
+            AND n.attempt_index <= e.attempt_index
+    )
+    AND (sqlc.narg(namespace)::text IS NULL OR e.ffx_namespace = sqlc.narg(namespace)::text)
+    AND (a.lease_expires_at_ms, a.execution_id) > (@after_ms::bigint, @after_execution_id::uuid)
+ORDER BY
+    5,
+    2
+LIMIT @page_size::integer;
