@@ -140,7 +140,9 @@ func (d downstream) unstarted() bool {
 	return d.exists() && !d.HasStarted && d.LifecyclePhase != "active" && d.LifecyclePhase != "suspended" && d.PublicState != "resumable"
 }
 
-func (d downstream) skipped() bool { return isTerminalPhase(d.LifecyclePhase) && d.PublicState == "skipped" }
+func (d downstream) skipped() bool {
+	return isTerminalPhase(d.LifecyclePhase) && d.PublicState == "skipped"
+}
 
 // marked is how many edges into it are marked as counted in a bucket.
 func (d downstream) marked(bucket state.Bucket) int64 {

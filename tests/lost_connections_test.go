@@ -43,6 +43,10 @@ func waitingOperations() []struct {
 					t.Fatal(err)
 				}
 			}, "a creation with the same key"})
+		case "change priority", "delay what waits":
+			found = append(found, waiting{o, execution, "its execution"})
+		case "revoke a lease", "replay":
+			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
 		case "set a tag":
 			found = append(found, waiting{o, execution, "its execution"})
 		case "progress", "complete", "complete beside the pointer", "fail, with a retry", "fail for good", "cancel":

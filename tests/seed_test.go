@@ -381,6 +381,7 @@ func (f *fixture) dump(t *testing.T, x id.ExecutionID) string {
 		UNION ALL SELECT to_jsonb(a)::text FROM ff_attempt AS a WHERE partition_key = $1::smallint AND execution_id = $2::uuid
 		UNION ALL SELECT to_jsonb(l)::text FROM ff_lease_event AS l WHERE partition_key = $1::smallint AND execution_id = ($2::uuid)::text
 		UNION ALL SELECT to_jsonb(c)::text FROM ff_completion_event AS c WHERE partition_key = $1::smallint AND execution_id = $2::uuid
+		UNION ALL SELECT to_jsonb(o)::text FROM ff_operator_event AS o WHERE partition_key = $1::smallint AND execution_id = ($2::uuid)::text
 		UNION ALL SELECT to_jsonb(d)::text FROM ffx_create_dedup AS d WHERE partition_key = $1::smallint AND execution_id = $2::uuid
 		UNION ALL SELECT to_jsonb(g)::text FROM ff_claim_grant AS g WHERE partition_key = $1::smallint AND execution_id = $2::uuid
 		ORDER BY 1`, x.Partition(), x.UUID()), "\n")

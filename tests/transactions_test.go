@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -109,7 +110,7 @@ func operations() []operation {
 			return engine.Lease{Fence: engine.Fence{Execution: f.create(t, func(spec *engine.ExecutionSpec) { change(f, spec) })}}
 		}
 	}
-	return []operation{
+	return slices.Concat(operatorOperations(), []operation{
 		{
 			name: "create", arrange: unborn, stored: stateReady, refused: inUnknownFlow, reason: engine.ErrNotFound,
 			do: func(ctx context.Context, f *fixture, e *engine.Engine, l engine.Lease) error {
@@ -217,7 +218,7 @@ func operations() []operation {
 			spec.IdempotencyKey = f.key("key")
 			spec.Policy = &policy.Execution{DedupWindow: time.Millisecond}
 		}), engine.Maintenance.PruneCreationKeys),
-	}
+	})
 }
 
 // eachOperation arranges for every operation and runs the test with it. Those that look at all rows share
