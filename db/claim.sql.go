@@ -15,14 +15,28 @@ import (
 const claimAfterPositions = `-- name: ClaimAfterPositions :many
 WITH clock AS MATERIALIZED (
     -- The time of the claim, for all its rows.
-    SELECT ffx_now_ms($4) AS now_ms
+    SELECT ffx_now_ms($1) AS now_ms
+),
+halted AS MATERIALIZED (
+    -- What keeps this worker from claiming here: the lane is paused, or the worker drained.
+    SELECT p.subject
+    FROM ffx_pause AS p
+    WHERE
+        p.subject = 'lane'
+        AND p.name = $2
+    UNION ALL
+    SELECT p.subject
+    FROM ffx_pause AS p
+    WHERE
+        p.subject = 'worker'
+        AND p.name = $3::text
 ),
 positions AS (
     -- The scan positions, highest priority first.
     SELECT
-        unnest($5::bigint[]) AS rank,
-        unnest($6::bigint[]) AS created_at_ms,
-        unnest($7::uuid[]) AS execution_id
+        unnest($4::bigint[]) AS rank,
+        unnest($5::bigint[]) AS created_at_ms,
+        unnest($6::uuid[]) AS execution_id
 ),
 candidates AS (
     -- The rows to claim, in claim order, their executions locked.
@@ -43,29 +57,30 @@ candidates AS (
         FROM ffx_ready AS r
         JOIN ff_exec_core AS c ON c.partition_key = r.partition_key AND c.execution_id = r.execution_id
         WHERE
-            r.lane_id = $8
+            r.lane_id = $2
             AND r.rank = p.rank
             AND (r.created_at_ms, r.execution_id) > (p.created_at_ms, p.execution_id)
-            AND r.required_capabilities <@ $9::text[]
-            AND (r.kind = ANY ($10::text[])) IS NOT FALSE
+            AND r.required_capabilities <@ $7::text[]
+            AND (r.kind = ANY ($8::text[])) IS NOT FALSE
             AND c.lane_id = r.lane_id
             AND - c.priority::bigint = r.rank
             AND c.created_at_ms = r.created_at_ms
             AND c.lifecycle_phase = 'runnable'
             AND c.eligibility_state = 'eligible_now'
-            AND c.required_capabilities <@ $9::text[]
+            AND c.required_capabilities <@ $7::text[]
             AND (
                 r.kind IS NOT NULL
-                OR (coalesce(c.raw_fields ->> 'execution_kind', '') = ANY ($10::text[])) IS NOT FALSE
+                OR (coalesce(c.raw_fields ->> 'execution_kind', '') = ANY ($8::text[])) IS NOT FALSE
             )
             AND c.attempt_state <> 'attempt_interrupted'
         ORDER BY
             r.created_at_ms,
             r.execution_id
-        LIMIT $11::integer
+        LIMIT $9::integer
         FOR NO KEY UPDATE OF c SKIP LOCKED
     ) AS e
-    LIMIT $11::integer
+    WHERE NOT EXISTS (SELECT FROM halted)
+    LIMIT $9::integer
 ),
 claimed AS (
     -- The executions, now active under their next epoch, with all that the parts below need.
@@ -158,10 +173,10 @@ opened_attempts AS (
         n.partition_key,
         n.execution_id,
         n.attempt_index,
-        $12::text,
-        $13::text,
+        $10::text,
+        $3::text,
         n.lease_epoch,
-        (SELECT now_ms FROM clock) + $3::bigint,
+        (SELECT now_ms FROM clock) + $11::bigint,
         (SELECT now_ms FROM clock),
         CASE
             -- No first attempt has one; its fields need not be read.
@@ -175,8 +190,8 @@ opened_attempts AS (
             WHEN 'pending_replay_attempt' THEN 'replay'
             ELSE 'initial'
         END,
-        ($1::uuid[])[n.ord],
-        ($2::uuid[])[n.ord],
+        ($12::uuid[])[n.ord],
+        ($13::uuid[])[n.ord],
         n.timeout_at_ms
     FROM numbered AS n
 ),
@@ -190,8 +205,8 @@ timed AS (
         attempt_indexes
     )
     SELECT
-        (SELECT now_ms FROM clock) + $3::bigint,
-        CAST(($2::uuid[])[1] AS uuid),
+        (SELECT now_ms FROM clock) + $11::bigint,
+        CAST(($13::uuid[])[1] AS uuid),
         array_agg(n.partition_key),
         array_agg(n.execution_id),
         array_agg(n.attempt_index)
@@ -212,13 +227,13 @@ leased_events AS (
     )
     SELECT
         n.execution_id::text,
-        CAST(($2::uuid[])[n.ord] AS text),
+        CAST(($13::uuid[])[n.ord] AS text),
         'acquired',
         (SELECT now_ms FROM clock),
         n.partition_key,
         n.ffx_namespace,
         n.ffx_instance_tag,
-        $13::text
+        $3::text
     FROM numbered AS n
 )
 SELECT
@@ -227,8 +242,8 @@ SELECT
     n.flow_id,
     n.attempt_index,
     n.lease_epoch::bigint AS lease_epoch,
-    CAST(($1::uuid[])[n.ord] AS uuid) AS attempt_id,
-    CAST(($2::uuid[])[n.ord] AS uuid) AS lease_id,
+    CAST(($12::uuid[])[n.ord] AS uuid) AS attempt_id,
+    CAST(($13::uuid[])[n.ord] AS uuid) AS lease_id,
     n.prior_attempt_state,
     CAST(NULL AS text) AS attempt_type,
     n.priority,
@@ -238,24 +253,45 @@ SELECT
     (n.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
-    ((SELECT now_ms FROM clock) + $3::bigint)::bigint AS lease_expires_at_ms
+    ((SELECT now_ms FROM clock) + $11::bigint)::bigint AS lease_expires_at_ms
 FROM numbered AS n
+UNION ALL
+SELECT
+    -- No execution: what halts the claim.
+    CAST(-1 AS smallint),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    NULL,
+    0,
+    0,
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    h.subject,
+    NULL,
+    0,
+    0,
+    NULL,
+    '',
+    CAST(NULL AS jsonb),
+    0,
+    0,
+    0
+FROM halted AS h
 `
 
 type ClaimAfterPositionsParams struct {
-	AttemptIds           []pgtype.UUID
-	LeaseIds             []pgtype.UUID
-	LeaseTtlMs           int64
 	NowMs                *int64
+	LaneID               string
+	WorkerInstanceID     string
 	PositionRanks        []int64
 	PositionCreatedAtMs  []int64
 	PositionExecutionIds []pgtype.UUID
-	LaneID               string
 	Capabilities         []string
 	Kinds                []string
 	MaxItems             int32
 	WorkerID             string
-	WorkerInstanceID     string
+	LeaseTtlMs           int64
+	AttemptIds           []pgtype.UUID
+	LeaseIds             []pgtype.UUID
 }
 
 type ClaimAfterPositionsRow struct {
@@ -290,19 +326,19 @@ type ClaimAfterPositionsRow struct {
 // timers new; L7 new. Spans partitions.
 func (q *Queries) ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAfterPositionsParams) ([]ClaimAfterPositionsRow, error) {
 	rows, err := db.Query(ctx, claimAfterPositions,
-		arg.AttemptIds,
-		arg.LeaseIds,
-		arg.LeaseTtlMs,
 		arg.NowMs,
+		arg.LaneID,
+		arg.WorkerInstanceID,
 		arg.PositionRanks,
 		arg.PositionCreatedAtMs,
 		arg.PositionExecutionIds,
-		arg.LaneID,
 		arg.Capabilities,
 		arg.Kinds,
 		arg.MaxItems,
 		arg.WorkerID,
-		arg.WorkerInstanceID,
+		arg.LeaseTtlMs,
+		arg.AttemptIds,
+		arg.LeaseIds,
 	)
 	if err != nil {
 		return nil, err
@@ -343,7 +379,21 @@ func (q *Queries) ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAft
 const claimFromHead = `-- name: ClaimFromHead :many
 WITH clock AS MATERIALIZED (
     -- The time of the claim, for all its rows.
-    SELECT ffx_now_ms($4) AS now_ms
+    SELECT ffx_now_ms($1) AS now_ms
+),
+halted AS MATERIALIZED (
+    -- What keeps this worker from claiming here: the lane is paused, or the worker drained.
+    SELECT p.subject
+    FROM ffx_pause AS p
+    WHERE
+        p.subject = 'lane'
+        AND p.name = $2
+    UNION ALL
+    SELECT p.subject
+    FROM ffx_pause AS p
+    WHERE
+        p.subject = 'worker'
+        AND p.name = $3::text
 ),
 candidates AS (
     -- The rows to claim, in claim order, their executions locked.
@@ -366,9 +416,9 @@ candidates AS (
             q.kind
         FROM ffx_ready AS q
         WHERE
-            q.lane_id = $5
-            AND q.required_capabilities <@ $6::text[]
-            AND (q.kind = ANY ($7::text[])) IS NOT FALSE
+            q.lane_id = $2
+            AND q.required_capabilities <@ $4::text[]
+            AND (q.kind = ANY ($5::text[])) IS NOT FALSE
         ORDER BY
             q.rank,
             q.created_at_ms,
@@ -390,14 +440,15 @@ candidates AS (
             AND t.created_at_ms = r.created_at_ms
             AND t.lifecycle_phase = 'runnable'
             AND t.eligibility_state = 'eligible_now'
-            AND t.required_capabilities <@ $6::text[]
+            AND t.required_capabilities <@ $4::text[]
             AND (
                 r.kind IS NOT NULL
-                OR (coalesce(t.raw_fields ->> 'execution_kind', '') = ANY ($7::text[])) IS NOT FALSE
+                OR (coalesce(t.raw_fields ->> 'execution_kind', '') = ANY ($5::text[])) IS NOT FALSE
             )
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
-    LIMIT $8::integer
+    WHERE NOT EXISTS (SELECT FROM halted)
+    LIMIT $6::integer
 ),
 claimed AS (
     -- The executions, now active under their next epoch, with all that the parts below need.
@@ -491,10 +542,10 @@ opened_attempts AS (
         n.partition_key,
         n.execution_id,
         n.attempt_index,
-        $9::text,
-        $10::text,
+        $7::text,
+        $3::text,
         n.lease_epoch,
-        (SELECT now_ms FROM clock) + $3::bigint,
+        (SELECT now_ms FROM clock) + $8::bigint,
         (SELECT now_ms FROM clock),
         CASE
             -- No first attempt has one; its fields need not be read.
@@ -508,8 +559,8 @@ opened_attempts AS (
             WHEN 'pending_replay_attempt' THEN 'replay'
             ELSE 'initial'
         END,
-        ($1::uuid[])[n.ord],
-        ($2::uuid[])[n.ord],
+        ($9::uuid[])[n.ord],
+        ($10::uuid[])[n.ord],
         n.timeout_at_ms
     FROM numbered AS n
     WHERE
@@ -546,14 +597,14 @@ resumed_attempts AS (
     -- The attempts that go on, with their leases.
     UPDATE ff_attempt AS a
     SET
-        worker_id = $9::text,
-        worker_instance_id = $10::text,
+        worker_id = $7::text,
+        worker_instance_id = $3::text,
         lease_epoch = n.lease_epoch,
-        lease_expires_at_ms = (SELECT now_ms FROM clock) + $3::bigint,
+        lease_expires_at_ms = (SELECT now_ms FROM clock) + $8::bigint,
         terminal_at_ms = NULL,
         outcome = NULL,
-        ffx_attempt_id = coalesce(a.ffx_attempt_id, ($1::uuid[])[n.ord]),
-        ffx_lease_id = ($2::uuid[])[n.ord],
+        ffx_attempt_id = coalesce(a.ffx_attempt_id, ($9::uuid[])[n.ord]),
+        ffx_lease_id = ($10::uuid[])[n.ord],
         ffx_timeout_at_ms = n.timeout_at_ms,
         ffx_delay_until_ms = NULL
     FROM resumable AS n
@@ -576,8 +627,8 @@ timed AS (
         attempt_indexes
     )
     SELECT
-        (SELECT now_ms FROM clock) + $3::bigint,
-        CAST(($2::uuid[])[1] AS uuid),
+        (SELECT now_ms FROM clock) + $8::bigint,
+        CAST(($10::uuid[])[1] AS uuid),
         array_agg(n.partition_key),
         array_agg(n.execution_id),
         array_agg(n.attempt_index)
@@ -598,13 +649,13 @@ leased_events AS (
     )
     SELECT
         n.execution_id::text,
-        CAST(($2::uuid[])[n.ord] AS text),
+        CAST(($10::uuid[])[n.ord] AS text),
         'acquired',
         (SELECT now_ms FROM clock),
         n.partition_key,
         n.ffx_namespace,
         n.ffx_instance_tag,
-        $10::text
+        $3::text
     FROM numbered AS n
 )
 SELECT
@@ -613,8 +664,8 @@ SELECT
     n.flow_id,
     n.attempt_index,
     n.lease_epoch::bigint AS lease_epoch,
-    CAST(coalesce(r.attempt_id, ($1::uuid[])[n.ord]) AS uuid) AS attempt_id,
-    CAST(($2::uuid[])[n.ord] AS uuid) AS lease_id,
+    CAST(coalesce(r.attempt_id, ($9::uuid[])[n.ord]) AS uuid) AS attempt_id,
+    CAST(($10::uuid[])[n.ord] AS uuid) AS lease_id,
     n.prior_attempt_state,
     r.attempt_type,
     n.priority,
@@ -624,7 +675,7 @@ SELECT
     (n.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
-    ((SELECT now_ms FROM clock) + $3::bigint)::bigint AS lease_expires_at_ms
+    ((SELECT now_ms FROM clock) + $8::bigint)::bigint AS lease_expires_at_ms
 FROM numbered AS n
 LEFT JOIN resumed_attempts AS r ON r.ord = n.ord AND n.prior_attempt_state = 'attempt_interrupted'
 WHERE
@@ -632,19 +683,40 @@ WHERE
         (SELECT count(*) FROM numbered AS i WHERE i.prior_attempt_state = 'attempt_interrupted')
         = (SELECT count(*) FROM resumed_attempts)
     )::integer = 1
+UNION ALL
+SELECT
+    -- No execution: what halts the claim.
+    CAST(-1 AS smallint),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    NULL,
+    0,
+    0,
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    h.subject,
+    NULL,
+    0,
+    0,
+    NULL,
+    '',
+    CAST(NULL AS jsonb),
+    0,
+    0,
+    0
+FROM halted AS h
 `
 
 type ClaimFromHeadParams struct {
-	AttemptIds       []pgtype.UUID
-	LeaseIds         []pgtype.UUID
-	LeaseTtlMs       int64
 	NowMs            *int64
 	LaneID           string
+	WorkerInstanceID string
 	Capabilities     []string
 	Kinds            []string
 	MaxItems         int32
 	WorkerID         string
-	WorkerInstanceID string
+	LeaseTtlMs       int64
+	AttemptIds       []pgtype.UUID
+	LeaseIds         []pgtype.UUID
 }
 
 type ClaimFromHeadRow struct {
@@ -680,16 +752,16 @@ type ClaimFromHeadRow struct {
 // UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
 func (q *Queries) ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadParams) ([]ClaimFromHeadRow, error) {
 	rows, err := db.Query(ctx, claimFromHead,
-		arg.AttemptIds,
-		arg.LeaseIds,
-		arg.LeaseTtlMs,
 		arg.NowMs,
 		arg.LaneID,
+		arg.WorkerInstanceID,
 		arg.Capabilities,
 		arg.Kinds,
 		arg.MaxItems,
 		arg.WorkerID,
-		arg.WorkerInstanceID,
+		arg.LeaseTtlMs,
+		arg.AttemptIds,
+		arg.LeaseIds,
 	)
 	if err != nil {
 		return nil, err
@@ -1114,6 +1186,20 @@ func (q *Queries) TakeAttemptsOf(ctx context.Context, db DBTX, arg TakeAttemptsO
 }
 
 const takeClaimable = `-- name: TakeClaimable :many
+WITH halted AS MATERIALIZED (
+    -- What keeps this worker from claiming here: the lane is paused, or the worker drained.
+    SELECT p.subject
+    FROM ffx_pause AS p
+    WHERE
+        p.subject = 'lane'
+        AND p.name = $1
+    UNION ALL
+    SELECT p.subject
+    FROM ffx_pause AS p
+    WHERE
+        p.subject = 'worker'
+        AND p.name = $5::text
+)
 SELECT
     e.partition_key,
     e.execution_id,
@@ -1179,14 +1265,16 @@ CROSS JOIN LATERAL (
         )
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS e
+WHERE NOT EXISTS (SELECT FROM halted)
 LIMIT $4::integer
 `
 
 type TakeClaimableParams struct {
-	LaneID       string
-	Capabilities []string
-	Kinds        []string
-	MaxItems     int32
+	LaneID           string
+	Capabilities     []string
+	Kinds            []string
+	MaxItems         int32
+	WorkerInstanceID string
 }
 
 type TakeClaimableRow struct {
@@ -1216,6 +1304,7 @@ func (q *Queries) TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableP
 		arg.Capabilities,
 		arg.Kinds,
 		arg.MaxItems,
+		arg.WorkerInstanceID,
 	)
 	if err != nil {
 		return nil, err

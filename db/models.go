@@ -797,6 +797,22 @@ type FfxAttempt struct {
 	Corruption *string
 }
 
+// The executions that are blocked by their route, their lane or an operator, one row each, for whoever looks for them. Triggers on ff_exec_core keep it and the sweep of the queue mends it; the execution's row is the truth. Of what is inserted blocked, the sweep writes the row.
+type FfxBlocked struct {
+	// Of the execution, 0 to 255.
+	PartitionKey int16
+	// The uuid half of its id {fp:N}:<uuid>.
+	ExecutionID pgtype.UUID
+	// Its lane.
+	LaneID string
+	// blocked_by_route, blocked_by_lane_state or blocked_by_operator.
+	EligibilityState string
+	// What a worker must have to claim it, all of them, sorted.
+	RequiredCapabilities []string
+	// Milliseconds since the Unix epoch: since when it is blocked that way.
+	BlockedAtMs int64
+}
+
 // Idempotency keys of creations, while their windows last: a repeated creation finds the execution of the first.
 type FfxCreateDedup struct {
 	// Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.
@@ -967,6 +983,18 @@ type FfxOutboxFloor struct {
 	FloorEventID int64
 	// Milliseconds since the Unix epoch: when it rose.
 	UpdatedAtMs int64
+}
+
+// Lanes that are paused, which nobody of this library claims from, and worker instances that are drained, which claim nothing more. Claims read it; what is running goes on. FlowFabric does not know it.
+type FfxPause struct {
+	// lane or worker: what name is the name of.
+	Subject string
+	// The lane, or the worker instance.
+	Name string
+	// Milliseconds since the Unix epoch: since when. Of a worker, 30 days after it the row goes.
+	PausedAtMs int64
+	// The operator's text; empty: none given.
+	Reason string
 }
 
 // The queue: a row for every claimable execution, in the order of claims. Kept by triggers on ff_exec_core, which stays the truth: a claim trusts no queue entry without the execution's row.

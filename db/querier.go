@@ -95,6 +95,11 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
 	// Locks: keys held.
 	DropCreationKeys(ctx context.Context, db DBTX, arg DropCreationKeysParams) error
+	// DropPause ends the pause of a lane or the drain of a worker instance. 0 rows: there was none.
+	//
+	// Used by: engine.ResumeLane, engine.ResumeWorker.
+	// Locks: pauses waits (the row, DELETE).
+	DropPause(ctx context.Context, db DBTX, arg DropPauseParams) (int64, error)
 	// EndCancelled ends executions as cancelled, and settles their current attempts: an attempt_index below 0 means that
 	// there is none to settle, and a raised_epoch of 0 that only its outcome is cleared. A raised epoch is given to both
 	// rows, so that the holder of the attempt is refused from now on. Returns what was ended: a row that is terminal
@@ -138,6 +143,11 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
 	// Locks: lanes waits (for a concurrent insert of the same lane, in array order). The caller sorts.
 	EnsureLanes(ctx context.Context, db DBTX, arg EnsureLanesParams) error
+	// EnsurePause pauses a lane or drains a worker instance. Of one that is paused already only the reason changes.
+	//
+	// Used by: engine.PauseLane, engine.DrainWorker.
+	// Locks: pauses waits (the row, INSERT).
+	EnsurePause(ctx context.Context, db DBTX, arg EnsurePauseParams) error
 	// FenceStrayLeases clears leases that ran out on attempts nobody works on any more: the execution is
 	// not active, or goes on with a later attempt. The outcome stays; no event is written.
 	//
@@ -361,6 +371,11 @@ type Querier interface {
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
 	// Locks: none.
 	ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error)
+	// ListPauses pages through the paused lanes or the drained worker instances in byte order, strictly after a cursor.
+	//
+	// Used by: engine.ListPausedLanes, engine.ListDrainedWorkers.
+	// Locks: none.
+	ListPauses(ctx context.Context, db DBTX, arg ListPausesParams) ([]ListPausesRow, error)
 	// ListQueuedLanes returns up to max_items lanes that have entries in the queue.
 	//
 	// Used by: engine.WaitingKinds.

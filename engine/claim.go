@@ -67,7 +67,8 @@ type Claimed struct {
 
 // Claim takes leases on up to limit claimable executions of a lane, over all partitions: highest priority
 // first, then oldest, then by id. It waits for nobody: an execution that another transaction holds is
-// passed over. An empty result means that nothing was claimable. limit is 1 to [MaxBatch].
+// passed over. An empty result means that nothing was claimable, or that the lane is paused or the worker instance
+// drained ([Operator.PauseLane], [Operator.DrainWorker]). limit is 1 to [MaxBatch].
 //
 // Each claim continues an interrupted attempt or opens the next one, under an epoch higher than every
 // earlier one of the execution. Errors: [ErrInvalidInput]; [ErrContention] when another program's
@@ -81,7 +82,8 @@ func (e *Engine) Claim(ctx context.Context, spec ClaimSpec, limit int) ([]Claime
 	if err := checkClaim(spec, limit); err != nil {
 		return nil, err
 	}
-	return e.claim(ctx, spec, nil, limit)
+	claimed, _, err := e.claim(ctx, spec, nil, limit)
+	return claimed, err
 }
 
 func checkClaim(spec ClaimSpec, limit int) error {
@@ -91,19 +93,20 @@ func checkClaim(spec ClaimSpec, limit int) error {
 	return spec.validate()
 }
 
-// claim claims after the scan positions, or from the head of the lane when there are none.
-func (e *Engine) claim(ctx context.Context, spec ClaimSpec, after []scan.Position, n int) ([]Claimed, error) {
+// claim claims after the scan positions, or from the head of the lane when there are none, or says what halts it.
+func (e *Engine) claim(ctx context.Context, spec ClaimSpec, after []scan.Position, n int) ([]Claimed, Halt, error) {
 	claim, err := inStatement(ctx, e, "claim", func(conn db.DBTX, due *notifications) (*claiming, error) {
 		c := e.newClaiming(spec, after, n)
 		return c, c.run(ctx, conn, due)
 	})
 	if errors.Is(err, errFellThrough) {
-		return e.claimSlowly(ctx, spec, n)
+		claimed, err := e.claimSlowly(ctx, spec, n)
+		return claimed, NotHalted, err
 	}
 	if err != nil {
-		return nil, err
+		return nil, NotHalted, err
 	}
-	return claim.claimed(), nil
+	return claim.claimed(), claim.halt, nil
 }
 
 // A claiming is one try of the fast path of a claim: what it is sent, and its answer.
@@ -114,6 +117,7 @@ type claiming struct {
 	params db.ClaimFromHeadParams
 	timer  id.LeaseID // its row of lease timers
 	rows   []db.ClaimFromHeadRow
+	halt   Halt
 }
 
 func (e *Engine) newClaiming(spec ClaimSpec, after []scan.Position, n int) *claiming {
@@ -140,6 +144,9 @@ func (c *claiming) run(ctx context.Context, conn db.DBTX, due *notifications) (e
 		c.rows, err = c.runAfter(ctx, conn)
 	} else {
 		c.rows, err = c.e.q.ClaimFromHead(ctx, conn, c.params)
+	}
+	if len(c.rows) > 0 && c.rows[0].PartitionKey < 0 {
+		c.rows, c.halt = nil, Halt(c.rows[0].PriorAttemptState)
 	}
 	if len(c.rows) > 0 {
 		due.leases()

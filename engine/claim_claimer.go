@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -25,6 +26,7 @@ type Claimer struct {
 	e      *Engine
 	spec   ClaimSpec
 	policy scan.Policy
+	halt   atomic.Value // [Halt]
 }
 
 // NewClaimer returns a claimer for one lane and one worker instance.
@@ -41,13 +43,22 @@ func (e *Engine) NewClaimer(spec ClaimSpec) (*Claimer, error) {
 // position.
 func (c *Claimer) Wake() { c.policy.Wake() }
 
+// Halted tells what the last claim met: [LanePaused], [WorkerDrained], or neither. A claim that is halted takes
+// nothing, whatever waits, and says nothing of the lane: the next one that is not halted begins with a full scan.
+func (c *Claimer) Halted() Halt {
+	halt, _ := c.halt.Load().(Halt)
+	return halt
+}
+
 // Claim is [Engine.Claim] from where the last one stopped. Fewer than limit: no more was found where it
 // looked; the caller asks again when it is woken or at its next poll.
 func (c *Claimer) Claim(ctx context.Context, limit int) ([]Claimed, error) {
 	if err := checkClaim(c.spec, limit); err != nil {
 		return nil, err
 	}
-	return c.claim(ctx, limit, func(after []scan.Position, n int) ([]Claimed, error) { return c.e.claim(ctx, c.spec, after, n) })
+	return c.claim(ctx, limit, func(after []scan.Position, n int) ([]Claimed, Halt, error) {
+		return c.e.claim(ctx, c.spec, after, n)
+	})
 }
 
 // CompleteAndClaim is [Engine.CompleteExecutions] and then [Claimer.Claim], in one transaction and one round
@@ -62,12 +73,12 @@ func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion
 		return nil, nil, err
 	}
 	var outcomes []error
-	claimed, err := c.claim(ctx, limit, func(after []scan.Position, n int) (claimed []Claimed, err error) {
+	claimed, err := c.claim(ctx, limit, func(after []scan.Position, n int) (claimed []Claimed, halt Halt, err error) {
 		if outcomes != nil {
 			return c.e.claim(ctx, c.spec, after, n)
 		}
-		outcomes, claimed, err = c.e.completeAndClaim(ctx, completions, c.spec, after, n)
-		return claimed, err
+		outcomes, claimed, halt, err = c.e.completeAndClaim(ctx, completions, c.spec, after, n)
+		return claimed, halt, err
 	})
 	if err != nil && outcomes == nil {
 		return nil, nil, err
@@ -75,14 +86,15 @@ func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion
 	return outcomes, claimed, nil
 }
 
-// takeAfter leases up to n executions after the positions, or from the head of the lane when there are none.
-type takeAfter func(after []scan.Position, n int) ([]Claimed, error)
+// takeAfter leases up to n executions after the positions, or from the head of the lane when there are none, or says
+// what halts the claim.
+type takeAfter func(after []scan.Position, n int) ([]Claimed, Halt, error)
 
 // claim scans after the positions, and from the head where that is due.
 func (c *Claimer) claim(ctx context.Context, n int, take takeAfter) ([]Claimed, error) {
 	after := c.policy.Next(time.Now())
 	claimed, err := c.scan(ctx, after, n, take)
-	if err != nil || len(after) == 0 || len(claimed) == n || !c.policy.MayFill(time.Now()) {
+	if err != nil || len(after) == 0 || len(claimed) == n || c.Halted() != NotHalted || !c.policy.MayFill(time.Now()) {
 		return claimed, err
 	}
 	more, err := c.scan(ctx, nil, n-len(claimed), take)
@@ -95,14 +107,19 @@ func (c *Claimer) claim(ctx context.Context, n int, take takeAfter) ([]Claimed, 
 // scan is one claim, of which the policy learns.
 func (c *Claimer) scan(ctx context.Context, after []scan.Position, n int, take takeAfter) ([]Claimed, error) {
 	s := &scan.Scan{After: after, Wanted: n}
-	if c.policy.WantsEnds(s, time.Now()) {
+	if c.Halted() == NotHalted && c.policy.WantsEnds(s, time.Now()) {
 		s.Ends = c.laneEnds(ctx)
 	}
 	c.policy.Begin(s)
 	s.Began = time.Now()
-	claimed, err := take(after, n)
+	claimed, halt, err := take(after, n)
 	if err != nil {
 		return nil, err
+	}
+	c.halt.Store(halt)
+	if halt != NotHalted {
+		c.policy.Halted()
+		return nil, nil
 	}
 	s.Ended = time.Now()
 	s.Found = make([]scan.Found, len(claimed))

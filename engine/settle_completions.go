@@ -78,7 +78,7 @@ func (e *Engine) complete(ctx context.Context, completions []Completion) ([]erro
 // after the other. An error without outcomes: neither happened. With outcomes: nothing was claimed.
 func (e *Engine) completeAndClaim(
 	ctx context.Context, completions []Completion, spec ClaimSpec, after []scan.Position, n int,
-) ([]error, []Claimed, error) {
+) ([]error, []Claimed, Halt, error) {
 	const op = "complete and claim"
 	outcomes, valid := e.checkCompletions(completions)
 	flows := e.leases.flowsOf(len(completions), completionLease(completions))
@@ -103,17 +103,17 @@ func (e *Engine) completeAndClaim(
 					outcomes[i] = err
 				}
 			}
-			return outcomes, claimed, nil
+			return outcomes, claimed, claim.halt, nil
 		case !errors.Is(err, errFellThrough) && !errors.Is(err, ErrBusy):
-			return nil, nil, err
+			return nil, nil, NotHalted, err
 		}
 	}
 	outcomes, err := e.CompleteExecutions(ctx, completions)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, NotHalted, err
 	}
-	claimed, err := e.claim(ctx, spec, after, n)
-	return outcomes, claimed, err
+	claimed, halt, err := e.claim(ctx, spec, after, n)
+	return outcomes, claimed, halt, err
 }
 
 // checkCompletions returns the errors of those that are invalid, and the indexes of the others.

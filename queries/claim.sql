@@ -13,6 +13,20 @@ WITH clock AS MATERIALIZED (
     -- The time of the claim, for all its rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
+halted AS MATERIALIZED (
+    -- What keeps this worker from claiming here: the lane is paused, or the worker drained.
+    SELECT p.subject
+    FROM ffx_pause AS p
+    WHERE
+        p.subject = 'lane'
+        AND p.name = @lane_id
+    UNION ALL
+    SELECT p.subject
+    FROM ffx_pause AS p
+    WHERE
+        p.subject = 'worker'
+        AND p.name = @worker_instance_id::text
+),
 positions AS (
     -- The scan positions, highest priority first.
     SELECT
@@ -61,6 +75,7 @@ candidates AS (
         LIMIT @max_items::integer
         FOR NO KEY UPDATE OF c SKIP LOCKED
     ) AS e
+    WHERE NOT EXISTS (SELECT FROM halted)
     LIMIT @max_items::integer
 ),
 claimed AS (
@@ -235,7 +250,28 @@ SELECT
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
     ((SELECT now_ms FROM clock) + @lease_ttl_ms::bigint)::bigint AS lease_expires_at_ms
-FROM numbered AS n;
+FROM numbered AS n
+UNION ALL
+SELECT
+    -- No execution: what halts the claim.
+    CAST(-1 AS smallint),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    NULL,
+    0,
+    0,
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    h.subject,
+    NULL,
+    0,
+    0,
+    NULL,
+    '',
+    CAST(NULL AS jsonb),
+    0,
+    0,
+    0
+FROM halted AS h;
 
 -- name: ClaimFromHead :many
 -- ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim
@@ -252,6 +288,20 @@ FROM numbered AS n;
 WITH clock AS MATERIALIZED (
     -- The time of the claim, for all its rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+halted AS MATERIALIZED (
+    -- What keeps this worker from claiming here: the lane is paused, or the worker drained.
+    SELECT p.subject
+    FROM ffx_pause AS p
+    WHERE
+        p.subject = 'lane'
+        AND p.name = @lane_id
+    UNION ALL
+    SELECT p.subject
+    FROM ffx_pause AS p
+    WHERE
+        p.subject = 'worker'
+        AND p.name = @worker_instance_id::text
 ),
 candidates AS (
     -- The rows to claim, in claim order, their executions locked.
@@ -305,6 +355,7 @@ candidates AS (
             )
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
+    WHERE NOT EXISTS (SELECT FROM halted)
     LIMIT @max_items::integer
 ),
 claimed AS (
@@ -539,7 +590,28 @@ WHERE
     1 / (
         (SELECT count(*) FROM numbered AS i WHERE i.prior_attempt_state = 'attempt_interrupted')
         = (SELECT count(*) FROM resumed_attempts)
-    )::integer = 1;
+    )::integer = 1
+UNION ALL
+SELECT
+    -- No execution: what halts the claim.
+    CAST(-1 AS smallint),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    NULL,
+    0,
+    0,
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    h.subject,
+    NULL,
+    0,
+    0,
+    NULL,
+    '',
+    CAST(NULL AS jsonb),
+    0,
+    0,
+    0
+FROM halted AS h;
 
 -- name: ListLaneEnds :many
 -- ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
@@ -608,6 +680,20 @@ ORDER BY e.ord;
 --
 -- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order). Spans partitions.
+WITH halted AS MATERIALIZED (
+    -- What keeps this worker from claiming here: the lane is paused, or the worker drained.
+    SELECT p.subject
+    FROM ffx_pause AS p
+    WHERE
+        p.subject = 'lane'
+        AND p.name = @lane_id
+    UNION ALL
+    SELECT p.subject
+    FROM ffx_pause AS p
+    WHERE
+        p.subject = 'worker'
+        AND p.name = @worker_instance_id::text
+)
 SELECT
     e.partition_key,
     e.execution_id,
@@ -673,6 +759,7 @@ CROSS JOIN LATERAL (
         )
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS e
+WHERE NOT EXISTS (SELECT FROM halted)
 LIMIT @max_items::integer;
 
 -- name: TakeAttemptsOf :many

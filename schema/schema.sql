@@ -137,6 +137,46 @@ $$;
 
 COMMENT ON FUNCTION ffx_flow_key(flow_id uuid) IS 'Key of the advisory transaction lock of a flow.';
 
+CREATE FUNCTION ffx_keep_blocked() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    IF
+        TG_OP = 'UPDATE'
+        AND NEW.lifecycle_phase = 'runnable'
+        AND NEW.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
+    THEN
+        INSERT INTO ffx_blocked AS b (
+            partition_key, execution_id, lane_id, eligibility_state, required_capabilities, blocked_at_ms
+        )
+        VALUES (
+            NEW.partition_key, NEW.execution_id, NEW.lane_id, NEW.eligibility_state, NEW.required_capabilities,
+            coalesce(NEW.ffx_last_mutation_at_ms, ffx_now_ms(NULL))
+        )
+        ON CONFLICT (partition_key, execution_id) DO UPDATE SET
+            lane_id = excluded.lane_id,
+            eligibility_state = excluded.eligibility_state,
+            required_capabilities = excluded.required_capabilities,
+            blocked_at_ms = CASE
+                WHEN b.eligibility_state = excluded.eligibility_state THEN b.blocked_at_ms
+                ELSE excluded.blocked_at_ms
+            END
+        WHERE
+            (b.lane_id, b.eligibility_state, b.required_capabilities)
+            <> (excluded.lane_id, excluded.eligibility_state, excluded.required_capabilities);
+    ELSE
+        DELETE FROM ffx_blocked AS b
+        WHERE
+            b.partition_key = OLD.partition_key
+            AND b.execution_id = OLD.execution_id;
+    END IF;
+    RETURN NULL;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_keep_blocked() IS 'Trigger: writes the row of ffx_blocked for an execution that is blocked now, and deletes that of one that is no longer.';
+
 CREATE FUNCTION ffx_keep_ready() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -1653,6 +1693,29 @@ COMMENT ON COLUMN ffx_attempt.failure_category IS 'Category of its failure; NULL
 
 COMMENT ON COLUMN ffx_attempt.corruption IS 'Column with a value that nobody knows; NULL: none.';
 
+CREATE TABLE ffx_blocked (
+    partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    lane_id text NOT NULL COLLATE pg_catalog."C",
+    eligibility_state text NOT NULL,
+    required_capabilities text[] NOT NULL,
+    blocked_at_ms bigint NOT NULL
+);
+
+COMMENT ON TABLE ffx_blocked IS 'The executions that are blocked by their route, their lane or an operator, one row each, for whoever looks for them. Triggers on ff_exec_core keep it and the sweep of the queue mends it; the execution''s row is the truth. Of what is inserted blocked, the sweep writes the row.';
+
+COMMENT ON COLUMN ffx_blocked.partition_key IS 'Of the execution, 0 to 255.';
+
+COMMENT ON COLUMN ffx_blocked.execution_id IS 'The uuid half of its id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ffx_blocked.lane_id IS 'Its lane.';
+
+COMMENT ON COLUMN ffx_blocked.eligibility_state IS 'blocked_by_route, blocked_by_lane_state or blocked_by_operator.';
+
+COMMENT ON COLUMN ffx_blocked.required_capabilities IS 'What a worker must have to claim it, all of them, sorted.';
+
+COMMENT ON COLUMN ffx_blocked.blocked_at_ms IS 'Milliseconds since the Unix epoch: since when it is blocked that way.';
+
 CREATE TABLE ffx_create_dedup (
     partition_key smallint NOT NULL,
     namespace text NOT NULL,
@@ -2095,6 +2158,24 @@ COMMENT ON COLUMN ffx_outbox_floor.floor_event_id IS 'The greatest event_id that
 
 COMMENT ON COLUMN ffx_outbox_floor.updated_at_ms IS 'Milliseconds since the Unix epoch: when it rose.';
 
+CREATE TABLE ffx_pause (
+    subject text NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    paused_at_ms bigint NOT NULL,
+    reason text DEFAULT ''::text NOT NULL,
+    CONSTRAINT ffx_pause_subject_check CHECK ((subject = ANY (ARRAY['lane'::text, 'worker'::text])))
+);
+
+COMMENT ON TABLE ffx_pause IS 'Lanes that are paused, which nobody of this library claims from, and worker instances that are drained, which claim nothing more. Claims read it; what is running goes on. FlowFabric does not know it.';
+
+COMMENT ON COLUMN ffx_pause.subject IS 'lane or worker: what name is the name of.';
+
+COMMENT ON COLUMN ffx_pause.name IS 'The lane, or the worker instance.';
+
+COMMENT ON COLUMN ffx_pause.paused_at_ms IS 'Milliseconds since the Unix epoch: since when. Of a worker, 30 days after it the row goes.';
+
+COMMENT ON COLUMN ffx_pause.reason IS 'The operator''s text; empty: none given.';
+
 CREATE TABLE ffx_ready (
     created_at_ms bigint NOT NULL,
     rank bigint NOT NULL,
@@ -2241,6 +2322,9 @@ ALTER TABLE ONLY ff_worker_registry_event
 ALTER TABLE ONLY ff_worker_registry
     ADD CONSTRAINT ff_worker_registry_pkey PRIMARY KEY (partition_key, namespace, worker_instance_id);
 
+ALTER TABLE ONLY ffx_blocked
+    ADD CONSTRAINT ffx_blocked_pkey PRIMARY KEY (partition_key, execution_id);
+
 ALTER TABLE ONLY ffx_create_dedup
     ADD CONSTRAINT ffx_create_dedup_pkey PRIMARY KEY (partition_key, namespace, idempotency_key);
 
@@ -2252,6 +2336,9 @@ ALTER TABLE ONLY ffx_outbox_consumer
 
 ALTER TABLE ONLY ffx_outbox_floor
     ADD CONSTRAINT ffx_outbox_floor_pkey PRIMARY KEY (outbox);
+
+ALTER TABLE ONLY ffx_pause
+    ADD CONSTRAINT ffx_pause_pkey PRIMARY KEY (subject, name);
 
 ALTER TABLE ONLY ffx_ready
     ADD CONSTRAINT ffx_ready_pkey PRIMARY KEY (lane_id, rank, created_at_ms, execution_id, partition_key);
@@ -2298,6 +2385,10 @@ CREATE INDEX ff_waitpoint_pending_exec_idx ON ff_waitpoint_pending USING btree (
 CREATE INDEX ff_waitpoint_pending_expires_idx ON ff_waitpoint_pending USING btree (partition_key, expires_at_ms) WHERE (expires_at_ms IS NOT NULL);
 
 CREATE INDEX ff_worker_registry_ns_inst_idx ON ff_worker_registry USING btree (namespace, worker_instance_id);
+
+CREATE INDEX ffx_blocked_lane_idx ON ffx_blocked USING btree (lane_id, blocked_at_ms, partition_key, execution_id);
+
+CREATE INDEX ffx_blocked_route_idx ON ffx_blocked USING btree (lane_id, blocked_at_ms, partition_key, execution_id) WHERE (eligibility_state = 'blocked_by_route'::text);
 
 CREATE INDEX ffx_create_dedup_expiry_idx ON ffx_create_dedup USING btree (expires_at_ms);
 
@@ -2373,6 +2464,10 @@ CREATE TRIGGER ffx_ff_completion_event_truncate_trg BEFORE TRUNCATE ON ff_comple
 
 COMMENT ON TRIGGER ffx_ff_completion_event_truncate_trg ON ff_completion_event IS 'Before a truncation, raises the floor in ffx_outbox_floor to the last event_id given out.';
 
+CREATE TRIGGER ffx_ff_exec_core_drop_blocked_trg AFTER DELETE ON ff_exec_core FOR EACH ROW WHEN ((old.eligibility_state = ANY (ARRAY['blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text]))) EXECUTE FUNCTION ffx_keep_blocked();
+
+COMMENT ON TRIGGER ffx_ff_exec_core_drop_blocked_trg ON ff_exec_core IS 'Takes deleted executions out of ffx_blocked.';
+
 CREATE TRIGGER ffx_ff_exec_core_drop_ready_trg AFTER DELETE ON ff_exec_core FOR EACH ROW WHEN ((old.eligibility_state = 'eligible_now'::text)) EXECUTE FUNCTION ffx_keep_ready();
 
 COMMENT ON TRIGGER ffx_ff_exec_core_drop_ready_trg ON ff_exec_core IS 'Takes the queue entry of a deleted execution out.';
@@ -2380,6 +2475,10 @@ COMMENT ON TRIGGER ffx_ff_exec_core_drop_ready_trg ON ff_exec_core IS 'Takes the
 CREATE TRIGGER ffx_ff_exec_core_fill_ready_trg AFTER INSERT ON ff_exec_core REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION ffx_fill_ready();
 
 COMMENT ON TRIGGER ffx_ff_exec_core_fill_ready_trg ON ff_exec_core IS 'Puts inserted executions that are claimable into the queue, ffx_ready, a statement at a time.';
+
+CREATE TRIGGER ffx_ff_exec_core_keep_blocked_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN (((new.eligibility_state = ANY (ARRAY['blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text])) OR (old.eligibility_state = ANY (ARRAY['blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text])))) EXECUTE FUNCTION ffx_keep_blocked();
+
+COMMENT ON TRIGGER ffx_ff_exec_core_keep_blocked_trg ON ff_exec_core IS 'Lists executions that become blocked by route, lane or operator in ffx_blocked, and takes out those that no longer are.';
 
 CREATE TRIGGER ffx_ff_exec_core_keep_ready_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN (((new.eligibility_state = 'eligible_now'::text) OR ((old.eligibility_state = 'eligible_now'::text) AND ((new.lifecycle_phase <> 'active'::text) OR (NOT (new.ffx_lease_epoch IS DISTINCT FROM old.ffx_lease_epoch)))))) EXECUTE FUNCTION ffx_keep_ready();
 

@@ -29,6 +29,7 @@ type fetcher struct {
 	ended   []*task
 	stopped chan struct{}
 
+	drained   bool // by an operator, and the log knows
 	prefetch  int
 	claimed   int // executions, since the start
 	paceAt    time.Time
@@ -39,6 +40,7 @@ const (
 	prefetchFor = 20 * time.Millisecond
 
 	firstRecheck    = 100 * time.Millisecond // after a claim that left room
+	haltedRest      = 100 * time.Millisecond // after a claim from a lane that is halted, whoever wakes it
 	firstFetchPause = 100 * time.Millisecond // after a failure
 	maxFetchPause   = 5 * time.Second
 )
@@ -53,6 +55,10 @@ type lane struct {
 	due      bool // it may have work
 	expected bool // because somebody said so
 	taken    int  // executions claimed from it; the lane with the least comes first
+
+	halt      engine.Halt // what its last claim met
+	restUntil time.Time   // being halted
+	resting   bool        // and woken since: the fetcher is roused when it has rested
 }
 
 // tell makes the fetcher look at a lane, or at all of them when none is named.
@@ -151,13 +157,49 @@ func (f *fetcher) room() int {
 func (f *fetcher) anyDue() bool {
 	due := false
 	for _, l := range f.lanes {
-		if l.woken.Swap(false) {
+		if !f.rests(l) && l.woken.Swap(false) {
 			l.claimer.Wake()
 			l.due, l.expected = true, true
 		}
 		due = due || l.due
 	}
 	return due
+}
+
+// rests says whether a lane is left alone although it may have been woken. Who goes on creating work on a paused lane
+// wakes it again and again, and who resumes it does not wake it in another way.
+func (f *fetcher) rests(l *lane) bool {
+	left := time.Until(l.restUntil)
+	if l.halt == engine.NotHalted || left <= 0 {
+		l.resting = false
+		return false
+	}
+	if l.woken.Load() && !l.resting {
+		l.resting = true
+		time.AfterFunc(left, f.rouse)
+	}
+	return true
+}
+
+// heed notes what halts a lane, and says so once.
+func (f *fetcher) heed(l *lane) {
+	before := l.halt
+	l.halt = l.claimer.Halted()
+	l.restUntil = time.Now().Add(haltedRest)
+	switch {
+	case l.halt == before:
+	case l.halt == engine.LanePaused:
+		f.cfg.Log.Info("lane is paused: nothing is claimed from it", "lane", l.name)
+	case l.halt == engine.WorkerDrained && !f.drained:
+		f.drained = true
+		f.cfg.Log.Info("worker is drained: it claims nothing more", "instance", f.cfg.Instance)
+	case l.halt != engine.NotHalted:
+	case before == engine.LanePaused:
+		f.cfg.Log.Info("lane is resumed", "lane", l.name)
+	case f.drained:
+		f.drained = false
+		f.cfg.Log.Info("worker claims again", "instance", f.cfg.Instance)
+	}
 }
 
 // claim gives each lane that may have work an equal share of the room; a share that is not filled is left for
@@ -181,6 +223,7 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 			l.taken += n // the others first, should it be this lane that fails
 			return err
 		}
+		f.heed(l)
 		l.taken += len(claimed)
 		if l.due = len(claimed) == n; !l.due {
 			// An idle lane saves up no turns.
@@ -188,7 +231,7 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 				l.taken = max(l.taken, other.taken)
 			}
 		}
-		f.unfilled = f.unfilled || l.expected && !l.due
+		f.unfilled = f.unfilled || l.expected && !l.due && l.halt == engine.NotHalted
 		l.expected = false
 		room -= len(claimed)
 		f.hand(ctx, claimed, calledAt)

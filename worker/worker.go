@@ -83,6 +83,7 @@ type claimer interface {
 	Claim(ctx context.Context, n int) ([]engine.Claimed, error)
 	CompleteAndClaim(ctx context.Context, completions []engine.Completion, n int) ([]error, []engine.Claimed, error)
 	Wake()
+	Halted() engine.Halt
 }
 
 // New returns a worker without handlers. It does not touch the database.

@@ -149,6 +149,10 @@ func (p *Policy) Begin(s *Scan) {
 	}
 }
 
+// Halted notes that a scan was not to claim, whatever the lane has: nothing is learnt of it, and what came meanwhile
+// may stand before a position.
+func (p *Policy) Halted() { p.Wake() }
+
 // End learns from a scan that succeeded.
 //
 // The positions move to the last execution found at each priority. Those of other priorities stay, until two full
