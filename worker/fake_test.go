@@ -45,6 +45,7 @@ type fakeEngine struct {
 	claimTakes  time.Duration
 	settleTakes time.Duration // of every call that settles, but not of renewals
 	claimBlind  func() bool   // for what the lane has
+	halts       map[id.LaneID]engine.Halt
 	waiting     func(engine.WaitingFilter) ([]engine.WaitingKind, error)
 }
 
@@ -76,6 +77,7 @@ func newFakeEngine() *fakeEngine {
 	return &fakeEngine{
 		lanes:       make(map[id.LaneID][]engine.Claimed),
 		causes:      make(chan error, 8),
+		halts:       make(map[id.LaneID]engine.Halt),
 		locked:      make(map[id.ExecutionID]bool),
 		lockedLease: make(map[id.ExecutionID]bool),
 		record:      record{ended: make(map[id.ExecutionID]int)},
@@ -141,6 +143,19 @@ func (f *fakeEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
 	return &fakeClaimer{f, spec}, nil
 }
 
+func (c *fakeClaimer) Halted() engine.Halt {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.halts[c.spec.Lane]
+}
+
+// halt pauses a lane, or resumes it, without a word to the worker.
+func (f *fakeEngine) halt(lane id.LaneID, halt engine.Halt) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.halts[lane] = halt
+}
+
 func (c *fakeClaimer) Wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +186,7 @@ func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error
 			return nil, err
 		}
 	}
-	if c.claimBlind != nil && c.claimBlind() {
+	if c.halts[c.spec.Lane] != engine.NotHalted || c.claimBlind != nil && c.claimBlind() {
 		return nil, nil
 	}
 	var claimed, left []engine.Claimed

@@ -29,11 +29,11 @@ type fetcher struct {
 	ended   []*task
 	stopped chan struct{}
 
-	drained   bool // by an operator, and the log knows
-	prefetch  int
-	claimed   int // executions, since the start
-	paceAt    time.Time
-	paceCount int // executions finished at paceAt
+	saidDrained bool // the log knows that an operator has drained the worker
+	prefetch    int
+	claimed     int // executions, since the start
+	paceAt      time.Time
+	paceCount   int // executions finished at paceAt
 }
 
 const (
@@ -190,14 +190,14 @@ func (f *fetcher) heed(l *lane) {
 	case l.halt == before:
 	case l.halt == engine.LanePaused:
 		f.cfg.Log.Info("lane is paused: nothing is claimed from it", "lane", l.name)
-	case l.halt == engine.WorkerDrained && !f.drained:
-		f.drained = true
+	case l.halt == engine.WorkerDrained && !f.saidDrained:
+		f.saidDrained = true
 		f.cfg.Log.Info("worker is drained: it claims nothing more", "instance", f.cfg.Instance)
 	case l.halt != engine.NotHalted:
 	case before == engine.LanePaused:
 		f.cfg.Log.Info("lane is resumed", "lane", l.name)
-	case f.drained:
-		f.drained = false
+	case f.saidDrained:
+		f.saidDrained = false
 		f.cfg.Log.Info("worker claims again", "instance", f.cfg.Instance)
 	}
 }

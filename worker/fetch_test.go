@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -234,4 +235,73 @@ func TestFetch_claim_under_way_at_the_end_is_given_back(t *testing.T) {
 			t.Errorf("%d given back, want 10", n)
 		}
 	})
+}
+
+// Who is told of work on a paused lane asks for it no more often than an idle worker does, but for a claim every 100 ms
+// while he is told again and again.
+func TestFetch_of_a_paused_lane(t *testing.T) {
+	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.halt(engine.DefaultLane, engine.LanePaused)
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(3, "quick")
+		b.tell()
+		before := len(b.seen().claims)
+		b.pass(time.Minute)
+		if n := len(b.seen().claims) - before; n < 54 || n > 68 {
+			t.Errorf("%d claims in a minute, want about 60", n)
+		}
+		before = len(b.seen().claims)
+		for range 1000 {
+			b.tell()
+			b.pass(time.Millisecond)
+		}
+		if n := len(b.seen().claims) - before; n < 8 || n > 12 {
+			t.Errorf("%d claims in a second in which it was told a thousand times, want about 10", n)
+		}
+		b.eng.halt(engine.DefaultLane, engine.NotHalted)
+		b.tell()
+		b.pass(haltedRest)
+		if items(b.seen().done) != 3 {
+			t.Errorf("%d handled once the lane was resumed, want 3", items(b.seen().done))
+		}
+		b.wantLogged(t, map[string]int{"lane is paused": 1, "lane is resumed": 1})
+	})
+}
+
+func TestFetch_of_a_drained_worker(t *testing.T) {
+	lanes := []id.LaneID{"a", "b"}
+	bothWays(t, Config{Lanes: lanes, Concurrency: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
+		b.eng.put("a", work("slow"), work("quick"))
+		b.eng.wake("a")
+		b.pass(500 * time.Millisecond)
+		for _, lane := range lanes {
+			b.eng.halt(lane, engine.WorkerDrained)
+			b.eng.put(lane, work("quick"))
+			b.eng.wake(lane)
+		}
+		b.pass(time.Minute)
+		if n := items(b.seen().done); n != 2 && n != 1 {
+			t.Errorf("%d handled, want what had been claimed before", n)
+		}
+		for _, lane := range lanes {
+			b.eng.halt(lane, engine.NotHalted)
+		}
+		b.eng.wake("")
+		b.pass(2 * time.Second)
+		if n := items(b.seen().done); n != 4 {
+			t.Errorf("%d handled once it was resumed, want 4", n)
+		}
+		b.wantLogged(t, map[string]int{"worker is drained": 1, "worker claims again": 1})
+	})
+}
+
+// wantLogged expects lines that hold a text, so many of each.
+func (b *bubble) wantLogged(t *testing.T, want map[string]int) {
+	t.Helper()
+	for text, n := range want {
+		if got := strings.Count(b.log.String(), text); got != n {
+			t.Errorf("%q was logged %d times, want %d", text, got, n)
+		}
+	}
 }
