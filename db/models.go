@@ -949,6 +949,16 @@ type FfxFlow struct {
 	Corruption *string
 }
 
+// How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first.
+type FfxLaneRetention struct {
+	// The lane; it need not be registered.
+	LaneID string
+	// Milliseconds from the end of an execution; 9223372036854775807: for ever.
+	RetentionMs int64
+	// When it was set, in Unix milliseconds.
+	SetAtMs int64
+}
+
 // Lease timers: when to look at the leases of one claim. One that was renewed gets a later timer, one that was given back is forgotten.
 type FfxLeaseWatch struct {
 	// Milliseconds since the Unix epoch: when to look.
@@ -1013,6 +1023,44 @@ type FfxReady struct {
 	RequiredCapabilities []string
 	// Its kind, raw_fields.execution_kind; empty: it has none; NULL: not noted, the execution's row says it.
 	Kind *string
+}
+
+// How far retention has come, a row for each way by which it finds what to delete. Its lock keeps other processes from the same work.
+type FfxRetention struct {
+	// ends (along the completion events), timers (what had to be kept when its end was met), sweep (what neither met), flows.
+	Source string
+	// Of ends: the last completion event looked at. Set to 0, retention begins anew.
+	EventID int64
+	// Executions deleted so far; of flows: flows.
+	Deleted int64
+	// The minute since 1970 in which something was deleted last.
+	Minute int64
+	// How many in that minute.
+	DeletedInMinute int64
+	// How many in the minute before it.
+	DeletedInMinuteBefore int64
+}
+
+// The shortest retention that policies of executions ever named, and some of those that were the shortest before: ends have to be looked at that early.
+type FfxRetentionPeriod struct {
+	// Milliseconds, rounded up to three significant bits after the first.
+	PeriodMs int64
+}
+
+// When to look again at executions that were met before they were due, or could not be deleted yet, and at flows whose members went: a row for many. Who looks deletes the row.
+type FfxRetentionTimer struct {
+	// When to look, in Unix milliseconds.
+	DueAtMs int64
+	// Tells rows of the same instant apart.
+	TimerID pgtype.UUID
+	// execution or flow.
+	Subject string
+	// How many the row stands for.
+	Items int32
+	// Their partitions, in the order of ids.
+	PartitionKeys []int16
+	// The uuids of the executions or flows. One that is gone is passed over.
+	Ids []pgtype.UUID
 }
 
 // Ledger of this library's migrations. In a database that FlowFabric made it also has a row adopted, and a row <version>/<part> for each part of a migration.

@@ -53,6 +53,11 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
 	// UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
 	ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadParams) ([]ClaimFromHeadRow, error)
+	// CommitLazily lets the transaction be committed without waiting for the disk: what it deletes would be found again.
+	//
+	// Used by: engine.Retain, engine.RepairQueue, engine.TrimOutboxes, engine.PurgeFlows.
+	// Locks: none.
+	CommitLazily(ctx context.Context, db DBTX) error
 	// CompleteExecutions ends running attempts with success and stores their results; ord (from 1) is the
 	// input position. No row for an item: its fence failed or the row is not canonical, and the caller
 	// settles it by the slow path, which names the reason.
@@ -90,16 +95,97 @@ type Querier interface {
 	// Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one for as long as it counts). Looks at all
 	// that is undispatched.
 	DismissCompletions(ctx context.Context, db DBTX, arg DismissCompletionsParams) (int64, error)
+	// DropAttemptsOf deletes the attempts of executions that are about to be deleted.
+	//
+	// Used by: engine.Retain, engine.RepairQueue.
+	// Locks: L2 held, by the execution's row (DELETE).
+	DropAttemptsOf(ctx context.Context, db DBTX, arg DropAttemptsOfParams) error
+	// DropBacklogMembersOf deletes what a backlog that is gone left behind of flows that are about to be deleted.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: L0 held (DELETE).
+	DropBacklogMembersOf(ctx context.Context, db DBTX, arg DropBacklogMembersOfParams) error
+	// DropBudgetUsageOf deletes what executions that are about to be deleted have spent, each for itself: the sums of
+	// the budgets stay. The rows are in the partitions of the budgets.
+	//
+	// Used by: engine.Retain, engine.RepairQueue.
+	// Locks: L6 waits (DELETE). Spans partitions.
+	DropBudgetUsageOf(ctx context.Context, db DBTX, executionIds []pgtype.UUID) error
+	// DropCancelDispatchesOf deletes what the cancel outbox, which nothing writes, has of flows that are about to be deleted.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: L0 held (DELETE).
+	DropCancelDispatchesOf(ctx context.Context, db DBTX, arg DropCancelDispatchesOfParams) error
+	// DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
+	//
+	// Used by: engine.Retain, engine.RepairQueue.
+	// Locks: L5 waits (DELETE).
+	DropClaimGrantsOf(ctx context.Context, db DBTX, arg DropClaimGrantsOfParams) error
 	// DropCreationKeys gives keys back that no creation made use of.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
 	// Locks: keys held.
 	DropCreationKeys(ctx context.Context, db DBTX, arg DropCreationKeysParams) error
+	// DropEdgeGroupsOf deletes the groups of flows that are about to be deleted.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: L3 waits (DELETE).
+	DropEdgeGroupsOf(ctx context.Context, db DBTX, arg DropEdgeGroupsOfParams) error
+	// DropEdgesOf deletes the edges of flows that are about to be deleted.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: L3 waits (DELETE).
+	DropEdgesOf(ctx context.Context, db DBTX, arg DropEdgesOfParams) error
+	// DropExecutions deletes executions that the caller has locked, after all that belongs to them.
+	//
+	// Used by: engine.Retain, engine.RepairQueue.
+	// Locks: L1 held (DELETE).
+	DropExecutions(ctx context.Context, db DBTX, arg DropExecutionsParams) (int64, error)
+	// DropFlowSummariesOf deletes the summaries of flows that are about to be deleted.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: L0 held (DELETE).
+	DropFlowSummariesOf(ctx context.Context, db DBTX, arg DropFlowSummariesOfParams) error
+	// DropFlows deletes flows whose exclusive lock the caller holds, after all that belongs to them.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: L0 held (DELETE).
+	DropFlows(ctx context.Context, db DBTX, arg DropFlowsParams) (int64, error)
+	// DropLaneRetention takes back what SetLaneRetention set and returns it. No row: nothing was set.
+	//
+	// Used by: engine.SetLaneRetention.
+	// Locks: lanes waits (DELETE).
+	DropLaneRetention(ctx context.Context, db DBTX, laneID string) ([]int64, error)
 	// DropPause ends the pause of a lane or the drain of a worker instance. 0 rows: there was none.
 	//
 	// Used by: engine.ResumeLane, engine.ResumeWorker.
 	// Locks: pauses waits (the row, DELETE).
 	DropPause(ctx context.Context, db DBTX, arg DropPauseParams) (int64, error)
+	// DropStreamFramesOf deletes the output of executions that are about to be deleted.
+	//
+	// Used by: engine.Retain, engine.RepairQueue.
+	// Locks: L2 held, by the execution's row (DELETE).
+	DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStreamFramesOfParams) error
+	// DropStreamMetasOf deletes what is known of the streams of executions that are about to be deleted.
+	//
+	// Used by: engine.Retain, engine.RepairQueue.
+	// Locks: L2 held, by the execution's row (DELETE).
+	DropStreamMetasOf(ctx context.Context, db DBTX, arg DropStreamMetasOfParams) error
+	// DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
+	//
+	// Used by: engine.Retain, engine.RepairQueue.
+	// Locks: L2 held, by the execution's row (DELETE).
+	DropStreamSummariesOf(ctx context.Context, db DBTX, arg DropStreamSummariesOfParams) error
+	// DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
+	//
+	// Used by: engine.Retain, engine.RepairQueue.
+	// Locks: L5 waits (DELETE).
+	DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspensionsOfParams) error
+	// DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
+	//
+	// Used by: engine.Retain, engine.RepairQueue.
+	// Locks: L5 waits (DELETE).
+	DropWaitpointsOf(ctx context.Context, db DBTX, arg DropWaitpointsOfParams) error
 	// EndCancelled ends executions as cancelled, and settles their current attempts: an attempt_index below 0 means that
 	// there is none to settle, and a raised_epoch of 0 that only its outcome is cleared. A raised epoch is given to both
 	// rows, so that the holder of the attempt is refused from now on. Returns what was ended: a row that is terminal
@@ -148,6 +234,16 @@ type Querier interface {
 	// Used by: engine.PauseLane, engine.DrainWorker.
 	// Locks: pauses waits (the row, INSERT).
 	EnsurePause(ctx context.Context, db DBTX, arg EnsurePauseParams) error
+	// EnsureRetentionPeriod registers for how long a policy wants executions kept, where that is shorter than what is known.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+	// Locks: lanes waits (for a concurrent insert of the same period).
+	EnsureRetentionPeriod(ctx context.Context, db DBTX, periodMs int64) error
+	// EnsureRetentionSources gives every source of retention its row.
+	//
+	// Used by: engine.Retain, engine.PurgeFlows.
+	// Locks: retention waits (for a concurrent insert of the same row, in one order).
+	EnsureRetentionSources(ctx context.Context, db DBTX) error
 	// FenceStrayLeases clears leases that ran out on attempts nobody works on any more: the execution is
 	// not active, or goes on with a later attempt. The outcome stays; no event is written.
 	//
@@ -205,6 +301,11 @@ type Querier interface {
 	// Used by: engine.ListFlowMembers.
 	// Locks: none.
 	GetFlowExists(ctx context.Context, db DBTX, arg GetFlowExistsParams) (bool, error)
+	// GetFlowTimersDue tells whether a timer for flows is due.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: none. Spans partitions.
+	GetFlowTimersDue(ctx context.Context, db DBTX, nowMs *int64) (GetFlowTimersDueRow, error)
 	// GetNow reads the database's clock in milliseconds, or returns now_ms where it is given.
 	// An operation of several statements reads it once, after its row locks are held.
 	//
@@ -213,6 +314,24 @@ type Querier interface {
 	// engine.RepairQueue.
 	// Locks: none.
 	GetNow(ctx context.Context, db DBTX, nowMs *int64) (int64, error)
+	// GetRetainedTables tells which tables may have rows of executions, besides those that every execution has: one that
+	// was never written to has no page.
+	//
+	// Used by: engine.Retain, engine.RepairQueue.
+	// Locks: none.
+	GetRetainedTables(ctx context.Context, db DBTX) (GetRetainedTablesRow, error)
+	// GetRetention returns how far retention has come.
+	//
+	// Used by: engine.Retention.
+	// Locks: none. Spans partitions.
+	GetRetention(ctx context.Context, db DBTX, arg GetRetentionParams) (GetRetentionRow, error)
+	// GetRetentionWork tells whether anything is due: an end that has not been looked at since look_after_ms (or the shortest
+	// period of a lane or a policy, if that is less) after it, and a timer. look_after_ms is returned as it is to be used;
+	// known: the sources have their rows.
+	//
+	// Used by: engine.Retain.
+	// Locks: none. Spans partitions.
+	GetRetentionWork(ctx context.Context, db DBTX, arg GetRetentionWorkParams) (GetRetentionWorkRow, error)
 	// GetSchemaState tells whether the schema's tables are there, whether it declares who may work on them, whether
 	// the server takes writes, and whether it has Citus.
 	//
@@ -270,6 +389,11 @@ type Querier interface {
 	// Used by: engine.CreateFlow.
 	// Locks: L0 waits (for a concurrent insert of the same flow).
 	InsertFlow(ctx context.Context, db DBTX, arg InsertFlowParams) (int64, error)
+	// InsertRetentionTimer writes down when to look again at executions, or flows.
+	//
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Locks: retention new.
+	InsertRetentionTimer(ctx context.Context, db DBTX, arg InsertRetentionTimerParams) error
 	// LeaseTakenExecutions writes the leases decided for executions that TakeClaimable locked: the
 	// execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each.
 	//
@@ -321,6 +445,11 @@ type Querier interface {
 	// Used by: engine.AwaitExecution, engine.AwaitFlow.
 	// Locks: none; one snapshot. Spans partitions.
 	ListEnded(ctx context.Context, db DBTX, arg ListEndedParams) ([]ListEndedRow, error)
+	// ListEnds returns the executions of the next completion events, up to the first that was written later than up_to_ms.
+	//
+	// Used by: engine.Retain.
+	// Locks: none. Spans partitions.
+	ListEnds(ctx context.Context, db DBTX, arg ListEndsParams) ([]ListEndsRow, error)
 	// ListExecutions pages through the executions by primary key, strictly after one, up to a last partition, with what
 	// their outcome is derived from.
 	//
@@ -345,6 +474,11 @@ type Querier interface {
 	// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
 	// Locks: none. Spans partitions.
 	ListLaneEnds(ctx context.Context, db DBTX, arg ListLaneEndsParams) ([]ListLaneEndsRow, error)
+	// ListLaneRetentions returns the lanes whose executions are kept for another time than the default, by name.
+	//
+	// Used by: engine.Retention.
+	// Locks: none.
+	ListLaneRetentions(ctx context.Context, db DBTX, pageSize int32) ([]ListLaneRetentionsRow, error)
 	// ListLanes pages through the registered lanes in byte order, strictly after a cursor.
 	//
 	// Used by: engine.ListLanes.
@@ -355,12 +489,25 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: none.
 	ListLeased(ctx context.Context, db DBTX, arg ListLeasedParams) ([]id.ExecutionUUID, error)
+	// ListNeeded returns those of the given members of flows, which the caller has locked, that are still needed: a
+	// dependent of theirs has not ended, an event of theirs is not dispatched, or they are listed in the backlog of a
+	// cancelled flow. Events without dispatch are read once, all of them.
+	//
+	// Used by: engine.Retain, engine.RepairQueue.
+	// Locks: none.
+	ListNeeded(ctx context.Context, db DBTX, arg ListNeededParams) ([]pgtype.UUID, error)
 	// ListOpenMembers returns members that have not ended, of each listed flow at most page_size, in no order. No row: all
 	// members of the flow have ended, or it has none.
 	//
 	// Used by: engine.AwaitFlow.
 	// Locks: none; one snapshot. Spans partitions.
 	ListOpenMembers(ctx context.Context, db DBTX, arg ListOpenMembersParams) ([]ListOpenMembersRow, error)
+	// ListOutboxAges returns, for each outbox, up to where events were deleted, and the time of the oldest one behind that;
+	// 0: nothing, and none.
+	//
+	// Used by: engine.Retention.
+	// Locks: none. Spans partitions.
+	ListOutboxAges(ctx context.Context, db DBTX) ([]ListOutboxAgesRow, error)
 	// ListPassedOver returns those among downstream executions of decided groups, by ord, that their
 	// decision concerns, although ReleaseDownstream or SkipDownstream passed them over. No row for one that has
 	// ended or started, and decides for itself; that is free to run when it is to be released; or whose group is
@@ -473,6 +620,11 @@ type Querier interface {
 	// Used by: engine.ReplayExecution.
 	// Locks: L3 held.
 	MarkCountedEdges(ctx context.Context, db DBTX, arg MarkCountedEdgesParams) error
+	// MoveRetentionSource writes down how far a source has come and how many it deleted.
+	//
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Locks: retention held.
+	MoveRetentionSource(ctx context.Context, db DBTX, arg MoveRetentionSourceParams) error
 	// PassResults hands the results of succeeded upstreams to downstream executions that have not started,
 	// along edges that ask for it: the greatest edge id wins where there are several.
 	//
@@ -532,6 +684,13 @@ type Querier interface {
 	// engine.ReportProgress.
 	// Locks: none.
 	ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error)
+	// ReadPurgeable returns what decides whether flows may be deleted, whose exclusive lock the caller holds: whether
+	// anything of them is left to do (a member in store, a backlog, a pending cancel, or nothing ever begun), and when they
+	// last changed. A missing flow has no row.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: none.
+	ReadPurgeable(ctx context.Context, db DBTX, arg ReadPurgeableParams) ([]ReadPurgeableRow, error)
 	// ReadRetryFacts returns, for each item, what decides whether a failure ends the execution; ord (from 1)
 	// is the input position. A forecast: the decision is repeated under the row locks.
 	//
@@ -622,6 +781,11 @@ type Querier interface {
 	// Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 	// the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 	ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error)
+	// RestartRetention lets retention begin anew with the oldest end that still has its event.
+	//
+	// Used by: engine.SetLaneRetention.
+	// Locks: retention waits (UPDATE).
+	RestartRetention(ctx context.Context, db DBTX) error
 	// ReuseCreationKeys gives keys to new executions: those whose window has passed, and those that went to another
 	// creation of the batch than the first that asked for them.
 	//
@@ -634,6 +798,12 @@ type Querier interface {
 	// Used by: engine.RevokeLease.
 	// Locks: L1 held; L2 held; L7 new.
 	RevokeLease(ctx context.Context, db DBTX, arg RevokeLeaseParams) (string, error)
+	// ScanEmptyFlows returns those of the next page_size flows after a position, in the order of the primary key, that have
+	// no member in store, and the last of them in any case. No row: nothing follows.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: none. Spans partitions.
+	ScanEmptyFlows(ctx context.Context, db DBTX, arg ScanEmptyFlowsParams) ([]ScanEmptyFlowsRow, error)
 	// ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position: in the column
 	// of this library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a
 	// delay there too, unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
@@ -665,6 +835,11 @@ type Querier interface {
 	// Used by: engine.SetExecutionTag.
 	// Locks: L1 waits (the execution row, UPDATE).
 	SetExecutionTag(ctx context.Context, db DBTX, arg SetExecutionTagParams) (int64, error)
+	// SetLaneRetention sets how long executions of a lane are kept and returns what held before, 0: the default.
+	//
+	// Used by: engine.SetLaneRetention.
+	// Locks: lanes waits (the INSERT, for another one of the same lane).
+	SetLaneRetention(ctx context.Context, db DBTX, arg SetLaneRetentionParams) (int64, error)
 	// SettleDeadlines negates the deadlines of executions that another program ended, so that no scan meets
 	// them again. This library's own ends do it themselves.
 	//
@@ -724,6 +899,13 @@ type Querier interface {
 	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions.
 	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 	TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error)
+	// TakeEnded returns those of the given executions that have ended, with how long they are kept, and locks those whose
+	// time is over: they are taken. Who is not taken though its time is over is held by somebody else, or no longer ended.
+	// What depends on others is to be read afterwards.
+	//
+	// Used by: engine.Retain, engine.RepairQueue.
+	// Locks: L1 skips (execution rows FOR UPDATE).
+	TakeEnded(ctx context.Context, db DBTX, arg TakeEndedParams) ([]TakeEndedRow, error)
 	// TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
@@ -750,6 +932,17 @@ type Querier interface {
 	// Used by: engine.ExpireDeadlines.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeOverdue(ctx context.Context, db DBTX, arg TakeOverdueParams) ([]TakeOverdueRow, error)
+	// TakeRetentionSource locks what a source of retention has come to. No row: another process is at it.
+	//
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Locks: retention skips (FOR NO KEY UPDATE).
+	TakeRetentionSource(ctx context.Context, db DBTX, arg TakeRetentionSourceParams) (TakeRetentionSourceRow, error)
+	// TakeRetentionTimers deletes the next timers that are due, as many as stand for about max_items, and returns what
+	// they stand for.
+	//
+	// Used by: engine.Retain, engine.PurgeFlows.
+	// Locks: retention skips (timers FOR UPDATE, then the DELETE). Spans partitions.
+	TakeRetentionTimers(ctx context.Context, db DBTX, arg TakeRetentionTimersParams) ([]TakeRetentionTimersRow, error)
 	// TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running,
 	// ours, overdue, and not held by anybody.
 	//
@@ -771,6 +964,29 @@ type Querier interface {
 	// Used by: engine.ReplayExecution.
 	// Locks: L0 held.
 	TouchFlow(ctx context.Context, db DBTX, arg TouchFlowParams) error
+	// TrimCompletionEvents deletes completion events that are older than before_ms, from after_event_id on and at most
+	// page_size: up to the first that is younger, that is not dispatched, that retention has not looked at, or that a named
+	// consumer, seen in the last week, has not. One that says it is of the future is as old as its neighbours.
+	// Returns how many it deleted, and where the next call goes on.
+	//
+	// Used by: engine.TrimOutboxes.
+	// Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
+	TrimCompletionEvents(ctx context.Context, db DBTX, arg TrimCompletionEventsParams) (TrimCompletionEventsRow, error)
+	// TrimLeaseEvents is TrimCompletionEvents for lease events, which nothing but their readers needs.
+	//
+	// Used by: engine.TrimOutboxes.
+	// Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
+	TrimLeaseEvents(ctx context.Context, db DBTX, arg TrimLeaseEventsParams) (TrimLeaseEventsRow, error)
+	// TrimOperatorEvents is TrimCompletionEvents for operator events, which nothing but their readers needs.
+	//
+	// Used by: engine.TrimOutboxes.
+	// Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
+	TrimOperatorEvents(ctx context.Context, db DBTX, arg TrimOperatorEventsParams) (TrimOperatorEventsRow, error)
+	// TrimSignalEvents is TrimCompletionEvents for signal events, which nothing but their readers needs.
+	//
+	// Used by: engine.TrimOutboxes.
+	// Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
+	TrimSignalEvents(ctx context.Context, db DBTX, arg TrimSignalEventsParams) (TrimSignalEventsRow, error)
 	// TryFlowsExclusive is LockFlowsExclusive and LockFlowRows for whoever must not wait: it returns the flows of
 	// which it got both. A flow without a row needs the first alone.
 	//

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -28,6 +29,16 @@ type Config struct {
 	// MaxPayload is the largest payload or result in bytes. Default 1 MiB.
 	MaxPayload int
 
+	// Retention is how long executions are kept that have ended, where neither their policy nor their lane says
+	// otherwise, and flows after their last change. At least [policy.MinRetention], or [policy.KeepForever].
+	// Default 7 days. [Maintenance.Retain] and [Maintenance.PurgeFlows] go by it: give it to every process of a database.
+	Retention time.Duration
+
+	// OutboxRetention is how long events are kept, those of executions that are gone included. A reader of events that
+	// was away for longer has missed some, and is told so. At least [policy.MinRetention], or [policy.KeepForever].
+	// Default 7 days. [Maintenance.TrimOutboxes] goes by it.
+	OutboxRetention time.Duration
+
 	// Listener is where [Engine.Listen] connects, as a pool of this configuration would: behind a transaction pooler,
 	// to the server itself. Default nil: as the engine's pool does.
 	Listener *pgxpool.Config
@@ -45,8 +56,10 @@ type Config struct {
 
 // Defaults of [Config].
 const (
-	DefaultNamespace  id.Namespace = "default"
-	DefaultMaxPayload              = 1 << 20
+	DefaultNamespace       id.Namespace = "default"
+	DefaultMaxPayload                   = 1 << 20
+	DefaultRetention                    = 7 * 24 * time.Hour
+	DefaultOutboxRetention              = 7 * 24 * time.Hour
 )
 
 // How much goes into one transaction: executions that are created, and leases that are claimed, renewed or settled. Larger
@@ -91,6 +104,9 @@ type shared struct {
 
 	stalled stalledEvents
 	repair  repairPosition
+	trimmed trimPositions
+	purge   purgePosition
+	periods shortestPeriod
 }
 
 // New returns an engine on a pool that the caller opens and closes. It does not touch the database:
@@ -120,6 +136,14 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	}
 	if cfg.MaxPayload < 0 {
 		return nil, invalid("Config.MaxPayload", "is negative")
+	}
+	cfg.Retention = cmp.Or(cfg.Retention, DefaultRetention)
+	if err := checkRetention("Config.Retention", cfg.Retention); err != nil {
+		return nil, err
+	}
+	cfg.OutboxRetention = cmp.Or(cfg.OutboxRetention, DefaultOutboxRetention)
+	if err := checkRetention("Config.OutboxRetention", cfg.OutboxRetention); err != nil {
+		return nil, err
 	}
 	switch {
 	case cfg.Listener != nil && cfg.NoListener:

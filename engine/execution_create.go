@@ -147,13 +147,14 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 	}
 	flow := creations[0].flow
 	lanes := e.unknownLanes(creations)
+	period := e.periods.missing(creations)
 	var outcomes []Created
 	var err error
-	if flow == nil && len(lanes) == 0 && !slices.ContainsFunc(creations, creation.keyed) {
+	if flow == nil && len(lanes) == 0 && period == 0 && !slices.ContainsFunc(creations, creation.keyed) {
 		outcomes, err = e.createPlain(ctx, op, creations)
 	} else {
 		outcomes, err = inTx(ctx, e, op, func(tx *txn) ([]Created, error) {
-			return e.createKeyed(ctx, tx, flow, creations, lanes)
+			return e.createKeyed(ctx, tx, flow, creations, lanes, period)
 		})
 	}
 	if err != nil {
@@ -161,6 +162,7 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 	}
 	if e.tx == nil {
 		e.rememberLanes(lanes)
+		e.periods.remember(period)
 	}
 	for n, i := range chunk {
 		results[i].Value = outcomes[n]
@@ -192,7 +194,7 @@ func (e *Engine) createPlain(ctx context.Context, op string, creations []creatio
 // createKeyed holds the keys first, then inserts what they and the creations before each other leave, lanes
 // last. The flow of members is locked before anything else.
 func (e *Engine) createKeyed(
-	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, lanes []string,
+	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, lanes []string, period int64,
 ) ([]Created, error) {
 	if flow != nil {
 		if err := e.takeOpenFlow(ctx, tx, *flow); err != nil {
@@ -227,6 +229,11 @@ func (e *Engine) createKeyed(
 	}
 	if len(lanes) > 0 {
 		if err := e.q.EnsureLanes(ctx, tx, db.EnsureLanesParams{LaneIds: lanes, NowMs: e.nowMs()}); err != nil {
+			return nil, err
+		}
+	}
+	if period != 0 {
+		if err := e.q.EnsureRetentionPeriod(ctx, tx, period); err != nil {
 			return nil, err
 		}
 	}

@@ -111,6 +111,7 @@ type creation struct {
 	quotaPart    int16
 	key          string
 	windowMs     int64
+	retentionMs  int64 // of its policy; 0: not given, or for ever
 }
 
 // prepare checks a spec, fills in its defaults and renders its documents.

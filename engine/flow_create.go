@@ -111,6 +111,9 @@ func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, er
 	})
 	if err == nil && e.tx == nil {
 		e.rememberLanes(plan.lanes)
+		if !created.Existed {
+			e.periods.remember(plan.period)
+		}
 	}
 	return created, err
 }
@@ -123,6 +126,7 @@ type flowPlan struct {
 	creations   []creation
 	held        []bool
 	lanes       []string
+	period      int64 // the shortest retention of their policies, where it is not known to be registered
 	edges       db.InsertAppliedEdgesParams
 	groups      db.InsertEdgeGroupsParams
 }
@@ -209,6 +213,7 @@ func (e *Engine) planNodes(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		plan.creations[i], plan.held[i] = c, graph.inbound[i] > 0
 	}
 	plan.lanes = e.unknownLanes(plan.creations)
+	plan.period = e.periods.missing(plan.creations)
 	return nil
 }
 
@@ -296,6 +301,11 @@ func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (Create
 	}
 	if len(plan.lanes) > 0 {
 		if err := e.q.EnsureLanes(ctx, tx, db.EnsureLanesParams{LaneIds: plan.lanes, NowMs: e.nowMs()}); err != nil {
+			return CreatedFlow{}, err
+		}
+	}
+	if plan.period != 0 {
+		if err := e.q.EnsureRetentionPeriod(ctx, tx, plan.period); err != nil {
 			return CreatedFlow{}, err
 		}
 	}

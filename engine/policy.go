@@ -34,6 +34,9 @@ func (c *creation) setPolicy(p *policy.Execution) error {
 	if stored.Timeout != nil && stored.Timeout.ExecutionDeadlineMs != nil {
 		c.deadlineIn = int64(*stored.Timeout.ExecutionDeadlineMs)
 	}
+	if stored.RetentionMs != nil && *stored.RetentionMs > 0 {
+		c.retentionMs = *stored.RetentionMs
+	}
 	if stored.DedupWindowMs != nil {
 		c.windowMs = int64(*stored.DedupWindowMs)
 	}

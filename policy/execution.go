@@ -38,6 +38,10 @@ type Execution struct {
 	// 0: [DefaultDedupWindow]. [NoDedup]: the key is stored, and keeps nothing from being created.
 	DedupWindow time.Duration
 
+	// Retention is how long the execution is kept after it has ended. 0: as its lane or the engine says.
+	// [KeepForever]: until somebody deletes it. At least [MinRetention].
+	Retention time.Duration
+
 	// Capabilities are what a worker must offer to be given the execution, in any order. nil: nothing.
 	Capabilities id.Capabilities
 }
@@ -58,3 +62,9 @@ const (
 	NoReclaims               = -1
 	NoDedup    time.Duration = -1
 )
+
+// KeepForever is the retention of what is never deleted.
+const KeepForever time.Duration = -1
+
+// MinRetention is the shortest time for which anything is kept that has ended.
+const MinRetention = time.Minute

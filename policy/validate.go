@@ -44,6 +44,8 @@ func (e Execution) Validate() error {
 		return refuse("Deadline", "%v, must not be negative; 0 is no limit", e.Deadline)
 	case e.DedupWindow < 0 && e.DedupWindow != NoDedup:
 		return refuse("DedupWindow", "%v, must not be negative, but for NoDedup", e.DedupWindow)
+	case e.Retention != 0 && e.Retention != KeepForever && e.Retention < MinRetention:
+		return refuse("Retention", "%v, must be KeepForever, 0 for the default, or at least %v", e.Retention, MinRetention)
 	case !e.DelayUntil.IsZero() && (e.DelayUntil.Before(time.UnixMilli(1)) || e.DelayUntil.After(time.UnixMilli(math.MaxInt64))):
 		return refuse("DelayUntil", "must be after 1970 and within the range of milliseconds in 64 bits")
 	}

@@ -375,6 +375,21 @@ $_$;
 
 COMMENT ON FUNCTION ffx_record_truncate() IS 'Trigger: raises the floor of the outbox that its argument names to the last event_id given out.';
 
+CREATE FUNCTION ffx_retention_of(policy jsonb, lane_ms bigint, default_ms bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT CASE
+        WHEN jsonb_typeof(policy -> 'ffx_retention_ms') = 'number' THEN
+            CASE
+                WHEN (policy ->> 'ffx_retention_ms')::numeric < 0 THEN 9223372036854775807
+                ELSE least((policy ->> 'ffx_retention_ms')::numeric, 9223372036854775807)::bigint
+            END
+        ELSE coalesce(lane_ms, default_ms)
+    END;
+$$;
+
+COMMENT ON FUNCTION ffx_retention_of(policy jsonb, lane_ms bigint, default_ms bigint) IS 'How many milliseconds after its end an execution is kept: by its policy, else its lane, else the default; 9223372036854775807: for ever.';
+
 CREATE FUNCTION ffx_usable_from() RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -448,7 +463,7 @@ CREATE TABLE ff_attempt (
     ffx_stream_seq integer,
     ffx_stream_frames bigint
 )
-WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='50');
+WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='50', vacuum_truncate='false', autovacuum_vacuum_cost_limit='1000');
 
 COMMENT ON TABLE ff_attempt IS 'One row per attempt at an execution: its lease, and how it ended. The lease is (execution_id, attempt_index, lease_epoch).';
 
@@ -732,7 +747,7 @@ CREATE TABLE ff_completion_event (
     committed_at_ms bigint DEFAULT ((EXTRACT(epoch FROM clock_timestamp()) * (1000)::numeric))::bigint NOT NULL,
     dispatched_at_ms bigint
 )
-WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000');
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000', vacuum_truncate='false', autovacuum_vacuum_cost_limit='1000');
 
 COMMENT ON TABLE ff_completion_event IS 'Outbox of ends: a row for each execution that ended, inserted by the transaction that ended it. Dependencies are resolved from it.';
 
@@ -878,7 +893,7 @@ END) STORED,
     ffx_gate_id uuid,
     ffx_admitted boolean
 )
-WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='45');
+WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='45', vacuum_truncate='false', autovacuum_vacuum_cost_limit='1000');
 
 COMMENT ON TABLE ff_exec_core IS 'One row per execution: its authoritative state. Who reads states by hand reads the view ffx_execution, which knows every spelling that is stored.';
 
@@ -1064,7 +1079,7 @@ CREATE TABLE ff_lease_event (
     ffx_worker_instance_id text,
     ffx_revoked_by text
 )
-WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000');
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000', vacuum_truncate='false', autovacuum_vacuum_cost_limit='1000');
 
 COMMENT ON TABLE ff_lease_event IS 'Outbox of leases: a row for each lease taken, renewed, given back or lost, inserted by the transaction that did it.';
 
@@ -2105,6 +2120,20 @@ COMMENT ON COLUMN ffx_flow.cancellation_policy IS 'What became of its members: c
 
 COMMENT ON COLUMN ffx_flow.corruption IS 'Column with a value that nobody can read, for which the library''s reads refuse the row; NULL: none.';
 
+CREATE TABLE ffx_lane_retention (
+    lane_id text NOT NULL,
+    retention_ms bigint NOT NULL,
+    set_at_ms bigint NOT NULL
+);
+
+COMMENT ON TABLE ffx_lane_retention IS 'How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first.';
+
+COMMENT ON COLUMN ffx_lane_retention.lane_id IS 'The lane; it need not be registered.';
+
+COMMENT ON COLUMN ffx_lane_retention.retention_ms IS 'Milliseconds from the end of an execution; 9223372036854775807: for ever.';
+
+COMMENT ON COLUMN ffx_lane_retention.set_at_ms IS 'When it was set, in Unix milliseconds.';
+
 CREATE TABLE ffx_lease_watch (
     due_at_ms bigint NOT NULL,
     watch_id uuid NOT NULL,
@@ -2202,6 +2231,63 @@ COMMENT ON COLUMN ffx_ready.lane_id IS 'Its lane.';
 COMMENT ON COLUMN ffx_ready.required_capabilities IS 'What a worker must have to claim it, all of them.';
 
 COMMENT ON COLUMN ffx_ready.kind IS 'Its kind, raw_fields.execution_kind; empty: it has none; NULL: not noted, the execution''s row says it.';
+
+CREATE TABLE ffx_retention (
+    source text NOT NULL,
+    event_id bigint DEFAULT 0 NOT NULL,
+    deleted bigint DEFAULT 0 NOT NULL,
+    minute bigint DEFAULT 0 NOT NULL,
+    deleted_in_minute bigint DEFAULT 0 NOT NULL,
+    deleted_in_minute_before bigint DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='10', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE ffx_retention IS 'How far retention has come, a row for each way by which it finds what to delete. Its lock keeps other processes from the same work.';
+
+COMMENT ON COLUMN ffx_retention.source IS 'ends (along the completion events), timers (what had to be kept when its end was met), sweep (what neither met), flows.';
+
+COMMENT ON COLUMN ffx_retention.event_id IS 'Of ends: the last completion event looked at. Set to 0, retention begins anew.';
+
+COMMENT ON COLUMN ffx_retention.deleted IS 'Executions deleted so far; of flows: flows.';
+
+COMMENT ON COLUMN ffx_retention.minute IS 'The minute since 1970 in which something was deleted last.';
+
+COMMENT ON COLUMN ffx_retention.deleted_in_minute IS 'How many in that minute.';
+
+COMMENT ON COLUMN ffx_retention.deleted_in_minute_before IS 'How many in the minute before it.';
+
+CREATE TABLE ffx_retention_period (
+    period_ms bigint NOT NULL
+);
+
+COMMENT ON TABLE ffx_retention_period IS 'The shortest retention that policies of executions ever named, and some of those that were the shortest before: ends have to be looked at that early.';
+
+COMMENT ON COLUMN ffx_retention_period.period_ms IS 'Milliseconds, rounded up to three significant bits after the first.';
+
+CREATE TABLE ffx_retention_timer (
+    due_at_ms bigint NOT NULL,
+    timer_id uuid NOT NULL,
+    subject text NOT NULL,
+    items integer NOT NULL,
+    partition_keys smallint[] NOT NULL,
+    ids uuid[] NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
+ALTER TABLE ONLY ffx_retention_timer ALTER COLUMN ids SET STORAGE EXTERNAL;
+
+COMMENT ON TABLE ffx_retention_timer IS 'When to look again at executions that were met before they were due, or could not be deleted yet, and at flows whose members went: a row for many. Who looks deletes the row.';
+
+COMMENT ON COLUMN ffx_retention_timer.due_at_ms IS 'When to look, in Unix milliseconds.';
+
+COMMENT ON COLUMN ffx_retention_timer.timer_id IS 'Tells rows of the same instant apart.';
+
+COMMENT ON COLUMN ffx_retention_timer.subject IS 'execution or flow.';
+
+COMMENT ON COLUMN ffx_retention_timer.items IS 'How many the row stands for.';
+
+COMMENT ON COLUMN ffx_retention_timer.partition_keys IS 'Their partitions, in the order of ids.';
+
+COMMENT ON COLUMN ffx_retention_timer.ids IS 'The uuids of the executions or flows. One that is gone is passed over.';
 
 CREATE TABLE ffx_schema_migrations (
     version character varying NOT NULL
@@ -2328,6 +2414,9 @@ ALTER TABLE ONLY ffx_blocked
 ALTER TABLE ONLY ffx_create_dedup
     ADD CONSTRAINT ffx_create_dedup_pkey PRIMARY KEY (partition_key, namespace, idempotency_key);
 
+ALTER TABLE ONLY ffx_lane_retention
+    ADD CONSTRAINT ffx_lane_retention_pkey PRIMARY KEY (lane_id);
+
 ALTER TABLE ONLY ffx_lease_watch
     ADD CONSTRAINT ffx_lease_watch_pkey PRIMARY KEY (due_at_ms, watch_id);
 
@@ -2342,6 +2431,15 @@ ALTER TABLE ONLY ffx_pause
 
 ALTER TABLE ONLY ffx_ready
     ADD CONSTRAINT ffx_ready_pkey PRIMARY KEY (lane_id, rank, created_at_ms, execution_id, partition_key);
+
+ALTER TABLE ONLY ffx_retention_period
+    ADD CONSTRAINT ffx_retention_period_pkey PRIMARY KEY (period_ms);
+
+ALTER TABLE ONLY ffx_retention
+    ADD CONSTRAINT ffx_retention_pkey PRIMARY KEY (source);
+
+ALTER TABLE ONLY ffx_retention_timer
+    ADD CONSTRAINT ffx_retention_timer_pkey PRIMARY KEY (subject, due_at_ms, timer_id);
 
 ALTER TABLE ONLY ffx_schema_migrations
     ADD CONSTRAINT ffx_schema_migrations_pkey PRIMARY KEY (version);

@@ -28,6 +28,12 @@ func ExecutionOf(p policy.Execution) Execution {
 	if p.DedupWindow != 0 {
 		e.DedupWindowMs = new(milliseconds(p.DedupWindow))
 	}
+	switch {
+	case p.Retention == policy.KeepForever:
+		e.RetentionMs = new(int64(-1))
+	case p.Retention > 0:
+		e.RetentionMs = new(int64(milliseconds(p.Retention)))
+	}
 	if len(p.Capabilities) > 0 {
 		e.Routing = &Routing{RequiredCapabilities: p.Capabilities}
 	}

@@ -29,6 +29,9 @@ type Execution struct {
 	DedupWindowMs          *uint64       `json:"dedup_window_ms,omitempty"` // 24 h
 	Stream                 *Stream       `json:"stream_policy,omitempty"`
 	MaxSignalsPerExecution *uint32       `json:"max_signals_per_execution"` // 10000
+
+	// RetentionMs is how long the execution is kept after its end. Negative: for ever. FlowFabric does not know it.
+	RetentionMs *int64 `json:"ffx_retention_ms,omitempty"`
 }
 
 // The defaults of [Execution] and of its parts.
@@ -124,6 +127,9 @@ func (e *Execution) UnmarshalJSON(document []byte) error {
 	p.MaxReclaimCount = ifPresent("max_reclaim_count", o.defaulted("max_reclaim_count"), o.uint32)
 	p.MaxReplayCount = ifPresent("max_replay_count", o.defaulted("max_replay_count"), o.uint32)
 	p.MaxSignalsPerExecution = ifPresent("max_signals_per_execution", o.defaulted("max_signals_per_execution"), o.uint32)
+	if raw := o.optional("ffx_retention_ms"); raw != nil {
+		p.RetentionMs = new(o.int64("ffx_retention_ms", raw, 64))
+	}
 	p.DedupWindowMs = ifPresent("dedup_window_ms", o.optional("dedup_window_ms"), o.uint64)
 	for _, text := range o.texts("budget_ids", o.defaulted("budget_ids")) {
 		budget, err := id.ParseBudgetID(text)

@@ -1,0 +1,422 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// The ways by which retention finds what to delete, each with a row in ffx_retention.
+const (
+	fromEnds   = "ends"
+	fromTimers = "timers"
+	fromSweep  = "sweep"
+	fromFlows  = "flows"
+
+	retentionSources = 4
+)
+
+// What the timers of retention stand for.
+const (
+	timedExecutions = "execution"
+	timedFlows      = "flow"
+)
+
+// forever is the retention of what is never deleted, in milliseconds.
+const forever = math.MaxInt64
+
+const (
+	lookAgainSoon = time.Minute // at what somebody held, or what is needed and has ended just now
+	lookAgainLate = time.Hour   // at what has been needed for long
+)
+
+// Retain deletes executions that have ended and whose retention is over, with everything that belongs to them: attempts,
+// output, grants, suspensions, waitpoints and their share in the usage of budgets. What they spent stays
+// charged, and their events go by [Maintenance.TrimOutboxes]. How long an execution is kept says its policy
+// ([policy.Execution]), else its lane ([Operator.SetLaneRetention]), else [Config.Retention].
+//
+// It looks at up to batch executions in the order in which they ended, and at up to some batch more that are due by a
+// timer, and returns at how many it looked, deleted or not. The caller repeats it while that is batch or more.
+// [Operator.Retention] tells how far it has come.
+//
+// It keeps, and comes back to, an execution that another one in its flow waits for, whose event is not dispatched yet,
+// that is listed in the backlog of a cancelled flow, or that somebody holds. One that runs again is left
+// alone until it ends again. Those that ended without an event, or whose event was committed minutes after it was
+// written, are found by [Maintenance.RepairQueue].
+//
+// Errors: [ErrInvalidInput]. Transaction: one statement where nothing is due, else one transaction for the ends and one for the
+// timers; it locks the executions it deletes and passes over what others hold. The commit does not wait for the disk,
+// since what it deletes would be found again. Emits nothing. Safe to repeat and to run in any number of
+// processes, of which one works at a time.
+func (m Maintenance) Retain(ctx context.Context, batch int) (int, error) {
+	const op = "retain"
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	e := m.e.impatient()
+	work, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (db.GetRetentionWorkRow, error) {
+		return e.q.GetRetentionWork(ctx, conn, db.GetRetentionWorkParams{LookAfterMs: e.lookAfterMs(), NowMs: e.nowMs()})
+	})
+	if err != nil {
+		return 0, err
+	}
+	if work.Sources < retentionSources {
+		if err := e.ensureRetentionSources(ctx, op); err != nil {
+			return 0, err
+		}
+		work.EndsDue = true
+	}
+	looked := 0
+	if work.TimersDue {
+		n, err := e.retain(ctx, op, fromTimers, func(tx *txn, r *retaining) error { return r.takeTimers(ctx, tx, batch) })
+		if looked += n; err != nil {
+			return looked, err
+		}
+	}
+	if work.EndsDue {
+		n, err := e.retain(ctx, op, fromEnds, func(tx *txn, r *retaining) error {
+			return r.listEnds(ctx, tx, work.LookAfterMs, batch)
+		})
+		if looked += n; err != nil {
+			return looked, err
+		}
+	}
+	return looked, nil
+}
+
+// lookAfterMs is how long after its end an execution is looked at first: no later than events are trimmed.
+func (e *Engine) lookAfterMs() int64 {
+	return min(retentionMs(e.cfg.Retention), retentionMs(e.cfg.OutboxRetention))
+}
+
+func (e *Engine) ensureRetentionSources(ctx context.Context, op string) error {
+	_, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
+		return struct{}{}, e.q.EnsureRetentionSources(ctx, conn)
+	})
+	return err
+}
+
+// retaining is one batch of retention.
+type retaining struct {
+	*Engine
+	source  string
+	eventID int64 // how far the source has come, and comes
+	nowMs   int64
+	looked  executionArrays
+	timers  retentionTimers
+	deleted int64
+	waits   int // for locks that no statement can skip
+}
+
+// retain deletes what is due of that which find puts into looked, and returns how many that were. Where it meets a lock
+// that no statement can skip, it begins again and leaves out what is held.
+func (e *Engine) retain(ctx context.Context, op, source string, find func(*txn, *retaining) error) (int, error) {
+	try := func(careful bool) (int, error) {
+		return inTx(ctx, e, op, func(tx *txn) (int, error) {
+			r := &retaining{Engine: e, source: source}
+			held, err := r.begin(ctx, tx)
+			if err != nil || !held {
+				return 0, err
+			}
+			if err := find(tx, r); err != nil {
+				return 0, err
+			}
+			if err := r.work(ctx, tx, careful); err != nil {
+				return 0, err
+			}
+			return len(r.looked.executions), r.end(ctx, tx)
+		})
+	}
+	n, err := try(false)
+	if errors.Is(err, ErrBusy) || e.tx != nil && pgtx.SQLState(err) == sqlLockNotAvailable {
+		n, err = try(true)
+	}
+	return n, err
+}
+
+// begin locks the source, and tells whether it could.
+func (r *retaining) begin(ctx context.Context, tx *txn) (bool, error) {
+	var held bool
+	steps := []step{func(conn db.DBTX) error {
+		row, err := r.q.TakeRetentionSource(ctx, conn, db.TakeRetentionSourceParams{Source: r.source, NowMs: r.nowMsOf()})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		held, r.eventID, r.nowMs = err == nil, row.EventID, row.NowMs
+		return err
+	}}
+	if r.tx == nil {
+		steps = append(steps, func(conn db.DBTX) error { return r.q.CommitLazily(ctx, conn) })
+	}
+	err := pgtx.InOneTrip(ctx, tx, steps...)
+	return held, err
+}
+
+// nowMsOf is [Engine.nowMs], which the field of the same name hides.
+func (r *retaining) nowMsOf() *int64 { return r.Engine.nowMs() }
+
+// listEnds puts the next ends into looked, up to the first that is too young.
+func (r *retaining) listEnds(ctx context.Context, tx *txn, lookAfterMs int64, batch int) error {
+	rows, err := r.q.ListEnds(ctx, tx, db.ListEndsParams{
+		AfterEventID: r.eventID, UpToMs: r.nowMs - lookAfterMs, PageSize: int32(batch),
+	})
+	for _, row := range rows {
+		r.looked.add(row.PartitionKey, row.ExecutionID.Bytes)
+		r.eventID = row.EventID
+	}
+	return err
+}
+
+// takeTimers puts into looked what the next timers stand for.
+func (r *retaining) takeTimers(ctx context.Context, tx *txn, batch int) error {
+	rows, err := r.q.TakeRetentionTimers(ctx, tx, db.TakeRetentionTimersParams{
+		Subject: timedExecutions, NowMs: r.nowMs, MaxItems: int64(batch),
+	})
+	for _, row := range rows {
+		r.looked.add(row.PartitionKey, row.ID.Bytes)
+	}
+	return err
+}
+
+// ended is an execution that is to be deleted.
+type ended struct {
+	partition int16
+	execution id.ExecutionUUID
+	flow      *id.FlowID
+	endedAtMs int64
+}
+
+// work deletes what is due of that which is looked at, and sets timers for the rest of it that is not kept for ever.
+func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
+	if r.looked.empty() {
+		return nil
+	}
+	rows, err := r.q.TakeEnded(ctx, tx, db.TakeEndedParams{
+		PartitionKeys: r.looked.partitions, ExecutionIds: r.looked.executions,
+		DefaultMs: retentionMs(r.cfg.Retention), NowMs: r.nowMs,
+	})
+	if err != nil {
+		return err
+	}
+	due := make([]ended, 0, len(rows))
+	for _, row := range rows {
+		dueMs := row.TerminalAtMs + min(row.RetentionMs, forever-max(row.TerminalAtMs, 0))
+		switch {
+		case row.RetentionMs == forever || dueMs == forever:
+		case dueMs > r.nowMs:
+			r.timers.add(r.nowMs, dueMs, row.PartitionKey, row.ExecutionID)
+		case !row.Taken:
+			r.lookAgain(lookAgainSoon, row.PartitionKey, row.ExecutionID)
+		default:
+			due = append(due, ended{row.PartitionKey, row.ExecutionID.Bytes, row.FlowID, row.TerminalAtMs})
+		}
+	}
+	if due, err = r.leaveNeeded(ctx, tx, due); err != nil || len(due) == 0 {
+		return err
+	}
+	slices.SortFunc(due, func(a, b ended) int {
+		return cmp.Or(cmp.Compare(a.partition, b.partition), bytes.Compare(a.execution[:], b.execution[:]))
+	})
+	used, err := r.q.GetRetainedTables(ctx, tx)
+	if err != nil {
+		return err
+	}
+	return r.drop(ctx, tx, due, used, careful)
+}
+
+// lookAgain sets a timer, but for what the sweep comes past again.
+func (r *retaining) lookAgain(in time.Duration, partition int16, execution pgtype.UUID) {
+	if r.source != fromSweep {
+		r.timers.add(r.nowMs, r.nowMs+in.Milliseconds(), partition, execution)
+	}
+}
+
+// leaveNeeded takes those members out of due that are needed yet.
+func (r *retaining) leaveNeeded(ctx context.Context, tx *txn, due []ended) ([]ended, error) {
+	var members executionArrays
+	var flows []pgtype.UUID
+	for _, x := range due {
+		if x.flow != nil {
+			members.add(x.partition, x.execution)
+			flows = append(flows, pgUUID(*x.flow))
+		}
+	}
+	if members.empty() {
+		return due, nil
+	}
+	listed, err := r.q.ListNeeded(ctx, tx, db.ListNeededParams{
+		PartitionKeys: members.partitions, ExecutionIds: members.executions, FlowIds: flows,
+	})
+	if err != nil || len(listed) == 0 {
+		return due, err
+	}
+	needed := make(map[id.ExecutionUUID]bool, len(listed))
+	for _, x := range listed {
+		needed[x.Bytes] = true
+	}
+	return slices.DeleteFunc(due, func(x ended) bool {
+		if needed[x.execution] {
+			r.lookAgain(lookAgainIn(r.nowMs-x.endedAtMs), x.partition, pgUUID(x.execution))
+		}
+		return needed[x.execution]
+	}), nil
+}
+
+// lookAgainIn is when to look again at what is needed and ended so many milliseconds ago: an eighth of that.
+func lookAgainIn(ageMs int64) time.Duration {
+	age := min(ageMs/8, lookAgainLate.Milliseconds())
+	return max(time.Duration(age)*time.Millisecond, lookAgainSoon)
+}
+
+// drop deletes executions that are locked, with all that belongs to them. Where it meets a lock that no statement can
+// skip, and is careful, it deletes each half for itself, so that only what is held is left.
+func (r *retaining) drop(ctx context.Context, tx *txn, due []ended, used db.GetRetainedTablesRow, careful bool) error {
+	if !careful {
+		return r.dropAll(ctx, tx, due, used)
+	}
+	_, err := pgtx.InSavepoint(ctx, tx, func(savepoint pgx.Tx) (struct{}, error) {
+		return struct{}{}, r.dropAll(ctx, savepoint, due, used)
+	})
+	if pgtx.SQLState(err) != sqlLockNotAvailable {
+		return err
+	}
+	if r.waits++; len(due) == 1 || r.waits >= lateWaits {
+		for _, x := range due {
+			r.lookAgain(lookAgainSoon, x.partition, pgUUID(x.execution))
+		}
+		return nil
+	}
+	if err := r.drop(ctx, tx, due[:len(due)/2], used, careful); err != nil {
+		return err
+	}
+	return r.drop(ctx, tx, due[len(due)/2:], used, careful)
+}
+
+func (r *retaining) dropAll(ctx context.Context, tx pgx.Tx, due []ended, used db.GetRetainedTablesRow) error {
+	var arrays executionArrays
+	flows := newFlowSet(r.cfg.Partitions)
+	for _, x := range due {
+		arrays.add(x.partition, x.execution)
+		if x.flow != nil {
+			flows.add(*x.flow)
+		}
+	}
+	partitions, executions := arrays.partitions, arrays.executions
+	steps := []step{func(conn db.DBTX) error {
+		return r.q.DropAttemptsOf(ctx, conn, db.DropAttemptsOfParams{PartitionKeys: partitions, ExecutionIds: executions})
+	}}
+	for _, table := range []struct {
+		used bool
+		step
+	}{
+		{used.StreamFrames, func(conn db.DBTX) error {
+			return r.q.DropStreamFramesOf(ctx, conn, db.DropStreamFramesOfParams{PartitionKeys: partitions, ExecutionIds: executions})
+		}},
+		{used.StreamMetas, func(conn db.DBTX) error {
+			return r.q.DropStreamMetasOf(ctx, conn, db.DropStreamMetasOfParams{PartitionKeys: partitions, ExecutionIds: executions})
+		}},
+		{used.StreamSummaries, func(conn db.DBTX) error {
+			return r.q.DropStreamSummariesOf(ctx, conn, db.DropStreamSummariesOfParams{PartitionKeys: partitions, ExecutionIds: executions})
+		}},
+		{used.ClaimGrants, func(conn db.DBTX) error {
+			return r.q.DropClaimGrantsOf(ctx, conn, db.DropClaimGrantsOfParams{PartitionKeys: partitions, ExecutionIds: executions})
+		}},
+		{used.Suspensions, func(conn db.DBTX) error {
+			return r.q.DropSuspensionsOf(ctx, conn, db.DropSuspensionsOfParams{PartitionKeys: partitions, ExecutionIds: executions})
+		}},
+		{used.Waitpoints, func(conn db.DBTX) error {
+			return r.q.DropWaitpointsOf(ctx, conn, db.DropWaitpointsOfParams{PartitionKeys: partitions, ExecutionIds: executions})
+		}},
+		{used.BudgetUsage, func(conn db.DBTX) error { return r.q.DropBudgetUsageOf(ctx, conn, executions) }},
+	} {
+		if table.used {
+			steps = append(steps, table.step)
+		}
+	}
+	var dropped int64
+	steps = append(steps, func(conn db.DBTX) (err error) {
+		dropped, err = r.q.DropExecutions(ctx, conn, db.DropExecutionsParams{PartitionKeys: partitions, ExecutionIds: executions})
+		return err
+	})
+	if !flows.empty() {
+		keys, ids := flows.arrays()
+		steps = append(steps, func(conn db.DBTX) error {
+			return r.q.InsertRetentionTimer(ctx, conn, db.InsertRetentionTimerParams{
+				DueAtMs: r.nowMs, Subject: timedFlows, PartitionKeys: keys, Ids: ids,
+			})
+		})
+	}
+	if err := pgtx.InOneTrip(ctx, tx, steps...); err != nil {
+		return err
+	}
+	r.deleted += dropped
+	return nil
+}
+
+// end writes down how far the source has come, and the timers.
+func (r *retaining) end(ctx context.Context, tx *txn) error {
+	if r.looked.empty() {
+		return nil
+	}
+	steps := r.timers.steps(ctx, r.q, timedExecutions)
+	return pgtx.InOneTrip(ctx, tx, append(steps, func(conn db.DBTX) error {
+		return r.q.MoveRetentionSource(ctx, conn, db.MoveRetentionSourceParams{
+			Source: r.source, EventID: r.eventID, Deleted: r.deleted, NowMs: r.nowMs,
+		})
+	})...)
+}
+
+// retentionTimers are when to look again at what, by instants that stand for a little time before them.
+type retentionTimers struct {
+	due map[int64]*timed
+}
+
+type timed struct {
+	partitions []int16
+	ids        []pgtype.UUID
+}
+
+// add rounds up, by a 256th of the time until then and a minute at most, so that many share a timer.
+func (t *retentionTimers) add(nowMs, dueMs int64, partition int16, subject pgtype.UUID) {
+	width := min(max((dueMs-nowMs)/256, 1000), 60_000)
+	if dueMs < forever-width {
+		dueMs = (dueMs + width - 1) / width * width
+	}
+	if t.due == nil {
+		t.due = make(map[int64]*timed)
+	}
+	group := t.due[dueMs]
+	if group == nil {
+		group = new(timed)
+		t.due[dueMs] = group
+	}
+	group.partitions = append(group.partitions, partition)
+	group.ids = append(group.ids, subject)
+}
+
+// steps are the statements that set the timers.
+func (t *retentionTimers) steps(ctx context.Context, q *db.Queries, subject string) []step {
+	var steps []step
+	for dueMs, group := range t.due {
+		for from := 0; from < len(group.ids); from += MaxBatch {
+			to := min(from+MaxBatch, len(group.ids))
+			steps = append(steps, func(conn db.DBTX) error {
+				return q.InsertRetentionTimer(ctx, conn, db.InsertRetentionTimerParams{
+					DueAtMs: dueMs, Subject: subject, PartitionKeys: group.partitions[from:to], Ids: group.ids[from:to],
+				})
+			})
+		}
+	}
+	return steps
+}

@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// retentionMs is a retention in milliseconds, rounded up.
+func retentionMs(d time.Duration) int64 {
+	if d == policy.KeepForever {
+		return forever
+	}
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+func retentionOf(ms int64) time.Duration {
+	if ms > math.MaxInt64/int64(time.Millisecond) {
+		return policy.KeepForever
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+func checkRetention(field string, d time.Duration) error {
+	switch {
+	case d == policy.KeepForever || d >= policy.MinRetention && d <= math.MaxInt64-time.Millisecond:
+		return nil
+	default:
+		return invalid(field, fmt.Sprintf("%v, must be policy.KeepForever, 0 for the default, or at least %v", d, policy.MinRetention))
+	}
+}
+
+// shortestPeriod is the shortest retention of a policy that this process has registered, in milliseconds; 0: none.
+// Ends are looked at that early, whatever else says how long executions are kept.
+type shortestPeriod struct{ ms atomic.Int64 }
+
+// missing returns the period that has to be registered before creations are, or 0: the shortest of theirs, rounded up to four significant
+// bits, so that few are ever stored.
+func (p *shortestPeriod) missing(creations []creation) int64 {
+	shortest := int64(forever)
+	for i := range creations {
+		if ms := creations[i].retentionMs; ms > 0 {
+			shortest = min(shortest, ms)
+		}
+	}
+	if shortest == forever {
+		return 0
+	}
+	if low := bits.Len64(uint64(shortest)) - 4; low > 0 {
+		if up := shortest + 1<<low - 1; up > 0 {
+			shortest = up >> low << low
+		}
+	}
+	if known := p.ms.Load(); known != 0 && known <= shortest {
+		return 0
+	}
+	return shortest
+}
+
+// remember notes what was registered and committed.
+func (p *shortestPeriod) remember(ms int64) {
+	for known := p.ms.Load(); ms != 0 && (known == 0 || ms < known); known = p.ms.Load() {
+		if p.ms.CompareAndSwap(known, ms) {
+			return
+		}
+	}
+}
+
+// SetLaneRetention sets how long executions of a lane are kept after they have ended, where their policy does not say it:
+// at least [policy.MinRetention], or [policy.KeepForever]. 0 takes it back: [Config.Retention] holds again. It is
+// stored, holds for all processes, and for executions that have ended before. A shorter one lets [Maintenance.Retain] begin anew with the oldest
+// end whose event is still stored, so that what is due now is soon deleted; what is older, the sweep of
+// [Maintenance.RepairQueue] meets in its time.
+//
+// Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one; it waits for a batch of retention. Safe to repeat.
+func (o Operator) SetLaneRetention(ctx context.Context, lane id.LaneID, keep time.Duration) error {
+	const op = "set lane retention"
+	e := o.e
+	if err := lane.Validate(); err != nil {
+		return wrap(op, invalidBecause("lane", err))
+	}
+	if keep != 0 {
+		if err := checkRetention("keep", keep); err != nil {
+			return wrap(op, err)
+		}
+	}
+	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) {
+		var none struct{}
+		byDefault := retentionMs(e.cfg.Retention)
+		before, after := byDefault, byDefault
+		if keep == 0 {
+			dropped, err := e.q.DropLaneRetention(ctx, tx, string(lane))
+			if err != nil || len(dropped) == 0 {
+				return none, err
+			}
+			before = dropped[0]
+		} else {
+			after = retentionMs(keep)
+			stored, err := e.q.SetLaneRetention(ctx, tx, db.SetLaneRetentionParams{
+				LaneID: string(lane), RetentionMs: after, NowMs: e.nowMs(),
+			})
+			if err != nil {
+				return none, err
+			}
+			if stored != 0 {
+				before = stored
+			}
+		}
+		if after >= before {
+			return none, nil
+		}
+		return none, e.q.RestartRetention(ctx, tx)
+	})
+	return err
+}
+
+// RetentionStatus tells how far retention has come.
+type RetentionStatus struct {
+	// LookAfter is how long after its end an execution is first looked at: the shortest time for which any is kept, and
+	// no longer than events are. What is kept for longer waits for its time.
+	LookAfter time.Duration
+
+	// NextEnd is when the execution ended that is looked at next; zero: every end has been looked at. Behind is how much
+	// later than it should have been that will be; 0: on time.
+	NextEnd time.Time
+	Behind  time.Duration
+
+	// Waiting is how many executions were looked at and wait for their time, or for what needs them; NextDue is when the
+	// next of them is looked at again.
+	Waiting int64
+	NextDue time.Time
+
+	// Deleted is how many executions, and FlowsDeleted how many flows were deleted so far; DeletedLately the executions
+	// of the last full minute.
+	Deleted       int64
+	DeletedLately int64
+	FlowsDeleted  int64
+
+	// Lanes are those with a retention of their own, by name, at most [MaxPage].
+	Lanes []LaneRetention
+
+	// Outboxes are the four kinds of events: completion, lease, operator, signal.
+	Outboxes []OutboxStatus
+}
+
+// LaneRetention is how long executions of a lane are kept.
+type LaneRetention struct {
+	Lane id.LaneID
+	Keep time.Duration // or [policy.KeepForever]
+}
+
+// OutboxStatus tells how far an outbox has been trimmed.
+type OutboxStatus struct {
+	Outbox string
+	Floor  int64     // the greatest id that was deleted; 0: none
+	Oldest time.Time // of what is stored; zero: nothing is
+}
+
+// Retention tells how far retention has come, in all processes together, by this engine's defaults.
+//
+// Three statements; locks nothing.
+func (o Operator) Retention(ctx context.Context) (RetentionStatus, error) {
+	const op = "read retention"
+	e := o.e
+	var status RetentionStatus
+	row, err := e.q.GetRetention(ctx, e.reader(), db.GetRetentionParams{LookAfterMs: e.lookAfterMs(), NowMs: e.nowMs()})
+	if err != nil {
+		return status, wrap(op, err)
+	}
+	status = RetentionStatus{
+		LookAfter: retentionOf(row.LookAfterMs), NextEnd: instantOf(row.NextEndMs), Waiting: row.Waiting, NextDue: instantOf(row.NextDueAtMs),
+		Deleted: row.Deleted, DeletedLately: row.DeletedLately, FlowsDeleted: row.FlowsDeleted,
+	}
+	if late := row.NowMs - row.NextEndMs; row.NextEndMs > 0 && late > row.LookAfterMs {
+		status.Behind = time.Duration(late-row.LookAfterMs) * time.Millisecond
+	}
+	lanes, err := e.q.ListLaneRetentions(ctx, e.reader(), MaxPage)
+	if err != nil {
+		return status, wrap(op, err)
+	}
+	for _, l := range lanes {
+		status.Lanes = append(status.Lanes, LaneRetention{Lane: id.LaneID(l.LaneID), Keep: retentionOf(l.RetentionMs)})
+	}
+	outboxes, err := e.q.ListOutboxAges(ctx, e.reader())
+	if err != nil {
+		return status, wrap(op, err)
+	}
+	for _, o := range outboxes {
+		status.Outboxes = append(status.Outboxes, OutboxStatus{Outbox: o.Outbox, Floor: o.FloorEventID, Oldest: instantOf(o.OldestAtMs)})
+	}
+	return status, nil
+}
+
+// instantOf reads a time that may be missing, as 0.
+func instantOf(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}

@@ -1,0 +1,451 @@
+-- name: GetRetentionWork :one
+-- GetRetentionWork tells whether anything is due: an end that has not been looked at since look_after_ms (or the shortest
+-- period of a lane or a policy, if that is less) after it, and a timer. look_after_ms is returned as it is to be used;
+-- known: the sources have their rows.
+--
+-- Used by: engine.Retain.
+-- Locks: none. Spans partitions.
+WITH shortest AS MATERIALIZED (
+    SELECT least(
+        @look_after_ms::bigint,
+        (SELECT min(l.retention_ms) FROM ffx_lane_retention AS l),
+        (SELECT min(p.period_ms) FROM ffx_retention_period AS p)
+    ) AS look_after_ms
+)
+SELECT
+    s.look_after_ms::bigint AS look_after_ms,
+    (SELECT count(*) FROM ffx_retention)::integer AS sources,
+    coalesce(
+        (
+            SELECT c.committed_at_ms
+            FROM ff_completion_event AS c
+            WHERE c.event_id > (SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends')
+            ORDER BY c.event_id
+            LIMIT 1
+        ) <= ffx_now_ms(sqlc.narg(now_ms)) - s.look_after_ms,
+        false
+    )::boolean AS ends_due,
+    EXISTS (
+        SELECT
+        FROM ffx_retention_timer AS t
+        WHERE
+            t.subject = 'execution'
+            AND t.due_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+    ) AS timers_due
+FROM shortest AS s;
+
+-- name: EnsureRetentionSources :exec
+-- EnsureRetentionSources gives every source of retention its row.
+--
+-- Used by: engine.Retain, engine.PurgeFlows.
+-- Locks: retention waits (for a concurrent insert of the same row, in one order).
+INSERT INTO ffx_retention (source)
+SELECT s.source
+FROM (SELECT unnest(ARRAY['ends', 'flows', 'sweep', 'timers']) AS source) AS s
+ON CONFLICT (source) DO NOTHING;
+
+-- name: TakeRetentionSource :one
+-- TakeRetentionSource locks what a source of retention has come to. No row: another process is at it.
+--
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Locks: retention skips (FOR NO KEY UPDATE).
+SELECT
+    r.event_id,
+    ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms
+FROM ffx_retention AS r
+WHERE r.source = @source
+FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: MoveRetentionSource :exec
+-- MoveRetentionSource writes down how far a source has come and how many it deleted.
+--
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Locks: retention held.
+UPDATE ffx_retention AS r
+SET
+    event_id = @event_id,
+    deleted = r.deleted + sqlc.arg(deleted)::bigint,
+    minute = i.minute,
+    deleted_in_minute = sqlc.arg(deleted)::bigint + CASE WHEN r.minute = i.minute THEN r.deleted_in_minute ELSE 0 END,
+    deleted_in_minute_before = CASE
+        WHEN r.minute = i.minute THEN r.deleted_in_minute_before
+        WHEN r.minute = i.minute - 1 THEN r.deleted_in_minute
+        ELSE 0
+    END
+FROM (SELECT sqlc.arg(now_ms)::bigint / 60000 AS minute) AS i
+WHERE r.source = @source;
+
+-- name: CommitLazily :exec
+-- CommitLazily lets the transaction be committed without waiting for the disk: what it deletes would be found again.
+--
+-- Used by: engine.Retain, engine.RepairQueue, engine.TrimOutboxes, engine.PurgeFlows.
+-- Locks: none.
+SELECT set_config('synchronous_commit', 'off', true);
+
+-- name: ListEnds :many
+-- ListEnds returns the executions of the next completion events, up to the first that was written later than up_to_ms.
+--
+-- Used by: engine.Retain.
+-- Locks: none. Spans partitions.
+WITH page AS MATERIALIZED (
+    SELECT
+        c.event_id,
+        c.partition_key,
+        c.execution_id,
+        c.committed_at_ms
+    FROM ff_completion_event AS c
+    WHERE c.event_id > @after_event_id
+    ORDER BY c.event_id
+    LIMIT @page_size::integer
+)
+SELECT
+    p.event_id,
+    p.partition_key,
+    p.execution_id
+FROM page AS p
+WHERE p.event_id < coalesce(
+    (SELECT min(l.event_id) FROM page AS l WHERE l.committed_at_ms > @up_to_ms::bigint),
+    9223372036854775807
+)
+ORDER BY p.event_id;
+
+-- name: TakeRetentionTimers :many
+-- TakeRetentionTimers deletes the next timers that are due, as many as stand for about max_items, and returns what
+-- they stand for.
+--
+-- Used by: engine.Retain, engine.PurgeFlows.
+-- Locks: retention skips (timers FOR UPDATE, then the DELETE). Spans partitions.
+WITH due AS (
+    SELECT
+        d.row_id,
+        sum(d.items) OVER (ORDER BY d.due_at_ms, d.timer_id) - d.items AS earlier
+    FROM (
+        SELECT
+            t.ctid::tid AS row_id,
+            t.due_at_ms,
+            t.timer_id,
+            t.items
+        FROM ffx_retention_timer AS t
+        WHERE
+            t.subject = @subject
+            AND t.due_at_ms <= @now_ms::bigint
+        ORDER BY
+            t.due_at_ms,
+            t.timer_id
+        LIMIT 200
+        FOR UPDATE SKIP LOCKED
+    ) AS d
+),
+taken AS (
+    DELETE FROM ffx_retention_timer AS t
+    USING due AS d
+    WHERE
+        t.ctid = d.row_id
+        AND d.earlier < @max_items::bigint
+    RETURNING
+        t.partition_keys,
+        t.ids
+)
+SELECT
+    unnest(t.partition_keys)::smallint AS partition_key,
+    unnest(t.ids)::uuid AS id
+FROM taken AS t;
+
+-- name: InsertRetentionTimer :exec
+-- InsertRetentionTimer writes down when to look again at executions, or flows.
+--
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Locks: retention new.
+INSERT INTO ffx_retention_timer (
+    due_at_ms,
+    timer_id,
+    subject,
+    items,
+    partition_keys,
+    ids
+)
+VALUES (
+    @due_at_ms,
+    gen_random_uuid(),
+    @subject,
+    cardinality(@ids::uuid[]),
+    @partition_keys,
+    @ids::uuid[]
+);
+
+-- name: TakeEnded :many
+-- TakeEnded returns those of the given executions that have ended, with how long they are kept, and locks those whose
+-- time is over: they are taken. Who is not taken though its time is over is held by somebody else, or no longer ended.
+-- What depends on others is to be read afterwards.
+--
+-- Used by: engine.Retain, engine.RepairQueue.
+-- Locks: L1 skips (execution rows FOR UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.partition_key::smallint AS partition_key,
+    i.execution_id::uuid AS execution_id,
+    e.flow_id,
+    e.terminal_at_ms::bigint AS terminal_at_ms,
+    e.retention_ms::bigint AS retention_ms,
+    coalesce(t.taken, false)::boolean AS taken
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        c.flow_id,
+        c.terminal_at_ms,
+        ffx_retention_of(
+            c.policy,
+            (SELECT l.retention_ms FROM ffx_lane_retention AS l WHERE l.lane_id = c.lane_id),
+            @default_ms::bigint
+        ) AS retention_ms
+    FROM ff_exec_core AS c
+    WHERE
+        c.partition_key = i.partition_key
+        AND c.execution_id = i.execution_id
+        AND c.lifecycle_phase IN ('terminal', 'cancelled')
+        AND c.terminal_at_ms IS NOT NULL
+    LIMIT 1
+) AS e
+LEFT JOIN LATERAL (
+    SELECT true AS taken
+    FROM ff_exec_core AS c
+    WHERE
+        c.partition_key = i.partition_key
+        AND c.execution_id = i.execution_id
+        AND c.lifecycle_phase IN ('terminal', 'cancelled')
+        AND c.terminal_at_ms <= sqlc.arg(now_ms)::bigint - e.retention_ms
+    FOR UPDATE SKIP LOCKED
+) AS t ON true;
+
+-- name: ListNeeded :many
+-- ListNeeded returns those of the given members of flows, which the caller has locked, that are still needed: a
+-- dependent of theirs has not ended, an event of theirs is not dispatched, or they are listed in the backlog of a
+-- cancelled flow. Events without dispatch are read once, all of them.
+--
+-- Used by: engine.Retain, engine.RepairQueue.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT i.execution_id::uuid AS execution_id
+FROM input AS i
+WHERE
+    EXISTS (
+        SELECT
+        FROM ff_edge AS g
+        CROSS JOIN LATERAL (
+            SELECT
+            FROM ff_exec_core AS d
+            WHERE
+                d.partition_key = g.partition_key
+                AND d.execution_id = g.downstream_eid
+                AND (d.lifecycle_phase IN ('terminal', 'cancelled')) IS NOT TRUE
+            LIMIT 1
+        ) AS waiting
+        WHERE
+            g.partition_key = i.partition_key
+            AND g.flow_id = i.flow_id
+            AND g.upstream_eid = i.execution_id
+    )
+    OR EXISTS (
+        SELECT
+        FROM ff_cancel_backlog_member AS m
+        WHERE
+            m.partition_key = i.partition_key
+            AND m.execution_id = '{fp:' || i.partition_key::text || '}:' || i.execution_id::text
+    )
+    OR i.execution_id IN (
+        SELECT u.execution_id
+        FROM ff_completion_event AS u
+        WHERE
+            u.dispatched_at_ms IS NULL
+            AND u.flow_id IS NOT NULL
+    );
+
+-- name: GetRetainedTables :one
+-- GetRetainedTables tells which tables may have rows of executions, besides those that every execution has: one that
+-- was never written to has no page.
+--
+-- Used by: engine.Retain, engine.RepairQueue.
+-- Locks: none.
+SELECT
+    bool_or(t.name = 'ff_stream_frame')::boolean AS stream_frames,
+    bool_or(t.name = 'ff_stream_meta')::boolean AS stream_metas,
+    bool_or(t.name = 'ff_stream_summary')::boolean AS stream_summaries,
+    bool_or(t.name = 'ff_claim_grant')::boolean AS claim_grants,
+    bool_or(t.name = 'ff_suspension_current')::boolean AS suspensions,
+    bool_or(t.name = 'ff_waitpoint_pending')::boolean AS waitpoints,
+    bool_or(t.name = 'ff_budget_usage_by_exec')::boolean AS budget_usage
+FROM (
+    SELECT unnest(ARRAY[
+        'none',
+        'ff_stream_frame',
+        'ff_stream_meta',
+        'ff_stream_summary',
+        'ff_claim_grant',
+        'ff_suspension_current',
+        'ff_waitpoint_pending',
+        'ff_budget_usage_by_exec'
+    ]) AS name
+) AS t
+CROSS JOIN LATERAL (
+    SELECT
+    FROM pg_catalog.pg_class AS c
+    WHERE
+        c.oid = to_regclass(t.name)
+        AND (c.relkind = 'p' OR pg_relation_size(c.oid::regclass) > 0)
+    UNION ALL
+    SELECT
+    WHERE t.name = 'none'
+) AS used;
+
+-- name: DropAttemptsOf :exec
+-- DropAttemptsOf deletes the attempts of executions that are about to be deleted.
+--
+-- Used by: engine.Retain, engine.RepairQueue.
+-- Locks: L2 held, by the execution's row (DELETE).
+DELETE FROM ff_attempt AS a
+USING (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    a.partition_key = i.partition_key
+    AND a.execution_id = i.execution_id;
+
+-- name: DropStreamFramesOf :exec
+-- DropStreamFramesOf deletes the output of executions that are about to be deleted.
+--
+-- Used by: engine.Retain, engine.RepairQueue.
+-- Locks: L2 held, by the execution's row (DELETE).
+DELETE FROM ff_stream_frame AS f
+USING (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    f.partition_key = i.partition_key
+    AND f.execution_id = i.execution_id;
+
+-- name: DropStreamMetasOf :exec
+-- DropStreamMetasOf deletes what is known of the streams of executions that are about to be deleted.
+--
+-- Used by: engine.Retain, engine.RepairQueue.
+-- Locks: L2 held, by the execution's row (DELETE).
+DELETE FROM ff_stream_meta AS m
+USING (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    m.partition_key = i.partition_key
+    AND m.execution_id = i.execution_id;
+
+-- name: DropStreamSummariesOf :exec
+-- DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
+--
+-- Used by: engine.Retain, engine.RepairQueue.
+-- Locks: L2 held, by the execution's row (DELETE).
+DELETE FROM ff_stream_summary AS s
+USING (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    s.partition_key = i.partition_key
+    AND s.execution_id = i.execution_id;
+
+-- name: DropClaimGrantsOf :exec
+-- DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
+--
+-- Used by: engine.Retain, engine.RepairQueue.
+-- Locks: L5 waits (DELETE).
+DELETE FROM ff_claim_grant AS g
+USING (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    g.partition_key = i.partition_key
+    AND g.execution_id = i.execution_id;
+
+-- name: DropSuspensionsOf :exec
+-- DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
+--
+-- Used by: engine.Retain, engine.RepairQueue.
+-- Locks: L5 waits (DELETE).
+DELETE FROM ff_suspension_current AS s
+USING (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    s.partition_key = i.partition_key
+    AND s.execution_id = i.execution_id;
+
+-- name: DropWaitpointsOf :exec
+-- DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
+--
+-- Used by: engine.Retain, engine.RepairQueue.
+-- Locks: L5 waits (DELETE).
+DELETE FROM ff_waitpoint_pending AS w
+USING (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    w.partition_key = i.partition_key
+    AND w.execution_id = i.execution_id;
+
+-- name: DropBudgetUsageOf :exec
+-- DropBudgetUsageOf deletes what executions that are about to be deleted have spent, each for itself: the sums of
+-- the budgets stay. The rows are in the partitions of the budgets.
+--
+-- Used by: engine.Retain, engine.RepairQueue.
+-- Locks: L6 waits (DELETE). Spans partitions.
+DELETE FROM ff_budget_usage_by_exec AS u
+USING (
+    SELECT unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE u.execution_id = i.execution_id;
+
+-- name: DropExecutions :execrows
+-- DropExecutions deletes executions that the caller has locked, after all that belongs to them.
+--
+-- Used by: engine.Retain, engine.RepairQueue.
+-- Locks: L1 held (DELETE).
+DELETE FROM ff_exec_core AS e
+USING (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    e.partition_key = i.partition_key
+    AND e.execution_id = i.execution_id
+    AND e.lifecycle_phase IN ('terminal', 'cancelled');

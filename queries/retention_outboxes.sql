@@ -1,0 +1,214 @@
+-- name: TrimCompletionEvents :one
+-- TrimCompletionEvents deletes completion events that are older than before_ms, from after_event_id on and at most
+-- page_size: up to the first that is younger, that is not dispatched, that retention has not looked at, or that a named
+-- consumer, seen in the last week, has not. One that says it is of the future is as old as its neighbours.
+-- Returns how many it deleted, and where the next call goes on.
+--
+-- Used by: engine.TrimOutboxes.
+-- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
+WITH page AS MATERIALIZED (
+    -- The oldest events.
+    SELECT
+        c.event_id,
+        c.committed_at_ms AS at_ms,
+        (c.dispatched_at_ms IS NULL AND c.flow_id IS NOT NULL) AS needed
+    FROM ff_completion_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= least(
+            coalesce((SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends'), 0),
+            (
+                SELECT min(o.event_id)
+                FROM ffx_outbox_consumer AS o
+                WHERE
+                    o.outbox = 'completion'
+                    AND o.updated_at_ms > ffx_now_ms(sqlc.narg(now_ms)) - 604800000
+            )
+        )
+    ORDER BY c.event_id
+    LIMIT @page_size::integer
+),
+old AS MATERIALIZED (
+    -- The last that may go.
+    SELECT max(p.event_id) AS event_id
+    FROM page AS p
+    WHERE
+        p.at_ms <= @before_ms::bigint
+        AND p.event_id < coalesce(
+            (
+                SELECT min(y.event_id)
+                FROM page AS y
+                WHERE
+                    y.needed
+                    OR (y.at_ms > @before_ms::bigint AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms)))
+            ),
+            9223372036854775807
+        )
+),
+trimmed AS (
+    -- They and all before them, deleted.
+    DELETE FROM ff_completion_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= (SELECT o.event_id FROM old AS o)
+    RETURNING 1
+)
+SELECT
+    (SELECT count(*) FROM trimmed)::bigint AS deleted,
+    coalesce((SELECT o.event_id FROM old AS o), @after_event_id::bigint)::bigint AS reached;
+
+-- name: TrimLeaseEvents :one
+-- TrimLeaseEvents is TrimCompletionEvents for lease events, which nothing but their readers needs.
+--
+-- Used by: engine.TrimOutboxes.
+-- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
+WITH page AS MATERIALIZED (
+    SELECT
+        c.event_id,
+        c.occurred_at_ms AS at_ms
+    FROM ff_lease_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= coalesce(
+            (
+                SELECT min(o.event_id)
+                FROM ffx_outbox_consumer AS o
+                WHERE
+                    o.outbox = 'lease'
+                    AND o.updated_at_ms > ffx_now_ms(sqlc.narg(now_ms)) - 604800000
+            ),
+            9223372036854775807
+        )
+    ORDER BY c.event_id
+    LIMIT @page_size::integer
+),
+old AS MATERIALIZED (
+    SELECT max(p.event_id) AS event_id
+    FROM page AS p
+    WHERE
+        p.at_ms <= @before_ms::bigint
+        AND p.event_id < coalesce(
+            (
+                SELECT min(y.event_id)
+                FROM page AS y
+                WHERE
+                    y.at_ms > @before_ms::bigint
+                    AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+            ),
+            9223372036854775807
+        )
+),
+trimmed AS (
+    DELETE FROM ff_lease_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= (SELECT o.event_id FROM old AS o)
+    RETURNING 1
+)
+SELECT
+    (SELECT count(*) FROM trimmed)::bigint AS deleted,
+    coalesce((SELECT o.event_id FROM old AS o), @after_event_id::bigint)::bigint AS reached;
+
+-- name: TrimOperatorEvents :one
+-- TrimOperatorEvents is TrimCompletionEvents for operator events, which nothing but their readers needs.
+--
+-- Used by: engine.TrimOutboxes.
+-- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
+WITH page AS MATERIALIZED (
+    SELECT
+        c.event_id,
+        c.occurred_at_ms AS at_ms
+    FROM ff_operator_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= coalesce(
+            (
+                SELECT min(o.event_id)
+                FROM ffx_outbox_consumer AS o
+                WHERE
+                    o.outbox = 'operator'
+                    AND o.updated_at_ms > ffx_now_ms(sqlc.narg(now_ms)) - 604800000
+            ),
+            9223372036854775807
+        )
+    ORDER BY c.event_id
+    LIMIT @page_size::integer
+),
+old AS MATERIALIZED (
+    SELECT max(p.event_id) AS event_id
+    FROM page AS p
+    WHERE
+        p.at_ms <= @before_ms::bigint
+        AND p.event_id < coalesce(
+            (
+                SELECT min(y.event_id)
+                FROM page AS y
+                WHERE
+                    y.at_ms > @before_ms::bigint
+                    AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+            ),
+            9223372036854775807
+        )
+),
+trimmed AS (
+    DELETE FROM ff_operator_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= (SELECT o.event_id FROM old AS o)
+    RETURNING 1
+)
+SELECT
+    (SELECT count(*) FROM trimmed)::bigint AS deleted,
+    coalesce((SELECT o.event_id FROM old AS o), @after_event_id::bigint)::bigint AS reached;
+
+-- name: TrimSignalEvents :one
+-- TrimSignalEvents is TrimCompletionEvents for signal events, which nothing but their readers needs.
+--
+-- Used by: engine.TrimOutboxes.
+-- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
+WITH page AS MATERIALIZED (
+    SELECT
+        c.event_id,
+        c.delivered_at_ms AS at_ms
+    FROM ff_signal_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= coalesce(
+            (
+                SELECT min(o.event_id)
+                FROM ffx_outbox_consumer AS o
+                WHERE
+                    o.outbox = 'signal'
+                    AND o.updated_at_ms > ffx_now_ms(sqlc.narg(now_ms)) - 604800000
+            ),
+            9223372036854775807
+        )
+    ORDER BY c.event_id
+    LIMIT @page_size::integer
+),
+old AS MATERIALIZED (
+    SELECT max(p.event_id) AS event_id
+    FROM page AS p
+    WHERE
+        p.at_ms <= @before_ms::bigint
+        AND p.event_id < coalesce(
+            (
+                SELECT min(y.event_id)
+                FROM page AS y
+                WHERE
+                    y.at_ms > @before_ms::bigint
+                    AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+            ),
+            9223372036854775807
+        )
+),
+trimmed AS (
+    DELETE FROM ff_signal_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= (SELECT o.event_id FROM old AS o)
+    RETURNING 1
+)
+SELECT
+    (SELECT count(*) FROM trimmed)::bigint AS deleted,
+    coalesce((SELECT o.event_id FROM old AS o), @after_event_id::bigint)::bigint AS reached;

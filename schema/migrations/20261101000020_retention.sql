@@ -1,0 +1,173 @@
+-- How long what has ended is kept. Executions are looked at in the order in which they ended, along their completion
+-- events, by one position for all periods: who is due is deleted, and who is to be kept for longer gets a timer, so that
+-- the events may go by their own age. No index of ff_exec_core tells when an execution ended: their updates stay
+-- heap-only.
+--
+-- usable-from: 20261101000016
+
+-- migrate:up
+
+-- object: ffx_retention
+CREATE TABLE ffx_retention (
+    source text PRIMARY KEY,
+    event_id bigint NOT NULL DEFAULT 0,
+    deleted bigint NOT NULL DEFAULT 0,
+    minute bigint NOT NULL DEFAULT 0,
+    deleted_in_minute bigint NOT NULL DEFAULT 0,
+    deleted_in_minute_before bigint NOT NULL DEFAULT 0
+)
+WITH (
+    -- One row each for a few sources, updated by every batch.
+    fillfactor = 10,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000
+);
+
+COMMENT ON TABLE ffx_retention IS
+    'How far retention has come, a row for each way by which it finds what to delete. Its lock keeps other processes from the same work.';
+COMMENT ON COLUMN ffx_retention.source IS
+    'ends (along the completion events), timers (what had to be kept when its end was met), sweep (what neither met), flows.';
+COMMENT ON COLUMN ffx_retention.event_id IS
+    'Of ends: the last completion event looked at. Set to 0, retention begins anew.';
+COMMENT ON COLUMN ffx_retention.deleted IS
+    'Executions deleted so far; of flows: flows.';
+COMMENT ON COLUMN ffx_retention.minute IS
+    'The minute since 1970 in which something was deleted last.';
+COMMENT ON COLUMN ffx_retention.deleted_in_minute IS
+    'How many in that minute.';
+COMMENT ON COLUMN ffx_retention.deleted_in_minute_before IS
+    'How many in the minute before it.';
+
+-- object: ffx_retention_timer
+CREATE TABLE ffx_retention_timer (
+    due_at_ms bigint NOT NULL,
+    timer_id uuid NOT NULL,
+    subject text NOT NULL,
+    items integer NOT NULL,
+    partition_keys smallint[] NOT NULL,
+    ids uuid[] NOT NULL,
+    PRIMARY KEY (subject, due_at_ms, timer_id)
+)
+WITH (
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_analyze_scale_factor = 0,
+    autovacuum_analyze_threshold = 50000
+);
+
+-- Identifiers do not compress.
+ALTER TABLE ffx_retention_timer ALTER COLUMN ids SET STORAGE EXTERNAL;
+
+COMMENT ON TABLE ffx_retention_timer IS
+    'When to look again at executions that were met before they were due, or could not be deleted yet, and at flows whose members went: a row for many. Who looks deletes the row.';
+COMMENT ON COLUMN ffx_retention_timer.due_at_ms IS
+    'When to look, in Unix milliseconds.';
+COMMENT ON COLUMN ffx_retention_timer.timer_id IS
+    'Tells rows of the same instant apart.';
+COMMENT ON COLUMN ffx_retention_timer.subject IS
+    'execution or flow.';
+COMMENT ON COLUMN ffx_retention_timer.items IS
+    'How many the row stands for.';
+COMMENT ON COLUMN ffx_retention_timer.partition_keys IS
+    'Their partitions, in the order of ids.';
+COMMENT ON COLUMN ffx_retention_timer.ids IS
+    'The uuids of the executions or flows. One that is gone is passed over.';
+
+-- object: ffx_lane_retention
+CREATE TABLE ffx_lane_retention (
+    lane_id text PRIMARY KEY,
+    retention_ms bigint NOT NULL,
+    set_at_ms bigint NOT NULL
+);
+
+COMMENT ON TABLE ffx_lane_retention IS
+    'How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first.';
+COMMENT ON COLUMN ffx_lane_retention.lane_id IS
+    'The lane; it need not be registered.';
+COMMENT ON COLUMN ffx_lane_retention.retention_ms IS
+    'Milliseconds from the end of an execution; 9223372036854775807: for ever.';
+COMMENT ON COLUMN ffx_lane_retention.set_at_ms IS
+    'When it was set, in Unix milliseconds.';
+
+-- object: ffx_retention_period
+CREATE TABLE ffx_retention_period (
+    period_ms bigint PRIMARY KEY
+);
+
+COMMENT ON TABLE ffx_retention_period IS
+    'The shortest retention that policies of executions ever named, and some of those that were the shortest before: ends have to be looked at that early.';
+COMMENT ON COLUMN ffx_retention_period.period_ms IS
+    'Milliseconds, rounded up to three significant bits after the first.';
+
+-- object: ffx_retention_of
+CREATE FUNCTION ffx_retention_of(policy jsonb, lane_ms bigint, default_ms bigint) RETURNS bigint
+LANGUAGE sql
+IMMUTABLE
+PARALLEL SAFE
+AS $$
+    SELECT CASE
+        WHEN jsonb_typeof(policy -> 'ffx_retention_ms') = 'number' THEN
+            CASE
+                WHEN (policy ->> 'ffx_retention_ms')::numeric < 0 THEN 9223372036854775807
+                ELSE least((policy ->> 'ffx_retention_ms')::numeric, 9223372036854775807)::bigint
+            END
+        ELSE coalesce(lane_ms, default_ms)
+    END;
+$$;
+
+COMMENT ON FUNCTION ffx_retention_of(jsonb, bigint, bigint) IS
+    'How many milliseconds after its end an execution is kept: by its policy, else its lane, else the default; 9223372036854775807: for ever.';
+
+-- object: ff_exec_core vacuum
+-- Each life ends in a deletion now, so that vacuum has to keep up with them: with the limits of the server it is done
+-- with some 5,000 pages a second, which is what 30,000 deletions leave. Nothing gives the end of a file back: that
+-- takes a lock which claims would wait for, and what is free is used again.
+-- The tables of a database that the reference made are partitioned and stay as they are.
+DO $$
+BEGIN
+    IF (SELECT c.relkind = 'r' FROM pg_class AS c WHERE c.oid = 'ff_exec_core'::regclass) THEN
+        ALTER TABLE ff_exec_core SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
+    END IF;
+END;
+$$;
+
+-- object: ff_attempt vacuum
+DO $$
+BEGIN
+    IF (SELECT c.relkind = 'r' FROM pg_class AS c WHERE c.oid = 'ff_attempt'::regclass) THEN
+        ALTER TABLE ff_attempt SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
+    END IF;
+END;
+$$;
+
+-- object: ff_completion_event vacuum
+DO $$
+BEGIN
+    IF (SELECT c.relkind = 'r' FROM pg_class AS c WHERE c.oid = 'ff_completion_event'::regclass) THEN
+        ALTER TABLE ff_completion_event SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
+    END IF;
+END;
+$$;
+
+-- object: ff_lease_event vacuum
+ALTER TABLE ff_lease_event SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
+
+-- migrate:down
+
+ALTER TABLE ff_lease_event RESET (vacuum_truncate, autovacuum_vacuum_cost_limit);
+
+ALTER TABLE ff_completion_event RESET (vacuum_truncate, autovacuum_vacuum_cost_limit);
+
+ALTER TABLE ff_attempt RESET (vacuum_truncate, autovacuum_vacuum_cost_limit);
+
+ALTER TABLE ff_exec_core RESET (vacuum_truncate, autovacuum_vacuum_cost_limit);
+
+DROP FUNCTION ffx_retention_of(jsonb, bigint, bigint);
+
+DROP TABLE ffx_retention_period;
+
+DROP TABLE ffx_lane_retention;
+
+DROP TABLE ffx_retention_timer;
+
+DROP TABLE ffx_retention;
