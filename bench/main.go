@@ -3,6 +3,7 @@
 //	go run . -quick        the figures that matter most, under four minutes
 //	go run . -all          everything but what -only asks for by name
 //	go run . -only a,e     these scenarios
+//	go run . retention -h  what deleting finished work costs
 //
 // It takes the server that -database-url or DATABASE_URL names, with a role that may create databases, or starts one.
 // It prints a table and writes results.json.
@@ -24,6 +25,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
 	"github.com/flowfabric/flowfabric-go/bench/internal/report"
+	"github.com/flowfabric/flowfabric-go/bench/internal/retention"
 	"github.com/flowfabric/flowfabric-go/bench/internal/scenario"
 	"github.com/flowfabric/flowfabric-go/bench/internal/server"
 )
@@ -101,6 +103,11 @@ func parse(args []string, usage io.Writer) (options, error) {
 }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
+	if len(args) > 0 && args[0] == "retention" {
+		return retention.Run(ctx, args[1:], out, func(ctx context.Context, url string) (string, func() error, error) {
+			return oneDatabase(ctx, url, progress)
+		})
+	}
 	o, err := parse(args, progress)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -139,4 +146,22 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	// What was measured before a failure is still worth reading.
 	b.Report.Print(out)
 	return errors.Join(err, b.Report.WriteFile(o.results))
+}
+
+// oneDatabase makes a database on the server at url, or on one that it starts, and returns how both go again.
+func oneDatabase(ctx context.Context, url string, progress io.Writer) (string, func() error, error) {
+	srv, err := server.Start(ctx, url, progress)
+	if err != nil {
+		return "", nil, err
+	}
+	stop := func() error {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		return srv.Stop(stopping)
+	}
+	databaseURL, err := srv.Create(ctx, "retention")
+	if err != nil {
+		return "", nil, errors.Join(err, stop())
+	}
+	return databaseURL, stop, nil
 }

@@ -755,8 +755,8 @@ type Querier interface {
 	// RepairQueue writes the missing queue entries of the claimable executions among the first page_size that follow
 	// after_execution_id, in the order of the primary key, notes the kind in those that lack it, and sets
 	// a lease timer for their leases that ran out more than a minute ago. Returns the last of the page, those it wrote an
-	// entry for, with the lane that has work now, and those that are leaseless: active, while their current attempt has no lease that
-	// could run out. No row: nothing follows.
+	// entry for, with the lane that has work now, those that are leaseless: active, while their current attempt has no lease that
+	// could run out, and those that are overdue: ended, and kept for as long as they are to be. No row: nothing follows.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: L1 skips (execution rows without a whole queue entry FOR NO KEY UPDATE); queue held, by the execution's

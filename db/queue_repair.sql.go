@@ -73,14 +73,22 @@ WITH page AS MATERIALIZED (
         e.flow_id,
         e.attempt_index,
         e.lifecycle_phase = 'active' AS active,
-        (e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'eligible_now') AS claimable
+        (e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'eligible_now') AS claimable,
+        (
+            e.lifecycle_phase IN ('terminal', 'cancelled')
+            AND e.terminal_at_ms <= ffx_now_ms($1) - ffx_retention_of(
+                e.policy,
+                (SELECT l.retention_ms FROM ffx_lane_retention AS l WHERE l.lane_id = e.lane_id),
+                $2::bigint
+            )
+        ) IS TRUE AS overdue
     FROM ff_exec_core AS e
     WHERE
-        (e.partition_key, e.execution_id) > ($1::smallint, $2::uuid)
+        (e.partition_key, e.execution_id) > ($3::smallint, $4::uuid)
     ORDER BY
         e.partition_key,
         e.execution_id
-    LIMIT $3::integer
+    LIMIT $5::integer
 ),
 unqueued AS MATERIALIZED (
     -- The claimable ones without a whole queue entry.
@@ -171,7 +179,7 @@ timed AS (
         WHERE
             t.partition_key = p.partition_key
             AND t.execution_id = p.execution_id
-            AND t.lease_expires_at_ms <= ffx_now_ms($4) - 60000
+            AND t.lease_expires_at_ms <= ffx_now_ms($1) - 60000
         OFFSET 0
     ) AS a
     WHERE p.active
@@ -182,7 +190,8 @@ SELECT
     p.execution_id,
     p.flow_id,
     coalesce(r.lane_id, '')::text AS repaired_lane,
-    (p.active AND a.lease_expires_at_ms IS NULL)::boolean AS leaseless
+    (p.active AND a.lease_expires_at_ms IS NULL)::boolean AS leaseless,
+    p.overdue::boolean AS overdue
 FROM page AS p
 LEFT JOIN repaired AS r ON r.partition_key = p.partition_key AND r.execution_id = p.execution_id
 LEFT JOIN LATERAL (
@@ -199,6 +208,7 @@ LEFT JOIN LATERAL (
 WHERE
     r.lane_id IS NOT NULL
     OR (p.active AND a.lease_expires_at_ms IS NULL)
+    OR p.overdue
     OR (p.partition_key, p.execution_id) = (
         SELECT
             l.partition_key,
@@ -215,10 +225,11 @@ ORDER BY
 `
 
 type RepairQueueParams struct {
+	NowMs             *int64
+	DefaultMs         int64
 	AfterPartitionKey int16
 	AfterExecutionID  pgtype.UUID
 	PageSize          int32
-	NowMs             *int64
 }
 
 type RepairQueueRow struct {
@@ -227,23 +238,25 @@ type RepairQueueRow struct {
 	FlowID       pgtype.UUID
 	RepairedLane string
 	Leaseless    bool
+	Overdue      bool
 }
 
 // RepairQueue writes the missing queue entries of the claimable executions among the first page_size that follow
 // after_execution_id, in the order of the primary key, notes the kind in those that lack it, and sets
 // a lease timer for their leases that ran out more than a minute ago. Returns the last of the page, those it wrote an
-// entry for, with the lane that has work now, and those that are leaseless: active, while their current attempt has no lease that
-// could run out. No row: nothing follows.
+// entry for, with the lane that has work now, those that are leaseless: active, while their current attempt has no lease that
+// could run out, and those that are overdue: ended, and kept for as long as they are to be. No row: nothing follows.
 //
 // Used by: engine.RepairQueue.
 // Locks: L1 skips (execution rows without a whole queue entry FOR NO KEY UPDATE); queue held, by the execution's
 // row; timers new. Spans partitions.
 func (q *Queries) RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParams) ([]RepairQueueRow, error) {
 	rows, err := db.Query(ctx, repairQueue,
+		arg.NowMs,
+		arg.DefaultMs,
 		arg.AfterPartitionKey,
 		arg.AfterExecutionID,
 		arg.PageSize,
-		arg.NowMs,
 	)
 	if err != nil {
 		return nil, err
@@ -258,6 +271,7 @@ func (q *Queries) RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParam
 			&i.FlowID,
 			&i.RepairedLane,
 			&i.Leaseless,
+			&i.Overdue,
 		); err != nil {
 			return nil, err
 		}

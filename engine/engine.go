@@ -107,6 +107,8 @@ type shared struct {
 	trimmed trimPositions
 	purge   purgePosition
 	periods shortestPeriod
+
+	deleting chan struct{} // has room for the one that deletes
 }
 
 // New returns an engine on a pool that the caller opens and closes. It does not touch the database:
@@ -166,6 +168,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 			notifier:     notify.NewNotifier(pool, listener, cfg.Log),
 			listener:     listener,
 			undispatched: make(chan struct{}, 1),
+			deleting:     make(chan struct{}, 1),
 			awaiting:     newAwaiting(),
 		},
 	}, nil

@@ -33,7 +33,8 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 // RepairQueue looks through a batch of executions, in the order of their rows, for work that
 // is claimable but not queued, and queues it, and for executions that count as running while nobody has a lease of
 // them, which no other job finds: what another program left half-done. These it gives back to their lanes as
-// [Maintenance.ExpireLeases] does with a lease that has run out. After the last execution it deletes, up to a batch at
+// [Maintenance.ExpireLeases] does with a lease that has run out. What has ended and is overdue it deletes as
+// [Maintenance.Retain] does, where that never came past it. After the last execution it deletes, up to a batch at
 // a time, what is queued but not claimable, and then begins anew. It returns how many it repaired: a whole batch of
 // them says that there may be more in the same place.
 //
@@ -64,6 +65,7 @@ func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
 func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (next id.ExecutionID, repaired int, err error) {
 	const op = "repair queue"
 	params := db.RepairQueueParams{AfterPartitionKey: -1, AfterExecutionID: pgUUID(id.ExecutionUUID{}), PageSize: int32(n), NowMs: e.nowMs()}
+	params.DefaultMs = retentionMs(e.cfg.Retention)
 	if !after.IsZero() {
 		params.AfterPartitionKey, params.AfterExecutionID = after.Partition(), pgUUID(after.UUID())
 	}
@@ -87,7 +89,11 @@ func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 		if err != nil {
 			return after, repaired + returned, err
 		}
-		return id.ExecutionIDFromRow(last.PartitionKey, last.ExecutionID.Bytes), repaired + returned, nil
+		deleted, err := e.retainOverdue(ctx, op, rows)
+		if err != nil {
+			return after, repaired + returned + deleted, err
+		}
+		return id.ExecutionIDFromRow(last.PartitionKey, last.ExecutionID.Bytes), repaired + returned + deleted, nil
 	}
 	swept, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
 		return e.q.SweepQueue(ctx, conn, int32(n))
@@ -96,6 +102,24 @@ func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 		return after, int(swept), err
 	}
 	return id.ExecutionID{}, int(swept), nil
+}
+
+// retainOverdue deletes what retention should have met and did not, and returns how many that were.
+func (e *Engine) retainOverdue(ctx context.Context, op string, rows []db.RepairQueueRow) (int, error) {
+	var overdue executionArrays
+	for _, row := range rows {
+		if row.Overdue {
+			overdue.add(row.PartitionKey, row.ExecutionID.Bytes)
+		}
+	}
+	if overdue.empty() {
+		return 0, nil
+	}
+	_, deleted, err := e.impatient().retain(ctx, op, fromSweep, func(_ *txn, r *retaining) error {
+		r.looked = overdue
+		return nil
+	})
+	return deleted, err
 }
 
 func leaseless(rows []db.RepairQueueRow) []candidate {

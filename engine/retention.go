@@ -58,7 +58,8 @@ const (
 // Errors: [ErrInvalidInput]. Transaction: one statement where nothing is due, else one transaction for the ends and one for the
 // timers; it locks the executions it deletes and passes over what others hold. The commit does not wait for the disk,
 // since what it deletes would be found again. Emits nothing. Safe to repeat and to run in any number of
-// processes, of which one works at a time.
+// processes, of which one works at a time. Of the calls that delete, this and [Maintenance.TrimOutboxes] among them, a process
+// runs one after the other.
 func (m Maintenance) Retain(ctx context.Context, batch int) (int, error) {
 	const op = "retain"
 	if err := checkBatch(batch); err != nil {
@@ -79,13 +80,13 @@ func (m Maintenance) Retain(ctx context.Context, batch int) (int, error) {
 	}
 	looked := 0
 	if work.TimersDue {
-		n, err := e.retain(ctx, op, fromTimers, func(tx *txn, r *retaining) error { return r.takeTimers(ctx, tx, batch) })
+		n, _, err := e.retain(ctx, op, fromTimers, func(tx *txn, r *retaining) error { return r.takeTimers(ctx, tx, batch) })
 		if looked += n; err != nil {
 			return looked, err
 		}
 	}
 	if work.EndsDue {
-		n, err := e.retain(ctx, op, fromEnds, func(tx *txn, r *retaining) error {
+		n, _, err := e.retain(ctx, op, fromEnds, func(tx *txn, r *retaining) error {
 			return r.listEnds(ctx, tx, work.LookAfterMs, batch)
 		})
 		if looked += n; err != nil {
@@ -119,30 +120,54 @@ type retaining struct {
 	waits   int // for locks that no statement can skip
 }
 
-// retain deletes what is due of that which find puts into looked, and returns how many that were. Where it meets a lock
-// that no statement can skip, it begins again and leaves out what is held.
-func (e *Engine) retain(ctx context.Context, op, source string, find func(*txn, *retaining) error) (int, error) {
-	try := func(careful bool) (int, error) {
-		return inTx(ctx, e, op, func(tx *txn) (int, error) {
+// retain deletes what is due of that which find puts into looked, and returns how many that were, and how many were
+// deleted. Where it meets a lock that no statement can skip, it begins again and leaves out what is held.
+func (e *Engine) retain(
+	ctx context.Context, op, source string, find func(*txn, *retaining) error,
+) (looked, deleted int, err error) {
+	done, err := e.deleteAlone(ctx)
+	if err != nil {
+		return 0, 0, wrap(op, err)
+	}
+	defer done()
+	try := func(careful bool) (*retaining, error) {
+		return inTx(ctx, e, op, func(tx *txn) (*retaining, error) {
 			r := &retaining{Engine: e, source: source}
 			held, err := r.begin(ctx, tx)
 			if err != nil || !held {
-				return 0, err
+				return r, err
 			}
 			if err := find(tx, r); err != nil {
-				return 0, err
+				return nil, err
 			}
 			if err := r.work(ctx, tx, careful); err != nil {
-				return 0, err
+				return nil, err
 			}
-			return len(r.looked.executions), r.end(ctx, tx)
+			return r, r.end(ctx, tx)
 		})
 	}
-	n, err := try(false)
+	r, err := try(false)
 	if errors.Is(err, ErrBusy) || e.tx != nil && pgtx.SQLState(err) == sqlLockNotAvailable {
-		n, err = try(true)
+		r, err = try(true)
 	}
-	return n, err
+	if err != nil {
+		return 0, 0, err
+	}
+	return len(r.looked.executions), int(r.deleted), nil
+}
+
+// deleteAlone waits until nothing else of this process deletes in bulk: one connection that does keeps a core of the
+// server busy, and claims need the others. In a caller's transaction nobody is waited for.
+func (e *Engine) deleteAlone(ctx context.Context) (done func(), err error) {
+	if e.tx != nil {
+		return func() {}, nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case e.deleting <- struct{}{}:
+		return func() { <-e.deleting }, nil
+	}
 }
 
 // begin locks the source, and tells whether it could.

@@ -149,6 +149,11 @@ func (p *purging) lookAgain(dueMs int64, partition int16, flow id.FlowID) {
 func (e *Engine) purgeFlows(
 	ctx context.Context, op string, find func(*txn, *purging) ([]flowRow, error),
 ) (int, error) {
+	done, err := e.deleteAlone(ctx)
+	if err != nil {
+		return 0, wrap(op, err)
+	}
+	defer done()
 	return inTx(ctx, e, op, func(tx *txn) (int, error) {
 		r := &retaining{Engine: e, source: fromFlows}
 		if held, err := r.begin(ctx, tx); err != nil || !held {

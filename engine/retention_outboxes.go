@@ -117,6 +117,11 @@ func (e *Engine) trim(ctx context.Context, op string, o outbox, beforeMs int64, 
 	if e.tx == nil { // what a caller's transaction deletes may come back
 		params.AfterEventID = e.trimmed.get(o.name)
 	}
+	done, err := e.deleteAlone(ctx)
+	if err != nil {
+		return 0, wrap(op, err)
+	}
+	defer done()
 	var row db.TrimCompletionEventsRow
 	trim := func(conn db.DBTX) (err error) {
 		row, err = o.trim(ctx, conn, params)
@@ -129,7 +134,7 @@ func (e *Engine) trim(ctx context.Context, op string, o outbox, beforeMs int64, 
 		}
 		return int(row.Deleted), err
 	}
-	err := inStatements(ctx, e, op, func(*notifications) []step {
+	err = inStatements(ctx, e, op, func(*notifications) []step {
 		return []step{func(conn db.DBTX) error { return e.q.CommitLazily(ctx, conn) }, trim}
 	})
 	if err != nil {

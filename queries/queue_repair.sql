@@ -2,8 +2,8 @@
 -- RepairQueue writes the missing queue entries of the claimable executions among the first page_size that follow
 -- after_execution_id, in the order of the primary key, notes the kind in those that lack it, and sets
 -- a lease timer for their leases that ran out more than a minute ago. Returns the last of the page, those it wrote an
--- entry for, with the lane that has work now, and those that are leaseless: active, while their current attempt has no lease that
--- could run out. No row: nothing follows.
+-- entry for, with the lane that has work now, those that are leaseless: active, while their current attempt has no lease that
+-- could run out, and those that are overdue: ended, and kept for as long as they are to be. No row: nothing follows.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: L1 skips (execution rows without a whole queue entry FOR NO KEY UPDATE); queue held, by the execution's
@@ -19,7 +19,15 @@ WITH page AS MATERIALIZED (
         e.flow_id,
         e.attempt_index,
         e.lifecycle_phase = 'active' AS active,
-        (e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'eligible_now') AS claimable
+        (e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'eligible_now') AS claimable,
+        (
+            e.lifecycle_phase IN ('terminal', 'cancelled')
+            AND e.terminal_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - ffx_retention_of(
+                e.policy,
+                (SELECT l.retention_ms FROM ffx_lane_retention AS l WHERE l.lane_id = e.lane_id),
+                @default_ms::bigint
+            )
+        ) IS TRUE AS overdue
     FROM ff_exec_core AS e
     WHERE
         (e.partition_key, e.execution_id) > (@after_partition_key::smallint, @after_execution_id::uuid)
@@ -128,7 +136,8 @@ SELECT
     p.execution_id,
     p.flow_id,
     coalesce(r.lane_id, '')::text AS repaired_lane,
-    (p.active AND a.lease_expires_at_ms IS NULL)::boolean AS leaseless
+    (p.active AND a.lease_expires_at_ms IS NULL)::boolean AS leaseless,
+    p.overdue::boolean AS overdue
 FROM page AS p
 LEFT JOIN repaired AS r ON r.partition_key = p.partition_key AND r.execution_id = p.execution_id
 LEFT JOIN LATERAL (
@@ -145,6 +154,7 @@ LEFT JOIN LATERAL (
 WHERE
     r.lane_id IS NOT NULL
     OR (p.active AND a.lease_expires_at_ms IS NULL)
+    OR p.overdue
     OR (p.partition_key, p.execution_id) = (
         SELECT
             l.partition_key,

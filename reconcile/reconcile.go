@@ -33,6 +33,10 @@ type Config struct {
 	// CreationKeys is how often idempotency keys are forgotten whose window has passed. Default 60 s.
 	CreationKeys time.Duration
 
+	// Retention is how often executions are looked for whose retention is over, and events and flows with them.
+	// Default 5 s.
+	Retention time.Duration
+
 	// QueueRepair is how often the next executions, a batch of them, are looked at for work that is claimable but
 	// not queued, or active though nobody has a lease of it. The database queues work itself; this finds what was
 	// written while its triggers were disabled, and what another program left half-done.
@@ -59,6 +63,7 @@ const (
 	DefaultAttemptTimeout    = 2 * time.Second
 	DefaultExecutionDeadline = 5 * time.Second
 	DefaultCreationKeys      = 60 * time.Second
+	DefaultRetention         = 5 * time.Second
 	DefaultQueueRepair       = time.Second
 	DefaultDispatch          = time.Second
 	DefaultBatch             = 500
@@ -91,6 +96,9 @@ type operations interface {
 	ExpireAttempts(ctx context.Context, batch int) (int, error)
 	ExpireDeadlines(ctx context.Context, batch int) (int, error)
 	PruneCreationKeys(ctx context.Context, batch int) (int, error)
+	Retain(ctx context.Context, batch int) (int, error)
+	TrimOutboxes(ctx context.Context, batch int) (int, error)
+	PurgeFlows(ctx context.Context, batch int) (int, error)
 	RepairQueue(ctx context.Context, batch int) (int, error)
 	DispatchCompletions(ctx context.Context, batch int) (int, error)
 	Undispatched() <-chan struct{}
@@ -118,6 +126,9 @@ func newReconciler(eng operations, cfg Config) (*Reconciler, error) {
 		{"AttemptTimeout", cfg.AttemptTimeout, job{"attempt timeout", DefaultAttemptTimeout, eng.ExpireAttempts, nil}},
 		{"ExecutionDeadline", cfg.ExecutionDeadline, job{"execution deadline", DefaultExecutionDeadline, eng.ExpireDeadlines, nil}},
 		{"CreationKeys", cfg.CreationKeys, job{"creation keys", DefaultCreationKeys, eng.PruneCreationKeys, nil}},
+		{"Retention", cfg.Retention, job{"retention", DefaultRetention, eng.Retain, nil}},
+		{"Retention", cfg.Retention, job{"outbox trimming", DefaultRetention, eng.TrimOutboxes, nil}},
+		{"Retention", cfg.Retention, job{"flow purge", DefaultRetention, eng.PurgeFlows, nil}},
 		{"QueueRepair", cfg.QueueRepair, job{"queue repair", DefaultQueueRepair, eng.RepairQueue, nil}},
 		{"Dispatch", cfg.Dispatch, job{"dispatch", DefaultDispatch, eng.DispatchCompletions, eng.Undispatched()}},
 	} {

@@ -65,6 +65,18 @@ func (f *fakeEngine) DispatchCompletions(ctx context.Context, batch int) (int, e
 
 func (f *fakeEngine) Undispatched() <-chan struct{} { return f.left }
 
+func (f *fakeEngine) Retain(ctx context.Context, batch int) (int, error) {
+	return f.call(ctx, "retention", batch)
+}
+
+func (f *fakeEngine) TrimOutboxes(ctx context.Context, batch int) (int, error) {
+	return f.call(ctx, "outboxes", batch)
+}
+
+func (f *fakeEngine) PurgeFlows(ctx context.Context, batch int) (int, error) {
+	return f.call(ctx, "flows", batch)
+}
+
 func (f *fakeEngine) RepairQueue(ctx context.Context, batch int) (int, error) {
 	return f.call(ctx, "queue", batch)
 }
@@ -91,6 +103,7 @@ func TestRun_cadence(t *testing.T) {
 		"leases": DefaultLeaseExpiry, "delays": DefaultDelayedPromotion, "attempts": DefaultAttemptTimeout,
 		"deadlines": DefaultExecutionDeadline, "keys": DefaultCreationKeys,
 		"queue": DefaultQueueRepair, "dispatch": DefaultDispatch,
+		"retention": DefaultRetention, "outboxes": DefaultRetention, "flows": DefaultRetention,
 	} {
 		want := int(10 * time.Minute / every)
 		if got := len(f.calls[job]); got < want*9/10-1 || got > want*11/10+1 {
