@@ -73,7 +73,7 @@ func (m Maintenance) Retain(ctx context.Context, batch int) (int, error) {
 		return 0, err
 	}
 	if work.Sources < retentionSources {
-		if err := e.ensureRetentionSources(ctx, op); err != nil {
+		if begun, err := e.ensureRetentionSources(ctx, op); err != nil || !begun {
 			return 0, err
 		}
 		work.EndsDue = true
@@ -101,11 +101,15 @@ func (e *Engine) lookAfterMs() int64 {
 	return min(retentionMs(e.cfg.Retention), retentionMs(e.cfg.OutboxRetention))
 }
 
-func (e *Engine) ensureRetentionSources(ctx context.Context, op string) error {
+// ensureRetentionSources makes the rows that retention works by, unless another process is about to.
+func (e *Engine) ensureRetentionSources(ctx context.Context, op string) (bool, error) {
 	_, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
 		return struct{}{}, e.q.EnsureRetentionSources(ctx, conn)
 	})
-	return err
+	if errors.Is(err, ErrBusy) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // retaining is one batch of retention.

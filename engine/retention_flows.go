@@ -61,7 +61,7 @@ func (m Maintenance) PurgeFlows(ctx context.Context, batch int) (int, error) {
 		return 0, err
 	}
 	if work.Sources < retentionSources {
-		if err := e.ensureRetentionSources(ctx, op); err != nil {
+		if begun, err := e.ensureRetentionSources(ctx, op); err != nil || !begun {
 			return 0, err
 		}
 	}

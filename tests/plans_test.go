@@ -355,9 +355,9 @@ func (p *planner) populated(t *testing.T) map[string]bool {
 	return populated
 }
 
-func (p *planner) tables(t *testing.T) []string {
+func (f *fixture) tables(t *testing.T) []string {
 	t.Helper()
-	return texts(t, p.pool, "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relname ~ '^ffx?_'")
+	return texts(t, f.pool, "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relname ~ '^ffx?_'")
 }
 
 // check explains every statement.
