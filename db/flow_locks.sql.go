@@ -48,7 +48,7 @@ type LockFlowRowsRow struct {
 // LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 //
 // Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution.
+// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren.
 // Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 func (q *Queries) LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error) {
 	rows, err := db.Query(ctx, lockFlowRows, arg.PartitionKeys, arg.FlowIds)
@@ -83,7 +83,7 @@ FROM (
 // member without success, or changes a flow's structure, holds it.
 //
 // Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution.
+// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren.
 // Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 func (q *Queries) LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, lockFlowsExclusive, flowIds)
@@ -103,7 +103,7 @@ FROM (
 // hold it, so that several may end at once while no structure change runs. It queues in order of arrival.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.DispatchCompletions.
+// engine.DispatchCompletions, engine.WaitForChildren.
 // Locks: L0 waits (transaction-level advisory locks, shared, ascending).
 func (q *Queries) LockFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, lockFlowsShared, flowIds)
@@ -140,7 +140,7 @@ type ShareFlowRowsParams struct {
 // overlooking an edge. At READ COMMITTED it reads nothing.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.DispatchCompletions.
+// engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach.
 // Locks: L0 waits (flow rows FOR SHARE in array order). The caller sorts by (partition_key, flow_id).
 func (q *Queries) ShareFlowRows(ctx context.Context, db DBTX, arg ShareFlowRowsParams) error {
 	_, err := db.Exec(ctx, shareFlowRows, arg.PartitionKeys, arg.FlowIds)
@@ -201,7 +201,7 @@ type TryFlowsExclusiveParams struct {
 // which it got both. A flow without a row needs the first alone.
 //
 // Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-// engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions.
+// engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions, engine.WaitForChildrenEach.
 // Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 func (q *Queries) TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, tryFlowsExclusive, arg.PartitionKeys, arg.FlowIds)
@@ -239,7 +239,8 @@ WHERE pg_try_advisory_xact_lock_shared(k.key)
 // TryFlowsShared is LockFlowsShared for whoever must not wait: it returns the flows whose lock it got. One
 // that another transaction holds exclusively, or waits for, is left out.
 //
-// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions.
+// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions,
+// engine.WaitForChildrenEach.
 // Locks: L0 skips (transaction-level advisory locks, shared).
 func (q *Queries) TryFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, tryFlowsShared, flowIds)

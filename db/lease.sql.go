@@ -44,7 +44,8 @@ type LockAttemptsParams struct {
 // LockAttempts locks one attempt of each locked execution; ord (from 1) is the input position.
 // A missing attempt has no row.
 //
-// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress.
+// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
+// engine.WaitForChildren.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 // attempt_index).
 func (q *Queries) LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error) {
@@ -117,7 +118,8 @@ type LockExecutionsRow struct {
 
 // LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
 //
-// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution.
+// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
+// engine.DelayExecution, engine.WaitForChildren.
 // Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 // execution_id).
 func (q *Queries) LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error) {
@@ -254,7 +256,8 @@ type ReadLeasesRow struct {
 //
 // Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 // engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
-// engine.ReportProgress.
+// engine.ReportProgress, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
+// engine.WaitForChildrenEach.
 // Locks: none.
 func (q *Queries) ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error) {
 	rows, err := db.Query(ctx, readLeases,
@@ -295,145 +298,6 @@ func (q *Queries) ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams)
 			return nil, err
 		}
 		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const releaseLeases = `-- name: ReleaseLeases :many
-WITH input AS (
-    -- The attempts to give back.
-    SELECT
-        unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS execution_id,
-        unnest($3::integer[]) AS attempt_index
-    LIMIT cardinality($2::uuid[])
-),
-released AS (
-    -- Their executions, claimable again or before their gate.
-    UPDATE ff_exec_core AS e
-    SET
-        lifecycle_phase = 'runnable',
-        ownership_state = 'unowned',
-        eligibility_state = CASE
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'eligible_now'
-            WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
-            ELSE 'blocked_by_quota'
-        END,
-        public_state = CASE
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'waiting'
-            ELSE 'rate_limited'
-        END,
-        attempt_state = 'attempt_interrupted',
-        blocking_reason = CASE
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'waiting_for_worker'
-            WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
-            ELSE 'waiting_for_quota'
-        END,
-        attempt_index = i.attempt_index,
-        ffx_gate_id = coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id),
-        ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = $4::bigint
-    FROM input AS i
-    WHERE
-        e.partition_key = i.partition_key
-        AND e.execution_id = i.execution_id
-    RETURNING
-        e.partition_key,
-        e.execution_id,
-        e.lane_id,
-        e.eligibility_state,
-        i.attempt_index,
-        e.ffx_lease_epoch,
-        e.ffx_namespace,
-        e.ffx_instance_tag
-),
-released_attempts AS (
-    -- The attempts, interrupted and without a lease.
-    UPDATE ff_attempt AS a
-    SET
-        outcome = 'interrupted',
-        lease_expires_at_ms = NULL,
-        ffx_timeout_at_ms = NULL,
-        ffx_delay_until_ms = $4::bigint
-    FROM released AS r
-    WHERE
-        a.partition_key = r.partition_key
-        AND a.execution_id = r.execution_id
-        AND a.attempt_index = r.attempt_index
-    RETURNING
-        a.partition_key,
-        a.execution_id,
-        CASE
-            WHEN a.lease_epoch = r.ffx_lease_epoch THEN a.ffx_lease_id::text
-            ELSE a.raw_fields ->> 'lease_id'
-        END AS lease_id,
-        a.worker_instance_id,
-        r.ffx_namespace,
-        r.ffx_instance_tag
-),
-lease_events AS (
-    -- The lease events.
-    INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
-        ffx_worker_instance_id,
-        ffx_revoked_by
-    )
-    SELECT
-        a.execution_id::text,
-        a.lease_id,
-        'revoked',
-        $4::bigint,
-        a.partition_key,
-        a.ffx_namespace,
-        a.ffx_instance_tag,
-        a.worker_instance_id,
-        'backend'
-    FROM released_attempts AS a
-)
-SELECT DISTINCT r.lane_id
-FROM released AS r
-WHERE r.eligibility_state = 'eligible_now'
-`
-
-type ReleaseLeasesParams struct {
-	PartitionKeys  []int16
-	ExecutionIds   []pgtype.UUID
-	AttemptIndexes []int32
-	NowMs          int64
-}
-
-// ReleaseLeases gives running attempts back to their lanes, unfinished: the same attempt goes on with
-// the next claim. Returns the lanes that have work now.
-//
-// Used by: engine.ReleaseLeases.
-// Locks: L1 held; L2 held; L7 new.
-func (q *Queries) ReleaseLeases(ctx context.Context, db DBTX, arg ReleaseLeasesParams) ([]string, error) {
-	rows, err := db.Query(ctx, releaseLeases,
-		arg.PartitionKeys,
-		arg.ExecutionIds,
-		arg.AttemptIndexes,
-		arg.NowMs,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []string
-	for rows.Next() {
-		var lane_id string
-		if err := rows.Scan(&lane_id); err != nil {
-			return nil, err
-		}
-		items = append(items, lane_id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -627,7 +491,8 @@ type TakeAttemptsParams struct {
 
 // TakeAttempts is LockAttempts for whoever must not wait: an attempt that somebody else holds has no row.
 //
-// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases.
+// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
+// engine.DelayExecutions, engine.WaitForChildrenEach.
 // Locks: L2 skips (attempt rows FOR UPDATE).
 func (q *Queries) TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsParams) ([]int32, error) {
 	rows, err := db.Query(ctx, takeAttempts, arg.PartitionKeys, arg.ExecutionIds, arg.AttemptIndexes)
@@ -700,7 +565,7 @@ type TakeExecutionsRow struct {
 // TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 //
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-// engine.CancelExecutions.
+// engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error) {
 	rows, err := db.Query(ctx, takeExecutions, arg.PartitionKeys, arg.ExecutionIds)

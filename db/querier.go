@@ -198,7 +198,8 @@ type Querier interface {
 	// under a raised epoch.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 	EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error
 	// EndSucceeded writes the success of executions whose fence was judged under their locks.
@@ -221,7 +222,8 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: L3 held; L7 new.
 	EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error
 	// EnsureLanes registers lanes that executions were created on; a known lane is left as it is.
@@ -362,7 +364,8 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: L7 new.
 	InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error
 	// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the
@@ -411,7 +414,8 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: L3 held, since ResolveEdges.
 	LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error)
 	// ListCitusTables returns tables of this library that Citus manages, distributed or not; no row: all is well.
@@ -435,7 +439,8 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: none.
 	ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error)
 	// ListEnded returns those of the listed executions that have ended, or are not there, with what they have left and
@@ -515,7 +520,8 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: none.
 	ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error)
 	// ListPauses pages through the paused lanes or the drained worker instances in byte order, strictly after a cursor.
@@ -544,7 +550,8 @@ type Querier interface {
 	// LockAttempts locks one attempt of each locked execution; ord (from 1) is the input position.
 	// A missing attempt has no row.
 	//
-	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress.
+	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
+	// engine.WaitForChildren.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 	// attempt_index).
 	LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error)
@@ -565,30 +572,37 @@ type Querier interface {
 	LockDownstreamGroups(ctx context.Context, db DBTX, arg LockDownstreamGroupsParams) (int64, error)
 	// LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
 	//
-	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution.
+	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
+	// engine.DelayExecution, engine.WaitForChildren.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
 	// LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution.
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren.
 	// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 	LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error)
 	// LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key: whatever ends a
 	// member without success, or changes a flow's structure, holds it.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution.
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren.
 	// Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 	LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
 	// LockFlowsShared takes the shared form of the locks of flows, ascending by key: successes of members
 	// hold it, so that several may end at once while no structure change runs. It queues in order of arrival.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-	// engine.DispatchCompletions.
+	// engine.DispatchCompletions, engine.WaitForChildren.
 	// Locks: L0 waits (transaction-level advisory locks, shared, ascending).
 	LockFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
+	// LockGroupsOf locks the groups that executions wait for. A member without upstreams may have none.
+	//
+	// Used by: engine.WaitForChildren, engine.WaitForChildrenEach.
+	// Locks: L3 waits (group rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id) and holds L0,
+	// shared at least.
+	LockGroupsOf(ctx context.Context, db DBTX, arg LockGroupsOfParams) error
 	// LockInboundGroup locks the group that decides about an execution and returns it, with how many edges lead into it,
 	// applied and staged only. No row: nothing was ever to decide about it.
 	//
@@ -669,6 +683,12 @@ type Querier interface {
 	// Used by: engine.CreateExecutions.
 	// Locks: none.
 	ReadExistingExecutions(ctx context.Context, db DBTX, arg ReadExistingExecutionsParams) ([]ReadExistingExecutionsRow, error)
+	// ReadGroupsOf returns the groups that executions wait for, by ord (from 1), as their counters are and with how many
+	// edges that are staged and not applied yet. No row: the execution waits for nothing that is known.
+	//
+	// Used by: engine.WaitForChildren, engine.WaitForChildrenEach.
+	// Locks: none. What it reads is locked by the caller.
+	ReadGroupsOf(ctx context.Context, db DBTX, arg ReadGroupsOfParams) ([]ReadGroupsOfRow, error)
 	// ReadHeldExecutions returns what a call decides by for executions that it has locked, with their current attempts,
 	// in earlier statements; ord (from 1) is the input position. No row: the execution does not exist. A current_index
 	// below 0: it has no attempt up to its pointer; a newest_index below 0: it has none at all.
@@ -681,7 +701,8 @@ type Querier interface {
 	//
 	// Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 	// engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
-	// engine.ReportProgress.
+	// engine.ReportProgress, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
+	// engine.WaitForChildrenEach.
 	// Locks: none.
 	ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error)
 	// ReadPurgeable returns what decides whether flows may be deleted, whose exclusive lock the caller holds: whether
@@ -695,7 +716,8 @@ type Querier interface {
 	// is the input position. A forecast: the decision is repeated under the row locks.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-	// engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases.
+	// engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: none.
 	ReadRetryFacts(ctx context.Context, db DBTX, arg ReadRetryFactsParams) ([]ReadRetryFactsRow, error)
 	// ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once,
@@ -715,18 +737,13 @@ type Querier interface {
 	// Used by: engine.ExpireLeases, engine.RepairQueue.
 	// Locks: L1 held; L2 held; L7 new.
 	ReleaseExpiredLeases(ctx context.Context, db DBTX, arg ReleaseExpiredLeasesParams) ([]string, error)
-	// ReleaseLeases gives running attempts back to their lanes, unfinished: the same attempt goes on with
-	// the next claim. Returns the lanes that have work now.
-	//
-	// Used by: engine.ReleaseLeases.
-	// Locks: L1 held; L2 held; L7 new.
-	ReleaseLeases(ctx context.Context, db DBTX, arg ReleaseLeasesParams) ([]string, error)
 	// ReleaseQuotaSlots gives back the quota slots that ended executions held.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases, engine.CancelExecution,
-	// engine.CancelExecutions.
+	// engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
+	// engine.WaitForChildrenEach.
 	// Locks: L6 waits (DELETE).
 	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error
 	// RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is
@@ -777,7 +794,8 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 	// the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 	ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error)
@@ -786,6 +804,15 @@ type Querier interface {
 	// Used by: engine.SetLaneRetention.
 	// Locks: retention waits (UPDATE).
 	RestartRetention(ctx context.Context, db DBTX) error
+	// ReturnLeases gives running attempts back, unfinished: the same attempt goes on with a later claim. waits_for says of
+	// each what it waits for until then: '' nothing but a worker, 'time' until delay_until_ms, 'children' until its upstreams
+	// have ended. A delay_until_ms of 0
+	// says that the holder waited for its upstreams, and did not delay. Returns the lanes that have work now.
+	//
+	// Used by: engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
+	// engine.WaitForChildrenEach.
+	// Locks: L1 held; L2 held; L7 new.
+	ReturnLeases(ctx context.Context, db DBTX, arg ReturnLeasesParams) ([]string, error)
 	// ReuseCreationKeys gives keys to new executions: those whose window has passed, and those that went to another
 	// creation of the batch than the first that asked for them.
 	//
@@ -851,7 +878,7 @@ type Querier interface {
 	// overlooking an edge. At READ COMMITTED it reads nothing.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-	// engine.DispatchCompletions.
+	// engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: L0 waits (flow rows FOR SHARE in array order). The caller sorts by (partition_key, flow_id).
 	ShareFlowRows(ctx context.Context, db DBTX, arg ShareFlowRowsParams) error
 	// SkipDownstream ends downstream executions whose dependencies have become impossible. Only what is
@@ -859,7 +886,8 @@ type Querier interface {
 	// the guard is left alone and not returned. staged_from and staged_below are as in ReleaseDownstream.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
@@ -871,7 +899,8 @@ type Querier interface {
 	SweepQueue(ctx context.Context, db DBTX, maxItems int32) (int64, error)
 	// TakeAttempts is LockAttempts for whoever must not wait: an attempt that somebody else holds has no row.
 	//
-	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases.
+	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
+	// engine.DelayExecutions, engine.WaitForChildrenEach.
 	// Locks: L2 skips (attempt rows FOR UPDATE).
 	TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsParams) ([]int32, error)
 	// TakeAttemptsOf locks the attempt rows of the given executions and returns what the choice of an attempt
@@ -909,7 +938,7 @@ type Querier interface {
 	// TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-	// engine.CancelExecutions.
+	// engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error)
 	// TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due
@@ -991,13 +1020,14 @@ type Querier interface {
 	// which it got both. A flow without a row needs the first alone.
 	//
 	// Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions.
+	// engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions, engine.WaitForChildrenEach.
 	// Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 	TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error)
 	// TryFlowsShared is LockFlowsShared for whoever must not wait: it returns the flows whose lock it got. One
 	// that another transaction holds exclusively, or waits for, is left out.
 	//
-	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions.
+	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions,
+	// engine.WaitForChildrenEach.
 	// Locks: L0 skips (transaction-level advisory locks, shared).
 	TryFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) ([]pgtype.UUID, error)
 	// UpdateProgress records what a worker reports about its running attempt; a NULL argument leaves the

@@ -372,7 +372,8 @@ type InsertCompletionEventsParams struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+// engine.WaitForChildren, engine.WaitForChildrenEach.
 // Locks: L7 new.
 func (q *Queries) InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error {
 	_, err := db.Exec(ctx, insertCompletionEvents,
@@ -412,7 +413,8 @@ type ReleaseQuotaSlotsParams struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases, engine.CancelExecution,
-// engine.CancelExecutions.
+// engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
+// engine.WaitForChildrenEach.
 // Locks: L6 waits (DELETE).
 func (q *Queries) ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error {
 	_, err := db.Exec(ctx, releaseQuotaSlots, arg.PartitionKeys, arg.ExecutionIds)

@@ -237,7 +237,8 @@ type ReadRetryFactsRow struct {
 // is the input position. A forecast: the decision is repeated under the row locks.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases.
+// engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions,
+// engine.WaitForChildren, engine.WaitForChildrenEach.
 // Locks: none.
 func (q *Queries) ReadRetryFacts(ctx context.Context, db DBTX, arg ReadRetryFactsParams) ([]ReadRetryFactsRow, error) {
 	rows, err := db.Query(ctx, readRetryFacts, arg.PartitionKeys, arg.ExecutionIds)

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
 )
@@ -54,73 +53,4 @@ func (e *Engine) checkProgress(l Lease, p Progress) error {
 		}
 	}
 	return e.checkLease(l)
-}
-
-// ReleaseLeases gives unfinished work back to its lane at once, [MaxBatch] to a transaction: the same
-// attempt goes on with the next claim, and no retry is used up. Outcomes stand in input order, nil for a
-// lease that was given back; a lost lease affects only its own. The error means that nothing happened.
-//
-// Errors of an item as [Engine.RenewLease]; [ErrBusy]: somebody else holds its rows, and the caller repeats it.
-// Transaction: a constant number of statements; locks the executions, then their attempts, and waits for nobody.
-// Emits lease events. Safe to repeat.
-func (e *Engine) ReleaseLeases(ctx context.Context, leases []Lease) ([]error, error) {
-	const op = "release leases"
-	e = e.impatient()
-	outcomes := make([]error, len(leases))
-	var order []int
-	for i, l := range leases {
-		if outcomes[i] = e.checkLease(l); outcomes[i] == nil {
-			order = append(order, i)
-		}
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return compareLeases(leases[a], leases[b]) })
-	err := inChunks(len(order), MaxBatch, func(from, to int) error {
-		chunk := order[from:to]
-		settled, err := settle(ctx, e, op, leasesOf(chunk, func(i int) Lease { return leases[i] }), e.releasing(ctx))
-		for n, i := range chunk {
-			if err == nil {
-				outcomes[i] = settled[n]
-			}
-		}
-		if err == nil {
-			e.forgetSettled(chunk, func(i int) (Fence, error) { return leases[i].Fence, outcomes[i] })
-		}
-		return err
-	}, func(n int, err error) { outcomes[order[n]] = err })
-	return outcomes, err
-}
-
-func (e *Engine) releasing(ctx context.Context) settling[error] {
-	return settling[error]{
-		repeated:       func(f *leaseFacts) bool { return f.AttemptOutcome == "interrupted" && f.LifecyclePhase != "active" },
-		again:          func(*leaseFacts, error) error { return nil },
-		refused:        func(err error) error { return err },
-		needsExclusive: func(int, db.LockExecutionsRow) bool { return false },
-		write: func(tx *txn, batch *settlementBatch, _ []error) ([]endedExecution, error) {
-			params := db.ReleaseLeasesParams{NowMs: batch.nowMs}
-			var slots executionArrays
-			for _, n := range batch.acting {
-				l := batch.leases[n]
-				params.PartitionKeys = append(params.PartitionKeys, l.Execution.Partition())
-				params.ExecutionIds = append(params.ExecutionIds, pgUUID(l.Execution.UUID()))
-				params.AttemptIndexes = append(params.AttemptIndexes, int32(l.Attempt))
-				if batch.rows[n].HasQuota {
-					slots.add(l.Execution.Partition(), l.Execution.UUID())
-				}
-			}
-			lanes, err := e.q.ReleaseLeases(ctx, tx, params)
-			if err != nil {
-				return nil, err
-			}
-			for _, lane := range lanes {
-				tx.due.lane(lane)
-			}
-			if slots.empty() {
-				return nil, nil
-			}
-			return nil, e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
-				PartitionKeys: slots.partitions, ExecutionIds: slots.executions,
-			})
-		},
-	}
 }

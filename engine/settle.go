@@ -14,7 +14,7 @@ import (
 // answered, and what is written for those whose fence holds.
 type settling[R any] struct {
 	// repeated tells from the rows that this very call succeeded before.
-	repeated func(*leaseFacts) bool
+	repeated func(n int, facts *leaseFacts) bool
 	// again is the answer to a repetition: from the rows, or, with nil, from the outcome of the first
 	// occurrence in the same batch.
 	again   func(facts *leaseFacts, first R) R
@@ -22,6 +22,10 @@ type settling[R any] struct {
 
 	// needsExclusive foresees from unlocked rows whether an item ends a member without success; nil: never.
 	needsExclusive func(n int, row db.LockExecutionsRow) bool
+
+	// exclusive, where there is one: the shared locks of flows do not suffice any more. write has found that, and
+	// returned [errFlowLock].
+	exclusive *bool
 
 	// write settles batch.acting, fills their outcomes and returns what ended.
 	write func(tx *txn, batch *settlementBatch, outcomes []R) ([]endedExecution, error)
@@ -84,14 +88,14 @@ func (s settling[R]) run(
 		return nil, err
 	}
 	held := newFlowSet(e.cfg.Partitions)
-	exclusive := false
+	exclusive := s.exclusive != nil && *s.exclusive
 	needs := func(n int, row db.LockExecutionsRow) bool {
 		return row.FlowID != nil && (s.needsExclusive == nil || s.needsExclusive(n, row))
 	}
 	for ord, n := range items {
 		if row := forecast[ord]; needs(n, row) {
 			held.add(*row.FlowID)
-			exclusive = s.needsExclusive != nil
+			exclusive = exclusive || s.needsExclusive != nil
 		}
 	}
 	if err := e.holdFlows(ctx, tx, held, exclusive); err != nil {
@@ -119,7 +123,7 @@ func (s settling[R]) run(
 	repeats := make(map[int]int)
 	for _, n := range free {
 		l := leases[n]
-		verdict := batch.facts[n].fence(l, s.repeated)
+		verdict := batch.facts[n].fence(l, func(f *leaseFacts) bool { return s.repeated(n, f) })
 		if _, absent := errors.AsType[*NotFoundError](verdict); !absent && batch.busy[n] {
 			verdict = errBusyRow
 		}

@@ -331,7 +331,7 @@ func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) er
 // does not serve, and the one that names the reason of a refusal.
 func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion, order []int, outcomes []error) error {
 	settled, err := settle(ctx, e, op, leasesOf(order, func(i int) Lease { return all[i].Lease }), settling[error]{
-		repeated: func(f *leaseFacts) bool { return f.AttemptOutcome == "success" },
+		repeated: func(_ int, f *leaseFacts) bool { return f.AttemptOutcome == "success" },
 		again:    func(*leaseFacts, error) error { return nil },
 		refused:  func(err error) error { return err },
 		write: func(tx *txn, batch *settlementBatch, _ []error) ([]endedExecution, error) {

@@ -132,7 +132,7 @@ func (e *Engine) failChunk(ctx context.Context, op string, all []AttemptFailure,
 	slices.SortStableFunc(order, func(a, b int) int { return compareLeases(all[a].Lease, all[b].Lease) })
 	failure := func(n int) Failure { return all[order[n]].Failure }
 	settled, err := settle(ctx, e, op, leasesOf(order, func(i int) Lease { return all[i].Lease }), settling[Outcome[Failed]]{
-		repeated: func(f *leaseFacts) bool {
+		repeated: func(_ int, f *leaseFacts) bool {
 			switch f.AttemptOutcome {
 			case "retry":
 				return true

@@ -3,7 +3,7 @@
 -- hold it, so that several may end at once while no structure change runs. It queues in order of arrival.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.DispatchCompletions.
+-- engine.DispatchCompletions, engine.WaitForChildren.
 -- Locks: L0 waits (transaction-level advisory locks, shared, ascending).
 SELECT pg_advisory_xact_lock_shared(k.key)
 FROM (
@@ -17,7 +17,7 @@ FROM (
 -- member without success, or changes a flow's structure, holds it.
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
--- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution.
+-- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren.
 -- Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 SELECT pg_advisory_xact_lock(k.key)
 FROM (
@@ -30,7 +30,7 @@ FROM (
 -- LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
--- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution.
+-- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren.
 -- Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 WITH input AS (
     SELECT
@@ -59,7 +59,7 @@ CROSS JOIN LATERAL (
 -- overlooking an edge. At READ COMMITTED it reads nothing.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.DispatchCompletions.
+-- engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach.
 -- Locks: L0 waits (flow rows FOR SHARE in array order). The caller sorts by (partition_key, flow_id).
 WITH input AS (
     SELECT
@@ -83,7 +83,8 @@ CROSS JOIN LATERAL (
 -- TryFlowsShared is LockFlowsShared for whoever must not wait: it returns the flows whose lock it got. One
 -- that another transaction holds exclusively, or waits for, is left out.
 --
--- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions.
+-- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions,
+-- engine.WaitForChildrenEach.
 -- Locks: L0 skips (transaction-level advisory locks, shared).
 SELECT k.flow_id::uuid AS flow_id
 FROM (
@@ -101,7 +102,7 @@ WHERE pg_try_advisory_xact_lock_shared(k.key);
 -- which it got both. A flow without a row needs the first alone.
 --
 -- Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
--- engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions.
+-- engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions, engine.WaitForChildrenEach.
 -- Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT

@@ -113,7 +113,8 @@ FROM renewed AS r;
 --
 -- Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 -- engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
--- engine.ReportProgress.
+-- engine.ReportProgress, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
+-- engine.WaitForChildrenEach.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -187,7 +188,8 @@ LEFT JOIN LATERAL (
 -- name: LockExecutions :many
 -- LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
 --
--- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution.
+-- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
+-- engine.DelayExecution, engine.WaitForChildren.
 -- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 WITH input AS (
@@ -225,7 +227,7 @@ CROSS JOIN LATERAL (
 -- TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
--- engine.CancelExecutions.
+-- engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
@@ -262,7 +264,8 @@ CROSS JOIN LATERAL (
 -- LockAttempts locks one attempt of each locked execution; ord (from 1) is the input position.
 -- A missing attempt has no row.
 --
--- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress.
+-- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
+-- engine.WaitForChildren.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 -- attempt_index).
 WITH input AS (
@@ -289,7 +292,8 @@ CROSS JOIN LATERAL (
 -- name: TakeAttempts :many
 -- TakeAttempts is LockAttempts for whoever must not wait: an attempt that somebody else holds has no row.
 --
--- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases.
+-- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
+-- engine.DelayExecutions, engine.WaitForChildrenEach.
 -- Locks: L2 skips (attempt rows FOR UPDATE).
 WITH input AS (
     SELECT
@@ -337,109 +341,3 @@ SET
 WHERE
     e.partition_key = @partition_key
     AND e.execution_id = @execution_id;
-
--- name: ReleaseLeases :many
--- ReleaseLeases gives running attempts back to their lanes, unfinished: the same attempt goes on with
--- the next claim. Returns the lanes that have work now.
---
--- Used by: engine.ReleaseLeases.
--- Locks: L1 held; L2 held; L7 new.
-WITH input AS (
-    -- The attempts to give back.
-    SELECT
-        unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@execution_ids::uuid[]) AS execution_id,
-        unnest(@attempt_indexes::integer[]) AS attempt_index
-    LIMIT cardinality(@execution_ids::uuid[])
-),
-released AS (
-    -- Their executions, claimable again or before their gate.
-    UPDATE ff_exec_core AS e
-    SET
-        lifecycle_phase = 'runnable',
-        ownership_state = 'unowned',
-        eligibility_state = CASE
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'eligible_now'
-            WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
-            ELSE 'blocked_by_quota'
-        END,
-        public_state = CASE
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'waiting'
-            ELSE 'rate_limited'
-        END,
-        attempt_state = 'attempt_interrupted',
-        blocking_reason = CASE
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'waiting_for_worker'
-            WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
-            ELSE 'waiting_for_quota'
-        END,
-        attempt_index = i.attempt_index,
-        ffx_gate_id = coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id),
-        ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = @now_ms::bigint
-    FROM input AS i
-    WHERE
-        e.partition_key = i.partition_key
-        AND e.execution_id = i.execution_id
-    RETURNING
-        e.partition_key,
-        e.execution_id,
-        e.lane_id,
-        e.eligibility_state,
-        i.attempt_index,
-        e.ffx_lease_epoch,
-        e.ffx_namespace,
-        e.ffx_instance_tag
-),
-released_attempts AS (
-    -- The attempts, interrupted and without a lease.
-    UPDATE ff_attempt AS a
-    SET
-        outcome = 'interrupted',
-        lease_expires_at_ms = NULL,
-        ffx_timeout_at_ms = NULL,
-        ffx_delay_until_ms = @now_ms::bigint
-    FROM released AS r
-    WHERE
-        a.partition_key = r.partition_key
-        AND a.execution_id = r.execution_id
-        AND a.attempt_index = r.attempt_index
-    RETURNING
-        a.partition_key,
-        a.execution_id,
-        CASE
-            WHEN a.lease_epoch = r.ffx_lease_epoch THEN a.ffx_lease_id::text
-            ELSE a.raw_fields ->> 'lease_id'
-        END AS lease_id,
-        a.worker_instance_id,
-        r.ffx_namespace,
-        r.ffx_instance_tag
-),
-lease_events AS (
-    -- The lease events.
-    INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
-        ffx_worker_instance_id,
-        ffx_revoked_by
-    )
-    SELECT
-        a.execution_id::text,
-        a.lease_id,
-        'revoked',
-        @now_ms::bigint,
-        a.partition_key,
-        a.ffx_namespace,
-        a.ffx_instance_tag,
-        a.worker_instance_id,
-        'backend'
-    FROM released_attempts AS a
-)
-SELECT DISTINCT r.lane_id
-FROM released AS r
-WHERE r.eligibility_state = 'eligible_now';

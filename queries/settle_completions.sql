@@ -240,7 +240,8 @@ FROM ended_attempts AS a;
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases, engine.CancelExecution,
--- engine.CancelExecutions.
+-- engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
+-- engine.WaitForChildrenEach.
 -- Locks: L6 waits (DELETE).
 WITH input AS (
     SELECT
@@ -264,7 +265,8 @@ WHERE
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+-- engine.WaitForChildren, engine.WaitForChildrenEach.
 -- Locks: L7 new.
 INSERT INTO ff_completion_event (
     partition_key,

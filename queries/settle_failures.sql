@@ -3,7 +3,8 @@
 -- is the input position. A forecast: the decision is repeated under the row locks.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases.
+-- engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions,
+-- engine.WaitForChildren, engine.WaitForChildrenEach.
 -- Locks: none.
 WITH input AS (
     SELECT

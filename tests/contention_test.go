@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -150,6 +151,21 @@ var batches = map[string]func(context.Context, *engine.Engine, []engine.Lease) (
 	"fail for good": func(ctx context.Context, e *engine.Engine, leases []engine.Lease) ([]error, error) {
 		return failBatch(ctx, e, leases, forGood)
 	},
+	"delay": func(ctx context.Context, e *engine.Engine, leases []engine.Lease) ([]error, error) {
+		delays := make([]engine.Delay, len(leases))
+		for i, l := range leases {
+			delays[i] = engine.Delay{Lease: l, For: time.Minute}
+		}
+		return e.DelayExecutions(ctx, delays)
+	},
+	"wait for children": func(ctx context.Context, e *engine.Engine, leases []engine.Lease) ([]error, error) {
+		results, err := e.WaitForChildrenEach(ctx, leases)
+		outcomes := make([]error, len(results))
+		for i := range results {
+			outcomes[i] = results[i].Err
+		}
+		return outcomes, err
+	},
 	"release": func(ctx context.Context, e *engine.Engine, leases []engine.Lease) ([]error, error) {
 		return e.ReleaseLeases(ctx, leases)
 	},
@@ -189,7 +205,7 @@ func (f *fixture) free(t *testing.T, table string, x id.ExecutionID) bool {
 // Some calls of the reference lock the attempt before the execution, others after it, and batches in no order:
 // deadlocks. Here the execution comes first.
 func TestE38_locks_are_taken_in_one_order(t *testing.T) {
-	for _, call := range []string{"progress", "complete", "fail", "fail for good"} {
+	for _, call := range []string{"progress", "complete", "fail", "fail for good", "delay", "wait for children"} {
 		t.Run(call, func(t *testing.T) {
 			f := newFixture(t)
 			c := f.start(t)

@@ -137,6 +137,13 @@ var holderCalls = map[string]func(*testing.T, *engine.Engine, engine.Lease) erro
 		_, err := e.FailExecution(t.Context(), l, engine.Failure{Message: "late", Class: policy.Permanent})
 		return err
 	},
+	"delay": func(t *testing.T, e *engine.Engine, l engine.Lease) error {
+		return e.DelayExecution(t.Context(), l, start.Add(time.Hour))
+	},
+	"wait for children": func(t *testing.T, e *engine.Engine, l engine.Lease) error {
+		_, err := e.WaitForChildren(t.Context(), l)
+		return err
+	},
 	"release": func(t *testing.T, e *engine.Engine, l engine.Lease) error {
 		outcomes, err := e.ReleaseLeases(t.Context(), []engine.Lease{l})
 		return errors.Join(append(outcomes, err)...)

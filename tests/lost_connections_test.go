@@ -49,7 +49,7 @@ func waitingOperations() []struct {
 			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
 		case "set a tag":
 			found = append(found, waiting{o, execution, "its execution"})
-		case "progress", "complete", "complete beside the pointer", "fail, with a retry", "fail for good", "cancel":
+		case "progress", "complete", "complete beside the pointer", "fail, with a retry", "fail for good", "delay", "wait for children", "cancel":
 			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
 		}
 	}

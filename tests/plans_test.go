@@ -209,7 +209,7 @@ func TestPlans_functions_of_the_schema_are_inlined(t *testing.T) {
 // keyed are the statements that name their rows: whatever they touch, they find by a key.
 var keyed = []string{
 	"TakeAttemptsOf", "LeaseTakenExecutions",
-	"RenewLeases", "ReadLeases", "LockExecutions", "LockAttempts", "TakeExecutions", "TakeAttempts", "UpdateProgress", "ReleaseLeases",
+	"RenewLeases", "ReadLeases", "LockExecutions", "LockAttempts", "TakeExecutions", "TakeAttempts", "UpdateProgress", "ReturnLeases", "LockGroupsOf", "ReadGroupsOf",
 	"CompleteExecutions", "EndSucceeded", "ReleaseQuotaSlots", "InsertCompletionEvents",
 	"ReadExecutionForecasts", "LockCurrentAttempts", "ReadHeldExecutions", "EndCancelled",
 	"ReadRetryFacts", "ScheduleRetries", "EndUnsuccessful", "DiscardWaiting",

@@ -355,7 +355,7 @@ var sqlRules = []rule{
 			END`,
 		mark: "->> 'lease_id'",
 		in: map[string]string{
-			"RenewLeases.renewed": "a e", "ReadLeases.": "a e", "ReleaseLeases.released_attempts": "a r", "EndSucceeded.ended_attempts": "a c",
+			"RenewLeases.renewed": "a e", "ReadLeases.": "a e", "ReturnLeases.returned_attempts": "a r", "EndSucceeded.ended_attempts": "a c",
 			"TakeExpiredLeases.": "t t", "TakeCurrentAttempts.": "a e", "ReadHeldExecutions.": "cur e",
 		},
 	},
@@ -379,7 +379,7 @@ var sqlRules = []rule{
 	},
 }
 
-var beforeGates = map[string]string{"PromoteDelayed.promoted": "", "ReleaseLeases.released": "", "ReleaseDownstream.": ""}
+var beforeGates = map[string]string{"PromoteDelayed.promoted": "", "ReturnLeases.returned": "", "ReleaseDownstream.": ""}
 
 var isTrue = regexp.MustCompile(`^\((.*)\) IS TRUE$`)
 

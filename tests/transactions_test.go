@@ -161,6 +161,17 @@ func operations() []operation {
 			outcomes, err := e.ReleaseLeases(ctx, []engine.Lease{l})
 			return errors.Join(append(outcomes, err)...)
 		}),
+		holder("delay", stateLater, func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
+			return e.DelayExecution(ctx, l, start.Add(time.Hour))
+		}),
+		holder("delay in a batch", stateLater, func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
+			outcomes, err := e.DelayExecutions(ctx, []engine.Delay{{Lease: l, For: time.Hour}})
+			return errors.Join(append(outcomes, err)...)
+		}),
+		holder("wait for children", stateParked, func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
+			_, err := e.WaitForChildren(ctx, l)
+			return err
+		}),
 		holder("complete", stateCompleted, func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
 			return e.CompleteExecution(ctx, l, []byte("out"))
 		}),
