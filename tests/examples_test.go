@@ -18,6 +18,8 @@ func TestExamples(t *testing.T) {
 	t.Parallel()
 	output := map[string][]string{ // the lines it prints, sorted
 		"await":                 {"no answer: nothing to count", "words: 6"},
+		"cancel":                {"cancelled: the customer changed his mind", "cancelled: the file is removed"},
+		"delay":                 {"attempt 0: not yet", "attempt 0: not yet", "attempts: 1, retries: 0", "done: https://example.com/video-7"},
 		"fan-in":                {"best price: 50"},
 		"first-of-n":            {"first price: 70"},
 		"graceful-worker":       {"asleep", "awake", "drained"},

@@ -62,6 +62,12 @@ var actedOn = map[string]string{
 	"ClaimSpec.Worker":                          "TestClaim_leases_a_fresh_execution",
 	"ClaimSpec.Instance":                        "TestClaim_leases_a_fresh_execution",
 	"ClaimSpec.LeaseTTL":                        "TestClaim_leases_a_fresh_execution",
+	"CancelSpec.ID":                             "TestE25_cancel_ends_whatever_it_finds",
+	"CancelSpec.Reason":                         "TestE25_cancel_ends_whatever_it_finds",
+	"CancelSpec.Fence.Execution":                "TestCancelExecution_refuses_what_it_cannot_do",
+	"CancelSpec.Fence.Attempt":                  "TestE25_cancel_by_a_holder_is_fenced",
+	"CancelSpec.Fence.Epoch":                    "TestE25_cancel_by_a_holder_is_fenced",
+	"CancelSpec.Source":                         "TestCancelExecution_refuses_what_it_cannot_do",
 	"Config.Partitions.Flow":                    "TestReads_refuse_bad_input",
 	"Config.Namespace":                          "TestN3_namespace_of_the_engine",
 	"Config.MaxPayload":                         "TestMaxPayload",
@@ -80,7 +86,7 @@ var refused = map[string]string{
 
 // given are the types that callers fill in.
 var given = []reflect.Type{
-	reflect.TypeFor[engine.ExecutionSpec](), reflect.TypeFor[engine.FlowSpec](), reflect.TypeFor[engine.ClaimSpec](),
+	reflect.TypeFor[engine.ExecutionSpec](), reflect.TypeFor[engine.FlowSpec](), reflect.TypeFor[engine.ClaimSpec](), reflect.TypeFor[engine.CancelSpec](),
 	reflect.TypeFor[engine.Config](), reflect.TypeFor[engine.ExecutionFilter](),
 }
 

@@ -223,7 +223,7 @@ func (a *aside) try(due []*waiting) {
 		lost[i] = w.lostBy()
 	}
 	if !over {
-		for _, v := range []verdict{complete, fail, giveBack} {
+		for _, v := range []verdict{complete, fail, delay, await, giveBack} {
 			a.together(v, due)
 		}
 	}
@@ -332,6 +332,8 @@ func (a *aside) alone(t *task) error {
 	case fail:
 		result, err := a.settling.FailExecution(calling, t.work.Lease, t.failure)
 		return t.failed(result, err)
+	case await:
+		return t.awaits(a.settling.WaitForChildren(calling, t.work.Lease))
 	}
 	reasons, err := a.call(calling, t.verdict, []*task{t})
 	if err != nil {

@@ -39,6 +39,7 @@ type fakeEngine struct {
 	failErr     func([]engine.AttemptFailure) (item, call error)
 	backErr     func(engine.Lease) error
 	cancelled   map[id.ExecutionID]bool
+	waits       map[id.ExecutionID]engine.Waiting
 	locked      map[id.ExecutionID]bool // by somebody else
 	lockedLease map[id.ExecutionID]bool // its attempt
 	inLine      func(engine.Lease)      // a call waits for its lock
@@ -57,6 +58,9 @@ type record struct {
 	ended   map[id.ExecutionID]int // how often each was completed
 	failed  []call[engine.AttemptFailure]
 	back    []call[engine.Lease]
+
+	delayed  []call[engine.Delay]
+	awaiting []call[engine.Lease]
 
 	woken    int // claimers, in all
 	together int // claims that completed something too
@@ -353,6 +357,41 @@ func (f *fakeEngine) FailExecutions(_ context.Context, failures []engine.Attempt
 	}
 	for i, failing := range failures {
 		results[i].Err = cmp.Or(results[i].Err, f.busy(failing.Lease))
+	}
+	return results, nil
+}
+
+func (f *fakeEngine) DelayExecutions(_ context.Context, delays []engine.Delay) ([]error, error) {
+	f.settling()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.delayed = append(f.delayed, call[engine.Delay]{at: sinceEpoch(), items: delays})
+	outcomes := make([]error, len(delays))
+	for i, d := range delays {
+		outcomes[i] = f.busy(d.Lease)
+	}
+	return outcomes, nil
+}
+
+func (f *fakeEngine) WaitForChildren(ctx context.Context, l engine.Lease) (engine.Waiting, error) {
+	if err := f.await(ctx, l); err != nil {
+		return "", err
+	}
+	results, err := f.WaitForChildrenEach(ctx, []engine.Lease{l})
+	if err != nil {
+		return "", err
+	}
+	return results[0].Value, results[0].Err
+}
+
+func (f *fakeEngine) WaitForChildrenEach(_ context.Context, leases []engine.Lease) ([]engine.Outcome[engine.Waiting], error) {
+	f.settling()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.awaiting = append(f.awaiting, call[engine.Lease]{at: sinceEpoch(), items: leases})
+	results := make([]engine.Outcome[engine.Waiting], len(leases))
+	for i, l := range leases {
+		results[i] = engine.Outcome[engine.Waiting]{Value: f.waits[l.Execution], Err: f.busy(l)}
 	}
 	return results, nil
 }

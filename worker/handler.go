@@ -27,9 +27,11 @@ type Job[In any] struct {
 //   - nil: the execution is completed with the result.
 //   - an error: the attempt failed, and the execution's retry policy decides whether another follows. [Permanent] and
 //     [Fail] say more about the failure. A panic is such a failure too, of the category "panic", with the stack.
-//   - anything, after the lease was lost: nothing is written. The context has been cancelled with [ErrLeaseLost].
+//   - [Job.Delay], [Job.WaitForChildren]: nothing has failed, and the same attempt goes on later.
+//   - anything, after the lease was lost: nothing is written. The context has been cancelled with [ErrLeaseLost], or, of
+//     an execution that was cancelled, [ErrCancelled].
 //   - an error, after the attempt's own timeout: nothing is written; the background work ends the attempt.
-//   - an error other than a [Fail], after the drain timeout: the work is given back, at no cost.
+//   - another error than these, after the drain timeout: the work is given back, at no cost.
 //
 // A payload that cannot be decoded and a result that cannot be encoded or is too large are permanent failures, of
 // the categories "payload" and "result".

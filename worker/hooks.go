@@ -20,7 +20,7 @@ type Hooks interface {
 // Report is what became of an execution that a worker had claimed.
 type Report struct {
 	Settlement Settlement
-	Err        error         // what the handler returned, or why its outcome could not be settled
+	Err        error         // what the handler returned, or why its outcome could not be settled; nil for what goes on later
 	Ran        time.Duration // of the handler
 }
 
@@ -32,8 +32,12 @@ const (
 	Completed Settlement = "completed" // the execution ended with success
 	Retrying  Settlement = "retrying"  // the attempt failed; another follows
 	Failed    Settlement = "failed"    // the execution ended as failed
+	Delayed   Settlement = "delayed"   // the attempt goes on later, as the handler asked
 	Released  Settlement = "released"  // given back unfinished, at a shutdown
 	Abandoned Settlement = "abandoned" // the lease was lost or the attempt timed out: others decide
+
+	WaitingForChildren Settlement = "waiting_for_children" // the attempt goes on when its upstreams have ended
+	Skipped            Settlement = "skipped"              // they could not satisfy it any more: the execution ended
 )
 
 // report tells the hooks and the log how a task was settled.
@@ -41,7 +45,8 @@ func (r *run) report(t *task) {
 	if t.told != nil {
 		t.told(Report{Settlement: t.settlement, Err: t.err, Ran: t.ran})
 	}
-	if t.settlement == Completed {
+	switch t.settlement {
+	case Completed, Delayed, WaitingForChildren:
 		return
 	}
 	attrs := append(t.attrs(), slog.String("settlement", string(t.settlement)), slog.Duration("ran", t.ran))
@@ -58,6 +63,8 @@ func (r *run) report(t *task) {
 	switch t.settlement {
 	case Released:
 		message, level = "work given back", slog.LevelInfo
+	case Skipped:
+		message, level = "execution skipped", slog.LevelInfo
 	case Abandoned:
 		message = "attempt abandoned"
 	}

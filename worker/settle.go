@@ -75,7 +75,9 @@ func (s *settler) commit(batch []*task) {
 		}
 	}
 	reason = cmp.Or(reason, s.deliver(fail))
-	reason = cmp.Or(reason, s.deliver(giveBack))
+	for _, v := range []verdict{delay, await, giveBack} {
+		reason = cmp.Or(reason, s.deliver(v))
+	}
 	for _, t := range s.groups[abandon] {
 		t.settlement = Abandoned
 	}
@@ -134,6 +136,10 @@ func (r *run) call(ctx context.Context, v verdict, tasks []*task) ([]error, erro
 		return r.completeAll(ctx, tasks)
 	case fail:
 		return r.failAll(ctx, tasks)
+	case delay:
+		return r.delayAll(ctx, tasks)
+	case await:
+		return r.awaitAll(ctx, tasks)
 	case giveBack:
 		return r.giveBackAll(ctx, tasks)
 	}

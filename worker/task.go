@@ -26,6 +26,7 @@ type task struct {
 	result  []byte
 	err     error
 	failure engine.Failure
+	delay   time.Duration
 	ran     time.Duration
 	told    func(Report) // of the hooks; may be nil
 
@@ -47,6 +48,8 @@ const (
 	abandon  verdict = iota // nothing: the lease is lost, or others end the attempt
 	complete                // success
 	fail                    // failure
+	delay                   // unfinished: it goes on later
+	await                   // unfinished: it goes on when its upstreams have ended
 	giveBack                // unfinished: its lane gets it back
 	verdicts
 )
@@ -67,6 +70,7 @@ func newTask(base context.Context, work engine.Claimed, handle handler, calledAt
 func (t *task) judge(result []byte, err error) {
 	t.result, t.err = result, err
 	cause := context.Cause(t.ctx)
+	on, goesOn := isLater(err)
 	switch {
 	case errors.Is(cause, ErrLeaseLost):
 		t.verdict, t.err = abandon, cause
@@ -74,6 +78,8 @@ func (t *task) judge(result []byte, err error) {
 		t.verdict = complete
 	case isFail(err):
 		t.fail(err)
+	case goesOn:
+		t.verdict, t.delay, t.err = on.verdict, on.by, nil
 	case errors.Is(cause, ErrShutdown):
 		t.verdict = giveBack
 	case errors.Is(cause, ErrAttemptTimeout):

@@ -67,6 +67,9 @@ type operations interface {
 	CompleteExecutions(ctx context.Context, completions []engine.Completion) ([]error, error)
 	FailExecution(ctx context.Context, l engine.Lease, f engine.Failure) (engine.Failed, error)
 	FailExecutions(ctx context.Context, failures []engine.AttemptFailure) ([]engine.Outcome[engine.Failed], error)
+	DelayExecutions(ctx context.Context, delays []engine.Delay) ([]error, error)
+	WaitForChildren(ctx context.Context, l engine.Lease) (engine.Waiting, error)
+	WaitForChildrenEach(ctx context.Context, leases []engine.Lease) ([]engine.Outcome[engine.Waiting], error)
 	ReleaseLeases(ctx context.Context, leases []engine.Lease) ([]error, error)
 	ReportProgress(ctx context.Context, l engine.Lease, p engine.Progress) error
 	UpstreamResults(ctx context.Context, x id.ExecutionID) ([]engine.UpstreamResult, error)
