@@ -20,7 +20,54 @@ type flowModel struct {
 	staged     [][2]int
 	state      []string
 	counted    []storedGroup
+	marked     map[[2]int]string // edges that count, with the state of the upstream they count
+	started    []bool
+	replayed   []bool
 	outcomes   map[string]int // completion events by text
+}
+
+// held and ready are the states in which a node waits for its upstreams, and for a worker.
+func (m *flowModel) held(node int) string {
+	if m.replayed[node] {
+		return stateReplayedHeld
+	}
+	return stateHeld
+}
+
+func (m *flowModel) ready(node int) string {
+	if m.replayed[node] {
+		return stateReplayed
+	}
+	return stateReady
+}
+
+// count counts an edge of an upstream that has ended so, or, with -1, takes it back.
+func (m *flowModel) count(d int, state string, n int) {
+	g := &m.counted[d]
+	g.Running -= n
+	switch state {
+	case stateCompleted:
+		g.Success += n
+	case stateFailed:
+		g.Fail += n
+	case stateSkipped:
+		g.Skip += n
+	}
+}
+
+// decided says what the group of a node does with it.
+func (m *flowModel) decided(d int) string {
+	g := m.counted[d]
+	return m.rule[d].decided(len(m.upstream[d]), g.Success, g.Fail+g.Skip)
+}
+
+// claim starts what is ready.
+func (m *flowModel) claim() {
+	for node, state := range m.state {
+		if state == stateReady || state == stateReplayed {
+			m.state[node], m.started[node] = stateRunning, true
+		}
+	}
 }
 
 func (m *flowModel) end(node int, state string) {
@@ -29,25 +76,53 @@ func (m *flowModel) end(node int, state string) {
 		stateCompleted: "success", stateFailed: "failed", stateSkipped: "skipped",
 	}[state])]++
 	for _, d := range m.downstream[node] {
-		g := &m.counted[d]
-		g.Running--
-		switch state {
-		case stateCompleted:
-			g.Success++
-		case stateFailed:
-			g.Fail++
-		case stateSkipped:
-			g.Skip++
-		}
-		if m.state[d] != stateHeld {
+		if m.marked[[2]int{node, d}] != "" {
 			continue
 		}
-		switch m.rule[d].decided(len(m.upstream[d]), g.Success, g.Fail+g.Skip) {
+		m.marked[[2]int{node, d}] = state
+		m.count(d, state, 1)
+		if m.state[d] != m.held(d) {
+			continue
+		}
+		switch m.decided(d) {
 		case stateReady:
-			m.state[d] = stateReady
+			m.state[d] = m.ready(d)
 		case stateSkipped:
 			m.end(d, stateSkipped)
 		}
+	}
+}
+
+// replay sets a node that has ended back.
+func (m *flowModel) replay(node int) {
+	was := m.state[node]
+	m.replayed[node] = true
+	m.state[node] = stateReplayed
+	for _, d := range m.downstream[node] {
+		edge := [2]int{node, d}
+		if m.started[d] && m.state[d] != stateSkipped && m.decided(d) != stateHeld {
+			continue
+		}
+		if m.marked[edge] != "" {
+			m.count(d, m.marked[edge], -1)
+			delete(m.marked, edge)
+		}
+		if m.state[d] == m.ready(d) && !m.started[d] && m.decided(d) == stateHeld {
+			m.state[d] = m.held(d)
+		}
+	}
+	if was != stateSkipped || len(m.upstream[node]) == 0 {
+		return
+	}
+	for _, up := range m.upstream[node] {
+		edge := [2]int{up, node}
+		if m.marked[edge] != "" && m.marked[edge] != stateCompleted {
+			m.count(node, m.marked[edge], -1)
+			delete(m.marked, edge)
+		}
+	}
+	if m.decided(node) != stateReady {
+		m.state[node] = stateReplayedHeld
 	}
 }
 
@@ -66,6 +141,7 @@ func drawModel(r *rapid.T) *flowModel {
 	m := &flowModel{
 		rule: make([]rules, n), upstream: make([][]int, n), downstream: make([][]int, n),
 		state: make([]string, n), counted: make([]storedGroup, n), outcomes: make(map[string]int),
+		marked: make(map[[2]int]string), started: make([]bool, n), replayed: make([]bool, n),
 	}
 	for to := range n {
 		for from := range to {
@@ -95,7 +171,13 @@ func drawModel(r *rapid.T) *flowModel {
 
 // A random flow, whose members end in random ways, in random order and in batches, stands at every step as
 // the model of it does. A few of its edges are staged and not applied.
-func TestResolve_as_the_model(t *testing.T) {
+func TestResolve_as_the_model(t *testing.T) { resolveAsTheModel(t, 0) }
+
+// So it does where an operator replays what has ended, whatever its state and that of what depends on it: each end
+// counts once, and none of a life before.
+func TestReplay_as_the_model(t *testing.T) { resolveAsTheModel(t, 5) }
+
+func resolveAsTheModel(t *testing.T, replays int) {
 	f := newFlowFixture(t)
 	rapid.Check(t, func(r *rapid.T) {
 		m := drawModel(r)
@@ -110,13 +192,17 @@ func TestResolve_as_the_model(t *testing.T) {
 		for _, edge := range m.staged {
 			f.stageOnly(t, flow, fmt.Sprint(edge[0]), fmt.Sprint(edge[1]))
 		}
-		for {
-			f.claimAll(t)
-			for _, node := range m.in(stateReady) {
-				m.state[node] = stateRunning
+		for left := replays; ; {
+			if left > 0 {
+				left -= f.replaySome(t, r, flow, m, left)
 			}
+			f.claimAll(t)
+			m.claim()
 			running := m.in(stateRunning)
 			if len(running) == 0 {
+				if left > 0 {
+					continue
+				}
 				break
 			}
 			var succeed, fail []string
@@ -146,10 +232,33 @@ func TestResolve_as_the_model(t *testing.T) {
 			}
 			wantModel(t, r, f, flow, m)
 		}
-		if held := m.in(stateHeld); held != nil && m.staged == nil {
+		if held := m.in(stateHeld); held != nil && m.staged == nil && replays == 0 {
 			r.Errorf("nodes %v wait for ever", held)
 		}
 	})
+}
+
+// replaySome replays some of what has ended, before anything is claimed, and returns how often it tried.
+func (f *flowFixture) replaySome(t *testing.T, r *rapid.T, flow id.FlowID, m *flowModel, most int) int {
+	if len(m.outcomes) == 0 {
+		return 0 // nothing has ended
+	}
+	tries := rapid.IntRange(1, most).Draw(r, "replays")
+	for range tries {
+		ended := slices.Concat(m.in(stateCompleted), m.in(stateFailed), m.in(stateSkipped))
+		if len(ended) == 0 {
+			break
+		}
+		node := rapid.SampledFrom(ended).Draw(r, "replayed")
+		m.replay(node)
+		x := f.NodeID(flow, fmt.Sprint(node))
+		delete(f.leases, x)
+		if replayed := f.replay(t, x); string(replayed.State) != strings.Fields(m.state[node])[3] {
+			r.Errorf("%d is replayed as %s, want %s", node, replayed.State, m.state[node])
+		}
+		wantModel(t, r, f, flow, m)
+	}
+	return tries
 }
 
 func wantModel(t *testing.T, r reporter, f *flowFixture, flow id.FlowID, m *flowModel) {
@@ -164,10 +273,14 @@ func wantModel(t *testing.T, r reporter, f *flowFixture, flow id.FlowID, m *flow
 	wantEqual(r, "groups", f.groups(t, flow), groups)
 	events := f.completionEvents(t, flow)
 	counts := make(map[string]int)
-	at := make(map[string]int)
+	first, last := make(map[string]int), make(map[string]int) // replayed, a node ends again
 	for i, event := range events {
 		counts[event]++
-		at[strings.Fields(event)[0]] = i
+		node := strings.Fields(event)[0]
+		last[node] = i
+		if _, again := first[node]; !again {
+			first[node] = i
+		}
 	}
 	wantEqual(r, "events", counts, m.outcomes)
 	for node, state := range m.state {
@@ -176,8 +289,8 @@ func wantModel(t *testing.T, r reporter, f *flowFixture, flow id.FlowID, m *flow
 		}
 		// What made it impossible is told before it.
 		if !slices.ContainsFunc(m.upstream[node], func(up int) bool {
-			i, ended := at[fmt.Sprint(up)]
-			return ended && i < at[fmt.Sprint(node)]
+			i, ended := first[fmt.Sprint(up)]
+			return ended && i < last[fmt.Sprint(node)]
 		}) {
 			r.Errorf("%d is skipped before its upstreams: %q", node, events)
 		}

@@ -126,6 +126,32 @@ func (f *flowFixture) claimKey(t *testing.T, flow id.FlowID, key string) engine.
 	return claimed.Lease
 }
 
+// What has been started goes on. Its group counts again only while that can decide something still: it is undecided, or
+// what depends on it was skipped and may be replayed.
+func TestReplay_of_an_upstream_of_what_has_started(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>parked", "b>parked", "x>skipped", "a>skipped")
+	for _, key := range []string{"parked", "skipped"} { // both have waited for their upstreams in the middle of an attempt
+		f.setExecution(t, f.NodeID(flow, key), "started_at_ms = 1, attempt_state = 'attempt_interrupted'")
+		f.seedAttempt(t, f.NodeID(flow, key), 0, columns{"outcome": "waiting_children"})
+	}
+	const stateParked = "runnable unowned blocked_by_dependencies waiting_children attempt_interrupted waiting_for_children"
+	f.succeed(t, flow, "a")
+	f.fail(t, flow, "x")
+	f.wantMembers(t, flow, map[string]string{stateCompleted: "a", stateFailed: "x", stateRunning: "b", stateSkipped: "skipped", stateParked: "parked"})
+	f.replayNode(t, flow, "a", state.PublicWaiting)
+	f.wantMembers(t, flow, map[string]string{stateReplayed: "a", stateFailed: "x", stateRunning: "b", stateSkipped: "skipped", stateParked: "parked"})
+	f.wantGroup(t, flow, "parked", storedGroup{Running: 2, KTarget: 2})
+	f.wantGroup(t, flow, "skipped", storedGroup{Fail: 1, Running: 1, KTarget: 2})
+	f.replayNode(t, flow, "x", state.PublicWaiting)
+	f.replayNode(t, flow, "skipped", state.PublicWaitingChildren)
+	f.succeed(t, flow, "a", "b", "x")
+	f.wantMembers(t, flow, map[string]string{stateCompleted: "a b x", stateReplayed: "skipped", stateReturned: "parked"})
+	if next := f.lease(t, flow, "skipped"); next.Attempt != 0 {
+		t.Errorf("claimed %+v, want its attempt to begin again", next)
+	}
+}
+
 // A delay of its creation holds it again, once it is released again.
 func TestReplay_of_a_success_keeps_a_delay(t *testing.T) {
 	f := newFlowFixture(t)
