@@ -802,7 +802,7 @@ type FfxBlocked struct {
 	// Of the execution, 0 to 255.
 	PartitionKey int16
 	// The uuid half of its id {fp:N}:<uuid>.
-	ExecutionID pgtype.UUID
+	ExecutionID id.ExecutionUUID
 	// Its lane.
 	LaneID string
 	// blocked_by_route, blocked_by_lane_state or blocked_by_operator.

@@ -18,6 +18,12 @@ type Querier interface {
 	// Used by: engine.ReplayExecution.
 	// Locks: L4 held; L5 waits (their grants, DELETE).
 	BlockDownstream(ctx context.Context, db DBTX, arg BlockDownstreamParams) ([]pgtype.UUID, error)
+	// BlockExecution blocks an execution that the caller has locked, for a reason, and takes back what admitted it. Its
+	// grants and its quota slot are the caller's to delete.
+	//
+	// Used by: engine.BlockExecution.
+	// Locks: L1 held.
+	BlockExecution(ctx context.Context, db DBTX, arg BlockExecutionParams) error
 	// ChangePriority gives an execution that the caller has locked another priority and appends the operator event. Its
 	// queue entry moves by a trigger.
 	//
@@ -151,6 +157,11 @@ type Querier interface {
 	// Used by: engine.PurgeFlows.
 	// Locks: L0 held (DELETE).
 	DropFlows(ctx context.Context, db DBTX, arg DropFlowsParams) (int64, error)
+	// DropGrants deletes the grants of an execution that the caller has locked.
+	//
+	// Used by: engine.BlockExecution.
+	// Locks: L5 waits (DELETE).
+	DropGrants(ctx context.Context, db DBTX, arg DropGrantsParams) error
 	// DropLaneRetention takes back what SetLaneRetention set and returns it. No row: nothing was set.
 	//
 	// Used by: engine.SetLaneRetention.
@@ -418,6 +429,13 @@ type Querier interface {
 	// engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: L3 held, since ResolveEdges.
 	LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error)
+	// ListBlocked pages through the executions that are blocked by route, lane or operator, up to a last lane, in the order of
+	// lanes, then the longest blocked first, strictly after a place; of one eligibility state or any.
+	//
+	// Used by: engine.ListBlockedExecutions.
+	// Locks: none. Spans partitions.
+	// One by one, in the order of the index.
+	ListBlocked(ctx context.Context, db DBTX, arg ListBlockedParams) ([]ListBlockedRow, error)
 	// ListCitusTables returns tables of this library that Citus manages, distributed or not; no row: all is well.
 	// Tables of other names are passed over, and those that the search_path does not lead to, which are written
 	// with their schema.
@@ -770,13 +788,14 @@ type Querier interface {
 	// Locks: L3 held.
 	ReopenInboundEdges(ctx context.Context, db DBTX, arg ReopenInboundEdgesParams) error
 	// RepairQueue writes the missing queue entries of the claimable executions among the first page_size that follow
-	// after_execution_id, in the order of the primary key, notes the kind in those that lack it, and sets
-	// a lease timer for their leases that ran out more than a minute ago. Returns the last of the page, those it wrote an
-	// entry for, with the lane that has work now, those that are leaseless: active, while their current attempt has no lease that
-	// could run out, and those that are overdue: ended, and kept for as long as they are to be. No row: nothing follows.
+	// after_execution_id, in the order of the primary key, notes the kind in those that lack it, lists those that are
+	// blocked and not listed, and sets a lease timer for their leases that ran out more than a minute ago. Returns the last of
+	// the page, those it wrote an entry for, with the lane that has work now, those it listed, those that are leaseless:
+	// active, while their current attempt has no lease that could run out, and those that are overdue: ended, and kept for as
+	// long as they are to be. No row: nothing follows.
 	//
 	// Used by: engine.RepairQueue.
-	// Locks: L1 skips (execution rows without a whole queue entry FOR NO KEY UPDATE); queue held, by the execution's
+	// Locks: L1 skips (execution rows without a whole queue entry, or not listed as blocked, FOR NO KEY UPDATE); queue held, by the execution's
 	// row; timers new. Spans partitions.
 	RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParams) ([]RepairQueueRow, error)
 	// ReplayExecution sets an ended execution that the caller has locked back to run again, before its dependencies, before
@@ -892,11 +911,13 @@ type Querier interface {
 	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
 	// SweepQueue deletes up to max_items queue entries whose execution is not claimable, or not where they say, or
-	// gone. Claims only pass them over.
+	// gone, and as many of the list of blocked executions that are not blocked, or gone, and forgets drains of workers given 30 days ago.
+	// Claims only pass such entries over. Returns how many of both lists it deleted.
 	//
 	// Used by: engine.RepairQueue.
-	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE). Spans partitions.
-	SweepQueue(ctx context.Context, db DBTX, maxItems int32) (int64, error)
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE); pauses skips (FOR UPDATE,
+	// then the DELETE). Spans partitions.
+	SweepQueue(ctx context.Context, db DBTX, arg SweepQueueParams) (int64, error)
 	// TakeAttempts is LockAttempts for whoever must not wait: an attempt that somebody else holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
@@ -1030,6 +1051,19 @@ type Querier interface {
 	// engine.WaitForChildrenEach.
 	// Locks: L0 skips (transaction-level advisory locks, shared).
 	TryFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) ([]pgtype.UUID, error)
+	// UnblockExecution makes a blocked execution that the caller has locked claimable, past the gate of its budget or quota,
+	// if it has one.
+	//
+	// Used by: engine.UnblockExecution.
+	// Locks: L1 held.
+	UnblockExecution(ctx context.Context, db DBTX, arg UnblockExecutionParams) error
+	// UnblockRoutes makes executions claimable that were blocked for want of a capable worker, where a live worker of the
+	// registry serves the lane and has what they require: lane by lane, the longest blocked first. Returns their lanes, and
+	// whether each is claimable: one that names a budget or quota goes to its gate.
+	//
+	// Used by: engine.UnblockRoutes.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
+	UnblockRoutes(ctx context.Context, db DBTX, arg UnblockRoutesParams) ([]UnblockRoutesRow, error)
 	// UpdateProgress records what a worker reports about its running attempt; a NULL argument leaves the
 	// recorded value.
 	//

@@ -72,7 +72,13 @@ WITH page AS MATERIALIZED (
         e.created_at_ms,
         e.flow_id,
         e.attempt_index,
+        e.required_capabilities,
+        e.eligibility_state,
         e.lifecycle_phase = 'active' AS active,
+        (
+            e.lifecycle_phase = 'runnable'
+            AND e.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
+        ) AS blocked,
         (e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'eligible_now') AS claimable,
         (
             e.lifecycle_phase IN ('terminal', 'cancelled')
@@ -158,6 +164,62 @@ repaired AS (
         partition_key,
         execution_id
 ),
+unlisted AS MATERIALIZED (
+    -- The blocked ones that are not listed as such, or not as they are.
+    SELECT
+        p.partition_key,
+        p.execution_id
+    FROM page AS p
+    WHERE
+        p.blocked
+        AND NOT EXISTS (
+            SELECT
+            FROM ffx_blocked AS b
+            WHERE
+                b.partition_key = p.partition_key
+                AND b.execution_id = p.execution_id
+                AND b.lane_id = p.lane_id
+                AND b.eligibility_state = p.eligibility_state
+                AND b.required_capabilities = p.required_capabilities
+        )
+),
+listed AS (
+    -- The same, listed, where they are blocked under their lock.
+    INSERT INTO ffx_blocked AS b (
+        partition_key, execution_id, lane_id, eligibility_state, required_capabilities, blocked_at_ms
+    )
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.lane_id,
+        e.eligibility_state,
+        e.required_capabilities,
+        coalesce(e.ffx_last_mutation_at_ms, ffx_now_ms($1))
+    FROM unlisted AS u
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id,
+            t.lane_id,
+            t.eligibility_state,
+            t.required_capabilities,
+            t.ffx_last_mutation_at_ms
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = u.partition_key
+            AND t.execution_id = u.execution_id
+            AND t.lifecycle_phase = 'runnable'
+            AND t.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS e
+    ON CONFLICT (partition_key, execution_id) DO UPDATE SET
+        lane_id = excluded.lane_id,
+        eligibility_state = excluded.eligibility_state,
+        required_capabilities = excluded.required_capabilities
+    RETURNING
+        partition_key,
+        execution_id
+),
 timed AS (
     -- A lease timer for leases overdue for so long that nobody looks at them any more.
     INSERT INTO ffx_lease_watch (due_at_ms, watch_id, partition_keys, execution_ids, attempt_indexes)
@@ -190,10 +252,12 @@ SELECT
     p.execution_id,
     p.flow_id,
     coalesce(r.lane_id, '')::text AS repaired_lane,
+    (l.execution_id IS NOT NULL)::boolean AS listed,
     (p.active AND a.lease_expires_at_ms IS NULL)::boolean AS leaseless,
     p.overdue::boolean AS overdue
 FROM page AS p
 LEFT JOIN repaired AS r ON r.partition_key = p.partition_key AND r.execution_id = p.execution_id
+LEFT JOIN listed AS l ON l.partition_key = p.partition_key AND l.execution_id = p.execution_id
 LEFT JOIN LATERAL (
     SELECT t.lease_expires_at_ms
     FROM ff_attempt AS t
@@ -207,16 +271,17 @@ LEFT JOIN LATERAL (
 ) AS a ON true
 WHERE
     r.lane_id IS NOT NULL
+    OR l.execution_id IS NOT NULL
     OR (p.active AND a.lease_expires_at_ms IS NULL)
     OR p.overdue
     OR (p.partition_key, p.execution_id) = (
         SELECT
-            l.partition_key,
-            l.execution_id
-        FROM page AS l
+            z.partition_key,
+            z.execution_id
+        FROM page AS z
         ORDER BY
-            l.partition_key DESC,
-            l.execution_id DESC
+            z.partition_key DESC,
+            z.execution_id DESC
         LIMIT 1
     )
 ORDER BY
@@ -237,18 +302,20 @@ type RepairQueueRow struct {
 	ExecutionID  pgtype.UUID
 	FlowID       pgtype.UUID
 	RepairedLane string
+	Listed       bool
 	Leaseless    bool
 	Overdue      bool
 }
 
 // RepairQueue writes the missing queue entries of the claimable executions among the first page_size that follow
-// after_execution_id, in the order of the primary key, notes the kind in those that lack it, and sets
-// a lease timer for their leases that ran out more than a minute ago. Returns the last of the page, those it wrote an
-// entry for, with the lane that has work now, those that are leaseless: active, while their current attempt has no lease that
-// could run out, and those that are overdue: ended, and kept for as long as they are to be. No row: nothing follows.
+// after_execution_id, in the order of the primary key, notes the kind in those that lack it, lists those that are
+// blocked and not listed, and sets a lease timer for their leases that ran out more than a minute ago. Returns the last of
+// the page, those it wrote an entry for, with the lane that has work now, those it listed, those that are leaseless:
+// active, while their current attempt has no lease that could run out, and those that are overdue: ended, and kept for as
+// long as they are to be. No row: nothing follows.
 //
 // Used by: engine.RepairQueue.
-// Locks: L1 skips (execution rows without a whole queue entry FOR NO KEY UPDATE); queue held, by the execution's
+// Locks: L1 skips (execution rows without a whole queue entry, or not listed as blocked, FOR NO KEY UPDATE); queue held, by the execution's
 // row; timers new. Spans partitions.
 func (q *Queries) RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParams) ([]RepairQueueRow, error) {
 	rows, err := db.Query(ctx, repairQueue,
@@ -270,6 +337,7 @@ func (q *Queries) RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParam
 			&i.ExecutionID,
 			&i.FlowID,
 			&i.RepairedLane,
+			&i.Listed,
 			&i.Leaseless,
 			&i.Overdue,
 		); err != nil {
@@ -283,8 +351,9 @@ func (q *Queries) RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParam
 	return items, nil
 }
 
-const sweepQueue = `-- name: SweepQueue :execrows
+const sweepQueue = `-- name: SweepQueue :one
 WITH stale AS (
+    -- Queue entries that do not hold.
     SELECT r.ctid::tid AS entry_id
     FROM ffx_ready AS r
     JOIN ff_exec_core AS e ON e.partition_key = r.partition_key AND e.execution_id = r.execution_id
@@ -297,6 +366,7 @@ WITH stale AS (
     FOR UPDATE OF r SKIP LOCKED
 ),
 orphaned AS (
+    -- Queue entries without an execution.
     SELECT r.ctid::tid AS entry_id
     FROM ffx_ready AS r
     WHERE NOT EXISTS (
@@ -308,27 +378,89 @@ orphaned AS (
     )
     LIMIT $1::integer
     FOR UPDATE OF r SKIP LOCKED
+),
+dequeued AS (
+    -- Both, deleted.
+    DELETE FROM ffx_ready AS r
+    USING (
+        SELECT entry_id FROM stale
+        UNION ALL
+        SELECT entry_id FROM orphaned
+    ) AS s
+    WHERE r.ctid = s.entry_id
+    RETURNING r.partition_key
+),
+free AS (
+    -- What is listed as blocked and is not.
+    SELECT b.ctid::tid AS entry_id
+    FROM ffx_blocked AS b
+    JOIN ff_exec_core AS e ON e.partition_key = b.partition_key AND e.execution_id = b.execution_id
+    WHERE
+        e.lifecycle_phase <> 'runnable'
+        OR e.eligibility_state NOT IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
+    LIMIT $1::integer
+    FOR NO KEY UPDATE OF e SKIP LOCKED
+    FOR UPDATE OF b SKIP LOCKED
+),
+gone AS (
+    -- What is listed as blocked and is no more.
+    SELECT b.ctid::tid AS entry_id
+    FROM ffx_blocked AS b
+    WHERE NOT EXISTS (
+        SELECT
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = b.partition_key
+            AND e.execution_id = b.execution_id
+    )
+    LIMIT $1::integer
+    FOR UPDATE OF b SKIP LOCKED
+),
+unlisted AS (
+    -- Both, deleted.
+    DELETE FROM ffx_blocked AS b
+    USING (
+        SELECT entry_id FROM free
+        UNION ALL
+        SELECT entry_id FROM gone
+    ) AS s
+    WHERE b.ctid = s.entry_id
+    RETURNING b.partition_key
+),
+forgotten AS (
+    -- Drains of workers that are long gone.
+    DELETE FROM ffx_pause AS p
+    USING (
+        SELECT w.ctid::tid AS pause_id
+        FROM ffx_pause AS w
+        WHERE
+            w.subject = 'worker'
+            AND w.paused_at_ms <= ffx_now_ms($2) - 2592000000
+        LIMIT $1::integer
+        FOR UPDATE SKIP LOCKED
+    ) AS o
+    WHERE p.ctid = o.pause_id
 )
-DELETE FROM ffx_ready AS r
-USING (
-    SELECT entry_id FROM stale
-    UNION ALL
-    SELECT entry_id FROM orphaned
-) AS s
-WHERE r.ctid = s.entry_id
+SELECT ((SELECT count(*) FROM dequeued) + (SELECT count(*) FROM unlisted))::bigint AS swept
 `
 
+type SweepQueueParams struct {
+	MaxItems int32
+	NowMs    *int64
+}
+
 // SweepQueue deletes up to max_items queue entries whose execution is not claimable, or not where they say, or
-// gone. Claims only pass them over.
+// gone, and as many of the list of blocked executions that are not blocked, or gone, and forgets drains of workers given 30 days ago.
+// Claims only pass such entries over. Returns how many of both lists it deleted.
 //
 // Used by: engine.RepairQueue.
-// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE). Spans partitions.
-func (q *Queries) SweepQueue(ctx context.Context, db DBTX, maxItems int32) (int64, error) {
-	result, err := db.Exec(ctx, sweepQueue, maxItems)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE); pauses skips (FOR UPDATE,
+// then the DELETE). Spans partitions.
+func (q *Queries) SweepQueue(ctx context.Context, db DBTX, arg SweepQueueParams) (int64, error) {
+	row := db.QueryRow(ctx, sweepQueue, arg.MaxItems, arg.NowMs)
+	var swept int64
+	err := row.Scan(&swept)
+	return swept, err
 }
 
 const takeLeaseless = `-- name: TakeLeaseless :many

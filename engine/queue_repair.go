@@ -34,8 +34,10 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 // is claimable but not queued, and queues it, and for executions that count as running while nobody has a lease of
 // them, which no other job finds: what another program left half-done. These it gives back to their lanes as
 // [Maintenance.ExpireLeases] does with a lease that has run out. What has ended and is overdue it deletes as
-// [Maintenance.Retain] does, where that never came past it. After the last execution it deletes, up to a batch at
-// a time, what is queued but not claimable, and then begins anew. It returns how many it repaired: a whole batch of
+// [Maintenance.Retain] does, where that never came past it. What is blocked and not listed for
+// [Operator.BlockedExecutions] it lists. After the last execution it deletes, up to a batch at
+// a time, what is queued but not claimable, and listed but not blocked, forgets which workers were drained 30 days ago,
+// and then begins anew. It returns how many it repaired: a whole batch of
 // them says that there may be more in the same place.
 //
 // Each call goes on where the last one of the same engine stopped, whichever of its handles made it. What a caller's
@@ -75,6 +77,8 @@ func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 		for _, row := range rows {
 			if row.RepairedLane != "" {
 				due.lane(row.RepairedLane)
+			}
+			if row.RepairedLane != "" || row.Listed {
 				repaired++
 			}
 		}
@@ -96,7 +100,7 @@ func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 		return id.ExecutionIDFromRow(last.PartitionKey, last.ExecutionID.Bytes), repaired + returned + deleted, nil
 	}
 	swept, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
-		return e.q.SweepQueue(ctx, conn, int32(n))
+		return e.q.SweepQueue(ctx, conn, db.SweepQueueParams{MaxItems: int32(n), NowMs: e.nowMs()})
 	})
 	if err != nil || int(swept) >= n {
 		return after, int(swept), err

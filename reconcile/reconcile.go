@@ -48,6 +48,10 @@ type Config struct {
 	// goes on at once; this is for what others leave. Default 1 s.
 	Dispatch time.Duration
 
+	// RouteUnblocking is how often executions that are blocked for want of a capable worker are looked for, where one
+	// has registered meanwhile. Default 5 s.
+	RouteUnblocking time.Duration
+
 	// Batch is how many rows one call of the engine acts on, at most [engine.MaxBatch]. A loop calls again as long as
 	// it was that many. Default 500.
 	Batch int
@@ -66,6 +70,7 @@ const (
 	DefaultRetention         = 5 * time.Second
 	DefaultQueueRepair       = time.Second
 	DefaultDispatch          = time.Second
+	DefaultRouteUnblocking   = 5 * time.Second
 	DefaultBatch             = 500
 )
 
@@ -101,6 +106,7 @@ type operations interface {
 	PurgeFlows(ctx context.Context, batch int) (int, error)
 	RepairQueue(ctx context.Context, batch int) (int, error)
 	DispatchCompletions(ctx context.Context, batch int) (int, error)
+	UnblockRoutes(ctx context.Context, batch int) (int, error)
 	Undispatched() <-chan struct{}
 }
 
@@ -131,6 +137,7 @@ func newReconciler(eng operations, cfg Config) (*Reconciler, error) {
 		{"Retention", cfg.Retention, job{"flow purge", DefaultRetention, eng.PurgeFlows, nil}},
 		{"QueueRepair", cfg.QueueRepair, job{"queue repair", DefaultQueueRepair, eng.RepairQueue, nil}},
 		{"Dispatch", cfg.Dispatch, job{"dispatch", DefaultDispatch, eng.DispatchCompletions, eng.Undispatched()}},
+		{"RouteUnblocking", cfg.RouteUnblocking, job{"route unblocking", DefaultRouteUnblocking, eng.UnblockRoutes, nil}},
 	} {
 		switch {
 		case j.configured < 0:

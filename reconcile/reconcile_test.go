@@ -63,6 +63,10 @@ func (f *fakeEngine) DispatchCompletions(ctx context.Context, batch int) (int, e
 	return f.call(ctx, "dispatch", batch)
 }
 
+func (f *fakeEngine) UnblockRoutes(ctx context.Context, batch int) (int, error) {
+	return f.call(ctx, "routes", batch)
+}
+
 func (f *fakeEngine) Undispatched() <-chan struct{} { return f.left }
 
 func (f *fakeEngine) Retain(ctx context.Context, batch int) (int, error) {
@@ -102,7 +106,7 @@ func TestRun_cadence(t *testing.T) {
 	for job, every := range map[string]time.Duration{
 		"leases": DefaultLeaseExpiry, "delays": DefaultDelayedPromotion, "attempts": DefaultAttemptTimeout,
 		"deadlines": DefaultExecutionDeadline, "keys": DefaultCreationKeys,
-		"queue": DefaultQueueRepair, "dispatch": DefaultDispatch,
+		"queue": DefaultQueueRepair, "dispatch": DefaultDispatch, "routes": DefaultRouteUnblocking,
 		"retention": DefaultRetention, "outboxes": DefaultRetention, "flows": DefaultRetention,
 	} {
 		want := int(10 * time.Minute / every)

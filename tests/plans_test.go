@@ -221,15 +221,19 @@ var keyed = []string{
 	"GetExecutionResult", "GetExecutionExists", "GetFlowExists",
 	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys", "ReadExistingExecutions",
 	"ListEnded",
+	"EnsurePause", "DropPause", "BlockExecution", "UnblockExecution", "DropGrants",
 }
 
 // scanning are the statements that look for rows, in indexes made for it.
 var scanning = map[string][]string{
-	"ClaimFromHead":       {"ffx_ready_pkey", "ff_exec_core_pkey"},
-	"ClaimAfterPositions": {"ffx_ready_pkey", "ff_exec_core_pkey"},
-	"TakeClaimable":       {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"ClaimFromHead":       {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
+	"ClaimAfterPositions": {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
+	"TakeClaimable":       {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
 	"ListLaneEnds":        {"ffx_ready_pkey"},
-	"RepairQueue":         {"ff_exec_core_pkey", "ffx_ready_pkey"},
+	"RepairQueue":         {"ff_exec_core_pkey", "ffx_ready_pkey", "ffx_blocked_pkey"},
+	"ListPauses":          {"ffx_pause_pkey"},
+	"ListBlocked":         {"ffx_blocked_lane_idx", "ff_exec_core_pkey"},
+	"UnblockRoutes":       {"ffx_blocked_route_idx", "ff_exec_core_pkey"},
 	"ListQueuedLanes":     {"ffx_ready_pkey"},
 	"ListExecutions":      {"ff_exec_core_pkey"},
 	"ListFlowMembers":     {"ff_exec_core_flow_idx"},

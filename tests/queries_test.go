@@ -116,6 +116,8 @@ var slowTime = []string{"(SELECT now_ms FROM clock)", "@now_ms::bigint"}
 var twinStatements = []twins{
 	// The claim after positions leaves interrupted attempts to the full scan.
 	{a: "ClaimAfterPositions.clock", b: "ClaimFromHead.clock"},
+	{a: "ClaimAfterPositions.halted", b: "ClaimFromHead.halted"},
+	{a: "ClaimFromHead.halted", b: "TakeClaimable.halted"},
 	{
 		a: "ClaimAfterPositions.claimed", b: "ClaimFromHead.claimed",
 		onlyA: []string{"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + 1"},
@@ -379,7 +381,9 @@ var sqlRules = []rule{
 	},
 }
 
-var beforeGates = map[string]string{"PromoteDelayed.promoted": "", "ReturnLeases.returned": "", "ReleaseDownstream.": ""}
+var beforeGates = map[string]string{
+	"PromoteDelayed.promoted": "", "UnblockRoutes.unblocked": "", "ReturnLeases.returned": "", "ReleaseDownstream.": "",
+}
 
 var isTrue = regexp.MustCompile(`^\((.*)\) IS TRUE$`)
 

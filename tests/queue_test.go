@@ -231,7 +231,7 @@ func triggerCalls(t *testing.T, on pgx.Tx) int {
 	t.Helper()
 	type row struct{ Calls int }
 	return one[row](t, on, `SELECT coalesce(sum(calls), 0)::integer AS calls FROM pg_stat_xact_user_functions
-		WHERE funcname LIKE 'ffx\_%\_ready'`).Calls
+		WHERE funcname LIKE 'ffx\_%\_ready' OR funcname = 'ffx_keep_blocked'`).Calls
 }
 
 // Neither a claim nor a completion calls the function of a trigger, save for members that a completion releases.
