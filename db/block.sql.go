@@ -231,7 +231,9 @@ WITH served AS MATERIALIZED (
         unnest(w.lanes) AS lane_id,
         string_to_array(w.capabilities_csv, ',') AS capabilities
     FROM ff_worker_registry AS w
-    WHERE (w.last_heartbeat_ms + w.liveness_ttl_ms > ffx_now_ms($1)) IS TRUE
+    WHERE
+        (w.last_heartbeat_ms + w.liveness_ttl_ms > ffx_now_ms($1)) IS TRUE
+        AND EXISTS (SELECT FROM ffx_blocked AS b WHERE b.eligibility_state = 'blocked_by_route')
 ),
 due AS (
     -- What they can do of what is blocked, locked.
@@ -257,10 +259,7 @@ due AS (
                     s.lane_id = l.lane_id
                     AND b.required_capabilities <@ s.capabilities
             )
-        ORDER BY
-            b.blocked_at_ms,
-            b.partition_key,
-            b.execution_id
+        ORDER BY b.blocked_at_ms
         OFFSET 0
     ) AS b
     CROSS JOIN LATERAL (

@@ -117,18 +117,26 @@ unlisted AS MATERIALIZED (
         p.partition_key,
         p.execution_id
     FROM page AS p
+    -- One by one: a plan made while nothing was blocked would read the whole list.
+    LEFT JOIN LATERAL (
+        SELECT
+            t.lane_id,
+            t.eligibility_state,
+            t.required_capabilities
+        FROM ffx_blocked AS t
+        WHERE
+            p.blocked
+            AND t.partition_key = p.partition_key
+            AND t.execution_id = p.execution_id
+        LIMIT 1
+    ) AS b ON true
     WHERE
         p.blocked
-        AND NOT EXISTS (
-            SELECT
-            FROM ffx_blocked AS b
-            WHERE
-                b.partition_key = p.partition_key
-                AND b.execution_id = p.execution_id
-                AND b.lane_id = p.lane_id
-                AND b.eligibility_state = p.eligibility_state
-                AND b.required_capabilities = p.required_capabilities
-        )
+        AND (
+            b.lane_id = p.lane_id
+            AND b.eligibility_state = p.eligibility_state
+            AND b.required_capabilities = p.required_capabilities
+        ) IS NOT TRUE
 ),
 listed AS (
     -- The same, listed, where they are blocked under their lock.

@@ -2427,7 +2427,7 @@ ALTER TABLE ONLY ffx_outbox_floor
     ADD CONSTRAINT ffx_outbox_floor_pkey PRIMARY KEY (outbox);
 
 ALTER TABLE ONLY ffx_pause
-    ADD CONSTRAINT ffx_pause_pkey PRIMARY KEY (subject, name);
+    ADD CONSTRAINT ffx_pause_pkey PRIMARY KEY (name, subject);
 
 ALTER TABLE ONLY ffx_ready
     ADD CONSTRAINT ffx_ready_pkey PRIMARY KEY (lane_id, rank, created_at_ms, execution_id, partition_key);
@@ -2484,9 +2484,9 @@ CREATE INDEX ff_waitpoint_pending_expires_idx ON ff_waitpoint_pending USING btre
 
 CREATE INDEX ff_worker_registry_ns_inst_idx ON ff_worker_registry USING btree (namespace, worker_instance_id);
 
-CREATE INDEX ffx_blocked_lane_idx ON ffx_blocked USING btree (lane_id, blocked_at_ms, partition_key, execution_id);
+CREATE INDEX ffx_blocked_lane_idx ON ffx_blocked USING btree (lane_id, blocked_at_ms);
 
-CREATE INDEX ffx_blocked_route_idx ON ffx_blocked USING btree (lane_id, blocked_at_ms, partition_key, execution_id) WHERE (eligibility_state = 'blocked_by_route'::text);
+CREATE INDEX ffx_blocked_route_idx ON ffx_blocked USING btree (lane_id, blocked_at_ms) WHERE (eligibility_state = 'blocked_by_route'::text);
 
 CREATE INDEX ffx_create_dedup_expiry_idx ON ffx_create_dedup USING btree (expires_at_ms);
 

@@ -54,7 +54,7 @@ func TestRepairQueue_puts_right_what_the_triggers_did_not_see(t *testing.T) {
 		{"all missing", slices.Repeat([]string{"DELETE FROM ffx_ready"}, 7), 7, 0, 7},
 		{"kind not noted", []string{"UPDATE ffx_ready SET kind = NULL"}, 1, 7, 7},
 		{"cancelled", []string{set + foreignCancel}, 1, 6, 6},
-		{"blocked", []string{set + foreignBlock}, 1, 6, 6},
+		{"blocked", []string{set + foreignBlock}, 2, 6, 6}, // taken out of the queue, and listed
 		{"gone", []string{"DELETE FROM ff_exec_core"}, 1, 6, 6},
 		{"all gone", slices.Repeat([]string{"DELETE FROM ff_exec_core"}, 7), 7, 0, 0},
 		{"with another priority", []string{set + "priority = 3"}, 2, -1, 7},

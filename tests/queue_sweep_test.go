@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -97,6 +98,31 @@ func TestQueue_follows_any_sequence_of_writes(t *testing.T) {
 					failures = append(failures, engine.AttemptFailure{Lease: l, Failure: rapid.SampledFrom([]engine.Failure{{}, forGood}).Draw(r, "failure")})
 				}
 				_, err := f.FailExecutions(t.Context(), failures)
+				check(err)
+			},
+			"block": func() {
+				all := all[struct {
+					PartitionKey int16
+					ExecutionID  id.ExecutionUUID
+				}](t, f.pool, "SELECT partition_key, execution_id FROM ff_exec_core ORDER BY created_at_ms, execution_id")
+				if len(all) == 0 {
+					return
+				}
+				row := rapid.SampledFrom(all).Draw(r, "execution")
+				x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
+				if reason := rapid.SampledFrom(append(blockReasons, "")).Draw(r, "reason"); reason != "" {
+					_, err := f.Operator().BlockExecution(t.Context(), x, reason, "")
+					check(err)
+				} else if err := f.Operator().UnblockExecution(t.Context(), x, ""); !errors.Is(err, engine.ErrNotEligible) {
+					check(err)
+				}
+			},
+			"unblock routes": func() {
+				f.exec(t, `INSERT INTO ff_worker_registry (partition_key, namespace, worker_instance_id, worker_id, lanes, capabilities_csv,
+					last_heartbeat_ms, liveness_ttl_ms, registered_at_ms) VALUES (1, 'n', 'i', 'w', $1, 'gpu', $2, 1000, 0)
+					ON CONFLICT (partition_key, namespace, worker_instance_id) DO UPDATE SET lanes = excluded.lanes, last_heartbeat_ms = excluded.last_heartbeat_ms`,
+					lanes[:1], f.now().UnixMilli())
+				_, err := f.Maintenance().UnblockRoutes(t.Context(), 2)
 				check(err)
 			},
 			"release": func() { _, err := f.ReleaseLeases(t.Context(), take()); check(err) },

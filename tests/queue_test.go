@@ -19,13 +19,21 @@ const (
 	entries   = "SELECT lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind FROM ffx_ready"
 	claimable = `SELECT lane_id, - priority::bigint, created_at_ms, execution_id, partition_key, required_capabilities,
 		coalesce(raw_fields ->> 'execution_kind', '') FROM ff_exec_core WHERE lifecycle_phase = 'runnable' AND eligibility_state = 'eligible_now'`
+
+	// The same of the list of what is blocked.
+	listed  = "SELECT partition_key, execution_id, lane_id, eligibility_state, required_capabilities FROM ffx_blocked"
+	blocked = `SELECT partition_key, execution_id, lane_id, eligibility_state, required_capabilities FROM ff_exec_core
+		WHERE lifecycle_phase = 'runnable' AND eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')`
 )
 
-// wantQueue fails the test when the queue does not hold exactly the claimable executions of the database, or a lease is
-// without a timer.
+// wantQueue fails the test when the queue does not hold exactly the claimable executions of the database, the list of
+// what is blocked not exactly the blocked ones, or a lease is without a timer.
 func (f *fixture) wantQueue(t *testing.T, on reporter, after string) {
 	t.Helper()
-	for what, sql := range map[string]string{"is not queued": claimable + " EXCEPT ALL " + entries, "is queued": entries + " EXCEPT ALL " + claimable} {
+	for what, sql := range map[string]string{
+		"is not queued": claimable + " EXCEPT ALL " + entries, "is queued": entries + " EXCEPT ALL " + claimable,
+		"is not listed": blocked + " EXCEPT ALL " + listed, "is listed": listed + " EXCEPT ALL " + blocked,
+	} {
 		for _, row := range texts(t, f.pool, "SELECT q::text FROM ("+sql+") AS q") {
 			on.Errorf("%s: %s %s", after, row, what)
 		}
@@ -49,7 +57,7 @@ func (f *fixture) background(t *testing.T) {
 // clear removes all executions, so that a test that failed fails no other.
 func (f *fixture) clear(t *testing.T) {
 	t.Helper()
-	f.exec(t, "TRUNCATE ff_exec_core, ff_attempt, ffx_ready, ffx_lease_watch")
+	f.exec(t, "TRUNCATE ff_exec_core, ff_attempt, ffx_ready, ffx_lease_watch, ffx_blocked")
 }
 
 // What another program writes, which knows nothing of the queue.
