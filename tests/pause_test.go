@@ -1,0 +1,474 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// pausing is a way to keep the fixture's worker from the fixture's lane.
+type pausing struct {
+	name      string
+	halt      engine.Halt
+	begin     func(context.Context, *fixture, *engine.Engine) error
+	end       func(context.Context, *fixture, *engine.Engine) error
+	untouched func(*engine.ClaimSpec) // makes a spec one that it does not concern
+}
+
+var pausings = []pausing{
+	{
+		"a paused lane", engine.LanePaused,
+		func(ctx context.Context, f *fixture, e *engine.Engine) error {
+			return e.Operator().PauseLane(ctx, f.lane, "stop")
+		},
+		func(ctx context.Context, f *fixture, e *engine.Engine) error {
+			return e.Operator().ResumeLane(ctx, f.lane)
+		},
+		func(spec *engine.ClaimSpec) { spec.Lane += "-other" },
+	},
+	{
+		"a drained worker", engine.WorkerDrained,
+		func(ctx context.Context, f *fixture, e *engine.Engine) error {
+			return e.Operator().DrainWorker(ctx, f.worker().Instance)
+		},
+		func(ctx context.Context, f *fixture, e *engine.Engine) error {
+			return e.Operator().ResumeWorker(ctx, f.worker().Instance)
+		},
+		func(spec *engine.ClaimSpec) { spec.Instance += "-other" },
+	},
+}
+
+func (p pausing) must(t *testing.T, f *fixture, e *engine.Engine) {
+	t.Helper()
+	if err := p.begin(t.Context(), f, e); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p pausing) mustEnd(t *testing.T, f *fixture, e *engine.Engine) {
+	t.Helper()
+	if err := p.end(t.Context(), f, e); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eachPause runs a test with both.
+func eachPause(t *testing.T, test func(t *testing.T, f *fixture, p pausing)) {
+	t.Helper()
+	t.Parallel()
+	for _, p := range pausings {
+		t.Run(p.name, func(t *testing.T) { test(t, newFixture(t), p) })
+	}
+}
+
+// taking is a way to claim up to ten, made while nothing is paused: some ways begin before.
+type taking func(t *testing.T) []engine.Claimed
+
+func (f *fixture) waysToClaim(t *testing.T) map[string]taking {
+	t.Helper()
+	must := func(claimed []engine.Claimed, err error) []engine.Claimed {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return claimed
+	}
+	positioned := f.claimer(t)
+	if first := must(positioned.Claim(t.Context(), 1)); len(first) != 1 {
+		t.Fatal("nothing to claim")
+	}
+	completing, held := f.claimer(t), must(f.Engine.Claim(t.Context(), f.worker(), 1))
+	var spec engine.ClaimSpec
+	return map[string]taking{
+		"from the head": func(t *testing.T) []engine.Claimed { return must(f.Engine.Claim(t.Context(), f.worker(), 10)) },
+		"by another process": func(t *testing.T) []engine.Claimed {
+			return must(f.rival(t).Claim(t.Context(), f.worker(), 10))
+		},
+		"in a transaction": func(t *testing.T) []engine.Claimed {
+			tx := f.begin(t)
+			claimed := must(f.WithTx(tx).Claim(t.Context(), f.worker(), 10))
+			commit(t, tx)
+			return claimed
+		},
+		"by a claimer":    func(t *testing.T) []engine.Claimed { return must(f.claimer(t).Claim(t.Context(), 10)) },
+		"after positions": func(t *testing.T) []engine.Claimed { return must(positioned.Claim(t.Context(), 10)) },
+		"beside a completion": func(t *testing.T) []engine.Claimed {
+			var completions []engine.Completion
+			if len(held) > 0 {
+				completions, held = append(completions, engine.Completion{Lease: held[0].Lease}), nil
+			}
+			outcomes, claimed, err := completing.CompleteAndClaim(t.Context(), completions, 10)
+			return must(claimed, errors.Join(append(outcomes, err)...))
+		},
+		"locking first": func(t *testing.T) []engine.Claimed {
+			spec = f.worker()
+			f.seedAttempt(t, f.create(t), 0, nil) // an attempt row stands in the way
+			return must(f.Engine.Claim(t.Context(), spec, 10))
+		},
+	}
+}
+
+// Whatever waits, however it came there, and whoever asks in whichever way: nothing is claimed. What runs goes on, and
+// what does not concern the pause is claimed.
+func TestPause_nothing_is_claimed_in_any_way(t *testing.T) {
+	for _, way := range []string{
+		"from the head", "by another process", "in a transaction", "by a claimer", "after positions", "beside a completion", "locking first",
+	} {
+		t.Run(way, func(t *testing.T) {
+			eachPause(t, func(t *testing.T, f *fixture, p pausing) {
+				running := f.startMany(t, 2)
+				for range 3 {
+					f.create(t)
+				}
+				take := f.waysToClaim(t)[way]
+				p.must(t, f, f.Engine)
+				if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{running[0].Lease}); err != nil {
+					t.Fatal(err)
+				}
+				f.create(t, func(spec *engine.ExecutionSpec) { spec.Priority = 7 })
+				for range 2 {
+					if claimed := take(t); len(claimed) != 0 {
+						t.Fatalf("claimed %v", executionsOf(claimed))
+					}
+				}
+				if _, err := f.RenewLease(t.Context(), running[1].Lease, time.Minute); err != nil {
+					t.Error(err)
+				}
+				if err := f.CompleteExecution(t.Context(), running[1].Lease, nil); err != nil {
+					t.Error(err)
+				}
+				spec := f.worker()
+				p.untouched(&spec)
+				f.create(t, func(s *engine.ExecutionSpec) { s.Lane = spec.Lane })
+				if claimed, err := f.Engine.Claim(t.Context(), spec, 1); len(claimed) != 1 || err != nil {
+					t.Errorf("claimed %d, %v, where nothing is paused", len(claimed), err)
+				}
+				p.mustEnd(t, f, f.Engine)
+				var claimed []engine.Claimed
+				await(t, "what waited to be claimed", func() bool {
+					more := take(t)
+					claimed = append(claimed, more...)
+					return len(more) == 0 || len(claimed) >= 3
+				})
+				if len(claimed) < 2 {
+					t.Errorf("claimed %d afterwards", len(claimed))
+				}
+			})
+		})
+	}
+}
+
+// A pause begins for everybody with its commit, and for its own transaction at once.
+func TestPause_in_a_transaction(t *testing.T) {
+	eachPause(t, func(t *testing.T, f *fixture, p pausing) {
+		take := func(e *engine.Engine, want int, when string) {
+			t.Helper()
+			f.create(t)
+			if claimed, err := e.Claim(t.Context(), f.worker(), 1); len(claimed) != want || err != nil {
+				t.Errorf("claimed %d, %v, %s; want %d", len(claimed), err, when, want)
+			}
+		}
+		tx := f.begin(t)
+		p.must(t, f, f.WithTx(tx))
+		take(f.Engine, 1, "before the commit")
+		take(f.WithTx(tx), 0, "in the transaction that pauses")
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		take(f.Engine, 1, "after it was rolled back")
+		old := beginWith(t, f.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		execIn(t, old, "SELECT FROM ffx_pause")
+		tx = f.begin(t)
+		p.must(t, f, f.WithTx(tx))
+		commit(t, tx)
+		take(f.Engine, 0, "after the commit")
+		take(f.WithTx(old), 1, "by a snapshot from before it")
+		tx = f.begin(t)
+		p.mustEnd(t, f, f.WithTx(tx))
+		take(f.Engine, 0, "before the commit of its end")
+		commit(t, tx)
+		take(f.Engine, 1, "after the end")
+	})
+}
+
+// A claim that had begun when the pause was committed ends as it would have. Its slow path asks again.
+func TestPause_of_a_claim_under_way(t *testing.T) {
+	t.Run("after its snapshot", func(t *testing.T) {
+		f := cloneFixture(t)
+		f.create(t)
+		held, release := f.holding(t, "ClaimFromHead")
+		wait := async(t, func(ctx context.Context) []engine.Claimed {
+			claimed, err := held.Claim(ctx, f.worker(), 1)
+			if err != nil {
+				t.Error(err)
+			}
+			return claimed
+		})
+		held.awaitBlocked(t, f)
+		pausings[0].must(t, f, f.Engine)
+		release()
+		if claimed := wait(); len(claimed) != 1 {
+			t.Errorf("claimed %d, want the one that it had begun with", len(claimed))
+		}
+	})
+	t.Run("before its slow path", func(t *testing.T) {
+		f := newFixture(t)
+		f.seedAttempt(t, f.create(t), 0, nil)
+		late := f.stoppedBefore(t, "TakeClaimable")
+		wait := async(t, func(ctx context.Context) []engine.Claimed {
+			claimed, err := late.Claim(ctx, f.worker(), 1)
+			if err != nil {
+				t.Error(err)
+			}
+			return claimed
+		})
+		late.awaitStop(t)
+		pausings[0].must(t, f, f.Engine)
+		late.resume()
+		if claimed := wait(); len(claimed) != 0 {
+			t.Errorf("claimed %v", executionsOf(claimed))
+		}
+	})
+}
+
+// A claimer asks once for each call, keeps its positions, and begins with a full scan when it may go on.
+func TestClaimer_of_a_paused_lane(t *testing.T) {
+	eachPause(t, func(t *testing.T, f *fixture, p pausing) {
+		log := new(statementLog)
+		eng := f.engineOn(t, log.open(t, f.url), engine.Config{})
+		claimer, err := eng.NewClaimer(f.worker())
+		if err != nil {
+			t.Fatal(err)
+		}
+		claim := func(n int) (claims []string, claimed []engine.Claimed) {
+			t.Helper()
+			sent := names(log.during(func() {
+				if claimed, err = claimer.Claim(t.Context(), n); err != nil {
+					t.Fatal(err)
+				}
+			}))
+			return slices.DeleteFunc(sent, func(name string) bool { return !strings.HasPrefix(name, "Claim") && name != "ListLaneEnds" }), claimed
+		}
+		for range 6 {
+			f.create(t)
+		}
+		if _, claimed := claim(1); len(claimed) != 1 || claimer.Halted() != engine.NotHalted {
+			t.Fatalf("claimed %d, halted by %q", len(claimed), claimer.Halted())
+		}
+		p.must(t, f, f.Engine)
+		for range 5 {
+			claimer.Wake()
+			if claims, claimed := claim(3); len(claims) != 1 || len(claimed) != 0 || claimer.Halted() != p.halt {
+				t.Errorf("claimed %d by %q, halted by %q", len(claimed), claims, claimer.Halted())
+			}
+		}
+		older := f.create(t, func(spec *engine.ExecutionSpec) { spec.CreatedAt = start.Add(-time.Hour) })
+		p.mustEnd(t, f, f.Engine)
+		var all []engine.Claimed
+		await(t, "everything to be claimed", func() bool {
+			_, claimed := claim(2)
+			all = append(all, claimed...)
+			return len(all) == 6
+		})
+		if claimer.Halted() != engine.NotHalted || !slices.Contains(executionsOf(all), older) {
+			t.Errorf("claimed %v, halted by %q", executionsOf(all), claimer.Halted())
+		}
+	})
+}
+
+func TestPause_is_listed(t *testing.T) {
+	f := cloneFixture(t)
+	op := f.Operator()
+	var lanes []engine.PausedLane
+	var workers []engine.DrainedWorker
+	for i, name := range []string{"B", "_", "a", "a b", "z"} {
+		f.advance(time.Second)
+		lane := engine.PausedLane{Lane: id.LaneID(name), Since: f.now(), Reason: strings.Repeat("r", i)}
+		instance := engine.DrainedWorker{Instance: id.WorkerInstanceID(name), Since: f.now()}
+		if err := errors.Join(op.PauseLane(t.Context(), lane.Lane, lane.Reason), op.DrainWorker(t.Context(), instance.Instance)); err != nil {
+			t.Fatal(err)
+		}
+		lanes, workers = append(lanes, lane), append(workers, instance)
+	}
+	f.advance(time.Hour) // a repetition changes the reason, and not since when
+	lanes[2].Reason = "another"
+	if err := errors.Join(op.PauseLane(t.Context(), "a", "another"), op.DrainWorker(t.Context(), "a")); err != nil {
+		t.Fatal(err)
+	}
+	for limit := range 7 {
+		gotLanes := paged(t, func(after string) (engine.Page[engine.PausedLane], error) {
+			return op.ListPausedLanes(t.Context(), after, limit)
+		})
+		gotWorkers := paged(t, func(after string) (engine.Page[engine.DrainedWorker], error) {
+			return op.ListDrainedWorkers(t.Context(), after, limit)
+		})
+		if !slices.Equal(gotLanes, lanes) || !slices.Equal(gotWorkers, workers) {
+			t.Errorf("%d a page: %v and %v, want %v and %v", limit, gotLanes, gotWorkers, lanes, workers)
+		}
+	}
+	page, err := op.ListPausedLanes(t.Context(), "", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := op.ListDrainedWorkers(t.Context(), page.Next, 1); !errors.Is(err, engine.ErrInvalidInput) {
+		t.Errorf("the cursor of another list: %v", err)
+	}
+	if err := errors.Join(op.ResumeLane(t.Context(), "z"), op.ResumeLane(t.Context(), "never paused"), op.ResumeWorker(t.Context(), "z"),
+		op.ResumeWorker(t.Context(), "never drained")); err != nil {
+		t.Error(err)
+	}
+	var left []string
+	for lane, err := range op.PausedLanes(t.Context()) {
+		left = append(left, fmt.Sprint(lane.Lane, err))
+	}
+	for instance, err := range op.DrainedWorkers(t.Context()) {
+		left = append(left, fmt.Sprint(instance.Instance, err))
+	}
+	if want := "B<nil>,_<nil>,a<nil>,a b<nil>,B<nil>,_<nil>,a<nil>,a b<nil>"; strings.Join(left, ",") != want {
+		t.Errorf("left are %q, want %q", strings.Join(left, ","), want)
+	}
+}
+
+// paged collects the pages of a listing.
+func paged[T any](t *testing.T, list func(after string) (engine.Page[T], error)) []T {
+	t.Helper()
+	var all []T
+	for after := ""; ; {
+		page, err := list(after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, page.Items...)
+		if after = page.Next; after == "" {
+			return all
+		}
+	}
+}
+
+func TestPause_refuses_bad_input(t *testing.T) {
+	f := newFixture(t)
+	op := f.Operator()
+	for what, err := range map[string]error{
+		"an empty lane":      op.PauseLane(t.Context(), "", ""),
+		"a lane to resume":   op.ResumeLane(t.Context(), "a\nb"),
+		"a long reason":      op.PauseLane(t.Context(), f.lane, strings.Repeat("r", 1025)),
+		"an empty instance":  op.DrainWorker(t.Context(), ""),
+		"a worker to resume": op.ResumeWorker(t.Context(), "a\nb"),
+	} {
+		if input, ok := errors.AsType[*engine.InputError](err); !ok || input.Field == "" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if claimed := f.start(t); claimed.ID.IsZero() {
+		t.Error("the lane is paused")
+	}
+}
+
+// Who listens hears of the end of a pause; inside a caller's transaction nobody is told.
+func TestPause_its_end_wakes_those_who_wait(t *testing.T) {
+	f := newFixture(t)
+	e := f.rival(t).listen(t, f.lane)
+	for _, p := range pausings {
+		p.must(t, f, f.Engine)
+		tx := f.begin(t)
+		p.mustEnd(t, f, f.WithTx(tx))
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.mustEnd(t, f, f.Engine)
+		if p.halt == engine.LanePaused {
+			e.want(t, f.lane)
+		} else {
+			e.want(t, "")
+		}
+		p.mustEnd(t, f, f.Engine) // there is nothing to end: nobody is told
+	}
+	f.Wake(f.lane)
+	e.want(t, f.lane)
+	if len(e.heard) > 0 {
+		t.Errorf("heard %q too", <-e.heard)
+	}
+}
+
+// A row that somebody holds is waited for, three times.
+func TestPause_of_a_lane_that_somebody_else_is_pausing(t *testing.T) {
+	eachPause(t, func(t *testing.T, f *fixture, p pausing) {
+		tx := f.begin(t)
+		p.must(t, f, f.WithTx(tx))
+		late, log := f.impatient(t)
+		sent := names(log.during(func() {
+			if err := p.begin(t.Context(), f, late.Engine); !errors.Is(err, engine.ErrContention) {
+				t.Errorf("got %v, want contention", err)
+			}
+		}))
+		if n := countTries(sent); n != 3 {
+			t.Errorf("%d tries: %q", n, sent)
+		}
+		commit(t, tx)
+		p.must(t, f, late.Engine)
+		held := f.begin(t)
+		execIn(t, held, "SELECT FROM ffx_pause WHERE name = ANY ($1) FOR UPDATE", []string{string(f.lane), f.name})
+		if err := p.end(t.Context(), f, late.Engine); !errors.Is(err, engine.ErrContention) {
+			t.Errorf("got %v, want contention", err)
+		}
+		f.create(t)
+		if claimed, err := f.Engine.Claim(t.Context(), f.worker(), 1); len(claimed) != 0 || err != nil {
+			t.Errorf("claimed %d, %v", len(claimed), err)
+		}
+		commit(t, held)
+		p.mustEnd(t, f, late.Engine)
+	})
+}
+
+// What was drained long ago has no process any more. A lane stays paused.
+func TestRepairQueue_forgets_drains(t *testing.T) {
+	f := cloneFixture(t)
+	for _, p := range pausings {
+		p.must(t, f, f.Engine)
+	}
+	count := func() (lanes, workers int) {
+		return len(paged(t, func(after string) (engine.Page[engine.PausedLane], error) { return f.Operator().ListPausedLanes(t.Context(), after, 0) })),
+			len(paged(t, func(after string) (engine.Page[engine.DrainedWorker], error) {
+				return f.Operator().ListDrainedWorkers(t.Context(), after, 0)
+			}))
+	}
+	f.advance(30*24*time.Hour - time.Millisecond)
+	f.repair(t, 10)
+	if lanes, workers := count(); lanes != 1 || workers != 1 {
+		t.Errorf("%d lanes and %d workers before the 30 days have passed", lanes, workers)
+	}
+	f.advance(time.Millisecond)
+	tx := f.begin(t)
+	execIn(t, tx, "SELECT FROM ffx_pause FOR UPDATE")
+	f.repair(t, 10)
+	commit(t, tx)
+	if lanes, workers := count(); lanes != 1 || workers != 1 {
+		t.Errorf("%d lanes and %d workers, while somebody holds their rows", lanes, workers)
+	}
+	f.repair(t, 10)
+	if lanes, workers := count(); lanes != 1 || workers != 0 {
+		t.Errorf("%d lanes and %d workers after 30 days, want 1 and 0", lanes, workers)
+	}
+}
+
+// The settings of a lane are the database's: an engine on another pool, or one begun later, finds them.
+func TestPause_is_durable(t *testing.T) {
+	eachPause(t, func(t *testing.T, f *fixture, p pausing) {
+		p.must(t, f, f.engineOn(t, openPool(t, f.url, nil), engine.Config{}))
+		f.create(t)
+		later := f.engineOn(t, openPool(t, f.url, func(*pgxpool.Config) {}), engine.Config{})
+		if claimed, err := later.Claim(t.Context(), f.worker(), 1); len(claimed) != 0 || err != nil {
+			t.Errorf("claimed %d, %v", len(claimed), err)
+		}
+	})
+}
