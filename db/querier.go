@@ -220,8 +220,9 @@ type Querier interface {
 	EndSucceeded(ctx context.Context, db DBTX, arg EndSucceededParams) error
 	// EndUnsuccessful ends executions without success and settles their attempts: failed by their worker,
 	// failed because their leases were lost too often, or expired. A raised_epoch above 0 is given to both
-	// rows, so that the holder of the attempt is refused from now on; an attempt_index below 0 means that
-	// there is no attempt to settle. Returns what was ended: a row that is terminal already is left alone.
+	// rows, so that the holder of the attempt is refused from now on; an attempt_index of -1 means that there was
+	// never an attempt, -2 that the last one is settled already. Returns what was ended: a row that is terminal already is
+	// left alone.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
 	// engine.ExpireDeadlines, engine.RepairQueue.

@@ -35,7 +35,7 @@ ended AS (
         ownership_state = 'unowned',
         eligibility_state = 'not_applicable',
         public_state = $10::text,
-        attempt_state = CASE WHEN i.attempt_index < 0 THEN 'none' ELSE 'attempt_terminal' END,
+        attempt_state = CASE i.attempt_index WHEN -1 THEN 'none' ELSE 'attempt_terminal' END,
         blocking_reason = NULL,
         attempt_index = CASE WHEN i.attempt_index < 0 THEN e.attempt_index ELSE i.attempt_index END,
         terminal_at_ms = coalesce(e.terminal_at_ms, $11::bigint),
@@ -145,8 +145,9 @@ type EndUnsuccessfulRow struct {
 
 // EndUnsuccessful ends executions without success and settles their attempts: failed by their worker,
 // failed because their leases were lost too often, or expired. A raised_epoch above 0 is given to both
-// rows, so that the holder of the attempt is refused from now on; an attempt_index below 0 means that
-// there is no attempt to settle. Returns what was ended: a row that is terminal already is left alone.
+// rows, so that the holder of the attempt is refused from now on; an attempt_index of -1 means that there was
+// never an attempt, -2 that the last one is settled already. Returns what was ended: a row that is terminal already is
+// left alone.
 //
 // Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
 // engine.ExpireDeadlines, engine.RepairQueue.

@@ -87,10 +87,13 @@ func (e *Engine) endOverdue(ctx context.Context, tx *txn, flows *flowSet, due []
 			continue // it joined the flow meanwhile; the next scan foresees it
 		}
 		end := endingAttempt{
-			execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: -1,
+			execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: neverAttempted,
 			reason: reasonDeadline, category: string(policy.TimedOut),
 		}
-		if started && attempt.TerminalAtMs == nil {
+		switch {
+		case started && attempt.TerminalAtMs != nil:
+			end.index = lastAttemptFinished
+		case started:
 			end.index = attempt.AttemptIndex
 			end.epoch = max(row.HighestEpoch, attempt.LeaseEpoch) + 1
 			if attempt.LeaseExpiresAtMs != nil {

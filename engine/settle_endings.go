@@ -17,7 +17,7 @@ type ending struct {
 // endingAttempt is one of them, with the attempt it ends with.
 type endingAttempt struct {
 	execution  id.ExecutionID
-	index      int32 // below 0: it never had an attempt, or its last one is finished already
+	index      int32 // or neverAttempted, lastAttemptFinished
 	epoch      int64 // the raised one; 0 leaves it, for a holder that ends its own attempt
 	leaseID    string
 	instance   string
@@ -25,6 +25,12 @@ type endingAttempt struct {
 	reason     string
 	category   string
 }
+
+// What stands for the index of an attempt where none is to be ended.
+const (
+	neverAttempted      = -1
+	lastAttemptFinished = -2
+)
 
 func newEnding(nowMs int64, outcome state.TerminalOutcome) *ending {
 	return &ending{outcome: outcome, params: db.EndUnsuccessfulParams{

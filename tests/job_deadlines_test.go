@@ -53,7 +53,7 @@ func TestE15_E16_deadline_ends_every_phase(t *testing.T) {
 			c := f.start(t, deadline)
 			f.fail(t, c.Lease, engine.Failure{})
 			return c.ID
-		}, stateUnstarted, "retry", 1, []string{"lease acquired", "lease revoked backend", "completion expired"}},
+		}, stateExpired, "retry", 1, []string{"lease acquired", "lease revoked backend", "completion expired"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := cloneFixture(t)
