@@ -1,0 +1,192 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// The calls of the state table: each operation in all of its forms.
+
+// specOf is what the state table creates, and changes to it.
+func specOf(f *fixture, x *subject, change func(*engine.ExecutionSpec, time.Time)) engine.ExecutionSpec {
+	spec := engine.ExecutionSpec{
+		ID: x.x, Lane: f.lane, Kind: "test", Payload: []byte{1}, Priority: 7, Creator: "tester",
+		Tags: map[string]string{"cairn.instance_id": "i-1"},
+	}
+	if change != nil {
+		change(&spec, f.now())
+	}
+	return spec
+}
+
+// creations create one and many. From a hundred on they are copied where nothing speaks against it.
+func creations(change func(*engine.ExecutionSpec, time.Time)) []call {
+	many := func(fill int) func(context.Context, *stage, []*subject) error {
+		return func(ctx context.Context, s *stage, subjects []*subject) error {
+			specs := make([]engine.ExecutionSpec, 0, fill+len(subjects))
+			for _, x := range subjects {
+				specs = append(specs, specOf(s.fixture, x, change))
+			}
+			for range fill {
+				spec := specOf(s.fixture, subjects[0], change)
+				spec.ID = id.ExecutionID{}
+				specs = append(specs, spec)
+			}
+			outcomes, err := s.e.CreateExecutions(ctx, specs)
+			for _, o := range outcomes[:min(len(outcomes), len(subjects))] {
+				err = errors.Join(err, o.Err, unlessExisted(o.Value.Duplicate))
+			}
+			return err
+		}
+	}
+	return []call{
+		single("CreateExecution", func(ctx context.Context, s *stage, x *subject) error {
+			created, err := s.e.CreateExecution(ctx, specOf(s.fixture, x, change))
+			return errors.Join(err, unlessExisted(created.Duplicate))
+		}),
+		{"CreateExecutions", many(0)},
+		{"CreateExecutions, a hundred", many(100)},
+	}
+}
+
+var errDuplicate = errors.New("it was there before")
+
+func unlessExisted(existed bool) error {
+	if existed {
+		return errDuplicate
+	}
+	return nil
+}
+
+// members are created in flows, below an upstream on a lane of its own.
+func members(change func(*engine.ExecutionSpec, time.Time)) []call {
+	create := func(ctx context.Context, s *stage, subjects []*subject) error {
+		spec := engine.FlowSpec{ID: subjects[0].flow, Nodes: []engine.Node{{Key: "up", Spec: engine.ExecutionSpec{Kind: "test", Lane: s.lane + ".up"}}}}
+		if spec.ID == (id.FlowID{}) {
+			spec.ID = id.NewFlowID()
+		}
+		for _, x := range subjects {
+			key := x.x.String()
+			if x.key != "" {
+				key = x.key
+			}
+			x.key, x.flow, x.x = key, spec.ID, s.NodeID(spec.ID, key)
+			node := specOf(s.fixture, x, change)
+			node.ID = id.ExecutionID{}
+			spec.Nodes = append(spec.Nodes, engine.Node{Key: key, Spec: node})
+			spec.Edges = append(spec.Edges, engine.Edge{From: "up", To: key})
+		}
+		made, err := s.e.CreateFlow(ctx, spec)
+		return errors.Join(err, unlessExisted(made.Existed))
+	}
+	return []call{
+		single("CreateFlow", func(ctx context.Context, s *stage, x *subject) error { return create(ctx, s, []*subject{x}) }),
+		{"CreateFlow, two members", create},
+	}
+}
+
+// upstream ends the upstreams of members.
+func upstream(fails bool) []call {
+	end := func(one bool) func(context.Context, *stage, []*subject) error {
+		return func(ctx context.Context, s *stage, subjects []*subject) error {
+			spec := s.worker()
+			spec.Lane += ".up"
+			claimed, err := s.e.Claim(ctx, spec, 10)
+			if err != nil || len(claimed) == 0 {
+				return errors.Join(err, errIdle)
+			}
+			leases := make([]engine.Lease, len(claimed))
+			for i, c := range claimed {
+				leases[i] = c.Lease
+			}
+			if one {
+				for _, l := range leases {
+					if fails {
+						_, err = s.e.FailExecution(ctx, l, forGood)
+					} else {
+						err = s.e.CompleteExecution(ctx, l, nil)
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			outcomes, err := batches[map[bool]string{true: "fail for good", false: "complete"}[fails]](ctx, s.e, leases)
+			return errors.Join(append(outcomes, err)...)
+		}
+	}
+	return []call{{"one by one", end(true)}, {"in a batch", end(false)}}
+}
+
+var claiming = append(
+	claims("Claim", func(ctx context.Context, s *stage, limit int) ([]engine.Claimed, error) {
+		return s.e.Claim(ctx, s.worker(), limit)
+	}),
+	claims("Claimer.Claim", func(ctx context.Context, s *stage, limit int) ([]engine.Claimed, error) {
+		claimer, err := s.e.NewClaimer(s.worker())
+		if err != nil {
+			return nil, err
+		}
+		return claimer.Claim(ctx, limit)
+	})...,
+)
+
+var renewing = []call{
+	single("RenewLease", func(ctx context.Context, s *stage, x *subject) error {
+		_, err := s.e.RenewLease(ctx, x.lease, 0)
+		return err
+	}),
+	several("RenewLeases", batches["renew"]),
+}
+
+var reporting = []call{
+	single("ReportProgress", func(ctx context.Context, s *stage, x *subject) error {
+		return s.e.ReportProgress(ctx, x.lease, engine.Progress{Percent: new(50), Message: new("half")})
+	}),
+}
+
+var completing = []call{
+	single("CompleteExecution", func(ctx context.Context, s *stage, x *subject) error {
+		return s.e.CompleteExecution(ctx, x.lease, []byte{2})
+	}),
+	several("CompleteExecutions", func(ctx context.Context, e *engine.Engine, leases []engine.Lease) ([]error, error) {
+		return e.CompleteExecutions(ctx, withTwo(leases))
+	}),
+	several("CompleteAndClaim", func(ctx context.Context, e *engine.Engine, leases []engine.Lease) ([]error, error) {
+		claimer, err := e.NewClaimer(engine.ClaimSpec{Lane: leases[0].Lane + ".next", Worker: "worker", Instance: "worker", LeaseTTL: leaseTTL})
+		if err != nil {
+			return nil, err
+		}
+		outcomes, _, err := claimer.CompleteAndClaim(ctx, withTwo(leases), 1)
+		return outcomes, err
+	}),
+}
+
+func withTwo(leases []engine.Lease) []engine.Completion {
+	completions := make([]engine.Completion, len(leases))
+	for i, l := range leases {
+		completions[i] = engine.Completion{Lease: l, Result: []byte{2}}
+	}
+	return completions
+}
+
+func failing(failure engine.Failure) []call {
+	return []call{
+		single("FailExecution", func(ctx context.Context, s *stage, x *subject) error {
+			_, err := s.e.FailExecution(ctx, x.lease, failure)
+			return err
+		}),
+		several("FailExecutions", func(ctx context.Context, e *engine.Engine, leases []engine.Lease) ([]error, error) {
+			return failBatch(ctx, e, leases, failure)
+		}),
+	}
+}
+
+var releasing = []call{several("ReleaseLeases", batches["release"])}
+
+var deadlines = background("ExpireDeadlines", engine.Maintenance.ExpireDeadlines)

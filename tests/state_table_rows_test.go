@@ -1,0 +1,325 @@
+package tests
+
+import (
+	"context"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// created are the columns of every creation.
+var created = wholeRow{
+	"lane_id": "own", "priority": "7", "created_at_ms": "now", "last_mutation_at_ms": "now", "attempt_index": "0",
+	"attempt_count": "0", "retry_count": "0", "lease_epoch": "0", "lease_reclaim_count": "0",
+	"execution_deadline_ms": "none", "namespace": "default", "instance_tag": "i-1", "payload": `\x01`,
+	"raw.namespace": "default", "raw.execution_kind": "test", "raw.creator_identity": "tester",
+	"raw.tags": `{"cairn.instance_id":"i-1"}`, "raw.last_mutation_at": "now", "raw.total_attempt_count": "0",
+}
+
+// limited is the policy of what is to be retried once, and may lose one lease.
+func limited(spec *engine.ExecutionSpec, now time.Time) {
+	spec.Deadline = now.Add(time.Hour)
+	spec.Policy = &policy.Execution{
+		Retry: &policy.Retry{MaxRetries: 1, Backoff: policy.Fixed(5 * time.Second)}, AttemptTimeout: time.Minute, MaxReclaims: 1,
+	}
+}
+
+var (
+	queued = wholeRow{
+		"queue.lane_id": "own", "queue.rank": "-7", "queue.created_at_ms": "1s", "queue.kind": "test",
+	}
+	unqueued = wholeRow{
+		"queue.lane_id": "-", "queue.rank": "-", "queue.created_at_ms": "-", "queue.kind": "-",
+	}
+	isLimited = wholeRow{
+		"deadline_at_ms": "now+1h", "execution_deadline_ms": "now+1h",
+		"policy": `{"budget_ids":[],"max_reclaim_count":1,"max_replay_count":10,"max_signals_per_execution":10000,"priority":0,` +
+			`"retry_policy":{"backoff":{"delay_ms":5000,"type":"fixed"},"max_retries":1,"retryable_categories":[]},` +
+			`"timeout_policy":{"attempt_timeout_ms":60000,"max_reclaim_count":100}}`,
+	}
+	member     = wholeRow{"state": stateHeld, "flow_id": "F1", "group": "0 succeeded, 0 failed, 0 skipped, 1 running"}
+	isMutation = wholeRow{"last_mutation_at_ms": "now"}
+
+	// firstLease and so on are what a claim writes.
+	leased     = wholeRow{"state": stateRunning}.merged(unqueued).merged(isMutation)
+	firstLease = leased.merged(wholeRow{
+		"started_at_ms": "now", "attempt_count": "1", "lease_epoch": "1",
+		"0.attempt_id": "A1", "0.attempt_type": "initial", "0.lease_epoch": "1", "0.lease_id": "L1", "0.lease_expires_at_ms": "now+10s",
+		"0.started_at_ms": "now", "0.worker_id": "own", "0.worker_instance_id": "own",
+	})
+
+	// fromFirst and so on end a lease.
+	success = wholeRow{
+		"state": stateCompleted, "terminal_at_ms": "now", "result": `\x02`,
+		"0.outcome": "success", "0.terminal_at_ms": "now", "0.lease_expires_at_ms": "-",
+	}.merged(isMutation)
+	lost = wholeRow{"0.lease_expires_at_ms": "-", "0.timeout_at_ms": "-", "0.lease_epoch": "2", "lease_epoch": "2"}.merged(isMutation)
+	left = wholeRow{"0.worker_id": "-", "0.worker_instance_id": "-"}
+
+	expired = wholeRow{
+		"terminal_at_ms": "now", "raw.last_failure_message": "execution_deadline", "raw.failure_reason": "execution_deadline",
+		"raw.failure_category": "timeout", "execution_deadline_ms": "ended 1h0m1s", "raw.last_mutation_at": "now",
+	}.merged(isMutation).merged(unqueued)
+)
+
+var stateTable = []transition{
+	// Creation.
+	{
+		name: "create, ready", calls: creations(nil), again: errDuplicate,
+		change: created.merged(queued).merged(wholeRow{"state": stateReady}),
+	},
+	{
+		name: "create, delayed", again: errDuplicate,
+		calls: creations(func(spec *engine.ExecutionSpec, now time.Time) {
+			limited(spec, now)
+			spec.DelayUntil = now.Add(time.Minute)
+		}),
+		change: created.merged(isLimited).merged(wholeRow{"state": stateDelayed, "deadline_at_ms": "now+1m", "delay_until_ms": "now+1m"}),
+	},
+	{
+		name: "create, limited", calls: creations(limited), again: errDuplicate,
+		change: created.merged(queued).merged(isLimited).merged(wholeRow{"state": stateReady}),
+	},
+	{
+		name: "create, held for dependencies", calls: members(nil), again: errDuplicate,
+		change: created.merged(member),
+	},
+	{
+		name: "create, held and limited", calls: members(limited), again: errDuplicate,
+		change: created.merged(isLimited).merged(member),
+	},
+
+	// Claims.
+	{
+		name: "claim", from: "create, ready", calls: claiming, again: errIdle,
+		change: firstLease, events: []string{"acquired L1 of own at now"},
+	},
+	{
+		name: "claim, limited", from: "create, limited", calls: claiming, again: errIdle,
+		change: firstLease.merged(wholeRow{"0.timeout_at_ms": "now+1m"}), events: []string{"acquired L1 of own at now"},
+	},
+	{
+		name: "claim, resumed", from: "release", calls: claiming, again: errIdle,
+		change: leased.merged(wholeRow{
+			"lease_epoch":   "2",
+			"0.lease_epoch": "2", "0.lease_id": "L2", "0.lease_expires_at_ms": "now+10s", "0.outcome": "-", "0.delay_until_ms": "-",
+		}),
+		events: []string{"acquired L2 of own at now"},
+	},
+	{
+		name: "claim, of a retry", from: "promote, a retry", calls: claiming, again: errIdle,
+		change: leased.merged(wholeRow{
+			"attempt_count": "2", "lease_epoch": "2",
+			"1.attempt_id": "A2", "1.attempt_type": "retry", "1.lease_epoch": "2", "1.lease_id": "L2", "1.lease_expires_at_ms": "now+10s",
+			"1.started_at_ms": "now", "1.worker_id": "own", "1.worker_instance_id": "own", "1.timeout_at_ms": "now+1m",
+		}),
+		events: []string{"acquired L2 of own at now"},
+	},
+
+	{
+		name: "claim, of a member", from: "dependencies satisfied", calls: claiming, again: errIdle,
+		change: firstLease, events: []string{"acquired L1 of own at now"},
+	},
+	{
+		name: "an epoch raised by another program", from: "release", seeded: true,
+		calls: []call{single("", func(ctx context.Context, s *stage, x *subject) error {
+			_, err := s.pool.Exec(ctx, "UPDATE ff_attempt SET lease_epoch = 5 WHERE partition_key = $1 AND execution_id = $2", x.x.Partition(), x.x.UUID())
+			return err
+		})},
+		change: wholeRow{"0.lease_epoch": "5"},
+	},
+	{
+		name: "claim, slow", from: "an epoch raised by another program", calls: claiming, again: errIdle,
+		change: leased.merged(wholeRow{
+			"lease_epoch": "6", "0.lease_epoch": "6", "0.lease_id": "L2", "0.lease_expires_at_ms": "now+10s", "0.outcome": "-",
+			"0.delay_until_ms": "-",
+		}),
+		events: []string{"acquired L2 of own at now"},
+	},
+
+	// The holder of a lease.
+	{
+		name: "renew", from: "claim", calls: renewing, again: errActs,
+		change: wholeRow{"0.lease_expires_at_ms": "now+10s"}, events: []string{"renewed L1 of own at now"},
+	},
+	{
+		name: "progress", from: "claim", calls: reporting, again: errActs,
+		change: wholeRow{
+			"raw.progress_pct": "50", "raw.progress_message": "half", "raw.progress_updated_at": "now", "raw.last_mutation_at": "now",
+		}.merged(isMutation),
+	},
+	{
+		name: "complete", from: "claim", calls: completing,
+		change: success, events: []string{"revoked L1 of own by backend at now", "ended: success at now"},
+	},
+	{
+		name: "complete, limited", from: "claim, limited", calls: completing,
+		change: success.merged(wholeRow{"0.timeout_at_ms": "-", "execution_deadline_ms": "ended 1h0m1s"}),
+		events: []string{"revoked L1 of own by backend at now", "ended: success at now"},
+	},
+	{
+		name: "complete, a member", from: "claim, of a member", calls: completing,
+		change: success, events: []string{"revoked L1 of own by backend at now", "ended: success at now"},
+	},
+	{
+		name: "fail, retried after a pause", from: "claim, limited", calls: failing(engine.Failure{Message: "broken", Category: "net"}),
+		change: wholeRow{
+			"state": stateBackoff, "attempt_index": "1", "retry_count": "1", "deadline_at_ms": "now+5s", "delay_until_ms": "now+5s",
+			"0.outcome": "retry", "0.terminal_at_ms": "now", "0.lease_expires_at_ms": "-", "0.timeout_at_ms": "-", "0.delay_until_ms": "now+5s",
+			"0.raw.failure_reason": "broken", "0.raw.failure_category": "net",
+		}.merged(isMutation),
+		events: []string{"revoked L1 of own by backend at now"},
+	},
+	{
+		name: "fail, retried at once", from: "claim", calls: failing(engine.Failure{Message: "broken"}),
+		change: wholeRow{
+			"state": stateRetry, "attempt_index": "1", "retry_count": "1",
+			"0.outcome": "retry", "0.terminal_at_ms": "now", "0.lease_expires_at_ms": "-", "0.delay_until_ms": "now",
+			"0.raw.failure_reason": "broken", "0.raw.failure_category": "transient",
+		}.merged(isMutation).merged(queued),
+		events: []string{"revoked L1 of own by backend at now"},
+	},
+	{
+		name: "fail, terminal", from: "claim, limited", calls: failing(forGood),
+		change: wholeRow{
+			"state": stateFailed, "terminal_at_ms": "now", "execution_deadline_ms": "ended 1h0m1s", "raw.last_mutation_at": "now",
+			"raw.failure_reason": "broken", "raw.failure_category": "permanent", "raw.last_failure_message": "broken",
+			"0.outcome": "failed", "0.terminal_at_ms": "now", "0.lease_expires_at_ms": "-", "0.timeout_at_ms": "-",
+		}.merged(isMutation),
+		events: []string{"revoked L1 of own by backend at now", "ended: failed at now"},
+	},
+	{
+		name: "release", from: "claim", calls: releasing,
+		change: wholeRow{
+			"state": stateReturned, "0.outcome": "interrupted", "0.lease_expires_at_ms": "-", "0.delay_until_ms": "now",
+		}.merged(isMutation).merged(queued),
+		events: []string{"revoked L1 of own by backend at now"},
+	},
+
+	// Background work.
+	{
+		name: "lease expiry", from: "claim, limited", after: leaseTTL, calls: background("ExpireLeases", engine.Maintenance.ExpireLeases), again: errIdle,
+		change: lost.merged(left).merged(queued).merged(wholeRow{
+			"state": stateReturned, "lease_reclaim_count": "1", "0.outcome": "lease_expired_reclaimable",
+		}),
+		events: []string{"expired L1 of own at now"},
+	},
+	{
+		name: "claim, of a lost lease", from: "lease expiry", calls: claiming, again: errIdle,
+		change: leased.merged(wholeRow{
+			"lease_epoch": "3", "0.outcome": "-", "0.timeout_at_ms": "now+1m",
+			"0.lease_epoch": "3", "0.lease_id": "L2", "0.lease_expires_at_ms": "now+10s", "0.worker_id": "own", "0.worker_instance_id": "own",
+		}),
+		events: []string{"acquired L2 of own at now"},
+	},
+	{
+		name: "lease expiry, cap exceeded", from: "claim, of a lost lease", after: leaseTTL, again: errIdle,
+		calls: background("ExpireLeases", engine.Maintenance.ExpireLeases),
+		change: lost.merged(wholeRow{
+			"state": stateFailed, "terminal_at_ms": "now", "lease_reclaim_count": "2", "lease_epoch": "4",
+			"cancellation_reason": "reclaim_cap_exceeded", "raw.last_failure_message": "lease_reclaim_cap_exceeded",
+			"raw.failure_reason": "lease_reclaim_cap_exceeded", "raw.failure_category": "infra_crash",
+			"raw.last_mutation_at": "now", "execution_deadline_ms": "ended 1h0m1s",
+			"0.outcome": "failed", "0.terminal_at_ms": "now", "0.lease_epoch": "4",
+		}),
+		events: []string{"expired L2 of own at now", "ended: failed at now"},
+	},
+	{
+		name: "attempt timeout, retried", from: "claim, limited", after: time.Minute, again: errIdle,
+		calls: background("ExpireAttempts", engine.Maintenance.ExpireAttempts),
+		change: lost.merged(wholeRow{
+			"state": stateBackoff, "attempt_index": "1", "retry_count": "1", "deadline_at_ms": "now+5s", "delay_until_ms": "now+5s",
+			"0.outcome": "interrupted", "0.terminal_at_ms": "now", "0.delay_until_ms": "now+5s",
+			"0.raw.failure_reason": "attempt_timeout", "0.raw.failure_category": "timeout",
+		}),
+		events: []string{"expired L1 of own at now"},
+	},
+	{
+		name: "attempt timeout, exhausted", from: "claim, of a retry", after: time.Minute, again: errIdle,
+		calls: background("ExpireAttempts", engine.Maintenance.ExpireAttempts),
+		change: wholeRow{
+			"state": stateExpired, "terminal_at_ms": "now", "lease_epoch": "3", "execution_deadline_ms": "ended 1h0m1s",
+			"raw.last_failure_message": "attempt_timeout", "raw.failure_reason": "attempt_timeout", "raw.failure_category": "timeout",
+			"raw.last_mutation_at": "now",
+			"1.outcome":            "expired", "1.terminal_at_ms": "now", "1.lease_epoch": "3", "1.lease_expires_at_ms": "-", "1.timeout_at_ms": "-",
+		}.merged(isMutation),
+		events: []string{"expired L2 of own at now", "ended: expired at now"},
+	},
+	{
+		name: "deadline, never started", from: "create, limited", after: time.Hour, again: errIdle, calls: deadlines,
+		change: expired.merged(wholeRow{"state": stateUnstarted}), events: []string{"ended: expired at now"},
+	},
+	{
+		name: "deadline, delayed", from: "create, delayed", after: time.Hour, again: errIdle, calls: deadlines,
+		change: expired.merged(wholeRow{"state": stateUnstarted}), events: []string{"ended: expired at now"},
+	},
+	{
+		name: "deadline, running", from: "claim, limited", after: time.Hour, again: errIdle, calls: deadlines,
+		change: expired.merged(lost).merged(wholeRow{"state": stateExpired, "0.outcome": "expired", "0.terminal_at_ms": "now"}),
+		events: []string{"expired L1 of own at now", "ended: expired at now"},
+	},
+	{
+		name: "deadline, lease lost", from: "lease expiry", after: time.Hour, again: errIdle, calls: deadlines,
+		change: expired.merged(wholeRow{
+			"state": stateExpired, "lease_epoch": "3", "0.lease_epoch": "3", "0.outcome": "expired", "0.terminal_at_ms": "now",
+		}),
+		events: []string{"ended: expired at now"},
+	},
+	{
+		name: "deadline, retry pending", from: "fail, retried after a pause", after: time.Hour, again: errIdle, calls: deadlines,
+		change: expired.merged(wholeRow{"state": stateExpired}), events: []string{"ended: expired at now"},
+	},
+	{
+		name: "deadline, held for dependencies", from: "create, held and limited", after: time.Hour, again: errIdle, calls: deadlines,
+		change: expired.merged(wholeRow{"state": stateUnstarted}), events: []string{"ended: expired at now"},
+	},
+	{
+		name: "suspended", from: "claim, limited", seeded: true,
+		calls: []call{single("", func(ctx context.Context, s *stage, x *subject) error {
+			_, err := s.pool.Exec(ctx, `WITH executions AS (
+					UPDATE ff_exec_core SET lifecycle_phase = 'suspended', ownership_state = 'released', public_state = 'suspended',
+						attempt_state = 'attempt_interrupted', blocking_reason = 'waiting_for_signal', ffx_lease_epoch = 2
+					WHERE partition_key = $1 AND execution_id = $2
+				)
+				UPDATE ff_attempt SET outcome = 'attempt_interrupted', lease_expires_at_ms = NULL, ffx_timeout_at_ms = NULL, lease_epoch = 2
+				WHERE partition_key = $1 AND execution_id = $2`, x.x.Partition(), x.x.UUID())
+			return err
+		})},
+		change: wholeRow{
+			"state":       "suspended released not_applicable suspended attempt_interrupted waiting_for_signal",
+			"0.outcome":   "attempt_interrupted",
+			"lease_epoch": "2", "0.lease_epoch": "2", "0.lease_expires_at_ms": "-", "0.timeout_at_ms": "-",
+		},
+	},
+	{
+		name: "deadline, suspended", from: "suspended", after: time.Hour, again: errIdle, calls: deadlines,
+		change: expired.merged(wholeRow{
+			"state": stateExpired, "lease_epoch": "3", "0.lease_epoch": "3", "0.outcome": "expired", "0.terminal_at_ms": "now",
+		}),
+		events: []string{"ended: expired at now"},
+	},
+	{
+		name: "promote, first start", from: "create, delayed", after: time.Minute, again: errIdle,
+		calls:  background("PromoteDelayed", engine.Maintenance.PromoteDelayed),
+		change: wholeRow{"state": stateReady, "deadline_at_ms": "1h0m1s", "delay_until_ms": "-"}.merged(isMutation).merged(queued),
+	},
+	{
+		name: "promote, a retry", from: "fail, retried after a pause", after: 5 * time.Second, again: errIdle,
+		calls:  background("PromoteDelayed", engine.Maintenance.PromoteDelayed),
+		change: wholeRow{"state": stateRetry, "deadline_at_ms": "1h0m1s", "delay_until_ms": "-"}.merged(isMutation).merged(queued),
+	},
+
+	// Dependencies.
+	{
+		name: "dependencies satisfied", from: "create, held for dependencies", calls: upstream(false), again: errIdle,
+		change: wholeRow{"state": stateReady, "group": "1 succeeded, 0 failed, 0 skipped, 0 running"}.merged(isMutation).merged(queued),
+	},
+	{
+		name: "dependencies impossible", from: "create, held for dependencies", calls: upstream(true), again: errIdle,
+		change: wholeRow{
+			"state": stateSkipped, "terminal_at_ms": "now", "group": "0 succeeded, 1 failed, 0 skipped, 0 running",
+		}.merged(isMutation),
+		events: []string{"ended: skipped at now"},
+	},
+}
