@@ -127,6 +127,7 @@ func lockAttempt(t *testing.T, tx pgx.Tx, x id.ExecutionID, index int32) {
 
 func execIn(t *testing.T, tx pgx.Tx, sql string, args ...any) {
 	t.Helper()
+	handmade.note(tx.Conn().Config().Database, sql, args)
 	if _, err := tx.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}

@@ -43,7 +43,7 @@ func newFixture(t *testing.T) *fixture {
 // anotherFixture is a further one in a test that has one.
 func anotherFixture(t *testing.T) *fixture {
 	t.Helper()
-	return fixtureOn(t, pgtest.Pool(t), pgtest.URL(t))
+	return fixtureOn(t, pgtest.Pool(t), pgtest.URL(t)).sharesDatabase()
 }
 
 // cloneFixture has a database of its own: for what looks at all rows, or changes the schema.
@@ -57,6 +57,7 @@ func cloneFixture(t *testing.T) *fixture {
 func newClone(t *testing.T) *fixture {
 	t.Helper()
 	url := pgtest.CloneURL(t)
+	holdInvariants(t, url)
 	return fixtureOn(t, openPool(t, url, nil), url)
 }
 
@@ -222,6 +223,7 @@ func (f *fixture) insert(t *testing.T, table string, defaults, changed columns) 
 
 func (f *fixture) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
+	handmade.note(f.pool.Config().ConnConfig.Database, sql, args)
 	if _, err := f.pool.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}

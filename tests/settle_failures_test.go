@@ -197,7 +197,7 @@ func TestFailExecution_beyond_its_deadline(t *testing.T) {
 	f.advance(time.Minute)
 	run(t, f.Maintenance().PromoteDelayed, 0)
 	run(t, f.Maintenance().ExpireDeadlines, 1)
-	f.wantState(t, c.ID, stateUnstarted)
+	f.wantState(t, c.ID, stateExpired)
 }
 
 // Without end, and never wrapping round.

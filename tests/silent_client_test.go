@@ -29,7 +29,7 @@ var asSilentClient = flag.Bool("silent.client", false, "be a process that stops 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if !*asSilentClient {
-		os.Exit(m.Run())
+		os.Exit(sharedInvariants(m.Run()))
 	}
 	if err := beSilent(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -124,8 +124,7 @@ var stateTable = []transition{
 	{
 		name: "an epoch raised by another program", from: "release", seeded: true,
 		calls: []call{single("", func(ctx context.Context, s *stage, x *subject) error {
-			_, err := s.pool.Exec(ctx, "UPDATE ff_attempt SET lease_epoch = 5 WHERE partition_key = $1 AND execution_id = $2", x.x.Partition(), x.x.UUID())
-			return err
+			return s.byHand(ctx, x, "UPDATE ff_attempt SET lease_epoch = 5 WHERE partition_key = $1 AND execution_id = $2")
 		})},
 		change: wholeRow{"0.lease_epoch": "5"},
 	},
@@ -277,14 +276,13 @@ var stateTable = []transition{
 	{
 		name: "suspended", from: "claim, limited", seeded: true,
 		calls: []call{single("", func(ctx context.Context, s *stage, x *subject) error {
-			_, err := s.pool.Exec(ctx, `WITH executions AS (
+			return s.byHand(ctx, x, `WITH executions AS (
 					UPDATE ff_exec_core SET lifecycle_phase = 'suspended', ownership_state = 'released', public_state = 'suspended',
 						attempt_state = 'attempt_interrupted', blocking_reason = 'waiting_for_signal', ffx_lease_epoch = 2
 					WHERE partition_key = $1 AND execution_id = $2
 				)
 				UPDATE ff_attempt SET outcome = 'attempt_interrupted', lease_expires_at_ms = NULL, ffx_timeout_at_ms = NULL, lease_epoch = 2
-				WHERE partition_key = $1 AND execution_id = $2`, x.x.Partition(), x.x.UUID())
-			return err
+				WHERE partition_key = $1 AND execution_id = $2`)
 		})},
 		change: wholeRow{
 			"state":       "suspended released not_applicable suspended attempt_interrupted waiting_for_signal",

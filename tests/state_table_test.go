@@ -51,6 +51,14 @@ func hold(subjects []*subject, claimed []engine.Claimed) error {
 	return nil
 }
 
+// byHand writes what another program leaves behind.
+func (s *stage) byHand(ctx context.Context, x *subject, sql string) error {
+	args := []any{x.x.Partition(), x.x.UUID()}
+	handmade.note(s.pool.Config().ConnConfig.Database, sql, args)
+	_, err := s.pool.Exec(ctx, sql, args...)
+	return err
+}
+
 var errActs = errors.New("the operation acts again")
 
 // single calls an operation for each subject alone.
