@@ -201,6 +201,7 @@ ended AS (
         cancellation_reason = coalesce(e.cancellation_reason, sqlc.narg(cancellation_reason)::text),
         lease_reclaim_count = e.lease_reclaim_count + @lost_leases::integer,
         ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
+        ffx_delay_until_ms = NULL,
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
         ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,

@@ -67,8 +67,10 @@ var invariants = []struct {
 	{"the deadline of what has ended is put away", "e.terminal_at_ms IS NULL OR e.ffx_execution_deadline_ms <= 0", `UPDATE ff_exec_core SET ffx_execution_deadline_ms = 1 WHERE lifecycle_phase = 'terminal'`},
 	{"the deadline of what has not ended is not", "e.terminal_at_ms IS NOT NULL OR e.ffx_execution_deadline_ms >= 0", `UPDATE ff_exec_core SET ffx_execution_deadline_ms = -1 WHERE lifecycle_phase = 'active'`},
 	{
-		"what is delayed wakes up",
-		`e.terminal_at_ms IS NOT NULL OR CASE WHEN e.eligibility_state = 'not_eligible_until_time'
+		"what is delayed wakes up, and nothing else",
+		`CASE
+			WHEN e.terminal_at_ms IS NOT NULL THEN e.ffx_delay_until_ms IS NULL
+			WHEN e.eligibility_state = 'not_eligible_until_time'
 			THEN e.ffx_delay_until_ms IS NOT NULL AND e.deadline_at_ms = least(e.ffx_delay_until_ms, nullif(e.ffx_execution_deadline_ms, 0))
 			ELSE e.ffx_delay_until_ms IS NULL AND e.deadline_at_ms IS NOT DISTINCT FROM nullif(e.ffx_execution_deadline_ms, 0)
 		END`,

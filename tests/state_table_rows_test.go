@@ -251,7 +251,7 @@ var stateTable = []transition{
 	},
 	{
 		name: "deadline, delayed", from: "create, delayed", after: time.Hour, again: errIdle, calls: deadlines,
-		change: expired.merged(wholeRow{"state": stateUnstarted}), events: []string{"ended: expired at now"},
+		change: expired.merged(wholeRow{"state": stateUnstarted, "delay_until_ms": "-"}), events: []string{"ended: expired at now"},
 	},
 	{
 		name: "deadline, running", from: "claim, limited", after: time.Hour, again: errIdle, calls: deadlines,
@@ -267,7 +267,7 @@ var stateTable = []transition{
 	},
 	{
 		name: "deadline, retry pending", from: "fail, retried after a pause", after: time.Hour, again: errIdle, calls: deadlines,
-		change: expired.merged(wholeRow{"state": stateExpired}), events: []string{"ended: expired at now"},
+		change: expired.merged(wholeRow{"state": stateExpired, "delay_until_ms": "-"}), events: []string{"ended: expired at now"},
 	},
 	{
 		name: "deadline, held for dependencies", from: "create, held and limited", after: time.Hour, again: errIdle, calls: deadlines,
