@@ -45,8 +45,8 @@ test-sql: ## Run the tests of the packages whose tests use Postgres
 SOAK ?= 5m
 
 .PHONY: soak
-soak: ## Run the tests under stress for SOAK (5m) each; test runs them for a moment
-	FF_SOAK=$(SOAK) go test -count=1 -timeout 0 -run no_deadlocks ./tests/...
+soak: ## Run the tests under stress and by chance for SOAK (5m) each; test runs them for a moment
+	FF_SOAK=$(SOAK) go test -count=1 -timeout 0 -run 'no_deadlocks|as_the_model|linearizable' ./tests/...
 
 .PHONY: schema
 schema: ## Write schema/schema.sql from the migrations
