@@ -3,6 +3,7 @@ module github.com/flowfabric/flowfabric-go/tests
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.0.3
 	github.com/flowfabric/flowfabric-go v0.0.0
 	github.com/flowfabric/flowfabric-go/internal/pgserver v0.0.0
 	github.com/flowfabric/flowfabric-go/internal/pgtest v0.0.0
