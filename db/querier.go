@@ -104,7 +104,7 @@ type Querier interface {
 	// DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
-	// Locks: L2 held, by the execution's row (DELETE).
+	// Locks: L2 waits (DELETE).
 	DropAttemptsOf(ctx context.Context, db DBTX, arg DropAttemptsOfParams) error
 	// DropBacklogMembersOf deletes what a backlog that is gone left behind of flows that are about to be deleted.
 	//
@@ -165,7 +165,7 @@ type Querier interface {
 	// DropLaneRetention takes back what SetLaneRetention set and returns it. No row: nothing was set.
 	//
 	// Used by: engine.SetLaneRetention.
-	// Locks: lanes waits (DELETE).
+	// Locks: retention waits (DELETE).
 	DropLaneRetention(ctx context.Context, db DBTX, laneID string) ([]int64, error)
 	// DropPause ends the pause of a lane or the drain of a worker instance. 0 rows: there was none.
 	//
@@ -175,17 +175,17 @@ type Querier interface {
 	// DropStreamFramesOf deletes the output of executions that are about to be deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
-	// Locks: L2 held, by the execution's row (DELETE).
+	// Locks: L2 waits (DELETE).
 	DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStreamFramesOfParams) error
 	// DropStreamMetasOf deletes what is known of the streams of executions that are about to be deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
-	// Locks: L2 held, by the execution's row (DELETE).
+	// Locks: L2 waits (DELETE).
 	DropStreamMetasOf(ctx context.Context, db DBTX, arg DropStreamMetasOfParams) error
 	// DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
-	// Locks: L2 held, by the execution's row (DELETE).
+	// Locks: L2 waits (DELETE).
 	DropStreamSummariesOf(ctx context.Context, db DBTX, arg DropStreamSummariesOfParams) error
 	// DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 	//
@@ -251,7 +251,7 @@ type Querier interface {
 	// EnsureRetentionPeriod registers for how long a policy wants executions kept, where that is shorter than what is known.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
-	// Locks: lanes waits (for a concurrent insert of the same period).
+	// Locks: retention waits (for a concurrent insert of the same period).
 	EnsureRetentionPeriod(ctx context.Context, db DBTX, periodMs int64) error
 	// EnsureRetentionSources gives every source of retention its row.
 	//
@@ -514,8 +514,7 @@ type Querier interface {
 	// Locks: none.
 	ListLeased(ctx context.Context, db DBTX, arg ListLeasedParams) ([]id.ExecutionUUID, error)
 	// ListNeeded returns those of the given members of flows, which the caller has locked, that are still needed: a
-	// dependent of theirs has not ended, an event of theirs is not dispatched, or they are listed in the backlog of a
-	// cancelled flow. Events without dispatch are read once, all of them.
+	// dependent of theirs has not ended, or they are listed in the backlog of a cancelled flow.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
 	// Locks: none.
@@ -553,6 +552,12 @@ type Querier interface {
 	// Used by: engine.WaitingKinds.
 	// Locks: none. Spans partitions.
 	ListQueuedLanes(ctx context.Context, db DBTX, maxItems int32) ([]string, error)
+	// ListUndispatched returns those of the given members of flows, which the caller has locked, of which an event is not
+	// dispatched. Events without dispatch are read once, all of them.
+	//
+	// Used by: engine.Retain, engine.RepairQueue.
+	// Locks: none. Spans partitions.
+	ListUndispatched(ctx context.Context, db DBTX, executionIds []pgtype.UUID) ([]id.ExecutionUUID, error)
 	// ListUpstreamResults returns, for one execution, what each of its upstreams is and has left, by
 	// upstream id. An edge whose upstream row is gone has no row.
 	//
@@ -885,7 +890,7 @@ type Querier interface {
 	// SetLaneRetention sets how long executions of a lane are kept and returns what held before, 0: the default.
 	//
 	// Used by: engine.SetLaneRetention.
-	// Locks: lanes waits (the INSERT, for another one of the same lane).
+	// Locks: retention waits (the INSERT, for another one of the same lane).
 	SetLaneRetention(ctx context.Context, db DBTX, arg SetLaneRetentionParams) (int64, error)
 	// SettleDeadlines negates the deadlines of executions that another program ended, so that no scan meets
 	// them again. This library's own ends do it themselves.
@@ -992,7 +997,7 @@ type Querier interface {
 	// they stand for.
 	//
 	// Used by: engine.Retain, engine.PurgeFlows.
-	// Locks: retention skips (timers FOR UPDATE, then the DELETE). Spans partitions.
+	// Locks: retention skips (FOR UPDATE, then the DELETE). Spans partitions.
 	TakeRetentionTimers(ctx context.Context, db DBTX, arg TakeRetentionTimersParams) ([]TakeRetentionTimersRow, error)
 	// TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running,
 	// ours, overdue, and not held by anybody.
@@ -1042,7 +1047,8 @@ type Querier interface {
 	// which it got both. A flow without a row needs the first alone.
 	//
 	// Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions, engine.WaitForChildrenEach.
+	// engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions, engine.WaitForChildrenEach,
+	// engine.PurgeFlows.
 	// Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 	TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error)
 	// TryFlowsShared is LockFlowsShared for whoever must not wait: it returns the flows whose lock it got. One

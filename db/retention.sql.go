@@ -46,7 +46,7 @@ type DropAttemptsOfParams struct {
 // DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 //
 // Used by: engine.Retain, engine.RepairQueue.
-// Locks: L2 held, by the execution's row (DELETE).
+// Locks: L2 waits (DELETE).
 func (q *Queries) DropAttemptsOf(ctx context.Context, db DBTX, arg DropAttemptsOfParams) error {
 	_, err := db.Exec(ctx, dropAttemptsOf, arg.PartitionKeys, arg.ExecutionIds)
 	return err
@@ -150,7 +150,7 @@ type DropStreamFramesOfParams struct {
 // DropStreamFramesOf deletes the output of executions that are about to be deleted.
 //
 // Used by: engine.Retain, engine.RepairQueue.
-// Locks: L2 held, by the execution's row (DELETE).
+// Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStreamFramesOfParams) error {
 	_, err := db.Exec(ctx, dropStreamFramesOf, arg.PartitionKeys, arg.ExecutionIds)
 	return err
@@ -177,7 +177,7 @@ type DropStreamMetasOfParams struct {
 // DropStreamMetasOf deletes what is known of the streams of executions that are about to be deleted.
 //
 // Used by: engine.Retain, engine.RepairQueue.
-// Locks: L2 held, by the execution's row (DELETE).
+// Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamMetasOf(ctx context.Context, db DBTX, arg DropStreamMetasOfParams) error {
 	_, err := db.Exec(ctx, dropStreamMetasOf, arg.PartitionKeys, arg.ExecutionIds)
 	return err
@@ -204,7 +204,7 @@ type DropStreamSummariesOfParams struct {
 // DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 //
 // Used by: engine.Retain, engine.RepairQueue.
-// Locks: L2 held, by the execution's row (DELETE).
+// Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamSummariesOf(ctx context.Context, db DBTX, arg DropStreamSummariesOfParams) error {
 	_, err := db.Exec(ctx, dropStreamSummariesOf, arg.PartitionKeys, arg.ExecutionIds)
 	return err
@@ -539,13 +539,6 @@ WHERE
             m.partition_key = i.partition_key
             AND m.execution_id = '{fp:' || i.partition_key::text || '}:' || i.execution_id::text
     )
-    OR i.execution_id IN (
-        SELECT u.execution_id
-        FROM ff_completion_event AS u
-        WHERE
-            u.dispatched_at_ms IS NULL
-            AND u.flow_id IS NOT NULL
-    )
 `
 
 type ListNeededParams struct {
@@ -555,8 +548,7 @@ type ListNeededParams struct {
 }
 
 // ListNeeded returns those of the given members of flows, which the caller has locked, that are still needed: a
-// dependent of theirs has not ended, an event of theirs is not dispatched, or they are listed in the backlog of a
-// cancelled flow. Events without dispatch are read once, all of them.
+// dependent of theirs has not ended, or they are listed in the backlog of a cancelled flow.
 //
 // Used by: engine.Retain, engine.RepairQueue.
 // Locks: none.
@@ -569,6 +561,40 @@ func (q *Queries) ListNeeded(ctx context.Context, db DBTX, arg ListNeededParams)
 	var items []pgtype.UUID
 	for rows.Next() {
 		var execution_id pgtype.UUID
+		if err := rows.Scan(&execution_id); err != nil {
+			return nil, err
+		}
+		items = append(items, execution_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listUndispatched = `-- name: ListUndispatched :many
+SELECT u.execution_id
+FROM ff_completion_event AS u
+WHERE
+    u.dispatched_at_ms IS NULL
+    AND u.flow_id IS NOT NULL
+    AND u.execution_id = ANY ($1::uuid[])
+`
+
+// ListUndispatched returns those of the given members of flows, which the caller has locked, of which an event is not
+// dispatched. Events without dispatch are read once, all of them.
+//
+// Used by: engine.Retain, engine.RepairQueue.
+// Locks: none. Spans partitions.
+func (q *Queries) ListUndispatched(ctx context.Context, db DBTX, executionIds []pgtype.UUID) ([]id.ExecutionUUID, error) {
+	rows, err := db.Query(ctx, listUndispatched, executionIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []id.ExecutionUUID
+	for rows.Next() {
+		var execution_id id.ExecutionUUID
 		if err := rows.Scan(&execution_id); err != nil {
 			return nil, err
 		}
@@ -798,7 +824,7 @@ type TakeRetentionTimersRow struct {
 // they stand for.
 //
 // Used by: engine.Retain, engine.PurgeFlows.
-// Locks: retention skips (timers FOR UPDATE, then the DELETE). Spans partitions.
+// Locks: retention skips (FOR UPDATE, then the DELETE). Spans partitions.
 func (q *Queries) TakeRetentionTimers(ctx context.Context, db DBTX, arg TakeRetentionTimersParams) ([]TakeRetentionTimersRow, error) {
 	rows, err := db.Query(ctx, takeRetentionTimers, arg.Subject, arg.NowMs, arg.MaxItems)
 	if err != nil {

@@ -13,21 +13,33 @@ import (
 )
 
 const dropBacklogMembersOf = `-- name: DropBacklogMembersOf :exec
-DELETE FROM ff_cancel_backlog_member AS x
-USING (
+WITH input AS (
     SELECT
-        unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
-) AS i
+        unnest($2::smallint[]) AS partition_key,
+        unnest($1::uuid[]) AS flow_id
+    LIMIT cardinality($1::uuid[])
+)
+DELETE FROM ff_cancel_backlog_member
 WHERE
-    x.partition_key = i.partition_key
-    AND x.flow_id = i.flow_id
+    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
+    flow_id = ANY ($1::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_cancel_backlog_member AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ))
 `
 
 type DropBacklogMembersOfParams struct {
-	PartitionKeys []int16
 	FlowIds       []pgtype.UUID
+	PartitionKeys []int16
 }
 
 // DropBacklogMembersOf deletes what a backlog that is gone left behind of flows that are about to be deleted.
@@ -35,26 +47,38 @@ type DropBacklogMembersOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropBacklogMembersOf(ctx context.Context, db DBTX, arg DropBacklogMembersOfParams) error {
-	_, err := db.Exec(ctx, dropBacklogMembersOf, arg.PartitionKeys, arg.FlowIds)
+	_, err := db.Exec(ctx, dropBacklogMembersOf, arg.FlowIds, arg.PartitionKeys)
 	return err
 }
 
 const dropCancelDispatchesOf = `-- name: DropCancelDispatchesOf :exec
-DELETE FROM ff_cancel_dispatch_outbox AS x
-USING (
+WITH input AS (
     SELECT
-        unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
-) AS i
+        unnest($2::smallint[]) AS partition_key,
+        unnest($1::uuid[]) AS flow_id
+    LIMIT cardinality($1::uuid[])
+)
+DELETE FROM ff_cancel_dispatch_outbox
 WHERE
-    x.partition_key = i.partition_key
-    AND x.flow_id = i.flow_id
+    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
+    flow_id = ANY ($1::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_cancel_dispatch_outbox AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ))
 `
 
 type DropCancelDispatchesOfParams struct {
-	PartitionKeys []int16
 	FlowIds       []pgtype.UUID
+	PartitionKeys []int16
 }
 
 // DropCancelDispatchesOf deletes what the cancel outbox, which nothing writes, has of flows that are about to be deleted.
@@ -62,26 +86,38 @@ type DropCancelDispatchesOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropCancelDispatchesOf(ctx context.Context, db DBTX, arg DropCancelDispatchesOfParams) error {
-	_, err := db.Exec(ctx, dropCancelDispatchesOf, arg.PartitionKeys, arg.FlowIds)
+	_, err := db.Exec(ctx, dropCancelDispatchesOf, arg.FlowIds, arg.PartitionKeys)
 	return err
 }
 
 const dropEdgeGroupsOf = `-- name: DropEdgeGroupsOf :exec
-DELETE FROM ff_edge_group AS x
-USING (
+WITH input AS (
     SELECT
-        unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
-) AS i
+        unnest($2::smallint[]) AS partition_key,
+        unnest($1::uuid[]) AS flow_id
+    LIMIT cardinality($1::uuid[])
+)
+DELETE FROM ff_edge_group
 WHERE
-    x.partition_key = i.partition_key
-    AND x.flow_id = i.flow_id
+    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
+    flow_id = ANY ($1::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_edge_group AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ))
 `
 
 type DropEdgeGroupsOfParams struct {
-	PartitionKeys []int16
 	FlowIds       []pgtype.UUID
+	PartitionKeys []int16
 }
 
 // DropEdgeGroupsOf deletes the groups of flows that are about to be deleted.
@@ -89,26 +125,40 @@ type DropEdgeGroupsOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L3 waits (DELETE).
 func (q *Queries) DropEdgeGroupsOf(ctx context.Context, db DBTX, arg DropEdgeGroupsOfParams) error {
-	_, err := db.Exec(ctx, dropEdgeGroupsOf, arg.PartitionKeys, arg.FlowIds)
+	_, err := db.Exec(ctx, dropEdgeGroupsOf, arg.FlowIds, arg.PartitionKeys)
 	return err
 }
 
 const dropEdgesOf = `-- name: DropEdgesOf :exec
-DELETE FROM ff_edge AS x
-USING (
+WITH input AS (
     SELECT
-        unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
-) AS i
+        unnest($2::smallint[]) AS partition_key,
+        unnest($1::uuid[]) AS flow_id
+    LIMIT cardinality($1::uuid[])
+)
+DELETE FROM ff_edge
 WHERE
-    x.partition_key = i.partition_key
-    AND x.flow_id = i.flow_id
+    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
+    flow_id = ANY ($1::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_edge AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            -- Of three indexes this order has one, by which the flow is found and not only its partition.
+            ORDER BY t.edge_id
+            OFFSET 0
+        ) AS x
+    ))
 `
 
 type DropEdgesOfParams struct {
-	PartitionKeys []int16
 	FlowIds       []pgtype.UUID
+	PartitionKeys []int16
 }
 
 // DropEdgesOf deletes the edges of flows that are about to be deleted.
@@ -116,26 +166,38 @@ type DropEdgesOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L3 waits (DELETE).
 func (q *Queries) DropEdgesOf(ctx context.Context, db DBTX, arg DropEdgesOfParams) error {
-	_, err := db.Exec(ctx, dropEdgesOf, arg.PartitionKeys, arg.FlowIds)
+	_, err := db.Exec(ctx, dropEdgesOf, arg.FlowIds, arg.PartitionKeys)
 	return err
 }
 
 const dropFlowSummariesOf = `-- name: DropFlowSummariesOf :exec
-DELETE FROM ff_flow_summary AS x
-USING (
+WITH input AS (
     SELECT
-        unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
-) AS i
+        unnest($2::smallint[]) AS partition_key,
+        unnest($1::uuid[]) AS flow_id
+    LIMIT cardinality($1::uuid[])
+)
+DELETE FROM ff_flow_summary
 WHERE
-    x.partition_key = i.partition_key
-    AND x.flow_id = i.flow_id
+    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
+    flow_id = ANY ($1::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_flow_summary AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ))
 `
 
 type DropFlowSummariesOfParams struct {
-	PartitionKeys []int16
 	FlowIds       []pgtype.UUID
+	PartitionKeys []int16
 }
 
 // DropFlowSummariesOf deletes the summaries of flows that are about to be deleted.
@@ -143,26 +205,38 @@ type DropFlowSummariesOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropFlowSummariesOf(ctx context.Context, db DBTX, arg DropFlowSummariesOfParams) error {
-	_, err := db.Exec(ctx, dropFlowSummariesOf, arg.PartitionKeys, arg.FlowIds)
+	_, err := db.Exec(ctx, dropFlowSummariesOf, arg.FlowIds, arg.PartitionKeys)
 	return err
 }
 
 const dropFlows = `-- name: DropFlows :execrows
-DELETE FROM ff_flow_core AS x
-USING (
+WITH input AS (
     SELECT
-        unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
-) AS i
+        unnest($2::smallint[]) AS partition_key,
+        unnest($1::uuid[]) AS flow_id
+    LIMIT cardinality($1::uuid[])
+)
+DELETE FROM ff_flow_core
 WHERE
-    x.partition_key = i.partition_key
-    AND x.flow_id = i.flow_id
+    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
+    flow_id = ANY ($1::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_flow_core AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ))
 `
 
 type DropFlowsParams struct {
-	PartitionKeys []int16
 	FlowIds       []pgtype.UUID
+	PartitionKeys []int16
 }
 
 // DropFlows deletes flows whose exclusive lock the caller holds, after all that belongs to them.
@@ -170,7 +244,7 @@ type DropFlowsParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropFlows(ctx context.Context, db DBTX, arg DropFlowsParams) (int64, error) {
-	result, err := db.Exec(ctx, dropFlows, arg.PartitionKeys, arg.FlowIds)
+	result, err := db.Exec(ctx, dropFlows, arg.FlowIds, arg.PartitionKeys)
 	if err != nil {
 		return 0, err
 	}

@@ -18,7 +18,7 @@ RETURNING l.retention_ms
 // DropLaneRetention takes back what SetLaneRetention set and returns it. No row: nothing was set.
 //
 // Used by: engine.SetLaneRetention.
-// Locks: lanes waits (DELETE).
+// Locks: retention waits (DELETE).
 func (q *Queries) DropLaneRetention(ctx context.Context, db DBTX, laneID string) ([]int64, error) {
 	rows, err := db.Query(ctx, dropLaneRetention, laneID)
 	if err != nil {
@@ -49,7 +49,7 @@ ON CONFLICT (period_ms) DO NOTHING
 // EnsureRetentionPeriod registers for how long a policy wants executions kept, where that is shorter than what is known.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
-// Locks: lanes waits (for a concurrent insert of the same period).
+// Locks: retention waits (for a concurrent insert of the same period).
 func (q *Queries) EnsureRetentionPeriod(ctx context.Context, db DBTX, periodMs int64) error {
 	_, err := db.Exec(ctx, ensureRetentionPeriod, periodMs)
 	return err
@@ -291,7 +291,7 @@ type SetLaneRetentionParams struct {
 // SetLaneRetention sets how long executions of a lane are kept and returns what held before, 0: the default.
 //
 // Used by: engine.SetLaneRetention.
-// Locks: lanes waits (the INSERT, for another one of the same lane).
+// Locks: retention waits (the INSERT, for another one of the same lane).
 func (q *Queries) SetLaneRetention(ctx context.Context, db DBTX, arg SetLaneRetentionParams) (int64, error) {
 	row := db.QueryRow(ctx, setLaneRetention, arg.LaneID, arg.RetentionMs, arg.NowMs)
 	var before_ms int64

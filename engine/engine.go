@@ -31,12 +31,12 @@ type Config struct {
 
 	// Retention is how long executions are kept that have ended, where neither their policy nor their lane says
 	// otherwise, and flows after their last change. At least [policy.MinRetention], or [policy.KeepForever].
-	// Default 7 days. [Maintenance.Retain] and [Maintenance.PurgeFlows] go by it: give it to every process of a database.
+	// Default 168 h, a week. [Maintenance.Retain] and [Maintenance.PurgeFlows] go by it: give it to every process of a database.
 	Retention time.Duration
 
 	// OutboxRetention is how long events are kept, those of executions that are gone included. A reader of events that
 	// was away for longer has missed some, and is told so. At least [policy.MinRetention], or [policy.KeepForever].
-	// Default 7 days. [Maintenance.TrimOutboxes] goes by it.
+	// Default 168 h, a week. [Maintenance.TrimOutboxes] goes by it.
 	OutboxRetention time.Duration
 
 	// Listener is where [Engine.Listen] connects, as a pool of this configuration would: behind a transaction pooler,

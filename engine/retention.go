@@ -37,8 +37,8 @@ const (
 const forever = math.MaxInt64
 
 const (
-	lookAgainSoon = time.Minute // at what somebody held, or what is needed and has ended just now
-	lookAgainLate = time.Hour   // at what has been needed for long
+	comeBackSoon = time.Minute // at what somebody held, or what is needed and has ended just now
+	comeBackLate = time.Hour   // at what has been needed for long
 )
 
 // Retain deletes executions that have ended and whose retention is over, with everything that belongs to them: attempts,
@@ -246,7 +246,7 @@ func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
 		case dueMs > r.nowMs:
 			r.timers.add(r.nowMs, dueMs, row.PartitionKey, row.ExecutionID)
 		case !row.Taken:
-			r.lookAgain(lookAgainSoon, row.PartitionKey, row.ExecutionID)
+			r.comeBack(comeBackSoon, row.PartitionKey, row.ExecutionID)
 		default:
 			due = append(due, ended{row.PartitionKey, row.ExecutionID.Bytes, row.FlowID, row.TerminalAtMs})
 		}
@@ -264,8 +264,8 @@ func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
 	return r.drop(ctx, tx, due, used, careful)
 }
 
-// lookAgain sets a timer, but for what the sweep comes past again.
-func (r *retaining) lookAgain(in time.Duration, partition int16, execution pgtype.UUID) {
+// comeBack sets a timer, but for what the sweep comes past again.
+func (r *retaining) comeBack(in time.Duration, partition int16, execution pgtype.UUID) {
 	if r.source != fromSweep {
 		r.timers.add(r.nowMs, r.nowMs+in.Milliseconds(), partition, execution)
 	}
@@ -287,25 +287,32 @@ func (r *retaining) leaveNeeded(ctx context.Context, tx *txn, due []ended) ([]en
 	listed, err := r.q.ListNeeded(ctx, tx, db.ListNeededParams{
 		PartitionKeys: members.partitions, ExecutionIds: members.executions, FlowIds: flows,
 	})
-	if err != nil || len(listed) == 0 {
-		return due, err
+	if err != nil {
+		return nil, err
+	}
+	undispatched, err := r.q.ListUndispatched(ctx, tx, members.executions)
+	if err != nil {
+		return nil, err
 	}
 	needed := make(map[id.ExecutionUUID]bool, len(listed))
 	for _, x := range listed {
 		needed[x.Bytes] = true
 	}
+	for _, x := range undispatched {
+		needed[x] = true
+	}
 	return slices.DeleteFunc(due, func(x ended) bool {
 		if needed[x.execution] {
-			r.lookAgain(lookAgainIn(r.nowMs-x.endedAtMs), x.partition, pgUUID(x.execution))
+			r.comeBack(comeBackIn(r.nowMs-x.endedAtMs), x.partition, pgUUID(x.execution))
 		}
 		return needed[x.execution]
 	}), nil
 }
 
-// lookAgainIn is when to look again at what is needed and ended so many milliseconds ago: an eighth of that.
-func lookAgainIn(ageMs int64) time.Duration {
-	age := min(ageMs/8, lookAgainLate.Milliseconds())
-	return max(time.Duration(age)*time.Millisecond, lookAgainSoon)
+// comeBackIn is when to look again at what is needed and ended so many milliseconds ago: an eighth of that.
+func comeBackIn(ageMs int64) time.Duration {
+	age := min(ageMs/8, comeBackLate.Milliseconds())
+	return max(time.Duration(age)*time.Millisecond, comeBackSoon)
 }
 
 // drop deletes executions that are locked, with all that belongs to them. Where it meets a lock that no statement can
@@ -322,7 +329,7 @@ func (r *retaining) drop(ctx context.Context, tx *txn, due []ended, used db.GetR
 	}
 	if r.waits++; len(due) == 1 || r.waits >= lateWaits {
 		for _, x := range due {
-			r.lookAgain(lookAgainSoon, x.partition, pgUUID(x.execution))
+			r.comeBack(comeBackSoon, x.partition, pgUUID(x.execution))
 		}
 		return nil
 	}

@@ -137,8 +137,8 @@ type purging struct {
 	timers retentionTimers
 }
 
-// lookAgain sets a timer for a flow that is not to be deleted yet.
-func (p *purging) lookAgain(dueMs int64, partition int16, flow id.FlowID) {
+// comeBack sets a timer for a flow that is not to be deleted yet.
+func (p *purging) comeBack(dueMs int64, partition int16, flow id.FlowID) {
 	if !p.swept {
 		p.timers.add(p.nowMs, dueMs, partition, pgUUID(flow))
 	}
@@ -167,7 +167,7 @@ func (e *Engine) purgeFlows(
 		flows := newFlowSet(e.cfg.Partitions)
 		for _, row := range found {
 			if !flows.admit(&row.flow) {
-				p.lookAgain(p.nowMs, row.partition, row.flow)
+				p.comeBack(p.nowMs, row.partition, row.flow)
 			}
 		}
 		wanted := flows.flows
@@ -176,7 +176,7 @@ func (e *Engine) purgeFlows(
 		}
 		for flow, partition := range wanted {
 			if !flows.has(flow) {
-				p.lookAgain(p.nowMs+lookAgainSoon.Milliseconds(), partition, flow)
+				p.comeBack(p.nowMs+comeBackSoon.Milliseconds(), partition, flow)
 			}
 		}
 		deleted, err := e.dropOver(ctx, tx, p, flows)
@@ -214,9 +214,9 @@ func (e *Engine) dropOver(ctx context.Context, tx *txn, p *purging, flows *flowS
 		switch {
 		case row.InUse: // noted again when its last member goes
 		case dueMs > p.nowMs:
-			p.lookAgain(dueMs, row.PartitionKey, row.FlowID)
+			p.comeBack(dueMs, row.PartitionKey, row.FlowID)
 		case row.Unfinished:
-			p.lookAgain(p.nowMs+lookAgainIn(p.nowMs-row.ChangedAtMs).Milliseconds(), row.PartitionKey, row.FlowID)
+			p.comeBack(p.nowMs+comeBackIn(p.nowMs-row.ChangedAtMs).Milliseconds(), row.PartitionKey, row.FlowID)
 		default:
 			partitions, ids = append(partitions, row.PartitionKey), append(ids, pgUUID(row.FlowID))
 		}

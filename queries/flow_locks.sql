@@ -102,7 +102,8 @@ WHERE pg_try_advisory_xact_lock_shared(k.key);
 -- which it got both. A flow without a row needs the first alone.
 --
 -- Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
--- engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions, engine.WaitForChildrenEach.
+-- engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions, engine.WaitForChildrenEach,
+-- engine.PurgeFlows.
 -- Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT

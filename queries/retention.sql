@@ -114,7 +114,7 @@ ORDER BY p.event_id;
 -- they stand for.
 --
 -- Used by: engine.Retain, engine.PurgeFlows.
--- Locks: retention skips (timers FOR UPDATE, then the DELETE). Spans partitions.
+-- Locks: retention skips (FOR UPDATE, then the DELETE). Spans partitions.
 WITH due AS (
     SELECT
         d.row_id,
@@ -224,8 +224,7 @@ LEFT JOIN LATERAL (
 
 -- name: ListNeeded :many
 -- ListNeeded returns those of the given members of flows, which the caller has locked, that are still needed: a
--- dependent of theirs has not ended, an event of theirs is not dispatched, or they are listed in the backlog of a
--- cancelled flow. Events without dispatch are read once, all of them.
+-- dependent of theirs has not ended, or they are listed in the backlog of a cancelled flow.
 --
 -- Used by: engine.Retain, engine.RepairQueue.
 -- Locks: none.
@@ -262,14 +261,20 @@ WHERE
         WHERE
             m.partition_key = i.partition_key
             AND m.execution_id = '{fp:' || i.partition_key::text || '}:' || i.execution_id::text
-    )
-    OR i.execution_id IN (
-        SELECT u.execution_id
-        FROM ff_completion_event AS u
-        WHERE
-            u.dispatched_at_ms IS NULL
-            AND u.flow_id IS NOT NULL
     );
+
+-- name: ListUndispatched :many
+-- ListUndispatched returns those of the given members of flows, which the caller has locked, of which an event is not
+-- dispatched. Events without dispatch are read once, all of them.
+--
+-- Used by: engine.Retain, engine.RepairQueue.
+-- Locks: none. Spans partitions.
+SELECT u.execution_id
+FROM ff_completion_event AS u
+WHERE
+    u.dispatched_at_ms IS NULL
+    AND u.flow_id IS NOT NULL
+    AND u.execution_id = ANY (@execution_ids::uuid[]);
 
 -- name: GetRetainedTables :one
 -- GetRetainedTables tells which tables may have rows of executions, besides those that every execution has: one that
@@ -312,7 +317,7 @@ CROSS JOIN LATERAL (
 -- DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue.
--- Locks: L2 held, by the execution's row (DELETE).
+-- Locks: L2 waits (DELETE).
 DELETE FROM ff_attempt AS a
 USING (
     SELECT
@@ -328,7 +333,7 @@ WHERE
 -- DropStreamFramesOf deletes the output of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue.
--- Locks: L2 held, by the execution's row (DELETE).
+-- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_frame AS f
 USING (
     SELECT
@@ -344,7 +349,7 @@ WHERE
 -- DropStreamMetasOf deletes what is known of the streams of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue.
--- Locks: L2 held, by the execution's row (DELETE).
+-- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_meta AS m
 USING (
     SELECT
@@ -360,7 +365,7 @@ WHERE
 -- DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue.
--- Locks: L2 held, by the execution's row (DELETE).
+-- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_summary AS s
 USING (
     SELECT

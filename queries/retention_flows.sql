@@ -117,93 +117,167 @@ LEFT JOIN LATERAL (
 --
 -- Used by: engine.PurgeFlows.
 -- Locks: L3 waits (DELETE).
-DELETE FROM ff_edge AS x
-USING (
+WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
     LIMIT cardinality(@flow_ids::uuid[])
-) AS i
+)
+DELETE FROM ff_edge
 WHERE
-    x.partition_key = i.partition_key
-    AND x.flow_id = i.flow_id;
+    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
+    flow_id = ANY (@flow_ids::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_edge AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            -- Of three indexes this order has one, by which the flow is found and not only its partition.
+            ORDER BY t.edge_id
+            OFFSET 0
+        ) AS x
+    ));
 
 -- name: DropEdgeGroupsOf :exec
 -- DropEdgeGroupsOf deletes the groups of flows that are about to be deleted.
 --
 -- Used by: engine.PurgeFlows.
 -- Locks: L3 waits (DELETE).
-DELETE FROM ff_edge_group AS x
-USING (
+WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
     LIMIT cardinality(@flow_ids::uuid[])
-) AS i
+)
+DELETE FROM ff_edge_group
 WHERE
-    x.partition_key = i.partition_key
-    AND x.flow_id = i.flow_id;
+    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
+    flow_id = ANY (@flow_ids::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_edge_group AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ));
 
 -- name: DropCancelDispatchesOf :exec
 -- DropCancelDispatchesOf deletes what the cancel outbox, which nothing writes, has of flows that are about to be deleted.
 --
 -- Used by: engine.PurgeFlows.
 -- Locks: L0 held (DELETE).
-DELETE FROM ff_cancel_dispatch_outbox AS x
-USING (
+WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
     LIMIT cardinality(@flow_ids::uuid[])
-) AS i
+)
+DELETE FROM ff_cancel_dispatch_outbox
 WHERE
-    x.partition_key = i.partition_key
-    AND x.flow_id = i.flow_id;
+    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
+    flow_id = ANY (@flow_ids::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_cancel_dispatch_outbox AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ));
 
 -- name: DropBacklogMembersOf :exec
 -- DropBacklogMembersOf deletes what a backlog that is gone left behind of flows that are about to be deleted.
 --
 -- Used by: engine.PurgeFlows.
 -- Locks: L0 held (DELETE).
-DELETE FROM ff_cancel_backlog_member AS x
-USING (
+WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
     LIMIT cardinality(@flow_ids::uuid[])
-) AS i
+)
+DELETE FROM ff_cancel_backlog_member
 WHERE
-    x.partition_key = i.partition_key
-    AND x.flow_id = i.flow_id;
+    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
+    flow_id = ANY (@flow_ids::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_cancel_backlog_member AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ));
 
 -- name: DropFlowSummariesOf :exec
 -- DropFlowSummariesOf deletes the summaries of flows that are about to be deleted.
 --
 -- Used by: engine.PurgeFlows.
 -- Locks: L0 held (DELETE).
-DELETE FROM ff_flow_summary AS x
-USING (
+WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
     LIMIT cardinality(@flow_ids::uuid[])
-) AS i
+)
+DELETE FROM ff_flow_summary
 WHERE
-    x.partition_key = i.partition_key
-    AND x.flow_id = i.flow_id;
+    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
+    flow_id = ANY (@flow_ids::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_flow_summary AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ));
 
 -- name: DropFlows :execrows
 -- DropFlows deletes flows whose exclusive lock the caller holds, after all that belongs to them.
 --
 -- Used by: engine.PurgeFlows.
 -- Locks: L0 held (DELETE).
-DELETE FROM ff_flow_core AS x
-USING (
+WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
     LIMIT cardinality(@flow_ids::uuid[])
-) AS i
+)
+DELETE FROM ff_flow_core
 WHERE
-    x.partition_key = i.partition_key
-    AND x.flow_id = i.flow_id;
+    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
+    flow_id = ANY (@flow_ids::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_flow_core AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ));

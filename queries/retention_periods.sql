@@ -2,7 +2,7 @@
 -- EnsureRetentionPeriod registers for how long a policy wants executions kept, where that is shorter than what is known.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
--- Locks: lanes waits (for a concurrent insert of the same period).
+-- Locks: retention waits (for a concurrent insert of the same period).
 INSERT INTO ffx_retention_period (period_ms)
 SELECT @period_ms::bigint
 WHERE @period_ms::bigint < coalesce((SELECT min(p.period_ms) FROM ffx_retention_period AS p), 9223372036854775807)
@@ -12,7 +12,7 @@ ON CONFLICT (period_ms) DO NOTHING;
 -- SetLaneRetention sets how long executions of a lane are kept and returns what held before, 0: the default.
 --
 -- Used by: engine.SetLaneRetention.
--- Locks: lanes waits (the INSERT, for another one of the same lane).
+-- Locks: retention waits (the INSERT, for another one of the same lane).
 INSERT INTO ffx_lane_retention AS l (
     lane_id,
     retention_ms,
@@ -33,7 +33,7 @@ RETURNING
 -- DropLaneRetention takes back what SetLaneRetention set and returns it. No row: nothing was set.
 --
 -- Used by: engine.SetLaneRetention.
--- Locks: lanes waits (DELETE).
+-- Locks: retention waits (DELETE).
 DELETE FROM ffx_lane_retention AS l
 WHERE l.lane_id = @lane_id
 RETURNING l.retention_ms;

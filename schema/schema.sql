@@ -2526,6 +2526,8 @@ CREATE INDEX ffx_ff_suspension_current_timeout_idx ON ff_suspension_current USIN
 
 CREATE INDEX ffx_ff_waitpoint_pending_expiry_idx ON ff_waitpoint_pending USING btree (expires_at_ms) WHERE (expires_at_ms IS NOT NULL);
 
+CREATE INDEX ffx_lane_retention_shortest_idx ON ffx_lane_retention USING btree (retention_ms);
+
 CREATE TRIGGER ff_completion_event_notify_trg AFTER INSERT ON ff_completion_event FOR EACH STATEMENT WHEN ((current_setting('ffx.defer_notify'::text, true) IS DISTINCT FROM 'on'::text)) EXECUTE FUNCTION ffx_notify_channel('ff_completion');
 
 COMMENT ON TRIGGER ff_completion_event_notify_trg ON ff_completion_event IS 'Notifies channel ff_completion once a statement, with an empty payload; not where the setting ffx.defer_notify is on, whose transaction notifies by itself after its commit.';

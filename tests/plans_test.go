@@ -222,31 +222,47 @@ var keyed = []string{
 	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys", "ReadExistingExecutions",
 	"ListEnded",
 	"EnsurePause", "DropPause", "BlockExecution", "UnblockExecution", "DropGrants",
+	"TakeEnded", "DropAttemptsOf", "DropStreamFramesOf", "DropStreamMetasOf", "DropStreamSummariesOf", "DropClaimGrantsOf",
+	"DropSuspensionsOf", "DropWaitpointsOf", "DropBudgetUsageOf", "DropExecutions", "ListNeeded",
+	"DropCancelDispatchesOf", "DropBacklogMembersOf", "DropFlowSummariesOf", "DropFlows",
 }
 
 // scanning are the statements that look for rows, in indexes made for it.
 var scanning = map[string][]string{
-	"ClaimFromHead":       {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
-	"ClaimAfterPositions": {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
-	"TakeClaimable":       {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
-	"ListLaneEnds":        {"ffx_ready_pkey"},
-	"RepairQueue":         {"ff_exec_core_pkey", "ffx_ready_pkey", "ffx_blocked_pkey"},
-	"ListPauses":          {"ffx_pause_pkey"},
-	"ListBlocked":         {"ffx_blocked_lane_idx", "ff_exec_core_pkey"},
-	"UnblockRoutes":       {"ffx_blocked_route_idx", "ff_exec_core_pkey"},
-	"ListQueuedLanes":     {"ffx_ready_pkey"},
-	"ListExecutions":      {"ff_exec_core_pkey"},
-	"ListFlowMembers":     {"ff_exec_core_flow_idx"},
-	"ListWaitingKinds":    {"ffx_ready_pkey", "ff_exec_core_pkey"},
-	"LookAtLeases":        {"ffx_lease_watch_pkey"},
-	"ForgetLeaseTimers":   {"ffx_lease_watch_pkey"},
-	"ScanTimedOut":        {"ffx_ff_attempt_timeout_idx"},
-	"ScanOverdue":         {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
-	"PromoteDelayed":      {"ffx_ff_exec_core_promotion_idx"},
-	"PruneCreationKeys":   {"ffx_create_dedup_expiry_idx"},
-	"ScanUndispatched":    {"ffx_ff_completion_event_undispatched_idx"},
-	"ListOpenMembers":     {"ff_exec_core_flow_idx"},
-	"GetFlow":             {"ff_exec_core_flow_idx", "ff_edge_group_pkey"},
+	"ClaimFromHead":        {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
+	"ClaimAfterPositions":  {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
+	"TakeClaimable":        {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
+	"ListLaneEnds":         {"ffx_ready_pkey"},
+	"RepairQueue":          {"ff_exec_core_pkey", "ffx_ready_pkey", "ffx_blocked_pkey"},
+	"ListPauses":           {"ffx_pause_pkey"},
+	"ListBlocked":          {"ffx_blocked_lane_idx", "ff_exec_core_pkey"},
+	"UnblockRoutes":        {"ffx_blocked_route_idx", "ff_exec_core_pkey"},
+	"ListQueuedLanes":      {"ffx_ready_pkey"},
+	"ListExecutions":       {"ff_exec_core_pkey"},
+	"ListFlowMembers":      {"ff_exec_core_flow_idx"},
+	"ListWaitingKinds":     {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"LookAtLeases":         {"ffx_lease_watch_pkey"},
+	"ForgetLeaseTimers":    {"ffx_lease_watch_pkey"},
+	"ScanTimedOut":         {"ffx_ff_attempt_timeout_idx"},
+	"ScanOverdue":          {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
+	"PromoteDelayed":       {"ffx_ff_exec_core_promotion_idx"},
+	"PruneCreationKeys":    {"ffx_create_dedup_expiry_idx"},
+	"ScanUndispatched":     {"ffx_ff_completion_event_undispatched_idx"},
+	"ListOpenMembers":      {"ff_exec_core_flow_idx"},
+	"GetRetentionWork":     {"ff_completion_event_pkey", "ffx_retention_timer_pkey", "ffx_retention_period_pkey", "ffx_retention_pkey", "ffx_lane_retention_shortest_idx"},
+	"ListEnds":             {"ff_completion_event_pkey"},
+	"TakeRetentionTimers":  {"ffx_retention_timer_pkey"},
+	"ListUndispatched":     {"ffx_ff_completion_event_undispatched_idx"},
+	"ReadPurgeable":        {"ff_exec_core_flow_idx"},
+	"TrimCompletionEvents": {"ff_completion_event_pkey", "ffx_outbox_consumer_pkey", "ffx_retention_pkey"},
+	"TrimLeaseEvents":      {"ff_lease_event_pkey", "ffx_outbox_consumer_pkey"},
+	"TrimOperatorEvents":   {"ff_operator_event_pkey", "ffx_outbox_consumer_pkey"},
+	"TrimSignalEvents":     {"ff_signal_event_pkey", "ffx_outbox_consumer_pkey"},
+	"GetFlowTimersDue":     {"ffx_retention_timer_pkey", "ffx_retention_pkey"},
+	"DropEdgesOf":          {"ff_edge_pkey"},
+	"DropEdgeGroupsOf":     {"ff_edge_group_pkey"},
+	"ScanEmptyFlows":       {"ff_flow_core_pkey", "ff_exec_core_flow_idx"},
+	"GetFlow":              {"ff_exec_core_flow_idx", "ff_edge_group_pkey"},
 }
 
 // The plans of the statements do not depend on when, or whether, the tables were analysed, nor on how much
@@ -333,7 +349,7 @@ func TestPlans_of_named_rows_in_small_tables(t *testing.T) {
 	p.exec(t, "ANALYZE")
 	add()
 	// Of the indexes of ff_edge all look alike then.
-	check("analysed when empty", "LockDownstreamGroups", "ResolveEdges", "PassResults", "EnqueueSiblingCancels", "ListEdgesWithoutGroup")
+	check("analysed when empty", "LockDownstreamGroups", "ResolveEdges", "PassResults", "EnqueueSiblingCancels", "ListEdgesWithoutGroup", "ListNeeded")
 	for n := 20; n <= 60; n += 10 {
 		add()
 		p.exec(t, "ANALYZE")
@@ -342,7 +358,10 @@ func TestPlans_of_named_rows_in_small_tables(t *testing.T) {
 }
 
 // walks are the indexes that hold nothing but what is looked for.
-var walks = []string{"ffx_ready_pkey", "ffx_lease_watch_pkey", "ffx_blocked_route_idx"}
+var walks = []string{
+	"ffx_ready_pkey", "ffx_lease_watch_pkey", "ffx_blocked_route_idx", "ffx_ff_completion_event_undispatched_idx",
+	"ffx_retention_pkey", "ffx_retention_period_pkey", "ffx_lane_retention_shortest_idx",
+}
 
 func TestPlans_never_analysed(t *testing.T) {
 	p := newPlanner(t)

@@ -678,4 +678,3 @@ func (f *fixture) startAndEnd(t *testing.T, n int) []error {
 	}
 	return outcomes
 }
-

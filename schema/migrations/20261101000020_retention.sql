@@ -80,6 +80,9 @@ CREATE TABLE ffx_lane_retention (
     set_at_ms bigint NOT NULL
 );
 
+-- The shortest of them says how soon an end has to be looked at.
+CREATE INDEX ffx_lane_retention_shortest_idx ON ffx_lane_retention (retention_ms);
+
 COMMENT ON TABLE ffx_lane_retention IS
     'How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first.';
 COMMENT ON COLUMN ffx_lane_retention.lane_id IS
@@ -122,10 +125,10 @@ COMMENT ON FUNCTION ffx_retention_of(jsonb, bigint, bigint) IS
 -- Each life ends in a deletion now, so that vacuum has to keep up with them: with the limits of the server it is done
 -- with some 5,000 pages a second, which is what 30,000 deletions leave. Nothing gives the end of a file back: that
 -- takes a lock which claims would wait for, and what is free is used again.
--- The tables of a database that the reference made are partitioned and stay as they are.
+-- The tables of a database that the reference made stay as they are.
 DO $$
 BEGIN
-    IF (SELECT c.relkind = 'r' FROM pg_class AS c WHERE c.oid = 'ff_exec_core'::regclass) THEN
+    IF (SELECT c.reloptions @> '{autovacuum_vacuum_threshold=1000}' FROM pg_class AS c WHERE c.oid = 'ff_exec_core'::regclass) THEN
         ALTER TABLE ff_exec_core SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
     END IF;
 END;
@@ -134,7 +137,7 @@ $$;
 -- object: ff_attempt vacuum
 DO $$
 BEGIN
-    IF (SELECT c.relkind = 'r' FROM pg_class AS c WHERE c.oid = 'ff_attempt'::regclass) THEN
+    IF (SELECT c.reloptions @> '{autovacuum_vacuum_threshold=1000}' FROM pg_class AS c WHERE c.oid = 'ff_attempt'::regclass) THEN
         ALTER TABLE ff_attempt SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
     END IF;
 END;
@@ -143,14 +146,20 @@ $$;
 -- object: ff_completion_event vacuum
 DO $$
 BEGIN
-    IF (SELECT c.relkind = 'r' FROM pg_class AS c WHERE c.oid = 'ff_completion_event'::regclass) THEN
+    IF (SELECT c.reloptions @> '{autovacuum_vacuum_threshold=5000}' FROM pg_class AS c WHERE c.oid = 'ff_completion_event'::regclass) THEN
         ALTER TABLE ff_completion_event SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
     END IF;
 END;
 $$;
 
 -- object: ff_lease_event vacuum
-ALTER TABLE ff_lease_event SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
+DO $$
+BEGIN
+    IF (SELECT c.reloptions @> '{autovacuum_vacuum_threshold=5000}' FROM pg_class AS c WHERE c.oid = 'ff_lease_event'::regclass) THEN
+        ALTER TABLE ff_lease_event SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
+    END IF;
+END;
+$$;
 
 -- migrate:down
 

@@ -30,7 +30,7 @@ const (
 var (
 	usersInHeader = regexp.MustCompile(`(?m)^-- Used by: ((?:.|\n-- )*?)\.\n`)
 	locksInHeader = regexp.MustCompile(`(?m)^-- Locks: ((?:.|\n-- )*?)\n[^-]`)
-	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|pauses|queue|timers) (waits|skips|held|new)\b`)
+	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|pauses|queue|retention|timers) (waits|skips|held|new)\b`)
 	remark        = regexp.MustCompile(`\([^()]*(?:\([^()]*\)[^()]*)*\)`)
 )
 
@@ -198,22 +198,35 @@ func TestDocs_users_of_queries(t *testing.T) {
 
 // levelsOf are the levels that a row of a table may belong to.
 var levelsOf = map[string][]string{
-	"ff_flow_core":             {"L0"},
-	"ff_exec_core":             {"L1", "L4"},
-	"ff_attempt":               {"L2", "L4"},
-	"ff_edge":                  {"L3"},
-	"ff_edge_group":            {"L3"},
-	"ff_claim_grant":           {"L5"},
-	"ff_suspension_current":    {"L5"},
-	"ff_waitpoint_pending":     {"L5"},
-	"ff_quota_admitted":        {"L6"},
-	"ff_completion_event":      {"L7"},
-	"ff_lease_event":           {"L7"},
-	"ff_pending_cancel_groups": {"L7"},
-	"ffx_create_dedup":         {"keys"},
-	"ff_lane_registry":         {"lanes"},
-	"ffx_ready":                {"queue"},
-	"ffx_lease_watch":          {"timers"},
+	"ff_flow_core":              {"L0"},
+	"ff_flow_summary":           {"L0"},
+	"ff_cancel_backlog_member":  {"L0"},
+	"ff_cancel_dispatch_outbox": {"L0"},
+	"ff_exec_core":              {"L1", "L4"},
+	"ff_attempt":                {"L2", "L4"},
+	"ff_stream_frame":           {"L2"},
+	"ff_stream_meta":            {"L2"},
+	"ff_stream_summary":         {"L2"},
+	"ff_edge":                   {"L3"},
+	"ff_edge_group":             {"L3"},
+	"ff_claim_grant":            {"L5"},
+	"ff_suspension_current":     {"L5"},
+	"ff_waitpoint_pending":      {"L5"},
+	"ff_quota_admitted":         {"L6"},
+	"ff_budget_usage_by_exec":   {"L6"},
+	"ff_completion_event":       {"L7"},
+	"ff_lease_event":            {"L7"},
+	"ff_operator_event":         {"L7"},
+	"ff_signal_event":           {"L7"},
+	"ff_pending_cancel_groups":  {"L7"},
+	"ffx_create_dedup":          {"keys"},
+	"ff_lane_registry":          {"lanes"},
+	"ffx_ready":                 {"queue"},
+	"ffx_lease_watch":           {"timers"},
+	"ffx_retention":             {"retention"},
+	"ffx_retention_timer":       {"retention"},
+	"ffx_retention_period":      {"retention"},
+	"ffx_lane_retention":        {"retention"},
 }
 
 var (
