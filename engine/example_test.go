@@ -30,6 +30,8 @@ func TestExamples(t *testing.T) {
 	ExampleEngine_WithTx()
 	ExampleEngine_CreateFlow()
 	ExampleEngine_FailExecution()
+	ExampleEngine_CancelExecution()
+	ExampleEngine_DelayExecution()
 	ExampleEngine_RenewLease()
 	ExampleEngine_AwaitExecution()
 	ExampleEngine_AwaitFlow()
@@ -202,6 +204,39 @@ func ExampleEngine_FailExecution() {
 		}
 		if failed.Retry {
 			fmt.Println("attempt", failed.NextAttempt, "at", failed.RetryAt)
+		}
+	}
+}
+
+// What nobody needs any more is ended, whoever works on it.
+func ExampleEngine_CancelExecution() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	created, err := eng.CreateExecution(ctx, engine.ExecutionSpec{Lane: "images", Kind: "resize"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = eng.CancelExecution(ctx, engine.CancelSpec{ID: created.ID, Reason: "the upload was deleted"})
+	if ended, ok := errors.AsType[*engine.EndedError](err); ok {
+		fmt.Println("too late:", ended.Outcome) // it has a result, or failed by itself
+	} else if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A holder that has nothing to do yet gives its attempt back until later. No retry is used up.
+func ExampleEngine_DelayExecution() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	claimed, err := eng.Claim(ctx, worker, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, c := range claimed {
+		if err := eng.DelayExecution(ctx, c.Lease, c.ExpiresAt.Add(time.Hour)); err != nil {
+			log.Fatal(err)
 		}
 	}
 }

@@ -134,6 +134,29 @@ func (s *stress) act(ctx context.Context, t *testing.T, e *engine.Engine, what i
 		if leases := s.some(1); len(leases) > 0 {
 			return e.SetExecutionTag(ctx, leases[0].Execution, "app.set", "value")
 		}
+	case 13:
+		return batch("delay")
+	case 14:
+		return single("delay")
+	case 15:
+		return batch("wait for children")
+	case 16:
+		return single("wait for children")
+	case 17:
+		if leases := s.some(1); len(leases) > 0 {
+			return e.CancelExecution(ctx, engine.CancelSpec{ID: leases[0].Execution})
+		}
+	case 18:
+		var specs []engine.CancelSpec
+		for _, l := range s.some(1 + rand.IntN(6)) {
+			spec := engine.CancelSpec{ID: l.Execution}
+			if rand.IntN(2) == 0 {
+				spec.Fence = &l.Fence
+			}
+			specs = append(specs, spec)
+		}
+		outcomes, err := e.CancelExecutions(ctx, specs)
+		return errors.Join(append(outcomes, err)...)
 	}
 	return nil
 }
@@ -180,10 +203,10 @@ func TestA6_no_deadlocks(t *testing.T) {
 				case actor == 1:
 					_ = s.create(ctx)
 				case actor < 6:
-					_ = s.act(ctx, t, s.Engine, rand.IntN(13))
+					_ = s.act(ctx, t, s.Engine, rand.IntN(19))
 				default: // one call in a transaction of the caller's
 					_ = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-						_ = s.act(ctx, t, s.WithTx(tx), rand.IntN(13))
+						_ = s.act(ctx, t, s.WithTx(tx), rand.IntN(19))
 						return nil
 					})
 				}
@@ -201,7 +224,7 @@ func TestA6_no_deadlocks(t *testing.T) {
 		t.Errorf("the server broke %d deadlocks", deadlocks)
 	}
 	type count struct{ Ended, Events int }
-	c := one[count](t, f.pool, `SELECT count(*) FILTER (WHERE lifecycle_phase = 'terminal') AS ended,
+	c := one[count](t, f.pool, `SELECT count(*) FILTER (WHERE lifecycle_phase IN ('terminal', 'cancelled')) AS ended,
 		(SELECT count(*) FROM ff_completion_event) AS events FROM ff_exec_core`)
 	if c.Ended == 0 || c.Ended != c.Events {
 		t.Errorf("%d ended, %d events", c.Ended, c.Events)

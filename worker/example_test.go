@@ -9,10 +9,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -34,6 +36,10 @@ var (
 type Order struct{ Number int64 }
 
 func resize(context.Context, ResizeArgs) (string, error) { return "", nil }
+
+func uploaded(context.Context, id.ExecutionID) (pictures string, complete bool) { return "", true }
+
+func remove(string) {}
 
 // A worker process: it runs until it is told to stop, then drains.
 func Example() {
@@ -102,6 +108,30 @@ func ExampleJob_Upstreams() {
 			album += fmt.Sprintf("<img src=%q>", picture.URL)
 		}
 		return album, nil
+	})
+}
+
+// A handler that has to wait asks to be called again, and holds nothing meanwhile.
+func ExampleJob_Delay() {
+	var w *worker.Worker // = worker.New(…)
+	worker.Handle(w, Album, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		pictures, complete := uploaded(ctx, job.ID)
+		if !complete {
+			return "", job.Delay(time.Minute)
+		}
+		return pictures, nil
+	})
+}
+
+// A handler that is cancelled puts away what it has begun. What it returns is discarded.
+func ExampleErrCancelled() {
+	var w *worker.Worker // = worker.New(…)
+	worker.Handle(w, Resize, func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) {
+		url, err := resize(ctx, job.Args)
+		if errors.Is(context.Cause(ctx), worker.ErrCancelled) {
+			remove(url)
+		}
+		return ResizeResult{URL: url}, err
 	})
 }
 
