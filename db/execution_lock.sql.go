@@ -51,7 +51,8 @@ type LockCurrentAttemptsParams struct {
 // LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. An execution
 // may have none.
 //
-// Used by: engine.CancelExecution.
+// Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
+// engine.ReplayExecution.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 func (q *Queries) LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error {
 	_, err := db.Exec(ctx, lockCurrentAttempts, arg.PartitionKeys, arg.ExecutionIds)
@@ -104,7 +105,7 @@ type ReadExecutionForecastsRow struct {
 // 1) is the input position. A forecast: the decision is repeated under the row locks. No row: the execution does not
 // exist.
 //
-// Used by: engine.CancelExecution, engine.CancelExecutions.
+// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution.
 // Locks: none.
 func (q *Queries) ReadExecutionForecasts(ctx context.Context, db DBTX, arg ReadExecutionForecastsParams) ([]ReadExecutionForecastsRow, error) {
 	rows, err := db.Query(ctx, readExecutionForecasts,
@@ -323,7 +324,8 @@ type ReadHeldExecutionsRow struct {
 // in earlier statements; ord (from 1) is the input position. No row: the execution does not exist. A current_index
 // below 0: it has no attempt up to its pointer; a newest_index below 0: it has none at all.
 //
-// Used by: engine.CancelExecution, engine.CancelExecutions.
+// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
+// engine.RevokeLease, engine.ReplayExecution.
 // Locks: none. What it reads is locked by the caller.
 func (q *Queries) ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error) {
 	rows, err := db.Query(ctx, readHeldExecutions,

@@ -526,7 +526,7 @@ type LockDownstreamGroupsParams struct {
 // rows: nothing depends on them, and there is nothing to resolve.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.DispatchCompletions.
+// engine.DispatchCompletions, engine.ReplayExecution.
 // Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 func (q *Queries) LockDownstreamGroups(ctx context.Context, db DBTX, arg LockDownstreamGroupsParams) (int64, error) {
 	result, err := db.Exec(ctx, lockDownstreamGroups, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)

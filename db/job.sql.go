@@ -49,7 +49,7 @@ type DiscardWaitingParams struct {
 // suspensions, waitpoints and grants.
 //
 // Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
-// engine.CancelExecution, engine.CancelExecutions.
+// engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution.
 // Locks: L5 waits (DELETE). The executions are locked by the caller.
 func (q *Queries) DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error {
 	_, err := db.Exec(ctx, discardWaiting, arg.PartitionKeys, arg.ExecutionIds)

@@ -91,7 +91,7 @@ type Querier interface {
 	// suspensions, waitpoints and grants.
 	//
 	// Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
-	// engine.CancelExecution, engine.CancelExecutions.
+	// engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution.
 	// Locks: L5 waits (DELETE). The executions are locked by the caller.
 	DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error
 	// DismissCompletions marks what an execution that is replayed has left undispatched as dispatched: its next end counts
@@ -582,7 +582,8 @@ type Querier interface {
 	// LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. An execution
 	// may have none.
 	//
-	// Used by: engine.CancelExecution.
+	// Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
+	// engine.ReplayExecution.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 	LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error
 	// LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order: successes that
@@ -591,27 +592,30 @@ type Querier interface {
 	// rows: nothing depends on them, and there is nothing to resolve.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-	// engine.DispatchCompletions.
+	// engine.DispatchCompletions, engine.ReplayExecution.
 	// Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 	LockDownstreamGroups(ctx context.Context, db DBTX, arg LockDownstreamGroupsParams) (int64, error)
 	// LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
 	//
 	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
-	// engine.DelayExecution, engine.WaitForChildren.
+	// engine.DelayExecution, engine.WaitForChildren, engine.ChangePriority, engine.Operator.DelayExecution,
+	// engine.RevokeLease, engine.ReplayExecution.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
 	// LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren.
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren,
+	// engine.ReplayExecution.
 	// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 	LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error)
 	// LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key: whatever ends a
 	// member without success, or changes a flow's structure, holds it.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren.
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren,
+	// engine.ReplayExecution.
 	// Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 	LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
 	// LockFlowsShared takes the shared form of the locks of flows, ascending by key: successes of members
@@ -673,7 +677,7 @@ type Querier interface {
 	// PostponeExecution makes an execution that waits, and that the caller has locked, wait for an instant. What admitted
 	// it through a gate it gives back; its quota slot is the caller's to return.
 	//
-	// Used by: engine.DelayExecution.
+	// Used by: engine.Operator.DelayExecution.
 	// Locks: L1 held.
 	PostponeExecution(ctx context.Context, db DBTX, arg PostponeExecutionParams) error
 	// PromoteDelayed makes delayed executions claimable whose time has come, and returns one row per
@@ -687,7 +691,7 @@ type Querier interface {
 	// PromoteExecution makes a delayed execution that the caller has locked claimable, or brings it before the gate of its
 	// budget or quota. Returns its lane, and whether it is claimable.
 	//
-	// Used by: engine.DelayExecution.
+	// Used by: engine.Operator.DelayExecution.
 	// Locks: L1 held.
 	PromoteExecution(ctx context.Context, db DBTX, arg PromoteExecutionParams) (PromoteExecutionRow, error)
 	// PruneCreationKeys deletes idempotency keys whose window has passed.
@@ -699,7 +703,7 @@ type Querier interface {
 	// 1) is the input position. A forecast: the decision is repeated under the row locks. No row: the execution does not
 	// exist.
 	//
-	// Used by: engine.CancelExecution, engine.CancelExecutions.
+	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution.
 	// Locks: none.
 	ReadExecutionForecasts(ctx context.Context, db DBTX, arg ReadExecutionForecastsParams) ([]ReadExecutionForecastsRow, error)
 	// ReadExistingExecutions returns which of some executions exist. One that does not has no row.
@@ -717,7 +721,8 @@ type Querier interface {
 	// in earlier statements; ord (from 1) is the input position. No row: the execution does not exist. A current_index
 	// below 0: it has no attempt up to its pointer; a newest_index below 0: it has none at all.
 	//
-	// Used by: engine.CancelExecution, engine.CancelExecutions.
+	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
+	// engine.RevokeLease, engine.ReplayExecution.
 	// Locks: none. What it reads is locked by the caller.
 	ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error)
 	// ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
@@ -767,7 +772,7 @@ type Querier interface {
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases, engine.CancelExecution,
 	// engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
-	// engine.WaitForChildrenEach.
+	// engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution.
 	// Locks: L6 waits (DELETE).
 	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error
 	// RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is

@@ -3,7 +3,7 @@
 -- 1) is the input position. A forecast: the decision is repeated under the row locks. No row: the execution does not
 -- exist.
 --
--- Used by: engine.CancelExecution, engine.CancelExecutions.
+-- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -35,7 +35,8 @@ CROSS JOIN LATERAL (
 -- LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. An execution
 -- may have none.
 --
--- Used by: engine.CancelExecution.
+-- Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
+-- engine.ReplayExecution.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 WITH input AS (
     SELECT
@@ -71,7 +72,8 @@ CROSS JOIN LATERAL (
 -- in earlier statements; ord (from 1) is the input position. No row: the execution does not exist. A current_index
 -- below 0: it has no attempt up to its pointer; a newest_index below 0: it has none at all.
 --
--- Used by: engine.CancelExecution, engine.CancelExecutions.
+-- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
+-- engine.RevokeLease, engine.ReplayExecution.
 -- Locks: none. What it reads is locked by the caller.
 WITH input AS (
     SELECT

@@ -5,7 +5,7 @@
 -- rows: nothing depends on them, and there is nothing to resolve.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.DispatchCompletions.
+-- engine.DispatchCompletions, engine.ReplayExecution.
 -- Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 WITH input AS (
     SELECT

@@ -57,7 +57,7 @@ LEFT JOIN LATERAL (
 -- suspensions, waitpoints and grants.
 --
 -- Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
--- engine.CancelExecution, engine.CancelExecutions.
+-- engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution.
 -- Locks: L5 waits (DELETE). The executions are locked by the caller.
 WITH input AS (
     SELECT

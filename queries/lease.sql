@@ -189,7 +189,8 @@ LEFT JOIN LATERAL (
 -- LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
 --
 -- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
--- engine.DelayExecution, engine.WaitForChildren.
+-- engine.DelayExecution, engine.WaitForChildren, engine.ChangePriority, engine.Operator.DelayExecution,
+-- engine.RevokeLease, engine.ReplayExecution.
 -- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 WITH input AS (

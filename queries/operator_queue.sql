@@ -41,43 +41,67 @@ FROM changed AS c;
 -- PostponeExecution makes an execution that waits, and that the caller has locked, wait for an instant. What admitted
 -- it through a gate it gives back; its quota slot is the caller's to return.
 --
--- Used by: engine.DelayExecution.
+-- Used by: engine.Operator.DelayExecution.
 -- Locks: L1 held.
+WITH effective AS (
+    -- The deadline of the execution, 0 for none. Another program keeps the wake-up of a delay in the same column.
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        CASE
+            WHEN t.ffx_execution_deadline_ms >= 0 THEN t.ffx_execution_deadline_ms
+            WHEN
+                t.eligibility_state <> 'not_eligible_until_time'
+                OR t.blocking_reason = 'waiting_for_retry_backoff' AND t.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
+                THEN coalesce(t.deadline_at_ms, 0)
+            ELSE 0
+        END AS deadline_ms
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = @partition_key
+        AND t.execution_id = @execution_id
+)
 UPDATE ff_exec_core AS e
 SET
     eligibility_state = 'not_eligible_until_time',
     ownership_state = 'unowned',
     public_state = 'delayed',
     blocking_reason = 'waiting_for_delay',
-    ffx_execution_deadline_ms = CASE
-        WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms
-        WHEN
-            e.eligibility_state <> 'not_eligible_until_time'
-            OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
-            THEN coalesce(e.deadline_at_ms, 0)
-        ELSE 0
-    END,
-    deadline_at_ms = least(@delay_until_ms::bigint, CASE
-        WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
-        WHEN
-            e.eligibility_state <> 'not_eligible_until_time'
-            OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
-            THEN e.deadline_at_ms
-    END),
+    ffx_execution_deadline_ms = d.deadline_ms,
+    deadline_at_ms = least(@delay_until_ms::bigint, nullif(d.deadline_ms, 0)),
     ffx_delay_until_ms = @delay_until_ms::bigint,
     ffx_gate_id = NULL,
     ffx_admitted = NULL,
     ffx_last_mutation_at_ms = @now_ms::bigint
+FROM effective AS d
 WHERE
-    e.partition_key = @partition_key
-    AND e.execution_id = @execution_id;
+    e.partition_key = d.partition_key
+    AND e.execution_id = d.execution_id;
 
 -- name: PromoteExecution :one
 -- PromoteExecution makes a delayed execution that the caller has locked claimable, or brings it before the gate of its
 -- budget or quota. Returns its lane, and whether it is claimable.
 --
--- Used by: engine.DelayExecution.
+-- Used by: engine.Operator.DelayExecution.
 -- Locks: L1 held.
+WITH effective AS (
+    -- The deadline of the execution, 0 for none. Another program keeps the wake-up of a delay in the same column.
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        CASE
+            WHEN t.ffx_execution_deadline_ms >= 0 THEN t.ffx_execution_deadline_ms
+            WHEN
+                t.eligibility_state <> 'not_eligible_until_time'
+                OR t.blocking_reason = 'waiting_for_retry_backoff' AND t.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
+                THEN coalesce(t.deadline_at_ms, 0)
+            ELSE 0
+        END AS deadline_ms
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = @partition_key
+        AND t.execution_id = @execution_id
+)
 UPDATE ff_exec_core AS e
 SET
     ownership_state = 'unowned',
@@ -98,26 +122,14 @@ SET
     ffx_gate_id = CASE
         WHEN e.ffx_admitted IS NOT TRUE THEN coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id)
     END,
-    ffx_execution_deadline_ms = CASE
-        WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms
-        WHEN
-            e.eligibility_state <> 'not_eligible_until_time'
-            OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
-            THEN coalesce(e.deadline_at_ms, 0)
-        ELSE 0
-    END,
-    deadline_at_ms = CASE
-        WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
-        WHEN
-            e.eligibility_state <> 'not_eligible_until_time'
-            OR e.blocking_reason = 'waiting_for_retry_backoff' AND e.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
-            THEN e.deadline_at_ms
-    END,
+    ffx_execution_deadline_ms = d.deadline_ms,
+    deadline_at_ms = nullif(d.deadline_ms, 0),
     ffx_delay_until_ms = NULL,
     ffx_last_mutation_at_ms = @now_ms::bigint
+FROM effective AS d
 WHERE
-    e.partition_key = @partition_key
-    AND e.execution_id = @execution_id
+    e.partition_key = d.partition_key
+    AND e.execution_id = d.execution_id
 RETURNING
     e.lane_id,
     (e.eligibility_state = 'eligible_now')::boolean AS claimable;

@@ -327,6 +327,7 @@ var sqlRules = []rule{
 		mark: "nullif(e.ffx_execution_deadline_ms, 0)",
 		in: map[string]string{
 			"ClaimAfterPositions.claimed": "", "ClaimFromHead.claimed": "", "LeaseTakenExecutions.leased": "", "ReleaseDownstream.": "",
+			"BlockDownstream.blocked": "",
 		},
 	},
 	{name: "the timeout of an attempt is ffx_attempt_timeout_at", mark: "attempt_timeout_ms}"},
@@ -337,7 +338,9 @@ var sqlRules = []rule{
 			X.eligibility_state <> 'not_eligible_until_time'
 			OR X.blocking_reason = 'waiting_for_retry_backoff' AND X.raw_fields ->> 'delay_until' ~ '^[0-9]+$'`,
 		mark: "'waiting_for_retry_backoff' AND",
-		in:   map[string]string{"ScanOverdue.": "e", "TakeOverdue.": "t"},
+		in: map[string]string{
+			"ScanOverdue.": "e", "TakeOverdue.": "t", "PostponeExecution.effective": "t", "PromoteExecution.effective": "t",
+		},
 	},
 	{
 		name: "an attempt that a timeout ends",
@@ -383,6 +386,7 @@ var sqlRules = []rule{
 
 var beforeGates = map[string]string{
 	"PromoteDelayed.promoted": "", "UnblockRoutes.unblocked": "", "ReturnLeases.returned": "", "ReleaseDownstream.": "",
+	"PromoteExecution.": "", "ReplayExecution.replayed": "",
 }
 
 var isTrue = regexp.MustCompile(`^\((.*)\) IS TRUE$`)
