@@ -15,8 +15,10 @@ import (
 const blockDownstream = `-- name: BlockDownstream :many
 WITH input AS (
     -- The executions.
-    SELECT unnest($1::uuid[]) AS execution_id
-    LIMIT cardinality($1::uuid[])
+    SELECT
+        $1::smallint AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
 ),
 blocked AS (
     -- Their rows, blocked.
@@ -32,10 +34,10 @@ blocked AS (
         END,
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = $2::bigint
+        ffx_last_mutation_at_ms = $3::bigint
     FROM input AS i
     WHERE
-        e.partition_key = $3
+        e.partition_key = i.partition_key
         AND e.execution_id = i.execution_id
         AND (e.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
         AND (e.ownership_state IN ('unowned', 'released')) IS TRUE
@@ -61,9 +63,9 @@ WHERE b.has_quota
 `
 
 type BlockDownstreamParams struct {
+	PartitionKey int16
 	ExecutionIds []pgtype.UUID
 	NowMs        int64
-	PartitionKey int16
 }
 
 // BlockDownstream makes executions that nobody has claimed yet wait for their dependencies again, and deletes their
@@ -72,7 +74,7 @@ type BlockDownstreamParams struct {
 // Used by: engine.ReplayExecution.
 // Locks: L4 held; L5 waits (their grants, DELETE).
 func (q *Queries) BlockDownstream(ctx context.Context, db DBTX, arg BlockDownstreamParams) ([]pgtype.UUID, error) {
-	rows, err := db.Query(ctx, blockDownstream, arg.ExecutionIds, arg.NowMs, arg.PartitionKey)
+	rows, err := db.Query(ctx, blockDownstream, arg.PartitionKey, arg.ExecutionIds, arg.NowMs)
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +124,13 @@ func (q *Queries) DismissCompletions(ctx context.Context, db DBTX, arg DismissCo
 }
 
 const listDownstreamGroups = `-- name: ListDownstreamGroups :many
+WITH input AS (
+    SELECT
+        $1::smallint AS partition_key,
+        $2::uuid AS flow_id,
+        $3::uuid AS upstream_eid
+    OFFSET 0
+)
 SELECT
     d.edge_id,
     d.downstream_eid,
@@ -141,7 +150,11 @@ SELECT
     coalesce(e.eligibility_state, '')::text AS eligibility_state,
     coalesce(e.public_state, '')::text AS public_state,
     (e.started_at_ms IS NOT NULL)::boolean AS has_started
-FROM ff_edge AS d
+FROM input AS i
+JOIN ff_edge AS d
+    ON d.partition_key = i.partition_key
+    AND d.flow_id = i.flow_id
+    AND d.upstream_eid = i.upstream_eid
 CROSS JOIN LATERAL (
     SELECT
         count(*) FILTER (WHERE s.policy ->> 'resolved_outcome' = 'success') AS success,
@@ -183,11 +196,7 @@ LEFT JOIN LATERAL (
         AND t.execution_id = d.downstream_eid
     LIMIT 1
 ) AS e ON true
-WHERE
-    d.partition_key = $1
-    AND d.flow_id = $2
-    AND d.upstream_eid = $3
-    AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
+WHERE (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
 ORDER BY
     d.downstream_eid,
     d.edge_id
@@ -195,8 +204,8 @@ ORDER BY
 
 type ListDownstreamGroupsParams struct {
 	PartitionKey int16
-	FlowID       id.FlowID
-	UpstreamEid  id.ExecutionUUID
+	FlowID       pgtype.UUID
+	UpstreamEid  pgtype.UUID
 }
 
 type ListDownstreamGroupsRow struct {
@@ -336,14 +345,25 @@ func (q *Queries) LockInboundGroup(ctx context.Context, db DBTX, arg LockInbound
 }
 
 const lockUnstartedDownstream = `-- name: LockUnstartedDownstream :exec
-WITH downstream AS (
-    SELECT DISTINCT d.downstream_eid
-    FROM ff_edge AS d
-    WHERE
-        d.partition_key = $1
-        AND d.flow_id = $2
-        AND d.upstream_eid = $3
-    ORDER BY d.downstream_eid
+WITH input AS (
+    SELECT
+        $1::smallint AS partition_key,
+        $2::uuid AS flow_id,
+        $3::uuid AS upstream_eid
+    OFFSET 0
+),
+downstream AS (
+    SELECT DISTINCT
+        d.partition_key,
+        d.downstream_eid
+    FROM input AS i
+    JOIN ff_edge AS d
+        ON d.partition_key = i.partition_key
+        AND d.flow_id = i.flow_id
+        AND d.upstream_eid = i.upstream_eid
+    ORDER BY
+        d.partition_key,
+        d.downstream_eid
 )
 SELECT 1
 FROM downstream AS d
@@ -351,7 +371,7 @@ CROSS JOIN LATERAL (
     SELECT 1
     FROM ff_exec_core AS t
     WHERE
-        t.partition_key = $1
+        t.partition_key = d.partition_key
         AND t.execution_id = d.downstream_eid
         AND (t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
         AND (t.started_at_ms IS NULL) IS TRUE
@@ -362,8 +382,8 @@ CROSS JOIN LATERAL (
 
 type LockUnstartedDownstreamParams struct {
 	PartitionKey int16
-	FlowID       id.FlowID
-	UpstreamEid  id.ExecutionUUID
+	FlowID       pgtype.UUID
+	UpstreamEid  pgtype.UUID
 }
 
 // LockUnstartedDownstream locks those executions that wait for an execution, or were released by it, and have not been
@@ -377,6 +397,13 @@ func (q *Queries) LockUnstartedDownstream(ctx context.Context, db DBTX, arg Lock
 }
 
 const markCountedEdges = `-- name: MarkCountedEdges :exec
+WITH source AS (
+    SELECT
+        $4::smallint AS partition_key,
+        $5::uuid AS flow_id,
+        $6::uuid AS upstream_eid
+    OFFSET 0
+)
 UPDATE ff_edge AS d
 SET
     policy = d.policy || jsonb_build_object(
@@ -384,20 +411,21 @@ SET
         'resolved_at_ms', $2::bigint,
         'resolved_outcome', $1::text
     )
+FROM source AS s
 WHERE
-    d.partition_key = $3
-    AND d.flow_id = $4
-    AND d.upstream_eid = $5
-    AND (d.edge_id = ANY ($6::uuid[])) IS TRUE
+    d.partition_key = s.partition_key
+    AND d.flow_id = s.flow_id
+    AND d.upstream_eid = s.upstream_eid
+    AND (d.edge_id = ANY ($3::uuid[])) IS TRUE
 `
 
 type MarkCountedEdgesParams struct {
 	Outcome      string
 	NowMs        int64
-	PartitionKey int16
-	FlowID       id.FlowID
-	UpstreamEid  id.ExecutionUUID
 	EdgeIds      []pgtype.UUID
+	PartitionKey int16
+	FlowID       pgtype.UUID
+	UpstreamEid  pgtype.UUID
 }
 
 // MarkCountedEdges marks edges that lead from an execution as resolved, which another program counted and did not mark:
@@ -409,10 +437,10 @@ func (q *Queries) MarkCountedEdges(ctx context.Context, db DBTX, arg MarkCounted
 	_, err := db.Exec(ctx, markCountedEdges,
 		arg.Outcome,
 		arg.NowMs,
+		arg.EdgeIds,
 		arg.PartitionKey,
 		arg.FlowID,
 		arg.UpstreamEid,
-		arg.EdgeIds,
 	)
 	return err
 }
@@ -421,6 +449,8 @@ const reopenEdges = `-- name: ReopenEdges :exec
 WITH input AS (
     -- The groups, as they are to be.
     SELECT
+        $1::smallint AS partition_key,
+        $2::uuid AS flow_id,
         unnest($3::uuid[]) AS downstream_eid,
         unnest($4::integer[]) AS success_count,
         unnest($5::integer[]) AS fail_count,
@@ -428,14 +458,23 @@ WITH input AS (
         unnest($7::integer[]) AS running_count
     LIMIT cardinality($3::uuid[])
 ),
+source AS (
+    -- Where the edges lead from.
+    SELECT
+        $1::smallint AS partition_key,
+        $2::uuid AS flow_id,
+        $8::uuid AS upstream_eid
+    OFFSET 0
+),
 opened AS (
     -- The edges, open.
     UPDATE ff_edge AS d
     SET policy = (d.policy - 'resolved_at_ms' - 'resolved_outcome') || jsonb_build_object('edge_state', 'applied')
+    FROM source AS s
     WHERE
-        d.partition_key = $1
-        AND d.flow_id = $2
-        AND d.upstream_eid = $8
+        d.partition_key = s.partition_key
+        AND d.flow_id = s.flow_id
+        AND d.upstream_eid = s.upstream_eid
         AND (d.edge_id = ANY ($9::uuid[])) IS TRUE
 )
 UPDATE ff_edge_group AS g
@@ -446,20 +485,20 @@ SET
     running_count = i.running_count
 FROM input AS i
 WHERE
-    g.partition_key = $1
-    AND g.flow_id = $2
+    g.partition_key = i.partition_key
+    AND g.flow_id = i.flow_id
     AND g.downstream_eid = i.downstream_eid
 `
 
 type ReopenEdgesParams struct {
 	PartitionKey   int16
-	FlowID         id.FlowID
+	FlowID         pgtype.UUID
 	DownstreamEids []pgtype.UUID
 	SuccessCounts  []int32
 	FailCounts     []int32
 	SkipCounts     []int32
 	RunningCounts  []int32
-	UpstreamEid    id.ExecutionUUID
+	UpstreamEid    pgtype.UUID
 	EdgeIds        []pgtype.UUID
 }
 
@@ -618,6 +657,7 @@ WITH replayed AS (
     RETURNING
         e.partition_key,
         e.execution_id,
+        e.attempt_index,
         e.lane_id,
         e.eligibility_state,
         e.public_state,
@@ -642,7 +682,7 @@ begun_again AS (
     WHERE
         a.partition_key = r.partition_key
         AND a.execution_id = r.execution_id
-        AND a.attempt_index = $2::integer
+        AND a.attempt_index = r.attempt_index
         AND $8::boolean
 ),
 operator_events AS (

@@ -37,14 +37,14 @@ var (
 	// Carried by [EndedError].
 	ErrEnded = errors.New("execution has ended")
 
-	// ErrStaleLease: another lease has been given since. The holder stops work and discards its result.
+	// ErrStaleLease: another lease has been given since, or this one was taken away. The holder stops work and discards its result.
 	// Carried by [LeaseError], like the next three.
 	ErrStaleLease = errors.New("stale lease")
 
 	// ErrLeaseExpired: the lease has run out; nobody has taken it over yet. The holder stops work.
 	ErrLeaseExpired = errors.New("lease has expired")
 
-	// ErrLeaseRevoked: an operator took the lease away. The holder stops work.
+	// ErrLeaseRevoked: an operator of another program took the lease away. The holder stops work.
 	ErrLeaseRevoked = errors.New("lease was revoked")
 
 	// ErrNotActive: the execution is not being worked on: it ended, is delayed, or was suspended.

@@ -43,12 +43,12 @@ func (e *Engine) replayIn(ctx context.Context, tx *txn, x *heldExecution, flow i
 		return err
 	}
 	if err := e.q.LockUnstartedDownstream(ctx, tx, db.LockUnstartedDownstreamParams{
-		PartitionKey: partition, FlowID: flow, UpstreamEid: x.id.UUID(),
+		PartitionKey: partition, FlowID: pgUUID(flow), UpstreamEid: pgUUID(x.id.UUID()),
 	}); err != nil {
 		return err
 	}
 	edges, err := e.q.ListDownstreamGroups(ctx, tx, db.ListDownstreamGroupsParams{
-		PartitionKey: partition, FlowID: flow, UpstreamEid: x.id.UUID(),
+		PartitionKey: partition, FlowID: pgUUID(flow), UpstreamEid: pgUUID(x.id.UUID()),
 	})
 	if err != nil {
 		return err
@@ -158,14 +158,14 @@ func (d downstream) marked(bucket state.Bucket) int64 {
 func (e *Engine) writeReopening(ctx context.Context, tx *txn, x *heldExecution, flow id.FlowID, r *reopening) error {
 	partition := x.id.Partition()
 	if len(r.opened) > 0 {
-		r.groups.PartitionKey, r.groups.FlowID, r.groups.UpstreamEid, r.groups.EdgeIds = partition, flow, x.id.UUID(), r.opened
+		r.groups.PartitionKey, r.groups.FlowID, r.groups.UpstreamEid, r.groups.EdgeIds = partition, pgUUID(flow), pgUUID(x.id.UUID()), r.opened
 		if err := e.q.ReopenEdges(ctx, tx, r.groups); err != nil {
 			return err
 		}
 	}
 	if len(r.counted) > 0 {
 		if err := e.q.MarkCountedEdges(ctx, tx, db.MarkCountedEdgesParams{
-			PartitionKey: partition, FlowID: flow, UpstreamEid: x.id.UUID(), EdgeIds: r.counted,
+			PartitionKey: partition, FlowID: pgUUID(flow), UpstreamEid: pgUUID(x.id.UUID()), EdgeIds: r.counted,
 			Outcome: string(x.outcome().Completion()), NowMs: x.NowMs,
 		}); err != nil {
 			return err

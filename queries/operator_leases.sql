@@ -28,6 +28,7 @@ WITH released AS (
     RETURNING
         e.partition_key,
         e.execution_id,
+        e.attempt_index,
         e.lane_id,
         e.ffx_namespace,
         e.ffx_instance_tag
@@ -48,7 +49,7 @@ interrupted AS (
     WHERE
         a.partition_key = r.partition_key
         AND a.execution_id = r.execution_id
-        AND a.attempt_index = @attempt_index::integer
+        AND a.attempt_index = r.attempt_index
 ),
 lease_events AS (
     -- The lease event.
@@ -127,21 +128,22 @@ CROSS JOIN LATERAL (
         AND t.execution_id = i.execution_id
     LIMIT 1
 ) AS e
+CROSS JOIN LATERAL (
+    -- The current attempt is the newest up to the pointer.
+    SELECT t.attempt_index
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index <= e.attempt_index
+    ORDER BY t.attempt_index DESC
+    LIMIT 1
+) AS cur
 WHERE
-    a.lease_expires_at_ms <= coalesce(sqlc.narg(as_of_ms)::bigint, ffx_now_ms(sqlc.narg(now_ms)))
+    a.attempt_index = cur.attempt_index
+    AND a.lease_expires_at_ms <= coalesce(sqlc.narg(as_of_ms)::bigint, ffx_now_ms(sqlc.narg(now_ms)))
     AND a.worker_instance_id IS NOT NULL
     AND e.lifecycle_phase = 'active'
-    AND a.attempt_index <= e.attempt_index
-    AND NOT EXISTS (
-        -- The current attempt is the newest up to the pointer.
-        SELECT
-        FROM ff_attempt AS n
-        WHERE
-            n.partition_key = a.partition_key
-            AND n.execution_id = a.execution_id
-            AND n.attempt_index > a.attempt_index
-            AND n.attempt_index <= e.attempt_index
-    )
     AND (sqlc.narg(namespace)::text IS NULL OR e.ffx_namespace = sqlc.narg(namespace)::text)
     AND (a.lease_expires_at_ms, a.execution_id) > (@after_ms::bigint, @after_execution_id::uuid)
 ORDER BY

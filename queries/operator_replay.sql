@@ -67,6 +67,7 @@ WITH replayed AS (
     RETURNING
         e.partition_key,
         e.execution_id,
+        e.attempt_index,
         e.lane_id,
         e.eligibility_state,
         e.public_state,
@@ -91,7 +92,7 @@ begun_again AS (
     WHERE
         a.partition_key = r.partition_key
         AND a.execution_id = r.execution_id
-        AND a.attempt_index = @attempt_index::integer
+        AND a.attempt_index = r.attempt_index
         AND @begins_again::boolean
 ),
 operator_events AS (
@@ -154,14 +155,25 @@ WHERE
 --
 -- Used by: engine.ReplayExecution.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE by execution_id). A row that fails the guard is not waited for.
-WITH downstream AS (
-    SELECT DISTINCT d.downstream_eid
-    FROM ff_edge AS d
-    WHERE
-        d.partition_key = @partition_key
-        AND d.flow_id = @flow_id
-        AND d.upstream_eid = @upstream_eid
-    ORDER BY d.downstream_eid
+WITH input AS (
+    SELECT
+        @partition_key::smallint AS partition_key,
+        @flow_id::uuid AS flow_id,
+        @upstream_eid::uuid AS upstream_eid
+    OFFSET 0
+),
+downstream AS (
+    SELECT DISTINCT
+        d.partition_key,
+        d.downstream_eid
+    FROM input AS i
+    JOIN ff_edge AS d
+        ON d.partition_key = i.partition_key
+        AND d.flow_id = i.flow_id
+        AND d.upstream_eid = i.upstream_eid
+    ORDER BY
+        d.partition_key,
+        d.downstream_eid
 )
 SELECT 1
 FROM downstream AS d
@@ -169,7 +181,7 @@ CROSS JOIN LATERAL (
     SELECT 1
     FROM ff_exec_core AS t
     WHERE
-        t.partition_key = @partition_key
+        t.partition_key = d.partition_key
         AND t.execution_id = d.downstream_eid
         AND (t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
         AND (t.started_at_ms IS NULL) IS TRUE
@@ -185,6 +197,13 @@ CROSS JOIN LATERAL (
 --
 -- Used by: engine.ReplayExecution.
 -- Locks: none. Groups, and what has not been started, are locked by the caller.
+WITH input AS (
+    SELECT
+        @partition_key::smallint AS partition_key,
+        @flow_id::uuid AS flow_id,
+        @upstream_eid::uuid AS upstream_eid
+    OFFSET 0
+)
 SELECT
     d.edge_id,
     d.downstream_eid,
@@ -204,7 +223,11 @@ SELECT
     coalesce(e.eligibility_state, '')::text AS eligibility_state,
     coalesce(e.public_state, '')::text AS public_state,
     (e.started_at_ms IS NOT NULL)::boolean AS has_started
-FROM ff_edge AS d
+FROM input AS i
+JOIN ff_edge AS d
+    ON d.partition_key = i.partition_key
+    AND d.flow_id = i.flow_id
+    AND d.upstream_eid = i.upstream_eid
 CROSS JOIN LATERAL (
     SELECT
         count(*) FILTER (WHERE s.policy ->> 'resolved_outcome' = 'success') AS success,
@@ -246,11 +269,7 @@ LEFT JOIN LATERAL (
         AND t.execution_id = d.downstream_eid
     LIMIT 1
 ) AS e ON true
-WHERE
-    d.partition_key = @partition_key
-    AND d.flow_id = @flow_id
-    AND d.upstream_eid = @upstream_eid
-    AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
+WHERE (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
 ORDER BY
     d.downstream_eid,
     d.edge_id;
@@ -264,6 +283,8 @@ ORDER BY
 WITH input AS (
     -- The groups, as they are to be.
     SELECT
+        @partition_key::smallint AS partition_key,
+        @flow_id::uuid AS flow_id,
         unnest(@downstream_eids::uuid[]) AS downstream_eid,
         unnest(@success_counts::integer[]) AS success_count,
         unnest(@fail_counts::integer[]) AS fail_count,
@@ -271,14 +292,23 @@ WITH input AS (
         unnest(@running_counts::integer[]) AS running_count
     LIMIT cardinality(@downstream_eids::uuid[])
 ),
+source AS (
+    -- Where the edges lead from.
+    SELECT
+        @partition_key::smallint AS partition_key,
+        @flow_id::uuid AS flow_id,
+        @upstream_eid::uuid AS upstream_eid
+    OFFSET 0
+),
 opened AS (
     -- The edges, open.
     UPDATE ff_edge AS d
     SET policy = (d.policy - 'resolved_at_ms' - 'resolved_outcome') || jsonb_build_object('edge_state', 'applied')
+    FROM source AS s
     WHERE
-        d.partition_key = @partition_key
-        AND d.flow_id = @flow_id
-        AND d.upstream_eid = @upstream_eid
+        d.partition_key = s.partition_key
+        AND d.flow_id = s.flow_id
+        AND d.upstream_eid = s.upstream_eid
         AND (d.edge_id = ANY (@edge_ids::uuid[])) IS TRUE
 )
 UPDATE ff_edge_group AS g
@@ -289,8 +319,8 @@ SET
     running_count = i.running_count
 FROM input AS i
 WHERE
-    g.partition_key = @partition_key
-    AND g.flow_id = @flow_id
+    g.partition_key = i.partition_key
+    AND g.flow_id = i.flow_id
     AND g.downstream_eid = i.downstream_eid;
 
 -- name: MarkCountedEdges :exec
@@ -299,6 +329,13 @@ WHERE
 --
 -- Used by: engine.ReplayExecution.
 -- Locks: L3 held.
+WITH source AS (
+    SELECT
+        @partition_key::smallint AS partition_key,
+        @flow_id::uuid AS flow_id,
+        @upstream_eid::uuid AS upstream_eid
+    OFFSET 0
+)
 UPDATE ff_edge AS d
 SET
     policy = d.policy || jsonb_build_object(
@@ -306,10 +343,11 @@ SET
         'resolved_at_ms', @now_ms::bigint,
         'resolved_outcome', @outcome::text
     )
+FROM source AS s
 WHERE
-    d.partition_key = @partition_key
-    AND d.flow_id = @flow_id
-    AND d.upstream_eid = @upstream_eid
+    d.partition_key = s.partition_key
+    AND d.flow_id = s.flow_id
+    AND d.upstream_eid = s.upstream_eid
     AND (d.edge_id = ANY (@edge_ids::uuid[])) IS TRUE;
 
 -- name: BlockDownstream :many
@@ -320,7 +358,9 @@ WHERE
 -- Locks: L4 held; L5 waits (their grants, DELETE).
 WITH input AS (
     -- The executions.
-    SELECT unnest(@execution_ids::uuid[]) AS execution_id
+    SELECT
+        @partition_key::smallint AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 blocked AS (
@@ -340,7 +380,7 @@ blocked AS (
         ffx_last_mutation_at_ms = @now_ms::bigint
     FROM input AS i
     WHERE
-        e.partition_key = @partition_key
+        e.partition_key = i.partition_key
         AND e.execution_id = i.execution_id
         AND (e.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
         AND (e.ownership_state IN ('unowned', 'released')) IS TRUE

@@ -24,6 +24,7 @@ func TestExamples(t *testing.T) {
 		"first-of-n":            {"first price: 70"},
 		"graceful-worker":       {"asleep", "awake", "drained"},
 		"quickstart":            {"hello, Ada", "hello, Grace"},
+		"replay":                {"failed: no address of Ada", "on its way to London, attempt 0", "replayed 1 times"},
 		"retries":               {`to Ada: "taken at attempt 2", failed: false`, `to nobody: "", failed: true`},
 		"transactional-enqueue": {"order of one anvil: 1 bill"},
 	}

@@ -225,6 +225,8 @@ var keyed = []string{
 	"TakeEnded", "DropAttemptsOf", "DropStreamFramesOf", "DropStreamMetasOf", "DropStreamSummariesOf", "DropClaimGrantsOf",
 	"DropSuspensionsOf", "DropWaitpointsOf", "DropBudgetUsageOf", "DropExecutions", "ListNeeded",
 	"DropCancelDispatchesOf", "DropBacklogMembersOf", "DropFlowSummariesOf", "DropFlows",
+	"ChangePriority", "PostponeExecution", "PromoteExecution", "RevokeLease", "ReplayExecution", "TouchFlow",
+	"LockUnstartedDownstream", "ListDownstreamGroups", "ReopenEdges", "MarkCountedEdges", "BlockDownstream", "LockInboundGroup", "ReopenInboundEdges",
 }
 
 // scanning are the statements that look for rows, in indexes made for it.
@@ -262,6 +264,8 @@ var scanning = map[string][]string{
 	"DropEdgesOf":          {"ff_edge_pkey"},
 	"DropEdgeGroupsOf":     {"ff_edge_group_pkey"},
 	"ScanEmptyFlows":       {"ff_flow_core_pkey", "ff_exec_core_flow_idx"},
+	"ListExpiredLeases":    {"ffx_lease_watch_pkey"},
+	"DismissCompletions":   {"ffx_ff_completion_event_undispatched_idx"},
 	"GetFlow":              {"ff_exec_core_flow_idx", "ff_edge_group_pkey"},
 }
 

@@ -25,7 +25,7 @@ var shownImports = []string{
 
 // given are the variables that a fragment may use without saying where they come from.
 const given = `ctx context.Context, pool *pgxpool.Pool, eng *engine.Engine, w *worker.Worker, tx pgx.Tx, ` +
-	`lease engine.Lease, flow id.FlowID, order []byte`
+	`lease engine.Lease, execution id.ExecutionID, flow id.FlowID, order []byte`
 
 // TestDocs_go_blocks compiles every block of Go in the documents. A fragment becomes the body of a function that has the
 // usual variables; it leaves nothing out.
