@@ -44,7 +44,7 @@ func (e *Engine) NewClaimer(spec ClaimSpec) (*Claimer, error) {
 func (c *Claimer) Wake() { c.policy.Wake() }
 
 // Halted tells what the last claim met: [LanePaused], [WorkerDrained], or neither. A claim that is halted takes
-// nothing, whatever waits, and says nothing of the lane: the next one that is not halted begins with a full scan.
+// nothing, whatever waits, and says nothing of the lane: the next one goes on as if the claimer had been woken.
 func (c *Claimer) Halted() Halt {
 	halt, _ := c.halt.Load().(Halt)
 	return halt

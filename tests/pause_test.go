@@ -274,7 +274,10 @@ func TestClaimer_of_a_paused_lane(t *testing.T) {
 		}
 		older := f.create(t, func(spec *engine.ExecutionSpec) { spec.CreatedAt = start.Add(-time.Hour) })
 		p.mustEnd(t, f, f.Engine)
-		var all []engine.Claimed
+		claims, all := claim(2)
+		if claims[0] != "ClaimFromHead" {
+			t.Errorf("goes on by %q: what came meanwhile may stand before its positions", claims)
+		}
 		await(t, "everything to be claimed", func() bool {
 			_, claimed := claim(2)
 			all = append(all, claimed...)
@@ -437,7 +440,9 @@ func TestRepairQueue_forgets_drains(t *testing.T) {
 		p.must(t, f, f.Engine)
 	}
 	count := func() (lanes, workers int) {
-		return len(paged(t, func(after string) (engine.Page[engine.PausedLane], error) { return f.Operator().ListPausedLanes(t.Context(), after, 0) })),
+		return len(paged(t, func(after string) (engine.Page[engine.PausedLane], error) {
+				return f.Operator().ListPausedLanes(t.Context(), after, 0)
+			})),
 			len(paged(t, func(after string) (engine.Page[engine.DrainedWorker], error) {
 				return f.Operator().ListDrainedWorkers(t.Context(), after, 0)
 			}))

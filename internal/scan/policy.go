@@ -149,9 +149,13 @@ func (p *Policy) Begin(s *Scan) {
 	}
 }
 
-// Halted notes that a scan was not to claim, whatever the lane has: nothing is learnt of it, and what came meanwhile
-// may stand before a position.
-func (p *Policy) Halted() { p.Wake() }
+// Halted notes that a scan was not to claim, whatever the lane has. Nothing is learnt of it but that what comes meanwhile
+// may stand before a position, and that nothing else is to be done.
+func (p *Policy) Halted() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.woken, p.filled = true, false
+}
 
 // End learns from a scan that succeeded.
 //

@@ -89,6 +89,26 @@ func TestPolicy_positions_of_other_priorities_stay_over_a_full_scan(t *testing.T
 	b.wantPositions(t, higher)
 }
 
+// A scan that was halted says nothing: the positions stay, full scans do not become rarer, and the next one is full.
+func TestPolicy_of_scans_that_are_halted(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	last := at(1, time.Second)
+	b.full(1, time.Millisecond, last)
+	before := b.fruitless
+	for range 10 {
+		for _, after := range [][]Position{nil, b.at()} {
+			b.Begin(&Scan{After: after, Wanted: 1})
+			b.Halted()
+		}
+		b.pass(time.Millisecond)
+	}
+	b.wantPositions(t, last)
+	if b.fruitless != before || !b.fullIsDue() {
+		t.Errorf("%d fruitless scans, a full one due: %t; want %d, true", b.fruitless, b.fullIsDue(), before)
+	}
+}
+
 // Of the work that a full scan found before the position there may be more than it took.
 func TestPolicy_position_goes_back_to_where_a_full_scan_ended(t *testing.T) {
 	t.Parallel()
