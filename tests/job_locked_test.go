@@ -253,6 +253,11 @@ func TestA10_locked_rows_hide_nothing(t *testing.T) {
 		{"creation keys", func(f *fixture, i int, spec *engine.ExecutionSpec) {
 			spec.IdempotencyKey, spec.Policy = f.key(fmt.Sprint(f.now(), i)), &policy.Execution{DedupWindow: time.Millisecond}
 		}, plain, "SELECT FROM ffx_create_dedup FOR UPDATE", func(f *fixture) job { return f.Maintenance().PruneCreationKeys }},
+		{"routes", func(*fixture, int, *engine.ExecutionSpec) {}, func(t *testing.T, f *fixture, _ int) {
+			f.exec(t, `UPDATE ff_exec_core SET eligibility_state = 'blocked_by_route', blocking_reason = 'waiting_for_capable_worker'
+				WHERE eligibility_state = 'eligible_now'`)
+			f.registered(t, fmt.Sprint(f.now()), "", 2*time.Hour, f.lane)
+		}, executions, func(f *fixture) job { return f.Maintenance().UnblockRoutes }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := cloneFixture(t)

@@ -47,7 +47,7 @@ func waitingOperations() []struct {
 			found = append(found, waiting{o, execution, "its execution"})
 		case "revoke a lease", "replay":
 			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
-		case "set a tag":
+		case "set a tag", "block", "unblock":
 			found = append(found, waiting{o, execution, "its execution"})
 		case "progress", "complete", "complete beside the pointer", "fail, with a retry", "fail for good", "delay", "wait for children", "cancel":
 			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // operation is an operation that writes, as the tests of transactions see it.
@@ -110,7 +111,41 @@ func operations() []operation {
 			return engine.Lease{Fence: engine.Fence{Execution: f.create(t, func(spec *engine.ExecutionSpec) { change(f, spec) })}}
 		}
 	}
+	blocked := func(reason state.BlockingReason) func(*testing.T, *fixture) engine.Lease {
+		return func(t *testing.T, f *fixture) engine.Lease {
+			x := f.create(t)
+			f.block(t, x, reason, "because")
+			return engine.Lease{Fence: engine.Fence{Execution: x}}
+		}
+	}
 	return slices.Concat(operatorOperations(), []operation{
+		{
+			name: "block", arrange: created(func(*fixture, *engine.ExecutionSpec) {}), stored: stateByOperator, reason: engine.ErrNotFound,
+			do: func(ctx context.Context, _ *fixture, e *engine.Engine, l engine.Lease) error {
+				blocking, err := e.Operator().BlockExecution(ctx, l.Execution, state.PausedByOperator, "because")
+				if blocking.Rejected != "" {
+					err = errors.New(string(blocking.Rejected))
+				}
+				return err
+			},
+			refused: func(ctx context.Context, f *fixture, e *engine.Engine, _ engine.Lease) error {
+				_, err := e.Operator().BlockExecution(ctx, id.NewExecutionID(f.lane, id.Partitions{}), state.PausedByOperator, "")
+				return err
+			},
+		},
+		{
+			name: "unblock", arrange: blocked(state.PausedByOperator), stored: stateReady, reason: engine.ErrNotEligible,
+			do: func(ctx context.Context, _ *fixture, e *engine.Engine, l engine.Lease) error {
+				return e.Operator().UnblockExecution(ctx, l.Execution, state.PausedByOperator)
+			},
+			refused: func(ctx context.Context, _ *fixture, e *engine.Engine, l engine.Lease) error {
+				return e.Operator().UnblockExecution(ctx, l.Execution, state.PausedByPolicy)
+			},
+		},
+		job("unblock routes", stateReady, func(t *testing.T, f *fixture) engine.Lease {
+			f.registered(t, f.name, "", 2*time.Hour, f.lane)
+			return blocked(state.WaitingForCapableWorker)(t, f)
+		}, engine.Maintenance.UnblockRoutes),
 		{
 			name: "create", arrange: unborn, stored: stateReady, refused: inUnknownFlow, reason: engine.ErrNotFound,
 			do: func(ctx context.Context, f *fixture, e *engine.Engine, l engine.Lease) error {
