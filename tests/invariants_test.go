@@ -21,10 +21,27 @@ import (
 )
 
 // storedStates are the states that operations of this library store, and no others.
-var storedStates = []string{
-	stateReady, stateDelayed, stateHeld, stateRunning, stateCompleted, stateBackoff, stateRetry, stateFailed, stateReturned,
-	stateExpired, stateUnstarted, stateSkipped,
-}
+var storedStates = func() []string {
+	states := []string{
+		stateRunning, stateBackoff, stateCompleted, stateFailed, stateExpired, stateUnstarted, stateSkipped, stateCancelled,
+	}
+	for _, waits := range []struct{ eligibility, public, reason string }{
+		{"eligible_now", "waiting", "waiting_for_worker"},
+		{"pending_claim", "waiting", "waiting_for_worker"},
+		{"not_eligible_until_time", "delayed", "waiting_for_delay"},
+		{"blocked_by_dependencies", "waiting_children", "waiting_for_children"},
+		{"blocked_by_budget", "rate_limited", "waiting_for_budget"},
+		{"blocked_by_quota", "rate_limited", "waiting_for_quota"},
+		{"blocked_by_route", "waiting", "waiting_for_capable_worker"},
+		{"blocked_by_lane_state", "waiting", "paused_by_policy"},
+		{"blocked_by_operator", "waiting", "paused_by_operator"},
+	} {
+		for _, attempt := range []string{"pending_first_attempt", "pending_retry_attempt", "attempt_interrupted", "pending_replay_attempt"} {
+			states = append(states, strings.Join([]string{"runnable unowned", waits.eligibility, waits.public, attempt, waits.reason}, " "))
+		}
+	}
+	return states
+}()
 
 // invariants are what holds for every execution at every commit, whatever has happened to it: conditions on e, its
 // row; a, what its attempts have in common; q, its queue entries; l and c, its events of leases and ends.
@@ -54,7 +71,7 @@ var invariants = []struct {
 	},
 	{"its lease has a timer that is due in time", "a.unwatched = 0", `UPDATE ffx_lease_watch SET due_at_ms = due_at_ms + 1`},
 	{"attempts without a lease do not time out", "a.stale_timeouts = 0", `UPDATE ff_attempt SET ffx_timeout_at_ms = 1 WHERE outcome = 'success'`},
-	{"the highest epoch is the execution's", "e.ffx_lease_epoch = a.epoch", `UPDATE ff_attempt SET lease_epoch = lease_epoch + 1`},
+	{"the highest epoch is the execution's", "e.ffx_lease_epoch = a.epoch OR a.attempts = 0 AND e.replays > 0", `UPDATE ff_attempt SET lease_epoch = lease_epoch + 1`},
 	{"epochs rise with attempts", "a.in_order", `UPDATE ff_attempt SET lease_epoch = 7 WHERE outcome = 'retry'`},
 	{"as many leases were lost as were given, save one that is held", "l.given - l.ended = a.leases", `DELETE FROM ff_lease_event WHERE event_type = 'revoked'`},
 	{"it has ended if an end is recorded", "(e.lifecycle_phase IN ('terminal', 'cancelled')) = (e.terminal_at_ms IS NOT NULL)", `UPDATE ff_exec_core SET terminal_at_ms = 1 WHERE lifecycle_phase = 'active'`},

@@ -190,3 +190,48 @@ func failing(failure engine.Failure) []call {
 var releasing = []call{several("ReleaseLeases", batches["release"])}
 
 var deadlines = background("ExpireDeadlines", engine.Maintenance.ExpireDeadlines)
+
+var cancelling = func() []call {
+	spec := func(x *subject) engine.CancelSpec { return engine.CancelSpec{ID: x.x, Reason: "not wanted"} }
+	return []call{
+		single("CancelExecution", func(ctx context.Context, s *stage, x *subject) error { return s.e.CancelExecution(ctx, spec(x)) }),
+		{"CancelExecutions", func(ctx context.Context, s *stage, subjects []*subject) error {
+			var specs []engine.CancelSpec
+			for _, x := range subjects {
+				specs = append(specs, spec(x))
+			}
+			outcomes, err := s.e.CancelExecutions(ctx, specs)
+			return errors.Join(append(outcomes, err)...)
+		}},
+	}
+}()
+
+var cancellingByHolder = []call{
+	single("CancelExecution with a fence", func(ctx context.Context, s *stage, x *subject) error {
+		return s.e.CancelExecution(ctx, engine.CancelSpec{ID: x.x, Reason: "not wanted", Fence: &x.lease.Fence})
+	}),
+}
+
+var revoking = []call{single("RevokeLease", func(ctx context.Context, s *stage, x *subject) error {
+	revoked, err := s.e.Operator().RevokeLease(ctx, engine.RevokeSpec{ID: x.x, Reason: "wrong"})
+	if err == nil && revoked.NotRevoked != "" {
+		err = errIdle
+	}
+	return err
+})}
+
+var preferring = []call{single("ChangePriority", func(ctx context.Context, s *stage, x *subject) error {
+	return s.e.Operator().ChangePriority(ctx, x.x, 9)
+})}
+
+// postponing delays by as much, or wakes.
+func postponing(d time.Duration) []call {
+	return []call{single("DelayExecution", func(ctx context.Context, s *stage, x *subject) error {
+		return s.e.Operator().DelayExecution(ctx, x.x, s.now().Add(d))
+	})}
+}
+
+var replaying = []call{single("ReplayExecution", func(ctx context.Context, s *stage, x *subject) error {
+	_, err := s.e.Operator().ReplayExecution(ctx, x.x)
+	return err
+})}

@@ -34,13 +34,29 @@ func (r wholeRow) with(change wholeRow, events []string, now time.Time) wholeRow
 		}
 		next[column] = atInstant(value, now)
 	}
+	var all []string
+	if next["events"] != "" {
+		all = strings.Split(next["events"], "; ")
+	}
 	for _, event := range events {
-		if next["events"] != "" {
-			next["events"] += "; "
-		}
-		next["events"] += atInstant(event, now)
+		all = append(all, atInstant(event, now))
+	}
+	if len(all) > 0 {
+		slices.SortStableFunc(all, func(a, b string) int { return outboxOf(a) - outboxOf(b) })
+		next["events"] = strings.Join(all, "; ")
 	}
 	return next
+}
+
+// outboxOf numbers the outboxes: one after the other is read.
+func outboxOf(event string) int {
+	switch what, _, _ := strings.Cut(event, " "); what {
+	case "ended:":
+		return 1
+	case "priority_changed", "replayed":
+		return 2
+	}
+	return 0
 }
 
 var instantPattern = regexp.MustCompile(`\bnow(\+[0-9a-z]+)?\b`)

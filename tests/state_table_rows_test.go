@@ -57,6 +57,17 @@ var (
 	lost = wholeRow{"0.lease_expires_at_ms": "-", "0.timeout_at_ms": "-", "0.lease_epoch": "2", "lease_epoch": "2"}.merged(isMutation)
 	left = wholeRow{"0.worker_id": "-", "0.worker_instance_id": "-"}
 
+	cancelled = wholeRow{
+		"state": stateCancelled, "terminal_at_ms": "now", "cancellation_reason": "not wanted", "cancelled_by": "operator_override",
+		"execution_deadline_ms": "ended 1h0m1s",
+	}.merged(isMutation)
+
+	replayed = wholeRow{
+		"state": stateReplayed, "terminal_at_ms": "-",
+		"retry_count": "0", "lease_reclaim_count": "0", "raw.replay_count": "1", "raw.last_mutation_at": "now",
+		"0.outcome": "-", "0.terminal_at_ms": "-", "0.started_at_ms": "-", "0.worker_id": "-", "0.worker_instance_id": "-",
+	}.merged(isMutation).merged(queued)
+
 	expired = wholeRow{
 		"terminal_at_ms": "now", "raw.last_failure_message": "execution_deadline", "raw.failure_reason": "execution_deadline",
 		"raw.failure_category": "timeout", "execution_deadline_ms": "ended 1h0m1s", "raw.last_mutation_at": "now",
@@ -319,5 +330,124 @@ var stateTable = []transition{
 			"state": stateSkipped, "terminal_at_ms": "now", "group": "0 succeeded, 1 failed, 0 skipped, 0 running",
 		}.merged(isMutation),
 		events: []string{"ended: skipped at now"},
+	},
+
+	// Cancelling, whoever holds it.
+	{
+		name: "cancel, ready", from: "create, limited", calls: cancelling,
+		change: cancelled.merged(unqueued), events: []string{"ended: cancelled at now"},
+	},
+	{
+		name: "cancel, delayed", from: "create, delayed", calls: cancelling,
+		change: cancelled.merged(wholeRow{"delay_until_ms": "-"}), events: []string{"ended: cancelled at now"},
+	},
+	{
+		name: "cancel, held for dependencies", from: "create, held and limited", calls: cancelling,
+		change: cancelled, events: []string{"ended: cancelled at now"},
+	},
+	{
+		name: "cancel, running", from: "claim, limited", calls: cancelling,
+		change: cancelled.merged(lost).merged(wholeRow{
+			"0.outcome": "cancelled", "0.terminal_at_ms": "now", "0.worker_instance_id": "-",
+		}),
+		events: []string{"revoked L1 of own by operator at now", "ended: cancelled at now"},
+	},
+	{
+		name: "cancel, by its holder", from: "claim, limited", calls: cancellingByHolder,
+		change: cancelled.merged(lost).merged(wholeRow{
+			"cancelled_by": "worker", "0.outcome": "cancelled", "0.terminal_at_ms": "now", "0.worker_instance_id": "-",
+		}),
+		events: []string{"revoked L1 of own by backend at now", "ended: cancelled at now"},
+	},
+	{
+		name: "cancel, a retry pending", from: "fail, retried after a pause", calls: cancelling,
+		change: cancelled.merged(wholeRow{"delay_until_ms": "-"}), events: []string{"ended: cancelled at now"},
+	},
+	{
+		name: "cancel, released", from: "release", calls: cancelling,
+		change: cancelled.merged(unqueued).merged(wholeRow{
+			"execution_deadline_ms": "none", "lease_epoch": "2", "0.lease_epoch": "2", "0.outcome": "-", "0.worker_instance_id": "-",
+		}),
+		events: []string{"ended: cancelled at now"},
+	},
+	{
+		name: "cancel, lease lost", from: "lease expiry", calls: cancelling,
+		change: cancelled.merged(unqueued).merged(wholeRow{"lease_epoch": "3", "0.lease_epoch": "3", "0.outcome": "-"}),
+		events: []string{"ended: cancelled at now"},
+	},
+	{
+		name: "cancel, suspended", from: "suspended", calls: cancelling,
+		change: cancelled.merged(wholeRow{
+			"lease_epoch": "3", "0.lease_epoch": "3", "0.outcome": "cancelled", "0.terminal_at_ms": "now", "0.worker_instance_id": "-",
+		}),
+		events: []string{"ended: cancelled at now"},
+	},
+
+	// Operators.
+	{
+		name: "revoke", from: "claim, limited", again: errIdle, calls: revoking,
+		change: lost.merged(left).merged(queued).merged(wholeRow{
+			"state": stateReturned, "0.outcome": "interrupted", "raw.lease_revoke_reason": "wrong", "raw.last_mutation_at": "now",
+		}),
+		events: []string{"revoked L1 of own by operator at now"},
+	},
+	{
+		name: "change priority", from: "create, ready", again: errActs, calls: preferring,
+		change: wholeRow{"priority": "9", "queue.rank": "-9"}.merged(isMutation),
+		events: []string{`priority_changed {"new_priority":9,"old_priority":7} at now`},
+	},
+	{
+		name: "delay by an operator", from: "create, limited", calls: postponing(time.Minute),
+		change: wholeRow{"state": stateDelayed, "deadline_at_ms": "now+1m", "delay_until_ms": "now+1m"}.merged(isMutation).merged(unqueued),
+	},
+	{
+		name: "delay by an operator, of a retry", from: "fail, retried at once", calls: postponing(time.Minute),
+		change: wholeRow{
+			"state":          "runnable unowned not_eligible_until_time delayed pending_retry_attempt waiting_for_delay",
+			"deadline_at_ms": "now+1m", "delay_until_ms": "now+1m",
+		}.merged(isMutation).merged(unqueued),
+	},
+	{
+		name: "wake by an operator", from: "create, delayed", calls: postponing(-time.Second),
+		change: wholeRow{"state": stateReady, "deadline_at_ms": "1h0m1s", "delay_until_ms": "-"}.merged(isMutation).merged(queued),
+	},
+	{
+		name: "replay, completed", from: "complete", again: engine.ErrNotEnded, calls: replaying,
+		change: replayed.merged(wholeRow{"result": "-", "lease_epoch": "2", "0.lease_epoch": "2"}),
+		events: []string{`replayed {"branch":"normal"} at now`},
+	},
+	{
+		name: "replay, failed", from: "fail, terminal", again: engine.ErrNotEnded, calls: replaying,
+		change: replayed.merged(wholeRow{
+			"execution_deadline_ms": "1h0m1s", "lease_epoch": "2", "0.lease_epoch": "2",
+			"raw.failure_reason": "-", "raw.failure_category": "-", "raw.last_failure_message": "-",
+		}),
+		events: []string{`replayed {"branch":"normal"} at now`},
+	},
+	{
+		name: "replay, expired", from: "attempt timeout, exhausted", after: time.Hour, again: engine.ErrNotEnded, calls: replaying,
+		change: wholeRow{
+			"state": stateReplayed, "terminal_at_ms": "-", "deadline_at_ms": "-", "execution_deadline_ms": "none", "lease_epoch": "4",
+			"retry_count": "0", "raw.replay_count": "1", "raw.last_mutation_at": "now",
+			"raw.failure_reason": "-", "raw.failure_category": "-", "raw.last_failure_message": "-",
+			"1.lease_epoch": "4", "1.outcome": "-", "1.terminal_at_ms": "-", "1.started_at_ms": "-", "1.worker_id": "-", "1.worker_instance_id": "-",
+		}.merged(isMutation).merged(queued),
+		events: []string{`replayed {"branch":"normal"} at now`},
+	},
+	{
+		name: "claim, of a replay", from: "replay, completed", calls: claiming, again: errIdle,
+		change: leased.merged(wholeRow{
+			"lease_epoch": "3", "0.lease_epoch": "3", "0.lease_id": "L2", "0.attempt_type": "replay", "0.started_at_ms": "now",
+			"0.lease_expires_at_ms": "now+10s", "0.worker_id": "own", "0.worker_instance_id": "own",
+		}),
+		events: []string{"acquired L2 of own at now"},
+	},
+	{
+		name: "replay, a skipped member", from: "dependencies impossible", again: engine.ErrNotEnded, calls: replaying,
+		change: wholeRow{
+			"state": stateReplayedHeld, "terminal_at_ms": "-", "lease_epoch": "1", "raw.replay_count": "1", "raw.last_mutation_at": "now",
+			"group": "0 succeeded, 0 failed, 0 skipped, 1 running",
+		}.merged(isMutation),
+		events: []string{`replayed {"branch":"skipped_flow_member","groups_reset":1} at now`},
 	},
 }
