@@ -216,63 +216,53 @@ func TestA11_operations_on_a_serializable_pool(t *testing.T) {
 }
 
 func TestA11_level_of_every_transaction(t *testing.T) {
-	t.Parallel()
-	shared := newClone(t)
-	shared.atCommit(t, `IF current_setting('transaction_isolation') <> 'read committed'
-		AND current_setting('application_name') = 'watched' THEN RAISE EXCEPTION 'wrong level'; END IF`)
-	for _, o := range commits() {
-		t.Run(o.name, func(t *testing.T) {
-			f := fixtureOn(t, shared.pool, shared.url)
-			l := o.arrange(t, f)
-			before := f.dump(t, l.Execution)
-			e := f.engineOn(t, openPool(t, f.url, func(config *pgxpool.Config) {
-				defaultsTo(pgx.RepeatableRead)(config)
-				config.ConnConfig.RuntimeParams["application_name"] = "watched"
-			}), engine.Config{})
-			if err := o.do(t.Context(), f, e, l); err != nil {
-				t.Fatal(err)
-			}
-			o.wantDone(t, f, l, before)
-		})
-	}
+	const refuse = `IF current_setting('transaction_isolation') <> 'read committed'
+		AND current_setting('application_name') = 'watched' THEN RAISE EXCEPTION 'wrong level'; END IF`
+	eachCommit(t, refuse, func(t *testing.T, o operation, f *fixture) {
+		l := o.arrange(t, f)
+		before := f.dump(t, l.Execution)
+		e := f.engineOn(t, openPool(t, f.url, func(config *pgxpool.Config) {
+			defaultsTo(pgx.RepeatableRead)(config)
+			config.ConnConfig.RuntimeParams["application_name"] = "watched"
+		}), engine.Config{})
+		if err := o.do(t.Context(), f, e, l); err != nil {
+			t.Fatal(err)
+		}
+		o.wantDone(t, f, l, before)
+	})
 }
 
 // What the server refuses at the commit is not reported as done, and the connection is good for more.
 func TestA11_commit_that_is_refused(t *testing.T) {
-	t.Parallel()
-	shared := newClone(t)
-	shared.atCommit(t, "IF current_setting('test.refuse', true) = 'on' THEN RAISE EXCEPTION 'not today'; END IF")
-	for _, o := range commits() {
-		t.Run(o.name, func(t *testing.T) {
-			f := fixtureOn(t, shared.pool, shared.url)
-			l := o.arrange(t, f)
-			before := f.dump(t, l.Execution)
-			pool := openPool(t, f.url, func(config *pgxpool.Config) {
-				defaultsTo(pgx.Serializable)(config)
-				config.MaxConns = 1
-			})
-			e := f.engineOn(t, pool, engine.Config{})
-			if err := e.Prepare(t.Context()); err != nil { // and learns of the level
-				t.Fatal(err)
-			}
-			if _, err := pool.Exec(t.Context(), "SET test.refuse = 'on'"); err != nil {
-				t.Fatal(err)
-			}
-			err := o.do(t.Context(), f, e, l)
-			if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "P0001" || !errors.Is(err, engine.ErrTransport) {
-				t.Errorf("got %v, want a transport error that says why", err)
-			}
-			f.wantUnchanged(t, l.Execution, before)
-			if _, err := pool.Exec(t.Context(), "RESET test.refuse"); err != nil {
-				t.Fatal(err)
-			}
-			o.repeat(t, f, e, l)
-			o.wantDone(t, f, l, before)
-			if got := pool.Stat().NewConnsCount(); got != 1 {
-				t.Errorf("it took %d connections, want 1", got)
-			}
+	const refuse = "IF current_setting('test.refuse', true) = 'on' THEN RAISE EXCEPTION 'not today'; END IF"
+	eachCommit(t, refuse, func(t *testing.T, o operation, f *fixture) {
+		l := o.arrange(t, f)
+		before := f.dump(t, l.Execution)
+		pool := openPool(t, f.url, func(config *pgxpool.Config) {
+			defaultsTo(pgx.Serializable)(config)
+			config.MaxConns = 1
 		})
-	}
+		e := f.engineOn(t, pool, engine.Config{})
+		if err := e.Prepare(t.Context()); err != nil { // and learns of the level
+			t.Fatal(err)
+		}
+		if _, err := pool.Exec(t.Context(), "SET test.refuse = 'on'"); err != nil {
+			t.Fatal(err)
+		}
+		err := o.do(t.Context(), f, e, l)
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "P0001" || !errors.Is(err, engine.ErrTransport) {
+			t.Errorf("got %v, want a transport error that says why", err)
+		}
+		f.wantUnchanged(t, l.Execution, before)
+		if _, err := pool.Exec(t.Context(), "RESET test.refuse"); err != nil {
+			t.Fatal(err)
+		}
+		o.repeat(t, f, e, l)
+		o.wantDone(t, f, l, before)
+		if got := pool.Stat().NewConnsCount(); got != 1 {
+			t.Errorf("it took %d connections, want 1", got)
+		}
+	})
 }
 
 // Saying which level is wanted takes no round trip; where the pool defaults to it, it is not said.

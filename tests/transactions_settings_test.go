@@ -13,43 +13,38 @@ import (
 // Whatever the pool's sessions say, each transaction of the engine waits for locks as long as its kind does and is on
 // the disk when it returns. What is stricter there is kept.
 func TestSettings_of_every_transaction(t *testing.T) {
-	t.Parallel()
-	shared := newClone(t)
-	shared.exec(t, "CREATE TABLE seen (application text, name text, setting text)")
-	shared.atCommit(t, `INSERT INTO seen SELECT DISTINCT current_setting('application_name'), name, current_setting(name)
-		FROM pg_settings WHERE name IN ('lock_timeout', 'synchronous_commit')`)
-	impatient := []string{"complete and claim", "release"}
+	const note = `INSERT INTO seen SELECT DISTINCT current_setting('application_name'), name, current_setting(name)
+		FROM pg_settings WHERE name IN ('lock_timeout', 'synchronous_commit')`
+	impatient := []string{"complete and claim", "release", "delay in a batch", "cancel in a batch"}
 	sessions := []struct{ locks, commit, wantPatient, wantImpatient, wantCommit string }{
 		{"0", "off", "2s", "50ms", "on"},
 		{"1h", "local", "2s", "50ms", "local"},
 		{"20ms", "remote_write", "20ms", "20ms", "remote_write"},
 	}
-	for _, o := range commits() {
-		t.Run(o.name, func(t *testing.T) {
-			for _, s := range sessions {
-				f := fixtureOn(t, shared.pool, shared.url)
-				l := o.arrange(t, f)
-				application := "settings-" + f.name
-				e := f.engineOn(t, openPool(t, f.url, func(config *pgxpool.Config) {
-					params := config.ConnConfig.RuntimeParams
-					params["application_name"], params["lock_timeout"], params["synchronous_commit"] = application, s.locks, s.commit
-				}), engine.Config{})
-				if err := o.do(t.Context(), f, e, l); err != nil {
-					t.Fatal(err)
-				}
-				want := map[string]string{"lock_timeout": s.wantPatient, "synchronous_commit": s.wantCommit}
-				if slices.Contains(impatient, o.name) {
-					want["lock_timeout"] = s.wantImpatient
-				}
-				for name, want := range want {
-					got := texts(t, f.pool, "SELECT DISTINCT setting FROM seen WHERE application = $1 AND name = $2", application, name)
-					if !slices.Equal(got, []string{want}) {
-						t.Errorf("%s is %q where the session has %q and %q, want %q", name, got, s.locks, s.commit, want)
-					}
+	eachCommit(t, note, func(t *testing.T, o operation, on *fixture) {
+		for _, s := range sessions {
+			f := fixtureOn(t, on.pool, on.url)
+			l := o.arrange(t, f)
+			application := "settings-" + f.name
+			e := f.engineOn(t, openPool(t, f.url, func(config *pgxpool.Config) {
+				params := config.ConnConfig.RuntimeParams
+				params["application_name"], params["lock_timeout"], params["synchronous_commit"] = application, s.locks, s.commit
+			}), engine.Config{})
+			if err := o.do(t.Context(), f, e, l); err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]string{"lock_timeout": s.wantPatient, "synchronous_commit": s.wantCommit}
+			if o.whole || slices.Contains(impatient, o.name) {
+				want["lock_timeout"] = s.wantImpatient
+			}
+			for name, want := range want {
+				got := texts(t, f.pool, "SELECT DISTINCT setting FROM seen WHERE application = $1 AND name = $2", application, name)
+				if !slices.Equal(got, []string{want}) {
+					t.Errorf("%s is %q where the session has %q and %q, want %q", name, got, s.locks, s.commit, want)
 				}
 			}
-		})
-	}
+		}
+	}, "CREATE TABLE seen (application text, name text, setting text)")
 }
 
 // A lane that a caller's transaction registered, and took back, is registered by the next creation on it.
