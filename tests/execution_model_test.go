@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ type modelled struct {
 	epoch    int64
 	retries  int
 	lost     int
+	replays  int
 	wake     time.Time // of a delayed one
 	deadline time.Time // zero: none
 	ends     []string  // outcomes of all ends
@@ -61,7 +63,12 @@ func (x *modelled) end(state, outcome string) {
 }
 
 func (x *modelled) hasEnded() bool {
-	return slices.Contains([]string{stateCompleted, stateFailed, stateExpired, stateUnstarted, stateSkipped}, x.state)
+	return slices.Contains([]string{stateCompleted, stateFailed, stateExpired, stateUnstarted, stateSkipped, stateCancelled}, x.state)
+}
+
+// waiting is the state of one that waits for something, its attempts left as they are.
+func (x *modelled) waiting(what, reason string) string {
+	return strings.Join([]string{"runnable unowned", what, strings.Fields(x.state)[4], reason}, " ")
 }
 
 // let takes the lease away; involuntarily, the epoch rises.
@@ -151,7 +158,7 @@ func (m *executionModel) claim(t *testing.T, r *rapid.T) {
 			r.Fatalf("claimed %s, which is %s", x.id, x.state)
 		}
 		resumes := x.state == stateReturned
-		x.lease(m, resumes)
+		x.lease(m, resumes || x.state == stateReplayed && len(x.attempts) > 0)
 		if c.Lease.Epoch != x.epoch || c.Lease.Attempt != x.pointer || c.Resumed != resumes {
 			r.Fatalf("claimed %+v, want epoch %d, attempt %d", c, x.epoch, x.pointer)
 		}
@@ -160,11 +167,11 @@ func (m *executionModel) claim(t *testing.T, r *rapid.T) {
 }
 
 // lease gives the execution to somebody.
-func (x *modelled) lease(m *executionModel, resumes bool) {
+func (x *modelled) lease(m *executionModel, sameAttempt bool) {
 	x.epoch++
 	x.given++
 	x.state = stateRunning
-	if !resumes {
+	if !sameAttempt {
 		x.attempts = append(x.attempts, modelledAttempt{})
 	}
 	x.pointer = len(x.attempts) - 1
@@ -175,7 +182,7 @@ func (x *modelled) lease(m *executionModel, resumes bool) {
 }
 
 func isReady(state string) bool {
-	return slices.Contains([]string{stateReady, stateRetry, stateReturned}, state)
+	return slices.Contains([]string{stateReady, stateRetry, stateReturned, stateReplayed}, state)
 }
 
 func (m *executionModel) find(of id.ExecutionID) *modelled {
@@ -234,10 +241,23 @@ var heldCalls = map[string]held{
 		x.let("failed", false)
 		x.end(stateFailed, "failed")
 	}},
-	"release": {"release", func(x *modelled, a modelledAttempt) bool { return a.outcome == "interrupted" && !x.active() }, func(m *executionModel, x *modelled) {
+	"release": {"release", givenBack("interrupted"), func(_ *executionModel, x *modelled) {
 		x.let("interrupted", false)
 		x.state = stateReturned
 	}},
+	"delay": {"delay", givenBack("interrupted"), func(m *executionModel, x *modelled) {
+		x.let("interrupted", false)
+		x.wake = m.f.now().Add(time.Minute)
+		x.state = stateLater
+	}},
+	"wait for children": {"wait for children", givenBack("waiting_children"), func(_ *executionModel, x *modelled) {
+		x.let("waiting_children", false)
+		x.state = stateParked
+	}},
+}
+
+func givenBack(outcome string) func(*modelled, modelledAttempt) bool {
+	return func(x *modelled, a modelledAttempt) bool { return a.outcome == outcome && !x.active() }
 }
 
 func failedBefore(x *modelled, a modelledAttempt) bool {
@@ -331,7 +351,7 @@ var modelJobs = map[string]struct {
 			return false
 		}
 		x.wake = time.Time{}
-		x.state = map[string]string{stateDelayed: stateReady, stateBackoff: stateRetry}[x.state]
+		x.state = x.waiting("eligible_now waiting", "waiting_for_worker")
 		return true
 	}},
 }
@@ -423,6 +443,9 @@ func TestExecutions_as_the_model(t *testing.T) {
 	}
 	for name := range heldCalls {
 		actions[name] = func(r *rapid.T) { m.hold(t, r, name) }
+	}
+	for name := range modelOperators {
+		actions[name] = func(r *rapid.T) { m.operate(t, r, name) }
 	}
 	for name := range modelJobs {
 		actions[name] = func(r *rapid.T) { m.run(t, r, name) }

@@ -278,8 +278,9 @@ func miscountedGroups(ctx context.Context, tx pgx.Tx, lanes []string) ([]string,
 		WHERE
 			(g.success_count, g.fail_count, g.skip_count, g.running_count, 0) <> (n.success, n.fail, n.skip, n.running, n.forgotten)
 			AND g.flow_id <> ALL ($1::uuid[])
+			AND g.downstream_eid <> ALL ($3::uuid[])
 			AND ($2::text[] IS NULL OR left(d.lane_id, 41) = ANY ($2::text[]))
-		LIMIT 10`, handmade.flowIDs(), lanes)
+		LIMIT 10`, handmade.flowIDs(), lanes, handmade.executions())
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 

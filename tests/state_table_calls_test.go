@@ -189,6 +189,28 @@ func failing(failure engine.Failure) []call {
 
 var releasing = []call{several("ReleaseLeases", batches["release"])}
 
+// delaying gives the attempt back until a minute after the start.
+var delaying = []call{
+	single("DelayExecution", func(ctx context.Context, s *stage, x *subject) error {
+		return s.e.DelayExecution(ctx, x.lease, start.Add(time.Minute))
+	}),
+	several("DelayExecutions", func(ctx context.Context, e *engine.Engine, leases []engine.Lease) ([]error, error) {
+		delays := make([]engine.Delay, len(leases))
+		for i, l := range leases {
+			delays[i] = engine.Delay{Lease: l, Until: start.Add(time.Minute)}
+		}
+		return e.DelayExecutions(ctx, delays)
+	}),
+}
+
+var parking = []call{
+	single("WaitForChildren", func(ctx context.Context, s *stage, x *subject) error {
+		_, err := s.e.WaitForChildren(ctx, x.lease)
+		return err
+	}),
+	several("WaitForChildrenEach", batches["wait for children"]),
+}
+
 var deadlines = background("ExpireDeadlines", engine.Maintenance.ExpireDeadlines)
 
 var cancelling = func() []call {

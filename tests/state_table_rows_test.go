@@ -207,6 +207,49 @@ var stateTable = []transition{
 		events: []string{"revoked L1 of own by backend at now"},
 	},
 
+	{
+		name: "delay", from: "claim, limited", calls: delaying,
+		change: wholeRow{
+			"state": stateLater, "deadline_at_ms": "1m0s", "delay_until_ms": "1m0s",
+			"0.outcome": "interrupted", "0.lease_expires_at_ms": "-", "0.timeout_at_ms": "-", "0.delay_until_ms": "1m0s",
+		}.merged(isMutation),
+		events: []string{"revoked L1 of own by backend at now"},
+	},
+	{
+		name: "promote, a delayed attempt", from: "delay", after: time.Minute, again: errIdle,
+		calls:  background("PromoteDelayed", engine.Maintenance.PromoteDelayed),
+		change: wholeRow{"state": stateReturned, "deadline_at_ms": "1h0m1s", "delay_until_ms": "-"}.merged(isMutation).merged(queued),
+	},
+	{
+		name: "wait for children, of none", from: "claim, limited", calls: parking,
+		change: wholeRow{
+			"state": stateParked, "0.outcome": "waiting_children", "0.lease_expires_at_ms": "-", "0.timeout_at_ms": "-",
+		}.merged(isMutation),
+		events: []string{"revoked L1 of own by backend at now"},
+	},
+	{
+		name: "wait for children, satisfied", from: "claim, of a member", calls: parking,
+		change: wholeRow{
+			"state": stateReturned, "0.outcome": "waiting_children", "0.lease_expires_at_ms": "-",
+		}.merged(isMutation).merged(queued),
+		events: []string{"revoked L1 of own by backend at now"},
+	},
+	{
+		name: "an upstream that failed after all", from: "claim, of a member", seeded: true,
+		calls: []call{single("", func(ctx context.Context, s *stage, x *subject) error {
+			return s.byHand(ctx, x, `UPDATE ff_edge_group SET success_count = 0, fail_count = 1
+				WHERE partition_key = $1 AND downstream_eid = $2`)
+		})},
+		change: wholeRow{"group": "0 succeeded, 1 failed, 0 skipped, 0 running"},
+	},
+	{
+		name: "wait for children, impossible", from: "an upstream that failed after all", calls: parking, again: engine.ErrStaleLease,
+		change: lost.merged(wholeRow{
+			"state": stateSkipped, "terminal_at_ms": "now", "0.outcome": "skipped", "0.terminal_at_ms": "now", "0.worker_instance_id": "-",
+		}),
+		events: []string{"revoked L1 of own by backend at now", "ended: skipped at now"},
+	},
+
 	// Background work.
 	{
 		name: "lease expiry", from: "claim, limited", after: leaseTTL, calls: background("ExpireLeases", engine.Maintenance.ExpireLeases), again: errIdle,
