@@ -18,7 +18,7 @@ import (
 // Every unexported error of this package is either a signal, whose text nobody sees, or one that is shown.
 var (
 	testedSignals = map[string]error{
-		"errFellThrough": errFellThrough, "errFlowLock": errFlowLock, "errRefused": errRefused, "errRepeated": errRepeated,
+		"errFellThrough": errFellThrough, "errFlowLock": errFlowLock, "errManyFlows": errManyFlows, "errRefused": errRefused, "errRepeated": errRepeated,
 		"errFlowBusy": errFlowBusy,
 	}
 	shown = []string{
