@@ -799,16 +799,18 @@ const leaseTakenExecutions = `-- name: LeaseTakenExecutions :exec
 WITH input AS (
     -- The leases as they were decided, one row each.
     SELECT
-        unnest($3::smallint[]) AS partition_key,
-        unnest($4::uuid[]) AS execution_id,
-        unnest($5::integer[]) AS attempt_index,
-        unnest($6::text[]) AS attempt_type,
-        unnest($7::uuid[]) AS attempt_id,
-        unnest($8::uuid[]) AS lease_id,
-        unnest($9::bigint[]) AS lease_epoch,
-        unnest($10::bigint[]) AS timeout_at_ms,
-        unnest($11::boolean[]) AS inserted
-    LIMIT cardinality($4::uuid[])
+        unnest($4::smallint[]) AS partition_key,
+        unnest($5::uuid[]) AS execution_id,
+        unnest($6::integer[]) AS attempt_index,
+        unnest($7::text[]) AS attempt_type,
+        unnest($8::uuid[]) AS attempt_id,
+        unnest($9::uuid[]) AS lease_id,
+        unnest($10::bigint[]) AS lease_epoch,
+        unnest($11::bigint[]) AS timeout_at_ms,
+        unnest($12::boolean[]) AS inserted,
+        unnest($13::integer[]) AS reclaims,
+        unnest($14::bigint[]) AS deadline_at_ms
+    LIMIT cardinality($5::uuid[])
 ),
 leased AS (
     -- The executions, now active, with what their attempts need.
@@ -821,17 +823,22 @@ leased AS (
         attempt_state = 'running_attempt',
         blocking_reason = NULL,
         attempt_index = i.attempt_index,
-        started_at_ms = coalesce(e.started_at_ms, $1::bigint),
+        started_at_ms = coalesce(e.started_at_ms, $2::bigint),
         deadline_at_ms = CASE
+            WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms
             WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
             ELSE e.deadline_at_ms
         END,
-        -- Negative: of an end that another program has taken back.
-        ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
+        ffx_execution_deadline_ms = CASE
+            WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms
+            -- Negative: of an end that another program has taken back.
+            WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms
+        END,
         ffx_delay_until_ms = NULL,
+        lease_reclaim_count = greatest(e.lease_reclaim_count, 0) + i.reclaims,
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + i.inserted::integer,
         ffx_lease_epoch = i.lease_epoch,
-        ffx_last_mutation_at_ms = $1::bigint
+        ffx_last_mutation_at_ms = $2::bigint
     FROM input AS i
     WHERE
         e.partition_key = i.partition_key
@@ -876,8 +883,8 @@ timed AS (
         attempt_indexes
     )
     SELECT
-        $1::bigint + $12::bigint,
-        CAST(($8::uuid[])[1] AS uuid),
+        $2::bigint + $15::bigint,
+        CAST(($9::uuid[])[1] AS uuid),
         array_agg(l.partition_key),
         array_agg(l.execution_id),
         array_agg(l.attempt_index)
@@ -905,11 +912,11 @@ attempts AS (
         l.partition_key,
         l.execution_id,
         l.attempt_index,
-        $13::text,
-        $2::text,
+        $16::text,
+        $3::text,
         l.lease_epoch,
-        $1::bigint + $12::bigint,
-        $1::bigint,
+        $2::bigint + $15::bigint,
+        $2::bigint,
         l.attempt_policy,
         l.attempt_type,
         l.attempt_id,
@@ -943,16 +950,17 @@ INSERT INTO ff_lease_event (
 SELECT
     l.execution_id::text,
     l.lease_id::text,
-    'acquired',
-    $1::bigint,
+    $1::text,
+    $2::bigint,
     l.partition_key,
     l.ffx_namespace,
     l.ffx_instance_tag,
-    $2::text
+    $3::text
 FROM leased AS l
 `
 
 type LeaseTakenExecutionsParams struct {
+	EventType        string
 	NowMs            int64
 	WorkerInstanceID string
 	PartitionKeys    []int16
@@ -964,17 +972,21 @@ type LeaseTakenExecutionsParams struct {
 	LeaseEpochs      []int64
 	TimeoutsAtMs     []int64
 	Inserted         []bool
+	Reclaims         []int32
+	DeadlinesAtMs    []int64
 	LeaseTtlMs       int64
 	WorkerID         string
 }
 
-// LeaseTakenExecutions writes the leases decided for executions that TakeClaimable locked: the
-// execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each.
+// LeaseTakenExecutions writes the leases decided for executions that the caller has locked: the
+// execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each. A deadline of 0 leaves what is stored; reclaims are added to the leases that were lost.
 //
-// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimExecution,
+// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
 // Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 func (q *Queries) LeaseTakenExecutions(ctx context.Context, db DBTX, arg LeaseTakenExecutionsParams) error {
 	_, err := db.Exec(ctx, leaseTakenExecutions,
+		arg.EventType,
 		arg.NowMs,
 		arg.WorkerInstanceID,
 		arg.PartitionKeys,
@@ -986,6 +998,8 @@ func (q *Queries) LeaseTakenExecutions(ctx context.Context, db DBTX, arg LeaseTa
 		arg.LeaseEpochs,
 		arg.TimeoutsAtMs,
 		arg.Inserted,
+		arg.Reclaims,
+		arg.DeadlinesAtMs,
 		arg.LeaseTtlMs,
 		arg.WorkerID,
 	)

@@ -52,7 +52,8 @@ type LockCurrentAttemptsParams struct {
 // may have none.
 //
 // Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
-// engine.ReplayExecution.
+// engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
+// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 func (q *Queries) LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error {
 	_, err := db.Exec(ctx, lockCurrentAttempts, arg.PartitionKeys, arg.ExecutionIds)
@@ -105,7 +106,7 @@ type ReadExecutionForecastsRow struct {
 // 1) is the input position. A forecast: the decision is repeated under the row locks. No row: the execution does not
 // exist.
 //
-// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution.
+// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution.
 // Locks: none.
 func (q *Queries) ReadExecutionForecasts(ctx context.Context, db DBTX, arg ReadExecutionForecastsParams) ([]ReadExecutionForecastsRow, error) {
 	rows, err := db.Query(ctx, readExecutionForecasts,
@@ -325,7 +326,8 @@ type ReadHeldExecutionsRow struct {
 // below 0: it has no attempt up to its pointer; a newest_index below 0: it has none at all.
 //
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
-// engine.RevokeLease, engine.ReplayExecution.
+// engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
+// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
 // Locks: none. What it reads is locked by the caller.
 func (q *Queries) ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error) {
 	rows, err := db.Query(ctx, readHeldExecutions,

@@ -66,7 +66,7 @@ type EndSkippedAttemptsParams struct {
 //
 // Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach.
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 func (q *Queries) EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error {
 	_, err := db.Exec(ctx, endSkippedAttempts, arg.PartitionKeys, arg.ExecutionIds, arg.NowMs)
@@ -182,7 +182,7 @@ type EnqueueSiblingCancelsParams struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach.
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: L3 held; L7 new.
 func (q *Queries) EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error {
 	_, err := db.Exec(ctx, enqueueSiblingCancels,
@@ -273,7 +273,7 @@ type LeaveEdgesRow struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach.
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: L3 held, since ResolveEdges.
 func (q *Queries) LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error) {
 	rows, err := db.Query(ctx, leaveEdges,
@@ -354,7 +354,7 @@ type ListEdgesWithoutGroupRow struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach.
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: none.
 func (q *Queries) ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error) {
 	rows, err := db.Query(ctx, listEdgesWithoutGroup, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)
@@ -449,7 +449,7 @@ type ListPassedOverParams struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach.
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: none.
 func (q *Queries) ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error) {
 	rows, err := db.Query(ctx, listPassedOver,
@@ -852,7 +852,7 @@ type ResolveEdgesRow struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach.
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 // the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 func (q *Queries) ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error) {
@@ -1004,7 +1004,7 @@ type SkipDownstreamRow struct {
 //
 // Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach.
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 // DELETE). The caller sorts by (partition_key, execution_id).
 func (q *Queries) SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error) {

@@ -49,7 +49,7 @@ type LockFlowRowsRow struct {
 //
 // Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 // engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren,
-// engine.ReplayExecution.
+// engine.ReplayExecution, engine.ReclaimExecution.
 // Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 func (q *Queries) LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error) {
 	rows, err := db.Query(ctx, lockFlowRows, arg.PartitionKeys, arg.FlowIds)
@@ -85,7 +85,7 @@ FROM (
 //
 // Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 // engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren,
-// engine.ReplayExecution.
+// engine.ReplayExecution, engine.ReclaimExecution.
 // Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 func (q *Queries) LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, lockFlowsExclusive, flowIds)

@@ -120,7 +120,8 @@ type LockExecutionsRow struct {
 //
 // Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
 // engine.DelayExecution, engine.WaitForChildren, engine.ChangePriority, engine.Operator.DelayExecution,
-// engine.RevokeLease, engine.ReplayExecution.
+// engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution,
+// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
 // Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 // execution_id).
 func (q *Queries) LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error) {
@@ -566,7 +567,8 @@ type TakeExecutionsRow struct {
 // TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 //
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-// engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach.
+// engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach, engine.ClaimForWorker,
+// engine.ExpireGrants, engine.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error) {
 	rows, err := db.Query(ctx, takeExecutions, arg.PartitionKeys, arg.ExecutionIds)

@@ -87,11 +87,17 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions.
 	// Locks: L0 held.
 	CountNewMembers(ctx context.Context, db DBTX, arg CountNewMembersParams) (int64, error)
+	// DeleteGrants deletes the grants of some kinds that an execution has.
+	//
+	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
+	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
+	// Locks: L5 waits (DELETE). The execution is locked by the caller.
+	DeleteGrants(ctx context.Context, db DBTX, arg DeleteGrantsParams) error
 	// DiscardWaiting removes what could still act on executions that a background job ended: their
 	// suspensions, waitpoints and grants.
 	//
 	// Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
-	// engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution.
+	// engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution.
 	// Locks: L5 waits (DELETE). The executions are locked by the caller.
 	DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error
 	// DismissCompletions marks what an execution that is replayed has left undispatched as dispatched: its next end counts
@@ -205,12 +211,18 @@ type Querier interface {
 	// Used by: engine.CancelExecution, engine.CancelExecutions.
 	// Locks: L1 held; L2 held; L7 new.
 	EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error)
+	// EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. Its epoch is raised,
+	// so that the former holder is refused.
+	//
+	// Used by: engine.ReclaimExecution.
+	// Locks: L2 held.
+	EndReclaimedAttempt(ctx context.Context, db DBTX, arg EndReclaimedAttemptParams) error
 	// EndSkippedAttempts settles the unfinished current attempts of skipped executions that had run before,
 	// under a raised epoch.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach.
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 	EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error
 	// EndSucceeded writes the success of executions whose fence was judged under their locks.
@@ -225,7 +237,7 @@ type Querier interface {
 	// left alone.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue.
+	// engine.ExpireDeadlines, engine.RepairQueue, engine.ReclaimExecution.
 	// Locks: L1 held; L2 held; L7 new.
 	EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccessfulParams) ([]EndUnsuccessfulRow, error)
 	// EnqueueSiblingCancels lists the upstreams that newly decided groups no longer need: unfinished ones
@@ -235,7 +247,7 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach.
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: L3 held; L7 new.
 	EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error
 	// EnsureLanes registers lanes that executions were created on; a known lane is left as it is.
@@ -258,6 +270,13 @@ type Querier interface {
 	// Used by: engine.Retain, engine.PurgeFlows.
 	// Locks: retention waits (for a concurrent insert of the same row, in one order).
 	EnsureRetentionSources(ctx context.Context, db DBTX) error
+	// ExpireGrants deletes the expired grants of the given executions, and gives those of them back to their lanes that
+	// were granted and have no claim grant left that can be used. Returns what it acted on, with the lane of what is
+	// claimable now.
+	//
+	// Used by: engine.ExpireGrants, engine.RepairQueue.
+	// Locks: L1 held; L5 skips (grants FOR UPDATE, then the DELETE); queue held, by the execution's row.
+	ExpireGrants(ctx context.Context, db DBTX, arg ExpireGrantsParams) ([]ExpireGrantsRow, error)
 	// FenceStrayLeases clears leases that ran out on attempts nobody works on any more: the execution is
 	// not active, or goes on with a later attempt. The outcome stays; no event is written.
 	//
@@ -320,12 +339,18 @@ type Querier interface {
 	// Used by: engine.PurgeFlows.
 	// Locks: none. Spans partitions.
 	GetFlowTimersDue(ctx context.Context, db DBTX, nowMs *int64) (GetFlowTimersDueRow, error)
+	// GetGrant reads to which worker a grant of an execution was issued. No row: it is not there, or no more.
+	//
+	// Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
+	// engine.ReclaimExecution.
+	// Locks: none.
+	GetGrant(ctx context.Context, db DBTX, arg GetGrantParams) (GetGrantRow, error)
 	// GetNow reads the database's clock in milliseconds, or returns now_ms where it is given.
 	// An operation of several statements reads it once, after its row locks are held.
 	//
 	// Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
 	// engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,
-	// engine.RepairQueue.
+	// engine.RepairQueue, engine.VerifyGrant.
 	// Locks: none.
 	GetNow(ctx context.Context, db DBTX, nowMs *int64) (int64, error)
 	// GetRetainedTables tells which tables may have rows of executions, besides those that every execution has: one that
@@ -365,6 +390,18 @@ type Querier interface {
 	// Used by: engine.Prepare.
 	// Locks: none.
 	GetUsableFrom(ctx context.Context, db DBTX) (string, error)
+	// GetVerifyingKey reads a key that verifies at an instant: an active one, or one that was retired and is still in its
+	// grace. No row: there is no such key any more.
+	//
+	// Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
+	// engine.ReclaimExecution.
+	// Locks: none.
+	GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) ([]byte, error)
+	// HoldForGrant takes a claimable execution out of its lane, for whoever a grant was issued to.
+	//
+	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker.
+	// Locks: L1 held; queue held, by the execution's row.
+	HoldForGrant(ctx context.Context, db DBTX, arg HoldForGrantParams) error
 	// InsertAppliedEdges adds dependency edges that count from now on.
 	//
 	// Used by: engine.CreateFlow.
@@ -377,7 +414,7 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach.
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: L7 new.
 	InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error
 	// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the
@@ -404,15 +441,22 @@ type Querier interface {
 	// Used by: engine.CreateFlow.
 	// Locks: L0 waits (for a concurrent insert of the same flow).
 	InsertFlow(ctx context.Context, db DBTX, arg InsertFlowParams) (int64, error)
+	// InsertGrant writes a grant. One of the same key, which another program may have issued in the same millisecond, is
+	// written over.
+	//
+	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
+	// Locks: L5 waits (for a row of the same key). The execution is locked by the caller.
+	InsertGrant(ctx context.Context, db DBTX, arg InsertGrantParams) error
 	// InsertRetentionTimer writes down when to look again at executions, or flows.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: retention new.
 	InsertRetentionTimer(ctx context.Context, db DBTX, arg InsertRetentionTimerParams) error
-	// LeaseTakenExecutions writes the leases decided for executions that TakeClaimable locked: the
-	// execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each.
+	// LeaseTakenExecutions writes the leases decided for executions that the caller has locked: the
+	// execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each. A deadline of 0 leaves what is stored; reclaims are added to the leases that were lost.
 	//
-	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimExecution,
+	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
 	// Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 	LeaseTakenExecutions(ctx context.Context, db DBTX, arg LeaseTakenExecutionsParams) error
 	// LeaveCompletions takes the mark of ClaimCompletions back, for events whose dependents could not all be
@@ -427,7 +471,7 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach.
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: L3 held, since ResolveEdges.
 	LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error)
 	// ListBlocked pages through the executions that are blocked by route, lane or operator, up to a last lane, in the order of
@@ -459,7 +503,7 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach.
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: none.
 	ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error)
 	// ListEnded returns those of the listed executions that have ended, or are not there, with what they have left and
@@ -492,6 +536,12 @@ type Querier interface {
 	// Used by: engine.ListFlowMembers.
 	// Locks: none. Reads the ids of all members for each page.
 	ListFlowMembers(ctx context.Context, db DBTX, arg ListFlowMembersParams) ([]ListFlowMembersRow, error)
+	// ListGrants reads the grants of one kind that an execution has, the newest first.
+	//
+	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.ClaimFromResumeGrant,
+	// engine.ReclaimExecution.
+	// Locks: none. Whoever issues or deletes one holds the execution, which the caller has locked.
+	ListGrants(ctx context.Context, db DBTX, arg ListGrantsParams) ([]ListGrantsRow, error)
 	// ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
 	// of the max_items highest. No row: at none are there as many.
 	//
@@ -539,7 +589,7 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach.
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: none.
 	ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error)
 	// ListPauses pages through the paused lanes or the drained worker instances in byte order, strictly after a cursor.
@@ -552,6 +602,12 @@ type Querier interface {
 	// Used by: engine.WaitingKinds.
 	// Locks: none. Spans partitions.
 	ListQueuedLanes(ctx context.Context, db DBTX, maxItems int32) ([]string, error)
+	// ListSigningKeys reads the keys that may sign, the one to sign with first. The caller takes the first that is a key
+	// at all: its id and its secret are what another program stored.
+	//
+	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
+	// Locks: none.
+	ListSigningKeys(ctx context.Context, db DBTX) ([]ListSigningKeysRow, error)
 	// ListUndispatched returns those of the given members of flows, which the caller has locked, of which an event is not
 	// dispatched. Events without dispatch are read once, all of them.
 	//
@@ -583,7 +639,8 @@ type Querier interface {
 	// may have none.
 	//
 	// Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
-	// engine.ReplayExecution.
+	// engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
+	// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 	LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error
 	// LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order: successes that
@@ -599,7 +656,8 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
 	// engine.DelayExecution, engine.WaitForChildren, engine.ChangePriority, engine.Operator.DelayExecution,
-	// engine.RevokeLease, engine.ReplayExecution.
+	// engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution,
+	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
@@ -607,7 +665,7 @@ type Querier interface {
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren,
-	// engine.ReplayExecution.
+	// engine.ReplayExecution, engine.ReclaimExecution.
 	// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 	LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error)
 	// LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key: whatever ends a
@@ -615,7 +673,7 @@ type Querier interface {
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren,
-	// engine.ReplayExecution.
+	// engine.ReplayExecution, engine.ReclaimExecution.
 	// Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 	LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
 	// LockFlowsShared takes the shared form of the locks of flows, ascending by key: successes of members
@@ -703,7 +761,7 @@ type Querier interface {
 	// 1) is the input position. A forecast: the decision is repeated under the row locks. No row: the execution does not
 	// exist.
 	//
-	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution.
+	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution.
 	// Locks: none.
 	ReadExecutionForecasts(ctx context.Context, db DBTX, arg ReadExecutionForecastsParams) ([]ReadExecutionForecastsRow, error)
 	// ReadExistingExecutions returns which of some executions exist. One that does not has no row.
@@ -711,6 +769,13 @@ type Querier interface {
 	// Used by: engine.CreateExecutions.
 	// Locks: none.
 	ReadExistingExecutions(ctx context.Context, db DBTX, arg ReadExistingExecutionsParams) ([]ReadExistingExecutionsRow, error)
+	// ReadGrantFacts reads what a grant, or a lease by one, needs to know of a locked execution and its current attempt besides what every
+	// call for a locked execution reads.
+	//
+	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.IssueGrantAndClaim,
+	// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
+	// Locks: none. The execution and the attempt are locked by the caller.
+	ReadGrantFacts(ctx context.Context, db DBTX, arg ReadGrantFactsParams) (ReadGrantFactsRow, error)
 	// ReadGroupsOf returns the groups that executions wait for, by ord (from 1), as their counters are and with how many
 	// edges that are staged and not applied yet. No row: the execution waits for nothing that is known.
 	//
@@ -722,7 +787,8 @@ type Querier interface {
 	// below 0: it has no attempt up to its pointer; a newest_index below 0: it has none at all.
 	//
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
-	// engine.RevokeLease, engine.ReplayExecution.
+	// engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
+	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
 	// Locks: none. What it reads is locked by the caller.
 	ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error)
 	// ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
@@ -772,7 +838,7 @@ type Querier interface {
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases, engine.CancelExecution,
 	// engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
-	// engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution.
+	// engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution.
 	// Locks: L6 waits (DELETE).
 	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error
 	// RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is
@@ -802,8 +868,9 @@ type Querier interface {
 	// after_execution_id, in the order of the primary key, notes the kind in those that lack it, lists those that are
 	// blocked and not listed, and sets a lease timer for their leases that ran out more than a minute ago. Returns the last of
 	// the page, those it wrote an entry for, with the lane that has work now, those it listed, those that are leaseless:
-	// active, while their current attempt has no lease that could run out, and those that are overdue: ended, and kept for as
-	// long as they are to be. No row: nothing follows.
+	// active, while their current attempt has no lease that could run out, those that are ungranted: granted, while no claim
+	// grant of theirs can be used, and those that are overdue: ended, and kept for as long as they are to be. No row: nothing
+	// follows.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: L1 skips (execution rows without a whole queue entry, or not listed as blocked, FOR NO KEY UPDATE); queue held, by the execution's
@@ -825,7 +892,7 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach.
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 	// the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 	ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error)
@@ -855,12 +922,25 @@ type Querier interface {
 	// Used by: engine.RevokeLease.
 	// Locks: L1 held; L2 held; L7 new.
 	RevokeLease(ctx context.Context, db DBTX, arg RevokeLeaseParams) (string, error)
+	// ScanEligible pages through the claimable executions of a lane in claim order, after a place in it, with what they
+	// are attached to. Where capabilities are given, only what they cover; where kinds are, only those; where a partition
+	// is, only its own.
+	//
+	// Used by: engine.EligibleExecutions, engine.ClaimForWorker.
+	// Locks: none. Spans partitions.
+	ScanEligible(ctx context.Context, db DBTX, arg ScanEligibleParams) ([]ScanEligibleRow, error)
 	// ScanEmptyFlows returns those of the next page_size flows after a position, in the order of the primary key, that have
 	// no member in store, and the last of them in any case. No row: nothing follows.
 	//
 	// Used by: engine.PurgeFlows.
 	// Locks: none. Spans partitions.
 	ScanEmptyFlows(ctx context.Context, db DBTX, arg ScanEmptyFlowsParams) ([]ScanEmptyFlowsRow, error)
+	// ScanExpiredGrants finds grants that can no longer be used, the oldest first, after a place in that order, and the executions they
+	// name; gone: that is not there any more.
+	//
+	// Used by: engine.ExpireGrants.
+	// Locks: none. Spans partitions.
+	ScanExpiredGrants(ctx context.Context, db DBTX, arg ScanExpiredGrantsParams) ([]ScanExpiredGrantsRow, error)
 	// ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position: in the column
 	// of this library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a
 	// delay there too, unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
@@ -917,7 +997,7 @@ type Querier interface {
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach.
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
@@ -957,9 +1037,16 @@ type Querier interface {
 	// TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
 	// another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 	//
-	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions.
+	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions,
+	// engine.ClaimForWorker.
 	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 	TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error)
+	// TakeEligible locks the first of the given executions that is still claimable on the lane and that nobody else holds,
+	// and returns its place in the input, from 1. No row: there is none.
+	//
+	// Used by: engine.ClaimForWorker.
+	// Locks: L1 skips (the execution's row FOR NO KEY UPDATE).
+	TakeEligible(ctx context.Context, db DBTX, arg TakeEligibleParams) ([]int32, error)
 	// TakeEnded returns those of the given executions that have ended, with how long they are kept, and locks those whose
 	// time is over: they are taken. Who is not taken though its time is over is held by somebody else, or no longer ended.
 	// What depends on others is to be read afterwards.
@@ -970,7 +1057,8 @@ type Querier interface {
 	// TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-	// engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach.
+	// engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach, engine.ClaimForWorker,
+	// engine.ExpireGrants, engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error)
 	// TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due

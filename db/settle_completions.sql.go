@@ -373,7 +373,7 @@ type InsertCompletionEventsParams struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach.
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: L7 new.
 func (q *Queries) InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error {
 	_, err := db.Exec(ctx, insertCompletionEvents,
@@ -414,7 +414,7 @@ type ReleaseQuotaSlotsParams struct {
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases, engine.CancelExecution,
 // engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
-// engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution.
+// engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution.
 // Locks: L6 waits (DELETE).
 func (q *Queries) ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error {
 	_, err := db.Exec(ctx, releaseQuotaSlots, arg.PartitionKeys, arg.ExecutionIds)

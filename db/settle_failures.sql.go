@@ -108,7 +108,7 @@ lease_events AS (
         d.ffx_namespace,
         d.ffx_instance_tag,
         nullif(d.worker_instance_id, ''),
-        CASE d.lease_event WHEN 'revoked' THEN 'backend' END
+        CASE d.lease_event WHEN 'revoked' THEN coalesce($15::text, 'backend') END
     FROM ended AS d
     WHERE d.lease_event <> ''
 )
@@ -135,6 +135,7 @@ type EndUnsuccessfulParams struct {
 	CancellationReason *string
 	LostLeases         int32
 	AttemptOutcome     string
+	RevokedBy          *string
 }
 
 type EndUnsuccessfulRow struct {
@@ -151,7 +152,7 @@ type EndUnsuccessfulRow struct {
 // left alone.
 //
 // Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
-// engine.ExpireDeadlines, engine.RepairQueue.
+// engine.ExpireDeadlines, engine.RepairQueue, engine.ReclaimExecution.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccessfulParams) ([]EndUnsuccessfulRow, error) {
 	rows, err := db.Query(ctx, endUnsuccessful,
@@ -169,6 +170,7 @@ func (q *Queries) EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccess
 		arg.CancellationReason,
 		arg.LostLeases,
 		arg.AttemptOutcome,
+		arg.RevokedBy,
 	)
 	if err != nil {
 		return nil, err

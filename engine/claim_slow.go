@@ -42,6 +42,7 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 			WorkerID:         string(spec.Worker),
 			WorkerInstanceID: string(spec.Instance),
 			LeaseTtlMs:       spec.LeaseTTL.Milliseconds(),
+			EventType:        string(state.LeaseEventAcquired),
 		}
 		leaseIDs, attemptIDs := id.NewLeaseIDs(len(taken)), id.NewAttemptIDs(len(taken))
 		for i := range taken {
@@ -90,6 +91,8 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 			params.LeaseEpochs = append(params.LeaseEpochs, next.epoch)
 			params.TimeoutsAtMs = append(params.TimeoutsAtMs, timeoutAtMs)
 			params.Inserted = append(params.Inserted, next.inserted)
+			params.Reclaims = append(params.Reclaims, 0)
+			params.DeadlinesAtMs = append(params.DeadlinesAtMs, 0)
 		}
 		if len(claimed) == 0 {
 			return nil, nil

@@ -46,6 +46,11 @@ type Config struct {
 	// NoListener makes [Engine.Listen] hear only of what this engine makes, and open no connection.
 	NoListener bool
 
+	// UnsignedResumeGrants makes [Grants.ClaimFromResumeGrant] take grants whose key this library did not make, and which
+	// it cannot verify: whoever reaches the engine can make one up. For schedulers of FlowFabric that hand out such.
+	// Default: they are refused.
+	UnsignedResumeGrants bool
+
 	// Log receives what no caller is there to be told: notifications that could not be sent, a listener
 	// that reconnects, a database newer than the engine. Default: nothing is logged.
 	Log *slog.Logger

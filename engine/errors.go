@@ -102,7 +102,32 @@ var (
 	// `ff migrate up` owns the tables and needs no grants.
 	ErrDenied = errors.New("database denies access: correct the user, its password or its rights")
 
-	// ErrUnavailable: no connection could be had. Nothing was sent; the call may be repeated.
+	// ErrGrantExists: the execution is granted to somebody already. The caller waits until that grant was used or has
+	// expired. Carried by [GrantError], like the next two.
+	ErrGrantExists = errors.New("execution is granted already")
+
+	// ErrInvalidGrant: the grant is not one that was issued, to this worker, for this execution; or it was used. The
+	// worker drops it.
+	ErrInvalidGrant = errors.New("invalid grant")
+
+	// ErrGrantExpired: the grant can no longer be used. The worker drops it.
+	ErrGrantExpired = errors.New("grant has expired")
+
+	// ErrNotLeaseable: nobody can be given a lease of the execution in the state that it is in. Carried by [StateError].
+	ErrNotLeaseable = errors.New("execution cannot be leased")
+
+	// ErrNotReclaimable: the execution has not lost its worker. Carried by [StateError].
+	ErrNotReclaimable = errors.New("execution cannot be reclaimed")
+
+	// ErrReclaimCapExceeded: the execution has lost more leases than its policy allows. Carried by [ReclaimCapError].
+	ErrReclaimCapExceeded = errors.New("leases were lost too often")
+
+	// ErrHalted: the lane is paused, or the worker instance drained. The caller waits for an operator. Carried by
+	// [HaltedError].
+	ErrHalted = errors.New("halted by an operator")
+
+	// ErrUnavailable: no connection could be had, or the database lacks what the operation needs: [UnavailableError]
+	// then says what. Nothing was written; the call may be repeated.
 	ErrUnavailable = errors.New("database is unavailable")
 
 	// ErrTransport: the server or the connection failed while the operation ran. Whether it took effect
@@ -191,16 +216,21 @@ func (e *LeaseError) Error() string {
 // Unwrap gives the sentinel in Err.
 func (e *LeaseError) Unwrap() error { return e.Err }
 
-// StateError is a refusal of an operator's call because of the state that the execution is in. Err is [ErrNotEligible] or
-// [ErrNotEnded].
+// StateError is a refusal because of the state that an execution is in. Err is [ErrNotEligible] or [ErrNotEnded], of an
+// operator's call; [ErrNotLeaseable] or [ErrNotReclaimable], of a grant or a claim by one, and Reason says why in words.
 type StateError struct {
 	Execution id.ExecutionID
 	State     state.Vector
+	Reason    string // "" where Err says it all
 	Err       error
 }
 
 func (e *StateError) Error() string {
-	text := fmt.Sprintf("execution %s: %v: it is %s", e.Execution, e.Err, e.State.Phase)
+	text := fmt.Sprintf("execution %s: %v: ", e.Execution, e.Err)
+	if e.Reason != "" {
+		text += e.Reason + ": "
+	}
+	text += "it is " + string(e.State.Phase)
 	if e.State.Eligibility != state.NotApplicable {
 		text += ", " + string(e.State.Eligibility)
 	}
@@ -209,6 +239,58 @@ func (e *StateError) Error() string {
 
 // Unwrap gives the sentinel in Err.
 func (e *StateError) Unwrap() error { return e.Err }
+
+// GrantError is a refusal of a grant. Err is [ErrGrantExists], [ErrInvalidGrant] or [ErrGrantExpired]. Reason says what
+// an invalid one is refused for: [id.ReasonMalformed], [id.ReasonUnknownKid], [id.ReasonUnknownGrant] or
+// [id.ReasonSignatureMismatch].
+type GrantError struct {
+	Execution id.ExecutionID
+	Reason    id.Reason
+	Err       error
+}
+
+func (e *GrantError) Error() string {
+	text := fmt.Sprintf("execution %s: %v", e.Execution, e.Err)
+	if e.Reason != "" {
+		text += ": " + string(e.Reason)
+	}
+	return text
+}
+
+// Unwrap gives the sentinel in Err.
+func (e *GrantError) Unwrap() error { return e.Err }
+
+// ReclaimCapError says how many leases an execution has lost.
+type ReclaimCapError struct {
+	Execution id.ExecutionID
+	Reclaims  int
+}
+
+func (e *ReclaimCapError) Error() string {
+	return fmt.Sprintf("execution %s: %v: %d", e.Execution, ErrReclaimCapExceeded, e.Reclaims)
+}
+
+// Unwrap gives [ErrReclaimCapExceeded].
+func (e *ReclaimCapError) Unwrap() error { return ErrReclaimCapExceeded }
+
+// HaltedError says what an operator has halted: a lane, [LanePaused], or a worker instance, [WorkerDrained].
+type HaltedError struct {
+	Halt Halt
+	Name string
+}
+
+func (e *HaltedError) Error() string { return fmt.Sprintf("%s %s: %v", e.Halt, e.Name, ErrHalted) }
+
+// Unwrap gives [ErrHalted].
+func (e *HaltedError) Unwrap() error { return ErrHalted }
+
+// UnavailableError says what an operation needs and the database lacks.
+type UnavailableError struct{ Reason string }
+
+func (e *UnavailableError) Error() string { return "unavailable: " + e.Reason }
+
+// Unwrap gives [ErrUnavailable].
+func (e *UnavailableError) Unwrap() error { return ErrUnavailable }
 
 func invalid(field, reason string) error { return &InputError{Field: field, Reason: reason} }
 
@@ -290,6 +372,7 @@ func isOurs(err error) bool {
 		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrNotEnded, ErrEnded, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
 		ErrNotEligible, ErrMaxReplays, ErrExists, ErrIdempotencyKeyTaken, ErrFlowTerminal, ErrCycle, ErrBusy, ErrContention, ErrNotMigrated, ErrTooNew,
 		ErrDistributed, ErrReadOnly, ErrDenied, ErrUnavailable, ErrTransport,
+		ErrGrantExists, ErrInvalidGrant, ErrGrantExpired, ErrNotLeaseable, ErrNotReclaimable, ErrReclaimCapExceeded, ErrHalted,
 	} {
 		if errors.Is(err, sentinel) {
 			return true

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -35,6 +36,7 @@ func TestExamples(t *testing.T) {
 	ExampleEngine_RenewLease()
 	ExampleEngine_AwaitExecution()
 	ExampleEngine_AwaitFlow()
+	ExampleGrants()
 }
 
 // worker says who claims in the examples.
@@ -325,4 +327,49 @@ func ExampleEngine_AwaitFlow() {
 		log.Fatal(err)
 	}
 	fmt.Println(ended.Counts[state.PublicCompleted], "of", ended.Nodes) // 2 of 2
+}
+
+// A scheduler grants work to a worker of its choice, which claims it by the grant. To grant anything the database needs a
+// key to sign with.
+func ExampleGrants() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	created, err := eng.CreateExecution(ctx, engine.ExecutionSpec{Lane: "granted", Kind: "resize"})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// The scheduler.
+	grant, err := eng.Grants().IssueClaimGrant(ctx, engine.GrantSpec{
+		Execution: created.ID, Worker: "resizer", Instance: "resizer-7", TTL: 30 * time.Second,
+	})
+	if errors.Is(err, engine.ErrUnavailable) {
+		return // no key
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	message, err := json.Marshal(grant)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// The worker, to which the message was sent.
+	var received engine.ClaimGrant
+	if err := json.Unmarshal(message, &received); err != nil {
+		log.Fatal(err)
+	}
+	claimed, err := eng.Grants().ClaimExecution(ctx, engine.GrantedClaim{
+		Grant: received, Worker: "resizer", Instance: "resizer-7", LeaseTTL: 30 * time.Second,
+	})
+	if errors.Is(err, engine.ErrGrantExpired) || errors.Is(err, engine.ErrInvalidGrant) || errors.Is(err, engine.ErrNotLeaseable) {
+		return // somebody else has it, or nobody
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := eng.CompleteExecution(ctx, claimed.Lease, []byte("done")); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -32,8 +32,9 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 
 // RepairQueue looks through a batch of executions, in the order of their rows, for work that
 // is claimable but not queued, and queues it, and for executions that count as running while nobody has a lease of
-// them, which no other job finds: what another program left half-done. These it gives back to their lanes as
-// [Maintenance.ExpireLeases] does with a lease that has run out. What has ended and is overdue it deletes as
+// them, or as granted while nobody has a grant, which no other job finds: what another program left half-done. These it
+// gives back to their lanes as [Maintenance.ExpireLeases] does with a lease that has run out, and
+// [Maintenance.ExpireGrants] with a grant that has expired. What has ended and is overdue it deletes as
 // [Maintenance.Retain] does, where that never came past it. What is blocked and not listed for
 // [Operator.BlockedExecutions] it lists. After the last execution it deletes, up to a batch at
 // a time, what is queued but not claimable, and listed but not blocked, forgets which workers were drained 30 days ago,
@@ -90,14 +91,21 @@ func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 	if len(rows) > 0 {
 		last := rows[len(rows)-1]
 		returned, err := e.newPass(op, e.returnLeaseless).work(ctx, leaseless(rows), n)
+		repaired += returned
 		if err != nil {
-			return after, repaired + returned, err
+			return after, repaired, err
+		}
+		returned, err = e.newPass(op, e.expireGrants).work(ctx, ungranted(rows), n)
+		repaired += returned
+		if err != nil {
+			return after, repaired, err
 		}
 		deleted, err := e.retainOverdue(ctx, op, rows)
+		repaired += deleted
 		if err != nil {
-			return after, repaired + returned + deleted, err
+			return after, repaired, err
 		}
-		return id.ExecutionIDFromRow(last.PartitionKey, last.ExecutionID.Bytes), repaired + returned + deleted, nil
+		return id.ExecutionIDFromRow(last.PartitionKey, last.ExecutionID.Bytes), repaired, nil
 	}
 	swept, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
 		return e.q.SweepQueue(ctx, conn, db.SweepQueueParams{MaxItems: int32(n), NowMs: e.nowMs()})

@@ -30,6 +30,8 @@ const (
 	ReasonForeignCursor         Reason = "ForeignCursor"
 	ReasonWrongKid              Reason = "WrongKid"
 	ReasonSignatureMismatch     Reason = "SignatureMismatch"
+	ReasonUnknownKid            Reason = "UnknownKid"
+	ReasonUnknownGrant          Reason = "UnknownGrant"
 )
 
 // ParseError reports a value that is not of the named type. The caller's input is at

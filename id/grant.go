@@ -108,6 +108,9 @@ func (k GrantKey) Parse(kind GrantKind) (GrantFields, error) {
 	return GrantFields{Execution: execution, ExpiresAtMs: expiresAtMs, Kid: kid}, nil
 }
 
+// IsSigned reports whether k begins as the keys do that [Grant.Sign] makes. It says nothing of its form or signature.
+func (k GrantKey) IsSigned() bool { return strings.HasPrefix(string(k), claimGrantPrefix) }
+
 // isDigest reports whether s is 64 lower-case hex digits.
 func isDigest(s string) bool {
 	_, err := hex.DecodeString(s)

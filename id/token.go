@@ -18,10 +18,10 @@ func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "<REDACTED:len=%d>"
 // LogValue is the same placeholder.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(s)) }
 
-const (
-	maxKid      = 64
-	secretBytes = 32
-)
+// SecretBytes is how long a [Secret] is.
+const SecretBytes = 32
+
+const maxKid = 64
 
 // CheckKid refuses a key id that is not 1 to 64 bytes of visible ASCII without ":".
 func CheckKid(kid string) error {
@@ -43,7 +43,7 @@ func CheckKid(kid string) error {
 // ParseSecret reads a secret given as exactly 64 hex digits of either case.
 func ParseSecret(text string) (Secret, error) {
 	secret, err := hex.DecodeString(text)
-	if err != nil || len(secret) != secretBytes {
+	if err != nil || len(secret) != SecretBytes {
 		return nil, &ParseError{Type: "secret", Reason: ReasonMalformed}
 	}
 	return secret, nil

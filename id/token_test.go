@@ -10,7 +10,7 @@ import (
 	"testing/quick"
 )
 
-var testSecret = Secret(bytes.Repeat([]byte{0x11}, secretBytes))
+var testSecret = Secret(bytes.Repeat([]byte{0x11}, SecretBytes))
 
 // TestI24_KidAndSecretAreChecked: an empty secret forges, a colon makes keys ambiguous.
 func TestI24_KidAndSecretAreChecked(t *testing.T) {

@@ -804,10 +804,11 @@ LEFT JOIN LATERAL (
 ) AS a ON true;
 
 -- name: LeaseTakenExecutions :exec
--- LeaseTakenExecutions writes the leases decided for executions that TakeClaimable locked: the
--- execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each.
+-- LeaseTakenExecutions writes the leases decided for executions that the caller has locked: the
+-- execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each. A deadline of 0 leaves what is stored; reclaims are added to the leases that were lost.
 --
--- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+-- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimExecution,
+-- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
 -- Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 WITH input AS (
     -- The leases as they were decided, one row each.
@@ -820,7 +821,9 @@ WITH input AS (
         unnest(@lease_ids::uuid[]) AS lease_id,
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@timeouts_at_ms::bigint[]) AS timeout_at_ms,
-        unnest(@inserted::boolean[]) AS inserted
+        unnest(@inserted::boolean[]) AS inserted,
+        unnest(@reclaims::integer[]) AS reclaims,
+        unnest(@deadlines_at_ms::bigint[]) AS deadline_at_ms
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 leased AS (
@@ -836,12 +839,17 @@ leased AS (
         attempt_index = i.attempt_index,
         started_at_ms = coalesce(e.started_at_ms, @now_ms::bigint),
         deadline_at_ms = CASE
+            WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms
             WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
             ELSE e.deadline_at_ms
         END,
-        -- Negative: of an end that another program has taken back.
-        ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
+        ffx_execution_deadline_ms = CASE
+            WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms
+            -- Negative: of an end that another program has taken back.
+            WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms
+        END,
         ffx_delay_until_ms = NULL,
+        lease_reclaim_count = greatest(e.lease_reclaim_count, 0) + i.reclaims,
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + i.inserted::integer,
         ffx_lease_epoch = i.lease_epoch,
         ffx_last_mutation_at_ms = @now_ms::bigint
@@ -956,7 +964,7 @@ INSERT INTO ff_lease_event (
 SELECT
     l.execution_id::text,
     l.lease_id::text,
-    'acquired',
+    @event_type::text,
     @now_ms::bigint,
     l.partition_key,
     l.ffx_namespace,

@@ -3,7 +3,7 @@
 -- 1) is the input position. A forecast: the decision is repeated under the row locks. No row: the execution does not
 -- exist.
 --
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution.
+-- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -36,7 +36,8 @@ CROSS JOIN LATERAL (
 -- may have none.
 --
 -- Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
--- engine.ReplayExecution.
+-- engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
+-- engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 WITH input AS (
     SELECT
@@ -73,7 +74,8 @@ CROSS JOIN LATERAL (
 -- below 0: it has no attempt up to its pointer; a newest_index below 0: it has none at all.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
--- engine.RevokeLease, engine.ReplayExecution.
+-- engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
+-- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
 -- Locks: none. What it reads is locked by the caller.
 WITH input AS (
     SELECT

@@ -49,7 +49,7 @@ LEFT JOIN LATERAL (
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach.
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 -- the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 WITH input AS (
@@ -126,7 +126,7 @@ RETURNING
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach.
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -167,7 +167,7 @@ GROUP BY
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach.
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: L3 held, since ResolveEdges.
 WITH input AS (
     -- The groups that cannot be decided.
@@ -382,7 +382,7 @@ RETURNING
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach.
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 -- DELETE). The caller sorts by (partition_key, execution_id).
 WITH input AS (
@@ -480,7 +480,7 @@ FROM skipped AS s;
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach.
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -536,7 +536,7 @@ WHERE
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach.
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 WITH input AS (
     SELECT
@@ -587,7 +587,7 @@ WHERE
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach.
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: L3 held; L7 new.
 WITH input AS (
     SELECT

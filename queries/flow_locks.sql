@@ -18,7 +18,7 @@ FROM (
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 -- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren,
--- engine.ReplayExecution.
+-- engine.ReplayExecution, engine.ReclaimExecution.
 -- Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 SELECT pg_advisory_xact_lock(k.key)
 FROM (
@@ -32,7 +32,7 @@ FROM (
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 -- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren,
--- engine.ReplayExecution.
+-- engine.ReplayExecution, engine.ReclaimExecution.
 -- Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 WITH input AS (
     SELECT

@@ -190,7 +190,8 @@ LEFT JOIN LATERAL (
 --
 -- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
 -- engine.DelayExecution, engine.WaitForChildren, engine.ChangePriority, engine.Operator.DelayExecution,
--- engine.RevokeLease, engine.ReplayExecution.
+-- engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution,
+-- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
 -- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 WITH input AS (
@@ -228,7 +229,8 @@ CROSS JOIN LATERAL (
 -- TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
--- engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach.
+-- engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach, engine.ClaimForWorker,
+-- engine.ExpireGrants, engine.RepairQueue.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT

@@ -3,8 +3,9 @@
 -- after_execution_id, in the order of the primary key, notes the kind in those that lack it, lists those that are
 -- blocked and not listed, and sets a lease timer for their leases that ran out more than a minute ago. Returns the last of
 -- the page, those it wrote an entry for, with the lane that has work now, those it listed, those that are leaseless:
--- active, while their current attempt has no lease that could run out, and those that are overdue: ended, and kept for as
--- long as they are to be. No row: nothing follows.
+-- active, while their current attempt has no lease that could run out, those that are ungranted: granted, while no claim
+-- grant of theirs can be used, and those that are overdue: ended, and kept for as long as they are to be. No row: nothing
+-- follows.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: L1 skips (execution rows without a whole queue entry, or not listed as blocked, FOR NO KEY UPDATE); queue held, by the execution's
@@ -22,6 +23,11 @@ WITH page AS MATERIALIZED (
         e.required_capabilities,
         e.eligibility_state,
         e.lifecycle_phase = 'active' AS active,
+        (
+            e.eligibility_state = 'pending_claim'
+            AND e.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'eligible', 'blocked')
+            AND e.ownership_state IN ('unowned', 'released')
+        ) AS granted,
         (
             e.lifecycle_phase = 'runnable'
             AND e.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
@@ -209,6 +215,7 @@ SELECT
     coalesce(r.lane_id, '')::text AS repaired_lane,
     (l.execution_id IS NOT NULL)::boolean AS listed,
     (p.active AND a.lease_expires_at_ms IS NULL)::boolean AS leaseless,
+    (p.granted AND g.expires_at_ms IS NULL)::boolean AS ungranted,
     p.overdue::boolean AS overdue
 FROM page AS p
 LEFT JOIN repaired AS r ON r.partition_key = p.partition_key AND r.execution_id = p.execution_id
@@ -224,10 +231,22 @@ LEFT JOIN LATERAL (
     ORDER BY t.attempt_index DESC
     LIMIT 1
 ) AS a ON true
+LEFT JOIN LATERAL (
+    SELECT t.expires_at_ms
+    FROM ff_claim_grant AS t
+    WHERE
+        p.granted
+        AND t.partition_key = p.partition_key
+        AND t.execution_id = p.execution_id
+        AND t.kind = 'claim'
+        AND (t.expires_at_ms > ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+    LIMIT 1
+) AS g ON true
 WHERE
     r.lane_id IS NOT NULL
     OR l.execution_id IS NOT NULL
     OR (p.active AND a.lease_expires_at_ms IS NULL)
+    OR (p.granted AND g.expires_at_ms IS NULL)
     OR p.overdue
     OR (p.partition_key, p.execution_id) = (
         SELECT

@@ -170,7 +170,7 @@ FROM rescheduled AS r;
 -- left alone.
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
--- engine.ExpireDeadlines, engine.RepairQueue.
+-- engine.ExpireDeadlines, engine.RepairQueue, engine.ReclaimExecution.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The executions to end, and how.
@@ -267,7 +267,7 @@ lease_events AS (
         d.ffx_namespace,
         d.ffx_instance_tag,
         nullif(d.worker_instance_id, ''),
-        CASE d.lease_event WHEN 'revoked' THEN 'backend' END
+        CASE d.lease_event WHEN 'revoked' THEN coalesce(sqlc.narg(revoked_by)::text, 'backend') END
     FROM ended AS d
     WHERE d.lease_event <> ''
 )

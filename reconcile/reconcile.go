@@ -37,8 +37,12 @@ type Config struct {
 	// Default 5 s.
 	Retention time.Duration
 
+	// GrantExpiry is how often grants are looked for that were not used in time: the longest time, beyond the grant
+	// itself, that what a worker was granted and did not claim lies still. Default 5 s.
+	GrantExpiry time.Duration
+
 	// QueueRepair is how often the next executions, a batch of them, are looked at for work that is claimable but
-	// not queued, or active though nobody has a lease of it. The database queues work itself; this finds what was
+	// not queued, or active or granted though nobody has a lease or a grant of it. The database queues work itself; this finds what was
 	// written while its triggers were disabled, and what another program left half-done.
 	// Default 1 s.
 	QueueRepair time.Duration
@@ -68,6 +72,7 @@ const (
 	DefaultExecutionDeadline = 5 * time.Second
 	DefaultCreationKeys      = 60 * time.Second
 	DefaultRetention         = 5 * time.Second
+	DefaultGrantExpiry       = 5 * time.Second
 	DefaultQueueRepair       = time.Second
 	DefaultDispatch          = time.Second
 	DefaultRouteUnblocking   = 5 * time.Second
@@ -104,6 +109,7 @@ type operations interface {
 	Retain(ctx context.Context, batch int) (int, error)
 	TrimOutboxes(ctx context.Context, batch int) (int, error)
 	PurgeFlows(ctx context.Context, batch int) (int, error)
+	ExpireGrants(ctx context.Context, batch int) (int, error)
 	RepairQueue(ctx context.Context, batch int) (int, error)
 	DispatchCompletions(ctx context.Context, batch int) (int, error)
 	UnblockRoutes(ctx context.Context, batch int) (int, error)
@@ -135,6 +141,7 @@ func newReconciler(eng operations, cfg Config) (*Reconciler, error) {
 		{"Retention", cfg.Retention, job{"retention", DefaultRetention, eng.Retain, nil}},
 		{"Retention", cfg.Retention, job{"outbox trimming", DefaultRetention, eng.TrimOutboxes, nil}},
 		{"Retention", cfg.Retention, job{"flow purge", DefaultRetention, eng.PurgeFlows, nil}},
+		{"GrantExpiry", cfg.GrantExpiry, job{"grant expiry", DefaultGrantExpiry, eng.ExpireGrants, nil}},
 		{"QueueRepair", cfg.QueueRepair, job{"queue repair", DefaultQueueRepair, eng.RepairQueue, nil}},
 		{"Dispatch", cfg.Dispatch, job{"dispatch", DefaultDispatch, eng.DispatchCompletions, eng.Undispatched()}},
 		{"RouteUnblocking", cfg.RouteUnblocking, job{"route unblocking", DefaultRouteUnblocking, eng.UnblockRoutes, nil}},

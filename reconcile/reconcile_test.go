@@ -81,6 +81,10 @@ func (f *fakeEngine) PurgeFlows(ctx context.Context, batch int) (int, error) {
 	return f.call(ctx, "flows", batch)
 }
 
+func (f *fakeEngine) ExpireGrants(ctx context.Context, batch int) (int, error) {
+	return f.call(ctx, "grants", batch)
+}
+
 func (f *fakeEngine) RepairQueue(ctx context.Context, batch int) (int, error) {
 	return f.call(ctx, "queue", batch)
 }
@@ -106,7 +110,7 @@ func TestRun_cadence(t *testing.T) {
 	for job, every := range map[string]time.Duration{
 		"leases": DefaultLeaseExpiry, "delays": DefaultDelayedPromotion, "attempts": DefaultAttemptTimeout,
 		"deadlines": DefaultExecutionDeadline, "keys": DefaultCreationKeys,
-		"queue": DefaultQueueRepair, "dispatch": DefaultDispatch, "routes": DefaultRouteUnblocking,
+		"queue": DefaultQueueRepair, "dispatch": DefaultDispatch, "grants": DefaultGrantExpiry, "routes": DefaultRouteUnblocking,
 		"retention": DefaultRetention, "outboxes": DefaultRetention, "flows": DefaultRetention,
 	} {
 		want := int(10 * time.Minute / every)

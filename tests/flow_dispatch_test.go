@@ -50,7 +50,7 @@ func dispatcherOnly(t *testing.T, eng *engine.Engine) {
 	t.Helper()
 	r, err := reconcile.New(eng, reconcile.Config{
 		LeaseExpiry: time.Hour, DelayedPromotion: time.Hour, AttemptTimeout: time.Hour, ExecutionDeadline: time.Hour,
-		CreationKeys: time.Hour, Retention: time.Hour, QueueRepair: time.Hour, Dispatch: 5 * time.Second,
+		CreationKeys: time.Hour, Retention: time.Hour, QueueRepair: time.Hour, GrantExpiry: time.Hour, Dispatch: 5 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -43,6 +43,9 @@ var storedStates = func() []string {
 	return states
 }()
 
+// granted is a claimable state, of an execution that is granted to a worker.
+func granted(state string) string { return strings.Replace(state, "eligible_now", "pending_claim", 1) }
+
 // invariants are what holds for every execution at every commit, whatever has happened to it: conditions on e, its
 // row; a, what its attempts have in common; q, its queue entries; l and c, its events of leases and ends.
 var invariants = []struct {
@@ -172,8 +175,14 @@ func judge(ctx context.Context, tx pgx.Tx, lanes []string) ([]string, error) {
 		),
 		leases AS (
 			SELECT partition_key, execution_id, count(*) FILTER (WHERE event_type IN ('acquired', 'reclaimed')) AS given,
-				count(*) FILTER (WHERE event_type IN ('revoked', 'expired')) AS ended
-			FROM ff_lease_event GROUP BY partition_key, execution_id
+				-- One that is reclaimed without having been swept is lost by that.
+				count(*) FILTER (WHERE event_type IN ('revoked', 'expired')
+					OR event_type = 'reclaimed' AND before IN ('acquired', 'reclaimed')) AS ended
+			FROM (
+				SELECT *, lag(event_type) OVER (PARTITION BY partition_key, execution_id ORDER BY event_id) AS before
+				FROM ff_lease_event WHERE event_type <> 'renewed'
+			) AS e
+			GROUP BY partition_key, execution_id
 		),
 		ends AS (
 			SELECT partition_key, execution_id, count(*) AS ends, (array_agg(outcome ORDER BY event_id DESC))[1] AS last

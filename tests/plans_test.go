@@ -152,6 +152,8 @@ func (p *planner) fill(t *testing.T, n int) {
 	p.createFlow(t, spec)
 	p.exec(t, `INSERT INTO ff_flow_core (partition_key, flow_id, public_flow_state, created_at_ms)
 		SELECT i % 256, gen_random_uuid(), 'open', i FROM generate_series(1, $1::integer) AS i`, n)
+	p.exec(t, `INSERT INTO ff_claim_grant (partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, grant_ttl_ms, issued_at_ms, expires_at_ms)
+		SELECT i % 256, uuid_send(gen_random_uuid()), gen_random_uuid(), 'claim', 'w', 'w', 1, i, i FROM generate_series(1, $1::integer) AS i`, n)
 	specs := make([]engine.ExecutionSpec, n-n/4)
 	for i := range specs {
 		specs[i] = engine.ExecutionSpec{Kind: "test", Lane: p.lane, IdempotencyKey: id.IdempotencyKey(fmt.Sprintf("%d of %d", i, n))}
@@ -226,6 +228,7 @@ var keyed = []string{
 	"DropSuspensionsOf", "DropWaitpointsOf", "DropBudgetUsageOf", "DropExecutions", "ListNeeded",
 	"DropCancelDispatchesOf", "DropBacklogMembersOf", "DropFlowSummariesOf", "DropFlows",
 	"ChangePriority", "PostponeExecution", "PromoteExecution", "RevokeLease", "ReplayExecution", "TouchFlow",
+	"TakeEligible", "ReadGrantFacts", "ListGrants", "GetGrant", "DeleteGrants", "HoldForGrant", "EndReclaimedAttempt", "ExpireGrants",
 	"LockUnstartedDownstream", "ListDownstreamGroups", "ReopenEdges", "MarkCountedEdges", "BlockDownstream", "LockInboundGroup", "ReopenInboundEdges",
 }
 
@@ -248,6 +251,8 @@ var scanning = map[string][]string{
 	"ScanTimedOut":         {"ffx_ff_attempt_timeout_idx"},
 	"ScanOverdue":          {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
 	"PromoteDelayed":       {"ffx_ff_exec_core_promotion_idx"},
+	"ScanEligible":         {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"ScanExpiredGrants":    {"ff_claim_grant_expiry_idx"},
 	"PruneCreationKeys":    {"ffx_create_dedup_expiry_idx"},
 	"ScanUndispatched":     {"ffx_ff_completion_event_undispatched_idx"},
 	"ListOpenMembers":      {"ff_exec_core_flow_idx"},

@@ -151,6 +151,7 @@ var twinStatements = []twins{
 		a: "ClaimFromHead.claimed", b: "LeaseTakenExecutions.leased",
 		rename: append([]string{"candidates AS c", "input AS i", "= c.", "= i."}, slowTime...),
 		onlyA: []string{
+			"ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END",
 			"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)",
 			"+ CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END",
 			"ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1",
@@ -159,7 +160,10 @@ var twinStatements = []twins{
 			"e.payload", "e.policy", "e.raw_fields", "e.ffx_retry_count",
 		},
 		onlyB: []string{
-			"attempt_index = i.attempt_index",
+			"attempt_index = i.attempt_index", "WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms",
+			"ffx_execution_deadline_ms = CASE", "WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms",
+			"WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms", "END",
+			"lease_reclaim_count = greatest(e.lease_reclaim_count, 0) + i.reclaims",
 			"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + i.inserted::integer", "ffx_lease_epoch = i.lease_epoch",
 			"i.attempt_index", "i.attempt_type", "i.attempt_id", "i.lease_id", "i.lease_epoch", "i.timeout_at_ms",
 			"CASE", "WHEN e.raw_fields #>> '{next_attempt_policy,attempt_index}' = i.attempt_index::text",
@@ -197,7 +201,7 @@ var twinStatements = []twins{
 	},
 	{
 		a: "ClaimFromHead.leased_events", b: "LeaseTakenExecutions.",
-		rename: append([]string{"CAST((@lease_ids::uuid[])[n.ord] AS text)", "l.lease_id::text", "n.", "l.", "numbered AS n", "leased AS l"}, slowTime...),
+		rename: append([]string{"'acquired'", "@event_type::text", "CAST((@lease_ids::uuid[])[n.ord] AS text)", "l.lease_id::text", "n.", "l.", "numbered AS n", "leased AS l"}, slowTime...),
 	},
 
 	// The slow path of a completion has judged the fence before, and may find another program's lease.
@@ -235,8 +239,11 @@ var twinStatements = []twins{
 	},
 	{
 		a: "EndUnsuccessful.lease_events", b: "ScheduleRetries.lease_events",
-		rename: []string{"d.lease_event", "@lease_event::text", "d.", "r.", "ended AS d", "rescheduled AS r"},
-		onlyA:  []string{"WHERE @lease_event::text <> ''"},
+		rename: []string{
+			"coalesce(sqlc.narg(revoked_by)::text, 'backend')", "'backend'", "d.lease_event", "@lease_event::text", "d.", "r.",
+			"ended AS d", "rescheduled AS r",
+		},
+		onlyA: []string{"WHERE @lease_event::text <> ''"},
 	},
 
 	// One waits for locks, the other skips what others hold.
@@ -292,6 +299,34 @@ var sqlRules = []rule{
 			OR (coalesce(X.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
 			)`,
 		in: map[string]string{"ClaimAfterPositions.candidates": "c", "ClaimFromHead.candidates": "t", "TakeClaimable.": "t"},
+	},
+	{
+		name: "an entry holds: its execution is claimable, where the entry says, by a worker of whom something may be known",
+		text: `
+			t.lane_id = r.lane_id
+			- t.priority::bigint = r.rank
+			t.created_at_ms = r.created_at_ms
+			t.lifecycle_phase = 'runnable'
+			t.eligibility_state = 'eligible_now'
+			(t.required_capabilities <@ sqlc.narg(capabilities)::text[]) IS NOT FALSE
+			(
+			r.kind IS NOT NULL
+			OR (coalesce(t.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+			)`,
+		mark: "sqlc.narg(capabilities)",
+		in:   map[string]string{"ScanEligible.": ""},
+	},
+	{
+		name: "an execution has a budget or a quota, by whomever it was noted",
+		text: `
+			e.ffx_budget_ids IS NOT NULL
+			OR e.ffx_quota_policy_id IS NOT NULL
+			OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
+			OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''
+			OR coalesce(e.policy -> 'budget_ids', '[]') NOT IN ('[]', 'null')
+			)::boolean AS attached`,
+		mark: "AS attached",
+		in:   map[string]string{"ScanEligible.": "", "ReadGrantFacts.": ""},
 	},
 	{
 		name: "an entry is for this worker",

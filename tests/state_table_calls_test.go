@@ -257,3 +257,62 @@ var replaying = []call{single("ReplayExecution", func(ctx context.Context, s *st
 	_, err := s.e.Operator().ReplayExecution(ctx, x.x)
 	return err
 })}
+
+// granting issues a claim grant for each subject.
+var granting = []call{single("IssueClaimGrant", func(ctx context.Context, s *stage, x *subject) (err error) {
+	grant, err := s.e.Grants().IssueClaimGrant(ctx, s.grantSpec(x.x))
+	if err == nil {
+		x.grant = grant
+	}
+	return err
+})}
+
+// grantingNext issues claim grants for what is next.
+var grantingNext = []call{{"ClaimForWorker", func(ctx context.Context, s *stage, subjects []*subject) error {
+	for range subjects {
+		if _, found, err := s.e.Grants().ClaimForWorker(ctx, s.workerSpec()); !found || err != nil {
+			return errors.Join(err, errIdle)
+		}
+	}
+	return nil
+}}}
+
+// leasing calls what gives a lease, for each subject.
+func leasing(name string, lease func(context.Context, *stage, *subject) (engine.Claimed, error)) []call {
+	return []call{single(name, func(ctx context.Context, s *stage, x *subject) error {
+		claimed, err := lease(ctx, s, x)
+		if err == nil {
+			x.lease = claimed.Lease
+		}
+		return err
+	})}
+}
+
+var (
+	claimingByGrant = leasing("ClaimExecution", func(ctx context.Context, s *stage, x *subject) (engine.Claimed, error) {
+		return s.e.Grants().ClaimExecution(ctx, s.using(x.grant))
+	})
+	claimingByOperator = leasing("IssueGrantAndClaim", func(ctx context.Context, s *stage, x *subject) (engine.Claimed, error) {
+		return s.e.Grants().IssueGrantAndClaim(ctx, x.x, s.lane, leaseTTL)
+	})
+	resumingByGrant = leasing("ClaimFromResumeGrant", func(ctx context.Context, s *stage, x *subject) (engine.Claimed, error) {
+		return s.e.Grants().ClaimFromResumeGrant(ctx, s.resuming(x.grant))
+	})
+)
+
+// reclaimingUpTo issues a reclaim grant and uses it, under a limit if one is given, which ends the execution.
+func reclaimingUpTo(limit *int) []call {
+	return leasing("ReclaimExecution", func(ctx context.Context, s *stage, x *subject) (engine.Claimed, error) {
+		grant, err := s.e.Grants().IssueReclaimGrant(ctx, s.grantSpec(x.x))
+		if err != nil {
+			return engine.Claimed{}, err
+		}
+		spec := s.reclaiming(grant)
+		spec.MaxReclaims = limit
+		claimed, err := s.e.Grants().ReclaimExecution(ctx, spec)
+		if limit != nil && errors.Is(err, engine.ErrReclaimCapExceeded) {
+			err = nil
+		}
+		return claimed, err
+	})
+}

@@ -89,8 +89,9 @@ func instant(ms int64) string {
 type subject struct {
 	x     id.ExecutionID
 	lease engine.Lease // the newest
-	flow  id.FlowID    // of a member
-	key   string       // of its node
+	grant engine.ClaimGrant
+	flow  id.FlowID // of a member
+	key   string    // of its node
 	names map[string]string
 }
 

@@ -68,6 +68,19 @@ var (
 		"0.outcome": "-", "0.terminal_at_ms": "-", "0.started_at_ms": "-", "0.worker_id": "-", "0.worker_instance_id": "-",
 	}.merged(isMutation).merged(queued)
 
+	resumedLost = leased.merged(wholeRow{
+		"grants": "-", "lease_epoch": "3", "0.outcome": "-", "0.timeout_at_ms": "now+1m", "0.lease_epoch": "3", "0.lease_id": "L2",
+		"0.lease_expires_at_ms": "now+10s", "0.worker_id": "own", "0.worker_instance_id": "own",
+	})
+
+	// reclaimed is what a reclaim writes: the attempt ends, and the next one begins.
+	reclaimed = left.merged(isMutation).merged(wholeRow{
+		"attempt_index": "1", "attempt_count": "2", "0.outcome": "interrupted_reclaimed", "0.terminal_at_ms": "now",
+		"0.lease_expires_at_ms": "-", "0.timeout_at_ms": "-",
+		"1.attempt_id": "A2", "1.attempt_type": "reclaim", "1.lease_id": "L2", "1.lease_expires_at_ms": "now+10s", "1.started_at_ms": "now",
+		"1.worker_id": "own", "1.worker_instance_id": "own", "1.timeout_at_ms": "now+1m",
+	})
+
 	expired = wholeRow{
 		"terminal_at_ms": "now", "raw.last_failure_message": "execution_deadline", "raw.failure_reason": "execution_deadline",
 		"raw.failure_category": "timeout", "execution_deadline_ms": "ended 1h0m1s", "raw.last_mutation_at": "now",
@@ -492,5 +505,61 @@ var stateTable = []transition{
 			"group": "0 succeeded, 0 failed, 0 skipped, 1 running",
 		}.merged(isMutation),
 		events: []string{`replayed {"branch":"skipped_flow_member","groups_reset":1} at now`},
+	},
+
+	// Grants.
+	{
+		name: "grant", from: "create, ready", calls: granting, again: engine.ErrGrantExists,
+		change: unqueued.merged(isMutation).merged(wholeRow{"state": stateGranted, "grants": "claim of own until now+1m"}),
+	},
+	{
+		name: "grant, what is next", from: "create, ready", calls: grantingNext, again: errIdle,
+		change: unqueued.merged(isMutation).merged(wholeRow{"state": stateGranted, "grants": "claim of own until now+1m"}),
+	},
+	{
+		name: "grant, of a lost lease", from: "lease expiry", calls: granting, again: engine.ErrGrantExists,
+		change: unqueued.merged(isMutation).merged(wholeRow{"state": granted(stateReturned), "grants": "claim of own until now+1m"}),
+	},
+	{
+		name: "grant expired", from: "grant", after: grantTTL, again: errIdle,
+		calls:  background("ExpireGrants", engine.Maintenance.ExpireGrants),
+		change: queued.merged(isMutation).merged(wholeRow{"state": stateReady, "grants": "-"}),
+	},
+	{
+		name: "grant of a lost lease expired", from: "grant, of a lost lease", after: grantTTL, again: errIdle,
+		calls:  background("ExpireGrants", engine.Maintenance.ExpireGrants),
+		change: queued.merged(isMutation).merged(wholeRow{"state": stateReturned, "grants": "-"}),
+	},
+	{
+		name: "claim by a grant", from: "grant", calls: claimingByGrant, again: engine.ErrNotLeaseable,
+		change: firstLease.merged(wholeRow{"grants": "-"}), events: []string{"acquired L1 of own at now"},
+	},
+	{
+		name: "claim by a grant, of a lost lease", from: "grant, of a lost lease", calls: claimingByGrant, again: engine.ErrNotLeaseable,
+		change: resumedLost, events: []string{"acquired L2 of own at now"},
+	},
+	{
+		name: "resume by a grant", from: "grant, of a lost lease", calls: resumingByGrant, again: engine.ErrInvalidGrant,
+		change: resumedLost, events: []string{"reclaimed L2 of own at now"},
+	},
+	{
+		name: "claim by an operator", from: "create, ready", calls: claimingByOperator, again: engine.ErrNotLeaseable,
+		change: firstLease.merged(wholeRow{"0.worker_id": "operator", "0.worker_instance_id": "operator"}),
+		events: []string{"acquired L1 of operator at now"},
+	},
+	{
+		name: "reclaim", from: "claim, limited", after: leaseTTL, calls: reclaimingUpTo(nil), again: engine.ErrReclaimCapExceeded,
+		change: reclaimed.merged(wholeRow{"lease_epoch": "2", "0.lease_epoch": "2", "1.lease_epoch": "2", "lease_reclaim_count": "1"}),
+		events: []string{"reclaimed L2 of own at now"},
+	},
+	{
+		name: "reclaim, cap exceeded", from: "claim, limited", after: leaseTTL, calls: reclaimingUpTo(new(0)), again: engine.ErrReclaimCapExceeded,
+		change: lost.merged(wholeRow{
+			"state": stateFailed, "terminal_at_ms": "now", "lease_reclaim_count": "1", "cancellation_reason": "reclaim_cap_exceeded",
+			"execution_deadline_ms": "ended 1h0m1s", "raw.last_failure_message": "lease_reclaim_cap_exceeded",
+			"raw.failure_reason": "lease_reclaim_cap_exceeded", "raw.failure_category": "infra_crash", "raw.last_mutation_at": "now",
+			"0.outcome": "failed", "0.terminal_at_ms": "now",
+		}),
+		events: []string{"revoked L1 of own by reconciler at now", "ended: failed at now"},
 	},
 }

@@ -172,6 +172,7 @@ func TestStateTable(t *testing.T) {
 		t.Run(tr.name, func(t *testing.T) {
 			t.Parallel()
 			shared := newClone(t)
+			shared.seedKey(t, "k1", nil)
 			for _, c := range tr.calls {
 				for _, where := range []string{"on a pool", "in a transaction"} {
 					t.Run(c.name+" "+where, func(t *testing.T) {

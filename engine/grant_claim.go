@@ -1,0 +1,360 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// GrantedClaim says how a worker uses a claim grant. All but Grant, Worker, Instance and LeaseTTL may be left out.
+type GrantedClaim struct {
+	// Grant is what the worker was sent. Without a Key the newest claim grant that was issued to Worker, by whatever
+	// instance, is used; nothing is verified then.
+	Grant    ClaimGrant
+	Worker   id.WorkerID
+	Instance id.WorkerInstanceID
+	LeaseTTL time.Duration // one millisecond to [MaxLeaseTTL]
+
+	ExpectedAttempt *int          // index that a new attempt must get; nil: whichever is next
+	LeaseID         id.LeaseID    // zero: a fresh one
+	AttemptID       id.AttemptID  // of a new attempt; zero: a fresh one
+	AttemptTimeout  time.Duration // after which the attempt ends; 0: the policy's. Whole milliseconds
+	Deadline        time.Time     // of the execution from now on; zero: as it is
+}
+
+// terms are what a lease is given with.
+type terms struct {
+	worker     id.WorkerID
+	instance   id.WorkerInstanceID
+	ttl        time.Duration
+	lease      id.LeaseID   // zero: a fresh one
+	attempt    id.AttemptID // of a new attempt; zero: a fresh one
+	timeoutMs  int64        // 0: the policy's
+	deadlineMs int64        // 0: as it is
+	reclaims   int32        // lost leases to be counted
+	event      state.LeaseEventType
+}
+
+func (s GrantedClaim) terms() (terms, error) {
+	t := terms{
+		worker: s.Worker, instance: s.Instance, ttl: s.LeaseTTL, lease: s.LeaseID, attempt: s.AttemptID, event: state.LeaseEventAcquired,
+	}
+	if p := s.ExpectedAttempt; p != nil && (*p < 0 || *p > math.MaxInt32) {
+		return t, invalid("ExpectedAttempt", "must be between 0 and 2^31-1")
+	}
+	if s.AttemptTimeout != 0 && s.AttemptTimeout < time.Millisecond {
+		return t, invalid("AttemptTimeout", "must be 0, or at least 1ms")
+	}
+	t.timeoutMs = s.AttemptTimeout.Milliseconds()
+	var err error
+	if t.deadlineMs, err = instant("Deadline", s.Deadline); err != nil {
+		return t, err
+	}
+	return t, checkHolder(s.Worker, s.Instance, "lease TTL", s.LeaseTTL)
+}
+
+// ClaimExecution uses a claim grant: the worker that it was issued to gets the lease of the execution. An interrupted
+// attempt goes on, otherwise the next one begins.
+//
+// Errors: [ErrInvalidGrant] for a grant of another worker or instance, a forged one, or one that was used;
+// [ErrGrantExpired]; [ErrNotFound]; [ErrNotLeaseable] when the execution has ended, runs, is suspended, waits for
+// something, or its next attempt is not the expected one; [ErrHalted] while the lane is paused or the worker drained; [ErrUnavailable] for an execution that a budget or a quota has
+// not let in; [ErrInvalidInput]; [ErrContention].
+//
+// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after an
+// unknown outcome is [ErrNotLeaseable] once the first call was committed: its lease expires.
+func (g Grants) ClaimExecution(ctx context.Context, spec GrantedClaim) (Claimed, error) {
+	const op = "claim execution"
+	e := g.e
+	t, err := spec.terms()
+	if err != nil {
+		return Claimed{}, wrap(op, err)
+	}
+	return e.leaseOne(ctx, op, spec.Grant.Execution, spec.Instance, func(tx *txn, x *grantable) (*leaseDecision, error) {
+		next, err := x.nextAttempt()
+		if err != nil {
+			return nil, err
+		}
+		if p := spec.ExpectedAttempt; p != nil && int32(*p) != next.index && !x.interrupted() {
+			return nil, x.cannot(ErrNotLeaseable, fmt.Sprintf("its next attempt is %d, not %d", next.index, *p))
+		}
+		if err := cmp.Or(x.checkLane(spec.Grant.Lane), x.notAdmitted()); err != nil {
+			return nil, err
+		}
+		shown := presented{id.ClaimGrant, spec.Grant.Key, x.id}
+		if err := e.checkShown(ctx, tx, x, shown, spec.Worker, spec.Instance); err != nil {
+			return nil, err
+		}
+		return &leaseDecision{next: next, terms: t}, nil
+	})
+}
+
+// checkShown refuses a grant that the worker shows, or, without a key, looks for one that was issued to it.
+func (e *Engine) checkShown(
+	ctx context.Context, tx *txn, x *grantable, p presented, worker id.WorkerID, instance id.WorkerInstanceID,
+) error {
+	if p.key != "" {
+		return p.verifyFor(ctx, e, tx, x.NowMs, worker, instance)
+	}
+	grants, err := e.grantsOf(ctx, tx, x, p.kind)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(grants, func(g db.ListGrantsRow) bool { return g.WorkerID == string(worker) })
+	switch {
+	case i < 0:
+		return &GrantError{Execution: x.id, Reason: id.ReasonUnknownGrant, Err: ErrInvalidGrant}
+	case grants[i].ExpiresAtMs <= x.NowMs:
+		return &GrantError{Execution: x.id, Err: ErrGrantExpired}
+	}
+	return nil
+}
+
+// IssueGrantAndClaim takes the lease of a claimable or granted execution for an operator, without a grant: worker and
+// instance are [id.OperatorWorker]. A worker that was granted the execution loses its grant. lane is where the execution
+// must be; "": wherever it is.
+//
+// Errors: [ErrNotFound]; [ErrNotLeaseable], [ErrHalted], [ErrUnavailable], [ErrInvalidInput] and [ErrContention] as
+// [Grants.ClaimExecution].
+//
+// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after an
+// unknown outcome is [ErrNotLeaseable] once the first call was committed.
+func (g Grants) IssueGrantAndClaim(ctx context.Context, x id.ExecutionID, lane id.LaneID, leaseTTL time.Duration) (Claimed, error) {
+	const op = "issue grant and claim"
+	if lane != "" {
+		if err := lane.Validate(); err != nil {
+			return Claimed{}, wrap(op, invalidBecause("lane", err))
+		}
+	}
+	if err := checkTTL("lease TTL", leaseTTL); err != nil {
+		return Claimed{}, wrap(op, err)
+	}
+	return g.e.leaseOne(ctx, op, x, id.OperatorWorker, func(_ *txn, x *grantable) (*leaseDecision, error) {
+		next, err := x.nextAttempt()
+		if err != nil {
+			return nil, err
+		}
+		if err := cmp.Or(x.checkLane(lane), x.notAdmitted()); err != nil {
+			return nil, err
+		}
+		return &leaseDecision{next: next, terms: terms{
+			worker: id.OperatorWorker, instance: id.OperatorWorker, ttl: leaseTTL, event: state.LeaseEventAcquired,
+		}}, nil
+	})
+}
+
+// ResumedClaim says how a worker uses a resume grant.
+type ResumedClaim struct {
+	Grant    ResumeGrant
+	Worker   id.WorkerID
+	Instance id.WorkerInstanceID
+	LeaseTTL time.Duration // one millisecond to [MaxLeaseTTL]
+}
+
+// ClaimFromResumeGrant goes on with the interrupted attempt of an execution: its lease was lost, swept or not, or it was
+// given back, delayed or suspended and may go on.
+//
+// A key of this library's making must be valid and this worker's, as in [Grants.ClaimExecution]. Any other text is refused
+// unless [Config.UnsignedResumeGrants] says otherwise.
+//
+// Errors: [ErrInvalidGrant]; [ErrGrantExpired]; [ErrNotFound], of the attempt where it never had one; [ErrNotLeaseable]
+// when somebody has its lease, or it has ended, is suspended, waits for something, is granted to another worker, or its
+// next attempt is a new one; [ErrReclaimCapExceeded] when it has lost so many leases that this loss ends it, which
+// [Maintenance.ExpireLeases] does; [ErrHalted], [ErrUnavailable] and [ErrInvalidInput] as [Grants.ClaimExecution]; [ErrContention].
+//
+// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after an
+// unknown outcome is [ErrNotLeaseable] once the first call was committed.
+func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Claimed, error) {
+	const op = "claim from resume grant"
+	e := g.e
+	if err := checkHolder(spec.Worker, spec.Instance, "lease TTL", spec.LeaseTTL); err != nil {
+		return Claimed{}, wrap(op, err)
+	}
+	shown := presented{id.ClaimGrant, spec.Grant.Key, spec.Grant.Execution}
+	signed := shown.key.IsSigned()
+	if shown.key == "" || !signed && !e.cfg.UnsignedResumeGrants {
+		return Claimed{}, wrap(op, &GrantError{Execution: shown.execution, Reason: id.ReasonMalformed, Err: ErrInvalidGrant})
+	}
+	return e.leaseOne(ctx, op, shown.execution, spec.Instance, func(tx *txn, x *grantable) (*leaseDecision, error) {
+		if signed {
+			if err := shown.verifyFor(ctx, e, tx, x.NowMs, spec.Worker, spec.Instance); err != nil {
+				return nil, err
+			}
+		} else if spec.Grant.ExpiresAt.UnixMilli() <= x.NowMs {
+			return nil, &GrantError{Execution: x.id, Err: ErrGrantExpired}
+		}
+		if err := x.checkLane(spec.Grant.Lane); err != nil {
+			return nil, err
+		}
+		t := terms{worker: spec.Worker, instance: spec.Instance, ttl: spec.LeaseTTL, event: state.LeaseEventReclaimed}
+		switch {
+		case !x.started():
+			return nil, &NotFoundError{Entity: "attempt", ID: x.id.String()}
+		case x.live():
+			return nil, x.cannot(ErrNotLeaseable, "its lease has not run out")
+		case x.active():
+			if x.OwnershipState != "lease_revoked" { // that is no loss
+				if x.LostTooOften {
+					return nil, &ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims())}
+				}
+				t.reclaims = 1
+			}
+		case !x.runnable(), !x.free(), !x.eligible():
+			return nil, x.cannot(ErrNotLeaseable, "it is neither claimable nor granted")
+		case !x.interrupted() && !x.resumable():
+			return nil, x.cannot(ErrNotLeaseable, "its next attempt is a new one")
+		case x.granted() && !signed:
+			own := presented{kind: id.ClaimGrant, execution: x.id}
+			if err := e.checkShown(ctx, tx, x, own, spec.Worker, spec.Instance); err != nil {
+				return nil, err
+			}
+		}
+		if err := x.notAdmitted(); err != nil {
+			return nil, err
+		}
+		next := nextAttempt{index: x.CurrentIndex, epoch: x.raisedEpoch(), resumed: true}
+		next.kind, next.id = x.currentAttempt()
+		return &leaseDecision{next: next, terms: t}, nil
+	})
+}
+
+// leaseDecision is a lease that is to be given.
+type leaseDecision struct {
+	next  nextAttempt
+	terms terms
+}
+
+// leaseOne gives the lease of one execution, as decide says under its locks.
+func (e *Engine) leaseOne(
+	ctx context.Context, op string, x id.ExecutionID, instance id.WorkerInstanceID,
+	decide func(tx *txn, x *grantable) (*leaseDecision, error),
+) (Claimed, error) {
+	claimed, err := onGrantable(ctx, e, op, x, instance, nil, func(tx *txn, x *grantable) (Outcome[Claimed], error) {
+		d, err := decide(tx, x)
+		if err != nil {
+			return Outcome[Claimed]{}, err
+		}
+		if err := e.deleteGrants(ctx, tx, x.id, id.ClaimGrant); err != nil {
+			return Outcome[Claimed]{}, err
+		}
+		c, err := e.giveLease(ctx, tx, x, d.next, d.terms)
+		return Outcome[Claimed]{Value: c}, err
+	})
+	if err == nil {
+		e.leases.learn([]Claimed{claimed}, nil)
+	}
+	return claimed, err
+}
+
+// nextAttempt is the attempt that a claim of the execution goes on with or opens; an error where it cannot be claimed, by
+// a grant or without.
+func (x *grantable) nextAttempt() (nextAttempt, error) {
+	switch {
+	case x.terminal():
+		return nextAttempt{}, x.cannot(ErrNotLeaseable, "it has ended")
+	case !x.runnable():
+		return nextAttempt{}, x.cannot(ErrNotLeaseable, "it is not waiting")
+	case !x.free():
+		return nextAttempt{}, x.cannot(ErrNotLeaseable, "somebody owns it")
+	case !x.eligible():
+		return nextAttempt{}, x.cannot(ErrNotLeaseable, "it is neither claimable nor granted")
+	}
+	var attempts []db.TakeAttemptsOfRow
+	if x.started() {
+		attempts = append(attempts, db.TakeAttemptsOfRow{
+			AttemptIndex: x.CurrentIndex, LeaseEpoch: x.CurrentEpoch, LeaseExpiresAtMs: x.LeaseExpiresAtMs, TerminalAtMs: x.CurrentTerminalAtMs,
+			FfxAttemptType: x.facts.FfxAttemptType, FfxAttemptID: x.facts.FfxAttemptID,
+		})
+		if x.CurrentOutcome != "" {
+			attempts[0].Outcome = &x.CurrentOutcome
+		}
+	}
+	if x.NewestIndex > x.CurrentIndex {
+		attempts = append(attempts, db.TakeAttemptsOfRow{AttemptIndex: x.NewestIndex})
+	}
+	next, ok := chooseAttempt(&db.TakeClaimableRow{
+		AttemptIndex: x.Pointer, AttemptState: x.AttemptState, HighestEpoch: x.HighestEpoch,
+	}, attempts, x.NowMs)
+	if !ok {
+		return next, x.cannot(ErrNotLeaseable, "a lease of its attempt has not run out")
+	}
+	return next, nil
+}
+
+// currentAttempt is the type and the id of the current attempt.
+func (x *grantable) currentAttempt() (state.AttemptType, id.AttemptID) {
+	kind, attempt := state.InitialAttempt, id.AttemptID{}
+	if t := x.facts.FfxAttemptType; t != nil {
+		if known, err := normalise.AttemptType(*t); err == nil {
+			kind = known
+		}
+	}
+	if a := x.facts.FfxAttemptID; a != nil {
+		attempt = *a
+	}
+	return kind, attempt
+}
+
+// giveLease writes a lease that was decided for a locked execution.
+func (e *Engine) giveLease(ctx context.Context, tx *txn, x *grantable, next nextAttempt, t terms) (Claimed, error) {
+	lease := t.lease
+	if lease.IsZero() {
+		lease = id.NewLeaseID()
+	}
+	if next.id.IsZero() {
+		next.id = t.attempt
+	}
+	if next.id.IsZero() {
+		next.id = id.NewAttemptID()
+	}
+	ttlMs := t.ttl.Milliseconds()
+	spec := ClaimSpec{Lane: id.LaneID(x.LaneID), Instance: t.instance, LeaseTTL: t.ttl}
+	c := Claimed{
+		ID:        x.id,
+		Lease:     spec.lease(Fence{Execution: x.id, Attempt: int(next.index), Epoch: next.epoch}, lease, next.id),
+		ExpiresAt: time.UnixMilli(id.AddTTL(x.NowMs, ttlMs)),
+		Kind:      x.facts.ExecutionKind,
+		Payload:   x.facts.Payload,
+		Tags:      decodeTags(x.facts.Tags),
+		Flow:      x.FlowID,
+		Priority:  int(x.Priority),
+		CreatedAt: time.UnixMilli(x.CreatedAtMs),
+		Type:      next.kind,
+		Resumed:   next.resumed,
+		Retries:   int(x.facts.RetryCount),
+	}
+	var timeoutAtMs int64
+	if ms := cmp.Or(t.timeoutMs, x.facts.AttemptTimeoutMs); ms > 0 {
+		timeoutAtMs = id.AddTTL(x.NowMs, ms)
+		c.TimeoutAt = time.UnixMilli(timeoutAtMs)
+	}
+	tx.due.leases()
+	return c, e.q.LeaseTakenExecutions(ctx, tx, db.LeaseTakenExecutionsParams{
+		NowMs:            x.NowMs,
+		WorkerID:         string(t.worker),
+		WorkerInstanceID: string(t.instance),
+		LeaseTtlMs:       ttlMs,
+		EventType:        string(t.event),
+		PartitionKeys:    []int16{x.id.Partition()},
+		ExecutionIds:     []pgtype.UUID{pgUUID(x.id.UUID())},
+		AttemptIndexes:   []int32{next.index},
+		AttemptTypes:     []string{string(next.kind)},
+		AttemptIds:       []pgtype.UUID{pgUUID(next.id)},
+		LeaseIds:         []pgtype.UUID{pgUUID(lease)},
+		LeaseEpochs:      []int64{next.epoch},
+		TimeoutsAtMs:     []int64{timeoutAtMs},
+		Inserted:         []bool{next.inserted},
+		Reclaims:         []int32{t.reclaims},
+		DeadlinesAtMs:    []int64{t.deadlineMs},
+	})
+}

@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// ExpireGrants deletes grants that can no longer be used, oldest first, and gives the executions back to their lanes that
+// wait for nobody else's: those of at most batch executions. It returns of how many it deleted some or gave back; the
+// caller repeats it while that is batch or more. Grants of executions that are gone are deleted too, and count each.
+//
+// It waits for nobody: an execution that another transaction holds is passed over, however many there are, and found
+// again by the next call. Any number of processes may run it.
+//
+// Errors: [ErrInvalidInput]. Transaction: one for a batch; locks the executions, then their expired grants. Emits nothing.
+// Safe to repeat.
+func (m Maintenance) ExpireGrants(ctx context.Context, batch int) (int, error) {
+	e := m.e
+	const op = "expire grants"
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	position := db.ScanExpiredGrantsParams{NowMs: e.nowMs(), AfterPartitionKey: -1, AfterGrantID: []byte{}, PageSize: scanPage}
+	return e.newPass(op, e.expireGrants).through(ctx, batch, func(room int) ([]candidate, int, bool, error) {
+		rows, err := e.q.ScanExpiredGrants(ctx, e.reader(), position)
+		if err != nil || len(rows) == 0 {
+			return nil, 0, false, wrap(op, err)
+		}
+		last := &rows[len(rows)-1]
+		position.AfterExpiresAtMs, position.AfterPartitionKey, position.AfterGrantID = last.ExpiresAtMs, last.PartitionKey, last.GrantID
+		var due []candidate
+		var gone executionArrays
+		seen := make(map[id.ExecutionUUID]bool, len(rows))
+		for _, row := range rows {
+			switch {
+			case seen[row.ExecutionID]:
+			case !row.Gone:
+				due = append(due, candidate{partition: row.PartitionKey, execution: row.ExecutionID})
+			case len(gone.executions) < room:
+				gone.add(row.PartitionKey, row.ExecutionID)
+			}
+			seen[row.ExecutionID] = true
+		}
+		if gone.empty() {
+			return due, 0, len(rows) == scanPage, nil
+		}
+		// Nobody can lock what is not there.
+		done, err := inTx(ctx, e.impatient(), op, func(tx *txn) (int, error) { return e.writeExpiredGrants(ctx, tx, gone) })
+		return due, done, len(rows) == scanPage, err
+	})
+}
+
+// expireGrants settles those of due that it can lock.
+func (e *Engine) expireGrants(ctx context.Context, tx *txn, _ *flowSet, due []candidate, limit int) (int, error) {
+	var executions executionArrays
+	for _, c := range due {
+		executions.add(c.partition, c.execution)
+	}
+	taken, err := e.q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{
+		PartitionKeys: executions.partitions, ExecutionIds: executions.executions,
+	})
+	if err != nil {
+		return 0, err
+	}
+	var locked executionArrays
+	for _, row := range taken[:min(limit, len(taken))] {
+		c := due[row.Ord-1]
+		locked.add(c.partition, c.execution)
+	}
+	return e.writeExpiredGrants(ctx, tx, locked)
+}
+
+// writeExpiredGrants deletes what has expired of executions that the caller has locked, and gives back what nobody can
+// claim by a grant any more.
+func (e *Engine) writeExpiredGrants(ctx context.Context, tx *txn, executions executionArrays) (int, error) {
+	if executions.empty() {
+		return 0, nil
+	}
+	rows, err := e.q.ExpireGrants(ctx, tx, db.ExpireGrantsParams{
+		PartitionKeys: executions.partitions, ExecutionIds: executions.executions, NowMs: e.nowMs(),
+	})
+	acted := make(map[pgtype.UUID]bool, len(rows)) // an execution may have two rows
+	for _, row := range rows {
+		if row.LaneID != "" {
+			tx.due.lane(row.LaneID)
+		}
+		acted[row.ExecutionID] = true
+	}
+	return len(acted), err
+}
+
+// ungranted are the executions of a page that are granted to nobody.
+func ungranted(rows []db.RepairQueueRow) []candidate {
+	var due []candidate
+	for _, row := range rows {
+		if row.Ungranted {
+			due = append(due, candidate{partition: row.PartitionKey, execution: row.ExecutionID.Bytes})
+		}
+	}
+	return due
+}

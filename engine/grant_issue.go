@@ -1,0 +1,350 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// IssueClaimGrant grants a claimable execution to one worker, and takes it out of its lane until the grant is used or
+// has expired.
+//
+// Errors: [ErrNotFound]; [ErrGrantExists] while it is granted; [ErrNotLeaseable] in any state in which it is not
+// claimable; [ErrInvalidInput] for another lane than the execution's, or a worker without the capabilities that it
+// requires; [ErrUnavailable] without a key to sign with, and for an execution that a budget or a quota has not let in;
+// [ErrHalted] while the lane is paused or the worker drained; [ErrContention].
+//
+// Transaction: locks the execution and its attempt, deletes its older claim grants; emits nothing. A repetition after an
+// unknown outcome is [ErrGrantExists] until that grant has expired.
+func (g Grants) IssueClaimGrant(ctx context.Context, spec GrantSpec) (ClaimGrant, error) {
+	const op = "issue claim grant"
+	e := g.e
+	if err := spec.validate(); err != nil {
+		return ClaimGrant{}, wrap(op, err)
+	}
+	key, err := e.signingKey(ctx, e.reader())
+	if err != nil {
+		return ClaimGrant{}, wrap(op, err)
+	}
+	return onGrantable(ctx, e, op, spec.Execution, spec.Instance, nil, func(tx *txn, x *grantable) (Outcome[ClaimGrant], error) {
+		grant, err := e.issueClaimGrant(ctx, tx, x, spec, key)
+		return Outcome[ClaimGrant]{Value: grant}, err
+	})
+}
+
+// issueClaimGrant grants a locked execution.
+func (e *Engine) issueClaimGrant(ctx context.Context, tx *txn, x *grantable, spec GrantSpec, key signingKey) (ClaimGrant, error) {
+	if x.granted() {
+		grants, err := e.grantsOf(ctx, tx, x, id.ClaimGrant)
+		if err != nil {
+			return ClaimGrant{}, err
+		}
+		if slices.ContainsFunc(grants, func(g db.ListGrantsRow) bool { return g.ExpiresAtMs > x.NowMs }) {
+			return ClaimGrant{}, &GrantError{Execution: x.id, Err: ErrGrantExists}
+		}
+	}
+	if x.LifecyclePhase != "runnable" || !x.free() || x.EligibilityState != "eligible_now" {
+		return ClaimGrant{}, x.cannot(ErrNotLeaseable, "it is not claimable")
+	}
+	if err := cmp.Or(x.checkLane(spec.Lane), x.checkCapabilities(spec.Capabilities), x.notAdmitted()); err != nil {
+		return ClaimGrant{}, err
+	}
+	if err := e.deleteGrants(ctx, tx, x.id, id.ClaimGrant); err != nil {
+		return ClaimGrant{}, err
+	}
+	grant, err := e.insertGrant(ctx, tx, x, id.ClaimGrant, spec, key)
+	if err != nil {
+		return ClaimGrant{}, err
+	}
+	return ClaimGrant(grant), e.q.HoldForGrant(ctx, tx, db.HoldForGrantParams{
+		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), NowMs: x.NowMs,
+	})
+}
+
+// insertGrant signs and writes a grant.
+func (e *Engine) insertGrant(
+	ctx context.Context, tx *txn, x *grantable, kind id.GrantKind, spec GrantSpec, key signingKey,
+) (ReclaimGrant, error) {
+	ttlMs := spec.TTL.Milliseconds()
+	signed := id.Grant{
+		Kind: kind, Execution: x.id, Worker: spec.Worker, WorkerInstance: spec.Instance, ExpiresAtMs: id.AddTTL(x.NowMs, ttlMs),
+	}
+	text := signed.Sign(key.secret, key.kid)
+	grantID := text.ID()
+	err := e.q.InsertGrant(ctx, tx, db.InsertGrantParams{
+		PartitionKey:       x.id.Partition(),
+		GrantID:            grantID[:],
+		ExecutionID:        x.id.UUID(),
+		Kind:               string(kind),
+		WorkerID:           string(spec.Worker),
+		WorkerInstanceID:   string(spec.Instance),
+		LaneID:             x.LaneID,
+		CapabilityHash:     spec.CapabilityHash,
+		WorkerCapabilities: id.NewCapabilities(spec.Capabilities...),
+		RouteSnapshot:      spec.RouteSnapshot,
+		AdmissionSummary:   spec.AdmissionSummary,
+		GrantTtlMs:         ttlMs,
+		IssuedAtMs:         x.NowMs,
+		ExpiresAtMs:        signed.ExpiresAtMs,
+	})
+	return ReclaimGrant{
+		Execution: x.id, Lane: id.LaneID(x.LaneID), Key: text, ExpiresAt: time.UnixMilli(signed.ExpiresAtMs),
+	}, err
+}
+
+func (e *Engine) grantsOf(ctx context.Context, conn db.DBTX, x *grantable, kind id.GrantKind) ([]db.ListGrantsRow, error) {
+	return e.q.ListGrants(ctx, conn, db.ListGrantsParams{
+		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Kind: string(kind),
+	})
+}
+
+// WorkerSpec says for which worker work is looked for, and where. Capabilities and Kinds may be left out.
+type WorkerSpec struct {
+	Lane         id.LaneID
+	Capabilities id.Capabilities // what the worker can do; an execution that requires more is passed over
+	Kinds        []string        // what the worker has handlers for; the rest is passed over. Empty: any kind
+	Worker       id.WorkerID
+	Instance     id.WorkerInstanceID
+	TTL          time.Duration // how long the grant may be used: one millisecond to [MaxLeaseTTL]
+}
+
+func (s WorkerSpec) validate() error {
+	if err := s.claim().validate(); err != nil {
+		return err
+	}
+	return checkTTL("grant TTL", s.TTL)
+}
+
+// claim is the claim that would take what is granted.
+func (s WorkerSpec) claim() ClaimSpec {
+	return ClaimSpec{
+		Lane: s.Lane, Capabilities: s.Capabilities, Kinds: s.Kinds, Worker: s.Worker, Instance: s.Instance, LeaseTTL: time.Second,
+	}
+}
+
+// grantPage is how many claimable executions ClaimForWorker looks at at once.
+const grantPage = 100
+
+// ClaimForWorker grants the execution of a lane that a claim of this worker would take first: highest priority, then
+// oldest, then by id, over all partitions. false: there is none. It waits for nobody: an execution that another
+// transaction holds is passed over, and so is one that a budget or a quota has not let in.
+//
+// Errors: [ErrInvalidInput]; [ErrHalted] when there is work and the lane is paused or the worker drained;
+// [ErrUnavailable] without a key to sign with, and where all that is left has a budget or a quota that has not let it in.
+//
+// Transaction: reads, then one transaction for the execution that it grants, as [Grants.IssueClaimGrant]. A repetition
+// after an unknown outcome grants another execution: the first one goes back to its lane when its grant has expired.
+func (g Grants) ClaimForWorker(ctx context.Context, spec WorkerSpec) (ClaimGrant, bool, error) {
+	const op = "claim for worker"
+	grant, found, err := g.e.impatient().claimForWorker(ctx, op, spec)
+	return grant, found, wrap(op, err)
+}
+
+func (e *Engine) claimForWorker(ctx context.Context, op string, spec WorkerSpec) (ClaimGrant, bool, error) {
+	if err := spec.validate(); err != nil {
+		return ClaimGrant{}, false, err
+	}
+	key, err := e.signingKey(ctx, e.reader())
+	if err != nil {
+		return ClaimGrant{}, false, err
+	}
+	scan := db.ScanEligibleParams{
+		LaneID: string(spec.Lane), Capabilities: spec.claim().capabilities(), Kinds: spec.claim().kinds(),
+		AfterRank: math.MinInt64, AfterExecutionID: pgUUID(id.ExecutionUUID{}), PageSize: grantPage,
+	}
+	var refused error
+	for {
+		rows, err := e.q.ScanEligible(ctx, e.reader(), scan)
+		if err != nil {
+			return ClaimGrant{}, false, err
+		}
+		var candidates []id.ExecutionID
+		for _, row := range rows {
+			x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
+			if admits(row.Attached, row.Admitted) {
+				candidates = append(candidates, x)
+			} else {
+				refused = &UnavailableError{Reason: fmt.Sprintf("execution %s, and perhaps others, has a budget or a quota, and nobody checks these yet", x)}
+			}
+		}
+		grant, found, err := e.grantFirst(ctx, op, candidates, spec, key)
+		if found || err != nil {
+			return grant, found, err
+		}
+		if len(rows) < grantPage {
+			return ClaimGrant{}, false, refused
+		}
+		last := &rows[len(rows)-1]
+		scan.AfterRank, scan.AfterCreatedAtMs = last.Rank, last.CreatedAtMs
+		scan.AfterExecutionID, scan.AfterPartitionKey = pgUUID(last.ExecutionID), last.PartitionKey
+	}
+}
+
+// grantFirst grants the first of candidates that it can lock and that is still claimable.
+func (e *Engine) grantFirst(
+	ctx context.Context, op string, candidates []id.ExecutionID, spec WorkerSpec, key signingKey,
+) (ClaimGrant, bool, error) {
+	for len(candidates) > 0 {
+		taken := len(candidates)
+		grant, err := inTx(ctx, e, op, func(tx *txn) (ClaimGrant, error) {
+			params := db.TakeEligibleParams{LaneID: string(spec.Lane)}
+			for i, x := range candidates {
+				params.PartitionKeys = append(params.PartitionKeys, x.Partition())
+				params.ExecutionIds = append(params.ExecutionIds, pgUUID(x.UUID()))
+				params.Ords = append(params.Ords, int32(i))
+			}
+			taken = len(candidates)
+			rows, err := e.q.TakeEligible(ctx, tx, params)
+			if err != nil || len(rows) == 0 {
+				return ClaimGrant{}, err
+			}
+			taken = int(rows[0])
+			held, err := e.lockExecutions(ctx, tx, candidates, []int{taken})
+			if err != nil {
+				return ClaimGrant{}, err
+			}
+			x, err := e.grantable(ctx, tx, held[0], spec.Instance)
+			if err != nil {
+				return ClaimGrant{}, err
+			}
+			return e.issueClaimGrant(ctx, tx, x, GrantSpec{
+				Execution: x.id, Lane: spec.Lane, Capabilities: spec.Capabilities, Worker: spec.Worker, Instance: spec.Instance, TTL: spec.TTL,
+			}, key)
+		})
+		switch {
+		case err == nil && !grant.Execution.IsZero():
+			return grant, true, nil
+		case taken == len(candidates):
+			return ClaimGrant{}, false, err
+		}
+		// Changed since it was read, or one of its grants is held.
+		if _, lacks := errors.AsType[*UnavailableError](err); !lacks && !errors.Is(err, ErrBusy) && !errors.Is(err, ErrNotLeaseable) &&
+			!errors.Is(err, ErrInvalidInput) {
+			return ClaimGrant{}, false, err
+		}
+		candidates = candidates[taken+1:]
+	}
+	return ClaimGrant{}, false, nil
+}
+
+// IssueReclaimGrant permits a worker to take over an execution whose lease was lost: it ran out, was revoked, or has
+// been given back to the lane by [Maintenance.ExpireLeases]. Nothing changes on the execution: until the grant is used a
+// claim may still take it.
+//
+// Errors: [ErrNotFound]; [ErrReclaimCapExceeded], when it has lost as many leases as its policy allows;
+// [ErrNotReclaimable]; [ErrInvalidInput] for another lane than the execution's, or a worker without the capabilities
+// that it requires; [ErrHalted] while the lane is paused or the worker drained; [ErrUnavailable] without a key to sign
+// with; [ErrContention].
+//
+// Transaction: locks the execution and its attempt; emits nothing. A repetition issues a further grant, each of which
+// may be used until one was.
+func (g Grants) IssueReclaimGrant(ctx context.Context, spec GrantSpec) (ReclaimGrant, error) {
+	const op = "issue reclaim grant"
+	e := g.e
+	if err := spec.validate(); err != nil {
+		return ReclaimGrant{}, wrap(op, err)
+	}
+	key, err := e.signingKey(ctx, e.reader())
+	if err != nil {
+		return ReclaimGrant{}, wrap(op, err)
+	}
+	return onGrantable(ctx, e, op, spec.Execution, spec.Instance, nil, func(tx *txn, x *grantable) (none Outcome[ReclaimGrant], err error) {
+		switch {
+		case x.LostTooOften:
+			return none, &ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims())}
+		case !x.reclaimable():
+			return none, x.cannot(ErrNotReclaimable, "its worker has not lost it")
+		}
+		if err := cmp.Or(x.checkLane(spec.Lane), x.checkCapabilities(spec.Capabilities)); err != nil {
+			return none, err
+		}
+		grant, err := e.insertGrant(ctx, tx, x, id.ReclaimGrant, spec, key)
+		return Outcome[ReclaimGrant]{Value: grant}, err
+	})
+}
+
+// EligibleFilter says which claimable executions are listed.
+type EligibleFilter struct {
+	Lane      id.LaneID
+	Partition *int // those of one partition; nil: of all
+}
+
+// ListEligibleExecutions returns the claimable executions of a lane in the order of claims, after a cursor: [Page.Next]
+// of the page before, "" for the first page. A limit of 0, or above [MaxPage], is taken as that. It asks neither for
+// capabilities nor whether a grant could be issued; what changes meanwhile may be missing, or listed though it is gone.
+//
+// Errors: [ErrInvalidInput] for a lane or a partition that cannot be, a negative limit, or a cursor of another listing or
+// filter. One statement, which reads the queue of the lane up to the last item; locks nothing.
+func (g Grants) ListEligibleExecutions(
+	ctx context.Context, filter EligibleFilter, after string, limit int,
+) (Page[id.ExecutionID], error) {
+	page, err := g.e.listEligible(ctx, filter, after, limit)
+	return page, wrap("list eligible executions", err)
+}
+
+// EligibleExecutions goes through the claimable executions of a lane as [Grants.ListEligibleExecutions] lists them, a page
+// at a time.
+func (g Grants) EligibleExecutions(ctx context.Context, filter EligibleFilter) iter.Seq2[id.ExecutionID, error] {
+	return pages(func(after string) (Page[id.ExecutionID], error) {
+		return g.ListEligibleExecutions(ctx, filter, after, MaxPage)
+	})
+}
+
+func (e *Engine) listEligible(
+	ctx context.Context, filter EligibleFilter, after string, limit int,
+) (page Page[id.ExecutionID], err error) {
+	if err := filter.Lane.Validate(); err != nil {
+		return page, invalidBecause("lane", err)
+	}
+	list := "eligible on " + string(filter.Lane)
+	params := db.ScanEligibleParams{
+		LaneID: string(filter.Lane), AfterRank: math.MinInt64, AfterExecutionID: pgUUID(id.ExecutionUUID{}),
+	}
+	if p := filter.Partition; p != nil {
+		if *p < 0 || *p >= int(e.cfg.Partitions.WithDefaults().Flow) {
+			return page, invalid("partition", "this database does not have it")
+		}
+		list += fmt.Sprintf(" of %d", *p)
+		params.OnlyPartition = new(int16(*p))
+	}
+	if limit, err = pageSize(limit); err != nil {
+		return page, err
+	}
+	key, err := readCursor(list, after)
+	switch {
+	case err != nil:
+		return page, err
+	case key != nil && len(key) != 34:
+		return page, invalid("after", "is no cursor of this listing")
+	case key != nil:
+		params.AfterRank = int64(binary.BigEndian.Uint64(key))
+		params.AfterCreatedAtMs = int64(binary.BigEndian.Uint64(key[8:]))
+		params.AfterExecutionID = pgUUID(id.ExecutionUUID(key[16:32]))
+		params.AfterPartitionKey = int16(binary.BigEndian.Uint16(key[32:]))
+	}
+	params.PageSize = int32(limit) + 1
+	rows, err := e.q.ScanEligible(ctx, e.reader(), params)
+	if err != nil {
+		return page, err
+	}
+	found := pageOf(rows, limit, func(row *db.ScanEligibleRow) string {
+		key := binary.BigEndian.AppendUint64(nil, uint64(row.Rank))
+		key = binary.BigEndian.AppendUint64(key, uint64(row.CreatedAtMs))
+		key = append(key, row.ExecutionID[:]...)
+		return cursorOf(list, binary.BigEndian.AppendUint16(key, uint16(row.PartitionKey)))
+	})
+	page.Next = found.Next
+	for _, row := range found.Items {
+		page.Items = append(page.Items, id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID))
+	}
+	return page, nil
+}

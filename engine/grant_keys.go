@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// keyGrace is for how long a key still verifies that another program retired: it does not note until when.
+const keyGrace = 24 * time.Hour
+
+// signingKey is what grants are signed with.
+type signingKey struct {
+	kid    string
+	secret id.Secret
+}
+
+// signingKey reads the newest active key.
+//
+// Errors: [ErrUnavailable] without one.
+func (e *Engine) signingKey(ctx context.Context, conn db.DBTX) (signingKey, error) {
+	rows, err := e.q.ListSigningKeys(ctx, conn)
+	if err != nil {
+		return signingKey{}, err
+	}
+	for _, row := range rows {
+		if id.CheckKid(row.Kid) == nil && len(row.Secret) == id.SecretBytes {
+			return signingKey{kid: row.Kid, secret: row.Secret}, nil
+		}
+	}
+	return signingKey{}, &UnavailableError{Reason: "ff_waitpoint_hmac has no key to sign with"}
+}
+
+// presented is a grant's key that a worker shows, with what it is shown for.
+type presented struct {
+	kind      id.GrantKind
+	key       id.GrantKey
+	execution id.ExecutionID
+}
+
+// verify returns the worker and the instance that the grant was issued to.
+//
+// Errors: [ErrInvalidGrant], [ErrGrantExpired].
+func (p presented) verify(ctx context.Context, e *Engine, conn db.DBTX, nowMs int64) (id.WorkerID, id.WorkerInstanceID, error) {
+	refused := func(reason id.Reason) error {
+		return &GrantError{Execution: p.execution, Reason: reason, Err: ErrInvalidGrant}
+	}
+	fields, err := p.key.Parse(p.kind)
+	switch {
+	case err != nil, fields.Execution != p.execution:
+		return "", "", refused(id.ReasonMalformed)
+	case fields.ExpiresAtMs <= nowMs:
+		return "", "", &GrantError{Execution: p.execution, Err: ErrGrantExpired}
+	}
+	secret, err := e.q.GetVerifyingKey(ctx, conn, db.GetVerifyingKeyParams{
+		Kid: fields.Kid, NowMs: nowMs, GraceMs: keyGrace.Milliseconds(),
+	})
+	switch {
+	case isNoRow(err), err == nil && len(secret) != id.SecretBytes:
+		return "", "", refused(id.ReasonUnknownKid)
+	case err != nil:
+		return "", "", err
+	}
+	grantID := p.key.ID()
+	row, err := e.q.GetGrant(ctx, conn, db.GetGrantParams{
+		PartitionKey: p.execution.Partition(), ExecutionID: p.execution.UUID(), GrantID: grantID[:], Kind: string(p.kind),
+	})
+	switch {
+	case isNoRow(err):
+		return "", "", refused(id.ReasonUnknownGrant)
+	case err != nil:
+		return "", "", err
+	}
+	signed := id.Grant{
+		Kind: p.kind, Execution: p.execution, ExpiresAtMs: fields.ExpiresAtMs,
+		Worker: id.WorkerID(row.WorkerID), WorkerInstance: id.WorkerInstanceID(row.WorkerInstanceID),
+	}
+	if signed.Verify(secret, fields.Kid, p.key) != nil {
+		return "", "", refused(id.ReasonSignatureMismatch)
+	}
+	return signed.Worker, signed.WorkerInstance, nil
+}
+
+// verifyFor is verify for a worker that shows the grant as its own.
+func (p presented) verifyFor(
+	ctx context.Context, e *Engine, conn db.DBTX, nowMs int64, worker id.WorkerID, instance id.WorkerInstanceID,
+) error {
+	w, i, err := p.verify(ctx, e, conn, nowMs)
+	if err == nil && (w != worker || i != instance) {
+		err = &GrantError{Execution: p.execution, Reason: id.ReasonUnknownGrant, Err: ErrInvalidGrant}
+	}
+	return err
+}
+
+// VerifyGrant tells whether a claim grant could be used now: it was issued, to whichever worker, for this execution, and
+// was neither used nor withdrawn. Whether the execution can be leased is another question.
+//
+// Errors: [ErrInvalidInput] for an execution that this database cannot have; [ErrGrantExpired]; [ErrInvalidGrant], whose
+// [GrantError] says what is wrong. The grant's Lane and ExpiresAt are not asked: its Key says until when it is good.
+// Reads only.
+func (g Grants) VerifyGrant(ctx context.Context, grant ClaimGrant) error {
+	const op = "verify grant"
+	e := g.e
+	if err := e.checkExecution(grant.Execution); err != nil {
+		return wrap(op, err)
+	}
+	conn := e.reader()
+	nowMs, err := e.q.GetNow(ctx, conn, e.nowMs())
+	if err == nil {
+		_, _, err = presented{id.ClaimGrant, grant.Key, grant.Execution}.verify(ctx, e, conn, nowMs)
+	}
+	return wrap(op, err)
+}

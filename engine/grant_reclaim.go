@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// Reclaim says how a worker uses a reclaim grant. All but Grant, Worker, Instance and LeaseTTL may be left out.
+type Reclaim struct {
+	// Grant is what the worker was sent. Without a Key the newest reclaim grant of the execution is used, if it was
+	// issued to Worker, to whatever instance; nothing is verified then.
+	Grant    ReclaimGrant
+	Worker   id.WorkerID
+	Instance id.WorkerInstanceID
+	LeaseTTL time.Duration // one millisecond to [MaxLeaseTTL]
+
+	MaxReclaims *int         // how many lost leases end the execution; nil: as its policy says
+	LeaseID     id.LeaseID   // zero: a fresh one
+	AttemptID   id.AttemptID // zero: a fresh one
+}
+
+func (s Reclaim) validate() error {
+	if p := s.MaxReclaims; p != nil && (*p < 0 || *p > math.MaxInt32) {
+		return invalid("MaxReclaims", "must be between 0 and 2^31-1")
+	}
+	return checkHolder(s.Worker, s.Instance, "lease TTL", s.LeaseTTL)
+}
+
+// ReclaimExecution takes over an execution whose lease was lost, swept by [Maintenance.ExpireLeases] or not: its attempt
+// ends, and the worker gets the lease of a new one. Where the loss is one too many the execution ends as failed, with
+// everything that follows from it, and the answer is [ErrReclaimCapExceeded]: then something was written, in a caller's
+// transaction too.
+//
+// Errors: [ErrInvalidGrant], [ErrGrantExpired]; [ErrNotFound]; [ErrNotReclaimable] when its lease has not run out, or it
+// was claimed, ended, suspended or delayed meanwhile; [ErrReclaimCapExceeded]; [ErrHalted] while the lane is
+// paused or the worker drained; [ErrInvalidInput]; [ErrContention].
+//
+// Transaction: locks the execution and its attempt, of a member that may end the flow first, exclusively; deletes its
+// grants; emits a lease event, and a completion event for what ends. A repetition after an unknown outcome is
+// [ErrInvalidGrant] once the first call was committed: its lease expires.
+func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, error) {
+	const op = "reclaim execution"
+	e := g.e
+	if err := spec.validate(); err != nil {
+		return Claimed{}, wrap(op, err)
+	}
+	mayEnd := func(f forecast) bool { return f.lostTooOften || spec.MaxReclaims != nil }
+	claimed, err := onGrantable(ctx, e, op, spec.Grant.Execution, spec.Instance, mayEnd, func(tx *txn, x *grantable) (none Outcome[Claimed], err error) {
+		if err := x.checkLane(spec.Grant.Lane); err != nil {
+			return none, err
+		}
+		shown := presented{id.ReclaimGrant, spec.Grant.Key, x.id}
+		if err := e.checkShown(ctx, tx, x, shown, spec.Worker, spec.Instance); err != nil {
+			return none, err
+		}
+		if !x.reclaimable() {
+			return none, x.cannot(ErrNotReclaimable, "its worker has not lost it")
+		}
+		lost, tooMany := x.loss(spec.MaxReclaims)
+		if tooMany {
+			return Outcome[Claimed]{Err: wrap(op, &ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims() + lost)})},
+				e.endLost(ctx, tx, x, lost)
+		}
+		if err := x.notAdmitted(); err != nil {
+			return none, err
+		}
+		if err := e.deleteGrants(ctx, tx, x.id, id.ClaimGrant, id.ReclaimGrant); err != nil {
+			return none, err
+		}
+		next := nextAttempt{index: x.Pointer, kind: state.ReclaimAttempt, epoch: x.raisedEpoch(), inserted: true}
+		if x.started() {
+			if err := e.q.EndReclaimedAttempt(ctx, tx, db.EndReclaimedAttemptParams{
+				PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), AttemptIndex: x.CurrentIndex, NowMs: x.NowMs,
+			}); err != nil {
+				return none, err
+			}
+			// Behind what another program left above the pointer.
+			next.index = max(x.CurrentIndex, x.NewestIndex) + 1
+		}
+		c, err := e.giveLease(ctx, tx, x, next, terms{
+			worker: spec.Worker, instance: spec.Instance, ttl: spec.LeaseTTL, lease: spec.LeaseID, attempt: spec.AttemptID,
+			reclaims: lost, event: state.LeaseEventReclaimed,
+		})
+		return Outcome[Claimed]{Value: c}, err
+	})
+	if err == nil {
+		e.leases.learn([]Claimed{claimed}, nil)
+	}
+	return claimed, err
+}
+
+// loss is how many lost leases this one adds, none where it was counted when it ran out, and whether it is one too many:
+// by limit, or, without one, by the policy.
+func (x *grantable) loss(limit *int) (lost int32, tooMany bool) {
+	counted := x.runnable() && x.CurrentOutcome == "lease_expired_reclaimable" && x.LeaseReclaimCount > 0
+	if !counted {
+		lost = 1
+	}
+	switch {
+	case limit != nil:
+		return lost, int(x.reclaims()+lost) > *limit
+	case counted:
+		return lost, x.facts.HadLostTooOften
+	}
+	return lost, x.LostTooOften
+}
+
+// endLost ends an execution that has lost one lease too many.
+func (e *Engine) endLost(ctx context.Context, tx *txn, x *grantable, lost int32) error {
+	ending := newEnding(x.NowMs, state.OutcomeFailed)
+	ending.params.LostLeases = lost
+	ending.params.CancellationReason = new("reclaim_cap_exceeded")
+	ending.params.RevokedBy = new("reconciler")
+	attempt := endingAttempt{
+		execution: x.id, index: x.CurrentIndex, epoch: x.raisedEpoch(), reason: reasonLostTooOften, category: string(policy.InfraCrash),
+	}
+	if x.leased() {
+		attempt.leaseEvent, attempt.leaseID, attempt.instance = "revoked", x.LeaseID, x.WorkerInstanceID
+	}
+	ending.add(attempt)
+	return e.endByJob(ctx, tx, ending)
+}

@@ -1,0 +1,112 @@
+-- name: ScanExpiredGrants :many
+-- ScanExpiredGrants finds grants that can no longer be used, the oldest first, after a place in that order, and the executions they
+-- name; gone: that is not there any more.
+--
+-- Used by: engine.ExpireGrants.
+-- Locks: none. Spans partitions.
+SELECT
+    g.expires_at_ms,
+    g.partition_key,
+    g.grant_id,
+    g.execution_id,
+    NOT EXISTS (
+        SELECT
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = g.partition_key
+            AND e.execution_id = g.execution_id
+    ) AS gone
+FROM ff_claim_grant AS g
+WHERE
+    g.expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+    AND g.expires_at_ms >= @after_expires_at_ms::bigint
+    AND (g.expires_at_ms, g.partition_key, g.grant_id)
+        > (@after_expires_at_ms::bigint, @after_partition_key::smallint, @after_grant_id::bytea)
+ORDER BY
+    g.expires_at_ms,
+    g.partition_key,
+    g.grant_id
+LIMIT @page_size::integer;
+
+-- name: ExpireGrants :many
+-- ExpireGrants deletes the expired grants of the given executions, and gives those of them back to their lanes that
+-- were granted and have no claim grant left that can be used. Returns what it acted on, with the lane of what is
+-- claimable now.
+--
+-- Used by: engine.ExpireGrants, engine.RepairQueue.
+-- Locks: L1 held; L5 skips (grants FOR UPDATE, then the DELETE); queue held, by the execution's row.
+WITH clock AS MATERIALIZED (
+    -- The time of the call, for all its rows.
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+input AS (
+    -- The executions, which the caller has locked.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+),
+expired AS (
+    -- Their grants that can no longer be used, deleted.
+    DELETE FROM ff_claim_grant AS g
+    USING (
+        SELECT l.grant_row_id
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid::tid AS grant_row_id
+            FROM ff_claim_grant AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.execution_id = i.execution_id
+                AND (t.expires_at_ms <= (SELECT now_ms FROM clock)) IS TRUE
+            FOR UPDATE SKIP LOCKED
+        ) AS l
+    ) AS d
+    WHERE g.ctid = d.grant_row_id
+    RETURNING
+        g.partition_key,
+        g.execution_id
+),
+returned AS (
+    -- Those that nobody can claim by a grant any more, claimable by everybody.
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'runnable',
+        ownership_state = 'unowned',
+        eligibility_state = 'eligible_now',
+        public_state = CASE e.public_state WHEN 'resumable' THEN 'resumable' ELSE 'waiting' END,
+        blocking_reason = 'waiting_for_worker',
+        ffx_gate_id = NULL,
+        ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
+    FROM input AS i
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.execution_id = i.execution_id
+        AND e.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'eligible', 'blocked')
+        AND e.ownership_state IN ('unowned', 'released')
+        AND e.eligibility_state = 'pending_claim'
+        AND NOT EXISTS (
+            SELECT
+            FROM ff_claim_grant AS g
+            WHERE
+                g.partition_key = i.partition_key
+                AND g.execution_id = i.execution_id
+                AND g.kind = 'claim'
+                AND (g.expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+        )
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        e.lane_id
+)
+SELECT
+    r.partition_key,
+    r.execution_id,
+    r.lane_id
+FROM returned AS r
+UNION ALL
+SELECT
+    x.partition_key,
+    x.execution_id,
+    ''
+FROM expired AS x;
