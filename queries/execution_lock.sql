@@ -37,7 +37,8 @@ CROSS JOIN LATERAL (
 --
 -- Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
 -- engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
--- engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
+-- engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
+-- engine.UnblockExecution.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 WITH input AS (
     SELECT
@@ -75,7 +76,8 @@ CROSS JOIN LATERAL (
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
 -- engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
--- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
+-- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
+-- engine.BlockExecution, engine.UnblockExecution.
 -- Locks: none. What it reads is locked by the caller.
 WITH input AS (
     SELECT

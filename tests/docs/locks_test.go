@@ -222,6 +222,8 @@ var levelsOf = map[string][]string{
 	"ffx_create_dedup":          {"keys"},
 	"ff_lane_registry":          {"lanes"},
 	"ffx_ready":                 {"queue"},
+	"ffx_blocked":               {"queue"},
+	"ffx_pause":                 {"pauses"},
 	"ffx_lease_watch":           {"timers"},
 	"ffx_retention":             {"retention"},
 	"ffx_retention_timer":       {"retention"},
