@@ -134,7 +134,7 @@ func TestSetExecutionTag(t *testing.T) {
 }
 
 // The reference reports a tag as set that it could not write.
-func TestE35_tag_is_set_where_there_are_no_tags(t *testing.T) {
+func TestE35_I36_tag_is_set_where_there_are_no_tags(t *testing.T) {
 	f := newFixture(t)
 	for _, fields := range []string{`{}`, `{"tags":null}`, `{"tags":["a"]}`, `{"tags":"a"}`, `[]`} {
 		x := f.seed(t, columns{"raw_fields": fields})

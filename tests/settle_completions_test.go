@@ -164,7 +164,7 @@ func TestCompleteExecutions_of_many(t *testing.T) {
 }
 
 // The reference leaves namespace and tag of most completion events NULL, so that filtered readers miss them.
-func TestE29_completion_events_say_whose_they_are(t *testing.T) {
+func TestE29_I18_completion_events_say_whose_they_are(t *testing.T) {
 	f := cloneFixture(t)
 	tagged := func(spec *engine.ExecutionSpec) {
 		spec.Namespace, spec.Tags = "tenant", map[string]string{"cairn.instance_id": "i1"}
