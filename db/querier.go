@@ -841,7 +841,7 @@ type Querier interface {
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases, engine.CancelExecution,
 	// engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
-	// engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution
+	// engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution,
 	// engine.BlockExecution.
 	// Locks: L6 waits (DELETE).
 	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error

@@ -241,7 +241,7 @@ FROM ended_attempts AS a;
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases, engine.CancelExecution,
 -- engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
--- engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution
+-- engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution,
 -- engine.BlockExecution.
 -- Locks: L6 waits (DELETE).
 WITH input AS (

@@ -25,6 +25,7 @@ func TestExamples(t *testing.T) {
 		"graceful-worker":       {"asleep", "awake", "drained"},
 		"quickstart":            {"hello, Ada", "hello, Grace"},
 		"replay":                {"failed: no address of Ada", "on its way to London, attempt 0", "replayed 1 times"},
+		"retention":             {"behind by 0s, 0 deleted", "charged 7", "small cat", "thumbnails: kept for 1h0m0s"},
 		"retries":               {`to Ada: "taken at attempt 2", failed: false`, `to nobody: "", failed: true`},
 		"transactional-enqueue": {"order of one anvil: 1 bill"},
 	}

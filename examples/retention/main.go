@@ -1,0 +1,63 @@
+// Command retention keeps what has ended for as long as the engine, a lane or a policy says, and reads how far that is.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+// What it did is forgotten after an hour, as everything on its lane.
+var Shrink = engine.Kind[string, string]{Name: "shrink", Lane: "thumbnails"}
+
+// Charges are kept, whatever their lane says.
+var Charge = engine.Kind[int, string]{
+	Name:   "charge",
+	Policy: &policy.Execution{Retention: policy.KeepForever},
+}
+
+func main() {
+	ctx, stop := context.WithCancel(context.Background())
+	pool := must(pgxpool.New(ctx, os.Getenv("DATABASE_URL")))
+	defer pool.Close()
+	eng := must(engine.New(pool, engine.Config{Retention: 30 * 24 * time.Hour}))
+	must(0, eng.Operator().SetLaneRetention(ctx, Shrink.Lane, time.Hour))
+
+	// A worker deletes what is due, besides its work.
+	w := must(worker.New(eng, worker.Config{}))
+	worker.Handle(w, Shrink, func(_ context.Context, job worker.Job[string]) (string, error) { return "small " + job.Args, nil })
+	worker.Handle(w, Charge, func(_ context.Context, job worker.Job[int]) (string, error) {
+		return fmt.Sprintf("charged %d", job.Args), nil
+	})
+	var working sync.WaitGroup
+	working.Go(func() { must(0, w.Run(ctx)) })
+	defer working.Wait()
+	defer stop()
+
+	shrunk := must(Shrink.Create(ctx, eng, "cat"))
+	charged := must(Charge.Create(ctx, eng, 7))
+	fmt.Println(must(Shrink.Await(ctx, eng, shrunk.ID)))
+	fmt.Println(must(Charge.Await(ctx, eng, charged.ID)))
+
+	status := must(eng.Operator().Retention(ctx))
+	for _, lane := range status.Lanes {
+		fmt.Printf("%s: kept for %v\n", lane.Lane, lane.Keep)
+	}
+	fmt.Printf("behind by %v, %d deleted\n", status.Behind, status.Deleted)
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
+}
