@@ -259,6 +259,40 @@ func (q *Queries) GetExecutionInput(ctx context.Context, db DBTX, arg GetExecuti
 	return i, err
 }
 
+const getExecutionProgress = `-- name: GetExecutionProgress :one
+SELECT
+    coalesce(e.raw_fields ->> 'progress_pct', '')::text AS percent,
+    coalesce(e.raw_fields ->> 'progress_message', '')::text AS message,
+    coalesce(e.raw_fields ->> 'progress_updated_at', '')::text AS updated_at
+FROM ff_exec_core AS e
+WHERE
+    e.partition_key = $1
+    AND e.execution_id = $2
+`
+
+type GetExecutionProgressParams struct {
+	PartitionKey int16
+	ExecutionID  id.ExecutionUUID
+}
+
+type GetExecutionProgressRow struct {
+	Percent   string
+	Message   string
+	UpdatedAt string
+}
+
+// GetExecutionProgress returns what was last reported of an execution's progress, each part as it is stored. No row: it
+// does not exist.
+//
+// Used by: engine.ExecutionProgress.
+// Locks: none.
+func (q *Queries) GetExecutionProgress(ctx context.Context, db DBTX, arg GetExecutionProgressParams) (GetExecutionProgressRow, error) {
+	row := db.QueryRow(ctx, getExecutionProgress, arg.PartitionKey, arg.ExecutionID)
+	var i GetExecutionProgressRow
+	err := row.Scan(&i.Percent, &i.Message, &i.UpdatedAt)
+	return i, err
+}
+
 const getExecutionResult = `-- name: GetExecutionResult :one
 SELECT
     e.result,

@@ -311,6 +311,12 @@ type Querier interface {
 	// Used by: engine.ExecutionInput.
 	// Locks: none.
 	GetExecutionInput(ctx context.Context, db DBTX, arg GetExecutionInputParams) (GetExecutionInputRow, error)
+	// GetExecutionProgress returns what was last reported of an execution's progress, each part as it is stored. No row: it
+	// does not exist.
+	//
+	// Used by: engine.ExecutionProgress.
+	// Locks: none.
+	GetExecutionProgress(ctx context.Context, db DBTX, arg GetExecutionProgressParams) (GetExecutionProgressRow, error)
 	// GetExecutionResult returns the stored result and what the outcome is derived from. No row: the execution
 	// does not exist.
 	//
@@ -474,6 +480,12 @@ type Querier interface {
 	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: L3 held, since ResolveEdges.
 	LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error)
+	// ListAttempts pages through the attempts of an execution by index, strictly after one, with what the execution says
+	// of them. One row without an attempt: there is none after it. No row: the execution does not exist.
+	//
+	// Used by: engine.ListAttempts.
+	// Locks: none; one snapshot.
+	ListAttempts(ctx context.Context, db DBTX, arg ListAttemptsParams) ([]ListAttemptsRow, error)
 	// ListBlocked pages through the executions that are blocked by route, lane or operator, up to a last lane, in the order of
 	// lanes, then the longest blocked first, strictly after a place; of one eligibility state or any.
 	//

@@ -24,7 +24,8 @@ WITH input AS (
         unnest($6::text[]) AS worker_instance_id,
         unnest($7::text[]) AS lease_event,
         unnest($8::text[]) AS failure_reason,
-        unnest($9::text[]) AS failure_category
+        unnest($9::text[]) AS failure_category,
+        unnest($10::text[]) AS failure_class
     LIMIT cardinality($2::uuid[])
 ),
 ended AS (
@@ -34,24 +35,25 @@ ended AS (
         lifecycle_phase = 'terminal',
         ownership_state = 'unowned',
         eligibility_state = 'not_applicable',
-        public_state = $10::text,
+        public_state = $11::text,
         attempt_state = CASE i.attempt_index WHEN -1 THEN 'none' ELSE 'attempt_terminal' END,
         blocking_reason = NULL,
         attempt_index = CASE WHEN i.attempt_index < 0 THEN e.attempt_index ELSE i.attempt_index END,
-        terminal_at_ms = coalesce(e.terminal_at_ms, $11::bigint),
-        cancellation_reason = coalesce(e.cancellation_reason, $12::text),
-        lease_reclaim_count = e.lease_reclaim_count + $13::integer,
+        terminal_at_ms = coalesce(e.terminal_at_ms, $12::bigint),
+        cancellation_reason = coalesce(e.cancellation_reason, $13::text),
+        lease_reclaim_count = e.lease_reclaim_count + $14::integer,
         ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_delay_until_ms = NULL,
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
         ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
-        ffx_last_mutation_at_ms = $11::bigint,
+        ffx_last_mutation_at_ms = $12::bigint,
         raw_fields = e.raw_fields || jsonb_build_object(
             'failure_reason', i.failure_reason,
             'failure_category', i.failure_category,
+            'failure_class', i.failure_class,
             'last_failure_message', i.failure_reason,
-            'last_mutation_at', ($11::bigint)::text
+            'last_mutation_at', ($12::bigint)::text
         )
     FROM input AS i
     WHERE
@@ -75,8 +77,8 @@ ended_attempts AS (
     -- Their attempts, ended.
     UPDATE ff_attempt AS a
     SET
-        outcome = $14::text,
-        terminal_at_ms = $11::bigint,
+        outcome = $15::text,
+        terminal_at_ms = $12::bigint,
         lease_expires_at_ms = NULL,
         ffx_timeout_at_ms = NULL,
         lease_epoch = CASE WHEN d.raised_epoch > 0 THEN d.raised_epoch ELSE a.lease_epoch END
@@ -103,7 +105,7 @@ lease_events AS (
         d.execution_id::text,
         nullif(d.lease_id, ''),
         d.lease_event,
-        $11::bigint,
+        $12::bigint,
         d.partition_key,
         d.ffx_namespace,
         d.ffx_instance_tag,
@@ -130,6 +132,7 @@ type EndUnsuccessfulParams struct {
 	LeaseEvents        []string
 	FailureReasons     []string
 	FailureCategories  []string
+	FailureClasses     []string
 	PublicState        string
 	NowMs              int64
 	CancellationReason *string
@@ -165,6 +168,7 @@ func (q *Queries) EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccess
 		arg.LeaseEvents,
 		arg.FailureReasons,
 		arg.FailureCategories,
+		arg.FailureClasses,
 		arg.PublicState,
 		arg.NowMs,
 		arg.CancellationReason,
@@ -282,7 +286,8 @@ WITH input AS (
         unnest($6::text[]) AS worker_instance_id,
         unnest($7::bigint[]) AS delay_until_ms,
         unnest($8::text[]) AS failure_reason,
-        unnest($9::text[]) AS failure_category
+        unnest($9::text[]) AS failure_category,
+        unnest($10::text[]) AS failure_class
     LIMIT cardinality($2::uuid[])
 ),
 rescheduled AS (
@@ -292,34 +297,34 @@ rescheduled AS (
         lifecycle_phase = 'runnable',
         ownership_state = 'unowned',
         eligibility_state = CASE
-            WHEN i.delay_until_ms > $10::bigint THEN 'not_eligible_until_time'
+            WHEN i.delay_until_ms > $11::bigint THEN 'not_eligible_until_time'
             ELSE 'eligible_now'
         END,
-        public_state = CASE WHEN i.delay_until_ms > $10::bigint THEN 'delayed' ELSE 'waiting' END,
+        public_state = CASE WHEN i.delay_until_ms > $11::bigint THEN 'delayed' ELSE 'waiting' END,
         attempt_state = 'pending_retry_attempt',
         blocking_reason = CASE
-            WHEN i.delay_until_ms > $10::bigint THEN 'waiting_for_retry_backoff'
+            WHEN i.delay_until_ms > $11::bigint THEN 'waiting_for_retry_backoff'
             ELSE 'waiting_for_worker'
         END,
         attempt_index = i.attempt_index + 1,
         deadline_at_ms = CASE
-            WHEN i.delay_until_ms > $10::bigint THEN least(
+            WHEN i.delay_until_ms > $11::bigint THEN least(
                 i.delay_until_ms,
                 nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0)
             )
             ELSE nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0)
         END,
-        ffx_delay_until_ms = CASE WHEN i.delay_until_ms > $10::bigint THEN i.delay_until_ms END,
+        ffx_delay_until_ms = CASE WHEN i.delay_until_ms > $11::bigint THEN i.delay_until_ms END,
         ffx_execution_deadline_ms = coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms, 0),
         -- A retry that waits gives its admission back; one at once keeps it.
-        ffx_admitted = CASE WHEN i.delay_until_ms > $10::bigint THEN NULL ELSE e.ffx_admitted END,
+        ffx_admitted = CASE WHEN i.delay_until_ms > $11::bigint THEN NULL ELSE e.ffx_admitted END,
         ffx_gate_id = NULL,
         ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
         ffx_retry_count = greatest(
             coalesce(e.ffx_retry_count, 0),
             CASE WHEN e.raw_fields ->> 'retry_count' ~ '^[0-9]{1,9}$' THEN (e.raw_fields ->> 'retry_count')::integer ELSE 0 END
         ) + 1,
-        ffx_last_mutation_at_ms = $10::bigint
+        ffx_last_mutation_at_ms = $11::bigint
     FROM input AS i
     WHERE
         e.partition_key = i.partition_key
@@ -337,6 +342,7 @@ rescheduled AS (
         i.delay_until_ms,
         i.failure_reason,
         i.failure_category,
+        i.failure_class,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -344,15 +350,16 @@ ended_attempts AS (
     -- The failed attempts, ended.
     UPDATE ff_attempt AS a
     SET
-        outcome = $11::text,
-        terminal_at_ms = $10::bigint,
+        outcome = $12::text,
+        terminal_at_ms = $11::bigint,
         lease_expires_at_ms = NULL,
         ffx_timeout_at_ms = NULL,
         lease_epoch = CASE WHEN r.raised_epoch > 0 THEN r.raised_epoch ELSE a.lease_epoch END,
         ffx_delay_until_ms = r.delay_until_ms,
         raw_fields = a.raw_fields || jsonb_build_object(
             'failure_reason', r.failure_reason,
-            'failure_category', r.failure_category
+            'failure_category', r.failure_category,
+            'failure_class', r.failure_class
         )
     FROM rescheduled AS r
     WHERE
@@ -376,13 +383,13 @@ lease_events AS (
     SELECT
         r.execution_id::text,
         nullif(r.lease_id, ''),
-        $12::text,
-        $10::bigint,
+        $13::text,
+        $11::bigint,
         r.partition_key,
         r.ffx_namespace,
         r.ffx_instance_tag,
         nullif(r.worker_instance_id, ''),
-        CASE $12::text WHEN 'revoked' THEN 'backend' END
+        CASE $13::text WHEN 'revoked' THEN 'backend' END
     FROM rescheduled AS r
 )
 SELECT
@@ -404,6 +411,7 @@ type ScheduleRetriesParams struct {
 	DelaysUntilMs     []int64
 	FailureReasons    []string
 	FailureCategories []string
+	FailureClasses    []string
 	NowMs             int64
 	AttemptOutcome    string
 	LeaseEvent        string
@@ -434,6 +442,7 @@ func (q *Queries) ScheduleRetries(ctx context.Context, db DBTX, arg ScheduleRetr
 		arg.DelaysUntilMs,
 		arg.FailureReasons,
 		arg.FailureCategories,
+		arg.FailureClasses,
 		arg.NowMs,
 		arg.AttemptOutcome,
 		arg.LeaseEvent,

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -164,4 +165,37 @@ func (e *Engine) checkTag(x id.ExecutionID, key string) error {
 		return invalidBecause("tag key", err)
 	}
 	return e.checkExecution(x)
+}
+
+// ProgressReport is what was last reported of an execution's progress; its zero value when nothing was.
+type ProgressReport struct {
+	Percent *int // 0 to 100; nil when none was reported
+	Message string
+	At      time.Time // of the last report
+}
+
+// ExecutionProgress returns what the handlers of an execution last reported, by any of its attempts. It stays after the
+// end.
+//
+// Errors: [ErrNotFound]. One statement; locks nothing. What another program stored and is no percentage or instant reads
+// as none; a percentage above 100 reads as that.
+func (e *Engine) ExecutionProgress(ctx context.Context, x id.ExecutionID) (ProgressReport, error) {
+	const op = "read execution progress"
+	if err := e.checkExecution(x); err != nil {
+		return ProgressReport{}, wrap(op, err)
+	}
+	row, err := e.q.GetExecutionProgress(ctx, e.reader(), db.GetExecutionProgressParams{
+		PartitionKey: x.Partition(), ExecutionID: x.UUID(),
+	})
+	if err != nil {
+		return ProgressReport{}, wrap(op, orNotFound(err, x))
+	}
+	report := ProgressReport{Message: row.Message}
+	if percent := number([]byte(row.Percent)); percent >= 0 {
+		report.Percent = new(int(min(percent, 100)))
+	}
+	if at := number([]byte(row.UpdatedAt)); at > 0 {
+		report.At = time.UnixMilli(at)
+	}
+	return report, nil
 }

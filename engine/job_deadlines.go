@@ -88,7 +88,7 @@ func (e *Engine) endOverdue(ctx context.Context, tx *txn, flows *flowSet, due []
 		}
 		end := endingAttempt{
 			execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: neverAttempted,
-			reason: reasonDeadline, category: string(policy.TimedOut),
+			reason: reasonDeadline, category: string(policy.TimedOut), class: policy.TimedOut,
 		}
 		switch {
 		case started && attempt.TerminalAtMs != nil:

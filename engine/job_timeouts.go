@@ -109,7 +109,7 @@ func (e *Engine) endTimedOut(ctx context.Context, tx *txn, flows *flowSet, due [
 // add adds an attempt, unless it would end its execution and that may not end now: its last retry was used, or it
 // joined a flow, after the locks were taken. The next scan foresees it.
 func (s timeouts) add(a endingAttempt, retry bool, pause int64, mayEnd bool) {
-	a.leaseEvent, a.reason, a.category = "expired", timeout.Message, timeout.category()
+	a.leaseEvent, a.reason, a.category, a.class = "expired", timeout.Message, timeout.category(), timeout.class()
 	switch {
 	case retry:
 		s.retries.add(a, id.AddTTL(s.retries.params.NowMs, pause))

@@ -151,7 +151,7 @@ func (s *lostLeases) add(a endingAttempt, tooOften, mayEnd bool) {
 		p.LeaseIds = append(p.LeaseIds, a.leaseID)
 		p.WorkerInstanceIds = append(p.WorkerInstanceIds, a.instance)
 	case mayEnd:
-		a.leaseEvent, a.reason, a.category = "expired", reasonLostTooOften, string(policy.InfraCrash)
+		a.leaseEvent, a.reason, a.category, a.class = "expired", reasonLostTooOften, string(policy.InfraCrash), policy.InfraCrash
 		s.ends.add(a)
 	}
 }

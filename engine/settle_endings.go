@@ -5,6 +5,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -24,6 +25,7 @@ type endingAttempt struct {
 	leaseEvent string // "" where no lease is lost
 	reason     string
 	category   string
+	class      policy.Class
 }
 
 // What stands for the index of an attempt where none is to be ended.
@@ -51,6 +53,7 @@ func (s *ending) add(a endingAttempt) {
 	p.LeaseEvents = append(p.LeaseEvents, a.leaseEvent)
 	p.FailureReasons = append(p.FailureReasons, a.reason)
 	p.FailureCategories = append(p.FailureCategories, a.category)
+	p.FailureClasses = append(p.FailureClasses, string(a.class))
 }
 
 func (s *ending) len() int { return len(s.params.ExecutionIds) }
@@ -124,6 +127,7 @@ func (s *retries) add(a endingAttempt, retryAtMs int64) {
 	p.DelaysUntilMs = append(p.DelaysUntilMs, retryAtMs)
 	p.FailureReasons = append(p.FailureReasons, a.reason)
 	p.FailureCategories = append(p.FailureCategories, a.category)
+	p.FailureClasses = append(p.FailureClasses, string(a.class))
 }
 
 func (s *retries) len() int { return len(s.params.ExecutionIds) }

@@ -231,7 +231,7 @@ func (e *Engine) writeFailures(
 		l, f := batch.leases[n], failure(n)
 		attempt := endingAttempt{
 			execution: l.Execution, index: int32(l.Attempt), leaseID: batch.facts[n].LeaseID, instance: batch.facts[n].WorkerInstanceID,
-			leaseEvent: "revoked", reason: f.Message, category: f.category(),
+			leaseEvent: "revoked", reason: f.Message, category: f.category(), class: f.class(),
 		}
 		row := batch.rows[n]
 		retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, f)

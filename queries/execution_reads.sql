@@ -146,6 +146,21 @@ WHERE
     e.partition_key = @partition_key
     AND e.execution_id = @execution_id;
 
+-- name: GetExecutionProgress :one
+-- GetExecutionProgress returns what was last reported of an execution's progress, each part as it is stored. No row: it
+-- does not exist.
+--
+-- Used by: engine.ExecutionProgress.
+-- Locks: none.
+SELECT
+    coalesce(e.raw_fields ->> 'progress_pct', '')::text AS percent,
+    coalesce(e.raw_fields ->> 'progress_message', '')::text AS message,
+    coalesce(e.raw_fields ->> 'progress_updated_at', '')::text AS updated_at
+FROM ff_exec_core AS e
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
 -- name: GetExecutionExists :one
 -- GetExecutionExists says whether an execution exists.
 --

@@ -51,7 +51,8 @@ WITH input AS (
         unnest(@worker_instance_ids::text[]) AS worker_instance_id,
         unnest(@delays_until_ms::bigint[]) AS delay_until_ms,
         unnest(@failure_reasons::text[]) AS failure_reason,
-        unnest(@failure_categories::text[]) AS failure_category
+        unnest(@failure_categories::text[]) AS failure_category,
+        unnest(@failure_classes::text[]) AS failure_class
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 rescheduled AS (
@@ -106,6 +107,7 @@ rescheduled AS (
         i.delay_until_ms,
         i.failure_reason,
         i.failure_category,
+        i.failure_class,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -121,7 +123,8 @@ ended_attempts AS (
         ffx_delay_until_ms = r.delay_until_ms,
         raw_fields = a.raw_fields || jsonb_build_object(
             'failure_reason', r.failure_reason,
-            'failure_category', r.failure_category
+            'failure_category', r.failure_category,
+            'failure_class', r.failure_class
         )
     FROM rescheduled AS r
     WHERE
@@ -183,7 +186,8 @@ WITH input AS (
         unnest(@worker_instance_ids::text[]) AS worker_instance_id,
         unnest(@lease_events::text[]) AS lease_event,
         unnest(@failure_reasons::text[]) AS failure_reason,
-        unnest(@failure_categories::text[]) AS failure_category
+        unnest(@failure_categories::text[]) AS failure_category,
+        unnest(@failure_classes::text[]) AS failure_class
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 ended AS (
@@ -209,6 +213,7 @@ ended AS (
         raw_fields = e.raw_fields || jsonb_build_object(
             'failure_reason', i.failure_reason,
             'failure_category', i.failure_category,
+            'failure_class', i.failure_class,
             'last_failure_message', i.failure_reason,
             'last_mutation_at', (@now_ms::bigint)::text
         )

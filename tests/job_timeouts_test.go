@@ -73,7 +73,7 @@ func (f *fixture) wantTimedOut(t *testing.T, held engine.Claimed, state string, 
 		t.Errorf("attempt %+v", attempt)
 	}
 	if !ended {
-		wantJSON(t, attempt.RawFields, `{"failure_reason":"attempt_timeout","failure_category":"timeout"}`)
+		wantJSON(t, attempt.RawFields, `{"failure_reason":"attempt_timeout","failure_category":"timeout","failure_class":"timeout"}`)
 	}
 	if left := f.grants(t, held.ID); (left == 0) != ended {
 		t.Errorf("%d grants are left", left)

@@ -220,7 +220,7 @@ var keyed = []string{
 	"TakeExpiredLeases", "TakeCurrentAttempts", "ReleaseExpiredLeases", "FenceStrayLeases", "TakeOverdue", "SettleDeadlines", "TakeTimedOut", "ForgetTimeouts",
 	"TakeLeaseless", "ListLeased",
 	"LockFlowRows", "ShareFlowRows", "TryFlowsExclusive", "CountNewMembers",
-	"GetExecutionResult", "GetExecutionExists", "GetFlowExists",
+	"GetExecutionResult", "GetExecutionExists", "GetExecutionProgress", "GetFlowExists",
 	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys", "ReadExistingExecutions",
 	"ListEnded",
 	"EnsurePause", "DropPause", "BlockExecution", "UnblockExecution", "DropGrants",

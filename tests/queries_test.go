@@ -234,7 +234,7 @@ var twinStatements = []twins{
 		rename: []string{"d.", "r.", "ended AS d", "rescheduled AS r"},
 		onlyB: []string{
 			"ffx_delay_until_ms = r.delay_until_ms", "raw_fields = a.raw_fields || jsonb_build_object(",
-			"'failure_reason', r.failure_reason", "'failure_category', r.failure_category", ")",
+			"'failure_reason', r.failure_reason", "'failure_category', r.failure_category", "'failure_class', r.failure_class", ")",
 		},
 	},
 	{

@@ -53,7 +53,7 @@ func TestFailExecution_schedules_a_retry(t *testing.T) {
 		*attempts[0].DelayUntilMs != wake.UnixMilli() || attempts[0].LeaseEpoch != 1 {
 		t.Errorf("attempts %+v", attempts)
 	}
-	wantJSON(t, attempts[0].RawFields, `{"failure_reason":"no luck","failure_category":"upstream"}`)
+	wantJSON(t, attempts[0].RawFields, `{"failure_reason":"no luck","failure_category":"upstream","failure_class":"transient"}`)
 	f.wantEvents(t, c.ID, "lease acquired", "lease revoked backend")
 	f.wantNothingClaimable(t)
 }
@@ -86,7 +86,7 @@ func TestFailExecution_for_good(t *testing.T) {
 		t.Errorf("stored %+v", stored)
 	}
 	for key, want := range map[string]string{
-		"failure_reason": "broken", "failure_category": "bad_input", "last_failure_message": "broken", "last_mutation_at": fmt.Sprint(now),
+		"failure_reason": "broken", "failure_category": "bad_input", "failure_class": "permanent", "last_failure_message": "broken", "last_mutation_at": fmt.Sprint(now),
 	} {
 		if got := stored.raw(t, key); got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)

@@ -1,0 +1,227 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// Attempt is one try at an execution.
+type Attempt struct {
+	Index   int
+	ID      id.AttemptID      // zero where another program kept none
+	Type    state.AttemptType // "" where another program kept none
+	Current bool              // the newest one that the execution has come to
+
+	// Worker and Instance have it, or had it last; "" after a lease that ran out or was revoked.
+	Worker   id.WorkerID
+	Instance id.WorkerInstanceID
+	Epoch    int64          // the highest fencing token given for it
+	Lease    *LeaseSnapshot // nil while nobody holds one
+
+	StartedAt time.Time // of its last lease; zero before the first
+	EndedAt   time.Time // zero until it is over
+	TimeoutAt time.Time // when its worker is out of time; zero when it is not limited, or nobody holds it
+
+	Outcome state.AttemptOutcome // none while it is leased
+	Failure *Failure             // why it failed, whether it was retried or not; nil when it did not
+
+	// NextAt is when the next attempt might begin, after one that is retried, or this one go on, after a delay. Zero
+	// otherwise.
+	NextAt time.Time
+
+	// Err is a [*CorruptionError] where what is stored cannot be read; what depends on it is zero. The others are listed.
+	Err error
+}
+
+// ListAttempts returns the attempts of an execution, the first one first, after a cursor: [Page.Next] of the page
+// before, "" for the first page. A limit of 0, or above [MaxPage], is taken as that. An execution that nobody has
+// claimed has none. A replay begins the attempt that ended anew, in its place; those before it stay.
+//
+// The class and the category of a failure are "" where another program, or a version that did not store them,
+// recorded it.
+//
+// Errors: [ErrNotFound] for an execution that does not exist; [ErrInvalidInput] for a negative limit or a cursor of
+// another listing. One statement; reads as many attempts as it returns; locks nothing.
+func (e *Engine) ListAttempts(ctx context.Context, x id.ExecutionID, after string, limit int) (Page[Attempt], error) {
+	const op = "list attempts"
+	page, err := e.listAttempts(ctx, x, after, limit)
+	return page, wrap(op, err)
+}
+
+// Attempts goes through the attempts of an execution as [Engine.ListAttempts] lists them, a page at a time.
+func (e *Engine) Attempts(ctx context.Context, x id.ExecutionID) iter.Seq2[Attempt, error] {
+	return pages(func(after string) (Page[Attempt], error) { return e.ListAttempts(ctx, x, after, MaxPage) })
+}
+
+func (e *Engine) listAttempts(ctx context.Context, x id.ExecutionID, after string, limit int) (page Page[Attempt], err error) {
+	if err := e.checkExecution(x); err != nil {
+		return page, err
+	}
+	if limit, err = pageSize(limit); err != nil {
+		return page, err
+	}
+	list := "attempts of " + x.String()
+	last, err := readAttemptCursor(list, after)
+	if err != nil {
+		return page, err
+	}
+	rows, err := e.q.ListAttempts(ctx, e.reader(), db.ListAttemptsParams{
+		PartitionKey: x.Partition(), ExecutionID: x.UUID(), AfterIndex: last, PageSize: int32(limit) + 1,
+	})
+	switch {
+	case err != nil:
+		return page, err
+	case len(rows) == 0:
+		return page, &NotFoundError{Entity: "execution", ID: x.String()}
+	case rows[0].AttemptIndex < 0:
+		return page, nil
+	}
+	attempts := make([]Attempt, len(rows))
+	for i := range rows {
+		attempts[i] = attemptOf(&rows[i])
+	}
+	return pageOf(attempts, limit, func(a *Attempt) string {
+		return cursorOf(list, binary.BigEndian.AppendUint32(nil, uint32(a.Index)))
+	}), nil
+}
+
+// readAttemptCursor returns the index behind which a page begins.
+func readAttemptCursor(list, cursor string) (int32, error) {
+	key, err := readCursor(list, cursor)
+	switch {
+	case err != nil:
+		return 0, err
+	case key == nil:
+		return -1, nil
+	case len(key) != 4 || binary.BigEndian.Uint32(key) > math.MaxInt32:
+		return 0, invalid("after", "is no cursor of this listing")
+	}
+	return int32(binary.BigEndian.Uint32(key)), nil
+}
+
+// rawAttempt is what reads take from an attempt's raw_fields, or, of the failure that ended it, from its execution's.
+type rawAttempt struct {
+	ID          string `json:"attempt_id"`
+	LeaseID     string `json:"lease_id"`
+	Type        string `json:"attempt_type"`
+	Reason      string `json:"failure_reason"`
+	Category    string `json:"failure_category"`
+	Class       string `json:"failure_class"`
+	LastFailure string `json:"last_failure_message"`
+}
+
+func attemptOf(row *db.ListAttemptsRow) Attempt {
+	var raw rawAttempt
+	_ = json.Unmarshal(row.RawFields, &raw)
+	ours := row.HighestEpoch != nil && *row.HighestEpoch == row.LeaseEpoch
+	a := Attempt{
+		Index:     int(row.AttemptIndex),
+		ID:        deref(row.AttemptID),
+		Current:   row.AttemptIndex == row.CurrentIndex,
+		Worker:    id.WorkerID(row.WorkerID),
+		Instance:  id.WorkerInstanceID(row.WorkerInstanceID),
+		Epoch:     max(row.LeaseEpoch, 0),
+		StartedAt: optionalTime(row.StartedAtMs),
+	}
+	a.Outcome, a.Err = normalise.AttemptOutcome(row.Outcome)
+	if a.Err != nil {
+		a.Err = corrupt("ff_attempt.outcome", a.Err)
+	}
+	a.setNames(row, &raw, ours)
+	a.setLease(row, &raw, ours)
+	if a.Outcome.Finished(row.TerminalAtMs != nil) {
+		a.EndedAt = optionalTime(row.TerminalAtMs)
+	}
+	if a.Outcome == state.AttemptOutcomeRetry || a.Outcome == state.AttemptOutcomeInterrupted {
+		a.NextAt = optionalTime(row.DelayUntilMs)
+	}
+	a.setFailure(row, &raw)
+	return a
+}
+
+// setNames prefers what another program keeps in the document where it wrote the row last.
+func (a *Attempt) setNames(row *db.ListAttemptsRow, raw *rawAttempt, ours bool) {
+	kind := row.AttemptType
+	if !ours {
+		kind = cmp.Or(raw.Type, kind)
+		if raw.ID != "" {
+			parsed, err := id.ParseAttemptID(raw.ID)
+			if err != nil && a.Err == nil {
+				a.Err = corrupt("ff_attempt.raw_fields.attempt_id", err)
+			}
+			a.ID = parsed
+		}
+	}
+	if kind == "" {
+		return
+	}
+	var err error
+	if a.Type, err = normalise.AttemptType(kind); err != nil && a.Err == nil {
+		a.Err = corrupt("ff_attempt.attempt_type", err)
+	}
+}
+
+func (a *Attempt) setLease(row *db.ListAttemptsRow, raw *rawAttempt, ours bool) {
+	ownership, err := normalise.OwnershipState(row.OwnershipState)
+	held := err == nil && (ownership == state.Leased || ownership == state.LeaseExpiredReclaimable)
+	if !held || !a.Current || row.LeaseExpiresAtMs == nil || a.Instance == "" {
+		return
+	}
+	a.Lease = &LeaseSnapshot{
+		ID: deref(row.LeaseID), Epoch: a.Epoch, Attempt: a.Index, Instance: a.Instance,
+		ExpiresAt: time.UnixMilli(*row.LeaseExpiresAtMs),
+	}
+	if ours {
+		a.TimeoutAt = optionalTime(row.TimeoutAtMs)
+		return
+	}
+	if raw.LeaseID != "" {
+		parsed, err := id.ParseLeaseID(raw.LeaseID)
+		if err != nil && a.Err == nil {
+			a.Err = corrupt("ff_attempt.raw_fields.lease_id", err)
+		}
+		a.Lease.ID = parsed
+	}
+}
+
+// setFailure reads why the attempt failed. A failure that was retried stands with the attempt, the one that ended the
+// execution with that.
+func (a *Attempt) setFailure(row *db.ListAttemptsRow, raw *rawAttempt) {
+	failed := rawAttempt{Reason: raw.Reason, Category: raw.Category, Class: raw.Class}
+	if isTerminalPhase(row.LifecyclePhase) && row.Pointer == row.AttemptIndex && failed.Reason == "" {
+		_ = json.Unmarshal(row.ExecutionRawFields, &failed)
+		failed.Reason = cmp.Or(failed.Reason, failed.LastFailure)
+	}
+	switch a.Outcome {
+	case state.AttemptOutcomeFailed, state.AttemptOutcomeRetry, state.AttemptOutcomeExpired, state.AttemptOutcomeInterrupted:
+	default:
+		return // an earlier life's, which another program left behind
+	}
+	if failed.Reason == "" && failed.Category == "" && failed.Class == "" {
+		return
+	}
+	f := &Failure{Message: failed.Reason, Category: failed.Category, Class: policy.Class(failed.Class)}
+	if f.Class == "" && isClass(f.Category) {
+		f.Class = policy.Class(f.Category) // of a failure that named no category
+	}
+	a.Failure = f
+}
+
+func isClass(category string) bool {
+	switch policy.Class(category) {
+	case policy.Transient, policy.Permanent, policy.InfraCrash, policy.TimedOut, policy.Cancelled:
+		return true
+	}
+	return false
+}
