@@ -182,6 +182,7 @@ SELECT
     e.lane_id,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     e.created_at_ms,
+    e.terminal_at_ms,
     e.lifecycle_phase,
     e.eligibility_state,
     e.public_state,
@@ -207,6 +208,7 @@ CROSS JOIN LATERAL (
         x.lane_id,
         x.raw_fields,
         x.created_at_ms,
+        x.terminal_at_ms,
         x.lifecycle_phase,
         x.eligibility_state,
         x.public_state,
@@ -255,6 +257,7 @@ type ListFlowMembersRow struct {
 	LaneID             string
 	ExecutionKind      string
 	CreatedAtMs        int64
+	TerminalAtMs       *int64
 	LifecyclePhase     string
 	EligibilityState   string
 	PublicState        string
@@ -293,6 +296,7 @@ func (q *Queries) ListFlowMembers(ctx context.Context, db DBTX, arg ListFlowMemb
 			&i.LaneID,
 			&i.ExecutionKind,
 			&i.CreatedAtMs,
+			&i.TerminalAtMs,
 			&i.LifecyclePhase,
 			&i.EligibilityState,
 			&i.PublicState,

@@ -283,6 +283,12 @@ type Querier interface {
 	// Used by: engine.ExpireLeases.
 	// Locks: L2 held, since TakeExpiredLeases.
 	FenceStrayLeases(ctx context.Context, db DBTX, arg FenceStrayLeasesParams) error
+	// FindExecution returns the partitions in which an execution of a uuid stands: one, none, or, where callers made ids of
+	// their own, several.
+	//
+	// Used by: engine.FindExecution.
+	// Locks: none. Spans partitions: looks it up in each.
+	FindExecution(ctx context.Context, db DBTX, arg FindExecutionParams) ([]int16, error)
 	// ForgetLeaseTimers deletes lease timers whose leases are all over. One that somebody has looked at meanwhile is
 	// gone, and what was left of it stands in another; one that is looked at right now is left to that.
 	//
@@ -530,6 +536,11 @@ type Querier interface {
 	// Used by: engine.Retain.
 	// Locks: none. Spans partitions.
 	ListEnds(ctx context.Context, db DBTX, arg ListEndsParams) ([]ListEndsRow, error)
+	// ListExecutionKeys pages through the ids of the executions by primary key, strictly after one, up to a last partition.
+	//
+	// Used by: engine.ListExecutions.
+	// Locks: none.
+	ListExecutionKeys(ctx context.Context, db DBTX, arg ListExecutionKeysParams) ([]ListExecutionKeysRow, error)
 	// ListExecutions pages through the executions by primary key, strictly after one, up to a last partition, with what
 	// their outcome is derived from.
 	//
@@ -575,12 +586,36 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: none.
 	ListLeased(ctx context.Context, db DBTX, arg ListLeasedParams) ([]id.ExecutionUUID, error)
+	// ListLeasedKeys returns the executions with a lease, of a worker or an instance where one is given, in no order: all of
+	// them, unless looked_at says that there were more than max_items to look at. A single row without one, -1: there is
+	// none.
+	//
+	// Used by: engine.ListExecutions.
+	// Locks: none. Spans partitions.
+	ListLeasedKeys(ctx context.Context, db DBTX, arg ListLeasedKeysParams) ([]ListLeasedKeysRow, error)
+	// ListNamedExecutions returns those of the executions given that fit a filter, as ListExecutions does; an empty text or
+	// a NULL of the filter fits all. worker_id and worker_instance_id fit who holds the lease. In no order.
+	//
+	// Used by: engine.ListExecutions.
+	// Locks: none.
+	ListNamedExecutions(ctx context.Context, db DBTX, arg ListNamedExecutionsParams) ([]ListNamedExecutionsRow, error)
 	// ListNeeded returns those of the given members of flows, which the caller has locked, that are still needed: a
 	// dependent of theirs has not ended, or they are listed in the backlog of a cancelled flow.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
 	// Locks: none.
 	ListNeeded(ctx context.Context, db DBTX, arg ListNeededParams) ([]pgtype.UUID, error)
+	// ListNewestKeys returns, of each partition given, up to page_size ids of executions downwards from one, which is
+	// included, and not below a least one. By partition in the order of the input, then downwards.
+	//
+	// Used by: engine.ListExecutions.
+	// Locks: none.
+	ListNewestKeys(ctx context.Context, db DBTX, arg ListNewestKeysParams) ([]ListNewestKeysRow, error)
+	// ListOldestKeys is ListNewestKeys upwards, not above a greatest id.
+	//
+	// Used by: engine.ListExecutions.
+	// Locks: none.
+	ListOldestKeys(ctx context.Context, db DBTX, arg ListOldestKeysParams) ([]ListOldestKeysRow, error)
 	// ListOpenMembers returns members that have not ended, of each listed flow at most page_size, in no order. No row: all
 	// members of the flow have ended, or it has none.
 	//
@@ -609,6 +644,11 @@ type Querier interface {
 	// Used by: engine.ListPausedLanes, engine.ListDrainedWorkers.
 	// Locks: none.
 	ListPauses(ctx context.Context, db DBTX, arg ListPausesParams) ([]ListPausesRow, error)
+	// ListQueuedKeys pages through the queue entries of a lane in claim order, strictly after one.
+	//
+	// Used by: engine.ListExecutions.
+	// Locks: none. Spans partitions.
+	ListQueuedKeys(ctx context.Context, db DBTX, arg ListQueuedKeysParams) ([]ListQueuedKeysRow, error)
 	// ListQueuedLanes returns up to max_items lanes that have entries in the queue.
 	//
 	// Used by: engine.WaitingKinds.

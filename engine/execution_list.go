@@ -1,9 +1,12 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -22,23 +25,77 @@ type ExecutionSummary struct {
 	Outcome    state.TerminalOutcome // none until it has ended
 	LeasesLost int                   // leases that ran out
 	CreatedAt  time.Time
+	EndedAt    time.Time // zero until it has ended
 
 	// Err is a [*CorruptionError] where what is stored cannot be read. There is no State and no Outcome then; the others
 	// are listed.
 	Err error
 }
 
-// ExecutionFilter says which executions are listed. The zero value lists all.
+// ListOrder is the order of a listing of executions.
+type ListOrder int
+
+// The orders.
+const (
+	// ByID lists by partition, then id: every execution that is there from the first page to the last one is listed once.
+	ByID ListOrder = iota
+
+	// NewestFirst and OldestFirst list by id over all partitions. An id that this library makes begins with the time it
+	// was made at; one that a caller made in another way stands where its bytes put it.
+	NewestFirst
+	OldestFirst
+
+	// ClaimOrder lists what is claimable on the filter's lane, in the order in which it will be claimed.
+	ClaimOrder
+)
+
+// ExecutionFilter says which executions are listed, and in which order. The zero value lists all. What fits more than
+// one field has to fit them all.
+//
+// There is no index on most of this, because creations, claims and completions would pay for it: a page looks at up to
+// [MaxExamined] executions in its order, some 0.2 s of the server's time, and may be short, or empty, with a cursor that
+// goes on behind them. What that costs less:
+//
+//   - Worker, Instance, or the state active: by the lease timers. All leases are looked at for each page, as long as
+//     there are at most 50,000.
+//   - ClaimOrder: by the queue of the lane, whatever else there is.
+//   - CreatedFrom, CreatedBefore with NewestFirst or OldestFirst: only ids of that time are looked at, and of an hour
+//     before and after, as clocks may differ. Executions whose ids say another time than that are listed by ByID alone:
+//     ids that a caller made, and executions with an [ExecutionSpec.CreatedAt] of their own.
+//   - Nothing but Partition: as many as the page has.
 type ExecutionFilter struct {
 	Partition *int // those of one partition; nil: of all
+
+	Lane          id.LaneID
+	Kind          string
+	State         state.PublicState // one that cannot be read fits none
+	Tag           TagFilter
+	CreatedFrom   time.Time // inclusive
+	CreatedBefore time.Time // exclusive
+
+	// Worker and Instance are who holds the lease.
+	Worker   id.WorkerID
+	Instance id.WorkerInstanceID
+
+	Order ListOrder
 }
 
-// ListExecutions returns the executions by partition, then id, after a cursor: [Page.Next] of the page before, ""
-// for the first page. A limit of 0, or above [MaxPage], is taken as that. What is created meanwhile is in a later
-// page or in none.
+// TagFilter is a tag that an execution has to have, with exactly this value; the zero value stands for none.
+type TagFilter struct{ Key, Value string }
+
+// MaxExamined is how many executions are looked at for a page of those that fit a filter.
+const MaxExamined = 10_000
+
+// maxLeased is how many leases are looked at to list what is held.
+const maxLeased = 50_000
+
+// ListExecutions returns the executions that fit a filter, in its order, after a cursor: [Page.Next] of the page
+// before, "" for the first page. A limit of 0, or above [MaxPage], is taken as that. What is created meanwhile, or
+// changes its state, is in a later page or in none. Only an empty Next says that there is no more: a page may be short,
+// or empty, because nothing it looked at fits ([ExecutionFilter] says how much that is).
 //
-// Errors: [ErrInvalidInput] for a partition that this database does not have, a negative limit, or a cursor of another
-// listing or filter. One statement; reads as many rows as it returns, by the primary key; locks nothing.
+// Errors: [ErrInvalidInput] for a filter that nothing can fit, a negative limit, or a cursor of another listing or
+// filter. One statement, with a filter or an order two or more; locks nothing.
 func (e *Engine) ListExecutions(
 	ctx context.Context, filter ExecutionFilter, after string, limit int,
 ) (Page[ExecutionSummary], error) {
@@ -47,7 +104,8 @@ func (e *Engine) ListExecutions(
 	return page, wrap(op, err)
 }
 
-// Executions goes through the executions as [Engine.ListExecutions] lists them, a page at a time.
+// Executions goes through the executions as [Engine.ListExecutions] lists them, a page at a time, to the end: with a
+// filter that few fit it looks at all of them.
 func (e *Engine) Executions(ctx context.Context, filter ExecutionFilter) iter.Seq2[ExecutionSummary, error] {
 	return pages(func(after string) (Page[ExecutionSummary], error) {
 		return e.ListExecutions(ctx, filter, after, MaxPage)
@@ -57,42 +115,239 @@ func (e *Engine) Executions(ctx context.Context, filter ExecutionFilter) iter.Se
 func (e *Engine) listExecutions(
 	ctx context.Context, filter ExecutionFilter, after string, limit int,
 ) (page Page[ExecutionSummary], err error) {
-	list := "executions"
-	partitions := int(e.cfg.Partitions.WithDefaults().Flow)
-	params := db.ListExecutionsParams{
-		AfterPartitionKey: -1, AfterExecutionID: pgUUID(greatestExecution), LastPartitionKey: int16(partitions - 1),
-	}
-	if p := filter.Partition; p != nil {
-		if *p < 0 || *p >= partitions {
-			return page, invalid("partition", fmt.Sprintf("must be between 0 and %d", partitions-1))
-		}
-		list = fmt.Sprintf("executions of %d", *p)
-		params.AfterPartitionKey, params.LastPartitionKey = int16(*p-1), int16(*p)
-	}
 	if limit, err = pageSize(limit); err != nil {
 		return page, err
 	}
-	last, behind, err := readExecutionCursor(list, after)
+	query, err := e.queryOf(&filter)
 	if err != nil {
 		return page, err
 	}
-	if behind {
-		params.AfterPartitionKey, params.AfterExecutionID = last.Partition(), pgUUID(last.UUID())
-	}
-	params.PageSize = int32(limit) + 1
-	rows, err := e.q.ListExecutions(ctx, e.reader(), params)
+	list := filter.list()
+	last, err := readListKey(list, after)
 	if err != nil {
 		return page, err
+	}
+	if !query.selective && filter.Order == ByID {
+		return e.listAll(ctx, &filter, list, last, limit)
+	}
+	source, err := e.keysOf(ctx, &filter, last)
+	if err != nil {
+		return page, err
+	}
+	chunk := limit + 1
+	if query.selective {
+		chunk = max(chunk, 1000)
+	}
+	// One more than the page holds tells whether there are more. Each chunk is larger than the one before.
+	for examined := 0; ; chunk *= 3 {
+		chunk = min(chunk, MaxExamined-examined)
+		keys, err := source.next(ctx, chunk)
+		if err != nil {
+			return page, err
+		}
+		fitting, err := e.fitting(ctx, &filter, query, keys)
+		if err != nil {
+			return page, err
+		}
+		for _, key := range keys {
+			x, fits := fitting[key.id]
+			if fits && len(page.Items) == limit {
+				page.Next = listCursor(list, last)
+				return page, nil
+			}
+			last = &key
+			if fits {
+				page.Items = append(page.Items, x)
+			}
+		}
+		examined += len(keys)
+		switch {
+		case len(keys) < chunk:
+			return page, nil
+		case examined == MaxExamined:
+			page.Next = listCursor(list, last)
+			return page, nil
+		}
+	}
+}
+
+// listAll lists without a filter, in the order of the primary key.
+func (e *Engine) listAll(
+	ctx context.Context, filter *ExecutionFilter, list string, last *listKey, limit int,
+) (Page[ExecutionSummary], error) {
+	from, to := e.span(filter, last)
+	rows, err := e.q.ListExecutions(ctx, e.reader(), db.ListExecutionsParams{
+		AfterPartitionKey: from.Partition(), AfterExecutionID: pgUUID(from.UUID()), LastPartitionKey: to, PageSize: int32(limit) + 1,
+	})
+	if err != nil {
+		return Page[ExecutionSummary]{}, err
 	}
 	items := make([]ExecutionSummary, len(rows))
 	for i := range rows {
 		items[i] = summaryOf(&rows[i])
 	}
-	return pageOf(items, limit, func(x *ExecutionSummary) string { return executionCursor(list, x.ID) }), nil
+	return pageOf(items, limit, func(x *ExecutionSummary) string { return listCursor(list, &listKey{id: x.ID}) }), nil
 }
 
-var greatestExecution = id.ExecutionUUID{
-	255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
+// list names the listing in its cursors.
+func (f *ExecutionFilter) list() string {
+	list := "executions"
+	if f.Partition != nil {
+		list = fmt.Sprintf("executions of %d", *f.Partition)
+	}
+	rest := fmt.Sprintf(" %q %q %q %q %q %q %q %d %d %d", f.Lane, f.Kind, f.State, f.Tag.Key, f.Tag.Value, f.Worker, f.Instance,
+		f.CreatedFrom.UnixMilli(), f.CreatedBefore.UnixMilli(), f.Order)
+	return list + rest
+}
+
+// listQuery is a filter as the statement takes it.
+type listQuery struct {
+	db.ListNamedExecutionsParams
+	selective bool // it may leave executions out
+}
+
+// queryOf checks a filter.
+func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
+	if p, partitions := f.Partition, int(e.cfg.Partitions.WithDefaults().Flow); p != nil && (*p < 0 || *p >= partitions) {
+		return query, invalid("partition", fmt.Sprintf("must be between 0 and %d", partitions-1))
+	}
+	for _, check := range []struct {
+		field    string
+		given    bool
+		validate func() error
+	}{
+		{"lane", f.Lane != "", f.Lane.Validate},
+		{"worker", f.Worker != "", f.Worker.Validate},
+		{"instance", f.Instance != "", f.Instance.Validate},
+		{"tag key", f.Tag.Key != "", func() error { return id.CheckCreateTagKey(f.Tag.Key) }},
+	} {
+		if check.given {
+			if err := check.validate(); err != nil {
+				return query, invalidBecause(check.field, err)
+			}
+		}
+	}
+	if err := cmp.Or(checkText("kind", f.Kind, maxKind), checkText("tag value", f.Tag.Value, maxTagValue)); err != nil {
+		return query, err
+	}
+	from, err := instant("created from", f.CreatedFrom)
+	if err != nil {
+		return query, err
+	}
+	before, err := instant("created before", f.CreatedBefore)
+	switch {
+	case err != nil:
+		return query, err
+	case before > 0 && from >= before:
+		return query, invalid("created before", "is not after the instant to list from")
+	case f.Tag.Key == "" && f.Tag.Value != "":
+		return query, invalid("tag key", "is empty, and a value is given")
+	case f.State != "" && !slices.Contains(state.PublicStates(), f.State):
+		return query, invalid("state", "is unknown")
+	case f.Order < ByID || f.Order > ClaimOrder:
+		return query, invalid("order", "is unknown")
+	case f.Order == ClaimOrder && f.Lane == "":
+		return query, invalid("lane", "is empty: claim order is that of a lane")
+	case f.Order == ClaimOrder && (f.Worker != "" || f.Instance != ""):
+		return query, invalid("order", "is that of what nobody holds")
+	case f.Order == ClaimOrder && f.State != "" && f.State != state.PublicWaiting && f.State != state.PublicResumable:
+		return query, invalid("state", "is none in which an execution is claimable")
+	}
+	query.LaneID, query.ExecutionKind, query.TagKey, query.TagValue = string(f.Lane), f.Kind, f.Tag.Key, f.Tag.Value
+	query.WorkerID, query.WorkerInstanceID = string(f.Worker), string(f.Instance)
+	if from > 0 {
+		query.CreatedFromMs = &from
+	}
+	if before > 0 {
+		query.CreatedBeforeMs = &before
+	}
+	query.Phases = storedPhases(f.State)
+	all := ExecutionFilter{Partition: f.Partition, Order: f.Order}
+	query.selective = *f != all || f.Order == ClaimOrder
+	return query, nil
+}
+
+// storedPhases are the stored phases that an execution of a public state can have; empty: any.
+func storedPhases(s state.PublicState) []string {
+	switch {
+	case s == "":
+		return []string{}
+	case s.Terminal():
+		return []string{"terminal", "cancelled"}
+	case s == state.PublicActive, s == state.PublicSuspended:
+		return []string{string(s)}
+	}
+	return []string{"runnable", "submitted", "pending", "eligible", "blocked"}
+}
+
+// fitting returns those of the executions that fit the filter.
+func (e *Engine) fitting(
+	ctx context.Context, filter *ExecutionFilter, query listQuery, keys []listKey,
+) (map[id.ExecutionID]ExecutionSummary, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	params := query.ListNamedExecutionsParams
+	for _, key := range keys {
+		params.PartitionKeys = append(params.PartitionKeys, key.id.Partition())
+		params.ExecutionIds = append(params.ExecutionIds, pgUUID(key.id.UUID()))
+	}
+	rows, err := e.q.ListNamedExecutions(ctx, e.reader(), params)
+	if err != nil {
+		return nil, err
+	}
+	fitting := make(map[id.ExecutionID]ExecutionSummary, len(rows))
+	for i := range rows {
+		row := db.ListExecutionsRow(rows[i])
+		x := summaryOf(&row)
+		claimable := row.LifecyclePhase == "runnable" && row.EligibilityState == "eligible_now"
+		if filter.State != "" && x.State != filter.State || filter.Order == ClaimOrder && !claimable {
+			continue
+		}
+		fitting[x.ID] = x
+	}
+	return fitting, nil
+}
+
+// listKey is a place in a listing: an execution, and in claim order what it stands in the queue by.
+type listKey struct {
+	id          id.ExecutionID
+	rank        int64
+	createdAtMs int64
+}
+
+func listCursor(list string, key *listKey) string {
+	if key == nil {
+		return ""
+	}
+	u := key.id.UUID()
+	document := append(binary.BigEndian.AppendUint16(nil, uint16(key.id.Partition())), u[:]...)
+	if key.rank != 0 || key.createdAtMs != 0 {
+		document = binary.BigEndian.AppendUint64(document, uint64(key.rank))
+		document = binary.BigEndian.AppendUint64(document, uint64(key.createdAtMs))
+	}
+	return cursorOf(list, document)
+}
+
+// readListKey returns the place behind which a page begins; nil: it begins at the start.
+func readListKey(list, cursor string) (*listKey, error) {
+	document, err := readCursor(list, cursor)
+	if err != nil || document == nil {
+		return nil, err
+	}
+	var (
+		u   id.ExecutionUUID
+		key listKey
+	)
+	if len(document) != 2+len(u) && len(document) != 2+len(u)+16 {
+		return nil, invalid("after", "is no cursor of this listing")
+	}
+	copy(u[:], document[2:])
+	key.id = id.ExecutionIDFromRow(int16(binary.BigEndian.Uint16(document)), u)
+	if place := document[2+len(u):]; len(place) > 0 {
+		key.rank, key.createdAtMs = int64(binary.BigEndian.Uint64(place)), int64(binary.BigEndian.Uint64(place[8:]))
+	}
+	return &key, nil
 }
 
 func summaryOf(row *db.ListExecutionsRow) ExecutionSummary {
@@ -113,6 +368,7 @@ func summaryOf(row *db.ListExecutionsRow) ExecutionSummary {
 		Outcome:    outcome,
 		LeasesLost: int(max(row.LeaseReclaimCount, 0)),
 		CreatedAt:  time.UnixMilli(row.CreatedAtMs),
+		EndedAt:    optionalTime(row.TerminalAtMs),
 		Err:        err,
 	}
 }

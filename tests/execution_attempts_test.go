@@ -199,7 +199,9 @@ func TestListAttempts_refuses(t *testing.T) {
 	for _, err := range f.Attempts(ctx, missing) {
 		wantNotFound(t, err, "execution", missing.String())
 	}
-	c := f.start(t, func(spec *engine.ExecutionSpec) { spec.Policy = &policy.Execution{Retry: &policy.Retry{Backoff: policy.Fixed(0)}} })
+	c := f.start(t, func(spec *engine.ExecutionSpec) {
+		spec.Policy = &policy.Execution{Retry: &policy.Retry{Backoff: policy.Fixed(0)}}
+	})
 	other := f.create(t)
 	if _, err := f.FailExecution(ctx, c.Lease, engine.Failure{Message: "x"}); err != nil {
 		t.Fatal(err)

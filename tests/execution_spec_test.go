@@ -17,6 +17,16 @@ import (
 // actedOn names, for each field of what callers give, the test that shows what it does, or the file that does it.
 var actedOn = map[string]string{
 	"ExecutionFilter.Partition":                 "TestListExecutions",
+	"ExecutionFilter.Lane":                      "TestListExecutions_filters",
+	"ExecutionFilter.Kind":                      "TestListExecutions_filters",
+	"ExecutionFilter.State":                     "TestListExecutions_filters",
+	"ExecutionFilter.Tag.Key":                   "TestListExecutions_filters",
+	"ExecutionFilter.Tag.Value":                 "TestListExecutions_filters",
+	"ExecutionFilter.CreatedFrom":               "TestListExecutions_filters",
+	"ExecutionFilter.CreatedBefore":             "TestListExecutions_filters",
+	"ExecutionFilter.Worker":                    "TestListExecutions_filters",
+	"ExecutionFilter.Instance":                  "TestListExecutions_filters",
+	"ExecutionFilter.Order":                     "TestListExecutions_filters",
 	"ExecutionSpec.ID":                          "TestCreateExecution_stores_everything_given",
 	"ExecutionSpec.Flow":                        "TestCreateExecution_of_a_flow",
 	"ExecutionSpec.Namespace":                   "TestCreateExecution_stores_everything_given",

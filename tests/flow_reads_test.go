@@ -347,6 +347,9 @@ func TestListFlowMembers(t *testing.T) {
 	}
 	for i := range want {
 		want[i].Lane, want[i].Flow, want[i].CreatedAt = f.lane, &flow, start
+		if want[i].Outcome != state.OutcomeNone {
+			want[i].EndedAt = f.now()
+		}
 		if want[i].Kind == "" {
 			want[i].Kind = "test"
 		}

@@ -1,0 +1,354 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// keySource gives the executions that a listing looks at, in its order. Fewer than asked for: there are no more.
+type keySource interface {
+	next(ctx context.Context, n int) ([]listKey, error)
+}
+
+// keysOf chooses where a listing looks: where the fewest are looked at that do not fit.
+func (e *Engine) keysOf(ctx context.Context, f *ExecutionFilter, after *listKey) (keySource, error) {
+	if f.Order == ClaimOrder {
+		return &queuedKeys{e: e, filter: f, after: after}, nil
+	}
+	if f.Worker != "" || f.Instance != "" || f.State == state.PublicActive {
+		keys, whole, err := e.leasedKeys(ctx, f, after)
+		if err != nil || whole {
+			return keys, err
+		}
+	}
+	if f.Order == ByID {
+		return &orderedKeys{e: e, filter: f, after: after}, nil
+	}
+	return e.newTimedKeys(f, after), nil
+}
+
+// inPartition says whether a filter lists what is in a partition.
+func (f *ExecutionFilter) inPartition(partition int16) bool {
+	return f.Partition == nil || *f.Partition == int(partition)
+}
+
+// compareKeys compares two executions in the order of a listing other than [ClaimOrder].
+func (f *ExecutionFilter) compareKeys(a, b listKey) int {
+	if f.Order == ByID {
+		return a.id.Compare(b.id)
+	}
+	c := a.id.UUID().Compare(b.id.UUID())
+	if c == 0 {
+		c = int(a.id.Partition()) - int(b.id.Partition())
+	}
+	if f.Order == NewestFirst {
+		return -c
+	}
+	return c
+}
+
+// orderedKeys goes along the primary key.
+type orderedKeys struct {
+	e      *Engine
+	filter *ExecutionFilter
+	after  *listKey
+}
+
+func (s *orderedKeys) next(ctx context.Context, n int) ([]listKey, error) {
+	from, to := s.e.span(s.filter, s.after)
+	params := db.ListExecutionKeysParams{
+		AfterPartitionKey: from.Partition(), AfterExecutionID: pgUUID(from.UUID()), LastPartitionKey: to, PageSize: int32(n),
+	}
+	rows, err := s.e.q.ListExecutionKeys(ctx, s.e.reader(), params)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	keys := make([]listKey, len(rows))
+	for i, row := range rows {
+		keys[i].id = id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
+	}
+	s.after = &keys[len(keys)-1]
+	return keys, nil
+}
+
+// span is what a listing along the primary key lies between: an execution, or a place before all of them, and the last
+// partition.
+func (e *Engine) span(f *ExecutionFilter, after *listKey) (from id.ExecutionID, to int16) {
+	to = int16(e.cfg.Partitions.WithDefaults().Flow - 1)
+	before := int16(-1)
+	if p := f.Partition; p != nil {
+		before, to = int16(*p-1), int16(*p)
+	}
+	if after != nil {
+		return after.id, to
+	}
+	return id.ExecutionIDFromRow(before, greatestExecution), to
+}
+
+var greatestExecution = id.ExecutionUUID{
+	255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
+}
+
+// queuedKeys goes along the queue of a lane.
+type queuedKeys struct {
+	e      *Engine
+	filter *ExecutionFilter
+	after  *listKey
+}
+
+func (s *queuedKeys) next(ctx context.Context, n int) ([]listKey, error) {
+	params := db.ListQueuedKeysParams{
+		LaneID: string(s.filter.Lane), AfterRank: math.MinInt64, AfterExecutionID: pgUUID(id.ExecutionUUID{}), PageSize: int32(n),
+	}
+	if a := s.after; a != nil {
+		params.AfterRank, params.AfterCreatedAtMs = a.rank, a.createdAtMs
+		params.AfterExecutionID, params.AfterPartitionKey = pgUUID(a.id.UUID()), a.id.Partition()
+	}
+	rows, err := s.e.q.ListQueuedKeys(ctx, s.e.reader(), params)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	keys := make([]listKey, len(rows))
+	for i, row := range rows {
+		keys[i] = listKey{
+			id:   id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
+			rank: row.Rank, createdAtMs: row.CreatedAtMs,
+		}
+	}
+	s.after = &keys[len(keys)-1]
+	return keys, nil
+}
+
+// heldKeys are executions that were looked up at once.
+type heldKeys []listKey
+
+func (s *heldKeys) next(_ context.Context, n int) ([]listKey, error) {
+	n = min(n, len(*s))
+	keys := (*s)[:n]
+	*s = (*s)[n:]
+	return keys, nil
+}
+
+// leasedKeys are the executions that somebody has a lease of; false: there are too many leases to look at all.
+func (e *Engine) leasedKeys(ctx context.Context, f *ExecutionFilter, after *listKey) (*heldKeys, bool, error) {
+	rows, err := e.q.ListLeasedKeys(ctx, e.reader(), db.ListLeasedKeysParams{
+		MaxItems: maxLeased, WorkerID: string(f.Worker), WorkerInstanceID: string(f.Instance),
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if len(rows) > 0 && rows[0].LookedAt > maxLeased {
+		return nil, false, nil
+	}
+	keys := make(heldKeys, 0, len(rows))
+	for _, row := range rows {
+		key := listKey{id: id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))}
+		if row.PartitionKey >= 0 && f.inPartition(row.PartitionKey) && (after == nil || f.compareKeys(key, *after) > 0) {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, f.compareKeys)
+	return &keys, true, nil
+}
+
+// timedKeys merges the partitions by id. It reads a few ids of each, and more of those that it has come to the end of,
+// so that it reads little more than it gives, whether the executions are spread over all partitions or stand in one.
+type timedKeys struct {
+	e      *Engine
+	filter *ExecutionFilter
+	to     id.ExecutionUUID // the last id to list
+	tails  []partitionTail
+	keys   []listKey // read and not given, in order
+	take   int
+}
+
+// partitionTail is what is left to read of a partition.
+type partitionTail struct {
+	partition int16
+	from      id.ExecutionUUID // the next id that it may have
+	last      listKey          // the last one that was read
+	read      bool
+	done      bool
+}
+
+// clockSkew is how far the clock that makes an id may be from the database's.
+const clockSkew = time.Hour
+
+func (e *Engine) newTimedKeys(f *ExecutionFilter, after *listKey) *timedKeys {
+	least, greatest := id.ExecutionUUID{}, greatestExecution
+	if !f.CreatedFrom.IsZero() {
+		least = idOfTime(f.CreatedFrom.Add(-clockSkew), 0)
+	}
+	if !f.CreatedBefore.IsZero() {
+		greatest = idOfTime(f.CreatedBefore.Add(clockSkew), 255)
+	}
+	s := &timedKeys{e: e, filter: f, to: greatest}
+	from := least
+	if f.Order == NewestFirst {
+		from, s.to = greatest, least
+	}
+	for p := range int16(e.cfg.Partitions.WithDefaults().Flow) {
+		if !f.inPartition(p) {
+			continue
+		}
+		tail := partitionTail{partition: p, from: from}
+		if after != nil {
+			// The cursor's own id may stand in another partition too.
+			u := after.id.UUID()
+			if f.compareKeys(listKey{id: id.ExecutionIDFromRow(p, u)}, *after) > 0 {
+				tail.from = u
+			} else {
+				tail.from, tail.done = s.beyond(u)
+			}
+		}
+		s.tails = append(s.tails, tail)
+	}
+	return s
+}
+
+// idOfTime is the first id of a time, or with filler 255 the last one.
+func idOfTime(t time.Time, filler byte) (u id.ExecutionUUID) {
+	ms := min(max(t.UnixMilli(), 0), 1<<48-1)
+	binary.BigEndian.PutUint64(u[:8], uint64(ms)<<16)
+	for i := 6; i < len(u); i++ {
+		u[i] = filler
+	}
+	return u
+}
+
+// beyond is the next id in the order of the listing; true: there is none.
+func (s *timedKeys) beyond(u id.ExecutionUUID) (id.ExecutionUUID, bool) {
+	for i := len(u) - 1; i >= 0; i-- {
+		if s.filter.Order == NewestFirst {
+			u[i]--
+			if u[i] != 255 {
+				return u, false
+			}
+			continue
+		}
+		u[i]++
+		if u[i] != 0 {
+			return u, false
+		}
+	}
+	return u, true
+}
+
+func (s *timedKeys) next(ctx context.Context, n int) ([]listKey, error) {
+	s.take = max(8, 2*n/max(len(s.tails), 1))
+	for {
+		// What stands before the last id read of every partition that has more, is complete.
+		var horizon *listKey
+		for i := range s.tails {
+			if t := &s.tails[i]; !t.done && t.read && (horizon == nil || s.filter.compareKeys(t.last, *horizon) < 0) {
+				horizon = &t.last
+			}
+		}
+		complete := len(s.keys)
+		unread := slices.ContainsFunc(s.tails, func(t partitionTail) bool { return !t.done && !t.read })
+		if horizon != nil {
+			place, _ := slices.BinarySearchFunc(s.keys, *horizon, s.filter.compareKeys)
+			complete = min(place+1, len(s.keys))
+		}
+		if !unread && (complete >= n || horizon == nil) {
+			n = min(n, complete)
+			keys := s.keys[:n:n]
+			s.keys = s.keys[n:]
+			return keys, nil
+		}
+		if err := s.read(ctx, n); err != nil {
+			return nil, err
+		}
+		s.take = min(4*s.take, MaxExamined)
+	}
+}
+
+// read reads more of the partitions whose next id may be among the next n.
+func (s *timedKeys) read(ctx context.Context, n int) error {
+	byPartition := make(map[int16]*partitionTail)
+	var partitions []int16
+	var from []pgtype.UUID
+	for i := range s.tails {
+		t := &s.tails[i]
+		if t.done || t.read && len(s.keys) >= n && s.filter.compareKeys(t.last, s.keys[n-1]) > 0 {
+			continue
+		}
+		byPartition[t.partition] = t
+		partitions, from = append(partitions, t.partition), append(from, pgUUID(t.from))
+	}
+	take := int32(s.take)
+	var rows []db.ListNewestKeysRow
+	if s.filter.Order == NewestFirst {
+		found, err := s.e.q.ListNewestKeys(ctx, s.e.reader(), db.ListNewestKeysParams{
+			PartitionKeys: partitions, FromIds: from, ToID: pgUUID(s.to), PageSize: take,
+		})
+		if err != nil {
+			return err
+		}
+		rows = found
+	} else {
+		found, err := s.e.q.ListOldestKeys(ctx, s.e.reader(), db.ListOldestKeysParams{
+			PartitionKeys: partitions, FromIds: from, ToID: pgUUID(s.to), PageSize: take,
+		})
+		if err != nil {
+			return err
+		}
+		for _, row := range found {
+			rows = append(rows, db.ListNewestKeysRow(row))
+		}
+	}
+	counts := make(map[int16]int32)
+	for _, row := range rows {
+		key := listKey{id: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)}
+		s.keys = append(s.keys, key)
+		t := byPartition[row.PartitionKey]
+		if counts[row.PartitionKey]++; counts[row.PartitionKey] == 1 || s.filter.compareKeys(key, t.last) > 0 {
+			t.last = key
+		}
+	}
+	for partition, t := range byPartition {
+		t.read = true
+		if counts[partition] < take {
+			t.done = true
+			continue
+		}
+		t.from, t.done = s.beyond(t.last.id.UUID())
+	}
+	slices.SortFunc(s.keys, s.filter.compareKeys)
+	return nil
+}
+
+// FindExecution returns the whole id of the execution with a uuid, which alone does not say its partition.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput] where callers gave the same uuid to executions of several partitions: the
+// reason names them. One statement, which looks into each partition; locks nothing.
+func (e *Engine) FindExecution(ctx context.Context, u id.ExecutionUUID) (id.ExecutionID, error) {
+	const op = "find execution"
+	params := db.FindExecutionParams{ExecutionID: u}
+	for p := range int16(e.cfg.Partitions.WithDefaults().Flow) {
+		params.PartitionKeys = append(params.PartitionKeys, p)
+	}
+	found, err := e.q.FindExecution(ctx, e.reader(), params)
+	switch {
+	case err != nil:
+		return id.ExecutionID{}, wrap(op, err)
+	case len(found) == 0:
+		return id.ExecutionID{}, wrap(op, &NotFoundError{Entity: "execution", ID: u.String()})
+	case len(found) > 1:
+		reason := "is that of several executions:"
+		for _, p := range found {
+			reason += " " + id.ExecutionIDFromRow(p, u).String()
+		}
+		return id.ExecutionID{}, wrap(op, invalid("execution id", reason))
+	}
+	return id.ExecutionIDFromRow(found[0], u), nil
+}
