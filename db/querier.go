@@ -576,11 +576,23 @@ type Querier interface {
 	// Used by: engine.Retention.
 	// Locks: none.
 	ListLaneRetentions(ctx context.Context, db DBTX, pageSize int32) ([]ListLaneRetentionsRow, error)
-	// ListLanes pages through the registered lanes in byte order, strictly after a cursor.
+	// ListLanes pages through the lanes, registered or paused, in byte order, strictly after one, with a row for each fact
+	// about them:
+	//
+	//   - lane: there is one;
+	//   - paused: since since_ms, for the reason in note;
+	//   - waiting: n entries of its queue;
+	//   - next: of n priorities the next execution is claimable, of one of them since since_ms, of none for longer;
+	//   - blocked, delayed, active: n executions;
+	//   - ended: n executions within the last minute; of no lane, since_ms is the time between the first of these and now.
+	//
+	// Of each lane up to max_counted of what waits or is blocked are counted, and one more. Of all lanes together that many
+	// are looked at that are delayed, active or ended: a fact of no lane says how many there were. These three may name lanes
+	// of other pages.
 	//
 	// Used by: engine.ListLanes.
-	// Locks: none.
-	ListLanes(ctx context.Context, db DBTX, arg ListLanesParams) ([]string, error)
+	// Locks: none. Spans partitions.
+	ListLanes(ctx context.Context, db DBTX, arg ListLanesParams) ([]ListLanesRow, error)
 	// ListLeased returns those of the given executions of which any attempt, the current one or another, has a lease.
 	//
 	// Used by: engine.RepairQueue.

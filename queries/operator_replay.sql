@@ -42,7 +42,7 @@ WITH replayed AS (
         END,
         raw_fields = (
             e.raw_fields
-            - ARRAY['failure_reason', 'failure_category', 'last_failure_message', 'terminal_outcome', 'retry_count', 'delay_until']
+            - ARRAY['failure_reason', 'failure_category', 'failure_class', 'last_failure_message', 'terminal_outcome', 'retry_count', 'delay_until']
             - ARRAY(SELECT k.key FROM jsonb_object_keys(e.raw_fields) AS k (key) WHERE k.key LIKE 'pending\_%')
         ) || jsonb_build_object(
             'replay_count', @replay_count::bigint,
@@ -85,7 +85,7 @@ begun_again AS (
         lease_expires_at_ms = NULL,
         started_at_ms = NULL,
         lease_epoch = @raised_epoch::bigint,
-        raw_fields = a.raw_fields - ARRAY['failure_reason', 'failure_category'],
+        raw_fields = a.raw_fields - ARRAY['failure_reason', 'failure_category', 'failure_class'],
         ffx_delay_until_ms = NULL,
         ffx_timeout_at_ms = NULL
     FROM replayed AS r

@@ -277,7 +277,10 @@ func TestListExecutions_page_is_bounded(t *testing.T) {
 func TestListLanes(t *testing.T) {
 	f := cloneFixture(t)
 	// Byte order, whatever the database's collation.
-	want := []engine.LaneSummary{{ID: "B"}, {ID: "Z"}, {ID: "_"}, {ID: "a"}, {ID: "b"}}
+	var want []engine.LaneSummary
+	for _, lane := range []id.LaneID{"B", "Z", "_", "a", "b"} {
+		want = append(want, engine.LaneSummary{ID: lane, Waiting: engine.Count{N: 1}, WaitingSince: start})
+	}
 	for _, lane := range []id.LaneID{"b", "_", "Z", "a", "B"} {
 		f.create(t, func(spec *engine.ExecutionSpec) { spec.Lane = lane })
 	}
