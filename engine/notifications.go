@@ -69,6 +69,11 @@ func (e *Engine) Wake(lanes ...id.LaneID) {
 	e.notify(&due)
 }
 
+// Flush returns when what the engine has to tell other processes has been sent, or could not be. A program that does its
+// work and ends calls it before it closes the pool; without it a worker may find what it is to be told of at its next
+// poll or renewal.
+func (e *Engine) Flush() { e.notifier.Flush() }
+
 // Listen calls wake with the name of each lane that any process notifies of work, until ctx ends, and with "" after
 // every (re)connection: work may have come meanwhile on any lane. Of work that this engine makes it hears right after
 // the commit, in the goroutine that made it, and once more from the server. wake must not block, and is called from

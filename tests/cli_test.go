@@ -132,6 +132,9 @@ func TestCLI(t *testing.T) {
 		"migrate":                testCLIMigrate,
 		"show":                   testCLIShow,
 		"kinds":                  testCLIKinds,
+		"lists":                  testCLILists,
+		"attempts":               testCLIAttempts,
+		"operator":               testCLIOperator,
 		"demo":                   testCLIDemo,
 		"demo_ended":             testCLIDemoEnded,
 		"demo_without_toolchain": testCLIDemoWithoutToolchain,
@@ -157,11 +160,20 @@ func testCLIUsage(t *testing.T, ff cli) {
 		{"surplus_argument", "", []string{"migrate", "up", "now"}, `"now"`},
 		{"no_id", "", []string{"flow", "show"}, "one id"},
 		{"malformed_flow_id", "", []string{"flow", "show", "1234"}, "flow id"},
-		{"malformed_execution_id", "", []string{"execution", "show", someFlow}, "execution id"},
+		{"malformed_execution_id", "", []string{"execution", "show", "1234"}, "execution id"},
 		{"partition_beyond_all", "", []string{"execution", "show", "{fp:256}:" + someFlow}, "256"},
 		{"negative_limit", "", []string{"flow", "show", someFlow, "--limit", "-1"}, "--limit"},
 		{"kinds_of_an_unheard_of_lane", "", []string{"kinds", "--lane", "gr\xf6\xdfe"}, "lane"},
 		{"kinds_in_the_future", "", []string{"kinds", "--longer", "-1m"}, "--longer"},
+		{"an_unheard_of_state", "", []string{"executions", "--state", "asleep"}, `no state "asleep"`},
+		{"an_unheard_of_order", "", []string{"executions", "--order", "random"}, `no order "random"`},
+		{"a_tag_without_a_value", "", []string{"executions", "--tag", "order"}, "key=value"},
+		{"since_whenever", "", []string{"executions", "--since", "yesterday"}, "--since"},
+		{"less_than_no_executions", "", []string{"executions", "--limit", "-1"}, "--limit"},
+		{"delay_without_an_end", "", []string{"execution", "delay", someFlow}, "--for"},
+		{"delay_with_two_ends", "", []string{"execution", "delay", someFlow, "--for", "1m", "--until", "2026-11-22T15:04:05Z"}, "--for"},
+		{"delay_until_whenever", "", []string{"execution", "delay", someFlow, "--until", "noon"}, "--until"},
+		{"no_lane", "", []string{"lane", "pause"}, "one lane"},
 		{"no_database", "", []string{"flow", "show", someFlow}, "set DATABASE_URL"},
 		{"not_a_URL", "host=localhost password=hunter2", []string{"migrate", "up"}, "postgres://"},
 		{"broken_URL", "postgres://me:hunter2@local host/%zz", []string{"migrate", "up"}, "postgres://"},
@@ -183,7 +195,10 @@ func testCLIUsage(t *testing.T, ff cli) {
 
 	ff.run(t, "", "version").succeeds(t, "schema 2")
 	ff.run(t, "").succeeds(t, "Exit codes:")
-	for _, command := range []string{"demo", "dev", "migrate up", "migrate down", "migrate status", "flow show", "execution show", "kinds"} {
+	for _, command := range []string{
+		"demo", "dev", "migrate up", "migrate down", "migrate status", "flow show", "execution show",
+		"execution cancel", "execution retry", "execution delay", "executions", "lanes", "lane pause", "lane resume", "kinds",
+	} {
 		ff.run(t, "", append(strings.Fields(command), "--help")...).succeeds(t, "Examples:")
 	}
 }
@@ -365,7 +380,7 @@ func testCLIShow(t *testing.T, ff cli) {
 	object = ff.run(t, databaseURL, "execution", "show", first, "--json").object(t)
 	wantKeys(t, object, "id", "flow", "lane", "namespace", "kind", "priority", "tags", "required_capabilities", "state",
 		"state_vector", "created_at", "last_mutation_at", "attempts", "retries", "leases_lost", "attempt_index", "lease",
-		"payload", "result")
+		"progress", "attempt_list", "payload", "result")
 	if payload := object["payload"].(map[string]any); payload["json"].(map[string]any)["day"] != 1.0 || payload["bytes"] != 10.0 {
 		t.Errorf("payload = %v", payload)
 	}

@@ -29,7 +29,7 @@ DATABASE_URL names. Prefer the variable: other users of the machine can read a c
 
 Exit codes:
   0    done
-  1    failed
+  1    failed, or refused: the execution is not in a state in which that can be done
   2    wrong usage: an unknown command or flag, a malformed id or URL, no database named
   3    the flow or execution does not exist
   4    the database cannot be used: it does not answer, refuses the login, does not exist, is not
@@ -72,7 +72,8 @@ func (a *app) command() *cobra.Command {
 	root := group("ff", "Durable execution on Postgres", about)
 	root.Example = `  ff demo
   ff migrate up --database-url postgres://localhost/app
-  ff flow show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --json`
+  ff flow show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --json
+  ff executions --state failed --since 24h`
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetIn(a.stdin)
@@ -80,7 +81,7 @@ func (a *app) command() *cobra.Command {
 	root.SetErr(a.stderr)
 	root.AddCommand(
 		a.demoCommand(), a.demoWorkerCommand(), a.devCommand(), a.migrateCommand(),
-		a.flowCommand(), a.executionCommand(), a.kindsCommand(), a.versionCommand(),
+		a.flowCommand(), a.executionCommand(), a.executionsCommand(), a.laneCommand(), a.lanesCommand(), a.kindsCommand(), a.versionCommand(),
 	)
 	return root
 }

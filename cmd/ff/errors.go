@@ -44,6 +44,11 @@ var nextSteps = []struct {
 	{engine.ErrDistributed, exitDatabase, "make its tables local by undistribute_table, or choose another schema with --schema"},
 	{engine.ErrReadOnly, exitDatabase, "connect to the primary server"},
 	{engine.ErrNotFound, exitNotFound, "check the id, the database URL and --schema"},
+	{engine.ErrNotEnded, exitFailed, "cancel it first, or wait for its end"},
+	{engine.ErrEnded, exitFailed, "nothing is left to be done, and `ff execution retry` lets it run again"},
+	{engine.ErrNotEligible, exitFailed, "look at it with `ff execution show`"},
+	{engine.ErrMaxReplays, exitFailed, "create another execution"},
+	{engine.ErrFlowTerminal, exitFailed, "create another flow"},
 	{engine.ErrContention, exitFailed, "try again"},
 	{demo.ErrNoToolchain, exitFailed, "install Go from https://go.dev/dl, or add its bin folder to PATH"},
 }

@@ -15,9 +15,9 @@ import (
 )
 
 func (a *app) executionCommand() *cobra.Command {
-	cmd := group("execution", "Look at executions", "")
+	cmd := group("execution", "Look at one execution, cancel, retry or delay it", "")
 	a.databaseFlags(cmd)
-	cmd.AddCommand(a.executionShowCommand())
+	cmd.AddCommand(a.executionShowCommand(), a.executionCancelCommand(), a.executionRetryCommand(), a.executionDelayCommand())
 	return cmd
 }
 
@@ -25,19 +25,14 @@ func (a *app) executionShowCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show ID",
-		Short: "Show an execution with its payload and result",
-		Example: `  ff execution show '{fp:42}:0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10'
-  ff execution show '{fp:42}:0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10' --json | jq .result.json`,
+		Short: "Show an execution with its attempts, payload and result",
+		Long: `show prints an execution, what it waits for, and its attempts with why each of them failed. Of many it
+prints the last 20, as JSON all.`,
+		Example: `  ff execution show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
+  ff execution show '{fp:42}:0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10' --json | jq '.attempt_list[].failure'`,
 		Args: oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
-			execution, err := id.ParseExecutionID(args[0])
-			if err == nil {
-				err = id.Partitions{}.CheckExecution(execution)
-			}
-			if err != nil {
-				return &usageError{problem: err.Error()}
-			}
-			return a.withEngine(ctx, func(eng *engine.Engine) error {
+			return a.onExecution(ctx, args[0], func(eng *engine.Engine, execution id.ExecutionID) error {
 				view, err := readExecution(ctx, eng, execution)
 				if err != nil {
 					return err
@@ -77,11 +72,16 @@ type executionView struct {
 	DelayUntil     string `json:"delay_until,omitempty"`
 	Deadline       string `json:"deadline,omitempty"`
 
+	Progress *progressView `json:"progress"` // null: none was reported
+
 	Attempts     int        `json:"attempts"`
 	Retries      int        `json:"retries"`
 	LeasesLost   int        `json:"leases_lost"`
 	AttemptIndex *int       `json:"attempt_index"` // of the current attempt; null before the first claim
 	Lease        *leaseView `json:"lease"`
+	Waitpoint    string     `json:"waitpoint,omitempty"` // what a suspended execution waits for
+
+	AttemptList []attemptView `json:"attempt_list"`
 
 	Payload *content `json:"payload"`
 	Result  *content `json:"result"`
@@ -130,6 +130,14 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 	if err != nil {
 		return nil, err
 	}
+	progress, err := eng.ExecutionProgress(ctx, execution)
+	if err != nil {
+		return nil, err
+	}
+	attempts, err := readAttempts(ctx, eng, execution)
+	if err != nil {
+		return nil, err
+	}
 	result, err := eng.ExecutionResult(ctx, execution)
 	if _, ended := errors.AsType[*engine.EndedError](err); err != nil && !ended && !errors.Is(err, engine.ErrNotEnded) {
 		return nil, err
@@ -165,6 +173,9 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 		Attempts:       s.Attempts,
 		Retries:        s.Retries,
 		LeasesLost:     s.LeasesLost,
+		Progress:       newProgressView(progress),
+		Waitpoint:      optional(s.Waitpoint),
+		AttemptList:    attempts,
 		Payload:        newContent(input.Payload),
 		Result:         newContent(result),
 	}
@@ -190,6 +201,7 @@ func (v *executionView) print(to io.Writer) error {
 		{"tags", tagList(v.Tags)},
 		{"state", string(v.State)},
 		{"waits for", v.waitsFor()},
+		{"waitpoint", v.Waitpoint},
 		{"detail", v.BlockingDetail},
 		{"failure", v.Failure},
 		{"cancelled by", v.CancelledBy},
@@ -200,11 +212,13 @@ func (v *executionView) print(to io.Writer) error {
 		{"delayed until", v.DelayUntil},
 		{"deadline", v.Deadline},
 		{"attempts", fmt.Sprintf("%d, %d retries, %d leases lost", v.Attempts, v.Retries, v.LeasesLost)},
+		{"held by", v.holder()},
 		{"lease", v.Lease.String()},
+		{"progress", v.Progress.String()},
 		{"payload", v.Payload.String()},
 		{"result", v.Result.String()},
 	}
-	_, err := io.WriteString(to, renderFacts(facts))
+	_, err := io.WriteString(to, renderFacts(facts)+renderAttempts(v.AttemptList))
 	return err
 }
 
@@ -215,11 +229,18 @@ func (v *executionView) waitsFor() string {
 	return string(v.Vector.Blocking)
 }
 
+func (v *executionView) holder() string {
+	if v.Lease == nil {
+		return ""
+	}
+	return string(v.Lease.Instance)
+}
+
 func (l *leaseView) String() string {
 	if l == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s holds it until %s, epoch %d", l.Instance, l.ExpiresAt, l.Epoch)
+	return fmt.Sprintf("until %s, epoch %d", l.ExpiresAt, l.Epoch)
 }
 
 // String shows short content whole; --json has the rest.

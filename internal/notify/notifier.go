@@ -49,6 +49,8 @@ type Notifier struct {
 	mu        sync.Mutex
 	due       map[Notification]struct{}
 	scheduled bool // until what is due has been sent
+
+	sending sync.Mutex // held while what was taken is sent
 }
 
 // execer is a pool, as far as a notifier needs it.
@@ -84,20 +86,38 @@ func (n *Notifier) Notify(s *Set) {
 
 // sendAll sends what is due, and again after a pause what has come meanwhile, until nothing has.
 func (n *Notifier) sendAll() {
-	for {
-		channels, payloads := n.take()
-		if len(channels) == 0 {
-			return
-		}
-		if err := n.send(channels, payloads); err != nil {
-			n.log.Warn("notifications were not sent; who waits will poll", "error", err)
-		}
+	for n.sendDue() {
 		time.Sleep(sendInterval)
 	}
 }
 
-// take returns the notifications that are due. When there are none the next one begins to send anew.
-func (n *Notifier) take() (channels, payloads []string) {
+// sendDue sends what is due; false: nothing is, and the next notification begins to send anew.
+func (n *Notifier) sendDue() bool {
+	n.sending.Lock()
+	defer n.sending.Unlock()
+	channels, payloads := n.take(true)
+	if len(channels) == 0 {
+		return false
+	}
+	if err := n.send(channels, payloads); err != nil {
+		n.log.Warn("notifications were not sent; who waits will poll", "error", err)
+	}
+	return true
+}
+
+// Flush sends what is due and returns when that, and what is on its way, has been sent or given up.
+func (n *Notifier) Flush() {
+	n.sending.Lock()
+	defer n.sending.Unlock()
+	if channels, payloads := n.take(false); len(channels) > 0 {
+		if err := n.send(channels, payloads); err != nil {
+			n.log.Warn("notifications were not sent; who waits will poll", "error", err)
+		}
+	}
+}
+
+// take returns the notifications that are due. To the sender that finds none the next one is left to begin anew.
+func (n *Notifier) take(sender bool) (channels, payloads []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for k := range n.due {
@@ -105,7 +125,9 @@ func (n *Notifier) take() (channels, payloads []string) {
 		payloads = append(payloads, k.Payload)
 	}
 	clear(n.due)
-	n.scheduled = len(channels) > 0
+	if sender {
+		n.scheduled = len(channels) > 0
+	}
 	return channels, payloads
 }
 

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// maxPages is how many pages one run looks at: a million executions.
+const maxPages = 100
+
+// orders are the names of the orders of a listing.
+var orders = map[string]engine.ListOrder{
+	"newest": engine.NewestFirst, "oldest": engine.OldestFirst, "claim": engine.ClaimOrder, "id": engine.ByID,
+}
+
+// listFlags are the flags of `ff executions` as they are given.
+type listFlags struct {
+	lane, kind, state, tag, since, until, worker, instance, order, after string
+
+	limit        int
+	asJSON, wide bool
+}
+
+func (a *app) executionsCommand() *cobra.Command {
+	var f listFlags
+	cmd := &cobra.Command{
+		Use:   "executions",
+		Short: "List executions",
+		Long: `executions lists executions, the newest first, those that fit all the flags. --state is one of
+` + states() + `.
+--since and --until take a duration, 2h for two hours ago, or an instant, 2026-11-22T15:04:05Z.
+
+A state, a kind, a tag and a lane have no index: executions are looked at one by one, up to a million
+in one run. Where there are more, it says how to go on. --since saves looking at all of them; --worker,
+--instance, --state active and --order claim, which wants a --lane, look at nothing else.`,
+		Example: `  ff executions --lane images --state failed --since 24h
+  ff executions --instance worker-7f9c
+  ff executions --lane images --order claim --limit 10
+  ff executions --tag app.order=42 --json | jq -r '.executions[].id'`,
+		Args: noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			if _, err := f.filter(time.Now()); err != nil {
+				return err
+			}
+			return a.withEngine(ctx, func(eng *engine.Engine) error {
+				now, err := eng.Now(ctx)
+				if err != nil {
+					return err
+				}
+				filter, err := f.filter(now)
+				if err != nil {
+					return err
+				}
+				view, err := readExecutions(ctx, eng, filter, f.after, f.limit)
+				if err != nil {
+					return err
+				}
+				if f.asJSON {
+					return a.writeJSON(view)
+				}
+				return view.print(a.stdout, now, f.wide)
+			})
+		}),
+	}
+	a.databaseFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.lane, "lane", "", "those on this lane")
+	flags.StringVar(&f.kind, "kind", "", "those of this kind")
+	flags.StringVar(&f.state, "state", "", "those in this state")
+	flags.StringVar(&f.tag, "tag", "", "those with this tag, key=value")
+	flags.StringVar(&f.since, "since", "", "those created since then")
+	flags.StringVar(&f.until, "until", "", "those created before then")
+	flags.StringVar(&f.worker, "worker", "", "those that this worker has a lease of")
+	flags.StringVar(&f.instance, "instance", "", "those that this process of a worker has a lease of")
+	flags.StringVar(&f.order, "order", "newest", "newest, oldest, claim or id")
+	flags.StringVar(&f.after, "after", "", "go on behind a run of the same flags: the cursor that it printed")
+	flags.IntVar(&f.limit, "limit", 50, "how many to list at most, 0 for all")
+	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
+	flags.BoolVar(&f.wide, "wide", false, "print more than fits into 80 columns: ids with their partition, whole names")
+	return cmd
+}
+
+// states renders the public states for the help.
+func states() string {
+	var names []string
+	for _, s := range state.PublicStates() {
+		names = append(names, string(s))
+	}
+	half := len(names) / 2
+	return strings.Join(names[:half], ", ") + ",\n" + strings.Join(names[half:], ", ")
+}
+
+// filter is what the flags ask for. The engine checks the rest.
+func (f *listFlags) filter(now time.Time) (filter engine.ExecutionFilter, err error) {
+	order, ok := orders[f.order]
+	switch {
+	case !ok:
+		return filter, &usageError{problem: fmt.Sprintf("there is no order %q", f.order)}
+	case f.limit < 0:
+		return filter, &usageError{problem: "--limit is negative"}
+	case f.state != "" && !slices.Contains(state.PublicStates(), state.PublicState(f.state)):
+		return filter, &usageError{problem: fmt.Sprintf("there is no state %q", f.state)}
+	}
+	filter = engine.ExecutionFilter{
+		Lane: id.LaneID(f.lane), Kind: f.kind, State: state.PublicState(f.state), Order: order,
+		Worker: id.WorkerID(f.worker), Instance: id.WorkerInstanceID(f.instance),
+	}
+	if f.tag != "" {
+		if filter.Tag.Key, filter.Tag.Value, ok = strings.Cut(f.tag, "="); !ok || filter.Tag.Key == "" {
+			return filter, &usageError{problem: fmt.Sprintf("--tag %q is not key=value", f.tag)}
+		}
+	}
+	if filter.CreatedFrom, err = pastInstant("--since", f.since, now); err != nil {
+		return filter, err
+	}
+	filter.CreatedBefore, err = pastInstant("--until", f.until, now)
+	return filter, err
+}
+
+// pastInstant reads how long ago something was, or when.
+func pastInstant(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil {
+		return now.Add(-ago), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, &usageError{problem: fmt.Sprintf("%s %q is neither a duration, as 2h, nor an instant, as 2026-11-22T15:04:05Z", flag, text)}
+	}
+	return at, nil
+}
+
+// executionsView is the JSON of `ff executions`.
+type executionsView struct {
+	Executions []summaryView `json:"executions"`
+	Next       string        `json:"next"` // the cursor to go on behind; empty: there are no more
+}
+
+type summaryView struct {
+	ID         id.ExecutionID        `json:"id"`
+	Flow       *id.FlowID            `json:"flow"`
+	Lane       id.LaneID             `json:"lane"`
+	Kind       string                `json:"kind"`
+	State      state.PublicState     `json:"state"`
+	Outcome    state.TerminalOutcome `json:"outcome"`
+	LeasesLost int                   `json:"leases_lost"`
+	CreatedAt  string                `json:"created_at"`
+	EndedAt    string                `json:"ended_at,omitempty"`
+
+	created time.Time
+}
+
+func readExecutions(
+	ctx context.Context, eng *engine.Engine, filter engine.ExecutionFilter, after string, limit int,
+) (*executionsView, error) {
+	view := &executionsView{Executions: []summaryView{}, Next: after}
+	for range maxPages {
+		size := engine.MaxPage
+		if limit > 0 {
+			size = min(size, limit-len(view.Executions))
+		}
+		page, err := eng.ListExecutions(ctx, filter, view.Next, size)
+		if err != nil {
+			return nil, asUsage(err)
+		}
+		for _, x := range page.Items {
+			if x.Err != nil {
+				x.State = unreadable
+			}
+			view.Executions = append(view.Executions, summaryView{
+				x.ID, x.Flow, x.Lane, x.Kind, x.State, x.Outcome, x.LeasesLost, timestamp(x.CreatedAt), timestamp(x.EndedAt), x.CreatedAt,
+			})
+		}
+		view.Next = page.Next
+		if view.Next == "" || limit > 0 && len(view.Executions) == limit {
+			break
+		}
+	}
+	return view, nil
+}
+
+// asUsage makes an argument that the engine refuses an error of the command line.
+func asUsage(err error) error {
+	if refused, ok := errors.AsType[*engine.InputError](err); ok {
+		return &usageError{problem: fmt.Sprintf("%s: %s", refused.Field, refused.Reason)}
+	}
+	return err
+}
+
+// columns are the columns of a terminal.
+const columns = 80
+
+func (v *executionsView) print(to io.Writer, now time.Time, wide bool) error {
+	var text string
+	if len(v.Executions) > 0 {
+		text = v.table(now, wide) + "\n"
+	}
+	switch {
+	case v.Next != "":
+		text += "There may be more, behind --after " + v.Next + "\n"
+	case len(v.Executions) == 0:
+		text = "There is none.\n"
+	}
+	_, err := io.WriteString(to, text)
+	return err
+}
+
+func (v *executionsView) table(now time.Time, wide bool) string {
+	// What the other columns leave is for the lane and the kind.
+	widest := len("STATE")
+	for _, x := range v.Executions {
+		widest = max(widest, len(x.State))
+	}
+	room := columns - (36 + 2) - (widest + 2) - (4 + 2) - 2
+	fit := func(text string, width int) string { return shortened(printable(text), width) }
+	if wide {
+		fit = func(text string, _ int) string { return printable(text) }
+	}
+	t := newTable(table.Row{"EXECUTION", "STATE", "AGE", "LANE", "KIND"})
+	for _, x := range v.Executions {
+		name := x.ID.UUID().String()
+		if wide {
+			name = x.ID.String()
+		}
+		t.AppendRow(table.Row{name, x.State, ago(now.Sub(x.created)), fit(string(x.Lane), room/2), fit(x.Kind, room-room/2)})
+	}
+	return t.Render()
+}
+
+// shortened is text of at most so many runes.
+func shortened(text string, width int) string {
+	runes := []rune(text)
+	if len(runes) <= width {
+		return text
+	}
+	return string(runes[:max(width-1, 0)]) + "…"
+}
+
+// ago renders a time span in at most four runes.
+func ago(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < 100*time.Second:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 100*time.Minute:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 100*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	case d < 1000*24*time.Hour:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+	return fmt.Sprintf("%dy", int(d.Hours()/24/365))
+}
