@@ -110,7 +110,7 @@ lease_events AS (
         d.ffx_namespace,
         d.ffx_instance_tag,
         nullif(d.worker_instance_id, ''),
-        CASE d.lease_event WHEN 'revoked' THEN coalesce($15::text, 'backend') END
+        CASE d.lease_event WHEN 'revoked' THEN coalesce($16::text, 'backend') END
     FROM ended AS d
     WHERE d.lease_event <> ''
 )

@@ -181,7 +181,7 @@ type partitionTail struct {
 }
 
 // clockSkew is how far the clock that makes an id may be from the database's.
-const clockSkew = time.Hour
+const clockSkew = 10 * time.Minute
 
 func (e *Engine) newTimedKeys(f *ExecutionFilter, after *listKey) *timedKeys {
 	least, greatest := id.ExecutionUUID{}, greatestExecution

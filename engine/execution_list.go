@@ -53,14 +53,14 @@ const (
 // one field has to fit them all.
 //
 // There is no index on most of this, because creations, claims and completions would pay for it: a page looks at up to
-// [MaxExamined] executions in its order, some 0.2 s of the server's time, and may be short, or empty, with a cursor that
+// [MaxExamined] executions in its order, 0.1 to 0.2 s of the server's time, and may be short, or empty, with a cursor that
 // goes on behind them. What that costs less:
 //
 //   - Worker, Instance, or the state active: by the lease timers. All leases are looked at for each page, as long as
 //     there are at most 50,000.
 //   - ClaimOrder: by the queue of the lane, whatever else there is.
-//   - CreatedFrom, CreatedBefore with NewestFirst or OldestFirst: only ids of that time are looked at, and of an hour
-//     before and after, as clocks may differ. Executions whose ids say another time than that are listed by ByID alone:
+//   - CreatedFrom, CreatedBefore with NewestFirst or OldestFirst: only ids of that time are looked at, and of ten
+//     minutes before and after, as clocks may differ. Executions whose ids say another time than that are listed by ByID alone:
 //     ids that a caller made, and executions with an [ExecutionSpec.CreatedAt] of their own.
 //   - Nothing but Partition: as many as the page has.
 type ExecutionFilter struct {

@@ -28,6 +28,9 @@ func TestExamples(t *testing.T) {
 		"retention":             {"behind by 0s, 0 deleted", "charged 7", "small cat", "thumbnails: kept for 1h0m0s"},
 		"retries":               {`to Ada: "taken at attempt 2", failed: false`, `to nobody: "", failed: true`},
 		"transactional-enqueue": {"order of one anvil: 1 bill"},
+		"why-it-failed": {
+			"attempt 0: retry: transient failure: the post office is closed", "attempt 1: failed: permanent failure: no such address",
+		},
 	}
 	terminatedAt := map[string]string{"graceful-worker": "asleep"} // after it has printed this line
 	sources, err := filepath.Glob("../examples/*/main.go")
