@@ -15,25 +15,23 @@ import (
 )
 
 // keySource gives the executions that a listing looks at, in its order. Fewer than asked for: there are no more.
-type keySource interface {
-	next(ctx context.Context, n int) ([]listKey, error)
-}
+type keySource func(ctx context.Context, n int) ([]listKey, error)
 
 // keysOf chooses where a listing looks: where the fewest are looked at that do not fit.
 func (e *Engine) keysOf(ctx context.Context, f *ExecutionFilter, after *listKey) (keySource, error) {
 	if f.Order == ClaimOrder {
-		return &queuedKeys{e: e, filter: f, after: after}, nil
+		return (&queuedKeys{e: e, filter: f, after: after}).next, nil
 	}
 	if f.Worker != "" || f.Instance != "" || f.State == state.PublicActive {
 		keys, whole, err := e.leasedKeys(ctx, f, after)
 		if err != nil || whole {
-			return keys, err
+			return keys.next, err
 		}
 	}
 	if f.Order == ByID {
-		return &orderedKeys{e: e, filter: f, after: after}, nil
+		return (&orderedKeys{e: e, filter: f, after: after}).next, nil
 	}
-	return e.newTimedKeys(f, after), nil
+	return e.newTimedKeys(f, after).next, nil
 }
 
 // inPartition says whether a filter lists what is in a partition.

@@ -130,7 +130,7 @@ func (e *Engine) listExecutions(
 	if !query.selective && filter.Order == ByID {
 		return e.listAll(ctx, &filter, list, last, limit)
 	}
-	source, err := e.keysOf(ctx, &filter, last)
+	next, err := e.keysOf(ctx, &filter, last)
 	if err != nil {
 		return page, err
 	}
@@ -141,7 +141,7 @@ func (e *Engine) listExecutions(
 	// One more than the page holds tells whether there are more. Each chunk is larger than the one before.
 	for examined := 0; ; chunk *= 3 {
 		chunk = min(chunk, MaxExamined-examined)
-		keys, err := source.next(ctx, chunk)
+		keys, err := next(ctx, chunk)
 		if err != nil {
 			return page, err
 		}
