@@ -44,8 +44,8 @@ func idAt(partition int16, at time.Time, n uint16) id.ExecutionID {
 	return id.ExecutionIDFromRow(partition, u)
 }
 
-// listed is what a test knows of an execution that it made.
-type listed struct {
+// listedExecution is what a test knows of an execution that it made.
+type listedExecution struct {
 	id       id.ExecutionID
 	lane     id.LaneID
 	kind     string
@@ -57,7 +57,7 @@ type listed struct {
 }
 
 // fits is what a filter means.
-func (x *listed) fits(f engine.ExecutionFilter) bool {
+func (x *listedExecution) fits(f engine.ExecutionFilter) bool {
 	value, tagged := x.tags[f.Tag.Key]
 	return (f.Partition == nil || *f.Partition == int(x.id.Partition())) &&
 		(f.Lane == "" || f.Lane == x.lane) && (f.Kind == "" || f.Kind == x.kind) && (f.State == "" || f.State == x.state) &&
@@ -70,7 +70,7 @@ func (x *listed) fits(f engine.ExecutionFilter) bool {
 func TestListExecutions_filters(t *testing.T) {
 	f := cloneFixture(t)
 	random := rand.New(rand.NewPCG(1, 2))
-	var all []*listed
+	var all []*listedExecution
 	lanes, kinds, tags := []id.LaneID{"red", "blue"}, []string{"mail", "scan"}, []string{"41", "42"}
 	for i := range 400 {
 		// Half of them in one partition, as those of one lane are.
@@ -79,7 +79,7 @@ func TestListExecutions_filters(t *testing.T) {
 			partition = int16(random.IntN(256))
 		}
 		created := start.Add(-time.Duration(random.IntN(100)) * time.Hour)
-		x := &listed{
+		x := &listedExecution{
 			id: idAt(partition, created, uint16(i)), lane: lanes[random.IntN(2)], kind: kinds[random.IntN(2)], created: created,
 			tags: map[string]string{"order": tags[random.IntN(2)]}, state: state.PublicWaiting,
 		}
@@ -91,7 +91,7 @@ func TestListExecutions_filters(t *testing.T) {
 			}
 		})
 	}
-	byID := make(map[id.ExecutionID]*listed)
+	byID := make(map[id.ExecutionID]*listedExecution)
 	for _, x := range all {
 		byID[x.id] = x
 	}
