@@ -3,12 +3,14 @@ package tests
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // modelOperators are calls on an execution by somebody who holds no lease of it: what they ask of the engine, and what
@@ -101,6 +103,37 @@ var modelOperators = map[string]struct {
 			return nil
 		},
 	},
+	"block": {
+		func(ctx context.Context, _ *executionModel, e *engine.Engine, x *modelled) error {
+			blocking, err := e.Operator().BlockExecution(ctx, x.id, state.PausedByOperator, "")
+			if err == nil && blocking.Rejected != "" {
+				return errIdle
+			}
+			return err
+		},
+		func(_ *executionModel, x *modelled) error {
+			switch {
+			case x.isBlocked():
+			case !isReady(x.state):
+				return errIdle
+			default:
+				x.state = x.waiting("blocked_by_operator waiting", "paused_by_operator")
+			}
+			return nil
+		},
+	},
+	"unblock": {
+		func(ctx context.Context, _ *executionModel, e *engine.Engine, x *modelled) error {
+			return e.Operator().UnblockExecution(ctx, x.id, "")
+		},
+		func(_ *executionModel, x *modelled) error {
+			if !x.isBlocked() {
+				return engine.ErrNotEligible
+			}
+			x.state = x.waiting("eligible_now waiting", "waiting_for_worker")
+			return nil
+		},
+	},
 	"prefer": {
 		func(ctx context.Context, _ *executionModel, e *engine.Engine, x *modelled) error {
 			return e.Operator().ChangePriority(ctx, x.id, 5)
@@ -113,6 +146,8 @@ var modelOperators = map[string]struct {
 		},
 	},
 }
+
+func (x *modelled) isBlocked() bool { return strings.Contains(x.state, "blocked_by_operator") }
 
 func (*executionModel) cancel(x *modelled) error {
 	switch {

@@ -458,7 +458,7 @@ func TestExecutions_as_the_model(t *testing.T) {
 				return // enough for once
 			}
 			defer func() { failed = failed || r.Failed() }()
-			if _, err := f.pool.Exec(t.Context(), `TRUNCATE ff_exec_core, ff_attempt, ffx_ready, ffx_lease_watch, ff_lease_event, ff_completion_event`); err != nil {
+			if _, err := f.pool.Exec(t.Context(), `TRUNCATE ff_exec_core, ff_attempt, ffx_ready, ffx_blocked, ffx_lease_watch, ff_lease_event, ff_completion_event`); err != nil {
 				r.Fatal(err)
 			}
 			m.all, m.leases = nil, nil

@@ -58,6 +58,13 @@ var invariants = []struct {
 		"q.entries = CASE WHEN e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'eligible_now' THEN 1 ELSE 0 END AND q.entries = q.right",
 		`DELETE FROM ffx_ready`,
 	},
+	{
+		"it is listed as blocked if its route, its lane or an operator blocks it, and only then",
+		`(e.lifecycle_phase = 'runnable' AND e.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')) = EXISTS (
+			SELECT FROM ffx_blocked AS b WHERE b.partition_key = e.partition_key AND b.execution_id = e.execution_id
+			AND b.lane_id = e.lane_id AND b.eligibility_state = e.eligibility_state)`,
+		`DELETE FROM ffx_blocked`,
+	},
 	{"attempts are numbered from 0 without holes, and counted", "e.ffx_attempt_count = a.attempts AND a.last = a.attempts - 1", `UPDATE ff_attempt SET attempt_index = attempt_index + 1 WHERE attempt_index = 1`},
 	{
 		"it points to its newest attempt, or to the one that is pending",
@@ -306,7 +313,7 @@ type handwriting struct {
 	databases map[string]bool // in which a statement wrote to executions that it did not name
 }
 
-var writesTables = regexp.MustCompile(`(?is)\b(UPDATE|INTO|DELETE\s+FROM|TRUNCATE|COPY)\s+(ff_exec_core|ff_attempt|ffx_ready|ffx_lease_watch|ff_lease_event|ff_completion_event|ff_edge|ff_edge_group|ff_flow_core)\b|(DISABLE|ENABLE|DROP)\s+TRIGGER`)
+var writesTables = regexp.MustCompile(`(?is)\b(UPDATE|INTO|DELETE\s+FROM|TRUNCATE|COPY)\s+(ff_exec_core|ff_attempt|ffx_ready|ffx_blocked|ffx_lease_watch|ff_lease_event|ff_completion_event|ff_edge|ff_edge_group|ff_flow_core)\b|(DISABLE|ENABLE|DROP)\s+TRIGGER`)
 
 // note notes what a statement of a test writes.
 func (h *handwriting) note(database, sql string, args []any) {
@@ -410,6 +417,9 @@ func TestInvariants_are_judged(t *testing.T) {
 	f.claim(t)
 	f.create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = f.now().Add(time.Hour) })
 	f.create(t)
+	if _, err := f.Operator().BlockExecution(t.Context(), f.create(t), state.PausedByOperator, ""); err != nil {
+		t.Fatal(err)
+	}
 	flowsOn(f).draw(t, nil, "a>b")
 	for _, c := range append(invariants, struct{ name, condition, breach string }{
 		name: "is miscounted", breach: "UPDATE ff_edge_group SET running_count = 0",

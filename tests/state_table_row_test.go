@@ -116,6 +116,7 @@ func (f *fixture) wholeRow(t *testing.T, s *subject) wholeRow {
 		Execution             map[string]any
 		Attempts              []map[string]any
 		Queue, Grants, Groups []map[string]any
+		Blocked               []string
 		Unwatched             bool
 		Leases, Ends, Calls   []map[string]any
 	}
@@ -139,6 +140,9 @@ func (f *fixture) wholeRow(t *testing.T, s *subject) wholeRow {
 			'grants', (
 				SELECT jsonb_agg(to_jsonb(g) ORDER BY g.issued_at_ms, g.kind) FROM ff_claim_grant AS g
 				WHERE g.partition_key = e.partition_key AND g.execution_id = e.execution_id),
+			'blocked', (
+				SELECT jsonb_agg(b.eligibility_state) FROM ffx_blocked AS b
+				WHERE b.partition_key = e.partition_key AND b.execution_id = e.execution_id),
 			'groups', (
 				SELECT jsonb_agg(to_jsonb(g)) FROM ff_edge_group AS g
 				WHERE g.partition_key = e.partition_key AND g.flow_id = e.flow_id AND g.downstream_eid = e.execution_id),
@@ -184,6 +188,7 @@ func (f *fixture) wholeRow(t *testing.T, s *subject) wholeRow {
 		row["group"] = fmt.Sprintf("%v succeeded, %v failed, %v skipped, %v running",
 			group["success_count"], group["fail_count"], group["skip_count"], group["running_count"])
 	}
+	row["blocked"] = strings.Join(stored.Blocked, ", ")
 	if stored.Unwatched {
 		row["timer"] = "none in time"
 	}

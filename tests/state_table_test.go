@@ -27,6 +27,9 @@ type transition struct {
 	seeded bool  // what another program leaves, which is no operation
 }
 
+// transitions are the rows of the state table.
+func transitions() []transition { return slices.Concat(stateTable, blockTable) }
+
 // call is a way of calling an operation, alone or for many at once.
 type call struct {
 	name string
@@ -125,11 +128,12 @@ func (s *stage) reach(t *testing.T, name string, subjects []*subject) wholeRow {
 	if name == "" {
 		return nil
 	}
-	i := slices.IndexFunc(stateTable, func(tr transition) bool { return tr.name == name })
+	table := transitions()
+	i := slices.IndexFunc(table, func(tr transition) bool { return tr.name == name })
 	if i < 0 {
 		t.Fatalf("there is no row %q", name)
 	}
-	tr := stateTable[i]
+	tr := table[i]
 	before := s.reach(t, tr.from, subjects)
 	s.advance(tr.pause())
 	if err := tr.calls[0].do(t.Context(), s, subjects); err != nil {
@@ -165,7 +169,7 @@ func (f *fixture) wantRows(t *testing.T, when string, subjects []*subject, want 
 // repeated call changes nothing.
 func TestStateTable(t *testing.T) {
 	t.Parallel()
-	for _, tr := range stateTable {
+	for _, tr := range transitions() {
 		if tr.seeded {
 			continue
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // stressFor is how long a test under stress goes on: `make soak` says how long, else two seconds.
@@ -185,6 +186,13 @@ var operators = []func(context.Context, engine.Operator, id.ExecutionID) error{
 	},
 	func(ctx context.Context, o engine.Operator, x id.ExecutionID) error {
 		return o.DelayExecution(ctx, x, start.Add(time.Duration(rand.IntN(10))*time.Second))
+	},
+	func(ctx context.Context, o engine.Operator, x id.ExecutionID) error {
+		_, err := o.BlockExecution(ctx, x, state.WaitingForCapableWorker, "")
+		return err
+	},
+	func(ctx context.Context, o engine.Operator, x id.ExecutionID) error {
+		return o.UnblockExecution(ctx, x, "")
 	},
 }
 
