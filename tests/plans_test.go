@@ -222,7 +222,7 @@ var keyed = []string{
 	"LockFlowRows", "ShareFlowRows", "TryFlowsExclusive", "CountNewMembers",
 	"GetExecutionResult", "GetExecutionExists", "GetExecutionProgress", "GetFlowExists",
 	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys", "ReadExistingExecutions",
-	"ListEnded",
+	"ListEnded", "ListNamedExecutions", "FindExecution",
 	"EnsurePause", "DropPause", "BlockExecution", "UnblockExecution", "DropGrants",
 	"TakeEnded", "DropAttemptsOf", "DropStreamFramesOf", "DropStreamMetasOf", "DropStreamSummariesOf", "DropClaimGrantsOf",
 	"DropSuspensionsOf", "DropWaitpointsOf", "DropBudgetUsageOf", "DropExecutions", "ListNeeded",
@@ -271,7 +271,16 @@ var scanning = map[string][]string{
 	"ScanEmptyFlows":       {"ff_flow_core_pkey", "ff_exec_core_flow_idx"},
 	"ListExpiredLeases":    {"ffx_lease_watch_pkey"},
 	"DismissCompletions":   {"ffx_ff_completion_event_undispatched_idx"},
-	"GetFlow":              {"ff_exec_core_flow_idx", "ff_edge_group_pkey"},
+	"ListAttempts":         {"ff_exec_core_pkey", "ff_attempt_pkey"},
+	"ListExecutionKeys":    {"ff_exec_core_pkey"},
+	"ListNewestKeys":       {"ff_exec_core_pkey"},
+	"ListOldestKeys":       {"ff_exec_core_pkey"},
+	"ListLeasedKeys":       {"ffx_lease_watch_pkey"},
+	"ListQueuedKeys":       {"ffx_ready_pkey"},
+	"ListLanes": {
+		"ffx_ready_pkey", "ffx_lease_watch_pkey", "ffx_ff_exec_core_promotion_idx", "ff_completion_event_pkey", "ff_lane_registry_pkey",
+	},
+	"GetFlow": {"ff_exec_core_flow_idx", "ff_edge_group_pkey"},
 }
 
 // The plans of the statements do not depend on when, or whether, the tables were analysed, nor on how much
