@@ -949,6 +949,16 @@ type FfxFlow struct {
 	Corruption *string
 }
 
+// Which process does which background job, for how long. Without its row a job is taken by whoever asks first.
+type FfxJob struct {
+	// The job.
+	Name string
+	// The process: the instance of its worker.
+	Holder string
+	// When others may take the job, in milliseconds since the Unix epoch. The holder moves it on as long as it lives, and sets 0 when it stops.
+	HeldUntilMs int64
+}
+
 // How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first.
 type FfxLaneRetention struct {
 	// The lane; it need not be registered.

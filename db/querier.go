@@ -656,6 +656,11 @@ type Querier interface {
 	// Used by: engine.ListPausedLanes, engine.ListDrainedWorkers.
 	// Locks: none.
 	ListPauses(ctx context.Context, db DBTX, arg ListPausesParams) ([]ListPausesRow, error)
+	// ListQueuedAmong returns those of the given lanes that have entries in the queue.
+	//
+	// Used by: engine.QueuedLanes.
+	// Locks: none. Spans partitions.
+	ListQueuedAmong(ctx context.Context, db DBTX, laneIds []string) ([]string, error)
 	// ListQueuedKeys pages through the queue entries of a lane in claim order, strictly after one.
 	//
 	// Used by: engine.ListExecutions.
@@ -969,6 +974,11 @@ type Querier interface {
 	// Used by: engine.SetLaneRetention.
 	// Locks: retention waits (UPDATE).
 	RestartRetention(ctx context.Context, db DBTX) error
+	// ReturnJobs gives the jobs up that holder has, so that others take them at once.
+	//
+	// Used by: engine.ReturnJobs.
+	// Locks: jobs skips (FOR UPDATE, then the UPDATE).
+	ReturnJobs(ctx context.Context, db DBTX, holder string) error
 	// ReturnLeases gives running attempts back, unfinished: the same attempt goes on with a later claim. waits_for says of
 	// each what it waits for until then: '' nothing but a worker, 'time' until delay_until_ms, 'children' until its upstreams
 	// have ended. A delay_until_ms of 0
@@ -1137,6 +1147,15 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides from nothing
 	// but their own columns.
 	TakeExpiredLeases(ctx context.Context, db DBTX, arg TakeExpiredLeasesParams) ([]TakeExpiredLeasesRow, error)
+	// TakeJobs keeps the jobs that holder has for hold_ms more, takes those that nobody has any more, and says when each of
+	// the given jobs has something to do. ours: the job is holder's, or is free and its row locked by somebody else, so that
+	// nobody can take it. due_at_ms: the instant of what comes first, past or to come; the last of all instants
+	// where there is nothing, or where no index can tell of the job. Every row has the lanes, among those given, that have entries in the
+	// queue.
+	//
+	// Used by: engine.TakeJobs.
+	// Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.
+	TakeJobs(ctx context.Context, db DBTX, arg TakeJobsParams) ([]TakeJobsRow, error)
 	// TakeLeaseless locks those of the given executions that are still active and that nobody else holds. What their
 	// attempts have is to be read afterwards.
 	//

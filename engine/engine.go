@@ -105,6 +105,7 @@ type shared struct {
 	notifier     *notify.Notifier
 	listener     *notify.Listener
 	undispatched chan struct{} // has room for one
+	delayed      chan struct{} // as that
 	awaiting     *awaiting
 
 	stalled stalledEvents
@@ -174,6 +175,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 			listener:     listener,
 			undispatched: make(chan struct{}, 1),
 			deleting:     make(chan struct{}, 1),
+			delayed:      make(chan struct{}, 1),
 			awaiting:     newAwaiting(),
 		},
 	}, nil

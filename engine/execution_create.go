@@ -275,8 +275,11 @@ func (e *Engine) insert(
 		created[x] = Created{ID: x, State: state.PublicState(row.PublicState)}
 	}
 	for i := range creations {
-		if created[creations[i].id].State == state.PublicWaiting {
+		switch created[creations[i].id].State {
+		case state.PublicWaiting:
 			due.lane(creations[i].lane)
+		case state.PublicDelayed:
+			due.delayed = true
 		}
 	}
 	return created, nil

@@ -22,7 +22,8 @@ const (
 // notifications are what one transaction owes others once it has been committed.
 type notifications struct {
 	notify.Set
-	left bool // a completion event that is to be dispatched
+	left    bool // a completion event that is to be dispatched
+	delayed bool // an execution that is to be promoted
 }
 
 func (n *notifications) lane(lane string) { n.Add(readyChannel, lane) }
@@ -50,12 +51,20 @@ func (n *notifications) undispatched() { n.left = true }
 // notify tells of what has been committed.
 func (e *Engine) notify(due *notifications) {
 	if due.left {
-		select {
-		case e.undispatched <- struct{}{}:
-		default:
-		}
+		remind(e.undispatched)
+	}
+	if due.delayed {
+		remind(e.delayed)
 	}
 	e.notifier.Notify(&due.Set)
+}
+
+// remind puts a value into a channel that has room for one.
+func remind(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // Wake tells waiting workers that lanes have work: those of this engine at once, all others by at most one

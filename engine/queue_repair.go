@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -30,7 +31,10 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 	}
 }
 
-// RepairQueue looks through a batch of executions, in the order of their rows, for work that
+// MaxSweep is the most executions that one [Maintenance.RepairQueue] looks through.
+const MaxSweep = 15_000
+
+// RepairQueue looks through a batch of executions, up to [MaxSweep], in the order of their rows, for work that
 // is claimable but not queued, and queues it, and for executions that count as running while nobody has a lease of
 // them, or as granted while nobody has a grant, which no other job finds: what another program left half-done. These it
 // gives back to their lanes as [Maintenance.ExpireLeases] does with a lease that has run out, and
@@ -55,8 +59,8 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 // have no lease. Emits lease and completion events for these. Safe to repeat and to run in any number of processes.
 func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
 	e := m.e
-	if err := checkBatch(batch); err != nil {
-		return 0, err
+	if batch < 1 || batch > MaxSweep {
+		return 0, invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
 	}
 	after := e.repair.get()
 	next, repaired, err := e.repairQueue(ctx, after, batch)

@@ -147,9 +147,11 @@ func (e *Engine) scheduleRetries(ctx context.Context, tx *txn, s *retries) error
 		switch {
 		case row.Claimable:
 			tx.due.lane(row.LaneID)
+			continue
 		case row.HasQuota:
 			slots.add(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
 		}
+		tx.due.delayed = true
 	}
 	if slots.empty() {
 		return nil

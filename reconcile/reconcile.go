@@ -1,62 +1,40 @@
-// Package reconcile runs the engine's background work: it decides when, the engine decides what. Each loop calls one
-// operation of the engine until nothing is due, then waits.
+// Package reconcile runs the engine's background work: it decides when, the engine decides what.
 //
-// Every worker runs these loops by default (package worker), and any number of processes may: rows that one works on
-// are passed over by the others, and whatever a process leaves undone when it dies is found by the next call.
+// Every worker runs it by default (package worker), and any number of processes may. Of all of them one does each job,
+// as long as it lives: which one stands in the database, and another takes over within five seconds of its death.
+// That is economy, not correctness. Each job may be done by any number of processes at once: rows that one works on are
+// passed over by the others, and whatever a process leaves undone when it dies is found by the next call.
+//
+// A process that has nothing to do asks the database every second and a half, in one statement, which jobs have
+// something to do and when. Only these are called, at their instant.
 package reconcile
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // Config holds what a [Reconciler] can be told. Its zero value is the documented default of every field.
 type Config struct {
-	// LeaseExpiry is how often work is taken back whose lease has run out: the longest time, beyond the lease itself,
-	// that the work of a crashed worker lies still. Default 1.5 s.
-	LeaseExpiry time.Duration
+	// Interval is how often the database is asked what is to be done: as long as this, at most, work waits that came
+	// up since it was asked, as a lease or a delay shorter than it. What is due later is done at its instant. Two
+	// and two thirds of it is how long others leave a job to a process that has fallen silent. Default 1.5 s.
+	Interval time.Duration
 
-	// DelayedPromotion is how often delayed work and retries are looked for whose time has come. Default 0.75 s.
-	DelayedPromotion time.Duration
+	// Instance names this process among those that do background work on the database. Default: random letters.
+	Instance id.WorkerInstanceID
 
-	// AttemptTimeout is how often running attempts are looked for that have taken too long. Default 2 s.
-	AttemptTimeout time.Duration
+	// Lanes are those of which Queued is told, each time the database is asked, which have work queued. Default: nobody
+	// is told.
+	Lanes  []id.LaneID
+	Queued func(lanes []id.LaneID)
 
-	// ExecutionDeadline is how often executions are looked for whose deadline has passed. Default 5 s.
-	ExecutionDeadline time.Duration
-
-	// CreationKeys is how often idempotency keys are forgotten whose window has passed. Default 60 s.
-	CreationKeys time.Duration
-
-	// Retention is how often executions are looked for whose retention is over, and events and flows with them.
-	// Default 5 s.
-	Retention time.Duration
-
-	// GrantExpiry is how often grants are looked for that were not used in time: the longest time, beyond the grant
-	// itself, that what a worker was granted and did not claim lies still. Default 5 s.
-	GrantExpiry time.Duration
-
-	// QueueRepair is how often the next executions, a batch of them, are looked at for work that is claimable but
-	// not queued, or active or granted though nobody has a lease or a grant of it. The database queues work itself; this finds what was
-	// written while its triggers were disabled, and what another program left half-done.
-	// Default 1 s.
-	QueueRepair time.Duration
-
-	// Dispatch is how often ended executions are looked for whose dependents are not resolved yet: the last level
-	// of a skip that goes deeper than one transaction, and what FlowFabric ended. Where this process leaves some it
-	// goes on at once; this is for what others leave. Default 1 s.
-	Dispatch time.Duration
-
-	// RouteUnblocking is how often executions that are blocked for want of a capable worker are looked for, where one
-	// has registered meanwhile. Default 5 s.
-	RouteUnblocking time.Duration
-
-	// Batch is how many rows one call of the engine acts on, at most [engine.MaxBatch]. A loop calls again as long as
+	// Batch is how many rows one call of the engine acts on, at most [engine.MaxBatch]. A job is called again as long as
 	// it was that many. Default 500.
 	Batch int
 
@@ -66,54 +44,65 @@ type Config struct {
 
 // Defaults of [Config].
 const (
-	DefaultLeaseExpiry       = 1500 * time.Millisecond
-	DefaultDelayedPromotion  = 750 * time.Millisecond
-	DefaultAttemptTimeout    = 2 * time.Second
-	DefaultExecutionDeadline = 5 * time.Second
-	DefaultCreationKeys      = 60 * time.Second
-	DefaultRetention         = 5 * time.Second
-	DefaultGrantExpiry       = 5 * time.Second
-	DefaultQueueRepair       = time.Second
-	DefaultDispatch          = time.Second
-	DefaultRouteUnblocking   = 5 * time.Second
-	DefaultBatch             = 500
+	DefaultInterval = 1500 * time.Millisecond
+	DefaultBatch    = 500
 )
 
 const (
 	maxPause    = 30 * time.Second // after failures
 	callTimeout = time.Minute      // of one call
+	askTimeout  = 10 * time.Second // of the question what is to be done
+	stopTimeout = 2 * time.Second  // for giving up the jobs
 )
 
 // Reconciler runs background work until it is told to stop.
 type Reconciler struct {
-	jobs  []job
-	batch int
-	log   *slog.Logger
+	eng  operations
+	jobs []job
+	cfg  Config
 }
 
-// A job is one operation of the engine and how often it is due.
+// A job is one operation of the engine.
 type job struct {
-	name  string
+	name engine.Job
+
+	// every is the least time between two calls, where the interval is the default one. Without sweep the job is called
+	// when the database says that there is something to do, else each time that long has passed: ever longer, up to idle,
+	// while it has nothing to do.
 	every time.Duration
-	act   func(ctx context.Context, batch int) (int, error)
-	wake  <-chan struct{} // it is due at once; nil for most
+	idle  time.Duration
+	sweep bool
+	batch int // that of the configuration if zero
+
+	act func(ctx context.Context, batch int) (int, error)
 }
 
-// operations is what this package needs of an engine.
+// operations is what this package needs of an engine beside the jobs.
 type operations interface {
-	ExpireLeases(ctx context.Context, batch int) (int, error)
-	PromoteDelayed(ctx context.Context, batch int) (int, error)
-	ExpireAttempts(ctx context.Context, batch int) (int, error)
-	ExpireDeadlines(ctx context.Context, batch int) (int, error)
-	PruneCreationKeys(ctx context.Context, batch int) (int, error)
-	Retain(ctx context.Context, batch int) (int, error)
-	TrimOutboxes(ctx context.Context, batch int) (int, error)
-	PurgeFlows(ctx context.Context, batch int) (int, error)
-	ExpireGrants(ctx context.Context, batch int) (int, error)
-	RepairQueue(ctx context.Context, batch int) (int, error)
-	DispatchCompletions(ctx context.Context, batch int) (int, error)
-	UnblockRoutes(ctx context.Context, batch int) (int, error)
+	TakeJobs(ctx context.Context, spec engine.JobSpec) (engine.JobsTaken, error)
+	ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) error
 	Undispatched() <-chan struct{}
+	Delayed() <-chan struct{}
+}
+
+// jobsOf is all background work. A job that the database cannot tell of is a sweep, and costs statements where there is
+// nothing to do: a process has sixty a minute for everything.
+func jobsOf(m engine.Maintenance) []job {
+	return []job{
+		{name: engine.JobExpireLeases, every: 1500 * time.Millisecond, act: m.ExpireLeases},
+		{name: engine.JobPromoteDelayed, every: 750 * time.Millisecond, act: m.PromoteDelayed},
+		{name: engine.JobExpireAttempts, every: 2 * time.Second, act: m.ExpireAttempts},
+		{name: engine.JobExpireDeadlines, every: 5 * time.Second, act: m.ExpireDeadlines},
+		{name: engine.JobPruneCreationKeys, every: time.Minute, act: m.PruneCreationKeys},
+		{name: engine.JobDispatchCompletions, every: time.Second, act: m.DispatchCompletions},
+		{name: engine.JobExpireGrants, every: 5 * time.Second, act: m.ExpireGrants},
+		{name: engine.JobUnblockRoutes, every: 5 * time.Second, act: m.UnblockRoutes},
+		{name: engine.JobRetain, every: 5 * time.Second, sweep: true, idle: 2 * time.Minute, act: m.Retain},
+		{name: engine.JobTrimOutboxes, every: 5 * time.Second, sweep: true, idle: 2 * time.Minute, act: m.TrimOutboxes},
+		{name: engine.JobPurgeFlows, every: 5 * time.Second, sweep: true, idle: 2 * time.Minute, act: m.PurgeFlows},
+		// 500 rows a second.
+		{name: engine.JobRepairQueue, every: 30 * time.Second, sweep: true, batch: engine.MaxSweep, act: m.RepairQueue},
+	}
 }
 
 // New returns a reconciler for the database of eng.
@@ -123,94 +112,86 @@ func New(eng *engine.Engine, cfg Config) (*Reconciler, error) {
 	if eng == nil {
 		return nil, &engine.InputError{Field: "engine", Reason: "is nil"}
 	}
-	return newReconciler(eng.Maintenance(), cfg)
+	return newReconciler(eng.Maintenance(), jobsOf(eng.Maintenance()), cfg)
 }
 
-func newReconciler(eng operations, cfg Config) (*Reconciler, error) {
-	r := &Reconciler{batch: cfg.Batch, log: cfg.Log}
-	for _, j := range []struct {
-		field      string
-		configured time.Duration
-		job
-	}{
-		{"LeaseExpiry", cfg.LeaseExpiry, job{"lease expiry", DefaultLeaseExpiry, eng.ExpireLeases, nil}},
-		{"DelayedPromotion", cfg.DelayedPromotion, job{"delayed promotion", DefaultDelayedPromotion, eng.PromoteDelayed, nil}},
-		{"AttemptTimeout", cfg.AttemptTimeout, job{"attempt timeout", DefaultAttemptTimeout, eng.ExpireAttempts, nil}},
-		{"ExecutionDeadline", cfg.ExecutionDeadline, job{"execution deadline", DefaultExecutionDeadline, eng.ExpireDeadlines, nil}},
-		{"CreationKeys", cfg.CreationKeys, job{"creation keys", DefaultCreationKeys, eng.PruneCreationKeys, nil}},
-		{"Retention", cfg.Retention, job{"retention", DefaultRetention, eng.Retain, nil}},
-		{"Retention", cfg.Retention, job{"outbox trimming", DefaultRetention, eng.TrimOutboxes, nil}},
-		{"Retention", cfg.Retention, job{"flow purge", DefaultRetention, eng.PurgeFlows, nil}},
-		{"GrantExpiry", cfg.GrantExpiry, job{"grant expiry", DefaultGrantExpiry, eng.ExpireGrants, nil}},
-		{"QueueRepair", cfg.QueueRepair, job{"queue repair", DefaultQueueRepair, eng.RepairQueue, nil}},
-		{"Dispatch", cfg.Dispatch, job{"dispatch", DefaultDispatch, eng.DispatchCompletions, eng.Undispatched()}},
-		{"RouteUnblocking", cfg.RouteUnblocking, job{"route unblocking", DefaultRouteUnblocking, eng.UnblockRoutes, nil}},
-	} {
-		switch {
-		case j.configured < 0:
-			return nil, &engine.InputError{Field: "Config." + j.field, Reason: "is negative"}
-		case j.configured > 0:
-			j.every = j.configured
-		}
-		r.jobs = append(r.jobs, j.job)
+func newReconciler(eng operations, jobs []job, cfg Config) (*Reconciler, error) {
+	refuse := func(field, reason string) error {
+		return &engine.InputError{Field: "Config." + field, Reason: reason}
 	}
 	switch {
-	case r.batch < 0 || r.batch > engine.MaxBatch:
-		return nil, &engine.InputError{Field: "Config.Batch", Reason: "must be between 0 and 1000"}
-	case r.batch == 0:
-		r.batch = DefaultBatch
+	case cfg.Interval < 0:
+		return nil, refuse("Interval", "is negative")
+	case cfg.Interval == 0:
+		cfg.Interval = DefaultInterval
+	case cfg.Interval < time.Millisecond || cfg.Interval > 24*time.Hour:
+		return nil, refuse("Interval", "must be between 1ms and 24h")
 	}
-	if r.log == nil {
-		r.log = slog.New(slog.DiscardHandler)
+	switch {
+	case cfg.Batch < 0 || cfg.Batch > engine.MaxBatch:
+		return nil, refuse("Batch", "must be between 0 and 1000")
+	case cfg.Batch == 0:
+		cfg.Batch = DefaultBatch
 	}
-	return r, nil
+	if cfg.Instance == "" {
+		cfg.Instance = id.WorkerInstanceID(rand.Text())
+	}
+	if err := cfg.Instance.Validate(); err != nil {
+		return nil, refuse("Instance", err.Error())
+	}
+	for _, lane := range cfg.Lanes {
+		if err := lane.Validate(); err != nil {
+			return nil, refuse("Lanes", err.Error())
+		}
+	}
+	if (cfg.Queued == nil) != (len(cfg.Lanes) == 0) {
+		return nil, refuse("Queued", "and Lanes go together")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Reconciler{eng: eng, jobs: jobs, cfg: cfg}, nil
 }
 
-// Jobs is how many jobs there are: the most connections that [Reconciler.Run] uses at once.
+// Jobs is how many jobs there are: the most connections that [Reconciler.Run] uses at once, but for the one by which it
+// asks what is to be done.
 func (r *Reconciler) Jobs() int { return len(r.jobs) }
 
-// Run does background work until ctx ends, and returns when the last call has. A failure of the engine is logged and
-// repeated, so there is no error to return. It may be called any number of times, also at once.
+// hold is how long a job stays with a process that is silent.
+func (r *Reconciler) hold() time.Duration { return r.scaled(4 * time.Second) }
+
+// scaled is a time of the default interval for the configured one.
+func (r *Reconciler) scaled(d time.Duration) time.Duration {
+	return max(time.Duration(float64(d)*(float64(r.cfg.Interval)/float64(DefaultInterval))), time.Millisecond)
+}
+
+// Run does background work until ctx ends, gives its jobs up for others, and returns when the last call has. A failure
+// of the engine is logged and repeated, so there is no error to return. It may be called any number of times, also at
+// once.
 func (r *Reconciler) Run(ctx context.Context) {
-	var loops sync.WaitGroup
-	defer loops.Wait()
-	for _, j := range r.jobs {
-		loops.Go(func() { r.loop(ctx, j) })
-	}
-}
-
-// loop does what is due, then waits for the next interval, or to be woken. The first look comes after an interval too,
-// so that processes that start together spread out, and one that only tries its start does nothing.
-func (r *Reconciler) loop(ctx context.Context, j job) {
-	failing := backoff.Backoff{First: j.every, Max: max(j.every, maxPause)}
-	pause := backoff.Spread(j.every)
-	for backoff.WaitOr(ctx, pause, j.wake) {
-		done, err := r.exhaust(ctx, j)
-		switch {
-		case ctx.Err() != nil:
+	s := newSchedule(r, time.Now())
+	defer s.end()
+	timer := time.NewTimer(time.Until(s.next()))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
 			return
-		case err != nil:
-			pause = failing.Next()
-			r.log.Warn("background work failed; it is repeated", "job", j.name, "error", err, "retry_in", pause)
-		default:
-			failing.Reset()
-			pause = backoff.Spread(j.every)
-			if done > 0 {
-				r.log.Debug("background work done", "job", j.name, "rows", done)
-			}
+		case <-timer.C:
+		case c := <-s.called:
+			s.note(c, time.Now())
+		case <-r.eng.Undispatched():
+			s.call(engine.JobDispatchCompletions)
+		case <-r.eng.Delayed():
+			s.expectDelay()
 		}
-	}
-}
-
-// exhaust repeats a job while its batches are full and returns how many rows it acted on.
-func (r *Reconciler) exhaust(ctx context.Context, j job) (int, error) {
-	for done := 0; ; {
-		calling, cancel := context.WithTimeout(ctx, callTimeout)
-		n, err := j.act(calling, r.batch)
-		cancel()
-		done += n
-		if err != nil || n < r.batch {
-			return done, err
+		if !time.Now().Before(s.askAt) {
+			s.ask(ctx)
 		}
+		if ctx.Err() != nil {
+			return
+		}
+		s.begin(ctx, time.Now())
+		timer.Reset(time.Until(s.next()))
 	}
 }

@@ -12,206 +12,401 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// fakeEngine records when each job was called, and answers as act says: by default that nothing was due.
-type fakeEngine struct {
+// A fakeDatabase is what some processes share: who holds the jobs, and what they have to do.
+type fakeDatabase struct {
 	mu    sync.Mutex
-	calls map[string][]time.Time
-	act   func(job string, call int) (int, error)
+	held  map[engine.Job]fakeHold
+	due   map[engine.Job]time.Time
+	asked map[id.WorkerInstanceID][]time.Time
+	calls map[id.WorkerInstanceID]map[engine.Job][]time.Time
 
-	left chan struct{} // wakes the dispatcher
+	fail func(asked int) error                       // of a question
+	act  func(job engine.Job, call int) (int, error) // of a job; by default it does all that is due
 }
 
-func (f *fakeEngine) call(ctx context.Context, job string, batch int) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.calls == nil {
-		f.calls = make(map[string][]time.Time)
+type fakeHold struct {
+	by    id.WorkerInstanceID
+	until time.Time
+}
+
+func newFakeDatabase() *fakeDatabase {
+	return &fakeDatabase{
+		held: make(map[engine.Job]fakeHold), due: make(map[engine.Job]time.Time),
+		asked: make(map[id.WorkerInstanceID][]time.Time), calls: make(map[id.WorkerInstanceID]map[engine.Job][]time.Time),
 	}
-	f.calls[job] = append(f.calls[job], time.Now())
-	if err := ctx.Err(); err != nil {
-		return 0, err
+}
+
+// A fakeProcess is the engine of one of them.
+type fakeProcess struct {
+	*fakeDatabase
+	name          id.WorkerInstanceID
+	left, delayed chan struct{}
+	cut           bool // off the database
+}
+
+func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
+	f.calls[name] = make(map[engine.Job][]time.Time)
+	return &fakeProcess{fakeDatabase: f, name: name, left: make(chan struct{}, 1), delayed: make(chan struct{}, 1)}
+}
+
+func (p *fakeProcess) TakeJobs(ctx context.Context, spec engine.JobSpec) (engine.JobsTaken, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	p.asked[spec.Holder] = append(p.asked[spec.Holder], now)
+	if p.cut {
+		return engine.JobsTaken{}, errors.New("no database")
 	}
-	if f.act == nil {
+	if p.fail != nil {
+		if err := p.fail(len(p.asked[spec.Holder])); err != nil {
+			return engine.JobsTaken{}, err
+		}
+	}
+	taken := engine.JobsTaken{Now: now, Jobs: make(map[engine.Job]engine.JobTaken)}
+	for _, job := range spec.Jobs {
+		h := p.held[job]
+		if h.by == spec.Holder || !now.Before(h.until) {
+			p.held[job] = fakeHold{spec.Holder, now.Add(spec.Hold)}
+		}
+		h = p.held[job]
+		taken.Jobs[job] = engine.JobTaken{Ours: h.by == spec.Holder, HeldUntil: h.until, Due: p.due[job]}
+	}
+	for _, lane := range spec.Lanes {
+		if lane != "empty" {
+			taken.Lanes = append(taken.Lanes, lane)
+		}
+	}
+	return taken, ctx.Err()
+}
+
+func (p *fakeProcess) ReturnJobs(_ context.Context, holder id.WorkerInstanceID) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for job, h := range p.held {
+		if h.by == holder && !p.cut {
+			p.held[job] = fakeHold{by: holder}
+		}
+	}
+	return nil
+}
+
+func (p *fakeProcess) Undispatched() <-chan struct{} { return p.left }
+
+func (p *fakeProcess) Delayed() <-chan struct{} { return p.delayed }
+
+func (p *fakeProcess) do(name engine.Job) func(context.Context, int) (int, error) {
+	return func(ctx context.Context, _ int) (int, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.calls[p.name][name] = append(p.calls[p.name][name], time.Now())
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		if p.act != nil {
+			return p.act(name, len(p.calls[p.name][name]))
+		}
+		delete(p.due, name)
 		return 0, nil
 	}
-	return f.act(job, len(f.calls[job]))
 }
 
-func (f *fakeEngine) ExpireLeases(ctx context.Context, batch int) (int, error) {
-	return f.call(ctx, "leases", batch)
+// jobs are all jobs there are, as the engine's are paced.
+func (p *fakeProcess) jobs() []job {
+	jobs := jobsOf(engine.Maintenance{})
+	for i := range jobs {
+		jobs[i].act = p.do(jobs[i].name)
+	}
+	return jobs
 }
 
-func (f *fakeEngine) PromoteDelayed(ctx context.Context, batch int) (int, error) {
-	return f.call(ctx, "delays", batch)
-}
-
-func (f *fakeEngine) ExpireAttempts(ctx context.Context, batch int) (int, error) {
-	return f.call(ctx, "attempts", batch)
-}
-
-func (f *fakeEngine) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
-	return f.call(ctx, "deadlines", batch)
-}
-
-func (f *fakeEngine) PruneCreationKeys(ctx context.Context, batch int) (int, error) {
-	return f.call(ctx, "keys", batch)
-}
-
-func (f *fakeEngine) DispatchCompletions(ctx context.Context, batch int) (int, error) {
-	return f.call(ctx, "dispatch", batch)
-}
-
-func (f *fakeEngine) UnblockRoutes(ctx context.Context, batch int) (int, error) {
-	return f.call(ctx, "routes", batch)
-}
-
-func (f *fakeEngine) Undispatched() <-chan struct{} { return f.left }
-
-func (f *fakeEngine) Retain(ctx context.Context, batch int) (int, error) {
-	return f.call(ctx, "retention", batch)
-}
-
-func (f *fakeEngine) TrimOutboxes(ctx context.Context, batch int) (int, error) {
-	return f.call(ctx, "outboxes", batch)
-}
-
-func (f *fakeEngine) PurgeFlows(ctx context.Context, batch int) (int, error) {
-	return f.call(ctx, "flows", batch)
-}
-
-func (f *fakeEngine) ExpireGrants(ctx context.Context, batch int) (int, error) {
-	return f.call(ctx, "grants", batch)
-}
-
-func (f *fakeEngine) RepairQueue(ctx context.Context, batch int) (int, error) {
-	return f.call(ctx, "queue", batch)
-}
-
-// runFor runs a reconciler on f for as long as d. Whatever it leaves running fails the test.
-func runFor(t *testing.T, d time.Duration, f *fakeEngine, cfg Config) {
+// run runs a reconciler of the process until ctx ends.
+func (p *fakeProcess) run(ctx context.Context, t *testing.T, cfg Config) {
 	t.Helper()
+	cfg.Instance = p.name
+	r, err := newReconciler(p, p.jobs(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Run(ctx)
+}
+
+// runFor runs one process for as long as d. Whatever it leaves running fails the test.
+func runFor(t *testing.T, d time.Duration, cfg Config, arrange func(*fakeProcess)) *fakeProcess {
+	t.Helper()
+	var p *fakeProcess
 	synctest.Test(t, func(t *testing.T) {
-		r, err := newReconciler(f, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p = newFakeDatabase().process("process")
+		arrange(p)
 		ctx, cancel := context.WithTimeout(t.Context(), d)
 		defer cancel()
-		r.Run(ctx)
+		p.run(ctx, t, cfg)
 	})
+	return p
 }
 
-func TestRun_cadence(t *testing.T) {
+// Where there is nothing to do a process asks what there is, every interval, and calls nothing but the sweeps.
+func TestRun_idle(t *testing.T) {
 	t.Parallel()
-	f := &fakeEngine{}
-	runFor(t, 10*time.Minute, f, Config{})
-	for job, every := range map[string]time.Duration{
-		"leases": DefaultLeaseExpiry, "delays": DefaultDelayedPromotion, "attempts": DefaultAttemptTimeout,
-		"deadlines": DefaultExecutionDeadline, "keys": DefaultCreationKeys,
-		"queue": DefaultQueueRepair, "dispatch": DefaultDispatch, "grants": DefaultGrantExpiry, "routes": DefaultRouteUnblocking,
-		"retention": DefaultRetention, "outboxes": DefaultRetention, "flows": DefaultRetention,
-	} {
-		want := int(10 * time.Minute / every)
-		if got := len(f.calls[job]); got < want*9/10-1 || got > want*11/10+1 {
-			t.Errorf("%s: %d calls in 10 minutes, want about %d", job, got, want)
+	p := runFor(t, 10*time.Minute, Config{}, func(*fakeProcess) {})
+	asked := p.asked["process"]
+	if n, want := len(asked), int(10*time.Minute/DefaultInterval); n < want*19/20 || n > want*21/20 {
+		t.Errorf("asks %d times in 10 minutes, want about %d", n, want)
+	}
+	intervals := make(map[time.Duration]bool)
+	for i := range len(asked) - 1 {
+		d := asked[i+1].Sub(asked[i])
+		intervals[d] = true
+		if d < DefaultInterval*9/10 || d > DefaultInterval*11/10 {
+			t.Errorf("%v between two questions, want %v within a tenth", d, DefaultInterval)
 		}
-		intervals := make(map[time.Duration]bool)
-		for i := range len(f.calls[job]) - 1 {
-			d := f.calls[job][i+1].Sub(f.calls[job][i])
-			intervals[d] = true
-			if d < every*9/10 || d > every*11/10 {
-				t.Errorf("%s: %v between two calls, want %v within a tenth", job, d, every)
+	}
+	if len(intervals) < 3 {
+		t.Error("always in step")
+	}
+	for name, calls := range p.calls["process"] {
+		switch name {
+		case engine.JobRepairQueue:
+		case engine.JobRetain, engine.JobTrimOutboxes, engine.JobPurgeFlows:
+			if n := len(calls); n < 5 || n > 10 {
+				t.Errorf("%s is called %d times in 10 minutes, want ever less often, down to each two minutes", name, n)
 			}
+		default:
+			t.Errorf("%s is called %d times", name, len(calls))
 		}
-		if len(intervals) < 3 {
-			t.Errorf("%s: always in step", job)
+	}
+	if n := len(p.calls["process"][engine.JobRepairQueue]); n < 18 || n > 22 {
+		t.Errorf("the sweep goes on %d times in 10 minutes, want 20", n)
+	}
+}
+
+// What the database tells of in time is done at its instant, and what is due for longer no more often than its job allows.
+func TestRun_calls_what_is_due(t *testing.T) {
+	t.Parallel()
+	var began time.Time
+	p := runFor(t, time.Minute, Config{}, func(p *fakeProcess) {
+		began = time.Now()
+		p.due[engine.JobPromoteDelayed] = began.Add(10 * time.Second)
+		p.due[engine.JobExpireDeadlines] = began
+		p.act = func(name engine.Job, _ int) (int, error) {
+			if name == engine.JobPromoteDelayed {
+				delete(p.due, name)
+			}
+			return 0, nil
 		}
+	})
+	if calls := p.calls["process"][engine.JobPromoteDelayed]; len(calls) != 1 || !calls[0].Equal(began.Add(10*time.Second)) {
+		t.Errorf("promotes at %v, want 10 s after %v", calls, began)
+	}
+	calls := p.calls["process"][engine.JobExpireDeadlines]
+	if len(calls) < 11 || len(calls) > 13 {
+		t.Errorf("ends what is overdue %d times in a minute, want 12", len(calls))
 	}
 }
 
 func TestRun_repeats_full_batches_at_once(t *testing.T) {
 	t.Parallel()
-	f := &fakeEngine{act: func(job string, call int) (int, error) {
-		if job == "leases" && call < 5 {
-			return 10, nil
+	p := runFor(t, 1700*time.Millisecond, Config{Batch: 10}, func(p *fakeProcess) {
+		p.due[engine.JobExpireLeases] = time.Now()
+		p.act = func(_ engine.Job, call int) (int, error) {
+			if call < 5 {
+				return 10, nil
+			}
+			return 9, nil
 		}
-		return 9, nil
-	}}
-	runFor(t, 1800*time.Millisecond, f, Config{Batch: 10})
-	calls := f.calls["leases"]
+	})
+	calls := p.calls["process"][engine.JobExpireLeases]
 	if len(calls) != 5 || calls[4] != calls[0] {
 		t.Errorf("called at %v, want 5 times without a pause", calls)
 	}
 }
 
-// What this engine leaves undispatched is not left until the next look.
-func TestRun_dispatches_when_woken(t *testing.T) {
+// After work the database is asked again after half an interval: there is more of it, as a rule.
+func TestRun_asks_soon_after_work(t *testing.T) {
 	t.Parallel()
-	f := &fakeEngine{}
+	p := runFor(t, time.Minute, Config{}, func(p *fakeProcess) {
+		p.due[engine.JobPromoteDelayed] = time.Now()
+		p.act = func(engine.Job, int) (int, error) { return 1, nil }
+	})
+	if n := len(p.calls["process"][engine.JobPromoteDelayed]); n < 75 || n > 80 {
+		t.Errorf("promotes %d times in a minute, want every %v", n, DefaultInterval/2)
+	}
+}
+
+// What this process leaves undispatched, or delays, does not wait for the next question, and not for the holder.
+func TestRun_does_what_its_own_engine_leaves(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f.left = make(chan struct{}, 1)
-		r, err := newReconciler(f, Config{Dispatch: time.Hour})
-		if err != nil {
-			t.Fatal(err)
+		f := newFakeDatabase()
+		p := f.process("process")
+		for _, j := range p.jobs() {
+			f.held[j.name] = fakeHold{"another", time.Now().Add(time.Hour)}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		began := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { r.Run(ctx) })
-		for range 3 {
-			time.Sleep(time.Second)
-			f.left <- struct{}{}
-		}
+		running.Go(func() { p.run(ctx, t, Config{}) })
+		time.Sleep(10*time.Second + time.Microsecond)
+		synctest.Wait()
+		left := time.Now()
+		p.left <- struct{}{}
+		synctest.Wait()
+		f.mu.Lock()
+		due := time.Now().Add(200 * time.Millisecond)
+		f.due[engine.JobPromoteDelayed] = due
+		f.mu.Unlock()
+		p.delayed <- struct{}{}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		cancel()
 		running.Wait()
-		calls := f.calls["dispatch"]
-		if len(calls) != 3 || calls[0].Sub(began) != time.Second || calls[2].Sub(began) != 3*time.Second {
-			t.Errorf("called at %v, want 1, 2 and 3 s after %v", calls, began)
+		if calls := f.calls["process"][engine.JobDispatchCompletions]; len(calls) != 1 || !calls[0].Equal(left) {
+			t.Errorf("dispatches at %v, want %v", calls, left)
+		}
+		calls := f.calls["process"][engine.JobPromoteDelayed]
+		if len(calls) != 1 || calls[0].Before(due) || calls[0].Sub(due) > DefaultInterval/2 {
+			t.Errorf("promotes at %v, want within %v after %v", calls, DefaultInterval/2, due)
+		}
+		for name, calls := range f.calls["process"] {
+			if name != engine.JobDispatchCompletions && name != engine.JobPromoteDelayed {
+				t.Errorf("%s of another process is called at %v", name, calls)
+			}
 		}
 	})
+}
+
+// One of two processes does a job. When it falls silent the other takes over within five seconds; when it stops, with its
+// next question.
+func TestRun_one_of_two_processes(t *testing.T) {
+	t.Parallel()
+	for _, silent := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFakeDatabase()
+			f.act = func(engine.Job, int) (int, error) { return 0, nil }
+			f.due[engine.JobExpireLeases] = time.Now()
+			first, second := f.process("first"), f.process("second")
+			ctx, cancel := context.WithCancel(t.Context())
+			stopping, stop := context.WithCancel(ctx)
+			var running sync.WaitGroup
+			running.Go(func() { first.run(stopping, t, Config{}) })
+			time.Sleep(2 * time.Second)
+			running.Go(func() { second.run(ctx, t, Config{}) })
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			f.mu.Lock()
+			if n := len(f.calls["second"]); n > 0 {
+				t.Errorf("the second process does %d jobs beside the first", n)
+			}
+			if n := len(f.calls["first"][engine.JobExpireLeases]); n < 30 {
+				t.Errorf("the first process does the job %d times", n)
+			}
+			first.cut = silent
+			f.mu.Unlock()
+			if !silent {
+				stop()
+			}
+			since := time.Now()
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			f.mu.Lock()
+			calls := f.calls["second"][engine.JobExpireLeases]
+			f.mu.Unlock()
+			within := 5 * time.Second
+			if !silent {
+				within = DefaultInterval * 11 / 10
+			}
+			if len(calls) == 0 || calls[0].Sub(since) > within {
+				t.Errorf("silent %v: the second takes over at %v, want within %v after %v", silent, calls, within, since)
+			}
+			cancel()
+			running.Wait()
+			stop()
+		})
+	}
+}
+
+func TestRun_tells_which_lanes_have_work(t *testing.T) {
+	t.Parallel()
+	told := 0
+	runFor(t, time.Minute, Config{Lanes: []id.LaneID{"empty", "full"}, Queued: func(lanes []id.LaneID) {
+		told++
+		if len(lanes) != 1 || lanes[0] != "full" {
+			t.Errorf("told of %v", lanes)
+		}
+	}}, func(*fakeProcess) {})
+	if told < 35 {
+		t.Errorf("told %d times in a minute", told)
+	}
 }
 
 func TestRun_backs_off(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	f := &fakeEngine{act: func(job string, call int) (int, error) {
-		if job == "leases" && call <= 30 {
-			return 0, errors.New("no database")
+	cfg := Config{Log: slog.New(slog.NewTextHandler(&log, nil))}
+	p := runFor(t, 30*time.Minute, cfg, func(p *fakeProcess) {
+		p.due[engine.JobExpireLeases], p.due[engine.JobPromoteDelayed] = time.Now(), time.Now()
+		p.act = func(job engine.Job, call int) (int, error) {
+			if job == engine.JobExpireLeases && call <= 30 {
+				return 0, errors.New("no row")
+			}
+			return 0, nil
 		}
-		return 0, nil
-	}}
-	runFor(t, 30*time.Minute, f, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	calls := f.calls["leases"]
+	})
+	calls := p.calls["process"][engine.JobExpireLeases]
 	if d := calls[29].Sub(calls[28]); d < maxPause/2 || d > maxPause {
 		t.Errorf("%v between failures, want the longest pause in the end", d)
 	}
-	if d := calls[len(calls)-1].Sub(calls[len(calls)-2]); d > 2*time.Second {
+	if d := calls[len(calls)-1].Sub(calls[len(calls)-2]); d > 4*time.Second {
 		t.Errorf("%v between calls after the failures, want the interval again", d)
 	}
-	if n := strings.Count(log.String(), "no database"); n != 30 {
+	if n := strings.Count(log.String(), "no row"); n != 30 {
 		t.Errorf("%d failures in the log, want 30", n)
 	}
-	if n := len(f.calls["delays"]); n < 2000 {
+	if n := len(p.calls["process"][engine.JobPromoteDelayed]); n < 1100 {
 		t.Errorf("%d calls of another job, want it undisturbed", n)
+	}
+}
+
+// While the database cannot be asked, it is asked ever less often; what was known to be due is done all the same.
+func TestRun_backs_off_without_a_database(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	p := runFor(t, 30*time.Minute, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(p *fakeProcess) {
+		p.fail = func(asked int) error {
+			if asked > 1 && asked <= 30 {
+				return errors.New("no database")
+			}
+			return nil
+		}
+	})
+	asked := p.asked["process"]
+	if d := asked[30].Sub(asked[29]); d < maxPause/2 || d > maxPause {
+		t.Errorf("%v between questions without an answer, want the longest pause in the end", d)
+	}
+	if d := asked[len(asked)-1].Sub(asked[len(asked)-2]); d > 2*time.Second {
+		t.Errorf("%v between questions after that, want the interval again", d)
+	}
+	if n := strings.Count(log.String(), "no database"); n != 29 {
+		t.Errorf("%d failures in the log, want 29", n)
 	}
 }
 
 func TestNew_refuses(t *testing.T) {
 	t.Parallel()
+	told := func([]id.LaneID) {}
 	for _, cfg := range []Config{
-		{LeaseExpiry: -1},
-		{DelayedPromotion: -1},
-		{AttemptTimeout: -1},
-		{ExecutionDeadline: -1},
-		{CreationKeys: -1},
-		{QueueRepair: -1},
-		{Dispatch: -1},
+		{Interval: -1},
+		{Interval: 1},
+		{Interval: 25 * time.Hour},
+		{Instance: "a\nb"},
+		{Lanes: []id.LaneID{""}, Queued: told},
+		{Lanes: []id.LaneID{"lane"}},
+		{Queued: told},
 		{Batch: -1},
 		{Batch: engine.MaxBatch + 1},
 	} {
-		if _, err := newReconciler(&fakeEngine{}, cfg); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := newReconciler(&fakeProcess{}, nil, cfg); !errors.Is(err, engine.ErrInvalidInput) {
 			t.Errorf("%+v: %v, want invalid input", cfg, err)
 		}
 	}

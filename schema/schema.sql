@@ -2120,6 +2120,21 @@ COMMENT ON COLUMN ffx_flow.cancellation_policy IS 'What became of its members: c
 
 COMMENT ON COLUMN ffx_flow.corruption IS 'Column with a value that nobody can read, for which the library''s reads refuse the row; NULL: none.';
 
+CREATE TABLE ffx_job (
+    name text NOT NULL,
+    holder text NOT NULL,
+    held_until_ms bigint NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='500');
+
+COMMENT ON TABLE ffx_job IS 'Which process does which background job, for how long. Without its row a job is taken by whoever asks first.';
+
+COMMENT ON COLUMN ffx_job.name IS 'The job.';
+
+COMMENT ON COLUMN ffx_job.holder IS 'The process: the instance of its worker.';
+
+COMMENT ON COLUMN ffx_job.held_until_ms IS 'When others may take the job, in milliseconds since the Unix epoch. The holder moves it on as long as it lives, and sets 0 when it stops.';
+
 CREATE TABLE ffx_lane_retention (
     lane_id text NOT NULL,
     retention_ms bigint NOT NULL,
@@ -2413,6 +2428,9 @@ ALTER TABLE ONLY ffx_blocked
 
 ALTER TABLE ONLY ffx_create_dedup
     ADD CONSTRAINT ffx_create_dedup_pkey PRIMARY KEY (partition_key, namespace, idempotency_key);
+
+ALTER TABLE ONLY ffx_job
+    ADD CONSTRAINT ffx_job_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY ffx_lane_retention
     ADD CONSTRAINT ffx_lane_retention_pkey PRIMARY KEY (lane_id);

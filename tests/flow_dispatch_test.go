@@ -43,15 +43,12 @@ func links(from, to int) []string {
 	return keys
 }
 
-// dispatcherOnly runs a reconciler that dispatches when it is woken, and does nothing else while a test lasts. It looks
+// dispatcherOnly runs a reconciler that dispatches when it is woken, and hardly does anything else while a test lasts. It asks
 // by itself so rarely that a cascade of 16 transactions would outlast the test's patience: what a busy machine makes it
 // pass over once does not stay for ever, though.
 func dispatcherOnly(t *testing.T, eng *engine.Engine) {
 	t.Helper()
-	r, err := reconcile.New(eng, reconcile.Config{
-		LeaseExpiry: time.Hour, DelayedPromotion: time.Hour, AttemptTimeout: time.Hour, ExecutionDeadline: time.Hour,
-		CreationKeys: time.Hour, Retention: time.Hour, QueueRepair: time.Hour, GrantExpiry: time.Hour, Dispatch: 5 * time.Second,
-	})
+	r, err := reconcile.New(eng, reconcile.Config{Interval: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -254,6 +254,11 @@ var scanning = map[string][]string{
 	"ScanEligible":         {"ffx_ready_pkey", "ff_exec_core_pkey"},
 	"ScanExpiredGrants":    {"ff_claim_grant_expiry_idx"},
 	"PruneCreationKeys":    {"ffx_create_dedup_expiry_idx"},
+	"TakeJobs": {
+		"ffx_lease_watch_pkey", "ffx_ff_exec_core_promotion_idx", "ffx_ff_attempt_timeout_idx", "ffx_ff_exec_core_execution_deadline_idx",
+		"ffx_ff_exec_core_deadline_idx", "ffx_create_dedup_expiry_idx", "ffx_ff_completion_event_undispatched_idx", "ffx_ready_pkey", "ff_claim_grant_expiry_idx", "ffx_blocked_route_idx",
+	},
+	"ListQueuedAmong":  {"ffx_ready_pkey"},
 	"ScanUndispatched":     {"ffx_ff_completion_event_undispatched_idx"},
 	"ListOpenMembers":      {"ff_exec_core_flow_idx"},
 	"GetRetentionWork":     {"ff_completion_event_pkey", "ffx_retention_timer_pkey", "ffx_retention_period_pkey", "ffx_retention_pkey", "ffx_lane_retention_shortest_idx"},
@@ -312,7 +317,8 @@ func TestPlans_of_polls_before_the_first_execution(t *testing.T) {
 	p := newPlanner(t)
 	p.exec(t, "ANALYZE")
 	polls := slices.DeleteFunc(slices.Sorted(maps.Keys(scanning)), func(name string) bool {
-		return name == "ListLanes" // no poll: each of its walks ends after 10,000 rows
+		return name == "ListLanes" || // no poll: each of its walks ends after 10,000 rows
+			name == "TakeJobs" // takes the first of each index, and is planned anew each time
 	})
 	p.wantNoWalk(t, "without an execution", slices.DeleteFunc(slices.Clone(polls), func(name string) bool {
 		return name == "ClaimAfterPositions" // goes on behind one

@@ -139,7 +139,7 @@ func TestRepairQueue_tells_of_the_work_it_found(t *testing.T) {
 
 func TestRepairQueue_refuses_bad_input(t *testing.T) {
 	f := newFixture(t)
-	for _, n := range []int{-1, 0, engine.MaxBatch + 1} {
+	for _, n := range []int{-1, 0, engine.MaxSweep + 1} {
 		repaired, err := f.Maintenance().RepairQueue(t.Context(), n)
 		wantInputError(t, err, "batch")
 		if repaired != 0 {

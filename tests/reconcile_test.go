@@ -17,10 +17,9 @@ import (
 func reconcileWith(t *testing.T, eng *engine.Engine, n int) {
 	t.Helper()
 	r, err := reconcile.New(eng, reconcile.Config{
-		LeaseExpiry: time.Millisecond, DelayedPromotion: time.Millisecond, AttemptTimeout: time.Millisecond,
-		ExecutionDeadline: time.Millisecond, CreationKeys: time.Millisecond,
-		Batch: 7, // so that loops go round
-		Log:   slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Interval: time.Millisecond,
+		Batch:    7, // so that loops go round
+		Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

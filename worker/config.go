@@ -41,7 +41,8 @@ type Config struct {
 	// [ErrShutdown]. Default 20 s, less than process supervisors usually wait.
 	DrainTimeout time.Duration
 
-	// PollInterval is how often a lane is looked at while nothing tells of work on it. Default 1 s.
+	// PollInterval is how often the lanes are looked at while nothing tells of work on them: all in one statement, with
+	// the question what background work is to be done where this worker asks that. Default 1.5 s.
 	PollInterval time.Duration
 
 	// FetchBatch and SettleBatch are the most executions claimed, and settled, by one statement, up to
@@ -72,7 +73,7 @@ const (
 	DefaultConcurrency              = 100
 	DefaultLeaseTTL                 = 30 * time.Second
 	DefaultDrainTimeout             = 20 * time.Second
-	DefaultPollInterval             = time.Second
+	DefaultPollInterval             = 1500 * time.Millisecond
 	DefaultBatch                    = 500
 )
 

@@ -53,6 +53,7 @@ type fakeEngine struct {
 // A record is what the engine was told.
 type record struct {
 	claims  []call[id.LaneID]
+	looks   []time.Duration // at the lanes, when
 	renewed []call[engine.Renewal]
 	done    []call[engine.Completion]
 	ended   map[id.ExecutionID]int // how often each was completed
@@ -173,6 +174,19 @@ func (f *fakeEngine) WaitingKinds(_ context.Context, filter engine.WaitingFilter
 		return nil, nil
 	}
 	return f.waiting(filter)
+}
+
+func (f *fakeEngine) QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.looks = append(f.looks, sinceEpoch())
+	var queued []id.LaneID
+	for _, lane := range lanes {
+		if len(f.lanes[lane]) > 0 {
+			queued = append(queued, lane)
+		}
+	}
+	return queued, ctx.Err()
 }
 
 func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error) {
@@ -453,7 +467,7 @@ func inBubble(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test f
 		b := &bubble{eng: newFakeEngine(), log: new(bytes.Buffer)}
 		cfg.Log = slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		w := onFake(t, b.eng, cfg)
-		w.reconcile = b.eng.accompany
+		w.reconcile = func(ctx context.Context, _ *run) { b.eng.accompany(ctx) }
 		setUp(w, b.eng)
 		kinds, err := w.handledKinds()
 		if err != nil {

@@ -49,7 +49,8 @@ const (
 type lane struct {
 	name    id.LaneID
 	claimer claimer
-	woken   atomic.Bool // somebody says that it has work
+	woken   atomic.Bool          // somebody says that it has work
+	looked  atomic.Pointer[bool] // somebody has looked whether it has work queued, new or not
 
 	// The fetcher's own:
 	due      bool // it may have work
@@ -71,6 +72,17 @@ func (r *run) tell(name id.LaneID) {
 	}
 }
 
+// poll makes the fetcher look at lanes that have work queued: somebody has looked at all of them.
+func (r *run) poll(queued []id.LaneID) {
+	r.polledAt.Store(int64(time.Since(r.began)))
+	for _, l := range r.lanes {
+		l.looked.Store(new(slices.Contains(queued, l.name)))
+	}
+	if len(queued) > 0 {
+		r.rouse()
+	}
+}
+
 // rouse makes the fetcher look again at whether there is something to do.
 func (r *run) rouse() {
 	select {
@@ -82,7 +94,7 @@ func (r *run) rouse() {
 // fetch claims until ctx ends. Then what is still queued goes back.
 func (f *fetcher) fetch(ctx context.Context) {
 	failing := backoff.Backoff{First: firstFetchPause, Max: maxFetchPause}
-	poll, pause := time.NewTimer(0), f.cfg.PollInterval
+	poll, pause := time.NewTimer(0), time.Duration(0)
 	defer poll.Stop()
 	var handled <-chan *task
 	if f.oneByOne() {
@@ -115,10 +127,14 @@ func (f *fetcher) fetch(ctx context.Context) {
 			f.load.Add(-1)
 		case <-f.roused:
 		case <-poll.C:
-			for _, l := range f.lanes {
-				l.due = true
+			if pause < f.cfg.PollInterval {
+				f.dueAll() // also where no more is queued than there was: the rest may stand elsewhere
+			} else {
+				f.look(ctx)
 			}
-			pause = min(2*pause, f.cfg.PollInterval)
+			if pause = min(2*pause, f.cfg.PollInterval); pause == 0 {
+				pause = f.cfg.PollInterval
+			}
 			poll.Reset(backoff.Spread(pause))
 		}
 	}
@@ -132,6 +148,46 @@ func (f *fetcher) fetch(ctx context.Context) {
 		default:
 			return
 		}
+	}
+}
+
+func (f *fetcher) dueAll() {
+	for _, l := range f.lanes {
+		l.due = true
+	}
+}
+
+// look asks, in one statement for all lanes, which of them have work queued, unless the background work of this process
+// has done that. A lane without any is not claimed from, so that an idle worker hardly issues a statement.
+func (f *fetcher) look(ctx context.Context) {
+	if at := time.Duration(f.polledAt.Load()); at > 0 && time.Since(f.began)-at < 2*f.cfg.PollInterval {
+		return
+	}
+	calling, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	queued, err := f.settling.QueuedLanes(calling, f.laneNames)
+	if err != nil {
+		f.dueAll() // the claim says why
+		return
+	}
+	for _, l := range f.lanes {
+		f.learn(l, slices.Contains(queued, l.name))
+	}
+}
+
+// learn takes note of whether a lane has work queued.
+func (f *fetcher) learn(l *lane, queued bool) {
+	if queued {
+		l.due = true
+	} else if !l.due {
+		f.savesNothing(l)
+	}
+}
+
+// savesNothing: an idle lane saves up no turns.
+func (f *fetcher) savesNothing(l *lane) {
+	for _, other := range f.lanes {
+		l.taken = max(l.taken, other.taken)
 	}
 }
 
@@ -160,6 +216,9 @@ func (f *fetcher) anyDue() bool {
 		if !f.rests(l) && l.woken.Swap(false) {
 			l.claimer.Wake()
 			l.due, l.expected = true, true
+		}
+		if queued := l.looked.Swap(nil); queued != nil {
+			f.learn(l, *queued)
 		}
 		due = due || l.due
 	}
@@ -226,10 +285,7 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 		f.heed(l)
 		l.taken += len(claimed)
 		if l.due = len(claimed) == n; !l.due {
-			// An idle lane saves up no turns.
-			for _, other := range f.lanes {
-				l.taken = max(l.taken, other.taken)
-			}
+			f.savesNothing(l)
 		}
 		f.unfilled = f.unfilled || l.expected && !l.due && l.halt == engine.NotHalted
 		l.expected = false

@@ -15,11 +15,40 @@ import (
 
 func newFlowID() id.FlowID { return id.NewFlowID() }
 
+// An idle worker looks at all its lanes at once, and claims from none that is empty.
 func TestFetch_idle_is_nearly_silent(t *testing.T) {
 	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.pass(time.Minute)
-		if n := len(b.seen().claims); n < 2*54 || n > 2*68 {
-			t.Errorf("%d claims in an idle minute on two lanes, want about 120", n)
+		if n := len(b.seen().claims); n != 2 {
+			t.Errorf("%d claims in an idle minute on two lanes, want one from each at the start", n)
+		}
+		if n := len(b.seen().looks); n < 36 || n > 45 {
+			t.Errorf("%d looks at two lanes in an idle minute, want about 40", n)
+		}
+		before := len(b.seen().looks)
+		for range 40 {
+			b.run.poll(nil)
+			b.pass(DefaultPollInterval)
+		}
+		if n := len(b.seen().looks); n != before {
+			t.Errorf("%d looks beside those of the background work", n-before)
+		}
+	})
+}
+
+// Work that nobody tells of is found by a look, its own or that of the background work.
+func TestFetch_looks_at_its_lanes(t *testing.T) {
+	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}}, quickAndSlow, func(t *testing.T, b *bubble) {
+		b.eng.put("b", work("quick"))
+		b.pass(2 * DefaultPollInterval)
+		if n := items(b.seen().done); n != 1 {
+			t.Fatalf("%d done after a look", n)
+		}
+		b.eng.put("a", work("quick"))
+		b.run.poll([]id.LaneID{"a"})
+		b.pass(time.Second / 2)
+		if n := items(b.seen().done); n != 2 {
+			t.Errorf("%d done when told of the lane", n)
 		}
 	})
 }
@@ -248,8 +277,8 @@ func TestFetch_of_a_paused_lane(t *testing.T) {
 		b.tell()
 		before := len(b.seen().claims)
 		b.pass(time.Minute)
-		if n := len(b.seen().claims) - before; n < 54 || n > 68 {
-			t.Errorf("%d claims in a minute, want about 60", n)
+		if n := len(b.seen().claims) - before; n < 36 || n > 46 {
+			t.Errorf("%d claims in a minute, want about 40", n)
 		}
 		before = len(b.seen().claims)
 		for range 1000 {

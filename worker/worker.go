@@ -40,7 +40,7 @@ var ErrRunning = errors.New("worker runs already")
 type Worker struct {
 	eng       operations
 	cfg       Config
-	reconcile func(context.Context)
+	reconcile func(context.Context, *run)
 	running   atomic.Bool
 
 	poolConnections int // that the worker itself may use of the pool at once
@@ -73,6 +73,7 @@ type operations interface {
 	ReleaseLeases(ctx context.Context, leases []engine.Lease) ([]error, error)
 	ReportProgress(ctx context.Context, l engine.Lease, p engine.Progress) error
 	UpstreamResults(ctx context.Context, x id.ExecutionID) ([]engine.UpstreamResult, error)
+	QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error)
 	WaitingKinds(ctx context.Context, filter engine.WaitingFilter) ([]engine.WaitingKind, error)
 
 	// connections is how many the engine's pool may have. apart returns the engine on others than these, and what
@@ -106,12 +107,23 @@ func New(eng *engine.Engine, cfg Config) (*Worker, error) {
 	if err != nil || cfg.NoReconcile {
 		return w, err
 	}
-	r, err := reconcile.New(eng, reconcile.Config{Log: cfg.Log})
+	background := func(r *run) (*reconcile.Reconciler, error) {
+		rc := reconcile.Config{Instance: w.cfg.Instance, Log: w.cfg.Log}
+		if r != nil && w.cfg.PollInterval <= reconcile.DefaultInterval {
+			rc.Lanes, rc.Queued = r.laneNames, r.poll
+		}
+		return reconcile.New(eng, rc)
+	}
+	of, err := background(nil)
 	if err != nil {
 		return nil, err
 	}
-	w.reconcile = r.Run
-	w.poolConnections += r.Jobs()
+	w.poolConnections += of.Jobs() + 1
+	w.reconcile = func(ctx context.Context, r *run) {
+		if of, err := background(r); err == nil { // as before: the lanes are valid
+			of.Run(ctx)
+		}
+	}
 	return w, nil
 }
 
@@ -183,6 +195,8 @@ type run struct {
 	roused  chan struct{} // the fetcher may have something to do
 	losses  chan struct{} // some leases are said to be lost
 
+	polledAt atomic.Int64 // when the lanes were last looked at by somebody else, since began
+	began    time.Time
 	load     atomic.Int64 // executions that are queued or with a handler
 	refillAt atomic.Int64 // the load at which the fetcher is roused
 	pool     sync.WaitGroup
@@ -240,6 +254,7 @@ func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 		handlers:  kinds.handlers,
 		laneNames: lanes,
 		base:      context.WithoutCancel(ctx),
+		began:     time.Now(),
 		queue:     make(chan *task, w.cfg.Concurrency+maxQueued(w.cfg)),
 		handled:   make(chan *task, w.cfg.SettleBatch),
 		members:   make(chan *task, w.cfg.SettleBatch),
@@ -286,7 +301,7 @@ func (r *run) work(ctx context.Context) {
 	var beside, settling, beating sync.WaitGroup
 	defer beside.Wait()
 	if r.reconcile != nil {
-		beside.Go(func() { r.reconcile(ctx) })
+		beside.Go(func() { r.reconcile(ctx, r) })
 	}
 	beside.Go(func() {
 		if err := r.eng.Listen(ctx, r.tell); ctx.Err() == nil {

@@ -24,21 +24,19 @@ func (b *Backoff) Next() time.Duration {
 // Reset ends the row of failures.
 func (b *Backoff) Reset() { b.pause = 0 }
 
+// Idle reports whether no failure has come since the last success.
+func (b *Backoff) Idle() bool { return b.pause == 0 }
+
 // Spread returns d, longer or shorter by up to a tenth.
 func Spread(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5+1) }
 
 // Wait returns after d, or at once when ctx ends; it reports whether d has passed.
-func Wait(ctx context.Context, d time.Duration) bool { return WaitOr(ctx, d, nil) }
-
-// WaitOr is [Wait], and reports true at once when wake receives.
-func WaitOr(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+func Wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-wake:
-		return true
 	case <-timer.C:
 		return true
 	}

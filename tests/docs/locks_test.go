@@ -30,7 +30,7 @@ const (
 var (
 	usersInHeader = regexp.MustCompile(`(?m)^-- Used by: ((?:.|\n-- )*?)\.\n`)
 	locksInHeader = regexp.MustCompile(`(?m)^-- Locks: ((?:.|\n-- )*?)\n[^-]`)
-	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|pauses|queue|retention|timers) (waits|skips|held|new)\b`)
+	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|pauses|queue|retention|timers|jobs) (waits|skips|held|new)\b`)
 	remark        = regexp.MustCompile(`\([^()]*(?:\([^()]*\)[^()]*)*\)`)
 )
 
@@ -229,6 +229,7 @@ var levelsOf = map[string][]string{
 	"ffx_retention_timer":       {"retention"},
 	"ffx_retention_period":      {"retention"},
 	"ffx_lane_retention":        {"retention"},
+	"ffx_job":                   {"jobs"},
 }
 
 var (

@@ -31,7 +31,7 @@ var foreign = map[string]string{
 	"--migrations-table ffx_schema_migrations": "dbmate", "transaction:false": "dbmate", `\d+ ff_exec_core`: "psql",
 	"must": "a function of the examples", "RecordOutput": "River",
 	"cairn.instance_id": "a tag of FlowFabric 0.15", "Used by:": "a header of a query", "Locks:": "a header of a query",
-	"keys": "a header of a query", "lanes": "a header of a query", "queue": "a header of a query", "pauses": "a header of a query", "timers": "a header of a query", "retention": "a header of a query",
+	"keys": "a header of a query", "lanes": "a header of a query", "queue": "a header of a query", "pauses": "a header of a query", "timers": "a header of a query", "retention": "a header of a query", "jobs": "a header of a query",
 	"L1 skips (rows FOR NO KEY UPDATE); L7 new.": "a header of a query", "waits": "a header of a query", "skips": "a header of a query", "held": "a header of a query", "new": "a header of a query",
 	"ord": "a column of an input table", "usable-from": "a line of a migration", "ffx_…": "a prefix", "flowfabric_demo": "the schema of the demo",
 }

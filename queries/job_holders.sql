@@ -1,0 +1,196 @@
+-- name: TakeJobs :many
+-- TakeJobs keeps the jobs that holder has for hold_ms more, takes those that nobody has any more, and says when each of
+-- the given jobs has something to do. ours: the job is holder's, or is free and its row locked by somebody else, so that
+-- nobody can take it. due_at_ms: the instant of what comes first, past or to come; the last of all instants
+-- where there is nothing, or where no index can tell of the job. Every row has the lanes, among those given, that have entries in the
+-- queue.
+--
+-- Used by: engine.TakeJobs.
+-- Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.
+WITH clock AS MATERIALIZED (
+    -- The time of the look, for all its rows.
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+asked AS (
+    -- The jobs that this process does.
+    SELECT unnest(@names::text[]) AS name
+),
+free AS (
+    -- Those of them that are this process's, or nobody's any more.
+    SELECT j.name
+    FROM ffx_job AS j
+    WHERE
+        j.name = ANY (@names::text[])
+        AND (
+            j.holder = @holder::text
+            OR j.held_until_ms <= (SELECT now_ms FROM clock)
+        )
+    ORDER BY j.name
+    FOR UPDATE SKIP LOCKED
+),
+kept AS (
+    -- The same, written.
+    UPDATE ffx_job AS j
+    SET
+        holder = @holder::text,
+        held_until_ms = (SELECT now_ms FROM clock) + @hold_ms::bigint
+    FROM free AS f
+    WHERE j.name = f.name
+    RETURNING j.name
+),
+first AS (
+    -- Jobs that nobody has ever had.
+    INSERT INTO ffx_job (name, holder, held_until_ms)
+    SELECT
+        a.name,
+        @holder::text,
+        (SELECT now_ms FROM clock) + @hold_ms::bigint
+    FROM asked AS a
+    WHERE NOT EXISTS (
+        SELECT
+        FROM ffx_job AS j
+        WHERE j.name = a.name
+    )
+    ON CONFLICT (name) DO NOTHING
+    RETURNING name
+)
+SELECT
+    a.name::text AS name,
+    (
+        EXISTS (
+            SELECT
+            FROM kept AS k
+            WHERE k.name = a.name
+        )
+        OR EXISTS (
+            SELECT
+            FROM first AS n
+            WHERE n.name = a.name
+        )
+        OR NOT EXISTS (
+            SELECT
+            FROM ffx_job AS j
+            WHERE
+                j.name = a.name
+                AND j.holder <> @holder::text
+                AND j.held_until_ms > (SELECT now_ms FROM clock)
+        )
+    )::boolean AS ours,
+    coalesce((
+        SELECT j.held_until_ms
+        FROM ffx_job AS j
+        WHERE j.name = a.name
+    ), 0)::bigint AS held_until_ms,
+    coalesce(
+        CASE a.name
+            WHEN 'expire_leases' THEN (
+                SELECT w.due_at_ms
+                FROM ffx_lease_watch AS w
+                ORDER BY w.due_at_ms
+                LIMIT 1
+            )
+            WHEN 'promote_delayed' THEN (
+                SELECT e.ffx_delay_until_ms
+                FROM ff_exec_core AS e
+                WHERE e.ffx_delay_until_ms IS NOT NULL
+                ORDER BY e.ffx_delay_until_ms
+                LIMIT 1
+            )
+            WHEN 'expire_attempts' THEN (
+                SELECT t.ffx_timeout_at_ms
+                FROM ff_attempt AS t
+                WHERE t.ffx_timeout_at_ms IS NOT NULL
+                ORDER BY t.ffx_timeout_at_ms
+                LIMIT 1
+            )
+            WHEN 'expire_deadlines' THEN least(
+                (
+                    SELECT e.ffx_execution_deadline_ms
+                    FROM ff_exec_core AS e
+                    WHERE e.ffx_execution_deadline_ms > 0
+                    ORDER BY e.ffx_execution_deadline_ms
+                    LIMIT 1
+                ),
+                (
+                    SELECT e.deadline_at_ms
+                    FROM ff_exec_core AS e
+                    WHERE
+                        e.deadline_at_ms IS NOT NULL
+                        AND e.ffx_execution_deadline_ms IS NULL
+                    ORDER BY e.deadline_at_ms
+                    LIMIT 1
+                )
+            )
+            WHEN 'prune_creation_keys' THEN (
+                SELECT k.expires_at_ms
+                FROM ffx_create_dedup AS k
+                ORDER BY k.expires_at_ms
+                LIMIT 1
+            )
+            WHEN 'expire_grants' THEN (
+                SELECT g.expires_at_ms
+                FROM ff_claim_grant AS g
+                ORDER BY g.expires_at_ms
+                LIMIT 1
+            )
+            WHEN 'unblock_routes' THEN (
+                SELECT 0
+                FROM ffx_blocked AS b
+                WHERE b.eligibility_state = 'blocked_by_route'
+                ORDER BY
+                    b.lane_id,
+                    b.blocked_at_ms
+                LIMIT 1
+            )
+            WHEN 'dispatch_completions' THEN (
+                SELECT 0
+                FROM ff_completion_event AS c
+                WHERE c.dispatched_at_ms IS NULL
+                ORDER BY c.event_id
+                LIMIT 1
+            )
+        END,
+        9223372036854775807
+    )::bigint AS due_at_ms,
+    (SELECT now_ms FROM clock)::bigint AS now_ms,
+    coalesce((
+        SELECT array_agg(l.lane_id)
+        FROM unnest(@lane_ids::text[]) AS l (lane_id)
+        WHERE EXISTS (
+            SELECT
+            FROM ffx_ready AS q
+            WHERE q.lane_id = l.lane_id
+        )
+    ), '{}')::text[] AS queued_lanes
+FROM asked AS a
+ORDER BY a.name;
+
+-- name: ReturnJobs :exec
+-- ReturnJobs gives the jobs up that holder has, so that others take them at once.
+--
+-- Used by: engine.ReturnJobs.
+-- Locks: jobs skips (FOR UPDATE, then the UPDATE).
+UPDATE ffx_job AS j
+SET held_until_ms = 0
+FROM (
+    SELECT h.name
+    FROM ffx_job AS h
+    WHERE h.holder = @holder::text
+    ORDER BY h.name
+    FOR UPDATE SKIP LOCKED
+) AS f
+WHERE j.name = f.name;
+
+-- name: ListQueuedAmong :many
+-- ListQueuedAmong returns those of the given lanes that have entries in the queue.
+--
+-- Used by: engine.QueuedLanes.
+-- Locks: none. Spans partitions.
+SELECT l.lane_id::text AS lane_id
+FROM unnest(@lane_ids::text[]) AS l (lane_id)
+WHERE EXISTS (
+    SELECT
+    FROM ffx_ready AS q
+    WHERE q.lane_id = l.lane_id
+)
+ORDER BY l.lane_id;

@@ -1,0 +1,239 @@
+package reconcile
+
+import (
+	"context"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/backoff"
+)
+
+// A schedule is what one [Reconciler.Run] does next. One goroutine has it; the calls of jobs have their own.
+type schedule struct {
+	*Reconciler
+	jobs   []*scheduled
+	called chan call // has room for one of each job
+
+	askAt   time.Time // the next question what is to be done
+	askedAt time.Time
+	failing backoff.Backoff
+	taken   bool // some job may be this process's
+
+	lanesAt time.Time // the lanes are left out before
+}
+
+// scheduled is a job and when it is called.
+type scheduled struct {
+	job
+	at      time.Time // zero: not before the database has been asked
+	notYet  time.Time // the earliest that at may be
+	running bool
+	wanted  bool // while it ran
+	nearby  bool // this process made what it has to do, whoever holds the job
+	failing backoff.Backoff
+	pause   time.Duration // of a sweep, after calls that did nothing
+}
+
+// A call of a job that has ended.
+type call struct {
+	*scheduled
+	done int
+	err  error
+}
+
+// newSchedule begins with a question after an interval, so that processes that start together spread out, and one that
+// only tries its start does nothing.
+func newSchedule(r *Reconciler, now time.Time) *schedule {
+	s := &schedule{
+		Reconciler: r, called: make(chan call, len(r.jobs)), askAt: now.Add(backoff.Spread(r.cfg.Interval)),
+		failing: backoff.Backoff{First: r.cfg.Interval, Max: max(r.cfg.Interval, maxPause)},
+	}
+	for _, j := range r.jobs {
+		j.every, j.idle = r.scaled(j.every), r.scaled(j.idle)
+		if j.batch == 0 {
+			j.batch = r.cfg.Batch
+		}
+		s.jobs = append(s.jobs, &scheduled{job: j, failing: backoff.Backoff{First: j.every, Max: max(j.every, maxPause)}})
+	}
+	return s
+}
+
+// next is when there is something to do.
+func (s *schedule) next() time.Time {
+	next := s.askAt
+	for _, j := range s.jobs {
+		if !j.running && !j.at.IsZero() && j.at.Before(next) {
+			next = j.at
+		}
+	}
+	return next
+}
+
+// begin calls the jobs whose time has come.
+func (s *schedule) begin(ctx context.Context, now time.Time) {
+	for _, j := range s.jobs {
+		if j.running || j.at.IsZero() || now.Before(j.at) {
+			continue
+		}
+		j.running, j.wanted, j.at = true, false, time.Time{}
+		go func() {
+			done, err := j.exhaust(ctx)
+			s.called <- call{j, done, err}
+		}()
+	}
+}
+
+// exhaust repeats a job while its batches are full and returns how many rows it acted on.
+func (j *scheduled) exhaust(ctx context.Context) (int, error) {
+	for done := 0; ; {
+		calling, cancel := context.WithTimeout(ctx, callTimeout)
+		n, err := j.act(calling, j.batch)
+		cancel()
+		done += n
+		if err != nil || n < j.batch || ctx.Err() != nil {
+			return done, err
+		}
+	}
+}
+
+// note takes note of a call that has ended. After work there is more of it, as a rule: the database is asked again soon.
+func (s *schedule) note(c call, now time.Time) {
+	c.running = false
+	pause := c.every
+	if c.err != nil {
+		pause = c.failing.Next()
+		s.cfg.Log.Warn("background work failed; it is repeated", "job", c.name, "error", c.err, "retry_in", pause)
+	} else {
+		c.failing.Reset()
+	}
+	c.notYet = now.Add(pause)
+	switch {
+	case c.err != nil, c.wanted:
+		c.at = c.notYet
+		if c.err == nil {
+			c.at = now
+		}
+	case c.sweep:
+		if c.pause = max(c.every, min(2*c.pause, c.idle)); c.done > 0 {
+			c.pause = c.every
+		}
+		c.at = now.Add(backoff.Spread(c.pause))
+	}
+	if c.done > 0 && !c.sweep {
+		s.askSoon()
+	}
+	if c.done > 0 {
+		s.cfg.Log.Debug("background work done", "job", c.name, "rows", c.done)
+	}
+}
+
+// askSoon asks what is to be done after half an interval instead of a whole one.
+func (s *schedule) askSoon() {
+	if soon := s.askedAt.Add(s.cfg.Interval / 2); soon.Before(s.askAt) && s.failing.Idle() {
+		s.askAt = soon
+	}
+}
+
+// call calls a job at once, whoever has it.
+func (s *schedule) call(name engine.Job) {
+	for _, j := range s.jobs {
+		if j.name == name {
+			j.at, j.wanted = time.Now(), true
+		}
+	}
+}
+
+// expectDelay has this process promote what it has delayed: it knows of it, and another may look too late.
+func (s *schedule) expectDelay() {
+	for _, j := range s.jobs {
+		if j.name == engine.JobPromoteDelayed {
+			j.nearby = true
+		}
+	}
+	s.askSoon()
+}
+
+// ask keeps and takes jobs, and learns what they have to do.
+func (s *schedule) ask(ctx context.Context) {
+	spec := engine.JobSpec{Holder: s.cfg.Instance, Hold: s.hold(), Jobs: make([]engine.Job, len(s.jobs))}
+	for i, j := range s.jobs {
+		spec.Jobs[i] = j.name
+	}
+	began := time.Now()
+	withLanes := s.cfg.Queued != nil && !began.Before(s.lanesAt)
+	if withLanes {
+		spec.Lanes = s.cfg.Lanes
+	}
+	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	s.taken = true // also when the answer is lost
+	taken, err := s.eng.TakeJobs(asking, spec)
+	cancel()
+	now := time.Now()
+	s.askedAt = began
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
+		pause := s.failing.Next()
+		s.askAt = now.Add(pause)
+		s.cfg.Log.Warn("cannot ask for background work; it is asked again", "error", err, "retry_in", pause)
+		return
+	}
+	s.failing.Reset()
+	s.askAt = now.Add(backoff.Spread(s.cfg.Interval))
+	for _, j := range s.jobs {
+		s.plan(j, taken.Jobs[j.name], taken.Now, now)
+	}
+	if withLanes {
+		// A lane with many dead entries at its head is looked at less often.
+		s.lanesAt = now.Add(lanesPace * now.Sub(began))
+		s.cfg.Queued(taken.Lanes)
+	}
+}
+
+// lanesPace is how many times as long as a look at lanes takes the next one waits.
+const lanesPace = 20
+
+// plan decides when a job is called, by what the database says of it.
+func (s *schedule) plan(j *scheduled, of engine.JobTaken, databaseNow, now time.Time) {
+	if !of.Ours {
+		if takeover := now.Add(max(of.HeldUntil.Sub(databaseNow), 0) + time.Millisecond); takeover.Before(s.askAt) {
+			s.askAt = takeover
+		}
+	}
+	due := now.Add(of.Due.Sub(databaseNow))
+	j.nearby = j.nearby && !of.Due.IsZero() && due.Before(now.Add(2*s.cfg.Interval))
+	switch {
+	case j.running, j.wanted, !j.failing.Idle():
+	case !of.Ours && !j.nearby:
+		j.at = time.Time{}
+	case j.sweep:
+		if j.at.IsZero() {
+			j.at = now.Add(backoff.Spread(j.every))
+		}
+	case of.Due.IsZero():
+		j.at = time.Time{}
+	default:
+		j.at = due
+		if due.Before(j.notYet) {
+			j.at = j.notYet
+		}
+	}
+}
+
+// end waits for the calls that run, and gives the jobs up.
+func (s *schedule) end() {
+	for _, j := range s.jobs {
+		for j.running {
+			(<-s.called).running = false
+		}
+	}
+	if !s.taken {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if err := s.eng.ReturnJobs(ctx, s.cfg.Instance); err != nil {
+		s.cfg.Log.Debug("cannot give up background work; others take it when its time is over", "error", err)
+	}
+}

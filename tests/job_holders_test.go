@@ -1,0 +1,313 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/reconcile"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+// allJobs are the jobs of which the database tells when they are due.
+var allJobs = []engine.Job{
+	engine.JobExpireLeases, engine.JobPromoteDelayed, engine.JobExpireAttempts, engine.JobExpireDeadlines,
+	engine.JobPruneCreationKeys, engine.JobDispatchCompletions,
+}
+
+const jobHold = 4 * time.Second
+
+func (f *fixture) takeJobs(t *testing.T, eng *engine.Engine, holder id.WorkerInstanceID) engine.JobsTaken {
+	t.Helper()
+	taken, err := eng.Maintenance().TakeJobs(t.Context(), engine.JobSpec{
+		Holder: holder, Hold: jobHold, Jobs: slices.Concat(allJobs, []engine.Job{engine.JobRepairQueue}), Lanes: []id.LaneID{"empty", f.lane},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return taken
+}
+
+func ours(taken engine.JobsTaken) (n int) {
+	for _, job := range taken.Jobs {
+		if job.Ours {
+			n++
+		}
+	}
+	return n
+}
+
+// One process has all jobs as long as it asks for them. When it falls silent another takes them, when its hold is over
+// and not before.
+func TestTakeJobs_one_holder_at_a_time(t *testing.T) {
+	f := cloneFixture(t)
+	other := f.rival(t)
+	all := len(allJobs) + 1
+	for range 5 {
+		if n := ours(f.takeJobs(t, f.Engine, "first")); n != all {
+			t.Fatalf("the holder has %d of %d jobs", n, all)
+		}
+		taken := f.takeJobs(t, other.Engine, "second")
+		if n := ours(taken); n != 0 {
+			t.Fatalf("another has %d jobs beside the holder", n)
+		}
+		for name, job := range taken.Jobs {
+			if want := f.now().Add(jobHold); !job.HeldUntil.Equal(want) {
+				t.Errorf("%s is held until %v, want %v", name, job.HeldUntil, want)
+			}
+		}
+		f.advance(3 * time.Second)
+	}
+	f.advance(jobHold - 3*time.Second - time.Millisecond)
+	if n := ours(f.takeJobs(t, other.Engine, "second")); n != 0 {
+		t.Fatalf("another takes %d jobs before the hold is over", n)
+	}
+	f.advance(time.Millisecond)
+	if n := ours(f.takeJobs(t, other.Engine, "second")); n != all {
+		t.Errorf("another takes %d of %d jobs when the hold is over", n, all)
+	}
+	if n := ours(f.takeJobs(t, f.Engine, "first")); n != 0 {
+		t.Errorf("the first takes %d jobs back", n)
+	}
+}
+
+func TestReturnJobs(t *testing.T) {
+	f := cloneFixture(t)
+	f.takeJobs(t, f.Engine, "first")
+	for range 2 {
+		if err := f.Maintenance().ReturnJobs(t.Context(), "second"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := ours(f.takeJobs(t, f.Engine, "second")); n != 0 {
+		t.Fatalf("who has no job has given up %d of another", n)
+	}
+	if err := f.Maintenance().ReturnJobs(t.Context(), "first"); err != nil {
+		t.Fatal(err)
+	}
+	if n := ours(f.takeJobs(t, f.Engine, "second")); n != len(allJobs)+1 {
+		t.Errorf("takes %d jobs that were given up", n)
+	}
+}
+
+// Somebody who holds the rows for a minute keeps nobody waiting, and no job undone.
+func TestTakeJobs_locked_rows(t *testing.T) {
+	f := cloneFixture(t)
+	f.takeJobs(t, f.Engine, "first")
+	locker := f.begin(t)
+	if _, err := locker.Exec(t.Context(), "SELECT FROM ffx_job FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	if n := ours(f.takeJobs(t, f.Engine, "second")); n != 0 {
+		t.Errorf("another has %d jobs before the hold is over", n)
+	}
+	f.advance(jobHold)
+	for _, holder := range []id.WorkerInstanceID{"first", "second"} {
+		if n := ours(f.takeJobs(t, f.Engine, holder)); n != len(allJobs)+1 {
+			t.Errorf("%s does %d jobs while nobody can take them", holder, n)
+		}
+	}
+	if err := f.Maintenance().ReturnJobs(t.Context(), "first"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Each job is due when the first row of its own is, and not without one.
+func TestTakeJobs_tells_what_is_due(t *testing.T) {
+	f := cloneFixture(t)
+	check := func(situation string, want map[engine.Job]time.Time) {
+		t.Helper()
+		taken := f.takeJobs(t, f.Engine, "holder")
+		if !taken.Now.Equal(f.now()) {
+			t.Errorf("%s: now is %v, want %v", situation, taken.Now, f.now())
+		}
+		for name, job := range taken.Jobs {
+			if !job.Due.Equal(want[name]) {
+				t.Errorf("%s: %s is due at %v, want %v", situation, name, job.Due, want[name])
+			}
+		}
+	}
+	check("empty", nil)
+	f.start(t, func(s *engine.ExecutionSpec) { s.Policy = &policy.Execution{AttemptTimeout: 2 * time.Second} })
+	f.create(t, func(s *engine.ExecutionSpec) { s.DelayUntil = start.Add(3 * time.Minute) })
+	f.create(t, func(s *engine.ExecutionSpec) { s.DelayUntil = start.Add(2 * time.Minute) })
+	f.create(t, func(s *engine.ExecutionSpec) { s.Deadline = start.Add(time.Minute) })
+	f.create(t, func(s *engine.ExecutionSpec) {
+		s.IdempotencyKey, s.Policy = "key", &policy.Execution{DedupWindow: time.Second}
+	})
+	due := map[engine.Job]time.Time{
+		engine.JobExpireLeases: start.Add(leaseTTL), engine.JobPromoteDelayed: start.Add(2 * time.Minute),
+		engine.JobExpireAttempts: start.Add(2 * time.Second), engine.JobExpireDeadlines: start.Add(time.Minute),
+		engine.JobPruneCreationKeys: start.Add(time.Second),
+	}
+	check("with one of each", due)
+	foreign := f.create(t)
+	f.setExecution(t, foreign, fmt.Sprintf("ffx_execution_deadline_ms = NULL, deadline_at_ms = %d", start.Add(30*time.Second).UnixMilli()))
+	due[engine.JobExpireDeadlines] = start.Add(30 * time.Second)
+	f.exec(t, `INSERT INTO ff_completion_event (partition_key, execution_id, outcome, occurred_at_ms) VALUES (1, gen_random_uuid(), 'success', 1)`)
+	due[engine.JobDispatchCompletions] = start
+	check("with what another program left", due)
+}
+
+func TestTakeJobs_tells_which_lanes_have_work(t *testing.T) {
+	f := cloneFixture(t)
+	want := func(lanes ...id.LaneID) {
+		t.Helper()
+		if got := f.takeJobs(t, f.Engine, "holder").Lanes; !slices.Equal(got, lanes) {
+			t.Errorf("work on %v, want %v", got, lanes)
+		}
+		got, err := f.QueuedLanes(t.Context(), []id.LaneID{"empty", f.lane})
+		if err != nil || !slices.Equal(got, lanes) {
+			t.Errorf("queued on %v, %v, want %v", got, err, lanes)
+		}
+	}
+	want()
+	f.create(t)
+	want(f.lane)
+}
+
+func TestTakeJobs_refuses_bad_input(t *testing.T) {
+	f := newFixture(t)
+	for field, spec := range map[string]engine.JobSpec{
+		"JobSpec.Holder":   {Hold: time.Second},
+		"JobSpec.Hold":     {Holder: "holder"},
+		"JobSpec.Lanes[1]": {Holder: "holder", Hold: time.Second, Lanes: []id.LaneID{"lane", ""}},
+	} {
+		_, err := f.Maintenance().TakeJobs(t.Context(), spec)
+		wantInputError(t, err, field)
+	}
+	_, err := f.QueuedLanes(t.Context(), []id.LaneID{""})
+	wantInputError(t, err, "lanes[0]")
+}
+
+// statementCounter counts what the connections of a pool, and those made like them, send: with the settings that travel
+// with a statement.
+type statementCounter struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (c *statementCounter) note(sql string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = append(c.seen, sql)
+}
+
+func (c *statementCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	c.note(data.SQL)
+	return ctx
+}
+
+func (c *statementCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (c *statementCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, q := range data.Batch.QueuedQueries {
+		c.note(q.SQL)
+	}
+	return ctx
+}
+
+func (c *statementCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (c *statementCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// of returns what was sent while call ran.
+func (c *statementCounter) of(call func()) []string {
+	c.mu.Lock()
+	before := len(c.seen)
+	c.mu.Unlock()
+	call()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.seen[before:])
+}
+
+// A process that has nothing to do, a worker with its defaults on two lanes and all background work, sends at most sixty
+// statements a minute. How often it does what is held by tests on a clock of their own, in packages reconcile and
+// worker; here stands what each of it sends.
+func TestReconcile_an_idle_process_sends_sixty_statements_a_minute(t *testing.T) {
+	f := cloneFixture(t)
+	var counter statementCounter
+	process := f.rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = &counter })
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	aMinute := 2 // the listener asks a silent connection whether it is there
+	add := func(what string, times int, call func()) {
+		t.Helper()
+		call() // the first one may prepare something
+		sent := len(counter.of(call))
+		t.Logf("%s: %d statements, %d times a minute", what, sent, times)
+		aMinute += times * sent
+	}
+	add("ask what is to be done", int(time.Minute/reconcile.DefaultInterval), func() { f.takeJobs(t, process.Engine, "process") })
+	add("sweep to the end", 2, func() {
+		_, err := process.Maintenance().RepairQueue(t.Context(), engine.MaxSweep)
+		must(err)
+	})
+	add("look for work that nobody takes", 1, func() {
+		_, err := process.WaitingKinds(t.Context(), engine.WaitingFilter{Lanes: []id.LaneID{"a", "b"}})
+		must(err)
+	})
+	if aMinute > 60 {
+		t.Errorf("%d statements a minute", aMinute)
+	}
+	t.Logf("%d statements a minute", aMinute)
+}
+
+// Between two questions what is to be done an idle worker sends nothing at all.
+func TestReconcile_an_idle_worker_only_asks(t *testing.T) {
+	f := cloneFixture(t)
+	var counter statementCounter
+	process := f.rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = &counter })
+	w, err := worker.New(process.Engine, worker.Config{Lanes: []id.LaneID{"a", "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.Handle(w, engine.Kind[struct{}, struct{}]{Name: "test"}, func(context.Context, worker.Job[struct{}]) (struct{}, error) {
+		return struct{}{}, nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	asked := func() (at []int) {
+		counter.mu.Lock()
+		defer counter.mu.Unlock()
+		for i, sql := range counter.seen {
+			if strings.Contains(sql, "name: TakeJobs") {
+				at = append(at, i)
+			}
+		}
+		return at
+	}
+	await(t, "four questions", func() bool { return len(asked()) >= 4 })
+	at := asked()
+	counter.mu.Lock()
+	sent := slices.Clone(counter.seen[at[1] : at[3]+1])
+	counter.mu.Unlock()
+	if len(sent) != 3 {
+		t.Errorf("besides three questions it sends %q", sent)
+	}
+	cancel()
+	running.Wait()
+	if n := ours(f.takeJobs(t, f.Engine, "another")); n != len(allJobs)+1 {
+		t.Errorf("has given up %d jobs when it stopped", n)
+	}
+}
