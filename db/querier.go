@@ -12,6 +12,14 @@ import (
 )
 
 type Querier interface {
+	// AdoptExecutions brings executions that another program created, or left half-done, into the form of this library: the
+	// facts that it keeps in columns, and, of those that wait and that nobody has a lease or a grant of, the state. held:
+	// dependencies hold it. Returns those that it changed. What is in canonical form is left alone, and so is what somebody
+	// else holds, and what has joined a flow since it was found.
+	//
+	// Used by: engine.Adopt, engine.RepairQueue.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
+	AdoptExecutions(ctx context.Context, db DBTX, arg AdoptExecutionsParams) ([]AdoptExecutionsRow, error)
 	// BlockDownstream makes executions that nobody has claimed yet wait for their dependencies again, and deletes their
 	// grants. Returns those that hold a quota slot. What was blocked on them before, or is claimed, is left alone.
 	//
@@ -863,6 +871,13 @@ type Querier interface {
 	// engine.BlockExecution, engine.UnblockExecution.
 	// Locks: none. What it reads is locked by the caller.
 	ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error)
+	// ReadInboundGroups returns what the dependencies of members come to: how many edges lead to each, how many of them are
+	// staged and not applied yet, and its group as it is. No row for a member that nothing leads to.
+	//
+	// Used by: engine.Adopt, engine.RepairQueue.
+	// Locks: L3 waits (group rows FOR UPDATE in array order, under the exclusive lock of the flow). The caller sorts by
+	// (partition_key, execution_id).
+	ReadInboundGroups(ctx context.Context, db DBTX, arg ReadInboundGroupsParams) ([]ReadInboundGroupsRow, error)
 	// ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
 	// No row: the execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 	//
@@ -1019,6 +1034,12 @@ type Querier interface {
 	// Used by: engine.ExpireGrants.
 	// Locks: none. Spans partitions.
 	ScanExpiredGrants(ctx context.Context, db DBTX, arg ScanExpiredGrantsParams) ([]ScanExpiredGrantsRow, error)
+	// ScanForeign finds executions that another program created and that nobody has adopted yet, oldest first, after a
+	// position.
+	//
+	// Used by: engine.Adopt.
+	// Locks: none. Spans partitions.
+	ScanForeign(ctx context.Context, db DBTX, arg ScanForeignParams) ([]ScanForeignRow, error)
 	// ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position: in the column
 	// of this library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a
 	// delay there too, unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
@@ -1147,6 +1168,12 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides from nothing
 	// but their own columns.
 	TakeExpiredLeases(ctx context.Context, db DBTX, arg TakeExpiredLeasesParams) ([]TakeExpiredLeasesRow, error)
+	// TakeForeignMembers locks those of the given members of flows that wait for their first attempt, and that nobody else
+	// holds. Whether their dependencies hold them is to be read afterwards.
+	//
+	// Used by: engine.Adopt, engine.RepairQueue.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
+	TakeForeignMembers(ctx context.Context, db DBTX, arg TakeForeignMembersParams) ([]TakeForeignMembersRow, error)
 	// TakeJobs keeps the jobs that holder has for hold_ms more, takes those that nobody has any more, and says when each of
 	// the given jobs has something to do. ours: the job is holder's, or is free and its row locked by somebody else, so that
 	// nobody can take it. due_at_ms: the instant of what comes first, past or to come; the last of all instants

@@ -37,6 +37,7 @@ type candidate struct {
 	execution id.ExecutionUUID
 	attempt   int32      // the one whose lease or time is over
 	flow      *id.FlowID // whose exclusive lock its end needs; nil where none is foreseen
+	quota     int16      // the partition of its quota policy, where it is to be adopted
 }
 
 // A pass is one call of a job, which waits for nobody: flows and rows that others hold are passed over. It looks at each

@@ -17,6 +17,7 @@ const (
 	completionChannel = "ff_completion"
 	lostChannel       = "ffx_lost" // payload: the worker instance that lost a lease
 	operatorChannel   = "ff_operator_event"
+	foreignChannel    = "ffx_foreign" // another program has created executions
 )
 
 // notifications are what one transaction owes others once it has been committed.

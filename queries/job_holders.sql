@@ -127,6 +127,13 @@ SELECT
                 ORDER BY k.expires_at_ms
                 LIMIT 1
             )
+            WHEN 'adopt' THEN (
+                SELECT e.created_at_ms
+                FROM ff_exec_core AS e
+                WHERE e.ffx_retry_count IS NULL
+                ORDER BY e.created_at_ms
+                LIMIT 1
+            )
             WHEN 'expire_grants' THEN (
                 SELECT g.expires_at_ms
                 FROM ff_claim_grant AS g

@@ -13,6 +13,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -83,6 +84,7 @@ type operations interface {
 	ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) error
 	Undispatched() <-chan struct{}
 	Delayed() <-chan struct{}
+	ListenForeign(ctx context.Context, wake func()) error
 }
 
 // jobsOf is all background work. A job that the database cannot tell of is a sweep, and costs statements where there is
@@ -95,6 +97,7 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobExpireDeadlines, every: 5 * time.Second, act: m.ExpireDeadlines},
 		{name: engine.JobPruneCreationKeys, every: time.Minute, act: m.PruneCreationKeys},
 		{name: engine.JobDispatchCompletions, every: time.Second, act: m.DispatchCompletions},
+		{name: engine.JobAdopt, every: 500 * time.Millisecond, batch: engine.MaxBatch, act: m.Adopt},
 		{name: engine.JobExpireGrants, every: 5 * time.Second, act: m.ExpireGrants},
 		{name: engine.JobUnblockRoutes, every: 5 * time.Second, act: m.UnblockRoutes},
 		{name: engine.JobRetain, every: 5 * time.Second, sweep: true, idle: 2 * time.Minute, act: m.Retain},
@@ -167,10 +170,21 @@ func (r *Reconciler) scaled(d time.Duration) time.Duration {
 
 // Run does background work until ctx ends, gives its jobs up for others, and returns when the last call has. A failure
 // of the engine is logged and repeated, so there is no error to return. It may be called any number of times, also at
-// once.
+// once. By the engine's connection for that it listens for executions that FlowFabric creates.
 func (r *Reconciler) Run(ctx context.Context) {
 	s := newSchedule(r, time.Now())
 	defer s.end()
+	foreign := make(chan struct{}, 1)
+	var listening sync.WaitGroup
+	defer listening.Wait()
+	listening.Go(func() {
+		_ = r.eng.ListenForeign(ctx, func() {
+			select {
+			case foreign <- struct{}{}:
+			default:
+			}
+		})
+	})
 	timer := time.NewTimer(time.Until(s.next()))
 	defer timer.Stop()
 	for {
@@ -184,6 +198,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 			s.call(engine.JobDispatchCompletions)
 		case <-r.eng.Delayed():
 			s.expectDelay()
+		case <-foreign:
+			s.expect(engine.JobAdopt)
 		}
 		if !time.Now().Before(s.askAt) {
 			s.ask(ctx)

@@ -44,12 +44,13 @@ type fakeProcess struct {
 	*fakeDatabase
 	name          id.WorkerInstanceID
 	left, delayed chan struct{}
+	foreign       chan struct{}
 	cut           bool // off the database
 }
 
 func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
 	f.calls[name] = make(map[engine.Job][]time.Time)
-	return &fakeProcess{fakeDatabase: f, name: name, left: make(chan struct{}, 1), delayed: make(chan struct{}, 1)}
+	return &fakeProcess{fakeDatabase: f, name: name, left: make(chan struct{}, 1), delayed: make(chan struct{}, 1), foreign: make(chan struct{})}
 }
 
 func (p *fakeProcess) TakeJobs(ctx context.Context, spec engine.JobSpec) (engine.JobsTaken, error) {
@@ -96,6 +97,17 @@ func (p *fakeProcess) ReturnJobs(_ context.Context, holder id.WorkerInstanceID) 
 func (p *fakeProcess) Undispatched() <-chan struct{} { return p.left }
 
 func (p *fakeProcess) Delayed() <-chan struct{} { return p.delayed }
+
+func (p *fakeProcess) ListenForeign(ctx context.Context, wake func()) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-p.foreign:
+			wake()
+		}
+	}
+}
 
 func (p *fakeProcess) do(name engine.Job) func(context.Context, int) (int, error) {
 	return func(ctx context.Context, _ int) (int, error) {
@@ -272,6 +284,41 @@ func TestRun_does_what_its_own_engine_leaves(t *testing.T) {
 			if name != engine.JobDispatchCompletions && name != engine.JobPromoteDelayed {
 				t.Errorf("%s of another process is called at %v", name, calls)
 			}
+		}
+	})
+}
+
+// What another program creates is adopted at once by the process that does that, half a second apart.
+func TestRun_adopts_when_told(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeDatabase()
+		f.act = func(engine.Job, int) (int, error) { return 0, nil }
+		first, second := f.process("first"), f.process("second")
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { first.run(ctx, t, Config{}) })
+		time.Sleep(3 * time.Second)
+		running.Go(func() { second.run(ctx, t, Config{}) })
+		time.Sleep(3 * time.Second)
+		told := time.Now()
+		f.mu.Lock()
+		f.due[engine.JobAdopt] = told
+		f.mu.Unlock()
+		for range 5 {
+			first.foreign <- struct{}{}
+			second.foreign <- struct{}{}
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		cancel()
+		running.Wait()
+		calls := f.calls["first"][engine.JobAdopt]
+		if len(calls) != 2 || !calls[0].Equal(told) || calls[1].Sub(told) != time.Second/2 {
+			t.Errorf("adopts at %v, want %v and half a second later", calls, told)
+		}
+		if calls := f.calls["second"][engine.JobAdopt]; len(calls) > 0 {
+			t.Errorf("another process adopts at %v", calls)
 		}
 	})
 }

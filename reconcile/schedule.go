@@ -29,6 +29,7 @@ type scheduled struct {
 	notYet  time.Time // the earliest that at may be
 	running bool
 	wanted  bool // while it ran
+	ours    bool // by the last answer
 	nearby  bool // this process made what it has to do, whoever holds the job
 	failing backoff.Backoff
 	pause   time.Duration // of a sweep, after calls that did nothing
@@ -143,6 +144,19 @@ func (s *schedule) call(name engine.Job) {
 	}
 }
 
+// expect calls a job of this process as soon as it may be called.
+func (s *schedule) expect(name engine.Job) {
+	for _, j := range s.jobs {
+		if now := time.Now(); j.name == name && j.ours && j.failing.Idle() && (j.at.IsZero() || now.Before(j.at)) {
+			j.at = now
+			if now.Before(j.notYet) {
+				j.at = j.notYet
+			}
+			j.wanted = j.running
+		}
+	}
+}
+
 // expectDelay has this process promote what it has delayed: it knows of it, and another may look too late.
 func (s *schedule) expectDelay() {
 	for _, j := range s.jobs {
@@ -196,7 +210,7 @@ const lanesPace = 20
 
 // plan decides when a job is called, by what the database says of it.
 func (s *schedule) plan(j *scheduled, of engine.JobTaken, databaseNow, now time.Time) {
-	if !of.Ours {
+	if j.ours = of.Ours; !j.ours {
 		if takeover := now.Add(max(of.HeldUntil.Sub(databaseNow), 0) + time.Millisecond); takeover.Before(s.askAt) {
 			s.askAt = takeover
 		}

@@ -2526,6 +2526,8 @@ CREATE INDEX ffx_ff_exec_core_deadline_idx ON ff_exec_core USING btree (deadline
 
 CREATE INDEX ffx_ff_exec_core_execution_deadline_idx ON ff_exec_core USING btree (ffx_execution_deadline_ms) WHERE (ffx_execution_deadline_ms > 0);
 
+CREATE INDEX ffx_ff_exec_core_foreign_idx ON ff_exec_core USING btree (created_at_ms, partition_key, execution_id) WHERE (ffx_retry_count IS NULL);
+
 CREATE INDEX ffx_ff_exec_core_gate_idx ON ff_exec_core USING btree (ffx_gate_id, priority DESC, created_at_ms, execution_id) WHERE (ffx_gate_id IS NOT NULL);
 
 CREATE INDEX ffx_ff_exec_core_promotion_idx ON ff_exec_core USING btree (ffx_delay_until_ms) WHERE (ffx_delay_until_ms IS NOT NULL);
@@ -2593,6 +2595,10 @@ COMMENT ON TRIGGER ffx_ff_exec_core_drop_ready_trg ON ff_exec_core IS 'Takes the
 CREATE TRIGGER ffx_ff_exec_core_fill_ready_trg AFTER INSERT ON ff_exec_core REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION ffx_fill_ready();
 
 COMMENT ON TRIGGER ffx_ff_exec_core_fill_ready_trg ON ff_exec_core IS 'Puts inserted executions that are claimable into the queue, ffx_ready, a statement at a time.';
+
+CREATE TRIGGER ffx_ff_exec_core_foreign_trg AFTER INSERT ON ff_exec_core FOR EACH ROW WHEN ((new.ffx_retry_count IS NULL)) EXECUTE FUNCTION ffx_notify_channel('ffx_foreign');
+
+COMMENT ON TRIGGER ffx_ff_exec_core_foreign_trg ON ff_exec_core IS 'Notifies channel ffx_foreign of executions that another program creates, with an empty payload; creation by this library does not fire it.';
 
 CREATE TRIGGER ffx_ff_exec_core_keep_blocked_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN (((new.eligibility_state = ANY (ARRAY['blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text])) OR (old.eligibility_state = ANY (ARRAY['blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text])))) EXECUTE FUNCTION ffx_keep_blocked();
 
