@@ -65,7 +65,7 @@ type EndSkippedAttemptsParams struct {
 // under a raised epoch.
 //
 // Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 // engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 func (q *Queries) EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error {
@@ -181,7 +181,7 @@ type EnqueueSiblingCancelsParams struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 // engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: L3 held; L7 new.
 func (q *Queries) EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error {
@@ -272,7 +272,7 @@ type LeaveEdgesRow struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 // engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: L3 held, since ResolveEdges.
 func (q *Queries) LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error) {
@@ -353,7 +353,7 @@ type ListEdgesWithoutGroupRow struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 // engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: none.
 func (q *Queries) ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error) {
@@ -448,7 +448,7 @@ type ListPassedOverParams struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 // engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: none.
 func (q *Queries) ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error) {
@@ -851,7 +851,7 @@ type ResolveEdgesRow struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 // engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 // the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
@@ -1003,7 +1003,7 @@ type SkipDownstreamRow struct {
 // the guard is left alone and not returned. staged_from and staged_below are as in ReleaseDownstream.
 //
 // Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 // engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 // DELETE). The caller sorts by (partition_key, execution_id).

@@ -48,7 +48,7 @@ type LockFlowRowsRow struct {
 // LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 //
 // Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren,
+// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution, engine.WaitForChildren,
 // engine.ReplayExecution, engine.ReclaimExecution.
 // Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 func (q *Queries) LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error) {
@@ -84,7 +84,7 @@ FROM (
 // member without success, or changes a flow's structure, holds it.
 //
 // Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren,
+// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution, engine.WaitForChildren,
 // engine.ReplayExecution, engine.ReclaimExecution.
 // Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 func (q *Queries) LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error {
@@ -203,7 +203,7 @@ type TryFlowsExclusiveParams struct {
 // which it got both. A flow without a row needs the first alone.
 //
 // Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-// engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions, engine.WaitForChildrenEach,
+// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecutions, engine.WaitForChildrenEach,
 // engine.PurgeFlows.
 // Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 func (q *Queries) TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error) {

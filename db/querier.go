@@ -229,7 +229,7 @@ type Querier interface {
 	// under a raised epoch.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 	EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error
@@ -254,7 +254,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: L3 held; L7 new.
 	EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error
@@ -370,7 +370,7 @@ type Querier interface {
 	//
 	// Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
 	// engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,
-	// engine.RepairQueue, engine.VerifyGrant.
+	// engine.RepairQueue, engine.Adopt, engine.VerifyGrant.
 	// Locks: none.
 	GetNow(ctx context.Context, db DBTX, nowMs *int64) (int64, error)
 	// GetRetainedTables tells which tables may have rows of executions, besides those that every execution has: one that
@@ -417,6 +417,12 @@ type Querier interface {
 	// engine.ReclaimExecution.
 	// Locks: none.
 	GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) ([]byte, error)
+	// HealEnded takes the leases of executions that another program ended, and settles their attempts: the holder is refused
+	// from now on. An attempt_index below 0 means that there is none to settle.
+	//
+	// Used by: engine.RepairQueue.
+	// Locks: L1 held; L2 held; L7 new.
+	HealEnded(ctx context.Context, db DBTX, arg HealEndedParams) error
 	// HoldForGrant takes a claimable execution out of its lane, for whoever a grant was issued to.
 	//
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker.
@@ -433,7 +439,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: L7 new.
 	InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error
@@ -490,7 +496,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: L3 held, since ResolveEdges.
 	LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error)
@@ -528,7 +534,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: none.
 	ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error)
@@ -655,7 +661,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: none.
 	ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error)
@@ -685,6 +691,12 @@ type Querier interface {
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
 	// Locks: none.
 	ListSigningKeys(ctx context.Context, db DBTX) ([]ListSigningKeysRow, error)
+	// ListTold returns those of the given executions that have a completion event from an instant on, which is that of their
+	// end. Where no index finds the events of an execution it reads all of the last day.
+	//
+	// Used by: engine.RepairQueue.
+	// Locks: none. Spans partitions.
+	ListTold(ctx context.Context, db DBTX, arg ListToldParams) ([]pgtype.UUID, error)
 	// ListUndispatched returns those of the given members of flows, which the caller has locked, of which an event is not
 	// dispatched. Events without dispatch are read once, all of them.
 	//
@@ -743,7 +755,7 @@ type Querier interface {
 	// LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren,
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution, engine.WaitForChildren,
 	// engine.ReplayExecution, engine.ReclaimExecution.
 	// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 	LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error)
@@ -751,7 +763,7 @@ type Querier interface {
 	// member without success, or changes a flow's structure, holds it.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren,
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution, engine.WaitForChildren,
 	// engine.ReplayExecution, engine.ReclaimExecution.
 	// Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 	LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
@@ -923,7 +935,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases, engine.CancelExecution,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases, engine.CancelExecution,
 	// engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
 	// engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution,
 	// engine.BlockExecution.
@@ -957,8 +969,10 @@ type Querier interface {
 	// blocked and not listed, and sets a lease timer for their leases that ran out more than a minute ago. Returns the last of
 	// the page, those it wrote an entry for, with the lane that has work now, those it listed, those that are leaseless:
 	// active, while their current attempt has no lease that could run out, those that are ungranted: granted, while no claim
-	// grant of theirs can be used, and those that are overdue: ended, and kept for as long as they are to be. No row: nothing
-	// follows.
+	// grant of theirs can be used, those that are overdue: ended, and kept for as long as they are to be, and those that
+	// another program left half-done, left_as: foreign (a state, an instant or an attachment in its form), mispointed (its
+	// pointer is not at the attempt that goes on), half-ended (with a lease, or without an event), mistold (ended under
+	// another public state). No row: nothing follows.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: L1 skips (execution rows without a whole queue entry, or not listed as blocked, FOR NO KEY UPDATE); queue held, by the execution's
@@ -972,6 +986,12 @@ type Querier interface {
 	// Used by: engine.ReplayExecution.
 	// Locks: L1 held; L2 held; L7 new.
 	ReplayExecution(ctx context.Context, db DBTX, arg ReplayExecutionParams) (ReplayExecutionRow, error)
+	// RepointExecutions sets the pointer of locked executions that wait for another attempt, or for an interrupted one to go
+	// on, to it, as their attempts are.
+	//
+	// Used by: engine.RepairQueue.
+	// Locks: L1 held; L2 waits (the interrupted attempt, or the failed one, under the lock of its execution).
+	RepointExecutions(ctx context.Context, db DBTX, arg RepointExecutionsParams) (int64, error)
 	// ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
 	// The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
 	// that were counted. A group without a row is not returned, although its edges are marked: the caller looks
@@ -979,7 +999,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 	// the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
@@ -989,6 +1009,12 @@ type Querier interface {
 	// Used by: engine.SetLaneRetention.
 	// Locks: retention waits (UPDATE).
 	RestartRetention(ctx context.Context, db DBTX) error
+	// RetellEnded stores the public state of locked executions that have ended, as it is read: another program left an
+	// earlier one.
+	//
+	// Used by: engine.RepairQueue.
+	// Locks: L1 held.
+	RetellEnded(ctx context.Context, db DBTX, arg RetellEndedParams) (int64, error)
 	// ReturnJobs gives the jobs up that holder has, so that others take them at once.
 	//
 	// Used by: engine.ReturnJobs.
@@ -1095,7 +1121,7 @@ type Querier interface {
 	// the guard is left alone and not returned. staged_from and staged_below are as in ReleaseDownstream.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 	// DELETE). The caller sorts by (partition_key, execution_id).
@@ -1174,6 +1200,11 @@ type Querier interface {
 	// Used by: engine.Adopt, engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
 	TakeForeignMembers(ctx context.Context, db DBTX, arg TakeForeignMembersParams) ([]TakeForeignMembersRow, error)
+	// TakeHalfDone locks those of the given executions that nobody else holds. What they lack is to be read afterwards.
+	//
+	// Used by: engine.RepairQueue.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
+	TakeHalfDone(ctx context.Context, db DBTX, arg TakeHalfDoneParams) ([]TakeHalfDoneRow, error)
 	// TakeJobs keeps the jobs that holder has for hold_ms more, takes those that nobody has any more, and says when each of
 	// the given jobs has something to do. ours: the job is holder's, or is free and its row locked by somebody else, so that
 	// nobody can take it. due_at_ms: the instant of what comes first, past or to come; the last of all instants
@@ -1254,7 +1285,7 @@ type Querier interface {
 	// which it got both. A flow without a row needs the first alone.
 	//
 	// Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions, engine.WaitForChildrenEach,
+	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecutions, engine.WaitForChildrenEach,
 	// engine.PurgeFlows.
 	// Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 	TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error)

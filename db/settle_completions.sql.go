@@ -372,7 +372,7 @@ type InsertCompletionEventsParams struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 // engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 // Locks: L7 new.
 func (q *Queries) InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error {
@@ -412,7 +412,7 @@ type ReleaseQuotaSlotsParams struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases, engine.CancelExecution,
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases, engine.CancelExecution,
 // engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution,
 // engine.BlockExecution.

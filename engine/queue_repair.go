@@ -48,6 +48,11 @@ const MaxSweep = 15_000
 // Each call goes on where the last one of the same engine stopped, whichever of its handles made it. What a caller's
 // transaction repaired and rolled back is found the next time round.
 //
+// What another program leaves half-done of executions is mended on the way: a state, an instant, an attachment in a form of
+// its own (as [Maintenance.Adopt] does), a pointer beside the attempt that goes on, the lease of an execution that has
+// ended, the completion event and the dependents of one that was cancelled within the last day, and the public state of
+// one that has ended.
+//
 // The database keeps the queue itself, by triggers, and the lease timers. Rows that were written while
 // these did not fire (a replica's, or those of a restore that disabled them) are what this is for. It also
 // finds leases that ran out a minute ago and more, so that [Maintenance.ExpireLeases] looks at them.
@@ -109,6 +114,21 @@ func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 		if err != nil {
 			return after, repaired, err
 		}
+		for _, of := range []struct {
+			left string
+			act  func(context.Context, *txn, *flowSet, []candidate, int) (int, error)
+		}{
+			{"foreign", e.adoptFound},
+			{"mispointed", e.repoint},
+			{"half-ended", e.healEnded},
+			{"mistold", e.retellEnded},
+		} {
+			mended, err := e.newPass(op, of.act).work(ctx, e.leftAs(rows, of.left), n)
+			repaired += mended
+			if err != nil {
+				return after, repaired, err
+			}
+		}
 		return id.ExecutionIDFromRow(last.PartitionKey, last.ExecutionID.Bytes), repaired, nil
 	}
 	swept, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
@@ -136,6 +156,19 @@ func (e *Engine) retainOverdue(ctx context.Context, op string, rows []db.RepairQ
 		return nil
 	})
 	return deleted, err
+}
+
+// leftAs returns the executions that another program left in one way.
+func (e *Engine) leftAs(rows []db.RepairQueueRow, left string) []candidate {
+	var due []candidate
+	for i := range rows {
+		if row := &rows[i]; row.LeftAs == left {
+			due = append(due, candidate{
+				partition: row.PartitionKey, execution: row.ExecutionID.Bytes, flow: flowOf(row.FlowID), quota: e.quotaPartition(row.QuotaPolicyID),
+			})
+		}
+	}
+	return due
 }
 
 func leaseless(rows []db.RepairQueueRow) []candidate {

@@ -48,7 +48,7 @@ LEFT JOIN LATERAL (
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 -- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 -- the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
@@ -125,7 +125,7 @@ RETURNING
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 -- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: none.
 WITH input AS (
@@ -166,7 +166,7 @@ GROUP BY
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 -- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: L3 held, since ResolveEdges.
 WITH input AS (
@@ -381,7 +381,7 @@ RETURNING
 -- the guard is left alone and not returned. staged_from and staged_below are as in ReleaseDownstream.
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 -- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 -- DELETE). The caller sorts by (partition_key, execution_id).
@@ -479,7 +479,7 @@ FROM skipped AS s;
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 -- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: none.
 WITH input AS (
@@ -535,7 +535,7 @@ WHERE
 -- under a raised epoch.
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 -- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 WITH input AS (
@@ -586,7 +586,7 @@ WHERE
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 -- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: L3 held; L7 new.
 WITH input AS (

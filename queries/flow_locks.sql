@@ -17,7 +17,7 @@ FROM (
 -- member without success, or changes a flow's structure, holds it.
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
--- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren,
+-- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution, engine.WaitForChildren,
 -- engine.ReplayExecution, engine.ReclaimExecution.
 -- Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 SELECT pg_advisory_xact_lock(k.key)
@@ -31,7 +31,7 @@ FROM (
 -- LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
--- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.CancelExecution, engine.WaitForChildren,
+-- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution, engine.WaitForChildren,
 -- engine.ReplayExecution, engine.ReclaimExecution.
 -- Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 WITH input AS (
@@ -104,7 +104,7 @@ WHERE pg_try_advisory_xact_lock_shared(k.key);
 -- which it got both. A flow without a row needs the first alone.
 --
 -- Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
--- engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions, engine.WaitForChildrenEach,
+-- engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecutions, engine.WaitForChildrenEach,
 -- engine.PurgeFlows.
 -- Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 WITH input AS (

@@ -4,8 +4,10 @@
 -- blocked and not listed, and sets a lease timer for their leases that ran out more than a minute ago. Returns the last of
 -- the page, those it wrote an entry for, with the lane that has work now, those it listed, those that are leaseless:
 -- active, while their current attempt has no lease that could run out, those that are ungranted: granted, while no claim
--- grant of theirs can be used, and those that are overdue: ended, and kept for as long as they are to be. No row: nothing
--- follows.
+-- grant of theirs can be used, those that are overdue: ended, and kept for as long as they are to be, and those that
+-- another program left half-done, left_as: foreign (a state, an instant or an attachment in its form), mispointed (its
+-- pointer is not at the attempt that goes on), half-ended (with a lease, or without an event), mistold (ended under
+-- another public state). No row: nothing follows.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: L1 skips (execution rows without a whole queue entry, or not listed as blocked, FOR NO KEY UPDATE); queue held, by the execution's
@@ -40,7 +42,83 @@ WITH page AS MATERIALIZED (
                 (SELECT l.retention_ms FROM ffx_lane_retention AS l WHERE l.lane_id = e.lane_id),
                 @default_ms::bigint
             )
-        ) IS TRUE AS overdue
+        ) IS TRUE AS overdue,
+        coalesce(e.raw_fields ->> 'quota_policy_id', '') AS quota_policy_id,
+        CASE
+            WHEN e.lifecycle_phase IN ('terminal', 'cancelled') THEN
+                CASE
+                    WHEN (
+                        e.ownership_state = 'leased'
+                        OR (e.lifecycle_phase = 'cancelled' OR e.public_state = 'cancelled')
+                        AND coalesce(e.ffx_last_mutation_at_ms, 0) < e.terminal_at_ms
+                    )
+                    AND e.terminal_at_ms > ffx_now_ms(sqlc.narg(now_ms)) - 86400000
+                        THEN 'half-ended'
+                    WHEN e.public_state NOT IN ('completed', 'failed', 'cancelled', 'expired', 'skipped')
+                        AND e.terminal_at_ms < ffx_now_ms(sqlc.narg(now_ms)) - 60000
+                        THEN 'mistold'
+                END
+            WHEN e.lifecycle_phase NOT IN ('runnable', 'submitted', 'pending', 'eligible', 'blocked')
+                OR e.ownership_state NOT IN ('unowned', 'released')
+                OR e.eligibility_state = 'pending_claim'
+                OR e.ffx_retry_count IS NULL
+                THEN NULL
+            WHEN e.lifecycle_phase <> 'runnable'
+                OR e.attempt_state IN ('pending', 'pending_claim', 'initial')
+                THEN 'foreign'
+            WHEN e.eligibility_state = 'not_eligible_until_time' THEN
+                CASE
+                    WHEN e.ffx_delay_until_ms IS NULL
+                        OR e.deadline_at_ms IS DISTINCT FROM least(
+                            e.ffx_delay_until_ms,
+                            CASE WHEN e.ffx_execution_deadline_ms > 0 THEN e.ffx_execution_deadline_ms END
+                        )
+                        THEN 'foreign'
+                END
+            WHEN e.ffx_execution_deadline_ms >= 0
+                AND coalesce(e.deadline_at_ms, 0) <> e.ffx_execution_deadline_ms
+                THEN 'foreign'
+            WHEN e.eligibility_state = 'eligible_now'
+                AND e.ffx_admitted IS NOT TRUE
+                AND (e.ffx_budget_ids IS NOT NULL OR e.ffx_quota_policy_id IS NOT NULL)
+                THEN 'foreign'
+            WHEN e.eligibility_state = 'eligible_now'
+                AND e.flow_id IS NOT NULL
+                AND e.started_at_ms IS NULL
+                AND e.attempt_state = 'pending_first_attempt'
+                -- Here and below one by one, by LIMIT: a plan that reads all of a table would be kept.
+                AND (
+                    SELECT true
+                    FROM ff_edge AS d
+                    WHERE
+                        d.partition_key = e.partition_key
+                        AND d.flow_id = e.flow_id
+                        AND d.downstream_eid = e.execution_id
+                        AND NOT d.policy ? 'resolved_at_ms'
+                    LIMIT 1
+                )
+                THEN 'foreign'
+            WHEN e.attempt_state = 'attempt_interrupted' AND (
+                SELECT true
+                FROM ff_attempt AS t
+                WHERE
+                    t.partition_key = e.partition_key
+                    AND t.execution_id = e.execution_id
+                    AND t.attempt_index = e.attempt_index
+                LIMIT 1
+            ) IS NULL
+                THEN 'mispointed'
+            WHEN e.attempt_state = 'pending_retry_attempt' AND (
+                SELECT t.terminal_at_ms
+                FROM ff_attempt AS t
+                WHERE
+                    t.partition_key = e.partition_key
+                    AND t.execution_id = e.execution_id
+                    AND t.attempt_index = e.attempt_index
+                LIMIT 1
+            ) IS NOT NULL
+                THEN 'mispointed'
+        END AS left_as
     FROM ff_exec_core AS e
     WHERE
         (e.partition_key, e.execution_id) > (@after_partition_key::smallint, @after_execution_id::uuid)
@@ -212,6 +290,8 @@ SELECT
     p.partition_key,
     p.execution_id,
     p.flow_id,
+    p.quota_policy_id::text AS quota_policy_id,
+    coalesce(p.left_as, '')::text AS left_as,
     coalesce(r.lane_id, '')::text AS repaired_lane,
     (l.execution_id IS NOT NULL)::boolean AS listed,
     (p.active AND a.lease_expires_at_ms IS NULL)::boolean AS leaseless,
@@ -245,6 +325,7 @@ LEFT JOIN LATERAL (
 WHERE
     r.lane_id IS NOT NULL
     OR l.execution_id IS NOT NULL
+    OR p.left_as IS NOT NULL
     OR (p.active AND a.lease_expires_at_ms IS NULL)
     OR (p.granted AND g.expires_at_ms IS NULL)
     OR p.overdue

@@ -239,7 +239,7 @@ FROM ended_attempts AS a;
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.ReleaseLeases, engine.CancelExecution,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases, engine.CancelExecution,
 -- engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution,
 -- engine.BlockExecution.
@@ -266,7 +266,7 @@ WHERE
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
 -- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: L7 new.
 INSERT INTO ff_completion_event (

@@ -219,6 +219,7 @@ var keyed = []string{
 	"EnqueueSiblingCancels", "ListEdgesWithoutGroup", "LeaveEdges", "ListPassedOver", "TakeUpstreams", "ClaimCompletions", "LeaveCompletions",
 	"TakeExpiredLeases", "TakeCurrentAttempts", "ReleaseExpiredLeases", "FenceStrayLeases", "TakeOverdue", "SettleDeadlines", "TakeTimedOut", "ForgetTimeouts",
 	"TakeLeaseless", "ListLeased",
+	"TakeForeignMembers", "ReadInboundGroups", "AdoptExecutions", "TakeHalfDone", "HealEnded", "RetellEnded", "RepointExecutions",
 	"LockFlowRows", "ShareFlowRows", "TryFlowsExclusive", "CountNewMembers",
 	"GetExecutionResult", "GetExecutionExists", "GetExecutionProgress", "GetFlowExists",
 	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys", "ReadExistingExecutions",
@@ -256,7 +257,7 @@ var scanning = map[string][]string{
 	"PruneCreationKeys":    {"ffx_create_dedup_expiry_idx"},
 	"TakeJobs": {
 		"ffx_lease_watch_pkey", "ffx_ff_exec_core_promotion_idx", "ffx_ff_attempt_timeout_idx", "ffx_ff_exec_core_execution_deadline_idx",
-		"ffx_ff_exec_core_deadline_idx", "ffx_create_dedup_expiry_idx", "ffx_ff_completion_event_undispatched_idx", "ffx_ready_pkey", "ff_claim_grant_expiry_idx", "ffx_blocked_route_idx",
+		"ffx_ff_exec_core_deadline_idx", "ffx_create_dedup_expiry_idx", "ffx_ff_completion_event_undispatched_idx", "ffx_ready_pkey", "ff_claim_grant_expiry_idx", "ffx_blocked_route_idx", "ffx_ff_exec_core_foreign_idx",
 	},
 	"ListQueuedAmong":  {"ffx_ready_pkey"},
 	"ScanUndispatched":     {"ffx_ff_completion_event_undispatched_idx"},

@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// takeHalfDone locks what of due it can, at most limit.
+func (e *Engine) takeHalfDone(ctx context.Context, tx *txn, due []candidate, limit int) ([]db.TakeHalfDoneRow, executionArrays, error) {
+	due = slices.Clone(due[:min(len(due), limit)])
+	slices.SortFunc(due, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.partition, b.partition), bytes.Compare(a.execution[:], b.execution[:]))
+	})
+	var asked, taken executionArrays
+	for _, c := range due {
+		asked.add(c.partition, c.execution)
+	}
+	rows, err := e.q.TakeHalfDone(ctx, tx, db.TakeHalfDoneParams{PartitionKeys: asked.partitions, ExecutionIds: asked.executions})
+	for _, row := range rows {
+		taken.add(row.PartitionKey, row.ExecutionID)
+	}
+	return rows, taken, err
+}
+
+// repoint sets pointers to the attempts that go on.
+func (e *Engine) repoint(ctx context.Context, tx *txn, _ *flowSet, due []candidate, limit int) (int, error) {
+	_, taken, err := e.takeHalfDone(ctx, tx, due, limit)
+	if err != nil || taken.empty() {
+		return 0, err
+	}
+	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	if err != nil {
+		return 0, err
+	}
+	n, err := e.q.RepointExecutions(ctx, tx, db.RepointExecutionsParams{
+		PartitionKeys: taken.partitions, ExecutionIds: taken.executions, NowMs: nowMs,
+	})
+	return int(n), err
+}
+
+// retellEnded stores public states as they are read.
+func (e *Engine) retellEnded(ctx context.Context, tx *txn, _ *flowSet, due []candidate, limit int) (int, error) {
+	_, taken, err := e.takeHalfDone(ctx, tx, due, limit)
+	if err != nil || taken.empty() {
+		return 0, err
+	}
+	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	if err != nil {
+		return 0, err
+	}
+	n, err := e.q.RetellEnded(ctx, tx, db.RetellEndedParams{
+		PartitionKeys: taken.partitions, ExecutionIds: taken.executions, NowMs: nowMs,
+	})
+	return int(n), err
+}
+
+// healEnded does for executions that another program has ended what it left out: their leases are taken, and those that it
+// cancelled without telling so have their completion event, and their dependents are resolved. It holds the flows of
+// members exclusively.
+func (e *Engine) healEnded(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
+	rows, taken, err := e.takeHalfDone(ctx, tx, due, limit)
+	if err != nil || taken.empty() {
+		return 0, err
+	}
+	current, err := e.lockCurrentAttempts(ctx, tx, taken)
+	if err != nil {
+		return 0, err
+	}
+	told, err := e.toldAlready(ctx, tx, rows)
+	if err != nil {
+		return 0, err
+	}
+	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	if err != nil {
+		return 0, err
+	}
+	healed := db.HealEndedParams{NowMs: nowMs}
+	var cancelled []endedExecution
+	var discarded executionArrays
+	for i := range rows {
+		row := &rows[i]
+		attempt, started := current[row.ExecutionID]
+		if !row.Ended || attempt.Busy || row.FlowID != nil && !flows.has(*row.FlowID) {
+			continue // replayed, held, or in a flow since it was found
+		}
+		index, epoch, leased := int32(-1), int64(0), started && attempt.LeaseExpiresAtMs != nil
+		if leased || started && attempt.TerminalAtMs == nil {
+			index, epoch = attempt.AttemptIndex, max(row.HighestEpoch, attempt.LeaseEpoch)+1
+		}
+		healed.PartitionKeys = append(healed.PartitionKeys, row.PartitionKey)
+		healed.ExecutionIds = append(healed.ExecutionIds, pgUUID(row.ExecutionID))
+		healed.AttemptIndexes = append(healed.AttemptIndexes, index)
+		healed.RaisedEpochs = append(healed.RaisedEpochs, epoch)
+		healed.LeaseIds = append(healed.LeaseIds, attempt.LeaseID)
+		healed.WorkerInstanceIds = append(healed.WorkerInstanceIds, attempt.WorkerInstanceID)
+		healed.Leased = append(healed.Leased, leased)
+		healed.Cancelled = append(healed.Cancelled, row.Untold)
+		discarded.add(row.PartitionKey, row.ExecutionID)
+		if row.Untold && !told[row.ExecutionID] {
+			cancelled = append(cancelled, endedExecution{
+				id:   id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID),
+				flow: row.FlowID, outcome: state.CompletionCancelled, hasQuota: row.HasQuota,
+			})
+		}
+	}
+	if discarded.empty() {
+		return 0, nil
+	}
+	if err := e.q.HealEnded(ctx, tx, healed); err != nil {
+		return 0, err
+	}
+	tx.due.leases()
+	if err := e.q.DiscardWaiting(ctx, tx, db.DiscardWaitingParams{
+		PartitionKeys: discarded.partitions, ExecutionIds: discarded.executions,
+	}); err != nil {
+		return 0, err
+	}
+	return len(discarded.executions), e.resolveAndRecord(ctx, tx, cancelled, nowMs)
+}
+
+// toldAlready says which of the executions that may lack a completion event of their end have one.
+func (e *Engine) toldAlready(ctx context.Context, tx *txn, rows []db.TakeHalfDoneRow) (map[id.ExecutionUUID]bool, error) {
+	var params db.ListToldParams
+	for _, row := range rows {
+		if row.Ended && row.Untold {
+			params.ExecutionIds = append(params.ExecutionIds, pgUUID(row.ExecutionID))
+			params.TerminalAtMs = append(params.TerminalAtMs, row.TerminalAtMs)
+		}
+	}
+	told := make(map[id.ExecutionUUID]bool, len(params.ExecutionIds))
+	if len(params.ExecutionIds) == 0 {
+		return told, nil
+	}
+	found, err := e.q.ListTold(ctx, tx, params)
+	for _, x := range found {
+		told[x.Bytes] = true
+	}
+	return told, err
+}

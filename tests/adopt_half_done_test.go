@@ -1,0 +1,255 @@
+package tests
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// foreign makes a member of a flow look as FlowFabric creates it.
+func (f *flowFixture) foreign(t *testing.T, x id.ExecutionID) {
+	t.Helper()
+	f.setExecution(t, x, `lifecycle_phase = 'submitted', attempt_state = 'pending', eligibility_state = 'eligible_now', public_state = 'waiting',
+		blocking_reason = NULL, terminal_at_ms = NULL, ffx_retry_count = NULL, ffx_attempt_count = NULL, ffx_lease_epoch = NULL,
+		ffx_last_mutation_at_ms = NULL, ffx_execution_deadline_ms = NULL`)
+}
+
+// A member that another program created is blocked while its dependencies are open, and released by them.
+func TestAdopt_members_of_flows(t *testing.T) {
+	f := flowsOn(cloneFixture(t))
+	flow := f.draw(t, nil, "a>c", "b>c", "d")
+	for _, key := range []string{"a", "b", "c", "d"} {
+		f.foreign(t, f.NodeID(flow, key))
+	}
+	if n := f.adoptAll(t); n != 0 {
+		t.Errorf("adopted %d members at once", n)
+	}
+	f.advance(time.Minute)
+	if n := f.adoptAll(t); n != 4 {
+		t.Errorf("adopted %d of 4 members", n)
+	}
+	for key, state := range map[string]string{"a": stateReady, "b": stateReady, "c": stateHeld, "d": stateReady} {
+		f.wantState(t, f.NodeID(flow, key), state)
+	}
+	for _, key := range []string{"a", "b", "d"} {
+		if err := f.CompleteExecution(t.Context(), f.lease(t, flow, key), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.foreign(t, f.NodeID(flow, "c"))
+	if n := f.adoptAll(t); n != 1 {
+		t.Errorf("adopted %d of 1 member whose dependencies are satisfied", n)
+	}
+	f.wantState(t, f.NodeID(flow, "c"), stateReady)
+}
+
+// One whose dependencies are impossible is skipped, and so is what depends on it.
+func TestAdopt_skips_what_cannot_run(t *testing.T) {
+	f := flowsOn(cloneFixture(t))
+	flow := f.draw(t, nil, "a>b", "b>c")
+	if _, err := f.FailExecution(t.Context(), f.lease(t, flow, "a"), engine.Failure{Message: "no", Class: policy.Permanent}); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"b", "c"} {
+		f.foreign(t, f.NodeID(flow, key))
+	}
+	f.exec(t, `UPDATE ff_edge SET policy = policy - 'resolved_at_ms' - 'resolved_outcome' WHERE downstream_eid = $1`, f.NodeID(flow, "c").UUID())
+	f.exec(t, `UPDATE ff_edge_group SET skip_count = 0, running_count = 1 WHERE downstream_eid = $1`, f.NodeID(flow, "c").UUID())
+	f.exec(t, `DELETE FROM ff_completion_event WHERE outcome = 'skipped'`)
+	f.advance(time.Minute)
+	if n := f.adoptAll(t); n != 2 {
+		t.Errorf("adopted %d of 2", n)
+	}
+	for _, key := range []string{"b", "c"} {
+		f.wantState(t, f.NodeID(flow, key), stateSkipped)
+		f.wantEvents(t, f.NodeID(flow, key), "completion skipped")
+	}
+}
+
+// A flow that somebody holds keeps its own members waiting, and no others.
+func TestAdopt_passes_over_busy_flows(t *testing.T) {
+	f := flowsOn(cloneFixture(t))
+	busy, free := f.draw(t, nil, "a"), f.draw(t, nil, "a")
+	for _, flow := range []id.FlowID{busy, free} {
+		f.foreign(t, f.NodeID(flow, "a"))
+	}
+	f.advance(time.Minute)
+	locker := f.begin(t)
+	if _, err := locker.Exec(t.Context(), "SELECT pg_advisory_xact_lock_shared(ffx_flow_key($1))", busy); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.adoptAll(t); n != 1 {
+		t.Errorf("adopted %d beside a busy flow", n)
+	}
+	f.wantState(t, f.NodeID(free, "a"), stateReady)
+}
+
+// sweepAll sweeps all executions, and returns how many were repaired.
+func (f *fixture) sweepAll(t *testing.T) (repaired int) {
+	t.Helper()
+	for range 3 { // to the end, and the next page of another round, wherever it began
+		repaired += f.once(t, f.Maintenance().RepairQueue)
+	}
+	return repaired
+}
+
+// What another program leaves half-done of an execution that is known is found by the sweep, once.
+func TestRepairQueue_what_another_program_left_half_done(t *testing.T) {
+	f := cloneFixture(t)
+	soon := start.UnixMilli() + hourMs
+	for _, c := range []struct {
+		name, left string
+		attempt    columns // at index 0
+		want       string
+		then       func(t *testing.T, x id.ExecutionID)
+	}{
+		{
+			name: "1 another phase", left: "lifecycle_phase = 'pending'", want: stateReady,
+		},
+		{
+			name: "3 E17 a delay that overwrote the deadline", want: "runnable unowned not_eligible_until_time delayed attempt_interrupted waiting_for_delay",
+			left: fmt.Sprintf(`eligibility_state = 'not_eligible_until_time', public_state = 'running', attempt_state = 'attempt_interrupted',
+				blocking_reason = NULL, deadline_at_ms = %d, ffx_execution_deadline_ms = %d`, soon, 2*soon),
+			then: func(t *testing.T, x id.ExecutionID) {
+				if got := f.adoptedRow(t, x); got != (adoptedRow{deadline: 2 * soon, column: soon, wakeUp: soon}) {
+					t.Errorf("E17: %+v", got)
+				}
+			},
+		},
+		{
+			name: "3 E17 a deadline that a promotion dropped", left: fmt.Sprintf("deadline_at_ms = NULL, ffx_execution_deadline_ms = %d", soon), want: stateReady,
+			then: func(t *testing.T, x id.ExecutionID) {
+				if got := f.adoptedRow(t, x); got != (adoptedRow{deadline: soon, column: soon}) {
+					t.Errorf("E17: %+v", got)
+				}
+			},
+		},
+		{
+			name: "5 an interrupted attempt that the pointer passed", left: "attempt_state = 'attempt_interrupted', attempt_index = 1",
+			attempt: columns{"outcome": "attempt_interrupted", "terminal_at_ms": int64(5)}, want: stateReturned,
+			then: func(t *testing.T, x id.ExecutionID) {
+				if got, a := f.stored(t, x).AttemptIndex, f.attempts(t, x)[0]; got != 0 || a.TerminalAtMs != nil {
+					t.Errorf("points at %d, the attempt %+v", got, a)
+				}
+			},
+		},
+		{name: "5 interrupted without an attempt", left: "attempt_state = 'attempt_interrupted'", want: stateReady},
+		{
+			name: "6 E20 a failed attempt at the pointer", left: "attempt_state = 'pending_retry_attempt'",
+			attempt: columns{"outcome": "failure", "terminal_at_ms": int64(5)}, want: stateRetry,
+			then: func(t *testing.T, x id.ExecutionID) {
+				if got, a := f.stored(t, x).AttemptIndex, f.attempts(t, x)[0]; got != 1 || a.Outcome != "retry" {
+					t.Errorf("points at %d, the attempt %+v", got, a)
+				}
+			},
+		},
+		{
+			name: "7 E22 a stale public state", attempt: columns{"outcome": "success", "terminal_at_ms": start.UnixMilli() - 60_001},
+			left: fmt.Sprintf(`lifecycle_phase = 'terminal', eligibility_state = 'not_applicable', public_state = 'running',
+				attempt_state = 'attempt_terminal', blocking_reason = NULL, terminal_at_ms = %d`, start.UnixMilli()-60_001),
+			want: stateCompleted,
+		},
+		{
+			name: "9 E31 an attachment that the gate has not admitted",
+			left: "ffx_quota_policy_id = '00000000-0000-4000-8000-000000000001', ffx_quota_partition = 1",
+			want: "runnable unowned blocked_by_quota rate_limited pending_first_attempt waiting_for_quota",
+		},
+	} {
+		x := f.create(t)
+		f.setExecution(t, x, c.left)
+		if c.attempt != nil {
+			f.seedAttempt(t, x, 0, c.attempt)
+		}
+		if n := f.sweepAll(t); n != 1 {
+			t.Errorf("%s: repaired %d", c.name, n)
+		}
+		f.wantState(t, x, c.want)
+		if c.then != nil {
+			c.then(t, x)
+		}
+		if n := f.sweepAll(t); n != 0 {
+			t.Errorf("%s: repaired %d again", c.name, n)
+		}
+	}
+}
+
+// F1, F17: the reference stages an edge into a member and does not block it.
+func TestRepairQueue_holds_members_with_open_dependencies(t *testing.T) {
+	f := flowsOn(cloneFixture(t))
+	flow := f.draw(t, nil, "a>b")
+	b := f.NodeID(flow, "b")
+	f.setExecution(t, b, "eligibility_state = 'eligible_now', public_state = 'waiting', blocking_reason = 'waiting_for_worker'")
+	if n := f.sweepAll(t); n != 1 {
+		t.Errorf("repaired %d", n)
+	}
+	f.wantState(t, b, stateHeld)
+}
+
+// E26, E27, F9, F11: a cancel of the reference leaves the lease, the event and the dependents.
+func TestE26_heal_what_another_program_cancelled(t *testing.T) {
+	f := flowsOn(cloneFixture(t))
+	flow := f.draw(t, nil, "a>b")
+	a, b := f.NodeID(flow, "a"), f.NodeID(flow, "b")
+	held := f.lease(t, flow, "a")
+	f.advance(time.Second)
+	cancelled := fmt.Sprintf(`lifecycle_phase = 'cancelled', eligibility_state = 'cancelled', public_state = 'cancelled',
+		attempt_state = 'cancelled', cancellation_reason = 'flow_cancelled', terminal_at_ms = %d`, f.clock.Load())
+	f.setExecution(t, a, cancelled)
+	if n := f.sweepAll(t); n != 1 {
+		t.Errorf("healed %d", n)
+	}
+	f.wantState(t, a, "cancelled unowned not_applicable cancelled cancelled -")
+	f.wantState(t, b, stateSkipped)
+	f.wantEvents(t, a, "lease acquired", "lease revoked reconciler", "completion cancelled")
+	f.wantEvents(t, b, "completion skipped")
+	if err := f.CompleteExecution(t.Context(), held, nil); err == nil {
+		t.Error("its former holder completes it")
+	}
+	if attempt := f.attempts(t, a)[0]; attempt.Outcome != "cancelled" || attempt.LeaseExpiresAtMs != nil || attempt.LeaseEpoch <= int64(held.Epoch) {
+		t.Errorf("its attempt is %+v", attempt)
+	}
+	if n := f.sweepAll(t); n != 0 {
+		t.Errorf("healed %d again", n)
+	}
+	// A day later its event may have been trimmed.
+	x := f.create(t)
+	f.setExecution(t, x, cancelled)
+	f.advance(24 * time.Hour)
+	if n := f.sweepAll(t); n != 0 {
+		t.Errorf("healed %d that ended a day ago", n)
+	}
+	if got := f.events(t, x); len(got) != 0 {
+		t.Errorf("events %q of one that ended a day ago", got)
+	}
+}
+
+// A flow cancel of the reference overwrites what has finished, and nothing here can prevent it: the outcome is lost, the
+// result stays, and where it wrote an event there is no second one.
+func TestE44_flow_cancel_of_the_reference_overwrites_finished_members(t *testing.T) {
+	f := flowsOn(cloneFixture(t))
+	flow := f.draw(t, nil, "a")
+	a := f.NodeID(flow, "a")
+	if err := f.CompleteExecution(t.Context(), f.lease(t, flow, "a"), []byte("result")); err != nil {
+		t.Fatal(err)
+	}
+	f.advance(time.Minute)
+	f.setExecution(t, a, fmt.Sprintf(`lifecycle_phase = 'cancelled', eligibility_state = 'cancelled', public_state = 'cancelled',
+		attempt_state = 'cancelled', cancellation_reason = 'flow_cancelled', terminal_at_ms = %d`, f.clock.Load()))
+	f.exec(t, `INSERT INTO ff_completion_event (partition_key, execution_id, flow_id, outcome, occurred_at_ms)
+		VALUES ($1, $2, $3, 'cancelled', $4)`, a.Partition(), a.UUID(), flow, f.clock.Load())
+	if n := f.sweepAll(t); n != 1 {
+		t.Errorf("healed %d", n)
+	}
+	f.wantState(t, a, "cancelled unowned not_applicable cancelled cancelled -")
+	if got := f.events(t, a); !slices.Equal(got, []string{"lease acquired", "lease revoked backend", "completion success", "completion cancelled"}) {
+		t.Errorf("events %q", got)
+	}
+	if got := f.stored(t, a).Result; string(got) != "result" {
+		t.Errorf("result %q", got)
+	}
+}
