@@ -48,6 +48,9 @@ type State struct {
 	Migrations []Migration
 	// Partitioned tells the physical layout: true for tables FlowFabric made, false for ours.
 	Partitioned bool
+	// Shared tells whether it has all the indexes that FlowFabric needs on tables with rows: [Share] makes them, and a
+	// database that FlowFabric made has them.
+	Shared bool
 	// Warnings are remarks that keep nobody from using the database.
 	Warnings []string
 	// Err is what [Check] returns; only [Status] fills it.
@@ -56,6 +59,8 @@ type State struct {
 	readOnly bool
 	// parts are the ledger's rows that name a part of a migration.
 	parts map[string]bool
+	// shared are the indexes there are for FlowFabric, and whether each is whole.
+	shared map[string]bool
 	// citus is a table of this library that Citus manages, if any.
 	citus string
 	// foreign says what is wrong with tables that no ledger explains.
@@ -163,6 +168,12 @@ func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 		}
 	default:
 		state.Origin = OriginNone
+	}
+	if state.Schema != "" {
+		if err := state.readShared(ctx, db); err != nil {
+			return State{}, err
+		}
+		state.Warnings = append(state.Warnings, state.sharedWarning()...)
 	}
 	if state.Version != "" && !hasCore {
 		state.foreign = ledgerTable + " records migrations, but ff_exec_core does not exist"

@@ -15,7 +15,7 @@ func (a *app) migrateCommand() *cobra.Command {
 	cmd := group("migrate", "Make, inspect and take down the tables of a database", "")
 	a.databaseFlags(cmd)
 	cmd.AddCommand(
-		a.migrateUpCommand(), a.migrateAdoptCommand(), a.migrateDownCommand(),
+		a.migrateUpCommand(), a.migrateAdoptCommand(), a.migrateShareCommand(), a.migrateDownCommand(),
 		a.migrateStatusCommand(), a.migrateCheckCommand(), a.migrateSQLCommand(),
 	)
 	return cmd
@@ -71,6 +71,44 @@ afterwards. It rewrites one table and builds indexes: adopt a large database whe
 		Args:    noArgs,
 		RunE:    a.does(func(ctx context.Context, _ []string) error { return a.change(ctx, schema.Adopt) }),
 	}
+}
+
+func (a *app) migrateShareCommand() *cobra.Command {
+	var undo bool
+	cmd := &cobra.Command{
+		Use:   "share",
+		Short: "Make the indexes that FlowFabric 0.15 needs in a database of this library",
+		Long: `share makes three indexes by which workers and the server of FlowFabric 0.15 find work, lost leases and
+completions. Without them they are slow on tables with many rows; with them this library's own claims and completions
+are slower. Running programs go on meanwhile. What an interrupted run leaves half-made the next one makes anew. A
+database that FlowFabric made has the indexes.`,
+		Example: `  ff migrate share
+  ff migrate share --undo`,
+		Args: noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			databaseURL, err := a.requireDatabase()
+			if err != nil {
+				return err
+			}
+			change, done := schema.Share[string], "made"
+			if undo {
+				change, done = schema.Unshare[string], "dropped"
+			}
+			result, err := change(ctx, databaseURL, schema.Options{Schema: a.schema})
+			if err != nil {
+				return err
+			}
+			for _, name := range result.Applied {
+				fmt.Fprintln(a.stdout, done, name)
+			}
+			if len(result.Applied) == 0 {
+				fmt.Fprintln(a.stdout, "Nothing is to be done.")
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&undo, "undo", false, "drop them again")
+	return cmd
 }
 
 func (a *app) change(ctx context.Context, change func(context.Context, string, schema.Options) (schema.Result, error)) error {
@@ -200,6 +238,7 @@ type migrationStatus struct {
 	Version    string            `json:"version"`
 	UsableFrom string            `json:"usable_from,omitempty"` // the oldest version of ff that may work on it
 	Usable     bool              `json:"usable"`
+	Shared     bool              `json:"shared"` // it has the indexes that FlowFabric needs
 	Problem    string            `json:"problem,omitempty"`
 	Warnings   []string          `json:"warnings"`
 	Migrations []migrationRecord `json:"migrations"`
@@ -218,6 +257,7 @@ func newMigrationStatus(state schema.State) migrationStatus {
 		Version:    state.Version,
 		UsableFrom: state.UsableFrom,
 		Usable:     state.Err == nil,
+		Shared:     state.Shared,
 		Warnings:   append([]string{}, state.Warnings...),
 		Migrations: []migrationRecord{},
 	}

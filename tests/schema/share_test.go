@@ -1,0 +1,130 @@
+package schema_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/schema"
+)
+
+func status(t *testing.T, databaseURL string) schema.State {
+	t.Helper()
+	state, err := schema.Status(t.Context(), databaseURL, schema.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+func share(t *testing.T, databaseURL string, undo bool, want int) {
+	t.Helper()
+	change := schema.Share[string]
+	if undo {
+		change = schema.Unshare[string]
+	}
+	result, err := change(t.Context(), databaseURL, schema.Options{})
+	if err != nil || len(result.Applied) != want {
+		t.Fatalf("undo %v: %+v, %v; want %d indexes", undo, result, err, want)
+	}
+	if state := status(t, databaseURL); state.Shared == undo || state.Err != nil || len(state.Warnings) != 0 {
+		t.Errorf("undo %v: shared %v, %v, %q", undo, state.Shared, state.Err, state.Warnings)
+	}
+}
+
+// The indexes are those of the reference, in a database with rows, and all are gone again.
+func TestShare(t *testing.T) {
+	t.Parallel()
+	databaseURL := pgtest.EmptyDatabase(t)
+	conn := connect(t, databaseURL)
+	migrate(t, databaseURL, schema.Options{})
+	before := catalog(t, conn)
+	exec(t, conn, `INSERT INTO ff_exec_core (partition_key, execution_id, lane_id, lifecycle_phase, ownership_state, eligibility_state,
+			public_state, attempt_state, created_at_ms)
+		SELECT i % 256, gen_random_uuid(), 'lane', 'runnable', 'unowned', 'eligible_now', 'waiting', 'pending_first_attempt', i
+		FROM generate_series(1, 1000) AS i`)
+	share(t, databaseURL, false, 3)
+	share(t, databaseURL, false, 0)
+
+	reference := connect(t, referenceDatabase(t, ordinary))
+	for _, name := range []string{"ff_exec_core_lane_phase_idx", "ff_attempt_lease_expiry_idx", "ff_completion_event_lookup_idx"} {
+		const definition = "SELECT pg_get_indexdef($1::regclass)"
+		if got, want := scalar[string](t, conn, definition, name), scalar[string](t, reference, definition, name); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+
+	share(t, databaseURL, true, 3)
+	share(t, databaseURL, true, 0)
+	if after := catalog(t, conn); !slices.Equal(after, before) {
+		t.Error("shared and back, the database is another one")
+	}
+}
+
+// What an interrupted call left is made anew.
+func TestShare_goes_on_after_an_interruption(t *testing.T) {
+	t.Parallel()
+	databaseURL := pgtest.EmptyDatabase(t)
+	conn := connect(t, databaseURL)
+	migrate(t, databaseURL, schema.Options{})
+	// An index is not finished while a transaction from before it is open that has written to the table.
+	writer := connect(t, databaseURL)
+	exec(t, writer, "BEGIN")
+	exec(t, writer, "LOCK TABLE ff_attempt IN ROW EXCLUSIVE MODE")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := schema.Share(t.Context(), databaseURL, schema.Options{})
+		ended <- err
+	}()
+	for scalar[int](t, conn, "SELECT count(*)::integer FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid WHERE c.relname = 'ff_attempt_lease_expiry_idx'") == 0 {
+		if err := t.Context().Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Writers are not held up by it.
+	exec(t, conn, "INSERT INTO ff_attempt (partition_key, execution_id, attempt_index) VALUES (1, gen_random_uuid(), 0)")
+	exec(t, conn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND query LIKE 'CREATE INDEX CONCURRENTLY ff_attempt%'`)
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "make ff_attempt_lease_expiry_idx") {
+		t.Errorf("interrupted: %v", err)
+	}
+	exec(t, writer, "ROLLBACK")
+	state := status(t, databaseURL)
+	if state.Shared || state.Err != nil || len(state.Warnings) != 1 || !strings.Contains(state.Warnings[0], "ff migrate share") {
+		t.Errorf("after an interruption: %v, %v, %q", state.Shared, state.Err, state.Warnings)
+	}
+	share(t, databaseURL, false, 2)
+}
+
+func TestShare_refuses_what_is_not_migrated(t *testing.T) {
+	t.Parallel()
+	databaseURL := pgtest.EmptyDatabase(t)
+	if _, err := schema.Share(t.Context(), databaseURL, schema.Options{}); !errors.Is(err, schema.ErrNotMigrated) {
+		t.Errorf("%v, want not migrated", err)
+	}
+}
+
+// In a database that FlowFabric made the indexes are its own.
+func TestShare_of_an_adopted_database(t *testing.T) {
+	t.Parallel()
+	databaseURL := referenceDatabase(t, partitioned)
+	conn := connect(t, databaseURL)
+	if _, err := schema.Adopt(t.Context(), databaseURL, schema.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	before := catalog(t, conn)
+	for _, change := range []func(context.Context, string, schema.Options) (schema.Result, error){schema.Share[string], schema.Unshare[string]} {
+		if result, err := change(t.Context(), databaseURL, schema.Options{}); err != nil || len(result.Applied) != 0 {
+			t.Errorf("%+v, %v", result, err)
+		}
+	}
+	if !slices.Equal(catalog(t, conn), before) {
+		t.Error("changed")
+	}
+	if !status(t, databaseURL).Shared {
+		t.Error("is not shared")
+	}
+}
