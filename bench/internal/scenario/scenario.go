@@ -51,6 +51,7 @@ func All() []Scenario {
 		{Key: "i", Title: "renewals", run: renewals},
 		{Key: "j", Title: "memory of the worker process", run: memory},
 		{Key: "k", Title: "cost of lease history and outbox", run: history},
+		{Key: "l", Title: "a database shared with FlowFabric", Asked: true, run: sharing},
 	}
 }
 
