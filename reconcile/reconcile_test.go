@@ -349,17 +349,21 @@ func TestRun_one_of_two_processes(t *testing.T) {
 				t.Errorf("the first process does the job %d times", n)
 			}
 			first.cut = silent
+			since := f.held[engine.JobExpireLeases].until
 			f.mu.Unlock()
+			if left := time.Until(since); left > 4*time.Second {
+				t.Errorf("the job is held for %v more", left)
+			}
 			if !silent {
 				stop()
+				since = time.Now()
 			}
-			since := time.Now()
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			f.mu.Lock()
 			calls := f.calls["second"][engine.JobExpireLeases]
 			f.mu.Unlock()
-			within := 5 * time.Second
+			within := 2 * time.Millisecond
 			if !silent {
 				within = DefaultInterval * 11 / 10
 			}

@@ -153,13 +153,30 @@ func TestAdopt_leaves_what_is_not_waiting(t *testing.T) {
 	}
 }
 
-// E2, E31: what the reference keeps in the policy alone counts.
-func TestE2_adopt_capabilities_and_attachments(t *testing.T) {
+// What the reference keeps in the policy alone counts: whoever claims has what it requires.
+func TestI5_adopt_capabilities_of_the_policy(t *testing.T) {
+	f := cloneFixture(t)
+	capable := f.seed(t, columns{"policy": `{"routing_requirements":{"required_capabilities":["gpu","","avx","gpu"]}}`})
+	stored := f.seed(t, columns{"required_capabilities": []string{"", "arm"}, "policy": `{"routing_requirements":{"required_capabilities":["gpu"]}}`})
+	if n := f.adoptAll(t); n != 2 {
+		t.Errorf("adopted %d of 2", n)
+	}
+	if got := f.stored(t, capable).Capabilities; !slices.Equal(got, []string{"avx", "gpu"}) {
+		t.Errorf("capabilities %q of the policy", got)
+	}
+	if got := f.stored(t, stored).Capabilities; !slices.Equal(got, []string{"arm"}) {
+		t.Errorf("capabilities %q that were stored", got)
+	}
+	if n := len(f.claimN(t, 10)); n != 0 {
+		t.Errorf("who has none of them claims %d", n)
+	}
+}
+
+// Budgets and quotas are found in both of their places, and hold the execution.
+func TestI4_adopt_attachments(t *testing.T) {
 	f := cloneFixture(t)
 	a, b, quota := id.NewBudgetID(), id.NewBudgetID(), id.NewQuotaPolicyID()
 	first, second := min(a.String(), b.String()), max(a.String(), b.String())
-	capable := f.seed(t, columns{"policy": `{"routing_requirements":{"required_capabilities":["gpu","","avx","gpu"]}}`})
-	stored := f.seed(t, columns{"required_capabilities": []string{"", "arm"}, "policy": `{"routing_requirements":{"required_capabilities":["gpu"]}}`})
 	budgeted := f.seed(t, columns{
 		"policy":     fmt.Sprintf(`{"budget_ids":[%q]}`, second),
 		"raw_fields": fmt.Sprintf(`{"execution_kind":"test","budget_ids":" %s,,%s "}`, first, second),
@@ -170,14 +187,11 @@ func TestE2_adopt_capabilities_and_attachments(t *testing.T) {
 		"lifecycle_phase": "runnable", "attempt_state": "attempt_interrupted", "blocking_reason": "waiting_for_worker",
 		"raw_fields": fmt.Sprintf(`{"execution_kind":"test","quota_policy_id":%q}`, quota),
 	})
-	if n := f.adoptAll(t); n != 6 {
-		t.Errorf("adopted %d of 6", n)
+	if n := f.adoptAll(t); n != 4 {
+		t.Errorf("adopted %d of 4", n)
 	}
-	if got := f.stored(t, capable).Capabilities; !slices.Equal(got, []string{"avx", "gpu"}) {
-		t.Errorf("capabilities %q of the policy", got)
-	}
-	if got := f.stored(t, stored).Capabilities; !slices.Equal(got, []string{"arm"}) {
-		t.Errorf("capabilities %q that were stored", got)
+	if n := len(f.claimN(t, 10)); n != 0 {
+		t.Errorf("claimed %d that the gate has not admitted", n)
 	}
 	const blocked = "runnable unowned blocked_by_budget rate_limited pending_first_attempt waiting_for_budget"
 	f.wantState(t, budgeted, blocked)
@@ -262,6 +276,30 @@ func TestAdopt_in_a_transaction_of_the_caller(t *testing.T) {
 		}
 	}
 	f.wantState(t, x, stateReady)
+}
+
+// A database that FlowFabric made has its tables in parts.
+func TestAdopt_in_a_database_that_FlowFabric_made(t *testing.T) {
+	f := referenceFixture(t)
+	before := f.seed(t, columns{"policy": `{"timeout_policy":{"execution_deadline_ms":3600000}}`})
+	f.adopt(t)
+	after := f.seed(t, nil)
+	if n := f.adoptAll(t); n != 2 {
+		t.Errorf("adopted %d of 2", n)
+	}
+	claimed := f.claimN(t, 10)
+	if len(claimed) != 2 {
+		t.Fatalf("claimed %d of 2", len(claimed))
+	}
+	for _, c := range claimed {
+		if err := f.CompleteExecution(t.Context(), c.Lease, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, x := range []id.ExecutionID{before, after} {
+		f.wantState(t, x, stateCompleted)
+	}
+	f.takeJobs(t, f.Engine, "holder")
 }
 
 // A process with background work adopts what another program creates as soon as that is committed.
