@@ -197,9 +197,11 @@ func TestE26_heal_what_another_program_cancelled(t *testing.T) {
 	a, b := f.NodeID(flow, "a"), f.NodeID(flow, "b")
 	held := f.lease(t, flow, "a")
 	f.advance(time.Second)
-	cancelled := fmt.Sprintf(`lifecycle_phase = 'cancelled', eligibility_state = 'cancelled', public_state = 'cancelled',
-		attempt_state = 'cancelled', cancellation_reason = 'flow_cancelled', terminal_at_ms = %d`, f.clock.Load())
-	f.setExecution(t, a, cancelled)
+	cancelled := func() string {
+		return fmt.Sprintf(`lifecycle_phase = 'cancelled', eligibility_state = 'cancelled', public_state = 'cancelled',
+			attempt_state = 'cancelled', cancellation_reason = 'flow_cancelled', terminal_at_ms = %d`, f.clock.Load())
+	}
+	f.setExecution(t, a, cancelled())
 	if n := f.sweepAll(t); n != 1 {
 		t.Errorf("healed %d", n)
 	}
@@ -218,7 +220,8 @@ func TestE26_heal_what_another_program_cancelled(t *testing.T) {
 	}
 	// A day later its event may have been trimmed.
 	x := f.create(t)
-	f.setExecution(t, x, cancelled)
+	f.advance(time.Second)
+	f.setExecution(t, x, cancelled())
 	f.advance(24 * time.Hour)
 	if n := f.sweepAll(t); n != 0 {
 		t.Errorf("healed %d that ended a day ago", n)
