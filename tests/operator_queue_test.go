@@ -164,7 +164,7 @@ func TestDelayExecution_of_a_retry(t *testing.T) {
 
 // What an interrupted attempt waits for is replaced as well: the same attempt goes on.
 func TestDelayExecution_of_an_interrupted_attempt(t *testing.T) {
-	f := newFixture(t)
+	f := cloneFixture(t)
 	c := f.start(t)
 	if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{c.Lease}); err != nil {
 		t.Fatal(err)
