@@ -60,7 +60,7 @@ const (
 //     there are at most 50,000.
 //   - ClaimOrder: by the queue of the lane, whatever else there is.
 //   - CreatedFrom, CreatedBefore with NewestFirst or OldestFirst: only ids of that time are looked at, and of ten
-//     minutes before and after, as clocks may differ. Executions whose ids say another time than that are listed by ByID alone:
+//     minutes before and after, as clocks may differ. Those whose ids say another time than that are listed by ByID alone:
 //     ids that a caller made, and executions with an [ExecutionSpec.CreatedAt] of their own.
 //   - Nothing but Partition: as many as the page has.
 type ExecutionFilter struct {
