@@ -11,7 +11,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-const maxRevokeReason = 4096 // bytes
+// MaxRevokeReason is the longest reason for a revocation in bytes.
+const MaxRevokeReason = 1024
 
 // RevokeSpec says which lease is to be taken away. The zero values of Lease and Instance accept whichever there is.
 type RevokeSpec struct {
@@ -22,7 +23,7 @@ type RevokeSpec struct {
 	Lease    id.ExpectedLease
 	Instance id.WorkerInstanceID // who is thought to hold it
 
-	// Reason is stored with the execution, at most 4096 bytes.
+	// Reason is stored with the execution, at most [MaxRevokeReason] bytes.
 	Reason string
 }
 
@@ -58,7 +59,7 @@ type Revoked struct {
 // Transaction: locks the execution, then its attempt; emits a lease event.
 func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, error) {
 	const op = "revoke lease"
-	if err := checkText("reason", spec.Reason, maxRevokeReason); err != nil {
+	if err := checkText("reason", spec.Reason, MaxRevokeReason); err != nil {
 		return Revoked{}, wrap(op, err)
 	}
 	e := o.e
@@ -88,6 +89,7 @@ func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, er
 			})
 			tx.due.leases()
 			tx.due.lane(lane)
+			tx.due.lost(x.WorkerInstanceID)
 			return revoked, err
 		},
 	})

@@ -73,6 +73,12 @@ var actedOn = map[string]string{
 	"ClaimSpec.Worker":                          "TestClaim_leases_a_fresh_execution",
 	"ClaimSpec.Instance":                        "TestClaim_leases_a_fresh_execution",
 	"ClaimSpec.LeaseTTL":                        "TestClaim_leases_a_fresh_execution",
+	"RevokeSpec.ID":                             "TestRevokeLease_gives_the_execution_back",
+	"RevokeSpec.Lease":                          "TestI11_each_name_of_a_lease_revokes_it",
+	"RevokeSpec.Instance":                       "TestRevokeLease_of_another_lease",
+	"RevokeSpec.Reason":                         "TestRevokeLease_gives_the_execution_back",
+	"ExpiredLeaseFilter.AsOf":                   "TestI10_expired_leases_of_all_claims",
+	"ExpiredLeaseFilter.Namespace":              "TestI10_expired_leases_of_all_claims",
 	"CancelSpec.ID":                             "TestE25_cancel_ends_whatever_it_finds",
 	"CancelSpec.Reason":                         "TestE25_cancel_ends_whatever_it_finds",
 	"CancelSpec.Fence.Execution":                "TestCancelExecution_refuses_what_it_cannot_do",
@@ -146,7 +152,7 @@ var refused = map[string]string{
 
 // given are the types that callers fill in.
 var given = []reflect.Type{
-	reflect.TypeFor[engine.ExecutionSpec](), reflect.TypeFor[engine.FlowSpec](), reflect.TypeFor[engine.ClaimSpec](), reflect.TypeFor[engine.CancelSpec](),
+	reflect.TypeFor[engine.ExecutionSpec](), reflect.TypeFor[engine.FlowSpec](), reflect.TypeFor[engine.ClaimSpec](), reflect.TypeFor[engine.CancelSpec](), reflect.TypeFor[engine.RevokeSpec](), reflect.TypeFor[engine.ExpiredLeaseFilter](),
 	reflect.TypeFor[engine.GrantSpec](), reflect.TypeFor[engine.WorkerSpec](), reflect.TypeFor[engine.GrantedClaim](),
 	reflect.TypeFor[engine.ResumedClaim](), reflect.TypeFor[engine.Reclaim](), reflect.TypeFor[engine.EligibleFilter](),
 	reflect.TypeFor[engine.Config](), reflect.TypeFor[engine.ExecutionFilter](),

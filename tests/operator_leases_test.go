@@ -9,9 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/worker"
 )
 
 func (f *fixture) revoke(t *testing.T, spec engine.RevokeSpec) engine.Revoked {
@@ -90,8 +93,9 @@ func TestRevokeLease_of_another_lease(t *testing.T) {
 	}
 	f.revoke(t, engine.RevokeSpec{ID: c.ID})
 	for name, x := range map[string]id.ExecutionID{
-		"revoked": c.ID,
-		"waiting": f.create(t),
+		"revoked":                          c.ID,
+		"waiting":                          f.create(t),
+		"ended, and its lease left behind": endings["cancelled by the reference's operator"](t, f),
 		"ended": func() id.ExecutionID {
 			l := f.startAlone(t)
 			f.fail(t, l, forGood)
@@ -115,7 +119,7 @@ func (f *fixture) startAlone(t *testing.T) engine.Lease {
 func TestRevokeLease_refuses_a_long_reason(t *testing.T) {
 	f := newFixture(t)
 	c := f.start(t)
-	_, err := f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: c.ID, Reason: strings.Repeat("x", 4097)})
+	_, err := f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: c.ID, Reason: strings.Repeat("x", engine.MaxRevokeReason+1)})
 	if !errors.Is(err, engine.ErrInvalidInput) {
 		t.Errorf("got %v, want invalid input", err)
 	}
@@ -202,6 +206,9 @@ func (f *fixture) expired(t *testing.T, filter engine.ExpiredLeaseFilter, limit 
 			t.Fatalf("a page of %d with next %q, limit %d", len(page.Items), page.Next, limit)
 		}
 		leases = append(leases, page.Items...)
+		if len(leases) > 100 {
+			t.Fatalf("the pages have no end: %v", leases[:10])
+		}
 		if after = page.Next; after == "" {
 			return leases
 		}
@@ -350,6 +357,55 @@ func TestI10_expired_leases_of_all_claims(t *testing.T) {
 	}
 	if got := list(engine.ExpiredLeaseFilter{}); got != nil {
 		t.Errorf("after the job: %q", got)
+	}
+}
+
+// The handler is told at once, by whatever process: its next renewal is an hour away. Another worker goes on with it.
+func TestWorker_hears_of_a_revocation(t *testing.T) {
+	c := newCrew(t)
+	cfg := alone
+	cfg.LeaseTTL, cfg.DrainTimeout = 3*time.Hour, time.Second
+	began, causes := c.long(t, cfg)
+	console := c.rival(t)
+	x := c.create(t, func(s *engine.ExecutionSpec) { s.Kind = "long" })
+	received(t, began)
+	if revoked, err := console.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: x}); err != nil || revoked.Epoch != 2 {
+		t.Fatalf("revoked %+v, %v", revoked, err)
+	}
+	if cause := received(t, causes); !errors.Is(cause, worker.ErrLeaseLost) || !errors.Is(cause, engine.ErrStaleLease) || errors.Is(cause, worker.ErrCancelled) {
+		t.Errorf("cause %v", cause)
+	}
+	if again := received(t, began); again != x {
+		t.Errorf("%s goes on, want %s", again, x)
+	}
+	c.wantState(t, x, stateRunning)
+}
+
+// The reference revokes at SERIALIZABLE, with three tries: renewals of the very lease make it give up.
+func TestE53_renewals_do_not_abort_a_revocation(t *testing.T) {
+	f := newFixture(t)
+	log := new(statementLog)
+	operator := f.rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })
+	for range 5 { // one after the other, each uncommitted when the revocation comes to it
+		c := f.start(t, func(spec *engine.ExecutionSpec) { spec.Priority = 9 })
+		tx := f.begin(t)
+		if _, err := f.WithTx(tx).RenewLease(t.Context(), c.Lease, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		wait := async(t, func(ctx context.Context) error {
+			_, err := operator.Operator().RevokeLease(ctx, engine.RevokeSpec{ID: c.ID})
+			return err
+		})
+		operator.awaitBlocked(t, f)
+		commit(t, tx)
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+		f.wantState(t, c.ID, stateReturned)
+		f.claim(t)
+	}
+	if aborted := log.aborted(); len(aborted) > 0 {
+		t.Errorf("the server gave up %q", aborted)
 	}
 }
 

@@ -235,31 +235,31 @@ var keyed = []string{
 
 // scanning are the statements that look for rows, in indexes made for it.
 var scanning = map[string][]string{
-	"ClaimFromHead":        {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
-	"ClaimAfterPositions":  {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
-	"TakeClaimable":        {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
-	"ListLaneEnds":         {"ffx_ready_pkey"},
-	"RepairQueue":          {"ff_exec_core_pkey", "ffx_ready_pkey", "ffx_blocked_pkey"},
-	"ListPauses":           {"ffx_pause_pkey"},
-	"ListBlocked":          {"ffx_blocked_lane_idx", "ff_exec_core_pkey"},
-	"UnblockRoutes":        {"ffx_blocked_route_idx", "ff_exec_core_pkey"},
-	"ListQueuedLanes":      {"ffx_ready_pkey"},
-	"ListExecutions":       {"ff_exec_core_pkey"},
-	"ListFlowMembers":      {"ff_exec_core_flow_idx"},
-	"ListWaitingKinds":     {"ffx_ready_pkey", "ff_exec_core_pkey"},
-	"LookAtLeases":         {"ffx_lease_watch_pkey"},
-	"ForgetLeaseTimers":    {"ffx_lease_watch_pkey"},
-	"ScanTimedOut":         {"ffx_ff_attempt_timeout_idx"},
-	"ScanOverdue":          {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
-	"PromoteDelayed":       {"ffx_ff_exec_core_promotion_idx"},
-	"ScanEligible":         {"ffx_ready_pkey", "ff_exec_core_pkey"},
-	"ScanExpiredGrants":    {"ff_claim_grant_expiry_idx"},
-	"PruneCreationKeys":    {"ffx_create_dedup_expiry_idx"},
+	"ClaimFromHead":       {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
+	"ClaimAfterPositions": {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
+	"TakeClaimable":       {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
+	"ListLaneEnds":        {"ffx_ready_pkey"},
+	"RepairQueue":         {"ff_exec_core_pkey", "ffx_ready_pkey", "ffx_blocked_pkey"},
+	"ListPauses":          {"ffx_pause_pkey"},
+	"ListBlocked":         {"ffx_blocked_lane_idx", "ff_exec_core_pkey"},
+	"UnblockRoutes":       {"ffx_blocked_route_idx", "ff_exec_core_pkey"},
+	"ListQueuedLanes":     {"ffx_ready_pkey"},
+	"ListExecutions":      {"ff_exec_core_pkey"},
+	"ListFlowMembers":     {"ff_exec_core_flow_idx"},
+	"ListWaitingKinds":    {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"LookAtLeases":        {"ffx_lease_watch_pkey"},
+	"ForgetLeaseTimers":   {"ffx_lease_watch_pkey"},
+	"ScanTimedOut":        {"ffx_ff_attempt_timeout_idx"},
+	"ScanOverdue":         {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
+	"PromoteDelayed":      {"ffx_ff_exec_core_promotion_idx"},
+	"ScanEligible":        {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"ScanExpiredGrants":   {"ff_claim_grant_expiry_idx"},
+	"PruneCreationKeys":   {"ffx_create_dedup_expiry_idx"},
 	"TakeJobs": {
 		"ffx_lease_watch_pkey", "ffx_ff_exec_core_promotion_idx", "ffx_ff_attempt_timeout_idx", "ffx_ff_exec_core_execution_deadline_idx",
 		"ffx_ff_exec_core_deadline_idx", "ffx_create_dedup_expiry_idx", "ffx_ff_completion_event_undispatched_idx", "ffx_ready_pkey", "ff_claim_grant_expiry_idx", "ffx_blocked_route_idx", "ffx_ff_exec_core_foreign_idx",
 	},
-	"ListQueuedAmong":  {"ffx_ready_pkey"},
+	"ListQueuedAmong":      {"ffx_ready_pkey"},
 	"ScanUndispatched":     {"ffx_ff_completion_event_undispatched_idx"},
 	"ListOpenMembers":      {"ff_exec_core_flow_idx"},
 	"GetRetentionWork":     {"ff_completion_event_pkey", "ffx_retention_timer_pkey", "ffx_retention_period_pkey", "ffx_retention_pkey", "ffx_lane_retention_shortest_idx"},
@@ -376,7 +376,8 @@ func TestPlans_of_named_rows_in_small_tables(t *testing.T) {
 	p.exec(t, "ANALYZE")
 	add()
 	// Of the indexes of ff_edge all look alike then.
-	check("analysed when empty", "LockDownstreamGroups", "ResolveEdges", "PassResults", "EnqueueSiblingCancels", "ListEdgesWithoutGroup", "ListNeeded")
+	check("analysed when empty", "LockDownstreamGroups", "ResolveEdges", "PassResults", "EnqueueSiblingCancels", "ListEdgesWithoutGroup", "ListNeeded",
+		"LockUnstartedDownstream", "ListDownstreamGroups", "ReopenEdges", "MarkCountedEdges")
 	for n := 20; n <= 60; n += 10 {
 		add()
 		p.exec(t, "ANALYZE")
