@@ -283,7 +283,8 @@ func miscountedGroups(ctx context.Context, tx pgx.Tx, lanes []string) ([]string,
 				count(*) FILTER (WHERE e.policy ->> 'resolved_at_ms' IS NULL AND e.policy -> 'applied_at_ms' <> 'null') AS running,
 				count(*) FILTER (
 					WHERE e.policy ->> 'resolved_at_ms' IS NULL AND e.policy -> 'applied_at_ms' <> 'null'
-					AND NOT e.policy ? 'reopened_at_ms' AND u.terminal_at_ms IS NOT NULL AND NOT EXISTS (
+					AND NOT e.policy ? 'reopened_at_ms' AND u.terminal_at_ms IS NOT NULL
+						AND u.execution_id <> ALL ($3::uuid[]) AND NOT EXISTS (
 						SELECT FROM ff_completion_event AS c
 						WHERE c.partition_key = u.partition_key AND c.execution_id = u.execution_id AND c.dispatched_at_ms IS NULL)
 				) AS forgotten
