@@ -118,7 +118,7 @@ func (e *Engine) endLost(ctx context.Context, tx *txn, x *grantable, lost int32)
 	ending.params.CancellationReason = new("reclaim_cap_exceeded")
 	ending.params.RevokedBy = new("reconciler")
 	attempt := endingAttempt{
-		execution: x.id, index: x.CurrentIndex, epoch: x.raisedEpoch(), reason: reasonLostTooOften, category: string(policy.InfraCrash),
+		execution: x.id, index: x.CurrentIndex, epoch: x.raisedEpoch(), reason: reasonLostTooOften, category: string(policy.InfraCrash), class: policy.InfraCrash,
 	}
 	if x.leased() {
 		attempt.leaseEvent, attempt.leaseID, attempt.instance = "revoked", x.LeaseID, x.WorkerInstanceID
