@@ -83,7 +83,7 @@ var (
 
 	expired = wholeRow{
 		"terminal_at_ms": "now", "raw.last_failure_message": "execution_deadline", "raw.failure_reason": "execution_deadline",
-		"raw.failure_category": "timeout", "execution_deadline_ms": "ended 1h0m1s", "raw.last_mutation_at": "now",
+		"raw.failure_category": "timeout", "raw.failure_class": "timeout", "execution_deadline_ms": "ended 1h0m1s", "raw.last_mutation_at": "now",
 	}.merged(isMutation).merged(unqueued)
 )
 
@@ -190,7 +190,7 @@ var stateTable = []transition{
 		change: wholeRow{
 			"state": stateBackoff, "attempt_index": "1", "retry_count": "1", "deadline_at_ms": "now+5s", "delay_until_ms": "now+5s",
 			"0.outcome": "retry", "0.terminal_at_ms": "now", "0.lease_expires_at_ms": "-", "0.timeout_at_ms": "-", "0.delay_until_ms": "now+5s",
-			"0.raw.failure_reason": "broken", "0.raw.failure_category": "net",
+			"0.raw.failure_reason": "broken", "0.raw.failure_category": "net", "0.raw.failure_class": "transient",
 		}.merged(isMutation),
 		events: []string{"revoked L1 of own by backend at now"},
 	},
@@ -199,7 +199,7 @@ var stateTable = []transition{
 		change: wholeRow{
 			"state": stateRetry, "attempt_index": "1", "retry_count": "1",
 			"0.outcome": "retry", "0.terminal_at_ms": "now", "0.lease_expires_at_ms": "-", "0.delay_until_ms": "now",
-			"0.raw.failure_reason": "broken", "0.raw.failure_category": "transient",
+			"0.raw.failure_reason": "broken", "0.raw.failure_category": "transient", "0.raw.failure_class": "transient",
 		}.merged(isMutation).merged(queued),
 		events: []string{"revoked L1 of own by backend at now"},
 	},
@@ -207,8 +207,9 @@ var stateTable = []transition{
 		name: "fail, terminal", from: "claim, limited", calls: failing(forGood),
 		change: wholeRow{
 			"state": stateFailed, "terminal_at_ms": "now", "execution_deadline_ms": "ended 1h0m1s", "raw.last_mutation_at": "now",
-			"raw.failure_reason": "broken", "raw.failure_category": "permanent", "raw.last_failure_message": "broken",
-			"0.outcome": "failed", "0.terminal_at_ms": "now", "0.lease_expires_at_ms": "-", "0.timeout_at_ms": "-",
+			"raw.failure_reason": "broken", "raw.failure_category": "permanent", "raw.failure_class": "permanent",
+			"raw.last_failure_message": "broken",
+			"0.outcome":                "failed", "0.terminal_at_ms": "now", "0.lease_expires_at_ms": "-", "0.timeout_at_ms": "-",
 		}.merged(isMutation),
 		events: []string{"revoked L1 of own by backend at now", "ended: failed at now"},
 	},
@@ -285,7 +286,7 @@ var stateTable = []transition{
 		change: lost.merged(wholeRow{
 			"state": stateFailed, "terminal_at_ms": "now", "lease_reclaim_count": "2", "lease_epoch": "4",
 			"cancellation_reason": "reclaim_cap_exceeded", "raw.last_failure_message": "lease_reclaim_cap_exceeded",
-			"raw.failure_reason": "lease_reclaim_cap_exceeded", "raw.failure_category": "infra_crash",
+			"raw.failure_reason": "lease_reclaim_cap_exceeded", "raw.failure_category": "infra_crash", "raw.failure_class": "infra_crash",
 			"raw.last_mutation_at": "now", "execution_deadline_ms": "ended 1h0m1s",
 			"0.outcome": "failed", "0.terminal_at_ms": "now", "0.lease_epoch": "4",
 		}),
@@ -297,7 +298,7 @@ var stateTable = []transition{
 		change: lost.merged(wholeRow{
 			"state": stateBackoff, "attempt_index": "1", "retry_count": "1", "deadline_at_ms": "now+5s", "delay_until_ms": "now+5s",
 			"0.outcome": "interrupted", "0.terminal_at_ms": "now", "0.delay_until_ms": "now+5s",
-			"0.raw.failure_reason": "attempt_timeout", "0.raw.failure_category": "timeout",
+			"0.raw.failure_reason": "attempt_timeout", "0.raw.failure_category": "timeout", "0.raw.failure_class": "timeout",
 		}),
 		events: []string{"expired L1 of own at now"},
 	},
@@ -306,7 +307,7 @@ var stateTable = []transition{
 		calls: background("ExpireAttempts", engine.Maintenance.ExpireAttempts),
 		change: wholeRow{
 			"state": stateExpired, "terminal_at_ms": "now", "lease_epoch": "3", "execution_deadline_ms": "ended 1h0m1s",
-			"raw.last_failure_message": "attempt_timeout", "raw.failure_reason": "attempt_timeout", "raw.failure_category": "timeout",
+			"raw.last_failure_message": "attempt_timeout", "raw.failure_reason": "attempt_timeout", "raw.failure_category": "timeout", "raw.failure_class": "timeout",
 			"raw.last_mutation_at": "now",
 			"1.outcome":            "expired", "1.terminal_at_ms": "now", "1.lease_epoch": "3", "1.lease_expires_at_ms": "-", "1.timeout_at_ms": "-",
 		}.merged(isMutation),
@@ -476,7 +477,7 @@ var stateTable = []transition{
 		name: "replay, failed", from: "fail, terminal", again: engine.ErrNotEnded, calls: replaying,
 		change: replayed.merged(wholeRow{
 			"execution_deadline_ms": "1h0m1s", "lease_epoch": "2", "0.lease_epoch": "2",
-			"raw.failure_reason": "-", "raw.failure_category": "-", "raw.last_failure_message": "-",
+			"raw.failure_reason": "-", "raw.failure_category": "-", "raw.failure_class": "-", "raw.last_failure_message": "-",
 		}),
 		events: []string{`replayed {"branch":"normal"} at now`},
 	},
@@ -485,7 +486,7 @@ var stateTable = []transition{
 		change: wholeRow{
 			"state": stateReplayed, "terminal_at_ms": "-", "deadline_at_ms": "-", "execution_deadline_ms": "none", "lease_epoch": "4",
 			"retry_count": "0", "raw.replay_count": "1", "raw.last_mutation_at": "now",
-			"raw.failure_reason": "-", "raw.failure_category": "-", "raw.last_failure_message": "-",
+			"raw.failure_reason": "-", "raw.failure_category": "-", "raw.failure_class": "-", "raw.last_failure_message": "-",
 			"1.lease_epoch": "4", "1.outcome": "-", "1.terminal_at_ms": "-", "1.started_at_ms": "-", "1.worker_id": "-", "1.worker_instance_id": "-",
 		}.merged(isMutation).merged(queued),
 		events: []string{`replayed {"branch":"normal"} at now`},
@@ -557,7 +558,7 @@ var stateTable = []transition{
 		change: lost.merged(wholeRow{
 			"state": stateFailed, "terminal_at_ms": "now", "lease_reclaim_count": "1", "cancellation_reason": "reclaim_cap_exceeded",
 			"execution_deadline_ms": "ended 1h0m1s", "raw.last_failure_message": "lease_reclaim_cap_exceeded",
-			"raw.failure_reason": "lease_reclaim_cap_exceeded", "raw.failure_category": "infra_crash", "raw.last_mutation_at": "now",
+			"raw.failure_reason": "lease_reclaim_cap_exceeded", "raw.failure_category": "infra_crash", "raw.failure_class": "infra_crash", "raw.last_mutation_at": "now",
 			"0.outcome": "failed", "0.terminal_at_ms": "now",
 		}),
 		events: []string{"revoked L1 of own by reconciler at now", "ended: failed at now"},
