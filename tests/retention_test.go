@@ -267,6 +267,22 @@ func TestE33_retention_against_a_replay(t *testing.T) {
 		}
 		f.wantKept(t, "kept", x)
 	})
+	t.Run("which cannot come between its locking and its deleting", func(t *testing.T) {
+		f := cloneFixture(t)
+		x := f.ended(t)
+		f.advance(week)
+		r := f.stoppedBefore(t, "DropAttemptsOf")
+		done := async(t, func(ctx context.Context) error { _, err := r.Maintenance().Retain(ctx, 10); return err })
+		r.awaitStop(t)
+		if free := texts(t, f.pool, "SELECT 'free' FROM ff_exec_core WHERE execution_id = $1 FOR NO KEY UPDATE SKIP LOCKED", x.UUID()); len(free) != 0 {
+			t.Error("the execution is not locked")
+		}
+		r.resume()
+		if err := done(); err != nil {
+			t.Fatal(err)
+		}
+		f.wantKept(t, "gone", x)
+	})
 	t.Run("which came last", func(t *testing.T) {
 		f := cloneFixture(t)
 		x := f.ended(t)
