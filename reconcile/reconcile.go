@@ -101,8 +101,8 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobExpireGrants, every: 5 * time.Second, act: m.ExpireGrants},
 		{name: engine.JobUnblockRoutes, every: 5 * time.Second, act: m.UnblockRoutes},
 		{name: engine.JobRetain, every: 5 * time.Second, sweep: true, idle: 2 * time.Minute, act: m.Retain},
-		{name: engine.JobTrimOutboxes, every: 5 * time.Second, sweep: true, idle: 2 * time.Minute, act: m.TrimOutboxes},
-		{name: engine.JobPurgeFlows, every: 5 * time.Second, sweep: true, idle: 2 * time.Minute, act: m.PurgeFlows},
+		{name: engine.JobTrimOutboxes, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, act: m.TrimOutboxes},
+		{name: engine.JobPurgeFlows, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, act: m.PurgeFlows},
 		// 500 rows a second.
 		{name: engine.JobRepairQueue, every: 30 * time.Second, sweep: true, batch: engine.MaxSweep, act: m.RepairQueue},
 	}
