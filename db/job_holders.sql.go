@@ -69,18 +69,18 @@ func (q *Queries) ReturnJobs(ctx context.Context, db DBTX, holder string) error 
 const takeJobs = `-- name: TakeJobs :many
 WITH clock AS MATERIALIZED (
     -- The time of the look, for all its rows.
-    SELECT ffx_now_ms($3) AS now_ms
+    SELECT ffx_now_ms($4) AS now_ms
 ),
 asked AS (
     -- The jobs that this process does.
-    SELECT unnest($4::text[]) AS name
+    SELECT unnest($5::text[]) AS name
 ),
 free AS (
     -- Those of them that are this process's, or nobody's any more.
     SELECT j.name
     FROM ffx_job AS j
     WHERE
-        j.name = ANY ($4::text[])
+        j.name = ANY ($5::text[])
         AND (
             j.holder = $1::text
             OR j.held_until_ms <= (SELECT now_ms FROM clock)
@@ -93,7 +93,7 @@ kept AS (
     UPDATE ffx_job AS j
     SET
         holder = $1::text,
-        held_until_ms = (SELECT now_ms FROM clock) + $5::bigint
+        held_until_ms = (SELECT now_ms FROM clock) + $6::bigint
     FROM free AS f
     WHERE j.name = f.name
     RETURNING j.name
@@ -104,7 +104,7 @@ first AS (
     SELECT
         a.name,
         $1::text,
-        (SELECT now_ms FROM clock) + $5::bigint
+        (SELECT now_ms FROM clock) + $6::bigint
     FROM asked AS a
     WHERE NOT EXISTS (
         SELECT
@@ -209,6 +209,28 @@ SELECT
                     b.blocked_at_ms
                 LIMIT 1
             )
+            WHEN 'retain' THEN least(
+                -- Half the range of an instant stands for ever, and may be added to.
+                (
+                    SELECT c.committed_at_ms + least(
+                        $2::bigint,
+                        (SELECT min(l.retention_ms) FROM ffx_lane_retention AS l),
+                        (SELECT min(p.period_ms) FROM ffx_retention_period AS p),
+                        4611686018427387903
+                    )
+                    FROM ff_completion_event AS c
+                    WHERE c.event_id > coalesce((SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends'), 0)
+                    ORDER BY c.event_id
+                    LIMIT 1
+                ),
+                (
+                    SELECT t.due_at_ms
+                    FROM ffx_retention_timer AS t
+                    WHERE t.subject = 'execution'
+                    ORDER BY t.due_at_ms
+                    LIMIT 1
+                )
+            )
             WHEN 'dispatch_completions' THEN (
                 SELECT 0
                 FROM ff_completion_event AS c
@@ -222,7 +244,7 @@ SELECT
     (SELECT now_ms FROM clock)::bigint AS now_ms,
     coalesce((
         SELECT array_agg(l.lane_id)
-        FROM unnest($2::text[]) AS l (lane_id)
+        FROM unnest($3::text[]) AS l (lane_id)
         WHERE EXISTS (
             SELECT
             FROM ffx_ready AS q
@@ -234,11 +256,12 @@ ORDER BY a.name
 `
 
 type TakeJobsParams struct {
-	Holder  string
-	LaneIds []string
-	NowMs   *int64
-	Names   []string
-	HoldMs  int64
+	Holder      string
+	LookAfterMs int64
+	LaneIds     []string
+	NowMs       *int64
+	Names       []string
+	HoldMs      int64
 }
 
 type TakeJobsRow struct {
@@ -261,6 +284,7 @@ type TakeJobsRow struct {
 func (q *Queries) TakeJobs(ctx context.Context, db DBTX, arg TakeJobsParams) ([]TakeJobsRow, error) {
 	rows, err := db.Query(ctx, takeJobs,
 		arg.Holder,
+		arg.LookAfterMs,
 		arg.LaneIds,
 		arg.NowMs,
 		arg.Names,

@@ -15,7 +15,7 @@ import (
 // A Job is one of the operations of [Maintenance], by the name under which one process at a time does it.
 type Job string
 
-// The jobs. Of all but retention and [JobRepairQueue] the database can tell when there is something to do.
+// The jobs. Of all but [JobTrimOutboxes], [JobPurgeFlows] and [JobRepairQueue] the database can tell when there is something to do.
 const (
 	JobExpireLeases        Job = "expire_leases"
 	JobPromoteDelayed      Job = "promote_delayed"
@@ -81,7 +81,8 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 		return JobsTaken{}, err
 	}
 	params := db.TakeJobsParams{
-		Holder: string(spec.Holder), HoldMs: spec.Hold.Milliseconds(), LaneIds: lanes, NowMs: e.nowMs(), Names: make([]string, len(spec.Jobs)),
+		Holder: string(spec.Holder), HoldMs: spec.Hold.Milliseconds(), LaneIds: lanes, LookAfterMs: e.lookAfterMs(),
+		NowMs: e.nowMs(), Names: make([]string, len(spec.Jobs)),
 	}
 	for i, job := range spec.Jobs {
 		params.Names[i] = string(job)

@@ -149,6 +149,28 @@ SELECT
                     b.blocked_at_ms
                 LIMIT 1
             )
+            WHEN 'retain' THEN least(
+                -- Half the range of an instant stands for ever, and may be added to.
+                (
+                    SELECT c.committed_at_ms + least(
+                        @look_after_ms::bigint,
+                        (SELECT min(l.retention_ms) FROM ffx_lane_retention AS l),
+                        (SELECT min(p.period_ms) FROM ffx_retention_period AS p),
+                        4611686018427387903
+                    )
+                    FROM ff_completion_event AS c
+                    WHERE c.event_id > coalesce((SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends'), 0)
+                    ORDER BY c.event_id
+                    LIMIT 1
+                ),
+                (
+                    SELECT t.due_at_ms
+                    FROM ffx_retention_timer AS t
+                    WHERE t.subject = 'execution'
+                    ORDER BY t.due_at_ms
+                    LIMIT 1
+                )
+            )
             WHEN 'dispatch_completions' THEN (
                 SELECT 0
                 FROM ff_completion_event AS c

@@ -73,6 +73,7 @@ type job struct {
 	every time.Duration
 	idle  time.Duration
 	sweep bool
+	after engine.Job // what a sweep comes soon after, once that has done something
 	batch int // that of the configuration if zero
 
 	act func(ctx context.Context, batch int) (int, error)
@@ -100,9 +101,9 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobAdopt, every: 500 * time.Millisecond, batch: engine.MaxBatch, act: m.Adopt},
 		{name: engine.JobExpireGrants, every: 5 * time.Second, act: m.ExpireGrants},
 		{name: engine.JobUnblockRoutes, every: 5 * time.Second, act: m.UnblockRoutes},
-		{name: engine.JobRetain, every: 5 * time.Second, sweep: true, idle: 2 * time.Minute, act: m.Retain},
-		{name: engine.JobTrimOutboxes, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, act: m.TrimOutboxes},
-		{name: engine.JobPurgeFlows, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, act: m.PurgeFlows},
+		{name: engine.JobRetain, every: time.Second, act: m.Retain},
+		{name: engine.JobTrimOutboxes, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, after: engine.JobRetain, act: m.TrimOutboxes},
+		{name: engine.JobPurgeFlows, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, after: engine.JobRetain, act: m.PurgeFlows},
 		// 500 rows a second.
 		{name: engine.JobRepairQueue, every: 30 * time.Second, sweep: true, batch: engine.MaxSweep, act: m.RepairQueue},
 	}

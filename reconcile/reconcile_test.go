@@ -181,9 +181,9 @@ func TestRun_idle(t *testing.T) {
 	for name, calls := range p.calls["process"] {
 		switch name {
 		case engine.JobRepairQueue:
-		case engine.JobRetain, engine.JobTrimOutboxes, engine.JobPurgeFlows:
+		case engine.JobTrimOutboxes, engine.JobPurgeFlows:
 			if n := len(calls); n < 5 || n > 10 {
-				t.Errorf("%s is called %d times in 10 minutes, want ever less often, down to each two or ten minutes", name, n)
+				t.Errorf("%s is called %d times in 10 minutes, want ever less often, down to each ten minutes", name, n)
 			}
 		default:
 			t.Errorf("%s is called %d times", name, len(calls))
@@ -191,6 +191,36 @@ func TestRun_idle(t *testing.T) {
 	}
 	if n := len(p.calls["process"][engine.JobRepairQueue]); n < 18 || n > 22 {
 		t.Errorf("the sweep goes on %d times in 10 minutes, want 20", n)
+	}
+}
+
+// Outboxes and flows are looked at soon after executions were deleted, however long there was nothing.
+func TestRun_trims_soon_after_deletions(t *testing.T) {
+	t.Parallel()
+	var began time.Time
+	p := runFor(t, 20*time.Minute, Config{}, func(p *fakeProcess) {
+		began = time.Now()
+		p.due[engine.JobRetain] = began.Add(18 * time.Minute)
+		p.act = func(name engine.Job, _ int) (int, error) {
+			if name != engine.JobRetain {
+				return 0, nil
+			}
+			delete(p.due, name)
+			return 1, nil
+		}
+	})
+	deleted := p.calls["process"][engine.JobRetain]
+	if len(deleted) != 1 {
+		t.Fatalf("retains at %v, want once", deleted)
+	}
+	for _, name := range []engine.Job{engine.JobTrimOutboxes, engine.JobPurgeFlows} {
+		soon := false
+		for _, at := range p.calls["process"][name] {
+			soon = soon || at.After(deleted[0]) && at.Before(deleted[0].Add(6*time.Second))
+		}
+		if !soon {
+			t.Errorf("%s at %v, want one soon after %v", name, p.calls["process"][name], deleted[0])
+		}
 	}
 }
 

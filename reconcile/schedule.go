@@ -124,7 +124,21 @@ func (s *schedule) note(c call, now time.Time) {
 		s.askSoon()
 	}
 	if c.done > 0 {
+		s.follow(c.name, now)
 		s.cfg.Log.Debug("background work done", "job", c.name, "rows", c.done)
+	}
+}
+
+// follow has the sweeps come soon that go after what a job has done.
+func (s *schedule) follow(name engine.Job, now time.Time) {
+	for _, j := range s.jobs {
+		if j.after != name {
+			continue
+		}
+		j.pause = 0
+		if soon := now.Add(j.every); j.ours && !j.running && soon.Before(j.at) {
+			j.at = soon
+		}
 	}
 }
 

@@ -156,7 +156,18 @@ func TestTakeJobs_tells_what_is_due(t *testing.T) {
 	due[engine.JobExpireDeadlines] = start.Add(30 * time.Second)
 	f.exec(t, `INSERT INTO ff_completion_event (partition_key, execution_id, outcome, occurred_at_ms) VALUES (1, gen_random_uuid(), 'success', 1)`)
 	due[engine.JobDispatchCompletions] = start
+	f.exec(t, "UPDATE ff_completion_event SET committed_at_ms = $1", start.UnixMilli())
+	due[engine.JobRetain] = start.Add(7 * 24 * time.Hour)
 	check("with what another program left", due)
+	f.exec(t, "UPDATE ff_completion_event SET dispatched_at_ms = 1, committed_at_ms = $1", start.Add(-24*time.Hour).UnixMilli())
+	delete(due, engine.JobDispatchCompletions)
+	due[engine.JobRetain] = start.Add(6 * 24 * time.Hour)
+	check("with an end of a day ago", due)
+	if err := f.Operator().SetLaneRetention(t.Context(), "elsewhere", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	due[engine.JobRetain] = start
+	check("with a lane that keeps what has ended for an hour", due)
 }
 
 func TestTakeJobs_tells_which_lanes_have_work(t *testing.T) {
@@ -269,9 +280,8 @@ func TestReconcile_an_idle_process_sends_sixty_statements_a_minute(t *testing.T)
 		}
 	}
 	// Where there is nothing to delete.
-	add("retain", 5, once(process.Maintenance().Retain))
-	add("trim the outboxes", 1, once(process.Maintenance().TrimOutboxes))
-	add("purge flows", 1, once(process.Maintenance().PurgeFlows))
+	add("trim the outboxes", 2, once(process.Maintenance().TrimOutboxes))
+	add("purge flows", 2, once(process.Maintenance().PurgeFlows))
 	if inTen > 600 {
 		t.Errorf("%d statements in ten minutes", inTen)
 	}

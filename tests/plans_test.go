@@ -258,6 +258,7 @@ var scanning = map[string][]string{
 	"TakeJobs": {
 		"ffx_lease_watch_pkey", "ffx_ff_exec_core_promotion_idx", "ffx_ff_attempt_timeout_idx", "ffx_ff_exec_core_execution_deadline_idx",
 		"ffx_ff_exec_core_deadline_idx", "ffx_create_dedup_expiry_idx", "ffx_ff_completion_event_undispatched_idx", "ffx_ready_pkey", "ff_claim_grant_expiry_idx", "ffx_blocked_route_idx", "ffx_ff_exec_core_foreign_idx",
+		"ff_completion_event_pkey", "ffx_retention_timer_pkey", "ffx_retention_pkey", "ffx_lane_retention_shortest_idx", "ffx_retention_period_pkey",
 	},
 	"ListQueuedAmong":      {"ffx_ready_pkey"},
 	"ScanUndispatched":     {"ffx_ff_completion_event_undispatched_idx"},
