@@ -63,8 +63,8 @@ var modelOperators = map[string]struct {
 			}
 			x.epoch++
 			x.replays++
-			x.retries, x.lost, x.pointer = 0, 0, max(len(x.attempts)-1, 0)
-			if len(x.attempts) > 0 {
+			x.retries, x.lost = 0, 0
+			if x.pointer < len(x.attempts) { // or a retry was pending, which begins now
 				*x.current() = modelledAttempt{epoch: x.epoch}
 			}
 			if m.isOver(x.deadline) {

@@ -158,7 +158,7 @@ func (m *executionModel) claim(t *testing.T, r *rapid.T) {
 			r.Fatalf("claimed %s, which is %s", x.id, x.state)
 		}
 		resumes := x.state == stateReturned
-		x.lease(m, resumes || x.state == stateReplayed && len(x.attempts) > 0)
+		x.lease(m, resumes || x.state == stateReplayed && x.pointer < len(x.attempts))
 		if c.Lease.Epoch != x.epoch || c.Lease.Attempt != x.pointer || c.Resumed != resumes {
 			r.Fatalf("claimed %+v, want epoch %d, attempt %d", c, x.epoch, x.pointer)
 		}

@@ -69,7 +69,8 @@ var invariants = []struct {
 	{
 		"it points to its newest attempt, or to the one that is pending",
 		`CASE WHEN e.attempt_state = 'pending_retry_attempt' THEN e.attempt_index = a.attempts AND a.attempts > 0
-			ELSE e.attempt_index = greatest(a.last, 0) OR e.attempt_index = a.attempts AND e.terminal_at_ms IS NOT NULL
+			ELSE e.attempt_index = greatest(a.last, 0)
+				OR e.attempt_index = a.attempts AND (e.terminal_at_ms IS NOT NULL OR e.attempt_state = 'pending_replay_attempt')
 		END`,
 		`UPDATE ff_exec_core SET attempt_index = 5 WHERE lifecycle_phase = 'active'`,
 	},
@@ -81,7 +82,7 @@ var invariants = []struct {
 	},
 	{"its lease has a timer that is due in time", "a.unwatched = 0", `UPDATE ffx_lease_watch SET due_at_ms = due_at_ms + 1`},
 	{"attempts without a lease do not time out", "a.stale_timeouts = 0", `UPDATE ff_attempt SET ffx_timeout_at_ms = 1 WHERE outcome = 'success'`},
-	{"the highest epoch is the execution's", "e.ffx_lease_epoch = a.epoch OR a.attempts = 0 AND e.replays > 0", `UPDATE ff_attempt SET lease_epoch = lease_epoch + 1`},
+	{"the highest epoch is the execution's", "e.ffx_lease_epoch = a.epoch OR e.replays > 0 AND e.ffx_lease_epoch > a.epoch", `UPDATE ff_attempt SET lease_epoch = lease_epoch + 1`},
 	{"epochs rise with attempts", "a.in_order", `UPDATE ff_attempt SET lease_epoch = 7 WHERE outcome = 'retry'`},
 	{"as many leases were lost as were given, save one that is held", "l.given - l.ended = a.leases", `DELETE FROM ff_lease_event WHERE event_type = 'revoked'`},
 	{"it has ended if an end is recorded", "(e.lifecycle_phase IN ('terminal', 'cancelled')) = (e.terminal_at_ms IS NOT NULL)", `UPDATE ff_exec_core SET terminal_at_ms = 1 WHERE lifecycle_phase = 'active'`},
