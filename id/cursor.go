@@ -32,8 +32,10 @@ func (c EventCursor) EventID() (eventID int64, ok bool, err error) {
 		return 0, false, nil
 	}
 	if len(c) != eventCursorLen || c[0] != eventCursorTag {
-		return 0, false, &ParseError{Type: eventCursorType, Reason: ReasonForeignCursor,
-			Detail: "stream_subscribe: cursor does not belong to the Postgres backend"}
+		return 0, false, &ParseError{
+			Type: eventCursorType, Reason: ReasonForeignCursor,
+			Detail: "stream_subscribe: cursor does not belong to the Postgres backend",
+		}
 	}
 	eventID = int64(binary.BigEndian.Uint64(c[1:]))
 	if eventID < 0 {

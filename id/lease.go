@@ -38,8 +38,10 @@ func (f *LeaseFence) UnmarshalJSON(data []byte) error {
 // Errors: [*ParseError] with ReasonOutOfRange above 2147483647.
 func StoredAttemptIndex(index uint32) (int32, error) {
 	if index > math.MaxInt32 {
-		return 0, &ParseError{Type: "attempt index", Reason: ReasonOutOfRange,
-			Detail: strconv.FormatUint(uint64(index), 10)}
+		return 0, &ParseError{
+			Type: "attempt index", Reason: ReasonOutOfRange,
+			Detail: strconv.FormatUint(uint64(index), 10),
+		}
 	}
 	return int32(index), nil
 }

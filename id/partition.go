@@ -94,8 +94,10 @@ func (p Partitions) CheckFlowKey(k PartitionKey) error {
 
 func (p Partitions) checkFlowIndex(typ string, index uint16) error {
 	if count := p.WithDefaults().Flow; index >= count {
-		return &ParseError{Type: typ, Reason: ReasonOutOfRange,
-			Detail: fmt.Sprintf("partition %d of %d", index, count)}
+		return &ParseError{
+			Type: typ, Reason: ReasonOutOfRange,
+			Detail: fmt.Sprintf("partition %d of %d", index, count),
+		}
 	}
 	return nil
 }

@@ -183,8 +183,10 @@ func FuzzReaders(f *testing.F) {
 		if s, err := normalise.PublicState(raw); (err == nil) != slices.Contains(state.PublicStates(), s) {
 			t.Errorf("public state %q: %q, %v", raw, s, err)
 		}
-		facts := normalise.TerminalFacts{Phase: state.Terminal, StoredPhase: raw, PointerOutcome: raw, StoredPublicState: raw,
-			CurrentOutcome: raw, RawTerminalOutcome: raw, LastFailureMessage: raw}
+		facts := normalise.TerminalFacts{
+			Phase: state.Terminal, StoredPhase: raw, PointerOutcome: raw, StoredPublicState: raw,
+			CurrentOutcome: raw, RawTerminalOutcome: raw, LastFailureMessage: raw,
+		}
 		if got := normalise.TerminalOutcome(facts); !slices.Contains(state.TerminalOutcomes(), got) {
 			t.Errorf("%q: ended %q", raw, got)
 		}

@@ -74,7 +74,7 @@ type job struct {
 	idle  time.Duration
 	sweep bool
 	after engine.Job // what a sweep comes soon after, once that has done something
-	batch int // that of the configuration if zero
+	batch int        // that of the configuration if zero
 
 	act func(ctx context.Context, batch int) (int, error)
 }

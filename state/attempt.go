@@ -16,8 +16,10 @@ const (
 
 // AttemptStates lists the attempt states in order.
 func AttemptStates() []AttemptState {
-	return []AttemptState{NoAttempt, PendingFirstAttempt, RunningAttempt, AttemptInterrupted,
-		PendingRetryAttempt, PendingReplayAttempt, AttemptTerminal}
+	return []AttemptState{
+		NoAttempt, PendingFirstAttempt, RunningAttempt, AttemptInterrupted,
+		PendingRetryAttempt, PendingReplayAttempt, AttemptTerminal,
+	}
 }
 
 // AttemptType says why an attempt was made.
@@ -53,8 +55,10 @@ const (
 
 // AttemptLifecycles lists the attempt lifecycles in order.
 func AttemptLifecycles() []AttemptLifecycle {
-	return []AttemptLifecycle{AttemptCreated, AttemptStarted, AttemptSuspended, AttemptEndedSuccess,
-		AttemptEndedFailure, AttemptEndedCancelled, AttemptInterruptedReclaimed}
+	return []AttemptLifecycle{
+		AttemptCreated, AttemptStarted, AttemptSuspended, AttemptEndedSuccess,
+		AttemptEndedFailure, AttemptEndedCancelled, AttemptInterruptedReclaimed,
+	}
 }
 
 // AttemptOutcome is how an attempt's last lease ended.
@@ -78,9 +82,11 @@ const (
 
 // AttemptOutcomes lists the attempt outcomes.
 func AttemptOutcomes() []AttemptOutcome {
-	return []AttemptOutcome{AttemptOutcomeNone, AttemptOutcomeSuccess, AttemptOutcomeFailed, AttemptOutcomeRetry, AttemptOutcomeInterrupted,
+	return []AttemptOutcome{
+		AttemptOutcomeNone, AttemptOutcomeSuccess, AttemptOutcomeFailed, AttemptOutcomeRetry, AttemptOutcomeInterrupted,
 		AttemptOutcomeWaitingChildren, AttemptOutcomeSuspended, AttemptOutcomeLeaseExpired, AttemptOutcomeReclaimed,
-		AttemptOutcomeCancelled, AttemptOutcomeExpired, AttemptOutcomeSkipped}
+		AttemptOutcomeCancelled, AttemptOutcomeExpired, AttemptOutcomeSkipped,
+	}
 }
 
 // Parked reports whether the same attempt continues later. hasTerminalTime says whether

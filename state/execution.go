@@ -60,8 +60,10 @@ const (
 
 // EligibilityStates lists the eligibility states in order.
 func EligibilityStates() []EligibilityState {
-	return []EligibilityState{EligibleNow, NotEligibleUntilTime, BlockedByDependencies, BlockedByBudget,
-		BlockedByQuota, BlockedByRoute, BlockedByLaneState, BlockedByOperator, NotApplicable}
+	return []EligibilityState{
+		EligibleNow, NotEligibleUntilTime, BlockedByDependencies, BlockedByBudget,
+		BlockedByQuota, BlockedByRoute, BlockedByLaneState, BlockedByOperator, NotApplicable,
+	}
 }
 
 // PublicState is the one state that callers see.
@@ -85,8 +87,10 @@ const (
 
 // PublicStates lists the public states in order.
 func PublicStates() []PublicState {
-	return []PublicState{PublicWaiting, PublicDelayed, PublicRateLimited, PublicWaitingChildren, PublicActive,
-		PublicSuspended, PublicResumable, PublicCompleted, PublicFailed, PublicCancelled, PublicExpired, PublicSkipped}
+	return []PublicState{
+		PublicWaiting, PublicDelayed, PublicRateLimited, PublicWaitingChildren, PublicActive,
+		PublicSuspended, PublicResumable, PublicCompleted, PublicFailed, PublicCancelled, PublicExpired, PublicSkipped,
+	}
 }
 
 // Terminal reports whether the execution has ended.
@@ -165,8 +169,10 @@ const (
 
 // BlockingReasons lists the blocking reasons in order.
 func BlockingReasons() []BlockingReason {
-	return []BlockingReason{NotBlocked, WaitingForWorker, WaitingForRetryBackoff, WaitingForResumeDelay, WaitingForDelay,
+	return []BlockingReason{
+		NotBlocked, WaitingForWorker, WaitingForRetryBackoff, WaitingForResumeDelay, WaitingForDelay,
 		WaitingForSignal, WaitingForApproval, WaitingForCallback, WaitingForToolResult, WaitingForChildren,
 		WaitingForBudget, WaitingForQuota, WaitingForCapableWorker, WaitingForLocalityMatch,
-		PausedByOperator, PausedByPolicy, PausedByFlowCancel}
+		PausedByOperator, PausedByPolicy, PausedByFlowCancel,
+	}
 }

@@ -8,8 +8,10 @@ import (
 )
 
 func TestVector_Consistent(t *testing.T) {
-	waiting := state.Vector{Phase: state.Runnable, Ownership: state.Unowned, Eligibility: state.EligibleNow,
-		Attempt: state.PendingFirstAttempt, Blocking: state.NotBlocked, Outcome: state.OutcomeNone, Public: state.PublicWaiting}
+	waiting := state.Vector{
+		Phase: state.Runnable, Ownership: state.Unowned, Eligibility: state.EligibleNow,
+		Attempt: state.PendingFirstAttempt, Blocking: state.NotBlocked, Outcome: state.OutcomeNone, Public: state.PublicWaiting,
+	}
 	tests := []struct {
 		name       string
 		change     func(*state.Vector)
@@ -85,8 +87,10 @@ func TestTerminalOutcome_SurvivesThePublicState(t *testing.T) {
 }
 
 func TestAttemptOutcome_ParkedOrFinished(t *testing.T) {
-	parked := []state.AttemptOutcome{state.AttemptOutcomeInterrupted, state.AttemptOutcomeWaitingChildren,
-		state.AttemptOutcomeSuspended, state.AttemptOutcomeLeaseExpired}
+	parked := []state.AttemptOutcome{
+		state.AttemptOutcomeInterrupted, state.AttemptOutcomeWaitingChildren,
+		state.AttemptOutcomeSuspended, state.AttemptOutcomeLeaseExpired,
+	}
 	for _, outcome := range state.AttemptOutcomes() {
 		for _, hasTime := range []bool{false, true} {
 			wantParked := slices.Contains(parked, outcome) && (outcome != state.AttemptOutcomeInterrupted || !hasTime)

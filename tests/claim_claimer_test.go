@@ -60,8 +60,11 @@ func TestClaimer_finds_what_comes_before_its_positions(t *testing.T) {
 		{"older work of the same priority", slices.Repeat([]func(*engine.ExecutionSpec){at(1, 0)}, 4), []func(*engine.ExecutionSpec){at(1, time.Hour)}},
 		{"a higher priority", slices.Repeat([]func(*engine.ExecutionSpec){at(1, 0)}, 4), []func(*engine.ExecutionSpec){at(2, 0)}},
 		{"a lower priority", slices.Repeat([]func(*engine.ExecutionSpec){at(1, 0)}, 4), []func(*engine.ExecutionSpec){at(0, 0)}},
-		{"several priorities, before, between and after", []func(*engine.ExecutionSpec){at(5, 0), at(3, 0), at(3, 0), at(1, 0)},
-			[]func(*engine.ExecutionSpec){at(9, time.Hour), at(5, time.Hour), at(4, 0), at(3, time.Hour), at(1, time.Hour), at(0, 0)}},
+		{
+			"several priorities, before, between and after",
+			[]func(*engine.ExecutionSpec){at(5, 0), at(3, 0), at(3, 0), at(1, 0)},
+			[]func(*engine.ExecutionSpec){at(9, time.Hour), at(5, time.Hour), at(4, 0), at(3, time.Hour), at(1, time.Hour), at(0, 0)},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t)

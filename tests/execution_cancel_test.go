@@ -34,10 +34,14 @@ func (f *fixture) suspend(t *testing.T, x id.ExecutionID) {
 	f.setExecution(t, x, `lifecycle_phase = 'suspended', ownership_state = 'unowned', public_state = 'suspended',
 		attempt_state = 'attempt_interrupted', blocking_reason = 'waiting_for_signal', ffx_lease_epoch = 2`)
 	f.setAttempt(t, x, 0, "outcome = 'attempt_interrupted', lease_expires_at_ms = NULL, lease_epoch = 2")
-	f.insert(t, "ff_suspension_current", columns{"partition_key": x.Partition(), "execution_id": x.UUID(),
-		"suspension_id": id.NewSuspensionID(), "suspended_at_ms": 1, "condition": "{}"}, nil)
-	f.insert(t, "ff_waitpoint_pending", columns{"partition_key": x.Partition(), "execution_id": x.UUID(),
-		"waitpoint_id": id.NewWaitpointID(), "waitpoint_key": "approved", "token_kid": "k", "token": "k:00", "created_at_ms": 1}, nil)
+	f.insert(t, "ff_suspension_current", columns{
+		"partition_key": x.Partition(), "execution_id": x.UUID(),
+		"suspension_id": id.NewSuspensionID(), "suspended_at_ms": 1, "condition": "{}",
+	}, nil)
+	f.insert(t, "ff_waitpoint_pending", columns{
+		"partition_key": x.Partition(), "execution_id": x.UUID(),
+		"waitpoint_id": id.NewWaitpointID(), "waitpoint_key": "approved", "token_kid": "k", "token": "k:00", "created_at_ms": 1,
+	}, nil)
 }
 
 // The reference's cancel by handle has no fence, leaves the lease to its owner, who works on, and emits no event; and
@@ -66,8 +70,10 @@ func TestE25_cancel_ends_whatever_it_finds(t *testing.T) {
 			f.attach(t, x, []id.BudgetID{id.NewBudgetID()}, nil)
 			return x
 		}, 0, 0, nil, []string{"completion cancelled"}},
-		{"running", func(t *testing.T) id.ExecutionID { return f.start(t).ID }, 0, 2, &attempt{"cancelled", 2, false},
-			[]string{"lease acquired", "lease revoked operator", "completion cancelled"}},
+		{
+			"running", func(t *testing.T) id.ExecutionID { return f.start(t).ID }, 0, 2, &attempt{"cancelled", 2, false},
+			[]string{"lease acquired", "lease revoked operator", "completion cancelled"},
+		},
 		{"running on an admission", func(t *testing.T) id.ExecutionID {
 			x, quota := f.create(t), id.NewQuotaPolicyID()
 			f.attach(t, x, nil, &quota)
@@ -112,8 +118,10 @@ func TestE25_cancel_ends_whatever_it_finds(t *testing.T) {
 			return x
 		}, 0, 5, &attempt{"cancelled", 5, false}, []string{"lease revoked operator", "completion cancelled"}},
 		{"as the reference's typed fail leaves it", func(t *testing.T) id.ExecutionID {
-			x := f.seed(t, columns{"lifecycle_phase": "runnable", "attempt_state": "pending_retry_attempt",
-				"eligibility_state": "not_eligible_until_time", "public_state": "running"})
+			x := f.seed(t, columns{
+				"lifecycle_phase": "runnable", "attempt_state": "pending_retry_attempt",
+				"eligibility_state": "not_eligible_until_time", "public_state": "running",
+			})
 			f.seedAttempt(t, x, 0, columns{"lease_epoch": 4, "outcome": "failure", "terminal_at_ms": start.UnixMilli()})
 			return x
 		}, 0, 0, &attempt{"", 4, true}, []string{"completion cancelled"}},

@@ -92,17 +92,35 @@ func TestCreateExecution_start_and_deadline(t *testing.T) {
 		{"delay", engine.ExecutionSpec{Kind: "test", DelayUntil: at(time.Hour)}, stateDelayed, ms(time.Hour), ms(time.Hour), new(int64(0))},
 		{"delay that is over", engine.ExecutionSpec{Kind: "test", DelayUntil: at(0)}, stateReady, nil, nil, new(int64(0))},
 		{"delay of the policy", engine.ExecutionSpec{Kind: "test", Policy: &policyDelay}, stateDelayed, ms(2 * time.Hour), ms(2 * time.Hour), new(int64(0))},
-		{"delay before that of the policy", engine.ExecutionSpec{Kind: "test", DelayUntil: at(time.Hour), Policy: &policyDelay}, stateDelayed,
-			ms(time.Hour), ms(time.Hour), new(int64(0))},
+		{
+			"delay before that of the policy",
+			engine.ExecutionSpec{Kind: "test", DelayUntil: at(time.Hour), Policy: &policyDelay},
+			stateDelayed,
+			ms(time.Hour), ms(time.Hour), new(int64(0)),
+		},
 		{"deadline", engine.ExecutionSpec{Kind: "test", Deadline: at(time.Hour)}, stateReady, ms(time.Hour), nil, ms(time.Hour)},
-		{"deadline before the delay", engine.ExecutionSpec{Kind: "test", Deadline: at(time.Minute), DelayUntil: at(time.Hour)}, stateDelayed,
-			ms(time.Minute), ms(time.Hour), ms(time.Minute)},
-		{"delay before the deadline", engine.ExecutionSpec{Kind: "test", Deadline: at(time.Hour), DelayUntil: at(time.Minute)}, stateDelayed,
-			ms(time.Minute), ms(time.Minute), ms(time.Hour)},
-		{"deadline of the policy counts from creation", engine.ExecutionSpec{Kind: "test", Policy: &policyDeadline, CreatedAt: at(-time.Second)},
-			stateReady, ms(59 * time.Second), nil, ms(59 * time.Second)},
-		{"deadline before that of the policy", engine.ExecutionSpec{Kind: "test", Policy: &policyDeadline, Deadline: at(time.Hour)},
-			stateReady, ms(time.Hour), nil, ms(time.Hour)},
+		{
+			"deadline before the delay",
+			engine.ExecutionSpec{Kind: "test", Deadline: at(time.Minute), DelayUntil: at(time.Hour)},
+			stateDelayed,
+			ms(time.Minute), ms(time.Hour), ms(time.Minute),
+		},
+		{
+			"delay before the deadline",
+			engine.ExecutionSpec{Kind: "test", Deadline: at(time.Hour), DelayUntil: at(time.Minute)},
+			stateDelayed,
+			ms(time.Minute), ms(time.Minute), ms(time.Hour),
+		},
+		{
+			"deadline of the policy counts from creation",
+			engine.ExecutionSpec{Kind: "test", Policy: &policyDeadline, CreatedAt: at(-time.Second)},
+			stateReady, ms(59 * time.Second), nil, ms(59 * time.Second),
+		},
+		{
+			"deadline before that of the policy",
+			engine.ExecutionSpec{Kind: "test", Policy: &policyDeadline, Deadline: at(time.Hour)},
+			stateReady, ms(time.Hour), nil, ms(time.Hour),
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := f.create(t, func(spec *engine.ExecutionSpec) { *spec = c.spec; spec.Lane = f.lane })
@@ -149,12 +167,18 @@ func TestInsertExecutions_with_attachments_waits_for_its_gate(t *testing.T) {
 		state          string
 		gate           string
 	}{
-		{"budgets", budgets[0].String() + "," + budgets[1].String(), "",
-			"runnable unowned blocked_by_budget rate_limited pending_first_attempt waiting_for_budget", budgets[0].String()},
-		{"quota", "", quota.String(),
-			"runnable unowned blocked_by_quota rate_limited pending_first_attempt waiting_for_quota", quota.String()},
-		{"budgets and quota", budgets[0].String() + "," + budgets[1].String(), quota.String(),
-			"runnable unowned blocked_by_budget rate_limited pending_first_attempt waiting_for_budget", budgets[0].String()},
+		{
+			"budgets", budgets[0].String() + "," + budgets[1].String(), "",
+			"runnable unowned blocked_by_budget rate_limited pending_first_attempt waiting_for_budget", budgets[0].String(),
+		},
+		{
+			"quota", "", quota.String(),
+			"runnable unowned blocked_by_quota rate_limited pending_first_attempt waiting_for_quota", quota.String(),
+		},
+		{
+			"budgets and quota", budgets[0].String() + "," + budgets[1].String(), quota.String(),
+			"runnable unowned blocked_by_budget rate_limited pending_first_attempt waiting_for_budget", budgets[0].String(),
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := id.NewExecutionID(f.lane, id.Partitions{})
@@ -272,7 +296,8 @@ func TestE1_M1_created_execution_is_claimable(t *testing.T) {
 // The reference drops all of these at creation.
 func TestE2_M6_creation_keeps_what_it_is_given(t *testing.T) {
 	f := newFixture(t)
-	spec := engine.ExecutionSpec{Kind: "test",
+	spec := engine.ExecutionSpec{
+		Kind: "test",
 		Lane: f.lane, IdempotencyKey: f.key("key"), Priority: 1 << 30,
 		Policy: &policy.Execution{
 			DelayUntil:   start.Add(time.Minute),

@@ -87,49 +87,91 @@ func referenceRows() map[string]seeded {
 		return []columns{{"outcome": outcome, "terminal_at_ms": start.UnixMilli()}}
 	}
 	return map[string]seeded{
-		"read_execution_info_fresh_create_literals": {nil, nil,
-			"submitted unowned eligible_now pending_first_attempt none none waiting"},
+		"read_execution_info_fresh_create_literals": {
+			nil, nil,
+			"submitted unowned eligible_now pending_first_attempt none none waiting",
+		},
 		"read_execution_info_cancelled_row": {columns{
 			"lifecycle_phase": "cancelled", "eligibility_state": "cancelled", "public_state": "cancelled", "attempt_state": "cancelled",
 		}, nil, "terminal unowned not_applicable attempt_terminal none cancelled cancelled"},
-		"read_execution_info_pending_claim_eligibility": {columns{"lifecycle_phase": "runnable", "eligibility_state": "pending_claim"}, nil,
-			"runnable unowned eligible_now pending_first_attempt none none waiting"},
-		"read_execution_info_terminal_derives_outcome": {merge(terminal, columns{"public_state": "completed"}), ended("success"),
-			"terminal unowned not_applicable attempt_terminal none success completed"},
-		"read_execution_state_returns_public_state": {claimedByReference, []columns{{}},
-			"active leased not_applicable running_attempt none none active"},
+		"read_execution_info_pending_claim_eligibility": {
+			columns{"lifecycle_phase": "runnable", "eligibility_state": "pending_claim"},
+			nil,
+			"runnable unowned eligible_now pending_first_attempt none none waiting",
+		},
+		"read_execution_info_terminal_derives_outcome": {
+			merge(terminal, columns{"public_state": "completed"}), ended("success"),
+			"terminal unowned not_applicable attempt_terminal none success completed",
+		},
+		"read_execution_state_returns_public_state": {
+			claimedByReference,
+			[]columns{{}},
+			"active leased not_applicable running_attempt none none active",
+		},
 		"held for dependencies": {columns{
 			"lifecycle_phase": "blocked", "eligibility_state": "blocked_by_dependencies", "blocking_reason": "waiting_for_children",
 			"public_state": "waiting_children",
 		}, nil, "runnable unowned blocked_by_dependencies pending_first_attempt waiting_for_children none waiting_children"},
-		"other names of the first attempt": {columns{"lifecycle_phase": "eligible", "attempt_state": "initial", "blocking_reason": ""}, nil,
-			"runnable unowned eligible_now pending_first_attempt none none waiting"},
-		"claimed by a grant": {merge(claimedByReference, columns{"public_state": "active", "attempt_index": 1}), []columns{{}},
-			"active leased not_applicable running_attempt none none active"},
-		"public state claimed": {merge(claimedByReference, columns{"public_state": "claimed", "attempt_state": "running"}), []columns{{}},
-			"active leased not_applicable running_attempt none none active"},
-		"completed, public state left behind": {merge(terminal, running), ended("success"),
-			"terminal unowned not_applicable attempt_terminal none success completed"},
-		"failed, public state left behind": {merge(terminal, running), ended("failed"),
-			"terminal unowned not_applicable attempt_terminal none failed failed"},
-		"failed by the typed form": {merge(terminal, running), ended("failure"),
-			"terminal unowned not_applicable attempt_terminal none failed failed"},
-		"attempt timed out": {merge(terminal, running, columns{"raw_fields": `{"last_failure_message":"attempt_timeout"}`}), ended("interrupted"),
-			"terminal unowned not_applicable attempt_terminal none expired expired"},
-		"reclaimed too often": {merge(terminal, columns{"public_state": "failed", "attempt_state": "terminal_failed"}), nil,
-			"terminal unowned not_applicable attempt_terminal none failed failed"},
-		"cancelled by a handle": {merge(terminal, columns{"public_state": "cancelled", "ownership_state": "leased"}), []columns{{}},
-			"terminal leased not_applicable attempt_terminal none cancelled cancelled"},
-		"skipped": {merge(terminal, columns{"public_state": "skipped"}), nil,
-			"terminal unowned not_applicable attempt_terminal none skipped skipped"},
-		"ended without a trace": {merge(terminal, running), nil,
-			"terminal unowned not_applicable attempt_terminal none none failed"},
-		"an earlier attempt's outcome does not leak": {merge(claimedByReference, columns{"attempt_index": 1}),
-			[]columns{{"outcome": "failed"}, {}}, "active leased not_applicable running_attempt none none active"},
-		"delayed, public state left behind": {merge(running, columns{
-			"lifecycle_phase": "runnable", "eligibility_state": "not_eligible_until_time", "attempt_state": "attempt_interrupted",
-		}), []columns{{"outcome": "interrupted"}},
-			"runnable unowned not_eligible_until_time attempt_interrupted none none delayed"},
+		"other names of the first attempt": {
+			columns{"lifecycle_phase": "eligible", "attempt_state": "initial", "blocking_reason": ""},
+			nil,
+			"runnable unowned eligible_now pending_first_attempt none none waiting",
+		},
+		"claimed by a grant": {
+			merge(claimedByReference, columns{"public_state": "active", "attempt_index": 1}),
+			[]columns{{}},
+			"active leased not_applicable running_attempt none none active",
+		},
+		"public state claimed": {
+			merge(claimedByReference, columns{"public_state": "claimed", "attempt_state": "running"}),
+			[]columns{{}},
+			"active leased not_applicable running_attempt none none active",
+		},
+		"completed, public state left behind": {
+			merge(terminal, running), ended("success"),
+			"terminal unowned not_applicable attempt_terminal none success completed",
+		},
+		"failed, public state left behind": {
+			merge(terminal, running), ended("failed"),
+			"terminal unowned not_applicable attempt_terminal none failed failed",
+		},
+		"failed by the typed form": {
+			merge(terminal, running), ended("failure"),
+			"terminal unowned not_applicable attempt_terminal none failed failed",
+		},
+		"attempt timed out": {
+			merge(terminal, running, columns{"raw_fields": `{"last_failure_message":"attempt_timeout"}`}), ended("interrupted"),
+			"terminal unowned not_applicable attempt_terminal none expired expired",
+		},
+		"reclaimed too often": {
+			merge(terminal, columns{"public_state": "failed", "attempt_state": "terminal_failed"}), nil,
+			"terminal unowned not_applicable attempt_terminal none failed failed",
+		},
+		"cancelled by a handle": {
+			merge(terminal, columns{"public_state": "cancelled", "ownership_state": "leased"}),
+			[]columns{{}},
+			"terminal leased not_applicable attempt_terminal none cancelled cancelled",
+		},
+		"skipped": {
+			merge(terminal, columns{"public_state": "skipped"}), nil,
+			"terminal unowned not_applicable attempt_terminal none skipped skipped",
+		},
+		"ended without a trace": {
+			merge(terminal, running), nil,
+			"terminal unowned not_applicable attempt_terminal none none failed",
+		},
+		"an earlier attempt's outcome does not leak": {
+			merge(claimedByReference, columns{"attempt_index": 1}),
+			[]columns{{"outcome": "failed"}, {}},
+			"active leased not_applicable running_attempt none none active",
+		},
+		"delayed, public state left behind": {
+			merge(running, columns{
+				"lifecycle_phase": "runnable", "eligibility_state": "not_eligible_until_time", "attempt_state": "attempt_interrupted",
+			}),
+			[]columns{{"outcome": "interrupted"}},
+			"runnable unowned not_eligible_until_time attempt_interrupted none none delayed",
+		},
 		"lease expired, public state left behind": {merge(running, columns{
 			"lifecycle_phase": "runnable", "attempt_state": "attempt_interrupted",
 		}), nil, "runnable unowned eligible_now attempt_interrupted none none waiting"},
@@ -140,10 +182,16 @@ func referenceRows() map[string]seeded {
 		"resumable": {columns{
 			"lifecycle_phase": "runnable", "ownership_state": "released", "public_state": "resumable", "attempt_state": "attempt_interrupted",
 		}, nil, "runnable unowned eligible_now attempt_interrupted none none resumable"},
-		"resumable, claimed since": {merge(claimedByReference, columns{"public_state": "resumable"}), []columns{{}},
-			"active leased not_applicable running_attempt none none active"},
-		"expired lease not yet swept": {merge(claimedByReference, columns{"ownership_state": "lease_expired_reclaimable"}), []columns{{}},
-			"active lease_expired_reclaimable not_applicable running_attempt none none active"},
+		"resumable, claimed since": {
+			merge(claimedByReference, columns{"public_state": "resumable"}),
+			[]columns{{}},
+			"active leased not_applicable running_attempt none none active",
+		},
+		"expired lease not yet swept": {
+			merge(claimedByReference, columns{"ownership_state": "lease_expired_reclaimable"}),
+			[]columns{{}},
+			"active lease_expired_reclaimable not_applicable running_attempt none none active",
+		},
 	}
 }
 
@@ -355,17 +403,27 @@ func TestDescribeExecution_tells_wake_up_from_deadline(t *testing.T) {
 		row             columns
 		delay, deadline time.Duration // after start; 0: none
 	}{
-		{"ours", delayed(columns{"deadline_at_ms": ms(time.Minute), "ffx_delay_until_ms": ms(time.Minute), "ffx_execution_deadline_ms": ms(time.Hour)}),
-			time.Minute, time.Hour},
-		{"ours, due before it wakes", delayed(columns{"deadline_at_ms": ms(time.Minute), "ffx_delay_until_ms": ms(time.Hour), "ffx_execution_deadline_ms": ms(time.Minute)}),
-			time.Hour, time.Minute},
-		{"ours, without a deadline", delayed(columns{"deadline_at_ms": ms(time.Minute), "ffx_delay_until_ms": ms(time.Minute), "ffx_execution_deadline_ms": 0}),
-			time.Minute, 0},
-		{"ours once, delayed by the reference since", delayed(columns{"deadline_at_ms": ms(2 * time.Minute), "ffx_delay_until_ms": ms(time.Minute), "ffx_execution_deadline_ms": ms(time.Hour)}),
-			2 * time.Minute, time.Hour},
+		{
+			"ours", delayed(columns{"deadline_at_ms": ms(time.Minute), "ffx_delay_until_ms": ms(time.Minute), "ffx_execution_deadline_ms": ms(time.Hour)}),
+			time.Minute, time.Hour,
+		},
+		{
+			"ours, due before it wakes", delayed(columns{"deadline_at_ms": ms(time.Minute), "ffx_delay_until_ms": ms(time.Hour), "ffx_execution_deadline_ms": ms(time.Minute)}),
+			time.Hour, time.Minute,
+		},
+		{
+			"ours, without a deadline", delayed(columns{"deadline_at_ms": ms(time.Minute), "ffx_delay_until_ms": ms(time.Minute), "ffx_execution_deadline_ms": 0}),
+			time.Minute, 0,
+		},
+		{
+			"ours once, delayed by the reference since", delayed(columns{"deadline_at_ms": ms(2 * time.Minute), "ffx_delay_until_ms": ms(time.Minute), "ffx_execution_deadline_ms": ms(time.Hour)}),
+			2 * time.Minute, time.Hour,
+		},
 		{"delayed by the reference", delayed(columns{"deadline_at_ms": ms(time.Minute)}), time.Minute, 0},
-		{"retry of the reference", delayed(columns{"deadline_at_ms": ms(time.Hour), "blocking_reason": "waiting_for_retry_backoff",
-			"raw_fields": fmt.Sprintf(`{"delay_until":%d}`, ms(time.Minute))}), time.Minute, time.Hour},
+		{"retry of the reference", delayed(columns{
+			"deadline_at_ms": ms(time.Hour), "blocking_reason": "waiting_for_retry_backoff",
+			"raw_fields": fmt.Sprintf(`{"delay_until":%d}`, ms(time.Minute)),
+		}), time.Minute, time.Hour},
 		{"not delayed, ours", columns{"deadline_at_ms": ms(time.Minute), "ffx_execution_deadline_ms": ms(time.Hour)}, 0, time.Hour},
 		{"not delayed, ours, without a deadline", columns{"deadline_at_ms": ms(time.Minute), "ffx_execution_deadline_ms": 0}, 0, 0},
 		{"not delayed, the reference's", columns{"deadline_at_ms": ms(time.Hour)}, 0, time.Hour},

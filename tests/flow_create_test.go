@@ -160,8 +160,10 @@ func TestCreateFlow_node_specs(t *testing.T) {
 		{key: "past delay", state: "eligible_now waiting waiting_for_worker", deadline: 0.0},
 		{key: "deadline", state: "eligible_now waiting waiting_for_worker", deadline: ms(later), wake: ms(later), heldWake: ms(later)},
 		{key: "both", state: "not_eligible_until_time delayed waiting_for_delay", delay: ms(soon), deadline: ms(later), wake: ms(soon), heldWake: ms(later)},
-		{key: "policy", state: "eligible_now waiting waiting_for_worker", deadline: float64(startMs + 5000),
-			wake: float64(startMs + 5000), heldWake: float64(startMs + 5000), capabilities: []any{"big", "gpu"}},
+		{
+			key: "policy", state: "eligible_now waiting waiting_for_worker", deadline: float64(startMs + 5000),
+			wake: float64(startMs + 5000), heldWake: float64(startMs + 5000), capabilities: []any{"big", "gpu"},
+		},
 		{key: "own namespace", state: "eligible_now waiting waiting_for_worker", deadline: 0.0, namespace: "own"},
 	}
 	for _, test := range tests {
@@ -232,11 +234,15 @@ func TestCreateFlow_refuses(t *testing.T) {
 		{"edge_twice", chart(nil, "a>b", "a>b"), engine.ErrInvalidInput, `edge "a" to "b": stands twice`},
 		{"cycle_of_two", chart(nil, "a>b", "b>a"), engine.ErrCycle, `"a"`},
 		{"cycle_of_three", chart(nil, "z>a", "a>b", "b>c", "c>a"), engine.ErrCycle, `"b" to "c"`},
-		{"edge_id_twice", with(func(s *engine.FlowSpec) { s.Edges[0].ID, s.Edges[1].ID = edge, edge }, "a>b", "a>c"),
-			engine.ErrInvalidInput, "has the id of another edge"},
+		{
+			"edge_id_twice", with(func(s *engine.FlowSpec) { s.Edges[0].ID, s.Edges[1].ID = edge, edge }, "a>b", "a>c"),
+			engine.ErrInvalidInput, "has the id of another edge",
+		},
 		{"edge_kind_too_long", with(func(s *engine.FlowSpec) { s.Edges[0].Kind = strings.Repeat("k", 256) }, "a>b"), engine.ErrInvalidInput, "kind: 256 bytes"},
-		{"pass_result_too_long", with(func(s *engine.FlowSpec) { s.Edges[0].PassResult = strings.Repeat("p", 1025) }, "a>b"),
-			engine.ErrInvalidInput, "pass result: 1025 bytes, limit 1024"},
+		{
+			"pass_result_too_long", with(func(s *engine.FlowSpec) { s.Edges[0].PassResult = strings.Repeat("p", 1025) }, "a>b"),
+			engine.ErrInvalidInput, "pass result: 1025 bytes, limit 1024",
+		},
 		{"quorum_of_none", quorum(0), engine.ErrInvalidInput, `node "c": When.Quorum: `},
 		{"quorum_negative", quorum(-1), engine.ErrInvalidInput, `node "c": When.Quorum: `},
 		{"quorum_above_fan_in", quorum(3), engine.ErrInvalidInput, "a quorum of 3 of 2"},
@@ -699,7 +705,6 @@ func TestCreateExecution_of_a_flow(t *testing.T) {
 		}
 		wantCounters(t, f, flow, 1, 1, 0)
 	})
-
 }
 
 // Only an ended flow takes no more members, whatever other states are stored.

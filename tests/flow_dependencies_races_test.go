@@ -125,12 +125,16 @@ func TestResolve_two_upstreams_at_once(t *testing.T) {
 		{name: "all", rule: policy.AllOf(), fanIn: 2, want: storedGroup{Success: 2, KTarget: 2}},
 		{name: "any", rule: policy.AnyOf(policy.LetRun), fanIn: 2, want: storedGroup{Success: 2, KTarget: 1}},
 		{name: "quorum", rule: policy.Quorum(2, policy.LetRun), fanIn: 3, want: storedGroup{Success: 2, Running: 1, KTarget: 2}},
-		{name: "any_cancels_remaining", rule: policy.AnyOf(policy.LetRun), fanIn: 3,
+		{
+			name: "any_cancels_remaining", rule: policy.AnyOf(policy.LetRun), fanIn: 3,
 			stored: `{"kind": "any_of", "on_satisfied": "cancel_remaining"}`,
-			want:   storedGroup{Success: 2, Running: 1, KTarget: 1, Flagged: true, Enqueued: true}},
-		{name: "quorum_cancels_remaining", rule: policy.Quorum(2, policy.LetRun), fanIn: 3,
+			want:   storedGroup{Success: 2, Running: 1, KTarget: 1, Flagged: true, Enqueued: true},
+		},
+		{
+			name: "quorum_cancels_remaining", rule: policy.Quorum(2, policy.LetRun), fanIn: 3,
 			stored: `{"kind": "quorum", "k": 2, "on_satisfied": "cancel_remaining"}`,
-			want:   storedGroup{Success: 2, Running: 1, KTarget: 2, Flagged: true, Enqueued: true}},
+			want:   storedGroup{Success: 2, Running: 1, KTarget: 2, Flagged: true, Enqueued: true},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -154,16 +154,38 @@ func TestSkip_shapes(t *testing.T) {
 		fail  string
 		want  map[string]string
 	}{
-		{"diamond", nil, []string{"a>b", "a>c", "b>d", "c>d"}, "a",
-			map[string]string{stateFailed: "a", stateSkipped: "b c d"}},
-		{"diamond_open_on_one_side", when{"d": policy.AnyOf(policy.LetRun)}, []string{"a>b", "x>c", "b>d", "c>d"}, "a",
-			map[string]string{stateFailed: "a", stateSkipped: "b", stateRunning: "x", stateHeld: "c d"}},
-		{"wide", nil, []string{"a>b", "a>c", "a>d", "a>e", "a>f", "x>f", "x>g"}, "a",
-			map[string]string{stateFailed: "a", stateRunning: "x", stateSkipped: "b c d e f", stateHeld: "g"}},
-		{"levels_of_different_depth", nil, []string{"a>b", "b>c", "c>d", "a>d", "d>e"}, "a",
-			map[string]string{stateFailed: "a", stateSkipped: "b c d e"}},
-		{"quorum_still_possible", when{"d": policy.Quorum(2, policy.LetRun)}, []string{"a>d", "b>d", "c>d"}, "a",
-			map[string]string{stateFailed: "a", stateRunning: "b c", stateHeld: "d"}},
+		{
+			"diamond", nil,
+			[]string{"a>b", "a>c", "b>d", "c>d"},
+			"a",
+			map[string]string{stateFailed: "a", stateSkipped: "b c d"},
+		},
+		{
+			"diamond_open_on_one_side",
+			when{"d": policy.AnyOf(policy.LetRun)},
+			[]string{"a>b", "x>c", "b>d", "c>d"},
+			"a",
+			map[string]string{stateFailed: "a", stateSkipped: "b", stateRunning: "x", stateHeld: "c d"},
+		},
+		{
+			"wide", nil,
+			[]string{"a>b", "a>c", "a>d", "a>e", "a>f", "x>f", "x>g"},
+			"a",
+			map[string]string{stateFailed: "a", stateRunning: "x", stateSkipped: "b c d e f", stateHeld: "g"},
+		},
+		{
+			"levels_of_different_depth", nil,
+			[]string{"a>b", "b>c", "c>d", "a>d", "d>e"},
+			"a",
+			map[string]string{stateFailed: "a", stateSkipped: "b c d e"},
+		},
+		{
+			"quorum_still_possible",
+			when{"d": policy.Quorum(2, policy.LetRun)},
+			[]string{"a>d", "b>d", "c>d"},
+			"a",
+			map[string]string{stateFailed: "a", stateRunning: "b c", stateHeld: "d"},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -729,16 +751,22 @@ func TestResolve_of_endings_by_jobs(t *testing.T) {
 		{"deadline", engine.ExecutionSpec{Kind: "test", Deadline: start.Add(time.Minute)}, func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) {
 			return f.Maintenance().ExpireDeadlines(t.Context(), 10)
 		}, "expired"},
-		{"attempt_timeout", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{
-			AttemptTimeout: time.Second, Retry: &policy.Retry{MaxRetries: policy.NoRetries},
-		}},
+		{
+			"attempt_timeout",
+			engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{
+				AttemptTimeout: time.Second, Retry: &policy.Retry{MaxRetries: policy.NoRetries},
+			}},
 			func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) {
 				return f.Maintenance().ExpireAttempts(t.Context(), 10)
-			}, "expired"},
-		{"lease_lost_too_often", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{MaxReclaims: policy.NoReclaims}},
+			}, "expired",
+		},
+		{
+			"lease_lost_too_often",
+			engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{MaxReclaims: policy.NoReclaims}},
 			func(f *flowFixture, t *testing.T, _ id.FlowID) (int, error) {
 				return f.Maintenance().ExpireLeases(t.Context(), 10)
-			}, "failed"},
+			}, "failed",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -22,10 +22,14 @@ func TestE4_I31_an_expired_grant_gives_the_execution_back(t *testing.T) {
 	}{
 		{"never claimed", "priority = priority", stateReady},
 		{"interrupted", "attempt_state = 'attempt_interrupted'", stateReturned},
-		{"resumable", "attempt_state = 'attempt_interrupted', public_state = 'resumable', ownership_state = 'released'",
-			"runnable unowned eligible_now resumable attempt_interrupted waiting_for_worker"},
-		{"in a spelling of the reference", "lifecycle_phase = 'submitted', attempt_state = 'pending', blocking_reason = NULL",
-			"runnable unowned eligible_now waiting pending waiting_for_worker"},
+		{
+			"resumable", "attempt_state = 'attempt_interrupted', public_state = 'resumable', ownership_state = 'released'",
+			"runnable unowned eligible_now resumable attempt_interrupted waiting_for_worker",
+		},
+		{
+			"in a spelling of the reference", "lifecycle_phase = 'submitted', attempt_state = 'pending', blocking_reason = NULL",
+			"runnable unowned eligible_now waiting pending waiting_for_worker",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := grantFixture(t)

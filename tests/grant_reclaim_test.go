@@ -24,8 +24,11 @@ func TestE9_E12_reclaim_of_a_lost_lease(t *testing.T) {
 		old     int64 // epoch that the old attempt shows in the end
 	}{
 		{"before it is swept", func(*testing.T, *fixture, engine.Claimed) {}, []string{"lease acquired", "lease reclaimed"}, 1, 2, 2},
-		{"swept", func(t *testing.T, f *fixture, _ engine.Claimed) { run(t, f.Maintenance().ExpireLeases, 1) },
-			[]string{"lease acquired", "lease expired", "lease reclaimed"}, 1, 3, 3},
+		{
+			"swept", func(t *testing.T, f *fixture, _ engine.Claimed) { run(t, f.Maintenance().ExpireLeases, 1) },
+			[]string{"lease acquired", "lease expired", "lease reclaimed"},
+			1, 3, 3,
+		},
 		{"swept by the reference, which counts nothing", func(t *testing.T, f *fixture, held engine.Claimed) {
 			run(t, f.Maintenance().ExpireLeases, 1)
 			f.setExecution(t, held.ID, "lease_reclaim_count = 0")
@@ -305,8 +308,10 @@ func TestE46_resume_grants_by_state(t *testing.T) {
 		{"retried", "lifecycle_phase = 'runnable', ownership_state = 'unowned', public_state = 'waiting', eligibility_state = 'eligible_now', " +
 			"attempt_index = 1, attempt_state = 'pending_retry_attempt'", "lease_expires_at_ms = NULL, outcome = 'retry', terminal_at_ms = 1", engine.ErrNotLeaseable, 0, 0},
 		{"cancelled", foreignCancel, "lease_expires_at_ms = NULL", engine.ErrNotLeaseable, 0, 0},
-		{"completed", "lifecycle_phase = 'terminal', ownership_state = 'unowned', public_state = 'completed', attempt_state = 'attempt_terminal'",
-			"lease_expires_at_ms = NULL, outcome = 'success', terminal_at_ms = 1", engine.ErrNotLeaseable, 0, 0},
+		{
+			"completed", "lifecycle_phase = 'terminal', ownership_state = 'unowned', public_state = 'completed', attempt_state = 'attempt_terminal'",
+			"lease_expires_at_ms = NULL, outcome = 'success', terminal_at_ms = 1", engine.ErrNotLeaseable, 0, 0,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := grantFixture(t)

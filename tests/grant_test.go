@@ -317,8 +317,10 @@ func TestI30_E36_forged_grants(t *testing.T) {
 	f.advance(leaseTTL)
 	reclaimGrant := f.issueReclaim(t, reclaim.ID)
 	sign := func(kid string, secret []byte, expires time.Time) id.GrantKey {
-		return id.Grant{Kind: id.ClaimGrant, Execution: x, Worker: id.WorkerID(f.name), WorkerInstance: id.WorkerInstanceID(f.name),
-			ExpiresAtMs: expires.UnixMilli()}.Sign(secret, kid)
+		return id.Grant{
+			Kind: id.ClaimGrant, Execution: x, Worker: id.WorkerID(f.name), WorkerInstance: id.WorkerInstanceID(f.name),
+			ExpiresAtMs: expires.UnixMilli(),
+		}.Sign(secret, kid)
 	}
 	digit := byte('0')
 	if good.Key[len(good.Key)-1] == digit {

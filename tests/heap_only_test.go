@@ -84,8 +84,11 @@ func TestHeapOnly_no_index_has_a_column_that_plain_work_sets(t *testing.T) {
 		kept       []string
 		statements []string
 	}{
-		{"ff_exec_core", []string{"ffx_delay_until_ms", "deadline_at_ms", "ffx_execution_deadline_ms", "ffx_gate_id"},
-			[]string{"ClaimFromHead", "ClaimAfterPositions", "CompleteExecutions", "LeaseTakenExecutions", "EndSucceeded", "ReturnLeases", "EndCancelled"}},
+		{
+			"ff_exec_core",
+			[]string{"ffx_delay_until_ms", "deadline_at_ms", "ffx_execution_deadline_ms", "ffx_gate_id"},
+			[]string{"ClaimFromHead", "ClaimAfterPositions", "CompleteExecutions", "LeaseTakenExecutions", "EndSucceeded", "ReturnLeases", "EndCancelled"},
+		},
 		{"ff_attempt", []string{"ffx_timeout_at_ms"}, []string{"RenewLeases", "CompleteExecutions", "EndSucceeded", "ReturnLeases", "EndCancelled"}},
 	} {
 		indexed := texts(t, f.pool, `

@@ -22,8 +22,11 @@ func TestE15_E16_deadline_ends_every_phase(t *testing.T) {
 		epoch   int64
 		events  []string
 	}{
-		{"waiting", func(f *fixture, t *testing.T) id.ExecutionID { return f.create(t, deadline) },
-			stateUnstarted, "-", 0, []string{"completion expired"}},
+		{
+			"waiting", func(f *fixture, t *testing.T) id.ExecutionID { return f.create(t, deadline) },
+			stateUnstarted, "-", 0,
+			[]string{"completion expired"},
+		},
 		{"delayed", func(f *fixture, t *testing.T) id.ExecutionID {
 			return f.create(t, deadline, func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Hour) })
 		}, stateUnstarted, "-", 0, []string{"completion expired"}},
@@ -32,8 +35,11 @@ func TestE15_E16_deadline_ends_every_phase(t *testing.T) {
 			f.attach(t, x, []id.BudgetID{id.NewBudgetID()}, nil)
 			return x
 		}, stateUnstarted, "-", 0, []string{"completion expired"}},
-		{"running", func(f *fixture, t *testing.T) id.ExecutionID { return f.start(t, deadline).ID },
-			stateExpired, "expired", 2, []string{"lease acquired", "lease expired", "completion expired"}},
+		{
+			"running", func(f *fixture, t *testing.T) id.ExecutionID { return f.start(t, deadline).ID },
+			stateExpired, "expired", 2,
+			[]string{"lease acquired", "lease expired", "completion expired"},
+		},
 		{"interrupted", func(f *fixture, t *testing.T) id.ExecutionID {
 			c := f.start(t, deadline)
 			if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{c.Lease}); err != nil {
@@ -45,8 +51,10 @@ func TestE15_E16_deadline_ends_every_phase(t *testing.T) {
 			x := f.start(t, deadline).ID
 			f.setExecution(t, x, "lifecycle_phase = 'suspended', ownership_state = 'unowned', attempt_state = 'attempt_interrupted'")
 			f.setAttempt(t, x, 0, "outcome = 'attempt_interrupted', lease_expires_at_ms = NULL")
-			f.insert(t, "ff_suspension_current", columns{"partition_key": x.Partition(), "execution_id": x.UUID(),
-				"suspension_id": id.NewSuspensionID(), "suspended_at_ms": 1, "condition": "{}"}, nil)
+			f.insert(t, "ff_suspension_current", columns{
+				"partition_key": x.Partition(), "execution_id": x.UUID(),
+				"suspension_id": id.NewSuspensionID(), "suspended_at_ms": 1, "condition": "{}",
+			}, nil)
 			return x
 		}, stateExpired, "expired", 2, []string{"lease acquired", "completion expired"}},
 		{"between two attempts", func(f *fixture, t *testing.T) id.ExecutionID {

@@ -56,8 +56,12 @@ func TestPromoteDelayed(t *testing.T) {
 		{"with a later deadline", engine.ExecutionSpec{Kind: "test", DelayUntil: at(time.Minute), Deadline: at(time.Hour)}, time.Minute, stateReady, false},
 		{"due by its deadline only", engine.ExecutionSpec{Kind: "test", DelayUntil: at(time.Hour), Deadline: at(time.Minute)}, time.Minute, stateDelayed, false},
 		{"due by both", engine.ExecutionSpec{Kind: "test", DelayUntil: at(time.Minute), Deadline: at(time.Minute)}, time.Minute, stateDelayed, false},
-		{"with a budget", engine.ExecutionSpec{Kind: "test", DelayUntil: at(time.Minute)}, time.Minute,
-			"runnable unowned blocked_by_budget rate_limited pending_first_attempt waiting_for_budget", true},
+		{
+			"with a budget",
+			engine.ExecutionSpec{Kind: "test", DelayUntil: at(time.Minute)},
+			time.Minute,
+			"runnable unowned blocked_by_budget rate_limited pending_first_attempt waiting_for_budget", true,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := cloneFixture(t)

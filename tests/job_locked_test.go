@@ -23,13 +23,21 @@ var ending = []struct {
 	job     func(*engine.Engine) job
 	state   string
 }{
-	{"deadline", engine.ExecutionSpec{Kind: "test", Deadline: start.Add(time.Second)}, false,
-		func(e *engine.Engine) job { return e.Maintenance().ExpireDeadlines }, stateUnstarted},
+	{
+		"deadline",
+		engine.ExecutionSpec{Kind: "test", Deadline: start.Add(time.Second)},
+		false,
+		func(e *engine.Engine) job { return e.Maintenance().ExpireDeadlines }, stateUnstarted,
+	},
 	{"attempt timeout", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{
 		Retry: &policy.Retry{MaxRetries: policy.NoRetries}, AttemptTimeout: time.Millisecond,
 	}}, true, func(e *engine.Engine) job { return e.Maintenance().ExpireAttempts }, stateExpired},
-	{"lease lost too often", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{MaxReclaims: policy.NoReclaims}}, true,
-		func(e *engine.Engine) job { return e.Maintenance().ExpireLeases }, stateFailed},
+	{
+		"lease lost too often",
+		engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{MaxReclaims: policy.NoReclaims}},
+		true,
+		func(e *engine.Engine) job { return e.Maintenance().ExpireLeases }, stateFailed,
+	},
 }
 
 // Whatever another transaction holds of one flow, the members of the others end meanwhile, and that one once it is free.
@@ -240,16 +248,26 @@ func TestA10_locked_rows_hide_nothing(t *testing.T) {
 		lock string
 		job  func(*fixture) job
 	}{
-		{"leases, of locked executions", func(*fixture, int, *engine.ExecutionSpec) {}, started, executions,
-			func(f *fixture) job { return f.Maintenance().ExpireLeases }},
-		{"leases, of locked attempts", func(*fixture, int, *engine.ExecutionSpec) {}, started, attempts,
-			func(f *fixture) job { return f.Maintenance().ExpireLeases }},
-		{"attempts", func(_ *fixture, _ int, spec *engine.ExecutionSpec) { timingOutAfter(time.Millisecond, nil)(spec) }, started,
-			attempts, func(f *fixture) job { return f.Maintenance().ExpireAttempts }},
-		{"deadlines", func(f *fixture, _ int, spec *engine.ExecutionSpec) { spec.Deadline = f.now().Add(time.Second) }, plain,
-			executions, func(f *fixture) job { return f.Maintenance().ExpireDeadlines }},
-		{"delays", func(f *fixture, _ int, spec *engine.ExecutionSpec) { spec.DelayUntil = f.now().Add(time.Second) }, plain,
-			executions, func(f *fixture) job { return f.Maintenance().PromoteDelayed }},
+		{
+			"leases, of locked executions", func(*fixture, int, *engine.ExecutionSpec) {}, started, executions,
+			func(f *fixture) job { return f.Maintenance().ExpireLeases },
+		},
+		{
+			"leases, of locked attempts", func(*fixture, int, *engine.ExecutionSpec) {}, started, attempts,
+			func(f *fixture) job { return f.Maintenance().ExpireLeases },
+		},
+		{
+			"attempts", func(_ *fixture, _ int, spec *engine.ExecutionSpec) { timingOutAfter(time.Millisecond, nil)(spec) }, started,
+			attempts, func(f *fixture) job { return f.Maintenance().ExpireAttempts },
+		},
+		{
+			"deadlines", func(f *fixture, _ int, spec *engine.ExecutionSpec) { spec.Deadline = f.now().Add(time.Second) }, plain,
+			executions, func(f *fixture) job { return f.Maintenance().ExpireDeadlines },
+		},
+		{
+			"delays", func(f *fixture, _ int, spec *engine.ExecutionSpec) { spec.DelayUntil = f.now().Add(time.Second) }, plain,
+			executions, func(f *fixture) job { return f.Maintenance().PromoteDelayed },
+		},
 		{"creation keys", func(f *fixture, i int, spec *engine.ExecutionSpec) {
 			spec.IdempotencyKey, spec.Policy = f.key(fmt.Sprint(f.now(), i)), &policy.Execution{DedupWindow: time.Millisecond}
 		}, plain, "SELECT FROM ffx_create_dedup FOR UPDATE", func(f *fixture) job { return f.Maintenance().PruneCreationKeys }},

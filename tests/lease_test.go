@@ -78,8 +78,14 @@ func TestRenewLeases_outcomes_stand_in_input_order(t *testing.T) {
 		expires time.Duration
 		err     error
 	}{
-		{leaseTTL, nil}, {0, engine.ErrNotFound}, {time.Hour, nil}, {0, engine.ErrStaleLease}, {0, engine.ErrInvalidInput},
-		{time.Hour, nil}, {time.Hour, nil}, {leaseTTL, nil},
+		{leaseTTL, nil},
+		{0, engine.ErrNotFound},
+		{time.Hour, nil},
+		{0, engine.ErrStaleLease},
+		{0, engine.ErrInvalidInput},
+		{time.Hour, nil},
+		{time.Hour, nil},
+		{leaseTTL, nil},
 	} {
 		if !errors.Is(got[i].Err, want.err) || want.err == nil && !got[i].Value.Equal(f.now().Add(want.expires)) {
 			t.Errorf("outcome %d is %+v, want %+v", i, got[i], want)
@@ -398,10 +404,16 @@ func TestReleaseLeases_gives_admissions_back(t *testing.T) {
 		state   string
 		gate    string
 	}{
-		{"budget", []id.BudgetID{budget}, nil,
-			"runnable unowned blocked_by_budget rate_limited attempt_interrupted waiting_for_budget", budget.String()},
-		{"quota", nil, &quota,
-			"runnable unowned blocked_by_quota rate_limited attempt_interrupted waiting_for_quota", quota.String()},
+		{
+			"budget",
+			[]id.BudgetID{budget},
+			nil,
+			"runnable unowned blocked_by_budget rate_limited attempt_interrupted waiting_for_budget", budget.String(),
+		},
+		{
+			"quota", nil, &quota,
+			"runnable unowned blocked_by_quota rate_limited attempt_interrupted waiting_for_quota", quota.String(),
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := f.create(t)

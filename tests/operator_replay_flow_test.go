@@ -89,12 +89,16 @@ func TestReplay_of_a_success_blocks_what_has_not_started(t *testing.T) {
 	f.succeed(t, flow, "b")
 	f.seedGrant(t, f.NodeID(flow, "one"))
 	f.setExecution(t, f.NodeID(flow, "one"), "eligibility_state = 'pending_claim'")
-	f.wantMembers(t, flow, map[string]string{stateCompleted: "a b", stateReady: "all any two", stateRunning: "started",
-		"runnable unowned pending_claim waiting pending_first_attempt waiting_for_worker": "one"})
+	f.wantMembers(t, flow, map[string]string{
+		stateCompleted: "a b", stateReady: "all any two", stateRunning: "started",
+		"runnable unowned pending_claim waiting pending_first_attempt waiting_for_worker": "one",
+	})
 
 	f.replayNode(t, flow, "a", state.PublicWaiting)
-	f.wantMembers(t, flow, map[string]string{stateReplayed: "a", stateCompleted: "b", stateReady: "any", stateHeld: "all two one",
-		stateRunning: "started"})
+	f.wantMembers(t, flow, map[string]string{
+		stateReplayed: "a", stateCompleted: "b", stateReady: "any", stateHeld: "all two one",
+		stateRunning: "started",
+	})
 	f.wantGroup(t, flow, "all", storedGroup{Success: 1, Running: 1, KTarget: 2})
 	f.wantGroup(t, flow, "any", storedGroup{Success: 1, Running: 1, KTarget: 1})
 	f.wantGroup(t, flow, "two", storedGroup{Success: 1, Running: 1, KTarget: 2})
@@ -182,12 +186,21 @@ func TestReplay_of_a_member_that_never_ran(t *testing.T) {
 		group storedGroup
 		event string
 	}{
-		{"undecided", func(*testing.T, *flowFixture, id.FlowID) {}, stateReplayedHeld,
-			storedGroup{Running: 2, KTarget: 2}, `replayed {"branch": "normal"}`},
-		{"impossible", func(t *testing.T, f *flowFixture, flow id.FlowID) { f.fail(t, flow, "a") }, stateReplayedHeld,
-			storedGroup{Running: 2, KTarget: 2}, `replayed {"branch": "skipped_flow_member", "groups_reset": 1}`},
-		{"satisfied", func(t *testing.T, f *flowFixture, flow id.FlowID) { f.succeed(t, flow, "a", "b") }, stateReplayed,
-			storedGroup{Success: 2, KTarget: 2}, `replayed {"branch": "normal"}`},
+		{
+			"undecided", func(*testing.T, *flowFixture, id.FlowID) {}, stateReplayedHeld,
+			storedGroup{Running: 2, KTarget: 2},
+			`replayed {"branch": "normal"}`,
+		},
+		{
+			"impossible", func(t *testing.T, f *flowFixture, flow id.FlowID) { f.fail(t, flow, "a") }, stateReplayedHeld,
+			storedGroup{Running: 2, KTarget: 2},
+			`replayed {"branch": "skipped_flow_member", "groups_reset": 1}`,
+		},
+		{
+			"satisfied", func(t *testing.T, f *flowFixture, flow id.FlowID) { f.succeed(t, flow, "a", "b") }, stateReplayed,
+			storedGroup{Success: 2, KTarget: 2},
+			`replayed {"branch": "normal"}`,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFlowFixture(t)

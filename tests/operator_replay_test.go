@@ -54,8 +54,10 @@ func TestE49_a_replay_begins_with_nothing_of_the_run_before(t *testing.T) {
 	}
 	after, left := f.storedRows(t, c.ID)
 	raw := before["raw_fields"].(map[string]any)
-	for _, key := range []string{"failure_reason", "failure_category", "last_failure_message", "terminal_outcome", "retry_count",
-		"delay_until", "pending_retry_reason", "pending_replay_attempt_reason"} {
+	for _, key := range []string{
+		"failure_reason", "failure_category", "last_failure_message", "terminal_outcome", "retry_count",
+		"delay_until", "pending_retry_reason", "pending_replay_attempt_reason",
+	} {
 		if _, had := raw[key]; !had {
 			t.Errorf("the run before left no %s", key)
 		}
@@ -132,15 +134,19 @@ var endings = map[string]func(t *testing.T, f *fixture) id.ExecutionID{
 	// By the reference: a cancel of its handle writes phase terminal and takes the attempt's outcome away, one of an operator
 	// leaves the lease.
 	"cancelled by the reference's worker": func(t *testing.T, f *fixture) id.ExecutionID {
-		x := f.seed(t, columns{"lifecycle_phase": "terminal", "eligibility_state": "not_applicable", "public_state": "cancelled",
-			"attempt_state": "attempt_terminal", "terminal_at_ms": start.UnixMilli(), "cancellation_reason": "no more", "cancelled_by": "worker"})
+		x := f.seed(t, columns{
+			"lifecycle_phase": "terminal", "eligibility_state": "not_applicable", "public_state": "cancelled",
+			"attempt_state": "attempt_terminal", "terminal_at_ms": start.UnixMilli(), "cancellation_reason": "no more", "cancelled_by": "worker",
+		})
 		f.seedAttempt(t, x, 0, columns{"lease_epoch": 1})
 		return x
 	},
 	"cancelled by the reference's operator": func(t *testing.T, f *fixture) id.ExecutionID {
-		x := f.seed(t, columns{"lifecycle_phase": "cancelled", "ownership_state": "leased", "eligibility_state": "cancelled",
+		x := f.seed(t, columns{
+			"lifecycle_phase": "cancelled", "ownership_state": "leased", "eligibility_state": "cancelled",
 			"public_state": "cancelled", "attempt_state": "cancelled", "terminal_at_ms": start.UnixMilli(), "attempt_index": 1,
-			"cancellation_reason": "no more"})
+			"cancellation_reason": "no more",
+		})
 		f.seedAttempt(t, x, 0, columns{"lease_epoch": 4, "lease_expires_at_ms": start.Add(time.Hour).UnixMilli()})
 		return x
 	},
@@ -292,8 +298,10 @@ func TestReplayExecution_of_a_retry_that_was_cancelled(t *testing.T) {
 // A pointer that the reference left beside the attempts comes back to the last one.
 func TestReplayExecution_of_a_pointer_beside_the_attempts(t *testing.T) {
 	f := newFixture(t)
-	x := f.seed(t, columns{"lifecycle_phase": "terminal", "eligibility_state": "not_applicable", "public_state": "running",
-		"attempt_state": "attempt_terminal", "attempt_index": 2, "terminal_at_ms": start.UnixMilli(), "result": []byte("out")})
+	x := f.seed(t, columns{
+		"lifecycle_phase": "terminal", "eligibility_state": "not_applicable", "public_state": "running",
+		"attempt_state": "attempt_terminal", "attempt_index": 2, "terminal_at_ms": start.UnixMilli(), "result": []byte("out"),
+	})
 	f.seedAttempt(t, x, 1, columns{"lease_epoch": 3, "outcome": "success", "terminal_at_ms": start.UnixMilli()})
 	f.replay(t, x)
 	if got := f.stored(t, x); got.AttemptIndex != 1 || got.LeaseEpoch != 4 || got.State != stateReplayed {

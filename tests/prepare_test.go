@@ -43,8 +43,12 @@ func TestPrepare(t *testing.T) {
 		}, engine.ErrReadOnly, "primary"},
 		{"empty schema", []string{"CREATE SCHEMA empty"}, searchPath("empty"), engine.ErrNotMigrated, "ff migrate up"},
 		{"schema that is not there", nil, searchPath("nowhere"), engine.ErrNotMigrated, "ff migrate up"},
-		{"made by the reference", []string{"CREATE SCHEMA other", "CREATE TABLE other._sqlx_migrations ()"}, searchPath("other"),
-			engine.ErrNotMigrated, "schema.Adopt"},
+		{
+			"made by the reference",
+			[]string{"CREATE SCHEMA other", "CREATE TABLE other._sqlx_migrations ()"},
+			searchPath("other"),
+			engine.ErrNotMigrated, "schema.Adopt",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := cloneFixture(t)
@@ -130,8 +134,9 @@ func TestEngines_in_two_schemas(t *testing.T) {
 	x := id.NewExecutionID(lane, id.Partitions{})
 	leases := map[string]engine.Claimed{}
 	for name, f := range fixtures {
-		created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test",
-			ID: x, Lane: f.lane, Payload: []byte(name), IdempotencyKey: "key", Deadline: start.Add(time.Hour),
+		created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{
+			Kind: "test",
+			ID:   x, Lane: f.lane, Payload: []byte(name), IdempotencyKey: "key", Deadline: start.Add(time.Hour),
 		})
 		if err != nil || created.Duplicate {
 			t.Fatalf("%s: created %+v, %v", name, created, err)

@@ -59,8 +59,12 @@ func TestA17_active_with_unusual_attempts(t *testing.T) {
 		{"below the pointer, as the reference leaves it", columns{"attempt_index": 1}, func(t *testing.T, f *fixture, x id.ExecutionID) {
 			f.seedAttempt(t, x, 0, columns{"lease_epoch": 4})
 		}, stateReturned, 0, 6},
-		{"without an attempt, lost too often", columns{"policy": `{"max_reclaim_count":0}`}, func(*testing.T, *fixture, id.ExecutionID) {},
-			"terminal unowned not_applicable failed none -", 0, 0},
+		{
+			"without an attempt, lost too often",
+			columns{"policy": `{"max_reclaim_count":0}`},
+			func(*testing.T, *fixture, id.ExecutionID) {},
+			"terminal unowned not_applicable failed none -", 0, 0,
+		},
 		{"lost too often", columns{"policy": `{"max_reclaim_count":0}`}, func(t *testing.T, f *fixture, x id.ExecutionID) {
 			f.seedAttempt(t, x, 0, nil)
 		}, stateFailed, 0, 0},

@@ -285,11 +285,13 @@ func TestQueue_claims_and_completions_call_no_trigger_function(t *testing.T) {
 			f.seedAttempt(t, f.create(t), 0, nil)
 			f.create(t)
 		}, 2, complete, 0},
-		{"given back", func(t *testing.T, f *flowFixture) { f.create(t); f.create(t) }, 2,
+		{
+			"given back", func(t *testing.T, f *flowFixture) { f.create(t); f.create(t) }, 2,
 			func(ctx context.Context, e *engine.Engine, held []engine.Lease) error {
 				_, err := e.ReleaseLeases(ctx, held)
 				return err
-			}, 2},
+			}, 2,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			shared.clear(t)

@@ -162,23 +162,29 @@ func TestE33_retention_keeps_what_is_needed(t *testing.T) {
 		need  func(*testing.T, *flowFixture, id.FlowID)
 		leave func(*testing.T, *flowFixture, id.FlowID)
 	}{
-		{"by a dependent that has not ended",
+		{
+			"by a dependent that has not ended",
 			func(t *testing.T, f *flowFixture, flow id.FlowID) {},
-			func(t *testing.T, f *flowFixture, flow id.FlowID) { f.succeed(t, flow, "b") }},
-		{"for an event that is not dispatched",
+			func(t *testing.T, f *flowFixture, flow id.FlowID) { f.succeed(t, flow, "b") },
+		},
+		{
+			"for an event that is not dispatched",
 			func(t *testing.T, f *flowFixture, flow id.FlowID) {
 				f.succeed(t, flow, "b")
 				f.exec(t, "UPDATE ff_completion_event SET dispatched_at_ms = NULL WHERE execution_id = $1", f.NodeID(flow, "a").UUID())
 			},
 			func(t *testing.T, f *flowFixture, flow id.FlowID) {
 				f.exec(t, "UPDATE ff_completion_event SET dispatched_at_ms = 1 WHERE dispatched_at_ms IS NULL")
-			}},
-		{"by the backlog of a cancelled flow",
+			},
+		},
+		{
+			"by the backlog of a cancelled flow",
 			func(t *testing.T, f *flowFixture, flow id.FlowID) {
 				f.succeed(t, flow, "b")
 				f.insert(t, "ff_cancel_backlog_member", columns{"partition_key": partitionOf(flow), "flow_id": flow, "execution_id": f.NodeID(flow, "a").String()}, nil)
 			},
-			func(t *testing.T, f *flowFixture, flow id.FlowID) { f.exec(t, "DELETE FROM ff_cancel_backlog_member") }},
+			func(t *testing.T, f *flowFixture, flow id.FlowID) { f.exec(t, "DELETE FROM ff_cancel_backlog_member") },
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := flowsOn(cloneFixture(t))

@@ -251,7 +251,8 @@ func TestE21_malformed_policy_is_refused(t *testing.T) {
 		"Max":    {First: time.Second, Factor: 2},
 		"Factor": {First: 1, Max: 2, Factor: math.Inf(1)},
 	} {
-		_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test",
+		_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{
+			Kind: "test",
 			Lane: f.lane, Policy: &policy.Execution{Retry: &policy.Retry{Backoff: backoff}},
 		})
 		wantInputError(t, err, "Policy.Retry.Backoff."+field)

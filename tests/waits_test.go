@@ -456,5 +456,4 @@ func TestA16_events_name_the_lease_of_the_attempt(t *testing.T) {
 			}
 		})
 	}
-
 }

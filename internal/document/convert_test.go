@@ -22,27 +22,43 @@ func TestExecutionOf_stored(t *testing.T) {
 		{"zero", policy.Execution{}, head + tail},
 		{"zero retry", retry(policy.Retry{}), head + `"retry_policy":{"max_retries":3,"backoff":{"type":"exponential",` +
 			`"initial_delay_ms":1000,"max_delay_ms":60000,"multiplier":2,"jitter":false},"retryable_categories":[]},` + tail},
-		{"no retries", retry(policy.Retry{MaxRetries: policy.NoRetries, Backoff: policy.Fixed(0)}),
-			head + `"retry_policy":{"max_retries":0,"backoff":{"type":"fixed","delay_ms":0},"retryable_categories":[]},` + tail},
+		{
+			"no retries", retry(policy.Retry{MaxRetries: policy.NoRetries, Backoff: policy.Fixed(0)}),
+			head + `"retry_policy":{"max_retries":0,"backoff":{"type":"fixed","delay_ms":0},"retryable_categories":[]},` + tail,
+		},
 		{"retries", retry(policy.Retry{
 			MaxRetries: 5, Categories: []string{"net", "disk"},
 			Backoff: policy.Backoff{First: 1500 * time.Millisecond, Max: time.Hour, Factor: 1.5, Jitter: true},
 		}), head + `"retry_policy":{"max_retries":5,"backoff":{"type":"exponential","initial_delay_ms":1500,"max_delay_ms":3600000,` +
 			`"multiplier":1.5,"jitter":true},"retryable_categories":["net","disk"]},` + tail},
-		{"fixed pause with jitter", retry(policy.Retry{Backoff: policy.Backoff{First: time.Second, Max: time.Second, Factor: 1, Jitter: true}}),
+		{
+			"fixed pause with jitter", retry(policy.Retry{Backoff: policy.Backoff{First: time.Second, Max: time.Second, Factor: 1, Jitter: true}}),
 			head + `"retry_policy":{"max_retries":3,"backoff":{"type":"exponential","initial_delay_ms":1000,"max_delay_ms":1000,` +
-				`"multiplier":1,"jitter":true},"retryable_categories":[]},` + tail},
-		{"attempt timeout", policy.Execution{AttemptTimeout: time.Minute},
-			head + `"timeout_policy":{"attempt_timeout_ms":60000,"max_reclaim_count":100},` + tail},
+				`"multiplier":1,"jitter":true},"retryable_categories":[]},` + tail,
+		},
+		{
+			"attempt timeout",
+			policy.Execution{AttemptTimeout: time.Minute},
+			head + `"timeout_policy":{"attempt_timeout_ms":60000,"max_reclaim_count":100},` + tail,
+		},
 		{"deadline", policy.Execution{Deadline: 1}, head + `"timeout_policy":{"execution_deadline_ms":1,"max_reclaim_count":100},` + tail},
-		{"fewer reclaims", policy.Execution{MaxReclaims: 7, Deadline: time.Second},
+		{
+			"fewer reclaims",
+			policy.Execution{MaxReclaims: 7, Deadline: time.Second},
 			head + `"timeout_policy":{"execution_deadline_ms":1000,"max_reclaim_count":100},"max_reclaim_count":7,` +
-				`"max_replay_count":10,"budget_ids":[],"max_signals_per_execution":10000}`},
-		{"more reclaims", policy.Execution{MaxReclaims: 700, Deadline: time.Second},
+				`"max_replay_count":10,"budget_ids":[],"max_signals_per_execution":10000}`,
+		},
+		{
+			"more reclaims",
+			policy.Execution{MaxReclaims: 700, Deadline: time.Second},
 			head + `"timeout_policy":{"execution_deadline_ms":1000,"max_reclaim_count":700},"max_reclaim_count":700,` +
-				`"max_replay_count":10,"budget_ids":[],"max_signals_per_execution":10000}`},
-		{"none of anything", policy.Execution{MaxReclaims: policy.NoReclaims, DedupWindow: policy.NoDedup},
-			head + `"max_reclaim_count":0,"max_replay_count":10,"budget_ids":[],"dedup_window_ms":0,"max_signals_per_execution":10000}`},
+				`"max_replay_count":10,"budget_ids":[],"max_signals_per_execution":10000}`,
+		},
+		{
+			"none of anything",
+			policy.Execution{MaxReclaims: policy.NoReclaims, DedupWindow: policy.NoDedup},
+			head + `"max_reclaim_count":0,"max_replay_count":10,"budget_ids":[],"dedup_window_ms":0,"max_signals_per_execution":10000}`,
+		},
 		{"the rest", policy.Execution{
 			DelayUntil: time.UnixMilli(1234).Add(999 * time.Microsecond), DedupWindow: time.Hour + 1, Capabilities: id.Capabilities{"gpu", "arm", "gpu"},
 		}, head + `"delay_until":1234,"max_reclaim_count":100,"max_replay_count":10,"budget_ids":[],` +

@@ -18,22 +18,38 @@ func TestExecution_StoredForm(t *testing.T) {
 		policy Execution
 		want   string
 	}{
-		{"zero_value", Execution{},
-			`{"priority":0,"max_reclaim_count":100,"max_replay_count":10,"budget_ids":[],"max_signals_per_execution":10000}`},
-		{"zero_parts", Execution{Retry: &Retry{}, Timeout: &Timeout{}, Suspension: &Suspension{}, Fallback: &Fallback{},
-			Routing: &Routing{}, Stream: &Stream{}},
+		{
+			"zero_value",
+			Execution{},
+			`{"priority":0,"max_reclaim_count":100,"max_replay_count":10,"budget_ids":[],"max_signals_per_execution":10000}`,
+		},
+		{
+			"zero_parts",
+			Execution{
+				Retry: &Retry{}, Timeout: &Timeout{}, Suspension: &Suspension{}, Fallback: &Fallback{},
+				Routing: &Routing{}, Stream: &Stream{},
+			},
 			`{"priority":0,` +
 				`"retry_policy":{"max_retries":3,"backoff":{"type":"exponential","initial_delay_ms":1000,"max_delay_ms":60000,"multiplier":2,"jitter":false},"retryable_categories":[]},` +
 				`"timeout_policy":{"max_reclaim_count":100},"max_reclaim_count":100,"suspension_policy":{"timeout_behavior":"fail"},` +
 				`"fallback_policy":{"tiers":[]},"max_replay_count":10,"budget_ids":[],"routing_requirements":{"required_capabilities":[]},` +
-				`"stream_policy":{"durability_mode":"buffered","retention_maxlen":10000},"max_signals_per_execution":10000}`},
-		{"explicit_zeros", Execution{MaxReclaimCount: new(uint32), MaxReplayCount: new(uint32), MaxSignalsPerExecution: new(uint32),
-			DedupWindowMs: new(uint64), Retry: &Retry{MaxRetries: new(uint32), Backoff: FixedBackoff(0)}},
+				`"stream_policy":{"durability_mode":"buffered","retention_maxlen":10000},"max_signals_per_execution":10000}`,
+		},
+		{
+			"explicit_zeros",
+			Execution{
+				MaxReclaimCount: new(uint32), MaxReplayCount: new(uint32), MaxSignalsPerExecution: new(uint32),
+				DedupWindowMs: new(uint64), Retry: &Retry{MaxRetries: new(uint32), Backoff: FixedBackoff(0)},
+			},
 			`{"priority":0,"retry_policy":{"max_retries":0,"backoff":{"type":"fixed","delay_ms":0},"retryable_categories":[]},` +
-				`"max_reclaim_count":0,"max_replay_count":0,"budget_ids":[],"dedup_window_ms":0,"max_signals_per_execution":0}`},
-		{"capabilities_sorted", Execution{Routing: &Routing{RequiredCapabilities: id.Capabilities{"gpu", "cuda", "gpu"}}},
+				`"max_reclaim_count":0,"max_replay_count":0,"budget_ids":[],"dedup_window_ms":0,"max_signals_per_execution":0}`,
+		},
+		{
+			"capabilities_sorted",
+			Execution{Routing: &Routing{RequiredCapabilities: id.Capabilities{"gpu", "cuda", "gpu"}}},
 			`{"priority":0,"max_reclaim_count":100,"max_replay_count":10,"budget_ids":[],` +
-				`"routing_requirements":{"required_capabilities":["cuda","gpu"]},"max_signals_per_execution":10000}`},
+				`"routing_requirements":{"required_capabilities":["cuda","gpu"]},"max_signals_per_execution":10000}`,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -61,8 +61,10 @@ func TestCategory(t *testing.T) {
 
 // TestI45_JitterAndCategoriesAreHonoured
 func TestI45_JitterAndCategoriesAreHonoured(t *testing.T) {
-	r := Retry{Backoff: Backoff{Type: BackoffExponential, InitialDelayMs: 1000, MaxDelayMs: 60000, Multiplier: 2, Jitter: true},
-		RetryableCategories: []string{"network"}}
+	r := Retry{
+		Backoff:             Backoff{Type: BackoffExponential, InitialDelayMs: 1000, MaxDelayMs: 60000, Multiplier: 2, Jitter: true},
+		RetryableCategories: []string{"network"},
+	}
 	for random, want := range map[float64]int64{0: 2000, 0.5: 3000, math.Nextafter(1, 0): 4000} {
 		if got := r.PauseMs(2, random); got != want {
 			t.Errorf("random %v: got %d, want %d", random, got, want)

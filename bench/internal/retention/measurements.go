@@ -211,7 +211,8 @@ func (b *bench) seed(ctx context.Context) error {
 }
 
 // seeding multiplies the one execution, whose id becomes a time and a number: ids rise with creation.
-var seeding = []string{`
+var seeding = []string{
+	`
 	insert into ff_exec_core (partition_key, execution_id, lane_id, attempt_index, lifecycle_phase, ownership_state, eligibility_state,
 		public_state, attempt_state, priority, created_at_ms, terminal_at_ms, payload, result, policy, raw_fields, started_at_ms,
 		ffx_last_mutation_at_ms, ffx_attempt_count, ffx_retry_count, ffx_lease_epoch, ffx_execution_deadline_ms)
