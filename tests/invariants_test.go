@@ -290,7 +290,7 @@ func miscountedGroups(ctx context.Context, tx pgx.Tx, lanes []string) ([]string,
 						WHERE c.partition_key = u.partition_key AND c.execution_id = u.execution_id AND c.dispatched_at_ms IS NULL)
 				) AS forgotten
 			FROM ff_edge AS e
-			JOIN ff_exec_core AS u ON u.partition_key = e.partition_key AND u.execution_id = e.upstream_eid
+			LEFT JOIN ff_exec_core AS u ON u.partition_key = e.partition_key AND u.execution_id = e.upstream_eid
 			WHERE e.partition_key = g.partition_key AND e.flow_id = g.flow_id AND e.downstream_eid = g.downstream_eid
 		) AS n
 		WHERE

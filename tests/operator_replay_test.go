@@ -55,7 +55,7 @@ func TestE49_a_replay_begins_with_nothing_of_the_run_before(t *testing.T) {
 	after, left := f.storedRows(t, c.ID)
 	raw := before["raw_fields"].(map[string]any)
 	for _, key := range []string{
-		"failure_reason", "failure_category", "last_failure_message", "terminal_outcome", "retry_count",
+		"failure_reason", "failure_category", "failure_class", "last_failure_message", "terminal_outcome", "retry_count",
 		"delay_until", "pending_retry_reason", "pending_replay_attempt_reason",
 	} {
 		if _, had := raw[key]; !had {

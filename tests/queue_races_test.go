@@ -294,7 +294,7 @@ func (f *fixture) afterItsSnapshot(t *testing.T, name string, meanwhile func(), 
 		}
 		found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
 			values, err := row.Values()
-			return fmt.Sprint(values[:2]), err
+			return fmt.Sprint(values[:min(2, len(values))]), err
 		})
 		if err != nil {
 			t.Error(err)
@@ -325,11 +325,11 @@ func TestInterleaving_queue_statements_with_an_old_snapshot(t *testing.T) {
 		args            func(f *fixture) []any
 		found           int
 	}{
-		{"SweepQueue", "becomes claimable", stale, ready, func(*fixture) []any { return []any{10} }, 0},
-		{"RepairQueue", "is cancelled", missing, cancelled, func(*fixture) []any { return []any{-1, id.ExecutionUUID{}, 10, nil} }, 1},
-		{"RepairQueue", "gets another priority", missing, preferred, func(*fixture) []any { return []any{-1, id.ExecutionUUID{}, 10, nil} }, 1},
-		{"TakeClaimable", "is cancelled", nil, cancelled, func(f *fixture) []any { return []any{f.lane, []string{}, []string{}, 10} }, 0},
-		{"TakeClaimable", "is moved to another lane", nil, moved, func(f *fixture) []any { return []any{f.lane, []string{}, []string{}, 10} }, 0},
+		{"SweepQueue", "becomes claimable", stale, ready, func(*fixture) []any { return []any{10, nil} }, 0},
+		{"RepairQueue", "is cancelled", missing, cancelled, func(*fixture) []any { return []any{nil, week.Milliseconds(), -1, id.ExecutionUUID{}, 10} }, 1},
+		{"RepairQueue", "gets another priority", missing, preferred, func(*fixture) []any { return []any{nil, week.Milliseconds(), -1, id.ExecutionUUID{}, 10} }, 1},
+		{"TakeClaimable", "is cancelled", nil, cancelled, func(f *fixture) []any { return []any{f.lane, []string{}, []string{}, 10, "w"} }, 0},
+		{"TakeClaimable", "is moved to another lane", nil, moved, func(f *fixture) []any { return []any{f.lane, []string{}, []string{}, 10, "w"} }, 0},
 	} {
 		t.Run(c.statement+": the execution "+c.name, func(t *testing.T) {
 			f := cloneFixture(t)
@@ -338,6 +338,9 @@ func TestInterleaving_queue_statements_with_an_old_snapshot(t *testing.T) {
 				c.before(f, t, x)
 			}
 			found := f.afterItsSnapshot(t, c.statement, func() { c.since(f, t, x) }, c.args(f)...)
+			if c.statement == "SweepQueue" { // it answers with a count
+				found = slices.DeleteFunc(found, func(row string) bool { return row == "[0]" })
+			}
 			if len(found) != c.found {
 				t.Errorf("found %v, want %d rows", found, c.found)
 			}

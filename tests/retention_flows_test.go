@@ -34,7 +34,7 @@ func (f *fixture) wantFlow(t *testing.T, flow id.FlowID, stored bool) {
 
 // A flow goes with its edges, groups and summary once its last member is gone.
 func TestF38_flows_are_purged(t *testing.T) {
-	f := flowsOn(cloneFixture(t))
+	f := flowsOn(trimmingFixture(t))
 	f.retain(t)
 	empty := f.counts(t)
 	flow := f.draw(t, when{"c": policy.AnyOf(policy.LetRun)}, "a>c", "b>c", "d")

@@ -81,7 +81,7 @@ func (f *fixture) counts(t *testing.T) map[string]string {
 func TestE33_retention_empties_every_table(t *testing.T) {
 	for _, phase := range []string{"terminal", "cancelled"} {
 		t.Run(phase, func(t *testing.T) {
-			f := cloneFixture(t)
+			f := trimmingFixture(t)
 			eng := f.engineOn(t, f.pool, engine.Config{Retention: time.Minute, OutboxRetention: time.Minute})
 			if _, err := eng.Maintenance().Retain(t.Context(), 100); err != nil { // makes the rows of its sources
 				t.Fatal(err)
@@ -187,7 +187,7 @@ func TestE33_retention_keeps_what_is_needed(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := flowsOn(cloneFixture(t))
+			f := flowsOn(trimmingFixture(t))
 			flow := f.draw(t, nil, "a>b")
 			f.succeed(t, flow, "a")
 			a, b := f.NodeID(flow, "a"), f.NodeID(flow, "b")
@@ -225,7 +225,7 @@ func (f *fixture) status(t *testing.T) engine.RetentionStatus {
 
 // The backlog names executions in full, and the bare id of one is nobody's.
 func TestI42_retention_reads_the_backlog_in_its_form(t *testing.T) {
-	f := flowsOn(cloneFixture(t))
+	f := flowsOn(trimmingFixture(t))
 	flow := f.draw(t, nil, "a", "b")
 	f.succeed(t, flow, "a", "b")
 	a, b := f.NodeID(flow, "a"), f.NodeID(flow, "b")
@@ -242,7 +242,7 @@ func TestE33_retention_against_a_replay(t *testing.T) {
 	replayed := `lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'waiting',
 		attempt_state = 'pending_replay_attempt', terminal_at_ms = NULL`
 	t.Run("which came first", func(t *testing.T) {
-		f := cloneFixture(t)
+		f := trimmingFixture(t)
 		x := f.ended(t)
 		f.advance(week)
 		tx := f.begin(t)
@@ -258,7 +258,7 @@ func TestE33_retention_against_a_replay(t *testing.T) {
 		}
 	})
 	t.Run("which came between its looking and its locking", func(t *testing.T) {
-		f := cloneFixture(t)
+		f := trimmingFixture(t)
 		x := f.ended(t)
 		f.retain(t)
 		f.advance(week)
@@ -274,7 +274,7 @@ func TestE33_retention_against_a_replay(t *testing.T) {
 		f.wantKept(t, "kept", x)
 	})
 	t.Run("which cannot come between its locking and its deleting", func(t *testing.T) {
-		f := cloneFixture(t)
+		f := trimmingFixture(t)
 		x := f.ended(t)
 		f.advance(week)
 		r := f.stoppedBefore(t, "DropAttemptsOf")
@@ -290,7 +290,7 @@ func TestE33_retention_against_a_replay(t *testing.T) {
 		f.wantKept(t, "gone", x)
 	})
 	t.Run("which came last", func(t *testing.T) {
-		f := cloneFixture(t)
+		f := trimmingFixture(t)
 		x := f.ended(t)
 		f.advance(week)
 		tx := f.begin(t)
@@ -319,7 +319,7 @@ func TestE33_retention_against_a_replay(t *testing.T) {
 
 // How long an execution is kept: its policy, its lane, the engine.
 func TestRetention_periods(t *testing.T) {
-	f := cloneFixture(t)
+	f := trimmingFixture(t)
 	byDefault := f.ended(t)
 	long := f.ended(t, keepFor(30*day))
 	short := f.ended(t, keepFor(time.Hour))
@@ -350,7 +350,7 @@ func TestRetention_periods(t *testing.T) {
 
 // What is stored of a policy is found by whoever reads the document, and few periods are.
 func TestRetention_of_policies_is_registered(t *testing.T) {
-	f := cloneFixture(t)
+	f := trimmingFixture(t)
 	periods := func() []string {
 		return texts(t, f.pool, "SELECT p.period_ms::text FROM ffx_retention_period AS p ORDER BY p.period_ms DESC")
 	}
@@ -388,7 +388,7 @@ func TestRetention_of_policies_is_registered(t *testing.T) {
 
 // A lane has a retention of its own, for what has ended before too.
 func TestSetLaneRetention(t *testing.T) {
-	f := cloneFixture(t)
+	f := trimmingFixture(t)
 	set := func(d time.Duration) {
 		t.Helper()
 		if err := f.Operator().SetLaneRetention(t.Context(), f.lane, d); err != nil {
@@ -476,7 +476,7 @@ func TestRetention_waits_for_nobody(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := cloneFixture(t)
+			f := trimmingFixture(t)
 			var others []id.ExecutionID
 			for range 5 {
 				others = append(others, f.ended(t))
@@ -508,7 +508,7 @@ func TestRetention_waits_for_nobody(t *testing.T) {
 
 // While a batch of retention is not committed, claims go on, and so does everybody else's work.
 func TestRetention_does_not_stop_claims(t *testing.T) {
-	f := cloneFixture(t)
+	f := trimmingFixture(t)
 	for range 20 {
 		f.ended(t)
 	}
@@ -528,7 +528,7 @@ func TestRetention_does_not_stop_claims(t *testing.T) {
 
 // One process works at a source at a time; the next goes on where it stopped.
 func TestRetention_of_two_processes(t *testing.T) {
-	f := cloneFixture(t)
+	f := trimmingFixture(t)
 	var all []id.ExecutionID
 	for range 6 {
 		all = append(all, f.ended(t))
@@ -555,7 +555,7 @@ func TestRetention_of_two_processes(t *testing.T) {
 
 // Without an event, or with one that was committed when others behind it had been looked at, the sweep finds it.
 func TestRetention_sweep(t *testing.T) {
-	f := cloneFixture(t)
+	f := trimmingFixture(t)
 	f.retain(t)
 	silent, late, young := f.ended(t), f.ended(t), f.ended(t, keepFor(30*day))
 	f.exec(t, "DELETE FROM ff_completion_event WHERE execution_id = $1", silent.UUID())
@@ -580,7 +580,7 @@ func TestRetention_sweep(t *testing.T) {
 
 // Ends are looked at by the time at which the database wrote them, in order: a younger one holds up what follows.
 func TestRetention_follows_the_ends(t *testing.T) {
-	f := cloneFixture(t)
+	f := trimmingFixture(t)
 	a, b, c := f.ended(t), f.ended(t), f.ended(t)
 	f.advance(week)
 	f.exec(t, "UPDATE ff_completion_event SET committed_at_ms = $1 WHERE execution_id = $2", f.clock.Load()-week.Milliseconds()+1000, b.UUID())
@@ -611,7 +611,7 @@ func TestRetention_follows_the_ends(t *testing.T) {
 
 // In a caller's transaction retention is that transaction's.
 func TestRetention_in_a_transaction(t *testing.T) {
-	f := cloneFixture(t)
+	f := trimmingFixture(t)
 	x := f.ended(t)
 	f.advance(week)
 	for _, end := range []string{"rollback", "commit"} {
@@ -636,7 +636,7 @@ func TestRetention_in_a_transaction(t *testing.T) {
 
 // A timer stands for many.
 func TestRetention_timers(t *testing.T) {
-	f := cloneFixture(t)
+	f := trimmingFixture(t)
 	f.create(t, keepFor(time.Minute)) // ends are looked at soon
 	if n := len(f.startAndEnd(t, 300)); n != 300 {
 		t.Fatalf("%d ended", n)

@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/policy"
 )
 
 // start is the instant at which the clock of every fixture begins.
@@ -93,6 +94,10 @@ func openPool(t *testing.T, url string, change func(*pgxpool.Config)) *pgxpool.P
 func (f *fixture) engineOn(t *testing.T, pool *pgxpool.Pool, cfg engine.Config) *engine.Engine {
 	t.Helper()
 	cfg.Now = f.now
+	if cfg.OutboxRetention == 0 {
+		// The database stamps the commit of an event by its own clock, which is months before the fixture's.
+		cfg.OutboxRetention = policy.KeepForever
+	}
 	eng, err := engine.New(pool, cfg)
 	if err != nil {
 		t.Fatal(err)
