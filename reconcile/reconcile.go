@@ -101,8 +101,9 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobAdopt, every: 500 * time.Millisecond, batch: engine.MaxBatch, act: m.Adopt},
 		{name: engine.JobExpireGrants, every: 5 * time.Second, act: m.ExpireGrants},
 		{name: engine.JobUnblockRoutes, every: 5 * time.Second, act: m.UnblockRoutes},
-		{name: engine.JobRetain, every: time.Second, act: m.Retain},
-		{name: engine.JobTrimOutboxes, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, after: engine.JobRetain, act: m.TrimOutboxes},
+		// Short transactions: a claim beside a batch of 1,000 took twice as long at the 99th percentile as beside 200.
+		{name: engine.JobRetain, every: time.Second, batch: 200, act: m.Retain},
+		{name: engine.JobTrimOutboxes, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, after: engine.JobRetain, batch: 200, act: m.TrimOutboxes},
 		{name: engine.JobPurgeFlows, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, after: engine.JobRetain, act: m.PurgeFlows},
 		// 500 rows a second.
 		{name: engine.JobRepairQueue, every: 30 * time.Second, sweep: true, batch: engine.MaxSweep, act: m.RepairQueue},
