@@ -53,7 +53,7 @@ const (
 // one field has to fit them all.
 //
 // There is no index on most of this, because creations, claims and completions would pay for it: a page looks at up to
-// [MaxExamined] executions in its order, 0.1 to 0.2 s of the server's time, and may be short, or empty, with a cursor that
+// [MaxExamined] executions in its order, some tenths of a second of the server's time, and may be short, or empty, with a cursor that
 // goes on behind them. What that costs less:
 //
 //   - Worker, Instance, or the state active: by the lease timers. All leases are looked at for each page, as long as
