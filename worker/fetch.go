@@ -244,7 +244,7 @@ func (f *fetcher) rests(l *lane) bool {
 func (f *fetcher) heed(l *lane) {
 	before := l.halt
 	l.halt = l.claimer.Halted()
-	l.restUntil = time.Now().Add(haltedRest)
+	l.restUntil, l.resting = time.Now().Add(haltedRest), false // a poll may claim in the midst of a rest
 	switch {
 	case l.halt == before:
 	case l.halt == engine.LanePaused:

@@ -290,7 +290,7 @@ func TestFetch_of_a_paused_lane(t *testing.T) {
 		}
 		b.eng.halt(engine.DefaultLane, engine.NotHalted)
 		b.tell()
-		b.pass(haltedRest)
+		b.pass(2 * haltedRest)
 		if items(b.seen().done) != 3 {
 			t.Errorf("%d handled once the lane was resumed, want 3", items(b.seen().done))
 		}
