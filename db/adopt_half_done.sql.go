@@ -135,29 +135,33 @@ func (q *Queries) HealEnded(ctx context.Context, db DBTX, arg HealEndedParams) e
 
 const listTold = `-- name: ListTold :many
 SELECT DISTINCT CAST(c.execution_id AS uuid) AS execution_id
-FROM ff_completion_event AS c
-JOIN (
+FROM (
     SELECT
-        unnest($1::uuid[]) AS execution_id,
-        unnest($2::bigint[]) AS terminal_at_ms
-) AS i ON i.execution_id = c.execution_id
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id,
+        unnest($3::bigint[]) AS terminal_at_ms
+    LIMIT cardinality($2::uuid[])
+) AS i
+JOIN ff_completion_event AS c ON c.partition_key = i.partition_key AND c.execution_id = i.execution_id
 WHERE
     c.outcome <> 'resumable'
     AND c.occurred_at_ms >= i.terminal_at_ms
 `
 
 type ListToldParams struct {
-	ExecutionIds []pgtype.UUID
-	TerminalAtMs []int64
+	PartitionKeys []int16
+	ExecutionIds  []pgtype.UUID
+	TerminalAtMs  []int64
 }
 
 // ListTold returns those of the given executions that have a completion event from an instant on, which is that of their
-// end. Where no index finds the events of an execution it reads all of the last day.
+// end. FlowFabric's index finds the events of an execution; where that is not (schema.Share makes it), this reads all
+// events that are kept.
 //
 // Used by: engine.RepairQueue.
-// Locks: none. Spans partitions.
+// Locks: none.
 func (q *Queries) ListTold(ctx context.Context, db DBTX, arg ListToldParams) ([]pgtype.UUID, error) {
-	rows, err := db.Query(ctx, listTold, arg.ExecutionIds, arg.TerminalAtMs)
+	rows, err := db.Query(ctx, listTold, arg.PartitionKeys, arg.ExecutionIds, arg.TerminalAtMs)
 	if err != nil {
 		return nil, err
 	}

@@ -692,10 +692,11 @@ type Querier interface {
 	// Locks: none.
 	ListSigningKeys(ctx context.Context, db DBTX) ([]ListSigningKeysRow, error)
 	// ListTold returns those of the given executions that have a completion event from an instant on, which is that of their
-	// end. Where no index finds the events of an execution it reads all of the last day.
+	// end. FlowFabric's index finds the events of an execution; where that is not (schema.Share makes it), this reads all
+	// events that are kept.
 	//
 	// Used by: engine.RepairQueue.
-	// Locks: none. Spans partitions.
+	// Locks: none.
 	ListTold(ctx context.Context, db DBTX, arg ListToldParams) ([]pgtype.UUID, error)
 	// ListUndispatched returns those of the given members of flows, which the caller has locked, of which an event is not
 	// dispatched. Events without dispatch are read once, all of them.

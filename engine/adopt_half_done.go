@@ -129,6 +129,7 @@ func (e *Engine) toldAlready(ctx context.Context, tx *txn, rows []db.TakeHalfDon
 	var params db.ListToldParams
 	for _, row := range rows {
 		if row.Ended && row.Untold {
+			params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
 			params.ExecutionIds = append(params.ExecutionIds, pgUUID(row.ExecutionID))
 			params.TerminalAtMs = append(params.TerminalAtMs, row.TerminalAtMs)
 		}

@@ -42,17 +42,20 @@ CROSS JOIN LATERAL (
 
 -- name: ListTold :many
 -- ListTold returns those of the given executions that have a completion event from an instant on, which is that of their
--- end. Where no index finds the events of an execution it reads all of the last day.
+-- end. FlowFabric's index finds the events of an execution; where that is not (schema.Share makes it), this reads all
+-- events that are kept.
 --
 -- Used by: engine.RepairQueue.
--- Locks: none. Spans partitions.
+-- Locks: none.
 SELECT DISTINCT CAST(c.execution_id AS uuid) AS execution_id
-FROM ff_completion_event AS c
-JOIN (
+FROM (
     SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@terminal_at_ms::bigint[]) AS terminal_at_ms
-) AS i ON i.execution_id = c.execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+JOIN ff_completion_event AS c ON c.partition_key = i.partition_key AND c.execution_id = i.execution_id
 WHERE
     c.outcome <> 'resumable'
     AND c.occurred_at_ms >= i.terminal_at_ms;
