@@ -54,7 +54,10 @@ func TestN2_every_operation_on_a_newer_database(t *testing.T) {
 	for _, o := range operations() {
 		t.Run(o.name, func(t *testing.T) {
 			on := others
-			if o.whole {
+			switch {
+			case o.alone:
+				on = newerClone(t)
+			case o.whole:
 				on = jobs
 			}
 			f := fixtureOn(t, on.pool, on.url)

@@ -42,13 +42,20 @@ func waitingOperations() []struct {
 					t.Fatal(err)
 				}
 			}, "a creation with the same key"})
-		case "change priority", "delay what waits":
+		case "pause a lane":
+			found = append(found, waiting{o, func(t *testing.T, f *fixture, tx pgx.Tx, _ engine.Lease) {
+				if err := f.WithTx(tx).Operator().PauseLane(t.Context(), f.lane, "another's"); err != nil {
+					t.Fatal(err)
+				}
+			}, "a pause of the same lane"})
+		case "resume a lane", "resume a worker":
+			found = append(found, waiting{o, func(t *testing.T, f *fixture, tx pgx.Tx, _ engine.Lease) {
+				execIn(t, tx, "SELECT FROM ffx_pause WHERE name = ANY ($1) FOR UPDATE", []string{string(f.lane), f.name})
+			}, "the pause"})
+		case "set a tag", "block", "unblock", "change priority", "delay what waits", "issue a grant", "claim by a grant", "claim by an operator":
 			found = append(found, waiting{o, execution, "its execution"})
-		case "revoke a lease", "replay":
-			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
-		case "set a tag", "block", "unblock":
-			found = append(found, waiting{o, execution, "its execution"})
-		case "progress", "complete", "complete beside the pointer", "fail, with a retry", "fail for good", "delay", "wait for children", "cancel":
+		case "progress", "complete", "complete beside the pointer", "fail, with a retry", "fail for good", "delay", "wait for children", "cancel",
+			"revoke a lease", "replay", "resume by a grant", "issue a reclaim grant", "reclaim":
 			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
 		}
 	}
@@ -66,6 +73,30 @@ func (o operation) repeat(t *testing.T, f *fixture, e *engine.Engine, l engine.L
 		}
 		return err == nil
 	})
+}
+
+// A statement that takes longer than the server lets it is told, leaves nothing half-done, and may be repeated.
+func TestOperations_whose_statement_times_out(t *testing.T) {
+	for _, o := range waitingOperations() {
+		t.Run(o.name+" waiting for "+o.what, func(t *testing.T) {
+			f := newFixture(t)
+			l := o.arrange(t, f)
+			before := f.dump(t, l.Execution)
+			hasty := f.rival(t, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["statement_timeout"] = "100ms" })
+			tx := f.begin(t)
+			o.hold(t, f, tx, l)
+			err := o.do(t.Context(), f, hasty.Engine, l)
+			if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "57014" || !errors.Is(err, engine.ErrTransport) {
+				t.Errorf("got %v, want a transport error that says why", err)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f.wantUnchanged(t, l.Execution, before)
+			o.repeat(t, f, f.Engine, l)
+			o.wantDone(t, f, l, before)
+		})
+	}
 }
 
 // A connection that is cut in the middle is told, leaves nothing half-done, and the call may be repeated.
@@ -143,35 +174,46 @@ func TestWithTx_whose_connection_is_cut(t *testing.T) {
 	f.wantUnchanged(t, l.Execution, before)
 }
 
-// atCommit makes every change of an execution run a statement when it is committed.
+// atCommit makes every change of an execution, and of what operations change beside it, run a statement when it is
+// committed.
 func (f *fixture) atCommit(t *testing.T, statement string) {
 	t.Helper()
 	f.exec(t, `CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+statement+`; RETURN NULL; END $$`)
-	f.exec(t, `CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT OR UPDATE ON ff_exec_core
-		DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION at_commit()`)
+	for table, change := range map[string]string{
+		"ff_exec_core": "INSERT OR UPDATE OR DELETE", "ff_claim_grant": "INSERT OR UPDATE OR DELETE", "ff_flow_core": "DELETE",
+		"ff_lease_event": "DELETE", "ffx_pause": "INSERT OR UPDATE OR DELETE", "ffx_lane_retention": "INSERT OR UPDATE OR DELETE",
+	} {
+		f.exec(t, `CREATE CONSTRAINT TRIGGER at_commit AFTER `+change+` ON `+table+`
+			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION at_commit()`)
+	}
 }
 
 // eachCommit runs a test with every operation that writes to the execution, in one statement or in several, in a database
 // in which what changes an execution runs a statement when it is committed.
 func eachCommit(t *testing.T, statement string, test func(t *testing.T, o operation, f *fixture), setup ...string) {
 	t.Parallel()
-	some, whole := newClone(t), newClone(t)
-	for _, f := range []*fixture{some, whole} {
+	prepared := func(t *testing.T) *fixture {
+		f := newClone(t)
 		for _, sql := range setup {
 			f.exec(t, sql)
 		}
 		f.atCommit(t, statement)
+		return f
 	}
+	some, whole := prepared(t), prepared(t)
 	for _, o := range operations() {
 		if o.name == "renew" || o.name == "prune keys" {
 			continue // these do not
 		}
 		t.Run(o.name, func(t *testing.T) {
-			if o.whole {
-				test(t, o, fixtureOn(t, whole.pool, whole.url))
-				return
+			on := some
+			switch {
+			case o.alone:
+				on = prepared(t)
+			case o.whole:
+				on = whole
 			}
-			test(t, o, fixtureOn(t, some.pool, some.url))
+			test(t, o, fixtureOn(t, on.pool, on.url))
 		})
 	}
 }

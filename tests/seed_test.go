@@ -17,7 +17,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
-	"github.com/flowfabric/flowfabric-go/policy"
 )
 
 // start is the instant at which the clock of every fixture begins.
@@ -32,6 +31,7 @@ type fixture struct {
 	name  string // the worker's and its instance's
 	clock *atomic.Int64
 	after *engine.Engine // claims after positions, where that is the fixture's way; see eachWay
+	also  string         // a query of further rows, as text, that [fixture.dump] tells
 }
 
 // newFixture is on the database that tests share: for whatever concerns only the rows of its own ids.
@@ -90,13 +90,16 @@ func openPool(t *testing.T, url string, change func(*pgxpool.Config)) *pgxpool.P
 	return pool
 }
 
+// decades is how long the engines of fixtures keep events.
+const decades = 30 * 365 * day
+
 // engineOn returns a further engine with the fixture's clock.
 func (f *fixture) engineOn(t *testing.T, pool *pgxpool.Pool, cfg engine.Config) *engine.Engine {
 	t.Helper()
 	cfg.Now = f.now
 	if cfg.OutboxRetention == 0 {
 		// The database stamps the commit of an event by its own clock, which is months before the fixture's.
-		cfg.OutboxRetention = policy.KeepForever
+		cfg.OutboxRetention = decades
 	}
 	eng, err := engine.New(pool, cfg)
 	if err != nil {
@@ -383,7 +386,7 @@ func (f *fixture) wantEvents(t *testing.T, x id.ExecutionID, want ...string) {
 // dump renders every row that tells of an execution: equal dumps mean that nothing was written.
 func (f *fixture) dump(t *testing.T, x id.ExecutionID) string {
 	t.Helper()
-	return strings.Join(texts(t, f.pool, `
+	rows := texts(t, f.pool, `
 		SELECT to_jsonb(e)::text FROM ff_exec_core AS e WHERE partition_key = $1::smallint AND execution_id = $2::uuid
 		UNION ALL SELECT to_jsonb(a)::text FROM ff_attempt AS a WHERE partition_key = $1::smallint AND execution_id = $2::uuid
 		UNION ALL SELECT to_jsonb(l)::text FROM ff_lease_event AS l WHERE partition_key = $1::smallint AND execution_id = ($2::uuid)::text
@@ -391,7 +394,11 @@ func (f *fixture) dump(t *testing.T, x id.ExecutionID) string {
 		UNION ALL SELECT to_jsonb(o)::text FROM ff_operator_event AS o WHERE partition_key = $1::smallint AND execution_id = ($2::uuid)::text
 		UNION ALL SELECT to_jsonb(d)::text FROM ffx_create_dedup AS d WHERE partition_key = $1::smallint AND execution_id = $2::uuid
 		UNION ALL SELECT to_jsonb(g)::text FROM ff_claim_grant AS g WHERE partition_key = $1::smallint AND execution_id = $2::uuid
-		ORDER BY 1`, x.Partition(), x.UUID()), "\n")
+		ORDER BY 1`, x.Partition(), x.UUID())
+	if f.also != "" {
+		rows = append(rows, texts(t, f.pool, f.also)...)
+	}
+	return strings.Join(rows, "\n")
 }
 
 // wantUnchanged fails the test when x has changed since before was taken by [fixture.dump].

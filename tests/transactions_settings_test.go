@@ -15,7 +15,7 @@ import (
 func TestSettings_of_every_transaction(t *testing.T) {
 	const note = `INSERT INTO seen SELECT DISTINCT current_setting('application_name'), name, current_setting(name)
 		FROM pg_settings WHERE name IN ('lock_timeout', 'synchronous_commit')`
-	impatient := []string{"complete and claim", "release", "delay in a batch", "cancel in a batch"}
+	impatient := []string{"complete and claim", "release", "delay in a batch", "wait for children in a batch", "cancel in a batch", "grant to a worker"}
 	sessions := []struct{ locks, commit, wantPatient, wantImpatient, wantCommit string }{
 		{"0", "off", "2s", "50ms", "on"},
 		{"1h", "local", "2s", "50ms", "local"},
@@ -34,8 +34,11 @@ func TestSettings_of_every_transaction(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := map[string]string{"lock_timeout": s.wantPatient, "synchronous_commit": s.wantCommit}
-			if o.whole || slices.Contains(impatient, o.name) {
+			if o.whole && !o.patient || slices.Contains(impatient, o.name) {
 				want["lock_timeout"] = s.wantImpatient
+			}
+			if o.lazy {
+				want["synchronous_commit"] = "off"
 			}
 			for name, want := range want {
 				got := texts(t, f.pool, "SELECT DISTINCT setting FROM seen WHERE application = $1 AND name = $2", application, name)

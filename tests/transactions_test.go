@@ -21,10 +21,14 @@ type operation struct {
 	name    string
 	arrange func(*testing.T, *fixture) engine.Lease // what it acts on; only the execution where it needs no lease
 	do      func(context.Context, *fixture, *engine.Engine, engine.Lease) error
-	stored  string // the state that it leaves behind
+	stored  string // the state that it leaves behind; "": none, the execution is deleted
 	refused func(context.Context, *fixture, *engine.Engine, engine.Lease) error
 	reason  error
 	whole   bool // it looks at all rows: the test has a database of its own
+	alone   bool // it acts on what other tests leave: each test of it has one
+	patient bool // it queues for locks though it is whole
+	lazy    bool // its commit does not wait for the disk
+	beside  bool // it writes to no row of the execution that another program changes meanwhile
 }
 
 var errIdle = errors.New("the job did not act on one row")
@@ -45,6 +49,27 @@ func completeAndClaim(ctx context.Context, e *engine.Engine, l engine.Lease) err
 	}
 	outcomes, _, err := claimer.CompleteAndClaim(ctx, []engine.Completion{{Lease: l, Result: []byte("out")}}, 1)
 	return errors.Join(append(outcomes, err)...)
+}
+
+// wholeJob is an operation of the background work, which is due an hour after what it acts on was arranged.
+func wholeJob(
+	name, stored string, arrange func(*testing.T, *fixture) engine.Lease, call func(engine.Maintenance, context.Context, int) (int, error),
+) operation {
+	return operation{
+		name: name, stored: stored, whole: true, reason: engine.ErrInvalidInput,
+		arrange: func(t *testing.T, f *fixture) engine.Lease {
+			l := arrange(t, f)
+			f.advance(time.Hour)
+			return l
+		},
+		do: func(ctx context.Context, _ *fixture, e *engine.Engine, _ engine.Lease) error {
+			return acted(call(e.Maintenance(), ctx, 10))
+		},
+		refused: func(ctx context.Context, _ *fixture, e *engine.Engine, _ engine.Lease) error {
+			_, err := call(e.Maintenance(), ctx, 0)
+			return err
+		},
+	}
 }
 
 func operations() []operation {
@@ -89,22 +114,9 @@ func operations() []operation {
 		_, err := e.CreateExecution(ctx, engine.ExecutionSpec{Kind: "test", Lane: f.lane, Flow: new(id.NewFlowID())})
 		return err
 	}
-	job := func(name, stored string, arrange func(*testing.T, *fixture) engine.Lease, call func(engine.Maintenance, context.Context, int) (int, error)) operation {
-		return operation{
-			name: name, stored: stored, whole: true, reason: engine.ErrInvalidInput,
-			arrange: func(t *testing.T, f *fixture) engine.Lease {
-				l := arrange(t, f)
-				f.advance(time.Hour)
-				return l
-			},
-			do: func(ctx context.Context, _ *fixture, e *engine.Engine, _ engine.Lease) error {
-				return acted(call(e.Maintenance(), ctx, 10))
-			},
-			refused: func(ctx context.Context, _ *fixture, e *engine.Engine, _ engine.Lease) error {
-				_, err := call(e.Maintenance(), ctx, 0)
-				return err
-			},
-		}
+	beside := func(o operation) operation {
+		o.beside = true
+		return o
 	}
 	created := func(change func(*fixture, *engine.ExecutionSpec)) func(*testing.T, *fixture) engine.Lease {
 		return func(t *testing.T, f *fixture) engine.Lease {
@@ -118,7 +130,7 @@ func operations() []operation {
 			return engine.Lease{Fence: engine.Fence{Execution: x}}
 		}
 	}
-	return slices.Concat(operatorOperations(), []operation{
+	return slices.Concat(operatorOperations(), grantOperations(), housekeepingOperations(), []operation{
 		{
 			name: "block", arrange: created(func(*fixture, *engine.ExecutionSpec) {}), stored: stateByOperator, reason: engine.ErrNotFound,
 			do: func(ctx context.Context, _ *fixture, e *engine.Engine, l engine.Lease) error {
@@ -142,7 +154,7 @@ func operations() []operation {
 				return e.Operator().UnblockExecution(ctx, l.Execution, state.PausedByPolicy)
 			},
 		},
-		job("unblock routes", stateReady, func(t *testing.T, f *fixture) engine.Lease {
+		wholeJob("unblock routes", stateReady, func(t *testing.T, f *fixture) engine.Lease {
 			f.registered(t, f.name, "", 2*time.Hour, f.lane)
 			return blocked(state.WaitingForCapableWorker)(t, f)
 		}, engine.Maintenance.UnblockRoutes),
@@ -207,6 +219,13 @@ func operations() []operation {
 			_, err := e.WaitForChildren(ctx, l)
 			return err
 		}),
+		holder("wait for children in a batch", stateParked, func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
+			results, err := e.WaitForChildrenEach(ctx, []engine.Lease{l})
+			for _, r := range results {
+				err = errors.Join(err, r.Err)
+			}
+			return err
+		}),
 		holder("complete", stateCompleted, func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
 			return e.CompleteExecution(ctx, l, []byte("out"))
 		}),
@@ -250,20 +269,20 @@ func operations() []operation {
 			outcomes, err := e.CancelExecutions(ctx, []engine.CancelSpec{spec})
 			return errors.Join(append(outcomes, err)...)
 		}),
-		job("expire leases", stateReturned, started, engine.Maintenance.ExpireLeases),
-		job("expire attempts", stateExpired, func(t *testing.T, f *fixture) engine.Lease {
+		wholeJob("expire leases", stateReturned, started, engine.Maintenance.ExpireLeases),
+		wholeJob("expire attempts", stateExpired, func(t *testing.T, f *fixture) engine.Lease {
 			return f.start(t, timingOutAfter(time.Millisecond, &policy.Retry{MaxRetries: policy.NoRetries})).Lease
 		}, engine.Maintenance.ExpireAttempts),
-		job("expire deadlines", stateUnstarted, created(func(f *fixture, spec *engine.ExecutionSpec) {
+		wholeJob("expire deadlines", stateUnstarted, created(func(f *fixture, spec *engine.ExecutionSpec) {
 			spec.Deadline = f.now().Add(time.Second)
 		}), engine.Maintenance.ExpireDeadlines),
-		job("promote", stateReady, created(func(f *fixture, spec *engine.ExecutionSpec) {
+		wholeJob("promote", stateReady, created(func(f *fixture, spec *engine.ExecutionSpec) {
 			spec.DelayUntil = f.now().Add(time.Second)
 		}), engine.Maintenance.PromoteDelayed),
-		job("prune keys", stateReady, created(func(f *fixture, spec *engine.ExecutionSpec) {
+		beside(wholeJob("prune keys", stateReady, created(func(f *fixture, spec *engine.ExecutionSpec) {
 			spec.IdempotencyKey = f.key("key")
 			spec.Policy = &policy.Execution{DedupWindow: time.Millisecond}
-		}), engine.Maintenance.PruneCreationKeys),
+		}), engine.Maintenance.PruneCreationKeys)),
 	})
 }
 
@@ -275,9 +294,12 @@ func eachOperation(t *testing.T, test func(t *testing.T, o operation, f *fixture
 	for _, o := range operations() {
 		t.Run(o.name, func(t *testing.T) {
 			var f *fixture
-			if o.whole {
+			switch {
+			case o.alone:
+				f = newClone(t)
+			case o.whole:
 				f = fixtureOn(t, shared.pool, shared.url)
-			} else {
+			default:
 				f = newFixture(t)
 			}
 			l := o.arrange(t, f)
@@ -289,7 +311,11 @@ func eachOperation(t *testing.T, test func(t *testing.T, o operation, f *fixture
 // wantDone fails the test when the operation has not been done.
 func (o operation) wantDone(t *testing.T, f *fixture, l engine.Lease, before string) {
 	t.Helper()
-	f.wantState(t, l.Execution, o.stored)
+	if o.stored == "" {
+		f.wantKept(t, "gone", l.Execution)
+	} else {
+		f.wantState(t, l.Execution, o.stored)
+	}
 	if f.dump(t, l.Execution) == before {
 		t.Error("nothing was written")
 	}
@@ -413,7 +439,7 @@ func TestOperations_in_a_transaction_with_an_old_snapshot(t *testing.T) {
 	eachOperation(t, func(t *testing.T, o operation, f *fixture, l engine.Lease, _ string) {
 		tx := beginWith(t, f.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 		texts(t, tx, "SELECT lane_id FROM ff_lane_registry LIMIT 1") // takes the snapshot
-		if touched := f.touch(t, l.Execution); !touched || o.name == "prune keys" {
+		if touched := f.touch(t, l.Execution); !touched || o.beside {
 			return // it writes to no row that was changed meanwhile
 		}
 		before := f.dump(t, l.Execution)
@@ -438,5 +464,5 @@ func (f *fixture) touch(t *testing.T, x id.ExecutionID) bool {
 	t.Helper()
 	f.exec(t, "UPDATE ff_attempt SET usage = '{}' WHERE partition_key = $1 AND execution_id = $2", x.Partition(), x.UUID())
 	f.setExecution(t, x, "cancelled_by = cancelled_by")
-	return f.dump(t, x) != ""
+	return f.kept(t, f.pool, x) == "kept"
 }
