@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -272,26 +274,77 @@ func TestE52_a_replay_count_that_is_no_number(t *testing.T) {
 	}
 }
 
-// The attempt that failed before is history: the one that was scheduled after it is replayed.
+// The attempt before is history: the one that was scheduled after it begins, under an epoch above all that were given,
+// whoever claims it and in whichever way, and whichever epoch another program gave the one before.
 func TestReplayExecution_of_a_retry_that_was_cancelled(t *testing.T) {
-	f := newFixture(t)
-	c := f.start(t, retrying(policy.Retry{Backoff: policy.Fixed(time.Hour)}))
-	f.fail(t, c.Lease, engine.Failure{Message: "no luck"})
-	if err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: c.ID}); err != nil {
-		t.Fatal(err)
+	claim := func(t *testing.T, f *fixture, _ id.ExecutionID) engine.Claimed { return f.claim(t) }
+	ways := map[string]func(*testing.T, *fixture, id.ExecutionID) engine.Claimed{
+		"by a claim": claim,
+		"after a position": func(t *testing.T, f *fixture, _ id.ExecutionID) engine.Claimed {
+			f.after = f.engineOn(t, openPool(t, f.url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = fullScanGuard{} }), engine.Config{})
+			return f.claim(t)
+		},
+		"by a claim that does not serve another": func(t *testing.T, f *fixture, x id.ExecutionID) engine.Claimed {
+			other := f.create(t)
+			f.seedAttempt(t, other, 0, columns{"outcome": "failed", "terminal_at_ms": 1})
+			claimed := f.claimN(t, 2)
+			at := slices.IndexFunc(claimed, func(c engine.Claimed) bool { return c.ID == x })
+			if len(claimed) != 2 || at < 0 {
+				t.Fatalf("claimed %+v", claimed)
+			}
+			return claimed[at]
+		},
+		"by a grant": func(t *testing.T, f *fixture, x id.ExecutionID) engine.Claimed {
+			claimed, err := f.Grants().IssueGrantAndClaim(t.Context(), x, "", leaseTTL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return claimed
+		},
+		"of an epoch of another program": func(t *testing.T, f *fixture, x id.ExecutionID) engine.Claimed {
+			return claim(t, f, x)
+		},
 	}
-	_, before := f.storedRows(t, c.ID)
-	f.replay(t, c.ID)
-	_, after := f.storedRows(t, c.ID)
-	if len(after) != 1 {
-		t.Fatalf("attempts %v", after)
-	}
-	wantChanged(t, "the attempt before", before[0], after[0], nil)
-	if next := f.claim(t); next.Lease.Attempt != 1 || next.Type != state.ReplayAttempt || next.Lease.Epoch <= c.Lease.Epoch {
-		t.Errorf("claimed %+v", next)
-	}
-	if got := f.stored(t, c.ID); got.AttemptCount != 2 || got.AttemptIndex != 1 {
-		t.Errorf("stored %+v", got)
+	for name, way := range ways {
+		for _, timedOut := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, timed out %t", name, timedOut), func(t *testing.T) {
+				f := cloneFixture(t)
+				c := f.start(t, timingOutAfter(time.Second, &policy.Retry{Backoff: policy.Fixed(time.Hour)}))
+				if timedOut {
+					f.advance(time.Second)
+					run(t, f.Maintenance().ExpireAttempts, 1)
+				} else {
+					f.fail(t, c.Lease, engine.Failure{Message: "no luck"})
+				}
+				if name == "of an epoch of another program" {
+					f.setAttempt(t, c.ID, 0, "lease_epoch = 40")
+				}
+				if err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: c.ID}); err != nil {
+					t.Fatal(err)
+				}
+				_, before := f.storedRows(t, c.ID)
+				f.replay(t, c.ID)
+				_, after := f.storedRows(t, c.ID)
+				if len(after) != 1 {
+					t.Fatalf("attempts %v", after)
+				}
+				wantChanged(t, "the attempt before", before[0], after[0], nil)
+				next := way(t, f, c.ID)
+				if next.Lease.Attempt != 1 || next.Type != state.ReplayAttempt || next.Resumed || float64(next.Lease.Epoch) <= before[0]["lease_epoch"].(float64) {
+					t.Errorf("claimed %+v", next)
+				}
+				if got := f.stored(t, c.ID); got.AttemptCount != 2 || got.AttemptIndex != 1 || got.LeaseEpoch != next.Lease.Epoch {
+					t.Errorf("stored %+v", got)
+				}
+				wantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), engine.ErrStaleLease)
+				if err := f.CompleteExecution(t.Context(), next.Lease, []byte("new")); err != nil {
+					t.Error(err)
+				}
+				if got := f.attempts(t, c.ID); len(got) != 2 || got[0].Outcome != map[bool]string{false: "retry", true: "interrupted"}[timedOut] || got[1].Outcome != "success" {
+					t.Errorf("attempts %+v", got)
+				}
+			})
+		}
 	}
 }
 
