@@ -38,8 +38,11 @@ type stress struct {
 	*fixture
 	log *statementLog
 
-	mu     sync.Mutex
-	leases []engine.Lease // live ones, and ones that have been used
+	mu       sync.Mutex
+	leases   []engine.Lease // live ones, and ones that have been used
+	grants   []engine.ClaimGrant
+	reclaims []engine.ReclaimGrant
+	flows    []id.FlowID
 }
 
 func (s *stress) keep(claimed []engine.Claimed) {
@@ -88,7 +91,12 @@ func (s *stress) create(ctx context.Context) error {
 	for i := range spec.Nodes[:2] {
 		spec.Nodes[i].When = policy.Group{}
 	}
-	_, err := s.CreateFlow(ctx, spec)
+	created, err := s.CreateFlow(ctx, spec)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.flows = append(s.flows, created.ID)
+	}
 	return err
 }
 
@@ -159,9 +167,13 @@ func (s *stress) act(ctx context.Context, t *testing.T, e *engine.Engine, what i
 		}
 		outcomes, err := e.CancelExecutions(ctx, specs)
 		return errors.Join(append(outcomes, err)...)
+	case 19, 20:
+		return s.schedule(ctx, e, rand.IntN(7))
+	case 21:
+		return s.oversee(ctx, e, rand.IntN(5))
 	default:
 		if leases := s.some(1); len(leases) > 0 {
-			return operators[what-19](ctx, e.Operator(), leases[0].Execution)
+			return operators[what-22](ctx, e.Operator(), leases[0].Execution)
 		}
 	}
 	return nil
@@ -197,28 +209,7 @@ var operators = []func(context.Context, engine.Operator, id.ExecutionID) error{
 }
 
 // kinds is how many things there are to do.
-func (*stress) kinds() int { return 19 + len(operators) }
-
-// job runs background work, and moves the clock so that there is some.
-func (s *stress) job(ctx context.Context, what int) error {
-	var err error
-	switch what {
-	case 0:
-		s.advance(leaseTTL / 20)
-		_, err = s.Maintenance().ExpireLeases(ctx, 100)
-	case 1:
-		_, err = s.Maintenance().ExpireDeadlines(ctx, 100)
-	case 2:
-		_, err = s.Maintenance().PromoteDelayed(ctx, 100)
-	case 3:
-		_, err = s.Maintenance().RepairQueue(ctx, 100)
-	case 4:
-		_, err = s.Maintenance().DispatchCompletions(ctx, 100)
-	case 5:
-		_, err = s.Maintenance().ExpireAttempts(ctx, 100)
-	}
-	return err
-}
+func (*stress) kinds() int { return 22 + len(operators) }
 
 // A6: every operation on the same flows at once, single and in batches, on a pool and in callers' transactions, with
 // live and stale leases: the server never has to break a deadlock.
@@ -227,6 +218,8 @@ func TestA6_no_deadlocks(t *testing.T) {
 	log := new(statementLog)
 	url := f.url
 	f = fixtureOn(t, log.open(t, url, func(config *pgxpool.Config) { config.MaxConns = 24 }), url)
+	f.Engine = f.engineOn(t, f.pool, engine.Config{Retention: policy.MinRetention, OutboxRetention: policy.MinRetention})
+	f.signing(t)
 	s := &stress{fixture: f, log: log}
 	ctx, cancel := context.WithTimeout(t.Context(), stressFor(t))
 	defer cancel()
@@ -236,15 +229,16 @@ func TestA6_no_deadlocks(t *testing.T) {
 		}
 	}
 	var actors sync.WaitGroup
-	for actor := range 10 {
+	for actor := range 12 {
 		actors.Go(func() {
 			for ctx.Err() == nil {
 				switch {
-				case actor == 0:
-					_ = s.job(ctx, rand.IntN(6))
-				case actor == 1:
+				case actor < 2:
+					_ = s.job(ctx, rand.IntN(13))
+				case actor == 2:
 					_ = s.create(ctx)
-				case actor < 6:
+					_ = s.createForeign(ctx)
+				case actor < 7:
 					_ = s.act(ctx, t, s.Engine, rand.IntN(s.kinds()))
 				default: // one call in a transaction of the caller's
 					_ = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -266,11 +260,16 @@ func TestA6_no_deadlocks(t *testing.T) {
 		t.Errorf("the server broke %d deadlocks", deadlocks)
 	}
 	// The invariants, that every end has its event among them, are judged at the end of the database.
-	type count struct{ Ended, Replayed int }
+	type count struct{ Ended, Replayed, Adopted, Deleted, Flows int }
 	c := one[count](t, f.pool, `SELECT count(*) FILTER (WHERE terminal_at_ms IS NOT NULL) AS ended,
-		count(*) FILTER (WHERE raw_fields ? 'replay_count') AS replayed FROM ff_exec_core`)
-	if c.Ended == 0 {
+		count(*) FILTER (WHERE raw_fields ? 'replay_count') AS replayed,
+		count(*) FILTER (WHERE raw_fields ? 'total_attempt_count' AND ffx_retry_count IS NOT NULL) AS adopted,
+		(SELECT coalesce(sum(deleted) FILTER (WHERE source <> 'flows'), 0)::bigint FROM ffx_retention) AS deleted,
+		(SELECT coalesce(sum(deleted) FILTER (WHERE source = 'flows'), 0)::bigint FROM ffx_retention) AS flows
+		FROM ff_exec_core`)
+	if c.Ended+c.Deleted == 0 {
 		t.Error("none has ended")
 	}
-	t.Logf("%d executions ended, %d were replayed", c.Ended, c.Replayed)
+	t.Logf("%d executions ended, %d were replayed, %d adopted, %d deleted, %d flows deleted; %d grants", c.Ended, c.Replayed, c.Adopted, c.Deleted,
+		c.Flows, len(s.grants)+len(s.reclaims))
 }
