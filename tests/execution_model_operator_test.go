@@ -13,12 +13,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// modelOperators are calls on an execution by somebody who holds no lease of it: what they ask of the engine, and what
-// they do in the model, or the refusal.
-var modelOperators = map[string]struct {
+// modelCall is a call on an execution by somebody who holds no lease of it: what it asks of the engine, after what it does
+// in the model, or the refusal.
+type modelCall struct {
 	call func(context.Context, *executionModel, *engine.Engine, *modelled) error
 	does func(*executionModel, *modelled) error
-}{
+}
+
+var modelOperators = map[string]modelCall{
 	"cancel": {
 		func(ctx context.Context, _ *executionModel, e *engine.Engine, x *modelled) error {
 			return e.CancelExecution(ctx, engine.CancelSpec{ID: x.id})
@@ -168,14 +170,14 @@ func (*executionModel) cancel(x *modelled) error {
 }
 
 // operate makes a call on one of the executions.
-func (m *executionModel) operate(t *testing.T, r *rapid.T, name string) {
+func (m *executionModel) operate(t *testing.T, r *rapid.T, name string, c modelCall) {
 	if len(m.all) == 0 {
 		return
 	}
 	x := rapid.SampledFrom(m.all).Draw(r, "execution")
 	from := x.state
-	want := modelOperators[name].does(m, x)
-	if err := modelOperators[name].call(t.Context(), m, m.actor(r), x); !errors.Is(err, want) {
+	want := c.does(m, x)
+	if err := c.call(t.Context(), m, m.actor(r), x); !errors.Is(err, want) {
 		r.Fatalf("%s of %s, which is %s, answers %v, want %v", name, x.id, from, err, want)
 	}
 }

@@ -35,6 +35,7 @@ type modelled struct {
 	lost     int
 	replays  int
 	wake     time.Time // of a delayed one
+	granted  time.Time // until when the grant of a granted one may be used
 	deadline time.Time // zero: none
 	ends     []string  // outcomes of all ends
 	given    int       // leases
@@ -158,7 +159,7 @@ func (m *executionModel) claim(t *testing.T, r *rapid.T) {
 			r.Fatalf("claimed %s, which is %s", x.id, x.state)
 		}
 		resumes := x.state == stateReturned
-		x.lease(m, resumes || x.state == stateReplayed && x.pointer < len(x.attempts))
+		x.lease(m)
 		if c.Lease.Epoch != x.epoch || c.Lease.Attempt != x.pointer || c.Resumed != resumes {
 			r.Fatalf("claimed %+v, want epoch %d, attempt %d", c, x.epoch, x.pointer)
 		}
@@ -166,8 +167,9 @@ func (m *executionModel) claim(t *testing.T, r *rapid.T) {
 	}
 }
 
-// lease gives the execution to somebody.
-func (x *modelled) lease(m *executionModel, sameAttempt bool) {
+// lease gives a claimable execution to somebody.
+func (x *modelled) lease(m *executionModel) {
+	sameAttempt := x.state == stateReturned || x.state == stateReplayed && x.pointer < len(x.attempts)
 	x.epoch++
 	x.given++
 	x.state = stateRunning
@@ -346,6 +348,13 @@ var modelJobs = map[string]struct {
 		x.end(state, "expired")
 		return true
 	}},
+	"expire grants": {func(mt engine.Maintenance) job { return mt.ExpireGrants }, func(m *executionModel, x *modelled) bool {
+		if !x.isGranted() || !m.isOver(x.granted) {
+			return false
+		}
+		x.state = ungranted(x.state)
+		return true
+	}},
 	"promote": {func(mt engine.Maintenance) job { return mt.PromoteDelayed }, func(m *executionModel, x *modelled) bool {
 		if !m.isOver(x.wake) || m.isOver(x.deadline) {
 			return false
@@ -432,6 +441,7 @@ func (m *executionModel) compare(t *testing.T, r *rapid.T) {
 // ended stays as it is, epochs rise with every lease, attempts have no holes, every end has one event.
 func TestExecutions_as_the_model(t *testing.T) {
 	f := cloneFixture(t)
+	f.signing(t)
 	m := &executionModel{f: f, actors: []*engine.Engine{f.Engine, f.rival(t).Engine, f.rival(t).Engine}}
 	actions := map[string]func(*rapid.T){
 		"create": func(r *rapid.T) { m.create(t, r) },
@@ -444,8 +454,10 @@ func TestExecutions_as_the_model(t *testing.T) {
 	for name := range heldCalls {
 		actions[name] = func(r *rapid.T) { m.hold(t, r, name) }
 	}
-	for name := range modelOperators {
-		actions[name] = func(r *rapid.T) { m.operate(t, r, name) }
+	for _, calls := range []map[string]modelCall{modelOperators, modelGrants} {
+		for name, call := range calls {
+			actions[name] = func(r *rapid.T) { m.operate(t, r, name, call) }
+		}
 	}
 	for name := range modelJobs {
 		actions[name] = func(r *rapid.T) { m.run(t, r, name) }
@@ -458,7 +470,7 @@ func TestExecutions_as_the_model(t *testing.T) {
 				return // enough for once
 			}
 			defer func() { failed = failed || r.Failed() }()
-			if _, err := f.pool.Exec(t.Context(), `TRUNCATE ff_exec_core, ff_attempt, ffx_ready, ffx_blocked, ffx_lease_watch, ff_lease_event, ff_completion_event`); err != nil {
+			if _, err := f.pool.Exec(t.Context(), `TRUNCATE ff_exec_core, ff_attempt, ffx_ready, ffx_blocked, ffx_lease_watch, ff_lease_event, ff_completion_event, ff_claim_grant`); err != nil {
 				r.Fatal(err)
 			}
 			m.all, m.leases = nil, nil
