@@ -5,6 +5,7 @@ package chaos
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -59,10 +60,15 @@ func TestWorkers_killed_at_random(t *testing.T) {
 	for range processes {
 		f.start()
 	}
+	operating, stopOperating := context.WithCancel(t.Context())
+	operated := make(chan operated, 1)
+	go func() { operated <- f.operate(operating, eng) }()
 	f.awaitEnd()
+	stopOperating()
+	done := <-operated
 	f.stop()
-	t.Logf("%d handlers started, %d processes killed, %d frozen, %d outcomes refused", f.started, f.kills, f.freezes, f.refused)
-	if f.kills < maxKills/2 || f.freezes == 0 || f.refused == 0 {
+	t.Logf("%d handlers started, %d processes killed, %d frozen, %d outcomes refused; %+v", f.started, f.kills, f.freezes, f.refused, done)
+	if f.kills < maxKills/2 || f.freezes == 0 || f.refused == 0 || done.paused == 0 {
 		t.Error("that was too little chaos to prove anything")
 	}
 
@@ -88,6 +94,10 @@ func createSolos(t *testing.T, eng *engine.Engine) {
 			kind = "flaky"
 		case i%50 == 7:
 			kind = "doomed"
+		case i%50 == 13:
+			kind = "later"
+		case i%50 == 23:
+			kind = "endless"
 		}
 		specs[i] = engine.ExecutionSpec{Lane: lane, Kind: kind}
 	}
@@ -148,6 +158,8 @@ type process struct {
 	stderr   bytes.Buffer
 	killed   bool
 	frozen   bool
+
+	wasFrozen bool
 }
 
 // start starts a process and reads what it tells until it ends.
@@ -209,7 +221,7 @@ func (f *fleet) heard(p *process, line string) {
 		f.signal(p, syscall.SIGKILL)
 	case f.freezes < maxFreezes && rand.IntN(freezeOneIn) == 0:
 		f.freezes++
-		p.frozen = true
+		p.frozen, p.wasFrozen = true, true
 		f.signal(p, syscall.SIGSTOP)
 		f.running.Go(func() { f.thaw(p) })
 	}
@@ -236,7 +248,7 @@ func (f *fleet) signal(p *process, s syscall.Signal) {
 
 func (f *fleet) awaitEnd() {
 	f.await("all executions to end", func() bool {
-		return f.count("SELECT count(*) FROM ff_exec_core WHERE lifecycle_phase <> 'terminal'") == 0
+		return f.count(`SELECT count(*) FROM ff_exec_core WHERE lifecycle_phase NOT IN ('terminal', 'cancelled') OR public_state = 'failed'`) == 0
 	})
 }
 
@@ -295,26 +307,29 @@ func wantNone(t *testing.T, pool *pgxpool.Pool, what, sql string, args ...any) {
 	}
 }
 
-// checkEnds: every execution has ended as its kind does, has told so once, and its attempts are consistent.
+// checkEnds: every execution has ended as its kind does, has told each of its ends once, and its attempts are consistent.
 func checkEnds(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	wantNone(t, pool, "an execution has not ended as its kind does", `
-		SELECT execution_id, lifecycle_phase, public_state, ownership_state, raw_fields ->> 'execution_kind' AS kind
-		FROM ff_exec_core
-		WHERE lifecycle_phase <> 'terminal' OR ownership_state <> 'unowned' OR public_state <>
-			CASE raw_fields ->> 'execution_kind' WHEN 'doomed' THEN 'failed' ELSE 'completed' END`)
-	wantNone(t, pool, "an execution has not one completion event", `
-		SELECT e.execution_id, count(c.event_id), array_agg(c.outcome)
+		SELECT execution_id, lifecycle_phase, public_state, ownership_state, kind FROM (
+			SELECT *, raw_fields ->> 'execution_kind' AS kind, coalesce((raw_fields ->> 'replay_count')::integer, 0) AS replays FROM ff_exec_core
+		) AS e
+		WHERE lifecycle_phase NOT IN ('terminal', 'cancelled') OR ownership_state <> 'unowned'
+			OR public_state <> CASE kind WHEN 'endless' THEN 'cancelled' ELSE 'completed' END
+			OR replays <> CASE kind WHEN 'doomed' THEN 1 ELSE 0 END`)
+	wantNone(t, pool, "an execution has other completion events than its ends", `
+		SELECT e.execution_id, array_agg(c.outcome)
 		FROM ff_exec_core AS e LEFT JOIN ff_completion_event AS c USING (partition_key, execution_id)
-		GROUP BY 1 HAVING count(c.event_id) <> 1 OR max(c.outcome) <>
-			max(CASE raw_fields ->> 'execution_kind' WHEN 'doomed' THEN 'failed' ELSE 'success' END)`)
+		GROUP BY e.partition_key, e.execution_id
+		HAVING array_agg(c.outcome ORDER BY c.event_id) IS DISTINCT FROM CASE raw_fields ->> 'execution_kind'
+			WHEN 'doomed' THEN ARRAY['failed', 'success'] WHEN 'endless' THEN ARRAY['cancelled'] ELSE ARRAY['success'] END`)
 	wantNone(t, pool, "attempts do not add up", `
 		SELECT e.execution_id, e.raw_fields ->> 'execution_kind' AS kind, ffx_attempt_count, ffx_retry_count,
 			array_agg(a.outcome ORDER BY a.attempt_index)
 		FROM ff_exec_core AS e JOIN ff_attempt AS a USING (partition_key, execution_id)
 		GROUP BY e.partition_key, e.execution_id
-		HAVING array_agg(a.outcome ORDER BY a.attempt_index) <> CASE e.raw_fields ->> 'execution_kind'
-				WHEN 'flaky' THEN ARRAY['retry', 'success'] WHEN 'doomed' THEN ARRAY['failed'] ELSE ARRAY['success'] END
+		HAVING e.raw_fields ->> 'execution_kind' <> 'endless' AND array_agg(a.outcome ORDER BY a.attempt_index) <>
+				CASE e.raw_fields ->> 'execution_kind' WHEN 'flaky' THEN ARRAY['retry', 'success'] ELSE ARRAY['success'] END
 			OR count(*) <> e.ffx_attempt_count OR count(*) - 1 <> coalesce(e.ffx_retry_count, 0)
 			OR max(a.attempt_index) <> e.attempt_index OR bool_or(a.lease_expires_at_ms IS NOT NULL)`)
 	wantNone(t, pool, "executions are missing", `
@@ -334,11 +349,13 @@ func checkFences(t *testing.T, pool *pgxpool.Pool) {
 			OR a.lease_epoch IS DISTINCT FROM e.ffx_lease_epoch
 			OR (convert_from(e.result, 'UTF8')::jsonb ->> 'attempt')::integer IS DISTINCT FROM a.attempt_index
 			OR convert_from(e.result, 'UTF8')::jsonb ->> 'instance' IS DISTINCT FROM a.worker_instance_id)`)
+	// A replay raises the epoch, too, and so does a cancellation of what has an attempt.
 	wantNone(t, pool, "an epoch was given twice or skipped", `
 		SELECT e.execution_id, e.ffx_lease_epoch, array_agg(l.event_type ORDER BY l.event_id) AS events
 		FROM ff_exec_core AS e JOIN ff_lease_event AS l ON l.partition_key = e.partition_key AND l.execution_id = e.execution_id::text
 		GROUP BY e.partition_key, e.execution_id
-		HAVING e.ffx_lease_epoch <> count(*) FILTER (WHERE l.event_type IN ('acquired', 'expired'))`)
+		HAVING e.ffx_lease_epoch <> count(*) FILTER (WHERE l.event_type IN ('acquired', 'expired'))
+			+ coalesce((e.raw_fields ->> 'replay_count')::integer, 0) + CASE WHEN e.lifecycle_phase = 'cancelled' THEN 1 ELSE 0 END`)
 }
 
 // checkOrder: no member of the flow was claimed before everything that it waits for had ended. The two instants are those

@@ -17,6 +17,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -109,9 +110,25 @@ func runWorker(input io.Reader, output io.Writer) error {
 		}
 		return resultOf(job.Lease), nil
 	})
-	worker.Handle(w, kindOf("doomed"), func(context.Context, worker.Job[struct{}]) (result, error) {
+	// Fails, until an operator replays it.
+	worker.Handle(w, kindOf("doomed"), func(_ context.Context, job worker.Job[struct{}]) (result, error) {
 		labour()
-		return result{}, worker.Permanent(errors.New("as it was meant to"))
+		if job.Type != state.ReplayAttempt {
+			return result{}, worker.Permanent(errors.New("as it was meant to"))
+		}
+		return resultOf(job.Lease), nil
+	})
+	worker.Handle(w, kindOf("later"), func(_ context.Context, job worker.Job[struct{}]) (result, error) {
+		labour()
+		if job.Lease.Epoch == 1 {
+			return result{}, job.Delay(rand.N(500 * time.Millisecond))
+		}
+		return resultOf(job.Lease), nil
+	})
+	// Ends when it is cancelled, or its lease is lost, and in no other way.
+	worker.Handle(w, kindOf("endless"), func(ctx context.Context, job worker.Job[struct{}]) (result, error) {
+		<-ctx.Done()
+		return resultOf(job.Lease), nil
 	})
 	// Completes by itself, whatever has become of the lease: only the engine stands in its way.
 	worker.Handle(w, kindOf("reckless"), func(_ context.Context, job worker.Job[struct{}]) (result, error) {
@@ -147,10 +164,10 @@ func (r *reporter) line(text string) {
 	_, _ = fmt.Fprintln(r.out, text)
 }
 
-func (r *reporter) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(worker.Report)) {
+func (r *reporter) Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
 	r.line(startedLine)
 	return ctx, func(o worker.Report) {
-		if o.Settlement == worker.Abandoned {
+		if o.Settlement == worker.Abandoned && work.Kind != "endless" {
 			r.line(refusedLine)
 		}
 	}

@@ -1,0 +1,97 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// operated is what an operator did meanwhile.
+type operated struct{ cancelled, replayed, paused int }
+
+const (
+	pauseOneIn, maxPauses = 8, 3
+
+	// A claim that was under way may still end in the first moments of a pause.
+	underWay, pausedFor = 200 * time.Millisecond, 100 * time.Millisecond
+)
+
+// operate cancels what is endless, replays what has failed, and pauses the lane now and then, until ctx ends. Whatever
+// the workers do at the same time, it is repeated until it is done.
+func (f *fleet) operate(ctx context.Context, eng *engine.Engine) (done operated) {
+	o := eng.Operator()
+	for ctx.Err() == nil {
+		endless := f.executions(ctx, `raw_fields ->> 'execution_kind' = 'endless' AND lifecycle_phase <> 'cancelled'
+			AND random() < CASE lifecycle_phase WHEN 'active' THEN 0.3 ELSE 0.03 END LIMIT 20`)
+		if len(endless) > 0 {
+			f.tolerate(ctx, "cancel", eng.CancelExecution(ctx, engine.CancelSpec{ID: endless[0], Reason: "enough"}))
+			specs := make([]engine.CancelSpec, len(endless))
+			for i, x := range endless {
+				specs[i] = engine.CancelSpec{ID: x, Reason: "enough"}
+			}
+			outcomes, err := eng.CancelExecutions(ctx, specs)
+			f.tolerate(ctx, "cancel many", errors.Join(append(outcomes, err)...))
+			done.cancelled += len(endless)
+		}
+		for _, x := range f.executions(ctx, `public_state = 'failed' LIMIT 20`) {
+			_, err := o.ReplayExecution(ctx, x)
+			f.tolerate(ctx, "replay", err)
+			done.replayed++
+		}
+		if done.paused < maxPauses && rand.IntN(pauseOneIn) == 0 {
+			f.pause(ctx, o)
+			done.paused++
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+	return done
+}
+
+// pause pauses the lane for a moment, in which nobody gets a lease. A process that was frozen may have been in the middle
+// of a claim.
+func (f *fleet) pause(ctx context.Context, o engine.Operator) {
+	f.tolerate(ctx, "pause", o.PauseLane(ctx, lane, "a moment"))
+	pause(ctx, underWay)
+	from := f.count("SELECT ffx_now_ms(NULL)")
+	pause(ctx, pausedFor)
+	f.mu.Lock()
+	thawed := []id.WorkerInstanceID{}
+	for _, p := range f.processes {
+		if p.wasFrozen {
+			thawed = append(thawed, p.instance)
+		}
+	}
+	f.mu.Unlock()
+	if n := f.count(`SELECT count(*) FROM ff_lease_event
+		WHERE event_type = 'acquired' AND occurred_at_ms > $1 AND ffx_worker_instance_id <> ALL ($2)`, from, thawed); n > 0 {
+		f.t.Errorf("%d were claimed on a paused lane", n)
+	}
+	f.tolerate(ctx, "resume", o.ResumeLane(context.WithoutCancel(ctx), lane))
+}
+
+// tolerate fails the test for an error that a repetition does not mend.
+func (f *fleet) tolerate(ctx context.Context, what string, err error) {
+	if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrBusy) || errors.Is(err, engine.ErrContention) {
+		return
+	}
+	f.t.Errorf("%s: %v", what, err)
+}
+
+// executions returns the ids of those that meet a condition.
+func (f *fleet) executions(ctx context.Context, condition string) []id.ExecutionID {
+	rows, _ := f.pool.Query(ctx, "SELECT partition_key, execution_id FROM ff_exec_core WHERE "+condition)
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id.ExecutionID, error) {
+		var partition int16
+		var uuid id.ExecutionUUID
+		err := row.Scan(&partition, &uuid)
+		return id.ExecutionIDFromRow(partition, uuid), err
+	})
+	f.tolerate(ctx, "read", err)
+	return found
+}
