@@ -143,14 +143,22 @@ func TestQueue_follows_any_sequence_of_writes(t *testing.T) {
 			},
 			"delete": func() { f.exec(t, "DELETE FROM ff_exec_core WHERE "+others, rapid.IntRange(2, 4).Draw(r, "every")) },
 			"repair": func() {
-				// Another's claim that gave no lease is the only thing.
+				// A claim of another program that gave no lease, and what its writes leave half-done beside the queue. The
+				// queue itself was whole.
 				leaseless := len(texts(t, f.pool, `SELECT execution_id::text FROM ff_exec_core AS e
 					WHERE lifecycle_phase = 'active' AND NOT EXISTS (
 						SELECT FROM ff_attempt AS a
 						WHERE a.partition_key = e.partition_key AND a.execution_id = e.execution_id AND lease_expires_at_ms IS NOT NULL
 					)`))
-				if repaired := f.repair(t, 3); repaired != leaseless {
-					r.Errorf("repaired %d, want %d", repaired, leaseless)
+				if repaired := f.repair(t, 3); repaired < leaseless {
+					r.Errorf("repaired %d, want %d at least", repaired, leaseless)
+				}
+				// What the first one gives back to its lane, the second one may have to point at its first attempt, and the
+				// third one to block, where dependencies are open.
+				f.repair(t, 3)
+				f.repair(t, 3)
+				if again := f.repair(t, 3); again != 0 {
+					r.Errorf("the fourth repair still finds %d", again)
 				}
 			},
 		}
