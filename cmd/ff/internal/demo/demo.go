@@ -135,7 +135,8 @@ func (r *run) work(ctx context.Context, lane id.LaneID) (retaken int, err error)
 		workerConfig{DatabaseURL: r.DatabaseURL, Schema: r.Schema, Lane: lane},
 		(len(r.graph)+1)/2,
 		func(pid int) {
-			r.Event(fmt.Sprintf("Half have been started: worker process %d, which holds work, is killed with SIGKILL.", pid))
+			r.Event(fmt.Sprintf("Half have been started: worker process %d, which holds work, is killed with SIGKILL. "+
+				"Others take it over when its leases have run out, after %v.", pid, leaseTTL))
 		})
 	if err != nil {
 		return 0, err
