@@ -111,7 +111,8 @@ func testCLILists(t *testing.T, ff cli) {
 	}
 	out := ff.run(t, databaseURL, "lanes")
 	out.fitsATerminal(t)
-	out.succeeds(t, "paused")
+	out.succeeds(t, "… is paused: a whim\n")
+	ff.run(t, databaseURL, "lanes", "--wide").succeeds(t, string(long)+" is paused: a whim\n")
 	lanes := ff.run(t, databaseURL, "lanes", "--json").object(t)["lanes"].([]any)
 	lane := lanes[0].(map[string]any)
 	wantKeys(t, lane, "id", "paused", "paused_since", "pause_reason", "waiting", "waiting_since", "delayed", "blocked", "active", "ended_per_minute")

@@ -160,7 +160,7 @@ func testCLIUsage(t *testing.T, ff cli) {
 		{"surplus_argument", "", []string{"migrate", "up", "now"}, `"now"`},
 		{"no_id", "", []string{"flow", "show"}, "one id"},
 		{"malformed_flow_id", "", []string{"flow", "show", "1234"}, "flow id"},
-		{"malformed_execution_id", "", []string{"execution", "show", "1234"}, "execution id"},
+		{"malformed_execution_id", "", []string{"execution", "show", "1234"}, "execution id, neither a uuid nor"},
 		{"partition_beyond_all", "", []string{"execution", "show", "{fp:256}:" + someFlow}, "256"},
 		{"negative_limit", "", []string{"flow", "show", someFlow, "--limit", "-1"}, "--limit"},
 		{"kinds_of_an_unheard_of_lane", "", []string{"kinds", "--lane", "gr\xf6\xdfe"}, "lane"},
@@ -416,7 +416,7 @@ func testCLIShow(t *testing.T, ff cli) {
 
 func testCLIKinds(t *testing.T, ff cli) {
 	f := newClone(t)
-	ff.run(t, f.url, "kinds").succeeds(t, "Nothing has waited for 1m0s.")
+	ff.run(t, f.url, "kinds").succeeds(t, "Nothing has waited for 1m0s or longer")
 	var next id.ExecutionID
 	for i, kind := range []string{"resize", "resize", "resize", "render\x1b[2J"} {
 		x := f.create(t, func(s *engine.ExecutionSpec) { s.Kind, s.CreatedAt = kind, start.Add(-time.Duration(i)*time.Second) })
@@ -448,7 +448,7 @@ func testCLIKinds(t *testing.T, ff cli) {
 	out.lacks(t, "\x1b")
 	out.lacks(t, "new")
 	ff.run(t, f.url, "kinds", "--longer", "0s").succeeds(t, "new")
-	ff.run(t, f.url, "kinds", "--longer", "1h").succeeds(t, "Nothing has waited for 1h0m0s.")
+	ff.run(t, f.url, "kinds", "--longer", "1h").succeeds(t, "Nothing has waited for 1h0m0s or longer")
 }
 
 func wantKeys(t *testing.T, object map[string]any, keys ...string) {

@@ -21,7 +21,11 @@ func (a *app) onExecution(ctx context.Context, text string, fn func(*engine.Engi
 		err = id.Partitions{}.CheckExecution(execution)
 	}
 	if err != nil && bare != nil {
-		return &usageError{problem: err.Error()}
+		problem := err.Error()
+		if refused, ok := errors.AsType[*id.ParseError](err); ok && refused.Reason == id.ReasonMissingTag {
+			problem = fmt.Sprintf("%q is no execution id, neither a uuid nor one behind its partition, as '{fp:42}:'", refused.Detail)
+		}
+		return &usageError{problem: problem}
 	}
 	return a.withEngine(ctx, func(eng *engine.Engine) error {
 		if bare == nil {

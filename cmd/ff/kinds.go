@@ -91,7 +91,7 @@ func newKindsView(waiting []engine.WaitingKind) *kindsView {
 
 func (v *kindsView) print(to io.Writer, now time.Time, longer time.Duration) error {
 	if len(v.Kinds) == 0 {
-		_, err := fmt.Fprintf(to, "Nothing has waited for %v.\n", longer)
+		_, err := fmt.Fprintf(to, "Nothing has waited for %v or longer; --longer 0s shows all that waits.\n", longer)
 		return err
 	}
 	t := newTable(table.Row{"LANE", "KIND", "WAITING", "FOR", "NEXT"})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -14,13 +15,14 @@ import (
 )
 
 func (a *app) lanesCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, wide bool
 	cmd := &cobra.Command{
 		Use:   "lanes",
 		Short: "List the lanes with how much is on each",
 		Long: `lanes prints the lanes: how many executions wait for a worker and for how long the one next in line has,
 how many are delayed, blocked and active, and how many ended within the last minute. A number with a +
-is what was counted of more. What waits for its upstreams, a signal, a budget or a quota is not counted.`,
+is what was counted of more. What waits for its upstreams, a signal, a budget or a quota is not counted.
+Below stands why lanes are paused, where a reason was given.`,
 		Example: `  ff lanes
   ff lanes --json | jq '.lanes[] | select(.waiting.at_least or .waiting.n > 1000)'`,
 		Args: noArgs,
@@ -40,12 +42,13 @@ is what was counted of more. What waits for its upstreams, a signal, a budget or
 				if asJSON {
 					return a.writeJSON(view)
 				}
-				return view.print(a.stdout, now)
+				return view.print(a.stdout, now, wide)
 			})
 		}),
 	}
 	a.databaseFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&wide, "wide", false, "print more than fits into 80 columns: whole names and reasons")
 	return cmd
 }
 
@@ -89,11 +92,16 @@ func newLaneView(l engine.LaneSummary) laneView {
 	}
 }
 
-func (v *lanesView) print(to io.Writer, now time.Time) error {
+func (v *lanesView) print(to io.Writer, now time.Time, wide bool) error {
 	if len(v.Lanes) == 0 {
 		_, err := io.WriteString(to, "There is no lane.\n")
 		return err
 	}
+	fit := shortened
+	if wide {
+		fit = func(text string, _ int) string { return text }
+	}
+	var reasons strings.Builder
 	t := newTable(table.Row{"LANE", "WAITING", "FOR", "DELAYED", "BLOCKED", "ACTIVE", "ENDED/MIN", ""})
 	for _, l := range v.Lanes {
 		waited, paused := "", ""
@@ -103,11 +111,15 @@ func (v *lanesView) print(to io.Writer, now time.Time) error {
 		if l.Paused {
 			paused = "paused"
 		}
+		name := fit(printable(string(l.ID)), 15)
+		if l.PauseReason != "" {
+			reasons.WriteString(fit(name+" is paused: "+printable(l.PauseReason), columns) + "\n")
+		}
 		t.AppendRow(table.Row{
-			shortened(printable(string(l.ID)), 15), l.Waiting, waited, l.Delayed, l.Blocked, l.Active, fmt.Sprintf("%.0f", l.EndedPerMinute), paused,
+			name, l.Waiting, waited, l.Delayed, l.Blocked, l.Active, fmt.Sprintf("%.0f", l.EndedPerMinute), paused,
 		})
 	}
-	_, err := fmt.Fprintln(to, t.Render())
+	_, err := io.WriteString(to, t.Render()+"\n"+reasons.String())
 	return err
 }
 
