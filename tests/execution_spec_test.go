@@ -178,18 +178,19 @@ func fields(t reflect.Type, path string) []string {
 }
 
 // set gives the field at a path a value that is not its zero value.
-func set(v reflect.Value, path []string) {
+func set(t *testing.T, v reflect.Value, path []string) {
+	t.Helper()
 	switch {
 	case v.Kind() == reflect.Pointer:
 		if v.IsNil() {
 			v.Set(reflect.New(v.Type().Elem()))
 		}
-		set(v.Elem(), path)
+		set(t, v.Elem(), path)
 	case v.Kind() == reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		set(v.Index(0), path)
+		set(t, v.Index(0), path)
 	case len(path) > 0:
-		set(v.FieldByName(path[0]), path[1:])
+		set(t, v.FieldByName(path[0]), path[1:])
 	case v.Kind() == reflect.String:
 		v.SetString("x")
 	case v.CanInt():
@@ -197,9 +198,9 @@ func set(v reflect.Value, path []string) {
 	case v.CanUint():
 		v.SetUint(1)
 	case v.Kind() == reflect.Array:
-		set(v.Index(0), nil)
+		set(t, v.Index(0), nil)
 	default:
-		panic("no value for " + v.Type().String())
+		t.Fatal("no value for " + v.Type().String())
 	}
 }
 
@@ -227,12 +228,12 @@ func TestN3_nothing_is_accepted_and_ignored(t *testing.T) {
 				t.Errorf("%s has to be either acted on or refused", path)
 			case isRefused && root.Name() == "Config":
 				var cfg engine.Config
-				set(reflect.ValueOf(&cfg), strings.Split(path, ".")[1:])
+				set(t, reflect.ValueOf(&cfg), strings.Split(path, ".")[1:])
 				_, err := engine.New(f.pool, cfg)
 				wantInputError(t, err, name)
 			case isRefused:
 				spec := engine.ExecutionSpec{Kind: "test", Lane: f.lane}
-				set(reflect.ValueOf(&spec), strings.Split(path, ".")[1:])
+				set(t, reflect.ValueOf(&spec), strings.Split(path, ".")[1:])
 				_, err := f.CreateExecution(t.Context(), spec)
 				wantInputError(t, err, name)
 				results, err := f.CreateExecutions(t.Context(), []engine.ExecutionSpec{{Kind: "test", Lane: f.lane}, spec})

@@ -151,7 +151,11 @@ func judge(ctx context.Context, tx pgx.Tx, lanes []string) ([]string, error) {
 	}
 	rows, _ := tx.Query(ctx, `
 		WITH judged AS (
-			SELECT *, concat_ws(' ', lifecycle_phase, ownership_state, eligibility_state, public_state, attempt_state,
+			-- The conditions are on these.
+			SELECT partition_key, execution_id, lane_id, priority, created_at_ms, started_at_ms, terminal_at_ms, deadline_at_ms,
+				lifecycle_phase, eligibility_state, public_state, attempt_state, attempt_index, cancellation_reason, required_capabilities, policy,
+				raw_fields, ffx_attempt_count, ffx_delay_until_ms, ffx_execution_deadline_ms, ffx_lease_epoch, ffx_retry_count,
+				concat_ws(' ', lifecycle_phase, ownership_state, eligibility_state, public_state, attempt_state,
 				coalesce(blocking_reason, '-')) AS state,
 				coalesce((raw_fields ->> 'replay_count')::integer, 0) AS replays
 			FROM ff_exec_core WHERE ffx_retry_count IS NOT NULL AND execution_id <> ALL ($1::uuid[])
@@ -187,7 +191,7 @@ func judge(ctx context.Context, tx pgx.Tx, lanes []string) ([]string, error) {
 				count(*) FILTER (WHERE event_type IN ('revoked', 'expired')
 					OR event_type = 'reclaimed' AND before IN ('acquired', 'reclaimed')) AS ended
 			FROM (
-				SELECT *, lag(event_type) OVER (PARTITION BY partition_key, execution_id ORDER BY event_id) AS before
+				SELECT partition_key, execution_id, event_type, lag(event_type) OVER (PARTITION BY partition_key, execution_id ORDER BY event_id) AS before
 				FROM ff_lease_event WHERE event_type <> 'renewed'
 			) AS e
 			GROUP BY partition_key, execution_id

@@ -80,13 +80,13 @@ func async[T any](t *testing.T, operation func(context.Context) T) func() T {
 	go func() { done <- operation(t.Context()) }()
 	return func() T {
 		t.Helper()
+		var result T
 		select {
-		case result := <-done:
-			return result
+		case result = <-done:
 		case <-time.After(patience):
 			t.Fatalf("an operation did not end in %v", patience)
-			panic("unreachable")
 		}
+		return result
 	}
 }
 

@@ -61,13 +61,14 @@ func outboxOf(event string) int {
 
 var instantPattern = regexp.MustCompile(`\bnow(\+[0-9a-z]+)?\b`)
 
+// atInstant renders the instants in a text. One behind no duration stays as it is, so that the row differs in it.
 func atInstant(text string, now time.Time) string {
 	return instantPattern.ReplaceAllStringFunc(text, func(found string) string {
 		var later time.Duration
 		if _, offset, ok := strings.Cut(found, "+"); ok {
 			var err error
 			if later, err = time.ParseDuration(offset); err != nil {
-				panic(err)
+				return found
 			}
 		}
 		return instant(now.Add(later).UnixMilli())
@@ -216,7 +217,6 @@ func (f *fixture) flatten(row wholeRow, s *subject, prefix string, stored map[st
 			if prefix != "" || column != "attempt_index" {
 				continue
 			}
-		case "payload", "result": // as hexadecimal digits behind a backslash
 		}
 		row[prefix+strings.TrimPrefix(column, "ffx_")] = f.render(row, s, prefix, column, value)
 	}
@@ -255,7 +255,7 @@ func (f *fixture) render(row wholeRow, s *subject, prefix, column string, value 
 	}
 	text, err := json.Marshal(value)
 	if err != nil {
-		panic(err)
+		return err.Error()
 	}
 	return strings.TrimPrefix(strings.TrimPrefix(string(text), "[]"), "{}")
 }

@@ -167,11 +167,11 @@ func TestWorker_result_of_what_was_cancelled(t *testing.T) {
 // received waits for what comes on a channel.
 func received[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
+	var v T
 	select {
-	case v := <-from:
-		return v
+	case v = <-from:
 	case <-time.After(patience):
 		t.Fatalf("waited %v for nothing", patience)
-		panic("unreachable")
 	}
+	return v
 }

@@ -312,7 +312,9 @@ func checkEnds(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	wantNone(t, pool, "an execution has not ended as its kind does", `
 		SELECT execution_id, lifecycle_phase, public_state, ownership_state, kind FROM (
-			SELECT *, raw_fields ->> 'execution_kind' AS kind, coalesce((raw_fields ->> 'replay_count')::integer, 0) AS replays FROM ff_exec_core
+			SELECT execution_id, lifecycle_phase, public_state, ownership_state, raw_fields ->> 'execution_kind' AS kind,
+				coalesce((raw_fields ->> 'replay_count')::integer, 0) AS replays
+			FROM ff_exec_core
 		) AS e
 		WHERE lifecycle_phase NOT IN ('terminal', 'cancelled') OR ownership_state <> 'unowned'
 			OR public_state <> CASE kind WHEN 'endless' THEN 'cancelled' ELSE 'completed' END
