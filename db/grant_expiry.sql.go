@@ -140,6 +140,7 @@ SELECT
         WHERE
             e.partition_key = g.partition_key
             AND e.execution_id = g.execution_id
+        OFFSET 0 -- else one read of all executions may look cheaper than a look for each grant
     ) AS gone
 FROM ff_claim_grant AS g
 WHERE

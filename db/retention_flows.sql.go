@@ -407,6 +407,7 @@ SELECT
         WHERE
             e.partition_key = p.partition_key
             AND e.flow_id = p.flow_id
+        OFFSET 0 -- else one read of all members may look cheaper than a look for each flow
     ) AS empty
 FROM page AS p
 ORDER BY

@@ -479,8 +479,10 @@ WITH opened AS (
                                 AND a.execution_id = u.execution_id
                                 AND a.attempt_index = u.attempt_index
                                 AND a.outcome = 'success'
+                            OFFSET 0
                         )
                     )
+                OFFSET 0 -- else all executions and attempts may be read, to be looked up in memory
             )
         )
 )
