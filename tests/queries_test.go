@@ -246,6 +246,96 @@ var twinStatements = []twins{
 		onlyA: []string{"WHERE @lease_event::text <> ''"},
 	},
 
+	// Of each table the same rows are deleted.
+	{a: "DropAttemptsOf.", b: "DropStreamFramesOf.", rename: []string{"ff_attempt AS a", "ff_stream_frame AS f", "a.", "f."}},
+	{a: "DropAttemptsOf.", b: "DropStreamMetasOf.", rename: []string{"ff_attempt AS a", "ff_stream_meta AS m", "a.", "m."}},
+	{a: "DropAttemptsOf.", b: "DropStreamSummariesOf.", rename: []string{"ff_attempt AS a", "ff_stream_summary AS s", "a.", "s."}},
+	{a: "DropAttemptsOf.", b: "DropClaimGrantsOf.", rename: []string{"ff_attempt AS a", "ff_claim_grant AS g", "a.", "g."}},
+	{a: "DropAttemptsOf.", b: "DropSuspensionsOf.", rename: []string{"ff_attempt AS a", "ff_suspension_current AS s", "a.", "s."}},
+	{a: "DropAttemptsOf.", b: "DropWaitpointsOf.", rename: []string{"ff_attempt AS a", "ff_waitpoint_pending AS w", "a.", "w."}},
+	{
+		a: "DropAttemptsOf.", b: "DropExecutions.", rename: []string{"ff_attempt AS a", "ff_exec_core AS e", "a.", "e."},
+		onlyB: []string{"e.lifecycle_phase IN ('terminal', 'cancelled')"},
+	},
+	{a: "DropEdgeGroupsOf.", b: "DropEdgesOf.", rename: []string{"ff_edge_group", "ff_edge"}, onlyB: []string{"ORDER BY t.edge_id"}},
+	{a: "DropEdgeGroupsOf.", b: "DropCancelDispatchesOf.", rename: []string{"ff_edge_group", "ff_cancel_dispatch_outbox"}},
+	{a: "DropEdgeGroupsOf.", b: "DropBacklogMembersOf.", rename: []string{"ff_edge_group", "ff_cancel_backlog_member"}},
+	{a: "DropEdgeGroupsOf.", b: "DropFlowSummariesOf.", rename: []string{"ff_edge_group", "ff_flow_summary"}},
+	{a: "DropEdgeGroupsOf.", b: "DropFlows.", rename: []string{"ff_edge_group", "ff_flow_core"}},
+
+	// Each outbox is trimmed in the same way; of completion events others than their readers may need one.
+	{
+		a: "TrimCompletionEvents.page", b: "TrimLeaseEvents.page",
+		rename: []string{"ff_completion_event", "ff_lease_event", "c.committed_at_ms", "c.occurred_at_ms", "'completion'", "'lease'"},
+		onlyA: []string{
+			"(c.dispatched_at_ms IS NULL AND c.flow_id IS NOT NULL) AS needed", "c.event_id <= least(",
+			"coalesce((SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends'), 0)",
+		},
+		onlyB: []string{"c.event_id <= coalesce(", "9223372036854775807"},
+	},
+	{
+		a: "TrimCompletionEvents.old", b: "TrimLeaseEvents.old",
+		onlyA: []string{"y.needed", "OR (y.at_ms > @before_ms::bigint AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms)))"},
+		onlyB: []string{"y.at_ms > @before_ms::bigint", "y.at_ms <= ffx_now_ms(sqlc.narg(now_ms))"},
+	},
+	{a: "TrimCompletionEvents.trimmed", b: "TrimLeaseEvents.trimmed", rename: []string{"ff_completion_event", "ff_lease_event"}},
+	{a: "TrimCompletionEvents.", b: "TrimLeaseEvents."},
+	{
+		a: "TrimLeaseEvents.page", b: "TrimOperatorEvents.page",
+		rename: []string{"ff_lease_event", "ff_operator_event", "'lease'", "'operator'"},
+	},
+	{a: "TrimLeaseEvents.old", b: "TrimOperatorEvents.old"},
+	{a: "TrimLeaseEvents.trimmed", b: "TrimOperatorEvents.trimmed", rename: []string{"ff_lease_event", "ff_operator_event"}},
+	{a: "TrimLeaseEvents.", b: "TrimOperatorEvents."},
+	{
+		a: "TrimLeaseEvents.page", b: "TrimSignalEvents.page",
+		rename: []string{"ff_lease_event", "ff_signal_event", "'lease'", "'signal'", "c.occurred_at_ms", "c.delivered_at_ms"},
+	},
+	{a: "TrimLeaseEvents.old", b: "TrimSignalEvents.old"},
+	{a: "TrimLeaseEvents.trimmed", b: "TrimSignalEvents.trimmed", rename: []string{"ff_lease_event", "ff_signal_event"}},
+	{a: "TrimLeaseEvents.", b: "TrimSignalEvents."},
+
+	// Upwards and downwards.
+	{a: "ListNewestKeys.input", b: "ListOldestKeys.input"},
+	{
+		a: "ListNewestKeys.", b: "ListOldestKeys.",
+		onlyA: []string{"x.execution_id <= i.from_id", "x.execution_id >= @to_id::uuid", "ORDER BY x.execution_id DESC"},
+		onlyB: []string{"x.execution_id >= i.from_id", "x.execution_id <= @to_id::uuid", "ORDER BY x.execution_id"},
+	},
+
+	// What gives a lease back says so as what ends one.
+	{a: "EndSucceeded.", b: "ReturnLeases.lease_events", rename: []string{"ended_attempts AS a", "returned_attempts AS a"}},
+	{a: "EndUnsuccessful.", b: "EndCancelled."},
+	{
+		a: "EndUnsuccessful.lease_events", b: "EndCancelled.lease_events",
+		onlyA: []string{
+			"d.lease_event", "CASE d.lease_event WHEN 'revoked' THEN coalesce(sqlc.narg(revoked_by)::text, 'backend') END",
+			"WHERE d.lease_event <> ''",
+		},
+		onlyB: []string{"'revoked'", "d.revoked_by", "WHERE d.revoked_by <> ''"},
+	},
+	{
+		a: "EndUnsuccessful.ended", b: "EndCancelled.ended",
+		onlyA: []string{
+			"lifecycle_phase = 'terminal'", "public_state = @public_state::text",
+			"attempt_state = CASE i.attempt_index WHEN -1 THEN 'none' ELSE 'attempt_terminal' END",
+			"attempt_index = CASE WHEN i.attempt_index < 0 THEN e.attempt_index ELSE i.attempt_index END",
+			"cancellation_reason = coalesce(e.cancellation_reason, sqlc.narg(cancellation_reason)::text)",
+			"lease_reclaim_count = e.lease_reclaim_count + @lost_leases::integer",
+			"raw_fields = e.raw_fields || jsonb_build_object(", "'failure_reason', i.failure_reason",
+			"'failure_category', i.failure_category", "'failure_class', i.failure_class",
+			"'last_failure_message', i.failure_reason", "'last_mutation_at', (@now_ms::bigint)::text", ")",
+			"i.lease_event",
+		},
+		onlyB: []string{
+			"lifecycle_phase = 'cancelled'", "public_state = 'cancelled'", "attempt_state = 'cancelled'", "attempt_index = i.pointer",
+			"cancellation_reason = coalesce(e.cancellation_reason, nullif(i.reason, ''))", "cancelled_by = coalesce(e.cancelled_by, i.source)",
+			"raw_fields = CASE", "WHEN e.raw_fields ?| ARRAY['current_waitpoint_id', 'current_suspension_id']",
+			"THEN e.raw_fields - ARRAY['current_waitpoint_id', 'current_suspension_id']", "ELSE e.raw_fields", "END",
+			"i.attempt_outcome", "i.revoked_by",
+		},
+	},
+
 	// One waits for locks, the other skips what others hold.
 	{a: "LockExecutions.input", b: "TakeExecutions.input"},
 	{a: "LockExecutions.", b: "TakeExecutions.", onlyA: []string{"FOR NO KEY UPDATE"}, onlyB: []string{"FOR NO KEY UPDATE SKIP LOCKED"}},
@@ -398,6 +488,70 @@ var sqlRules = []rule{
 			"RenewLeases.renewed": "a e", "ReadLeases.": "a e", "ReturnLeases.returned_attempts": "a r", "EndSucceeded.ended_attempts": "a c",
 			"TakeExpiredLeases.": "t t", "TakeCurrentAttempts.": "a e", "ReadHeldExecutions.": "cur e",
 		},
+	},
+	{
+		name: "the columns of a listing",
+		text: `
+			e.partition_key
+			e.execution_id
+			e.flow_id
+			e.lane_id
+			coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind
+			e.created_at_ms
+			e.terminal_at_ms
+			e.lifecycle_phase
+			e.eligibility_state
+			e.public_state
+			coalesce(e.cancellation_reason, '')::text AS cancellation_reason
+			coalesce(e.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome
+			coalesce(e.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message
+			coalesce(e.raw_fields ->> 'failure_reason', '')::text AS failure_reason
+			e.lease_reclaim_count
+			coalesce(cur.outcome, '')::text AS current_outcome
+			coalesce(p.outcome, '')::text AS pointer_outcome`,
+		in: map[string]string{"ListExecutions.": "", "ListNamedExecutions.": "", "ListFlowMembers.": ""},
+	},
+	{
+		name: "what an outcome is derived from where neither states nor attempts tell it",
+		text: `
+			coalesce(X.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome
+			coalesce(X.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message
+			coalesce(X.raw_fields ->> 'failure_reason', '')::text AS failure_reason`,
+		mark: "'terminal_outcome', '')::text",
+		in: map[string]string{
+			"ListExecutions.": "e", "ListNamedExecutions.": "e", "ListFlowMembers.": "e", "GetExecutionResult.": "e", "ListUpstreamResults.": "u",
+			"ListEnded.": "e", "ReadHeldExecutions.": "e", "ReadLeases.": "e",
+		},
+	},
+	{
+		name: "the current attempt is the newest up to the pointer",
+		text: `
+			c.attempt_index <= X.attempt_index
+			ORDER BY c.attempt_index DESC
+			LIMIT 1
+			) AS cur ON true`,
+		mark: "AS cur ON",
+		in: map[string]string{
+			"ListExecutions.": "e", "ListNamedExecutions.": "e", "ListFlowMembers.": "e", "GetExecution.": "e", "GetExecutionResult.": "e",
+			"ListUpstreamResults.": "u", "ListEnded.": "e", "ListAttempts.": "e", "ReadHeldExecutions.": "e", "ReadLeases.": "e",
+		},
+	},
+	{
+		name: "how an edge is marked as resolved",
+		text: `
+			policy = d.policy || jsonb_build_object(
+			'edge_state', CASE WHEN @outcome::text = 'success' THEN 'satisfied' ELSE 'impossible' END
+			'resolved_at_ms', @now_ms::bigint
+			'resolved_outcome', @outcome::text
+			)`,
+		mark: "'resolved_outcome', @outcome",
+		in:   map[string]string{"ResolveEdges.resolved": "", "MarkCountedEdges.": ""},
+	},
+	{
+		name: "how a mark is taken back",
+		text: `(d.policy - 'resolved_at_ms' - 'resolved_outcome') || jsonb_build_object(`,
+		mark: "- 'resolved_at_ms'",
+		in:   map[string]string{"LeaveEdges.opened": "", "ReopenEdges.opened": "", "ReopenInboundEdges.opened": ""},
 	},
 	{
 		name: "the gate of an execution that was not admitted, its state",
