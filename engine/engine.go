@@ -35,8 +35,8 @@ type Config struct {
 	Retention time.Duration
 
 	// OutboxRetention is how long events are kept, those of executions that are gone included. A reader of events that
-	// was away for longer has missed some, and is told so. At least [policy.MinRetention], or [policy.KeepForever].
-	// Default 168 h, a week. [Maintenance.TrimOutboxes] goes by it.
+	// was away for longer has missed some: those up to the floor that [Operator.Retention] tells. At least
+	// [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. [Maintenance.TrimOutboxes] goes by it.
 	OutboxRetention time.Duration
 
 	// Listener is where [Engine.Listen] connects, as a pool of this configuration would: behind a transaction pooler,

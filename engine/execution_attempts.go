@@ -36,7 +36,7 @@ type Attempt struct {
 	Outcome state.AttemptOutcome // none while it is leased
 	Failure *Failure             // why it failed, whether it was retried or not; nil when it did not
 
-	// NextAt is when the next attempt might begin, after one that is retried, or this one go on, after a delay. Zero
+	// NextAt is when the next attempt might begin, after one that is retried, or this one go on, delayed or given back. Zero
 	// otherwise.
 	NextAt time.Time
 
