@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/yuin/goldmark/ast"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 )
@@ -308,6 +309,18 @@ func codeInComments(t *testing.T) (spans []commentSpan) {
 		}
 	}
 	return spans
+}
+
+// TestDocs_tables_are_whole: a blank line between two rows of a table makes text of those behind it.
+func TestDocs_tables_are_whole(t *testing.T) {
+	t.Parallel()
+	for _, d := range documents(t) {
+		d.each(func(node ast.Node) {
+			if text := d.plain(node); node.Kind() == ast.KindParagraph && strings.HasPrefix(text, "|") {
+				t.Errorf("%s:%d: a row without a table: %s", d.path, d.at(d.offset(node), "").line, text)
+			}
+		})
+	}
 }
 
 // TestDocs_links: whatever a document points to is there.
