@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"iter"
@@ -99,10 +100,7 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 		},
 		refused: func(err error) Outcome[Blocking] { return Outcome[Blocking]{Err: err} },
 	})
-	if err != nil {
-		return Blocking{}, err
-	}
-	return answer.Value, answer.Err
+	return answer.Value, cmp.Or(err, answer.Err)
 }
 
 // UnblockExecution makes an execution claimable that is blocked by a budget, a quota, its route, its lane or an operator,

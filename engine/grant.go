@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -138,12 +139,8 @@ func onGrantable[T any](
 	if needsFlow != nil {
 		v.needsFlow = func(_ int, f forecast) bool { return needsFlow(f) }
 	}
-	answers, err := intervene(ctx, e, []id.ExecutionID{x}, nil, v)
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return answers[0].Value, answers[0].Err
+	answer, err := interveneAlone(ctx, e, x, v)
+	return answer.Value, cmp.Or(err, answer.Err)
 }
 
 // grantable reads the facts of a locked execution. Nothing is granted or leased where an operator has halted it.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
@@ -50,12 +51,8 @@ func operate[R any](ctx context.Context, e *Engine, x id.ExecutionID, o operatio
 	if o.needsFlow {
 		v.needsFlow = func(int, forecast) bool { return true }
 	}
-	answers, err := intervene(ctx, e, []id.ExecutionID{x}, nil, v)
-	if err != nil {
-		var none R
-		return none, err
-	}
-	return answers[0].Value, answers[0].Err
+	answer, err := interveneAlone(ctx, e, x, v)
+	return answer.Value, cmp.Or(err, answer.Err)
 }
 
 // not refuses a call because of the state that the execution is in.
