@@ -30,6 +30,8 @@ import (
 //	servers/tests-17.json   where the server of a purpose and major version listens, and its folder
 //	servers/tests-17-…/     data/ and log of a server, owned by the account that it runs as
 //
+// The folder of a [Tests] server is in memory instead, where there is room (memory.go).
+//
 // A server's record is written before the server starts. So the folders that no record names belong to servers that
 // have ended, or whose start was killed, and the next start removes them; a postmaster that loses its folder exits.
 
@@ -67,6 +69,7 @@ type embedded struct {
 	Options
 	account account
 	cache   string
+	memory  string // a folder in memory for servers that need not last; empty: there is none
 	version embeddedpostgres.PostgresVersion
 	name    string // purpose and major version
 }
@@ -100,6 +103,7 @@ func newEmbedded(major int, opts Options) (*embedded, error) {
 		Options: opts,
 		account: account,
 		cache:   cache,
+		memory:  account.memoryFolder(),
 		version: version,
 		name:    fmt.Sprintf("%s-%d", opts.Purpose, major),
 	}, nil
@@ -176,6 +180,7 @@ func (e *embedded) start(ctx context.Context, last record, known bool) (record, 
 	if e.Purpose == Tests {
 		parameters["fsync"] = "off"
 		parameters["full_page_writes"] = "off"
+		parameters["max_wal_size"] = "128MB" // it may be memory
 	}
 	args := []string{"start", "-w", "-D", filepath.Join(rec.Folder, "data"), "-l", filepath.Join(rec.Folder, "log")}
 	for name, value := range parameters {
@@ -191,7 +196,11 @@ func (e *embedded) start(ctx context.Context, last record, known bool) (record, 
 
 // createCluster makes a new folder with an empty database cluster in it.
 func (e *embedded) createCluster(ctx context.Context, bin, password string) (string, error) {
-	folder, err := os.MkdirTemp(e.servers(), e.name+"-")
+	parent := e.servers()
+	if e.Purpose == Tests && roomy(e.memory) {
+		parent = e.memory
+	}
+	folder, err := os.MkdirTemp(parent, e.name+"-")
 	if err != nil {
 		return "", err
 	}
@@ -293,7 +302,7 @@ func (e *embedded) removeAbandoned(named string, resume, known bool) error {
 	if e.Purpose == Dev && !known {
 		return nil
 	}
-	folders, err := filepath.Glob(filepath.Join(e.servers(), e.name+"-*"))
+	folders, err := e.folders()
 	if err != nil {
 		return err
 	}
@@ -308,13 +317,26 @@ func (e *embedded) removeAbandoned(named string, resume, known bool) error {
 	return nil
 }
 
+// folders returns the folders of the name's servers, wherever they are.
+func (e *embedded) folders() ([]string, error) {
+	folders, err := filepath.Glob(filepath.Join(e.servers(), e.name+"-*"))
+	if err != nil || e.memory == "" {
+		return folders, err
+	}
+	inMemory, err := filepath.Glob(filepath.Join(e.memory, e.name+"-*"))
+	return append(folders, inMemory...), err
+}
+
 func (e *embedded) servers() string    { return filepath.Join(e.cache, "servers") }
 func (e *embedded) recordPath() string { return filepath.Join(e.servers(), e.name+".json") }
 
 func (e *embedded) readRecord() (record, bool) {
 	var rec record
 	raw, err := os.ReadFile(e.recordPath())
-	if err != nil || json.Unmarshal(raw, &rec) != nil || !strings.HasPrefix(rec.Folder, e.servers()) {
+	if err != nil || json.Unmarshal(raw, &rec) != nil {
+		return record{}, false
+	}
+	if parent := filepath.Dir(rec.Folder); parent != e.servers() && parent != e.memory {
 		return record{}, false
 	}
 	return rec, true

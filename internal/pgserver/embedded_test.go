@@ -29,8 +29,8 @@ func newServer(t *testing.T, purpose Purpose, name string) *embedded {
 	}
 	e.name = name
 	t.Cleanup(func() {
-		files, _ := filepath.Glob(filepath.Join(e.servers(), name+"*"))
-		for _, file := range files {
+		folders, _ := e.folders()
+		for _, file := range append(folders, e.recordPath()) {
 			if err := os.RemoveAll(file); err != nil {
 				t.Error(err)
 			}

@@ -16,6 +16,10 @@ import (
 	"github.com/testcontainers/testcontainers-go/modules/postgres"
 )
 
+// memory is where the container has a file system in memory, for the server's files: many are made and removed
+// (internal/pgserver/memory.go), and none outlives the container.
+const memory = "/memory"
+
 // runContainer finds or starts the container that every test binary on this engine shares, and returns the URL of the
 // server in it. The server ends by itself when it is not used (internal/pgserver), and its container is removed with
 // it; so there is no work for the reaper of testcontainers, which would only be one more image to pull.
@@ -40,8 +44,13 @@ func runContainer(ctx context.Context, image string) (string, error) {
 	for {
 		ctr, err := postgres.Run(patience, image, quiet,
 			testcontainers.WithReuseByName(name),
-			testcontainers.WithCmd("postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=300"),
-			testcontainers.WithHostConfigModifier(func(config *container.HostConfig) { config.AutoRemove = true }),
+			testcontainers.WithCmd("postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=300",
+				"-c", "max_wal_size=128MB"),
+			testcontainers.WithEnv(map[string]string{"PGDATA": memory + "/data"}),
+			testcontainers.WithHostConfigModifier(func(config *container.HostConfig) {
+				config.AutoRemove = true
+				config.Tmpfs = map[string]string{memory: ""}
+			}),
 			postgres.BasicWaitStrategies(),
 		)
 		if err == nil {

@@ -1,0 +1,53 @@
+//go:build linux || darwin
+
+package pgserver
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// sharedMemory is where Linux has a file system in memory that everyone may write to.
+const sharedMemory = "/dev/shm"
+
+// room is how much of it must be free: several times what a server of the tests takes of it.
+const room = 2 << 30
+
+// memoryFolder makes the user's folder in memory and returns it, or nothing where that cannot be.
+//
+// The tests make and drop hundreds of databases of hundreds of files. On a disk that is most of what the server does,
+// though it never waits for one: ext4 without a journal looks at every inode that was freed in the last half minute
+// before it takes another one.
+func (a account) memoryFolder() string {
+	folder := filepath.Join(sharedMemory, fmt.Sprintf("flowfabric-go-%d", os.Geteuid()))
+	mode := os.FileMode(0o700)
+	if a.instead != "" {
+		mode = 0o755 // the account passes through
+	}
+	if err := os.Mkdir(folder, mode); err != nil && !os.IsExist(err) {
+		return ""
+	}
+	// Anybody could have made a folder of this name, or a link.
+	info, err := os.Lstat(folder)
+	if err != nil || !info.IsDir() {
+		return ""
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Geteuid() {
+		return ""
+	}
+	if err := os.Chmod(folder, mode); err != nil { // past the umask
+		return ""
+	}
+	return folder
+}
+
+// roomy reports whether there is room in a folder in memory.
+func roomy(folder string) bool {
+	var stat syscall.Statfs_t
+	if folder == "" || syscall.Statfs(folder, &stat) != nil {
+		return false
+	}
+	return stat.Bavail*uint64(stat.Bsize) >= room
+}
