@@ -77,6 +77,16 @@ func (c *crew) next(t *testing.T, n int) []settled {
 	return all
 }
 
+// wantEvents passes over renewals. How many there are is a matter of time: a worker renews every third of a lease, and
+// also when it has begun to listen, for it may have been told of a lost lease before it did.
+func (c *crew) wantEvents(t *testing.T, x id.ExecutionID, want ...string) {
+	t.Helper()
+	got := slices.DeleteFunc(c.events(t, x), func(event string) bool { return event == "lease renewed" })
+	if !slices.Equal(got, want) {
+		t.Errorf("events of %s beside renewals:\n\t%q, want\n\t%q", x, got, want)
+	}
+}
+
 // alone is the configuration of a worker on the shared database, whose rows the background work of others' tests
 // would be surprised by.
 var alone = worker.Config{NoReconcile: true}
