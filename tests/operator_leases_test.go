@@ -148,7 +148,7 @@ func TestRevokeLease_of_a_lease_that_ran_out(t *testing.T) {
 
 // The listing of expired leases names them by a label, which the reference's revoke never accepts.
 func TestI11_each_name_of_a_lease_revokes_it(t *testing.T) {
-	f := newFixture(t)
+	f := cloneFixture(t) // the first page is to hold its lease
 	for name, spell := range map[string]func(engine.Lease) string{
 		"its id":    func(l engine.Lease) string { return l.ID.String() },
 		"its fence": func(l engine.Lease) string { return fmt.Sprintf("pg:%s:%d:%d", l.Execution.UUID(), l.Attempt, l.Epoch) },
