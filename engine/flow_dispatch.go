@@ -27,7 +27,8 @@ const (
 // completion events that are not marked as dispatched. These are the events of the last level where a skip goes
 // deeper than 64 levels; of executions that something waits for which could not be decided, because a stored
 // policy or state was not one that this library knows; and of what FlowFabric ended. A skip is followed to its
-// end in one call. It returns how many events it dispatched; the caller repeats it while that is batch or more.
+// end in one call, and for 64 levels where somebody else held its flow at first. It returns how many events it
+// dispatched; the caller repeats it while that is batch or more.
 //
 // Whoever runs it in a loop calls it every second or so, and at once when [Maintenance.Undispatched] says so, as
 // package reconcile does.

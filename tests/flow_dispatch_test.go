@@ -239,7 +239,13 @@ func TestA1_dispatcher_killed_between_levels(t *testing.T) {
 			await(t, "the dispatcher to be stopped", func() bool {
 				return len(texts(t, r.pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1 AND wait_event = 'PgSleep'", r.rivals.name)) == 1
 			})
-			r.exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND wait_event = 'PgSleep'", r.rivals.name)
+			// To the end of the session, which hears of its death before the server has let its locks go: the first of what
+			// follows would find the flow held.
+			ended := texts(t, r.pool, `SELECT pg_terminate_backend(pid, $2)::text FROM pg_stat_activity
+				WHERE application_name = $1 AND wait_event = 'PgSleep'`, r.rivals.name, patience.Milliseconds())
+			if !slices.Equal(ended, []string{"true"}) {
+				t.Fatalf("the dispatcher's session ended: %v", ended)
+			}
 			if err := wait(); err == nil {
 				t.Error("the dispatcher was not told of its death")
 			}
