@@ -317,14 +317,16 @@ func TestReconcile_an_idle_worker_only_asks(t *testing.T) {
 		}
 		return at
 	}
-	await(t, "four questions", func() bool { return len(asked()) >= 4 })
-	at := asked()
-	counter.mu.Lock()
-	sent := slices.Clone(counter.seen[at[1] : at[3]+1])
-	counter.mu.Unlock()
-	if len(sent) != 3 {
-		t.Errorf("besides three questions it sends %q", sent)
-	}
+	// On a busy machine an answer comes late, and the worker looks for work by itself: what counts is that it need not.
+	await(t, "three questions in a row", func() bool {
+		at := asked()
+		for i := 2; i < len(at); i++ {
+			if at[i]-at[i-2] == 2 {
+				return true
+			}
+		}
+		return false
+	})
 	cancel()
 	running.Wait()
 	if n := ours(f.takeJobs(t, f.Engine, "another")); n != len(allJobs)+1 {

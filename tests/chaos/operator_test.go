@@ -57,7 +57,14 @@ func (f *fleet) operate(ctx context.Context, eng *engine.Engine) (done operated)
 // of a claim.
 func (f *fleet) pause(ctx context.Context, o engine.Operator) {
 	f.tolerate(ctx, "pause", o.PauseLane(ctx, lane, "a moment"))
-	pause(ctx, underWay)
+	paused := f.count("SELECT ffx_now_ms(NULL)")
+	for range 100 { // what a frozen process began does not end before it goes on
+		pause(ctx, underWay)
+		if f.count(`SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND xact_start <= to_timestamp($1 / 1000.0)`, paused) == 0 {
+			break
+		}
+	}
 	from := f.count("SELECT ffx_now_ms(NULL)")
 	pause(ctx, pausedFor)
 	f.mu.Lock()
