@@ -53,14 +53,7 @@ func TestN2_every_operation_on_a_newer_database(t *testing.T) {
 	jobs, others := newerClone(t), newerClone(t)
 	for _, o := range operations() {
 		t.Run(o.name, func(t *testing.T) {
-			on := others
-			switch {
-			case o.alone:
-				on = newerClone(t)
-			case o.whole:
-				on = jobs
-			}
-			f := fixtureOn(t, on.pool, on.url)
+			f := o.fixture(t, newerClone, jobs, others)
 			l := o.arrange(t, f)
 			before := f.dump(t, l.Execution)
 			if err := o.do(t.Context(), f, f.Engine, l); err != nil {

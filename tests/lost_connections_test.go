@@ -200,20 +200,13 @@ func eachCommit(t *testing.T, statement string, test func(t *testing.T, o operat
 		f.atCommit(t, statement)
 		return f
 	}
-	some, whole := prepared(t), prepared(t)
+	jobs, others := prepared(t), prepared(t)
 	for _, o := range operations() {
 		if o.name == "renew" || o.name == "prune keys" {
 			continue // these do not
 		}
 		t.Run(o.name, func(t *testing.T) {
-			on := some
-			switch {
-			case o.alone:
-				on = prepared(t)
-			case o.whole:
-				on = whole
-			}
-			test(t, o, fixtureOn(t, on.pool, on.url))
+			test(t, o, o.fixture(t, prepared, jobs, others))
 		})
 	}
 }

@@ -308,6 +308,19 @@ func eachOperation(t *testing.T, test func(t *testing.T, o operation, f *fixture
 	}
 }
 
+// fixture returns one for the operation: on a database that make makes for it alone, or on that of the jobs, which act on
+// whatever they find, or on that of the others.
+func (o operation) fixture(t *testing.T, make func(*testing.T) *fixture, jobs, others *fixture) *fixture {
+	on := others
+	switch {
+	case o.alone:
+		on = make(t)
+	case o.whole:
+		on = jobs
+	}
+	return fixtureOn(t, on.pool, on.url)
+}
+
 // wantDone fails the test when the operation has not been done.
 func (o operation) wantDone(t *testing.T, f *fixture, l engine.Lease, before string) {
 	t.Helper()
