@@ -11,18 +11,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// In the reference each node's own clock decides, and the caller's at times. Here the database's does, whatever the
-// caller says about creation.
-func TestE41_time_is_the_databases(t *testing.T) {
-	f := newFixture(t)
+// onServerTime gives the fixture an engine that goes by the database's clock, and returns that clock.
+func (f *fixture) onServerTime(t *testing.T) (clock func() time.Time) {
+	t.Helper()
 	eng, err := engine.New(f.pool, engine.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Engine = eng
-	clock := func() time.Time {
+	return func() time.Time {
 		return time.UnixMilli(collect(t, pgx.RowTo[int64], f.pool, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")[0])
 	}
+}
+
+// In the reference each node's own clock decides, and the caller's at times. Here the database's does, whatever the
+// caller says about creation.
+func TestE41_time_is_the_databases(t *testing.T) {
+	f := newFixture(t)
+	clock := f.onServerTime(t)
 	before := clock()
 	now, err := f.Now(t.Context())
 	if err != nil || now.Before(before) || now.After(clock()) {
@@ -65,14 +71,7 @@ func TestE41_time_is_the_databases(t *testing.T) {
 func TestE41_time_is_the_databases_beside_the_workers(t *testing.T) {
 	f := cloneFixture(t)
 	f.signing(t)
-	eng, err := engine.New(f.pool, engine.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Engine = eng
-	clock := func() time.Time {
-		return time.UnixMilli(collect(t, pgx.RowTo[int64], f.pool, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")[0])
-	}
+	clock := f.onServerTime(t)
 	// within fails the test unless at is that long after an instant since before.
 	within := func(what string, at, before time.Time, d time.Duration) {
 		t.Helper()
