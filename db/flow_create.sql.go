@@ -129,13 +129,13 @@ SELECT
     i.downstream_eid,
     i.policy::jsonb,
     i.k_target,
-    i.fan_in
+    i.running_count
 FROM (
     SELECT
         unnest($3::uuid[]) AS downstream_eid,
         unnest($4::text[]) AS policy,
         unnest($5::integer[]) AS k_target,
-        unnest($6::integer[]) AS fan_in
+        unnest($6::integer[]) AS running_count
 ) AS i
 `
 
@@ -145,7 +145,7 @@ type InsertEdgeGroupsParams struct {
 	DownstreamEids []pgtype.UUID
 	Policies       []string
 	KTargets       []int32
-	FanIns         []int32
+	RunningCounts  []int32
 }
 
 // InsertEdgeGroups adds the fan-in state of downstream executions whose edges are all applied and open.
@@ -159,7 +159,7 @@ func (q *Queries) InsertEdgeGroups(ctx context.Context, db DBTX, arg InsertEdgeG
 		arg.DownstreamEids,
 		arg.Policies,
 		arg.KTargets,
-		arg.FanIns,
+		arg.RunningCounts,
 	)
 	return err
 }

@@ -162,7 +162,7 @@ func (e *Engine) judgeMembers(ctx context.Context, tx *txn, due []candidate) (
 		if g.HasGroup {
 			// What cannot be read holds its execution: a read of the flow reports it.
 			if rules, err := document.GroupFromStored(g.Policy); err == nil {
-				counted := int64(g.SuccessCount) + int64(g.FailCount) + int64(g.SkipCount) + int64(g.RunningCount)
+				counted := int64(g.SuccessCount) + int64(g.FailCount) + int64(g.SkipCount) + rules.Running(int64(g.RunningCount))
 				decision = rules.Evaluate(counted+g.Staged, int64(g.SuccessCount), int64(g.FailCount), int64(g.SkipCount))
 			}
 		}

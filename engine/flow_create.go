@@ -264,7 +264,7 @@ func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		plan.groups.DownstreamEids = append(plan.groups.DownstreamEids, uuidOf(i))
 		plan.groups.Policies = append(plan.groups.Policies, string(stored))
 		plan.groups.KTargets = append(plan.groups.KTargets, group.KTarget(int64(fanIn)))
-		plan.groups.FanIns = append(plan.groups.FanIns, int32(fanIn))
+		plan.groups.RunningCounts = append(plan.groups.RunningCounts, group.StoredRunning(int64(fanIn)))
 	}
 	return nil
 }

@@ -25,6 +25,9 @@ type endedExecution struct {
 	outcome  state.CompletionOutcome
 	hasQuota bool
 
+	// exclusive: it succeeded, and yet its flow is held exclusively, so that what waited for a failure may be skipped.
+	exclusive bool
+
 	// left: not all that depends on it is resolved, so its event stays undispatched.
 	left bool
 }
@@ -93,7 +96,7 @@ func (e *Engine) resolveDependents(
 		all = append(all, skipped...)
 		frontier = all[len(all)-len(skipped):]
 	}
-	if ended[0].outcome == state.CompletionSuccess && resolved == groups {
+	if len(all) == len(ended) && ended[0].outcome == state.CompletionSuccess && resolved == groups {
 		return all, nil
 	}
 	return all, e.leaveEdgesWithoutGroup(ctx, tx, all)
@@ -127,7 +130,7 @@ func (e *Engine) record(ctx context.Context, tx *txn, all []endedExecution, nowM
 // resolve counts the edges of ended members in the groups they lead to, and acts on each group that this
 // decides: its downstream is released or skipped. It returns what was skipped and how many groups it found, and
 // marks those of frontier that it left edges of, because their group or downstream is in a state that it does not
-// know.
+// know, or because they succeeded and what waits for a failure is to be skipped: that needs more of the flow's lock.
 //
 // Each edge counts once: resolving marks it. A group acts once: when its decision changes from undecided.
 func (e *Engine) resolve(
@@ -160,6 +163,11 @@ func (e *Engine) resolve(
 			continue
 		}
 		if decision, staged := decide(g, rules, outcome.Bucket()); decision != document.Undecided {
+			if outcome == state.CompletionSuccess && decision == document.Impossible && !frontier[0].exclusive {
+				left.add(g.PartitionKey, g.FlowID, g.DownstreamEid, g.EdgeIds)
+				tx.due.undispatched()
+				continue
+			}
 			cancels := rules.CancelsRemaining() && !g.CancelSiblingsPendingFlag
 			decided = append(decided, decidedGroup{g, decision, staged, cancels})
 		}
@@ -214,7 +222,7 @@ type stagedRange struct {
 // statements that act on the decision count them, and they are rare.
 func decide(g *db.ResolveEdgesRow, rules document.Group, bucket state.Bucket) (document.Decision, stagedRange) {
 	success, fail, skip := int64(g.SuccessCount), int64(g.FailCount), int64(g.SkipCount)
-	n := success + fail + skip + int64(g.RunningCount)
+	n := success + fail + skip + rules.Running(int64(g.RunningCount))
 	opened := func() int32 {
 		if m := rules.OpenedBy(n, success, fail, skip); m > 0 {
 			return int32(m)

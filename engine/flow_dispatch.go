@@ -34,7 +34,7 @@ const (
 // package reconcile does.
 //
 // Transaction: one for each flow and 64 levels of what is skipped, one for events that nothing can depend on.
-// Locks the flow, shared if all its events are successes, else exclusively, the executions of the events, then
+// Locks the flow, shared if all its events are successes that skip nothing, else exclusively, the executions of the events, then
 // edge groups and what depends on them. It waits for nobody, but for up to 16 rows and 8 flows by 50 ms each:
 // what others hold is dispatched by a later call, and never hides other events. An event that cannot be dispatched
 // stays, is logged once, and is tried again after a second, and after ever longer up to a minute. In a caller's
@@ -137,8 +137,13 @@ func (d *dispatching) page(ctx context.Context, events []db.ScanUndispatchedRow)
 // holds a row on the way, or an event fails, it goes on with less at a time, until it does all but that.
 func (d *dispatching) flow(ctx context.Context, events []db.ScanUndispatchedRow, levels int, waits bool) error {
 	result, err := inTx(ctx, d.e, d.op, func(tx *txn) (dispatched, error) {
-		return d.transaction(ctx, tx, events, levels, waits)
+		return d.transaction(ctx, tx, events, levels, waits, !succeeded(events))
 	})
+	if errors.Is(err, errFlowLock) {
+		result, err = inTx(ctx, d.e, d.op, func(tx *txn) (dispatched, error) {
+			return d.transaction(ctx, tx, events, levels, waits, true)
+		})
+	}
 	switch {
 	case err == nil:
 		d.done += result.done
@@ -202,9 +207,10 @@ type dispatched struct {
 	left []db.ScanUndispatchedRow // not all that depends on them could be decided
 }
 
-// transaction takes the flow, the executions and the events, and resolves what depends on them.
+// transaction takes the flow, the executions and the events, and resolves what depends on them. Where something would be
+// left that may be resolved under the exclusive lock of the flow, it returns errFlowLock.
 func (d *dispatching) transaction(
-	ctx context.Context, tx *txn, events []db.ScanUndispatchedRow, levels int, waits bool,
+	ctx context.Context, tx *txn, events []db.ScanUndispatchedRow, levels int, waits, exclusive bool,
 ) (result dispatched, err error) {
 	e := d.e
 	if d.rowWaits <= 0 && e.tx == nil {
@@ -212,7 +218,7 @@ func (d *dispatching) transaction(
 			return result, err
 		}
 	}
-	if err := d.lockFlow(ctx, tx, events, waits); err != nil {
+	if err := d.lockFlow(ctx, tx, *events[0].FlowID, waits, exclusive); err != nil {
 		return result, err
 	}
 	upstreams, nowMs, err := d.claim(ctx, tx, events)
@@ -239,7 +245,7 @@ func (d *dispatching) transaction(
 		default:
 			x := endedExecution{
 				id:   id.ExecutionIDFromRow(event.PartitionKey, event.ExecutionID),
-				flow: event.FlowID, outcome: completionOf(event),
+				flow: event.FlowID, outcome: completionOf(event), exclusive: exclusive,
 			}
 			n := slices.IndexFunc(endings, func(s sameOutcome) bool { return s.ended[0].outcome == x.outcome })
 			if n < 0 {
@@ -257,6 +263,9 @@ func (d *dispatching) transaction(
 		}
 		for i, event := range s.events {
 			if all[i].left {
+				if !exclusive {
+					return result, errFlowLock
+				}
 				result.left = append(result.left, event)
 				open(event)
 			} else {
@@ -276,25 +285,29 @@ func (d *dispatching) transaction(
 	return result, e.record(ctx, tx, skipped, nowMs)
 }
 
-// lockFlow takes the flow of events, or returns errFlowBusy. Successes of a flow go on side by side.
-func (d *dispatching) lockFlow(ctx context.Context, tx *txn, events []db.ScanUndispatchedRow, waits bool) (err error) {
+// lockFlow takes a flow, or returns errFlowBusy. Successes of a flow go on side by side.
+func (d *dispatching) lockFlow(ctx context.Context, tx *txn, flow id.FlowID, waits, exclusive bool) (err error) {
 	set := newFlowSet(d.e.cfg.Partitions)
-	set.add(*events[0].FlowID)
-	shared := !slices.ContainsFunc(events, func(event db.ScanUndispatchedRow) bool {
-		return completionOf(event) != state.CompletionSuccess
-	})
+	set.add(flow)
 	switch {
 	case !waits:
-		err = d.e.holdFlows(ctx, tx, set, !shared)
-	case shared:
-		err = pgtx.InOneTrip(ctx, tx, d.e.shareFlows(ctx, set)...)
-	default:
+		err = d.e.holdFlows(ctx, tx, set, exclusive)
+	case exclusive:
 		err = d.e.lockFlowsExclusive(ctx, tx, set)
+	default:
+		err = pgtx.InOneTrip(ctx, tx, d.e.shareFlows(ctx, set)...)
 	}
 	if set.empty() && err == nil || waits && pgtx.SQLState(err) == sqlLockNotAvailable {
 		return errFlowBusy
 	}
 	return err
+}
+
+// succeeded reports whether all events tell of successes.
+func succeeded(events []db.ScanUndispatchedRow) bool {
+	return !slices.ContainsFunc(events, func(event db.ScanUndispatchedRow) bool {
+		return completionOf(event) != state.CompletionSuccess
+	})
 }
 
 func completionOf(event db.ScanUndispatchedRow) state.CompletionOutcome {

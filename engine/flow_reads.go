@@ -172,7 +172,7 @@ func (e *Engine) setGroups(s *FlowSnapshot, stored []byte) error {
 		if err != nil {
 			return corrupt("ff_edge_group.policy", err)
 		}
-		success, fail, skip, running := max(g.Success, 0), max(g.Fail, 0), max(g.Skip, 0), max(g.Running, 0)
+		success, fail, skip, running := max(g.Success, 0), max(g.Fail, 0), max(g.Skip, 0), when.Running(g.Running)
 		n := success + fail + skip + running + g.Staged
 		group := EdgeGroup{
 			Downstream: id.ExecutionIDFromRow(partition, g.Downstream),

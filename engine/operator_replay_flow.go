@@ -86,7 +86,7 @@ func (r *reopening) add(edges []db.ListDownstreamGroupsRow, outcome state.Comple
 	count := map[state.Bucket]int64{
 		state.BucketSuccess: int64(d.SuccessCount), state.BucketFail: int64(d.FailCount), state.BucketSkip: int64(d.SkipCount),
 	}
-	running := int64(d.RunningCount)
+	running := rules.Running(int64(d.RunningCount))
 	decide := func() document.Decision {
 		if !known {
 			return document.Undecided
@@ -124,7 +124,7 @@ func (r *reopening) add(edges []db.ListDownstreamGroupsRow, outcome state.Comple
 	r.groups.SuccessCounts = append(r.groups.SuccessCounts, int32(count[state.BucketSuccess]))
 	r.groups.FailCounts = append(r.groups.FailCounts, int32(count[state.BucketFail]))
 	r.groups.SkipCounts = append(r.groups.SkipCounts, int32(count[state.BucketSkip]))
-	r.groups.RunningCounts = append(r.groups.RunningCounts, int32(running))
+	r.groups.RunningCounts = append(r.groups.RunningCounts, rules.StoredRunning(running))
 	if d.unstarted() && decide() == document.Undecided {
 		r.blocked = append(r.blocked, pgUUID(d.DownstreamEid))
 	}
@@ -211,7 +211,7 @@ func (e *Engine) reopenInbound(ctx context.Context, tx *txn, x *heldExecution, s
 	}
 	success := int64(group.SuccessCount)
 	if !skipped {
-		switch decide(success, int64(group.FailCount), int64(group.SkipCount), int64(group.RunningCount)) {
+		switch decide(success, int64(group.FailCount), int64(group.SkipCount), rules.Running(int64(group.RunningCount))) {
 		case document.Satisfied:
 			return false, 0, nil
 		case document.Undecided:
@@ -220,7 +220,7 @@ func (e *Engine) reopenInbound(ctx context.Context, tx *txn, x *heldExecution, s
 	}
 	running := max(group.Applied-success, 0)
 	err = e.q.ReopenInboundEdges(ctx, tx, db.ReopenInboundEdgesParams{
-		PartitionKey: partition, FlowID: flow, DownstreamEid: x.id.UUID(), RunningCount: int32(running), NowMs: x.NowMs,
+		PartitionKey: partition, FlowID: flow, DownstreamEid: x.id.UUID(), RunningCount: rules.StoredRunning(running), NowMs: x.NowMs,
 	})
 	return decide(success, 0, 0, running) != document.Satisfied, 1, err
 }

@@ -157,7 +157,7 @@ func (e *Engine) decideGroupsOf(
 			continue
 		}
 		success, fail, skip := int64(row.SuccessCount), int64(row.FailCount), int64(row.SkipCount)
-		n := success + fail + skip + int64(row.RunningCount) + row.StagedCount
+		n := success + fail + skip + rules.Running(int64(row.RunningCount)) + row.StagedCount
 		decisions[items[row.Ord-1]] = rules.Evaluate(n, success, fail, skip)
 	}
 	return decisions, odd, nil

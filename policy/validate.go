@@ -100,7 +100,7 @@ func (g Group) Validate() error {
 	switch {
 	case g.kind == quorum && (g.k < 1 || g.k > math.MaxInt32):
 		return refuse(field, "%d upstreams, must be 1 to %d", g.k, math.MaxInt32)
-	case g.kind != allOf && g.onSatisfied != CancelRemaining && g.onSatisfied != LetRun:
+	case g.chooses() && g.onSatisfied != CancelRemaining && g.onSatisfied != LetRun:
 		return refuse(field, "neither CancelRemaining nor LetRun")
 	}
 	return nil

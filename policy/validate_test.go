@@ -56,6 +56,7 @@ func TestExecution_Validate(t *testing.T) {
 func TestGroup_Validate(t *testing.T) {
 	for _, g := range []policy.Group{
 		{}, policy.AllOf(), policy.AnyOf(""), policy.AnyOf(policy.LetRun), policy.Quorum(1, ""), policy.Quorum(math.MaxInt32, policy.LetRun),
+		policy.OnFailure(), policy.Always(),
 	} {
 		wantFieldError(t, g.Validate(), "", "")
 	}
@@ -88,9 +89,23 @@ func TestGroup_Needs(t *testing.T) {
 		policy.AllOf():                  {7, "all of"},
 		policy.AnyOf(policy.LetRun):     {1, "any of"},
 		policy.Quorum(3, policy.LetRun): {3, "quorum of 3"},
+		policy.OnFailure():              {0, "on failure"},
+		policy.Always():                 {0, "always"},
 	} {
 		if got := g.Needs(7); got != want.needs || g.String() != want.text {
 			t.Errorf("%s needs %d of 7, want %s and %d", g, got, want.text, want.needs)
+		}
+	}
+}
+
+func TestGroup_CancelsRemaining(t *testing.T) {
+	for g, want := range map[policy.Group]bool{
+		policy.AllOf(): false, policy.OnFailure(): false, policy.Always(): false,
+		policy.AnyOf(""): true, policy.AnyOf(policy.LetRun): false,
+		policy.Quorum(2, policy.CancelRemaining): true, policy.Quorum(2, policy.LetRun): false,
+	} {
+		if got := g.CancelsRemaining(); got != want {
+			t.Errorf("%v: got %v", g, got)
 		}
 	}
 }

@@ -78,13 +78,13 @@ SELECT
     i.downstream_eid,
     i.policy::jsonb,
     i.k_target,
-    i.fan_in
+    i.running_count
 FROM (
     SELECT
         unnest(@downstream_eids::uuid[]) AS downstream_eid,
         unnest(@policies::text[]) AS policy,
         unnest(@k_targets::integer[]) AS k_target,
-        unnest(@fan_ins::integer[]) AS fan_in
+        unnest(@running_counts::integer[]) AS running_count
 ) AS i;
 
 -- name: CountNewMembers :one

@@ -281,7 +281,9 @@ WHERE
 -- staged_below: its group was decided before, or is undecided still.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.DispatchCompletions.
+-- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 -- (partition_key, execution_id). A row that fails the guard is not waited for.
 WITH input AS (

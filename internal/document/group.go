@@ -22,7 +22,14 @@ const (
 	allOf groupKind = iota
 	anyOf
 	quorum
+	onFailure
+	always
 )
+
+// beyondReach is what makes FlowFabric leave a group alone whose policy it does not know. It reads the group as a quorum
+// of so many, which is neither reached nor out of reach: the count of its upstreams that run is kept as many too high. It
+// is above any number of upstreams that a group may have.
+const beyondReach = 1_000_000_000
 
 // OnSatisfiedValues lists the stored values in order.
 func OnSatisfiedValues() []policy.OnSatisfied {
@@ -40,6 +47,10 @@ func GroupOf(g policy.Group) Group {
 		return Group{}
 	case policy.AnyOf(on):
 		return Group{kind: anyOf, onSatisfied: on}
+	case policy.OnFailure():
+		return Group{kind: onFailure}
+	case policy.Always():
+		return Group{kind: always}
 	}
 	return Group{kind: quorum, k: int64(g.Needs(0)), onSatisfied: on}
 }
@@ -51,18 +62,24 @@ func (g Group) Policy() policy.Group {
 		return policy.AnyOf(g.onSatisfied)
 	case quorum:
 		return policy.Quorum(int(g.k), g.onSatisfied)
+	case onFailure:
+		return policy.OnFailure()
+	case always:
+		return policy.Always()
 	}
 	return policy.AllOf()
 }
 
 // CancelsRemaining reports whether deciding the group cancels the upstreams left over.
-// It never does for one that needs all.
+// It never does for one that needs all, or waits for all.
 func (g Group) CancelsRemaining() bool {
-	return g.kind != allOf && g.onSatisfied == policy.CancelRemaining
+	return g.chooses() && g.onSatisfied == policy.CancelRemaining
 }
 
-// KTarget is how many of n upstreams must succeed. It is what the group's row holds as its
-// target, in that column's range.
+func (g Group) chooses() bool { return g.kind == anyOf || g.kind == quorum }
+
+// KTarget is how many of n upstreams must succeed, as FlowFabric understands it. It is what the group's row holds as
+// its target, in that column's range.
 func (g Group) KTarget(n int64) int32 {
 	needed := n
 	switch g.kind {
@@ -70,8 +87,26 @@ func (g Group) KTarget(n int64) int32 {
 		needed = 1
 	case quorum:
 		needed = g.k
+	case onFailure, always:
+		needed = beyondReach
 	}
 	return int32(min(needed, math.MaxInt32))
+}
+
+// SuccessMaySkip reports whether a success may make the group impossible, so that what waits for it is skipped.
+func (g Group) SuccessMaySkip() bool { return g.kind == onFailure }
+
+// Running is how many upstreams of the group run, by what its row holds of them.
+func (g Group) Running(stored int64) int64 { return max(stored-g.excess(), 0) }
+
+// StoredRunning is what the group's row holds where so many of its upstreams run.
+func (g Group) StoredRunning(running int64) int32 { return int32(running + g.excess()) }
+
+func (g Group) excess() int64 {
+	if g.kind == onFailure || g.kind == always {
+		return beyondReach
+	}
+	return 0
 }
 
 // Decision is what a group's counters say.
@@ -127,6 +162,18 @@ func (g Group) Evaluate(n, success, fail, skip int64) Decision {
 		case lost >= 1 && n-lost < g.k:
 			return Impossible
 		}
+	case onFailure:
+		switch {
+		case success+lost < n:
+		case lost >= 1:
+			return Satisfied
+		default:
+			return Impossible
+		}
+	case always:
+		if success+lost >= n {
+			return Satisfied
+		}
 	}
 	return Undecided
 }
@@ -138,7 +185,7 @@ func (g Group) OpenedBy(n, success, fail, skip int64) int64 {
 	switch {
 	case g.Evaluate(n, success, fail, skip) == Undecided:
 		return 0
-	case g.kind == allOf && lost == 0, g.kind == anyOf && success == 0:
+	case g.kind == allOf && lost == 0, g.kind == anyOf && success == 0, g.kind == onFailure, g.kind == always:
 		return 1
 	case g.kind == quorum && success < g.k:
 		return min(g.k-(n-lost), math.MaxInt32)
@@ -150,6 +197,10 @@ const (
 	kindAllOf  = "all_of"
 	kindAnyOf  = "any_of"
 	kindQuorum = "quorum"
+
+	// Values of ffx_when, which stands beside a quorum that FlowFabric leaves alone.
+	whenOnFailure = "on_failure"
+	whenAlways    = "always"
 )
 
 // MarshalJSON renders the document as it is stored: no key more than the kind needs.
@@ -158,12 +209,18 @@ func (g Group) MarshalJSON() ([]byte, error) {
 		Kind        string             `json:"kind"`
 		K           *int64             `json:"k,omitempty"`
 		OnSatisfied policy.OnSatisfied `json:"on_satisfied,omitempty"`
+		When        string             `json:"ffx_when,omitempty"`
 	}
+	k := int64(beyondReach)
 	switch g.kind {
 	case anyOf:
 		return json.Marshal(document{Kind: kindAnyOf, OnSatisfied: g.onSatisfied})
 	case quorum:
 		return json.Marshal(document{Kind: kindQuorum, K: &g.k, OnSatisfied: g.onSatisfied})
+	case onFailure:
+		return json.Marshal(document{Kind: kindQuorum, K: &k, OnSatisfied: policy.LetRun, When: whenOnFailure})
+	case always:
+		return json.Marshal(document{Kind: kindQuorum, K: &k, OnSatisfied: policy.LetRun, When: whenAlways})
 	}
 	return json.Marshal(document{Kind: kindAllOf})
 }
@@ -195,15 +252,38 @@ func (g *Group) UnmarshalJSON(document []byte) error {
 	case p.kind != allOf && !slices.Contains(OnSatisfiedValues(), p.onSatisfied):
 		return &DecodeError{Path: "on_satisfied", Problem: "unknown value"}
 	}
+	if p = o.when(p); o.err != nil {
+		return o.err
+	}
 	*g = p
 	return nil
+}
+
+// when returns the policy that stands beside a quorum, else that quorum. One that is not known is wrong, and so is one
+// beside another number: then the count of its upstreams that run cannot be read.
+func (o *object) when(quorumRead Group) Group {
+	raw, ok := o.members["ffx_when"]
+	if !ok || quorumRead.kind != quorum {
+		return quorumRead
+	}
+	if quorumRead.k != beyondReach {
+		o.fail("k", "not "+strconv.Itoa(beyondReach))
+	}
+	switch o.text("ffx_when", raw) {
+	case whenOnFailure:
+		return Group{kind: onFailure}
+	case whenAlways:
+		return Group{kind: always}
+	}
+	o.fail("ffx_when", "unknown value")
+	return Group{}
 }
 
 // GroupFromStored reads a stored document: a missing kind is all_of, a missing k is 1, a
 // missing or unknown on_satisfied is cancel_remaining.
 //
-// Errors: [*DecodeError] when the kind is unknown or k is no unsigned 32-bit integer; the
-// row is corrupt.
+// Errors: [*DecodeError] when the kind, or what stands beside a quorum, is unknown or k is no unsigned 32-bit integer;
+// the row is corrupt.
 func GroupFromStored(document []byte) (Group, error) {
 	o := openObject(document)
 	var p Group
@@ -223,7 +303,7 @@ func GroupFromStored(document []byte) (Group, error) {
 			p.onSatisfied = policy.LetRun
 		}
 	}
-	if o.err != nil {
+	if p = o.when(p); o.err != nil {
 		return Group{}, o.err
 	}
 	return p, nil

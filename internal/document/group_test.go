@@ -12,6 +12,8 @@ import (
 func needAll() Group                              { return GroupOf(policy.AllOf()) }
 func needAny(on policy.OnSatisfied) Group         { return GroupOf(policy.AnyOf(on)) }
 func needSome(k int, on policy.OnSatisfied) Group { return GroupOf(policy.Quorum(k, on)) }
+func needFailure() Group                          { return GroupOf(policy.OnFailure()) }
+func needEnd() Group                              { return GroupOf(policy.Always()) }
 
 func TestGroup_Evaluate(t *testing.T) {
 	tests := []struct {
@@ -34,6 +36,14 @@ func TestGroup_Evaluate(t *testing.T) {
 		{"quorum_still_reachable", needSome(3, policy.LetRun), 5, 2, 2, 0, Undecided},
 		{"quorum_above_n", needSome(3, policy.LetRun), 2, 1, 0, 0, Undecided},
 		{"quorum_above_n_after_a_failure", needSome(3, policy.LetRun), 2, 0, 1, 0, Impossible},
+		{"on_failure_waiting", needFailure(), 3, 0, 2, 0, Undecided},
+		{"on_failure_one_failed", needFailure(), 3, 2, 1, 0, Satisfied},
+		{"on_failure_one_skipped", needFailure(), 3, 2, 0, 1, Satisfied},
+		{"on_failure_none", needFailure(), 3, 3, 0, 0, Impossible},
+		{"always_waiting", needEnd(), 3, 1, 1, 0, Undecided},
+		{"always_ended", needEnd(), 3, 1, 1, 1, Satisfied},
+		{"on_failure_of_nothing", needFailure(), 0, 0, 0, 0, Undecided},
+		{"always_after_nothing", needEnd(), 0, 0, 0, 0, Undecided},
 		{"all_of_nothing", needAll(), 0, 0, 0, 0, Undecided},
 		{"any_of_nothing", needAny(policy.LetRun), 0, 0, 0, 0, Undecided},
 	}
@@ -48,7 +58,7 @@ func TestGroup_Evaluate(t *testing.T) {
 
 // smallGroups returns every policy of a group of up to 8 upstreams.
 func smallGroups() []Group {
-	groups := []Group{needAll()}
+	groups := []Group{needAll(), needFailure(), needEnd()}
 	for _, on := range OnSatisfiedValues() {
 		groups = append(groups, needAny(on))
 		for k := range 8 {
@@ -76,6 +86,9 @@ func TestGroup_DecidesOnce(t *testing.T) {
 		needed := int64(g.KTarget(n))
 		want := Impossible
 		switch {
+		case g == needEnd(), g == needFailure() && counts["success"] < n:
+			want = Satisfied
+		case g == needFailure():
 		case counts["success"] >= needed:
 			want = Satisfied
 		case counts["success"] == n: // all succeeded, and more may be added
@@ -113,6 +126,8 @@ func TestGroup_KTarget(t *testing.T) {
 		{needSome(3, ""), 7, 3},
 		{needSome(3, ""), 2, 3},
 		{needAll(), math.MaxInt64, math.MaxInt32},
+		{needFailure(), 7, 1_000_000_000},
+		{needEnd(), 7, 1_000_000_000},
 	}
 	for _, tt := range tests {
 		if got := tt.group.KTarget(tt.n); got != tt.want {
@@ -122,7 +137,7 @@ func TestGroup_KTarget(t *testing.T) {
 }
 
 func TestGroup_CancelsRemaining(t *testing.T) {
-	for g, want := range map[Group]bool{needAll(): false, needAny(""): true, needAny(policy.LetRun): false, needSome(2, policy.CancelRemaining): true} {
+	for g, want := range map[Group]bool{needAll(): false, needFailure(): false, needEnd(): false, needAny(""): true, needAny(policy.LetRun): false, needSome(2, policy.CancelRemaining): true} {
 		if got := g.CancelsRemaining(); got != want {
 			t.Errorf("%v: got %v", g, got)
 		}
@@ -134,9 +149,14 @@ func TestGroup_StoredForm(t *testing.T) {
 		{}:                         `{"kind":"all_of"}`,
 		needAny(""):                `{"kind":"any_of","on_satisfied":"cancel_remaining"}`,
 		needSome(2, policy.LetRun): `{"kind":"quorum","k":2,"on_satisfied":"let_run"}`,
+		needFailure():              `{"kind":"quorum","k":1000000000,"on_satisfied":"let_run","ffx_when":"on_failure"}`,
+		needEnd():                  `{"kind":"quorum","k":1000000000,"on_satisfied":"let_run","ffx_when":"always"}`,
 	} {
 		if got, err := json.Marshal(g); string(got) != want || err != nil {
 			t.Errorf("got %s, %v, want %s", got, err, want)
+		}
+		if stored, err := GroupFromStored([]byte(want)); stored != g || err != nil {
+			t.Errorf("%s: got %v, %v", want, stored, err)
 		}
 		if again := GroupOf(g.Policy()); again != g {
 			t.Errorf("%v became %v", g, again)
@@ -149,6 +169,8 @@ func TestI41_UnknownStoredPolicyIsCorrupt(t *testing.T) {
 	for _, document := range []string{
 		`{"kind":"threshold","k":3}`, `{"kind":"AllOf"}`, `{"kind":1}`, `{"kind":"quorum","k":-1}`, `{"kind":"quorum","k":4294967296}`,
 		`{"kind":"quorum","k":2.0}`, `{"kind":"quorum","k":"2"}`, `{"kind":"quorum","k":null}`, `null`, `[]`,
+		`{"kind":"quorum","k":2,"ffx_when":"always"}`, `{"kind":"quorum","k":1000000000,"ffx_when":"never"}`,
+		`{"kind":"quorum","k":1000000000,"ffx_when":null}`,
 	} {
 		g, err := GroupFromStored([]byte(document))
 		var refused *DecodeError
@@ -158,6 +180,33 @@ func TestI41_UnknownStoredPolicyIsCorrupt(t *testing.T) {
 	}
 	if g, err := GroupFromStored([]byte(`{"kind":"quorum","k":4294967295}`)); err != nil || g.KTarget(1) != math.MaxInt32 {
 		t.Errorf("largest k: got %v, %v", g, err)
+	}
+}
+
+// FlowFabric reads what it does not know as a quorum that nothing decides, whatever ends how, since the count of the
+// upstreams that run is kept too high.
+func TestGroup_LeftAlone(t *testing.T) {
+	for _, g := range []Group{needFailure(), needEnd()} {
+		for _, n := range []int64{1, 2, 10_000} {
+			for ended := range min(n, 100) + 1 {
+				for success := range ended + 1 {
+					lost, stored := ended-success, int64(g.StoredRunning(n-ended))
+					if g.Running(stored) != n-ended {
+						t.Fatalf("%d are stored as %d and read as %d", n-ended, stored, g.Running(stored))
+					}
+					asQuorum := needSome(int(g.KTarget(n)), policy.LetRun)
+					if got := asQuorum.Evaluate(success+lost+stored, success, lost, 0); got != Undecided {
+						t.Fatalf("%d of %d, %d of them well: %s", ended, n, success, got)
+					}
+				}
+			}
+		}
+		if got := g.Running(0); got != 0 {
+			t.Errorf("%d run where another program has set the count", got)
+		}
+	}
+	if got := needAll().Running(int64(needAll().StoredRunning(3))); got != 3 {
+		t.Errorf("got %d", got)
 	}
 }
 

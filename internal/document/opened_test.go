@@ -8,7 +8,7 @@ import (
 
 // OpenedBy is the least m for which the group of n+m upstreams is undecided.
 func TestOpenedBy(t *testing.T) {
-	for _, g := range []Group{needAll(), needAny(policy.LetRun), needSome(1, policy.LetRun), needSome(3, policy.LetRun), needSome(7, policy.LetRun)} {
+	for _, g := range []Group{needAll(), needFailure(), needEnd(), needAny(policy.LetRun), needSome(1, policy.LetRun), needSome(3, policy.LetRun), needSome(7, policy.LetRun)} {
 		for i := range int64(7 * 7 * 7 * 4) {
 			success, fail, skip, running := i%7, i/7%7, i/49%7, i/343
 			n := success + fail + skip + running
