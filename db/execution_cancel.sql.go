@@ -13,23 +13,17 @@ import (
 
 const endCancelled = `-- name: EndCancelled :many
 WITH input AS (
-    -- The executions to end, and with them which attempts, and how.
+    -- The executions to end.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
-        unnest($3::integer[]) AS pointer,
-        unnest($4::integer[]) AS attempt_index,
-        unnest($5::text[]) AS attempt_outcome,
-        unnest($6::bigint[]) AS raised_epoch,
-        unnest($7::text[]) AS lease_id,
-        unnest($8::text[]) AS worker_instance_id,
-        unnest($9::text[]) AS revoked_by,
-        unnest($10::text[]) AS reason,
-        unnest($11::text[]) AS source
+        unnest($3::text[]) AS reason,
+        unnest($4::text[]) AS source,
+        unnest($5::text[]) AS revoked_by
     LIMIT cardinality($2::uuid[])
 ),
 ended AS (
-    -- Their rows, ended.
+    -- Their rows, ended, and with them what becomes of their attempts.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'cancelled',
@@ -38,35 +32,95 @@ ended AS (
         public_state = 'cancelled',
         attempt_state = 'cancelled',
         blocking_reason = NULL,
-        attempt_index = i.pointer,
-        terminal_at_ms = coalesce(e.terminal_at_ms, $12::bigint),
+        -- Another program's pointer may stand beside its attempt.
+        attempt_index = CASE WHEN i.goes_on THEN i.attempt_index ELSE e.attempt_index END,
+        terminal_at_ms = coalesce(e.terminal_at_ms, $6::bigint),
         cancellation_reason = coalesce(e.cancellation_reason, nullif(i.reason, '')),
         cancelled_by = coalesce(e.cancelled_by, i.source),
         ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_delay_until_ms = NULL,
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
-        ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
-        ffx_last_mutation_at_ms = $12::bigint,
+        ffx_lease_epoch = CASE WHEN i.goes_on THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
+        ffx_last_mutation_at_ms = $6::bigint,
         -- What another program noted of a suspension, which is discarded.
         raw_fields = CASE
             WHEN e.raw_fields ?| ARRAY['current_waitpoint_id', 'current_suspension_id']
                 THEN e.raw_fields - ARRAY['current_waitpoint_id', 'current_suspension_id']
             ELSE e.raw_fields
         END
-    FROM input AS i
+    FROM (
+        SELECT
+            i.partition_key,
+            i.execution_id,
+            i.reason,
+            i.source,
+            i.revoked_by,
+            a.attempt_index,
+            a.leased,
+            a.leased OR NOT a.finished AS goes_on,
+            a.leased OR t.lifecycle_phase IN ('active', 'suspended') OR t.public_state = 'resumable' AS held,
+            1 + greatest(t.ffx_lease_epoch, a.lease_epoch, 0) AS raised_epoch,
+            CASE WHEN a.leased THEN a.worker_instance_id END AS worker_instance_id,
+            CASE
+                WHEN a.lease_epoch = t.ffx_lease_epoch THEN a.ffx_lease_id::text
+                ELSE a.raw_fields ->> 'lease_id'
+            END AS lease_id
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT
+                x.attempt_index,
+                x.lifecycle_phase,
+                x.ownership_state,
+                x.public_state,
+                x.ffx_lease_epoch
+            FROM ff_exec_core AS x
+            WHERE
+                x.partition_key = i.partition_key
+                AND x.execution_id = i.execution_id
+            LIMIT 1
+        ) AS t
+        LEFT JOIN LATERAL (
+            SELECT
+                c.attempt_index,
+                c.lease_epoch,
+                c.worker_instance_id,
+                c.ffx_lease_id,
+                c.raw_fields,
+                c.lease_expires_at_ms IS NOT NULL
+                AND t.ownership_state IN ('leased', 'lease_expired_reclaimable', 'lease_revoked') AS leased,
+                coalesce(
+                    c.outcome IN (
+                        'success', 'failed', 'failure', 'retry', 'interrupted_reclaimed', 'cancelled', 'expired', 'skipped'
+                    )
+                    OR c.outcome = 'interrupted' AND c.terminal_at_ms IS NOT NULL,
+                    false
+                ) AS finished
+            FROM ff_attempt AS c
+            WHERE
+                c.partition_key = i.partition_key
+                AND c.execution_id = i.execution_id
+                AND c.attempt_index <= t.attempt_index
+            ORDER BY c.attempt_index DESC
+            LIMIT 1
+        ) AS a ON true
+        OFFSET 0
+    ) AS i
     WHERE
         e.partition_key = i.partition_key
         AND e.execution_id = i.execution_id
-        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
     RETURNING
         e.partition_key,
         e.execution_id,
         e.flow_id,
         (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
+        e.attempt_index AS pointer,
         i.attempt_index,
-        i.attempt_outcome,
+        i.goes_on,
+        i.held,
         i.raised_epoch,
+        i.leased,
         i.lease_id,
         i.worker_instance_id,
         i.revoked_by,
@@ -74,20 +128,21 @@ ended AS (
         e.ffx_instance_tag
 ),
 ended_attempts AS (
-    -- Their attempts, ended, or without the outcome of an earlier lease.
+    -- Their attempts, ended, or without the outcome of an earlier lease. One before the pointer that is finished keeps it.
     UPDATE ff_attempt AS a
     SET
-        outcome = nullif(d.attempt_outcome, ''),
-        terminal_at_ms = CASE WHEN d.attempt_outcome = '' THEN a.terminal_at_ms ELSE $12::bigint END,
-        worker_instance_id = CASE WHEN d.raised_epoch = 0 THEN a.worker_instance_id END,
-        lease_expires_at_ms = CASE WHEN d.raised_epoch = 0 THEN a.lease_expires_at_ms END,
-        ffx_timeout_at_ms = CASE WHEN d.raised_epoch = 0 THEN a.ffx_timeout_at_ms END,
-        lease_epoch = CASE WHEN d.raised_epoch = 0 THEN a.lease_epoch ELSE d.raised_epoch END
+        outcome = CASE WHEN d.goes_on AND d.held THEN 'cancelled' END,
+        terminal_at_ms = CASE WHEN d.goes_on AND d.held THEN $6::bigint ELSE a.terminal_at_ms END,
+        worker_instance_id = CASE WHEN NOT d.goes_on THEN a.worker_instance_id END,
+        lease_expires_at_ms = CASE WHEN NOT d.goes_on THEN a.lease_expires_at_ms END,
+        ffx_timeout_at_ms = CASE WHEN NOT d.goes_on THEN a.ffx_timeout_at_ms END,
+        lease_epoch = CASE WHEN d.goes_on THEN d.raised_epoch ELSE a.lease_epoch END
     FROM ended AS d
     WHERE
         a.partition_key = d.partition_key
         AND a.execution_id = d.execution_id
         AND a.attempt_index = d.attempt_index
+        AND (d.goes_on OR d.attempt_index = d.pointer)
 ),
 lease_events AS (
     -- The lease events.
@@ -106,49 +161,47 @@ lease_events AS (
         d.execution_id::text,
         nullif(d.lease_id, ''),
         'revoked',
-        $12::bigint,
+        $6::bigint,
         d.partition_key,
         d.ffx_namespace,
         d.ffx_instance_tag,
         nullif(d.worker_instance_id, ''),
         d.revoked_by
     FROM ended AS d
-    WHERE d.revoked_by <> ''
+    WHERE d.leased
 )
 SELECT
     d.partition_key,
     d.execution_id,
     d.flow_id,
-    d.has_quota::boolean AS has_quota
+    d.has_quota::boolean AS has_quota,
+    coalesce(d.leased, false)::boolean AS leased,
+    coalesce(d.worker_instance_id, '')::text AS worker_instance_id
 FROM ended AS d
 `
 
 type EndCancelledParams struct {
-	PartitionKeys     []int16
-	ExecutionIds      []pgtype.UUID
-	Pointers          []int32
-	AttemptIndexes    []int32
-	AttemptOutcomes   []string
-	RaisedEpochs      []int64
-	LeaseIds          []string
-	WorkerInstanceIds []string
-	RevokedBys        []string
-	Reasons           []string
-	Sources           []string
-	NowMs             int64
+	PartitionKeys []int16
+	ExecutionIds  []pgtype.UUID
+	Reasons       []string
+	Sources       []string
+	RevokedBys    []string
+	NowMs         int64
 }
 
 type EndCancelledRow struct {
-	PartitionKey int16
-	ExecutionID  pgtype.UUID
-	FlowID       pgtype.UUID
-	HasQuota     bool
+	PartitionKey     int16
+	ExecutionID      pgtype.UUID
+	FlowID           pgtype.UUID
+	HasQuota         bool
+	Leased           bool
+	WorkerInstanceID string
 }
 
-// EndCancelled ends executions as cancelled, and settles their current attempts: an attempt_index below 0 means that
-// there is none to settle, and a raised_epoch of 0 that only its outcome is cleared. A raised epoch is given to both
-// rows, so that the holder of the attempt is refused from now on. Returns what was ended: a row that is terminal
-// already is left alone.
+// EndCancelled ends executions as cancelled, and settles their current attempts as they are under the locks. An attempt
+// that ran or was to go on ends, under a raised epoch that both rows are given, so that its holder is refused from now
+// on; of one that had failed for the next one only the outcome is cleared. Returns what was ended, with the worker
+// instance that lost a lease: a row that is terminal already is left alone.
 //
 // Used by: engine.CancelExecution, engine.CancelExecutions.
 // Locks: L1 held; L2 held; L7 new.
@@ -156,15 +209,9 @@ func (q *Queries) EndCancelled(ctx context.Context, db DBTX, arg EndCancelledPar
 	rows, err := db.Query(ctx, endCancelled,
 		arg.PartitionKeys,
 		arg.ExecutionIds,
-		arg.Pointers,
-		arg.AttemptIndexes,
-		arg.AttemptOutcomes,
-		arg.RaisedEpochs,
-		arg.LeaseIds,
-		arg.WorkerInstanceIds,
-		arg.RevokedBys,
 		arg.Reasons,
 		arg.Sources,
+		arg.RevokedBys,
 		arg.NowMs,
 	)
 	if err != nil {
@@ -179,6 +226,8 @@ func (q *Queries) EndCancelled(ctx context.Context, db DBTX, arg EndCancelledPar
 			&i.ExecutionID,
 			&i.FlowID,
 			&i.HasQuota,
+			&i.Leased,
+			&i.WorkerInstanceID,
 		); err != nil {
 			return nil, err
 		}

@@ -211,10 +211,10 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue.
 	// Locks: L5 waits (DELETE).
 	DropWaitpointsOf(ctx context.Context, db DBTX, arg DropWaitpointsOfParams) error
-	// EndCancelled ends executions as cancelled, and settles their current attempts: an attempt_index below 0 means that
-	// there is none to settle, and a raised_epoch of 0 that only its outcome is cleared. A raised epoch is given to both
-	// rows, so that the holder of the attempt is refused from now on. Returns what was ended: a row that is terminal
-	// already is left alone.
+	// EndCancelled ends executions as cancelled, and settles their current attempts as they are under the locks. An attempt
+	// that ran or was to go on ends, under a raised epoch that both rows are given, so that its holder is refused from now
+	// on; of one that had failed for the next one only the outcome is cleared. Returns what was ended, with the worker
+	// instance that lost a lease: a row that is terminal already is left alone.
 	//
 	// Used by: engine.CancelExecution, engine.CancelExecutions.
 	// Locks: L1 held; L2 held; L7 new.
@@ -787,6 +787,13 @@ type Querier interface {
 	// Used by: engine.ReplayExecution.
 	// Locks: L3 waits (the group row FOR UPDATE). The flow's exclusive lock is held.
 	LockInboundGroup(ctx context.Context, db DBTX, arg LockInboundGroupParams) (LockInboundGroupRow, error)
+	// LockMembers locks the members of a flow that have not ended, in the order of their ids; with pending_only, those alone
+	// that nobody runs and that are not suspended. No row: there is none. Whoever holds the flow exclusively meets all of
+	// them: nothing is added to it, or replayed, meanwhile.
+	//
+	// Used by: engine.CancelFlow.
+	// Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
+	LockMembers(ctx context.Context, db DBTX, arg LockMembersParams) ([]LockMembersRow, error)
 	// LockUnstartedDownstream locks those executions that wait for an execution, or were released by it, and have not been
 	// claimed yet, so that none is until the caller has committed.
 	//

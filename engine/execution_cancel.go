@@ -92,9 +92,10 @@ func (e *Engine) cancel(ctx context.Context, specs []CancelSpec) ([]error, error
 		write: func(tx *txn, items []heldItem, _ []error) error {
 			ends := newCancelling(items[0].NowMs)
 			for _, item := range items {
-				ends.add(item.heldExecution, &specs[item.n])
+				ends.add(item.id, specs[item.n].cancellation())
 			}
-			return e.endCancelled(ctx, tx, ends)
+			_, err := e.endCancelled(ctx, tx, ends)
+			return err
 		},
 		refused: func(err error) error { return err },
 	})
@@ -126,11 +127,26 @@ func (s *CancelSpec) check() error {
 	return nil
 }
 
-func (s *CancelSpec) source() string {
+// cancellation is how executions are cancelled. Of an execution that was about to be cancelled the first reason and source
+// stand.
+type cancellation struct {
+	reason    string
+	source    string // on whose behalf
+	revokedBy string // whoever loses a lease by it is told so
+}
+
+// Who revokes a lease, as lease events tell it.
+const (
+	revokedByHolder     = "backend" // its own call
+	revokedByOperator   = "operator"
+	revokedByReconciler = "reconciler" // a background job
+)
+
+func (s *CancelSpec) cancellation() cancellation {
 	if s.Fence == nil {
-		return cmp.Or(s.Source, CancelledByOperator)
+		return cancellation{s.Reason, cmp.Or(s.Source, CancelledByOperator), revokedByOperator}
 	}
-	return cmp.Or(s.Source, CancelledByWorker)
+	return cancellation{s.Reason, cmp.Or(s.Source, CancelledByWorker), revokedByHolder}
 }
 
 // fence refuses the call of a holder that is not x's. While nobody has a lease, the last holder may cancel what it gave
@@ -152,56 +168,28 @@ func (s *CancelSpec) fence(x *heldExecution, phase state.LifecyclePhase) error {
 	return refusal
 }
 
-// cancelling is a set of executions that end as cancelled.
-type cancelling struct {
-	params db.EndCancelledParams
-	lost   []string // worker instances whose leases end
-}
+// cancelling is a set of executions that end as cancelled, in lock order.
+type cancelling struct{ params db.EndCancelledParams }
 
 func newCancelling(nowMs int64) *cancelling {
 	return &cancelling{params: db.EndCancelledParams{NowMs: nowMs}}
 }
 
-func (s *cancelling) add(x *heldExecution, spec *CancelSpec) {
+func (s *cancelling) add(x id.ExecutionID, how cancellation) {
 	p := &s.params
-	attempt, pointer, epoch, outcome := x.CurrentIndex, x.Pointer, int64(0), ""
-	switch {
-	case !x.started():
-	case !x.finished() || x.leased():
-		// Another program's pointer may stand beside its attempt.
-		pointer, epoch = attempt, x.raisedEpoch()
-		if x.active() || x.leased() || x.suspended() || x.resumable() {
-			outcome = string(state.AttemptOutcomeCancelled)
-		}
-	case attempt < x.Pointer:
-		attempt = -1 // the one that failed before the next
-	}
-	revokedBy := ""
-	if x.leased() {
-		revokedBy = "operator"
-		if spec.Fence != nil {
-			revokedBy = "backend"
-		}
-		s.lost = append(s.lost, x.WorkerInstanceID)
-	}
-	p.PartitionKeys = append(p.PartitionKeys, x.id.Partition())
-	p.ExecutionIds = append(p.ExecutionIds, pgUUID(x.id.UUID()))
-	p.Pointers = append(p.Pointers, pointer)
-	p.AttemptIndexes = append(p.AttemptIndexes, attempt)
-	p.AttemptOutcomes = append(p.AttemptOutcomes, outcome)
-	p.RaisedEpochs = append(p.RaisedEpochs, epoch)
-	p.LeaseIds = append(p.LeaseIds, x.LeaseID)
-	p.WorkerInstanceIds = append(p.WorkerInstanceIds, x.WorkerInstanceID)
-	p.RevokedBys = append(p.RevokedBys, revokedBy)
-	p.Reasons = append(p.Reasons, spec.Reason)
-	p.Sources = append(p.Sources, spec.source())
+	p.PartitionKeys = append(p.PartitionKeys, x.Partition())
+	p.ExecutionIds = append(p.ExecutionIds, pgUUID(x.UUID()))
+	p.Reasons = append(p.Reasons, how.reason)
+	p.Sources = append(p.Sources, how.source)
+	p.RevokedBys = append(p.RevokedBys, how.revokedBy)
 }
 
-// endCancelled writes cancellations and all that follows from them.
-func (e *Engine) endCancelled(ctx context.Context, tx *txn, s *cancelling) error {
+// endCancelled writes cancellations and all that follows from them, and returns what it ended. The executions and their
+// current attempts are locked, and the flows of members.
+func (e *Engine) endCancelled(ctx context.Context, tx *txn, s *cancelling) ([]endedExecution, error) {
 	rows, err := e.q.EndCancelled(ctx, tx, s.params)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ended := make([]endedExecution, len(rows))
 	for i, row := range rows {
@@ -211,12 +199,10 @@ func (e *Engine) endCancelled(ctx context.Context, tx *txn, s *cancelling) error
 			outcome:  state.CompletionCancelled,
 			hasQuota: row.HasQuota,
 		}
+		if row.Leased {
+			tx.due.leases()
+			tx.due.lost(row.WorkerInstanceID)
+		}
 	}
-	if len(s.lost) > 0 {
-		tx.due.leases()
-	}
-	for _, instance := range s.lost {
-		tx.due.lost(instance)
-	}
-	return e.discardAndResolve(ctx, tx, ended, s.params.NowMs)
+	return ended, e.discardAndResolve(ctx, tx, ended, s.params.NowMs)
 }

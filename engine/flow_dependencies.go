@@ -340,8 +340,12 @@ type executionArrays struct {
 }
 
 func (a *executionArrays) add(partition int16, execution id.ExecutionUUID) {
+	a.addUUID(partition, pgUUID(execution))
+}
+
+func (a *executionArrays) addUUID(partition int16, execution pgtype.UUID) {
 	a.partitions = append(a.partitions, partition)
-	a.executions = append(a.executions, pgUUID(execution))
+	a.executions = append(a.executions, execution)
 }
 
 func (a *executionArrays) empty() bool { return len(a.executions) == 0 }

@@ -1,29 +1,23 @@
 -- name: EndCancelled :many
--- EndCancelled ends executions as cancelled, and settles their current attempts: an attempt_index below 0 means that
--- there is none to settle, and a raised_epoch of 0 that only its outcome is cleared. A raised epoch is given to both
--- rows, so that the holder of the attempt is refused from now on. Returns what was ended: a row that is terminal
--- already is left alone.
+-- EndCancelled ends executions as cancelled, and settles their current attempts as they are under the locks. An attempt
+-- that ran or was to go on ends, under a raised epoch that both rows are given, so that its holder is refused from now
+-- on; of one that had failed for the next one only the outcome is cleared. Returns what was ended, with the worker
+-- instance that lost a lease: a row that is terminal already is left alone.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
-    -- The executions to end, and with them which attempts, and how.
+    -- The executions to end.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
-        unnest(@pointers::integer[]) AS pointer,
-        unnest(@attempt_indexes::integer[]) AS attempt_index,
-        unnest(@attempt_outcomes::text[]) AS attempt_outcome,
-        unnest(@raised_epochs::bigint[]) AS raised_epoch,
-        unnest(@lease_ids::text[]) AS lease_id,
-        unnest(@worker_instance_ids::text[]) AS worker_instance_id,
-        unnest(@revoked_bys::text[]) AS revoked_by,
         unnest(@reasons::text[]) AS reason,
-        unnest(@sources::text[]) AS source
+        unnest(@sources::text[]) AS source,
+        unnest(@revoked_bys::text[]) AS revoked_by
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 ended AS (
-    -- Their rows, ended.
+    -- Their rows, ended, and with them what becomes of their attempts.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'cancelled',
@@ -32,7 +26,8 @@ ended AS (
         public_state = 'cancelled',
         attempt_state = 'cancelled',
         blocking_reason = NULL,
-        attempt_index = i.pointer,
+        -- Another program's pointer may stand beside its attempt.
+        attempt_index = CASE WHEN i.goes_on THEN i.attempt_index ELSE e.attempt_index END,
         terminal_at_ms = coalesce(e.terminal_at_ms, @now_ms::bigint),
         cancellation_reason = coalesce(e.cancellation_reason, nullif(i.reason, '')),
         cancelled_by = coalesce(e.cancelled_by, i.source),
@@ -40,7 +35,7 @@ ended AS (
         ffx_delay_until_ms = NULL,
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
-        ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
+        ffx_lease_epoch = CASE WHEN i.goes_on THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
         ffx_last_mutation_at_ms = @now_ms::bigint,
         -- What another program noted of a suspension, which is discarded.
         raw_fields = CASE
@@ -48,19 +43,78 @@ ended AS (
                 THEN e.raw_fields - ARRAY['current_waitpoint_id', 'current_suspension_id']
             ELSE e.raw_fields
         END
-    FROM input AS i
+    FROM (
+        SELECT
+            i.partition_key,
+            i.execution_id,
+            i.reason,
+            i.source,
+            i.revoked_by,
+            a.attempt_index,
+            a.leased,
+            a.leased OR NOT a.finished AS goes_on,
+            a.leased OR t.lifecycle_phase IN ('active', 'suspended') OR t.public_state = 'resumable' AS held,
+            1 + greatest(t.ffx_lease_epoch, a.lease_epoch, 0) AS raised_epoch,
+            CASE WHEN a.leased THEN a.worker_instance_id END AS worker_instance_id,
+            CASE
+                WHEN a.lease_epoch = t.ffx_lease_epoch THEN a.ffx_lease_id::text
+                ELSE a.raw_fields ->> 'lease_id'
+            END AS lease_id
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT
+                x.attempt_index,
+                x.lifecycle_phase,
+                x.ownership_state,
+                x.public_state,
+                x.ffx_lease_epoch
+            FROM ff_exec_core AS x
+            WHERE
+                x.partition_key = i.partition_key
+                AND x.execution_id = i.execution_id
+            LIMIT 1
+        ) AS t
+        LEFT JOIN LATERAL (
+            SELECT
+                c.attempt_index,
+                c.lease_epoch,
+                c.worker_instance_id,
+                c.ffx_lease_id,
+                c.raw_fields,
+                c.lease_expires_at_ms IS NOT NULL
+                AND t.ownership_state IN ('leased', 'lease_expired_reclaimable', 'lease_revoked') AS leased,
+                coalesce(
+                    c.outcome IN (
+                        'success', 'failed', 'failure', 'retry', 'interrupted_reclaimed', 'cancelled', 'expired', 'skipped'
+                    )
+                    OR c.outcome = 'interrupted' AND c.terminal_at_ms IS NOT NULL,
+                    false
+                ) AS finished
+            FROM ff_attempt AS c
+            WHERE
+                c.partition_key = i.partition_key
+                AND c.execution_id = i.execution_id
+                AND c.attempt_index <= t.attempt_index
+            ORDER BY c.attempt_index DESC
+            LIMIT 1
+        ) AS a ON true
+        OFFSET 0
+    ) AS i
     WHERE
         e.partition_key = i.partition_key
         AND e.execution_id = i.execution_id
-        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
     RETURNING
         e.partition_key,
         e.execution_id,
         e.flow_id,
         (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
+        e.attempt_index AS pointer,
         i.attempt_index,
-        i.attempt_outcome,
+        i.goes_on,
+        i.held,
         i.raised_epoch,
+        i.leased,
         i.lease_id,
         i.worker_instance_id,
         i.revoked_by,
@@ -68,20 +122,21 @@ ended AS (
         e.ffx_instance_tag
 ),
 ended_attempts AS (
-    -- Their attempts, ended, or without the outcome of an earlier lease.
+    -- Their attempts, ended, or without the outcome of an earlier lease. One before the pointer that is finished keeps it.
     UPDATE ff_attempt AS a
     SET
-        outcome = nullif(d.attempt_outcome, ''),
-        terminal_at_ms = CASE WHEN d.attempt_outcome = '' THEN a.terminal_at_ms ELSE @now_ms::bigint END,
-        worker_instance_id = CASE WHEN d.raised_epoch = 0 THEN a.worker_instance_id END,
-        lease_expires_at_ms = CASE WHEN d.raised_epoch = 0 THEN a.lease_expires_at_ms END,
-        ffx_timeout_at_ms = CASE WHEN d.raised_epoch = 0 THEN a.ffx_timeout_at_ms END,
-        lease_epoch = CASE WHEN d.raised_epoch = 0 THEN a.lease_epoch ELSE d.raised_epoch END
+        outcome = CASE WHEN d.goes_on AND d.held THEN 'cancelled' END,
+        terminal_at_ms = CASE WHEN d.goes_on AND d.held THEN @now_ms::bigint ELSE a.terminal_at_ms END,
+        worker_instance_id = CASE WHEN NOT d.goes_on THEN a.worker_instance_id END,
+        lease_expires_at_ms = CASE WHEN NOT d.goes_on THEN a.lease_expires_at_ms END,
+        ffx_timeout_at_ms = CASE WHEN NOT d.goes_on THEN a.ffx_timeout_at_ms END,
+        lease_epoch = CASE WHEN d.goes_on THEN d.raised_epoch ELSE a.lease_epoch END
     FROM ended AS d
     WHERE
         a.partition_key = d.partition_key
         AND a.execution_id = d.execution_id
         AND a.attempt_index = d.attempt_index
+        AND (d.goes_on OR d.attempt_index = d.pointer)
 ),
 lease_events AS (
     -- The lease events.
@@ -107,11 +162,13 @@ lease_events AS (
         nullif(d.worker_instance_id, ''),
         d.revoked_by
     FROM ended AS d
-    WHERE d.revoked_by <> ''
+    WHERE d.leased
 )
 SELECT
     d.partition_key,
     d.execution_id,
     d.flow_id,
-    d.has_quota::boolean AS has_quota
+    d.has_quota::boolean AS has_quota,
+    coalesce(d.leased, false)::boolean AS leased,
+    coalesce(d.worker_instance_id, '')::text AS worker_instance_id
 FROM ended AS d;

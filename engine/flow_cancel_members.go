@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// lockMembers locks the members of a flow that are to be cancelled by a policy, in lock order, waiting for who holds them.
+// The caller holds the flow exclusively.
+func (e *Engine) lockMembers(ctx context.Context, tx *txn, flow id.FlowID, policy state.FlowCancelPolicy) (executionArrays, error) {
+	var members executionArrays
+	if policy == state.CancelFlowOnly {
+		return members, nil
+	}
+	rows, err := e.q.LockMembers(ctx, tx, db.LockMembersParams{
+		PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: pgUUID(flow), PendingOnly: policy == state.CancelPending,
+	})
+	for _, row := range rows {
+		members.add(row.PartitionKey, row.ExecutionID)
+	}
+	return members, err
+}
+
+// takeMembers locks those of the given members that nobody else holds, with their current attempts, whatever state they
+// are in; the others it leaves out. members are in lock order, and the caller holds their flows exclusively.
+func (e *Engine) takeMembers(ctx context.Context, tx *txn, members executionArrays) (taken executionArrays, err error) {
+	if members.empty() {
+		return taken, nil
+	}
+	rows, err := e.q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{
+		PartitionKeys: members.partitions, ExecutionIds: members.executions,
+	})
+	if err != nil || len(rows) == 0 {
+		return taken, err
+	}
+	var locked executionArrays
+	for _, row := range rows {
+		locked.addUUID(members.partitions[row.Ord-1], members.executions[row.Ord-1])
+	}
+	attempts, err := e.q.TakeCurrentAttempts(ctx, tx, db.TakeCurrentAttemptsParams{
+		PartitionKeys: locked.partitions, ExecutionIds: locked.executions,
+	})
+	busy := make(map[id.ExecutionUUID]bool)
+	for _, row := range attempts {
+		if row.Busy {
+			busy[row.ExecutionID] = true
+		}
+	}
+	for i, x := range locked.executions {
+		if !busy[x.Bytes] {
+			taken.addUUID(locked.partitions[i], x)
+		}
+	}
+	return taken, err
+}
+
+// cancelMembers ends those of members that have not ended as cancelled, with all that follows from it, and returns their
+// ids in order. Their dependents in the flow are resolved, and skipped where they can no longer run.
+//
+// The caller holds their flows exclusively, and has locked the members, in lock order, and their current attempts, in
+// earlier statements: by [Engine.takeMembers], or [Engine.lockMembers] and LockCurrentAttempts. nowMs was read after that.
+//
+// The number of statements does not depend on how many members there are, but for the levels of what is skipped. An
+// error leaves the transaction to be rolled back.
+func (e *Engine) cancelMembers(
+	ctx context.Context, tx *txn, members executionArrays, how cancellation, nowMs int64,
+) ([]id.ExecutionID, error) {
+	if members.empty() {
+		return nil, nil
+	}
+	ends := newCancelling(nowMs)
+	for i, x := range members.executions {
+		ends.add(id.ExecutionIDFromRow(members.partitions[i], x.Bytes), how)
+	}
+	ended, err := e.endCancelled(ctx, tx, ends)
+	if err != nil {
+		return nil, err
+	}
+	cancelled := make([]id.ExecutionID, len(ended))
+	for i, x := range ended {
+		cancelled[i] = x.id
+	}
+	slices.SortFunc(cancelled, id.ExecutionID.Compare)
+	return cancelled, nil
+}
