@@ -117,6 +117,7 @@ SELECT
     e.flow_id,
     e.lane_id,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    coalesce(e.raw_fields ->> 'ffx_node_key', '')::text AS node_key,
     e.created_at_ms,
     e.terminal_at_ms,
     e.lifecycle_phase,
@@ -171,6 +172,7 @@ type ListExecutionsRow struct {
 	FlowID             *id.FlowID
 	LaneID             string
 	ExecutionKind      string
+	NodeKey            string
 	CreatedAtMs        int64
 	TerminalAtMs       *int64
 	LifecyclePhase     string
@@ -210,6 +212,7 @@ func (q *Queries) ListExecutions(ctx context.Context, db DBTX, arg ListExecution
 			&i.FlowID,
 			&i.LaneID,
 			&i.ExecutionKind,
+			&i.NodeKey,
 			&i.CreatedAtMs,
 			&i.TerminalAtMs,
 			&i.LifecyclePhase,
@@ -333,6 +336,7 @@ SELECT
     e.flow_id,
     e.lane_id,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    coalesce(e.raw_fields ->> 'ffx_node_key', '')::text AS node_key,
     e.created_at_ms,
     e.terminal_at_ms,
     e.lifecycle_phase,
@@ -428,6 +432,7 @@ type ListNamedExecutionsRow struct {
 	FlowID             *id.FlowID
 	LaneID             string
 	ExecutionKind      string
+	NodeKey            string
 	CreatedAtMs        int64
 	TerminalAtMs       *int64
 	LifecyclePhase     string
@@ -474,6 +479,7 @@ func (q *Queries) ListNamedExecutions(ctx context.Context, db DBTX, arg ListName
 			&i.FlowID,
 			&i.LaneID,
 			&i.ExecutionKind,
+			&i.NodeKey,
 			&i.CreatedAtMs,
 			&i.TerminalAtMs,
 			&i.LifecyclePhase,

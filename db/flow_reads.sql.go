@@ -181,6 +181,7 @@ SELECT
     e.flow_id,
     e.lane_id,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    coalesce(e.raw_fields ->> 'ffx_node_key', '')::text AS node_key,
     e.created_at_ms,
     e.terminal_at_ms,
     e.lifecycle_phase,
@@ -256,6 +257,7 @@ type ListFlowMembersRow struct {
 	FlowID             *id.FlowID
 	LaneID             string
 	ExecutionKind      string
+	NodeKey            string
 	CreatedAtMs        int64
 	TerminalAtMs       *int64
 	LifecyclePhase     string
@@ -295,6 +297,7 @@ func (q *Queries) ListFlowMembers(ctx context.Context, db DBTX, arg ListFlowMemb
 			&i.FlowID,
 			&i.LaneID,
 			&i.ExecutionKind,
+			&i.NodeKey,
 			&i.CreatedAtMs,
 			&i.TerminalAtMs,
 			&i.LifecyclePhase,
@@ -323,6 +326,7 @@ SELECT
     d.edge_id,
     u.execution_id,
     coalesce(u.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    coalesce(u.raw_fields ->> 'ffx_node_key', '')::text AS node_key,
     u.result,
     u.lifecycle_phase,
     u.eligibility_state,
@@ -370,6 +374,7 @@ type ListUpstreamResultsRow struct {
 	EdgeID             id.EdgeID
 	ExecutionID        id.ExecutionUUID
 	ExecutionKind      string
+	NodeKey            string
 	Result             []byte
 	LifecyclePhase     string
 	EligibilityState   string
@@ -400,6 +405,7 @@ func (q *Queries) ListUpstreamResults(ctx context.Context, db DBTX, arg ListUpst
 			&i.EdgeID,
 			&i.ExecutionID,
 			&i.ExecutionKind,
+			&i.NodeKey,
 			&i.Result,
 			&i.LifecyclePhase,
 			&i.EligibilityState,

@@ -16,6 +16,7 @@ import (
 type ExecutionSnapshot struct {
 	ID                   id.ExecutionID
 	Flow                 *id.FlowID // nil outside a flow
+	Node                 string     // its key in the flow, where it was created as a node; "" elsewhere
 	Lane                 id.LaneID
 	Namespace            id.Namespace
 	Kind                 string
@@ -91,6 +92,7 @@ type rawExecution struct {
 	FailureReason   string          `json:"failure_reason"`
 	DelayUntil      json.RawMessage `json:"delay_until"`
 	Waitpoint       string          `json:"current_waitpoint_id"`
+	Node            string          `json:"ffx_node_key"`
 }
 
 // number reads a count or instant that is stored as a JSON string or number; -1: it is neither.
@@ -116,6 +118,7 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 	s := &ExecutionSnapshot{
 		ID:                   x,
 		Flow:                 row.FlowID,
+		Node:                 raw.Node,
 		Lane:                 id.LaneID(row.LaneID),
 		Namespace:            id.Namespace(raw.Namespace),
 		Kind:                 raw.Kind,

@@ -19,6 +19,7 @@ import (
 type ExecutionSummary struct {
 	ID         id.ExecutionID
 	Flow       *id.FlowID // nil outside a flow
+	Node       string     // its key in the flow, where it was created as a node; "" elsewhere
 	Lane       id.LaneID
 	Kind       string
 	State      state.PublicState
@@ -362,6 +363,7 @@ func summaryOf(row *db.ListExecutionsRow) ExecutionSummary {
 	return ExecutionSummary{
 		ID:         id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID),
 		Flow:       row.FlowID,
+		Node:       row.NodeKey,
 		Lane:       id.LaneID(row.LaneID),
 		Kind:       row.ExecutionKind,
 		State:      public,

@@ -95,6 +95,7 @@ const instanceTag = "cairn.instance_id"
 // creation is a checked spec as the columns of a row.
 type creation struct {
 	id           id.ExecutionID
+	node         string       // its key in the flow; "" where it has none
 	flow         *id.FlowID // nil outside a flow
 	namespace    string
 	lane         string
@@ -115,8 +116,11 @@ type creation struct {
 }
 
 // prepare checks a spec, fills in its defaults and renders its documents.
-func (e *Engine) prepare(spec ExecutionSpec) (creation, error) {
-	c := creation{flow: spec.Flow, payload: spec.Payload, priority: clampPriority(spec.Priority)}
+func (e *Engine) prepare(spec ExecutionSpec) (creation, error) { return e.prepareNode(spec, "") }
+
+// prepareNode is prepare for a node of a flow, whose key is stored with the execution: reads and drawings call it by that.
+func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
+	c := creation{node: key, flow: spec.Flow, payload: spec.Payload, priority: clampPriority(spec.Priority)}
 	lane := spec.Lane
 	if lane == "" {
 		lane = DefaultLane
@@ -277,7 +281,8 @@ func (s ExecutionSpec) rawFields(c creation) (string, error) {
 		Quota           string            `json:"quota_policy_id,omitempty"`
 		Tags            map[string]string `json:"tags"`
 		Attempts        string            `json:"total_attempt_count"`
-	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.quota, tags, "0"})
+		Node            string            `json:"ffx_node_key,omitempty"`
+	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.quota, tags, "0", c.node})
 	return string(document), err
 }
 

@@ -43,7 +43,8 @@ type FlowSpec struct {
 // Node is one execution of a flow.
 type Node struct {
 	// Key names the node in [FlowSpec.Edges] and, with the flow's id, determines its execution id, see
-	// [Engine.NodeID]. Unique in the flow, not empty, at most 1024 bytes.
+	// [Engine.NodeID]. It is stored with the execution, and reads call it by that. Unique in the flow, not
+	// empty, at most 1024 bytes.
 	Key string
 
 	// Spec is the execution; its Flow is left empty.
@@ -202,7 +203,7 @@ func (e *Engine) planNodes(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		if execution.Namespace == "" {
 			execution.Namespace = spec.Namespace
 		}
-		c, err := e.prepare(execution)
+		c, err := e.prepareNode(execution, node.Key)
 		if err != nil {
 			return invalidBecause(field, err)
 		}

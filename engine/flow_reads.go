@@ -310,6 +310,7 @@ func successor(u id.ExecutionUUID, start bool) (id.ExecutionUUID, bool) {
 // UpstreamResult is what one upstream of an execution is and has left.
 type UpstreamResult struct {
 	Execution id.ExecutionID
+	Node      string // its key in the flow, where it was created as a node; "" elsewhere
 	Kind      string
 	State     state.PublicState
 	Outcome   state.TerminalOutcome // none until it has ended
@@ -357,6 +358,7 @@ func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]Upstr
 		}
 		results[i] = UpstreamResult{
 			Execution: id.ExecutionIDFromRow(x.Partition(), row.ExecutionID),
+			Node:      row.NodeKey,
 			Kind:      row.ExecutionKind,
 			State:     public,
 			Outcome:   outcome,

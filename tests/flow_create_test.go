@@ -65,13 +65,13 @@ func TestCreateFlow_stores(t *testing.T) {
 	wantRow(t, "a node without dependencies", member("read"), fmt.Sprintf(`{`+common+`
 		"eligibility_state": "eligible_now", "public_state": "waiting", "blocking_reason": "waiting_for_worker",
 		"priority": 4, "payload": "\\x696e",
-		"raw_fields": {"namespace": "tenant", "execution_kind": "reader", "creator_identity": "", "tags": {},
+		"raw_fields": {"namespace": "tenant", "execution_kind": "reader", "creator_identity": "", "tags": {}, "ffx_node_key": "read",
 			"total_attempt_count": "0", "last_mutation_at": "%[5]d"}
 	}`, partition, flow, f.NodeID(flow, "read").UUID(), f.lane, startMs))
 	wantRow(t, "a node with dependencies", member("join"), fmt.Sprintf(`{`+common+`
 		"eligibility_state": "blocked_by_dependencies", "public_state": "waiting_children",
 		"blocking_reason": "waiting_for_children", "priority": 0,
-		"raw_fields": {"namespace": "tenant", "execution_kind": "joiner", "creator_identity": "", "tags": {},
+		"raw_fields": {"namespace": "tenant", "execution_kind": "joiner", "creator_identity": "", "tags": {}, "ffx_node_key": "join",
 			"total_attempt_count": "0", "last_mutation_at": "%[5]d"}
 	}`, partition, flow, f.NodeID(flow, "join").UUID(), f.lane, startMs))
 

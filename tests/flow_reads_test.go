@@ -566,3 +566,46 @@ func TestFlowReads_in_a_transaction(t *testing.T) {
 		t.Errorf("outside: %d counted, result of %d bytes, %d members", group, results, members)
 	}
 }
+
+// Whoever reads a member hears the key of its node, whatever its id. A member that was no node has none.
+func TestNodeKeys(t *testing.T) {
+	f := newFlowFixture(t)
+	spec := chart(nil, "fetch>\"quoted\" ключ")
+	spec.Nodes[0].Spec.ID = id.NewMemberExecutionID(spec.ID, id.Partitions{})
+	for i := range spec.Nodes {
+		spec.Nodes[i].Spec.Lane = f.lane
+	}
+	if _, err := f.CreateFlow(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	added, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.lane, Flow: &spec.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream, downstream := spec.Nodes[0].Spec.ID, f.NodeID(spec.ID, spec.Nodes[1].Key)
+	keys := map[id.ExecutionID]string{upstream: spec.Nodes[0].Key, downstream: spec.Nodes[1].Key, added.ID: ""}
+	listed := make(map[id.ExecutionID]string)
+	for member, err := range f.FlowMembers(t.Context(), spec.ID) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed[member.ID] = member.Node
+	}
+	wantEqual(t, "keys of members", listed, keys)
+	for x, key := range keys {
+		described, err := f.DescribeExecution(t.Context(), x)
+		if err != nil || described.Node != key {
+			t.Errorf("%s is described as node %q, %v; want %q", x, described.Node, err, key)
+		}
+	}
+	upstreams, err := f.UpstreamResults(t.Context(), downstream)
+	if err != nil || len(upstreams) != 1 || upstreams[0].Node != "fetch" {
+		t.Errorf("upstreams %+v, %v", upstreams, err)
+	}
+	partition := int(upstream.Partition())
+	for x, err := range f.Executions(t.Context(), engine.ExecutionFilter{Partition: &partition, Lane: f.lane}) {
+		if err != nil || x.Node != keys[x.ID] {
+			t.Errorf("%s is listed as node %q, %v", x.ID, x.Node, err)
+		}
+	}
+}
