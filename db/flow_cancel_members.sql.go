@@ -12,6 +12,69 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const listPendingAmong = `-- name: ListPendingAmong :many
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
+)
+SELECT
+    e.partition_key,
+    e.execution_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.lifecycle_phase,
+        t.public_state
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+WHERE
+    e.lifecycle_phase IN ('submitted', 'pending', 'blocked', 'eligible', 'runnable')
+    AND e.public_state <> 'resumable'
+`
+
+type ListPendingAmongParams struct {
+	PartitionKeys []int16
+	ExecutionIds  []pgtype.UUID
+}
+
+type ListPendingAmongRow struct {
+	PartitionKey int16
+	ExecutionID  id.ExecutionUUID
+}
+
+// ListPendingAmong returns those of the given executions, which the caller has locked, that nobody works on and that are
+// not suspended, in array order.
+//
+// Used by: engine.RequestFlowCancel.
+// Locks: none. What it reads is locked by the caller.
+func (q *Queries) ListPendingAmong(ctx context.Context, db DBTX, arg ListPendingAmongParams) ([]ListPendingAmongRow, error) {
+	rows, err := db.Query(ctx, listPendingAmong, arg.PartitionKeys, arg.ExecutionIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListPendingAmongRow
+	for rows.Next() {
+		var i ListPendingAmongRow
+		if err := rows.Scan(&i.PartitionKey, &i.ExecutionID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockMembers = `-- name: LockMembers :many
 WITH members AS (
     SELECT
@@ -64,7 +127,7 @@ type LockMembersRow struct {
 // that nobody runs and that are not suspended. No row: there is none. Whoever holds the flow exclusively meets all of
 // them: nothing is added to it, or replayed, meanwhile.
 //
-// Used by: engine.CancelFlow.
+// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 // Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
 func (q *Queries) LockMembers(ctx context.Context, db DBTX, arg LockMembersParams) ([]LockMembersRow, error) {
 	rows, err := db.Query(ctx, lockMembers, arg.PendingOnly, arg.PartitionKey, arg.FlowID)

@@ -67,6 +67,12 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
 	// UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
 	ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadParams) ([]ClaimFromHeadRow, error)
+	// ClearSiblingCancels forgets which upstreams of a flow's groups were to be cancelled: all of them have ended.
+	//
+	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
+	// Locks: L3 waits (group rows, UPDATE; nobody else of this library has one under the flow's exclusive lock); L7 waits
+	// (the rows of what is to be cancelled, DELETE, likewise).
+	ClearSiblingCancels(ctx context.Context, db DBTX, arg ClearSiblingCancelsParams) error
 	// CommitLazily lets the transaction be committed without waiting for the disk: what it deletes would be found again.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.TrimOutboxes, engine.PurgeFlows.
@@ -120,6 +126,11 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue.
 	// Locks: L2 waits (DELETE).
 	DropAttemptsOf(ctx context.Context, db DBTX, arg DropAttemptsOfParams) error
+	// DropBacklogMembers takes members off the requests by which their flows were cancelled, and returns how many.
+	//
+	// Used by: engine.AckFlowCancel, engine.CancelFlows.
+	// Locks: L0 waits (the rows of members, DELETE: whoever takes some off holds the row of the request).
+	DropBacklogMembers(ctx context.Context, db DBTX, arg DropBacklogMembersParams) (int64, error)
 	// DropBacklogMembersOf deletes what a backlog that is gone left behind of flows that are about to be deleted.
 	//
 	// Used by: engine.PurgeFlows.
@@ -156,6 +167,12 @@ type Querier interface {
 	// Used by: engine.PurgeFlows.
 	// Locks: L3 waits (DELETE).
 	DropEdgesOf(ctx context.Context, db DBTX, arg DropEdgesOfParams) error
+	// DropEmptyBacklogs deletes the requests of flows that have no members any more, and returns how many. The caller has
+	// locked them in an earlier statement, and taken members off in another.
+	//
+	// Used by: engine.AckFlowCancel, engine.CancelFlows.
+	// Locks: L0 waits (the rows of requests, DELETE: they are locked).
+	DropEmptyBacklogs(ctx context.Context, db DBTX, arg DropEmptyBacklogsParams) (int64, error)
 	// DropExecutions deletes executions that the caller has locked, after all that belongs to them.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
@@ -433,6 +450,12 @@ type Querier interface {
 	// Used by: engine.CreateFlow.
 	// Locks: L3 new: the flow is new.
 	InsertAppliedEdges(ctx context.Context, db DBTX, arg InsertAppliedEdgesParams) error
+	// InsertCancelBacklog notes which members of a flow a request has cancelled, or is to cancel when their grace is over, and
+	// that it was asked for.
+	//
+	// Used by: engine.RequestFlowCancel.
+	// Locks: L0 new; L7 new.
+	InsertCancelBacklog(ctx context.Context, db DBTX, arg InsertCancelBacklogParams) error
 	// InsertCompletionEvents appends one completion event per ended execution, in array order: upstream
 	// before downstream. Their dependents are resolved already, so the events are born dispatched, save
 	// those whose dispatched flag is false: engine.DispatchCompletions goes on from them.
@@ -573,6 +596,12 @@ type Querier interface {
 	// Used by: engine.ListFlowMembers.
 	// Locks: none. Reads the ids of all members for each page.
 	ListFlowMembers(ctx context.Context, db DBTX, arg ListFlowMembersParams) ([]ListFlowMembersRow, error)
+	// ListFlowToCancel returns the members of a flow that was cancelled, whole ids in order: those that are still to be
+	// cancelled or to acknowledge it, all members where there is none.
+	//
+	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
+	// Locks: none.
+	ListFlowToCancel(ctx context.Context, db DBTX, arg ListFlowToCancelParams) ([]string, error)
 	// ListGrants reads the grants of one kind that an execution has, the newest first.
 	//
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.ClaimFromResumeGrant,
@@ -670,6 +699,12 @@ type Querier interface {
 	// Used by: engine.ListPausedLanes, engine.ListDrainedWorkers.
 	// Locks: none.
 	ListPauses(ctx context.Context, db DBTX, arg ListPausesParams) ([]ListPausesRow, error)
+	// ListPendingAmong returns those of the given executions, which the caller has locked, that nobody works on and that are
+	// not suspended, in array order.
+	//
+	// Used by: engine.RequestFlowCancel.
+	// Locks: none. What it reads is locked by the caller.
+	ListPendingAmong(ctx context.Context, db DBTX, arg ListPendingAmongParams) ([]ListPendingAmongRow, error)
 	// ListQueuedAmong returns those of the given lanes that have entries in the queue.
 	//
 	// Used by: engine.QueuedLanes.
@@ -725,6 +760,12 @@ type Querier interface {
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 	// attempt_index).
 	LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error)
+	// LockCancelBacklog locks the request by which a flow was cancelled: whoever takes members off it does. No rows: there is
+	// none.
+	//
+	// Used by: engine.AckFlowCancel.
+	// Locks: L0 waits (the row of the request FOR UPDATE).
+	LockCancelBacklog(ctx context.Context, db DBTX, arg LockCancelBacklogParams) (int64, error)
 	// LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. An execution
 	// may have none.
 	//
@@ -760,6 +801,12 @@ type Querier interface {
 	// engine.ReplayExecution, engine.ReclaimExecution.
 	// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 	LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error)
+	// LockFlowToCancel locks the row of a flow whose exclusive lock the caller holds, and returns how it was cancelled before.
+	// readable: its document can be added to. No row: the flow does not exist.
+	//
+	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
+	// Locks: L0 waits (the flow row FOR NO KEY UPDATE).
+	LockFlowToCancel(ctx context.Context, db DBTX, arg LockFlowToCancelParams) ([]LockFlowToCancelRow, error)
 	// LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key: whatever ends a
 	// member without success, or changes a flow's structure, holds it.
 	//
@@ -791,7 +838,7 @@ type Querier interface {
 	// that nobody runs and that are not suspended. No row: there is none. Whoever holds the flow exclusively meets all of
 	// them: nothing is added to it, or replayed, meanwhile.
 	//
-	// Used by: engine.CancelFlow.
+	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
 	LockMembers(ctx context.Context, db DBTX, arg LockMembersParams) ([]LockMembersRow, error)
 	// LockUnstartedDownstream locks those executions that wait for an execution, or were released by it, and have not been
@@ -819,6 +866,11 @@ type Querier interface {
 	// Used by: engine.ReplayExecution.
 	// Locks: L3 held.
 	MarkCountedEdges(ctx context.Context, db DBTX, arg MarkCountedEdgesParams) error
+	// MarkFlowCancelled makes a flow cancelled by a policy. The time and the reason of an earlier cancel stand.
+	//
+	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
+	// Locks: L0 held.
+	MarkFlowCancelled(ctx context.Context, db DBTX, arg MarkFlowCancelledParams) error
 	// MoveRetentionSource writes down how far a source has come and how many it deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
@@ -1051,6 +1103,12 @@ type Querier interface {
 	// Used by: engine.RevokeLease.
 	// Locks: L1 held; L2 held; L7 new.
 	RevokeLease(ctx context.Context, db DBTX, arg RevokeLeaseParams) (string, error)
+	// ScanCancelBacklog finds the members of requests whose grace is over, the earliest first, after a position; a request
+	// without members has one row with an empty execution_id.
+	//
+	// Used by: engine.CancelFlows.
+	// Locks: none. Spans partitions.
+	ScanCancelBacklog(ctx context.Context, db DBTX, arg ScanCancelBacklogParams) ([]ScanCancelBacklogRow, error)
 	// ScanEligible pages through the claimable executions of a lane in claim order, after a place in it, with what they
 	// are attached to. Where capabilities are given, only what they cover; where kinds are, only those; where a partition
 	// is, only its own.
@@ -1157,6 +1215,12 @@ type Querier interface {
 	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
 	// Locks: L2 skips (attempt rows FOR UPDATE).
 	TakeAttemptsOf(ctx context.Context, db DBTX, arg TakeAttemptsOfParams) ([]TakeAttemptsOfRow, error)
+	// TakeCancelBacklogs is LockCancelBacklog for many flows, and for whoever must not wait: it returns the requests that
+	// nobody else holds.
+	//
+	// Used by: engine.CancelFlows.
+	// Locks: L0 skips (the rows of requests FOR UPDATE).
+	TakeCancelBacklogs(ctx context.Context, db DBTX, arg TakeCancelBacklogsParams) ([]TakeCancelBacklogsRow, error)
 	// TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
 	// The first step of the slow path; ClaimFromHead is the fast one.
 	//

@@ -348,6 +348,14 @@ func (a *executionArrays) addUUID(partition int16, execution pgtype.UUID) {
 	a.executions = append(a.executions, execution)
 }
 
+func (a *executionArrays) ids() []id.ExecutionID {
+	ids := make([]id.ExecutionID, len(a.executions))
+	for i, x := range a.executions {
+		ids[i] = id.ExecutionIDFromRow(a.partitions[i], x.Bytes)
+	}
+	return ids
+}
+
 func (a *executionArrays) empty() bool { return len(a.executions) == 0 }
 
 // decidedArrays are the downstream executions of decided groups.

@@ -23,6 +23,7 @@ const (
 	JobExpireDeadlines     Job = "expire_deadlines"
 	JobPruneCreationKeys   Job = "prune_creation_keys"
 	JobDispatchCompletions Job = "dispatch_completions"
+	JobCancelFlows         Job = "cancel_flows"
 	JobAdopt               Job = "adopt"
 	JobExpireGrants        Job = "expire_grants"
 	JobUnblockRoutes       Job = "unblock_routes"

@@ -3,7 +3,7 @@
 -- that nobody runs and that are not suspended. No row: there is none. Whoever holds the flow exclusively meets all of
 -- them: nothing is added to it, or replayed, meanwhile.
 --
--- Used by: engine.CancelFlow.
+-- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
 WITH members AS (
     SELECT
@@ -39,3 +39,35 @@ CROSS JOIN LATERAL (
         ) IS TRUE
     FOR NO KEY UPDATE
 ) AS e;
+
+-- name: ListPendingAmong :many
+-- ListPendingAmong returns those of the given executions, which the caller has locked, that nobody works on and that are
+-- not suspended, in array order.
+--
+-- Used by: engine.RequestFlowCancel.
+-- Locks: none. What it reads is locked by the caller.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    e.partition_key,
+    e.execution_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.lifecycle_phase,
+        t.public_state
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+WHERE
+    e.lifecycle_phase IN ('submitted', 'pending', 'blocked', 'eligible', 'runnable')
+    AND e.public_state <> 'resumable';

@@ -171,6 +171,13 @@ SELECT
                     LIMIT 1
                 )
             )
+            WHEN 'cancel_flows' THEN (
+                SELECT coalesce(b.grace_until_ms, b.requested_at_ms)
+                FROM ff_cancel_backlog AS b
+                WHERE b.status = 'pending'
+                ORDER BY coalesce(b.grace_until_ms, b.requested_at_ms)
+                LIMIT 1
+            )
             WHEN 'dispatch_completions' THEN (
                 SELECT 0
                 FROM ff_completion_event AS c

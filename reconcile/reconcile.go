@@ -98,6 +98,7 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobExpireDeadlines, every: 5 * time.Second, act: m.ExpireDeadlines},
 		{name: engine.JobPruneCreationKeys, every: time.Minute, act: m.PruneCreationKeys},
 		{name: engine.JobDispatchCompletions, every: time.Second, act: m.DispatchCompletions},
+		{name: engine.JobCancelFlows, every: 1500 * time.Millisecond, act: m.CancelFlows},
 		{name: engine.JobAdopt, every: 500 * time.Millisecond, batch: engine.MaxBatch, act: m.Adopt},
 		{name: engine.JobExpireGrants, every: 5 * time.Second, act: m.ExpireGrants},
 		{name: engine.JobUnblockRoutes, every: 5 * time.Second, act: m.UnblockRoutes},

@@ -2506,6 +2506,8 @@ CREATE INDEX ffx_blocked_lane_idx ON ffx_blocked USING btree (lane_id, blocked_a
 
 CREATE INDEX ffx_blocked_route_idx ON ffx_blocked USING btree (lane_id, blocked_at_ms) WHERE (eligibility_state = 'blocked_by_route'::text);
 
+CREATE INDEX ffx_cancel_backlog_due_idx ON ff_cancel_backlog USING btree (COALESCE(grace_until_ms, requested_at_ms), partition_key, flow_id);
+
 CREATE INDEX ffx_create_dedup_expiry_idx ON ffx_create_dedup USING btree (expires_at_ms);
 
 CREATE INDEX ffx_ff_attempt_timeout_idx ON ff_attempt USING btree (ffx_timeout_at_ms) WHERE (ffx_timeout_at_ms IS NOT NULL);

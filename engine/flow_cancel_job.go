@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// CancelFlows goes on with flows whose cancellation was requested ([Engine.RequestFlowCancel], or by FlowFabric): members
+// whose grace is over are cancelled, and those that have ended are taken off the request, which goes with the last one. It
+// returns how many members, and requests without members, that was; the caller repeats it while that is batch or more.
+//
+// Transaction: several, of up to 256 flows each; locks the flows exclusively, the requests, then members and their
+// attempts, and passes over what others hold, which a later call finds again: it waits 50 ms for a lock that no statement
+// can skip, a hundred times a call at most, and stands in line for as long for up to eight flows that were busy. Emits
+// lease events and completion events as [Engine.CancelFlow] does. Safe to repeat and to run in any number of processes.
+func (m Maintenance) CancelFlows(ctx context.Context, batch int) (int, error) {
+	const op = "cancel flows"
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	s := &backlogScan{}
+	s.pass = m.e.newPass(op, s.act)
+	return s.through(ctx, batch, func(room int) ([]candidate, int, bool, error) { return s.scan(ctx, room) })
+}
+
+// backlogScan is one call of [Maintenance.CancelFlows].
+type backlogScan struct {
+	*pass
+	after db.ScanCancelBacklogRow
+}
+
+// scan returns the next members that are due. Requests without members, and members by ids that nobody can read, it
+// deletes.
+func (s *backlogScan) scan(ctx context.Context, room int) (due []candidate, done int, more bool, err error) {
+	rows, err := inStatement(ctx, s.Engine, s.op, func(conn db.DBTX, _ *notifications) ([]db.ScanCancelBacklogRow, error) {
+		return s.q.ScanCancelBacklog(ctx, conn, db.ScanCancelBacklogParams{
+			AfterDueAtMs: s.after.DueAtMs, AfterPartitionKey: s.after.PartitionKey, AfterFlowID: s.after.FlowID,
+			AfterExecutionID: s.after.ExecutionID, PageSize: int32(max(room, smallestTake)), NowMs: s.nowMs(),
+		})
+	})
+	if err != nil || len(rows) == 0 {
+		return nil, 0, false, err
+	}
+	s.after = rows[len(rows)-1]
+	var dead backlogMembers
+	for _, row := range rows {
+		flow := id.FlowID(row.FlowID.Bytes)
+		x, err := id.ParseExecutionID(row.ExecutionID)
+		if err == nil && x.Partition() == row.PartitionKey {
+			due = append(due, candidate{partition: row.PartitionKey, execution: x.UUID(), flow: &flow})
+			continue
+		}
+		if dead.add(row.PartitionKey, row.FlowID, row.ExecutionID); row.ExecutionID != "" {
+			s.cfg.Log.Warn("a member of a flow that is to be cancelled has an id that cannot be read", "flow", flow)
+		}
+	}
+	if len(dead.flows) > 0 {
+		done, err = s.drop(ctx, dead)
+	}
+	return due, done, true, err
+}
+
+// drop deletes members without touching executions, and the requests that have none left.
+func (s *backlogScan) drop(ctx context.Context, dead backlogMembers) (int, error) {
+	return inTx(ctx, s.Engine, s.op, func(tx *txn) (int, error) {
+		flows := newFlowSet(s.cfg.Partitions)
+		for _, flow := range dead.flows {
+			f := id.FlowID(flow.Bytes)
+			flows.admit(&f)
+		}
+		taken, err := s.takeRequests(ctx, tx, flows)
+		if err != nil {
+			return 0, err
+		}
+		return s.takeOff(ctx, tx, dead.of(taken), taken)
+	})
+}
+
+// takeRequests locks the requests of flows that nobody else holds, and returns their reasons.
+func (s *backlogScan) takeRequests(ctx context.Context, tx *txn, flows *flowSet) (map[id.FlowID]string, error) {
+	partitions, ids := flows.arrays()
+	rows, err := s.q.TakeCancelBacklogs(ctx, tx, db.TakeCancelBacklogsParams{PartitionKeys: partitions, FlowIds: ids})
+	reasons := make(map[id.FlowID]string, len(rows))
+	for _, row := range rows {
+		reasons[row.FlowID.Bytes] = row.Reason
+	}
+	return reasons, err
+}
+
+// takeOff takes members off their requests, which are locked, and returns how many it took.
+func (s *backlogScan) takeOff(ctx context.Context, tx *txn, members backlogMembers, taken map[id.FlowID]string) (int, error) {
+	n, err := s.q.DropBacklogMembers(ctx, tx, db.DropBacklogMembersParams{
+		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.texts,
+	})
+	if err != nil {
+		return 0, err
+	}
+	flows := newFlowSet(s.cfg.Partitions)
+	for flow := range taken {
+		flows.add(flow)
+	}
+	partitions, ids := flows.arrays()
+	requests, err := s.q.DropEmptyBacklogs(ctx, tx, db.DropEmptyBacklogsParams{PartitionKeys: partitions, FlowIds: ids})
+	return int(max(n, requests)), err
+}
+
+// act cancels members, and takes those off that have ended. It holds their flows exclusively.
+func (s *backlogScan) act(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
+	due = slices.Clone(due[:min(len(due), limit)])
+	slices.SortFunc(due, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.partition, b.partition), bytes.Compare(a.execution[:], b.execution[:]))
+	})
+	concerned := newFlowSet(s.cfg.Partitions)
+	for _, c := range due {
+		concerned.add(*c.flow)
+	}
+	taken, err := s.takeRequests(ctx, tx, concerned)
+	if err != nil || len(taken) == 0 {
+		return 0, err
+	}
+	due = slices.DeleteFunc(due, func(c candidate) bool { _, ok := taken[*c.flow]; return !ok })
+	live, err := s.liveAmong(ctx, tx, due)
+	if err != nil {
+		return 0, err
+	}
+	locked, err := s.takeMembers(ctx, tx, live)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.end(ctx, tx, due, locked, taken); err != nil {
+		return 0, err
+	}
+	held := make(map[pgtype.UUID]bool)
+	for _, x := range live.executions {
+		held[x] = true
+	}
+	for _, x := range locked.executions {
+		delete(held, x)
+	}
+	var over backlogMembers
+	for _, c := range due {
+		if !held[pgUUID(c.execution)] {
+			over.add(c.partition, pgUUID(*c.flow), id.ExecutionIDFromRow(c.partition, c.execution).String())
+		}
+	}
+	return s.takeOff(ctx, tx, over, taken)
+}
+
+// liveAmong returns those of due that are members of their flows and have not ended.
+func (s *backlogScan) liveAmong(ctx context.Context, tx *txn, due []candidate) (live executionArrays, err error) {
+	var asked executionArrays
+	ords := make([]int32, len(due))
+	for i, c := range due {
+		asked.add(c.partition, c.execution)
+		ords[i] = int32(i)
+	}
+	rows, err := s.q.ReadExecutionForecasts(ctx, tx, db.ReadExecutionForecastsParams{
+		PartitionKeys: asked.partitions, ExecutionIds: asked.executions, Ords: ords,
+	})
+	for _, row := range rows {
+		if c := due[row.Ord]; row.FlowID != nil && *row.FlowID == *c.flow && !isTerminalPhase(row.LifecyclePhase) {
+			live.add(c.partition, c.execution)
+		}
+	}
+	return live, err
+}
+
+// end cancels locked members, for the reasons of the requests.
+func (s *backlogScan) end(
+	ctx context.Context, tx *txn, due []candidate, locked executionArrays, reasons map[id.FlowID]string,
+) error {
+	if locked.empty() {
+		return nil
+	}
+	nowMs, err := s.q.GetNow(ctx, tx, s.nowMs())
+	if err != nil {
+		return err
+	}
+	flows := make(map[id.ExecutionUUID]id.FlowID, len(due))
+	for _, c := range due {
+		flows[c.execution] = *c.flow
+	}
+	ends := newCancelling(nowMs)
+	for _, x := range locked.ids() {
+		ends.add(x, cancellation{
+			reason: cmp.Or(reasons[flows[x.UUID()]], defaultFlowCancelReason), source: cancelledByFlowRequested, revokedBy: revokedByOperator,
+		})
+	}
+	_, err = s.endCancelled(ctx, tx, ends)
+	return err
+}
+
+// backlogMembers are rows of ff_cancel_backlog_member.
+type backlogMembers struct {
+	partitions []int16
+	flows      []pgtype.UUID
+	texts      []string
+}
+
+func (m *backlogMembers) add(partition int16, flow pgtype.UUID, text string) {
+	m.partitions = append(m.partitions, partition)
+	m.flows = append(m.flows, flow)
+	m.texts = append(m.texts, text)
+}
+
+// of returns those whose requests are taken.
+func (m *backlogMembers) of(taken map[id.FlowID]string) (some backlogMembers) {
+	for i, flow := range m.flows {
+		if _, ok := taken[flow.Bytes]; ok {
+			some.add(m.partitions[i], flow, m.texts[i])
+		}
+	}
+	return some
+}

@@ -1,0 +1,201 @@
+-- name: InsertCancelBacklog :exec
+-- InsertCancelBacklog notes which members of a flow a request has cancelled, or is to cancel when their grace is over, and
+-- that it was asked for.
+--
+-- Used by: engine.RequestFlowCancel.
+-- Locks: L0 new; L7 new.
+WITH header AS (
+    -- The request.
+    INSERT INTO ff_cancel_backlog (
+        partition_key,
+        flow_id,
+        requested_at_ms,
+        requester,
+        reason,
+        grace_until_ms,
+        cancellation_policy,
+        status
+    )
+    SELECT
+        @partition_key,
+        @flow_id,
+        @now_ms::bigint,
+        @requester::text,
+        @reason::text,
+        sqlc.narg(grace_until_ms)::bigint,
+        @cancellation_policy::text,
+        'pending'
+    WHERE cardinality(@members::text[]) > 0
+    ON CONFLICT (partition_key, flow_id) DO NOTHING
+),
+members AS (
+    -- The members.
+    INSERT INTO ff_cancel_backlog_member (partition_key, flow_id, execution_id)
+    SELECT
+        @partition_key,
+        @flow_id,
+        unnest(@members::text[])
+    ON CONFLICT (partition_key, flow_id, execution_id) DO NOTHING
+)
+INSERT INTO ff_operator_event (
+    execution_id,
+    event_type,
+    details,
+    occurred_at_ms,
+    partition_key,
+    namespace,
+    instance_tag
+)
+SELECT
+    f.flow_id::text,
+    'flow_cancel_requested',
+    jsonb_build_object(
+        'flow_id', f.flow_id::text,
+        'cancellation_policy', @cancellation_policy::text,
+        'reason', @reason::text,
+        'member_count', cardinality(@members::text[])
+    ),
+    @now_ms::bigint,
+    f.partition_key,
+    coalesce(ffx_read_text(f.raw_fields, 'namespace'), 'default'),
+    ffx_read_text(f.raw_fields, 'cairn.instance_id')
+FROM ff_flow_core AS f
+WHERE
+    f.partition_key = @partition_key
+    AND f.flow_id = @flow_id;
+
+-- name: LockCancelBacklog :execrows
+-- LockCancelBacklog locks the request by which a flow was cancelled: whoever takes members off it does. No rows: there is
+-- none.
+--
+-- Used by: engine.AckFlowCancel.
+-- Locks: L0 waits (the row of the request FOR UPDATE).
+SELECT 1
+FROM ff_cancel_backlog AS b
+WHERE
+    b.partition_key = @partition_key
+    AND b.flow_id = @flow_id
+FOR UPDATE;
+
+-- name: TakeCancelBacklogs :many
+-- TakeCancelBacklogs is LockCancelBacklog for many flows, and for whoever must not wait: it returns the requests that
+-- nobody else holds.
+--
+-- Used by: engine.CancelFlows.
+-- Locks: L0 skips (the rows of requests FOR UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@partition_keys::smallint[])
+)
+SELECT
+    b.flow_id::uuid AS flow_id,
+    b.reason
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.flow_id,
+        t.reason
+    FROM ff_cancel_backlog AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.flow_id = i.flow_id
+    FOR UPDATE SKIP LOCKED
+) AS b;
+
+-- name: ScanCancelBacklog :many
+-- ScanCancelBacklog finds the members of requests whose grace is over, the earliest first, after a position; a request
+-- without members has one row with an empty execution_id.
+--
+-- Used by: engine.CancelFlows.
+-- Locks: none. Spans partitions.
+SELECT
+    b.due_at_ms::bigint AS due_at_ms,
+    b.partition_key,
+    b.flow_id::uuid AS flow_id,
+    coalesce(m.execution_id, '')::text AS execution_id
+FROM (
+    SELECT
+        coalesce(t.grace_until_ms, t.requested_at_ms) AS due_at_ms,
+        t.partition_key,
+        t.flow_id
+    FROM ff_cancel_backlog AS t
+    WHERE
+        coalesce(t.grace_until_ms, t.requested_at_ms) <= ffx_now_ms(sqlc.narg(now_ms))
+        AND (coalesce(t.grace_until_ms, t.requested_at_ms), t.partition_key, t.flow_id)
+        >= (@after_due_at_ms::bigint, @after_partition_key::smallint, @after_flow_id::uuid)
+        AND (t.status = 'pending') IS TRUE
+    ORDER BY
+        coalesce(t.grace_until_ms, t.requested_at_ms),
+        t.partition_key,
+        t.flow_id
+    OFFSET 0
+) AS b
+LEFT JOIN LATERAL (
+    SELECT t.execution_id
+    FROM ff_cancel_backlog_member AS t
+    WHERE
+        t.partition_key = b.partition_key
+        AND t.flow_id = b.flow_id
+        AND (
+            (b.due_at_ms, b.partition_key, b.flow_id)
+            > (@after_due_at_ms::bigint, @after_partition_key::smallint, @after_flow_id::uuid)
+            OR t.execution_id > @after_execution_id::text
+        )
+    ORDER BY t.execution_id
+    LIMIT @page_size::integer
+) AS m ON true
+WHERE
+    m.execution_id IS NOT NULL
+    OR (b.due_at_ms, b.partition_key, b.flow_id) > (@after_due_at_ms::bigint, @after_partition_key::smallint, @after_flow_id::uuid)
+ORDER BY
+    b.due_at_ms,
+    b.partition_key,
+    b.flow_id,
+    m.execution_id
+LIMIT @page_size::integer;
+
+-- name: DropBacklogMembers :execrows
+-- DropBacklogMembers takes members off the requests by which their flows were cancelled, and returns how many.
+--
+-- Used by: engine.AckFlowCancel, engine.CancelFlows.
+-- Locks: L0 waits (the rows of members, DELETE: whoever takes some off holds the row of the request).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@execution_ids::text[]) AS execution_id
+    LIMIT cardinality(@partition_keys::smallint[])
+)
+DELETE FROM ff_cancel_backlog_member AS m
+USING input AS i
+WHERE
+    m.partition_key = i.partition_key
+    AND m.flow_id = i.flow_id
+    AND m.execution_id = i.execution_id;
+
+-- name: DropEmptyBacklogs :execrows
+-- DropEmptyBacklogs deletes the requests of flows that have no members any more, and returns how many. The caller has
+-- locked them in an earlier statement, and taken members off in another.
+--
+-- Used by: engine.AckFlowCancel, engine.CancelFlows.
+-- Locks: L0 waits (the rows of requests, DELETE: they are locked).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@partition_keys::smallint[])
+)
+DELETE FROM ff_cancel_backlog AS b
+USING input AS i
+WHERE
+    b.partition_key = i.partition_key
+    AND b.flow_id = i.flow_id
+    AND NOT EXISTS (
+        SELECT
+        FROM ff_cancel_backlog_member AS m
+        WHERE
+            m.partition_key = i.partition_key
+            AND m.flow_id = i.flow_id
+    );
