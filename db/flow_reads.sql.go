@@ -158,7 +158,7 @@ type GetFlowExistsParams struct {
 
 // GetFlowExists says whether a flow exists.
 //
-// Used by: engine.ListFlowMembers.
+// Used by: engine.ListFlowMembers, engine.ListFlowEdges, engine.SetFlowTags, engine.FlowGraph.
 // Locks: none.
 func (q *Queries) GetFlowExists(ctx context.Context, db DBTX, arg GetFlowExistsParams) (bool, error) {
 	row := db.QueryRow(ctx, getFlowExists, arg.PartitionKey, arg.FlowID)

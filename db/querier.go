@@ -326,6 +326,11 @@ type Querier interface {
 	// Used by: engine.ExpireAttempts.
 	// Locks: L2 skips (attempt rows FOR UPDATE, then the UPDATE).
 	ForgetTimeouts(ctx context.Context, db DBTX, arg ForgetTimeoutsParams) (int64, error)
+	// GetEdge returns an edge. No row: the flow has no such edge.
+	//
+	// Used by: engine.DescribeEdge.
+	// Locks: none.
+	GetEdge(ctx context.Context, db DBTX, arg GetEdgeParams) (GetEdgeRow, error)
 	// GetExecution returns one execution with its current attempt: everything the reads are made of.
 	// No row: it does not exist.
 	//
@@ -337,6 +342,11 @@ type Querier interface {
 	// Used by: engine.UpstreamResults.
 	// Locks: none.
 	GetExecutionExists(ctx context.Context, db DBTX, arg GetExecutionExistsParams) (bool, error)
+	// GetExecutionFlow returns the flow of an execution, null outside a flow. No row: the execution does not exist.
+	//
+	// Used by: engine.ExecutionFlow.
+	// Locks: none.
+	GetExecutionFlow(ctx context.Context, db DBTX, arg GetExecutionFlowParams) (*id.FlowID, error)
 	// GetExecutionInput returns what a worker needs to run an execution. No row: it does not exist.
 	//
 	// Used by: engine.ExecutionInput.
@@ -368,9 +378,21 @@ type Querier interface {
 	GetFlow(ctx context.Context, db DBTX, arg GetFlowParams) (GetFlowRow, error)
 	// GetFlowExists says whether a flow exists.
 	//
-	// Used by: engine.ListFlowMembers.
+	// Used by: engine.ListFlowMembers, engine.ListFlowEdges, engine.SetFlowTags, engine.FlowGraph.
 	// Locks: none.
 	GetFlowExists(ctx context.Context, db DBTX, arg GetFlowExistsParams) (bool, error)
+	// GetFlowProgress returns how many members of a flow are in which state, by what their public state is derived from, as a
+	// JSON array. It looks at attempts only where the stored public state says no end of a member that has ended, as other
+	// programs leave it; a value that decides nothing is "" there. No row: the flow does not exist.
+	//
+	// Used by: engine.FlowProgress.
+	// Locks: none; one snapshot.
+	GetFlowProgress(ctx context.Context, db DBTX, arg GetFlowProgressParams) (GetFlowProgressRow, error)
+	// GetFlowTag returns a tag of a flow. No row: the flow does not exist.
+	//
+	// Used by: engine.FlowTag.
+	// Locks: none.
+	GetFlowTag(ctx context.Context, db DBTX, arg GetFlowTagParams) (GetFlowTagRow, error)
 	// GetFlowTimersDue tells whether a timer for flows is due.
 	//
 	// Used by: engine.PurgeFlows.
@@ -552,6 +574,16 @@ type Querier interface {
 	// Used by: engine.ReplayExecution.
 	// Locks: none. Groups, and what has not been started, are locked by the caller.
 	ListDownstreamGroups(ctx context.Context, db DBTX, arg ListDownstreamGroupsParams) ([]ListDownstreamGroupsRow, error)
+	// ListEdgesFrom returns the edges by which others wait for an execution, by id.
+	//
+	// Used by: engine.EdgesFrom.
+	// Locks: none.
+	ListEdgesFrom(ctx context.Context, db DBTX, arg ListEdgesFromParams) ([]ListEdgesFromRow, error)
+	// ListEdgesInto returns the edges by which an execution waits for others, by id.
+	//
+	// Used by: engine.EdgesInto.
+	// Locks: none.
+	ListEdgesInto(ctx context.Context, db DBTX, arg ListEdgesIntoParams) ([]ListEdgesIntoRow, error)
 	// ListEdgesWithoutGroup returns the edges of ended executions that ResolveEdges marked although their group has
 	// no row, by group. No rows: all that was marked was counted.
 	//
@@ -590,6 +622,23 @@ type Querier interface {
 	// Used by: engine.ListExpiredLeases.
 	// Locks: none. Spans partitions.
 	ListExpiredLeases(ctx context.Context, db DBTX, arg ListExpiredLeasesParams) ([]ListExpiredLeasesRow, error)
+	// ListFlowEdges pages through the edges of a flow by id, strictly after one.
+	//
+	// Used by: engine.ListFlowEdges.
+	// Locks: none.
+	ListFlowEdges(ctx context.Context, db DBTX, arg ListFlowEdgesParams) ([]ListFlowEdgesRow, error)
+	// ListFlowGraph returns the members of a flow by id, then its edges by id: max_rows at most, one more than the caller
+	// accepts. An edge has its state where a member has its phase, and "" or a nil id for what only the other has; a member
+	// that waits for nobody has no policy.
+	//
+	// Used by: engine.FlowGraph.
+	// Locks: none; one snapshot.
+	ListFlowGraph(ctx context.Context, db DBTX, arg ListFlowGraphParams) ([]ListFlowGraphRow, error)
+	// ListFlowKeys pages through the ids of the flows by primary key, strictly after one, up to a last partition.
+	//
+	// Used by: engine.ListFlows.
+	// Locks: none.
+	ListFlowKeys(ctx context.Context, db DBTX, arg ListFlowKeysParams) ([]ListFlowKeysRow, error)
 	// ListFlowMembers pages through the members of a flow by id, from from_execution_id on, with what their outcome is
 	// derived from.
 	//
@@ -608,6 +657,13 @@ type Querier interface {
 	// engine.ReclaimExecution.
 	// Locks: none. Whoever issues or deletes one holds the execution, which the caller has locked.
 	ListGrants(ctx context.Context, db DBTX, arg ListGrantsParams) ([]ListGrantsRow, error)
+	// ListInbound returns an execution, its group and each edge into it with what the outcome of the upstream is derived
+	// from, by the key and id of the upstream. A single row without edge: it waits for nobody. An upstream that is not there
+	// any more is not found. No row: the execution does not exist.
+	//
+	// Used by: engine.Eligibility.
+	// Locks: none; one snapshot.
+	ListInbound(ctx context.Context, db DBTX, arg ListInboundParams) ([]ListInboundRow, error)
 	// ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
 	// of the max_items highest. No row: at none are there as many.
 	//
@@ -654,18 +710,35 @@ type Querier interface {
 	// Used by: engine.ListExecutions.
 	// Locks: none.
 	ListNamedExecutions(ctx context.Context, db DBTX, arg ListNamedExecutionsParams) ([]ListNamedExecutionsRow, error)
+	// ListNamedFlows returns those of the named flows that fit a filter, with what was last summed up of their members, in no
+	// order. An empty text and a null fit any flow.
+	//
+	// Used by: engine.ListFlows.
+	// Locks: none. Spans partitions.
+	ListNamedFlows(ctx context.Context, db DBTX, arg ListNamedFlowsParams) ([]ListNamedFlowsRow, error)
 	// ListNeeded returns those of the given members of flows, which the caller has locked, that are still needed: a
 	// dependent of theirs has not ended, or they are listed in the backlog of a cancelled flow.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
 	// Locks: none.
 	ListNeeded(ctx context.Context, db DBTX, arg ListNeededParams) ([]pgtype.UUID, error)
+	// ListNewestFlowKeys returns, of each partition given, up to page_size ids of flows downwards from one, which is
+	// included, and not below a least one. By partition in the order of the input, then downwards.
+	//
+	// Used by: engine.ListFlows.
+	// Locks: none.
+	ListNewestFlowKeys(ctx context.Context, db DBTX, arg ListNewestFlowKeysParams) ([]ListNewestFlowKeysRow, error)
 	// ListNewestKeys returns, of each partition given, up to page_size ids of executions downwards from one, which is
 	// included, and not below a least one. By partition in the order of the input, then downwards.
 	//
 	// Used by: engine.ListExecutions.
 	// Locks: none.
 	ListNewestKeys(ctx context.Context, db DBTX, arg ListNewestKeysParams) ([]ListNewestKeysRow, error)
+	// ListOldestFlowKeys is ListNewestFlowKeys upwards, not above a greatest id.
+	//
+	// Used by: engine.ListFlows.
+	// Locks: none.
+	ListOldestFlowKeys(ctx context.Context, db DBTX, arg ListOldestFlowKeysParams) ([]ListOldestFlowKeysRow, error)
 	// ListOldestKeys is ListNewestKeys upwards, not above a greatest id.
 	//
 	// Used by: engine.ListExecutions.
@@ -1165,6 +1238,12 @@ type Querier interface {
 	// Used by: engine.SetExecutionTag.
 	// Locks: L1 waits (the execution row, UPDATE).
 	SetExecutionTag(ctx context.Context, db DBTX, arg SetExecutionTagParams) (int64, error)
+	// SetFlowTags sets tags of a flow, in whatever state it is. 0 rows: the flow does not exist. One statement, so concurrent
+	// writers of other tags lose nothing.
+	//
+	// Used by: engine.SetFlowTags.
+	// Locks: L0 waits (the flow row, UPDATE).
+	SetFlowTags(ctx context.Context, db DBTX, arg SetFlowTagsParams) (int64, error)
 	// SetLaneRetention sets how long executions of a lane are kept and returns what held before, 0: the default.
 	//
 	// Used by: engine.SetLaneRetention.

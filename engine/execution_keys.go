@@ -163,11 +163,15 @@ func (e *Engine) leasedKeys(ctx context.Context, f *ExecutionFilter, after *list
 type timedKeys struct {
 	e      *Engine
 	filter *ExecutionFilter
+	list   timedSource
 	to     id.ExecutionUUID // the last id to list
 	tails  []partitionTail
 	keys   []listKey // read and not given, in order
 	take   int
 }
+
+// timedSource gives up to take ids of each partition, from one on, in the order of the listing, to a last one.
+type timedSource func(ctx context.Context, partitions []int16, from []pgtype.UUID, to pgtype.UUID, take int32) ([]listKey, error)
 
 // partitionTail is what is left to read of a partition.
 type partitionTail struct {
@@ -189,7 +193,7 @@ func (e *Engine) newTimedKeys(f *ExecutionFilter, after *listKey) *timedKeys {
 	if !f.CreatedBefore.IsZero() {
 		greatest = idOfTime(f.CreatedBefore.Add(clockSkew), 255)
 	}
-	s := &timedKeys{e: e, filter: f, to: greatest}
+	s := &timedKeys{e: e, filter: f, list: e.timedExecutionKeys(f.Order), to: greatest}
 	from := least
 	if f.Order == NewestFirst {
 		from, s.to = greatest, least
@@ -284,32 +288,16 @@ func (s *timedKeys) read(ctx context.Context, n int) error {
 		partitions, from = append(partitions, t.partition), append(from, pgUUID(t.from))
 	}
 	take := int32(s.take)
-	var rows []db.ListNewestKeysRow
-	if s.filter.Order == NewestFirst {
-		found, err := s.e.q.ListNewestKeys(ctx, s.e.reader(), db.ListNewestKeysParams{
-			PartitionKeys: partitions, FromIds: from, ToID: pgUUID(s.to), PageSize: take,
-		})
-		if err != nil {
-			return err
-		}
-		rows = found
-	} else {
-		found, err := s.e.q.ListOldestKeys(ctx, s.e.reader(), db.ListOldestKeysParams{
-			PartitionKeys: partitions, FromIds: from, ToID: pgUUID(s.to), PageSize: take,
-		})
-		if err != nil {
-			return err
-		}
-		for _, row := range found {
-			rows = append(rows, db.ListNewestKeysRow(row))
-		}
+	keys, err := s.list(ctx, partitions, from, pgUUID(s.to), take)
+	if err != nil {
+		return err
 	}
 	counts := make(map[int16]int32)
-	for _, row := range rows {
-		key := listKey{id: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)}
-		s.keys = append(s.keys, key)
-		t := byPartition[row.PartitionKey]
-		if counts[row.PartitionKey]++; counts[row.PartitionKey] == 1 || s.filter.compareKeys(key, t.last) > 0 {
+	s.keys = append(s.keys, keys...)
+	for _, key := range keys {
+		partition := key.id.Partition()
+		t := byPartition[partition]
+		if counts[partition]++; counts[partition] == 1 || s.filter.compareKeys(key, t.last) > 0 {
 			t.last = key
 		}
 	}
@@ -323,6 +311,25 @@ func (s *timedKeys) read(ctx context.Context, n int) error {
 	}
 	slices.SortFunc(s.keys, s.filter.compareKeys)
 	return nil
+}
+
+func (e *Engine) timedExecutionKeys(order ListOrder) timedSource {
+	return func(ctx context.Context, partitions []int16, from []pgtype.UUID, to pgtype.UUID, take int32) ([]listKey, error) {
+		params := db.ListNewestKeysParams{PartitionKeys: partitions, FromIds: from, ToID: to, PageSize: take}
+		var keys []listKey
+		if order == NewestFirst {
+			rows, err := e.q.ListNewestKeys(ctx, e.reader(), params)
+			for _, row := range rows {
+				keys = append(keys, listKey{id: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)})
+			}
+			return keys, err
+		}
+		rows, err := e.q.ListOldestKeys(ctx, e.reader(), db.ListOldestKeysParams(params))
+		for _, row := range rows {
+			keys = append(keys, listKey{id: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)})
+		}
+		return keys, err
+	}
 }
 
 // FindExecution returns the whole id of the execution with a uuid, which alone does not say its partition.

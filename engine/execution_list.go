@@ -209,8 +209,8 @@ type listQuery struct {
 
 // queryOf checks a filter.
 func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
-	if p, partitions := f.Partition, int(e.cfg.Partitions.WithDefaults().Flow); p != nil && (*p < 0 || *p >= partitions) {
-		return query, invalid("partition", fmt.Sprintf("must be between 0 and %d", partitions-1))
+	if err := e.checkPartition(f.Partition); err != nil {
+		return query, err
 	}
 	for _, check := range []struct {
 		field    string
@@ -231,16 +231,10 @@ func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
 	if err := cmp.Or(checkText("kind", f.Kind, maxKind), checkText("tag value", f.Tag.Value, maxTagValue)); err != nil {
 		return query, err
 	}
-	from, err := instant("created from", f.CreatedFrom)
-	if err != nil {
-		return query, err
-	}
-	before, err := instant("created before", f.CreatedBefore)
+	query.CreatedFromMs, query.CreatedBeforeMs, err = createdBetween(f.CreatedFrom, f.CreatedBefore)
 	switch {
 	case err != nil:
 		return query, err
-	case before > 0 && from >= before:
-		return query, invalid("created before", "is not after the instant to list from")
 	case f.Tag.Key == "" && f.Tag.Value != "":
 		return query, invalid("tag key", "is empty, and a value is given")
 	case f.State != "" && !slices.Contains(state.PublicStates(), f.State):
@@ -256,16 +250,40 @@ func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
 	}
 	query.LaneID, query.ExecutionKind, query.TagKey, query.TagValue = string(f.Lane), f.Kind, f.Tag.Key, f.Tag.Value
 	query.WorkerID, query.WorkerInstanceID = string(f.Worker), string(f.Instance)
-	if from > 0 {
-		query.CreatedFromMs = &from
-	}
-	if before > 0 {
-		query.CreatedBeforeMs = &before
-	}
 	query.Phases = storedPhases(f.State)
 	all := ExecutionFilter{Partition: f.Partition, Order: f.Order}
 	query.selective = *f != all || f.Order == ClaimOrder
 	return query, nil
+}
+
+// checkPartition refuses a partition that this database does not have.
+func (e *Engine) checkPartition(p *int) error {
+	if partitions := int(e.cfg.Partitions.WithDefaults().Flow); p != nil && (*p < 0 || *p >= partitions) {
+		return invalid("partition", fmt.Sprintf("must be between 0 and %d", partitions-1))
+	}
+	return nil
+}
+
+// createdBetween are the two instants of a filter in milliseconds, nil for one that is not given.
+func createdBetween(from, before time.Time) (fromMs, beforeMs *int64, err error) {
+	since, err := instant("created from", from)
+	if err != nil {
+		return nil, nil, err
+	}
+	until, err := instant("created before", before)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case until > 0 && since >= until:
+		return nil, nil, invalid("created before", "is not after the instant to list from")
+	}
+	if since > 0 {
+		fromMs = &since
+	}
+	if until > 0 {
+		beforeMs = &until
+	}
+	return fromMs, beforeMs, nil
 }
 
 // storedPhases are the stored phases that an execution of a public state can have; empty: any.

@@ -95,7 +95,7 @@ const instanceTag = "cairn.instance_id"
 // creation is a checked spec as the columns of a row.
 type creation struct {
 	id           id.ExecutionID
-	node         string       // its key in the flow; "" where it has none
+	node         string     // its key in the flow; "" where it has none
 	flow         *id.FlowID // nil outside a flow
 	namespace    string
 	lane         string

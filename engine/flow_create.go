@@ -56,6 +56,9 @@ type Node struct {
 	When policy.Group
 }
 
+// defaultEdgeKind is the kind of an edge whose creator named none.
+const defaultEdgeKind = "success_only"
+
 // Edge makes the node To wait for the node From. At most one leads from a node to another.
 type Edge struct {
 	From, To string
@@ -234,7 +237,7 @@ func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		}
 		seen[edge.ID] = struct{}{}
 		if edge.Kind == "" {
-			edge.Kind = "success_only"
+			edge.Kind = defaultEdgeKind
 		}
 		if err := checkText(field+": kind", edge.Kind, maxKind); err != nil {
 			return err

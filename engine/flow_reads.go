@@ -148,6 +148,7 @@ var (
 	errNegative = errors.New("is negative")
 	errNoCount  = errors.New("is no count")
 	errNoText   = errors.New("is no text")
+	errNoEdge   = errors.New("is no document of an edge")
 )
 
 // storedGroup is an edge group as GetFlow aggregates them.
@@ -279,11 +280,7 @@ func (e *Engine) listFlowMembers(
 		}
 	}
 	if len(rows) == 0 {
-		exists, err := e.q.GetFlowExists(ctx, e.reader(), db.GetFlowExistsParams{PartitionKey: partition, FlowID: flow})
-		if err == nil && !exists {
-			err = &NotFoundError{Entity: "flow", ID: flow.String()}
-		}
-		return page, err
+		return page, e.checkFlowExists(ctx, flow)
 	}
 	members := make([]ExecutionSummary, len(rows))
 	for i := range rows {

@@ -99,7 +99,7 @@ WHERE
 -- name: GetFlowExists :one
 -- GetFlowExists says whether a flow exists.
 --
--- Used by: engine.ListFlowMembers.
+-- Used by: engine.ListFlowMembers, engine.ListFlowEdges, engine.SetFlowTags, engine.FlowGraph.
 -- Locks: none.
 SELECT EXISTS (
     SELECT

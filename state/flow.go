@@ -78,6 +78,19 @@ func EdgeGroupStates() []EdgeGroupState {
 	return []EdgeGroupState{EdgeGroupPending, EdgeGroupSatisfied, EdgeGroupImpossible, EdgeGroupCancelled}
 }
 
+// EligibilityStatus says whether the dependencies of an execution let it run.
+type EligibilityStatus string
+
+// The eligibility statuses.
+const (
+	StatusEligible    EligibilityStatus = "eligible"
+	StatusBlocked     EligibilityStatus = "blocked_by_dependencies"
+	StatusImpossible  EligibilityStatus = "impossible"   // it will be skipped
+	StatusNotRunnable EligibilityStatus = "not_runnable" // it is active or suspended, or has ended
+	StatusOwned       EligibilityStatus = "owned"        // somebody holds it, though it is not active
+	StatusTerminal    EligibilityStatus = "terminal"     // another program noted its end, and did not write it
+)
+
 // EdgeState is the state of one dependency edge.
 type EdgeState string
 

@@ -226,8 +226,8 @@ func TestListExecutions_tells_what_each_is(t *testing.T) {
 	f.setExecution(t, f.NodeID(flow, "b"), "lease_reclaim_count = 2")
 	x := f.create(t, func(spec *engine.ExecutionSpec) { spec.Kind, spec.DelayUntil = "other", start.Add(time.Hour) })
 	want := map[id.ExecutionID]engine.ExecutionSummary{
-		f.NodeID(flow, "a"): {Flow: &flow, Kind: "test", State: state.PublicCompleted, Outcome: state.OutcomeSuccess, EndedAt: f.now()},
-		f.NodeID(flow, "b"): {Flow: &flow, Kind: "test", State: state.PublicWaiting, Outcome: state.OutcomeNone, LeasesLost: 2},
+		f.NodeID(flow, "a"): {Flow: &flow, Node: "a", Kind: "test", State: state.PublicCompleted, Outcome: state.OutcomeSuccess, EndedAt: f.now()},
+		f.NodeID(flow, "b"): {Flow: &flow, Node: "b", Kind: "test", State: state.PublicWaiting, Outcome: state.OutcomeNone, LeasesLost: 2},
 		x:                   {Kind: "other", State: state.PublicDelayed, Outcome: state.OutcomeNone},
 	}
 	page, err := f.ListExecutions(t.Context(), engine.ExecutionFilter{}, "", 0)

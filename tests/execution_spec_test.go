@@ -54,6 +54,15 @@ var actedOn = map[string]string{
 	"ExecutionSpec.DelayUntil":                  "TestCreateExecution_start_and_deadline",
 	"ExecutionSpec.Deadline":                    "TestE15_E16_deadline_ends_every_phase",
 	"ExecutionSpec.CreatedAt":                   "TestCreateExecution_stores_everything_given",
+	"FlowFilter.Partition":                      "TestListFlows",
+	"FlowFilter.State":                          "TestListFlows",
+	"FlowFilter.Kind":                           "TestListFlows",
+	"FlowFilter.Namespace":                      "TestListFlows",
+	"FlowFilter.Tag.Key":                        "TestListFlows",
+	"FlowFilter.Tag.Value":                      "TestListFlows",
+	"FlowFilter.CreatedFrom":                    "TestListFlows",
+	"FlowFilter.CreatedBefore":                  "TestListFlows",
+	"FlowFilter.Order":                          "TestListFlows",
 	"FlowSpec.ID":                               "TestCreateFlow_repeated",
 	"FlowSpec.Kind":                             "TestCreateFlow_stores",
 	"FlowSpec.Namespace":                        "TestCreateFlow_stores",
@@ -155,7 +164,7 @@ var given = []reflect.Type{
 	reflect.TypeFor[engine.ExecutionSpec](), reflect.TypeFor[engine.FlowSpec](), reflect.TypeFor[engine.ClaimSpec](), reflect.TypeFor[engine.CancelSpec](), reflect.TypeFor[engine.RevokeSpec](), reflect.TypeFor[engine.ExpiredLeaseFilter](),
 	reflect.TypeFor[engine.GrantSpec](), reflect.TypeFor[engine.WorkerSpec](), reflect.TypeFor[engine.GrantedClaim](),
 	reflect.TypeFor[engine.ResumedClaim](), reflect.TypeFor[engine.Reclaim](), reflect.TypeFor[engine.EligibleFilter](),
-	reflect.TypeFor[engine.Config](), reflect.TypeFor[engine.ExecutionFilter](),
+	reflect.TypeFor[engine.Config](), reflect.TypeFor[engine.ExecutionFilter](), reflect.TypeFor[engine.FlowFilter](),
 }
 
 // fields returns the paths of all exported fields below a type that have none below them.

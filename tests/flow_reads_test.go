@@ -149,6 +149,11 @@ func TestDescribeFlow_counts(t *testing.T) {
 		if got.Ended != (open == 0) {
 			t.Errorf("ended %t with %d open members", got.Ended, open)
 		}
+		progress, err := f.FlowProgress(t.Context(), flow)
+		if err != nil || progress.Done() != got.Ended || progress.Total-progress.Ended != open {
+			t.Errorf("progress %+v, %v with %d open members", progress, err, open)
+		}
+		wantEqual(t, "counts of the progress", progress.Counts, counts)
 	}
 	wantCounts()
 	f.succeed(t, flow, "a")
@@ -347,6 +352,7 @@ func TestListFlowMembers(t *testing.T) {
 	}
 	for i := range want {
 		want[i].Lane, want[i].Flow, want[i].CreatedAt = f.lane, &flow, start
+		want[i].Node = f.name(want[i].ID.UUID())
 		if want[i].Outcome != state.OutcomeNone {
 			want[i].EndedAt = f.now()
 		}

@@ -221,6 +221,7 @@ var keyed = []string{
 	"TakeLeaseless", "ListLeased",
 	"TakeForeignMembers", "ReadInboundGroups", "AdoptExecutions", "TakeHalfDone", "HealEnded", "RetellEnded", "RepointExecutions",
 	"LockFlowRows", "ShareFlowRows", "TryFlowsExclusive", "CountNewMembers",
+	"GetExecutionFlow", "SetFlowTags", "GetFlowTag", "ListNamedFlows", "ListEdgesInto", "ListEdgesFrom", "ListInbound",
 	"GetExecutionResult", "GetExecutionExists", "GetExecutionProgress", "GetFlowExists",
 	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys", "ReadExistingExecutions",
 	"ListEnded", "ListNamedExecutions", "FindExecution",
@@ -287,7 +288,14 @@ var scanning = map[string][]string{
 	"ListLanes": {
 		"ffx_ready_pkey", "ffx_lease_watch_pkey", "ffx_ff_exec_core_promotion_idx", "ff_completion_event_pkey", "ff_lane_registry_pkey",
 	},
-	"GetFlow": {"ff_exec_core_flow_idx", "ff_edge_group_pkey"},
+	"GetFlow":            {"ff_exec_core_flow_idx", "ff_edge_group_pkey"},
+	"GetFlowProgress":    {"ff_exec_core_flow_idx"},
+	"ListFlowGraph":      {"ff_exec_core_flow_idx", "ff_edge_pkey"},
+	"ListFlowEdges":      {"ff_edge_pkey"},
+	"GetEdge":            {"ff_edge_pkey"},
+	"ListFlowKeys":       {"ff_flow_core_pkey"},
+	"ListNewestFlowKeys": {"ff_flow_core_pkey"},
+	"ListOldestFlowKeys": {"ff_flow_core_pkey"},
 }
 
 // The plans of the statements do not depend on when, or whether, the tables were analysed, nor on how much

@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// FlowGraph is a whole flow at one moment, as it is drawn.
+type FlowGraph struct {
+	ID    id.FlowID
+	Nodes []GraphNode // by key, then by id
+	Edges []GraphEdge // by id: in the order in which they were made
+}
+
+// GraphNode is a member of a flow.
+type GraphNode struct {
+	ID      id.ExecutionID
+	Key     string // "" where it was not created as a node
+	Kind    string
+	Lane    id.LaneID
+	When    *policy.Group // nil where it waits for nobody
+	State   state.PublicState
+	Outcome state.TerminalOutcome // none until it has ended
+
+	// Err is a [*CorruptionError] where what is stored of the node or its group cannot be read; the others are drawn.
+	Err error
+}
+
+// GraphEdge is a dependency: the node To waits for the node From. They are places in [FlowGraph.Nodes].
+type GraphEdge struct {
+	ID       id.EdgeID
+	From, To int
+	State    state.EdgeState
+}
+
+// MaxGraph is how many nodes and edges together [Engine.FlowGraph] returns.
+const MaxGraph = 500_000
+
+// FlowGraph returns the members of a flow with their states, and all edges between them, to be drawn. An edge whose
+// upstream or downstream is not there any more is left out.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput] for a flow with more than [MaxGraph] nodes and edges, which the caller goes
+// through by [Engine.FlowMembers] and [Engine.FlowEdges]; [ErrCorruption] naming what cannot be read of an edge. One
+// statement, for a flow without members a second one; locks nothing. It reads all of the flow: some 100 milliseconds and
+// 10 MB for 10,000 nodes and 30,000 edges.
+func (e *Engine) FlowGraph(ctx context.Context, flow id.FlowID) (*FlowGraph, error) {
+	const op = "read flow graph"
+	graph, err := e.flowGraph(ctx, flow)
+	return graph, wrap(op, err)
+}
+
+func (e *Engine) flowGraph(ctx context.Context, flow id.FlowID) (*FlowGraph, error) {
+	partition := e.cfg.Partitions.FlowPartition(flow)
+	rows, err := e.q.ListFlowGraph(ctx, e.reader(), db.ListFlowGraphParams{
+		PartitionKey: partition, FlowID: pgUUID(flow), MaxRows: MaxGraph + 1,
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(rows) > MaxGraph:
+		return nil, invalid("flow", fmt.Sprintf("has more than %d nodes and edges", MaxGraph))
+	case len(rows) == 0:
+		if err := e.checkFlowExists(ctx, flow); err != nil {
+			return nil, err
+		}
+	}
+	graph := &FlowGraph{ID: flow}
+	for i := range rows {
+		if !rows[i].IsEdge {
+			graph.Nodes = append(graph.Nodes, nodeOf(partition, &rows[i]))
+		}
+	}
+	slices.SortStableFunc(graph.Nodes, func(a, b GraphNode) int { return cmp.Compare(a.Key, b.Key) })
+	place := make(map[id.ExecutionUUID]int, len(graph.Nodes))
+	for i := range graph.Nodes {
+		place[graph.Nodes[i].ID.UUID()] = i
+	}
+	for i := range rows {
+		row := &rows[i]
+		if !row.IsEdge {
+			continue
+		}
+		from, upstream := place[id.ExecutionUUID(row.UpstreamEid.Bytes)]
+		to, downstream := place[id.ExecutionUUID(row.DownstreamEid.Bytes)]
+		if !upstream || !downstream {
+			continue
+		}
+		edgeState, err := normalise.EdgeState(row.Phase)
+		if err != nil {
+			return nil, corrupt("ff_edge.policy.edge_state", err)
+		}
+		graph.Edges = append(graph.Edges, GraphEdge{ID: id.EdgeID(row.RowID), From: from, To: to, State: edgeState})
+	}
+	return graph, nil
+}
+
+func nodeOf(partition int16, row *db.ListFlowGraphRow) GraphNode {
+	node := GraphNode{
+		ID:   id.ExecutionIDFromRow(partition, row.RowID),
+		Key:  row.NodeKey,
+		Kind: row.Kind,
+		Lane: id.LaneID(row.LaneID),
+	}
+	if row.Policy != "" {
+		group, err := document.GroupFromStored([]byte(row.Policy))
+		if err != nil {
+			node.Err = corrupt("ff_edge_group.policy", err)
+		} else {
+			node.When = new(group.Policy())
+		}
+	}
+	var err error
+	node.State, node.Outcome, err = publicState(row.Phase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
+		PointerOutcome:     row.PointerOutcome,
+		CurrentOutcome:     row.CurrentOutcome,
+		RawTerminalOutcome: row.RawTerminalOutcome,
+		CancellationReason: row.CancellationReason,
+		LastFailureMessage: row.LastFailureMessage,
+		FailureReason:      row.FailureReason,
+	})
+	if err != nil {
+		node.Err = err
+	}
+	return node
+}

@@ -1,0 +1,247 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"iter"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// FlowEdge is a dependency of a flow: To waits for From.
+type FlowEdge struct {
+	ID       id.EdgeID
+	From, To id.ExecutionID
+	Kind     string // as it was given with [Edge.Kind]
+
+	// PassResult names the reference under which the result of From becomes the payload of To; "": it does not.
+	PassResult string
+
+	State     state.EdgeState
+	Outcome   state.CompletionOutcome // how From ended; "" until the edge is resolved, and where another program resolved it
+	Condition string                  // "all_required"
+	CreatedBy string
+	CreatedAt time.Time
+	AppliedAt time.Time // zero while the edge is only staged; it counts, and holds To, but nothing resolves it
+	EndedAt   time.Time // when the edge was resolved, zero before
+}
+
+// ListFlowEdges returns the edges of a flow by id, after a cursor: [Page.Next] of the page before, "" for the first page.
+// A limit of 0, or above [MaxPage], is taken as that.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput] for a negative limit or a cursor of another listing or flow; [ErrCorruption]
+// naming what cannot be read. One statement, for a page without edges a second one; locks nothing.
+func (e *Engine) ListFlowEdges(ctx context.Context, flow id.FlowID, after string, limit int) (Page[FlowEdge], error) {
+	const op = "list edges of a flow"
+	page, err := e.listFlowEdges(ctx, flow, after, limit)
+	return page, wrap(op, err)
+}
+
+// FlowEdges goes through the edges of a flow as [Engine.ListFlowEdges] lists them, a page at a time.
+func (e *Engine) FlowEdges(ctx context.Context, flow id.FlowID) iter.Seq2[FlowEdge, error] {
+	return pages(func(after string) (Page[FlowEdge], error) {
+		return e.ListFlowEdges(ctx, flow, after, MaxPage)
+	})
+}
+
+func (e *Engine) listFlowEdges(ctx context.Context, flow id.FlowID, after string, limit int) (page Page[FlowEdge], err error) {
+	if limit, err = pageSize(limit); err != nil {
+		return page, err
+	}
+	list := "edges of " + flow.String()
+	key, err := readCursor(list, after)
+	var last id.EdgeID
+	switch {
+	case err != nil:
+		return page, err
+	case key != nil && len(key) != len(last):
+		return page, invalid("after", "is no cursor of this listing")
+	}
+	copy(last[:], key)
+	partition := e.cfg.Partitions.FlowPartition(flow)
+	rows, err := e.q.ListFlowEdges(ctx, e.reader(), db.ListFlowEdgesParams{
+		PartitionKey: partition, FlowID: flow, AfterEdgeID: pgUUID(last), PageSize: int32(limit) + 1,
+	})
+	if err != nil {
+		return page, err
+	}
+	if len(rows) == 0 {
+		return page, e.checkFlowExists(ctx, flow)
+	}
+	edges := make([]FlowEdge, len(rows))
+	for i := range rows {
+		row := db.GetEdgeRow(rows[i])
+		if edges[i], err = edgeOf(partition, &row); err != nil {
+			return page, err
+		}
+	}
+	return pageOf(edges, limit, func(edge *FlowEdge) string { return cursorOf(list, edge.ID[:]) }), nil
+}
+
+// checkFlowExists is the error of a flow that is not there.
+func (e *Engine) checkFlowExists(ctx context.Context, flow id.FlowID) error {
+	exists, err := e.q.GetFlowExists(ctx, e.reader(), db.GetFlowExistsParams{
+		PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow,
+	})
+	if err == nil && !exists {
+		err = &NotFoundError{Entity: "flow", ID: flow.String()}
+	}
+	return err
+}
+
+// EdgesInto returns the edges by which an execution of a flow waits for others, by id; none where it waits for nobody,
+// also when there is no such execution or flow.
+//
+// Errors: [ErrInvalidInput] for an execution that cannot be of the flow; [ErrCorruption] naming what cannot be read. One
+// statement; locks nothing. There are at most [MaxInbound].
+func (e *Engine) EdgesInto(ctx context.Context, flow id.FlowID, x id.ExecutionID) ([]FlowEdge, error) {
+	const op = "list edges into an execution"
+	if err := e.checkMember(flow, x); err != nil {
+		return nil, wrap(op, err)
+	}
+	rows, err := e.q.ListEdgesInto(ctx, e.reader(), db.ListEdgesIntoParams{
+		PartitionKey: x.Partition(), FlowID: flow, ExecutionID: x.UUID(),
+	})
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	edges, err := edgesOf(x.Partition(), rows, func(row db.ListEdgesIntoRow) db.GetEdgeRow { return db.GetEdgeRow(row) })
+	return edges, wrap(op, err)
+}
+
+// EdgesFrom returns the edges by which others of a flow wait for an execution, as [Engine.EdgesInto] does. There are at
+// most [MaxMembers].
+func (e *Engine) EdgesFrom(ctx context.Context, flow id.FlowID, x id.ExecutionID) ([]FlowEdge, error) {
+	const op = "list edges from an execution"
+	if err := e.checkMember(flow, x); err != nil {
+		return nil, wrap(op, err)
+	}
+	rows, err := e.q.ListEdgesFrom(ctx, e.reader(), db.ListEdgesFromParams{
+		PartitionKey: x.Partition(), FlowID: flow, ExecutionID: x.UUID(),
+	})
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	edges, err := edgesOf(x.Partition(), rows, func(row db.ListEdgesFromRow) db.GetEdgeRow { return db.GetEdgeRow(row) })
+	return edges, wrap(op, err)
+}
+
+// checkMember refuses an execution whose id is that of no member of the flow.
+func (e *Engine) checkMember(flow id.FlowID, x id.ExecutionID) error {
+	if err := e.checkExecution(x); err != nil {
+		return err
+	}
+	if x.Partition() != e.cfg.Partitions.FlowPartition(flow) {
+		return invalid("execution id", "is of another partition than the flow, and cannot be a member of it")
+	}
+	return nil
+}
+
+// DescribeEdge returns an edge of a flow.
+//
+// Errors: [ErrNotFound]; [ErrCorruption] naming what cannot be read. One statement; locks nothing.
+func (e *Engine) DescribeEdge(ctx context.Context, flow id.FlowID, edge id.EdgeID) (*FlowEdge, error) {
+	const op = "describe edge"
+	partition := e.cfg.Partitions.FlowPartition(flow)
+	row, err := e.q.GetEdge(ctx, e.reader(), db.GetEdgeParams{PartitionKey: partition, FlowID: flow, EdgeID: edge})
+	if isNoRow(err) {
+		err = &NotFoundError{Entity: "edge", ID: edge.String()}
+	}
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	described, err := edgeOf(partition, &row)
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	return &described, nil
+}
+
+// ExecutionFlow returns the flow of an execution, nil for one outside flows.
+//
+// Errors: [ErrNotFound]. One statement; locks nothing.
+func (e *Engine) ExecutionFlow(ctx context.Context, x id.ExecutionID) (*id.FlowID, error) {
+	const op = "read flow of an execution"
+	if err := e.checkExecution(x); err != nil {
+		return nil, wrap(op, err)
+	}
+	flow, err := e.q.GetExecutionFlow(ctx, e.reader(), db.GetExecutionFlowParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
+	return flow, wrap(op, orNotFound(err, x))
+}
+
+// storedEdge is what is read of ff_edge.policy.
+type storedEdge struct {
+	Kind       string          `json:"dependency_kind"`
+	Condition  string          `json:"satisfaction_condition"`
+	PassResult string          `json:"data_passing_ref"`
+	State      string          `json:"edge_state"`
+	CreatedBy  string          `json:"created_by"`
+	Outcome    string          `json:"resolved_outcome"`
+	CreatedAt  json.RawMessage `json:"created_at_ms"`
+	AppliedAt  json.RawMessage `json:"applied_at_ms"`
+	ResolvedAt json.RawMessage `json:"resolved_at_ms"`
+}
+
+func edgesOf[R any](partition int16, rows []R, common func(R) db.GetEdgeRow) ([]FlowEdge, error) {
+	edges := make([]FlowEdge, len(rows))
+	for i := range rows {
+		row := common(rows[i])
+		var err error
+		if edges[i], err = edgeOf(partition, &row); err != nil {
+			return nil, err
+		}
+	}
+	return edges, nil
+}
+
+func edgeOf(partition int16, row *db.GetEdgeRow) (FlowEdge, error) {
+	var stored storedEdge
+	if err := json.Unmarshal(row.Policy, &stored); err != nil {
+		return FlowEdge{}, corrupt("ff_edge.policy", errNoEdge)
+	}
+	edgeState, err := normalise.EdgeState(stored.State)
+	if err != nil {
+		return FlowEdge{}, corrupt("ff_edge.policy.edge_state", err)
+	}
+	edge := FlowEdge{
+		ID:         row.EdgeID,
+		From:       id.ExecutionIDFromRow(partition, row.UpstreamEid),
+		To:         id.ExecutionIDFromRow(partition, row.DownstreamEid),
+		Kind:       cmp.Or(stored.Kind, defaultEdgeKind),
+		PassResult: stored.PassResult,
+		State:      edgeState,
+		Outcome:    state.CompletionOutcome(stored.Outcome),
+		Condition:  cmp.Or(stored.Condition, "all_required"),
+		CreatedBy:  cmp.Or(stored.CreatedBy, "engine"),
+	}
+	for _, instant := range []struct {
+		key    string
+		stored json.RawMessage
+		at     *time.Time
+	}{
+		{"created_at_ms", stored.CreatedAt, &edge.CreatedAt},
+		{"applied_at_ms", stored.AppliedAt, &edge.AppliedAt},
+		{"resolved_at_ms", stored.ResolvedAt, &edge.EndedAt},
+	} {
+		if instant.stored == nil || string(instant.stored) == "null" {
+			continue
+		}
+		ms := number(instant.stored)
+		if ms < 0 {
+			return FlowEdge{}, corrupt("ff_edge.policy."+instant.key, errNoCount)
+		}
+		*instant.at = time.UnixMilli(ms)
+	}
+	if edge.CreatedAt.IsZero() {
+		edge.CreatedAt = time.UnixMilli(0)
+	}
+	if stored.AppliedAt == nil {
+		edge.AppliedAt = edge.CreatedAt // not made by staging: it was applied at once
+	}
+	return edge, nil
+}

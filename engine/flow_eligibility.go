@@ -1,0 +1,239 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// Eligibility is how the dependencies of an execution stand. It speaks of these only: what is delayed, paused or waits for
+// a budget can be eligible.
+type Eligibility struct {
+	Status state.EligibilityStatus
+	Reason string // in words, such as "waits for 2 of 3: fetch, parse"
+
+	When                       *policy.Group // nil where it waits for nobody
+	Edges                      int           // upstreams in all, each in one of the following
+	Succeeded, Failed, Skipped int
+	Open                       []UpstreamRef // those that have not ended, or whose edge is only staged; by key, then by id
+	Lost                       []UpstreamRef // those that ended without success; by key, then by id
+}
+
+// UpstreamRef is an execution that another one waits for.
+type UpstreamRef struct {
+	Execution id.ExecutionID
+	Node      string                // its key in the flow, where it was created as a node; "" elsewhere
+	Outcome   state.TerminalOutcome // how it ended; none while it has not
+}
+
+// name is the node's key, else the uuid.
+func (r UpstreamRef) name() string { return cmp.Or(r.Node, r.Execution.UUID().String()) }
+
+// Eligibility says whether the dependencies of an execution let it run, and what it waits for. It is judged by what became
+// of the upstreams, and not by what was counted of them, so it is right also where a count is late.
+//
+// Errors: [ErrNotFound]; [ErrCorruption] naming what cannot be read of the execution, its group or an upstream. One
+// statement; locks nothing. It reads each upstream once.
+func (e *Engine) Eligibility(ctx context.Context, x id.ExecutionID) (Eligibility, error) {
+	const op = "evaluate eligibility"
+	eligibility, err := e.eligibility(ctx, x)
+	return eligibility, wrap(op, err)
+}
+
+func (e *Engine) eligibility(ctx context.Context, x id.ExecutionID) (Eligibility, error) {
+	if err := e.checkExecution(x); err != nil {
+		return Eligibility{}, err
+	}
+	rows, err := e.q.ListInbound(ctx, e.reader(), db.ListInboundParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
+	switch {
+	case err != nil:
+		return Eligibility{}, err
+	case len(rows) == 0:
+		return Eligibility{}, &NotFoundError{Entity: "execution", ID: x.String()}
+	}
+	group, eligibility, err := inboundOf(x.Partition(), rows)
+	if err != nil {
+		return Eligibility{}, err
+	}
+	if done, err := eligibility.standsStill(&rows[0]); done || err != nil {
+		return eligibility, err
+	}
+	eligibility.decide(group)
+	return eligibility, nil
+}
+
+// standsStill says, where it is not the dependencies that matter, what does.
+func (s *Eligibility) standsStill(row *db.ListInboundRow) (bool, error) {
+	public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{})
+	if err != nil {
+		return false, err
+	}
+	phase, err := normalise.LifecyclePhase(row.LifecyclePhase)
+	if err != nil {
+		return false, corrupt("ff_exec_core.lifecycle_phase", err)
+	}
+	owner, err := normalise.OwnershipState(row.OwnershipState)
+	if err != nil {
+		return false, corrupt("ff_exec_core.ownership_state", err)
+	}
+	switch {
+	case phase.Terminal():
+		s.Status, s.Reason = state.StatusNotRunnable, "has ended"
+		if outcome != state.OutcomeNone {
+			s.Reason += ": " + string(public)
+		}
+	case phase != state.Runnable && phase != state.Submitted:
+		s.Status, s.Reason = state.StatusNotRunnable, "is "+string(phase)
+	case owner != state.Unowned:
+		s.Status, s.Reason = state.StatusOwned, "somebody holds it"
+	case row.RawTerminalOutcome != "" && row.RawTerminalOutcome != string(state.OutcomeNone) && !row.Replayed:
+		s.Status, s.Reason = state.StatusTerminal, "another program noted that it has ended: "+row.RawTerminalOutcome
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// decide judges the upstreams by the group's policy.
+func (s *Eligibility) decide(group document.Group) {
+	lost := s.Failed + s.Skipped
+	if s.Edges == 0 {
+		s.Status, s.Reason = state.StatusEligible, "waits for nobody"
+		return
+	}
+	switch group.Evaluate(int64(s.Edges), int64(s.Succeeded), int64(s.Failed), int64(s.Skipped)) {
+	case document.Satisfied:
+		s.Status, s.Reason = state.StatusEligible, fmt.Sprintf("%d of %d succeeded", s.Succeeded, s.Edges)
+	case document.Impossible:
+		s.Status = state.StatusImpossible
+		s.Reason = fmt.Sprintf("%d of %d did not succeed: %s", lost, s.Edges, some(s.Lost))
+	default:
+		needed := s.When.Needs(s.Edges) - s.Succeeded
+		if needed <= 0 {
+			needed = len(s.Open) // of a policy that asks for ends, not for successes
+		}
+		s.Status = state.StatusBlocked
+		s.Reason = fmt.Sprintf("waits for %d of %d: %s", needed, s.Edges, some(s.Open))
+	}
+}
+
+// maxNamed is how many upstreams a reason names.
+const maxNamed = 5
+
+// some names upstreams, as many as a line has room for.
+func some(refs []UpstreamRef) string {
+	var names []string
+	for i, ref := range refs {
+		if i == maxNamed {
+			return strings.Join(names, ", ") + fmt.Sprintf(" and %d more", len(refs)-maxNamed)
+		}
+		name := ref.name()
+		if ref.Outcome != state.OutcomeNone {
+			name += " (" + string(ref.Outcome) + ")"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// inboundOf counts what became of the upstreams of an execution.
+func inboundOf(partition int16, rows []db.ListInboundRow) (group document.Group, s Eligibility, err error) {
+	if rows[0].Policy != "" {
+		if group, err = document.GroupFromStored([]byte(rows[0].Policy)); err != nil {
+			return group, s, corrupt("ff_edge_group.policy", err)
+		}
+	}
+	var gone []UpstreamRef
+	for i := range rows {
+		row := &rows[i]
+		if !row.HasEdge {
+			continue
+		}
+		s.Edges++
+		ref := UpstreamRef{Execution: id.ExecutionIDFromRow(partition, id.ExecutionUUID(row.UpstreamEid.Bytes)), Node: row.NodeKey}
+		if ref.Outcome, err = endOfUpstream(row); err != nil {
+			return group, s, err
+		}
+		if ref.Outcome == state.OutcomeNone && !row.Found && !row.Staged {
+			gone = append(gone, ref)
+			continue
+		}
+		s.count(ref)
+	}
+	if s.Edges > 0 {
+		s.When = new(group.Policy())
+	}
+	// What nobody marked and is not there any more was counted by another program, successes first; the rest failed.
+	succeeded := max(int(rows[0].SuccessCount)-s.Succeeded, 0)
+	skipped := max(int(rows[0].SkipCount)-s.Skipped, 0)
+	for i, ref := range gone {
+		switch {
+		case i < succeeded:
+			ref.Outcome = state.OutcomeSuccess
+		case i < succeeded+skipped:
+			ref.Outcome = state.OutcomeSkipped
+		default:
+			ref.Outcome = state.OutcomeFailed
+		}
+		s.count(ref)
+	}
+	return group, s, nil
+}
+
+func (s *Eligibility) count(ref UpstreamRef) {
+	if ref.Outcome == state.OutcomeNone {
+		s.Open = append(s.Open, ref)
+		return
+	}
+	switch ref.Outcome.Bucket() {
+	case state.BucketSuccess:
+		s.Succeeded++
+		return
+	case state.BucketSkip:
+		s.Skipped++
+	default:
+		s.Failed++
+	}
+	s.Lost = append(s.Lost, ref)
+}
+
+// endOfUpstream is how an upstream ended, as far as its edge is concerned; none: it has not, or the edge waits for it
+// anew.
+func endOfUpstream(row *db.ListInboundRow) (state.TerminalOutcome, error) {
+	if row.Staged {
+		return state.OutcomeNone, nil
+	}
+	if !row.Found {
+		outcome := state.TerminalOutcome(row.ResolvedOutcome)
+		if outcome == "" {
+			outcome = state.OutcomeNone
+		}
+		return outcome, nil
+	}
+	public, outcome, err := publicState(row.UpstreamPhase, row.UpstreamEligibilityState, row.UpstreamPublicState, normalise.TerminalFacts{
+		PointerOutcome:     row.UpstreamPointerOutcome,
+		CurrentOutcome:     row.UpstreamCurrentOutcome,
+		RawTerminalOutcome: row.UpstreamRawTerminalOutcome,
+		CancellationReason: row.UpstreamCancellationReason,
+		LastFailureMessage: row.UpstreamLastFailureMessage,
+		FailureReason:      row.UpstreamFailureReason,
+	})
+	if err != nil || !public.Terminal() {
+		return state.OutcomeNone, err
+	}
+	if reopened := number([]byte(row.ReopenedAtMs)); reopened >= 0 && row.UpstreamTerminalAtMs <= reopened {
+		return state.OutcomeNone, nil
+	}
+	if outcome == state.OutcomeNone {
+		outcome = state.OutcomeFailed // it left no trace of how, and counts as that
+	}
+	return outcome, nil
+}

@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// SetFlowTag sets a tag of a flow, as [Engine.SetFlowTags] does.
+func (e *Engine) SetFlowTag(ctx context.Context, flow id.FlowID, key, value string) error {
+	return e.SetFlowTags(ctx, flow, map[string]string{key: value})
+}
+
+// SetFlowTags sets tags of a flow, in whatever state it is: all of them or none. Other tags stay, and writers of other
+// tags lose nothing. Without a tag it does nothing but look whether the flow exists.
+//
+// Errors: [ErrInvalidInput] for a key without a namespace, as "app.tenant", or a value above 64 KiB, for
+// "cairn.instance_id" above 1024 bytes; [ErrNotFound].
+// Transaction: one statement; waits for the row of the flow, as long as for any lock, and then fails with [ErrContention].
+// Safe to repeat.
+func (e *Engine) SetFlowTags(ctx context.Context, flow id.FlowID, tags map[string]string) error {
+	const op = "set flow tags"
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		if err := id.CheckTagKey(key); err != nil {
+			return wrap(op, invalidBecause("flow tag key", err))
+		}
+		if err := checkTagValue("flow tag", key, tags[key]); err != nil {
+			return wrap(op, err)
+		}
+	}
+	if len(tags) == 0 {
+		return wrap(op, e.checkFlowExists(ctx, flow))
+	}
+	document, err := json.Marshal(tags)
+	if err != nil {
+		return wrap(op, err)
+	}
+	n, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int64, error) {
+		return e.q.SetFlowTags(ctx, conn, db.SetFlowTagsParams{
+			Tags: string(document), NowMs: e.nowMs(), PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow,
+		})
+	})
+	if err == nil && n == 0 {
+		err = wrap(op, &NotFoundError{Entity: "flow", ID: flow.String()})
+	}
+	return err
+}
+
+// FlowTag returns the value of a tag; set is false when the flow has no such tag.
+//
+// Errors: [ErrInvalidInput] for a key without a namespace, as "app.tenant"; [ErrNotFound]. One statement; locks nothing.
+func (e *Engine) FlowTag(ctx context.Context, flow id.FlowID, key string) (value string, set bool, err error) {
+	const op = "read flow tag"
+	if err := id.CheckTagKey(key); err != nil {
+		return "", false, wrap(op, invalidBecause("flow tag key", err))
+	}
+	row, err := e.q.GetFlowTag(ctx, e.reader(), db.GetFlowTagParams{
+		TagKey: key, PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow,
+	})
+	switch {
+	case isNoRow(err):
+		return "", false, wrap(op, &NotFoundError{Entity: "flow", ID: flow.String()})
+	case err != nil || !row.IsSet:
+		return "", false, wrap(op, err)
+	}
+	return row.TagValue, true, nil
+}
