@@ -291,6 +291,15 @@ func TestF44_reads_are_one_statement(t *testing.T) {
 		"describe":  func() error { _, err := f.DescribeFlow(t.Context(), flow); return err },
 		"members":   func() error { _, err := f.ListFlowMembers(t.Context(), flow, "", 10); return err },
 		"upstreams": func() error { _, err := f.UpstreamResults(t.Context(), f.NodeID(flow, "b")); return err },
+		"progress":  func() error { _, err := f.FlowProgress(t.Context(), flow); return err },
+		"graph":     func() error { _, err := f.FlowGraph(t.Context(), flow); return err },
+		"edges":     func() error { _, err := f.ListFlowEdges(t.Context(), flow, "", 10); return err },
+		"edges of a node": func() error {
+			_, err := f.EdgesInto(t.Context(), flow, f.NodeID(flow, "b"))
+			return err
+		},
+		"eligibility": func() error { _, err := f.Eligibility(t.Context(), f.NodeID(flow, "b")); return err },
+		"tag":         func() error { _, _, err := f.FlowTag(t.Context(), flow, "app.x"); return err },
 	} {
 		sent := log.during(func() {
 			if err := read(); err != nil {

@@ -1,0 +1,156 @@
+// Package drawing draws flows: as text for a terminal, as Mermaid and DOT for documents, and as SVG. Graphviz lays them
+// out; what is left to this package is to paint what Graphviz placed.
+package drawing
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Graph is what is drawn. An equal graph gives an equal drawing.
+type Graph struct {
+	Name  string
+	Nodes []Node
+	Edges []Edge
+}
+
+// Node is a box.
+type Node struct {
+	Label string // its key
+	State string // its public state, as "completed"
+	Waits string // when it may run, as "2 of 3"; "" where that goes without saying
+}
+
+// Edge leads from a node to one that waits for it: places in [Graph.Nodes].
+type Edge struct {
+	From, To int
+	State    string // of the edge: applied, pending, satisfied or impossible
+}
+
+// look is how a state is drawn.
+type look struct {
+	sign          string
+	class         string
+	fill, outline string
+}
+
+// looks are those of the public states; one that is not here is drawn plain.
+var looks = map[string]look{
+	"waiting":          {"·", "waiting", "#f6f8fa", "#57606a"},
+	"delayed":          {"◷", "waiting", "#f6f8fa", "#57606a"},
+	"rate_limited":     {"◷", "waiting", "#f6f8fa", "#57606a"},
+	"waiting_children": {"·", "waiting", "#f6f8fa", "#57606a"},
+	"active":           {"▶", "active", "#ddf4ff", "#0969da"},
+	"suspended":        {"‖", "suspended", "#fff8c5", "#9a6700"},
+	"resumable":        {"‖", "suspended", "#fff8c5", "#9a6700"},
+	"completed":        {"✓", "completed", "#dafbe1", "#1a7f37"},
+	"failed":           {"✗", "failed", "#ffebe9", "#cf222e"},
+	"cancelled":        {"⊘", "cancelled", "#eaeef2", "#6e7781"},
+	"expired":          {"✗", "failed", "#ffebe9", "#cf222e"},
+	"skipped":          {"↷", "cancelled", "#eaeef2", "#6e7781"},
+}
+
+func (n Node) look() look {
+	if l, ok := looks[n.State]; ok {
+		return l
+	}
+	return look{"?", "unknown", "#ffffff", "#24292f"}
+}
+
+// lines are what stands in the box.
+func (n Node) lines() []string {
+	second := n.look().sign + " " + strings.ReplaceAll(n.State, "_", " ")
+	if n.Waits != "" {
+		second += ", " + n.Waits
+	}
+	return []string{shorten(clean(n.Label), maxLabel), second}
+}
+
+// maxLabel is how much of a label a box has room for.
+const maxLabel = 32
+
+// shorten cuts text in the middle, since keys often differ at their ends.
+func shorten(text string, limit int) string {
+	if n := utf8.RuneCountInString(text); n > limit {
+		runes := []rune(text)
+		head := limit / 2
+		return string(runes[:head]) + "…" + string(runes[n-(limit-head-1):])
+	}
+	return text
+}
+
+// clean is text that neither a terminal nor a document takes for more than text.
+func clean(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		quoted := strconv.QuoteToGraphic(text)
+		return quoted[1 : len(quoted)-1]
+	}
+	return text
+}
+
+// Mermaid renders a flowchart of Mermaid, which GitHub and others draw where it stands in a document.
+func (g Graph) Mermaid() string {
+	var b strings.Builder
+	b.WriteString("flowchart TD\n")
+	classes := make(map[string]look)
+	for i, n := range g.Nodes {
+		lines := n.lines()
+		fmt.Fprintf(&b, "    n%d[\"%s<br/>%s\"]:::%s\n", i, mermaidText(clean(n.Label)), mermaidText(lines[1]), n.look().class)
+		classes[n.look().class] = n.look()
+	}
+	for _, e := range g.Edges {
+		arrow := "-->"
+		if e.State == "pending" || e.State == "impossible" {
+			arrow = "-.->"
+		}
+		fmt.Fprintf(&b, "    n%d %s n%d\n", e.From, arrow, e.To)
+	}
+	for _, class := range sortedKeys(classes) {
+		fmt.Fprintf(&b, "    classDef %s fill:%s,stroke:%s,color:#24292f\n", class, classes[class].fill, classes[class].outline)
+	}
+	return b.String()
+}
+
+// mermaidText writes what Mermaid would read as more than text as entities.
+func mermaidText(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch r {
+		case '"', '&', '<', '>', '#', ';', '`', '\\', '[', ']', '(', ')', '{', '}', '|':
+			fmt.Fprintf(&b, "#%d;", r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// DOT renders a graph of Graphviz.
+func (g Graph) DOT() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "digraph %s {\n", dotText(g.Name))
+	b.WriteString("    rankdir=TB\n    node [shape=box, style=\"rounded,filled\", fontname=\"Helvetica\", fontsize=11]\n    edge [color=\"#57606a\"]\n")
+	for i, n := range g.Nodes {
+		l := n.look()
+		label := dotText(clean(n.Label) + "\n" + n.lines()[1])
+		fmt.Fprintf(&b, "    n%d [label=%s, fillcolor=\"%s\", color=\"%s\"]\n", i, label, l.fill, l.outline)
+	}
+	for _, e := range g.Edges {
+		style := ""
+		if e.State == "pending" || e.State == "impossible" {
+			style = " [style=dashed]"
+		}
+		fmt.Fprintf(&b, "    n%d -> n%d%s\n", e.From, e.To, style)
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// dotText is a quoted string, in which a line break is a line break.
+func dotText(text string) string {
+	text = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "&", "&amp;").Replace(text)
+	return `"` + text + `"`
+}
