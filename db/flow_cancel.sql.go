@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-const clearSiblingCancels = `-- name: ClearSiblingCancels :exec
+const forgetSiblingCancels = `-- name: ForgetSiblingCancels :exec
 WITH forgotten AS (
     DELETE FROM ff_pending_cancel_groups AS p
     WHERE
@@ -28,18 +28,18 @@ WHERE
     AND g.cancel_siblings_pending_flag
 `
 
-type ClearSiblingCancelsParams struct {
+type ForgetSiblingCancelsParams struct {
 	PartitionKey int16
 	FlowID       id.FlowID
 }
 
-// ClearSiblingCancels forgets which upstreams of a flow's groups were to be cancelled: all of them have ended.
+// ForgetSiblingCancels forgets which upstreams of a flow's groups were to be cancelled: all of them have ended.
 //
 // Used by: engine.CancelFlow, engine.RequestFlowCancel.
 // Locks: L3 waits (group rows, UPDATE; nobody else of this library has one under the flow's exclusive lock); L7 waits
 // (the rows of what is to be cancelled, DELETE, likewise).
-func (q *Queries) ClearSiblingCancels(ctx context.Context, db DBTX, arg ClearSiblingCancelsParams) error {
-	_, err := db.Exec(ctx, clearSiblingCancels, arg.PartitionKey, arg.FlowID)
+func (q *Queries) ForgetSiblingCancels(ctx context.Context, db DBTX, arg ForgetSiblingCancelsParams) error {
+	_, err := db.Exec(ctx, forgetSiblingCancels, arg.PartitionKey, arg.FlowID)
 	return err
 }
 

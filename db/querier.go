@@ -67,11 +67,10 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
 	// UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
 	ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadParams) ([]ClaimFromHeadRow, error)
-	// ClearSiblingCancels forgets which upstreams of a flow's groups were to be cancelled: all of them have ended.
+	// ClearSiblingCancels takes groups off the list of what is to be cancelled.
 	//
-	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
-	// Locks: L3 waits (group rows, UPDATE; nobody else of this library has one under the flow's exclusive lock); L7 waits
-	// (the rows of what is to be cancelled, DELETE, likewise).
+	// Used by: engine.CancelSiblings.
+	// Locks: L3 held; L7 held. Of a group that has no row there is only the row of the list.
 	ClearSiblingCancels(ctx context.Context, db DBTX, arg ClearSiblingCancelsParams) error
 	// CommitLazily lets the transaction be committed without waiting for the disk: what it deletes would be found again.
 	//
@@ -320,6 +319,12 @@ type Querier interface {
 	// Used by: engine.ExpireLeases.
 	// Locks: timers skips (FOR UPDATE, then the DELETE).
 	ForgetLeaseTimers(ctx context.Context, db DBTX, arg ForgetLeaseTimersParams) error
+	// ForgetSiblingCancels forgets which upstreams of a flow's groups were to be cancelled: all of them have ended.
+	//
+	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
+	// Locks: L3 waits (group rows, UPDATE; nobody else of this library has one under the flow's exclusive lock); L7 waits
+	// (the rows of what is to be cancelled, DELETE, likewise).
+	ForgetSiblingCancels(ctx context.Context, db DBTX, arg ForgetSiblingCancelsParams) error
 	// ForgetTimeouts clears timeouts of attempts whose lease another program took away, so that no scan meets
 	// them again. This library clears them itself. An attempt that was leased again has another timeout.
 	//
@@ -793,6 +798,12 @@ type Querier interface {
 	// Used by: engine.WaitingKinds.
 	// Locks: none. Spans partitions.
 	ListQueuedLanes(ctx context.Context, db DBTX, maxItems int32) ([]string, error)
+	// ListSiblings returns the upstreams of decided groups that have not ended and that nothing has been counted of, by ord
+	// of the group, and with each the other executions that wait for it.
+	//
+	// Used by: engine.CancelSiblings.
+	// Locks: none. The flows are locked by the caller, exclusively: no upstream ends meanwhile.
+	ListSiblings(ctx context.Context, db DBTX, arg ListSiblingsParams) ([]ListSiblingsRow, error)
 	// ListSigningKeys reads the keys that may sign, the one to sign with first. The caller takes the first that is a key
 	// at all: its id and its secret are what another program stored.
 	//
@@ -1003,7 +1014,7 @@ type Querier interface {
 	// ReadGroupsOf returns the groups that executions wait for, by ord (from 1), as their counters are and with how many
 	// edges that are staged and not applied yet. No row: the execution waits for nothing that is known.
 	//
-	// Used by: engine.WaitForChildren, engine.WaitForChildrenEach.
+	// Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings.
 	// Locks: none. What it reads is locked by the caller.
 	ReadGroupsOf(ctx context.Context, db DBTX, arg ReadGroupsOfParams) ([]ReadGroupsOfRow, error)
 	// ReadHeldExecutions returns what a call decides by for executions that it has locked, with their current attempts,
@@ -1214,6 +1225,11 @@ type Querier interface {
 	// Used by: engine.ExpireDeadlines.
 	// Locks: none. Spans partitions.
 	ScanOverdue(ctx context.Context, db DBTX, arg ScanOverdueParams) ([]ScanOverdueRow, error)
+	// ScanSiblingCancels finds decided groups whose remaining upstreams are to be cancelled, oldest first, after a position.
+	//
+	// Used by: engine.CancelSiblings.
+	// Locks: none. Spans partitions.
+	ScanSiblingCancels(ctx context.Context, db DBTX, arg ScanSiblingCancelsParams) ([]ScanSiblingCancelsRow, error)
 	// ScanTimedOut finds attempts that have taken longer than their timeout, oldest first, after a position. over:
 	// another program has taken the lease away, so the timeout means nothing any more.
 	//
@@ -1353,6 +1369,13 @@ type Querier interface {
 	// Used by: engine.Adopt, engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
 	TakeForeignMembers(ctx context.Context, db DBTX, arg TakeForeignMembersParams) ([]TakeForeignMembersRow, error)
+	// TakeGroups locks the given groups and returns them, by ord (from 1), with how many edges into them are staged and not
+	// applied yet. taken is false where somebody else holds the group; has_group, where there is none.
+	//
+	// Used by: engine.CancelSiblings.
+	// Locks: L3 skips (group rows FOR UPDATE in array order). The caller sorts by (partition_key, downstream_eid), and holds
+	// the flows exclusively.
+	TakeGroups(ctx context.Context, db DBTX, arg TakeGroupsParams) ([]TakeGroupsRow, error)
 	// TakeHalfDone locks those of the given executions that nobody else holds. What they lack is to be read afterwards.
 	//
 	// Used by: engine.RepairQueue.
@@ -1390,6 +1413,12 @@ type Querier interface {
 	// Used by: engine.Retain, engine.PurgeFlows.
 	// Locks: retention skips (FOR UPDATE, then the DELETE). Spans partitions.
 	TakeRetentionTimers(ctx context.Context, db DBTX, arg TakeRetentionTimersParams) ([]TakeRetentionTimersRow, error)
+	// TakeSiblingCancels locks those of the given groups, by ord (from 1), that are on the list of what is to be cancelled.
+	// No row for one that is not, or that somebody else holds.
+	//
+	// Used by: engine.CancelSiblings.
+	// Locks: L7 skips (rows of the list FOR UPDATE). The flows are locked by the caller, exclusively.
+	TakeSiblingCancels(ctx context.Context, db DBTX, arg TakeSiblingCancelsParams) ([]int32, error)
 	// TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running,
 	// ours, overdue, and not held by anybody.
 	//

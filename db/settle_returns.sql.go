@@ -110,7 +110,7 @@ type ReadGroupsOfRow struct {
 // ReadGroupsOf returns the groups that executions wait for, by ord (from 1), as their counters are and with how many
 // edges that are staged and not applied yet. No row: the execution waits for nothing that is known.
 //
-// Used by: engine.WaitForChildren, engine.WaitForChildrenEach.
+// Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings.
 // Locks: none. What it reads is locked by the caller.
 func (q *Queries) ReadGroupsOf(ctx context.Context, db DBTX, arg ReadGroupsOfParams) ([]ReadGroupsOfRow, error) {
 	rows, err := db.Query(ctx, readGroupsOf,

@@ -106,6 +106,7 @@ type shared struct {
 	listener     *notify.Listener
 	undispatched chan struct{} // has room for one
 	delayed      chan struct{} // as that
+	unneeded     chan struct{} // as that
 	awaiting     *awaiting
 
 	stalled stalledEvents
@@ -176,6 +177,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 			undispatched: make(chan struct{}, 1),
 			deleting:     make(chan struct{}, 1),
 			delayed:      make(chan struct{}, 1),
+			unneeded:     make(chan struct{}, 1),
 			awaiting:     newAwaiting(),
 		},
 	}, nil

@@ -202,7 +202,7 @@ func (e *Engine) markFlowCancelled(ctx context.Context, conn db.DBTX, c flowCanc
 var errNoObject = errors.New("is no object")
 
 func (e *Engine) clearSiblingCancels(ctx context.Context, tx *txn, flow id.FlowID) error {
-	return e.q.ClearSiblingCancels(ctx, tx, db.ClearSiblingCancelsParams{
+	return e.q.ForgetSiblingCancels(ctx, tx, db.ForgetSiblingCancelsParams{
 		PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow,
 	})
 }

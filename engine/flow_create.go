@@ -50,9 +50,8 @@ type Node struct {
 	// Spec is the execution; its Flow is left empty.
 	Spec ExecutionSpec
 
-	// When says which of the nodes this one waits for must succeed. The zero value is [policy.AllOf].
-	// The others are left to run: only [policy.LetRun] is offered yet. Ignored for a node without edges
-	// into it.
+	// When says which ends of the nodes this one waits for it needs: that all succeed, or some, or that one does not.
+	// The zero value is [policy.AllOf]. Ignored for a node without edges into it.
 	When policy.Group
 }
 

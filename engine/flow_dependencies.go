@@ -195,6 +195,7 @@ func (e *Engine) resolve(
 	if siblings.empty() {
 		return skipped, len(groups), nil
 	}
+	tx.due.unneeded = true
 	return skipped, len(groups), e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
 		PartitionKeys: siblings.partitions, FlowIds: siblings.flows, DownstreamEids: siblings.executions,
 		StagedFrom: siblings.stagedFrom, StagedBelow: siblings.stagedBelow, NowMs: nowMs,

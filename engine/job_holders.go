@@ -24,6 +24,7 @@ const (
 	JobPruneCreationKeys   Job = "prune_creation_keys"
 	JobDispatchCompletions Job = "dispatch_completions"
 	JobCancelFlows         Job = "cancel_flows"
+	JobCancelSiblings      Job = "cancel_siblings"
 	JobAdopt               Job = "adopt"
 	JobExpireGrants        Job = "expire_grants"
 	JobUnblockRoutes       Job = "unblock_routes"

@@ -23,8 +23,9 @@ const (
 // notifications are what one transaction owes others once it has been committed.
 type notifications struct {
 	notify.Set
-	left    bool // a completion event that is to be dispatched
-	delayed bool // an execution that is to be promoted
+	left     bool // a completion event that is to be dispatched
+	delayed  bool // an execution that is to be promoted
+	unneeded bool // a group whose remaining upstreams are to be cancelled
 }
 
 func (n *notifications) lane(lane string) { n.Add(readyChannel, lane) }
@@ -56,6 +57,9 @@ func (e *Engine) notify(due *notifications) {
 	}
 	if due.delayed {
 		remind(e.delayed)
+	}
+	if due.unneeded {
+		remind(e.unneeded)
 	}
 	e.notifier.Notify(&due.Set)
 }

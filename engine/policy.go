@@ -60,9 +60,6 @@ func groupOf(node *Node, fanIn int) (document.Group, error) {
 	if err := node.When.Validate(); err != nil {
 		return document.Group{}, invalidPolicy(field, err)
 	}
-	if node.When.CancelsRemaining() {
-		return document.Group{}, invalid(field, "cancelling what remains is not offered yet: use policy.LetRun")
-	}
 	if k := node.When.Needs(fanIn); k > fanIn {
 		return document.Group{}, invalid(field, fmt.Sprintf("a quorum of %d of %d", k, fanIn))
 	}

@@ -55,7 +55,8 @@ func TestExecution_Validate(t *testing.T) {
 
 func TestGroup_Validate(t *testing.T) {
 	for _, g := range []policy.Group{
-		{}, policy.AllOf(), policy.AnyOf(""), policy.AnyOf(policy.LetRun), policy.Quorum(1, ""), policy.Quorum(math.MaxInt32, policy.LetRun),
+		{},
+		policy.AllOf(), policy.AnyOf(""), policy.AnyOf(policy.LetRun), policy.Quorum(1, ""), policy.Quorum(math.MaxInt32, policy.LetRun),
 		policy.OnFailure(), policy.Always(),
 	} {
 		wantFieldError(t, g.Validate(), "", "")

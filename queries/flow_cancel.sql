@@ -36,8 +36,8 @@ WHERE
     f.partition_key = @partition_key
     AND f.flow_id = @flow_id;
 
--- name: ClearSiblingCancels :exec
--- ClearSiblingCancels forgets which upstreams of a flow's groups were to be cancelled: all of them have ended.
+-- name: ForgetSiblingCancels :exec
+-- ForgetSiblingCancels forgets which upstreams of a flow's groups were to be cancelled: all of them have ended.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: L3 waits (group rows, UPDATE; nobody else of this library has one under the flow's exclusive lock); L7 waits

@@ -178,6 +178,12 @@ SELECT
                 ORDER BY coalesce(b.grace_until_ms, b.requested_at_ms)
                 LIMIT 1
             )
+            WHEN 'cancel_siblings' THEN (
+                SELECT 0
+                FROM ff_pending_cancel_groups AS p
+                ORDER BY p.enqueued_at_ms
+                LIMIT 1
+            )
             WHEN 'dispatch_completions' THEN (
                 SELECT 0
                 FROM ff_completion_event AS c

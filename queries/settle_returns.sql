@@ -158,7 +158,7 @@ CROSS JOIN LATERAL (
 -- ReadGroupsOf returns the groups that executions wait for, by ord (from 1), as their counters are and with how many
 -- edges that are staged and not applied yet. No row: the execution waits for nothing that is known.
 --
--- Used by: engine.WaitForChildren, engine.WaitForChildrenEach.
+-- Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings.
 -- Locks: none. What it reads is locked by the caller.
 WITH input AS (
     SELECT

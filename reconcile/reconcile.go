@@ -84,6 +84,7 @@ type operations interface {
 	TakeJobs(ctx context.Context, spec engine.JobSpec) (engine.JobsTaken, error)
 	ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) error
 	Undispatched() <-chan struct{}
+	Unneeded() <-chan struct{}
 	Delayed() <-chan struct{}
 	ListenForeign(ctx context.Context, wake func()) error
 }
@@ -99,6 +100,8 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobPruneCreationKeys, every: time.Minute, act: m.PruneCreationKeys},
 		{name: engine.JobDispatchCompletions, every: time.Second, act: m.DispatchCompletions},
 		{name: engine.JobCancelFlows, every: 1500 * time.Millisecond, act: m.CancelFlows},
+		// Each may have as many upstreams as it likes.
+		{name: engine.JobCancelSiblings, every: time.Second, batch: 50, act: m.CancelSiblings},
 		{name: engine.JobAdopt, every: 500 * time.Millisecond, batch: engine.MaxBatch, act: m.Adopt},
 		{name: engine.JobExpireGrants, every: 5 * time.Second, act: m.ExpireGrants},
 		{name: engine.JobUnblockRoutes, every: 5 * time.Second, act: m.UnblockRoutes},
@@ -199,6 +202,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 			s.note(c, time.Now())
 		case <-r.eng.Undispatched():
 			s.call(engine.JobDispatchCompletions)
+		case <-r.eng.Unneeded():
+			s.call(engine.JobCancelSiblings)
 		case <-r.eng.Delayed():
 			s.expectDelay()
 		case <-foreign:

@@ -42,15 +42,18 @@ func newFakeDatabase() *fakeDatabase {
 // A fakeProcess is the engine of one of them.
 type fakeProcess struct {
 	*fakeDatabase
-	name          id.WorkerInstanceID
-	left, delayed chan struct{}
-	foreign       chan struct{}
-	cut           bool // off the database
+	name                    id.WorkerInstanceID
+	left, delayed, unneeded chan struct{}
+	foreign                 chan struct{}
+	cut                     bool // off the database
 }
 
 func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
 	f.calls[name] = make(map[engine.Job][]time.Time)
-	return &fakeProcess{fakeDatabase: f, name: name, left: make(chan struct{}, 1), delayed: make(chan struct{}, 1), foreign: make(chan struct{})}
+	return &fakeProcess{
+		fakeDatabase: f, name: name, left: make(chan struct{}, 1), delayed: make(chan struct{}, 1),
+		unneeded: make(chan struct{}, 1), foreign: make(chan struct{}),
+	}
 }
 
 func (p *fakeProcess) TakeJobs(ctx context.Context, spec engine.JobSpec) (engine.JobsTaken, error) {
@@ -95,6 +98,8 @@ func (p *fakeProcess) ReturnJobs(_ context.Context, holder id.WorkerInstanceID) 
 }
 
 func (p *fakeProcess) Undispatched() <-chan struct{} { return p.left }
+
+func (p *fakeProcess) Unneeded() <-chan struct{} { return p.unneeded }
 
 func (p *fakeProcess) Delayed() <-chan struct{} { return p.delayed }
 
@@ -293,6 +298,7 @@ func TestRun_does_what_its_own_engine_leaves(t *testing.T) {
 		synctest.Wait()
 		left := time.Now()
 		p.left <- struct{}{}
+		p.unneeded <- struct{}{}
 		synctest.Wait()
 		f.mu.Lock()
 		due := time.Now().Add(200 * time.Millisecond)
@@ -306,12 +312,15 @@ func TestRun_does_what_its_own_engine_leaves(t *testing.T) {
 		if calls := f.calls["process"][engine.JobDispatchCompletions]; len(calls) != 1 || !calls[0].Equal(left) {
 			t.Errorf("dispatches at %v, want %v", calls, left)
 		}
+		if calls := f.calls["process"][engine.JobCancelSiblings]; len(calls) != 1 || !calls[0].Equal(left) {
+			t.Errorf("cancels what is not needed at %v, want %v", calls, left)
+		}
 		calls := f.calls["process"][engine.JobPromoteDelayed]
 		if len(calls) != 1 || calls[0].Before(due) || calls[0].Sub(due) > DefaultInterval/2 {
 			t.Errorf("promotes at %v, want within %v after %v", calls, DefaultInterval/2, due)
 		}
 		for name, calls := range f.calls["process"] {
-			if name != engine.JobDispatchCompletions && name != engine.JobPromoteDelayed {
+			if name != engine.JobDispatchCompletions && name != engine.JobPromoteDelayed && name != engine.JobCancelSiblings {
 				t.Errorf("%s of another process is called at %v", name, calls)
 			}
 		}

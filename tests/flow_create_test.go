@@ -246,7 +246,6 @@ func TestCreateFlow_refuses(t *testing.T) {
 		{"quorum_of_none", quorum(0), engine.ErrInvalidInput, `node "c": When.Quorum: `},
 		{"quorum_negative", quorum(-1), engine.ErrInvalidInput, `node "c": When.Quorum: `},
 		{"quorum_above_fan_in", quorum(3), engine.ErrInvalidInput, "a quorum of 3 of 2"},
-		{"cancel_remaining", chart(when{"c": policy.AnyOf("")}, "a>c"), engine.ErrInvalidInput, "not offered yet"},
 		{"on_satisfied_unknown", chart(when{"c": policy.AnyOf("explode")}, "a>c"), engine.ErrInvalidInput, "When.AnyOf: neither CancelRemaining nor LetRun"},
 		{"kind_too_long", engine.FlowSpec{Kind: strings.Repeat("k", 257)}, engine.ErrInvalidInput, "flow kind: 257 bytes, limit 256"},
 		{"namespace", engine.FlowSpec{Namespace: "a\nb"}, engine.ErrInvalidInput, "namespace"},

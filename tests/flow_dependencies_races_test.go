@@ -116,24 +116,21 @@ func TestResolve_two_upstreams_at_once(t *testing.T) {
 	// Every so often both are made to wait for the group, so that they meet there for certain.
 	const meetEvery = 20
 	tests := []struct {
-		name   string
-		rule   policy.Group
-		stored string // a policy that creation does not offer
-		fanIn  int
-		want   storedGroup
+		name  string
+		rule  policy.Group
+		fanIn int
+		want  storedGroup
 	}{
 		{name: "all", rule: policy.AllOf(), fanIn: 2, want: storedGroup{Success: 2, KTarget: 2}},
 		{name: "any", rule: policy.AnyOf(policy.LetRun), fanIn: 2, want: storedGroup{Success: 2, KTarget: 1}},
 		{name: "quorum", rule: policy.Quorum(2, policy.LetRun), fanIn: 3, want: storedGroup{Success: 2, Running: 1, KTarget: 2}},
 		{
-			name: "any_cancels_remaining", rule: policy.AnyOf(policy.LetRun), fanIn: 3,
-			stored: `{"kind": "any_of", "on_satisfied": "cancel_remaining"}`,
-			want:   storedGroup{Success: 2, Running: 1, KTarget: 1, Flagged: true, Enqueued: true},
+			name: "any_cancels_remaining", rule: policy.AnyOf(policy.CancelRemaining), fanIn: 3,
+			want: storedGroup{Success: 2, Running: 1, KTarget: 1, Flagged: true, Enqueued: true},
 		},
 		{
-			name: "quorum_cancels_remaining", rule: policy.Quorum(2, policy.LetRun), fanIn: 3,
-			stored: `{"kind": "quorum", "k": 2, "on_satisfied": "cancel_remaining"}`,
-			want:   storedGroup{Success: 2, Running: 1, KTarget: 2, Flagged: true, Enqueued: true},
+			name: "quorum_cancels_remaining", rule: policy.Quorum(2, policy.CancelRemaining), fanIn: 3,
+			want: storedGroup{Success: 2, Running: 1, KTarget: 2, Flagged: true, Enqueued: true},
 		},
 	}
 	for _, test := range tests {
@@ -152,10 +149,6 @@ func TestResolve_two_upstreams_at_once(t *testing.T) {
 				}
 			}
 			flow := r.createFlow(t, spec)
-			if test.stored != "" {
-				r.exec(t, "UPDATE ff_edge_group SET policy = CAST($3::text AS jsonb) WHERE partition_key = $1 AND flow_id = $2",
-					partitionOf(flow), flow, test.stored)
-			}
 			r.claimAll(t)
 			for round := range rounds {
 				complete := func(i int) func(context.Context) error {

@@ -203,8 +203,7 @@ func TestA19_passed_over_on_a_deeper_level(t *testing.T) {
 // A group that cancels what remains lists nobody while its downstream is passed over.
 func TestA19_passed_over_cancels_nobody(t *testing.T) {
 	f := flowsOn(cloneFixture(t))
-	flow := f.draw(t, nil, "a>d", "b>d")
-	f.cancelRemaining(t, flow, "d", 1)
+	flow := f.draw(t, cancelRemaining("d", 1), "a>d", "b>d")
 	f.claimAll(t)
 	f.setExecution(t, f.NodeID(flow, "d"), "lifecycle_phase = 'napping'")
 	f.succeed(t, flow, "a")

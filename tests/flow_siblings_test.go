@@ -8,14 +8,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// cancelRemaining gives the group of a node a policy that creation does not offer yet.
-func (f *flowFixture) cancelRemaining(t *testing.T, flow id.FlowID, key string, k int) {
-	t.Helper()
-	document := `{"kind": "any_of", "on_satisfied": "cancel_remaining"}`
-	if k > 1 {
-		document = fmt.Sprintf(`{"kind": "quorum", "k": %d, "on_satisfied": "cancel_remaining"}`, k)
+// cancelRemaining is the policy of a node that needs k upstreams, and not the others.
+func cancelRemaining(key string, k int) when {
+	if k == 1 {
+		return when{key: policy.AnyOf(policy.CancelRemaining)}
 	}
-	f.setGroup(t, flow, key, fmt.Sprintf("policy = '%s', k_target = %d", document, k))
+	return when{key: policy.Quorum(k, policy.CancelRemaining)}
 }
 
 // F26, F27: a group that is decided either way, and cancels what remains, lists its unfinished upstreams in
@@ -24,8 +22,7 @@ func TestF26_F27_siblings_are_listed(t *testing.T) {
 	t.Parallel()
 	t.Run("satisfied", func(t *testing.T) {
 		f := newFlowFixture(t)
-		flow := f.draw(t, nil, "a>e", "b>e", "c>e", "d>e", "x>d")
-		f.cancelRemaining(t, flow, "e", 2)
+		flow := f.draw(t, cancelRemaining("e", 2), "a>e", "b>e", "c>e", "d>e", "x>d")
 		f.claimAll(t)
 		f.succeed(t, flow, "a")
 		f.wantGroup(t, flow, "e", storedGroup{Success: 1, Running: 3, KTarget: 2})
@@ -41,8 +38,7 @@ func TestF26_F27_siblings_are_listed(t *testing.T) {
 	})
 	t.Run("impossible", func(t *testing.T) {
 		f := newFlowFixture(t)
-		flow := f.draw(t, nil, "a>d", "b>d", "c>d", "d>e")
-		f.cancelRemaining(t, flow, "d", 3)
+		flow := f.draw(t, cancelRemaining("d", 3), "a>d", "b>d", "c>d", "d>e")
 		f.claimAll(t)
 		f.fail(t, flow, "a")
 		f.wantGroup(t, flow, "d", storedGroup{Fail: 1, Running: 2, KTarget: 3, Flagged: true, Siblings: "b c", Enqueued: true})
@@ -50,8 +46,7 @@ func TestF26_F27_siblings_are_listed(t *testing.T) {
 	})
 	t.Run("late_endings_only_count", func(t *testing.T) {
 		f := newFlowFixture(t)
-		flow := f.draw(t, nil, "a>d", "b>d", "c>d")
-		f.cancelRemaining(t, flow, "d", 1)
+		flow := f.draw(t, cancelRemaining("d", 1), "a>d", "b>d", "c>d")
 		f.claimAll(t)
 		f.succeed(t, flow, "a")
 		f.advance(1)
@@ -61,15 +56,13 @@ func TestF26_F27_siblings_are_listed(t *testing.T) {
 	})
 	t.Run("nobody_left", func(t *testing.T) {
 		f := newFlowFixture(t)
-		flow := f.draw(t, nil, "a>d", "b>d")
-		f.cancelRemaining(t, flow, "d", 2)
+		flow := f.draw(t, cancelRemaining("d", 2), "a>d", "b>d")
 		f.succeed(t, flow, "a", "b")
 		f.wantGroup(t, flow, "d", storedGroup{Success: 2, KTarget: 2, Flagged: true, Enqueued: true})
 	})
 	t.Run("flagged_already", func(t *testing.T) {
 		f := newFlowFixture(t)
-		flow := f.draw(t, nil, "a>d", "b>d")
-		f.cancelRemaining(t, flow, "d", 1)
+		flow := f.draw(t, cancelRemaining("d", 1), "a>d", "b>d")
 		f.setGroup(t, flow, "d", "cancel_siblings_pending_flag = true")
 		f.succeed(t, flow, "a")
 		f.wantGroup(t, flow, "d", storedGroup{Success: 1, Running: 1, KTarget: 1, Flagged: true})
@@ -89,10 +82,9 @@ func TestF26_F27_siblings_are_listed(t *testing.T) {
 func TestF28_siblings_needed_elsewhere(t *testing.T) {
 	f := newFlowFixture(t)
 	// b also feeds the undecided "other", c the decided "done", g a group that is decided in the same step.
-	flow := f.draw(t, when{"done": policy.AnyOf(policy.LetRun)},
-		"a>d", "b>d", "c>d", "g>d", "b>other", "c>done", "z>done", "a>same", "g>same")
-	f.cancelRemaining(t, flow, "d", 1)
-	f.cancelRemaining(t, flow, "same", 1)
+	flow := f.draw(t, when{
+		"done": policy.AnyOf(policy.LetRun), "d": policy.AnyOf(policy.CancelRemaining), "same": policy.AnyOf(policy.CancelRemaining),
+	}, "a>d", "b>d", "c>d", "g>d", "b>other", "c>done", "z>done", "a>same", "g>same")
 	f.claimAll(t)
 	f.succeed(t, flow, "z")
 	f.succeed(t, flow, "a")
@@ -106,8 +98,8 @@ func TestF28_siblings_needed_elsewhere(t *testing.T) {
 // An upstream whose other downstream has started, and does not depend on it any more, is listed.
 func TestSiblings_of_a_started_downstream(t *testing.T) {
 	f := newFlowFixture(t)
-	flow := f.draw(t, when{"other": policy.AnyOf(policy.LetRun)}, "a>d", "b>d", "x>other", "b>other")
-	f.cancelRemaining(t, flow, "d", 1)
+	flow := f.draw(t, when{"other": policy.AnyOf(policy.LetRun), "d": policy.AnyOf(policy.CancelRemaining)},
+		"a>d", "b>d", "x>other", "b>other")
 	f.claimAll(t)
 	f.succeed(t, flow, "x")
 	f.lease(t, flow, "other")
@@ -121,8 +113,7 @@ func TestSiblings_wait_for_staged_edges(t *testing.T) {
 	for k, fail := range map[int][]string{1: {"a", "b"}, 2: {"a"}} {
 		t.Run(fmt.Sprintf("%d_needed", k), func(t *testing.T) {
 			f := newFlowFixture(t)
-			flow := f.draw(t, nil, "a>d", "b>d", "c>d")
-			f.cancelRemaining(t, flow, "d", k)
+			flow := f.draw(t, cancelRemaining("d", k), "a>d", "b>d", "c>d")
 			f.claimAll(t)
 			f.stageOnly(t, flow, "c", "d")
 			f.fail(t, flow, fail...)
@@ -140,8 +131,7 @@ func TestSiblings_are_listed_once(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFlowFixture(t)
-			flow := f.draw(t, nil, "a>d", "b>d", "c>d")
-			f.cancelRemaining(t, flow, "d", 2)
+			flow := f.draw(t, cancelRemaining("d", 2), "a>d", "b>d", "c>d")
 			f.claimAll(t)
 			f.fail(t, flow, "a", "b")
 			f.wantGroup(t, flow, "d", storedGroup{Fail: 2, Running: 1, KTarget: 2, Flagged: true, Siblings: "c", Enqueued: true})

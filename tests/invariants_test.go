@@ -303,7 +303,7 @@ func miscountedGroups(ctx context.Context, tx pgx.Tx, lanes []string) ([]string,
 			WHERE e.partition_key = g.partition_key AND e.flow_id = g.flow_id AND e.downstream_eid = g.downstream_eid
 		) AS n
 		WHERE
-			(g.success_count, g.fail_count, g.skip_count, g.running_count, 0) <> (n.success, n.fail, n.skip, n.running, n.forgotten)
+			(g.success_count, g.fail_count, g.skip_count, g.running_count - CASE WHEN g.policy ? 'ffx_when' THEN 1000000000 ELSE 0 END, 0) <> (n.success, n.fail, n.skip, n.running, n.forgotten)
 			AND g.flow_id <> ALL ($1::uuid[])
 			AND g.downstream_eid <> ALL ($3::uuid[])
 			AND ($2::text[] IS NULL OR left(d.lane_id, 41) = ANY ($2::text[]))

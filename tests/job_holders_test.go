@@ -22,7 +22,7 @@ import (
 // allJobs are the jobs of which the database tells when they are due.
 var allJobs = []engine.Job{
 	engine.JobExpireLeases, engine.JobPromoteDelayed, engine.JobExpireAttempts, engine.JobExpireDeadlines,
-	engine.JobPruneCreationKeys, engine.JobDispatchCompletions,
+	engine.JobPruneCreationKeys, engine.JobDispatchCompletions, engine.JobCancelSiblings,
 }
 
 const jobHold = 4 * time.Second
@@ -155,12 +155,15 @@ func TestTakeJobs_tells_what_is_due(t *testing.T) {
 	f.setExecution(t, foreign, fmt.Sprintf("ffx_execution_deadline_ms = NULL, deadline_at_ms = %d", start.Add(30*time.Second).UnixMilli()))
 	due[engine.JobExpireDeadlines] = start.Add(30 * time.Second)
 	f.exec(t, `INSERT INTO ff_completion_event (partition_key, execution_id, outcome, occurred_at_ms) VALUES (1, gen_random_uuid(), 'success', 1)`)
-	due[engine.JobDispatchCompletions] = start
+	f.exec(t, "INSERT INTO ff_pending_cancel_groups VALUES (1, gen_random_uuid(), gen_random_uuid(), 1)")
+	due[engine.JobDispatchCompletions], due[engine.JobCancelSiblings] = start, start
 	f.exec(t, "UPDATE ff_completion_event SET committed_at_ms = $1", start.UnixMilli())
 	due[engine.JobRetain] = start.Add(7 * 24 * time.Hour)
 	check("with what another program left", due)
 	f.exec(t, "UPDATE ff_completion_event SET dispatched_at_ms = 1, committed_at_ms = $1", start.Add(-24*time.Hour).UnixMilli())
+	f.exec(t, "DELETE FROM ff_pending_cancel_groups")
 	delete(due, engine.JobDispatchCompletions)
+	delete(due, engine.JobCancelSiblings)
 	due[engine.JobRetain] = start.Add(6 * 24 * time.Hour)
 	check("with an end of a day ago", due)
 	if err := f.Operator().SetLaneRetention(t.Context(), "elsewhere", time.Hour); err != nil {

@@ -232,6 +232,7 @@ var keyed = []string{
 	"ChangePriority", "PostponeExecution", "PromoteExecution", "RevokeLease", "ReplayExecution", "TouchFlow",
 	"TakeEligible", "ReadGrantFacts", "ListGrants", "GetGrant", "DeleteGrants", "HoldForGrant", "EndReclaimedAttempt", "ExpireGrants",
 	"LockUnstartedDownstream", "ListDownstreamGroups", "ReopenEdges", "MarkCountedEdges", "BlockDownstream", "LockInboundGroup", "ReopenInboundEdges",
+	"TakeSiblingCancels", "TakeGroups", "ListSiblings", "ClearSiblingCancels",
 }
 
 // scanning are the statements that look for rows, in indexes made for it.
@@ -260,8 +261,10 @@ var scanning = map[string][]string{
 		"ffx_lease_watch_pkey", "ffx_ff_exec_core_promotion_idx", "ffx_ff_attempt_timeout_idx", "ffx_ff_exec_core_execution_deadline_idx",
 		"ffx_ff_exec_core_deadline_idx", "ffx_create_dedup_expiry_idx", "ffx_ff_completion_event_undispatched_idx", "ffx_ready_pkey", "ff_claim_grant_expiry_idx", "ffx_blocked_route_idx", "ffx_ff_exec_core_foreign_idx",
 		"ff_completion_event_pkey", "ffx_retention_timer_pkey", "ffx_retention_pkey", "ffx_lane_retention_shortest_idx", "ffx_retention_period_pkey",
+		"ffx_ff_pending_cancel_groups_age_idx",
 	},
 	"ListQueuedAmong":      {"ffx_ready_pkey"},
+	"ScanSiblingCancels":   {"ffx_ff_pending_cancel_groups_age_idx"},
 	"ScanUndispatched":     {"ffx_ff_completion_event_undispatched_idx"},
 	"ListOpenMembers":      {"ff_exec_core_flow_idx"},
 	"GetRetentionWork":     {"ff_completion_event_pkey", "ffx_retention_timer_pkey", "ffx_retention_period_pkey", "ffx_retention_pkey", "ffx_lane_retention_shortest_idx"},
