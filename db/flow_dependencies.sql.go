@@ -821,7 +821,8 @@ RETURNING
     g.running_count,
     g.cancel_siblings_pending_flag,
     t.edge_ids::uuid[] AS edge_ids,
-    t.passes_data::boolean AS passes_data
+    t.passes_data::boolean AS passes_data,
+    (SELECT count(*) FROM resolved)::bigint AS marked
 `
 
 type ResolveEdgesParams struct {
@@ -844,12 +845,13 @@ type ResolveEdgesRow struct {
 	CancelSiblingsPendingFlag bool
 	EdgeIds                   []pgtype.UUID
 	PassesData                bool
+	Marked                    int64
 }
 
 // ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
 // The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
-// that were counted. A group without a row is not returned, although its edges are marked: the caller looks
-// for these by ListEdgesWithoutGroup.
+// that were counted; marked: how many edges of all groups that were. A group without a row is not returned, although
+// its edges are marked: the caller looks for these by ListEdgesWithoutGroup.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
@@ -884,6 +886,7 @@ func (q *Queries) ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesPar
 			&i.CancelSiblingsPendingFlag,
 			&i.EdgeIds,
 			&i.PassesData,
+			&i.Marked,
 		); err != nil {
 			return nil, err
 		}

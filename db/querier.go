@@ -1140,8 +1140,8 @@ type Querier interface {
 	RepointExecutions(ctx context.Context, db DBTX, arg RepointExecutionsParams) (int64, error)
 	// ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
 	// The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
-	// that were counted. A group without a row is not returned, although its edges are marked: the caller looks
-	// for these by ListEdgesWithoutGroup.
+	// that were counted; marked: how many edges of all groups that were. A group without a row is not returned, although
+	// its edges are marked: the caller looks for these by ListEdgesWithoutGroup.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,

@@ -80,6 +80,7 @@ func (e *Engine) resolveDependents(
 ) (all []endedExecution, err error) {
 	all = ended
 	resolved := int64(0)
+	var unsure []endedExecution // some of their edges may have been marked and not counted
 	for frontier := ended; len(frontier) > 0; levels-- {
 		if levels == 0 {
 			for i := range frontier {
@@ -88,18 +89,21 @@ func (e *Engine) resolveDependents(
 			tx.due.undispatched()
 			break
 		}
-		skipped, n, err := e.resolve(ctx, tx, frontier, nowMs)
+		skipped, n, whole, err := e.resolve(ctx, tx, frontier, nowMs)
 		if err != nil {
 			return nil, err
 		}
 		resolved += int64(n)
+		if !whole {
+			unsure = append(unsure, frontier...)
+		}
 		all = append(all, skipped...)
 		frontier = all[len(all)-len(skipped):]
 	}
 	if len(all) == len(ended) && ended[0].outcome == state.CompletionSuccess && resolved == groups {
 		return all, nil
 	}
-	return all, e.leaveEdgesWithoutGroup(ctx, tx, all)
+	return all, e.leaveEdgesWithoutGroup(ctx, tx, unsure, all)
 }
 
 // record gives the quota slots of ended executions back and appends their completion events.
@@ -128,17 +132,17 @@ func (e *Engine) record(ctx context.Context, tx *txn, all []endedExecution, nowM
 }
 
 // resolve counts the edges of ended members in the groups they lead to, and acts on each group that this
-// decides: its downstream is released or skipped. It returns what was skipped and how many groups it found, and
-// marks those of frontier that it left edges of, because their group or downstream is in a state that it does not
+// decides: its downstream is released or skipped. It returns what was skipped, how many groups it found, and whether these
+// are surely all, and marks those of frontier that it left edges of, because their group or downstream is in a state that it does not
 // know, or because they succeeded and what waits for a failure is to be skipped: that needs more of the flow's lock.
 //
 // Each edge counts once: resolving marks it. A group acts once: when its decision changes from undecided.
 func (e *Engine) resolve(
 	ctx context.Context, tx *txn, frontier []endedExecution, nowMs int64,
-) (skipped []endedExecution, found int, err error) {
+) (skipped []endedExecution, found int, whole bool, err error) {
 	members := memberArrays(frontier)
 	if members.empty() {
-		return nil, 0, nil
+		return nil, 0, true, nil
 	}
 	outcome := frontier[0].outcome
 	groups, err := e.q.ResolveEdges(ctx, tx, db.ResolveEdgesParams{
@@ -146,17 +150,19 @@ func (e *Engine) resolve(
 		Outcome: string(outcome), NowMs: nowMs,
 	})
 	if err != nil || len(groups) == 0 {
-		return nil, 0, err
+		return nil, 0, false, err
 	}
 	slices.SortFunc(groups, func(a, b db.ResolveEdgesRow) int {
 		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), compareUUID(a.DownstreamEid, b.DownstreamEid))
 	})
-	passes := false
+	passes, counted := false, 0
+	over := endedAmong(frontier)
 	var decided []decidedGroup
 	var left leftEdges
 	for i := range groups {
 		g := &groups[i]
 		passes = passes || g.PassesData
+		counted += len(g.EdgeIds)
 		rules, err := document.GroupFromStored(g.Policy)
 		if err != nil {
 			left.add(g.PartitionKey, g.FlowID, g.DownstreamEid, g.EdgeIds) // a read of the flow reports it
@@ -169,23 +175,24 @@ func (e *Engine) resolve(
 				continue
 			}
 			cancels := rules.CancelsRemaining() && !g.CancelSiblingsPendingFlag
-			decided = append(decided, decidedGroup{g, decision, staged, cancels})
+			decided = append(decided, decidedGroup{g, decision, staged, over[g.DownstreamEid], cancels})
 		}
 	}
 	if passes && outcome == state.CompletionSuccess {
 		if err := e.q.PassResults(ctx, tx, db.PassResultsParams{
 			PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions, NowMs: nowMs,
 		}); err != nil {
-			return nil, 0, err
+			return nil, 0, false, err
 		}
 	}
 	skipped, err = e.moveDownstream(ctx, tx, decided, &left, nowMs)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, false, err
 	}
 	if err := e.leaveEdges(ctx, tx, &left, frontier); err != nil {
-		return nil, 0, err
+		return nil, 0, false, err
 	}
+	whole = int64(counted) == groups[0].Marked
 	var siblings decidedArrays
 	for i := range decided {
 		if d := &decided[i]; d.cancels {
@@ -193,13 +200,25 @@ func (e *Engine) resolve(
 		}
 	}
 	if siblings.empty() {
-		return skipped, len(groups), nil
+		return skipped, len(groups), whole, nil
 	}
 	tx.due.unneeded = true
-	return skipped, len(groups), e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
+	return skipped, len(groups), whole, e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
 		PartitionKeys: siblings.partitions, FlowIds: siblings.flows, DownstreamEids: siblings.executions,
 		StagedFrom: siblings.stagedFrom, StagedBelow: siblings.stagedBelow, NowMs: nowMs,
 	})
+}
+
+// endedAmong returns those that have ended, where there are several of them: some may wait for others.
+func endedAmong(frontier []endedExecution) map[id.ExecutionUUID]bool {
+	if len(frontier) == 1 {
+		return nil
+	}
+	over := make(map[id.ExecutionUUID]bool, len(frontier))
+	for _, x := range frontier {
+		over[x.id.UUID()] = true
+	}
+	return over
 }
 
 // decidedGroup is a group that has just been decided.
@@ -207,6 +226,7 @@ type decidedGroup struct {
 	*db.ResolveEdgesRow
 	decision document.Decision
 	staged   stagedRange
+	over     bool // its downstream has ended with its upstreams
 	cancels  bool // what remains of its upstreams
 }
 
@@ -260,9 +280,11 @@ func (e *Engine) moveDownstream(
 ) ([]endedExecution, error) {
 	var release, skip decidedArrays
 	for i := range decided {
-		if d := &decided[i]; d.decision == document.Satisfied {
+		switch d := &decided[i]; {
+		case d.over:
+		case d.decision == document.Satisfied:
 			release.add(d)
-		} else {
+		default:
 			skip.add(d)
 		}
 	}
@@ -271,7 +293,7 @@ func (e *Engine) moveDownstream(
 		return nil, err
 	}
 	skipped, err := e.skipDownstream(ctx, tx, skip, nowMs)
-	if err != nil || len(released)+len(skipped) == len(decided) {
+	if err != nil || len(released)+len(skipped) == len(release.executions)+len(skip.executions) {
 		return skipped, err
 	}
 	moved := make(map[id.ExecutionUUID]struct{}, len(decided))

@@ -22,9 +22,10 @@ func (l *leftEdges) add(partition int16, flow id.FlowID, downstream id.Execution
 	l.edges = append(l.edges, edges...)
 }
 
-// leaveEdgesWithoutGroup opens the edges again that were marked without having been counted.
-func (e *Engine) leaveEdgesWithoutGroup(ctx context.Context, tx *txn, ended []endedExecution) error {
-	members := memberArrays(ended)
+// leaveEdgesWithoutGroup opens the edges of unsure again that were marked without having been counted, and marks those of
+// ended whose edges they are.
+func (e *Engine) leaveEdgesWithoutGroup(ctx context.Context, tx *txn, unsure, ended []endedExecution) error {
+	members := memberArrays(unsure)
 	if members.empty() {
 		return nil
 	}
@@ -74,7 +75,7 @@ func (e *Engine) leavePassedOver(
 	var params db.ListPassedOverParams
 	for i := range decided {
 		d := &decided[i]
-		if _, ok := moved[d.DownstreamEid]; !ok {
+		if _, ok := moved[d.DownstreamEid]; !ok && !d.over {
 			rest.add(d)
 			params.Skips = append(params.Skips, d.decision == document.Impossible)
 			params.Ords = append(params.Ords, int32(i))

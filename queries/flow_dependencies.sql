@@ -43,8 +43,8 @@ LEFT JOIN LATERAL (
 -- name: ResolveEdges :many
 -- ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
 -- The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
--- that were counted. A group without a row is not returned, although its edges are marked: the caller looks
--- for these by ListEdgesWithoutGroup.
+-- that were counted; marked: how many edges of all groups that were. A group without a row is not returned, although
+-- its edges are marked: the caller looks for these by ListEdgesWithoutGroup.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
@@ -117,7 +117,8 @@ RETURNING
     g.running_count,
     g.cancel_siblings_pending_flag,
     t.edge_ids::uuid[] AS edge_ids,
-    t.passes_data::boolean AS passes_data;
+    t.passes_data::boolean AS passes_data,
+    (SELECT count(*) FROM resolved)::bigint AS marked;
 
 -- name: ListEdgesWithoutGroup :many
 -- ListEdgesWithoutGroup returns the edges of ended executions that ResolveEdges marked although their group has
