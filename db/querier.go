@@ -12,6 +12,11 @@ import (
 )
 
 type Querier interface {
+	// AddToGroups adds edges to what groups count, and gives them their policies and targets. A group without a row is made.
+	//
+	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+	// Locks: L3 held.
+	AddToGroups(ctx context.Context, db DBTX, arg AddToGroupsParams) error
 	// AdoptExecutions brings executions that another program created, or left half-done, into the form of this library: the
 	// facts that it keeps in columns, and, of those that wait and that nobody has a lease or a grant of, the state. held:
 	// dependencies hold it. Returns those that it changed. What is in canonical form is left alone, and so is what somebody
@@ -20,6 +25,11 @@ type Querier interface {
 	// Used by: engine.Adopt, engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
 	AdoptExecutions(ctx context.Context, db DBTX, arg AdoptExecutionsParams) ([]AdoptExecutionsRow, error)
+	// ApplyEdges makes edges count that were staged only. outcome is as in InsertEdges.
+	//
+	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+	// Locks: L3 waits (edge rows, UPDATE). The caller holds the flow's exclusive lock.
+	ApplyEdges(ctx context.Context, db DBTX, arg ApplyEdgesParams) error
 	// BlockDownstream makes executions that nobody has claimed yet wait for their dependencies again, and deletes their
 	// grants. Returns those that hold a quota slot. What was blocked on them before, or is claimed, is left alone.
 	//
@@ -95,6 +105,14 @@ type Querier interface {
 	// Used by: engine.CreateExecutions.
 	// Locks: L1 waits (for a concurrent insert of the same id).
 	CopyExecutions(ctx context.Context, db DBTX, arg []CopyExecutionsParams) (int64, error)
+	// CountGrowth adds members and edges to the counters of a flow, one revision each, and returns what they are now. It
+	// writes the row of a flow that has changed otherwise too, so that a transaction with an older snapshot fails at the
+	// flow's lock.
+	//
+	// Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
+	// engine.SetGroupPolicy.
+	// Locks: L0 held.
+	CountGrowth(ctx context.Context, db DBTX, arg CountGrowthParams) (int64, error)
 	// CountNewMembers adds members to the counters of a flow, one revision each, and returns how many it has.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions.
@@ -505,6 +523,13 @@ type Querier interface {
 	// Used by: engine.CreateFlow.
 	// Locks: L3 new: the flow is new.
 	InsertEdgeGroups(ctx context.Context, db DBTX, arg InsertEdgeGroupsParams) error
+	// InsertEdges adds dependency edges between members of a flow, which count from now on, or, where they are not to be
+	// applied, hold the group of their downstream open until they are. outcome: how the upstream of an applied edge has ended
+	// already, and is counted; empty: it has not, or an event that is not dispatched yet is going to tell of it.
+	//
+	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges.
+	// Locks: L3 new. The caller holds the flow's exclusive lock.
+	InsertEdges(ctx context.Context, db DBTX, arg InsertEdgesParams) error
 	// InsertExecutions creates executions, all members of one flow or of none. An id that exists already is
 	// left as it is and has no row in the result. Zero stands for "not given" in the arrays of instants,
 	// the empty string in the arrays of text.
@@ -528,6 +553,11 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: retention new.
 	InsertRetentionTimer(ctx context.Context, db DBTX, arg InsertRetentionTimerParams) error
+	// JoinFlow makes executions that belong to no flow members of one. An empty node_key keeps what the execution has.
+	//
+	// Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers.
+	// Locks: L1 held.
+	JoinFlow(ctx context.Context, db DBTX, arg JoinFlowParams) error
 	// LeaseTakenExecutions writes the leases decided for executions that the caller has locked: the
 	// execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each. A deadline of 0 leaves what is stored; reclaims are added to the leases that were lost.
 	//
@@ -579,6 +609,11 @@ type Querier interface {
 	// Used by: engine.ReplayExecution.
 	// Locks: none. Groups, and what has not been started, are locked by the caller.
 	ListDownstreamGroups(ctx context.Context, db DBTX, arg ListDownstreamGroupsParams) ([]ListDownstreamGroupsRow, error)
+	// ListEdgesBelow returns every edge that members of a flow lead to, directly or by way of others.
+	//
+	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges.
+	// Locks: none. The caller holds the flow's exclusive lock. Reads as many edges as there are below.
+	ListEdgesBelow(ctx context.Context, db DBTX, arg ListEdgesBelowParams) ([]ListEdgesBelowRow, error)
 	// ListEdgesFrom returns the edges by which others wait for an execution, by id.
 	//
 	// Used by: engine.EdgesFrom.
@@ -589,6 +624,11 @@ type Querier interface {
 	// Used by: engine.EdgesInto.
 	// Locks: none.
 	ListEdgesInto(ctx context.Context, db DBTX, arg ListEdgesIntoParams) ([]ListEdgesIntoRow, error)
+	// ListEdgesNamed returns edges of a flow by their ids. One that does not exist has no row.
+	//
+	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+	// Locks: none. The caller holds the flow's exclusive lock.
+	ListEdgesNamed(ctx context.Context, db DBTX, arg ListEdgesNamedParams) ([]ListEdgesNamedRow, error)
 	// ListEdgesWithoutGroup returns the edges of ended executions that ResolveEdges marked although their group has
 	// no row, by group. No rows: all that was marked was counted.
 	//
@@ -669,6 +709,12 @@ type Querier interface {
 	// Used by: engine.Eligibility.
 	// Locks: none; one snapshot.
 	ListInbound(ctx context.Context, db DBTX, arg ListInboundParams) ([]ListInboundRow, error)
+	// ListInboundEdges returns the edges into members of a flow. applied: it counts; else it is staged only.
+	// resolved_outcome: how its upstream has ended, empty where that is not counted.
+	//
+	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+	// Locks: none. The caller holds the flow's exclusive lock.
+	ListInboundEdges(ctx context.Context, db DBTX, arg ListInboundEdgesParams) ([]ListInboundEdgesRow, error)
 	// ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
 	// of the max_items highest. No row: at none are there as many.
 	//
@@ -912,6 +958,13 @@ type Querier interface {
 	// Locks: L3 waits (group rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id) and holds L0,
 	// shared at least.
 	LockGroupsOf(ctx context.Context, db DBTX, arg LockGroupsOfParams) error
+	// LockGrowingFlow locks the row of a flow whose exclusive lock the caller holds, and returns what its growth is counted
+	// in. No row: the flow does not exist.
+	//
+	// Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
+	// engine.SetGroupPolicy.
+	// Locks: L0 waits (the flow's row FOR NO KEY UPDATE).
+	LockGrowingFlow(ctx context.Context, db DBTX, arg LockGrowingFlowParams) (LockGrowingFlowRow, error)
 	// LockInboundGroup locks the group that decides about an execution and returns it, with how many edges lead into it,
 	// applied and staged only. No row: nothing was ever to decide about it.
 	//
@@ -925,6 +978,14 @@ type Querier interface {
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
 	LockMembers(ctx context.Context, db DBTX, arg LockMembersParams) ([]LockMembersRow, error)
+	// LockUndispatchedOf returns those of the given members, which have ended, of which an event is not dispatched: whoever
+	// dispatches it counts their edges, those too that are added now. Its rows are locked, so that a snapshot in which an
+	// event is still undispatched that was dispatched since meets 40001.
+	//
+	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+	// Locks: L7 waits (event rows FOR SHARE: a dispatcher of another program holds one until it has counted). Looks at all
+	// that is undispatched.
+	LockUndispatchedOf(ctx context.Context, db DBTX, arg LockUndispatchedOfParams) ([]id.ExecutionUUID, error)
 	// LockUnstartedDownstream locks those executions that wait for an execution, or were released by it, and have not been
 	// claimed yet, so that none is until the caller has committed.
 	//
@@ -967,6 +1028,12 @@ type Querier interface {
 	// engine.DispatchCompletions.
 	// Locks: L4 waits (execution rows, UPDATE).
 	PassResults(ctx context.Context, db DBTX, arg PassResultsParams) error
+	// PassResultsAlong hands the results of upstreams to downstream executions that have not started, along edges that have
+	// just been counted as successes: the greatest edge id wins where there are several into one.
+	//
+	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+	// Locks: L4 held (execution rows, UPDATE): they are among the executions that the caller has locked, or has created.
+	PassResultsAlong(ctx context.Context, db DBTX, arg PassResultsAlongParams) error
 	// PostponeExecution makes an execution that waits, and that the caller has locked, wait for an instant. What admitted
 	// it through a gate it gives back; its quota slot is the caller's to return.
 	//

@@ -59,10 +59,10 @@ var (
 	// the work done again creates a new execution.
 	ErrMaxReplays = errors.New("execution may not be replayed again")
 
-	// ErrExists: an execution of a new flow exists already. Nothing was written.
+	// ErrExists: an execution of a new flow, or of one that grows, exists already. Nothing was written.
 	ErrExists = errors.New("execution exists already")
 
-	// ErrIdempotencyKeyTaken: a node of a new flow carries the key of an earlier execution. Nothing was written.
+	// ErrIdempotencyKeyTaken: a node of a new flow, or of one that grows, carries the key of an earlier execution. Nothing was written.
 	ErrIdempotencyKeyTaken = errors.New("idempotency key is taken")
 
 	// ErrFlowTerminal: the flow takes no more members, and replays none. Nothing was written.
@@ -70,6 +70,25 @@ var (
 
 	// ErrCycle: the dependencies of a flow go round in a circle. Nothing was written.
 	ErrCycle = errors.New("dependencies form a cycle")
+
+	// ErrStaleRevision: the flow has grown since the revision that was expected. Nothing was written; the caller reads the
+	// flow again. Carried by [RevisionError].
+	ErrStaleRevision = errors.New("flow has another revision")
+
+	// ErrOtherFlow: the execution is a member of another flow, and remains it. Nothing was written. Carried by
+	// [MemberError], like the next one.
+	ErrOtherFlow = errors.New("execution is a member of another flow")
+
+	// ErrNotMember: the execution is no member of the flow; it has to be added first. Nothing was written.
+	ErrNotMember = errors.New("execution is no member of the flow")
+
+	// ErrEdgeExists: an edge of that id, or between the same two executions, is there and is another one. Nothing was
+	// written. Carried by [EdgeExistsError].
+	ErrEdgeExists = errors.New("edge exists already")
+
+	// ErrStarted: the execution has started, and is given nothing more to wait for unless the edge allows it. Nothing was
+	// written. Carried by [StateError].
+	ErrStarted = errors.New("execution has started")
 
 	// ErrBusy: another transaction holds what this item of a batch needs, a row or the lock of its flow. A batch
 	// waits for nobody: the others are done, for this one nothing was written. The caller repeats it, alone if it
@@ -161,7 +180,7 @@ func (e *CorruptionError) Error() string {
 // Unwrap gives [ErrCorruption] and what was wrong with the value.
 func (e *CorruptionError) Unwrap() []error { return withCause(ErrCorruption, e.err) }
 
-// NotFoundError names what does not exist: Entity is "execution", "attempt" or "flow".
+// NotFoundError names what does not exist: Entity is "execution", "attempt", "flow" or "edge".
 type NotFoundError struct {
 	Entity string
 	ID     string
@@ -171,6 +190,49 @@ func (e *NotFoundError) Error() string { return e.Entity + " " + e.ID + " not fo
 
 // Unwrap gives [ErrNotFound].
 func (e *NotFoundError) Unwrap() error { return ErrNotFound }
+
+// RevisionError says which revision a flow has, instead of the one that was expected.
+type RevisionError struct {
+	Flow               id.FlowID
+	Expected, Revision int64
+}
+
+func (e *RevisionError) Error() string {
+	return fmt.Sprintf("flow %s: %v: %d, not %d", e.Flow, ErrStaleRevision, e.Revision, e.Expected)
+}
+
+// Unwrap gives [ErrStaleRevision].
+func (e *RevisionError) Unwrap() error { return ErrStaleRevision }
+
+// MemberError is a refusal because of the flow that an execution belongs to. Err is [ErrOtherFlow] or [ErrNotMember].
+type MemberError struct {
+	Execution id.ExecutionID
+	Flow      *id.FlowID // the one that it is a member of; nil: none
+	Err       error
+}
+
+func (e *MemberError) Error() string {
+	if e.Flow == nil {
+		return fmt.Sprintf("execution %s: %v", e.Execution, e.Err)
+	}
+	return fmt.Sprintf("execution %s: %v: it is one of flow %s", e.Execution, e.Err, e.Flow)
+}
+
+// Unwrap gives the sentinel in Err.
+func (e *MemberError) Unwrap() error { return e.Err }
+
+// EdgeExistsError describes the edge that is there instead of the one asked for.
+type EdgeExistsError struct {
+	Edge                 id.EdgeID
+	Upstream, Downstream id.ExecutionID
+}
+
+func (e *EdgeExistsError) Error() string {
+	return fmt.Sprintf("%v: %s, from execution %s to %s", ErrEdgeExists, e.Edge, e.Upstream, e.Downstream)
+}
+
+// Unwrap gives [ErrEdgeExists].
+func (e *EdgeExistsError) Unwrap() error { return ErrEdgeExists }
 
 // EndedError says how an execution ended: one that has no result, since it did not succeed, or one that cannot be
 // acted on any more.
@@ -217,7 +279,7 @@ func (e *LeaseError) Error() string {
 func (e *LeaseError) Unwrap() error { return e.Err }
 
 // StateError is a refusal because of the state that an execution is in. Err is [ErrNotEligible] or [ErrNotEnded], of an
-// operator's call; [ErrNotLeaseable] or [ErrNotReclaimable], of a grant or a claim by one, and Reason says why in words.
+// operator's call; [ErrStarted], of an edge; [ErrNotLeaseable] or [ErrNotReclaimable], of a grant or a claim by one, and Reason says why in words.
 type StateError struct {
 	Execution id.ExecutionID
 	State     state.Vector
@@ -370,7 +432,8 @@ func (e *signalError) Unwrap() error { return ErrContention }
 func isOurs(err error) bool {
 	for _, sentinel := range []error{
 		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrNotEnded, ErrEnded, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
-		ErrNotEligible, ErrMaxReplays, ErrExists, ErrIdempotencyKeyTaken, ErrFlowTerminal, ErrCycle, ErrBusy, ErrContention, ErrNotMigrated, ErrTooNew,
+		ErrNotEligible, ErrMaxReplays, ErrExists, ErrIdempotencyKeyTaken, ErrFlowTerminal, ErrCycle, ErrStaleRevision, ErrOtherFlow, ErrNotMember, ErrEdgeExists,
+		ErrStarted, ErrBusy, ErrContention, ErrNotMigrated, ErrTooNew,
 		ErrDistributed, ErrReadOnly, ErrDenied, ErrUnavailable, ErrTransport,
 		ErrGrantExists, ErrInvalidGrant, ErrGrantExpired, ErrNotLeaseable, ErrNotReclaimable, ErrReclaimCapExceeded, ErrHalted,
 	} {

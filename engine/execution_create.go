@@ -227,17 +227,23 @@ func (e *Engine) createKeyed(
 			return nil, invalid("flow", fmt.Sprintf("%d members, limit %d", members, MaxMembers))
 		}
 	}
-	if len(lanes) > 0 {
-		if err := e.q.EnsureLanes(ctx, tx, db.EnsureLanesParams{LaneIds: lanes, NowMs: e.nowMs()}); err != nil {
-			return nil, err
-		}
-	}
-	if period != 0 {
-		if err := e.q.EnsureRetentionPeriod(ctx, tx, period); err != nil {
-			return nil, err
-		}
+	if err := e.register(ctx, tx, lanes, period); err != nil {
+		return nil, err
 	}
 	return plan.outcomes(created), nil
+}
+
+// register makes lanes, and a retention period, known that may not be yet.
+func (e *Engine) register(ctx context.Context, tx db.DBTX, lanes []string, period int64) error {
+	if len(lanes) > 0 {
+		if err := e.q.EnsureLanes(ctx, tx, db.EnsureLanesParams{LaneIds: lanes, NowMs: e.nowMs()}); err != nil {
+			return err
+		}
+	}
+	if period == 0 {
+		return nil
+	}
+	return e.q.EnsureRetentionPeriod(ctx, tx, period)
 }
 
 // takeOpenFlow locks a flow that is about to grow.

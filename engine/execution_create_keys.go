@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -148,6 +149,16 @@ func (d dealing) fresh(creations []creation) []creation {
 		fresh[n] = creations[i]
 	}
 	return fresh
+}
+
+// wantAll refuses creations of which one carries a key that is taken.
+func (d dealing) wantAll(creations []creation) error {
+	for i, result := range d.results {
+		if result.Duplicate {
+			return fmt.Errorf("execution %s: %w by %s", creations[i].id, ErrIdempotencyKeyTaken, result.ID)
+		}
+	}
+	return nil
 }
 
 // outcomes returns what became of the creations once those that create something were inserted; who has no row

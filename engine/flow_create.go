@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -47,8 +48,13 @@ type Node struct {
 	// empty, at most 1024 bytes.
 	Key string
 
-	// Spec is the execution; its Flow is left empty.
+	// Spec is the execution to be created; its Flow is left empty. Its Namespace is that of the flow by default.
 	Spec ExecutionSpec
+
+	// Execution is one that exists, instead of one that is created, and is in no flow. Spec is left empty then. It was
+	// created with an id of the partition of the flow, which [id.NewMemberExecutionID] makes; a new flow without an ID
+	// gets one of that partition. It may have started or ended: others can wait for it.
+	Execution id.ExecutionID
 
 	// When says which ends of the nodes this one waits for it needs: that all succeed, or some, or that one does not.
 	// The zero value is [policy.AllOf]. Ignored for a node without edges into it.
@@ -71,6 +77,10 @@ type Edge struct {
 	// PassResult names a reference under which the result of From becomes the payload of To when From
 	// succeeds before To has started. Empty: the result is only read, by [Engine.UpstreamResults].
 	PassResult string
+
+	// AllowStarted lets the edge lead to an execution that has started. It is not taken from its worker, and waits
+	// once it calls [Engine.WaitForChildren]. Default: that is refused, with [ErrStarted].
+	AllowStarted bool
 }
 
 // CreatedFlow is the outcome of a flow's creation.
@@ -105,6 +115,9 @@ func (e *Engine) NodeID(flow id.FlowID, key string) id.ExecutionID {
 // Repeating it with the same ID is safe: the flow then Existed.
 func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, error) {
 	const op = "create flow"
+	if joins(spec) {
+		return e.createJoined(ctx, op, spec)
+	}
 	plan, err := e.planFlow(spec)
 	if err != nil {
 		return CreatedFlow{}, wrap(op, err)
@@ -119,6 +132,61 @@ func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, er
 		}
 	}
 	return created, err
+}
+
+// joins says whether a flow is created around executions that exist, or with edges that may lead to such.
+func joins(spec FlowSpec) bool {
+	return slices.ContainsFunc(spec.Nodes, func(n Node) bool { return !n.Execution.IsZero() }) ||
+		slices.ContainsFunc(spec.Edges, func(edge Edge) bool { return edge.AllowStarted })
+}
+
+// createJoined creates a flow of which executions exist already: an empty one, which then grows.
+func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (CreatedFlow, error) {
+	plan := &flowPlan{id: spec.ID}
+	if plan.id.IsZero() {
+		plan.id = e.newFlowAround(spec.Nodes)
+	}
+	if err := e.planHeader(plan, spec); err != nil {
+		return CreatedFlow{}, wrap(op, err)
+	}
+	plan.raw["node_count"], plan.raw["edge_count"] = 0, 0
+	g, err := e.planGrowth(Growth{Flow: plan.id, Nodes: spec.Nodes, Edges: spec.Edges})
+	if err == nil {
+		_, err = newGraph(spec)
+	}
+	if err != nil {
+		return CreatedFlow{}, wrap(op, err)
+	}
+	created := CreatedFlow{ID: plan.id}
+	_, err = e.creating(ctx, op, g.creations(), func(tx *txn) (Grown, error) {
+		inserted, _, err := e.writeHeader(ctx, tx, plan)
+		if created.Existed = !inserted; err != nil || !inserted {
+			return Grown{}, err
+		}
+		w, err := e.grow(ctx, tx, g)
+		if err != nil {
+			return Grown{}, err
+		}
+		return w.grown(), nil
+	})
+	if err != nil {
+		return CreatedFlow{}, err
+	}
+	return created, nil
+}
+
+// newFlowAround is a new flow id of the partition of the first node that exists: a flow shares the partition of its members.
+func (e *Engine) newFlowAround(nodes []Node) id.FlowID {
+	flow := id.NewFlowID()
+	for i := range nodes {
+		if x := nodes[i].Execution; !x.IsZero() && e.checkExecution(x) == nil {
+			for e.cfg.Partitions.FlowPartition(flow) != x.Partition() {
+				flow = id.NewFlowID()
+			}
+			break
+		}
+	}
+	return flow
 }
 
 // flowPlan is a checked FlowSpec as the columns of rows.
@@ -275,52 +343,20 @@ func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 // writeFlow inserts a plan. The flow is new, so nobody else can see its rows before the commit, and its
 // lock is not needed.
 func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (CreatedFlow, error) {
-	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
-	if err != nil {
+	inserted, nowMs, err := e.writeHeader(ctx, tx, plan)
+	if err != nil || !inserted {
+		return CreatedFlow{ID: plan.id, Existed: !inserted}, err
+	}
+	if err := e.register(ctx, tx, plan.lanes, plan.period); err != nil {
 		return CreatedFlow{}, err
-	}
-	createdAtMs := plan.createdAtMs
-	if createdAtMs == 0 {
-		createdAtMs = nowMs
-	}
-	raw := maps.Clone(plan.raw)
-	raw["last_mutation_at_ms"] = createdAtMs
-	document, err := json.Marshal(raw)
-	if err != nil {
-		return CreatedFlow{}, err
-	}
-	inserted, err := e.q.InsertFlow(ctx, tx, db.InsertFlowParams{
-		PartitionKey:  e.cfg.Partitions.FlowPartition(plan.id),
-		FlowID:        plan.id,
-		GraphRevision: int64(len(plan.creations) + len(plan.edges.EdgeIds)),
-		CreatedAtMs:   createdAtMs,
-		RawFields:     string(document),
-	})
-	if err != nil {
-		return CreatedFlow{}, err
-	}
-	if inserted == 0 {
-		return CreatedFlow{ID: plan.id, Existed: true}, nil
-	}
-	if len(plan.lanes) > 0 {
-		if err := e.q.EnsureLanes(ctx, tx, db.EnsureLanesParams{LaneIds: plan.lanes, NowMs: e.nowMs()}); err != nil {
-			return CreatedFlow{}, err
-		}
-	}
-	if plan.period != 0 {
-		if err := e.q.EnsureRetentionPeriod(ctx, tx, plan.period); err != nil {
-			return CreatedFlow{}, err
-		}
 	}
 	keys, err := e.holdKeys(ctx, tx, plan.creations)
 	if err != nil {
 		return CreatedFlow{}, err
 	}
 	dealt := deal(plan.creations, keys, nil)
-	for i, result := range dealt.results {
-		if result.Duplicate {
-			return CreatedFlow{}, fmt.Errorf("execution %s: %w by %s", plan.creations[i].id, ErrIdempotencyKeyTaken, result.ID)
-		}
+	if err := dealt.wantAll(plan.creations); err != nil {
+		return CreatedFlow{}, err
 	}
 	if err := e.settleKeys(ctx, tx, plan.creations, keys, dealt); err != nil {
 		return CreatedFlow{}, err
@@ -329,10 +365,8 @@ func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (Create
 	if err != nil {
 		return CreatedFlow{}, err
 	}
-	for i := range plan.creations {
-		if _, ok := created[plan.creations[i].id]; !ok {
-			return CreatedFlow{}, fmt.Errorf("execution %s: %w", plan.creations[i].id, ErrExists)
-		}
+	if err := wantCreated(plan.creations, created); err != nil {
+		return CreatedFlow{}, err
 	}
 	if len(plan.edges.EdgeIds) > 0 {
 		plan.edges.NowMs = nowMs
@@ -344,6 +378,41 @@ func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (Create
 		}
 	}
 	return CreatedFlow{ID: plan.id}, nil
+}
+
+// writeHeader inserts the row of a flow, unless it exists.
+func (e *Engine) writeHeader(ctx context.Context, tx *txn, plan *flowPlan) (inserted bool, nowMs int64, err error) {
+	if nowMs, err = e.q.GetNow(ctx, tx, e.nowMs()); err != nil {
+		return false, 0, err
+	}
+	createdAtMs := plan.createdAtMs
+	if createdAtMs == 0 {
+		createdAtMs = nowMs
+	}
+	raw := maps.Clone(plan.raw)
+	raw["last_mutation_at_ms"] = createdAtMs
+	document, err := json.Marshal(raw)
+	if err != nil {
+		return false, 0, err
+	}
+	n, err := e.q.InsertFlow(ctx, tx, db.InsertFlowParams{
+		PartitionKey:  e.cfg.Partitions.FlowPartition(plan.id),
+		FlowID:        plan.id,
+		GraphRevision: int64(len(plan.creations) + len(plan.edges.EdgeIds)),
+		CreatedAtMs:   createdAtMs,
+		RawFields:     string(document),
+	})
+	return n > 0, nowMs, err
+}
+
+// wantCreated refuses creations of which one was not created: its id exists.
+func wantCreated(creations []creation, created map[id.ExecutionID]Created) error {
+	for i := range creations {
+		if _, ok := created[creations[i].id]; !ok {
+			return fmt.Errorf("execution %s: %w", creations[i].id, ErrExists)
+		}
+	}
+	return nil
 }
 
 // insertNodes inserts the executions of a plan, as many at once as one statement takes.

@@ -171,22 +171,7 @@ func (e *Engine) writeReopening(ctx context.Context, tx *txn, x *heldExecution, 
 			return err
 		}
 	}
-	if len(r.blocked) == 0 {
-		return nil
-	}
-	holders, err := e.q.BlockDownstream(ctx, tx, db.BlockDownstreamParams{
-		PartitionKey: partition, ExecutionIds: r.blocked, NowMs: x.NowMs,
-	})
-	if err != nil || len(holders) == 0 {
-		return err
-	}
-	var slots executionArrays
-	for _, holder := range holders {
-		slots.add(partition, id.ExecutionUUID(holder.Bytes))
-	}
-	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
-		PartitionKeys: slots.partitions, ExecutionIds: slots.executions,
-	})
+	return e.blockDownstream(ctx, tx, partition, r.blocked, x.NowMs)
 }
 
 // reopenInbound says whether a replayed execution that has not run yet, or was skipped after it had, waits for what it

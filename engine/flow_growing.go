@@ -1,0 +1,469 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// growing is a growth on its way: one transaction that holds the flow exclusively.
+type growing struct {
+	*growth
+	e  *Engine
+	tx *txn
+
+	revision  int64 // of the flow, before
+	nodeCount int64
+	edgeCount int64
+	nowMs     int64
+
+	held  map[id.ExecutionID]*heldExecution // what exists of the executions named, locked
+	fresh map[id.ExecutionID]bool           // is created
+	joins map[id.ExecutionID]string         // becomes a member; its key
+
+	creates []creation                       // the fresh ones
+	named   map[id.EdgeID]*keptEdge        // by the ids that the caller gave
+	into    map[id.ExecutionID][]*keptEdge // by downstream
+	between map[ends]*keptEdge
+
+	ids     []id.EdgeID    // of the edges, by position
+	added   []*growingEdge // that are new
+	applied []*keptEdge  // that were staged before, and count now
+	linked  *linking       // what they did; nil: nothing
+}
+
+type ends struct{ upstream, downstream id.ExecutionID }
+
+// keptEdge is an edge that is there.
+type keptEdge struct {
+	id id.EdgeID
+	ends
+	kind, passResult string
+	applied          bool   // else it is staged only
+	outcome          string // with which it is counted; "" while it is not
+	allowStarted     bool
+}
+
+func (s *keptEdge) exists() error {
+	return &EdgeExistsError{Edge: s.id, Upstream: s.upstream, Downstream: s.downstream}
+}
+
+func (e *Engine) newGrowing(tx *txn, g *growth) *growing {
+	return &growing{
+		growth: g, e: e, tx: tx,
+		held: make(map[id.ExecutionID]*heldExecution), fresh: make(map[id.ExecutionID]bool), joins: make(map[id.ExecutionID]string),
+	}
+}
+
+// grow adds to a flow what of a growth is not there yet.
+func (e *Engine) grow(ctx context.Context, tx *txn, g *growth) (*growing, error) {
+	w := e.newGrowing(tx, g)
+	for _, do := range []func(context.Context) error{
+		w.lockFlow, w.lockMembers, w.judgeNodes, w.judgeEdges, w.checkStoredCycles, w.addMembers, w.addEdges,
+	} {
+		if err := do(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// lockFlow takes the flow, unless it takes nothing more.
+func (w *growing) lockFlow(ctx context.Context) error {
+	var row db.LockGrowingFlowRow
+	err := pgtx.InOneTrip(ctx, w.tx,
+		func(conn db.DBTX) error {
+			return w.e.q.LockFlowsExclusive(ctx, conn, []pgtype.UUID{pgUUID(w.flow)})
+		},
+		func(conn db.DBTX) (err error) {
+			row, err = w.e.q.LockGrowingFlow(ctx, conn, db.LockGrowingFlowParams{PartitionKey: w.partition, FlowID: w.flow})
+			return err
+		},
+	)
+	switch {
+	case isNoRow(err):
+		return &NotFoundError{Entity: "flow", ID: w.flow.String()}
+	case err != nil:
+		return err
+	case state.FlowState(row.PublicFlowState).Terminal():
+		return fmt.Errorf("flow %s: %w", w.flow, ErrFlowTerminal)
+	case row.GraphRevision < 0:
+		return corrupt("ff_flow_core.graph_revision", errNegative)
+	}
+	w.revision = row.GraphRevision
+	var raw struct {
+		Namespace id.Namespace    `json:"namespace"`
+		Nodes     json.RawMessage `json:"node_count"`
+		Edges     json.RawMessage `json:"edge_count"`
+	}
+	if err := json.Unmarshal(row.RawFields, &raw); err != nil {
+		return corrupt("ff_flow_core.raw_fields", err)
+	}
+	for key, count := range map[string]struct {
+		stored json.RawMessage
+		into   *int64
+	}{"node_count": {raw.Nodes, &w.nodeCount}, "edge_count": {raw.Edges, &w.edgeCount}} {
+		if count.stored == nil {
+			continue
+		}
+		if *count.into = number(count.stored); *count.into < 0 {
+			return corrupt("ff_flow_core.raw_fields."+key, errNoCount)
+		}
+	}
+	return w.setNamespace(raw.Namespace)
+}
+
+// setNamespace gives the flow's namespace to nodes that name none: they were prepared with the engine's.
+func (w *growing) setNamespace(namespace id.Namespace) error {
+	if namespace == "" {
+		namespace = DefaultNamespace
+	}
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if n.creation == nil || n.node.Spec.Namespace != "" || n.creation.namespace == string(namespace) {
+			continue
+		}
+		c, err := w.e.prepareMember(w.flow, n.node, namespace)
+		if err != nil {
+			return invalidBecause(n.field, err)
+		}
+		n.creation = &c
+	}
+	return nil
+}
+
+// lockMembers finds out what exists, holds the idempotency keys of what does not, and locks the former.
+func (w *growing) lockMembers(ctx context.Context) error {
+	existing := make(map[id.ExecutionID]bool)
+	if creations := w.creations(); len(creations) > 0 {
+		if err := w.e.readExisting(ctx, w.tx, creations, existing); err != nil {
+			return err
+		}
+	}
+	lock := make(map[id.ExecutionID]bool)
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if n.creation != nil && !existing[n.execution] {
+			w.fresh[n.execution] = true
+			w.creates = append(w.creates, *n.creation)
+		} else {
+			lock[n.execution] = true
+		}
+	}
+	downstream := make(map[id.ExecutionID]bool)
+	var named []pgtype.UUID
+	for i := range w.edges {
+		d := &w.edges[i]
+		if d.given {
+			named = append(named, pgUUID(d.id))
+		}
+		for _, x := range []id.ExecutionID{d.upstream, d.downstream} {
+			if !w.fresh[x] {
+				lock[x] = true
+			}
+		}
+		if !w.fresh[d.downstream] {
+			downstream[d.downstream] = true
+		}
+	}
+	if err := w.holdKeys(ctx); err != nil {
+		return err
+	}
+	return w.lock(ctx, lock, downstream, named)
+}
+
+// holdKeys takes the idempotency keys of the executions that are created.
+func (w *growing) holdKeys(ctx context.Context) error {
+	keys, err := w.e.holdKeys(ctx, w.tx, w.creates)
+	if err != nil {
+		return err
+	}
+	dealt := deal(w.creates, keys, nil)
+	if err := dealt.wantAll(w.creates); err != nil {
+		return err
+	}
+	return w.e.settleKeys(ctx, w.tx, w.creates, keys, dealt)
+}
+
+// lock locks executions, and reads in the same round trip, after that, what they are, what leads to some of them, and
+// edges by their ids.
+func (w *growing) lock(ctx context.Context, executions, downstream map[id.ExecutionID]bool, named []pgtype.UUID) error {
+	ids := slices.SortedFunc(maps.Keys(executions), id.ExecutionID.Compare)
+	all := make([]int, len(ids))
+	for i := range all {
+		all[i] = i
+	}
+	arrays := executionsOf(ids, all)
+	var inbound []db.ListInboundEdgesRow
+	var edges []db.ListEdgesNamedRow
+	var rows []db.ReadHeldExecutionsRow
+	var steps []step
+	if len(ids) > 0 {
+		steps = append(steps,
+			func(conn db.DBTX) error {
+				_, err := w.e.q.LockExecutions(ctx, conn, db.LockExecutionsParams{
+					PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+				})
+				return err
+			},
+			func(conn db.DBTX) (err error) {
+				rows, err = w.e.q.ReadHeldExecutions(ctx, conn, db.ReadHeldExecutionsParams{
+					PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions, Ords: ordsOf(all),
+					DefaultCap: policy.ReclaimLimit, NowMs: w.e.nowMs(),
+				})
+				return err
+			},
+		)
+	}
+	if len(downstream) > 0 {
+		params := db.ListInboundEdgesParams{PartitionKey: w.partition, FlowID: pgUUID(w.flow)}
+		for _, x := range slices.SortedFunc(maps.Keys(downstream), id.ExecutionID.Compare) {
+			params.DownstreamEids = append(params.DownstreamEids, pgUUID(x.UUID()))
+		}
+		steps = append(steps, func(conn db.DBTX) (err error) {
+			inbound, err = w.e.q.ListInboundEdges(ctx, conn, params)
+			return err
+		})
+	}
+	if len(named) > 0 {
+		steps = append(steps, func(conn db.DBTX) (err error) {
+			edges, err = w.e.q.ListEdgesNamed(ctx, conn, db.ListEdgesNamedParams{
+				PartitionKey: w.partition, FlowID: pgUUID(w.flow), EdgeIds: named,
+			})
+			return err
+		})
+	}
+	steps = append(steps, func(conn db.DBTX) (err error) {
+		w.nowMs, err = w.e.q.GetNow(ctx, conn, w.e.nowMs())
+		return err
+	})
+	if err := pgtx.InOneTrip(ctx, w.tx, steps...); err != nil {
+		return err
+	}
+	for i := range rows {
+		x := ids[rows[i].Ord-1]
+		w.held[x] = &heldExecution{id: x, ReadHeldExecutionsRow: &rows[i]}
+	}
+	w.into = make(map[id.ExecutionID][]*keptEdge, len(downstream))
+	w.between = make(map[ends]*keptEdge, len(inbound))
+	for i := range inbound {
+		s := w.storedEdgeOf(db.ListEdgesNamedRow{
+			EdgeID: pgUUID(inbound[i].EdgeID), UpstreamEid: inbound[i].UpstreamEid, DownstreamEid: inbound[i].DownstreamEid.Bytes,
+			DependencyKind: inbound[i].DependencyKind, DataPassingRef: inbound[i].DataPassingRef, Applied: inbound[i].Applied,
+			ResolvedOutcome: inbound[i].ResolvedOutcome, AllowStarted: inbound[i].AllowStarted,
+		})
+		w.into[s.downstream] = append(w.into[s.downstream], s)
+		w.between[s.ends] = s
+	}
+	w.named = make(map[id.EdgeID]*keptEdge, len(edges))
+	for i := range edges {
+		s := w.storedEdgeOf(edges[i])
+		w.named[s.id] = s
+	}
+	return nil
+}
+
+func (w *growing) storedEdgeOf(row db.ListEdgesNamedRow) *keptEdge {
+	return &keptEdge{
+		id: row.EdgeID.Bytes,
+		ends: ends{
+			id.ExecutionIDFromRow(w.partition, row.UpstreamEid), id.ExecutionIDFromRow(w.partition, row.DownstreamEid),
+		},
+		kind: row.DependencyKind, passResult: row.DataPassingRef, applied: row.Applied, outcome: row.ResolvedOutcome,
+		allowStarted: row.AllowStarted,
+	}
+}
+
+// judgeNodes decides which executions become members.
+func (w *growing) judgeNodes(context.Context) error {
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if w.fresh[n.execution] {
+			continue
+		}
+		x, exists := w.held[n.execution]
+		switch {
+		case !exists && n.creation != nil: // it went away meanwhile
+			return ErrContention
+		case !exists:
+			return fmt.Errorf("%s: %w", n.field, &NotFoundError{Entity: "execution", ID: n.execution.String()})
+		case x.FlowID != nil && *x.FlowID == w.flow:
+		case n.creation != nil:
+			return fmt.Errorf("%s: execution %s: %w", n.field, n.execution, ErrExists)
+		case x.FlowID != nil:
+			return fmt.Errorf("%s: %w", n.field, &MemberError{Execution: n.execution, Flow: x.FlowID, Err: ErrOtherFlow})
+		default:
+			w.joins[n.execution] = w.keys[n.execution]
+		}
+	}
+	if members := w.nodeCount + w.newMembers(); w.newMembers() > 0 && members > MaxMembers {
+		return invalid("flow", fmt.Sprintf("%d members, limit %d", members, MaxMembers))
+	}
+	return nil
+}
+
+func (w *growing) newMembers() int64 { return int64(len(w.fresh) + len(w.joins)) }
+
+// judgeEdges decides which edges are new, and refuses those that may not be.
+func (w *growing) judgeEdges(context.Context) error {
+	w.ids = make([]id.EdgeID, len(w.edges))
+	for i := range w.edges {
+		d := &w.edges[i]
+		stored, err := w.storedAs(d)
+		if err != nil {
+			return d.in(err)
+		}
+		switch {
+		case stored == nil:
+			w.ids[i] = d.id
+			w.added = append(w.added, d)
+			continue
+		case !stored.applied && !w.staging:
+			w.applied = append(w.applied, stored)
+		}
+		w.ids[i] = stored.id
+	}
+	if expected := w.growth.revision; expected != nil && *expected != w.revision && (len(w.added) > 0 || w.newMembers() > 0) {
+		return &RevisionError{Flow: w.flow, Expected: *expected, Revision: w.revision}
+	}
+	fanIn := make(map[id.ExecutionID]int)
+	for _, d := range w.added {
+		if err := w.judgeEdge(d); err != nil {
+			return d.in(err)
+		}
+		if fanIn[d.downstream]++; fanIn[d.downstream]+len(w.into[d.downstream]) > MaxInbound {
+			return invalid(d.field(), fmt.Sprintf("more than %d edges lead to its end", MaxInbound))
+		}
+	}
+	return w.judgeApplied()
+}
+
+func (w *growing) judgeApplied() error {
+	for _, s := range w.applied {
+		if err := w.judgeDownstream(s.downstream, s.allowStarted); err != nil {
+			return fmt.Errorf("edge %s: %w", s.id, err)
+		}
+	}
+	return nil
+}
+
+// storedAs returns the edge that d is a repetition of; nil: it is a new one.
+func (w *growing) storedAs(d *growingEdge) (*keptEdge, error) {
+	stored := w.between[ends{d.upstream, d.downstream}]
+	if d.given {
+		stored = w.named[d.id]
+	}
+	switch {
+	case stored == nil:
+		return nil, nil
+	case stored.upstream != d.upstream, stored.downstream != d.downstream, stored.kind != d.kind, stored.passResult != d.passResult:
+		return nil, stored.exists()
+	}
+	return stored, nil
+}
+
+// judgeEdge decides whether an edge may be new.
+func (w *growing) judgeEdge(d *growingEdge) error {
+	for _, x := range []id.ExecutionID{d.upstream, d.downstream} {
+		if err := w.checkIsMember(x); err != nil {
+			return err
+		}
+	}
+	if stored := w.between[ends{d.upstream, d.downstream}]; stored != nil {
+		return stored.exists()
+	}
+	return w.judgeDownstream(d.downstream, d.allowStarted)
+}
+
+func (w *growing) checkIsMember(x id.ExecutionID) error {
+	_, joins := w.joins[x]
+	held, exists := w.held[x]
+	switch {
+	case w.fresh[x], joins:
+		return nil
+	case !exists:
+		return &NotFoundError{Entity: "execution", ID: x.String()}
+	case held.FlowID == nil, *held.FlowID != w.flow:
+		return &MemberError{Execution: x, Flow: held.FlowID, Err: ErrNotMember}
+	}
+	return nil
+}
+
+// judgeDownstream decides whether an execution may be given something to wait for.
+func (w *growing) judgeDownstream(x id.ExecutionID, allowStarted bool) error {
+	held, exists := w.held[x]
+	switch {
+	case w.fresh[x]:
+		return nil
+	case !exists:
+		return &NotFoundError{Entity: "execution", ID: x.String()}
+	case held.terminal():
+		return held.ended()
+	}
+	vector, err := held.vector()
+	if err != nil {
+		return err
+	}
+	if !allowStarted && !held.unstarted() {
+		return &StateError{Execution: x, State: vector, Err: ErrStarted}
+	}
+	return nil
+}
+
+// unstarted: nobody has claimed it yet, in whatever state it waits.
+func (x *heldExecution) unstarted() bool {
+	return x.runnable() && x.StartedAtMs == nil && !x.resumable()
+}
+
+// checkStoredCycles refuses new edges that lead back to their beginning by way of what is stored.
+func (w *growing) checkStoredCycles(ctx context.Context) error {
+	begins := make(map[id.ExecutionID]bool)
+	leaves := false
+	for _, d := range w.added {
+		leaves = leaves || !w.fresh[d.upstream]
+		if !w.fresh[d.downstream] {
+			begins[d.downstream] = true
+		}
+	}
+	if !leaves || len(begins) == 0 {
+		return nil
+	}
+	params := db.ListEdgesBelowParams{PartitionKey: w.partition, FlowID: w.flow}
+	for _, x := range slices.SortedFunc(maps.Keys(begins), id.ExecutionID.Compare) {
+		params.ExecutionIds = append(params.ExecutionIds, pgUUID(x.UUID()))
+	}
+	below, err := w.e.q.ListEdgesBelow(ctx, w.tx, params)
+	if err != nil {
+		return err
+	}
+	return w.checkCycle(below)
+}
+
+// grown is what the growth has come to.
+func (w *growing) grown() Grown {
+	g := Grown{
+		Revision: w.revision, Nodes: int(w.nodeCount), Edges: int(w.edgeCount),
+	}
+	for i := range w.nodes {
+		x := w.nodes[i].execution
+		if w.fresh[x] {
+			g.Created = append(g.Created, x)
+		} else if _, joins := w.joins[x]; joins {
+			g.Joined = append(g.Joined, x)
+		}
+	}
+	for _, d := range w.added {
+		g.Linked = append(g.Linked, d.id)
+	}
+	return g
+}

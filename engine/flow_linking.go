@@ -1,0 +1,458 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// addMembers creates and adds the executions that are no members yet. Those that edges lead to are created waiting.
+func (w *growing) addMembers(ctx context.Context) error {
+	held := make([]bool, len(w.creates))
+	if !w.staging {
+		waits := make(map[id.ExecutionID]bool)
+		for _, d := range w.added {
+			waits[d.downstream] = true
+		}
+		for i := range w.creates {
+			held[i] = waits[w.creates[i].id]
+		}
+	}
+	created := make(map[id.ExecutionID]Created, len(w.creates))
+	for _, run := range bySize(w.creates, MaxNodes, creation.size) {
+		inserted, err := w.e.insert(ctx, w.tx, run, held[:len(run)], &w.flow, &w.nowMs, &w.tx.due)
+		if err != nil {
+			return err
+		}
+		held = held[len(run):]
+		maps.Copy(created, inserted)
+	}
+	if err := wantCreated(w.creates, created); err != nil {
+		return err
+	}
+	if len(w.joins) == 0 {
+		return nil
+	}
+	params := db.JoinFlowParams{FlowID: pgUUID(w.flow), NowMs: w.nowMs, PartitionKey: w.partition}
+	for _, x := range slices.SortedFunc(maps.Keys(w.joins), id.ExecutionID.Compare) {
+		params.ExecutionIds = append(params.ExecutionIds, pgUUID(x.UUID()))
+		params.NodeKeys = append(params.NodeKeys, w.joins[x])
+	}
+	return w.e.q.JoinFlow(ctx, w.tx, params)
+}
+
+// linking is what the edges of a growth do to the groups they lead to.
+type linking struct {
+	groups map[id.ExecutionID]*linkedGroup
+	insert db.InsertEdgesParams
+	apply  db.ApplyEdgesParams
+	passes db.PassResultsAlongParams
+}
+
+// linkedGroup is what one execution waits for, before and after.
+type linkedGroup struct {
+	downstream    id.ExecutionID
+	exists        bool // it has a row
+	policy        []byte
+	rules         document.Group
+	newPolicy     bool
+	before, after counts
+	keptRunning   int64 // what its row holds as running
+}
+
+// counts are numbers of edges. Those that are staged only stand in no row.
+type counts struct{ success, fail, skip, running, staged int64 }
+
+func (c *counts) add(bucket state.Bucket, n int64) {
+	switch bucket {
+	case state.BucketSuccess:
+		c.success += n
+	case state.BucketSkip:
+		c.skip += n
+	default:
+		c.fail += n
+	}
+}
+
+func (c counts) counted() int64 { return c.success + c.fail + c.skip + c.running }
+
+func (g *linkedGroup) decide(c counts) document.Decision {
+	return g.rules.Evaluate(c.counted()+c.staged, c.success, c.fail, c.skip)
+}
+
+// addEdges adds the edges that are new, makes those count that were staged, and moves what they lead to.
+func (w *growing) addEdges(ctx context.Context) error {
+	if w.newMembers() == 0 && len(w.added) == 0 && len(w.applied) == 0 && !w.setsPolicy() {
+		return nil
+	}
+	left, err := w.leftToDispatch(ctx)
+	if err != nil {
+		return err
+	}
+	l, err := w.lockGroups(ctx, w.changing())
+	if err != nil {
+		return err
+	}
+	if err := w.setPolicies(l); err != nil {
+		return err
+	}
+	w.link(l, left)
+	if w.newMembers() == 0 && len(w.added) == 0 && !l.changes() {
+		return nil
+	}
+	if err := w.writeEdges(ctx, l); err != nil {
+		return err
+	}
+	w.linked = l
+	return w.move(ctx, l)
+}
+
+// setsPolicy says whether a node names a policy, which its group may not have yet.
+func (w *growing) setsPolicy() bool {
+	return slices.ContainsFunc(w.nodes, func(n growingNode) bool { return n.node != nil && n.node.When != policy.AllOf() })
+}
+
+// leftToDispatch are the upstreams that have ended whose event is not dispatched yet: whoever dispatches it counts their
+// new edges too.
+func (w *growing) leftToDispatch(ctx context.Context) (map[id.ExecutionUUID]bool, error) {
+	ended := make(map[id.ExecutionID]bool)
+	note := func(x id.ExecutionID) {
+		if held := w.held[x]; held != nil && held.terminal() {
+			ended[x] = true
+		}
+	}
+	if !w.staging {
+		for _, d := range w.added {
+			note(d.upstream)
+		}
+	}
+	for _, s := range w.applied {
+		note(s.upstream)
+	}
+	if len(ended) == 0 {
+		return nil, nil
+	}
+	params := db.LockUndispatchedOfParams{PartitionKey: w.partition}
+	for x := range ended {
+		params.ExecutionIds = append(params.ExecutionIds, pgUUID(x.UUID()))
+	}
+	rows, err := w.e.q.LockUndispatchedOf(ctx, w.tx, params)
+	left := make(map[id.ExecutionUUID]bool, len(rows))
+	for _, x := range rows {
+		left[x] = true
+	}
+	return left, err
+}
+
+// changing are the executions whose groups may change.
+func (w *growing) changing() map[id.ExecutionID]bool {
+	changing := make(map[id.ExecutionID]bool)
+	if !w.staging {
+		for _, d := range w.added {
+			changing[d.downstream] = true
+		}
+	}
+	for _, s := range w.applied {
+		changing[s.downstream] = true
+	}
+	for i := range w.nodes {
+		if n := &w.nodes[i]; n.node != nil && n.node.When != policy.AllOf() {
+			changing[n.execution] = true
+		}
+	}
+	return changing
+}
+
+// lockGroups locks the groups of executions and reads them.
+func (w *growing) lockGroups(ctx context.Context, downstream map[id.ExecutionID]bool) (*linking, error) {
+	l := &linking{groups: make(map[id.ExecutionID]*linkedGroup, len(downstream))}
+	if len(downstream) == 0 {
+		return l, nil
+	}
+	var members flowMemberArrays
+	var ids []id.ExecutionID
+	var ords []int32
+	for i, x := range slices.SortedFunc(maps.Keys(downstream), id.ExecutionID.Compare) {
+		members.addMember(x, &w.flow)
+		ids, ords = append(ids, x), append(ords, int32(i+1))
+		l.groups[x] = w.groupWithoutRow(x)
+	}
+	var rows []db.ReadGroupsOfRow
+	err := pgtx.InOneTrip(ctx, w.tx,
+		func(conn db.DBTX) error {
+			return w.e.q.LockGroupsOf(ctx, conn, db.LockGroupsOfParams{
+				PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
+			})
+		},
+		func(conn db.DBTX) (err error) {
+			rows, err = w.e.q.ReadGroupsOf(ctx, conn, db.ReadGroupsOfParams{
+				PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions, Ords: ords,
+			})
+			return err
+		},
+	)
+	for _, row := range rows {
+		g := l.groups[ids[row.Ord-1]]
+		g.exists, g.policy = true, row.Policy
+		var unreadable error
+		if g.rules, unreadable = document.GroupFromStored(row.Policy); unreadable != nil {
+			return l, fmt.Errorf("execution %s: %w", g.downstream, corrupt("ff_edge_group.policy", unreadable))
+		}
+		g.before.success, g.before.fail, g.before.skip = int64(row.SuccessCount), int64(row.FailCount), int64(row.SkipCount)
+		g.before.running = g.rules.Running(int64(row.RunningCount))
+		g.keptRunning = int64(row.RunningCount)
+	}
+	for _, g := range l.groups {
+		g.after = g.before
+	}
+	return l, err
+}
+
+// groupWithoutRow is the group of an execution as its edges say it.
+func (w *growing) groupWithoutRow(x id.ExecutionID) *linkedGroup {
+	g := &linkedGroup{downstream: x, policy: []byte(`{"kind":"all_of"}`)}
+	for _, s := range w.into[x] {
+		switch {
+		case !s.applied:
+			g.before.staged++
+		case s.outcome == "":
+			g.before.running++
+		default:
+			g.before.add(state.CompletionOutcome(s.outcome).Bucket(), 1)
+		}
+	}
+	return g
+}
+
+// setPolicies gives groups the policies that nodes name.
+func (w *growing) setPolicies(l *linking) error {
+	fanIn := make(map[id.ExecutionID]int)
+	for _, d := range w.added {
+		fanIn[d.downstream]++
+	}
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if n.node == nil || n.node.When == policy.AllOf() {
+			continue
+		}
+		before := len(w.into[n.execution])
+		if fanIn[n.execution]+before == 0 {
+			continue // a flow's creation may name it all the same
+		}
+		rules, err := groupOf(n.node, fanIn[n.execution]+before)
+		if err != nil {
+			return err
+		}
+		g := l.groups[n.execution]
+		switch {
+		case before > 0 && rules != g.rules:
+			return invalid(n.field+": When", policyIsFixed)
+		case before == 0 && (!g.exists || rules != g.rules):
+			if err := g.setPolicy(rules); err != nil {
+				return invalidBecause(n.field, err)
+			}
+		}
+	}
+	return nil
+}
+
+// policyIsFixed begins as FlowFabric's answer does.
+const policyIsFixed = "edge_group_policy_already_fixed: edges lead to the execution"
+
+func (g *linkedGroup) setPolicy(rules document.Group) (err error) {
+	g.rules, g.newPolicy = rules, true
+	g.policy, err = json.Marshal(rules)
+	return err
+}
+
+func (g *linkedGroup) changes() bool { return g.newPolicy || g.before != g.after }
+
+func (l *linking) changes() bool {
+	for _, g := range l.groups {
+		if g.changes() {
+			return true
+		}
+	}
+	return false
+}
+
+// link counts the edges in their groups.
+func (w *growing) link(l *linking, left map[id.ExecutionUUID]bool) {
+	outcome := func(e ends) string {
+		if x := w.held[e.upstream]; x != nil && x.terminal() && !left[e.upstream.UUID()] {
+			return string(x.outcome().Completion())
+		}
+		return ""
+	}
+	count := func(edge id.EdgeID, e ends, passes bool) string {
+		g, o := l.groups[e.downstream], outcome(e)
+		if o == "" {
+			g.after.running++
+			return o
+		}
+		g.after.add(state.CompletionOutcome(o).Bucket(), 1)
+		if passes && o == string(state.CompletionSuccess) {
+			l.passes.EdgeIds = append(l.passes.EdgeIds, pgUUID(edge))
+			l.passes.UpstreamEids = append(l.passes.UpstreamEids, pgUUID(e.upstream.UUID()))
+			l.passes.DownstreamEids = append(l.passes.DownstreamEids, pgUUID(e.downstream.UUID()))
+		}
+		return o
+	}
+	p := &l.insert
+	for _, d := range w.added {
+		o := ""
+		if !w.staging {
+			o = count(d.id, ends{d.upstream, d.downstream}, d.passResult != "")
+		}
+		p.EdgeIds = append(p.EdgeIds, pgUUID(d.id))
+		p.UpstreamEids = append(p.UpstreamEids, pgUUID(d.upstream.UUID()))
+		p.DownstreamEids = append(p.DownstreamEids, pgUUID(d.downstream.UUID()))
+		p.DependencyKinds = append(p.DependencyKinds, d.kind)
+		p.DataPassingRefs = append(p.DataPassingRefs, d.passResult)
+		p.AllowStarted = append(p.AllowStarted, d.allowStarted)
+		p.Outcomes = append(p.Outcomes, o)
+	}
+	for _, s := range w.applied {
+		g := l.groups[s.downstream]
+		g.after.staged--
+		l.apply.EdgeIds = append(l.apply.EdgeIds, pgUUID(s.id))
+		l.apply.Outcomes = append(l.apply.Outcomes, count(s.id, s.ends, s.passResult != ""))
+	}
+}
+
+// writeEdges writes edges, groups and the counters of the flow, and hands over the results that edges pass.
+func (w *growing) writeEdges(ctx context.Context, l *linking) error {
+	var steps []step
+	if len(l.insert.EdgeIds) > 0 {
+		l.insert.PartitionKey, l.insert.FlowID, l.insert.Applied, l.insert.NowMs = w.partition, w.flow, !w.staging, w.nowMs
+		steps = append(steps, func(conn db.DBTX) error { return w.e.q.InsertEdges(ctx, conn, l.insert) })
+	}
+	if len(l.apply.EdgeIds) > 0 {
+		l.apply.PartitionKey, l.apply.FlowID, l.apply.NowMs = w.partition, pgUUID(w.flow), w.nowMs
+		steps = append(steps, func(conn db.DBTX) error { return w.e.q.ApplyEdges(ctx, conn, l.apply) })
+	}
+	if groups := w.groupParams(l); len(groups.DownstreamEids) > 0 {
+		steps = append(steps, func(conn db.DBTX) error { return w.e.q.AddToGroups(ctx, conn, groups) })
+	}
+	members, edges := w.newMembers(), int64(len(w.added))
+	steps = append(steps, func(conn db.DBTX) (err error) {
+		w.revision, err = w.e.q.CountGrowth(ctx, conn, db.CountGrowthParams{
+			PartitionKey: w.partition, FlowID: w.flow, NowMs: w.nowMs,
+			Members: members, Edges: edges, NodeCount: w.nodeCount, EdgeCount: w.edgeCount,
+		})
+		return err
+	})
+	if len(l.passes.EdgeIds) > 0 {
+		l.passes.PartitionKey, l.passes.NowMs = w.partition, w.nowMs
+		steps = append(steps, func(conn db.DBTX) error { return w.e.q.PassResultsAlong(ctx, conn, l.passes) })
+	}
+	if err := pgtx.InOneTrip(ctx, w.tx, steps...); err != nil {
+		return err
+	}
+	w.nodeCount, w.edgeCount = w.nodeCount+members, w.edgeCount+edges
+	return nil
+}
+
+// groupParams are the groups that change.
+func (w *growing) groupParams(l *linking) db.AddToGroupsParams {
+	params := db.AddToGroupsParams{PartitionKey: w.partition, FlowID: w.flow}
+	for _, x := range slices.SortedFunc(maps.Keys(l.groups), id.ExecutionID.Compare) {
+		g := l.groups[x]
+		if !g.changes() {
+			continue
+		}
+		var before counts // a group without a row is made of all that it counts
+		if g.exists {
+			before = g.before
+			before.running = g.keptRunning
+		}
+		params.DownstreamEids = append(params.DownstreamEids, pgUUID(x.UUID()))
+		params.Policies = append(params.Policies, string(g.policy))
+		params.KTargets = append(params.KTargets, g.rules.KTarget(g.after.counted()))
+		params.SuccessCounts = append(params.SuccessCounts, int32(g.after.success-before.success))
+		params.FailCounts = append(params.FailCounts, int32(g.after.fail-before.fail))
+		params.SkipCounts = append(params.SkipCounts, int32(g.after.skip-before.skip))
+		params.RunningCounts = append(params.RunningCounts, int32(int64(g.rules.StoredRunning(g.after.running))-before.running))
+	}
+	return params
+}
+
+// move releases, skips and blocks what the edges lead to, as its group says now.
+func (w *growing) move(ctx context.Context, l *linking) error {
+	var release, skip, cancels decidedArrays
+	var block []pgtype.UUID
+	for _, x := range slices.SortedFunc(maps.Keys(l.groups), id.ExecutionID.Compare) {
+		g := l.groups[x]
+		before, after := g.decide(g.before), g.decide(g.after)
+		switch {
+		case after == document.Satisfied:
+			release.addGroup(w.flow, x)
+		case after == document.Impossible:
+			skip.addGroup(w.flow, x)
+		case w.held[x] != nil && w.held[x].unstarted() && w.held[x].free():
+			block = append(block, pgUUID(x.UUID()))
+		}
+		if before == document.Undecided && after != document.Undecided && g.rules.CancelsRemaining() {
+			cancels.addGroup(w.flow, x)
+		}
+	}
+	if _, err := w.e.releaseDownstream(ctx, w.tx, release, w.nowMs); err != nil {
+		return err
+	}
+	skipped, err := w.e.skipDownstream(ctx, w.tx, skip, w.nowMs)
+	if err != nil {
+		return err
+	}
+	if err := w.e.blockDownstream(ctx, w.tx, w.partition, block, w.nowMs); err != nil {
+		return err
+	}
+	if !cancels.empty() {
+		if err := w.e.q.EnqueueSiblingCancels(ctx, w.tx, db.EnqueueSiblingCancelsParams{
+			PartitionKeys: cancels.partitions, FlowIds: cancels.flows, DownstreamEids: cancels.executions,
+			StagedFrom: cancels.stagedFrom, StagedBelow: cancels.stagedBelow, NowMs: w.nowMs,
+		}); err != nil {
+			return err
+		}
+	}
+	return w.e.resolveAndRecord(ctx, w.tx, skipped, w.nowMs)
+}
+
+// blockDownstream makes members that nobody has claimed yet wait for their dependencies again.
+func (e *Engine) blockDownstream(ctx context.Context, tx *txn, partition int16, members []pgtype.UUID, nowMs int64) error {
+	if len(members) == 0 {
+		return nil
+	}
+	holders, err := e.q.BlockDownstream(ctx, tx, db.BlockDownstreamParams{
+		PartitionKey: partition, ExecutionIds: members, NowMs: nowMs,
+	})
+	if err != nil || len(holders) == 0 {
+		return err
+	}
+	var slots executionArrays
+	for _, holder := range holders {
+		slots.add(partition, id.ExecutionUUID(holder.Bytes))
+	}
+	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
+		PartitionKeys: slots.partitions, ExecutionIds: slots.executions,
+	})
+}
+
+// addGroup adds the downstream of a group whose decision was made with its staged edges.
+func (a *decidedArrays) addGroup(flow id.FlowID, downstream id.ExecutionID) {
+	a.executionArrays.add(downstream.Partition(), downstream.UUID())
+	a.flows = append(a.flows, pgUUID(flow))
+	a.stagedFrom = append(a.stagedFrom, 0)
+	a.stagedBelow = append(a.stagedBelow, math.MaxInt32)
+}

@@ -1,0 +1,256 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// EdgeStaging is edges between members of a flow.
+type EdgeStaging struct {
+	Flow id.FlowID // required
+
+	// Edges are at most [MaxEdges].
+	Edges []StagedEdge
+
+	// Revision is what the flow's revision must be, unless all the edges are there already. Default nil: any.
+	Revision *int64
+
+	// Apply makes the edges count at once, those too that were staged before.
+	Apply bool
+}
+
+// StagedEdge makes the execution Downstream wait for Upstream, once it is applied.
+type StagedEdge struct {
+	ID                   id.EdgeID // default: a new one; those of later edges are greater
+	Upstream, Downstream id.ExecutionID
+
+	// Kind, PassResult and AllowStarted are those of [Edge].
+	Kind         string
+	PassResult   string
+	AllowStarted bool
+}
+
+// StagedEdges is what became of edges, and the flow after it.
+type StagedEdges struct {
+	Revision int64
+	Edges    []id.EdgeID // in input order: of one that was there already its id
+	New      []id.EdgeID
+}
+
+// AppliedEdges is what became of edges that were to be applied.
+type AppliedEdges struct {
+	Applied []id.EdgeID // now, and not before
+
+	// Open is how many upstreams have not ended yet, of each execution that the applied edges lead to.
+	Open map[id.ExecutionID]int
+}
+
+// StageEdges adds dependencies between members of a flow; all of them or none. An edge that is staged does not count yet,
+// but it keeps the execution that it leads to from being released by the others: so several edges are added one by one,
+// and then applied by [Engine.ApplyEdges]. With Apply they count at once, as those of [Engine.GrowFlow] do.
+//
+// Errors: [ErrInvalidInput] naming the edge, its field and the limit; [ErrCycle]; [ErrNotFound] for the flow or an
+// execution; [ErrFlowTerminal]; [ErrEdgeExists] for an id, or a pair of executions, that another edge has;
+// [ErrStaleRevision]; [ErrNotMember]; [ErrEnded] and [ErrStarted] for what an edge leads to; [ErrContention], as of
+// [Engine.GrowFlow]. Nothing is written then.
+//
+// Transaction: one, of a constant number of statements; with Apply, one round more for each level of executions that are
+// skipped. Locks the flow exclusively, the executions, then their groups. With Apply it emits completion events of what is
+// skipped. Repeating it is safe, whatever revision is expected: an edge that is the same is there already.
+func (e *Engine) StageEdges(ctx context.Context, staging EdgeStaging) (StagedEdges, error) {
+	const op = "stage edges"
+	g, err := e.newGrowth(staging.Flow, 0, len(staging.Edges), staging.Revision)
+	if err != nil {
+		return StagedEdges{}, wrap(op, err)
+	}
+	g.staging = !staging.Apply
+	for _, s := range staging.Edges {
+		d := growingEdge{
+			id: s.ID, upstream: s.Upstream, downstream: s.Downstream, kind: s.Kind, passResult: s.PassResult,
+			allowStarted: s.AllowStarted, from: s.Upstream.String(), to: s.Downstream.String(),
+		}
+		g.edges = append(g.edges, d)
+		if d.upstream == d.downstream {
+			break // refused below, whatever it is
+		}
+		for _, x := range []id.ExecutionID{d.upstream, d.downstream} {
+			if err := g.checkMember(e, d.field(), x); err != nil {
+				return StagedEdges{}, wrap(op, err)
+			}
+		}
+	}
+	if err := g.checkEdges(); err != nil {
+		return StagedEdges{}, wrap(op, err)
+	}
+	return inTx(ctx, e, op, func(tx *txn) (StagedEdges, error) {
+		w, err := e.grow(ctx, tx, g)
+		if err != nil {
+			return StagedEdges{}, err
+		}
+		return StagedEdges{Revision: w.revision, Edges: w.ids, New: w.grown().Linked}, nil
+	})
+}
+
+// ApplyEdges makes edges count that were staged; all of them or none. Those whose upstream has ended are counted at once.
+// What they lead to then waits, is released or is skipped, as its group says. The revision of the flow stays.
+//
+// Errors: [ErrInvalidInput] for more than [MaxEdges] or an id that stands twice; [ErrNotFound] for the flow or an edge;
+// [ErrFlowTerminal]; [ErrEnded] and [ErrStarted] for what an edge leads to; [ErrContention], as of [Engine.GrowFlow].
+// Nothing is written then.
+//
+// Transaction: one, of a constant number of statements, plus one round for each level of executions that are skipped.
+// Locks the flow exclusively, the executions, then their groups. Emits completion events of what is skipped. Repeating it
+// is safe: an edge that counts already is passed over.
+func (e *Engine) ApplyEdges(ctx context.Context, flow id.FlowID, edges []id.EdgeID) (AppliedEdges, error) {
+	const op = "apply edges"
+	g, err := e.newGrowth(flow, 0, len(edges), nil)
+	if err != nil {
+		return AppliedEdges{}, wrap(op, err)
+	}
+	seen := make(map[id.EdgeID]bool, len(edges))
+	for _, edge := range edges {
+		if seen[edge] {
+			return AppliedEdges{}, wrap(op, invalid("edge "+edge.String(), "stands twice"))
+		}
+		seen[edge] = true
+	}
+	return inTx(ctx, e, op, func(tx *txn) (AppliedEdges, error) {
+		w := e.newGrowing(tx, g)
+		if err := w.lockFlow(ctx); err != nil {
+			return AppliedEdges{}, err
+		}
+		if err := w.lockEdges(ctx, edges); err != nil {
+			return AppliedEdges{}, err
+		}
+		if err := w.addEdges(ctx); err != nil {
+			return AppliedEdges{}, err
+		}
+		result := AppliedEdges{Open: make(map[id.ExecutionID]int)}
+		for _, s := range w.applied {
+			result.Applied = append(result.Applied, s.id)
+			result.Open[s.downstream] = int(w.linked.groups[s.downstream].after.running)
+		}
+		return result, nil
+	})
+}
+
+// lockEdges locks what edges lead from and to, and finds out which of them are to be applied.
+func (w *growing) lockEdges(ctx context.Context, edges []id.EdgeID) error {
+	if len(edges) == 0 {
+		return nil
+	}
+	rows, err := w.e.q.ListEdgesNamed(ctx, w.tx, db.ListEdgesNamedParams{
+		PartitionKey: w.partition, FlowID: pgUUID(w.flow), EdgeIds: pgUUIDs(edges),
+	})
+	if err != nil {
+		return err
+	}
+	found := make(map[id.EdgeID]bool, len(rows))
+	executions, downstream := make(map[id.ExecutionID]bool), make(map[id.ExecutionID]bool)
+	for _, row := range rows {
+		s := w.storedEdgeOf(row)
+		if found[s.id] = true; s.applied {
+			continue
+		}
+		w.applied = append(w.applied, s)
+		executions[s.upstream], executions[s.downstream], downstream[s.downstream] = true, true, true
+	}
+	for _, edge := range edges {
+		if !found[edge] {
+			return &NotFoundError{Entity: "edge", ID: edge.String()}
+		}
+	}
+	if len(w.applied) == 0 {
+		return nil
+	}
+	if err := w.lock(ctx, executions, downstream, nil); err != nil {
+		return err
+	}
+	return w.judgeApplied()
+}
+
+// SetGroupPolicy says which ends of its upstreams an execution waits for, before any edge leads to it. It need not be a
+// member of the flow yet. It reports whether that is another policy than it had.
+//
+// Errors: [ErrInvalidInput] for a policy that cannot be, an execution of another partition than the flow, and once an edge
+// leads to it, whatever the policy is: the text then begins with edge_group_policy_already_fixed; [ErrNotFound] and
+// [ErrFlowTerminal] for the flow; [ErrOtherFlow]; [ErrContention], as of [Engine.GrowFlow].
+//
+// Transaction: one, of a constant number of statements. Locks the flow exclusively, the execution, then its group. No
+// events. Safe to repeat.
+func (e *Engine) SetGroupPolicy(ctx context.Context, flow id.FlowID, downstream id.ExecutionID, when policy.Group) (changed bool, err error) {
+	const op = "set group policy"
+	g, err := e.newGrowth(flow, 0, 0, nil)
+	if err == nil {
+		err = g.checkMember(e, "execution", downstream)
+	}
+	if err != nil {
+		return false, wrap(op, err)
+	}
+	if err := when.Validate(); err != nil {
+		return false, wrap(op, invalidPolicy("policy", err))
+	}
+	rules := document.GroupOf(when)
+	return inTx(ctx, e, op, func(tx *txn) (bool, error) {
+		w := e.newGrowing(tx, g)
+		if err := w.lockFlow(ctx); err != nil {
+			return false, err
+		}
+		this := map[id.ExecutionID]bool{downstream: true}
+		if err := w.lock(ctx, this, this, nil); err != nil {
+			return false, err
+		}
+		x := w.held[downstream]
+		switch {
+		case x != nil && x.FlowID != nil && *x.FlowID != flow:
+			return false, &MemberError{Execution: downstream, Flow: x.FlowID, Err: ErrOtherFlow}
+		case len(w.into[downstream]) > 0:
+			return false, invalid("policy", policyIsFixed)
+		}
+		l, err := w.lockGroups(ctx, this)
+		if err != nil {
+			return false, err
+		}
+		group := l.groups[downstream]
+		if group.exists && group.rules == rules {
+			return false, nil
+		}
+		if err := group.setPolicy(rules); err != nil {
+			return false, invalidBecause("policy", err)
+		}
+		return true, w.writeEdges(ctx, l)
+	})
+}
+
+// LockFlows locks flows for the rest of the caller's transaction, before anything else in it touches them or their
+// members: several operations in one transaction then take the locks of these flows in one order. Without it a completion,
+// which shares its flow with others, followed by growth of that flow, which does not, may meet another transaction that
+// does the same, and a deadlock; so may two transactions that change the same two flows one after the other. A flow that
+// does not exist yet is locked too.
+//
+// Errors: [ErrInvalidInput] outside a transaction of the caller's, where the locks would be gone when it returns, and for
+// more than 256 flows.
+//
+// Locks the flows exclusively, in order; it waits as long as the transaction's lock_timeout allows. Safe to repeat.
+func (e *Engine) LockFlows(ctx context.Context, flows ...id.FlowID) error {
+	const op = "lock flows"
+	set := newFlowSet(e.cfg.Partitions)
+	for _, flow := range flows {
+		set.add(flow)
+	}
+	switch {
+	case e.tx == nil:
+		return wrap(op, invalid("LockFlows", "is for what WithTx returns: outside a transaction it would hold nothing"))
+	case len(set.flows) > maxFlowsPerTx:
+		return wrap(op, invalid("flows", fmt.Sprintf("%d, limit %d", len(set.flows), maxFlowsPerTx)))
+	}
+	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) {
+		return struct{}{}, e.lockFlowsExclusive(ctx, tx, set)
+	})
+	return err
+}
