@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -269,7 +270,7 @@ func (g *growth) checkMember(e *Engine, field string, x id.ExecutionID) error {
 func (e *Engine) prepareMember(flow id.FlowID, node *Node, namespace id.Namespace) (creation, error) {
 	spec := node.Spec
 	if spec.Flow != nil {
-		return creation{}, invalid("Flow", "a node names no flow of its own")
+		return creation{}, errors.New("names a flow of its own")
 	}
 	spec.Flow = &flow
 	if spec.ID.IsZero() {

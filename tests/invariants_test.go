@@ -100,6 +100,8 @@ var invariants = []struct {
 			WHEN e.terminal_at_ms IS NOT NULL THEN e.ffx_delay_until_ms IS NULL
 			WHEN e.eligibility_state = 'not_eligible_until_time'
 			THEN e.ffx_delay_until_ms IS NOT NULL AND e.deadline_at_ms = least(e.ffx_delay_until_ms, nullif(e.ffx_execution_deadline_ms, 0))
+			WHEN e.eligibility_state = 'blocked_by_dependencies' -- its delay counts once it is released
+			THEN e.deadline_at_ms IS NOT DISTINCT FROM nullif(e.ffx_execution_deadline_ms, 0)
 			ELSE e.ffx_delay_until_ms IS NULL AND e.deadline_at_ms IS NOT DISTINCT FROM nullif(e.ffx_execution_deadline_ms, 0)
 		END`,
 		`UPDATE ff_exec_core SET ffx_delay_until_ms = NULL WHERE public_state = 'delayed'`,
