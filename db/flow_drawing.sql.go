@@ -84,10 +84,19 @@ SELECT
     '',
     '',
     ''
-FROM ff_edge AS d
-WHERE
-    d.partition_key = $2
-    AND d.flow_id = $3::uuid
+FROM (
+    SELECT
+        x.edge_id,
+        x.upstream_eid,
+        x.downstream_eid,
+        x.policy
+    FROM ff_edge AS x
+    WHERE
+        x.partition_key = $2
+        AND x.flow_id = $3::uuid
+    ORDER BY x.edge_id -- by the primary key: other indexes look as good
+    OFFSET 0
+) AS d
 ORDER BY
     1,
     2

@@ -22,7 +22,10 @@ FROM ff_edge AS d
 WHERE
     d.partition_key = $1
     AND d.flow_id = $2
-    AND d.edge_id = $3
+    AND d.edge_id >= $3
+    AND d.edge_id <= $3
+ORDER BY d.edge_id -- by the primary key: while nothing is known of the table all indexes look alike
+LIMIT 1
 `
 
 type GetEdgeParams struct {
@@ -84,11 +87,19 @@ SELECT
     d.upstream_eid,
     d.downstream_eid,
     d.policy
-FROM ff_edge AS d
-WHERE
-    d.partition_key = $1
-    AND d.flow_id = $2
-    AND d.upstream_eid = $3
+FROM (
+    SELECT
+        x.edge_id,
+        x.upstream_eid,
+        x.downstream_eid,
+        x.policy
+    FROM ff_edge AS x
+    WHERE
+        x.partition_key = $1
+        AND x.flow_id = $2
+        AND x.upstream_eid = $3
+    OFFSET 0 -- else the order is had from the primary key, by reading all edges of the flow
+) AS d
 ORDER BY d.edge_id
 `
 
@@ -140,11 +151,19 @@ SELECT
     d.upstream_eid,
     d.downstream_eid,
     d.policy
-FROM ff_edge AS d
-WHERE
-    d.partition_key = $1
-    AND d.flow_id = $2
-    AND d.downstream_eid = $3
+FROM (
+    SELECT
+        x.edge_id,
+        x.upstream_eid,
+        x.downstream_eid,
+        x.policy
+    FROM ff_edge AS x
+    WHERE
+        x.partition_key = $1
+        AND x.flow_id = $2
+        AND x.downstream_eid = $3
+    OFFSET 0 -- else the order is had from the primary key, by reading all edges of the flow
+) AS d
 ORDER BY d.edge_id
 `
 

@@ -26,11 +26,19 @@ SELECT
     d.upstream_eid,
     d.downstream_eid,
     d.policy
-FROM ff_edge AS d
-WHERE
-    d.partition_key = @partition_key
-    AND d.flow_id = @flow_id
-    AND d.downstream_eid = @execution_id
+FROM (
+    SELECT
+        x.edge_id,
+        x.upstream_eid,
+        x.downstream_eid,
+        x.policy
+    FROM ff_edge AS x
+    WHERE
+        x.partition_key = @partition_key
+        AND x.flow_id = @flow_id
+        AND x.downstream_eid = @execution_id
+    OFFSET 0 -- else the order is had from the primary key, by reading all edges of the flow
+) AS d
 ORDER BY d.edge_id;
 
 -- name: ListEdgesFrom :many
@@ -43,11 +51,19 @@ SELECT
     d.upstream_eid,
     d.downstream_eid,
     d.policy
-FROM ff_edge AS d
-WHERE
-    d.partition_key = @partition_key
-    AND d.flow_id = @flow_id
-    AND d.upstream_eid = @execution_id
+FROM (
+    SELECT
+        x.edge_id,
+        x.upstream_eid,
+        x.downstream_eid,
+        x.policy
+    FROM ff_edge AS x
+    WHERE
+        x.partition_key = @partition_key
+        AND x.flow_id = @flow_id
+        AND x.upstream_eid = @execution_id
+    OFFSET 0 -- else the order is had from the primary key, by reading all edges of the flow
+) AS d
 ORDER BY d.edge_id;
 
 -- name: GetEdge :one
@@ -64,7 +80,10 @@ FROM ff_edge AS d
 WHERE
     d.partition_key = @partition_key
     AND d.flow_id = @flow_id
-    AND d.edge_id = @edge_id;
+    AND d.edge_id >= @edge_id
+    AND d.edge_id <= @edge_id
+ORDER BY d.edge_id -- by the primary key: while nothing is known of the table all indexes look alike
+LIMIT 1;
 
 -- name: GetExecutionFlow :one
 -- GetExecutionFlow returns the flow of an execution, null outside a flow. No row: the execution does not exist.

@@ -135,6 +135,9 @@ func TestCLI(t *testing.T) {
 		"lists":                  testCLILists,
 		"attempts":               testCLIAttempts,
 		"operator":               testCLIOperator,
+		"flows":                  testCLIFlows,
+		"flow_formats":           testCLIFlowFormats,
+		"flow_watch":             testCLIFlowWatch,
 		"demo":                   testCLIDemo,
 		"demo_ended":             testCLIDemoEnded,
 		"demo_without_toolchain": testCLIDemoWithoutToolchain,
@@ -163,6 +166,12 @@ func testCLIUsage(t *testing.T, ff cli) {
 		{"malformed_execution_id", "", []string{"execution", "show", "1234"}, "execution id, neither a uuid nor"},
 		{"partition_beyond_all", "", []string{"execution", "show", "{fp:256}:" + someFlow}, "256"},
 		{"negative_limit", "", []string{"flow", "show", someFlow, "--limit", "-1"}, "--limit"},
+		{"an_unheard_of_format", "", []string{"flow", "show", someFlow, "--format", "png"}, `no format "png"`},
+		{"two_formats", "", []string{"flow", "show", someFlow, "--format", "svg", "--json"}, "--json"},
+		{"flows_in_claim_order", "", []string{"flow", "list", "--order", "claim"}, `no order "claim"`},
+		{"a_flow_tag_without_a_value", "", []string{"flow", "list", "--tag", "app.x"}, "key=value"},
+		{"less_than_no_flows", "", []string{"flow", "list", "--limit", "-1"}, "--limit"},
+		{"a_flow_watched_all_the_time", "", []string{"flow", "watch", someFlow, "--interval", "1ms"}, "--interval"},
 		{"kinds_of_an_unheard_of_lane", "", []string{"kinds", "--lane", "gr\xf6\xdfe"}, "lane"},
 		{"kinds_in_the_future", "", []string{"kinds", "--longer", "-1m"}, "--longer"},
 		{"an_unheard_of_state", "", []string{"executions", "--state", "asleep"}, `no state "asleep"`},
@@ -196,7 +205,7 @@ func testCLIUsage(t *testing.T, ff cli) {
 	ff.run(t, "", "version").succeeds(t, "schema 2")
 	ff.run(t, "").succeeds(t, "Exit codes:")
 	for _, command := range []string{
-		"demo", "dev", "migrate up", "migrate down", "migrate status", "flow show", "execution show",
+		"demo", "dev", "migrate up", "migrate down", "migrate status", "flow show", "flow list", "flow watch", "execution show",
 		"execution cancel", "execution retry", "execution delay", "executions", "lanes", "lane pause", "lane resume", "kinds",
 	} {
 		ff.run(t, "", append(strings.Fields(command), "--help")...).succeeds(t, "Examples:")
@@ -365,12 +374,12 @@ func testCLIShow(t *testing.T, ff cli) {
 
 	object := ff.run(t, databaseURL, "flow", "show", flowID, "--json").object(t)
 	wantKeys(t, object, "id", "kind", "namespace", "state", "revision", "nodes", "edges", "created_at", "last_mutation_at",
-		"tags", "members_by_state", "members", "groups")
+		"tags", "members_by_state", "members", "edge_list", "groups")
 	members := object["members"].([]any)
 	if len(members) != 2 || object["id"] != flowID || object["edges"] != 1.0 {
 		t.Errorf("flow = %v", object)
 	}
-	wantKeys(t, members[0].(map[string]any), "id", "lane", "kind", "state", "outcome", "leases_lost")
+	wantKeys(t, members[0].(map[string]any), "id", "node", "lane", "kind", "state", "outcome", "leases_lost")
 	wantKeys(t, object["groups"].([]any)[0].(map[string]any), "downstream", "when", "edges", "succeeded", "failed",
 		"skipped", "active", "state")
 	if got := object["members_by_state"].(map[string]any); got["waiting"] != 1.0 || got["waiting_children"] != 1.0 {
@@ -378,7 +387,7 @@ func testCLIShow(t *testing.T, ff cli) {
 	}
 
 	object = ff.run(t, databaseURL, "execution", "show", first, "--json").object(t)
-	wantKeys(t, object, "id", "flow", "lane", "namespace", "kind", "priority", "tags", "required_capabilities", "state",
+	wantKeys(t, object, "id", "flow", "node", "lane", "namespace", "kind", "priority", "tags", "required_capabilities", "state",
 		"state_vector", "created_at", "last_mutation_at", "attempts", "retries", "leases_lost", "attempt_index", "lease",
 		"progress", "attempt_list", "payload", "result")
 	if payload := object["payload"].(map[string]any); payload["json"].(map[string]any)["day"] != 1.0 || payload["bytes"] != 10.0 {
@@ -394,6 +403,7 @@ func testCLIShow(t *testing.T, ff cli) {
 	out.lacks(t, "\x1b")
 	ff.run(t, databaseURL, "flow", "show", flowID, "--limit", "1").succeeds(t, "and 1 more")
 	ff.run(t, databaseURL, "execution", "show", second).succeeds(t, "waiting_children")
+	ff.run(t, databaseURL, "execution", "show", second).succeeds(t, "waits for 1 of 1: first")
 	// What has ended waits for nothing, whatever another program left.
 	execSQL(t, databaseURL, fmt.Sprintf(`
 		UPDATE ff_exec_core

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/anishathalye/porcupine v1.0.3
+	github.com/creack/pty v1.1.24
 	github.com/flowfabric/flowfabric-go v0.0.0
 	github.com/flowfabric/flowfabric-go/internal/pgserver v0.0.0
 	github.com/flowfabric/flowfabric-go/internal/pgtest v0.0.0

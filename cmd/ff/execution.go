@@ -52,6 +52,7 @@ prints the last 20, as JSON all.`,
 type executionView struct {
 	ID             id.ExecutionID    `json:"id"`
 	Flow           *id.FlowID        `json:"flow"`
+	Node           string            `json:"node,omitempty"` // its key in the flow
 	Lane           id.LaneID         `json:"lane"`
 	Namespace      id.Namespace      `json:"namespace"`
 	Kind           string            `json:"kind"`
@@ -61,6 +62,7 @@ type executionView struct {
 	State          state.PublicState `json:"state"`
 	Vector         vectorView        `json:"state_vector"`
 	BlockingDetail string            `json:"blocking_detail,omitempty"`
+	Dependencies   string            `json:"dependencies,omitempty"` // what is waited for of a flow
 	Cancellation   string            `json:"cancellation_reason,omitempty"`
 	CancelledBy    string            `json:"cancelled_by,omitempty"`
 	Failure        string            `json:"failure_reason,omitempty"`
@@ -145,6 +147,7 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 	view := &executionView{
 		ID:           s.ID,
 		Flow:         s.Flow,
+		Node:         s.Node,
 		Lane:         s.Lane,
 		Namespace:    s.Namespace,
 		Kind:         s.Kind,
@@ -179,6 +182,13 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 		Payload:        newContent(input.Payload),
 		Result:         newContent(result),
 	}
+	if s.State.Blocking == state.WaitingForChildren {
+		eligibility, err := eng.Eligibility(ctx, execution)
+		if err != nil && !errors.Is(err, engine.ErrCorruption) {
+			return nil, err
+		}
+		view.Dependencies = eligibility.Reason
+	}
 	if s.Attempt != nil {
 		view.AttemptIndex = &s.Attempt.Index
 	}
@@ -194,6 +204,7 @@ func (v *executionView) print(to io.Writer) error {
 	facts := []fact{
 		{"execution", v.ID.String()},
 		{"flow", optional(v.Flow)},
+		{"node", v.Node},
 		{"kind", v.Kind},
 		{"lane", string(v.Lane)},
 		{"namespace", string(v.Namespace)},
@@ -202,6 +213,7 @@ func (v *executionView) print(to io.Writer) error {
 		{"state", string(v.State)},
 		{"waits for", v.waitsFor()},
 		{"waitpoint", v.Waitpoint},
+		{"dependencies", v.Dependencies},
 		{"detail", v.BlockingDetail},
 		{"failure", v.Failure},
 		{"cancelled by", v.CancelledBy},

@@ -153,6 +153,7 @@ type executionsView struct {
 type summaryView struct {
 	ID         id.ExecutionID        `json:"id"`
 	Flow       *id.FlowID            `json:"flow"`
+	Node       string                `json:"node,omitempty"` // its key in the flow
 	Lane       id.LaneID             `json:"lane"`
 	Kind       string                `json:"kind"`
 	State      state.PublicState     `json:"state"`
@@ -182,7 +183,7 @@ func readExecutions(
 				x.State = unreadable
 			}
 			view.Executions = append(view.Executions, summaryView{
-				x.ID, x.Flow, x.Lane, x.Kind, x.State, x.Outcome, x.LeasesLost, timestamp(x.CreatedAt), timestamp(x.EndedAt), x.CreatedAt,
+				x.ID, x.Flow, x.Node, x.Lane, x.Kind, x.State, x.Outcome, x.LeasesLost, timestamp(x.CreatedAt), timestamp(x.EndedAt), x.CreatedAt,
 			})
 		}
 		view.Next = page.Next

@@ -1,15 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
+	"github.com/flowfabric/flowfabric-go/cmd/ff/internal/drawing"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
@@ -17,48 +21,260 @@ import (
 )
 
 func (a *app) flowCommand() *cobra.Command {
-	cmd := group("flow", "Look at flows", "")
+	cmd := group("flow", "List flows, look at one, watch it", "")
 	a.databaseFlags(cmd)
-	cmd.AddCommand(a.flowShowCommand())
+	cmd.AddCommand(a.flowListCommand(), a.flowShowCommand(), a.flowWatchCommand())
 	return cmd
 }
 
+// The formats of `ff flow show`.
+var flowFormats = []string{"text", "mermaid", "dot", "json", "svg"}
+
 func (a *app) flowShowCommand() *cobra.Command {
 	var (
-		asJSON bool
-		limit  int
+		asJSON, wide bool
+		format       string
+		limit        int
 	)
 	cmd := &cobra.Command{
 		Use:   "show ID",
-		Short: "Show a flow and its executions",
-		Long: `show prints a flow, how many of its executions are in which state, and the executions by id. As JSON it
-prints all of them, and the groups of dependencies.`,
+		Short: "Draw a flow and list its executions",
+		Long: `show draws a flow with the state of each execution, and lists the executions by the keys of their nodes.
+Where the drawing would be wider than the terminal, or have more than 60 nodes, the list says what each
+waits for instead.
+
+As Mermaid, which documents on GitHub draw, as DOT or as SVG it prints the whole graph; as JSON the
+executions, edges and groups of dependencies too.`,
 		Example: `  ff flow show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
+  ff flow show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --format svg > flow.svg
   ff flow show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --json | jq .members_by_state`,
 		Args: oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
-			flow, err := id.ParseFlowID(args[0])
-			if err != nil {
-				return &usageError{problem: err.Error()}
-			}
-			if limit < 0 {
+			flow, err := flowArgument(args[0])
+			switch {
+			case err != nil:
+				return err
+			case limit < 0:
 				return &usageError{problem: "--limit is negative"}
+			case !slices.Contains(flowFormats, format):
+				return &usageError{problem: fmt.Sprintf("there is no format %q", format), next: "use one of " + strings.Join(flowFormats, ", ")}
+			case asJSON && format != "text" && format != "json":
+				return &usageError{problem: "--json and --format contradict each other"}
+			}
+			if asJSON {
+				format = "json"
 			}
 			return a.withEngine(ctx, func(eng *engine.Engine) error {
-				view, err := readFlow(ctx, eng, flow)
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return a.writeJSON(view)
-				}
-				return view.print(a.stdout, limit)
+				return a.showFlow(ctx, eng, flow, format, limit, wide)
 			})
 		}),
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().IntVar(&limit, "limit", 50, "how many executions to print at most, 0 for all")
+	flags := cmd.Flags()
+	flags.StringVar(&format, "format", "text", strings.Join(flowFormats, ", "))
+	flags.BoolVar(&asJSON, "json", false, "print JSON: --format json")
+	flags.BoolVar(&wide, "wide", false, "list kinds and lanes too, and ids with their partition")
+	flags.IntVar(&limit, "limit", 50, "how many executions to list at most, 0 for all")
 	return cmd
+}
+
+func (a *app) showFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID, format string, limit int, wide bool) error {
+	if format == "json" {
+		view, err := readFlow(ctx, eng, flow)
+		if err != nil {
+			return err
+		}
+		return a.writeJSON(view)
+	}
+	graph, err := eng.FlowGraph(ctx, flow)
+	if err != nil {
+		return err
+	}
+	var text string
+	switch drawn := drawingOf(graph); format {
+	case "mermaid":
+		text = drawn.Mermaid()
+	case "dot":
+		text = drawn.DOT()
+	case "svg":
+		text, err = drawn.SVG(ctx)
+	default:
+		var snapshot *engine.FlowSnapshot
+		if snapshot, err = eng.DescribeFlow(ctx, flow); err == nil {
+			text, err = flowText(ctx, snapshot, graph, a.width(), limit, wide)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(a.stdout, text)
+	return err
+}
+
+// width is how many columns the output has room for.
+func (a *app) width() int {
+	if isTerminal(a.stdout) {
+		if width, _, err := term.GetSize(int(a.stdout.(*os.File).Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return columns
+}
+
+// nodeName is what a person calls a node: by its key, and one without a key by its kind and the end of its id.
+func nodeName(n *engine.GraphNode) string {
+	if n.Key != "" {
+		return n.Key
+	}
+	uuid := n.ID.UUID().String()
+	return strings.TrimPrefix(n.Kind+" …"+uuid[len(uuid)-6:], " ")
+}
+
+// nodeState is the state to show of a node.
+func nodeState(n *engine.GraphNode) state.PublicState {
+	if n.Err != nil {
+		return unreadable
+	}
+	return n.State
+}
+
+// drawingOf is a graph as it is drawn.
+func drawingOf(graph *engine.FlowGraph) drawing.Graph {
+	drawn := drawing.Graph{Name: "flow " + graph.ID.String(), Nodes: make([]drawing.Node, len(graph.Nodes)), Edges: make([]drawing.Edge, len(graph.Edges))}
+	inbound := make([]int, len(graph.Nodes))
+	for i, e := range graph.Edges {
+		drawn.Edges[i] = drawing.Edge{From: e.From, To: e.To, State: string(e.State)}
+		inbound[e.To]++
+	}
+	for i := range graph.Nodes {
+		n := &graph.Nodes[i]
+		drawn.Nodes[i] = drawing.Node{Label: nodeName(n), State: string(nodeState(n))}
+		if n.When != nil && inbound[i] > 1 && n.When.String() != "all of" {
+			drawn.Nodes[i].Waits = strings.Replace(n.When.String(), "quorum of ", "needs ", 1)
+		}
+	}
+	return drawn
+}
+
+// flowText is what is shown of a flow on a terminal.
+func flowText(ctx context.Context, snapshot *engine.FlowSnapshot, graph *engine.FlowGraph, width, limit int, wide bool) (string, error) {
+	text := renderFacts([]fact{
+		{"flow", snapshot.ID.String()},
+		{"kind", snapshot.Kind},
+		{"namespace", string(snapshot.Namespace)},
+		{"state", string(snapshot.State)},
+		{"created", timestamp(snapshot.CreatedAt)},
+		{"cancelled", timestamp(snapshot.CancelledAt)},
+		{"reason", snapshot.CancelReason},
+		{"tags", tagList(snapshot.Tags)},
+		{"edges", fmt.Sprint(len(graph.Edges))},
+		{"executions", strings.TrimSuffix(fmt.Sprintf("%d: %s", len(graph.Nodes), countsText(graphCounts(graph))), ": ")},
+	})
+	drawn, fits, err := drawingOf(graph).Text(ctx, width)
+	if err != nil {
+		return "", err
+	}
+	if fits {
+		text += "\n" + drawn
+	}
+	if len(graph.Nodes) > 0 {
+		text += "\n" + nodeTable(graph, limit, wide, fits && len(graph.Edges) > 0) + "\n"
+	}
+	if left := len(graph.Nodes) - limit; limit > 0 && left > 0 {
+		text += fmt.Sprintf("and %d more, see --limit\n", left)
+	}
+	return text, nil
+}
+
+// graphCounts are the nodes by state.
+func graphCounts(graph *engine.FlowGraph) map[state.PublicState]int {
+	counts := make(map[state.PublicState]int)
+	for i := range graph.Nodes {
+		counts[nodeState(&graph.Nodes[i])]++
+	}
+	return counts
+}
+
+// countsText renders how many are in which state.
+func countsText(counts map[state.PublicState]int) string {
+	var parts []string
+	for _, s := range append(state.PublicStates(), unreadable) {
+		if n := counts[s]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// nodeTable lists nodes in an order in which each follows what it waits for. Where the graph is drawn above it tells the
+// ids, else what each waits for.
+func nodeTable(graph *engine.FlowGraph, limit int, wide, drawn bool) string {
+	order := byDepth(graph)
+	if limit > 0 && len(order) > limit {
+		order = order[:limit]
+	}
+	upstreams := make([][]string, len(graph.Nodes))
+	edges := false
+	for _, e := range graph.Edges {
+		upstreams[e.To] = append(upstreams[e.To], printable(nodeName(&graph.Nodes[e.From])))
+		edges = true
+	}
+	widest := len("STATE")
+	for _, i := range order {
+		widest = max(widest, len(nodeState(&graph.Nodes[i])))
+	}
+	header := table.Row{"NODE", "STATE", "EXECUTION"}
+	switch {
+	case wide:
+		header = append(header, "KIND", "LANE", "WAITS FOR")
+	case edges && !drawn:
+		header[2] = "WAITS FOR"
+	}
+	t := newTable(header)
+	for _, i := range order {
+		n := &graph.Nodes[i]
+		name, public := printable(nodeName(n)), nodeState(n)
+		room := columns - (widest + 2) - 2
+		switch {
+		case wide:
+			t.AppendRow(table.Row{name, public, n.ID, printable(n.Kind), printable(string(n.Lane)), strings.Join(upstreams[i], ", ")})
+		case edges && !drawn:
+			t.AppendRow(table.Row{shortened(name, room/2), public, shortened(strings.Join(upstreams[i], ", "), room-room/2)})
+		default:
+			t.AppendRow(table.Row{shortened(name, room-36-2), public, n.ID.UUID()})
+		}
+	}
+	return t.Render()
+}
+
+// byDepth are the places of nodes, each behind all that it waits for, and those as deep by name.
+func byDepth(graph *engine.FlowGraph) []int {
+	downstream := make([][]int, len(graph.Nodes))
+	open := make([]int, len(graph.Nodes))
+	for _, e := range graph.Edges {
+		downstream[e.From] = append(downstream[e.From], e.To)
+		open[e.To]++
+	}
+	depth := make([]int, len(graph.Nodes))
+	var free []int
+	for i := range open {
+		if open[i] == 0 {
+			free = append(free, i)
+		}
+	}
+	for n := 0; n < len(free); n++ {
+		for _, d := range downstream[free[n]] {
+			depth[d] = max(depth[d], depth[free[n]]+1)
+			if open[d]--; open[d] == 0 {
+				free = append(free, d)
+			}
+		}
+	}
+	order := make([]int, len(graph.Nodes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(depth[a], depth[b]) })
+	return order
 }
 
 // flowView is the JSON of `ff flow show`.
@@ -77,8 +293,9 @@ type flowView struct {
 	Tags           map[string]string `json:"tags"`
 
 	MembersByState map[state.PublicState]int `json:"members_by_state"`
-	Members        []memberView              `json:"members"` // by id
-	Groups         []groupView               `json:"groups"`  // by id of the execution that waits
+	Members        []memberView              `json:"members"`   // by id
+	EdgeList       []edgeView                `json:"edge_list"` // by id
+	Groups         []groupView               `json:"groups"`    // by id of the execution that waits
 }
 
 // unreadable is the state of a member whose stored one cannot be read.
@@ -86,11 +303,24 @@ const unreadable state.PublicState = "unreadable"
 
 type memberView struct {
 	ID         id.ExecutionID        `json:"id"`
+	Node       string                `json:"node"` // its key; empty: it was not created as a node
 	Lane       id.LaneID             `json:"lane"`
 	Kind       string                `json:"kind"`
 	State      state.PublicState     `json:"state"`
 	Outcome    state.TerminalOutcome `json:"outcome"`
 	LeasesLost int                   `json:"leases_lost"`
+}
+
+type edgeView struct {
+	ID         id.EdgeID               `json:"id"`
+	From       id.ExecutionID          `json:"from"`
+	To         id.ExecutionID          `json:"to"`
+	FromNode   string                  `json:"from_node"`
+	ToNode     string                  `json:"to_node"`
+	Kind       string                  `json:"kind"`
+	PassResult string                  `json:"pass_result,omitempty"`
+	State      state.EdgeState         `json:"state"`
+	Outcome    state.CompletionOutcome `json:"outcome,omitempty"`
 }
 
 type groupView struct {
@@ -124,6 +354,7 @@ func readFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID) (*flowVie
 		Tags:           orEmpty(snapshot.Tags),
 		MembersByState: map[state.PublicState]int{},
 		Members:        []memberView{},
+		EdgeList:       []edgeView{},
 		Groups:         make([]groupView, len(snapshot.Groups)),
 	}
 	for i, g := range snapshot.Groups {
@@ -132,6 +363,7 @@ func readFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID) (*flowVie
 			Succeeded: g.Succeeded, Failed: g.Failed, Skipped: g.Skipped, Active: g.Active, State: g.State,
 		}
 	}
+	nodes := make(map[id.ExecutionID]string)
 	for member, err := range eng.FlowMembers(ctx, flow) {
 		if err != nil {
 			return nil, err
@@ -139,50 +371,21 @@ func readFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID) (*flowVie
 		if member.Err != nil {
 			member.State = unreadable
 		}
+		nodes[member.ID] = member.Node
 		view.Members = append(view.Members, memberView{
-			ID: member.ID, Lane: member.Lane, Kind: member.Kind, State: member.State, Outcome: member.Outcome, LeasesLost: member.LeasesLost,
+			member.ID, member.Node, member.Lane, member.Kind, member.State, member.Outcome, member.LeasesLost,
 		})
 		view.MembersByState[member.State]++
 	}
-	return view, nil
-}
-
-func (v *flowView) print(to io.Writer, limit int) error {
-	var byState []string
-	for _, s := range append(state.PublicStates(), unreadable) {
-		if n := v.MembersByState[s]; n > 0 {
-			byState = append(byState, fmt.Sprintf("%d %s", n, s))
+	for edge, err := range eng.FlowEdges(ctx, flow) {
+		if err != nil {
+			return nil, err
 		}
+		view.EdgeList = append(view.EdgeList, edgeView{
+			edge.ID, edge.From, edge.To, nodes[edge.From], nodes[edge.To], edge.Kind, edge.PassResult, edge.State, edge.Outcome,
+		})
 	}
-	facts := []fact{
-		{"flow", v.ID.String()},
-		{"kind", v.Kind},
-		{"namespace", string(v.Namespace)},
-		{"state", string(v.State)},
-		{"created", v.CreatedAt},
-		{"cancelled", v.CancelledAt},
-		{"reason", v.CancelReason},
-		{"tags", tagList(v.Tags)},
-		{"edges", fmt.Sprint(v.Edges)},
-		{"executions", fmt.Sprintf("%d: %s", len(v.Members), strings.Join(byState, ", "))},
-	}
-	shown := v.Members
-	if limit > 0 && len(shown) > limit {
-		shown = shown[:limit]
-	}
-	t := newTable(table.Row{"EXECUTION", "KIND", "LANE", "STATE", "LEASES LOST"})
-	for _, m := range shown {
-		t.AppendRow(table.Row{m.ID, printable(m.Kind), printable(string(m.Lane)), m.State, m.LeasesLost})
-	}
-	text := renderFacts(facts)
-	if len(shown) > 0 {
-		text += "\n" + t.Render() + "\n"
-	}
-	if left := len(v.Members) - len(shown); left > 0 {
-		text += fmt.Sprintf("and %d more, see --limit\n", left)
-	}
-	_, err := io.WriteString(to, text)
-	return err
+	return view, nil
 }
 
 // tagList renders tags as key=value, by key.
@@ -200,4 +403,13 @@ func orEmpty(tags map[string]string) map[string]string {
 		return map[string]string{}
 	}
 	return tags
+}
+
+// flowArgument reads the id of a flow.
+func flowArgument(text string) (id.FlowID, error) {
+	flow, err := id.ParseFlowID(text)
+	if err != nil {
+		return flow, &usageError{problem: err.Error()}
+	}
+	return flow, nil
 }
