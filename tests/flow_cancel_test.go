@@ -33,8 +33,8 @@ func (f *flowFixture) flowRow(t *testing.T, flow id.FlowID) map[string]any {
 	return storedRow(t, f.pool, "ff_flow_core", "partition_key = $1 AND flow_id = $2", partitionOf(flow), flow)
 }
 
-// grow adds a member that waits for nobody.
-func (f *flowFixture) grow(t *testing.T, flow id.FlowID, key string) id.ExecutionID {
+// addMember adds a member that waits for nobody.
+func (f *flowFixture) addMember(t *testing.T, flow id.FlowID, key string) id.ExecutionID {
 	t.Helper()
 	x := f.NodeID(flow, key)
 	f.names[x.UUID()] = key
@@ -65,12 +65,12 @@ func (f *flowFixture) menagerie(t *testing.T) id.FlowID {
 	if _, err := f.WaitForChildren(t.Context(), f.lease(t, flow, "parked")); err != nil {
 		t.Fatal(err)
 	}
-	f.grow(t, flow, "ready")
-	f.seedGrant(t, f.grow(t, flow, "granted"))
+	f.addMember(t, flow, "ready")
+	f.seedGrant(t, f.addMember(t, flow, "granted"))
 	f.setExecution(t, f.NodeID(flow, "granted"), "eligibility_state = 'pending_claim'")
 	for _, phase := range []string{"submitted", "pending", "blocked legacy", "eligible"} {
 		phase, _, _ = strings.Cut(phase, " ")
-		f.setExecution(t, f.grow(t, flow, phase+" legacy"), fmt.Sprintf("lifecycle_phase = '%s'", phase))
+		f.setExecution(t, f.addMember(t, flow, phase+" legacy"), fmt.Sprintf("lifecycle_phase = '%s'", phase))
 	}
 	// As the typed fail of the reference leaves it: the attempt that has failed stands at the pointer.
 	f.setExecution(t, f.NodeID(flow, "stale"), "attempt_index = 0")
@@ -242,7 +242,7 @@ func TestF5_cancelled_flows_and_missing_ones(t *testing.T) {
 				f := newFlowFixture(t)
 				flow := f.draw(t, nil, "a>b", "d")
 				f.lease(t, flow, "a")
-				f.grow(t, flow, "c")
+				f.addMember(t, flow, "c")
 				f.succeed(t, flow, "d")
 				at := f.now().UnixMilli()
 				f.cancelFlow(t, flow, first)
@@ -420,8 +420,7 @@ func TestCancelFlow_and_siblings(t *testing.T) {
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			f := newFlowFixture(t)
-			flow := f.draw(t, nil, "a>d", "b>d", "c>d")
-			f.cancelRemaining(t, flow, "d", 1)
+			flow := f.draw(t, cancelRemaining("d", 1), "a>d", "b>d", "c>d")
 			f.claimAll(t)
 			f.succeed(t, flow, "a")
 			f.cancelFlow(t, flow, policy)
@@ -477,7 +476,7 @@ func TestCancelFlow_in_an_old_snapshot(t *testing.T) {
 			flow := f.draw(t, nil, "a>b")
 			tx := beginWith(t, f.pool, pgx.TxOptions{IsoLevel: level})
 			execIn(t, tx, "SELECT FROM ff_flow_core WHERE partition_key = $1::smallint AND flow_id = $2", partitionOf(flow), flow)
-			f.grow(t, flow, "c")
+			f.addMember(t, flow, "c")
 			before := f.dumpFlow(t, flow)
 			_, err := f.WithTx(tx).CancelFlow(t.Context(), engine.CancelFlowSpec{ID: flow})
 			if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "40001" || errors.Is(err, engine.ErrContention) {

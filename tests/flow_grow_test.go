@@ -77,12 +77,12 @@ func TestGrowFlow_stores(t *testing.T) {
 			"staged_at_ms": %[6]d, "applied_at_ms": %[6]d}}`,
 		partitionOf(flow), flow, edge, f.NodeID(flow, "b").UUID(), f.NodeID(flow, "c").UUID(), startMs))
 	f.exec(t, `UPDATE ff_edge SET policy = policy || '{"dependency_kind": "success_only", "data_passing_ref": ""}' WHERE edge_id = $1`, edge)
-	wantEqual(t, "the flow that grew", f.shape(t, flow), f.shape(t, whole.ID))
+	wantEqual(t, "the flow that grew", f.structure(t, flow), f.structure(t, whole.ID))
 	f.wantCompletionEvents(t, flow)
 }
 
-// shape renders every row of a flow by the keys of its nodes, without ids.
-func (f *flowFixture) shape(t *testing.T, flow id.FlowID) map[string]string {
+// structure renders every row of a flow by the keys of its nodes, without ids.
+func (f *flowFixture) structure(t *testing.T, flow id.FlowID) map[string]string {
 	t.Helper()
 	type row struct {
 		A, B id.ExecutionUUID
