@@ -378,11 +378,14 @@ func TestF24_growth_of_a_flow_in_any_state(t *testing.T) {
 			edges := f.stageEdges(t, f.staged(flow, false, "a>c"))
 			f.exec(t, "UPDATE ff_flow_core SET public_flow_state = $2 WHERE flow_id = $1", flow, literal)
 			for name, change := range map[string]func() error{
-				"grow":   func() error { _, err := f.GrowFlow(t.Context(), f.growth(flow, nil, "n", "a>n")); return err },
-				"add":    func() error { _, err := f.AddMembers(t.Context(), flow, []id.ExecutionID{x}); return err },
-				"stage":  func() error { _, err := f.StageEdges(t.Context(), f.staged(flow, true, "a>b")); return err },
-				"apply":  func() error { _, err := f.ApplyEdges(t.Context(), flow, edges); return err },
-				"policy": func() error { _, err := f.SetGroupPolicy(t.Context(), flow, f.NodeID(flow, "later"), policy.AllOf()); return err },
+				"grow":  func() error { _, err := f.GrowFlow(t.Context(), f.growth(flow, nil, "n", "a>n")); return err },
+				"add":   func() error { _, err := f.AddMembers(t.Context(), flow, []id.ExecutionID{x}); return err },
+				"stage": func() error { _, err := f.StageEdges(t.Context(), f.staged(flow, true, "a>b")); return err },
+				"apply": func() error { _, err := f.ApplyEdges(t.Context(), flow, edges); return err },
+				"policy": func() error {
+					_, err := f.SetGroupPolicy(t.Context(), flow, f.NodeID(flow, "later"), policy.AllOf())
+					return err
+				},
 			} {
 				err := change()
 				if ended && !errors.Is(err, engine.ErrFlowTerminal) || !ended && err != nil {
