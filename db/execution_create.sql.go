@@ -210,7 +210,7 @@ type InsertExecutionsRow struct {
 // left as it is and has no row in the result. Zero stands for "not given" in the arrays of instants,
 // the empty string in the arrays of text.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: L1 waits (for a concurrent insert of the same id).
 func (q *Queries) InsertExecutions(ctx context.Context, db DBTX, arg InsertExecutionsParams) ([]InsertExecutionsRow, error) {
 	rows, err := db.Query(ctx, insertExecutions,
@@ -279,7 +279,7 @@ type ReadExistingExecutionsRow struct {
 
 // ReadExistingExecutions returns which of some executions exist. One that does not has no row.
 //
-// Used by: engine.CreateExecutions.
+// Used by: engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: none.
 func (q *Queries) ReadExistingExecutions(ctx context.Context, db DBTX, arg ReadExistingExecutionsParams) ([]ReadExistingExecutionsRow, error) {
 	rows, err := db.Query(ctx, readExistingExecutions, arg.PartitionKeys, arg.ExecutionIds)

@@ -37,7 +37,7 @@ type DropCreationKeysParams struct {
 
 // DropCreationKeys gives keys back that no creation made use of.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: keys held.
 func (q *Queries) DropCreationKeys(ctx context.Context, db DBTX, arg DropCreationKeysParams) error {
 	_, err := db.Exec(ctx, dropCreationKeys,
@@ -98,7 +98,7 @@ type InsertCreationKeysRow struct {
 // input position. A key that is taken, in or out of its window, has no row: TakeCreationKeys tells.
 // It waits for a concurrent creator of the same key.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, namespace, key).
 func (q *Queries) InsertCreationKeys(ctx context.Context, db DBTX, arg InsertCreationKeysParams) ([]InsertCreationKeysRow, error) {
 	rows, err := db.Query(ctx, insertCreationKeys,
@@ -188,7 +188,7 @@ type ReuseCreationKeysParams struct {
 // ReuseCreationKeys gives keys to new executions: those whose window has passed, and those that went to another
 // creation of the batch than the first that asked for them.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: keys held.
 func (q *Queries) ReuseCreationKeys(ctx context.Context, db DBTX, arg ReuseCreationKeysParams) error {
 	_, err := db.Exec(ctx, reuseCreationKeys,
@@ -248,7 +248,7 @@ type TakeCreationKeysRow struct {
 // TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key has gone
 // meanwhile, and the creation starts over.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: keys waits (FOR UPDATE, in array order).
 func (q *Queries) TakeCreationKeys(ctx context.Context, db DBTX, arg TakeCreationKeysParams) ([]TakeCreationKeysRow, error) {
 	rows, err := db.Query(ctx, takeCreationKeys,

@@ -65,8 +65,9 @@ type EndSkippedAttemptsParams struct {
 // under a raised epoch.
 //
 // Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 func (q *Queries) EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error {
 	_, err := db.Exec(ctx, endSkippedAttempts, arg.PartitionKeys, arg.ExecutionIds, arg.NowMs)
@@ -181,8 +182,9 @@ type EnqueueSiblingCancelsParams struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: L3 held; L7 new.
 func (q *Queries) EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error {
 	_, err := db.Exec(ctx, enqueueSiblingCancels,
@@ -272,8 +274,9 @@ type LeaveEdgesRow struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: L3 held, since ResolveEdges.
 func (q *Queries) LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error) {
 	rows, err := db.Query(ctx, leaveEdges,
@@ -353,8 +356,9 @@ type ListEdgesWithoutGroupRow struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: none.
 func (q *Queries) ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error) {
 	rows, err := db.Query(ctx, listEdgesWithoutGroup, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)
@@ -448,8 +452,9 @@ type ListPassedOverParams struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: none.
 func (q *Queries) ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error) {
 	rows, err := db.Query(ctx, listPassedOver,
@@ -719,8 +724,9 @@ type ReleaseDownstreamRow struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 // (partition_key, execution_id). A row that fails the guard is not waited for.
 func (q *Queries) ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDownstreamParams) ([]ReleaseDownstreamRow, error) {
@@ -855,8 +861,9 @@ type ResolveEdgesRow struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 // the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 func (q *Queries) ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error) {
@@ -1008,8 +1015,9 @@ type SkipDownstreamRow struct {
 // the guard is left alone and not returned. staged_from and staged_below are as in ReleaseDownstream.
 //
 // Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 // DELETE). The caller sorts by (partition_key, execution_id).
 func (q *Queries) SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error) {

@@ -48,8 +48,8 @@ type LockFlowRowsRow struct {
 // LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 //
 // Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution, engine.WaitForChildren,
-// engine.ReplayExecution, engine.ReclaimExecution.
+// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution,
+// engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.LockFlows.
 // Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 func (q *Queries) LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error) {
 	rows, err := db.Query(ctx, lockFlowRows, arg.PartitionKeys, arg.FlowIds)
@@ -84,8 +84,9 @@ FROM (
 // member without success, or changes a flow's structure, holds it.
 //
 // Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution, engine.WaitForChildren,
-// engine.ReplayExecution, engine.ReclaimExecution.
+// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution,
+// engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
+// engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy, engine.LockFlows.
 // Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 func (q *Queries) LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, lockFlowsExclusive, flowIds)

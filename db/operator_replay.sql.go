@@ -71,7 +71,7 @@ type BlockDownstreamParams struct {
 // BlockDownstream makes executions that nobody has claimed yet wait for their dependencies again, and deletes their
 // grants. Returns those that hold a quota slot. What was blocked on them before, or is claimed, is left alone.
 //
-// Used by: engine.ReplayExecution.
+// Used by: engine.ReplayExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: L4 held; L5 waits (their grants, DELETE).
 func (q *Queries) BlockDownstream(ctx context.Context, db DBTX, arg BlockDownstreamParams) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, blockDownstream, arg.PartitionKey, arg.ExecutionIds, arg.NowMs)

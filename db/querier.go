@@ -33,7 +33,7 @@ type Querier interface {
 	// BlockDownstream makes executions that nobody has claimed yet wait for their dependencies again, and deletes their
 	// grants. Returns those that hold a quota slot. What was blocked on them before, or is claimed, is left alone.
 	//
-	// Used by: engine.ReplayExecution.
+	// Used by: engine.ReplayExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L4 held; L5 waits (their grants, DELETE).
 	BlockDownstream(ctx context.Context, db DBTX, arg BlockDownstreamParams) ([]pgtype.UUID, error)
 	// BlockExecution blocks an execution that the caller has locked, for a reason, and takes back what admitted it. Its
@@ -171,7 +171,7 @@ type Querier interface {
 	DropClaimGrantsOf(ctx context.Context, db DBTX, arg DropClaimGrantsOfParams) error
 	// DropCreationKeys gives keys back that no creation made use of.
 	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: keys held.
 	DropCreationKeys(ctx context.Context, db DBTX, arg DropCreationKeysParams) error
 	// DropEdgeGroupsOf deletes the groups of flows that are about to be deleted.
@@ -263,8 +263,9 @@ type Querier interface {
 	// under a raised epoch.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 	EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error
 	// EndSucceeded writes the success of executions whose fence was judged under their locks.
@@ -288,13 +289,14 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L3 held; L7 new.
 	EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error
 	// EnsureLanes registers lanes that executions were created on; a known lane is left as it is.
 	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: lanes waits (for a concurrent insert of the same lane, in array order). The caller sorts.
 	EnsureLanes(ctx context.Context, db DBTX, arg EnsureLanesParams) error
 	// EnsurePause pauses a lane or drains a worker instance. Of one that is paused already only the reason changes.
@@ -304,7 +306,7 @@ type Querier interface {
 	EnsurePause(ctx context.Context, db DBTX, arg EnsurePauseParams) error
 	// EnsureRetentionPeriod registers for how long a policy wants executions kept, where that is shorter than what is known.
 	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: retention waits (for a concurrent insert of the same period).
 	EnsureRetentionPeriod(ctx context.Context, db DBTX, periodMs int64) error
 	// EnsureRetentionSources gives every source of retention its row.
@@ -507,15 +509,16 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L7 new.
 	InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error
 	// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the
 	// input position. A key that is taken, in or out of its window, has no row: TakeCreationKeys tells.
 	// It waits for a concurrent creator of the same key.
 	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, namespace, key).
 	InsertCreationKeys(ctx context.Context, db DBTX, arg InsertCreationKeysParams) ([]InsertCreationKeysRow, error)
 	// InsertEdgeGroups adds the fan-in state of downstream executions whose edges are all applied and open.
@@ -534,7 +537,7 @@ type Querier interface {
 	// left as it is and has no row in the result. Zero stands for "not given" in the arrays of instants,
 	// the empty string in the arrays of text.
 	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: L1 waits (for a concurrent insert of the same id).
 	InsertExecutions(ctx context.Context, db DBTX, arg InsertExecutionsParams) ([]InsertExecutionsRow, error)
 	// InsertFlow creates the row of a flow. 0 rows: it exists already, and nothing of it is compared or changed.
@@ -576,8 +579,9 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L3 held, since ResolveEdges.
 	LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error)
 	// ListAttempts pages through the attempts of an execution by index, strictly after one, with what the execution says
@@ -634,8 +638,9 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: none.
 	ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error)
 	// ListEnded returns those of the listed executions that have ended, or are not there, with what they have left and
@@ -814,8 +819,9 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: none.
 	ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error)
 	// ListPauses pages through the paused lanes or the drained worker instances in byte order, strictly after a cursor.
@@ -920,15 +926,16 @@ type Querier interface {
 	// engine.DelayExecution, engine.WaitForChildren, engine.ChangePriority, engine.Operator.DelayExecution,
 	// engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution,
 	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
-	// engine.BlockExecution, engine.UnblockExecution.
+	// engine.BlockExecution, engine.UnblockExecution, engine.CreateFlow, engine.GrowFlow, engine.AddMembers,
+	// engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
 	// LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution, engine.WaitForChildren,
-	// engine.ReplayExecution, engine.ReclaimExecution.
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution,
+	// engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.LockFlows.
 	// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 	LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error)
 	// LockFlowToCancel locks the row of a flow whose exclusive lock the caller holds, and returns how it was cancelled before.
@@ -941,8 +948,9 @@ type Querier interface {
 	// member without success, or changes a flow's structure, holds it.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution, engine.WaitForChildren,
-	// engine.ReplayExecution, engine.ReclaimExecution.
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution,
+	// engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
+	// engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy, engine.LockFlows.
 	// Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 	LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
 	// LockFlowsShared takes the shared form of the locks of flows, ascending by key: successes of members
@@ -954,7 +962,8 @@ type Querier interface {
 	LockFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
 	// LockGroupsOf locks the groups that executions wait for. A member without upstreams may have none.
 	//
-	// Used by: engine.WaitForChildren, engine.WaitForChildrenEach.
+	// Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+	// engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: L3 waits (group rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id) and holds L0,
 	// shared at least.
 	LockGroupsOf(ctx context.Context, db DBTX, arg LockGroupsOfParams) error
@@ -1068,7 +1077,7 @@ type Querier interface {
 	ReadExecutionForecasts(ctx context.Context, db DBTX, arg ReadExecutionForecastsParams) ([]ReadExecutionForecastsRow, error)
 	// ReadExistingExecutions returns which of some executions exist. One that does not has no row.
 	//
-	// Used by: engine.CreateExecutions.
+	// Used by: engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: none.
 	ReadExistingExecutions(ctx context.Context, db DBTX, arg ReadExistingExecutionsParams) ([]ReadExistingExecutionsRow, error)
 	// ReadGrantFacts reads what a grant, or a lease by one, needs to know of a locked execution and its current attempt besides what every
@@ -1081,7 +1090,8 @@ type Querier interface {
 	// ReadGroupsOf returns the groups that executions wait for, by ord (from 1), as their counters are and with how many
 	// edges that are staged and not applied yet. No row: the execution waits for nothing that is known.
 	//
-	// Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings.
+	// Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings, engine.CreateFlow,
+	// engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: none. What it reads is locked by the caller.
 	ReadGroupsOf(ctx context.Context, db DBTX, arg ReadGroupsOfParams) ([]ReadGroupsOfRow, error)
 	// ReadHeldExecutions returns what a call decides by for executions that it has locked, with their current attempts,
@@ -1091,7 +1101,8 @@ type Querier interface {
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
 	// engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
 	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
-	// engine.BlockExecution, engine.UnblockExecution.
+	// engine.BlockExecution, engine.UnblockExecution, engine.CreateFlow, engine.GrowFlow, engine.AddMembers,
+	// engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: none. What it reads is locked by the caller.
 	ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error)
 	// ReadInboundGroups returns what the dependencies of members come to: how many edges lead to each, how many of them are
@@ -1133,8 +1144,9 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 	// (partition_key, execution_id). A row that fails the guard is not waited for.
 	ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDownstreamParams) ([]ReleaseDownstreamRow, error)
@@ -1148,10 +1160,11 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases, engine.CancelExecution,
-	// engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
-	// engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution,
-	// engine.BlockExecution.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases,
+	// engine.CancelExecution, engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution,
+	// engine.ReclaimExecution, engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+	// engine.ApplyEdges.
 	// Locks: L6 waits (DELETE).
 	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error
 	// RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is
@@ -1212,8 +1225,9 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 	// the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 	ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error)
@@ -1245,7 +1259,7 @@ type Querier interface {
 	// ReuseCreationKeys gives keys to new executions: those whose window has passed, and those that went to another
 	// creation of the batch than the first that asked for them.
 	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: keys held.
 	ReuseCreationKeys(ctx context.Context, db DBTX, arg ReuseCreationKeysParams) error
 	// RevokeLease takes the lease of a running attempt away, under a raised epoch: the same attempt goes on with the next
@@ -1351,8 +1365,9 @@ type Querier interface {
 	// the guard is left alone and not returned. staged_from and staged_below are as in ReleaseDownstream.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
@@ -1392,7 +1407,7 @@ type Querier interface {
 	// TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key has gone
 	// meanwhile, and the creation starts over.
 	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: keys waits (FOR UPDATE, in array order).
 	TakeCreationKeys(ctx context.Context, db DBTX, arg TakeCreationKeysParams) ([]TakeCreationKeysRow, error)
 	// TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:

@@ -48,7 +48,7 @@ ON CONFLICT (period_ms) DO NOTHING
 
 // EnsureRetentionPeriod registers for how long a policy wants executions kept, where that is shorter than what is known.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: retention waits (for a concurrent insert of the same period).
 func (q *Queries) EnsureRetentionPeriod(ctx context.Context, db DBTX, periodMs int64) error {
 	_, err := db.Exec(ctx, ensureRetentionPeriod, periodMs)

@@ -40,7 +40,8 @@ type LockGroupsOfParams struct {
 
 // LockGroupsOf locks the groups that executions wait for. A member without upstreams may have none.
 //
-// Used by: engine.WaitForChildren, engine.WaitForChildrenEach.
+// Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+// engine.ApplyEdges, engine.SetGroupPolicy.
 // Locks: L3 waits (group rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id) and holds L0,
 // shared at least.
 func (q *Queries) LockGroupsOf(ctx context.Context, db DBTX, arg LockGroupsOfParams) error {
@@ -110,7 +111,8 @@ type ReadGroupsOfRow struct {
 // ReadGroupsOf returns the groups that executions wait for, by ord (from 1), as their counters are and with how many
 // edges that are staged and not applied yet. No row: the execution waits for nothing that is known.
 //
-// Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings.
+// Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings, engine.CreateFlow,
+// engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 // Locks: none. What it reads is locked by the caller.
 func (q *Queries) ReadGroupsOf(ctx context.Context, db DBTX, arg ReadGroupsOfParams) ([]ReadGroupsOfRow, error) {
 	rows, err := db.Query(ctx, readGroupsOf,

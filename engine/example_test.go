@@ -30,6 +30,7 @@ func TestExamples(t *testing.T) {
 	ExampleKind()
 	ExampleEngine_WithTx()
 	ExampleEngine_CreateFlow()
+	ExampleEngine_GrowFlow()
 	ExampleEngine_FailExecution()
 	ExampleEngine_CancelExecution()
 	ExampleEngine_DelayExecution()
@@ -181,6 +182,61 @@ func ExampleEngine_CreateFlow() {
 		log.Fatal(err)
 	}
 	fmt.Println(snapshot.Nodes) // 3
+}
+
+var (
+	Scan  = engine.Kind[struct{}, int]{Name: "scan", Lane: "scanner"} // how many pages
+	Page  = engine.Kind[int, string]{Name: "page", Lane: "scanner"}
+	Index = engine.Kind[struct{}, struct{}]{Name: "index", Lane: "scanner"}
+)
+
+// Nobody knows how many pages there are before they have been scanned. Whoever scans adds a node for each, and one that
+// waits for all of them, in the transaction that completes the scan.
+func ExampleEngine_GrowFlow() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	flow, err := eng.CreateFlow(ctx, engine.FlowSpec{Kind: "document", Nodes: []engine.Node{{Key: "scan", Spec: Scan.Spec(struct{}{})}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	scanner := engine.ClaimSpec{Lane: "scanner", Worker: "scanner", Instance: "scanner-1", LeaseTTL: 30 * time.Second}
+	claimed, err := eng.Claim(ctx, scanner, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	const pages = 3
+	growth := engine.Growth{Flow: *claimed[0].Flow, Nodes: []engine.Node{{Key: "index", Spec: Index.Spec(struct{}{})}}}
+	for n := range pages {
+		key := fmt.Sprintf("page %d", n+1)
+		growth.Nodes = append(growth.Nodes, engine.Node{Key: key, Spec: Page.Spec(n + 1)})
+		growth.Edges = append(growth.Edges, engine.Edge{From: "scan", To: key}, engine.Edge{From: key, To: "index"})
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		eng := eng.WithTx(tx)
+		if err := eng.LockFlows(ctx, growth.Flow); err != nil { // before both
+			return err
+		}
+		if _, err := eng.GrowFlow(ctx, growth); err != nil {
+			return err
+		}
+		result, err := Scan.EncodeResult(pages)
+		if err != nil {
+			return err
+		}
+		return eng.CompleteExecution(ctx, claimed[0].Lease, result)
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng.Wake("scanner")
+
+	snapshot, err := eng.DescribeFlow(ctx, flow.ID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(snapshot.Nodes, "nodes,", snapshot.Counts[state.PublicWaiting], "of them ready") // 5 nodes, 3 of them ready
 }
 
 // A failure is retried as the execution's policy says, and the answer tells when.

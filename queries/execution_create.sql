@@ -54,7 +54,7 @@ VALUES (
 -- left as it is and has no row in the result. Zero stands for "not given" in the arrays of instants,
 -- the empty string in the arrays of text.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: L1 waits (for a concurrent insert of the same id).
 WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
@@ -201,7 +201,7 @@ RETURNING
 -- name: ReadExistingExecutions :many
 -- ReadExistingExecutions returns which of some executions exist. One that does not has no row.
 --
--- Used by: engine.CreateExecutions.
+-- Used by: engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: none.
 WITH input AS (
     SELECT

@@ -3,7 +3,7 @@
 -- input position. A key that is taken, in or out of its window, has no row: TakeCreationKeys tells.
 -- It waits for a concurrent creator of the same key.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, namespace, key).
 WITH input AS (
     SELECT
@@ -37,7 +37,7 @@ RETURNING
 -- TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key has gone
 -- meanwhile, and the creation starts over.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: keys waits (FOR UPDATE, in array order).
 WITH input AS (
     SELECT
@@ -69,7 +69,7 @@ CROSS JOIN LATERAL (
 -- ReuseCreationKeys gives keys to new executions: those whose window has passed, and those that went to another
 -- creation of the batch than the first that asked for them.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: keys held.
 UPDATE ffx_create_dedup AS d
 SET
@@ -92,7 +92,7 @@ WHERE
 -- name: DropCreationKeys :exec
 -- DropCreationKeys gives keys back that no creation made use of.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: keys held.
 DELETE FROM ffx_create_dedup AS d
 USING (

@@ -77,7 +77,8 @@ CROSS JOIN LATERAL (
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
 -- engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
 -- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
--- engine.BlockExecution, engine.UnblockExecution.
+-- engine.BlockExecution, engine.UnblockExecution, engine.CreateFlow, engine.GrowFlow, engine.AddMembers,
+-- engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 -- Locks: none. What it reads is locked by the caller.
 WITH input AS (
     SELECT

@@ -48,8 +48,9 @@ LEFT JOIN LATERAL (
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+-- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+-- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 -- the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 WITH input AS (
@@ -126,8 +127,9 @@ RETURNING
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+-- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+-- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -167,8 +169,9 @@ GROUP BY
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+-- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+-- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: L3 held, since ResolveEdges.
 WITH input AS (
     -- The groups that cannot be decided.
@@ -283,8 +286,9 @@ WHERE
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+-- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+-- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 -- (partition_key, execution_id). A row that fails the guard is not waited for.
 WITH input AS (
@@ -384,8 +388,9 @@ RETURNING
 -- the guard is left alone and not returned. staged_from and staged_below are as in ReleaseDownstream.
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+-- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+-- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 -- DELETE). The caller sorts by (partition_key, execution_id).
 WITH input AS (
@@ -482,8 +487,9 @@ FROM skipped AS s;
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+-- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+-- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -538,8 +544,9 @@ WHERE
 -- under a raised epoch.
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+-- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+-- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 WITH input AS (
     SELECT
@@ -589,8 +596,9 @@ WHERE
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+-- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+-- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: L3 held; L7 new.
 WITH input AS (
     SELECT

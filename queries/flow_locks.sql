@@ -17,8 +17,9 @@ FROM (
 -- member without success, or changes a flow's structure, holds it.
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
--- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution, engine.WaitForChildren,
--- engine.ReplayExecution, engine.ReclaimExecution.
+-- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution,
+-- engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
+-- engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy, engine.LockFlows.
 -- Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 SELECT pg_advisory_xact_lock(k.key)
 FROM (
@@ -31,8 +32,8 @@ FROM (
 -- LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
--- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution, engine.WaitForChildren,
--- engine.ReplayExecution, engine.ReclaimExecution.
+-- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution,
+-- engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.LockFlows.
 -- Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 WITH input AS (
     SELECT

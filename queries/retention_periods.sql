@@ -1,7 +1,7 @@
 -- name: EnsureRetentionPeriod :exec
 -- EnsureRetentionPeriod registers for how long a policy wants executions kept, where that is shorter than what is known.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: retention waits (for a concurrent insert of the same period).
 INSERT INTO ffx_retention_period (period_ms)
 SELECT @period_ms::bigint

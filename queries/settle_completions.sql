@@ -239,10 +239,11 @@ FROM ended_attempts AS a;
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases, engine.CancelExecution,
--- engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
--- engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution,
--- engine.BlockExecution.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases,
+-- engine.CancelExecution, engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions,
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution,
+-- engine.ReclaimExecution, engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+-- engine.ApplyEdges.
 -- Locks: L6 waits (DELETE).
 WITH input AS (
     SELECT
@@ -266,8 +267,9 @@ WHERE
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+-- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+-- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: L7 new.
 INSERT INTO ff_completion_event (
     partition_key,

@@ -132,7 +132,8 @@ WHERE r.eligibility_state = 'eligible_now';
 -- name: LockGroupsOf :exec
 -- LockGroupsOf locks the groups that executions wait for. A member without upstreams may have none.
 --
--- Used by: engine.WaitForChildren, engine.WaitForChildrenEach.
+-- Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+-- engine.ApplyEdges, engine.SetGroupPolicy.
 -- Locks: L3 waits (group rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id) and holds L0,
 -- shared at least.
 WITH input AS (
@@ -158,7 +159,8 @@ CROSS JOIN LATERAL (
 -- ReadGroupsOf returns the groups that executions wait for, by ord (from 1), as their counters are and with how many
 -- edges that are staged and not applied yet. No row: the execution waits for nothing that is known.
 --
--- Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings.
+-- Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings, engine.CreateFlow,
+-- engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 -- Locks: none. What it reads is locked by the caller.
 WITH input AS (
     SELECT

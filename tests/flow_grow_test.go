@@ -746,3 +746,38 @@ func (f *flowFixture) returnAll(t *testing.T) {
 	}
 	clear(f.leases)
 }
+
+// A flow may be created around an execution that runs, which then waits for the others.
+func TestCreateFlow_around_a_started_execution(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := id.NewFlowID()
+	x := f.standalone(t, flow, "parent")
+	f.claimAll(t)
+	spec := engine.FlowSpec{
+		ID: flow,
+		Nodes: []engine.Node{
+			{Key: "parent", Execution: x},
+			{Key: "child", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.lane}},
+		},
+		Edges: []engine.Edge{{From: "child", To: "parent"}},
+	}
+	if _, err := f.CreateFlow(t.Context(), spec); !errors.Is(err, engine.ErrStarted) {
+		t.Errorf("error %v, want %v", err, engine.ErrStarted)
+	}
+	f.wantNoFlow(t, flow)
+	spec.Edges[0].AllowStarted = true
+	f.createFlow(t, spec)
+	if waiting, err := f.WaitForChildren(t.Context(), f.leases[x]); err != nil || waiting != engine.WaitingParked {
+		t.Errorf("waits: %s, error %v", waiting, err)
+	}
+	f.succeed(t, flow, "child")
+	f.wantState(t, x, stateReturned)
+	// Without a node that exists the permission is stored all the same.
+	spec = chart(nil, "a>b")
+	spec.Edges[0].AllowStarted = true
+	f.createFlow(t, spec)
+	row := storedRow(t, f.pool, "ff_edge", "flow_id = $1", spec.ID)
+	if row["policy"].(map[string]any)["allow_active_downstream"] != true {
+		t.Errorf("stored as %v", row)
+	}
+}

@@ -233,6 +233,7 @@ var keyed = []string{
 	"TakeEligible", "ReadGrantFacts", "ListGrants", "GetGrant", "DeleteGrants", "HoldForGrant", "EndReclaimedAttempt", "ExpireGrants",
 	"LockUnstartedDownstream", "ListDownstreamGroups", "ReopenEdges", "MarkCountedEdges", "BlockDownstream", "LockInboundGroup", "ReopenInboundEdges",
 	"TakeSiblingCancels", "TakeGroups", "ListSiblings", "ClearSiblingCancels",
+	"LockGrowingFlow", "CountGrowth", "JoinFlow", "ListInboundEdges", "ListEdgesBelow", "PassResultsAlong",
 }
 
 // scanning are the statements that look for rows, in indexes made for it.
@@ -282,6 +283,9 @@ var scanning = map[string][]string{
 	"ScanEmptyFlows":       {"ff_flow_core_pkey", "ff_exec_core_flow_idx"},
 	"ListExpiredLeases":    {"ffx_lease_watch_pkey"},
 	"DismissCompletions":   {"ffx_ff_completion_event_undispatched_idx"},
+	"LockUndispatchedOf":   {"ffx_ff_completion_event_undispatched_idx"},
+	"ListEdgesNamed":       {"ff_edge_pkey"},
+	"ApplyEdges":           {"ff_edge_pkey"},
 	"ListAttempts":         {"ff_exec_core_pkey", "ff_attempt_pkey"},
 	"ListExecutionKeys":    {"ff_exec_core_pkey"},
 	"ListNewestKeys":       {"ff_exec_core_pkey"},

@@ -111,6 +111,41 @@ func ExampleJob_Upstreams() {
 	})
 }
 
+// A handler makes the executions whose results it needs, and is called again when they have ended. Each call makes the
+// same ones: those that are there already change nothing.
+func ExampleJob_WaitForChildren() {
+	var (
+		w   *worker.Worker // = worker.New(…)
+		eng *engine.Engine
+	)
+	worker.Handle(w, Album, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		upstreams, err := job.Upstreams(ctx)
+		if err != nil {
+			return "", err
+		}
+		if len(upstreams) == 0 { // the first time
+			growth := engine.Growth{Flow: *job.Flow, Nodes: []engine.Node{{Key: "album", Execution: job.ID}}}
+			for _, image := range []string{"cat.png", "dog.png"} {
+				growth.Nodes = append(growth.Nodes, engine.Node{Key: image, Spec: Resize.Spec(ResizeArgs{Image: image, Width: 640})})
+				growth.Edges = append(growth.Edges, engine.Edge{From: image, To: "album", AllowStarted: true})
+			}
+			if _, err := eng.GrowFlow(ctx, growth); err != nil {
+				return "", err
+			}
+			return "", job.WaitForChildren()
+		}
+		album := ""
+		for _, upstream := range upstreams {
+			picture, err := Resize.ResultOf(upstream)
+			if err != nil {
+				return "", err
+			}
+			album += picture.URL + "\n"
+		}
+		return album, nil
+	})
+}
+
 // A handler that has to wait asks to be called again, and holds nothing meanwhile.
 func ExampleJob_Delay() {
 	var w *worker.Worker // = worker.New(…)

@@ -16,7 +16,7 @@ import (
 
 // configured are the types whose fields have defaults.
 var configured = []string{
-	"engine.Config", "engine.ExecutionSpec", "engine.FlowSpec", "engine.Node", "engine.Edge", "engine.Kind", "engine.ClaimSpec",
+	"engine.Config", "engine.ExecutionSpec", "engine.FlowSpec", "engine.Node", "engine.Edge", "engine.Growth", "engine.EdgeStaging", "engine.StagedEdge", "engine.Kind", "engine.ClaimSpec",
 	"engine.GrantSpec", "engine.WorkerSpec", "engine.GrantedClaim", "engine.ResumedClaim", "engine.Reclaim", "engine.EligibleFilter",
 	"id.Partitions", "policy.Execution", "policy.Retry", "worker.Config", "reconcile.Config", "schema.Options",
 }
