@@ -253,7 +253,7 @@ type FfEdge struct {
 	PolicyVersion int32
 }
 
-// One row per member that waits for others: how many of its upstreams ended how. The four counts together are the edges applied into it.
+// One row per member that waits for others: how many of its upstreams ended how. The four counts together are the edges applied into it, and where policy has a key ffx_when 1000000000 more.
 type FfEdgeGroup struct {
 	// Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.
 	PartitionKey int16
@@ -261,9 +261,9 @@ type FfEdgeGroup struct {
 	FlowID id.FlowID
 	// Member that waits, the uuid half of its id.
 	DownstreamEid id.ExecutionUUID
-	// When it may run, exactly one of {"kind":"all_of"}, {"kind":"any_of","on_satisfied":S}, {"kind":"quorum","k":N,"on_satisfied":S}; S is cancel_remaining or let_run.
+	// When it may run, exactly one of {"kind":"all_of"}, {"kind":"any_of","on_satisfied":S}, {"kind":"quorum","k":N,"on_satisfied":S}, {"kind":"quorum","k":1000000000,"on_satisfied":"let_run","ffx_when":W}; S is cancel_remaining or let_run. W: on_failure, once all upstreams have ended and one of them without success; always, once all have ended.
 	Policy []byte
-	// Successes that satisfy the group: 1, k or the number of edges. 0: by FlowFabric, which never writes it; derived from policy.
+	// Successes that satisfy the group: 1, k or the number of edges. 0: by FlowFabric, which never writes it; derived from policy. 1000000000: successes alone never do.
 	KTarget int32
 	// Upstreams that ended with success.
 	SuccessCount int32
@@ -271,7 +271,7 @@ type FfEdgeGroup struct {
 	FailCount int32
 	// Upstreams that were skipped.
 	SkipCount int32
-	// Upstreams that have not ended.
+	// Upstreams that have not ended; where policy has a key ffx_when 1000000000 more, so that FlowFabric decides nothing about the group.
 	RunningCount int32
 	// Whether the upstreams that are no longer needed still have to be cancelled.
 	CancelSiblingsPendingFlag bool

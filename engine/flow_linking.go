@@ -419,6 +419,7 @@ func (w *growing) move(ctx context.Context, l *linking) error {
 		return err
 	}
 	if !cancels.empty() {
+		w.tx.due.unneeded = true
 		if err := w.e.q.EnqueueSiblingCancels(ctx, w.tx, db.EnqueueSiblingCancelsParams{
 			PartitionKeys: cancels.partitions, FlowIds: cancels.flows, DownstreamEids: cancels.executions,
 			StagedFrom: cancels.stagedFrom, StagedBelow: cancels.stagedBelow, NowMs: w.nowMs,

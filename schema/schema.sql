@@ -822,7 +822,7 @@ CREATE TABLE ff_edge_group (
 )
 WITH (fillfactor='80');
 
-COMMENT ON TABLE ff_edge_group IS 'One row per member that waits for others: how many of its upstreams ended how. The four counts together are the edges applied into it.';
+COMMENT ON TABLE ff_edge_group IS 'One row per member that waits for others: how many of its upstreams ended how. The four counts together are the edges applied into it, and where policy has a key ffx_when 1000000000 more.';
 
 COMMENT ON COLUMN ff_edge_group.partition_key IS 'Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.';
 
@@ -830,9 +830,9 @@ COMMENT ON COLUMN ff_edge_group.flow_id IS 'The flow.';
 
 COMMENT ON COLUMN ff_edge_group.downstream_eid IS 'Member that waits, the uuid half of its id.';
 
-COMMENT ON COLUMN ff_edge_group.policy IS 'When it may run, exactly one of {"kind":"all_of"}, {"kind":"any_of","on_satisfied":S}, {"kind":"quorum","k":N,"on_satisfied":S}; S is cancel_remaining or let_run.';
+COMMENT ON COLUMN ff_edge_group.policy IS 'When it may run, exactly one of {"kind":"all_of"}, {"kind":"any_of","on_satisfied":S}, {"kind":"quorum","k":N,"on_satisfied":S}, {"kind":"quorum","k":1000000000,"on_satisfied":"let_run","ffx_when":W}; S is cancel_remaining or let_run. W: on_failure, once all upstreams have ended and one of them without success; always, once all have ended.';
 
-COMMENT ON COLUMN ff_edge_group.k_target IS 'Successes that satisfy the group: 1, k or the number of edges. 0: by FlowFabric, which never writes it; derived from policy.';
+COMMENT ON COLUMN ff_edge_group.k_target IS 'Successes that satisfy the group: 1, k or the number of edges. 0: by FlowFabric, which never writes it; derived from policy. 1000000000: successes alone never do.';
 
 COMMENT ON COLUMN ff_edge_group.success_count IS 'Upstreams that ended with success.';
 
@@ -840,7 +840,7 @@ COMMENT ON COLUMN ff_edge_group.fail_count IS 'Upstreams that ended otherwise: f
 
 COMMENT ON COLUMN ff_edge_group.skip_count IS 'Upstreams that were skipped.';
 
-COMMENT ON COLUMN ff_edge_group.running_count IS 'Upstreams that have not ended.';
+COMMENT ON COLUMN ff_edge_group.running_count IS 'Upstreams that have not ended; where policy has a key ffx_when 1000000000 more, so that FlowFabric decides nothing about the group.';
 
 COMMENT ON COLUMN ff_edge_group.cancel_siblings_pending_flag IS 'Whether the upstreams that are no longer needed still have to be cancelled.';
 

@@ -393,7 +393,8 @@ func TestPlans_of_named_rows_in_small_tables(t *testing.T) {
 	add()
 	// Of the indexes of ff_edge all look alike then.
 	check("analysed when empty", "LockDownstreamGroups", "ResolveEdges", "PassResults", "EnqueueSiblingCancels", "ListEdgesWithoutGroup", "ListNeeded",
-		"LockUnstartedDownstream", "ListDownstreamGroups", "ReopenEdges", "MarkCountedEdges", "ListEdgesInto", "ListEdgesFrom", "ListInbound")
+		"LockUnstartedDownstream", "ListDownstreamGroups", "ReopenEdges", "MarkCountedEdges", "ListEdgesInto", "ListEdgesFrom", "ListInbound",
+		"ListSiblings")
 	for n := 20; n <= 60; n += 10 {
 		add()
 		p.exec(t, "ANALYZE")

@@ -24,7 +24,9 @@ func (s *stress) job(ctx context.Context, what int) error {
 	case 3:
 		_, err = m.RepairQueue(ctx, 100)
 	case 4:
-		_, err = m.DispatchCompletions(ctx, 100)
+		if _, err = m.DispatchCompletions(ctx, 100); err == nil {
+			_, err = m.CancelSiblings(ctx, 100)
+		}
 	case 5:
 		_, err = m.ExpireAttempts(ctx, 100)
 	case 6:

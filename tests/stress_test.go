@@ -75,10 +75,11 @@ func (s *stress) some(n int) []engine.Lease {
 func (s *stress) create(ctx context.Context) error {
 	spec := engine.FlowSpec{}
 	for i := range 8 {
-		when := policy.AnyOf(policy.LetRun)
-		if i%2 == 0 {
-			when = policy.AllOf()
+		rules := []policy.Group{
+			policy.AllOf(), policy.AnyOf(policy.LetRun), policy.AnyOf(policy.CancelRemaining), policy.Quorum(2, policy.CancelRemaining),
+			policy.OnFailure(), policy.Always(),
 		}
+		when := rules[rand.IntN(len(rules))]
 		spec.Nodes = append(spec.Nodes, engine.Node{
 			Key: fmt.Sprint(i), When: when,
 			Spec: engine.ExecutionSpec{Lane: s.lane, Kind: "test", Policy: &policy.Execution{Retry: &policy.Retry{MaxRetries: 1}}},

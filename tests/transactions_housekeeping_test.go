@@ -75,6 +75,14 @@ func housekeepingOperations() []operation {
 		return engine.Lease{Fence: engine.Fence{Execution: f.seed(t, nil)}}
 	}, engine.Maintenance.Adopt)
 
+	siblings := wholeJob("cancel siblings", stateCancelled, func(t *testing.T, f *fixture) engine.Lease {
+		g := flowsOn(f)
+		flow := g.draw(t, cancelRemaining("d", 1), "a>d", "b>d")
+		l := g.lease(t, flow, "b")
+		g.succeed(t, flow, "a")
+		return l
+	}, engine.Maintenance.CancelSiblings)
+
 	lane := func(name, rows string, before, do, refused func(context.Context, *fixture, engine.Operator) error) operation {
 		call := func(call func(context.Context, *fixture, engine.Operator) error) func(context.Context, *fixture, *engine.Engine, engine.Lease) error {
 			return func(ctx context.Context, f *fixture, e *engine.Engine, _ engine.Lease) error {
@@ -110,7 +118,7 @@ func housekeepingOperations() []operation {
 		})
 	keep.whole, keep.patient = true, true // the position that retention has come to is one for the database
 	return []operation{
-		retain, purge, trim, adopt, keep,
+		retain, purge, trim, adopt, siblings, keep,
 		lane("pause a lane", pauses, nil, pause, func(ctx context.Context, _ *fixture, o engine.Operator) error {
 			return o.PauseLane(ctx, "", "stop")
 		}),

@@ -1,4 +1,5 @@
-// Command first-of-n asks three shops for a price and takes the first that answers: one never does, one is slow.
+// Command first-of-n asks three shops for a price, takes the first that answers and stops asking: one never answers, and
+// one would take for ever.
 package main
 
 import (
@@ -8,7 +9,6 @@ import (
 	"log"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -29,8 +29,8 @@ func main() {
 	eng := must(engine.New(pool, engine.Config{}))
 
 	w := must(worker.New(eng, worker.Config{}))
-	worker.Handle(w, Ask, func(_ context.Context, job worker.Job[string]) (int, error) {
-		return ask(job.Args)
+	worker.Handle(w, Ask, func(ctx context.Context, job worker.Job[string]) (int, error) {
+		return ask(ctx, job.Args)
 	})
 	worker.Handle(w, Take, func(ctx context.Context, job worker.Job[struct{}]) (int, error) {
 		answers, err := job.Upstreams(ctx)
@@ -47,7 +47,7 @@ func main() {
 	defer stop()
 
 	spec := engine.FlowSpec{Nodes: []engine.Node{
-		{Key: "first", Spec: Take.Spec(struct{}{}), When: policy.Quorum(1, policy.LetRun)},
+		{Key: "first", Spec: Take.Spec(struct{}{}), When: policy.AnyOf(policy.CancelRemaining)},
 	}}
 	for _, shop := range []string{"closed", "slow", "harbour"} {
 		spec.Nodes = append(spec.Nodes, engine.Node{Key: shop, Spec: Ask.Spec(shop)})
@@ -55,14 +55,20 @@ func main() {
 	}
 	flow := must(eng.CreateFlow(ctx, spec))
 	fmt.Println("first price:", must(Take.Await(ctx, eng, eng.NodeID(flow.ID, "first"))))
+
+	_, err := Ask.Await(ctx, eng, eng.NodeID(flow.ID, "slow"))
+	if ended, ok := errors.AsType[*engine.EndedError](err); ok {
+		fmt.Println("slow shop:", ended.Outcome)
+	}
 }
 
-func ask(shop string) (int, error) {
+func ask(ctx context.Context, shop string) (int, error) {
 	switch shop {
 	case "closed":
 		return 0, errors.New("nobody answers")
 	case "slow":
-		time.Sleep(time.Second)
+		<-ctx.Done()
+		return 0, ctx.Err()
 	}
 	return 10 * len(shop), nil
 }
