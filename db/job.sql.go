@@ -49,7 +49,7 @@ type DiscardWaitingParams struct {
 // suspensions, waitpoints and grants.
 //
 // Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
-// engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution.
+// engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution, engine.CancelSiblings.
 // Locks: L5 waits (DELETE). The executions are locked by the caller.
 func (q *Queries) DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error {
 	_, err := db.Exec(ctx, discardWaiting, arg.PartitionKeys, arg.ExecutionIds)
@@ -126,7 +126,7 @@ type TakeCurrentAttemptsRow struct {
 // another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 //
 // Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions,
-// engine.ClaimForWorker.
+// engine.ClaimForWorker, engine.CancelSiblings.
 // Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 func (q *Queries) TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error) {
 	rows, err := db.Query(ctx, takeCurrentAttempts, arg.PartitionKeys, arg.ExecutionIds)

@@ -128,7 +128,7 @@ type Querier interface {
 	// suspensions, waitpoints and grants.
 	//
 	// Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
-	// engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution.
+	// engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution, engine.CancelSiblings.
 	// Locks: L5 waits (DELETE). The executions are locked by the caller.
 	DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error
 	// DismissCompletions marks what an execution that is replayed has left undispatched as dispatched: its next end counts
@@ -250,7 +250,7 @@ type Querier interface {
 	// on; of one that had failed for the next one only the outcome is cleared. Returns what was ended, with the worker
 	// instance that lost a lease: a row that is terminal already is left alone.
 	//
-	// Used by: engine.CancelExecution, engine.CancelExecutions.
+	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings.
 	// Locks: L1 held; L2 held; L7 new.
 	EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error)
 	// EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. Its epoch is raised,
@@ -265,7 +265,7 @@ type Querier interface {
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
-	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
 	// Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 	EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error
 	// EndSucceeded writes the success of executions whose fence was judged under their locks.
@@ -291,7 +291,7 @@ type Querier interface {
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
-	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
 	// Locks: L3 held; L7 new.
 	EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error
 	// EnsureLanes registers lanes that executions were created on; a known lane is left as it is.
@@ -434,7 +434,7 @@ type Querier interface {
 	//
 	// Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
 	// engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,
-	// engine.RepairQueue, engine.Adopt, engine.VerifyGrant.
+	// engine.RepairQueue, engine.Adopt, engine.VerifyGrant, engine.CancelSiblings.
 	// Locks: none.
 	GetNow(ctx context.Context, db DBTX, nowMs *int64) (int64, error)
 	// GetRetainedTables tells which tables may have rows of executions, besides those that every execution has: one that
@@ -511,7 +511,7 @@ type Querier interface {
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
-	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
 	// Locks: L7 new.
 	InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error
 	// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the
@@ -581,7 +581,7 @@ type Querier interface {
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
-	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
 	// Locks: L3 held, since ResolveEdges.
 	LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error)
 	// ListAttempts pages through the attempts of an execution by index, strictly after one, with what the execution says
@@ -640,7 +640,7 @@ type Querier interface {
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
-	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
 	// Locks: none.
 	ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error)
 	// ListEnded returns those of the listed executions that have ended, or are not there, with what they have left and
@@ -821,7 +821,7 @@ type Querier interface {
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
-	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
 	// Locks: none.
 	ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error)
 	// ListPauses pages through the paused lanes or the drained worker instances in byte order, strictly after a cursor.
@@ -935,7 +935,7 @@ type Querier interface {
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution,
-	// engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.LockFlows.
+	// engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.LockFlows, engine.CancelSiblings.
 	// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 	LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error)
 	// LockFlowToCancel locks the row of a flow whose exclusive lock the caller holds, and returns how it was cancelled before.
@@ -950,7 +950,8 @@ type Querier interface {
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution,
 	// engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
-	// engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy, engine.LockFlows.
+	// engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy, engine.LockFlows,
+	// engine.CancelSiblings.
 	// Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 	LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
 	// LockFlowsShared takes the shared form of the locks of flows, ascending by key: successes of members
@@ -1146,7 +1147,7 @@ type Querier interface {
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
-	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 	// (partition_key, execution_id). A row that fails the guard is not waited for.
 	ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDownstreamParams) ([]ReleaseDownstreamRow, error)
@@ -1165,6 +1166,10 @@ type Querier interface {
 	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution,
 	// engine.ReclaimExecution, engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 	// engine.ApplyEdges.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases, engine.CancelExecution,
+	// engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
+	// engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution,
+	// engine.BlockExecution, engine.CancelSiblings.
 	// Locks: L6 waits (DELETE).
 	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error
 	// RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is
@@ -1227,7 +1232,7 @@ type Querier interface {
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
-	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
 	// Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 	// the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 	ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error)
@@ -1367,7 +1372,7 @@ type Querier interface {
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
-	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
@@ -1414,7 +1419,7 @@ type Querier interface {
 	// another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 	//
 	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions,
-	// engine.ClaimForWorker.
+	// engine.ClaimForWorker, engine.CancelSiblings.
 	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 	TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error)
 	// TakeEligible locks the first of the given executions that is still claimable on the lane and that nobody else holds,
@@ -1434,7 +1439,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 	// engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach, engine.ClaimForWorker,
-	// engine.ExpireGrants, engine.RepairQueue.
+	// engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error)
 	// TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due
@@ -1550,7 +1555,7 @@ type Querier interface {
 	//
 	// Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
 	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecutions, engine.WaitForChildrenEach,
-	// engine.PurgeFlows.
+	// engine.PurgeFlows, engine.CancelSiblings.
 	// Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 	TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error)
 	// TryFlowsShared is LockFlowsShared for whoever must not wait: it returns the flows whose lock it got. One

@@ -115,6 +115,9 @@ func (s *Eligibility) decide(group document.Group) {
 	case document.Impossible:
 		s.Status = state.StatusImpossible
 		s.Reason = fmt.Sprintf("%d of %d did not succeed: %s", lost, s.Edges, some(s.Lost))
+		if lost == 0 {
+			s.Reason = fmt.Sprintf("all %d succeeded", s.Edges)
+		}
 	default:
 		needed := s.When.Needs(s.Edges) - s.Succeeded
 		if needed <= 0 {

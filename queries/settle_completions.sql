@@ -244,6 +244,10 @@ FROM ended_attempts AS a;
 -- engine.WaitForChildren, engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution,
 -- engine.ReclaimExecution, engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases, engine.CancelExecution,
+-- engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
+-- engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution,
+-- engine.BlockExecution, engine.CancelSiblings.
 -- Locks: L6 waits (DELETE).
 WITH input AS (
     SELECT
@@ -269,7 +273,7 @@ WHERE
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 -- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
--- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+-- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
 -- Locks: L7 new.
 INSERT INTO ff_completion_event (
     partition_key,
