@@ -116,15 +116,15 @@ func (s *Eligibility) decide(group document.Group) {
 		s.Status = state.StatusImpossible
 		s.Reason = fmt.Sprintf("%d of %d did not succeed: %s", lost, s.Edges, some(s.Lost))
 		if lost == 0 {
-			s.Reason = fmt.Sprintf("all %d succeeded", s.Edges)
+			s.Reason = fmt.Sprintf("%d of %d succeeded", s.Succeeded, s.Edges)
 		}
 	default:
-		needed := s.When.Needs(s.Edges) - s.Succeeded
-		if needed <= 0 {
-			needed = len(s.Open) // of a policy that asks for ends, not for successes
-		}
 		s.Status = state.StatusBlocked
-		s.Reason = fmt.Sprintf("waits for %d of %d: %s", needed, s.Edges, some(s.Open))
+		if needs := s.When.Needs(s.Edges); needs > 0 {
+			s.Reason = fmt.Sprintf("waits for %d of %d: %s", needs-s.Succeeded, s.Edges, some(s.Open))
+		} else {
+			s.Reason = fmt.Sprintf("waits for the end of %d of %d: %s", len(s.Open), s.Edges, some(s.Open))
+		}
 	}
 }
 

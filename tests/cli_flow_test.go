@@ -208,6 +208,42 @@ func testCLIFlowWatch(t *testing.T, ff cli) {
 	}
 }
 
+func testCLIFlowCancel(t *testing.T, ff cli) {
+	eng, databaseURL := cliEngine(t)
+	flow := mustDraw(t, eng, "a", chart(nil, "runs", "runs>held"))
+	running := mustClaim(t, eng, "a")
+	cancel := func(args ...string) cliOutput {
+		t.Helper()
+		return ff.run(t, databaseURL, append([]string{"flow", "cancel", flow.String()}, args...)...)
+	}
+	counts := func(want map[state.PublicState]int) {
+		t.Helper()
+		progress, err := eng.FlowProgress(t.Context(), flow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantEqual(t, "counts", progress.Counts, want)
+	}
+	cancel("--policy", "flow", "--reason", "wrong input").succeeds(t, "cancelled, with 0 of its executions")
+	counts(map[state.PublicState]int{state.PublicActive: 1, state.PublicWaitingChildren: 1})
+	cancel("--policy", "flow").succeeds(t, "was cancelled before (cancel_flow_only: wrong input)")
+	object := cancel("--policy", "pending", "--json").object(t)
+	wantKeys(t, object, "id", "policy", "reason", "already", "members")
+	if held := eng.NodeID(flow, "held").String(); object["policy"] != "cancel_pending" || object["already"] != false || object["members"].([]any)[0] != held {
+		t.Errorf("cancelled %v", object)
+	}
+	counts(map[state.PublicState]int{state.PublicActive: 1, state.PublicCancelled: 1})
+	cancel().succeeds(t, "cancelled, with 1 of its executions")
+	counts(map[state.PublicState]int{state.PublicCancelled: 2})
+	if err := eng.CompleteExecution(t.Context(), running.Lease, nil); err == nil {
+		t.Error("what was cancelled is completed")
+	}
+	ff.run(t, databaseURL, "flow", "show", flow.String()).succeeds(t, "⊘ cancelled")
+	ff.run(t, databaseURL, "flow", "list", "--state", "cancelled").succeeds(t, flow.String())
+	ff.run(t, databaseURL, "flow", "cancel", id.NewFlowID().String()).fails(t, cliNotFound, "not found")
+	cancel("--reason", strings.Repeat("x", 5000)).fails(t, cliUsage, "reason")
+}
+
 // The machine code of Graphviz is kept where only the user can put some, and never where everybody can.
 func TestCLI_keeps_machine_code_in_a_private_folder(t *testing.T) {
 	t.Parallel()

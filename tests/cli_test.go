@@ -138,6 +138,7 @@ func TestCLI(t *testing.T) {
 		"flows":                  testCLIFlows,
 		"flow_formats":           testCLIFlowFormats,
 		"flow_watch":             testCLIFlowWatch,
+		"flow_cancel":            testCLIFlowCancel,
 		"demo":                   testCLIDemo,
 		"demo_ended":             testCLIDemoEnded,
 		"demo_without_toolchain": testCLIDemoWithoutToolchain,
@@ -172,6 +173,7 @@ func testCLIUsage(t *testing.T, ff cli) {
 		{"a_flow_tag_without_a_value", "", []string{"flow", "list", "--tag", "app.x"}, "key=value"},
 		{"less_than_no_flows", "", []string{"flow", "list", "--limit", "-1"}, "--limit"},
 		{"a_flow_watched_all_the_time", "", []string{"flow", "watch", someFlow, "--interval", "1ms"}, "--interval"},
+		{"an_unheard_of_policy", "", []string{"flow", "cancel", someFlow, "--policy", "some"}, `no policy "some"`},
 		{"kinds_of_an_unheard_of_lane", "", []string{"kinds", "--lane", "gr\xf6\xdfe"}, "lane"},
 		{"kinds_in_the_future", "", []string{"kinds", "--longer", "-1m"}, "--longer"},
 		{"an_unheard_of_state", "", []string{"executions", "--state", "asleep"}, `no state "asleep"`},
@@ -205,7 +207,7 @@ func testCLIUsage(t *testing.T, ff cli) {
 	ff.run(t, "", "version").succeeds(t, "schema 2")
 	ff.run(t, "").succeeds(t, "Exit codes:")
 	for _, command := range []string{
-		"demo", "dev", "migrate up", "migrate down", "migrate status", "flow show", "flow list", "flow watch", "execution show",
+		"demo", "dev", "migrate up", "migrate down", "migrate status", "flow show", "flow list", "flow watch", "flow cancel", "execution show",
 		"execution cancel", "execution retry", "execution delay", "executions", "lanes", "lane pause", "lane resume", "kinds",
 	} {
 		ff.run(t, "", append(strings.Fields(command), "--help")...).succeeds(t, "Examples:")

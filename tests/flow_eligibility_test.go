@@ -55,6 +55,11 @@ func TestF30_eligibility_of_each_policy(t *testing.T) {
 		{"quorum_one_left", policy.Quorum(2, policy.LetRun), []string{"a"}, []string{"b"}, state.StatusBlocked, "waits for 1 of 3: c"},
 		{"quorum_met", policy.Quorum(2, policy.LetRun), []string{"a", "c"}, nil, state.StatusEligible, "2 of 3 succeeded"},
 		{"quorum_lost", policy.Quorum(2, policy.LetRun), nil, []string{"a", "b"}, state.StatusImpossible, "2 of 3 did not succeed: a (failed), b (failed)"},
+		{"on_failure_open", policy.OnFailure(), []string{"a"}, []string{"c"}, state.StatusBlocked, "waits for the end of 1 of 3: b"},
+		{"on_failure_met", policy.OnFailure(), []string{"a", "b"}, []string{"c"}, state.StatusEligible, "2 of 3 succeeded"},
+		{"on_failure_lost", policy.OnFailure(), []string{"a", "b", "c"}, nil, state.StatusImpossible, "3 of 3 succeeded"},
+		{"always_open", policy.Always(), nil, nil, state.StatusBlocked, "waits for the end of 3 of 3: a, b, c"},
+		{"always_met", policy.Always(), nil, []string{"a", "b", "c"}, state.StatusEligible, "0 of 3 succeeded"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFlowFixture(t)

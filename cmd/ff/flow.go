@@ -17,13 +17,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
 func (a *app) flowCommand() *cobra.Command {
-	cmd := group("flow", "List flows, look at one, watch it", "")
+	cmd := group("flow", "List flows, look at one, watch it, cancel it", "")
 	a.databaseFlags(cmd)
-	cmd.AddCommand(a.flowListCommand(), a.flowShowCommand(), a.flowWatchCommand())
+	cmd.AddCommand(a.flowListCommand(), a.flowShowCommand(), a.flowWatchCommand(), a.flowCancelCommand())
 	return cmd
 }
 
@@ -148,11 +149,25 @@ func drawingOf(graph *engine.FlowGraph) drawing.Graph {
 	for i := range graph.Nodes {
 		n := &graph.Nodes[i]
 		drawn.Nodes[i] = drawing.Node{Label: nodeName(n), State: string(nodeState(n))}
-		if n.When != nil && inbound[i] > 1 && n.When.String() != "all of" {
-			drawn.Nodes[i].Waits = strings.Replace(n.When.String(), "quorum of ", "needs ", 1)
+		if n.When != nil {
+			drawn.Nodes[i].Waits = waits(*n.When, inbound[i])
 		}
 	}
 	return drawn
+}
+
+// waits tells when a node runs, where that is not once all that it waits for have succeeded.
+func waits(when policy.Group, upstreams int) string {
+	switch when {
+	case policy.AllOf():
+		return ""
+	case policy.OnFailure(), policy.Always():
+		return when.String()
+	}
+	if needed := when.Needs(upstreams); needed < upstreams {
+		return fmt.Sprintf("%d of %d", needed, upstreams)
+	}
+	return ""
 }
 
 // flowText is what is shown of a flow on a terminal.
