@@ -18,7 +18,7 @@ SELECT
     e.ownership_state,
     e.eligibility_state,
     e.public_state,
-    coalesce(e.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome,
+    coalesce(e.raw_fields ->> 'terminal_outcome', 'none')::text AS noted_outcome,
     coalesce(jsonb_exists(e.raw_fields, 'replay_count'), false)::boolean AS replayed,
     coalesce(g.policy::text, '')::text AS policy,
     coalesce(g.success_count, 0)::integer AS success_count,
@@ -35,9 +35,9 @@ SELECT
     coalesce(u.eligibility_state, '')::text AS upstream_eligibility_state,
     coalesce(u.public_state, '')::text AS upstream_public_state,
     coalesce(u.cancellation_reason, '')::text AS upstream_cancellation_reason,
-    coalesce(u.raw_fields ->> 'terminal_outcome', '')::text AS upstream_raw_terminal_outcome,
-    coalesce(u.raw_fields ->> 'last_failure_message', '')::text AS upstream_last_failure_message,
-    coalesce(u.raw_fields ->> 'failure_reason', '')::text AS upstream_failure_reason,
+    coalesce(u.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome,
+    coalesce(u.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message,
+    coalesce(u.raw_fields ->> 'failure_reason', '')::text AS failure_reason,
     coalesce(cur.outcome, '')::text AS upstream_current_outcome,
     coalesce(p.outcome, '')::text AS upstream_pointer_outcome
 FROM ff_exec_core AS e
@@ -120,7 +120,7 @@ type ListInboundRow struct {
 	OwnershipState             string
 	EligibilityState           string
 	PublicState                string
-	RawTerminalOutcome         string
+	NotedOutcome               string
 	Replayed                   bool
 	Policy                     string
 	SuccessCount               int32
@@ -137,9 +137,9 @@ type ListInboundRow struct {
 	UpstreamEligibilityState   string
 	UpstreamPublicState        string
 	UpstreamCancellationReason string
-	UpstreamRawTerminalOutcome string
-	UpstreamLastFailureMessage string
-	UpstreamFailureReason      string
+	RawTerminalOutcome         string
+	LastFailureMessage         string
+	FailureReason              string
 	UpstreamCurrentOutcome     string
 	UpstreamPointerOutcome     string
 }
@@ -164,7 +164,7 @@ func (q *Queries) ListInbound(ctx context.Context, db DBTX, arg ListInboundParam
 			&i.OwnershipState,
 			&i.EligibilityState,
 			&i.PublicState,
-			&i.RawTerminalOutcome,
+			&i.NotedOutcome,
 			&i.Replayed,
 			&i.Policy,
 			&i.SuccessCount,
@@ -181,9 +181,9 @@ func (q *Queries) ListInbound(ctx context.Context, db DBTX, arg ListInboundParam
 			&i.UpstreamEligibilityState,
 			&i.UpstreamPublicState,
 			&i.UpstreamCancellationReason,
-			&i.UpstreamRawTerminalOutcome,
-			&i.UpstreamLastFailureMessage,
-			&i.UpstreamFailureReason,
+			&i.RawTerminalOutcome,
+			&i.LastFailureMessage,
+			&i.FailureReason,
 			&i.UpstreamCurrentOutcome,
 			&i.UpstreamPointerOutcome,
 		); err != nil {

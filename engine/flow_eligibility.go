@@ -94,8 +94,8 @@ func (s *Eligibility) standsStill(row *db.ListInboundRow) (bool, error) {
 		s.Status, s.Reason = state.StatusNotRunnable, "is "+string(phase)
 	case owner != state.Unowned:
 		s.Status, s.Reason = state.StatusOwned, "somebody holds it"
-	case row.RawTerminalOutcome != "" && row.RawTerminalOutcome != string(state.OutcomeNone) && !row.Replayed:
-		s.Status, s.Reason = state.StatusTerminal, "another program noted that it has ended: "+row.RawTerminalOutcome
+	case row.NotedOutcome != "" && row.NotedOutcome != string(state.OutcomeNone) && !row.Replayed:
+		s.Status, s.Reason = state.StatusTerminal, "another program noted that it has ended: "+row.NotedOutcome
 	default:
 		return false, nil
 	}
@@ -224,10 +224,10 @@ func endOfUpstream(row *db.ListInboundRow) (state.TerminalOutcome, error) {
 	public, outcome, err := publicState(row.UpstreamPhase, row.UpstreamEligibilityState, row.UpstreamPublicState, normalise.TerminalFacts{
 		PointerOutcome:     row.UpstreamPointerOutcome,
 		CurrentOutcome:     row.UpstreamCurrentOutcome,
-		RawTerminalOutcome: row.UpstreamRawTerminalOutcome,
+		RawTerminalOutcome: row.RawTerminalOutcome,
 		CancellationReason: row.UpstreamCancellationReason,
-		LastFailureMessage: row.UpstreamLastFailureMessage,
-		FailureReason:      row.UpstreamFailureReason,
+		LastFailureMessage: row.LastFailureMessage,
+		FailureReason:      row.FailureReason,
 	})
 	if err != nil || !public.Terminal() {
 		return state.OutcomeNone, err

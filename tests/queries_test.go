@@ -497,6 +497,7 @@ var sqlRules = []rule{
 			e.flow_id
 			e.lane_id
 			coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind
+			coalesce(e.raw_fields ->> 'ffx_node_key', '')::text AS node_key
 			e.created_at_ms
 			e.terminal_at_ms
 			e.lifecycle_phase
@@ -520,7 +521,7 @@ var sqlRules = []rule{
 		mark: "'terminal_outcome', '')::text",
 		in: map[string]string{
 			"ListExecutions.": "e", "ListNamedExecutions.": "e", "ListFlowMembers.": "e", "GetExecutionResult.": "e", "ListUpstreamResults.": "u",
-			"ListEnded.": "e", "ReadHeldExecutions.": "e", "ReadLeases.": "e",
+			"ListEnded.": "e", "ReadHeldExecutions.": "e", "ReadLeases.": "e", "ListFlowGraph.": "e", "ListInbound.": "u",
 		},
 	},
 	{
@@ -534,6 +535,7 @@ var sqlRules = []rule{
 		in: map[string]string{
 			"ListExecutions.": "e", "ListNamedExecutions.": "e", "ListFlowMembers.": "e", "GetExecution.": "e", "GetExecutionResult.": "e",
 			"ListUpstreamResults.": "u", "ListEnded.": "e", "ListAttempts.": "e", "ReadHeldExecutions.": "e", "ReadLeases.": "e",
+			"ListFlowGraph.": "e", "ListInbound.": "u",
 		},
 	},
 	{
