@@ -304,87 +304,6 @@ func (q *Queries) LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams)
 	return items, nil
 }
 
-const listEdgesWithoutGroup = `-- name: ListEdgesWithoutGroup :many
-WITH input AS (
-    SELECT
-        unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS flow_id,
-        unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
-)
-SELECT
-    d.partition_key,
-    d.flow_id,
-    d.downstream_eid,
-    array_agg(d.edge_id)::uuid[] AS edge_ids
-FROM input AS i
-JOIN ff_edge AS d
-    ON d.partition_key = i.partition_key
-    AND d.flow_id = i.flow_id
-    AND d.upstream_eid = i.execution_id
-WHERE
-    d.policy ? 'resolved_at_ms'
-    AND NOT EXISTS (
-        SELECT
-        FROM ff_edge_group AS g
-        WHERE
-            g.partition_key = d.partition_key
-            AND g.flow_id = d.flow_id
-            AND g.downstream_eid = d.downstream_eid
-    )
-GROUP BY
-    d.partition_key,
-    d.flow_id,
-    d.downstream_eid
-`
-
-type ListEdgesWithoutGroupParams struct {
-	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
-	ExecutionIds  []pgtype.UUID
-}
-
-type ListEdgesWithoutGroupRow struct {
-	PartitionKey  int16
-	FlowID        id.FlowID
-	DownstreamEid id.ExecutionUUID
-	EdgeIds       []pgtype.UUID
-}
-
-// ListEdgesWithoutGroup returns the edges of ended executions that ResolveEdges marked although their group has
-// no row, by group. No rows: all that was marked was counted.
-//
-// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
-// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
-// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
-// Locks: none.
-func (q *Queries) ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error) {
-	rows, err := db.Query(ctx, listEdgesWithoutGroup, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListEdgesWithoutGroupRow
-	for rows.Next() {
-		var i ListEdgesWithoutGroupRow
-		if err := rows.Scan(
-			&i.PartitionKey,
-			&i.FlowID,
-			&i.DownstreamEid,
-			&i.EdgeIds,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listPassedOver = `-- name: ListPassedOver :many
 WITH input AS (
     SELECT
@@ -477,6 +396,94 @@ func (q *Queries) ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOve
 			return nil, err
 		}
 		items = append(items, ord)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listUncountedEdges = `-- name: ListUncountedEdges :many
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS flow_id,
+        unnest($3::uuid[]) AS execution_id
+    LIMIT cardinality($3::uuid[])
+)
+SELECT
+    d.partition_key,
+    d.flow_id,
+    d.downstream_eid,
+    coalesce(array_agg(d.edge_id) FILTER (WHERE d.policy ? 'resolved_at_ms'), '{}')::uuid[] AS edge_ids,
+    coalesce(array_agg(d.upstream_eid) FILTER (WHERE NOT d.policy ? 'resolved_at_ms'), '{}')::uuid[] AS open_upstreams
+FROM input AS i
+JOIN ff_edge AS d
+    ON d.partition_key = i.partition_key
+    AND d.flow_id = i.flow_id
+    AND d.upstream_eid = i.execution_id
+WHERE
+    (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
+    AND (
+        NOT d.policy ? 'resolved_at_ms'
+        OR (
+            SELECT true
+            FROM ff_edge_group AS g
+            WHERE
+                g.partition_key = d.partition_key
+                AND g.flow_id = d.flow_id
+                AND g.downstream_eid = d.downstream_eid
+            LIMIT 1
+        ) IS NULL
+    )
+GROUP BY
+    d.partition_key,
+    d.flow_id,
+    d.downstream_eid
+`
+
+type ListUncountedEdgesParams struct {
+	PartitionKeys []int16
+	FlowIds       []pgtype.UUID
+	ExecutionIds  []pgtype.UUID
+}
+
+type ListUncountedEdgesRow struct {
+	PartitionKey  int16
+	FlowID        id.FlowID
+	DownstreamEid id.ExecutionUUID
+	EdgeIds       []pgtype.UUID
+	OpenUpstreams []pgtype.UUID
+}
+
+// ListUncountedEdges returns, by group, the edges of ended executions that ResolveEdges marked although the group has no
+// row, and the upstreams of those it left open. No rows: all was counted.
+//
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
+// Locks: none.
+func (q *Queries) ListUncountedEdges(ctx context.Context, db DBTX, arg ListUncountedEdgesParams) ([]ListUncountedEdgesRow, error) {
+	rows, err := db.Query(ctx, listUncountedEdges, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListUncountedEdgesRow
+	for rows.Next() {
+		var i ListUncountedEdgesRow
+		if err := rows.Scan(
+			&i.PartitionKey,
+			&i.FlowID,
+			&i.DownstreamEid,
+			&i.EdgeIds,
+			&i.OpenUpstreams,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -763,18 +770,39 @@ func (q *Queries) ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDow
 
 const resolveEdges = `-- name: ResolveEdges :many
 WITH input AS (
+    -- The executions.
     SELECT
-        unnest($2::smallint[]) AS partition_key,
-        unnest($3::uuid[]) AS flow_id,
-        unnest($4::uuid[]) AS execution_id
-    LIMIT cardinality($4::uuid[])
+        unnest($3::smallint[]) AS partition_key,
+        unnest($4::uuid[]) AS flow_id,
+        unnest($5::uuid[]) AS execution_id
+    LIMIT cardinality($5::uuid[])
+),
+replayed AS (
+    -- How many of them another program has replayed.
+    SELECT count(*) AS executions
+    FROM (
+        SELECT
+            unnest($3::smallint[]) AS partition_key,
+            unnest($5::uuid[]) AS execution_id
+        LIMIT cardinality($5::uuid[])
+    ) AS i
+    CROSS JOIN LATERAL (
+        SELECT ffx_replayed_elsewhere(t.raw_fields) AS elsewhere
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+        LIMIT 1
+    ) AS u
+    WHERE u.elsewhere
 ),
 resolved AS (
+    -- Their open edges, resolved.
     UPDATE ff_edge AS d
     SET
         policy = d.policy || jsonb_build_object(
             'edge_state', CASE WHEN $1::text = 'success' THEN 'satisfied' ELSE 'impossible' END,
-            'resolved_at_ms', $5::bigint,
+            'resolved_at_ms', $6::bigint,
             'resolved_outcome', $1::text
         )
     FROM input AS i
@@ -785,6 +813,18 @@ resolved AS (
         -- Applied: a number, or the key is absent altogether. JSON null means staged only.
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND NOT d.policy ? 'resolved_at_ms'
+        -- Another program has replayed it, and may have counted its earlier end: DispatchCompletions sees to that.
+        AND NOT (
+            $2::boolean
+            AND coalesce((
+                SELECT ffx_replayed_elsewhere(u.raw_fields)
+                FROM ff_exec_core AS u
+                WHERE
+                    u.partition_key = i.partition_key
+                    AND u.execution_id = i.execution_id
+                LIMIT 1
+            ), false)
+        )
     RETURNING
         d.partition_key,
         d.flow_id,
@@ -793,6 +833,7 @@ resolved AS (
         coalesce(d.policy ->> 'data_passing_ref', '') <> '' AS passes_data
 ),
 tally AS (
+    -- The same by group.
     SELECT
         r.partition_key,
         r.flow_id,
@@ -828,15 +869,19 @@ RETURNING
     g.cancel_siblings_pending_flag,
     t.edge_ids::uuid[] AS edge_ids,
     t.passes_data::boolean AS passes_data,
-    (SELECT count(*) FROM resolved)::bigint AS marked
+    (
+        (SELECT count(*) FROM resolved)
+        + CASE WHEN $2::boolean THEN (SELECT r.executions FROM replayed AS r) ELSE 0 END
+    )::bigint AS marked
 `
 
 type ResolveEdgesParams struct {
-	Outcome       string
-	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
-	ExecutionIds  []pgtype.UUID
-	NowMs         int64
+	Outcome         string
+	LooksForReplays bool
+	PartitionKeys   []int16
+	FlowIds         []pgtype.UUID
+	ExecutionIds    []pgtype.UUID
+	NowMs           int64
 }
 
 type ResolveEdgesRow struct {
@@ -856,8 +901,9 @@ type ResolveEdgesRow struct {
 
 // ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
 // The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
-// that were counted; marked: how many edges of all groups that were. A group without a row is not returned, although
-// its edges are marked: the caller looks for these by ListEdgesWithoutGroup.
+// that were counted; marked: how many edges of all groups that were, and more where some were left. A group without a row
+// is not returned, although its edges are marked, and the edges of an execution that another program has replayed are left
+// as they are: the caller looks for both by ListUncountedEdges.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
@@ -869,6 +915,7 @@ type ResolveEdgesRow struct {
 func (q *Queries) ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error) {
 	rows, err := db.Query(ctx, resolveEdges,
 		arg.Outcome,
+		arg.LooksForReplays,
 		arg.PartitionKeys,
 		arg.FlowIds,
 		arg.ExecutionIds,

@@ -375,7 +375,7 @@ type FfFlowCore struct {
 	RawFields []byte
 }
 
-// Counts of a flow's members, written whole by FlowFabric's project_flow_summary; for display, possibly old, never a guard. A flow without members has no row. This library does not write it.
+// Counts of a flow's members, written whole by this library's Maintenance.SummariseFlows and by FlowFabric's project_flow_summary; for display, possibly old, never a guard. A flow without members has no row.
 type FfFlowSummary struct {
 	// Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.
 	PartitionKey int16

@@ -638,6 +638,7 @@ WITH replayed AS (
             - ARRAY(SELECT k.key FROM jsonb_object_keys(e.raw_fields) AS k (key) WHERE k.key LIKE 'pending\_%')
         ) || jsonb_build_object(
             'replay_count', $4::bigint,
+            'ffx_replay_count', $4::bigint,
             'last_mutation_at', ($3::bigint)::text
         ),
         ffx_execution_deadline_ms = CASE

@@ -294,6 +294,11 @@ type Querier interface {
 	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
 	// Locks: L3 held; L7 new.
 	EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error
+	// EnsureGroups makes the missing rows of groups, which need all their upstreams and have counted none.
+	//
+	// Used by: engine.DispatchCompletions.
+	// Locks: L3 waits (for a concurrent insert of the same row, in array order). The flows' exclusive locks are held.
+	EnsureGroups(ctx context.Context, db DBTX, arg EnsureGroupsParams) error
 	// EnsureLanes registers lanes that executions were created on; a known lane is left as it is.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
@@ -633,16 +638,6 @@ type Querier interface {
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: none. The caller holds the flow's exclusive lock.
 	ListEdgesNamed(ctx context.Context, db DBTX, arg ListEdgesNamedParams) ([]ListEdgesNamedRow, error)
-	// ListEdgesWithoutGroup returns the edges of ended executions that ResolveEdges marked although their group has
-	// no row, by group. No rows: all that was marked was counted.
-	//
-	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
-	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
-	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
-	// Locks: none.
-	ListEdgesWithoutGroup(ctx context.Context, db DBTX, arg ListEdgesWithoutGroupParams) ([]ListEdgesWithoutGroupRow, error)
 	// ListEnded returns those of the listed executions that have ended, or are not there, with what they have left and
 	// what their outcome is derived from. Of those that are only asked about, with_results says false: no result.
 	// No row: the execution has not ended. ord is its position.
@@ -760,6 +755,12 @@ type Querier interface {
 	// Used by: engine.ListExecutions.
 	// Locks: none. Spans partitions.
 	ListLeasedKeys(ctx context.Context, db DBTX, arg ListLeasedKeysParams) ([]ListLeasedKeysRow, error)
+	// ListLostEnds returns those of the given groups, by ord, that have not counted, or not marked, an upstream which ended
+	// before ended_before_ms, and after its edge was opened again; or which is gone.
+	//
+	// Used by: engine.RepairGroups.
+	// Locks: none.
+	ListLostEnds(ctx context.Context, db DBTX, arg ListLostEndsParams) ([]int32, error)
 	// ListNamedExecutions returns those of the executions given that fit a filter, as ListExecutions does; an empty text or
 	// a NULL of the filter fits all. worker_id and worker_instance_id fit who holds the lease. In no order.
 	//
@@ -869,12 +870,28 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: none.
 	ListTold(ctx context.Context, db DBTX, arg ListToldParams) ([]pgtype.UUID, error)
+	// ListUncountedEdges returns, by group, the edges of ended executions that ResolveEdges marked although the group has no
+	// row, and the upstreams of those it left open. No rows: all was counted.
+	//
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
+	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
+	// Locks: none.
+	ListUncountedEdges(ctx context.Context, db DBTX, arg ListUncountedEdgesParams) ([]ListUncountedEdgesRow, error)
 	// ListUndispatched returns those of the given members of flows, which the caller has locked, of which an event is not
 	// dispatched. Events without dispatch are read once, all of them.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
 	// Locks: none. Spans partitions.
 	ListUndispatched(ctx context.Context, db DBTX, executionIds []pgtype.UUID) ([]id.ExecutionUUID, error)
+	// ListUnsoundGroups returns the groups in which ended executions cannot simply be counted: one has no row, or another
+	// program has replayed an execution that leads to it, may have counted its earlier end, and marked no edge.
+	//
+	// Used by: engine.DispatchCompletions.
+	// Locks: none.
+	ListUnsoundGroups(ctx context.Context, db DBTX, arg ListUnsoundGroupsParams) ([]ListUnsoundGroupsRow, error)
 	// ListUpstreamResults returns, for one execution, what each of its upstreams is and has left, by
 	// upstream id. An edge whose upstream row is gone has no row.
 	//
@@ -1088,6 +1105,13 @@ type Querier interface {
 	// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
 	// Locks: none. The execution and the attempt are locked by the caller.
 	ReadGrantFacts(ctx context.Context, db DBTX, arg ReadGrantFactsParams) (ReadGrantFactsRow, error)
+	// ReadGroupEdges returns every edge of groups, by the group's ord and edge id: how it is marked (counted_as, empty where
+	// it is not), and of an applied one without a mark what its upstream is and how that ended. reopened_at_ms is -1 where
+	// it was never opened again. stored: the upstream has a row.
+	//
+	// Used by: engine.DispatchCompletions, engine.RepairGroups.
+	// Locks: none. Reads after the groups have been locked.
+	ReadGroupEdges(ctx context.Context, db DBTX, arg ReadGroupEdgesParams) ([]ReadGroupEdgesRow, error)
 	// ReadGroupsOf returns the groups that executions wait for, by ord (from 1), as their counters are and with how many
 	// edges that are staged and not applied yet. No row: the execution waits for nothing that is known.
 	//
@@ -1137,6 +1161,12 @@ type Querier interface {
 	// engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: none.
 	ReadRetryFacts(ctx context.Context, db DBTX, arg ReadRetryFactsParams) ([]ReadRetryFactsRow, error)
+	// RecountGroups gives locked groups the counters that follow from their edges, and marks the edges among these that had
+	// no mark.
+	//
+	// Used by: engine.DispatchCompletions, engine.RepairGroups.
+	// Locks: L3 held.
+	RecountGroups(ctx context.Context, db DBTX, arg RecountGroupsParams) error
 	// ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once,
 	// when their delay has passed, or through the gate of their budget or quota. One that nobody promoted yet
 	// becomes runnable by it. A row that does not wait for dependencies is left alone and not returned; so is
@@ -1225,8 +1255,9 @@ type Querier interface {
 	RepointExecutions(ctx context.Context, db DBTX, arg RepointExecutionsParams) (int64, error)
 	// ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
 	// The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
-	// that were counted; marked: how many edges of all groups that were. A group without a row is not returned, although
-	// its edges are marked: the caller looks for these by ListEdgesWithoutGroup.
+	// that were counted; marked: how many edges of all groups that were, and more where some were left. A group without a row
+	// is not returned, although its edges are marked, and the edges of an execution that another program has replayed are left
+	// as they are: the caller looks for both by ListUncountedEdges.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
@@ -1304,6 +1335,12 @@ type Querier interface {
 	// Used by: engine.Adopt.
 	// Locks: none. Spans partitions.
 	ScanForeign(ctx context.Context, db DBTX, arg ScanForeignParams) ([]ScanForeignRow, error)
+	// ScanGroups returns, of the first page_size groups after a place in the order of the primary key, those whose downstream
+	// execution has not ended, and the last one in any case. held: that execution waits for nothing but its dependencies.
+	//
+	// Used by: engine.RepairGroups.
+	// Locks: none. Spans partitions.
+	ScanGroups(ctx context.Context, db DBTX, arg ScanGroupsParams) ([]ScanGroupsRow, error)
 	// ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position: in the column
 	// of this library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a
 	// delay there too, unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
@@ -1513,6 +1550,13 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides from nothing
 	// but their own columns.
 	TakeTimedOut(ctx context.Context, db DBTX, arg TakeTimedOutParams) ([]TakeTimedOutRow, error)
+	// TakeUnsoundGroups locks groups and returns them by ord; no row for one that somebody else holds, or that has none. held: its
+	// downstream execution waits for nothing but its dependencies.
+	//
+	// Used by: engine.DispatchCompletions, engine.RepairGroups.
+	// Locks: L3 skips (group rows FOR UPDATE in array order). The flows' exclusive locks are held. The caller sorts by
+	// (partition_key, downstream_eid).
+	TakeUnsoundGroups(ctx context.Context, db DBTX, arg TakeUnsoundGroupsParams) ([]TakeUnsoundGroupsRow, error)
 	// TakeUpstreams locks the executions that undispatched events tell of, and returns, by ord, which of
 	// them can be acted for: taken is false for one that somebody else holds. One that is gone needs no lock.
 	// replayed: it has been set to run again since the event, and its next end counts instead.

@@ -111,6 +111,7 @@ type shared struct {
 
 	stalled stalledEvents
 	repair  repairPosition
+	groups  groupPosition
 	trimmed trimPositions
 	purge   purgePosition
 	periods shortestPeriod

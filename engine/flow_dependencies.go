@@ -28,6 +28,9 @@ type endedExecution struct {
 	// exclusive: it succeeded, and yet its flow is held exclusively, so that what waited for a failure may be skipped.
 	exclusive bool
 
+	// once: no other program has replayed it, so that nothing has counted an earlier end of it.
+	once bool
+
 	// left: not all that depends on it is resolved, so its event stays undispatched.
 	left bool
 }
@@ -100,10 +103,10 @@ func (e *Engine) resolveDependents(
 		all = append(all, skipped...)
 		frontier = all[len(all)-len(skipped):]
 	}
-	if len(all) == len(ended) && ended[0].outcome == state.CompletionSuccess && resolved == groups {
+	if len(all) == len(ended) && ended[0].once && ended[0].outcome == state.CompletionSuccess && resolved == groups {
 		return all, nil
 	}
-	return all, e.leaveEdgesWithoutGroup(ctx, tx, unsure, all)
+	return all, e.leaveUncounted(ctx, tx, unsure, all)
 }
 
 // record gives the quota slots of ended executions back and appends their completion events.
@@ -147,7 +150,7 @@ func (e *Engine) resolve(
 	outcome := frontier[0].outcome
 	groups, err := e.q.ResolveEdges(ctx, tx, db.ResolveEdgesParams{
 		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
-		Outcome: string(outcome), NowMs: nowMs,
+		Outcome: string(outcome), LooksForReplays: !frontier[0].once, NowMs: nowMs,
 	})
 	if err != nil || len(groups) == 0 {
 		return nil, 0, false, err

@@ -256,6 +256,15 @@ func (d *dispatching) transaction(
 		}
 	}
 	var skipped []endedExecution
+	if exclusive {
+		var ended []endedExecution
+		for _, s := range endings {
+			ended = append(ended, s.ended...)
+		}
+		if skipped, err = e.recountUnsound(ctx, tx, ended, levels-1, nowMs); err != nil {
+			return result, err
+		}
+	}
 	for _, s := range endings {
 		all, err := e.resolveAll(ctx, tx, s.ended, levels, nowMs)
 		if err != nil {

@@ -22,22 +22,38 @@ func (l *leftEdges) add(partition int16, flow id.FlowID, downstream id.Execution
 	l.edges = append(l.edges, edges...)
 }
 
-// leaveEdgesWithoutGroup opens the edges of unsure again that were marked without having been counted, and marks those of
-// ended whose edges they are.
-func (e *Engine) leaveEdgesWithoutGroup(ctx context.Context, tx *txn, unsure, ended []endedExecution) error {
+// leaveUncounted opens the edges of unsure again that were marked although their group has no row, and marks those of
+// ended from which open edges lead: what they lead to is counted by [Maintenance.DispatchCompletions], under the exclusive
+// lock of the flow.
+func (e *Engine) leaveUncounted(ctx context.Context, tx *txn, unsure, ended []endedExecution) error {
 	members := memberArrays(unsure)
 	if members.empty() {
 		return nil
 	}
-	rows, err := e.q.ListEdgesWithoutGroup(ctx, tx, db.ListEdgesWithoutGroupParams{
+	rows, err := e.q.ListUncountedEdges(ctx, tx, db.ListUncountedEdgesParams{
 		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
 	})
-	if err != nil {
+	if err != nil || len(rows) == 0 {
 		return err
 	}
 	var left leftEdges
+	open := make(map[id.ExecutionUUID]struct{})
 	for _, row := range rows {
-		left.add(row.PartitionKey, row.FlowID, row.DownstreamEid, row.EdgeIds)
+		if len(row.EdgeIds) > 0 {
+			left.add(row.PartitionKey, row.FlowID, row.DownstreamEid, row.EdgeIds)
+		}
+		for _, x := range row.OpenUpstreams {
+			open[x.Bytes] = struct{}{}
+		}
+	}
+	remind := !left.empty()
+	for i := range ended {
+		if _, ok := open[ended[i].id.UUID()]; ok && !ended[i].left {
+			ended[i].left, remind = true, true
+		}
+	}
+	if remind {
+		tx.due.undispatched()
 	}
 	return e.leaveEdges(ctx, tx, &left, ended)
 }

@@ -309,7 +309,7 @@ func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) er
 	for _, row := range c.rows {
 		i := c.first[row.Ord-1]
 		if flow := c.of[i]; flow != nil {
-			ended = append(ended, endedExecution{id: c.all[i].Lease.Execution, flow: flow, outcome: state.CompletionSuccess})
+			ended = append(ended, endedExecution{id: c.all[i].Lease.Execution, flow: flow, outcome: state.CompletionSuccess, once: true})
 		}
 	}
 	if len(ended) == 0 {

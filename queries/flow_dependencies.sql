@@ -43,8 +43,9 @@ LEFT JOIN LATERAL (
 -- name: ResolveEdges :many
 -- ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
 -- The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
--- that were counted; marked: how many edges of all groups that were. A group without a row is not returned, although
--- its edges are marked: the caller looks for these by ListEdgesWithoutGroup.
+-- that were counted; marked: how many edges of all groups that were, and more where some were left. A group without a row
+-- is not returned, although its edges are marked, and the edges of an execution that another program has replayed are left
+-- as they are: the caller looks for both by ListUncountedEdges.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
@@ -54,13 +55,34 @@ LEFT JOIN LATERAL (
 -- Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 -- the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 WITH input AS (
+    -- The executions.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
 ),
+replayed AS (
+    -- How many of them another program has replayed.
+    SELECT count(*) AS executions
+    FROM (
+        SELECT
+            unnest(@partition_keys::smallint[]) AS partition_key,
+            unnest(@execution_ids::uuid[]) AS execution_id
+        LIMIT cardinality(@execution_ids::uuid[])
+    ) AS i
+    CROSS JOIN LATERAL (
+        SELECT ffx_replayed_elsewhere(t.raw_fields) AS elsewhere
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+        LIMIT 1
+    ) AS u
+    WHERE u.elsewhere
+),
 resolved AS (
+    -- Their open edges, resolved.
     UPDATE ff_edge AS d
     SET
         policy = d.policy || jsonb_build_object(
@@ -76,6 +98,18 @@ resolved AS (
         -- Applied: a number, or the key is absent altogether. JSON null means staged only.
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND NOT d.policy ? 'resolved_at_ms'
+        -- Another program has replayed it, and may have counted its earlier end: DispatchCompletions sees to that.
+        AND NOT (
+            @looks_for_replays::boolean
+            AND coalesce((
+                SELECT ffx_replayed_elsewhere(u.raw_fields)
+                FROM ff_exec_core AS u
+                WHERE
+                    u.partition_key = i.partition_key
+                    AND u.execution_id = i.execution_id
+                LIMIT 1
+            ), false)
+        )
     RETURNING
         d.partition_key,
         d.flow_id,
@@ -84,6 +118,7 @@ resolved AS (
         coalesce(d.policy ->> 'data_passing_ref', '') <> '' AS passes_data
 ),
 tally AS (
+    -- The same by group.
     SELECT
         r.partition_key,
         r.flow_id,
@@ -119,11 +154,14 @@ RETURNING
     g.cancel_siblings_pending_flag,
     t.edge_ids::uuid[] AS edge_ids,
     t.passes_data::boolean AS passes_data,
-    (SELECT count(*) FROM resolved)::bigint AS marked;
+    (
+        (SELECT count(*) FROM resolved)
+        + CASE WHEN @looks_for_replays::boolean THEN (SELECT r.executions FROM replayed AS r) ELSE 0 END
+    )::bigint AS marked;
 
--- name: ListEdgesWithoutGroup :many
--- ListEdgesWithoutGroup returns the edges of ended executions that ResolveEdges marked although their group has
--- no row, by group. No rows: all that was marked was counted.
+-- name: ListUncountedEdges :many
+-- ListUncountedEdges returns, by group, the edges of ended executions that ResolveEdges marked although the group has no
+-- row, and the upstreams of those it left open. No rows: all was counted.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
@@ -142,21 +180,26 @@ SELECT
     d.partition_key,
     d.flow_id,
     d.downstream_eid,
-    array_agg(d.edge_id)::uuid[] AS edge_ids
+    coalesce(array_agg(d.edge_id) FILTER (WHERE d.policy ? 'resolved_at_ms'), '{}')::uuid[] AS edge_ids,
+    coalesce(array_agg(d.upstream_eid) FILTER (WHERE NOT d.policy ? 'resolved_at_ms'), '{}')::uuid[] AS open_upstreams
 FROM input AS i
 JOIN ff_edge AS d
     ON d.partition_key = i.partition_key
     AND d.flow_id = i.flow_id
     AND d.upstream_eid = i.execution_id
 WHERE
-    d.policy ? 'resolved_at_ms'
-    AND NOT EXISTS (
-        SELECT
-        FROM ff_edge_group AS g
-        WHERE
-            g.partition_key = d.partition_key
-            AND g.flow_id = d.flow_id
-            AND g.downstream_eid = d.downstream_eid
+    (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
+    AND (
+        NOT d.policy ? 'resolved_at_ms'
+        OR (
+            SELECT true
+            FROM ff_edge_group AS g
+            WHERE
+                g.partition_key = d.partition_key
+                AND g.flow_id = d.flow_id
+                AND g.downstream_eid = d.downstream_eid
+            LIMIT 1
+        ) IS NULL
     )
 GROUP BY
     d.partition_key,

@@ -46,6 +46,7 @@ WITH replayed AS (
             - ARRAY(SELECT k.key FROM jsonb_object_keys(e.raw_fields) AS k (key) WHERE k.key LIKE 'pending\_%')
         ) || jsonb_build_object(
             'replay_count', @replay_count::bigint,
+            'ffx_replay_count', @replay_count::bigint,
             'last_mutation_at', (@now_ms::bigint)::text
         ),
         ffx_execution_deadline_ms = CASE

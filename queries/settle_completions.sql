@@ -54,6 +54,8 @@ completed AS (
         AND (e.ffx_lease_epoch = i.lease_epoch) IS TRUE
         -- What was learnt about membership still holds, or the dependents would be forgotten.
         AND e.flow_id IS NOT DISTINCT FROM i.flow_id
+        -- What its earlier end counted, after a replay by another program, is sorted out on the slow path.
+        AND (i.flow_id IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
         -- A quota slot is given back by the slow path.
         AND e.ffx_quota_policy_id IS NULL
     RETURNING

@@ -375,6 +375,15 @@ $_$;
 
 COMMENT ON FUNCTION ffx_record_truncate() IS 'Trigger: raises the floor of the outbox that its argument names to the last event_id given out.';
 
+CREATE FUNCTION ffx_replayed_elsewhere(raw_fields jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT raw_fields ? 'replay_count'
+        AND raw_fields ->> 'replay_count' IS DISTINCT FROM raw_fields ->> 'ffx_replay_count';
+$$;
+
+COMMENT ON FUNCTION ffx_replayed_elsewhere(raw_fields jsonb) IS 'From raw_fields of an execution: another program has replayed it, which leaves what its earlier end counted in edge groups. A replay of this library takes it back, and stores in ffx_replay_count which replay that was.';
+
 CREATE FUNCTION ffx_retention_of(policy jsonb, lane_ms bigint, default_ms bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -1017,7 +1026,7 @@ CREATE TABLE ff_flow_summary (
     last_summary_update_at bigint NOT NULL
 );
 
-COMMENT ON TABLE ff_flow_summary IS 'Counts of a flow''s members, written whole by FlowFabric''s project_flow_summary; for display, possibly old, never a guard. A flow without members has no row. This library does not write it.';
+COMMENT ON TABLE ff_flow_summary IS 'Counts of a flow''s members, written whole by this library''s Maintenance.SummariseFlows and by FlowFabric''s project_flow_summary; for display, possibly old, never a guard. A flow without members has no row.';
 
 COMMENT ON COLUMN ff_flow_summary.partition_key IS 'Logical shard of the flow, 0 to 255: CRC16 of its uuid modulo 256. Its members, edges and groups share it.';
 

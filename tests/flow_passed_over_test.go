@@ -78,10 +78,8 @@ func TestA19_released_to_its_gate(t *testing.T) {
 // its upstream undispatched. Everything else is resolved. Once it can be decided, the dispatcher goes on.
 func TestA19_what_is_passed_over_is_left_to_the_dispatcher(t *testing.T) {
 	t.Parallel()
-	const group = "partition_key = $1 AND flow_id = $2 AND downstream_eid = $3"
 	broken := map[string]struct {
 		change, mend func(f *flowFixture, t *testing.T, flow id.FlowID)
-		noGroup      bool
 	}{
 		"unknown_phase": {
 			change: func(f *flowFixture, t *testing.T, flow id.FlowID) {
@@ -111,16 +109,6 @@ func TestA19_what_is_passed_over_is_left_to_the_dispatcher(t *testing.T) {
 			change: func(f *flowFixture, t *testing.T, flow id.FlowID) { f.setGroup(t, flow, "d", `policy = '[]'`) },
 			mend:   func(f *flowFixture, t *testing.T, flow id.FlowID) { f.setGroup(t, flow, "d", `policy = '{}'`) },
 		},
-		"no_group": {
-			noGroup: true,
-			change: func(f *flowFixture, t *testing.T, flow id.FlowID) {
-				f.exec(t, "CREATE TABLE put_away AS SELECT * FROM ff_edge_group WHERE "+group, partitionOf(flow), flow, f.NodeID(flow, "d").UUID())
-				f.exec(t, "DELETE FROM ff_edge_group WHERE "+group, partitionOf(flow), flow, f.NodeID(flow, "d").UUID())
-			},
-			mend: func(f *flowFixture, t *testing.T, _ id.FlowID) {
-				f.exec(t, "INSERT INTO ff_edge_group SELECT * FROM put_away")
-			},
-		},
 	}
 	ends := map[string]struct {
 		settle func(*flowFixture, *testing.T, id.FlowID, ...string)
@@ -149,9 +137,6 @@ func TestA19_what_is_passed_over_is_left_to_the_dispatcher(t *testing.T) {
 					f.wantState(t, f.NodeID(flow, "e"), end.moved)
 					f.wantState(t, f.NodeID(flow, "y"), end.moved)
 					want := map[string]storedGroup{"d": {Running: 1, KTarget: 1}, "e": end.others, "y": end.others}
-					if b.noGroup {
-						delete(want, "d")
-					}
 					wantEqual(t, "groups", f.groups(t, flow), want)
 					got := make(map[string]bool)
 					for _, e := range f.completionEvents(t, flow) {

@@ -216,7 +216,7 @@ var keyed = []string{
 	"ReadExecutionForecasts", "LockCurrentAttempts", "ReadHeldExecutions", "EndCancelled",
 	"ReadRetryFacts", "ScheduleRetries", "EndUnsuccessful", "DiscardWaiting",
 	"LockDownstreamGroups", "ResolveEdges", "PassResults", "ReleaseDownstream", "SkipDownstream", "EndSkippedAttempts",
-	"EnqueueSiblingCancels", "ListEdgesWithoutGroup", "LeaveEdges", "ListPassedOver", "TakeUpstreams", "ClaimCompletions", "LeaveCompletions",
+	"EnqueueSiblingCancels", "ListUncountedEdges", "LeaveEdges", "ListPassedOver", "TakeUpstreams", "ClaimCompletions", "LeaveCompletions",
 	"TakeExpiredLeases", "TakeCurrentAttempts", "ReleaseExpiredLeases", "FenceStrayLeases", "TakeOverdue", "SettleDeadlines", "TakeTimedOut", "ForgetTimeouts",
 	"TakeLeaseless", "ListLeased",
 	"TakeForeignMembers", "ReadInboundGroups", "AdoptExecutions", "TakeHalfDone", "HealEnded", "RetellEnded", "RepointExecutions",
@@ -231,6 +231,7 @@ var keyed = []string{
 	"DropCancelDispatchesOf", "DropBacklogMembersOf", "DropFlowSummariesOf", "DropFlows",
 	"ChangePriority", "PostponeExecution", "PromoteExecution", "RevokeLease", "ReplayExecution", "TouchFlow",
 	"TakeEligible", "ReadGrantFacts", "ListGrants", "GetGrant", "DeleteGrants", "HoldForGrant", "EndReclaimedAttempt", "ExpireGrants",
+	"ListUnsoundGroups", "TakeUnsoundGroups", "ReadGroupEdges", "RecountGroups", "ListLostEnds",
 	"LockUnstartedDownstream", "ListDownstreamGroups", "ReopenEdges", "MarkCountedEdges", "BlockDownstream", "LockInboundGroup", "ReopenInboundEdges",
 	"TakeSiblingCancels", "TakeGroups", "ListSiblings", "ClearSiblingCancels",
 	"LockGrowingFlow", "CountGrowth", "JoinFlow", "ListInboundEdges", "ListEdgesBelow", "PassResultsAlong",
@@ -280,6 +281,7 @@ var scanning = map[string][]string{
 	"GetFlowTimersDue":     {"ffx_retention_timer_pkey", "ffx_retention_pkey"},
 	"DropEdgesOf":          {"ff_edge_pkey"},
 	"DropEdgeGroupsOf":     {"ff_edge_group_pkey"},
+	"ScanGroups":           {"ff_edge_group_pkey"},
 	"ScanEmptyFlows":       {"ff_flow_core_pkey", "ff_exec_core_flow_idx"},
 	"ListExpiredLeases":    {"ffx_lease_watch_pkey"},
 	"DismissCompletions":   {"ffx_ff_completion_event_undispatched_idx"},
@@ -392,7 +394,7 @@ func TestPlans_of_named_rows_in_small_tables(t *testing.T) {
 	p.exec(t, "ANALYZE")
 	add()
 	// Of the indexes of ff_edge all look alike then.
-	check("analysed when empty", "LockDownstreamGroups", "ResolveEdges", "PassResults", "EnqueueSiblingCancels", "ListEdgesWithoutGroup", "ListNeeded",
+	check("analysed when empty", "LockDownstreamGroups", "ResolveEdges", "PassResults", "EnqueueSiblingCancels", "ListUncountedEdges", "ListUnsoundGroups", "RecountGroups", "ListNeeded",
 		"LockUnstartedDownstream", "ListDownstreamGroups", "ReopenEdges", "MarkCountedEdges", "ListEdgesInto", "ListEdgesFrom", "ListInbound",
 		"ListSiblings")
 	for n := 20; n <= 60; n += 10 {

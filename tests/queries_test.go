@@ -210,7 +210,8 @@ var twinStatements = []twins{
 		onlyA: []string{
 			"(e.lifecycle_phase = 'active') IS TRUE", "(e.ownership_state = 'leased') IS TRUE",
 			"(e.attempt_index = i.attempt_index) IS TRUE", "(e.ffx_lease_epoch = i.lease_epoch) IS TRUE",
-			"e.flow_id IS NOT DISTINCT FROM i.flow_id", "e.ffx_quota_policy_id IS NULL",
+			"e.flow_id IS NOT DISTINCT FROM i.flow_id",
+			"(i.flow_id IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))", "e.ffx_quota_policy_id IS NULL",
 			"i.ord", "i.flow_id", "i.lease_epoch",
 		},
 		onlyB: []string{"attempt_index = i.attempt_index", "e.ffx_lease_epoch"},

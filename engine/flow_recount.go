@@ -1,0 +1,236 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// settleTime is how long another program has for counting an end that it has told of. What it has not counted then, it
+// never will.
+const settleTime = 30 * time.Second
+
+// groupKey is the key of a group: the execution that waits, and its flow.
+type groupKey struct {
+	partition  int16
+	flow       id.FlowID
+	downstream id.ExecutionUUID
+}
+
+// groupKeyArrays are keys of groups as the columns of an input table.
+type groupKeyArrays struct {
+	partitions         []int16
+	flows, downstreams []pgtype.UUID
+	ords               []int32
+}
+
+func (a *groupKeyArrays) add(key groupKey) {
+	a.ords = append(a.ords, int32(len(a.ords)))
+	a.partitions = append(a.partitions, key.partition)
+	a.flows = append(a.flows, pgUUID(key.flow))
+	a.downstreams = append(a.downstreams, pgUUID(key.downstream))
+}
+
+// endings are the executions whose ends are being counted now, and their outcomes.
+type endings map[id.ExecutionUUID]state.CompletionOutcome
+
+// recountGroups gives groups the counters that follow from their edges, marks these, and acts on what that decides:
+// downstreams that wait are released or skipped. It returns how many groups it changed and what it skipped, whose own
+// dependents are to be resolved. A group that somebody else holds, or that cannot be decided, is left as it is.
+//
+// What ended is counted once, however often that is done, and whoever counted it before. The caller holds the flows
+// exclusively.
+func (e *Engine) recountGroups(
+	ctx context.Context, tx *txn, keys []groupKey, ending endings, nowMs int64,
+) (changed int, skipped []endedExecution, err error) {
+	slices.SortFunc(keys, func(a, b groupKey) int {
+		return cmp.Or(cmp.Compare(a.partition, b.partition), bytes.Compare(a.downstream[:], b.downstream[:]))
+	})
+	groups, err := e.readGroups(ctx, tx, keys)
+	if err != nil {
+		return 0, nil, err
+	}
+	undispatched, err := e.undispatchedAmong(ctx, tx, groups)
+	if err != nil {
+		return 0, nil, err
+	}
+	var decided []decidedGroup
+	recounted := make([]*recounting, 0, len(groups))
+	for _, g := range groups {
+		g.recount(ending, undispatched, nowMs)
+		decision, acts := g.decide()
+		if !g.changed() && !acts {
+			continue
+		}
+		recounted = append(recounted, g)
+		if acts {
+			decided = append(decided, decidedGroup{
+				ResolveEdgesRow: &db.ResolveEdgesRow{
+					PartitionKey: g.key.partition, FlowID: g.key.flow, DownstreamEid: g.key.downstream, Policy: g.Policy,
+					CancelSiblingsPendingFlag: g.CancelSiblingsPendingFlag,
+				},
+				decision: decision, staged: stagedRange{below: math.MaxInt32},
+				cancels: g.rules.CancelsRemaining() && !g.CancelSiblingsPendingFlag,
+			})
+		}
+	}
+	var left leftEdges
+	if skipped, err = e.moveDownstream(ctx, tx, decided, &left, nowMs); err != nil {
+		return 0, nil, err
+	}
+	// A group whose downstream stands in a state that nobody knows is counted when it can be acted upon.
+	recounted = slices.DeleteFunc(recounted, func(g *recounting) bool { return slices.Contains(left.executions, pgUUID(g.key.downstream)) })
+	if err := e.writeRecounted(ctx, tx, recounted, nowMs); err != nil {
+		return 0, nil, err
+	}
+	var siblings decidedArrays
+	for i := range decided {
+		if d := &decided[i]; d.cancels {
+			siblings.add(d)
+		}
+	}
+	if !siblings.empty() {
+		tx.due.unneeded = true
+		err = e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
+			PartitionKeys: siblings.partitions, FlowIds: siblings.flows, DownstreamEids: siblings.executions,
+			StagedFrom: siblings.stagedFrom, StagedBelow: siblings.stagedBelow, NowMs: nowMs,
+		})
+	}
+	return len(recounted), skipped, err
+}
+
+// readGroups locks groups and reads their edges. Those that cannot be read, or that somebody else holds, are left out.
+func (e *Engine) readGroups(ctx context.Context, tx *txn, keys []groupKey) ([]*recounting, error) {
+	var asked groupKeyArrays
+	for _, key := range keys {
+		asked.add(key)
+	}
+	rows, err := e.q.TakeUnsoundGroups(ctx, tx, db.TakeUnsoundGroupsParams{
+		PartitionKeys: asked.partitions, FlowIds: asked.flows, DownstreamEids: asked.downstreams, Ords: asked.ords,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var taken groupKeyArrays
+	var groups []*recounting
+	for i := range rows {
+		rules, err := document.GroupFromStored(rows[i].Policy)
+		if err != nil {
+			continue // a read of the flow reports it
+		}
+		g := &recounting{TakeUnsoundGroupsRow: &rows[i], key: keys[rows[i].Ord], rules: rules}
+		taken.add(g.key)
+		groups = append(groups, g)
+	}
+	if len(groups) == 0 {
+		return nil, nil
+	}
+	edges, err := e.q.ReadGroupEdges(ctx, tx, db.ReadGroupEdgesParams{
+		PartitionKeys: taken.partitions, FlowIds: taken.flows, DownstreamEids: taken.downstreams, Ords: taken.ords,
+	})
+	for i := range edges {
+		g := groups[edges[i].Ord]
+		g.edges = append(g.edges, groupEdge{&edges[i]})
+	}
+	return groups, err
+}
+
+// undispatchedAmong returns those upstreams of groups whose ends some dispatcher is going to count.
+func (e *Engine) undispatchedAmong(ctx context.Context, tx *txn, groups []*recounting) (map[id.ExecutionUUID]bool, error) {
+	var ended []pgtype.UUID
+	for _, g := range groups {
+		for _, edge := range g.edges {
+			if edge.Applied && edge.CountedAs == "" && edge.ended() {
+				ended = append(ended, pgUUID(edge.UpstreamEid))
+			}
+		}
+	}
+	if len(ended) == 0 {
+		return nil, nil
+	}
+	rows, err := e.q.ListUndispatched(ctx, tx, ended)
+	undispatched := make(map[id.ExecutionUUID]bool, len(rows))
+	for _, x := range rows {
+		undispatched[x] = true
+	}
+	return undispatched, err
+}
+
+func (e *Engine) writeRecounted(ctx context.Context, tx *txn, groups []*recounting, nowMs int64) error {
+	if len(groups) == 0 {
+		return nil
+	}
+	params := db.RecountGroupsParams{NowMs: nowMs}
+	var passing flowMemberArrays
+	for _, g := range groups {
+		params.PartitionKeys = append(params.PartitionKeys, g.key.partition)
+		params.FlowIds = append(params.FlowIds, pgUUID(g.key.flow))
+		params.DownstreamEids = append(params.DownstreamEids, pgUUID(g.key.downstream))
+		params.SuccessCounts = append(params.SuccessCounts, int32(g.now.success))
+		params.FailCounts = append(params.FailCounts, int32(g.now.fail))
+		params.SkipCounts = append(params.SkipCounts, int32(g.now.skip))
+		params.RunningCounts = append(params.RunningCounts, g.rules.StoredRunning(g.now.running))
+		params.KTargets = append(params.KTargets, g.rules.KTarget(g.now.all()))
+		for _, mark := range g.marks {
+			params.EdgePartitionKeys = append(params.EdgePartitionKeys, g.key.partition)
+			params.EdgeFlowIds = append(params.EdgeFlowIds, pgUUID(g.key.flow))
+			params.EdgeIds = append(params.EdgeIds, pgUUID(mark.edge.EdgeID))
+			params.EdgeOutcomes = append(params.EdgeOutcomes, string(mark.outcome))
+			if mark.edge.PassesData && mark.outcome == state.CompletionSuccess {
+				passing.add(g.key.partition, mark.edge.UpstreamEid)
+				passing.flows = append(passing.flows, pgUUID(g.key.flow))
+			}
+		}
+	}
+	if err := e.q.RecountGroups(ctx, tx, params); err != nil || passing.empty() {
+		return err
+	}
+	return e.q.PassResults(ctx, tx, db.PassResultsParams{
+		PartitionKeys: passing.partitions, FlowIds: passing.flows, ExecutionIds: passing.executions, NowMs: nowMs,
+	})
+}
+
+// recounting is a locked group with its edges, and what follows from these.
+type recounting struct {
+	*db.TakeUnsoundGroupsRow
+	key   groupKey
+	rules document.Group
+	edges []groupEdge
+	now   edgeCounts
+	marks []edgeMark
+}
+
+// groupEdge is an edge, and what is known of where it comes from.
+type groupEdge struct{ *db.ReadGroupEdgesRow }
+
+type edgeMark struct {
+	edge    groupEdge
+	outcome state.CompletionOutcome
+}
+
+// edgeCounts is how many edges of a group ended how. Those staged only are not among the running ones.
+type edgeCounts struct {
+	success, fail, skip, running, staged int64
+}
+
+func (c *edgeCounts) of(bucket state.Bucket) *int64 {
+	switch bucket {
+	case state.BucketSuccess:
+		return &c.success
+	case state.BucketSkip:
+		return &c.skip
+	}
+	return &c.fail
+}
+
+func (c *edgeCounts) all() int64 { return c.success + c.fail + c.skip + c.running + c.staged }

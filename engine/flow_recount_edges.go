@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// recount counts the edges of a group. A mark says how an edge counts, whatever has become of its upstream since; an
+// edge without one counts as its upstream ended, unless somebody is still going to count that.
+//
+// Of an upstream that is gone nothing tells how it ended but the counters themselves: what they hold beyond the other
+// edges, it was counted as before it was deleted; successes come first. Where they hold nothing more, it failed.
+func (g *recounting) recount(ending endings, undispatched map[id.ExecutionUUID]bool, nowMs int64) {
+	var recent edgeCounts // may be in the counters, or not yet
+	var gone []groupEdge
+	for _, edge := range g.edges {
+		outcome, counted := ending[edge.UpstreamEid]
+		switch {
+		case !edge.Applied:
+			g.now.staged++
+		case edge.CountedAs != "":
+			*g.now.of(state.TerminalOutcome(edge.CountedAs).Bucket())++
+		case counted && !(edge.ReplayedElsewhere && edge.ended()):
+			g.mark(edge, outcome)
+		case !edge.Stored:
+			gone = append(gone, edge)
+		case !edge.ended(), edge.TerminalAtMs <= edge.ReopenedAtMs:
+			g.now.running++
+		case counted:
+			g.mark(edge, edge.outcome()) // of two ends that were told of, the last one
+		case undispatched[edge.UpstreamEid], edge.TerminalAtMs > nowMs-settleTime.Milliseconds():
+			g.now.running++
+			*recent.of(edge.outcome().Bucket())++
+		default:
+			g.mark(edge, edge.outcome())
+		}
+	}
+	stored := g.stored()
+	for _, outcome := range []state.CompletionOutcome{state.CompletionSuccess, state.CompletionFailure, state.CompletionSkipped} {
+		bucket := outcome.Bucket()
+		for beyond := *stored.of(bucket) - *g.now.of(bucket) - *recent.of(bucket); beyond > 0 && len(gone) > 0; beyond-- {
+			g.mark(gone[0], outcome)
+			gone = gone[1:]
+		}
+	}
+	for _, edge := range gone {
+		g.mark(edge, state.CompletionFailure)
+	}
+}
+
+func (g *recounting) mark(edge groupEdge, outcome state.CompletionOutcome) {
+	g.marks = append(g.marks, edgeMark{edge, outcome})
+	*g.now.of(outcome.Bucket())++
+}
+
+// stored is what the group's row holds.
+func (g *recounting) stored() edgeCounts {
+	return edgeCounts{
+		success: int64(g.SuccessCount), fail: int64(g.FailCount), skip: int64(g.SkipCount),
+		running: g.rules.Running(int64(g.RunningCount)), staged: g.now.staged,
+	}
+}
+
+func (g *recounting) changed() bool {
+	return len(g.marks) > 0 || g.now != g.stored() || g.KTarget != g.rules.KTarget(g.now.all())
+}
+
+// decide returns what the edges decide, and whether that is to be acted upon: it was undecided before, or its downstream
+// waits although it was not.
+func (g *recounting) decide() (decision document.Decision, acts bool) {
+	before, now := g.stored(), g.now
+	decision = g.rules.Evaluate(now.all(), now.success, now.fail, now.skip)
+	undecided := g.rules.Evaluate(before.all(), before.success, before.fail, before.skip) == document.Undecided
+	return decision, decision != document.Undecided && (undecided || g.Held)
+}
+
+func (e groupEdge) ended() bool {
+	switch e.LifecyclePhase {
+	case "terminal", "cancelled", "completed", "failed", "expired", "skipped":
+		return true
+	}
+	return false
+}
+
+// outcome is how the upstream, which has ended, did.
+func (e groupEdge) outcome() state.CompletionOutcome {
+	return normalise.TerminalOutcome(normalise.TerminalFacts{
+		Phase:              state.Terminal,
+		StoredPhase:        e.LifecyclePhase,
+		PointerOutcome:     e.PointerOutcome,
+		StoredPublicState:  e.PublicState,
+		CurrentOutcome:     e.CurrentOutcome,
+		RawTerminalOutcome: e.RawTerminalOutcome,
+		CancellationReason: e.CancellationReason,
+		LastFailureMessage: e.LastFailureMessage,
+		FailureReason:      e.FailureReason,
+	}).Completion()
+}

@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/document"
+)
+
+const (
+	// repairEdges is how many open edges lead to the groups that one call of RepairGroups looks into, about: it ends
+	// with the group that exceeds it.
+	repairEdges = 50_000
+
+	// repairTake is how many groups it offers to one transaction.
+	repairTake = 100
+)
+
+// groupPosition is where the next [Maintenance.RepairGroups] goes on.
+type groupPosition struct {
+	mu    sync.Mutex
+	after groupKey // zero: at the first group
+}
+
+func (p *groupPosition) get() groupKey {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.after
+}
+
+// move moves from where a call began to where it ended, unless another call has moved meanwhile.
+func (p *groupPosition) move(from, to groupKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.after == from {
+		p.after = to
+	}
+}
+
+// RepairGroups looks through a batch of groups, up to [MaxSweep], in the order of their rows, for ends of upstreams that
+// nobody has counted and nobody is going to, and counts them: a FlowFabric server that dies between taking note of an end
+// and counting it leaves that, and so does its retention, which deletes executions that others wait for. Whatever such a
+// group decides then happens: what waits is released or skipped. A group is counted anew from its edges and their
+// upstreams, so that it does not matter who counted what before; half a minute after an end nobody else does. It returns
+// how many groups it repaired: a whole batch of them says that there may be more in the same place.
+//
+// Each call goes on where the last one of the same engine stopped, and begins anew after the last group. It ends earlier
+// where some 50,000 open edges lead to the groups it has come past. What this library ends needs no repair.
+//
+// It waits for nobody: a flow or a group that another transaction holds is left to the next time round.
+//
+// Errors: [ErrInvalidInput]. Transaction: two statements that lock nothing, and, where there is something to repair, one
+// transaction for a hundred groups and less; locks their flows, exclusively, the groups, then what depends on them. Emits
+// completion events for what it skips. Safe to repeat and to run in any number of processes.
+func (m Maintenance) RepairGroups(ctx context.Context, batch int) (int, error) {
+	const op = "repair groups"
+	e := m.e
+	if batch < 1 || batch > MaxSweep {
+		return 0, invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
+	}
+	after := e.groups.get()
+	found, next, err := e.scanGroups(ctx, op, after, batch)
+	if err != nil {
+		return 0, err
+	}
+	repaired := 0
+	p := e.newPass(op, e.repairFound)
+	for due := range slices.Chunk(found, repairTake) {
+		n, err := p.work(ctx, due, len(due))
+		repaired += n
+		if err != nil {
+			return repaired, err
+		}
+	}
+	e.groups.move(after, next)
+	return repaired, nil
+}
+
+// scanGroups returns the groups after a place that seem to need repair, and where to go on: the zero key begins anew.
+func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n int) (found []candidate, next groupKey, err error) {
+	params := db.ScanGroupsParams{AfterPartitionKey: -1, PageSize: int32(n), AfterFlowID: pgUUID(after.flow), AfterDownstreamEid: pgUUID(after.downstream)}
+	if after != (groupKey{}) {
+		params.AfterPartitionKey = after.partition
+	}
+	rows, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) ([]db.ScanGroupsRow, error) {
+		return e.q.ScanGroups(ctx, conn, params)
+	})
+	if err != nil {
+		return nil, after, err
+	}
+	var asked groupKeyArrays
+	var keys []groupKey
+	edges := int64(0)
+	for i := range rows {
+		row := &rows[i]
+		next = groupKey{row.PartitionKey, row.FlowID.Bytes, row.DownstreamEid.Bytes}
+		if !row.Waits {
+			continue
+		}
+		rules, err := document.GroupFromStored(row.Policy)
+		if err != nil {
+			continue // a read of the flow reports it
+		}
+		success, fail, skip := int64(row.SuccessCount), int64(row.FailCount), int64(row.SkipCount)
+		running := rules.Running(int64(row.RunningCount))
+		if decided := rules.Evaluate(success+fail+skip+running, success, fail, skip) != document.Undecided; decided {
+			if row.Held {
+				found = append(found, candidateOf(next))
+			}
+			continue
+		}
+		asked.add(next)
+		keys = append(keys, next)
+		if edges += running; edges > repairEdges {
+			break
+		}
+	}
+	if len(keys) == 0 {
+		return found, next, nil
+	}
+	lost, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) ([]int32, error) {
+		return e.q.ListLostEnds(ctx, conn, db.ListLostEndsParams{
+			PartitionKeys: asked.partitions, FlowIds: asked.flows, DownstreamEids: asked.downstreams, Ords: asked.ords,
+			SettleMs: settleTime.Milliseconds(), NowMs: e.nowMs(),
+		})
+	})
+	for _, ord := range lost {
+		found = append(found, candidateOf(keys[ord]))
+	}
+	return found, next, err
+}
+
+func candidateOf(key groupKey) candidate {
+	return candidate{partition: key.partition, execution: key.downstream, flow: &key.flow}
+}
+
+// repairFound repairs what of due it can lock. It holds the flows exclusively.
+func (e *Engine) repairFound(ctx context.Context, tx *txn, _ *flowSet, due []candidate, limit int) (int, error) {
+	keys := make([]groupKey, 0, len(due))
+	for _, c := range due[:min(len(due), limit)] {
+		keys = append(keys, groupKey{c.partition, *c.flow, c.execution})
+	}
+	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	if err != nil {
+		return 0, err
+	}
+	repaired, skipped, err := e.recountGroups(ctx, tx, keys, nil, nowMs)
+	if err != nil {
+		return 0, err
+	}
+	return repaired, e.resolveAndRecord(ctx, tx, skipped, nowMs)
+}
+
+// recountUnsound counts ends anew in groups where they cannot simply be added: their row is missing, and is made, or
+// another program has replayed an execution whose earlier end it may have counted. It returns all that is skipped then, so
+// many levels deep. The flow is held exclusively.
+func (e *Engine) recountUnsound(
+	ctx context.Context, tx *txn, ended []endedExecution, levels int, nowMs int64,
+) (skipped []endedExecution, err error) {
+	members := memberArrays(ended)
+	if members.empty() {
+		return nil, nil
+	}
+	rows, err := e.q.ListUnsoundGroups(ctx, tx, db.ListUnsoundGroupsParams{
+		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
+	})
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	var groups groupKeyArrays
+	keys := make([]groupKey, len(rows))
+	for i, row := range rows {
+		keys[i] = groupKey{row.PartitionKey, row.FlowID, row.DownstreamEid}
+		groups.add(keys[i])
+	}
+	if err := e.q.EnsureGroups(ctx, tx, db.EnsureGroupsParams{
+		PartitionKeys: groups.partitions, FlowIds: groups.flows, DownstreamEids: groups.downstreams,
+	}); err != nil {
+		return nil, err
+	}
+	ending := make(endings, len(ended))
+	for _, x := range ended {
+		ending[x.id.UUID()] = x.outcome
+	}
+	if _, skipped, err = e.recountGroups(ctx, tx, keys, ending, nowMs); err != nil || len(skipped) == 0 {
+		return nil, err
+	}
+	return e.resolveAll(ctx, tx, skipped, levels, nowMs)
+}
