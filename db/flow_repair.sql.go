@@ -487,7 +487,8 @@ SELECT
     p.skip_count,
     p.running_count,
     (e.execution_id IS NOT NULL)::boolean AS waits,
-    coalesce(e.held, false)::boolean AS held
+    coalesce(e.held, false)::boolean AS held,
+    (SELECT count(*) FROM page)::integer AS page_rows
 FROM page AS p
 LEFT JOIN LATERAL (
     SELECT
@@ -528,10 +529,12 @@ type ScanGroupsRow struct {
 	RunningCount  int32
 	Waits         bool
 	Held          bool
+	PageRows      int32
 }
 
 // ScanGroups returns, of the first page_size groups after a place in the order of the primary key, those whose downstream
 // execution has not ended, and the last one in any case. held: that execution waits for nothing but its dependencies.
+// page_rows: of how many groups this is all.
 //
 // Used by: engine.RepairGroups.
 // Locks: none. Spans partitions.
@@ -560,6 +563,7 @@ func (q *Queries) ScanGroups(ctx context.Context, db DBTX, arg ScanGroupsParams)
 			&i.RunningCount,
 			&i.Waits,
 			&i.Held,
+			&i.PageRows,
 		); err != nil {
 			return nil, err
 		}

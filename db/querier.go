@@ -1329,6 +1329,13 @@ type Querier interface {
 	// Used by: engine.ExpireGrants.
 	// Locks: none. Spans partitions.
 	ScanExpiredGrants(ctx context.Context, db DBTX, arg ScanExpiredGrantsParams) ([]ScanExpiredGrantsRow, error)
+	// ScanFlowSummaries returns the first page_size flows after a place in the order of the primary key, with how many members
+	// each has ever had and whether its summary is settled: it says that all members have ended, and nothing has been added
+	// to the flow, or replayed, since it was written.
+	//
+	// Used by: engine.SummariseFlows.
+	// Locks: none. Spans partitions.
+	ScanFlowSummaries(ctx context.Context, db DBTX, arg ScanFlowSummariesParams) ([]ScanFlowSummariesRow, error)
 	// ScanForeign finds executions that another program created and that nobody has adopted yet, oldest first, after a
 	// position.
 	//
@@ -1337,6 +1344,7 @@ type Querier interface {
 	ScanForeign(ctx context.Context, db DBTX, arg ScanForeignParams) ([]ScanForeignRow, error)
 	// ScanGroups returns, of the first page_size groups after a place in the order of the primary key, those whose downstream
 	// execution has not ended, and the last one in any case. held: that execution waits for nothing but its dependencies.
+	// page_rows: of how many groups this is all.
 	//
 	// Used by: engine.RepairGroups.
 	// Locks: none. Spans partitions.
@@ -1413,6 +1421,14 @@ type Querier interface {
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
+	// SummariseFlows counts the members of flows by what became of them, and writes that into their summaries. A flow without
+	// members, or that is gone, gets none; a summary that says the same is written only where its flow has been changed
+	// since, and one that is newer, or that somebody else holds, is left as it is. Returns how many it wrote.
+	//
+	// Used by: engine.SummariseFlows.
+	// Locks: L0 skips (flow rows FOR KEY SHARE, which only who deletes a flow meets, and rows of summaries FOR NO KEY UPDATE,
+	// then the INSERT). The caller sorts by (partition_key, flow_id).
+	SummariseFlows(ctx context.Context, db DBTX, arg SummariseFlowsParams) (int64, error)
 	// SweepQueue deletes up to max_items queue entries whose execution is not claimable, or not where they say, or
 	// gone, and as many of the list of blocked executions that are not blocked, or gone, and forgets drains of workers given 30 days ago.
 	// Claims only pass such entries over. Returns how many of both lists it deleted.

@@ -109,12 +109,13 @@ type shared struct {
 	unneeded     chan struct{} // as that
 	awaiting     *awaiting
 
-	stalled stalledEvents
-	repair  repairPosition
-	groups  groupPosition
-	trimmed trimPositions
-	purge   purgePosition
-	periods shortestPeriod
+	stalled    stalledEvents
+	repair     repairPosition
+	groups     groupPosition
+	summarised flowPosition
+	trimmed    trimPositions
+	purge      flowPosition
+	periods    shortestPeriod
 
 	deleting chan struct{} // has room for the one that deletes
 }

@@ -93,7 +93,7 @@ func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n in
 	}
 	var asked groupKeyArrays
 	var keys []groupKey
-	edges := int64(0)
+	edges, whole := int64(0), true
 	for i := range rows {
 		row := &rows[i]
 		next = groupKey{row.PartitionKey, row.FlowID.Bytes, row.DownstreamEid.Bytes}
@@ -115,8 +115,12 @@ func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n in
 		asked.add(next)
 		keys = append(keys, next)
 		if edges += running; edges > repairEdges {
+			whole = i == len(rows)-1
 			break
 		}
+	}
+	if whole && (len(rows) == 0 || int(rows[0].PageRows) < n) {
+		next = groupKey{}
 	}
 	if len(keys) == 0 {
 		return found, next, nil

@@ -15,7 +15,8 @@ import (
 // A Job is one of the operations of [Maintenance], by the name under which one process at a time does it.
 type Job string
 
-// The jobs. Of all but [JobTrimOutboxes], [JobPurgeFlows] and [JobRepairQueue] the database can tell when there is something to do.
+// The jobs. Of all but [JobTrimOutboxes], [JobPurgeFlows], [JobRepairQueue], [JobRepairGroups] and [JobSummariseFlows] the
+// database can tell when there is something to do.
 const (
 	JobExpireLeases        Job = "expire_leases"
 	JobPromoteDelayed      Job = "promote_delayed"
@@ -32,6 +33,8 @@ const (
 	JobTrimOutboxes        Job = "trim_outboxes"
 	JobPurgeFlows          Job = "purge_flows"
 	JobRepairQueue         Job = "repair_queue"
+	JobRepairGroups        Job = "repair_groups"
+	JobSummariseFlows      Job = "summarise_flows"
 )
 
 // JobSpec says for whom [Maintenance.TakeJobs] takes which jobs.

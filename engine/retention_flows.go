@@ -14,20 +14,20 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// purgePosition is where the next sweep of [Maintenance.PurgeFlows] goes on.
-type purgePosition struct {
+// flowPosition is where the next sweep of all flows goes on: of [Maintenance.PurgeFlows], or [Maintenance.SummariseFlows].
+type flowPosition struct {
 	mu        sync.Mutex
 	partition int16
 	flow      id.FlowID // zero, and partition 0: at the first flow
 }
 
-func (p *purgePosition) get() (int16, id.FlowID) {
+func (p *flowPosition) get() (int16, id.FlowID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.partition, p.flow
 }
 
-func (p *purgePosition) move(partition int16, flow id.FlowID) {
+func (p *flowPosition) move(partition int16, flow id.FlowID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.partition, p.flow = partition, flow

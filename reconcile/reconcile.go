@@ -111,6 +111,8 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobPurgeFlows, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, after: engine.JobRetain, act: m.PurgeFlows},
 		// 500 rows a second.
 		{name: engine.JobRepairQueue, every: 30 * time.Second, sweep: true, batch: engine.MaxSweep, act: m.RepairQueue},
+		{name: engine.JobRepairGroups, every: time.Minute, sweep: true, batch: engine.MaxSweep, act: m.RepairGroups},
+		{name: engine.JobSummariseFlows, every: 15 * time.Second, sweep: true, idle: time.Minute, batch: engine.MaxSweep, act: m.SummariseFlows},
 	}
 }
 

@@ -186,6 +186,10 @@ func TestRun_idle(t *testing.T) {
 	for name, calls := range p.calls["process"] {
 		switch name {
 		case engine.JobRepairQueue:
+		case engine.JobRepairGroups, engine.JobSummariseFlows:
+			if n := len(calls); n < 9 || n > 13 {
+				t.Errorf("%s is called %d times in 10 minutes, want about ten", name, n)
+			}
 		case engine.JobTrimOutboxes, engine.JobPurgeFlows:
 			if n := len(calls); n < 5 || n > 10 {
 				t.Errorf("%s is called %d times in 10 minutes, want ever less often, down to each ten minutes", name, n)

@@ -285,6 +285,8 @@ func TestReconcile_an_idle_process_sends_sixty_statements_a_minute(t *testing.T)
 	// Where there is nothing to delete.
 	add("trim the outboxes", 2, once(process.Maintenance().TrimOutboxes))
 	add("purge flows", 2, once(process.Maintenance().PurgeFlows))
+	add("repair groups", 10, once(process.Maintenance().RepairGroups))
+	add("summarise flows", 12, once(process.Maintenance().SummariseFlows))
 	if inTen > 600 {
 		t.Errorf("%d statements in ten minutes", inTen)
 	}

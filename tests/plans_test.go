@@ -282,6 +282,8 @@ var scanning = map[string][]string{
 	"DropEdgesOf":          {"ff_edge_pkey"},
 	"DropEdgeGroupsOf":     {"ff_edge_group_pkey"},
 	"ScanGroups":           {"ff_edge_group_pkey"},
+	"ScanFlowSummaries":    {"ff_flow_core_pkey", "ff_flow_summary_pkey"},
+	"SummariseFlows":       {"ff_exec_core_flow_idx", "ff_flow_core_pkey", "ff_flow_summary_pkey"},
 	"ScanEmptyFlows":       {"ff_flow_core_pkey", "ff_exec_core_flow_idx"},
 	"ListExpiredLeases":    {"ffx_lease_watch_pkey"},
 	"DismissCompletions":   {"ffx_ff_completion_event_undispatched_idx"},
