@@ -31,7 +31,8 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 	}
 }
 
-// MaxSweep is the most executions that one [Maintenance.RepairQueue] looks through.
+// MaxSweep is the most executions that one [Maintenance.RepairQueue] looks through, groups that one
+// [Maintenance.RepairGroups] does, and flows that one [Maintenance.SummariseFlows] does.
 const MaxSweep = 15_000
 
 // RepairQueue looks through a batch of executions, up to [MaxSweep], in the order of their rows, for work that

@@ -50,6 +50,10 @@ func (s *stress) job(ctx context.Context, what int) error {
 		}
 		_, err = s.WithTx(tx).Maintenance().TrimOutboxes(ctx, 20)
 		_ = tx.Rollback(context.WithoutCancel(ctx))
+	case 13:
+		_, err = m.RepairGroups(ctx, 100)
+	case 14:
+		_, err = m.SummariseFlows(ctx, 100)
 	}
 	return err
 }

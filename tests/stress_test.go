@@ -235,7 +235,7 @@ func TestA6_no_deadlocks(t *testing.T) {
 			for ctx.Err() == nil {
 				switch {
 				case actor < 2:
-					_ = s.job(ctx, rand.IntN(13))
+					_ = s.job(ctx, rand.IntN(15))
 				case actor == 2:
 					_ = s.create(ctx)
 					_ = s.createForeign(ctx)

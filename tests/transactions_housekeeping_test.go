@@ -82,6 +82,19 @@ func housekeepingOperations() []operation {
 		g.succeed(t, flow, "a")
 		return l
 	}, engine.Maintenance.CancelSiblings)
+	repair := wholeJob("repair groups", stateReady, func(t *testing.T, f *fixture) engine.Lease {
+		g := flowsOn(f)
+		flow := g.draw(t, nil, "a>b")
+		g.endElsewhere(t, flow, "a", "success", time.Minute)
+		return engine.Lease{Fence: engine.Fence{Execution: f.NodeID(flow, "b")}}
+	}, engine.Maintenance.RepairGroups)
+	summarise := wholeJob("summarise flows", stateReady, func(t *testing.T, f *fixture) engine.Lease {
+		g := flowsOn(f)
+		flow := g.draw(t, nil, "a")
+		f.also = fmt.Sprintf("SELECT to_jsonb(s)::text FROM ff_flow_summary AS s WHERE flow_id = '%s'", flow)
+		return engine.Lease{Fence: engine.Fence{Execution: f.NodeID(flow, "a")}}
+	}, engine.Maintenance.SummariseFlows)
+	summarise.beside = true
 
 	lane := func(name, rows string, before, do, refused func(context.Context, *fixture, engine.Operator) error) operation {
 		call := func(call func(context.Context, *fixture, engine.Operator) error) func(context.Context, *fixture, *engine.Engine, engine.Lease) error {
@@ -118,7 +131,7 @@ func housekeepingOperations() []operation {
 		})
 	keep.whole, keep.patient = true, true // the position that retention has come to is one for the database
 	return []operation{
-		retain, purge, trim, adopt, siblings, keep,
+		retain, purge, trim, adopt, siblings, repair, summarise, keep,
 		lane("pause a lane", pauses, nil, pause, func(ctx context.Context, _ *fixture, o engine.Operator) error {
 			return o.PauseLane(ctx, "", "stop")
 		}),
