@@ -382,9 +382,10 @@ marks AS (
     SELECT
         unnest($9::smallint[]) AS partition_key,
         unnest($10::uuid[]) AS flow_id,
-        unnest($11::uuid[]) AS edge_id,
-        unnest($12::text[]) AS outcome
-    LIMIT cardinality($11::uuid[])
+        unnest($11::uuid[]) AS upstream_eid,
+        unnest($12::uuid[]) AS edge_id,
+        unnest($13::text[]) AS outcome
+    LIMIT cardinality($12::uuid[])
 ),
 marked AS (
     -- The same, marked.
@@ -392,14 +393,15 @@ marked AS (
     SET
         policy = d.policy || jsonb_build_object(
             'edge_state', CASE WHEN m.outcome = 'success' THEN 'satisfied' ELSE 'impossible' END,
-            'resolved_at_ms', $13::bigint,
+            'resolved_at_ms', $14::bigint,
             'resolved_outcome', m.outcome
         )
     FROM marks AS m
     WHERE
         d.partition_key = m.partition_key
         AND d.flow_id = m.flow_id
-        AND d.edge_id = m.edge_id
+        AND d.upstream_eid = m.upstream_eid
+        AND (d.edge_id = m.edge_id) IS TRUE
 )
 UPDATE ff_edge_group AS g
 SET
@@ -426,6 +428,7 @@ type RecountGroupsParams struct {
 	KTargets          []int32
 	EdgePartitionKeys []int16
 	EdgeFlowIds       []pgtype.UUID
+	EdgeUpstreamEids  []pgtype.UUID
 	EdgeIds           []pgtype.UUID
 	EdgeOutcomes      []string
 	NowMs             int64
@@ -448,6 +451,7 @@ func (q *Queries) RecountGroups(ctx context.Context, db DBTX, arg RecountGroupsP
 		arg.KTargets,
 		arg.EdgePartitionKeys,
 		arg.EdgeFlowIds,
+		arg.EdgeUpstreamEids,
 		arg.EdgeIds,
 		arg.EdgeOutcomes,
 		arg.NowMs,

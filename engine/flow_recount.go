@@ -184,6 +184,7 @@ func (e *Engine) writeRecounted(ctx context.Context, tx *txn, groups []*recounti
 		for _, mark := range g.marks {
 			params.EdgePartitionKeys = append(params.EdgePartitionKeys, g.key.partition)
 			params.EdgeFlowIds = append(params.EdgeFlowIds, pgUUID(g.key.flow))
+			params.EdgeUpstreamEids = append(params.EdgeUpstreamEids, pgUUID(mark.edge.UpstreamEid))
 			params.EdgeIds = append(params.EdgeIds, pgUUID(mark.edge.EdgeID))
 			params.EdgeOutcomes = append(params.EdgeOutcomes, string(mark.outcome))
 			if mark.edge.PassesData && mark.outcome == state.CompletionSuccess {

@@ -229,6 +229,7 @@ marks AS (
     SELECT
         unnest(@edge_partition_keys::smallint[]) AS partition_key,
         unnest(@edge_flow_ids::uuid[]) AS flow_id,
+        unnest(@edge_upstream_eids::uuid[]) AS upstream_eid,
         unnest(@edge_ids::uuid[]) AS edge_id,
         unnest(@edge_outcomes::text[]) AS outcome
     LIMIT cardinality(@edge_ids::uuid[])
@@ -246,7 +247,8 @@ marked AS (
     WHERE
         d.partition_key = m.partition_key
         AND d.flow_id = m.flow_id
-        AND d.edge_id = m.edge_id
+        AND d.upstream_eid = m.upstream_eid
+        AND (d.edge_id = m.edge_id) IS TRUE
 )
 UPDATE ff_edge_group AS g
 SET

@@ -35,6 +35,13 @@ func (f *flowFixture) wantSummary(t *testing.T, flow id.FlowID, want string) {
 // F31: each member is counted by its phase and outcome, not by a public state that other programs leave behind.
 func TestF31_summary_of_members_in_every_state(t *testing.T) {
 	f := flowsOn(cloneFixture(t))
+	// The outcome of the attempt comes first.
+	flow := f.draw(t, nil, "a")
+	f.fail(t, flow, "a")
+	f.setExecution(t, f.NodeID(flow, "a"), "public_state = 'running'")
+	f.advance(time.Second)
+	run(t, f.Maintenance().SummariseFlows, 1)
+	f.wantSummary(t, flow, "failed 1/1 failed=1")
 	const ended = "lifecycle_phase = 'terminal', ownership_state = 'unowned', eligibility_state = 'not_applicable', attempt_state = 'attempt_terminal', terminal_at_ms = 1, "
 	for _, c := range []struct{ change, bucket, state string }{
 		{"lifecycle_phase = 'active', public_state = 'running'", "active", "running"},
@@ -68,13 +75,6 @@ func TestF31_summary_of_members_in_every_state(t *testing.T) {
 		run(t, f.Maintenance().SummariseFlows, 1)
 		f.wantSummary(t, flow, fmt.Sprintf("%s 1/1 %s=1", c.state, c.bucket))
 	}
-	// The outcome of the attempt comes first.
-	flow := f.draw(t, nil, "a")
-	f.fail(t, flow, "a")
-	f.setExecution(t, f.NodeID(flow, "a"), "public_state = 'running'")
-	f.advance(time.Second)
-	run(t, f.Maintenance().SummariseFlows, 1)
-	f.wantSummary(t, flow, "failed 1/1 failed=1")
 }
 
 // The state of a flow follows from all its members, and is written again when it has changed.
