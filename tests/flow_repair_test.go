@@ -177,10 +177,9 @@ func TestF43_a_stale_outcome_is_not_counted(t *testing.T) {
 // A repaired group does whatever its decision asks for: what remains is listed, a result is passed on.
 func TestRepairGroups_does_all_that_follows(t *testing.T) {
 	f := flowsOn(cloneFixture(t))
-	spec := chart(nil, "a>d", "b>d")
+	spec := chart(when{"d": policy.AnyOf(policy.CancelRemaining)}, "a>d", "b>d")
 	spec.Edges[0].PassResult = "result"
 	flow := f.createFlow(t, spec)
-	f.cancelRemaining(t, flow, "d", 1)
 	f.claimAll(t)
 	f.endElsewhere(t, flow, "a", "success", time.Minute)
 	f.setExecution(t, f.NodeID(flow, "a"), "result = 'left'::bytea")
