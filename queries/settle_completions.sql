@@ -250,6 +250,7 @@ FROM ended_attempts AS a;
 -- engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution,
 -- engine.BlockExecution, engine.CancelSiblings.
+-- engine.ReclaimExecution, engine.BlockExecution, engine.RepairGroups.
 -- Locks: L6 waits (DELETE).
 WITH input AS (
     SELECT
@@ -275,7 +276,8 @@ WHERE
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 -- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
--- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings.
+-- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
+-- engine.RepairGroups.
 -- Locks: L7 new.
 INSERT INTO ff_completion_event (
     partition_key,
