@@ -79,7 +79,9 @@ func (s *backlogScan) drop(ctx context.Context, dead backlogMembers) (int, error
 		if err != nil {
 			return 0, err
 		}
-		return s.takeOff(ctx, tx, dead.of(taken), taken)
+		dead = dead.of(taken)
+		_, err = s.takeOff(ctx, tx, dead, taken)
+		return len(dead.flows), err
 	})
 }
 
@@ -107,8 +109,8 @@ func (s *backlogScan) takeOff(ctx context.Context, tx *txn, members backlogMembe
 		flows.add(flow)
 	}
 	partitions, ids := flows.arrays()
-	requests, err := s.q.DropEmptyBacklogs(ctx, tx, db.DropEmptyBacklogsParams{PartitionKeys: partitions, FlowIds: ids})
-	return int(max(n, requests)), err
+	_, err = s.q.DropEmptyBacklogs(ctx, tx, db.DropEmptyBacklogsParams{PartitionKeys: partitions, FlowIds: ids})
+	return int(n), err
 }
 
 // act cancels members, and takes those off that have ended. It holds their flows exclusively.

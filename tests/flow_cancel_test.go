@@ -212,7 +212,10 @@ func TestCancelFlow_what_goes_on(t *testing.T) {
 		f.succeed(t, flow, "a")
 		f.fail(t, flow, "d")
 		f.wantMembers(t, flow, map[string]string{stateCompleted: "a", stateFailed: "d", stateCancelled: "b c"})
-		f.wantCompletionEvents(t, flow, "b cancelled", "c cancelled", "a success", "d failed")
+		ends := f.completionEvents(t, flow)
+		if slices.Sort(ends); !slices.Equal(ends, []string{"a success", "b cancelled", "c cancelled", "d failed"}) {
+			t.Errorf("events %q", ends)
+		}
 	})
 }
 

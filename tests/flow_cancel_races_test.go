@@ -1,0 +1,403 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// endsFlow are the ways in which a flow is cancelled with all its members.
+var endsFlow = map[string]func(context.Context, *engine.Engine, id.FlowID) error{
+	"cancel": func(ctx context.Context, e *engine.Engine, flow id.FlowID) error {
+		_, err := e.CancelFlow(ctx, engine.CancelFlowSpec{ID: flow})
+		return err
+	},
+	"request": func(ctx context.Context, e *engine.Engine, flow id.FlowID) error {
+		_, err := e.RequestFlowCancel(ctx, engine.FlowCancelRequest{ID: flow})
+		return err
+	},
+}
+
+// What somebody does to a member and has not committed is waited for, and no member escapes: not one that is added,
+// released, claimed, retried or replayed, nor one that ends as it ends.
+func TestCancelFlow_waits_for_what_is_under_way(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		chart []string
+		do    func(t *testing.T, f *flowFixture, tx pgx.Tx, flow id.FlowID) error
+		want  map[string]string
+	}{
+		{"added", []string{"a>b"}, func(t *testing.T, f *flowFixture, tx pgx.Tx, flow id.FlowID) error {
+			x := f.NodeID(flow, "new")
+			f.names[x.UUID()] = "new"
+			_, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{ID: x, Lane: f.lane, Kind: "test", Flow: &flow})
+			return err
+		}, map[string]string{stateCancelled: "a b new"}},
+		{"released", []string{"a>b"}, func(t *testing.T, f *flowFixture, tx pgx.Tx, flow id.FlowID) error {
+			return f.WithTx(tx).CompleteExecution(t.Context(), f.lease(t, flow, "a"), nil)
+		}, map[string]string{stateCompleted: "a", stateCancelled: "b"}},
+		{"skipped", []string{"a>b", "c"}, func(t *testing.T, f *flowFixture, tx pgx.Tx, flow id.FlowID) error {
+			_, err := f.WithTx(tx).FailExecution(t.Context(), f.lease(t, flow, "a"), forGood)
+			return err
+		}, map[string]string{stateFailed: "a", stateSkipped: "b", stateCancelled: "c"}},
+		{"retried", []string{"a>b"}, func(t *testing.T, f *flowFixture, tx pgx.Tx, flow id.FlowID) error {
+			_, err := f.WithTx(tx).FailExecution(t.Context(), f.lease(t, flow, "a"), engine.Failure{})
+			return err
+		}, map[string]string{stateCancelled: "a b"}},
+		{"claimed", []string{"a>b"}, func(t *testing.T, f *flowFixture, tx pgx.Tx, _ id.FlowID) error {
+			_, err := f.WithTx(tx).Claim(t.Context(), f.worker(), 1)
+			return err
+		}, map[string]string{stateCancelled: "a b"}},
+		{"replayed", []string{"a>b", "a>c"}, func(t *testing.T, f *flowFixture, tx pgx.Tx, flow id.FlowID) error {
+			f.succeed(t, flow, "a")
+			f.succeed(t, flow, "b")
+			_, err := f.WithTx(tx).Operator().ReplayExecution(t.Context(), f.NodeID(flow, "a"))
+			return err
+		}, map[string]string{stateCompleted: "b", stateCancelled: "a c"}},
+		{"ended by an operator", []string{"a>b", "c"}, func(t *testing.T, f *flowFixture, tx pgx.Tx, flow id.FlowID) error {
+			return f.WithTx(tx).CancelExecution(t.Context(), engine.CancelSpec{ID: f.NodeID(flow, "a"), Reason: "first"})
+		}, map[string]string{stateCancelled: "a c", stateSkipped: "b"}},
+	} {
+		for way, end := range endsFlow {
+			t.Run(c.name+"/"+way, func(t *testing.T) {
+				f := newFlowFixture(t)
+				flow := f.draw(t, nil, c.chart...)
+				late := f.rival(t)
+				tx := f.begin(t)
+				if err := c.do(t, f, tx, flow); err != nil {
+					t.Fatal(err)
+				}
+				wait := async(t, func(ctx context.Context) error { return end(ctx, late.Engine, flow) })
+				late.awaitBlocked(t, f.fixture)
+				commit(t, tx)
+				if err := wait(); err != nil {
+					t.Fatal(err)
+				}
+				f.wantMembers(t, flow, c.want)
+				ends := f.completionEvents(t, flow)
+				slices.Sort(ends)
+				if c.name != "replayed" && len(slices.Compact(slices.Clone(ends))) != len(f.members(t, flow)) {
+					t.Errorf("events %q", ends)
+				}
+			})
+		}
+	}
+}
+
+// Whoever comes behind a cancel meets a cancelled flow and ended members, also when it had begun before.
+func TestCancelFlow_is_waited_for(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		do   func(ctx context.Context, late *engine.Engine, f *flowFixture, flow id.FlowID, l engine.Lease) error
+		want error
+	}{
+		{"growth", func(ctx context.Context, late *engine.Engine, f *flowFixture, flow id.FlowID, _ engine.Lease) error {
+			_, err := late.CreateExecution(ctx, engine.ExecutionSpec{Lane: f.lane, Kind: "test", Flow: &flow})
+			return err
+		}, engine.ErrFlowTerminal},
+		{"completion", func(ctx context.Context, late *engine.Engine, _ *flowFixture, _ id.FlowID, l engine.Lease) error {
+			return late.CompleteExecution(ctx, l, nil)
+		}, engine.ErrStaleLease},
+		{"failure", func(ctx context.Context, late *engine.Engine, _ *flowFixture, _ id.FlowID, l engine.Lease) error {
+			_, err := late.FailExecution(ctx, l, forGood)
+			return err
+		}, engine.ErrStaleLease},
+		{"replay", func(ctx context.Context, late *engine.Engine, f *flowFixture, flow id.FlowID, _ engine.Lease) error {
+			_, err := late.Operator().ReplayExecution(ctx, f.NodeID(flow, "done"))
+			return err
+		}, engine.ErrFlowTerminal},
+		{"cancel", func(ctx context.Context, late *engine.Engine, _ *flowFixture, flow id.FlowID, _ engine.Lease) error {
+			got, err := late.CancelFlow(ctx, engine.CancelFlowSpec{ID: flow})
+			if err == nil && !got.Already {
+				return errors.New("cancelled once more")
+			}
+			return err
+		}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFlowFixture(t)
+			flow := f.draw(t, nil, "a>b", "done")
+			l := f.lease(t, flow, "a")
+			f.succeed(t, flow, "done")
+			late := f.rival(t)
+			tx := f.begin(t)
+			if _, err := f.WithTx(tx).CancelFlow(t.Context(), engine.CancelFlowSpec{ID: flow}); err != nil {
+				t.Fatal(err)
+			}
+			wait := async(t, func(ctx context.Context) error { return c.do(ctx, late.Engine, f, flow, l) })
+			late.awaitBlocked(t, f.fixture)
+			commit(t, tx)
+			if err := wait(); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			f.wantMembers(t, flow, map[string]string{stateCancelled: "a b", stateCompleted: "done"})
+			ends := f.completionEvents(t, flow)
+			if slices.Sort(ends); !slices.Equal(ends, []string{"a cancelled", "b cancelled", "done success"}) {
+				t.Errorf("events %q", ends)
+			}
+		})
+	}
+}
+
+// A member that somebody claims or gives back while a milder cancel is on its way is in one of the two sets.
+func TestCancelFlow_pending_and_a_claim(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b")
+	late := f.stoppedBefore(t, "LockMembers")
+	wait := async(t, func(ctx context.Context) error {
+		_, err := late.CancelFlow(ctx, engine.CancelFlowSpec{ID: flow, Policy: state.CancelPending})
+		return err
+	})
+	late.awaitStop(t)
+	l := f.lease(t, flow, "a")
+	late.resume()
+	if err := wait(); err != nil {
+		t.Fatal(err)
+	}
+	f.wantMembers(t, flow, map[string]string{stateRunning: "a", stateCancelled: "b"})
+	if err := f.CompleteExecution(t.Context(), l, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// A flow and its members that somebody else holds for long are tried three times, and nothing is left behind.
+func TestF37_cancel_flow_is_tried_three_times(t *testing.T) {
+	t.Parallel()
+	for name, hold := range map[string]func(t *testing.T, f *flowFixture, tx pgx.Tx, flow id.FlowID){
+		"a member": func(t *testing.T, f *flowFixture, tx pgx.Tx, flow id.FlowID) {
+			lockExecution(t, tx, f.NodeID(flow, "b"))
+		},
+		"its attempt": func(t *testing.T, f *flowFixture, tx pgx.Tx, flow id.FlowID) {
+			lockAttempt(t, tx, f.NodeID(flow, "a"), 0)
+		},
+		"the lock of it": func(t *testing.T, _ *flowFixture, tx pgx.Tx, flow id.FlowID) {
+			execIn(t, tx, "SELECT pg_advisory_xact_lock_shared(ffx_flow_key($1))", flow)
+		},
+		"the row of it": func(t *testing.T, _ *flowFixture, tx pgx.Tx, flow id.FlowID) {
+			execIn(t, tx, "SELECT FROM ff_flow_core WHERE partition_key = $1::smallint AND flow_id = $2 FOR UPDATE", partitionOf(flow), flow)
+		},
+		"a group": func(t *testing.T, _ *flowFixture, tx pgx.Tx, flow id.FlowID) {
+			execIn(t, tx, "SELECT FROM ff_edge_group WHERE partition_key = $1::smallint AND flow_id = $2 FOR UPDATE", partitionOf(flow), flow)
+		},
+	} {
+		for way, end := range endsFlow {
+			t.Run(name+"/"+way, func(t *testing.T) {
+				f := newFlowFixture(t)
+				flow := f.draw(t, nil, "a>b")
+				f.lease(t, flow, "a")
+				before := f.dumpFlow(t, flow)
+				tx := f.begin(t)
+				hold(t, f, tx, flow)
+				late, log := f.impatient(t)
+				sent := names(log.during(func() {
+					if err := end(t.Context(), late.Engine, flow); !errors.Is(err, engine.ErrContention) {
+						t.Errorf("got %v, want contention", err)
+					}
+				}))
+				if tries := countTries(sent); tries != 3 {
+					t.Errorf("%d tries: %q", tries, sent)
+				}
+				if after := f.dumpFlow(t, flow); after != before {
+					t.Errorf("stored\n%s, was\n%s", after, before)
+				}
+				commit(t, tx)
+				sent = names(log.during(func() {
+					if err := end(t.Context(), late.Engine, flow); err != nil {
+						t.Error(err)
+					}
+				}))
+				if tries := countTries(sent); tries != 1 {
+					t.Errorf("%d tries: %q", tries, sent)
+				}
+				f.wantMembers(t, flow, map[string]string{stateCancelled: "a b"})
+			})
+		}
+	}
+}
+
+// Where the first try runs into a lock that is gone at the second, the second succeeds.
+func TestF37_cancel_flow_succeeds_at_the_second_try(t *testing.T) {
+	f := newFlowFixture(t)
+	flow := f.draw(t, nil, "a>b")
+	f.lease(t, flow, "a")
+	late, log := f.impatient(t)
+	tx := f.begin(t)
+	lockExecution(t, tx, f.NodeID(flow, "b"))
+	done := async(t, func(ctx context.Context) error {
+		_, err := late.CancelFlow(ctx, engine.CancelFlowSpec{ID: flow})
+		for errors.Is(err, engine.ErrContention) { // on a slow machine all three may have failed
+			_, err = late.CancelFlow(ctx, engine.CancelFlowSpec{ID: flow})
+		}
+		return err
+	})
+	await(t, "a try to be given up", func() bool { return len(log.aborted()) > 0 })
+	commit(t, tx)
+	if err := done(); err != nil {
+		t.Fatal(err)
+	}
+	f.wantMembers(t, flow, map[string]string{stateCancelled: "a b"})
+}
+
+// A process of the reference locks attempts before executions. The server breaks the deadlock, and the cancel is repeated.
+func TestF41_cancel_flow_survives_a_deadlock(t *testing.T) {
+	f := newFlowFixture(t)
+	log := new(statementLog)
+	ours := f.rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })
+	for range 5 {
+		flow := f.draw(t, nil, "a>b")
+		a := f.lease(t, flow, "a").Execution
+		tx := f.begin(t)
+		lockAttempt(t, tx, a, 0)
+		wait := async(t, func(ctx context.Context) error {
+			_, err := ours.CancelFlow(ctx, engine.CancelFlowSpec{ID: flow})
+			return err
+		})
+		ours.awaitBlocked(t, f.fixture)
+		_, err := tx.Exec(t.Context(), updateExecution("priority = 9"), a.Partition(), a.UUID())
+		err = errors.Join(err, tx.Commit(t.Context()))
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+		f.wantMembers(t, flow, map[string]string{stateCancelled: "a b"})
+		if err == nil {
+			if !slices.Contains(log.aborted(), "40P01") || f.stored(t, a).Priority != 9 {
+				t.Errorf("the server gave up %q; stored %+v", log.aborted(), f.stored(t, a))
+			}
+			return
+		}
+		t.Log(err) // the other one was aborted
+	}
+	t.Error("the server never aborted the cancel")
+}
+
+// The reference cancels at SERIALIZABLE, which a flow whose members complete all the time never lets happen. Here a
+// cancel stands in line for the flow, and succeeds at once. It holds no lock that outlives its transaction.
+func TestF37_cancel_flow_of_a_busy_flow(t *testing.T) {
+	for _, workers := range []int{8, 32} {
+		t.Run(fmt.Sprintf("%d workers", workers), func(t *testing.T) {
+			f := newFlowFixture(t)
+			flow := f.createFlow(t, wide(2000, true))
+			var completed atomic.Int64
+			var crew sync.WaitGroup
+			others := f.rival(t, func(config *pgxpool.Config) { config.MaxConns = 16 })
+			for range workers {
+				crew.Go(func() {
+					for {
+						claimed, err := others.Claim(t.Context(), f.worker(), 1)
+						if err != nil {
+							t.Error(err)
+						}
+						if len(claimed) == 0 {
+							return
+						}
+						switch err := others.CompleteExecution(t.Context(), claimed[0].Lease, nil); {
+						case err == nil:
+							completed.Add(1)
+						case !errors.Is(err, engine.ErrStaleLease):
+							t.Error(err)
+							return
+						}
+					}
+				})
+			}
+			await(t, "completions", func() bool { return completed.Load() >= int64(workers) })
+			log := new(statementLog)
+			late := f.rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })
+			var got engine.CancelledFlow
+			sent := names(log.during(func() {
+				var err error
+				if got, err = late.CancelFlow(t.Context(), engine.CancelFlowSpec{ID: flow}); err != nil {
+					t.Error(err)
+				}
+			}))
+			if held := texts(t, late.pool, "SELECT locktype FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'"); len(held) > 0 {
+				t.Errorf("left %q", held)
+			}
+			crew.Wait()
+			if tries := countTries(sent); tries != 1 || len(log.aborted()) > 0 {
+				t.Errorf("%d workers: %d tries, the server gave up %q", workers, tries, log.aborted())
+			}
+			if int(completed.Load())+len(got.Members) != 2001 || len(got.Members) < 2 {
+				t.Errorf("%d completed, %d cancelled", completed.Load(), len(got.Members))
+			}
+			counts := make(map[string]int)
+			for _, state := range f.members(t, flow) {
+				counts[state]++
+			}
+			wantEqual(t, "members", counts, map[string]int{stateCompleted: int(completed.Load()), stateCancelled: len(got.Members)})
+			f.wantGroup(t, flow, "end", storedGroup{Success: int(completed.Load()), Fail: 2000 - int(completed.Load()), KTarget: 2000})
+		})
+	}
+}
+
+// A member fails while the deadline of what waits for it passes: whichever comes first, the other one waits, and there
+// is no deadlock.
+func TestF41_failure_and_deadline_of_what_waits(t *testing.T) {
+	overdue := func(t *testing.T, f *flowFixture) id.FlowID {
+		spec := chart(nil, "a>b")
+		spec.Nodes[1].Spec.Deadline = f.now().Add(time.Second)
+		flow := f.createFlow(t, spec)
+		f.claimAll(t)
+		f.advance(2 * time.Second)
+		return flow
+	}
+	t.Run("the failure is first", func(t *testing.T) {
+		f := flowsOn(cloneFixture(t))
+		flow := overdue(t, f)
+		log := new(statementLog)
+		late := f.rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })
+		tx := f.begin(t)
+		if _, err := f.WithTx(tx).FailExecution(t.Context(), f.lease(t, flow, "a"), forGood); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := late.Maintenance().ExpireDeadlines(t.Context(), 10); n != 0 || err != nil {
+			t.Errorf("expired %d, %v", n, err)
+		}
+		commit(t, tx)
+		if _, err := late.Maintenance().ExpireDeadlines(t.Context(), 10); err != nil {
+			t.Error(err)
+		}
+		f.wantMembers(t, flow, map[string]string{stateFailed: "a", stateSkipped: "b"})
+		if aborted := log.aborted(); slices.Contains(aborted, "40P01") {
+			t.Errorf("the server gave up %q", aborted)
+		}
+	})
+	t.Run("the deadline is first", func(t *testing.T) {
+		f := flowsOn(cloneFixture(t))
+		flow := overdue(t, f)
+		log := new(statementLog)
+		late := f.rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })
+		tx := f.begin(t)
+		if n, err := f.WithTx(tx).Maintenance().ExpireDeadlines(t.Context(), 10); n != 1 || err != nil {
+			t.Fatalf("expired %d, %v", n, err)
+		}
+		wait := async(t, func(ctx context.Context) error {
+			_, err := late.FailExecution(ctx, f.leases[f.NodeID(flow, "a")], forGood)
+			return err
+		})
+		late.awaitBlocked(t, f.fixture)
+		commit(t, tx)
+		if err := wait(); err != nil {
+			t.Error(err)
+		}
+		f.wantMembers(t, flow, map[string]string{stateFailed: "a", stateUnstarted: "b"})
+		f.wantGroup(t, flow, "b", storedGroup{Fail: 1, KTarget: 1})
+		if aborted := log.aborted(); len(aborted) > 0 {
+			t.Errorf("the server gave up %q", aborted)
+		}
+	})
+}
