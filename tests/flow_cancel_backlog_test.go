@@ -70,7 +70,7 @@ func TestF8_F9_requests_by_policy(t *testing.T) {
 			f.exec(t, `UPDATE ff_flow_core SET raw_fields = raw_fields || '{"cairn.instance_id": "i-7", "namespace": "ns"}' WHERE partition_key = $1 AND flow_id = $2`, partitionOf(flow), flow)
 			f.succeed(t, flow, "done")
 			f.lease(t, flow, "a")
-			f.grow(t, flow, "c")
+			f.addMember(t, flow, "c")
 			members := len(strings.Fields(c.noted))
 			if members > 0 {
 				members--
