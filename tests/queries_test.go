@@ -522,7 +522,7 @@ var sqlRules = []rule{
 		mark: "'terminal_outcome', '')::text",
 		in: map[string]string{
 			"ListExecutions.": "e", "ListNamedExecutions.": "e", "ListFlowMembers.": "e", "GetExecutionResult.": "e", "ListUpstreamResults.": "u",
-			"ListEnded.": "e", "ReadHeldExecutions.": "e", "ReadLeases.": "e", "ListFlowGraph.": "e", "ListInbound.": "u",
+			"ListEnded.": "e", "ReadHeldExecutions.": "e", "ReadLeases.": "e", "ListFlowGraph.": "e", "ListInbound.": "u", "ReadGroupEdges.": "u",
 		},
 	},
 	{
