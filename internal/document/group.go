@@ -93,9 +93,6 @@ func (g Group) KTarget(n int64) int32 {
 	return int32(min(needed, math.MaxInt32))
 }
 
-// SuccessMaySkip reports whether a success may make the group impossible, so that what waits for it is skipped.
-func (g Group) SuccessMaySkip() bool { return g.kind == onFailure }
-
 // Running is how many upstreams of the group run, by what its row holds of them.
 func (g Group) Running(stored int64) int64 { return max(stored-g.excess(), 0) }
 
