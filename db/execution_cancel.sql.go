@@ -203,7 +203,8 @@ type EndCancelledRow struct {
 // on; of one that had failed for the next one only the outcome is cleared. Returns what was ended, with the worker
 // instance that lost a lease: a row that is terminal already is left alone.
 //
-// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings.
+// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
+// engine.RequestFlowCancel, engine.CancelFlows.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error) {
 	rows, err := db.Query(ctx, endCancelled,

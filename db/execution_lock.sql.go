@@ -54,7 +54,7 @@ type LockCurrentAttemptsParams struct {
 // Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
 // engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
 // engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
-// engine.UnblockExecution.
+// engine.UnblockExecution, engine.CancelFlow, engine.RequestFlowCancel.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 func (q *Queries) LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error {
 	_, err := db.Exec(ctx, lockCurrentAttempts, arg.PartitionKeys, arg.ExecutionIds)
@@ -107,7 +107,8 @@ type ReadExecutionForecastsRow struct {
 // 1) is the input position. A forecast: the decision is repeated under the row locks. No row: the execution does not
 // exist.
 //
-// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution.
+// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
+// engine.CancelFlows.
 // Locks: none.
 func (q *Queries) ReadExecutionForecasts(ctx context.Context, db DBTX, arg ReadExecutionForecastsParams) ([]ReadExecutionForecastsRow, error) {
 	rows, err := db.Query(ctx, readExecutionForecasts,

@@ -68,7 +68,7 @@ type EndSkippedAttemptsParams struct {
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 // engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 // engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
-// engine.RepairGroups.
+// engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 // Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 func (q *Queries) EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error {
 	_, err := db.Exec(ctx, endSkippedAttempts, arg.PartitionKeys, arg.ExecutionIds, arg.NowMs)
@@ -187,6 +187,11 @@ type EnqueueSiblingCancelsParams struct {
 // engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 // engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 // engine.RepairGroups.
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+// engine.RequestFlowCancel, engine.CancelFlows.
 // Locks: L3 held; L7 new.
 func (q *Queries) EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error {
 	_, err := db.Exec(ctx, enqueueSiblingCancels,
@@ -280,6 +285,11 @@ type LeaveEdgesRow struct {
 // engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 // engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 // engine.RepairGroups.
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+// engine.RequestFlowCancel, engine.CancelFlows.
 // Locks: L3 held, since ResolveEdges.
 func (q *Queries) LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error) {
 	rows, err := db.Query(ctx, leaveEdges,
@@ -378,6 +388,11 @@ type ListPassedOverParams struct {
 // engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 // engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 // engine.RepairGroups.
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+// engine.RequestFlowCancel, engine.CancelFlows.
 // Locks: none.
 func (q *Queries) ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error) {
 	rows, err := db.Query(ctx, listPassedOver,
@@ -469,6 +484,11 @@ type ListUncountedEdgesRow struct {
 // engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 // engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 // engine.RepairGroups.
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+// engine.RequestFlowCancel, engine.CancelFlows.
 // Locks: none.
 func (q *Queries) ListUncountedEdges(ctx context.Context, db DBTX, arg ListUncountedEdgesParams) ([]ListUncountedEdgesRow, error) {
 	rows, err := db.Query(ctx, listUncountedEdges, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)
@@ -740,6 +760,11 @@ type ReleaseDownstreamRow struct {
 // engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 // engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 // engine.RepairGroups.
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+// engine.RequestFlowCancel, engine.CancelFlows.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 // (partition_key, execution_id). A row that fails the guard is not waited for.
 func (q *Queries) ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDownstreamParams) ([]ReleaseDownstreamRow, error) {
@@ -917,6 +942,11 @@ type ResolveEdgesRow struct {
 // engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 // engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 // engine.RepairGroups.
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+// engine.RequestFlowCancel, engine.CancelFlows.
 // Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 // the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 func (q *Queries) ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error) {
@@ -1072,7 +1102,7 @@ type SkipDownstreamRow struct {
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 // engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 // engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
-// engine.RepairGroups.
+// engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 // DELETE). The caller sorts by (partition_key, execution_id).
 func (q *Queries) SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error) {

@@ -49,7 +49,8 @@ type DiscardWaitingParams struct {
 // suspensions, waitpoints and grants.
 //
 // Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
-// engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution, engine.CancelSiblings.
+// engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
+// engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 // Locks: L5 waits (DELETE). The executions are locked by the caller.
 func (q *Queries) DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error {
 	_, err := db.Exec(ctx, discardWaiting, arg.PartitionKeys, arg.ExecutionIds)
@@ -126,7 +127,7 @@ type TakeCurrentAttemptsRow struct {
 // another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 //
 // Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions,
-// engine.ClaimForWorker, engine.CancelSiblings.
+// engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
 // Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 func (q *Queries) TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error) {
 	rows, err := db.Query(ctx, takeCurrentAttempts, arg.PartitionKeys, arg.ExecutionIds)

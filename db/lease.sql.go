@@ -570,7 +570,7 @@ type TakeExecutionsRow struct {
 //
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 // engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach, engine.ClaimForWorker,
-// engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings.
+// engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error) {
 	rows, err := db.Query(ctx, takeExecutions, arg.PartitionKeys, arg.ExecutionIds)

@@ -128,7 +128,8 @@ type Querier interface {
 	// suspensions, waitpoints and grants.
 	//
 	// Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
-	// engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution, engine.CancelSiblings.
+	// engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
+	// engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L5 waits (DELETE). The executions are locked by the caller.
 	DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error
 	// DismissCompletions marks what an execution that is replayed has left undispatched as dispatched: its next end counts
@@ -250,7 +251,8 @@ type Querier interface {
 	// on; of one that had failed for the next one only the outcome is cleared. Returns what was ended, with the worker
 	// instance that lost a lease: a row that is terminal already is left alone.
 	//
-	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings.
+	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
+	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L1 held; L2 held; L7 new.
 	EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error)
 	// EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. Its epoch is raised,
@@ -266,7 +268,7 @@ type Querier interface {
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
-	// engine.RepairGroups.
+	// engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 	EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error
 	// EndSucceeded writes the success of executions whose fence was judged under their locks.
@@ -294,6 +296,11 @@ type Querier interface {
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 	// engine.RepairGroups.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L3 held; L7 new.
 	EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error
 	// EnsureGroups makes the missing rows of groups, which need all their upstreams and have counted none.
@@ -520,6 +527,11 @@ type Querier interface {
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 	// engine.RepairGroups.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L7 new.
 	InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error
 	// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the
@@ -591,6 +603,11 @@ type Querier interface {
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 	// engine.RepairGroups.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L3 held, since ResolveEdges.
 	LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error)
 	// ListAttempts pages through the attempts of an execution by index, strictly after one, with what the execution says
@@ -828,6 +845,11 @@ type Querier interface {
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 	// engine.RepairGroups.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: none.
 	ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error)
 	// ListPauses pages through the paused lanes or the drained worker instances in byte order, strictly after a cursor.
@@ -884,6 +906,11 @@ type Querier interface {
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 	// engine.RepairGroups.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: none.
 	ListUncountedEdges(ctx context.Context, db DBTX, arg ListUncountedEdgesParams) ([]ListUncountedEdgesRow, error)
 	// ListUndispatched returns those of the given members of flows, which the caller has locked, of which an event is not
@@ -931,7 +958,7 @@ type Querier interface {
 	// Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
 	// engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
 	// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
-	// engine.UnblockExecution.
+	// engine.UnblockExecution, engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 	LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error
 	// LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order: successes that
@@ -959,7 +986,7 @@ type Querier interface {
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution,
 	// engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.LockFlows, engine.CancelSiblings,
-	// engine.RepairGroups.
+	// engine.RepairGroups, engine.CancelFlows.
 	// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 	LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error)
 	// LockFlowToCancel locks the row of a flow whose exclusive lock the caller holds, and returns how it was cancelled before.
@@ -975,7 +1002,7 @@ type Querier interface {
 	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution,
 	// engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
 	// engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy, engine.LockFlows,
-	// engine.CancelSiblings, engine.RepairGroups.
+	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 	LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
 	// LockFlowsShared takes the shared form of the locks of flows, ascending by key: successes of members
@@ -1097,7 +1124,8 @@ type Querier interface {
 	// 1) is the input position. A forecast: the decision is repeated under the row locks. No row: the execution does not
 	// exist.
 	//
-	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution.
+	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
+	// engine.CancelFlows.
 	// Locks: none.
 	ReadExecutionForecasts(ctx context.Context, db DBTX, arg ReadExecutionForecastsParams) ([]ReadExecutionForecastsRow, error)
 	// ReadExistingExecutions returns which of some executions exist. One that does not has no row.
@@ -1186,6 +1214,11 @@ type Querier interface {
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 	// engine.RepairGroups.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 	// (partition_key, execution_id). A row that fails the guard is not waited for.
 	ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDownstreamParams) ([]ReleaseDownstreamRow, error)
@@ -1197,9 +1230,9 @@ type Querier interface {
 	ReleaseExpiredLeases(ctx context.Context, db DBTX, arg ReleaseExpiredLeasesParams) ([]string, error)
 	// ReleaseQuotaSlots gives back the quota slots that ended executions held.
 	//
-	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases,
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases,
 	// engine.CancelExecution, engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions,
 	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution,
 	// engine.ReclaimExecution, engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
@@ -1207,8 +1240,8 @@ type Querier interface {
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases, engine.CancelExecution,
 	// engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
 	// engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution,
-	// engine.BlockExecution, engine.CancelSiblings.
-	// engine.ReclaimExecution, engine.BlockExecution, engine.RepairGroups.
+	// engine.BlockExecution, engine.CancelSiblings, engine.ReclaimExecution, engine.BlockExecution,
+	// engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L6 waits (DELETE).
 	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error
 	// RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is
@@ -1274,6 +1307,11 @@ type Querier interface {
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 	// engine.RepairGroups.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 	// the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 	ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error)
@@ -1428,7 +1466,7 @@ type Querier interface {
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
-	// engine.RepairGroups.
+	// engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
@@ -1483,7 +1521,7 @@ type Querier interface {
 	// another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 	//
 	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions,
-	// engine.ClaimForWorker, engine.CancelSiblings.
+	// engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
 	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 	TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error)
 	// TakeEligible locks the first of the given executions that is still claimable on the lane and that nobody else holds,
@@ -1503,7 +1541,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 	// engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach, engine.ClaimForWorker,
-	// engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings.
+	// engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error)
 	// TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due
@@ -1626,7 +1664,7 @@ type Querier interface {
 	//
 	// Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
 	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecutions, engine.WaitForChildrenEach,
-	// engine.PurgeFlows, engine.CancelSiblings, engine.RepairGroups.
+	// engine.PurgeFlows, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlows.
 	// Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 	TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error)
 	// TryFlowsShared is LockFlowsShared for whoever must not wait: it returns the flows whose lock it got. One

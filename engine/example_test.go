@@ -31,6 +31,7 @@ func TestExamples(t *testing.T) {
 	ExampleEngine_WithTx()
 	ExampleEngine_CreateFlow()
 	ExampleEngine_GrowFlow()
+	ExampleEngine_CancelFlow()
 	ExampleEngine_FailExecution()
 	ExampleEngine_CancelExecution()
 	ExampleEngine_DelayExecution()
@@ -237,6 +238,34 @@ func ExampleEngine_GrowFlow() {
 		log.Fatal(err)
 	}
 	fmt.Println(snapshot.Nodes, "nodes,", snapshot.Counts[state.PublicWaiting], "of them ready") // 5 nodes, 3 of them ready
+}
+
+// An order was withdrawn: what has begun may finish, and nothing new begins. A second call changes nothing.
+func ExampleEngine_CancelFlow() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	flow, err := eng.CreateFlow(ctx, engine.FlowSpec{
+		Kind: "upload",
+		Nodes: []engine.Node{
+			{Key: "small", Spec: Resize.Spec(ResizeArgs{Width: 64})},
+			{Key: "digest", Spec: Digest.Spec(struct{}{})},
+		},
+		Edges: []engine.Edge{{From: "small", To: "digest"}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	spec := engine.CancelFlowSpec{ID: flow.ID, Policy: state.CancelPending, Reason: "order withdrawn"}
+	for range 2 {
+		cancelled, err := eng.CancelFlow(ctx, spec)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(cancelled.Already, len(cancelled.Members))
+	}
+	// false 2
+	// true 2
 }
 
 // A failure is retried as the execution's policy says, and the answer tells when.

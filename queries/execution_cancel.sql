@@ -4,7 +4,8 @@
 -- on; of one that had failed for the next one only the outcome is cleared. Returns what was ended, with the worker
 -- instance that lost a lease: a row that is terminal already is left alone.
 --
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings.
+-- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
+-- engine.RequestFlowCancel, engine.CancelFlows.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The executions to end.

@@ -3,7 +3,8 @@
 -- 1) is the input position. A forecast: the decision is repeated under the row locks. No row: the execution does not
 -- exist.
 --
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution.
+-- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
+-- engine.CancelFlows.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -38,7 +39,7 @@ CROSS JOIN LATERAL (
 -- Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
 -- engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
 -- engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
--- engine.UnblockExecution.
+-- engine.UnblockExecution, engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 WITH input AS (
     SELECT

@@ -53,6 +53,11 @@ LEFT JOIN LATERAL (
 -- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 -- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 -- engine.RepairGroups.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+-- engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+-- engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+-- engine.RequestFlowCancel, engine.CancelFlows.
 -- Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 -- the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 WITH input AS (
@@ -170,6 +175,11 @@ RETURNING
 -- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 -- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 -- engine.RepairGroups.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+-- engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+-- engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+-- engine.RequestFlowCancel, engine.CancelFlows.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -218,6 +228,11 @@ GROUP BY
 -- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 -- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 -- engine.RepairGroups.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+-- engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+-- engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+-- engine.RequestFlowCancel, engine.CancelFlows.
 -- Locks: L3 held, since ResolveEdges.
 WITH input AS (
     -- The groups that cannot be decided.
@@ -336,6 +351,11 @@ WHERE
 -- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 -- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 -- engine.RepairGroups.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+-- engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+-- engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+-- engine.RequestFlowCancel, engine.CancelFlows.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 -- (partition_key, execution_id). A row that fails the guard is not waited for.
 WITH input AS (
@@ -438,7 +458,7 @@ RETURNING
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 -- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 -- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
--- engine.RepairGroups.
+-- engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 -- DELETE). The caller sorts by (partition_key, execution_id).
 WITH input AS (
@@ -539,6 +559,11 @@ FROM skipped AS s;
 -- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 -- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 -- engine.RepairGroups.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+-- engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+-- engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+-- engine.RequestFlowCancel, engine.CancelFlows.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -596,7 +621,7 @@ WHERE
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
 -- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 -- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
--- engine.RepairGroups.
+-- engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 -- Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 WITH input AS (
     SELECT
@@ -650,6 +675,11 @@ WHERE
 -- engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
 -- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings,
 -- engine.RepairGroups.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+-- engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+-- engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CancelFlow,
+-- engine.RequestFlowCancel, engine.CancelFlows.
 -- Locks: L3 held; L7 new.
 WITH input AS (
     SELECT

@@ -3,7 +3,7 @@
 -- another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
 --
 -- Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions,
--- engine.ClaimForWorker, engine.CancelSiblings.
+-- engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
 -- Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 WITH input AS (
     SELECT
@@ -58,7 +58,8 @@ LEFT JOIN LATERAL (
 -- suspensions, waitpoints and grants.
 --
 -- Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
--- engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution, engine.CancelSiblings.
+-- engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
+-- engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 -- Locks: L5 waits (DELETE). The executions are locked by the caller.
 WITH input AS (
     SELECT

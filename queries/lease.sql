@@ -232,7 +232,7 @@ CROSS JOIN LATERAL (
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 -- engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach, engine.ClaimForWorker,
--- engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings.
+-- engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT

@@ -160,6 +160,18 @@ func TestTakeJobs_tells_what_is_due(t *testing.T) {
 	f.exec(t, "UPDATE ff_completion_event SET committed_at_ms = $1", start.UnixMilli())
 	due[engine.JobRetain] = start.Add(7 * 24 * time.Hour)
 	check("with what another program left", due)
+	late, early := id.NewFlowID(), id.NewFlowID()
+	for flow, graceUntil := range map[id.FlowID]any{late: start.Add(time.Hour).UnixMilli(), early: nil} {
+		f.insert(t, "ff_cancel_backlog", columns{
+			"partition_key": partitionOf(flow), "flow_id": flow, "requested_at_ms": start.Add(time.Second).UnixMilli(),
+			"grace_until_ms": graceUntil, "cancellation_policy": "cancel_all",
+		}, nil)
+	}
+	due[engine.JobCancelFlows] = start.Add(time.Second)
+	check("with a cancellation that was asked for", due)
+	f.exec(t, "DELETE FROM ff_cancel_backlog WHERE flow_id = $1", early)
+	due[engine.JobCancelFlows] = start.Add(time.Hour)
+	check("with one that has a grace", due)
 	f.exec(t, "UPDATE ff_completion_event SET dispatched_at_ms = 1, committed_at_ms = $1", start.Add(-24*time.Hour).UnixMilli())
 	f.exec(t, "DELETE FROM ff_pending_cancel_groups")
 	delete(due, engine.JobDispatchCompletions)

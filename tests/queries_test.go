@@ -487,7 +487,7 @@ var sqlRules = []rule{
 		mark: "->> 'lease_id'",
 		in: map[string]string{
 			"RenewLeases.renewed": "a e", "ReadLeases.": "a e", "ReturnLeases.returned_attempts": "a r", "EndSucceeded.ended_attempts": "a c",
-			"TakeExpiredLeases.": "t t", "TakeCurrentAttempts.": "a e", "ReadHeldExecutions.": "cur e",
+			"TakeExpiredLeases.": "t t", "TakeCurrentAttempts.": "a e", "ReadHeldExecutions.": "cur e", "EndCancelled.ended": "a t",
 		},
 	},
 	{
