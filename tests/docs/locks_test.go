@@ -200,6 +200,7 @@ func TestDocs_users_of_queries(t *testing.T) {
 var levelsOf = map[string][]string{
 	"ff_flow_core":              {"L0"},
 	"ff_flow_summary":           {"L0"},
+	"ff_cancel_backlog":         {"L0"},
 	"ff_cancel_backlog_member":  {"L0"},
 	"ff_cancel_dispatch_outbox": {"L0"},
 	"ff_exec_core":              {"L1", "L4"},
