@@ -94,7 +94,7 @@ func housekeepingOperations() []operation {
 		f.also = fmt.Sprintf("SELECT to_jsonb(s)::text FROM ff_flow_summary AS s WHERE flow_id = '%s'", flow)
 		return engine.Lease{Fence: engine.Fence{Execution: f.NodeID(flow, "a")}}
 	}, engine.Maintenance.SummariseFlows)
-	summarise.beside = true
+	summarise.alone, summarise.beside = true, true
 
 	lane := func(name, rows string, before, do, refused func(context.Context, *fixture, engine.Operator) error) operation {
 		call := func(call func(context.Context, *fixture, engine.Operator) error) func(context.Context, *fixture, *engine.Engine, engine.Lease) error {
