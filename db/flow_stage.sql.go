@@ -93,24 +93,37 @@ WITH input AS (
         unnest($4::uuid[]) AS edge_id,
         unnest($5::text[]) AS outcome
     LIMIT cardinality($4::uuid[])
+),
+staged AS MATERIALIZED (
+    SELECT
+        d.row_id,
+        i.outcome
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS row_id
+        FROM ff_edge AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.flow_id = i.flow_id
+            AND t.edge_id = i.edge_id
+            AND (t.policy -> 'applied_at_ms' = 'null'::jsonb) IS TRUE
+        LIMIT 1
+        FOR UPDATE
+    ) AS d
 )
 UPDATE ff_edge AS d
 SET
     policy = d.policy
     || jsonb_build_object(
-        'edge_state', CASE i.outcome WHEN '' THEN 'applied' WHEN 'success' THEN 'satisfied' ELSE 'impossible' END,
+        'edge_state', CASE s.outcome WHEN '' THEN 'applied' WHEN 'success' THEN 'satisfied' ELSE 'impossible' END,
         'applied_at_ms', $1::bigint
     )
     || CASE
-        WHEN i.outcome = '' THEN '{}'
-        ELSE jsonb_build_object('resolved_at_ms', $1::bigint, 'resolved_outcome', i.outcome)
+        WHEN s.outcome = '' THEN '{}'
+        ELSE jsonb_build_object('resolved_at_ms', $1::bigint, 'resolved_outcome', s.outcome)
     END
-FROM input AS i
-WHERE
-    d.partition_key = i.partition_key
-    AND d.flow_id = i.flow_id
-    AND d.edge_id = i.edge_id
-    AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS TRUE
+FROM staged AS s
+WHERE d.ctid = s.row_id
 `
 
 type ApplyEdgesParams struct {
@@ -124,7 +137,7 @@ type ApplyEdgesParams struct {
 // ApplyEdges makes edges count that were staged only. outcome is as in InsertEdges.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
-// Locks: L3 waits (edge rows, UPDATE). The caller holds the flow's exclusive lock.
+// Locks: L3 waits (edge rows FOR UPDATE, then the UPDATE). The caller holds the flow's exclusive lock.
 func (q *Queries) ApplyEdges(ctx context.Context, db DBTX, arg ApplyEdgesParams) error {
 	_, err := db.Exec(ctx, applyEdges,
 		arg.NowMs,

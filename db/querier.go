@@ -28,7 +28,7 @@ type Querier interface {
 	// ApplyEdges makes edges count that were staged only. outcome is as in InsertEdges.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
-	// Locks: L3 waits (edge rows, UPDATE). The caller holds the flow's exclusive lock.
+	// Locks: L3 waits (edge rows FOR UPDATE, then the UPDATE). The caller holds the flow's exclusive lock.
 	ApplyEdges(ctx context.Context, db DBTX, arg ApplyEdgesParams) error
 	// BlockDownstream makes executions that nobody has claimed yet wait for their dependencies again, and deletes their
 	// grants. Returns those that hold a quota slot. What was blocked on them before, or is claimed, is left alone.

@@ -159,7 +159,7 @@ FROM (
 -- ApplyEdges makes edges count that were staged only. outcome is as in InsertEdges.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
--- Locks: L3 waits (edge rows, UPDATE). The caller holds the flow's exclusive lock.
+-- Locks: L3 waits (edge rows FOR UPDATE, then the UPDATE). The caller holds the flow's exclusive lock.
 WITH input AS (
     SELECT
         @partition_key::smallint AS partition_key,
@@ -167,24 +167,37 @@ WITH input AS (
         unnest(@edge_ids::uuid[]) AS edge_id,
         unnest(@outcomes::text[]) AS outcome
     LIMIT cardinality(@edge_ids::uuid[])
+),
+staged AS MATERIALIZED (
+    SELECT
+        d.row_id,
+        i.outcome
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS row_id
+        FROM ff_edge AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.flow_id = i.flow_id
+            AND t.edge_id = i.edge_id
+            AND (t.policy -> 'applied_at_ms' = 'null'::jsonb) IS TRUE
+        LIMIT 1
+        FOR UPDATE
+    ) AS d
 )
 UPDATE ff_edge AS d
 SET
     policy = d.policy
     || jsonb_build_object(
-        'edge_state', CASE i.outcome WHEN '' THEN 'applied' WHEN 'success' THEN 'satisfied' ELSE 'impossible' END,
+        'edge_state', CASE s.outcome WHEN '' THEN 'applied' WHEN 'success' THEN 'satisfied' ELSE 'impossible' END,
         'applied_at_ms', @now_ms::bigint
     )
     || CASE
-        WHEN i.outcome = '' THEN '{}'
-        ELSE jsonb_build_object('resolved_at_ms', @now_ms::bigint, 'resolved_outcome', i.outcome)
+        WHEN s.outcome = '' THEN '{}'
+        ELSE jsonb_build_object('resolved_at_ms', @now_ms::bigint, 'resolved_outcome', s.outcome)
     END
-FROM input AS i
-WHERE
-    d.partition_key = i.partition_key
-    AND d.flow_id = i.flow_id
-    AND d.edge_id = i.edge_id
-    AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS TRUE;
+FROM staged AS s
+WHERE d.ctid = s.row_id;
 
 -- name: AddToGroups :exec
 -- AddToGroups adds edges to what groups count, and gives them their policies and targets. A group without a row is made.

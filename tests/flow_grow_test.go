@@ -766,7 +766,10 @@ func TestCreateFlow_around_a_started_execution(t *testing.T) {
 	}
 	f.wantNoFlow(t, flow)
 	spec.Edges[0].AllowStarted = true
-	f.createFlow(t, spec)
+	if _, err := f.CreateFlow(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	f.names[f.NodeID(flow, "child").UUID()] = "child"
 	if waiting, err := f.WaitForChildren(t.Context(), f.leases[x]); err != nil || waiting != engine.WaitingParked {
 		t.Errorf("waits: %s, error %v", waiting, err)
 	}

@@ -293,7 +293,7 @@ var scanning = map[string][]string{
 	"DismissCompletions":   {"ffx_ff_completion_event_undispatched_idx"},
 	"LockUndispatchedOf":   {"ffx_ff_completion_event_undispatched_idx"},
 	"ListEdgesNamed":       {"ff_edge_pkey"},
-	"ApplyEdges":           {"ff_edge_pkey"},
+	"ApplyEdges":           {"ff_edge_pkey"}, // and the row's address
 	"ListAttempts":         {"ff_exec_core_pkey", "ff_attempt_pkey"},
 	"ListExecutionKeys":    {"ff_exec_core_pkey"},
 	"ListNewestKeys":       {"ff_exec_core_pkey"},
