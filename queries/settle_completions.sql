@@ -245,8 +245,7 @@ FROM ended_attempts AS a;
 -- engine.CancelExecution, engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions,
 -- engine.WaitForChildren, engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution,
 -- engine.ReclaimExecution, engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
--- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
--- engine.CancelFlows.
+-- engine.ApplyEdges, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 -- Locks: L6 waits (DELETE).
 WITH input AS (
     SELECT
