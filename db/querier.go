@@ -1200,18 +1200,14 @@ type Querier interface {
 	ReleaseExpiredLeases(ctx context.Context, db DBTX, arg ReleaseExpiredLeasesParams) ([]string, error)
 	// ReleaseQuotaSlots gives back the quota slots that ended executions held.
 	//
-	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
-	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases, engine.CancelExecution,
-	// engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
-	// engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution,
-	// engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelFlow,
-	// engine.RequestFlowCancel, engine.CancelFlows.
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases, engine.CancelExecution,
-	// engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
-	// engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution,
-	// engine.BlockExecution, engine.CancelSiblings.
-	// engine.ReclaimExecution, engine.BlockExecution, engine.RepairGroups.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases,
+	// engine.CancelExecution, engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions,
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution,
+	// engine.ReclaimExecution, engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+	// engine.ApplyEdges, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings,
+	// engine.RepairGroups.
 	// Locks: L6 waits (DELETE).
 	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error
 	// RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is

@@ -192,10 +192,15 @@ var refused = map[string]string{
 
 // given are the types that callers fill in.
 var given = []reflect.Type{
-	reflect.TypeFor[engine.ExecutionSpec](), reflect.TypeFor[engine.FlowSpec](), reflect.TypeFor[engine.Growth](), reflect.TypeFor[engine.EdgeStaging](), reflect.TypeFor[engine.ClaimSpec](), reflect.TypeFor[engine.CancelSpec](), reflect.TypeFor[engine.RevokeSpec](), reflect.TypeFor[engine.ExpiredLeaseFilter](),
-	reflect.TypeFor[engine.GrantSpec](), reflect.TypeFor[engine.WorkerSpec](), reflect.TypeFor[engine.GrantedClaim](),
-	reflect.TypeFor[engine.ResumedClaim](), reflect.TypeFor[engine.Reclaim](), reflect.TypeFor[engine.EligibleFilter](),
-	reflect.TypeFor[engine.Config](), reflect.TypeFor[engine.ExecutionFilter](), reflect.TypeFor[engine.FlowFilter](),
+	reflect.TypeFor[engine.ExecutionSpec](), reflect.TypeFor[engine.FlowSpec](), reflect.TypeFor[engine.Growth](),
+	reflect.TypeFor[engine.EdgeStaging](), reflect.TypeFor[engine.ClaimSpec](),
+	reflect.TypeFor[engine.CancelSpec](), reflect.TypeFor[engine.RevokeSpec](),
+	reflect.TypeFor[engine.ExpiredLeaseFilter](), reflect.TypeFor[engine.GrantSpec](),
+	reflect.TypeFor[engine.WorkerSpec](), reflect.TypeFor[engine.GrantedClaim](),
+	reflect.TypeFor[engine.ResumedClaim](), reflect.TypeFor[engine.Reclaim](),
+	reflect.TypeFor[engine.EligibleFilter](), reflect.TypeFor[engine.Config](),
+	reflect.TypeFor[engine.ExecutionFilter](), reflect.TypeFor[engine.FlowFilter](),
+	reflect.TypeFor[engine.CancelFlowSpec](), reflect.TypeFor[engine.FlowCancelRequest](),
 }
 
 // fields returns the paths of all exported fields below a type that have none below them.

@@ -306,36 +306,6 @@ var twinStatements = []twins{
 
 	// What gives a lease back says so as what ends one.
 	{a: "EndSucceeded.", b: "ReturnLeases.lease_events", rename: []string{"ended_attempts AS a", "returned_attempts AS a"}},
-	{a: "EndUnsuccessful.", b: "EndCancelled."},
-	{
-		a: "EndUnsuccessful.lease_events", b: "EndCancelled.lease_events",
-		onlyA: []string{
-			"d.lease_event", "CASE d.lease_event WHEN 'revoked' THEN coalesce(sqlc.narg(revoked_by)::text, 'backend') END",
-			"WHERE d.lease_event <> ''",
-		},
-		onlyB: []string{"'revoked'", "d.revoked_by", "WHERE d.revoked_by <> ''"},
-	},
-	{
-		a: "EndUnsuccessful.ended", b: "EndCancelled.ended",
-		onlyA: []string{
-			"lifecycle_phase = 'terminal'", "public_state = @public_state::text",
-			"attempt_state = CASE i.attempt_index WHEN -1 THEN 'none' ELSE 'attempt_terminal' END",
-			"attempt_index = CASE WHEN i.attempt_index < 0 THEN e.attempt_index ELSE i.attempt_index END",
-			"cancellation_reason = coalesce(e.cancellation_reason, sqlc.narg(cancellation_reason)::text)",
-			"lease_reclaim_count = e.lease_reclaim_count + @lost_leases::integer",
-			"raw_fields = e.raw_fields || jsonb_build_object(", "'failure_reason', i.failure_reason",
-			"'failure_category', i.failure_category", "'failure_class', i.failure_class",
-			"'last_failure_message', i.failure_reason", "'last_mutation_at', (@now_ms::bigint)::text", ")",
-			"i.lease_event",
-		},
-		onlyB: []string{
-			"lifecycle_phase = 'cancelled'", "public_state = 'cancelled'", "attempt_state = 'cancelled'", "attempt_index = i.pointer",
-			"cancellation_reason = coalesce(e.cancellation_reason, nullif(i.reason, ''))", "cancelled_by = coalesce(e.cancelled_by, i.source)",
-			"raw_fields = CASE", "WHEN e.raw_fields ?| ARRAY['current_waitpoint_id', 'current_suspension_id']",
-			"THEN e.raw_fields - ARRAY['current_waitpoint_id', 'current_suspension_id']", "ELSE e.raw_fields", "END",
-			"i.attempt_outcome", "i.revoked_by",
-		},
-	},
 
 	// One waits for locks, the other skips what others hold.
 	{a: "LockExecutions.input", b: "TakeExecutions.input"},
