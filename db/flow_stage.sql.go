@@ -100,16 +100,23 @@ staged AS MATERIALIZED (
         i.outcome
     FROM input AS i
     CROSS JOIN LATERAL (
-        SELECT t.ctid::tid AS row_id
+        -- In the order of the key: else any index that begins with the flow looks as good in a small table.
+        SELECT
+            t.ctid::tid AS row_id,
+            t.edge_id,
+            t.policy
         FROM ff_edge AS t
         WHERE
             t.partition_key = i.partition_key
             AND t.flow_id = i.flow_id
-            AND t.edge_id = i.edge_id
-            AND (t.policy -> 'applied_at_ms' = 'null'::jsonb) IS TRUE
+            AND t.edge_id >= i.edge_id
+        ORDER BY t.edge_id
         LIMIT 1
         FOR UPDATE
     ) AS d
+    WHERE
+        d.edge_id = i.edge_id
+        AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS TRUE
 )
 UPDATE ff_edge AS d
 SET
@@ -318,7 +325,9 @@ SELECT
     coalesce(d.policy -> 'allow_active_downstream' = 'true'::jsonb, false)::boolean AS allow_started
 FROM input AS i
 CROSS JOIN LATERAL (
+    -- In the order of the key: else any index that begins with the flow looks as good in a small table.
     SELECT
+        t.edge_id,
         t.upstream_eid,
         t.downstream_eid,
         t.policy
@@ -326,9 +335,11 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = i.partition_key
         AND t.flow_id = i.flow_id
-        AND t.edge_id = i.edge_id
+        AND t.edge_id >= i.edge_id
+    ORDER BY t.edge_id
     LIMIT 1
 ) AS d
+WHERE d.edge_id = i.edge_id
 `
 
 type ListEdgesNamedParams struct {

@@ -402,7 +402,7 @@ func TestPlans_of_named_rows_in_small_tables(t *testing.T) {
 	// Of the indexes of ff_edge all look alike then.
 	check("analysed when empty", "LockDownstreamGroups", "ResolveEdges", "PassResults", "EnqueueSiblingCancels", "ListUncountedEdges", "ListUnsoundGroups", "RecountGroups", "ListNeeded",
 		"LockUnstartedDownstream", "ListDownstreamGroups", "ReopenEdges", "MarkCountedEdges", "ListEdgesInto", "ListEdgesFrom", "ListInbound",
-		"ListSiblings")
+		"ListSiblings", "ListEdgesBelow")
 	for n := 20; n <= 60; n += 10 {
 		add()
 		p.exec(t, "ANALYZE")
