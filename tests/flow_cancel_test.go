@@ -503,7 +503,7 @@ func TestCancelFlow_in_an_old_snapshot(t *testing.T) {
 
 // Whoever waits for the flow learns of its end, and of its time being over when it does not end.
 func TestCancelFlow_and_AwaitFlow(t *testing.T) {
-	f := newFlowFixture(t)
+	f := flowsOn(newClone(t))
 	flow := f.draw(t, nil, "a>b")
 	f.lease(t, flow, "a")
 	if _, err := f.RequestFlowCancel(t.Context(), engine.FlowCancelRequest{ID: flow, Grace: time.Minute}); err != nil {

@@ -182,6 +182,7 @@ func (f *fixture) atCommit(t *testing.T, statement string) {
 	for table, change := range map[string]string{
 		"ff_exec_core": "INSERT OR UPDATE OR DELETE", "ff_claim_grant": "INSERT OR UPDATE OR DELETE", "ff_flow_core": "DELETE",
 		"ff_lease_event": "DELETE", "ffx_pause": "INSERT OR UPDATE OR DELETE", "ffx_lane_retention": "INSERT OR UPDATE OR DELETE",
+		"ff_flow_summary": "INSERT OR UPDATE",
 	} {
 		f.exec(t, `CREATE CONSTRAINT TRIGGER at_commit AFTER `+change+` ON `+table+`
 			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION at_commit()`)

@@ -65,7 +65,7 @@ func TestE49_a_replay_begins_with_nothing_of_the_run_before(t *testing.T) {
 		}
 		delete(raw, key)
 	}
-	raw["replay_count"], raw["last_mutation_at"] = 1.0, fmt.Sprint(nowMs(f))
+	raw["replay_count"], raw["ffx_replay_count"], raw["last_mutation_at"] = 1.0, 1.0, fmt.Sprint(nowMs(f))
 	deadline := start.Add(time.Hour).UnixMilli()
 	wantChanged(t, "execution", before, after, columns{
 		"lifecycle_phase": "runnable", "eligibility_state": "eligible_now", "public_state": "waiting",

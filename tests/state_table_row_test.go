@@ -242,6 +242,10 @@ func (f *fixture) render(row wholeRow, s *subject, prefix, column string, value 
 			return s.name("L", v)
 		case "flow_id":
 			return s.name("F", v)
+		case "ffx_node_key":
+			if v == s.key { // as every member
+				return ""
+			}
 		}
 		return f.own(v)
 	case map[string]any:

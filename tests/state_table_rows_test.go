@@ -64,7 +64,7 @@ var (
 
 	replayed = wholeRow{
 		"state": stateReplayed, "terminal_at_ms": "-",
-		"retry_count": "0", "lease_reclaim_count": "0", "raw.replay_count": "1", "raw.last_mutation_at": "now",
+		"retry_count": "0", "lease_reclaim_count": "0", "raw.replay_count": "1", "raw.ffx_replay_count": "1", "raw.last_mutation_at": "now",
 		"0.outcome": "-", "0.terminal_at_ms": "-", "0.started_at_ms": "-", "0.worker_id": "-", "0.worker_instance_id": "-",
 	}.merged(isMutation).merged(queued)
 
@@ -485,7 +485,7 @@ var stateTable = []transition{
 		name: "replay, expired", from: "attempt timeout, exhausted", after: time.Hour, again: engine.ErrNotEnded, calls: replaying,
 		change: wholeRow{
 			"state": stateReplayed, "terminal_at_ms": "-", "deadline_at_ms": "-", "execution_deadline_ms": "none", "lease_epoch": "4",
-			"retry_count": "0", "raw.replay_count": "1", "raw.last_mutation_at": "now",
+			"retry_count": "0", "raw.replay_count": "1", "raw.ffx_replay_count": "1", "raw.last_mutation_at": "now",
 			"raw.failure_reason": "-", "raw.failure_category": "-", "raw.failure_class": "-", "raw.last_failure_message": "-",
 			"1.lease_epoch": "4", "1.outcome": "-", "1.terminal_at_ms": "-", "1.started_at_ms": "-", "1.worker_id": "-", "1.worker_instance_id": "-",
 		}.merged(isMutation).merged(queued),
@@ -502,7 +502,7 @@ var stateTable = []transition{
 	{
 		name: "replay, a skipped member", from: "dependencies impossible", again: engine.ErrNotEnded, calls: replaying,
 		change: wholeRow{
-			"state": stateReplayedHeld, "terminal_at_ms": "-", "lease_epoch": "1", "raw.replay_count": "1", "raw.last_mutation_at": "now",
+			"state": stateReplayedHeld, "terminal_at_ms": "-", "lease_epoch": "1", "raw.replay_count": "1", "raw.ffx_replay_count": "1", "raw.last_mutation_at": "now",
 			"group": "0 succeeded, 0 failed, 0 skipped, 1 running",
 		}.merged(isMutation),
 		events: []string{`replayed {"branch":"skipped_flow_member","groups_reset":1} at now`},
