@@ -238,7 +238,11 @@ LEFT JOIN LATERAL (
             > ($2::bigint, $3::smallint, $4::uuid)
             OR t.execution_id > $5::text
         )
-    ORDER BY t.execution_id
+    -- By the whole key: another index has the order of execution_id, but not the flow.
+    ORDER BY
+        t.partition_key,
+        t.flow_id,
+        t.execution_id
     LIMIT $6::integer
 ) AS m ON true
 WHERE

@@ -77,17 +77,24 @@ func (q *Queries) ListPendingAmong(ctx context.Context, db DBTX, arg ListPending
 
 const lockMembers = `-- name: LockMembers :many
 WITH members AS (
+    -- Found before they are sorted: the primary key has the order, but not the flow.
     SELECT
-        e.partition_key,
-        e.execution_id
-    FROM ff_exec_core AS e
-    WHERE
-        e.partition_key = $2
-        AND e.flow_id = $3::uuid
-        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
+        f.partition_key,
+        f.execution_id
+    FROM (
+        SELECT
+            e.partition_key,
+            e.execution_id
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = $2
+            AND e.flow_id = $3::uuid
+            AND e.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
+        OFFSET 0
+    ) AS f
     ORDER BY
-        e.partition_key,
-        e.execution_id
+        f.partition_key,
+        f.execution_id
     OFFSET 0
 )
 SELECT

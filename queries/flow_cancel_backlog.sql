@@ -143,7 +143,11 @@ LEFT JOIN LATERAL (
             > (@after_due_at_ms::bigint, @after_partition_key::smallint, @after_flow_id::uuid)
             OR t.execution_id > @after_execution_id::text
         )
-    ORDER BY t.execution_id
+    -- By the whole key: another index has the order of execution_id, but not the flow.
+    ORDER BY
+        t.partition_key,
+        t.flow_id,
+        t.execution_id
     LIMIT @page_size::integer
 ) AS m ON true
 WHERE

@@ -6,17 +6,24 @@
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
 WITH members AS (
+    -- Found before they are sorted: the primary key has the order, but not the flow.
     SELECT
-        e.partition_key,
-        e.execution_id
-    FROM ff_exec_core AS e
-    WHERE
-        e.partition_key = @partition_key
-        AND e.flow_id = @flow_id::uuid
-        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
+        f.partition_key,
+        f.execution_id
+    FROM (
+        SELECT
+            e.partition_key,
+            e.execution_id
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = @partition_key
+            AND e.flow_id = @flow_id::uuid
+            AND e.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
+        OFFSET 0
+    ) AS f
     ORDER BY
-        e.partition_key,
-        e.execution_id
+        f.partition_key,
+        f.execution_id
     OFFSET 0
 )
 SELECT
