@@ -23,7 +23,7 @@ var (
 	}
 	shown = []string{
 		"errBusyRow", "errBusyFlow", // around ErrBusy
-		"errNegative", "errNoCount", "errNoText", "errNoObject", // what is wrong with a value, in a CorruptionError
+		"errNegative", "errNoCount", "errNoText", "errNoObject", "errNoEdge", // what is wrong with a value, in a CorruptionError
 		"errUndecided", // in the log
 	}
 )
