@@ -91,8 +91,6 @@ func (x *heldExecution) terminal() bool { return isTerminalPhase(x.LifecyclePhas
 
 func (x *heldExecution) active() bool { return x.LifecyclePhase == "active" }
 
-func (x *heldExecution) suspended() bool { return x.LifecyclePhase == "suspended" }
-
 // resumable: its suspension was satisfied, and nobody has claimed it since.
 func (x *heldExecution) resumable() bool { return x.PublicState == "resumable" }
 
