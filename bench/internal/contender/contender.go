@@ -72,6 +72,14 @@ type FlowInserter interface {
 	InsertFlow(ctx context.Context, g Graph) error
 }
 
+// FlowCanceller is a contender that ends all jobs of a graph at once.
+type FlowCanceller interface {
+	FlowInserter
+	// Cancels inserts a graph and returns a function that cancels it and says how many jobs that ended. Of its jobs
+	// held are claimed before.
+	Cancels(ctx context.Context, g Graph, held int) (func(ctx context.Context) (int, error), error)
+}
+
 // Graph is jobs, numbered from 0, and which of them wait for which.
 type Graph struct {
 	Nodes int

@@ -63,6 +63,11 @@ func spec(job Job) engine.ExecutionSpec {
 }
 
 func (o *ours) InsertFlow(ctx context.Context, g Graph) error {
+	_, err := o.createFlow(ctx, g)
+	return err
+}
+
+func (o *ours) createFlow(ctx context.Context, g Graph) (id.FlowID, error) {
 	flow := engine.FlowSpec{Kind: "bench", Nodes: make([]engine.Node, g.Nodes), Edges: make([]engine.Edge, len(g.Edges))}
 	for i := range flow.Nodes {
 		flow.Nodes[i] = engine.Node{Key: strconv.Itoa(i), Spec: spec(Job{Num: i})}
@@ -70,8 +75,24 @@ func (o *ours) InsertFlow(ctx context.Context, g Graph) error {
 	for i, edge := range g.Edges {
 		flow.Edges[i] = engine.Edge{From: strconv.Itoa(edge[0]), To: strconv.Itoa(edge[1])}
 	}
-	_, err := o.eng.CreateFlow(ctx, flow)
-	return err
+	created, err := o.eng.CreateFlow(ctx, flow)
+	return created.ID, err
+}
+
+func (o *ours) Cancels(ctx context.Context, g Graph, held int) (func(context.Context) (int, error), error) {
+	flow, err := o.createFlow(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	if held > 0 {
+		if _, err := o.Hold(ctx, held); err != nil {
+			return nil, err
+		}
+	}
+	return func(ctx context.Context) (int, error) {
+		cancelled, err := o.eng.CancelFlow(ctx, engine.CancelFlowSpec{ID: flow})
+		return len(cancelled.Members), err
+	}, nil
 }
 
 func (o *ours) Fill(ctx context.Context, n int) error {

@@ -28,7 +28,7 @@ type crew struct {
 	lastAt  time.Duration
 }
 
-// hire puts a contender to work until goal jobs are done. Of w's functions only Started is passed on.
+// hire puts a contender to work until goal jobs are done. Of w's functions Begun is not passed on.
 func hire(ctx context.Context, c contender.Contender, w contender.Work, goal int) *crew {
 	ctx, cancel := context.WithCancel(ctx)
 	k := &crew{
@@ -39,10 +39,14 @@ func hire(ctx context.Context, c contender.Contender, w contender.Work, goal int
 		origin:  time.Now(),
 	}
 	w.Begun = func() { k.begun.Do(func() { k.begunAt = time.Since(k.origin) }) }
+	told := w.Done
 	w.Done = func() {
 		if k.done.Add(1) == k.goal {
 			k.lastAt = time.Since(k.origin)
 			close(k.reached)
+		}
+		if told != nil {
+			told()
 		}
 	}
 	go func() { k.ended <- c.Run(ctx, w) }()

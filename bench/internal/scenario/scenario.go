@@ -52,6 +52,8 @@ func All() []Scenario {
 		{Key: "j", Title: "memory of the worker process", run: memory},
 		{Key: "k", Title: "cost of lease history and outbox", run: history},
 		{Key: "l", Title: "a database shared with FlowFabric", Asked: true, run: sharing},
+		{Key: "m", Title: "one flow at a time", run: singleFlows},
+		{Key: "n", Title: "cancel of a flow", run: cancels},
 	}
 }
 
