@@ -18,7 +18,7 @@ $$;
 COMMENT ON FUNCTION ffx_replayed_elsewhere(jsonb) IS
     'From raw_fields of an execution: another program has replayed it, which leaves what its earlier end counted in edge groups. A replay of this library takes it back, and stores in ffx_replay_count which replay that was.';
 
--- object: comments on ff_flow_summary
+-- object: comments on ff_flow_summary as written here
 COMMENT ON TABLE ff_flow_summary IS
     'Counts of a flow''s members, written whole by this library''s Maintenance.SummariseFlows and by FlowFabric''s project_flow_summary; for display, possibly old, never a guard. A flow without members has no row.';
 
