@@ -53,10 +53,13 @@ ended AS (
         SELECT
             i.partition_key,
             i.execution_id,
+            t.row_id,
+            q.entry_id,
             i.reason,
             i.source,
             i.revoked_by,
             a.attempt_index,
+            a.attempt_row_id,
             a.leased,
             a.leased OR NOT a.finished AS goes_on,
             a.leased OR t.lifecycle_phase IN ('active', 'suspended') OR t.public_state = 'resumable' AS held,
@@ -69,9 +72,14 @@ ended AS (
         FROM input AS i
         CROSS JOIN LATERAL (
             SELECT
+                x.ctid::tid AS row_id,
+                x.lane_id,
+                x.priority,
+                x.created_at_ms,
                 x.attempt_index,
                 x.lifecycle_phase,
                 x.ownership_state,
+                x.eligibility_state,
                 x.public_state,
                 x.ffx_lease_epoch
             FROM ff_exec_core AS x
@@ -82,6 +90,7 @@ ended AS (
         ) AS t
         LEFT JOIN LATERAL (
             SELECT
+                c.ctid::tid AS attempt_row_id,
                 c.attempt_index,
                 c.lease_epoch,
                 c.worker_instance_id,
@@ -104,10 +113,25 @@ ended AS (
             ORDER BY c.attempt_index DESC
             LIMIT 1
         ) AS a ON true
+        LEFT JOIN LATERAL (
+            SELECT r.ctid::tid AS entry_id
+            FROM ffx_ready AS r
+            WHERE
+                t.lifecycle_phase = 'runnable'
+                AND t.eligibility_state = 'eligible_now'
+                AND r.lane_id = t.lane_id
+                AND r.rank = - t.priority::bigint
+                AND r.created_at_ms = t.created_at_ms
+                AND r.execution_id = i.execution_id
+                AND r.partition_key = i.partition_key
+            LIMIT 1
+        ) AS q ON true
         OFFSET 0
     ) AS i
     WHERE
-        e.partition_key = i.partition_key
+        -- By its address: the row is locked, so that it stays there.
+        e.ctid = i.row_id
+        AND e.partition_key = i.partition_key
         AND e.execution_id = i.execution_id
         AND e.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
     RETURNING
@@ -115,8 +139,11 @@ ended AS (
         e.execution_id,
         e.flow_id,
         (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
+        ffx_replayed_elsewhere(e.raw_fields) AS replayed,
         e.attempt_index AS pointer,
+        i.entry_id,
         i.attempt_index,
+        i.attempt_row_id,
         i.goes_on,
         i.held,
         i.raised_epoch,
@@ -139,10 +166,17 @@ ended_attempts AS (
         lease_epoch = CASE WHEN d.goes_on THEN d.raised_epoch ELSE a.lease_epoch END
     FROM ended AS d
     WHERE
-        a.partition_key = d.partition_key
+        a.ctid = d.attempt_row_id
+        AND a.partition_key = d.partition_key
         AND a.execution_id = d.execution_id
         AND a.attempt_index = d.attempt_index
         AND (d.goes_on OR d.attempt_index = d.pointer)
+),
+entries AS (
+    -- Their queue entries, taken out.
+    DELETE FROM ffx_ready AS r
+    USING ended AS d
+    WHERE r.ctid = d.entry_id
 ),
 lease_events AS (
     -- The lease events.
@@ -175,6 +209,7 @@ SELECT
     d.execution_id,
     d.flow_id,
     d.has_quota::boolean AS has_quota,
+    d.replayed::boolean AS replayed,
     coalesce(d.leased, false)::boolean AS leased,
     coalesce(d.worker_instance_id, '')::text AS worker_instance_id
 FROM ended AS d
@@ -194,6 +229,7 @@ type EndCancelledRow struct {
 	ExecutionID      pgtype.UUID
 	FlowID           pgtype.UUID
 	HasQuota         bool
+	Replayed         bool
 	Leased           bool
 	WorkerInstanceID string
 }
@@ -201,11 +237,13 @@ type EndCancelledRow struct {
 // EndCancelled ends executions as cancelled, and settles their current attempts as they are under the locks. An attempt
 // that ran or was to go on ends, under a raised epoch that both rows are given, so that its holder is refused from now
 // on; of one that had failed for the next one only the outcome is cleared. Returns what was ended, with the worker
-// instance that lost a lease: a row that is terminal already is left alone.
+// instance that lost a lease, and whether another program had replayed it: a row that is terminal already is left alone.
+// The queue entries of those that were claimable go with them, all by one part of the statement: its trigger does not fire
+// for what comes to phase cancelled with another mutation time, which no other statement and no other program writes.
 //
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
 // engine.RequestFlowCancel, engine.CancelFlows.
-// Locks: L1 held; L2 held; L7 new.
+// Locks: L1 held; L2 held; queue held, by the execution's row; L7 new.
 func (q *Queries) EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error) {
 	rows, err := db.Query(ctx, endCancelled,
 		arg.PartitionKeys,
@@ -227,6 +265,7 @@ func (q *Queries) EndCancelled(ctx context.Context, db DBTX, arg EndCancelledPar
 			&i.ExecutionID,
 			&i.FlowID,
 			&i.HasQuota,
+			&i.Replayed,
 			&i.Leased,
 			&i.WorkerInstanceID,
 		); err != nil {

@@ -75,6 +75,53 @@ func (q *Queries) ListPendingAmong(ctx context.Context, db DBTX, arg ListPending
 	return items, nil
 }
 
+const lockMemberAttempts = `-- name: LockMemberAttempts :exec
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id,
+        unnest($3::integer[]) AS attempt_index
+    LIMIT cardinality($2::uuid[])
+)
+SELECT 1
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT t.attempt_index
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index <= i.attempt_index
+    ORDER BY t.attempt_index DESC
+    LIMIT 1
+) AS n
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = n.attempt_index
+    FOR UPDATE
+) AS a
+`
+
+type LockMemberAttemptsParams struct {
+	PartitionKeys  []int16
+	ExecutionIds   []pgtype.UUID
+	AttemptIndexes []int32
+}
+
+// LockMemberAttempts locks the current attempt of each given execution: the newest up to its pointer, as the caller read
+// it when it locked the execution. An execution may have none.
+//
+// Used by: engine.CancelFlow, engine.RequestFlowCancel.
+// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
+func (q *Queries) LockMemberAttempts(ctx context.Context, db DBTX, arg LockMemberAttemptsParams) error {
+	_, err := db.Exec(ctx, lockMemberAttempts, arg.PartitionKeys, arg.ExecutionIds, arg.AttemptIndexes)
+	return err
+}
+
 const lockMembers = `-- name: LockMembers :many
 WITH members AS (
     -- Found before they are sorted: the primary key has the order, but not the flow.
@@ -99,12 +146,14 @@ WITH members AS (
 )
 SELECT
     e.partition_key,
-    e.execution_id
+    e.execution_id,
+    e.attempt_index
 FROM members AS m
 CROSS JOIN LATERAL (
     SELECT
         t.partition_key,
-        t.execution_id
+        t.execution_id,
+        t.attempt_index
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = m.partition_key
@@ -128,11 +177,12 @@ type LockMembersParams struct {
 type LockMembersRow struct {
 	PartitionKey int16
 	ExecutionID  id.ExecutionUUID
+	AttemptIndex int32
 }
 
 // LockMembers locks the members of a flow that have not ended, in the order of their ids; with pending_only, those alone
 // that nobody runs and that are not suspended. No row: there is none. Whoever holds the flow exclusively meets all of
-// them: nothing is added to it, or replayed, meanwhile.
+// them: nothing is added to it, or replayed, meanwhile. attempt_index: the pointer of the locked row.
 //
 // Used by: engine.CancelFlow, engine.RequestFlowCancel.
 // Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
@@ -145,7 +195,7 @@ func (q *Queries) LockMembers(ctx context.Context, db DBTX, arg LockMembersParam
 	var items []LockMembersRow
 	for rows.Next() {
 		var i LockMembersRow
-		if err := rows.Scan(&i.PartitionKey, &i.ExecutionID); err != nil {
+		if err := rows.Scan(&i.PartitionKey, &i.ExecutionID, &i.AttemptIndex); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

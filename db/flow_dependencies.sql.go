@@ -806,10 +806,14 @@ resolved AS (
     -- Their open edges, resolved.
     UPDATE ff_edge AS d
     SET
-        policy = d.policy || jsonb_build_object(
-            'edge_state', CASE WHEN $1::text = 'success' THEN 'satisfied' ELSE 'impossible' END,
-            'resolved_at_ms', $6::bigint,
-            'resolved_outcome', $1::text
+        -- The same for all, so made once.
+        policy = d.policy || (
+            SELECT
+                jsonb_build_object(
+                    'edge_state', CASE WHEN $1::text = 'success' THEN 'satisfied' ELSE 'impossible' END,
+                    'resolved_at_ms', $6::bigint,
+                    'resolved_outcome', $1::text
+                )
         )
     FROM input AS i
     WHERE

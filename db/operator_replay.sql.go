@@ -406,10 +406,14 @@ WITH source AS (
 )
 UPDATE ff_edge AS d
 SET
-    policy = d.policy || jsonb_build_object(
-        'edge_state', CASE WHEN $1::text = 'success' THEN 'satisfied' ELSE 'impossible' END,
-        'resolved_at_ms', $2::bigint,
-        'resolved_outcome', $1::text
+    -- The same for all, so made once.
+    policy = d.policy || (
+        SELECT
+            jsonb_build_object(
+                'edge_state', CASE WHEN $1::text = 'success' THEN 'satisfied' ELSE 'impossible' END,
+                'resolved_at_ms', $2::bigint,
+                'resolved_outcome', $1::text
+            )
     )
 FROM source AS s
 WHERE

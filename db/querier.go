@@ -249,11 +249,13 @@ type Querier interface {
 	// EndCancelled ends executions as cancelled, and settles their current attempts as they are under the locks. An attempt
 	// that ran or was to go on ends, under a raised epoch that both rows are given, so that its holder is refused from now
 	// on; of one that had failed for the next one only the outcome is cleared. Returns what was ended, with the worker
-	// instance that lost a lease: a row that is terminal already is left alone.
+	// instance that lost a lease, and whether another program had replayed it: a row that is terminal already is left alone.
+	// The queue entries of those that were claimable go with them, all by one part of the statement: its trigger does not fire
+	// for what comes to phase cancelled with another mutation time, which no other statement and no other program writes.
 	//
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
 	// engine.RequestFlowCancel, engine.CancelFlows.
-	// Locks: L1 held; L2 held; L7 new.
+	// Locks: L1 held; L2 held; queue held, by the execution's row; L7 new.
 	EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error)
 	// EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. Its epoch is raised,
 	// so that the former holder is refused.
@@ -933,7 +935,7 @@ type Querier interface {
 	// Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
 	// engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
 	// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
-	// engine.UnblockExecution, engine.CancelFlow, engine.RequestFlowCancel.
+	// engine.UnblockExecution.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 	LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error
 	// LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order: successes that
@@ -1007,9 +1009,15 @@ type Querier interface {
 	// Used by: engine.ReplayExecution.
 	// Locks: L3 waits (the group row FOR UPDATE). The flow's exclusive lock is held.
 	LockInboundGroup(ctx context.Context, db DBTX, arg LockInboundGroupParams) (LockInboundGroupRow, error)
+	// LockMemberAttempts locks the current attempt of each given execution: the newest up to its pointer, as the caller read
+	// it when it locked the execution. An execution may have none.
+	//
+	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
+	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
+	LockMemberAttempts(ctx context.Context, db DBTX, arg LockMemberAttemptsParams) error
 	// LockMembers locks the members of a flow that have not ended, in the order of their ids; with pending_only, those alone
 	// that nobody runs and that are not suspended. No row: there is none. Whoever holds the flow exclusively meets all of
-	// them: nothing is added to it, or replayed, meanwhile.
+	// them: nothing is added to it, or replayed, meanwhile. attempt_index: the pointer of the locked row.
 	//
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -191,6 +192,7 @@ func (e *Engine) endCancelled(ctx context.Context, tx *txn, s *cancelling) ([]en
 	if err != nil {
 		return nil, err
 	}
+	once := !slices.ContainsFunc(rows, func(row db.EndCancelledRow) bool { return row.Replayed })
 	ended := make([]endedExecution, len(rows))
 	for i, row := range rows {
 		ended[i] = endedExecution{
@@ -198,6 +200,7 @@ func (e *Engine) endCancelled(ctx context.Context, tx *txn, s *cancelling) ([]en
 			flow:     flowOf(row.FlowID),
 			outcome:  state.CompletionCancelled,
 			hasQuota: row.HasQuota,
+			once:     once,
 		}
 		if row.Leased {
 			tx.due.leases()

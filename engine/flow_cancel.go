@@ -174,14 +174,15 @@ func (e *Engine) cancelledBefore(
 
 // lockMembersToCancel locks the members that a cancel concerns, and their current attempts, and reads the clock.
 func (e *Engine) lockMembersToCancel(ctx context.Context, tx *txn, c flowCancel) (members executionArrays, nowMs int64, err error) {
-	if members, err = e.lockMembers(ctx, tx, c.flow, c.policy); err != nil {
+	members, attempts, err := e.lockMembers(ctx, tx, c.flow, c.policy)
+	if err != nil {
 		return members, 0, err
 	}
 	var steps []step
 	if !members.empty() {
 		steps = append(steps, func(conn db.DBTX) error {
-			return e.q.LockCurrentAttempts(ctx, conn, db.LockCurrentAttemptsParams{
-				PartitionKeys: members.partitions, ExecutionIds: members.executions,
+			return e.q.LockMemberAttempts(ctx, conn, db.LockMemberAttemptsParams{
+				PartitionKeys: members.partitions, ExecutionIds: members.executions, AttemptIndexes: attempts,
 			})
 		})
 	}

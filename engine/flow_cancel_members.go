@@ -10,19 +10,21 @@ import (
 )
 
 // lockMembers locks the members of a flow that are to be cancelled by a policy, in lock order, waiting for who holds them.
-// The caller holds the flow exclusively.
-func (e *Engine) lockMembers(ctx context.Context, tx *txn, flow id.FlowID, policy state.FlowCancelPolicy) (executionArrays, error) {
-	var members executionArrays
+// The caller holds the flow exclusively. It also returns the pointers of their rows to their attempts.
+func (e *Engine) lockMembers(
+	ctx context.Context, tx *txn, flow id.FlowID, policy state.FlowCancelPolicy,
+) (members executionArrays, attempts []int32, err error) {
 	if policy == state.CancelFlowOnly {
-		return members, nil
+		return members, nil, nil
 	}
 	rows, err := e.q.LockMembers(ctx, tx, db.LockMembersParams{
 		PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: pgUUID(flow), PendingOnly: policy == state.CancelPending,
 	})
 	for _, row := range rows {
 		members.add(row.PartitionKey, row.ExecutionID)
+		attempts = append(attempts, row.AttemptIndex)
 	}
-	return members, err
+	return members, attempts, err
 }
 
 // takeMembers locks those of the given members that nobody else holds, with their current attempts, whatever state they
@@ -62,7 +64,7 @@ func (e *Engine) takeMembers(ctx context.Context, tx *txn, members executionArra
 // ids in order. Their dependents in the flow are resolved, and skipped where they can no longer run.
 //
 // The caller holds their flows exclusively, and has locked the members, in lock order, and their current attempts, in
-// earlier statements: by [Engine.takeMembers], or [Engine.lockMembers] and LockCurrentAttempts. nowMs was read after that.
+// earlier statements: by [Engine.takeMembers], or [Engine.lockMembers] and LockMemberAttempts. nowMs was read after that.
 //
 // The number of statements does not depend on how many members there are, but for the levels of what is skipped. An
 // error leaves the transaction to be rolled back.

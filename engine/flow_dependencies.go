@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"math"
@@ -162,11 +163,15 @@ func (e *Engine) resolve(
 	over := endedAmong(frontier)
 	var decided []decidedGroup
 	var left leftEdges
+	var rules document.Group
 	for i := range groups {
 		g := &groups[i]
 		passes = passes || g.PassesData
 		counted += len(g.EdgeIds)
-		rules, err := document.GroupFromStored(g.Policy)
+		// Most groups of a flow have one policy.
+		if i == 0 || err != nil || !bytes.Equal(g.Policy, groups[i-1].Policy) {
+			rules, err = document.GroupFromStored(g.Policy)
+		}
 		if err != nil {
 			left.add(g.PartitionKey, g.FlowID, g.DownstreamEid, g.EdgeIds) // a read of the flow reports it
 			continue

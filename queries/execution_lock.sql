@@ -39,7 +39,7 @@ CROSS JOIN LATERAL (
 -- Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
 -- engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
 -- engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
--- engine.UnblockExecution, engine.CancelFlow, engine.RequestFlowCancel.
+-- engine.UnblockExecution.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 WITH input AS (
     SELECT

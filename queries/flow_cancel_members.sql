@@ -1,7 +1,7 @@
 -- name: LockMembers :many
 -- LockMembers locks the members of a flow that have not ended, in the order of their ids; with pending_only, those alone
 -- that nobody runs and that are not suspended. No row: there is none. Whoever holds the flow exclusively meets all of
--- them: nothing is added to it, or replayed, meanwhile.
+-- them: nothing is added to it, or replayed, meanwhile. attempt_index: the pointer of the locked row.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
@@ -28,12 +28,14 @@ WITH members AS (
 )
 SELECT
     e.partition_key,
-    e.execution_id
+    e.execution_id,
+    e.attempt_index
 FROM members AS m
 CROSS JOIN LATERAL (
     SELECT
         t.partition_key,
-        t.execution_id
+        t.execution_id,
+        t.attempt_index
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = m.partition_key
@@ -46,6 +48,41 @@ CROSS JOIN LATERAL (
         ) IS TRUE
     FOR NO KEY UPDATE
 ) AS e;
+
+-- name: LockMemberAttempts :exec
+-- LockMemberAttempts locks the current attempt of each given execution: the newest up to its pointer, as the caller read
+-- it when it locked the execution. An execution may have none.
+--
+-- Used by: engine.CancelFlow, engine.RequestFlowCancel.
+-- Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT 1
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT t.attempt_index
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index <= i.attempt_index
+    ORDER BY t.attempt_index DESC
+    LIMIT 1
+) AS n
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = n.attempt_index
+    FOR UPDATE
+) AS a;
 
 -- name: ListPendingAmong :many
 -- ListPendingAmong returns those of the given executions, which the caller has locked, that nobody works on and that are

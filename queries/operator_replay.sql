@@ -339,10 +339,14 @@ WITH source AS (
 )
 UPDATE ff_edge AS d
 SET
-    policy = d.policy || jsonb_build_object(
-        'edge_state', CASE WHEN @outcome::text = 'success' THEN 'satisfied' ELSE 'impossible' END,
-        'resolved_at_ms', @now_ms::bigint,
-        'resolved_outcome', @outcome::text
+    -- The same for all, so made once.
+    policy = d.policy || (
+        SELECT
+            jsonb_build_object(
+                'edge_state', CASE WHEN @outcome::text = 'success' THEN 'satisfied' ELSE 'impossible' END,
+                'resolved_at_ms', @now_ms::bigint,
+                'resolved_outcome', @outcome::text
+            )
     )
 FROM source AS s
 WHERE

@@ -2615,9 +2615,9 @@ CREATE TRIGGER ffx_ff_exec_core_keep_blocked_trg AFTER UPDATE ON ff_exec_core FO
 
 COMMENT ON TRIGGER ffx_ff_exec_core_keep_blocked_trg ON ff_exec_core IS 'Lists executions that become blocked by route, lane or operator in ffx_blocked, and takes out those that no longer are.';
 
-CREATE TRIGGER ffx_ff_exec_core_keep_ready_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN (((new.eligibility_state = 'eligible_now'::text) OR ((old.eligibility_state = 'eligible_now'::text) AND ((new.lifecycle_phase <> 'active'::text) OR (NOT (new.ffx_lease_epoch IS DISTINCT FROM old.ffx_lease_epoch)))))) EXECUTE FUNCTION ffx_keep_ready();
+CREATE TRIGGER ffx_ff_exec_core_keep_ready_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN (((new.eligibility_state = 'eligible_now'::text) OR ((old.eligibility_state = 'eligible_now'::text) AND ((new.lifecycle_phase <> 'active'::text) OR (NOT (new.ffx_lease_epoch IS DISTINCT FROM old.ffx_lease_epoch))) AND ((new.lifecycle_phase <> 'cancelled'::text) OR (NOT (new.ffx_last_mutation_at_ms IS DISTINCT FROM old.ffx_last_mutation_at_ms)))))) EXECUTE FUNCTION ffx_keep_ready();
 
-COMMENT ON TRIGGER ffx_ff_exec_core_keep_ready_trg ON ff_exec_core IS 'Keeps the queue entry of an execution in step with it: in when it becomes claimable, out when it no longer is, moved when its lane, priority or age changes. A claim by this library takes its entry out itself and does not fire it.';
+COMMENT ON TRIGGER ffx_ff_exec_core_keep_ready_trg ON ff_exec_core IS 'Keeps the queue entry of an execution in step with it: in when it becomes claimable, out when it no longer is, moved when its lane, priority or age changes. A claim or cancel by this library takes its entry out itself and does not fire it.';
 
 CREATE TRIGGER ffx_ff_lease_event_floor_trg AFTER DELETE ON ff_lease_event REFERENCING OLD TABLE AS deleted_events FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_floor('lease');
 

@@ -213,7 +213,7 @@ var keyed = []string{
 	"TakeAttemptsOf", "LeaseTakenExecutions",
 	"RenewLeases", "ReadLeases", "LockExecutions", "LockAttempts", "TakeExecutions", "TakeAttempts", "UpdateProgress", "ReturnLeases", "LockGroupsOf", "ReadGroupsOf",
 	"CompleteExecutions", "EndSucceeded", "ReleaseQuotaSlots", "InsertCompletionEvents",
-	"ReadExecutionForecasts", "LockCurrentAttempts", "ReadHeldExecutions", "EndCancelled",
+	"ReadExecutionForecasts", "LockCurrentAttempts", "LockMemberAttempts", "ReadHeldExecutions", "EndCancelled",
 	"ListPendingAmong", "LockFlowToCancel", "MarkFlowCancelled",
 	"InsertCancelBacklog", "LockCancelBacklog", "TakeCancelBacklogs", "DropBacklogMembers", "DropEmptyBacklogs",
 	"ReadRetryFacts", "ScheduleRetries", "EndUnsuccessful", "DiscardWaiting",

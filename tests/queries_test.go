@@ -513,10 +513,13 @@ var sqlRules = []rule{
 	{
 		name: "how an edge is marked as resolved",
 		text: `
-			policy = d.policy || jsonb_build_object(
+			policy = d.policy || (
+			SELECT
+			jsonb_build_object(
 			'edge_state', CASE WHEN @outcome::text = 'success' THEN 'satisfied' ELSE 'impossible' END
 			'resolved_at_ms', @now_ms::bigint
 			'resolved_outcome', @outcome::text
+			)
 			)`,
 		mark: "'resolved_outcome', @outcome",
 		in:   map[string]string{"ResolveEdges.resolved": "", "MarkCountedEdges.": ""},

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // The columns of an entry, as the queue has them and as the execution has them.
@@ -191,7 +192,30 @@ func TestQueue_follows_every_write(t *testing.T) {
 		{"another's creation, not runnable yet", func(t *testing.T, f *flowFixture) { f.seed(t, nil) }, 0},
 		{"another's claim, which raises no epoch", written(foreignClaim), 0},
 		{"another's claim after one of ours", written(foreignReady+", ffx_lease_epoch = 4", foreignClaim), 0},
+		{"cancel", func(t *testing.T, f *flowFixture) {
+			f.create(t)
+			x := f.create(t)
+			f.advance(time.Second)
+			f.cancel(t, x)
+		}, 1},
+		{"cancel what has another priority and lane by now", func(t *testing.T, f *flowFixture) {
+			x := f.create(t)
+			f.setExecution(t, x, "priority = 3, lane_id = lane_id || '-other'")
+			f.advance(time.Second)
+			f.cancel(t, x)
+		}, 0},
+		{"cancel a flow", func(t *testing.T, f *flowFixture) {
+			flow := f.draw(t, nil, "a>d", "b>d", "c>d")
+			f.claimN(t, 1)
+			f.advance(time.Second)
+			f.cancelFlow(t, flow, state.CancelAll)
+		}, 0},
 		{"another's cancel", written(foreignCancel), 0},
+		{"another's cancel a moment later", func(t *testing.T, f *flowFixture) {
+			x := f.create(t)
+			f.advance(time.Second)
+			f.setExecution(t, x, foreignCancel)
+		}, 0},
 		{"another's replay", written(foreignCancel, foreignReady), 1},
 		{"another's priority", written("priority = 7"), 1},
 		{"the least priority", written("priority = -2147483648"), 1},
@@ -325,6 +349,39 @@ func TestQueue_claims_and_completions_call_no_trigger_function(t *testing.T) {
 			}
 			if err := c.ends(t.Context(), e, held); err != nil {
 				t.Fatal(err)
+			}
+			if calls := triggerCalls(t, tx) - before; calls != c.calls {
+				t.Errorf("trigger functions are called %d times, want %d", calls, c.calls)
+			}
+			commit(t, tx)
+			f.wantQueue(t, t, c.name)
+		})
+	}
+}
+
+// Nor does a cancel, which takes the entries out itself; but within the same millisecond as the last change the trigger
+// cannot tell that, and looks for them for nothing.
+func TestQueue_cancels_call_no_trigger_function(t *testing.T) {
+	shared := cloneFixture(t)
+	for _, c := range []struct {
+		name  string
+		after time.Duration
+		calls int
+	}{
+		{"later", time.Millisecond, 0},
+		{"at once", 0, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			shared.clear(t)
+			f := flowsOn(fixtureOn(t, shared.pool, shared.url))
+			flow := f.draw(t, nil, "a>c", "b>c")
+			f.advance(c.after)
+			tx := f.begin(t)
+			execIn(t, tx, "SET LOCAL track_functions = 'pl'")
+			before := triggerCalls(t, tx)
+			cancelled, err := f.WithTx(tx).CancelFlow(t.Context(), engine.CancelFlowSpec{ID: flow})
+			if err != nil || len(cancelled.Members) != 3 {
+				t.Fatal(cancelled, err)
 			}
 			if calls := triggerCalls(t, tx) - before; calls != c.calls {
 				t.Errorf("trigger functions are called %d times, want %d", calls, c.calls)
