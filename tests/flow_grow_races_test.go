@@ -50,13 +50,15 @@ var upstreamEnds = map[string]struct {
 			_, err := e.FailExecution(ctx, l, forGood)
 			return err
 		},
-		storedGroup{Fail: 1, Running: 1, KTarget: 2}, stateSkipped,
+		storedGroup{Fail: 1, Running: 1, KTarget: 2},
+		stateSkipped,
 	},
 	"cancel": {
 		func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
 			return e.CancelExecution(ctx, engine.CancelSpec{ID: l.Execution})
 		},
-		storedGroup{Fail: 1, Running: 1, KTarget: 2}, stateSkipped,
+		storedGroup{Fail: 1, Running: 1, KTarget: 2},
+		stateSkipped,
 	},
 }
 

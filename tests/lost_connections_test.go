@@ -58,6 +58,9 @@ func waitingOperations() []struct {
 			"revoke a lease", "replay", "resume by a grant", "issue a reclaim grant", "reclaim":
 			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
 		}
+		for _, what := range flowWaits[o.name] {
+			found = append(found, waiting{o, flowHolds[what], what})
+		}
 	}
 	return found
 }
@@ -180,7 +183,8 @@ func (f *fixture) atCommit(t *testing.T, statement string) {
 	t.Helper()
 	f.exec(t, `CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+statement+`; RETURN NULL; END $$`)
 	for table, change := range map[string]string{
-		"ff_exec_core": "INSERT OR UPDATE OR DELETE", "ff_claim_grant": "INSERT OR UPDATE OR DELETE", "ff_flow_core": "DELETE",
+		"ff_exec_core": "INSERT OR UPDATE OR DELETE", "ff_claim_grant": "INSERT OR UPDATE OR DELETE",
+		"ff_flow_core": "INSERT OR UPDATE OR DELETE", "ff_cancel_backlog_member": "INSERT OR DELETE",
 		"ff_lease_event": "DELETE", "ffx_pause": "INSERT OR UPDATE OR DELETE", "ffx_lane_retention": "INSERT OR UPDATE OR DELETE",
 		"ff_flow_summary": "INSERT OR UPDATE",
 	} {

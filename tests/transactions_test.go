@@ -130,7 +130,7 @@ func operations() []operation {
 			return engine.Lease{Fence: engine.Fence{Execution: x}}
 		}
 	}
-	return slices.Concat(operatorOperations(), grantOperations(), housekeepingOperations(), []operation{
+	return slices.Concat(operatorOperations(), grantOperations(), housekeepingOperations(), flowOperations(), []operation{
 		{
 			name: "block", arrange: created(func(*fixture, *engine.ExecutionSpec) {}), stored: stateByOperator, reason: engine.ErrNotFound,
 			do: func(ctx context.Context, _ *fixture, e *engine.Engine, l engine.Lease) error {
