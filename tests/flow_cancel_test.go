@@ -389,7 +389,7 @@ func TestF6_cancel_flow_statements(t *testing.T) {
 			sent = slices.DeleteFunc(sent, func(name string) bool { return isSettings(name) || name == "commit" })
 			counts = append(counts, sent)
 		}
-		if !slices.Equal(counts[0], counts[1]) || len(counts[0]) > 14 {
+		if !slices.Equal(counts[0], counts[1]) || len(counts[0]) > 11 {
 			t.Errorf("%s: few take %q, many %q", policy, counts[0], counts[1])
 		}
 		t.Logf("%s: %d statements: %q", policy, len(counts[0]), counts[0])
