@@ -149,24 +149,27 @@ WHERE
     AND c.event_id > 0
     AND c.partition_key = $1
     AND c.outcome <> 'resumable'
-    AND (c.execution_id = ANY ($2::uuid[])) IS TRUE
+    AND (c.flow_id = $2::uuid) IS TRUE
+    AND (c.execution_id = ANY ($3::uuid[])) IS TRUE
 FOR SHARE
 `
 
 type LockUndispatchedOfParams struct {
 	PartitionKey int16
+	FlowID       pgtype.UUID
 	ExecutionIds []pgtype.UUID
 }
 
 // LockUndispatchedOf returns those of the given members, which have ended, of which an event is not dispatched: whoever
-// dispatches it counts their edges, those too that are added now. Its rows are locked, so that a snapshot in which an
+// dispatches it counts their edges, those too that are added now. Not so the event of one that ended before it became a
+// member: whoever dispatches that looks for no edges. Its rows are locked, so that a snapshot in which an
 // event is still undispatched that was dispatched since meets 40001.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: L7 waits (event rows FOR SHARE: a dispatcher of another program holds one until it has counted). Looks at all
 // that is undispatched.
 func (q *Queries) LockUndispatchedOf(ctx context.Context, db DBTX, arg LockUndispatchedOfParams) ([]id.ExecutionUUID, error) {
-	rows, err := db.Query(ctx, lockUndispatchedOf, arg.PartitionKey, arg.ExecutionIds)
+	rows, err := db.Query(ctx, lockUndispatchedOf, arg.PartitionKey, arg.FlowID, arg.ExecutionIds)
 	if err != nil {
 		return nil, err
 	}

@@ -1023,7 +1023,8 @@ type Querier interface {
 	// Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
 	LockMembers(ctx context.Context, db DBTX, arg LockMembersParams) ([]LockMembersRow, error)
 	// LockUndispatchedOf returns those of the given members, which have ended, of which an event is not dispatched: whoever
-	// dispatches it counts their edges, those too that are added now. Its rows are locked, so that a snapshot in which an
+	// dispatches it counts their edges, those too that are added now. Not so the event of one that ended before it became a
+	// member: whoever dispatches that looks for no edges. Its rows are locked, so that a snapshot in which an
 	// event is still undispatched that was dispatched since meets 40001.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.

@@ -144,7 +144,7 @@ func (w *growing) leftToDispatch(ctx context.Context) (map[id.ExecutionUUID]bool
 	if len(ended) == 0 {
 		return nil, nil
 	}
-	params := db.LockUndispatchedOfParams{PartitionKey: w.partition}
+	params := db.LockUndispatchedOfParams{PartitionKey: w.partition, FlowID: pgUUID(w.flow)}
 	for x := range ended {
 		params.ExecutionIds = append(params.ExecutionIds, pgUUID(x.UUID()))
 	}

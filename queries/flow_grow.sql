@@ -64,7 +64,8 @@ WHERE
 
 -- name: LockUndispatchedOf :many
 -- LockUndispatchedOf returns those of the given members, which have ended, of which an event is not dispatched: whoever
--- dispatches it counts their edges, those too that are added now. Its rows are locked, so that a snapshot in which an
+-- dispatches it counts their edges, those too that are added now. Not so the event of one that ended before it became a
+-- member: whoever dispatches that looks for no edges. Its rows are locked, so that a snapshot in which an
 -- event is still undispatched that was dispatched since meets 40001.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
@@ -77,5 +78,6 @@ WHERE
     AND c.event_id > 0
     AND c.partition_key = @partition_key
     AND c.outcome <> 'resumable'
+    AND (c.flow_id = @flow_id::uuid) IS TRUE
     AND (c.execution_id = ANY (@execution_ids::uuid[])) IS TRUE
 FOR SHARE;

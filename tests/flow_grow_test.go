@@ -380,6 +380,26 @@ func TestGrowFlow_leaves_what_is_undispatched_to_the_dispatcher(t *testing.T) {
 	f.wantState(t, f.NodeID(flow, "n"), stateReady)
 }
 
+// What ended outside flows, and is not dispatched, counts at once: whoever dispatches its event looks for no edges.
+func TestGrowFlow_from_what_ended_outside_flows(t *testing.T) {
+	f := cloneFlowFixture(t)
+	flow := f.draw(t, nil, "a")
+	x := f.standalone(t, flow, "x")
+	f.claimAll(t)
+	if err := f.CompleteExecution(t.Context(), f.leases[x], nil); err != nil {
+		t.Fatal(err)
+	}
+	f.exec(t, "UPDATE ff_completion_event SET dispatched_at_ms = NULL WHERE execution_id = $1", x.UUID()) // as FlowFabric writes it
+	growth := f.growth(flow, nil, "n", "x>n")
+	growth.Nodes = append(growth.Nodes, engine.Node{Key: "x", Execution: x})
+	if _, err := f.GrowFlow(t.Context(), growth); err != nil {
+		t.Fatal(err)
+	}
+	run(t, f.Maintenance().DispatchCompletions, 1)
+	f.wantState(t, f.NodeID(flow, "n"), stateReady)
+	f.wantGroup(t, flow, "n", storedGroup{Success: 1, KTarget: 1})
+}
+
 // cloneFlowFixture is a flow fixture on a database of its own.
 func cloneFlowFixture(t *testing.T) *flowFixture {
 	t.Helper()
