@@ -76,7 +76,7 @@ func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelReques
 		cancelled.Members = members.ids()
 		var graceUntilMs *int64
 		if request.Grace > 0 {
-			graceUntilMs = new(nowMs + (request.Grace + time.Millisecond - 1).Milliseconds())
+			graceUntilMs = new(nowMs + 1 + (request.Grace - 1).Milliseconds())
 		}
 		if err := e.noteFlowCancel(ctx, tx, c, request.Requester, cancelled.Members, graceUntilMs, nowMs); err != nil {
 			return CancelledFlow{}, err
@@ -126,7 +126,8 @@ func (e *Engine) pendingAmong(ctx context.Context, tx *txn, members executionArr
 
 // AckFlowCancel takes a member off the request by which its flow was cancelled, and the request with the last one: it is
 // how a program that acts on the end of each member keeps account of which it has seen. What is not there is taken off
-// already. It changes nothing about the member.
+// already. It changes nothing about the member: one that has not ended, because its grace is not over, is not cancelled
+// any more.
 //
 // Errors: [ErrInvalidInput], for an execution that is not of the flow's partition; [ErrContention]. Transaction: locks the
 // request; three statements. Safe to repeat.

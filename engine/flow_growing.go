@@ -31,14 +31,14 @@ type growing struct {
 	fresh map[id.ExecutionID]bool           // is created
 	joins map[id.ExecutionID]string         // becomes a member; its key
 
-	creates []creation                       // the fresh ones
+	creates []creation                     // the fresh ones
 	named   map[id.EdgeID]*keptEdge        // by the ids that the caller gave
 	into    map[id.ExecutionID][]*keptEdge // by downstream
 	between map[ends]*keptEdge
 
 	ids     []id.EdgeID    // of the edges, by position
 	added   []*growingEdge // that are new
-	applied []*keptEdge  // that were staged before, and count now
+	applied []*keptEdge    // that were staged before, and count now
 	linked  *linking       // what they did; nil: nothing
 }
 

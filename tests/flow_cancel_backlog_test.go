@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,7 @@ func (f *flowFixture) request(t *testing.T, request engine.FlowCancelRequest) en
 // The reference's header cancels every member whatever the policy says, in the execution's row alone.
 func TestF8_F9_requests_by_policy(t *testing.T) {
 	t.Parallel()
+	longest := time.Duration(math.MaxInt64).Truncate(time.Millisecond)
 	for _, c := range []struct {
 		policy state.FlowCancelPolicy
 		grace  time.Duration
@@ -63,6 +65,7 @@ func TestF8_F9_requests_by_policy(t *testing.T) {
 		{state.CancelPending, time.Minute, map[string]string{stateRunning: "a d", stateCancelled: "b c"}, "cancel_pending b c"},
 		{state.CancelAll, 0, map[string]string{stateCancelled: "a b c d"}, "cancel_all a b c d"},
 		{state.CancelAll, time.Minute, map[string]string{stateRunning: "a d", stateCancelled: "b c"}, "cancel_all a b c d"},
+		{state.CancelAll, longest, map[string]string{stateRunning: "a d", stateCancelled: "b c"}, "cancel_all a b c d"},
 	} {
 		t.Run(fmt.Sprintf("%s in %s", c.policy, c.grace), func(t *testing.T) {
 			f := newFlowFixture(t)
