@@ -201,20 +201,7 @@ func (e *Engine) resolve(
 		return nil, 0, false, err
 	}
 	whole = int64(counted) == groups[0].Marked
-	var siblings decidedArrays
-	for i := range decided {
-		if d := &decided[i]; d.cancels {
-			siblings.add(d)
-		}
-	}
-	if siblings.empty() {
-		return skipped, len(groups), whole, nil
-	}
-	tx.due.unneeded = true
-	return skipped, len(groups), whole, e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
-		PartitionKeys: siblings.partitions, FlowIds: siblings.flows, DownstreamEids: siblings.executions,
-		StagedFrom: siblings.stagedFrom, StagedBelow: siblings.stagedBelow, NowMs: nowMs,
-	})
+	return skipped, len(groups), whole, e.enqueueSiblingCancels(ctx, tx, cancelRemaining(decided), nowMs)
 }
 
 // endedAmong returns those that have ended, where there are several of them: some may wait for others.

@@ -418,14 +418,8 @@ func (w *growing) move(ctx context.Context, l *linking) error {
 	if err := w.e.blockDownstream(ctx, w.tx, w.partition, block, w.nowMs); err != nil {
 		return err
 	}
-	if !cancels.empty() {
-		w.tx.due.unneeded = true
-		if err := w.e.q.EnqueueSiblingCancels(ctx, w.tx, db.EnqueueSiblingCancelsParams{
-			PartitionKeys: cancels.partitions, FlowIds: cancels.flows, DownstreamEids: cancels.executions,
-			StagedFrom: cancels.stagedFrom, StagedBelow: cancels.stagedBelow, NowMs: w.nowMs,
-		}); err != nil {
-			return err
-		}
+	if err := w.e.enqueueSiblingCancels(ctx, w.tx, cancels, w.nowMs); err != nil {
+		return err
 	}
 	return w.e.resolveAndRecord(ctx, w.tx, skipped, w.nowMs)
 }

@@ -93,20 +93,7 @@ func (e *Engine) recountGroups(
 	if err := e.writeRecounted(ctx, tx, recounted, nowMs); err != nil {
 		return 0, nil, err
 	}
-	var siblings decidedArrays
-	for i := range decided {
-		if d := &decided[i]; d.cancels {
-			siblings.add(d)
-		}
-	}
-	if !siblings.empty() {
-		tx.due.unneeded = true
-		err = e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
-			PartitionKeys: siblings.partitions, FlowIds: siblings.flows, DownstreamEids: siblings.executions,
-			StagedFrom: siblings.stagedFrom, StagedBelow: siblings.stagedBelow, NowMs: nowMs,
-		})
-	}
-	return len(recounted), skipped, err
+	return len(recounted), skipped, e.enqueueSiblingCancels(ctx, tx, cancelRemaining(decided), nowMs)
 }
 
 // readGroups locks groups and reads their edges. Those that cannot be read, or that somebody else holds, are left out.

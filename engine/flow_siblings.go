@@ -68,6 +68,28 @@ func (m Maintenance) CancelSiblings(ctx context.Context, batch int) (int, error)
 // and transactions of callers leave wakes nobody: it is found by calling now and then.
 func (m Maintenance) Unneeded() <-chan struct{} { return m.e.unneeded }
 
+// enqueueSiblingCancels lists what newly decided groups no longer need, for [Maintenance.CancelSiblings].
+func (e *Engine) enqueueSiblingCancels(ctx context.Context, tx *txn, decided decidedArrays, nowMs int64) error {
+	if decided.empty() {
+		return nil
+	}
+	tx.due.unneeded = true
+	return e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
+		PartitionKeys: decided.partitions, FlowIds: decided.flows, DownstreamEids: decided.executions,
+		StagedFrom: decided.stagedFrom, StagedBelow: decided.stagedBelow, NowMs: nowMs,
+	})
+}
+
+// cancelRemaining are those of decided groups that cancel what remains of their upstreams.
+func cancelRemaining(decided []decidedGroup) (groups decidedArrays) {
+	for i := range decided {
+		if d := &decided[i]; d.cancels {
+			groups.add(d)
+		}
+	}
+	return groups
+}
+
 // groupArrays are groups, by the executions that wait, as the columns of an input table.
 type groupArrays struct {
 	flowMemberArrays
@@ -153,7 +175,7 @@ func (e *Engine) takeDecidedGroups(
 			if err != nil {
 				continue // a read of the flow reports it
 			}
-			decision := decisionOf(rules, g.SuccessCount, g.FailCount, g.SkipCount, g.RunningCount, g.Staged)
+			decision := rules.Decide(g.SuccessCount, g.FailCount, g.SkipCount, g.RunningCount, g.Staged)
 			if decision == document.Undecided || !rules.CancelsRemaining() {
 				done = append(done, int(g.Ord))
 			} else {
@@ -162,12 +184,6 @@ func (e *Engine) takeDecidedGroups(
 		}
 	}
 	return decisions, done, nil
-}
-
-// decisionOf is what the counters of a group's row say, with so many edges that are staged and not applied yet.
-func decisionOf(rules document.Group, success, fail, skip, running int32, staged int64) document.Decision {
-	s, f, k := int64(success), int64(fail), int64(skip)
-	return rules.Evaluate(s+f+k+rules.Running(int64(running))+staged, s, f, k)
 }
 
 // listSiblings returns the unfinished upstreams of decided groups that nothing else needs, by group. What more than one
@@ -242,7 +258,8 @@ func (e *Engine) listUndecided(
 	for i := range rows {
 		row := &rows[i]
 		if rules, err := document.GroupFromStored(row.Policy); err == nil {
-			needing[params.ExecutionIds[row.Ord]] = decisionOf(rules, row.SuccessCount, row.FailCount, row.SkipCount, row.RunningCount, row.StagedCount) == document.Undecided
+			decision := rules.Decide(row.SuccessCount, row.FailCount, row.SkipCount, row.RunningCount, row.StagedCount)
+			needing[params.ExecutionIds[row.Ord]] = decision == document.Undecided
 		}
 	}
 	return needing, err

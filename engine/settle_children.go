@@ -156,9 +156,7 @@ func (e *Engine) decideGroupsOf(
 			odd[items[row.Ord-1]] = corrupt("ff_edge_group.policy", err)
 			continue
 		}
-		success, fail, skip := int64(row.SuccessCount), int64(row.FailCount), int64(row.SkipCount)
-		n := success + fail + skip + rules.Running(int64(row.RunningCount)) + row.StagedCount
-		decisions[items[row.Ord-1]] = rules.Evaluate(n, success, fail, skip)
+		decisions[items[row.Ord-1]] = rules.Decide(row.SuccessCount, row.FailCount, row.SkipCount, row.RunningCount, row.StagedCount)
 	}
 	return decisions, odd, nil
 }

@@ -175,6 +175,13 @@ func (g Group) Evaluate(n, success, fail, skip int64) Decision {
 	return Undecided
 }
 
+// Decide is Evaluate of what the group's row holds, with so many edges that are staged and not applied yet: no row counts
+// these.
+func (g Group) Decide(success, fail, skip, running int32, staged int64) Decision {
+	s, f, k := int64(success), int64(fail), int64(skip)
+	return g.Evaluate(s+f+k+g.Running(int64(running))+staged, s, f, k)
+}
+
 // OpenedBy is the least number of further upstreams that would leave a decided group of these counts
 // undecided, at most the range of an int32; 0 if no number would.
 func (g Group) OpenedBy(n, success, fail, skip int64) int64 {
