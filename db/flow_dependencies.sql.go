@@ -607,7 +607,7 @@ type PassResultsParams struct {
 // along edges that ask for it: the greatest edge id wins where there are several.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.DispatchCompletions, engine.RepairGroups.
+// engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 // Locks: L4 waits (execution rows, UPDATE).
 func (q *Queries) PassResults(ctx context.Context, db DBTX, arg PassResultsParams) error {
 	_, err := db.Exec(ctx, passResults,

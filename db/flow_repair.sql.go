@@ -41,7 +41,7 @@ type EnsureGroupsParams struct {
 
 // EnsureGroups makes the missing rows of groups, which need all their upstreams and have counted none.
 //
-// Used by: engine.DispatchCompletions.
+// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt.
 // Locks: L3 waits (for a concurrent insert of the same row, in array order). The flows' exclusive locks are held.
 func (q *Queries) EnsureGroups(ctx context.Context, db DBTX, arg EnsureGroupsParams) error {
 	_, err := db.Exec(ctx, ensureGroups, arg.PartitionKeys, arg.FlowIds, arg.DownstreamEids)
@@ -54,13 +54,21 @@ WITH input AS (
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS flow_id,
         unnest($5::uuid[]) AS downstream_eid,
-        unnest($6::integer[]) AS ord
+        unnest($6::bigint[]) AS running_count,
+        unnest($7::integer[]) AS ord
     LIMIT cardinality($5::uuid[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
 CROSS JOIN LATERAL (
-    SELECT d.edge_id
+    SELECT
+        count(*) AS edges,
+        coalesce(bool_or(
+            u.lifecycle_phase IS NULL
+            OR u.lifecycle_phase IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
+            AND u.terminal_at_ms <= ffx_now_ms($1) - $2::bigint
+            AND u.terminal_at_ms > coalesce(ffx_read_number(d.policy, 'reopened_at_ms'), -1)
+        ), false) AS lost
     FROM ff_edge AS d
     LEFT JOIN LATERAL (
         SELECT
@@ -78,14 +86,11 @@ CROSS JOIN LATERAL (
         AND d.downstream_eid = i.downstream_eid
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND NOT d.policy ? 'resolved_at_ms'
-        AND (
-            u.lifecycle_phase IS NULL
-            OR u.lifecycle_phase IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
-            AND u.terminal_at_ms <= ffx_now_ms($1) - $2::bigint
-            AND u.terminal_at_ms > coalesce(ffx_read_number(d.policy, 'reopened_at_ms'), -1)
-        )
-    LIMIT 1
-) AS lost
+    OFFSET 0
+) AS o
+WHERE
+    o.lost
+    OR o.edges < i.running_count
 `
 
 type ListLostEndsParams struct {
@@ -94,11 +99,13 @@ type ListLostEndsParams struct {
 	PartitionKeys  []int16
 	FlowIds        []pgtype.UUID
 	DownstreamEids []pgtype.UUID
+	RunningCounts  []int64
 	Ords           []int32
 }
 
 // ListLostEnds returns those of the given groups, by ord, that have not counted, or not marked, an upstream which ended
-// before ended_before_ms, and after its edge was opened again; or which is gone.
+// settle_ms ago or earlier, and after its edge was opened again, or which is gone; and those that count more upstreams as
+// running than open edges lead to them.
 //
 // Used by: engine.RepairGroups.
 // Locks: none.
@@ -109,6 +116,7 @@ func (q *Queries) ListLostEnds(ctx context.Context, db DBTX, arg ListLostEndsPar
 		arg.PartitionKeys,
 		arg.FlowIds,
 		arg.DownstreamEids,
+		arg.RunningCounts,
 		arg.Ords,
 	)
 	if err != nil {
@@ -317,7 +325,7 @@ type ReadGroupEdgesRow struct {
 // it is not), and of an applied one without a mark what its upstream is and how that ended. reopened_at_ms is -1 where
 // it was never opened again. stored: the upstream has a row.
 //
-// Used by: engine.DispatchCompletions, engine.RepairGroups.
+// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 // Locks: none. Reads after the groups have been locked.
 func (q *Queries) ReadGroupEdges(ctx context.Context, db DBTX, arg ReadGroupEdgesParams) ([]ReadGroupEdgesRow, error) {
 	rows, err := db.Query(ctx, readGroupEdges,
@@ -437,7 +445,7 @@ type RecountGroupsParams struct {
 // RecountGroups gives locked groups the counters that follow from their edges, and marks the edges among these that had
 // no mark.
 //
-// Used by: engine.DispatchCompletions, engine.RepairGroups.
+// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 // Locks: L3 held.
 func (q *Queries) RecountGroups(ctx context.Context, db DBTX, arg RecountGroupsParams) error {
 	_, err := db.Exec(ctx, recountGroups,
@@ -597,7 +605,8 @@ SELECT
     g.skip_count,
     g.running_count,
     g.cancel_siblings_pending_flag,
-    coalesce(e.held, false)::boolean AS held
+    coalesce(e.held, false)::boolean AS held,
+    coalesce(e.replayed, false)::boolean AS replayed
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
@@ -616,11 +625,13 @@ CROSS JOIN LATERAL (
     FOR UPDATE SKIP LOCKED
 ) AS g
 LEFT JOIN LATERAL (
-    SELECT (
-        t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')
-        AND t.ownership_state IN ('unowned', 'released')
-        AND t.eligibility_state = 'blocked_by_dependencies'
-    ) AS held
+    SELECT
+        (
+            t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')
+            AND t.ownership_state IN ('unowned', 'released')
+            AND t.eligibility_state = 'blocked_by_dependencies'
+        ) AS held,
+        t.attempt_state = 'pending_replay_attempt' AS replayed
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key
@@ -646,12 +657,13 @@ type TakeUnsoundGroupsRow struct {
 	RunningCount              int32
 	CancelSiblingsPendingFlag bool
 	Held                      bool
+	Replayed                  bool
 }
 
 // TakeUnsoundGroups locks groups and returns them by ord; no row for one that somebody else holds, or that has none. held: its
-// downstream execution waits for nothing but its dependencies.
+// downstream execution waits for nothing but its dependencies; replayed: and was set to run again.
 //
-// Used by: engine.DispatchCompletions, engine.RepairGroups.
+// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 // Locks: L3 skips (group rows FOR UPDATE in array order). The flows' exclusive locks are held. The caller sorts by
 // (partition_key, downstream_eid).
 func (q *Queries) TakeUnsoundGroups(ctx context.Context, db DBTX, arg TakeUnsoundGroupsParams) ([]TakeUnsoundGroupsRow, error) {
@@ -678,6 +690,7 @@ func (q *Queries) TakeUnsoundGroups(ctx context.Context, db DBTX, arg TakeUnsoun
 			&i.RunningCount,
 			&i.CancelSiblingsPendingFlag,
 			&i.Held,
+			&i.Replayed,
 		); err != nil {
 			return nil, err
 		}

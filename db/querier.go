@@ -302,7 +302,7 @@ type Querier interface {
 	EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error
 	// EnsureGroups makes the missing rows of groups, which need all their upstreams and have counted none.
 	//
-	// Used by: engine.DispatchCompletions.
+	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt.
 	// Locks: L3 waits (for a concurrent insert of the same row, in array order). The flows' exclusive locks are held.
 	EnsureGroups(ctx context.Context, db DBTX, arg EnsureGroupsParams) error
 	// EnsureLanes registers lanes that executions were created on; a known lane is left as it is.
@@ -764,7 +764,8 @@ type Querier interface {
 	// Locks: none. Spans partitions.
 	ListLeasedKeys(ctx context.Context, db DBTX, arg ListLeasedKeysParams) ([]ListLeasedKeysRow, error)
 	// ListLostEnds returns those of the given groups, by ord, that have not counted, or not marked, an upstream which ended
-	// before ended_before_ms, and after its edge was opened again; or which is gone.
+	// settle_ms ago or earlier, and after its edge was opened again, or which is gone; and those that count more upstreams as
+	// running than open edges lead to them.
 	//
 	// Used by: engine.RepairGroups.
 	// Locks: none.
@@ -893,7 +894,7 @@ type Querier interface {
 	// ListUndispatched returns those of the given members of flows, which the caller has locked, of which an event is not
 	// dispatched. Events without dispatch are read once, all of them.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.RepairGroups.
+	// Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.Adopt, engine.RepairGroups.
 	// Locks: none. Spans partitions.
 	ListUndispatched(ctx context.Context, db DBTX, executionIds []pgtype.UUID) ([]id.ExecutionUUID, error)
 	// ListUnsoundGroups returns the groups in which ended executions cannot simply be counted: one has no row, or another
@@ -1070,7 +1071,7 @@ type Querier interface {
 	// along edges that ask for it: the greatest edge id wins where there are several.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-	// engine.DispatchCompletions, engine.RepairGroups.
+	// engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 	// Locks: L4 waits (execution rows, UPDATE).
 	PassResults(ctx context.Context, db DBTX, arg PassResultsParams) error
 	// PassResultsAlong hands the results of upstreams to downstream executions that have not started, along edges that have
@@ -1128,7 +1129,7 @@ type Querier interface {
 	// it is not), and of an applied one without a mark what its upstream is and how that ended. reopened_at_ms is -1 where
 	// it was never opened again. stored: the upstream has a row.
 	//
-	// Used by: engine.DispatchCompletions, engine.RepairGroups.
+	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 	// Locks: none. Reads after the groups have been locked.
 	ReadGroupEdges(ctx context.Context, db DBTX, arg ReadGroupEdgesParams) ([]ReadGroupEdgesRow, error)
 	// ReadGroupsOf returns the groups that executions wait for, by ord (from 1), as their counters are and with how many
@@ -1183,7 +1184,7 @@ type Querier interface {
 	// RecountGroups gives locked groups the counters that follow from their edges, and marks the edges among these that had
 	// no mark.
 	//
-	// Used by: engine.DispatchCompletions, engine.RepairGroups.
+	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 	// Locks: L3 held.
 	RecountGroups(ctx context.Context, db DBTX, arg RecountGroupsParams) error
 	// ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once,
@@ -1586,9 +1587,9 @@ type Querier interface {
 	// but their own columns.
 	TakeTimedOut(ctx context.Context, db DBTX, arg TakeTimedOutParams) ([]TakeTimedOutRow, error)
 	// TakeUnsoundGroups locks groups and returns them by ord; no row for one that somebody else holds, or that has none. held: its
-	// downstream execution waits for nothing but its dependencies.
+	// downstream execution waits for nothing but its dependencies; replayed: and was set to run again.
 	//
-	// Used by: engine.DispatchCompletions, engine.RepairGroups.
+	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 	// Locks: L3 skips (group rows FOR UPDATE in array order). The flows' exclusive locks are held. The caller sorts by
 	// (partition_key, downstream_eid).
 	TakeUnsoundGroups(ctx context.Context, db DBTX, arg TakeUnsoundGroupsParams) ([]TakeUnsoundGroupsRow, error)

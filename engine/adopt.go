@@ -93,7 +93,7 @@ func (e *Engine) adoptFound(ctx context.Context, tx *txn, flows *flowSet, due []
 	slices.SortFunc(due, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), bytes.Compare(a.execution[:], b.execution[:]))
 	})
-	held, impossible, err := e.judgeMembers(ctx, tx, due)
+	held, impossible, rowless, err := e.judgeMembers(ctx, tx, due)
 	if err != nil {
 		return 0, err
 	}
@@ -126,13 +126,29 @@ func (e *Engine) adoptFound(ctx context.Context, tx *txn, flows *flowSet, due []
 	if err != nil {
 		return 0, err
 	}
-	return len(adopted), e.resolveAndRecord(ctx, tx, skipped, nowMs)
+	unfit, err := e.makeGroups(ctx, tx, rowless, nowMs)
+	if err != nil {
+		return 0, err
+	}
+	return len(adopted), e.resolveAndRecord(ctx, tx, append(skipped, unfit...), nowMs)
+}
+
+// makeGroups makes groups that have no row, counts what their edges come to, and acts on it. It returns what was skipped.
+func (e *Engine) makeGroups(ctx context.Context, tx *txn, keys []groupKey, nowMs int64) ([]endedExecution, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	if err := e.ensureGroups(ctx, tx, keys); err != nil {
+		return nil, err
+	}
+	_, skipped, err := e.recountGroups(ctx, tx, keys, nil, nowMs)
+	return skipped, err
 }
 
 // judgeMembers locks the members among due that have not started, and their groups, and returns which of them their
-// dependencies hold, those included whose dependencies are impossible.
+// dependencies hold, those included whose dependencies are impossible, and those whose group has no row to be judged by.
 func (e *Engine) judgeMembers(ctx context.Context, tx *txn, due []candidate) (
-	held map[id.ExecutionUUID]bool, impossible decidedArrays, err error,
+	held map[id.ExecutionUUID]bool, impossible decidedArrays, rowless []groupKey, err error,
 ) {
 	var members executionArrays
 	for _, c := range due {
@@ -141,13 +157,13 @@ func (e *Engine) judgeMembers(ctx context.Context, tx *txn, due []candidate) (
 		}
 	}
 	if members.empty() {
-		return nil, impossible, nil
+		return nil, impossible, nil, nil
 	}
 	taken, err := e.q.TakeForeignMembers(ctx, tx, db.TakeForeignMembersParams{
 		PartitionKeys: members.partitions, ExecutionIds: members.executions,
 	})
 	if err != nil || len(taken) == 0 {
-		return nil, impossible, err
+		return nil, impossible, nil, err
 	}
 	var waiting flowMemberArrays
 	for _, row := range taken {
@@ -159,11 +175,12 @@ func (e *Engine) judgeMembers(ctx context.Context, tx *txn, due []candidate) (
 	held = make(map[id.ExecutionUUID]bool, len(groups))
 	for _, g := range groups {
 		decision := document.Undecided
-		if g.HasGroup {
+		if !g.HasGroup {
+			rowless = append(rowless, groupKey{g.PartitionKey, g.FlowID.Bytes, g.ExecutionID.Bytes})
+		} else {
 			// What cannot be read holds its execution: a read of the flow reports it.
 			if rules, err := document.GroupFromStored(g.Policy); err == nil {
-				counted := int64(g.SuccessCount) + int64(g.FailCount) + int64(g.SkipCount) + rules.Running(int64(g.RunningCount))
-				decision = rules.Evaluate(counted+g.Staged, int64(g.SuccessCount), int64(g.FailCount), int64(g.SkipCount))
+				decision = rules.Decide(g.SuccessCount, g.FailCount, g.SkipCount, g.RunningCount, g.Staged)
 			}
 		}
 		if decision == document.Satisfied {
@@ -177,5 +194,5 @@ func (e *Engine) judgeMembers(ctx context.Context, tx *txn, due []candidate) (
 			impossible.stagedBelow = append(impossible.stagedBelow, math.MaxInt32)
 		}
 	}
-	return held, impossible, err
+	return held, impossible, rowless, err
 }

@@ -68,12 +68,14 @@ func (g *recounting) changed() bool {
 }
 
 // decide returns what the edges decide, and whether that is to be acted upon: it was undecided before, or its downstream
-// waits although it was not.
+// waits although it was not. One that was replayed after it had been skipped waits on, where all that led to the skip has
+// been counted: for an upstream that is replayed too.
 func (g *recounting) decide() (decision document.Decision, acts bool) {
 	before, now := g.stored(), g.now
 	decision = g.rules.Evaluate(now.all(), now.success, now.fail, now.skip)
 	undecided := g.rules.Evaluate(before.all(), before.success, before.fail, before.skip) == document.Undecided
-	return decision, decision != document.Undecided && (undecided || g.Held)
+	waitsAnew := g.Replayed && decision == document.Impossible && len(g.marks) == 0
+	return decision, decision != document.Undecided && (undecided || g.Held && !waitsAnew)
 }
 
 func (e groupEdge) ended() bool {

@@ -42,10 +42,11 @@ func (p *groupPosition) move(from, to groupKey) {
 
 // RepairGroups looks through a batch of groups, up to [MaxSweep], in the order of their rows, for ends of upstreams that
 // nobody has counted and nobody is going to, and counts them: a FlowFabric server that dies between taking note of an end
-// and counting it leaves that, and so does its retention, which deletes executions that others wait for. Whatever such a
-// group decides then happens: what waits is released or skipped. A group is counted anew from its edges and their
-// upstreams, so that it does not matter who counted what before; half a minute after an end nobody else does. It returns
-// how many groups it repaired: a whole batch of them says that there may be more in the same place.
+// and counting it leaves that, and so does its retention, which deletes executions that others wait for. One that applies
+// an edge at the instant at which it is applied here has the group count it twice as running, which is put right too.
+// Whatever such a group decides then happens: what waits is released or skipped. A group is counted anew from its edges
+// and their upstreams, so that it does not matter who counted what before; half a minute after an end nobody else does. It
+// returns how many groups it repaired: a whole batch of them says that there may be more in the same place.
 //
 // Each call goes on where the last one of the same engine stopped, and begins anew after the last group. It ends earlier
 // where some 50,000 open edges lead to the groups it has come past. What this library ends needs no repair.
@@ -93,6 +94,7 @@ func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n in
 	}
 	var asked groupKeyArrays
 	var keys []groupKey
+	var runnings []int64
 	edges, whole := int64(0), true
 	for i := range rows {
 		row := &rows[i]
@@ -104,16 +106,15 @@ func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n in
 		if err != nil {
 			continue // a read of the flow reports it
 		}
-		success, fail, skip := int64(row.SuccessCount), int64(row.FailCount), int64(row.SkipCount)
 		running := rules.Running(int64(row.RunningCount))
-		if decided := rules.Evaluate(success+fail+skip+running, success, fail, skip) != document.Undecided; decided {
+		if rules.Decide(row.SuccessCount, row.FailCount, row.SkipCount, row.RunningCount, 0) != document.Undecided {
 			if row.Held {
 				found = append(found, candidateOf(next))
 			}
 			continue
 		}
 		asked.add(next)
-		keys = append(keys, next)
+		keys, runnings = append(keys, next), append(runnings, running)
 		if edges += running; edges > repairEdges {
 			whole = i == len(rows)-1
 			break
@@ -128,7 +129,7 @@ func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n in
 	lost, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) ([]int32, error) {
 		return e.q.ListLostEnds(ctx, conn, db.ListLostEndsParams{
 			PartitionKeys: asked.partitions, FlowIds: asked.flows, DownstreamEids: asked.downstreams, Ords: asked.ords,
-			SettleMs: settleTime.Milliseconds(), NowMs: e.nowMs(),
+			RunningCounts: runnings, SettleMs: settleTime.Milliseconds(), NowMs: e.nowMs(),
 		})
 	})
 	for _, ord := range lost {
@@ -174,15 +175,11 @@ func (e *Engine) recountUnsound(
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
-	var groups groupKeyArrays
 	keys := make([]groupKey, len(rows))
 	for i, row := range rows {
 		keys[i] = groupKey{row.PartitionKey, row.FlowID, row.DownstreamEid}
-		groups.add(keys[i])
 	}
-	if err := e.q.EnsureGroups(ctx, tx, db.EnsureGroupsParams{
-		PartitionKeys: groups.partitions, FlowIds: groups.flows, DownstreamEids: groups.downstreams,
-	}); err != nil {
+	if err := e.ensureGroups(ctx, tx, keys); err != nil {
 		return nil, err
 	}
 	ending := make(endings, len(ended))
@@ -193,4 +190,15 @@ func (e *Engine) recountUnsound(
 		return nil, err
 	}
 	return e.resolveAll(ctx, tx, skipped, levels, nowMs)
+}
+
+// ensureGroups makes the rows of groups that have none. keys are in lock order, and their flows are held exclusively.
+func (e *Engine) ensureGroups(ctx context.Context, tx *txn, keys []groupKey) error {
+	var groups groupKeyArrays
+	for _, key := range keys {
+		groups.add(key)
+	}
+	return e.q.EnsureGroups(ctx, tx, db.EnsureGroupsParams{
+		PartitionKeys: groups.partitions, FlowIds: groups.flows, DownstreamEids: groups.downstreams,
+	})
 }

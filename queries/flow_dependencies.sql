@@ -284,7 +284,7 @@ FROM opened AS o;
 -- along edges that ask for it: the greatest edge id wins where there are several.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.DispatchCompletions, engine.RepairGroups.
+-- engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 -- Locks: L4 waits (execution rows, UPDATE).
 WITH input AS (
     SELECT

@@ -49,7 +49,7 @@ ORDER BY
 -- name: EnsureGroups :exec
 -- EnsureGroups makes the missing rows of groups, which need all their upstreams and have counted none.
 --
--- Used by: engine.DispatchCompletions.
+-- Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt.
 -- Locks: L3 waits (for a concurrent insert of the same row, in array order). The flows' exclusive locks are held.
 INSERT INTO ff_edge_group (
     partition_key,
@@ -72,9 +72,9 @@ ON CONFLICT (partition_key, flow_id, downstream_eid) DO NOTHING;
 
 -- name: TakeUnsoundGroups :many
 -- TakeUnsoundGroups locks groups and returns them by ord; no row for one that somebody else holds, or that has none. held: its
--- downstream execution waits for nothing but its dependencies.
+-- downstream execution waits for nothing but its dependencies; replayed: and was set to run again.
 --
--- Used by: engine.DispatchCompletions, engine.RepairGroups.
+-- Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 -- Locks: L3 skips (group rows FOR UPDATE in array order). The flows' exclusive locks are held. The caller sorts by
 -- (partition_key, downstream_eid).
 WITH input AS (
@@ -94,7 +94,8 @@ SELECT
     g.skip_count,
     g.running_count,
     g.cancel_siblings_pending_flag,
-    coalesce(e.held, false)::boolean AS held
+    coalesce(e.held, false)::boolean AS held,
+    coalesce(e.replayed, false)::boolean AS replayed
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
@@ -113,11 +114,13 @@ CROSS JOIN LATERAL (
     FOR UPDATE SKIP LOCKED
 ) AS g
 LEFT JOIN LATERAL (
-    SELECT (
-        t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')
-        AND t.ownership_state IN ('unowned', 'released')
-        AND t.eligibility_state = 'blocked_by_dependencies'
-    ) AS held
+    SELECT
+        (
+            t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')
+            AND t.ownership_state IN ('unowned', 'released')
+            AND t.eligibility_state = 'blocked_by_dependencies'
+        ) AS held,
+        t.attempt_state = 'pending_replay_attempt' AS replayed
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key
@@ -130,7 +133,7 @@ LEFT JOIN LATERAL (
 -- it is not), and of an applied one without a mark what its upstream is and how that ended. reopened_at_ms is -1 where
 -- it was never opened again. stored: the upstream has a row.
 --
--- Used by: engine.DispatchCompletions, engine.RepairGroups.
+-- Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 -- Locks: none. Reads after the groups have been locked.
 WITH input AS (
     SELECT
@@ -209,7 +212,7 @@ ORDER BY
 -- RecountGroups gives locked groups the counters that follow from their edges, and marks the edges among these that had
 -- no mark.
 --
--- Used by: engine.DispatchCompletions, engine.RepairGroups.
+-- Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 -- Locks: L3 held.
 WITH input AS (
     -- The groups, as they are to be.
@@ -326,7 +329,8 @@ ORDER BY p.ord;
 
 -- name: ListLostEnds :many
 -- ListLostEnds returns those of the given groups, by ord, that have not counted, or not marked, an upstream which ended
--- before ended_before_ms, and after its edge was opened again; or which is gone.
+-- settle_ms ago or earlier, and after its edge was opened again, or which is gone; and those that count more upstreams as
+-- running than open edges lead to them.
 --
 -- Used by: engine.RepairGroups.
 -- Locks: none.
@@ -335,13 +339,21 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@downstream_eids::uuid[]) AS downstream_eid,
+        unnest(@running_counts::bigint[]) AS running_count,
         unnest(@ords::integer[]) AS ord
     LIMIT cardinality(@downstream_eids::uuid[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
 CROSS JOIN LATERAL (
-    SELECT d.edge_id
+    SELECT
+        count(*) AS edges,
+        coalesce(bool_or(
+            u.lifecycle_phase IS NULL
+            OR u.lifecycle_phase IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
+            AND u.terminal_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - @settle_ms::bigint
+            AND u.terminal_at_ms > coalesce(ffx_read_number(d.policy, 'reopened_at_ms'), -1)
+        ), false) AS lost
     FROM ff_edge AS d
     LEFT JOIN LATERAL (
         SELECT
@@ -359,11 +371,8 @@ CROSS JOIN LATERAL (
         AND d.downstream_eid = i.downstream_eid
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND NOT d.policy ? 'resolved_at_ms'
-        AND (
-            u.lifecycle_phase IS NULL
-            OR u.lifecycle_phase IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
-            AND u.terminal_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - @settle_ms::bigint
-            AND u.terminal_at_ms > coalesce(ffx_read_number(d.policy, 'reopened_at_ms'), -1)
-        )
-    LIMIT 1
-) AS lost;
+    OFFSET 0
+) AS o
+WHERE
+    o.lost
+    OR o.edges < i.running_count;

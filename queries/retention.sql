@@ -267,7 +267,7 @@ WHERE
 -- ListUndispatched returns those of the given members of flows, which the caller has locked, of which an event is not
 -- dispatched. Events without dispatch are read once, all of them.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.RepairGroups.
+-- Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.Adopt, engine.RepairGroups.
 -- Locks: none. Spans partitions.
 SELECT u.execution_id
 FROM ff_completion_event AS u

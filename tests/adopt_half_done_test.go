@@ -71,6 +71,47 @@ func TestAdopt_skips_what_cannot_run(t *testing.T) {
 	}
 }
 
+// A member whose group has no row, and whose upstreams have ended and been told of, is judged by its edges: nothing is
+// going to end any more that could make the row.
+func TestAdopt_makes_a_missing_group(t *testing.T) {
+	t.Parallel()
+	for outcome, want := range map[string]string{"success": stateReady, "failed": stateSkipped} {
+		t.Run(outcome, func(t *testing.T) {
+			f := flowsOn(cloneFixture(t))
+			flow := f.draw(t, nil, "a>c", "b>c", "c>d")
+			f.succeed(t, flow, "a")
+			f.endElsewhere(t, flow, "b", outcome, 0)
+			f.foreign(t, f.NodeID(flow, "c"))
+			f.exec(t, "DELETE FROM ff_edge_group WHERE downstream_eid = $1", f.NodeID(flow, "c").UUID())
+			f.advance(time.Minute)
+			if n := f.adoptAll(t); n != 1 {
+				t.Errorf("adopted %d of 1", n)
+			}
+			f.wantState(t, f.NodeID(flow, "c"), want)
+			group := storedGroup{Success: 2, KTarget: 2}
+			if outcome != "success" {
+				group = storedGroup{Success: 1, Fail: 1, KTarget: 2}
+				f.wantState(t, f.NodeID(flow, "d"), stateSkipped)
+			}
+			f.wantGroup(t, flow, "c", group)
+		})
+	}
+	t.Run("open", func(t *testing.T) {
+		f := flowsOn(cloneFixture(t))
+		flow := f.draw(t, nil, "a>c", "b>c")
+		f.foreign(t, f.NodeID(flow, "c"))
+		f.exec(t, "DELETE FROM ff_edge_group WHERE downstream_eid = $1", f.NodeID(flow, "c").UUID())
+		f.advance(time.Minute)
+		if n := f.adoptAll(t); n != 1 {
+			t.Errorf("adopted %d of 1", n)
+		}
+		f.wantState(t, f.NodeID(flow, "c"), stateHeld)
+		f.wantGroup(t, flow, "c", storedGroup{Running: 2, KTarget: 2})
+		f.succeed(t, flow, "a", "b")
+		f.wantState(t, f.NodeID(flow, "c"), stateReady)
+	})
+}
+
 // A flow that somebody holds keeps its own members waiting, and no others.
 func TestAdopt_passes_over_busy_flows(t *testing.T) {
 	f := flowsOn(cloneFixture(t))

@@ -190,6 +190,22 @@ func TestRepairGroups_does_all_that_follows(t *testing.T) {
 	}
 }
 
+// An edge that FlowFabric and this library apply at once is counted as running by both, and ends once.
+func TestF22_an_edge_that_two_programs_applied(t *testing.T) {
+	f := flowsOn(cloneFixture(t))
+	flow := f.draw(t, when{"oops": policy.OnFailure()}, "a>d", "b>d", "a>oops", "b>oops")
+	f.setGroup(t, flow, "d", "running_count = running_count + 1")
+	f.setGroup(t, flow, "oops", "running_count = running_count + 1")
+	f.succeed(t, flow, "a")
+	f.fail(t, flow, "b")
+	f.wantState(t, f.NodeID(flow, "d"), stateSkipped)
+	f.wantState(t, f.NodeID(flow, "oops"), stateHeld)
+	run(t, f.Maintenance().RepairGroups, 1)
+	f.wantState(t, f.NodeID(flow, "oops"), stateReady)
+	f.wantGroup(t, flow, "oops", waitingFor(storedGroup{Success: 1, Fail: 1}))
+	run(t, f.Maintenance().RepairGroups, 0)
+}
+
 // Groups that FlowFabric is to leave alone keep what makes it do so.
 func TestRepairGroups_of_policies_of_this_library(t *testing.T) {
 	f := flowsOn(cloneFixture(t))
