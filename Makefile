@@ -46,7 +46,7 @@ SOAK ?= 5m
 
 .PHONY: soak
 soak: ## Run the tests under stress and by chance for SOAK (5m) each; test runs them for a moment
-	FF_SOAK=$(SOAK) go test -count=1 -timeout 0 -run 'no_deadlocks|as_the_model|linearizable|upstreams_at_once|table_at_once' ./tests/...
+	FF_SOAK=$(SOAK) go test -count=1 -timeout 0 -run 'no_deadlocks|as_the_model|cancel_flow_of_a_busy_flow|linearizable|upstreams_at_once|table_at_once' ./tests/...
 
 .PHONY: schema
 schema: ## Write schema/schema.sql from the migrations

@@ -9,6 +9,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
+// jobKinds is how much background work there is.
+const jobKinds = 16
+
 // job runs background work, and moves the clock so that there is some.
 func (s *stress) job(ctx context.Context, what int) error {
 	var err error
@@ -54,6 +57,8 @@ func (s *stress) job(ctx context.Context, what int) error {
 		_, err = m.RepairGroups(ctx, 100)
 	case 14:
 		_, err = m.SummariseFlows(ctx, 100)
+	case 15:
+		_, err = m.CancelFlows(ctx, 100)
 	}
 	return err
 }

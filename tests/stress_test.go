@@ -230,17 +230,26 @@ func TestA6_no_deadlocks(t *testing.T) {
 		}
 	}
 	var actors sync.WaitGroup
-	for actor := range 12 {
+	for actor := range 14 {
 		actors.Go(func() {
 			for ctx.Err() == nil {
 				switch {
 				case actor < 2:
-					_ = s.job(ctx, rand.IntN(15))
+					_ = s.job(ctx, rand.IntN(jobKinds))
 				case actor == 2:
 					_ = s.create(ctx)
 					_ = s.createForeign(ctx)
 				case actor < 7:
 					_ = s.act(ctx, t, s.Engine, rand.IntN(s.kinds()))
+				case actor == 7:
+					_ = s.tend(ctx, s.Engine, rand.IntN(flowKinds))
+				case actor == 8 && rand.IntN(2) == 0:
+					_ = s.several(ctx)
+				case actor == 8:
+					_ = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+						_ = s.tend(ctx, s.WithTx(tx), rand.IntN(flowKinds))
+						return nil
+					})
 				default: // one call in a transaction of the caller's
 					_ = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 						_ = s.act(ctx, t, s.WithTx(tx), rand.IntN(s.kinds()))
@@ -261,16 +270,23 @@ func TestA6_no_deadlocks(t *testing.T) {
 		t.Errorf("the server broke %d deadlocks", deadlocks)
 	}
 	// The invariants, that every end has its event among them, are judged at the end of the database.
-	type count struct{ Ended, Replayed, Adopted, Deleted, Flows int }
+	type count struct{ Ended, Replayed, Adopted, Deleted, Flows, Cancelled, Grown int }
 	c := one[count](t, f.pool, `SELECT count(*) FILTER (WHERE terminal_at_ms IS NOT NULL) AS ended,
 		count(*) FILTER (WHERE raw_fields ? 'replay_count') AS replayed,
 		count(*) FILTER (WHERE raw_fields ? 'total_attempt_count' AND ffx_retry_count IS NOT NULL) AS adopted,
 		(SELECT coalesce(sum(deleted) FILTER (WHERE source <> 'flows'), 0)::bigint FROM ffx_retention) AS deleted,
-		(SELECT coalesce(sum(deleted) FILTER (WHERE source = 'flows'), 0)::bigint FROM ffx_retention) AS flows
+		(SELECT coalesce(sum(deleted) FILTER (WHERE source = 'flows'), 0)::bigint FROM ffx_retention) AS flows,
+		(SELECT count(*) FROM ff_flow_core WHERE public_flow_state = 'cancelled') AS cancelled,
+		count(*) FILTER (WHERE raw_fields ->> 'ffx_node_key' LIKE 'grown%') AS grown
 		FROM ff_exec_core`)
-	if c.Ended+c.Deleted == 0 {
-		t.Error("none has ended")
+	if c.Ended+c.Deleted == 0 || os.Getenv("FF_SOAK") != "" && (c.Cancelled == 0 || c.Grown == 0) {
+		t.Errorf("too little was done: %+v", c)
 	}
-	t.Logf("%d executions ended, %d were replayed, %d adopted, %d deleted, %d flows deleted; %d grants", c.Ended, c.Replayed, c.Adopted, c.Deleted,
-		c.Flows, len(s.grants)+len(s.reclaims))
+	t.Logf("%d executions ended, %d were replayed, %d adopted, %d deleted, %d flows deleted, %d cancelled, grown by %d; %d grants",
+		c.Ended, c.Replayed, c.Adopted, c.Deleted, c.Flows, c.Cancelled, c.Grown, len(s.grants)+len(s.reclaims))
+	abortions := make(map[string]int)
+	for _, state := range log.aborted() {
+		abortions[state]++
+	}
+	t.Logf("the server gave up %v", abortions)
 }
