@@ -4,6 +4,7 @@
 //	go run . -all          everything but what -only asks for by name
 //	go run . -only a,e     these scenarios
 //	go run . retention -h  what deleting finished work costs
+//	go run . flows -h      how long calls wait while many flows are grown, cancelled and completed
 //
 // It takes the server that -database-url or DATABASE_URL names, with a role that may create databases, or starts one.
 // It prints a table and writes results.json.
@@ -24,6 +25,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
+	"github.com/flowfabric/flowfabric-go/bench/internal/flowload"
 	"github.com/flowfabric/flowfabric-go/bench/internal/report"
 	"github.com/flowfabric/flowfabric-go/bench/internal/retention"
 	"github.com/flowfabric/flowfabric-go/bench/internal/scenario"
@@ -103,10 +105,15 @@ func parse(args []string, usage io.Writer) (options, error) {
 }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
-	if len(args) > 0 && args[0] == "retention" {
-		return retention.Run(ctx, args[1:], out, func(ctx context.Context, url string) (string, func() error, error) {
-			return oneDatabase(ctx, url, progress)
-		})
+	if len(args) > 0 {
+		measurement := map[string]func(context.Context, []string, io.Writer, func(context.Context, string) (string, func() error, error)) error{
+			"retention": retention.Run, "flows": flowload.Run,
+		}[args[0]]
+		if measurement != nil {
+			return measurement(ctx, args[1:], out, func(ctx context.Context, url string) (string, func() error, error) {
+				return oneDatabase(ctx, url, args[0], progress)
+			})
+		}
 	}
 	o, err := parse(args, progress)
 	if errors.Is(err, flag.ErrHelp) {
@@ -148,8 +155,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	return errors.Join(err, b.Report.WriteFile(o.results))
 }
 
-// oneDatabase makes a database on the server at url, or on one that it starts, and returns how both go again.
-func oneDatabase(ctx context.Context, url string, progress io.Writer) (string, func() error, error) {
+// oneDatabase makes a database of this name on the server at url, or on one that it starts, and returns how both go again.
+func oneDatabase(ctx context.Context, url, name string, progress io.Writer) (string, func() error, error) {
 	srv, err := server.Start(ctx, url, progress)
 	if err != nil {
 		return "", nil, err
@@ -159,7 +166,7 @@ func oneDatabase(ctx context.Context, url string, progress io.Writer) (string, f
 		defer cancel()
 		return srv.Stop(stopping)
 	}
-	databaseURL, err := srv.Create(ctx, "retention")
+	databaseURL, err := srv.Create(ctx, name)
 	if err != nil {
 		return "", nil, errors.Join(err, stop())
 	}

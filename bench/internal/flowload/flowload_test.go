@@ -1,0 +1,49 @@
+package flowload
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+)
+
+// A small load, for long enough that each flow is created, grown and cancelled: its figures mean nothing.
+func TestLoad(t *testing.T) {
+	o := options{flows: 10, workers: 2, members: 4, pace: 20 * time.Millisecond, span: 3 * time.Second, longest: time.Hour}
+	var out bytes.Buffer
+	if err := o.on(t.Context(), pgtest.EmptyDatabase(t), &out); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(out.String())
+	for _, call := range []string{"create", "grow", "claim", "complete"} {
+		if !strings.Contains(out.String(), call) {
+			t.Errorf("says nothing of %s", call)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	for args, want := range map[string]string{
+		"":               "",
+		"-flows 0":       "at least 1",
+		"-members 1":     "at least",
+		"-pace 0s":       "at least",
+		"now":            "flags only",
+		"-span 1s now":   "flags only",
+		"-longest -1s":   "positive",
+		"-flows 2 -h":    "help requested",
+		"-workers 3 -no": "not defined",
+	} {
+		_, _, err := parse(strings.Fields(args), io.Discard)
+		if got := ""; err != nil {
+			if got = err.Error(); want == "" || !strings.Contains(got, want) {
+				t.Errorf("%q: got %q, want %q", args, got, want)
+			}
+		} else if want != "" {
+			t.Errorf("%q was accepted, want %q", args, want)
+		}
+	}
+}
