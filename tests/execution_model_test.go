@@ -462,24 +462,33 @@ func TestExecutions_as_the_model(t *testing.T) {
 	for name := range modelJobs {
 		actions[name] = func(r *rapid.T) { m.run(t, r, name) }
 	}
-	checks, failed := 0, false
-	until := time.Now().Add(stressFor(t))
-	for once := true; once || time.Now().Before(until) && !failed; once = false {
+	histories := forAMoment(t, func(r *rapid.T) {
+		if _, err := f.pool.Exec(t.Context(), `TRUNCATE ff_exec_core, ff_attempt, ffx_ready, ffx_blocked, ffx_lease_watch, ff_lease_event, ff_completion_event, ff_claim_grant`); err != nil {
+			r.Fatal(err)
+		}
+		m.all, m.leases = nil, nil
+		r.Repeat(actions)
+		broken, err := brokenInvariants(t.Context(), f.url, nil)
+		if err != nil || len(broken) > 0 {
+			r.Fatal(broken, err)
+		}
+	})
+	t.Logf("%d histories", histories)
+}
+
+// forAMoment repeats a check by chance as long as a test under stress goes on, ten times at least, and returns how often.
+func forAMoment(t *testing.T, check func(*rapid.T)) (checks int) {
+	t.Helper()
+	failed, until := false, time.Now().Add(stressFor(t))
+	for once := true; once || time.Now().Before(until) && !failed && !t.Failed(); once = false {
 		rapid.Check(t, func(r *rapid.T) {
-			if checks++; checks > 10 && time.Now().After(until) && !failed {
+			if (checks >= 10 && time.Now().After(until) || t.Failed()) && !failed {
 				return // enough for once
 			}
+			checks++
 			defer func() { failed = failed || r.Failed() }()
-			if _, err := f.pool.Exec(t.Context(), `TRUNCATE ff_exec_core, ff_attempt, ffx_ready, ffx_blocked, ffx_lease_watch, ff_lease_event, ff_completion_event, ff_claim_grant`); err != nil {
-				r.Fatal(err)
-			}
-			m.all, m.leases = nil, nil
-			r.Repeat(actions)
-			broken, err := brokenInvariants(t.Context(), f.url, nil)
-			if err != nil || len(broken) > 0 {
-				r.Fatal(broken, err)
-			}
+			check(r)
 		})
 	}
-	t.Logf("%d histories", checks)
+	return checks
 }

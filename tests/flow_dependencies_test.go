@@ -15,11 +15,21 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// rules is a group policy as this file's model understands it: 0 needs every upstream, k > 0 needs k of them.
+// rules is a group policy as the models understand it: 0 needs every upstream, k > 0 needs k of them; the others wait for
+// all, and need one that did not succeed, or nothing.
 type rules int
+
+const (
+	onFailure rules = -1
+	always    rules = -2
+)
 
 func (r rules) group() policy.Group {
 	switch r {
+	case onFailure:
+		return policy.OnFailure()
+	case always:
+		return policy.Always()
 	case 0:
 		return policy.AllOf()
 	case 1:
@@ -35,6 +45,10 @@ func (r rules) decided(n, succeeded, lost int) string {
 		needed = n
 	}
 	switch {
+	case r < 0 && succeeded+lost < n:
+		return stateHeld
+	case r == onFailure && lost == 0:
+		return stateSkipped
 	case succeeded >= needed:
 		return stateReady
 	case n-lost < needed:
