@@ -113,6 +113,44 @@ func TestA1_events_of_another_engine(t *testing.T) {
 	})
 }
 
+// FlowFabric looks an event up by its id alone, or by its execution and the millisecond. Here those of one execution in one
+// millisecond are told apart, and those of one id in two partitions.
+func TestF46_events_are_told_apart(t *testing.T) {
+	t.Parallel()
+	t.Run("of one millisecond", func(t *testing.T) {
+		f := cloneFlowFixture(t)
+		flow := f.draw(t, nil, "a>b")
+		a := f.NodeID(flow, "a")
+		f.setExecution(t, a, endedElsewhere)
+		f.foreignEvent(t, a, &flow, "resumable")
+		f.foreignEvent(t, a, &flow, "success")
+		run(t, f.Maintenance().DispatchCompletions, 2)
+		f.wantState(t, f.NodeID(flow, "b"), stateReady)
+		f.wantGroup(t, flow, "b", storedGroup{Success: 1, KTarget: 1})
+		f.wantCompletionEvents(t, flow, "a resumable", "a success")
+	})
+	t.Run("of one id", func(t *testing.T) {
+		f := cloneFlowFixture(t)
+		flows := []id.FlowID{f.draw(t, nil, "a>b")}
+		for len(flows) == 1 || partitionOf(flows[1]) == partitionOf(flows[0]) {
+			flows = append(flows[:1], f.draw(t, nil, "a>b"))
+		}
+		for i, outcome := range []string{"success", "failed"} {
+			a := f.NodeID(flows[i], "a")
+			f.setExecution(t, a, endedElsewhere)
+			f.exec(t, `INSERT INTO ff_completion_event (partition_key, event_id, execution_id, flow_id, outcome, occurred_at_ms)
+				OVERRIDING SYSTEM VALUE VALUES ($1, 4711, $2, $3, $4, 1)`, a.Partition(), a.UUID(), flows[i], outcome)
+		}
+		if n, err := f.Maintenance().DispatchCompletions(t.Context(), 10); err != nil || n != 2 {
+			t.Errorf("dispatched %d, %v", n, err)
+		}
+		f.wantState(t, f.NodeID(flows[0], "b"), stateReady)
+		f.wantState(t, f.NodeID(flows[1], "b"), stateSkipped)
+		f.wantCompletionEvents(t, flows[0], "a success")
+		f.wantCompletionEvents(t, flows[1], "b skipped", "a failed") // in order of ids
+	})
+}
+
 // Successes are dispatched beside other successes of their flow.
 func TestA1_successes_share_the_flow(t *testing.T) {
 	r := newRacers(t, 1)
