@@ -210,67 +210,108 @@ func TestGrowFlow_against_a_claim(t *testing.T) {
 	})
 }
 
-// Growth and a cancel of the flow exclude each other: what is added first is there to be cancelled, and afterwards
-// nothing is added.
+// racing are the ways in which a flow gets members, or members something to do, while it is cancelled. Each says
+// how it is refused where the cancel comes first.
+var racing = map[string]struct {
+	do      func(ctx context.Context, f *flowFixture, e *engine.Engine, flow id.FlowID, x id.ExecutionID, staged []id.EdgeID) error
+	refusal error
+	ended   string // members that have ended before the cancel where it does not
+}{
+	"grow": {func(ctx context.Context, f *flowFixture, e *engine.Engine, flow id.FlowID, _ id.ExecutionID, _ []id.EdgeID) error {
+		_, err := e.GrowFlow(ctx, f.growth(flow, nil, "n m", "done>n", "a>m"))
+		return err
+	}, engine.ErrFlowTerminal, "done"},
+	"add": {func(ctx context.Context, _ *flowFixture, e *engine.Engine, flow id.FlowID, x id.ExecutionID, _ []id.EdgeID) error {
+		_, err := e.AddMembers(ctx, flow, []id.ExecutionID{x})
+		return err
+	}, engine.ErrFlowTerminal, "done"},
+	"stage": {func(ctx context.Context, f *flowFixture, e *engine.Engine, flow id.FlowID, _ id.ExecutionID, _ []id.EdgeID) error {
+		_, err := e.StageEdges(ctx, f.staged(flow, true, "c>b"))
+		return err
+	}, engine.ErrFlowTerminal, "done"},
+	// The edge that it applies is resolved at once, and is all that another waits for.
+	"apply": {func(ctx context.Context, _ *flowFixture, e *engine.Engine, flow id.FlowID, _ id.ExecutionID, staged []id.EdgeID) error {
+		_, err := e.ApplyEdges(ctx, flow, staged)
+		return err
+	}, engine.ErrFlowTerminal, "done"},
+	"resolve": {func(ctx context.Context, f *flowFixture, e *engine.Engine, flow id.FlowID, _ id.ExecutionID, _ []id.EdgeID) error {
+		return completeOne(ctx, e, f.leases[f.NodeID(flow, "a")])
+	}, engine.ErrStaleLease, "done a"},
+	"replay": {func(ctx context.Context, f *flowFixture, e *engine.Engine, flow id.FlowID, _ id.ExecutionID, _ []id.EdgeID) error {
+		_, err := e.Operator().ReplayExecution(ctx, f.NodeID(flow, "done"))
+		return err
+	}, engine.ErrFlowTerminal, ""},
+}
+
+// Growth, and whatever releases a member, and a cancel of the flow exclude each other, in calls and in transactions of
+// callers: what comes first is there to be cancelled, and afterwards nothing is added, released or revived.
 func TestGrowFlow_against_a_cancel(t *testing.T) {
-	cancel := func(t *testing.T, f *flowFixture, tx pgx.Tx, flow id.FlowID) {
-		t.Helper()
-		if err := f.WithTx(tx).LockFlows(t.Context(), flow); err != nil {
-			t.Fatal(err)
+	t.Parallel()
+	for name, c := range racing {
+		for way, end := range endsFlow {
+			for _, cancelFirst := range []bool{true, false} {
+				for _, inTransaction := range []bool{true, false} {
+					t.Run(fmt.Sprintf("%s, %s, cancel first %t, in a transaction %t", name, way, cancelFirst, inTransaction), func(t *testing.T) {
+						f := newFlowFixture(t)
+						flow := f.draw(t, when{"b": policy.AnyOf(policy.LetRun)}, "a>b", "c", "done", "done>d", "a>d")
+						f.succeed(t, flow, "done") // a and c are claimed too
+						staged := f.stageEdges(t, f.staged(flow, false, "done>b"))
+						x, other := f.standalone(t, flow, "x"), f.rival(t)
+						before := f.members(t, flow)
+						f.growth(flow, nil, "n m") // names
+						first := func(ctx context.Context, e *engine.Engine) error { return end(ctx, e, flow) }
+						second := func(ctx context.Context, e *engine.Engine) error { return c.do(ctx, f, e, flow, x, staged) }
+						if !cancelFirst {
+							first, second = second, first
+						}
+						tx := f.begin(t)
+						if err := first(t.Context(), f.WithTx(tx)); err != nil {
+							t.Fatal(err)
+						}
+						wait := async(t, func(ctx context.Context) error {
+							if !inTransaction {
+								return second(ctx, other.Engine)
+							}
+							late, err := other.pool.Begin(ctx)
+							if err != nil {
+								return err
+							}
+							// It goes on after a refusal.
+							return errors.Join(second(ctx, other.WithTx(late)), late.Commit(ctx))
+						})
+						other.awaitBlocked(t, f.fixture)
+						commit(t, tx)
+						refusal := error(nil)
+						if cancelFirst {
+							refusal = c.refusal
+						}
+						if err := wait(); !errors.Is(err, refusal) {
+							t.Errorf("error %v, want %v", err, refusal)
+						}
+						after, ended := f.members(t, flow), strings.Fields(c.ended)
+						if cancelFirst {
+							ended = []string{"done"}
+						}
+						for key, state := range after {
+							want := stateCancelled
+							if slices.Contains(ended, key) {
+								want = stateCompleted
+							}
+							if state != want {
+								t.Errorf("%s is %s, want %s", key, state, want)
+							}
+						}
+						if grows := name == "grow" || name == "add"; (len(after) > len(before)) != (grows && !cancelFirst) {
+							t.Errorf("members %v, before %v", after, before)
+						}
+						if claimed := f.claimN(t, 10); len(claimed) > 1 || len(claimed) == 1 && claimed[0].ID != x {
+							t.Errorf("claimed %v", claimed)
+						}
+						f.wantCounted(t, flow)
+					})
+				}
+			}
 		}
-		execIn(t, tx, "UPDATE ff_flow_core SET public_flow_state = 'cancelled' WHERE partition_key = $1 AND flow_id = $2", partitionOf(flow), flow)
-	}
-	calls := map[string]func(ctx context.Context, f *flowFixture, e *engine.Engine, flow id.FlowID, x id.ExecutionID) error{
-		"grow": func(ctx context.Context, f *flowFixture, e *engine.Engine, flow id.FlowID, _ id.ExecutionID) error {
-			_, err := e.GrowFlow(ctx, f.growth(flow, nil, "n", "a>n"))
-			return err
-		},
-		"add": func(ctx context.Context, _ *flowFixture, e *engine.Engine, flow id.FlowID, x id.ExecutionID) error {
-			_, err := e.AddMembers(ctx, flow, []id.ExecutionID{x})
-			return err
-		},
-		"stage": func(ctx context.Context, f *flowFixture, e *engine.Engine, flow id.FlowID, _ id.ExecutionID) error {
-			_, err := e.StageEdges(ctx, f.staged(flow, true, "a>b"))
-			return err
-		},
-	}
-	for name, call := range calls {
-		t.Run(name+", cancel first", func(t *testing.T) {
-			f := newFlowFixture(t)
-			flow := f.draw(t, nil, "a", "b")
-			x, other := f.standalone(t, flow, "x"), f.rival(t)
-			tx := f.begin(t)
-			cancel(t, f, tx, flow)
-			wait := async(t, func(ctx context.Context) error { return call(ctx, f, other.Engine, flow, x) })
-			other.awaitBlocked(t, f.fixture)
-			commit(t, tx)
-			if err := wait(); !errors.Is(err, engine.ErrFlowTerminal) {
-				t.Errorf("error %v, want %v", err, engine.ErrFlowTerminal)
-			}
-			f.wantMembers(t, flow, map[string]string{stateReady: "a b"})
-			f.wantState(t, x, stateReady)
-		})
-		t.Run(name+", growth first", func(t *testing.T) {
-			f := newFlowFixture(t)
-			flow := f.draw(t, nil, "a", "b")
-			x, other := f.standalone(t, flow, "x"), f.rival(t)
-			tx := f.begin(t)
-			if err := call(t.Context(), f, f.WithTx(tx), flow, x); err != nil {
-				t.Fatal(err)
-			}
-			grown := f.members(t, flow)
-			wait := async(t, func(ctx context.Context) error {
-				return pgx.BeginFunc(ctx, other.pool, func(tx pgx.Tx) error { return other.WithTx(tx).LockFlows(ctx, flow) })
-			})
-			other.awaitBlocked(t, f.fixture)
-			commit(t, tx)
-			if err := wait(); err != nil {
-				t.Fatal(err)
-			}
-			if after := f.members(t, flow); len(after) == len(grown) && name != "stage" {
-				t.Errorf("members %v", after)
-			}
-		})
 	}
 }
 
