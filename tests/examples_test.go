@@ -24,11 +24,13 @@ func TestExamples(t *testing.T) {
 		"fan-in":                {"best price: 50"},
 		"first-of-n":            {"first price: 70", "slow shop: cancelled"},
 		"graceful-worker":       {"asleep", "awake", "drained"},
+		"grow":                  {"4 of 4 ended", "words: 8"},
 		"quorum":                {"published, copies: 2"},
 		"quickstart":            {"hello, Ada", "hello, Grace"},
 		"replay":                {"failed: no address of Ada", "on its way to London, attempt 0", "replayed 1 times"},
 		"retention":             {"behind by 0s, 0 deleted", "charged 7", "small cat", "thumbnails: kept for 1h0m0s"},
 		"retries":               {`to Ada: "taken at attempt 2", failed: false`, `to nobody: "", failed: true`},
+		"saga":                  {"guide to Oslo:", "guide to the moon: hotel undone train undone"},
 		"transactional-enqueue": {"order of one anvil: 1 bill"},
 		"why-it-failed": {
 			"attempt 0: retry: transient failure: the post office is closed", "attempt 1: failed: permanent failure: no such address",

@@ -1,0 +1,92 @@
+// Command saga books a journey in four steps. When one of them fails, each step that was done is undone, the last one
+// first.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+var (
+	Book = engine.Kind[string, struct{}]{Name: "book", Policy: &policy.Execution{Retry: &policy.Retry{MaxRetries: policy.NoRetries}}}
+	Undo = engine.Kind[string, struct{}]{Name: "undo"}
+	Join = engine.Kind[struct{}, struct{}]{Name: "join"} // does nothing: others wait for it
+)
+
+// journey is the steps, one after the other, and what undoes them.
+func journey(steps []string) engine.FlowSpec {
+	spec := engine.FlowSpec{Nodes: []engine.Node{{Key: "failed", Spec: Join.Spec(struct{}{}), When: policy.OnFailure()}}}
+	edge := func(from, to string) { spec.Edges = append(spec.Edges, engine.Edge{From: from, To: to}) }
+	for i, step := range steps {
+		spec.Nodes = append(spec.Nodes, engine.Node{Key: step, Spec: Book.Spec(step)})
+		edge(step, "failed")
+		if i > 0 {
+			edge(steps[i-1], step)
+		}
+	}
+	for i, step := range steps[:len(steps)-1] { // nothing fails after the last one
+		undo := "undo " + step
+		spec.Nodes = append(spec.Nodes, engine.Node{Key: undo, Spec: Undo.Spec(step)})
+		edge(step, undo) // skipped, unless there is something to undo,
+		edge("failed", undo)
+		if i+2 < len(steps) { // and not before the next step is undone, or there was nothing to undo
+			next := steps[i+1]
+			spec.Nodes = append(spec.Nodes, engine.Node{Key: "after " + next, Spec: Join.Spec(struct{}{}), When: policy.Always()})
+			edge("undo "+next, "after "+next)
+			edge("after "+next, undo)
+		}
+	}
+	return spec
+}
+
+func main() {
+	ctx, stop := context.WithCancel(context.Background())
+	pool := must(pgxpool.New(ctx, os.Getenv("DATABASE_URL")))
+	defer pool.Close()
+	eng := must(engine.New(pool, engine.Config{}))
+	undone := make(chan string, 10)
+
+	w := must(worker.New(eng, worker.Config{}))
+	worker.Handle(w, Book, func(_ context.Context, job worker.Job[string]) (struct{}, error) {
+		if job.Args == "guide to the moon" {
+			return struct{}{}, errors.New("there is none")
+		}
+		return struct{}{}, nil
+	})
+	worker.Handle(w, Undo, func(_ context.Context, job worker.Job[string]) (struct{}, error) {
+		undone <- job.Args
+		return struct{}{}, nil
+	})
+	worker.Handle(w, Join, func(context.Context, worker.Job[struct{}]) (struct{}, error) { return struct{}{}, nil })
+	var working sync.WaitGroup
+	working.Go(func() { must(0, w.Run(ctx)) })
+	defer working.Wait()
+	defer stop()
+
+	for _, guide := range []string{"guide to Oslo", "guide to the moon"} {
+		flow := must(eng.CreateFlow(ctx, journey([]string{"train", "hotel", guide, "dinner"})))
+		must(eng.AwaitFlow(ctx, flow.ID))
+		fmt.Printf("%s:", guide)
+		for len(undone) > 0 {
+			fmt.Printf(" %s undone", <-undone)
+		}
+		fmt.Println()
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
+}
