@@ -45,8 +45,8 @@ test-sql: ## Run the tests of the packages whose tests use Postgres
 SOAK ?= 5m
 
 .PHONY: soak
-soak: ## Run the tests under stress and by chance for SOAK (5m) each; test runs them for a moment
-	FF_SOAK=$(SOAK) go test -count=1 -timeout 0 -run 'no_deadlocks|as_the_model|cancel_flow_of_a_busy_flow|linearizable|upstreams_at_once|table_at_once' ./tests/...
+soak: ## Run the tests under stress and by chance for SOAK (5m) each, and whole shapes of flows; test runs them for a moment, and small
+	FF_SOAK=$(SOAK) go test -count=1 -timeout 0 -run 'no_deadlocks|as_the_model|cancel_flow_of_a_busy_flow|linearizable|upstreams_at_once|table_at_once|under_shapes' ./tests/...
 
 .PHONY: schema
 schema: ## Write schema/schema.sql from the migrations

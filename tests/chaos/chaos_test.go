@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -34,12 +35,18 @@ const (
 	solos               = 5_000
 	total               = layers*width + solos
 
-	// One in so many starts of a handler is a process's last, or its last for longer than its leases live.
-	killOneIn, maxKills     = 500, 16
-	freezeOneIn, maxFreezes = 1_000, 6
-
 	patience = 2 * time.Minute // on a machine that is busy with other tests; alone it takes ten to twenty seconds
 )
+
+// dangers say how many starts of a handler are a process's last, or its last for longer than its leases live.
+type dangers struct {
+	killOneIn, maxKills     int
+	freezeOneIn, maxFreezes int
+
+	within time.Duration // of that start a process dies: while the handler runs, or its end is written
+}
+
+var manyDangers = dangers{killOneIn: 500, maxKills: 16, freezeOneIn: 1_000, maxFreezes: 6}
 
 func TestWorkers_killed_at_random(t *testing.T) {
 	t.Parallel()
@@ -56,7 +63,7 @@ func TestWorkers_killed_at_random(t *testing.T) {
 	createSolos(t, eng)
 	flow := createFlow(t, eng)
 
-	f := &fleet{t: t, pool: pool, url: url}
+	f := &fleet{t: t, pool: pool, url: url, dangers: manyDangers, patience: patience}
 	for range processes {
 		f.start()
 	}
@@ -68,7 +75,7 @@ func TestWorkers_killed_at_random(t *testing.T) {
 	done := <-operated
 	f.stop()
 	t.Logf("%d handlers started, %d processes killed, %d frozen, %d outcomes refused; %+v", f.started, f.kills, f.freezes, f.refused, done)
-	if f.kills < maxKills/2 || f.freezes == 0 || f.refused == 0 || done.paused == 0 {
+	if f.kills < f.maxKills/2 || f.freezes == 0 || f.refused == 0 || done.paused == 0 {
 		t.Error("that was too little chaos to prove anything")
 	}
 
@@ -135,10 +142,12 @@ func createFlow(t *testing.T, eng *engine.Engine) id.FlowID {
 
 // fleet is the worker processes, and what has happened to them.
 type fleet struct {
-	t       *testing.T
-	pool    *pgxpool.Pool
-	url     string
-	running sync.WaitGroup // readers of their output, and thaws
+	dangers
+	t        *testing.T
+	pool     *pgxpool.Pool
+	url      string
+	patience time.Duration
+	running  sync.WaitGroup // readers of their output, and thaws
 
 	mu        sync.Mutex
 	processes []*process
@@ -215,11 +224,14 @@ func (f *fleet) heard(p *process, line string) {
 	f.started++
 	switch {
 	case f.ended || p.killed || p.frozen:
-	case f.kills < maxKills && rand.IntN(killOneIn) == 0:
+	case f.kills < f.maxKills && rand.IntN(f.killOneIn) == 0:
 		f.kills++
 		p.killed = true
-		f.signal(p, syscall.SIGKILL)
-	case f.freezes < maxFreezes && rand.IntN(freezeOneIn) == 0:
+		f.running.Go(func() {
+			<-time.After(rand.N(f.within + 1))
+			f.signal(p, syscall.SIGKILL)
+		})
+	case f.freezes < f.maxFreezes && rand.IntN(f.freezeOneIn) == 0:
 		f.freezes++
 		p.frozen, p.wasFrozen = true, true
 		f.signal(p, syscall.SIGSTOP)
@@ -241,7 +253,7 @@ func (f *fleet) thaw(p *process) {
 }
 
 func (f *fleet) signal(p *process, s syscall.Signal) {
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) { // all have ended, and so has it
 		f.t.Errorf("%s to %s: %v", s, p.instance, err)
 	}
 }
@@ -256,12 +268,12 @@ func (f *fleet) awaitEnd() {
 func (f *fleet) await(what string, happened func() bool) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience)
+	late := time.After(f.patience)
 	for !happened() {
 		select {
 		case <-tick.C:
 		case <-late:
-			f.t.Errorf("waited %v for %s, which did not come", patience, what)
+			f.t.Errorf("waited %v for %s, which did not come", f.patience, what)
 			return
 		}
 	}

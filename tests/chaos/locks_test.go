@@ -32,7 +32,7 @@ func TestWorkers_among_locks_of_others(t *testing.T) {
 		flows = append(flows, createFlow(t, eng))
 	}
 
-	f := &fleet{t: t, pool: pool, url: url}
+	f := &fleet{t: t, pool: pool, url: url, dangers: manyDangers, patience: patience}
 	for range processes / 2 {
 		f.start()
 	}

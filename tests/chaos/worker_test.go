@@ -56,6 +56,7 @@ type result struct {
 	Instance id.WorkerInstanceID `json:"instance"`
 	Attempt  int                 `json:"attempt"`
 	Epoch    int64               `json:"epoch"`
+	Sum      int                 `json:"sum,omitempty"`
 }
 
 func resultOf(l engine.Lease) result {
@@ -142,6 +143,7 @@ func runWorker(input io.Reader, output io.Writer) error {
 		}
 		return resultOf(job.Lease), nil
 	})
+	handleShapes(w, &shapeWorker{eng, pool, r})
 	go func() {
 		_, _ = io.Copy(io.Discard, input)
 		cancel()
