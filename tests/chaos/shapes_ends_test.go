@@ -67,12 +67,13 @@ func runShapes(t *testing.T, within time.Duration, shapes ...shape) {
 	f.await("all executions to end", func() bool {
 		return f.count(`SELECT count(*) FROM ff_exec_core WHERE lifecycle_phase NOT IN ('terminal', 'cancelled')`) == 0
 	})
-	t.Logf("%d nodes: created in %.2f s, ended in %.1f s; %d handlers started, %d processes killed, %d frozen, %d outcomes refused",
-		nodes, created.Seconds(), time.Since(begun).Seconds(), f.started, f.kills, f.freezes, f.refused)
+	ended := time.Since(begun)
 	f.await("all completions to be dispatched", func() bool {
 		return f.count(`SELECT count(*) FROM ff_completion_event WHERE dispatched_at_ms IS NULL`) == 0
 	})
 	f.stop()
+	t.Logf("%d nodes: created in %.2f s, ended in %.1f s; %d handlers started, %d processes killed, %d frozen, %d outcomes refused",
+		nodes, created.Seconds(), ended.Seconds(), f.started, f.kills, f.freezes, f.refused)
 	if f.kills < kills/2 {
 		t.Error("that was too little chaos to prove anything")
 	}

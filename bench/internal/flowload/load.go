@@ -84,10 +84,10 @@ func (b *bench) flow(ctx context.Context) error {
 			switch step {
 			case 0:
 				err = b.time(ctx, "create", func() error { return b.create(ctx, flow) })
-			default:
-				err = b.time(ctx, "grow", func() error { return b.grow(ctx, flow, step) })
 			case 4:
 				err = b.end(ctx, flow)
+			default:
+				err = b.time(ctx, "grow", func() error { return b.grow(ctx, flow, step) })
 			}
 			if err != nil {
 				return err
