@@ -51,7 +51,7 @@ func (r rules) decided(n, succeeded, lost int) string {
 		return stateSkipped
 	case succeeded >= needed:
 		return stateReady
-	case n-lost < needed:
+	case lost > 0 && n-lost < needed: // else more may be added
 		return stateSkipped
 	}
 	return stateHeld

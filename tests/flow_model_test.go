@@ -175,7 +175,7 @@ func (l *flowLife) hold(leases ...engine.Lease) {
 func mayRefuse(err error) bool {
 	for _, refusal := range []error{
 		engine.ErrStaleLease, engine.ErrLeaseExpired, engine.ErrNotActive, engine.ErrEnded, engine.ErrNotEnded, engine.ErrStarted, engine.ErrCycle,
-		engine.ErrFlowTerminal, engine.ErrEdgeExists, engine.ErrMaxReplays, engine.ErrBusy, engine.ErrContention,
+		engine.ErrFlowTerminal, engine.ErrEdgeExists, engine.ErrMaxReplays, engine.ErrNotMember, engine.ErrBusy, engine.ErrContention,
 	} {
 		if errors.Is(err, refusal) {
 			return true
@@ -266,11 +266,12 @@ var flowActs = map[string]act{
 		if _, err := e.CreateExecution(ctx, engine.ExecutionSpec{ID: x, Kind: "test", Lane: l.lane}); err != nil {
 			return nil, err
 		}
-		if _, err := e.AddMembers(ctx, l.flow, []id.ExecutionID{x}); err != nil {
+		// As a member it may be given children at once, by whoever claims it.
+		if _, err := e.SetGroupPolicy(ctx, l.flow, x, w.group()); err != nil {
 			return nil, err
 		}
-		if _, err := e.SetGroupPolicy(ctx, l.flow, x, w.group()); err != nil {
-			return l.joined(keys), err
+		if _, err := e.AddMembers(ctx, l.flow, []id.ExecutionID{x}); err != nil {
+			return nil, err
 		}
 		edges := l.edgesTo(c, keys[0], max(int(w.rule), 0), nil)
 		if len(edges) < int(w.rule) {
@@ -471,7 +472,7 @@ func (l *flowLife) outlive(t *testing.T, r reporter, c dice) {
 			still = -1
 		}
 	}
-	l.wantSound(t, r, l.flow, l.waits).wantEnded(r, l.flowFixture)
+	l.wantSound(t, r, l.flow, l.waits).wantEnded(r, l.flowFixture, l.waits)
 	l.wantHistory(t, r, l.flow, l.waits)
 	l.advance(time.Minute)
 	if n, err := l.Maintenance().RepairGroups(t.Context(), 1000); err != nil || n > 0 {
