@@ -799,6 +799,9 @@ CREATE TABLE ff_edge (
     policy_version integer DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='50');
+ALTER TABLE ONLY ff_edge ALTER COLUMN flow_id SET (n_distinct=-0.1);
+ALTER TABLE ONLY ff_edge ALTER COLUMN upstream_eid SET (n_distinct=-0.5);
+ALTER TABLE ONLY ff_edge ALTER COLUMN downstream_eid SET (n_distinct=-0.5);
 
 COMMENT ON TABLE ff_edge IS 'One row per dependency: an edge of a flow, from one member to another that waits for it.';
 
