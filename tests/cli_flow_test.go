@@ -5,7 +5,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -162,9 +161,6 @@ func testCLIFlowWatch(t *testing.T, ff cli) {
 	ff.run(t, databaseURL, "flow", "watch", flow.String()).succeeds(t, "2 of 2 ended: 2 completed\n")
 
 	// On a terminal it is drawn again in the same place.
-	if runtime.GOOS == "windows" {
-		t.Skip("there is no terminal to open")
-	}
 	flow = mustDraw(t, eng, "b", chart(nil, "fetch>parse"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -247,9 +243,6 @@ func testCLIFlowCancel(t *testing.T, ff cli) {
 // The machine code of Graphviz is kept where only the user can put some, and never where everybody can.
 func TestCLI_keeps_machine_code_in_a_private_folder(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("the directory for temporary files is the user's")
-	}
 	ff := cli{filepath.Join(buildPrograms(t, "./cmd/ff"), "ff")}
 	home, temporary := t.TempDir(), t.TempDir()
 	for _, environment := range [][]string{
