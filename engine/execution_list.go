@@ -139,6 +139,17 @@ func (e *Engine) listExecutions(
 	if query.selective {
 		chunk = max(chunk, 1000)
 	}
+	return examine(ctx, list, last, limit, chunk, next, func(keys []listKey) (map[id.ExecutionID]ExecutionSummary, error) {
+		return e.fitting(ctx, &filter, query, keys)
+	})
+}
+
+// examine fills a page of a list, which goes on behind last, with those keys of a source that fit. It looks at chunk of
+// them first, and at [MaxExamined] at most.
+func examine[T any](
+	ctx context.Context, list string, last *listKey, limit, chunk int, next keySource,
+	fitting func(keys []listKey) (map[id.ExecutionID]T, error),
+) (page Page[T], err error) {
 	// One more than the page holds tells whether there are more. Each chunk is larger than the one before.
 	for examined := 0; ; chunk *= 3 {
 		chunk = min(chunk, MaxExamined-examined)
@@ -146,19 +157,19 @@ func (e *Engine) listExecutions(
 		if err != nil {
 			return page, err
 		}
-		fitting, err := e.fitting(ctx, &filter, query, keys)
+		found, err := fitting(keys)
 		if err != nil {
 			return page, err
 		}
 		for _, key := range keys {
-			x, fits := fitting[key.id]
+			item, fits := found[key.id]
 			if fits && len(page.Items) == limit {
 				page.Next = listCursor(list, last)
 				return page, nil
 			}
 			last = &key
 			if fits {
-				page.Items = append(page.Items, x)
+				page.Items = append(page.Items, item)
 			}
 		}
 		examined += len(keys)

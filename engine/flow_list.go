@@ -95,38 +95,9 @@ func (e *Engine) listFlows(ctx context.Context, filter FlowFilter, after string,
 	if filter != all {
 		chunk = max(chunk, 1000)
 	}
-	next := e.flowKeys(&filter, last)
-	// One more than the page holds tells whether there are more. Each chunk is larger than the one before.
-	for examined := 0; ; chunk *= 3 {
-		chunk = min(chunk, MaxExamined-examined)
-		keys, err := next(ctx, chunk)
-		if err != nil {
-			return page, err
-		}
-		fitting, err := e.fittingFlows(ctx, &filter, params, keys)
-		if err != nil {
-			return page, err
-		}
-		for _, key := range keys {
-			f, fits := fitting[key.id]
-			if fits && len(page.Items) == limit {
-				page.Next = listCursor(list, last)
-				return page, nil
-			}
-			last = &key
-			if fits {
-				page.Items = append(page.Items, f)
-			}
-		}
-		examined += len(keys)
-		switch {
-		case len(keys) < chunk:
-			return page, nil
-		case examined == MaxExamined:
-			page.Next = listCursor(list, last)
-			return page, nil
-		}
-	}
+	return examine(ctx, list, last, limit, chunk, e.flowKeys(&filter, last), func(keys []listKey) (map[id.ExecutionID]FlowSummary, error) {
+		return e.fittingFlows(ctx, &filter, params, keys)
+	})
 }
 
 // list names the listing in its cursors.
