@@ -95,18 +95,18 @@ FROM (
         x.policy
     FROM ff_edge AS x
     WHERE
-        x.partition_key = $1
-        AND x.flow_id = $2
-        AND x.upstream_eid = $3
+        x.upstream_eid = $1
+        AND (x.partition_key = $2 OR x.partition_key IS NULL)
+        AND (x.flow_id = $3) IS TRUE
     OFFSET 0 -- else the order is had from the primary key, by reading all edges of the flow
 ) AS d
 ORDER BY d.edge_id
 `
 
 type ListEdgesFromParams struct {
+	ExecutionID  id.ExecutionUUID
 	PartitionKey int16
 	FlowID       id.FlowID
-	ExecutionID  id.ExecutionUUID
 }
 
 type ListEdgesFromRow struct {
@@ -121,7 +121,7 @@ type ListEdgesFromRow struct {
 // Used by: engine.EdgesFrom.
 // Locks: none.
 func (q *Queries) ListEdgesFrom(ctx context.Context, db DBTX, arg ListEdgesFromParams) ([]ListEdgesFromRow, error) {
-	rows, err := db.Query(ctx, listEdgesFrom, arg.PartitionKey, arg.FlowID, arg.ExecutionID)
+	rows, err := db.Query(ctx, listEdgesFrom, arg.ExecutionID, arg.PartitionKey, arg.FlowID)
 	if err != nil {
 		return nil, err
 	}
@@ -159,18 +159,18 @@ FROM (
         x.policy
     FROM ff_edge AS x
     WHERE
-        x.partition_key = $1
-        AND x.flow_id = $2
-        AND x.downstream_eid = $3
+        x.downstream_eid = $1
+        AND (x.partition_key = $2 OR x.partition_key IS NULL)
+        AND (x.flow_id = $3) IS TRUE
     OFFSET 0 -- else the order is had from the primary key, by reading all edges of the flow
 ) AS d
 ORDER BY d.edge_id
 `
 
 type ListEdgesIntoParams struct {
+	ExecutionID  id.ExecutionUUID
 	PartitionKey int16
 	FlowID       id.FlowID
-	ExecutionID  id.ExecutionUUID
 }
 
 type ListEdgesIntoRow struct {
@@ -185,7 +185,7 @@ type ListEdgesIntoRow struct {
 // Used by: engine.EdgesInto.
 // Locks: none.
 func (q *Queries) ListEdgesInto(ctx context.Context, db DBTX, arg ListEdgesIntoParams) ([]ListEdgesIntoRow, error) {
-	rows, err := db.Query(ctx, listEdgesInto, arg.PartitionKey, arg.FlowID, arg.ExecutionID)
+	rows, err := db.Query(ctx, listEdgesInto, arg.ExecutionID, arg.PartitionKey, arg.FlowID)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ cleared AS (
         cancel_siblings_pending_members = '{}'
     FROM input AS i
     WHERE
-        g.partition_key = i.partition_key
+        g.partition_key = ANY (ARRAY[i.partition_key])
         AND g.flow_id = i.flow_id
         AND g.downstream_eid = i.downstream_eid
 )
@@ -78,9 +78,9 @@ SELECT
             OFFSET 0
         ) AS w
         WHERE
-            o.partition_key = d.partition_key
-            AND o.flow_id = d.flow_id
-            AND o.upstream_eid = d.upstream_eid
+            o.upstream_eid = ANY (ARRAY[d.upstream_eid])
+            AND (o.partition_key = d.partition_key OR o.partition_key IS NULL)
+            AND (o.flow_id = d.flow_id) IS TRUE
             AND o.downstream_eid <> d.downstream_eid
             AND NOT o.policy ? 'resolved_at_ms'
             AND w.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
@@ -88,9 +88,9 @@ SELECT
     )::uuid[] AS others
 FROM input AS i
 JOIN ff_edge AS d
-    ON d.partition_key = i.partition_key
-    AND d.flow_id = i.flow_id
-    AND d.downstream_eid = i.downstream_eid
+    ON d.downstream_eid = ANY (ARRAY[i.downstream_eid])
+    AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
+    AND (d.flow_id = i.flow_id) IS TRUE
 CROSS JOIN LATERAL (
     SELECT
         t.execution_id,
@@ -253,9 +253,9 @@ SELECT
         SELECT count(*)
         FROM ff_edge AS s
         WHERE
-            s.partition_key = i.partition_key
-            AND s.flow_id = i.flow_id
-            AND s.downstream_eid = i.downstream_eid
+            s.downstream_eid = ANY (ARRAY[i.downstream_eid])
+            AND (s.partition_key = i.partition_key OR s.partition_key IS NULL)
+            AND (s.flow_id = i.flow_id) IS TRUE
             AND s.policy -> 'applied_at_ms' = 'null'::jsonb
     )::bigint AS staged
 FROM input AS i

@@ -250,9 +250,9 @@ WITH RECURSIVE reached AS (
         SELECT t.downstream_eid
         FROM ff_edge AS t
         WHERE
-            t.partition_key = $1
-            AND t.flow_id = $2
-            AND t.upstream_eid = r.execution_id
+            t.upstream_eid = ANY (ARRAY[r.execution_id])
+            AND (t.partition_key = $1 OR t.partition_key IS NULL)
+            AND (t.flow_id = $2) IS TRUE
         OFFSET 0
     ) AS d
 )
@@ -264,9 +264,9 @@ CROSS JOIN LATERAL (
     SELECT t.downstream_eid
     FROM ff_edge AS t
     WHERE
-        t.partition_key = $1
-        AND t.flow_id = $2
-        AND t.upstream_eid = r.execution_id
+        t.upstream_eid = ANY (ARRAY[r.execution_id])
+        AND (t.partition_key = $1 OR t.partition_key IS NULL)
+        AND (t.flow_id = $2) IS TRUE
     OFFSET 0
 ) AS d
 `
@@ -417,9 +417,9 @@ CROSS JOIN LATERAL (
         t.policy
     FROM ff_edge AS t
     WHERE
-        t.partition_key = i.partition_key
-        AND t.flow_id = i.flow_id
-        AND t.downstream_eid = i.downstream_eid
+        t.downstream_eid = ANY (ARRAY[i.downstream_eid])
+        AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
+        AND (t.flow_id = i.flow_id) IS TRUE
     OFFSET 0
 ) AS d
 `
@@ -509,7 +509,7 @@ SET
     ffx_last_mutation_at_ms = $1::bigint
 FROM passed AS p
 WHERE
-    e.partition_key = p.partition_key
+    e.partition_key = ANY (ARRAY[p.partition_key])
     AND e.execution_id = p.downstream_eid
     AND (e.lifecycle_phase IN ('submitted', 'pending', 'blocked', 'eligible', 'runnable')) IS TRUE
     AND (e.public_state <> 'resumable') IS TRUE

@@ -141,9 +141,9 @@ WITH page AS MATERIALIZED (
                     SELECT true
                     FROM ff_edge AS d
                     WHERE
-                        d.partition_key = e.partition_key
-                        AND d.flow_id = e.flow_id
-                        AND d.downstream_eid = e.execution_id
+                        d.downstream_eid = ANY (ARRAY[e.execution_id])
+                        AND (d.partition_key = e.partition_key OR d.partition_key IS NULL)
+                        AND (d.flow_id = e.flow_id) IS TRUE
                         AND NOT d.policy ? 'resolved_at_ms'
                     LIMIT 1
                 )

@@ -90,9 +90,9 @@ CROSS JOIN LATERAL (
         count(*) FILTER (WHERE t.policy -> 'applied_at_ms' = 'null'::jsonb) AS staged
     FROM ff_edge AS t
     WHERE
-        t.partition_key = i.partition_key
-        AND t.flow_id = i.flow_id
-        AND t.downstream_eid = i.execution_id
+        t.downstream_eid = ANY (ARRAY[i.execution_id])
+        AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
+        AND (t.flow_id = i.flow_id) IS TRUE
 ) AS d
 LEFT JOIN LATERAL (
     SELECT

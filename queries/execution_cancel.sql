@@ -128,7 +128,7 @@ ended AS (
     WHERE
         -- By its address: the row is locked, so that it stays there.
         e.ctid = i.row_id
-        AND e.partition_key = i.partition_key
+        AND e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
         AND e.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
     RETURNING
@@ -164,7 +164,7 @@ ended_attempts AS (
     FROM ended AS d
     WHERE
         a.ctid = d.attempt_row_id
-        AND a.partition_key = d.partition_key
+        AND a.partition_key = ANY (ARRAY[d.partition_key])
         AND a.execution_id = d.execution_id
         AND a.attempt_index = d.attempt_index
         AND (d.goes_on OR d.attempt_index = d.pointer)

@@ -21,9 +21,9 @@ downstream AS (
         d.downstream_eid
     FROM input AS i
     JOIN ff_edge AS d
-        ON d.partition_key = i.partition_key
-        AND d.flow_id = i.flow_id
-        AND d.upstream_eid = i.execution_id
+        ON d.upstream_eid = ANY (ARRAY[i.execution_id])
+        AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
+        AND (d.flow_id = i.flow_id) IS TRUE
     ORDER BY
         d.partition_key,
         d.downstream_eid
@@ -97,9 +97,9 @@ resolved AS (
         )
     FROM input AS i
     WHERE
-        d.partition_key = i.partition_key
-        AND d.flow_id = i.flow_id
-        AND d.upstream_eid = i.execution_id
+        d.upstream_eid = ANY (ARRAY[i.execution_id])
+        AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
+        AND (d.flow_id = i.flow_id) IS TRUE
         -- Applied: a number, or the key is absent altogether. JSON null means staged only.
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND NOT d.policy ? 'resolved_at_ms'
@@ -144,7 +144,7 @@ SET
     running_count = greatest(g.running_count - cardinality(t.edge_ids), 0)
 FROM tally AS t
 WHERE
-    g.partition_key = t.partition_key
+    g.partition_key = ANY (ARRAY[t.partition_key])
     AND g.flow_id = t.flow_id
     AND g.downstream_eid = t.downstream_eid
 RETURNING
@@ -190,9 +190,9 @@ SELECT
     coalesce(array_agg(d.upstream_eid) FILTER (WHERE NOT d.policy ? 'resolved_at_ms'), '{}')::uuid[] AS open_upstreams
 FROM input AS i
 JOIN ff_edge AS d
-    ON d.partition_key = i.partition_key
-    AND d.flow_id = i.flow_id
-    AND d.upstream_eid = i.execution_id
+    ON d.upstream_eid = ANY (ARRAY[i.execution_id])
+    AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
+    AND (d.flow_id = i.flow_id) IS TRUE
 WHERE
     (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
     AND (
@@ -237,8 +237,8 @@ opened AS (
     SET policy = (d.policy - 'resolved_at_ms' - 'resolved_outcome') || jsonb_build_object('edge_state', 'applied')
     FROM input AS i
     WHERE
-        d.partition_key = i.partition_key
-        AND d.downstream_eid = i.downstream_eid
+        d.downstream_eid = ANY (ARRAY[i.downstream_eid])
+        AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
         AND (d.flow_id = i.flow_id) IS TRUE
         AND (d.edge_id = ANY (@edge_ids::uuid[])) IS TRUE
     RETURNING
@@ -270,7 +270,7 @@ discounted AS (
         running_count = g.running_count + t.edges
     FROM tally AS t
     WHERE
-        g.partition_key = t.partition_key
+        g.partition_key = ANY (ARRAY[t.partition_key])
         AND g.flow_id = t.flow_id
         AND g.downstream_eid = t.downstream_eid
 )
@@ -300,9 +300,9 @@ passed AS (
         u.result
     FROM input AS i
     JOIN ff_edge AS d
-        ON d.partition_key = i.partition_key
-        AND d.flow_id = i.flow_id
-        AND d.upstream_eid = i.execution_id
+        ON d.upstream_eid = ANY (ARRAY[i.execution_id])
+        AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
+        AND (d.flow_id = i.flow_id) IS TRUE
     JOIN ff_exec_core AS u
         ON u.partition_key = i.partition_key
         AND u.execution_id = i.execution_id
@@ -321,7 +321,7 @@ SET
     ffx_last_mutation_at_ms = @now_ms::bigint
 FROM passed AS p
 WHERE
-    e.partition_key = p.partition_key
+    e.partition_key = ANY (ARRAY[p.partition_key])
     AND e.execution_id = p.downstream_eid
     AND e.lifecycle_phase IN ('submitted', 'pending', 'blocked', 'eligible', 'runnable')
     AND e.public_state <> 'resumable'
@@ -378,9 +378,9 @@ blocked AS (
             SELECT count(*) >= i.staged_from AND count(*) < i.staged_below
             FROM ff_edge AS s
             WHERE
-                s.partition_key = i.partition_key
-                AND s.flow_id = i.flow_id
-                AND s.downstream_eid = i.execution_id
+                s.downstream_eid = ANY (ARRAY[i.execution_id])
+                AND (s.partition_key = i.partition_key OR s.partition_key IS NULL)
+                AND (s.flow_id = i.flow_id) IS TRUE
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb
         )
 )
@@ -425,7 +425,7 @@ SET
     ffx_last_mutation_at_ms = @now_ms::bigint
 FROM blocked AS b
 WHERE
-    e.partition_key = b.partition_key
+    e.partition_key = ANY (ARRAY[b.partition_key])
     AND e.execution_id = b.execution_id
 RETURNING
     e.partition_key,
@@ -483,9 +483,9 @@ waiting AS (
             SELECT count(*) >= i.staged_from AND count(*) < i.staged_below
             FROM ff_edge AS s
             WHERE
-                s.partition_key = i.partition_key
-                AND s.flow_id = i.flow_id
-                AND s.downstream_eid = i.execution_id
+                s.downstream_eid = ANY (ARRAY[i.execution_id])
+                AND (s.partition_key = i.partition_key OR s.partition_key IS NULL)
+                AND (s.flow_id = i.flow_id) IS TRUE
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb
         )
 ),
@@ -506,7 +506,7 @@ skipped AS (
         ffx_last_mutation_at_ms = @now_ms::bigint
     FROM waiting AS w
     WHERE
-        e.partition_key = w.partition_key
+        e.partition_key = ANY (ARRAY[w.partition_key])
         AND e.execution_id = w.execution_id
     RETURNING
         e.partition_key,
@@ -585,9 +585,9 @@ WHERE
             SELECT count(*) >= i.staged_from AND count(*) < i.staged_below
             FROM ff_edge AS s
             WHERE
-                s.partition_key = i.partition_key
-                AND s.flow_id = i.flow_id
-                AND s.downstream_eid = i.execution_id
+                s.downstream_eid = ANY (ARRAY[i.execution_id])
+                AND (s.partition_key = i.partition_key OR s.partition_key IS NULL)
+                AND (s.flow_id = i.flow_id) IS TRUE
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb
         )
     );
@@ -640,7 +640,7 @@ UPDATE ff_exec_core AS e
 SET ffx_lease_epoch = d.lease_epoch
 FROM ended AS d
 WHERE
-    e.partition_key = d.partition_key
+    e.partition_key = ANY (ARRAY[d.partition_key])
     AND e.execution_id = d.execution_id;
 
 -- name: EnqueueSiblingCancels :exec
@@ -684,8 +684,8 @@ flagged AS (
                 OFFSET 0
             ) AS u
             WHERE
-                d.partition_key = g.partition_key
-                AND d.downstream_eid = g.downstream_eid
+                d.downstream_eid = ANY (ARRAY[g.downstream_eid])
+                AND (d.partition_key = g.partition_key OR d.partition_key IS NULL)
                 AND (d.flow_id = g.flow_id) IS TRUE
                 AND u.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
                 AND NOT EXISTS (
@@ -700,9 +700,9 @@ flagged AS (
                         OFFSET 0
                     ) AS w
                     WHERE
-                        o.partition_key = d.partition_key
-                        AND o.flow_id = d.flow_id
-                        AND o.upstream_eid = d.upstream_eid
+                        o.upstream_eid = ANY (ARRAY[d.upstream_eid])
+                        AND (o.partition_key = d.partition_key OR o.partition_key IS NULL)
+                        AND (o.flow_id = d.flow_id) IS TRUE
                         AND o.downstream_eid <> d.downstream_eid
                         AND w.eligibility_state = 'blocked_by_dependencies'
                     OFFSET 0
@@ -711,7 +711,7 @@ flagged AS (
         )
     FROM input AS i
     WHERE
-        g.partition_key = i.partition_key
+        g.partition_key = ANY (ARRAY[i.partition_key])
         AND g.flow_id = i.flow_id
         AND g.downstream_eid = i.downstream_eid
         AND NOT g.cancel_siblings_pending_flag
@@ -721,9 +721,9 @@ flagged AS (
                 SELECT count(*) >= i.staged_from AND count(*) < i.staged_below
                 FROM ff_edge AS s
                 WHERE
-                    s.partition_key = i.partition_key
-                    AND s.flow_id = i.flow_id
-                    AND s.downstream_eid = i.downstream_eid
+                    s.downstream_eid = ANY (ARRAY[i.downstream_eid])
+                    AND (s.partition_key = i.partition_key OR s.partition_key IS NULL)
+                    AND (s.flow_id = i.flow_id) IS TRUE
                     AND s.policy -> 'applied_at_ms' = 'null'::jsonb
             )
         )

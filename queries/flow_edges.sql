@@ -34,9 +34,9 @@ FROM (
         x.policy
     FROM ff_edge AS x
     WHERE
-        x.partition_key = @partition_key
-        AND x.flow_id = @flow_id
-        AND x.downstream_eid = @execution_id
+        x.downstream_eid = @execution_id
+        AND (x.partition_key = @partition_key OR x.partition_key IS NULL)
+        AND (x.flow_id = @flow_id) IS TRUE
     OFFSET 0 -- else the order is had from the primary key, by reading all edges of the flow
 ) AS d
 ORDER BY d.edge_id;
@@ -59,9 +59,9 @@ FROM (
         x.policy
     FROM ff_edge AS x
     WHERE
-        x.partition_key = @partition_key
-        AND x.flow_id = @flow_id
-        AND x.upstream_eid = @execution_id
+        x.upstream_eid = @execution_id
+        AND (x.partition_key = @partition_key OR x.partition_key IS NULL)
+        AND (x.flow_id = @flow_id) IS TRUE
     OFFSET 0 -- else the order is had from the primary key, by reading all edges of the flow
 ) AS d
 ORDER BY d.edge_id;

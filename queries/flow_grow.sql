@@ -58,7 +58,7 @@ SET
     ffx_last_mutation_at_ms = @now_ms::bigint
 FROM input AS i
 WHERE
-    e.partition_key = i.partition_key
+    e.partition_key = ANY (ARRAY[i.partition_key])
     AND e.execution_id = i.execution_id
     AND (e.flow_id IS NULL) IS TRUE;
 

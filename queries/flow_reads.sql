@@ -25,9 +25,9 @@ SELECT
                         SELECT count(*)
                         FROM ff_edge AS s
                         WHERE
-                            s.partition_key = g.partition_key
-                            AND s.flow_id = g.flow_id
-                            AND s.downstream_eid = g.downstream_eid
+                            s.downstream_eid = ANY (ARRAY[g.downstream_eid])
+                            AND (s.partition_key = g.partition_key OR s.partition_key IS NULL)
+                            AND (s.flow_id = g.flow_id) IS TRUE
                             AND s.policy -> 'applied_at_ms' = 'null'::jsonb
                     )
                 )
@@ -213,9 +213,9 @@ SELECT
     coalesce(p.outcome, '')::text AS pointer_outcome
 FROM ff_exec_core AS e
 JOIN ff_edge AS d
-    ON d.partition_key = e.partition_key
-    AND d.flow_id = e.flow_id
-    AND d.downstream_eid = e.execution_id
+    ON d.downstream_eid = ANY (ARRAY[e.execution_id])
+    AND (d.partition_key = e.partition_key OR d.partition_key IS NULL)
+    AND (d.flow_id = e.flow_id) IS TRUE
 JOIN ff_exec_core AS u
     ON u.partition_key = d.partition_key
     AND u.execution_id = d.upstream_eid

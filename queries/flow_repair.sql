@@ -17,9 +17,9 @@ SELECT DISTINCT
     d.downstream_eid
 FROM input AS i
 JOIN ff_edge AS d
-    ON d.partition_key = i.partition_key
-    AND d.flow_id = i.flow_id
-    AND d.upstream_eid = i.execution_id
+    ON d.upstream_eid = ANY (ARRAY[i.execution_id])
+    AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
+    AND (d.flow_id = i.flow_id) IS TRUE
 WHERE
     (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
     AND NOT d.policy ? 'resolved_at_ms'
@@ -164,9 +164,9 @@ SELECT
     coalesce(p.outcome, '')::text AS pointer_outcome
 FROM input AS i
 JOIN ff_edge AS d
-    ON d.partition_key = i.partition_key
-    AND d.flow_id = i.flow_id
-    AND d.downstream_eid = i.downstream_eid
+    ON d.downstream_eid = ANY (ARRAY[i.downstream_eid])
+    AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
+    AND (d.flow_id = i.flow_id) IS TRUE
 LEFT JOIN LATERAL (
     SELECT
         t.partition_key,
@@ -248,9 +248,9 @@ marked AS (
         )
     FROM marks AS m
     WHERE
-        d.partition_key = m.partition_key
-        AND d.flow_id = m.flow_id
-        AND d.upstream_eid = m.upstream_eid
+        d.upstream_eid = ANY (ARRAY[m.upstream_eid])
+        AND (d.partition_key = m.partition_key OR d.partition_key IS NULL)
+        AND (d.flow_id = m.flow_id) IS TRUE
         AND (d.edge_id = m.edge_id) IS TRUE
 )
 UPDATE ff_edge_group AS g
@@ -262,7 +262,7 @@ SET
     k_target = i.k_target
 FROM input AS i
 WHERE
-    g.partition_key = i.partition_key
+    g.partition_key = ANY (ARRAY[i.partition_key])
     AND g.flow_id = i.flow_id
     AND g.downstream_eid = i.downstream_eid;
 
@@ -366,9 +366,9 @@ CROSS JOIN LATERAL (
         LIMIT 1
     ) AS u ON true
     WHERE
-        d.partition_key = i.partition_key
-        AND d.flow_id = i.flow_id
-        AND d.downstream_eid = i.downstream_eid
+        d.downstream_eid = ANY (ARRAY[i.downstream_eid])
+        AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
+        AND (d.flow_id = i.flow_id) IS TRUE
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND NOT d.policy ? 'resolved_at_ms'
     OFFSET 0

@@ -91,7 +91,7 @@ begun_again AS (
         ffx_timeout_at_ms = NULL
     FROM replayed AS r
     WHERE
-        a.partition_key = r.partition_key
+        a.partition_key = ANY (ARRAY[r.partition_key])
         AND a.execution_id = r.execution_id
         AND a.attempt_index = r.attempt_index
         AND @begins_again::boolean
@@ -169,9 +169,9 @@ downstream AS (
         d.downstream_eid
     FROM input AS i
     JOIN ff_edge AS d
-        ON d.partition_key = i.partition_key
-        AND d.flow_id = i.flow_id
-        AND d.upstream_eid = i.upstream_eid
+        ON d.upstream_eid = ANY (ARRAY[i.upstream_eid])
+        AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
+        AND (d.flow_id = i.flow_id) IS TRUE
     ORDER BY
         d.partition_key,
         d.downstream_eid
@@ -226,9 +226,9 @@ SELECT
     (e.started_at_ms IS NOT NULL)::boolean AS has_started
 FROM input AS i
 JOIN ff_edge AS d
-    ON d.partition_key = i.partition_key
-    AND d.flow_id = i.flow_id
-    AND d.upstream_eid = i.upstream_eid
+    ON d.upstream_eid = ANY (ARRAY[i.upstream_eid])
+    AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
+    AND (d.flow_id = i.flow_id) IS TRUE
 CROSS JOIN LATERAL (
     SELECT
         count(*) FILTER (WHERE s.policy ->> 'resolved_outcome' = 'success') AS success,
@@ -239,9 +239,9 @@ CROSS JOIN LATERAL (
         count(*) FILTER (WHERE s.policy -> 'applied_at_ms' = 'null'::jsonb) AS staged
     FROM ff_edge AS s
     WHERE
-        s.partition_key = d.partition_key
-        AND s.flow_id = d.flow_id
-        AND s.downstream_eid = d.downstream_eid
+        s.downstream_eid = ANY (ARRAY[d.downstream_eid])
+        AND (s.partition_key = d.partition_key OR s.partition_key IS NULL)
+        AND (s.flow_id = d.flow_id) IS TRUE
 ) AS m
 LEFT JOIN LATERAL (
     SELECT
@@ -307,9 +307,9 @@ opened AS (
     SET policy = (d.policy - 'resolved_at_ms' - 'resolved_outcome') || jsonb_build_object('edge_state', 'applied')
     FROM source AS s
     WHERE
-        d.partition_key = s.partition_key
-        AND d.flow_id = s.flow_id
-        AND d.upstream_eid = s.upstream_eid
+        d.upstream_eid = ANY (ARRAY[s.upstream_eid])
+        AND (d.partition_key = s.partition_key OR d.partition_key IS NULL)
+        AND (d.flow_id = s.flow_id) IS TRUE
         AND (d.edge_id = ANY (@edge_ids::uuid[])) IS TRUE
 )
 UPDATE ff_edge_group AS g
@@ -320,7 +320,7 @@ SET
     running_count = i.running_count
 FROM input AS i
 WHERE
-    g.partition_key = i.partition_key
+    g.partition_key = ANY (ARRAY[i.partition_key])
     AND g.flow_id = i.flow_id
     AND g.downstream_eid = i.downstream_eid;
 
@@ -350,9 +350,9 @@ SET
     )
 FROM source AS s
 WHERE
-    d.partition_key = s.partition_key
-    AND d.flow_id = s.flow_id
-    AND d.upstream_eid = s.upstream_eid
+    d.upstream_eid = ANY (ARRAY[s.upstream_eid])
+    AND (d.partition_key = s.partition_key OR d.partition_key IS NULL)
+    AND (d.flow_id = s.flow_id) IS TRUE
     AND (d.edge_id = ANY (@edge_ids::uuid[])) IS TRUE;
 
 -- name: BlockDownstream :many
@@ -385,7 +385,7 @@ blocked AS (
         ffx_last_mutation_at_ms = @now_ms::bigint
     FROM input AS i
     WHERE
-        e.partition_key = i.partition_key
+        e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
         AND (e.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
         AND (e.ownership_state IN ('unowned', 'released')) IS TRUE
@@ -425,18 +425,18 @@ SELECT
         SELECT count(*)
         FROM ff_edge AS d
         WHERE
-            d.partition_key = g.partition_key
-            AND d.flow_id = g.flow_id
-            AND d.downstream_eid = g.downstream_eid
+            d.downstream_eid = ANY (ARRAY[g.downstream_eid])
+            AND (d.partition_key = g.partition_key OR d.partition_key IS NULL)
+            AND (d.flow_id = g.flow_id) IS TRUE
             AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
     )::bigint AS applied,
     (
         SELECT count(*)
         FROM ff_edge AS d
         WHERE
-            d.partition_key = g.partition_key
-            AND d.flow_id = g.flow_id
-            AND d.downstream_eid = g.downstream_eid
+            d.downstream_eid = ANY (ARRAY[g.downstream_eid])
+            AND (d.partition_key = g.partition_key OR d.partition_key IS NULL)
+            AND (d.flow_id = g.flow_id) IS TRUE
             AND d.policy -> 'applied_at_ms' = 'null'::jsonb
     )::bigint AS staged
 FROM ff_edge_group AS g
@@ -460,9 +460,9 @@ WITH opened AS (
             'reopened_at_ms', @now_ms::bigint
         )
     WHERE
-        d.partition_key = @partition_key
-        AND d.flow_id = @flow_id
-        AND d.downstream_eid = @downstream_eid
+        d.downstream_eid = @downstream_eid
+        AND (d.partition_key = @partition_key OR d.partition_key IS NULL)
+        AND (d.flow_id = @flow_id) IS TRUE
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND (
             d.policy ? 'resolved_at_ms' AND (d.policy ->> 'resolved_outcome' = 'success') IS NOT TRUE

@@ -2534,7 +2534,9 @@ CREATE INDEX ffx_ff_cancel_backlog_member_purge_idx ON ff_cancel_backlog_member 
 
 CREATE INDEX ffx_ff_completion_event_undispatched_idx ON ff_completion_event USING btree (event_id) WHERE (dispatched_at_ms IS NULL);
 
-CREATE INDEX ffx_ff_edge_downstream_idx ON ff_edge USING btree (partition_key, downstream_eid);
+CREATE INDEX ffx_ff_edge_downstream_eid_idx ON ff_edge USING btree (downstream_eid);
+
+CREATE INDEX ffx_ff_edge_upstream_idx ON ff_edge USING btree (upstream_eid);
 
 CREATE INDEX ffx_ff_exec_core_deadline_idx ON ff_exec_core USING btree (deadline_at_ms) WHERE ((deadline_at_ms IS NOT NULL) AND (ffx_execution_deadline_ms IS NULL));
 
