@@ -276,7 +276,7 @@ SET
     ffx_last_mutation_at_ms = CASE WHEN s.moves THEN $1::bigint ELSE e.ffx_last_mutation_at_ms END
 FROM moving AS s
 WHERE
-    e.partition_key = s.partition_key
+    e.partition_key = ANY (ARRAY[s.partition_key])
     AND e.execution_id = s.execution_id
     AND (
         s.moves

@@ -45,7 +45,7 @@ healed AS (
         ffx_last_mutation_at_ms = $1::bigint
     FROM input AS i
     WHERE
-        e.partition_key = i.partition_key
+        e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
     RETURNING
         e.partition_key,
@@ -71,7 +71,7 @@ healed_attempts AS (
         lease_epoch = h.raised_epoch
     FROM healed AS h
     WHERE
-        a.partition_key = h.partition_key
+        a.partition_key = ANY (ARRAY[h.partition_key])
         AND a.execution_id = h.execution_id
         AND a.attempt_index = h.attempt_index
         AND h.raised_epoch > 0
@@ -236,7 +236,7 @@ attempts AS (
         END
     FROM current AS c
     WHERE
-        a.partition_key = c.partition_key
+        a.partition_key = ANY (ARRAY[c.partition_key])
         AND a.execution_id = c.execution_id
         AND a.attempt_index = c.reached
 )
@@ -253,7 +253,7 @@ SET
     ffx_last_mutation_at_ms = $1::bigint
 FROM current AS c
 WHERE
-    e.partition_key = c.partition_key
+    e.partition_key = ANY (ARRAY[c.partition_key])
     AND e.execution_id = c.execution_id
     AND (
         c.attempt_state = 'attempt_interrupted' AND c.reached IS DISTINCT FROM c.pointer
@@ -301,7 +301,7 @@ CROSS JOIN LATERAL (
     OFFSET 0
 ) AS v
 WHERE
-    e.partition_key = i.partition_key
+    e.partition_key = ANY (ARRAY[i.partition_key])
     AND e.execution_id = i.execution_id
     AND e.lifecycle_phase IN ('terminal', 'cancelled')
     AND v.state IN ('completed', 'failed', 'cancelled', 'expired', 'skipped')

@@ -307,7 +307,7 @@ unblocked AS (
     FROM due AS d
     WHERE
         e.ctid = d.row_id
-        AND e.partition_key = d.partition_key
+        AND e.partition_key = ANY (ARRAY[d.partition_key])
         AND e.execution_id = d.execution_id
     RETURNING
         e.lane_id,

@@ -171,7 +171,7 @@ FROM (
     LIMIT cardinality($5::uuid[])
 ) AS i
 WHERE
-    d.partition_key = i.partition_key
+    d.partition_key = ANY (ARRAY[i.partition_key])
     AND d.namespace = i.namespace
     AND d.idempotency_key = i.idempotency_key
 `

@@ -21,7 +21,7 @@ WITH input AS (
 )
 SELECT 1
 FROM input AS i
-JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[i.partition_key]) AND e.execution_id = i.execution_id
 CROSS JOIN LATERAL (
     SELECT t.attempt_index
     FROM ff_attempt AS t
@@ -254,10 +254,15 @@ LEFT JOIN LATERAL (
     ORDER BY c.attempt_index DESC
     LIMIT 1
 ) AS cur ON true
-LEFT JOIN ff_attempt AS p
-    ON p.partition_key = i.partition_key
-    AND p.execution_id = i.execution_id
-    AND p.attempt_index = e.attempt_index
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = e.attempt_index
+    LIMIT 1
+) AS p ON true
 LEFT JOIN LATERAL (
     SELECT c.attempt_index
     FROM ff_attempt AS c

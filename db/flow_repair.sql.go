@@ -150,10 +150,21 @@ SELECT DISTINCT
     d.flow_id,
     d.downstream_eid
 FROM input AS i
-JOIN ff_edge AS d
-    ON d.upstream_eid = ANY (ARRAY[i.execution_id])
-    AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
-    AND (d.flow_id = i.flow_id) IS TRUE
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.flow_id,
+        t.edge_id,
+        t.upstream_eid,
+        t.downstream_eid,
+        t.policy
+    FROM ff_edge AS t
+    WHERE
+        t.upstream_eid = i.execution_id
+        AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
+        AND (t.flow_id = i.flow_id) IS TRUE
+    OFFSET 0
+) AS d
 WHERE
     (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
     AND NOT d.policy ? 'resolved_at_ms'
@@ -247,10 +258,21 @@ SELECT
     coalesce(cur.outcome, '')::text AS current_outcome,
     coalesce(p.outcome, '')::text AS pointer_outcome
 FROM input AS i
-JOIN ff_edge AS d
-    ON d.downstream_eid = ANY (ARRAY[i.downstream_eid])
-    AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
-    AND (d.flow_id = i.flow_id) IS TRUE
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.flow_id,
+        t.edge_id,
+        t.upstream_eid,
+        t.downstream_eid,
+        t.policy
+    FROM ff_edge AS t
+    WHERE
+        t.downstream_eid = i.downstream_eid
+        AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
+        AND (t.flow_id = i.flow_id) IS TRUE
+    OFFSET 0
+) AS d
 LEFT JOIN LATERAL (
     SELECT
         t.partition_key,

@@ -253,6 +253,7 @@ WITH RECURSIVE reached AS (
             t.upstream_eid = ANY (ARRAY[r.execution_id])
             AND (t.partition_key = $1 OR t.partition_key IS NULL)
             AND (t.flow_id = $2) IS TRUE
+            AND t.policy <> 'null' -- which the index that covers the rest has not
         OFFSET 0
     ) AS d
 )
@@ -267,6 +268,7 @@ CROSS JOIN LATERAL (
         t.upstream_eid = ANY (ARRAY[r.execution_id])
         AND (t.partition_key = $1 OR t.partition_key IS NULL)
         AND (t.flow_id = $2) IS TRUE
+        AND t.policy <> 'null' -- which the index that covers the rest has not
     OFFSET 0
 ) AS d
 `

@@ -78,7 +78,7 @@ SELECT
         ELSE a.raw_fields ->> 'lease_id'
     END, '')::text AS lease_id
 FROM input AS i
-JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[i.partition_key]) AND e.execution_id = i.execution_id
 CROSS JOIN LATERAL (
     -- Found before it is locked: of locked rows the next older one would stand in its place.
     SELECT t.attempt_index

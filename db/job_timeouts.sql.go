@@ -45,7 +45,7 @@ UPDATE ff_attempt AS a
 SET ffx_timeout_at_ms = NULL
 FROM left_over AS l
 WHERE
-    a.partition_key = l.partition_key
+    a.partition_key = ANY (ARRAY[l.partition_key])
     AND a.execution_id = l.execution_id
     AND a.attempt_index = l.attempt_index
 `
@@ -220,7 +220,7 @@ CROSS JOIN LATERAL (
         a.worker_instance_id,
         a.ffx_lease_id
     FROM ff_exec_core AS e
-    JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
+    JOIN ff_attempt AS a ON a.partition_key = ANY (ARRAY[e.partition_key]) AND a.execution_id = e.execution_id
     WHERE
         e.partition_key = i.partition_key
         AND e.execution_id = i.execution_id

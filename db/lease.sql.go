@@ -204,13 +204,18 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS e
 LEFT JOIN ff_attempt AS a
-    ON a.partition_key = i.partition_key
+    ON a.partition_key = ANY (ARRAY[i.partition_key])
     AND a.execution_id = i.execution_id
     AND a.attempt_index = i.attempt_index
-LEFT JOIN ff_attempt AS p
-    ON p.partition_key = i.partition_key
-    AND p.execution_id = i.execution_id
-    AND p.attempt_index = e.attempt_index
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = e.attempt_index
+    LIMIT 1
+) AS p ON true
 LEFT JOIN LATERAL (
     SELECT
         c.attempt_index,

@@ -103,7 +103,7 @@ SET
     ffx_last_mutation_at_ms = $2::bigint
 FROM effective AS d
 WHERE
-    e.partition_key = d.partition_key
+    e.partition_key = ANY (ARRAY[d.partition_key])
     AND e.execution_id = d.execution_id
 `
 
@@ -174,7 +174,7 @@ SET
     ffx_last_mutation_at_ms = $1::bigint
 FROM effective AS d
 WHERE
-    e.partition_key = d.partition_key
+    e.partition_key = ANY (ARRAY[d.partition_key])
     AND e.execution_id = d.execution_id
 RETURNING
     e.lane_id,

@@ -151,10 +151,21 @@ SELECT
     coalesce(e.public_state, '')::text AS public_state,
     (e.started_at_ms IS NOT NULL)::boolean AS has_started
 FROM input AS i
-JOIN ff_edge AS d
-    ON d.upstream_eid = ANY (ARRAY[i.upstream_eid])
-    AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
-    AND (d.flow_id = i.flow_id) IS TRUE
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.flow_id,
+        t.edge_id,
+        t.upstream_eid,
+        t.downstream_eid,
+        t.policy
+    FROM ff_edge AS t
+    WHERE
+        t.upstream_eid = i.upstream_eid
+        AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
+        AND (t.flow_id = i.flow_id) IS TRUE
+    OFFSET 0
+) AS d
 CROSS JOIN LATERAL (
     SELECT
         count(*) FILTER (WHERE s.policy ->> 'resolved_outcome' = 'success') AS success,
@@ -357,10 +368,22 @@ downstream AS (
         d.partition_key,
         d.downstream_eid
     FROM input AS i
-    JOIN ff_edge AS d
-        ON d.upstream_eid = ANY (ARRAY[i.upstream_eid])
-        AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
-        AND (d.flow_id = i.flow_id) IS TRUE
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.flow_id,
+            t.edge_id,
+            t.upstream_eid,
+            t.downstream_eid,
+            t.policy
+        FROM ff_edge AS t
+        WHERE
+            t.upstream_eid = i.upstream_eid
+            AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
+            AND (t.flow_id = i.flow_id) IS TRUE
+            AND t.policy <> 'null' -- which the index that covers the rest has not
+        OFFSET 0
+    ) AS d
     ORDER BY
         d.partition_key,
         d.downstream_eid

@@ -34,7 +34,7 @@ USING (
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    a.partition_key = i.partition_key
+    a.partition_key = ANY (ARRAY[i.partition_key])
     AND a.execution_id = i.execution_id
 `
 
@@ -80,7 +80,7 @@ USING (
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    g.partition_key = i.partition_key
+    g.partition_key = ANY (ARRAY[i.partition_key])
     AND g.execution_id = i.execution_id
 `
 
@@ -107,7 +107,7 @@ USING (
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    e.partition_key = i.partition_key
+    e.partition_key = ANY (ARRAY[i.partition_key])
     AND e.execution_id = i.execution_id
     AND e.lifecycle_phase IN ('terminal', 'cancelled')
 `
@@ -138,7 +138,7 @@ USING (
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    f.partition_key = i.partition_key
+    f.partition_key = ANY (ARRAY[i.partition_key])
     AND f.execution_id = i.execution_id
 `
 
@@ -165,7 +165,7 @@ USING (
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    m.partition_key = i.partition_key
+    m.partition_key = ANY (ARRAY[i.partition_key])
     AND m.execution_id = i.execution_id
 `
 
@@ -192,7 +192,7 @@ USING (
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    s.partition_key = i.partition_key
+    s.partition_key = ANY (ARRAY[i.partition_key])
     AND s.execution_id = i.execution_id
 `
 
@@ -219,7 +219,7 @@ USING (
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    s.partition_key = i.partition_key
+    s.partition_key = ANY (ARRAY[i.partition_key])
     AND s.execution_id = i.execution_id
 `
 
@@ -246,7 +246,7 @@ USING (
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    w.partition_key = i.partition_key
+    w.partition_key = ANY (ARRAY[i.partition_key])
     AND w.execution_id = i.execution_id
 `
 
@@ -528,9 +528,10 @@ WHERE
             LIMIT 1
         ) AS waiting
         WHERE
-            g.partition_key = i.partition_key
-            AND g.flow_id = i.flow_id
-            AND g.upstream_eid = i.execution_id
+            g.upstream_eid = ANY (ARRAY[i.execution_id])
+            AND (g.partition_key = i.partition_key OR g.partition_key IS NULL)
+            AND (g.flow_id = i.flow_id) IS TRUE
+            AND g.policy <> 'null' -- which the index that covers the rest has not
     )
     OR EXISTS (
         SELECT

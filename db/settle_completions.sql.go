@@ -48,7 +48,7 @@ completed AS (
         ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
     FROM input AS i
     WHERE
-        e.partition_key = i.partition_key
+        e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
         AND (e.lifecycle_phase = 'active') IS TRUE
         AND (e.ownership_state = 'leased') IS TRUE
@@ -80,7 +80,7 @@ ended_attempts AS (
         ffx_timeout_at_ms = NULL
     FROM completed AS c
     WHERE
-        a.partition_key = c.partition_key
+        a.partition_key = ANY (ARRAY[c.partition_key])
         AND a.execution_id = c.execution_id
         AND a.attempt_index = c.attempt_index
         AND (a.lease_epoch = c.lease_epoch) IS TRUE
@@ -234,7 +234,7 @@ completed AS (
         ffx_last_mutation_at_ms = $1::bigint
     FROM input AS i
     WHERE
-        e.partition_key = i.partition_key
+        e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
     RETURNING
         e.partition_key,
@@ -253,7 +253,7 @@ ended_attempts AS (
         ffx_timeout_at_ms = NULL
     FROM completed AS c
     WHERE
-        a.partition_key = c.partition_key
+        a.partition_key = ANY (ARRAY[c.partition_key])
         AND a.execution_id = c.execution_id
         AND a.attempt_index = c.attempt_index
     RETURNING
@@ -399,7 +399,7 @@ WITH input AS (
 )
 DELETE FROM ff_quota_admitted AS q
 USING input AS i
-JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[i.partition_key]) AND e.execution_id = i.execution_id
 WHERE
     e.ffx_quota_policy_id IS NOT NULL
     AND q.partition_key = e.ffx_quota_partition

@@ -203,7 +203,7 @@ returned AS (
         ffx_last_mutation_at_ms = $6::bigint
     FROM input AS i
     WHERE
-        e.partition_key = i.partition_key
+        e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
     RETURNING
         e.partition_key,
@@ -227,7 +227,7 @@ returned_attempts AS (
         ffx_delay_until_ms = r.delay_until_ms
     FROM returned AS r
     WHERE
-        a.partition_key = r.partition_key
+        a.partition_key = ANY (ARRAY[r.partition_key])
         AND a.execution_id = r.execution_id
         AND a.attempt_index = r.attempt_index
     RETURNING

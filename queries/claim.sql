@@ -101,7 +101,7 @@ claimed AS (
     WHERE
         -- A row changed between snapshot and lock is not found under its ctid and stays as it is.
         e.ctid = c.row_id
-        AND e.partition_key = c.partition_key
+        AND e.partition_key = ANY (ARRAY[c.partition_key])
         AND e.execution_id = c.execution_id
     RETURNING
         c.entry_id,
@@ -380,7 +380,7 @@ claimed AS (
     WHERE
         -- A row changed between snapshot and lock is not found under its ctid and stays as it is.
         e.ctid = c.row_id
-        AND e.partition_key = c.partition_key
+        AND e.partition_key = ANY (ARRAY[c.partition_key])
         AND e.execution_id = c.execution_id
     RETURNING
         c.entry_id,
@@ -855,7 +855,7 @@ leased AS (
         ffx_last_mutation_at_ms = @now_ms::bigint
     FROM input AS i
     WHERE
-        e.partition_key = i.partition_key
+        e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
     RETURNING
         e.partition_key,
@@ -881,7 +881,7 @@ dequeued AS (
     DELETE FROM ffx_ready AS r
     USING leased AS l
     WHERE
-        r.lane_id = l.lane_id
+        r.lane_id = ANY (ARRAY[l.lane_id])
         AND r.rank = - l.priority::bigint
         AND r.created_at_ms = l.created_at_ms
         AND r.execution_id = l.execution_id

@@ -213,6 +213,13 @@ SELECT
     e.partition_key,
     e.execution_id
 FROM input AS i
-INNER JOIN ff_exec_core AS e
-    ON e.partition_key = i.partition_key
-    AND e.execution_id = i.execution_id;
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e;

@@ -79,10 +79,15 @@ LEFT JOIN LATERAL (
     ORDER BY c.attempt_index DESC
     LIMIT 1
 ) AS cur ON true
-LEFT JOIN ff_attempt AS p
-    ON p.partition_key = e.partition_key
-    AND p.execution_id = e.execution_id
-    AND p.attempt_index = e.attempt_index
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = e.partition_key
+        AND t.execution_id = e.execution_id
+        AND t.attempt_index = e.attempt_index
+    LIMIT 1
+) AS p ON true
 LEFT JOIN ff_suspension_current AS s
     ON s.partition_key = e.partition_key
     AND s.execution_id = e.execution_id

@@ -175,7 +175,7 @@ WITH input AS (
 DELETE FROM ff_cancel_backlog_member AS m
 USING input AS i
 WHERE
-    m.partition_key = i.partition_key
+    m.partition_key = ANY (ARRAY[i.partition_key])
     AND m.flow_id = i.flow_id
     AND m.execution_id = i.execution_id;
 

@@ -20,10 +20,22 @@ downstream AS (
         d.flow_id,
         d.downstream_eid
     FROM input AS i
-    JOIN ff_edge AS d
-        ON d.upstream_eid = ANY (ARRAY[i.execution_id])
-        AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
-        AND (d.flow_id = i.flow_id) IS TRUE
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.flow_id,
+            t.edge_id,
+            t.upstream_eid,
+            t.downstream_eid,
+            t.policy
+        FROM ff_edge AS t
+        WHERE
+            t.upstream_eid = i.execution_id
+            AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
+            AND (t.flow_id = i.flow_id) IS TRUE
+            AND t.policy <> 'null' -- which the index that covers the rest has not
+        OFFSET 0
+    ) AS d
     ORDER BY
         d.partition_key,
         d.downstream_eid
@@ -189,10 +201,21 @@ SELECT
     coalesce(array_agg(d.edge_id) FILTER (WHERE d.policy ? 'resolved_at_ms'), '{}')::uuid[] AS edge_ids,
     coalesce(array_agg(d.upstream_eid) FILTER (WHERE NOT d.policy ? 'resolved_at_ms'), '{}')::uuid[] AS open_upstreams
 FROM input AS i
-JOIN ff_edge AS d
-    ON d.upstream_eid = ANY (ARRAY[i.execution_id])
-    AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
-    AND (d.flow_id = i.flow_id) IS TRUE
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.flow_id,
+        t.edge_id,
+        t.upstream_eid,
+        t.downstream_eid,
+        t.policy
+    FROM ff_edge AS t
+    WHERE
+        t.upstream_eid = i.execution_id
+        AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
+        AND (t.flow_id = i.flow_id) IS TRUE
+    OFFSET 0
+) AS d
 WHERE
     (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
     AND (
@@ -299,12 +322,23 @@ passed AS (
         d.downstream_eid,
         u.result
     FROM input AS i
-    JOIN ff_edge AS d
-        ON d.upstream_eid = ANY (ARRAY[i.execution_id])
-        AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
-        AND (d.flow_id = i.flow_id) IS TRUE
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.flow_id,
+            t.edge_id,
+            t.upstream_eid,
+            t.downstream_eid,
+            t.policy
+        FROM ff_edge AS t
+        WHERE
+            t.upstream_eid = i.execution_id
+            AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
+            AND (t.flow_id = i.flow_id) IS TRUE
+        OFFSET 0
+    ) AS d
     JOIN ff_exec_core AS u
-        ON u.partition_key = i.partition_key
+        ON u.partition_key = ANY (ARRAY[i.partition_key])
         AND u.execution_id = i.execution_id
     WHERE
         d.policy ->> 'data_passing_ref' <> ''
@@ -618,7 +652,7 @@ ended AS (
         worker_instance_id = NULL,
         lease_epoch = 1 + greatest(coalesce(e.ffx_lease_epoch, 0), a.lease_epoch)
     FROM input AS i
-    JOIN ff_exec_core AS e ON e.partition_key = i.partition_key AND e.execution_id = i.execution_id
+    JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[i.partition_key]) AND e.execution_id = i.execution_id
     WHERE
         a.partition_key = i.partition_key
         AND a.execution_id = i.execution_id
@@ -687,6 +721,7 @@ flagged AS (
                 d.downstream_eid = ANY (ARRAY[g.downstream_eid])
                 AND (d.partition_key = g.partition_key OR d.partition_key IS NULL)
                 AND (d.flow_id = g.flow_id) IS TRUE
+                AND d.policy <> 'null' -- which the index that covers the rest has not
                 AND u.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
                 AND NOT EXISTS (
                     SELECT 1
@@ -703,6 +738,7 @@ flagged AS (
                         o.upstream_eid = ANY (ARRAY[d.upstream_eid])
                         AND (o.partition_key = d.partition_key OR o.partition_key IS NULL)
                         AND (o.flow_id = d.flow_id) IS TRUE
+                        AND o.policy <> 'null' -- which the index that covers the rest has not
                         AND o.downstream_eid <> d.downstream_eid
                         AND w.eligibility_state = 'blocked_by_dependencies'
                     OFFSET 0

@@ -212,12 +212,23 @@ SELECT
     coalesce(cur.outcome, '')::text AS current_outcome,
     coalesce(p.outcome, '')::text AS pointer_outcome
 FROM ff_exec_core AS e
-JOIN ff_edge AS d
-    ON d.downstream_eid = ANY (ARRAY[e.execution_id])
-    AND (d.partition_key = e.partition_key OR d.partition_key IS NULL)
-    AND (d.flow_id = e.flow_id) IS TRUE
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.flow_id,
+        t.edge_id,
+        t.upstream_eid,
+        t.downstream_eid,
+        t.policy
+    FROM ff_edge AS t
+    WHERE
+        t.downstream_eid = e.execution_id
+        AND (t.partition_key = e.partition_key OR t.partition_key IS NULL)
+        AND (t.flow_id = e.flow_id) IS TRUE
+    OFFSET 0
+) AS d
 JOIN ff_exec_core AS u
-    ON u.partition_key = d.partition_key
+    ON u.partition_key = ANY (ARRAY[d.partition_key])
     AND u.execution_id = d.upstream_eid
 LEFT JOIN LATERAL (
     SELECT c.outcome
@@ -229,10 +240,15 @@ LEFT JOIN LATERAL (
     ORDER BY c.attempt_index DESC
     LIMIT 1
 ) AS cur ON true
-LEFT JOIN ff_attempt AS p
-    ON p.partition_key = u.partition_key
-    AND p.execution_id = u.execution_id
-    AND p.attempt_index = u.attempt_index
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = u.partition_key
+        AND t.execution_id = u.execution_id
+        AND t.attempt_index = u.attempt_index
+    LIMIT 1
+) AS p ON true
 WHERE
     e.partition_key = @partition_key
     AND e.execution_id = @execution_id

@@ -144,10 +144,21 @@ SELECT
         OFFSET 0
     )::uuid[] AS others
 FROM input AS i
-JOIN ff_edge AS d
-    ON d.downstream_eid = ANY (ARRAY[i.downstream_eid])
-    AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
-    AND (d.flow_id = i.flow_id) IS TRUE
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.flow_id,
+        t.edge_id,
+        t.upstream_eid,
+        t.downstream_eid,
+        t.policy
+    FROM ff_edge AS t
+    WHERE
+        t.downstream_eid = i.downstream_eid
+        AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
+        AND (t.flow_id = i.flow_id) IS TRUE
+    OFFSET 0
+) AS d
 CROSS JOIN LATERAL (
     SELECT
         t.execution_id,

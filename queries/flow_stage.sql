@@ -90,6 +90,7 @@ WITH RECURSIVE reached AS (
             t.upstream_eid = ANY (ARRAY[r.execution_id])
             AND (t.partition_key = @partition_key OR t.partition_key IS NULL)
             AND (t.flow_id = @flow_id) IS TRUE
+            AND t.policy <> 'null' -- which the index that covers the rest has not
         OFFSET 0
     ) AS d
 )
@@ -104,6 +105,7 @@ CROSS JOIN LATERAL (
         t.upstream_eid = ANY (ARRAY[r.execution_id])
         AND (t.partition_key = @partition_key OR t.partition_key IS NULL)
         AND (t.flow_id = @flow_id) IS TRUE
+        AND t.policy <> 'null' -- which the index that covers the rest has not
     OFFSET 0
 ) AS d;
 

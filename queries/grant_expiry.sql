@@ -81,7 +81,7 @@ returned AS (
         ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
     FROM input AS i
     WHERE
-        e.partition_key = i.partition_key
+        e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
         AND e.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'eligible', 'blocked')
         AND e.ownership_state IN ('unowned', 'released')
@@ -90,7 +90,7 @@ returned AS (
             SELECT
             FROM ff_claim_grant AS g
             WHERE
-                g.partition_key = i.partition_key
+                g.partition_key = ANY (ARRAY[i.partition_key])
                 AND g.execution_id = i.execution_id
                 AND g.kind = 'claim'
                 AND (g.expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE

@@ -96,7 +96,7 @@ UPDATE ff_exec_core AS e
 SET ffx_execution_deadline_ms = -abs(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms))
 FROM finished AS f
 WHERE
-    e.partition_key = f.partition_key
+    e.partition_key = ANY (ARRAY[f.partition_key])
     AND e.execution_id = f.execution_id;
 
 -- name: TakeOverdue :many

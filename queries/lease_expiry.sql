@@ -255,7 +255,7 @@ CROSS JOIN LATERAL (
         a.ffx_timeout_at_ms,
         a.raw_fields
     FROM ff_exec_core AS e
-    JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
+    JOIN ff_attempt AS a ON a.partition_key = ANY (ARRAY[e.partition_key]) AND a.execution_id = e.execution_id
     WHERE
         e.partition_key = i.partition_key
         AND e.execution_id = i.execution_id
@@ -300,7 +300,7 @@ released AS (
         ffx_last_mutation_at_ms = @now_ms::bigint
     FROM input AS i
     WHERE
-        e.partition_key = i.partition_key
+        e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
         AND e.lifecycle_phase = 'active'
     RETURNING
@@ -327,7 +327,7 @@ released_attempts AS (
         lease_epoch = r.raised_epoch
     FROM released AS r
     WHERE
-        a.partition_key = r.partition_key
+        a.partition_key = ANY (ARRAY[r.partition_key])
         AND a.execution_id = r.execution_id
         AND a.attempt_index = r.attempt_index
 ),
@@ -377,6 +377,6 @@ FROM (
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    a.partition_key = i.partition_key
+    a.partition_key = ANY (ARRAY[i.partition_key])
     AND a.execution_id = i.execution_id
     AND a.attempt_index = i.attempt_index;

@@ -47,7 +47,7 @@ interrupted AS (
         lease_epoch = @raised_epoch::bigint
     FROM released AS r
     WHERE
-        a.partition_key = r.partition_key
+        a.partition_key = ANY (ARRAY[r.partition_key])
         AND a.execution_id = r.execution_id
         AND a.attempt_index = r.attempt_index
 ),

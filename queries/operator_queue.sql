@@ -75,7 +75,7 @@ SET
     ffx_last_mutation_at_ms = @now_ms::bigint
 FROM effective AS d
 WHERE
-    e.partition_key = d.partition_key
+    e.partition_key = ANY (ARRAY[d.partition_key])
     AND e.execution_id = d.execution_id;
 
 -- name: PromoteExecution :one
@@ -128,7 +128,7 @@ SET
     ffx_last_mutation_at_ms = @now_ms::bigint
 FROM effective AS d
 WHERE
-    e.partition_key = d.partition_key
+    e.partition_key = ANY (ARRAY[d.partition_key])
     AND e.execution_id = d.execution_id
 RETURNING
     e.lane_id,

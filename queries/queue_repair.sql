@@ -415,7 +415,7 @@ WITH stale AS (
     -- Queue entries that do not hold.
     SELECT r.ctid::tid AS entry_id
     FROM ffx_ready AS r
-    JOIN ff_exec_core AS e ON e.partition_key = r.partition_key AND e.execution_id = r.execution_id
+    JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[r.partition_key]) AND e.execution_id = r.execution_id
     WHERE
         e.lifecycle_phase <> 'runnable'
         OR e.eligibility_state <> 'eligible_now'
@@ -453,7 +453,7 @@ free AS (
     -- What is listed as blocked and is not.
     SELECT b.ctid::tid AS entry_id
     FROM ffx_blocked AS b
-    JOIN ff_exec_core AS e ON e.partition_key = b.partition_key AND e.execution_id = b.execution_id
+    JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[b.partition_key]) AND e.execution_id = b.execution_id
     WHERE
         e.lifecycle_phase <> 'runnable'
         OR e.eligibility_state NOT IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')

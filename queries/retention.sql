@@ -251,9 +251,10 @@ WHERE
             LIMIT 1
         ) AS waiting
         WHERE
-            g.partition_key = i.partition_key
-            AND g.flow_id = i.flow_id
-            AND g.upstream_eid = i.execution_id
+            g.upstream_eid = ANY (ARRAY[i.execution_id])
+            AND (g.partition_key = i.partition_key OR g.partition_key IS NULL)
+            AND (g.flow_id = i.flow_id) IS TRUE
+            AND g.policy <> 'null' -- which the index that covers the rest has not
     )
     OR EXISTS (
         SELECT
@@ -326,7 +327,7 @@ USING (
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    a.partition_key = i.partition_key
+    a.partition_key = ANY (ARRAY[i.partition_key])
     AND a.execution_id = i.execution_id;
 
 -- name: DropStreamFramesOf :exec
@@ -342,7 +343,7 @@ USING (
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    f.partition_key = i.partition_key
+    f.partition_key = ANY (ARRAY[i.partition_key])
     AND f.execution_id = i.execution_id;
 
 -- name: DropStreamMetasOf :exec
@@ -358,7 +359,7 @@ USING (
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    m.partition_key = i.partition_key
+    m.partition_key = ANY (ARRAY[i.partition_key])
     AND m.execution_id = i.execution_id;
 
 -- name: DropStreamSummariesOf :exec
@@ -374,7 +375,7 @@ USING (
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    s.partition_key = i.partition_key
+    s.partition_key = ANY (ARRAY[i.partition_key])
     AND s.execution_id = i.execution_id;
 
 -- name: DropClaimGrantsOf :exec
@@ -390,7 +391,7 @@ USING (
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    g.partition_key = i.partition_key
+    g.partition_key = ANY (ARRAY[i.partition_key])
     AND g.execution_id = i.execution_id;
 
 -- name: DropSuspensionsOf :exec
@@ -406,7 +407,7 @@ USING (
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    s.partition_key = i.partition_key
+    s.partition_key = ANY (ARRAY[i.partition_key])
     AND s.execution_id = i.execution_id;
 
 -- name: DropWaitpointsOf :exec
@@ -422,7 +423,7 @@ USING (
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    w.partition_key = i.partition_key
+    w.partition_key = ANY (ARRAY[i.partition_key])
     AND w.execution_id = i.execution_id;
 
 -- name: DropBudgetUsageOf :exec
@@ -451,6 +452,6 @@ USING (
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    e.partition_key = i.partition_key
+    e.partition_key = ANY (ARRAY[i.partition_key])
     AND e.execution_id = i.execution_id
     AND e.lifecycle_phase IN ('terminal', 'cancelled');

@@ -92,7 +92,7 @@ rescheduled AS (
         ffx_last_mutation_at_ms = @now_ms::bigint
     FROM input AS i
     WHERE
-        e.partition_key = i.partition_key
+        e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
     RETURNING
         e.partition_key,
@@ -128,7 +128,7 @@ ended_attempts AS (
         )
     FROM rescheduled AS r
     WHERE
-        a.partition_key = r.partition_key
+        a.partition_key = ANY (ARRAY[r.partition_key])
         AND a.execution_id = r.execution_id
         AND a.attempt_index = r.attempt_index
 ),
@@ -219,7 +219,7 @@ ended AS (
         )
     FROM input AS i
     WHERE
-        e.partition_key = i.partition_key
+        e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
         AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
     RETURNING
@@ -246,7 +246,7 @@ ended_attempts AS (
         lease_epoch = CASE WHEN d.raised_epoch > 0 THEN d.raised_epoch ELSE a.lease_epoch END
     FROM ended AS d
     WHERE
-        a.partition_key = d.partition_key
+        a.partition_key = ANY (ARRAY[d.partition_key])
         AND a.execution_id = d.execution_id
         AND a.attempt_index = d.attempt_index
 ),

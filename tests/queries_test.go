@@ -149,7 +149,7 @@ var twinStatements = []twins{
 	// The slow path of the claim is given what it decided, and finds the queue entry by its key.
 	{
 		a: "ClaimFromHead.claimed", b: "LeaseTakenExecutions.leased",
-		rename: append([]string{"candidates AS c", "input AS i", "= c.", "= i."}, slowTime...),
+		rename: append([]string{"candidates AS c", "input AS i", "= c.", "= i.", "ARRAY[c.", "ARRAY[i."}, slowTime...),
 		onlyA: []string{
 			"ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END",
 			"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)",

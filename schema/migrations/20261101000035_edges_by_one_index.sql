@@ -13,7 +13,7 @@ CREATE INDEX ffx_ff_edge_upstream_idx ON ff_edge (upstream_eid);
 -- object: ffx_ff_edge_downstream_eid_idx
 CREATE INDEX ffx_ff_edge_downstream_eid_idx ON ff_edge (downstream_eid);
 
--- object: ffx_ff_edge_downstream_idx
+-- object: ffx_ff_edge_downstream_idx replaced
 DROP INDEX ffx_ff_edge_downstream_idx;
 
 -- migrate:down
