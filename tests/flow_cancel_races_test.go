@@ -368,10 +368,14 @@ func (f *flowFixture) cancelBusyFlow(t *testing.T, others, late *rival, log *sta
 		t.Errorf("%d completed, %d cancelled", done, len(got.Members))
 	}
 	counts := make(map[string]int)
-	for _, state := range f.members(t, flow) {
+	ended := f.members(t, flow)
+	for _, state := range ended {
 		counts[state]++
 	}
 	wantEqual(t, "members", counts, map[string]int{stateCompleted: done, stateCancelled: len(got.Members)})
+	if ended["more"] == stateCompleted {
+		done-- // its edge is not applied, and counts for nothing
+	}
 	f.wantGroup(t, flow, "end", storedGroup{Success: done, Fail: members - done, KTarget: members})
 	return took
 }
