@@ -27,6 +27,7 @@
 //     fail, flows, and the reads. Each is one transaction, or a part of yours.
 //   - [github.com/flowfabric/flowfabric-go/worker] claims, runs typed handlers, keeps their leases and
 //     settles.
+//   - [github.com/flowfabric/flowfabric-go/events] reads what happened, from a cursor, without losing any of it.
 //   - [github.com/flowfabric/flowfabric-go/reconcile] gives back expired leases and starts what was
 //     delayed. Every worker runs it by default.
 //   - [github.com/flowfabric/flowfabric-go/id] has the typed identifiers,

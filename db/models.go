@@ -983,16 +983,30 @@ type FfxLeaseWatch struct {
 	AttemptIndexes []int32
 }
 
-// Cursors of named readers of outboxes.
+// Named readers of outboxes: how far each has come, who works for it, and the event that it fails at.
 type FfxOutboxConsumer struct {
 	// completion, lease, signal or operator.
 	Outbox string
 	// Name of the reader.
 	Consumer string
-	// The last event it has handled, exclusive.
+	// Every event up to this one has been handled, set aside or left out by the filter. Moves in the transaction that the handler writes in.
 	EventID int64
-	// Milliseconds since the Unix epoch: when it was stored.
+	// Milliseconds since the Unix epoch: when a process last worked for it. After seven days trimming no longer stops at event_id.
 	UpdatedAtMs int64
+	// Who works for it: one call of the handler's loop in one process. NULL: nobody does.
+	Holder *string
+	// When others may take it over, in milliseconds since the Unix epoch. The holder moves it on as long as it lives; 0: at once.
+	HeldUntilMs int64
+	// The event that its handler fails at, alone. Without meaning once event_id has come to it. NULL: none.
+	FailingEventID *int64
+	// How often the handler has failed at failing_event_id, alone.
+	Tries int32
+	// Milliseconds since the Unix epoch: when it last did.
+	FailedAtMs *int64
+	// Milliseconds since the Unix epoch: not to be tried again before.
+	NextTryAtMs *int64
+	// What the handler returned then, cut at 16 KiB.
+	LastError *string
 }
 
 // How far each outbox was purged: a reader whose cursor is below has missed events. Kept by triggers.
@@ -1003,6 +1017,24 @@ type FfxOutboxFloor struct {
 	FloorEventID int64
 	// Milliseconds since the Unix epoch: when it rose.
 	UpdatedAtMs int64
+}
+
+// Events that a named consumer has gone past without having handled them, for a person to look at. No job deletes them.
+type FfxOutboxSetAside struct {
+	// completion, lease, signal or operator.
+	Outbox string
+	// Name of the reader.
+	Consumer string
+	// The event. Its row may have left the outbox.
+	EventID int64
+	// Object. The event as it was read: the columns of its outbox that hold something, by name.
+	Event []byte
+	// How often the handler failed at it, alone. 0: the event could not be read.
+	Tries int32
+	// What the handler returned last, cut at 16 KiB; or why the event could not be read.
+	LastError string
+	// Milliseconds since the Unix epoch: when the consumer went past it.
+	SetAsideAtMs int64
 }
 
 // Lanes that are paused, which nobody of this library claims from, and worker instances that are drained, which claim nothing more. Claims read it; what is running goes on. FlowFabric does not know it.

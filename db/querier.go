@@ -25,6 +25,12 @@ type Querier interface {
 	// Used by: engine.Adopt, engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
 	AdoptExecutions(ctx context.Context, db DBTX, arg AdoptExecutionsParams) ([]AdoptExecutionsRow, error)
+	// AdvanceConsumer moves a consumer that LockConsumer has locked to the last event that its handler got through with, and
+	// keeps it for hold_ms more.
+	//
+	// Used by: events.HandleWith, events.HandleBatches.
+	// Locks: consumers held (UPDATE).
+	AdvanceConsumer(ctx context.Context, db DBTX, arg AdvanceConsumerParams) (int64, error)
 	// ApplyEdges makes edges count that were staged only. outcome is as in InsertEdges.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
@@ -221,6 +227,12 @@ type Querier interface {
 	// Used by: engine.ResumeLane, engine.ResumeWorker.
 	// Locks: pauses waits (the row, DELETE).
 	DropPause(ctx context.Context, db DBTX, arg DropPauseParams) (int64, error)
+	// DropSetAside deletes an event that a consumer has set aside, and returns it. No row: it is not set aside, or somebody
+	// else is at it.
+	//
+	// Used by: events.RetrySetAside.
+	// Locks: consumers skips (FOR UPDATE, then the DELETE).
+	DropSetAside(ctx context.Context, db DBTX, arg DropSetAsideParams) ([]byte, error)
 	// DropStreamFramesOf deletes the output of executions that are about to be deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
@@ -300,6 +312,11 @@ type Querier interface {
 	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L3 held; L7 new.
 	EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error
+	// EnsureConsumer makes a named consumer that has come to an event. No row: it is there already, and unchanged.
+	//
+	// Used by: events.HandleWith, events.HandleBatches.
+	// Locks: consumers waits (the key, while somebody else makes it).
+	EnsureConsumer(ctx context.Context, db DBTX, arg EnsureConsumerParams) (int64, error)
 	// EnsureGroups makes the missing rows of groups, which need all their upstreams and have counted none.
 	//
 	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt.
@@ -350,6 +367,11 @@ type Querier interface {
 	// Used by: engine.ExpireLeases.
 	// Locks: timers skips (FOR UPDATE, then the DELETE).
 	ForgetLeaseTimers(ctx context.Context, db DBTX, arg ForgetLeaseTimersParams) error
+	// ForgetSetAside deletes what a consumer has set aside: one event, or with 0 all of them.
+	//
+	// Used by: events.ForgetSetAside, events.RemoveConsumer.
+	// Locks: consumers waits (DELETE).
+	ForgetSetAside(ctx context.Context, db DBTX, arg ForgetSetAsideParams) (int64, error)
 	// ForgetSiblingCancels forgets which upstreams of a flow's groups were to be cancelled: all of them have ended.
 	//
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
@@ -440,6 +462,11 @@ type Querier interface {
 	// engine.ReclaimExecution.
 	// Locks: none.
 	GetGrant(ctx context.Context, db DBTX, arg GetGrantParams) (GetGrantRow, error)
+	// GetLastEvent returns the greatest event id of an outbox up to up_to_event_id, or its floor where that is greater.
+	//
+	// Used by: events.Subscribe, events.Handle.
+	// Locks: none; one snapshot. Spans partitions.
+	GetLastEvent(ctx context.Context, db DBTX, arg GetLastEventParams) (int64, error)
 	// GetNow reads the database's clock in milliseconds, or returns now_ms where it is given.
 	// An operation of several statements reads it once, after its row locks are held.
 	//
@@ -448,6 +475,23 @@ type Querier interface {
 	// engine.RepairQueue, engine.Adopt, engine.VerifyGrant, engine.CancelSiblings, engine.RepairGroups.
 	// Locks: none.
 	GetNow(ctx context.Context, db DBTX, nowMs *int64) (int64, error)
+	// GetOutboxEnds returns the newest event of an outbox, and the greatest that was deleted; 0 where there is none.
+	//
+	// Used by: events.HandleWith, events.HandleBatches, events.MoveConsumer.
+	// Locks: none. Spans partitions.
+	GetOutboxEnds(ctx context.Context, db DBTX, outbox string) (GetOutboxEndsRow, error)
+	// GetOutboxPositions returns how far the sequences of the four outboxes have come, 0 before their first ids.
+	//
+	// Used by: engine.TrimOutboxes.
+	// Locks: none. Spans partitions.
+	GetOutboxPositions(ctx context.Context, db DBTX) (GetOutboxPositionsRow, error)
+	// GetOutboxState returns how far the sequence of an outbox has come, 0 before its first id, whether that is what its readers
+	// rely on, whether the server is a standby, and the floor of the outbox. The process id and its start, in microseconds,
+	// are those of the session that was asked.
+	//
+	// Used by: events.Subscribe, events.Handle.
+	// Locks: none. Spans partitions.
+	GetOutboxState(ctx context.Context, db DBTX, arg GetOutboxStateParams) (GetOutboxStateRow, error)
 	// GetRetainedTables tells which tables may have rows of executions, besides those that every execution has: one that
 	// was never written to has no page.
 	//
@@ -479,6 +523,12 @@ type Querier interface {
 	// Used by: engine.Prepare.
 	// Locks: none.
 	GetSchemaVersion(ctx context.Context, db DBTX) (string, error)
+	// GetSessionExists tells whether a session is still there that GetOutboxState was asked in. While it is, the server has
+	// not crashed, nor another taken its place: no id was given out twice.
+	//
+	// Used by: events.Subscribe, events.Handle.
+	// Locks: none. Spans partitions.
+	GetSessionExists(ctx context.Context, db DBTX, arg GetSessionExistsParams) (bool, error)
 	// GetUsableFrom returns the oldest version of this library that may work on the schema.
 	// ffx_usable_from must be known to exist.
 	//
@@ -618,6 +668,12 @@ type Querier interface {
 	// Used by: engine.Prepare.
 	// Locks: none.
 	ListCitusTables(ctx context.Context, db DBTX, pageSize int32) ([]string, error)
+	// ListConsumers returns named consumers, by outbox and name, with the newest event of their outbox, how far that was
+	// deleted, and how many events they have set aside. failing_event_id is 0 where one fails at none.
+	//
+	// Used by: events.Consumers.
+	// Locks: none. Spans partitions.
+	ListConsumers(ctx context.Context, db DBTX, arg ListConsumersParams) ([]ListConsumersRow, error)
 	// ListDownstreamGroups returns the applied edges that lead from an execution, by downstream, with the group that each
 	// counts in, how many edges of the group are marked as resolved by bucket, how many are staged and not applied, and what
 	// is known of the downstream execution. counted_as: the outcome that the edge is marked with, empty where it is not.
@@ -687,6 +743,11 @@ type Querier interface {
 	// Used by: engine.FlowGraph.
 	// Locks: none; one snapshot.
 	ListFlowGraph(ctx context.Context, db DBTX, arg ListFlowGraphParams) ([]ListFlowGraphRow, error)
+	// ListFlowInstances is ListInstances for flows.
+	//
+	// Used by: events.Subscribe, events.Handle.
+	// Locks: none.
+	ListFlowInstances(ctx context.Context, db DBTX, arg ListFlowInstancesParams) ([]ListFlowInstancesRow, error)
 	// ListFlowKeys pages through the ids of the flows by primary key, strictly after one, up to a last partition.
 	//
 	// Used by: engine.ListFlows.
@@ -723,6 +784,12 @@ type Querier interface {
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: none. The caller holds the flow's exclusive lock.
 	ListInboundEdges(ctx context.Context, db DBTX, arg ListInboundEdgesParams) ([]ListInboundEdgesRow, error)
+	// ListInstances returns the namespaces and instance tags of executions whose events do not say them. No row: the execution
+	// is not there.
+	//
+	// Used by: events.Subscribe, events.Handle.
+	// Locks: none.
+	ListInstances(ctx context.Context, db DBTX, arg ListInstancesParams) ([]ListInstancesRow, error)
 	// ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
 	// of the max_items highest. No row: at none are there as many.
 	//
@@ -822,6 +889,18 @@ type Querier interface {
 	// Used by: engine.Retention.
 	// Locks: none. Spans partitions.
 	ListOutboxAges(ctx context.Context, db DBTX) ([]ListOutboxAgesRow, error)
+	// ListOutboxWriters returns the transactions that may have inserted into an outbox and have not ended: all that hold the lock
+	// that an INSERT takes before it takes an id, and keeps to the end of the transaction. The process id is 0 for one that is
+	// prepared.
+	//
+	// Used by: events.Subscribe, events.Handle.
+	// Locks: none. Spans partitions.
+	ListOutboxWriters(ctx context.Context, db DBTX, outboxTable string) ([]ListOutboxWritersRow, error)
+	// ListOutboxesWriters is ListOutboxWriters for the four outboxes at once.
+	//
+	// Used by: engine.TrimOutboxes.
+	// Locks: none. Spans partitions.
+	ListOutboxesWriters(ctx context.Context, db DBTX) ([]ListOutboxesWritersRow, error)
 	// ListPassedOver returns those among downstream executions of decided groups, by ord, that their
 	// decision concerns, although ReleaseDownstream or SkipDownstream passed them over. No row for one that has
 	// ended or started, and decides for itself; that is free to run when it is to be released; or whose group is
@@ -861,6 +940,11 @@ type Querier interface {
 	// Used by: engine.WaitingKinds.
 	// Locks: none. Spans partitions.
 	ListQueuedLanes(ctx context.Context, db DBTX, maxItems int32) ([]string, error)
+	// ListSetAside returns the events that a consumer has set aside, ascending, after one of them.
+	//
+	// Used by: events.SetAside.
+	// Locks: none.
+	ListSetAside(ctx context.Context, db DBTX, arg ListSetAsideParams) ([]ListSetAsideRow, error)
 	// ListSiblings returns the upstreams of decided groups that have not ended and that nothing has been counted of, by ord
 	// of the group, and with each the other executions that wait for it.
 	//
@@ -873,6 +957,12 @@ type Querier interface {
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
 	// Locks: none.
 	ListSigningKeys(ctx context.Context, db DBTX) ([]ListSigningKeysRow, error)
+	// ListStaleConsumers returns the named consumers at which trimming no longer stops, since no process has worked for them
+	// for a week.
+	//
+	// Used by: engine.TrimOutboxes.
+	// Locks: none.
+	ListStaleConsumers(ctx context.Context, db DBTX, nowMs *int64) ([]ListStaleConsumersRow, error)
 	// ListTold returns those of the given executions that have a completion event from an instant on, which is that of their
 	// end. FlowFabric's index finds the events of an execution; where that is not (schema.Share makes it), this reads all
 	// events that are kept.
@@ -930,6 +1020,12 @@ type Querier interface {
 	// Used by: engine.AckFlowCancel.
 	// Locks: L0 waits (the row of the request FOR UPDATE).
 	LockCancelBacklog(ctx context.Context, db DBTX, arg LockCancelBacklogParams) (int64, error)
+	// LockConsumer locks a consumer that holder has and that stands at an event, for the transaction of its handler. No row:
+	// it is another's, it was moved, or somebody holds its row.
+	//
+	// Used by: events.HandleWith, events.HandleBatches.
+	// Locks: consumers skips (FOR UPDATE).
+	LockConsumer(ctx context.Context, db DBTX, arg LockConsumerParams) (int32, error)
 	// LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. An execution
 	// may have none.
 	//
@@ -1062,11 +1158,23 @@ type Querier interface {
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 held.
 	MarkFlowCancelled(ctx context.Context, db DBTX, arg MarkFlowCancelledParams) error
+	// MoveConsumer moves a consumer to an event, back or forth, and forgets what it failed at. Who works for it goes on from
+	// there. No row: there is no such consumer.
+	//
+	// Used by: events.MoveConsumer.
+	// Locks: consumers waits (UPDATE).
+	MoveConsumer(ctx context.Context, db DBTX, arg MoveConsumerParams) (int64, error)
 	// MoveRetentionSource writes down how far a source has come and how many it deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: retention held.
 	MoveRetentionSource(ctx context.Context, db DBTX, arg MoveRetentionSourceParams) error
+	// NoteFailedTry counts a try, after tries_before others, at which a handler failed at one event alone, the first that its
+	// consumer has to handle. No row: the consumer has moved, somebody else has counted meanwhile, or somebody holds its row.
+	//
+	// Used by: events.HandleWith, events.HandleBatches.
+	// Locks: consumers skips (FOR UPDATE, then the UPDATE).
+	NoteFailedTry(ctx context.Context, db DBTX, arg NoteFailedTryParams) (int64, error)
 	// PassResults hands the results of succeeded upstreams to downstream executions that have not started,
 	// along edges that ask for it: the greatest edge id wins where there are several.
 	//
@@ -1105,6 +1213,13 @@ type Querier interface {
 	// Used by: engine.PruneCreationKeys.
 	// Locks: keys skips (FOR UPDATE, then the DELETE). Spans partitions.
 	PruneCreationKeys(ctx context.Context, db DBTX, arg PruneCreationKeysParams) (int64, error)
+	// ReadCompletionEvents returns the completion events from from_event_id to to_event_id, oldest first and at most page_size, each
+	// with the floor: the greatest event id that was ever deleted, in the same snapshot. One row that was not found says
+	// that there are none.
+	//
+	// Used by: events.Subscribe, events.Handle.
+	// Locks: none; one snapshot. Spans partitions.
+	ReadCompletionEvents(ctx context.Context, db DBTX, arg ReadCompletionEventsParams) ([]ReadCompletionEventsRow, error)
 	// ReadExecutionForecasts returns what foresees whether a call for executions needs the locks of their flows; ord (from
 	// 1) is the input position. A forecast: the decision is repeated under the row locks. No row: the execution does not
 	// exist.
@@ -1157,6 +1272,11 @@ type Querier interface {
 	// Locks: L3 waits (group rows FOR UPDATE in array order, under the exclusive lock of the flow). The caller sorts by
 	// (partition_key, execution_id).
 	ReadInboundGroups(ctx context.Context, db DBTX, arg ReadInboundGroupsParams) ([]ReadInboundGroupsRow, error)
+	// ReadLeaseEvents is ReadCompletionEvents for lease events.
+	//
+	// Used by: events.Subscribe, events.Handle.
+	// Locks: none; one snapshot. Spans partitions.
+	ReadLeaseEvents(ctx context.Context, db DBTX, arg ReadLeaseEventsParams) ([]ReadLeaseEventsRow, error)
 	// ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
 	// No row: the execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 	//
@@ -1166,6 +1286,11 @@ type Querier interface {
 	// engine.WaitForChildrenEach.
 	// Locks: none.
 	ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error)
+	// ReadOperatorEvents is ReadCompletionEvents for operator events.
+	//
+	// Used by: events.Subscribe, events.Handle.
+	// Locks: none; one snapshot. Spans partitions.
+	ReadOperatorEvents(ctx context.Context, db DBTX, arg ReadOperatorEventsParams) ([]ReadOperatorEventsRow, error)
 	// ReadPurgeable returns what decides whether flows may be deleted, whose exclusive lock the caller holds: whether
 	// anything of them is left to do (a member in store, a backlog, a pending cancel, or nothing ever begun), and when they
 	// last changed. A missing flow has no row.
@@ -1181,6 +1306,11 @@ type Querier interface {
 	// engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: none.
 	ReadRetryFacts(ctx context.Context, db DBTX, arg ReadRetryFactsParams) ([]ReadRetryFactsRow, error)
+	// ReadSignalEvents is ReadCompletionEvents for signal events.
+	//
+	// Used by: events.Subscribe, events.Handle.
+	// Locks: none; one snapshot. Spans partitions.
+	ReadSignalEvents(ctx context.Context, db DBTX, arg ReadSignalEventsParams) ([]ReadSignalEventsRow, error)
 	// RecountGroups gives locked groups the counters that follow from their edges, and marks the edges among these that had
 	// no mark.
 	//
@@ -1220,6 +1350,11 @@ type Querier interface {
 	// engine.RepairGroups.
 	// Locks: L6 waits (DELETE).
 	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error
+	// RemoveConsumer deletes a consumer. No row: there is none.
+	//
+	// Used by: events.RemoveConsumer.
+	// Locks: consumers waits (DELETE).
+	RemoveConsumer(ctx context.Context, db DBTX, arg RemoveConsumerParams) (int64, error)
 	// RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is
 	// the input position. No row for an item: its fence failed, and ReadLeases tells why; or somebody else
 	// holds or has just changed its attempt.
@@ -1297,6 +1432,12 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: L1 held.
 	RetellEnded(ctx context.Context, db DBTX, arg RetellEndedParams) (int64, error)
+	// ReturnConsumer gives up a consumer that holder has, so that another takes it at once. Where it stands at seen_event_id,
+	// it moves to event_id.
+	//
+	// Used by: events.HandleWith, events.HandleBatches.
+	// Locks: consumers skips (FOR UPDATE, then the UPDATE).
+	ReturnConsumer(ctx context.Context, db DBTX, arg ReturnConsumerParams) error
 	// ReturnJobs gives the jobs up that holder has, so that others take them at once.
 	//
 	// Used by: engine.ReturnJobs.
@@ -1398,6 +1539,13 @@ type Querier interface {
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts.
 	// Locks: L1 held; L2 held; L7 new.
 	ScheduleRetries(ctx context.Context, db DBTX, arg ScheduleRetriesParams) ([]ScheduleRetriesRow, error)
+	// SetAsideEvent moves a consumer that holder has and that stands at from_event_id past an event, and keeps that with what
+	// is known of it. No row: the consumer is another's or was moved, or somebody holds its row.
+	//
+	// Used by: events.HandleWith, events.HandleBatches.
+	// Locks: consumers skips (FOR UPDATE, then the UPDATE); consumers waits (an event that was set aside before, which
+	// somebody holds).
+	SetAsideEvent(ctx context.Context, db DBTX, arg SetAsideEventParams) (int64, error)
 	// SetExecutionTag sets one tag, making the tags object where it is missing. 0 rows: the execution does
 	// not exist. One statement, so concurrent writers of other tags lose nothing.
 	//
@@ -1482,6 +1630,13 @@ type Querier interface {
 	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order). Spans partitions.
 	TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableParams) ([]TakeClaimableRow, error)
+	// TakeConsumer keeps a consumer for hold_ms more that holder has, and takes one that nobody has any more. ours: it is
+	// holder's now; else held_ms is how long it stays another's, 0 where somebody holds its row. Where holder had it and it
+	// stood at seen_event_id, it moves to event_id. No row: there is no such consumer. failing_event_id is 0 where it fails at none.
+	//
+	// Used by: events.HandleWith, events.HandleBatches.
+	// Locks: consumers skips (FOR UPDATE, then the UPDATE).
+	TakeConsumer(ctx context.Context, db DBTX, arg TakeConsumerParams) (TakeConsumerRow, error)
 	// TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key has gone
 	// meanwhile, and the creation starts over.
 	//
@@ -1608,8 +1763,9 @@ type Querier interface {
 	// Locks: L0 held.
 	TouchFlow(ctx context.Context, db DBTX, arg TouchFlowParams) error
 	// TrimCompletionEvents deletes completion events that are older than before_ms, from after_event_id on and at most
-	// page_size: up to the first that is younger, that is not dispatched, that retention has not looked at, or that a named
-	// consumer, seen in the last week, has not. One that says it is of the future is as old as its neighbours.
+	// page_size: up to up_to_event_id, behind which ids may still be open, and to the first that is younger, that is not
+	// dispatched, that retention has not looked at, or that a named consumer, seen in the last week, has not. One that says it is
+	// of the future is as old as its neighbours.
 	// Returns how many it deleted, and where the next call goes on.
 	//
 	// Used by: engine.TrimOutboxes.

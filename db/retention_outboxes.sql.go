@@ -9,6 +9,89 @@ import (
 	"context"
 )
 
+const getOutboxPositions = `-- name: GetOutboxPositions :one
+SELECT
+    coalesce(pg_sequence_last_value(to_regclass(pg_get_serial_sequence('ff_completion_event', 'event_id'))), 0)::bigint AS completion,
+    coalesce(pg_sequence_last_value(to_regclass(pg_get_serial_sequence('ff_lease_event', 'event_id'))), 0)::bigint AS lease,
+    coalesce(pg_sequence_last_value(to_regclass(pg_get_serial_sequence('ff_operator_event', 'event_id'))), 0)::bigint AS operator,
+    coalesce(pg_sequence_last_value(to_regclass(pg_get_serial_sequence('ff_signal_event', 'event_id'))), 0)::bigint AS signal
+`
+
+type GetOutboxPositionsRow struct {
+	Completion int64
+	Lease      int64
+	Operator   int64
+	Signal     int64
+}
+
+// GetOutboxPositions returns how far the sequences of the four outboxes have come, 0 before their first ids.
+//
+// Used by: engine.TrimOutboxes.
+// Locks: none. Spans partitions.
+func (q *Queries) GetOutboxPositions(ctx context.Context, db DBTX) (GetOutboxPositionsRow, error) {
+	row := db.QueryRow(ctx, getOutboxPositions)
+	var i GetOutboxPositionsRow
+	err := row.Scan(
+		&i.Completion,
+		&i.Lease,
+		&i.Operator,
+		&i.Signal,
+	)
+	return i, err
+}
+
+const listOutboxesWriters = `-- name: ListOutboxesWriters :many
+SELECT
+    o.outbox::text AS outbox,
+    l.virtualtransaction::text AS virtual_transaction,
+    (l.pid IS NULL)::boolean AS prepared
+FROM (
+    VALUES
+        ('completion', to_regclass('ff_completion_event')::oid),
+        ('lease', to_regclass('ff_lease_event')::oid),
+        ('operator', to_regclass('ff_operator_event')::oid),
+        ('signal', to_regclass('ff_signal_event')::oid)
+) AS o (outbox, relation)
+JOIN pg_catalog.pg_locks AS l
+    ON l.relation = o.relation
+WHERE
+    l.locktype = 'relation'
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
+    AND l.mode = 'RowExclusiveLock'
+    AND l.granted
+    AND l.pid IS DISTINCT FROM pg_backend_pid()
+`
+
+type ListOutboxesWritersRow struct {
+	Outbox             string
+	VirtualTransaction string
+	Prepared           bool
+}
+
+// ListOutboxesWriters is ListOutboxWriters for the four outboxes at once.
+//
+// Used by: engine.TrimOutboxes.
+// Locks: none. Spans partitions.
+func (q *Queries) ListOutboxesWriters(ctx context.Context, db DBTX) ([]ListOutboxesWritersRow, error) {
+	rows, err := db.Query(ctx, listOutboxesWriters)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListOutboxesWritersRow
+	for rows.Next() {
+		var i ListOutboxesWritersRow
+		if err := rows.Scan(&i.Outbox, &i.VirtualTransaction, &i.Prepared); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const trimCompletionEvents = `-- name: TrimCompletionEvents :one
 WITH page AS MATERIALIZED (
     -- The oldest events.
@@ -20,31 +103,32 @@ WITH page AS MATERIALIZED (
     WHERE
         c.event_id > $1::bigint
         AND c.event_id <= least(
+            $2::bigint,
             coalesce((SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends'), 0),
             (
                 SELECT min(o.event_id)
                 FROM ffx_outbox_consumer AS o
                 WHERE
                     o.outbox = 'completion'
-                    AND o.updated_at_ms > ffx_now_ms($2) - 604800000
+                    AND o.updated_at_ms > ffx_now_ms($3) - 604800000
             )
         )
     ORDER BY c.event_id
-    LIMIT $3::integer
+    LIMIT $4::integer
 ),
 old AS MATERIALIZED (
     -- The last that may go.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        p.at_ms <= $4::bigint
+        p.at_ms <= $5::bigint
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
                 FROM page AS y
                 WHERE
                     y.needed
-                    OR (y.at_ms > $4::bigint AND y.at_ms <= ffx_now_ms($2))
+                    OR (y.at_ms > $5::bigint AND y.at_ms <= ffx_now_ms($3))
             ),
             9223372036854775807
         )
@@ -64,6 +148,7 @@ SELECT
 
 type TrimCompletionEventsParams struct {
 	AfterEventID int64
+	UpToEventID  int64
 	NowMs        *int64
 	PageSize     int32
 	BeforeMs     int64
@@ -75,8 +160,9 @@ type TrimCompletionEventsRow struct {
 }
 
 // TrimCompletionEvents deletes completion events that are older than before_ms, from after_event_id on and at most
-// page_size: up to the first that is younger, that is not dispatched, that retention has not looked at, or that a named
-// consumer, seen in the last week, has not. One that says it is of the future is as old as its neighbours.
+// page_size: up to up_to_event_id, behind which ids may still be open, and to the first that is younger, that is not
+// dispatched, that retention has not looked at, or that a named consumer, seen in the last week, has not. One that says it is
+// of the future is as old as its neighbours.
 // Returns how many it deleted, and where the next call goes on.
 //
 // Used by: engine.TrimOutboxes.
@@ -84,6 +170,7 @@ type TrimCompletionEventsRow struct {
 func (q *Queries) TrimCompletionEvents(ctx context.Context, db DBTX, arg TrimCompletionEventsParams) (TrimCompletionEventsRow, error) {
 	row := db.QueryRow(ctx, trimCompletionEvents,
 		arg.AfterEventID,
+		arg.UpToEventID,
 		arg.NowMs,
 		arg.PageSize,
 		arg.BeforeMs,
@@ -101,31 +188,31 @@ WITH page AS MATERIALIZED (
     FROM ff_lease_event AS c
     WHERE
         c.event_id > $1::bigint
-        AND c.event_id <= coalesce(
+        AND c.event_id <= least(
+            $2::bigint,
             (
                 SELECT min(o.event_id)
                 FROM ffx_outbox_consumer AS o
                 WHERE
                     o.outbox = 'lease'
-                    AND o.updated_at_ms > ffx_now_ms($2) - 604800000
-            ),
-            9223372036854775807
+                    AND o.updated_at_ms > ffx_now_ms($3) - 604800000
+            )
         )
     ORDER BY c.event_id
-    LIMIT $3::integer
+    LIMIT $4::integer
 ),
 old AS MATERIALIZED (
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        p.at_ms <= $4::bigint
+        p.at_ms <= $5::bigint
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
                 FROM page AS y
                 WHERE
-                    y.at_ms > $4::bigint
-                    AND y.at_ms <= ffx_now_ms($2)
+                    y.at_ms > $5::bigint
+                    AND y.at_ms <= ffx_now_ms($3)
             ),
             9223372036854775807
         )
@@ -144,6 +231,7 @@ SELECT
 
 type TrimLeaseEventsParams struct {
 	AfterEventID int64
+	UpToEventID  int64
 	NowMs        *int64
 	PageSize     int32
 	BeforeMs     int64
@@ -161,6 +249,7 @@ type TrimLeaseEventsRow struct {
 func (q *Queries) TrimLeaseEvents(ctx context.Context, db DBTX, arg TrimLeaseEventsParams) (TrimLeaseEventsRow, error) {
 	row := db.QueryRow(ctx, trimLeaseEvents,
 		arg.AfterEventID,
+		arg.UpToEventID,
 		arg.NowMs,
 		arg.PageSize,
 		arg.BeforeMs,
@@ -178,31 +267,31 @@ WITH page AS MATERIALIZED (
     FROM ff_operator_event AS c
     WHERE
         c.event_id > $1::bigint
-        AND c.event_id <= coalesce(
+        AND c.event_id <= least(
+            $2::bigint,
             (
                 SELECT min(o.event_id)
                 FROM ffx_outbox_consumer AS o
                 WHERE
                     o.outbox = 'operator'
-                    AND o.updated_at_ms > ffx_now_ms($2) - 604800000
-            ),
-            9223372036854775807
+                    AND o.updated_at_ms > ffx_now_ms($3) - 604800000
+            )
         )
     ORDER BY c.event_id
-    LIMIT $3::integer
+    LIMIT $4::integer
 ),
 old AS MATERIALIZED (
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        p.at_ms <= $4::bigint
+        p.at_ms <= $5::bigint
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
                 FROM page AS y
                 WHERE
-                    y.at_ms > $4::bigint
-                    AND y.at_ms <= ffx_now_ms($2)
+                    y.at_ms > $5::bigint
+                    AND y.at_ms <= ffx_now_ms($3)
             ),
             9223372036854775807
         )
@@ -221,6 +310,7 @@ SELECT
 
 type TrimOperatorEventsParams struct {
 	AfterEventID int64
+	UpToEventID  int64
 	NowMs        *int64
 	PageSize     int32
 	BeforeMs     int64
@@ -238,6 +328,7 @@ type TrimOperatorEventsRow struct {
 func (q *Queries) TrimOperatorEvents(ctx context.Context, db DBTX, arg TrimOperatorEventsParams) (TrimOperatorEventsRow, error) {
 	row := db.QueryRow(ctx, trimOperatorEvents,
 		arg.AfterEventID,
+		arg.UpToEventID,
 		arg.NowMs,
 		arg.PageSize,
 		arg.BeforeMs,
@@ -255,31 +346,31 @@ WITH page AS MATERIALIZED (
     FROM ff_signal_event AS c
     WHERE
         c.event_id > $1::bigint
-        AND c.event_id <= coalesce(
+        AND c.event_id <= least(
+            $2::bigint,
             (
                 SELECT min(o.event_id)
                 FROM ffx_outbox_consumer AS o
                 WHERE
                     o.outbox = 'signal'
-                    AND o.updated_at_ms > ffx_now_ms($2) - 604800000
-            ),
-            9223372036854775807
+                    AND o.updated_at_ms > ffx_now_ms($3) - 604800000
+            )
         )
     ORDER BY c.event_id
-    LIMIT $3::integer
+    LIMIT $4::integer
 ),
 old AS MATERIALIZED (
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        p.at_ms <= $4::bigint
+        p.at_ms <= $5::bigint
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
                 FROM page AS y
                 WHERE
-                    y.at_ms > $4::bigint
-                    AND y.at_ms <= ffx_now_ms($2)
+                    y.at_ms > $5::bigint
+                    AND y.at_ms <= ffx_now_ms($3)
             ),
             9223372036854775807
         )
@@ -298,6 +389,7 @@ SELECT
 
 type TrimSignalEventsParams struct {
 	AfterEventID int64
+	UpToEventID  int64
 	NowMs        *int64
 	PageSize     int32
 	BeforeMs     int64
@@ -315,6 +407,7 @@ type TrimSignalEventsRow struct {
 func (q *Queries) TrimSignalEvents(ctx context.Context, db DBTX, arg TrimSignalEventsParams) (TrimSignalEventsRow, error) {
 	row := db.QueryRow(ctx, trimSignalEvents,
 		arg.AfterEventID,
+		arg.UpToEventID,
 		arg.NowMs,
 		arg.PageSize,
 		arg.BeforeMs,

@@ -21,7 +21,8 @@
 // [Engine.CreateExecution], [Engine.Claim], [Engine.CompleteExecution].
 //
 // Package worker does the claiming, renewing and settling for typed handlers; package reconcile runs the
-// background operations, [Maintenance.ExpireLeases] and its like, at their intervals.
+// background operations, [Maintenance.ExpireLeases] and its like, at their intervals; package events reads
+// the events that the operations leave.
 //
 // All time is the database's. Every operation may be repeated after an unknown outcome; its documentation
 // says what the repetition answers.

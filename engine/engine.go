@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/notify"
+	"github.com/flowfabric/flowfabric-go/internal/outbox"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -108,6 +109,7 @@ type shared struct {
 	delayed      chan struct{} // as that
 	unneeded     chan struct{} // as that
 	awaiting     *awaiting
+	outboxes     *outbox.Hub
 
 	stalled    stalledEvents
 	repair     repairPosition
@@ -116,6 +118,8 @@ type shared struct {
 	trimmed    trimPositions
 	purge      flowPosition
 	periods    shortestPeriod
+
+	staleConsumers staleConsumers
 
 	deleting chan struct{} // has room for the one that deletes
 }
@@ -181,6 +185,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 			delayed:      make(chan struct{}, 1),
 			unneeded:     make(chan struct{}, 1),
 			awaiting:     newAwaiting(),
+			outboxes:     outbox.NewHub(pgtx.NewRunner(pool), listener, cfg.Log),
 		},
 	}, nil
 }

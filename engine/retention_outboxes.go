@@ -24,6 +24,7 @@ type trimPositions struct {
 	mu    sync.Mutex
 	after map[string]int64
 	begun map[string]time.Time
+	final finalities
 }
 
 func (p *trimPositions) get(outbox string) int64 {
@@ -52,7 +53,9 @@ func (p *trimPositions) move(outbox string, from, to int64) {
 //
 // Events go in their order, so that a reader knows by one number what it may have missed. The first that is younger ends
 // what is deleted, a completion that is not dispatched or that [Maintenance.Retain] has not come past, and the
-// position of a named consumer that was stored in the last seven days.
+// position of a named consumer that was stored in the last seven days. One that was not is passed, and the log told of it.
+// So does the first id that may belong to a transaction that has not ended: its readers stand before it, and have not been
+// handed what comes after it.
 //
 // Errors: [ErrInvalidInput]; [ErrBusy] where somebody else held events of an outbox; the others were trimmed all the same.
 // Transaction: one for each outbox; in a caller's transaction it keeps the rows of their floors locked. The commit does
@@ -72,9 +75,16 @@ func (m Maintenance) TrimOutboxes(ctx context.Context, batch int) (int, error) {
 	if err != nil {
 		return 0, wrap(op, err)
 	}
+	if err := e.tellStaleConsumers(ctx); err != nil {
+		return 0, wrap(op, err)
+	}
+	upTo, err := e.finalEvents(ctx)
+	if err != nil {
+		return 0, wrap(op, err)
+	}
 	total, busy := 0, error(nil)
-	for _, outbox := range e.outboxes() {
-		n, err := e.trim(ctx, op, outbox, nowMs-keepMs, batch*eventsPerItem)
+	for _, outbox := range e.trimmedOutboxes() {
+		n, err := e.trim(ctx, op, outbox, nowMs-keepMs, upTo[outbox.name], batch*eventsPerItem)
 		switch {
 		case errors.Is(err, ErrBusy):
 			busy = err
@@ -86,15 +96,15 @@ func (m Maintenance) TrimOutboxes(ctx context.Context, batch int) (int, error) {
 	return total, busy
 }
 
-// An outbox can be trimmed.
-type outbox struct {
+// trimmedOutbox can be trimmed.
+type trimmedOutbox struct {
 	name string
 	trim func(ctx context.Context, conn db.DBTX, p db.TrimCompletionEventsParams) (db.TrimCompletionEventsRow, error)
 }
 
 // outboxes returns them in the order in which their floors are locked.
-func (e *Engine) outboxes() []outbox {
-	return []outbox{
+func (e *Engine) trimmedOutboxes() []trimmedOutbox {
+	return []trimmedOutbox{
 		{"completion", e.q.TrimCompletionEvents},
 		{"lease", func(ctx context.Context, conn db.DBTX, p db.TrimCompletionEventsParams) (db.TrimCompletionEventsRow, error) {
 			row, err := e.q.TrimLeaseEvents(ctx, conn, db.TrimLeaseEventsParams(p))
@@ -111,11 +121,14 @@ func (e *Engine) outboxes() []outbox {
 	}
 }
 
-// trim deletes at most limit events of an outbox that are older than beforeMs.
-func (e *Engine) trim(ctx context.Context, op string, o outbox, beforeMs int64, limit int) (int, error) {
-	params := db.TrimCompletionEventsParams{PageSize: int32(limit), BeforeMs: beforeMs, NowMs: e.nowMs()}
+// trim deletes at most limit events of an outbox, up to an id, that are older than beforeMs.
+func (e *Engine) trim(ctx context.Context, op string, o trimmedOutbox, beforeMs, upTo int64, limit int) (int, error) {
+	params := db.TrimCompletionEventsParams{PageSize: int32(limit), BeforeMs: beforeMs, UpToEventID: upTo, NowMs: e.nowMs()}
 	if e.tx == nil { // what a caller's transaction deletes may come back
 		params.AfterEventID = e.trimmed.get(o.name)
+	}
+	if upTo <= params.AfterEventID { // nothing stands between
+		return 0, nil
 	}
 	done, err := e.deleteAlone(ctx)
 	if err != nil {

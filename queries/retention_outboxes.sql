@@ -1,7 +1,44 @@
+-- name: GetOutboxPositions :one
+-- GetOutboxPositions returns how far the sequences of the four outboxes have come, 0 before their first ids.
+--
+-- Used by: engine.TrimOutboxes.
+-- Locks: none. Spans partitions.
+SELECT
+    coalesce(pg_sequence_last_value(to_regclass(pg_get_serial_sequence('ff_completion_event', 'event_id'))), 0)::bigint AS completion,
+    coalesce(pg_sequence_last_value(to_regclass(pg_get_serial_sequence('ff_lease_event', 'event_id'))), 0)::bigint AS lease,
+    coalesce(pg_sequence_last_value(to_regclass(pg_get_serial_sequence('ff_operator_event', 'event_id'))), 0)::bigint AS operator,
+    coalesce(pg_sequence_last_value(to_regclass(pg_get_serial_sequence('ff_signal_event', 'event_id'))), 0)::bigint AS signal;
+
+-- name: ListOutboxesWriters :many
+-- ListOutboxesWriters is ListOutboxWriters for the four outboxes at once.
+--
+-- Used by: engine.TrimOutboxes.
+-- Locks: none. Spans partitions.
+SELECT
+    o.outbox::text AS outbox,
+    l.virtualtransaction::text AS virtual_transaction,
+    (l.pid IS NULL)::boolean AS prepared
+FROM (
+    VALUES
+        ('completion', to_regclass('ff_completion_event')::oid),
+        ('lease', to_regclass('ff_lease_event')::oid),
+        ('operator', to_regclass('ff_operator_event')::oid),
+        ('signal', to_regclass('ff_signal_event')::oid)
+) AS o (outbox, relation)
+JOIN pg_catalog.pg_locks AS l
+    ON l.relation = o.relation
+WHERE
+    l.locktype = 'relation'
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
+    AND l.mode = 'RowExclusiveLock'
+    AND l.granted
+    AND l.pid IS DISTINCT FROM pg_backend_pid();
+
 -- name: TrimCompletionEvents :one
 -- TrimCompletionEvents deletes completion events that are older than before_ms, from after_event_id on and at most
--- page_size: up to the first that is younger, that is not dispatched, that retention has not looked at, or that a named
--- consumer, seen in the last week, has not. One that says it is of the future is as old as its neighbours.
+-- page_size: up to up_to_event_id, behind which ids may still be open, and to the first that is younger, that is not
+-- dispatched, that retention has not looked at, or that a named consumer, seen in the last week, has not. One that says it is
+-- of the future is as old as its neighbours.
 -- Returns how many it deleted, and where the next call goes on.
 --
 -- Used by: engine.TrimOutboxes.
@@ -16,6 +53,7 @@ WITH page AS MATERIALIZED (
     WHERE
         c.event_id > @after_event_id::bigint
         AND c.event_id <= least(
+            @up_to_event_id::bigint,
             coalesce((SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends'), 0),
             (
                 SELECT min(o.event_id)
@@ -69,15 +107,15 @@ WITH page AS MATERIALIZED (
     FROM ff_lease_event AS c
     WHERE
         c.event_id > @after_event_id::bigint
-        AND c.event_id <= coalesce(
+        AND c.event_id <= least(
+            @up_to_event_id::bigint,
             (
                 SELECT min(o.event_id)
                 FROM ffx_outbox_consumer AS o
                 WHERE
                     o.outbox = 'lease'
                     AND o.updated_at_ms > ffx_now_ms(sqlc.narg(now_ms)) - 604800000
-            ),
-            9223372036854775807
+            )
         )
     ORDER BY c.event_id
     LIMIT @page_size::integer
@@ -121,15 +159,15 @@ WITH page AS MATERIALIZED (
     FROM ff_operator_event AS c
     WHERE
         c.event_id > @after_event_id::bigint
-        AND c.event_id <= coalesce(
+        AND c.event_id <= least(
+            @up_to_event_id::bigint,
             (
                 SELECT min(o.event_id)
                 FROM ffx_outbox_consumer AS o
                 WHERE
                     o.outbox = 'operator'
                     AND o.updated_at_ms > ffx_now_ms(sqlc.narg(now_ms)) - 604800000
-            ),
-            9223372036854775807
+            )
         )
     ORDER BY c.event_id
     LIMIT @page_size::integer
@@ -173,15 +211,15 @@ WITH page AS MATERIALIZED (
     FROM ff_signal_event AS c
     WHERE
         c.event_id > @after_event_id::bigint
-        AND c.event_id <= coalesce(
+        AND c.event_id <= least(
+            @up_to_event_id::bigint,
             (
                 SELECT min(o.event_id)
                 FROM ffx_outbox_consumer AS o
                 WHERE
                     o.outbox = 'signal'
                     AND o.updated_at_ms > ffx_now_ms(sqlc.narg(now_ms)) - 604800000
-            ),
-            9223372036854775807
+            )
         )
     ORDER BY c.event_id
     LIMIT @page_size::integer

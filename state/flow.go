@@ -126,7 +126,13 @@ const (
 	CompletionSkipped   CompletionOutcome = "skipped"
 )
 
-// Known reports whether o is one of the constants.
+// CompletionResumable is the outcome of an execution that was suspended and may go on: it has not ended.
+const CompletionResumable CompletionOutcome = "resumable"
+
+// Terminal reports whether the execution has ended. An outcome that this library does not know is one of an end.
+func (o CompletionOutcome) Terminal() bool { return o != CompletionResumable }
+
+// Known reports whether o is an outcome of an end that this library knows.
 func (o CompletionOutcome) Known() bool {
 	switch o {
 	case CompletionSuccess, CompletionFailure, CompletionCancelled, CompletionExpired, CompletionSkipped:

@@ -40,9 +40,10 @@ func TestLayout_imports_point_down(t *testing.T) {
 		"schema":            {},
 		"internal/notify":   {},
 		"internal/pgtx":     {"db"},
-		"engine":            append([]string{"internal/document", "internal/notify", "internal/pgtx", "internal/scan"}, core...),
+		"internal/outbox":   {"db", "id", "internal/notify", "internal/pgtx"},
+		"engine":            append([]string{"internal/document", "internal/notify", "internal/outbox", "internal/pgtx", "internal/scan"}, core...),
 		"internal/scan":     {"id"},
-		"events":            append([]string{"engine", "internal/backoff"}, core...),
+		"events":            append([]string{"engine", "internal/backoff", "internal/outbox", "internal/pgtx"}, core...),
 		"reconcile":         append([]string{"engine", "internal/backoff"}, core...),
 		"worker":            append([]string{"engine", "internal/backoff", "reconcile"}, core...), // runs one beside its handlers
 		"internal/backoff":  {},

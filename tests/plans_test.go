@@ -213,6 +213,8 @@ func TestPlans_functions_of_the_schema_are_inlined(t *testing.T) {
 // keyed are the statements that name their rows: whatever they touch, they find by a key.
 var keyed = []string{
 	"TakeAttemptsOf", "LeaseTakenExecutions",
+	"TakeConsumer", "LockConsumer", "AdvanceConsumer", "NoteFailedTry", "SetAsideEvent", "ReturnConsumer", "MoveConsumer", "RemoveConsumer",
+	"ForgetSetAside", "DropSetAside",
 	"RenewLeases", "ReadLeases", "LockExecutions", "LockAttempts", "TakeExecutions", "TakeAttempts", "UpdateProgress", "ReturnLeases", "LockGroupsOf", "ReadGroupsOf",
 	"CompleteExecutions", "EndSucceeded", "ReleaseQuotaSlots", "InsertCompletionEvents",
 	"ReadExecutionForecasts", "LockCurrentAttempts", "LockMemberAttempts", "ReadHeldExecutions", "EndCancelled",
@@ -239,6 +241,7 @@ var keyed = []string{
 	"LockUnstartedDownstream", "ListDownstreamGroups", "ReopenEdges", "MarkCountedEdges", "BlockDownstream", "LockInboundGroup", "ReopenInboundEdges",
 	"TakeSiblingCancels", "TakeGroups", "ListSiblings", "ClearSiblingCancels",
 	"LockGrowingFlow", "CountGrowth", "JoinFlow", "ListInboundEdges", "ListEdgesBelow", "PassResultsAlong",
+	"ListInstances", "ListFlowInstances",
 }
 
 // scanning are the statements that look for rows, in indexes made for it.
@@ -287,24 +290,31 @@ var scanning = map[string][]string{
 	"TrimLeaseEvents":      {"ff_lease_event_pkey", "ffx_outbox_consumer_pkey"},
 	"TrimOperatorEvents":   {"ff_operator_event_pkey", "ffx_outbox_consumer_pkey"},
 	"TrimSignalEvents":     {"ff_signal_event_pkey", "ffx_outbox_consumer_pkey"},
-	"GetFlowTimersDue":     {"ffx_retention_timer_pkey", "ffx_retention_pkey"},
-	"DropEdgesOf":          {"ff_edge_pkey"},
-	"DropEdgeGroupsOf":     {"ff_edge_group_pkey"},
-	"ScanGroups":           {"ff_edge_group_pkey"},
-	"ScanFlowSummaries":    {"ff_flow_core_pkey", "ff_flow_summary_pkey"},
-	"SummariseFlows":       {"ff_exec_core_flow_idx", "ff_flow_core_pkey", "ff_flow_summary_pkey"},
-	"ScanEmptyFlows":       {"ff_flow_core_pkey", "ff_exec_core_flow_idx"},
-	"ListExpiredLeases":    {"ffx_lease_watch_pkey"},
-	"DismissCompletions":   {"ffx_ff_completion_event_undispatched_idx"},
-	"LockUndispatchedOf":   {"ffx_ff_completion_event_undispatched_idx"},
-	"ListEdgesNamed":       {"ff_edge_pkey"},
-	"ApplyEdges":           {"ff_edge_pkey"}, // and the row's address
-	"ListAttempts":         {"ff_exec_core_pkey", "ff_attempt_pkey"},
-	"ListExecutionKeys":    {"ff_exec_core_pkey"},
-	"ListNewestKeys":       {"ff_exec_core_pkey"},
-	"ListOldestKeys":       {"ff_exec_core_pkey"},
-	"ListLeasedKeys":       {"ffx_lease_watch_pkey"},
-	"ListQueuedKeys":       {"ffx_ready_pkey"},
+	"ListStaleConsumers":   {"ffx_outbox_consumer_pkey"},
+	"ListSetAside":         {"ffx_outbox_set_aside_pkey"},
+	"GetOutboxEnds":        {"ff_completion_event_pkey", "ff_lease_event_pkey", "ff_signal_event_pkey", "ff_operator_event_pkey", "ffx_outbox_floor_pkey"},
+	"ListConsumers": {
+		"ff_completion_event_pkey", "ff_lease_event_pkey", "ff_signal_event_pkey", "ff_operator_event_pkey", "ffx_outbox_floor_pkey",
+		"ffx_outbox_consumer_pkey", "ffx_outbox_set_aside_pkey",
+	},
+	"GetFlowTimersDue":   {"ffx_retention_timer_pkey", "ffx_retention_pkey"},
+	"DropEdgesOf":        {"ff_edge_pkey"},
+	"DropEdgeGroupsOf":   {"ff_edge_group_pkey"},
+	"ScanGroups":         {"ff_edge_group_pkey"},
+	"ScanFlowSummaries":  {"ff_flow_core_pkey", "ff_flow_summary_pkey"},
+	"SummariseFlows":     {"ff_exec_core_flow_idx", "ff_flow_core_pkey", "ff_flow_summary_pkey"},
+	"ScanEmptyFlows":     {"ff_flow_core_pkey", "ff_exec_core_flow_idx"},
+	"ListExpiredLeases":  {"ffx_lease_watch_pkey"},
+	"DismissCompletions": {"ffx_ff_completion_event_undispatched_idx"},
+	"LockUndispatchedOf": {"ffx_ff_completion_event_undispatched_idx"},
+	"ListEdgesNamed":     {"ff_edge_pkey"},
+	"ApplyEdges":         {"ff_edge_pkey"}, // and the row's address
+	"ListAttempts":       {"ff_exec_core_pkey", "ff_attempt_pkey"},
+	"ListExecutionKeys":  {"ff_exec_core_pkey"},
+	"ListNewestKeys":     {"ff_exec_core_pkey"},
+	"ListOldestKeys":     {"ff_exec_core_pkey"},
+	"ListLeasedKeys":     {"ffx_lease_watch_pkey"},
+	"ListQueuedKeys":     {"ffx_ready_pkey"},
 	"ListLanes": {
 		"ffx_ready_pkey", "ffx_lease_watch_pkey", "ffx_ff_exec_core_promotion_idx", "ff_completion_event_pkey", "ff_lane_registry_pkey",
 	},
@@ -316,6 +326,12 @@ var scanning = map[string][]string{
 	"ListFlowKeys":       {"ff_flow_core_pkey"},
 	"ListNewestFlowKeys": {"ff_flow_core_pkey"},
 	"ListOldestFlowKeys": {"ff_flow_core_pkey"},
+
+	"ReadCompletionEvents": {"ff_completion_event_pkey"},
+	"ReadLeaseEvents":      {"ff_lease_event_pkey"},
+	"ReadSignalEvents":     {"ff_signal_event_pkey"},
+	"ReadOperatorEvents":   {"ff_operator_event_pkey"},
+	"GetLastEvent":         {"ff_completion_event_pkey", "ff_lease_event_pkey", "ff_signal_event_pkey", "ff_operator_event_pkey"},
 }
 
 // The plans of the statements do not depend on when, or whether, the tables were analysed, nor on how much
@@ -348,7 +364,9 @@ func TestPlans_of_polls_before_the_first_execution(t *testing.T) {
 	p.exec(t, "ANALYZE")
 	polls := slices.DeleteFunc(slices.Sorted(maps.Keys(scanning)), func(name string) bool {
 		return name == "ListLanes" || // no poll: each of its walks ends after 10,000 rows
-			name == "TakeJobs" // takes the first of each index, and is planned anew each time
+			name == "TakeJobs" || // takes the first of each index, and is planned anew each time
+			name == "ListConsumers" || name == "GetOutboxEnds" || // take the last of each
+			name == "ListStaleConsumers" // a row for a consumer
 	})
 	p.wantNoWalk(t, "without an execution", slices.DeleteFunc(slices.Clone(polls), func(name string) bool {
 		return name == "ClaimAfterPositions" // goes on behind one

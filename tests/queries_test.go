@@ -269,10 +269,9 @@ var twinStatements = []twins{
 		a: "TrimCompletionEvents.page", b: "TrimLeaseEvents.page",
 		rename: []string{"ff_completion_event", "ff_lease_event", "c.committed_at_ms", "c.occurred_at_ms", "'completion'", "'lease'"},
 		onlyA: []string{
-			"(c.dispatched_at_ms IS NULL AND c.flow_id IS NOT NULL) AS needed", "c.event_id <= least(",
+			"(c.dispatched_at_ms IS NULL AND c.flow_id IS NOT NULL) AS needed",
 			"coalesce((SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends'), 0)",
 		},
-		onlyB: []string{"c.event_id <= coalesce(", "9223372036854775807"},
 	},
 	{
 		a: "TrimCompletionEvents.old", b: "TrimLeaseEvents.old",

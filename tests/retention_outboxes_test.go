@@ -10,10 +10,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// outbox is what a test knows of one.
-type outbox struct{ name, table, at string }
+// oneOutbox is what a test knows of one.
+type oneOutbox struct{ name, table, at string }
 
-var outboxes = []outbox{
+var outboxes = []oneOutbox{
 	{"completion", "ff_completion_event", "committed_at_ms"},
 	{"lease", "ff_lease_event", "occurred_at_ms"},
 	{"operator", "ff_operator_event", "occurred_at_ms"},
@@ -36,7 +36,7 @@ func (f *fixture) trim(t *testing.T) int {
 }
 
 // write makes n events of an outbox, that long ago, and returns their ids.
-func (o outbox) write(t *testing.T, f *fixture, n int, ago time.Duration) []int64 {
+func (o oneOutbox) write(t *testing.T, f *fixture, n int, ago time.Duration) []int64 {
 	t.Helper()
 	at := f.now().Add(-ago).UnixMilli()
 	var ids []int64
@@ -58,7 +58,7 @@ func (o outbox) write(t *testing.T, f *fixture, n int, ago time.Duration) []int6
 	return ids
 }
 
-func (o outbox) stored(t *testing.T, f *fixture) []int64 {
+func (o oneOutbox) stored(t *testing.T, f *fixture) []int64 {
 	t.Helper()
 	var ids []int64
 	for _, row := range all[struct{ ID int64 }](t, f.pool, "SELECT event_id AS id FROM "+o.table+" ORDER BY event_id") {
@@ -67,7 +67,7 @@ func (o outbox) stored(t *testing.T, f *fixture) []int64 {
 	return ids
 }
 
-func (o outbox) wantStored(t *testing.T, f *fixture, want ...int64) {
+func (o oneOutbox) wantStored(t *testing.T, f *fixture, want ...int64) {
 	t.Helper()
 	if got := o.stored(t, f); !slices.Equal(got, want) {
 		t.Errorf("%s: events %d are stored, want %d", o.name, got, want)
@@ -180,6 +180,7 @@ func TestTrimOutboxes_finds_what_was_committed_late(t *testing.T) {
 	tx := f.begin(t)
 	execIn(t, tx, "UPDATE ff_lease_event SET event_id = event_id + 1000 WHERE event_id = $1", ids[0]) // stands for one that is not seen
 	commit(t, tx)
+	f.exec(t, "SELECT setval('ff_lease_event_event_id_seq', 2000)")
 	f.trim(t)
 	f.insert(t, o.table, columns{"event_id": ids[0], "execution_id": "x", "event_type": "acquired", "occurred_at_ms": int64(1), "partition_key": 0}, nil)
 	f.trim(t)

@@ -90,6 +90,13 @@ func (w *waiting) listens(channels []string) {
 	}
 }
 
+// Hears says whether a connection listens to a channel.
+func (w *waiting) Hears(channel string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.listening[channel]
+}
+
 // idle says whether the connection listens to a channel for nobody, and notes that it will do so no more.
 func (w *waiting) idle(channel string) bool {
 	w.mu.Lock()

@@ -23,9 +23,16 @@ import (
 
 var asWorker = flag.Bool("chaos.worker", false, "be a worker process, told by its standard input")
 
-// TestMain makes the test binary a worker process when the test starts it as one.
+// TestMain makes the test binary a worker or a consumer process when the test starts it as one.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if *asConsumer {
+		if err := runConsumer(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if !*asWorker {
 		os.Exit(m.Run())
 	}

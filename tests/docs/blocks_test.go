@@ -19,7 +19,7 @@ import (
 var shownImports = []string{
 	"context", "encoding/json", "errors", "fmt", "log", "log/slog", "os", "time",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
-	module + "/engine", module + "/id", module + "/policy", module + "/reconcile", module + "/schema", module + "/state",
+	module + "/engine", module + "/events", module + "/id", module + "/policy", module + "/reconcile", module + "/schema", module + "/state",
 	module + "/worker",
 }
 

@@ -18,7 +18,7 @@ import (
 var configured = []string{
 	"engine.Config", "engine.ExecutionSpec", "engine.FlowSpec", "engine.Node", "engine.Edge", "engine.Growth", "engine.EdgeStaging", "engine.StagedEdge", "engine.Kind", "engine.ClaimSpec",
 	"engine.GrantSpec", "engine.WorkerSpec", "engine.GrantedClaim", "engine.ResumedClaim", "engine.Reclaim", "engine.EligibleFilter",
-	"id.Partitions", "policy.Execution", "policy.Retry", "worker.Config", "reconcile.Config", "schema.Options",
+	"id.Partitions", "policy.Execution", "policy.Retry", "worker.Config", "reconcile.Config", "schema.Options", "events.Options", "events.Filter", "events.Consumer",
 }
 
 // notYet are constants of what this version does not have.

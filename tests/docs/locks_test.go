@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/tools/go/packages"
 )
 
 // queryHeader is what the header of a query says of its use and its locks, and the statement below it.
 type queryHeader struct {
 	name  string
-	users []string // operations of package engine
+	users []string // operations of package engine, and of others with their package
 	locks []queryLock
 	body  string
 }
@@ -30,7 +32,7 @@ const (
 var (
 	usersInHeader = regexp.MustCompile(`(?m)^-- Used by: ((?:.|\n-- )*?)\.\n`)
 	locksInHeader = regexp.MustCompile(`(?m)^-- Locks: ((?:.|\n-- )*?)\n[^-]`)
-	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|pauses|queue|retention|timers|jobs) (waits|skips|held|new)\b`)
+	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|pauses|queue|retention|timers|jobs|consumers) (waits|skips|held|new)\b`)
 	remark        = regexp.MustCompile(`\([^()]*(?:\([^()]*\)[^()]*)*\)`)
 )
 
@@ -57,8 +59,8 @@ func readHeaders(t *testing.T) []queryHeader {
 			}
 			for user := range strings.SplitSeq(strings.ReplaceAll(users[1], "\n-- ", " "), ", ") {
 				operation, ok := strings.CutPrefix(user, "engine.")
-				if !ok {
-					t.Errorf("%s is used by %q, which is not an operation of package engine", name, user)
+				if !ok && !strings.HasPrefix(user, "events.") {
+					t.Errorf("%s is used by %q, which is not an operation of package engine or events", name, user)
 				}
 				h.users = append(h.users, operation)
 			}
@@ -182,8 +184,19 @@ func TestDocs_users_of_queries(t *testing.T) {
 	t.Parallel()
 	engine := sources(t)["engine"]
 	graph := newCallGraph(engine)
+	events := sources(t)["events"]
+	readers := []*packages.Package{events, sources(t)["internal/outbox"]} // which call queries by values of functions
 	for _, h := range readHeaders(t) {
 		for _, user := range h.users {
+			if reader, ok := strings.CutPrefix(user, "events."); ok {
+				if events.Types.Scope().Lookup(reader) == nil {
+					t.Errorf("%s is used by %s, which does not exist", h.name, user)
+				}
+				if !slices.ContainsFunc(readers, func(p *packages.Package) bool { return mentions(p, h.name) }) {
+					t.Errorf("%s is used by nobody who reads events", h.name)
+				}
+				continue
+			}
 			full, ok := operation(engine, user)
 			if !ok {
 				t.Errorf("%s is used by engine.%s, which does not exist", h.name, user)
@@ -194,6 +207,16 @@ func TestDocs_users_of_queries(t *testing.T) {
 			}
 		}
 	}
+}
+
+// mentions says whether a package refers to a query.
+func mentions(p *packages.Package, query string) bool {
+	for _, object := range p.TypesInfo.Uses {
+		if object.Name() == query && object.Pkg() != nil && object.Pkg().Name() == "db" {
+			return true
+		}
+	}
+	return false
 }
 
 // levelsOf are the levels that a row of a table may belong to.
@@ -231,6 +254,8 @@ var levelsOf = map[string][]string{
 	"ffx_retention_period":      {"retention"},
 	"ffx_lane_retention":        {"retention"},
 	"ffx_job":                   {"jobs"},
+	"ffx_outbox_consumer":       {"consumers"},
+	"ffx_outbox_set_aside":      {"consumers"},
 }
 
 var (

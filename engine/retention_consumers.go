@@ -1,0 +1,35 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// staleConsumers are the named consumers of outboxes that trimming has passed, and that the log has been told of.
+type staleConsumers struct {
+	mu   sync.Mutex
+	told map[string]bool
+}
+
+// tellStaleConsumers logs, once for each, the consumers that trimming no longer stops at.
+func (e *Engine) tellStaleConsumers(ctx context.Context) error {
+	rows, err := e.q.ListStaleConsumers(ctx, e.reader(), e.nowMs())
+	if err != nil {
+		return err
+	}
+	s := &e.staleConsumers
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stale := make(map[string]bool, len(rows))
+	for _, row := range rows {
+		key := row.Outbox + "\x00" + row.Consumer
+		stale[key] = true
+		if !s.told[key] {
+			e.cfg.Log.Warn("a consumer of events has not been seen for a week: events that it has not handled are trimmed",
+				"outbox", row.Outbox, "consumer", row.Consumer, "position", row.EventID, "seen", time.UnixMilli(row.UpdatedAtMs))
+		}
+	}
+	s.told = stale
+	return nil
+}

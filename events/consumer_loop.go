@@ -1,0 +1,302 @@
+package events
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/internal/outbox"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+const (
+	consumerHold  = 4 * time.Second // how long a consumer stays its holder's who does not renew
+	consumerRenew = time.Second     // how often it does, and the others look
+	consumerGoing = 3 * time.Second // for what is left to do when ctx has ended
+
+	firstOutage = 200 * time.Millisecond // the pause after the database failed; doubling
+	lastOutage  = 5 * time.Second
+)
+
+// item is an event that was read and not handled yet.
+type item[E any] struct {
+	row   *outbox.Row
+	event E
+	err   error // why it cannot be read
+}
+
+// consumer is one call of [Handle]. One goroutine does all of it, in turn: it keeps the consumer, reads, and handles.
+//
+// What it knows of the row is a memory. Whatever it writes is guarded: a transaction of the handler locks the row and finds
+// the holder and the position that this call has in mind, or ends. So it does no harm to be frozen, or to have lost it.
+type consumer[E any] struct {
+	Consumer
+	eng    *engine.Engine
+	q      *db.Queries
+	runner pgtx.Runner
+	src    Source[E]
+	call   handler[E]
+	holder string
+	log    *slog.Logger
+
+	begun  bool // the database knows the consumer
+	held   bool
+	kept   time.Time // when it last was kept or moved
+	stored int64     // the position, as it was last written or read
+
+	sub     *outbox.Subscription // reads behind stored; nil: none
+	endSub  context.CancelFunc
+	pending []item[E]
+
+	fresh   bool      // it was made by this call, and has not moved yet
+	failing int64     // the event at which the handler fails, as the row says
+	tries   int       // at it
+	nextTry time.Time // of it
+	alone   int64     // the event that a batch failed at: to be handled by itself
+	limit   int       // of a batch, halved while nobody knows where it fails
+	excused int       // failures in a row that were nobody's fault
+}
+
+// newHolder names this call among all that work for a consumer.
+func newHolder() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	var chance [6]byte
+	_, _ = rand.Read(chance[:]) // never fails
+	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), hex.EncodeToString(chance[:]))
+}
+
+// errLost: the consumer is another's, was moved, or somebody holds its row. Nothing was written.
+var errLost = errors.New("the consumer is not held")
+
+// run works until ctx ends or nobody can go on.
+func (c *consumer[E]) run(ctx context.Context) error {
+	defer c.stop(ctx)
+	outage := backoff.Backoff{First: firstOutage, Max: lastOutage}
+	next := c.ensure
+	for ctx.Err() == nil {
+		err := next(ctx)
+		switch {
+		case err == nil:
+			outage.Reset()
+			next, c.begun = c.step, true
+		case ctx.Err() != nil:
+		case !c.begun && !errors.Is(err, engine.ErrTransport): // a cut connection is no reason not to begin
+			return err
+		case errors.Is(err, errLost):
+			c.held = false
+		case c.fresh && c.From == FromOldest && errors.Is(err, ErrGap):
+			if err := c.startAnew(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
+		case endsConsumer(err):
+			return err
+		default:
+			if outage.Idle() {
+				c.log.Warn("consumer could not go on, and tries again", "error", err)
+			}
+			c.held = false
+			backoff.Wait(ctx, outage.Next())
+		}
+	}
+	return nil
+}
+
+// endsConsumer says whether somebody has to decide before the consumer can go on.
+func endsConsumer(err error) bool {
+	return errors.Is(err, ErrGap) || errors.Is(err, ErrCursorAhead) || errors.Is(err, ErrClosed) ||
+		errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrCorruption)
+}
+
+// step does the next thing: keep the consumer, wait for it, read, or handle.
+func (c *consumer[E]) step(ctx context.Context) error {
+	if !c.held || time.Since(c.kept) >= consumerRenew {
+		if err := c.take(ctx); err != nil || !c.held {
+			return err
+		}
+	}
+	if c.sub == nil {
+		if err := c.subscribe(ctx); err != nil {
+			return err
+		}
+	}
+	if len(c.pending) == 0 {
+		return c.read(ctx)
+	}
+	return c.work(ctx)
+}
+
+// examined is up to where everything is over: handled, or left out by the filter.
+func (c *consumer[E]) examined() int64 {
+	if c.sub == nil || len(c.pending) > 0 {
+		return c.stored
+	}
+	return max(c.stored, c.sub.Position())
+}
+
+// take keeps the consumer, or takes it; where it is another's it waits for a while.
+func (c *consumer[E]) take(ctx context.Context) error { return c.takeAt(ctx, c.examined()) }
+
+// takeAt is take, and moves a consumer that it keeps to an event.
+func (c *consumer[E]) takeAt(ctx context.Context, at int64) error {
+	began := time.Now()
+	row, err := pgtx.InStatement(ctx, &c.runner, func(conn db.DBTX) (db.TakeConsumerRow, error) {
+		return c.q.TakeConsumer(ctx, conn, db.TakeConsumerParams{
+			Outbox: string(c.src.outbox), Consumer: c.Name, Holder: c.holder, HoldMs: consumerHold.Milliseconds(),
+			SeenEventID: c.stored, EventID: at,
+		})
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return &engine.NotFoundError{Entity: "consumer", ID: c.Name}
+	}
+	if err != nil {
+		return engine.Classify("take consumer", err)
+	}
+	if !row.Ours {
+		c.held = false
+		wait := consumerRenew
+		if row.HeldMs > 0 {
+			c.forget()
+			wait = min(wait, time.Duration(row.HeldMs)*time.Millisecond)
+		}
+		backoff.Wait(ctx, wait)
+		return nil
+	}
+	if row.EventID != c.stored && row.EventID != at {
+		c.forget() // it was moved, or another has worked
+	}
+	c.held, c.kept, c.stored = true, began, row.EventID
+	c.failing, c.tries = row.FailingEventID, int(row.Tries)
+	c.nextTry = time.Now().Add(time.Duration(row.NextTryMs) * time.Millisecond)
+	return nil
+}
+
+// ensure makes the consumer where the database does not know it.
+func (c *consumer[E]) ensure(ctx context.Context) error {
+	err := c.take(ctx)
+	if !errors.Is(err, engine.ErrNotFound) {
+		return err
+	}
+	for {
+		at, err := c.start(ctx)
+		if err != nil {
+			return err
+		}
+		made, err := pgtx.InStatement(ctx, &c.runner, func(conn db.DBTX) (int64, error) {
+			return c.q.EnsureConsumer(ctx, conn, db.EnsureConsumerParams{
+				Outbox: string(c.src.outbox), Consumer: c.Name, EventID: at,
+			})
+		})
+		if errors.Is(err, pgtx.ErrBusy) {
+			if !backoff.Wait(ctx, consumerRenew) { // somebody else makes it
+				return ctx.Err()
+			}
+			continue
+		}
+		c.fresh = made > 0
+		return engine.Classify("make consumer", err)
+	}
+}
+
+// startAnew moves a new consumer to the oldest event: what was that when it was made has been trimmed since.
+func (c *consumer[E]) startAnew(ctx context.Context) error {
+	at, err := c.start(ctx)
+	if err != nil {
+		return err
+	}
+	return c.takeAt(ctx, at)
+}
+
+// start returns where a new consumer begins.
+func (c *consumer[E]) start(ctx context.Context) (int64, error) {
+	if c.From == FromOldest {
+		ends, err := pgtx.InStatement(ctx, &c.runner, func(conn db.DBTX) (db.GetOutboxEndsRow, error) {
+			return c.q.GetOutboxEnds(ctx, conn, string(c.src.outbox))
+		})
+		return ends.FloorEventID, engine.Classify("make consumer", err)
+	}
+	sub, end, err := c.open(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	defer sub.Close()
+	return sub.Position(), nil
+}
+
+// subscribe reads from the position on.
+func (c *consumer[E]) subscribe(ctx context.Context) (err error) {
+	c.sub, c.endSub, err = c.open(ctx, &c.stored)
+	return err
+}
+
+// stop gives the consumer up. ctx may have ended.
+func (c *consumer[E]) stop(ctx context.Context) {
+	examined := c.examined()
+	c.forget()
+	if !c.held {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), consumerGoing)
+	defer cancel()
+	err := c.q.ReturnConsumer(ctx, c.runner.AtOnce(), db.ReturnConsumerParams{
+		Outbox: string(c.src.outbox), Consumer: c.Name, Holder: c.holder, SeenEventID: c.stored, EventID: examined,
+	})
+	if err != nil {
+		c.log.Warn("consumer could not be given up; others take it over when its hold is over", "error", err)
+	}
+}
+
+// forget drops what was read.
+func (c *consumer[E]) forget() {
+	if c.sub != nil {
+		c.sub.Close()
+		c.endSub()
+	}
+	c.sub, c.endSub, c.pending = nil, nil, nil
+	c.alone, c.limit = 0, c.Batch
+}
+
+// read waits for events until the consumer is to be kept again.
+func (c *consumer[E]) read(ctx context.Context) error {
+	waiting, cancel := context.WithDeadline(ctx, c.kept.Add(consumerRenew))
+	defer cancel()
+	rows, err := c.sub.Batch(waiting, c.Batch)
+	if err != nil && waiting.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return publicError(err)
+	}
+	c.fresh = false
+	for _, row := range rows {
+		event, err := c.src.decode(row)
+		c.pending = append(c.pending, item[E]{row, event, err})
+	}
+	return nil
+}
+
+// open subscribes behind an event, or from now on. Who is through closes the subscription and ends its context.
+func (c *consumer[E]) open(ctx context.Context, after *int64) (*outbox.Subscription, context.CancelFunc, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	sub, err := c.eng.Outboxes().Subscribe(ctx, c.src.outbox, outbox.Options{
+		After: after, Buffer: max(DefaultBuffer, c.Batch), Filter: c.src.filter,
+	})
+	if err != nil {
+		cancel()
+		return nil, nil, publicError(err)
+	}
+	return sub, cancel, nil
+}

@@ -1,0 +1,133 @@
+package events_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/events"
+)
+
+// TestExamples runs the examples on the migrated database that FF_EXAMPLES names. A test of module tests starts it with
+// one; this module, which knows no way to a server, only compiles them.
+func TestExamples(t *testing.T) {
+	databaseURL := os.Getenv("FF_EXAMPLES")
+	if databaseURL == "" {
+		t.Skip("FF_EXAMPLES names no database")
+	}
+	t.Setenv("DATABASE_URL", databaseURL)
+	ExampleSubscribe()
+	ExampleSubscription_Position()
+	ExampleHandle()
+}
+
+// connect opens a pool and an engine on it.
+func connect(ctx context.Context) (*pgxpool.Pool, *engine.Engine) {
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return pool, eng
+}
+
+// cancelOne makes an event: an execution is created and cancelled.
+func cancelOne(ctx context.Context, eng *engine.Engine) {
+	created, err := eng.CreateExecution(ctx, engine.ExecutionSpec{Kind: "resize", Lane: "images"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := eng.CancelExecution(ctx, engine.CancelSpec{ID: created.ID}); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Whoever looks on is told of every execution that ends from now on.
+func ExampleSubscribe() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	sub, err := events.Subscribe(ctx, eng, events.Completions(events.Filter{Namespace: "default"}), events.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sub.Close()
+
+	cancelOne(ctx, eng)
+	for end, err := range sub.All() {
+		if corrupt, ok := errors.AsType[*events.CorruptEventError](err); ok {
+			log.Print(corrupt) // one event that cannot be read; the loop goes on
+			continue
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(end.Outcome) // cancelled
+		break
+	}
+}
+
+// A position that is kept leads on where the reader stopped.
+func ExampleSubscription_Position() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	ends := events.Completions(events.Filter{})
+	sub, err := events.Subscribe(ctx, eng, ends, events.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	stored := sub.Position().Bytes() // nine bytes, for a column or a file
+	sub.Close()
+
+	cancelOne(ctx, eng) // nobody reads
+
+	after, err := events.ParseCursor(stored)
+	if err != nil {
+		log.Fatal(err)
+	}
+	sub, err = events.Subscribe(ctx, eng, ends, events.Options{After: after})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sub.Close()
+	end, err := sub.Next(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(end.Outcome) // cancelled
+}
+
+// Bills are written once for each end, whatever is killed or restarted: the consumer's position moves in the transaction
+// that writes them.
+func ExampleHandle() {
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	if _, err := pool.Exec(ctx, "CREATE TABLE IF NOT EXISTS bills (execution text PRIMARY KEY, outcome text NOT NULL)"); err != nil {
+		log.Fatal(err)
+	}
+	cancelOne(ctx, eng)
+
+	billing := events.Consumer{Name: "billing", From: events.FromOldest}
+	err := events.HandleWith(ctx, eng, billing, events.Completions(events.Filter{}), func(ctx context.Context, tx pgx.Tx, end events.Completion) error {
+		_, err := tx.Exec(ctx, "INSERT INTO bills VALUES ($1, $2)", end.Execution.String(), string(end.Outcome))
+		time.AfterFunc(time.Second, stop) // this program has seen enough
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,149 @@
+package events
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/outbox"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// Outbox names one of the four outboxes.
+type Outbox string
+
+// The outboxes.
+const (
+	CompletionOutbox Outbox = "completion"
+	LeaseOutbox      Outbox = "lease"
+	SignalOutbox     Outbox = "signal"
+	OperatorOutbox   Outbox = "operator"
+)
+
+// ops name the subscriptions in errors.
+var ops = map[outbox.Name]string{
+	outbox.Completion: "pg.subscribe_completion",
+	outbox.Lease:      "pg.subscribe_lease_history",
+	outbox.Signal:     "pg.subscribe_signal_delivery",
+	outbox.Operator:   "pg.subscribe_operator_event",
+}
+
+func checkOutbox(o Outbox) error {
+	switch o {
+	case CompletionOutbox, LeaseOutbox, SignalOutbox, OperatorOutbox:
+		return nil
+	}
+	return &engine.InputError{Field: "outbox", Reason: fmt.Sprintf("is %.20q: it is completion, lease, signal or operator", string(o))}
+}
+
+// Source is an outbox with a filter: what is read.
+type Source[E any] struct {
+	outbox outbox.Name
+	filter outbox.Filter
+	decode func(*outbox.Row) (E, error)
+	err    error
+}
+
+// Completions are the ends of executions, one for each.
+func Completions(f Filter) Source[Completion] {
+	s := sourceOf(outbox.Completion, f, completionOf)
+	if !f.NonTerminal {
+		s.filter.Without = string(state.CompletionResumable)
+	}
+	return s
+}
+
+// Leases are what happened to leases: taken, renewed, and how they ended.
+func Leases(f Filter) Source[Lease] { return terminal(f, sourceOf(outbox.Lease, f, leaseOf)) }
+
+// Signals are the signals that were delivered.
+func Signals(f Filter) Source[Signal] { return terminal(f, sourceOf(outbox.Signal, f, signalOf)) }
+
+// OperatorCalls are what operators did.
+func OperatorCalls(f Filter) Source[OperatorCall] {
+	return terminal(f, sourceOf(outbox.Operator, f, operatorCallOf))
+}
+
+// InstanceTags would be the instance tags that executions are given and lose. Nothing writes such events: whoever reads them
+// is refused with [engine.ErrUnavailable].
+func InstanceTags(Filter) Source[InstanceTag] {
+	return Source[InstanceTag]{err: &engine.UnavailableError{Reason: "subscribe_instance_tags: nothing writes events of instance tags"}}
+}
+
+// Filter says which events are handed on. The zero value accepts all of them, of every partition. What does not match
+// moves the position as well.
+type Filter struct {
+	// Namespace is the namespace of the execution. Default: any.
+	Namespace id.Namespace
+
+	// Tag is the instance tag of the execution. Default: any or none.
+	Tag Tag
+
+	// Partitions are the partitions of the executions. Default: all.
+	Partitions []int16
+
+	// NonTerminal has completions tell also of suspended executions that may go on, with [state.CompletionResumable]. For
+	// the other outboxes it is refused.
+	NonTerminal bool
+}
+
+// InstanceTagKey is the key of the only tag that events can be filtered by.
+const InstanceTagKey = outbox.InstanceTagKey
+
+// Tag is a tag of executions.
+type Tag struct {
+	Key   string // [InstanceTagKey]
+	Value string
+}
+
+func sourceOf[E any](name outbox.Name, f Filter, decode func(*outbox.Row) (E, error)) Source[E] {
+	s := Source[E]{outbox: name, decode: func(row *outbox.Row) (E, error) {
+		event, err := decode(row)
+		return event, named(name, err)
+	}}
+	if f.Namespace != "" {
+		if err := f.Namespace.Validate(); err != nil {
+			s.err = &engine.InputError{Field: "Filter.Namespace", Reason: err.Error()}
+		}
+		s.filter.Namespace = new(string(f.Namespace))
+	}
+	switch {
+	case f.Tag == Tag{}:
+	case f.Tag.Key != InstanceTagKey:
+		s.err = &engine.InputError{Field: "Filter.Tag.Key", Reason: "is not " + InstanceTagKey + ", the only tag that events have"}
+	case f.Tag.Value == "":
+		s.err = &engine.InputError{Field: "Filter.Tag.Value", Reason: "is empty: it would match what has no tag"}
+	default:
+		s.filter.InstanceTag = &f.Tag.Value
+	}
+	for _, p := range f.Partitions {
+		if p < 0 {
+			s.err = &engine.InputError{Field: "Filter.Partitions", Reason: fmt.Sprintf("has %d: from 0 to %d", p, math.MaxInt16)}
+		}
+	}
+	s.filter.Partitions = append(s.filter.Partitions, f.Partitions...)
+	return s
+}
+
+func terminal[E any](f Filter, s Source[E]) Source[E] {
+	if f.NonTerminal && s.err == nil {
+		s.err = &engine.InputError{Field: "Filter.NonTerminal", Reason: "is for completions"}
+	}
+	return s
+}
+
+// check refuses a source that cannot be read.
+func (s *Source[E]) check(eng *engine.Engine) error {
+	switch {
+	case s.err != nil:
+		return s.err
+	case s.decode == nil:
+		return &engine.InputError{Field: "source", Reason: "is empty: see Completions, Leases, Signals and OperatorCalls"}
+	case eng == nil:
+		return &engine.InputError{Field: "engine", Reason: "is nil"}
+	case eng.Tx() != nil:
+		return &engine.InputError{Field: "engine", Reason: "is bound to a transaction, which does not see what others commit"}
+	}
+	return nil
+}

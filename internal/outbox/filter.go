@@ -1,0 +1,114 @@
+package outbox
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+func (f *Filter) isZero() bool {
+	return f.Namespace == nil && f.InstanceTag == nil && len(f.Partitions) == 0 && f.Without == ""
+}
+
+// instance is what filters go by.
+type instance struct{ namespace, tag string }
+
+// matches says whether a subscription is handed an event of an instance.
+func (f *Filter) matches(row *Row, of instance) bool {
+	if len(f.Partitions) > 0 && !slices.ContainsFunc(f.Partitions, func(p int16) bool { return int32(p) == row.Partition }) {
+		return false
+	}
+	if f.Without != "" && row.Kind == f.Without {
+		return false
+	}
+	if f.Namespace != nil && of.namespace != *f.Namespace {
+		return false
+	}
+	return f.InstanceTag == nil || of.tag == *f.InstanceTag || of.tag == InstanceTagKey+"="+*f.InstanceTag
+}
+
+// needs says whether f cannot judge an event by what is stored with it.
+func (f *Filter) needs(row *Row) bool {
+	return f.Namespace != nil && row.Namespace == nil || f.InstanceTag != nil && row.InstanceTag == nil
+}
+
+// instancesOf returns what filters go by, for each event. Where the event does not say it and one of the filters asks, it
+// is that of the execution, or of the flow: with one look for all of them.
+func (h *Hub) instancesOf(ctx context.Context, rows []*Row, filters []*Filter) ([]instance, error) {
+	found := make([]instance, len(rows))
+	executions, flows := new(lookup), new(lookup)
+	for i, row := range rows {
+		if row.Namespace != nil {
+			found[i].namespace = *row.Namespace
+		}
+		if row.InstanceTag != nil {
+			found[i].tag = *row.InstanceTag
+		}
+		if !slices.ContainsFunc(filters, func(f *Filter) bool { return f.needs(row) }) {
+			continue
+		}
+		if row.Kind == flowCancelRequested {
+			flows.add(row, i)
+		} else {
+			executions.add(row, i)
+		}
+	}
+	if len(executions.ords) > 0 {
+		of, err := h.q.ListInstances(ctx, h.runner.AtOnce(), db.ListInstancesParams{
+			PartitionKeys: executions.partitions, ExecutionIds: executions.ids, Ords: executions.ords,
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range of {
+			found[o.Ord].complete(rows[o.Ord], o.Namespace, o.InstanceTag)
+		}
+	}
+	if len(flows.ords) > 0 {
+		of, err := h.q.ListFlowInstances(ctx, h.runner.AtOnce(), db.ListFlowInstancesParams{
+			PartitionKeys: flows.partitions, FlowIds: flows.ids, Ords: flows.ords,
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range of {
+			found[o.Ord].complete(rows[o.Ord], o.Namespace, o.InstanceTag)
+		}
+	}
+	return found, nil
+}
+
+// flowCancelRequested is the type of the only event that is of a flow.
+const flowCancelRequested = "flow_cancel_requested"
+
+// complete fills in what the event does not say.
+func (i *instance) complete(row *Row, namespace, tag string) {
+	if row.Namespace == nil {
+		i.namespace = namespace
+	}
+	if row.InstanceTag == nil {
+		i.tag = tag
+	}
+}
+
+// lookup is what to look for in one statement.
+type lookup struct {
+	partitions []int16
+	ids        []pgtype.UUID
+	ords       []int32
+}
+
+// add adds what an event is of. One whose id nobody can have is left out, and matches no filter that needs it.
+func (l *lookup) add(row *Row, ord int) {
+	u, err := id.ParseExecutionUUID(row.Execution)
+	if err != nil || row.Partition < 0 || row.Partition > 1<<15-1 {
+		return
+	}
+	l.partitions = append(l.partitions, int16(row.Partition))
+	l.ids = append(l.ids, pgUUID(u))
+	l.ords = append(l.ords, int32(ord))
+}

@@ -1,0 +1,64 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+)
+
+// Stepper reads an outbox one pass at a time, by a clock of its own: with it a test chooses what happens between two
+// statements, and which of them fail.
+type Stepper struct {
+	tailer *tailer
+	before func(statement string) error
+}
+
+// Stepper begins where a subscription from now would. Before each statement of a pass it calls before, and takes an error
+// of that for the statement's.
+func (h *Hub) Stepper(ctx context.Context, outbox Name, now func() time.Time, before func(statement string) error) (*Stepper, error) {
+	t := &tailer{hub: h, source: sources[outbox]}
+	if err := t.begin(ctx, nil); err != nil {
+		return nil, err
+	}
+	s := &Stepper{t, before}
+	t.follower.db, t.follower.now = s, now
+	return s, nil
+}
+
+// Pass makes a pass, and returns the events that may be handed on, and whether there is nothing more to be read now.
+func (s *Stepper) Pass(ctx context.Context) (rows []*Row, idle bool, err error) {
+	rows, again, err := s.tailer.follower.pass(ctx)
+	return rows, again == whenWoken, err
+}
+
+// Low returns the id up to which every event has been handed on.
+func (s *Stepper) Low() int64 { return s.tailer.follower.low }
+
+func (s *Stepper) page(ctx context.Context, from, to int64, limit int) (page, error) {
+	if err := s.before("page"); err != nil {
+		return page{}, err
+	}
+	return s.tailer.page(ctx, from, to, limit)
+}
+
+func (s *Stepper) state(ctx context.Context) (db.GetOutboxStateRow, error) {
+	if err := s.before("state"); err != nil {
+		return db.GetOutboxStateRow{}, err
+	}
+	return s.tailer.state(ctx)
+}
+
+func (s *Stepper) writers(ctx context.Context) ([]db.ListOutboxWritersRow, error) {
+	if err := s.before("writers"); err != nil {
+		return nil, err
+	}
+	return s.tailer.writers(ctx)
+}
+
+func (s *Stepper) present(ctx context.Context, of session) (bool, error) {
+	if err := s.before("present"); err != nil {
+		return false, err
+	}
+	return s.tailer.present(ctx, of)
+}

@@ -1,0 +1,47 @@
+package pgtx
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// BeginForeign begins a transaction for statements that are not this library's: at READ COMMITTED, with none of its
+// planner's settings, and with its triggers notifying at the commit. A server that hears nothing of the client for limit,
+// or works for so long on one statement, ends it; from PostgreSQL 17 on it lasts no longer at all. What the pool, the role
+// or the server has set to less is kept.
+func (r *Runner) BeginForeign(ctx context.Context, limit time.Duration) (pgx.Tx, error) {
+	conn, err := r.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	settings := foreignSettings(limit, limitsTransactions(conn.Conn()))
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginReadCommitted + ";" + settings})
+	if err != nil {
+		conn.Release()
+		return nil, err
+	}
+	return pooledTx{tx, conn}, nil
+}
+
+// foreignSettings are the settings of [Runner.BeginForeign]. A client that is gone in the middle of a long statement is
+// noticed by the server within a second, where it can.
+func foreignSettings(limit time.Duration, recent bool) string {
+	text := fmt.Sprintf("%dms", limit.Milliseconds())
+	settings := []string{
+		"case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', true) end",
+		`case when version() like '%linux%' and current_setting('client_connection_check_interval') = '0'
+			then set_config('client_connection_check_interval', '1s', true) end`,
+		atMost("statement_timeout", text),
+		atMost("idle_in_transaction_session_timeout", text),
+	}
+	if recent {
+		settings = append(settings, atMost("transaction_timeout", text))
+	} else {
+		settings = append(settings, strings.TrimPrefix(olderServer, ","))
+	}
+	return "select " + strings.Join(settings, ",")
+}

@@ -1,0 +1,56 @@
+-- name: ListInstances :many
+-- ListInstances returns the namespaces and instance tags of executions whose events do not say them. No row: the execution
+-- is not there.
+--
+-- Used by: events.Subscribe, events.Handle.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    coalesce(e.ffx_namespace, '')::text AS namespace,
+    coalesce(e.ffx_instance_tag, '')::text AS instance_tag
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.ffx_namespace,
+        t.ffx_instance_tag
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e;
+
+-- name: ListFlowInstances :many
+-- ListFlowInstances is ListInstances for flows.
+--
+-- Used by: events.Subscribe, events.Handle.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@flow_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    coalesce(f.namespace, '')::text AS namespace,
+    coalesce(f.instance_tag, '')::text AS instance_tag
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.raw_fields ->> 'namespace' AS namespace,
+        t.raw_fields ->> 'cairn.instance_id' AS instance_tag
+    FROM ff_flow_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.flow_id = i.flow_id
+    LIMIT 1
+) AS f;

@@ -1,0 +1,95 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+var asConsumer = flag.Bool("chaos.consumer", false, "be a consumer process, told by its standard input")
+
+// consumerOrders is what a consumer process is told, as JSON. The end of its input tells it to finish.
+type consumerOrders struct {
+	DatabaseURL string
+	Port        uint16 // of a pooler; 0: the server's own
+	Name        string
+	Batches     bool
+}
+
+// calledLine is what a consumer process tells of each call of its handler.
+const calledLine = "called"
+
+// noteEvent is what the handler leaves of an event, in a table without a key: what happened twice stands there twice.
+const noteEvent = "INSERT INTO noted (event_id, partition_key, execution_id, outcome, occurred_at_ms, by) VALUES ($1, $2, $3, $4, $5, $6)"
+
+func runConsumer(input io.Reader, output io.Writer) error {
+	decoder := json.NewDecoder(input)
+	var told consumerOrders
+	if err := decoder.Decode(&told); err != nil {
+		return err
+	}
+	config, err := pgxpool.ParseConfig(told.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	config.MaxConns = 4
+	if told.Port != 0 {
+		config.ConnConfig.Host, config.ConnConfig.Port = "127.0.0.1", told.Port
+		config.ConnConfig.TLSConfig, config.ConnConfig.Fallbacks = nil, nil
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	eng, err := engine.New(pool, engine.Config{NoListener: told.Port != 0})
+	if err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, input)
+		cancel()
+	}()
+	r := &reporter{out: output}
+	consumer := events.Consumer{
+		Name: "chaos", From: events.FromOldest, Batch: 32, Timeout: time.Second,
+		MaxTries: events.TryForever, Backoff: policy.Fixed(time.Millisecond),
+	}
+	note := func(ctx context.Context, tx pgx.Tx, e events.Completion) error {
+		r.line(calledLine)
+		if rand.IntN(200) == 0 {
+			return errors.New("before it wrote")
+		}
+		_, err := tx.Exec(ctx, noteEvent, e.ID, e.Execution.Partition(), e.Execution.UUID().String(), string(e.Outcome), e.At.UnixMilli(), told.Name)
+		if err == nil && rand.IntN(200) == 0 {
+			err = errors.New("after it wrote")
+		}
+		return err
+	}
+	if !told.Batches {
+		return events.HandleWith(ctx, eng, consumer, events.Completions(events.Filter{}), note)
+	}
+	return events.HandleBatches(ctx, eng, consumer, events.Completions(events.Filter{}), func(ctx context.Context, tx pgx.Tx, batch []events.Completion) error {
+		for _, e := range batch {
+			if err := note(ctx, tx, e); err != nil {
+				return fmt.Errorf("event %d: %w", e.ID, err)
+			}
+		}
+		return nil
+	})
+}

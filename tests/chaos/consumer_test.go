@@ -1,0 +1,441 @@
+package chaos
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+)
+
+// What a consumer lives through: so many executions are completed by writers at once while its processes are killed, and
+// frozen for longer than it is theirs.
+const (
+	consumerWriters   = 4
+	consumerEvents    = 4_000
+	consumerProcesses = 3
+	consumerKills     = 8
+	consumerFreezes   = 2
+	killOneCallIn     = 200
+	freezeOneCallIn   = 600
+)
+
+// The table that the handler wrote equals the events, row for row, whatever becomes of its processes.
+func TestConsumer_killed_at_random(t *testing.T) {
+	t.Parallel()
+	for _, batches := range []bool{false, true} {
+		t.Run(fmt.Sprintf("batches=%v", batches), func(t *testing.T) {
+			t.Parallel()
+			killConsumers(t, consumerOrders{Batches: batches})
+		})
+	}
+}
+
+// The same through a pooler that gives each transaction another connection.
+func TestPgBouncer_consumer_killed_at_random(t *testing.T) {
+	t.Parallel()
+	killConsumers(t, consumerOrders{Port: startBouncer(t)})
+}
+
+// consumers is the processes of a consumer.
+type consumers struct {
+	t      *testing.T
+	orders consumerOrders
+	alive  sync.WaitGroup
+
+	dangerous bool // a call of the handler may be its process's last
+
+	mu      sync.Mutex
+	begun   int
+	all     []*consumerProcess
+	ended   bool
+	calls   int
+	kills   int
+	freezes int
+}
+
+// consumerProcess is one of them.
+type consumerProcess struct {
+	name   string
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	stderr bytes.Buffer
+	killed bool
+	frozen bool
+}
+
+func killConsumers(t *testing.T, orders consumerOrders) {
+	t.Helper()
+	orders.DatabaseURL = pgtest.CloneURL(t)
+	pool, err := pgxpool.New(t.Context(), orders.DatabaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	makeNoted(t, pool)
+	c := &consumers{t: t, orders: orders, dangerous: true}
+	for range consumerProcesses {
+		c.start()
+	}
+	var writers sync.WaitGroup
+	for i := range consumerWriters {
+		writers.Go(func() { complete(t, pool, id.LaneID(fmt.Sprintf("chaos-%d", i)), consumerEvents/consumerWriters) })
+	}
+	writers.Wait()
+	awaitRow(t, pool, "all events to be noted", "SELECT (SELECT count(DISTINCT event_id) FROM noted) = (SELECT count(*) FROM ff_completion_event)")
+	c.stop()
+	by := texts(t, pool, "SELECT by || ': ' || count(*) FROM noted GROUP BY by ORDER BY count(*) DESC")
+	t.Logf("%d calls of the handler for %d events, %d processes killed, %d frozen; %s", c.calls, consumerEvents, c.kills, c.freezes, strings.Join(by, ", "))
+	if len(by) < 3 || c.kills < consumerKills/2 || c.freezes == 0 {
+		t.Error("that was too little chaos to prove anything")
+	}
+	wantNone(t, pool, "the events and what was noted of them differ", `
+		SELECT n.*, c.event_id AS of_event FROM ff_completion_event AS c
+		FULL JOIN noted AS n ON n.event_id = c.event_id
+		WHERE (n.event_id, n.partition_key, n.execution_id, n.outcome, n.occurred_at_ms)
+			IS DISTINCT FROM (c.event_id, c.partition_key::integer, c.execution_id::text, c.outcome, c.occurred_at_ms)`)
+	wantNone(t, pool, "an event was noted twice", "SELECT event_id, array_agg(by) FROM noted GROUP BY event_id HAVING count(*) > 1")
+	wantNone(t, pool, "an event is missing", "SELECT count(*) FROM noted HAVING count(*) <> $1", consumerEvents)
+	wantNone(t, pool, "an event was set aside", "SELECT * FROM ffx_outbox_set_aside")
+}
+
+func makeNoted(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	_, err := pool.Exec(t.Context(), `CREATE TABLE noted (event_id bigint, partition_key integer, execution_id text, outcome text,
+		occurred_at_ms bigint, by text, at_ms bigint DEFAULT extract(epoch FROM clock_timestamp()) * 1000)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// complete creates n executions, claims and completes them, a few at a time.
+func complete(t *testing.T, pool *pgxpool.Pool, lane id.LaneID, n int) {
+	eng, err := engine.New(pool, engine.Config{NoListener: true})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for done := 0; done < n; {
+		specs := make([]engine.ExecutionSpec, min(20, n-done))
+		for i := range specs {
+			specs[i] = engine.ExecutionSpec{Lane: lane, Kind: "plain"}
+		}
+		if _, err := eng.CreateExecutions(t.Context(), specs); err != nil {
+			t.Error(err)
+			return
+		}
+		claimed, err := eng.Claim(t.Context(), engine.ClaimSpec{
+			Lane: lane, Worker: "chaos", Instance: id.WorkerInstanceID(lane), LeaseTTL: time.Minute,
+		}, len(specs))
+		if err != nil || len(claimed) != len(specs) {
+			t.Errorf("%d claimed, %v", len(claimed), err)
+			return
+		}
+		for _, x := range claimed {
+			if err := eng.CompleteExecution(t.Context(), x.Lease, nil); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		done += len(specs)
+		<-time.After(rand.N(100 * time.Millisecond))
+	}
+}
+
+// start starts a process. One that is killed is replaced.
+func (c *consumers) start() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
+	c.begun++
+	p := &consumerProcess{name: fmt.Sprintf("process %d", c.begun)}
+	program, err := os.Executable()
+	if err != nil {
+		c.t.Error(err)
+		return
+	}
+	p.cmd = exec.CommandContext(c.t.Context(), program, "-chaos.consumer")
+	p.cmd.Stderr = &p.stderr
+	if p.input, err = p.cmd.StdinPipe(); err != nil {
+		c.t.Error(err)
+		return
+	}
+	output, err := p.cmd.StdoutPipe()
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if err != nil {
+		c.t.Error(err)
+		return
+	}
+	orders := c.orders
+	orders.Name = p.name
+	if err := json.NewEncoder(p.input).Encode(orders); err != nil {
+		c.t.Error(err)
+	}
+	c.all = append(c.all, p)
+	c.alive.Go(func() {
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			c.called(p)
+		}
+		err := p.cmd.Wait()
+		c.mu.Lock()
+		killed := p.killed
+		c.mu.Unlock()
+		if err != nil && !killed {
+			c.t.Errorf("%s ended by itself: %v: %s", p.name, err, p.stderr.String())
+		}
+		if killed {
+			c.start()
+		}
+	})
+}
+
+// called decides what becomes of a process whose handler was called: it may be killed in that transaction, in its commit or a
+// little later, or be frozen.
+func (c *consumers) called(p *consumerProcess) {
+	c.mu.Lock()
+	c.calls++
+	kill, freeze := false, false
+	switch {
+	case !c.dangerous || c.ended || p.killed || p.frozen:
+	case c.kills < consumerKills && rand.IntN(killOneCallIn) == 0:
+		c.kills++
+		kill = true
+	case c.freezes < consumerFreezes && rand.IntN(freezeOneCallIn) == 0:
+		c.freezes++
+		freeze = true
+	}
+	c.mu.Unlock()
+	if kill {
+		<-time.After(rand.N(20 * time.Millisecond))
+		c.kill(p)
+	}
+	if freeze {
+		c.freeze(p, 6*time.Second) // its hold, and the time of its transaction, are over then
+	}
+}
+
+func (c *consumers) kill(p *consumerProcess) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.killed = true
+	_ = p.cmd.Process.Signal(syscall.SIGKILL)
+}
+
+// freeze stops a process, which knows nothing of it when it goes on.
+func (c *consumers) freeze(p *consumerProcess, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.frozen = true
+	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+	c.alive.Go(func() {
+		<-time.After(d)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		p.frozen = false
+		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	})
+}
+
+// stop lets the processes that are left finish.
+func (c *consumers) stop() {
+	c.mu.Lock()
+	c.ended = true
+	for _, p := range c.all {
+		_ = p.input.Close()
+	}
+	c.mu.Unlock()
+	c.alive.Wait()
+}
+
+// Somebody else goes on within five seconds of the kill of the process at work. The bound is three times that, for
+// machines that are busy; what it was is logged.
+func TestConsumer_is_taken_over_after_a_kill(t *testing.T) {
+	t.Parallel()
+	url := pgtest.CloneURL(t)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	makeNoted(t, pool)
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &consumers{t: t, orders: consumerOrders{DatabaseURL: url}}
+	for range 2 {
+		c.start()
+	}
+	for round := range 3 {
+		complete(t, pool, "chaos", 1)
+		awaitRow(t, pool, "the event to be noted", "SELECT count(*) > $1 FROM noted", round)
+		holder := awaitHolder(t, eng)
+		c.mu.Lock()
+		var at *consumerProcess
+		for _, p := range c.all {
+			if strings.Contains(holder, "/"+strconv.Itoa(p.cmd.Process.Pid)+"/") {
+				at = p
+			}
+		}
+		c.mu.Unlock()
+		if at == nil {
+			t.Fatalf("nobody is %s", holder)
+		}
+		killed := texts(t, pool, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint::text")[0]
+		c.kill(at)
+		complete(t, pool, "chaos", 1)
+		awaitRow(t, pool, "the event to be noted", "SELECT count(*) > $1 FROM noted", round+1)
+		took := texts(t, pool, "SELECT (max(at_ms) - $1::bigint)::text FROM noted", killed)[0]
+		t.Logf("taken over after %s ms", took)
+		if ms, err := strconv.Atoi(took); err != nil || ms > 15_000 {
+			t.Errorf("taken over after %s ms, want at most 5000", took)
+		}
+		if _, err := pool.Exec(t.Context(), "DELETE FROM noted"); err != nil {
+			t.Fatal(err)
+		}
+		for range round + 1 { // as many as the next round begins with
+			if _, err := pool.Exec(t.Context(), "INSERT INTO noted (at_ms) VALUES (0)"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c.stop()
+}
+
+func awaitHolder(t *testing.T, eng *engine.Engine) (holder string) {
+	t.Helper()
+	for deadline := time.After(patience); holder == ""; {
+		all, err := events.Consumers(t.Context(), eng)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(all) == 1 {
+			holder = all[0].Holder
+		}
+		select {
+		case <-deadline:
+			t.Fatal("nobody works")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return holder
+}
+
+func awaitRow(t *testing.T, pool *pgxpool.Pool, what, sql string, args ...any) {
+	t.Helper()
+	for deadline := time.After(patience); ; {
+		rows, err := pool.Query(t.Context(), sql, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		happened, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if happened {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("waited %v for %s, which did not come", patience, what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func texts(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) []string {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), sql, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+// startBouncer starts a PgBouncer in transaction mode before the server of the tests and returns its port.
+func startBouncer(t *testing.T) uint16 {
+	t.Helper()
+	program, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		if program, err = exec.LookPath("/usr/sbin/pgbouncer"); err != nil {
+			t.Fatal("this test needs a pgbouncer: apt-get install pgbouncer, or brew install pgbouncer; make test leaves it out without one")
+		}
+	}
+	server, err := pgx.ParseConfig(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := free.Addr().(*net.TCPAddr).Port
+	free.Close()
+	quote := func(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+	settings := fmt.Sprintf(`[databases]
+* = host=%s port=%d user=%s password=%s
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %d
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 4
+`, quote(server.Host), server.Port, quote(server.User), quote(server.Password), port)
+	file := filepath.Join(t.TempDir(), "pgbouncer.ini")
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{file}
+	if os.Geteuid() == 0 {
+		args = []string{"-u", "nobody", file} // it reads the file first
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, args...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for deadline := time.After(patience); ; {
+		conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			conn.Close()
+			return uint16(port)
+		}
+		select {
+		case <-deadline:
+			t.Fatal("pgbouncer does not listen")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/outbox"
+)
+
+const insertLeases = `INSERT INTO ff_lease_event (execution_id, event_type, occurred_at_ms, partition_key)
+	SELECT gen_random_uuid()::text, 'acquired', i, i % 256 FROM generate_series(1, $1::int) AS i`
+
+// One who stops holds up nobody, and nothing but his buffer is kept for him.
+func TestOutbox_06_a_consumer_that_stops(t *testing.T) {
+	f := cloneFixture(t)
+	const n = 100_000
+	stopped, busy := f.follow(t, outbox.Options{Buffer: 100}), f.follow(t, outbox.Options{})
+	for range n / 5_000 {
+		f.exec(t, insertLeases, 5_000)
+	}
+	wantAll := func(s *outbox.Subscription) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		for seen := int64(0); seen < n; {
+			rows, err := s.Batch(ctx, 1000)
+			if err != nil {
+				t.Fatalf("after %d: %v", seen, err)
+			}
+			for _, row := range rows {
+				if seen++; row.ID != seen {
+					t.Fatalf("handed %d after %d", row.ID, seen-1)
+				}
+			}
+			if waiting := s.Waiting(); waiting > 1024 {
+				t.Fatalf("%d events wait", waiting)
+			}
+		}
+	}
+	wantAll(busy)
+	if waiting, lag := stopped.Waiting(), stopped.Lag(); waiting != 100 || lag != n {
+		t.Errorf("%d events wait, at a lag of %d; want 100 and %d", waiting, lag, n)
+	}
+	wantAll(stopped)
+	last := f.leases(t, 1)
+	want(t, stopped, last)
+	want(t, busy, last)
+	if stopped.Lag() != 0 || stopped.Position() != last {
+		t.Errorf("at %d with a lag of %d, want at %d", stopped.Position(), stopped.Lag(), last)
+	}
+}
+
+func TestOutbox_07_without_notifications(t *testing.T) {
+	for name, arrange := range map[string]func(t *testing.T, f *fixture){
+		"no listener": func(t *testing.T, f *fixture) { f.Engine = f.engineOn(t, f.pool, engine.Config{NoListener: true}) },
+		"no trigger":  func(t *testing.T, f *fixture) { f.exec(t, "DROP TRIGGER ff_lease_event_notify_trg ON ff_lease_event") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cloneFixture(t)
+			arrange(t, f)
+			s := f.follow(t, outbox.Options{})
+			open := f.begin(t)
+			a := f.insertLease(t, open)
+			b := f.leases(t, 1)
+			f.awaitHolding(t, outbox.Lease)
+			commit(t, open)
+			want(t, s, a, b, f.leases(t, 1))
+		})
+	}
+}
+
+func TestOutbox_10_filters(t *testing.T) {
+	f := cloneFixture(t)
+	known := f.create(t, func(s *engine.ExecutionSpec) {
+		s.Namespace, s.Tags = "ours", map[string]string{outbox.InstanceTagKey: "i1"}
+	})
+	insert := func(execution string, namespace, tag any) (event int64) {
+		err := f.pool.QueryRow(t.Context(), `INSERT INTO ff_lease_event (execution_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag)
+			VALUES ($1, 'renewed', 1, $2, $3, $4) RETURNING event_id`, execution, known.Partition(), namespace, tag).Scan(&event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return event
+	}
+	all := f.follow(t, outbox.Options{})
+	ours := f.follow(t, outbox.Options{Filter: outbox.Filter{Namespace: new("ours")}})
+	first := f.follow(t, outbox.Options{Filter: outbox.Filter{InstanceTag: new("i1")}})
+	both := f.follow(t, outbox.Options{Filter: outbox.Filter{Namespace: new("ours"), InstanceTag: new("i1")}})
+	elsewhere := f.follow(t, outbox.Options{Filter: outbox.Filter{Partitions: []int16{int16(known.Partition()) ^ 1}}})
+	const unknown = "00000000-0000-4000-8000-000000000000"
+	bare := insert(known.UUID().String(), nil, nil)
+	gone := insert(unknown, nil, nil)
+	corrupt := insert("corrupt", nil, nil)
+	stored := insert(unknown, "ours", "i1")
+	foreign := insert(known.UUID().String(), "theirs", "i2") // what is stored counts
+	long := insert(unknown, "ours", outbox.InstanceTagKey+"=i1")
+	half := insert(known.UUID().String(), "ours", nil)
+	another := insert(unknown, "ours", "i2")
+	last := insert(unknown, "theirs", "i10")
+	want(t, all, bare, gone, corrupt, stored, foreign, long, half, another, last)
+	want(t, ours, bare, stored, long, half, another)
+	want(t, first, bare, stored, long, half)
+	want(t, both, bare, stored, long, half)
+	caught := f.follow(t, outbox.Options{After: new(bare - 1), Filter: outbox.Filter{Namespace: new("ours")}})
+	want(t, caught, bare, stored, long, half, another)
+	await(t, "positions behind what did not match", func() bool {
+		return elsewhere.Position() == last && ours.Position() == last && elsewhere.Waiting() == 0
+	})
+}
+
+// A hundred subscriptions have one listening connection, and leave nothing behind.
+func TestOutbox_12_nothing_is_left(t *testing.T) {
+	f := newClone(t) // alone: it counts goroutines
+	name := "ears"
+	pool := openPool(t, f.url, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["application_name"] = name })
+	eng := f.engineOn(t, pool, engine.Config{})
+	if err := pool.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sessions := func() int {
+		return len(texts(t, f.pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1", name))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var subs []*outbox.Subscription
+	var waiting []func() error
+	names := []outbox.Name{outbox.Completion, outbox.Lease, outbox.Signal, outbox.Operator}
+	for i := range 100 {
+		parent := t.Context()
+		if i%2 == 0 {
+			parent = ctx
+		}
+		s, err := eng.Outboxes().Subscribe(parent, names[i%4], outbox.Options{Buffer: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		subs = append(subs, s)
+		waiting = append(waiting, async(t, func(ctx context.Context) error { _, err := s.Next(ctx); return err }))
+	}
+	await(t, "one to listen", func() bool { return f.listening(t, name) == 1 })
+	await(t, "nobody else", func() bool { return sessions() <= int(pool.Stat().TotalConns())+1 && pool.Stat().AcquiredConns() == 0 })
+	cancel()
+	for i, s := range subs {
+		s.Close()
+		err := waiting[i]()
+		if i%2 == 0 && !errors.Is(err, context.Canceled) && !errors.Is(err, outbox.ErrClosed) || i%2 == 1 && !errors.Is(err, outbox.ErrClosed) {
+			t.Errorf("%d: got %v", i, err)
+		}
+	}
+	if got := eng.Outboxes().Stats(); len(got) != 0 {
+		t.Errorf("%v run", got)
+	}
+	var left string
+	stacks := func() bool {
+		buffer := make([]byte, 1<<22)
+		left = ""
+		for _, stack := range strings.Split(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
+			if strings.Contains(stack, "internal/outbox.") && strings.Contains(stack, "nothing_is_left") {
+				left += stack + "\n\n"
+			}
+		}
+		return left == ""
+	}
+	if !stacks() {
+		t.Errorf("these run:\n%s", left)
+	}
+	await(t, "the listener to leave", func() bool { return f.listening(t, name) == 0 })
+	pool.Close()
+	await(t, "all sessions to end", func() bool { return sessions() == 0 })
+}
+
+// Close ends a Next that reads for itself, and one that waits for another's transaction.
+func TestOutbox_12_close_wakes_who_reads(t *testing.T) {
+	f := cloneFixture(t)
+	first := f.leases(t, 2) - 1
+	open := f.begin(t)
+	f.insertLease(t, open)
+	other := f.follow(t, outbox.Options{After: new(first + 1)})
+	s := f.follow(t, outbox.Options{After: &first}) // which waits for open
+	ended := async(t, func(ctx context.Context) error { _, err := s.Next(ctx); return err })
+	s.Close()
+	if err := ended(); !errors.Is(err, outbox.ErrClosed) {
+		t.Errorf("got %v, want closed", err)
+	}
+	commit(t, open)
+	next(t, other, 1)
+}
+
+// nextError returns the error that comes behind n events.
+func nextError(t *testing.T, s *outbox.Subscription) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	row, err := s.Next(ctx)
+	if err == nil {
+		t.Fatalf("handed %d, want an error", row.ID)
+	}
+	return err
+}
+
+// A deletion that nobody bounds by the tailer, as one of the reference's.
+func TestOutbox_16_deleted_above_a_position(t *testing.T) {
+	f := cloneFixture(t)
+	base := f.leases(t, 1)
+	s := f.follow(t, outbox.Options{})
+	behind := f.follow(t, outbox.Options{After: new(base - 1), Buffer: 1})
+	open := f.begin(t)
+	f.insertLease(t, open)
+	gone, last := f.leases(t, 1), f.leases(t, 1)
+	f.awaitHolding(t, outbox.Lease)
+	ahead := f.follow(t, outbox.Options{After: &gone})
+	f.exec(t, "DELETE FROM ff_lease_event WHERE event_id = $1", gone)
+	wantGap := func(err error, position int64) {
+		t.Helper()
+		gap, ok := errors.AsType[*outbox.GapError](err)
+		if !ok || *gap != (outbox.GapError{Outbox: outbox.Lease, Position: position, Floor: gone}) {
+			t.Errorf("got %v, want a gap after %d", err, position)
+		}
+	}
+	_, err := f.Outboxes().Subscribe(t.Context(), outbox.Lease, outbox.Options{After: &base, Buffer: 10})
+	wantGap(err, base)
+	commit(t, open) // who is told of a gap looks at what is there: nothing before the floor may come any more
+	wantGap(nextError(t, s), base)
+	wantGap(nextError(t, s), base) // it has ended
+	want(t, ahead, last)
+	wantGap(nextError(t, behind), base-1) // who was reading for himself
+	again := f.follow(t, outbox.Options{After: &gone})
+	want(t, again, last, f.leases(t, 1))
+}
+
+func TestOutbox_16_two_retentions(t *testing.T) {
+	f := cloneFixture(t)
+	f.exec(t, insertLeases, 20)
+	tx := f.begin(t)
+	for range 20 {
+		insertSignal(t, tx)
+		insertCompletion(t, tx, 7)
+	}
+	commit(t, tx)
+	var ends []func() error
+	for half := range 2 {
+		ends = append(ends, async(t, func(ctx context.Context) error {
+			for i := half; i < 20; i += 2 {
+				err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
+					for _, table := range []string{"ff_completion_event", "ff_lease_event", "ff_signal_event"} {
+						if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE event_id = $1", i+1); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	for _, end := range ends {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	}
+	want(t, f.follow(t, outbox.Options{After: new(int64(20))}), f.leases(t, 1))
+}
+
+// What was restored, and has gone another way since.
+func TestOutbox_17_another_history(t *testing.T) {
+	ahead := func(t *testing.T, err error, position int64) {
+		t.Helper()
+		if got, ok := errors.AsType[*outbox.AheadError](err); !ok || got.Position != position {
+			t.Errorf("got %v, want one ahead at %d", err, position)
+		}
+	}
+	t.Run("another event has the id", func(t *testing.T) {
+		f := cloneFixture(t)
+		s := f.follow(t, outbox.Options{})
+		last := f.leases(t, 1)
+		want(t, s, last)
+		f.exec(t, "UPDATE ff_lease_event SET execution_id = gen_random_uuid()::text WHERE event_id = $1", last)
+		f.leases(t, 1)
+		ahead(t, nextError(t, s), last)
+		want(t, f.follow(t, outbox.Options{After: &last}), last+1) // by another tailer
+	})
+	t.Run("it was set back behind a floor", func(t *testing.T) {
+		f := cloneFixture(t)
+		last := f.leases(t, 5)
+		f.exec(t, "DELETE FROM ff_lease_event")
+		s := f.follow(t, outbox.Options{})
+		f.exec(t, "UPDATE ffx_outbox_floor SET floor_event_id = 0 WHERE outbox = 'lease'")
+		f.exec(t, "SELECT setval(pg_get_serial_sequence('ff_lease_event', 'event_id'), 1)")
+		f.leases(t, 1)
+		ahead(t, nextError(t, s), last)
+		_, err := f.Outboxes().Subscribe(t.Context(), outbox.Lease, outbox.Options{After: &last, Buffer: 10})
+		ahead(t, err, last)
+	})
+}

@@ -1,0 +1,88 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/internal/outbox"
+)
+
+// insertLease inserts a lease event, as another program would, and returns its id.
+func (f *fixture) insertLease(t *testing.T, tx pgx.Tx) (event int64) {
+	t.Helper()
+	err := tx.QueryRow(t.Context(), `INSERT INTO ff_lease_event (execution_id, event_type, occurred_at_ms, partition_key)
+		VALUES (gen_random_uuid()::text, 'acquired', 1, 7) RETURNING event_id`).Scan(&event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return event
+}
+
+// follow subscribes to the lease events until the test ends.
+func (f *fixture) follow(t *testing.T, o outbox.Options) *outbox.Subscription {
+	t.Helper()
+	if o.Buffer == 0 {
+		o.Buffer = 1024
+	}
+	s, err := f.Outboxes().Subscribe(t.Context(), outbox.Lease, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// next returns the ids of the next n events.
+func next(t *testing.T, s *outbox.Subscription, n int) (events []int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for range n {
+		row, err := s.Next(ctx)
+		if err != nil {
+			t.Fatalf("after %d: %v", events, err)
+		}
+		events = append(events, row.ID)
+	}
+	return events
+}
+
+// An event that was inserted first and is committed last is handed on first.
+func TestOutbox_01_late_commit(t *testing.T) {
+	f := cloneFixture(t)
+	s := f.follow(t, outbox.Options{})
+	first, second := f.begin(t), f.begin(t)
+	a := f.insertLease(t, first)
+	b := f.insertLease(t, second)
+	commit(t, second)
+	resumed := f.follow(t, outbox.Options{After: new(a - 1)})
+	commit(t, first)
+	for _, s := range []*outbox.Subscription{s, resumed} {
+		if got := next(t, s, 2); !slices.Equal(got, []int64{a, b}) {
+			t.Errorf("handed %d, want %d and %d", got, a, b)
+		}
+	}
+	if got := fmt.Sprint(f.Outboxes().Stats()); got == "" {
+		t.Error(got)
+	}
+}
+
+func TestOutbox_02_rollback(t *testing.T) {
+	f := cloneFixture(t)
+	s := f.follow(t, outbox.Options{})
+	first, second := f.begin(t), f.begin(t)
+	f.insertLease(t, first)
+	b := f.insertLease(t, second)
+	commit(t, second)
+	if err := first.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, s, 1); !slices.Equal(got, []int64{b}) {
+		t.Errorf("handed %d, want %d", got, b)
+	}
+}
