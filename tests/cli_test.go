@@ -133,6 +133,7 @@ func TestCLI(t *testing.T) {
 		"show":                   testCLIShow,
 		"kinds":                  testCLIKinds,
 		"lists":                  testCLILists,
+		"events":                 testCLIEvents,
 		"attempts":               testCLIAttempts,
 		"operator":               testCLIOperator,
 		"flows":                  testCLIFlows,

@@ -81,7 +81,7 @@ func (a *app) command() *cobra.Command {
 	root.SetErr(a.stderr)
 	root.AddCommand(
 		a.demoCommand(), a.demoWorkerCommand(), a.devCommand(), a.migrateCommand(),
-		a.flowCommand(), a.executionCommand(), a.executionsCommand(), a.laneCommand(), a.lanesCommand(), a.kindsCommand(), a.versionCommand(),
+		a.flowCommand(), a.executionCommand(), a.executionsCommand(), a.laneCommand(), a.lanesCommand(), a.eventsCommand(), a.kindsCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+func (a *app) eventsCommand() *cobra.Command {
+	cmd := group("events", "Read what has happened, and see who reads it", "")
+	a.databaseFlags(cmd)
+	cmd.AddCommand(a.eventsTailCommand(), a.eventsConsumersCommand(), a.eventsConsumerCommand())
+	return cmd
+}
+
+// tailFlags are the flags of `ff events tail` as they are given.
+type tailFlags struct {
+	after, namespace, instance string
+	once, asJSON               bool
+}
+
+// tails are what can be followed, by name.
+var tails = map[string]func(context.Context, *app, *engine.Engine, tailFlags) error{
+	"completions": func(ctx context.Context, a *app, eng *engine.Engine, f tailFlags) error {
+		return tail(ctx, a, eng, f, events.Completions(f.filter()), completionLine)
+	},
+	"leases": func(ctx context.Context, a *app, eng *engine.Engine, f tailFlags) error {
+		return tail(ctx, a, eng, f, events.Leases(f.filter()), leaseLine)
+	},
+	"signals": func(ctx context.Context, a *app, eng *engine.Engine, f tailFlags) error {
+		return tail(ctx, a, eng, f, events.Signals(f.filter()), signalLine)
+	},
+	"operator": func(ctx context.Context, a *app, eng *engine.Engine, f tailFlags) error {
+		return tail(ctx, a, eng, f, events.OperatorCalls(f.filter()), operatorLine)
+	},
+}
+
+func (a *app) eventsTailCommand() *cobra.Command {
+	var f tailFlags
+	names := strings.Join(slices.Sorted(maps.Keys(tails)), ", ")
+	cmd := &cobra.Command{
+		Use:   "tail WHAT",
+		Short: "Print events as they are committed: " + names,
+		Long: `tail prints a line for each event, in order, none of them twice and none left out, until it is
+interrupted. WHAT is one of ` + names + `.
+
+It begins with what is committed from now on, with --after behind an event that was printed before:
+each line ends with a cursor. "--after beginning" prints all that are kept.`,
+		Example: `  ff events tail completions
+  ff events tail leases --after beginning --once --json | jq -r '.kind' | sort | uniq -c
+  ff events tail completions --after 020000000000000042`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("%s takes one of %s", cmd.CommandPath(), names)
+			}
+			return nil
+		},
+		RunE: a.does(func(ctx context.Context, args []string) error {
+			follow, known := tails[args[0]]
+			if !known {
+				return &usageError{problem: fmt.Sprintf("there are no events %q: it is one of %s", args[0], names)}
+			}
+			return a.withEngine(ctx, func(eng *engine.Engine) error { return follow(ctx, a, eng, f) })
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.after, "after", "", "begin behind this cursor, or at the beginning")
+	flags.StringVar(&f.namespace, "namespace", "", "those of executions of this namespace")
+	flags.StringVar(&f.instance, "instance", "", "those of executions with this value of the tag "+events.InstanceTagKey)
+	flags.BoolVar(&f.once, "once", false, "end when all that is there now has been printed")
+	flags.BoolVar(&f.asJSON, "json", false, "print a JSON object a line")
+	return cmd
+}
+
+func (f *tailFlags) filter() events.Filter {
+	filter := events.Filter{Namespace: id.Namespace(f.namespace)}
+	if f.instance != "" {
+		filter.Tag = events.Tag{Key: events.InstanceTagKey, Value: f.instance}
+	}
+	return filter
+}
+
+func cursorArgument(flag, text string) (events.Cursor, error) {
+	var c events.Cursor
+	switch text {
+	case "":
+		return c, nil
+	case "beginning":
+		return events.Beginning, nil
+	}
+	if err := c.UnmarshalText([]byte(text)); err != nil {
+		return c, &usageError{problem: fmt.Sprintf("%s %q is no cursor", flag, text)}
+	}
+	return c, nil
+}
+
+// eventView is the JSON of an event.
+type eventView struct {
+	Cursor      events.Cursor   `json:"cursor"`
+	ID          int64           `json:"event_id"`
+	At          string          `json:"at,omitempty"`
+	Execution   string          `json:"execution,omitempty"`
+	Flow        *id.FlowID      `json:"flow,omitempty"`
+	Namespace   *id.Namespace   `json:"namespace,omitempty"`
+	InstanceTag *string         `json:"instance_tag,omitempty"`
+	Kind        string          `json:"kind"`
+	Lease       *id.LeaseID     `json:"lease,omitempty"`
+	Worker      string          `json:"worker,omitempty"`
+	RevokedBy   string          `json:"revoked_by,omitempty"`
+	Signal      *id.SignalID    `json:"signal,omitempty"`
+	Waitpoint   *id.WaitpointID `json:"waitpoint,omitempty"`
+	Source      *string         `json:"source,omitempty"`
+	Details     json.RawMessage `json:"details,omitempty"`
+	Error       string          `json:"error,omitempty"` // it cannot be read
+
+	about string // what a line of text adds
+}
+
+func viewOf(e events.Event, kind string) eventView {
+	v := eventView{Cursor: e.Cursor(), ID: e.ID, At: timestamp(e.At), Namespace: e.Namespace, InstanceTag: e.InstanceTag, Kind: kind}
+	if !e.Execution.IsZero() {
+		v.Execution = e.Execution.String()
+	}
+	return v
+}
+
+func completionLine(e events.Completion) eventView {
+	v := viewOf(e.Event, string(e.Outcome))
+	v.Flow = e.Flow
+	return v
+}
+
+func leaseLine(e events.Lease) eventView {
+	v := viewOf(e.Event, string(e.Kind))
+	v.Lease, v.RevokedBy = e.Lease, e.RevokedBy
+	if e.Worker != nil {
+		v.Worker = string(*e.Worker)
+	}
+	return v
+}
+
+func signalLine(e events.Signal) eventView {
+	v := viewOf(e.Event, string(e.Effect))
+	v.Signal, v.Waitpoint, v.Source = &e.Signal, e.Waitpoint, e.Source
+	return v
+}
+
+func operatorLine(e events.OperatorCall) eventView {
+	v := viewOf(e.Event, string(e.Kind))
+	v.Details = e.Details
+	switch {
+	case e.PriorityChanged != nil:
+		v.about = fmt.Sprintf("%d to %d", e.PriorityChanged.Old, e.PriorityChanged.New)
+	case e.FlowCancel != nil:
+		v.Flow = &e.FlowCancel.Flow
+	}
+	return v
+}
+
+// tail prints events until ctx ends, or with once until it has come as far as the outbox had.
+func tail[E any](
+	ctx context.Context, a *app, eng *engine.Engine, f tailFlags, src events.Source[E], view func(E) eventView,
+) error {
+	after, err := cursorArgument("--after", f.after)
+	if err != nil {
+		return err
+	}
+	sub, err := events.Subscribe(ctx, eng, src, events.Options{After: after})
+	if err != nil {
+		return tailError(err)
+	}
+	defer sub.Close()
+	for {
+		next := ctx
+		if f.once && sub.Lag() == 0 {
+			return nil
+		}
+		event, err := sub.Next(next)
+		var line eventView
+		corrupt, isCorrupt := errors.AsType[*events.CorruptEventError](err)
+		switch {
+		case ctx.Err() != nil:
+			return errInterrupted
+		case isCorrupt:
+			line = eventView{Cursor: corrupt.Cursor, ID: corrupt.EventID, Kind: "corrupt", Error: corrupt.Error()}
+		case err != nil:
+			return tailError(err)
+		default:
+			line = view(event)
+		}
+		if err := a.printEvent(line, f.asJSON); err != nil {
+			return err
+		}
+	}
+}
+
+// tailError adds to an error what the next step needs of it.
+func tailError(err error) error {
+	if gap, ok := errors.AsType[*events.GapError](err); ok {
+		return fmt.Errorf("%w; what is left begins --after %s", err, gap.Oldest)
+	}
+	return asUsage(err)
+}
+
+func (a *app) printEvent(v eventView, asJSON bool) error {
+	if asJSON {
+		encoder := json.NewEncoder(a.stdout)
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(v)
+	}
+	of := v.Execution
+	if v.Execution == "" && v.Flow != nil {
+		of = v.Flow.String()
+	}
+	if _, bare, found := strings.Cut(of, "}:"); found {
+		of = bare // the partition makes the line too long
+	}
+	at := v.At
+	if t, err := time.Parse(time.RFC3339, v.At); err == nil {
+		at = t.UTC().Format("15:04:05")
+	}
+	kind := v.Kind
+	if v.Error != "" {
+		kind = v.Error
+	}
+	line := strings.TrimRight(fmt.Sprintf("%-8s  %-9s  %s", at, shortened(printable(kind), 21), of), " ")
+	if v.about != "" {
+		line += "  " + v.about
+	}
+	_, err := fmt.Fprintf(a.stdout, "%s  %s\n", line, v.Cursor)
+	return err
+}
