@@ -61,6 +61,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags.IntVar(&o.bench.Rounds, "rounds", 3, "`rounds` of each comparison; the median counts")
 	flags.DurationVar(&o.bench.Span, "span", 20*time.Second, "length of measurements that last for a time")
 	flags.DurationVar(&o.bench.Hold, "hold", 5*time.Minute, "how long scenario f keeps a snapshot")
+	flags.DurationVar(&o.bench.Stall, "stall", time.Minute, "how long a reader of scenario t reads nothing")
 	flags.StringVar(&o.databaseURL, "database-url", "", "server to run on, by a role that may create databases (default: DATABASE_URL, else one that is started)")
 	flags.StringVar(&o.results, "o", "results.json", "`file` for the results")
 	flags.Usage = func() {
@@ -80,8 +81,8 @@ func parse(args []string, usage io.Writer) (options, error) {
 			o.command += fmt.Sprintf(" -%s=%s", f.Name, f.Value)
 		}
 	})
-	if o.bench.N < 200 || o.bench.Rounds < 1 || o.bench.Span < 100*time.Millisecond || o.bench.Hold < time.Second {
-		return o, errors.New("-n must be at least 200, -rounds 1, -span 100ms and -hold 1s")
+	if o.bench.N < 200 || o.bench.Rounds < 1 || o.bench.Span < 100*time.Millisecond || o.bench.Hold < time.Second || o.bench.Stall < 100*time.Millisecond {
+		return o, errors.New("-n must be at least 200, -rounds 1, -span 100ms, -hold 1s and -stall 100ms")
 	}
 	keys := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
 	for _, s := range scenario.All() {

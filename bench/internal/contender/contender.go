@@ -26,6 +26,9 @@ type Work struct {
 	Begun   func()        // a worker looks for jobs from now on; what its start took is over
 	Started func(num int) // a handler begins; called from many goroutines
 	Done    func()        // the end of a job has been committed; called from many goroutines
+
+	Committed func(num int) // as Done, with the job's number; this library's worker only
+	Heard     func(num int) // a subscription in the workers' process was handed the end of a job; this library's worker and River
 }
 
 // Contender is one way of doing the work, on a database of its own.

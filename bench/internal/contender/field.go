@@ -11,6 +11,8 @@ type Field struct {
 	Worker    *Worker
 	Engine    *Engine
 	Forgetful *Worker // its database keeps no lease history and no outbox
+	Notifying *Worker // its database notifies in the transactions that write events
+	Silent    *Worker // its database notifies nobody
 	River     *River
 	Raw       *Raw
 }
@@ -35,6 +37,19 @@ func Open(ctx context.Context, create func(ctx context.Context, name string) (da
 			f.Forgetful = &Worker{o}
 			return o.forget(ctx)
 		}},
+		{"notifying", func(databaseURL string) error {
+			o, err := newOurs(ctx, databaseURL, log)
+			if err != nil {
+				return err
+			}
+			f.Notifying = &Worker{o}
+			return o.notifyInTransactions(ctx)
+		}},
+		{"silent", func(databaseURL string) error {
+			o, err := newSilent(ctx, databaseURL, log)
+			f.Silent = &Worker{o}
+			return err
+		}},
 		{"river", func(databaseURL string) (err error) {
 			f.River, err = newRiver(ctx, databaseURL, log)
 			return err
@@ -58,7 +73,7 @@ func Open(ctx context.Context, create func(ctx context.Context, name string) (da
 
 // Close closes the pools.
 func (f *Field) Close() {
-	for _, c := range []Contender{f.Worker, f.Forgetful, f.River, f.Raw} {
+	for _, c := range []Contender{f.Worker, f.Forgetful, f.Notifying, f.Silent, f.River, f.Raw} {
 		c.Pool().Close()
 	}
 }

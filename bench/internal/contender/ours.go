@@ -21,7 +21,12 @@ type ours struct {
 }
 
 func newOurs(ctx context.Context, databaseURL string, log *slog.Logger) (*ours, error) {
-	s, err := newStore(ctx, databaseURL, nil)
+	return newOursWith(ctx, databaseURL, nil, log)
+}
+
+// newOursWith has the sessions begin with the given settings.
+func newOursWith(ctx context.Context, databaseURL string, settings map[string]string, log *slog.Logger) (*ours, error) {
+	s, err := newStore(ctx, databaseURL, settings)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package contender
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -180,8 +181,11 @@ func (r *River) Run(ctx context.Context, w Work) error {
 	return errors.Join(errs...)
 }
 
-// events is the room for completions not yet counted, as large as in River's own benchmark: events beyond it are lost.
-const events = 75_000
+// riverNum reads what the server made of encode's bytes.
+func riverNum(stored []byte) int { return num(bytes.ReplaceAll(stored, []byte(" "), nil)) }
+
+// eventRoom is the room for completions not yet counted, as large as in River's own benchmark: events beyond it are lost.
+const eventRoom = 75_000
 
 // start starts a client and returns what stops it.
 func (r *River) start(ctx context.Context, w Work) (stop func() error, err error) {
@@ -204,13 +208,16 @@ func (r *River) start(ctx context.Context, w Work) (stop func() error, err error
 	}
 	// An event comes after its job's end was committed, a handler's return long before.
 	completed, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{
-		ChanSize: events,
+		ChanSize: eventRoom,
 		Kinds:    []river.EventKind{river.EventKindJobCompleted},
 	})
 	counted := make(chan struct{})
 	go func() {
 		defer close(counted)
-		for range completed {
+		for event := range completed {
+			if w.Heard != nil {
+				w.Heard(riverNum(event.Job.EncodedArgs))
+			}
 			if w.Done != nil {
 				w.Done()
 			}

@@ -14,7 +14,8 @@ import (
 // store is a database with this library's tables.
 type store struct {
 	pool    *pgxpool.Pool
-	history bool // keeps lease history and outbox
+	history bool   // keeps lease history and outbox
+	note    string // how it differs; empty: it does not
 }
 
 func newStore(ctx context.Context, databaseURL string, settings map[string]string) (*store, error) {
@@ -32,7 +33,7 @@ func newStore(ctx context.Context, databaseURL string, settings map[string]strin
 // An insert into the history becomes an insert of no rows, which the planner skips. That form is refused for an insert
 // with a condition, which the outbox's is: there a trigger drops each row, for less than a microsecond.
 func (s *store) forget(ctx context.Context) error {
-	s.history = false
+	s.history, s.note = false, "lease history and outbox left out"
 	_, err := s.pool.Exec(ctx, `
 		create table nothing (partition_key integer);
 		create rule forget as on insert to ff_lease_event

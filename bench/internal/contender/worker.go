@@ -2,10 +2,13 @@ package contender
 
 import (
 	"context"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -14,20 +17,47 @@ type Worker struct{ *ours }
 
 // Name implements [Contender].
 func (w *Worker) Name() string {
-	if !w.history {
-		return "worker, lease history and outbox left out"
+	if w.note != "" {
+		return "worker, " + w.note
 	}
 	return "worker"
 }
 
 // Run implements [Contender].
 func (w *Worker) Run(ctx context.Context, work Work) error {
-	hooks := doneHooks{func(report worker.Report) {
-		if report.Settlement == worker.Completed && work.Done != nil {
+	workers, stop := errgroup.WithContext(ctx)
+	var nums sync.Map // of the jobs that are told by number, by execution
+	hooks := doneHooks{func(x id.ExecutionID, report worker.Report) {
+		if report.Settlement != worker.Completed {
+			return
+		}
+		if work.Committed != nil {
+			if n, ok := nums.Load(x); ok {
+				work.Committed(n.(int))
+			}
+		}
+		if work.Done != nil {
 			work.Done()
 		}
 	}}
-	workers, stop := errgroup.WithContext(ctx)
+	if work.Heard != nil {
+		sub, err := events.Subscribe(stop, w.eng, events.Completions(events.Filter{}), events.Options{})
+		if err != nil {
+			return err
+		}
+		defer sub.Close()
+		workers.Go(func() error {
+			for event, err := range sub.All() {
+				if err != nil {
+					return err
+				}
+				if n, ok := nums.Load(event.Execution); ok {
+					work.Heard(n.(int))
+				}
+			}
+			return nil
+		})
+	}
 	for i := range max(1, work.Workers) {
 		one, err := worker.New(w.eng, worker.Config{
 			Concurrency: work.Concurrency,
@@ -41,6 +71,9 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 			return err
 		}
 		worker.Handle(one, noop, func(_ context.Context, job worker.Job[args]) (struct{}, error) {
+			if work.Heard != nil || work.Committed != nil {
+				nums.Store(job.ID, job.Args.Num)
+			}
 			if work.Started != nil {
 				work.Started(job.Args.Num)
 			}
@@ -61,9 +94,12 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 var noop = engine.Kind[args, struct{}]{Name: kind}
 
 // doneHooks tells how executions were settled.
-type doneHooks struct{ settled func(worker.Report) }
+type doneHooks struct {
+	settled func(id.ExecutionID, worker.Report)
+}
 
 // Begin implements [worker.Hooks].
-func (h doneHooks) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(worker.Report)) {
-	return ctx, h.settled
+func (h doneHooks) Begin(ctx context.Context, c *engine.Claimed) (context.Context, func(worker.Report)) {
+	x := c.ID
+	return ctx, func(report worker.Report) { h.settled(x, report) }
 }

@@ -23,6 +23,7 @@ type Bench struct {
 	Quick  bool          // only the first comparison of a scenario
 	Span   time.Duration // of measurements that last for a time
 	Hold   time.Duration // how long scenario f keeps a snapshot
+	Stall  time.Duration // how long a reader of scenario t reads nothing
 
 	scenario string
 }
@@ -54,6 +55,12 @@ func All() []Scenario {
 		{Key: "l", Title: "a database shared with FlowFabric", Asked: true, run: sharing},
 		{Key: "m", Title: "one flow at a time", run: singleFlows},
 		{Key: "n", Title: "cancel of a flow", run: cancels},
+		{Key: "o", Title: "events: from commit to handler", run: eventLag},
+		{Key: "p", Title: "events: replay", run: replay},
+		{Key: "q", Title: "burn-down with notifications deferred, in the transactions, and none", run: notifications},
+		{Key: "r", Title: "events: named consumers", run: consumers},
+		{Key: "s", Title: "events: statements of an idle process", run: idleSubscribers},
+		{Key: "t", Title: "events: memory beside a reader that stands still", run: stalledReader},
 	}
 }
 

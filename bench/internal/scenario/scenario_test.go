@@ -36,6 +36,7 @@ func TestScenarios(t *testing.T) {
 				Rounds:   1,
 				Span:     200 * time.Millisecond,
 				Hold:     2 * time.Second,
+				Stall:    200 * time.Millisecond,
 			}
 			if err := b.Run(t.Context(), s); err != nil {
 				t.Fatal(err)

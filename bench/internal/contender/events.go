@@ -1,0 +1,58 @@
+package contender
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+// EventSource is a contender whose events are read by package events.
+type EventSource interface {
+	Contender
+	// Events is the engine on whose database the events are.
+	Events() *engine.Engine
+	// WriteEvents writes n completion events in one transaction, by a statement that notifies at its commit.
+	WriteEvents(ctx context.Context, n int) error
+}
+
+// Events implements [EventSource].
+func (o *ours) Events() *engine.Engine { return o.eng }
+
+// WriteEvents implements [EventSource].
+func (o *ours) WriteEvents(ctx context.Context, n int) error {
+	_, err := o.pool.Exec(ctx, `
+		INSERT INTO ff_completion_event
+			(partition_key, execution_id, outcome, namespace, occurred_at_ms, dispatched_at_ms)
+		SELECT i % 256, gen_random_uuid(), 'success', 'default', ffx_now_ms(NULL), ffx_now_ms(NULL)
+		FROM generate_series(1, $1::integer) AS i`, n)
+	return err
+}
+
+// notifyInTransactions has the triggers of the outboxes notify whatever the transaction says.
+func (o *ours) notifyInTransactions(ctx context.Context) error {
+	o.note = "notifications in the transactions"
+	_, err := o.pool.Exec(ctx, `
+		drop trigger ff_completion_event_notify_trg on ff_completion_event;
+		create trigger ff_completion_event_notify_trg after insert on ff_completion_event
+			for each statement execute function ffx_notify_channel('ff_completion');
+		drop trigger ff_lease_event_notify_trg on ff_lease_event;
+		create trigger ff_lease_event_notify_trg after insert on ff_lease_event
+			for each statement execute function ffx_notify_channel('ff_lease_event')`)
+	return err
+}
+
+// newSilent opens this library on a database in which nothing notifies: the engine's sessions find a function before the
+// server's, which does nothing.
+func newSilent(ctx context.Context, databaseURL string, log *slog.Logger) (*ours, error) {
+	o, err := newOursWith(ctx, databaseURL, map[string]string{"search_path": "public, pg_catalog"}, log)
+	if err != nil {
+		return nil, err
+	}
+	o.note = "no notifications"
+	_, err = o.pool.Exec(ctx, `
+		create function public.pg_notify(text, text) returns void language sql as 'select';
+		drop trigger ff_completion_event_notify_trg on ff_completion_event;
+		drop trigger ff_lease_event_notify_trg on ff_lease_event`)
+	return o, err
+}
