@@ -38,6 +38,9 @@ func newServer(t *testing.T) *server {
 		}
 		initdb = found[len(found)-1]
 	}
+	if real, err := filepath.EvalSymlinks(initdb); err == nil { // which its other programs stand beside
+		initdb = real
+	}
 	folder, err := os.MkdirTemp("", "crash")
 	if err != nil {
 		t.Fatal(err)
