@@ -47,8 +47,8 @@ func (l *Listener) Listen(ctx context.Context, channel string, wake func(payload
 }
 
 // Join makes wake known until the returned function is called; it may be called perhaps once more after that. What
-// this process notifies of is heard from now on, what others do once somebody calls [Listener.Serve]. Who joins and
-// serves leaves after that: the last one to leave closes the connection.
+// this process notifies of is heard from now on, what others do once somebody calls [Listener.Serve]. The connection is
+// closed once nobody has joined and nobody serves.
 func (l *Listener) Join(channel string, wake func(payload string)) (leave func()) {
 	return l.join(channel, wake)
 }
@@ -85,7 +85,7 @@ func (l *Listener) listenForAll(ctx context.Context) error {
 			err = l.hear(ctx, c)
 		}
 		if ctx.Err() != nil && (c == nil || !c.IsClosed()) {
-			l.leaveBehind(c)
+			closeConn(l.leaveBehind(c))
 			return ctx.Err()
 		}
 		l.leaveBehind(nil)

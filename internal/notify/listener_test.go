@@ -129,3 +129,22 @@ func TestWaiting_joins_before_and_after_the_connection(t *testing.T) {
 		t.Errorf("%d channels are left behind", len(w.wakes))
 	}
 }
+
+// The connection is closed by the last one who waits, or, where all have left while it was in use, by its user.
+func TestWaiting_leaves_no_connection_to_nobody(t *testing.T) {
+	w := &NewListener(nil, nil).waiting
+	var who wakes
+	leave := who.join(w, "a")
+	c := new(conn)
+	if unused := w.leaveBehind(c); unused != nil {
+		t.Error("somebody waits, but the connection is given up")
+	}
+	if w.take() != c || w.take() != nil {
+		t.Error("the connection is not left to the next one, once")
+	}
+	w.listens([]string{"a"})
+	leave() // while it is in use
+	if unused := w.leaveBehind(c); unused != c || w.take() != nil || w.Hears("a") {
+		t.Error("nobody waits, but the connection is left to somebody")
+	}
+}

@@ -117,12 +117,16 @@ func (w *waiting) take() *conn {
 	return taken
 }
 
-// leaveBehind leaves a connection for whoever has the next turn; nil: there is none. The last one who waits closes it.
-func (w *waiting) leaveBehind(c *conn) {
+// leaveBehind leaves a connection for whoever has the next turn; nil: there is none. The last one who waits closes it; it is
+// returned where nobody waits any more.
+func (w *waiting) leaveBehind(c *conn) (unused *conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left, w.interrupt = c, nil
-	if c == nil {
+	if c == nil || len(w.wakes) == 0 {
+		w.left = nil
 		clear(w.listening)
+		return c
 	}
+	return nil
 }
