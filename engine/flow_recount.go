@@ -167,7 +167,7 @@ func (e *Engine) writeRecounted(ctx context.Context, tx *txn, groups []*recounti
 		params.FailCounts = append(params.FailCounts, int32(g.now.fail))
 		params.SkipCounts = append(params.SkipCounts, int32(g.now.skip))
 		params.RunningCounts = append(params.RunningCounts, g.rules.StoredRunning(g.now.running))
-		params.KTargets = append(params.KTargets, g.rules.KTarget(g.now.all()))
+		params.KTargets = append(params.KTargets, g.kTarget())
 		for _, mark := range g.marks {
 			params.EdgePartitionKeys = append(params.EdgePartitionKeys, g.key.partition)
 			params.EdgeFlowIds = append(params.EdgeFlowIds, pgUUID(g.key.flow))

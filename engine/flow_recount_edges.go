@@ -64,8 +64,11 @@ func (g *recounting) stored() edgeCounts {
 }
 
 func (g *recounting) changed() bool {
-	return len(g.marks) > 0 || g.now != g.stored() || g.KTarget != g.rules.KTarget(g.now.all())
+	return len(g.marks) > 0 || g.now != g.stored() || g.KTarget != g.kTarget()
 }
+
+// kTarget follows from the edges that are applied, as it does wherever it is written.
+func (g *recounting) kTarget() int32 { return g.rules.KTarget(g.now.all() - g.now.staged) }
 
 // decide returns what the edges decide, and whether that is to be acted upon: it was undecided before, or its downstream
 // waits although it was not. One that was replayed after it had been skipped waits on, where all that led to the skip has

@@ -76,7 +76,7 @@ func TestF12_F13_repair_counts_each_end_once(t *testing.T) {
 	f.setExecution(t, f.NodeID(flow, "b"), "terminal_at_ms = 1")
 	f.stageOnly(t, flow, "g", "d")
 	run(t, f.Maintenance().RepairGroups, 1)
-	f.wantGroup(t, flow, "d", storedGroup{Success: 3, Running: 1, KTarget: 5})
+	f.wantGroup(t, flow, "d", storedGroup{Success: 3, Running: 1, KTarget: 4})
 	f.wantState(t, f.NodeID(flow, "d"), stateHeld)
 	wantEqual(t, "edges", f.edges(t, flow), map[string]string{
 		"a>d": "satisfied success", "b>d": "satisfied success", "c>d": "satisfied success", "e>d": "applied", "g>d": "pending",
