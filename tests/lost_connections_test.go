@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -224,10 +225,14 @@ func TestOperations_whose_connection_is_cut_at_the_commit(t *testing.T) {
 		victim := f.rival(t)
 		tx := f.begin(t)
 		execIn(t, tx, "SELECT pg_advisory_xact_lock(4711)")
-		wait := async(t, func(ctx context.Context) error { return o.do(ctx, f, victim.Engine, l) })
-		victim.awaitBlocked(t, f)
+		var over atomic.Bool
+		wait := async(t, func(ctx context.Context) error {
+			defer over.Store(true)
+			return o.do(ctx, f, victim.Engine, l)
+		})
+		// What waits for nobody may have given up before it was seen, or cut.
+		await(t, "it to wait for a lock", func() bool { return victim.blocked(t, f) == 1 || over.Load() })
 		victim.kill(t, f)
-		// What waits for nobody may have given up before it was cut.
 		if err := wait(); !errors.Is(err, engine.ErrTransport) && !errors.Is(err, engine.ErrBusy) && !errors.Is(err, errIdle) {
 			t.Errorf("got %v, want a transport error", err)
 		}

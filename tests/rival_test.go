@@ -44,11 +44,15 @@ func (r *rival) awaitBlocked(t *testing.T, f *fixture) {
 // awaitSessions returns once n sessions of the rival's wait for locks.
 func (r *rival) awaitSessions(t *testing.T, f *fixture, n int) {
 	t.Helper()
-	await(t, fmt.Sprintf("%d sessions of %s to wait for a lock", n, r.name), func() bool {
-		return len(texts(t, f.pool, `
-			SELECT pid::text FROM pg_stat_activity
-			WHERE application_name = $1 AND wait_event_type = 'Lock'`, r.name)) == n
-	})
+	await(t, fmt.Sprintf("%d sessions of %s to wait for a lock", n, r.name), func() bool { return r.blocked(t, f) == n })
+}
+
+// blocked is how many sessions of the rival's wait for locks.
+func (r *rival) blocked(t *testing.T, f *fixture) int {
+	t.Helper()
+	return len(texts(t, f.pool, `
+		SELECT pid::text FROM pg_stat_activity
+		WHERE application_name = $1 AND wait_event_type = 'Lock'`, r.name))
 }
 
 // kill ends the rival's connections that wait for a lock.
