@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgserver"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/container"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
@@ -55,7 +56,7 @@ type run struct {
 func startRun(ctx context.Context) (*run, error) {
 	server, err := pgserver.Start(ctx, pgserver.Options{
 		Purpose:   pgserver.Tests,
-		Container: runContainer,
+		Container: container.Run,
 		Log:       os.Stderr,
 	})
 	if err != nil {

@@ -1,4 +1,5 @@
-package pgtest
+// Package container runs a Postgres server in a container, for the tests and for whoever finds a server as they do.
+package container
 
 import (
 	"context"
@@ -20,10 +21,10 @@ import (
 // (internal/pgserver/memory.go), and none outlives the container.
 const memory = "/memory"
 
-// runContainer finds or starts the container that every test binary on this engine shares, and returns the URL of the
+// Run finds or starts the container that every test binary on this engine shares, and returns the URL of the
 // server in it. The server ends by itself when it is not used (internal/pgserver), and its container is removed with
 // it; so there is no work for the reaper of testcontainers, which would only be one more image to pull.
-func runContainer(ctx context.Context, image string) (string, error) {
+func Run(ctx context.Context, image string) (string, error) {
 	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
 		return "", err
 	}
