@@ -39,7 +39,7 @@ test: ## Run all tests of all modules, with the race detector where there is a C
 .PHONY: test-sql
 test-sql: ## Run the tests of the packages whose tests use Postgres
 	$(say_what_is_left_out)
-	@listed=$$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' $(filter-out ./bench/...,$(PACKAGES))) && \
+	@listed=$$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' $(filter-out ./bench/... ./review/...,$(PACKAGES))) && \
 	go test $(RACE) -count=1 -timeout 30m $(AVAILABLE) $$(echo "$$listed" | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
 
 SOAK ?= 5m
@@ -47,6 +47,22 @@ SOAK ?= 5m
 .PHONY: soak
 soak: ## Run the tests under stress and by chance for SOAK (5m) each, and whole shapes of flows; test runs them for a moment, and small
 	FF_SOAK=$(SOAK) go test -count=1 -timeout 0 -run 'no_deadlocks|as_the_model|cancel_flow_of_a_busy_flow|linearizable|upstreams_at_once|table_at_once|under_shapes' ./tests/...
+
+BASE ?= main
+
+# The report alone goes to standard output. Advice, code 8, does not end make with an error; a review that blocks does.
+.PHONY: schema-review
+schema-review: ## Review the change to schema/ and queries/ since it left BASE (main); HEAD=REVISION for one that is committed, ARGS=--format=json
+	@go build -o bin/ff ./cmd/ff
+	@bin/ff schema review --migrations-table ffx_schema_migrations --base $(BASE) $(if $(HEAD),--head $(HEAD)) $(ARGS) || test $$? = 8
+
+SINCE ?= 20261101000034
+
+.PHONY: schema-history
+schema-history: ## Review what has become of schema/ and queries/ since before migration SINCE (20261101000034), as one change
+	@added=$$(git log --diff-filter=A --format=%H -- 'schema/migrations/$(SINCE)_*.sql' 2>/dev/null | tail -1); \
+	if [ -z "$$added" ]; then echo "there is no history here: schema-history is left out"; \
+	else $(MAKE) --no-print-directory schema-review BASE=$$added^ HEAD=HEAD; fi
 
 .PHONY: schema
 schema: ## Write schema/schema.sql from the migrations

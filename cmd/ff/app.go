@@ -35,6 +35,7 @@ Exit codes:
   4    the database cannot be used: it does not answer, refuses the login, does not exist, is not
        migrated, too old, too new, distributed, read-only, or not this library's
   5-7  of "ff migrate check", whose help explains them
+  8-9  of "ff schema review", whose help explains them
   130  interrupted`
 
 // app is one run of the command line.
@@ -81,7 +82,7 @@ func (a *app) command() *cobra.Command {
 	root.SetErr(a.stderr)
 	root.AddCommand(
 		a.demoCommand(), a.demoWorkerCommand(), a.devCommand(), a.migrateCommand(),
-		a.flowCommand(), a.executionCommand(), a.executionsCommand(), a.laneCommand(), a.lanesCommand(), a.eventsCommand(), a.kindsCommand(), a.versionCommand(),
+		a.flowCommand(), a.executionCommand(), a.executionsCommand(), a.laneCommand(), a.lanesCommand(), a.eventsCommand(), a.kindsCommand(), a.schemaCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -8,12 +8,15 @@
 -- migrate:up
 
 -- object: ffx_ff_edge_upstream_idx
+-- review: allow lock-blocks-writers until 2027-11-20: nothing has been released, so nobody has edges yet
 CREATE INDEX ffx_ff_edge_upstream_idx ON ff_edge (upstream_eid);
 
 -- object: ffx_ff_edge_downstream_eid_idx
+-- review: allow lock-blocks-writers until 2027-11-20: nothing has been released, so nobody has edges yet
 CREATE INDEX ffx_ff_edge_downstream_eid_idx ON ff_edge (downstream_eid);
 
 -- object: ffx_ff_edge_downstream_idx replaced
+-- review: allow lock-without-timeout until 2027-11-20: Migrate sets lock_timeout, and tries again
 DROP INDEX ffx_ff_edge_downstream_idx;
 
 -- migrate:down

@@ -9,6 +9,7 @@
 -- migrate:up
 
 -- object: columns of ffx_outbox_consumer
+-- review: allow lock-without-timeout until 2027-11-20: Migrate sets lock_timeout, and tries again
 ALTER TABLE ffx_outbox_consumer
     ADD COLUMN holder text,
     ADD COLUMN held_until_ms bigint NOT NULL DEFAULT 0,

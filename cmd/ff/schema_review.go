@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/review"
+	"github.com/flowfabric/flowfabric-go/review/report"
+)
+
+func (a *app) schemaCommand() *cobra.Command {
+	cmd := group("schema", "Review changes to the schema and the queries of a project", "")
+	cmd.AddCommand(a.schemaReviewCommand())
+	return cmd
+}
+
+// reviewError is the end of a review that found something: the code tells how bad.
+type reviewError struct {
+	code    int
+	problem string
+}
+
+func (e *reviewError) Error() string { return e.problem }
+
+// writeReview writes a report in one of the formats.
+func (a *app) writeReview(format string, r *report.Report, failOn report.Severity) error {
+	switch format {
+	case "json":
+		return report.WriteJSON(a.stdout, r, failOn)
+	case "sarif":
+		return report.WriteSARIF(a.stdout, r)
+	}
+	return report.WriteMarkdown(a.stdout, r, failOn)
+}
+
+func (a *app) schemaReviewCommand() *cobra.Command {
+	config := review.Config{Log: a.stderr}
+	format, failOn := "md", report.Blocking
+	cmd := &cobra.Command{
+		Use:   "review --base REVISION",
+		Short: "Tell what a change does to a database with rows, to the queries and to the Go API",
+		Long: `review compares a revision of a project that uses sqlc and dbmate with the one at which it left --base. It makes
+the databases of before and after on the server that DATABASE_URL names, else on one that it starts, runs the new
+migrations on rows, and drops the databases again. It changes nothing in the project.
+
+The report goes to standard output, and the exit code tells what it comes to:
+
+  0    there is nothing to be done
+  8    there is advice, and nothing of the severity --fail-on or worse
+  9    there is something of that severity
+
+The severities are note, advice, risk, and blocking for what breaks programs, loses rows or stops writers on a database
+of any size. A finding is accepted by a comment before its statement:
+
+  -- review: allow lock-blocks-writers until 2027-01-31: the table is empty everywhere`,
+		Example: `  ff schema review --base main
+  ff schema review --base origin/main --head HEAD --format sarif --fail-on risk`,
+		Args: noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			if config.Base == "" {
+				return &usageError{problem: "ff schema review needs --base, the revision that the change goes to"}
+			}
+			if !slices.Contains([]string{"md", "json", "sarif"}, format) {
+				return &usageError{problem: fmt.Sprintf("%q is no format of a report: md, json or sarif is one", format)}
+			}
+			if config.Rows < 0 {
+				return &usageError{problem: fmt.Sprintf("--rows is %d, and fewer than none cannot be made", config.Rows)}
+			}
+			// For its password, which no error shows.
+			if _, err := a.namedDatabase(); err != nil {
+				return err
+			}
+			r, err := review.Run(ctx, config)
+			if err != nil {
+				return err
+			}
+			if err := a.writeReview(format, r, failOn); err != nil {
+				return err
+			}
+			switch verdict := r.Verdict(failOn); verdict {
+			case report.Clean:
+				return nil
+			case report.Advisory:
+				return &reviewError{verdict.ExitCode(), "the change may be merged, and there is advice on it"}
+			default:
+				return &reviewError{verdict.ExitCode(), fmt.Sprintf("there are findings of severity %s or worse", failOn)}
+			}
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&config.Base, "base", "", "revision that the change goes to")
+	flags.StringVar(&config.Head, "head", "", "revision that the change ends at (default the working folder, committed or not)")
+	flags.StringVar(&config.Dir, "dir", ".", "folder of the project")
+	flags.StringVar(&config.Seed, "seed", "", "file that says what rows look like (default seed.yaml beside the migrations' folder, if there is one)")
+	flags.IntVar(&config.Rows, "rows", 0, "rows of all tables together (default what the seed file says)")
+	flags.StringVar(&config.MigrationsDir, "migrations-dir", "", "folder of the migrations (default the only one that holds some)")
+	flags.StringVar(&config.MigrationsTable, "migrations-table", "", "dbmate's table (default DBMATE_MIGRATIONS_TABLE in .env, else schema_migrations)")
+	flags.StringVar(&format, "format", format, "md, json or sarif")
+	flags.TextVar(&failOn, "fail-on", failOn, "severity from which on the exit code is 9: advice, risk or blocking")
+	return cmd
+}

@@ -1,0 +1,176 @@
+package review_test
+
+import (
+	"flag"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/container"
+	"github.com/flowfabric/flowfabric-go/review"
+	"github.com/flowfabric/flowfabric-go/review/report"
+)
+
+var corpusCase = flag.String("case", "", "review only the cases of the corpus whose names begin so, and print their reports")
+
+// expectation is what a case of the corpus says of itself. Good ones name nothing: nothing may block them.
+type expectation struct {
+	About    string
+	Rule     string
+	Severity string
+	Lock     string // mode and relation that the rule's finding must tell
+	Rewrites string
+	Order    string
+	Remove   []string // files of the base that the change deletes
+}
+
+func TestCorpus(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a review of each case takes minutes")
+	}
+	useSQLC(t)
+	counts := map[string]int{"bad": 40, "good": 25}
+	for kind, least := range counts {
+		entries, err := os.ReadDir(filepath.Join("testdata/corpus", kind))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(entries) < least {
+			t.Errorf("%d %s changes", len(entries), kind)
+		}
+		for _, entry := range entries {
+			if !strings.HasPrefix(entry.Name(), *corpusCase) {
+				continue
+			}
+			t.Run(kind+"/"+entry.Name(), func(t *testing.T) {
+				t.Parallel()
+				reviewCase(t, kind, filepath.Join("testdata/corpus", kind, entry.Name()))
+			})
+		}
+	}
+}
+
+func reviewCase(t *testing.T, kind, dir string) {
+	text, err := os.ReadFile(filepath.Join(dir, "expected.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want expectation
+	if err := yaml.Unmarshal(text, &want); err != nil {
+		t.Fatal(err)
+	}
+	base, head := t.TempDir(), t.TempDir()
+	for _, to := range []string{base, head} {
+		lay(t, "testdata/corpus/base", to)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "change")); err == nil {
+		lay(t, filepath.Join(dir, "change"), head)
+	}
+	for _, name := range want.Remove {
+		if err := os.Remove(filepath.Join(head, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := review.Run(t.Context(), review.Config{
+		Container: container.Run, Dir: head, BaseDir: base, Rows: 6_000, Today: time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *corpusCase != "" {
+		var b strings.Builder
+		if err := report.WriteMarkdown(&b, r, report.Blocking); err != nil {
+			t.Fatal(err)
+		}
+		t.Log(b.String())
+	}
+	t.Logf("%s: %q, order %q, skipped %q", r.Verdict(report.Blocking), told(r), r.Order, r.Skipped)
+	if kind == "good" {
+		if r.Verdict(report.Blocking) == report.Blocked {
+			t.Errorf("%s: it is blocked", want.About)
+		}
+		return
+	}
+	if !slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return want.met(f) }) {
+		t.Errorf("%s: %s %s, lock %q, rewrites %q is not among what was found", want.About, want.Severity, want.Rule, want.Lock, want.Rewrites)
+		for _, f := range r.Findings {
+			if f.Rule == want.Rule {
+				t.Logf("%s: %s, measured %+v", f.Rule, f.Severity, f.Measured)
+			}
+		}
+	}
+	if want.Order != "" && string(r.Order) != want.Order {
+		t.Errorf("the order is %q", r.Order)
+	}
+}
+
+func (want expectation) met(f report.Finding) bool {
+	if f.Rule != want.Rule || f.Severity.String() != want.Severity || f.Silenced != "" {
+		return false
+	}
+	if mode, _, _ := strings.Cut(want.Lock, "Lock "); f.Rule == "lock-held-while-slow" {
+		// What is measured is the slow statement; the lock is an earlier one's.
+		if !strings.Contains(strings.ReplaceAll(f.Detail, " ", ""), strings.ToUpper(mode)) {
+			return false
+		}
+	} else if want.Lock != "" && (f.Measured == nil || !slices.ContainsFunc(f.Measured.Locks, func(l report.Lock) bool {
+		return l.Mode+" "+l.Relation == want.Lock
+	})) {
+		return false
+	}
+	return want.Rewrites == "" || f.Measured != nil && slices.Contains(f.Measured.Rewrites, want.Rewrites)
+}
+
+// lay copies the files of one folder over those of another.
+func lay(t *testing.T, from, to string) {
+	t.Helper()
+	err := filepath.WalkDir(from, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		relative, err := filepath.Rel(from, file)
+		if err != nil {
+			return err
+		}
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, relative)
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(target, content, 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// useSQLC puts the repository's own sqlc on PATH: the corpus has no module that would name one.
+func useSQLC(t *testing.T) {
+	t.Helper()
+	command := exec.Command("go", "tool", "-modfile=tools/go.mod", "-n", "sqlc")
+	command.Dir = ".."
+	command.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+	tool, err := command.Output()
+	if err != nil {
+		t.Fatalf("find sqlc: %v", err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(strings.TrimSpace(string(tool)), filepath.Join(dir, "sqlc")); err != nil {
+		t.Fatal(err)
+	}
+	before := os.Getenv("PATH")
+	if err := os.Setenv("PATH", dir+string(os.PathListSeparator)+before); err != nil { // t.Setenv forbids parallel parts
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Setenv("PATH", before) })
+}

@@ -1,0 +1,161 @@
+package review
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/catalog"
+	"github.com/flowfabric/flowfabric-go/review/internal/database"
+	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/report"
+)
+
+// databases are those of a review. A copy is made of each before a part changes it.
+type databases struct {
+	base, migrated *database.Database // from base's migrations, and that with head's applied
+	seeded         *database.Database // base's, with rows
+	before         *catalog.Catalog   // base's
+}
+
+// checkDatabases makes the databases and looks at them. Where the new migrations cannot be applied, the parts that need
+// the result are skipped.
+func (r *review) checkDatabases(ctx context.Context) error {
+	r.say("Making the databases of before and after.")
+	dbs, before, after, err := r.makeDatabases(ctx)
+	if err != nil || dbs.migrated == nil {
+		return err
+	}
+	r.report.Catalog = catalog.Diff(before, after)
+	for i, c := range r.report.Catalog {
+		r.report.Catalog[i].Place = project.Locate(r.added, c.Object, c.After == "" && len(r.added) == 0)
+	}
+	if err := r.checkDump(ctx, after); err != nil {
+		return err
+	}
+	if len(r.added) == 0 && len(r.report.Catalog) == 0 && reflect.DeepEqual(r.base.Queries, r.head.Queries) {
+		r.report.Order = report.AnyOrder
+		return nil // there is nothing to be run
+	}
+	dbs.before = before
+	return r.checkSeeded(ctx, dbs)
+}
+
+// makeDatabases makes those without rows, and compares what head's migrations make of base's with what they make of nothing.
+func (r *review) makeDatabases(ctx context.Context) (dbs databases, before, after *catalog.Catalog, err error) {
+	var fresh *database.Database
+	var freshErr error
+	var making sync.WaitGroup
+	if !r.continues() {
+		making.Go(func() { fresh, freshErr = r.make(ctx, "head", r.head) })
+	}
+	dbs.base, err = r.make(ctx, "base", r.base)
+	making.Wait()
+	if err != nil {
+		return databases{}, nil, nil, fmt.Errorf("the database of %s cannot be made: %w", r.report.Base, err)
+	}
+	if freshErr != nil {
+		return databases{}, nil, nil, r.refused(ctx, freshErr)
+	}
+	migrated, err := r.server.Copy(ctx, dbs.base, "migrated")
+	if err != nil {
+		return databases{}, nil, nil, err
+	}
+	if err := migrated.Migrate(ctx, r.head.Migrations, r.head.MigrationsTable); err != nil {
+		return databases{}, nil, nil, r.refused(ctx, err)
+	}
+	dbs.migrated = migrated
+	if before, err = r.read(ctx, dbs.base); err != nil {
+		return databases{}, nil, nil, err
+	}
+	if after, err = r.read(ctx, dbs.migrated); err != nil {
+		return databases{}, nil, nil, err
+	}
+	if fresh != nil {
+		err = r.compareFresh(ctx, fresh, after)
+	}
+	return dbs, before, after, err
+}
+
+// continues reports whether head's migrations are base's with others after them. A database that they make of nothing
+// then is one that they make of base's, for the same texts are applied in the same order.
+func (r *review) continues() bool {
+	if len(r.base.Migrations) > len(r.head.Migrations) {
+		return false
+	}
+	for i, m := range r.base.Migrations {
+		if same := r.head.Migrations[i]; m.File != same.File || m.Text != same.Text {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *review) compareFresh(ctx context.Context, fresh *database.Database, migrated *catalog.Catalog) error {
+	made, err := r.read(ctx, fresh)
+	if err != nil {
+		return err
+	}
+	if differences := catalog.Diff(migrated, made); len(differences) > 0 {
+		r.find(report.Finding{
+			Rule: "history-differs", Severity: report.Blocking, Object: differences[0].Object,
+			Place:  report.Place{File: r.head.MigrationsDir},
+			Title:  "A new database is another one than a database that is migrated",
+			Detail: "From the migrated one to the new one:\n\n" + catalog.List(differences),
+			Do:     "Leave the migrations that databases have as they are, and put what is to change into a new one.",
+		})
+	}
+	return fresh.Drop(ctx)
+}
+
+func (r *review) make(ctx context.Context, label string, side *project.Side) (*database.Database, error) {
+	d, err := r.server.Create(ctx, label)
+	if err != nil {
+		return nil, err
+	}
+	return d, d.Migrate(ctx, side.Migrations, side.MigrationsTable)
+}
+
+// refused turns a migration that fails into a finding.
+func (r *review) refused(ctx context.Context, err error) error {
+	refusal, ok := errors.AsType[*database.MigrationError](err)
+	if !ok || ctx.Err() != nil {
+		return err
+	}
+	r.find(report.Finding{
+		Rule: "migration-fails", Severity: report.Blocking, Place: refusal.Place, Object: refusal.Migration.Version,
+		Title: "The migration cannot be applied", Detail: fmt.Sprintf("PostgreSQL says: %s.", refusal.Reason()),
+		Do: "Correct the statement.",
+	})
+	r.skip("database", "the migrations cannot be applied, so nothing was compared, observed or planned")
+	return nil
+}
+
+func (r *review) read(ctx context.Context, d *database.Database) (*catalog.Catalog, error) {
+	conn, err := d.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	return catalog.Read(ctx, conn, r.head.MigrationsTable)
+}
+
+func (r *review) checkDump(ctx context.Context, made *catalog.Catalog) error {
+	if r.head.Dump == "" {
+		r.skip("dump", "no dump of the schema is committed")
+		return nil
+	}
+	d, err := r.server.Create(ctx, "dump")
+	if err != nil {
+		return err
+	}
+	conn, err := d.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	findings, err := catalog.CheckDump(ctx, r.head, conn, made)
+	r.find(findings...)
+	return errors.Join(err, conn.Close(context.WithoutCancel(ctx)), d.Drop(ctx))
+}

@@ -1,0 +1,122 @@
+package api
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/report"
+)
+
+// useSQLC puts the repository's own sqlc on PATH.
+func useSQLC(t *testing.T) {
+	t.Helper()
+	command := exec.Command("go", "tool", "-modfile=tools/go.mod", "-n", "sqlc")
+	command.Dir = "../../.."
+	command.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+	tool, err := command.Output()
+	if err != nil {
+		t.Skipf("no sqlc: %v", err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(strings.TrimSpace(string(tool)), filepath.Join(dir, "sqlc")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+}
+
+const config = `version: "2"
+sql:
+  - engine: postgresql
+    schema: migrations
+    queries: queries
+    gen: {go: {package: shop, out: shop, sql_package: pgx/v5, emit_interface: true}}
+`
+
+const first = "-- migrate:up\nCREATE TABLE items (id bigint PRIMARY KEY, name text NOT NULL, price int NOT NULL, span int4range);\n-- migrate:down\nDROP TABLE items;\n"
+
+const queries = "-- name: GetItem :one\nSELECT id, name FROM items WHERE id = @id;\n\n-- name: ListSpans :many\nSELECT span FROM items;\n"
+
+func side(t *testing.T, files map[string]string) *project.Side {
+	t.Helper()
+	dir := t.TempDir()
+	all := map[string]string{"sqlc.yaml": config, "migrations/1_items.sql": first, "queries/items.sql": queries}
+	for name, text := range files {
+		all[name] = text
+	}
+	for name, text := range all {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := project.Read(dir, project.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestCheck(t *testing.T) {
+	useSQLC(t)
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		want  []string // rule object place
+	}{
+		{"nothing", nil, nil},
+		{
+			"a column may be NULL",
+			map[string]string{"migrations/2_null.sql": "-- migrate:up\nALTER TABLE items\n  ALTER COLUMN name DROP NOT NULL;\n-- migrate:down\n"},
+			[]string{"api-nullability GetItemRow.Name migrations/2_null.sql:2", "api-nullability Item.Name migrations/2_null.sql:2"},
+		},
+		{
+			"a query is gone",
+			map[string]string{"queries/items.sql": strings.SplitAfter(queries, "@id;")[0]},
+			[]string{"api-removed ListSpans queries/items.sql:4"},
+		},
+		{
+			"a query is added",
+			map[string]string{"queries/more.sql": "-- name: CountItems :one\nSELECT count(*) FROM items;\n"},
+			nil,
+		},
+		{
+			"a column that a query reads is dropped",
+			map[string]string{"migrations/2_drop.sql": "-- migrate:up\nALTER TABLE items DROP COLUMN name;\n-- migrate:down\n"},
+			[]string{"generate-fails shop queries/items.sql:2"},
+		},
+		{
+			"another type",
+			map[string]string{"migrations/2_type.sql": "-- migrate:up\nALTER TABLE items ALTER COLUMN price TYPE bigint;\n-- migrate:down\n"},
+			[]string{"api-changed Item.Price migrations/2_type.sql:2"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, err := Check(t.Context(), side(t, nil), side(t, c.files), t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, f := range r.Findings {
+				got = append(got, strings.Join([]string{f.Rule, f.Object, place(f.Place)}, " "))
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("found %q, skipped %q, changes %+v", got, r.Skipped, r.Changes)
+			}
+		})
+	}
+}
+
+func place(p report.Place) string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return p.File + ":" + strconv.Itoa(p.Line)
+}

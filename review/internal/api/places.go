@@ -1,0 +1,87 @@
+package api
+
+import (
+	"strings"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/ddl"
+	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/report"
+)
+
+// locator finds the line of SQL that a name of the generated package comes from.
+type locator struct {
+	base, head *project.Side
+	added      []project.Migration
+}
+
+// place is the query's when its text changed or it is gone, else that of the new statement about the column or table.
+func (l locator) place(name string) report.Place {
+	owner, field, _ := strings.Cut(name, ".")
+	before, was := query(l.base, owner)
+	after, is := query(l.head, owner)
+	switch {
+	case is && (!was || before.SQL != after.SQL):
+		return after.Place
+	case was && !is:
+		return before.Place
+	}
+	if at, found := l.statement(owner, field, is); found {
+		return at
+	}
+	if is {
+		return after.Place
+	}
+	if len(l.added) > 0 {
+		return report.Place{File: l.added[0].File}
+	}
+	return report.Place{File: l.head.SQLC.Config}
+}
+
+// query returns the one that a function, its parameters or its row are made of.
+func query(side *project.Side, name string) (project.Query, bool) {
+	for _, end := range []string{"", "Params", "Row", "BatchResults"} {
+		if bare, has := strings.CutSuffix(name, end); has {
+			if q, found := side.Query(bare); found {
+				return q, true
+			}
+		}
+	}
+	return project.Query{}, false
+}
+
+// statement finds the new one that changes the column, or makes or drops the table.
+func (l locator) statement(owner, field string, anyTable bool) (report.Place, bool) {
+	for _, m := range l.added {
+		for _, s := range m.Up.Statements {
+			parsed, err := ddl.Parse(s.SQL)
+			if err != nil {
+				continue
+			}
+			for _, a := range parsed.Actions() {
+				if field != "" && plain(a.Object) == plain(field) && (anyTable || same(a.Table, owner)) {
+					return s.Place, true
+				}
+				if field == "" && same(a.Table, owner) {
+					return s.Place, true
+				}
+			}
+			for _, made := range append(parsed.Creates(), parsed.Names()...) {
+				if same(made, owner) {
+					return s.Place, true
+				}
+			}
+		}
+	}
+	return report.Place{}, false
+}
+
+func plain(name string) string {
+	name = name[strings.LastIndexByte(name, '.')+1:]
+	return strings.ToLower(strings.NewReplacer("_", "", `"`, "").Replace(name))
+}
+
+// same reports that sqlc makes the Go name of the table's: in camel case, in the singular.
+func same(table, name string) bool {
+	t, n := plain(table), plain(name)
+	return t == n || t == n+"s" || t == n+"es" || t == strings.TrimSuffix(n, "y")+"ies" || strings.HasPrefix(n, t) && t != ""
+}

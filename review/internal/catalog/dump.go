@@ -1,0 +1,85 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/report"
+)
+
+// psqlCommand is what pg_dump writes for psql.
+var psqlCommand = regexp.MustCompile(`(?m)^\\(restrict|unrestrict|connect)\b.*$`)
+
+// toldDifferences is how many differences a finding lists.
+const toldDifferences = 12
+
+// CheckDump loads the committed dump of a side into the empty database that conn is on, and compares what it makes with
+// made, the catalog that the side's migrations make. Without a dump it finds nothing.
+func CheckDump(ctx context.Context, side *project.Side, conn *pgx.Conn, made *Catalog) ([]report.Finding, error) {
+	if side.Dump == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(filepath.Join(side.Dir, side.Dump))
+	if err != nil {
+		return nil, err
+	}
+	finding := report.Finding{
+		Rule: "dump-stale", Severity: report.Risk, Place: report.Place{File: side.Dump},
+		Title: "The committed dump is not what the migrations make",
+		Do:    "Write the dump anew from a migrated database: what is generated from it, and who reads it, sees another schema.",
+	}
+	// A dump names functions before what they use.
+	_, err = conn.Exec(ctx, "SET check_function_bodies = off;\n"+psqlCommand.ReplaceAllString(string(text), ""))
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		finding.Rule, finding.Title = "dump-unloadable", "The committed dump cannot be loaded"
+		finding.Detail = fmt.Sprintf("An empty database refuses it: %v.", err)
+		return []report.Finding{finding}, nil
+	}
+	if _, err := conn.Exec(ctx, "RESET ALL"); err != nil { // a dump sets much for its session
+		return nil, err
+	}
+	dumped, err := Read(ctx, conn, side.MigrationsTable)
+	if err != nil {
+		return nil, err
+	}
+	differences := Diff(dumped, made)
+	if len(differences) == 0 {
+		return nil, nil
+	}
+	finding.Detail = "From the dump to the migrations:\n\n" + List(differences)
+	return []report.Finding{finding}, nil
+}
+
+// List writes the first differences as a Markdown list, and how many more there are.
+func List(differences []report.Change) string {
+	var list strings.Builder
+	for i, d := range differences {
+		if i == toldDifferences {
+			fmt.Fprintf(&list, "- and %d more\n", len(differences)-i)
+			break
+		}
+		fmt.Fprintf(&list, "- %s `%s`", d.Kind, d.Object)
+		switch {
+		case d.Before == "":
+			list.WriteString(": added")
+		case d.After == "":
+			list.WriteString(": removed")
+		case d.Before == d.After:
+			list.WriteString(": differs")
+		default:
+			fmt.Fprintf(&list, ": `%s` becomes `%s`", d.Before, d.After)
+		}
+		list.WriteString("\n")
+	}
+	return strings.TrimRight(list.String(), "\n")
+}

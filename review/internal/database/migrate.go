@@ -1,0 +1,139 @@
+package database
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+	"testing/fstest"
+
+	"github.com/amacneil/dbmate/v2/pkg/dbmate"
+	_ "github.com/amacneil/dbmate/v2/pkg/driver/postgres" // dbmate's
+	"github.com/lib/pq"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/report"
+)
+
+// MigrationError is a migration that the database refuses.
+type MigrationError struct {
+	Migration project.Migration
+	Down      bool
+	// Place is the line that the server names; the file as a whole where it names none.
+	Place report.Place
+	Err   error
+}
+
+func (e *MigrationError) Error() string {
+	direction := "up"
+	if e.Down {
+		direction = "down"
+	}
+	return fmt.Sprintf("%s, %s: %v", e.Migration.File, direction, e.Err)
+}
+
+// Reason is what the server says.
+func (e *MigrationError) Reason() string {
+	refused, ok := errors.AsType[*pq.Error](e.Err)
+	switch {
+	case !ok:
+		return e.Err.Error()
+	case refused.Detail != "":
+		return refused.Message + " (" + strings.TrimSuffix(refused.Detail, ".") + ")"
+	}
+	return refused.Message
+}
+
+func (e *MigrationError) Unwrap() error { return e.Err }
+
+// quoted is a name in a message of the server.
+var quoted = regexp.MustCompile(`"([^"]+)"`)
+
+// Migrate applies those of the migrations that the database does not hold, by dbmate. table is dbmate's own.
+//
+// Errors: [*MigrationError] for one that fails; those before it stay applied.
+func (d *Database) Migrate(ctx context.Context, migrations []project.Migration, table string) error {
+	return d.dbmate(ctx, migrations, table, "Applying: ", (*dbmate.DB).Migrate)
+}
+
+// Rollback takes back the newest of the migrations that the database holds, by dbmate.
+//
+// Errors: [*MigrationError] when it fails; dbmate.ErrNoRollback when the database holds none of them.
+func (d *Database) Rollback(ctx context.Context, migrations []project.Migration, table string) error {
+	return d.dbmate(ctx, migrations, table, "Rolling back: ", (*dbmate.DB).Rollback)
+}
+
+func (d *Database) dbmate(ctx context.Context, migrations []project.Migration, table, announced string, run func(*dbmate.DB) error) error {
+	if len(migrations) == 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil { // dbmate takes no context
+		return err
+	}
+	u, err := url.Parse(d.URL)
+	if err != nil {
+		return errors.New("the database's URL is not one")
+	}
+	settings := u.Query()
+	settings.Set("application_name", "ff schema review")
+	if settings.Get("sslmode") == "" {
+		// dbmate's driver asks for TLS where others try.
+		settings.Set("sslmode", map[bool]string{false: "disable", true: "require"}[d.server.tls])
+	}
+	u.RawQuery = settings.Encode()
+
+	const dir = "migrations"
+	files := fstest.MapFS{}
+	for _, m := range migrations {
+		files[path.Join(dir, path.Base(m.File))] = &fstest.MapFile{Data: []byte(m.Text)}
+	}
+	var log bytes.Buffer
+	db := dbmate.New(u)
+	db.FS, db.MigrationsDir, db.MigrationsTableName = files, []string{dir}, table
+	db.AutoDumpSchema, db.Log = false, &log
+	err = run(db)
+	if err == nil {
+		return nil
+	}
+	// dbmate's error does not tell which migration it is of, its log does.
+	_, after, found := cutLast(log.String(), announced)
+	name, _, _ := strings.Cut(after, "\n")
+	for _, m := range migrations {
+		if found && path.Base(m.File) == name {
+			return newMigrationError(m, announced == "Rolling back: ", err)
+		}
+	}
+	return err
+}
+
+func newMigrationError(m project.Migration, down bool, err error) error {
+	e := &MigrationError{Migration: m, Down: down, Place: report.Place{File: m.File}, Err: err}
+	if query, ok := errors.AsType[*dbmate.QueryError](err); ok {
+		e.Err = query.Err
+		characters := []rune(query.Query)
+		if at := strings.Index(m.Text, query.Query); at >= 0 && query.Position > 0 && query.Position <= len(characters) {
+			e.Place = m.PlaceOf(at + len(string(characters[:query.Position-1])))
+		}
+	}
+	if e.Place.Line == 0 {
+		// Most refusals name what they are about, and no line.
+		var named []string
+		for _, found := range quoted.FindAllStringSubmatch(e.Reason(), -1) {
+			named = append(named, found[1])
+		}
+		e.Place = project.Locate([]project.Migration{m}, strings.Join(named, " "), down)
+	}
+	return e
+}
+
+func cutLast(text, separator string) (before, after string, found bool) {
+	at := strings.LastIndex(text, separator)
+	if at < 0 {
+		return text, "", false
+	}
+	return text[:at], text[at+len(separator):], true
+}

@@ -1,0 +1,219 @@
+// Package database makes the databases that a review works on: on the server that tests find (internal/pgserver),
+// migrated by dbmate, copied from one another, and dropped when the review ends.
+package database
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flowfabric/flowfabric-go/internal/pgserver"
+)
+
+// A database is named ff_review_<key>_<number>_<label>. The review holds the advisory lock (reviewsLock, key) of database
+// postgres while it runs, so that the next one knows what was left behind and drops it.
+const reviewsLock = 0x66667276
+
+// fileCopySize is where copying a database's files becomes faster than writing them to the log as well.
+const fileCopySize = 256 << 20
+
+// Server is a server with the databases of one review. Its methods may be called by several goroutines.
+type Server struct {
+	server  *pgserver.Server
+	base    *url.URL
+	tls     bool
+	version int
+	key     uint32
+
+	mu      sync.Mutex
+	admin   *pgx.Conn
+	created int
+	names   map[string]bool // of those not yet dropped
+}
+
+// Container finds or runs a server in a container of the image and returns its superuser's URL; nil: containers are no
+// source.
+type Container func(ctx context.Context, image string) (serverURL string, err error)
+
+// Start finds the server, or starts one, and drops what killed reviews left on it. log tells of what takes seconds.
+//
+// FF_POSTGRES, FF_POSTGRES_VERSION and DATABASE_URL choose the server, as they do for tests. Errors hold no password.
+func Start(ctx context.Context, container Container, log io.Writer) (*Server, error) {
+	found, err := pgserver.Start(ctx, pgserver.Options{Purpose: pgserver.Tests, Container: container, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{server: found, names: map[string]bool{}}
+	if s.base, err = url.Parse(found.URL()); err != nil {
+		return nil, errors.New("DATABASE_URL is not a URL") // its text may hold a password
+	}
+	if s.admin, err = pgx.Connect(ctx, s.url("postgres")); err != nil {
+		return nil, err
+	}
+	_, s.tls = s.admin.PgConn().Conn().(*tls.Conn)
+	if err := s.begin(ctx); err != nil {
+		return nil, errors.Join(err, s.admin.Close(ctx))
+	}
+	return s, nil
+}
+
+func (s *Server) begin(ctx context.Context) error {
+	if err := s.admin.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&s.version); err != nil {
+		return err
+	}
+	var key [4]byte
+	rand.Read(key[:])
+	s.key = binary.BigEndian.Uint32(key[:])
+	if _, err := s.admin.Exec(ctx, "SELECT pg_advisory_lock($1, $2)", reviewsLock, int32(s.key)); err != nil {
+		return err
+	}
+	rows, err := s.admin.Query(ctx, `SELECT datname FROM pg_database WHERE datname ~ '^ff_review_[0-9a-f]{8}_'`)
+	if err != nil {
+		return err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		key, err := strconv.ParseUint(strings.Split(name, "_")[2], 16, 32)
+		if err != nil {
+			return err
+		}
+		var abandoned bool
+		err = s.admin.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", reviewsLock, int32(uint32(key))).Scan(&abandoned)
+		if err != nil {
+			return err
+		}
+		if !abandoned {
+			continue
+		}
+		if err := s.drop(ctx, name); err != nil {
+			return err
+		}
+		if _, err := s.admin.Exec(ctx, "SELECT pg_advisory_unlock($1, $2)", reviewsLock, int32(uint32(key))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Version is the server's, as server_version_num has it: 150004.
+func (s *Server) Version() int { return s.version }
+
+// Source says in a sentence which server was taken and why. It holds no password.
+func (s *Server) Source() string { return s.server.Source() }
+
+func (s *Server) url(name string) string {
+	u := *s.base
+	u.Path, u.RawPath = "/"+name, ""
+	return u.String()
+}
+
+// Database is one that a review made.
+type Database struct {
+	Name string
+	// URL holds the password.
+	URL string
+
+	server *Server
+}
+
+// Create makes an empty database. The label is part of its name, for who looks at the server meanwhile.
+func (s *Server) Create(ctx context.Context, label string) (*Database, error) {
+	return s.create(ctx, label, "template0", "")
+}
+
+// Copy makes a database as of is. Nobody may be connected to that one.
+func (s *Server) Copy(ctx context.Context, of *Database, label string) (*Database, error) {
+	strategy := ""
+	if s.version >= 15_00_00 {
+		var size int64
+		s.mu.Lock()
+		err := s.admin.QueryRow(ctx, "SELECT pg_database_size($1::text)", of.Name).Scan(&size)
+		s.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		if size > fileCopySize {
+			strategy = " STRATEGY file_copy"
+		}
+	}
+	return s.create(ctx, label, of.Name, strategy)
+}
+
+func (s *Server) create(ctx context.Context, label, template, strategy string) (*Database, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.created++
+	name := fmt.Sprintf("ff_review_%08x_%d_%s", s.key, s.created, label)
+	statement := fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s%s", pgx.Identifier{name}.Sanitize(), pgx.Identifier{template}.Sanitize(), strategy)
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		_, err := s.admin.Exec(ctx, statement)
+		// A session that was closed takes a moment to end, and two copies of one template wait for each other.
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "55006" && time.Now().Before(deadline) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("create a database for %s: %w", label, err)
+		}
+		s.names[name] = true
+		return &Database{Name: name, URL: s.url(name), server: s}, nil
+	}
+}
+
+// Connect opens a session.
+func (d *Database) Connect(ctx context.Context) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig(d.URL)
+	if err != nil {
+		return nil, err
+	}
+	config.RuntimeParams["application_name"] = "ff schema review"
+	return pgx.ConnectConfig(ctx, config)
+}
+
+// Drop ends the sessions on the database and drops it.
+func (d *Database) Drop(ctx context.Context) error {
+	d.server.mu.Lock()
+	defer d.server.mu.Unlock()
+	return d.server.drop(ctx, d.Name)
+}
+
+func (s *Server) drop(ctx context.Context, name string) error {
+	if _, err := s.admin.Exec(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", pgx.Identifier{name}.Sanitize())); err != nil {
+		return fmt.Errorf("drop database %s: %w", name, err)
+	}
+	delete(s.names, name)
+	return nil
+}
+
+// Close drops the databases that were made and lets go of the server. It does so even when ctx has ended.
+func (s *Server) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.admin.IsClosed() { // by a statement that ctx interrupted
+		var err error
+		if s.admin, err = pgx.Connect(ctx, s.url("postgres")); err != nil {
+			return err
+		}
+	}
+	var errs error
+	for name := range s.names {
+		errs = errors.Join(errs, s.drop(ctx, name))
+	}
+	return errors.Join(errs, s.admin.Close(ctx), s.server.Stop())
+}

@@ -1,0 +1,205 @@
+package project
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Options say what cannot be seen from a project's files.
+type Options struct {
+	// MigrationsDir is the folder of the migrations, relative to the root. Empty: the only one that holds some.
+	MigrationsDir string
+	// MigrationsTable is dbmate's. Empty: what .env gives as DBMATE_MIGRATIONS_TABLE, else schema_migrations.
+	MigrationsTable string
+}
+
+// Open reads the project in dir as it stands at a revision, into a folder that it makes at target. An empty revision
+// takes the files as they lie there, without those that git ignores.
+func Open(ctx context.Context, dir, revision, target string, opts Options) (*Side, error) {
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return nil, err
+	}
+	copyInto := copyTree
+	if revision != "" {
+		copyInto = func(ctx context.Context, dir, target string) error { return archive(ctx, dir, revision, target) }
+	}
+	if err := copyInto(ctx, dir, target); err != nil {
+		return nil, err
+	}
+	side, err := Read(target, opts)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", named(revision), err)
+	}
+	side.Revision = revision
+	return side, nil
+}
+
+func named(revision string) string {
+	if revision == "" {
+		return "the working folder"
+	}
+	return "revision " + revision
+}
+
+// Read reads the project in dir, where it stays.
+func Read(dir string, opts Options) (*Side, error) {
+	side := &Side{Dir: dir}
+	if err := side.readMigrations(opts); err != nil {
+		return nil, err
+	}
+	if err := side.readSQLC(); err != nil {
+		return nil, err
+	}
+	if err := side.readQueries(); err != nil {
+		return nil, err
+	}
+	side.findDump()
+	return side, nil
+}
+
+// MergeBase is the newest commit that both revisions come from: what a pull request began at. An empty revision is
+// the working folder's.
+func MergeBase(ctx context.Context, dir, base, head string) (string, error) {
+	if head == "" {
+		head = "HEAD"
+	}
+	out, err := git(ctx, dir, "merge-base", "--", base, head)
+	return strings.TrimSpace(string(out)), err
+}
+
+// Commit returns the commit that a revision names.
+func Commit(ctx context.Context, dir, revision string) (string, error) {
+	out, err := git(ctx, dir, "rev-parse", "--verify", "--end-of-options", revision+"^{commit}")
+	return strings.TrimSpace(string(out)), err
+}
+
+func git(ctx context.Context, dir string, arguments ...string) ([]byte, error) {
+	command := exec.CommandContext(ctx, "git", arguments...)
+	command.Dir = dir
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		if said := strings.TrimSpace(stderr.String()); said != "" {
+			err = errors.New(said)
+		}
+		return nil, fmt.Errorf("git %s: %w", arguments[0], err)
+	}
+	return stdout.Bytes(), nil
+}
+
+// archive writes what git holds of dir at the revision.
+func archive(ctx context.Context, dir, revision, target string) error {
+	if strings.HasPrefix(revision, "-") {
+		return fmt.Errorf("%q is no revision", revision)
+	}
+	prefix, err := git(ctx, dir, "rev-parse", "--show-prefix")
+	if err != nil {
+		return err
+	}
+	top, err := git(ctx, dir, "rev-parse", "--show-toplevel")
+	if err != nil {
+		return err
+	}
+	tree := revision + ":" + strings.TrimRight(string(prefix), "/\n")
+	packed, err := git(ctx, strings.TrimRight(string(top), "\n"), "archive", "--format=tar", tree)
+	if err != nil {
+		return err
+	}
+	return unpack(bytes.NewReader(packed), target)
+}
+
+func unpack(packed io.Reader, target string) error {
+	root, err := os.OpenRoot(target)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	reader := tar.NewReader(packed)
+	for {
+		header, err := reader.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case header.Typeflag == tar.TypeDir:
+			err = root.MkdirAll(filepath.Clean(header.Name), 0o755)
+		case header.Typeflag == tar.TypeReg:
+			err = write(root, header.Name, reader)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func write(root *os.Root, name string, content io.Reader) error {
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	file, err := root.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, content)
+	return errors.Join(err, file.Close())
+}
+
+// copyTree copies the files of a folder, where git knows it without those that it ignores. Symbolic links are left out.
+func copyTree(ctx context.Context, dir, target string) error {
+	names, err := tracked(ctx, dir)
+	if err != nil {
+		if names, err = all(dir); err != nil {
+			return err
+		}
+	}
+	root, err := os.OpenRoot(target)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		info, err := os.Lstat(path)
+		if err != nil || !info.Mode().IsRegular() {
+			continue // deleted, but not yet from git's index; a link; a module of its own
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(write(root, name, file), file.Close())
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func tracked(ctx context.Context, dir string) ([]string, error) {
+	out, err := git(ctx, dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
+	if err != nil {
+		return nil, err
+	}
+	return strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 }), nil
+}
+
+func all(dir string) ([]string, error) {
+	var names []string
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			names = append(names, name)
+		}
+		return err
+	})
+	return names, err
+}

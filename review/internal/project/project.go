@@ -1,0 +1,118 @@
+// Package project reads a project that is reviewed, as it stands at one revision: its migrations, its generator's
+// configuration, its queries and its dump. It touches no database, and changes nothing in the project's folder.
+package project
+
+import (
+	"strings"
+
+	"github.com/flowfabric/flowfabric-go/review/report"
+)
+
+// Side is the project at one revision, in a folder of its own.
+type Side struct {
+	// Revision is as the caller named it. Empty: the files as they lie in the working folder, committed or not.
+	Revision string
+	// Dir is the project's root: a copy that nobody else writes to.
+	Dir string
+	// MigrationsDir is the folder of the migrations, relative to Dir. Empty: there is none.
+	MigrationsDir string
+	// MigrationsTable is where dbmate writes down which migrations a database holds.
+	MigrationsTable string
+	// Migrations are in the order in which they are applied.
+	Migrations []Migration
+	// SQLC is what sqlc.yaml says of the first package that is generated from a PostgreSQL schema. Nil: there is none.
+	SQLC    *SQLC
+	Queries []Query
+	// Dump is the path of the committed dump of the schema. Empty: there is none.
+	Dump string
+	// Findings are about files that cannot be read as what they are: neither the parser nor dbmate takes them.
+	Findings []report.Finding
+}
+
+// New returns the migrations of head that base does not have, by version, in order.
+func New(base, head *Side) []Migration {
+	known := map[string]bool{}
+	for _, m := range base.Migrations {
+		known[m.Version] = true
+	}
+	var added []Migration
+	for _, m := range head.Migrations {
+		if !known[m.Version] {
+			added = append(added, m)
+		}
+	}
+	return added
+}
+
+// Query returns the query of that name.
+func (s *Side) Query(name string) (Query, bool) {
+	for _, q := range s.Queries {
+		if q.Name == name {
+			return q, true
+		}
+	}
+	return Query{}, false
+}
+
+// Migration is one file of the migrations folder, in dbmate's form.
+type Migration struct {
+	Version string
+	File    string // relative to the root
+	// Text is the file's text in dbmate's form: other forms are put into it.
+	Text string
+	Up   Half
+	Down Half
+	// Usable is what the file declares of the versions of programs that it works with ("usable-from: V"). Empty: nothing.
+	Usable string
+	// Irreversible is the reason that it gives for having no way back. Empty: it has one.
+	Irreversible string
+}
+
+// Half is the way up or down.
+type Half struct {
+	SQL string
+	// Transaction: the statements are one transaction; "transaction:false" says otherwise.
+	Transaction bool
+	Statements  []Statement
+}
+
+// Statement is one statement of a migration, without what stands between it and the next.
+type Statement struct {
+	SQL   string
+	Place report.Place
+	// Silence are the comments before it that accept a finding.
+	Silence []Silence
+}
+
+// LastLine is the line of the file that the statement ends on.
+func (s Statement) LastLine() int { return s.Place.Line + strings.Count(s.SQL, "\n") }
+
+// Silence accepts the findings of a rule at a statement, for a reason, until a day: "-- review: allow RULE until
+// 2027-01-31: the table is empty everywhere". What is no such sentence has no Rule, and its text is the Reason.
+type Silence struct {
+	Rule, Reason string
+	Until        string // YYYY-MM-DD
+	Place        report.Place
+}
+
+// SQLC is one package of sqlc.yaml.
+type SQLC struct {
+	Config  string   // the file, relative to the root
+	Schema  []string // paths, relative to the root
+	Queries []string
+	Out     string // the folder of the generated package
+	Package string
+}
+
+// Query is one named statement that sqlc generates a function for.
+type Query struct {
+	Name    string
+	Command string // "one", "many", "exec", "execrows", "copyfrom", …
+	// SQL is the statement as the generated code sends it, with $1 for its parameters.
+	SQL   string
+	Place report.Place
+	// Operations are those that its header names ("Used by: engine.Claim, …").
+	Operations []string
+	// Silence are the comments below its name that accept a finding about it.
+	Silence []Silence
+}

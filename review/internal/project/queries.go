@@ -1,0 +1,255 @@
+package project
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	scanner "github.com/pganalyze/pg_query_go/v6"
+	pgquery "github.com/wasilibs/go-pgquery"
+
+	"github.com/flowfabric/flowfabric-go/review/report"
+)
+
+var (
+	queryName = regexp.MustCompile(`^(?:--|/\*|#)\s*name:\s*(\w+)\s+:(\w+)`)
+	usedBy    = regexp.MustCompile(`(?s)Used by:\s*(.*?)\.(?:\s|$)`)
+	word      = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_$]*$`)
+)
+
+// readQueries reads the queries from their files, and takes the statements as the committed generated package has them.
+func (s *Side) readQueries() error {
+	if s.SQLC == nil {
+		return nil
+	}
+	for _, name := range s.SQLC.Queries {
+		files, err := s.sqlFiles(name)
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			if err := s.readQueryFile(file); err != nil {
+				return err
+			}
+		}
+	}
+	if s.SQLC.Out == "" {
+		return nil
+	}
+	return s.TakeGenerated(filepath.Join(s.Dir, s.SQLC.Out))
+}
+
+// sqlFiles returns the file, or those of the folder, as sqlc takes them.
+func (s *Side) sqlFiles(name string) ([]string, error) {
+	info, err := os.Stat(filepath.Join(s.Dir, name))
+	if err != nil || !info.IsDir() {
+		matches, _ := fs.Glob(os.DirFS(s.Dir), name)
+		return matches, nil
+	}
+	entries, err := os.ReadDir(filepath.Join(s.Dir, name))
+	var files []string
+	for _, entry := range entries {
+		if !entry.IsDir() && strings.HasSuffix(entry.Name(), ".sql") && entry.Name()[0] != '.' {
+			files = append(files, path.Join(name, entry.Name()))
+		}
+	}
+	return files, err
+}
+
+func (s *Side) readQueryFile(file string) error {
+	raw, err := os.ReadFile(filepath.Join(s.Dir, file))
+	if err != nil {
+		return err
+	}
+	text := string(raw)
+	scanned, err := pgquery.Scan(text)
+	if err != nil {
+		s.Findings = append(s.Findings, report.Finding{
+			Rule: "query-unreadable", Severity: report.Blocking, Place: report.Place{File: file},
+			Title: "The parser cannot read the file of queries", Detail: err.Error(),
+		})
+		return nil
+	}
+	lines := newLineIndex(text)
+	var (
+		current *Query
+		header  []string
+		body    []*scanner.ScanToken
+	)
+	finish := func() {
+		if current == nil {
+			return
+		}
+		current.SQL = numbered(text, body)
+		current.Operations = operations(strings.Join(header, "\n"))
+		if current.SQL != "" {
+			s.Queries = append(s.Queries, *current)
+		}
+	}
+	for _, token := range scanned.Tokens {
+		raw := text[token.Start:token.End]
+		if isComment(token) {
+			if found := queryName.FindStringSubmatch(raw); found != nil {
+				finish()
+				place := report.Place{File: file, Line: 1 + lines.of(int(token.Start))}
+				current, header, body = &Query{Name: found[1], Command: found[2], Place: place}, nil, nil
+				continue
+			}
+			if current != nil {
+				for _, silence := range readSilence(raw, 1+lines.of(int(token.Start))) {
+					silence.Place.File = file
+					current.Silence = append(current.Silence, silence)
+				}
+			}
+			if len(body) == 0 {
+				header = append(header, strings.TrimSpace(strings.TrimPrefix(raw, "--")))
+			}
+			continue
+		}
+		// What stands below a query without a name of its own is none: some keep the schema beside the queries.
+		if len(body) == 0 || text[body[len(body)-1].Start:body[len(body)-1].End] != ";" {
+			body = append(body, token)
+		}
+	}
+	finish()
+	return nil
+}
+
+// operations reads "Used by: engine.Claim, engine.Renew." of a header.
+func operations(header string) []string {
+	found := usedBy.FindStringSubmatch(header)
+	if found == nil {
+		return nil
+	}
+	var names []string
+	for name := range strings.SplitSeq(found[1], ",") {
+		names = append(names, strings.Join(strings.Fields(name), " "))
+	}
+	return names
+}
+
+// numbered returns the statement with $n for sqlc's parameters: @name, sqlc.arg(name), sqlc.narg(name), sqlc.slice(name).
+// Those of one name are one, in the order in which the names appear.
+func numbered(text string, tokens []*scanner.ScanToken) string {
+	for len(tokens) > 0 && text[tokens[len(tokens)-1].Start:tokens[len(tokens)-1].End] == ";" {
+		tokens = tokens[:len(tokens)-1]
+	}
+	if len(tokens) == 0 {
+		return ""
+	}
+	var (
+		names []string
+		out   strings.Builder
+		from  = tokens[0].Start
+	)
+	at := func(i int) string {
+		if i >= len(tokens) {
+			return ""
+		}
+		return text[tokens[i].Start:tokens[i].End]
+	}
+	replace := func(first, last int, by string) {
+		out.WriteString(text[from:tokens[first].Start])
+		out.WriteString(by)
+		from = tokens[last].End
+	}
+	parameter := func(name string) string {
+		name = strings.Trim(name, `'"`)
+		number := slices.Index(names, name)
+		if number < 0 {
+			number = len(names)
+			names = append(names, name)
+		}
+		return "$" + strconv.Itoa(number+1)
+	}
+	for i := 0; i < len(tokens); i++ {
+		switch {
+		case at(i) == "@" && word.MatchString(at(i+1)) && tokens[i].End == tokens[i+1].Start:
+			replace(i, i+1, parameter(at(i+1)))
+			i++
+		case strings.EqualFold(at(i), "sqlc") && at(i+1) == "." && at(i+3) == "(" && at(i+5) == ")":
+			switch strings.ToLower(at(i + 2)) {
+			case "arg", "narg", "slice":
+				replace(i, i+5, parameter(at(i+4)))
+			case "embed":
+				replace(i, i+5, at(i+4)+".*")
+			default:
+				continue
+			}
+			i += 5
+		}
+	}
+	out.WriteString(text[from:tokens[len(tokens)-1].End])
+	return out.String()
+}
+
+// TakeGenerated replaces the statements by those of a package that sqlc generated, in the folder dir: it expands stars,
+// numbers parameters, and is what programs send. A query that the package does not have keeps its statement.
+func (s *Side) TakeGenerated(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return err
+	}
+	sent := map[string]string{}
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return fmt.Errorf("the generated package: %w", err)
+		}
+		for _, declaration := range parsed.Decls {
+			general, ok := declaration.(*ast.GenDecl)
+			if !ok || general.Tok != token.CONST {
+				continue
+			}
+			for _, spec := range general.Specs {
+				for _, value := range spec.(*ast.ValueSpec).Values {
+					takeConstant(sent, value)
+				}
+			}
+		}
+	}
+	for i, q := range s.Queries {
+		if sql, found := sent[q.Name]; found {
+			s.Queries[i].SQL = sql
+		}
+	}
+	return nil
+}
+
+// takeConstant notes the statement of a constant that begins with "-- name: Name :command".
+func takeConstant(sent map[string]string, value ast.Expr) {
+	text, ok := constant(value)
+	if !ok {
+		return
+	}
+	first, rest, _ := strings.Cut(text, "\n")
+	if found := queryName.FindStringSubmatch(first); found != nil {
+		sent[found[1]] = strings.TrimRight(rest, "; \t\n")
+	}
+}
+
+// constant evaluates a literal, or the sum that sqlc writes for a text with backquotes.
+func constant(value ast.Expr) (string, bool) {
+	switch value := value.(type) {
+	case *ast.BasicLit:
+		if value.Kind != token.STRING {
+			return "", false
+		}
+		text, err := strconv.Unquote(value.Value)
+		return text, err == nil
+	case *ast.BinaryExpr:
+		left, leftOK := constant(value.X)
+		right, rightOK := constant(value.Y)
+		return left + right, leftOK && rightOK && value.Op == token.ADD
+	}
+	return "", false
+}

@@ -1,0 +1,166 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	parser "github.com/pganalyze/pg_query_go/v6"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/ddl"
+	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/report"
+)
+
+// volatile are the functions of defaults that are usual and differ from row to row. The server knows them all; a guess needs only these.
+var volatile = map[string]bool{
+	"clock_timestamp": true, "gen_random_uuid": true, "nextval": true, "random": true, "timeofday": true,
+	"uuid_generate_v1": true, "uuid_generate_v4": true, "uuidv4": true, "uuidv7": true,
+}
+
+// guesses says what a statement probably does to a table with rows. made are the tables of the change itself.
+func guesses(head *project.Side, m project.Migration, steps []step, made map[string]bool) []report.Finding {
+	var found []report.Finding
+	notValid := map[string]bool{}
+	timeout, untimed := false, false
+	for _, s := range steps {
+		if setting, is := s.Setting(); is && setting.Name == "lock_timeout" {
+			timeout = setting.On
+		}
+		for _, a := range s.Actions() {
+			if made[a.Table] {
+				continue
+			}
+			if rule, title, do := guess(head, m, s, a); rule != "" {
+				found = append(found, report.Finding{
+					Rule: rule, Severity: report.Risk, Place: s.Place, Object: a.Table, Title: title, Do: do,
+				})
+			}
+			key := a.Table + "." + a.Object
+			if a.NotValid {
+				notValid[key] = true
+			}
+			if a.Kind == ddl.Validate && m.Up.Transaction && notValid[key] {
+				found = append(found, report.Finding{
+					Rule: "validate-in-same-transaction", Severity: report.Risk, Place: s.Place, Object: a.Table,
+					Title: fmt.Sprintf("`%s` is validated under the lock of the statement that adds it", a.Object),
+					Do:    Advise(a),
+				})
+			}
+			if !timeout && !untimed && locks(a) {
+				untimed = true
+				found = append(found, report.Finding{
+					Rule: "lock-without-timeout", Severity: report.Advice, Place: s.Place, Object: a.Table,
+					Title: fmt.Sprintf("A lock on `%s` is waited for without end", a.Table),
+					Do:    TimeoutAdvice,
+				})
+			}
+		}
+	}
+	return found
+}
+
+// TimeoutAdvice is what to do about a lock that is waited for without end.
+const TimeoutAdvice = "Begin the migration with `SET LOCAL lock_timeout = '2s';` and let the deployment repeat it when it fails."
+
+func locks(a ddl.Action) bool {
+	return !a.Concurrently && a.Kind != ddl.Validate
+}
+
+func guess(head *project.Side, m project.Migration, s step, a ddl.Action) (rule, title, do string) {
+	do = Advise(a)
+	switch a.Kind {
+	case ddl.CreateIndex, ddl.Reindex:
+		if !a.Concurrently {
+			return "index-without-concurrently", fmt.Sprintf("Building an index of `%s` stops its writers", a.Table), do
+		}
+	case ddl.AddForeignKey, ddl.AddCheck:
+		if !a.NotValid {
+			return "constraint-without-not-valid", fmt.Sprintf("The constraint reads `%s` whole while writers wait", a.Table), do
+		}
+	case ddl.AddUnique, ddl.AddExclusion:
+		return "unique-without-index", fmt.Sprintf("The constraint builds its index on `%s` while all others wait", a.Table), do
+	case ddl.SetNotNull:
+		if !checkedNotNull(head, m, s, a) {
+			return "not-null-without-check", fmt.Sprintf("`SET NOT NULL` reads `%s` whole while all others wait", a.Table), do
+		}
+	case ddl.ChangeType:
+		return "column-type-changed", fmt.Sprintf("Another type of `%s.%s` may rewrite the table", a.Table, a.Object), do
+	case ddl.AddColumn:
+		for _, n := range a.Column.GetConstraints() {
+			constraint := n.GetConstraint()
+			switch constraint.GetContype() {
+			case parser.ConstrType_CONSTR_GENERATED:
+				return "generated-column", fmt.Sprintf("The computed column rewrites `%s`", a.Table), do
+			case parser.ConstrType_CONSTR_IDENTITY:
+				return "volatile-default", fmt.Sprintf("The identity column rewrites `%s`", a.Table), do
+			case parser.ConstrType_CONSTR_DEFAULT:
+				if ddl.Calls(constraint.RawExpr, func(name string) bool { return volatile[name] }) {
+					return "volatile-default", fmt.Sprintf("A default that differs from row to row rewrites `%s`", a.Table), do
+				}
+			case parser.ConstrType_CONSTR_UNIQUE, parser.ConstrType_CONSTR_PRIMARY:
+				return "unique-without-index", fmt.Sprintf("The constraint builds its index on `%s` while all others wait", a.Table), do
+			case parser.ConstrType_CONSTR_CHECK:
+				return "constraint-without-not-valid", fmt.Sprintf("The constraint reads `%s` whole while all others wait", a.Table), do
+			}
+		}
+		if serial(a.Column.GetTypeName()) {
+			return "volatile-default", fmt.Sprintf("The serial column rewrites `%s`", a.Table), do
+		}
+	}
+	return "", "", ""
+}
+
+func serial(t *parser.TypeName) bool {
+	names := t.GetNames()
+	return len(names) > 0 && strings.HasSuffix(strings.TrimRight(names[len(names)-1].GetString_().GetSval(), "248"), "serial")
+}
+
+// checkedNotNull reports that the migrations before the statement leave a valid check of what it says.
+func checkedNotNull(head *project.Side, m project.Migration, s step, wanted ddl.Action) bool {
+	pending, valid := map[string]bool{}, false
+	for _, before := range head.Migrations {
+		for _, at := range parsed(before.Up) {
+			if before.File == m.File && at.Place == s.Place {
+				return valid
+			}
+			for _, a := range at.Actions() {
+				if a.Table != wanted.Table {
+					continue
+				}
+				column, is := ddl.NotNullColumn(a.Check)
+				switch {
+				case a.Kind == ddl.AddCheck && is && column == wanted.Object && a.NotValid:
+					pending[a.Object] = true
+				case a.Kind == ddl.AddCheck && is && column == wanted.Object, a.Kind == ddl.Validate && pending[a.Object]:
+					valid = true
+				}
+			}
+		}
+	}
+	return valid
+}
+
+// Advise says how an action is done without stopping programs. Empty: nothing better is known.
+func Advise(a ddl.Action) string {
+	switch a.Kind {
+	case ddl.CreateIndex:
+		return "Write `CREATE INDEX CONCURRENTLY`, alone in a migration whose line reads `-- migrate:up transaction:false`. On a partitioned table, build it on each partition so and attach it."
+	case ddl.Reindex:
+		return "Write `REINDEX … CONCURRENTLY`, alone in a migration whose line reads `-- migrate:up transaction:false`."
+	case ddl.AddForeignKey, ddl.AddCheck:
+		return "Add it `NOT VALID`, and `VALIDATE CONSTRAINT` in a later migration: that reads the rows while writers go on."
+	case ddl.Validate:
+		return "Move `VALIDATE CONSTRAINT` into a migration of its own: then it reads the rows while writers go on."
+	case ddl.AddUnique:
+		return "Build a unique index with `CREATE UNIQUE INDEX CONCURRENTLY` in a migration before, and add the constraint `USING INDEX`."
+	case ddl.AddExclusion:
+		return "There is no way to add it while writers go on: fill a new table that has it, and exchange the two."
+	case ddl.SetNotNull:
+		return "Add `CHECK (column IS NOT NULL) NOT VALID`, validate it in a migration of its own, and `SET NOT NULL` after that: it then reads nothing. Drop the check last."
+	case ddl.ChangeType:
+		return "Add a column of the new type, write both, fill it in small batches, move the readers, and drop the old one."
+	case ddl.AddColumn:
+		return "Add the column without the default, give it the default in a second statement, which concerns new rows only, and fill the old ones in small batches."
+	}
+	return ""
+}

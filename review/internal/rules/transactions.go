@@ -1,0 +1,121 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	parser "github.com/pganalyze/pg_query_go/v6"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/ddl"
+	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/report"
+)
+
+// transactions judges what stands in a transaction and must not, and the other way.
+func transactions(m project.Migration, steps []step) []report.Finding {
+	var found []report.Finding
+	for _, s := range steps {
+		if s.Outside() {
+			switch {
+			case m.Up.Transaction:
+				found = append(found, report.Finding{
+					Rule: "outside-transaction", Severity: report.Blocking, Place: s.Place, Object: ddl.Brief(s.SQL),
+					Title:  "PostgreSQL refuses the statement inside a transaction",
+					Detail: "The migration is one transaction, so it fails on every database.",
+					Do:     "Put the statement alone into a migration whose line reads `-- migrate:up transaction:false`.",
+				})
+			case len(m.Up.Statements) > 1:
+				found = append(found, report.Finding{
+					Rule: "concurrently-not-alone", Severity: report.Blocking, Place: s.Place, Object: ddl.Brief(s.SQL),
+					Title:  "The statement does not stand alone in its migration",
+					Detail: "dbmate sends the statements of a migration as one text, and PostgreSQL runs that as one transaction, in which it refuses this statement.",
+					Do:     "Give it a migration of its own; settings such as `lock_timeout` belong to the role or the connection then.",
+				})
+			}
+			if index := s.Node.GetIndexStmt(); index.GetIfNotExists() {
+				found = append(found, report.Finding{
+					Rule: "concurrently-if-not-exists", Severity: report.Advice, Place: s.Place, Object: index.Idxname,
+					Title:  "IF NOT EXISTS takes a broken index for a good one",
+					Detail: "A build that fails leaves an invalid index, which no query uses and every write maintains. The second try finds its name and does nothing.",
+					Do:     "Leave out `IF NOT EXISTS`, or begin with `DROP INDEX CONCURRENTLY IF EXISTS` in a migration before.",
+				})
+			}
+		}
+		if kind, is := s.Control(); is && m.Up.Transaction {
+			switch kind {
+			case parser.TransactionStmtKind_TRANS_STMT_SAVEPOINT, parser.TransactionStmtKind_TRANS_STMT_RELEASE, parser.TransactionStmtKind_TRANS_STMT_ROLLBACK_TO:
+				continue
+			}
+			found = append(found, report.Finding{
+				Rule: "transaction-ended-early", Severity: report.Risk, Place: s.Place, Object: ddl.Brief(s.SQL),
+				Title:  "The statement interferes with the migration's transaction",
+				Detail: "dbmate has begun one. What fails after this statement leaves a database that has half of the migration and no record of it.",
+				Do:     "Take it out, or write `-- migrate:up transaction:false`.",
+			})
+		}
+	}
+	return found
+}
+
+// drops finds what goes without being named.
+func drops(steps []step) []report.Finding {
+	var found []report.Finding
+	for _, s := range steps {
+		cascades := s.Node.GetDropStmt().GetBehavior() == parser.DropBehavior_DROP_CASCADE ||
+			s.Node.GetTruncateStmt().GetBehavior() == parser.DropBehavior_DROP_CASCADE
+		for _, c := range s.Node.GetAlterTableStmt().GetCmds() {
+			cascades = cascades || c.GetAlterTableCmd().GetBehavior() == parser.DropBehavior_DROP_CASCADE
+		}
+		if cascades {
+			found = append(found, report.Finding{
+				Rule: "drop-cascade", Severity: report.Risk, Place: s.Place, Object: strings.Join(s.Names(), ", "),
+				Title:  "CASCADE removes what is not named",
+				Detail: "What depends on it differs from database to database: views, keys and triggers of others go with it.",
+				Do:     "Name what goes, dependants first, without `CASCADE`.",
+			})
+		}
+	}
+	return found
+}
+
+// enums judges changes of enumerations that no database shows: what programs know, and what a transaction allows.
+func enums(m project.Migration, steps []step) []report.Finding {
+	var found []report.Finding
+	added := map[string]bool{} // values
+	for _, s := range steps {
+		if m.Up.Transaction && len(added) > 0 {
+			for value := range added {
+				if mentions(s, value) {
+					found = append(found, report.Finding{
+						Rule: "enum-value-used-at-once", Severity: report.Blocking, Place: s.Place, Object: value,
+						Title:  fmt.Sprintf("The value `%s` is used by the transaction that adds it", value),
+						Detail: "PostgreSQL refuses that: \"unsafe use of new value\".",
+						Do:     "Use it in a migration of its own, after the one that adds it.",
+					})
+				}
+			}
+		}
+		e := s.Node.GetAlterEnumStmt()
+		switch {
+		case e.GetOldVal() != "":
+			found = append(found, report.Finding{
+				Rule: "enum-value-renamed", Severity: report.Blocking, Place: s.Place, Object: e.OldVal,
+				Title:  fmt.Sprintf("The value `%s` gets another name", e.OldVal),
+				Detail: fmt.Sprintf("Programs of before send `%s`, which is refused from now on, and do not know `%s`.", e.OldVal, e.NewVal),
+				Do:     "Add the new value, move the programs and then the rows to it, and leave the old one unused.",
+			})
+		case e.GetNewVal() != "":
+			added[e.NewVal] = true
+		}
+	}
+	return found
+}
+
+func mentions(s step, value string) bool {
+	for _, word := range words(s.SQL) {
+		if strings.Trim(word, "'") == value && strings.HasPrefix(word, "'") {
+			return s.Node.GetAlterEnumStmt() == nil
+		}
+	}
+	return false
+}

@@ -1,0 +1,136 @@
+// Package report is what a review says: findings, the verdict that follows from them, and its forms for people and programs.
+//
+// What it prints depends on nothing but the [Report]: the same change gives the same bytes, except for what was
+// measured, which stands apart in [Measured].
+package report
+
+import (
+	"cmp"
+	"time"
+)
+
+// Severity says what a finding asks of the reader.
+type Severity int
+
+// From the one that needs nothing to the one that must not be merged.
+const (
+	// Note tells what the change does; nothing is to be done.
+	Note Severity = iota
+	// Advice is better followed, but the change may be merged without.
+	Advice
+	// Risk harms some databases or some deployments: somebody decides, and says so.
+	Risk
+	// Blocking breaks programs, loses rows or stops writers on a database of any size.
+	Blocking
+)
+
+var severityNames = [...]string{"note", "advice", "risk", "blocking"}
+
+func (s Severity) String() string { return severityNames[s] }
+
+// Place is a line of a file of the project, from 1; Line 0 is the file as a whole. File is relative to the project's root.
+type Place struct {
+	File string `json:"file"`
+	Line int    `json:"line,omitempty"`
+}
+
+// Compare orders places by file, then line.
+func (p Place) Compare(q Place) int {
+	return cmp.Or(cmp.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line))
+}
+
+// Finding is one thing that a reviewer should know.
+type Finding struct {
+	// Rule names what was looked for, in words joined by hyphens: "lock-blocks-writers". Part of the output's format.
+	Rule     string   `json:"rule"`
+	Severity Severity `json:"severity"`
+	Place    Place    `json:"place"`
+	// Object is the table, column, query, function or Go name that it is about.
+	Object string `json:"object,omitempty"`
+	// Title is one line without a full stop. Detail explains it with the facts; Do says what to change. Both are Markdown.
+	Title  string `json:"title"`
+	Detail string `json:"detail,omitempty"`
+	Do     string `json:"do,omitempty"`
+	// Measured is what a statement of a migration did, where one was run.
+	Measured *Measured `json:"measured,omitempty"`
+	// Silenced is the reason that a comment gives for accepting it, until a day that has not passed. Empty: nobody did.
+	Silenced string `json:"silenced,omitempty"`
+}
+
+// Measured is what was observed of one statement on the seeded database.
+type Measured struct {
+	// Locks are the strongest modes held on each object that existed before the change, as pg_locks names them.
+	Locks []Lock `json:"locks,omitempty"`
+	// Rewrites are the tables whose files were replaced, Scans those that were read whole.
+	Rewrites []string `json:"rewrites,omitempty"`
+	Scans    []string `json:"scans,omitempty"`
+	WALBytes int64    `json:"wal_bytes"`
+	// Duration and Rows, the seeded size of the largest table concerned, differ from run to run and machine to machine.
+	Duration time.Duration `json:"duration_ns"`
+	Rows     int64         `json:"rows"`
+	// Waiting are the queries that cannot run while the locks are held.
+	Waiting []Waiting `json:"waiting,omitempty"`
+}
+
+// Lock is a mode held on a relation.
+type Lock struct {
+	Relation string `json:"relation"`
+	Mode     string `json:"mode"` // "AccessExclusiveLock"
+}
+
+// Waiting is a query that would wait, and who runs it: the operations that its header names.
+type Waiting struct {
+	Query      string   `json:"query"`
+	Operations []string `json:"operations,omitempty"`
+}
+
+// Order is how a change can be deployed while the programs of before and after run beside each other.
+type Order string
+
+// The orders. The first two are safe in that order only.
+const (
+	AnyOrder    Order = "any order"
+	SchemaFirst Order = "schema first"
+	CodeFirst   Order = "code first"
+	NoOrder     Order = "neither"
+)
+
+// Report is the result of a review.
+type Report struct {
+	// Base and Head are the revisions compared, as the caller named them.
+	Base string `json:"base"`
+	Head string `json:"head"`
+	// Migrations are the files of the new ones, in order.
+	Migrations []string `json:"migrations"`
+	Order      Order    `json:"deploy_order"`
+	// Declared is the compatibility that the migrations declare, where they do.
+	Declared string    `json:"declared_compatibility,omitempty"`
+	Findings []Finding `json:"findings"`
+	// Catalog are the differences between the two schemas, API those between the two generated packages, Plans those
+	// between the queries' plans: each one line, in stable order.
+	Catalog []Change `json:"catalog"`
+	API     []Change `json:"api"`
+	Plans   []Change `json:"plans"`
+	// Statements are those of the new migrations with what they did, in order.
+	Statements []Statement `json:"statements"`
+	// Skipped says which parts could not run, and why.
+	Skipped []string `json:"skipped,omitempty"`
+}
+
+// Change is a difference. Before is empty for what was added, After for what was removed.
+type Change struct {
+	Kind   string `json:"kind"` // "column", "index", "function", "plan"
+	Object string `json:"object"`
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+	Place  Place  `json:"place"`
+	// Details is shown folded: a whole plan, a definition.
+	Details string `json:"details,omitempty"`
+}
+
+// Statement is a statement of a migration that was run.
+type Statement struct {
+	Place    Place    `json:"place"`
+	SQL      string   `json:"sql"`
+	Measured Measured `json:"measured"`
+}

@@ -1,0 +1,348 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Marker is the first line of the Markdown form: what a program looks for that keeps one comment up to date.
+const Marker = "<!-- ff schema review -->"
+
+// longestMarkdown is what the comments of code hosts hold, with a margin. What is folded is left out beyond it.
+const longestMarkdown = 60_000
+
+// WriteMarkdown writes the report for a reviewer: the verdict, what to do, the order of deployment, and the rest folded.
+func WriteMarkdown(w io.Writer, r *Report, failOn Severity) error {
+	var open, noted, silenced []Finding
+	for _, f := range r.Findings {
+		switch {
+		case f.Silenced != "":
+			silenced = append(silenced, f)
+		case f.Severity == Note:
+			noted = append(noted, f)
+		default:
+			open = append(open, f)
+		}
+	}
+	slices.SortStableFunc(open, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	p := &page{}
+	p.head(r, failOn, open)
+	p.findings(open)
+	p.fold(fmt.Sprintf("What each statement did (%d)", len(r.Statements)), statements(r.Statements))
+	p.fold(fmt.Sprintf("The schema (%d)", len(r.Catalog)), changes(r.Catalog))
+	p.fold(fmt.Sprintf("The generated Go API (%d)", len(r.API)), changes(r.API))
+	p.fold(fmt.Sprintf("Plans (%d)", len(r.Plans)), changes(r.Plans))
+	p.fold(fmt.Sprintf("Good to know (%d)", len(noted)), bullets(noted, func(f Finding) string { return cmp.Or(f.Detail, f.Do) }))
+	p.fold(fmt.Sprintf("Accepted by comments (%d)", len(silenced)), bullets(silenced, func(f Finding) string { return "Accepted: " + f.Silenced }))
+	p.fold(fmt.Sprintf("Not looked at (%d)", len(r.Skipped)), lines(r.Skipped))
+	if p.left > 0 {
+		fmt.Fprintf(&p.text, "\n%s too long for a comment: the JSON form has all.\n", count(p.left, "part is", "parts are"))
+	}
+	_, err := io.WriteString(w, p.text.String())
+	return err
+}
+
+// page is the text so far, and how many parts did not fit.
+type page struct {
+	text strings.Builder
+	left int
+}
+
+var verdictLines = map[Verdict]string{
+	Clean:    "nothing to do",
+	Advisory: "may be merged, with what is said below in mind",
+	Blocked:  "not to be merged as it is",
+}
+
+func (p *page) head(r *Report, failOn Severity, open []Finding) {
+	fmt.Fprintf(&p.text, "%s\n## Schema review: %s\n\n", Marker, verdictLines[r.Verdict(failOn)])
+	var counts []string
+	for _, s := range []Severity{Blocking, Risk, Advice} {
+		n := 0
+		for _, f := range open {
+			if f.Severity == s {
+				n++
+			}
+		}
+		if n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	if len(counts) > 0 {
+		fmt.Fprintf(&p.text, "- **Findings:** %s.\n", strings.Join(counts, ", "))
+	}
+	if r.Order != "" {
+		fmt.Fprintf(&p.text, "- **Deploy:** %s", orderLines[r.Order])
+		if r.Declared != "" {
+			fmt.Fprintf(&p.text, " The migrations declare: %s.", r.Declared)
+		}
+		p.text.WriteString("\n")
+	}
+	migrations := "no new migration"
+	if len(r.Migrations) > 0 {
+		var names []string
+		for _, m := range r.Migrations {
+			names = append(names, code(m))
+		}
+		migrations = strings.Join(first(names, 5), ", ")
+	}
+	fmt.Fprintf(&p.text, "- **Change:** %s to %s: %s; %s of the schema, %s of the Go API, %s of plans.\n",
+		revision(r.Base, "base"), revision(r.Head, "the working folder"), migrations,
+		count(len(r.Catalog), "difference", "differences"), count(len(r.API), "difference", "differences"), count(len(r.Plans), "difference", "differences"))
+	if len(r.Skipped) > 0 {
+		fmt.Fprintf(&p.text, "- **Not looked at:** %s; see the end.\n", count(len(r.Skipped), "thing", "things"))
+	}
+}
+
+var orderLines = map[Order]string{
+	AnyOrder:    "schema and programs in any order.",
+	SchemaFirst: "the schema first, then the programs.",
+	CodeFirst:   "the programs first, then the schema.",
+	NoOrder:     "**no order is safe**: programs of before and of after each fail on the other schema.",
+}
+
+// findings are those with something to do, the worst first. Many of one rule are told once in full.
+func (p *page) findings(open []Finding) {
+	if len(open) == 0 {
+		return
+	}
+	p.text.WriteString("\n### What to do\n\n")
+	told := 0
+	for i, f := range open {
+		var entry strings.Builder
+		fmt.Fprintf(&entry, "%d. **%s** (%s, `%s`, %s)\n", i+1, f.Title, f.Severity, f.Rule, place(f.Place))
+		if f.Do != "" {
+			fmt.Fprintf(&entry, "   %s\n", indent(f.Do))
+		}
+		if did := facts(f.Measured); did != "" {
+			fmt.Fprintf(&entry, "   <br>Seen: %s\n", did)
+		}
+		if f.Detail != "" {
+			fmt.Fprintf(&entry, "   <details><summary>Why</summary>\n\n   %s\n   </details>\n", indent(f.Detail))
+		}
+		if p.text.Len()+entry.Len() > longestMarkdown*3/4 {
+			break
+		}
+		p.text.WriteString(entry.String())
+		told++
+	}
+	if rest := len(open) - told; rest > 0 {
+		fmt.Fprintf(&p.text, "\nAnd %s.\n", count(rest, "more", "more"))
+	}
+}
+
+func (p *page) fold(title, body string) {
+	if body == "" {
+		return
+	}
+	part := fmt.Sprintf("\n<details><summary>%s</summary>\n\n%s\n</details>\n", title, strings.TrimRight(body, "\n")+"\n")
+	if p.text.Len()+len(part) > longestMarkdown {
+		p.left++
+		return
+	}
+	p.text.WriteString(part)
+}
+
+// facts tells what a statement did, in one line.
+func facts(m *Measured) string {
+	if m == nil {
+		return ""
+	}
+	var said []string
+	for _, l := range m.Locks {
+		said = append(said, fmt.Sprintf("%s on `%s`", strings.TrimSuffix(l.Mode, "Lock"), l.Relation))
+	}
+	said = first(said, 4)
+	if len(m.Rewrites) > 0 {
+		said = append(said, "rewrites "+quoted(m.Rewrites))
+	}
+	if len(m.Scans) > 0 {
+		said = append(said, "reads "+quoted(m.Scans)+" whole")
+	}
+	if m.Duration > 0 {
+		said = append(said, fmt.Sprintf("%s at %s", duration(m.Duration), count(int(m.Rows), "row", "rows")))
+	}
+	if len(m.Waiting) > 0 {
+		said = append(said, "waiting: "+waiting(m.Waiting))
+	}
+	return strings.Join(said, "; ")
+}
+
+func waiting(list []Waiting) string {
+	var names []string
+	for _, w := range list {
+		name := code(w.Query)
+		if len(w.Operations) > 0 {
+			name += " (" + strings.Join(w.Operations, ", ") + ")"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(first(names, 6), ", ")
+}
+
+func statements(list []Statement) string {
+	if len(list) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("| statement | locks | rewrites | reads whole | WAL | time | who waits |\n| --- | --- | --- | --- | ---: | ---: | --- |\n")
+	for _, s := range list {
+		var locks []string
+		for _, l := range s.Measured.Locks {
+			locks = append(locks, fmt.Sprintf("%s `%s`", strings.TrimSuffix(l.Mode, "Lock"), l.Relation))
+		}
+		cells := []string{
+			place(s.Place) + " " + code(brief(s.SQL)), strings.Join(first(locks, 4), ", "), quoted(s.Measured.Rewrites), quoted(s.Measured.Scans),
+			bytes(s.Measured.WALBytes), duration(s.Measured.Duration), waiting(s.Measured.Waiting),
+		}
+		for i, cell := range cells {
+			cells[i] = strings.ReplaceAll(cell, "|", `\|`)
+		}
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | "))
+	}
+	return b.String()
+}
+
+func changes(list []Change) string {
+	var b strings.Builder
+	for _, c := range list {
+		switch {
+		case c.Before == "":
+			fmt.Fprintf(&b, "- added %s %s: %s", c.Kind, code(c.Object), code(brief(c.After)))
+		case c.After == "":
+			fmt.Fprintf(&b, "- removed %s %s, which was %s", c.Kind, code(c.Object), code(brief(c.Before)))
+		default:
+			fmt.Fprintf(&b, "- %s %s: %s becomes %s", c.Kind, code(c.Object), code(brief(c.Before)), code(brief(c.After)))
+		}
+		if c.Place.File != "" {
+			fmt.Fprintf(&b, " (%s)", place(c.Place))
+		}
+		b.WriteString("\n")
+		if c.Details != "" {
+			fmt.Fprintf(&b, "  <details><summary>in full</summary>\n\n  %s\n  </details>\n", strings.ReplaceAll(block(c.Details), "\n", "\n  "))
+		}
+	}
+	return b.String()
+}
+
+func bullets(list []Finding, more func(Finding) string) string {
+	var b strings.Builder
+	for _, f := range list {
+		fmt.Fprintf(&b, "- %s (`%s`, %s)", f.Title, f.Rule, place(f.Place))
+		if said := more(f); said != "" {
+			fmt.Fprintf(&b, ". %s", strings.ReplaceAll(said, "\n", "\n  "))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func lines(list []string) string {
+	var b strings.Builder
+	for _, line := range list {
+		fmt.Fprintf(&b, "- %s\n", line)
+	}
+	return b.String()
+}
+
+func place(p Place) string {
+	switch {
+	case p.File == "":
+		return "the project"
+	case p.Line == 0:
+		return code(p.File)
+	}
+	return code(fmt.Sprintf("%s:%d", p.File, p.Line))
+}
+
+// code is a span that shows the text as it is.
+func code(text string) string {
+	fence := "`"
+	for strings.Contains(text, fence) {
+		fence += "`"
+	}
+	if fence == "`" {
+		return fence + text + fence
+	}
+	return fence + " " + text + " " + fence
+}
+
+func block(text string) string {
+	fence := "```"
+	for strings.Contains(text, fence) {
+		fence += "`"
+	}
+	return fence + "\n" + strings.TrimRight(text, "\n") + "\n" + fence
+}
+
+// brief is the text on one line, cut.
+func brief(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > 120 {
+		return string(runes[:119]) + "…"
+	}
+	return text
+}
+
+func indent(text string) string {
+	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n   ")
+}
+
+func quoted(names []string) string {
+	var list []string
+	for _, name := range names {
+		list = append(list, code(name))
+	}
+	return strings.Join(first(list, 4), ", ")
+}
+
+func revision(name, otherwise string) string {
+	if name == "" {
+		return otherwise
+	}
+	return code(name)
+}
+
+// first shortens a list.
+func first(list []string, n int) []string {
+	if len(list) <= n+1 {
+		return list
+	}
+	return append(slices.Clone(list[:n]), fmt.Sprintf("%d more", len(list)-n))
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return thousands(n) + " " + many
+}
+
+func thousands(n int) string {
+	text := fmt.Sprint(n)
+	for at := len(text) - 3; at > 0; at -= 3 {
+		text = text[:at] + "," + text[at:]
+	}
+	return text
+}
+
+func duration(d time.Duration) string {
+	if d < time.Millisecond {
+		return "under 1 ms"
+	}
+	return fmt.Sprintf("%s ms", thousands(int(d.Milliseconds())))
+}
+
+func bytes(n int64) string {
+	switch {
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d B", n)
+}

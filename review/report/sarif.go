@@ -1,0 +1,71 @@
+package report
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"strings"
+
+	"github.com/owenrumney/go-sarif/v3/pkg/report/v210/sarif"
+)
+
+// levels are SARIF's names for the severities.
+var levels = map[Severity]string{Note: "none", Advice: "note", Risk: "warning", Blocking: "error"}
+
+// WriteSARIF writes the findings in SARIF 2.1.0, for programs that show them beside the lines. Those that a comment
+// accepts are there as suppressed, and what a statement did is among its finding's properties.
+func WriteSARIF(w io.Writer, r *Report) error {
+	run := sarif.NewRunWithInformationURI("ff schema review", "https://github.com/flowfabric/flowfabric-go/blob/main/docs/schema-review.md")
+	run.WithColumnKind("unicodeCodePoints")
+	for _, f := range r.Findings {
+		run.AddRule(f.Rule).WithDescription(strings.ReplaceAll(f.Rule, "-", " "))
+		run.AddResult(result(run, f))
+	}
+	log := sarif.NewReport().AddRun(run)
+	if err := log.Validate(); err != nil {
+		return err
+	}
+	return log.PrettyWrite(w)
+}
+
+func result(run *sarif.Run, f Finding) *sarif.Result {
+	text := f.Title + "."
+	for _, more := range []string{f.Detail, f.Do} {
+		if more != "" {
+			text += "\n\n" + more
+		}
+	}
+	at := sarif.NewPhysicalLocation().WithArtifactLocation(sarif.NewArtifactLocation().WithURI(f.Place.File))
+	if f.Place.Line > 0 {
+		at.WithRegion(sarif.NewRegion().WithStartLine(f.Place.Line))
+	}
+	res := sarif.NewRuleResult(f.Rule).
+		WithRuleIndex(run.GetRuleIndex(f.Rule)).
+		WithLevel(levels[f.Severity]).
+		WithMessage(sarif.NewTextMessage(text).WithMarkdown(text)).
+		// The same finding keeps it when lines move.
+		WithPartialFingerprints(map[string]string{"finding/v1": fingerprint(f)})
+	if f.Place.File != "" {
+		res.AddLocation(sarif.NewLocationWithPhysicalLocation(at))
+	}
+	if f.Severity == Note {
+		res.WithKind("informational") // what has no level
+	}
+	properties := sarif.NewPropertyBag().Add("severity", f.Severity.String())
+	if f.Object != "" {
+		properties.Add("object", f.Object)
+	}
+	if f.Measured != nil {
+		properties.Add("measured", f.Measured)
+	}
+	res.WithProperties(properties)
+	if f.Silenced != "" {
+		res.AddSuppression(sarif.NewSuppression().WithKind("inSource").WithStatus("accepted").WithJustification(f.Silenced))
+	}
+	return res
+}
+
+func fingerprint(f Finding) string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{f.Rule, f.Place.File, f.Object}, "\x00")))
+	return hex.EncodeToString(sum[:8])
+}

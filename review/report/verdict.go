@@ -1,0 +1,96 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Verdict is what a report comes to.
+type Verdict string
+
+// The verdicts. Blocked means that the change is not to be merged as it is.
+const (
+	Clean    Verdict = "clean"
+	Advisory Verdict = "advisory"
+	Blocked  Verdict = "blocked"
+)
+
+// Exit codes of a command that prints a report. 1 and 2 are left to a command that failed and one that was called
+// wrongly: neither must look like a review that found little.
+const (
+	ExitClean    = 0
+	ExitAdvisory = 8
+	ExitBlocked  = 9
+)
+
+// Verdict says what the findings come to: [Blocked] with one of failOn or worse, [Advisory] with one that is more than
+// a note. A finding that a comment accepts does not count.
+func (r *Report) Verdict(failOn Severity) Verdict {
+	worst := Note
+	for _, f := range r.Findings {
+		if f.Silenced == "" {
+			worst = max(worst, f.Severity)
+		}
+	}
+	switch {
+	case worst >= max(failOn, Advice):
+		return Blocked
+	case worst > Note:
+		return Advisory
+	}
+	return Clean
+}
+
+// ExitCode is the code of a command that reached the verdict.
+func (v Verdict) ExitCode() int {
+	switch v {
+	case Clean:
+		return ExitClean
+	case Advisory:
+		return ExitAdvisory
+	}
+	return ExitBlocked
+}
+
+// ParseSeverity reads the name of a severity: "note", "advice", "risk", "blocking".
+func ParseSeverity(name string) (Severity, error) {
+	if at := slices.Index(severityNames[:], name); at >= 0 {
+		return Severity(at), nil
+	}
+	return 0, fmt.Errorf("%q is no severity: one of %s", name, strings.Join(severityNames[:], ", "))
+}
+
+// MarshalText gives its name.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads its name.
+func (s *Severity) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseSeverity(string(text))
+	return err
+}
+
+// WriteJSON writes the report with its verdict. Lists that are empty are there, as [].
+func WriteJSON(w io.Writer, r *Report, failOn Severity) error {
+	full := *r
+	full.Migrations = present(full.Migrations)
+	full.Findings = present(full.Findings)
+	full.Catalog, full.API, full.Plans = present(full.Catalog), present(full.API), present(full.Plans)
+	full.Statements = present(full.Statements)
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(struct {
+		Verdict Verdict `json:"verdict"`
+		*Report
+	}{r.Verdict(failOn), &full})
+}
+
+func present[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

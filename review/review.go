@@ -1,0 +1,174 @@
+// Package review reviews a change to the schema and the queries of a project that uses sqlc and dbmate: it makes the
+// databases of before and after, runs the migrations on rows, and reports what the change does to the database, to the
+// queries and to the generated Go package.
+//
+// It needs git, and a PostgreSQL server on which it may create databases; internal/pgserver says how that is found.
+package review
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/database"
+	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rules"
+	"github.com/flowfabric/flowfabric-go/review/internal/seed"
+	"github.com/flowfabric/flowfabric-go/review/report"
+)
+
+// Config says what is reviewed. Only Base, or BaseDir, is required.
+type Config struct {
+	// Dir is the project's folder, in a git repository unless BaseDir is set. Empty: the current one.
+	Dir string
+	// Base is the revision that the change goes to, Head the one that it ends at. What is compared with Head is the
+	// commit at which it left Base, as in a pull request. An empty Head is the working folder.
+	Base, Head string
+	// BaseDir is a folder that stands for Base; there is no git then.
+	BaseDir string
+	// Seed is the file that says what rows look like, relative to Dir, taken from Head's revision. Empty: seed.yaml beside
+	// the folder of the migrations or in Dir; without one rows are made from the schema.
+	Seed string
+	// Rows is how many rows all tables together get. 0: what the seed file says, else some thousands.
+	Rows int
+	// MigrationsDir is the folder of the migrations, relative to Dir. Empty: the only one that holds some.
+	MigrationsDir string
+	// MigrationsTable is where dbmate keeps the versions. Empty: DBMATE_MIGRATIONS_TABLE of .env, else schema_migrations.
+	MigrationsTable string
+	// Today decides which silencing comments have expired. Zero: today.
+	Today time.Time
+	// Container finds or runs a PostgreSQL server in a container of the image and returns its superuser's URL. Nil: a server
+	// is the one that DATABASE_URL names, or an embedded one.
+	Container func(ctx context.Context, image string) (serverURL string, err error)
+	// Log receives a line before each step that takes seconds. Nil: nowhere.
+	Log io.Writer
+}
+
+// Run reviews. It makes databases on the server and drops them before it returns.
+//
+// A part that cannot run is told in the report's Skipped, with the reason. Errors: what keeps the review as a whole from
+// being made, as a revision that does not exist, a base whose migrations fail, or no server. They hold no password.
+func Run(ctx context.Context, config Config) (_ *report.Report, err error) {
+	if config.Base == "" && config.BaseDir == "" {
+		return nil, errors.New("no base is named")
+	}
+	if config.Dir == "" {
+		config.Dir = "."
+	}
+	if config.Today.IsZero() {
+		config.Today = time.Now()
+	}
+	if config.Log == nil {
+		config.Log = io.Discard
+	}
+	dir, err := os.MkdirTemp("", "ff-schema-review-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	r := &review{Config: config, report: &report.Report{Base: cmp.Or(config.Base, "base"), Head: config.Head}}
+	if err := r.open(ctx, dir); err != nil {
+		return nil, err
+	}
+	if r.server, err = database.Start(ctx, config.Container, config.Log); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.server.Close(ctx)) }()
+	if err := r.check(ctx); err != nil {
+		return nil, err
+	}
+	return r.finish(), nil
+}
+
+// review is one run.
+type review struct {
+	Config
+	base, head *project.Side
+	target     *project.Side // Base as it stands now, where head left it earlier; else nil
+	added      []project.Migration
+	spec       *seed.Spec
+	server     *database.Server
+	report     *report.Report
+}
+
+// open reads the sides into folders below dir.
+func (r *review) open(ctx context.Context, dir string) (err error) {
+	opts := project.Options{MigrationsDir: r.MigrationsDir, MigrationsTable: r.MigrationsTable}
+	if r.BaseDir != "" {
+		r.base, err = project.Open(ctx, r.BaseDir, "", filepath.Join(dir, "base"), opts)
+	} else {
+		err = r.openBase(ctx, dir, opts)
+	}
+	if err != nil {
+		return err
+	}
+	if r.head, err = project.Open(ctx, r.Dir, r.Head, filepath.Join(dir, "head"), opts); err != nil {
+		return err
+	}
+	if r.spec, err = r.readSeed(); err != nil {
+		return err
+	}
+	r.added = project.New(r.base, r.head)
+	r.report.Migrations = []string{}
+	for _, m := range r.added {
+		r.report.Migrations = append(r.report.Migrations, m.File)
+	}
+	return nil
+}
+
+func (r *review) openBase(ctx context.Context, dir string, opts project.Options) error {
+	left, err := project.MergeBase(ctx, r.Dir, r.Base, r.Head)
+	if err != nil {
+		return fmt.Errorf("find where %s left %s: %w", cmp.Or(r.Head, "the working folder"), r.Base, err)
+	}
+	if r.base, err = project.Open(ctx, r.Dir, left, filepath.Join(dir, "base"), opts); err != nil {
+		return err
+	}
+	now, err := project.Commit(ctx, r.Dir, r.Base)
+	if err != nil || now == left {
+		return err
+	}
+	r.target, err = project.Open(ctx, r.Dir, now, filepath.Join(dir, "target"), opts)
+	return err
+}
+
+// check runs the parts, each after those that it builds on.
+func (r *review) check(ctx context.Context) error {
+	r.find(r.head.Findings...)
+	r.find(rules.Check(r.base, r.head, r.target)...)
+	apiDone := r.startAPI(ctx)
+	err := r.checkDatabases(ctx)
+	apiDone()
+	return errors.Join(err, ctx.Err())
+}
+
+func (r *review) find(findings ...report.Finding) {
+	r.report.Findings = append(r.report.Findings, findings...)
+}
+
+func (r *review) skip(part, format string, arguments ...any) {
+	r.report.Skipped = append(r.report.Skipped, part+": "+fmt.Sprintf(format, arguments...))
+}
+
+func (r *review) say(format string, arguments ...any) { fmt.Fprintf(r.Log, format+"\n", arguments...) }
+
+// finish silences what comments accept, and puts everything into its order.
+func (r *review) finish() *report.Report {
+	findings := rules.Silence(r.report.Findings, r.base, r.head, r.Today)
+	slices.SortStableFunc(findings, func(a, b report.Finding) int {
+		return cmp.Or(cmp.Compare(b.Severity, a.Severity), a.Place.Compare(b.Place),
+			strings.Compare(a.Rule, b.Rule), strings.Compare(a.Object, b.Object), strings.Compare(a.Title, b.Title))
+	})
+	r.report.Findings = findings
+	slices.Sort(r.report.Skipped)
+	r.report.Skipped = slices.Compact(r.report.Skipped)
+	return r.report
+}

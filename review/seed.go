@@ -1,0 +1,106 @@
+package review
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/catalog"
+	"github.com/flowfabric/flowfabric-go/review/internal/database"
+	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/seed"
+)
+
+// fill makes the database with rows. What the change demands of them they meet where they can, so that it is seen at work.
+func (r *review) fill(ctx context.Context, dbs *databases) (*seed.Result, error) {
+	var err error
+	if dbs.seeded, err = r.server.Copy(ctx, dbs.base, "seeded"); err != nil {
+		return nil, err
+	}
+	conn, err := dbs.seeded.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	later, err := dbs.migrated.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = later.Close(context.WithoutCancel(ctx)) }()
+	opts := r.seedOptions(r.base)
+	opts.Later = later
+	return seed.Fill(ctx, conn, within(r.spec, dbs.before), opts)
+}
+
+// fillOne fills the tables that are empty, and analyses all.
+func (r *review) fillOne(ctx context.Context, d *database.Database, spec *seed.Spec, opts seed.Options) error {
+	conn, err := d.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	_, err = seed.Fill(ctx, conn, spec, opts)
+	return err
+}
+
+func (r *review) seedOptions(side *project.Side) seed.Options {
+	opts := seed.Options{Rows: r.Rows, Now: r.Today}
+	for _, q := range side.Queries {
+		opts.Queries = append(opts.Queries, q.SQL)
+	}
+	return opts
+}
+
+// readSeed reads the seed file of head. Without one rows are made from the schema.
+func (r *review) readSeed() (*seed.Spec, error) {
+	if r.Seed != "" {
+		return seed.ReadFile(filepath.Join(r.head.Dir, r.Seed))
+	}
+	for _, dir := range []string{path.Dir(r.head.MigrationsDir), "."} {
+		name := filepath.Join(r.head.Dir, dir, "seed.yaml")
+		if _, err := os.Stat(name); err == nil {
+			return seed.ReadFile(name)
+		}
+	}
+	return new(seed.Spec), nil
+}
+
+// within returns what the seed file says of tables and columns that a schema has: it is head's, and speaks of new ones too.
+func within(spec *seed.Spec, schema *catalog.Catalog) *seed.Spec {
+	narrow := *spec
+	narrow.Tables = maps.Clone(spec.Tables)
+	maps.DeleteFunc(narrow.Tables, func(name string, _ seed.Table) bool { return !schema.HasTable(name) })
+	for name, t := range narrow.Tables {
+		lacks := func(column string, _ seed.Column) bool { return !schema.HasColumn(name, column) }
+		t.Columns = maps.Clone(t.Columns)
+		maps.DeleteFunc(t.Columns, lacks)
+		t.Kinds = slices.Clone(t.Kinds)
+		for i, k := range t.Kinds {
+			t.Kinds[i].Set = maps.Clone(k.Set)
+			maps.DeleteFunc(t.Kinds[i].Set, lacks)
+		}
+		t.References = slices.DeleteFunc(slices.Clone(t.References), func(ref seed.Reference) bool {
+			to := ref.To
+			if len(to) == 0 {
+				to = ref.Columns
+			}
+			return slices.ContainsFunc(ref.Columns, func(c string) bool { return !schema.HasColumn(name, c) }) ||
+				slices.ContainsFunc(to, func(c string) bool { return !schema.HasColumn(ref.Table, c) })
+		})
+		narrow.Tables[name] = t
+	}
+	return &narrow
+}
+
+// small returns what tells tables that stay small wherever the project runs: the seed file gives them a number of rows,
+// and it is none that counts as large.
+func (r *review) small(filled *seed.Result) func(table string) bool {
+	large := seed.LargeFrom(r.spec, seed.Options{Rows: r.Rows})
+	return func(table string) bool {
+		said, named := r.spec.Tables[table]
+		return named && said.Rows != nil && *said.Rows > 0 && filled.Rows(table) < large
+	}
+}

@@ -1,0 +1,140 @@
+package review
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/database"
+	"github.com/flowfabric/flowfabric-go/review/internal/observe"
+	"github.com/flowfabric/flowfabric-go/review/internal/plans"
+	"github.com/flowfabric/flowfabric-go/review/internal/rolling"
+	"github.com/flowfabric/flowfabric-go/review/internal/rounds"
+	"github.com/flowfabric/flowfabric-go/review/internal/seed"
+	"github.com/flowfabric/flowfabric-go/review/report"
+)
+
+// checkSeeded runs the parts that need rows.
+func (r *review) checkSeeded(ctx context.Context, dbs databases) error {
+	r.say("Filling a database with rows.")
+	filled, err := r.fill(ctx, &dbs)
+	if err != nil {
+		return fmt.Errorf("fill the database with rows: %w", err)
+	}
+	for _, line := range filled.Empty() {
+		r.skip("rows", "%s", line)
+	}
+	if len(r.added) > 0 {
+		if err := r.observe(ctx, dbs, filled); err != nil {
+			return fmt.Errorf("observe the migrations: %w", err)
+		}
+		if err := r.rounds(ctx, dbs); err != nil {
+			return fmt.Errorf("take the migrations up and down: %w", err)
+		}
+	}
+	return r.checkQueries(ctx, dbs)
+}
+
+// observe runs the new migrations statement by statement. It runs alone: what the server writes meanwhile counts.
+func (r *review) observe(ctx context.Context, dbs databases, filled *seed.Result) error {
+	r.say("Running the new migrations, a statement at a time.")
+	return r.onCopy(ctx, dbs.seeded, "observed", func(d *database.Database) error {
+		seen, err := observe.Check(ctx, d.Connect, observe.Options{
+			Migrations: r.added,
+			Queries:    r.base.Queries,
+			Small:      r.small(filled),
+		})
+		if err != nil {
+			return err
+		}
+		r.report.Statements = seen.Statements
+		r.report.Findings = observe.Replace(r.report.Findings, seen)
+		r.find(seen.Findings...)
+		for _, line := range seen.Skipped {
+			r.skip("locks", "%s", line)
+		}
+		return nil
+	})
+}
+
+func (r *review) rounds(ctx context.Context, dbs databases) error {
+	r.say("Taking the migrations up, down and up.")
+	return r.onCopy(ctx, dbs.seeded, "rounds", func(d *database.Database) error {
+		findings, err := rounds.Check(ctx, rounds.Input{Database: d, Table: r.head.MigrationsTable, New: r.added})
+		r.find(findings...)
+		return err
+	})
+}
+
+// checkQueries looks at the queries on the database with rows and on a copy of it with the new migrations. Where the rows
+// hinder them, which was told, there is no such copy: nothing is planned then, and queries run on empty tables.
+func (r *review) checkQueries(ctx context.Context, dbs databases) error {
+	if len(r.base.Queries)+len(r.head.Queries) == 0 {
+		r.skip("queries", "there are none, so nothing is planned and tried")
+		r.report.Order = report.AnyOrder
+		return nil
+	}
+	return r.onCopy(ctx, dbs.seeded, "after", func(after *database.Database) error {
+		err := after.Migrate(ctx, r.added, r.head.MigrationsTable)
+		if refusal, ok := errors.AsType[*database.MigrationError](err); ok {
+			r.skip("plans", "the rows hinder %s", refusal.Migration.File)
+			return r.roll(ctx, dbs.base, dbs.migrated)
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.fillOne(ctx, after, r.spec, r.seedOptions(r.head)); err != nil {
+			return fmt.Errorf("fill the new tables with rows: %w", err)
+		}
+		if err := r.plan(ctx, dbs.seeded, after); err != nil {
+			return err
+		}
+		return r.roll(ctx, dbs.seeded, after)
+	})
+}
+
+func (r *review) plan(ctx context.Context, before, after *database.Database) error {
+	r.say("Comparing the plans of the queries.")
+	result, err := plans.Check(ctx, plans.Input{
+		Base: r.base, Head: r.head,
+		Before: before.URL, After: after.URL,
+		Large: seed.LargeFrom(r.spec, seed.Options{Rows: r.Rows}), Settings: r.spec.Settings,
+		Sized: func(table string) bool { return r.spec.Tables[table].Rows != nil },
+	})
+	if err != nil {
+		return fmt.Errorf("compare the plans: %w", err)
+	}
+	r.report.Plans = result.Changes
+	r.find(result.Findings...)
+	for _, line := range result.Skipped {
+		r.skip("plans", "%s", line)
+	}
+	return nil
+}
+
+// roll runs the queries of each side on the schema of the other.
+func (r *review) roll(ctx context.Context, before, after *database.Database) error {
+	r.say("Running the queries of before on the schema of after, and the other way round.")
+	result, err := rolling.Check(ctx, rolling.Input{
+		Base: r.base, Head: r.head,
+		Before: before.URL, After: after.URL, Settings: r.spec.Settings,
+	})
+	if err != nil {
+		return fmt.Errorf("try the deploy order: %w", err)
+	}
+	r.report.Order, r.report.Declared = result.Order, result.Declared
+	r.find(result.Findings...)
+	for _, line := range result.Skipped {
+		r.skip("deploy order", "%s", line)
+	}
+	return nil
+}
+
+// onCopy runs fn on a copy of a database, which is dropped then.
+func (r *review) onCopy(ctx context.Context, of *database.Database, label string, fn func(*database.Database) error) error {
+	d, err := r.server.Copy(ctx, of, label)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(d), d.Drop(context.WithoutCancel(ctx)))
+}

@@ -1,0 +1,8 @@
+-- migrate:up
+SET LOCAL lock_timeout = '2s';
+ALTER TABLE attic ADD COLUMN more text;
+ALTER TABLE attic ADD COLUMN rest text;
+
+-- migrate:down
+ALTER TABLE attic DROP COLUMN more;
+ALTER TABLE attic ALTER COLUMN rest SET DEFAULT '';

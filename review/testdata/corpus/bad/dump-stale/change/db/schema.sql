@@ -1,0 +1,1 @@
+CREATE TABLE public.attic (id bigint PRIMARY KEY, what text NOT NULL);

@@ -1,0 +1,3 @@
+-- name: ByAmount :many
+-- Used by: shop.Rank.
+SELECT id FROM orders ORDER BY amount, comment;

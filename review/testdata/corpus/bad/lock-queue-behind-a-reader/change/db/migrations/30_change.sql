@@ -1,0 +1,5 @@
+-- migrate:up
+ALTER TABLE orders ADD COLUMN gift boolean;
+
+-- migrate:down
+ALTER TABLE orders DROP COLUMN gift;

@@ -1,0 +1,7 @@
+-- migrate:up
+SET LOCAL lock_timeout = '2s';
+UPDATE customer SET note = '' WHERE note IS NULL;
+ALTER TABLE customer ALTER COLUMN note SET NOT NULL;
+
+-- migrate:down
+ALTER TABLE customer ALTER COLUMN note DROP NOT NULL;

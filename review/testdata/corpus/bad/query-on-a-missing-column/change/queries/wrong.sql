@@ -1,0 +1,2 @@
+-- name: GetColour :one
+SELECT colour FROM orders WHERE id = @id;

@@ -1,0 +1,3 @@
+-- name: FindComment :many
+-- Used by: shop.Find.
+SELECT id FROM orders WHERE comment = @comment;

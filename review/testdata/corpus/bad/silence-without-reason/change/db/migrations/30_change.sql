@@ -1,0 +1,7 @@
+-- migrate:up
+SET LOCAL lock_timeout = '2s';
+-- review: allow lock-blocks-writers
+CREATE INDEX orders_amount ON orders (amount);
+
+-- migrate:down
+DROP INDEX orders_amount;

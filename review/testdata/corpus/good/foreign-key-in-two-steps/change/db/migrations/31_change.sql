@@ -1,0 +1,6 @@
+-- migrate:up
+SET LOCAL lock_timeout = '2s';
+ALTER TABLE orders VALIDATE CONSTRAINT orders_owner;
+
+-- migrate:down
+-- irreversible: a constraint that is valid stays so

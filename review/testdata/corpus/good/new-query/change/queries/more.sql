@@ -1,0 +1,2 @@
+-- name: GetStatus :one
+SELECT status FROM orders WHERE id = @id;

@@ -1,0 +1,7 @@
+-- migrate:up
+SET LOCAL lock_timeout = '2s';
+CREATE OR REPLACE VIEW order_amount AS SELECT id, customer_id, amount, hits FROM orders;
+
+-- migrate:down
+DROP VIEW order_amount;
+CREATE VIEW order_amount AS SELECT id, customer_id, amount FROM orders;
