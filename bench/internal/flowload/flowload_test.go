@@ -1,19 +1,37 @@
 package flowload
 
 import (
-	"bytes"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 )
 
+// A transcript is written by the load, and by what the engine still logs when the load is over.
+type transcript struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (t *transcript) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(p)
+}
+
+func (t *transcript) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
+}
+
 // A small load, for long enough that each flow is created, grown and cancelled: its figures mean nothing.
 func TestLoad(t *testing.T) {
 	o := options{flows: 10, workers: 2, members: 4, pace: 20 * time.Millisecond, span: 3 * time.Second, longest: time.Hour}
-	var out bytes.Buffer
+	var out transcript
 	if err := o.on(t.Context(), pgtest.EmptyDatabase(t), &out); err != nil {
 		t.Fatal(err)
 	}
