@@ -227,3 +227,18 @@ func TestOpen(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A file that sqlc alone reads is the dump; of several, each is a part of the schema.
+func TestRead_dump(t *testing.T) {
+	for schema, want := range map[string]string{`"all.sql"`: "all.sql", `["all.sql", "more.sql"]`: ""} {
+		dir := t.TempDir()
+		lay(t, dir, map[string]string{
+			"m/1_a.sql": "-- migrate:up\nCREATE TABLE a (id int);\n-- migrate:down\nDROP TABLE a;\n",
+			"sqlc.json": `{"version": "1", "packages": [{"path": "db", "schema": ` + schema + `, "queries": "q.sql"}]}`,
+			"q.sql":     "-- name: One :one\nSELECT 1;\n", "all.sql": "CREATE TABLE a (id int);\n", "more.sql": "SELECT 1;\n",
+		})
+		if side, err := Read(dir, Options{}); err != nil || side.Dump != want {
+			t.Errorf("of the schema %s the dump is %q, %v, want %q", schema, side.Dump, err, want)
+		}
+	}
+}

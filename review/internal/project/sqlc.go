@@ -119,14 +119,15 @@ func (s *Side) findSQLC() (string, error) {
 	return found[0], nil
 }
 
-// findDump looks where dbmate writes the dump, beside the folder of the migrations, and among what sqlc reads.
+// findDump looks where dbmate writes the dump, beside the folder of the migrations, and at what sqlc reads; where that is
+// several files, none of them is the dump.
 func (s *Side) findDump() {
 	candidates := []string{s.environment("DBMATE_SCHEMA_FILE", "db/schema.sql")}
 	if s.MigrationsDir != "" {
 		candidates = append(candidates, path.Join(path.Dir(s.MigrationsDir), "schema.sql"))
 	}
-	if s.SQLC != nil {
-		candidates = append(candidates, s.SQLC.Schema...)
+	if s.SQLC != nil && len(s.SQLC.Schema) == 1 {
+		candidates = append(candidates, s.SQLC.Schema[0])
 	}
 	for _, name := range candidates {
 		info, err := os.Stat(filepath.Join(s.Dir, name))
