@@ -106,10 +106,11 @@ func names(statements []string) []string {
 	return short
 }
 
-// loggedFixture is a fixture whose engine's statements are written to a log.
+// loggedFixture is a fixture whose engine's statements are written to a log. It has a database of its own: what waits for
+// nobody does not wait either until others have made a table longer, and takes more statements then.
 func loggedFixture(t *testing.T) (*flowFixture, *statementLog) {
 	t.Helper()
-	f := newFlowFixture(t)
+	f := flowsOn(cloneFixture(t))
 	log := new(statementLog)
 	f.Engine = f.engineOn(t, log.open(t, f.url), engine.Config{})
 	return f, log
