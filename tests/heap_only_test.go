@@ -64,10 +64,10 @@ func TestHeapOnly_claims_renewals_and_completions(t *testing.T) {
 		})
 	}
 	for what, want := range map[string]int{"claims": total, "renewals": total, "completions": 2 * total} {
-		// With a column in an index none would be. Of a renewed attempt the third version finds room only once its page
-		// has been cleared of the first.
-		if n := counted[what]; n.All != want || n.HeapOnly < want*80/100 {
-			t.Errorf("%s: %d of %d updates are heap-only, want 80 %% of %d", what, n.HeapOnly, n.All, want)
+		// With a column in an index none would be, of one table at least: half. Of a renewed attempt the third version finds
+		// room only once its page has been cleared of the first.
+		if n := counted[what]; n.All != want || n.HeapOnly < want*60/100 {
+			t.Errorf("%s: %d of %d updates are heap-only, want 60 %% of %d", what, n.HeapOnly, n.All, want)
 		} else {
 			t.Logf("%s: %d of %d updates are heap-only", what, n.HeapOnly, n.All)
 		}
