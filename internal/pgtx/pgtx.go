@@ -170,15 +170,19 @@ func (r *Runner) begin(ctx context.Context) (pgx.Tx, error) {
 	return pooledTx{tx, conn}, nil
 }
 
-// pooledTx is a transaction that gives its connection back to the pool when it ends.
+// pooledTx is a transaction that gives its connection back to the pool when it ends. After a commit that failed the
+// [Rollback] that follows does: until then the connection tells whether it was lost, and is nobody else's.
 type pooledTx struct {
 	pgx.Tx
 	conn *pgxpool.Conn
 }
 
 func (t pooledTx) Commit(ctx context.Context) error {
-	defer t.conn.Release()
-	return t.Tx.Commit(ctx)
+	err := t.Tx.Commit(ctx)
+	if err == nil {
+		t.conn.Release()
+	}
+	return err
 }
 
 func (t pooledTx) Rollback(ctx context.Context) error {
