@@ -181,9 +181,9 @@ func TestA3_locked_attempt_and_heartbeat(t *testing.T) {
 	g := newGated()
 	stop := c.work(t, worker.Config{LeaseTTL: ttl}, g.register)
 	g.await(t, 20)
-	before := c.leaseUntil(t, all[0])
 	tx := c.begin(t)
 	lockAttempt(t, tx, all[0], 0)
+	before := c.leaseUntil(t, all[0])
 	await(t, "the other leases to be renewed twice", func() bool {
 		for _, x := range all[1:] {
 			if c.leaseUntil(t, x) < before+(ttl*6/10).Milliseconds() {

@@ -3,6 +3,7 @@ package chaos
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,8 +38,6 @@ const (
 	consumerProcesses = 3
 	consumerKills     = 8
 	consumerFreezes   = 2
-	killOneCallIn     = 200
-	freezeOneCallIn   = 600
 )
 
 // The table that the handler wrote equals the events, row for row, whatever becomes of its processes.
@@ -63,15 +63,30 @@ type consumers struct {
 	orders consumerOrders
 	alive  sync.WaitGroup
 
-	dangerous bool // a call of the handler may be its process's last
-
 	mu      sync.Mutex
+	harms   []harm // that are still to come, the next one first
 	begun   int
 	all     []*consumerProcess
 	ended   bool
 	calls   int
 	kills   int
 	freezes int
+}
+
+// A harm is done to the process whose handler is called then.
+type harm struct {
+	afterCalls int
+	freeze     bool
+}
+
+// someHarms come at random moments, and all of them before the last quarter of the calls.
+func someHarms() []harm {
+	harms := make([]harm, consumerKills+consumerFreezes)
+	for i := range harms {
+		harms[i] = harm{afterCalls: rand.N(consumerEvents * 3 / 4), freeze: i < consumerFreezes}
+	}
+	slices.SortFunc(harms, func(a, b harm) int { return cmp.Compare(a.afterCalls, b.afterCalls) })
+	return harms
 }
 
 // consumerProcess is one of them.
@@ -93,7 +108,7 @@ func killConsumers(t *testing.T, orders consumerOrders) {
 	}
 	t.Cleanup(pool.Close)
 	makeNoted(t, pool)
-	c := &consumers{t: t, orders: orders, dangerous: true}
+	c := &consumers{t: t, orders: orders, harms: someHarms()}
 	for range consumerProcesses {
 		c.start()
 	}
@@ -106,7 +121,7 @@ func killConsumers(t *testing.T, orders consumerOrders) {
 	c.stop()
 	by := texts(t, pool, "SELECT by || ': ' || count(*) FROM noted GROUP BY by ORDER BY count(*) DESC")
 	t.Logf("%d calls of the handler for %d events, %d processes killed, %d frozen; %s", c.calls, consumerEvents, c.kills, c.freezes, strings.Join(by, ", "))
-	if len(by) < 3 || c.kills < consumerKills/2 || c.freezes == 0 {
+	if len(by) < 3 || len(c.harms) > 0 {
 		t.Error("that was too little chaos to prove anything")
 	}
 	wantNone(t, pool, "the events and what was noted of them differ", `
@@ -219,14 +234,15 @@ func (c *consumers) called(p *consumerProcess) {
 	c.mu.Lock()
 	c.calls++
 	kill, freeze := false, false
-	switch {
-	case !c.dangerous || c.ended || p.killed || p.frozen:
-	case c.kills < consumerKills && rand.IntN(killOneCallIn) == 0:
-		c.kills++
-		kill = true
-	case c.freezes < consumerFreezes && rand.IntN(freezeOneCallIn) == 0:
-		c.freezes++
-		freeze = true
+	if len(c.harms) > 0 && c.calls > c.harms[0].afterCalls && !c.ended && !p.killed && !p.frozen {
+		freeze = c.harms[0].freeze
+		kill = !freeze
+		c.harms = c.harms[1:]
+		if kill {
+			c.kills++
+		} else {
+			c.freezes++
+		}
 	}
 	c.mu.Unlock()
 	if kill {

@@ -54,8 +54,12 @@ func Run(ctx context.Context, image string) (string, error) {
 			}),
 			postgres.BasicWaitStrategies(),
 		)
+		var url string
 		if err == nil {
-			return ctr.ConnectionString(ctx, "sslmode=disable")
+			url, err = ctr.ConnectionString(patience, "sslmode=disable")
+		}
+		if err == nil {
+			return url, nil
 		}
 		select {
 		case <-patience.Done():
@@ -63,7 +67,7 @@ func Run(ctx context.Context, image string) (string, error) {
 			_, removeErr := engine.ContainerRemove(context.WithoutCancel(ctx), name,
 				client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 			return "", errors.Join(err, removeErr)
-		case <-time.After(time.Second): // a container of this name may be on its way out
+		case <-time.After(time.Second): // a container of this name may be on its way out, and may have been found before it went
 		}
 	}
 }
