@@ -49,6 +49,8 @@ type Options struct {
 	// Container finds or runs a server in a container from the named image and returns its superuser's URL.
 	// Nil: containers are no source.
 	Container func(ctx context.Context, image string) (serverURL string, err error)
+	// Major asks for an embedded server of this major version (14 to 18), whatever the environment says. 0: it decides.
+	Major int
 	// Log receives one line before each step that may take seconds. Nil: nowhere.
 	Log io.Writer
 }
@@ -92,7 +94,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	}
 	if raw := getenv("FF_POSTGRES_VERSION"); raw != "" {
 		major, err := strconv.Atoi(raw)
-		if err != nil || major < 14 || major > 18 {
+		if err != nil || checkMajor(major) != nil {
 			return settings{}, fmt.Errorf("FF_POSTGRES_VERSION is %q: want a major version from 14 to 18", raw)
 		}
 		set.major = major
@@ -121,6 +123,17 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	}
 	if opts.Log == nil {
 		opts.Log = io.Discard
+	}
+	if opts.Major != 0 {
+		if err := checkMajor(opts.Major); err != nil {
+			return nil, err
+		}
+		s, what, err := fromEmbedded(ctx, opts.Major, opts)
+		if err != nil {
+			return nil, fmt.Errorf("embedded PostgreSQL %d: %w", opts.Major, err)
+		}
+		s.source = what + "."
+		return s, nil
 	}
 	if set.choice == "url" || set.choice == "" && set.databaseURL != "" {
 		return fromURL(ctx, set.databaseURL)
@@ -151,6 +164,14 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	}
 	s.source = what + because(passed) + "."
 	return s, nil
+}
+
+// checkMajor refuses a major version of which there is no embedded server.
+func checkMajor(major int) error {
+	if major < 14 || major > 18 {
+		return fmt.Errorf("no embedded PostgreSQL %d: there is one of each major version from 14 to 18", major)
+	}
+	return nil
 }
 
 // because is the remark why the sources before the one taken were passed over.

@@ -76,3 +76,12 @@ func TestStart_docker_is_for_tests(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 }
+
+func TestStart_no_such_major(t *testing.T) {
+	t.Setenv("DATABASE_URL", "postgres://nobody@localhost:1/none")
+	for _, major := range []int{-1, 13, 19} {
+		if _, err := Start(t.Context(), Options{Purpose: Demo, Major: major}); err == nil || !strings.Contains(err.Error(), "from 14 to 18") {
+			t.Errorf("major %d: error %v", major, err)
+		}
+	}
+}
