@@ -12,27 +12,147 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-type CopyExecutionsParams struct {
-	PartitionKey           int16
-	ExecutionID            id.ExecutionUUID
-	LaneID                 string
-	RequiredCapabilities   []string
-	LifecyclePhase         string
-	OwnershipState         string
-	EligibilityState       string
-	PublicState            string
-	AttemptState           string
-	BlockingReason         *string
-	Priority               int32
-	CreatedAtMs            int64
-	Payload                []byte
-	Policy                 []byte
-	RawFields              []byte
-	FfxLastMutationAtMs    *int64
-	FfxAttemptCount        *int32
-	FfxRetryCount          *int32
-	FfxLeaseEpoch          *int64
-	FfxExecutionDeadlineMs *int64
+const insertAlike = `-- name: InsertAlike :exec
+WITH shared AS MATERIALIZED (
+    -- What they share, rendered once. The queue's trigger is left out from here on: see it in the schema.
+    SELECT
+        c.created_at_ms,
+        string_to_array($1::text, ',') AS required_capabilities,
+        $2::jsonb AS policy,
+        CASE WHEN cardinality($3::text[]) = 0 THEN ($4::text || c.last_field)::jsonb END AS raw_fields,
+        c.last_field,
+        set_config('ffx.own_entries', pg_current_xact_id()::text, true) AS own_entries
+    FROM (
+        SELECT
+            n.created_at_ms,
+            ',"last_mutation_at":"' || n.created_at_ms || '"}' AS last_field
+        FROM (
+            SELECT coalesce(nullif($5::bigint, 0), ffx_now_ms($6)) AS created_at_ms
+            OFFSET 0
+        ) AS n
+    ) AS c
+),
+input AS (
+    -- What each has for itself.
+    SELECT
+        unnest($7::smallint[]) AS partition_key,
+        unnest($8::uuid[]) AS execution_id,
+        unnest($9::integer[]) AS priority,
+        unnest($10::bytea[]) AS payload,
+        unnest($3::text[]) AS own_fields
+),
+made AS (
+    -- The rows.
+    INSERT INTO ff_exec_core (
+        partition_key,
+        execution_id,
+        lane_id,
+        required_capabilities,
+        lifecycle_phase,
+        ownership_state,
+        eligibility_state,
+        public_state,
+        attempt_state,
+        blocking_reason,
+        priority,
+        created_at_ms,
+        payload,
+        policy,
+        raw_fields,
+        ffx_last_mutation_at_ms,
+        ffx_attempt_count,
+        ffx_retry_count,
+        ffx_lease_epoch,
+        ffx_execution_deadline_ms
+    )
+    SELECT
+        i.partition_key,
+        i.execution_id,
+        $11::text,
+        s.required_capabilities,
+        'runnable',
+        'unowned',
+        'eligible_now',
+        'waiting',
+        'pending_first_attempt',
+        'waiting_for_worker',
+        i.priority,
+        s.created_at_ms,
+        i.payload,
+        s.policy,
+        coalesce(s.raw_fields, ($4::text || i.own_fields || s.last_field)::jsonb),
+        s.created_at_ms,
+        0,
+        0,
+        0,
+        0
+    FROM input AS i
+    CROSS JOIN shared AS s
+    RETURNING
+        partition_key,
+        execution_id,
+        required_capabilities,
+        priority,
+        created_at_ms
+),
+queued AS (
+    -- Their queue entries.
+    INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
+    SELECT
+        $11::text,
+        - m.priority::bigint,
+        m.created_at_ms,
+        m.execution_id,
+        m.partition_key,
+        m.required_capabilities,
+        $12::text
+    FROM made AS m
+)
+SELECT
+    -- Counted before the trigger is let in again.
+    count(*) AS created,
+    set_config('ffx.own_entries', '', true) AS own_entries
+FROM made
+`
+
+type InsertAlikeParams struct {
+	RequiredCapabilities string
+	Policy               []byte
+	OwnFields            []string
+	RawFields            string
+	CreatedAtMs          int64
+	NowMs                *int64
+	PartitionKeys        []int16
+	ExecutionIds         []pgtype.UUID
+	Priorities           []int32
+	Payloads             [][]byte
+	LaneID               string
+	Kind                 string
+}
+
+// InsertAlike creates executions that are claimable at once and belong to no flow, with their queue entries. They differ
+// in nothing but partition, id, priority, payload and document. All documents begin with raw_fields; each goes on with its
+// own_fields, which are empty where all are the same, and none has its closing bracket. SQLSTATE 23505 (an id or an entry
+// exists already) keeps nothing; the caller then takes InsertExecutions.
+//
+// Used by: engine.CreateExecution, engine.CreateExecutions.
+// Locks: L1 waits (for a concurrent insert of the same id); queue new.
+func (q *Queries) InsertAlike(ctx context.Context, db DBTX, arg InsertAlikeParams) error {
+	_, err := db.Exec(ctx, insertAlike,
+		arg.RequiredCapabilities,
+		arg.Policy,
+		arg.OwnFields,
+		arg.RawFields,
+		arg.CreatedAtMs,
+		arg.NowMs,
+		arg.PartitionKeys,
+		arg.ExecutionIds,
+		arg.Priorities,
+		arg.Payloads,
+		arg.LaneID,
+		arg.Kind,
+	)
+	return err
 }
 
 const insertExecutions = `-- name: InsertExecutions :many

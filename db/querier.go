@@ -105,12 +105,6 @@ type Querier interface {
 	// Locks: L1 waits (execution rows, UPDATE in array order); L2 waits (their attempts, UPDATE); L7 new. The caller
 	// sorts by (partition_key, execution_id) and holds L0 of members.
 	CompleteExecutions(ctx context.Context, db DBTX, arg CompleteExecutionsParams) ([]CompleteExecutionsRow, error)
-	// CopyExecutions creates executions that are claimable at once and belong to no flow, by COPY: InsertExecutions
-	// for many plain ones. SQLSTATE 23505 (an id exists already) keeps nothing; the caller then takes the other.
-	//
-	// Used by: engine.CreateExecutions.
-	// Locks: L1 waits (for a concurrent insert of the same id).
-	CopyExecutions(ctx context.Context, db DBTX, arg []CopyExecutionsParams) (int64, error)
 	// CountGrowth adds members and edges to the counters of a flow, one revision each, and returns what they are now. It
 	// writes the row of a flow that has changed otherwise too, so that a transaction with an older snapshot fails at the
 	// flow's lock.
@@ -553,6 +547,14 @@ type Querier interface {
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker.
 	// Locks: L1 held; queue held, by the execution's row.
 	HoldForGrant(ctx context.Context, db DBTX, arg HoldForGrantParams) error
+	// InsertAlike creates executions that are claimable at once and belong to no flow, with their queue entries. They differ
+	// in nothing but partition, id, priority, payload and document. All documents begin with raw_fields; each goes on with its
+	// own_fields, which are empty where all are the same, and none has its closing bracket. SQLSTATE 23505 (an id or an entry
+	// exists already) keeps nothing; the caller then takes InsertExecutions.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: L1 waits (for a concurrent insert of the same id); queue new.
+	InsertAlike(ctx context.Context, db DBTX, arg InsertAlikeParams) error
 	// InsertAppliedEdges adds dependency edges that count from now on.
 	//
 	// Used by: engine.CreateFlow.

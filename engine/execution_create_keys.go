@@ -111,8 +111,10 @@ type dealing struct {
 
 // deal decides creations in their order: a taken key, then an id that exists already, makes a duplicate.
 func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]bool) dealing {
-	d := dealing{results: make([]Created, len(creations)), owner: make(map[scopedKey]int)}
-	made := make(map[id.ExecutionID]bool, len(creations))
+	d := dealing{
+		results: make([]Created, len(creations)), creates: make([]int, 0, len(creations)), owner: make(map[scopedKey]int),
+	}
+	made := make(map[id.ExecutionID]bool)
 	for i := range creations {
 		c := &creations[i]
 		d.results[i] = Created{ID: c.id, Duplicate: true}
@@ -131,7 +133,9 @@ func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]b
 		}
 		d.results[i].Duplicate = false
 		d.creates = append(d.creates, i)
-		made[c.id] = true
+		if !c.minted {
+			made[c.id] = true
+		}
 		if c.keyed() {
 			d.owner[c.scope()] = i
 		}
@@ -139,14 +143,17 @@ func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]b
 	return d
 }
 
-// fresh returns the creations that create something.
+// fresh returns the creations that create something. Ids that others may give too stand in the order of locks.
 func (d dealing) fresh(creations []creation) []creation {
-	if len(d.creates) == len(creations) {
-		return creations
+	fresh := creations
+	if len(d.creates) < len(creations) {
+		fresh = make([]creation, len(d.creates))
+		for n, i := range d.creates {
+			fresh[n] = creations[i]
+		}
 	}
-	fresh := make([]creation, len(d.creates))
-	for n, i := range d.creates {
-		fresh[n] = creations[i]
+	if slices.ContainsFunc(fresh, func(c creation) bool { return !c.minted }) {
+		fresh = slices.SortedFunc(slices.Values(fresh), func(a, b creation) int { return a.id.Compare(b.id) })
 	}
 	return fresh
 }
@@ -222,13 +229,15 @@ func (d dealing) noteExisting(creations []creation, created map[id.ExecutionID]C
 
 // interdependent says whether an id or a key stands twice.
 func interdependent(creations []creation) bool {
-	ids, keys := make(map[id.ExecutionID]bool, len(creations)), make(map[scopedKey]bool)
+	ids, keys := make(map[id.ExecutionID]bool), make(map[scopedKey]bool)
 	for i := range creations {
 		c := &creations[i]
 		if ids[c.id] || c.keyed() && keys[c.scope()] {
 			return true
 		}
-		ids[c.id] = true
+		if !c.minted {
+			ids[c.id] = true
+		}
 		if c.keyed() {
 			keys[c.scope()] = true
 		}

@@ -95,10 +95,12 @@ const instanceTag = "cairn.instance_id"
 // creation is a checked spec as the columns of a row.
 type creation struct {
 	id           id.ExecutionID
+	minted       bool       // the id was made for it: nothing else has it
 	node         string     // its key in the flow; "" where it has none
 	flow         *id.FlowID // nil outside a flow
 	namespace    string
 	lane         string
+	kind         string
 	capabilities string
 	priority     int32
 	createdAtMs  int64
@@ -107,7 +109,8 @@ type creation struct {
 	deadlineIn   int64
 	payload      []byte
 	policy       string
-	raw          string
+	raw          string // the document's beginning: all but the tags
+	tags         string // what follows it, but for the closing bracket
 	quota        string
 	quotaPart    int16
 	key          string
@@ -120,7 +123,7 @@ func (e *Engine) prepare(spec ExecutionSpec) (creation, error) { return e.prepar
 
 // prepareNode is prepare for a node of a flow, whose key is stored with the execution: reads and drawings call it by that.
 func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
-	c := creation{node: key, flow: spec.Flow, payload: spec.Payload, priority: clampPriority(spec.Priority)}
+	c := creation{node: key, flow: spec.Flow, kind: spec.Kind, payload: spec.Payload, priority: clampPriority(spec.Priority)}
 	lane := spec.Lane
 	if lane == "" {
 		lane = DefaultLane
@@ -143,19 +146,23 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 		return c, err
 	}
 	c.namespace = string(namespace)
-	if len(spec.Payload) > e.cfg.MaxPayload {
-		return c, invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(spec.Payload), e.cfg.MaxPayload))
+	if err := e.checkPayload(spec.Payload); err != nil {
+		return c, err
 	}
 	if err := spec.checkTexts(); err != nil {
 		return c, err
 	}
-	for field, at := range map[string]struct {
-		t  time.Time
-		ms *int64
+	if c.tags, err = tagsField(spec.Tags); err != nil {
+		return c, err
+	}
+	for _, at := range [...]struct {
+		field string
+		t     time.Time
+		ms    *int64
 	}{
-		"delay until": {spec.DelayUntil, &c.delayUntilMs}, "deadline": {spec.Deadline, &c.deadlineMs}, "created at": {spec.CreatedAt, &c.createdAtMs},
+		{"delay until", spec.DelayUntil, &c.delayUntilMs}, {"deadline", spec.Deadline, &c.deadlineMs}, {"created at", spec.CreatedAt, &c.createdAtMs},
 	} {
-		if *at.ms, err = instant(field, at.t); err != nil {
+		if *at.ms, err = instant(at.field, at.t); err != nil {
 			return c, err
 		}
 	}
@@ -171,11 +178,18 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 	return c, err
 }
 
+func (e *Engine) checkPayload(payload []byte) error {
+	if len(payload) > e.cfg.MaxPayload {
+		return invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(payload), e.cfg.MaxPayload))
+	}
+	return nil
+}
+
 // clampPriority is the priority that is stored for one that was asked for.
 func clampPriority(priority int) int32 { return int32(min(max(priority, 0), MaxPriority)) }
 
 // size is about how many bytes of a statement a creation takes.
-func (c creation) size() int { return len(c.payload) + len(c.policy) + len(c.raw) }
+func (c creation) size() int { return len(c.payload) + len(c.policy) + len(c.raw) + len(c.tags) }
 
 func (e *Engine) namespace(given id.Namespace) (id.Namespace, error) {
 	if given == "" {
@@ -191,9 +205,9 @@ func (e *Engine) setID(c *creation, spec ExecutionSpec, lane id.LaneID) error {
 	c.id = spec.ID
 	switch {
 	case spec.ID.IsZero() && spec.Flow != nil:
-		c.id = id.NewMemberExecutionID(*spec.Flow, e.cfg.Partitions)
+		c.id, c.minted = id.NewMemberExecutionID(*spec.Flow, e.cfg.Partitions), true
 	case spec.ID.IsZero():
-		c.id = id.NewExecutionID(lane, e.cfg.Partitions)
+		c.id, c.minted = id.NewExecutionID(lane, e.cfg.Partitions), true
 	}
 	if err := e.checkExecution(c.id); err != nil {
 		return err
@@ -223,15 +237,40 @@ func (s ExecutionSpec) checkTexts() error {
 	if err := s.IdempotencyKey.Validate(id.MaxCreateKey); err != nil {
 		return invalidBecause("idempotency key", err)
 	}
-	for key, value := range s.Tags {
+	return nil
+}
+
+// tagsField checks tags, and renders them as a field at the end of a document.
+func tagsField(tags map[string]string) (string, error) {
+	field := append(make([]byte, 0, 64), `,"tags":{`...)
+	for key, value := range tags {
 		if err := id.CheckCreateTagKey(key); err != nil {
-			return invalidBecause("tag key", err)
+			return "", invalidBecause("tag key", err)
 		}
 		if err := checkTagValue("tag", key, value); err != nil {
-			return err
+			return "", err
+		}
+		if field[len(field)-1] != '{' {
+			field = append(field, ',')
+		}
+		field = appendQuoted(field, key)
+		field = append(field, ':')
+		field = appendQuoted(field, value)
+	}
+	return string(append(field, '}')), nil
+}
+
+// appendQuoted appends a text as JSON has it.
+func appendQuoted(document []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(text) // which has no error for a text
+			return append(document, quoted...)
 		}
 	}
-	return nil
+	document = append(document, '"')
+	document = append(document, text...)
+	return append(document, '"')
 }
 
 // checkTagValue checks the value of what is called a tag or a flow tag.
@@ -239,6 +278,9 @@ func checkTagValue(what, key, value string) error {
 	limit := maxTagValue
 	if key == instanceTag {
 		limit = maxInstanceTag
+	}
+	if len(value) <= limit && id.CheckText(what, value) == nil {
+		return nil // its name is costlier than the check
 	}
 	return checkText(what+" "+strconv.Quote(key), value, limit)
 }
@@ -265,25 +307,23 @@ func instant(field string, t time.Time) (int64, error) {
 	return t.UnixMilli(), nil
 }
 
-// rawFields renders the document of facts that other programs read. The statement adds when it was
-// created.
+// rawFields renders the beginning of the document of facts that other programs read, which the tags follow. The statement
+// adds when it was created.
 func (s ExecutionSpec) rawFields(c creation) (string, error) {
-	tags := s.Tags
-	if tags == nil {
-		tags = map[string]string{}
-	}
 	document, err := json.Marshal(struct {
-		Namespace       string            `json:"namespace"`
-		Kind            string            `json:"execution_kind"`
-		Creator         string            `json:"creator_identity"`
-		IdempotencyKey  string            `json:"idempotency_key,omitempty"`
-		PayloadEncoding string            `json:"payload_encoding,omitempty"`
-		Quota           string            `json:"quota_policy_id,omitempty"`
-		Tags            map[string]string `json:"tags"`
-		Attempts        string            `json:"total_attempt_count"`
-		Node            string            `json:"ffx_node_key,omitempty"`
-	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.quota, tags, "0", c.node})
-	return string(document), err
+		Namespace       string `json:"namespace"`
+		Kind            string `json:"execution_kind"`
+		Creator         string `json:"creator_identity"`
+		IdempotencyKey  string `json:"idempotency_key,omitempty"`
+		PayloadEncoding string `json:"payload_encoding,omitempty"`
+		Quota           string `json:"quota_policy_id,omitempty"`
+		Attempts        string `json:"total_attempt_count"`
+		Node            string `json:"ffx_node_key,omitempty"`
+	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.quota, "0", c.node})
+	if err != nil {
+		return "", err
+	}
+	return string(document[:len(document)-1]), nil
 }
 
 // insertParams renders creations as the columns of an input table; held ones wait for dependencies.
@@ -325,7 +365,7 @@ func insertParams(creations []creation, held []bool, flow *id.FlowID, nowMs *int
 		p.DeadlinesAfterMs[i] = c.deadlineIn
 		p.Payloads[i] = c.payload
 		p.Policies[i] = c.policy
-		p.RawFields[i] = c.raw
+		p.RawFields[i] = c.raw + c.tags + "}"
 		p.QuotaPolicyIds[i] = c.quota
 		p.QuotaPartitions[i] = c.quotaPart
 	}

@@ -74,14 +74,12 @@ func inStatement[T any](
 	return result, nil
 }
 
-// inStatements is [inStatement] for several statements, which need nothing of each other's results: they
-// travel in one round trip and are committed together, or none is. begin is called for each try.
+// inStatements is [inStatement] for statements which need nothing of each other's results, and which the server alone
+// refuses: they travel in one round trip, with the savepoint in a caller's transaction, and are kept together, or none is.
+// begin is called for each try.
 func inStatements(ctx context.Context, e *Engine, op string, begin func(due *notifications) []step) error {
 	if e.tx != nil {
-		_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) {
-			return struct{}{}, fellThrough(pgtx.InOneTrip(ctx, tx, begin(&tx.due)...))
-		})
-		return err
+		return wrap(op, fellThrough(pgtx.InSavepointAtOnce(ctx, e.tx, begin(new(notifications))...)))
 	}
 	var due notifications
 	err := pgtx.InStatements(ctx, &e.runner, func() []step {

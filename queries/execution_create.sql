@@ -1,53 +1,111 @@
--- name: CopyExecutions :copyfrom
--- CopyExecutions creates executions that are claimable at once and belong to no flow, by COPY: InsertExecutions
--- for many plain ones. SQLSTATE 23505 (an id exists already) keeps nothing; the caller then takes the other.
+-- name: InsertAlike :exec
+-- InsertAlike creates executions that are claimable at once and belong to no flow, with their queue entries. They differ
+-- in nothing but partition, id, priority, payload and document. All documents begin with raw_fields; each goes on with its
+-- own_fields, which are empty where all are the same, and none has its closing bracket. SQLSTATE 23505 (an id or an entry
+-- exists already) keeps nothing; the caller then takes InsertExecutions.
 --
--- Used by: engine.CreateExecutions.
--- Locks: L1 waits (for a concurrent insert of the same id).
-INSERT INTO ff_exec_core (
-    partition_key,
-    execution_id,
-    lane_id,
-    required_capabilities,
-    lifecycle_phase,
-    ownership_state,
-    eligibility_state,
-    public_state,
-    attempt_state,
-    blocking_reason,
-    priority,
-    created_at_ms,
-    payload,
-    policy,
-    raw_fields,
-    ffx_last_mutation_at_ms,
-    ffx_attempt_count,
-    ffx_retry_count,
-    ffx_lease_epoch,
-    ffx_execution_deadline_ms
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: L1 waits (for a concurrent insert of the same id); queue new.
+WITH shared AS MATERIALIZED (
+    -- What they share, rendered once. The queue's trigger is left out from here on: see it in the schema.
+    SELECT
+        c.created_at_ms,
+        string_to_array(@required_capabilities::text, ',') AS required_capabilities,
+        sqlc.narg(policy)::jsonb AS policy,
+        CASE WHEN cardinality(@own_fields::text[]) = 0 THEN (sqlc.arg(raw_fields)::text || c.last_field)::jsonb END AS raw_fields,
+        c.last_field,
+        set_config('ffx.own_entries', pg_current_xact_id()::text, true) AS own_entries
+    FROM (
+        SELECT
+            n.created_at_ms,
+            ',"last_mutation_at":"' || n.created_at_ms || '"}' AS last_field
+        FROM (
+            SELECT coalesce(nullif(sqlc.arg(created_at_ms)::bigint, 0), ffx_now_ms(sqlc.narg(now_ms))) AS created_at_ms
+            OFFSET 0
+        ) AS n
+    ) AS c
+),
+input AS (
+    -- What each has for itself.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@priorities::integer[]) AS priority,
+        unnest(@payloads::bytea[]) AS payload,
+        unnest(@own_fields::text[]) AS own_fields
+),
+made AS (
+    -- The rows.
+    INSERT INTO ff_exec_core (
+        partition_key,
+        execution_id,
+        lane_id,
+        required_capabilities,
+        lifecycle_phase,
+        ownership_state,
+        eligibility_state,
+        public_state,
+        attempt_state,
+        blocking_reason,
+        priority,
+        created_at_ms,
+        payload,
+        policy,
+        raw_fields,
+        ffx_last_mutation_at_ms,
+        ffx_attempt_count,
+        ffx_retry_count,
+        ffx_lease_epoch,
+        ffx_execution_deadline_ms
+    )
+    SELECT
+        i.partition_key,
+        i.execution_id,
+        sqlc.arg(lane_id)::text,
+        s.required_capabilities,
+        'runnable',
+        'unowned',
+        'eligible_now',
+        'waiting',
+        'pending_first_attempt',
+        'waiting_for_worker',
+        i.priority,
+        s.created_at_ms,
+        i.payload,
+        s.policy,
+        coalesce(s.raw_fields, (sqlc.arg(raw_fields)::text || i.own_fields || s.last_field)::jsonb),
+        s.created_at_ms,
+        0,
+        0,
+        0,
+        0
+    FROM input AS i
+    CROSS JOIN shared AS s
+    RETURNING
+        partition_key,
+        execution_id,
+        required_capabilities,
+        priority,
+        created_at_ms
+),
+queued AS (
+    -- Their queue entries.
+    INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
+    SELECT
+        sqlc.arg(lane_id)::text,
+        - m.priority::bigint,
+        m.created_at_ms,
+        m.execution_id,
+        m.partition_key,
+        m.required_capabilities,
+        sqlc.arg(kind)::text
+    FROM made AS m
 )
-VALUES (
-    @partition_key,
-    @execution_id,
-    @lane_id,
-    @required_capabilities,
-    @lifecycle_phase,
-    @ownership_state,
-    @eligibility_state,
-    @public_state,
-    @attempt_state,
-    @blocking_reason,
-    @priority,
-    @created_at_ms,
-    @payload,
-    @policy,
-    @raw_fields,
-    @ffx_last_mutation_at_ms,
-    @ffx_attempt_count,
-    @ffx_retry_count,
-    @ffx_lease_epoch,
-    @ffx_execution_deadline_ms
-);
+SELECT
+    -- Counted before the trigger is let in again.
+    count(*) AS created,
+    set_config('ffx.own_entries', '', true) AS own_entries
+FROM made;
 
 -- name: InsertExecutions :many
 -- InsertExecutions creates executions, all members of one flow or of none. An id that exists already is

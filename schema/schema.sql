@@ -120,11 +120,15 @@ $$;
 COMMENT ON FUNCTION ffx_fill_ready() IS 'Trigger: puts inserted executions that are claimable into ffx_ready.';
 
 CREATE FUNCTION ffx_first_kilobyte(value text) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$
-    SELECT left(value, max(n))
-    FROM generate_series(256, 1024) AS n
-    WHERE octet_length(left(value, n)) <= 1024;
+BEGIN
+    RETURN (
+        SELECT left(value, max(n))
+        FROM generate_series(256, 1024) AS n
+        WHERE octet_length(left(value, n)) <= 1024
+    );
+END;
 $$;
 
 COMMENT ON FUNCTION ffx_first_kilobyte(value text) IS 'The longest beginning of a text, in whole characters, that has at most 1024 bytes.';
@@ -2659,9 +2663,9 @@ CREATE TRIGGER ffx_ff_exec_core_drop_ready_trg AFTER DELETE ON ff_exec_core FOR 
 
 COMMENT ON TRIGGER ffx_ff_exec_core_drop_ready_trg ON ff_exec_core IS 'Takes the queue entry of a deleted execution out.';
 
-CREATE TRIGGER ffx_ff_exec_core_fill_ready_trg AFTER INSERT ON ff_exec_core REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION ffx_fill_ready();
+CREATE TRIGGER ffx_ff_exec_core_fill_ready_trg AFTER INSERT ON ff_exec_core REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT WHEN ((current_setting('ffx.own_entries'::text, true) IS DISTINCT FROM (pg_current_xact_id_if_assigned())::text)) EXECUTE FUNCTION ffx_fill_ready();
 
-COMMENT ON TRIGGER ffx_ff_exec_core_fill_ready_trg ON ff_exec_core IS 'Puts inserted executions that are claimable into the queue, ffx_ready, a statement at a time.';
+COMMENT ON TRIGGER ffx_ff_exec_core_fill_ready_trg ON ff_exec_core IS 'Puts inserted executions that are claimable into the queue, ffx_ready, a statement at a time. A creation by this library that writes the entries itself, and says so by the id of the transaction in the setting ffx.own_entries, does not fire it.';
 
 CREATE TRIGGER ffx_ff_exec_core_foreign_trg AFTER INSERT ON ff_exec_core FOR EACH ROW WHEN ((new.ffx_retry_count IS NULL)) EXECUTE FUNCTION ffx_notify_channel('ffx_foreign');
 

@@ -268,8 +268,8 @@ func TestA11_commit_that_is_refused(t *testing.T) {
 // Saying which level is wanted takes no round trip; where the pool defaults to it, it is not said.
 func TestA11_round_trips(t *testing.T) {
 	for level, want := range map[pgx.TxIsoLevel][]string{
-		pgx.ReadCommitted: {"select", "InsertExecutions"},
-		pgx.Serializable:  {"begin isolation level read committed", "select", "InsertExecutions", "commit"},
+		pgx.ReadCommitted: {"select", "InsertAlike"},
+		pgx.Serializable:  {"begin isolation level read committed", "select", "InsertAlike", "commit"},
 	} {
 		t.Run(string(level), func(t *testing.T) {
 			f := newFixture(t)

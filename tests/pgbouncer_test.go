@@ -206,7 +206,7 @@ func TestPgBouncer_flows_and_reads(t *testing.T) {
 		if _, err := f.Maintenance().RepairQueue(t.Context(), 100); err != nil {
 			t.Error(err)
 		}
-		f.startMany(t, 1_000) // by COPY
+		f.startMany(t, 1_000)
 	})
 }
 

@@ -229,7 +229,7 @@ var keyed = []string{
 	"LockFlowRows", "ShareFlowRows", "TryFlowsExclusive", "CountNewMembers",
 	"GetExecutionFlow", "SetFlowTags", "GetFlowTag", "ListNamedFlows", "ListEdgesInto", "ListEdgesFrom", "ListInbound",
 	"GetExecutionResult", "GetExecutionExists", "GetExecutionProgress", "GetFlowExists",
-	"TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys", "ReadExistingExecutions",
+	"InsertAlike", "InsertExecutions", "TakeCreationKeys", "ReuseCreationKeys", "DropCreationKeys", "ReadExistingExecutions",
 	"ListEnded", "ListNamedExecutions", "FindExecution",
 	"EnsurePause", "DropPause", "BlockExecution", "UnblockExecution", "DropGrants",
 	"TakeEnded", "DropAttemptsOf", "DropStreamFramesOf", "DropStreamMetasOf", "DropStreamSummariesOf", "DropClaimGrantsOf",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -40,13 +41,6 @@ func (l *roundTripLog) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data
 	l.count("")
 	return l.statementLog.TraceBatchStart(ctx, conn, data)
 }
-
-func (l *roundTripLog) TraceCopyFromStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceCopyFromStartData) context.Context {
-	l.count("")
-	return ctx
-}
-
-func (*roundTripLog) TraceCopyFromEnd(context.Context, *pgx.Conn, pgx.TraceCopyFromEndData) {}
 
 // of returns the names of the statements that work sends, and in how many round trips.
 func (l *roundTripLog) of(work func()) ([]string, int) {
@@ -86,12 +80,28 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 
 		few, many int // 1 and 200 if zero
 	}{
-		{name: "create", many: 99, fast: "InsertExecutions", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+		{name: "create", fast: "InsertAlike", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
 			_, err := f.CreateExecutions(ctx, specs(f, n, plain))
 			return err
 		}},
-		{name: "create by the hundred", few: 100, many: 1000, do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
-			_, err := f.CreateExecutions(ctx, specs(f, n, plain))
+		{name: "create with tags", fast: "InsertAlike", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+			all := specs(f, n, plain)
+			for i := range all {
+				all[i].Tags = map[string]string{"app.n": strconv.Itoa(i)}
+			}
+			_, err := f.CreateExecutions(ctx, all)
+			return err
+		}},
+		{name: "create of several kinds", few: 40, many: 400, do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+			all := specs(f, n, plain)
+			for i := range all {
+				all[i].Kind = strconv.Itoa(i % 3)
+			}
+			_, err := f.CreateExecutions(ctx, all)
+			return err
+		}},
+		{name: "create with a start", fast: "InsertExecutions", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
+			_, err := f.CreateExecutions(ctx, specs(f, n, func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Hour) }))
 			return err
 		}},
 		{name: "create with keys", do: func(ctx context.Context, f *fixture, _ []engine.Lease, n int) error {
@@ -209,6 +219,43 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 			t.Logf("%d round trips: %q", trips, one)
 		})
 	}
+}
+
+// In a caller's transaction the savepoint travels with the statement, and what finds something takes the way back.
+func TestRoundTrips_of_creations_in_a_transaction(t *testing.T) {
+	shared := cloneFixture(t)
+	log := new(roundTripLog)
+	f := fixtureOn(t, openPool(t, shared.url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.url)
+	existing := f.create(t)
+	tx := f.begin(t)
+	for _, c := range []struct {
+		name  string
+		specs []engine.ExecutionSpec
+		sent  []string
+		trips int
+	}{
+		{"one", manyLike(f, 1, withTags), []string{"savepoint ffx_operation", "InsertAlike", "release savepoint ffx_operation"}, 1},
+		{"many", manyLike(f, 99, withTags), []string{"savepoint ffx_operation", "InsertAlike", "release savepoint ffx_operation"}, 1},
+		{"more than is sent in one go", manyLike(f, 3000, func(_ int, spec *engine.ExecutionSpec) { spec.Payload = nil }), []string{
+			"savepoint ffx_operation", "InsertAlike", "release savepoint ffx_operation",
+		}, map[bool]int{true: 1, false: 3}[f.limitsTransactions(t)]},
+		{"a duplicate", []engine.ExecutionSpec{{ID: existing, Lane: f.lane, Kind: "test"}}, []string{
+			"savepoint ffx_operation", "InsertAlike",
+			"rollback to savepoint ffx_operation; release savepoint ffx_operation",
+			"savepoint ffx_operation", "InsertExecutions", "release savepoint ffx_operation",
+		}, 3},
+	} {
+		sent, trips := log.of(func() {
+			if _, err := f.WithTx(tx).CreateExecutions(t.Context(), c.specs); err != nil {
+				t.Error(err)
+			}
+		})
+		if !slices.Equal(sent, c.sent) || trips != c.trips {
+			t.Errorf("%s takes %q in %d round trips, want %q in %d", c.name, sent, trips, c.sent, c.trips)
+		}
+	}
+	commit(t, tx)
+	f.wantQueue(t, t, "committed")
 }
 
 func TestRoundTrips_of_single_calls(t *testing.T) {

@@ -23,7 +23,7 @@ func specOf(f *fixture, x *subject, change func(*engine.ExecutionSpec, time.Time
 	return spec
 }
 
-// creations create one and many. From a hundred on they are copied where nothing speaks against it.
+// creations create one and many, by whatever statement they take.
 func creations(change func(*engine.ExecutionSpec, time.Time)) []call {
 	many := func(fill int) func(context.Context, *stage, []*subject) error {
 		return func(ctx context.Context, s *stage, subjects []*subject) error {

@@ -39,22 +39,6 @@ func (c implicitTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 	return singleRow{rows: rows, err: err}
 }
 
-// CopyFrom is a transaction of its own too, in more than one round trip.
-func (c implicitTx) CopyFrom(
-	ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource,
-) (int64, error) {
-	tx, err := c.r.begin(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer Rollback(tx)
-	n, err := tx.CopyFrom(ctx, table, columns, rows)
-	if err != nil {
-		return 0, err
-	}
-	return n, tx.Commit(ctx)
-}
-
 // SendBatch sends the batch behind the settings, and returns the results of the batch alone.
 func (c implicitTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	conn, err := c.r.pool.Acquire(ctx)

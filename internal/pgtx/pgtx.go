@@ -121,6 +121,48 @@ func InSavepoint[T any](ctx context.Context, outer pgx.Tx, fn func(tx pgx.Tx) (T
 	return result, nil
 }
 
+// InSavepointAtOnce is [InSavepoint] for statements that need nothing of each other's results, and which the server alone
+// refuses: in one round trip with the release, after an error in another to go back to the savepoint. A transaction that had
+// failed before is left as it is. A statement that cannot be parsed, as where a table is missing, may fail before the
+// savepoint, and the transaction with it.
+func InSavepointAtOnce(ctx context.Context, outer pgx.Tx, steps ...Step) error {
+	set := false
+	all := append([]Step{setSavepoint(ctx, &set)}, steps...)
+	err := InOneTrip(ctx, outer, append(all, func(conn db.DBTX) error {
+		_, err := conn.Exec(ctx, releaseSavepoint)
+		return err
+	})...)
+	if err != nil && set && outer.Conn().PgConn().TxStatus() == 'E' {
+		rollbackToSavepoint(outer)
+	}
+	return err
+}
+
+// savepoint is unlike the names that the driver gives.
+const (
+	savepoint        = "ffx_operation"
+	releaseSavepoint = "release savepoint " + savepoint
+)
+
+// setSavepoint tells by set when it is set.
+func setSavepoint(ctx context.Context, set *bool) Step {
+	return func(conn db.DBTX) error {
+		_, err := conn.Exec(ctx, "savepoint "+savepoint)
+		*set = err == nil
+		return err
+	}
+}
+
+func rollbackToSavepoint(outer pgx.Tx) {
+	if outer.Conn().IsClosed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	// One message: before the rollback the server parses nothing else.
+	_, _ = outer.Exec(ctx, "rollback to savepoint "+savepoint+"; "+releaseSavepoint, pgx.QueryExecModeSimpleProtocol)
+}
+
 // InStatement is [InTx] for one statement, or one batch of them, in one round trip. fn is called for each try.
 func InStatement[T any](ctx context.Context, r *Runner, fn func(conn db.DBTX) (T, error)) (T, error) {
 	for try := 1; ; try++ {

@@ -3,6 +3,7 @@ package pgtx
 import (
 	"context"
 	"errors"
+	"reflect"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -51,7 +52,10 @@ func InOneTrip(ctx context.Context, tx sender, steps ...Step) error {
 	results := tx.SendBatch(ctx, &batch)
 	for _, s := range sent {
 		if err := s(answering{results}); err != nil {
-			return errors.Join(err, results.Close())
+			if closed := results.Close(); closed != nil && !errors.Is(err, closed) {
+				err = errors.Join(err, closed)
+			}
+			return err
 		}
 	}
 	return results.Close()
@@ -69,29 +73,43 @@ func mayBeCut(tx pgx.Tx, batch *pgx.Batch) bool {
 	size := 0
 	for _, q := range batch.QueuedQueries {
 		for _, arg := range q.Arguments {
-			switch values := arg.(type) {
+			switch value := arg.(type) {
 			case []byte:
-				size += len(values)
+				size += len(value)
 			case string:
-				size += len(values)
-			case [][]byte:
-				for _, v := range values {
-					size += len(v)
-				}
-			case []string:
-				for _, v := range values {
-					size += len(v)
-				}
+				size += len(value)
+			default:
+				size += arraySize(value)
 			}
 		}
 	}
 	return size > maxInOneGo
 }
 
-var (
-	errNoted  = errors.New("noted to be sent")
-	errNoCopy = errors.New("COPY cannot be sent with other statements")
-)
+// arraySize is about how many bytes an array is sent as, 0 of what is none.
+func arraySize(array any) int {
+	const length = 4 // goes before each
+	value := reflect.ValueOf(array)
+	if value.Kind() != reflect.Slice {
+		return 0
+	}
+	size := value.Len() * length
+	switch elements := array.(type) {
+	case [][]byte:
+		for _, v := range elements {
+			size += len(v)
+		}
+	case []string:
+		for _, v := range elements {
+			size += len(v)
+		}
+	default:
+		size += value.Len() * int(value.Type().Elem().Size())
+	}
+	return size
+}
+
+var errNoted = errors.New("noted to be sent")
 
 // noting is a connection that sends nothing yet.
 type noting struct{ batch *pgx.Batch }
@@ -111,10 +129,6 @@ func (n noting) QueryRow(_ context.Context, sql string, args ...any) pgx.Row {
 	return singleRow{err: errNoted}
 }
 
-func (noting) CopyFrom(context.Context, pgx.Identifier, []string, pgx.CopyFromSource) (int64, error) {
-	return 0, errNoCopy
-}
-
 // answering is a connection on which everything has been sent.
 type answering struct{ results pgx.BatchResults }
 
@@ -125,7 +139,3 @@ func (a answering) Exec(context.Context, string, ...any) (pgconn.CommandTag, err
 func (a answering) Query(context.Context, string, ...any) (pgx.Rows, error) { return a.results.Query() }
 
 func (a answering) QueryRow(context.Context, string, ...any) pgx.Row { return a.results.QueryRow() }
-
-func (answering) CopyFrom(context.Context, pgx.Identifier, []string, pgx.CopyFromSource) (int64, error) {
-	return 0, errNoCopy
-}

@@ -97,6 +97,9 @@ func readNames(t *testing.T) *names {
 	for match := range matches(t, "cmd/ff/*.go", `"([a-z_]+)"`) {
 		n.literals[match] = true // what ff prints, and its commands
 	}
+	for match := range matches(t, "queries/*.sql", `set_config\('(ffx\.[a-z_]+)'`) {
+		n.sql[match] = true // settings of the library's own
+	}
 	for match := range matches(t, "Makefile", `(?m)^([a-z-]+):`) {
 		n.targets[match] = true
 	}

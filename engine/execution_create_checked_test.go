@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// A spec that differs from another in any field is not like it, but for the fields that are set for each.
+func TestSpecs_are_like_in_all_but_their_own(t *testing.T) {
+	own := map[string]bool{"ID": true, "Payload": true, "Priority": true, "Tags": true}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[ExecutionSpec]()) {
+		var plain, other ExecutionSpec
+		at := reflect.NewAt(field.Type, unsafe.Add(unsafe.Pointer(&other), field.Offset)).Elem()
+		switch field.Type.Kind() {
+		case reflect.String:
+			at.SetString("x")
+		case reflect.Int:
+			at.SetInt(1)
+		case reflect.Pointer:
+			at.Set(reflect.New(field.Type.Elem()))
+		case reflect.Slice:
+			at.Set(reflect.MakeSlice(field.Type, 1, 1))
+		case reflect.Map:
+			at.Set(reflect.MakeMap(field.Type))
+			at.SetMapIndex(reflect.ValueOf("x"), reflect.ValueOf("y"))
+		case reflect.Interface:
+			at.Set(reflect.ValueOf(errors.New("mistake")))
+		case reflect.Struct:
+			switch field.Type {
+			case reflect.TypeFor[time.Time]():
+				at.Set(reflect.ValueOf(time.UnixMilli(1)))
+			default:
+				reflect.NewAt(reflect.TypeFor[byte](), unsafe.Pointer(at.UnsafeAddr())).Elem().SetUint(1)
+			}
+		}
+		if at.IsZero() {
+			t.Errorf("%s is not set", field.Name)
+		}
+		if plain.isLike(&other) != own[field.Name] || other.isLike(&plain) != own[field.Name] {
+			t.Errorf("like another in spite of %s: %t and %t, want %t", field.Name, plain.isLike(&other), other.isLike(&plain), own[field.Name])
+		}
+		delete(own, field.Name)
+		if repeats := !slices.Contains([]string{"IdempotencyKey", "mistake"}, field.Name); other.isLike(&other) != repeats {
+			t.Errorf("%s: like itself %t, want %t", field.Name, !repeats, repeats)
+		}
+	}
+	if len(own) > 0 {
+		t.Errorf("no such fields: %q", slices.Collect(maps.Keys(own)))
+	}
+}
