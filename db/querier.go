@@ -83,6 +83,13 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
 	// UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
 	ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadParams) ([]ClaimFromHeadRow, error)
+	// ClaimOneAfterPosition is ClaimAfterPositions for one execution after one scan position: a quarter of what a statement for
+	// one execution takes is that its parts are set up, and without arrays there are fewer.
+	//
+	// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
+	// timers new; L7 new. Spans partitions.
+	ClaimOneAfterPosition(ctx context.Context, db DBTX, arg ClaimOneAfterPositionParams) ([]ClaimOneAfterPositionRow, error)
 	// ClearSiblingCancels takes groups off the list of what is to be cancelled.
 	//
 	// Used by: engine.CancelSiblings.
@@ -105,6 +112,11 @@ type Querier interface {
 	// Locks: L1 waits (execution rows, UPDATE in array order); L2 waits (their attempts, UPDATE); L7 new. The caller
 	// sorts by (partition_key, execution_id) and holds L0 of members.
 	CompleteExecutions(ctx context.Context, db DBTX, arg CompleteExecutionsParams) ([]CompleteExecutionsRow, error)
+	// CompleteOne is CompleteExecutions for one: by its key, without arrays.
+	//
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+	// Locks: L1 waits (the execution's row, UPDATE); L2 waits (its attempt, UPDATE); L7 new. The caller holds L0 of a member.
+	CompleteOne(ctx context.Context, db DBTX, arg CompleteOneParams) ([]CompleteOneRow, error)
 	// CountGrowth adds members and edges to the counters of a flow, one revision each, and returns what they are now. It
 	// writes the row of a flow that has changed otherwise too, so that a transaction with an older snapshot fails at the
 	// flow's lock.
@@ -256,8 +268,9 @@ type Querier interface {
 	// that ran or was to go on ends, under a raised epoch that both rows are given, so that its holder is refused from now
 	// on; of one that had failed for the next one only the outcome is cleared. Returns what was ended, with the worker
 	// instance that lost a lease, and whether another program had replayed it: a row that is terminal already is left alone.
-	// The queue entries of those that were claimable go with them, all by one part of the statement: its trigger does not fire
-	// for what comes to phase cancelled with another mutation time, which no other statement and no other program writes.
+	// The queue entries of those that were claimable, and the rows of ffx_blocked of those that were blocked, go with them, by
+	// two parts of the statement: the trigger does not fire for what is not_applicable with another mutation time, unless it is
+	// terminal.
 	//
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
 	// engine.RequestFlowCancel, engine.CancelFlows.

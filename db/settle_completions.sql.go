@@ -207,6 +207,167 @@ func (q *Queries) CompleteExecutions(ctx context.Context, db DBTX, arg CompleteE
 	return items, nil
 }
 
+const completeOne = `-- name: CompleteOne :many
+WITH completed AS (
+    -- The execution, ended if its fence held.
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'terminal',
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        public_state = 'completed',
+        attempt_state = 'attempt_terminal',
+        blocking_reason = NULL,
+        result = $1::bytea,
+        terminal_at_ms = k.now_ms,
+        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
+        ffx_gate_id = NULL,
+        ffx_admitted = NULL,
+        ffx_last_mutation_at_ms = k.now_ms
+    FROM (
+        -- The time of the completion.
+        SELECT ffx_now_ms($7) AS now_ms
+        OFFSET 0
+    ) AS k
+    WHERE
+        e.partition_key = $2::smallint
+        AND e.execution_id = $3::uuid
+        AND (e.lifecycle_phase = 'active') IS TRUE
+        AND (e.ownership_state = 'leased') IS TRUE
+        AND (e.attempt_index = $4::integer) IS TRUE
+        AND (e.ffx_lease_epoch = $5::bigint) IS TRUE
+        AND e.flow_id IS NOT DISTINCT FROM $6::uuid
+        AND ($6::uuid IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
+        AND e.ffx_quota_policy_id IS NULL
+    RETURNING
+        k.now_ms,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+ended_attempt AS (
+    -- Its attempt, ended.
+    UPDATE ff_attempt AS a
+    SET
+        outcome = 'success',
+        terminal_at_ms = c.now_ms,
+        lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL
+    FROM completed AS c
+    WHERE
+        a.partition_key = $2::smallint
+        AND a.execution_id = $3::uuid
+        AND a.attempt_index = $4::integer
+        AND (a.lease_epoch = $5::bigint) IS TRUE
+        AND (a.lease_expires_at_ms > c.now_ms) IS TRUE
+    RETURNING
+        c.now_ms,
+        a.ffx_lease_id,
+        a.worker_instance_id,
+        c.ffx_namespace,
+        c.ffx_instance_tag
+),
+lease_event AS (
+    -- The lease event.
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id,
+        ffx_revoked_by
+    )
+    SELECT
+        CAST($3::uuid AS text),
+        a.ffx_lease_id::text,
+        'revoked',
+        a.now_ms,
+        $2::smallint,
+        a.ffx_namespace,
+        a.ffx_instance_tag,
+        a.worker_instance_id,
+        'backend'
+    FROM ended_attempt AS a
+),
+completion_event AS (
+    -- The completion event.
+    INSERT INTO ff_completion_event (
+        partition_key,
+        execution_id,
+        flow_id,
+        outcome,
+        namespace,
+        instance_tag,
+        occurred_at_ms,
+        dispatched_at_ms
+    )
+    SELECT
+        $2::smallint,
+        $3::uuid,
+        $6::uuid,
+        'success',
+        a.ffx_namespace,
+        a.ffx_instance_tag,
+        a.now_ms,
+        a.now_ms
+    FROM ended_attempt AS a
+)
+SELECT
+    1::integer AS ord,
+    -- Divided by zero where the execution fits but its attempt does not.
+    (c.now_ms / (SELECT count(*) FROM ended_attempt))::bigint AS now_ms
+FROM completed AS c
+`
+
+type CompleteOneParams struct {
+	Result       []byte
+	PartitionKey int16
+	ExecutionID  pgtype.UUID
+	AttemptIndex int32
+	LeaseEpoch   int64
+	FlowID       pgtype.UUID
+	NowMs        *int64
+}
+
+type CompleteOneRow struct {
+	Ord   int32
+	NowMs int64
+}
+
+// CompleteOne is CompleteExecutions for one: by its key, without arrays.
+//
+// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+// Locks: L1 waits (the execution's row, UPDATE); L2 waits (its attempt, UPDATE); L7 new. The caller holds L0 of a member.
+func (q *Queries) CompleteOne(ctx context.Context, db DBTX, arg CompleteOneParams) ([]CompleteOneRow, error) {
+	rows, err := db.Query(ctx, completeOne,
+		arg.Result,
+		arg.PartitionKey,
+		arg.ExecutionID,
+		arg.AttemptIndex,
+		arg.LeaseEpoch,
+		arg.FlowID,
+		arg.NowMs,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CompleteOneRow
+	for rows.Next() {
+		var i CompleteOneRow
+		if err := rows.Scan(&i.Ord, &i.NowMs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const endSucceeded = `-- name: EndSucceeded :exec
 WITH input AS (
     SELECT

@@ -140,9 +140,12 @@ func (e *Engine) newClaiming(spec ClaimSpec, after []scan.Position, n int) *clai
 }
 
 func (c *claiming) run(ctx context.Context, conn db.DBTX, due *notifications) (err error) {
-	if len(c.after) > 0 {
+	switch {
+	case len(c.after) == 1 && c.params.MaxItems == 1:
+		c.rows, err = c.runOne(ctx, conn)
+	case len(c.after) > 0:
 		c.rows, err = c.runAfter(ctx, conn)
-	} else {
+	default:
 		c.rows, err = c.e.q.ClaimFromHead(ctx, conn, c.params)
 	}
 	if len(c.rows) > 0 && c.rows[0].PartitionKey < 0 {
@@ -166,6 +169,20 @@ func (c *claiming) runAfter(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHe
 		params.PositionExecutionIds = append(params.PositionExecutionIds, pgUUID(position.Execution))
 	}
 	answer, err := c.e.q.ClaimAfterPositions(ctx, conn, params)
+	rows := make([]db.ClaimFromHeadRow, len(answer))
+	for i := range answer {
+		rows[i] = db.ClaimFromHeadRow(answer[i])
+	}
+	return rows, err
+}
+
+func (c *claiming) runOne(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHeadRow, error) {
+	p, position := &c.params, &c.after[0]
+	answer, err := c.e.q.ClaimOneAfterPosition(ctx, conn, db.ClaimOneAfterPositionParams{
+		AttemptID: p.AttemptIds[0], LeaseID: p.LeaseIds[0], LeaseTtlMs: p.LeaseTtlMs, NowMs: p.NowMs, LaneID: p.LaneID,
+		Capabilities: p.Capabilities, Kinds: p.Kinds, WorkerID: p.WorkerID, WorkerInstanceID: p.WorkerInstanceID,
+		PositionRank: -int64(position.Priority), PositionCreatedAtMs: position.CreatedAtMs, PositionExecutionID: pgUUID(position.Execution),
+	})
 	rows := make([]db.ClaimFromHeadRow, len(answer))
 	for i := range answer {
 		rows[i] = db.ClaimFromHeadRow(answer[i])

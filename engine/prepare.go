@@ -8,7 +8,7 @@ import (
 
 // SchemaVersion is the migration that this version of the engine was written for: the newest file of the
 // schema's migrations.
-const SchemaVersion = "20261101000037"
+const SchemaVersion = "20261101000039"
 
 // Prepare tells whether the database is fit for this engine; a program calls it once at its start. It
 // changes nothing. A database that a newer version of the library migrated is fit if it says that this version may

@@ -245,7 +245,11 @@ func (e *Engine) newCompleting(all []Completion, of []*id.FlowID, chunk []int) *
 }
 
 func (c *completing) run(ctx context.Context, conn db.DBTX, due *notifications) (err error) {
-	c.rows, err = c.e.q.CompleteExecutions(ctx, conn, c.params)
+	if len(c.first) == 1 {
+		c.rows, err = c.runOne(ctx, conn)
+	} else {
+		c.rows, err = c.e.q.CompleteExecutions(ctx, conn, c.params)
+	}
 	if len(c.rows) > 0 {
 		due.leases()
 		due.completions()
@@ -255,6 +259,19 @@ func (c *completing) run(ctx context.Context, conn db.DBTX, due *notifications) 
 		return errFellThrough
 	}
 	return err
+}
+
+func (c *completing) runOne(ctx context.Context, conn db.DBTX) ([]db.CompleteExecutionsRow, error) {
+	p := &c.params
+	answer, err := c.e.q.CompleteOne(ctx, conn, db.CompleteOneParams{
+		PartitionKey: p.PartitionKeys[0], ExecutionID: p.ExecutionIds[0], AttemptIndex: p.AttemptIndexes[0],
+		LeaseEpoch: p.LeaseEpochs[0], FlowID: p.FlowIds[0], Result: p.Results[0], NowMs: p.NowMs,
+	})
+	rows := make([]db.CompleteExecutionsRow, len(answer))
+	for i := range answer {
+		rows[i] = db.CompleteExecutionsRow(answer[i])
+	}
+	return rows, err
 }
 
 // finish takes note of what the statement completed, once it is committed, and settles the rest by locking first.

@@ -3,8 +3,9 @@
 -- that ran or was to go on ends, under a raised epoch that both rows are given, so that its holder is refused from now
 -- on; of one that had failed for the next one only the outcome is cleared. Returns what was ended, with the worker
 -- instance that lost a lease, and whether another program had replayed it: a row that is terminal already is left alone.
--- The queue entries of those that were claimable go with them, all by one part of the statement: its trigger does not fire
--- for what comes to phase cancelled with another mutation time, which no other statement and no other program writes.
+-- The queue entries of those that were claimable, and the rows of ffx_blocked of those that were blocked, go with them, by
+-- two parts of the statement: the trigger does not fire for what is not_applicable with another mutation time, unless it is
+-- terminal.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
 -- engine.RequestFlowCancel, engine.CancelFlows.
@@ -59,6 +60,7 @@ ended AS (
             a.attempt_row_id,
             a.leased,
             a.leased OR NOT a.finished AS goes_on,
+            t.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator') AS listed,
             a.leased OR t.lifecycle_phase IN ('active', 'suspended') OR t.public_state = 'resumable' AS held,
             1 + greatest(t.ffx_lease_epoch, a.lease_epoch, 0) AS raised_epoch,
             CASE WHEN a.leased THEN a.worker_instance_id END AS worker_instance_id,
@@ -139,6 +141,7 @@ ended AS (
         ffx_replayed_elsewhere(e.raw_fields) AS replayed,
         e.attempt_index AS pointer,
         i.entry_id,
+        i.listed,
         i.attempt_index,
         i.attempt_row_id,
         i.goes_on,
@@ -174,6 +177,15 @@ entries AS (
     DELETE FROM ffx_ready AS r
     USING ended AS d
     WHERE r.ctid = d.entry_id
+),
+unlisted AS (
+    -- Their rows in the list of what is blocked, taken out.
+    DELETE FROM ffx_blocked AS b
+    USING ended AS d
+    WHERE
+        d.listed
+        AND b.partition_key = ANY (ARRAY[d.partition_key])
+        AND b.execution_id = d.execution_id
 ),
 lease_events AS (
     -- The lease events.

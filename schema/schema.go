@@ -35,7 +35,7 @@ func Migrations() fs.FS {
 
 const (
 	// Version is the newest migration: the version of a database that this build works on.
-	Version = "20261101000037"
+	Version = "20261101000039"
 
 	// baseline is the last migration that only makes what the reference has too. In an adopted
 	// database the migrations up to here are recorded, never run.

@@ -72,6 +72,24 @@ $$;
 
 COMMENT ON FUNCTION ffx_attempt_timeout_at(policy jsonb, from_ms bigint) IS 'When an attempt that begins at from_ms has taken as long as its policy allows, in milliseconds; NULL without a timeout.';
 
+CREATE FUNCTION ffx_claimable_now(partition smallint, execution uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = partition
+            AND e.execution_id = execution
+            AND e.lifecycle_phase = 'runnable'
+            AND e.eligibility_state = 'eligible_now'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_claimable_now(partition smallint, execution uuid) IS 'Is an execution claimable by what is committed now, rather than when the statement began? Asked by claims of rows that somebody has changed or locked, before they lock them.';
+
 CREATE FUNCTION ffx_fill_ready() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -141,53 +159,16 @@ $$;
 
 COMMENT ON FUNCTION ffx_flow_key(flow_id uuid) IS 'Key of the advisory transaction lock of a flow.';
 
-CREATE FUNCTION ffx_keep_blocked() RETURNS trigger
-    LANGUAGE plpgsql
-    SET search_path TO 'public'
-    AS $$
-BEGIN
-    IF
-        TG_OP = 'UPDATE'
-        AND NEW.lifecycle_phase = 'runnable'
-        AND NEW.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
-    THEN
-        INSERT INTO ffx_blocked AS b (
-            partition_key, execution_id, lane_id, eligibility_state, required_capabilities, blocked_at_ms
-        )
-        VALUES (
-            NEW.partition_key, NEW.execution_id, NEW.lane_id, NEW.eligibility_state, NEW.required_capabilities,
-            coalesce(NEW.ffx_last_mutation_at_ms, ffx_now_ms(NULL))
-        )
-        ON CONFLICT (partition_key, execution_id) DO UPDATE SET
-            lane_id = excluded.lane_id,
-            eligibility_state = excluded.eligibility_state,
-            required_capabilities = excluded.required_capabilities,
-            blocked_at_ms = CASE
-                WHEN b.eligibility_state = excluded.eligibility_state THEN b.blocked_at_ms
-                ELSE excluded.blocked_at_ms
-            END
-        WHERE
-            (b.lane_id, b.eligibility_state, b.required_capabilities)
-            <> (excluded.lane_id, excluded.eligibility_state, excluded.required_capabilities);
-    ELSE
-        DELETE FROM ffx_blocked AS b
-        WHERE
-            b.partition_key = OLD.partition_key
-            AND b.execution_id = OLD.execution_id;
-    END IF;
-    RETURN NULL;
-END;
-$$;
-
-COMMENT ON FUNCTION ffx_keep_blocked() IS 'Trigger: writes the row of ffx_blocked for an execution that is blocked now, and deletes that of one that is no longer.';
-
-CREATE FUNCTION ffx_keep_ready() RETURNS trigger
+CREATE FUNCTION ffx_keep_waiting() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'public'
     AS $$
 DECLARE
     claimable boolean := TG_OP = 'UPDATE'
         AND (NEW.lifecycle_phase = 'runnable' AND NEW.eligibility_state = 'eligible_now');
+    blocked boolean := TG_OP = 'UPDATE'
+        AND NEW.lifecycle_phase = 'runnable'
+        AND NEW.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator');
 BEGIN
     IF
         OLD.lifecycle_phase = 'runnable'
@@ -220,11 +201,36 @@ BEGIN
             r.required_capabilities <> excluded.required_capabilities
             OR r.kind IS DISTINCT FROM excluded.kind;
     END IF;
+    IF blocked THEN
+        INSERT INTO ffx_blocked AS b (
+            partition_key, execution_id, lane_id, eligibility_state, required_capabilities, blocked_at_ms
+        )
+        VALUES (
+            NEW.partition_key, NEW.execution_id, NEW.lane_id, NEW.eligibility_state, NEW.required_capabilities,
+            coalesce(NEW.ffx_last_mutation_at_ms, ffx_now_ms(NULL))
+        )
+        ON CONFLICT (partition_key, execution_id) DO UPDATE SET
+            lane_id = excluded.lane_id,
+            eligibility_state = excluded.eligibility_state,
+            required_capabilities = excluded.required_capabilities,
+            blocked_at_ms = CASE
+                WHEN b.eligibility_state = excluded.eligibility_state THEN b.blocked_at_ms
+                ELSE excluded.blocked_at_ms
+            END
+        WHERE
+            (b.lane_id, b.eligibility_state, b.required_capabilities)
+            <> (excluded.lane_id, excluded.eligibility_state, excluded.required_capabilities);
+    ELSIF OLD.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator') THEN
+        DELETE FROM ffx_blocked AS b
+        WHERE
+            b.partition_key = OLD.partition_key
+            AND b.execution_id = OLD.execution_id;
+    END IF;
     RETURN NULL;
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_keep_ready() IS 'Trigger: adds, moves or takes out the queue entry of one execution.';
+COMMENT ON FUNCTION ffx_keep_waiting() IS 'Trigger: writes and deletes the rows of ffx_ready and ffx_blocked of an execution that changed, by what it was and what it is.';
 
 CREATE FUNCTION ffx_lost_too_often(reclaims integer, policy jsonb, default_limit integer) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2655,13 +2661,9 @@ CREATE TRIGGER ffx_ff_completion_event_truncate_trg BEFORE TRUNCATE ON ff_comple
 
 COMMENT ON TRIGGER ffx_ff_completion_event_truncate_trg ON ff_completion_event IS 'Before a truncation, raises the floor in ffx_outbox_floor to the last event_id given out.';
 
-CREATE TRIGGER ffx_ff_exec_core_drop_blocked_trg AFTER DELETE ON ff_exec_core FOR EACH ROW WHEN ((old.eligibility_state = ANY (ARRAY['blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text]))) EXECUTE FUNCTION ffx_keep_blocked();
+CREATE TRIGGER ffx_ff_exec_core_drop_waiting_trg AFTER DELETE ON ff_exec_core FOR EACH ROW WHEN ((old.eligibility_state <> 'not_applicable'::text)) EXECUTE FUNCTION ffx_keep_waiting();
 
-COMMENT ON TRIGGER ffx_ff_exec_core_drop_blocked_trg ON ff_exec_core IS 'Takes deleted executions out of ffx_blocked.';
-
-CREATE TRIGGER ffx_ff_exec_core_drop_ready_trg AFTER DELETE ON ff_exec_core FOR EACH ROW WHEN ((old.eligibility_state = 'eligible_now'::text)) EXECUTE FUNCTION ffx_keep_ready();
-
-COMMENT ON TRIGGER ffx_ff_exec_core_drop_ready_trg ON ff_exec_core IS 'Takes the queue entry of a deleted execution out.';
+COMMENT ON TRIGGER ffx_ff_exec_core_drop_waiting_trg ON ff_exec_core IS 'Takes the queue entry of a deleted execution out, and its row in the list of what is blocked.';
 
 CREATE TRIGGER ffx_ff_exec_core_fill_ready_trg AFTER INSERT ON ff_exec_core REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT WHEN ((current_setting('ffx.own_entries'::text, true) IS DISTINCT FROM (pg_current_xact_id_if_assigned())::text)) EXECUTE FUNCTION ffx_fill_ready();
 
@@ -2671,13 +2673,9 @@ CREATE TRIGGER ffx_ff_exec_core_foreign_trg AFTER INSERT ON ff_exec_core FOR EAC
 
 COMMENT ON TRIGGER ffx_ff_exec_core_foreign_trg ON ff_exec_core IS 'Notifies channel ffx_foreign of executions that another program creates, with an empty payload; creation by this library does not fire it.';
 
-CREATE TRIGGER ffx_ff_exec_core_keep_blocked_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN (((new.eligibility_state = ANY (ARRAY['blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text])) OR (old.eligibility_state = ANY (ARRAY['blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text])))) EXECUTE FUNCTION ffx_keep_blocked();
+CREATE TRIGGER ffx_ff_exec_core_keep_waiting_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN (((new.eligibility_state <> 'not_applicable'::text) OR ((old.eligibility_state <> new.eligibility_state) AND ((new.lifecycle_phase = 'terminal'::text) OR (NOT (new.ffx_last_mutation_at_ms IS DISTINCT FROM old.ffx_last_mutation_at_ms)))))) EXECUTE FUNCTION ffx_keep_waiting();
 
-COMMENT ON TRIGGER ffx_ff_exec_core_keep_blocked_trg ON ff_exec_core IS 'Lists executions that become blocked by route, lane or operator in ffx_blocked, and takes out those that no longer are.';
-
-CREATE TRIGGER ffx_ff_exec_core_keep_ready_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN (((new.eligibility_state = 'eligible_now'::text) OR ((old.eligibility_state = 'eligible_now'::text) AND ((new.lifecycle_phase <> 'active'::text) OR (NOT (new.ffx_lease_epoch IS DISTINCT FROM old.ffx_lease_epoch))) AND ((new.lifecycle_phase <> 'cancelled'::text) OR (NOT (new.ffx_last_mutation_at_ms IS DISTINCT FROM old.ffx_last_mutation_at_ms)))))) EXECUTE FUNCTION ffx_keep_ready();
-
-COMMENT ON TRIGGER ffx_ff_exec_core_keep_ready_trg ON ff_exec_core IS 'Keeps the queue entry of an execution in step with it: in when it becomes claimable, out when it no longer is, moved when its lane, priority or age changes. A claim or cancel by this library takes its entry out itself and does not fire it.';
+COMMENT ON TRIGGER ffx_ff_exec_core_keep_waiting_trg ON ff_exec_core IS 'Keeps the queue entry of an execution, and its row in the list of what is blocked, in step with it: in when it becomes claimable or blocked, out when it no longer is, moved when its lane, priority or age changes. A claim or cancel by this library takes them out itself and does not fire it.';
 
 CREATE TRIGGER ffx_ff_lease_event_floor_trg AFTER DELETE ON ff_lease_event REFERENCING OLD TABLE AS deleted_events FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_floor('lease');
 

@@ -19,32 +19,46 @@ func completionsOf(claimed ...engine.Claimed) []engine.Completion {
 	return completions
 }
 
-// From the head of the lane, and after a position: each time one round trip and one commit.
+// From the head of the lane, and after a position, one by one and two by two: each time one round trip and one commit.
 func TestCompleteAndClaim(t *testing.T) {
 	shared := newFixture(t)
 	log := new(roundTripLog)
 	f := fixtureOn(t, openPool(t, shared.url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.url)
 	claimer := f.claimer(t)
 	held := f.startMany(t, 1)
-	for range 3 {
+	for range 9 {
 		f.create(t)
 	}
-	for _, claim := range []string{"ClaimFromHead", "ClaimAfterPositions", "ClaimAfterPositions"} {
-		done := held[0].ID
+	for _, c := range []struct {
+		n    int
+		sent []string
+	}{
+		{1, []string{"CompleteOne", "ClaimFromHead"}},
+		{1, []string{"CompleteOne", "ClaimOneAfterPosition"}},
+		{1, []string{"CompleteOne", "ClaimOneAfterPosition"}},
+		{2, []string{"CompleteOne", "ClaimAfterPositions"}},
+		{2, []string{"CompleteExecutions", "ClaimAfterPositions"}},
+		{1, []string{"CompleteExecutions", "ClaimOneAfterPosition"}},
+	} {
+		done := held
 		sent, trips := log.of(func() {
-			outcomes, claimed, err := claimer.CompleteAndClaim(t.Context(), completionsOf(held...), 1)
-			if err != nil || len(outcomes) != 1 || outcomes[0] != nil || len(claimed) != 1 {
+			outcomes, claimed, err := claimer.CompleteAndClaim(t.Context(), completionsOf(done...), c.n)
+			if err != nil || len(outcomes) != len(done) || errors.Join(outcomes...) != nil || len(claimed) != c.n {
 				t.Fatal(outcomes, claimed, err)
 			}
 			held = claimed
 		})
-		if want := []string{"select", "CompleteExecutions", claim}; !slices.Equal(sent, want) || trips != 1 {
+		if want := append([]string{"select"}, c.sent...); !slices.Equal(sent, want) || trips != 1 {
 			t.Errorf("takes %q in %d round trips, want %q in one", sent, trips, want)
 		}
-		f.wantState(t, done, stateCompleted)
-		f.wantEvents(t, done, "lease acquired", "lease revoked backend", "completion success")
-		f.wantState(t, held[0].ID, stateRunning)
-		f.wantEvents(t, held[0].ID, "lease acquired")
+		for _, x := range done {
+			f.wantState(t, x.ID, stateCompleted)
+			f.wantEvents(t, x.ID, "lease acquired", "lease revoked backend", "completion success")
+		}
+		for _, x := range held {
+			f.wantState(t, x.ID, stateRunning)
+			f.wantEvents(t, x.ID, "lease acquired")
+		}
 	}
 }
 

@@ -2,9 +2,12 @@ package tests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -62,7 +65,7 @@ func TestClaim_of_an_entry_that_does_not_hold(t *testing.T) {
 // What is committed between the claim's snapshot, which shows the execution claimable, and its lock decides, on each
 // path: the row is asked again once it is locked.
 func TestInterleaving_claim_of_what_is_no_longer_claimable(t *testing.T) {
-	for _, statement := range []string{"ClaimFromHead", "ClaimAfterPositions", "TakeClaimable"} {
+	for _, statement := range []string{"ClaimFromHead", "ClaimAfterPositions", "ClaimOneAfterPosition", "TakeClaimable"} {
 		for what, change := range map[string]string{
 			"phase":        "lifecycle_phase = 'suspended'",
 			"eligibility":  "eligibility_state = 'blocked_by_operator'",
@@ -78,18 +81,26 @@ func TestInterleaving_claim_of_what_is_no_longer_claimable(t *testing.T) {
 					first = f.create(t)
 				}
 				second := f.create(t)
-				if statement == "TakeClaimable" {
+				one := statement == "ClaimOneAfterPosition"
+				if one {
+					first, second = second, first // it looks at the next only when the first does not hold
+				}
+				if one || statement == "TakeClaimable" {
 					f.clockAtTheQueue(t)
 				}
 				held, release := f.holding(t, statement)
 				claim := func(ctx context.Context) ([]engine.Claimed, error) { return held.Claim(ctx, f.worker(), 10) }
-				if statement == "ClaimAfterPositions" {
+				if one || statement == "ClaimAfterPositions" {
 					f.after = held.Engine
 					claimer, err := f.positioned(t.Context(), f.worker())
 					if err != nil {
 						t.Fatal(err)
 					}
-					claim = func(ctx context.Context) ([]engine.Claimed, error) { return claimer.Claim(ctx, 10) }
+					n := 10
+					if one {
+						n = 1
+					}
+					claim = func(ctx context.Context) ([]engine.Claimed, error) { return claimer.Claim(ctx, n) }
 				}
 				wait := async(t, func(ctx context.Context) []engine.Claimed {
 					claimed, err := claim(ctx)
@@ -108,6 +119,45 @@ func TestInterleaving_claim_of_what_is_no_longer_claimable(t *testing.T) {
 				f.wantUnchanged(t, second, was)
 			})
 		}
+	}
+}
+
+// What others have claimed since the claim's snapshot is theirs: the claim leaves no lock on it, which would last as long as
+// its transaction.
+func TestInterleaving_claim_beside_others(t *testing.T) {
+	for _, statement := range []string{"ClaimFromHead", "TakeClaimable"} {
+		t.Run(statement, func(t *testing.T) {
+			f := cloneFixture(t)
+			if statement == "TakeClaimable" {
+				f.slowPath(t)
+			}
+			f.create(t)
+			f.create(t)
+			f.clockAtTheQueue(t)
+			held, release := f.holding(t, statement)
+			tx := beginWith(t, held.pool, pgx.TxOptions{})
+			wait := async(t, func(ctx context.Context) []engine.Claimed {
+				claimed, err := held.WithTx(tx).Claim(ctx, f.worker(), 10)
+				if err != nil {
+					t.Error(err)
+				}
+				return claimed
+			})
+			held.awaitBlocked(t, f)
+			var ends []engine.Completion
+			for _, c := range f.claimNow(t, f.worker(), 10) {
+				ends = append(ends, engine.Completion{Lease: c.Lease})
+			}
+			release()
+			if claimed := wait(); len(claimed) > 0 || len(ends) < 2 {
+				t.Errorf("claimed %v beside %d", executionsOf(claimed), len(ends))
+			}
+			outcomes, err := f.CompleteExecutions(t.Context(), ends)
+			if err := errors.Join(append(outcomes, err)...); err != nil {
+				t.Errorf("ended what was claimed: %v", err)
+			}
+			commit(t, tx)
+		})
 	}
 }
 

@@ -15,16 +15,20 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// eachWay runs a test of a claim twice: claiming from the head of the lane, and after scan positions.
+// eachWay runs a test of a claim three times: claiming from the head of the lane, after scan positions, and after these
+// one by one.
 func eachWay(t *testing.T, test func(t *testing.T, f *fixture)) {
 	t.Helper()
 	t.Parallel()
 	t.Run("from the head", func(t *testing.T) { test(t, newFixture(t)) })
-	t.Run("after positions", func(t *testing.T) {
-		f := newFixture(t)
-		f.after = f.engineOn(t, openPool(t, f.url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = fullScanGuard{} }), engine.Config{})
-		test(t, f)
-	})
+	for _, oneByOne := range []bool{false, true} {
+		t.Run(fmt.Sprintf("after positions, one by one %t", oneByOne), func(t *testing.T) {
+			f := newFixture(t)
+			f.after = f.engineOn(t, openPool(t, f.url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = fullScanGuard{} }), engine.Config{})
+			f.oneByOne = oneByOne
+			test(t, f)
+		})
+	}
 }
 
 // Claim claims in the fixture's way.
@@ -47,7 +51,7 @@ func (f *fixture) claimAfterPositions(ctx context.Context, spec engine.ClaimSpec
 		if err != nil {
 			return nil, err
 		}
-		if claimed, err = claimer.Claim(context.WithValue(ctx, positionsOnly{}, way), n); err != nil && !way.refused {
+		if claimed, err = f.claimEach(context.WithValue(ctx, positionsOnly{}, way), claimer, n); err != nil && !way.refused {
 			return nil, err
 		}
 		way.refused = false
@@ -68,6 +72,21 @@ func (f *fixture) claimAfterPositions(ctx context.Context, spec engine.ClaimSpec
 	return append(claimed, more...), err
 }
 
+// claimEach claims n at once, or one by one until there is nothing more.
+func (f *fixture) claimEach(ctx context.Context, claimer *engine.Claimer, n int) ([]engine.Claimed, error) {
+	if !f.oneByOne {
+		return claimer.Claim(ctx, n)
+	}
+	var claimed []engine.Claimed
+	for len(claimed) < n {
+		one, err := claimer.Claim(ctx, 1)
+		if claimed = append(claimed, one...); err != nil || len(one) == 0 {
+			return claimed, err
+		}
+	}
+	return claimed, nil
+}
+
 // positioned returns a claimer that has just claimed something older than anything else on the lane, at each of its
 // priorities, and has completed it.
 func (f *fixture) positioned(ctx context.Context, spec engine.ClaimSpec) (*engine.Claimer, error) {
@@ -86,7 +105,10 @@ func (f *fixture) positioned(ctx context.Context, spec engine.ClaimSpec) (*engin
 	}
 	slices.Sort(ranks)
 	var oldest []engine.ExecutionSpec
-	for _, rank := range append(slices.Compact(ranks), 1) { // of a lane without entries: any
+	if len(ranks) == 0 {
+		ranks = []int64{0}
+	}
+	for _, rank := range slices.Compact(ranks) {
 		oldest = append(oldest, engine.ExecutionSpec{
 			Lane: f.lane, Kind: append(spec.Kinds, "test")[0], Priority: int(-rank), CreatedAt: start.Add(-1000 * time.Hour),
 		})
@@ -137,7 +159,7 @@ func (fullScanGuard) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.
 		sent = append(sent, q.SQL)
 	}
 	sent = names(sent)
-	way.gone = way.gone || slices.Contains(sent, "ClaimAfterPositions")
+	way.gone = way.gone || slices.Contains(sent, "ClaimAfterPositions") || slices.Contains(sent, "ClaimOneAfterPosition")
 	if !slices.Contains(sent, "ClaimFromHead") {
 		return ctx
 	}

@@ -66,7 +66,7 @@ func TestE37_only_aborted_transactions_are_tried_again(t *testing.T) {
 			sent := names(log.during(func() { wantLeaseError(t, do(t, late.Engine, c.Lease), engine.ErrStaleLease) }))
 			sent = slices.DeleteFunc(sent, isSettings)
 			slices.Sort(sent)
-			if again := slices.Index(sent, "CompleteExecutions"); call == "complete and claim" {
+			if again := slices.Index(sent, "CompleteOne"); call == "complete and claim" {
 				sent = slices.Delete(sent, again, again+1) // first beside the claim, then alone
 			}
 			if once := slices.Compact(slices.Clone(sent)); len(log.aborted()) > 0 || len(once) != len(sent) {

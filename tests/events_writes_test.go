@@ -178,7 +178,7 @@ func TestV5_events_of_a_batch_are_one_statement(t *testing.T) {
 	log := new(statementLog)
 	eng := f.engineOn(t, log.open(t, f.url), engine.Config{})
 	var few, many []string
-	for _, n := range []int{2, 200} {
+	for _, n := range []int{4, 200} { // of one by itself the completion has another form
 		var completions []engine.Completion
 		var cancels []engine.CancelSpec
 		for i, c := range f.startMany(t, n) {
@@ -196,14 +196,14 @@ func TestV5_events_of_a_batch_are_one_statement(t *testing.T) {
 				t.Error(err)
 			}
 		}))
-		if n == 2 {
+		if n == 4 {
 			few = sent
 		} else {
 			many = sent
 		}
 	}
 	if !slices.Equal(few, many) {
-		t.Errorf("two take %q, two hundred %q", few, many)
+		t.Errorf("four take %q, two hundred %q", few, many)
 	}
 }
 

@@ -544,34 +544,45 @@ func TestA2_a_refused_cancel_leaves_no_lock(t *testing.T) {
 // A completion and a cancel of one execution: whichever comes first decides, and the other is told so. Neither waits for
 // a lock before it has its snapshot.
 func TestInterleaving_complete_and_cancel(t *testing.T) {
-	t.Run("the completion is held after its snapshot", func(t *testing.T) {
-		f := cloneFixture(t)
-		l := f.start(t).Lease
-		held, release := f.holding(t, "CompleteExecutions")
-		wait := async(t, func(ctx context.Context) error { return held.CompleteExecution(ctx, l, []byte("out")) })
-		held.awaitBlocked(t, f)
-		f.cancel(t, l.Execution)
-		release()
-		wantLeaseError(t, wait(), engine.ErrStaleLease)
-		f.wantState(t, l.Execution, stateCancelled)
-		f.wantEvents(t, l.Execution, "lease acquired", "lease revoked operator", "completion cancelled")
-	})
-	t.Run("the completion is held, and another program has cancelled and left the attempt", func(t *testing.T) {
-		f := cloneFixture(t)
-		l := f.start(t).Lease
-		held, release := f.holding(t, "CompleteExecutions")
-		wait := async(t, func(ctx context.Context) error { return held.CompleteExecution(ctx, l, []byte("out")) })
-		held.awaitBlocked(t, f)
-		f.setExecution(t, l.Execution, "lifecycle_phase = 'cancelled', public_state = 'cancelled', eligibility_state = 'cancelled', attempt_state = 'cancelled'")
-		release()
-		wantLeaseError(t, wait(), engine.ErrNotActive)
-		if got := f.stored(t, l.Execution); !strings.HasPrefix(got.State, "cancelled ") || got.Result != nil {
-			t.Errorf("stored %+v", got)
+	// Completed alone, or with another, which is completed in any case.
+	for statement, n := range map[string]int{"CompleteOne": 1, "CompleteExecutions": 2} {
+		completing := func(t *testing.T) (f *fixture, l engine.Lease, release func() error) {
+			f = cloneFixture(t)
+			leased := f.startMany(t, n)
+			held, letGo := f.holding(t, statement)
+			wait := async(t, func(ctx context.Context) error {
+				outcomes, err := held.CompleteExecutions(ctx, completionsOf(leased...))
+				return errors.Join(append(outcomes, err)...)
+			})
+			held.awaitBlocked(t, f)
+			return f, leased[0].Lease, func() error {
+				letGo()
+				err := wait()
+				for _, other := range leased[1:] {
+					f.wantState(t, other.ID, stateCompleted)
+				}
+				return err
+			}
 		}
-		before := f.dump(t, l.Execution)
-		f.cancel(t, l.Execution) // cancelled already
-		f.wantUnchanged(t, l.Execution, before)
-	})
+		t.Run(statement+" is held after its snapshot", func(t *testing.T) {
+			f, l, release := completing(t)
+			f.cancel(t, l.Execution)
+			wantLeaseError(t, release(), engine.ErrStaleLease)
+			f.wantState(t, l.Execution, stateCancelled)
+			f.wantEvents(t, l.Execution, "lease acquired", "lease revoked operator", "completion cancelled")
+		})
+		t.Run(statement+" is held, and another program has cancelled and left the attempt", func(t *testing.T) {
+			f, l, release := completing(t)
+			f.setExecution(t, l.Execution, "lifecycle_phase = 'cancelled', public_state = 'cancelled', eligibility_state = 'cancelled', attempt_state = 'cancelled'")
+			wantLeaseError(t, release(), engine.ErrNotActive)
+			if got := f.stored(t, l.Execution); !strings.HasPrefix(got.State, "cancelled ") || got.Result != nil {
+				t.Errorf("stored %+v", got)
+			}
+			before := f.dump(t, l.Execution)
+			f.cancel(t, l.Execution) // cancelled already
+			f.wantUnchanged(t, l.Execution, before)
+		})
+	}
 	t.Run("the cancel has foreseen what has ended since", func(t *testing.T) {
 		f := newFixture(t)
 		l := f.start(t).Lease

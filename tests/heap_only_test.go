@@ -87,9 +87,12 @@ func TestHeapOnly_no_index_has_a_column_that_plain_work_sets(t *testing.T) {
 		{
 			"ff_exec_core",
 			[]string{"ffx_delay_until_ms", "deadline_at_ms", "ffx_execution_deadline_ms", "ffx_gate_id"},
-			[]string{"ClaimFromHead", "ClaimAfterPositions", "CompleteExecutions", "LeaseTakenExecutions", "EndSucceeded", "ReturnLeases", "EndCancelled"},
+			[]string{
+				"ClaimFromHead", "ClaimAfterPositions", "ClaimOneAfterPosition", "CompleteExecutions", "CompleteOne", "LeaseTakenExecutions", "EndSucceeded",
+				"ReturnLeases", "EndCancelled",
+			},
 		},
-		{"ff_attempt", []string{"ffx_timeout_at_ms"}, []string{"RenewLeases", "CompleteExecutions", "EndSucceeded", "ReturnLeases", "EndCancelled"}},
+		{"ff_attempt", []string{"ffx_timeout_at_ms"}, []string{"RenewLeases", "CompleteExecutions", "CompleteOne", "EndSucceeded", "ReturnLeases", "EndCancelled"}},
 	} {
 		indexed := texts(t, f.pool, `
 			SELECT DISTINCT attname::text

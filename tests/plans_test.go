@@ -216,7 +216,7 @@ var keyed = []string{
 	"TakeConsumer", "LockConsumer", "AdvanceConsumer", "NoteFailedTry", "SetAsideEvent", "ReturnConsumer", "MoveConsumer", "RemoveConsumer",
 	"ForgetSetAside", "DropSetAside",
 	"RenewLeases", "ReadLeases", "LockExecutions", "LockAttempts", "TakeExecutions", "TakeAttempts", "UpdateProgress", "ReturnLeases", "LockGroupsOf", "ReadGroupsOf",
-	"CompleteExecutions", "EndSucceeded", "ReleaseQuotaSlots", "InsertCompletionEvents",
+	"CompleteExecutions", "CompleteOne", "EndSucceeded", "ReleaseQuotaSlots", "InsertCompletionEvents",
 	"ReadExecutionForecasts", "LockCurrentAttempts", "LockMemberAttempts", "ReadHeldExecutions", "EndCancelled",
 	"ListPendingAmong", "LockFlowToCancel", "MarkFlowCancelled",
 	"InsertCancelBacklog", "LockCancelBacklog", "TakeCancelBacklogs", "DropBacklogMembers", "DropEmptyBacklogs",
@@ -246,30 +246,31 @@ var keyed = []string{
 
 // scanning are the statements that look for rows, in indexes made for it.
 var scanning = map[string][]string{
-	"ClaimFromHead":        {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
-	"ClaimAfterPositions":  {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
-	"TakeClaimable":        {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
-	"ListLaneEnds":         {"ffx_ready_pkey"},
-	"RepairQueue":          {"ff_exec_core_pkey", "ffx_ready_pkey", "ffx_blocked_pkey"},
-	"ListPauses":           {"ffx_pause_pkey"},
-	"ListBlocked":          {"ffx_blocked_lane_idx", "ff_exec_core_pkey"},
-	"UnblockRoutes":        {"ffx_blocked_route_idx", "ff_exec_core_pkey"},
-	"ListQueuedLanes":      {"ffx_ready_pkey"},
-	"ListExecutions":       {"ff_exec_core_pkey"},
-	"ListFlowMembers":      {"ff_exec_core_flow_idx"},
-	"ForgetSiblingCancels": {"ff_edge_group_pkey"},
-	"LockMembers":          {"ff_exec_core_flow_idx", "ff_exec_core_pkey"},
-	"ListFlowToCancel":     {"ff_exec_core_flow_idx"},
-	"ListWaitingKinds":     {"ffx_ready_pkey", "ff_exec_core_pkey"},
-	"LookAtLeases":         {"ffx_lease_watch_pkey"},
-	"ForgetLeaseTimers":    {"ffx_lease_watch_pkey"},
-	"ScanTimedOut":         {"ffx_ff_attempt_timeout_idx"},
-	"ScanOverdue":          {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
-	"PromoteDelayed":       {"ffx_ff_exec_core_promotion_idx"},
-	"ScanCancelBacklog":    {"ffx_cancel_backlog_due_idx"},
-	"ScanEligible":         {"ffx_ready_pkey", "ff_exec_core_pkey"},
-	"ScanExpiredGrants":    {"ff_claim_grant_expiry_idx"},
-	"PruneCreationKeys":    {"ffx_create_dedup_expiry_idx"},
+	"ClaimFromHead":         {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
+	"ClaimAfterPositions":   {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
+	"ClaimOneAfterPosition": {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
+	"TakeClaimable":         {"ffx_ready_pkey", "ff_exec_core_pkey", "ffx_pause_pkey"},
+	"ListLaneEnds":          {"ffx_ready_pkey"},
+	"RepairQueue":           {"ff_exec_core_pkey", "ffx_ready_pkey", "ffx_blocked_pkey"},
+	"ListPauses":            {"ffx_pause_pkey"},
+	"ListBlocked":           {"ffx_blocked_lane_idx", "ff_exec_core_pkey"},
+	"UnblockRoutes":         {"ffx_blocked_route_idx", "ff_exec_core_pkey"},
+	"ListQueuedLanes":       {"ffx_ready_pkey"},
+	"ListExecutions":        {"ff_exec_core_pkey"},
+	"ListFlowMembers":       {"ff_exec_core_flow_idx"},
+	"ForgetSiblingCancels":  {"ff_edge_group_pkey"},
+	"LockMembers":           {"ff_exec_core_flow_idx", "ff_exec_core_pkey"},
+	"ListFlowToCancel":      {"ff_exec_core_flow_idx"},
+	"ListWaitingKinds":      {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"LookAtLeases":          {"ffx_lease_watch_pkey"},
+	"ForgetLeaseTimers":     {"ffx_lease_watch_pkey"},
+	"ScanTimedOut":          {"ffx_ff_attempt_timeout_idx"},
+	"ScanOverdue":           {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
+	"PromoteDelayed":        {"ffx_ff_exec_core_promotion_idx"},
+	"ScanCancelBacklog":     {"ffx_cancel_backlog_due_idx"},
+	"ScanEligible":          {"ffx_ready_pkey", "ff_exec_core_pkey"},
+	"ScanExpiredGrants":     {"ff_claim_grant_expiry_idx"},
+	"PruneCreationKeys":     {"ffx_create_dedup_expiry_idx"},
 	"TakeJobs": {
 		"ffx_lease_watch_pkey", "ffx_ff_exec_core_promotion_idx", "ffx_ff_attempt_timeout_idx", "ffx_ff_exec_core_execution_deadline_idx",
 		"ffx_ff_exec_core_deadline_idx", "ffx_create_dedup_expiry_idx", "ffx_ff_completion_event_undispatched_idx", "ffx_ready_pkey", "ff_claim_grant_expiry_idx", "ffx_blocked_route_idx", "ffx_ff_exec_core_foreign_idx",
@@ -369,7 +370,7 @@ func TestPlans_of_polls_before_the_first_execution(t *testing.T) {
 			name == "ListStaleConsumers" // a row for a consumer
 	})
 	p.wantNoWalk(t, "without an execution", slices.DeleteFunc(slices.Clone(polls), func(name string) bool {
-		return name == "ClaimAfterPositions" // goes on behind one
+		return name == "ClaimAfterPositions" || name == "ClaimOneAfterPosition" // go on behind one
 	}))
 	p.start(t)
 	p.wantNoWalk(t, "with the first execution", polls)
@@ -588,4 +589,6 @@ func key(table string) string {
 }
 
 // unsorted are the statements that take their rows as an index or an array has them.
-var unsorted = []string{"ClaimFromHead", "ClaimAfterPositions", "TakeClaimable", "RenewLeases", "CompleteExecutions"}
+var unsorted = []string{
+	"ClaimFromHead", "ClaimAfterPositions", "ClaimOneAfterPosition", "TakeClaimable", "RenewLeases", "CompleteExecutions", "CompleteOne",
+}

@@ -113,6 +113,27 @@ type twins struct {
 // The time of the slow path is that of an earlier statement.
 var slowTime = []string{"(SELECT now_ms FROM clock)", "@now_ms::bigint"}
 
+// What is there once is given by itself, not in an array, and its time with it.
+var (
+	oneOfMany = []string{
+		"candidate AS c", "candidates AS c", "claimed AS n", "numbered AS n", "c.now_ms", "(SELECT now_ms FROM clock)", "n.now_ms", "(SELECT now_ms FROM clock)",
+		"@attempt_id::uuid", "(@attempt_ids::uuid[])[n.ord]", "@lease_id::uuid", "(@lease_ids::uuid[])[n.ord]",
+	}
+	oneCompletion = []string{
+		"k.now_ms", "(SELECT now_ms FROM clock)", "sqlc.narg(result)::bytea", "i.result", "@partition_key::smallint", "i.partition_key",
+		"@execution_id::uuid", "i.execution_id", "@attempt_index::integer", "i.attempt_index", "@lease_epoch::bigint", "i.lease_epoch",
+		"sqlc.narg(flow_id)::uuid", "i.flow_id",
+	}
+	oneEnd = []string{
+		"c.now_ms", "(SELECT now_ms FROM clock)", "@partition_key::smallint", "c.partition_key", "@execution_id::uuid", "c.execution_id",
+		"@attempt_index::integer", "c.attempt_index", "@lease_epoch::bigint", "c.lease_epoch",
+	}
+	oneEvent = []string{
+		"ended_attempt AS a", "ended_attempts AS a", "a.now_ms", "(SELECT now_ms FROM clock)", "@partition_key::smallint", "a.partition_key",
+		"@execution_id::uuid", "a.execution_id", "sqlc.narg(flow_id)::uuid", "a.flow_id",
+	}
+)
+
 var twinStatements = []twins{
 	// The claim after positions leaves interrupted attempts to the full scan.
 	{a: "ClaimAfterPositions.clock", b: "ClaimFromHead.clock"},
@@ -144,6 +165,40 @@ var twinStatements = []twins{
 			"(SELECT count(*) FROM numbered AS i WHERE i.prior_attempt_state = 'attempt_interrupted')",
 			"= (SELECT count(*) FROM resumed_attempts)", ")::integer = 1",
 		},
+	},
+
+	// One claim after one position has no arrays, and carries the time along.
+	{a: "ClaimOneAfterPosition.halted", b: "ClaimAfterPositions.halted"},
+	{
+		a: "ClaimOneAfterPosition.candidate", b: "ClaimAfterPositions.candidates",
+		rename: append([]string{
+			"@position_rank::bigint", "p.rank", "@position_created_at_ms::bigint", "p.created_at_ms", "@position_execution_id::uuid", "p.execution_id",
+		}, oneOfMany...),
+		onlyA: []string{"ffx_now_ms(sqlc.narg(now_ms)) AS now_ms", "FROM (", "LIMIT 1"},
+		onlyB: []string{"FROM positions AS p", "CROSS JOIN LATERAL (", "LIMIT @max_items::integer", "LIMIT @max_items::integer"},
+	},
+	{
+		a: "ClaimOneAfterPosition.claimed", b: "ClaimAfterPositions.claimed", rename: oneOfMany,
+		onlyA: []string{"(SELECT now_ms FROM clock)", "ffx_attempt_timeout_at(e.policy, (SELECT now_ms FROM clock)) AS timeout_at_ms"},
+		onlyB: []string{"e.policy"},
+	},
+	{a: "ClaimOneAfterPosition.dequeued", b: "ClaimAfterPositions.dequeued"},
+	{a: "ClaimOneAfterPosition.opened_attempt", b: "ClaimAfterPositions.opened_attempts", rename: oneOfMany},
+	{
+		a: "ClaimOneAfterPosition.timed", b: "ClaimAfterPositions.timed",
+		rename: append([]string{
+			"@lease_id::uuid", "CAST((@lease_ids::uuid[])[1] AS uuid)", "ARRAY[n.partition_key]", "array_agg(n.partition_key)",
+			"ARRAY[n.execution_id]", "array_agg(n.execution_id)", "ARRAY[n.attempt_index]", "array_agg(n.attempt_index)",
+		}, oneOfMany...),
+		onlyB: []string{"HAVING count(*) > 0"},
+	},
+	{a: "ClaimOneAfterPosition.leased_event", b: "ClaimAfterPositions.leased_events", rename: oneOfMany},
+	{
+		a: "ClaimOneAfterPosition.", b: "ClaimAfterPositions.",
+		rename: append([]string{
+			"@attempt_id::uuid AS attempt_id", "CAST((@attempt_ids::uuid[])[n.ord] AS uuid) AS attempt_id",
+			"@lease_id::uuid AS lease_id", "CAST((@lease_ids::uuid[])[n.ord] AS uuid) AS lease_id",
+		}, oneOfMany...),
 	},
 
 	// The slow path of the claim is given what it decided, and finds the queue entry by its key.
@@ -203,6 +258,29 @@ var twinStatements = []twins{
 		a: "ClaimFromHead.leased_events", b: "LeaseTakenExecutions.",
 		rename: append([]string{"'acquired'", "@event_type::text", "CAST((@lease_ids::uuid[])[n.ord] AS text)", "l.lease_id::text", "n.", "l.", "numbered AS n", "leased AS l"}, slowTime...),
 	},
+
+	// So has the completion of one.
+	{
+		a: "CompleteOne.completed", b: "CompleteExecutions.completed", rename: oneCompletion,
+		onlyA: []string{
+			"FROM (", "SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms", "OFFSET 0", ") AS k",
+			"e.partition_key = i.partition_key", "(SELECT now_ms FROM clock)",
+		},
+		onlyB: []string{
+			"FROM input AS i", "e.partition_key = ANY (ARRAY[i.partition_key])",
+			"i.ord", "i.flow_id", "e.partition_key", "e.execution_id", "i.attempt_index", "i.lease_epoch",
+		},
+	},
+	{
+		a: "CompleteOne.ended_attempt", b: "CompleteExecutions.ended_attempts", rename: oneEnd,
+		onlyA: []string{"a.partition_key = c.partition_key", "(SELECT now_ms FROM clock)"},
+		onlyB: []string{"a.partition_key = ANY (ARRAY[c.partition_key])", "c.ord", "c.flow_id", "a.partition_key", "a.execution_id"},
+	},
+	{
+		a: "CompleteOne.lease_event", b: "CompleteExecutions.lease_events",
+		rename: append([]string{"CAST(@execution_id::uuid AS text)", "a.execution_id::text"}, oneEvent...),
+	},
+	{a: "CompleteOne.completion_event", b: "CompleteExecutions.completion_events", rename: oneEvent},
 
 	// The slow path of a completion has judged the fence before, and may find another program's lease.
 	{
@@ -346,6 +424,12 @@ type rule struct {
 
 var sqlRules = []rule{
 	{
+		name: "what others have claimed since is not locked",
+		text: "(X.xmax = 0 OR ffx_claimable_now(X.partition_key, X.execution_id))",
+		mark: "ffx_claimable_now",
+		in:   map[string]string{"ClaimFromHead.candidates": "t", "TakeClaimable.": "t"},
+	},
+	{
 		name: "an entry holds: its execution is claimable, where the entry says, by this worker",
 		text: `
 			X.lane_id = r.lane_id
@@ -358,7 +442,9 @@ var sqlRules = []rule{
 			r.kind IS NOT NULL
 			OR (coalesce(X.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
 			)`,
-		in: map[string]string{"ClaimAfterPositions.candidates": "c", "ClaimFromHead.candidates": "t", "TakeClaimable.": "t"},
+		in: map[string]string{
+			"ClaimAfterPositions.candidates": "c", "ClaimOneAfterPosition.candidate": "c", "ClaimFromHead.candidates": "t", "TakeClaimable.": "t",
+		},
 	},
 	{
 		name: "an entry holds: its execution is claimable, where the entry says, by a worker of whom something may be known",
@@ -394,7 +480,9 @@ var sqlRules = []rule{
 			X.required_capabilities <@ @capabilities::text[]
 			(X.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE`,
 		mark: "@capabilities",
-		in:   map[string]string{"ClaimAfterPositions.candidates": "r", "ClaimFromHead.candidates": "q", "TakeClaimable.": "q"},
+		in: map[string]string{
+			"ClaimAfterPositions.candidates": "r", "ClaimOneAfterPosition.candidate": "r", "ClaimFromHead.candidates": "q", "TakeClaimable.": "q",
+		},
 	},
 	{
 		name: "entries in claim order, executions locked one by one",
@@ -421,7 +509,7 @@ var sqlRules = []rule{
 			END`,
 		mark: "nullif(e.ffx_execution_deadline_ms, 0)",
 		in: map[string]string{
-			"ClaimAfterPositions.claimed": "", "ClaimFromHead.claimed": "", "LeaseTakenExecutions.leased": "", "ReleaseDownstream.": "",
+			"ClaimAfterPositions.claimed": "", "ClaimOneAfterPosition.claimed": "", "ClaimFromHead.claimed": "", "LeaseTakenExecutions.leased": "", "ReleaseDownstream.": "",
 			"BlockDownstream.blocked": "",
 		},
 	},

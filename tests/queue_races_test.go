@@ -121,11 +121,21 @@ func TestInterleaving_claim_beside_an_uncommitted_change(t *testing.T) {
 
 // Of two claims at once the second takes what the first leaves, from the head of the lane as well as after positions.
 func TestInterleaving_two_claims(t *testing.T) {
-	for name, commits := range map[string]bool{"the first commits": true, "the first rolls back": false} {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		commits   bool
+		n         int // that the second takes after its positions
+		statement string
+	}{
+		{"the first commits", true, 1, "ClaimOneAfterPosition"},
+		{"the first commits, two by two", true, 2, "ClaimAfterPositions"},
+		{"the first rolls back", false, 1, "ClaimOneAfterPosition"},
+		{"the first rolls back, two by two", false, 2, "ClaimAfterPositions"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			f := cloneFixture(t)
 			var created []id.ExecutionID
-			for range 5 {
+			for range 6 {
 				created = append(created, f.create(t))
 			}
 			late, log := f.impatient(t)
@@ -148,9 +158,9 @@ func TestInterleaving_two_claims(t *testing.T) {
 				t.Fatal(err)
 			}
 			first := executionsOf(claimed)
-			sent := names(log.during(func() { second = append(second, take(1)...) }))
+			sent := names(log.during(func() { second = append(second, take(c.n)...) }))
 			fromHead := slices.Contains(sent, "ClaimFromHead")
-			if onTime := time.Since(scanned) < time.Second; onTime && (fromHead || !slices.Contains(sent, "ClaimAfterPositions")) {
+			if onTime := time.Since(scanned) < time.Second; onTime && (fromHead || !slices.Contains(sent, c.statement)) {
 				t.Errorf("the second sends %q, want it to claim after its positions", sent)
 			}
 			second = append(second, take(10)...)
@@ -161,14 +171,14 @@ func TestInterleaving_two_claims(t *testing.T) {
 				t.Errorf("the second claim waited: %q", states)
 			}
 			left := 0
-			if commits {
+			if c.commits {
 				commit(t, tx)
 			} else if err := tx.Rollback(t.Context()); err != nil {
 				t.Fatal(err)
 			} else {
 				left = len(first)
 			}
-			f.wantQueue(t, t, name)
+			f.wantQueue(t, t, c.name)
 			// Not by the claimer, which leaves the head alone for a while where a full scan took long.
 			if got := len(f.claimN(t, 10)); got != left {
 				t.Errorf("claimed %d more, want %d", got, left)

@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -74,7 +75,7 @@ const (
 
 // Whoever writes, and whatever, the queue holds the claimable executions afterwards.
 func TestQueue_follows_every_write(t *testing.T) {
-	shared := cloneFixture(t)
+	shared := grantFixture(t)
 	pause := retrying(policy.Retry{Backoff: policy.Fixed(time.Second)})
 	timeout := func(retries int) func(*engine.ExecutionSpec) {
 		return func(spec *engine.ExecutionSpec) {
@@ -210,6 +211,95 @@ func TestQueue_follows_every_write(t *testing.T) {
 			f.advance(time.Second)
 			f.cancelFlow(t, flow, state.CancelAll)
 		}, 0},
+		{"cancel a member that waits for others", func(t *testing.T, f *flowFixture) {
+			flow := f.draw(t, nil, "a>c", "b>c")
+			f.cancel(t, f.NodeID(flow, "c"))
+		}, 2},
+		{"cancel what is delayed", func(t *testing.T, f *flowFixture) { f.cancel(t, f.create(t, delayed)) }, 0},
+		{"cancel what is leased", func(t *testing.T, f *flowFixture) { f.cancel(t, f.start(t).ID) }, 0},
+		{"deadline of what is delayed, and of a member that waits", func(t *testing.T, f *flowFixture) {
+			overdue := func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) }
+			f.create(t, overdue, func(spec *engine.ExecutionSpec) { spec.DelayUntil = start.Add(time.Minute) })
+			spec := chart(nil, "a>c")
+			overdue(&spec.Nodes[1].Spec)
+			f.createFlow(t, spec)
+			f.advance(time.Second)
+			f.background(t)
+		}, 1},
+		{"block", func(t *testing.T, f *flowFixture) { f.blockEach(t) }, 0},
+		{"block and unblock", func(t *testing.T, f *flowFixture) {
+			for reason, x := range f.blockEach(t) {
+				f.unblock(t, x, reason)
+			}
+		}, 3},
+		{"cancel what is blocked", func(t *testing.T, f *flowFixture) {
+			for _, x := range f.blockEach(t) {
+				f.cancel(t, x)
+			}
+		}, 0},
+		{"deadline of what is blocked", func(t *testing.T, f *flowFixture) {
+			f.blockEach(t, func(spec *engine.ExecutionSpec) { spec.Deadline = start.Add(time.Second) })
+			f.advance(time.Second)
+			f.background(t)
+		}, 0},
+		{"what is blocked moves to another lane", func(t *testing.T, f *flowFixture) {
+			for _, x := range f.blockEach(t) {
+				f.setExecution(t, x, "lane_id = lane_id || '-other', required_capabilities = '{gpu}'")
+			}
+		}, 0},
+		{"what is blocked is blocked by another", func(t *testing.T, f *flowFixture) {
+			f.setExecution(t, f.blockEach(t)[state.PausedByPolicy], foreignBlock)
+		}, 0},
+		{"another's cancel of what is blocked", func(t *testing.T, f *flowFixture) {
+			for _, x := range f.blockEach(t) {
+				f.setExecution(t, x, foreignCancel)
+			}
+		}, 0},
+		{"another's claim of what is blocked", func(t *testing.T, f *flowFixture) {
+			for _, x := range f.blockEach(t) {
+				f.setExecution(t, x, foreignClaim)
+			}
+		}, 0},
+		{"what is blocked is deleted", func(t *testing.T, f *flowFixture) {
+			f.blockEach(t)
+			f.exec(t, "DELETE FROM ff_exec_core WHERE lane_id = $1", f.lane)
+		}, 0},
+		{"what has ended is deleted", func(t *testing.T, f *flowFixture) {
+			f.setExecution(t, f.create(t), foreignCancel)
+			f.create(t)
+			f.exec(t, "DELETE FROM ff_exec_core WHERE lane_id = $1 AND lifecycle_phase = 'cancelled'", f.lane)
+		}, 1},
+		{"grant", func(t *testing.T, f *flowFixture) { f.issue(t, f.create(t)) }, 0},
+		{"claim by a grant", func(t *testing.T, f *flowFixture) {
+			if _, err := f.Grants().ClaimExecution(t.Context(), f.using(f.issue(t, f.create(t)))); err != nil {
+				t.Fatal(err)
+			}
+		}, 0},
+		{"grant and claim at once", func(t *testing.T, f *flowFixture) {
+			if _, err := f.Grants().IssueGrantAndClaim(t.Context(), f.create(t), "", leaseTTL); err != nil {
+				t.Fatal(err)
+			}
+		}, 0},
+		{"operator: priority, delay, promotion", func(t *testing.T, f *flowFixture) {
+			x := f.create(t)
+			if err := f.Operator().ChangePriority(t.Context(), x, 12); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Operator().DelayExecution(t.Context(), x, f.now().Add(time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			f.wantQueue(t, t, "delayed")
+			if err := f.Operator().DelayExecution(t.Context(), x, time.UnixMilli(1)); err != nil {
+				t.Fatal(err)
+			}
+		}, 1},
+		{"operator: replay", func(t *testing.T, f *flowFixture) {
+			l := f.start(t).Lease
+			f.fixture.fail(t, l, forGood)
+			if _, err := f.Operator().ReplayExecution(t.Context(), l.Execution); err != nil {
+				t.Fatal(err)
+			}
+		}, 1},
 		{"another's cancel", written(foreignCancel), 0},
 		{"another's cancel a moment later", func(t *testing.T, f *flowFixture) {
 			x := f.create(t)
@@ -244,17 +334,33 @@ func TestQueue_follows_every_write(t *testing.T) {
 			commit(t, tx)
 		}, 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			shared.clear(t)
-			f := flowsOn(fixtureOn(t, shared.pool, shared.url))
-			c.do(t, f)
-			f.wantQueue(t, t, c.name)
-			queued := texts(t, f.pool, "SELECT execution_id::text FROM ffx_ready WHERE starts_with(lane_id, $1)", f.lane)
-			if len(queued) != c.queued {
-				t.Errorf("%d are queued, want %d", len(queued), c.queued)
-			}
-		})
+		// While the clock stands still the trigger looks for entries that this library took out itself. Once it goes on
+		// whoever takes out none has to be seen.
+		for _, ticks := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, clock ticks %t", c.name, ticks), func(t *testing.T) {
+				shared.clear(t)
+				f := flowsOn(fixtureOn(t, shared.pool, shared.url))
+				f.ticks = ticks
+				c.do(t, f)
+				f.wantQueue(t, t, c.name)
+				queued := texts(t, f.pool, "SELECT execution_id::text FROM ffx_ready WHERE starts_with(lane_id, $1)", f.lane)
+				if len(queued) != c.queued {
+					t.Errorf("%d are queued, want %d", len(queued), c.queued)
+				}
+			})
+		}
 	}
+}
+
+// blockEach creates an execution for each reason for which one is listed as blocked, and blocks it.
+func (f *fixture) blockEach(t *testing.T, change ...func(*engine.ExecutionSpec)) map[state.BlockingReason]id.ExecutionID {
+	t.Helper()
+	blocked := make(map[state.BlockingReason]id.ExecutionID)
+	for _, reason := range []state.BlockingReason{state.WaitingForCapableWorker, state.PausedByPolicy, state.PausedByOperator} {
+		blocked[reason] = f.create(t, change...)
+		f.block(t, blocked[reason], reason, "")
+	}
+	return blocked
 }
 
 // triggerCalls returns how often the functions of the queue's triggers were called on a connection, since its counts
@@ -263,7 +369,7 @@ func triggerCalls(t *testing.T, on pgx.Tx) int {
 	t.Helper()
 	type row struct{ Calls int }
 	return one[row](t, on, `SELECT coalesce(sum(calls), 0)::integer AS calls FROM pg_stat_xact_user_functions
-		WHERE funcname LIKE 'ffx\_%\_ready' OR funcname = 'ffx_keep_blocked'`).Calls
+		WHERE funcname IN ('ffx_fill_ready', 'ffx_keep_waiting')`).Calls
 }
 
 // Neither a claim nor a completion calls the function of a trigger, save for members that a completion releases.
@@ -321,6 +427,7 @@ func TestQueue_claims_and_completions_call_no_trigger_function(t *testing.T) {
 			shared.clear(t)
 			f := flowsOn(fixtureOn(t, shared.pool, shared.url))
 			c.arrange(t, f)
+			f.advance(time.Millisecond) // or the function is called to see what changed
 			tx := f.begin(t)
 			execIn(t, tx, "SET LOCAL track_functions = 'pl'")
 			before := triggerCalls(t, tx)
@@ -359,8 +466,8 @@ func TestQueue_claims_and_completions_call_no_trigger_function(t *testing.T) {
 	}
 }
 
-// Nor does a cancel, which takes the entries out itself; but within the same millisecond as the last change the trigger
-// cannot tell that, and looks for them for nothing.
+// A cancel takes the entries out itself. But within the same millisecond as the last change the trigger cannot tell that, and
+// looks for them for nothing.
 func TestQueue_cancels_call_no_trigger_function(t *testing.T) {
 	shared := cloneFixture(t)
 	for _, c := range []struct {
@@ -369,7 +476,7 @@ func TestQueue_cancels_call_no_trigger_function(t *testing.T) {
 		calls int
 	}{
 		{"later", time.Millisecond, 0},
-		{"at once", 0, 2},
+		{"at once", 0, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			shared.clear(t)

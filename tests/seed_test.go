@@ -25,13 +25,15 @@ var start = time.UnixMilli(1_800_000_000_000)
 // fixture is an engine with a clock that stands still, and a lane and a worker that no other test uses.
 type fixture struct {
 	*engine.Engine
-	pool  *pgxpool.Pool
-	url   string
-	lane  id.LaneID
-	name  string // the worker's and its instance's
-	clock *atomic.Int64
-	after *engine.Engine // claims after positions, where that is the fixture's way; see eachWay
-	also  string         // a query of further rows, as text, that [fixture.dump] tells
+	pool     *pgxpool.Pool
+	url      string
+	lane     id.LaneID
+	name     string // the worker's and its instance's
+	clock    *atomic.Int64
+	ticks    bool           // whoever reads the clock moves it on by a millisecond
+	after    *engine.Engine // claims after positions, where that is the fixture's way; see eachWay
+	oneByOne bool           // and one by one
+	also     string         // a query of further rows, as text, that [fixture.dump] tells
 }
 
 // newFixture is on the database that tests share: for whatever concerns only the rows of its own ids.
@@ -108,7 +110,12 @@ func (f *fixture) engineOn(t *testing.T, pool *pgxpool.Pool, cfg engine.Config) 
 	return eng
 }
 
-func (f *fixture) now() time.Time { return time.UnixMilli(f.clock.Load()) }
+func (f *fixture) now() time.Time {
+	if f.ticks {
+		return time.UnixMilli(f.clock.Add(1))
+	}
+	return time.UnixMilli(f.clock.Load())
+}
 
 func (f *fixture) advance(d time.Duration) { f.clock.Add(d.Milliseconds()) }
 

@@ -348,7 +348,7 @@ func TestA2_a_call_that_loses_a_race_leaves_no_lock(t *testing.T) {
 			_, err := e.RenewLease(ctx, l, 0)
 			return err
 		},
-		"CompleteExecutions": completeOne,
+		"CompleteOne": completeOne,
 	} {
 		t.Run(statement, func(t *testing.T) {
 			f := cloneFixture(t)
