@@ -65,6 +65,8 @@ type record struct {
 
 	woken    int // claimers, in all
 	together int // claims that completed something too
+
+	settlesNow, settlesMost int // under way at once
 }
 
 // A call is one batch that the engine was given, or one claim: how many were asked for and which lane.
@@ -326,6 +328,14 @@ func (f *fakeEngine) FailExecution(ctx context.Context, l engine.Lease, failure 
 
 // settling lets the time go by that a settlement takes.
 func (f *fakeEngine) settling() {
+	count := func(n int) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.settlesNow += n
+		f.settlesMost = max(f.settlesMost, f.settlesNow)
+	}
+	count(1)
+	defer count(-1)
 	if f.settleTakes > 0 {
 		<-time.After(f.settleTakes)
 	}

@@ -62,6 +62,12 @@ type lane struct {
 	resting   bool        // and woken since: the fetcher is roused when it has rested
 }
 
+// hear tells the fetcher what somebody else says.
+func (r *run) hear(name id.LaneID) {
+	r.heard.Add(1)
+	r.tell(name)
+}
+
 // tell makes the fetcher look at a lane, or at all of them when none is named.
 func (r *run) tell(name id.LaneID) {
 	for _, l := range r.lanes {

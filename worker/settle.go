@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -15,12 +16,29 @@ import (
 type settler struct {
 	*run
 	tasks  <-chan *task
+	turns  *turns // nil: it settles alone
 	groups [verdicts][]*task
 }
 
-// memberSettlers settle members of flows: a completion that releases others takes several statements, and while one
-// waits for the server the other computes. Of other executions a single settler makes the larger batches, and is faster.
+// memberSettlers settle members of flows: at once while their completions release others, which takes several statements,
+// so that while one waits for the server the other computes; and else in turns. Where nothing is released a single
+// settler makes the larger batches, and is faster.
 const memberSettlers = 2
+
+// turns are taken by settlers of the same tasks.
+type turns struct {
+	one       chan struct{} // holds a value while it is somebody's turn
+	releasing atomic.Bool   // those that were settled last made a lane claimable, as it seems
+}
+
+// take waits for the turn, unless there are none to be taken, and returns what ends it.
+func (t *turns) take() (end func()) {
+	if t == nil || t.releasing.Load() {
+		return func() {}
+	}
+	t.one <- struct{}{}
+	return func() { <-t.one }
+}
 
 // settleLater passes a task on to a settler.
 func (r *run) settleLater(t *task) {
@@ -36,8 +54,14 @@ func (r *run) settleLater(t *task) {
 func (s *settler) settle() {
 	batch := make([]*task, 0, s.cfg.SettleBatch)
 	for t := range s.tasks {
+		endTurn := s.turns.take()
 		batch = s.gather(append(batch, t))
+		heard := s.heard.Load()
 		s.commit(batch)
+		if s.turns != nil {
+			s.turns.releasing.Store(s.heard.Load() != heard)
+		}
+		endTurn()
 		clear(batch)
 		batch = batch[:0]
 	}

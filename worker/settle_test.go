@@ -65,6 +65,46 @@ func TestSettle_together_what_came_during_a_commit(t *testing.T) {
 	})
 }
 
+// Members of flows are settled two batches at once while their completions make others claimable, and else in turns: then
+// a single settler makes the larger batches.
+func TestSettle_members_in_turns(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		releasing bool
+		most      int
+	}{{"nothing is released", false, 1}, {"others are released", true, memberSettlers}} {
+		t.Run(c.name, func(t *testing.T) {
+			const members = 200
+			inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
+				quickAndSlow(w, eng)
+				eng.settleTakes = 10 * time.Millisecond
+				eng.doneErr = func([]engine.Completion) (item, call error) {
+					if c.releasing {
+						eng.wake("another")
+					}
+					return nil, nil
+				}
+			}, func(t *testing.T, b *bubble) {
+				for range members {
+					member := work("quick")
+					member.Flow = new(newFlowID())
+					b.eng.put(engine.DefaultLane, member)
+					b.run.tell("") // what others say would pass for a release
+					b.pass(time.Millisecond)
+				}
+				b.pass(time.Second)
+				seen := b.seen()
+				if n := items(seen.done); n != members {
+					t.Errorf("%d of %d settled", n, members)
+				}
+				if seen.settlesMost != c.most {
+					t.Errorf("%d batches at once, want %d", seen.settlesMost, c.most)
+				}
+			})
+		})
+	}
+}
+
 func TestSettle_full_batches(t *testing.T) {
 	inBubble(t, Config{SettleBatch: 10}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(35, "quick")

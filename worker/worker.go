@@ -192,11 +192,13 @@ type run struct {
 	queue   chan *task    // claimed and waiting for a handler
 	handled chan *task    // waiting to be settled
 	members chan *task    // the same, of flows
+	turns   turns         // of those who settle members
 	roused  chan struct{} // the fetcher may have something to do
 	losses  chan struct{} // some leases are said to be lost
 
 	polledAt atomic.Int64 // when the lanes were last looked at by somebody else, since began
 	began    time.Time
+	heard    atomic.Int64 // how often somebody said that a lane has work
 	load     atomic.Int64 // executions that are queued or with a handler
 	refillAt atomic.Int64 // the load at which the fetcher is roused
 	pool     sync.WaitGroup
@@ -258,6 +260,7 @@ func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 		queue:     make(chan *task, w.cfg.Concurrency+maxQueued(w.cfg)),
 		handled:   make(chan *task, w.cfg.SettleBatch),
 		members:   make(chan *task, w.cfg.SettleBatch),
+		turns:     turns{one: make(chan struct{}, 1)},
 		roused:    make(chan struct{}, 1),
 		losses:    make(chan struct{}, 1),
 	}
@@ -304,7 +307,7 @@ func (r *run) work(ctx context.Context) {
 		beside.Go(func() { r.reconcile(ctx, r) })
 	}
 	beside.Go(func() {
-		if err := r.eng.Listen(ctx, r.tell); ctx.Err() == nil {
+		if err := r.eng.Listen(ctx, r.hear); ctx.Err() == nil {
 			r.cfg.Log.Warn("not told of new work; lanes are polled", "error", err)
 		}
 	})
@@ -323,7 +326,7 @@ func (r *run) work(ctx context.Context) {
 		(&settler{run: r, tasks: r.handled}).settle()
 	})
 	for range memberSettlers {
-		settling.Go((&settler{run: r, tasks: r.members}).settle)
+		settling.Go((&settler{run: r, tasks: r.members, turns: &r.turns}).settle)
 	}
 	for range r.cfg.Concurrency {
 		r.pool.Go(r.handleQueued)
