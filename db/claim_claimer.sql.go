@@ -318,7 +318,7 @@ type ClaimAfterPositionsRow struct {
 // The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row
 // stands in the way) keeps nothing; the caller then claims by TakeClaimable, which sorts out each row.
 //
-// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
 // timers new; L7 new. Spans partitions.
 func (q *Queries) ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAfterPositionsParams) ([]ClaimAfterPositionsRow, error) {
@@ -643,7 +643,7 @@ type ClaimOneAfterPositionRow struct {
 // ClaimOneAfterPosition is ClaimAfterPositions for one execution after one scan position: a quarter of what a statement for
 // one execution takes is that its parts are set up, and without arrays there are fewer.
 //
-// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
 // timers new; L7 new. Spans partitions.
 func (q *Queries) ClaimOneAfterPosition(ctx context.Context, db DBTX, arg ClaimOneAfterPositionParams) ([]ClaimOneAfterPositionRow, error) {
@@ -769,7 +769,7 @@ type ListLaneEndsRow struct {
 // ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
 // of the max_items highest. No row: at none are there as many.
 //
-// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 // Locks: none. Spans partitions.
 func (q *Queries) ListLaneEnds(ctx context.Context, db DBTX, arg ListLaneEndsParams) ([]ListLaneEndsRow, error) {
 	rows, err := db.Query(ctx, listLaneEnds, arg.LaneID, arg.Crowd, arg.MaxItems)

@@ -198,7 +198,7 @@ type LeaseTakenExecutionsParams struct {
 // LeaseTakenExecutions writes the leases decided for executions that the caller has locked: the
 // execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each. A deadline of 0 leaves what is stored; reclaims are added to the leases that were lost.
 //
-// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimExecution,
+// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach, engine.ClaimExecution,
 // engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
 // Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 func (q *Queries) LeaseTakenExecutions(ctx context.Context, db DBTX, arg LeaseTakenExecutionsParams) error {
@@ -286,7 +286,7 @@ type TakeAttemptsOfRow struct {
 // index needs; stored says how many an execution has. One without attempts has a row with an attempt_index
 // below 0. Fewer rows than stored: somebody else holds an attempt, and the execution cannot be claimed now.
 //
-// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 // Locks: L2 skips (attempt rows FOR UPDATE).
 func (q *Queries) TakeAttemptsOf(ctx context.Context, db DBTX, arg TakeAttemptsOfParams) ([]TakeAttemptsOfRow, error) {
 	rows, err := db.Query(ctx, takeAttemptsOf, arg.PartitionKeys, arg.ExecutionIds)
@@ -429,7 +429,7 @@ type TakeClaimableRow struct {
 // TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
 // The first step of the slow path; ClaimFromHead is the fast one.
 //
-// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order). Spans partitions.
 func (q *Queries) TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableParams) ([]TakeClaimableRow, error) {
 	rows, err := db.Query(ctx, takeClaimable,

@@ -61,7 +61,7 @@ type Querier interface {
 	// The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row
 	// stands in the way) keeps nothing; the caller then claims by TakeClaimable, which sorts out each row.
 	//
-	// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+	// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
 	// timers new; L7 new. Spans partitions.
 	ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAfterPositionsParams) ([]ClaimAfterPositionsRow, error)
@@ -79,14 +79,14 @@ type Querier interface {
 	// attempt is not as the execution says, or held by somebody else) or 23505 (an attempt row stands in the way) keeps nothing;
 	// the caller then claims by TakeClaimable, which sorts out each row.
 	//
-	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
 	// UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
 	ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadParams) ([]ClaimFromHeadRow, error)
 	// ClaimOneAfterPosition is ClaimAfterPositions for one execution after one scan position: a quarter of what a statement for
 	// one execution takes is that its parts are set up, and without arrays there are fewer.
 	//
-	// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+	// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
 	// timers new; L7 new. Spans partitions.
 	ClaimOneAfterPosition(ctx context.Context, db DBTX, arg ClaimOneAfterPositionParams) ([]ClaimOneAfterPositionRow, error)
@@ -641,7 +641,7 @@ type Querier interface {
 	// LeaseTakenExecutions writes the leases decided for executions that the caller has locked: the
 	// execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each. A deadline of 0 leaves what is stored; reclaims are added to the leases that were lost.
 	//
-	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimExecution,
+	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach, engine.ClaimExecution,
 	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
 	// Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 	LeaseTakenExecutions(ctx context.Context, db DBTX, arg LeaseTakenExecutionsParams) error
@@ -808,7 +808,7 @@ type Querier interface {
 	// ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
 	// of the max_items highest. No row: at none are there as many.
 	//
-	// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+	// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 	// Locks: none. Spans partitions.
 	ListLaneEnds(ctx context.Context, db DBTX, arg ListLaneEndsParams) ([]ListLaneEndsRow, error)
 	// ListLaneRetentions returns the lanes whose executions are kept for another time than the default, by name.
@@ -1630,7 +1630,7 @@ type Querier interface {
 	// index needs; stored says how many an execution has. One without attempts has a row with an attempt_index
 	// below 0. Fewer rows than stored: somebody else holds an attempt, and the execution cannot be claimed now.
 	//
-	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 	// Locks: L2 skips (attempt rows FOR UPDATE).
 	TakeAttemptsOf(ctx context.Context, db DBTX, arg TakeAttemptsOfParams) ([]TakeAttemptsOfRow, error)
 	// TakeCancelBacklogs is LockCancelBacklog for many flows, and for whoever must not wait: it returns the requests that
@@ -1642,7 +1642,7 @@ type Querier interface {
 	// TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
 	// The first step of the slow path; ClaimFromHead is the fast one.
 	//
-	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order). Spans partitions.
 	TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableParams) ([]TakeClaimableRow, error)
 	// TakeConsumer keeps a consumer for hold_ms more that holder has, and takes one that nobody has any more. ours: it is

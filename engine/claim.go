@@ -87,10 +87,17 @@ func (e *Engine) Claim(ctx context.Context, spec ClaimSpec, limit int) ([]Claime
 }
 
 func checkClaim(spec ClaimSpec, limit int) error {
-	if limit < 1 || limit > MaxBatch {
-		return invalid("limit", fmt.Sprintf("must be between 1 and %d", MaxBatch))
+	if err := checkClaimLimit("limit", limit); err != nil {
+		return err
 	}
 	return spec.validate()
+}
+
+func checkClaimLimit(field string, limit int) error {
+	if limit < 1 || limit > MaxBatch {
+		return invalid(field, fmt.Sprintf("must be between 1 and %d", MaxBatch))
+	}
+	return nil
 }
 
 // claim claims after the scan positions, or from the head of the lane when there are none, or says what halts it.

@@ -94,7 +94,7 @@ type takeAfter func(after []scan.Position, n int) ([]Claimed, Halt, error)
 func (c *Claimer) claim(ctx context.Context, n int, take takeAfter) ([]Claimed, error) {
 	after := c.policy.Next(time.Now())
 	claimed, err := c.scan(ctx, after, n, take)
-	if err != nil || len(after) == 0 || len(claimed) == n || c.Halted() != NotHalted || !c.policy.MayFill(time.Now()) {
+	if err != nil || !c.mayFill(after, n-len(claimed)) {
 		return claimed, err
 	}
 	more, err := c.scan(ctx, nil, n-len(claimed), take)
@@ -104,22 +104,38 @@ func (c *Claimer) claim(ctx context.Context, n int, take takeAfter) ([]Claimed, 
 	return append(claimed, more...), err
 }
 
+// mayFill says whether a full scan may fill at once what a scan after the positions has left.
+func (c *Claimer) mayFill(after []scan.Position, left int) bool {
+	return len(after) > 0 && left > 0 && c.Halted() == NotHalted && c.policy.MayFill(time.Now())
+}
+
 // scan is one claim, of which the policy learns.
 func (c *Claimer) scan(ctx context.Context, after []scan.Position, n int, take takeAfter) ([]Claimed, error) {
+	s := c.begin(ctx, after, n)
+	claimed, halt, err := take(after, n)
+	if err != nil {
+		return nil, err
+	}
+	return c.end(s, claimed, halt), nil
+}
+
+// begin begins a scan.
+func (c *Claimer) begin(ctx context.Context, after []scan.Position, n int) *scan.Scan {
 	s := &scan.Scan{After: after, Wanted: n}
 	if c.Halted() == NotHalted && c.policy.WantsEnds(s, time.Now()) {
 		s.Ends = c.laneEnds(ctx)
 	}
 	c.policy.Begin(s)
 	s.Began = time.Now()
-	claimed, halt, err := take(after, n)
-	if err != nil {
-		return nil, err
-	}
+	return s
+}
+
+// end takes note of what a scan has found, and returns what it leased.
+func (c *Claimer) end(s *scan.Scan, claimed []Claimed, halt Halt) []Claimed {
 	c.halt.Store(halt)
 	if halt != NotHalted {
 		c.policy.Halted()
-		return nil, nil
+		return nil
 	}
 	s.Ended = time.Now()
 	s.Found = make([]scan.Found, len(claimed))
@@ -127,7 +143,7 @@ func (c *Claimer) scan(ctx context.Context, after []scan.Position, n int, take t
 		s.Found[i] = foundAt(&claimed[i])
 	}
 	c.policy.End(s)
-	return claimed, nil
+	return claimed
 }
 
 // laneEnds returns the last entry at each priority that is crowded. A scan that begins now and comes back short has

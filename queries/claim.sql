@@ -7,7 +7,7 @@
 -- attempt is not as the execution says, or held by somebody else) or 23505 (an attempt row stands in the way) keeps nothing;
 -- the caller then claims by TakeClaimable, which sorts out each row.
 --
--- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+-- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
 -- UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
 WITH clock AS MATERIALIZED (

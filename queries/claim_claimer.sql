@@ -6,7 +6,7 @@
 -- The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row
 -- stands in the way) keeps nothing; the caller then claims by TakeClaimable, which sorts out each row.
 --
--- Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+-- Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
 -- timers new; L7 new. Spans partitions.
 WITH clock AS MATERIALIZED (
@@ -275,7 +275,7 @@ FROM halted AS h;
 -- ClaimOneAfterPosition is ClaimAfterPositions for one execution after one scan position: a quarter of what a statement for
 -- one execution takes is that its parts are set up, and without arrays there are fewer.
 --
--- Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+-- Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
 -- timers new; L7 new. Spans partitions.
 WITH halted AS MATERIALIZED (
@@ -512,7 +512,7 @@ FROM halted AS h;
 -- ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
 -- of the max_items highest. No row: at none are there as many.
 --
--- Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+-- Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: none. Spans partitions.
 WITH RECURSIVE ends AS (
     SELECT

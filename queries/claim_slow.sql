@@ -2,7 +2,7 @@
 -- TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
 -- The first step of the slow path; ClaimFromHead is the fast one.
 --
--- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+-- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order). Spans partitions.
 WITH halted AS MATERIALIZED (
     -- What keeps this worker from claiming here: the lane is paused, or the worker drained.
@@ -91,7 +91,7 @@ LIMIT @max_items::integer;
 -- index needs; stored says how many an execution has. One without attempts has a row with an attempt_index
 -- below 0. Fewer rows than stored: somebody else holds an attempt, and the execution cannot be claimed now.
 --
--- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim.
+-- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L2 skips (attempt rows FOR UPDATE).
 WITH input AS (
     SELECT
@@ -137,7 +137,7 @@ LEFT JOIN LATERAL (
 -- LeaseTakenExecutions writes the leases decided for executions that the caller has locked: the
 -- execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each. A deadline of 0 leaves what is stored; reclaims are added to the leases that were lost.
 --
--- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimExecution,
+-- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach, engine.ClaimExecution,
 -- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
 -- Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 WITH input AS (

@@ -15,12 +15,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// eachWay runs a test of a claim three times: claiming from the head of the lane, after scan positions, and after these
-// one by one.
+// eachWay runs a test of a claim four times: claiming from the head of the lane, together with claims from other lanes,
+// after scan positions, and after these one by one.
 func eachWay(t *testing.T, test func(t *testing.T, f *fixture)) {
 	t.Helper()
 	t.Parallel()
 	t.Run("from the head", func(t *testing.T) { test(t, newFixture(t)) })
+	t.Run("together with other lanes", func(t *testing.T) {
+		f := newFixture(t)
+		f.together = true
+		test(t, f)
+	})
 	for _, oneByOne := range []bool{false, true} {
 		t.Run(fmt.Sprintf("after positions, one by one %t", oneByOne), func(t *testing.T) {
 			f := newFixture(t)
@@ -33,6 +38,9 @@ func eachWay(t *testing.T, test func(t *testing.T, f *fixture)) {
 
 // Claim claims in the fixture's way.
 func (f *fixture) Claim(ctx context.Context, spec engine.ClaimSpec, n int) ([]engine.Claimed, error) {
+	if f.together {
+		return f.claimTogether(ctx, spec, n)
+	}
 	if f.after == nil {
 		return f.Engine.Claim(ctx, spec, n)
 	}
@@ -40,6 +48,28 @@ func (f *fixture) Claim(ctx context.Context, spec engine.ClaimSpec, n int) ([]en
 		return f.Engine.Claim(ctx, spec, n) // refused
 	}
 	return f.claimAfterPositions(ctx, spec, n)
+}
+
+// claimTogether claims between claims from two lanes that have nothing.
+func (f *fixture) claimTogether(ctx context.Context, spec engine.ClaimSpec, n int) ([]engine.Claimed, error) {
+	claims := make([]engine.LaneClaim, 3)
+	for i := range claims {
+		spec := spec
+		if i != 1 {
+			spec.Lane += "-beside"
+		}
+		claimer, err := f.Engine.NewClaimer(spec)
+		if err != nil || n < 1 || n+2 > engine.MaxBatch {
+			return f.Engine.Claim(ctx, spec, n)
+		}
+		claims[i] = engine.LaneClaim{Claimer: claimer, Limit: 1}
+	}
+	claims[1].Limit = n
+	outcomes, err := f.Engine.ClaimEach(ctx, claims)
+	if err != nil {
+		return nil, err
+	}
+	return outcomes[1].Value, errors.Join(outcomes[0].Err, outcomes[1].Err, outcomes[2].Err)
 }
 
 // claimAfterPositions claims by a claimer whose positions stand before everything on the lane, and has a full scan add

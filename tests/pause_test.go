@@ -102,6 +102,21 @@ func (f *fixture) waysToClaim(t *testing.T) map[string]taking {
 		},
 		"by a claimer":    func(t *testing.T) []engine.Claimed { return must(f.claimer(t).Claim(t.Context(), 10)) },
 		"after positions": func(t *testing.T) []engine.Claimed { return must(positioned.Claim(t.Context(), 10)) },
+		"beside another lane": func(t *testing.T) []engine.Claimed {
+			claims := make([]engine.LaneClaim, 2)
+			for i := range claims {
+				claimer, err := f.NewClaimer(f.workerOn(id.LaneID(strings.Repeat("-beside", i))))
+				if err != nil {
+					t.Fatal(err)
+				}
+				claims[i] = engine.LaneClaim{Claimer: claimer, Limit: 10}
+			}
+			outcomes, err := f.ClaimEach(t.Context(), claims)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return must(outcomes[0].Value, outcomes[0].Err)
+		},
 		"beside a completion": func(t *testing.T) []engine.Claimed {
 			var completions []engine.Completion
 			if len(held) > 0 {
@@ -122,7 +137,8 @@ func (f *fixture) waysToClaim(t *testing.T) map[string]taking {
 // what does not concern the pause is claimed.
 func TestPause_nothing_is_claimed_in_any_way(t *testing.T) {
 	for _, way := range []string{
-		"from the head", "by another process", "in a transaction", "by a claimer", "after positions", "beside a completion", "locking first",
+		"from the head", "by another process", "in a transaction", "by a claimer", "after positions", "beside another lane", "beside a completion",
+		"locking first",
 	} {
 		t.Run(way, func(t *testing.T) {
 			eachPause(t, func(t *testing.T, f *fixture, p pausing) {

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,6 +64,17 @@ func TestN1_claims_take_the_kinds_asked_for(t *testing.T) {
 		},
 		"Claimer": byClaimer(func(_ *fixture, t *testing.T, c *engine.Claimer, n int) ([]engine.Claimed, error) {
 			return c.Claim(t.Context(), n)
+		}),
+		"ClaimEach": byClaimer(func(f *fixture, t *testing.T, c *engine.Claimer, n int) ([]engine.Claimed, error) {
+			beside, err := f.NewClaimer(f.workerOn("-beside"))
+			if err != nil {
+				return nil, err
+			}
+			outcomes, err := f.ClaimEach(t.Context(), []engine.LaneClaim{{Claimer: beside, Limit: 1}, {Claimer: c, Limit: n}})
+			if err != nil {
+				return nil, err
+			}
+			return outcomes[1].Value, errors.Join(outcomes[0].Err, outcomes[1].Err)
 		}),
 		"CompleteAndClaim": byClaimer(func(f *fixture, t *testing.T, c *engine.Claimer, n int) ([]engine.Claimed, error) {
 			other := anotherFixture(t)

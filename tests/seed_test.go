@@ -33,6 +33,7 @@ type fixture struct {
 	ticks    bool           // whoever reads the clock moves it on by a millisecond
 	after    *engine.Engine // claims after positions, where that is the fixture's way; see eachWay
 	oneByOne bool           // and one by one
+	together bool           // or with claims from other lanes
 	also     string         // a query of further rows, as text, that [fixture.dump] tells
 }
 

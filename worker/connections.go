@@ -16,7 +16,8 @@ const (
 	renewalConnections = 1
 
 	// settlementConnections serve the fetcher, the settlers, and whoever queues for what others have locked. All
-	// other calls wait for nobody, so that what was set aside needs none of its own.
+	// other calls wait for nobody, so that what was set aside needs none of its own, nor do claims from several lanes
+	// at once: they take what is free.
 	settlementConnections = 1 + 1 + memberSettlers + 1
 
 	ownConnections = renewalConnections + settlementConnections
@@ -27,6 +28,19 @@ type onEngine struct{ *engine.Engine }
 
 func (e onEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
 	return e.Engine.NewClaimer(spec)
+}
+
+func (e onEngine) claimEach(ctx context.Context, claims []*laneClaim) {
+	each := make([]engine.LaneClaim, len(claims))
+	for i, c := range claims {
+		each[i] = engine.LaneClaim{Claimer: c.lane.claimer.(*engine.Claimer), Limit: c.n}
+	}
+	outcomes, err := e.ClaimEach(ctx, each)
+	for i, c := range claims {
+		if c.err = err; err == nil {
+			c.claimed, c.err = outcomes[i].Value, outcomes[i].Err
+		}
+	}
 }
 
 func (e onEngine) connections() int { return int(e.Pool().Config().MaxConns) }

@@ -44,6 +44,7 @@ type fakeEngine struct {
 	lockedLease map[id.ExecutionID]bool // its attempt
 	inLine      func(engine.Lease)      // a call waits for its lock
 	claimTakes  time.Duration
+	claimHangs  id.LaneID     // for a minute, from this lane
 	settleTakes time.Duration // of every call that settles, but not of renewals
 	claimBlind  func() bool   // for what the lane has
 	halts       map[id.LaneID]engine.Halt
@@ -53,7 +54,8 @@ type fakeEngine struct {
 // A record is what the engine was told.
 type record struct {
 	claims  []call[id.LaneID]
-	looks   []time.Duration // at the lanes, when
+	joint   []call[id.LaneID] // those of several lanes together
+	looks   []time.Duration   // at the lanes, when
 	renewed []call[engine.Renewal]
 	done    []call[engine.Completion]
 	ended   map[id.ExecutionID]int // how often each was completed
@@ -66,7 +68,8 @@ type record struct {
 	woken    int // claimers, in all
 	together int // claims that completed something too
 
-	settlesNow, settlesMost int // under way at once
+	claimsNow, claimsMost   int // under way at once
+	settlesNow, settlesMost int
 }
 
 // A call is one batch that the engine was given, or one claim: how many were asked for and which lane.
@@ -193,6 +196,11 @@ func (f *fakeEngine) QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.L
 
 func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error) {
 	at := sinceEpoch()
+	c.claiming(1)
+	defer c.claiming(-1)
+	if c.spec.Lane == c.claimHangs {
+		<-time.After(time.Minute)
+	}
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -223,6 +231,27 @@ func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error
 		claimed[i].Lease.Lane = c.spec.Lane
 	}
 	return claimed, nil
+}
+
+// claiming counts the claims that are under way.
+func (f *fakeEngine) claiming(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.claimsNow += n
+	f.claimsMost = max(f.claimsMost, f.claimsNow)
+}
+
+func (f *fakeEngine) claimEach(ctx context.Context, claims []*laneClaim) {
+	tx := call[id.LaneID]{at: sinceEpoch()}
+	for _, c := range claims {
+		tx.items, tx.n = append(tx.items, c.lane.name), tx.n+c.n
+	}
+	f.mu.Lock()
+	f.joint = append(f.joint, tx)
+	f.mu.Unlock()
+	for _, c := range claims {
+		c.claimed, c.err = c.lane.claimer.Claim(ctx, c.n)
+	}
 }
 
 func (c *fakeClaimer) CompleteAndClaim(

@@ -3,17 +3,16 @@ package worker
 import (
 	"cmp"
 	"context"
+	"runtime"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 )
 
-// A fetcher claims for all handlers of a worker: one statement at a time, from all lanes in turn, for as much as there
-// is room. Room is a free handler, or a place in the queue before the handlers. The queue holds what they finish in
+// A fetcher claims for all handlers of a worker: from all lanes in turn, from many in one transaction, for as much as
+// there is room. Room is a free handler, or a place in the queue before the handlers. The queue holds what they finish in
 // prefetchFor, so it is empty where executions take long, and work hardly ever waits in one process while another
 // process is idle.
 type fetcher struct {
@@ -30,72 +29,25 @@ type fetcher struct {
 	stopped chan struct{}
 
 	saidDrained bool // the log knows that an operator has drained the worker
+	quick       bool // handlers soon have room again
 	prefetch    int
 	claimed     int // executions, since the start
 	paceAt      time.Time
-	paceCount   int // executions finished at paceAt
+	paceCount   int           // executions finished at paceAt
+	paceRan     time.Duration // how long handlers had run for by paceAt, all together
 }
 
 const (
 	prefetchFor = 20 * time.Millisecond
 
+	leastShare      = 10                     // of the room for one lane, while handlers are quick
+	lanesTogether   = 16                     // claimed from in one transaction, FetchBatch executions at most
+	claimsAtOnce    = 2                      // such transactions; of a worker that claims one by one 1
 	firstRecheck    = 100 * time.Millisecond // after a claim that left room
 	haltedRest      = 100 * time.Millisecond // after a claim from a lane that is halted, whoever wakes it
 	firstFetchPause = 100 * time.Millisecond // after a failure
 	maxFetchPause   = 5 * time.Second
 )
-
-// A lane is one of those that a worker takes work from.
-type lane struct {
-	name    id.LaneID
-	claimer claimer
-	woken   atomic.Bool          // somebody says that it has work
-	looked  atomic.Pointer[bool] // somebody has looked whether it has work queued, new or not
-
-	// The fetcher's own:
-	due      bool // it may have work
-	expected bool // because somebody said so
-	taken    int  // executions claimed from it; the lane with the least comes first
-
-	halt      engine.Halt // what its last claim met
-	restUntil time.Time   // being halted
-	resting   bool        // and woken since: the fetcher is roused when it has rested
-}
-
-// hear tells the fetcher what somebody else says.
-func (r *run) hear(name id.LaneID) {
-	r.heard.Add(1)
-	r.tell(name)
-}
-
-// tell makes the fetcher look at a lane, or at all of them when none is named.
-func (r *run) tell(name id.LaneID) {
-	for _, l := range r.lanes {
-		if name == "" || name == l.name {
-			l.woken.Store(true)
-			r.rouse()
-		}
-	}
-}
-
-// poll makes the fetcher look at lanes that have work queued: somebody has looked at all of them.
-func (r *run) poll(queued []id.LaneID) {
-	r.polledAt.Store(int64(time.Since(r.began)))
-	for _, l := range r.lanes {
-		l.looked.Store(new(slices.Contains(queued, l.name)))
-	}
-	if len(queued) > 0 {
-		r.rouse()
-	}
-}
-
-// rouse makes the fetcher look again at whether there is something to do.
-func (r *run) rouse() {
-	select {
-	case r.roused <- struct{}{}:
-	default:
-	}
-}
 
 // fetch claims until ctx ends. Then what is still queued goes back.
 func (f *fetcher) fetch(ctx context.Context) {
@@ -157,46 +109,6 @@ func (f *fetcher) fetch(ctx context.Context) {
 	}
 }
 
-func (f *fetcher) dueAll() {
-	for _, l := range f.lanes {
-		l.due = true
-	}
-}
-
-// look asks, in one statement for all lanes, which of them have work queued, unless the background work of this process
-// has done that. A lane without any is not claimed from, so that an idle worker hardly issues a statement.
-func (f *fetcher) look(ctx context.Context) {
-	if at := time.Duration(f.polledAt.Load()); at > 0 && time.Since(f.began)-at < 2*f.cfg.PollInterval {
-		return
-	}
-	calling, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	queued, err := f.settling.QueuedLanes(calling, f.laneNames)
-	if err != nil {
-		f.dueAll() // the claim says why
-		return
-	}
-	for _, l := range f.lanes {
-		f.learn(l, slices.Contains(queued, l.name))
-	}
-}
-
-// learn takes note of whether a lane has work queued.
-func (f *fetcher) learn(l *lane, queued bool) {
-	if queued {
-		l.due = true
-	} else if !l.due {
-		f.savesNothing(l)
-	}
-}
-
-// savesNothing: an idle lane saves up no turns.
-func (f *fetcher) savesNothing(l *lane) {
-	for _, other := range f.lanes {
-		l.taken = max(l.taken, other.taken)
-	}
-}
-
 // returnUnstarted gives a task back. Not by way of a settler: this goroutine may be the one that it waits for.
 func (f *fetcher) returnUnstarted(t *task) {
 	t.verdict = giveBack
@@ -216,89 +128,116 @@ func (f *fetcher) room() int {
 	return 0
 }
 
-func (f *fetcher) anyDue() bool {
-	due := false
-	for _, l := range f.lanes {
-		if !f.rests(l) && l.woken.Swap(false) {
-			l.claimer.Wake()
-			l.due, l.expected = true, true
-		}
-		if queued := l.looked.Swap(nil); queued != nil {
-			f.learn(l, *queued)
-		}
-		due = due || l.due
-	}
-	return due
+// A laneClaim is one claim from one lane.
+type laneClaim struct {
+	lane     *lane
+	n        int // asked for
+	calledAt time.Time
+	claimed  []engine.Claimed
+	err      error
 }
 
-// rests says whether a lane is left alone although it may have been woken. Who goes on creating work on a paused lane
-// wakes it again and again, and who resumes it does not wake it in another way.
-func (f *fetcher) rests(l *lane) bool {
-	left := time.Until(l.restUntil)
-	if l.halt == engine.NotHalted || left <= 0 {
-		l.resting = false
-		return false
-	}
-	if l.woken.Load() && !l.resting {
-		l.resting = true
-		time.AfterFunc(left, f.rouse)
-	}
-	return true
-}
-
-// heed notes what halts a lane, and says so once.
-func (f *fetcher) heed(l *lane) {
-	before := l.halt
-	l.halt = l.claimer.Halted()
-	l.restUntil, l.resting = time.Now().Add(haltedRest), false // a poll may claim in the midst of a rest
-	switch {
-	case l.halt == before:
-	case l.halt == engine.LanePaused:
-		f.cfg.Log.Info("lane is paused: nothing is claimed from it", "lane", l.name)
-	case l.halt == engine.WorkerDrained && !f.saidDrained:
-		f.saidDrained = true
-		f.cfg.Log.Info("worker is drained: it claims nothing more", "instance", f.cfg.Instance)
-	case l.halt != engine.NotHalted:
-	case before == engine.LanePaused:
-		f.cfg.Log.Info("lane is resumed", "lane", l.name)
-	case f.saidDrained:
-		f.saidDrained = false
-		f.cfg.Log.Info("worker claims again", "instance", f.cfg.Instance)
-	}
-}
-
-// claim gives each lane that may have work an equal share of the room; a share that is not filled is left for
-// the next round.
+// claim gives each lane that may have work its share of the room. What a share leaves is for the lanes that have not
+// had theirs, and then for the next round.
 func (f *fetcher) claim(ctx context.Context, room int) error {
 	f.pace()
 	due := slices.DeleteFunc(slices.Clone(f.lanes), func(l *lane) bool { return !l.due })
 	slices.SortStableFunc(due, func(a, b *lane) int { return cmp.Compare(a.taken, b.taken) })
-	for i, l := range due {
-		sharing := len(due) - i
-		n := min((room+sharing-1)/sharing, f.cfg.FetchBatch)
-		if n == 0 {
-			return nil
-		}
-		calledAt := time.Now()
-		// Not ended by ctx: a claim that is broken off may have been committed, and its leases would have to run out.
-		calling, cancel := context.WithTimeout(f.drained, callTimeout)
-		claimed, err := f.take(calling, l, n)
-		cancel()
-		if err != nil {
-			l.taken += n // the others first, should it be this lane that fails
-			return err
-		}
-		f.heed(l)
-		l.taken += len(claimed)
-		if l.due = len(claimed) == n; !l.due {
-			f.savesNothing(l)
-		}
-		f.unfilled = f.unfilled || l.expected && !l.due && l.halt == engine.NotHalted
-		l.expected = false
-		room -= len(claimed)
-		f.hand(ctx, claimed, calledAt)
+	atOnce := min(claimsAtOnce, len(due))
+	if f.oneByOne() {
+		atOnce = 1
 	}
-	return nil
+	answers := make(chan []*laneClaim, max(1, atOnce))
+	underWay := 0
+	var failed error
+	for {
+		for failed == nil && ctx.Err() == nil && underWay < atOnce && len(due) > 0 && room > 0 {
+			claims := f.together(due, room)
+			due, underWay = due[len(claims):], underWay+1
+			for _, c := range claims {
+				room -= c.n
+			}
+			if atOnce == 1 {
+				answers <- f.ask(claims)
+			} else {
+				go func() { answers <- f.ask(claims) }()
+			}
+		}
+		if underWay == 0 {
+			return failed
+		}
+		// As they come: who waits for the slowest may lose the leases of the others.
+		claims := <-answers
+		underWay--
+		for _, c := range claims {
+			room += c.n - len(c.claimed)
+			failed = cmp.Or(failed, c.err)
+			f.learnFrom(c)
+			f.hand(ctx, c.claimed, c.calledAt)
+		}
+	}
+}
+
+// together returns the claims from the first of the lanes that make up one transaction: a commit for each would cost more
+// than the few executions that there are in each of many lanes.
+func (f *fetcher) together(due []*lane, room int) []*laneClaim {
+	var claims []*laneClaim
+	for i, left := 0, min(room, f.cfg.FetchBatch); i < min(len(due), lanesTogether) && left > 0; i++ {
+		c := &laneClaim{lane: due[i], n: f.share(room, len(due)-i)}
+		if c.n > left && i > 0 {
+			break
+		}
+		claims = append(claims, c)
+		room, left = room-c.n, left-c.n
+	}
+	return claims
+}
+
+// share is how much of the room one of so many lanes may claim. It is equal, but quick handlers soon have room again: a
+// lane's share is not cut so small then that there is a claim for each execution, and the lanes that found no room come
+// first in the next round. It is not large either: asking for more than waits costs a full scan.
+func (f *fetcher) share(room, lanes int) int {
+	n := (room + lanes - 1) / lanes
+	if f.quick {
+		n = max(n, min(room, leastShare))
+	}
+	return min(n, f.cfg.FetchBatch)
+}
+
+// ask makes claims that belong together.
+func (f *fetcher) ask(claims []*laneClaim) []*laneClaim {
+	// Not ended by the fetcher's context: a claim that is broken off may have been committed, and its leases would have
+	// to run out.
+	calling, cancel := context.WithTimeout(f.drained, callTimeout)
+	defer cancel()
+	calledAt := time.Now()
+	for _, c := range claims {
+		c.calledAt = calledAt
+	}
+	if first := claims[0]; len(claims) > 1 {
+		f.settling.claimEach(calling, claims)
+	} else if f.oneByOne() {
+		first.claimed, first.err = f.take(calling, first.lane, first.n)
+	} else {
+		first.claimed, first.err = first.lane.claimer.Claim(calling, first.n)
+	}
+	return claims
+}
+
+// learnFrom takes note of what a claim says about its lane.
+func (f *fetcher) learnFrom(c *laneClaim) {
+	l := c.lane
+	if c.err != nil {
+		l.taken += c.n // the others first, should it be this lane that fails
+		return
+	}
+	f.heed(l)
+	l.taken += len(c.claimed)
+	if l.due = len(c.claimed) == c.n; !l.due {
+		f.savesNothing(l)
+	}
+	f.unfilled = f.unfilled || l.expected && !l.due && l.halt == engine.NotHalted
+	l.expected = false
 }
 
 // gatherEnded takes what the handlers have ended meanwhile.
@@ -308,7 +247,7 @@ func (f *fetcher) gatherEnded() {
 	f.load.Add(int64(before - len(f.ended)))
 }
 
-// take claims from a lane, and completes in the same transaction what has succeeded.
+// take claims from a lane, one by one, and completes in the same transaction what has succeeded.
 func (f *fetcher) take(ctx context.Context, l *lane, n int) ([]engine.Claimed, error) {
 	succeeded := open(f.ended, complete)
 	if len(succeeded) == 0 {
@@ -355,6 +294,8 @@ func (f *fetcher) hand(ctx context.Context, claimed []engine.Claimed, calledAt t
 		}
 		f.queue <- t
 	}
+	// The handlers first: they have been waiting for this, and the next claim is some work to put together.
+	runtime.Gosched()
 }
 
 // pace adapts the length of the queue to how fast the handlers are.
@@ -366,8 +307,18 @@ func (f *fetcher) pace() {
 	}
 	finished := f.claimed - int(f.load.Load())
 	rate := float64(finished-f.paceCount) / float64(elapsed)
+	f.quick = f.handlersAreQuick(finished - f.paceCount)
 	f.prefetch = min((f.prefetch+int(rate*float64(prefetchFor)))/2, maxQueued(f.cfg))
 	f.paceAt, f.paceCount = now, finished
+}
+
+// handlersAreQuick says whether handlers soon have room for others: the n executions finished since paceAt took them
+// less than prefetchFor on average, and there were more of these than they have now, of which that says nothing.
+func (f *fetcher) handlersAreQuick(n int) bool {
+	ran := time.Duration(f.ran.Load())
+	took := ran - f.paceRan
+	f.paceRan = ran
+	return n > int(f.load.Load())-len(f.queue) && took < time.Duration(n)*prefetchFor
 }
 
 // maxQueued keeps the handlers busy during two claims.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -162,6 +163,100 @@ func TestFetch_lanes_share_each_claim(t *testing.T) {
 		b.pass(time.Minute)
 		if left := [2]int{b.left("a"), b.left("b")}; left != [2]int{95, 95} {
 			t.Errorf("left %v of 100 each, want that 10 handlers that do not end are shared", left)
+		}
+	})
+}
+
+// laneNames are the names of n lanes.
+func laneNames(n int) []id.LaneID {
+	names := make([]id.LaneID, n)
+	for i := range names {
+		names[i] = id.LaneID(fmt.Sprint("lane-", i))
+	}
+	return names
+}
+
+// While handlers are quick a lane's share is not cut so small that there is a claim for each execution, and lanes do not
+// take a commit each.
+func TestFetch_many_lanes_and_quick_handlers(t *testing.T) {
+	const lanes, each = 100, 200
+	names := laneNames(lanes)
+	inBubble(t, Config{Lanes: names}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.claimTakes = time.Millisecond
+	}, func(t *testing.T, b *bubble) {
+		for _, lane := range names {
+			for range each {
+				b.eng.put(lane, work("quick"))
+			}
+		}
+		before := len(b.seen().claims)
+		b.eng.wake("")
+		b.pass(500 * time.Millisecond)
+		fewest, most := each, 0
+		for _, lane := range names {
+			fewest, most = min(fewest, b.left(lane)), max(most, b.left(lane))
+		}
+		if most == each || most-fewest > 2*leastShare {
+			t.Errorf("left %d to %d of %d in a lane, want equal shares in the long run", fewest, most, each)
+		}
+		b.pass(10 * time.Second)
+		seen := b.seen()
+		if n := items(seen.done); n != lanes*each {
+			t.Fatalf("%d of %d completed", n, lanes*each)
+		}
+		if n := len(seen.claims) - before; n > lanes*each/5 {
+			t.Errorf("%d claims for %d executions, want a tenth", n, lanes*each)
+		}
+		if seen.claimsMost != claimsAtOnce {
+			t.Errorf("%d claims at once, want up to %d", seen.claimsMost, claimsAtOnce)
+		}
+		most = 0
+		for _, tx := range seen.joint {
+			most = max(most, len(tx.items))
+			if len(tx.items) > lanesTogether || tx.n > DefaultBatch {
+				t.Errorf("asked for %d executions of %d lanes in one transaction, want at most %d and %d", tx.n, len(tx.items), DefaultBatch, lanesTogether)
+			}
+		}
+		if most != lanesTogether {
+			t.Errorf("claimed from %d lanes in one transaction, want up to %d", most, lanesTogether)
+		}
+	})
+}
+
+// Handlers that end together leave nothing under way, and are slow all the same.
+func TestFetch_many_lanes_and_slow_handlers(t *testing.T) {
+	const lanes, each, handlers = 10, 30, 20
+	names := laneNames(lanes)
+	inBubble(t, Config{Lanes: names, Concurrency: handlers}, quickAndSlow, func(t *testing.T, b *bubble) {
+		for _, lane := range names {
+			for range each {
+				b.eng.put(lane, work("slow"))
+			}
+		}
+		b.eng.wake("")
+		for range 10 {
+			b.pass(time.Second)
+			for _, lane := range names {
+				if left, other := b.left(lane), b.left(names[0]); left != other || left == each {
+					t.Fatalf("left %d of %d in %s and %d in %s, want that all rounds are shared", left, each, lane, other, names[0])
+				}
+			}
+		}
+	})
+}
+
+// Who waits for a claim that hangs loses the leases of those beside it.
+func TestFetch_hands_on_what_it_has_while_a_claim_hangs(t *testing.T) {
+	lanes := slices.Sorted(slices.Values(laneNames(lanesTogether + 1)))
+	inBubble(t, Config{Lanes: lanes, Concurrency: len(lanes)}, func(w *Worker, eng *fakeEngine) {
+		quickAndSlow(w, eng)
+		eng.claimHangs = lanes[0]
+		eng.put(lanes[lanesTogether], work("quick"))
+	}, func(t *testing.T, b *bubble) {
+		b.pass(time.Second)
+		if n := items(b.seen().done); n != 1 {
+			t.Errorf("%d completed of one lane while the claim from others hangs, want 1", n)
 		}
 	})
 }

@@ -33,6 +33,7 @@ func (r *run) perform(t *task) {
 			}
 		}
 		t.ran = time.Since(began)
+		r.ran.Add(int64(t.ran))
 		t.end()
 		r.settleLater(t)
 		if r.oneByOne() && t.work.Flow == nil {

@@ -76,6 +76,9 @@ type operations interface {
 	QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error)
 	WaitingKinds(ctx context.Context, filter engine.WaitingFilter) ([]engine.WaitingKind, error)
 
+	// claimEach fills in claims by one transaction.
+	claimEach(ctx context.Context, claims []*laneClaim)
+
 	// connections is how many the engine's pool may have. apart returns the engine on others than these, and what
 	// closes them.
 	connections() int
@@ -201,6 +204,7 @@ type run struct {
 	heard    atomic.Int64 // how often somebody said that a lane has work
 	load     atomic.Int64 // executions that are queued or with a handler
 	refillAt atomic.Int64 // the load at which the fetcher is roused
+	ran      atomic.Int64 // how long handlers have run for, all together
 	pool     sync.WaitGroup
 }
 

@@ -25,8 +25,9 @@ const (
 // A scan that came back short and took this long, and so much for each execution it leased, met thousands of entries
 // that it may not claim, or was merely held up: the lane itself tells, at little cost.
 const (
-	longPass     = 5 * time.Millisecond
-	longPassEach = 100 * time.Microsecond
+	longPass       = 5 * time.Millisecond
+	longPassEach   = 100 * time.Microsecond
+	longPassBeside = time.Millisecond // for each scan of another lane in the same transaction
 )
 
 const (
@@ -63,6 +64,7 @@ type Scan struct {
 	After  []Position // the positions it goes on after, highest priority first; none: a full scan, from the head
 	Ends   []Position // where the crowded priorities of the lane ended before it began, if that was asked for
 	Wanted int
+	Beside int // scans of other lanes in the same transaction: Began and Ended are those of all of them
 	Began  time.Time
 	Ended  time.Time
 	Found  []Found // at most Wanted, in the order of the lane
@@ -172,7 +174,7 @@ func (p *Policy) End(s *Scan) {
 	p.filled = len(s.Found) == s.Wanted
 	p.scans++
 	if s.full() {
-		p.endedAt, p.took = s.Ended, min(took, longScan)
+		p.endedAt, p.took = s.Ended, min(took/time.Duration(1+s.Beside), longScan)
 		p.fruitless++
 		if slices.ContainsFunc(s.Found, func(f Found) bool { return f.Resumed || p.positions.hides(f.Position) }) {
 			p.fruitless = 0
@@ -193,7 +195,7 @@ func (p *Policy) End(s *Scan) {
 
 // passed notes that a scan came back short. The time it took says whether there may be a crowd.
 func (p *Policy) passed(s *Scan, took time.Duration) {
-	*p.crowded(s) = took > p.endsTook+longPass+time.Duration(len(s.Found))*longPassEach
+	*p.crowded(s) = took > p.endsTook+longPass+time.Duration(len(s.Found))*longPassEach+time.Duration(s.Beside)*longPassBeside
 	for _, end := range s.Ends {
 		seen := s.full() || slices.ContainsFunc(s.After, func(after Position) bool { return after.Priority == end.Priority })
 		if seen {

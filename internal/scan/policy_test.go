@@ -355,6 +355,31 @@ func TestN1_positions_move_to_the_ends_of_a_crowded_lane(t *testing.T) {
 	}
 }
 
+// A scan among those of other lanes lasted as long as all of them: of that it may take a share without having met a crowd,
+// and by its share it is paced.
+func TestPolicy_of_a_scan_among_others(t *testing.T) {
+	t.Parallel()
+	const beside = 9
+	for _, c := range []struct {
+		took    time.Duration
+		crowded bool
+	}{{longPass + beside*longPassBeside, false}, {longPass + beside*longPassBeside + 1, true}} {
+		b := newBench()
+		b.full(1, 0, at(1, 0))
+		b.scan(&Scan{Wanted: 500, Beside: beside}, c.took)
+		if got := b.WantsEnds(&Scan{}, b.now); got != c.crowded {
+			t.Errorf("crowded: %v after %v of ten scans", got, c.took)
+		}
+		if b.MayFill(b.now) {
+			t.Error("a fruitless full scan is followed by another at once")
+		}
+		b.pass(wokenPace*c.took/(1+beside) + 1)
+		if !b.MayFill(b.now) {
+			t.Error("is paced by the time of all ten")
+		}
+	}
+}
+
 // Where the lane turned out to have no crowd it is not asked again for a second.
 func TestN1_ends_of_a_lane_without_a_crowd_are_read_once_a_second(t *testing.T) {
 	t.Parallel()

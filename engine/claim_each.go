@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/scan"
+)
+
+// LaneClaim is a claim of up to Limit executions by a Claimer, 1 to [MaxBatch].
+type LaneClaim struct {
+	Claimer *Claimer
+	Limit   int
+}
+
+// maxLaneClaims bounds the claims of one transaction.
+const maxLaneClaims = 100
+
+// ClaimEach is [Claimer.Claim] for up to 100 claimers of this engine, and [MaxBatch] executions all together, in one
+// transaction and one round trip: one commit, whatever the number of lanes. Outcomes stand in input order.
+//
+// Where a lane has an execution that the fast path does not serve, or an attempt that another program is writing, each lane
+// is claimed from in a transaction of its own, and an error is that lane's alone: [ErrBusy] of such an attempt, after 50 ms.
+// The call's error means that nothing was claimed: [ErrInvalidInput] naming the field, or what became of the transaction.
+//
+// Locks, events and repetitions are those of [Engine.Claim].
+func (e *Engine) ClaimEach(ctx context.Context, claims []LaneClaim) ([]Outcome[[]Claimed], error) {
+	if err := e.checkLaneClaims(claims); err != nil {
+		return nil, err
+	}
+	scans := make([]*laneScan, len(claims))
+	for i, c := range claims {
+		scans[i] = newLaneScan(ctx, c.Claimer, c.Claimer.policy.Next(time.Now()), c.Limit)
+	}
+	if err := e.scanLanes(ctx, scans); err != nil {
+		return nil, err
+	}
+	outcomes := make([]Outcome[[]Claimed], len(scans))
+	var fills []*laneScan
+	var filled []int
+	for i, s := range scans {
+		outcomes[i] = Outcome[[]Claimed]{Value: s.claimed, Err: s.err}
+		if left := s.Wanted - len(s.claimed); s.err == nil && s.claimer.mayFill(s.After, left) {
+			fills, filled = append(fills, newLaneScan(ctx, s.claimer, nil, left)), append(filled, i)
+		}
+	}
+	if e.scanLanes(ctx, fills) != nil {
+		return outcomes, nil // what was claimed is held; the full scans that failed are repeated by the next call
+	}
+	for n, i := range filled {
+		outcomes[i].Value = append(outcomes[i].Value, fills[n].claimed...)
+	}
+	return outcomes, nil
+}
+
+func (e *Engine) checkLaneClaims(claims []LaneClaim) error {
+	if len(claims) > maxLaneClaims {
+		return invalid("claims", fmt.Sprintf("%d, limit %d", len(claims), maxLaneClaims))
+	}
+	sum := 0
+	for i, c := range claims {
+		field := fmt.Sprintf("claims[%d]", i)
+		switch {
+		case c.Claimer == nil:
+			return invalid(field+".Claimer", "is nil")
+		case c.Claimer.e != e:
+			return invalid(field+".Claimer", "belongs to another engine")
+		}
+		if err := checkClaimLimit(field+".Limit", c.Limit); err != nil {
+			return err
+		}
+		if sum += c.Limit; sum > MaxBatch {
+			return invalid("claims", fmt.Sprintf("ask for more than %d executions", MaxBatch))
+		}
+	}
+	return nil
+}
+
+// A laneScan is a scan of one lane among others, and what came of it.
+type laneScan struct {
+	*scan.Scan
+	claimer *Claimer
+	claimed []Claimed
+	err     error // of this one alone
+}
+
+func newLaneScan(ctx context.Context, c *Claimer, after []scan.Position, n int) *laneScan {
+	return &laneScan{Scan: c.begin(ctx, after, n), claimer: c}
+}
+
+// scanLanes claims by all scans in one transaction or, where that does not serve, by each alone. An error says that
+// nothing was claimed.
+func (e *Engine) scanLanes(ctx context.Context, scans []*laneScan) error {
+	if len(scans) == 0 {
+		return nil
+	}
+	impatient := e.impatient()
+	// Not in a caller's transaction, which would keep the locks of a fast path that fell through.
+	if e.tx == nil && len(scans) > 1 {
+		err := impatient.scanTogether(ctx, scans)
+		if !errors.Is(err, errFellThrough) && !errors.Is(err, ErrBusy) {
+			return err
+		}
+	}
+	answered := false
+	for _, s := range scans {
+		s.Beside, s.Began = 0, time.Now()
+		var halt Halt
+		if s.claimed, halt, s.err = impatient.claim(ctx, s.claimer.spec, s.After, s.Wanted); s.err == nil {
+			s.claimed = s.claimer.end(s.Scan, s.claimed, halt)
+			answered = true
+		}
+	}
+	if !answered {
+		return scans[0].err
+	}
+	return nil
+}
+
+// scanTogether claims by all scans in one transaction, or by none.
+func (e *Engine) scanTogether(ctx context.Context, scans []*laneScan) error {
+	claims := make([]*claiming, len(scans))
+	began := time.Now()
+	err := inStatements(ctx, e, "claim", func(due *notifications) []step {
+		steps := make([]step, len(scans))
+		for i, s := range scans {
+			claim := e.newClaiming(s.claimer.spec, s.After, s.Wanted)
+			claims[i] = claim
+			steps[i] = func(conn db.DBTX) error { return claim.run(ctx, conn, due) }
+		}
+		return steps
+	})
+	if err != nil {
+		return err
+	}
+	for i, s := range scans {
+		s.Beside, s.Began = len(scans)-1, began
+		s.claimed = s.claimer.end(s.Scan, claims[i].claimed(), claims[i].halt)
+	}
+	return nil
+}
