@@ -69,12 +69,16 @@ schema: ## Write schema/schema.sql from the migrations
 	go run ./tests/internal/schemadump
 
 .PHONY: bench
-bench: ## Measure beside River and beside raw SQL: every comparison, some 40 minutes; writes bench/results.json
+bench: ## Measure beside River and beside raw SQL: every comparison, some 50 minutes; writes bench/results.json
 	cd bench && go run . -all
 
 .PHONY: bench-quick
-bench-quick: ## The first comparisons of bench
+bench-quick: ## The first comparisons of bench, smaller: the table beside River in less than five minutes
 	cd bench && go run . -quick
+
+.PHONY: pictures
+pictures: ## Draw bench/results.json into docs/pictures
+	cd bench && go run . pictures
 
 .PHONY: generate
 generate: ## Write db/ from queries/ and schema/schema.sql

@@ -1,13 +1,15 @@
 // Command bench measures this library beside River and beside hand-written SQL, on one server, in one run.
 //
-//	go run . -quick        the figures that matter most, under four minutes
+//	go run . -quick        the figures that matter most, in less than five minutes
 //	go run . -all          everything but what -only asks for by name
 //	go run . -only a,e     these scenarios
+//	go run . -quick -postgres 15,18   the same, on an embedded server of each major version
 //	go run . retention -h  what deleting finished work costs
 //	go run . flows -h      how long calls wait while many flows are grown, cancelled and completed
+//	go run . pictures      draws results.json into docs/pictures, without a server
 //
 // It takes the server that -database-url or DATABASE_URL names, with a role that may create databases, or starts one.
-// It prints a table and writes results.json.
+// It prints a table and writes results.json, a quick run quick.json.
 package main
 
 import (
@@ -20,12 +22,14 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
 	"github.com/flowfabric/flowfabric-go/bench/internal/flowload"
+	"github.com/flowfabric/flowfabric-go/bench/internal/picture"
 	"github.com/flowfabric/flowfabric-go/bench/internal/report"
 	"github.com/flowfabric/flowfabric-go/bench/internal/retention"
 	"github.com/flowfabric/flowfabric-go/bench/internal/scenario"
@@ -44,26 +48,32 @@ func main() {
 // options are what the command line asks for.
 type options struct {
 	databaseURL string
+	majors      []int // of the embedded servers to run on, one after the other; [0]: one server, as databaseURL says
 	results     string
 	command     string // to repeat the run, without the server's URL
 	scenarios   []scenario.Scenario
 	bench       scenario.Bench
 }
 
-func parse(args []string, usage io.Writer) (options, error) {
-	var o options
+const (
+	quickN    = 30_000
+	quickSpan = 5 * time.Second
+)
+
+func parse(args []string, usage io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(usage)
 	all := flags.Bool("all", false, "run every scenario except those that have to be asked for by -only")
 	only := flags.String("only", "", "run these `scenarios`, as a,e")
-	flags.BoolVar(&o.bench.Quick, "quick", false, "run scenarios a, d and e, the first comparisons of each")
+	flags.BoolVar(&o.bench.Quick, "quick", false, "run scenarios a, c, d and e, the first comparisons of each, smaller unless -n and -span say otherwise")
 	flags.IntVar(&o.bench.N, "n", 100_000, "`executions` in a burn-down; the other sizes follow")
 	flags.IntVar(&o.bench.Rounds, "rounds", 3, "`rounds` of each comparison; the median counts")
 	flags.DurationVar(&o.bench.Span, "span", 20*time.Second, "length of measurements that last for a time")
 	flags.DurationVar(&o.bench.Hold, "hold", 5*time.Minute, "how long scenario f keeps a snapshot")
 	flags.DurationVar(&o.bench.Stall, "stall", time.Minute, "how long a reader of scenario t reads nothing")
 	flags.StringVar(&o.databaseURL, "database-url", "", "server to run on, by a role that may create databases (default: DATABASE_URL, else one that is started)")
-	flags.StringVar(&o.results, "o", "results.json", "`file` for the results")
+	majors := flags.String("postgres", "", "run on an embedded server of each of these major `versions`, as 15,18, instead of one server")
+	flags.StringVar(&o.results, "o", "results.json", "`file` for the results; of a quick run quick.json")
 	flags.Usage = func() {
 		fmt.Fprintln(usage, "bench measures this library beside River and hand-written SQL.\n\nScenarios:")
 		for _, s := range scenario.All() {
@@ -76,13 +86,33 @@ func parse(args []string, usage io.Writer) (options, error) {
 		return o, err
 	}
 	o.command = "go run ."
+	given := make(map[string]bool)
 	flags.Visit(func(f *flag.Flag) {
+		given[f.Name] = true
 		if f.Name != "database-url" {
 			o.command += fmt.Sprintf(" -%s=%s", f.Name, f.Value)
 		}
 	})
+	if o.bench.Quick {
+		// Sizes at which it ends within five minutes on two cores; what ends after a time and not a number has little of it.
+		if !given["n"] {
+			o.bench.N = quickN
+		}
+		if !given["span"] {
+			o.bench.Span = quickSpan
+		}
+		if !given["o"] {
+			o.results = "quick.json" // the figures of the documentation stay
+		}
+	}
 	if o.bench.N < 200 || o.bench.Rounds < 1 || o.bench.Span < 100*time.Millisecond || o.bench.Hold < time.Second || o.bench.Stall < 100*time.Millisecond {
 		return o, errors.New("-n must be at least 200, -rounds 1, -span 100ms, -hold 1s and -stall 100ms")
+	}
+	if o.majors, err = parseMajors(*majors); err != nil {
+		return o, err
+	}
+	if *majors != "" && o.databaseURL != "" {
+		return o, errors.New("-postgres starts servers, and -database-url names one: say either")
 	}
 	keys := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
 	for _, s := range scenario.All() {
@@ -105,7 +135,30 @@ func parse(args []string, usage io.Writer) (options, error) {
 	return o, nil
 }
 
-func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
+// parseMajors reads a list of major versions.
+func parseMajors(list string) ([]int, error) {
+	if list == "" {
+		return []int{0}, nil
+	}
+	var majors []int
+	for item := range strings.SplitSeq(list, ",") {
+		major, err := strconv.Atoi(item)
+		if err != nil || major < 14 || major > 18 || slices.Contains(majors, major) {
+			return nil, fmt.Errorf("-postgres is %q: want different major versions from 14 to 18, as 15,18", list)
+		}
+		majors = append(majors, major)
+	}
+	return majors, nil
+}
+
+func run(ctx context.Context, args []string, out, progress io.Writer) error {
+	if len(args) > 0 && args[0] == "pictures" {
+		return picture.Run(args[1:], out)
+	}
+	if len(args) == 1 && args[0] == contender.ProcessArg {
+		log := slog.New(slog.NewTextHandler(progress, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		return contender.RunProcess(ctx, os.Stdin, out, log)
+	}
 	if len(args) > 0 {
 		measurement := map[string]func(context.Context, []string, io.Writer, func(context.Context, string) (string, func() error, error)) error{
 			"retention": retention.Run, "flows": flowload.Run,
@@ -123,7 +176,23 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err != nil {
 		return err
 	}
-	srv, err := server.Start(ctx, o.databaseURL, progress)
+	results := &report.Report{Command: o.command}
+	for _, major := range o.majors {
+		if err = runOn(ctx, o, major, results, progress); err != nil {
+			break
+		}
+	}
+	if results.Empty() && err != nil {
+		return err
+	}
+	// What was measured before a failure is still worth reading.
+	results.Print(out)
+	return errors.Join(err, results.WriteFile(o.results))
+}
+
+// runOn runs the scenarios on one server.
+func runOn(ctx context.Context, o options, major int, results *report.Report, progress io.Writer) (err error) {
+	srv, err := server.Start(ctx, o.databaseURL, major, progress)
 	if err != nil {
 		return err
 	}
@@ -132,8 +201,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		defer cancel()
 		err = errors.Join(err, srv.Stop(stopping))
 	}()
-	facts, err := srv.Facts(ctx)
-	if err != nil {
+	if results.Facts, err = srv.Facts(ctx); err != nil {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(progress, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -144,21 +212,18 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	defer field.Close()
 
 	b := o.bench
-	b.Field, b.Progress = field, progress
-	b.Report = &report.Report{Facts: facts, Command: o.command}
+	b.Field, b.Report, b.Create, b.Progress, b.Log = field, results, srv.Create, progress, log
 	for _, s := range o.scenarios {
-		if err = b.Run(ctx, s); err != nil {
-			break
+		if err := b.Run(ctx, s); err != nil {
+			return err
 		}
 	}
-	// What was measured before a failure is still worth reading.
-	b.Report.Print(out)
-	return errors.Join(err, b.Report.WriteFile(o.results))
+	return nil
 }
 
 // oneDatabase makes a database of this name on the server at url, or on one that it starts, and returns how both go again.
 func oneDatabase(ctx context.Context, url, name string, progress io.Writer) (string, func() error, error) {
-	srv, err := server.Start(ctx, url, progress)
+	srv, err := server.Start(ctx, url, 0, progress)
 	if err != nil {
 		return "", nil, err
 	}

@@ -12,12 +12,16 @@ func TestParse(t *testing.T) {
 	for _, test := range []struct {
 		name, args, want string
 	}{
-		{"quick", "-quick", "a d e"},
-		{"all but what has to be asked for", "-all", "a b c d e f g h i j k m n o p q r s t"},
+		{"quick", "-quick", "a c d e"},
+		{"all but what has to be asked for", "-all", "a b c d e f g h i j k m n o p q r s t u v w x y"},
 		{"only, in their order", "-only e,a", "a e"},
 		{"what has to be asked for", "-only a-long", "a-long"},
 		{"only, shortened", "-only a,b -quick", "a b"},
-		{"unknown scenario", "-only z", "no scenario"},
+		{"unknown scenario", "-only a-short", "no scenario"},
+		{"two servers", "-quick -postgres 15,18", "a c d e"},
+		{"a version that there is not", "-quick -postgres 15,9", "from 14 to 18"},
+		{"a version twice", "-quick -postgres 15,15", "from 14 to 18"},
+		{"servers of both ways", "-quick -postgres 15 -database-url postgres://h/d", "say either"},
 		{"nothing", "", "say -quick"},
 		{"too small", "-quick -n 1", "at least 200"},
 	} {

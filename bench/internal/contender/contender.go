@@ -2,7 +2,6 @@
 package contender
 
 import (
-	"bytes"
 	"context"
 	"strconv"
 
@@ -15,6 +14,10 @@ type Job struct {
 	Num      int  // handed to the handler
 	Priority int  // 0 to 3, the higher first
 	Reserved bool // for a worker that never comes
+	Tag      string
+	Variant  int // its kind, 0 to 2; only the first has a handler
+	Lane     int // one of [Work.Lanes]; 0: the default one. This library's worker and River
+	Size     int // bytes of its payload, up to 32 KiB; 0: as few as there are
 }
 
 // Work says how jobs are worked off. Zero fields stand for the contender's defaults, or for nobody to be told.
@@ -22,6 +25,7 @@ type Work struct {
 	Workers     int // independent workers in this process
 	Concurrency int // handlers at once in each of them
 	Batch       int // most jobs claimed by one statement
+	Lanes       int // served, numbered from 1, by each worker; 0: the default one. This library's worker and River
 
 	Begun   func()        // a worker looks for jobs from now on; what its start took is over
 	Started func(num int) // a handler begins; called from many goroutines
@@ -89,42 +93,28 @@ type Graph struct {
 	Edges [][2]int // from, to
 }
 
+// laneName is the name of a lane, or of River's queue.
+func laneName(lane int) string { return "lane-" + strconv.Itoa(lane) }
+
 const (
 	kind         = "noop"
 	reservedKind = "reserved"
 	reservedFor  = "nobody" // the capability that reserved jobs ask for
 )
 
-// args is what is stored with a job.
-type args struct {
-	Num int `json:"num"`
-}
-
-func (a args) encode() []byte {
-	b := append(make([]byte, 0, 16), `{"num":`...)
-	return append(strconv.AppendInt(b, int64(a.Num), 10), '}')
-}
-
-// num reads what encode wrote.
-func num(payload []byte) int {
-	digits := bytes.TrimSuffix(bytes.TrimPrefix(payload, []byte(`{"num":`)), []byte("}"))
-	n, err := strconv.Atoi(string(digits))
-	if err != nil {
-		return -1
-	}
-	return n
-}
+// variantKinds are the kinds of jobs that nothing works off.
+var variantKinds = [...]string{kind, "noop-2", "noop-3"}
 
 // connections is the size of each contender's pool.
 const connections = 20
 
-// newPool opens a pool whose sessions begin with the given settings.
-func newPool(ctx context.Context, databaseURL string, settings map[string]string) (*pgxpool.Pool, error) {
+// newPool opens a pool of so many connections, whose sessions begin with the given settings.
+func newPool(ctx context.Context, databaseURL string, connections int, settings map[string]string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil {
 		return nil, err
 	}
-	config.MaxConns = connections
+	config.MaxConns = int32(connections)
 	for name, value := range settings {
 		config.ConnConfig.RuntimeParams[name] = value
 	}

@@ -45,7 +45,7 @@ func (o *ours) notifyInTransactions(ctx context.Context) error {
 // newSilent opens this library on a database in which nothing notifies: the engine's sessions find a function before the
 // server's, which does nothing.
 func newSilent(ctx context.Context, databaseURL string, log *slog.Logger) (*ours, error) {
-	o, err := newOursWith(ctx, databaseURL, map[string]string{"search_path": "public, pg_catalog"}, log)
+	o, err := newOursWith(ctx, databaseURL, connections, map[string]string{"search_path": "public, pg_catalog"}, log)
 	if err != nil {
 		return nil, err
 	}

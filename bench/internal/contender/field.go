@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 )
 
 // Field is all contenders, each on its own database of one server. Worker and Engine share theirs.
@@ -17,8 +18,8 @@ type Field struct {
 	Raw       *Raw
 }
 
-// Open makes the databases, by create, and the contenders.
-func Open(ctx context.Context, create func(ctx context.Context, name string) (databaseURL string, err error), log *slog.Logger) (*Field, error) {
+// Open makes the databases, by create, and the contenders: all of them, or those on the databases that only names.
+func Open(ctx context.Context, create func(ctx context.Context, name string) (databaseURL string, err error), log *slog.Logger, only ...string) (*Field, error) {
 	f := &Field{}
 	for _, place := range []struct {
 		database string
@@ -51,15 +52,18 @@ func Open(ctx context.Context, create func(ctx context.Context, name string) (da
 			return err
 		}},
 		{"river", func(databaseURL string) (err error) {
-			f.River, err = newRiver(ctx, databaseURL, log)
+			f.River, err = newRiver(ctx, databaseURL, connections, log)
 			return err
 		}},
 		{"raw", func(databaseURL string) error {
-			s, err := newStore(ctx, databaseURL, rawSettings)
+			s, err := newStore(ctx, databaseURL, connections, rawSettings)
 			f.Raw = &Raw{s}
 			return err
 		}},
 	} {
+		if len(only) > 0 && !slices.Contains(only, place.database) {
+			continue
+		}
 		databaseURL, err := create(ctx, place.database)
 		if err == nil {
 			err = place.open(databaseURL)
@@ -73,7 +77,15 @@ func Open(ctx context.Context, create func(ctx context.Context, name string) (da
 
 // Close closes the pools.
 func (f *Field) Close() {
-	for _, c := range []Contender{f.Worker, f.Forgetful, f.Notifying, f.Silent, f.River, f.Raw} {
-		c.Pool().Close()
+	for _, w := range []*Worker{f.Worker, f.Forgetful, f.Notifying, f.Silent} {
+		if w != nil {
+			w.pool.Close()
+		}
+	}
+	if f.River != nil {
+		f.River.pool.Close()
+	}
+	if f.Raw != nil {
+		f.Raw.pool.Close()
 	}
 }

@@ -34,7 +34,7 @@ func (o *ours) Foreign(ctx context.Context, n int) error {
 				'last_mutation_at', '1800000000000', 'total_attempt_count', '0'
 			)
 		FROM generate_series(1, $5::integer) AS i`,
-		id.Partitions{}.LanePartition(engine.DefaultLane), string(engine.DefaultLane), args{1}.encode(), kind, n)
+		id.Partitions{}.LanePartition(engine.DefaultLane), string(engine.DefaultLane), args{Num: 1}.encode(), kind, n)
 	return err
 }
 

@@ -21,12 +21,12 @@ type ours struct {
 }
 
 func newOurs(ctx context.Context, databaseURL string, log *slog.Logger) (*ours, error) {
-	return newOursWith(ctx, databaseURL, nil, log)
+	return newOursWith(ctx, databaseURL, connections, nil, log)
 }
 
-// newOursWith has the sessions begin with the given settings.
-func newOursWith(ctx context.Context, databaseURL string, settings map[string]string, log *slog.Logger) (*ours, error) {
-	s, err := newStore(ctx, databaseURL, settings)
+// newOursWith has so many sessions, which begin with the given settings.
+func newOursWith(ctx context.Context, databaseURL string, connections int, settings map[string]string, log *slog.Logger) (*ours, error) {
+	s, err := newStore(ctx, databaseURL, connections, settings)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,16 @@ func (o *ours) InsertTx(ctx context.Context, tx pgx.Tx, job Job) error {
 }
 
 func spec(job Job) engine.ExecutionSpec {
-	s := engine.ExecutionSpec{Kind: kind, Payload: args{job.Num}.encode(), Priority: job.Priority}
+	s := engine.ExecutionSpec{Kind: kind, Payload: job.args().encode(), Priority: job.Priority}
+	if job.Tag != "" {
+		s.Tags = map[string]string{"bench.tag": job.Tag}
+	}
+	if job.Variant > 0 {
+		s.Kind = variantKinds[job.Variant]
+	}
+	if job.Lane > 0 {
+		s.Lane = id.LaneID(laneName(job.Lane))
+	}
 	if job.Reserved {
 		s.Policy = &policy.Execution{Capabilities: id.NewCapabilities(reservedFor)}
 	}

@@ -49,6 +49,7 @@ type rawRows struct {
 	priorities   []int32
 	payloads     [][]byte
 	capabilities []string
+	documents    []string // empty: the same for all
 }
 
 func newRawRows(jobs []Job) (rawRows, error) {
@@ -64,9 +65,15 @@ func newRawRows(jobs []Job) (rawRows, error) {
 			return r, err
 		}
 		r.priorities[i] = int32(job.Priority)
-		r.payloads[i] = args{job.Num}.encode()
+		r.payloads[i] = job.args().encode()
 		if job.Reserved {
 			r.capabilities[i] = reservedFor
+		}
+		if job.Tag != "" || job.Variant != 0 || len(r.documents) > 0 {
+			if len(r.documents) == 0 {
+				r.documents = slices.Repeat([]string{rawFields}, len(jobs))
+			}
+			r.documents[i] = rawFieldsOf(job)
 		}
 	}
 	return r, nil
@@ -76,6 +83,10 @@ func newRawRows(jobs []Job) (rawRows, error) {
 func (r *Raw) Insert(ctx context.Context, jobs []Job) error {
 	rows, err := newRawRows(jobs)
 	if err != nil {
+		return err
+	}
+	if len(rows.documents) > 0 && len(jobs) < rawCopyFrom {
+		_, err = r.pool.Exec(ctx, rawInsertOwn, rows.ids, rows.priorities, rows.payloads, rows.capabilities, rows.documents)
 		return err
 	}
 	if len(jobs) < rawCopyFrom {
@@ -88,9 +99,13 @@ func (r *Raw) Insert(ctx context.Context, jobs []Job) error {
 		if rows.capabilities[i] != "" {
 			capabilities = append(capabilities, rows.capabilities[i])
 		}
+		document := rawFields
+		if len(rows.documents) > 0 {
+			document = rows.documents[i]
+		}
 		return []any{
 			int16(0), rows.ids[i], "default", capabilities, "runnable", "unowned", "eligible_now", "waiting",
-			"pending_first_attempt", "waiting_for_worker", rows.priorities[i], now, rows.payloads[i], rawFields,
+			"pending_first_attempt", "waiting_for_worker", rows.priorities[i], now, rows.payloads[i], document,
 			now, 0, 0, 0, 0,
 		}, nil
 	}))

@@ -1,11 +1,28 @@
 package contender
 
-import "errors"
+import (
+	"errors"
+	"strings"
+)
 
 var errLeaseLost = errors.New("a lease was lost")
 
 // rawFields is the document that the engine stores with an execution that gives no optional field.
 const rawFields = `{"namespace":"default","execution_kind":"noop","creator_identity":"","tags":{},"total_attempt_count":"0"}`
+
+// rawFieldsOf is the document of one that gives a tag, or is of another kind.
+func rawFieldsOf(job Job) string {
+	tags := "{}"
+	if job.Tag != "" {
+		tags = `{"bench.tag":"` + job.Tag + `"}`
+	}
+	return `{"namespace":"default","execution_kind":"` + variantKinds[job.Variant] + `","creator_identity":"","tags":` + tags + `,"total_attempt_count":"0"}`
+}
+
+// rawInsertOwn is rawInsert with a document for each.
+var rawInsertOwn = strings.NewReplacer(
+	"'"+rawFields+"'", "i.document::jsonb", "$4::text[])", "$4::text[], $5::text[])", "capabilities)", "capabilities, document)",
+).Replace(rawInsert)
 
 // rawColumns are what an insert fills in.
 var rawColumns = []string{

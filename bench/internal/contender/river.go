@@ -57,8 +57,8 @@ type River struct {
 	tuning Tuning
 }
 
-func newRiver(ctx context.Context, databaseURL string, log *slog.Logger) (*River, error) {
-	pool, err := newPool(ctx, databaseURL, nil)
+func newRiver(ctx context.Context, databaseURL string, connections int, log *slog.Logger) (*River, error) {
+	pool, err := newPool(ctx, databaseURL, connections, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -115,11 +115,34 @@ type reservedArgs args
 // Kind implements [river.JobArgs].
 func (reservedArgs) Kind() string { return reservedKind }
 
+// secondArgs and thirdArgs are jobs of other kinds.
+type (
+	secondArgs args
+	thirdArgs  args
+)
+
+// Kind implements [river.JobArgs].
+func (secondArgs) Kind() string { return variantKinds[1] }
+
+// Kind implements [river.JobArgs].
+func (thirdArgs) Kind() string { return variantKinds[2] }
+
 // riverJob renders a job. River counts priorities down from 4 to 1, the first to go.
 func riverJob(job Job) river.InsertManyParams {
-	p := river.InsertManyParams{Args: args{job.Num}, InsertOpts: &river.InsertOpts{Priority: 4 - job.Priority}}
-	if job.Reserved {
-		p.Args = reservedArgs{job.Num}
+	p := river.InsertManyParams{Args: job.args(), InsertOpts: &river.InsertOpts{Priority: 4 - job.Priority}}
+	if job.Tag != "" {
+		p.InsertOpts.Tags = []string{job.Tag}
+	}
+	if job.Lane > 0 {
+		p.InsertOpts.Queue = laneName(job.Lane)
+	}
+	switch {
+	case job.Reserved:
+		p.Args = reservedArgs(job.args())
+	case job.Variant == 1:
+		p.Args = secondArgs(job.args())
+	case job.Variant == 2:
+		p.Args = thirdArgs(job.args())
 	}
 	return p
 }
@@ -193,6 +216,13 @@ func (r *River) start(ctx context.Context, w Work) (stop func() error, err error
 	if maxWorkers == 0 {
 		maxWorkers = r.tuning.MaxWorkers
 	}
+	queues := map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: maxWorkers}}
+	if w.Lanes > 0 {
+		clear(queues)
+		for lane := range w.Lanes {
+			queues[laneName(lane+1)] = river.QueueConfig{MaxWorkers: maxWorkers}
+		}
+	}
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &riverWorker{started: w.Started})
 	client, err := river.NewClient(riverpgxv5.New(r.pool), &river.Config{
@@ -200,7 +230,7 @@ func (r *River) start(ctx context.Context, w Work) (stop func() error, err error
 		FetchPollInterval:   r.tuning.FetchPollInterval,
 		FetchOnlyKnownKinds: r.tuning.KnownKindsOnly,
 		Logger:              r.log,
-		Queues:              map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: maxWorkers}},
+		Queues:              queues,
 		Workers:             workers,
 	})
 	if err != nil {
@@ -270,15 +300,15 @@ func (r *River) Bury(ctx context.Context, n int) error {
 func (r *River) Claims(context.Context) (func(context.Context, int) (int, error), error) {
 	exec := riverpgxv5.New(r.pool).GetExecutor()
 	return func(ctx context.Context, n int) (int, error) {
-		found, err := exec.JobGetAvailable(ctx, &riverdriver.JobGetAvailableParams{
-			ClientID:       "bench",
-			MaxAttemptedBy: 100,
-			MaxToLock:      n,
-			Queue:          river.QueueDefault,
-		})
+		found, err := exec.JobGetAvailable(ctx, riverFetch(n))
 		if err != nil {
 			return 0, err
 		}
 		return len(found.Jobs), nil
 	}, nil
+}
+
+// riverFetch is what a producer asks for.
+func riverFetch(n int) *riverdriver.JobGetAvailableParams {
+	return &riverdriver.JobGetAvailableParams{ClientID: "bench", MaxAttemptedBy: 100, MaxToLock: n, Queue: river.QueueDefault}
 }

@@ -18,11 +18,11 @@ type store struct {
 	note    string // how it differs; empty: it does not
 }
 
-func newStore(ctx context.Context, databaseURL string, settings map[string]string) (*store, error) {
+func newStore(ctx context.Context, databaseURL string, connections int, settings map[string]string) (*store, error) {
 	if _, err := schema.Migrate(ctx, databaseURL, schema.Options{}); err != nil {
 		return nil, err
 	}
-	pool, err := newPool(ctx, databaseURL, settings)
+	pool, err := newPool(ctx, databaseURL, connections, settings)
 	if err != nil {
 		return nil, err
 	}

@@ -58,8 +58,13 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 			return nil
 		})
 	}
+	var lanes []id.LaneID
+	for lane := range work.Lanes {
+		lanes = append(lanes, id.LaneID(laneName(lane+1)))
+	}
 	for i := range max(1, work.Workers) {
 		one, err := worker.New(w.eng, worker.Config{
+			Lanes:       lanes,
 			Concurrency: work.Concurrency,
 			FetchBatch:  work.Batch,
 			SettleBatch: work.Batch,

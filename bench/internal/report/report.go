@@ -3,14 +3,9 @@ package report
 
 import (
 	"encoding/json"
-	"fmt"
-	"io"
 	"math"
 	"os"
 	"time"
-
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/flowfabric/flowfabric-go/bench/internal/server"
 )
@@ -48,11 +43,25 @@ type Setup struct {
 type Entrant struct {
 	Name    string    `json:"name"`
 	Samples []float64 `json:"samples"` // of each round
+	Series  *Series   `json:"series,omitempty"`
 }
 
-// Report collects results.
+// Series is how a measurement went on, in the round that gave the median: executions done so far, or the rate of each
+// window, at so many seconds from its begin.
+type Series struct {
+	Seconds []float64 `json:"seconds"`
+	Values  []float64 `json:"values"`
+}
+
+// Add adds a point, of which a reader needs no more than milliseconds and whole executions.
+func (s *Series) Add(at time.Duration, value float64) {
+	s.Seconds = append(s.Seconds, float64(at.Milliseconds())/1000)
+	s.Values = append(s.Values, math.Round(value))
+}
+
+// Report collects results, those of one server after those of another.
 type Report struct {
-	Facts   server.Facts
+	Facts   server.Facts // of the server that results come from now
 	Command string
 	results []Result
 }
@@ -63,6 +72,9 @@ func (r *Report) Add(result Result) {
 	r.results = append(r.results, result)
 }
 
+// Empty reports whether nothing has been added.
+func (r *Report) Empty() bool { return len(r.results) == 0 }
+
 // WriteFile writes the results as a JSON list.
 func (r *Report) WriteFile(path string) error {
 	data, err := json.MarshalIndent(r.results, "", "  ")
@@ -72,63 +84,12 @@ func (r *Report) WriteFile(path string) error {
 	return os.WriteFile(path, append(data, '\n'), 0o644)
 }
 
-// Print writes the results as a table.
-func (r *Report) Print(w io.Writer) {
-	t := table.NewWriter()
-	t.SetOutputMirror(w)
-	t.SetStyle(table.StyleLight)
-	t.Style().Format.Header = text.FormatDefault
-	t.AppendHeader(table.Row{"", "measurement", "unit", "ours", "peer", "floor", "to peer", "to floor"})
-	t.SetColumnConfigs([]table.ColumnConfig{
-		{Number: 4, Align: text.AlignRight, AlignHeader: text.AlignRight},
-		{Number: 5, Align: text.AlignRight, AlignHeader: text.AlignRight},
-		{Number: 6, Align: text.AlignRight, AlignHeader: text.AlignRight},
-		{Number: 7, Align: text.AlignRight, AlignHeader: text.AlignRight},
-		{Number: 8, Align: text.AlignRight, AlignHeader: text.AlignRight},
-	})
-	last := ""
-	for _, result := range r.results {
-		if last != "" && last != result.Setup.Scenario {
-			t.AppendSeparator()
-		}
-		last = result.Setup.Scenario
-		t.AppendRow(table.Row{
-			result.Setup.Scenario, result.Name, result.Unit,
-			Format(result.Ours), Format(result.Peer), Format(result.Floor),
-			ratio(result.RatioToPeer), ratio(result.RatioToFloor),
-		})
+// ReadFile reads the results that WriteFile wrote.
+func ReadFile(path string) ([]Result, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
 	}
-	t.Render()
-	fmt.Fprintf(w, "%s, %d cores; %s. Ratios above 1: ours is better.\n", r.Facts.CPU, r.Facts.Cores, r.Facts.Postgres)
-}
-
-// Format writes a figure with three digits or, from 1,000 on, all of its whole ones; nil as nothing.
-func Format(value *float64) string {
-	switch {
-	case value == nil:
-		return ""
-	case math.Abs(*value) < 10:
-		return fmt.Sprintf("%.2f", *value)
-	case math.Abs(*value) < 100:
-		return fmt.Sprintf("%.1f", *value)
-	}
-	return thousands(int64(math.Round(*value)))
-}
-
-func ratio(value *float64) string {
-	if value == nil {
-		return ""
-	}
-	return fmt.Sprintf("%.2f", *value)
-}
-
-// thousands writes n with a comma between each three digits.
-func thousands(n int64) string {
-	if n < 0 {
-		return "-" + thousands(-n)
-	}
-	if n < 1000 {
-		return fmt.Sprint(n)
-	}
-	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+	var results []Result
+	return results, json.Unmarshal(data, &results)
 }

@@ -9,15 +9,20 @@ import (
 
 // burn measures how fast n jobs that are there are worked off.
 func burn(name string, n int, w contender.Work) measure {
+	return burnOf(name, plain(n), w)
+}
+
+func burnOf(name string, jobs []contender.Job, w contender.Work) measure {
+	n := len(jobs)
 	return func(ctx context.Context, c contender.Contender) ([]reading, error) {
-		if err := enqueue(ctx, c, plain(n)); err != nil {
+		if err := enqueue(ctx, c, jobs); err != nil {
 			return nil, err
 		}
-		rate, err := drain(ctx, c, w, n)
+		rate, course, err := drainWatched(ctx, c, w, n)
 		if err != nil {
 			return nil, err
 		}
-		return []reading{{name: name, unit: "executions/s", value: rate}}, c.Check(ctx, n)
+		return []reading{{name: name, unit: "executions/s", value: rate, series: course}}, c.Check(ctx, n)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
+	"github.com/flowfabric/flowfabric-go/bench/internal/report"
 )
 
 // stall is how long a crew may do nothing before it is given up.
@@ -90,10 +91,60 @@ func (k *crew) span() time.Duration { return k.lastAt - k.begunAt }
 
 // drain works off goal jobs that are there and returns the jobs per second.
 func drain(ctx context.Context, c contender.Contender, w contender.Work, goal int) (rate float64, err error) {
+	rate, _, err = drainWatched(ctx, c, w, goal)
+	return rate, err
+}
+
+// drainWatched also returns how many were done after which time.
+func drainWatched(ctx context.Context, c contender.Contender, w contender.Work, goal int) (rate float64, course *report.Series, err error) {
 	k := hire(ctx, c, w, goal)
+	watching, stop := context.WithCancel(ctx)
+	watched := make(chan []count, 1)
+	go func() { watched <- k.counts(watching) }()
 	err = k.wait(ctx)
+	stop()
+	counts := <-watched
 	if err = errors.Join(err, k.dismiss()); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	return float64(goal) / k.span().Seconds(), nil
+	return float64(goal) / k.span().Seconds(), k.course(counts), nil
+}
+
+// count is how many jobs are done by when.
+type count struct {
+	at   time.Duration // since origin
+	done int64
+}
+
+const (
+	countEvery   = 20 * time.Millisecond
+	coursePoints = 20 // of a series, about
+)
+
+// counts counts until ctx ends.
+func (k *crew) counts(ctx context.Context) (counts []count) {
+	tick := time.NewTicker(countEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return counts
+		case <-tick.C:
+			counts = append(counts, count{time.Since(k.origin), k.done.Load()})
+		}
+	}
+}
+
+// course is some of the counts and the end, from when the work was begun; after all has been dismissed.
+func (k *crew) course(counts []count) *report.Series {
+	course := &report.Series{}
+	course.Add(0, 0)
+	every := len(counts)/coursePoints + 1
+	for i := every - 1; i < len(counts); i += every {
+		if c := counts[i]; c.at > k.begunAt && c.at < k.lastAt {
+			course.Add(c.at-k.begunAt, float64(min(c.done, k.goal)))
+		}
+	}
+	course.Add(k.span(), float64(k.goal))
+	return course
 }

@@ -14,7 +14,7 @@ import (
 const inserters = 8
 
 func insert(ctx context.Context, b *Bench) error {
-	measured := fmt.Sprintf("one by one: %d transactions on one connection, then on %d; in batches: %d executions; beside a row of the caller's in its transaction: %d transactions. Nothing works them off",
+	measured := fmt.Sprintf("one by one: %d transactions on one connection, then on %d; in batches: %d executions, also with less in common; beside a row of the caller's in its transaction: %d transactions. Nothing works them off",
 		b.N/50, inserters, b.N, b.N/50)
 	l := lineup{b.Field.Worker, b.Field.River, b.Field.Raw}
 	return b.compare(ctx, measured, b.Rounds, l, func(ctx context.Context, c contender.Contender) ([]reading, error) {
@@ -40,6 +40,28 @@ func insert(ctx context.Context, b *Bench) error {
 				break
 			}
 			if err := add(fmt.Sprintf("insert in batches of %d", size), len(many), func() error { return insertBatches(ctx, c, many, size, 1) }); err != nil {
+				return nil, err
+			}
+			if err := c.Reset(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if b.Quick {
+			return got, nil
+		}
+		for _, unlike := range []struct {
+			what   string
+			change func(*contender.Job)
+		}{
+			{"a tag of its own each", func(job *contender.Job) { job.Tag = fmt.Sprintf("order-%d", job.Num) }},
+			{"three kinds", func(job *contender.Job) { job.Variant = job.Num % 3 }},
+		} {
+			jobs := plain(len(many))
+			for i := range jobs {
+				unlike.change(&jobs[i])
+			}
+			size := min(1000, len(jobs))
+			if err := add(fmt.Sprintf("insert in batches of %d, %s", size, unlike.what), len(jobs), func() error { return insertBatches(ctx, c, jobs, size, 1) }); err != nil {
 				return nil, err
 			}
 			if err := c.Reset(ctx); err != nil {

@@ -13,6 +13,7 @@ import (
 
 const (
 	insertBatch  = 5000 // jobs in one transaction, where inserting is not what is measured
+	sizedBatch   = 1000 // the same, of jobs with large payloads
 	flowInserter = 8    // flows inserted at once
 )
 
@@ -25,9 +26,22 @@ func plain(n int) []contender.Job {
 	return jobs
 }
 
+// sized returns n jobs of one priority with payloads of a size.
+func sized(n, size int) []contender.Job {
+	jobs := plain(n)
+	for i := range jobs {
+		jobs[i].Size = size
+	}
+	return jobs
+}
+
 // enqueue inserts jobs and brings the database to where it would be after a while.
 func enqueue(ctx context.Context, c contender.Contender, jobs []contender.Job) error {
-	for batch := range slices.Chunk(jobs, insertBatch) {
+	batchSize := insertBatch
+	if len(jobs) > 0 && jobs[0].Size > 0 {
+		batchSize = sizedBatch
+	}
+	for batch := range slices.Chunk(jobs, batchSize) {
 		if err := c.Insert(ctx, batch); err != nil {
 			return err
 		}

@@ -2,9 +2,12 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -15,8 +18,10 @@ import (
 // Bench is one run of scenarios.
 type Bench struct {
 	Field    *contender.Field
+	Create   func(ctx context.Context, name string) (databaseURL string, err error) // makes another database
 	Report   *report.Report
 	Progress io.Writer
+	Log      *slog.Logger
 
 	N      int           // executions in a burn-down; the other sizes follow from it
 	Rounds int           // of each comparison
@@ -43,7 +48,7 @@ func All() []Scenario {
 		{Key: "a", Title: "burn-down", Quick: true, run: burnDown},
 		{Key: "a-long", Title: "burn-down of twenty times as many, with inserts at the same rate", Asked: true, run: longBurnDown},
 		{Key: "b", Title: "steady state at a fixed insert rate", run: steady},
-		{Key: "c", Title: "insert", run: insert},
+		{Key: "c", Title: "insert", Quick: true, run: insert},
 		{Key: "d", Title: "insert to start, idle", Quick: true, run: latency},
 		{Key: "e", Title: "claim from a long queue", Quick: true, run: claim},
 		{Key: "f", Title: "burn-down under an old snapshot", run: pinned},
@@ -61,6 +66,11 @@ func All() []Scenario {
 		{Key: "r", Title: "events: named consumers", run: consumers},
 		{Key: "s", Title: "events: statements of an idle process", run: idleSubscribers},
 		{Key: "t", Title: "events: memory beside a reader that stands still", run: stalledReader},
+		{Key: "u", Title: "payloads of 1 and 16 KiB", run: payloads},
+		{Key: "v", Title: "burn-down by four worker processes", run: processes},
+		{Key: "w", Title: "many lanes with little in each", run: manyLanes},
+		{Key: "x", Title: "a network of a millisecond", run: distant},
+		{Key: "y", Title: "round trips of each operation", run: roundTrips},
 	}
 }
 
@@ -84,6 +94,8 @@ type reading struct {
 	name, unit string
 	value      float64
 	less       bool // is better
+
+	series *report.Series // nil: none was kept
 }
 
 // measure measures one contender once. It begins with empty tables and leaves them to be emptied.
@@ -94,9 +106,9 @@ type measure func(ctx context.Context, c contender.Contender) ([]reading, error)
 func (b *Bench) compare(ctx context.Context, measured string, rounds int, l lineup, m measure) error {
 	places := []contender.Contender{l.ours, l.peer, l.floor}
 	var readings []reading // of any contender: names, units, senses
-	samples := make([]map[string][]float64, len(places))
-	for i := range samples {
-		samples[i] = make(map[string][]float64)
+	rounded := make([]map[string][]reading, len(places))
+	for i := range rounded {
+		rounded[i] = make(map[string][]reading)
 	}
 	for round := range rounds {
 		for turn := range places {
@@ -110,7 +122,7 @@ func (b *Bench) compare(ctx context.Context, measured string, rounds int, l line
 				return fmt.Errorf("%s: %s: %w", measured, c.Name(), err)
 			}
 			for _, r := range got {
-				samples[place][r.name] = append(samples[place][r.name], r.value)
+				rounded[place][r.name] = append(rounded[place][r.name], r)
 				if !slices.ContainsFunc(readings, func(seen reading) bool { return seen.name == r.name }) {
 					readings = append(readings, r)
 				}
@@ -119,7 +131,7 @@ func (b *Bench) compare(ctx context.Context, measured string, rounds int, l line
 		}
 	}
 	for _, r := range readings {
-		b.add(measured, rounds, l, r, samples)
+		b.add(measured, rounds, l, r, rounded)
 	}
 	return nil
 }
@@ -136,13 +148,21 @@ func (b *Bench) once(ctx context.Context, c contender.Contender, m measure) ([]r
 	return got, c.Reset(ctx)
 }
 
-func (b *Bench) add(measured string, rounds int, l lineup, r reading, samples []map[string][]float64) {
+func (b *Bench) add(measured string, rounds int, l lineup, r reading, rounded []map[string][]reading) {
 	entrant := func(c contender.Contender, place int) (*report.Entrant, *float64) {
-		got := samples[place][r.name]
+		got := rounded[place][r.name]
 		if c == nil || len(got) == 0 {
 			return nil, nil
 		}
-		return &report.Entrant{Name: c.Name(), Samples: got}, new(median(got))
+		e := &report.Entrant{Name: c.Name()}
+		for _, r := range got {
+			e.Samples = append(e.Samples, r.value)
+		}
+		m := median(e.Samples)
+		e.Series = slices.MinFunc(got, func(a, b reading) int {
+			return cmp.Compare(math.Abs(a.value-m), math.Abs(b.value-m))
+		}).series
+		return e, &m
 	}
 	result := report.Result{
 		Name:  r.name,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,13 +16,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 )
 
+// The test program is also the processes of scenario v.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == contender.ProcessArg {
+		if err := contender.RunProcess(context.Background(), os.Stdin, os.Stdout, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
 // Every scenario is run at a size at which its figures mean nothing: each contender must do the work, and [contender.Contender.Check]
 // must find all of it in its database.
 func TestScenarios(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	field, err := contender.Open(t.Context(), func(context.Context, string) (string, error) {
-		return pgtest.EmptyDatabase(t), nil
-	}, log)
+	create := func(context.Context, string) (string, error) { return pgtest.EmptyDatabase(t), nil }
+	field, err := contender.Open(t.Context(), create, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,6 +42,8 @@ func TestScenarios(t *testing.T) {
 		t.Run(s.Key, func(t *testing.T) {
 			b := &Bench{
 				Field:    field,
+				Create:   create,
+				Log:      log,
 				Report:   &report.Report{},
 				Progress: t.Output(),
 				N:        200,

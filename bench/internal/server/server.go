@@ -27,12 +27,12 @@ type Server struct {
 	made  []string
 }
 
-// Start connects to the server at databaseURL or, when that is empty, finds or starts one as [pgserver.Start] does:
-// a durable one. It refuses a server that does not make commits durable, and one on which another benchmark runs.
-func Start(ctx context.Context, databaseURL string, log io.Writer) (*Server, error) {
+// Start connects to the server at databaseURL or, when that is empty, finds or starts one as [pgserver.Start] does, of
+// the major version where that is not 0: a durable one. It refuses a server that does not make commits durable, and one on which another benchmark runs.
+func Start(ctx context.Context, databaseURL string, major int, log io.Writer) (*Server, error) {
 	s := &Server{}
 	if databaseURL == "" {
-		own, err := pgserver.Start(ctx, pgserver.Options{Purpose: pgserver.Demo, Log: log})
+		own, err := pgserver.Start(ctx, pgserver.Options{Purpose: pgserver.Demo, Major: major, Log: log})
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,282 @@
+package contender
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+)
+
+// ProcessArg is the first argument of a program that is to call [RunProcess] and nothing else.
+const ProcessArg = "work"
+
+const (
+	countEvery = 10 * time.Millisecond // a process tells how much is done
+	endTime    = time.Minute           // a process has to end, once it is told to
+)
+
+// Fleet is a contender whose work is done by several processes of this program. Begun is called when the first of them
+// has begun; all are up and connected before. Done is called within 10 ms; Started and the other functions are not.
+type Fleet struct {
+	Contender
+	kind        string
+	processes   int
+	connections int
+}
+
+// NewFleet has c's work done by so many processes, each with a pool of so many connections.
+func NewFleet(c Contender, processes, connections int) (*Fleet, error) {
+	f := &Fleet{Contender: c, processes: processes, connections: connections}
+	switch c.(type) {
+	case *Worker:
+		f.kind = "worker"
+	case *River:
+		f.kind = "river"
+	case *Raw:
+		f.kind = "raw"
+	default:
+		return nil, fmt.Errorf("%s has no processes", c.Name())
+	}
+	return f, nil
+}
+
+// Name implements [Contender].
+func (f *Fleet) Name() string {
+	return fmt.Sprintf("%s, %d processes with a pool of %d each", f.Contender.Name(), f.processes, f.connections)
+}
+
+// orders are the first JSON value that a process reads; a second one tells it to begin, and the end of its input to
+// finish. They are no arguments, because everybody may read those.
+type orders struct {
+	Kind        string
+	DatabaseURL string
+	Connections int
+	Tuning      Tuning // of River
+	Workers     int
+	Concurrency int
+	Batch       int
+}
+
+// What a process tells, a line each; a number is how many jobs are done.
+const (
+	readyLine = "ready"
+	begunLine = "begun"
+)
+
+// Run implements [Contender]. Where a process ends before its time, the others are ended and the error says what it
+// ended with.
+func (f *Fleet) Run(ctx context.Context, w Work) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	told := orders{
+		Kind:        f.kind,
+		DatabaseURL: f.Pool().Config().ConnString(),
+		Connections: f.connections,
+		Workers:     w.Workers,
+		Concurrency: w.Concurrency,
+		Batch:       w.Batch,
+	}
+	if r, ok := f.Contender.(*River); ok {
+		told.Tuning = r.tuning
+	}
+	running, failed := errgroup.WithContext(ctx)
+	var ready sync.WaitGroup
+	ready.Add(f.processes)
+	allReady := make(chan struct{})
+	go func() {
+		ready.Wait()
+		close(allReady)
+	}()
+	for range f.processes {
+		running.Go(func() error { return runOne(failed, program, told, w, &ready, allReady) })
+	}
+	return running.Wait()
+}
+
+// runOne runs a process until ctx ends. It calls ready once, whatever happens.
+func runOne(ctx context.Context, program string, told orders, w Work, ready *sync.WaitGroup, allReady <-chan struct{}) error {
+	tellReady := sync.OnceFunc(ready.Done)
+	defer tellReady()
+	living, kill := context.WithCancel(context.WithoutCancel(ctx))
+	defer kill()
+	cmd := exec.CommandContext(living, program, ProcessArg)
+	cmd.Stderr = os.Stderr
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	tell := json.NewEncoder(input)
+	finish := context.AfterFunc(ctx, func() {
+		input.Close()
+		time.AfterFunc(endTime, kill)
+	})
+	defer finish()
+	err = tell.Encode(told)
+	counted := 0
+	for lines := bufio.NewScanner(output); err == nil && lines.Scan(); {
+		switch line := lines.Text(); line {
+		case readyLine:
+			tellReady()
+			select {
+			case <-allReady:
+				err = tell.Encode(true)
+			case <-ctx.Done():
+			}
+		case begunLine:
+			if w.Begun != nil {
+				w.Begun()
+			}
+		default:
+			var count int
+			count, err = strconv.Atoi(line)
+			for ; counted < count; counted++ {
+				if w.Done != nil {
+					w.Done()
+				}
+			}
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		kill() // otherwise its input is closed, and it ends by itself
+	}
+	ended := cmd.Wait()
+	if ctx.Err() == nil {
+		err = errors.Join(errors.New("it ended before its time"), err)
+	} else {
+		err = nil // of an input that was closed meanwhile
+	}
+	if err = errors.Join(err, ended); err != nil {
+		return fmt.Errorf("a process of the contender: %w", err)
+	}
+	return nil
+}
+
+// RunProcess is one process of a [Fleet], which tells it by in what to do and reads from out how far it is.
+func RunProcess(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) error {
+	var told orders
+	input := json.NewDecoder(in)
+	if err := input.Decode(&told); errors.Is(err, io.EOF) {
+		return nil // the others have ended before this one was told
+	} else if err != nil {
+		return err
+	}
+	c, err := told.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer c.Pool().Close()
+	if err := connect(ctx, c.Pool()); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(out, readyLine); err != nil {
+		return err
+	}
+	var begin bool
+	if err := input.Decode(&begin); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	}
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		stop()
+	}()
+
+	var done atomic.Int64
+	begun := make(chan struct{})
+	tellBegun := sync.OnceFunc(func() { close(begun) })
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.Run(working, Work{
+			Workers:     told.Workers,
+			Concurrency: told.Concurrency,
+			Batch:       told.Batch,
+			Begun:       tellBegun,
+			Done:        func() { done.Add(1) },
+		})
+	}()
+	tick := time.NewTicker(countEvery)
+	defer tick.Stop()
+	tellDone := func(before int64) int64 {
+		now := done.Load()
+		if now != before {
+			fmt.Fprintln(out, now)
+		}
+		return now
+	}
+	for before := int64(0); ; {
+		select {
+		case <-begun:
+			fmt.Fprintln(out, begunLine)
+			begun = nil
+		case <-tick.C:
+			before = tellDone(before)
+		case err := <-ended:
+			tellDone(before)
+			return err
+		}
+	}
+}
+
+// connect opens all connections of a pool.
+func connect(ctx context.Context, pool *pgxpool.Pool) error {
+	opening, ctx := errgroup.WithContext(ctx)
+	var opened sync.WaitGroup
+	opened.Add(int(pool.Config().MaxConns))
+	for range pool.Config().MaxConns {
+		opening.Go(func() error {
+			conn, err := pool.Acquire(ctx)
+			opened.Done()
+			if err != nil {
+				return err
+			}
+			opened.Wait()
+			conn.Release()
+			return nil
+		})
+	}
+	return opening.Wait()
+}
+
+// open opens the contender on the database that is there.
+func (o orders) open(ctx context.Context, log *slog.Logger) (Contender, error) {
+	switch o.Kind {
+	case "worker":
+		c, err := newOursWith(ctx, o.DatabaseURL, o.Connections, nil, log)
+		return &Worker{c}, err
+	case "river":
+		r, err := newRiver(ctx, o.DatabaseURL, o.Connections, log)
+		if err != nil {
+			return nil, err
+		}
+		return r.Tuned(o.Tuning), nil
+	case "raw":
+		s, err := newStore(ctx, o.DatabaseURL, o.Connections, rawSettings)
+		return &Raw{s}, err
+	}
+	return nil, fmt.Errorf("no contender %q", o.Kind)
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package network
+
+import "time"
+
+// pauseUntil returns when it is due, or up to a millisecond later.
+func pauseUntil(due time.Time) { time.Sleep(time.Until(due)) }

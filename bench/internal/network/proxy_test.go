@@ -1,0 +1,232 @@
+package network
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+)
+
+const distance = 20 * time.Millisecond
+
+func listen(t *testing.T, databaseURL string) (*Proxy, string) {
+	t.Helper()
+	p, err := Listen(databaseURL, distance)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	through, err := p.Through(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, through
+}
+
+// echo is a server that sends back what it receives, and then that nothing more comes.
+func echo(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				_, _ = io.Copy(conn, conn)
+			}()
+		}
+	}()
+	return "postgres://" + l.Addr().String() + "/"
+}
+
+// Many megabytes arrive whole and in order over many connections at once, and the end of what a client sends is passed on
+// while the answer still comes.
+func TestProxy_BytesAndHalfClose(t *testing.T) {
+	p, _ := listen(t, echo(t))
+	var clients errgroup.Group
+	for range 20 {
+		clients.Go(func() error {
+			conn, err := net.Dial("tcp", p.listener.Addr().String())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			sent := make([]byte, 3<<20)
+			rand.Read(sent)
+			go func() {
+				conn.Write(sent)
+				conn.(*net.TCPConn).CloseWrite()
+			}()
+			received, err := io.ReadAll(conn)
+			if err == nil && !bytes.Equal(received, sent) {
+				err = fmt.Errorf("%d bytes came back of %d, or others", len(received), len(sent))
+			}
+			return err
+		})
+	}
+	if err := clients.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Pieces sent one soon after the other are all under way at once: none comes early, and they do not add up.
+func TestProxy_DelaysEachPieceFromItsArrival(t *testing.T) {
+	p, _ := listen(t, echo(t))
+	conn, err := net.Dial("tcp", p.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const pieces = 500 // one after the other they would take ten seconds
+	began := time.Now()
+	go func() {
+		for range pieces {
+			conn.Write([]byte{1})
+			time.Sleep(time.Microsecond)
+		}
+	}()
+	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took < distance*9/10 {
+		t.Errorf("the first came back after %s, of a distance of %s", took, distance)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, pieces-1)); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > pieces*distance/4 {
+		t.Errorf("%d pieces came back after %s: one after the other", pieces, took)
+	}
+}
+
+func TestProxy_CountsRoundTrips(t *testing.T) {
+	p, through := listen(t, pgtest.EmptyDatabase(t))
+	conn, err := pgx.Connect(t.Context(), through)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(t.Context(), "create temporary table copied (i integer)"); err != nil {
+		t.Fatal(err)
+	}
+	three := &pgx.Batch{}
+	for range 3 {
+		three.Queue("select $1::integer", 1)
+	}
+	one := func() error { _, err := conn.Exec(t.Context(), "select $1::integer", 1); return err }
+	for _, c := range []struct {
+		name string
+		want int
+		do   func() error
+	}{
+		{"a statement to be prepared", 2, one},
+		{"a prepared statement", 1, one},
+		{"a batch of three", 1, func() error { return conn.SendBatch(t.Context(), three).Close() }},
+		{"a transaction of one statement", 3, func() error {
+			return pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { _, err := tx.Exec(t.Context(), "select $1::integer", 1); return err })
+		}},
+		{"an answer larger than a piece", 1, func() error {
+			_, err := conn.Exec(t.Context(), "select repeat('x', 1000000)", pgx.QueryExecModeSimpleProtocol)
+			return err
+		}},
+		{"rows copied", 1, func() error {
+			data := io.MultiReader(bytes.NewReader(bytes.Repeat([]byte("1\n"), 1000)), slowly{5 * distance}, bytes.NewReader([]byte("2\n")))
+			_, err := conn.PgConn().CopyFrom(t.Context(), data, "copy copied from stdin")
+			return err
+		}},
+		{"nothing", 0, func() error { return nil }},
+	} {
+		before := p.RoundTrips()
+		if err := c.do(); err != nil {
+			t.Fatal(c.name, err)
+		}
+		if got := p.RoundTrips() - before; got != c.want {
+			t.Errorf("%s: %d round trips, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// slowly reads nothing for a while.
+type slowly struct{ time.Duration }
+
+func (s slowly) Read([]byte) (int, error) {
+	time.Sleep(s.Duration)
+	return 0, io.EOF
+}
+
+// A statement is cancelled by a connection of its own, which the server ends without a word.
+func TestProxy_PassesCancelRequestsOn(t *testing.T) {
+	_, through := listen(t, pgtest.EmptyDatabase(t))
+	conn, err := pgx.Connect(t.Context(), through)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	var waiting errgroup.Group
+	waiting.Go(func() error { _, err := conn.Exec(t.Context(), "select pg_sleep(60)"); return err })
+	cancelled := make(chan error, 1)
+	go func() { cancelled <- waiting.Wait() }()
+	for {
+		if err := conn.PgConn().CancelRequest(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-cancelled:
+			if refusal, ok := errors.AsType[*pgconn.PgError](err); !ok || refusal.Code != "57014" {
+				t.Errorf("got %v, want that it was cancelled", err)
+			}
+			return
+		case <-time.After(distance): // it may not have begun
+		}
+	}
+}
+
+// Close leaves nobody waiting for an answer.
+func TestProxy_Close(t *testing.T) {
+	p, through := listen(t, pgtest.EmptyDatabase(t))
+	pool, err := pgxpool.New(t.Context(), through)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if err := pool.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := pool.Ping(t.Context()); err == nil {
+		t.Error("the server is still reached")
+	}
+}
+
+func TestProxy_URL(t *testing.T) {
+	p, _ := listen(t, "postgres://user:pw@localhost:1/db?sslmode=disable")
+	got, err := p.Through("postgres://user:pw@localhost:1/other?sslmode=disable")
+	want := "postgres://user:pw@" + p.listener.Addr().String() + "/other?sslmode=disable"
+	if err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	if got, err := p.Through("user=me"); err == nil {
+		t.Errorf("got %q of what is no URL", got)
+	}
+}
