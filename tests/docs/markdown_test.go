@@ -146,6 +146,17 @@ func (d document) links() []passage {
 	return links
 }
 
+// pictures returns the files that the document shows, and what stands for each where it is not seen.
+func (d document) pictures() map[string]string {
+	pictures := make(map[string]string)
+	d.each(func(node ast.Node) {
+		if image, ok := node.(*ast.Image); ok {
+			pictures[string(image.Destination)] = d.plain(image)
+		}
+	})
+	return pictures
+}
+
 // anchors returns what a link into the document may name, as GitHub forms it.
 func (d document) anchors() map[string]bool {
 	anchors := make(map[string]bool)
