@@ -196,9 +196,7 @@ func TestListen_leaves_the_pool_alone(t *testing.T) {
 	f := newFixture(t)
 	listener := f.rival(t)
 	e := listener.listen(t, f.lane)
-	if got := listener.pool.Stat().AcquiredConns(); got != 0 {
-		t.Errorf("%d connections of the pool are taken", got)
-	}
+	await(t, "no connection of the pool to be taken", func() bool { return listener.pool.Stat().AcquiredConns() == 0 })
 	if err := pgx.BeginFunc(t.Context(), listener.pool, func(pgx.Tx) error { return nil }); err != nil {
 		t.Error(err)
 	}
