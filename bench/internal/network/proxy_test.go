@@ -88,43 +88,48 @@ func TestProxy_BytesAndHalfClose(t *testing.T) {
 	}
 }
 
-// Pieces sent one soon after the other are all under way at once: none comes early, and they do not add up.
+// Pieces sent one after the other are all under way at once: none comes early, and their delays do not add up.
 func TestProxy_DelaysEachPieceFromItsArrival(t *testing.T) {
-	p, _ := listen(t, echo(t))
-	conn, err := net.Dial("tcp", p.listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	const pieces = 500 // one after the other they would take ten seconds
+	p := &Proxy{delay: distance / 2}
+	sender, from := net.Pipe()
+	to, receiver := net.Pipe()
+	defer receiver.Close()
+	go p.carry(to, from, func([]byte) {})
+	const pieces = underWay / 2
 	began := time.Now()
-	go func() {
-		for range pieces {
-			conn.Write([]byte{1})
-			time.Sleep(time.Microsecond)
+	for range pieces {
+		if _, err := sender.Write([]byte{1}); err != nil { // returns when the proxy has it
+			t.Fatal(err)
 		}
-	}()
-	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+	}
+	sender.Close()
+	if _, err := io.ReadFull(receiver, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took < distance*9/10 {
-		t.Errorf("the first came back after %s, of a distance of %s", took, distance)
+	if took := time.Since(began); took < p.delay*9/10 {
+		t.Errorf("the first came after %s, of a delay of %s", took, p.delay)
 	}
-	if _, err := io.ReadFull(conn, make([]byte, pieces-1)); err != nil {
+	if _, err := io.ReadFull(receiver, make([]byte, pieces-1)); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took > pieces*distance/4 {
-		t.Errorf("%d pieces came back after %s: one after the other", pieces, took)
+	if took := time.Since(began); took > pieces*p.delay/2 {
+		t.Errorf("%d pieces came after %s: one after the other", pieces, took)
 	}
 }
 
 func TestProxy_CountsRoundTrips(t *testing.T) {
-	p, through := listen(t, pgtest.EmptyDatabase(t))
+	url := pgtest.EmptyDatabase(t)
+	p, through := listen(t, url)
 	conn, err := pgx.Connect(t.Context(), through)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
+	beside, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer beside.Close(context.Background())
 	if _, err := conn.Exec(t.Context(), "create temporary table copied (i integer)"); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +154,7 @@ func TestProxy_CountsRoundTrips(t *testing.T) {
 			return err
 		}},
 		{"rows copied", 1, func() error {
-			data := io.MultiReader(bytes.NewReader(bytes.Repeat([]byte("1\n"), 1000)), slowly{5 * distance}, bytes.NewReader([]byte("2\n")))
+			data := io.MultiReader(bytes.NewReader(bytes.Repeat([]byte("1\n"), 1000)), untilCopying{t, beside}, bytes.NewReader([]byte("2\n")))
 			_, err := conn.PgConn().CopyFrom(t.Context(), data, "copy copied from stdin")
 			return err
 		}},
@@ -165,11 +170,20 @@ func TestProxy_CountsRoundTrips(t *testing.T) {
 	}
 }
 
-// slowly reads nothing for a while.
-type slowly struct{ time.Duration }
+// untilCopying has nothing to read, and says so when the server has rows of a copy: it has asked for them by then.
+type untilCopying struct {
+	t    *testing.T
+	conn *pgx.Conn
+}
 
-func (s slowly) Read([]byte) (int, error) {
-	time.Sleep(s.Duration)
+func (u untilCopying) Read([]byte) (int, error) {
+	for copying := false; !copying; {
+		err := u.conn.QueryRow(u.t.Context(),
+			"select exists (select from pg_stat_progress_copy where datname = current_database() and bytes_processed > 0)").Scan(&copying)
+		if err != nil {
+			return 0, err
+		}
+	}
 	return 0, io.EOF
 }
 
