@@ -176,21 +176,39 @@ func TestOutbox_12_nothing_is_left(t *testing.T) {
 	await(t, "all sessions to end", func() bool { return sessions() == 0 })
 }
 
-// Close ends a Next that reads for itself, and one that waits for another's transaction.
+// Close ends a Next that waits for another's transaction, in a statement as between two.
 func TestOutbox_12_close_wakes_who_reads(t *testing.T) {
-	f := cloneFixture(t)
-	first := f.leases(t, 2) - 1
-	open := f.begin(t)
-	f.insertLease(t, open)
-	other := f.follow(t, outbox.Options{After: new(first + 1)})
-	s := f.follow(t, outbox.Options{After: &first}) // which waits for open
-	ended := async(t, func(ctx context.Context) error { _, err := s.Next(ctx); return err })
-	s.Close()
-	if err := ended(); !errors.Is(err, outbox.ErrClosed) {
-		t.Errorf("got %v, want closed", err)
+	for _, in := range []string{"a statement", "a wait"} {
+		t.Run(in, func(t *testing.T) {
+			f := cloneFixture(t)
+			log := &lookLog{held: make(chan struct{}, 1), goOn: make(chan struct{}, 1)}
+			pool := openPool(t, f.url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })
+			f.Engine = f.engineOn(t, pool, engine.Config{})
+			first := f.leases(t, 1)
+			open := f.begin(t)
+			f.insertLease(t, open)
+			last := f.leases(t, 1)
+			other := f.follow(t, outbox.Options{After: &last})
+			s := f.follow(t, outbox.Options{After: &first}) // whose next event is open's, if it commits
+			log.take()
+			if in == "a statement" {
+				log.stop("ListOutboxWriters", 0)
+			}
+			ended := async(t, func(ctx context.Context) error { _, err := s.Next(ctx); return err })
+			if in == "a statement" {
+				<-log.held
+			} else {
+				looks := 0
+				await(t, "looks at who writes", func() bool { looks += count(log.take(), "ListOutboxWriters"); return looks >= 2 })
+			}
+			s.Close()
+			if err := ended(); !errors.Is(err, outbox.ErrClosed) {
+				t.Errorf("got %v, want closed", err)
+			}
+			commit(t, open)
+			want(t, other, f.leases(t, 1))
+		})
 	}
-	commit(t, open)
-	next(t, other, 1)
 }
 
 // nextError returns the error that comes behind n events.
