@@ -353,14 +353,14 @@ func TestResolve_failure_against_deadline(t *testing.T) {
 		if _, err := r.WithTx(tx).FailExecution(t.Context(), l, forGood); err != nil {
 			t.Fatal(err)
 		}
-		wait := async(t, func(ctx context.Context) error {
+		returned, wait := watched(t, func(ctx context.Context) error {
 			n, err := r.rivals.Maintenance().ExpireDeadlines(ctx, 10)
 			if err == nil && n != 0 {
 				err = fmt.Errorf("%d expired", n)
 			}
 			return err
 		})
-		r.rivals.awaitBlocked(t, r.fixture)
+		r.rivals.awaitBlockedOr(t, r.fixture, returned)
 		commit(t, tx)
 		if err := wait(); err != nil {
 			t.Error(err)
@@ -394,8 +394,8 @@ func TestResolve_failure_against_deadline(t *testing.T) {
 		execIn(t, tx, "SELECT pg_advisory_xact_lock(ffx_flow_key($1))", flow)
 		waitFail := async(t, func(ctx context.Context) error { return r.failed(ctx, l) })
 		r.rivals.awaitBlocked(t, r.fixture)
-		waitExpire := async(t, func(ctx context.Context) error { _, err := other.Maintenance().ExpireDeadlines(ctx, 10); return err })
-		other.awaitBlocked(t, r.fixture)
+		returned, waitExpire := watched(t, func(ctx context.Context) error { _, err := other.Maintenance().ExpireDeadlines(ctx, 10); return err })
+		other.awaitBlockedOr(t, r.fixture, returned)
 		commit(t, tx)
 		if err := errors.Join(waitFail(), waitExpire()); err != nil {
 			t.Error(err)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -125,11 +124,7 @@ func TestInterleaving_failure_and_joining_a_flow(t *testing.T) {
 				outcomes, err := failBatch(ctx, late.Engine, []engine.Lease{l}, forGood)
 				return errors.Join(append(outcomes, err)...)
 			}
-			var returned atomic.Bool
-			wait := async(t, func(ctx context.Context) error {
-				defer returned.Store(true)
-				return fail(ctx)
-			})
+			returned, wait := watched(t, fail)
 			late.awaitStop(t)
 			f.exec(t, "UPDATE ff_exec_core SET flow_id = $3 WHERE partition_key = $1 AND execution_id = $2", up.Partition(), up.UUID(), flow)
 			tx := f.begin(t)
@@ -148,11 +143,7 @@ func TestInterleaving_failure_and_joining_a_flow(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				await(t, "the failure to wait for the flow", func() bool {
-					return returned.Load() || len(texts(t, f.pool, `
-						SELECT pid::text FROM pg_stat_activity
-						WHERE application_name = $1 AND wait_event_type = 'Lock'`, late.name)) == 1
-				})
+				late.awaitBlockedOr(t, f.fixture, returned)
 				f.wantUnchanged(t, up, was)
 				commit(t, tx)
 				if err := wait(); err != nil {

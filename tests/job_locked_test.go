@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,20 +124,14 @@ func TestA4_a_job_comes_back_to_a_flow_that_is_never_free(t *testing.T) {
 			}
 			for range 100 { // on a busy machine the holder may let go too late
 				tx := share()
-				var returned atomic.Bool
-				wait := async(t, func(ctx context.Context) int {
-					defer returned.Store(true)
+				returned, wait := watched(t, func(ctx context.Context) int {
 					n, err := j.job(late.Engine)(ctx, 10)
 					if err != nil {
 						t.Error(err)
 					}
 					return n
 				})
-				await(t, "the job to stand in line", func() bool {
-					return returned.Load() || len(texts(t, f.pool, `
-						SELECT pid::text FROM pg_stat_activity
-						WHERE application_name = $1 AND wait_event_type = 'Lock'`, late.name)) == 1
-				})
+				late.awaitBlockedOr(t, f.fixture, returned)
 				commit(t, tx)
 				if wait() == 1 {
 					break

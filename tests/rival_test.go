@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +40,13 @@ func (f *fixture) rival(t *testing.T, change ...func(*pgxpool.Config)) *rival {
 func (r *rival) awaitBlocked(t *testing.T, f *fixture) {
 	t.Helper()
 	r.awaitSessions(t, f, 1)
+}
+
+// awaitBlockedOr returns once a statement of the rival's waits for a lock, or the operation has returned: one that waits
+// for 50 ms has given up before a busy machine looks.
+func (r *rival) awaitBlockedOr(t *testing.T, f *fixture, returned func() bool) {
+	t.Helper()
+	await(t, r.name+" to wait for a lock or to return", func() bool { return returned() || r.blocked(t, f) == 1 })
 }
 
 // awaitSessions returns once n sessions of the rival's wait for locks.
@@ -92,6 +100,16 @@ func async[T any](t *testing.T, operation func(context.Context) T) func() T {
 		}
 		return result
 	}
+}
+
+// watched is [async] with a function that says whether the operation has returned.
+func watched[T any](t *testing.T, operation func(context.Context) T) (returned func() bool, wait func() T) {
+	t.Helper()
+	var over atomic.Bool
+	return over.Load, async(t, func(ctx context.Context) T {
+		defer over.Store(true)
+		return operation(ctx)
+	})
 }
 
 // begin starts a transaction that ends with the test at the latest.

@@ -242,7 +242,7 @@ func TestA4_an_outcome_is_that_of_the_last_try(t *testing.T) {
 	flow, group := f.begin(t), f.begin(t)
 	obstacles["flow"](t, f, flow, freed)
 	obstacles["group"](t, f, group, held)
-	wait := async(t, func(ctx context.Context) []error {
+	returned, wait := watched(t, func(ctx context.Context) []error {
 		outcomes, err := batches["complete"](ctx, late.Engine, leases)
 		if err != nil {
 			t.Error(err)
@@ -250,7 +250,7 @@ func TestA4_an_outcome_is_that_of_the_last_try(t *testing.T) {
 		return outcomes
 	})
 	await(t, "the batch to meet the group", func() bool {
-		return len(texts(t, f.pool, `SELECT 'waits' FROM pg_stat_activity
+		return returned() || len(texts(t, f.pool, `SELECT 'waits' FROM pg_stat_activity
 			WHERE application_name = $1 AND wait_event_type = 'Lock' AND wait_event <> 'advisory'`, late.name)) > 0
 	})
 	commit(t, flow)
