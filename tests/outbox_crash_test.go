@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"bytes"
 	"fmt"
 	"net/url"
 	"os"
@@ -82,6 +83,7 @@ func (s *server) start(t *testing.T) {
 		"-c", "listen_addresses=127.0.0.1", "-c", "max_prepared_transactions=5", "-c", "wal_sync_method=fdatasync",
 		"-c", "wal_writer_delay=10s", "-c", "autovacuum=off", "-c", "shared_buffers=16MB")
 	s.process.SysProcAttr, s.process.Dir = s.as, filepath.Dir(s.data)
+	s.process.Stderr = new(bytes.Buffer) // a pipe, which its children have too
 	if err := s.process.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +109,7 @@ func (s *server) kill(t *testing.T) {
 	for _, p := range all {
 		_ = syscall.Kill(p, syscall.SIGKILL)
 	}
-	_ = s.process.Wait()
+	_ = s.process.Wait() // and for the pipe, until the last child has ended: while one does, no server starts on the data
 	_ = os.Remove(filepath.Join(s.data, "postmaster.pid"))
 }
 
