@@ -1,8 +1,8 @@
 package tests
 
 import (
-	"bytes"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -83,7 +83,7 @@ func (s *server) start(t *testing.T) {
 		"-c", "listen_addresses=127.0.0.1", "-c", "max_prepared_transactions=5", "-c", "wal_sync_method=fdatasync",
 		"-c", "wal_writer_delay=10s", "-c", "autovacuum=off", "-c", "shared_buffers=16MB")
 	s.process.SysProcAttr, s.process.Dir = s.as, filepath.Dir(s.data)
-	s.process.Stderr = new(bytes.Buffer) // a pipe, which its children have too
+	s.process.Stderr = io.Discard // by a pipe, which its children have too
 	if err := s.process.Start(); err != nil {
 		t.Fatal(err)
 	}
