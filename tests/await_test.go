@@ -33,6 +33,10 @@ type look struct {
 	size  int
 }
 
+func newLookLog() *lookLog {
+	return &lookLog{held: make(chan struct{}, 1), goOn: make(chan struct{}, 1)}
+}
+
 func (l *lookLog) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	return ctx
 }
@@ -104,7 +108,7 @@ type waitingFixture struct {
 func newWaitingFixture(t *testing.T) *waitingFixture {
 	t.Helper()
 	f := newFlowFixture(t)
-	log := &lookLog{held: make(chan struct{}, 1), goOn: make(chan struct{}, 1)}
+	log := newLookLog()
 	return &waitingFixture{f, f.rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), log}
 }
 
