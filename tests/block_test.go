@@ -298,19 +298,20 @@ func TestBlock_refuses_bad_input(t *testing.T) {
 // Who waits for the work of a lane hears of what is unblocked, but not from a caller's transaction.
 func TestBlock_unblocking_wakes(t *testing.T) {
 	f := newFixture(t)
+	marker := id.LaneID(f.name + "-marker")
+	e := f.rival(t).listen(t, f.lane, marker)
 	x := f.create(t)
-	e := f.rival(t).listen(t, f.lane)
+	e.want(t, f.lane)
 	f.block(t, x, state.PausedByOperator, "")
 	tx := f.begin(t)
 	if err := f.WithTx(tx).Operator().UnblockExecution(t.Context(), x, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if len(e.heard) > 0 {
-		t.Errorf("heard %q", <-e.heard)
-	}
+	commit(t, tx)
+	f.Flush() // what is told of it comes before the marker
+	f.Wake(marker)
+	e.want(t, marker)
+	f.block(t, x, state.PausedByOperator, "")
 	f.unblock(t, x, "")
 	e.want(t, f.lane)
 }
