@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
+	"regexp"
+	"runtime/pprof"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -343,7 +345,7 @@ func TestEvents_12_V12_nothing_is_left(t *testing.T) {
 		t.Fatal(err)
 	}
 	insertEvent(t, f.pool, "lease", foreignEvents["lease"])
-	before := runtime.NumGoroutine()
+	goroutines := labelled(t)
 	subs := make([]*events.Subscription[events.Lease], 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -365,8 +367,7 @@ func TestEvents_12_V12_nothing_is_left(t *testing.T) {
 		wantIDs(t, sub, event)
 	}
 	await(t, "one listening connection", func() bool { return sessions("listen %") == 1 })
-	// Those of other tests come and go.
-	await(t, "100 subscriptions to have fewer goroutines", func() bool { return runtime.NumGoroutine()-before <= 50 })
+	await(t, "100 subscriptions to have few goroutines", func() bool { return goroutines() <= 10 })
 	await(t, "100 subscriptions to hold few connections", func() bool { return r.pool.Stat().AcquiredConns() <= 2 })
 	if stats := events.Stats(r.Engine); len(stats) != 1 || stats[0].Subscriptions != 100 || stats[0].Position != cursorBehind(event) {
 		t.Errorf("stats %+v", stats)
@@ -383,7 +384,31 @@ func TestEvents_12_V12_nothing_is_left(t *testing.T) {
 	if stats := events.Stats(r.Engine); len(stats) != 0 {
 		t.Errorf("stats %+v", stats)
 	}
-	await(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= before+20 })
+	await(t, "the goroutines to end", func() bool { return goroutines() == 1 })
+}
+
+// labelled returns a count of the goroutines that the test's own has started since, directly or not, and of itself: those
+// of other tests come and go.
+func labelled(t *testing.T) func() int {
+	t.Helper()
+	pprof.SetGoroutineLabels(pprof.WithLabels(t.Context(), pprof.Labels("test", t.Name())))
+	// How many have a stack and these labels.
+	counted := regexp.MustCompile(`(?m)^(\d+) @.*\n# labels: {"test":"` + t.Name() + `"}$`)
+	return func() (n int) {
+		t.Helper()
+		var profile strings.Builder
+		if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range counted.FindAllStringSubmatch(profile.String(), -1) {
+			same, err := strconv.Atoi(match[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += same
+		}
+		return n
+	}
 }
 
 func TestEvents_15_cursors(t *testing.T) {
