@@ -33,6 +33,8 @@ leased AS (
     -- The executions, now active, with what their attempts need.
     UPDATE ff_exec_core AS e
     SET
+        -- Itself: PostgreSQL 18 reads the expressions of the generated columns for each row while none of them is needed.
+        raw_fields = e.raw_fields,
         lifecycle_phase = 'active',
         ownership_state = 'leased',
         eligibility_state = 'not_applicable',

@@ -32,6 +32,8 @@ completed AS (
     -- The executions whose fence held, ended.
     UPDATE ff_exec_core AS e
     SET
+        -- Itself: PostgreSQL 18 reads the expressions of the generated columns for each row while none of them is needed.
+        raw_fields = e.raw_fields,
         lifecycle_phase = 'terminal',
         ownership_state = 'unowned',
         eligibility_state = 'not_applicable',
@@ -281,6 +283,8 @@ WITH input AS (
 completed AS (
     UPDATE ff_exec_core AS e
     SET
+        -- Itself: PostgreSQL 18 reads the expressions of the generated columns for each row while none of them is needed.
+        raw_fields = e.raw_fields,
         lifecycle_phase = 'terminal',
         ownership_state = 'unowned',
         eligibility_state = 'not_applicable',

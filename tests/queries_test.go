@@ -180,7 +180,7 @@ var twinStatements = []twins{
 	{
 		a: "ClaimOneAfterPosition.claimed", b: "ClaimAfterPositions.claimed", rename: oneOfMany,
 		onlyA: []string{"(SELECT now_ms FROM clock)", "ffx_attempt_timeout_at(e.policy, (SELECT now_ms FROM clock)) AS timeout_at_ms"},
-		onlyB: []string{"e.policy"},
+		onlyB: []string{"raw_fields = e.raw_fields", "e.policy"},
 	},
 	{a: "ClaimOneAfterPosition.dequeued", b: "ClaimAfterPositions.dequeued"},
 	{a: "ClaimOneAfterPosition.opened_attempt", b: "ClaimAfterPositions.opened_attempts", rename: oneOfMany},
@@ -267,7 +267,7 @@ var twinStatements = []twins{
 			"e.partition_key = i.partition_key", "(SELECT now_ms FROM clock)",
 		},
 		onlyB: []string{
-			"FROM input AS i", "e.partition_key = ANY (ARRAY[i.partition_key])",
+			"raw_fields = e.raw_fields", "FROM input AS i", "e.partition_key = ANY (ARRAY[i.partition_key])",
 			"i.ord", "i.flow_id", "e.partition_key", "e.execution_id", "i.attempt_index", "i.lease_epoch",
 		},
 	},

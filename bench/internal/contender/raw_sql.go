@@ -70,6 +70,7 @@ found as (
 claimed as (
 	update ff_exec_core as e
 	set
+		raw_fields = e.raw_fields, -- as ours
 		lifecycle_phase = 'active',
 		ownership_state = 'leased',
 		eligibility_state = 'not_applicable',
@@ -135,6 +136,7 @@ input as (
 completed as (
 	update ff_exec_core as e
 	set
+		raw_fields = e.raw_fields, -- as ours
 		lifecycle_phase = 'terminal',
 		ownership_state = 'unowned',
 		eligibility_state = 'not_applicable',
