@@ -122,60 +122,33 @@ func TestInterleaving_claim_with_an_old_snapshot(t *testing.T) {
 	}
 }
 
-// A claim and a completion write what an execution is tagged with as it is by then, not as their snapshot has it.
-func TestInterleaving_tag_beside_a_claim_and_a_completion(t *testing.T) {
-	tag := func(t *testing.T, f *fixture, x id.ExecutionID) {
-		t.Helper()
-		if err := f.SetExecutionTag(t.Context(), x, "app.since", "set"); err != nil {
-			t.Fatal(err)
-		}
+// A completion leaves the tags as they are by then, not as its snapshot has them. (A claim passes over what was changed
+// since its own.)
+func TestInterleaving_tag_beside_a_completion(t *testing.T) {
+	f := cloneFixture(t)
+	f.create(t)
+	f.create(t)
+	var ends []engine.Completion
+	for _, c := range f.claimN(t, 2) {
+		ends = append(ends, engine.Completion{Lease: c.Lease})
 	}
-	wantTagged := func(t *testing.T, f *fixture, x id.ExecutionID) {
-		t.Helper()
-		if value, _, err := f.ExecutionTag(t.Context(), x, "app.since"); err != nil || value != "set" {
-			t.Errorf("the tag is %q, error %v", value, err)
-		}
+	held, release := f.holding(t, "CompleteExecutions")
+	wait := async(t, func(ctx context.Context) error {
+		outcomes, err := held.CompleteExecutions(ctx, ends)
+		return errors.Join(append(outcomes, err)...)
+	})
+	held.awaitBlocked(t, f)
+	x := ends[1].Lease.Execution
+	if err := f.SetExecutionTag(t.Context(), x, "app.since", "set"); err != nil {
+		t.Fatal(err)
 	}
-	t.Run("claim", func(t *testing.T) {
-		f := cloneFixture(t)
-		first, second := f.create(t), f.create(t)
-		held, release := f.holding(t, "ClaimFromHead")
-		wait := async(t, func(ctx context.Context) []engine.Claimed {
-			claimed, err := held.Claim(ctx, f.worker(), 10)
-			if err != nil {
-				t.Error(err)
-			}
-			return claimed
-		})
-		held.awaitBlocked(t, f) // it holds the first, and is about to take the second
-		tag(t, f, second)
-		release()
-		if got, want := append(executionsOf(wait()), f.claim(t).ID), []id.ExecutionID{first, second}; !slices.Equal(got, want) {
-			t.Errorf("claimed %v, want %v: the second by the next one", got, want)
-		}
-		wantTagged(t, f, second)
-	})
-	t.Run("completion", func(t *testing.T) {
-		f := cloneFixture(t)
-		f.create(t)
-		f.create(t)
-		var ends []engine.Completion
-		for _, c := range f.claimN(t, 2) {
-			ends = append(ends, engine.Completion{Lease: c.Lease})
-		}
-		held, release := f.holding(t, "CompleteExecutions")
-		wait := async(t, func(ctx context.Context) error {
-			outcomes, err := held.CompleteExecutions(ctx, ends)
-			return errors.Join(append(outcomes, err)...)
-		})
-		held.awaitBlocked(t, f)
-		tag(t, f, ends[1].Lease.Execution)
-		release()
-		if err := wait(); err != nil {
-			t.Error(err)
-		}
-		wantTagged(t, f, ends[1].Lease.Execution)
-	})
+	release()
+	if err := wait(); err != nil {
+		t.Error(err)
+	}
+	if value, _, err := f.ExecutionTag(t.Context(), x, "app.since"); err != nil || value != "set" {
+		t.Errorf("the tag is %q, error %v", value, err)
+	}
 }
 
 // A background job decides about what it locked, not about what its snapshot showed.
