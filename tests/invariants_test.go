@@ -2,11 +2,14 @@ package tests
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -46,12 +49,15 @@ var storedStates = func() []string {
 // granted is a claimable state, of an execution that is granted to a worker.
 func granted(state string) string { return strings.Replace(state, "eligible_now", "pending_claim", 1) }
 
-// invariants are what holds for every execution at every commit, whatever has happened to it: conditions on e, its
-// row; a, what its attempts have in common; q, its queue entries; l and c, its events of leases and ends.
-var invariants = []struct {
+// invariant is a condition on an execution that every commit keeps.
+type invariant struct {
 	name, condition string
 	breach          string // a statement that breaks it
-}{
+}
+
+// invariants are what holds for every execution at every commit, whatever has happened to it: conditions on e, its
+// row; a, what its attempts have in common; q, its queue entries; l and c, its events of leases and ends.
+var invariants = []invariant{
 	{"its state is one of the state table", "e.state = ANY ($2)", `UPDATE ff_exec_core SET attempt_state = 'running' WHERE lifecycle_phase = 'active'`},
 	{
 		"it is queued, as it is, if it is claimable, and only then",
@@ -424,6 +430,18 @@ func sharedInvariants(code int) int {
 	return max(code, min(len(broken), 1))
 }
 
+// runTests runs the tests of a package, several more at once than there are processors unless the command line says how
+// many: a test waits for the server while it works, and many wait for a lock or a row. Then it checks what they left.
+func runTests(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0))))
+	}
+	os.Exit(sharedInvariants(m.Run()))
+}
+
 // Every invariant can be broken, and is found broken.
 func TestInvariants_are_judged(t *testing.T) {
 	f := cloneFixture(t)
@@ -439,9 +457,9 @@ func TestInvariants_are_judged(t *testing.T) {
 		t.Fatal(err)
 	}
 	flowsOn(f).draw(t, nil, "a>b")
-	for _, c := range append(invariants, struct{ name, condition, breach string }{
+	for _, c := range append(invariants, invariant{
 		name: "is miscounted", breach: "UPDATE ff_edge_group SET running_count = 0",
-	}, struct{ name, condition, breach string }{
+	}, invariant{
 		name: "is not consistent", breach: "UPDATE ff_exec_core SET public_state = 'running' WHERE public_state = 'completed'",
 	}) {
 		tx := f.begin(t)

@@ -13,9 +13,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
-	"strconv"
 	"syscall"
 	"testing"
 
@@ -31,22 +29,11 @@ var asSilentClient = flag.Bool("silent.client", false, "be a process that stops 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if !*asSilentClient {
-		runMoreAtOnce()
-		os.Exit(sharedInvariants(m.Run()))
+		runTests(m)
 	}
 	if err := beSilent(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
-	}
-}
-
-// runMoreAtOnce has more tests run at once than there are processors, unless the command line says how many: a test
-// waits for the server while that works, and many wait for a lock or for the time.
-func runMoreAtOnce() {
-	said := false
-	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
-	if !said {
-		_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0))))
 	}
 }
 
