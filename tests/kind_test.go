@@ -27,7 +27,7 @@ func squares(c *crew) engine.Kind[sideArgs, areaResult] {
 func TestKind_from_creation_to_result(t *testing.T) {
 	c := newCrew(t)
 	square := squares(c)
-	created, err := square.Create(t.Context(), c.eng, sideArgs{7})
+	created, err := square.Create(t.Context(), c.eng, sideArgs{Side: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,19 +50,19 @@ func TestKind_from_creation_to_result(t *testing.T) {
 	if got := c.next(t, 1)[0]; got.Settlement != worker.Completed || !timeout {
 		t.Errorf("settled as %+v, with the kind's timeout: %t", got, timeout)
 	}
-	if out, err := square.Await(t.Context(), c.eng, created.ID); err != nil || out != (areaResult{49}) {
+	if out, err := square.Await(t.Context(), c.eng, created.ID); err != nil || out != (areaResult{Area: 49}) {
 		t.Errorf("awaited %v, %v", out, err)
 	}
 	cancel()
 	if err := ran(); err != nil {
 		t.Error(err)
 	}
-	if out, err := square.Result(t.Context(), c.eng, created.ID); err != nil || out != (areaResult{49}) {
+	if out, err := square.Result(t.Context(), c.eng, created.ID); err != nil || out != (areaResult{Area: 49}) {
 		t.Errorf("result %v, %v", out, err)
 	}
 	err = pgx.BeginFunc(t.Context(), c.pool, func(tx pgx.Tx) error {
 		out, err := square.Result(t.Context(), c.eng.WithTx(tx), created.ID)
-		if out != (areaResult{49}) {
+		if out != (areaResult{Area: 49}) {
 			t.Errorf("in a transaction: %v", out)
 		}
 		return err
