@@ -257,7 +257,7 @@ func TestAwaitExecution_a_thousand_at_once(t *testing.T) {
 		t.Errorf("%d statements, at most %d in that time", len(looks), most)
 	}
 	for _, l := range looks {
-		if l != (look{"ListEnded", many}) {
+		if l != (look{query: "ListEnded", size: many}) {
 			t.Errorf("a look was %v, want one for all %d", l, many)
 		}
 	}

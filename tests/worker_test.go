@@ -133,7 +133,7 @@ type (
 )
 
 func area(_ context.Context, job worker.Job[sideArgs]) (areaResult, error) {
-	return areaResult{job.Args.Side * job.Args.Side}, nil
+	return areaResult{Area: job.Args.Side * job.Args.Side}, nil
 }
 
 func TestWorker_round_trip(t *testing.T) {
@@ -441,7 +441,7 @@ func TestWorker_flow(t *testing.T) {
 				}
 				all.Area += one.Area
 			}
-			return areaResult{max(1, all.Area)}, job.Progress(ctx, 100, "summed")
+			return areaResult{Area: max(1, all.Area)}, job.Progress(ctx, 100, "summed")
 		})
 	})
 	c.next(t, depth)
