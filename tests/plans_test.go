@@ -2,6 +2,7 @@ package tests
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -78,7 +79,7 @@ func (n *planNode) walk(visit func(*planNode)) {
 	}
 }
 
-// planner explains queries as the engine's transactions run them: with their settings, generically.
+// planner has a database whose plans are looked at, planned as in the engine's transactions: with their settings, generically.
 type planner struct {
 	*flowFixture
 	settings string // what the engine begins a transaction with
@@ -104,31 +105,52 @@ func newPlanner(t *testing.T) *planner {
 	return p
 }
 
+// explainer explains queries in one transaction, begun as the engine begins its own. Each plan is made when it is asked for:
+// a prepared statement has none before its first use, and is deallocated after it.
+type explainer struct {
+	tx    *pgx.Conn
+	texts map[string]string
+}
+
+// explainer returns an explainer for the database as it is now. One login serves all queries of a situation.
+func (p *planner) explainer(t *testing.T) *explainer {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), p.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), p.settings, pgx.QueryExecModeSimpleProtocol); err != nil {
+		conn.Close(t.Context())
+		t.Fatal(err)
+	}
+	return &explainer{conn, p.texts}
+}
+
+// end ends the transaction. The locks of the plans would hold up what changes the tables next.
+func (e *explainer) end(t *testing.T) {
+	t.Helper()
+	if err := e.tx.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
 // explain returns the plan of a query.
-func (p *planner) explain(t *testing.T, name string) *planNode {
+func (e *explainer) explain(t *testing.T, name string) *planNode {
 	t.Helper()
 	var plans []struct{ Plan planNode }
-	if err := json.Unmarshal(p.explainAs(t, name, "FORMAT JSON"), &plans); err != nil {
+	if err := json.Unmarshal(e.explainAs(t, name, "FORMAT JSON"), &plans); err != nil {
 		t.Fatal(err)
 	}
 	return &plans[0].Plan
 }
 
-func (p *planner) explainAs(t *testing.T, name, options string) []byte {
+func (e *explainer) explainAs(t *testing.T, name, options string) []byte {
 	t.Helper()
-	text, ok := p.texts[name]
+	text, ok := e.texts[name]
 	if !ok {
 		t.Fatalf("there is no query %s", name)
 	}
-	conn, err := pgx.Connect(t.Context(), p.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
-	if _, err := conn.Exec(t.Context(), p.settings, pgx.QueryExecModeSimpleProtocol); err != nil {
-		t.Fatal(err)
-	}
-	prepared, err := conn.Prepare(t.Context(), "explained", text)
+	prepared, err := e.tx.Prepare(t.Context(), "explained", text)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -137,7 +159,10 @@ func (p *planner) explainAs(t *testing.T, name, options string) []byte {
 		call += "(" + strings.Join(slices.Repeat([]string{"NULL"}, n), ", ") + ")"
 	}
 	var document []byte
-	if err := conn.QueryRow(t.Context(), call, pgx.QueryExecModeSimpleProtocol).Scan(&document); err != nil {
+	if err := e.tx.QueryRow(t.Context(), call, pgx.QueryExecModeSimpleProtocol).Scan(&document); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	if err := e.tx.Deallocate(t.Context(), "explained"); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
 	return document
@@ -193,6 +218,8 @@ func TestPlans_functions_of_the_schema_are_inlined(t *testing.T) {
 	functions := texts(t, p.pool, `SELECT proname FROM pg_proc AS f JOIN pg_language AS l ON l.oid = f.prolang
 		WHERE f.proname ~ '^ffx_' AND f.prokind = 'f' AND l.lanname = 'sql' AND f.pronamespace = current_schema()::regnamespace`)
 	called := 0
+	e := p.explainer(t)
+	defer e.end(t)
 	for name, text := range p.texts {
 		for _, function := range functions {
 			calls := regexp.MustCompile(`[^']\b` + function + `\(`) // and does not merely name it
@@ -200,7 +227,7 @@ func TestPlans_functions_of_the_schema_are_inlined(t *testing.T) {
 				continue
 			}
 			called++
-			if plan := string(p.explainAs(t, name, "VERBOSE, FORMAT JSON")); calls.MatchString(plan) {
+			if plan := string(e.explainAs(t, name, "VERBOSE, FORMAT JSON")); calls.MatchString(plan) {
 				t.Errorf("%s calls %s:\n%s", name, function, plan)
 			}
 		}
@@ -383,8 +410,10 @@ func TestPlans_of_polls_before_the_first_execution(t *testing.T) {
 // wantNoWalk fails the test where a statement reads a table from end to end.
 func (p *planner) wantNoWalk(t *testing.T, situation string, statements []string) {
 	t.Helper()
+	e := p.explainer(t)
+	defer e.end(t)
 	for _, name := range statements {
-		p.explain(t, name).walk(func(n *planNode) {
+		e.explain(t, name).walk(func(n *planNode) {
 			if n.Relation != "" && n.Type != "ModifyTable" && n.Type != "Tid Scan" && n.Condition == "" && !slices.Contains(walks, n.Index) &&
 				n.Relation != "ff_worker_registry" { // a row for a process
 				t.Errorf("%s: %s reads all of %s by %s %s", situation, name, n.Relation, n.Type, n.Index)
@@ -501,8 +530,10 @@ func fanOut(n int) engine.FlowSpec {
 func (p *planner) wantNamed(t *testing.T, situation string, exceptions ...string) {
 	t.Helper()
 	populated := p.populated(t)
+	e := p.explainer(t)
+	defer e.end(t)
 	for _, name := range keyed {
-		p.explain(t, name).walk(func(n *planNode) {
+		e.explain(t, name).walk(func(n *planNode) {
 			if populated[n.Relation] && n.Type != "ModifyTable" && n.Type != "Tid Scan" && !strings.Contains(n.Condition, key(n.Relation)) && !slices.Contains(exceptions, name) {
 				t.Errorf("%s: %s finds rows of %s by %s only: %q", situation, name, n.Relation, n.Index, n.Condition)
 			}
@@ -541,9 +572,11 @@ func (f *fixture) tables(t *testing.T) []string {
 func (p *planner) check(t *testing.T, situation string) {
 	t.Helper()
 	populated := p.populated(t)
+	e := p.explainer(t)
+	defer e.end(t)
 	for _, name := range slices.Concat(keyed, slices.Sorted(maps.Keys(scanning))) {
 		unused := slices.Clone(scanning[name])
-		p.explain(t, name).walk(func(n *planNode) {
+		e.explain(t, name).walk(func(n *planNode) {
 			unused = slices.DeleteFunc(unused, func(index string) bool { return n.Index == index })
 			switch {
 			case !populated[n.Relation], n.Type == "ModifyTable", n.Type == "Tid Scan":
@@ -562,7 +595,7 @@ func (p *planner) check(t *testing.T, situation string) {
 	}
 	// The array drives the updates, so that its order is the order of the locks.
 	for _, name := range []string{"CompleteExecutions", "RenewLeases"} {
-		p.explain(t, name).walk(func(n *planNode) {
+		e.explain(t, name).walk(func(n *planNode) {
 			byArray := n.Role == "Inner" || strings.Contains(n.Condition, "i.execution_id")
 			if n.Relation == "ff_exec_core" && n.Type == "Index Scan" && (!byArray || n.Index != "ff_exec_core_pkey") {
 				t.Errorf("%s: %s does not find executions by the array, but by %s, %s", situation, name, n.Index, n.Role)
