@@ -147,8 +147,9 @@ func TestEmbedded_settings(t *testing.T) {
 		purpose Purpose
 		want    string
 	}{
-		{Tests, "fsync=off synchronous_commit=on"},
-		{Demo, "fsync=on synchronous_commit=on"},
+		{Tests, "fsync=off synchronous_commit=on password=md5"},
+		{Demo, "fsync=on synchronous_commit=on password=SCR"},
+		{Dev, "fsync=on synchronous_commit=on password=SCR"},
 	} {
 		t.Run(string(test.purpose), func(t *testing.T) {
 			t.Parallel()
@@ -156,7 +157,8 @@ func TestEmbedded_settings(t *testing.T) {
 			t.Cleanup(func() { stopNow(t, s) })
 			var got string
 			err := s.ref.QueryRow(t.Context(),
-				`SELECT format('fsync=%s synchronous_commit=%s', current_setting('fsync'), current_setting('synchronous_commit'))`).Scan(&got)
+				`SELECT format('fsync=%s synchronous_commit=%s password=%s', current_setting('fsync'), current_setting('synchronous_commit'),
+					(SELECT left(rolpassword, 3) FROM pg_authid WHERE rolname = current_user))`).Scan(&got)
 			if err != nil || got != test.want {
 				t.Errorf("got %s, %v; want %s", got, err, test.want)
 			}

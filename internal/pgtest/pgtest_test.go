@@ -3,7 +3,6 @@ package pgtest
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -73,26 +72,6 @@ func TestClone_is_migrated_own_and_dropped(t *testing.T) {
 			t.Errorf("database %s was not dropped", name)
 		}
 	}
-}
-
-// A clone takes 20 to 50 ms on a quiet machine. The bound is its own time, so that one of many attempts has to keep it
-// beside the other tests of the run.
-func TestClone_is_fast(t *testing.T) {
-	t.Parallel()
-	const (
-		bound    = 2 * time.Second
-		attempts = 20
-	)
-	fastest := time.Hour
-	for range attempts {
-		begin := time.Now()
-		CloneURL(t)
-		if fastest = min(fastest, time.Since(begin)); fastest < bound {
-			t.Logf("a clone took %v", fastest)
-			return
-		}
-	}
-	t.Errorf("the fastest of %d clones took %v, more than %v", attempts, fastest, bound)
 }
 
 func TestEmptyDatabase_can_be_migrated(t *testing.T) {

@@ -49,7 +49,8 @@ type run struct {
 	locks    *pgx.Conn     // holds the keys until the process ends
 	pool     *pgxpool.Pool // on the shared database
 
-	hash, own int32 // keys
+	copying   string // how the server is asked to clone a database
+	hash, own int32  // keys
 	created   atomic.Int64
 }
 
@@ -73,6 +74,9 @@ func startRun(ctx context.Context) (*run, error) {
 		return nil, err
 	}
 	if r.locks, err = pgx.Connect(ctx, r.databaseURL(maintenance)); err != nil {
+		return nil, err
+	}
+	if r.copying, err = copyingOf(ctx, r.locks); err != nil {
 		return nil, err
 	}
 	if err := r.prepare(ctx); err != nil {
@@ -194,8 +198,18 @@ func (r *run) create(ctx context.Context, template string) (string, error) {
 	return name, r.clone(ctx, name, template)
 }
 
+// copyingOf returns the clause of CREATE DATABASE that makes the server copy files. That is half the work of writing each
+// block to the log, which is the default since PostgreSQL 15, although it takes a checkpoint: 20 ms of processor time for a
+// clone instead of 40 on a server that syncs nothing. PostgreSQL 14 always copies files.
+func copyingOf(ctx context.Context, conn *pgx.Conn) (string, error) {
+	var clause string
+	err := conn.QueryRow(ctx,
+		"SELECT CASE WHEN current_setting('server_version_num')::integer < 150000 THEN '' ELSE ' STRATEGY FILE_COPY' END").Scan(&clause)
+	return clause, err
+}
+
 func (r *run) clone(ctx context.Context, name, template string) error {
-	if _, err := r.admin.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s", name, template)); err != nil {
+	if _, err := r.admin.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s%s", name, template, r.copying)); err != nil {
 		return fmt.Errorf("clone database %s: %w", template, err)
 	}
 	return nil

@@ -9,12 +9,33 @@ import (
 	"io"
 	"log"
 	"os"
+	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/modules/postgres"
+)
+
+// The container's settings. A new text makes a new container: its name depends on them.
+var (
+	command = []string{
+		"postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=300",
+		"-c", "max_wal_size=128MB", "-c", "hba_file=" + accessFile,
+	}
+	// SCRAM is slow on purpose: it costs a client with the race detector 6 ms a login, and tests log in thousands of times.
+	// MD5 is cheap, still refuses a wrong password, and is in all versions from 14 to 18. See also [storeCheaply].
+	access = "local all all trust\nhost all all all md5\n"
+)
+
+const accessFile = "/etc/flowfabric-go-hba.conf"
+
+// The image's superuser and database.
+const (
+	user     = "postgres"
+	password = "postgres"
 )
 
 // memory is where the container has a file system in memory, for the server's files: many are made and removed
@@ -39,15 +60,21 @@ func Run(ctx context.Context, image string) (string, error) {
 		return "", err
 	}
 
-	name := fmt.Sprintf("flowfabric-go-tests-%08x", crc32.ChecksumIEEE([]byte(image)))
+	name := containerName(image)
 	patience, cancel := context.WithTimeout(ctx, 45*time.Second)
 	defer cancel()
 	for {
 		ctr, err := postgres.Run(patience, image, quiet,
 			testcontainers.WithReuseByName(name),
-			testcontainers.WithCmd("postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=300",
-				"-c", "max_wal_size=128MB"),
+			testcontainers.WithCmd(command...),
 			testcontainers.WithEnv(map[string]string{"PGDATA": memory + "/data"}),
+			postgres.WithUsername(user),
+			postgres.WithPassword(password),
+			testcontainers.WithFiles(testcontainers.ContainerFile{
+				Reader:            strings.NewReader(access),
+				ContainerFilePath: accessFile,
+				FileMode:          0o644,
+			}),
 			testcontainers.WithHostConfigModifier(func(config *container.HostConfig) {
 				config.AutoRemove = true
 				config.Tmpfs = map[string]string{memory: ""}
@@ -57,6 +84,9 @@ func Run(ctx context.Context, image string) (string, error) {
 		var url string
 		if err == nil {
 			url, err = ctr.ConnectionString(patience, "sslmode=disable")
+		}
+		if err == nil {
+			err = storeCheaply(patience, url)
 		}
 		if err == nil {
 			return url, nil
@@ -71,6 +101,40 @@ func Run(ctx context.Context, image string) (string, error) {
 		}
 	}
 }
+
+// containerName returns the name of the container that has the image and the settings of this version of the package.
+func containerName(image string) string {
+	sum := crc32.NewIEEE()
+	for _, part := range append([]string{image, memory, user, password, access}, command...) {
+		fmt.Fprintf(sum, "%q", part)
+	}
+	return fmt.Sprintf("flowfabric-go-tests-%08x", sum.Sum32())
+}
+
+// storeCheaply stores the superuser's password as an MD5 hash, unless it is stored so already. The server asks for the
+// method that the stored form allows, and images store passwords for SCRAM.
+func storeCheaply(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	// Other test binaries do the same at this moment: the lock keeps them from updating one row at once.
+	_, err = conn.Exec(ctx, fmt.Sprintf(`
+		DO $$
+		BEGIN
+			PERFORM pg_advisory_xact_lock(%d);
+			IF (SELECT rolpassword NOT LIKE 'md5%%' FROM pg_authid WHERE rolname = '%s') THEN
+				SET LOCAL password_encryption = 'md5';
+				ALTER ROLE %s PASSWORD '%s';
+			END IF;
+		END
+		$$`, passwordLock, user, user, password), pgx.QueryExecModeSimpleProtocol)
+	return err
+}
+
+// passwordLock is the key of an advisory lock in the database postgres.
+const passwordLock = 0x66667061
 
 // ensureImage pulls the image unless the engine has it. It tries once: testcontainers itself would go on for a
 // quarter of an hour while the registry is out of reach.
