@@ -19,7 +19,7 @@ in_each_module = @set -e; for module in $(MODULES); do (cd "$$module" && $(1)); 
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: ## Run the demo: the import graph of the standard library as one durable flow (ARGS=--keep leaves the server up)
@@ -30,17 +30,68 @@ build: ## Build every package, and the command as bin/ff
 	go build $(PACKAGES)
 	go build -o bin/ff ./cmd/ff
 
-# -count=1: the go command would take a result from its cache, not knowing that the tests read files of other modules.
+# The tests run under gotestsum. It prints a line for each package, all output of failed tests, and the sum.
+#
+# -vet=off because vet is a target. -count=1 because the go command would return cached results, not knowing that the tests
+# read files of other modules. The time limit only ends a binary that hangs: no load reaches it.
+GATE := bin/gate
+GOTEST := -vet=off -count=1 -timeout 1h
+
+# summed runs gotestsum with the arguments. It prints the ten slowest tests, and runs failed ones again, alone. That says
+# whether they fail alone, and changes nothing about the result.
+define summed
+@mkdir -p bin; gotestsum=$$($(TOOL) -n gotestsum) || exit 1; code=0; \
+$$gotestsum --format pkgname --format-hide-empty-pkg --jsonfile bin/tests.json $(1) || code=$$?; \
+echo "the ten slowest tests:"; $$gotestsum tool slowest --jsonfile bin/tests.json --num 10; \
+test $$code = 0 || $(GATE) alone $(RACE) bin/tests.json; \
+exit $$code
+endef
+
+.PHONY: bin/gate
+bin/gate:
+	@go build -o bin/gate ./tests/internal/gate
+
 .PHONY: test
-test: ## Run all tests of all modules, with the race detector where there is a C compiler
+test: bin/gate ## Run all tests of all modules, with the race detector if there is a C compiler
 	$(say_what_is_left_out)
-	go test $(RACE) -count=1 -timeout 30m $(AVAILABLE) $(PACKAGES)
+	$(call summed,-- $(GOTEST) $(RACE) $(AVAILABLE) $(PACKAGES))
+
+sql_packages = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' \
+	$(filter-out ./bench/... ./review/...,$(PACKAGES)) | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
 
 .PHONY: test-sql
-test-sql: ## Run the tests of the packages whose tests use Postgres
+test-sql: bin/gate ## Run the tests of the packages whose tests use Postgres
 	$(say_what_is_left_out)
-	@listed=$$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' $(filter-out ./bench/... ./review/...,$(PACKAGES))) && \
-	go test $(RACE) -count=1 -timeout 30m $(AVAILABLE) $$(echo "$$listed" | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
+	$(call summed,-- $(GOTEST) $(RACE) $(AVAILABLE) $(or $(sql_packages),$(error go list found no package whose tests use Postgres)))
+
+# The tests whose result may depend on the version of Postgres, by the names of their files: plans, settings, catalogue and
+# migrations, statements, claims, settlement, outbox, restore. A name that fits no file is an error.
+VERSIONED := plans views_plans prepare transactions_settings catalog migrate adopt functions triggers statements flow_statements queue_statements \
+	heap_only claim settle outbox events_restore compatibility
+versioned_files = $(foreach name,$(VERSIONED),$(or \
+	$(wildcard tests/$(name)_test.go tests/$(name)_*_test.go tests/*/$(name)_test.go tests/*/$(name)_*_test.go),$(error VERSIONED: no test file is named $(name))))
+versioned_run = ^($$(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(t .*/\1/p' $(versioned_files) | paste -s -d '|' -))$$
+
+# All binaries are built once, for all versions.
+.PHONY: test-versions
+test-versions: ## Run the tests that depend on the version of Postgres, on embedded servers of VERSIONS (18 14), without the race detector
+	@for version in $(or $(VERSIONS),18 14); do FF_POSTGRES=embedded FF_POSTGRES_VERSION=$$version $(MAKE) --no-print-directory test-version RACE= || exit 1; done
+
+.PHONY: test-version
+test-version: bin/gate
+	@echo "tests that depend on the version of Postgres, on PostgreSQL $$FF_POSTGRES_VERSION:"
+	$(call summed,--raw-command -- $(GATE) built -dir bin/versioned -run "$(versioned_run)" $(addprefix ./,$(sort $(dir $(versioned_files)))))
+
+.PHONY: test-all-versions
+test-all-versions: ## Run all tests that use Postgres on embedded servers of VERSIONS (14 to 18), without the race detector
+	@for version in $(or $(VERSIONS),14 15 16 17 18); do \
+		echo "all tests that use Postgres, on PostgreSQL $$version:"; \
+		FF_POSTGRES=embedded FF_POSTGRES_VERSION=$$version $(MAKE) --no-print-directory test-sql RACE= || exit 1; done
+
+# The programs end with the target, however it ends.
+.PHONY: pace
+pace: bin/gate ## Run the tests changed since BASE (main), or PACE=PATTERN, ten times beside two programs that use all processors
+	$(GATE) pace $(RACE) -base $(BASE) $(if $(PACE),-run '$(PACE)') $(PACKAGES)
 
 SOAK ?= 5m
 
