@@ -37,6 +37,6 @@
 //     below engine: stored literals, and the statements that sqlc generates.
 //
 // Command ff (cmd/ff) shows all of it at work; it is a module of its own, as are the examples, the tests
-// and the benchmarks, so that this one requires pgx and what pgx needs, and nothing else.
+// and the benchmarks. So this one requires only pgx with what pgx needs, and google/uuid.
 // The pages in docs/ take one concept each.
 package flowfabric

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -92,15 +93,10 @@ type CreatedFlow struct {
 // NodeID is the execution id of a flow's node that gave none of its own: the same for the same flow and
 // key, so that a repeated creation names the same executions.
 func (e *Engine) NodeID(flow id.FlowID, key string) id.ExecutionID {
-	h := sha256.New()
-	h.Write(flow[:])
-	h.Write([]byte(key))
-	var u id.ExecutionUUID
-	copy(u[:], h.Sum(nil))
+	const custom = 8 // the version that RFC 9562 leaves to applications
+	u := id.ExecutionUUID(uuid.NewHash(sha256.New(), flow.UUID(), []byte(key), custom))
 	// A flow's id begins with its time; beginning with the same keeps neighbours together in the index.
 	copy(u[:6], flow[:6])
-	u[6] = u[6]&0x0f | 0x80 // version 8: custom
-	u[8] = u[8]&0x3f | 0x80 // variant of RFC 9562
 	return id.MemberExecutionIDFor(flow, e.cfg.Partitions, u)
 }
 

@@ -59,8 +59,8 @@ func ParseExecutionID(s string) (ExecutionID, error) {
 	if !ok {
 		return ExecutionID{}, refuse(executionType, ReasonInvalidPartitionIndex, index)
 	}
-	var u ExecutionUUID
-	if !decodeHyphenated(u[:], text) {
+	u, ok := parseHyphenated[execution](text)
+	if !ok {
 		return ExecutionID{}, refuse(executionType, ReasonInvalidUUID, text)
 	}
 	return ExecutionID{partition: partition, uuid: u}, nil
@@ -122,9 +122,7 @@ func (e ExecutionID) appendTo(b []byte) []byte {
 	b = append(b, "{fp:"...)
 	b = strconv.AppendUint(b, uint64(e.partition), 10)
 	b = append(b, "}:"...)
-	var text [uuidLen]byte
-	e.uuid.encode(&text)
-	return append(b, text[:]...)
+	return e.uuid.appendTo(b)
 }
 
 // parseIndex parses a plain decimal uint16: digits only, no leading zero.

@@ -135,14 +135,11 @@ func EncodeHandle(kind HandleKind, f HandleFields) Handle {
 	const fixed = 3 + 5*4 + 4 + 8 + 8 + maxExecutionText + 2*uuidLen
 	b := make([]byte, 0, fixed+len(f.Lane)+len(f.WorkerInstance))
 	b = append(b, handleMagic, handleWireVersion, byte(Postgres))
-	var text [uuidLen]byte
-	execution := f.Execution.appendTo(make([]byte, 0, maxExecutionText))
-	b = appendLengthPrefixed(b, execution)
+	var text [maxExecutionText]byte
+	b = appendLengthPrefixed(b, f.Execution.appendTo(text[:0]))
 	b = binary.LittleEndian.AppendUint32(b, f.AttemptIndex)
-	f.AttemptID.encode(&text)
-	b = appendLengthPrefixed(b, text[:])
-	f.LeaseID.encode(&text)
-	b = appendLengthPrefixed(b, text[:])
+	b = appendLengthPrefixed(b, f.AttemptID.appendTo(text[:0]))
+	b = appendLengthPrefixed(b, f.LeaseID.appendTo(text[:0]))
 	b = binary.LittleEndian.AppendUint64(b, f.LeaseEpoch)
 	b = binary.LittleEndian.AppendUint64(b, f.LeaseTTLMs)
 	b = appendLengthPrefixed(b, f.Lane)

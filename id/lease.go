@@ -100,17 +100,16 @@ const leasePrefix = "pg:"
 // ParseLeaseTriple parses what [LeaseTriple.String] renders; index and epoch must not be
 // negative and have no leading zeros.
 func ParseLeaseTriple(s string) (LeaseTriple, error) {
-	var t LeaseTriple
 	rest, tagged := strings.CutPrefix(s, leasePrefix)
-	execution, rest, _ := strings.Cut(rest, ":")
+	executionText, rest, _ := strings.Cut(rest, ":")
 	index, epoch, _ := strings.Cut(rest, ":")
 	indexValue, indexOK := parsePlain(index, 32)
 	epochValue, epochOK := parsePlain(epoch, 64)
-	if !tagged || !indexOK || !epochOK || !decodeHyphenated(t.Execution[:], execution) {
+	uuidValue, uuidOK := parseHyphenated[execution](executionText)
+	if !tagged || !indexOK || !epochOK || !uuidOK {
 		return LeaseTriple{}, refuse("lease", ReasonMalformed, s)
 	}
-	t.AttemptIndex, t.LeaseEpoch = int32(indexValue), epochValue
-	return t, nil
+	return LeaseTriple{Execution: uuidValue, AttemptIndex: int32(indexValue), LeaseEpoch: epochValue}, nil
 }
 
 // ExpectedLease is a caller's idea of which lease is current, in any of the forms that

@@ -3,11 +3,13 @@ package id
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"time"
+
+	"github.com/google/uuid"
 )
 
-// NewFlowID returns a new flow id, a UUIDv7 like all ids this package makes: in order of
-// their making on one clock, so that they are inserted at one end of an index.
+// NewFlowID returns a new flow id, a UUIDv7 like all ids that this package makes. They begin
+// with the time, so that they are inserted at one end of an index. Ids of one process ascend
+// from call to call, except that a batch may reach a few microseconds ahead.
 func NewFlowID() FlowID { return newUUID[flow]() }
 
 // NewEdgeID returns a new edge id.
@@ -50,39 +52,42 @@ func NewEdgeIDs(n int) []EdgeID { return newUUIDs[edge](n) }
 func NewExecutionUUIDs(n int) []ExecutionUUID { return newUUIDs[execution](n) }
 
 func newUUID[K any]() UUID[K] {
-	var u UUID[K]
-	rand.Read(u[8:])
-	u.stamp(ticks())
-	return u
+	return UUID[K](uuid.Must(uuid.NewV7())) // never fails: crypto/rand doesn't
 }
 
-// newUUIDs reads the system's randomness once for the whole batch.
+// newUUIDs makes the first id with [uuid.NewV7] and counts on from its time. So the batch
+// reads the clock once, and the system's randomness twice.
 func newUUIDs[K any](n int) []UUID[K] {
 	if n <= 0 {
 		return nil
 	}
 	ids := make([]UUID[K], n)
-	random := make([]byte, 8*n)
+	ids[0] = newUUID[K]()
+	random := make([]byte, tailLen*(n-1))
 	rand.Read(random)
-	start := ticks()
-	for i := range ids {
-		copy(ids[i][8:], random[8*i:])
-		ids[i].stamp(start + uint64(i))
+	ticks := ids[0].ticks()
+	for i := range ids[1:] {
+		copy(ids[i+1][tailStart:], random[tailLen*i:])
+		ids[i+1].stamp(ticks + uint64(i) + 1)
 	}
 	return ids
 }
 
-// ticks counts 1/4096 milliseconds since the Unix epoch: the 48-bit millisecond of a
-// UUIDv7 followed by the 12 bits that RFC 9562 (6.2, method 3) lets refine it.
-func ticks() uint64 {
-	now := time.Now()
-	const nanosPerMs = uint64(time.Millisecond)
-	return uint64(now.UnixMilli())<<12 | (uint64(now.Nanosecond())%nanosPerMs)*4096/nanosPerMs
+// The random half of a UUIDv7, which follows its time.
+const (
+	tailStart = 8
+	tailLen   = 16 - tailStart
+)
+
+// ticks returns the time of a UUIDv7: its 48-bit millisecond, and the 12 bits that refine it.
+func (u *UUID[K]) ticks() uint64 {
+	head := binary.BigEndian.Uint64(u[:tailStart])
+	return head>>16<<12 | head&0xfff
 }
 
 // stamp writes the time, version and variant bits over u; the rest stays random.
 func (u *UUID[K]) stamp(ticks uint64) {
-	binary.BigEndian.PutUint64(u[:8], ticks>>12<<16|ticks&0xfff)
+	binary.BigEndian.PutUint64(u[:tailStart], ticks>>12<<16|ticks&0xfff)
 	u[6] |= 0x70
 	u[8] = u[8]&0x3f | 0x80
 }

@@ -9,14 +9,15 @@ package id
 
 import (
 	"bytes"
-	"encoding/hex"
 	"strings"
+
+	"github.com/google/uuid"
 )
 
 // UUID is a 128-bit identifier; K keeps the kinds apart. Its zero value is the nil UUID,
 // which parses and renders like any other; operations that need an id refuse it.
-// A google/uuid value converts directly: id.FlowID(u).
-type UUID[K any] [16]byte
+// [UUID.UUID] gives the value without its kind, and a conversion gives it one: id.FlowID(u).
+type UUID[K any] uuid.UUID
 
 // Kinds of UUID identifiers. They have no values.
 type (
@@ -93,12 +94,11 @@ func ParseSuspensionID(s string) (SuspensionID, error) {
 	return parseUUID[suspension]("suspension id", s)
 }
 
+// UUID returns u without its kind.
+func (u UUID[K]) UUID() uuid.UUID { return uuid.UUID(u) }
+
 // String renders u canonically: 36 characters, lower-case hex, hyphens at 8-13-18-23.
-func (u UUID[K]) String() string {
-	var text [uuidLen]byte
-	u.encode(&text)
-	return string(text[:])
-}
+func (u UUID[K]) String() string { return uuid.UUID(u).String() }
 
 // IsZero reports whether u is the nil UUID.
 func (u UUID[K]) IsZero() bool { return u == UUID[K]{} }
@@ -107,16 +107,10 @@ func (u UUID[K]) IsZero() bool { return u == UUID[K]{} }
 func (u UUID[K]) Compare(v UUID[K]) int { return bytes.Compare(u[:], v[:]) }
 
 // AppendText appends the canonical form of u to b.
-func (u UUID[K]) AppendText(b []byte) ([]byte, error) {
-	var text [uuidLen]byte
-	u.encode(&text)
-	return append(b, text[:]...), nil
-}
+func (u UUID[K]) AppendText(b []byte) ([]byte, error) { return u.appendTo(b), nil }
 
 // MarshalText renders u canonically.
-func (u UUID[K]) MarshalText() ([]byte, error) {
-	return u.AppendText(make([]byte, 0, uuidLen))
-}
+func (u UUID[K]) MarshalText() ([]byte, error) { return uuid.UUID(u).MarshalText() }
 
 // UnmarshalText parses the 36-character hyphenated form, 32 bare hex digits, the hyphenated
 // form in braces, or the hyphenated form after "urn:uuid:"; hex digits in either case.
@@ -130,52 +124,43 @@ func (u *UUID[K]) UnmarshalText(text []byte) error {
 	return nil
 }
 
-const uuidLen = 36
+// The prefix of a UUID's URN form. It is accepted in lower case only.
+const urnPrefix = "urn:uuid:"
 
-func (u UUID[K]) encode(text *[uuidLen]byte) {
-	hex.Encode(text[0:8], u[0:4])
-	text[8] = '-'
-	hex.Encode(text[9:13], u[4:6])
-	text[13] = '-'
-	hex.Encode(text[14:18], u[6:8])
-	text[18] = '-'
-	hex.Encode(text[19:23], u[8:10])
-	text[23] = '-'
-	hex.Encode(text[24:36], u[10:16])
+// The lengths of the hyphenated form, bare, in braces and as a URN.
+const (
+	uuidLen   = 36
+	bracedLen = uuidLen + 2
+	urnLen    = uuidLen + len(urnPrefix)
+)
+
+func (u UUID[K]) appendTo(b []byte) []byte {
+	text, _ := uuid.UUID(u).MarshalText() // never fails
+	return append(b, text...)
 }
 
+// parseUUID is stricter than [uuid.Parse], which takes any two bytes for the braces and the
+// prefix in either case.
 func parseUUID[K any](typ, s string) (UUID[K], error) {
-	var u UUID[K]
-	ok := false
-	if len(s) == 2*len(u) {
-		_, err := hex.Decode(u[:], []byte(s))
-		ok = err == nil
-	} else {
-		body := s
-		if rest, cut := strings.CutPrefix(s, "urn:uuid:"); cut {
-			body = rest
-		} else if len(s) == uuidLen+2 && s[0] == '{' && s[len(s)-1] == '}' {
-			body = s[1 : len(s)-1]
-		}
-		ok = decodeHyphenated(u[:], body)
+	u, err := uuid.Parse(s)
+	ok := err == nil
+	switch len(s) {
+	case bracedLen:
+		ok = ok && s[0] == '{' && s[len(s)-1] == '}'
+	case urnLen:
+		ok = ok && strings.HasPrefix(s, urnPrefix)
 	}
 	if !ok {
 		return UUID[K]{}, refuse(typ, ReasonInvalidUUID, s)
 	}
-	return u, nil
+	return UUID[K](u), nil
 }
 
-// decodeHyphenated decodes the 36-character form, and no other, into dst's 16 bytes.
-func decodeHyphenated(dst []byte, s string) bool {
-	if len(s) != uuidLen || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
-		return false
+// parseHyphenated parses the 36-character form, and no other.
+func parseHyphenated[K any](s string) (UUID[K], bool) {
+	if len(s) != uuidLen {
+		return UUID[K]{}, false
 	}
-	var digits [32]byte
-	n := copy(digits[:], s[0:8])
-	n += copy(digits[n:], s[9:13])
-	n += copy(digits[n:], s[14:18])
-	n += copy(digits[n:], s[19:23])
-	copy(digits[n:], s[24:36])
-	_, err := hex.Decode(dst, digits[:])
-	return err == nil
+	u, err := uuid.Parse(s)
+	return UUID[K](u), err == nil
 }

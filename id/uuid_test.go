@@ -3,10 +3,10 @@ package id
 import (
 	"encoding/json"
 	"errors"
-	"slices"
 	"testing"
 	"testing/quick"
-	"time"
+
+	"github.com/google/uuid"
 )
 
 func reasonOf(t *testing.T, err error) Reason {
@@ -32,6 +32,32 @@ func TestUUID_EveryAcceptedFormGivesTheSameID(t *testing.T) {
 			}
 		}
 		return true
+	}, nil)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUUID_RefusesWhatOnlyThePackageAccepts covers the forms that uuid.Parse accepts beyond the documented four.
+func TestUUID_RefusesWhatOnlyThePackageAccepts(t *testing.T) {
+	text := NewFlowID().String()
+	for _, form := range []string{"(" + text + ")", "{" + text + ")", " " + text + " ", "{" + text + "{", "URN:UUID:" + text, "Urn:uuid:" + text} {
+		if _, err := uuid.Parse(form); err != nil {
+			t.Errorf("%q: the package refuses it too", form)
+		}
+		if u, err := ParseFlowID(form); reasonOf(t, err) != ReasonInvalidUUID || !u.IsZero() {
+			t.Errorf("%q: got %v, %v", form, u, err)
+		}
+		if _, err := ParseExecutionID("{fp:1}:" + form); reasonOf(t, err) != ReasonInvalidUUID {
+			t.Errorf("%q in an execution id: got %v", form, err)
+		}
+	}
+}
+
+func TestUUID_ConvertsBothWays(t *testing.T) {
+	err := quick.Check(func(u uuid.UUID) bool {
+		x := ExecutionIDFromRow(1, ExecutionUUID(u))
+		return FlowID(u).UUID() == u && x.UUID().UUID() == u && FlowID(u).String() == u.String()
 	}, nil)
 	if err != nil {
 		t.Error(err)
@@ -69,33 +95,6 @@ func TestI2_BudgetIDMustBeUUID(t *testing.T) {
 		if _, err := ParseBudgetID(text); reasonOf(t, err) != ReasonInvalidUUID {
 			t.Errorf("%q: got %v", text, err)
 		}
-	}
-}
-
-func TestNewUUIDs_AreVersion7InOrderAndDistinct(t *testing.T) {
-	before := time.Now().UnixMilli()
-	ids := NewLeaseIDs(10_000)
-	after := time.Now().UnixMilli()
-	if !slices.IsSortedFunc(ids, LeaseID.Compare) {
-		t.Error("not ascending")
-	}
-	if n := len(slices.Compact(slices.Clone(ids))); n != len(ids) {
-		t.Errorf("%d of %d are distinct", n, len(ids))
-	}
-	for _, u := range append(ids, NewLeaseID()) {
-		if u[6]>>4 != 7 || u[8]>>6 != 0b10 {
-			t.Fatalf("%v is no UUIDv7", u)
-		}
-	}
-	var ms int64
-	for _, b := range ids[0][:6] {
-		ms = ms<<8 | int64(b)
-	}
-	if ms < before || ms > after {
-		t.Errorf("made at %d, not in %d..%d", ms, before, after)
-	}
-	if ids := NewAttemptIDs(0); ids != nil {
-		t.Errorf("asked for none, got %v", ids)
 	}
 }
 

@@ -88,13 +88,14 @@ func TestLayout_imports_point_down(t *testing.T) {
 	}
 }
 
-// TestLayout_what_a_user_compiles holds what a user of this library depends on to the standard library, pgx and what pgx
-// itself needs. The tests beside its packages keep to it as well, because their requirements become the user's; what
-// needs a database or rapid stands in module tests.
+// TestLayout_what_a_user_compiles checks that this library depends on the standard library, pgx with what pgx itself
+// needs, and google/uuid alone. The tests beside its packages are held to the same list, because their requirements
+// become the user's. Tests that need a database or rapid belong to the tests module.
 func TestLayout_what_a_user_compiles(t *testing.T) {
 	t.Parallel()
 	allowed := []string{
 		module,
+		"github.com/google/uuid",
 		"github.com/jackc/pgx/v5",
 		"github.com/jackc/pgpassfile",
 		"github.com/jackc/pgservicefile",

@@ -44,7 +44,7 @@ var usual = map[string]string{
 
 // names knows what the project and its database have.
 type names struct {
-	rooms    map[string]*types.Package // public packages and those of pgx, by name
+	rooms    map[string]*types.Package // public packages, and those of pgx and google/uuid, by name
 	literals map[string]bool           // strings that constants of the packages hold
 	sql      map[string]bool           // tables, columns, functions, triggers, settings and keywords
 	flags    map[string]bool
@@ -60,7 +60,7 @@ func readNames(t *testing.T) *names {
 	}
 	for room, p := range sources(t) {
 		for path, imported := range p.Imports {
-			if strings.HasPrefix(path, "github.com/jackc/pgx/v5") {
+			if strings.HasPrefix(path, "github.com/jackc/pgx/v5") || path == "github.com/google/uuid" {
 				n.rooms[imported.Types.Name()] = imported.Types
 			}
 		}
