@@ -96,8 +96,8 @@ pace: bin/gate ## Run the tests changed since BASE (main), or PACE=PATTERN, ten 
 SOAK ?= 5m
 
 .PHONY: soak
-soak: ## Run the tests under stress and by chance for SOAK (5m) each, and whole shapes of flows; test runs them for a moment, and small
-	FF_SOAK=$(SOAK) go test -count=1 -timeout 0 -run 'no_deadlocks|as_the_model|cancel_flow_of_a_busy_flow|linearizable|upstreams_at_once|table_at_once|under_shapes' ./tests/...
+soak: ## Run the tests that FF_SOAK enlarges: those under stress for SOAK (5m) each, the others with all they have; test runs them small
+	FF_SOAK=$(SOAK) go test -count=1 -timeout 0 $(AVAILABLE) -run "$$(go run ./tests/internal/soaks .)" ./tests/...
 
 BASE ?= main
 

@@ -352,7 +352,7 @@ func ExampleEngine_RenewLease() {
 
 // Whoever creates an execution may wait for what it leaves, for as long as ctx lasts.
 func ExampleEngine_AwaitExecution() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
 	pool, eng := connect(ctx)
 	defer pool.Close()
@@ -384,7 +384,7 @@ func ExampleEngine_AwaitExecution() {
 
 // A flow is waited for until all its members have ended, however each did.
 func ExampleEngine_AwaitFlow() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
 	pool, eng := connect(ctx)
 	defer pool.Close()

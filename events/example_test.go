@@ -111,8 +111,10 @@ func ExampleSubscription_Position() {
 
 // Bills are written once for each end, whatever is killed or restarted: the consumer's position moves in the transaction
 // that writes them.
+//
+//pace:allow the example ends by itself
 func ExampleHandle() {
-	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	pool, eng := connect(ctx)
 	defer pool.Close()

@@ -2,17 +2,16 @@ package tests
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 )
 
 var demoLine = regexp.MustCompile(
@@ -95,20 +94,19 @@ func testCLIDemoEnded(t *testing.T, ff cli) {
 // waitForSessions returns when nobody else has a session on the database: no worker process was left behind.
 func waitForSessions(t *testing.T, databaseURL string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, databaseURL)
+	conn, err := pgx.Connect(t.Context(), databaseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	for sessions := 1; sessions > 0; {
-		err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity, pg_sleep(0.05)
+	progress.Wait(t, "the sessions to end", func() (sessions int, done bool) {
+		err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND pid <> pg_backend_pid()`).Scan(&sessions)
 		if err != nil {
-			t.Fatalf("%d sessions are left: %v", sessions, err)
+			t.Fatal(err)
 		}
-	}
+		return sessions, sessions == 0
+	})
 }
 
 func testCLIDemoWithoutToolchain(t *testing.T, ff cli) {

@@ -2,17 +2,16 @@ package tests
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/creack/pty"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -130,7 +129,8 @@ func testCLIFlowWatch(t *testing.T, ff cli) {
 	// Without a terminal there is a line for each change.
 	flow := mustDraw(t, eng, "a", chart(nil, "fetch>parse"))
 	var stderr bytes.Buffer
-	cmd := ff.command(t.Context(), databaseURL, "flow", "watch", flow.String(), "--interval", "100ms")
+	ctx, step := progress.Context(t, "something new to be written")
+	cmd := ff.command(ctx, databaseURL, "flow", "watch", flow.String(), "--interval", "100ms")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -145,6 +145,7 @@ func testCLIFlowWatch(t *testing.T, ff cli) {
 		for buffer := make([]byte, 4096); !bytes.Contains(seen, []byte(want)); {
 			n, err := read(buffer)
 			seen = append(seen, buffer[:n]...)
+			step()
 			if err != nil && !bytes.Contains(seen, []byte(want)) {
 				t.Fatalf("%v, without %q\n%s%s", err, want, seen, &stderr)
 			}
@@ -162,8 +163,6 @@ func testCLIFlowWatch(t *testing.T, ff cli) {
 
 	// On a terminal it is drawn again in the same place.
 	flow = mustDraw(t, eng, "b", chart(nil, "fetch>parse"))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	cmd = ff.command(ctx, databaseURL, "flow", "watch", flow.String(), "--interval", "100ms")
 	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 100})
 	if err != nil {
@@ -185,7 +184,7 @@ func testCLIFlowWatch(t *testing.T, ff cli) {
 
 	// Interrupted, it says so.
 	flow = mustDraw(t, eng, "c", chart(nil, "a"))
-	cmd = ff.command(t.Context(), databaseURL, "flow", "watch", flow.String())
+	cmd = ff.command(ctx, databaseURL, "flow", "watch", flow.String())
 	stdout, err = cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -16,12 +16,13 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
 func (c *consumed) awaitSetAside(t *testing.T, n int64) []events.SetAsideEvent {
 	t.Helper()
-	await(t, fmt.Sprintf("%d events to be set aside", n), func() bool { return c.status(t).SetAside == n })
+	progress.Equal(t, "events to be set aside", n, func() int64 { return c.status(t).SetAside })
 	aside, err := events.SetAside(t.Context(), c.Engine, "completion", "billing", events.Beginning, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -92,7 +93,7 @@ func TestConsumer_name_in_another_outbox_and_with_another_filter(t *testing.T) {
 	})
 	c.awaitNoted(t, 5)
 	// What the filter leaves out is passed as well.
-	await(t, "all to be examined", func() bool { return c.status(t).Lag == 0 })
+	progress.Equal(t, "all to be examined", 0, func() int64 { return c.status(t).Lag })
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -90,8 +91,9 @@ func (c *consumed) wantNoted(t *testing.T, want []int64) {
 
 func (c *consumed) awaitNoted(t *testing.T, n int) {
 	t.Helper()
-	await(t, fmt.Sprintf("%d events to be noted", n), func() bool {
-		return one[struct{ N int }](t, c.pool, "SELECT count(*) AS n FROM noted").N >= n
+	progress.Wait(t, fmt.Sprintf("%d events to be noted", n), func() (int, bool) {
+		noted := one[struct{ N int }](t, c.pool, "SELECT count(*) AS n FROM noted").N
+		return noted, noted >= n
 	})
 }
 
@@ -249,23 +251,17 @@ func TestConsumer_effects_happen_once_whatever_fails(t *testing.T) {
 	for _, r := range rivals {
 		handle(t, c.byDatabaseClock(t, r.pool), spec, faulty)
 	}
-	killed := 0
-	for i := 0; ; i++ {
-		if got := one[struct{ N int }](t, c.pool, "SELECT count(DISTINCT event_id) AS n FROM noted").N; got == n {
-			break
-		}
-		if i == 3 {
+	killed, looks := 0, 0
+	progress.Equal(t, "all events to be noted", n, func() int {
+		if looks++; looks == 3 {
 			c.emit(t, n/2)
 		}
 		killed += one[struct{ N int }](t, c.pool, `
 			SELECT count(pg_terminate_backend(pid)) AS n FROM pg_stat_activity
 			WHERE application_name IN ($1, $2) AND xact_start IS NOT NULL AND random() < 0.5`, rivals[0].name, rivals[1].name).N
-		select {
-		case <-time.After(rand.N(60 * time.Millisecond)):
-		case <-t.Context().Done():
-			t.Fatal("the test ended first")
-		}
-	}
+		dawdle(60 * time.Millisecond)
+		return one[struct{ N int }](t, c.pool, "SELECT count(DISTINCT event_id) AS n FROM noted").N
+	})
 	t.Logf("%d calls for %d events, %d connections killed", calls.Load(), n, killed)
 	c.wantNoted(t, c.ids(t))
 	if status := c.status(t); status.SetAside != 0 || status.Lag != 0 {

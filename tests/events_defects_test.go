@@ -30,7 +30,7 @@ func TestV1_V2_late_commits(t *testing.T) {
 	resumed := subscribe(t, f.Engine, events.Leases(events.Filter{}), events.Options{After: cursorBehind(second - 1)})
 	running := subscribe(t, f.rival(t).Engine, events.Leases(events.Filter{}), events.Options{After: events.Beginning})
 	third := insertEvent(t, f.pool, "lease", foreignEvents["lease"])
-	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) //pace:allow it is to run out
 	defer cancel()
 	if event, err := running.Next(short); err == nil {
 		t.Errorf("%+v is handed out before the one that is open", event)

@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -35,8 +36,7 @@ func subscribe[E any](t *testing.T, eng *engine.Engine, src events.Source[E], o 
 // nextEvent waits for the next event, or the error in its place.
 func nextEvent[E any](t *testing.T, sub *events.Subscription[E]) (E, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx, _ := progress.Context(t, "the next event")
 	event, err := sub.Next(ctx)
 	if err != nil && ctx.Err() != nil {
 		t.Fatalf("nothing came behind %s", sub.Position())
@@ -123,8 +123,7 @@ func TestEvents_05_V14_commits_wake_listeners_of_the_reference(t *testing.T) {
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	hears := func(channel string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
+		ctx, _ := progress.Context(t, "a notification on "+channel)
 		for {
 			n, err := conn.WaitForNotification(ctx)
 			if err != nil || n.Payload != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
 // executionModel is what executions are in thought: no transactions, one call after the other.
@@ -479,10 +480,10 @@ func TestExecutions_as_the_model(t *testing.T) {
 // forAMoment repeats a check by chance as long as a test under stress goes on, ten times at least, and returns how often.
 func forAMoment(t *testing.T, check func(*rapid.T)) (checks int) {
 	t.Helper()
-	failed, until := false, time.Now().Add(stressFor(t))
-	for once := true; once || time.Now().Before(until) && !failed && !t.Failed(); once = false {
+	failed, goesOn := false, soak.For(t, moment)
+	for once := true; once || goesOn() && !failed && !t.Failed(); once = false {
 		rapid.Check(t, func(r *rapid.T) {
-			if (checks >= 10 && time.Now().After(until) || t.Failed()) && !failed {
+			if (checks >= 10 && !goesOn() || t.Failed()) && !failed {
 				return // enough for once
 			}
 			checks++

@@ -509,7 +509,7 @@ func TestCancelFlow_and_AwaitFlow(t *testing.T) {
 	if _, err := f.RequestFlowCancel(t.Context(), engine.FlowCancelRequest{ID: flow, Grace: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	short, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	short, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond) //pace:allow it is to run out
 	defer cancel()
 	if _, err := f.AwaitFlow(short, flow); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)

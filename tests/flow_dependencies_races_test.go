@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
 // racers are the connections of a race on a database of its own. Whatever they release or skip is written
@@ -109,13 +109,13 @@ func together(ctx context.Context, operations ...func(context.Context) error) er
 	return errors.Join(errs...)
 }
 
-// Two upstreams succeed at the same instant, a thousand times under each policy: the downstream is
-// released exactly once, and both are counted.
+// Two upstreams succeed at the same instant, many times under each policy: the downstream is released exactly once, and
+// both are counted. A thousand times, in a soak, by chance more of them meet elsewhere than in the group.
 func TestResolve_two_upstreams_at_once(t *testing.T) {
 	t.Parallel()
-	const rounds = 1000
+	rounds := soak.Size(t, 60, 1000)
 	// Every so often both are made to wait for the group, so that they meet there for certain.
-	const meetEvery = 20
+	meetEvery := soak.Size(t, 4, 20)
 	tests := []struct {
 		name  string
 		rule  policy.Group
@@ -190,10 +190,7 @@ func TestResolve_two_upstreams_at_once(t *testing.T) {
 func TestF37_many_upstreams_at_once(t *testing.T) {
 	t.Parallel()
 	const fanIn, connections = 64, 24
-	rounds := 6
-	if os.Getenv("FF_SOAK") != "" {
-		rounds = 100
-	}
+	rounds := soak.Size(t, 3, 100) // one for each number of failures
 	for name, rule := range map[string]policy.Group{
 		"all": policy.AllOf(), "any": policy.AnyOf(policy.LetRun), "quorum": policy.Quorum(fanIn/2, policy.LetRun),
 		"any_cancels_remaining": policy.AnyOf(policy.CancelRemaining), "quorum_cancels_remaining": policy.Quorum(fanIn/2, policy.CancelRemaining),

@@ -13,7 +13,9 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/reconcile"
+	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
 // levelsAtOnce is how many levels of skipped executions one transaction writes.
@@ -43,9 +45,9 @@ func links(from, to int) []string {
 	return keys
 }
 
-// dispatcherOnly runs a reconciler that dispatches when it is woken, and hardly does anything else while a test lasts. It asks
-// by itself so rarely that a cascade of 16 transactions would outlast the test's patience: what a busy machine makes it
-// pass over once does not stay for ever, though.
+// dispatcherOnly runs a reconciler that dispatches when it is woken, and hardly does anything else while a test lasts. By
+// itself it asks so rarely that a cascade does not depend on it, but what a busy machine makes it pass over is not left for
+// ever.
 func dispatcherOnly(t *testing.T, eng *engine.Engine) {
 	t.Helper()
 	r, err := reconcile.New(eng, reconcile.Config{Interval: 5 * time.Second})
@@ -71,6 +73,12 @@ func (f *flowFixture) countSkipped(t *testing.T, flow id.FlowID) int {
 func (f *flowFixture) countUndispatched(t *testing.T) int {
 	t.Helper()
 	return one[struct{ N int }](t, f.pool, "SELECT count(*)::integer AS n FROM ff_completion_event WHERE dispatched_at_ms IS NULL").N
+}
+
+// awaitDispatched returns once no event is left to be dispatched.
+func (f *flowFixture) awaitDispatched(t *testing.T) {
+	t.Helper()
+	progress.Equal(t, "the last event to be dispatched", 0, func() int { return f.countUndispatched(t) })
 }
 
 // wantOneEventEach fails the test unless every member of a flow, all of which have ended, has one event, dispatched.
@@ -99,11 +107,11 @@ func TestA1_skips_of_any_depth(t *testing.T) {
 			flow := r.createFlow(t, chain(n))
 			began := time.Now()
 			r.fail(t, flow, "0")
-			await(t, "the last member to be skipped", func() bool {
-				return r.stored(t, r.NodeID(flow, fmt.Sprint(n-1))).State == stateSkipped
+			progress.Wait(t, "the last member to be skipped", func() (int, bool) {
+				return r.countSkipped(t, flow), r.stored(t, r.NodeID(flow, fmt.Sprint(n-1))).State == stateSkipped
 			})
 			t.Logf("%d members after %v", n, time.Since(began))
-			await(t, "the last event to be dispatched", func() bool { return r.countUndispatched(t) == 0 })
+			r.awaitDispatched(t)
 			r.wantMoves(t, flow, "terminal", links(1, n-1)...)
 			r.wantOneEventEach(t, flow)
 			if events := r.completionEvents(t, flow); !slices.IsSortedFunc(events, func(a, b string) int { return len(a) - len(b) }) {
@@ -113,10 +121,11 @@ func TestA1_skips_of_any_depth(t *testing.T) {
 	}
 }
 
-// Trees of 20,000 members: two of 10,000, which is as many as one call creates, one below the other.
+// Trees of two flows' members, one below the other. The small ones take several transactions for each level that is wide and
+// several levels for each transaction. A soak has two of 10,000, which is as many as one call creates.
 func TestA1_trees_of_20000(t *testing.T) {
 	t.Parallel()
-	const half = 10_000
+	half := soak.Size(t, 1_500, 10_000)
 	for name, parent := range map[string]func(int) int{
 		"fan_out_2":  func(i int) int { return (i - 1) / 2 },
 		"fan_out_10": func(i int) int { return (i - 1) / 10 },
@@ -152,9 +161,9 @@ func TestA1_trees_of_20000(t *testing.T) {
 			}, nil)
 			began := time.Now()
 			f.fail(t, flow, "0")
-			await(t, "all to be skipped", func() bool { return f.countSkipped(t, flow) == 2*half-1 })
+			progress.Equal(t, "all to be skipped", 2*half-1, func() int { return f.countSkipped(t, flow) })
 			t.Logf("after %v", time.Since(began))
-			await(t, "the last event to be dispatched", func() bool { return f.countUndispatched(t) == 0 })
+			f.awaitDispatched(t)
 			f.wantOneEventEach(t, flow)
 		})
 	}
@@ -210,8 +219,8 @@ func TestA1_left_by_a_process_that_never_dispatches(t *testing.T) {
 	default:
 	}
 	reconcileWith(t, r.Engine, 2)
-	await(t, "the last member to be skipped", func() bool { return r.countSkipped(t, flow) == 299 })
-	await(t, "the last event to be dispatched", func() bool { return r.countUndispatched(t) == 0 })
+	progress.Equal(t, "the last member to be skipped", 299, func() int { return r.countSkipped(t, flow) })
+	r.awaitDispatched(t)
 	r.wantMoves(t, flow, "terminal", links(1, 299)...)
 	r.wantOneEventEach(t, flow)
 }
@@ -242,7 +251,7 @@ func TestA1_dispatcher_killed_between_levels(t *testing.T) {
 			// To the end of the session, which hears of its death before the server has let its locks go: the first of what
 			// follows would find the flow held.
 			ended := texts(t, r.pool, `SELECT pg_terminate_backend(pid, $2)::text FROM pg_stat_activity
-				WHERE application_name = $1 AND wait_event = 'PgSleep'`, r.rivals.name, patience.Milliseconds())
+				WHERE application_name = $1 AND wait_event = 'PgSleep'`, r.rivals.name, time.Hour.Milliseconds())
 			if !slices.Equal(ended, []string{"true"}) {
 				t.Fatalf("the dispatcher's session ended: %v", ended)
 			}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
+	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
 // truth is what a policy means, told apart from how it is counted: whether the execution is to run once all its upstreams
@@ -144,13 +144,9 @@ func (r tableRow) downstream(i int) string { return fmt.Sprintf("%s/down%d", r.n
 
 // inDatabase are rows of the table: all orders of the ends of up to three upstreams, some of four and six, in soak all of
 // four and more of six. Where what remains is cancelled each policy has upstreams of its own.
-func inDatabase() []tableRow {
+func inDatabase(t *testing.T) []tableRow {
+	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
-	soaks := os.Getenv("FF_SOAK") != ""
-	ofSix := 8
-	if soaks {
-		ofSix = 40
-	}
 	var rows []tableRow
 	add := func(ends string) {
 		var together []truth
@@ -165,7 +161,7 @@ func inDatabase() []tableRow {
 	}
 	for n := 1; n <= 4; n++ {
 		for i, ends := range sequences(n, "sfx") {
-			if n == 4 && i%5 > 0 && !soaks {
+			if n == 4 && i%soak.Size(t, 5, 1) > 0 {
 				continue
 			}
 			add(strings.Map(func(end rune) rune { // failed is one of three
@@ -176,7 +172,7 @@ func inDatabase() []tableRow {
 			}, ends))
 		}
 	}
-	for range ofSix {
+	for range soak.Size(t, 8, 40) {
 		ends := make([]byte, 6)
 		for i := range ends {
 			ends[i] = everyEnd[random.IntN(len(everyEnd))]
@@ -328,7 +324,7 @@ var stateOf = map[document.Decision]string{
 // In a database: as the upstreams of hundreds of groups end one after the other, each downstream moves at the step that
 // decides it and at no other, and what remains is cancelled then and there.
 func TestPolicies_truth_table_in_a_database(t *testing.T) {
-	rows := inDatabase()
+	rows := inDatabase(t)
 	p := drawTable(t, newRacers(t, 1), rows)
 	cancelled := make(map[string]int) // how many upstreams of a row had ended when the others were cancelled
 	for step := range 6 {
@@ -390,7 +386,7 @@ func (p *policyTable) wantOver(t *testing.T) {
 // All upstreams end at the same time, from many connections, in random order and in batches, beside the background work:
 // what is decided at last is what each order of them decides.
 func TestPolicies_truth_table_at_once(t *testing.T) {
-	rows := slices.DeleteFunc(inDatabase(), func(row tableRow) bool { return row.policies[0].cancels })
+	rows := slices.DeleteFunc(inDatabase(t), func(row tableRow) bool { return row.policies[0].cancels })
 	p := drawTable(t, newRacers(t, 8), rows)
 	var endings []rowEnd
 	for _, row := range rows {

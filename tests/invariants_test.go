@@ -127,8 +127,6 @@ var invariants = []invariant{
 // wrote to by hand, and those that this library never wrote to, are not judged; nor are others than those of the lanes
 // given, or of lanes named after these, if any are given.
 func brokenInvariants(ctx context.Context, url string, lanes []string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return nil, err

@@ -52,6 +52,7 @@ func TestLayout_imports_point_down(t *testing.T) {
 		"internal/pgtest":   {"internal/pgserver", "internal/pgtest/container", "schema"},
 
 		"internal/pgtest/container": {},
+		"internal/pgtest/progress":  {},
 	}
 	// Nothing may import these, so they may import anything.
 	top := []string{"bench", "cmd/", "examples/", "tests"}

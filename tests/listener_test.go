@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 )
 
 // hearing is a listener that hears of the given lanes and of its own connections.
@@ -48,13 +50,8 @@ func listenBy(t *testing.T, eng *engine.Engine, lanes ...id.LaneID) hearing {
 // want waits for the next that is heard.
 func (e hearing) want(t *testing.T, want id.LaneID) {
 	t.Helper()
-	select {
-	case got := <-e.heard:
-		if got != want {
-			t.Errorf("heard %q, want %q", got, want)
-		}
-	case <-time.After(patience):
-		t.Fatalf("did not hear %q", want)
+	if got := progress.Receive(t, fmt.Sprintf("%q to be heard", want), e.heard); got != want {
+		t.Errorf("heard %q, want %q", got, want)
 	}
 }
 

@@ -6,13 +6,14 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
 const insertLeases = `INSERT INTO ff_lease_event (execution_id, event_type, occurred_at_ms, partition_key)
@@ -21,19 +22,18 @@ const insertLeases = `INSERT INTO ff_lease_event (execution_id, event_type, occu
 // One who stops holds up nobody, and nothing but his buffer is kept for him.
 func TestOutbox_06_a_consumer_that_stops(t *testing.T) {
 	f := cloneFixture(t)
-	const n = 100_000
+	n := int64(soak.Size(t, 20_000, 100_000)) // more than any buffer here in both cases
 	stopped, busy := f.follow(t, outbox.Options{Buffer: 100}), f.follow(t, outbox.Options{})
 	for range n / 5_000 {
 		f.exec(t, insertLeases, 5_000)
 	}
 	wantAll := func(s *outbox.Subscription) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		for seen := int64(0); seen < n; {
+		ctx, step := progress.Context(t, "the next events")
+		for seen := int64(0); seen < n; step() {
 			rows, err := s.Batch(ctx, 1000)
 			if err != nil {
-				t.Fatalf("after %d: %v", seen, err)
+				t.Fatalf("after %d: %v, %v", seen, err, context.Cause(ctx))
 			}
 			for _, row := range rows {
 				if seen++; row.ID != seen {
@@ -211,8 +211,7 @@ func TestOutbox_12_close_wakes_who_reads(t *testing.T) {
 // nextError returns the error that comes behind n events.
 func nextError(t *testing.T, s *outbox.Subscription) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx, _ := progress.Context(t, "an error")
 	row, err := s.Next(ctx)
 	if err == nil {
 		t.Fatalf("handed %d, want an error", row.ID)

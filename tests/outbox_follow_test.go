@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 )
 
 // insertLease inserts a lease event, as another program would, and returns its id.
@@ -40,14 +40,14 @@ func (f *fixture) follow(t *testing.T, o outbox.Options) *outbox.Subscription {
 // next returns the ids of the next n events.
 func next(t *testing.T, s *outbox.Subscription, n int) (events []int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx, step := progress.Context(t, "the next event")
 	for range n {
 		row, err := s.Next(ctx)
 		if err != nil {
-			t.Fatalf("after %d: %v", events, err)
+			t.Fatalf("after %d: %v, %v", events, err, context.Cause(ctx))
 		}
 		events = append(events, row.ID)
+		step()
 	}
 	return events
 }

@@ -77,7 +77,7 @@ func want(t *testing.T, s *outbox.Subscription, ids ...int64) {
 // wantWaiting checks that a subscription from now waits as long as a transaction is open that has written.
 func (f *fixture) wantWaiting(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond) //pace:allow it is to run out
 	defer cancel()
 	if _, err := f.Outboxes().Subscribe(ctx, outbox.Lease, outbox.Options{Buffer: 10}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want the context's error", err)

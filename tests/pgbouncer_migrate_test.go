@@ -1,13 +1,12 @@
 package tests
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
@@ -17,8 +16,6 @@ func TestPgBouncer_migrations(t *testing.T) {
 	eachMode(t, func(t *testing.T, open func(*testing.T, string) *pgxpool.Pool) {
 		url := pgtest.EmptyDatabase(t)
 		const deployers = 6
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
 		type outcome struct {
 			schema.Result
 			error
@@ -27,13 +24,13 @@ func TestPgBouncer_migrations(t *testing.T) {
 		for range deployers {
 			pool := open(t, url)
 			go func() {
-				result, err := schema.Migrate(ctx, pool, schema.Options{Schema: "own"})
+				result, err := schema.Migrate(t.Context(), pool, schema.Options{Schema: "own"})
 				done <- outcome{result, err}
 			}()
 		}
 		applied := 0
 		for range deployers {
-			o := <-done
+			o := progress.Receive(t, "a deployer to end", done)
 			if o.error != nil {
 				t.Fatal(o.error)
 			}

@@ -132,7 +132,9 @@ func TestInterleaving_two_claims(t *testing.T) {
 		{"the first rolls back", false, 1, "ClaimOneAfterPosition"},
 		{"the first rolls back, two by two", false, 2, "ClaimAfterPositions"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		// again is true if the claims took longer than a claimer keeps its positions.
+		var again bool
+		once := func(t *testing.T) {
 			f := cloneFixture(t)
 			var created []id.ExecutionID
 			for range 6 {
@@ -160,7 +162,8 @@ func TestInterleaving_two_claims(t *testing.T) {
 			first := executionsOf(claimed)
 			sent := names(log.during(func() { second = append(second, take(c.n)...) }))
 			fromHead := slices.Contains(sent, "ClaimFromHead")
-			if onTime := time.Since(scanned) < time.Second; onTime && (fromHead || !slices.Contains(sent, c.statement)) {
+			again = time.Since(scanned) >= time.Second //pace:allow it is repeated on a slow machine
+			if !again && (fromHead || !slices.Contains(sent, c.statement)) {
 				t.Errorf("the second sends %q, want it to claim after its positions", sent)
 			}
 			second = append(second, take(10)...)
@@ -182,6 +185,11 @@ func TestInterleaving_two_claims(t *testing.T) {
 			// Not by the claimer, which leaves the head alone for a while where a full scan took long.
 			if got := len(f.claimN(t, 10)); got != left {
 				t.Errorf("claimed %d more, want %d", got, left)
+			}
+		}
+		t.Run(c.name, func(t *testing.T) {
+			for again = true; again; {
+				once(t)
 			}
 		})
 	}

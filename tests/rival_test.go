@@ -5,17 +5,14 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 )
-
-// patience is how long a test waits for what must happen.
-const patience = time.Minute
 
 // rival is another process on the fixture's database, whose statements can be seen waiting.
 type rival struct {
@@ -70,19 +67,10 @@ func (r *rival) kill(t *testing.T, f *fixture) {
 		WHERE application_name = $1 AND wait_event_type = 'Lock'`, r.name)
 }
 
-// await polls until happened, and fails the test when it does not.
+// await polls until happened. What takes many steps is awaited by [progress.Wait].
 func await(t *testing.T, what string, happened func() bool) {
 	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for !happened() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited %v for %s, which did not come", patience, what)
-		}
-	}
+	progress.Until(t, what, happened)
 }
 
 // async runs an operation beside the test and returns a function that waits for its result.
@@ -92,13 +80,7 @@ func async[T any](t *testing.T, operation func(context.Context) T) func() T {
 	go func() { done <- operation(t.Context()) }()
 	return func() T {
 		t.Helper()
-		var result T
-		select {
-		case result = <-done:
-		case <-time.After(patience):
-			t.Fatalf("an operation did not end in %v", patience)
-		}
-		return result
+		return progress.Receive(t, "an operation to end", done)
 	}
 }
 

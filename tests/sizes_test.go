@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
 // sizeLog notes how many bytes of texts and byte strings a pool's largest statement was sent.
@@ -66,11 +67,12 @@ func sized(t *testing.T) (*fixture, *sizeLog) {
 	return f, log
 }
 
-// As one statement these would be more than a message to a server can hold. What is stored is compressed well.
+// Many payloads are sent in several statements. In a soak they are more than a gigabyte, which is more than a message to a
+// server can hold. What is stored is compressed well.
 func TestA13_creations_of_more_than_a_gigabyte(t *testing.T) {
 	f := newFixture(t)
 	payload := make([]byte, engine.DefaultMaxPayload)
-	specs := make([]engine.ExecutionSpec, 1100)
+	specs := make([]engine.ExecutionSpec, soak.Size(t, 60, 1100))
 	for i := range specs {
 		specs[i] = engine.ExecutionSpec{Lane: f.lane, Kind: "test", Payload: payload, IdempotencyKey: f.key(fmt.Sprint(i))}
 	}

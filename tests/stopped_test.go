@@ -5,10 +5,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 )
 
 // stopped is a process that stops before it sends one statement for the first time: what it has read by then is old
@@ -33,11 +34,7 @@ func (f *fixture) stoppedBefore(t *testing.T, statement string) *stopped {
 // awaitStop returns once the process has stopped.
 func (s *stopped) awaitStop(t *testing.T) {
 	t.Helper()
-	select {
-	case <-s.reached:
-	case <-time.After(patience):
-		t.Fatalf("%s was not sent in %v", s.statement, patience)
-	}
+	progress.Receive(t, s.statement+" to be sent", s.reached)
 }
 
 func (s *stopped) resume() { close(s.resumed) }

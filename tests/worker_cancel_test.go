@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -180,11 +181,5 @@ func TestWorker_result_of_what_was_cancelled(t *testing.T) {
 // received waits for what comes on a channel.
 func received[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
-	var v T
-	select {
-	case v = <-from:
-	case <-time.After(patience):
-		t.Fatalf("waited %v for nothing", patience)
-	}
-	return v
+	return progress.Receive(t, "a value", from)
 }

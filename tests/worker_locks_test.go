@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -54,11 +55,7 @@ func (g *gated) register(w *worker.Worker) {
 func (g *gated) await(t *testing.T, n int) {
 	t.Helper()
 	for range n {
-		select {
-		case <-g.started:
-		case <-time.After(patience):
-			t.Fatalf("handlers did not start in %v", patience)
-		}
+		progress.Receive(t, "a handler to start", g.started)
 	}
 }
 

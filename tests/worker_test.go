@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -66,14 +67,8 @@ func (c *crew) Begin(ctx context.Context, work *engine.Claimed) (context.Context
 func (c *crew) next(t *testing.T, n int) []settled {
 	t.Helper()
 	var all []settled
-	late := time.After(patience)
 	for len(all) < n {
-		select {
-		case s := <-c.settled:
-			all = append(all, s)
-		case <-late:
-			t.Fatalf("%d of %d executions settled in %v: %v", len(all), n, patience, all)
-		}
+		all = append(all, progress.Receive(t, fmt.Sprintf("another execution to be settled, %d of %d", len(all)+1, n), c.settled))
 	}
 	return all
 }
@@ -300,13 +295,8 @@ func TestWorker_attempt_timeout(t *testing.T) {
 			return "in time", nil
 		})
 	})
-	select {
-	case err := <-cause:
-		if !errors.Is(err, worker.ErrAttemptTimeout) {
-			t.Errorf("cause %v", err)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("the handler of the first attempt was not cancelled within a minute")
+	if err := progress.Receive(t, "the handler of the first attempt to be cancelled", cause); !errors.Is(err, worker.ErrAttemptTimeout) {
+		t.Errorf("cause %v", err)
 	}
 	if got := c.next(t, 2); got[0].Settlement != worker.Abandoned || got[1].Settlement != worker.Completed {
 		t.Errorf("settled as %v, then %v", got[0].Report, got[1].Report)

@@ -137,6 +137,8 @@ func (f *fakeEngine) ListenLost(ctx context.Context, _ id.WorkerInstanceID, lost
 }
 
 // accompany returns a moment after ctx has ended.
+//
+//pace:allow the fake runs in bubbles alone
 func (f *fakeEngine) accompany(ctx context.Context) {
 	f.beside.Add(1)
 	defer f.beside.Add(-1)
@@ -194,6 +196,7 @@ func (f *fakeEngine) QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.L
 	return queued, ctx.Err()
 }
 
+//pace:allow the fake runs in bubbles alone
 func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error) {
 	at := sinceEpoch()
 	c.claiming(1)
@@ -311,6 +314,8 @@ func (f *fakeEngine) lockLease(x id.ExecutionID, locked bool) {
 }
 
 // await waits for a lock as calls for one execution do.
+//
+//pace:allow the fake runs in bubbles alone
 func (f *fakeEngine) await(ctx context.Context, l engine.Lease) error {
 	f.mu.Lock()
 	if f.inLine != nil {
@@ -356,6 +361,8 @@ func (f *fakeEngine) FailExecution(ctx context.Context, l engine.Lease, failure 
 }
 
 // settling lets the time go by that a settlement takes.
+//
+//pace:allow the fake runs in bubbles alone
 func (f *fakeEngine) settling() {
 	count := func(n int) {
 		f.mu.Lock()

@@ -16,6 +16,8 @@ import (
 )
 
 // quick and slow are handlers of the kinds "quick" and "slow": one returns at once, one after a second.
+//
+//pace:allow it sets workers in bubbles up
 func quickAndSlow(w *Worker, _ *fakeEngine) {
 	on(w, "quick", func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, nil })
 	on(w, "slow", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {

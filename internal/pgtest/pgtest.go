@@ -81,9 +81,7 @@ func (r *run) createDatabase(t testing.TB, template string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := r.drop(ctx, name); err != nil {
+		if err := r.drop(context.Background(), name); err != nil {
 			t.Error(err)
 		}
 	})

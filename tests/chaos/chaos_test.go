@@ -25,18 +25,26 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
 const (
 	lane      id.LaneID = "chaos"
 	processes           = 8
 	layers              = 10
-	width               = 500
-	solos               = 5_000
-	total               = layers*width + solos
-
-	patience = 2 * time.Minute // on a machine that is busy with other tests; alone it takes ten to twenty seconds
 )
+
+// load is how many executions there are: in layers of a flow, and alone. In a soak they are 10,000, and more processes
+// are killed and frozen among them.
+type load struct{ width, solos int }
+
+func newLoad(t *testing.T) load {
+	t.Helper()
+	return load{width: soak.Size(t, 100, 500), solos: soak.Size(t, 1_000, 5_000)}
+}
+
+func (l load) total() int { return layers*l.width + l.solos }
 
 // dangers say how many starts of a handler are a process's last, or its last for longer than its leases live.
 type dangers struct {
@@ -46,7 +54,13 @@ type dangers struct {
 	within time.Duration // of that start a process dies: while the handler runs, or its end is written
 }
 
-var manyDangers = dangers{killOneIn: 500, maxKills: 16, freezeOneIn: 1_000, maxFreezes: 6}
+func manyDangers(t *testing.T) dangers {
+	t.Helper()
+	return dangers{
+		killOneIn: soak.Size(t, 120, 500), maxKills: soak.Size(t, 8, 16),
+		freezeOneIn: soak.Size(t, 250, 1_000), maxFreezes: soak.Size(t, 3, 6),
+	}
+}
 
 func TestWorkers_killed_at_random(t *testing.T) {
 	t.Parallel()
@@ -60,10 +74,11 @@ func TestWorkers_killed_at_random(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	createSolos(t, eng)
-	flow := createFlow(t, eng)
+	size := newLoad(t)
+	createSolos(t, eng, size.solos)
+	flow := createFlow(t, eng, size.width)
 
-	f := &fleet{t: t, pool: pool, url: url, dangers: manyDangers, patience: patience}
+	f := &fleet{t: t, pool: pool, url: url, dangers: manyDangers(t)}
 	for range processes {
 		f.start()
 	}
@@ -83,13 +98,13 @@ func TestWorkers_killed_at_random(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "ANALYZE"); err != nil {
 		t.Fatal(err)
 	}
-	checkEnds(t, pool)
+	checkEnds(t, pool, size.total())
 	checkFences(t, pool)
 	checkOrder(t, pool, flow)
 }
 
 // createSolos creates executions of all kinds that stand alone.
-func createSolos(t *testing.T, eng *engine.Engine) {
+func createSolos(t *testing.T, eng *engine.Engine, solos int) {
 	t.Helper()
 	specs := make([]engine.ExecutionSpec, solos)
 	for i := range specs {
@@ -114,7 +129,7 @@ func createSolos(t *testing.T, eng *engine.Engine) {
 }
 
 // createFlow creates a flow in layers: each node waits for three of the layer before.
-func createFlow(t *testing.T, eng *engine.Engine) id.FlowID {
+func createFlow(t *testing.T, eng *engine.Engine, width int) id.FlowID {
 	t.Helper()
 	spec := engine.FlowSpec{ID: id.NewFlowID()}
 	key := func(layer, i int) string { return fmt.Sprintf("%d/%d", layer, i%width) }
@@ -143,11 +158,10 @@ func createFlow(t *testing.T, eng *engine.Engine) id.FlowID {
 // fleet is the worker processes, and what has happened to them.
 type fleet struct {
 	dangers
-	t        *testing.T
-	pool     *pgxpool.Pool
-	url      string
-	patience time.Duration
-	running  sync.WaitGroup // readers of their output, and thaws
+	t       *testing.T
+	pool    *pgxpool.Pool
+	url     string
+	running sync.WaitGroup // readers of their output, and thaws
 
 	mu        sync.Mutex
 	processes []*process
@@ -228,7 +242,7 @@ func (f *fleet) heard(p *process, line string) {
 		f.kills++
 		p.killed = true
 		f.running.Go(func() {
-			<-time.After(rand.N(f.within + 1))
+			pause(f.t.Context(), rand.N(f.within+1))
 			f.signal(p, syscall.SIGKILL)
 		})
 	case f.freezes < f.maxFreezes && rand.IntN(f.freezeOneIn) == 0:
@@ -241,11 +255,9 @@ func (f *fleet) heard(p *process, line string) {
 
 // thaw wakes a frozen process when its leases have run out. It knows nothing of that.
 func (f *fleet) thaw(p *process) {
-	f.await("the leases of a frozen process to run out", func() bool {
-		return f.count(`
-			SELECT count(*) FROM ff_attempt
-			WHERE worker_instance_id = $1 AND outcome IS NULL AND lease_expires_at_ms > ffx_now_ms(NULL)`, p.instance) == 0
-	})
+	f.awaitNone("leases of a frozen process that last", `
+		SELECT count(*) FROM ff_attempt
+		WHERE worker_instance_id = $1 AND outcome IS NULL AND lease_expires_at_ms > ffx_now_ms(NULL)`, p.instance)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p.frozen = false
@@ -259,23 +271,18 @@ func (f *fleet) signal(p *process, s syscall.Signal) {
 }
 
 func (f *fleet) awaitEnd() {
-	f.await("all executions to end", func() bool {
-		return f.count(`SELECT count(*) FROM ff_exec_core WHERE lifecycle_phase NOT IN ('terminal', 'cancelled') OR public_state = 'failed'`) == 0
-	})
+	f.awaitNone("executions that have not ended",
+		`SELECT count(*) FROM ff_exec_core WHERE lifecycle_phase NOT IN ('terminal', 'cancelled') OR public_state = 'failed'`)
 }
 
-// await polls until happened. It runs beside the test too, where failing means to give up waiting.
-func (f *fleet) await(what string, happened func() bool) {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(f.patience)
-	for !happened() {
-		select {
-		case <-tick.C:
-		case <-late:
-			f.t.Errorf("waited %v for %s, which did not come", f.patience, what)
-			return
-		}
+// awaitNone waits until a query counts none. It runs beside the test too, where failing means to give up waiting.
+func (f *fleet) awaitNone(what, sql string, args ...any) {
+	err := progress.Poll("no "+what, func() (n int, done bool) {
+		n = f.count(sql, args...)
+		return n, n == 0
+	})
+	if err != nil {
+		f.t.Error(err)
 	}
 }
 
@@ -320,7 +327,7 @@ func wantNone(t *testing.T, pool *pgxpool.Pool, what, sql string, args ...any) {
 }
 
 // checkEnds: every execution has ended as its kind does, has told each of its ends once, and its attempts are consistent.
-func checkEnds(t *testing.T, pool *pgxpool.Pool) {
+func checkEnds(t *testing.T, pool *pgxpool.Pool, total int) {
 	t.Helper()
 	wantNone(t, pool, "an execution has not ended as its kind does", `
 		SELECT execution_id, lifecycle_phase, public_state, ownership_state, kind FROM (

@@ -26,7 +26,7 @@ const (
 // the workers do at the same time, it is repeated until it is done.
 func (f *fleet) operate(ctx context.Context, eng *engine.Engine) (done operated) {
 	o := eng.Operator()
-	for ctx.Err() == nil {
+	for round := 0; ctx.Err() == nil; round++ {
 		endless := f.executions(ctx, `raw_fields ->> 'execution_kind' = 'endless' AND lifecycle_phase <> 'cancelled'
 			AND random() < CASE lifecycle_phase WHEN 'active' THEN 0.3 ELSE 0.03 END LIMIT 20`)
 		if len(endless) > 0 {
@@ -44,7 +44,7 @@ func (f *fleet) operate(ctx context.Context, eng *engine.Engine) (done operated)
 			f.tolerate(ctx, "replay", err)
 			done.replayed++
 		}
-		if done.paused < maxPauses && rand.IntN(pauseOneIn) == 0 {
+		if done.paused < maxPauses && (rand.IntN(pauseOneIn) == 0 || round == pauseOneIn) {
 			f.pause(ctx, o)
 			done.paused++
 		}

@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,13 +14,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/state"
+	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
 // Flows of the shapes that people really build come to their ends while worker processes are killed. `make soak` runs
 // each of them whole, one after the other; other tests all at once, and small.
 func TestWorkers_killed_under_shapes(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("FF_SOAK") == "" {
+	if !soak.On(t) {
 		runShapes(t, 15*time.Millisecond, shapes(false)...)
 		return
 	}
@@ -57,20 +57,18 @@ func runShapes(t *testing.T, within time.Duration, shapes ...shape) {
 	}
 	created := time.Since(begun)
 
-	f := &fleet{t: t, pool: pool, url: url, patience: 5 * patience, dangers: dangers{
+	f := &fleet{t: t, pool: pool, url: url, dangers: dangers{
 		killOneIn: max(nodes/(3*kills), 2), maxKills: kills, freezeOneIn: max(nodes/6, 2), maxFreezes: 2, within: within,
 	}}
 	begun = time.Now()
 	for range processes / 2 {
 		f.start()
 	}
-	f.await("all executions to end", func() bool {
-		return f.count(`SELECT count(*) FROM ff_exec_core WHERE lifecycle_phase NOT IN ('terminal', 'cancelled')`) == 0
-	})
+	f.awaitNone("executions that have not ended",
+		`SELECT count(*) FROM ff_exec_core WHERE lifecycle_phase NOT IN ('terminal', 'cancelled')`)
 	ended := time.Since(begun)
-	f.await("all completions to be dispatched", func() bool {
-		return f.count(`SELECT count(*) FROM ff_completion_event WHERE dispatched_at_ms IS NULL`) == 0
-	})
+	f.awaitNone("completions that are not dispatched",
+		`SELECT count(*) FROM ff_completion_event WHERE dispatched_at_ms IS NULL`)
 	f.stop()
 	t.Logf("%d nodes: created in %.2f s, ended in %.1f s; %d handlers started, %d processes killed, %d frozen, %d outcomes refused",
 		nodes, created.Seconds(), ended.Seconds(), f.started, f.kills, f.freezes, f.refused)

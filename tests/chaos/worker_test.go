@@ -159,7 +159,7 @@ func runWorker(input io.Reader, output io.Writer) error {
 }
 
 // labour takes a little while, whoever may want it to stop.
-func labour() { <-time.After(rand.N(10 * time.Millisecond)) }
+func labour() { pause(context.Background(), rand.N(10*time.Millisecond)) }
 
 // reporter tells the test what happens.
 type reporter struct {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -199,22 +198,6 @@ func TestMigrate_CatalogStaysSmall(t *testing.T) {
 		} else {
 			t.Logf("%d %s", n, limit.what)
 		}
-	}
-}
-
-// A fifth of a second on a quiet machine; with the reference's 256 partitions it would be half a minute.
-// Serial: the other tests would be measured as well.
-func TestMigrate_TakesNoTime(t *testing.T) {
-	best := time.Hour
-	for range 3 {
-		databaseURL := pgtest.EmptyDatabase(t)
-		began := time.Now()
-		migrate(t, databaseURL, schema.Options{})
-		best = min(best, time.Since(began))
-	}
-	t.Logf("an empty database took %v to migrate", best)
-	if best >= 10*time.Second {
-		t.Errorf("an empty database took %v to migrate", best)
 	}
 }
 

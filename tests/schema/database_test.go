@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
@@ -265,17 +265,15 @@ func TestM27_the_second_deployer_waits_for_the_first(t *testing.T) {
 func TestM27_deployers_that_share_a_pool_of_one(t *testing.T) {
 	t.Parallel()
 	pool := poolOfOne(t, pgtest.EmptyDatabase(t))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	errs := make(chan error, 4)
 	for range cap(errs) {
 		go func() {
-			_, err := schema.Migrate(ctx, pool, schema.Options{})
+			_, err := schema.Migrate(t.Context(), pool, schema.Options{})
 			errs <- err
 		}()
 	}
 	for range cap(errs) {
-		if err := <-errs; err != nil {
+		if err := progress.Receive(t, "a deployer to end", errs); err != nil {
 			t.Error(err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
@@ -294,19 +295,8 @@ const migratorWaits = `
 		WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()
 	)`
 
-// waitFor returns as soon as query is true; the server does the waiting.
+// waitFor returns once query is true.
 func waitFor(t *testing.T, conn *pgx.Conn, query string) {
 	t.Helper()
-	exec(t, conn, fmt.Sprintf(`
-		DO $$
-		BEGIN
-			FOR i IN 1..10000 LOOP
-				IF (%s) THEN
-					RETURN;
-				END IF;
-				PERFORM pg_sleep(0.001);
-			END LOOP;
-			RAISE 'not true within its time';
-		END;
-		$$`, query))
+	progress.Until(t, query, func() bool { return scalar[bool](t, conn, query) })
 }

@@ -1,16 +1,15 @@
 package schema_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
@@ -77,8 +76,7 @@ func notifications(t *testing.T, conn, sender *pgx.Conn, channel string) []strin
 	t.Helper()
 	const end = "end of test"
 	exec(t, sender, "SELECT pg_notify($1, $2)", channel, end)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx, step := progress.Context(t, "a notification on "+channel)
 	var received []string
 	for {
 		n, err := conn.WaitForNotification(ctx)
@@ -89,6 +87,7 @@ func notifications(t *testing.T, conn, sender *pgx.Conn, channel string) []strin
 			return received
 		}
 		received = append(received, n.Channel+":"+n.Payload)
+		step()
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 )
 
 // In processes of the test program, which are also those of a [Fleet], these say where one of them dies and how.
@@ -110,11 +110,7 @@ func TestFleet_ReportsAProcessThatDies(t *testing.T) {
 			}
 			reported := make(chan error, 1)
 			go func() { reported <- fleet.Run(t.Context(), Work{}) }()
-			select {
-			case err = <-reported:
-			case <-time.After(time.Minute):
-				t.Fatal("the fleet goes on")
-			}
+			err = progress.Receive(t, "the fleet to end", reported)
 			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "before its time") {
 				t.Errorf("the fleet says %v, want that one ended before its time, and %q", err, test.want)
 			}

@@ -6,9 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/container"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
@@ -40,16 +40,6 @@ func read(t *testing.T, migrations map[string]string) []project.Migration {
 		t.Fatal(err)
 	}
 	return side.Migrations
-}
-
-// await returns once something holds, which it asks again and again.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited for %s, which did not come", what)
-		}
-	}
 }
 
 // one runs a query for one value.
@@ -147,7 +137,7 @@ func TestStart_drops_what_was_left_behind(t *testing.T) {
 	if err := killed.admin.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the killed review's session to end", func() bool {
+	progress.Until(t, "the killed review's session to end", func() bool {
 		return !one[bool](t, kept, fmt.Sprintf("SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = %d AND objid = %d)",
 			reviewsLock, killed.key))
 	})
@@ -156,7 +146,7 @@ func TestStart_drops_what_was_left_behind(t *testing.T) {
 		return one[bool](t, kept, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = '"+name+"')")
 	}
 	// Another review that starts now may be about to drop it.
-	await(t, "the database of the killed review to be dropped", func() bool { return !exists(left.Name) })
+	progress.Until(t, "the database of the killed review to be dropped", func() bool { return !exists(left.Name) })
 	if !exists(kept.Name) {
 		t.Error("the database of a running review was dropped")
 	}
