@@ -135,7 +135,7 @@ func TestInterleaving_two_claims(t *testing.T) {
 		// again is true if the claims took longer than a claimer keeps its positions.
 		var again bool
 		once := func(t *testing.T) {
-			f := cloneFixture(t)
+			f := newClone(t)
 			var created []id.ExecutionID
 			for range 6 {
 				created = append(created, f.create(t))
@@ -188,6 +188,7 @@ func TestInterleaving_two_claims(t *testing.T) {
 			}
 		}
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			for again = true; again; {
 				once(t)
 			}

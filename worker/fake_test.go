@@ -220,15 +220,19 @@ func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error
 	if c.halts[c.spec.Lane] != engine.NotHalted || c.claimBlind != nil && c.claimBlind() {
 		return nil, nil
 	}
-	var claimed, left []engine.Claimed
-	for _, x := range c.lanes[c.spec.Lane] {
-		if len(claimed) < n && slices.Contains(c.spec.Kinds, x.Kind) {
+	var claimed, passedOver []engine.Claimed
+	rest := c.lanes[c.spec.Lane]
+	for ; len(rest) > 0 && len(claimed) < n; rest = rest[1:] {
+		if x := rest[0]; slices.Contains(c.spec.Kinds, x.Kind) {
 			claimed = append(claimed, x)
 		} else {
-			left = append(left, x)
+			passedOver = append(passedOver, x)
 		}
 	}
-	c.lanes[c.spec.Lane] = left
+	if len(passedOver) > 0 { // else the lane is not copied, which may be long
+		rest = append(passedOver, rest...)
+	}
+	c.lanes[c.spec.Lane] = rest
 	for i := range claimed {
 		claimed[i].Lease.TTL = c.spec.LeaseTTL
 		claimed[i].Lease.Lane = c.spec.Lane
