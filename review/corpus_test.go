@@ -159,7 +159,7 @@ func useSQLC(t *testing.T) {
 	t.Helper()
 	command := exec.Command("go", "tool", "-modfile=tools/go.mod", "-n", "sqlc")
 	command.Dir = ".."
-	command.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+	command.Env = append(os.Environ(), "GOWORK=off")
 	tool, err := command.Output()
 	if err != nil {
 		t.Fatalf("find sqlc: %v", err)

@@ -72,7 +72,7 @@ func find(ctx context.Context, side *project.Side) (string, error) {
 		}
 		command := exec.CommandContext(ctx, "go", "tool", "-modfile="+filepath.Join(side.Dir, module), "-n", "sqlc")
 		command.Dir = filepath.Dir(filepath.Join(side.Dir, module))
-		command.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+		command.Env = append(os.Environ(), "GOWORK=off") // with a C compiler sqlc is forty times faster
 		if found, err := command.Output(); err == nil {
 			return strings.TrimSpace(string(found)), nil
 		}
