@@ -87,7 +87,7 @@ func TestOutbox_01_every_interleaving(t *testing.T) {
 	reader := f.engineOn(t, pool, engine.Config{NoListener: true})
 	broken := errors.New("broken")
 	held, settled := 0, 0
-	rapid.Check(t, func(r *rapid.T) {
+	forAMoment(t, func(r *rapid.T) {
 		s := &script{f: f, t: t, committed: make(map[int64]bool)}
 		defer func() {
 			for len(s.open) > 0 {
