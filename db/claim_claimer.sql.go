@@ -65,10 +65,6 @@ candidates AS (
             AND c.lifecycle_phase = 'runnable'
             AND c.eligibility_state = 'eligible_now'
             AND c.required_capabilities <@ $7::text[]
-            AND (
-                r.kind IS NOT NULL
-                OR (coalesce(c.raw_fields ->> 'execution_kind', '') = ANY ($8::text[])) IS NOT FALSE
-            )
             AND c.attempt_state <> 'attempt_interrupted'
         ORDER BY
             r.created_at_ms,
@@ -196,9 +192,9 @@ opened_attempts AS (
 ),
 timed AS (
     -- One lease timer for all of them.
-    INSERT INTO ffx_lease_watch (
+    INSERT INTO ffx_lease_timer (
         due_at_ms,
-        watch_id,
+        timer_id,
         partition_keys,
         execution_ids,
         attempt_indexes
@@ -418,10 +414,6 @@ candidate AS (
             AND c.lifecycle_phase = 'runnable'
             AND c.eligibility_state = 'eligible_now'
             AND c.required_capabilities <@ $7::text[]
-            AND (
-                r.kind IS NOT NULL
-                OR (coalesce(c.raw_fields ->> 'execution_kind', '') = ANY ($8::text[])) IS NOT FALSE
-            )
             AND c.attempt_state <> 'attempt_interrupted'
         ORDER BY
             r.created_at_ms,
@@ -527,9 +519,9 @@ opened_attempt AS (
 ),
 timed AS (
     -- Its lease timer.
-    INSERT INTO ffx_lease_watch (
+    INSERT INTO ffx_lease_timer (
         due_at_ms,
-        watch_id,
+        timer_id,
         partition_keys,
         execution_ids,
         attempt_indexes

@@ -248,10 +248,10 @@ WITH items AS MATERIALIZED (
             unnest(w.partition_keys) AS partition_key,
             unnest(w.execution_ids) AS execution_id,
             unnest(w.attempt_indexes) AS attempt_index
-        FROM ffx_lease_watch AS w
+        FROM ffx_lease_timer AS w
         ORDER BY
             w.due_at_ms,
-            w.watch_id
+            w.timer_id
     ) AS t
     LIMIT $1::integer + 1
 )

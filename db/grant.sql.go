@@ -412,8 +412,7 @@ FROM (
         q.rank,
         q.created_at_ms,
         q.execution_id,
-        q.partition_key,
-        q.kind
+        q.partition_key
     FROM ffx_ready AS q
     WHERE
         q.lane_id = $1
@@ -449,10 +448,6 @@ CROSS JOIN LATERAL (
         AND t.lifecycle_phase = 'runnable'
         AND t.eligibility_state = 'eligible_now'
         AND (t.required_capabilities <@ $6::text[]) IS NOT FALSE
-        AND (
-            r.kind IS NOT NULL
-            OR (coalesce(t.raw_fields ->> 'execution_kind', '') = ANY ($7::text[])) IS NOT FALSE
-        )
     LIMIT 1
 ) AS e
 LIMIT $9::integer

@@ -134,10 +134,10 @@ timed AS MATERIALIZED (
         SELECT
             unnest(w.partition_keys) AS partition_key,
             unnest(w.execution_ids) AS execution_id
-        FROM ffx_lease_watch AS w
+        FROM ffx_lease_timer AS w
         ORDER BY
             w.due_at_ms,
-            w.watch_id
+            w.timer_id
     ) AS t
     LIMIT $4::integer + 1
 ),

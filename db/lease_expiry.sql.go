@@ -49,21 +49,21 @@ func (q *Queries) FenceStrayLeases(ctx context.Context, db DBTX, arg FenceStrayL
 }
 
 const forgetLeaseTimers = `-- name: ForgetLeaseTimers :exec
-DELETE FROM ffx_lease_watch AS w
+DELETE FROM ffx_lease_timer AS w
 USING (
     SELECT l.timer_row_id
     FROM (
         SELECT
             unnest($1::bigint[]) AS due_at_ms,
-            unnest($2::uuid[]) AS watch_id
+            unnest($2::uuid[]) AS timer_id
         LIMIT cardinality($1::bigint[])
     ) AS i
     CROSS JOIN LATERAL (
         SELECT t.ctid::tid AS timer_row_id
-        FROM ffx_lease_watch AS t
+        FROM ffx_lease_timer AS t
         WHERE
             t.due_at_ms = i.due_at_ms
-            AND t.watch_id = i.watch_id
+            AND t.timer_id = i.timer_id
         FOR UPDATE SKIP LOCKED
     ) AS l
 ) AS d
@@ -94,34 +94,34 @@ due AS (
     -- The next lease timers that are due, locked, and how many leases stand before each.
     SELECT
         d.timer_row_id,
-        sum(d.items) OVER (ORDER BY d.due_at_ms, d.watch_id) - d.items AS earlier
+        sum(d.items) OVER (ORDER BY d.due_at_ms, d.timer_id) - d.items AS earlier
     FROM (
         SELECT
             w.ctid::tid AS timer_row_id,
             w.due_at_ms,
-            w.watch_id,
+            w.timer_id,
             cardinality(w.execution_ids) AS items
-        FROM ffx_lease_watch AS w
+        FROM ffx_lease_timer AS w
         WHERE
             w.due_at_ms <= (SELECT now_ms FROM clock)
-            AND (w.due_at_ms, w.watch_id) > ($2::bigint, $3::uuid)
+            AND (w.due_at_ms, w.timer_id) > ($2::bigint, $3::uuid)
         ORDER BY
             w.due_at_ms,
-            w.watch_id
+            w.timer_id
         LIMIT 1000
         FOR UPDATE SKIP LOCKED
     ) AS d
 ),
 taken AS (
     -- As many of them as make about max_items leases, deleted.
-    DELETE FROM ffx_lease_watch AS w
+    DELETE FROM ffx_lease_timer AS w
     USING due AS d
     WHERE
         w.ctid = d.timer_row_id
         AND d.earlier < $4::bigint
     RETURNING
         w.due_at_ms,
-        w.watch_id,
+        w.timer_id,
         w.partition_keys,
         w.execution_ids,
         w.attempt_indexes
@@ -192,9 +192,9 @@ held AS (
 ),
 timed AS (
     -- New lease timers for all of these.
-    INSERT INTO ffx_lease_watch (
+    INSERT INTO ffx_lease_timer (
         due_at_ms,
-        watch_id,
+        timer_id,
         partition_keys,
         execution_ids,
         attempt_indexes
@@ -225,7 +225,7 @@ timed AS (
 )
 SELECT
     r.due_at_ms AS reached_due_at_ms,
-    r.watch_id AS reached_timer_id,
+    r.timer_id AS reached_timer_id,
     coalesce(x.partition_key, 0)::smallint AS partition_key,
     x.execution_id,
     coalesce(x.attempt_index, 0)::integer AS attempt_index,
@@ -234,11 +234,11 @@ SELECT
 FROM (
     SELECT
         t.due_at_ms,
-        t.watch_id
+        t.timer_id
     FROM taken AS t
     ORDER BY
         t.due_at_ms DESC,
-        t.watch_id DESC
+        t.timer_id DESC
     LIMIT 1
 ) AS r
 LEFT JOIN held AS x ON x.expired

@@ -49,12 +49,6 @@ type FfAttempt struct {
 	FfxTimeoutAtMs *int64
 	// Milliseconds since the Unix epoch: the wake-up that was chosen when it was retried, delayed or released; NULL after the next claim.
 	FfxDelayUntilMs *int64
-	// Milliseconds since the Unix epoch: ts_ms of its newest stream frame by this library; NULL: none yet.
-	FfxStreamTsMs *int64
-	// seq of its newest stream frame by this library.
-	FfxStreamSeq *int32
-	// Stream frames appended in all, trimmed ones included.
-	FfxStreamFrames *int64
 }
 
 // Budgets: limits on accumulated amounts.
@@ -669,12 +663,6 @@ type FfSuspensionCurrent struct {
 	TimeoutBehavior *string
 	// The waitpoint that is shown for it. NULL: never written by this library.
 	FfxPrimaryWaitpointID pgtype.UUID
-	// Milliseconds that it waits on after it was satisfied; NULL: none.
-	FfxResumeDelayMs *int64
-	// Who asked for the suspension; NULL: nobody said.
-	FfxRequestedBy *string
-	// Where the handler goes on, its own text; NULL: none.
-	FfxContinuationPointer *string
 }
 
 // Keys that sign waitpoint tokens. The active one with the greatest rotated_at_ms signs, the others verify.
@@ -970,11 +958,11 @@ type FfxLaneRetention struct {
 }
 
 // Lease timers: when to look at the leases of one claim. One that was renewed gets a later timer, one that was given back is forgotten.
-type FfxLeaseWatch struct {
+type FfxLeaseTimer struct {
 	// Milliseconds since the Unix epoch: when to look.
 	DueAtMs int64
 	// Id of the timer.
-	WatchID pgtype.UUID
+	TimerID pgtype.UUID
 	// Of each attempt of the claim its partition_key; the three arrays go together by position.
 	PartitionKeys []int16
 	// Of each its execution_id.
@@ -1063,8 +1051,8 @@ type FfxReady struct {
 	LaneID string
 	// What a worker must have to claim it, all of them.
 	RequiredCapabilities []string
-	// Its kind, raw_fields.execution_kind; empty: it has none; NULL: not noted, the execution's row says it.
-	Kind *string
+	// Its kind, raw_fields.execution_kind; empty: it has none.
+	Kind string
 }
 
 // How far retention has come, a row for each way by which it finds what to delete. Its lock keeps other processes from the same work.

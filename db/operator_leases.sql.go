@@ -19,7 +19,7 @@ WITH timed AS (
         unnest(w.partition_keys) AS partition_key,
         unnest(w.execution_ids) AS execution_id,
         unnest(w.attempt_indexes) AS attempt_index
-    FROM ffx_lease_watch AS w
+    FROM ffx_lease_timer AS w
     WHERE w.due_at_ms <= coalesce($1::bigint, ffx_now_ms($2))
 )
 SELECT DISTINCT

@@ -1394,7 +1394,7 @@ type Querier interface {
 	// Locks: L3 held.
 	ReopenInboundEdges(ctx context.Context, db DBTX, arg ReopenInboundEdgesParams) error
 	// RepairQueue writes the missing queue entries of the claimable executions among the first page_size that follow
-	// after_execution_id, in the order of the primary key, notes the kind in those that lack it, lists those that are
+	// after_execution_id, in the order of the primary key, lists those that are
 	// blocked and not listed, and sets a lease timer for their leases that ran out more than a minute ago. Returns the last of
 	// the page, those it wrote an entry for, with the lane that has work now, those it listed, those that are leaseless:
 	// active, while their current attempt has no lease that could run out, those that are ungranted: granted, while no claim
@@ -1404,7 +1404,7 @@ type Querier interface {
 	// another public state). No row: nothing follows.
 	//
 	// Used by: engine.RepairQueue.
-	// Locks: L1 skips (execution rows without a whole queue entry, or not listed as blocked, FOR NO KEY UPDATE); queue held, by the execution's
+	// Locks: L1 skips (execution rows without a queue entry, or not listed as blocked, FOR NO KEY UPDATE); queue held, by the execution's
 	// row; timers new. Spans partitions.
 	RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParams) ([]RepairQueueRow, error)
 	// ReplayExecution sets an ended execution that the caller has locked back to run again, before its dependencies, before

@@ -88,17 +88,7 @@ scanned AS (
             r.created_at_ms,
             r.execution_id,
             r.partition_key,
-            coalesce(
-                r.kind,
-                (
-                    SELECT e.raw_fields ->> 'execution_kind'
-                    FROM ff_exec_core AS e
-                    WHERE
-                        e.partition_key = r.partition_key
-                        AND e.execution_id = r.execution_id
-                ),
-                ''
-            ) AS kind
+            r.kind
         FROM ffx_ready AS r
         WHERE r.lane_id = i.lane_id
         ORDER BY

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// A leaseTimer is a row of ffx_lease_watch that a claim of this process wrote. When all its leases have ended
+// A leaseTimer is a row of ffx_lease_timer that a claim of this process wrote. When all its leases have ended
 // with success, as nearly always, nobody needs to look at them when they would have run out.
 //
 // It is only ever forgotten for what this process knows to be committed. All else is found by the look:

@@ -8,7 +8,13 @@ import (
 
 // SchemaVersion is the migration that this version of the engine was written for: the newest file of the
 // schema's migrations.
-const SchemaVersion = "20261101000039"
+const SchemaVersion = "20261125000019"
+
+// Migrations with versions between these two were never released.
+const (
+	lastShared = "20261101000008" // the last one of tables that FlowFabric has too
+	firstOwn   = "20261125000001"
+)
 
 // Prepare tells whether the database is fit for this engine; a program calls it once at its start. It
 // changes nothing. A database that a newer version of the library migrated is fit if it says that this version may
@@ -63,6 +69,9 @@ func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) err
 		return fmt.Errorf("%s: %w: it is at %s, this library knows %s: upgrade the library", op, ErrTooNew, version, SchemaVersion)
 	}
 	switch {
+	case version > lastShared && version < firstOwn:
+		return fmt.Errorf("%s: %w: it is at %s, of a version of the library that was never released: "+
+			"copy the data you need, drop the schema and run `ff migrate up`", op, ErrNotMigrated, version)
 	case version < SchemaVersion:
 		return fmt.Errorf("%s: %w: it is at %q, this library needs %s: run `ff migrate up`", op, ErrNotMigrated, version, SchemaVersion)
 	case newer:

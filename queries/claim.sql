@@ -43,8 +43,7 @@ candidates AS (
             q.rank,
             q.created_at_ms,
             q.execution_id,
-            q.partition_key,
-            q.kind
+            q.partition_key
         FROM ffx_ready AS q
         WHERE
             q.lane_id = @lane_id
@@ -72,10 +71,6 @@ candidates AS (
             AND t.lifecycle_phase = 'runnable'
             AND t.eligibility_state = 'eligible_now'
             AND t.required_capabilities <@ @capabilities::text[]
-            AND (
-                r.kind IS NOT NULL
-                OR (coalesce(t.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
-            )
             -- Not what somebody has claimed since: it would be locked all the same.
             AND (t.xmax = 0 OR ffx_claimable_now(t.partition_key, t.execution_id))
         FOR NO KEY UPDATE SKIP LOCKED
@@ -254,9 +249,9 @@ resumed_attempts AS (
 ),
 timed AS (
     -- One lease timer for all of them.
-    INSERT INTO ffx_lease_watch (
+    INSERT INTO ffx_lease_timer (
         due_at_ms,
-        watch_id,
+        timer_id,
         partition_keys,
         execution_ids,
         attempt_indexes

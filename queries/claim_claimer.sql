@@ -62,10 +62,6 @@ candidates AS (
             AND c.lifecycle_phase = 'runnable'
             AND c.eligibility_state = 'eligible_now'
             AND c.required_capabilities <@ @capabilities::text[]
-            AND (
-                r.kind IS NOT NULL
-                OR (coalesce(c.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
-            )
             AND c.attempt_state <> 'attempt_interrupted'
         ORDER BY
             r.created_at_ms,
@@ -193,9 +189,9 @@ opened_attempts AS (
 ),
 timed AS (
     -- One lease timer for all of them.
-    INSERT INTO ffx_lease_watch (
+    INSERT INTO ffx_lease_timer (
         due_at_ms,
-        watch_id,
+        timer_id,
         partition_keys,
         execution_ids,
         attempt_indexes
@@ -322,10 +318,6 @@ candidate AS (
             AND c.lifecycle_phase = 'runnable'
             AND c.eligibility_state = 'eligible_now'
             AND c.required_capabilities <@ @capabilities::text[]
-            AND (
-                r.kind IS NOT NULL
-                OR (coalesce(c.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
-            )
             AND c.attempt_state <> 'attempt_interrupted'
         ORDER BY
             r.created_at_ms,
@@ -431,9 +423,9 @@ opened_attempt AS (
 ),
 timed AS (
     -- Its lease timer.
-    INSERT INTO ffx_lease_watch (
+    INSERT INTO ffx_lease_timer (
         due_at_ms,
-        watch_id,
+        timer_id,
         partition_keys,
         execution_ids,
         attempt_indexes

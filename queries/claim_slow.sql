@@ -38,8 +38,7 @@ FROM (
         q.rank,
         q.created_at_ms,
         q.execution_id,
-        q.partition_key,
-        q.kind
+        q.partition_key
     FROM ffx_ready AS q
     WHERE
         q.lane_id = @lane_id
@@ -75,10 +74,6 @@ CROSS JOIN LATERAL (
         AND t.lifecycle_phase = 'runnable'
         AND t.eligibility_state = 'eligible_now'
         AND t.required_capabilities <@ @capabilities::text[]
-        AND (
-            r.kind IS NOT NULL
-            OR (coalesce(t.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
-        )
         -- Not what somebody has claimed since: it would be locked all the same.
         AND (t.xmax = 0 OR ffx_claimable_now(t.partition_key, t.execution_id))
     FOR NO KEY UPDATE SKIP LOCKED
@@ -221,9 +216,9 @@ dequeued AS (
 ),
 timed AS (
     -- One lease timer for all of them.
-    INSERT INTO ffx_lease_watch (
+    INSERT INTO ffx_lease_timer (
         due_at_ms,
-        watch_id,
+        timer_id,
         partition_keys,
         execution_ids,
         attempt_indexes

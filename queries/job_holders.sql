@@ -85,7 +85,7 @@ SELECT
         CASE a.name
             WHEN 'expire_leases' THEN (
                 SELECT w.due_at_ms
-                FROM ffx_lease_watch AS w
+                FROM ffx_lease_timer AS w
                 ORDER BY w.due_at_ms
                 LIMIT 1
             )

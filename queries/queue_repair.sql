@@ -1,6 +1,6 @@
 -- name: RepairQueue :many
 -- RepairQueue writes the missing queue entries of the claimable executions among the first page_size that follow
--- after_execution_id, in the order of the primary key, notes the kind in those that lack it, lists those that are
+-- after_execution_id, in the order of the primary key, lists those that are
 -- blocked and not listed, and sets a lease timer for their leases that ran out more than a minute ago. Returns the last of
 -- the page, those it wrote an entry for, with the lane that has work now, those it listed, those that are leaseless:
 -- active, while their current attempt has no lease that could run out, those that are ungranted: granted, while no claim
@@ -10,7 +10,7 @@
 -- another public state). No row: nothing follows.
 --
 -- Used by: engine.RepairQueue.
--- Locks: L1 skips (execution rows without a whole queue entry, or not listed as blocked, FOR NO KEY UPDATE); queue held, by the execution's
+-- Locks: L1 skips (execution rows without a queue entry, or not listed as blocked, FOR NO KEY UPDATE); queue held, by the execution's
 -- row; timers new. Spans partitions.
 WITH page AS MATERIALIZED (
     -- The executions of this page of the sweep.
@@ -128,7 +128,7 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 unqueued AS MATERIALIZED (
-    -- The claimable ones without a whole queue entry.
+    -- The claimable ones without a queue entry.
     SELECT
         p.partition_key,
         p.execution_id
@@ -144,7 +144,6 @@ unqueued AS MATERIALIZED (
                 AND r.created_at_ms = p.created_at_ms
                 AND r.execution_id = p.execution_id
                 AND r.partition_key = p.partition_key
-                AND r.kind IS NOT NULL
         )
 ),
 missing AS (
@@ -188,8 +187,7 @@ repaired AS (
         m.required_capabilities,
         m.kind
     FROM missing AS m
-    ON CONFLICT (lane_id, rank, created_at_ms, execution_id, partition_key) DO UPDATE SET
-        kind = excluded.kind
+    ON CONFLICT (lane_id, rank, created_at_ms, execution_id, partition_key) DO NOTHING
     RETURNING
         lane_id,
         partition_key,
@@ -261,7 +259,7 @@ listed AS (
 ),
 timed AS (
     -- A lease timer for leases overdue for so long that nobody looks at them any more.
-    INSERT INTO ffx_lease_watch (due_at_ms, watch_id, partition_keys, execution_ids, attempt_indexes)
+    INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(a.lease_expires_at_ms),
         gen_random_uuid(),

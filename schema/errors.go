@@ -32,6 +32,9 @@ var (
 	// ErrDistributed: Citus manages tables of this library. Its statements do not work on such, and may
 	// bring the server down. Make them local again by Citus's undistribute_table, or choose another schema.
 	ErrDistributed = errors.New("tables are managed by Citus")
+	// ErrUnreleased: a version of this library that was never released migrated the database, by migrations that no
+	// longer exist. Copy the data you need, drop the schema, and call [Migrate].
+	ErrUnreleased = errors.New("the database was migrated by an unreleased version")
 	// ErrDenied: the server refused the user, its password or its rights. Correct the URL, or grant the
 	// user what it lacks: Migrate and Adopt need the right to create in the schema, and own what they change.
 	ErrDenied = errors.New("the database denies access")

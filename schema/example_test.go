@@ -28,7 +28,7 @@ func ExampleMigrate() {
 
 // The migrations that a database at a version lacks, as one file for goose.
 func ExampleSQL() {
-	steps, err := schema.SQL(schema.SQLOptions{From: "20261101000015"})
+	steps, err := schema.SQL(schema.SQLOptions{From: "20261125000015"})
 	if err != nil || len(steps) == 0 {
 		log.Fatal("nothing to write: ", err)
 	}

@@ -35,11 +35,14 @@ func Migrations() fs.FS {
 
 const (
 	// Version is the newest migration: the version of a database that this build works on.
-	Version = "20261101000039"
+	Version = "20261125000019"
 
 	// baseline is the last migration that only makes what the reference has too. In an adopted
 	// database the migrations up to here are recorded, never run.
 	baseline = "20261101000008"
+
+	// firstOwn is the first migration after them. Migrations with versions in between were never released.
+	firstOwn = "20261125000001"
 
 	ledgerTable = "ffx_schema_migrations"
 )
@@ -87,8 +90,8 @@ type Result struct {
 // The end of ctx is noticed between tries; a migration that is being applied runs to its end.
 //
 // Errors: a [*StateError] when the database is not one to migrate: [ErrNoDatabase], [ErrReadOnly],
-// [ErrNotAdopted], [ErrTooNew], [ErrTooOld], [ErrDirty], [ErrForeign] or [ErrDistributed]; nothing is
-// changed then. A statement that fails is named by file and line, and errors.As finds its *pgconn.PgError.
+// [ErrNotAdopted], [ErrTooNew], [ErrTooOld], [ErrDirty], [ErrForeign], [ErrDistributed] or [ErrUnreleased]; nothing
+// is changed then. A statement that fails is named by file and line, and errors.As finds its *pgconn.PgError.
 func Migrate[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
 		if s.state.Origin == OriginReference {

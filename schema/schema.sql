@@ -199,7 +199,7 @@ BEGIN
             kind = excluded.kind
         WHERE
             r.required_capabilities <> excluded.required_capabilities
-            OR r.kind IS DISTINCT FROM excluded.kind;
+            OR r.kind <> excluded.kind;
     END IF;
     IF blocked THEN
         INSERT INTO ffx_blocked AS b (
@@ -409,20 +409,12 @@ $$;
 
 COMMENT ON FUNCTION ffx_retention_of(policy jsonb, lane_ms bigint, default_ms bigint) IS 'How many milliseconds after its end an execution is kept: by its policy, else its lane, else the default; 9223372036854775807: for ever.';
 
-CREATE FUNCTION ffx_usable_from() RETURNS text
-    LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$
-    SELECT '20261101000016';
-$$;
-
-COMMENT ON FUNCTION ffx_usable_from() IS 'The oldest version of this library that may work on this database, as the newest migration that that version knows.';
-
-CREATE FUNCTION ffx_watch_lease() RETURNS trigger
+CREATE FUNCTION ffx_set_lease_timer() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'public'
     AS $$
 BEGIN
-    INSERT INTO ffx_lease_watch (due_at_ms, watch_id, partition_keys, execution_ids, attempt_indexes)
+    INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     VALUES (
         NEW.lease_expires_at_ms,
         gen_random_uuid(),
@@ -434,7 +426,15 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_watch_lease() IS 'Trigger: sets a lease timer for one attempt.';
+COMMENT ON FUNCTION ffx_set_lease_timer() IS 'Trigger: sets a lease timer for one attempt.';
+
+CREATE FUNCTION ffx_usable_from() RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    SELECT '20261125000001';
+$$;
+
+COMMENT ON FUNCTION ffx_usable_from() IS 'The oldest version of this library that may work on this database, as the newest migration that that version knows.';
 
 CREATE TABLE _sqlx_migrations (
     version bigint NOT NULL,
@@ -477,10 +477,7 @@ CREATE TABLE ff_attempt (
     ffx_attempt_id uuid,
     ffx_lease_id uuid,
     ffx_timeout_at_ms bigint,
-    ffx_delay_until_ms bigint,
-    ffx_stream_ts_ms bigint,
-    ffx_stream_seq integer,
-    ffx_stream_frames bigint
+    ffx_delay_until_ms bigint
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='50', vacuum_truncate='false', autovacuum_vacuum_cost_limit='1000');
 
@@ -521,12 +518,6 @@ COMMENT ON COLUMN ff_attempt.ffx_lease_id IS 'Id of its last lease by this libra
 COMMENT ON COLUMN ff_attempt.ffx_timeout_at_ms IS 'Milliseconds since the Unix epoch: when the attempt times out, whatever its lease; NULL: no timeout, or no lease. Belongs to a lease whose epoch is the execution''s ffx_lease_epoch.';
 
 COMMENT ON COLUMN ff_attempt.ffx_delay_until_ms IS 'Milliseconds since the Unix epoch: the wake-up that was chosen when it was retried, delayed or released; NULL after the next claim.';
-
-COMMENT ON COLUMN ff_attempt.ffx_stream_ts_ms IS 'Milliseconds since the Unix epoch: ts_ms of its newest stream frame by this library; NULL: none yet.';
-
-COMMENT ON COLUMN ff_attempt.ffx_stream_seq IS 'seq of its newest stream frame by this library.';
-
-COMMENT ON COLUMN ff_attempt.ffx_stream_frames IS 'Stream frames appended in all, trimmed ones included.';
 
 CREATE TABLE ff_budget_policy (
     partition_key smallint NOT NULL,
@@ -1454,10 +1445,7 @@ CREATE TABLE ff_suspension_current (
     satisfied_set jsonb DEFAULT '[]'::jsonb NOT NULL,
     member_map jsonb DEFAULT '{}'::jsonb NOT NULL,
     timeout_behavior text,
-    ffx_primary_waitpoint_id uuid,
-    ffx_resume_delay_ms bigint,
-    ffx_requested_by text,
-    ffx_continuation_pointer text
+    ffx_primary_waitpoint_id uuid
 );
 
 COMMENT ON TABLE ff_suspension_current IS 'The latest suspension of an execution. It may outlive the resume: it counts only while the execution is suspended.';
@@ -1483,12 +1471,6 @@ COMMENT ON COLUMN ff_suspension_current.member_map IS 'Signals delivered: an obj
 COMMENT ON COLUMN ff_suspension_current.timeout_behavior IS 'fail, cancel, expire, auto_resume_with_timeout_signal or escalate; NULL or unknown: fail.';
 
 COMMENT ON COLUMN ff_suspension_current.ffx_primary_waitpoint_id IS 'The waitpoint that is shown for it. NULL: never written by this library.';
-
-COMMENT ON COLUMN ff_suspension_current.ffx_resume_delay_ms IS 'Milliseconds that it waits on after it was satisfied; NULL: none.';
-
-COMMENT ON COLUMN ff_suspension_current.ffx_requested_by IS 'Who asked for the suspension; NULL: nobody said.';
-
-COMMENT ON COLUMN ff_suspension_current.ffx_continuation_pointer IS 'Where the handler goes on, its own text; NULL: none.';
 
 CREATE TABLE ff_waitpoint_hmac (
     kid text NOT NULL,
@@ -2171,27 +2153,27 @@ COMMENT ON COLUMN ffx_lane_retention.retention_ms IS 'Milliseconds from the end 
 
 COMMENT ON COLUMN ffx_lane_retention.set_at_ms IS 'When it was set, in Unix milliseconds.';
 
-CREATE TABLE ffx_lease_watch (
+CREATE TABLE ffx_lease_timer (
     due_at_ms bigint NOT NULL,
-    watch_id uuid NOT NULL,
+    timer_id uuid NOT NULL,
     partition_keys smallint[] NOT NULL,
     execution_ids uuid[] NOT NULL,
     attempt_indexes integer[] NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
-ALTER TABLE ONLY ffx_lease_watch ALTER COLUMN execution_ids SET STORAGE EXTERNAL;
+ALTER TABLE ONLY ffx_lease_timer ALTER COLUMN execution_ids SET STORAGE EXTERNAL;
 
-COMMENT ON TABLE ffx_lease_watch IS 'Lease timers: when to look at the leases of one claim. One that was renewed gets a later timer, one that was given back is forgotten.';
+COMMENT ON TABLE ffx_lease_timer IS 'Lease timers: when to look at the leases of one claim. One that was renewed gets a later timer, one that was given back is forgotten.';
 
-COMMENT ON COLUMN ffx_lease_watch.due_at_ms IS 'Milliseconds since the Unix epoch: when to look.';
+COMMENT ON COLUMN ffx_lease_timer.due_at_ms IS 'Milliseconds since the Unix epoch: when to look.';
 
-COMMENT ON COLUMN ffx_lease_watch.watch_id IS 'Id of the timer.';
+COMMENT ON COLUMN ffx_lease_timer.timer_id IS 'Id of the timer.';
 
-COMMENT ON COLUMN ffx_lease_watch.partition_keys IS 'Of each attempt of the claim its partition_key; the three arrays go together by position.';
+COMMENT ON COLUMN ffx_lease_timer.partition_keys IS 'Of each attempt of the claim its partition_key; the three arrays go together by position.';
 
-COMMENT ON COLUMN ffx_lease_watch.execution_ids IS 'Of each its execution_id.';
+COMMENT ON COLUMN ffx_lease_timer.execution_ids IS 'Of each its execution_id.';
 
-COMMENT ON COLUMN ffx_lease_watch.attempt_indexes IS 'Of each its attempt_index.';
+COMMENT ON COLUMN ffx_lease_timer.attempt_indexes IS 'Of each its attempt_index.';
 
 CREATE TABLE ffx_outbox_consumer (
     outbox text NOT NULL,
@@ -2297,7 +2279,7 @@ CREATE TABLE ffx_ready (
     partition_key smallint NOT NULL,
     lane_id text NOT NULL,
     required_capabilities text[] NOT NULL,
-    kind text
+    kind text NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
 
@@ -2315,7 +2297,7 @@ COMMENT ON COLUMN ffx_ready.lane_id IS 'Its lane.';
 
 COMMENT ON COLUMN ffx_ready.required_capabilities IS 'What a worker must have to claim it, all of them.';
 
-COMMENT ON COLUMN ffx_ready.kind IS 'Its kind, raw_fields.execution_kind; empty: it has none; NULL: not noted, the execution''s row says it.';
+COMMENT ON COLUMN ffx_ready.kind IS 'Its kind, raw_fields.execution_kind; empty: it has none.';
 
 CREATE TABLE ffx_retention (
     source text NOT NULL,
@@ -2505,8 +2487,8 @@ ALTER TABLE ONLY ffx_job
 ALTER TABLE ONLY ffx_lane_retention
     ADD CONSTRAINT ffx_lane_retention_pkey PRIMARY KEY (lane_id);
 
-ALTER TABLE ONLY ffx_lease_watch
-    ADD CONSTRAINT ffx_lease_watch_pkey PRIMARY KEY (due_at_ms, watch_id);
+ALTER TABLE ONLY ffx_lease_timer
+    ADD CONSTRAINT ffx_lease_timer_pkey PRIMARY KEY (due_at_ms, timer_id);
 
 ALTER TABLE ONLY ffx_outbox_consumer
     ADD CONSTRAINT ffx_outbox_consumer_pkey PRIMARY KEY (outbox, consumer);
@@ -2585,11 +2567,7 @@ CREATE INDEX ffx_create_dedup_expiry_idx ON ffx_create_dedup USING btree (expire
 
 CREATE INDEX ffx_ff_attempt_timeout_idx ON ff_attempt USING btree (ffx_timeout_at_ms) WHERE (ffx_timeout_at_ms IS NOT NULL);
 
-CREATE INDEX ffx_ff_budget_policy_reset_idx ON ff_budget_policy USING btree (next_reset_at_ms) WHERE (next_reset_at_ms IS NOT NULL);
-
 CREATE INDEX ffx_ff_budget_usage_by_exec_purge_idx ON ff_budget_usage_by_exec USING btree (execution_id);
-
-CREATE INDEX ffx_ff_budget_usage_dedup_expiry_idx ON ff_budget_usage_dedup USING btree (expires_at_ms);
 
 CREATE INDEX ffx_ff_cancel_backlog_member_purge_idx ON ff_cancel_backlog_member USING btree (partition_key, execution_id);
 
@@ -2605,23 +2583,9 @@ CREATE INDEX ffx_ff_exec_core_execution_deadline_idx ON ff_exec_core USING btree
 
 CREATE INDEX ffx_ff_exec_core_foreign_idx ON ff_exec_core USING btree (created_at_ms, partition_key, execution_id) WHERE (ffx_retry_count IS NULL);
 
-CREATE INDEX ffx_ff_exec_core_gate_idx ON ff_exec_core USING btree (ffx_gate_id, priority DESC, created_at_ms, execution_id) WHERE (ffx_gate_id IS NOT NULL);
-
 CREATE INDEX ffx_ff_exec_core_promotion_idx ON ff_exec_core USING btree (ffx_delay_until_ms) WHERE (ffx_delay_until_ms IS NOT NULL);
 
-CREATE INDEX ffx_ff_operator_event_execution_idx ON ff_operator_event USING btree (partition_key, execution_id);
-
 CREATE INDEX ffx_ff_pending_cancel_groups_age_idx ON ff_pending_cancel_groups USING btree (enqueued_at_ms);
-
-CREATE INDEX ffx_ff_quota_window_sweep_idx ON ff_quota_window USING btree (partition_key, quota_policy_id, admitted_at_ms);
-
-CREATE INDEX ffx_ff_signal_event_execution_idx ON ff_signal_event USING btree (partition_key, execution_id);
-
-CREATE INDEX ffx_ff_suspend_dedup_age_idx ON ff_suspend_dedup USING btree (created_at_ms);
-
-CREATE INDEX ffx_ff_suspension_current_timeout_idx ON ff_suspension_current USING btree (timeout_at_ms) WHERE (timeout_at_ms IS NOT NULL);
-
-CREATE INDEX ffx_ff_waitpoint_pending_expiry_idx ON ff_waitpoint_pending USING btree (expires_at_ms) WHERE (expires_at_ms IS NOT NULL);
 
 CREATE INDEX ffx_lane_retention_shortest_idx ON ffx_lane_retention USING btree (retention_ms);
 
@@ -2645,13 +2609,13 @@ CREATE TRIGGER ff_stream_frame_notify_trg AFTER INSERT ON ff_stream_frame REFERE
 
 COMMENT ON TRIGGER ff_stream_frame_notify_trg ON ff_stream_frame IS 'Notifies channel ff_stream_<execution uuid>_<attempt_index> of each stream once a statement, with an empty payload; not where the setting ffx.defer_notify is on.';
 
-CREATE TRIGGER ffx_ff_attempt_watch_new_trg AFTER INSERT ON ff_attempt FOR EACH ROW WHEN (((new.lease_expires_at_ms IS NOT NULL) AND (new.ffx_lease_id IS NULL))) EXECUTE FUNCTION ffx_watch_lease();
+CREATE TRIGGER ffx_ff_attempt_lease_timer_new_trg AFTER INSERT ON ff_attempt FOR EACH ROW WHEN (((new.lease_expires_at_ms IS NOT NULL) AND (new.ffx_lease_id IS NULL))) EXECUTE FUNCTION ffx_set_lease_timer();
 
-COMMENT ON TRIGGER ffx_ff_attempt_watch_new_trg ON ff_attempt IS 'Sets a lease timer for an attempt that another program inserts with a lease; the claims of this library set theirs themselves.';
+COMMENT ON TRIGGER ffx_ff_attempt_lease_timer_new_trg ON ff_attempt IS 'Sets a lease timer for an attempt that another program inserts with a lease; the claims of this library set theirs themselves.';
 
-CREATE TRIGGER ffx_ff_attempt_watch_trg AFTER UPDATE OF lease_expires_at_ms ON ff_attempt FOR EACH ROW WHEN (((new.lease_expires_at_ms IS NOT NULL) AND ((old.lease_expires_at_ms IS NULL) OR (new.lease_expires_at_ms < old.lease_expires_at_ms)) AND (NOT (new.ffx_lease_id IS DISTINCT FROM old.ffx_lease_id)))) EXECUTE FUNCTION ffx_watch_lease();
+CREATE TRIGGER ffx_ff_attempt_lease_timer_trg AFTER UPDATE OF lease_expires_at_ms ON ff_attempt FOR EACH ROW WHEN (((new.lease_expires_at_ms IS NOT NULL) AND ((old.lease_expires_at_ms IS NULL) OR (new.lease_expires_at_ms < old.lease_expires_at_ms)) AND (NOT (new.ffx_lease_id IS DISTINCT FROM old.ffx_lease_id)))) EXECUTE FUNCTION ffx_set_lease_timer();
 
-COMMENT ON TRIGGER ffx_ff_attempt_watch_trg ON ff_attempt IS 'Sets a lease timer when another program gives an attempt a lease or shortens it.';
+COMMENT ON TRIGGER ffx_ff_attempt_lease_timer_trg ON ff_attempt IS 'Sets a lease timer when another program gives an attempt a lease or shortens it.';
 
 CREATE TRIGGER ffx_ff_completion_event_floor_trg AFTER DELETE ON ff_completion_event REFERENCING OLD TABLE AS deleted_events FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_floor('completion');
 

@@ -63,6 +63,8 @@ type State struct {
 	shared map[string]bool
 	// citus is a table of this library that Citus manages, if any.
 	citus string
+	// unreleased is the newest migration in the ledger that no released version had, or empty.
+	unreleased string
 	// foreign says what is wrong with tables that no ledger explains.
 	foreign   string
 	reference referenceLedger
@@ -193,6 +195,9 @@ func (s *State) readLedger(ctx context.Context, db Querier) error {
 	}
 	s.parts = map[string]bool{}
 	for _, version := range versions {
+		if made, _, _ := strings.Cut(version, "/"); made > baseline && made < firstOwn {
+			s.unreleased = made
+		}
 		if version == adopted || strings.Contains(version, "/") {
 			s.parts[version] = true
 			continue
@@ -272,6 +277,9 @@ func (s *State) obstacle(opts Options) error {
 // unfit returns what is wrong with the tables that no migration of this build mends, or nil.
 func (s *State) unfit(opts Options) error {
 	switch {
+	case s.unreleased != "":
+		return s.refuse(ErrUnreleased, "its ledger has migration "+s.unreleased+
+			": copy the data you need, drop the schema and migrate anew, see docs/database.md")
 	case s.foreign != "":
 		return s.refuse(ErrForeign, s.foreign)
 	case s.citus != "":

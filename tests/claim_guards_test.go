@@ -16,15 +16,14 @@ import (
 // entryGuards are changes that no trigger sees, to an execution or to its queue entry. After each of them one guard
 // alone keeps a worker that asks for the kind "test" and can do "ssd" from claiming it.
 var entryGuards = map[string]string{
-	"phase":                      "UPDATE ff_exec_core SET lifecycle_phase = 'suspended'",
-	"eligibility":                "UPDATE ff_exec_core SET eligibility_state = 'blocked_by_operator'",
-	"capabilities":               "UPDATE ff_exec_core SET required_capabilities = '{ssd,gpu}'",
-	"capabilities of the entry":  "UPDATE ffx_ready SET required_capabilities = '{ssd,gpu}'",
-	"lane":                       "UPDATE ff_exec_core SET lane_id = lane_id || '-other'",
-	"priority":                   "UPDATE ff_exec_core SET priority = priority + 1",
-	"age":                        "UPDATE ff_exec_core SET created_at_ms = created_at_ms + 1",
-	"kind of the entry":          "UPDATE ffx_ready SET kind = 'other'",
-	"kind, unknown to the entry": "UPDATE ff_exec_core SET raw_fields = raw_fields || '{\"execution_kind\": \"other\"}'",
+	"phase":                     "UPDATE ff_exec_core SET lifecycle_phase = 'suspended'",
+	"eligibility":               "UPDATE ff_exec_core SET eligibility_state = 'blocked_by_operator'",
+	"capabilities":              "UPDATE ff_exec_core SET required_capabilities = '{ssd,gpu}'",
+	"capabilities of the entry": "UPDATE ffx_ready SET required_capabilities = '{ssd,gpu}'",
+	"lane":                      "UPDATE ff_exec_core SET lane_id = lane_id || '-other'",
+	"priority":                  "UPDATE ff_exec_core SET priority = priority + 1",
+	"age":                       "UPDATE ff_exec_core SET created_at_ms = created_at_ms + 1",
+	"kind of the entry":         "UPDATE ffx_ready SET kind = 'other'",
 }
 
 // slowPath brings every claim of the lane to its slow path: the attempt of the returned execution is there already.
@@ -42,9 +41,6 @@ func TestClaim_of_an_entry_that_does_not_hold(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, slow path %t", name, slow), func(t *testing.T) {
 				eachWay(t, func(t *testing.T, f *fixture) {
 					x := f.create(t)
-					if name == "kind, unknown to the entry" {
-						f.exec(t, "UPDATE ffx_ready SET kind = NULL WHERE execution_id = $1", x.UUID())
-					}
 					f.unseen(t, x, sql)
 					want := []id.ExecutionID{f.create(t)}
 					if slow {

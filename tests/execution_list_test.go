@@ -356,7 +356,7 @@ func TestListExecutions_refuses_what_nothing_fits(t *testing.T) {
 func TestListExecutions_of_very_many_leases(t *testing.T) {
 	f := cloneFixture(t)
 	c := f.start(t)
-	f.exec(t, `INSERT INTO ffx_lease_watch (due_at_ms, watch_id, partition_keys, execution_ids, attempt_indexes)
+	f.exec(t, `INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
 		SELECT 1, gen_random_uuid(), array_agg(0::smallint), array_agg(gen_random_uuid()), array_agg(0)
 		FROM generate_series(1, 50001) AS i`)
 	for _, order := range []engine.ListOrder{engine.ByID, engine.NewestFirst, engine.OldestFirst} {

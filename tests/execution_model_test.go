@@ -464,7 +464,7 @@ func TestExecutions_as_the_model(t *testing.T) {
 		actions[name] = func(r *rapid.T) { m.run(t, r, name) }
 	}
 	histories := forAMoment(t, func(r *rapid.T) {
-		if _, err := f.pool.Exec(t.Context(), `TRUNCATE ff_exec_core, ff_attempt, ffx_ready, ffx_blocked, ffx_lease_watch, ff_lease_event, ff_completion_event, ff_claim_grant`); err != nil {
+		if _, err := f.pool.Exec(t.Context(), `TRUNCATE ff_exec_core, ff_attempt, ffx_ready, ffx_blocked, ffx_lease_timer, ff_lease_event, ff_completion_event, ff_claim_grant`); err != nil {
 			r.Fatal(err)
 		}
 		m.all, m.leases = nil, nil

@@ -83,7 +83,7 @@ func (l *flowLife) spec(key string, c dice) engine.Node {
 func (l *flowLife) beginLife(t *testing.T, c dice, most int) {
 	t.Helper()
 	if _, err := l.pool.Exec(t.Context(), `TRUNCATE ff_flow_core, ff_edge, ff_edge_group, ff_pending_cancel_groups, ff_cancel_backlog, ff_cancel_backlog_member,
-		ff_exec_core, ff_attempt, ffx_ready, ffx_blocked, ffx_lease_watch, ff_lease_event, ff_completion_event, ff_operator_event, history`); err != nil {
+		ff_exec_core, ff_attempt, ffx_ready, ffx_blocked, ffx_lease_timer, ff_lease_event, ff_completion_event, ff_operator_event, history`); err != nil {
 		t.Fatal(err)
 	}
 	l.flow, l.waits, l.names = id.NewFlowID(), make(map[id.ExecutionUUID]wait), make(map[id.ExecutionUUID]string)

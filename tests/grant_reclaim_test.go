@@ -320,7 +320,7 @@ func TestE46_resume_grants_by_state(t *testing.T) {
 			f.advance(leaseTTL)
 			f.setAttempt(t, held.ID, 0, c.attempt)
 			f.setExecution(t, held.ID, c.execution)
-			f.exec(t, "DELETE FROM ffx_lease_watch")
+			f.exec(t, "DELETE FROM ffx_lease_timer")
 			f.exec(t, `INSERT INTO ff_claim_grant (partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, grant_ttl_ms, issued_at_ms, expires_at_ms)
 				VALUES ($1, '\x01', $2, 'claim', 'w', 'w', 1, 1, $3)`, held.ID.Partition(), held.ID.UUID(), f.now().Add(time.Hour).UnixMilli())
 			before := f.dump(t, held.ID)

@@ -86,7 +86,7 @@ var invariants = []invariant{
 		"CASE WHEN e.lifecycle_phase = 'active' THEN a.leases = 1 AND a.leased = a.last ELSE a.leases = 0 END",
 		`UPDATE ff_attempt SET lease_expires_at_ms = 1 WHERE outcome = 'success'`,
 	},
-	{"its lease has a timer that is due in time", "a.unwatched = 0", `UPDATE ffx_lease_watch SET due_at_ms = due_at_ms + 1`},
+	{"its lease has a timer that is due in time", "a.untimed = 0", `UPDATE ffx_lease_timer SET due_at_ms = due_at_ms + 1`},
 	{"attempts without a lease do not time out", "a.stale_timeouts = 0", `UPDATE ff_attempt SET ffx_timeout_at_ms = 1 WHERE outcome = 'success'`},
 	{"the highest epoch is the execution's", "e.ffx_lease_epoch = a.epoch OR e.replays > 0 AND e.ffx_lease_epoch > a.epoch", `UPDATE ff_attempt SET lease_epoch = lease_epoch + 1`},
 	{"epochs rise with attempts", "a.in_order", `UPDATE ff_attempt SET lease_epoch = 7 WHERE outcome = 'retry'`},
@@ -137,7 +137,7 @@ func brokenInvariants(ctx context.Context, url string, lanes []string) ([]string
 	}
 	// Statistics that were made beside a transaction which has committed since would have every row looked for by a whole walk.
 	if _, err := conn.Exec(ctx, `ANALYZE ff_exec_core, ff_attempt, ff_edge, ff_edge_group, ff_completion_event, ff_lease_event,
-		ffx_ready, ffx_lease_watch`); err != nil {
+		ffx_ready, ffx_lease_timer`); err != nil {
 		return nil, err
 	}
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
@@ -173,9 +173,9 @@ func judge(ctx context.Context, tx pgx.Tx, lanes []string) ([]string, error) {
 			FROM ff_exec_core WHERE ffx_retry_count IS NOT NULL AND execution_id <> ALL ($1::uuid[])
 				AND ($3::text[] IS NULL OR left(lane_id, 41) = ANY ($3::text[]))
 		),
-		watched AS (
+		timed AS (
 			SELECT p.execution_id, p.attempt_index, min(w.due_at_ms) AS due_at_ms
-			FROM ffx_lease_watch AS w, unnest(w.execution_ids, w.attempt_indexes) AS p (execution_id, attempt_index)
+			FROM ffx_lease_timer AS w, unnest(w.execution_ids, w.attempt_indexes) AS p (execution_id, attempt_index)
 			GROUP BY p.execution_id, p.attempt_index
 		),
 		attempts AS (
@@ -183,11 +183,11 @@ func judge(ctx context.Context, tx pgx.Tx, lanes []string) ([]string, error) {
 				a.partition_key, a.execution_id, count(*) AS attempts, max(a.attempt_index) AS last, max(a.lease_epoch) AS epoch,
 				count(*) FILTER (WHERE a.outcome IS NULL) AS unfinished,
 				count(a.lease_expires_at_ms) AS leases, max(a.attempt_index) FILTER (WHERE a.lease_expires_at_ms IS NOT NULL) AS leased,
-				count(*) FILTER (WHERE a.lease_expires_at_ms IS NOT NULL AND (w.due_at_ms <= a.lease_expires_at_ms) IS NOT TRUE) AS unwatched,
+				count(*) FILTER (WHERE a.lease_expires_at_ms IS NOT NULL AND (w.due_at_ms <= a.lease_expires_at_ms) IS NOT TRUE) AS untimed,
 				count(*) FILTER (WHERE a.ffx_timeout_at_ms IS NOT NULL AND a.lease_expires_at_ms IS NULL) AS stale_timeouts,
 				array_agg(a.lease_epoch ORDER BY a.attempt_index) = array_agg(a.lease_epoch ORDER BY a.lease_epoch) AS in_order
 			FROM ff_attempt AS a
-			LEFT JOIN watched AS w ON w.execution_id = a.execution_id AND w.attempt_index = a.attempt_index
+			LEFT JOIN timed AS w ON w.execution_id = a.execution_id AND w.attempt_index = a.attempt_index
 			GROUP BY a.partition_key, a.execution_id
 		),
 		entries AS (
@@ -221,7 +221,7 @@ func judge(ctx context.Context, tx pgx.Tx, lanes []string) ([]string, error) {
 		LEFT JOIN ends AS fc ON fc.partition_key = e.partition_key AND fc.execution_id = e.execution_id
 		CROSS JOIN LATERAL (SELECT coalesce(fa.attempts, 0) AS attempts, coalesce(fa.last, -1) AS last, coalesce(fa.epoch, 0) AS epoch,
 			coalesce(fa.unfinished, 0) AS unfinished, coalesce(fa.leases, 0) AS leases, coalesce(fa.leased, -1) AS leased,
-			coalesce(fa.unwatched, 0) AS unwatched, coalesce(fa.stale_timeouts, 0) AS stale_timeouts, coalesce(fa.in_order, true) AS in_order) AS a
+			coalesce(fa.untimed, 0) AS untimed, coalesce(fa.stale_timeouts, 0) AS stale_timeouts, coalesce(fa.in_order, true) AS in_order) AS a
 		CROSS JOIN LATERAL (SELECT coalesce(fq.entries, 0) AS entries, coalesce(fq.right, 0) AS right) AS q
 		CROSS JOIN LATERAL (SELECT coalesce(fl.given, 0) AS given, coalesce(fl.ended, 0) AS ended) AS l
 		CROSS JOIN LATERAL (SELECT coalesce(fc.ends, 0) AS ends, coalesce(fc.last, '') AS last) AS c
@@ -335,7 +335,7 @@ type handwriting struct {
 	databases map[string]bool // in which a statement wrote to executions that it did not name
 }
 
-var writesTables = regexp.MustCompile(`(?is)\b(UPDATE|INTO|DELETE\s+FROM|TRUNCATE|COPY)\s+(ff_exec_core|ff_attempt|ffx_ready|ffx_blocked|ffx_lease_watch|ff_lease_event|ff_completion_event|ff_edge|ff_edge_group|ff_flow_core)\b|(DISABLE|ENABLE|DROP)\s+TRIGGER`)
+var writesTables = regexp.MustCompile(`(?is)\b(UPDATE|INTO|DELETE\s+FROM|TRUNCATE|COPY)\s+(ff_exec_core|ff_attempt|ffx_ready|ffx_blocked|ffx_lease_timer|ff_lease_event|ff_completion_event|ff_edge|ff_edge_group|ff_flow_core)\b|(DISABLE|ENABLE|DROP)\s+TRIGGER`)
 
 // note notes what a statement of a test writes.
 func (h *handwriting) note(database, sql string, args []any) {

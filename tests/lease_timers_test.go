@@ -15,7 +15,7 @@ import (
 
 // The leases that have timers, each with when it is looked at.
 const timed = `SELECT due_at_ms, unnest(partition_keys) AS partition_key, unnest(execution_ids) AS execution_id,
-	unnest(attempt_indexes) AS attempt_index FROM ffx_lease_watch`
+	unnest(attempt_indexes) AS attempt_index FROM ffx_lease_timer`
 
 // wantTimer fails the test when a lease is looked at by nobody when it runs out.
 func (f *fixture) wantTimer(t *testing.T, on reporter, after string) {
@@ -28,7 +28,7 @@ func (f *fixture) wantTimer(t *testing.T, on reporter, after string) {
 			WHERE w.partition_key = a.partition_key AND w.execution_id = a.execution_id
 				AND w.attempt_index = a.attempt_index AND w.due_at_ms <= a.lease_expires_at_ms
 		)) AS q`) {
-		on.Errorf("%s: nobody watches the lease of %s", after, row)
+		on.Errorf("%s: the lease of %s has no timer", after, row)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestWatch_is_kept_by_looks(t *testing.T) {
 		held = append(held, f.claimN(t, 500)...)
 		f.advance(time.Millisecond)
 	}
-	if rows := texts(t, f.pool, "SELECT watch_id::text FROM ffx_lease_watch"); len(rows) != total/500 {
+	if rows := texts(t, f.pool, "SELECT timer_id::text FROM ffx_lease_timer"); len(rows) != total/500 {
 		t.Errorf("%d claims write %d rows", total/500, len(rows))
 	}
 	renewed, lost := held[7], held[total-1]
@@ -272,7 +272,7 @@ func TestWatch_calls_no_trigger_for_this_library(t *testing.T) {
 func TestRepairQueue_watches_overdue_leases(t *testing.T) {
 	f := cloneFixture(t)
 	held := f.startMany(t, 3)
-	f.exec(t, "DELETE FROM ffx_lease_watch")
+	f.exec(t, "DELETE FROM ffx_lease_timer")
 	f.advance(leaseTTL + 59*time.Second)
 	f.repair(t, 2)
 	f.wantTimers(t)

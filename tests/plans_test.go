@@ -289,8 +289,8 @@ var scanning = map[string][]string{
 	"LockMembers":           {"ff_exec_core_flow_idx", "ff_exec_core_pkey"},
 	"ListFlowToCancel":      {"ff_exec_core_flow_idx"},
 	"ListWaitingKinds":      {"ffx_ready_pkey", "ff_exec_core_pkey"},
-	"LookAtLeases":          {"ffx_lease_watch_pkey"},
-	"ForgetLeaseTimers":     {"ffx_lease_watch_pkey"},
+	"LookAtLeases":          {"ffx_lease_timer_pkey"},
+	"ForgetLeaseTimers":     {"ffx_lease_timer_pkey"},
 	"ScanTimedOut":          {"ffx_ff_attempt_timeout_idx"},
 	"ScanOverdue":           {"ffx_ff_exec_core_execution_deadline_idx", "ffx_ff_exec_core_deadline_idx"},
 	"PromoteDelayed":        {"ffx_ff_exec_core_promotion_idx"},
@@ -299,7 +299,7 @@ var scanning = map[string][]string{
 	"ScanExpiredGrants":     {"ff_claim_grant_expiry_idx"},
 	"PruneCreationKeys":     {"ffx_create_dedup_expiry_idx"},
 	"TakeJobs": {
-		"ffx_lease_watch_pkey", "ffx_ff_exec_core_promotion_idx", "ffx_ff_attempt_timeout_idx", "ffx_ff_exec_core_execution_deadline_idx",
+		"ffx_lease_timer_pkey", "ffx_ff_exec_core_promotion_idx", "ffx_ff_attempt_timeout_idx", "ffx_ff_exec_core_execution_deadline_idx",
 		"ffx_ff_exec_core_deadline_idx", "ffx_create_dedup_expiry_idx", "ffx_ff_completion_event_undispatched_idx", "ffx_ready_pkey", "ff_claim_grant_expiry_idx", "ffx_blocked_route_idx", "ffx_ff_exec_core_foreign_idx",
 		"ffx_cancel_backlog_due_idx",
 		"ff_completion_event_pkey", "ffx_retention_timer_pkey", "ffx_retention_pkey", "ffx_lane_retention_shortest_idx", "ffx_retention_period_pkey",
@@ -332,7 +332,7 @@ var scanning = map[string][]string{
 	"ScanFlowSummaries":  {"ff_flow_core_pkey", "ff_flow_summary_pkey"},
 	"SummariseFlows":     {"ff_exec_core_flow_idx", "ff_flow_core_pkey", "ff_flow_summary_pkey"},
 	"ScanEmptyFlows":     {"ff_flow_core_pkey", "ff_exec_core_flow_idx"},
-	"ListExpiredLeases":  {"ffx_lease_watch_pkey"},
+	"ListExpiredLeases":  {"ffx_lease_timer_pkey"},
 	"DismissCompletions": {"ffx_ff_completion_event_undispatched_idx"},
 	"LockUndispatchedOf": {"ffx_ff_completion_event_undispatched_idx"},
 	"ListEdgesNamed":     {"ff_edge_pkey"},
@@ -341,10 +341,10 @@ var scanning = map[string][]string{
 	"ListExecutionKeys":  {"ff_exec_core_pkey"},
 	"ListNewestKeys":     {"ff_exec_core_pkey"},
 	"ListOldestKeys":     {"ff_exec_core_pkey"},
-	"ListLeasedKeys":     {"ffx_lease_watch_pkey"},
+	"ListLeasedKeys":     {"ffx_lease_timer_pkey"},
 	"ListQueuedKeys":     {"ffx_ready_pkey"},
 	"ListLanes": {
-		"ffx_ready_pkey", "ffx_lease_watch_pkey", "ffx_ff_exec_core_promotion_idx", "ff_completion_event_pkey", "ff_lane_registry_pkey",
+		"ffx_ready_pkey", "ffx_lease_timer_pkey", "ffx_ff_exec_core_promotion_idx", "ff_completion_event_pkey", "ff_lane_registry_pkey",
 	},
 	"GetFlow":            {"ff_exec_core_flow_idx", "ff_edge_group_pkey"},
 	"GetFlowProgress":    {"ff_exec_core_flow_idx"},
@@ -543,7 +543,7 @@ func (p *planner) wantNamed(t *testing.T, situation string, exceptions ...string
 
 // walks are the indexes that hold nothing but what is looked for.
 var walks = []string{
-	"ffx_ready_pkey", "ffx_lease_watch_pkey", "ffx_blocked_route_idx", "ffx_ff_completion_event_undispatched_idx",
+	"ffx_ready_pkey", "ffx_lease_timer_pkey", "ffx_blocked_route_idx", "ffx_ff_completion_event_undispatched_idx",
 	"ffx_retention_pkey", "ffx_retention_period_pkey", "ffx_lane_retention_shortest_idx",
 }
 

@@ -437,11 +437,7 @@ var sqlRules = []rule{
 			X.created_at_ms = r.created_at_ms
 			X.lifecycle_phase = 'runnable'
 			X.eligibility_state = 'eligible_now'
-			X.required_capabilities <@ @capabilities::text[]
-			(
-			r.kind IS NOT NULL
-			OR (coalesce(X.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
-			)`,
+			X.required_capabilities <@ @capabilities::text[]`,
 		in: map[string]string{
 			"ClaimAfterPositions.candidates": "c", "ClaimOneAfterPosition.candidate": "c", "ClaimFromHead.candidates": "t", "TakeClaimable.": "t",
 		},
@@ -454,11 +450,7 @@ var sqlRules = []rule{
 			t.created_at_ms = r.created_at_ms
 			t.lifecycle_phase = 'runnable'
 			t.eligibility_state = 'eligible_now'
-			(t.required_capabilities <@ sqlc.narg(capabilities)::text[]) IS NOT FALSE
-			(
-			r.kind IS NOT NULL
-			OR (coalesce(t.raw_fields ->> 'execution_kind', '') = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
-			)`,
+			(t.required_capabilities <@ sqlc.narg(capabilities)::text[]) IS NOT FALSE`,
 		mark: "sqlc.narg(capabilities)",
 		in:   map[string]string{"ScanEligible.": ""},
 	},

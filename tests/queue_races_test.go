@@ -207,8 +207,8 @@ func TestInterleaving_repair_beside_an_uncommitted_write(t *testing.T) {
 	}{
 		{"an early entry and a release", func(t *testing.T, f *fixture) id.ExecutionID {
 			x := release.arrange(t, f)
-			f.exec(t, `INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities)
-				SELECT lane_id, - priority::bigint, created_at_ms, execution_id, partition_key, required_capabilities FROM ff_exec_core`)
+			f.exec(t, `INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
+				SELECT lane_id, - priority::bigint, created_at_ms, execution_id, partition_key, required_capabilities, '' FROM ff_exec_core`)
 			return x
 		}, release.write},
 		{"a missing entry and another priority", func(t *testing.T, f *fixture) id.ExecutionID {

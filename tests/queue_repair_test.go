@@ -52,7 +52,6 @@ func TestRepairQueue_puts_right_what_the_triggers_did_not_see(t *testing.T) {
 		{"nothing", nil, 0, 7, 7},
 		{"missing", []string{"DELETE FROM ffx_ready"}, 1, 6, 7},
 		{"all missing", slices.Repeat([]string{"DELETE FROM ffx_ready"}, 7), 7, 0, 7},
-		{"kind not noted", []string{"UPDATE ffx_ready SET kind = NULL"}, 1, 7, 7},
 		{"cancelled", []string{set + foreignCancel}, 1, 6, 6},
 		{"blocked", []string{set + foreignBlock}, 2, 6, 6}, // taken out of the queue, and listed
 		{"gone", []string{"DELETE FROM ff_exec_core"}, 1, 6, 6},
@@ -115,8 +114,8 @@ func TestClaim_of_an_execution_that_is_queued_twice(t *testing.T) {
 			f := cloneFixture(t)
 			x, other := f.create(t), f.create(t)
 			arrange(f, t, x)
-			f.exec(t, `INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities)
-				SELECT lane_id, -9, created_at_ms, execution_id, partition_key, required_capabilities FROM ffx_ready WHERE execution_id = $1`, x.UUID())
+			f.exec(t, `INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
+				SELECT lane_id, -9, created_at_ms, execution_id, partition_key, required_capabilities, kind FROM ffx_ready WHERE execution_id = $1`, x.UUID())
 			if got, want := executionsOf(f.claimN(t, 10)), []id.ExecutionID{x, other}; !slices.Equal(got, want) {
 				t.Errorf("claimed %v, want %v", got, want)
 			}

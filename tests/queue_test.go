@@ -59,7 +59,7 @@ func (f *fixture) background(t *testing.T) {
 // clear removes all executions, so that a test that failed fails no other.
 func (f *fixture) clear(t *testing.T) {
 	t.Helper()
-	f.exec(t, "TRUNCATE ff_exec_core, ff_attempt, ffx_ready, ffx_lease_watch, ffx_blocked")
+	f.exec(t, "TRUNCATE ff_exec_core, ff_attempt, ffx_ready, ffx_lease_timer, ffx_blocked")
 }
 
 // What another program writes, which knows nothing of the queue.

@@ -88,30 +88,25 @@ func TestN1_claims_take_the_kinds_asked_for(t *testing.T) {
 	}
 	kinds := []string{"new", "old", "older", "new", "old", "oldest", "new", "old", "new"}
 	for name, claim := range takes {
-		for _, queue := range []string{"noted", "not noted"} {
-			for _, path := range []string{"fast", "slow"} {
-				t.Run(fmt.Sprintf("%s, kind %s, %s path", name, queue, path), func(t *testing.T) {
-					f := newFixture(t)
-					ids := f.createKinds(t, kinds...)
-					if queue == "not noted" {
-						f.exec(t, "UPDATE ffx_ready SET kind = NULL WHERE lane_id = $1", string(f.lane))
-					}
-					if path == "slow" {
-						f.seedAttempt(t, ids[1], 0, nil) // stands in the way of the fast one
-					}
-					want := []id.ExecutionID{ids[1], ids[2], ids[4], ids[7]}
-					if got := executionsOf(claim(f, t, f.knows("old", "older"), 6)); !slices.Equal(got, want) {
-						t.Errorf("of the kinds old and older\n%v were claimed, want\n%v", got, want)
-					}
-					if got := f.claimNow(t, f.knows("unheard of"), 9); len(got) > 0 {
-						t.Errorf("of a kind that there is not %v were claimed", executionsOf(got))
-					}
-					rest := []id.ExecutionID{ids[0], ids[3], ids[5], ids[6], ids[8]}
-					if got := executionsOf(claim(f, t, f.worker(), 9)); !slices.Equal(got, rest) {
-						t.Errorf("of any kind\n%v were claimed, want\n%v", got, rest)
-					}
-				})
-			}
+		for _, path := range []string{"fast", "slow"} {
+			t.Run(fmt.Sprintf("%s, %s path", name, path), func(t *testing.T) {
+				f := newFixture(t)
+				ids := f.createKinds(t, kinds...)
+				if path == "slow" {
+					f.seedAttempt(t, ids[1], 0, nil) // stands in the way of the fast one
+				}
+				want := []id.ExecutionID{ids[1], ids[2], ids[4], ids[7]}
+				if got := executionsOf(claim(f, t, f.knows("old", "older"), 6)); !slices.Equal(got, want) {
+					t.Errorf("of the kinds old and older\n%v were claimed, want\n%v", got, want)
+				}
+				if got := f.claimNow(t, f.knows("unheard of"), 9); len(got) > 0 {
+					t.Errorf("of a kind that there is not %v were claimed", executionsOf(got))
+				}
+				rest := []id.ExecutionID{ids[0], ids[3], ids[5], ids[6], ids[8]}
+				if got := executionsOf(claim(f, t, f.worker(), 9)); !slices.Equal(got, rest) {
+					t.Errorf("of any kind\n%v were claimed, want\n%v", got, rest)
+				}
+			})
 		}
 	}
 }
@@ -339,11 +334,10 @@ func TestN1_waiting_kinds(t *testing.T) {
 	}
 	f.create(t, kind("mail"), on("-a"))
 	f.create(t, kind("mail"), on("-b"))
-	late := f.create(t, kind("report"), on("-b"), func(s *engine.ExecutionSpec) { s.DelayUntil = start.Add(40 * time.Second) })
+	f.create(t, kind("report"), on("-b"), func(s *engine.ExecutionSpec) { s.DelayUntil = start.Add(40 * time.Second) })
 	f.advance(50 * time.Second)
 	f.background(t)
 	f.create(t, kind("new"), on("-b"))
-	f.exec(t, "UPDATE ffx_ready SET kind = NULL WHERE execution_id = $1", late.UUID()) // by an engine that does not note it
 
 	want(engine.WaitingFilter{},
 		"-a mail: 1, false, 50s", "-a resize: 3, false, 50s", "-b mail: 1, false, 50s", "-b new: 1, false, 0s", "-b report: 1, false, 0s")

@@ -63,7 +63,7 @@ func TestF38_flows_are_purged(t *testing.T) {
 		t.Errorf("%+v", status)
 	}
 	after := f.counts(t)
-	empty["ff_lane_registry"], empty["ffx_outbox_floor"], empty["ffx_lease_watch"] = "1", after["ffx_outbox_floor"], after["ffx_lease_watch"]
+	empty["ff_lane_registry"], empty["ffx_outbox_floor"], empty["ffx_lease_timer"] = "1", after["ffx_outbox_floor"], after["ffx_lease_timer"]
 	wantEqual(t, "rows left", after, empty)
 }
 

@@ -118,7 +118,7 @@ func TestE33_retention_empties_every_table(t *testing.T) {
 			for table, n := range map[string]string{
 				"ff_lane_registry": "2", "ff_claim_grant": "1", "ff_stream_frame": "1", "ff_stream_meta": "1", "ff_stream_summary": "1",
 				"ff_suspension_current": "1", "ff_waitpoint_pending": "1", "ff_budget_usage_by_exec": "1",
-				"ffx_lease_watch": seeded["ffx_lease_watch"], "ffx_outbox_floor": "4",
+				"ffx_lease_timer": seeded["ffx_lease_timer"], "ffx_outbox_floor": "4",
 			} {
 				left[table] = n
 			}

@@ -118,7 +118,7 @@ func (f *fixture) wholeRow(t *testing.T, s *subject) wholeRow {
 		Attempts              []map[string]any
 		Queue, Grants, Groups []map[string]any
 		Blocked               []string
-		Unwatched             bool
+		Untimed               bool
 		Leases, Ends, Calls   []map[string]any
 	}
 	found := texts(t, f.pool, `
@@ -130,13 +130,13 @@ func (f *fixture) wholeRow(t *testing.T, s *subject) wholeRow {
 			'queue', (
 				SELECT jsonb_agg(to_jsonb(r)) FROM ffx_ready AS r
 				WHERE r.partition_key = e.partition_key AND r.execution_id = e.execution_id),
-			'unwatched', EXISTS (
+			'untimed', EXISTS (
 				SELECT FROM ff_attempt AS a
 				WHERE
 					a.partition_key = e.partition_key AND a.execution_id = e.execution_id
 					AND a.lease_expires_at_ms IS NOT NULL
 					AND NOT EXISTS (
-						SELECT FROM ffx_lease_watch AS w
+						SELECT FROM ffx_lease_timer AS w
 						WHERE e.execution_id = ANY (w.execution_ids) AND w.due_at_ms <= a.lease_expires_at_ms)),
 			'grants', (
 				SELECT jsonb_agg(to_jsonb(g) ORDER BY g.issued_at_ms, g.kind) FROM ff_claim_grant AS g
@@ -190,7 +190,7 @@ func (f *fixture) wholeRow(t *testing.T, s *subject) wholeRow {
 			group["success_count"], group["fail_count"], group["skip_count"], group["running_count"])
 	}
 	row["blocked"] = strings.Join(stored.Blocked, ", ")
-	if stored.Unwatched {
+	if stored.Untimed {
 		row["timer"] = "none in time"
 	}
 	var grants []string

@@ -36,6 +36,7 @@ var nextSteps = []struct {
 	{schema.ErrDirty, exitDatabase, "repair the migration that FlowFabric recorded as failed"},
 	{schema.ErrForeign, exitDatabase, "choose another schema with --schema"},
 	{schema.ErrDistributed, exitDatabase, "make its tables local by undistribute_table, or choose another schema with --schema"},
+	{schema.ErrUnreleased, exitDatabase, "copy the data you need, drop the schema and run `ff migrate up`"},
 	{schema.ErrReadOnly, exitDatabase, "connect to the primary server"},
 	{schema.ErrDenied, exitDatabase, "grant the user the right, or name another user in the database URL"},
 	{engine.ErrDenied, exitDatabase, "grant the user the right, or name another user in the database URL"},

@@ -47,8 +47,8 @@ func (a *app) migrateCheckCommand() *cobra.Command {
 version can work on the database:
 
   0    they can
-  4    they cannot: the login is refused, the database does not exist, or it is read-only, dirty, distributed or
-       not this library's
+  4    they cannot: the login is refused, the database does not exist, or it is read-only, dirty, distributed,
+       not this library's, or migrated by an unreleased version
   5    migrations are pending: "ff migrate up", or "ff migrate adopt", is to be run before
   6    a newer version migrated it, and this one cannot work on it any more
   7    no server answers, or it takes no connection

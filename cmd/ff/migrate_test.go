@@ -142,14 +142,14 @@ func TestMigrateSQL(t *testing.T) {
 		{nil, "BEGIN;", "CREATE TABLE ff_exec_core"},
 		{[]string{"--down"}, "BEGIN;", "DROP TABLE ff_exec_core"},
 		{[]string{"--format", "goose"}, "-- +goose Up\n-- +goose StatementBegin\n", "\n-- +goose Down\n"},
-		{[]string{"--format", "golang-migrate", "--from", "20261101000008"}, "-- 20261101000009_columns\n", "ffx_ready"},
+		{[]string{"--format", "golang-migrate", "--from", "20261101000008"}, "-- 20261125000001_compatibility\n", "ffx_ready"},
 		{[]string{"--format", "atlas", "--schema", "billing"}, "-- 20261101000001_executions\n", `CREATE SCHEMA IF NOT EXISTS "billing"`},
 	} {
 		if text := run(exitDone, c.has, c.args...); !strings.HasPrefix(text, c.begins) {
 			t.Errorf("ff migrate sql %q begins with %.60q, want %q", c.args, text, c.begins)
 		}
 	}
-	if text := run(exitDone, "20261101000010", "--from", "20261101000009", "--to", "20261101000010"); strings.Contains(text, "'20261101000009'") {
+	if text := run(exitDone, "20261125000006", "--from", "20261125000005", "--to", "20261125000006"); strings.Contains(text, "'20261125000005'") {
 		t.Error("the version to begin after is in it")
 	}
 	run(exitDone, "no migration after", "--from", schema.Version)

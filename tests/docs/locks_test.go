@@ -248,7 +248,7 @@ var levelsOf = map[string][]string{
 	"ffx_ready":                 {"queue"},
 	"ffx_blocked":               {"queue"},
 	"ffx_pause":                 {"pauses"},
-	"ffx_lease_watch":           {"timers"},
+	"ffx_lease_timer":           {"timers"},
 	"ffx_retention":             {"retention"},
 	"ffx_retention_timer":       {"retention"},
 	"ffx_retention_period":      {"retention"},

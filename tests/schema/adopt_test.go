@@ -183,7 +183,7 @@ func TestAdopt_RefusesAnEmptyDatabase(t *testing.T) {
 func TestAdopt_OwnDatabaseIsMigrated(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
-	if _, err := schema.Rollback(t.Context(), databaseURL, "20261101000010", schema.Options{}); err != nil {
+	if _, err := schema.Rollback(t.Context(), databaseURL, "20261125000007", schema.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	result, err := schema.Adopt(t.Context(), databaseURL, schema.Options{})

@@ -57,8 +57,8 @@ func TestCheck(t *testing.T) {
 		},
 		{
 			name: "migrated by a newer build that lacks what this one has", from: own,
-			change: "UPDATE ffx_schema_migrations SET version = '20991231000001' WHERE version = '20261101000014'",
-			want:   schema.ErrTooNew, mention: "20261101000014_leases", migrate: schema.ErrTooNew,
+			change: "UPDATE ffx_schema_migrations SET version = '20991231000001' WHERE version = '20261125000010'",
+			want:   schema.ErrTooNew, mention: "20261125000010_lease_timers", migrate: schema.ErrTooNew,
 		},
 		{
 			name: "being adopted by a newer build that leaves no room for this one", from: own,

@@ -12,8 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
-// firstCommented is the migration that gave every object its comment.
-const firstCommented = "20261101000017"
+// firstCommented is the first migration with comments.
+const firstCommented = "20261125000001"
 
 // described lists what is in the connection's schema with its comment, "kind name: comment", sorted.
 func described(t *testing.T, db schema.Querier) []string {

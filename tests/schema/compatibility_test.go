@@ -16,7 +16,7 @@ import (
 )
 
 // firstDeclared is the first migration that declares for whom the database then is.
-const firstDeclared = "20261101000016"
+const firstDeclared = "20261125000001"
 
 var (
 	declaration = regexp.MustCompile(`(?m)^-- usable-from: (\d{14})$`)

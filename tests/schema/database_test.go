@@ -284,7 +284,7 @@ func TestMigrate_stops_when_its_lock_is_lost(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	observer := connect(t, databaseURL)
-	if _, err := schema.Rollback(t.Context(), databaseURL, "20261101000012", schema.Options{}); err != nil {
+	if _, err := schema.Rollback(t.Context(), databaseURL, "20261125000012", schema.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	exec(t, observer, "BEGIN; LOCK TABLE ffx_schema_migrations IN SHARE MODE")
@@ -303,7 +303,7 @@ func TestMigrate_stops_when_its_lock_is_lost(t *testing.T) {
 	if err := <-done; cut != 1 || err == nil || !strings.Contains(err.Error(), "migration lock is lost") {
 		t.Errorf("%d connections cut, and Migrate returned %v", cut, err)
 	}
-	if state, err := schema.Status(t.Context(), databaseURL, schema.Options{}); err != nil || state.Version != "20261101000012" {
+	if state, err := schema.Status(t.Context(), databaseURL, schema.Options{}); err != nil || state.Version != "20261125000012" {
 		t.Errorf("it went on to %s, %v", state.Version, err)
 	}
 }

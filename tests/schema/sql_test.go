@@ -251,11 +251,11 @@ func openPool(t *testing.T, databaseURL, name string) *pgxpool.Pool {
 // The SQL goes on where Migrate stopped, and Migrate where the SQL did.
 func TestSQL_takes_turns_with_Migrate(t *testing.T) {
 	t.Parallel()
-	const half = "20261101000009"
+	const half = "20261125000005"
 	databaseURL := pgtest.EmptyDatabase(t)
 	conn := connect(t, databaseURL)
 	exec(t, conn, schema.Join(sqlSteps(t, schema.SQLOptions{To: half})).Up)
-	if err := schema.Check(t.Context(), conn, schema.Options{}); err == nil || !strings.Contains(err.Error(), "20261101000010") {
+	if err := schema.Check(t.Context(), conn, schema.Options{}); err == nil || !strings.Contains(err.Error(), "20261125000006") {
 		t.Errorf("half way: %v, want it to be too old", err)
 	}
 	if result := migrate(t, databaseURL, schema.Options{}); result.From != half || result.To != schema.Version {

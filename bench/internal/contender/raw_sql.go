@@ -102,8 +102,8 @@ attempts as (
 		(select now_ms from clock) + $4, (select now_ms from clock), 'initial', ($2::uuid[])[c.n], ($3::uuid[])[c.n]
 	from numbered as c
 ),
-watch as (
-	insert into ffx_lease_watch (due_at_ms, watch_id, partition_keys, execution_ids, attempt_indexes)
+timer as (
+	insert into ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
 	select
 		(select now_ms from clock) + $4, ($3::uuid[])[1], array_agg(c.partition_key), array_agg(c.execution_id),
 		array_agg(c.attempt_index)

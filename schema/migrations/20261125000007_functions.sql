@@ -1,9 +1,36 @@
--- Rules that several statements go by, each as a function that the planner puts into the statement in place of the
--- call. No plan differs for it.
+-- The clock, the key of a flow's lock, and rules that several statements share. The planner inlines those in SQL into
+-- the statement, so that no plan differs for the call.
 --
--- usable-from: 20261101000016
+-- usable-from: 20261125000001
 
 -- migrate:up
+
+-- object: ffx_now_ms
+-- STABLE and without STRICT or SET, so that the planner inlines it and an index on a time column serves a comparison
+-- with it.
+CREATE FUNCTION ffx_now_ms(now_ms bigint) RETURNS bigint
+LANGUAGE sql
+STABLE
+PARALLEL SAFE
+AS $$
+    SELECT coalesce(now_ms, (extract(epoch FROM statement_timestamp()) * 1000)::bigint);
+$$;
+
+COMMENT ON FUNCTION ffx_now_ms(now_ms bigint) IS
+    'The given instant, or, of NULL, the start of the statement by the database''s clock: milliseconds since the Unix epoch.';
+
+-- object: ffx_flow_key
+-- Level L0 of the lock order.
+CREATE FUNCTION ffx_flow_key(flow_id uuid) RETURNS bigint
+LANGUAGE sql
+IMMUTABLE
+PARALLEL SAFE
+AS $$
+    SELECT hashtextextended(flow_id::text, 8031);
+$$;
+
+COMMENT ON FUNCTION ffx_flow_key(flow_id uuid) IS
+    'Key of the advisory transaction lock of a flow.';
 
 -- object: ffx_lost_too_often
 CREATE FUNCTION ffx_lost_too_often(reclaims integer, policy jsonb, default_limit integer) RETURNS boolean
@@ -24,7 +51,7 @@ AS $$
     );
 $$;
 
-COMMENT ON FUNCTION ffx_lost_too_often(integer, jsonb, integer) IS
+COMMENT ON FUNCTION ffx_lost_too_often(reclaims integer, policy jsonb, default_limit integer) IS
     'Whether one more lost lease ends an execution, after so many reclaims: by the smallest limit of its policy and the default.';
 
 -- object: ffx_attempt_timeout_at
@@ -42,10 +69,15 @@ AS $$
     END;
 $$;
 
-COMMENT ON FUNCTION ffx_attempt_timeout_at(jsonb, bigint) IS
+COMMENT ON FUNCTION ffx_attempt_timeout_at(policy jsonb, from_ms bigint) IS
     'When an attempt that begins at from_ms has taken as long as its policy allows, in milliseconds; NULL without a timeout.';
 
 -- migrate:down
 
 DROP FUNCTION ffx_attempt_timeout_at(jsonb, bigint);
+
 DROP FUNCTION ffx_lost_too_often(integer, jsonb, integer);
+
+DROP FUNCTION ffx_flow_key(uuid);
+
+DROP FUNCTION ffx_now_ms(bigint);

@@ -1,13 +1,13 @@
--- Which process does which background job, so that a job is not done by every process of a fleet at once. It is economy
--- and nothing else: whatever a job does is safe in any number of processes, and one that works longer than its hold goes
--- on beside the next.
+-- Which process does which background job, so that not every process of a fleet does it at once. This only saves work:
+-- a job is safe in any number of processes, and one that works past its hold continues beside the next.
 --
--- usable-from: 20261101000016
+-- usable-from: 20261125000001
 
 -- migrate:up
 
 -- object: ffx_job
--- A row for each job, written every second or two by the process that does it. Who finds the hold over takes the job.
+-- A row for each job, written every second or two by the process that does it. A process that finds the hold expired
+-- takes the job.
 CREATE TABLE ffx_job (
     name text PRIMARY KEY,
     holder text NOT NULL,
@@ -21,8 +21,10 @@ WITH (
 
 COMMENT ON TABLE ffx_job IS
     'Which process does which background job, for how long. Without its row a job is taken by whoever asks first.';
-COMMENT ON COLUMN ffx_job.name IS 'The job.';
-COMMENT ON COLUMN ffx_job.holder IS 'The process: the instance of its worker.';
+COMMENT ON COLUMN ffx_job.name IS
+    'The job.';
+COMMENT ON COLUMN ffx_job.holder IS
+    'The process: the instance of its worker.';
 COMMENT ON COLUMN ffx_job.held_until_ms IS
     'When others may take the job, in milliseconds since the Unix epoch. The holder moves it on as long as it lives, and sets 0 when it stops.';
 

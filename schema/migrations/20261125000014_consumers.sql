@@ -1,26 +1,28 @@
--- Named consumers of outboxes: besides the position, who works for one, for how long, and the event that its handler fails
--- at; and the events that were set aside because the handler never got through with them.
+-- Named consumers of outboxes. The position moves in the transaction that the handler writes in, which locks the row of
+-- its consumer, so effects happen once. The holder saves work, as with background jobs: correctness does not depend on
+-- it.
 --
--- The position moves in the transaction that the handler writes in, which locks the row of its consumer: that is what
--- makes effects happen once. Who works is economy, as with background jobs.
---
--- usable-from: 20261101000016
+-- usable-from: 20261125000001
 
 -- migrate:up
 
--- object: columns of ffx_outbox_consumer
--- review: allow lock-without-timeout until 2027-11-20: Migrate sets lock_timeout, and tries again
-ALTER TABLE ffx_outbox_consumer
-    ADD COLUMN holder text,
-    ADD COLUMN held_until_ms bigint NOT NULL DEFAULT 0,
-    ADD COLUMN failing_event_id bigint,
-    ADD COLUMN tries integer NOT NULL DEFAULT 0,
-    ADD COLUMN failed_at_ms bigint,
-    ADD COLUMN next_try_at_ms bigint,
-    ADD COLUMN last_error text;
-
--- Written every second by each consumer that runs, and by each batch.
-ALTER TABLE ffx_outbox_consumer SET (
+-- object: ffx_outbox_consumer
+CREATE TABLE ffx_outbox_consumer (
+    outbox text NOT NULL,
+    consumer text NOT NULL,
+    event_id bigint NOT NULL,
+    updated_at_ms bigint NOT NULL,
+    holder text,
+    held_until_ms bigint NOT NULL DEFAULT 0,
+    failing_event_id bigint,
+    tries integer NOT NULL DEFAULT 0,
+    failed_at_ms bigint,
+    next_try_at_ms bigint,
+    last_error text,
+    PRIMARY KEY (outbox, consumer)
+)
+WITH (
+    -- Written every second by each consumer that runs, and by each batch.
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 500
@@ -28,6 +30,10 @@ ALTER TABLE ffx_outbox_consumer SET (
 
 COMMENT ON TABLE ffx_outbox_consumer IS
     'Named readers of outboxes: how far each has come, who works for it, and the event that it fails at.';
+COMMENT ON COLUMN ffx_outbox_consumer.outbox IS
+    'completion, lease, signal or operator.';
+COMMENT ON COLUMN ffx_outbox_consumer.consumer IS
+    'Name of the reader.';
 COMMENT ON COLUMN ffx_outbox_consumer.event_id IS
     'Every event up to this one has been handled, set aside or left out by the filter. Moves in the transaction that the handler writes in.';
 COMMENT ON COLUMN ffx_outbox_consumer.updated_at_ms IS
@@ -80,20 +86,4 @@ COMMENT ON COLUMN ffx_outbox_set_aside.set_aside_at_ms IS
 
 DROP TABLE ffx_outbox_set_aside;
 
-ALTER TABLE ffx_outbox_consumer RESET (fillfactor, autovacuum_vacuum_scale_factor, autovacuum_vacuum_threshold);
-
-ALTER TABLE ffx_outbox_consumer
-    DROP COLUMN last_error,
-    DROP COLUMN next_try_at_ms,
-    DROP COLUMN failed_at_ms,
-    DROP COLUMN tries,
-    DROP COLUMN failing_event_id,
-    DROP COLUMN held_until_ms,
-    DROP COLUMN holder;
-
-COMMENT ON TABLE ffx_outbox_consumer IS
-    'Cursors of named readers of outboxes.';
-COMMENT ON COLUMN ffx_outbox_consumer.event_id IS
-    'The last event it has handled, exclusive.';
-COMMENT ON COLUMN ffx_outbox_consumer.updated_at_ms IS
-    'Milliseconds since the Unix epoch: when it was stored.';
+DROP TABLE ffx_outbox_consumer;

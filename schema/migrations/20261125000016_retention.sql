@@ -1,9 +1,9 @@
--- How long what has ended is kept. Executions are looked at in the order in which they ended, along their completion
--- events, by one position for all periods: who is due is deleted, and who is to be kept for longer gets a timer, so that
--- the events may go by their own age. No index of ff_exec_core tells when an execution ended: their updates stay
--- heap-only.
+-- How long ended executions are kept. They are examined in the order in which they ended, along their completion
+-- events, with one position for all periods. A due execution is deleted. One to be kept for longer gets a timer, so
+-- that the events can be trimmed by their own age. No index of ff_exec_core has the end of an execution: its updates
+-- stay heap-only.
 --
--- usable-from: 20261101000016
+-- usable-from: 20261125000001
 
 -- migrate:up
 
@@ -80,9 +80,6 @@ CREATE TABLE ffx_lane_retention (
     set_at_ms bigint NOT NULL
 );
 
--- The shortest of them says how soon an end has to be looked at.
-CREATE INDEX ffx_lane_retention_shortest_idx ON ffx_lane_retention (retention_ms);
-
 COMMENT ON TABLE ffx_lane_retention IS
     'How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first.';
 COMMENT ON COLUMN ffx_lane_retention.lane_id IS
@@ -91,6 +88,10 @@ COMMENT ON COLUMN ffx_lane_retention.retention_ms IS
     'Milliseconds from the end of an execution; 9223372036854775807: for ever.';
 COMMENT ON COLUMN ffx_lane_retention.set_at_ms IS
     'When it was set, in Unix milliseconds.';
+
+-- object: ffx_lane_retention_shortest_idx
+-- The shortest period says how soon an end has to be examined.
+CREATE INDEX ffx_lane_retention_shortest_idx ON ffx_lane_retention (retention_ms);
 
 -- object: ffx_retention_period
 CREATE TABLE ffx_retention_period (
@@ -118,58 +119,16 @@ AS $$
     END;
 $$;
 
-COMMENT ON FUNCTION ffx_retention_of(jsonb, bigint, bigint) IS
+COMMENT ON FUNCTION ffx_retention_of(policy jsonb, lane_ms bigint, default_ms bigint) IS
     'How many milliseconds after its end an execution is kept: by its policy, else its lane, else the default; 9223372036854775807: for ever.';
 
--- object: ff_exec_core vacuum
--- Each life ends in a deletion now, so that vacuum has to keep up with them: with the limits of the server it is done
--- with some 5,000 pages a second, which is what 30,000 deletions leave. Nothing gives the end of a file back: that
--- takes a lock which claims would wait for, and what is free is used again.
--- The tables of a database that the reference made stay as they are.
-DO $$
-BEGIN
-    IF (SELECT c.reloptions @> '{autovacuum_vacuum_threshold=1000}' FROM pg_class AS c WHERE c.oid = 'ff_exec_core'::regclass) THEN
-        ALTER TABLE ff_exec_core SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
-    END IF;
-END;
-$$;
-
--- object: ff_attempt vacuum
-DO $$
-BEGIN
-    IF (SELECT c.reloptions @> '{autovacuum_vacuum_threshold=1000}' FROM pg_class AS c WHERE c.oid = 'ff_attempt'::regclass) THEN
-        ALTER TABLE ff_attempt SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
-    END IF;
-END;
-$$;
-
--- object: ff_completion_event vacuum
-DO $$
-BEGIN
-    IF (SELECT c.reloptions @> '{autovacuum_vacuum_threshold=5000}' FROM pg_class AS c WHERE c.oid = 'ff_completion_event'::regclass) THEN
-        ALTER TABLE ff_completion_event SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
-    END IF;
-END;
-$$;
-
--- object: ff_lease_event vacuum
-DO $$
-BEGIN
-    IF (SELECT c.reloptions @> '{autovacuum_vacuum_threshold=5000}' FROM pg_class AS c WHERE c.oid = 'ff_lease_event'::regclass) THEN
-        ALTER TABLE ff_lease_event SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
-    END IF;
-END;
-$$;
+-- object: ffx_ff_budget_usage_by_exec_purge_idx
+-- For retention, which looks by execution. The rows are in the partitions of the budgets.
+CREATE INDEX ffx_ff_budget_usage_by_exec_purge_idx ON ff_budget_usage_by_exec (execution_id);
 
 -- migrate:down
 
-ALTER TABLE ff_lease_event RESET (vacuum_truncate, autovacuum_vacuum_cost_limit);
-
-ALTER TABLE ff_completion_event RESET (vacuum_truncate, autovacuum_vacuum_cost_limit);
-
-ALTER TABLE ff_attempt RESET (vacuum_truncate, autovacuum_vacuum_cost_limit);
-
-ALTER TABLE ff_exec_core RESET (vacuum_truncate, autovacuum_vacuum_cost_limit);
+DROP INDEX ffx_ff_budget_usage_by_exec_purge_idx;
 
 DROP FUNCTION ffx_retention_of(jsonb, bigint, bigint);
 

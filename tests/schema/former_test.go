@@ -1,0 +1,227 @@
+package schema_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/schema"
+)
+
+// formerVersions are the migrations that made the schema before they became one file per subject. None of those after
+// 08 was released. testdata/former_schema.sql is the dump of what they made.
+const formerVersions = "01 02 03 04 05 06 07 08 09 10 11 12 13 14 15 16 17 18 19 20 23 26 27 28 29 30 31 32 33 34 35 36 37 38 39"
+
+// formerDatabase returns a database as the former migrations left it, with their ledger.
+func formerDatabase(t *testing.T) string {
+	t.Helper()
+	dump, err := os.ReadFile("testdata/former_schema.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	databaseURL := pgtest.EmptyDatabase(t)
+	conn := connect(t, databaseURL)
+	exec(t, conn, string(dump))
+	exec(t, conn, "INSERT INTO ffx_schema_migrations SELECT '202611010000' || v FROM unnest($1::text[]) AS v", strings.Fields(formerVersions))
+	return databaseURL
+}
+
+// physical describes what catalog and described leave out: the order of columns, how values are stored, the options of
+// columns and functions, and types.
+func physical(t *testing.T, db schema.Querier) []string {
+	t.Helper()
+	rows, err := db.Query(t.Context(), `
+		WITH namespace AS (
+			SELECT oid FROM pg_namespace WHERE nspname = current_schema()
+		),
+		attribute AS (
+			SELECT a.*, c.relname
+			FROM pg_attribute AS a
+			JOIN pg_class AS c ON c.oid = a.attrelid
+			JOIN namespace AS n ON n.oid = c.relnamespace
+			WHERE c.relkind IN ('r', 'p', 'v') AND a.attnum > 0 AND NOT a.attisdropped
+		)
+		SELECT format('order %s (%s)', relname, string_agg(attname, ', ' ORDER BY attnum)) FROM attribute GROUP BY relname
+		UNION ALL
+		SELECT format('stored %s.%s %s %s', relname, attname, attstorage, attoptions) FROM attribute
+		UNION ALL
+		SELECT format('options of function %s %s %s %s %s %s', proname, lanname, proconfig, prosecdef, proleakproof, procost)
+		FROM pg_proc
+		JOIN namespace ON namespace.oid = pronamespace
+		JOIN pg_language ON pg_language.oid = prolang
+		UNION ALL
+		SELECT format('fires %s %s', tgname, tgenabled)
+		FROM pg_trigger
+		JOIN pg_class ON pg_class.oid = tgrelid
+		JOIN namespace ON namespace.oid = relnamespace
+		WHERE NOT tgisinternal
+		UNION ALL
+		SELECT format('type %s', typname)
+		FROM pg_type
+		JOIN namespace ON namespace.oid = typnamespace
+		WHERE typtype IN ('e', 'd', 'r', 'm')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}
+
+// renamed has the names of the former schema that changed, in an order in which the replacements do not disturb each
+// other.
+var renamed = strings.NewReplacer(
+	"ffx_lease_watch", "ffx_lease_timer",
+	"ffx_ff_attempt_watch", "ffx_ff_attempt_lease_timer",
+	"ffx_watch_lease", "ffx_set_lease_timer",
+	"watch_id", "timer_id",
+)
+
+// gone are columns and indexes that no query, no trigger and no Go code used.
+var gone = []string{
+	"ff_attempt.ffx_stream_ts_ms", "ff_attempt.ffx_stream_seq", "ff_attempt.ffx_stream_frames",
+	"ff_suspension_current.ffx_resume_delay_ms", "ff_suspension_current.ffx_requested_by", "ff_suspension_current.ffx_continuation_pointer",
+	"ffx_ff_budget_policy_reset_idx", "ffx_ff_budget_usage_dedup_expiry_idx", "ffx_ff_exec_core_gate_idx",
+	"ffx_ff_operator_event_execution_idx", "ffx_ff_signal_event_execution_idx", "ffx_ff_quota_window_sweep_idx",
+	"ffx_ff_suspend_dedup_age_idx", "ffx_ff_suspension_current_timeout_idx", "ffx_ff_waitpoint_pending_expiry_idx",
+}
+
+// changed are pieces of text in the former lines, and what they are now.
+var changed = []struct{ in, former, now string }{
+	{"column ffx_ready 7 kind ", "not null f", "not null t"},
+	{"column ffx_ready.kind:", "empty: it has none; NULL: not noted, the execution's row says it.", "empty: it has none."},
+	{"function ffx_keep_waiting(", "r.kind IS DISTINCT FROM excluded.kind", "r.kind <> excluded.kind"},
+	{"function ffx_usable_from(", "20261101000016", "20261125000001"},
+	{"order ff_attempt (", ", ffx_stream_ts_ms, ffx_stream_seq, ffx_stream_frames", ""},
+	{"order ff_suspension_current (", ", ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer", ""},
+}
+
+// isGone tells whether a line is about a column or index in gone.
+func isGone(line string) bool {
+	return slices.ContainsFunc(gone, func(name string) bool {
+		table, column, isColumn := strings.Cut(name, ".")
+		if !isColumn {
+			return strings.HasPrefix(line, "index CREATE INDEX "+name+" ")
+		}
+		return strings.HasPrefix(line, "column "+name+":") || strings.HasPrefix(line, "stored "+name+" ") ||
+			strings.HasPrefix(line, "column "+table+"  "+column+" ")
+	})
+}
+
+// The schema is the one of the former migrations, but for the differences above.
+func TestSchemaIsThatOfTheFormerMigrations(t *testing.T) {
+	t.Parallel()
+	facts := func(databaseURL string) []string {
+		conn := connect(t, databaseURL)
+		return slices.Concat(catalog(t, conn), described(t, conn), physical(t, conn))
+	}
+	var want []string
+	missing, used := make(map[string]bool), make([]bool, len(changed))
+	for _, name := range gone {
+		missing[name] = true
+	}
+	for _, line := range facts(formerDatabase(t)) {
+		if isGone(line) {
+			for _, name := range gone {
+				if _, column, isColumn := strings.Cut(name, "."); isColumn && strings.Contains(line, column) || strings.Contains(line, name) {
+					delete(missing, name)
+				}
+			}
+			continue
+		}
+		line = renamed.Replace(line)
+		for i, c := range changed {
+			if strings.HasPrefix(line, c.in) && strings.Contains(line, c.former) {
+				line, used[i] = strings.Replace(line, c.former, c.now, 1), true
+			}
+		}
+		want = append(want, line)
+	}
+	for name := range missing {
+		t.Errorf("the former schema had no %s", name)
+	}
+	for i, c := range changed {
+		if !used[i] {
+			t.Errorf("the former schema had no %q in %q", c.former, c.in)
+		}
+	}
+	databaseURL := pgtest.EmptyDatabase(t)
+	migrate(t, databaseURL, schema.Options{})
+	requireSameLines(t, facts(databaseURL), want)
+}
+
+// A database of the former migrations is refused by every operation, and left as it is.
+func TestUnreleasedDatabaseIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, change string }{
+		{"migrated", ""},
+		{"half migrated", "DELETE FROM ffx_schema_migrations WHERE version > '20261101000013'"},
+		{"adopted", "INSERT INTO ffx_schema_migrations VALUES ('adopted'), ('20261101000039/ffx_claimable_now')"},
+		{"half adopted", `DELETE FROM ffx_schema_migrations WHERE version > '20261101000008';
+			INSERT INTO ffx_schema_migrations VALUES ('adopted'), ('20261101000009/ff_exec_core columns')`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			databaseURL := formerDatabase(t)
+			conn := connect(t, databaseURL)
+			exec(t, conn, test.change)
+			before := catalog(t, conn)
+
+			state, err := schema.Status(t.Context(), databaseURL, schema.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			call := func(operation func() (schema.Result, error)) error {
+				_, err := operation()
+				return err
+			}
+			ctx, opts := t.Context(), schema.Options{}
+			for name, err := range map[string]error{
+				"Status":   state.Err,
+				"Check":    schema.Check(ctx, conn, opts),
+				"Migrate":  call(func() (schema.Result, error) { return schema.Migrate(ctx, databaseURL, opts) }),
+				"Plan":     call(func() (schema.Result, error) { return schema.Plan(ctx, databaseURL, opts) }),
+				"Adopt":    call(func() (schema.Result, error) { return schema.Adopt(ctx, databaseURL, opts) }),
+				"Rollback": call(func() (schema.Result, error) { return schema.Rollback(ctx, databaseURL, "", opts) }),
+				"Share":    call(func() (schema.Result, error) { return schema.Share(ctx, databaseURL, opts) }),
+				"Unshare":  call(func() (schema.Result, error) { return schema.Unshare(ctx, databaseURL, opts) }),
+			} {
+				if _, ok := errors.AsType[*schema.StateError](err); !ok || !errors.Is(err, schema.ErrUnreleased) ||
+					!strings.Contains(err.Error(), "drop the schema") {
+					t.Errorf("%s: %v, want ErrUnreleased and what to do", name, err)
+				}
+			}
+			requireSameLines(t, catalog(t, conn), before)
+		})
+	}
+}
+
+func TestPrepareRefusesAnUnreleasedDatabase(t *testing.T) {
+	t.Parallel()
+	eng, err := engine.New(lazyPool(t, formerDatabase(t)), engine.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := eng.Prepare(t.Context()); !errors.Is(err, engine.ErrNotMigrated) || !strings.Contains(err.Error(), "drop the schema") {
+		t.Errorf("%v, want ErrNotMigrated and what to do", err)
+	}
+}
+
+// The documented way: drop the schema and migrate anew.
+func TestUnreleasedDatabaseIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	databaseURL := formerDatabase(t)
+	exec(t, connect(t, databaseURL), "DROP SCHEMA public CASCADE")
+	migrate(t, databaseURL, schema.Options{Schema: "public"})
+	if err := schema.Check(t.Context(), connect(t, databaseURL), schema.Options{}); err != nil {
+		t.Error(err)
+	}
+}
