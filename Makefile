@@ -111,14 +111,6 @@ schema-review: ## Review the change to schema/ and queries/ since it left BASE (
 	@go build -o bin/ff ./cmd/ff
 	@bin/ff schema review --migrations-table ffx_schema_migrations --base $(BASE) $(if $(HEAD),--head $(HEAD)) $(ARGS) || test $$? = 8
 
-SINCE ?= 20261101000034
-
-.PHONY: schema-history
-schema-history: ## Review what has become of schema/ and queries/ since before migration SINCE (20261101000034), as one change
-	@added=$$(git log --diff-filter=A --format=%H -- 'schema/migrations/$(SINCE)_*.sql' 2>/dev/null | tail -1); \
-	if [ -z "$$added" ]; then echo "there is no history here: schema-history is left out"; \
-	else $(MAKE) --no-print-directory schema-review BASE=$$added^ HEAD=HEAD; fi
-
 .PHONY: schema
 schema: ## Write schema/schema.sql from the migrations
 	go run ./tests/internal/schemadump
