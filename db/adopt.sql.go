@@ -298,8 +298,8 @@ RETURNING
 type AdoptExecutionsParams struct {
 	NowMs           int64
 	PartitionKeys   []int16
-	ExecutionIds    []pgtype.UUID
-	FlowIds         []pgtype.UUID
+	ExecutionIDs    []pgtype.UUID
+	FlowIDs         []pgtype.UUID
 	Held            []bool
 	QuotaPartitions []int16
 }
@@ -322,8 +322,8 @@ func (q *Queries) AdoptExecutions(ctx context.Context, db DBTX, arg AdoptExecuti
 	rows, err := db.Query(ctx, adoptExecutions,
 		arg.NowMs,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
-		arg.FlowIds,
+		arg.ExecutionIDs,
+		arg.FlowIDs,
 		arg.Held,
 		arg.QuotaPartitions,
 	)
@@ -400,8 +400,8 @@ WHERE d.edges > 0
 
 type ReadInboundGroupsParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
-	ExecutionIds  []pgtype.UUID
+	FlowIDs       []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type ReadInboundGroupsRow struct {
@@ -425,7 +425,7 @@ type ReadInboundGroupsRow struct {
 // Locks: L3 waits (group rows FOR UPDATE in array order, under the exclusive lock of the flow). The caller sorts by
 // (partition_key, execution_id).
 func (q *Queries) ReadInboundGroups(ctx context.Context, db DBTX, arg ReadInboundGroupsParams) ([]ReadInboundGroupsRow, error) {
-	rows, err := db.Query(ctx, readInboundGroups, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)
+	rows, err := db.Query(ctx, readInboundGroups, arg.PartitionKeys, arg.FlowIDs, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -566,7 +566,7 @@ CROSS JOIN LATERAL (
 
 type TakeForeignMembersParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type TakeForeignMembersRow struct {
@@ -581,7 +581,7 @@ type TakeForeignMembersRow struct {
 // Used by: engine.Adopt, engine.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
 func (q *Queries) TakeForeignMembers(ctx context.Context, db DBTX, arg TakeForeignMembersParams) ([]TakeForeignMembersRow, error) {
-	rows, err := db.Query(ctx, takeForeignMembers, arg.PartitionKeys, arg.ExecutionIds)
+	rows, err := db.Query(ctx, takeForeignMembers, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}

@@ -104,11 +104,11 @@ WHERE h.leased
 type HealEndedParams struct {
 	NowMs             int64
 	PartitionKeys     []int16
-	ExecutionIds      []pgtype.UUID
+	ExecutionIDs      []pgtype.UUID
 	AttemptIndexes    []int32
 	RaisedEpochs      []int64
-	LeaseIds          []string
-	WorkerInstanceIds []string
+	LeaseIDs          []string
+	WorkerInstanceIDs []string
 	Leased            []bool
 	Cancelled         []bool
 }
@@ -122,11 +122,11 @@ func (q *Queries) HealEnded(ctx context.Context, db DBTX, arg HealEndedParams) e
 	_, err := db.Exec(ctx, healEnded,
 		arg.NowMs,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.AttemptIndexes,
 		arg.RaisedEpochs,
-		arg.LeaseIds,
-		arg.WorkerInstanceIds,
+		arg.LeaseIDs,
+		arg.WorkerInstanceIDs,
 		arg.Leased,
 		arg.Cancelled,
 	)
@@ -150,7 +150,7 @@ WHERE
 
 type ListToldParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 	TerminalAtMs  []int64
 }
 
@@ -161,7 +161,7 @@ type ListToldParams struct {
 // Used by: engine.RepairQueue.
 // Locks: none.
 func (q *Queries) ListTold(ctx context.Context, db DBTX, arg ListToldParams) ([]pgtype.UUID, error) {
-	rows, err := db.Query(ctx, listTold, arg.PartitionKeys, arg.ExecutionIds, arg.TerminalAtMs)
+	rows, err := db.Query(ctx, listTold, arg.PartitionKeys, arg.ExecutionIDs, arg.TerminalAtMs)
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +264,7 @@ WHERE
 type RepointExecutionsParams struct {
 	NowMs         int64
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // RepointExecutions sets the pointer of locked executions that wait for another attempt, or for an interrupted one to go
@@ -273,7 +273,7 @@ type RepointExecutionsParams struct {
 // Used by: engine.RepairQueue.
 // Locks: L1 held; L2 waits (the interrupted attempt, or the failed one, under the lock of its execution).
 func (q *Queries) RepointExecutions(ctx context.Context, db DBTX, arg RepointExecutionsParams) (int64, error) {
-	result, err := db.Exec(ctx, repointExecutions, arg.NowMs, arg.PartitionKeys, arg.ExecutionIds)
+	result, err := db.Exec(ctx, repointExecutions, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return 0, err
 	}
@@ -310,7 +310,7 @@ WHERE
 type RetellEndedParams struct {
 	NowMs         int64
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // RetellEnded stores the public state of locked executions that have ended, as it is read: another program left an
@@ -319,7 +319,7 @@ type RetellEndedParams struct {
 // Used by: engine.RepairQueue.
 // Locks: L1 held.
 func (q *Queries) RetellEnded(ctx context.Context, db DBTX, arg RetellEndedParams) (int64, error) {
-	result, err := db.Exec(ctx, retellEnded, arg.NowMs, arg.PartitionKeys, arg.ExecutionIds)
+	result, err := db.Exec(ctx, retellEnded, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return 0, err
 	}
@@ -367,7 +367,7 @@ CROSS JOIN LATERAL (
 
 type TakeHalfDoneParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type TakeHalfDoneRow struct {
@@ -386,7 +386,7 @@ type TakeHalfDoneRow struct {
 // Used by: engine.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeHalfDone(ctx context.Context, db DBTX, arg TakeHalfDoneParams) ([]TakeHalfDoneRow, error) {
-	rows, err := db.Query(ctx, takeHalfDone, arg.PartitionKeys, arg.ExecutionIds)
+	rows, err := db.Query(ctx, takeHalfDone, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}

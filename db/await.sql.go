@@ -80,7 +80,7 @@ WHERE
 
 type ListEndedParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 	WithResults   []bool
 	Ords          []int32
 }
@@ -109,7 +109,7 @@ type ListEndedRow struct {
 func (q *Queries) ListEnded(ctx context.Context, db DBTX, arg ListEndedParams) ([]ListEndedRow, error) {
 	rows, err := db.Query(ctx, listEnded,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.WithResults,
 		arg.Ords,
 	)
@@ -170,7 +170,7 @@ CROSS JOIN LATERAL (
 type ListOpenMembersParams struct {
 	PageSize      int32
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 	Ords          []int32
 }
 
@@ -188,7 +188,7 @@ func (q *Queries) ListOpenMembers(ctx context.Context, db DBTX, arg ListOpenMemb
 	rows, err := db.Query(ctx, listOpenMembers,
 		arg.PageSize,
 		arg.PartitionKeys,
-		arg.FlowIds,
+		arg.FlowIDs,
 		arg.Ords,
 	)
 	if err != nil {

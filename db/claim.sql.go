@@ -346,9 +346,9 @@ type ClaimFromHeadParams struct {
 	Kinds            []string
 	MaxItems         int32
 	WorkerID         string
-	LeaseTtlMs       int64
-	AttemptIds       []pgtype.UUID
-	LeaseIds         []pgtype.UUID
+	LeaseTTLMs       int64
+	AttemptIDs       []pgtype.UUID
+	LeaseIDs         []pgtype.UUID
 }
 
 type ClaimFromHeadRow struct {
@@ -391,9 +391,9 @@ func (q *Queries) ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadP
 		arg.Kinds,
 		arg.MaxItems,
 		arg.WorkerID,
-		arg.LeaseTtlMs,
-		arg.AttemptIds,
-		arg.LeaseIds,
+		arg.LeaseTTLMs,
+		arg.AttemptIDs,
+		arg.LeaseIDs,
 	)
 	if err != nil {
 		return nil, err

@@ -279,14 +279,14 @@ type ClaimAfterPositionsParams struct {
 	WorkerInstanceID     string
 	PositionRanks        []int64
 	PositionCreatedAtMs  []int64
-	PositionExecutionIds []pgtype.UUID
+	PositionExecutionIDs []pgtype.UUID
 	Capabilities         []string
 	Kinds                []string
 	MaxItems             int32
 	WorkerID             string
-	LeaseTtlMs           int64
-	AttemptIds           []pgtype.UUID
-	LeaseIds             []pgtype.UUID
+	LeaseTTLMs           int64
+	AttemptIDs           []pgtype.UUID
+	LeaseIDs             []pgtype.UUID
 }
 
 type ClaimAfterPositionsRow struct {
@@ -326,14 +326,14 @@ func (q *Queries) ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAft
 		arg.WorkerInstanceID,
 		arg.PositionRanks,
 		arg.PositionCreatedAtMs,
-		arg.PositionExecutionIds,
+		arg.PositionExecutionIDs,
 		arg.Capabilities,
 		arg.Kinds,
 		arg.MaxItems,
 		arg.WorkerID,
-		arg.LeaseTtlMs,
-		arg.AttemptIds,
-		arg.LeaseIds,
+		arg.LeaseTTLMs,
+		arg.AttemptIDs,
+		arg.LeaseIDs,
 	)
 	if err != nil {
 		return nil, err
@@ -609,7 +609,7 @@ type ClaimOneAfterPositionParams struct {
 	Capabilities        []string
 	Kinds               []string
 	WorkerID            string
-	LeaseTtlMs          int64
+	LeaseTTLMs          int64
 	AttemptID           pgtype.UUID
 	LeaseID             pgtype.UUID
 }
@@ -651,7 +651,7 @@ func (q *Queries) ClaimOneAfterPosition(ctx context.Context, db DBTX, arg ClaimO
 		arg.Capabilities,
 		arg.Kinds,
 		arg.WorkerID,
-		arg.LeaseTtlMs,
+		arg.LeaseTTLMs,
 		arg.AttemptID,
 		arg.LeaseID,
 	)

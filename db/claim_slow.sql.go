@@ -183,17 +183,17 @@ type LeaseTakenExecutionsParams struct {
 	NowMs            int64
 	WorkerInstanceID string
 	PartitionKeys    []int16
-	ExecutionIds     []pgtype.UUID
+	ExecutionIDs     []pgtype.UUID
 	AttemptIndexes   []int32
 	AttemptTypes     []string
-	AttemptIds       []pgtype.UUID
-	LeaseIds         []pgtype.UUID
+	AttemptIDs       []pgtype.UUID
+	LeaseIDs         []pgtype.UUID
 	LeaseEpochs      []int64
 	TimeoutsAtMs     []int64
 	Inserted         []bool
 	Reclaims         []int32
 	DeadlinesAtMs    []int64
-	LeaseTtlMs       int64
+	LeaseTTLMs       int64
 	WorkerID         string
 }
 
@@ -209,17 +209,17 @@ func (q *Queries) LeaseTakenExecutions(ctx context.Context, db DBTX, arg LeaseTa
 		arg.NowMs,
 		arg.WorkerInstanceID,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.AttemptIndexes,
 		arg.AttemptTypes,
-		arg.AttemptIds,
-		arg.LeaseIds,
+		arg.AttemptIDs,
+		arg.LeaseIDs,
 		arg.LeaseEpochs,
 		arg.TimeoutsAtMs,
 		arg.Inserted,
 		arg.Reclaims,
 		arg.DeadlinesAtMs,
-		arg.LeaseTtlMs,
+		arg.LeaseTTLMs,
 		arg.WorkerID,
 	)
 	return err
@@ -269,7 +269,7 @@ LEFT JOIN LATERAL (
 
 type TakeAttemptsOfParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type TakeAttemptsOfRow struct {
@@ -291,7 +291,7 @@ type TakeAttemptsOfRow struct {
 // Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 // Locks: L2 skips (attempt rows FOR UPDATE).
 func (q *Queries) TakeAttemptsOf(ctx context.Context, db DBTX, arg TakeAttemptsOfParams) ([]TakeAttemptsOfRow, error) {
-	rows, err := db.Query(ctx, takeAttemptsOf, arg.PartitionKeys, arg.ExecutionIds)
+	rows, err := db.Query(ctx, takeAttemptsOf, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}

@@ -228,7 +228,7 @@ FROM ended AS d
 
 type EndCancelledParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 	Reasons       []string
 	Sources       []string
 	RevokedBys    []string
@@ -259,7 +259,7 @@ type EndCancelledRow struct {
 func (q *Queries) EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error) {
 	rows, err := db.Query(ctx, endCancelled,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.Reasons,
 		arg.Sources,
 		arg.RevokedBys,

@@ -123,7 +123,7 @@ type InsertAlikeParams struct {
 	CreatedAtMs          int64
 	NowMs                *int64
 	PartitionKeys        []int16
-	ExecutionIds         []pgtype.UUID
+	ExecutionIDs         []pgtype.UUID
 	Priorities           []int32
 	Payloads             [][]byte
 	LaneID               string
@@ -146,7 +146,7 @@ func (q *Queries) InsertAlike(ctx context.Context, db DBTX, arg InsertAlikeParam
 		arg.CreatedAtMs,
 		arg.NowMs,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.Priorities,
 		arg.Payloads,
 		arg.LaneID,
@@ -303,8 +303,8 @@ type InsertExecutionsParams struct {
 	FlowID               pgtype.UUID
 	NowMs                *int64
 	PartitionKeys        []int16
-	ExecutionIds         []pgtype.UUID
-	LaneIds              []string
+	ExecutionIDs         []pgtype.UUID
+	LaneIDs              []string
 	RequiredCapabilities []string
 	Priorities           []int32
 	CreatedAtMs          []int64
@@ -315,8 +315,8 @@ type InsertExecutionsParams struct {
 	Payloads             [][]byte
 	Policies             []string
 	RawFields            []string
-	BudgetIds            []string
-	QuotaPolicyIds       []string
+	BudgetIDs            []string
+	QuotaPolicyIDs       []string
 	QuotaPartitions      []int16
 }
 
@@ -337,8 +337,8 @@ func (q *Queries) InsertExecutions(ctx context.Context, db DBTX, arg InsertExecu
 		arg.FlowID,
 		arg.NowMs,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
-		arg.LaneIds,
+		arg.ExecutionIDs,
+		arg.LaneIDs,
 		arg.RequiredCapabilities,
 		arg.Priorities,
 		arg.CreatedAtMs,
@@ -349,8 +349,8 @@ func (q *Queries) InsertExecutions(ctx context.Context, db DBTX, arg InsertExecu
 		arg.Payloads,
 		arg.Policies,
 		arg.RawFields,
-		arg.BudgetIds,
-		arg.QuotaPolicyIds,
+		arg.BudgetIDs,
+		arg.QuotaPolicyIDs,
 		arg.QuotaPartitions,
 	)
 	if err != nil {
@@ -396,7 +396,7 @@ CROSS JOIN LATERAL (
 
 type ReadExistingExecutionsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type ReadExistingExecutionsRow struct {
@@ -409,7 +409,7 @@ type ReadExistingExecutionsRow struct {
 // Used by: engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: none.
 func (q *Queries) ReadExistingExecutions(ctx context.Context, db DBTX, arg ReadExistingExecutionsParams) ([]ReadExistingExecutionsRow, error) {
-	rows, err := db.Query(ctx, readExistingExecutions, arg.PartitionKeys, arg.ExecutionIds)
+	rows, err := db.Query(ctx, readExistingExecutions, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ type DropCreationKeysParams struct {
 	PartitionKeys   []int16
 	Namespaces      []string
 	IdempotencyKeys []string
-	ExecutionIds    []pgtype.UUID
+	ExecutionIDs    []pgtype.UUID
 }
 
 // DropCreationKeys gives keys back that no creation made use of.
@@ -44,7 +44,7 @@ func (q *Queries) DropCreationKeys(ctx context.Context, db DBTX, arg DropCreatio
 		arg.PartitionKeys,
 		arg.Namespaces,
 		arg.IdempotencyKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 	)
 	return err
 }
@@ -84,7 +84,7 @@ type InsertCreationKeysParams struct {
 	PartitionKeys   []int16
 	Namespaces      []string
 	IdempotencyKeys []string
-	ExecutionIds    []pgtype.UUID
+	ExecutionIDs    []pgtype.UUID
 	WindowsMs       []int64
 }
 
@@ -106,7 +106,7 @@ func (q *Queries) InsertCreationKeys(ctx context.Context, db DBTX, arg InsertCre
 		arg.PartitionKeys,
 		arg.Namespaces,
 		arg.IdempotencyKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.WindowsMs,
 	)
 	if err != nil {
@@ -181,7 +181,7 @@ type ReuseCreationKeysParams struct {
 	PartitionKeys   []int16
 	Namespaces      []string
 	IdempotencyKeys []string
-	ExecutionIds    []pgtype.UUID
+	ExecutionIDs    []pgtype.UUID
 	WindowsMs       []int64
 }
 
@@ -196,7 +196,7 @@ func (q *Queries) ReuseCreationKeys(ctx context.Context, db DBTX, arg ReuseCreat
 		arg.PartitionKeys,
 		arg.Namespaces,
 		arg.IdempotencyKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.WindowsMs,
 	)
 	return err

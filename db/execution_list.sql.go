@@ -423,7 +423,7 @@ type ListNamedExecutionsParams struct {
 	WorkerID         string
 	WorkerInstanceID string
 	PartitionKeys    []int16
-	ExecutionIds     []pgtype.UUID
+	ExecutionIDs     []pgtype.UUID
 }
 
 type ListNamedExecutionsRow struct {
@@ -464,7 +464,7 @@ func (q *Queries) ListNamedExecutions(ctx context.Context, db DBTX, arg ListName
 		arg.WorkerID,
 		arg.WorkerInstanceID,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 	)
 	if err != nil {
 		return nil, err
@@ -532,7 +532,7 @@ type ListNewestKeysParams struct {
 	ToID          pgtype.UUID
 	PageSize      int32
 	PartitionKeys []int16
-	FromIds       []pgtype.UUID
+	FromIDs       []pgtype.UUID
 }
 
 type ListNewestKeysRow struct {
@@ -550,7 +550,7 @@ func (q *Queries) ListNewestKeys(ctx context.Context, db DBTX, arg ListNewestKey
 		arg.ToID,
 		arg.PageSize,
 		arg.PartitionKeys,
-		arg.FromIds,
+		arg.FromIDs,
 	)
 	if err != nil {
 		return nil, err
@@ -599,7 +599,7 @@ type ListOldestKeysParams struct {
 	ToID          pgtype.UUID
 	PageSize      int32
 	PartitionKeys []int16
-	FromIds       []pgtype.UUID
+	FromIDs       []pgtype.UUID
 }
 
 type ListOldestKeysRow struct {
@@ -616,7 +616,7 @@ func (q *Queries) ListOldestKeys(ctx context.Context, db DBTX, arg ListOldestKey
 		arg.ToID,
 		arg.PageSize,
 		arg.PartitionKeys,
-		arg.FromIds,
+		arg.FromIDs,
 	)
 	if err != nil {
 		return nil, err

@@ -45,7 +45,7 @@ CROSS JOIN LATERAL (
 
 type LockCurrentAttemptsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. An execution
@@ -57,7 +57,7 @@ type LockCurrentAttemptsParams struct {
 // engine.UnblockExecution.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 func (q *Queries) LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error {
-	_, err := db.Exec(ctx, lockCurrentAttempts, arg.PartitionKeys, arg.ExecutionIds)
+	_, err := db.Exec(ctx, lockCurrentAttempts, arg.PartitionKeys, arg.ExecutionIDs)
 	return err
 }
 
@@ -92,7 +92,7 @@ CROSS JOIN LATERAL (
 type ReadExecutionForecastsParams struct {
 	DefaultCap    int32
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 	Ords          []int32
 }
 
@@ -114,7 +114,7 @@ func (q *Queries) ReadExecutionForecasts(ctx context.Context, db DBTX, arg ReadE
 	rows, err := db.Query(ctx, readExecutionForecasts,
 		arg.DefaultCap,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.Ords,
 	)
 	if err != nil {
@@ -278,7 +278,7 @@ type ReadHeldExecutionsParams struct {
 	DefaultCap    int32
 	NowMs         *int64
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 	Ords          []int32
 }
 
@@ -343,7 +343,7 @@ func (q *Queries) ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldE
 		arg.DefaultCap,
 		arg.NowMs,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.Ords,
 	)
 	if err != nil {

@@ -136,7 +136,7 @@ type GetExecutionRow struct {
 	FfxLeaseEpoch           *int64
 	FfxDelayUntilMs         *int64
 	FfxExecutionDeadlineMs  *int64
-	FfxBudgetIds            []pgtype.UUID
+	FfxBudgetIDs            []pgtype.UUID
 	FfxQuotaPolicyID        pgtype.UUID
 	CurrentIndex            int32
 	CurrentWorkerID         *string
@@ -186,7 +186,7 @@ func (q *Queries) GetExecution(ctx context.Context, db DBTX, arg GetExecutionPar
 		&i.FfxLeaseEpoch,
 		&i.FfxDelayUntilMs,
 		&i.FfxExecutionDeadlineMs,
-		&i.FfxBudgetIds,
+		&i.FfxBudgetIDs,
 		&i.FfxQuotaPolicyID,
 		&i.CurrentIndex,
 		&i.CurrentWorkerID,

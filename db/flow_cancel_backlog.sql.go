@@ -30,8 +30,8 @@ WHERE
 
 type DropBacklogMembersParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
-	ExecutionIds  []string
+	FlowIDs       []pgtype.UUID
+	ExecutionIDs  []string
 }
 
 // DropBacklogMembers takes members off the requests by which their flows were cancelled, and returns how many.
@@ -39,7 +39,7 @@ type DropBacklogMembersParams struct {
 // Used by: engine.AckFlowCancel, engine.CancelFlows.
 // Locks: L0 waits (the rows of members, DELETE: whoever takes some off holds the row of the request).
 func (q *Queries) DropBacklogMembers(ctx context.Context, db DBTX, arg DropBacklogMembersParams) (int64, error) {
-	result, err := db.Exec(ctx, dropBacklogMembers, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)
+	result, err := db.Exec(ctx, dropBacklogMembers, arg.PartitionKeys, arg.FlowIDs, arg.ExecutionIDs)
 	if err != nil {
 		return 0, err
 	}
@@ -69,7 +69,7 @@ WHERE
 
 type DropEmptyBacklogsParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 }
 
 // DropEmptyBacklogs deletes the requests of flows that have no members any more, and returns how many. The caller has
@@ -78,7 +78,7 @@ type DropEmptyBacklogsParams struct {
 // Used by: engine.AckFlowCancel, engine.CancelFlows.
 // Locks: L0 waits (the rows of requests, DELETE: they are locked).
 func (q *Queries) DropEmptyBacklogs(ctx context.Context, db DBTX, arg DropEmptyBacklogsParams) (int64, error) {
-	result, err := db.Exec(ctx, dropEmptyBacklogs, arg.PartitionKeys, arg.FlowIds)
+	result, err := db.Exec(ctx, dropEmptyBacklogs, arg.PartitionKeys, arg.FlowIDs)
 	if err != nil {
 		return 0, err
 	}
@@ -334,7 +334,7 @@ CROSS JOIN LATERAL (
 
 type TakeCancelBacklogsParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 }
 
 type TakeCancelBacklogsRow struct {
@@ -348,7 +348,7 @@ type TakeCancelBacklogsRow struct {
 // Used by: engine.CancelFlows.
 // Locks: L0 skips (the rows of requests FOR UPDATE).
 func (q *Queries) TakeCancelBacklogs(ctx context.Context, db DBTX, arg TakeCancelBacklogsParams) ([]TakeCancelBacklogsRow, error) {
-	rows, err := db.Query(ctx, takeCancelBacklogs, arg.PartitionKeys, arg.FlowIds)
+	rows, err := db.Query(ctx, takeCancelBacklogs, arg.PartitionKeys, arg.FlowIDs)
 	if err != nil {
 		return nil, err
 	}

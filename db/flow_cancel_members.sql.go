@@ -42,7 +42,7 @@ WHERE
 
 type ListPendingAmongParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type ListPendingAmongRow struct {
@@ -56,7 +56,7 @@ type ListPendingAmongRow struct {
 // Used by: engine.RequestFlowCancel.
 // Locks: none. What it reads is locked by the caller.
 func (q *Queries) ListPendingAmong(ctx context.Context, db DBTX, arg ListPendingAmongParams) ([]ListPendingAmongRow, error) {
-	rows, err := db.Query(ctx, listPendingAmong, arg.PartitionKeys, arg.ExecutionIds)
+	rows, err := db.Query(ctx, listPendingAmong, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ CROSS JOIN LATERAL (
 
 type LockMemberAttemptsParams struct {
 	PartitionKeys  []int16
-	ExecutionIds   []pgtype.UUID
+	ExecutionIDs   []pgtype.UUID
 	AttemptIndexes []int32
 }
 
@@ -118,7 +118,7 @@ type LockMemberAttemptsParams struct {
 // Used by: engine.CancelFlow, engine.RequestFlowCancel.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 func (q *Queries) LockMemberAttempts(ctx context.Context, db DBTX, arg LockMemberAttemptsParams) error {
-	_, err := db.Exec(ctx, lockMemberAttempts, arg.PartitionKeys, arg.ExecutionIds, arg.AttemptIndexes)
+	_, err := db.Exec(ctx, lockMemberAttempts, arg.PartitionKeys, arg.ExecutionIDs, arg.AttemptIndexes)
 	return err
 }
 

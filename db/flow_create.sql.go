@@ -89,9 +89,9 @@ type InsertAppliedEdgesParams struct {
 	PartitionKey    int16
 	FlowID          id.FlowID
 	NowMs           int64
-	EdgeIds         []pgtype.UUID
-	UpstreamEids    []pgtype.UUID
-	DownstreamEids  []pgtype.UUID
+	EdgeIDs         []pgtype.UUID
+	UpstreamEIDs    []pgtype.UUID
+	DownstreamEIDs  []pgtype.UUID
 	DependencyKinds []string
 	DataPassingRefs []string
 }
@@ -105,9 +105,9 @@ func (q *Queries) InsertAppliedEdges(ctx context.Context, db DBTX, arg InsertApp
 		arg.PartitionKey,
 		arg.FlowID,
 		arg.NowMs,
-		arg.EdgeIds,
-		arg.UpstreamEids,
-		arg.DownstreamEids,
+		arg.EdgeIDs,
+		arg.UpstreamEIDs,
+		arg.DownstreamEIDs,
 		arg.DependencyKinds,
 		arg.DataPassingRefs,
 	)
@@ -142,7 +142,7 @@ FROM (
 type InsertEdgeGroupsParams struct {
 	PartitionKey   int16
 	FlowID         id.FlowID
-	DownstreamEids []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
 	Policies       []string
 	KTargets       []int32
 	RunningCounts  []int32
@@ -156,7 +156,7 @@ func (q *Queries) InsertEdgeGroups(ctx context.Context, db DBTX, arg InsertEdgeG
 	_, err := db.Exec(ctx, insertEdgeGroups,
 		arg.PartitionKey,
 		arg.FlowID,
-		arg.DownstreamEids,
+		arg.DownstreamEIDs,
 		arg.Policies,
 		arg.KTargets,
 		arg.RunningCounts,

@@ -57,7 +57,7 @@ WHERE
 
 type EndSkippedAttemptsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 	NowMs         int64
 }
 
@@ -71,7 +71,7 @@ type EndSkippedAttemptsParams struct {
 // engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 // Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 func (q *Queries) EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error {
-	_, err := db.Exec(ctx, endSkippedAttempts, arg.PartitionKeys, arg.ExecutionIds, arg.NowMs)
+	_, err := db.Exec(ctx, endSkippedAttempts, arg.PartitionKeys, arg.ExecutionIDs, arg.NowMs)
 	return err
 }
 
@@ -173,8 +173,8 @@ ON CONFLICT (partition_key, flow_id, downstream_eid) DO NOTHING
 type EnqueueSiblingCancelsParams struct {
 	NowMs          int64
 	PartitionKeys  []int16
-	FlowIds        []pgtype.UUID
-	DownstreamEids []pgtype.UUID
+	FlowIDs        []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
 	StagedFrom     []int32
 	StagedBelow    []int32
 }
@@ -194,8 +194,8 @@ func (q *Queries) EnqueueSiblingCancels(ctx context.Context, db DBTX, arg Enqueu
 	_, err := db.Exec(ctx, enqueueSiblingCancels,
 		arg.NowMs,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.DownstreamEids,
+		arg.FlowIDs,
+		arg.DownstreamEIDs,
 		arg.StagedFrom,
 		arg.StagedBelow,
 	)
@@ -262,15 +262,15 @@ FROM opened AS o
 
 type LeaveEdgesParams struct {
 	PartitionKeys  []int16
-	FlowIds        []pgtype.UUID
-	DownstreamEids []pgtype.UUID
-	EdgeIds        []pgtype.UUID
+	FlowIDs        []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
+	EdgeIDs        []pgtype.UUID
 	Outcome        string
 }
 
 type LeaveEdgesRow struct {
 	PartitionKey int16
-	UpstreamEid  pgtype.UUID
+	UpstreamEID  pgtype.UUID
 }
 
 // LeaveEdges takes back what ResolveEdges did with edges into groups that cannot be decided now: they are open
@@ -286,9 +286,9 @@ type LeaveEdgesRow struct {
 func (q *Queries) LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error) {
 	rows, err := db.Query(ctx, leaveEdges,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.DownstreamEids,
-		arg.EdgeIds,
+		arg.FlowIDs,
+		arg.DownstreamEIDs,
+		arg.EdgeIDs,
 		arg.Outcome,
 	)
 	if err != nil {
@@ -298,7 +298,7 @@ func (q *Queries) LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams)
 	var items []LeaveEdgesRow
 	for rows.Next() {
 		var i LeaveEdgesRow
-		if err := rows.Scan(&i.PartitionKey, &i.UpstreamEid); err != nil {
+		if err := rows.Scan(&i.PartitionKey, &i.UpstreamEID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -361,8 +361,8 @@ WHERE
 
 type ListPassedOverParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
-	ExecutionIds  []pgtype.UUID
+	FlowIDs       []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 	Skips         []bool
 	StagedFrom    []int32
 	StagedBelow   []int32
@@ -384,8 +384,8 @@ type ListPassedOverParams struct {
 func (q *Queries) ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error) {
 	rows, err := db.Query(ctx, listPassedOver,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.ExecutionIds,
+		arg.FlowIDs,
+		arg.ExecutionIDs,
 		arg.Skips,
 		arg.StagedFrom,
 		arg.StagedBelow,
@@ -461,15 +461,15 @@ GROUP BY
 
 type ListUncountedEdgesParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
-	ExecutionIds  []pgtype.UUID
+	FlowIDs       []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type ListUncountedEdgesRow struct {
 	PartitionKey  int16
 	FlowID        id.FlowID
-	DownstreamEid id.ExecutionUUID
-	EdgeIds       []pgtype.UUID
+	DownstreamEID id.ExecutionUUID
+	EdgeIDs       []pgtype.UUID
 	OpenUpstreams []pgtype.UUID
 }
 
@@ -484,7 +484,7 @@ type ListUncountedEdgesRow struct {
 // engine.RequestFlowCancel, engine.CancelFlows.
 // Locks: none.
 func (q *Queries) ListUncountedEdges(ctx context.Context, db DBTX, arg ListUncountedEdgesParams) ([]ListUncountedEdgesRow, error) {
-	rows, err := db.Query(ctx, listUncountedEdges, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)
+	rows, err := db.Query(ctx, listUncountedEdges, arg.PartitionKeys, arg.FlowIDs, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -495,8 +495,8 @@ func (q *Queries) ListUncountedEdges(ctx context.Context, db DBTX, arg ListUncou
 		if err := rows.Scan(
 			&i.PartitionKey,
 			&i.FlowID,
-			&i.DownstreamEid,
-			&i.EdgeIds,
+			&i.DownstreamEID,
+			&i.EdgeIDs,
 			&i.OpenUpstreams,
 		); err != nil {
 			return nil, err
@@ -558,8 +558,8 @@ LEFT JOIN LATERAL (
 
 type LockDownstreamGroupsParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
-	ExecutionIds  []pgtype.UUID
+	FlowIDs       []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order: successes that
@@ -571,7 +571,7 @@ type LockDownstreamGroupsParams struct {
 // engine.DispatchCompletions, engine.ReplayExecution.
 // Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 func (q *Queries) LockDownstreamGroups(ctx context.Context, db DBTX, arg LockDownstreamGroupsParams) (int64, error) {
-	result, err := db.Exec(ctx, lockDownstreamGroups, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)
+	result, err := db.Exec(ctx, lockDownstreamGroups, arg.PartitionKeys, arg.FlowIDs, arg.ExecutionIDs)
 	if err != nil {
 		return 0, err
 	}
@@ -635,8 +635,8 @@ WHERE
 type PassResultsParams struct {
 	NowMs         int64
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
-	ExecutionIds  []pgtype.UUID
+	FlowIDs       []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // PassResults hands the results of succeeded upstreams to downstream executions that have not started,
@@ -649,8 +649,8 @@ func (q *Queries) PassResults(ctx context.Context, db DBTX, arg PassResultsParam
 	_, err := db.Exec(ctx, passResults,
 		arg.NowMs,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.ExecutionIds,
+		arg.FlowIDs,
+		arg.ExecutionIDs,
 	)
 	return err
 }
@@ -751,8 +751,8 @@ RETURNING
 type ReleaseDownstreamParams struct {
 	NowMs         int64
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
-	ExecutionIds  []pgtype.UUID
+	FlowIDs       []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 	StagedFrom    []int32
 	StagedBelow   []int32
 }
@@ -782,8 +782,8 @@ func (q *Queries) ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDow
 	rows, err := db.Query(ctx, releaseDownstream,
 		arg.NowMs,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.ExecutionIds,
+		arg.FlowIDs,
+		arg.ExecutionIDs,
 		arg.StagedFrom,
 		arg.StagedBelow,
 	)
@@ -925,22 +925,22 @@ type ResolveEdgesParams struct {
 	Outcome         string
 	LooksForReplays bool
 	PartitionKeys   []int16
-	FlowIds         []pgtype.UUID
-	ExecutionIds    []pgtype.UUID
+	FlowIDs         []pgtype.UUID
+	ExecutionIDs    []pgtype.UUID
 	NowMs           int64
 }
 
 type ResolveEdgesRow struct {
 	PartitionKey              int16
 	FlowID                    id.FlowID
-	DownstreamEid             id.ExecutionUUID
+	DownstreamEID             id.ExecutionUUID
 	Policy                    []byte
 	SuccessCount              int32
 	FailCount                 int32
 	SkipCount                 int32
 	RunningCount              int32
 	CancelSiblingsPendingFlag bool
-	EdgeIds                   []pgtype.UUID
+	EdgeIDs                   []pgtype.UUID
 	PassesData                bool
 	Marked                    int64
 }
@@ -964,8 +964,8 @@ func (q *Queries) ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesPar
 		arg.Outcome,
 		arg.LooksForReplays,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.ExecutionIds,
+		arg.FlowIDs,
+		arg.ExecutionIDs,
 		arg.NowMs,
 	)
 	if err != nil {
@@ -978,14 +978,14 @@ func (q *Queries) ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesPar
 		if err := rows.Scan(
 			&i.PartitionKey,
 			&i.FlowID,
-			&i.DownstreamEid,
+			&i.DownstreamEID,
 			&i.Policy,
 			&i.SuccessCount,
 			&i.FailCount,
 			&i.SkipCount,
 			&i.RunningCount,
 			&i.CancelSiblingsPendingFlag,
-			&i.EdgeIds,
+			&i.EdgeIDs,
 			&i.PassesData,
 			&i.Marked,
 		); err != nil {
@@ -1089,8 +1089,8 @@ FROM skipped AS s
 
 type SkipDownstreamParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
-	ExecutionIds  []pgtype.UUID
+	FlowIDs       []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 	StagedFrom    []int32
 	StagedBelow   []int32
 	NowMs         int64
@@ -1118,8 +1118,8 @@ type SkipDownstreamRow struct {
 func (q *Queries) SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error) {
 	rows, err := db.Query(ctx, skipDownstream,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.ExecutionIds,
+		arg.FlowIDs,
+		arg.ExecutionIDs,
 		arg.StagedFrom,
 		arg.StagedBelow,
 		arg.NowMs,

@@ -53,7 +53,7 @@ RETURNING
 type ClaimCompletionsParams struct {
 	NowMs         *int64
 	PartitionKeys []int16
-	EventIds      []int64
+	EventIDs      []int64
 }
 
 type ClaimCompletionsRow struct {
@@ -67,7 +67,7 @@ type ClaimCompletionsRow struct {
 // Used by: engine.DispatchCompletions.
 // Locks: L7 skips (event rows FOR UPDATE, then the UPDATE).
 func (q *Queries) ClaimCompletions(ctx context.Context, db DBTX, arg ClaimCompletionsParams) ([]ClaimCompletionsRow, error) {
-	rows, err := db.Query(ctx, claimCompletions, arg.NowMs, arg.PartitionKeys, arg.EventIds)
+	rows, err := db.Query(ctx, claimCompletions, arg.NowMs, arg.PartitionKeys, arg.EventIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ WHERE
 
 type LeaveCompletionsParams struct {
 	PartitionKeys []int16
-	EventIds      []int64
+	EventIDs      []int64
 }
 
 // LeaveCompletions takes the mark of ClaimCompletions back, for events whose dependents could not all be
@@ -112,7 +112,7 @@ type LeaveCompletionsParams struct {
 // Used by: engine.DispatchCompletions.
 // Locks: L7 held, since ClaimCompletions.
 func (q *Queries) LeaveCompletions(ctx context.Context, db DBTX, arg LeaveCompletionsParams) error {
-	_, err := db.Exec(ctx, leaveCompletions, arg.PartitionKeys, arg.EventIds)
+	_, err := db.Exec(ctx, leaveCompletions, arg.PartitionKeys, arg.EventIDs)
 	return err
 }
 
@@ -213,7 +213,7 @@ LEFT JOIN LATERAL (
 
 type TakeUpstreamsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 	Ords          []int32
 }
 
@@ -231,7 +231,7 @@ type TakeUpstreamsRow struct {
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 // execution_id).
 func (q *Queries) TakeUpstreams(ctx context.Context, db DBTX, arg TakeUpstreamsParams) ([]TakeUpstreamsRow, error) {
-	rows, err := db.Query(ctx, takeUpstreams, arg.PartitionKeys, arg.ExecutionIds, arg.Ords)
+	rows, err := db.Query(ctx, takeUpstreams, arg.PartitionKeys, arg.ExecutionIDs, arg.Ords)
 	if err != nil {
 		return nil, err
 	}

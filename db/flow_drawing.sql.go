@@ -112,8 +112,8 @@ type ListFlowGraphParams struct {
 type ListFlowGraphRow struct {
 	IsEdge             bool
 	RowID              id.ExecutionUUID
-	UpstreamEid        pgtype.UUID
-	DownstreamEid      pgtype.UUID
+	UpstreamEID        pgtype.UUID
+	DownstreamEID      pgtype.UUID
 	NodeKey            string
 	Kind               string
 	LaneID             string
@@ -147,8 +147,8 @@ func (q *Queries) ListFlowGraph(ctx context.Context, db DBTX, arg ListFlowGraphP
 		if err := rows.Scan(
 			&i.IsEdge,
 			&i.RowID,
-			&i.UpstreamEid,
-			&i.DownstreamEid,
+			&i.UpstreamEID,
+			&i.DownstreamEID,
 			&i.NodeKey,
 			&i.Kind,
 			&i.LaneID,

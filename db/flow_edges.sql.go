@@ -36,8 +36,8 @@ type GetEdgeParams struct {
 
 type GetEdgeRow struct {
 	EdgeID        id.EdgeID
-	UpstreamEid   id.ExecutionUUID
-	DownstreamEid id.ExecutionUUID
+	UpstreamEID   id.ExecutionUUID
+	DownstreamEID id.ExecutionUUID
 	Policy        []byte
 }
 
@@ -50,8 +50,8 @@ func (q *Queries) GetEdge(ctx context.Context, db DBTX, arg GetEdgeParams) (GetE
 	var i GetEdgeRow
 	err := row.Scan(
 		&i.EdgeID,
-		&i.UpstreamEid,
-		&i.DownstreamEid,
+		&i.UpstreamEID,
+		&i.DownstreamEID,
 		&i.Policy,
 	)
 	return i, err
@@ -111,8 +111,8 @@ type ListEdgesFromParams struct {
 
 type ListEdgesFromRow struct {
 	EdgeID        id.EdgeID
-	UpstreamEid   id.ExecutionUUID
-	DownstreamEid id.ExecutionUUID
+	UpstreamEID   id.ExecutionUUID
+	DownstreamEID id.ExecutionUUID
 	Policy        []byte
 }
 
@@ -131,8 +131,8 @@ func (q *Queries) ListEdgesFrom(ctx context.Context, db DBTX, arg ListEdgesFromP
 		var i ListEdgesFromRow
 		if err := rows.Scan(
 			&i.EdgeID,
-			&i.UpstreamEid,
-			&i.DownstreamEid,
+			&i.UpstreamEID,
+			&i.DownstreamEID,
 			&i.Policy,
 		); err != nil {
 			return nil, err
@@ -175,8 +175,8 @@ type ListEdgesIntoParams struct {
 
 type ListEdgesIntoRow struct {
 	EdgeID        id.EdgeID
-	UpstreamEid   id.ExecutionUUID
-	DownstreamEid id.ExecutionUUID
+	UpstreamEID   id.ExecutionUUID
+	DownstreamEID id.ExecutionUUID
 	Policy        []byte
 }
 
@@ -195,8 +195,8 @@ func (q *Queries) ListEdgesInto(ctx context.Context, db DBTX, arg ListEdgesIntoP
 		var i ListEdgesIntoRow
 		if err := rows.Scan(
 			&i.EdgeID,
-			&i.UpstreamEid,
-			&i.DownstreamEid,
+			&i.UpstreamEID,
+			&i.DownstreamEID,
 			&i.Policy,
 		); err != nil {
 			return nil, err
@@ -233,8 +233,8 @@ type ListFlowEdgesParams struct {
 
 type ListFlowEdgesRow struct {
 	EdgeID        id.EdgeID
-	UpstreamEid   id.ExecutionUUID
-	DownstreamEid id.ExecutionUUID
+	UpstreamEID   id.ExecutionUUID
+	DownstreamEID id.ExecutionUUID
 	Policy        []byte
 }
 
@@ -258,8 +258,8 @@ func (q *Queries) ListFlowEdges(ctx context.Context, db DBTX, arg ListFlowEdgesP
 		var i ListFlowEdgesRow
 		if err := rows.Scan(
 			&i.EdgeID,
-			&i.UpstreamEid,
-			&i.DownstreamEid,
+			&i.UpstreamEID,
+			&i.DownstreamEID,
 			&i.Policy,
 		); err != nil {
 			return nil, err

@@ -126,7 +126,7 @@ type ListInboundRow struct {
 	SuccessCount               int32
 	SkipCount                  int32
 	HasEdge                    bool
-	UpstreamEid                pgtype.UUID
+	UpstreamEID                pgtype.UUID
 	Staged                     bool
 	ResolvedOutcome            string
 	ReopenedAtMs               string
@@ -170,7 +170,7 @@ func (q *Queries) ListInbound(ctx context.Context, db DBTX, arg ListInboundParam
 			&i.SuccessCount,
 			&i.SkipCount,
 			&i.HasEdge,
-			&i.UpstreamEid,
+			&i.UpstreamEID,
 			&i.Staged,
 			&i.ResolvedOutcome,
 			&i.ReopenedAtMs,

@@ -86,7 +86,7 @@ type JoinFlowParams struct {
 	FlowID       pgtype.UUID
 	NowMs        int64
 	PartitionKey int16
-	ExecutionIds []pgtype.UUID
+	ExecutionIDs []pgtype.UUID
 	NodeKeys     []string
 }
 
@@ -99,7 +99,7 @@ func (q *Queries) JoinFlow(ctx context.Context, db DBTX, arg JoinFlowParams) err
 		arg.FlowID,
 		arg.NowMs,
 		arg.PartitionKey,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.NodeKeys,
 	)
 	return err
@@ -157,7 +157,7 @@ FOR SHARE
 type LockUndispatchedOfParams struct {
 	PartitionKey int16
 	FlowID       pgtype.UUID
-	ExecutionIds []pgtype.UUID
+	ExecutionIDs []pgtype.UUID
 }
 
 // LockUndispatchedOf returns those of the given members, which have ended, of which an event is not dispatched: whoever
@@ -169,7 +169,7 @@ type LockUndispatchedOfParams struct {
 // Locks: L7 waits (event rows FOR SHARE: a dispatcher of another program holds one until it has counted). Looks at all
 // that is undispatched.
 func (q *Queries) LockUndispatchedOf(ctx context.Context, db DBTX, arg LockUndispatchedOfParams) ([]id.ExecutionUUID, error) {
-	rows, err := db.Query(ctx, lockUndispatchedOf, arg.PartitionKey, arg.FlowID, arg.ExecutionIds)
+	rows, err := db.Query(ctx, lockUndispatchedOf, arg.PartitionKey, arg.FlowID, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}

@@ -126,7 +126,7 @@ type ListNamedFlowsParams struct {
 	CreatedFromMs   *int64
 	CreatedBeforeMs *int64
 	PartitionKeys   []int16
-	FlowIds         []pgtype.UUID
+	FlowIDs         []pgtype.UUID
 }
 
 type ListNamedFlowsRow struct {
@@ -155,7 +155,7 @@ func (q *Queries) ListNamedFlows(ctx context.Context, db DBTX, arg ListNamedFlow
 		arg.CreatedFromMs,
 		arg.CreatedBeforeMs,
 		arg.PartitionKeys,
-		arg.FlowIds,
+		arg.FlowIDs,
 	)
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ type ListNewestFlowKeysParams struct {
 	ToID          pgtype.UUID
 	PageSize      int32
 	PartitionKeys []int16
-	FromIds       []pgtype.UUID
+	FromIDs       []pgtype.UUID
 }
 
 type ListNewestFlowKeysRow struct {
@@ -232,7 +232,7 @@ func (q *Queries) ListNewestFlowKeys(ctx context.Context, db DBTX, arg ListNewes
 		arg.ToID,
 		arg.PageSize,
 		arg.PartitionKeys,
-		arg.FromIds,
+		arg.FromIDs,
 	)
 	if err != nil {
 		return nil, err
@@ -281,7 +281,7 @@ type ListOldestFlowKeysParams struct {
 	ToID          pgtype.UUID
 	PageSize      int32
 	PartitionKeys []int16
-	FromIds       []pgtype.UUID
+	FromIDs       []pgtype.UUID
 }
 
 type ListOldestFlowKeysRow struct {
@@ -298,7 +298,7 @@ func (q *Queries) ListOldestFlowKeys(ctx context.Context, db DBTX, arg ListOldes
 		arg.ToID,
 		arg.PageSize,
 		arg.PartitionKeys,
-		arg.FromIds,
+		arg.FromIDs,
 	)
 	if err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ CROSS JOIN LATERAL (
 
 type LockFlowRowsParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 }
 
 type LockFlowRowsRow struct {
@@ -53,7 +53,7 @@ type LockFlowRowsRow struct {
 // engine.CancelFlows.
 // Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 func (q *Queries) LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error) {
-	rows, err := db.Query(ctx, lockFlowRows, arg.PartitionKeys, arg.FlowIds)
+	rows, err := db.Query(ctx, lockFlowRows, arg.PartitionKeys, arg.FlowIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ CROSS JOIN LATERAL (
 
 type ShareFlowRowsParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 }
 
 // ShareFlowRows locks the rows of flows in share mode when the caller's transaction runs above READ
@@ -148,7 +148,7 @@ type ShareFlowRowsParams struct {
 // engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach.
 // Locks: L0 waits (flow rows FOR SHARE in array order). The caller sorts by (partition_key, flow_id).
 func (q *Queries) ShareFlowRows(ctx context.Context, db DBTX, arg ShareFlowRowsParams) error {
-	_, err := db.Exec(ctx, shareFlowRows, arg.PartitionKeys, arg.FlowIds)
+	_, err := db.Exec(ctx, shareFlowRows, arg.PartitionKeys, arg.FlowIDs)
 	return err
 }
 
@@ -199,7 +199,7 @@ WHERE
 
 type TryFlowsExclusiveParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 }
 
 // TryFlowsExclusive is LockFlowsExclusive and LockFlowRows for whoever must not wait: it returns the flows of
@@ -210,7 +210,7 @@ type TryFlowsExclusiveParams struct {
 // engine.PurgeFlows, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlows.
 // Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 func (q *Queries) TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error) {
-	rows, err := db.Query(ctx, tryFlowsExclusive, arg.PartitionKeys, arg.FlowIds)
+	rows, err := db.Query(ctx, tryFlowsExclusive, arg.PartitionKeys, arg.FlowIDs)
 	if err != nil {
 		return nil, err
 	}

@@ -35,8 +35,8 @@ ON CONFLICT (partition_key, flow_id, downstream_eid) DO NOTHING
 
 type EnsureGroupsParams struct {
 	PartitionKeys  []int16
-	FlowIds        []pgtype.UUID
-	DownstreamEids []pgtype.UUID
+	FlowIDs        []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
 }
 
 // EnsureGroups makes the missing rows of groups, which need all their upstreams and have counted none.
@@ -44,7 +44,7 @@ type EnsureGroupsParams struct {
 // Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt.
 // Locks: L3 waits (for a concurrent insert of the same row, in array order). The flows' exclusive locks are held.
 func (q *Queries) EnsureGroups(ctx context.Context, db DBTX, arg EnsureGroupsParams) error {
-	_, err := db.Exec(ctx, ensureGroups, arg.PartitionKeys, arg.FlowIds, arg.DownstreamEids)
+	_, err := db.Exec(ctx, ensureGroups, arg.PartitionKeys, arg.FlowIDs, arg.DownstreamEIDs)
 	return err
 }
 
@@ -97,8 +97,8 @@ type ListLostEndsParams struct {
 	NowMs          *int64
 	SettleMs       int64
 	PartitionKeys  []int16
-	FlowIds        []pgtype.UUID
-	DownstreamEids []pgtype.UUID
+	FlowIDs        []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
 	RunningCounts  []int64
 	Ords           []int32
 }
@@ -114,8 +114,8 @@ func (q *Queries) ListLostEnds(ctx context.Context, db DBTX, arg ListLostEndsPar
 		arg.NowMs,
 		arg.SettleMs,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.DownstreamEids,
+		arg.FlowIDs,
+		arg.DownstreamEIDs,
 		arg.RunningCounts,
 		arg.Ords,
 	)
@@ -194,14 +194,14 @@ ORDER BY
 
 type ListUnsoundGroupsParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
-	ExecutionIds  []pgtype.UUID
+	FlowIDs       []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type ListUnsoundGroupsRow struct {
 	PartitionKey  int16
 	FlowID        id.FlowID
-	DownstreamEid id.ExecutionUUID
+	DownstreamEID id.ExecutionUUID
 }
 
 // ListUnsoundGroups returns the groups in which ended executions cannot simply be counted: one has no row, or another
@@ -210,7 +210,7 @@ type ListUnsoundGroupsRow struct {
 // Used by: engine.DispatchCompletions.
 // Locks: none.
 func (q *Queries) ListUnsoundGroups(ctx context.Context, db DBTX, arg ListUnsoundGroupsParams) ([]ListUnsoundGroupsRow, error) {
-	rows, err := db.Query(ctx, listUnsoundGroups, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)
+	rows, err := db.Query(ctx, listUnsoundGroups, arg.PartitionKeys, arg.FlowIDs, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +218,7 @@ func (q *Queries) ListUnsoundGroups(ctx context.Context, db DBTX, arg ListUnsoun
 	var items []ListUnsoundGroupsRow
 	for rows.Next() {
 		var i ListUnsoundGroupsRow
-		if err := rows.Scan(&i.PartitionKey, &i.FlowID, &i.DownstreamEid); err != nil {
+		if err := rows.Scan(&i.PartitionKey, &i.FlowID, &i.DownstreamEID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -317,15 +317,15 @@ ORDER BY
 
 type ReadGroupEdgesParams struct {
 	PartitionKeys  []int16
-	FlowIds        []pgtype.UUID
-	DownstreamEids []pgtype.UUID
+	FlowIDs        []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
 	Ords           []int32
 }
 
 type ReadGroupEdgesRow struct {
 	Ord                int32
 	EdgeID             id.EdgeID
-	UpstreamEid        id.ExecutionUUID
+	UpstreamEID        id.ExecutionUUID
 	Applied            bool
 	CountedAs          string
 	ReopenedAtMs       int64
@@ -352,8 +352,8 @@ type ReadGroupEdgesRow struct {
 func (q *Queries) ReadGroupEdges(ctx context.Context, db DBTX, arg ReadGroupEdgesParams) ([]ReadGroupEdgesRow, error) {
 	rows, err := db.Query(ctx, readGroupEdges,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.DownstreamEids,
+		arg.FlowIDs,
+		arg.DownstreamEIDs,
 		arg.Ords,
 	)
 	if err != nil {
@@ -366,7 +366,7 @@ func (q *Queries) ReadGroupEdges(ctx context.Context, db DBTX, arg ReadGroupEdge
 		if err := rows.Scan(
 			&i.Ord,
 			&i.EdgeID,
-			&i.UpstreamEid,
+			&i.UpstreamEID,
 			&i.Applied,
 			&i.CountedAs,
 			&i.ReopenedAtMs,
@@ -449,17 +449,17 @@ WHERE
 
 type RecountGroupsParams struct {
 	PartitionKeys     []int16
-	FlowIds           []pgtype.UUID
-	DownstreamEids    []pgtype.UUID
+	FlowIDs           []pgtype.UUID
+	DownstreamEIDs    []pgtype.UUID
 	SuccessCounts     []int32
 	FailCounts        []int32
 	SkipCounts        []int32
 	RunningCounts     []int32
 	KTargets          []int32
 	EdgePartitionKeys []int16
-	EdgeFlowIds       []pgtype.UUID
-	EdgeUpstreamEids  []pgtype.UUID
-	EdgeIds           []pgtype.UUID
+	EdgeFlowIDs       []pgtype.UUID
+	EdgeUpstreamEIDs  []pgtype.UUID
+	EdgeIDs           []pgtype.UUID
 	EdgeOutcomes      []string
 	NowMs             int64
 }
@@ -472,17 +472,17 @@ type RecountGroupsParams struct {
 func (q *Queries) RecountGroups(ctx context.Context, db DBTX, arg RecountGroupsParams) error {
 	_, err := db.Exec(ctx, recountGroups,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.DownstreamEids,
+		arg.FlowIDs,
+		arg.DownstreamEIDs,
 		arg.SuccessCounts,
 		arg.FailCounts,
 		arg.SkipCounts,
 		arg.RunningCounts,
 		arg.KTargets,
 		arg.EdgePartitionKeys,
-		arg.EdgeFlowIds,
-		arg.EdgeUpstreamEids,
-		arg.EdgeIds,
+		arg.EdgeFlowIDs,
+		arg.EdgeUpstreamEIDs,
+		arg.EdgeIDs,
 		arg.EdgeOutcomes,
 		arg.NowMs,
 	)
@@ -548,14 +548,14 @@ ORDER BY p.ord
 type ScanGroupsParams struct {
 	AfterPartitionKey  int16
 	AfterFlowID        pgtype.UUID
-	AfterDownstreamEid pgtype.UUID
+	AfterDownstreamEID pgtype.UUID
 	PageSize           int32
 }
 
 type ScanGroupsRow struct {
 	PartitionKey  int16
 	FlowID        pgtype.UUID
-	DownstreamEid pgtype.UUID
+	DownstreamEID pgtype.UUID
 	Policy        []byte
 	SuccessCount  int32
 	FailCount     int32
@@ -576,7 +576,7 @@ func (q *Queries) ScanGroups(ctx context.Context, db DBTX, arg ScanGroupsParams)
 	rows, err := db.Query(ctx, scanGroups,
 		arg.AfterPartitionKey,
 		arg.AfterFlowID,
-		arg.AfterDownstreamEid,
+		arg.AfterDownstreamEID,
 		arg.PageSize,
 	)
 	if err != nil {
@@ -589,7 +589,7 @@ func (q *Queries) ScanGroups(ctx context.Context, db DBTX, arg ScanGroupsParams)
 		if err := rows.Scan(
 			&i.PartitionKey,
 			&i.FlowID,
-			&i.DownstreamEid,
+			&i.DownstreamEID,
 			&i.Policy,
 			&i.SuccessCount,
 			&i.FailCount,
@@ -664,8 +664,8 @@ LEFT JOIN LATERAL (
 
 type TakeUnsoundGroupsParams struct {
 	PartitionKeys  []int16
-	FlowIds        []pgtype.UUID
-	DownstreamEids []pgtype.UUID
+	FlowIDs        []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
 	Ords           []int32
 }
 
@@ -691,8 +691,8 @@ type TakeUnsoundGroupsRow struct {
 func (q *Queries) TakeUnsoundGroups(ctx context.Context, db DBTX, arg TakeUnsoundGroupsParams) ([]TakeUnsoundGroupsRow, error) {
 	rows, err := db.Query(ctx, takeUnsoundGroups,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.DownstreamEids,
+		arg.FlowIDs,
+		arg.DownstreamEIDs,
 		arg.Ords,
 	)
 	if err != nil {

@@ -41,8 +41,8 @@ WHERE
 
 type ClearSiblingCancelsParams struct {
 	PartitionKeys  []int16
-	FlowIds        []pgtype.UUID
-	DownstreamEids []pgtype.UUID
+	FlowIDs        []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
 }
 
 // ClearSiblingCancels takes groups off the list of what is to be cancelled.
@@ -50,7 +50,7 @@ type ClearSiblingCancelsParams struct {
 // Used by: engine.CancelSiblings.
 // Locks: L3 held; L7 held. Of a group that has no row there is only the row of the list.
 func (q *Queries) ClearSiblingCancels(ctx context.Context, db DBTX, arg ClearSiblingCancelsParams) error {
-	_, err := db.Exec(ctx, clearSiblingCancels, arg.PartitionKeys, arg.FlowIds, arg.DownstreamEids)
+	_, err := db.Exec(ctx, clearSiblingCancels, arg.PartitionKeys, arg.FlowIDs, arg.DownstreamEIDs)
 	return err
 }
 
@@ -122,8 +122,8 @@ ORDER BY
 
 type ListSiblingsParams struct {
 	PartitionKeys  []int16
-	FlowIds        []pgtype.UUID
-	DownstreamEids []pgtype.UUID
+	FlowIDs        []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
 	Ords           []int32
 }
 
@@ -141,8 +141,8 @@ type ListSiblingsRow struct {
 func (q *Queries) ListSiblings(ctx context.Context, db DBTX, arg ListSiblingsParams) ([]ListSiblingsRow, error) {
 	rows, err := db.Query(ctx, listSiblings,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.DownstreamEids,
+		arg.FlowIDs,
+		arg.DownstreamEIDs,
 		arg.Ords,
 	)
 	if err != nil {
@@ -185,7 +185,7 @@ type ScanSiblingCancelsParams struct {
 	AfterEnqueuedAtMs  int64
 	AfterPartitionKey  int16
 	AfterFlowID        pgtype.UUID
-	AfterDownstreamEid pgtype.UUID
+	AfterDownstreamEID pgtype.UUID
 	PageSize           int32
 }
 
@@ -193,7 +193,7 @@ type ScanSiblingCancelsRow struct {
 	EnqueuedAtMs  int64
 	PartitionKey  int16
 	FlowID        id.FlowID
-	DownstreamEid id.ExecutionUUID
+	DownstreamEID id.ExecutionUUID
 }
 
 // ScanSiblingCancels finds decided groups whose remaining upstreams are to be cancelled, oldest first, after a position.
@@ -205,7 +205,7 @@ func (q *Queries) ScanSiblingCancels(ctx context.Context, db DBTX, arg ScanSibli
 		arg.AfterEnqueuedAtMs,
 		arg.AfterPartitionKey,
 		arg.AfterFlowID,
-		arg.AfterDownstreamEid,
+		arg.AfterDownstreamEID,
 		arg.PageSize,
 	)
 	if err != nil {
@@ -219,7 +219,7 @@ func (q *Queries) ScanSiblingCancels(ctx context.Context, db DBTX, arg ScanSibli
 			&i.EnqueuedAtMs,
 			&i.PartitionKey,
 			&i.FlowID,
-			&i.DownstreamEid,
+			&i.DownstreamEID,
 		); err != nil {
 			return nil, err
 		}
@@ -289,8 +289,8 @@ LEFT JOIN LATERAL (
 
 type TakeGroupsParams struct {
 	PartitionKeys  []int16
-	FlowIds        []pgtype.UUID
-	DownstreamEids []pgtype.UUID
+	FlowIDs        []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
 	Ords           []int32
 }
 
@@ -316,8 +316,8 @@ type TakeGroupsRow struct {
 func (q *Queries) TakeGroups(ctx context.Context, db DBTX, arg TakeGroupsParams) ([]TakeGroupsRow, error) {
 	rows, err := db.Query(ctx, takeGroups,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.DownstreamEids,
+		arg.FlowIDs,
+		arg.DownstreamEIDs,
 		arg.Ords,
 	)
 	if err != nil {
@@ -373,8 +373,8 @@ CROSS JOIN LATERAL (
 
 type TakeSiblingCancelsParams struct {
 	PartitionKeys  []int16
-	FlowIds        []pgtype.UUID
-	DownstreamEids []pgtype.UUID
+	FlowIDs        []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
 	Ords           []int32
 }
 
@@ -386,8 +386,8 @@ type TakeSiblingCancelsParams struct {
 func (q *Queries) TakeSiblingCancels(ctx context.Context, db DBTX, arg TakeSiblingCancelsParams) ([]int32, error) {
 	rows, err := db.Query(ctx, takeSiblingCancels,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.DownstreamEids,
+		arg.FlowIDs,
+		arg.DownstreamEIDs,
 		arg.Ords,
 	)
 	if err != nil {

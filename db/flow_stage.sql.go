@@ -57,7 +57,7 @@ SET
 type AddToGroupsParams struct {
 	PartitionKey   int16
 	FlowID         id.FlowID
-	DownstreamEids []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
 	Policies       []string
 	KTargets       []int32
 	SuccessCounts  []int32
@@ -74,7 +74,7 @@ func (q *Queries) AddToGroups(ctx context.Context, db DBTX, arg AddToGroupsParam
 	_, err := db.Exec(ctx, addToGroups,
 		arg.PartitionKey,
 		arg.FlowID,
-		arg.DownstreamEids,
+		arg.DownstreamEIDs,
 		arg.Policies,
 		arg.KTargets,
 		arg.SuccessCounts,
@@ -137,7 +137,7 @@ type ApplyEdgesParams struct {
 	NowMs        int64
 	PartitionKey int16
 	FlowID       pgtype.UUID
-	EdgeIds      []pgtype.UUID
+	EdgeIDs      []pgtype.UUID
 	Outcomes     []string
 }
 
@@ -150,7 +150,7 @@ func (q *Queries) ApplyEdges(ctx context.Context, db DBTX, arg ApplyEdgesParams)
 		arg.NowMs,
 		arg.PartitionKey,
 		arg.FlowID,
-		arg.EdgeIds,
+		arg.EdgeIDs,
 		arg.Outcomes,
 	)
 	return err
@@ -208,9 +208,9 @@ type InsertEdgesParams struct {
 	FlowID          id.FlowID
 	Applied         bool
 	NowMs           int64
-	EdgeIds         []pgtype.UUID
-	UpstreamEids    []pgtype.UUID
-	DownstreamEids  []pgtype.UUID
+	EdgeIDs         []pgtype.UUID
+	UpstreamEIDs    []pgtype.UUID
+	DownstreamEIDs  []pgtype.UUID
 	DependencyKinds []string
 	DataPassingRefs []string
 	AllowStarted    []bool
@@ -229,9 +229,9 @@ func (q *Queries) InsertEdges(ctx context.Context, db DBTX, arg InsertEdgesParam
 		arg.FlowID,
 		arg.Applied,
 		arg.NowMs,
-		arg.EdgeIds,
-		arg.UpstreamEids,
-		arg.DownstreamEids,
+		arg.EdgeIDs,
+		arg.UpstreamEIDs,
+		arg.DownstreamEIDs,
 		arg.DependencyKinds,
 		arg.DataPassingRefs,
 		arg.AllowStarted,
@@ -276,12 +276,12 @@ CROSS JOIN LATERAL (
 type ListEdgesBelowParams struct {
 	PartitionKey int16
 	FlowID       id.FlowID
-	ExecutionIds []pgtype.UUID
+	ExecutionIDs []pgtype.UUID
 }
 
 type ListEdgesBelowRow struct {
-	UpstreamEid   pgtype.UUID
-	DownstreamEid id.ExecutionUUID
+	UpstreamEID   pgtype.UUID
+	DownstreamEID id.ExecutionUUID
 }
 
 // ListEdgesBelow returns every edge that members of a flow lead to, directly or by way of others.
@@ -289,7 +289,7 @@ type ListEdgesBelowRow struct {
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges.
 // Locks: none. The caller holds the flow's exclusive lock. Reads as many edges as there are below.
 func (q *Queries) ListEdgesBelow(ctx context.Context, db DBTX, arg ListEdgesBelowParams) ([]ListEdgesBelowRow, error) {
-	rows, err := db.Query(ctx, listEdgesBelow, arg.PartitionKey, arg.FlowID, arg.ExecutionIds)
+	rows, err := db.Query(ctx, listEdgesBelow, arg.PartitionKey, arg.FlowID, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +297,7 @@ func (q *Queries) ListEdgesBelow(ctx context.Context, db DBTX, arg ListEdgesBelo
 	var items []ListEdgesBelowRow
 	for rows.Next() {
 		var i ListEdgesBelowRow
-		if err := rows.Scan(&i.UpstreamEid, &i.DownstreamEid); err != nil {
+		if err := rows.Scan(&i.UpstreamEID, &i.DownstreamEID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -347,13 +347,13 @@ WHERE d.edge_id = i.edge_id
 type ListEdgesNamedParams struct {
 	PartitionKey int16
 	FlowID       pgtype.UUID
-	EdgeIds      []pgtype.UUID
+	EdgeIDs      []pgtype.UUID
 }
 
 type ListEdgesNamedRow struct {
 	EdgeID          pgtype.UUID
-	UpstreamEid     id.ExecutionUUID
-	DownstreamEid   id.ExecutionUUID
+	UpstreamEID     id.ExecutionUUID
+	DownstreamEID   id.ExecutionUUID
 	DependencyKind  string
 	DataPassingRef  string
 	Applied         bool
@@ -366,7 +366,7 @@ type ListEdgesNamedRow struct {
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: none. The caller holds the flow's exclusive lock.
 func (q *Queries) ListEdgesNamed(ctx context.Context, db DBTX, arg ListEdgesNamedParams) ([]ListEdgesNamedRow, error) {
-	rows, err := db.Query(ctx, listEdgesNamed, arg.PartitionKey, arg.FlowID, arg.EdgeIds)
+	rows, err := db.Query(ctx, listEdgesNamed, arg.PartitionKey, arg.FlowID, arg.EdgeIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -376,8 +376,8 @@ func (q *Queries) ListEdgesNamed(ctx context.Context, db DBTX, arg ListEdgesName
 		var i ListEdgesNamedRow
 		if err := rows.Scan(
 			&i.EdgeID,
-			&i.UpstreamEid,
-			&i.DownstreamEid,
+			&i.UpstreamEID,
+			&i.DownstreamEID,
 			&i.DependencyKind,
 			&i.DataPassingRef,
 			&i.Applied,
@@ -429,13 +429,13 @@ CROSS JOIN LATERAL (
 type ListInboundEdgesParams struct {
 	PartitionKey   int16
 	FlowID         pgtype.UUID
-	DownstreamEids []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
 }
 
 type ListInboundEdgesRow struct {
 	EdgeID          id.EdgeID
-	UpstreamEid     id.ExecutionUUID
-	DownstreamEid   pgtype.UUID
+	UpstreamEID     id.ExecutionUUID
+	DownstreamEID   pgtype.UUID
 	DependencyKind  string
 	DataPassingRef  string
 	Applied         bool
@@ -449,7 +449,7 @@ type ListInboundEdgesRow struct {
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 // Locks: none. The caller holds the flow's exclusive lock.
 func (q *Queries) ListInboundEdges(ctx context.Context, db DBTX, arg ListInboundEdgesParams) ([]ListInboundEdgesRow, error) {
-	rows, err := db.Query(ctx, listInboundEdges, arg.PartitionKey, arg.FlowID, arg.DownstreamEids)
+	rows, err := db.Query(ctx, listInboundEdges, arg.PartitionKey, arg.FlowID, arg.DownstreamEIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -459,8 +459,8 @@ func (q *Queries) ListInboundEdges(ctx context.Context, db DBTX, arg ListInbound
 		var i ListInboundEdgesRow
 		if err := rows.Scan(
 			&i.EdgeID,
-			&i.UpstreamEid,
-			&i.DownstreamEid,
+			&i.UpstreamEID,
+			&i.DownstreamEID,
 			&i.DependencyKind,
 			&i.DataPassingRef,
 			&i.Applied,
@@ -521,9 +521,9 @@ WHERE
 type PassResultsAlongParams struct {
 	NowMs          int64
 	PartitionKey   int16
-	EdgeIds        []pgtype.UUID
-	UpstreamEids   []pgtype.UUID
-	DownstreamEids []pgtype.UUID
+	EdgeIDs        []pgtype.UUID
+	UpstreamEIDs   []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
 }
 
 // PassResultsAlong hands the results of upstreams to downstream executions that have not started, along edges that have
@@ -535,9 +535,9 @@ func (q *Queries) PassResultsAlong(ctx context.Context, db DBTX, arg PassResults
 	_, err := db.Exec(ctx, passResultsAlong,
 		arg.NowMs,
 		arg.PartitionKey,
-		arg.EdgeIds,
-		arg.UpstreamEids,
-		arg.DownstreamEids,
+		arg.EdgeIDs,
+		arg.UpstreamEIDs,
+		arg.DownstreamEIDs,
 	)
 	return err
 }

@@ -290,7 +290,7 @@ WHERE
 type SummariseFlowsParams struct {
 	NowMs         *int64
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 }
 
 // SummariseFlows counts the members of flows by what became of them, and writes that into their summaries. A flow without
@@ -301,7 +301,7 @@ type SummariseFlowsParams struct {
 // Locks: L0 skips (flow rows FOR KEY SHARE, which only who deletes a flow meets, and rows of summaries FOR NO KEY UPDATE,
 // then the INSERT). The caller sorts by (partition_key, flow_id).
 func (q *Queries) SummariseFlows(ctx context.Context, db DBTX, arg SummariseFlowsParams) (int64, error) {
-	result, err := db.Exec(ctx, summariseFlows, arg.NowMs, arg.PartitionKeys, arg.FlowIds)
+	result, err := db.Exec(ctx, summariseFlows, arg.NowMs, arg.PartitionKeys, arg.FlowIDs)
 	if err != nil {
 		return 0, err
 	}

@@ -202,7 +202,7 @@ type InsertGrantParams struct {
 	WorkerCapabilities []string
 	RouteSnapshot      string
 	AdmissionSummary   string
-	GrantTtlMs         int64
+	GrantTTLMs         int64
 	IssuedAtMs         int64
 	ExpiresAtMs        int64
 }
@@ -225,7 +225,7 @@ func (q *Queries) InsertGrant(ctx context.Context, db DBTX, arg InsertGrantParam
 		arg.WorkerCapabilities,
 		arg.RouteSnapshot,
 		arg.AdmissionSummary,
-		arg.GrantTtlMs,
+		arg.GrantTTLMs,
 		arg.IssuedAtMs,
 		arg.ExpiresAtMs,
 	)
@@ -544,7 +544,7 @@ LIMIT 1
 type TakeEligibleParams struct {
 	LaneID        string
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 	Ords          []int32
 }
 
@@ -557,7 +557,7 @@ func (q *Queries) TakeEligible(ctx context.Context, db DBTX, arg TakeEligiblePar
 	rows, err := db.Query(ctx, takeEligible,
 		arg.LaneID,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.Ords,
 	)
 	if err != nil {

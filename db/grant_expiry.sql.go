@@ -93,7 +93,7 @@ FROM expired AS x
 type ExpireGrantsParams struct {
 	NowMs         *int64
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type ExpireGrantsRow struct {
@@ -109,7 +109,7 @@ type ExpireGrantsRow struct {
 // Used by: engine.ExpireGrants, engine.RepairQueue.
 // Locks: L1 held; L5 skips (grants FOR UPDATE, then the DELETE); queue held, by the execution's row.
 func (q *Queries) ExpireGrants(ctx context.Context, db DBTX, arg ExpireGrantsParams) ([]ExpireGrantsRow, error) {
-	rows, err := db.Query(ctx, expireGrants, arg.NowMs, arg.PartitionKeys, arg.ExecutionIds)
+	rows, err := db.Query(ctx, expireGrants, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ WHERE
 
 type DiscardWaitingParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // DiscardWaiting removes what could still act on executions that a background job ended: their
@@ -53,7 +53,7 @@ type DiscardWaitingParams struct {
 // engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 // Locks: L5 waits (DELETE). The executions are locked by the caller.
 func (q *Queries) DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error {
-	_, err := db.Exec(ctx, discardWaiting, arg.PartitionKeys, arg.ExecutionIds)
+	_, err := db.Exec(ctx, discardWaiting, arg.PartitionKeys, arg.ExecutionIDs)
 	return err
 }
 
@@ -109,7 +109,7 @@ LEFT JOIN LATERAL (
 
 type TakeCurrentAttemptsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type TakeCurrentAttemptsRow struct {
@@ -130,7 +130,7 @@ type TakeCurrentAttemptsRow struct {
 // engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
 // Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 func (q *Queries) TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error) {
-	rows, err := db.Query(ctx, takeCurrentAttempts, arg.PartitionKeys, arg.ExecutionIds)
+	rows, err := db.Query(ctx, takeCurrentAttempts, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}

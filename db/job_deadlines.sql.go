@@ -160,7 +160,7 @@ WHERE
 
 type SettleDeadlinesParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // SettleDeadlines negates the deadlines of executions that another program ended, so that no scan meets
@@ -169,7 +169,7 @@ type SettleDeadlinesParams struct {
 // Used by: engine.ExpireDeadlines.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
 func (q *Queries) SettleDeadlines(ctx context.Context, db DBTX, arg SettleDeadlinesParams) (int64, error) {
-	result, err := db.Exec(ctx, settleDeadlines, arg.PartitionKeys, arg.ExecutionIds)
+	result, err := db.Exec(ctx, settleDeadlines, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return 0, err
 	}
@@ -218,7 +218,7 @@ type TakeOverdueParams struct {
 	NowMs         *int64
 	MaxItems      int32
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type TakeOverdueRow struct {
@@ -238,7 +238,7 @@ func (q *Queries) TakeOverdue(ctx context.Context, db DBTX, arg TakeOverdueParam
 		arg.NowMs,
 		arg.MaxItems,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 	)
 	if err != nil {
 		return nil, err

@@ -271,7 +271,7 @@ ORDER BY a.name
 type TakeJobsParams struct {
 	Holder      string
 	LookAfterMs int64
-	LaneIds     []string
+	LaneIDs     []string
 	NowMs       *int64
 	Names       []string
 	HoldMs      int64
@@ -298,7 +298,7 @@ func (q *Queries) TakeJobs(ctx context.Context, db DBTX, arg TakeJobsParams) ([]
 	rows, err := db.Query(ctx, takeJobs,
 		arg.Holder,
 		arg.LookAfterMs,
-		arg.LaneIds,
+		arg.LaneIDs,
 		arg.NowMs,
 		arg.Names,
 		arg.HoldMs,

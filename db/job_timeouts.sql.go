@@ -52,7 +52,7 @@ WHERE
 
 type ForgetTimeoutsParams struct {
 	PartitionKeys  []int16
-	ExecutionIds   []pgtype.UUID
+	ExecutionIDs   []pgtype.UUID
 	AttemptIndexes []int32
 	TimeoutsAtMs   []int64
 }
@@ -65,7 +65,7 @@ type ForgetTimeoutsParams struct {
 func (q *Queries) ForgetTimeouts(ctx context.Context, db DBTX, arg ForgetTimeoutsParams) (int64, error) {
 	result, err := db.Exec(ctx, forgetTimeouts,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.AttemptIndexes,
 		arg.TimeoutsAtMs,
 	)
@@ -240,7 +240,7 @@ type TakeTimedOutParams struct {
 	NowMs          *int64
 	MaxItems       int32
 	PartitionKeys  []int16
-	ExecutionIds   []pgtype.UUID
+	ExecutionIDs   []pgtype.UUID
 	AttemptIndexes []int32
 }
 
@@ -268,7 +268,7 @@ func (q *Queries) TakeTimedOut(ctx context.Context, db DBTX, arg TakeTimedOutPar
 		arg.NowMs,
 		arg.MaxItems,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.AttemptIndexes,
 	)
 	if err != nil {

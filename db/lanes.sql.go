@@ -25,7 +25,7 @@ ON CONFLICT (lane_id) DO NOTHING
 
 type EnsureLanesParams struct {
 	NowMs   *int64
-	LaneIds []string
+	LaneIDs []string
 }
 
 // EnsureLanes registers lanes that executions were created on; a known lane is left as it is.
@@ -33,7 +33,7 @@ type EnsureLanesParams struct {
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: lanes waits (for a concurrent insert of the same lane, in array order). The caller sorts.
 func (q *Queries) EnsureLanes(ctx context.Context, db DBTX, arg EnsureLanesParams) error {
-	_, err := db.Exec(ctx, ensureLanes, arg.NowMs, arg.LaneIds)
+	_, err := db.Exec(ctx, ensureLanes, arg.NowMs, arg.LaneIDs)
 	return err
 }
 

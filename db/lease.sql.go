@@ -37,7 +37,7 @@ CROSS JOIN LATERAL (
 
 type LockAttemptsParams struct {
 	PartitionKeys  []int16
-	ExecutionIds   []pgtype.UUID
+	ExecutionIDs   []pgtype.UUID
 	AttemptIndexes []int32
 }
 
@@ -49,7 +49,7 @@ type LockAttemptsParams struct {
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 // attempt_index).
 func (q *Queries) LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error) {
-	rows, err := db.Query(ctx, lockAttempts, arg.PartitionKeys, arg.ExecutionIds, arg.AttemptIndexes)
+	rows, err := db.Query(ctx, lockAttempts, arg.PartitionKeys, arg.ExecutionIDs, arg.AttemptIndexes)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ CROSS JOIN LATERAL (
 
 type LockExecutionsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type LockExecutionsRow struct {
@@ -127,7 +127,7 @@ type LockExecutionsRow struct {
 // Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 // execution_id).
 func (q *Queries) LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error) {
-	rows, err := db.Query(ctx, lockExecutions, arg.PartitionKeys, arg.ExecutionIds)
+	rows, err := db.Query(ctx, lockExecutions, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +233,7 @@ LEFT JOIN LATERAL (
 type ReadLeasesParams struct {
 	NowMs          *int64
 	PartitionKeys  []int16
-	ExecutionIds   []pgtype.UUID
+	ExecutionIDs   []pgtype.UUID
 	AttemptIndexes []int32
 	Ords           []int32
 }
@@ -272,7 +272,7 @@ func (q *Queries) ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams)
 	rows, err := db.Query(ctx, readLeases,
 		arg.NowMs,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.AttemptIndexes,
 		arg.Ords,
 	)
@@ -417,7 +417,7 @@ FROM renewed AS r
 type RenewLeasesParams struct {
 	NowMs          *int64
 	PartitionKeys  []int16
-	ExecutionIds   []pgtype.UUID
+	ExecutionIDs   []pgtype.UUID
 	AttemptIndexes []int32
 	LeaseEpochs    []int64
 	TtlsMs         []int64
@@ -444,7 +444,7 @@ func (q *Queries) RenewLeases(ctx context.Context, db DBTX, arg RenewLeasesParam
 	rows, err := db.Query(ctx, renewLeases,
 		arg.NowMs,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.AttemptIndexes,
 		arg.LeaseEpochs,
 		arg.TtlsMs,
@@ -494,7 +494,7 @@ CROSS JOIN LATERAL (
 
 type TakeAttemptsParams struct {
 	PartitionKeys  []int16
-	ExecutionIds   []pgtype.UUID
+	ExecutionIDs   []pgtype.UUID
 	AttemptIndexes []int32
 }
 
@@ -504,7 +504,7 @@ type TakeAttemptsParams struct {
 // engine.DelayExecutions, engine.WaitForChildrenEach.
 // Locks: L2 skips (attempt rows FOR UPDATE).
 func (q *Queries) TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsParams) ([]int32, error) {
-	rows, err := db.Query(ctx, takeAttempts, arg.PartitionKeys, arg.ExecutionIds, arg.AttemptIndexes)
+	rows, err := db.Query(ctx, takeAttempts, arg.PartitionKeys, arg.ExecutionIDs, arg.AttemptIndexes)
 	if err != nil {
 		return nil, err
 	}
@@ -558,7 +558,7 @@ CROSS JOIN LATERAL (
 
 type TakeExecutionsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type TakeExecutionsRow struct {
@@ -578,7 +578,7 @@ type TakeExecutionsRow struct {
 // engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error) {
-	rows, err := db.Query(ctx, takeExecutions, arg.PartitionKeys, arg.ExecutionIds)
+	rows, err := db.Query(ctx, takeExecutions, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}

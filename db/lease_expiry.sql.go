@@ -34,7 +34,7 @@ WHERE
 
 type FenceStrayLeasesParams struct {
 	PartitionKeys  []int16
-	ExecutionIds   []pgtype.UUID
+	ExecutionIDs   []pgtype.UUID
 	AttemptIndexes []int32
 }
 
@@ -44,7 +44,7 @@ type FenceStrayLeasesParams struct {
 // Used by: engine.ExpireLeases.
 // Locks: L2 held, since TakeExpiredLeases.
 func (q *Queries) FenceStrayLeases(ctx context.Context, db DBTX, arg FenceStrayLeasesParams) error {
-	_, err := db.Exec(ctx, fenceStrayLeases, arg.PartitionKeys, arg.ExecutionIds, arg.AttemptIndexes)
+	_, err := db.Exec(ctx, fenceStrayLeases, arg.PartitionKeys, arg.ExecutionIDs, arg.AttemptIndexes)
 	return err
 }
 
@@ -72,7 +72,7 @@ WHERE w.ctid = d.timer_row_id
 
 type ForgetLeaseTimersParams struct {
 	DueAtMs  []int64
-	TimerIds []pgtype.UUID
+	TimerIDs []pgtype.UUID
 }
 
 // ForgetLeaseTimers deletes lease timers whose leases are all over. One that somebody has looked at meanwhile is
@@ -81,7 +81,7 @@ type ForgetLeaseTimersParams struct {
 // Used by: engine.ExpireLeases.
 // Locks: timers skips (FOR UPDATE, then the DELETE).
 func (q *Queries) ForgetLeaseTimers(ctx context.Context, db DBTX, arg ForgetLeaseTimersParams) error {
-	_, err := db.Exec(ctx, forgetLeaseTimers, arg.DueAtMs, arg.TimerIds)
+	_, err := db.Exec(ctx, forgetLeaseTimers, arg.DueAtMs, arg.TimerIDs)
 	return err
 }
 
@@ -400,11 +400,11 @@ FROM released AS r
 
 type ReleaseExpiredLeasesParams struct {
 	PartitionKeys     []int16
-	ExecutionIds      []pgtype.UUID
+	ExecutionIDs      []pgtype.UUID
 	AttemptIndexes    []int32
 	RaisedEpochs      []int64
-	LeaseIds          []string
-	WorkerInstanceIds []string
+	LeaseIDs          []string
+	WorkerInstanceIDs []string
 	NowMs             int64
 }
 
@@ -416,11 +416,11 @@ type ReleaseExpiredLeasesParams struct {
 func (q *Queries) ReleaseExpiredLeases(ctx context.Context, db DBTX, arg ReleaseExpiredLeasesParams) ([]string, error) {
 	rows, err := db.Query(ctx, releaseExpiredLeases,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.AttemptIndexes,
 		arg.RaisedEpochs,
-		arg.LeaseIds,
-		arg.WorkerInstanceIds,
+		arg.LeaseIDs,
+		arg.WorkerInstanceIDs,
 		arg.NowMs,
 	)
 	if err != nil {
@@ -509,7 +509,7 @@ type TakeExpiredLeasesParams struct {
 	NowMs          *int64
 	MaxItems       int32
 	PartitionKeys  []int16
-	ExecutionIds   []pgtype.UUID
+	ExecutionIDs   []pgtype.UUID
 	AttemptIndexes []int32
 }
 
@@ -543,7 +543,7 @@ func (q *Queries) TakeExpiredLeases(ctx context.Context, db DBTX, arg TakeExpire
 		arg.NowMs,
 		arg.MaxItems,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.AttemptIndexes,
 	)
 	if err != nil {

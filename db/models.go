@@ -58,7 +58,7 @@ type FfBudgetPolicy struct {
 	// Id of the budget, a bare uuid as text.
 	BudgetID string
 	// Object: hard_limits and soft_limits (dimension to number, 0: no limit), reset_interval_ms, on_hard_limit, on_soft_limit. Older rows: hard_limit, dimension.
-	PolicyJson []byte
+	PolicyJSON []byte
 	// Milliseconds since the Unix epoch: when it was created.
 	CreatedAtMs int64
 	// Milliseconds since the Unix epoch: the last change, breach or reset.
@@ -120,7 +120,7 @@ type FfBudgetUsageDedup struct {
 	// <budget id>|<operation>|<the caller's key>; FlowFabric stores the caller's key alone.
 	DedupKey string
 	// Object: kind (Ok, AlreadyApplied, SoftBreach, HardBreach), of a breach dimension, current_usage and the limit; by this library also budget_id and op. Empty: under way.
-	OutcomeJson []byte
+	OutcomeJSON []byte
 	// Milliseconds since the Unix epoch: when the report was applied.
 	AppliedAtMs int64
 	// Milliseconds since the Unix epoch: when the key may be used anew, a day later.
@@ -164,7 +164,7 @@ type FfCancelDispatchOutbox struct {
 	// The flow.
 	FlowID id.FlowID
 	// Reserved.
-	DownstreamEid id.ExecutionUUID
+	DownstreamEID id.ExecutionUUID
 	// Reserved.
 	TargetExecID id.ExecutionUUID
 	// Reserved.
@@ -194,11 +194,11 @@ type FfClaimGrant struct {
 	// Array of strings, sorted: capabilities of the worker of a reclaim.
 	WorkerCapabilities []byte
 	// Opaque text of a reclaim; else NULL.
-	RouteSnapshotJson *string
+	RouteSnapshotJSON *string
 	// Opaque text of a reclaim; else NULL.
 	AdmissionSummary *string
 	// How long it is good for, in milliseconds.
-	GrantTtlMs int64
+	GrantTTLMs int64
 	// Milliseconds since the Unix epoch: when it was issued; the newest counts.
 	IssuedAtMs int64
 	// Milliseconds since the Unix epoch: from when on it cannot be used.
@@ -238,9 +238,9 @@ type FfEdge struct {
 	// Id of the edge.
 	EdgeID id.EdgeID
 	// Member that is waited for, the uuid half of its id.
-	UpstreamEid id.ExecutionUUID
+	UpstreamEID id.ExecutionUUID
 	// Member that waits, the uuid half of its id.
-	DownstreamEid id.ExecutionUUID
+	DownstreamEID id.ExecutionUUID
 	// Object: dependency_kind (default success_only), satisfaction_condition all_required, data_passing_ref, edge_state (pending, applied, satisfied, impossible), created_at_ms, created_by, staged_at_ms, applied_at_ms (null until it is applied). Rewritten when the edge is applied and when its upstream ends. Only this library: resolved_at_ms and resolved_outcome (success, failed, cancelled, expired or skipped) once its group has counted it, reopened_at_ms, and allow_active_downstream, true where it may lead to an execution that has started.
 	Policy []byte
 	// Reserved: always 0.
@@ -254,7 +254,7 @@ type FfEdgeGroup struct {
 	// The flow.
 	FlowID id.FlowID
 	// Member that waits, the uuid half of its id.
-	DownstreamEid id.ExecutionUUID
+	DownstreamEID id.ExecutionUUID
 	// When it may run, exactly one of {"kind":"all_of"}, {"kind":"any_of","on_satisfied":S}, {"kind":"quorum","k":N,"on_satisfied":S}, {"kind":"quorum","k":1000000000,"on_satisfied":"let_run","ffx_when":W}; S is cancel_remaining or let_run. W: on_failure, once all upstreams have ended and one of them without success; always, once all have ended.
 	Policy []byte
 	// Successes that satisfy the group: 1, k or the number of edges. 0: by FlowFabric, which never writes it; derived from policy. 1000000000: successes alone never do.
@@ -340,7 +340,7 @@ type FfExecCore struct {
 	// Generated from the tag cairn.instance_id, its first 1024 bytes; events carry it.
 	FfxInstanceTag *string
 	// Budgets that have to admit it, sorted; NULL: none.
-	FfxBudgetIds []pgtype.UUID
+	FfxBudgetIDs []pgtype.UUID
 	// Quota policy that has to admit it; NULL: none.
 	FfxQuotaPolicyID pgtype.UUID
 	// partition_key of that quota policy.
@@ -494,7 +494,7 @@ type FfPendingCancelGroup struct {
 	// The flow.
 	FlowID id.FlowID
 	// Member whose group it is, the uuid half of its id.
-	DownstreamEid id.ExecutionUUID
+	DownstreamEID id.ExecutionUUID
 	// Milliseconds since the Unix epoch: when the group was decided.
 	EnqueuedAtMs int64
 }
@@ -616,7 +616,7 @@ type FfStreamSummary struct {
 	// Attempt, from 0.
 	AttemptIndex int32
 	// Object: the frames of mode summary merged in order, as JSON merge patches; __ff_null__ in a patch stores null.
-	DocumentJson []byte
+	DocumentJSON []byte
 	// Patches merged in; 1 after the first.
 	Version int32
 	// json-merge-patch; anything else, and NULL, reads as that.
@@ -634,7 +634,7 @@ type FfSuspendDedup struct {
 	// The caller's key, unique within a partition.
 	IdempotencyKey string
 	// Object: variant (Suspended, AlreadySatisfied), details {suspension_id, waitpoint_id, waitpoint_key, token, extras}, handle_opaque_hex; by this library also execution_id and expires_at_ms.
-	OutcomeJson []byte
+	OutcomeJSON []byte
 	// Milliseconds since the Unix epoch: when the suspension was made.
 	CreatedAtMs int64
 }
@@ -666,7 +666,7 @@ type FfSuspensionCurrent struct {
 }
 
 // Keys that sign waitpoint tokens. The active one with the greatest rotated_at_ms signs, the others verify.
-type FfWaitpointHmac struct {
+type FfWaitpointHMAC struct {
 	// Id of the key; has no colon.
 	Kid string
 	// The key, raw bytes. Whoever reads it can forge tokens.
@@ -720,11 +720,11 @@ type FfWorkerRegistry struct {
 	// Lanes that it claims from, sorted.
 	Lanes []string
 	// Its capabilities, sorted, separated by commas; empty: none.
-	CapabilitiesCsv string
+	CapabilitiesCSV string
 	// Milliseconds since the Unix epoch: its last heartbeat.
 	LastHeartbeatMs int64
 	// How long a heartbeat counts, in milliseconds.
-	LivenessTtlMs int64
+	LivenessTTLMs int64
 	// Milliseconds since the Unix epoch: its first registration.
 	RegisteredAtMs int64
 }
@@ -896,7 +896,7 @@ type FfxExecution struct {
 	// Leases that ran out.
 	LeasesLost int32
 	// Budgets that have to admit it; NULL: none.
-	BudgetIds []pgtype.UUID
+	BudgetIDs []pgtype.UUID
 	// Quota policy that has to admit it; NULL: none.
 	QuotaPolicyID *id.QuotaPolicyID
 	// Column with a value that nobody knows, for which the library's reads refuse the row; NULL: none.
@@ -966,7 +966,7 @@ type FfxLeaseTimer struct {
 	// Of each attempt of the claim its partition_key; the three arrays go together by position.
 	PartitionKeys []int16
 	// Of each its execution_id.
-	ExecutionIds []pgtype.UUID
+	ExecutionIDs []pgtype.UUID
 	// Of each its attempt_index.
 	AttemptIndexes []int32
 }
@@ -1090,7 +1090,7 @@ type FfxRetentionTimer struct {
 	// Their partitions, in the order of ids.
 	PartitionKeys []int16
 	// The uuids of the executions or flows. One that is gone is passed over.
-	Ids []pgtype.UUID
+	IDs []pgtype.UUID
 }
 
 // Ledger of this library's migrations. In a database that FlowFabric made it also has a row adopted, and a row <version>/<part> for each part of a migration.

@@ -64,7 +64,7 @@ WHERE b.has_quota
 
 type BlockDownstreamParams struct {
 	PartitionKey int16
-	ExecutionIds []pgtype.UUID
+	ExecutionIDs []pgtype.UUID
 	NowMs        int64
 }
 
@@ -74,7 +74,7 @@ type BlockDownstreamParams struct {
 // Used by: engine.ReplayExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: L4 held; L5 waits (their grants, DELETE).
 func (q *Queries) BlockDownstream(ctx context.Context, db DBTX, arg BlockDownstreamParams) ([]pgtype.UUID, error) {
-	rows, err := db.Query(ctx, blockDownstream, arg.PartitionKey, arg.ExecutionIds, arg.NowMs)
+	rows, err := db.Query(ctx, blockDownstream, arg.PartitionKey, arg.ExecutionIDs, arg.NowMs)
 	if err != nil {
 		return nil, err
 	}
@@ -216,12 +216,12 @@ ORDER BY
 type ListDownstreamGroupsParams struct {
 	PartitionKey int16
 	FlowID       pgtype.UUID
-	UpstreamEid  pgtype.UUID
+	UpstreamEID  pgtype.UUID
 }
 
 type ListDownstreamGroupsRow struct {
 	EdgeID           id.EdgeID
-	DownstreamEid    id.ExecutionUUID
+	DownstreamEID    id.ExecutionUUID
 	CountedAs        string
 	HasGroup         bool
 	Policy           []byte
@@ -248,7 +248,7 @@ type ListDownstreamGroupsRow struct {
 // Used by: engine.ReplayExecution.
 // Locks: none. Groups, and what has not been started, are locked by the caller.
 func (q *Queries) ListDownstreamGroups(ctx context.Context, db DBTX, arg ListDownstreamGroupsParams) ([]ListDownstreamGroupsRow, error) {
-	rows, err := db.Query(ctx, listDownstreamGroups, arg.PartitionKey, arg.FlowID, arg.UpstreamEid)
+	rows, err := db.Query(ctx, listDownstreamGroups, arg.PartitionKey, arg.FlowID, arg.UpstreamEID)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +258,7 @@ func (q *Queries) ListDownstreamGroups(ctx context.Context, db DBTX, arg ListDow
 		var i ListDownstreamGroupsRow
 		if err := rows.Scan(
 			&i.EdgeID,
-			&i.DownstreamEid,
+			&i.DownstreamEID,
 			&i.CountedAs,
 			&i.HasGroup,
 			&i.Policy,
@@ -322,7 +322,7 @@ FOR UPDATE
 type LockInboundGroupParams struct {
 	PartitionKey  int16
 	FlowID        id.FlowID
-	DownstreamEid id.ExecutionUUID
+	DownstreamEID id.ExecutionUUID
 }
 
 type LockInboundGroupRow struct {
@@ -341,7 +341,7 @@ type LockInboundGroupRow struct {
 // Used by: engine.ReplayExecution.
 // Locks: L3 waits (the group row FOR UPDATE). The flow's exclusive lock is held.
 func (q *Queries) LockInboundGroup(ctx context.Context, db DBTX, arg LockInboundGroupParams) (LockInboundGroupRow, error) {
-	row := db.QueryRow(ctx, lockInboundGroup, arg.PartitionKey, arg.FlowID, arg.DownstreamEid)
+	row := db.QueryRow(ctx, lockInboundGroup, arg.PartitionKey, arg.FlowID, arg.DownstreamEID)
 	var i LockInboundGroupRow
 	err := row.Scan(
 		&i.Policy,
@@ -406,7 +406,7 @@ CROSS JOIN LATERAL (
 type LockUnstartedDownstreamParams struct {
 	PartitionKey int16
 	FlowID       pgtype.UUID
-	UpstreamEid  pgtype.UUID
+	UpstreamEID  pgtype.UUID
 }
 
 // LockUnstartedDownstream locks those executions that wait for an execution, or were released by it, and have not been
@@ -415,7 +415,7 @@ type LockUnstartedDownstreamParams struct {
 // Used by: engine.ReplayExecution.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE by execution_id). A row that fails the guard is not waited for.
 func (q *Queries) LockUnstartedDownstream(ctx context.Context, db DBTX, arg LockUnstartedDownstreamParams) error {
-	_, err := db.Exec(ctx, lockUnstartedDownstream, arg.PartitionKey, arg.FlowID, arg.UpstreamEid)
+	_, err := db.Exec(ctx, lockUnstartedDownstream, arg.PartitionKey, arg.FlowID, arg.UpstreamEID)
 	return err
 }
 
@@ -449,10 +449,10 @@ WHERE
 type MarkCountedEdgesParams struct {
 	Outcome      string
 	NowMs        int64
-	EdgeIds      []pgtype.UUID
+	EdgeIDs      []pgtype.UUID
 	PartitionKey int16
 	FlowID       pgtype.UUID
-	UpstreamEid  pgtype.UUID
+	UpstreamEID  pgtype.UUID
 }
 
 // MarkCountedEdges marks edges that lead from an execution as resolved, which another program counted and did not mark:
@@ -464,10 +464,10 @@ func (q *Queries) MarkCountedEdges(ctx context.Context, db DBTX, arg MarkCounted
 	_, err := db.Exec(ctx, markCountedEdges,
 		arg.Outcome,
 		arg.NowMs,
-		arg.EdgeIds,
+		arg.EdgeIDs,
 		arg.PartitionKey,
 		arg.FlowID,
-		arg.UpstreamEid,
+		arg.UpstreamEID,
 	)
 	return err
 }
@@ -520,13 +520,13 @@ WHERE
 type ReopenEdgesParams struct {
 	PartitionKey   int16
 	FlowID         pgtype.UUID
-	DownstreamEids []pgtype.UUID
+	DownstreamEIDs []pgtype.UUID
 	SuccessCounts  []int32
 	FailCounts     []int32
 	SkipCounts     []int32
 	RunningCounts  []int32
-	UpstreamEid    pgtype.UUID
-	EdgeIds        []pgtype.UUID
+	UpstreamEID    pgtype.UUID
+	EdgeIDs        []pgtype.UUID
 }
 
 // ReopenEdges opens edges that lead from an execution which is replayed, and gives the groups they count in the counters
@@ -538,13 +538,13 @@ func (q *Queries) ReopenEdges(ctx context.Context, db DBTX, arg ReopenEdgesParam
 	_, err := db.Exec(ctx, reopenEdges,
 		arg.PartitionKey,
 		arg.FlowID,
-		arg.DownstreamEids,
+		arg.DownstreamEIDs,
 		arg.SuccessCounts,
 		arg.FailCounts,
 		arg.SkipCounts,
 		arg.RunningCounts,
-		arg.UpstreamEid,
-		arg.EdgeIds,
+		arg.UpstreamEID,
+		arg.EdgeIDs,
 	)
 	return err
 }
@@ -604,7 +604,7 @@ type ReopenInboundEdgesParams struct {
 	RunningCount  int32
 	PartitionKey  int16
 	FlowID        id.FlowID
-	DownstreamEid id.ExecutionUUID
+	DownstreamEID id.ExecutionUUID
 	NowMs         int64
 }
 
@@ -618,7 +618,7 @@ func (q *Queries) ReopenInboundEdges(ctx context.Context, db DBTX, arg ReopenInb
 		arg.RunningCount,
 		arg.PartitionKey,
 		arg.FlowID,
-		arg.DownstreamEid,
+		arg.DownstreamEID,
 		arg.NowMs,
 	)
 	return err

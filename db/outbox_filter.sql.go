@@ -38,7 +38,7 @@ CROSS JOIN LATERAL (
 
 type ListFlowInstancesParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 	Ords          []int32
 }
 
@@ -53,7 +53,7 @@ type ListFlowInstancesRow struct {
 // Used by: events.Subscribe, events.Handle.
 // Locks: none.
 func (q *Queries) ListFlowInstances(ctx context.Context, db DBTX, arg ListFlowInstancesParams) ([]ListFlowInstancesRow, error) {
-	rows, err := db.Query(ctx, listFlowInstances, arg.PartitionKeys, arg.FlowIds, arg.Ords)
+	rows, err := db.Query(ctx, listFlowInstances, arg.PartitionKeys, arg.FlowIDs, arg.Ords)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ CROSS JOIN LATERAL (
 
 type ListInstancesParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 	Ords          []int32
 }
 
@@ -115,7 +115,7 @@ type ListInstancesRow struct {
 // Used by: events.Subscribe, events.Handle.
 // Locks: none.
 func (q *Queries) ListInstances(ctx context.Context, db DBTX, arg ListInstancesParams) ([]ListInstancesRow, error) {
-	rows, err := db.Query(ctx, listInstances, arg.PartitionKeys, arg.ExecutionIds, arg.Ords)
+	rows, err := db.Query(ctx, listInstances, arg.PartitionKeys, arg.ExecutionIDs, arg.Ords)
 	if err != nil {
 		return nil, err
 	}

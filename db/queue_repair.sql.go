@@ -34,7 +34,7 @@ CROSS JOIN LATERAL (
 
 type ListLeasedParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // ListLeased returns those of the given executions of which any attempt, the current one or another, has a lease.
@@ -42,7 +42,7 @@ type ListLeasedParams struct {
 // Used by: engine.RepairQueue.
 // Locks: none.
 func (q *Queries) ListLeased(ctx context.Context, db DBTX, arg ListLeasedParams) ([]id.ExecutionUUID, error) {
-	rows, err := db.Query(ctx, listLeased, arg.PartitionKeys, arg.ExecutionIds)
+	rows, err := db.Query(ctx, listLeased, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -611,7 +611,7 @@ CROSS JOIN LATERAL (
 type TakeLeaselessParams struct {
 	DefaultCap    int32
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type TakeLeaselessRow struct {
@@ -629,7 +629,7 @@ type TakeLeaselessRow struct {
 // Used by: engine.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeLeaseless(ctx context.Context, db DBTX, arg TakeLeaselessParams) ([]TakeLeaselessRow, error) {
-	rows, err := db.Query(ctx, takeLeaseless, arg.DefaultCap, arg.PartitionKeys, arg.ExecutionIds)
+	rows, err := db.Query(ctx, takeLeaseless, arg.DefaultCap, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}

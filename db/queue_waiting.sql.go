@@ -133,7 +133,7 @@ type ListWaitingKindsParams struct {
 	NowMs       *int64
 	LongerMs    int64
 	PageSize    int32
-	LaneIds     []string
+	LaneIDs     []string
 }
 
 type ListWaitingKindsRow struct {
@@ -159,7 +159,7 @@ func (q *Queries) ListWaitingKinds(ctx context.Context, db DBTX, arg ListWaiting
 		arg.NowMs,
 		arg.LongerMs,
 		arg.PageSize,
-		arg.LaneIds,
+		arg.LaneIDs,
 	)
 	if err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ WHERE
 
 type DropAttemptsOfParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // DropAttemptsOf deletes the attempts of executions that are about to be deleted.
@@ -48,7 +48,7 @@ type DropAttemptsOfParams struct {
 // Used by: engine.Retain, engine.RepairQueue.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropAttemptsOf(ctx context.Context, db DBTX, arg DropAttemptsOfParams) error {
-	_, err := db.Exec(ctx, dropAttemptsOf, arg.PartitionKeys, arg.ExecutionIds)
+	_, err := db.Exec(ctx, dropAttemptsOf, arg.PartitionKeys, arg.ExecutionIDs)
 	return err
 }
 
@@ -86,7 +86,7 @@ WHERE
 
 type DropClaimGrantsOfParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
@@ -94,7 +94,7 @@ type DropClaimGrantsOfParams struct {
 // Used by: engine.Retain, engine.RepairQueue.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropClaimGrantsOf(ctx context.Context, db DBTX, arg DropClaimGrantsOfParams) error {
-	_, err := db.Exec(ctx, dropClaimGrantsOf, arg.PartitionKeys, arg.ExecutionIds)
+	_, err := db.Exec(ctx, dropClaimGrantsOf, arg.PartitionKeys, arg.ExecutionIDs)
 	return err
 }
 
@@ -114,7 +114,7 @@ WHERE
 
 type DropExecutionsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // DropExecutions deletes executions that the caller has locked, after all that belongs to them.
@@ -122,7 +122,7 @@ type DropExecutionsParams struct {
 // Used by: engine.Retain, engine.RepairQueue.
 // Locks: L1 held (DELETE).
 func (q *Queries) DropExecutions(ctx context.Context, db DBTX, arg DropExecutionsParams) (int64, error) {
-	result, err := db.Exec(ctx, dropExecutions, arg.PartitionKeys, arg.ExecutionIds)
+	result, err := db.Exec(ctx, dropExecutions, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return 0, err
 	}
@@ -144,7 +144,7 @@ WHERE
 
 type DropStreamFramesOfParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // DropStreamFramesOf deletes the output of executions that are about to be deleted.
@@ -152,7 +152,7 @@ type DropStreamFramesOfParams struct {
 // Used by: engine.Retain, engine.RepairQueue.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStreamFramesOfParams) error {
-	_, err := db.Exec(ctx, dropStreamFramesOf, arg.PartitionKeys, arg.ExecutionIds)
+	_, err := db.Exec(ctx, dropStreamFramesOf, arg.PartitionKeys, arg.ExecutionIDs)
 	return err
 }
 
@@ -171,7 +171,7 @@ WHERE
 
 type DropStreamMetasOfParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // DropStreamMetasOf deletes what is known of the streams of executions that are about to be deleted.
@@ -179,7 +179,7 @@ type DropStreamMetasOfParams struct {
 // Used by: engine.Retain, engine.RepairQueue.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamMetasOf(ctx context.Context, db DBTX, arg DropStreamMetasOfParams) error {
-	_, err := db.Exec(ctx, dropStreamMetasOf, arg.PartitionKeys, arg.ExecutionIds)
+	_, err := db.Exec(ctx, dropStreamMetasOf, arg.PartitionKeys, arg.ExecutionIDs)
 	return err
 }
 
@@ -198,7 +198,7 @@ WHERE
 
 type DropStreamSummariesOfParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
@@ -206,7 +206,7 @@ type DropStreamSummariesOfParams struct {
 // Used by: engine.Retain, engine.RepairQueue.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamSummariesOf(ctx context.Context, db DBTX, arg DropStreamSummariesOfParams) error {
-	_, err := db.Exec(ctx, dropStreamSummariesOf, arg.PartitionKeys, arg.ExecutionIds)
+	_, err := db.Exec(ctx, dropStreamSummariesOf, arg.PartitionKeys, arg.ExecutionIDs)
 	return err
 }
 
@@ -225,7 +225,7 @@ WHERE
 
 type DropSuspensionsOfParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
@@ -233,7 +233,7 @@ type DropSuspensionsOfParams struct {
 // Used by: engine.Retain, engine.RepairQueue.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspensionsOfParams) error {
-	_, err := db.Exec(ctx, dropSuspensionsOf, arg.PartitionKeys, arg.ExecutionIds)
+	_, err := db.Exec(ctx, dropSuspensionsOf, arg.PartitionKeys, arg.ExecutionIDs)
 	return err
 }
 
@@ -252,7 +252,7 @@ WHERE
 
 type DropWaitpointsOfParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
@@ -260,7 +260,7 @@ type DropWaitpointsOfParams struct {
 // Used by: engine.Retain, engine.RepairQueue.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropWaitpointsOf(ctx context.Context, db DBTX, arg DropWaitpointsOfParams) error {
-	_, err := db.Exec(ctx, dropWaitpointsOf, arg.PartitionKeys, arg.ExecutionIds)
+	_, err := db.Exec(ctx, dropWaitpointsOf, arg.PartitionKeys, arg.ExecutionIDs)
 	return err
 }
 
@@ -426,7 +426,7 @@ VALUES (
 type InsertRetentionTimerParams struct {
 	DueAtMs       int64
 	Subject       string
-	Ids           []pgtype.UUID
+	IDs           []pgtype.UUID
 	PartitionKeys []int16
 }
 
@@ -438,7 +438,7 @@ func (q *Queries) InsertRetentionTimer(ctx context.Context, db DBTX, arg InsertR
 	_, err := db.Exec(ctx, insertRetentionTimer,
 		arg.DueAtMs,
 		arg.Subject,
-		arg.Ids,
+		arg.IDs,
 		arg.PartitionKeys,
 	)
 	return err
@@ -544,8 +544,8 @@ WHERE
 
 type ListNeededParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
-	FlowIds       []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 }
 
 // ListNeeded returns those of the given members of flows, which the caller has locked, that are still needed: a
@@ -554,7 +554,7 @@ type ListNeededParams struct {
 // Used by: engine.Retain, engine.RepairQueue.
 // Locks: none.
 func (q *Queries) ListNeeded(ctx context.Context, db DBTX, arg ListNeededParams) ([]pgtype.UUID, error) {
-	rows, err := db.Query(ctx, listNeeded, arg.PartitionKeys, arg.ExecutionIds, arg.FlowIds)
+	rows, err := db.Query(ctx, listNeeded, arg.PartitionKeys, arg.ExecutionIDs, arg.FlowIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -692,7 +692,7 @@ type TakeEndedParams struct {
 	DefaultMs     int64
 	NowMs         int64
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type TakeEndedRow struct {
@@ -715,7 +715,7 @@ func (q *Queries) TakeEnded(ctx context.Context, db DBTX, arg TakeEndedParams) (
 		arg.DefaultMs,
 		arg.NowMs,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 	)
 	if err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ WHERE
 `
 
 type DropBacklogMembersOfParams struct {
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 	PartitionKeys []int16
 }
 
@@ -47,7 +47,7 @@ type DropBacklogMembersOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropBacklogMembersOf(ctx context.Context, db DBTX, arg DropBacklogMembersOfParams) error {
-	_, err := db.Exec(ctx, dropBacklogMembersOf, arg.FlowIds, arg.PartitionKeys)
+	_, err := db.Exec(ctx, dropBacklogMembersOf, arg.FlowIDs, arg.PartitionKeys)
 	return err
 }
 
@@ -77,7 +77,7 @@ WHERE
 `
 
 type DropCancelDispatchesOfParams struct {
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 	PartitionKeys []int16
 }
 
@@ -86,7 +86,7 @@ type DropCancelDispatchesOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropCancelDispatchesOf(ctx context.Context, db DBTX, arg DropCancelDispatchesOfParams) error {
-	_, err := db.Exec(ctx, dropCancelDispatchesOf, arg.FlowIds, arg.PartitionKeys)
+	_, err := db.Exec(ctx, dropCancelDispatchesOf, arg.FlowIDs, arg.PartitionKeys)
 	return err
 }
 
@@ -116,7 +116,7 @@ WHERE
 `
 
 type DropEdgeGroupsOfParams struct {
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 	PartitionKeys []int16
 }
 
@@ -125,7 +125,7 @@ type DropEdgeGroupsOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L3 waits (DELETE).
 func (q *Queries) DropEdgeGroupsOf(ctx context.Context, db DBTX, arg DropEdgeGroupsOfParams) error {
-	_, err := db.Exec(ctx, dropEdgeGroupsOf, arg.FlowIds, arg.PartitionKeys)
+	_, err := db.Exec(ctx, dropEdgeGroupsOf, arg.FlowIDs, arg.PartitionKeys)
 	return err
 }
 
@@ -157,7 +157,7 @@ WHERE
 `
 
 type DropEdgesOfParams struct {
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 	PartitionKeys []int16
 }
 
@@ -166,7 +166,7 @@ type DropEdgesOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L3 waits (DELETE).
 func (q *Queries) DropEdgesOf(ctx context.Context, db DBTX, arg DropEdgesOfParams) error {
-	_, err := db.Exec(ctx, dropEdgesOf, arg.FlowIds, arg.PartitionKeys)
+	_, err := db.Exec(ctx, dropEdgesOf, arg.FlowIDs, arg.PartitionKeys)
 	return err
 }
 
@@ -196,7 +196,7 @@ WHERE
 `
 
 type DropFlowSummariesOfParams struct {
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 	PartitionKeys []int16
 }
 
@@ -205,7 +205,7 @@ type DropFlowSummariesOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropFlowSummariesOf(ctx context.Context, db DBTX, arg DropFlowSummariesOfParams) error {
-	_, err := db.Exec(ctx, dropFlowSummariesOf, arg.FlowIds, arg.PartitionKeys)
+	_, err := db.Exec(ctx, dropFlowSummariesOf, arg.FlowIDs, arg.PartitionKeys)
 	return err
 }
 
@@ -235,7 +235,7 @@ WHERE
 `
 
 type DropFlowsParams struct {
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 	PartitionKeys []int16
 }
 
@@ -244,7 +244,7 @@ type DropFlowsParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropFlows(ctx context.Context, db DBTX, arg DropFlowsParams) (int64, error) {
-	result, err := db.Exec(ctx, dropFlows, arg.FlowIds, arg.PartitionKeys)
+	result, err := db.Exec(ctx, dropFlows, arg.FlowIDs, arg.PartitionKeys)
 	if err != nil {
 		return 0, err
 	}
@@ -343,7 +343,7 @@ LEFT JOIN LATERAL (
 
 type ReadPurgeableParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
+	FlowIDs       []pgtype.UUID
 }
 
 type ReadPurgeableRow struct {
@@ -361,7 +361,7 @@ type ReadPurgeableRow struct {
 // Used by: engine.PurgeFlows.
 // Locks: none.
 func (q *Queries) ReadPurgeable(ctx context.Context, db DBTX, arg ReadPurgeableParams) ([]ReadPurgeableRow, error) {
-	rows, err := db.Query(ctx, readPurgeable, arg.PartitionKeys, arg.FlowIds)
+	rows, err := db.Query(ctx, readPurgeable, arg.PartitionKeys, arg.FlowIDs)
 	if err != nil {
 		return nil, err
 	}

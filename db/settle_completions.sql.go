@@ -156,10 +156,10 @@ WHERE
 type CompleteExecutionsParams struct {
 	NowMs          *int64
 	PartitionKeys  []int16
-	ExecutionIds   []pgtype.UUID
+	ExecutionIDs   []pgtype.UUID
 	AttemptIndexes []int32
 	LeaseEpochs    []int64
-	FlowIds        []pgtype.UUID
+	FlowIDs        []pgtype.UUID
 	Results        [][]byte
 	Ords           []int32
 }
@@ -184,10 +184,10 @@ func (q *Queries) CompleteExecutions(ctx context.Context, db DBTX, arg CompleteE
 	rows, err := db.Query(ctx, completeExecutions,
 		arg.NowMs,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.AttemptIndexes,
 		arg.LeaseEpochs,
-		arg.FlowIds,
+		arg.FlowIDs,
 		arg.Results,
 		arg.Ords,
 	)
@@ -460,7 +460,7 @@ FROM ended_attempts AS a
 type EndSucceededParams struct {
 	NowMs          int64
 	PartitionKeys  []int16
-	ExecutionIds   []pgtype.UUID
+	ExecutionIDs   []pgtype.UUID
 	AttemptIndexes []int32
 	Results        [][]byte
 }
@@ -473,7 +473,7 @@ func (q *Queries) EndSucceeded(ctx context.Context, db DBTX, arg EndSucceededPar
 	_, err := db.Exec(ctx, endSucceeded,
 		arg.NowMs,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.AttemptIndexes,
 		arg.Results,
 	)
@@ -528,7 +528,7 @@ ORDER BY i.ord
 type InsertCompletionEventsParams struct {
 	NowMs         int64
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 	Outcomes      []string
 	Dispatched    []bool
 }
@@ -548,7 +548,7 @@ func (q *Queries) InsertCompletionEvents(ctx context.Context, db DBTX, arg Inser
 	_, err := db.Exec(ctx, insertCompletionEvents,
 		arg.NowMs,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.Outcomes,
 		arg.Dispatched,
 	)
@@ -574,7 +574,7 @@ WHERE
 
 type ReleaseQuotaSlotsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // ReleaseQuotaSlots gives back the quota slots that ended executions held.
@@ -589,6 +589,6 @@ type ReleaseQuotaSlotsParams struct {
 // engine.RepairGroups.
 // Locks: L6 waits (DELETE).
 func (q *Queries) ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error {
-	_, err := db.Exec(ctx, releaseQuotaSlots, arg.PartitionKeys, arg.ExecutionIds)
+	_, err := db.Exec(ctx, releaseQuotaSlots, arg.PartitionKeys, arg.ExecutionIDs)
 	return err
 }

@@ -124,11 +124,11 @@ FROM ended AS d
 
 type EndUnsuccessfulParams struct {
 	PartitionKeys      []int16
-	ExecutionIds       []pgtype.UUID
+	ExecutionIDs       []pgtype.UUID
 	AttemptIndexes     []int32
 	RaisedEpochs       []int64
-	LeaseIds           []string
-	WorkerInstanceIds  []string
+	LeaseIDs           []string
+	WorkerInstanceIDs  []string
 	LeaseEvents        []string
 	FailureReasons     []string
 	FailureCategories  []string
@@ -160,11 +160,11 @@ type EndUnsuccessfulRow struct {
 func (q *Queries) EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccessfulParams) ([]EndUnsuccessfulRow, error) {
 	rows, err := db.Query(ctx, endUnsuccessful,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.AttemptIndexes,
 		arg.RaisedEpochs,
-		arg.LeaseIds,
-		arg.WorkerInstanceIds,
+		arg.LeaseIDs,
+		arg.WorkerInstanceIDs,
 		arg.LeaseEvents,
 		arg.FailureReasons,
 		arg.FailureCategories,
@@ -230,7 +230,7 @@ CROSS JOIN LATERAL (
 
 type ReadRetryFactsParams struct {
 	PartitionKeys []int16
-	ExecutionIds  []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 type ReadRetryFactsRow struct {
@@ -249,7 +249,7 @@ type ReadRetryFactsRow struct {
 // engine.WaitForChildren, engine.WaitForChildrenEach.
 // Locks: none.
 func (q *Queries) ReadRetryFacts(ctx context.Context, db DBTX, arg ReadRetryFactsParams) ([]ReadRetryFactsRow, error) {
-	rows, err := db.Query(ctx, readRetryFacts, arg.PartitionKeys, arg.ExecutionIds)
+	rows, err := db.Query(ctx, readRetryFacts, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -403,11 +403,11 @@ FROM rescheduled AS r
 
 type ScheduleRetriesParams struct {
 	PartitionKeys     []int16
-	ExecutionIds      []pgtype.UUID
+	ExecutionIDs      []pgtype.UUID
 	AttemptIndexes    []int32
 	RaisedEpochs      []int64
-	LeaseIds          []string
-	WorkerInstanceIds []string
+	LeaseIDs          []string
+	WorkerInstanceIDs []string
 	DelaysUntilMs     []int64
 	FailureReasons    []string
 	FailureCategories []string
@@ -434,11 +434,11 @@ type ScheduleRetriesRow struct {
 func (q *Queries) ScheduleRetries(ctx context.Context, db DBTX, arg ScheduleRetriesParams) ([]ScheduleRetriesRow, error) {
 	rows, err := db.Query(ctx, scheduleRetries,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.AttemptIndexes,
 		arg.RaisedEpochs,
-		arg.LeaseIds,
-		arg.WorkerInstanceIds,
+		arg.LeaseIDs,
+		arg.WorkerInstanceIDs,
 		arg.DelaysUntilMs,
 		arg.FailureReasons,
 		arg.FailureCategories,

@@ -34,8 +34,8 @@ CROSS JOIN LATERAL (
 
 type LockGroupsOfParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
-	ExecutionIds  []pgtype.UUID
+	FlowIDs       []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 }
 
 // LockGroupsOf locks the groups that executions wait for. A member without upstreams may have none.
@@ -45,7 +45,7 @@ type LockGroupsOfParams struct {
 // Locks: L3 waits (group rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id) and holds L0,
 // shared at least.
 func (q *Queries) LockGroupsOf(ctx context.Context, db DBTX, arg LockGroupsOfParams) error {
-	_, err := db.Exec(ctx, lockGroupsOf, arg.PartitionKeys, arg.FlowIds, arg.ExecutionIds)
+	_, err := db.Exec(ctx, lockGroupsOf, arg.PartitionKeys, arg.FlowIDs, arg.ExecutionIDs)
 	return err
 }
 
@@ -93,8 +93,8 @@ CROSS JOIN LATERAL (
 
 type ReadGroupsOfParams struct {
 	PartitionKeys []int16
-	FlowIds       []pgtype.UUID
-	ExecutionIds  []pgtype.UUID
+	FlowIDs       []pgtype.UUID
+	ExecutionIDs  []pgtype.UUID
 	Ords          []int32
 }
 
@@ -117,8 +117,8 @@ type ReadGroupsOfRow struct {
 func (q *Queries) ReadGroupsOf(ctx context.Context, db DBTX, arg ReadGroupsOfParams) ([]ReadGroupsOfRow, error) {
 	rows, err := db.Query(ctx, readGroupsOf,
 		arg.PartitionKeys,
-		arg.FlowIds,
-		arg.ExecutionIds,
+		arg.FlowIDs,
+		arg.ExecutionIDs,
 		arg.Ords,
 	)
 	if err != nil {
@@ -273,7 +273,7 @@ WHERE r.eligibility_state = 'eligible_now'
 
 type ReturnLeasesParams struct {
 	PartitionKeys  []int16
-	ExecutionIds   []pgtype.UUID
+	ExecutionIDs   []pgtype.UUID
 	AttemptIndexes []int32
 	WaitsFors      []string
 	DelaysUntilMs  []int64
@@ -291,7 +291,7 @@ type ReturnLeasesParams struct {
 func (q *Queries) ReturnLeases(ctx context.Context, db DBTX, arg ReturnLeasesParams) ([]string, error) {
 	rows, err := db.Query(ctx, returnLeases,
 		arg.PartitionKeys,
-		arg.ExecutionIds,
+		arg.ExecutionIDs,
 		arg.AttemptIndexes,
 		arg.WaitsFors,
 		arg.DelaysUntilMs,

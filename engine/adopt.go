@@ -104,12 +104,12 @@ func (e *Engine) adoptFound(ctx context.Context, tx *txn, flows *flowSet, due []
 	params := db.AdoptExecutionsParams{NowMs: nowMs}
 	for _, c := range due {
 		params.PartitionKeys = append(params.PartitionKeys, c.partition)
-		params.ExecutionIds = append(params.ExecutionIds, pgUUID(c.execution))
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(c.execution))
 		flow := pgtype.UUID{}
 		if c.flow != nil {
 			flow = pgUUID(*c.flow)
 		}
-		params.FlowIds = append(params.FlowIds, flow)
+		params.FlowIDs = append(params.FlowIDs, flow)
 		params.Held = append(params.Held, held[c.execution])
 		params.QuotaPartitions = append(params.QuotaPartitions, c.quota)
 	}
@@ -160,7 +160,7 @@ func (e *Engine) judgeMembers(ctx context.Context, tx *txn, due []candidate) (
 		return nil, impossible, nil, nil
 	}
 	taken, err := e.q.TakeForeignMembers(ctx, tx, db.TakeForeignMembersParams{
-		PartitionKeys: members.partitions, ExecutionIds: members.executions,
+		PartitionKeys: members.partitions, ExecutionIDs: members.executions,
 	})
 	if err != nil || len(taken) == 0 {
 		return nil, impossible, nil, err
@@ -170,7 +170,7 @@ func (e *Engine) judgeMembers(ctx context.Context, tx *txn, due []candidate) (
 		waiting.addMember(id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), row.FlowID)
 	}
 	groups, err := e.q.ReadInboundGroups(ctx, tx, db.ReadInboundGroupsParams{
-		PartitionKeys: waiting.partitions, FlowIds: waiting.flows, ExecutionIds: waiting.executions,
+		PartitionKeys: waiting.partitions, FlowIDs: waiting.flows, ExecutionIDs: waiting.executions,
 	})
 	held = make(map[id.ExecutionUUID]bool, len(groups))
 	for _, g := range groups {

@@ -21,7 +21,7 @@ func (e *Engine) takeHalfDone(ctx context.Context, tx *txn, due []candidate, lim
 	for _, c := range due {
 		asked.add(c.partition, c.execution)
 	}
-	rows, err := e.q.TakeHalfDone(ctx, tx, db.TakeHalfDoneParams{PartitionKeys: asked.partitions, ExecutionIds: asked.executions})
+	rows, err := e.q.TakeHalfDone(ctx, tx, db.TakeHalfDoneParams{PartitionKeys: asked.partitions, ExecutionIDs: asked.executions})
 	for _, row := range rows {
 		taken.add(row.PartitionKey, row.ExecutionID)
 	}
@@ -39,7 +39,7 @@ func (e *Engine) repoint(ctx context.Context, tx *txn, _ *flowSet, due []candida
 		return 0, err
 	}
 	n, err := e.q.RepointExecutions(ctx, tx, db.RepointExecutionsParams{
-		PartitionKeys: taken.partitions, ExecutionIds: taken.executions, NowMs: nowMs,
+		PartitionKeys: taken.partitions, ExecutionIDs: taken.executions, NowMs: nowMs,
 	})
 	return int(n), err
 }
@@ -55,7 +55,7 @@ func (e *Engine) retellEnded(ctx context.Context, tx *txn, _ *flowSet, due []can
 		return 0, err
 	}
 	n, err := e.q.RetellEnded(ctx, tx, db.RetellEndedParams{
-		PartitionKeys: taken.partitions, ExecutionIds: taken.executions, NowMs: nowMs,
+		PartitionKeys: taken.partitions, ExecutionIDs: taken.executions, NowMs: nowMs,
 	})
 	return int(n), err
 }
@@ -94,11 +94,11 @@ func (e *Engine) healEnded(ctx context.Context, tx *txn, flows *flowSet, due []c
 			index, epoch = attempt.AttemptIndex, max(row.HighestEpoch, attempt.LeaseEpoch)+1
 		}
 		healed.PartitionKeys = append(healed.PartitionKeys, row.PartitionKey)
-		healed.ExecutionIds = append(healed.ExecutionIds, pgUUID(row.ExecutionID))
+		healed.ExecutionIDs = append(healed.ExecutionIDs, pgUUID(row.ExecutionID))
 		healed.AttemptIndexes = append(healed.AttemptIndexes, index)
 		healed.RaisedEpochs = append(healed.RaisedEpochs, epoch)
-		healed.LeaseIds = append(healed.LeaseIds, attempt.LeaseID)
-		healed.WorkerInstanceIds = append(healed.WorkerInstanceIds, attempt.WorkerInstanceID)
+		healed.LeaseIDs = append(healed.LeaseIDs, attempt.LeaseID)
+		healed.WorkerInstanceIDs = append(healed.WorkerInstanceIDs, attempt.WorkerInstanceID)
 		healed.Leased = append(healed.Leased, leased)
 		healed.Cancelled = append(healed.Cancelled, row.Untold)
 		discarded.add(row.PartitionKey, row.ExecutionID)
@@ -117,7 +117,7 @@ func (e *Engine) healEnded(ctx context.Context, tx *txn, flows *flowSet, due []c
 	}
 	tx.due.leases()
 	if err := e.q.DiscardWaiting(ctx, tx, db.DiscardWaitingParams{
-		PartitionKeys: discarded.partitions, ExecutionIds: discarded.executions,
+		PartitionKeys: discarded.partitions, ExecutionIDs: discarded.executions,
 	}); err != nil {
 		return 0, err
 	}
@@ -130,12 +130,12 @@ func (e *Engine) toldAlready(ctx context.Context, tx *txn, rows []db.TakeHalfDon
 	for _, row := range rows {
 		if row.Ended && row.Untold {
 			params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
-			params.ExecutionIds = append(params.ExecutionIds, pgUUID(row.ExecutionID))
+			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(row.ExecutionID))
 			params.TerminalAtMs = append(params.TerminalAtMs, row.TerminalAtMs)
 		}
 	}
-	told := make(map[id.ExecutionUUID]bool, len(params.ExecutionIds))
-	if len(params.ExecutionIds) == 0 {
+	told := make(map[id.ExecutionUUID]bool, len(params.ExecutionIDs))
+	if len(params.ExecutionIDs) == 0 {
 		return told, nil
 	}
 	found, err := e.q.ListTold(ctx, tx, params)

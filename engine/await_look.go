@@ -129,7 +129,7 @@ func (e *Engine) lookAt(ctx context.Context, items []lookItem) error {
 		var params db.ListEndedParams
 		for i, item := range some {
 			params.PartitionKeys = append(params.PartitionKeys, item.execution.Partition())
-			params.ExecutionIds = append(params.ExecutionIds, pgUUID(item.execution.UUID()))
+			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(item.execution.UUID()))
 			params.WithResults = append(params.WithResults, item.member == nil)
 			params.Ords = append(params.Ords, int32(i+1))
 		}
@@ -157,7 +157,7 @@ func (e *Engine) lookForMembers(ctx context.Context, flows []*lookFlow) error {
 	params := db.ListOpenMembersParams{PageSize: MaxPage}
 	for i, f := range flows {
 		params.PartitionKeys = append(params.PartitionKeys, e.cfg.Partitions.FlowPartition(f.id))
-		params.FlowIds = append(params.FlowIds, pgUUID(f.id))
+		params.FlowIDs = append(params.FlowIDs, pgUUID(f.id))
 		params.Ords = append(params.Ords, int32(i+1))
 	}
 	rows, err := e.q.ListOpenMembers(ctx, e.reader(), params)

@@ -96,7 +96,7 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 			}
 			var slot executionArrays
 			slot.add(partition, execution)
-			return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{PartitionKeys: slot.partitions, ExecutionIds: slot.executions})
+			return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{PartitionKeys: slot.partitions, ExecutionIDs: slot.executions})
 		},
 		refused: func(err error) Outcome[Blocking] { return Outcome[Blocking]{Err: err} },
 	})

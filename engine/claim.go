@@ -132,9 +132,9 @@ func (e *Engine) newClaiming(spec ClaimSpec, after []scan.Position, n int) *clai
 	return &claiming{
 		e: e, spec: spec, after: after, timer: leaseIDs[0],
 		params: db.ClaimFromHeadParams{
-			AttemptIds:       pgUUIDs(id.NewAttemptIDs(n)),
-			LeaseIds:         pgUUIDs(leaseIDs),
-			LeaseTtlMs:       spec.LeaseTTL.Milliseconds(),
+			AttemptIDs:       pgUUIDs(id.NewAttemptIDs(n)),
+			LeaseIDs:         pgUUIDs(leaseIDs),
+			LeaseTTLMs:       spec.LeaseTTL.Milliseconds(),
 			NowMs:            e.nowMs(),
 			LaneID:           string(spec.Lane),
 			Capabilities:     spec.capabilities(),
@@ -167,13 +167,13 @@ func (c *claiming) run(ctx context.Context, conn db.DBTX, due *notifications) (e
 func (c *claiming) runAfter(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHeadRow, error) {
 	p := &c.params
 	params := db.ClaimAfterPositionsParams{
-		AttemptIds: p.AttemptIds, LeaseIds: p.LeaseIds, LeaseTtlMs: p.LeaseTtlMs, NowMs: p.NowMs, LaneID: p.LaneID,
+		AttemptIDs: p.AttemptIDs, LeaseIDs: p.LeaseIDs, LeaseTTLMs: p.LeaseTTLMs, NowMs: p.NowMs, LaneID: p.LaneID,
 		Capabilities: p.Capabilities, Kinds: p.Kinds, WorkerID: p.WorkerID, WorkerInstanceID: p.WorkerInstanceID, MaxItems: p.MaxItems,
 	}
 	for _, position := range c.after {
 		params.PositionRanks = append(params.PositionRanks, -int64(position.Priority))
 		params.PositionCreatedAtMs = append(params.PositionCreatedAtMs, position.CreatedAtMs)
-		params.PositionExecutionIds = append(params.PositionExecutionIds, pgUUID(position.Execution))
+		params.PositionExecutionIDs = append(params.PositionExecutionIDs, pgUUID(position.Execution))
 	}
 	answer, err := c.e.q.ClaimAfterPositions(ctx, conn, params)
 	rows := make([]db.ClaimFromHeadRow, len(answer))
@@ -186,7 +186,7 @@ func (c *claiming) runAfter(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHe
 func (c *claiming) runOne(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHeadRow, error) {
 	p, position := &c.params, &c.after[0]
 	answer, err := c.e.q.ClaimOneAfterPosition(ctx, conn, db.ClaimOneAfterPositionParams{
-		AttemptID: p.AttemptIds[0], LeaseID: p.LeaseIds[0], LeaseTtlMs: p.LeaseTtlMs, NowMs: p.NowMs, LaneID: p.LaneID,
+		AttemptID: p.AttemptIDs[0], LeaseID: p.LeaseIDs[0], LeaseTTLMs: p.LeaseTTLMs, NowMs: p.NowMs, LaneID: p.LaneID,
 		Capabilities: p.Capabilities, Kinds: p.Kinds, WorkerID: p.WorkerID, WorkerInstanceID: p.WorkerInstanceID,
 		PositionRank: -int64(position.Priority), PositionCreatedAtMs: position.CreatedAtMs, PositionExecutionID: pgUUID(position.Execution),
 	})

@@ -41,7 +41,7 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 			NowMs:            nowMs,
 			WorkerID:         string(spec.Worker),
 			WorkerInstanceID: string(spec.Instance),
-			LeaseTtlMs:       spec.LeaseTTL.Milliseconds(),
+			LeaseTTLMs:       spec.LeaseTTL.Milliseconds(),
 			EventType:        string(state.LeaseEventAcquired),
 		}
 		leaseIDs, attemptIDs := id.NewLeaseIDs(len(taken)), id.NewAttemptIDs(len(taken))
@@ -83,11 +83,11 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 			}
 			claimed = append(claimed, c)
 			params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
-			params.ExecutionIds = append(params.ExecutionIds, pgUUID(row.ExecutionID))
+			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(row.ExecutionID))
 			params.AttemptIndexes = append(params.AttemptIndexes, next.index)
 			params.AttemptTypes = append(params.AttemptTypes, string(next.kind))
-			params.AttemptIds = append(params.AttemptIds, pgUUID(next.id))
-			params.LeaseIds = append(params.LeaseIds, pgUUID(leaseIDs[i]))
+			params.AttemptIDs = append(params.AttemptIDs, pgUUID(next.id))
+			params.LeaseIDs = append(params.LeaseIDs, pgUUID(leaseIDs[i]))
 			params.LeaseEpochs = append(params.LeaseEpochs, next.epoch)
 			params.TimeoutsAtMs = append(params.TimeoutsAtMs, timeoutAtMs)
 			params.Inserted = append(params.Inserted, next.inserted)
@@ -115,7 +115,7 @@ func (e *Engine) takeAttemptsOf(
 	var params db.TakeAttemptsOfParams
 	for i := range taken {
 		params.PartitionKeys = append(params.PartitionKeys, taken[i].PartitionKey)
-		params.ExecutionIds = append(params.ExecutionIds, pgUUID(taken[i].ExecutionID))
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(taken[i].ExecutionID))
 	}
 	rows, err := e.q.TakeAttemptsOf(ctx, tx, params)
 	if err != nil {

@@ -179,7 +179,7 @@ func newCancelling(nowMs int64) *cancelling {
 func (s *cancelling) add(x id.ExecutionID, how cancellation) {
 	p := &s.params
 	p.PartitionKeys = append(p.PartitionKeys, x.Partition())
-	p.ExecutionIds = append(p.ExecutionIds, pgUUID(x.UUID()))
+	p.ExecutionIDs = append(p.ExecutionIDs, pgUUID(x.UUID()))
 	p.Reasons = append(p.Reasons, how.reason)
 	p.Sources = append(p.Sources, how.source)
 	p.RevokedBys = append(p.RevokedBys, how.revokedBy)

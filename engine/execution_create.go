@@ -258,7 +258,7 @@ func (e *Engine) createKeyed(
 // register makes lanes, and a retention period, known that may not be yet.
 func (e *Engine) register(ctx context.Context, tx db.DBTX, lanes []string, period int64) error {
 	if len(lanes) > 0 {
-		if err := e.q.EnsureLanes(ctx, tx, db.EnsureLanesParams{LaneIds: lanes, NowMs: e.nowMs()}); err != nil {
+		if err := e.q.EnsureLanes(ctx, tx, db.EnsureLanesParams{LaneIDs: lanes, NowMs: e.nowMs()}); err != nil {
 			return err
 		}
 	}

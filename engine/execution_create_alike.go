@@ -79,7 +79,7 @@ func alikeParams(group []*creation, nowMs *int64) db.InsertAlikeParams {
 	p := db.InsertAlikeParams{
 		LaneID: first.lane, Kind: first.kind, RequiredCapabilities: first.capabilities, CreatedAtMs: first.createdAtMs, NowMs: nowMs,
 		PartitionKeys: make([]int16, len(group)),
-		ExecutionIds:  make([]pgtype.UUID, len(group)),
+		ExecutionIDs:  make([]pgtype.UUID, len(group)),
 		Priorities:    make([]int32, len(group)),
 		Payloads:      make([][]byte, len(group)),
 		OwnFields:     []string{},
@@ -90,7 +90,7 @@ func alikeParams(group []*creation, nowMs *int64) db.InsertAlikeParams {
 	oneRaw, oneTags := true, true
 	for n, c := range group {
 		p.PartitionKeys[n] = c.id.Partition()
-		p.ExecutionIds[n] = pgUUID(c.id.UUID())
+		p.ExecutionIDs[n] = pgUUID(c.id.UUID())
 		p.Priorities[n] = c.priority
 		p.Payloads[n] = c.payload
 		oneRaw, oneTags = oneRaw && c.raw == first.raw, oneTags && c.tags == first.tags

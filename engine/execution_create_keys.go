@@ -58,7 +58,7 @@ func (e *Engine) holdKeys(ctx context.Context, tx db.DBTX, creations []creation)
 			insert.PartitionKeys = append(insert.PartitionKeys, key.partition)
 			insert.Namespaces = append(insert.Namespaces, key.namespace)
 			insert.IdempotencyKeys = append(insert.IdempotencyKeys, key.key)
-			insert.ExecutionIds = append(insert.ExecutionIds, pgUUID(c.id.UUID()))
+			insert.ExecutionIDs = append(insert.ExecutionIDs, pgUUID(c.id.UUID()))
 			insert.WindowsMs = append(insert.WindowsMs, c.windowMs)
 		}
 		rows, err := e.q.InsertCreationKeys(ctx, tx, insert)
@@ -143,7 +143,7 @@ func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]b
 	return d
 }
 
-// fresh returns the creations that create something. Ids that others may give too stand in the order of locks.
+// fresh returns the creations that create something. IDs that others may give too stand in the order of locks.
 func (d dealing) fresh(creations []creation) []creation {
 	fresh := creations
 	if len(d.creates) < len(creations) {
@@ -249,7 +249,7 @@ func (e *Engine) readExisting(ctx context.Context, tx db.DBTX, creations []creat
 	var p db.ReadExistingExecutionsParams
 	for i := range creations {
 		p.PartitionKeys = append(p.PartitionKeys, creations[i].id.Partition())
-		p.ExecutionIds = append(p.ExecutionIds, pgUUID(creations[i].id.UUID()))
+		p.ExecutionIDs = append(p.ExecutionIDs, pgUUID(creations[i].id.UUID()))
 	}
 	rows, err := e.q.ReadExistingExecutions(ctx, tx, p)
 	for _, row := range rows {
@@ -271,21 +271,21 @@ func (e *Engine) settleKeys(ctx context.Context, tx db.DBTX, creations []creatio
 			reuse.PartitionKeys = append(reuse.PartitionKeys, key.partition)
 			reuse.Namespaces = append(reuse.Namespaces, key.namespace)
 			reuse.IdempotencyKeys = append(reuse.IdempotencyKeys, key.key)
-			reuse.ExecutionIds = append(reuse.ExecutionIds, pgUUID(c.id.UUID()))
+			reuse.ExecutionIDs = append(reuse.ExecutionIDs, pgUUID(c.id.UUID()))
 			reuse.WindowsMs = append(reuse.WindowsMs, c.windowMs)
 		case !owned && named != noCreation:
 			unused.PartitionKeys = append(unused.PartitionKeys, key.partition)
 			unused.Namespaces = append(unused.Namespaces, key.namespace)
 			unused.IdempotencyKeys = append(unused.IdempotencyKeys, key.key)
-			unused.ExecutionIds = append(unused.ExecutionIds, pgUUID(creations[named].id.UUID()))
+			unused.ExecutionIDs = append(unused.ExecutionIDs, pgUUID(creations[named].id.UUID()))
 		}
 	}
-	if len(reuse.ExecutionIds) > 0 {
+	if len(reuse.ExecutionIDs) > 0 {
 		if err := e.q.ReuseCreationKeys(ctx, tx, reuse); err != nil {
 			return err
 		}
 	}
-	if len(unused.ExecutionIds) > 0 {
+	if len(unused.ExecutionIDs) > 0 {
 		return e.q.DropCreationKeys(ctx, tx, unused)
 	}
 	return nil

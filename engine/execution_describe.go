@@ -158,7 +158,7 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 	if err := s.setAttempt(row, &raw); err != nil {
 		return nil, err
 	}
-	for _, budget := range row.FfxBudgetIds {
+	for _, budget := range row.FfxBudgetIDs {
 		s.BudgetIDs = append(s.BudgetIDs, id.BudgetID(budget.Bytes))
 	}
 	if row.FfxQuotaPolicyID.Valid {

@@ -315,7 +315,7 @@ func (s *timedKeys) read(ctx context.Context, n int) error {
 
 func (e *Engine) timedExecutionKeys(order ListOrder) timedSource {
 	return func(ctx context.Context, partitions []int16, from []pgtype.UUID, to pgtype.UUID, take int32) ([]listKey, error) {
-		params := db.ListNewestKeysParams{PartitionKeys: partitions, FromIds: from, ToID: to, PageSize: take}
+		params := db.ListNewestKeysParams{PartitionKeys: partitions, FromIDs: from, ToID: to, PageSize: take}
 		var keys []listKey
 		if order == NewestFirst {
 			rows, err := e.q.ListNewestKeys(ctx, e.reader(), params)

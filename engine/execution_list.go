@@ -320,7 +320,7 @@ func (e *Engine) fitting(
 	params := query.ListNamedExecutionsParams
 	for _, key := range keys {
 		params.PartitionKeys = append(params.PartitionKeys, key.id.Partition())
-		params.ExecutionIds = append(params.ExecutionIds, pgUUID(key.id.UUID()))
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(key.id.UUID()))
 	}
 	rows, err := e.q.ListNamedExecutions(ctx, e.reader(), params)
 	if err != nil {

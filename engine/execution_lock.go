@@ -156,7 +156,7 @@ func (v intervention[R]) holdFlows(
 	}
 	arrays := executionsOf(ids, items)
 	rows, err := e.q.ReadExecutionForecasts(ctx, tx, db.ReadExecutionForecastsParams{
-		PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions, Ords: ordsOf(items), DefaultCap: policy.ReclaimLimit,
+		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, Ords: ordsOf(items), DefaultCap: policy.ReclaimLimit,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -245,13 +245,13 @@ func (e *Engine) lockExecutions(ctx context.Context, tx *txn, ids []id.Execution
 	lock := []step{
 		func(conn db.DBTX) error {
 			_, err := e.q.LockExecutions(ctx, conn, db.LockExecutionsParams{
-				PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+				PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
 			})
 			return err
 		},
 		func(conn db.DBTX) error {
 			return e.q.LockCurrentAttempts(ctx, conn, db.LockCurrentAttemptsParams{
-				PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+				PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
 			})
 		},
 	}
@@ -259,7 +259,7 @@ func (e *Engine) lockExecutions(ctx context.Context, tx *txn, ids []id.Execution
 		lock = []step{
 			func(conn db.DBTX) error {
 				rows, err := e.q.TakeExecutions(ctx, conn, db.TakeExecutionsParams{
-					PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+					PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
 				})
 				for _, row := range rows {
 					locked[row.Ord-1] = true
@@ -268,7 +268,7 @@ func (e *Engine) lockExecutions(ctx context.Context, tx *txn, ids []id.Execution
 			},
 			func(conn db.DBTX) error {
 				rows, err := e.q.TakeCurrentAttempts(ctx, conn, db.TakeCurrentAttemptsParams{
-					PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+					PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
 				})
 				for _, row := range rows {
 					busy[row.ExecutionID] = row.Busy
@@ -280,7 +280,7 @@ func (e *Engine) lockExecutions(ctx context.Context, tx *txn, ids []id.Execution
 	var rows []db.ReadHeldExecutionsRow
 	err := pgtx.InOneTrip(ctx, tx, append(lock, func(conn db.DBTX) (err error) {
 		rows, err = e.q.ReadHeldExecutions(ctx, conn, db.ReadHeldExecutionsParams{
-			PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions, Ords: ordsOf(items),
+			PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, Ords: ordsOf(items),
 			DefaultCap: policy.ReclaimLimit, NowMs: e.nowMs(),
 		})
 		return err

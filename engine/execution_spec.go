@@ -333,8 +333,8 @@ func insertParams(creations []creation, held []bool, flow *id.FlowID, nowMs *int
 		NowMs:                nowMs,
 		FlowID:               pgFlow(flow),
 		PartitionKeys:        make([]int16, n),
-		ExecutionIds:         make([]pgtype.UUID, n),
-		LaneIds:              make([]string, n),
+		ExecutionIDs:         make([]pgtype.UUID, n),
+		LaneIDs:              make([]string, n),
 		RequiredCapabilities: make([]string, n),
 		Priorities:           make([]int32, n),
 		CreatedAtMs:          make([]int64, n),
@@ -345,8 +345,8 @@ func insertParams(creations []creation, held []bool, flow *id.FlowID, nowMs *int
 		Payloads:             make([][]byte, n),
 		Policies:             make([]string, n),
 		RawFields:            make([]string, n),
-		BudgetIds:            make([]string, n),
-		QuotaPolicyIds:       make([]string, n),
+		BudgetIDs:            make([]string, n),
+		QuotaPolicyIDs:       make([]string, n),
 		QuotaPartitions:      make([]int16, n),
 	}
 	if held == nil {
@@ -355,8 +355,8 @@ func insertParams(creations []creation, held []bool, flow *id.FlowID, nowMs *int
 	for i := range creations {
 		c := &creations[i]
 		p.PartitionKeys[i] = c.id.Partition()
-		p.ExecutionIds[i] = pgUUID(c.id.UUID())
-		p.LaneIds[i] = c.lane
+		p.ExecutionIDs[i] = pgUUID(c.id.UUID())
+		p.LaneIDs[i] = c.lane
 		p.RequiredCapabilities[i] = c.capabilities
 		p.Priorities[i] = c.priority
 		p.CreatedAtMs[i] = c.createdAtMs
@@ -366,7 +366,7 @@ func insertParams(creations []creation, held []bool, flow *id.FlowID, nowMs *int
 		p.Payloads[i] = c.payload
 		p.Policies[i] = c.policy
 		p.RawFields[i] = c.raw + c.tags + "}"
-		p.QuotaPolicyIds[i] = c.quota
+		p.QuotaPolicyIDs[i] = c.quota
 		p.QuotaPartitions[i] = c.quotaPart
 	}
 	return p

@@ -182,7 +182,7 @@ func (e *Engine) lockMembersToCancel(ctx context.Context, tx *txn, c flowCancel)
 	if !members.empty() {
 		steps = append(steps, func(conn db.DBTX) error {
 			return e.q.LockMemberAttempts(ctx, conn, db.LockMemberAttemptsParams{
-				PartitionKeys: members.partitions, ExecutionIds: members.executions, AttemptIndexes: attempts,
+				PartitionKeys: members.partitions, ExecutionIDs: members.executions, AttemptIndexes: attempts,
 			})
 		})
 	}

@@ -116,7 +116,7 @@ func (e *Engine) noteFlowCancel(
 // pendingAmong returns those of locked members that nobody works on and that are not suspended.
 func (e *Engine) pendingAmong(ctx context.Context, tx *txn, members executionArrays) (pending executionArrays, err error) {
 	rows, err := e.q.ListPendingAmong(ctx, tx, db.ListPendingAmongParams{
-		PartitionKeys: members.partitions, ExecutionIds: members.executions,
+		PartitionKeys: members.partitions, ExecutionIDs: members.executions,
 	})
 	for _, row := range rows {
 		pending.add(row.PartitionKey, row.ExecutionID)
@@ -150,12 +150,12 @@ func (e *Engine) AckFlowCancel(ctx context.Context, flow id.FlowID, x id.Executi
 			},
 			func(conn db.DBTX) error {
 				_, err := e.q.DropBacklogMembers(ctx, conn, db.DropBacklogMembersParams{
-					PartitionKeys: partitions, FlowIds: flows, ExecutionIds: textsOf([]id.ExecutionID{x}),
+					PartitionKeys: partitions, FlowIDs: flows, ExecutionIDs: textsOf([]id.ExecutionID{x}),
 				})
 				return err
 			},
 			func(conn db.DBTX) error {
-				_, err := e.q.DropEmptyBacklogs(ctx, conn, db.DropEmptyBacklogsParams{PartitionKeys: partitions, FlowIds: flows})
+				_, err := e.q.DropEmptyBacklogs(ctx, conn, db.DropEmptyBacklogsParams{PartitionKeys: partitions, FlowIDs: flows})
 				return err
 			},
 		}

@@ -88,7 +88,7 @@ func (s *backlogScan) drop(ctx context.Context, dead backlogMembers) (int, error
 // takeRequests locks the requests of flows that nobody else holds, and returns their reasons.
 func (s *backlogScan) takeRequests(ctx context.Context, tx *txn, flows *flowSet) (map[id.FlowID]string, error) {
 	partitions, ids := flows.arrays()
-	rows, err := s.q.TakeCancelBacklogs(ctx, tx, db.TakeCancelBacklogsParams{PartitionKeys: partitions, FlowIds: ids})
+	rows, err := s.q.TakeCancelBacklogs(ctx, tx, db.TakeCancelBacklogsParams{PartitionKeys: partitions, FlowIDs: ids})
 	reasons := make(map[id.FlowID]string, len(rows))
 	for _, row := range rows {
 		reasons[row.FlowID.Bytes] = row.Reason
@@ -99,7 +99,7 @@ func (s *backlogScan) takeRequests(ctx context.Context, tx *txn, flows *flowSet)
 // takeOff takes members off their requests, which are locked, and returns how many it took.
 func (s *backlogScan) takeOff(ctx context.Context, tx *txn, members backlogMembers, taken map[id.FlowID]string) (int, error) {
 	n, err := s.q.DropBacklogMembers(ctx, tx, db.DropBacklogMembersParams{
-		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.texts,
+		PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.texts,
 	})
 	if err != nil {
 		return 0, err
@@ -109,7 +109,7 @@ func (s *backlogScan) takeOff(ctx context.Context, tx *txn, members backlogMembe
 		flows.add(flow)
 	}
 	partitions, ids := flows.arrays()
-	_, err = s.q.DropEmptyBacklogs(ctx, tx, db.DropEmptyBacklogsParams{PartitionKeys: partitions, FlowIds: ids})
+	_, err = s.q.DropEmptyBacklogs(ctx, tx, db.DropEmptyBacklogsParams{PartitionKeys: partitions, FlowIDs: ids})
 	return int(n), err
 }
 
@@ -164,7 +164,7 @@ func (s *backlogScan) liveAmong(ctx context.Context, tx *txn, due []candidate) (
 		ords[i] = int32(i)
 	}
 	rows, err := s.q.ReadExecutionForecasts(ctx, tx, db.ReadExecutionForecastsParams{
-		PartitionKeys: asked.partitions, ExecutionIds: asked.executions, Ords: ords,
+		PartitionKeys: asked.partitions, ExecutionIDs: asked.executions, Ords: ords,
 	})
 	for _, row := range rows {
 		if c := due[row.Ord]; row.FlowID != nil && *row.FlowID == *c.flow && !isTerminalPhase(row.LifecyclePhase) {

@@ -34,7 +34,7 @@ func (e *Engine) takeMembers(ctx context.Context, tx *txn, members executionArra
 		return taken, nil
 	}
 	rows, err := e.q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{
-		PartitionKeys: members.partitions, ExecutionIds: members.executions,
+		PartitionKeys: members.partitions, ExecutionIDs: members.executions,
 	})
 	if err != nil || len(rows) == 0 {
 		return taken, err
@@ -44,7 +44,7 @@ func (e *Engine) takeMembers(ctx context.Context, tx *txn, members executionArra
 		locked.addUUID(members.partitions[row.Ord-1], members.executions[row.Ord-1])
 	}
 	attempts, err := e.q.TakeCurrentAttempts(ctx, tx, db.TakeCurrentAttemptsParams{
-		PartitionKeys: locked.partitions, ExecutionIds: locked.executions,
+		PartitionKeys: locked.partitions, ExecutionIDs: locked.executions,
 	})
 	busy := make(map[id.ExecutionUUID]bool)
 	for _, row := range attempts {

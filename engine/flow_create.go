@@ -308,9 +308,9 @@ func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		if err := checkText(field+": pass result", edge.PassResult, maxFreeText); err != nil {
 			return err
 		}
-		plan.edges.EdgeIds = append(plan.edges.EdgeIds, pgUUID(edge.ID))
-		plan.edges.UpstreamEids = append(plan.edges.UpstreamEids, uuidOf(graph.from[i]))
-		plan.edges.DownstreamEids = append(plan.edges.DownstreamEids, uuidOf(graph.to[i]))
+		plan.edges.EdgeIDs = append(plan.edges.EdgeIDs, pgUUID(edge.ID))
+		plan.edges.UpstreamEIDs = append(plan.edges.UpstreamEIDs, uuidOf(graph.from[i]))
+		plan.edges.DownstreamEIDs = append(plan.edges.DownstreamEIDs, uuidOf(graph.to[i]))
 		plan.edges.DependencyKinds = append(plan.edges.DependencyKinds, edge.Kind)
 		plan.edges.DataPassingRefs = append(plan.edges.DataPassingRefs, edge.PassResult)
 	}
@@ -328,7 +328,7 @@ func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		if err != nil {
 			return invalidBecause(fmt.Sprintf("node %q", node.Key), err)
 		}
-		plan.groups.DownstreamEids = append(plan.groups.DownstreamEids, uuidOf(i))
+		plan.groups.DownstreamEIDs = append(plan.groups.DownstreamEIDs, uuidOf(i))
 		plan.groups.Policies = append(plan.groups.Policies, string(stored))
 		plan.groups.KTargets = append(plan.groups.KTargets, group.KTarget(int64(fanIn)))
 		plan.groups.RunningCounts = append(plan.groups.RunningCounts, group.StoredRunning(int64(fanIn)))
@@ -364,7 +364,7 @@ func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (Create
 	if err := wantCreated(plan.creations, created); err != nil {
 		return CreatedFlow{}, err
 	}
-	if len(plan.edges.EdgeIds) > 0 {
+	if len(plan.edges.EdgeIDs) > 0 {
 		plan.edges.NowMs = nowMs
 		if err := e.q.InsertAppliedEdges(ctx, tx, plan.edges); err != nil {
 			return CreatedFlow{}, err
@@ -394,7 +394,7 @@ func (e *Engine) writeHeader(ctx context.Context, tx *txn, plan *flowPlan) (inse
 	n, err := e.q.InsertFlow(ctx, tx, db.InsertFlowParams{
 		PartitionKey:  e.cfg.Partitions.FlowPartition(plan.id),
 		FlowID:        plan.id,
-		GraphRevision: int64(len(plan.creations) + len(plan.edges.EdgeIds)),
+		GraphRevision: int64(len(plan.creations) + len(plan.edges.EdgeIDs)),
 		CreatedAtMs:   createdAtMs,
 		RawFields:     string(document),
 	})

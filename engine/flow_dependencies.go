@@ -71,7 +71,7 @@ func (e *Engine) lockGroups(ctx context.Context, conn db.DBTX, members flowMembe
 		return 0, nil
 	}
 	return e.q.LockDownstreamGroups(ctx, conn, db.LockDownstreamGroupsParams{
-		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
+		PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions,
 	})
 }
 
@@ -120,14 +120,14 @@ func (e *Engine) record(ctx context.Context, tx *txn, all []endedExecution, nowM
 	for _, x := range all {
 		if x.hasQuota {
 			slots.PartitionKeys = append(slots.PartitionKeys, x.id.Partition())
-			slots.ExecutionIds = append(slots.ExecutionIds, pgUUID(x.id.UUID()))
+			slots.ExecutionIDs = append(slots.ExecutionIDs, pgUUID(x.id.UUID()))
 		}
 		events.PartitionKeys = append(events.PartitionKeys, x.id.Partition())
-		events.ExecutionIds = append(events.ExecutionIds, pgUUID(x.id.UUID()))
+		events.ExecutionIDs = append(events.ExecutionIDs, pgUUID(x.id.UUID()))
 		events.Outcomes = append(events.Outcomes, string(x.outcome))
 		events.Dispatched = append(events.Dispatched, !x.left)
 	}
-	if len(slots.ExecutionIds) > 0 {
+	if len(slots.ExecutionIDs) > 0 {
 		if err := e.q.ReleaseQuotaSlots(ctx, tx, slots); err != nil {
 			return err
 		}
@@ -150,14 +150,14 @@ func (e *Engine) resolve(
 	}
 	outcome := frontier[0].outcome
 	groups, err := e.q.ResolveEdges(ctx, tx, db.ResolveEdgesParams{
-		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
+		PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions,
 		Outcome: string(outcome), LooksForReplays: !frontier[0].once, NowMs: nowMs,
 	})
 	if err != nil || len(groups) == 0 {
 		return nil, 0, false, err
 	}
 	slices.SortFunc(groups, func(a, b db.ResolveEdgesRow) int {
-		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), compareUUID(a.DownstreamEid, b.DownstreamEid))
+		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), compareUUID(a.DownstreamEID, b.DownstreamEID))
 	})
 	passes, counted := false, 0
 	over := endedAmong(frontier)
@@ -167,28 +167,28 @@ func (e *Engine) resolve(
 	for i := range groups {
 		g := &groups[i]
 		passes = passes || g.PassesData
-		counted += len(g.EdgeIds)
+		counted += len(g.EdgeIDs)
 		// Most groups of a flow have one policy.
 		if i == 0 || err != nil || !bytes.Equal(g.Policy, groups[i-1].Policy) {
 			rules, err = document.GroupFromStored(g.Policy)
 		}
 		if err != nil {
-			left.add(g.PartitionKey, g.FlowID, g.DownstreamEid, g.EdgeIds) // a read of the flow reports it
+			left.add(g.PartitionKey, g.FlowID, g.DownstreamEID, g.EdgeIDs) // a read of the flow reports it
 			continue
 		}
 		if decision, staged := decide(g, rules, outcome.Bucket()); decision != document.Undecided {
 			if outcome == state.CompletionSuccess && decision == document.Impossible && !frontier[0].exclusive {
-				left.add(g.PartitionKey, g.FlowID, g.DownstreamEid, g.EdgeIds)
+				left.add(g.PartitionKey, g.FlowID, g.DownstreamEID, g.EdgeIDs)
 				tx.due.undispatched()
 				continue
 			}
 			cancels := rules.CancelsRemaining() && !g.CancelSiblingsPendingFlag
-			decided = append(decided, decidedGroup{g, decision, staged, over[g.DownstreamEid], cancels})
+			decided = append(decided, decidedGroup{g, decision, staged, over[g.DownstreamEID], cancels})
 		}
 	}
 	if passes && outcome == state.CompletionSuccess {
 		if err := e.q.PassResults(ctx, tx, db.PassResultsParams{
-			PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions, NowMs: nowMs,
+			PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions, NowMs: nowMs,
 		}); err != nil {
 			return nil, 0, false, err
 		}
@@ -250,7 +250,7 @@ func decide(g *db.ResolveEdgesRow, rules document.Group, bucket state.Bucket) (d
 		return document.Undecided, stagedRange{}
 	}
 	staged := stagedRange{below: opened()}
-	counted := int64(len(g.EdgeIds))
+	counted := int64(len(g.EdgeIDs))
 	switch bucket {
 	case state.BucketSuccess:
 		success -= counted
@@ -308,7 +308,7 @@ func (e *Engine) releaseDownstream(
 		return nil, nil
 	}
 	rows, err := e.q.ReleaseDownstream(ctx, tx, db.ReleaseDownstreamParams{
-		PartitionKeys: downstream.partitions, FlowIds: downstream.flows, ExecutionIds: downstream.executions,
+		PartitionKeys: downstream.partitions, FlowIDs: downstream.flows, ExecutionIDs: downstream.executions,
 		StagedFrom: downstream.stagedFrom, StagedBelow: downstream.stagedBelow, NowMs: nowMs,
 	})
 	for _, row := range rows {
@@ -324,7 +324,7 @@ func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream decided
 		return nil, nil
 	}
 	rows, err := e.q.SkipDownstream(ctx, tx, db.SkipDownstreamParams{
-		PartitionKeys: downstream.partitions, FlowIds: downstream.flows, ExecutionIds: downstream.executions,
+		PartitionKeys: downstream.partitions, FlowIDs: downstream.flows, ExecutionIDs: downstream.executions,
 		StagedFrom: downstream.stagedFrom, StagedBelow: downstream.stagedBelow, NowMs: nowMs,
 	})
 	if err != nil {
@@ -347,7 +347,7 @@ func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream decided
 		return skipped, nil
 	}
 	return skipped, e.q.EndSkippedAttempts(ctx, tx, db.EndSkippedAttemptsParams{
-		PartitionKeys: started.partitions, ExecutionIds: started.executions, NowMs: nowMs,
+		PartitionKeys: started.partitions, ExecutionIDs: started.executions, NowMs: nowMs,
 	})
 }
 
@@ -384,7 +384,7 @@ type decidedArrays struct {
 }
 
 func (a *decidedArrays) add(d *decidedGroup) {
-	a.executionArrays.add(d.PartitionKey, d.DownstreamEid)
+	a.executionArrays.add(d.PartitionKey, d.DownstreamEID)
 	a.flows = append(a.flows, pgUUID(d.FlowID))
 	a.stagedFrom = append(a.stagedFrom, d.staged.from)
 	a.stagedBelow = append(a.stagedBelow, d.staged.below)

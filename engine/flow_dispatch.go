@@ -103,7 +103,7 @@ func (d *dispatching) page(ctx context.Context, events []db.ScanUndispatchedRow)
 		switch {
 		case event.FlowID == nil || !completes:
 			alone.PartitionKeys = append(alone.PartitionKeys, event.PartitionKey)
-			alone.EventIds = append(alone.EventIds, event.EventID)
+			alone.EventIDs = append(alone.EventIDs, event.EventID)
 		case !d.e.stalled.waits(event.EventID):
 			i, ok := at[*event.FlowID]
 			if !ok {
@@ -114,7 +114,7 @@ func (d *dispatching) page(ctx context.Context, events []db.ScanUndispatchedRow)
 			flows[i] = append(flows[i], event)
 		}
 	}
-	if len(alone.EventIds) > 0 {
+	if len(alone.EventIDs) > 0 {
 		n, err := inStatement(ctx, d.e, d.op, func(conn db.DBTX, _ *notifications) (int, error) {
 			alone.NowMs = d.e.nowMs()
 			claimed, err := d.e.q.ClaimCompletions(ctx, conn, alone)
@@ -233,7 +233,7 @@ func (d *dispatching) transaction(
 	var leave db.LeaveCompletionsParams
 	open := func(event db.ScanUndispatchedRow) {
 		leave.PartitionKeys = append(leave.PartitionKeys, event.PartitionKey)
-		leave.EventIds = append(leave.EventIds, event.EventID)
+		leave.EventIDs = append(leave.EventIDs, event.EventID)
 	}
 	for i, event := range events {
 		switch u := upstreams[i]; {
@@ -283,7 +283,7 @@ func (d *dispatching) transaction(
 		}
 		skipped = append(skipped, all[len(s.ended):]...)
 	}
-	if len(leave.EventIds) > 0 {
+	if len(leave.EventIDs) > 0 {
 		if err := e.q.LeaveCompletions(ctx, tx, leave); err != nil {
 			return result, err
 		}
@@ -347,14 +347,14 @@ func (d *dispatching) claim(
 	claim := db.ClaimCompletionsParams{NowMs: d.e.nowMs()}
 	for _, i := range order {
 		take.PartitionKeys = append(take.PartitionKeys, events[i].PartitionKey)
-		take.ExecutionIds = append(take.ExecutionIds, pgUUID(events[i].ExecutionID))
+		take.ExecutionIDs = append(take.ExecutionIDs, pgUUID(events[i].ExecutionID))
 		take.Ords = append(take.Ords, int32(i))
 	}
 	at := make(map[int64]int, len(events))
 	for i, event := range events {
 		at[event.EventID] = i
 		claim.PartitionKeys = append(claim.PartitionKeys, event.PartitionKey)
-		claim.EventIds = append(claim.EventIds, event.EventID)
+		claim.EventIDs = append(claim.EventIDs, event.EventID)
 	}
 	var taken []db.TakeUpstreamsRow
 	var claimed []db.ClaimCompletionsRow

@@ -88,8 +88,8 @@ func (e *Engine) flowGraph(ctx context.Context, flow id.FlowID) (*FlowGraph, err
 		if !row.IsEdge {
 			continue
 		}
-		from, upstream := place[id.ExecutionUUID(row.UpstreamEid.Bytes)]
-		to, downstream := place[id.ExecutionUUID(row.DownstreamEid.Bytes)]
+		from, upstream := place[id.ExecutionUUID(row.UpstreamEID.Bytes)]
+		to, downstream := place[id.ExecutionUUID(row.DownstreamEID.Bytes)]
 		if !upstream || !downstream {
 			continue
 		}

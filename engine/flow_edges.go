@@ -210,8 +210,8 @@ func edgeOf(partition int16, row *db.GetEdgeRow) (FlowEdge, error) {
 	}
 	edge := FlowEdge{
 		ID:         row.EdgeID,
-		From:       id.ExecutionIDFromRow(partition, row.UpstreamEid),
-		To:         id.ExecutionIDFromRow(partition, row.DownstreamEid),
+		From:       id.ExecutionIDFromRow(partition, row.UpstreamEID),
+		To:         id.ExecutionIDFromRow(partition, row.DownstreamEID),
 		Kind:       cmp.Or(stored.Kind, defaultEdgeKind),
 		PassResult: stored.PassResult,
 		State:      edgeState,

@@ -161,7 +161,7 @@ func inboundOf(partition int16, rows []db.ListInboundRow) (group document.Group,
 			continue
 		}
 		s.Edges++
-		ref := UpstreamRef{Execution: id.ExecutionIDFromRow(partition, id.ExecutionUUID(row.UpstreamEid.Bytes)), Node: row.NodeKey}
+		ref := UpstreamRef{Execution: id.ExecutionIDFromRow(partition, id.ExecutionUUID(row.UpstreamEID.Bytes)), Node: row.NodeKey}
 		if ref.Outcome, err = endOfUpstream(row); err != nil {
 			return group, s, err
 		}

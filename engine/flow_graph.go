@@ -84,8 +84,8 @@ func (g *growth) checkCycle(stored []db.ListEdgesBelowRow) error {
 		shape.to = append(shape.to, at(g.edges[i].downstream.UUID()))
 	}
 	for i := range stored {
-		shape.from = append(shape.from, at(stored[i].UpstreamEid.Bytes))
-		shape.to = append(shape.to, at(stored[i].DownstreamEid))
+		shape.from = append(shape.from, at(stored[i].UpstreamEID.Bytes))
+		shape.to = append(shape.to, at(stored[i].DownstreamEID))
 	}
 	shape.inbound = make([]int, len(members))
 	for _, to := range shape.to {

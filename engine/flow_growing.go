@@ -212,13 +212,13 @@ func (w *growing) lock(ctx context.Context, executions, downstream map[id.Execut
 		steps = append(steps,
 			func(conn db.DBTX) error {
 				_, err := w.e.q.LockExecutions(ctx, conn, db.LockExecutionsParams{
-					PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+					PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
 				})
 				return err
 			},
 			func(conn db.DBTX) (err error) {
 				rows, err = w.e.q.ReadHeldExecutions(ctx, conn, db.ReadHeldExecutionsParams{
-					PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions, Ords: ordsOf(all),
+					PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, Ords: ordsOf(all),
 					DefaultCap: policy.ReclaimLimit, NowMs: w.e.nowMs(),
 				})
 				return err
@@ -228,7 +228,7 @@ func (w *growing) lock(ctx context.Context, executions, downstream map[id.Execut
 	if len(downstream) > 0 {
 		params := db.ListInboundEdgesParams{PartitionKey: w.partition, FlowID: pgUUID(w.flow)}
 		for _, x := range slices.SortedFunc(maps.Keys(downstream), id.ExecutionID.Compare) {
-			params.DownstreamEids = append(params.DownstreamEids, pgUUID(x.UUID()))
+			params.DownstreamEIDs = append(params.DownstreamEIDs, pgUUID(x.UUID()))
 		}
 		steps = append(steps, func(conn db.DBTX) (err error) {
 			inbound, err = w.e.q.ListInboundEdges(ctx, conn, params)
@@ -238,7 +238,7 @@ func (w *growing) lock(ctx context.Context, executions, downstream map[id.Execut
 	if len(named) > 0 {
 		steps = append(steps, func(conn db.DBTX) (err error) {
 			edges, err = w.e.q.ListEdgesNamed(ctx, conn, db.ListEdgesNamedParams{
-				PartitionKey: w.partition, FlowID: pgUUID(w.flow), EdgeIds: named,
+				PartitionKey: w.partition, FlowID: pgUUID(w.flow), EdgeIDs: named,
 			})
 			return err
 		})
@@ -258,7 +258,7 @@ func (w *growing) lock(ctx context.Context, executions, downstream map[id.Execut
 	w.between = make(map[ends]*keptEdge, len(inbound))
 	for i := range inbound {
 		s := w.storedEdgeOf(db.ListEdgesNamedRow{
-			EdgeID: pgUUID(inbound[i].EdgeID), UpstreamEid: inbound[i].UpstreamEid, DownstreamEid: inbound[i].DownstreamEid.Bytes,
+			EdgeID: pgUUID(inbound[i].EdgeID), UpstreamEID: inbound[i].UpstreamEID, DownstreamEID: inbound[i].DownstreamEID.Bytes,
 			DependencyKind: inbound[i].DependencyKind, DataPassingRef: inbound[i].DataPassingRef, Applied: inbound[i].Applied,
 			ResolvedOutcome: inbound[i].ResolvedOutcome, AllowStarted: inbound[i].AllowStarted,
 		})
@@ -277,7 +277,7 @@ func (w *growing) storedEdgeOf(row db.ListEdgesNamedRow) *keptEdge {
 	return &keptEdge{
 		id: row.EdgeID.Bytes,
 		ends: ends{
-			id.ExecutionIDFromRow(w.partition, row.UpstreamEid), id.ExecutionIDFromRow(w.partition, row.DownstreamEid),
+			id.ExecutionIDFromRow(w.partition, row.UpstreamEID), id.ExecutionIDFromRow(w.partition, row.DownstreamEID),
 		},
 		kind: row.DependencyKind, passResult: row.DataPassingRef, applied: row.Applied, outcome: row.ResolvedOutcome,
 		allowStarted: row.AllowStarted,
@@ -440,7 +440,7 @@ func (w *growing) checkStoredCycles(ctx context.Context) error {
 	}
 	params := db.ListEdgesBelowParams{PartitionKey: w.partition, FlowID: w.flow}
 	for _, x := range slices.SortedFunc(maps.Keys(begins), id.ExecutionID.Compare) {
-		params.ExecutionIds = append(params.ExecutionIds, pgUUID(x.UUID()))
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
 	}
 	below, err := w.e.q.ListEdgesBelow(ctx, w.tx, params)
 	if err != nil {

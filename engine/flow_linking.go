@@ -47,7 +47,7 @@ func (w *growing) addMembers(ctx context.Context) error {
 	}
 	params := db.JoinFlowParams{FlowID: pgUUID(w.flow), NowMs: w.nowMs, PartitionKey: w.partition}
 	for _, x := range slices.SortedFunc(maps.Keys(w.joins), id.ExecutionID.Compare) {
-		params.ExecutionIds = append(params.ExecutionIds, pgUUID(x.UUID()))
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
 		params.NodeKeys = append(params.NodeKeys, w.joins[x])
 	}
 	return w.e.q.JoinFlow(ctx, w.tx, params)
@@ -146,7 +146,7 @@ func (w *growing) leftToDispatch(ctx context.Context) (map[id.ExecutionUUID]bool
 	}
 	params := db.LockUndispatchedOfParams{PartitionKey: w.partition, FlowID: pgUUID(w.flow)}
 	for x := range ended {
-		params.ExecutionIds = append(params.ExecutionIds, pgUUID(x.UUID()))
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
 	}
 	rows, err := w.e.q.LockUndispatchedOf(ctx, w.tx, params)
 	left := make(map[id.ExecutionUUID]bool, len(rows))
@@ -193,12 +193,12 @@ func (w *growing) lockGroups(ctx context.Context, downstream map[id.ExecutionID]
 	err := pgtx.InOneTrip(ctx, w.tx,
 		func(conn db.DBTX) error {
 			return w.e.q.LockGroupsOf(ctx, conn, db.LockGroupsOfParams{
-				PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
+				PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions,
 			})
 		},
 		func(conn db.DBTX) (err error) {
 			rows, err = w.e.q.ReadGroupsOf(ctx, conn, db.ReadGroupsOfParams{
-				PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions, Ords: ords,
+				PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions, Ords: ords,
 			})
 			return err
 		},
@@ -304,9 +304,9 @@ func (w *growing) link(l *linking, left map[id.ExecutionUUID]bool) {
 		}
 		g.after.add(state.CompletionOutcome(o).Bucket(), 1)
 		if passes && o == string(state.CompletionSuccess) {
-			l.passes.EdgeIds = append(l.passes.EdgeIds, pgUUID(edge))
-			l.passes.UpstreamEids = append(l.passes.UpstreamEids, pgUUID(e.upstream.UUID()))
-			l.passes.DownstreamEids = append(l.passes.DownstreamEids, pgUUID(e.downstream.UUID()))
+			l.passes.EdgeIDs = append(l.passes.EdgeIDs, pgUUID(edge))
+			l.passes.UpstreamEIDs = append(l.passes.UpstreamEIDs, pgUUID(e.upstream.UUID()))
+			l.passes.DownstreamEIDs = append(l.passes.DownstreamEIDs, pgUUID(e.downstream.UUID()))
 		}
 		return o
 	}
@@ -316,9 +316,9 @@ func (w *growing) link(l *linking, left map[id.ExecutionUUID]bool) {
 		if !w.staging {
 			o = count(d.id, ends{d.upstream, d.downstream}, d.passResult != "")
 		}
-		p.EdgeIds = append(p.EdgeIds, pgUUID(d.id))
-		p.UpstreamEids = append(p.UpstreamEids, pgUUID(d.upstream.UUID()))
-		p.DownstreamEids = append(p.DownstreamEids, pgUUID(d.downstream.UUID()))
+		p.EdgeIDs = append(p.EdgeIDs, pgUUID(d.id))
+		p.UpstreamEIDs = append(p.UpstreamEIDs, pgUUID(d.upstream.UUID()))
+		p.DownstreamEIDs = append(p.DownstreamEIDs, pgUUID(d.downstream.UUID()))
 		p.DependencyKinds = append(p.DependencyKinds, d.kind)
 		p.DataPassingRefs = append(p.DataPassingRefs, d.passResult)
 		p.AllowStarted = append(p.AllowStarted, d.allowStarted)
@@ -327,7 +327,7 @@ func (w *growing) link(l *linking, left map[id.ExecutionUUID]bool) {
 	for _, s := range w.applied {
 		g := l.groups[s.downstream]
 		g.after.staged--
-		l.apply.EdgeIds = append(l.apply.EdgeIds, pgUUID(s.id))
+		l.apply.EdgeIDs = append(l.apply.EdgeIDs, pgUUID(s.id))
 		l.apply.Outcomes = append(l.apply.Outcomes, count(s.id, s.ends, s.passResult != ""))
 	}
 }
@@ -335,15 +335,15 @@ func (w *growing) link(l *linking, left map[id.ExecutionUUID]bool) {
 // writeEdges writes edges, groups and the counters of the flow, and hands over the results that edges pass.
 func (w *growing) writeEdges(ctx context.Context, l *linking) error {
 	var steps []step
-	if len(l.insert.EdgeIds) > 0 {
+	if len(l.insert.EdgeIDs) > 0 {
 		l.insert.PartitionKey, l.insert.FlowID, l.insert.Applied, l.insert.NowMs = w.partition, w.flow, !w.staging, w.nowMs
 		steps = append(steps, func(conn db.DBTX) error { return w.e.q.InsertEdges(ctx, conn, l.insert) })
 	}
-	if len(l.apply.EdgeIds) > 0 {
+	if len(l.apply.EdgeIDs) > 0 {
 		l.apply.PartitionKey, l.apply.FlowID, l.apply.NowMs = w.partition, pgUUID(w.flow), w.nowMs
 		steps = append(steps, func(conn db.DBTX) error { return w.e.q.ApplyEdges(ctx, conn, l.apply) })
 	}
-	if groups := w.groupParams(l); len(groups.DownstreamEids) > 0 {
+	if groups := w.groupParams(l); len(groups.DownstreamEIDs) > 0 {
 		steps = append(steps, func(conn db.DBTX) error { return w.e.q.AddToGroups(ctx, conn, groups) })
 	}
 	members, edges := w.newMembers(), int64(len(w.added))
@@ -354,7 +354,7 @@ func (w *growing) writeEdges(ctx context.Context, l *linking) error {
 		})
 		return err
 	})
-	if len(l.passes.EdgeIds) > 0 {
+	if len(l.passes.EdgeIDs) > 0 {
 		l.passes.PartitionKey, l.passes.NowMs = w.partition, w.nowMs
 		steps = append(steps, func(conn db.DBTX) error { return w.e.q.PassResultsAlong(ctx, conn, l.passes) })
 	}
@@ -378,7 +378,7 @@ func (w *growing) groupParams(l *linking) db.AddToGroupsParams {
 			before = g.before
 			before.running = g.keptRunning
 		}
-		params.DownstreamEids = append(params.DownstreamEids, pgUUID(x.UUID()))
+		params.DownstreamEIDs = append(params.DownstreamEIDs, pgUUID(x.UUID()))
 		params.Policies = append(params.Policies, string(g.policy))
 		params.KTargets = append(params.KTargets, g.rules.KTarget(g.after.counted()))
 		params.SuccessCounts = append(params.SuccessCounts, int32(g.after.success-before.success))
@@ -430,7 +430,7 @@ func (e *Engine) blockDownstream(ctx context.Context, tx *txn, partition int16, 
 		return nil
 	}
 	holders, err := e.q.BlockDownstream(ctx, tx, db.BlockDownstreamParams{
-		PartitionKey: partition, ExecutionIds: members, NowMs: nowMs,
+		PartitionKey: partition, ExecutionIDs: members, NowMs: nowMs,
 	})
 	if err != nil || len(holders) == 0 {
 		return err
@@ -440,7 +440,7 @@ func (e *Engine) blockDownstream(ctx context.Context, tx *txn, partition int16, 
 		slots.add(partition, id.ExecutionUUID(holder.Bytes))
 	}
 	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
-		PartitionKeys: slots.partitions, ExecutionIds: slots.executions,
+		PartitionKeys: slots.partitions, ExecutionIDs: slots.executions,
 	})
 }
 

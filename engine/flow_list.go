@@ -176,7 +176,7 @@ func (e *Engine) flowKeys(f *FlowFilter, after *listKey) keySource {
 
 func (e *Engine) timedFlowKeys(order ListOrder) timedSource {
 	return func(ctx context.Context, partitions []int16, from []pgtype.UUID, to pgtype.UUID, take int32) ([]listKey, error) {
-		params := db.ListNewestFlowKeysParams{PartitionKeys: partitions, FromIds: from, ToID: to, PageSize: take}
+		params := db.ListNewestFlowKeysParams{PartitionKeys: partitions, FromIDs: from, ToID: to, PageSize: take}
 		var keys []listKey
 		if order == NewestFirst {
 			rows, err := e.q.ListNewestFlowKeys(ctx, e.reader(), params)
@@ -206,7 +206,7 @@ func (e *Engine) fittingFlows(
 	}
 	for _, key := range keys {
 		params.PartitionKeys = append(params.PartitionKeys, key.id.Partition())
-		params.FlowIds = append(params.FlowIds, pgUUID(key.id.UUID()))
+		params.FlowIDs = append(params.FlowIDs, pgUUID(key.id.UUID()))
 	}
 	rows, err := e.q.ListNamedFlows(ctx, e.reader(), params)
 	if err != nil {

@@ -112,7 +112,7 @@ func (e *Engine) shareFlowRows(ctx context.Context, set *flowSet) step {
 	}
 	partitions, flows := set.arrays()
 	return func(conn db.DBTX) error {
-		return e.q.ShareFlowRows(ctx, conn, db.ShareFlowRowsParams{PartitionKeys: partitions, FlowIds: flows})
+		return e.q.ShareFlowRows(ctx, conn, db.ShareFlowRowsParams{PartitionKeys: partitions, FlowIDs: flows})
 	}
 }
 
@@ -133,7 +133,7 @@ func (e *Engine) tryFlowsExclusive(ctx context.Context, tx db.DBTX, set *flowSet
 		return nil
 	}
 	partitions, flows := set.arrays()
-	held, err := e.q.TryFlowsExclusive(ctx, tx, db.TryFlowsExclusiveParams{PartitionKeys: partitions, FlowIds: flows})
+	held, err := e.q.TryFlowsExclusive(ctx, tx, db.TryFlowsExclusiveParams{PartitionKeys: partitions, FlowIDs: flows})
 	set.keep(held)
 	return err
 }
@@ -153,7 +153,7 @@ func (e *Engine) takeFlows(ctx context.Context, tx db.DBTX, set *flowSet) (map[i
 	if err := e.q.LockFlowsExclusive(ctx, tx, flows); err != nil {
 		return nil, err
 	}
-	rows, err := e.q.LockFlowRows(ctx, tx, db.LockFlowRowsParams{PartitionKeys: partitions, FlowIds: flows})
+	rows, err := e.q.LockFlowRows(ctx, tx, db.LockFlowRowsParams{PartitionKeys: partitions, FlowIDs: flows})
 	if err != nil {
 		return nil, err
 	}

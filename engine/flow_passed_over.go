@@ -31,7 +31,7 @@ func (e *Engine) leaveUncounted(ctx context.Context, tx *txn, unsure, ended []en
 		return nil
 	}
 	rows, err := e.q.ListUncountedEdges(ctx, tx, db.ListUncountedEdgesParams{
-		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
+		PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions,
 	})
 	if err != nil || len(rows) == 0 {
 		return err
@@ -39,8 +39,8 @@ func (e *Engine) leaveUncounted(ctx context.Context, tx *txn, unsure, ended []en
 	var left leftEdges
 	open := make(map[id.ExecutionUUID]struct{})
 	for _, row := range rows {
-		if len(row.EdgeIds) > 0 {
-			left.add(row.PartitionKey, row.FlowID, row.DownstreamEid, row.EdgeIds)
+		if len(row.EdgeIDs) > 0 {
+			left.add(row.PartitionKey, row.FlowID, row.DownstreamEID, row.EdgeIDs)
 		}
 		for _, x := range row.OpenUpstreams {
 			open[x.Bytes] = struct{}{}
@@ -64,7 +64,7 @@ func (e *Engine) leaveEdges(ctx context.Context, tx *txn, left *leftEdges, upstr
 		return nil
 	}
 	rows, err := e.q.LeaveEdges(ctx, tx, db.LeaveEdgesParams{
-		PartitionKeys: left.partitions, FlowIds: left.flows, DownstreamEids: left.executions, EdgeIds: left.edges,
+		PartitionKeys: left.partitions, FlowIDs: left.flows, DownstreamEIDs: left.executions, EdgeIDs: left.edges,
 		Outcome: string(upstreams[0].outcome),
 	})
 	if err != nil {
@@ -72,7 +72,7 @@ func (e *Engine) leaveEdges(ctx context.Context, tx *txn, left *leftEdges, upstr
 	}
 	open := make(map[id.ExecutionID]struct{}, len(rows))
 	for _, row := range rows {
-		open[id.ExecutionIDFromRow(row.PartitionKey, row.UpstreamEid.Bytes)] = struct{}{}
+		open[id.ExecutionIDFromRow(row.PartitionKey, row.UpstreamEID.Bytes)] = struct{}{}
 	}
 	for i := range upstreams {
 		if _, ok := open[upstreams[i].id]; ok {
@@ -91,18 +91,18 @@ func (e *Engine) leavePassedOver(
 	var params db.ListPassedOverParams
 	for i := range decided {
 		d := &decided[i]
-		if _, ok := moved[d.DownstreamEid]; !ok && !d.over {
+		if _, ok := moved[d.DownstreamEID]; !ok && !d.over {
 			rest.add(d)
 			params.Skips = append(params.Skips, d.decision == document.Impossible)
 			params.Ords = append(params.Ords, int32(i))
 		}
 	}
-	params.PartitionKeys, params.FlowIds, params.ExecutionIds = rest.partitions, rest.flows, rest.executions
+	params.PartitionKeys, params.FlowIDs, params.ExecutionIDs = rest.partitions, rest.flows, rest.executions
 	params.StagedFrom, params.StagedBelow = rest.stagedFrom, rest.stagedBelow
 	passedOver, err := e.q.ListPassedOver(ctx, tx, params)
 	for _, i := range passedOver {
 		d := &decided[i]
-		left.add(d.PartitionKey, d.FlowID, d.DownstreamEid, d.EdgeIds)
+		left.add(d.PartitionKey, d.FlowID, d.DownstreamEID, d.EdgeIDs)
 		d.cancels = false
 	}
 	return err

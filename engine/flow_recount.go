@@ -76,7 +76,7 @@ func (e *Engine) recountGroups(
 		if acts {
 			decided = append(decided, decidedGroup{
 				ResolveEdgesRow: &db.ResolveEdgesRow{
-					PartitionKey: g.key.partition, FlowID: g.key.flow, DownstreamEid: g.key.downstream, Policy: g.Policy,
+					PartitionKey: g.key.partition, FlowID: g.key.flow, DownstreamEID: g.key.downstream, Policy: g.Policy,
 					CancelSiblingsPendingFlag: g.CancelSiblingsPendingFlag,
 				},
 				decision: decision, staged: stagedRange{below: math.MaxInt32},
@@ -103,7 +103,7 @@ func (e *Engine) readGroups(ctx context.Context, tx *txn, keys []groupKey) ([]*r
 		asked.add(key)
 	}
 	rows, err := e.q.TakeUnsoundGroups(ctx, tx, db.TakeUnsoundGroupsParams{
-		PartitionKeys: asked.partitions, FlowIds: asked.flows, DownstreamEids: asked.downstreams, Ords: asked.ords,
+		PartitionKeys: asked.partitions, FlowIDs: asked.flows, DownstreamEIDs: asked.downstreams, Ords: asked.ords,
 	})
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (e *Engine) readGroups(ctx context.Context, tx *txn, keys []groupKey) ([]*r
 		return nil, nil
 	}
 	edges, err := e.q.ReadGroupEdges(ctx, tx, db.ReadGroupEdgesParams{
-		PartitionKeys: taken.partitions, FlowIds: taken.flows, DownstreamEids: taken.downstreams, Ords: taken.ords,
+		PartitionKeys: taken.partitions, FlowIDs: taken.flows, DownstreamEIDs: taken.downstreams, Ords: taken.ords,
 	})
 	for i := range edges {
 		g := groups[edges[i].Ord]
@@ -138,7 +138,7 @@ func (e *Engine) undispatchedAmong(ctx context.Context, tx *txn, groups []*recou
 	for _, g := range groups {
 		for _, edge := range g.edges {
 			if edge.Applied && edge.CountedAs == "" && edge.ended() {
-				ended = append(ended, pgUUID(edge.UpstreamEid))
+				ended = append(ended, pgUUID(edge.UpstreamEID))
 			}
 		}
 	}
@@ -161,8 +161,8 @@ func (e *Engine) writeRecounted(ctx context.Context, tx *txn, groups []*recounti
 	var passing flowMemberArrays
 	for _, g := range groups {
 		params.PartitionKeys = append(params.PartitionKeys, g.key.partition)
-		params.FlowIds = append(params.FlowIds, pgUUID(g.key.flow))
-		params.DownstreamEids = append(params.DownstreamEids, pgUUID(g.key.downstream))
+		params.FlowIDs = append(params.FlowIDs, pgUUID(g.key.flow))
+		params.DownstreamEIDs = append(params.DownstreamEIDs, pgUUID(g.key.downstream))
 		params.SuccessCounts = append(params.SuccessCounts, int32(g.now.success))
 		params.FailCounts = append(params.FailCounts, int32(g.now.fail))
 		params.SkipCounts = append(params.SkipCounts, int32(g.now.skip))
@@ -170,12 +170,12 @@ func (e *Engine) writeRecounted(ctx context.Context, tx *txn, groups []*recounti
 		params.KTargets = append(params.KTargets, g.kTarget())
 		for _, mark := range g.marks {
 			params.EdgePartitionKeys = append(params.EdgePartitionKeys, g.key.partition)
-			params.EdgeFlowIds = append(params.EdgeFlowIds, pgUUID(g.key.flow))
-			params.EdgeUpstreamEids = append(params.EdgeUpstreamEids, pgUUID(mark.edge.UpstreamEid))
-			params.EdgeIds = append(params.EdgeIds, pgUUID(mark.edge.EdgeID))
+			params.EdgeFlowIDs = append(params.EdgeFlowIDs, pgUUID(g.key.flow))
+			params.EdgeUpstreamEIDs = append(params.EdgeUpstreamEIDs, pgUUID(mark.edge.UpstreamEID))
+			params.EdgeIDs = append(params.EdgeIDs, pgUUID(mark.edge.EdgeID))
 			params.EdgeOutcomes = append(params.EdgeOutcomes, string(mark.outcome))
 			if mark.edge.PassesData && mark.outcome == state.CompletionSuccess {
-				passing.add(g.key.partition, mark.edge.UpstreamEid)
+				passing.add(g.key.partition, mark.edge.UpstreamEID)
 				passing.flows = append(passing.flows, pgUUID(g.key.flow))
 			}
 		}
@@ -184,7 +184,7 @@ func (e *Engine) writeRecounted(ctx context.Context, tx *txn, groups []*recounti
 		return err
 	}
 	return e.q.PassResults(ctx, tx, db.PassResultsParams{
-		PartitionKeys: passing.partitions, FlowIds: passing.flows, ExecutionIds: passing.executions, NowMs: nowMs,
+		PartitionKeys: passing.partitions, FlowIDs: passing.flows, ExecutionIDs: passing.executions, NowMs: nowMs,
 	})
 }
 

@@ -16,7 +16,7 @@ func (g *recounting) recount(ending endings, undispatched map[id.ExecutionUUID]b
 	var recent edgeCounts // may be in the counters, or not yet
 	var gone []groupEdge
 	for _, edge := range g.edges {
-		outcome, counted := ending[edge.UpstreamEid]
+		outcome, counted := ending[edge.UpstreamEID]
 		switch {
 		case !edge.Applied:
 			g.now.staged++
@@ -30,7 +30,7 @@ func (g *recounting) recount(ending endings, undispatched map[id.ExecutionUUID]b
 			g.now.running++
 		case counted:
 			g.mark(edge, edge.outcome()) // of two ends that were told of, the last one
-		case undispatched[edge.UpstreamEid], edge.TerminalAtMs > nowMs-settleTime.Milliseconds():
+		case undispatched[edge.UpstreamEID], edge.TerminalAtMs > nowMs-settleTime.Milliseconds():
 			g.now.running++
 			*recent.of(edge.outcome().Bucket())++
 		default:

@@ -82,7 +82,7 @@ func (m Maintenance) RepairGroups(ctx context.Context, batch int) (int, error) {
 
 // scanGroups returns the groups after a place that seem to need repair, and where to go on: the zero key begins anew.
 func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n int) (found []candidate, next groupKey, err error) {
-	params := db.ScanGroupsParams{AfterPartitionKey: -1, PageSize: int32(n), AfterFlowID: pgUUID(after.flow), AfterDownstreamEid: pgUUID(after.downstream)}
+	params := db.ScanGroupsParams{AfterPartitionKey: -1, PageSize: int32(n), AfterFlowID: pgUUID(after.flow), AfterDownstreamEID: pgUUID(after.downstream)}
 	if after != (groupKey{}) {
 		params.AfterPartitionKey = after.partition
 	}
@@ -98,7 +98,7 @@ func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n in
 	edges, whole := int64(0), true
 	for i := range rows {
 		row := &rows[i]
-		next = groupKey{row.PartitionKey, row.FlowID.Bytes, row.DownstreamEid.Bytes}
+		next = groupKey{row.PartitionKey, row.FlowID.Bytes, row.DownstreamEID.Bytes}
 		if !row.Waits {
 			continue
 		}
@@ -128,7 +128,7 @@ func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n in
 	}
 	lost, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) ([]int32, error) {
 		return e.q.ListLostEnds(ctx, conn, db.ListLostEndsParams{
-			PartitionKeys: asked.partitions, FlowIds: asked.flows, DownstreamEids: asked.downstreams, Ords: asked.ords,
+			PartitionKeys: asked.partitions, FlowIDs: asked.flows, DownstreamEIDs: asked.downstreams, Ords: asked.ords,
 			RunningCounts: runnings, SettleMs: settleTime.Milliseconds(), NowMs: e.nowMs(),
 		})
 	})
@@ -170,14 +170,14 @@ func (e *Engine) recountUnsound(
 		return nil, nil
 	}
 	rows, err := e.q.ListUnsoundGroups(ctx, tx, db.ListUnsoundGroupsParams{
-		PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
+		PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions,
 	})
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
 	keys := make([]groupKey, len(rows))
 	for i, row := range rows {
-		keys[i] = groupKey{row.PartitionKey, row.FlowID, row.DownstreamEid}
+		keys[i] = groupKey{row.PartitionKey, row.FlowID, row.DownstreamEID}
 	}
 	if err := e.ensureGroups(ctx, tx, keys); err != nil {
 		return nil, err
@@ -199,6 +199,6 @@ func (e *Engine) ensureGroups(ctx context.Context, tx *txn, keys []groupKey) err
 		groups.add(key)
 	}
 	return e.q.EnsureGroups(ctx, tx, db.EnsureGroupsParams{
-		PartitionKeys: groups.partitions, FlowIds: groups.flows, DownstreamEids: groups.downstreams,
+		PartitionKeys: groups.partitions, FlowIDs: groups.flows, DownstreamEIDs: groups.downstreams,
 	})
 }

@@ -45,7 +45,7 @@ func (m Maintenance) CancelSiblings(ctx context.Context, batch int) (int, error)
 	}
 	position := db.ScanSiblingCancelsParams{
 		AfterEnqueuedAtMs: math.MinInt64, AfterPartitionKey: math.MinInt16,
-		AfterFlowID: pgtype.UUID{Valid: true}, AfterDownstreamEid: pgtype.UUID{Valid: true}, PageSize: scanPage,
+		AfterFlowID: pgtype.UUID{Valid: true}, AfterDownstreamEID: pgtype.UUID{Valid: true}, PageSize: scanPage,
 	}
 	return e.newPass(op, e.cancelSiblings).through(ctx, batch, func(int) ([]candidate, int, bool, error) {
 		rows, err := e.q.ScanSiblingCancels(ctx, e.reader(), position)
@@ -54,10 +54,10 @@ func (m Maintenance) CancelSiblings(ctx context.Context, batch int) (int, error)
 		}
 		last := &rows[len(rows)-1]
 		position.AfterEnqueuedAtMs, position.AfterPartitionKey = last.EnqueuedAtMs, last.PartitionKey
-		position.AfterFlowID, position.AfterDownstreamEid = pgUUID(last.FlowID), pgUUID(last.DownstreamEid)
+		position.AfterFlowID, position.AfterDownstreamEID = pgUUID(last.FlowID), pgUUID(last.DownstreamEID)
 		due := make([]candidate, len(rows))
 		for i := range rows {
-			due[i] = candidate{partition: rows[i].PartitionKey, execution: rows[i].DownstreamEid, flow: &rows[i].FlowID}
+			due[i] = candidate{partition: rows[i].PartitionKey, execution: rows[i].DownstreamEID, flow: &rows[i].FlowID}
 		}
 		return due, 0, len(rows) == scanPage, nil
 	})
@@ -75,7 +75,7 @@ func (e *Engine) enqueueSiblingCancels(ctx context.Context, tx *txn, decided dec
 	}
 	tx.due.unneeded = true
 	return e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
-		PartitionKeys: decided.partitions, FlowIds: decided.flows, DownstreamEids: decided.executions,
+		PartitionKeys: decided.partitions, FlowIDs: decided.flows, DownstreamEIDs: decided.executions,
 		StagedFrom: decided.stagedFrom, StagedBelow: decided.stagedBelow, NowMs: nowMs,
 	})
 }
@@ -129,7 +129,7 @@ func (e *Engine) cancelSiblings(ctx context.Context, tx *txn, _ *flowSet, due []
 		clear.addGroup(due[n], n)
 	}
 	return len(done), e.q.ClearSiblingCancels(ctx, tx, db.ClearSiblingCancelsParams{
-		PartitionKeys: clear.partitions, FlowIds: clear.flows, DownstreamEids: clear.executions,
+		PartitionKeys: clear.partitions, FlowIDs: clear.flows, DownstreamEIDs: clear.executions,
 	})
 }
 
@@ -147,13 +147,13 @@ func (e *Engine) takeDecidedGroups(
 	if err := pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) (err error) {
 			listed, err = e.q.TakeSiblingCancels(ctx, conn, db.TakeSiblingCancelsParams{
-				PartitionKeys: groups.partitions, FlowIds: groups.flows, DownstreamEids: groups.executions, Ords: groups.ords,
+				PartitionKeys: groups.partitions, FlowIDs: groups.flows, DownstreamEIDs: groups.executions, Ords: groups.ords,
 			})
 			return err
 		},
 		func(conn db.DBTX) (err error) {
 			rows, err = e.q.TakeGroups(ctx, conn, db.TakeGroupsParams{
-				PartitionKeys: groups.partitions, FlowIds: groups.flows, DownstreamEids: groups.executions, Ords: groups.ords,
+				PartitionKeys: groups.partitions, FlowIDs: groups.flows, DownstreamEIDs: groups.executions, Ords: groups.ords,
 			})
 			return err
 		},
@@ -201,7 +201,7 @@ func (e *Engine) listSiblings(
 		}
 	}
 	rows, err := e.q.ListSiblings(ctx, tx, db.ListSiblingsParams{
-		PartitionKeys: groups.partitions, FlowIds: groups.flows, DownstreamEids: groups.executions, Ords: groups.ords,
+		PartitionKeys: groups.partitions, FlowIDs: groups.flows, DownstreamEIDs: groups.executions, Ords: groups.ords,
 	})
 	if err != nil {
 		return nil, err
@@ -246,8 +246,8 @@ func (e *Engine) listUndecided(
 			}
 			needing[other] = true
 			params.PartitionKeys = append(params.PartitionKeys, c.partition)
-			params.FlowIds = append(params.FlowIds, pgUUID(*c.flow))
-			params.ExecutionIds = append(params.ExecutionIds, other)
+			params.FlowIDs = append(params.FlowIDs, pgUUID(*c.flow))
+			params.ExecutionIDs = append(params.ExecutionIDs, other)
 			params.Ords = append(params.Ords, int32(len(params.Ords)))
 		}
 	}
@@ -259,7 +259,7 @@ func (e *Engine) listUndecided(
 		row := &rows[i]
 		if rules, err := document.GroupFromStored(row.Policy); err == nil {
 			decision := rules.Decide(row.SuccessCount, row.FailCount, row.SkipCount, row.RunningCount, row.StagedCount)
-			needing[params.ExecutionIds[row.Ord]] = decision == document.Undecided
+			needing[params.ExecutionIDs[row.Ord]] = decision == document.Undecided
 		}
 	}
 	return needing, err

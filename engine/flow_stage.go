@@ -145,7 +145,7 @@ func (w *growing) lockEdges(ctx context.Context, edges []id.EdgeID) error {
 		return nil
 	}
 	rows, err := w.e.q.ListEdgesNamed(ctx, w.tx, db.ListEdgesNamedParams{
-		PartitionKey: w.partition, FlowID: pgUUID(w.flow), EdgeIds: pgUUIDs(edges),
+		PartitionKey: w.partition, FlowID: pgUUID(w.flow), EdgeIDs: pgUUIDs(edges),
 	})
 	if err != nil {
 		return err

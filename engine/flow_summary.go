@@ -47,7 +47,7 @@ func (m Maintenance) SummariseFlows(ctx context.Context, batch int) (int, error)
 	summarise := func() error {
 		n, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int64, error) {
 			return e.q.SummariseFlows(ctx, conn, db.SummariseFlowsParams{
-				PartitionKeys: due.partitions, FlowIds: due.flows, NowMs: e.nowMs(),
+				PartitionKeys: due.partitions, FlowIDs: due.flows, NowMs: e.nowMs(),
 			})
 		})
 		written += int(n)

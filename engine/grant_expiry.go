@@ -61,7 +61,7 @@ func (e *Engine) expireGrants(ctx context.Context, tx *txn, _ *flowSet, due []ca
 		executions.add(c.partition, c.execution)
 	}
 	taken, err := e.q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{
-		PartitionKeys: executions.partitions, ExecutionIds: executions.executions,
+		PartitionKeys: executions.partitions, ExecutionIDs: executions.executions,
 	})
 	if err != nil {
 		return 0, err
@@ -81,7 +81,7 @@ func (e *Engine) writeExpiredGrants(ctx context.Context, tx *txn, executions exe
 		return 0, nil
 	}
 	rows, err := e.q.ExpireGrants(ctx, tx, db.ExpireGrantsParams{
-		PartitionKeys: executions.partitions, ExecutionIds: executions.executions, NowMs: e.nowMs(),
+		PartitionKeys: executions.partitions, ExecutionIDs: executions.executions, NowMs: e.nowMs(),
 	})
 	acted := make(map[pgtype.UUID]bool, len(rows)) // an execution may have two rows
 	for _, row := range rows {

@@ -92,7 +92,7 @@ func (e *Engine) insertGrant(
 		WorkerCapabilities: id.NewCapabilities(spec.Capabilities...),
 		RouteSnapshot:      spec.RouteSnapshot,
 		AdmissionSummary:   spec.AdmissionSummary,
-		GrantTtlMs:         ttlMs,
+		GrantTTLMs:         ttlMs,
 		IssuedAtMs:         x.NowMs,
 		ExpiresAtMs:        signed.ExpiresAtMs,
 	})
@@ -199,7 +199,7 @@ func (e *Engine) grantFirst(
 			params := db.TakeEligibleParams{LaneID: string(spec.Lane)}
 			for i, x := range candidates {
 				params.PartitionKeys = append(params.PartitionKeys, x.Partition())
-				params.ExecutionIds = append(params.ExecutionIds, pgUUID(x.UUID()))
+				params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
 				params.Ords = append(params.Ords, int32(i))
 			}
 			taken = len(candidates)

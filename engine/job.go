@@ -190,7 +190,7 @@ func (e *Engine) lockCurrentAttempts(
 	ctx context.Context, tx db.DBTX, executions executionArrays,
 ) (map[id.ExecutionUUID]db.TakeCurrentAttemptsRow, error) {
 	rows, err := e.q.TakeCurrentAttempts(ctx, tx, db.TakeCurrentAttemptsParams{
-		PartitionKeys: executions.partitions, ExecutionIds: executions.executions,
+		PartitionKeys: executions.partitions, ExecutionIDs: executions.executions,
 	})
 	if err != nil {
 		return nil, err

@@ -62,7 +62,7 @@ func (e *Engine) endOverdue(ctx context.Context, tx *txn, flows *flowSet, due []
 	params := db.TakeOverdueParams{NowMs: e.nowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
 		params.PartitionKeys = append(params.PartitionKeys, c.partition)
-		params.ExecutionIds = append(params.ExecutionIds, pgUUID(c.execution))
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(c.execution))
 	}
 	taken, err := e.q.TakeOverdue(ctx, tx, params)
 	if err != nil || len(taken) == 0 {
@@ -112,7 +112,7 @@ func (e *Engine) settleDeadlines(ctx context.Context, op string, finished execut
 	}
 	n, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
 		return e.q.SettleDeadlines(ctx, conn, db.SettleDeadlinesParams{
-			PartitionKeys: finished.partitions, ExecutionIds: finished.executions,
+			PartitionKeys: finished.partitions, ExecutionIDs: finished.executions,
 		})
 	})
 	if errors.Is(err, ErrBusy) {

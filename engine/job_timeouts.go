@@ -67,9 +67,9 @@ func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error)
 					c.flow = row.FlowID
 				}
 				due = append(due, c)
-			case len(over.ExecutionIds) < room:
+			case len(over.ExecutionIDs) < room:
 				over.PartitionKeys = append(over.PartitionKeys, row.PartitionKey)
-				over.ExecutionIds = append(over.ExecutionIds, pgUUID(row.ExecutionID))
+				over.ExecutionIDs = append(over.ExecutionIDs, pgUUID(row.ExecutionID))
 				over.AttemptIndexes = append(over.AttemptIndexes, row.AttemptIndex)
 				over.TimeoutsAtMs = append(over.TimeoutsAtMs, row.TimeoutAtMs)
 			}
@@ -84,7 +84,7 @@ func (e *Engine) endTimedOut(ctx context.Context, tx *txn, flows *flowSet, due [
 	params := db.TakeTimedOutParams{NowMs: e.nowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
 		params.PartitionKeys = append(params.PartitionKeys, c.partition)
-		params.ExecutionIds = append(params.ExecutionIds, pgUUID(c.execution))
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(c.execution))
 		params.AttemptIndexes = append(params.AttemptIndexes, c.attempt)
 	}
 	taken, err := e.q.TakeTimedOut(ctx, tx, params)
@@ -128,7 +128,7 @@ func (e *Engine) writeTimeouts(ctx context.Context, tx *txn, s timeouts) error {
 
 // forgetTimeouts clears timeouts of attempts whose lease another program has taken away, and returns how many.
 func (e *Engine) forgetTimeouts(ctx context.Context, op string, over db.ForgetTimeoutsParams) (int, error) {
-	if len(over.ExecutionIds) == 0 {
+	if len(over.ExecutionIDs) == 0 {
 		return 0, nil
 	}
 	n, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {

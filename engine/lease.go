@@ -249,7 +249,7 @@ func (r *renewing) renew(ctx context.Context, e *Engine, conn db.DBTX, slots []i
 	rows, err := e.q.RenewLeases(ctx, conn, db.RenewLeasesParams{
 		NowMs:          e.nowMs(),
 		PartitionKeys:  arrays.partitions,
-		ExecutionIds:   arrays.executions,
+		ExecutionIDs:   arrays.executions,
 		AttemptIndexes: arrays.attempts,
 		LeaseEpochs:    arrays.epochs,
 		TtlsMs:         ttls,

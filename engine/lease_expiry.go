@@ -72,7 +72,7 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, flows *flowSet, due 
 	params := db.TakeExpiredLeasesParams{DefaultCap: policy.ReclaimLimit, NowMs: e.nowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
 		params.PartitionKeys = append(params.PartitionKeys, c.partition)
-		params.ExecutionIds = append(params.ExecutionIds, pgUUID(c.execution))
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(c.execution))
 		params.AttemptIndexes = append(params.AttemptIndexes, c.attempt)
 	}
 	taken, err := e.q.TakeExpiredLeases(ctx, tx, params)
@@ -104,7 +104,7 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, flows *flowSet, due 
 		switch {
 		case row.LifecyclePhase != string(state.Active) || row.AttemptIndex != current[row.ExecutionID].AttemptIndex:
 			strays.PartitionKeys = append(strays.PartitionKeys, row.PartitionKey)
-			strays.ExecutionIds = append(strays.ExecutionIds, pgUUID(row.ExecutionID))
+			strays.ExecutionIDs = append(strays.ExecutionIDs, pgUUID(row.ExecutionID))
 			strays.AttemptIndexes = append(strays.AttemptIndexes, row.AttemptIndex)
 		case row.TimedOut:
 			retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout)
@@ -113,7 +113,7 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, flows *flowSet, due 
 			lost.add(attempt, row.LostTooOften, mayEnd)
 		}
 	}
-	if len(strays.ExecutionIds) > 0 {
+	if len(strays.ExecutionIDs) > 0 {
 		if err := e.q.FenceStrayLeases(ctx, tx, strays); err != nil {
 			return 0, err
 		}
@@ -121,7 +121,7 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, flows *flowSet, due 
 	if err := e.writeTimeouts(ctx, tx, timedOut); err != nil {
 		return 0, err
 	}
-	return len(strays.ExecutionIds) + timedOut.len() + lost.len(), e.writeLost(ctx, tx, lost)
+	return len(strays.ExecutionIDs) + timedOut.len() + lost.len(), e.writeLost(ctx, tx, lost)
 }
 
 // lostLeases is what becomes of attempts whose worker fell silent.
@@ -137,7 +137,7 @@ func newLostLeases(nowMs int64) *lostLeases {
 	return &lostLeases{returns: db.ReleaseExpiredLeasesParams{NowMs: nowMs}, ends: ends}
 }
 
-func (s *lostLeases) len() int { return len(s.returns.ExecutionIds) + s.ends.len() }
+func (s *lostLeases) len() int { return len(s.returns.ExecutionIDs) + s.ends.len() }
 
 // add adds an attempt, unless it was lost too often and its execution may not end now.
 func (s *lostLeases) add(a endingAttempt, tooOften, mayEnd bool) {
@@ -145,11 +145,11 @@ func (s *lostLeases) add(a endingAttempt, tooOften, mayEnd bool) {
 	case !tooOften:
 		p := &s.returns
 		p.PartitionKeys = append(p.PartitionKeys, a.execution.Partition())
-		p.ExecutionIds = append(p.ExecutionIds, pgUUID(a.execution.UUID()))
+		p.ExecutionIDs = append(p.ExecutionIDs, pgUUID(a.execution.UUID()))
 		p.AttemptIndexes = append(p.AttemptIndexes, a.index)
 		p.RaisedEpochs = append(p.RaisedEpochs, a.epoch)
-		p.LeaseIds = append(p.LeaseIds, a.leaseID)
-		p.WorkerInstanceIds = append(p.WorkerInstanceIds, a.instance)
+		p.LeaseIDs = append(p.LeaseIDs, a.leaseID)
+		p.WorkerInstanceIDs = append(p.WorkerInstanceIDs, a.instance)
 	case mayEnd:
 		a.leaseEvent, a.reason, a.category, a.class = "expired", reasonLostTooOften, string(policy.InfraCrash), policy.InfraCrash
 		s.ends.add(a)
@@ -158,7 +158,7 @@ func (s *lostLeases) add(a endingAttempt, tooOften, mayEnd bool) {
 
 // writeLost gives executions back to their lanes, or ends those that were lost too often.
 func (e *Engine) writeLost(ctx context.Context, tx *txn, s *lostLeases) error {
-	if len(s.returns.ExecutionIds) > 0 {
+	if len(s.returns.ExecutionIDs) > 0 {
 		lanes, err := e.q.ReleaseExpiredLeases(ctx, tx, s.returns)
 		if err != nil {
 			return err

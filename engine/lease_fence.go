@@ -31,7 +31,7 @@ type leaseFacts db.ReadLeasesRow
 func (e *Engine) readLeases(ctx context.Context, conn db.DBTX, arrays leaseArrays) (map[int]*leaseFacts, error) {
 	rows, err := e.q.ReadLeases(ctx, conn, db.ReadLeasesParams{
 		PartitionKeys:  arrays.partitions,
-		ExecutionIds:   arrays.executions,
+		ExecutionIDs:   arrays.executions,
 		AttemptIndexes: arrays.attempts,
 		Ords:           arrays.ords,
 		NowMs:          e.nowMs(),

@@ -41,7 +41,7 @@ func (e *Engine) forgetLeaseTimers(ctx context.Context, op string) error {
 		var params db.ForgetLeaseTimersParams
 		for _, w := range ended {
 			params.DueAtMs = append(params.DueAtMs, w.dueMs)
-			params.TimerIds = append(params.TimerIds, pgtype.UUID{Bytes: w.id, Valid: true})
+			params.TimerIDs = append(params.TimerIDs, pgtype.UUID{Bytes: w.id, Valid: true})
 		}
 		if _, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
 			return struct{}{}, e.q.ForgetLeaseTimers(ctx, conn, params)

@@ -89,6 +89,6 @@ func (e *Engine) postpone(ctx context.Context, tx *txn, x *heldExecution, untilM
 	var slot executionArrays
 	slot.add(x.id.Partition(), x.id.UUID())
 	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
-		PartitionKeys: slot.partitions, ExecutionIds: slot.executions,
+		PartitionKeys: slot.partitions, ExecutionIDs: slot.executions,
 	})
 }

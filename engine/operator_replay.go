@@ -77,7 +77,7 @@ func (e *Engine) replay(ctx context.Context, tx *txn, x *heldExecution) (replaye
 		return replayed, err
 	}
 	if err := e.q.DiscardWaiting(ctx, tx, db.DiscardWaitingParams{
-		PartitionKeys: []int16{x.id.Partition()}, ExecutionIds: []pgtype.UUID{pgUUID(x.id.UUID())},
+		PartitionKeys: []int16{x.id.Partition()}, ExecutionIDs: []pgtype.UUID{pgUUID(x.id.UUID())},
 	}); err != nil {
 		return replayed, err
 	}

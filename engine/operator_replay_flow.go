@@ -18,7 +18,7 @@ import (
 func (e *Engine) replayIn(ctx context.Context, tx *txn, x *heldExecution, flow id.FlowID) error {
 	partition := x.id.Partition()
 	rows, err := e.q.LockFlowRows(ctx, tx, db.LockFlowRowsParams{
-		PartitionKeys: []int16{partition}, FlowIds: []pgtype.UUID{pgUUID(flow)},
+		PartitionKeys: []int16{partition}, FlowIDs: []pgtype.UUID{pgUUID(flow)},
 	})
 	if err != nil {
 		return err
@@ -43,12 +43,12 @@ func (e *Engine) replayIn(ctx context.Context, tx *txn, x *heldExecution, flow i
 		return err
 	}
 	if err := e.q.LockUnstartedDownstream(ctx, tx, db.LockUnstartedDownstreamParams{
-		PartitionKey: partition, FlowID: pgUUID(flow), UpstreamEid: pgUUID(x.id.UUID()),
+		PartitionKey: partition, FlowID: pgUUID(flow), UpstreamEID: pgUUID(x.id.UUID()),
 	}); err != nil {
 		return err
 	}
 	edges, err := e.q.ListDownstreamGroups(ctx, tx, db.ListDownstreamGroupsParams{
-		PartitionKey: partition, FlowID: pgUUID(flow), UpstreamEid: pgUUID(x.id.UUID()),
+		PartitionKey: partition, FlowID: pgUUID(flow), UpstreamEID: pgUUID(x.id.UUID()),
 	})
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func reopen(edges []db.ListDownstreamGroupsRow, outcome state.CompletionOutcome,
 	r := new(reopening)
 	for len(edges) > 0 {
 		n := 1
-		for n < len(edges) && edges[n].DownstreamEid == edges[0].DownstreamEid {
+		for n < len(edges) && edges[n].DownstreamEID == edges[0].DownstreamEID {
 			n++
 		}
 		r.add(edges[:n], outcome, undispatched)
@@ -120,13 +120,13 @@ func (r *reopening) add(edges []db.ListDownstreamGroupsRow, outcome state.Comple
 	if !reopens || !d.HasGroup {
 		return
 	}
-	r.groups.DownstreamEids = append(r.groups.DownstreamEids, pgUUID(d.DownstreamEid))
+	r.groups.DownstreamEIDs = append(r.groups.DownstreamEIDs, pgUUID(d.DownstreamEID))
 	r.groups.SuccessCounts = append(r.groups.SuccessCounts, int32(count[state.BucketSuccess]))
 	r.groups.FailCounts = append(r.groups.FailCounts, int32(count[state.BucketFail]))
 	r.groups.SkipCounts = append(r.groups.SkipCounts, int32(count[state.BucketSkip]))
 	r.groups.RunningCounts = append(r.groups.RunningCounts, rules.StoredRunning(running))
 	if d.unstarted() && decide() == document.Undecided {
-		r.blocked = append(r.blocked, pgUUID(d.DownstreamEid))
+		r.blocked = append(r.blocked, pgUUID(d.DownstreamEID))
 	}
 }
 
@@ -158,14 +158,14 @@ func (d downstream) marked(bucket state.Bucket) int64 {
 func (e *Engine) writeReopening(ctx context.Context, tx *txn, x *heldExecution, flow id.FlowID, r *reopening) error {
 	partition := x.id.Partition()
 	if len(r.opened) > 0 {
-		r.groups.PartitionKey, r.groups.FlowID, r.groups.UpstreamEid, r.groups.EdgeIds = partition, pgUUID(flow), pgUUID(x.id.UUID()), r.opened
+		r.groups.PartitionKey, r.groups.FlowID, r.groups.UpstreamEID, r.groups.EdgeIDs = partition, pgUUID(flow), pgUUID(x.id.UUID()), r.opened
 		if err := e.q.ReopenEdges(ctx, tx, r.groups); err != nil {
 			return err
 		}
 	}
 	if len(r.counted) > 0 {
 		if err := e.q.MarkCountedEdges(ctx, tx, db.MarkCountedEdgesParams{
-			PartitionKey: partition, FlowID: pgUUID(flow), UpstreamEid: pgUUID(x.id.UUID()), EdgeIds: r.counted,
+			PartitionKey: partition, FlowID: pgUUID(flow), UpstreamEID: pgUUID(x.id.UUID()), EdgeIDs: r.counted,
 			Outcome: string(x.outcome().Completion()), NowMs: x.NowMs,
 		}); err != nil {
 			return err
@@ -179,7 +179,7 @@ func (e *Engine) writeReopening(ctx context.Context, tx *txn, x *heldExecution, 
 func (e *Engine) reopenInbound(ctx context.Context, tx *txn, x *heldExecution, skipped bool) (waits bool, reset int, err error) {
 	partition, flow := x.id.Partition(), *x.FlowID
 	group, err := e.q.LockInboundGroup(ctx, tx, db.LockInboundGroupParams{
-		PartitionKey: partition, FlowID: flow, DownstreamEid: x.id.UUID(),
+		PartitionKey: partition, FlowID: flow, DownstreamEID: x.id.UUID(),
 	})
 	if isNoRow(err) || err == nil && group.Applied+group.Staged == 0 {
 		return false, 0, nil
@@ -205,7 +205,7 @@ func (e *Engine) reopenInbound(ctx context.Context, tx *txn, x *heldExecution, s
 	}
 	running := max(group.Applied-success, 0)
 	err = e.q.ReopenInboundEdges(ctx, tx, db.ReopenInboundEdgesParams{
-		PartitionKey: partition, FlowID: flow, DownstreamEid: x.id.UUID(), RunningCount: rules.StoredRunning(running), NowMs: x.NowMs,
+		PartitionKey: partition, FlowID: flow, DownstreamEID: x.id.UUID(), RunningCount: rules.StoredRunning(running), NowMs: x.NowMs,
 	})
 	return decide(success, 0, 0, running) != document.Satisfied, 1, err
 }

@@ -192,7 +192,7 @@ func (e *Engine) returnLeaseless(ctx context.Context, tx *txn, flows *flowSet, d
 		executions.add(c.partition, c.execution)
 	}
 	taken, err := e.q.TakeLeaseless(ctx, tx, db.TakeLeaselessParams{
-		PartitionKeys: executions.partitions, ExecutionIds: executions.executions, DefaultCap: policy.ReclaimLimit,
+		PartitionKeys: executions.partitions, ExecutionIDs: executions.executions, DefaultCap: policy.ReclaimLimit,
 	})
 	if err != nil || len(taken) == 0 {
 		return 0, err
@@ -206,7 +206,7 @@ func (e *Engine) returnLeaseless(ctx context.Context, tx *txn, flows *flowSet, d
 		return 0, err
 	}
 	listed, err := e.q.ListLeased(ctx, tx, db.ListLeasedParams{
-		PartitionKeys: executions.partitions, ExecutionIds: executions.executions,
+		PartitionKeys: executions.partitions, ExecutionIDs: executions.executions,
 	})
 	if err != nil {
 		return 0, err

@@ -57,7 +57,7 @@ func (e *Engine) WaitingKinds(ctx context.Context, filter WaitingFilter) ([]Wait
 		}
 	}
 	rows, err := e.q.ListWaitingKinds(ctx, e.reader(), db.ListWaitingKindsParams{
-		LaneIds: lanes, ExceptKinds: filter.Except, LongerMs: filter.Longer.Milliseconds(), NowMs: e.nowMs(),
+		LaneIDs: lanes, ExceptKinds: filter.Except, LongerMs: filter.Longer.Milliseconds(), NowMs: e.nowMs(),
 		MaxScanned: maxScanned, PageSize: MaxPage,
 	})
 	if err != nil {

@@ -232,7 +232,7 @@ func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
 		return nil
 	}
 	rows, err := r.q.TakeEnded(ctx, tx, db.TakeEndedParams{
-		PartitionKeys: r.looked.partitions, ExecutionIds: r.looked.executions,
+		PartitionKeys: r.looked.partitions, ExecutionIDs: r.looked.executions,
 		DefaultMs: retentionMs(r.cfg.Retention), NowMs: r.nowMs,
 	})
 	if err != nil {
@@ -285,7 +285,7 @@ func (r *retaining) leaveNeeded(ctx context.Context, tx *txn, due []ended) ([]en
 		return due, nil
 	}
 	listed, err := r.q.ListNeeded(ctx, tx, db.ListNeededParams{
-		PartitionKeys: members.partitions, ExecutionIds: members.executions, FlowIds: flows,
+		PartitionKeys: members.partitions, ExecutionIDs: members.executions, FlowIDs: flows,
 	})
 	if err != nil {
 		return nil, err
@@ -350,29 +350,29 @@ func (r *retaining) dropAll(ctx context.Context, tx pgx.Tx, due []ended, used db
 	}
 	partitions, executions := arrays.partitions, arrays.executions
 	steps := []step{func(conn db.DBTX) error {
-		return r.q.DropAttemptsOf(ctx, conn, db.DropAttemptsOfParams{PartitionKeys: partitions, ExecutionIds: executions})
+		return r.q.DropAttemptsOf(ctx, conn, db.DropAttemptsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 	}}
 	for _, table := range []struct {
 		used bool
 		step
 	}{
 		{used.StreamFrames, func(conn db.DBTX) error {
-			return r.q.DropStreamFramesOf(ctx, conn, db.DropStreamFramesOfParams{PartitionKeys: partitions, ExecutionIds: executions})
+			return r.q.DropStreamFramesOf(ctx, conn, db.DropStreamFramesOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.StreamMetas, func(conn db.DBTX) error {
-			return r.q.DropStreamMetasOf(ctx, conn, db.DropStreamMetasOfParams{PartitionKeys: partitions, ExecutionIds: executions})
+			return r.q.DropStreamMetasOf(ctx, conn, db.DropStreamMetasOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.StreamSummaries, func(conn db.DBTX) error {
-			return r.q.DropStreamSummariesOf(ctx, conn, db.DropStreamSummariesOfParams{PartitionKeys: partitions, ExecutionIds: executions})
+			return r.q.DropStreamSummariesOf(ctx, conn, db.DropStreamSummariesOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.ClaimGrants, func(conn db.DBTX) error {
-			return r.q.DropClaimGrantsOf(ctx, conn, db.DropClaimGrantsOfParams{PartitionKeys: partitions, ExecutionIds: executions})
+			return r.q.DropClaimGrantsOf(ctx, conn, db.DropClaimGrantsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.Suspensions, func(conn db.DBTX) error {
-			return r.q.DropSuspensionsOf(ctx, conn, db.DropSuspensionsOfParams{PartitionKeys: partitions, ExecutionIds: executions})
+			return r.q.DropSuspensionsOf(ctx, conn, db.DropSuspensionsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.Waitpoints, func(conn db.DBTX) error {
-			return r.q.DropWaitpointsOf(ctx, conn, db.DropWaitpointsOfParams{PartitionKeys: partitions, ExecutionIds: executions})
+			return r.q.DropWaitpointsOf(ctx, conn, db.DropWaitpointsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.BudgetUsage, func(conn db.DBTX) error { return r.q.DropBudgetUsageOf(ctx, conn, executions) }},
 	} {
@@ -382,14 +382,14 @@ func (r *retaining) dropAll(ctx context.Context, tx pgx.Tx, due []ended, used db
 	}
 	var dropped int64
 	steps = append(steps, func(conn db.DBTX) (err error) {
-		dropped, err = r.q.DropExecutions(ctx, conn, db.DropExecutionsParams{PartitionKeys: partitions, ExecutionIds: executions})
+		dropped, err = r.q.DropExecutions(ctx, conn, db.DropExecutionsParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		return err
 	})
 	if !flows.empty() {
 		keys, ids := flows.arrays()
 		steps = append(steps, func(conn db.DBTX) error {
 			return r.q.InsertRetentionTimer(ctx, conn, db.InsertRetentionTimerParams{
-				DueAtMs: r.nowMs, Subject: timedFlows, PartitionKeys: keys, Ids: ids,
+				DueAtMs: r.nowMs, Subject: timedFlows, PartitionKeys: keys, IDs: ids,
 			})
 		})
 	}
@@ -449,7 +449,7 @@ func (t *retentionTimers) steps(ctx context.Context, q *db.Queries, subject stri
 			to := min(from+MaxBatch, len(group.ids))
 			steps = append(steps, func(conn db.DBTX) error {
 				return q.InsertRetentionTimer(ctx, conn, db.InsertRetentionTimerParams{
-					DueAtMs: dueMs, Subject: subject, PartitionKeys: group.partitions[from:to], Ids: group.ids[from:to],
+					DueAtMs: dueMs, Subject: subject, PartitionKeys: group.partitions[from:to], IDs: group.ids[from:to],
 				})
 			})
 		}

@@ -200,7 +200,7 @@ func (e *Engine) dropOver(ctx context.Context, tx *txn, p *purging, flows *flowS
 		return 0, nil
 	}
 	partitions, ids := flows.arrays()
-	rows, err := e.q.ReadPurgeable(ctx, tx, db.ReadPurgeableParams{PartitionKeys: partitions, FlowIds: ids})
+	rows, err := e.q.ReadPurgeable(ctx, tx, db.ReadPurgeableParams{PartitionKeys: partitions, FlowIDs: ids})
 	if err != nil {
 		return 0, err
 	}
@@ -226,22 +226,22 @@ func (e *Engine) dropOver(ctx context.Context, tx *txn, p *purging, flows *flowS
 	}
 	err = pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) error {
-			return e.q.DropEdgeGroupsOf(ctx, conn, db.DropEdgeGroupsOfParams{PartitionKeys: partitions, FlowIds: ids})
+			return e.q.DropEdgeGroupsOf(ctx, conn, db.DropEdgeGroupsOfParams{PartitionKeys: partitions, FlowIDs: ids})
 		},
 		func(conn db.DBTX) error {
-			return e.q.DropEdgesOf(ctx, conn, db.DropEdgesOfParams{PartitionKeys: partitions, FlowIds: ids})
+			return e.q.DropEdgesOf(ctx, conn, db.DropEdgesOfParams{PartitionKeys: partitions, FlowIDs: ids})
 		},
 		func(conn db.DBTX) error {
-			return e.q.DropCancelDispatchesOf(ctx, conn, db.DropCancelDispatchesOfParams{PartitionKeys: partitions, FlowIds: ids})
+			return e.q.DropCancelDispatchesOf(ctx, conn, db.DropCancelDispatchesOfParams{PartitionKeys: partitions, FlowIDs: ids})
 		},
 		func(conn db.DBTX) error {
-			return e.q.DropBacklogMembersOf(ctx, conn, db.DropBacklogMembersOfParams{PartitionKeys: partitions, FlowIds: ids})
+			return e.q.DropBacklogMembersOf(ctx, conn, db.DropBacklogMembersOfParams{PartitionKeys: partitions, FlowIDs: ids})
 		},
 		func(conn db.DBTX) error {
-			return e.q.DropFlowSummariesOf(ctx, conn, db.DropFlowSummariesOfParams{PartitionKeys: partitions, FlowIds: ids})
+			return e.q.DropFlowSummariesOf(ctx, conn, db.DropFlowSummariesOfParams{PartitionKeys: partitions, FlowIDs: ids})
 		},
 		func(conn db.DBTX) (err error) {
-			deleted, err = e.q.DropFlows(ctx, conn, db.DropFlowsParams{PartitionKeys: partitions, FlowIds: ids})
+			deleted, err = e.q.DropFlows(ctx, conn, db.DropFlowsParams{PartitionKeys: partitions, FlowIDs: ids})
 			return err
 		},
 	)

@@ -168,7 +168,7 @@ var (
 // readRetryFacts reads, without locks, the rows that the flow locks are foreseen from; by item from 0.
 func (e *Engine) readRetryFacts(ctx context.Context, tx db.DBTX, arrays leaseArrays) (map[int]db.LockExecutionsRow, error) {
 	rows, err := e.q.ReadRetryFacts(ctx, tx, db.ReadRetryFactsParams{
-		PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
 	})
 	if err != nil {
 		return nil, err
@@ -201,13 +201,13 @@ func (e *Engine) lockSettlement(ctx context.Context, tx *txn, leases []Lease, it
 	lock := []step{
 		func(conn db.DBTX) (err error) {
 			rows, err = e.q.LockExecutions(ctx, conn, db.LockExecutionsParams{
-				PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+				PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
 			})
 			return err
 		},
 		func(conn db.DBTX) (err error) {
 			attempts, err = e.q.LockAttempts(ctx, conn, db.LockAttemptsParams{
-				PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions, AttemptIndexes: arrays.attempts,
+				PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, AttemptIndexes: arrays.attempts,
 			})
 			return err
 		},
@@ -216,7 +216,7 @@ func (e *Engine) lockSettlement(ctx context.Context, tx *txn, leases []Lease, it
 		lock = []step{
 			func(conn db.DBTX) error {
 				taken, err := e.q.TakeExecutions(ctx, conn, db.TakeExecutionsParams{
-					PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions,
+					PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
 				})
 				rows = make([]db.LockExecutionsRow, len(taken))
 				for i := range taken {
@@ -226,7 +226,7 @@ func (e *Engine) lockSettlement(ctx context.Context, tx *txn, leases []Lease, it
 			},
 			func(conn db.DBTX) (err error) {
 				attempts, err = e.q.TakeAttempts(ctx, conn, db.TakeAttemptsParams{
-					PartitionKeys: arrays.partitions, ExecutionIds: arrays.executions, AttemptIndexes: arrays.attempts,
+					PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, AttemptIndexes: arrays.attempts,
 				})
 				return err
 			},

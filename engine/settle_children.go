@@ -104,7 +104,7 @@ func (e *Engine) waitForChildren(ctx context.Context, leases []Lease) ([]Outcome
 						exclusive = true
 						return nil, errFlowLock
 					}
-					if len(back.params.ExecutionIds) == 0 {
+					if len(back.params.ExecutionIDs) == 0 {
 						return nil, nil
 					}
 					if err := e.returnLeases(ctx, tx, &back, batch.nowMs); err != nil {
@@ -138,12 +138,12 @@ func (e *Engine) decideGroupsOf(
 	if err := pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) error {
 			return e.q.LockGroupsOf(ctx, conn, db.LockGroupsOfParams{
-				PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions,
+				PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions,
 			})
 		},
 		func(conn db.DBTX) (err error) {
 			rows, err = e.q.ReadGroupsOf(ctx, conn, db.ReadGroupsOfParams{
-				PartitionKeys: members.partitions, FlowIds: members.flows, ExecutionIds: members.executions, Ords: ordsOf(items),
+				PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions, Ords: ordsOf(items),
 			})
 			return err
 		},

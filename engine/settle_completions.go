@@ -222,7 +222,7 @@ func (e *Engine) newCompleting(all []Completion, of []*id.FlowID, chunk []int) *
 	arrays := newLeaseArrays(len(chunk))
 	c.params = db.CompleteExecutionsParams{
 		NowMs:   e.nowMs(),
-		FlowIds: make([]pgtype.UUID, 0, len(chunk)),
+		FlowIDs: make([]pgtype.UUID, 0, len(chunk)),
 		Results: make([][]byte, 0, len(chunk)),
 	}
 	for n, i := range c.order {
@@ -233,12 +233,12 @@ func (e *Engine) newCompleting(all []Completion, of []*id.FlowID, chunk []int) *
 		c.first = append(c.first, i)
 		arrays.add(l)
 		c.params.Results = append(c.params.Results, all[i].Result)
-		c.params.FlowIds = append(c.params.FlowIds, pgFlow(of[i]))
+		c.params.FlowIDs = append(c.params.FlowIDs, pgFlow(of[i]))
 		if of[i] != nil {
 			c.flows.add(*of[i])
 		}
 	}
-	c.params.PartitionKeys, c.params.ExecutionIds = arrays.partitions, arrays.executions
+	c.params.PartitionKeys, c.params.ExecutionIDs = arrays.partitions, arrays.executions
 	c.params.AttemptIndexes, c.params.LeaseEpochs = arrays.attempts, arrays.epochs
 	c.params.Ords = arrays.ords
 	return c
@@ -264,8 +264,8 @@ func (c *completing) run(ctx context.Context, conn db.DBTX, due *notifications) 
 func (c *completing) runOne(ctx context.Context, conn db.DBTX) ([]db.CompleteExecutionsRow, error) {
 	p := &c.params
 	answer, err := c.e.q.CompleteOne(ctx, conn, db.CompleteOneParams{
-		PartitionKey: p.PartitionKeys[0], ExecutionID: p.ExecutionIds[0], AttemptIndex: p.AttemptIndexes[0],
-		LeaseEpoch: p.LeaseEpochs[0], FlowID: p.FlowIds[0], Result: p.Results[0], NowMs: p.NowMs,
+		PartitionKey: p.PartitionKeys[0], ExecutionID: p.ExecutionIDs[0], AttemptIndex: p.AttemptIndexes[0],
+		LeaseEpoch: p.LeaseEpochs[0], FlowID: p.FlowIDs[0], Result: p.Results[0], NowMs: p.NowMs,
 	})
 	rows := make([]db.CompleteExecutionsRow, len(answer))
 	for i := range answer {
@@ -357,7 +357,7 @@ func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion
 			for _, n := range batch.acting {
 				l := batch.leases[n]
 				params.PartitionKeys = append(params.PartitionKeys, l.Execution.Partition())
-				params.ExecutionIds = append(params.ExecutionIds, pgUUID(l.Execution.UUID()))
+				params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(l.Execution.UUID()))
 				params.AttemptIndexes = append(params.AttemptIndexes, int32(l.Attempt))
 				params.Results = append(params.Results, all[order[n]].Result)
 				ended = append(ended, endedExecution{

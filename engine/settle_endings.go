@@ -45,18 +45,18 @@ func newEnding(nowMs int64, outcome state.TerminalOutcome) *ending {
 func (s *ending) add(a endingAttempt) {
 	p := &s.params
 	p.PartitionKeys = append(p.PartitionKeys, a.execution.Partition())
-	p.ExecutionIds = append(p.ExecutionIds, pgUUID(a.execution.UUID()))
+	p.ExecutionIDs = append(p.ExecutionIDs, pgUUID(a.execution.UUID()))
 	p.AttemptIndexes = append(p.AttemptIndexes, a.index)
 	p.RaisedEpochs = append(p.RaisedEpochs, a.epoch)
-	p.LeaseIds = append(p.LeaseIds, a.leaseID)
-	p.WorkerInstanceIds = append(p.WorkerInstanceIds, a.instance)
+	p.LeaseIDs = append(p.LeaseIDs, a.leaseID)
+	p.WorkerInstanceIDs = append(p.WorkerInstanceIDs, a.instance)
 	p.LeaseEvents = append(p.LeaseEvents, a.leaseEvent)
 	p.FailureReasons = append(p.FailureReasons, a.reason)
 	p.FailureCategories = append(p.FailureCategories, a.category)
 	p.FailureClasses = append(p.FailureClasses, string(a.class))
 }
 
-func (s *ending) len() int { return len(s.params.ExecutionIds) }
+func (s *ending) len() int { return len(s.params.ExecutionIDs) }
 
 // endUnsuccessful writes an ending and returns what ended, for [Engine.resolveAndRecord].
 func (e *Engine) endUnsuccessful(ctx context.Context, tx *txn, s *ending) ([]endedExecution, error) {
@@ -100,7 +100,7 @@ func (e *Engine) discardAndResolve(ctx context.Context, tx *txn, ended []endedEx
 		discarded.add(x.id.Partition(), x.id.UUID())
 	}
 	if err := e.q.DiscardWaiting(ctx, tx, db.DiscardWaitingParams{
-		PartitionKeys: discarded.partitions, ExecutionIds: discarded.executions,
+		PartitionKeys: discarded.partitions, ExecutionIDs: discarded.executions,
 	}); err != nil {
 		return err
 	}
@@ -119,18 +119,18 @@ func newRetries(nowMs int64, attemptOutcome, leaseEvent string) *retries {
 func (s *retries) add(a endingAttempt, retryAtMs int64) {
 	p := &s.params
 	p.PartitionKeys = append(p.PartitionKeys, a.execution.Partition())
-	p.ExecutionIds = append(p.ExecutionIds, pgUUID(a.execution.UUID()))
+	p.ExecutionIDs = append(p.ExecutionIDs, pgUUID(a.execution.UUID()))
 	p.AttemptIndexes = append(p.AttemptIndexes, a.index)
 	p.RaisedEpochs = append(p.RaisedEpochs, a.epoch)
-	p.LeaseIds = append(p.LeaseIds, a.leaseID)
-	p.WorkerInstanceIds = append(p.WorkerInstanceIds, a.instance)
+	p.LeaseIDs = append(p.LeaseIDs, a.leaseID)
+	p.WorkerInstanceIDs = append(p.WorkerInstanceIDs, a.instance)
 	p.DelaysUntilMs = append(p.DelaysUntilMs, retryAtMs)
 	p.FailureReasons = append(p.FailureReasons, a.reason)
 	p.FailureCategories = append(p.FailureCategories, a.category)
 	p.FailureClasses = append(p.FailureClasses, string(a.class))
 }
 
-func (s *retries) len() int { return len(s.params.ExecutionIds) }
+func (s *retries) len() int { return len(s.params.ExecutionIDs) }
 
 // scheduleRetries writes retries; those that wait give their quota slots back.
 func (e *Engine) scheduleRetries(ctx context.Context, tx *txn, s *retries) error {
@@ -157,6 +157,6 @@ func (e *Engine) scheduleRetries(ctx context.Context, tx *txn, s *retries) error
 		return nil
 	}
 	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
-		PartitionKeys: slots.partitions, ExecutionIds: slots.executions,
+		PartitionKeys: slots.partitions, ExecutionIDs: slots.executions,
 	})
 }

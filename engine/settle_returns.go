@@ -129,7 +129,7 @@ type returning struct {
 func (r *returning) add(batch *settlementBatch, n int, waitsFor string, untilMs int64) {
 	l, p := batch.leases[n], &r.params
 	p.PartitionKeys = append(p.PartitionKeys, l.Execution.Partition())
-	p.ExecutionIds = append(p.ExecutionIds, pgUUID(l.Execution.UUID()))
+	p.ExecutionIDs = append(p.ExecutionIDs, pgUUID(l.Execution.UUID()))
 	p.AttemptIndexes = append(p.AttemptIndexes, int32(l.Attempt))
 	p.WaitsFors = append(p.WaitsFors, waitsFor)
 	p.DelaysUntilMs = append(p.DelaysUntilMs, untilMs)
@@ -152,7 +152,7 @@ func (e *Engine) returnLeases(ctx context.Context, tx *txn, r *returning, nowMs 
 		return nil
 	}
 	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
-		PartitionKeys: r.slots.partitions, ExecutionIds: r.slots.executions,
+		PartitionKeys: r.slots.partitions, ExecutionIDs: r.slots.executions,
 	})
 }
 

@@ -183,11 +183,11 @@ func TestInsertExecutions_with_attachments_waits_for_its_gate(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			x := id.NewExecutionID(f.lane, id.Partitions{})
 			rows, err := db.New().InsertExecutions(t.Context(), f.pool, db.InsertExecutionsParams{
-				PartitionKeys: []int16{x.Partition()}, ExecutionIds: []pgtype.UUID{{Bytes: x.UUID(), Valid: true}},
-				LaneIds: []string{string(f.lane)}, RequiredCapabilities: []string{""}, Priorities: []int32{0}, CreatedAtMs: []int64{0},
+				PartitionKeys: []int16{x.Partition()}, ExecutionIDs: []pgtype.UUID{{Bytes: x.UUID(), Valid: true}},
+				LaneIDs: []string{string(f.lane)}, RequiredCapabilities: []string{""}, Priorities: []int32{0}, CreatedAtMs: []int64{0},
 				DelaysUntilMs: []int64{0}, DeadlinesAtMs: []int64{0}, DeadlinesAfterMs: []int64{0}, Held: []bool{false},
-				Payloads: [][]byte{nil}, Policies: []string{""}, RawFields: []string{"{}"}, BudgetIds: []string{c.budgets},
-				QuotaPolicyIds: []string{c.quota}, QuotaPartitions: []int16{3},
+				Payloads: [][]byte{nil}, Policies: []string{""}, RawFields: []string{"{}"}, BudgetIDs: []string{c.budgets},
+				QuotaPolicyIDs: []string{c.quota}, QuotaPartitions: []int16{3},
 			})
 			if err != nil || len(rows) != 1 || rows[0].PublicState != string(state.PublicRateLimited) {
 				t.Fatalf("inserted %+v, %v; want one that is %s", rows, err, state.PublicRateLimited)

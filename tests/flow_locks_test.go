@@ -187,11 +187,11 @@ func TestResolve_locks_groups_in_order(t *testing.T) {
 		})
 		late.awaitBlocked(t, f.fixture)
 		probe := f.begin(t)
-		free := all[struct{ DownstreamEid id.ExecutionUUID }](t, probe, `
+		free := all[struct{ DownstreamEID id.ExecutionUUID }](t, probe, `
 			SELECT downstream_eid FROM ff_edge_group
 			WHERE partition_key = $1 AND flow_id = ANY ($2::uuid[]) FOR UPDATE SKIP LOCKED`, partitionOf(flows[0]), flows[:])
 		for i, x := range downstream {
-			isFree := slices.ContainsFunc(free, func(row struct{ DownstreamEid id.ExecutionUUID }) bool { return row.DownstreamEid == x })
+			isFree := slices.ContainsFunc(free, func(row struct{ DownstreamEID id.ExecutionUUID }) bool { return row.DownstreamEID == x })
 			if isFree != (i > at) {
 				t.Errorf("while it waits for group %d, group %d is free: %t", at, i, isFree)
 			}

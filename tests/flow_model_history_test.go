@@ -174,14 +174,14 @@ type momentMember struct {
 func (m *momentMember) blocked() bool { return m.Eligibility == "blocked_by_dependencies" }
 
 type momentEdge struct {
-	UpstreamEid, DownstreamEid id.ExecutionUUID
+	UpstreamEID, DownstreamEID id.ExecutionUUID
 	Applied, Counted           bool
 	Outcome                    string
 	ReopenedAt                 int64
 }
 
 type momentGroup struct {
-	DownstreamEid id.ExecutionUUID
+	DownstreamEID id.ExecutionUUID
 	storedGroup
 }
 
@@ -215,7 +215,7 @@ func (f *flowFixture) moment(t *testing.T, flow id.FlowID) (m flowMoment, revisi
 			cancel_siblings_pending_flag AS flagged, '' AS siblings, EXISTS (SELECT FROM ff_pending_cancel_groups AS p
 				WHERE p.partition_key = g.partition_key AND p.flow_id = g.flow_id AND p.downstream_eid = g.downstream_eid) AS enqueued
 		FROM ff_edge_group AS g WHERE partition_key = $1::smallint AND flow_id = $2::uuid`, partitionOf(flow), flow) {
-		m.groups[g.DownstreamEid] = g
+		m.groups[g.DownstreamEID] = g
 	}
 	return m, row.Revision, row.Nodes, row.Edges
 }
@@ -224,7 +224,7 @@ func (f *flowFixture) moment(t *testing.T, flow id.FlowID) (m flowMoment, revisi
 func (m *flowMoment) seenBy() (map[id.ExecutionUUID]seen, map[id.ExecutionUUID]storedGroup) {
 	by, groups := make(map[id.ExecutionUUID]seen), make(map[id.ExecutionUUID]storedGroup)
 	for _, e := range m.edges {
-		s, g := by[e.DownstreamEid], groups[e.DownstreamEid]
+		s, g := by[e.DownstreamEID], groups[e.DownstreamEID]
 		s.N++
 		switch {
 		case !e.Applied:
@@ -241,7 +241,7 @@ func (m *flowMoment) seenBy() (map[id.ExecutionUUID]seen, map[id.ExecutionUUID]s
 			s.Lost++
 			g.Fail++
 		}
-		by[e.DownstreamEid], groups[e.DownstreamEid] = s, g
+		by[e.DownstreamEID], groups[e.DownstreamEID] = s, g
 	}
 	return by, groups
 }
@@ -276,7 +276,7 @@ func (f *flowFixture) wantSound(t *testing.T, r reporter, flow id.FlowID, waits 
 		}
 	}
 	for _, e := range m.edges {
-		f.wantEdge(r, e, m.members[e.UpstreamEid], m.members[e.DownstreamEid])
+		f.wantEdge(r, e, m.members[e.UpstreamEID], m.members[e.DownstreamEID])
 	}
 	for x, member := range m.members {
 		if member.Ended || member.Started || member.Replays > 0 {
@@ -304,9 +304,9 @@ func (f *flowFixture) wantEdge(r reporter, e momentEdge, up, down *momentMember)
 	switch {
 	case !e.Applied:
 	case !e.Counted && up.Ended && !up.Left && up.EndedAt > e.ReopenedAt:
-		r.Errorf("edge %s>%s: the end of %+v is not counted: %+v", f.name(e.UpstreamEid), f.name(e.DownstreamEid), up, e)
+		r.Errorf("edge %s>%s: the end of %+v is not counted: %+v", f.name(e.UpstreamEID), f.name(e.DownstreamEID), up, e)
 	case e.Counted && (!up.Ended || outcome != e.Outcome) && (up.Replays == 0 || !down.Started && !down.Ended):
-		r.Errorf("edge %s>%s: %s is counted of %+v", f.name(e.UpstreamEid), f.name(e.DownstreamEid), e.Outcome, up)
+		r.Errorf("edge %s>%s: %s is counted of %+v", f.name(e.UpstreamEID), f.name(e.DownstreamEID), e.Outcome, up)
 	}
 }
 
@@ -323,9 +323,9 @@ func (m *flowMoment) wantEnded(r reporter, f *flowFixture, waits map[id.Executio
 	for again := true; again; {
 		again = false
 		for _, e := range m.edges {
-			up := m.members[e.UpstreamEid]
-			if !excused[e.DownstreamEid] && (!e.Applied || !e.Counted && up.Ended || excused[e.UpstreamEid]) {
-				excused[e.DownstreamEid], again = true, true
+			up := m.members[e.UpstreamEID]
+			if !excused[e.DownstreamEID] && (!e.Applied || !e.Counted && up.Ended || excused[e.UpstreamEID]) {
+				excused[e.DownstreamEID], again = true, true
 			}
 		}
 	}

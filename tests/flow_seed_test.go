@@ -200,7 +200,7 @@ func (f *flowFixture) groups(t *testing.T, flow id.FlowID) map[string]storedGrou
 	t.Helper()
 	type row struct {
 		storedGroup
-		DownstreamEid id.ExecutionUUID
+		DownstreamEID id.ExecutionUUID
 		Members       []string
 	}
 	groups := make(map[string]storedGroup)
@@ -222,7 +222,7 @@ func (f *flowFixture) groups(t *testing.T, flow id.FlowID) map[string]storedGrou
 		}
 		slices.Sort(keys)
 		r.Siblings = strings.Join(keys, " ")
-		groups[f.name(r.DownstreamEid)] = r.storedGroup
+		groups[f.name(r.DownstreamEID)] = r.storedGroup
 	}
 	return groups
 }
@@ -239,14 +239,14 @@ func (f *flowFixture) wantGroup(t *testing.T, flow id.FlowID, key string, want s
 func (f *flowFixture) edges(t *testing.T, flow id.FlowID) map[string]string {
 	t.Helper()
 	type row struct {
-		UpstreamEid, DownstreamEid id.ExecutionUUID
+		UpstreamEID, DownstreamEID id.ExecutionUUID
 		State                      string
 	}
 	edges := make(map[string]string)
 	for _, r := range all[row](t, f.pool, `
 		SELECT upstream_eid, downstream_eid, concat_ws(' ', policy ->> 'edge_state', policy ->> 'resolved_outcome') AS state
 		FROM ff_edge WHERE partition_key = $1::smallint AND flow_id = $2::uuid`, partitionOf(flow), flow) {
-		edges[f.name(r.UpstreamEid)+">"+f.name(r.DownstreamEid)] = r.State
+		edges[f.name(r.UpstreamEID)+">"+f.name(r.DownstreamEID)] = r.State
 	}
 	return edges
 }

@@ -161,7 +161,7 @@ func viewLines(t *testing.T, v *db.FfxExecution) (l lines) {
 	l.add("attempts", v.Attempts)
 	l.add("retries", v.Retries)
 	l.add("leases lost", v.LeasesLost)
-	for _, budget := range v.BudgetIds {
+	for _, budget := range v.BudgetIDs {
 		l.add("budget", id.BudgetID(budget.Bytes))
 	}
 	l.add("quota policy", or(v.QuotaPolicyID))

@@ -59,7 +59,7 @@ func (h *Hub) instancesOf(ctx context.Context, rows []*Row, filters []*Filter) (
 	}
 	if len(executions.ords) > 0 {
 		of, err := h.q.ListInstances(ctx, h.runner.AtOnce(), db.ListInstancesParams{
-			PartitionKeys: executions.partitions, ExecutionIds: executions.ids, Ords: executions.ords,
+			PartitionKeys: executions.partitions, ExecutionIDs: executions.ids, Ords: executions.ords,
 		})
 		if err != nil {
 			return nil, err
@@ -70,7 +70,7 @@ func (h *Hub) instancesOf(ctx context.Context, rows []*Row, filters []*Filter) (
 	}
 	if len(flows.ords) > 0 {
 		of, err := h.q.ListFlowInstances(ctx, h.runner.AtOnce(), db.ListFlowInstancesParams{
-			PartitionKeys: flows.partitions, FlowIds: flows.ids, Ords: flows.ords,
+			PartitionKeys: flows.partitions, FlowIDs: flows.ids, Ords: flows.ords,
 		})
 		if err != nil {
 			return nil, err
