@@ -1,0 +1,345 @@
+package claims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// grantNext grants what is next; the zero id: nothing.
+func grantNext(t *testing.T, f *fixture.Fixture, change ...func(*engine.WorkerSpec)) id.ExecutionID {
+	t.Helper()
+	spec := f.WorkerSpec()
+	for _, c := range change {
+		c(&spec)
+	}
+	grant, found, err := f.Grants().ClaimForWorker(t.Context(), spec)
+	if err != nil || found == grant.Execution.IsZero() {
+		t.Fatalf("granted %v, %t, %v", grant, found, err)
+	}
+	if found {
+		if err := f.Grants().VerifyGrant(t.Context(), grant); err != nil {
+			t.Error(err)
+		}
+		if grant.Lane != f.Lane || !grant.ExpiresAt.Equal(f.Time().Add(fixture.GrantTTL)) {
+			t.Errorf("granted %v", grant)
+		}
+		f.WantState(t, grant.Execution, fixture.StateGranted)
+	}
+	return grant.Execution
+}
+
+// A worker is granted what it would claim. In the reference a first row that it cannot do ends a partition, and ten end
+// the search.
+func TestE30_E31_a_worker_is_granted_what_it_would_claim(t *testing.T) {
+	f := fixture.GrantFixture(t)
+	var difficult []id.ExecutionID
+	for range 250 {
+		difficult = append(difficult, f.Create(t, func(spec *engine.ExecutionSpec) {
+			spec.Policy, spec.Priority = &policy.Execution{Capabilities: id.NewCapabilities("gpu")}, 9
+		}))
+	}
+	low := f.Create(t)
+	f.Advance(time.Millisecond)
+	high := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Priority = 5 })
+	other := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Kind, spec.Priority = "other", 7 })
+	kinds := func(spec *engine.WorkerSpec) { spec.Kinds = []string{"test"} }
+	for _, want := range []id.ExecutionID{high, low, {}} {
+		if got := grantNext(t, f, kinds); got != want {
+			t.Errorf("granted %s, want %s", got, want)
+		}
+	}
+	if got := grantNext(t, f); got != other {
+		t.Errorf("granted %s, want %s", got, other)
+	}
+	if got := grantNext(t, f, func(spec *engine.WorkerSpec) { spec.Capabilities = id.NewCapabilities("gpu") }); !slices.Contains(difficult, got) {
+		t.Errorf("granted %s", got)
+	}
+	if got := grantNext(t, f, func(spec *engine.WorkerSpec) { spec.Lane += "-another" }); !got.IsZero() {
+		t.Errorf("granted %s", got)
+	}
+}
+
+// What somebody holds, and a queue entry that does not hold, is passed over, however much it is.
+func TestE3_a_worker_is_granted_what_nobody_holds(t *testing.T) {
+	const held = 230 // pages
+	f := fixture.GrantFixture(t)
+	for range held {
+		f.Create(t)
+	}
+	tx := f.BeginTx(t)
+	fixture.ExecIn(t, tx, "SELECT FROM ff_exec_core FOR UPDATE")
+	f.Advance(time.Millisecond)
+	stale := f.Create(t)
+	f.Advance(time.Millisecond)
+	free := f.Create(t)
+	f.Issue(t, stale)
+	f.Exec(t, "INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind) SELECT lane_id, -priority, created_at_ms, execution_id, partition_key, '{}'::text[], 'test' FROM ff_exec_core WHERE execution_id = $1", stale.UUID())
+	if got := grantNext(t, f); got != free {
+		t.Errorf("granted %s, want %s", got, free)
+	}
+	if got := grantNext(t, f); !got.IsZero() {
+		t.Errorf("granted %s", got)
+	}
+	if claimed, err := f.Claim(t.Context(), f.Worker(), 10); len(claimed) != 0 || err != nil {
+		t.Errorf("claimed %v, %v", claimed, err)
+	}
+	fixture.Commit(t, tx)
+	if got := grantNext(t, f); got.IsZero() {
+		t.Error("nothing is granted, though all are free")
+	}
+}
+
+// Two schedulers at once never grant one execution twice.
+func TestInterleaving_two_grants_at_once(t *testing.T) {
+	f := fixture.GrantFixture(t)
+	first, second := f.Create(t), f.Create(t, func(spec *engine.ExecutionSpec) { spec.Priority = 0 })
+	f.SetExecution(t, first, "priority = 5")
+	tx := f.BeginTx(t)
+	grant, found, err := f.WithTx(tx).Grants().ClaimForWorker(t.Context(), f.WorkerSpec())
+	if !found || err != nil || grant.Execution != first {
+		t.Fatalf("granted %v, %t, %v", grant, found, err)
+	}
+	if got := grantNext(t, f); got != second {
+		t.Errorf("granted %s, want %s", got, second)
+	}
+	if got := grantNext(t, f); !got.IsZero() {
+		t.Errorf("granted %s", got)
+	}
+	fixture.Commit(t, tx)
+
+	// One that has read what is claimable before the other one granted it.
+	third, fourth := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Priority = 5 }), f.Create(t)
+	late := f.StoppedBefore(t, "TakeEligible")
+	granted := fixture.Async(t, func(ctx context.Context) id.ExecutionID {
+		grant, _, err := late.Grants().ClaimForWorker(ctx, f.WorkerSpec())
+		if err != nil {
+			t.Error(err)
+		}
+		return grant.Execution
+	})
+	late.AwaitStop(t)
+	if got := grantNext(t, f); got != third {
+		t.Errorf("granted %s, want %s", got, third)
+	}
+	late.Resume()
+	if got := granted(); got != fourth {
+		t.Errorf("granted %s, want %s", got, fourth)
+	}
+}
+
+// A grant that somebody holds keeps no worker waiting.
+func TestE4_an_old_grant_that_is_held(t *testing.T) {
+	f := fixture.GrantFixture(t)
+	first := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Priority = 5 })
+	second := f.Create(t)
+	f.SeedGrant(t, first) // of another path
+	tx := f.BeginTx(t)
+	fixture.ExecIn(t, tx, "SELECT FROM ff_claim_grant FOR UPDATE")
+	if got := grantNext(t, f); got != second {
+		t.Errorf("granted %s, want %s", got, second)
+	}
+	fixture.Commit(t, tx)
+	if got := grantNext(t, f); got != first || f.CountGrants(t, first) != 1 {
+		t.Errorf("granted %s, and it has %d grants", got, f.CountGrants(t, first))
+	}
+}
+
+// A call for one execution queues for its rows.
+func TestE3_grants_queue_for_busy_rows(t *testing.T) {
+	f := fixture.GrantFixture(t)
+	x := f.Create(t)
+	for _, c := range []struct {
+		name string
+		call func(ctx context.Context, g engine.Grants) error
+	}{
+		{"issue", func(ctx context.Context, g engine.Grants) error {
+			_, err := g.IssueClaimGrant(ctx, f.GrantSpec(x))
+			return err
+		}},
+		{"claim", func(ctx context.Context, g engine.Grants) error {
+			_, err := g.ClaimExecution(ctx, f.Using(engine.ClaimGrant{Execution: x}))
+			return err
+		}},
+	} {
+		waiting := f.Rival(t)
+		tx := f.BeginTx(t)
+		fixture.LockExecution(t, tx, x)
+		called := fixture.Async(t, func(ctx context.Context) error { return c.call(ctx, waiting.Grants()) })
+		waiting.AwaitBlocked(t, f)
+		fixture.Commit(t, tx)
+		if err := called(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// What may be granted, in the order of claims.
+func TestE43_eligible_executions(t *testing.T) {
+	f := fixture.GrantFixture(t)
+	var want []id.ExecutionID
+	for priority := range 3 {
+		for range 4 {
+			want = append(want, f.Create(t, func(spec *engine.ExecutionSpec) { spec.Priority = 2 - priority }))
+			f.Advance(time.Millisecond)
+		}
+	}
+	granted := want[5]
+	f.Issue(t, granted)
+	f.Exec(t, "INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind) SELECT lane_id, -priority, created_at_ms, execution_id, partition_key, '{}'::text[], 'test' FROM ff_exec_core WHERE execution_id = $1", granted.UUID())
+	want = slices.Delete(want, 5, 6)
+	filter := engine.EligibleFilter{Lane: f.Lane}
+	var got []id.ExecutionID
+	for x, err := range f.Grants().EligibleExecutions(t.Context(), filter) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, x)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("listed %v, want %v", got, want)
+	}
+	got = nil
+	for after := ""; ; {
+		page, err := f.Grants().ListEligibleExecutions(t.Context(), filter, after, 3)
+		if err != nil || len(page.Items) > 3 {
+			t.Fatal(page, err)
+		}
+		got = append(got, page.Items...)
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("by pages %v, want %v", got, want)
+	}
+	partition := int(want[0].Partition())
+	page, err := f.Grants().ListEligibleExecutions(t.Context(), engine.EligibleFilter{Lane: f.Lane, Partition: &partition}, "", 0)
+	if err != nil || !slices.Equal(page.Items, slices.DeleteFunc(slices.Clone(want), func(x id.ExecutionID) bool { return int(x.Partition()) != partition })) {
+		t.Errorf("of one partition %v, %v", page.Items, err)
+	}
+	// A solo execution's partition is its lane's: another one has nothing.
+	empty := (partition + 1) % 256
+	if page, err := f.Grants().ListEligibleExecutions(t.Context(), engine.EligibleFilter{Lane: f.Lane, Partition: &empty}, "", 0); err != nil || len(page.Items) != 0 {
+		t.Errorf("of another partition %v, %v", page.Items, err)
+	}
+	first, err := f.Grants().ListEligibleExecutions(t.Context(), filter, "", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range map[string]func() error{
+		"a cursor of another filter": func() error {
+			_, err := f.Grants().ListEligibleExecutions(t.Context(), engine.EligibleFilter{Lane: f.Lane, Partition: &partition}, first.Next, 1)
+			return err
+		},
+		"a negative limit": func() error { _, err := f.Grants().ListEligibleExecutions(t.Context(), filter, "", -1); return err },
+		"no lane": func() error {
+			_, err := f.Grants().ListEligibleExecutions(t.Context(), engine.EligibleFilter{}, "", 1)
+			return err
+		},
+		"no partition": func() error {
+			_, err := f.Grants().ListEligibleExecutions(t.Context(), engine.EligibleFilter{Lane: f.Lane, Partition: new(256)}, "", 1)
+			return err
+		},
+	} {
+		if err := call(); !errors.Is(err, engine.ErrInvalidInput) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What no grant can be issued or used with is refused by the name of its field, before anything is read.
+func TestGrants_of_bad_input(t *testing.T) {
+	f := fixture.GrantFixture(t)
+	x := f.Create(t, func(spec *engine.ExecutionSpec) {
+		spec.Policy = &policy.Execution{Capabilities: id.NewCapabilities("a", "b")}
+	})
+	before := f.Dump(t, x)
+	long := string(slices.Repeat([]byte{'x'}, engine.MaxGrantNote+1))
+	issue := func(change func(*engine.GrantSpec)) func() error {
+		return func() error {
+			spec := f.GrantSpec(x)
+			change(&spec)
+			_, err := f.Grants().IssueClaimGrant(t.Context(), spec)
+			return err
+		}
+	}
+	claim := func(change func(*engine.GrantedClaim)) func() error {
+		return func() error {
+			spec := f.Using(engine.ClaimGrant{Execution: x})
+			change(&spec)
+			_, err := f.Grants().ClaimExecution(t.Context(), spec)
+			return err
+		}
+	}
+	for _, c := range []struct {
+		field string
+		call  func() error
+	}{
+		{"execution id", issue(func(s *engine.GrantSpec) { s.Execution = id.ExecutionID{} })},
+		{"lane", issue(func(s *engine.GrantSpec) { s.Lane = "é" })},
+		{"lane", issue(func(s *engine.GrantSpec) { s.Lane, s.Capabilities = "another", id.NewCapabilities("a", "b") })},
+		{"capabilities", issue(func(s *engine.GrantSpec) { s.Capabilities = id.Capabilities{"a,b"} })},
+		{"capabilities", issue(func(s *engine.GrantSpec) { s.Capabilities = id.Capabilities{"b"} })},
+		{"grant TTL", issue(func(s *engine.GrantSpec) { s.TTL = 0 })},
+		{"grant TTL", issue(func(s *engine.GrantSpec) { s.TTL = engine.MaxLeaseTTL + 1 })},
+		{"CapabilityHash", issue(func(s *engine.GrantSpec) { s.CapabilityHash = long })},
+		{"RouteSnapshot", issue(func(s *engine.GrantSpec) { s.RouteSnapshot = "\x00" })},
+		{"AdmissionSummary", issue(func(s *engine.GrantSpec) { s.AdmissionSummary = "\xff" })},
+		{"execution id", claim(func(s *engine.GrantedClaim) { s.Grant.Execution = id.ExecutionID{} })},
+		{"lane", claim(func(s *engine.GrantedClaim) { s.Grant.Lane = "another" })},
+		{"lease TTL", claim(func(s *engine.GrantedClaim) { s.LeaseTTL = 0 })},
+		{"ExpectedAttempt", claim(func(s *engine.GrantedClaim) { s.ExpectedAttempt = new(-1) })},
+		{"AttemptTimeout", claim(func(s *engine.GrantedClaim) { s.AttemptTimeout = -1 })},
+		{"Deadline", claim(func(s *engine.GrantedClaim) { s.Deadline = time.Unix(0, 0) })},
+		{"MaxReclaims", func() error {
+			spec := f.Reclaiming(engine.ReclaimGrant{Execution: x})
+			spec.MaxReclaims = new(-1)
+			_, err := f.Grants().ReclaimExecution(t.Context(), spec)
+			return err
+		}},
+		{"lane", func() error {
+			_, err := f.Grants().IssueGrantAndClaim(t.Context(), x, "another", fixture.LeaseTTL)
+			return err
+		}},
+		{"lane", func() error {
+			_, err := f.Grants().IssueGrantAndClaim(t.Context(), x, "\n", fixture.LeaseTTL)
+			return err
+		}},
+		{"lease TTL", func() error { _, err := f.Grants().IssueGrantAndClaim(t.Context(), x, "", 0); return err }},
+		{"grant TTL", func() error {
+			spec := f.WorkerSpec()
+			spec.TTL = 0
+			_, _, err := f.Grants().ClaimForWorker(t.Context(), spec)
+			return err
+		}},
+		{"execution id", func() error { return f.Grants().VerifyGrant(t.Context(), engine.ClaimGrant{}) }},
+		{"batch", func() error { _, err := f.Maintenance().ExpireGrants(t.Context(), 0); return err }},
+	} {
+		if err := c.call(); err == nil {
+			t.Errorf("%s: accepted", c.field)
+		} else if input, ok := errors.AsType[*engine.InputError](err); !ok || input.Field != c.field {
+			t.Errorf("%s: %v", c.field, err)
+		}
+	}
+	f.WantUnchanged(t, x, before)
+	missing := id.NewExecutionID(f.Lane, id.Partitions{})
+	for n, err := range []error{
+		issue(func(s *engine.GrantSpec) { s.Execution = missing })(), claim(func(s *engine.GrantedClaim) { s.Grant.Execution = missing })(),
+	} {
+		if !errors.Is(err, engine.ErrNotFound) {
+			t.Error(n, err)
+		}
+	}
+	if text := fmt.Sprint(issue(func(s *engine.GrantSpec) { s.Capabilities = nil })()); text != "issue claim grant: invalid input: capabilities: lack a,b" {
+		t.Error(text)
+	}
+}

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/events"
+)
+
+func testCLIEvents(t *testing.T, ff cli) {
+	eng, databaseURL := cliEngine(t)
+	ff.run(t, databaseURL, "events", "consumers").succeeds(t, "There is no consumer.")
+	ff.run(t, databaseURL, "events", "tail", "completions", "--after", "beginning", "--once").succeeds(t, "")
+	ff.run(t, databaseURL, "events", "tail", "completion").fails(t, 2, `there are no events "completion"`)
+	ff.run(t, databaseURL, "events", "tail", "leases", "--after", "12").fails(t, 2, `--after "12" is no cursor`)
+	x := mustCreate(t, eng, engine.ExecutionSpec{Lane: "mail", Kind: "send"})
+	if err := eng.CompleteExecution(t.Context(), mustClaim(t, eng, "mail").Lease, nil); err != nil {
+		t.Fatal(err)
+	}
+
+	out := ff.run(t, databaseURL, "events", "tail", "completions", "--after", "beginning", "--once")
+	out.succeeds(t, x.UUID().String())
+	out.fitsATerminal(t)
+	out = ff.run(t, databaseURL, "events", "tail", "leases", "--after", "beginning", "--once", "--json")
+	out.succeeds(t, "")
+	var leases []map[string]any
+	for line := range strings.Lines(out.stdout) {
+		var event map[string]any
+		if err := json.Unmarshal([]byte(line), &event); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		leases = append(leases, event)
+	}
+	if len(leases) != 2 || leases[0]["kind"] != "acquired" || leases[0]["execution"] != x.String() || leases[1]["kind"] != "revoked" {
+		t.Fatalf("printed %v", leases)
+	}
+	after, _ := leases[0]["cursor"].(string)
+	if out := ff.run(t, databaseURL, "events", "tail", "leases", "--after", after, "--once"); strings.Count(out.stdout, "\n") != 1 {
+		t.Errorf("behind %s it printed\n%s%s", after, out.stdout, out.stderr)
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	err := events.HandleWith(ctx, eng, events.Consumer{Name: "billing", From: events.FromOldest}, events.Completions(events.Filter{}),
+		func(context.Context, pgx.Tx, events.Completion) error { stop(); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	out = ff.run(t, databaseURL, "events", "consumers")
+	out.succeeds(t, "billing")
+	out.fitsATerminal(t)
+	ff.run(t, databaseURL, "events", "consumers", "--json").succeeds(t, `"lag": 0`)
+	ff.run(t, databaseURL, "events", "consumer", "move", "completion", "billing", "--to", "oldest").succeeds(t, "goes on behind")
+	ff.run(t, databaseURL, "events", "consumers", "--json").succeeds(t, `"lag": 1`)
+	ff.run(t, databaseURL, "events", "consumer", "set-aside", "completion", "billing").succeeds(t, "There is none.")
+	ff.run(t, databaseURL, "events", "consumer", "remove", "completion", "billing").succeeds(t, "is forgotten")
+	ff.run(t, databaseURL, "events", "consumer", "remove", "completion", "billing").fails(t, 3, "billing")
+
+	if _, err := eng.Pool().Exec(t.Context(), "DELETE FROM ff_lease_event"); err != nil {
+		t.Fatal(err)
+	}
+	ff.run(t, databaseURL, "events", "tail", "leases", "--after", after).fails(t, 1, "what is left begins --after")
+}

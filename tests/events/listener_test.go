@@ -1,0 +1,336 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+func TestListen_hears_of_work(t *testing.T) {
+	f := fixture.NewCloned(t)
+	e := f.Rival(t).ListenTo(t, f.Lane)
+	f.Create(t)
+	e.Want(t, f.Lane)
+	c := f.ClaimOne(t)
+	f.Fail(t, c.Lease, engine.Failure{}) // retried at once
+	e.Want(t, f.Lane)
+	c = f.ClaimOne(t)
+	if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{c.Lease}); err != nil {
+		t.Fatal(err)
+	}
+	e.Want(t, f.Lane)
+	f.ClaimOne(t)
+	f.Advance(fixture.LeaseTTL)
+	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+	e.Want(t, f.Lane)
+	f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = f.Time().Add(time.Second) }) // no work yet
+	f.Advance(time.Second)
+	fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
+	e.Want(t, f.Lane)
+	if err := e.End(); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v, want the context's error", err)
+	}
+	if len(e.Heard) > 0 {
+		t.Errorf("heard %q, too", <-e.Heard)
+	}
+}
+
+// A caller's transaction wakes nobody: its caller does, once it has committed.
+func TestWake_after_a_callers_transaction(t *testing.T) {
+	f := fixture.New(t)
+	quiet := f.Lane
+	loud := id.LaneID(f.Name + "-loud")
+	e := f.Rival(t).ListenTo(t, quiet, loud)
+	tx := f.BeginTx(t)
+	if _, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: quiet}); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Commit(t, tx)
+	f.Wake(loud)
+	e.Want(t, loud)
+	f.Wake(quiet, loud, quiet)
+	got := []id.LaneID{<-e.Heard, <-e.Heard}
+	slices.Sort(got)
+	if want := []id.LaneID{quiet, loud}; !slices.Equal(got, want) {
+		t.Errorf("heard %q, want %q once each", got, want)
+	}
+	f.Wake()
+	if err := e.End(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// Work that this engine makes is heard of without the server, as long as somebody listens.
+func TestListen_hears_of_its_own_work_without_a_connection(t *testing.T) {
+	f := fixture.New(t)
+	pool := fixture.OpenPool(t, f.Url, nil)
+	deaf := f.EngineOn(t, pool, engine.Config{NoListener: true})
+	heard := make(chan id.LaneID, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	end := fixture.Async(t, func(context.Context) error {
+		return deaf.Listen(ctx, func(lane id.LaneID) {
+			if lane == f.Lane && len(fixture.Texts(t, f.Pool, "SELECT execution_id::text FROM ffx_ready WHERE lane_id = $1", string(lane))) == 0 {
+				t.Error("heard of work that nobody sees yet")
+			}
+			heard <- lane
+		})
+	})
+	fixture.Await(t, "the listener to hear", func() bool {
+		deaf.Wake("begun")
+		return len(heard) > 0
+	})
+	for len(heard) > 0 {
+		<-heard
+	}
+	if _, err := deaf.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.Lane}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-heard; got != f.Lane {
+		t.Errorf("heard %q, want %q", got, f.Lane)
+	}
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := deaf.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.Lane}); err != nil {
+		t.Fatal(err)
+	}
+	if len(heard) > 0 {
+		t.Errorf("heard %q before the commit", <-heard)
+	}
+	fixture.Commit(t, tx)
+	cancel()
+	if err := end(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	deaf.Wake(f.Lane)
+	if len(heard) > 0 {
+		t.Errorf("heard %q after the end", <-heard)
+	}
+}
+
+// What creates no work wakes nobody.
+func TestListen_hears_nothing_of_duplicates(t *testing.T) {
+	f := fixture.New(t)
+	marker := id.LaneID(f.Name + "-marker")
+	e := f.Rival(t).ListenTo(t, f.Lane, marker)
+	x := f.Create(t)
+	e.Want(t, f.Lane)
+	if created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", ID: x, Lane: f.Lane}); err != nil || !created.Duplicate {
+		t.Fatal(created, err)
+	}
+	f.Wake(marker)
+	e.Want(t, marker)
+	if err := e.End(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestListen_comes_back_after_a_lost_connection(t *testing.T) {
+	f := fixture.New(t)
+	listener := f.Rival(t)
+	e := listener.ListenTo(t, f.Lane)
+	f.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", listener.Name)
+	e.Want(t, "") // what came meanwhile was not heard
+	f.Create(t)
+	e.Want(t, f.Lane)
+	if err := e.End(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// A listener behind the same pool as everything else takes none of its connections.
+func TestListen_leaves_the_pool_alone(t *testing.T) {
+	f := fixture.New(t)
+	listener := f.Rival(t)
+	e := listener.ListenTo(t, f.Lane)
+	fixture.Await(t, "no connection of the pool to be taken", func() bool { return listener.Pool.Stat().AcquiredConns() == 0 })
+	if err := pgx.BeginFunc(t.Context(), listener.Pool, func(pgx.Tx) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	if err := e.End(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// passwordLater makes a pool whose password only BeforeConnect knows, and counts who asks it.
+func passwordLater(config *pgxpool.Config, asked *atomic.Int64) {
+	password := config.ConnConfig.Password
+	config.ConnConfig.Password = "wrong"
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		asked.Add(1)
+		c.Password = password
+		return nil
+	}
+}
+
+func TestA12_listener_connects_as_the_pool_does(t *testing.T) {
+	f := fixture.New(t)
+	var asked, after, closed atomic.Int64
+	listener := f.Rival(t, func(config *pgxpool.Config) {
+		passwordLater(config, &asked)
+		config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+			after.Add(1)
+			_, err := c.Exec(ctx, "SET application_name = 'named afterwards'")
+			return err
+		}
+		config.BeforeClose = func(*pgx.Conn) { closed.Add(1) }
+	})
+	e := listener.ListenTo(t, f.Lane)
+	if asked.Load() != 1 || after.Load() != 1 {
+		t.Errorf("BeforeConnect was called %d times, AfterConnect %d times, want once", asked.Load(), after.Load())
+	}
+	f.Create(t)
+	e.Want(t, f.Lane)
+	if err := e.End(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if closed.Load() != 1 {
+		t.Errorf("BeforeClose was called %d times, want once", closed.Load())
+	}
+}
+
+func TestA12_listener_at_an_address_of_its_own(t *testing.T) {
+	f := fixture.New(t)
+	name := "listener-" + f.Name
+	config, err := pgxpool.ParseConfig(f.Url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["application_name"] = name
+	eng := f.EngineOn(t, fixture.OpenPool(t, f.Url, nil), engine.Config{Listener: config})
+	config.ConnConfig.Host = "/nowhere" // it has been copied
+	e := fixture.ListenBy(t, eng, f.Lane)
+	e.Want(t, "")
+	if got := f.Listening(t, name); got != 1 {
+		t.Errorf("%d connections listen there, want 1", got)
+	}
+	f.Create(t)
+	e.Want(t, f.Lane)
+	if err := e.End(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestA12_listener_that_is_turned_off(t *testing.T) {
+	f := fixture.New(t)
+	var asked atomic.Int64
+	pool := fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) { passwordLater(config, &asked) })
+	eng := f.EngineOn(t, pool, engine.Config{NoListener: true})
+	e := fixture.ListenBy(t, eng, f.Lane)
+	for len(e.Heard) == 0 {
+		eng.Wake(f.Lane) // until it listens
+		runtime.Gosched()
+	}
+	e.Want(t, f.Lane)
+	if err := e.End(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	eng.Flush() // the pool counts a connection before it asks for its password
+	if asked, opened := asked.Load(), pool.Stat().NewConnsCount(); asked != opened {
+		t.Errorf("%d connections were opened, %d of them by the pool", asked, opened)
+	}
+}
+
+func TestA12_a_listener_that_cannot_be(t *testing.T) {
+	pool := fixture.OpenPool(t, pgtest.URL(t), nil)
+	for field, cfg := range map[string]engine.Config{
+		"Config.Listener":   {Listener: &pgxpool.Config{}},
+		"Config.NoListener": {Listener: pool.Config(), NoListener: true},
+	} {
+		_, err := engine.New(pool, cfg)
+		if invalid, ok := errors.AsType[*engine.InputError](err); !ok || invalid.Field != field {
+			t.Errorf("got %v, want an error about %s", err, field)
+		}
+	}
+}
+
+// However many listen by one engine, they share a connection, and it outlives the one who made it.
+func TestA12_listeners_share_a_connection(t *testing.T) {
+	f := fixture.New(t)
+	r := f.Rival(t)
+	var all []fixture.Hearing
+	for range 3 {
+		all = append(all, r.ListenTo(t, f.Lane)) // each is woken: any lane may have work
+	}
+	session := func() []string {
+		return fixture.Texts(t, f.Pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1", r.Name)
+	}
+	first := session()
+	if len(first) != 1 {
+		t.Errorf("three listeners have the sessions %q, want one", first)
+	}
+	for len(all) > 0 {
+		f.Create(t)
+		for _, e := range all {
+			e.Want(t, f.Lane)
+		}
+		if err := all[0].End(); !errors.Is(err, context.Canceled) { // it has been the one that waited
+			t.Error(err)
+		}
+		if all = all[1:]; len(all) > 0 {
+			if got := session(); !slices.Equal(got, first) {
+				t.Errorf("the sessions are %q, want still %q", got, first)
+			}
+		}
+	}
+	fixture.Await(t, "the last listener's session to end", func() bool { return len(session()) == 0 })
+
+	e := r.ListenTo(t, f.Lane)
+	f.Create(t)
+	e.Want(t, f.Lane)
+	if err := e.End(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestA12_all_listeners_are_woken_by_a_new_connection(t *testing.T) {
+	f := fixture.New(t)
+	r := f.Rival(t)
+	first, second := r.ListenTo(t, f.Lane), r.ListenTo(t, f.Lane)
+	f.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", r.Name)
+	for _, e := range []fixture.Hearing{first, second} {
+		e.Want(t, "") // what came meanwhile was not heard
+	}
+	f.Create(t)
+	for _, e := range []fixture.Hearing{first, second} {
+		e.Want(t, f.Lane)
+		if err := e.End(); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}
+
+// Listeners that come and go at once leave no connection and no goroutine behind.
+func TestA12_listeners_that_come_and_go(t *testing.T) {
+	f := fixture.New(t)
+	r := f.Rival(t)
+	var running sync.WaitGroup
+	for range 8 {
+		running.Go(func() {
+			for range 20 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if err := r.Listen(ctx, func(id.LaneID) { cancel() }); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	fixture.Await(t, "all sessions to end", func() bool {
+		return len(fixture.Texts(t, f.Pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1", r.Name)) == 0
+	})
+}

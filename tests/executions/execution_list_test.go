@@ -1,0 +1,386 @@
+package executions
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// listAll goes through a listing by pages of a size.
+func listAll(t *testing.T, eng *engine.Engine, filter engine.ExecutionFilter, limit int) []id.ExecutionID {
+	t.Helper()
+	var got []id.ExecutionID
+	for after := ""; ; {
+		page, err := eng.ListExecutions(t.Context(), filter, after, limit)
+		if err != nil {
+			t.Fatalf("%+v: %v", filter, err)
+		}
+		if limit > 0 && len(page.Items) > limit {
+			t.Errorf("%+v: a page of %d, limit %d", filter, len(page.Items), limit)
+		}
+		for _, x := range page.Items {
+			got = append(got, x.ID)
+		}
+		if after = page.Next; after == "" {
+			return got
+		}
+	}
+}
+
+// idAt is an id as this library makes it at an instant.
+func idAt(partition int16, at time.Time, n uint16) id.ExecutionID {
+	u := id.NewExecutionUUID()
+	ms := at.UnixMilli()
+	for i := range 6 {
+		u[i] = byte(ms >> (40 - 8*i))
+	}
+	u[6], u[7] = 0x70|byte(n>>8)&0xf, byte(n)
+	return id.ExecutionIDFromRow(partition, u)
+}
+
+// listedExecution is what a test knows of an execution that it made.
+type listedExecution struct {
+	id       id.ExecutionID
+	lane     id.LaneID
+	kind     string
+	tags     map[string]string
+	created  time.Time
+	state    state.PublicState
+	worker   id.WorkerID
+	instance id.WorkerInstanceID
+}
+
+// fits is what a filter means.
+func (x *listedExecution) fits(f engine.ExecutionFilter) bool {
+	value, tagged := x.tags[f.Tag.Key]
+	return (f.Partition == nil || *f.Partition == int(x.id.Partition())) &&
+		(f.Lane == "" || f.Lane == x.lane) && (f.Kind == "" || f.Kind == x.kind) && (f.State == "" || f.State == x.state) &&
+		(f.Tag.Key == "" || tagged && value == f.Tag.Value) &&
+		(f.CreatedFrom.IsZero() || !x.created.Before(f.CreatedFrom)) && (f.CreatedBefore.IsZero() || x.created.Before(f.CreatedBefore)) &&
+		(f.Worker == "" || f.Worker == x.worker) && (f.Instance == "" || f.Instance == x.instance)
+}
+
+// Any filter, in any order, lists what fits it, once, however it is cut into pages.
+func TestListExecutions_filters(t *testing.T) {
+	f := fixture.NewCloned(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	var all []*listedExecution
+	lanes, kinds, tags := []id.LaneID{"red", "blue"}, []string{"mail", "scan"}, []string{"41", "42"}
+	for i := range 400 {
+		// Half of them in one partition, as those of one lane are.
+		partition := int16(7)
+		if i%2 == 0 {
+			partition = int16(random.IntN(256))
+		}
+		created := fixture.Start.Add(-time.Duration(random.IntN(100)) * time.Hour)
+		x := &listedExecution{
+			id: idAt(partition, created, uint16(i)), lane: lanes[random.IntN(2)], kind: kinds[random.IntN(2)], created: created,
+			tags: map[string]string{"order": tags[random.IntN(2)]}, state: state.PublicWaiting,
+		}
+		all = append(all, x)
+		f.Create(t, func(spec *engine.ExecutionSpec) {
+			spec.ID, spec.Lane, spec.Kind, spec.Tags, spec.CreatedAt = x.id, x.lane, x.kind, x.tags, x.created
+			if random.IntN(4) == 0 {
+				spec.DelayUntil, x.state = fixture.Start.Add(time.Hour), state.PublicDelayed
+			}
+		})
+	}
+	byID := make(map[id.ExecutionID]*listedExecution)
+	for _, x := range all {
+		byID[x.id] = x
+	}
+	for i, lane := range lanes {
+		worker := f.Worker()
+		worker.Lane = lane
+		for j := range 2 {
+			worker.Worker, worker.Instance = id.WorkerID(fmt.Sprintf("w%d", i)), id.WorkerInstanceID(fmt.Sprintf("w%d-%d", i, j))
+			claimed, err := f.Claim(t.Context(), worker, 20)
+			if err != nil || len(claimed) != 20 {
+				t.Fatal(len(claimed), err)
+			}
+			for n, c := range claimed {
+				x := byID[c.ID]
+				switch n % 3 {
+				case 0:
+					x.state = state.PublicCompleted
+					err = f.CompleteExecution(t.Context(), c.Lease, nil)
+				case 1:
+					x.state = state.PublicFailed
+					_, err = f.FailExecution(t.Context(), c.Lease, engine.Failure{Message: "x", Class: "permanent"})
+				default:
+					x.state, x.worker, x.instance = state.PublicActive, worker.Worker, worker.Instance
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	choices := []func(*engine.ExecutionFilter){
+		func(f *engine.ExecutionFilter) { f.Lane = lanes[random.IntN(2)] },
+		func(f *engine.ExecutionFilter) { f.Kind = kinds[random.IntN(2)] },
+		func(f *engine.ExecutionFilter) { f.Tag = engine.TagFilter{Key: "order", Value: tags[random.IntN(2)]} },
+		func(f *engine.ExecutionFilter) {
+			f.State = []state.PublicState{"waiting", "delayed", "active", "completed", "failed", "cancelled"}[random.IntN(6)]
+		},
+		func(f *engine.ExecutionFilter) {
+			f.CreatedFrom = fixture.Start.Add(-time.Duration(random.IntN(100)) * time.Hour)
+		},
+		func(f *engine.ExecutionFilter) {
+			f.CreatedBefore = fixture.Start.Add(time.Hour - time.Duration(random.IntN(100))*time.Hour)
+		},
+		func(f *engine.ExecutionFilter) { f.Worker = id.WorkerID(fmt.Sprintf("w%d", random.IntN(2))) },
+		func(f *engine.ExecutionFilter) {
+			f.Instance = id.WorkerInstanceID(fmt.Sprintf("w%d-%d", random.IntN(2), random.IntN(2)))
+		},
+		func(f *engine.ExecutionFilter) { f.Partition = new([]int{7, 7, random.IntN(256)}[random.IntN(3)]) },
+	}
+	found := 0
+	for n := range 150 {
+		var filter engine.ExecutionFilter
+		for i, choose := range choices {
+			if n < len(choices) && n == i || n >= len(choices) && random.IntN(4) == 0 {
+				choose(&filter)
+			}
+		}
+		if !filter.CreatedFrom.IsZero() && !filter.CreatedBefore.IsZero() && !filter.CreatedFrom.Before(filter.CreatedBefore) {
+			continue
+		}
+		for _, order := range []engine.ListOrder{engine.ByID, engine.NewestFirst, engine.OldestFirst} {
+			filter.Order = order
+			var want []id.ExecutionID
+			for _, x := range all {
+				if x.fits(filter) {
+					want = append(want, x.id)
+				}
+			}
+			slices.SortFunc(want, func(a, b id.ExecutionID) int {
+				c := a.UUID().Compare(b.UUID())
+				switch order {
+				case engine.ByID:
+					return a.Compare(b)
+				case engine.NewestFirst:
+					return -c
+				}
+				return c
+			})
+			found += len(want)
+			if got := listAll(t, f.Engine, filter, []int{0, 1 + random.IntN(20), 100}[n%3]); !slices.Equal(got, want) {
+				t.Fatalf("%+v: listed %d %v, want %d %v", filter, len(got), got, len(want), want)
+			}
+		}
+	}
+	if found < 3000 {
+		t.Errorf("the filters found no more than %d", found)
+	}
+}
+
+// An execution whose uuid stands in several partitions is listed in each.
+func TestListExecutions_of_one_uuid_in_several_partitions(t *testing.T) {
+	f := fixture.NewCloned(t)
+	var want []id.ExecutionID
+	extremes := []id.ExecutionUUID{{}, id.ExecutionUUID(slices.Repeat([]byte{255}, 16)), id.NewExecutionUUID()}
+	for _, u := range extremes {
+		for _, p := range []int16{1, 200, 255} {
+			x := id.ExecutionIDFromRow(p, u)
+			f.Create(t, func(spec *engine.ExecutionSpec) { spec.ID = x })
+			want = append(want, x)
+		}
+	}
+	slices.SortFunc(want, func(a, b id.ExecutionID) int {
+		if c := a.UUID().Compare(b.UUID()); c != 0 {
+			return c
+		}
+		return a.Compare(b)
+	})
+	for limit := 1; limit <= len(want)+1; limit++ {
+		if got := listAll(t, f.Engine, engine.ExecutionFilter{Order: engine.OldestFirst}, limit); !slices.Equal(got, want) {
+			t.Errorf("limit %d, oldest first: %v, want %v", limit, got, want)
+		}
+		got := listAll(t, f.Engine, engine.ExecutionFilter{Order: engine.NewestFirst}, limit)
+		slices.Reverse(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("limit %d, newest first, turned round: %v, want %v", limit, got, want)
+		}
+	}
+}
+
+// What waits on a lane is listed as it will be claimed, without what stands in the queue and cannot be.
+func TestListExecutions_in_claim_order(t *testing.T) {
+	f := fixture.New(t)
+	var want []id.ExecutionID
+	for i := range 6 {
+		x := f.Create(t, func(spec *engine.ExecutionSpec) {
+			spec.Priority, spec.CreatedAt = i%3, fixture.Start.Add(-time.Duration(i)*time.Second)
+		})
+		want = append(want, x)
+	}
+	order := []id.ExecutionID{want[5], want[2], want[4], want[1], want[3], want[0]}
+	f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Hour) })
+	filter := engine.ExecutionFilter{Lane: f.Lane, Order: engine.ClaimOrder}
+	for _, limit := range []int{0, 1, 2, 6, 7} {
+		if got := listAll(t, f.Engine, filter, limit); !slices.Equal(got, order) {
+			t.Errorf("limit %d: %v, want %v", limit, got, order)
+		}
+	}
+	// A queue entry that a write left behind which no trigger saw.
+	tx, err := f.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context())
+	if _, err := tx.Exec(t.Context(), "SET LOCAL session_replication_role = replica"); err != nil {
+		t.Fatal(err)
+	}
+	x := order[0]
+	if _, err := tx.Exec(t.Context(), fixture.UpdateExecution("lifecycle_phase = 'suspended', public_state = 'suspended'"), x.Partition(), x.UUID()); err != nil {
+		t.Fatal(err)
+	}
+	if got := listAll(t, f.WithTx(tx), filter, 0); !slices.Equal(got, order[1:]) {
+		t.Errorf("in a transaction that took the first out: %v, want %v", got, order[1:])
+	}
+	if got := listAll(t, f.Engine, filter, 0); !slices.Equal(got, order) {
+		t.Errorf("beside it: %v, want %v", got, order)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	claimed, err := f.Claim(t.Context(), f.Worker(), 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range claimed {
+		if c.ID != order[i] {
+			t.Errorf("claimed %s as number %d, want %s", c.ID, i, order[i])
+		}
+	}
+}
+
+// A page looks at so many executions and no more, and says where it stopped.
+func TestI48_listing_looks_at_a_bounded_number(t *testing.T) {
+	f := fixture.NewCloned(t)
+	const n = 2*engine.MaxExamined + 5
+	f.Exec(t, `INSERT INTO ff_exec_core (partition_key, execution_id, lane_id, lifecycle_phase, ownership_state, eligibility_state,
+		public_state, attempt_state, created_at_ms, raw_fields)
+		SELECT CASE WHEN i % 2 = 0 THEN 3 ELSE i % 256 END, (lpad(to_hex($2::bigint + i * 60000), 12, '0') || '7000' || '8000000000000000')::uuid,
+		CASE WHEN i = $1 / 2 THEN 'rare' ELSE 'common' END, 'terminal', 'unowned', 'not_applicable', 'completed', 'attempt_terminal', $2 + i * 60000, '{}'
+		FROM generate_series(1, $1::integer) AS i`, n, fixture.Start.UnixMilli())
+	for _, order := range []engine.ListOrder{engine.ByID, engine.NewestFirst, engine.OldestFirst} {
+		filter := engine.ExecutionFilter{Lane: "rare", Order: order}
+		var items, pages, empty int
+		for after := ""; ; {
+			page, err := f.ListExecutions(t.Context(), filter, after, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages++
+			if items += len(page.Items); len(page.Items) == 0 {
+				empty++
+			}
+			if after = page.Next; after == "" {
+				break
+			}
+		}
+		if items != 1 || pages != 3 || empty != 2 {
+			t.Errorf("order %d: %d items on %d pages, %d of them empty", order, items, pages, empty)
+		}
+		// Between two instants there is less to look at.
+		if order != engine.ByID {
+			filter.CreatedFrom, filter.CreatedBefore = fixture.Start.Add(n/2*time.Minute), fixture.Start.Add((n/2+1)*time.Minute)
+			page, err := f.ListExecutions(t.Context(), filter, "", 10)
+			if err != nil || len(page.Items) != 1 {
+				t.Errorf("order %d, between two instants: %+v, %v", order, page, err)
+			}
+		}
+		// Nothing is listed twice or left out where the partitions are as different as can be.
+		filter = engine.ExecutionFilter{Order: order}
+		seen := make(map[id.ExecutionID]bool)
+		for x, err := range f.Executions(t.Context(), filter) {
+			if err != nil || seen[x.ID] {
+				t.Fatalf("%v, %s again", err, x.ID)
+			}
+			seen[x.ID] = true
+		}
+		if len(seen) != n {
+			t.Errorf("order %d: %d listed, want %d", order, len(seen), n)
+		}
+	}
+}
+
+func TestListExecutions_refuses_what_nothing_fits(t *testing.T) {
+	f := fixture.New(t)
+	for field, filter := range map[string]engine.ExecutionFilter{
+		"lane":           {Lane: "größe"},
+		"kind":           {Kind: string(make([]byte, 256))},
+		"state":          {State: "running"},
+		"tag key":        {Tag: engine.TagFilter{Value: "42"}},
+		"tag value":      {Tag: engine.TagFilter{Key: "order", Value: "\x00"}},
+		"created before": {CreatedFrom: fixture.Start, CreatedBefore: fixture.Start},
+		"created from":   {CreatedFrom: time.Unix(-1, 0)},
+		"worker":         {Worker: "a|b"},
+		"instance":       {Instance: "a|b"},
+		"order":          {Order: 17},
+	} {
+		_, err := f.ListExecutions(t.Context(), filter, "", 0)
+		fixture.WantInputError(t, err, field)
+	}
+	for field, filter := range map[string]engine.ExecutionFilter{
+		"lane":  {Order: engine.ClaimOrder},
+		"order": {Order: engine.ClaimOrder, Lane: f.Lane, Instance: "a"},
+		"state": {Order: engine.ClaimOrder, Lane: f.Lane, State: state.PublicDelayed},
+	} {
+		_, err := f.ListExecutions(t.Context(), filter, "", 0)
+		fixture.WantInputError(t, err, field)
+	}
+	// A cursor is that of one filter and order.
+	for range 2 {
+		f.Create(t)
+	}
+	page, err := f.ListExecutions(t.Context(), engine.ExecutionFilter{Lane: f.Lane, Order: engine.ClaimOrder}, "", 1)
+	if err != nil || page.Next == "" {
+		t.Fatal(page, err)
+	}
+	for _, filter := range []engine.ExecutionFilter{{}, {Lane: f.Lane}, {Lane: f.Lane, Kind: "test", Order: engine.ClaimOrder}} {
+		_, err := f.ListExecutions(t.Context(), filter, page.Next, 1)
+		fixture.WantInputError(t, err, "after")
+	}
+}
+
+// More leases than are looked at for each page: the listing goes by ids, and finds the same.
+func TestListExecutions_of_very_many_leases(t *testing.T) {
+	f := fixture.NewCloned(t)
+	c := f.Start(t)
+	f.Exec(t, `INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
+		SELECT 1, gen_random_uuid(), array_agg(0::smallint), array_agg(gen_random_uuid()), array_agg(0)
+		FROM generate_series(1, 50001) AS i`)
+	for _, order := range []engine.ListOrder{engine.ByID, engine.NewestFirst, engine.OldestFirst} {
+		for _, filter := range []engine.ExecutionFilter{
+			{State: state.PublicActive, Order: order}, {Worker: id.WorkerID(f.Name), Order: order}, {Instance: id.WorkerInstanceID(f.Name), Order: order},
+		} {
+			if got := listAll(t, f.Engine, filter, 0); !slices.Equal(got, []id.ExecutionID{c.ID}) {
+				t.Errorf("%+v: %v", filter, got)
+			}
+		}
+	}
+}
+
+func TestFindExecution(t *testing.T) {
+	f := fixture.New(t)
+	x := f.Create(t)
+	if got, err := f.FindExecution(t.Context(), x.UUID()); got != x || err != nil {
+		t.Errorf("found %s, %v; want %s", got, err, x)
+	}
+	missing := id.NewExecutionUUID()
+	_, err := f.FindExecution(t.Context(), missing)
+	fixture.WantNotFound(t, err, "execution", missing.String())
+	f.Create(t, func(spec *engine.ExecutionSpec) { spec.ID = id.ExecutionIDFromRow((x.Partition()+1)%256, x.UUID()) })
+	_, err = f.FindExecution(t.Context(), x.UUID())
+	fixture.WantInputError(t, err, "execution id")
+}

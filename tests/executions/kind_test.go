@@ -1,0 +1,126 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+// squares is a kind on the lane of a crew.
+func squares(c *fixture.Crew) engine.Kind[fixture.SideArgs, fixture.AreaResult] {
+	return engine.Kind[fixture.SideArgs, fixture.AreaResult]{
+		Name: "square", Lane: c.Lane, Policy: &policy.Execution{AttemptTimeout: time.Minute},
+	}
+}
+
+// One declaration serves the creator, the worker, which finds the lane by it, and the reader.
+func TestKind_from_creation_to_result(t *testing.T) {
+	c := fixture.NewCrew(t)
+	square := squares(c)
+	created, err := square.Create(t.Context(), c.Eng, fixture.SideArgs{Side: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := square.Result(t.Context(), c.Eng, created.ID); !errors.Is(err, engine.ErrNotEnded) {
+		t.Errorf("before it has ended: %v, %v", out, err)
+	}
+	if got := c.Stored(t, created.ID); got.Raw(t, "execution_kind") != "square" {
+		t.Errorf("stored as %+v", got)
+	}
+	cfg := fixture.Alone
+	cfg.Hooks = c
+	w := fixture.NewWorker(t, c.Eng, cfg)
+	var timeout bool
+	worker.Handle(w, square, func(ctx context.Context, job worker.Job[fixture.SideArgs]) (fixture.AreaResult, error) {
+		_, timeout = ctx.Deadline()
+		return fixture.Area(ctx, job)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := fixture.Async(t, func(context.Context) error { return w.Run(ctx) })
+	if got := c.Next(t, 1)[0]; got.Settlement != worker.Completed || !timeout {
+		t.Errorf("settled as %+v, with the kind's timeout: %t", got, timeout)
+	}
+	if out, err := square.Await(t.Context(), c.Eng, created.ID); err != nil || out != (fixture.AreaResult{Area: 49}) {
+		t.Errorf("awaited %v, %v", out, err)
+	}
+	cancel()
+	if err := ran(); err != nil {
+		t.Error(err)
+	}
+	if out, err := square.Result(t.Context(), c.Eng, created.ID); err != nil || out != (fixture.AreaResult{Area: 49}) {
+		t.Errorf("result %v, %v", out, err)
+	}
+	err = pgx.BeginFunc(t.Context(), c.Pool, func(tx pgx.Tx) error {
+		out, err := square.Result(t.Context(), c.Eng.WithTx(tx), created.ID)
+		if out != (fixture.AreaResult{Area: 49}) {
+			t.Errorf("in a transaction: %v", out)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+
+	// The same kind, declared elsewhere with other types.
+	loose := engine.Kind[struct{}, struct{ Perimeter int }]{Name: square.Name}
+	if out, err := loose.Result(t.Context(), c.Eng, created.ID); err != nil || out.Perimeter != 0 {
+		t.Errorf("read with another field: %v, %v", out, err)
+	}
+	_, err = engine.Kind[struct{}, []string]{Name: square.Name}.Result(t.Context(), c.Eng, created.ID)
+	if wrong, ok := errors.AsType[*engine.DecodeError](err); !ok || wrong.Kind != square.Name || wrong.Type != "[]string" {
+		t.Errorf("read with another shape: %v", err)
+	}
+}
+
+func TestKind_result_that_is_none(t *testing.T) {
+	c := fixture.NewCrew(t)
+	square := squares(c)
+	x := c.Start(t)
+	if _, err := c.FailExecution(t.Context(), x.Lease, engine.Failure{Message: "too round", Class: policy.Permanent}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := square.Result(t.Context(), c.Eng, x.ID)
+	if ended, ok := errors.AsType[*engine.EndedError](err); !ok || ended.Outcome != state.OutcomeFailed || ended.Execution != x.ID || ended.Failure != "too round" {
+		t.Errorf("of a failure: %v", err)
+	}
+	if _, again := square.Await(t.Context(), c.Eng, x.ID); again == nil || !errors.As(again, new(*engine.EndedError)) {
+		t.Errorf("of a failure, awaited: %v", again)
+	}
+	unknown := id.NewExecutionID(c.Lane, id.Partitions{})
+	if _, err := square.Result(t.Context(), c.Eng, unknown); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("of none: %v", err)
+	}
+	if _, err := (engine.Kind[struct{}, string]{}).Result(t.Context(), c.Eng, x.ID); !errors.Is(err, engine.ErrInvalidInput) {
+		t.Errorf("of a kind without a name: %v", err)
+	}
+}
+
+func TestKind_refused_creations(t *testing.T) {
+	f := fixture.New(t)
+	for name, spec := range map[string]engine.ExecutionSpec{
+		"arguments": engine.Kind[float64, struct{}]{Name: "k", Lane: f.Lane}.Spec(math.NaN()),
+		"name":      engine.Kind[int, struct{}]{Lane: f.Lane}.Spec(1),
+	} {
+		if _, err := f.CreateExecution(t.Context(), spec); !errors.Is(err, engine.ErrInvalidInput) {
+			t.Errorf("%s: %v", name, err)
+		}
+		flow := engine.FlowSpec{Nodes: []engine.Node{{Key: "a", Spec: spec}}}
+		if _, err := f.CreateFlow(t.Context(), flow); !errors.Is(err, engine.ErrInvalidInput) {
+			t.Errorf("%s, in a flow: %v", name, err)
+		}
+	}
+	if n := f.CountOnLane(t); n != 0 {
+		t.Errorf("%d executions on the lane", n)
+	}
+}

@@ -1,0 +1,99 @@
+package house
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// TestExamples builds and runs every program in examples/ on a database of its own.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	output := map[string][]string{ // the lines it prints, sorted
+		"await":                 {"no answer: nothing to count", "words: 6"},
+		"cancel":                {"cancelled: the customer changed his mind", "cancelled: the file is removed"},
+		"delay":                 {"attempt 0: not yet", "attempt 0: not yet", "attempts: 1, retries: 0", "done: https://example.com/video-7"},
+		"error-branch":          {"hotel in Oslo: have a good journey", `hotel on the moon: we are sorry, given back: ["train"]`},
+		"fan-in":                {"best price: 50"},
+		"feed":                  {"audited: 3 told twice: 1", "feed: <nil>", "feed: the audit is down"},
+		"first-of-n":            {"first price: 70", "slow shop: cancelled"},
+		"graceful-worker":       {"asleep", "awake", "drained"},
+		"grow":                  {"4 of 4 ended", "words: 8"},
+		"projection":            {"failed: 1", "success: 3"},
+		"quorum":                {"published, copies: 2"},
+		"quickstart":            {"hello, Ada", "hello, Grace"},
+		"replay":                {"failed: no address of Ada", "on its way to London, attempt 0", "replayed 1 times"},
+		"retention":             {"behind by 0s, 0 deleted", "charged 7", "small cat", "thumbnails: kept for 1h0m0s"},
+		"retries":               {`to Ada: "taken at attempt 2", failed: false`, `to nobody: "", failed: true`},
+		"saga":                  {"guide to Oslo:", "guide to the moon: hotel undone train undone"},
+		"transactional-enqueue": {"order of one anvil: 1 bill"},
+		"why-it-failed": {
+			"attempt 0: retry: transient failure: the post office is closed", "attempt 1: failed: permanent failure: no such address",
+		},
+	}
+	terminatedAt := map[string]string{"graceful-worker": "asleep"} // after it has printed this line
+	sources, err := filepath.Glob("../../examples/*/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(sources) != len(output) {
+		t.Errorf("examples/ holds %q, and the test knows %d of them", sources, len(output))
+	}
+	programs := fixture.BuildPrograms(t, "./examples/...")
+	for name, want := range output {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), filepath.Join(programs, name))
+			cmd.Env = append(os.Environ(), "DATABASE_URL="+pgtest.CloneURL(t))
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var lines []string
+			for printed := bufio.NewScanner(stdout); printed.Scan(); {
+				lines = append(lines, printed.Text())
+				if printed.Text() == terminatedAt[name] {
+					if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Fatalf("%v\n%q\n%s", err, lines, &stderr)
+			}
+			slices.Sort(lines)
+			if !slices.Equal(lines, want) {
+				t.Errorf("it prints %q, want %q", lines, want)
+			}
+		})
+	}
+}
+
+// TestReadme_program keeps the program in the README the one that is built and run.
+func TestReadme_program(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile("../../examples/quickstart/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(readme, slices.Concat([]byte("\n```go\n"), program, []byte("```\n"))) {
+		t.Error("README.md does not contain examples/quickstart/main.go")
+	}
+}

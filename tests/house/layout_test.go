@@ -1,0 +1,131 @@
+package house
+
+import (
+	"errors"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// goList runs go list in the root, where go.work joins the modules, and returns the lines it prints.
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...)
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		var stderr []byte
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			stderr = exit.Stderr
+		}
+		t.Fatalf("go list %s: %v\n%s", strings.Join(args, " "), err, stderr)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+// TestLayout_imports_point_down holds every room to the rooms below it. A new room gets its line here.
+func TestLayout_imports_point_down(t *testing.T) {
+	t.Parallel()
+	core := []string{"db", "normalise", "policy", "state", "id"}
+	below := map[string][]string{
+		"":                  {}, // doc.go
+		"id":                {},
+		"state":             {},
+		"policy":            {"id"},
+		"normalise":         {"state"},
+		"db":                {"id"},
+		"schema":            {},
+		"internal/notify":   {},
+		"internal/pgtx":     {"db"},
+		"internal/outbox":   {"db", "id", "internal/notify", "internal/pgtx"},
+		"engine":            append([]string{"internal/document", "internal/notify", "internal/outbox", "internal/pgtx", "internal/scan"}, core...),
+		"internal/scan":     {"id"},
+		"events":            append([]string{"engine", "internal/backoff", "internal/outbox", "internal/pgtx"}, core...),
+		"reconcile":         append([]string{"engine", "internal/backoff"}, core...),
+		"worker":            append([]string{"engine", "internal/backoff", "reconcile"}, core...), // runs one beside its handlers
+		"internal/backoff":  {},
+		"internal/document": {"policy", "id"},
+		"internal/pgserver": {},
+		"internal/pgtest":   {"internal/pgserver", "internal/pgtest/container", "schema"},
+
+		"internal/pgtest/container": {},
+		"internal/pgtest/progress":  {},
+	}
+	// Nothing may import these, so they may import anything.
+	top := []string{"bench", "cmd/", "examples/", "tests"}
+
+	for _, line := range goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, fixture.Module+"/...") {
+		paths := strings.Fields(line)
+		room := roomOf(paths[0])
+		allowed, known := below[room]
+		if room == "review" || strings.HasPrefix(room, "review/") {
+			// The review of schema changes knows neither the engine nor the schema: it reviews any project.
+			for _, path := range paths[1:] {
+				imported := roomOf(path)
+				if isOwn(path) && imported != "internal/pgserver" && !strings.HasPrefix(imported, "review/") {
+					t.Errorf("room %q imports %q: the review knows nothing of this library", room, imported)
+				}
+			}
+			continue
+		}
+		if !known {
+			isTop := slices.ContainsFunc(top, func(prefix string) bool { return strings.HasPrefix(room, prefix) })
+			if !isTop {
+				t.Errorf("room %s is not on the drawing", room)
+			}
+			continue
+		}
+		for _, path := range paths[1:] {
+			if !isOwn(path) {
+				continue
+			}
+			if imported := roomOf(path); !slices.Contains(allowed, imported) {
+				t.Errorf("room %q imports %q, which is not below it", room, imported)
+			}
+		}
+	}
+}
+
+// TestLayout_what_a_user_compiles checks that this library depends on the standard library, pgx with what pgx itself
+// needs, and google/uuid alone. The tests beside its packages are held to the same list, because their requirements
+// become the user's. Tests that need a database or rapid belong to the tests module.
+func TestLayout_what_a_user_compiles(t *testing.T) {
+	t.Parallel()
+	allowed := []string{
+		fixture.Module,
+		"github.com/google/uuid",
+		"github.com/jackc/pgx/v5",
+		"github.com/jackc/pgpassfile",
+		"github.com/jackc/pgservicefile",
+		"github.com/jackc/puddle/v2",
+		"golang.org/x/sync",
+		"golang.org/x/text",
+	}
+	for _, line := range goList(t, "-deps", "-test", "-f", "{{with .Module}}{{.Path}}{{end}}", "./...") {
+		if line != "" && !slices.Contains(allowed, line) {
+			t.Errorf("the root's module depends on %s", line)
+		}
+	}
+}
+
+// TestLayout_no_containers_in_the_command keeps the container library, and all that comes with it, out of ff.
+func TestLayout_no_containers_in_the_command(t *testing.T) {
+	t.Parallel()
+	for _, path := range goList(t, "-deps", "./cmd/ff") {
+		if strings.HasPrefix(path, "github.com/testcontainers/") || strings.HasPrefix(path, "github.com/moby/") {
+			t.Errorf("./cmd/ff depends on %s", path)
+		}
+	}
+}
+
+func isOwn(path string) bool {
+	return path == fixture.Module || strings.HasPrefix(path, fixture.Module+"/")
+}
+
+// roomOf returns a package's path below the module's root.
+func roomOf(path string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(path, fixture.Module), "/")
+}

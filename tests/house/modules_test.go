@@ -1,0 +1,192 @@
+package house
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// uuidModule is the one module beside pgx that this library requires. It has no requirements of its own.
+const uuidModule = "github.com/google/uuid"
+
+// TestModules_a_program_pays_for_pgx_alone builds a program that imports every package of this library, and one that
+// imports pgx alone. The first has the two lines of google/uuid more in its go.sum and no other version of anything. It
+// requires the oldest possible version of each module that the command, the tests, the examples and the benchmarks
+// require, and this library raises none of them.
+func TestModules_a_program_pays_for_pgx_alone(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := requirements(t, root)
+	pgx := own["github.com/jackc/pgx/v5"]
+	if pgx == "" || own[uuidModule] == "" {
+		t.Fatalf("the root's go.mod must require pgx and %s: %v", uuidModule, own)
+	}
+	var imports []string
+	for _, pkg := range goList(t, "./...") {
+		if room := roomOf(pkg); room != "" && !strings.HasPrefix(room, "internal/") {
+			imports = append(imports, pkg)
+		}
+	}
+
+	other := newProgram(t, "github.com/jackc/pgx/v5/pgxpool")
+	other.edit("-require=github.com/jackc/pgx/v5@" + pgx)
+	otherModules, otherSums := other.build()
+
+	program := newProgram(t, imports...)
+	program.edit("-require=github.com/jackc/pgx/v5@"+pgx, "-require="+fixture.Module+"@v0.0.0", "-replace="+fixture.Module+"="+root)
+	want := maps.Clone(otherModules)
+	want[fixture.Module] = "v0.0.0"
+	want[uuidModule] = own[uuidModule]
+	for _, folder := range goList(t, "-m", "-f", "{{.Dir}}") { // the modules of go.work
+		for required := range requirements(t, folder) {
+			if isOwn(required) || want[required] != "" {
+				continue
+			}
+			want[required] = program.requireOldest(required)
+		}
+	}
+	if len(want) < len(otherModules)+10 {
+		t.Fatalf("the other modules require no more than pgx does: %v", want)
+	}
+	modules, sums := program.build()
+
+	for _, path := range slices.Sorted(maps.Keys(modules)) {
+		if modules[path] != want[path] {
+			t.Errorf("this library takes %s from version %q to %q", path, want[path], modules[path])
+		}
+	}
+	var rest strings.Builder
+	uuidLines := 0
+	for line := range strings.Lines(sums) {
+		if strings.HasPrefix(line, uuidModule+" "+own[uuidModule]) {
+			uuidLines++
+			continue
+		}
+		rest.WriteString(line)
+	}
+	if uuidLines != 2 || rest.String() != otherSums {
+		t.Errorf("go.sum of a program with this library:\n%s\nof one with pgx, to which it may add the two lines of %s:\n%s",
+			sums, uuidModule, otherSums)
+	}
+}
+
+// requirements returns the versions of the modules that the go.mod in a folder requires.
+func requirements(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	goMod, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	required := make(map[string]string)
+	for line := range strings.Lines(string(goMod)) {
+		fields := strings.Fields(strings.TrimPrefix(line, "require "))
+		if len(fields) >= 2 && strings.Contains(fields[0], ".") && strings.HasPrefix(fields[1], "v") {
+			required[fields[0]] = fields[1]
+		}
+	}
+	return required
+}
+
+// program is a module of a user's, without a go.work.
+type program struct {
+	t      *testing.T
+	folder string
+}
+
+func newProgram(t *testing.T, imports ...string) *program {
+	t.Helper()
+	p := &program{t, t.TempDir()}
+	goMod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var version string
+	for line := range strings.Lines(string(goMod)) {
+		if strings.HasPrefix(line, "go ") {
+			version = line
+		}
+	}
+	p.write("go.mod", "module example.com/program\n\n"+version)
+	var main strings.Builder
+	main.WriteString("package main\n\n")
+	for _, pkg := range imports {
+		fmt.Fprintf(&main, "import _ %q\n", pkg)
+	}
+	main.WriteString("\nfunc main() {}\n")
+	p.write("main.go", main.String())
+	return p
+}
+
+func (p *program) write(name, content string) {
+	p.t.Helper()
+	name = filepath.Join(p.folder, name)
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *program) run(args ...string) string {
+	p.t.Helper()
+	cmd := exec.CommandContext(p.t.Context(), "go", args...)
+	cmd.Dir = p.folder
+	// What is in the module cache was checked when it got there.
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod", "GOSUMDB=off")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		p.t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	return string(out)
+}
+
+func (p *program) edit(flags ...string) {
+	p.t.Helper()
+	p.run(append([]string{"mod", "edit"}, flags...)...)
+}
+
+// requireOldest requires the oldest version that a module of this path can have, and an empty module to stand for it, of
+// whatever version. It returns the version.
+func (p *program) requireOldest(modulePath string) string {
+	p.t.Helper()
+	version := "v0.0.0"
+	if major := strings.TrimLeft(path.Ext(modulePath), "."); strings.HasPrefix(modulePath, "gopkg.in/") {
+		version = major + ".0.0"
+	} else if major := path.Base(modulePath); len(major) > 1 && major[0] == 'v' && strings.Trim(major[1:], "0123456789") == "" {
+		version = major + ".0.0"
+	}
+	p.write(filepath.Join("oldest", modulePath, "go.mod"), "module "+modulePath+"\n")
+	p.edit("-require="+modulePath+"@"+version, "-replace="+modulePath+"=./oldest/"+modulePath)
+	return version
+}
+
+// build builds the program. It returns the versions of the modules it is built from, and its go.sum.
+func (p *program) build() (versions map[string]string, sums string) {
+	p.t.Helper()
+	p.run("build", "-o", os.DevNull, ".")
+	versions = make(map[string]string)
+	for line := range strings.Lines(p.run("list", "-m", "-f", "{{if not .Main}}{{.Path}} {{.Version}}{{end}}", "all")) {
+		if fields := strings.Fields(line); len(fields) == 2 {
+			versions[fields[0]] = fields[1]
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(p.folder, "go.sum"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return versions, string(text)
+}

@@ -1,0 +1,694 @@
+package statements
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A statement is one of queries/*.sql, in parts: its CTEs by name, in order, and "" for what comes after them.
+type statement struct {
+	name  string
+	file  string
+	parts []part
+}
+
+// A part of a statement.
+type part struct {
+	name   string
+	remark string   // the comment that it begins with
+	lines  []string // without indentation, comments, trailing commas and a leading AND
+}
+
+var cteBegins = regexp.MustCompile(`^(?:WITH (?:RECURSIVE )?)?(\w+) AS (?:MATERIALIZED )?\($`)
+
+var cteEnds = regexp.MustCompile(`^\),?$`)
+
+// statements reads queries/*.sql.
+func statements(t *testing.T) map[string]statement {
+	t.Helper()
+	files, err := filepath.Glob("../../queries/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, error %v", len(files), err)
+	}
+	all := make(map[string]statement)
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, query := range strings.Split("\n"+string(text), "\n-- name: ")[1:] {
+			name, _, _ := strings.Cut(query, " ")
+			all[name] = statement{name: name, file: filepath.Base(path), parts: partsOf(query)}
+		}
+	}
+	return all
+}
+
+// partsOf cuts a statement where a line in column 0 begins or ends a CTE.
+func partsOf(query string) []part {
+	parts := []part{{}}
+	main, inCTE := &parts[0], false
+	for _, line := range strings.Split(query, "\n")[1:] {
+		now := &parts[len(parts)-1]
+		if !inCTE {
+			now = main
+		}
+		text := strings.TrimSpace(line)
+		switch begins := cteBegins.FindStringSubmatch(line); {
+		case strings.HasPrefix(line, "--"):
+		case strings.HasPrefix(text, "--"):
+			if len(now.lines) == 0 {
+				now.remark = strings.TrimSpace(now.remark + " " + strings.TrimPrefix(text, "-- "))
+			}
+		case begins != nil && !inCTE:
+			parts, inCTE = append(parts, part{name: begins[1]}), true
+			main = &parts[0]
+		case inCTE && cteEnds.MatchString(line):
+			inCTE = false
+		case text != "":
+			text = strings.TrimSuffix(strings.TrimSuffix(text, ";"), ",")
+			now.lines = append(now.lines, strings.TrimPrefix(text, "AND "))
+		}
+	}
+	return append(parts[1:], parts[0])
+}
+
+func (s statement) part(name string) (part, bool) {
+	at := slices.IndexFunc(s.parts, func(p part) bool { return p.name == name })
+	if at < 0 {
+		return part{}, false
+	}
+	return s.parts[at], true
+}
+
+// Who meets one of many CTEs reads first what it holds.
+func TestQueries_each_of_many_CTEs_says_what_it_holds(t *testing.T) {
+	t.Parallel()
+	for _, s := range statements(t) {
+		if len(s.parts) <= 4 {
+			continue
+		}
+		for _, p := range s.parts[:len(s.parts)-1] {
+			if p.remark == "" {
+				t.Errorf("%s: %s: %s does not begin with a line that says what it holds", s.file, s.name, p.name)
+			}
+		}
+	}
+}
+
+// Twins are parts of statements that say the same, save for what is named here.
+type twins struct {
+	a, b   string   // statement.part
+	rename []string // in a, before the comparison: old, new, old, new
+	onlyA  []string // lines that only a has, in order
+	onlyB  []string
+}
+
+// The time of the slow path is that of an earlier statement.
+var slowTime = []string{"(SELECT now_ms FROM clock)", "@now_ms::bigint"}
+
+// What is there once is given by itself, not in an array, and its time with it.
+
+var oneOfMany = []string{
+	"candidate AS c", "candidates AS c", "claimed AS n", "numbered AS n", "c.now_ms", "(SELECT now_ms FROM clock)", "n.now_ms", "(SELECT now_ms FROM clock)",
+	"@attempt_id::uuid", "(@attempt_ids::uuid[])[n.ord]", "@lease_id::uuid", "(@lease_ids::uuid[])[n.ord]",
+}
+
+var oneCompletion = []string{
+	"k.now_ms", "(SELECT now_ms FROM clock)", "sqlc.narg(result)::bytea", "i.result", "@partition_key::smallint", "i.partition_key",
+	"@execution_id::uuid", "i.execution_id", "@attempt_index::integer", "i.attempt_index", "@lease_epoch::bigint", "i.lease_epoch",
+	"sqlc.narg(flow_id)::uuid", "i.flow_id",
+}
+
+var oneEnd = []string{
+	"c.now_ms", "(SELECT now_ms FROM clock)", "@partition_key::smallint", "c.partition_key", "@execution_id::uuid", "c.execution_id",
+	"@attempt_index::integer", "c.attempt_index", "@lease_epoch::bigint", "c.lease_epoch",
+}
+
+var oneEvent = []string{
+	"ended_attempt AS a", "ended_attempts AS a", "a.now_ms", "(SELECT now_ms FROM clock)", "@partition_key::smallint", "a.partition_key",
+	"@execution_id::uuid", "a.execution_id", "sqlc.narg(flow_id)::uuid", "a.flow_id",
+}
+
+var twinStatements = []twins{
+	// The claim after positions leaves interrupted attempts to the full scan.
+	{a: "ClaimAfterPositions.clock", b: "ClaimFromHead.clock"},
+	{a: "ClaimAfterPositions.halted", b: "ClaimFromHead.halted"},
+	{a: "ClaimFromHead.halted", b: "TakeClaimable.halted"},
+	{
+		a: "ClaimAfterPositions.claimed", b: "ClaimFromHead.claimed",
+		onlyA: []string{"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + 1"},
+		onlyB: []string{
+			"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)",
+			"+ CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END",
+		},
+	},
+	{a: "ClaimAfterPositions.dequeued", b: "ClaimFromHead.dequeued"},
+	{a: "ClaimAfterPositions.numbered", b: "ClaimFromHead.numbered"},
+	{
+		a: "ClaimAfterPositions.opened_attempts", b: "ClaimFromHead.opened_attempts",
+		onlyB: []string{"WHERE", "n.prior_attempt_state <> 'attempt_interrupted'"},
+	},
+	{a: "ClaimAfterPositions.timed", b: "ClaimFromHead.timed"},
+	{a: "ClaimAfterPositions.leased_events", b: "ClaimFromHead.leased_events"},
+	{
+		a: "ClaimAfterPositions.", b: "ClaimFromHead.",
+		onlyA: []string{"CAST((@attempt_ids::uuid[])[n.ord] AS uuid) AS attempt_id", "CAST(NULL AS text) AS attempt_type"},
+		onlyB: []string{
+			"CAST(coalesce(r.attempt_id, (@attempt_ids::uuid[])[n.ord]) AS uuid) AS attempt_id", "r.attempt_type",
+			"LEFT JOIN resumed_attempts AS r ON r.ord = n.ord AND n.prior_attempt_state = 'attempt_interrupted'",
+			"WHERE", "1 / (",
+			"(SELECT count(*) FROM numbered AS i WHERE i.prior_attempt_state = 'attempt_interrupted')",
+			"= (SELECT count(*) FROM resumed_attempts)", ")::integer = 1",
+		},
+	},
+
+	// One claim after one position has no arrays, and carries the time along.
+	{a: "ClaimOneAfterPosition.halted", b: "ClaimAfterPositions.halted"},
+	{
+		a: "ClaimOneAfterPosition.candidate", b: "ClaimAfterPositions.candidates",
+		rename: append([]string{
+			"@position_rank::bigint", "p.rank", "@position_created_at_ms::bigint", "p.created_at_ms", "@position_execution_id::uuid", "p.execution_id",
+		}, oneOfMany...),
+		onlyA: []string{"ffx_now_ms(sqlc.narg(now_ms)) AS now_ms", "FROM (", "LIMIT 1"},
+		onlyB: []string{"FROM positions AS p", "CROSS JOIN LATERAL (", "LIMIT @max_items::integer", "LIMIT @max_items::integer"},
+	},
+	{
+		a: "ClaimOneAfterPosition.claimed", b: "ClaimAfterPositions.claimed", rename: oneOfMany,
+		onlyA: []string{"(SELECT now_ms FROM clock)", "ffx_attempt_timeout_at(e.policy, (SELECT now_ms FROM clock)) AS timeout_at_ms"},
+		onlyB: []string{"raw_fields = e.raw_fields", "e.policy"},
+	},
+	{a: "ClaimOneAfterPosition.dequeued", b: "ClaimAfterPositions.dequeued"},
+	{a: "ClaimOneAfterPosition.opened_attempt", b: "ClaimAfterPositions.opened_attempts", rename: oneOfMany},
+	{
+		a: "ClaimOneAfterPosition.timed", b: "ClaimAfterPositions.timed",
+		rename: append([]string{
+			"@lease_id::uuid", "CAST((@lease_ids::uuid[])[1] AS uuid)", "ARRAY[n.partition_key]", "array_agg(n.partition_key)",
+			"ARRAY[n.execution_id]", "array_agg(n.execution_id)", "ARRAY[n.attempt_index]", "array_agg(n.attempt_index)",
+		}, oneOfMany...),
+		onlyB: []string{"HAVING count(*) > 0"},
+	},
+	{a: "ClaimOneAfterPosition.leased_event", b: "ClaimAfterPositions.leased_events", rename: oneOfMany},
+	{
+		a: "ClaimOneAfterPosition.", b: "ClaimAfterPositions.",
+		rename: append([]string{
+			"@attempt_id::uuid AS attempt_id", "CAST((@attempt_ids::uuid[])[n.ord] AS uuid) AS attempt_id",
+			"@lease_id::uuid AS lease_id", "CAST((@lease_ids::uuid[])[n.ord] AS uuid) AS lease_id",
+		}, oneOfMany...),
+	},
+
+	// The slow path of the claim is given what it decided, and finds the queue entry by its key.
+	{
+		a: "ClaimFromHead.claimed", b: "LeaseTakenExecutions.leased",
+		rename: append([]string{"candidates AS c", "input AS i", "= c.", "= i.", "ARRAY[c.", "ARRAY[i."}, slowTime...),
+		onlyA: []string{
+			"ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END",
+			"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)",
+			"+ CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END",
+			"ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1",
+			"e.ctid = i.row_id",
+			"c.entry_id", "e.flow_id", "e.attempt_index", "e.ffx_lease_epoch AS lease_epoch", "c.attempt_state AS prior_attempt_state",
+			"e.payload", "e.policy", "e.raw_fields", "e.ffx_retry_count",
+		},
+		onlyB: []string{
+			"attempt_index = i.attempt_index", "WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms",
+			"ffx_execution_deadline_ms = CASE", "WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms",
+			"WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms", "END",
+			"lease_reclaim_count = greatest(e.lease_reclaim_count, 0) + i.reclaims",
+			"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + i.inserted::integer", "ffx_lease_epoch = i.lease_epoch",
+			"i.attempt_index", "i.attempt_type", "i.attempt_id", "i.lease_id", "i.lease_epoch", "i.timeout_at_ms",
+			"CASE", "WHEN e.raw_fields #>> '{next_attempt_policy,attempt_index}' = i.attempt_index::text",
+			"THEN e.raw_fields #> '{next_attempt_policy,policy}'", "END AS attempt_policy", "e.lane_id",
+		},
+	},
+	{
+		a: "ClaimFromHead.opened_attempts", b: "LeaseTakenExecutions.attempts",
+		rename: append([]string{"ff_attempt (", "ff_attempt AS a (", "n.", "l.", "numbered AS n", "leased AS l"}, slowTime...),
+		onlyA: []string{
+			"@now_ms::bigint + @lease_ttl_ms::bigint",
+			"CASE", "WHEN", "l.prior_attempt_state <> 'pending_first_attempt'",
+			"l.raw_fields #>> '{next_attempt_policy,attempt_index}' = l.attempt_index::text",
+			"THEN l.raw_fields #> '{next_attempt_policy,policy}'", "END",
+			"CASE l.prior_attempt_state", "WHEN 'pending_retry_attempt' THEN 'retry'", "WHEN 'pending_replay_attempt' THEN 'replay'", "ELSE 'initial'", "END",
+			"(@attempt_ids::uuid[])[l.ord]", "(@lease_ids::uuid[])[l.ord]", "l.timeout_at_ms",
+			"WHERE", "l.prior_attempt_state <> 'attempt_interrupted'",
+		},
+		onlyB: []string{
+			"sqlc.arg(now_ms)::bigint + sqlc.arg(lease_ttl_ms)::bigint",
+			"l.attempt_policy", "l.attempt_type", "l.attempt_id", "l.lease_id", "nullif(l.timeout_at_ms, 0)",
+			"ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE SET",
+			"worker_id = excluded.worker_id", "worker_instance_id = excluded.worker_instance_id", "lease_epoch = excluded.lease_epoch",
+			"lease_expires_at_ms = excluded.lease_expires_at_ms", "started_at_ms = coalesce(a.started_at_ms, excluded.started_at_ms)",
+			"terminal_at_ms = NULL", "outcome = NULL", "ffx_attempt_type = excluded.ffx_attempt_type", "ffx_attempt_id = excluded.ffx_attempt_id",
+			"ffx_lease_id = excluded.ffx_lease_id", "ffx_timeout_at_ms = excluded.ffx_timeout_at_ms", "ffx_delay_until_ms = NULL",
+		},
+	},
+	{
+		a: "ClaimFromHead.timed", b: "LeaseTakenExecutions.timed",
+		rename: []string{
+			"(SELECT now_ms FROM clock) + @lease_ttl_ms::bigint", "sqlc.arg(now_ms)::bigint + sqlc.arg(lease_ttl_ms)::bigint",
+			"n.", "l.", "numbered AS n", "leased AS l",
+		},
+	},
+	{
+		a: "ClaimFromHead.leased_events", b: "LeaseTakenExecutions.",
+		rename: append([]string{"'acquired'", "@event_type::text", "CAST((@lease_ids::uuid[])[n.ord] AS text)", "l.lease_id::text", "n.", "l.", "numbered AS n", "leased AS l"}, slowTime...),
+	},
+
+	// So has the completion of one.
+	{
+		a: "CompleteOne.completed", b: "CompleteExecutions.completed", rename: oneCompletion,
+		onlyA: []string{
+			"FROM (", "SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms", "OFFSET 0", ") AS k",
+			"e.partition_key = i.partition_key", "(SELECT now_ms FROM clock)",
+		},
+		onlyB: []string{
+			"raw_fields = e.raw_fields", "FROM input AS i", "e.partition_key = ANY (ARRAY[i.partition_key])",
+			"i.ord", "i.flow_id", "e.partition_key", "e.execution_id", "i.attempt_index", "i.lease_epoch",
+		},
+	},
+	{
+		a: "CompleteOne.ended_attempt", b: "CompleteExecutions.ended_attempts", rename: oneEnd,
+		onlyA: []string{"a.partition_key = c.partition_key", "(SELECT now_ms FROM clock)"},
+		onlyB: []string{"a.partition_key = ANY (ARRAY[c.partition_key])", "c.ord", "c.flow_id", "a.partition_key", "a.execution_id"},
+	},
+	{
+		a: "CompleteOne.lease_event", b: "CompleteExecutions.lease_events",
+		rename: append([]string{"CAST(@execution_id::uuid AS text)", "a.execution_id::text"}, oneEvent...),
+	},
+	{a: "CompleteOne.completion_event", b: "CompleteExecutions.completion_events", rename: oneEvent},
+
+	// The slow path of a completion has judged the fence before, and may find another program's lease.
+	{
+		a: "CompleteExecutions.completed", b: "EndSucceeded.completed", rename: slowTime,
+		onlyA: []string{
+			"(e.lifecycle_phase = 'active') IS TRUE", "(e.ownership_state = 'leased') IS TRUE",
+			"(e.attempt_index = i.attempt_index) IS TRUE", "(e.ffx_lease_epoch = i.lease_epoch) IS TRUE",
+			"e.flow_id IS NOT DISTINCT FROM i.flow_id",
+			"(i.flow_id IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))", "e.ffx_quota_policy_id IS NULL",
+			"i.ord", "i.flow_id", "i.lease_epoch",
+		},
+		onlyB: []string{"attempt_index = i.attempt_index", "e.ffx_lease_epoch"},
+	},
+	{
+		a: "CompleteExecutions.ended_attempts", b: "EndSucceeded.ended_attempts", rename: slowTime,
+		onlyA: []string{
+			"(a.lease_epoch = c.lease_epoch) IS TRUE", "(a.lease_expires_at_ms > @now_ms::bigint) IS TRUE",
+			"c.ord", "c.flow_id", "a.ffx_lease_id",
+		},
+		onlyB: []string{"CASE", "WHEN a.lease_epoch = c.ffx_lease_epoch THEN a.ffx_lease_id::text", "ELSE a.raw_fields ->> 'lease_id'", "END AS lease_id"},
+	},
+	{
+		a: "CompleteExecutions.lease_events", b: "EndSucceeded.",
+		rename: append([]string{"a.ffx_lease_id::text", "a.lease_id"}, slowTime...),
+	},
+
+	// Ends without success, with and without another attempt.
+	{
+		a: "EndUnsuccessful.ended_attempts", b: "ScheduleRetries.ended_attempts",
+		rename: []string{"d.", "r.", "ended AS d", "rescheduled AS r"},
+		onlyB: []string{
+			"ffx_delay_until_ms = r.delay_until_ms", "raw_fields = a.raw_fields || jsonb_build_object(",
+			"'failure_reason', r.failure_reason", "'failure_category', r.failure_category", "'failure_class', r.failure_class", ")",
+		},
+	},
+	{
+		a: "EndUnsuccessful.lease_events", b: "ScheduleRetries.lease_events",
+		rename: []string{
+			"coalesce(sqlc.narg(revoked_by)::text, 'backend')", "'backend'", "d.lease_event", "@lease_event::text", "d.", "r.",
+			"ended AS d", "rescheduled AS r",
+		},
+		onlyA: []string{"WHERE @lease_event::text <> ''"},
+	},
+
+	// Of each table the same rows are deleted.
+	{a: "DropAttemptsOf.", b: "DropStreamFramesOf.", rename: []string{"ff_attempt AS a", "ff_stream_frame AS f", "a.", "f."}},
+	{a: "DropAttemptsOf.", b: "DropStreamMetasOf.", rename: []string{"ff_attempt AS a", "ff_stream_meta AS m", "a.", "m."}},
+	{a: "DropAttemptsOf.", b: "DropStreamSummariesOf.", rename: []string{"ff_attempt AS a", "ff_stream_summary AS s", "a.", "s."}},
+	{a: "DropAttemptsOf.", b: "DropClaimGrantsOf.", rename: []string{"ff_attempt AS a", "ff_claim_grant AS g", "a.", "g."}},
+	{a: "DropAttemptsOf.", b: "DropSuspensionsOf.", rename: []string{"ff_attempt AS a", "ff_suspension_current AS s", "a.", "s."}},
+	{a: "DropAttemptsOf.", b: "DropWaitpointsOf.", rename: []string{"ff_attempt AS a", "ff_waitpoint_pending AS w", "a.", "w."}},
+	{
+		a: "DropAttemptsOf.", b: "DropExecutions.", rename: []string{"ff_attempt AS a", "ff_exec_core AS e", "a.", "e."},
+		onlyB: []string{"e.lifecycle_phase IN ('terminal', 'cancelled')"},
+	},
+	{a: "DropEdgeGroupsOf.", b: "DropEdgesOf.", rename: []string{"ff_edge_group", "ff_edge"}, onlyB: []string{"ORDER BY t.edge_id"}},
+	{a: "DropEdgeGroupsOf.", b: "DropCancelDispatchesOf.", rename: []string{"ff_edge_group", "ff_cancel_dispatch_outbox"}},
+	{a: "DropEdgeGroupsOf.", b: "DropBacklogMembersOf.", rename: []string{"ff_edge_group", "ff_cancel_backlog_member"}},
+	{a: "DropEdgeGroupsOf.", b: "DropFlowSummariesOf.", rename: []string{"ff_edge_group", "ff_flow_summary"}},
+	{a: "DropEdgeGroupsOf.", b: "DropFlows.", rename: []string{"ff_edge_group", "ff_flow_core"}},
+
+	// Each outbox is trimmed in the same way; of completion events others than their readers may need one.
+	{
+		a: "TrimCompletionEvents.page", b: "TrimLeaseEvents.page",
+		rename: []string{"ff_completion_event", "ff_lease_event", "c.committed_at_ms", "c.occurred_at_ms", "'completion'", "'lease'"},
+		onlyA: []string{
+			"(c.dispatched_at_ms IS NULL AND c.flow_id IS NOT NULL) AS needed",
+			"coalesce((SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends'), 0)",
+		},
+	},
+	{
+		a: "TrimCompletionEvents.old", b: "TrimLeaseEvents.old",
+		onlyA: []string{"y.needed", "OR (y.at_ms > @before_ms::bigint AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms)))"},
+		onlyB: []string{"y.at_ms > @before_ms::bigint", "y.at_ms <= ffx_now_ms(sqlc.narg(now_ms))"},
+	},
+	{a: "TrimCompletionEvents.trimmed", b: "TrimLeaseEvents.trimmed", rename: []string{"ff_completion_event", "ff_lease_event"}},
+	{a: "TrimCompletionEvents.", b: "TrimLeaseEvents."},
+	{
+		a: "TrimLeaseEvents.page", b: "TrimOperatorEvents.page",
+		rename: []string{"ff_lease_event", "ff_operator_event", "'lease'", "'operator'"},
+	},
+	{a: "TrimLeaseEvents.old", b: "TrimOperatorEvents.old"},
+	{a: "TrimLeaseEvents.trimmed", b: "TrimOperatorEvents.trimmed", rename: []string{"ff_lease_event", "ff_operator_event"}},
+	{a: "TrimLeaseEvents.", b: "TrimOperatorEvents."},
+	{
+		a: "TrimLeaseEvents.page", b: "TrimSignalEvents.page",
+		rename: []string{"ff_lease_event", "ff_signal_event", "'lease'", "'signal'", "c.occurred_at_ms", "c.delivered_at_ms"},
+	},
+	{a: "TrimLeaseEvents.old", b: "TrimSignalEvents.old"},
+	{a: "TrimLeaseEvents.trimmed", b: "TrimSignalEvents.trimmed", rename: []string{"ff_lease_event", "ff_signal_event"}},
+	{a: "TrimLeaseEvents.", b: "TrimSignalEvents."},
+
+	// Upwards and downwards.
+	{a: "ListNewestKeys.input", b: "ListOldestKeys.input"},
+	{
+		a: "ListNewestKeys.", b: "ListOldestKeys.",
+		onlyA: []string{"x.execution_id <= i.from_id", "x.execution_id >= @to_id::uuid", "ORDER BY x.execution_id DESC"},
+		onlyB: []string{"x.execution_id >= i.from_id", "x.execution_id <= @to_id::uuid", "ORDER BY x.execution_id"},
+	},
+
+	// What gives a lease back says so as what ends one.
+	{a: "EndSucceeded.", b: "ReturnLeases.lease_events", rename: []string{"ended_attempts AS a", "returned_attempts AS a"}},
+
+	// One waits for locks, the other skips what others hold.
+	{a: "LockExecutions.input", b: "TakeExecutions.input"},
+	{a: "LockExecutions.", b: "TakeExecutions.", onlyA: []string{"FOR NO KEY UPDATE"}, onlyB: []string{"FOR NO KEY UPDATE SKIP LOCKED"}},
+	{a: "LockAttempts.input", b: "TakeAttempts.input"},
+	{a: "LockAttempts.", b: "TakeAttempts.", onlyA: []string{"FOR UPDATE"}, onlyB: []string{"FOR UPDATE SKIP LOCKED"}},
+}
+
+func TestQueries_twins_say_the_same(t *testing.T) {
+	t.Parallel()
+	all := statements(t)
+	for _, pair := range twinStatements {
+		a, b := linesOf(t, all, pair.a), linesOf(t, all, pair.b)
+		renamed := strings.Split(strings.NewReplacer(pair.rename...).Replace(strings.Join(a, "\n")), "\n")
+		if err := sameBut(renamed, b, pair.onlyA, pair.onlyB); err != nil {
+			t.Errorf("%s and %s: %v", pair.a, pair.b, err)
+		}
+	}
+}
+
+// linesOf returns the lines of a part, named statement.part.
+func linesOf(t *testing.T, all map[string]statement, name string) []string {
+	t.Helper()
+	query, cte, _ := strings.Cut(name, ".")
+	p, ok := all[query].part(cte)
+	if !ok {
+		t.Fatalf("there is no %s", name)
+	}
+	return p.lines
+}
+
+// A rule is a passage that stands in several statements, the same in each, and in no other.
+type rule struct {
+	name string
+	text string // X and Y stand for table aliases
+	mark string // what no other part may have; empty: no such test
+	in   map[string]string
+}
+
+var sqlRules = []rule{
+	{
+		name: "what others have claimed since is not locked",
+		text: "(X.xmax = 0 OR ffx_claimable_now(X.partition_key, X.execution_id))",
+		mark: "ffx_claimable_now",
+		in:   map[string]string{"ClaimFromHead.candidates": "t", "TakeClaimable.": "t"},
+	},
+	{
+		name: "an entry holds: its execution is claimable, where the entry says, by this worker",
+		text: `
+			X.lane_id = r.lane_id
+			- X.priority::bigint = r.rank
+			X.created_at_ms = r.created_at_ms
+			X.lifecycle_phase = 'runnable'
+			X.eligibility_state = 'eligible_now'
+			X.required_capabilities <@ @capabilities::text[]`,
+		in: map[string]string{
+			"ClaimAfterPositions.candidates": "c", "ClaimOneAfterPosition.candidate": "c", "ClaimFromHead.candidates": "t", "TakeClaimable.": "t",
+		},
+	},
+	{
+		name: "an entry holds: its execution is claimable, where the entry says, by a worker of whom something may be known",
+		text: `
+			t.lane_id = r.lane_id
+			- t.priority::bigint = r.rank
+			t.created_at_ms = r.created_at_ms
+			t.lifecycle_phase = 'runnable'
+			t.eligibility_state = 'eligible_now'
+			(t.required_capabilities <@ sqlc.narg(capabilities)::text[]) IS NOT FALSE`,
+		mark: "sqlc.narg(capabilities)",
+		in:   map[string]string{"ScanEligible.": ""},
+	},
+	{
+		name: "an execution has a budget or a quota, by whomever it was noted",
+		text: `
+			e.ffx_budget_ids IS NOT NULL
+			OR e.ffx_quota_policy_id IS NOT NULL
+			OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
+			OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''
+			OR coalesce(e.policy -> 'budget_ids', '[]') NOT IN ('[]', 'null')
+			)::boolean AS attached`,
+		mark: "AS attached",
+		in:   map[string]string{"ScanEligible.": "", "ReadGrantFacts.": ""},
+	},
+	{
+		name: "an entry is for this worker",
+		text: `
+			X.required_capabilities <@ @capabilities::text[]
+			(X.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE`,
+		mark: "@capabilities",
+		in: map[string]string{
+			"ClaimAfterPositions.candidates": "r", "ClaimOneAfterPosition.candidate": "r", "ClaimFromHead.candidates": "q", "TakeClaimable.": "q",
+		},
+	},
+	{
+		name: "entries in claim order, executions locked one by one",
+		text: `
+			FROM ffx_ready AS q
+			WHERE
+			q.lane_id = @lane_id
+			q.required_capabilities <@ @capabilities::text[]
+			(q.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+			ORDER BY
+			q.rank
+			q.created_at_ms
+			q.execution_id
+			OFFSET 0
+			) AS r
+			CROSS JOIN LATERAL (`,
+		in: map[string]string{"ClaimFromHead.candidates": "", "TakeClaimable.": ""},
+	},
+	{
+		name: "the deadline that a delay covered",
+		text: `
+			WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
+			ELSE e.deadline_at_ms
+			END`,
+		mark: "nullif(e.ffx_execution_deadline_ms, 0)",
+		in: map[string]string{
+			"ClaimAfterPositions.claimed": "", "ClaimOneAfterPosition.claimed": "", "ClaimFromHead.claimed": "", "LeaseTakenExecutions.leased": "", "ReleaseDownstream.": "",
+			"BlockDownstream.blocked": "",
+		},
+	},
+	{name: "the timeout of an attempt is ffx_attempt_timeout_at", mark: "attempt_timeout_ms}"},
+	{name: "what losing a lease too often is says ffx_lost_too_often", mark: "max_reclaim_count"},
+	{
+		name: "deadline_at_ms is a deadline, not another program's delay",
+		text: `
+			X.eligibility_state <> 'not_eligible_until_time'
+			OR X.blocking_reason = 'waiting_for_retry_backoff' AND X.raw_fields ->> 'delay_until' ~ '^[0-9]+$'`,
+		mark: "'waiting_for_retry_backoff' AND",
+		in: map[string]string{
+			"ScanOverdue.": "e", "TakeOverdue.": "t", "PostponeExecution.effective": "t", "PromoteExecution.effective": "t",
+		},
+	},
+	{
+		name: "an attempt that a timeout ends",
+		text: `
+			e.lifecycle_phase = 'active'
+			e.attempt_index = a.attempt_index
+			a.lease_epoch = e.ffx_lease_epoch
+			a.lease_expires_at_ms IS NOT NULL`,
+		mark: "e.attempt_index = a.attempt_index",
+		in:   map[string]string{"ScanTimedOut.": "", "TakeTimedOut.": ""},
+	},
+	{
+		name: "the id of a lease, whoever gave it",
+		text: `
+			WHEN X.lease_epoch = Y.ffx_lease_epoch THEN X.ffx_lease_id::text
+			ELSE X.raw_fields ->> 'lease_id'
+			END`,
+		mark: "->> 'lease_id'",
+		in: map[string]string{
+			"RenewLeases.renewed": "a e", "ReadLeases.": "a e", "ReturnLeases.returned_attempts": "a r", "EndSucceeded.ended_attempts": "a c",
+			"TakeExpiredLeases.": "t t", "TakeCurrentAttempts.": "a e", "ReadHeldExecutions.": "cur e", "EndCancelled.ended": "a t",
+		},
+	},
+	{
+		name: "the columns of a listing",
+		text: `
+			e.partition_key
+			e.execution_id
+			e.flow_id
+			e.lane_id
+			coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind
+			coalesce(e.raw_fields ->> 'ffx_node_key', '')::text AS node_key
+			e.created_at_ms
+			e.terminal_at_ms
+			e.lifecycle_phase
+			e.eligibility_state
+			e.public_state
+			coalesce(e.cancellation_reason, '')::text AS cancellation_reason
+			coalesce(e.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome
+			coalesce(e.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message
+			coalesce(e.raw_fields ->> 'failure_reason', '')::text AS failure_reason
+			e.lease_reclaim_count
+			coalesce(cur.outcome, '')::text AS current_outcome
+			coalesce(p.outcome, '')::text AS pointer_outcome`,
+		in: map[string]string{"ListExecutions.": "", "ListNamedExecutions.": "", "ListFlowMembers.": ""},
+	},
+	{
+		name: "what an outcome is derived from where neither states nor attempts tell it",
+		text: `
+			coalesce(X.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome
+			coalesce(X.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message
+			coalesce(X.raw_fields ->> 'failure_reason', '')::text AS failure_reason`,
+		mark: "'terminal_outcome', '')::text",
+		in: map[string]string{
+			"ListExecutions.": "e", "ListNamedExecutions.": "e", "ListFlowMembers.": "e", "GetExecutionResult.": "e", "ListUpstreamResults.": "u",
+			"ListEnded.": "e", "ReadHeldExecutions.": "e", "ReadLeases.": "e", "ListFlowGraph.": "e", "ListInbound.": "u", "ReadGroupEdges.": "u",
+		},
+	},
+	{
+		name: "the current attempt is the newest up to the pointer",
+		text: `
+			c.attempt_index <= X.attempt_index
+			ORDER BY c.attempt_index DESC
+			LIMIT 1
+			) AS cur ON true`,
+		mark: "AS cur ON",
+		in: map[string]string{
+			"ListExecutions.": "e", "ListNamedExecutions.": "e", "ListFlowMembers.": "e", "GetExecution.": "e", "GetExecutionResult.": "e",
+			"ListUpstreamResults.": "u", "ListEnded.": "e", "ListAttempts.": "e", "ReadHeldExecutions.": "e", "ReadLeases.": "e",
+			"ListFlowGraph.": "e", "ListInbound.": "u",
+			"ReadGroupEdges.": "u",
+		},
+	},
+	{
+		name: "how an edge is marked as resolved",
+		text: `
+			policy = d.policy || (
+			SELECT
+			jsonb_build_object(
+			'edge_state', CASE WHEN @outcome::text = 'success' THEN 'satisfied' ELSE 'impossible' END
+			'resolved_at_ms', @now_ms::bigint
+			'resolved_outcome', @outcome::text
+			)
+			)`,
+		mark: "'resolved_outcome', @outcome",
+		in:   map[string]string{"ResolveEdges.resolved": "", "MarkCountedEdges.": ""},
+	},
+	{
+		name: "how a mark is taken back",
+		text: `(d.policy - 'resolved_at_ms' - 'resolved_outcome') || jsonb_build_object(`,
+		mark: "- 'resolved_at_ms'",
+		in:   map[string]string{"LeaveEdges.opened": "", "ReopenEdges.opened": "", "ReopenInboundEdges.opened": ""},
+	},
+	{
+		name: "the gate of an execution that was not admitted, its state",
+		text: `
+			WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+			ELSE 'blocked_by_quota'
+			END`,
+		mark: "e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'",
+		in:   beforeGates,
+	},
+	{
+		name: "the gate of an execution that was not admitted, its reason",
+		text: `
+			WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+			ELSE 'waiting_for_quota'
+			END`,
+		mark: "e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'",
+		in:   beforeGates,
+	},
+}
+
+var beforeGates = map[string]string{
+	"PromoteDelayed.promoted": "", "UnblockRoutes.unblocked": "", "ReturnLeases.returned": "", "ReleaseDownstream.": "",
+	"PromoteExecution.": "", "ReplayExecution.replayed": "",
+}
+
+var isTrue = regexp.MustCompile(`^\((.*)\) IS TRUE$`)
+
+func TestQueries_rules_are_the_same_wherever_they_stand(t *testing.T) {
+	t.Parallel()
+	all := statements(t)
+	for _, r := range sqlRules {
+		for name, aliases := range r.in {
+			var lines []string
+			for _, line := range linesOf(t, all, name) {
+				lines = append(lines, isTrue.ReplaceAllString(line, "$1"))
+			}
+			text := r.text
+			for i, alias := range strings.Fields(aliases) {
+				text = regexp.MustCompile(`\b`+[]string{"X", "Y"}[i]+`\b`).ReplaceAllLiteralString(text, alias)
+			}
+			var want []string
+			for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
+				want = append(want, strings.TrimSpace(line))
+			}
+			if !strings.Contains("\n"+strings.Join(lines, "\n"), strings.Join(want, "\n")) {
+				t.Errorf("%s: %s is not as the rule says:\n%s", r.name, name, strings.Join(want, "\n"))
+			}
+		}
+		for _, s := range all {
+			for _, p := range s.parts {
+				_, declared := r.in[s.name+"."+p.name]
+				if r.mark != "" && !declared && strings.Contains(strings.Join(p.lines, "\n"), r.mark) {
+					t.Errorf("%s: it stands in %s.%s too", r.name, s.name, p.name)
+				}
+			}
+		}
+	}
+}
+
+// sameBut compares lines without those that only one side is to have.
+func sameBut(a, b, onlyA, onlyB []string) error {
+	for len(a) > 0 || len(b) > 0 {
+		switch {
+		case len(onlyA) > 0 && len(a) > 0 && a[0] == onlyA[0]:
+			a, onlyA = a[1:], onlyA[1:]
+		case len(onlyB) > 0 && len(b) > 0 && b[0] == onlyB[0]:
+			b, onlyB = b[1:], onlyB[1:]
+		case len(a) == 0:
+			return fmt.Errorf("only the second has %q", b[0])
+		case len(b) == 0:
+			return fmt.Errorf("only the first has %q", a[0])
+		case a[0] != b[0]:
+			return fmt.Errorf("the first has %q where the second has %q", a[0], b[0])
+		default:
+			a, b = a[1:], b[1:]
+		}
+	}
+	if len(onlyA)+len(onlyB) > 0 {
+		return fmt.Errorf("no longer differ in %q, %q", onlyA, onlyB)
+	}
+	return nil
+}

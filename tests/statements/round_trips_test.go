@@ -1,0 +1,295 @@
+package statements
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// Many are one statement, as one is: the reference takes a transaction, or several statements, for each.
+func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
+	leases := func(claimed []engine.Claimed) []engine.Lease {
+		all := make([]engine.Lease, len(claimed))
+		for i := range claimed {
+			all[i] = claimed[i].Lease
+		}
+		return all
+	}
+	specs := func(f *fixture.Fixture, n int, change func(*engine.ExecutionSpec)) []engine.ExecutionSpec {
+		all := make([]engine.ExecutionSpec, n)
+		for i := range all {
+			all[i].Lane, all[i].Kind = f.Lane, "test"
+			change(&all[i])
+		}
+		return all
+	}
+	plain := func(*engine.ExecutionSpec) {}
+	for _, c := range []struct {
+		name    string
+		spec    func(*engine.ExecutionSpec) // of what is created before; nil: nothing is, unless it is started, too
+		started bool
+		do      func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, n int) error
+		fast    string // the one statement it consists of; "" for those of several
+
+		few, many int // 1 and 200 if zero
+	}{
+		{name: "create", fast: "InsertAlike", do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
+			_, err := f.CreateExecutions(ctx, specs(f, n, plain))
+			return err
+		}},
+		{name: "create with tags", fast: "InsertAlike", do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
+			all := specs(f, n, plain)
+			for i := range all {
+				all[i].Tags = map[string]string{"app.n": strconv.Itoa(i)}
+			}
+			_, err := f.CreateExecutions(ctx, all)
+			return err
+		}},
+		{name: "create of several kinds", few: 40, many: 400, do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
+			all := specs(f, n, plain)
+			for i := range all {
+				all[i].Kind = strconv.Itoa(i % 3)
+			}
+			_, err := f.CreateExecutions(ctx, all)
+			return err
+		}},
+		{name: "create with a start", fast: "InsertExecutions", do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
+			_, err := f.CreateExecutions(ctx, specs(f, n, func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Hour) }))
+			return err
+		}},
+		{name: "create with keys", do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
+			all := specs(f, n, plain)
+			for i := range all {
+				all[i].IdempotencyKey = f.Key(strings.Repeat("k", i+1) + f.Time().String())
+			}
+			_, err := f.CreateExecutions(ctx, all)
+			return err
+		}},
+		{name: "claim", spec: plain, fast: "ClaimFromHead", do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
+			claimed, err := f.Claim(ctx, f.Worker(), n)
+			if err == nil && len(claimed) != n {
+				return errors.New("claimed too few")
+			}
+			return err
+		}},
+		{name: "renew", started: true, fast: "RenewLeases", do: func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, _ int) error {
+			renewals := make([]engine.Renewal, len(leases))
+			for i, l := range leases {
+				renewals[i].Lease = l
+			}
+			_, err := f.RenewLeases(ctx, renewals)
+			return err
+		}},
+		{name: "complete one", started: true, fast: "CompleteOne", many: 1, do: func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, _ int) error {
+			_, err := f.CompleteExecutions(ctx, []engine.Completion{{Lease: leases[0], Result: []byte("out")}})
+			return err
+		}},
+		{name: "complete", started: true, fast: "CompleteExecutions", few: 2, do: func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, _ int) error {
+			completions := make([]engine.Completion, len(leases))
+			for i, l := range leases {
+				completions[i] = engine.Completion{Lease: l, Result: []byte("out")}
+			}
+			_, err := f.CompleteExecutions(ctx, completions)
+			return err
+		}},
+		{name: "fail", started: true, do: func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, _ int) error {
+			failures := make([]engine.AttemptFailure, len(leases))
+			for i, l := range leases {
+				failures[i].Lease = l
+			}
+			_, err := f.FailExecutions(ctx, failures)
+			return err
+		}},
+		{name: "fail for good", started: true, do: func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, _ int) error {
+			failures := make([]engine.AttemptFailure, len(leases))
+			for i, l := range leases {
+				failures[i] = engine.AttemptFailure{Lease: l, Failure: engine.Failure{Class: policy.Permanent}}
+			}
+			_, err := f.FailExecutions(ctx, failures)
+			return err
+		}},
+		{name: "release", started: true, do: func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, _ int) error {
+			_, err := f.ReleaseLeases(ctx, leases)
+			return err
+		}},
+		{name: "expire leases", started: true, do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
+			f.Advance(fixture.LeaseTTL)
+			_, err := f.Maintenance().ExpireLeases(ctx, n)
+			return err
+		}},
+		{name: "expire attempts", started: true, spec: func(spec *engine.ExecutionSpec) {
+			spec.Policy = &policy.Execution{AttemptTimeout: time.Millisecond}
+		}, do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
+			f.Advance(fixture.LeaseTTL)
+			_, err := f.Maintenance().ExpireAttempts(ctx, n)
+			return err
+		}},
+		{name: "expire deadlines", spec: func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Millisecond) }, do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
+			f.Advance(time.Second)
+			_, err := f.Maintenance().ExpireDeadlines(ctx, n)
+			return err
+		}},
+		{name: "promote", fast: "PromoteDelayed", spec: func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Hour) }, do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
+			f.Advance(2 * time.Hour)
+			_, err := f.Maintenance().PromoteDelayed(ctx, n)
+			return err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			shared := fixture.NewCloned(t)
+			log := new(fixture.RoundTripLog)
+			pool := fixture.OpenPool(t, shared.Url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })
+			measure := func(n int) ([]string, int) {
+				f := fixture.On(t, pool, shared.Url)
+				f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(1000 * time.Hour) }) // the lane is known from now on
+				spec := c.spec
+				if spec == nil {
+					spec = plain
+				}
+				var held []engine.Lease
+				if c.spec != nil || c.started {
+					if _, err := f.CreateExecutions(t.Context(), specs(f, n, spec)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if c.started {
+					if held = leases(f.ClaimN(t, n)); len(held) != n {
+						t.Fatalf("claimed %d, want %d", len(held), n)
+					}
+				}
+				return log.Of(func() {
+					if err := c.do(t.Context(), f, held, n); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			few, many := cmp.Or(c.few, 1), cmp.Or(c.many, 200)
+			one, trips := measure(few)
+			all, tripsOfMany := measure(many)
+			if !slices.Equal(one, all) || trips != tripsOfMany {
+				t.Errorf("%d take %q in %d round trips, %d take %q in %d", few, one, trips, many, all, tripsOfMany)
+			}
+			// The engine's settings travel with the statement.
+			if want := []string{"select", c.fast}; c.fast != "" && (!slices.Equal(one, want) || trips != 1) {
+				t.Errorf("takes %q in %d round trips, want %q in one", one, trips, want)
+			}
+			t.Logf("%d round trips: %q", trips, one)
+		})
+	}
+}
+
+// In a caller's transaction the savepoint travels with the statement, and what finds something takes the way back.
+func TestRoundTrips_of_creations_in_a_transaction(t *testing.T) {
+	shared := fixture.NewCloned(t)
+	log := new(fixture.RoundTripLog)
+	f := fixture.On(t, fixture.OpenPool(t, shared.Url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.Url)
+	existing := f.Create(t)
+	tx := f.BeginTx(t)
+	for _, c := range []struct {
+		name  string
+		specs []engine.ExecutionSpec
+		sent  []string
+		trips int
+	}{
+		{"one", fixture.ManyLike(f, 1, fixture.WithTags), []string{"savepoint ffx_operation", "InsertAlike", "release savepoint ffx_operation"}, 1},
+		{"many", fixture.ManyLike(f, 99, fixture.WithTags), []string{"savepoint ffx_operation", "InsertAlike", "release savepoint ffx_operation"}, 1},
+		{"more than is sent in one go", fixture.ManyLike(f, 3000, func(_ int, spec *engine.ExecutionSpec) { spec.Payload = nil }), []string{
+			"savepoint ffx_operation", "InsertAlike", "release savepoint ffx_operation",
+		}, map[bool]int{true: 1, false: 3}[f.LimitsTransactions(t)]},
+		{"a duplicate", []engine.ExecutionSpec{{ID: existing, Lane: f.Lane, Kind: "test"}}, []string{
+			"savepoint ffx_operation", "InsertAlike",
+			"rollback to savepoint ffx_operation; release savepoint ffx_operation",
+			"savepoint ffx_operation", "InsertExecutions", "release savepoint ffx_operation",
+		}, 3},
+	} {
+		sent, trips := log.Of(func() {
+			if _, err := f.WithTx(tx).CreateExecutions(t.Context(), c.specs); err != nil {
+				t.Error(err)
+			}
+		})
+		if !slices.Equal(sent, c.sent) || trips != c.trips {
+			t.Errorf("%s takes %q in %d round trips, want %q in %d", c.name, sent, trips, c.sent, c.trips)
+		}
+	}
+	fixture.Commit(t, tx)
+	f.WantQueue(t, t, "committed")
+}
+
+func TestRoundTrips_of_single_calls(t *testing.T) {
+	shared := fixture.NewCloned(t)
+	log := new(fixture.RoundTripLog)
+	f := fixture.On(t, fixture.OpenPool(t, shared.Url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.Url)
+	c := f.Start(t)
+	claimer := f.Claimer(t)
+	for _, call := range []struct {
+		name string
+		do   func(ctx context.Context) error
+	}{
+		{"describe", func(ctx context.Context) error { _, err := f.DescribeExecution(ctx, c.ID); return err }},
+		{"state", func(ctx context.Context) error { _, err := f.ExecutionState(ctx, c.ID); return err }},
+		{"input", func(ctx context.Context) error { _, err := f.ExecutionInput(ctx, c.ID); return err }},
+		{"list", func(ctx context.Context) error {
+			_, err := f.ListExecutions(ctx, engine.ExecutionFilter{}, "", 1)
+			return err
+		}},
+		{"set a tag", func(ctx context.Context) error { return f.SetExecutionTag(ctx, c.ID, "app.set", "v") }},
+		{"create", func(ctx context.Context) error {
+			_, err := f.CreateExecution(ctx, engine.ExecutionSpec{Kind: "test", Lane: f.Lane})
+			return err
+		}},
+		{"claim", func(ctx context.Context) error { _, err := claimer.Claim(ctx, 1); return err }},
+		{"claim of nothing", func(ctx context.Context) error { _, err := f.Claim(ctx, f.Worker(), 1); return err }},
+		{"renew", func(ctx context.Context) error { _, err := f.RenewLease(ctx, c.Lease, 0); return err }},
+		{"complete", func(ctx context.Context) error { return f.CompleteExecution(ctx, c.Lease, nil) }},
+	} {
+		sent, trips := log.Of(func() {
+			if err := call.do(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		if trips != 1 || len(sent) != 2 && len(sent) != 1 {
+			t.Errorf("%s takes %q in %d round trips, want one statement in one", call.name, sent, trips)
+		}
+	}
+}
+
+// Members on which nothing depends are completed in one round trip between those that begin and end the transaction.
+func TestRoundTrips_of_members(t *testing.T) {
+	shared := fixture.NewCloned(t)
+	log := new(fixture.RoundTripLog)
+	f := fixture.FlowsOn(fixture.On(t, fixture.OpenPool(t, shared.Url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.Url))
+	for _, parts := range [][]string{{"a", "b", "c"}, {"a>b", "b>c"}} {
+		f.Draw(t, nil, parts...)
+		var completions []engine.Completion
+		for _, c := range f.ClaimN(t, 10) {
+			completions = append(completions, engine.Completion{Lease: c.Lease})
+		}
+		complete := "CompleteExecutions"
+		if len(completions) == 1 {
+			complete = "CompleteOne"
+		}
+		want, wantTrips := []string{"begin isolation level read committed;select", "LockFlowsShared", complete, "LockDownstreamGroups"}, 3
+		if len(parts) == 2 {
+			want, wantTrips = append(want, "ResolveEdges", "ReleaseDownstream"), 5
+		}
+		sent, trips := log.Of(func() {
+			if outcomes, err := f.CompleteExecutions(t.Context(), completions); err != nil || errors.Join(outcomes...) != nil {
+				t.Error(outcomes, err)
+			}
+		})
+		if want = append(want, "commit"); !slices.Equal(sent, want) || trips != wantTrips {
+			t.Errorf("%d members of %q take %q in %d round trips, want %q in %d", len(completions), parts, sent, trips, want, wantTrips)
+		}
+	}
+}

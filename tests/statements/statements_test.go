@@ -1,0 +1,172 @@
+package statements
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// TestCreateFlow_statements holds the creation of a flow to a constant number of statements, and shows how
+// long the largest one takes.
+func TestCreateFlow_statements(t *testing.T) {
+	f, log := fixture.LoggedFixture(t)
+	f.Draw(t, nil, "a>b") // prepares the statements and registers the lane
+	var counts [][]string
+	for _, size := range []struct{ nodes, edges int }{{10, 30}, {engine.MaxNodes, 3 * engine.MaxNodes}} {
+		spec := fixture.Layered(size.nodes, size.edges)
+		began := time.Now()
+		counts = append(counts, fixture.Names(log.During(func() { f.NewFlowOf(t, spec) })))
+		t.Logf("%d nodes and %d edges: %v", size.nodes, len(spec.Edges), time.Since(began))
+		if got := f.Describe(t, spec.ID); got.Nodes != size.nodes || got.Edges != size.edges {
+			t.Errorf("stored %d nodes and %d edges, want %d and %d", got.Nodes, got.Edges, size.nodes, size.edges)
+		}
+	}
+	if !slices.Equal(counts[0], counts[1]) {
+		t.Errorf("a small flow takes %q, a large one %q", counts[0], counts[1])
+	}
+	t.Logf("statements: %q", counts[0])
+}
+
+// TestSettle_statements holds completions and failures of members to a number of statements that does not
+// depend on how many there are, nor on how many wait for them.
+func TestSettle_statements(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		together bool
+		settle   func(f *fixture.Flows, t *testing.T, flow id.FlowID, keys ...string)
+		want     string // state of whatever waited
+	}{
+		{"complete_fan_in", true, (*fixture.Flows).Succeed, fixture.StateReady},
+		{"complete_side_by_side", false, (*fixture.Flows).Succeed, fixture.StateReady},
+		{"fail_fan_in", true, (*fixture.Flows).Fail, fixture.StateSkipped},
+		{"fail_side_by_side", false, (*fixture.Flows).Fail, fixture.StateSkipped},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f, log := fixture.LoggedFixture(t)
+			var counts [][]string
+			for _, n := range []int{10, 1000} {
+				flow := f.NewFlowOf(t, fixture.Wide(n, test.together))
+				f.ClaimAll(t)
+				counts = append(counts, fixture.Names(log.During(func() { test.settle(f, t, flow, fixture.Upstreams(n)...) })))
+				for key, state := range f.Members(t, flow) {
+					if !strings.HasPrefix(key, "up") && state != test.want {
+						t.Fatalf("%s is %s, want %s", key, state, test.want)
+					}
+				}
+			}
+			if !slices.Equal(counts[0], counts[1]) {
+				t.Errorf("few take %q, many %q", counts[0], counts[1])
+			}
+			t.Logf("statements: %q", counts[0])
+		})
+	}
+}
+
+// One upstream may hold up many: what a completion or failure moves is one statement for all.
+func TestSettle_statements_of_a_fan_out(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		settle func(f *fixture.Flows, t *testing.T, flow id.FlowID, keys ...string)
+		want   string
+	}{
+		{"complete", (*fixture.Flows).Succeed, fixture.StateReady},
+		{"fail", (*fixture.Flows).Fail, fixture.StateSkipped},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f, log := fixture.LoggedFixture(t)
+			var counts [][]string
+			for _, n := range []int{10, engine.MaxNodes - 1} {
+				spec := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "root", Spec: engine.ExecutionSpec{Kind: "test"}}}}
+				for i := range n {
+					spec.Nodes = append(spec.Nodes, engine.Node{Key: fmt.Sprint(i), When: policy.AnyOf(policy.LetRun), Spec: engine.ExecutionSpec{Kind: "test"}})
+					spec.Edges = append(spec.Edges, engine.Edge{From: "root", To: fmt.Sprint(i)})
+				}
+				flow := f.NewFlowOf(t, spec)
+				f.Lease(t, flow, "root")
+				counts = append(counts, fixture.Names(log.During(func() { test.settle(f, t, flow, "root") })))
+				moved := 0
+				for _, state := range f.Members(t, flow) {
+					if state == test.want {
+						moved++
+					}
+				}
+				if moved != n {
+					t.Fatalf("%d of %d are %s", moved, n, test.want)
+				}
+			}
+			if !slices.Equal(counts[0], counts[1]) {
+				t.Errorf("few take %q, many %q", counts[0], counts[1])
+			}
+			t.Logf("statements: %q", counts[0])
+		})
+	}
+}
+
+// A skip takes one round of statements for each level, whatever their width.
+func TestSkip_statements_grow_with_levels_only(t *testing.T) {
+	f, log := fixture.LoggedFixture(t)
+	count := func(levels, width int) int {
+		spec := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "root", Spec: engine.ExecutionSpec{Kind: "test"}}}}
+		for level := range levels {
+			for i := range width {
+				key, from := fmt.Sprintf("%d/%d", level, i), fmt.Sprintf("%d/%d", level-1, i)
+				if level == 0 {
+					from = "root"
+				}
+				spec.Nodes = append(spec.Nodes, engine.Node{Key: key, Spec: engine.ExecutionSpec{Kind: "test"}})
+				spec.Edges = append(spec.Edges, engine.Edge{From: from, To: key})
+			}
+		}
+		flow := f.NewFlowOf(t, spec)
+		f.Lease(t, flow, "root")
+		return len(log.During(func() { f.Fail(t, flow, "root") }))
+	}
+	one, two, three := count(1, 5), count(2, 5), count(3, 5)
+	if three-two != two-one || two == one {
+		t.Errorf("1, 2 and 3 levels take %d, %d and %d statements", one, two, three)
+	}
+	if many := count(3, 300); many != three {
+		t.Errorf("3 levels of 5 take %d statements, of 300 %d", three, many)
+	}
+}
+
+// A read of a flow is one statement, so that its row and its groups are of one moment.
+func TestF44_reads_are_one_statement(t *testing.T) {
+	f, log := fixture.LoggedFixture(t)
+	flow := f.Draw(t, nil, "a>b", "a>c")
+	for what, read := range map[string]func() error{
+		"describe":  func() error { _, err := f.DescribeFlow(t.Context(), flow); return err },
+		"members":   func() error { _, err := f.ListFlowMembers(t.Context(), flow, "", 10); return err },
+		"upstreams": func() error { _, err := f.UpstreamResults(t.Context(), f.NodeID(flow, "b")); return err },
+		"progress":  func() error { _, err := f.FlowProgress(t.Context(), flow); return err },
+		"graph":     func() error { _, err := f.FlowGraph(t.Context(), flow); return err },
+		"edges":     func() error { _, err := f.ListFlowEdges(t.Context(), flow, "", 10); return err },
+		"edges of a node": func() error {
+			_, err := f.EdgesInto(t.Context(), flow, f.NodeID(flow, "b"))
+			return err
+		},
+		"eligibility": func() error { _, err := f.Eligibility(t.Context(), f.NodeID(flow, "b")); return err },
+		"tag":         func() error { _, _, err := f.FlowTag(t.Context(), flow, "app.x"); return err },
+	} {
+		sent := log.During(func() {
+			if err := read(); err != nil {
+				t.Error(err)
+			}
+		})
+		// The engine's settings travel with the statement, in one round trip.
+		if got := fixture.Names(sent); len(got) != 2 || got[0] != "select" {
+			t.Errorf("%s takes %q", what, got)
+		}
+	}
+}

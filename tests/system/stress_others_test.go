@@ -1,0 +1,173 @@
+package system
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// jobKinds is how much background work there is.
+const jobKinds = 16
+
+// job runs background work, and moves the clock so that there is some.
+func (s *stress) job(ctx context.Context, what int) error {
+	var err error
+	m := s.Maintenance()
+	switch what {
+	case 0:
+		s.Advance(fixture.LeaseTTL / 20)
+		_, err = m.ExpireLeases(ctx, 100)
+	case 1:
+		_, err = m.ExpireDeadlines(ctx, 100)
+	case 2:
+		_, err = m.PromoteDelayed(ctx, 100)
+	case 3:
+		_, err = m.RepairQueue(ctx, 100)
+	case 4:
+		if _, err = m.DispatchCompletions(ctx, 100); err == nil {
+			_, err = m.CancelSiblings(ctx, 100)
+		}
+	case 5:
+		_, err = m.ExpireAttempts(ctx, 100)
+	case 6:
+		s.Advance(fixture.LeaseTTL / 5)
+		_, err = m.ExpireGrants(ctx, 100)
+	case 7:
+		_, err = m.Adopt(ctx, 100)
+	case 8:
+		_, err = m.UnblockRoutes(ctx, 100)
+	case 9:
+		_, err = m.Retain(ctx, 20)
+	case 10:
+		_, err = m.PurgeFlows(ctx, 20)
+	case 11:
+		_, err = m.PruneCreationKeys(ctx, 100)
+	case 12:
+		// The invariants are judged by the events: these stay. Their locks are what counts here.
+		tx, began := s.Pool.Begin(ctx)
+		if began != nil {
+			return began
+		}
+		_, err = s.WithTx(tx).Maintenance().TrimOutboxes(ctx, 20)
+		_ = tx.Rollback(context.WithoutCancel(ctx))
+	case 13:
+		_, err = m.RepairGroups(ctx, 100)
+	case 14:
+		_, err = m.SummariseFlows(ctx, 100)
+	case 15:
+		_, err = m.CancelFlows(ctx, 100)
+	}
+	return err
+}
+
+// schedule does what a scheduler and its workers do, with grants that are good, and some that are not any more.
+func (s *stress) schedule(ctx context.Context, e *engine.Engine, what int) error {
+	g := e.Grants()
+	leases := s.some(1)
+	if len(leases) == 0 {
+		return nil
+	}
+	x := leases[0].Execution
+	var claimed engine.Claimed
+	var err error
+	switch what {
+	case 0:
+		var grant engine.ClaimGrant
+		if grant, err = g.IssueClaimGrant(ctx, s.GrantSpec(x)); err == nil {
+			s.keepGrant(grant)
+		}
+		return err
+	case 1:
+		grant, found, err := g.ClaimForWorker(ctx, s.WorkerSpec())
+		if found {
+			s.keepGrant(grant)
+		}
+		return err
+	case 2:
+		claimed, err = g.ClaimExecution(ctx, s.Using(s.grant()))
+	case 3:
+		claimed, err = g.ClaimFromResumeGrant(ctx, s.Resuming(s.grant()))
+	case 4:
+		claimed, err = g.IssueGrantAndClaim(ctx, x, "", fixture.LeaseTTL)
+	case 5:
+		var grant engine.ReclaimGrant
+		if grant, err = g.IssueReclaimGrant(ctx, s.GrantSpec(x)); err == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.reclaims = append(s.reclaims, grant)
+		}
+		return err
+	case 6:
+		s.mu.Lock()
+		var grant engine.ReclaimGrant
+		if n := len(s.reclaims); n > 0 {
+			grant = s.reclaims[n-1-rand.IntN(min(n, 8))]
+		}
+		s.mu.Unlock()
+		claimed, err = g.ReclaimExecution(ctx, s.Reclaiming(grant))
+	}
+	if err == nil {
+		s.keep([]engine.Claimed{claimed})
+	}
+	return err
+}
+
+func (s *stress) keepGrant(grant engine.ClaimGrant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grants = append(s.grants, grant)
+}
+
+// grant returns one of the newest, whatever has become of it.
+func (s *stress) grant() (grant engine.ClaimGrant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.grants); n > 0 {
+		grant = s.grants[n-1-rand.IntN(min(n, 8))]
+	}
+	return grant
+}
+
+// oversee does what an operator does to the lane and to the worker. A pause is taken back at once, so that work goes on.
+func (s *stress) oversee(ctx context.Context, e *engine.Engine, what int) error {
+	o, instance := e.Operator(), id.WorkerInstanceID(s.Name)
+	switch what {
+	case 0, 1:
+		_ = o.PauseLane(ctx, s.Lane, "stress")
+		return o.ResumeLane(ctx, s.Lane)
+	case 2:
+		_ = o.DrainWorker(ctx, instance)
+		return o.ResumeWorker(ctx, instance)
+	case 3:
+		return o.SetLaneRetention(ctx, s.Lane, time.Minute)
+	default:
+		return o.SetLaneRetention(ctx, s.Lane, time.Duration(1+rand.IntN(3))*time.Minute)
+	}
+}
+
+// createForeign writes executions as another program creates them: one by itself, and one in a flow of ours.
+func (s *stress) createForeign(ctx context.Context) error {
+	for range 2 {
+		x := id.NewExecutionID(s.Lane, id.Partitions{})
+		partition, flow := x.Partition(), (*id.FlowID)(nil)
+		s.mu.Lock()
+		if n := len(s.flows); n > 0 && rand.IntN(2) == 0 {
+			flow = &s.flows[n-1-rand.IntN(min(n, 20))]
+			partition = fixture.PartitionOf(*flow)
+		}
+		s.mu.Unlock()
+		if _, err := s.Pool.Exec(ctx, `
+			INSERT INTO ff_exec_core (partition_key, execution_id, flow_id, lane_id, lifecycle_phase, ownership_state, eligibility_state,
+				public_state, attempt_state, created_at_ms, raw_fields)
+			VALUES ($1, $2, $3, $4, 'submitted', 'unowned', 'eligible_now', 'waiting', 'pending', $5,
+				'{"namespace":"default","execution_kind":"test","tags":{},"total_attempt_count":"0"}')`,
+			partition, x.UUID(), flow, string(s.Lane), s.Time().UnixMilli()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package transactions
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// waitingOperations are the operations that wait for a row that another transaction holds, and that row.
+func waitingOperations() []struct {
+	fixture.Operation
+	hold func(*testing.T, *fixture.Fixture, pgx.Tx, engine.Lease)
+	what string
+} {
+	type waiting = struct {
+		fixture.Operation
+		hold func(*testing.T, *fixture.Fixture, pgx.Tx, engine.Lease)
+		what string
+	}
+	execution := func(t *testing.T, _ *fixture.Fixture, tx pgx.Tx, l engine.Lease) {
+		fixture.LockExecution(t, tx, l.Execution)
+	}
+	attempt := func(t *testing.T, _ *fixture.Fixture, tx pgx.Tx, l engine.Lease) {
+		fixture.LockAttempt(t, tx, l.Execution, 0)
+	}
+	var found []waiting
+	for _, o := range fixture.Operations() {
+		switch o.Name {
+		case "create":
+			found = append(found, waiting{o, func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, l engine.Lease) {
+				if _, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", ID: l.Execution, Lane: f.Lane}); err != nil {
+					t.Fatal(err)
+				}
+			}, "a creation of the same id"})
+		case "create with a key":
+			found = append(found, waiting{o, func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, l engine.Lease) {
+				other := engine.ExecutionSpec{Kind: "test", Lane: f.Lane, IdempotencyKey: f.Key("key")}
+				if _, err := f.WithTx(tx).CreateExecution(t.Context(), other); err != nil {
+					t.Fatal(err)
+				}
+			}, "a creation with the same key"})
+		case "pause a lane":
+			found = append(found, waiting{o, func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, _ engine.Lease) {
+				if err := f.WithTx(tx).Operator().PauseLane(t.Context(), f.Lane, "another's"); err != nil {
+					t.Fatal(err)
+				}
+			}, "a pause of the same lane"})
+		case "resume a lane", "resume a worker":
+			found = append(found, waiting{o, func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, _ engine.Lease) {
+				fixture.ExecIn(t, tx, "SELECT FROM ffx_pause WHERE name = ANY ($1) FOR UPDATE", []string{string(f.Lane), f.Name})
+			}, "the pause"})
+		case "set a tag", "block", "unblock", "change priority", "delay what waits", "issue a grant", "claim by a grant", "claim by an operator":
+			found = append(found, waiting{o, execution, "its execution"})
+		case "progress", "complete", "complete beside the pointer", "fail, with a retry", "fail for good", "delay", "wait for children", "cancel",
+			"revoke a lease", "replay", "resume by a grant", "issue a reclaim grant", "reclaim":
+			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
+		}
+		for _, what := range flowWaits[o.Name] {
+			found = append(found, waiting{o, flowHolds[what], what})
+		}
+	}
+	return found
+}
+
+// A statement that takes longer than the server lets it is told, leaves nothing half-done, and may be repeated.
+func TestOperations_whose_statement_times_out(t *testing.T) {
+	for _, o := range waitingOperations() {
+		t.Run(o.Name+" waiting for "+o.what, func(t *testing.T) {
+			f := fixture.New(t)
+			l := o.Arrange(t, f)
+			before := f.Dump(t, l.Execution)
+			hasty := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["statement_timeout"] = "100ms" })
+			tx := f.BeginTx(t)
+			o.hold(t, f, tx, l)
+			err := o.Do(t.Context(), f, hasty.Engine, l)
+			if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "57014" || !errors.Is(err, engine.ErrTransport) {
+				t.Errorf("got %v, want a transport error that says why", err)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f.WantUnchanged(t, l.Execution, before)
+			o.Repeat(t, f, f.Engine, l)
+			o.WantDone(t, f, l, before)
+		})
+	}
+}
+
+// A connection that is cut in the middle is told, leaves nothing half-done, and the call may be repeated.
+func TestOperations_whose_connection_is_cut(t *testing.T) {
+	for _, o := range waitingOperations() {
+		t.Run(o.Name+" waiting for "+o.what, func(t *testing.T) {
+			f := fixture.New(t)
+			l := o.Arrange(t, f)
+			before := f.Dump(t, l.Execution)
+			victim := f.Rival(t)
+			tx := f.BeginTx(t)
+			o.hold(t, f, tx, l)
+			wait := fixture.Async(t, func(ctx context.Context) error { return o.Do(ctx, f, victim.Engine, l) })
+			victim.AwaitBlocked(t, f)
+			victim.Kill(t, f)
+			if err := wait(); !errors.Is(err, engine.ErrTransport) {
+				t.Errorf("got %v, want a transport error", err)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f.WantUnchanged(t, l.Execution, before)
+			o.Repeat(t, f, victim.Engine, l)
+			o.WantDone(t, f, l, before)
+		})
+	}
+}
+
+// So does a call whose context ends. Had it gone through at the last moment, a repetition would say so.
+func TestOperations_whose_context_ends(t *testing.T) {
+	for _, o := range waitingOperations() {
+		t.Run(o.Name+" waiting for "+o.what, func(t *testing.T) {
+			f := fixture.New(t)
+			l := o.Arrange(t, f)
+			before := f.Dump(t, l.Execution)
+			waiter := f.Rival(t)
+			tx := f.BeginTx(t)
+			o.hold(t, f, tx, l)
+			ctx, cancel := context.WithCancel(t.Context())
+			wait := fixture.Async(t, func(context.Context) error { return o.Do(ctx, f, waiter.Engine, l) })
+			waiter.AwaitBlocked(t, f)
+			cancel()
+			if err := wait(); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v, want the context's error", err)
+			}
+			waiter.AwaitSessions(t, f, 0) // the server has given up, too
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f.WantUnchanged(t, l.Execution, before)
+			o.Repeat(t, f, f.Engine, l)
+			o.WantDone(t, f, l, before)
+		})
+	}
+}
+
+func TestWithTx_whose_connection_is_cut(t *testing.T) {
+	f := fixture.New(t)
+	l := f.Start(t).Lease
+	before := f.Dump(t, l.Execution)
+	victim := f.Rival(t)
+	held := f.BeginTx(t)
+	fixture.LockExecution(t, held, l.Execution)
+	tx := fixture.BeginWith(t, victim.Pool, pgx.TxOptions{})
+	wait := fixture.Async(t, func(ctx context.Context) error { return victim.WithTx(tx).CompleteExecution(ctx, l, nil) })
+	victim.AwaitBlocked(t, f)
+	victim.Kill(t, f)
+	if err := wait(); !errors.Is(err, engine.ErrTransport) {
+		t.Errorf("got %v, want a transport error", err)
+	}
+	if err := tx.Commit(t.Context()); err == nil {
+		t.Error("the transaction was committed")
+	}
+	fixture.Commit(t, held)
+	f.WantUnchanged(t, l.Execution, before)
+}
+
+// eachCommit runs a test with every operation that writes to the execution, in one statement or in several, in a database
+// in which what changes an execution runs a statement when it is committed.
+func eachCommit(t *testing.T, statement string, test func(t *testing.T, o fixture.Operation, f *fixture.Fixture), setup ...string) {
+	t.Parallel()
+	prepared := func(t *testing.T) *fixture.Fixture {
+		f := fixture.Clone(t)
+		for _, sql := range setup {
+			f.Exec(t, sql)
+		}
+		f.AtCommit(t, statement)
+		return f
+	}
+	jobs, others := prepared(t), prepared(t)
+	for _, o := range fixture.Operations() {
+		if o.Name == "renew" || o.Name == "prune keys" {
+			continue // these do not
+		}
+		t.Run(o.Name, func(t *testing.T) {
+			test(t, o, o.Fixture(t, prepared, jobs, others))
+		})
+	}
+}
+
+// The server answers the statement before it commits: what is lost in between is not reported as done.
+func TestOperations_whose_connection_is_cut_at_the_commit(t *testing.T) {
+	eachCommit(t, "PERFORM pg_advisory_xact_lock_shared(4711)", func(t *testing.T, o fixture.Operation, f *fixture.Fixture) {
+		l := o.Arrange(t, f)
+		before := f.Dump(t, l.Execution)
+		victim := f.Rival(t)
+		tx := f.BeginTx(t)
+		fixture.ExecIn(t, tx, "SELECT pg_advisory_xact_lock(4711)")
+		var over atomic.Bool
+		wait := fixture.Async(t, func(ctx context.Context) error {
+			defer over.Store(true)
+			return o.Do(ctx, f, victim.Engine, l)
+		})
+		// What waits for nobody may have given up before it was seen, or cut.
+		fixture.Await(t, "it to wait for a lock", func() bool { return victim.Blocked(t, f) == 1 || over.Load() })
+		victim.Kill(t, f)
+		if err := wait(); !errors.Is(err, engine.ErrTransport) && !errors.Is(err, engine.ErrBusy) && !errors.Is(err, fixture.ErrIdle) {
+			t.Errorf("got %v, want a transport error", err)
+		}
+		f.WantUnchanged(t, l.Execution, before)
+		fixture.Commit(t, tx)
+		o.Repeat(t, f, f.Engine, l)
+		o.WantDone(t, f, l, before)
+	})
+}
+
+func TestOperations_whose_commit_is_refused(t *testing.T) {
+	const refuse = "IF current_setting('test.refuse', true) = 'on' THEN RAISE EXCEPTION 'not today'; END IF"
+	eachCommit(t, refuse, func(t *testing.T, o fixture.Operation, f *fixture.Fixture) {
+		l := o.Arrange(t, f)
+		before := f.Dump(t, l.Execution)
+		refused := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["test.refuse"] = "on" })
+		err := o.Do(t.Context(), f, refused.Engine, l)
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "P0001" || !errors.Is(err, engine.ErrTransport) {
+			t.Errorf("got %v, want a transport error that says why", err)
+		}
+		f.WantUnchanged(t, l.Execution, before)
+	})
+}
+
+// A closed pool, and a server that is not there.
+func TestOperations_without_a_connection(t *testing.T) {
+	f := fixture.New(t)
+	nowhere := fixture.OpenPool(t, "postgres://nobody@127.0.0.1:1/nothing?connect_timeout=2", nil)
+	for name, pool := range map[string]*pgxpool.Pool{"no server": nowhere, "no database": fixture.OpenPool(t, f.Url+"&dbname=missing", nil)} {
+		e := f.EngineOn(t, pool, engine.Config{})
+		for _, err := range []error{
+			e.Prepare(t.Context()),
+			func() error { _, err := e.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test"}); return err }(),
+			func() error { _, err := e.Claim(t.Context(), f.Worker(), 1); return err }(),
+			func() error {
+				_, err := e.DescribeExecution(t.Context(), id.NewExecutionID("a", id.Partitions{}))
+				return err
+			}(),
+		} {
+			if !errors.Is(err, engine.ErrUnavailable) {
+				t.Errorf("%s: got %v, want unavailable", name, err)
+			}
+		}
+	}
+}

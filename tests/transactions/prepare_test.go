@@ -1,0 +1,193 @@
+package transactions
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/schema"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+func searchPath(name string) func(*pgxpool.Config) {
+	return func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["search_path"] = name }
+}
+
+func TestPrepare(t *testing.T) {
+	if engine.SchemaVersion != schema.Version {
+		t.Errorf("the engine wants %s, the schema's newest migration is %s", engine.SchemaVersion, schema.Version)
+	}
+	for _, c := range []struct {
+		name    string
+		arrange []string // on a migrated database
+		change  func(*pgxpool.Config)
+		want    error
+		advice  string
+	}{
+		{"migrated", nil, nil, nil, ""},
+		{"older", []string{"DELETE FROM ffx_schema_migrations WHERE version = '" + schema.Version + "'"}, nil, engine.ErrNotMigrated, "ff migrate up"},
+		{"begun", []string{"DELETE FROM ffx_schema_migrations"}, nil, engine.ErrNotMigrated, "ff migrate up"},
+		{"newer, for this version too", []string{fixture.LaterMigration}, nil, nil, ""},
+		{"newer, for newer versions only", []string{fixture.LaterMigration, fixture.ForLaterOnly}, nil, engine.ErrTooNew, "upgrade the library"},
+		{"newer, for nobody knows whom", []string{fixture.LaterMigration, "DROP FUNCTION ffx_usable_from()"}, nil, engine.ErrTooNew, "upgrade the library"},
+		{"half adopted by a newer version", []string{fixture.ForLaterOnly}, nil, engine.ErrTooNew, "upgrade the library"},
+		{"read only", nil, func(config *pgxpool.Config) {
+			config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+		}, engine.ErrReadOnly, "primary"},
+		{"empty schema", []string{"CREATE SCHEMA empty"}, searchPath("empty"), engine.ErrNotMigrated, "ff migrate up"},
+		{"schema that is not there", nil, searchPath("nowhere"), engine.ErrNotMigrated, "ff migrate up"},
+		{
+			"made by the reference",
+			[]string{"CREATE SCHEMA other", "CREATE TABLE other._sqlx_migrations ()"},
+			searchPath("other"),
+			engine.ErrNotMigrated, "schema.Adopt",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := fixture.NewCloned(t)
+			for _, sql := range c.arrange {
+				f.Exec(t, sql)
+			}
+			e := f.EngineOn(t, fixture.OpenPool(t, f.Url, c.change), engine.Config{})
+			err := e.Prepare(t.Context())
+			if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.advice) {
+				t.Errorf("got %v, want %v and the advice %q", err, c.want, c.advice)
+			}
+		})
+	}
+	t.Run("no tables", func(t *testing.T) {
+		t.Parallel()
+		e, err := engine.New(fixture.OpenPool(t, pgtest.EmptyDatabase(t), nil), engine.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Prepare(t.Context()); !errors.Is(err, engine.ErrNotMigrated) {
+			t.Errorf("got %v, want not migrated", err)
+		}
+	})
+}
+
+// Whoever does not prepare learns the same from the first operation.
+func TestOperations_on_an_unfit_database(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*pgxpool.Config)
+		want   error
+	}{
+		{"no tables", searchPath("empty"), engine.ErrNotMigrated},
+		{"read only", func(config *pgxpool.Config) {
+			config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+		}, engine.ErrReadOnly},
+	} {
+		for _, o := range fixture.Operations() {
+			if o.Whole {
+				continue // a job that finds nothing has nothing to refuse
+			}
+			t.Run(c.name+"/"+o.Name, func(t *testing.T) {
+				f := fixture.New(t)
+				l := o.Arrange(t, f)
+				before := f.Dump(t, l.Execution)
+				e := f.EngineOn(t, fixture.OpenPool(t, f.Url, c.change), engine.Config{})
+				if err := o.Do(t.Context(), f, e, l); !errors.Is(err, c.want) {
+					t.Errorf("got %v, want %v", err, c.want)
+				}
+				f.WantUnchanged(t, l.Execution, before)
+			})
+		}
+	}
+}
+
+// A standby or a read-only server is still good for reading.
+func TestReads_on_a_read_only_server(t *testing.T) {
+	f := fixture.New(t)
+	x := f.Create(t)
+	pool := fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on" })
+	if got, err := f.EngineOn(t, pool, engine.Config{}).DescribeExecution(t.Context(), x); err != nil || got == nil || got.ID != x {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// Two engines in two schemas of one database keep apart, the same ids, keys and lanes notwithstanding.
+func TestEngines_in_two_schemas(t *testing.T) {
+	t.Parallel()
+	url := pgtest.EmptyDatabase(t)
+	fixtures := map[string]*fixture.Fixture{}
+	lane := id.LaneID("lane-of-both")
+	for _, name := range []string{"first", "second"} {
+		if _, err := schema.Migrate(t.Context(), url, schema.Options{Schema: name}); err != nil {
+			t.Fatal(err)
+		}
+		f := fixture.On(t, fixture.OpenPool(t, url, searchPath(name)), url)
+		f.Lane = lane
+		if err := f.Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		fixtures[name] = f
+	}
+	x := id.NewExecutionID(lane, id.Partitions{})
+	leases := map[string]engine.Claimed{}
+	for name, f := range fixtures {
+		created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{
+			Kind: "test",
+			ID:   x, Lane: f.Lane, Payload: []byte(name), IdempotencyKey: "key", Deadline: fixture.Start.Add(time.Hour),
+		})
+		if err != nil || created.Duplicate {
+			t.Fatalf("%s: created %+v, %v", name, created, err)
+		}
+		if got, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.Lane, IdempotencyKey: "key"}); err != nil || !got.Duplicate || got.ID != x {
+			t.Errorf("%s: created %+v, %v; want a duplicate", name, got, err)
+		}
+		if leases[name] = f.ClaimOne(t); string(leases[name].Payload) != name {
+			t.Errorf("%s: claimed the payload %q", name, leases[name].Payload)
+		}
+		f.WantNothingClaimable(t)
+	}
+	first, second := fixtures["first"], fixtures["second"]
+	if err := first.CompleteExecution(t.Context(), leases["first"].Lease, []byte("done")); err != nil {
+		t.Fatal(err)
+	}
+	first.WantState(t, x, fixture.StateCompleted)
+	second.WantState(t, x, fixture.StateRunning)
+	second.WantEvents(t, x, "lease acquired")
+	first.Advance(2 * time.Hour)
+	fixture.Run(t, first.Maintenance().ExpireDeadlines, 0)
+	fixture.Run(t, first.Maintenance().ExpireLeases, 0)
+	second.WantState(t, x, fixture.StateRunning)
+	second.Advance(2 * time.Hour)
+	fixture.Run(t, second.Maintenance().ExpireDeadlines, 1)
+	second.WantState(t, x, fixture.StateExpired)
+	first.WantState(t, x, fixture.StateCompleted)
+}
+
+// The schemas keep apart also in a caller's transaction, whose search_path is the caller's.
+func TestWithTx_works_in_the_callers_schema(t *testing.T) {
+	t.Parallel()
+	url := pgtest.EmptyDatabase(t)
+	for _, name := range []string{"first", "second"} {
+		if _, err := schema.Migrate(t.Context(), url, schema.Options{Schema: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := fixture.On(t, fixture.OpenPool(t, url, searchPath("first")), url)
+	tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{})
+	fixture.ExecIn(t, tx, "SET LOCAL search_path = second")
+	created, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.Lane})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fixture.Commit(t, tx)
+	for name, want := range map[string]int{"first": 0, "second": 1} {
+		sql := fmt.Sprintf("SELECT lane_id FROM %s.ff_exec_core WHERE execution_id = $1", name)
+		if got := len(fixture.Texts(t, f.Pool, sql, created.ID.UUID())); got != want {
+			t.Errorf("%d executions in schema %s, want %d", got, name, want)
+		}
+	}
+}

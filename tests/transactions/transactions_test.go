@@ -1,0 +1,181 @@
+package transactions
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// eachOperation arranges for every operation and runs the test with it. Those that look at all rows share
+// a database of the test's own and run one after the other: none leaves a row behind that another would act on.
+func eachOperation(t *testing.T, test func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, before string)) {
+	t.Parallel()
+	shared := fixture.Clone(t)
+	for _, o := range fixture.Operations() {
+		t.Run(o.Name, func(t *testing.T) {
+			var f *fixture.Fixture
+			switch {
+			case o.Alone:
+				f = fixture.Clone(t)
+			case o.Whole:
+				f = fixture.On(t, shared.Pool, shared.Url)
+			default:
+				f = fixture.New(t)
+			}
+			l := o.Arrange(t, f)
+			test(t, o, f, l, f.Dump(t, l.Execution))
+		})
+	}
+}
+
+func TestOperations_on_a_pool(t *testing.T) {
+	eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, before string) {
+		if err := o.Refused(t.Context(), f, f.Engine, l); !errors.Is(err, o.Reason) {
+			t.Errorf("got %v, want %v", err, o.Reason)
+		}
+		f.WantUnchanged(t, l.Execution, before)
+		if err := o.Do(t.Context(), f, f.Engine, l); err != nil {
+			t.Fatal(err)
+		}
+		o.WantDone(t, f, l, before)
+	})
+}
+
+func TestOperations_in_a_transaction_that_commits(t *testing.T) {
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
+		t.Run(string(level), func(t *testing.T) {
+			eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, before string) {
+				tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: level})
+				if err := o.Do(t.Context(), f, f.WithTx(tx), l); err != nil {
+					t.Fatal(err)
+				}
+				f.WantUnchanged(t, l.Execution, before) // as others see it
+				if got := fixture.Texts(t, tx, "SHOW transaction_isolation")[0]; got != string(level) {
+					t.Errorf("the transaction runs at %s", got)
+				}
+				fixture.Commit(t, tx)
+				o.WantDone(t, f, l, before)
+			})
+		})
+	}
+}
+
+func TestOperations_in_a_transaction_that_rolls_back(t *testing.T) {
+	eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, before string) {
+		tx := f.BeginTx(t)
+		if err := o.Do(t.Context(), f, f.WithTx(tx), l); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.WantUnchanged(t, l.Execution, before)
+		if err := o.Do(t.Context(), f, f.Engine, l); err != nil {
+			t.Fatal(err)
+		}
+		o.WantDone(t, f, l, before)
+	})
+}
+
+func TestOperations_in_a_transaction_that_goes_on_after_a_refusal(t *testing.T) {
+	eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, before string) {
+		tx := f.BeginTx(t)
+		fixture.ExecIn(t, tx, "INSERT INTO ff_lane_registry VALUES ($1, 0, 'the caller')", f.Name+"-x")
+		if err := o.Refused(t.Context(), f, f.WithTx(tx), l); !errors.Is(err, o.Reason) {
+			t.Errorf("got %v, want %v", err, o.Reason)
+		}
+		if err := o.Do(t.Context(), f, f.WithTx(tx), l); err != nil {
+			t.Fatal(err)
+		}
+		fixture.Commit(t, tx)
+		o.WantDone(t, f, l, before)
+		if got := len(fixture.Texts(t, f.Pool, "SELECT lane_id FROM ff_lane_registry WHERE lane_id = $1", f.Name+"-x")); got != 1 {
+			t.Error("the caller's own write was lost")
+		}
+	})
+}
+
+// A caller's settings are the caller's again after an operation.
+func TestWithTx_leaves_the_callers_settings(t *testing.T) {
+	f := fixture.New(t)
+	l := f.Start(t).Lease
+	settings := func(tx pgx.Tx) string {
+		return fixture.Texts(t, tx, `SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_settings
+			WHERE name IN ('plan_cache_mode', 'jit', 'enable_seqscan', 'enable_hashjoin', 'lock_timeout', 'synchronous_commit')`)[0]
+	}
+	tx := f.BeginTx(t)
+	before := settings(tx)
+	if err := f.WithTx(tx).CompleteExecution(t.Context(), l, nil); err != nil {
+		t.Fatal(err)
+	}
+	if after := settings(tx); after != before {
+		t.Errorf("settings became %s, were %s", after, before)
+	}
+}
+
+// Several operations are one change.
+func TestWithTx_ties_operations_together(t *testing.T) {
+	f := fixture.New(t)
+	l := f.Start(t).Lease
+	tx := f.BeginTx(t)
+	bound := f.WithTx(tx)
+	if err := bound.CompleteExecution(t.Context(), l, nil); err != nil {
+		t.Fatal(err)
+	}
+	next, err := bound.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.Lane})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if snapshot, err := bound.DescribeExecution(t.Context(), next.ID); err != nil || snapshot == nil {
+		t.Errorf("the transaction does not see its own creation: %v, %v", snapshot, err)
+	}
+	if claimed, err := bound.Claim(t.Context(), f.Worker(), 1); err != nil || len(claimed) != 1 {
+		t.Errorf("claimed %v, %v", claimed, err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.WantState(t, l.Execution, fixture.StateRunning)
+	if _, err := f.DescribeExecution(t.Context(), next.ID); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("got %v; want none", err)
+	}
+}
+
+// A snapshot that is too old is the caller's to deal with: the error goes up, nothing is retried, nothing stays.
+func TestOperations_in_a_transaction_with_an_old_snapshot(t *testing.T) {
+	eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, _ string) {
+		tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		fixture.Texts(t, tx, "SELECT lane_id FROM ff_lane_registry LIMIT 1") // takes the snapshot
+		if touched := touch(t, f, l.Execution); !touched || o.Beside {
+			return // it writes to no row that was changed meanwhile
+		}
+		before := f.Dump(t, l.Execution)
+		err := o.Do(t.Context(), f, f.WithTx(tx), l)
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "40001" || errors.Is(err, engine.ErrContention) {
+			t.Errorf("got %v, want the server's serialization failure", err)
+		}
+		if got := fixture.Texts(t, tx, "SELECT 'usable'"); len(got) != 1 {
+			t.Error("the transaction is not usable any more")
+		}
+		fixture.Commit(t, tx)
+		f.WantUnchanged(t, l.Execution, before)
+		if err := o.Do(t.Context(), f, f.Engine, l); err != nil {
+			t.Fatal(err)
+		}
+		o.WantDone(t, f, l, before)
+	})
+}
+
+// touch changes an execution and its attempt without a meaning; false: there is none yet.
+func touch(t *testing.T, f *fixture.Fixture, x id.ExecutionID) bool {
+	t.Helper()
+	f.Exec(t, "UPDATE ff_attempt SET usage = '{}' WHERE partition_key = $1 AND execution_id = $2", x.Partition(), x.UUID())
+	f.SetExecution(t, x, "cancelled_by = cancelled_by")
+	return f.Kept(t, f.Pool, x) == "kept"
+}

@@ -1,0 +1,353 @@
+package upkeep
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/reconcile"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+// allJobs are the jobs of which the database tells when they are due.
+var allJobs = []engine.Job{
+	engine.JobExpireLeases, engine.JobPromoteDelayed, engine.JobExpireAttempts, engine.JobExpireDeadlines,
+	engine.JobPruneCreationKeys, engine.JobDispatchCompletions, engine.JobCancelSiblings,
+}
+
+const jobHold = 4 * time.Second
+
+func takeJobs(t *testing.T, f *fixture.Fixture, eng *engine.Engine, holder id.WorkerInstanceID) engine.JobsTaken {
+	t.Helper()
+	taken, err := eng.Maintenance().TakeJobs(t.Context(), engine.JobSpec{
+		Holder: holder, Hold: jobHold, Jobs: slices.Concat(allJobs, []engine.Job{engine.JobRepairQueue}), Lanes: []id.LaneID{"empty", f.Lane},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return taken
+}
+
+func ours(taken engine.JobsTaken) (n int) {
+	for _, job := range taken.Jobs {
+		if job.Ours {
+			n++
+		}
+	}
+	return n
+}
+
+// One process has all jobs as long as it asks for them. When it falls silent another takes them, when its hold is over
+// and not before.
+func TestTakeJobs_one_holder_at_a_time(t *testing.T) {
+	f := fixture.NewCloned(t)
+	other := f.Rival(t)
+	all := len(allJobs) + 1
+	for range 5 {
+		if n := ours(takeJobs(t, f, f.Engine, "first")); n != all {
+			t.Fatalf("the holder has %d of %d jobs", n, all)
+		}
+		taken := takeJobs(t, f, other.Engine, "second")
+		if n := ours(taken); n != 0 {
+			t.Fatalf("another has %d jobs beside the holder", n)
+		}
+		for name, job := range taken.Jobs {
+			if want := f.Time().Add(jobHold); !job.HeldUntil.Equal(want) {
+				t.Errorf("%s is held until %v, want %v", name, job.HeldUntil, want)
+			}
+		}
+		f.Advance(3 * time.Second)
+	}
+	f.Advance(jobHold - 3*time.Second - time.Millisecond)
+	if n := ours(takeJobs(t, f, other.Engine, "second")); n != 0 {
+		t.Fatalf("another takes %d jobs before the hold is over", n)
+	}
+	f.Advance(time.Millisecond)
+	if n := ours(takeJobs(t, f, other.Engine, "second")); n != all {
+		t.Errorf("another takes %d of %d jobs when the hold is over", n, all)
+	}
+	if n := ours(takeJobs(t, f, f.Engine, "first")); n != 0 {
+		t.Errorf("the first takes %d jobs back", n)
+	}
+}
+
+func TestReturnJobs(t *testing.T) {
+	f := fixture.NewCloned(t)
+	takeJobs(t, f, f.Engine, "first")
+	for range 2 {
+		if err := f.Maintenance().ReturnJobs(t.Context(), "second"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := ours(takeJobs(t, f, f.Engine, "second")); n != 0 {
+		t.Fatalf("who has no job has given up %d of another", n)
+	}
+	if err := f.Maintenance().ReturnJobs(t.Context(), "first"); err != nil {
+		t.Fatal(err)
+	}
+	if n := ours(takeJobs(t, f, f.Engine, "second")); n != len(allJobs)+1 {
+		t.Errorf("takes %d jobs that were given up", n)
+	}
+}
+
+// Somebody who holds the rows for a minute keeps nobody waiting, and no job undone.
+func TestTakeJobs_locked_rows(t *testing.T) {
+	f := fixture.NewCloned(t)
+	takeJobs(t, f, f.Engine, "first")
+	locker := f.BeginTx(t)
+	if _, err := locker.Exec(t.Context(), "SELECT FROM ffx_job FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	if n := ours(takeJobs(t, f, f.Engine, "second")); n != 0 {
+		t.Errorf("another has %d jobs before the hold is over", n)
+	}
+	f.Advance(jobHold)
+	for _, holder := range []id.WorkerInstanceID{"first", "second"} {
+		if n := ours(takeJobs(t, f, f.Engine, holder)); n != len(allJobs)+1 {
+			t.Errorf("%s does %d jobs while nobody can take them", holder, n)
+		}
+	}
+	if err := f.Maintenance().ReturnJobs(t.Context(), "first"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Each job is due when the first row of its own is, and not without one.
+func TestTakeJobs_tells_what_is_due(t *testing.T) {
+	f := fixture.NewCloned(t)
+	check := func(situation string, want map[engine.Job]time.Time) {
+		t.Helper()
+		taken := takeJobs(t, f, f.Engine, "holder")
+		if !taken.Now.Equal(f.Time()) {
+			t.Errorf("%s: now is %v, want %v", situation, taken.Now, f.Time())
+		}
+		for name, job := range taken.Jobs {
+			if !job.Due.Equal(want[name]) {
+				t.Errorf("%s: %s is due at %v, want %v", situation, name, job.Due, want[name])
+			}
+		}
+	}
+	check("empty", nil)
+	f.Start(t, func(s *engine.ExecutionSpec) { s.Policy = &policy.Execution{AttemptTimeout: 2 * time.Second} })
+	f.Create(t, func(s *engine.ExecutionSpec) { s.DelayUntil = fixture.Start.Add(3 * time.Minute) })
+	f.Create(t, func(s *engine.ExecutionSpec) { s.DelayUntil = fixture.Start.Add(2 * time.Minute) })
+	f.Create(t, func(s *engine.ExecutionSpec) { s.Deadline = fixture.Start.Add(time.Minute) })
+	f.Create(t, func(s *engine.ExecutionSpec) {
+		s.IdempotencyKey, s.Policy = "key", &policy.Execution{DedupWindow: time.Second}
+	})
+	due := map[engine.Job]time.Time{
+		engine.JobExpireLeases: fixture.Start.Add(fixture.LeaseTTL), engine.JobPromoteDelayed: fixture.Start.Add(2 * time.Minute),
+		engine.JobExpireAttempts: fixture.Start.Add(2 * time.Second), engine.JobExpireDeadlines: fixture.Start.Add(time.Minute),
+		engine.JobPruneCreationKeys: fixture.Start.Add(time.Second),
+	}
+	check("with one of each", due)
+	foreign := f.Create(t)
+	f.SetExecution(t, foreign, fmt.Sprintf("ffx_execution_deadline_ms = NULL, deadline_at_ms = %d", fixture.Start.Add(30*time.Second).UnixMilli()))
+	due[engine.JobExpireDeadlines] = fixture.Start.Add(30 * time.Second)
+	f.Exec(t, `INSERT INTO ff_completion_event (partition_key, execution_id, outcome, occurred_at_ms) VALUES (1, gen_random_uuid(), 'success', 1)`)
+	f.Exec(t, "INSERT INTO ff_pending_cancel_groups VALUES (1, gen_random_uuid(), gen_random_uuid(), 1)")
+	due[engine.JobDispatchCompletions], due[engine.JobCancelSiblings] = fixture.Start, fixture.Start
+	f.Exec(t, "UPDATE ff_completion_event SET committed_at_ms = $1", fixture.Start.UnixMilli())
+	due[engine.JobRetain] = fixture.Start.Add(7 * 24 * time.Hour)
+	check("with what another program left", due)
+	late, early := id.NewFlowID(), id.NewFlowID()
+	for flow, graceUntil := range map[id.FlowID]any{late: fixture.Start.Add(time.Hour).UnixMilli(), early: nil} {
+		f.Insert(t, "ff_cancel_backlog", fixture.Columns{
+			"partition_key": fixture.PartitionOf(flow), "flow_id": flow, "requested_at_ms": fixture.Start.Add(time.Second).UnixMilli(),
+			"grace_until_ms": graceUntil, "cancellation_policy": "cancel_all",
+		}, nil)
+	}
+	due[engine.JobCancelFlows] = fixture.Start.Add(time.Second)
+	check("with a cancellation that was asked for", due)
+	f.Exec(t, "DELETE FROM ff_cancel_backlog WHERE flow_id = $1", early)
+	due[engine.JobCancelFlows] = fixture.Start.Add(time.Hour)
+	check("with one that has a grace", due)
+	f.Exec(t, "UPDATE ff_completion_event SET dispatched_at_ms = 1, committed_at_ms = $1", fixture.Start.Add(-24*time.Hour).UnixMilli())
+	f.Exec(t, "DELETE FROM ff_pending_cancel_groups")
+	delete(due, engine.JobDispatchCompletions)
+	delete(due, engine.JobCancelSiblings)
+	due[engine.JobRetain] = fixture.Start.Add(6 * 24 * time.Hour)
+	check("with an end of a day ago", due)
+	if err := f.Operator().SetLaneRetention(t.Context(), "elsewhere", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	due[engine.JobRetain] = fixture.Start
+	check("with a lane that keeps what has ended for an hour", due)
+}
+
+func TestTakeJobs_tells_which_lanes_have_work(t *testing.T) {
+	f := fixture.NewCloned(t)
+	want := func(lanes ...id.LaneID) {
+		t.Helper()
+		if got := takeJobs(t, f, f.Engine, "holder").Lanes; !slices.Equal(got, lanes) {
+			t.Errorf("work on %v, want %v", got, lanes)
+		}
+		got, err := f.QueuedLanes(t.Context(), []id.LaneID{"empty", f.Lane})
+		if err != nil || !slices.Equal(got, lanes) {
+			t.Errorf("queued on %v, %v, want %v", got, err, lanes)
+		}
+	}
+	want()
+	f.Create(t)
+	want(f.Lane)
+}
+
+func TestTakeJobs_refuses_bad_input(t *testing.T) {
+	f := fixture.New(t)
+	for field, spec := range map[string]engine.JobSpec{
+		"JobSpec.Holder":   {Hold: time.Second},
+		"JobSpec.Hold":     {Holder: "holder"},
+		"JobSpec.Lanes[1]": {Holder: "holder", Hold: time.Second, Lanes: []id.LaneID{"lane", ""}},
+	} {
+		_, err := f.Maintenance().TakeJobs(t.Context(), spec)
+		fixture.WantInputError(t, err, field)
+	}
+	_, err := f.QueuedLanes(t.Context(), []id.LaneID{""})
+	fixture.WantInputError(t, err, "lanes[0]")
+}
+
+// statementCounter counts what the connections of a pool, and those made like them, send: with the settings that travel
+// with a statement.
+type statementCounter struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (c *statementCounter) note(sql string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = append(c.seen, sql)
+}
+
+func (c *statementCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	c.note(data.SQL)
+	return ctx
+}
+
+func (c *statementCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (c *statementCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, q := range data.Batch.QueuedQueries {
+		c.note(q.SQL)
+	}
+	return ctx
+}
+
+func (c *statementCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (c *statementCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// of returns what was sent while call ran.
+func (c *statementCounter) of(call func()) []string {
+	c.mu.Lock()
+	before := len(c.seen)
+	c.mu.Unlock()
+	call()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.seen[before:])
+}
+
+// A process that has nothing to do, a worker with its defaults on two lanes and all background work, sends at most sixty
+// statements a minute. How often it does what is held by tests on a clock of their own, in packages reconcile and
+// worker; here stands what each of it sends.
+func TestReconcile_an_idle_process_sends_sixty_statements_a_minute(t *testing.T) {
+	f := fixture.NewCloned(t)
+	var counter statementCounter
+	process := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = &counter })
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	inTen := 20 // of ten minutes: the listener asks a silent connection whether it is there
+	add := func(what string, times int, call func()) {
+		t.Helper()
+		call() // the first one may prepare something
+		sent := len(counter.of(call))
+		t.Logf("%s: %d statements, %d times in ten minutes", what, sent, times)
+		inTen += times * sent
+	}
+	add("ask what is to be done", int(10*time.Minute/reconcile.DefaultInterval), func() { takeJobs(t, f, process.Engine, "process") })
+	add("sweep to the end", 20, func() {
+		_, err := process.Maintenance().RepairQueue(t.Context(), engine.MaxSweep)
+		must(err)
+	})
+	add("look for work that nobody takes", 10, func() {
+		_, err := process.WaitingKinds(t.Context(), engine.WaitingFilter{Lanes: []id.LaneID{"a", "b"}})
+		must(err)
+	})
+	once := func(act fixture.Job) func() {
+		return func() {
+			_, err := act(t.Context(), 500)
+			must(err)
+		}
+	}
+	// Where there is nothing to delete.
+	add("trim the outboxes", 2, once(process.Maintenance().TrimOutboxes))
+	add("purge flows", 2, once(process.Maintenance().PurgeFlows))
+	add("repair groups", 10, once(process.Maintenance().RepairGroups))
+	add("summarise flows", 12, once(process.Maintenance().SummariseFlows))
+	if inTen > 600 {
+		t.Errorf("%d statements in ten minutes", inTen)
+	}
+	t.Logf("%d statements in ten minutes", inTen)
+}
+
+// Between two questions what is to be done an idle worker sends nothing at all.
+func TestReconcile_an_idle_worker_only_asks(t *testing.T) {
+	f := fixture.NewCloned(t)
+	var counter statementCounter
+	process := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = &counter })
+	w, err := worker.New(process.Engine, worker.Config{Lanes: []id.LaneID{"a", "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.Handle(w, engine.Kind[struct{}, struct{}]{Name: "test"}, func(context.Context, worker.Job[struct{}]) (struct{}, error) {
+		return struct{}{}, nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	asked := func() (at []int) {
+		counter.mu.Lock()
+		defer counter.mu.Unlock()
+		for i, sql := range counter.seen {
+			if strings.Contains(sql, "name: TakeJobs") {
+				at = append(at, i)
+			}
+		}
+		return at
+	}
+	// On a busy machine an answer comes late, and the worker looks for work by itself: what counts is that it need not.
+	fixture.Await(t, "three questions in a row", func() bool {
+		at := asked()
+		for i := 2; i < len(at); i++ {
+			if at[i]-at[i-2] == 2 {
+				return true
+			}
+		}
+		return false
+	})
+	cancel()
+	running.Wait()
+	if n := ours(takeJobs(t, f, f.Engine, "another")); n != len(allJobs)+1 {
+		t.Errorf("has given up %d jobs when it stopped", n)
+	}
+}

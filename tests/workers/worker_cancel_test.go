@@ -1,0 +1,164 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+// A handler of what is cancelled anywhere is told at once: the next renewal of its lease is an hour away.
+func TestWorker_hears_of_a_cancellation(t *testing.T) {
+	c := fixture.NewCrew(t)
+	cfg := fixture.Alone
+	cfg.LeaseTTL, cfg.DrainTimeout = 3*time.Hour, time.Second
+	began, causes := c.Long(t, cfg)
+	operator := c.Rival(t)
+	cancelled := c.Create(t, func(s *engine.ExecutionSpec) { s.Kind = "long" })
+	c.Create(t, func(s *engine.ExecutionSpec) { s.Kind = "long" })
+	for range 2 {
+		fixture.Received(t, began)
+	}
+	if err := operator.CancelExecution(t.Context(), engine.CancelSpec{ID: cancelled}); err != nil {
+		t.Fatal(err)
+	}
+	if cause := fixture.Received(t, causes); !errors.Is(cause, worker.ErrCancelled) || !errors.Is(cause, worker.ErrLeaseLost) {
+		t.Errorf("cause %v", cause)
+	}
+	s := c.Next(t, 1)[0]
+	if s.ID != cancelled || s.Settlement != worker.Abandoned || !errors.Is(s.Err, worker.ErrCancelled) {
+		t.Errorf("settled %+v", s)
+	}
+	c.WantState(t, cancelled, fixture.StateCancelled)
+	if got := c.Stored(t, cancelled); got.Result != nil {
+		t.Errorf("stored %+v", got)
+	}
+	if len(causes) > 0 {
+		t.Errorf("the other one was cancelled too: %v", <-causes)
+	}
+}
+
+// Many at once, by the plural, members of a flow among them.
+func TestWorker_hears_of_many_cancellations(t *testing.T) {
+	c := fixture.NewCrew(t)
+	cfg := fixture.Alone
+	cfg.LeaseTTL, cfg.DrainTimeout, cfg.Concurrency = 3*time.Hour, time.Second, 40
+	began, causes := c.Long(t, cfg)
+	for range 40 {
+		c.Create(t, func(s *engine.ExecutionSpec) { s.Kind = "long" })
+	}
+	var specs []engine.CancelSpec
+	for range 40 {
+		specs = append(specs, engine.CancelSpec{ID: fixture.Received(t, began)})
+	}
+	operator := c.Rival(t)
+	for batch := range slices.Chunk(specs[:30], 3) {
+		// Those who heard of the batch before renew what they have: what is held meanwhile is repeated.
+		for len(batch) > 0 {
+			outcomes, err := operator.CancelExecutions(t.Context(), batch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var busy []engine.CancelSpec
+			for i, outcome := range outcomes {
+				if errors.Is(outcome, engine.ErrBusy) {
+					busy = append(busy, batch[i])
+				} else if outcome != nil {
+					t.Error(outcome)
+				}
+			}
+			batch = busy
+		}
+	}
+	for range 30 {
+		if cause := fixture.Received(t, causes); !errors.Is(cause, worker.ErrCancelled) {
+			t.Errorf("cause %v", cause)
+		}
+	}
+	c.Next(t, 30)
+	if len(causes) > 0 {
+		t.Errorf("another one ended: %v", <-causes)
+	}
+}
+
+// Who hears nothing learns with the next renewal; so does a handler whose execution was cancelled in a caller's
+// transaction, of which nobody is told.
+func TestWorker_learns_of_a_cancellation_by_the_next_renewal(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg    engine.Config
+		cancel func(t *testing.T, f *fixture.Fixture, x id.ExecutionID)
+	}{
+		"without a listener": {engine.Config{NoListener: true}, func(t *testing.T, f *fixture.Fixture, x id.ExecutionID) { rivalCancel(t, f, x) }},
+		"in a caller's transaction": {engine.Config{}, func(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
+			tx := f.BeginTx(t)
+			if err := f.WithTx(tx).CancelExecution(t.Context(), engine.CancelSpec{ID: x}); err != nil {
+				t.Fatal(err)
+			}
+			fixture.Commit(t, tx)
+		}},
+		"by another program, which leaves the attempt": {engine.Config{}, func(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
+			f.SetExecution(t, x, "lifecycle_phase = 'terminal', public_state = 'cancelled'")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fixture.New(t)
+			crew := fixture.CrewOn(t, f, c.cfg)
+			cfg := fixture.Alone
+			cfg.LeaseTTL = 6 * time.Second
+			began, causes := crew.Long(t, cfg)
+			x := f.Create(t, func(s *engine.ExecutionSpec) { s.Kind = "long" })
+			fixture.Received(t, began)
+			c.cancel(t, f, x)
+			if cause := fixture.Received(t, causes); !errors.Is(cause, worker.ErrCancelled) {
+				t.Errorf("cause %v", cause)
+			}
+			if s := crew.Next(t, 1)[0]; s.Settlement != worker.Abandoned {
+				t.Errorf("settled %+v", s)
+			}
+		})
+	}
+}
+
+func rivalCancel(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
+	t.Helper()
+	if err := f.Rival(t).CancelExecution(t.Context(), engine.CancelSpec{ID: x}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A lease that somebody else has taken is lost, and nothing was cancelled.
+func TestWorker_lost_lease_is_no_cancellation(t *testing.T) {
+	c := fixture.NewCrew(t)
+	cfg := fixture.Alone
+	cfg.LeaseTTL = 6 * time.Second
+	began, causes := c.Long(t, cfg)
+	x := c.Create(t, func(s *engine.ExecutionSpec) { s.Kind = "long" })
+	fixture.Received(t, began)
+	c.SetAttempt(t, x, 0, "lease_epoch = 9")
+	if cause := fixture.Received(t, causes); errors.Is(cause, worker.ErrCancelled) || !errors.Is(cause, worker.ErrLeaseLost) {
+		t.Errorf("cause %v", cause)
+	}
+}
+
+// A handler that returns before it is told has its result refused, and the hooks are told why.
+func TestWorker_result_of_what_was_cancelled(t *testing.T) {
+	c := fixture.NewCrew(t)
+	cfg := fixture.Alone
+	cfg.LeaseTTL = 3 * time.Hour
+	c.Work(t, cfg, func(w *worker.Worker) {
+		fixture.HandleKind(w, "rash", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+			return "too late", c.CancelExecution(ctx, engine.CancelSpec{ID: job.ID})
+		})
+	})
+	x := c.Create(t, func(s *engine.ExecutionSpec) { s.Kind = "rash" })
+	if s := c.Next(t, 1)[0]; s.Settlement != worker.Abandoned || !errors.Is(s.Err, worker.ErrCancelled) {
+		t.Errorf("settled %+v", s)
+	}
+	c.WantState(t, x, fixture.StateCancelled)
+}
