@@ -16,8 +16,8 @@ RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 # Tests that go through a PgBouncer need one (apt-get install pgbouncer). Without it test leaves them out, and says so.
 PGBOUNCER := $(shell PATH="$$PATH:/usr/sbin" command -v pgbouncer)
-AVAILABLE := $(if $(PGBOUNCER),,-skip '^TestPgBouncer_')
-say_what_is_left_out = @$(if $(PGBOUNCER),:,echo "there is no pgbouncer here: TestPgBouncer_… are left out")
+AVAILABLE := $(if $(PGBOUNCER),,-skip '^TestPgBouncer')
+say_what_is_left_out = @$(if $(PGBOUNCER),:,echo "there is no pgbouncer here: TestPgBouncer… are left out")
 
 in_each_module = @set -e; for module in $(MODULES); do (cd "$$module" && $(1)); done
 

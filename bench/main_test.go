@@ -38,7 +38,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParse_CommandHoldsNoURL(t *testing.T) {
+func TestParseKeepsURLsOutOfTheCommand(t *testing.T) {
 	o, err := parse([]string{"-n", "1000", "-database-url", "postgres://user:secret@host/db", "-quick"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ func (l *looks) want(t *testing.T, ms ...int) {
 	}
 }
 
-func TestAwait_looks_at_growing_pauses(t *testing.T) {
+func TestAwaitPollsAtGrowingPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLooks()
 		_, answer := l.wait(t, newWaiter())
@@ -79,7 +79,7 @@ func TestAwait_looks_at_growing_pauses(t *testing.T) {
 }
 
 // Thousands of completions a second cause a look in twenty milliseconds, and one that takes long is followed by a rest.
-func TestAwait_merges_what_wakes_it(t *testing.T) {
+func TestAwaitMergesWakeups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLooks()
 		l.during = func(n int) {
@@ -98,7 +98,7 @@ func TestAwait_merges_what_wakes_it(t *testing.T) {
 }
 
 // What is completed after a look has read, and before who looks waits again, causes the next look.
-func TestAwait_woken_during_a_look(t *testing.T) {
+func TestAwaitKeepsAWakeupDuringALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, w := newLooks(), newWaiter()
 		l.during = func(n int) {
@@ -121,7 +121,7 @@ func TestAwait_woken_during_a_look(t *testing.T) {
 
 // Whoever has the turn is cancelled at the instant at which the notification comes: whether it has taken the wake-up or
 // not, the next one looks.
-func TestAwait_turn_passes_when_a_notification_comes(t *testing.T) {
+func TestAwaitHandsOnItsTurnAtANotification(t *testing.T) {
 	for _, notifiedFirst := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			l, first, second := newLooks(), newWaiter(), newWaiter()
@@ -153,7 +153,7 @@ func TestAwait_turn_passes_when_a_notification_comes(t *testing.T) {
 }
 
 // The next one looks also where that had taken the wake-up already, and waited for the end of the gap.
-func TestAwait_turn_passes_between_notification_and_look(t *testing.T) {
+func TestAwaitHandsOnItsTurnBeforeTheLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, first, second := newLooks(), newWaiter(), newWaiter()
 		end, ended := l.wait(t, first)
@@ -179,7 +179,7 @@ func TestAwait_turn_passes_between_notification_and_look(t *testing.T) {
 }
 
 // One looks for all, however many wait.
-func TestAwait_one_looks_for_all(t *testing.T) {
+func TestAwaitOneWaiterLooksForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLooks()
 		var all []*waiter
@@ -232,7 +232,7 @@ func completed() *notifications {
 }
 
 // What this engine commits wakes those who wait by it without the server.
-func TestAwait_woken_by_its_own_commits(t *testing.T) {
+func TestAwaitWakesOnOwnCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, w := newLooks(), newWaiter()
 		e := l.engine()
@@ -257,7 +257,7 @@ func TestAwait_woken_by_its_own_commits(t *testing.T) {
 }
 
 // Who leaves takes nobody along, who joins wakes whoever looks, and the first answer stays.
-func TestAwait_waiters_of_one_execution(t *testing.T) {
+func TestAwaitSharesOneExecution(t *testing.T) {
 	a := newAwaiting()
 	x := id.ExecutionIDFromRow(0, id.NewExecutionUUID())
 	first, second := newWaiter(), newWaiter()

@@ -28,7 +28,7 @@ var (
 	}
 )
 
-func TestErrors_of_the_inside_are_known(t *testing.T) {
+func TestInternalErrorsAreRegistered(t *testing.T) {
 	paths, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func isError(spec *ast.ValueSpec, i int) bool {
 }
 
 // A signal that leaves a part of an operation is still known to the operation, and says nothing to anybody else.
-func TestWrap_of_signals(t *testing.T) {
+func TestWrapHidesSignals(t *testing.T) {
 	for name, signal := range testedSignals {
 		for _, err := range []error{
 			signal, fmt.Errorf("inside: %w", signal), errors.Join(signal, errors.New("closed")), wrap("inner", signal),
@@ -106,7 +106,7 @@ func TestWrap_of_signals(t *testing.T) {
 }
 
 // Where there is nothing to fall through to, the server's words are the error.
-func TestWrap_of_falling_through(t *testing.T) {
+func TestWrapReportsTheServersErrorWithoutASlowPath(t *testing.T) {
 	refused := &pgconn.PgError{Code: sqlUniqueViolation, Message: "taken"}
 	got := wrap("promote delayed", fellThrough(refused))
 	if cause, ok := errors.AsType[*pgconn.PgError](got); !ok || cause != refused || !errors.Is(got, ErrTransport) {

@@ -11,7 +11,7 @@ import (
 )
 
 // A spec that differs from another in any field is not like it, but for the fields that are set for each.
-func TestSpecs_are_like_in_all_but_their_own(t *testing.T) {
+func TestSpecsAreAlikeUnlessAFieldDiffers(t *testing.T) {
 	own := map[string]bool{"ID": true, "Payload": true, "Priority": true, "Tags": true}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[ExecutionSpec]()) {
 		var plain, other ExecutionSpec

@@ -31,7 +31,7 @@ func roundTrip[T any](t *testing.T, value T) (stored []byte, read T) {
 	return stored, read
 }
 
-func TestKind_what_is_stored(t *testing.T) {
+func TestKindStoresArgumentsAsJSON(t *testing.T) {
 	t.Parallel()
 	if stored, read := roundTrip(t, box{4}); string(stored) != `{"Width":4}` || read != (box{4}) {
 		t.Errorf("a struct: %s, %v", stored, read)
@@ -68,7 +68,7 @@ func (s shout) Unmarshal(data []byte, into any) error {
 	return nil
 }
 
-func TestKind_codec(t *testing.T) {
+func TestKindCodec(t *testing.T) {
 	t.Parallel()
 	kind := engine.Kind[string, string]{Name: "k", Codec: shout{}}
 	if payload := kind.Spec("ada").Payload; string(payload) != "ADA" {
@@ -79,7 +79,7 @@ func TestKind_codec(t *testing.T) {
 	}
 }
 
-func TestKind_spec(t *testing.T) {
+func TestKindSpec(t *testing.T) {
 	t.Parallel()
 	p := &policy.Execution{}
 	spec := engine.Kind[box, box]{Name: "k", Lane: "boxes", Policy: p}.Spec(box{})
@@ -88,7 +88,7 @@ func TestKind_spec(t *testing.T) {
 	}
 }
 
-func TestKind_validate(t *testing.T) {
+func TestKindValidate(t *testing.T) {
 	t.Parallel()
 	if err := (engine.Kind[box, box]{Name: "k"}).Validate(); err != nil {
 		t.Error(err)
@@ -112,7 +112,7 @@ func TestKind_validate(t *testing.T) {
 	}
 }
 
-func TestKind_resultOf(t *testing.T) {
+func TestKindDecodesResults(t *testing.T) {
 	t.Parallel()
 	kind := engine.Kind[struct{}, box]{Name: "k"}
 	good := engine.UpstreamResult{Kind: "k", State: state.PublicCompleted, Outcome: state.OutcomeSuccess, Result: []byte(`{"Width":4}`)}
@@ -154,7 +154,7 @@ func TestKind_resultOf(t *testing.T) {
 }
 
 // Arguments that cannot be encoded are told by whoever creates the execution.
-func TestKind_unencodable_arguments(t *testing.T) {
+func TestKindReportsUnencodableArguments(t *testing.T) {
 	t.Parallel()
 	if payload := (engine.Kind[float64, struct{}]{Name: "k"}).Spec(math.NaN()).Payload; payload != nil {
 		t.Errorf("payload %q", payload)

@@ -34,7 +34,7 @@ func (m *leaseMemory) want(t *testing.T, leases, ended int) {
 	}
 }
 
-func TestLeaseMemory_until_the_lease_ends(t *testing.T) {
+func TestLeaseMemoryLastsUntilTheLeaseEnds(t *testing.T) {
 	var m leaseMemory
 	flow := id.NewFlowID()
 	claimed := leased(3, time.Minute, &flow)
@@ -71,7 +71,7 @@ func TestLeaseMemory_until_the_lease_ends(t *testing.T) {
 
 // Leases that nobody ever settles: of those that have run out no more are remembered than of those that are live, and
 // of live ones no more than the bound.
-func TestLeaseMemory_is_bounded(t *testing.T) {
+func TestLeaseMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m leaseMemory
 		for range 1000 {

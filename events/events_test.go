@@ -17,7 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-func TestCursor_bytes(t *testing.T) {
+func TestCursorBytes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, bytes string
@@ -59,7 +59,7 @@ func TestCursor_bytes(t *testing.T) {
 	}
 }
 
-func TestFilter_refusals(t *testing.T) {
+func TestFilterRefusesBadInput(t *testing.T) {
 	t.Parallel()
 	for field, refused := range map[string]Source[Lease]{
 		"Filter.Tag.Key":     Leases(Filter{Tag: Tag{Key: "app.tenant", Value: "7"}}),
@@ -112,7 +112,7 @@ func same(t *testing.T, name string, got any, err error, want any) {
 	}
 }
 
-func TestDecode_all_events(t *testing.T) {
+func TestDecodeAllEvents(t *testing.T) {
 	t.Parallel()
 	e := event(t)
 	e.Namespace, e.InstanceTag = new(id.Namespace("n")), new("i")
@@ -125,7 +125,7 @@ func TestDecode_all_events(t *testing.T) {
 	}
 }
 
-func TestV7_outcomes(t *testing.T) {
+func TestOutcomesOfCompletionsAreRead_V7(t *testing.T) {
 	t.Parallel()
 	for stored, want := range map[string]state.CompletionOutcome{
 		"success": state.CompletionSuccess, "failed": state.CompletionFailure, "failure": state.CompletionFailure, "cancelled": state.CompletionCancelled, "expired": state.CompletionExpired, "skipped": state.CompletionSkipped,
@@ -142,7 +142,7 @@ func TestV7_outcomes(t *testing.T) {
 	}
 }
 
-func TestDecode_leases(t *testing.T) {
+func TestDecodeLeases(t *testing.T) {
 	t.Parallel()
 	lease, err := id.ParseLeaseID(anID)
 	if err != nil {
@@ -167,7 +167,7 @@ func TestDecode_leases(t *testing.T) {
 	}
 }
 
-func TestDecode_signals(t *testing.T) {
+func TestDecodeSignals(t *testing.T) {
 	t.Parallel()
 	signal, err := id.ParseSignalID(anID)
 	if err != nil {
@@ -195,7 +195,7 @@ func TestDecode_signals(t *testing.T) {
 	wantCorrupt(t, named(outbox.Signal, err), SignalOutbox, "signal_id", "s")
 }
 
-func TestDecode_operator_calls(t *testing.T) {
+func TestDecodeOperatorCalls(t *testing.T) {
 	t.Parallel()
 	flow, err := id.ParseFlowID(anID)
 	if err != nil {
@@ -231,7 +231,7 @@ func wantCorrupt(t *testing.T, err error, from Outbox, field, raw string) {
 	}
 }
 
-func TestV15_V18_corrupt_rows_are_errors(t *testing.T) {
+func TestCorruptRowsAreErrors_V15_V18(t *testing.T) {
 	t.Parallel()
 	_, err := completionOf(row(func(r *outbox.Row) { r.Partition = -1 }))
 	wantCorrupt(t, named(outbox.Completion, err), CompletionOutbox, "partition_key", "-1")
@@ -246,7 +246,7 @@ func TestV15_V18_corrupt_rows_are_errors(t *testing.T) {
 	wantCorrupt(t, named(outbox.Operator, err), OperatorOutbox, "execution_id", "")
 }
 
-func TestErrors_of_the_reader(t *testing.T) {
+func TestReaderErrors(t *testing.T) {
 	t.Parallel()
 	drift := errors.New("column is missing")
 	for _, c := range []struct {

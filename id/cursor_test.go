@@ -9,7 +9,7 @@ import (
 	"testing/quick"
 )
 
-func TestEventCursor_RoundTrip(t *testing.T) {
+func TestEventCursorRoundTrip(t *testing.T) {
 	roundTrips := func(n int64) bool {
 		want := n & math.MaxInt64
 		got, ok, err := NewEventCursor(want).EventID()
@@ -20,14 +20,14 @@ func TestEventCursor_RoundTrip(t *testing.T) {
 	}
 }
 
-func TestEventCursor_ForeignNamesTheOperation(t *testing.T) {
+func TestEventCursorForeignNamesTheOperation(t *testing.T) {
 	_, _, err := EventCursor{1, 0, 0}.EventID()
 	if reasonOf(t, err) != ReasonForeignCursor || !strings.Contains(err.Error(), "stream_subscribe: cursor does not belong to the Postgres backend") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestFrameCursor_Bounds(t *testing.T) {
+func TestFrameCursorBounds(t *testing.T) {
 	lowest := FramePosition{math.MinInt64, math.MinInt32}
 	highest := FramePosition{math.MaxInt64, math.MaxInt32}
 	tests := []struct {
@@ -65,7 +65,7 @@ func TestFrameCursor_Bounds(t *testing.T) {
 	}
 }
 
-func TestFramePosition_Order(t *testing.T) {
+func TestFramePositionOrder(t *testing.T) {
 	ordered := []FramePosition{{1, 2}, {1, 10}, {2, 0}}
 	for i, p := range ordered {
 		for j, q := range ordered {

@@ -17,7 +17,7 @@ func (ExecutionID) Generate(random *rand.Rand, _ int) reflect.Value {
 	return reflect.ValueOf(e)
 }
 
-func TestExecutionID_RoundTrip(t *testing.T) {
+func TestExecutionIDRoundTrip(t *testing.T) {
 	err := quick.Check(func(want ExecutionID) bool {
 		if want.partition <= math.MaxInt16 && ExecutionIDFromRow(want.Partition(), want.UUID()) != want {
 			return false
@@ -30,7 +30,7 @@ func TestExecutionID_RoundTrip(t *testing.T) {
 	}
 }
 
-func TestExecutionID_OrdersByPartitionThenUUID(t *testing.T) {
+func TestExecutionIDOrdersByPartitionThenUUID(t *testing.T) {
 	low, high := ExecutionUUID{15: 1}, ExecutionUUID{0: 1}
 	ordered := []ExecutionID{
 		ExecutionIDFromRow(2, low), ExecutionIDFromRow(2, high), ExecutionIDFromRow(10, low), ExecutionIDFromRow(10, high),
@@ -44,9 +44,9 @@ func TestExecutionID_OrdersByPartitionThenUUID(t *testing.T) {
 	}
 }
 
-// TestI1_DefaultPartitions: the counts come from configuration, and their defaults are the
+// TestPartitionCountsComeFromConfiguration_I1: the counts come from configuration, and their defaults are the
 // ones that other programs on the database use.
-func TestI1_DefaultPartitions(t *testing.T) {
+func TestPartitionCountsComeFromConfiguration_I1(t *testing.T) {
 	if got, want := (Partitions{}).WithDefaults(), (Partitions{Flow: 256, Budget: 32, Quota: 32}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -62,8 +62,8 @@ func TestI1_DefaultPartitions(t *testing.T) {
 	}
 }
 
-// TestI7_ExecutionIDParseIsStrict: every row has one spelling, and tokens are signed over it.
-func TestI7_ExecutionIDParseIsStrict(t *testing.T) {
+// TestExecutionIDParseIsStrict_I7: every row has one spelling, and tokens are signed over it.
+func TestExecutionIDParseIsStrict_I7(t *testing.T) {
 	tests := []struct {
 		name, text string
 		want       Reason
@@ -91,8 +91,8 @@ func TestI7_ExecutionIDParseIsStrict(t *testing.T) {
 	})
 }
 
-// TestI8_PartitionOutOfRangeIsRefused: a number is checked, never wrapped.
-func TestI8_PartitionOutOfRangeIsRefused(t *testing.T) {
+// TestPartitionOutOfRangeIsRefused_I8: a number is checked, never wrapped.
+func TestPartitionOutOfRangeIsRefused_I8(t *testing.T) {
 	tests := []struct {
 		text      string
 		partition int16
@@ -154,7 +154,7 @@ func TestI8_PartitionOutOfRangeIsRefused(t *testing.T) {
 	})
 }
 
-func TestPartitions_StayInRange(t *testing.T) {
+func TestPartitionsStayInRange(t *testing.T) {
 	err := quick.Check(func(a, b, c uint16, lane LaneID, flow FlowID, budget BudgetID, quota QuotaPolicyID) bool {
 		p := Partitions{Flow: a%256 + 1, Budget: b%math.MaxInt16 + 1, Quota: c%math.MaxInt16 + 1}
 		inBudget, inQuota := p.BudgetPartition(budget), p.QuotaPartition(quota)
@@ -168,7 +168,7 @@ func TestPartitions_StayInRange(t *testing.T) {
 	}
 }
 
-func TestErrors_EchoLittle(t *testing.T) {
+func TestErrorsQuoteAtMost64Bytes(t *testing.T) {
 	long := make([]byte, 10_000)
 	for i := range long {
 		long[i] = 'x'

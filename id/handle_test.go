@@ -9,7 +9,7 @@ import (
 	"testing/quick"
 )
 
-func TestHandle_RoundTrip(t *testing.T) {
+func TestHandleRoundTrip(t *testing.T) {
 	err := quick.Check(func(want HandleFields) bool {
 		minted := EncodeHandle(HandleResumed, want)
 		if got, err := minted.CheckPostgres(); err != nil || got != want {
@@ -31,7 +31,7 @@ func TestHandle_RoundTrip(t *testing.T) {
 	}
 }
 
-func TestHandle_EveryPrefixIsTruncated(t *testing.T) {
+func TestHandleEveryPrefixIsTruncated(t *testing.T) {
 	whole := EncodeHandle(HandleFresh, HandleFields{Lane: "lane", WorkerInstance: "worker"}).Opaque
 	for n := range whole {
 		_, _, err := DecodeHandle(whole[:n])
@@ -42,9 +42,9 @@ func TestHandle_EveryPrefixIsTruncated(t *testing.T) {
 	}
 }
 
-// TestI14_ForeignHandle: a handle of another backend always says so, and is never taken for
+// TestForeignHandleIsNamed_I14: a handle of another backend always says so, and is never taken for
 // a damaged one.
-func TestI14_ForeignHandle(t *testing.T) {
+func TestForeignHandleIsNamed_I14(t *testing.T) {
 	ours := EncodeHandle(HandleFresh, HandleFields{})
 	theirs := bytes.Clone(ours.Opaque)
 	theirs[2] = byte(SQLite)
@@ -70,7 +70,7 @@ func TestI14_ForeignHandle(t *testing.T) {
 	}
 }
 
-func TestHandle_JSONIsExact(t *testing.T) {
+func TestHandleJSONIsExact(t *testing.T) {
 	for _, document := range []string{
 		`null`, `[]`, `{"Backend":"Postgres","kind":"Fresh","opaque":[]}`,
 		`{"backend":"Postgres","kind":"fresh","opaque":[]}`, `{"backend":"Postgres","kind":"Fresh","opaque":[null]}`,

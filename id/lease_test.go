@@ -7,8 +7,8 @@ import (
 	"testing/quick"
 )
 
-// TestI11_ExpectedLeaseTakesAllSpellings: what a listing gives, a revocation accepts.
-func TestI11_ExpectedLeaseTakesAllSpellings(t *testing.T) {
+// TestExpectedLeaseTakesAllSpellings_I11: what a listing gives, a revocation accepts.
+func TestExpectedLeaseTakesAllSpellings_I11(t *testing.T) {
 	err := quick.Check(func(lease LeaseTriple) bool {
 		lease.AttemptIndex &= math.MaxInt32
 		lease.LeaseEpoch &= math.MaxInt64
@@ -40,8 +40,8 @@ func TestI11_ExpectedLeaseTakesAllSpellings(t *testing.T) {
 	})
 }
 
-// TestI12_SyntheticLeaseIsOnlyALabel: different leases share one, so it fences nothing.
-func TestI12_SyntheticLeaseIsOnlyALabel(t *testing.T) {
+// TestSyntheticLeaseIsOnlyALabel_I12: different leases share one, so it fences nothing.
+func TestSyntheticLeaseIsOnlyALabel_I12(t *testing.T) {
 	a := LeaseTriple{Execution: ExecutionUUID{7: 1}, LeaseEpoch: 1}
 	b := LeaseTriple{Execution: ExecutionUUID{7: 3}, LeaseEpoch: 3}
 	if a == b || a.Synthetic() != b.Synthetic() {
@@ -53,8 +53,8 @@ func TestI12_SyntheticLeaseIsOnlyALabel(t *testing.T) {
 	}
 }
 
-// TestI44_AmountsAboveInt64AreRefused: they are never stored as negative numbers.
-func TestI44_AmountsAboveInt64AreRefused(t *testing.T) {
+// TestAmountsAboveInt64AreRefused_I44: they are never stored as negative numbers.
+func TestAmountsAboveInt64AreRefused_I44(t *testing.T) {
 	if n, err := StoredAmount("delta", math.MaxInt64); n != math.MaxInt64 || err != nil {
 		t.Errorf("got %d, %v", n, err)
 	}
@@ -69,7 +69,7 @@ func TestI44_AmountsAboveInt64AreRefused(t *testing.T) {
 	}
 }
 
-func TestAddTTL_Saturates(t *testing.T) {
+func TestAddTTLSaturates(t *testing.T) {
 	tests := []struct{ at, ttl, want int64 }{
 		{1000, 30, 1030},
 		{math.MaxInt64 - 1, 1, math.MaxInt64},

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestNewUUIDs_AreVersion7InOrderAndDistinct(t *testing.T) {
+func TestNewUUIDsAreVersion7InOrderAndDistinct(t *testing.T) {
 	before := time.Now().UnixMilli()
 	ids := NewLeaseIDs(10_000)
 	after := time.Now().UnixMilli()
@@ -33,7 +33,7 @@ func TestNewUUIDs_AreVersion7InOrderAndDistinct(t *testing.T) {
 	}
 }
 
-func TestNewUUIDs_AscendFromCallToCall(t *testing.T) {
+func TestNewUUIDsAscendFromCallToCall(t *testing.T) {
 	last := NewLeaseID()
 	for range 100_000 {
 		next := NewLeaseID()

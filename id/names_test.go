@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestNames_Validate(t *testing.T) {
+func TestNamesValidate(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("n", n) }
 	tests := []struct {
 		name string
@@ -45,7 +45,7 @@ func TestNames_Validate(t *testing.T) {
 	}
 }
 
-func TestLaneID_JSONValidates(t *testing.T) {
+func TestLaneIDJSONValidates(t *testing.T) {
 	lane := LaneID("kept")
 	if err := json.Unmarshal([]byte(`"bad\nlane"`), &lane); reasonOf(t, err) != ReasonNonPrintable || lane != "kept" {
 		t.Errorf("got %v, %q", err, lane)
@@ -55,8 +55,8 @@ func TestLaneID_JSONValidates(t *testing.T) {
 	}
 }
 
-// TestI29_PipeInWorkerIDIsRefused: a grant's signature covers the worker ids joined by it.
-func TestI29_PipeInWorkerIDIsRefused(t *testing.T) {
+// TestPipeInWorkerIDIsRefused_I29: a grant's signature covers the worker ids joined by it.
+func TestPipeInWorkerIDIsRefused_I29(t *testing.T) {
 	if err := WorkerID("a|b").Validate(); reasonOf(t, err) != ReasonForbiddenCharacter {
 		t.Errorf("worker: got %v", err)
 	}
@@ -65,8 +65,8 @@ func TestI29_PipeInWorkerIDIsRefused(t *testing.T) {
 	}
 }
 
-// TestI37_TagKeys: an execution is created with keys that set and get refuse; a flow is not.
-func TestI37_TagKeys(t *testing.T) {
+// TestTagKeysAreCheckedPerEntity_I37: an execution is created with keys that set and get refuse; a flow is not.
+func TestTagKeysAreCheckedPerEntity_I37(t *testing.T) {
 	tests := []struct {
 		key         string
 		set, create bool
@@ -122,14 +122,14 @@ func FuzzLaneID(f *testing.F) {
 	})
 }
 
-// TestI6_CapabilityWithCommaIsRefused: it would read back as two capabilities.
-func TestI6_CapabilityWithCommaIsRefused(t *testing.T) {
+// TestCapabilityWithCommaIsRefused_I6: it would read back as two capabilities.
+func TestCapabilityWithCommaIsRefused_I6(t *testing.T) {
 	if err := NewCapabilities("gpu,cuda").Validate(); reasonOf(t, err) != ReasonForbiddenCharacter {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestCapabilities_Limits(t *testing.T) {
+func TestCapabilitiesLimits(t *testing.T) {
 	numbered := func(n, width int) []string {
 		tokens := make([]string, n)
 		for i := range tokens {
@@ -158,7 +158,7 @@ func TestCapabilities_Limits(t *testing.T) {
 	}
 }
 
-func TestCapabilities_CoverWhatTheyDoNotMiss(t *testing.T) {
+func TestCapabilitiesCoverUnlessMissing(t *testing.T) {
 	sets := subsets("a", "b", "c", "d", "A")
 	for _, worker := range sets {
 		for _, required := range sets {

@@ -12,8 +12,8 @@ import (
 
 var testSecret = Secret(bytes.Repeat([]byte{0x11}, SecretBytes))
 
-// TestI24_KidAndSecretAreChecked: an empty secret forges, a colon makes keys ambiguous.
-func TestI24_KidAndSecretAreChecked(t *testing.T) {
+// TestKidAndSecretAreChecked_I24: an empty secret forges, a colon makes keys ambiguous.
+func TestKidAndSecretAreChecked_I24(t *testing.T) {
 	for _, kid := range []string{"", "a:b", "a b", "k\n", "ké", strings.Repeat("k", 65)} {
 		if CheckKid(kid) == nil {
 			t.Errorf("kid %q accepted", kid)
@@ -30,7 +30,7 @@ func TestI24_KidAndSecretAreChecked(t *testing.T) {
 	}
 }
 
-func TestSecrets_NeverRender(t *testing.T) {
+func TestSecretsNeverRender(t *testing.T) {
 	grant := Grant{Kind: ClaimGrant, Worker: "w", WorkerInstance: "w-1", ExpiresAtMs: 1}
 	token := SignWaitpoint(testSecret, "kid-1", ExecutionID{}, WaitpointID{})
 	key := grant.Sign(testSecret, "kid-1")
@@ -65,7 +65,7 @@ func TestSecrets_NeverRender(t *testing.T) {
 	}
 }
 
-func TestSignature_IsBoundToEveryPart(t *testing.T) {
+func TestSignatureIsBoundToEveryPart(t *testing.T) {
 	err := quick.Check(func(execution ExecutionID, waitpoint WaitpointID) bool {
 		token := SignWaitpoint(testSecret, "k", execution, waitpoint)
 		if err := token.Verify(testSecret, "k", execution, waitpoint); err != nil {
@@ -92,9 +92,9 @@ func TestSignature_IsBoundToEveryPart(t *testing.T) {
 	}
 }
 
-// TestI30_GrantKeyIsBoundToItsRow: presented for another execution, worker, time or kind,
+// TestGrantKeyIsBoundToItsRow_I30: presented for another execution, worker, time or kind,
 // it fails.
-func TestI30_GrantKeyIsBoundToItsRow(t *testing.T) {
+func TestGrantKeyIsBoundToItsRow_I30(t *testing.T) {
 	row := Grant{Kind: ClaimGrant, Execution: ExecutionIDFromRow(7, ExecutionUUID{1}), Worker: "w", WorkerInstance: "w-1", ExpiresAtMs: 1000}
 	key := row.Sign(testSecret, "k")
 	if err := row.Verify(testSecret, "k", key); err != nil {
@@ -129,7 +129,7 @@ func TestI30_GrantKeyIsBoundToItsRow(t *testing.T) {
 	}
 }
 
-func TestGrantKey_HasOneSpelling(t *testing.T) {
+func TestGrantKeyHasOneSpelling(t *testing.T) {
 	row := Grant{Kind: ClaimGrant, Execution: ExecutionIDFromRow(7, ExecutionUUID{0: 0xab}), Worker: "w", WorkerInstance: "w-1", ExpiresAtMs: 1000}
 	key := string(row.Sign(testSecret, "k"))
 	for _, text := range []string{

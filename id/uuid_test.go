@@ -21,7 +21,7 @@ func reasonOf(t *testing.T, err error) Reason {
 	return refused.Reason
 }
 
-func TestUUID_EveryAcceptedFormGivesTheSameID(t *testing.T) {
+func TestUUIDEveryAcceptedFormGivesTheSameID(t *testing.T) {
 	err := quick.Check(func(want FlowID) bool {
 		text := want.String()
 		bare := text[0:8] + text[9:13] + text[14:18] + text[19:23] + text[24:]
@@ -38,8 +38,8 @@ func TestUUID_EveryAcceptedFormGivesTheSameID(t *testing.T) {
 	}
 }
 
-// TestUUID_RefusesWhatOnlyThePackageAccepts covers the forms that uuid.Parse accepts beyond the documented four.
-func TestUUID_RefusesWhatOnlyThePackageAccepts(t *testing.T) {
+// TestUUIDRefusesWhatOnlyThePackageAccepts covers the forms that uuid.Parse accepts beyond the documented four.
+func TestUUIDRefusesWhatOnlyThePackageAccepts(t *testing.T) {
 	text := NewFlowID().String()
 	for _, form := range []string{"(" + text + ")", "{" + text + ")", " " + text + " ", "{" + text + "{", "URN:UUID:" + text, "Urn:uuid:" + text} {
 		if _, err := uuid.Parse(form); err != nil {
@@ -54,7 +54,7 @@ func TestUUID_RefusesWhatOnlyThePackageAccepts(t *testing.T) {
 	}
 }
 
-func TestUUID_ConvertsBothWays(t *testing.T) {
+func TestUUIDConvertsBothWays(t *testing.T) {
 	err := quick.Check(func(u uuid.UUID) bool {
 		x := ExecutionIDFromRow(1, ExecutionUUID(u))
 		return FlowID(u).UUID() == u && x.UUID().UUID() == u && FlowID(u).String() == u.String()
@@ -64,7 +64,7 @@ func TestUUID_ConvertsBothWays(t *testing.T) {
 	}
 }
 
-func TestUUID_OrdersLikeItsText(t *testing.T) {
+func TestUUIDOrdersLikeItsText(t *testing.T) {
 	err := quick.Check(func(a, b EdgeID, same uint8) bool {
 		copy(b[:same%17], a[:]) // they differ in the first byte, else
 		return a.Compare(b) < 0 == (a.String() < b.String())
@@ -74,7 +74,7 @@ func TestUUID_OrdersLikeItsText(t *testing.T) {
 	}
 }
 
-func TestUUID_JSON(t *testing.T) {
+func TestUUIDRoundTripsInJSON(t *testing.T) {
 	want := NewSignalID()
 	data, err := json.Marshal(map[SignalID]SignalID{want: want})
 	if err != nil {
@@ -89,8 +89,8 @@ func TestUUID_JSON(t *testing.T) {
 	}
 }
 
-// TestI2_BudgetIDMustBeUUID: a budget id that is no UUID has no partition.
-func TestI2_BudgetIDMustBeUUID(t *testing.T) {
+// TestBudgetIDMustBeUUID_I2: a budget id that is no UUID has no partition.
+func TestBudgetIDMustBeUUID_I2(t *testing.T) {
 	for _, text := range []string{"", "b1", "budget-550e8400-e29b-41d4-a716-446655440000"} {
 		if _, err := ParseBudgetID(text); reasonOf(t, err) != ReasonInvalidUUID {
 			t.Errorf("%q: got %v", text, err)

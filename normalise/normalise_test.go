@@ -37,8 +37,8 @@ func checkColumn[S ~string](t *testing.T, column string, read func(string) (S, e
 	})
 }
 
-// TestI38_LiteralMap: every literal that a program stores is read, wherever it is read.
-func TestI38_LiteralMap(t *testing.T) {
+// TestEveryStoredLiteralIsRead_I38: every literal that a program stores is read, wherever it is read.
+func TestEveryStoredLiteralIsRead_I38(t *testing.T) {
 	checkColumn(t, "lifecycle_phase", normalise.LifecyclePhase, state.LifecyclePhases(), map[string]state.LifecyclePhase{
 		"cancelled": state.Terminal, "pending": state.Runnable, "eligible": state.Runnable, "blocked": state.Runnable,
 	})
@@ -67,8 +67,8 @@ func TestI38_LiteralMap(t *testing.T) {
 		map[string]state.EdgeState{"": state.EdgePending})
 }
 
-// TestI40_LiteralsWithoutAReader: stored by one operation, corruption to the next.
-func TestI40_LiteralsWithoutAReader(t *testing.T) {
+// TestLiteralsOfOtherProgramsAreRead_I40: stored by one operation, corruption to the next.
+func TestLiteralsOfOtherProgramsAreRead_I40(t *testing.T) {
 	for raw, want := range map[string]state.AttemptState{
 		"terminal_failed": state.AttemptTerminal, "initial": state.PendingFirstAttempt,
 	} {
@@ -78,8 +78,8 @@ func TestI40_LiteralsWithoutAReader(t *testing.T) {
 	}
 }
 
-// TestI39_FailureReadsAsFailed: two spellings of one outcome.
-func TestI39_FailureReadsAsFailed(t *testing.T) {
+// TestFailureReadsAsFailed_I39: two spellings of one outcome.
+func TestFailureReadsAsFailed_I39(t *testing.T) {
 	for _, raw := range []string{"failed", "failure"} {
 		if got, err := normalise.AttemptOutcome(raw); got != state.AttemptOutcomeFailed || err != nil {
 			t.Errorf("%q: got %q, %v", raw, got, err)
@@ -91,8 +91,8 @@ func TestI39_FailureReadsAsFailed(t *testing.T) {
 	}
 }
 
-// TestI16_FailedCompletion: both spellings are a failure; resumable (I17) is no completion.
-func TestI16_FailedCompletion(t *testing.T) {
+// TestBothSpellingsOfAFailedCompletionAreRead_I16: both spellings are a failure; resumable (I17) is no completion.
+func TestBothSpellingsOfAFailedCompletionAreRead_I16(t *testing.T) {
 	for _, raw := range []string{"failed", "failure"} {
 		if got, ok := normalise.CompletionOutcome(raw); got != state.CompletionFailure || !ok || got.Bucket() != state.BucketFail {
 			t.Errorf("%q: got %q, %v", raw, got, ok)
@@ -166,7 +166,7 @@ func TestFlowLiterals(t *testing.T) {
 	}
 }
 
-func TestUnknownLiteralError_Text(t *testing.T) {
+func TestUnknownLiteralErrorNamesColumnAndLiteral(t *testing.T) {
 	_, err := normalise.PublicState("odd")
 	if got, want := err.Error(), "public_state: 'odd' is not a known value"; got != want {
 		t.Errorf("got %q, want %q", got, want)

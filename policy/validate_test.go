@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-func TestExecution_Validate(t *testing.T) {
+func TestExecutionValidate(t *testing.T) {
 	backoff := func(b policy.Backoff) policy.Execution {
 		return policy.Execution{Retry: &policy.Retry{Backoff: b}}
 	}
@@ -53,7 +53,7 @@ func TestExecution_Validate(t *testing.T) {
 	}
 }
 
-func TestGroup_Validate(t *testing.T) {
+func TestGroupValidate(t *testing.T) {
 	for _, g := range []policy.Group{
 		{},
 		policy.AllOf(), policy.AnyOf(""), policy.AnyOf(policy.LetRun), policy.Quorum(1, ""), policy.Quorum(math.MaxInt32, policy.LetRun),
@@ -82,7 +82,7 @@ func wantFieldError(t *testing.T, err error, field, problem string) {
 	}
 }
 
-func TestGroup_Needs(t *testing.T) {
+func TestGroupNeeds(t *testing.T) {
 	for g, want := range map[policy.Group]struct {
 		needs int
 		text  string
@@ -99,7 +99,7 @@ func TestGroup_Needs(t *testing.T) {
 	}
 }
 
-func TestGroup_CancelsRemaining(t *testing.T) {
+func TestGroupCancelsRemaining(t *testing.T) {
 	for g, want := range map[policy.Group]bool{
 		policy.AllOf(): false, policy.OnFailure(): false, policy.Always(): false,
 		policy.AnyOf(""): true, policy.AnyOf(policy.LetRun): false,

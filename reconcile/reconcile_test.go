@@ -165,7 +165,7 @@ func runFor(t *testing.T, d time.Duration, cfg Config, arrange func(*fakeProcess
 }
 
 // Where there is nothing to do a process asks what there is, every interval, and calls nothing but the sweeps.
-func TestRun_idle(t *testing.T) {
+func TestRunIsNearlySilentWhenIdle(t *testing.T) {
 	t.Parallel()
 	p := runFor(t, 10*time.Minute, Config{}, func(*fakeProcess) {})
 	asked := p.asked["process"]
@@ -204,7 +204,7 @@ func TestRun_idle(t *testing.T) {
 }
 
 // Outboxes and flows are looked at soon after executions were deleted, however long there was nothing.
-func TestRun_trims_soon_after_deletions(t *testing.T) {
+func TestRunTrimsSoonAfterDeletions(t *testing.T) {
 	t.Parallel()
 	var began time.Time
 	p := runFor(t, 20*time.Minute, Config{}, func(p *fakeProcess) {
@@ -234,7 +234,7 @@ func TestRun_trims_soon_after_deletions(t *testing.T) {
 }
 
 // What the database tells of in time is done at its instant, and what is due for longer no more often than its job allows.
-func TestRun_calls_what_is_due(t *testing.T) {
+func TestRunCallsDueJobs(t *testing.T) {
 	t.Parallel()
 	var began time.Time
 	p := runFor(t, time.Minute, Config{}, func(p *fakeProcess) {
@@ -257,7 +257,7 @@ func TestRun_calls_what_is_due(t *testing.T) {
 	}
 }
 
-func TestRun_repeats_full_batches_at_once(t *testing.T) {
+func TestRunRepeatsFullBatchesImmediately(t *testing.T) {
 	t.Parallel()
 	p := runFor(t, 1700*time.Millisecond, Config{Batch: 10}, func(p *fakeProcess) {
 		p.due[engine.JobExpireLeases] = time.Now()
@@ -275,7 +275,7 @@ func TestRun_repeats_full_batches_at_once(t *testing.T) {
 }
 
 // After work the database is asked again after half an interval: there is more of it, as a rule.
-func TestRun_asks_soon_after_work(t *testing.T) {
+func TestRunAsksSoonAfterWork(t *testing.T) {
 	t.Parallel()
 	p := runFor(t, time.Minute, Config{}, func(p *fakeProcess) {
 		p.due[engine.JobPromoteDelayed] = time.Now()
@@ -287,7 +287,7 @@ func TestRun_asks_soon_after_work(t *testing.T) {
 }
 
 // What this process leaves undispatched, or delays, does not wait for the next question, and not for the holder.
-func TestRun_does_what_its_own_engine_leaves(t *testing.T) {
+func TestRunDoesItsOwnEnginesWork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeDatabase()
@@ -332,7 +332,7 @@ func TestRun_does_what_its_own_engine_leaves(t *testing.T) {
 }
 
 // What another program creates is adopted at once by the process that does that, half a second apart.
-func TestRun_adopts_when_told(t *testing.T) {
+func TestRunAdoptsOnNotification(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeDatabase()
@@ -368,7 +368,7 @@ func TestRun_adopts_when_told(t *testing.T) {
 
 // One of two processes does a job. When it falls silent the other takes over within five seconds; when it stops, with its
 // next question.
-func TestRun_one_of_two_processes(t *testing.T) {
+func TestRunActsInOneOfTwoProcesses(t *testing.T) {
 	t.Parallel()
 	for _, silent := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -420,7 +420,7 @@ func TestRun_one_of_two_processes(t *testing.T) {
 	}
 }
 
-func TestRun_tells_which_lanes_have_work(t *testing.T) {
+func TestRunReportsLanesWithWork(t *testing.T) {
 	t.Parallel()
 	told := 0
 	runFor(t, time.Minute, Config{Lanes: []id.LaneID{"empty", "full"}, Queued: func(lanes []id.LaneID) {
@@ -434,7 +434,7 @@ func TestRun_tells_which_lanes_have_work(t *testing.T) {
 	}
 }
 
-func TestRun_backs_off(t *testing.T) {
+func TestRunBacksOff(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	cfg := Config{Log: slog.New(slog.NewTextHandler(&log, nil))}
@@ -463,7 +463,7 @@ func TestRun_backs_off(t *testing.T) {
 }
 
 // While the database cannot be asked, it is asked ever less often; what was known to be due is done all the same.
-func TestRun_backs_off_without_a_database(t *testing.T) {
+func TestRunBacksOffWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	p := runFor(t, 30*time.Minute, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(p *fakeProcess) {
@@ -486,7 +486,7 @@ func TestRun_backs_off_without_a_database(t *testing.T) {
 	}
 }
 
-func TestNew_refuses(t *testing.T) {
+func TestNewRefusesBadInput(t *testing.T) {
 	t.Parallel()
 	told := func([]id.LaneID) {}
 	for _, cfg := range []Config{

@@ -102,7 +102,7 @@ func has(lines []string, want string) bool {
 	return slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, want) })
 }
 
-func TestRun_nothing_changed(t *testing.T) {
+func TestRunReportsNoChange(t *testing.T) {
 	r := newShop(t).review()
 	if len(r.Migrations)+len(r.Catalog)+len(r.Statements) > 0 || r.Migrations == nil {
 		t.Errorf("%+v", r)
@@ -114,7 +114,7 @@ func TestRun_nothing_changed(t *testing.T) {
 	}
 }
 
-func TestRun_an_index(t *testing.T) {
+func TestRunReviewsAnIndex(t *testing.T) {
 	s := newShop(t)
 	s.migration("2_index.sql", "CREATE INDEX item_name ON item (name);", "DROP INDEX item_name;")
 	r := s.review()
@@ -137,7 +137,7 @@ func TestRun_an_index(t *testing.T) {
 	}
 }
 
-func TestRun_a_comment_silences(t *testing.T) {
+func TestRunIsSilencedByAComment(t *testing.T) {
 	s := newShop(t)
 	s.migration("2_index.sql", "-- review: allow lock-blocks-writers until 2026-12-01: nobody writes at night\nCREATE INDEX item_name ON item (name);", "DROP INDEX item_name;")
 	if lines := told(s.review()); !slices.Contains(lines, "blocking lock-blocks-writers db/migrations/2_index.sql:3 item silenced") {
@@ -145,7 +145,7 @@ func TestRun_a_comment_silences(t *testing.T) {
 	}
 }
 
-func TestRun_a_migration_that_fails(t *testing.T) {
+func TestRunReportsAFailingMigration(t *testing.T) {
 	s := newShop(t)
 	s.migration("2_wrong.sql", "ALTER TABLE item ADD COLUMN name text;", "SELECT 1;")
 	r := s.review()
@@ -154,7 +154,7 @@ func TestRun_a_migration_that_fails(t *testing.T) {
 	}
 }
 
-func TestRun_an_edited_migration(t *testing.T) {
+func TestRunReportsAnEditedMigration(t *testing.T) {
 	s := newShop(t)
 	s.lay("db/migrations/1_items.sql", `-- migrate:up
 CREATE TABLE item (id bigint PRIMARY KEY, name text NOT NULL, price bigint NOT NULL);
@@ -169,7 +169,7 @@ DROP TABLE item;
 }
 
 // A version that main took after the branch left it is taken, and what else main did since is no part of the change.
-func TestRun_compares_with_where_the_branch_left(t *testing.T) {
+func TestRunComparesWithTheMergeBase(t *testing.T) {
 	s := newShop(t)
 	s.git("checkout", "-q", "-b", "branch")
 	s.migration("3_mine.sql", "CREATE TABLE mine (id int PRIMARY KEY);", "DROP TABLE mine;")
@@ -188,7 +188,7 @@ func TestRun_compares_with_where_the_branch_left(t *testing.T) {
 	}
 }
 
-func TestRun_a_folder_stands_for_base(t *testing.T) {
+func TestRunTakesAFolderAsBase(t *testing.T) {
 	s := newShop(t)
 	s.migration("2_table.sql", "CREATE TABLE basket (id bigint PRIMARY KEY);", "DROP TABLE basket;")
 	base := newShop(t)
@@ -201,7 +201,7 @@ func TestRun_a_folder_stands_for_base(t *testing.T) {
 	}
 }
 
-func TestRun_refuses(t *testing.T) {
+func TestRunRefusesBadInput(t *testing.T) {
 	s := newShop(t)
 	for _, config := range []review.Config{{Dir: s.dir}, {Dir: s.dir, Base: "nowhere"}, {Dir: s.dir, Base: "main", Seed: "no.yaml"}} {
 		config.Container = container.Run

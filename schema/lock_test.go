@@ -14,7 +14,7 @@ func TestLockKey(t *testing.T) {
 	}
 }
 
-func TestReadParts_CoverEveryMigrationAfterTheBaseline(t *testing.T) {
+func TestReadPartsCoverEveryMigrationAfterTheBaseline(t *testing.T) {
 	known, err := knownMigrations()
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestParseScript(t *testing.T) {
 	}
 }
 
-func TestReadScript_every_migration(t *testing.T) {
+func TestReadScriptReadsEveryMigration(t *testing.T) {
 	known, err := knownMigrations()
 	if err != nil {
 		t.Fatal(err)

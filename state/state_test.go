@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-func TestVector_Consistent(t *testing.T) {
+func TestVectorIsConsistent(t *testing.T) {
 	waiting := state.Vector{
 		Phase: state.Runnable, Ownership: state.Unowned, Eligibility: state.EligibleNow,
 		Attempt: state.PendingFirstAttempt, Blocking: state.NotBlocked, Outcome: state.OutcomeNone, Public: state.PublicWaiting,
@@ -47,7 +47,7 @@ func TestVector_Consistent(t *testing.T) {
 
 // Every state of an execution shows as some public state, an effective one is stable, and
 // exactly the terminal phase shows as an ended one.
-func TestDerive_IsTotal(t *testing.T) {
+func TestDeriveIsTotal(t *testing.T) {
 	for _, phase := range state.LifecyclePhases() {
 		for _, eligibility := range state.EligibilityStates() {
 			for _, outcome := range state.TerminalOutcomes() {
@@ -69,7 +69,7 @@ func TestDerive_IsTotal(t *testing.T) {
 	}
 }
 
-func TestTerminalOutcome_SurvivesThePublicState(t *testing.T) {
+func TestTerminalOutcomeSurvivesThePublicState(t *testing.T) {
 	for _, outcome := range state.TerminalOutcomes()[1:] {
 		if got := state.Derive(state.Terminal, state.NotApplicable, outcome).Outcome(); got != outcome {
 			t.Errorf("%s shows as %s", outcome, got)
@@ -86,7 +86,7 @@ func TestTerminalOutcome_SurvivesThePublicState(t *testing.T) {
 	}
 }
 
-func TestAttemptOutcome_ParkedOrFinished(t *testing.T) {
+func TestAttemptOutcomeIsParkedOrFinished(t *testing.T) {
 	parked := []state.AttemptOutcome{
 		state.AttemptOutcomeInterrupted, state.AttemptOutcomeWaitingChildren,
 		state.AttemptOutcomeSuspended, state.AttemptOutcomeLeaseExpired,
@@ -102,8 +102,8 @@ func TestAttemptOutcome_ParkedOrFinished(t *testing.T) {
 	}
 }
 
-// TestI41_UnknownCancelPolicyIsInvalid: it is refused, not taken for another one.
-func TestI41_UnknownCancelPolicyIsInvalid(t *testing.T) {
+// TestUnknownCancelPolicyIsInvalid_I41: it is refused, not taken for another one.
+func TestUnknownCancelPolicyIsInvalid_I41(t *testing.T) {
 	for policy, want := range map[state.FlowCancelPolicy]bool{
 		state.CancelAll: true, state.CancelFlowOnly: true, state.CancelPending: true, "": false, "cancel_everything": false,
 	} {

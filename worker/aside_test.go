@@ -11,7 +11,7 @@ import (
 )
 
 // What somebody else has locked is settled when it is free, however long that takes, and keeps nothing waiting.
-func TestA4_locked_result_waits_beside_the_others(t *testing.T) {
+func TestSettleSetsALockedResultAside(t *testing.T) {
 	bothWays(t, Config{Concurrency: 4}, quickAndSlow, func(t *testing.T, b *bubble) {
 		locked := work("quick")
 		b.eng.lock(locked.ID, true)
@@ -44,7 +44,7 @@ func TestA4_locked_result_waits_beside_the_others(t *testing.T) {
 }
 
 // Failures, and members of flows, wait in the same way.
-func TestA4_locked_failure_and_member_wait(t *testing.T) {
+func TestSettleSetsLockedFailuresAndMembersAside(t *testing.T) {
 	bothWays(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		on(w, "bad", func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, errors.New("bad") })
@@ -69,7 +69,7 @@ func TestA4_locked_failure_and_member_wait(t *testing.T) {
 }
 
 // Calls for one execution queue for its lock. Each that is locked has its turn.
-func TestA4_each_has_its_turn_in_line(t *testing.T) {
+func TestSettleGivesEachLockedRowItsTurn(t *testing.T) {
 	var queued map[string]int
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
@@ -93,7 +93,7 @@ func TestA4_each_has_its_turn_in_line(t *testing.T) {
 	})
 }
 
-func TestA4_lost_lease_ends_the_wait(t *testing.T) {
+func TestSettleStopsWaitingWhenTheLeaseIsLost(t *testing.T) {
 	for _, batch := range []int{0, 1} {
 		t.Run(fmt.Sprint("batches of ", batch), func(t *testing.T) { lostLeaseEndsTheWait(t, Config{FetchBatch: batch}) })
 	}
@@ -130,7 +130,7 @@ func lostLeaseEndsTheWait(t *testing.T, cfg Config) {
 }
 
 // A completion whose answer was lost is known as soon as the database answers, although its lease is over by then.
-func TestA4_lost_answer_is_asked_for_again(t *testing.T) {
+func TestSettleAsksAgainAfterALostAnswer(t *testing.T) {
 	var outcomes []Report
 	inBubble(t, Config{Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
@@ -150,7 +150,7 @@ func TestA4_lost_answer_is_asked_for_again(t *testing.T) {
 }
 
 // After the end of a run what is locked has as long as a lease lasts.
-func TestA4_end_of_a_run(t *testing.T) {
+func TestRunWaitsOneLeaseForLockedResults(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		cfg     Config
@@ -187,7 +187,7 @@ func TestA4_end_of_a_run(t *testing.T) {
 }
 
 // A worker does not go on claiming what it cannot settle.
-func TestA4_claims_stop_while_too_much_waits(t *testing.T) {
+func TestClaimsStopWhileTooManyResultsWait(t *testing.T) {
 	for _, way := range []struct {
 		name string
 		cfg  Config
@@ -219,7 +219,7 @@ func TestA4_claims_stop_while_too_much_waits(t *testing.T) {
 }
 
 // Work that is only given back keeps a run from its end for moments.
-func TestA4_end_of_a_run_without_results(t *testing.T) {
+func TestRunEndsSoonWithoutResults(t *testing.T) {
 	var outcomes []Report
 	cfg := Config{Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) }), DrainTimeout: time.Second}
 	inBubble(t, cfg, untilCancelled, func(t *testing.T, b *bubble) {

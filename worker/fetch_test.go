@@ -17,7 +17,7 @@ import (
 func newFlowID() id.FlowID { return id.NewFlowID() }
 
 // An idle worker looks at all its lanes at once, and claims from none that is empty.
-func TestFetch_idle_is_nearly_silent(t *testing.T) {
+func TestFetchIdleIsNearlySilent(t *testing.T) {
 	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.pass(time.Minute)
 		if n := len(b.seen().claims); n != 2 {
@@ -38,7 +38,7 @@ func TestFetch_idle_is_nearly_silent(t *testing.T) {
 }
 
 // Work that nobody tells of is found by a look, its own or that of the background work.
-func TestFetch_looks_at_its_lanes(t *testing.T) {
+func TestFetchPollsItsLanes(t *testing.T) {
 	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.put("b", work("quick"))
 		b.pass(2 * DefaultPollInterval)
@@ -54,7 +54,7 @@ func TestFetch_looks_at_its_lanes(t *testing.T) {
 	})
 }
 
-func TestFetch_told(t *testing.T) {
+func TestFetchClaimsWhenNotified(t *testing.T) {
 	inBubble(t, Config{PollInterval: time.Hour}, quickAndSlow, func(t *testing.T, b *bubble) {
 		before := len(b.seen().claims)
 		b.eng.wake("another")
@@ -78,7 +78,7 @@ func TestFetch_told(t *testing.T) {
 }
 
 // A claimer looks from where it stopped, and may put off the look from the head that finds the rest.
-func TestFetch_looks_again_for_work_that_it_was_told_of(t *testing.T) {
+func TestFetchRetriesAfterANotification(t *testing.T) {
 	const blind = 400 * time.Millisecond
 	inBubble(t, Config{PollInterval: time.Hour}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
@@ -96,7 +96,7 @@ func TestFetch_looks_again_for_work_that_it_was_told_of(t *testing.T) {
 	})
 }
 
-func TestFetch_claims_no_more_than_it_can_handle(t *testing.T) {
+func TestFetchClaimsNoMoreThanItCanHandle(t *testing.T) {
 	inBubble(t, Config{Concurrency: 4}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "slow")
 		b.tell()
@@ -116,7 +116,7 @@ func TestFetch_claims_no_more_than_it_can_handle(t *testing.T) {
 	})
 }
 
-func TestFetch_queues_for_fast_handlers(t *testing.T) {
+func TestFetchQueuesForFastHandlers(t *testing.T) {
 	inBubble(t, Config{Concurrency: 4}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.claimTakes = 2 * time.Millisecond
@@ -130,7 +130,7 @@ func TestFetch_queues_for_fast_handlers(t *testing.T) {
 	})
 }
 
-func TestFetch_lanes_share(t *testing.T) {
+func TestFetchSharesBetweenLanes(t *testing.T) {
 	bothWays(t, Config{Lanes: []id.LaneID{"a", "b", "c"}, Concurrency: 7}, quickAndSlow, func(t *testing.T, b *bubble) {
 		for range 200 {
 			b.eng.put("a", work("slow"))
@@ -148,7 +148,7 @@ func TestFetch_lanes_share(t *testing.T) {
 	})
 }
 
-func TestFetch_lanes_share_each_claim(t *testing.T) {
+func TestFetchSharesEachClaimBetweenLanes(t *testing.T) {
 	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}, Concurrency: 10}, func(w *Worker, _ *fakeEngine) {
 		on(w, "long", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {
 			<-ctx.Done()
@@ -178,7 +178,7 @@ func laneNames(n int) []id.LaneID {
 
 // While handlers are quick a lane's share is not cut so small that there is a claim for each execution, and lanes do not
 // take a commit each.
-func TestFetch_many_lanes_and_quick_handlers(t *testing.T) {
+func TestFetchFromManyLanesWithQuickHandlers(t *testing.T) {
 	const lanes, each = 100, 200
 	names := laneNames(lanes)
 	inBubble(t, Config{Lanes: names}, func(w *Worker, eng *fakeEngine) {
@@ -225,7 +225,7 @@ func TestFetch_many_lanes_and_quick_handlers(t *testing.T) {
 }
 
 // Handlers that end together leave nothing under way, and are slow all the same.
-func TestFetch_many_lanes_and_slow_handlers(t *testing.T) {
+func TestFetchFromManyLanesWithSlowHandlers(t *testing.T) {
 	const lanes, each, handlers = 10, 30, 20
 	names := laneNames(lanes)
 	inBubble(t, Config{Lanes: names, Concurrency: handlers}, quickAndSlow, func(t *testing.T, b *bubble) {
@@ -247,7 +247,7 @@ func TestFetch_many_lanes_and_slow_handlers(t *testing.T) {
 }
 
 // Who waits for a claim that hangs loses the leases of those beside it.
-func TestFetch_hands_on_what_it_has_while_a_claim_hangs(t *testing.T) {
+func TestFetchDeliversWhileAClaimHangs(t *testing.T) {
 	lanes := slices.Sorted(slices.Values(laneNames(lanesTogether + 1)))
 	inBubble(t, Config{Lanes: lanes, Concurrency: len(lanes)}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
@@ -262,7 +262,7 @@ func TestFetch_hands_on_what_it_has_while_a_claim_hangs(t *testing.T) {
 }
 
 // A lane that had nothing while another was served does not make up for it.
-func TestFetch_an_idle_lane_saves_up_nothing(t *testing.T) {
+func TestFetchGivesIdleLanesNoCredit(t *testing.T) {
 	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}, Concurrency: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
 		fill := func(lane id.LaneID) {
 			for range 20 {
@@ -282,7 +282,7 @@ func TestFetch_an_idle_lane_saves_up_nothing(t *testing.T) {
 }
 
 // A lane that cannot be claimed from does not keep the others waiting.
-func TestFetch_passes_over_a_lane_that_fails(t *testing.T) {
+func TestFetchSkipsAFailingLane(t *testing.T) {
 	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.claimErr = func() error {
@@ -301,7 +301,7 @@ func TestFetch_passes_over_a_lane_that_fails(t *testing.T) {
 	})
 }
 
-func TestFetch_backs_off(t *testing.T) {
+func TestFetchBacksOff(t *testing.T) {
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.claimErr = func() error {
@@ -323,7 +323,7 @@ func TestFetch_backs_off(t *testing.T) {
 	})
 }
 
-func TestFetch_gives_back_what_it_has_queued(t *testing.T) {
+func TestFetchReturnsQueuedWorkAtTheEnd(t *testing.T) {
 	inBubble(t, Config{Concurrency: 4}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.claimTakes = 2 * time.Millisecond
@@ -343,7 +343,7 @@ func TestFetch_gives_back_what_it_has_queued(t *testing.T) {
 	})
 }
 
-func TestFetch_claim_under_way_at_the_end_is_given_back(t *testing.T) {
+func TestFetchReturnsAClaimInProgressAtTheEnd(t *testing.T) {
 	inBubble(t, Config{PollInterval: time.Hour}, func(w *Worker, eng *fakeEngine) {
 		eng.claimTakes = time.Second
 		on(w, "quick", func(context.Context, Job[struct{}]) (struct{}, error) {
@@ -363,7 +363,7 @@ func TestFetch_claim_under_way_at_the_end_is_given_back(t *testing.T) {
 
 // Who is told of work on a paused lane asks for it no more often than an idle worker does, but for a claim every 100 ms
 // while he is told again and again.
-func TestFetch_of_a_paused_lane(t *testing.T) {
+func TestFetchSlowsDownOnAPausedLane(t *testing.T) {
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.halt(engine.DefaultLane, engine.LanePaused)
@@ -393,7 +393,7 @@ func TestFetch_of_a_paused_lane(t *testing.T) {
 	})
 }
 
-func TestFetch_of_a_drained_worker(t *testing.T) {
+func TestFetchSlowsDownOnADrainedWorker(t *testing.T) {
 	lanes := []id.LaneID{"a", "b"}
 	bothWays(t, Config{Lanes: lanes, Concurrency: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.put("a", work("slow"), work("quick"))

@@ -33,7 +33,7 @@ func register[In, Out any](t *testing.T, fn func(context.Context, Job[In]) (Out,
 	}
 }
 
-func TestHandle_codec(t *testing.T) {
+func TestHandleCodec(t *testing.T) {
 	t.Parallel()
 	object := register(t, func(_ context.Context, job Job[size]) (size, error) { return size{job.Args.Width * 2}, nil })
 	raw := register(t, func(_ context.Context, job Job[[]byte]) ([]byte, error) { return job.Args, nil })
@@ -62,7 +62,7 @@ func TestHandle_codec(t *testing.T) {
 	}
 }
 
-func TestHandle_what_cannot_be_coded_is_permanent(t *testing.T) {
+func TestHandleFailsPermanentlyOnCodecErrors(t *testing.T) {
 	t.Parallel()
 	unreadable := register(t, func(context.Context, Job[size]) (size, error) { return size{}, errors.New("was called") })
 	unwritable := register(t, func(context.Context, Job[size]) (func(), error) { return func() {}, nil })
@@ -83,7 +83,7 @@ func TestHandle_what_cannot_be_coded_is_permanent(t *testing.T) {
 	}
 }
 
-func TestJob_upstreams(t *testing.T) {
+func TestJobUpstreams(t *testing.T) {
 	t.Parallel()
 	handle := register(t, func(ctx context.Context, job Job[struct{}]) (int, error) {
 		upstreams, err := job.Upstreams(ctx)
@@ -105,7 +105,7 @@ func TestJob_upstreams(t *testing.T) {
 	}
 }
 
-func TestJob_made_by_hand(t *testing.T) {
+func TestJobCanBeBuiltInTests(t *testing.T) {
 	t.Parallel()
 	job := Job[size]{Args: size{1}}
 	if _, err := job.Upstreams(t.Context()); err == nil {
@@ -144,7 +144,7 @@ func TestFailureOf(t *testing.T) {
 	}
 }
 
-func TestHandler_panics_and_the_worker_goes_on(t *testing.T) {
+func TestWorkerSurvivesHandlerPanics(t *testing.T) {
 	bothWays(t, Config{Concurrency: 2}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		on(w, "panics", func(context.Context, Job[size]) (size, error) { panic("at the disco") })
@@ -182,7 +182,7 @@ type badError struct{ text string }
 
 func (e *badError) Error() string { return e.text }
 
-func TestHandler_payload_is_not_logged(t *testing.T) {
+func TestHandlerPayloadIsNotLogged(t *testing.T) {
 	inBubble(t, Config{}, func(w *Worker, _ *fakeEngine) {
 		on(w, "k", func(context.Context, Job[struct{ N int8 }]) (size, error) { return size{}, nil })
 	}, func(t *testing.T, b *bubble) {
@@ -198,7 +198,7 @@ func TestHandler_payload_is_not_logged(t *testing.T) {
 }
 
 // Work of a kind without a handler is left where it is, in front of the rest and behind it.
-func TestN1_worker_claims_nothing_that_it_has_no_handler_for(t *testing.T) {
+func TestWorkerClaimsOnlyKindsWithHandlers(t *testing.T) {
 	bothWays(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
 		unheardOf := work("unheard of")
 		b.eng.put(engine.DefaultLane, unheardOf, work("quick"), work("quick"))
@@ -214,7 +214,7 @@ func TestN1_worker_claims_nothing_that_it_has_no_handler_for(t *testing.T) {
 }
 
 // The attempt's timeout is measured from the claim by the database's clock, whatever this clock says.
-func TestHandler_attempt_timeout(t *testing.T) {
+func TestHandlerStopsAtTheAttemptTimeout(t *testing.T) {
 	var outcomes []Report
 	hooks := hookFunc(func(o Report) { outcomes = append(outcomes, o) })
 	slowly := func(w *Worker, eng *fakeEngine) {

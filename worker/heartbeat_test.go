@@ -20,7 +20,7 @@ func untilCancelled(w *Worker, eng *fakeEngine) {
 	})
 }
 
-func TestHeartbeat_cadence(t *testing.T) {
+func TestHeartbeatCadence(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
 		b.eng.putMany(3, "long")
 		b.tell()
@@ -36,7 +36,7 @@ func TestHeartbeat_cadence(t *testing.T) {
 	})
 }
 
-func TestHeartbeat_silent_when_idle(t *testing.T) {
+func TestHeartbeatIsSilentWhenIdle(t *testing.T) {
 	inBubble(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(3, "slow")
 		b.tell()
@@ -47,7 +47,7 @@ func TestHeartbeat_silent_when_idle(t *testing.T) {
 	})
 }
 
-func TestHeartbeat_leaves_fresh_leases(t *testing.T) {
+func TestHeartbeatLeavesFreshLeases(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "long")
 		b.tell()
@@ -61,7 +61,7 @@ func TestHeartbeat_leaves_fresh_leases(t *testing.T) {
 	})
 }
 
-func TestHeartbeat_lost_lease_cancels_with_cause(t *testing.T) {
+func TestHeartbeatCancelsLostLeasesWithCause(t *testing.T) {
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		on(w, "long", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {
 			<-ctx.Done()
@@ -88,7 +88,7 @@ func TestHeartbeat_lost_lease_cancels_with_cause(t *testing.T) {
 	})
 }
 
-func TestHeartbeat_database_out_of_reach(t *testing.T) {
+func TestHeartbeatSurvivesAnUnreachableDatabase(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: 30 * time.Second}, func(w *Worker, eng *fakeEngine) {
 		untilCancelled(w, eng)
 		eng.renewErr = func(engine.Lease) (item, call error) {
@@ -116,7 +116,7 @@ func TestHeartbeat_database_out_of_reach(t *testing.T) {
 }
 
 // A lease whose row is locked is tried again often, alone, until it is renewed; the others live on meanwhile.
-func TestA3_locked_lease_is_tried_again_alone(t *testing.T) {
+func TestHeartbeatRetriesALockedLeaseAlone(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
 		locked := work("long")
 		b.eng.lockLease(locked.ID, true)
@@ -143,7 +143,7 @@ func TestA3_locked_lease_is_tried_again_alone(t *testing.T) {
 	})
 }
 
-func TestA3_lease_that_stays_locked_is_lost_alone(t *testing.T) {
+func TestHeartbeatLosesOnlyALeaseThatStaysLocked(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
 		locked := work("long")
 		b.eng.lockLease(locked.ID, true)
@@ -164,7 +164,7 @@ func TestA3_lease_that_stays_locked_is_lost_alone(t *testing.T) {
 }
 
 // An error of one renewal that does not say that the lease is gone leaves its handler alone, and is tried again.
-func TestHeartbeat_passing_error_of_one(t *testing.T) {
+func TestHeartbeatRetriesATemporaryErrorOfOneLease(t *testing.T) {
 	for _, passing := range []error{engine.ErrTransport, engine.ErrContention, errors.New("nobody foresaw it")} {
 		t.Run(passing.Error(), func(t *testing.T) {
 			var unlucky engine.Claimed
@@ -200,7 +200,7 @@ func TestHeartbeat_passing_error_of_one(t *testing.T) {
 }
 
 // Who hears that leases were lost renews at once, and once for all that is heard in a while.
-func TestHeartbeat_hears_of_lost_leases(t *testing.T) {
+func TestHeartbeatRenewsOnLostLeaseNotifications(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: time.Hour, DrainTimeout: time.Second}, func(w *Worker, eng *fakeEngine) {
 		untilCancelled(w, eng)
 		eng.renewErr = func(l engine.Lease) (item, call error) {

@@ -12,7 +12,7 @@ import (
 )
 
 // What goes on later is told in batches, as results are, and nothing of it has failed.
-func TestLater_is_settled_in_batches(t *testing.T) {
+func TestLaterSettlesInBatches(t *testing.T) {
 	for _, cfg := range []Config{{}, {FetchBatch: 1}} {
 		t.Run(fmt.Sprintf("fetching %d", cfg.FetchBatch), func(t *testing.T) {
 			reports := make(hooked, 100)
@@ -73,7 +73,7 @@ func (h hooked) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, 
 }
 
 // What is locked is tried again, and stands in line where it can.
-func TestLater_is_set_aside(t *testing.T) {
+func TestLaterSetsLockedRowsAside(t *testing.T) {
 	delayed, parked := work("later"), work("awaiting")
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		on(w, "later", func(_ context.Context, job Job[struct{}]) (string, error) { return "", job.Delay(time.Minute) })
@@ -96,7 +96,7 @@ func TestLater_is_set_aside(t *testing.T) {
 }
 
 // A failure is one, and a lost lease is lost, whatever else the handler says.
-func TestLater_beside_other_verdicts(t *testing.T) {
+func TestLaterYieldsToFailuresAndLostLeases(t *testing.T) {
 	job := Job[struct{}]{}
 	for name, c := range map[string]struct {
 		cause error

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 )
 
-func TestOneByOne_completes_with_the_next_claim(t *testing.T) {
+func TestOneByOneCompletesWithTheNextClaim(t *testing.T) {
 	inBubble(t, Config{FetchBatch: 1, Concurrency: 1, PollInterval: time.Hour}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(5, "slow")
 		b.tell()
@@ -30,7 +30,7 @@ func TestOneByOne_completes_with_the_next_claim(t *testing.T) {
 }
 
 // Many handlers end at once: all of them are completed with one claim, and none waits for room.
-func TestOneByOne_completes_all_that_ended(t *testing.T) {
+func TestOneByOneCompletesAllEndedHandlers(t *testing.T) {
 	inBubble(t, Config{FetchBatch: 1, Concurrency: 20, PollInterval: time.Hour}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(50, "slow")
 		b.tell()
@@ -45,7 +45,7 @@ func TestOneByOne_completes_all_that_ended(t *testing.T) {
 }
 
 // When the call that would complete and claim fails, the completion is tried again by itself.
-func TestOneByOne_settles_what_a_failed_claim_did_not(t *testing.T) {
+func TestOneByOneSettlesAfterAFailedClaim(t *testing.T) {
 	inBubble(t, Config{FetchBatch: 1}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = outOfReach(2)
@@ -67,7 +67,7 @@ func TestOneByOne_settles_what_a_failed_claim_did_not(t *testing.T) {
 	})
 }
 
-func TestOneByOne_lost_lease_is_dropped(t *testing.T) {
+func TestOneByOneDropsALostLease(t *testing.T) {
 	var outcomes []Report
 	cfg := Config{FetchBatch: 1, Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}
 	inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
@@ -86,7 +86,7 @@ func TestOneByOne_lost_lease_is_dropped(t *testing.T) {
 }
 
 // A handler that ends as the worker is told to stop is settled, whichever of both the fetcher notices first.
-func TestOneByOne_ends_with_its_last_handler(t *testing.T) {
+func TestOneByOneEndsWithItsLastHandler(t *testing.T) {
 	for range 20 {
 		t.Run("", func(t *testing.T) {
 			inBubble(t, Config{FetchBatch: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
@@ -107,7 +107,7 @@ func TestOneByOne_ends_with_its_last_handler(t *testing.T) {
 
 // While a claim is under way a handler ends and fills the way to the settler, which is the fetcher itself; then the
 // worker is told to stop. What the claim brings goes back, and waits for no place on that way.
-func TestOneByOne_gives_back_what_a_claim_brings_at_the_end(t *testing.T) {
+func TestOneByOneReturnsLateClaimsAtTheEnd(t *testing.T) {
 	cfg := Config{FetchBatch: 1, SettleBatch: 1, Concurrency: 3, PollInterval: time.Hour}
 	inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)

@@ -30,7 +30,7 @@ func quickAndSlow(w *Worker, _ *fakeEngine) {
 	})
 }
 
-func TestSettle_alone_at_once(t *testing.T) {
+func TestSettleOneImmediately(t *testing.T) {
 	bothWays(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
 		began := sinceEpoch()
 		b.eng.putMany(1, "quick")
@@ -41,7 +41,7 @@ func TestSettle_alone_at_once(t *testing.T) {
 	})
 }
 
-func TestSettle_together_what_came_during_a_commit(t *testing.T) {
+func TestSettleBatchesWhatArrivesDuringACommit(t *testing.T) {
 	var commit chan struct{}
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
@@ -69,7 +69,7 @@ func TestSettle_together_what_came_during_a_commit(t *testing.T) {
 
 // Members of flows are settled two batches at once while their completions make others claimable, and else in turns: then
 // a single settler makes the larger batches.
-func TestSettle_members_in_turns(t *testing.T) {
+func TestSettleMembersInTurns(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		releasing bool
@@ -107,7 +107,7 @@ func TestSettle_members_in_turns(t *testing.T) {
 	}
 }
 
-func TestSettle_full_batches(t *testing.T) {
+func TestSettleFullBatchesTogether(t *testing.T) {
 	inBubble(t, Config{SettleBatch: 10}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(35, "quick")
 		b.tell()
@@ -123,7 +123,7 @@ func TestSettle_full_batches(t *testing.T) {
 	})
 }
 
-func TestSettle_repeats_after_failures(t *testing.T) {
+func TestSettleRetriesAfterFailures(t *testing.T) {
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = outOfReach(2)
@@ -145,7 +145,7 @@ func TestSettle_repeats_after_failures(t *testing.T) {
 	})
 }
 
-func TestSettle_one_execution_does_not_keep_the_others(t *testing.T) {
+func TestSettleIsNotBlockedByOneExecution(t *testing.T) {
 	poison := work("quick")
 	settled := make(map[string]int)
 	lost := false
@@ -194,7 +194,7 @@ func TestSettle_one_execution_does_not_keep_the_others(t *testing.T) {
 	})
 }
 
-func TestSettle_refused_result_is_a_failure(t *testing.T) {
+func TestSettleFailsARefusedResult(t *testing.T) {
 	bothWays(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func([]engine.Completion) (item, call error) {
@@ -213,7 +213,7 @@ func TestSettle_refused_result_is_a_failure(t *testing.T) {
 	})
 }
 
-func TestSettle_lost_lease_is_dropped(t *testing.T) {
+func TestSettleDropsALostLease(t *testing.T) {
 	var outcomes []Report
 	inBubble(t, Config{Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
@@ -233,7 +233,7 @@ func TestSettle_lost_lease_is_dropped(t *testing.T) {
 	})
 }
 
-func TestSettle_looks_for_work_that_a_flow_released(t *testing.T) {
+func TestSettleFetchesWorkReleasedByAFlow(t *testing.T) {
 	bothWays(t, Config{PollInterval: time.Hour}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func(batch []engine.Completion) (item, call error) {
@@ -302,7 +302,7 @@ func inEachWay(
 }
 
 // A lease is renewed until what became of its execution has been committed, however long that takes.
-func TestSettle_leases_are_renewed_until_the_commit(t *testing.T) {
+func TestSettleRenewsLeasesUntilTheCommit(t *testing.T) {
 	const ttl, takes = 3 * time.Second, 20 * time.Second
 	for _, c := range []struct {
 		name  string
@@ -344,7 +344,7 @@ func TestSettle_leases_are_renewed_until_the_commit(t *testing.T) {
 }
 
 // Whatever does not say that the lease is gone for good leaves a task to be tried again.
-func TestSettle_tries_again_after_a_passing_error_of_one(t *testing.T) {
+func TestSettleRetriesATemporaryErrorOfOne(t *testing.T) {
 	for _, passing := range []error{
 		engine.ErrBusy, engine.ErrContention, engine.ErrTransport, engine.ErrUnavailable, engine.ErrReadOnly, engine.ErrDenied,
 		context.DeadlineExceeded, errors.New("nobody foresaw it"),

@@ -14,7 +14,7 @@ import (
 
 // An idle worker asks about once a minute, for nothing that it handles, and tells once of each kind of which nobody took
 // any for a minute.
-func TestN1_log_tells_once_of_kinds_that_nobody_takes(t *testing.T) {
+func TestWorkerLogsUnservedKindsOnce(t *testing.T) {
 	var asked int
 	var answer func() []engine.WaitingKind
 	next := func(kind string) engine.WaitingKind {

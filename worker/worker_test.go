@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-func TestRun_mistakes(t *testing.T) {
+func TestRunRefusesMistakes(t *testing.T) {
 	t.Parallel()
 	nothing := func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, nil }
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func TestRun_mistakes(t *testing.T) {
 	}
 }
 
-func TestNew_mistakes(t *testing.T) {
+func TestNewRefusesMistakes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		field string
@@ -73,7 +73,7 @@ func TestNew_mistakes(t *testing.T) {
 }
 
 // Without lanes in its configuration a worker looks where the kinds are declared that it handles.
-func TestRun_lanes_of_the_kinds(t *testing.T) {
+func TestRunUsesTheLanesOfItsKinds(t *testing.T) {
 	t.Parallel()
 	nothing := func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, nil }
 	for _, c := range []struct {
@@ -101,7 +101,7 @@ func TestRun_lanes_of_the_kinds(t *testing.T) {
 	}
 }
 
-func TestRun_once_at_a_time(t *testing.T) {
+func TestRunRefusesASecondRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		eng := newFakeEngine()
@@ -123,7 +123,7 @@ func TestRun_once_at_a_time(t *testing.T) {
 	})
 }
 
-func TestRun_unfit_database(t *testing.T) {
+func TestRunRefusesAnUnfitDatabase(t *testing.T) {
 	t.Parallel()
 	eng := newFakeEngine()
 	eng.prepareErr = engine.ErrNotMigrated
@@ -134,7 +134,7 @@ func TestRun_unfit_database(t *testing.T) {
 	}
 }
 
-func TestConfig_defaults(t *testing.T) {
+func TestConfigDefaults(t *testing.T) {
 	t.Parallel()
 	cfg, err := Config{Lanes: []id.LaneID{"b", "a", "b"}}.complete()
 	if err != nil {
@@ -152,7 +152,7 @@ func TestConfig_defaults(t *testing.T) {
 	}
 }
 
-func TestDrain_lets_handlers_finish(t *testing.T) {
+func TestDrainLetsHandlersFinish(t *testing.T) {
 	bothWays(t, Config{Concurrency: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(3, "slow")
 		b.tell()
@@ -171,7 +171,7 @@ func TestDrain_lets_handlers_finish(t *testing.T) {
 	})
 }
 
-func TestDrain_cancels_after_the_timeout(t *testing.T) {
+func TestDrainCancelsAfterTheTimeout(t *testing.T) {
 	bothWays(t, Config{DrainTimeout: 7 * time.Second, LeaseTTL: 3 * time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "long")
 		b.tell()
@@ -192,7 +192,7 @@ func TestDrain_cancels_after_the_timeout(t *testing.T) {
 	})
 }
 
-func TestDrain_breaks_off_a_claim(t *testing.T) {
+func TestDrainCancelsAClaim(t *testing.T) {
 	inBubble(t, Config{DrainTimeout: time.Second}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.claimTakes = time.Hour
@@ -206,7 +206,7 @@ func TestDrain_breaks_off_a_claim(t *testing.T) {
 }
 
 // What a handler says explicitly counts also when it was cancelled.
-func TestDrain_verdicts(t *testing.T) {
+func TestDrainHonoursExplicitVerdicts(t *testing.T) {
 	bothWays(t, Config{DrainTimeout: time.Second}, func(w *Worker, _ *fakeEngine) {
 		until := func(err error) func(context.Context, Job[struct{}]) (string, error) {
 			return func(ctx context.Context, _ Job[struct{}]) (string, error) {

@@ -24,7 +24,7 @@ func start(t *testing.T, ctx context.Context, args ...string) (code int, stdout,
 	return code, out.String(), errOut.String()
 }
 
-func TestRun_Interrupted(t *testing.T) {
+func TestRunInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -34,7 +34,7 @@ func TestRun_Interrupted(t *testing.T) {
 	}
 }
 
-func TestRun_EveryCommandHasExamples(t *testing.T) {
+func TestRunEveryCommandHasExamples(t *testing.T) {
 	t.Parallel()
 	for _, command := range (&app{}).command().Commands() {
 		for _, leaf := range append(command.Commands(), command) {

@@ -13,7 +13,7 @@ import (
 
 // A21: with --schema the other parameters of the URL were encoded anew, a space as a plus sign, which Postgres's
 // clients do not read as one.
-func TestA21_schema_keeps_the_parameters_of_the_URL(t *testing.T) {
+func TestSchemaFlagKeepsURLParameters(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, parameters string }{
 		{"a space", "options=-c%20x.y%3Doff"},
@@ -53,7 +53,7 @@ func TestA21_schema_keeps_the_parameters_of_the_URL(t *testing.T) {
 }
 
 // N2: any newer migration stopped the command line too.
-func TestN2_ff_on_a_newer_database(t *testing.T) {
+func TestCommandRunsOnANewerDatabase(t *testing.T) {
 	t.Parallel()
 	const newer = "29991231000000"
 	databaseURL := pgtest.CloneURL(t)

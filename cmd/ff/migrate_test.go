@@ -92,14 +92,14 @@ func TestMigrateCheck(t *testing.T) {
 	}
 }
 
-func TestMigrateCheck_usage(t *testing.T) {
+func TestMigrateCheckRefusesBadUsage(t *testing.T) {
 	t.Parallel()
 	if code, _, stderr := start(t, t.Context(), "migrate", "check"); code != exitUsage {
 		t.Errorf("without a database: exit code %d: %s", code, stderr)
 	}
 }
 
-func TestMigrateUp_dry_run(t *testing.T) {
+func TestMigrateUpDryRun(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	up := func(arg ...string) (int, string) {
@@ -160,7 +160,7 @@ func TestMigrateSQL(t *testing.T) {
 	run(exitUsage, "without a database", "--database-url", "postgres://127.0.0.1:1/x")
 }
 
-func TestMigrateSQL_writes_files(t *testing.T) {
+func TestMigrateSQLWritesFiles(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	write := func(code int, says string) {

@@ -85,7 +85,7 @@ func TestSchemaReview(t *testing.T) {
 	}
 }
 
-func TestSchemaReview_wrong_usage(t *testing.T) {
+func TestSchemaReviewRefusesBadUsage(t *testing.T) {
 	serves(t)
 	for _, c := range []struct {
 		arguments []string

@@ -11,7 +11,7 @@ import (
 )
 
 // What is stored for a policy stays as it is, byte for byte: other programs read it.
-func TestExecutionOf_stored(t *testing.T) {
+func TestExecutionOfKeepsStoredBytes(t *testing.T) {
 	const head, tail = `{"priority":0,`, `"max_reclaim_count":100,"max_replay_count":10,"budget_ids":[],"max_signals_per_execution":10000}`
 	retry := func(policy policy.Retry) policy.Execution { return executionWith(policy) }
 	for _, c := range []struct {
@@ -78,7 +78,7 @@ func TestExecutionOf_stored(t *testing.T) {
 func executionWith(retry policy.Retry) policy.Execution { return policy.Execution{Retry: &retry} }
 
 // The comment of policy.Execution.Retry says so.
-func TestExecutionOf_no_retry_policy_is_three_at_once(t *testing.T) {
+func TestExecutionOfDefaultsToThreeImmediateRetries(t *testing.T) {
 	absent, same := RetryWhenAbsent(), retryOf(policy.Retry{Backoff: policy.Fixed(0)})
 	for retries := range 5 {
 		for _, class := range []policy.Class{policy.Transient, policy.Permanent, policy.InfraCrash, policy.TimedOut, policy.Cancelled} {
@@ -93,7 +93,7 @@ func TestExecutionOf_no_retry_policy_is_three_at_once(t *testing.T) {
 }
 
 // Whatever is valid is stored as a document that its strict reader takes back unchanged.
-func TestExecutionOf_is_read_back(t *testing.T) {
+func TestExecutionOfRoundTrips(t *testing.T) {
 	durations := []time.Duration{0, 1, time.Millisecond, time.Second - 1, time.Hour, math.MaxInt64}
 	for i := range 6 * 6 * 6 * 5 {
 		given := policy.Execution{

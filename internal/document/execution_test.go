@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-func TestExecution_StoredForm(t *testing.T) {
+func TestExecutionStoredForm(t *testing.T) {
 	tests := []struct {
 		name   string
 		policy Execution
@@ -65,7 +65,7 @@ func TestExecution_StoredForm(t *testing.T) {
 	}
 }
 
-func TestExecution_WithDefaultsLeavesTheOriginal(t *testing.T) {
+func TestExecutionWithDefaultsLeavesTheOriginal(t *testing.T) {
 	tokens := id.Capabilities{"b", "a"}
 	e := Execution{Retry: &Retry{}, Routing: &Routing{RequiredCapabilities: tokens}}
 	e.WithDefaults()
@@ -74,7 +74,7 @@ func TestExecution_WithDefaultsLeavesTheOriginal(t *testing.T) {
 	}
 }
 
-func TestDecodeExecution_Refusals(t *testing.T) {
+func TestDecodeExecutionRefusesBadInput(t *testing.T) {
 	tests := []struct{ name, document, path string }{
 		{"not_an_object", `[]`, ""},
 		{"null", `null`, ""},
@@ -160,7 +160,7 @@ func FuzzDecodeExecution(f *testing.F) {
 		`{"budget_ids":["550e8400-e29b-41d4-a716-446655440000"],"suspension_policy":{"timeout_behavior":"cancel"}}`)
 }
 
-func TestDecodeError_Text(t *testing.T) {
+func TestDecodeErrorText(t *testing.T) {
 	_, err := DecodeExecution([]byte(`{"retry_policy":{"max_retries":"` + strings.Repeat("9", 1000) + `"}}`))
 	if got, want := err.Error(), "policy: retry_policy.max_retries: not an unsigned integer"; got != want {
 		t.Errorf("got %q, want %q", got, want)

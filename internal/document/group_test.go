@@ -15,7 +15,7 @@ func needSome(k int, on policy.OnSatisfied) Group { return GroupOf(policy.Quorum
 func needFailure() Group                          { return GroupOf(policy.OnFailure()) }
 func needEnd() Group                              { return GroupOf(policy.Always()) }
 
-func TestGroup_Evaluate(t *testing.T) {
+func TestGroupEvaluate(t *testing.T) {
 	tests := []struct {
 		name          string
 		group         Group
@@ -70,7 +70,7 @@ func smallGroups() []Group {
 
 // Whatever the order in which the upstreams end, a group is decided at most once, at the
 // latest by the last of them if it needs no more than there are, and as its policy says.
-func TestGroup_DecidesOnce(t *testing.T) {
+func TestGroupDecidesOnce(t *testing.T) {
 	check := func(g Group, ends []string) {
 		n := int64(len(ends))
 		counts := map[string]int64{}
@@ -114,7 +114,7 @@ func TestGroup_DecidesOnce(t *testing.T) {
 	add(nil)
 }
 
-func TestGroup_KTarget(t *testing.T) {
+func TestGroupKTarget(t *testing.T) {
 	tests := []struct {
 		group Group
 		n     int64
@@ -136,7 +136,7 @@ func TestGroup_KTarget(t *testing.T) {
 	}
 }
 
-func TestGroup_CancelsRemaining(t *testing.T) {
+func TestGroupCancelsRemaining(t *testing.T) {
 	for g, want := range map[Group]bool{needAll(): false, needFailure(): false, needEnd(): false, needAny(""): true, needAny(policy.LetRun): false, needSome(2, policy.CancelRemaining): true} {
 		if got := g.CancelsRemaining(); got != want {
 			t.Errorf("%v: got %v", g, got)
@@ -144,7 +144,7 @@ func TestGroup_CancelsRemaining(t *testing.T) {
 	}
 }
 
-func TestGroup_StoredForm(t *testing.T) {
+func TestGroupStoredForm(t *testing.T) {
 	for g, want := range map[Group]string{
 		{}:                         `{"kind":"all_of"}`,
 		needAny(""):                `{"kind":"any_of","on_satisfied":"cancel_remaining"}`,
@@ -164,8 +164,8 @@ func TestGroup_StoredForm(t *testing.T) {
 	}
 }
 
-// TestI41_UnknownStoredPolicyIsCorrupt: it is not taken for the default.
-func TestI41_UnknownStoredPolicyIsCorrupt(t *testing.T) {
+// TestUnknownStoredPolicyIsCorrupt_I41: it is not taken for the default.
+func TestUnknownStoredPolicyIsCorrupt_I41(t *testing.T) {
 	for _, document := range []string{
 		`{"kind":"threshold","k":3}`, `{"kind":"AllOf"}`, `{"kind":1}`, `{"kind":"quorum","k":-1}`, `{"kind":"quorum","k":4294967296}`,
 		`{"kind":"quorum","k":2.0}`, `{"kind":"quorum","k":"2"}`, `{"kind":"quorum","k":null}`, `null`, `[]`,
@@ -185,7 +185,7 @@ func TestI41_UnknownStoredPolicyIsCorrupt(t *testing.T) {
 
 // FlowFabric reads what it does not know as a quorum that nothing decides, whatever ends how, since the count of the
 // upstreams that run is kept too high.
-func TestGroup_LeftAlone(t *testing.T) {
+func TestGroupsOfThisLibraryAreLeftAloneByFlowFabric(t *testing.T) {
 	for _, g := range []Group{needFailure(), needEnd()} {
 		for _, n := range []int64{1, 2, 10_000} {
 			for ended := range min(n, 100) + 1 {

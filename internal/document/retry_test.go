@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-func TestRetry_Retries(t *testing.T) {
+func TestRetryRetries(t *testing.T) {
 	limited := Retry{MaxRetries: new(uint32(2)), RetryableCategories: []string{"timeout", "provider_error"}}
 	tests := []struct {
 		name       string
@@ -59,8 +59,8 @@ func TestCategory(t *testing.T) {
 	}
 }
 
-// TestI45_JitterAndCategoriesAreHonoured
-func TestI45_JitterAndCategoriesAreHonoured(t *testing.T) {
+// TestJitterAndCategoriesAreHonoured_I45
+func TestJitterAndCategoriesAreHonoured_I45(t *testing.T) {
 	r := Retry{
 		Backoff:             Backoff{Type: BackoffExponential, InitialDelayMs: 1000, MaxDelayMs: 60000, Multiplier: 2, Jitter: true},
 		RetryableCategories: []string{"network"},
@@ -75,7 +75,7 @@ func TestI45_JitterAndCategoriesAreHonoured(t *testing.T) {
 	}
 }
 
-func TestPause_StaysInBounds(t *testing.T) {
+func TestPauseStaysInBounds(t *testing.T) {
 	inBounds := func(initial, most uint64, multiplier float64, count uint32) bool {
 		b := Backoff{
 			Type:           BackoffExponential,
@@ -115,7 +115,7 @@ func TestPause_StaysInBounds(t *testing.T) {
 	}
 }
 
-func TestPause_OfNothingIsNothing(t *testing.T) {
+func TestPauseWithoutABackoffIsZero(t *testing.T) {
 	if got := ExponentialBackoff(0, 60000, 2).PauseMs(5000); got != 0 {
 		t.Errorf("got %d", got)
 	}

@@ -38,7 +38,7 @@ func (w waiter) want(t *testing.T, want ...string) {
 	}
 }
 
-func TestListener_without_a_connection(t *testing.T) {
+func TestListenerWithoutAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewListener(nil, nil)
 		first, second, other := listen(t, l, "a"), listen(t, l, "a"), listen(t, l, "b")
@@ -66,7 +66,7 @@ func (w *wakes) join(waiting *waiting, channel string) (leave func()) {
 }
 
 // What came before the connection listened was not heard: whoever waited then is woken, and who joins later too.
-func TestWaiting_joins_before_and_after_the_connection(t *testing.T) {
+func TestWaitingWakesEarlyAndLateWaiters(t *testing.T) {
 	w := &NewListener(nil, nil).waiting
 	interrupted := 0
 	interrupt := func() { interrupted++ }
@@ -131,7 +131,7 @@ func TestWaiting_joins_before_and_after_the_connection(t *testing.T) {
 }
 
 // The connection is closed by the last one who waits, or, where all have left while it was in use, by its user.
-func TestWaiting_leaves_no_connection_to_nobody(t *testing.T) {
+func TestWaitingClosesAnUnusedConnection(t *testing.T) {
 	w := &NewListener(nil, nil).waiting
 	var who wakes
 	leave := who.join(w, "a")

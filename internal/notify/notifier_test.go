@@ -45,7 +45,7 @@ func due(all ...Notification) *Set {
 	return &s
 }
 
-func TestNotifier_merges_what_comes_in_between(t *testing.T) {
+func TestNotifierMergesNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sends{takes: 3 * time.Millisecond}
 		n := notifier(s, slog.New(slog.DiscardHandler))
@@ -75,7 +75,7 @@ func TestNotifier_merges_what_comes_in_between(t *testing.T) {
 	})
 }
 
-func TestNotifier_survives_a_failure(t *testing.T) {
+func TestNotifierSurvivesAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		s := &sends{fail: errors.New("no server")}
@@ -92,7 +92,7 @@ func TestNotifier_survives_a_failure(t *testing.T) {
 }
 
 // Who waits in the process is woken before Notify returns, though the server is not there.
-func TestNotifier_wakes_its_own_process(t *testing.T) {
+func TestNotifierWakesItsOwnProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := notifier(&sends{takes: time.Hour}, slog.New(slog.DiscardHandler))
 		w := listen(t, n.listener, "a")

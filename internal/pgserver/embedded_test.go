@@ -94,7 +94,7 @@ func exists(t *testing.T, path string) bool {
 	return err == nil
 }
 
-func TestEmbedded_is_shared_and_stopped_by_the_last(t *testing.T) {
+func TestEmbeddedIsSharedAndStoppedByTheLast(t *testing.T) {
 	t.Parallel()
 	e := newServer(t, Demo, "selftest-shared")
 
@@ -144,7 +144,7 @@ func TestEmbedded_is_shared_and_stopped_by_the_last(t *testing.T) {
 	}
 }
 
-func TestEmbedded_settings(t *testing.T) {
+func TestEmbeddedSettings(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		purpose Purpose
@@ -169,7 +169,7 @@ func TestEmbedded_settings(t *testing.T) {
 	}
 }
 
-func TestEmbedded_dev_keeps_data_and_url(t *testing.T) {
+func TestEmbeddedDevKeepsDataAndURL(t *testing.T) {
 	t.Parallel()
 	e := newServer(t, Dev, "selftest-dev")
 	first, _ := mustStart(t, e)
@@ -192,7 +192,7 @@ func TestEmbedded_dev_keeps_data_and_url(t *testing.T) {
 	}
 }
 
-func TestEmbedded_keep(t *testing.T) {
+func TestEmbeddedCanBeKept(t *testing.T) {
 	t.Parallel()
 	e := newServer(t, Demo, "selftest-keep")
 	kept, _ := mustStart(t, e)
@@ -220,7 +220,7 @@ func TestEmbedded_keep(t *testing.T) {
 }
 
 // A process that is killed gives its reference up, and the server ends.
-func TestEmbedded_ends_after_its_user_was_killed(t *testing.T) {
+func TestEmbeddedEndsAfterItsUserIsKilled(t *testing.T) {
 	t.Parallel()
 	const name = "selftest-killed"
 	e := newServer(t, Demo, name)
@@ -260,7 +260,7 @@ func TestEmbedded_ends_after_its_user_was_killed(t *testing.T) {
 	}
 }
 
-// TestUserProcess is the process that TestEmbedded_ends_after_its_user_was_killed kills; otherwise it does nothing.
+// TestUserProcess is the process that TestEmbeddedEndsAfterItsUserIsKilled kills; otherwise it does nothing.
 func TestUserProcess(t *testing.T) {
 	name := os.Getenv("PGSERVER_TEST_USER")
 	if name == "" {
@@ -277,7 +277,7 @@ func TestUserProcess(t *testing.T) {
 }
 
 // A server that was killed, with its folder left behind, is replaced and the folder removed.
-func TestEmbedded_replaces_a_killed_server(t *testing.T) {
+func TestEmbeddedReplacesAKilledServer(t *testing.T) {
 	t.Parallel()
 	e := newServer(t, Tests, "selftest-replaced")
 	killed, _ := mustStart(t, e)

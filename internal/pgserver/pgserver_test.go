@@ -47,7 +47,7 @@ func TestReadSettings(t *testing.T) {
 }
 
 // Serial, because it sets the environment.
-func TestStart_from_url(t *testing.T) {
+func TestStartFromURL(t *testing.T) {
 	const secret = "hunter2"
 	tests := []struct{ name, url, want string }{
 		{"nobody listens", "postgres://user:" + secret + "@127.0.0.1:1/db", "does not answer"},
@@ -69,7 +69,7 @@ func TestStart_from_url(t *testing.T) {
 	}
 }
 
-func TestStart_docker_is_for_tests(t *testing.T) {
+func TestStartRefusesDockerOutsideTests(t *testing.T) {
 	t.Setenv("FF_POSTGRES", "docker")
 	_, err := Start(t.Context(), Options{Purpose: Demo})
 	if err == nil || !strings.Contains(err.Error(), "only the tests use") {
@@ -77,7 +77,7 @@ func TestStart_docker_is_for_tests(t *testing.T) {
 	}
 }
 
-func TestStart_no_such_major(t *testing.T) {
+func TestStartRefusesAnUnknownMajor(t *testing.T) {
 	t.Setenv("DATABASE_URL", "postgres://nobody@localhost:1/none")
 	for _, major := range []int{-1, 13, 19} {
 		if _, err := Start(t.Context(), Options{Purpose: Demo, Major: major}); err == nil || !strings.Contains(err.Error(), "from 14 to 18") {

@@ -30,7 +30,7 @@ func databaseOf(t *testing.T, pool *pgxpool.Pool) string {
 	return name
 }
 
-func TestPool_is_migrated_and_shared(t *testing.T) {
+func TestPoolIsMigratedAndShared(t *testing.T) {
 	t.Parallel()
 	if err := schema.Check(t.Context(), Pool(t), schema.Options{}); err != nil {
 		t.Error(err)
@@ -49,7 +49,7 @@ func TestPool_is_migrated_and_shared(t *testing.T) {
 	}
 }
 
-func TestClone_is_migrated_own_and_dropped(t *testing.T) {
+func TestCloneIsMigratedOwnAndDropped(t *testing.T) {
 	t.Parallel()
 	var names []string
 	t.Run("inner", func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestClone_is_migrated_own_and_dropped(t *testing.T) {
 }
 
 // A clone is copied from the template, which is faster than to migrate it: a copy has the numbers of the template's objects.
-func TestClone_is_a_copy(t *testing.T) {
+func TestCloneIsACopy(t *testing.T) {
 	t.Parallel()
 	number := func(pool *pgxpool.Pool) (oid uint32) {
 		t.Helper()
@@ -98,7 +98,7 @@ func TestClone_is_a_copy(t *testing.T) {
 	}
 }
 
-func TestEmptyDatabase_can_be_migrated(t *testing.T) {
+func TestEmptyDatabaseCanBeMigrated(t *testing.T) {
 	t.Parallel()
 	url := EmptyDatabase(t)
 	if _, err := schema.Migrate(t.Context(), url, schema.Options{}); err != nil {
@@ -107,7 +107,7 @@ func TestEmptyDatabase_can_be_migrated(t *testing.T) {
 }
 
 // Another test binary of the run finds what this one made; what a killed one made, it drops.
-func TestStartRun_beside_another(t *testing.T) {
+func TestStartRunBesideAnother(t *testing.T) {
 	t.Parallel()
 	r := currentRun(t)
 	killed := databaseName(randomKey(), "1")

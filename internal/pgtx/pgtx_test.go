@@ -25,7 +25,7 @@ func tries(ctx context.Context, r Runner, answers ...error) (began []time.Durati
 	return began, err
 }
 
-func TestRetry_three_tries_further_and_further_apart(t *testing.T) {
+func TestRetryTriesThreeTimesWithGrowingPauses(t *testing.T) {
 	for _, code := range []string{sqlSerializationFailure, sqlDeadlockDetected, sqlLockNotAvailable} {
 		synctest.Test(t, func(t *testing.T) {
 			conflict := serverError(code)
@@ -46,7 +46,7 @@ func TestRetry_three_tries_further_and_further_apart(t *testing.T) {
 	}
 }
 
-func TestRetry_ends_with_success(t *testing.T) {
+func TestRetryEndsWithSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, err := tries(t.Context(), NewRunner(nil), serverError(sqlDeadlockDetected), nil)
 		if err != nil || len(began) != 2 {
@@ -55,7 +55,7 @@ func TestRetry_ends_with_success(t *testing.T) {
 	})
 }
 
-func TestRetry_impatient(t *testing.T) {
+func TestRetryIsOffForImpatientRunners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, err := tries(t.Context(), NewRunner(nil).Impatient(), serverError(sqlLockNotAvailable))
 		if !errors.Is(err, ErrBusy) || len(began) != 1 {
@@ -68,7 +68,7 @@ func TestRetry_impatient(t *testing.T) {
 	})
 }
 
-func TestRetry_passes_other_errors(t *testing.T) {
+func TestRetryReturnsOtherErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, want := range []error{errors.New("other"), serverError("23505"), context.Canceled} {
 			if began, err := tries(t.Context(), NewRunner(nil), want); err != want || len(began) != 1 {
@@ -78,7 +78,7 @@ func TestRetry_passes_other_errors(t *testing.T) {
 	})
 }
 
-func TestRetry_ends_with_its_context(t *testing.T) {
+func TestRetryEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		why := errors.New("why")
 		ctx, cancel := context.WithCancelCause(t.Context())

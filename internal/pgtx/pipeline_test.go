@@ -49,7 +49,7 @@ func send(sql string, answered *[]string) Step {
 	}
 }
 
-func TestInOneTrip_in_order(t *testing.T) {
+func TestInOneTripKeepsOrder(t *testing.T) {
 	var answered []string
 	a := &answers{errs: []error{nil, nil, nil}}
 	nothing := func(db.DBTX) error { return nil }
@@ -61,7 +61,7 @@ func TestInOneTrip_in_order(t *testing.T) {
 	}
 }
 
-func TestInOneTrip_stops_at_the_first_error(t *testing.T) {
+func TestInOneTripStopsAtTheFirstError(t *testing.T) {
 	refused := errors.New("refused")
 	var answered []string
 	a := &answers{errs: []error{nil, refused, nil}}
@@ -74,7 +74,7 @@ func TestInOneTrip_stops_at_the_first_error(t *testing.T) {
 }
 
 // A step that fails before it sends anything leaves nothing sent.
-func TestInOneTrip_sends_all_or_nothing(t *testing.T) {
+func TestInOneTripSendsAllOrNothing(t *testing.T) {
 	refused := errors.New("refused")
 	var answered []string
 	a := new(answers)

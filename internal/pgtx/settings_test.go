@@ -7,7 +7,7 @@ import (
 )
 
 // Every transaction begins with every setting; without one of them something is slower, or waits for ever.
-func TestSettings_are_complete(t *testing.T) {
+func TestSettingsAreComplete(t *testing.T) {
 	common := []string{
 		"'transaction_isolation', 'read committed'", "'ffx.defer_notify', 'on'", "'plan_cache_mode', 'force_generic_plan'",
 		"'jit', 'off'", "'enable_hashjoin', 'off'", "'enable_mergejoin', 'off'", "'enable_seqscan', 'off'",

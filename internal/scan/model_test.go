@@ -129,7 +129,7 @@ func (l *lane) check(t *testing.T, r *running) {
 // A position only hides entries for a while: whatever comes to a lane, in whatever order, with scans that overlap,
 // answer late, are slow or fail, a claimer that goes on asking finds all of it. Until then no scan with room passes
 // over what came as the last of its priority.
-func TestPolicy_loses_nothing(t *testing.T) {
+func TestScanPolicyLosesNothing(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {
 		runSeed(t, seed)

@@ -59,7 +59,7 @@ func (b *bench) wantPositions(t *testing.T, want ...Found) {
 	}
 }
 
-func TestPolicy_begins_with_a_full_scan(t *testing.T) {
+func TestPolicyStartsWithAFullScan(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	if !b.fullIsDue() {
@@ -77,7 +77,7 @@ func TestPolicy_begins_with_a_full_scan(t *testing.T) {
 
 // A full scan from which work of a high priority comes says nothing of the others: if it forgot their positions, the
 // next claim there would need one more.
-func TestPolicy_positions_of_other_priorities_stay_over_a_full_scan(t *testing.T) {
+func TestPolicyKeepsOtherPositionsAcrossFullScans(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	high, low := at(5, time.Second), at(1, time.Second)
@@ -90,7 +90,7 @@ func TestPolicy_positions_of_other_priorities_stay_over_a_full_scan(t *testing.T
 }
 
 // A scan that was halted says nothing: the positions stay, full scans do not become rarer, and the next one is full.
-func TestPolicy_of_scans_that_are_halted(t *testing.T) {
+func TestPolicyIgnoresHaltedScans(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	last := at(1, time.Second)
@@ -110,7 +110,7 @@ func TestPolicy_of_scans_that_are_halted(t *testing.T) {
 }
 
 // Of the work that a full scan found before the position there may be more than it took.
-func TestPolicy_position_goes_back_to_where_a_full_scan_ended(t *testing.T) {
+func TestPolicyPositionReturnsToTheFullScansEnd(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.full(1, 0, at(1, time.Hour))
@@ -120,7 +120,7 @@ func TestPolicy_position_goes_back_to_where_a_full_scan_ended(t *testing.T) {
 }
 
 // Claims after the positions answer out of order when two run at once; the position is the later one.
-func TestPolicy_position_only_rises_with_claims_after_it(t *testing.T) {
+func TestPolicyPositionNeverFallsAfterClaims(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.full(1, 0, at(1, time.Second))
@@ -131,7 +131,7 @@ func TestPolicy_position_only_rises_with_claims_after_it(t *testing.T) {
 }
 
 // Ids decide between executions of one millisecond.
-func TestPolicy_position_rises_with_ids(t *testing.T) {
+func TestPolicyPositionRisesWithIDs(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	one, two := at(1, 0), at(1, 0)
@@ -142,7 +142,7 @@ func TestPolicy_position_rises_with_ids(t *testing.T) {
 	b.wantPositions(t, two)
 }
 
-func TestPolicy_remembers_the_highest_priorities(t *testing.T) {
+func TestPolicyRemembersTheHighestPriorities(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	var found []Found
@@ -154,7 +154,7 @@ func TestPolicy_remembers_the_highest_priorities(t *testing.T) {
 }
 
 // A full scan that was held up for a minute, as by a server that stood still, does not keep work waiting for ten.
-func TestPolicy_scans_again_soon_after_a_scan_that_was_held_up(t *testing.T) {
+func TestPolicyScansSoonAfterADelayedScan(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.full(1, 0, at(1, 0))
@@ -177,7 +177,7 @@ func TestPolicy_scans_again_soon_after_a_scan_that_was_held_up(t *testing.T) {
 
 // As long as slow full scans find what the positions hide, and nothing is found elsewhere, one follows the other.
 // Fruitless ones are paced, also when work came at that moment that a claim after the positions would have found.
-func TestPolicy_goes_on_with_full_scans_while_they_find_hidden_work(t *testing.T) {
+func TestPolicyRepeatsFruitfulFullScans(t *testing.T) {
 	t.Parallel()
 	resumed := at(1, 2*time.Hour)
 	resumed.Resumed = true
@@ -214,7 +214,7 @@ func TestPolicy_goes_on_with_full_scans_while_they_find_hidden_work(t *testing.T
 
 // While fruitless full scans are paced, a claimer that is woken goes back a little: what was committed late stands
 // there. Of what is older it learns by the next full scan, which stays due.
-func TestPolicy_woken_goes_back_to_what_was_committed_late(t *testing.T) {
+func TestPolicyWakeGoesBackForLateCommits(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.full(5, 100*time.Millisecond, at(3, time.Hour), at(1, time.Hour))
@@ -242,7 +242,7 @@ func TestPolicy_woken_goes_back_to_what_was_committed_late(t *testing.T) {
 }
 
 // A wake-up that comes while a full scan is under way is about what that scan may not have seen.
-func TestPolicy_is_woken_during_a_full_scan(t *testing.T) {
+func TestPolicyKeepsAWakeupDuringAFullScan(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.full(1, time.Millisecond, at(1, 0))
@@ -266,7 +266,7 @@ func TestPolicy_is_woken_during_a_full_scan(t *testing.T) {
 }
 
 // While each scan gets all it asks for, a wake-up is answered after a tenth of a second.
-func TestPolicy_woken_under_full_load(t *testing.T) {
+func TestPolicyAnswersWakeupsUnderLoad(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.full(1, time.Millisecond, at(1, 0))
@@ -282,7 +282,7 @@ func TestPolicy_woken_under_full_load(t *testing.T) {
 }
 
 // A full scan that failed has answered nothing: the next one is as due as it was.
-func TestPolicy_full_scan_that_failed_stays_due(t *testing.T) {
+func TestPolicyFailedFullScanStaysDue(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.full(1, time.Millisecond, at(1, 0))
@@ -295,7 +295,7 @@ func TestPolicy_full_scan_that_failed_stays_due(t *testing.T) {
 
 // Fruitless full scans become rarer, down to what is right under full load; one that finds what the positions hide
 // ends that.
-func TestN1_fruitless_full_scans_become_rarer(t *testing.T) {
+func TestFruitlessFullScansBecomeRarer(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.full(5, 20*time.Millisecond, at(1, time.Hour))
@@ -319,7 +319,7 @@ func TestN1_fruitless_full_scans_become_rarer(t *testing.T) {
 
 // A claim that comes back short takes the positions to the ends of the lane, where they are known: from the head at
 // every priority, after positions only at theirs, and never back.
-func TestN1_positions_move_to_the_ends_of_a_crowded_lane(t *testing.T) {
+func TestPositionsMoveToTheEndsOfACrowdedLane(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	high, low := at(5, time.Hour), at(1, time.Minute)
@@ -357,7 +357,7 @@ func TestN1_positions_move_to_the_ends_of_a_crowded_lane(t *testing.T) {
 
 // A scan among those of other lanes lasted as long as all of them: of that it may take a share without having met a crowd,
 // and by its share it is paced.
-func TestPolicy_of_a_scan_among_others(t *testing.T) {
+func TestPolicyChargesItsShareOfAJointScan(t *testing.T) {
 	t.Parallel()
 	const beside = 9
 	for _, c := range []struct {
@@ -381,7 +381,7 @@ func TestPolicy_of_a_scan_among_others(t *testing.T) {
 }
 
 // Where the lane turned out to have no crowd it is not asked again for a second.
-func TestN1_ends_of_a_lane_without_a_crowd_are_read_once_a_second(t *testing.T) {
+func TestLaneEndsAreReadOnceASecond(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	slow := func() { b.full(5, 100*time.Millisecond) }

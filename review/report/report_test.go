@@ -105,7 +105,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-func TestWriteMarkdown_fits_into_a_comment(t *testing.T) {
+func TestWriteMarkdownFitsIntoAComment(t *testing.T) {
 	r := sample()
 	for range 400 {
 		r.Findings = append(r.Findings, r.Findings[1])

@@ -62,7 +62,7 @@ func manyDangers(t *testing.T) dangers {
 	}
 }
 
-func TestWorkers_killed_at_random(t *testing.T) {
+func TestWorkersSurviveRandomKills(t *testing.T) {
 	t.Parallel()
 	url := pgtest.CloneURL(t)
 	pool, err := pgxpool.New(t.Context(), url)

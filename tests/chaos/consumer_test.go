@@ -40,7 +40,7 @@ const (
 )
 
 // The table that the handler wrote equals the events, row for row, whatever becomes of its processes.
-func TestConsumer_killed_at_random(t *testing.T) {
+func TestConsumerSurvivesRandomKills(t *testing.T) {
 	t.Parallel()
 	for _, batches := range []bool{false, true} {
 		t.Run(fmt.Sprintf("batches=%v", batches), func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestConsumer_killed_at_random(t *testing.T) {
 }
 
 // The same through a pooler that gives each transaction another connection.
-func TestPgBouncer_consumer_killed_at_random(t *testing.T) {
+func TestPgBouncerConsumerSurvivesRandomKills(t *testing.T) {
 	t.Parallel()
 	killConsumers(t, consumerOrders{Port: startBouncer(t)})
 }
@@ -290,7 +290,7 @@ func (c *consumers) stop() {
 }
 
 // After the kill of the process at work another one goes on, once its hold is over. That is at most four seconds later.
-func TestConsumer_is_taken_over_after_a_kill(t *testing.T) {
+func TestConsumerIsTakenOverAfterAKill(t *testing.T) {
 	t.Parallel()
 	url := pgtest.CloneURL(t)
 	pool, err := pgxpool.New(t.Context(), url)

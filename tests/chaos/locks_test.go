@@ -15,7 +15,7 @@ import (
 )
 
 // Third parties lock rows and flows at random, some for longer than leases live, while processes are killed.
-func TestWorkers_among_locks_of_others(t *testing.T) {
+func TestWorkersSurviveForeignLocks(t *testing.T) {
 	t.Parallel()
 	url := pgtest.CloneURL(t)
 	pool, err := pgxpool.New(t.Context(), url)

@@ -19,7 +19,7 @@ import (
 
 // Flows of the shapes that people really build come to their ends while worker processes are killed. `make soak` runs
 // each of them whole, one after the other; other tests all at once, and small.
-func TestWorkers_killed_under_shapes(t *testing.T) {
+func TestFlowShapesSurviveKilledWorkers(t *testing.T) {
 	t.Parallel()
 	if !soak.On(t) {
 		runShapes(t, 15*time.Millisecond, shapes(false)...)

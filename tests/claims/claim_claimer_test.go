@@ -28,7 +28,7 @@ func claimAll(t *testing.T, claimer *engine.Claimer, n, total int) []id.Executio
 	return got
 }
 
-func TestClaimer_keeps_the_order_of_the_lane(t *testing.T) {
+func TestClaimerKeepsLaneOrder(t *testing.T) {
 	f := fixture.New(t)
 	var want []id.ExecutionID
 	for priority := 3; priority > 0; priority-- {
@@ -41,7 +41,7 @@ func TestClaimer_keeps_the_order_of_the_lane(t *testing.T) {
 	}
 }
 
-func TestClaimer_finds_what_comes_before_its_positions(t *testing.T) {
+func TestClaimerFindsWorkBeforeItsPositions(t *testing.T) {
 	at := func(priority int, age time.Duration) func(*engine.ExecutionSpec) {
 		return func(spec *engine.ExecutionSpec) { spec.Priority, spec.CreatedAt = priority, fixture.Start.Add(-age) }
 	}
@@ -85,7 +85,7 @@ func TestClaimer_finds_what_comes_before_its_positions(t *testing.T) {
 }
 
 // What a claimer claimed stands before its position when it is given back.
-func TestClaimer_finds_what_is_given_back(t *testing.T) {
+func TestClaimerFindsReturnedWork(t *testing.T) {
 	f := fixture.New(t)
 	claimer := f.Claimer(t)
 	for range 3 {
@@ -105,7 +105,7 @@ func TestClaimer_finds_what_is_given_back(t *testing.T) {
 
 // Of two creations the one that began first is committed last, before the position by then. A claimer that is woken
 // finds it with its next claim, also right after a fruitless full scan.
-func TestClaimer_finds_at_once_what_was_committed_late(t *testing.T) {
+func TestClaimerFindsLateCommitsImmediately(t *testing.T) {
 	f := fixture.New(t)
 	claimer := f.Claimer(t)
 	claim := func(want id.ExecutionID) {
@@ -135,7 +135,7 @@ func TestClaimer_finds_at_once_what_was_committed_late(t *testing.T) {
 }
 
 // More priorities than a claimer remembers are served all the same.
-func TestClaimer_with_many_priorities(t *testing.T) {
+func TestClaimerWithManyPriorities(t *testing.T) {
 	f := fixture.New(t)
 	specs := make([]engine.ExecutionSpec, 100)
 	for i := range specs {
@@ -149,7 +149,7 @@ func TestClaimer_with_many_priorities(t *testing.T) {
 	}
 }
 
-func TestClaimer_is_safe_for_concurrent_use(t *testing.T) {
+func TestClaimerIsSafeForConcurrentUse(t *testing.T) {
 	f := fixture.New(t)
 	claimer := f.Claimer(t)
 	specs := make([]engine.ExecutionSpec, 60)

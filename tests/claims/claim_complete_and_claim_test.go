@@ -55,7 +55,7 @@ func TestCompleteAndClaim(t *testing.T) {
 	}
 }
 
-func TestCompleteAndClaim_judges_each_alone(t *testing.T) {
+func TestCompleteAndClaimJudgesEachAlone(t *testing.T) {
 	f := fixture.New(t)
 	held := f.StartMany(t, 4)
 	next := f.Create(t)
@@ -79,7 +79,7 @@ func TestCompleteAndClaim_judges_each_alone(t *testing.T) {
 }
 
 // Of nothing, and of nothing valid, it is a claim.
-func TestCompleteAndClaim_without_completions(t *testing.T) {
+func TestCompleteAndClaimWithoutCompletions(t *testing.T) {
 	f := fixture.New(t)
 	claimer := f.Claimer(t)
 	for _, completions := range [][]engine.Completion{nil, {{Result: []byte("of no lease")}}} {
@@ -95,7 +95,7 @@ func TestCompleteAndClaim_without_completions(t *testing.T) {
 }
 
 // What a member's completion releases can be claimed by the same call.
-func TestCompleteAndClaim_of_a_member(t *testing.T) {
+func TestCompleteAndClaimOfAMember(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	first := f.ClaimOne(t)
@@ -106,7 +106,7 @@ func TestCompleteAndClaim_of_a_member(t *testing.T) {
 }
 
 // Rows that a fast path does not serve, on either side, are served one call after the other.
-func TestCompleteAndClaim_of_what_another_program_left(t *testing.T) {
+func TestCompleteAndClaimOfForeignRows(t *testing.T) {
 	for name, arrange := range map[string]func(*testing.T, *fixture.Fixture, engine.Lease){
 		"its attempt is gone behind the pointer": func(t *testing.T, f *fixture.Fixture, l engine.Lease) {
 			f.SetExecution(t, l.Execution, "attempt_index = 1")
@@ -132,7 +132,7 @@ func TestCompleteAndClaim_of_what_another_program_left(t *testing.T) {
 }
 
 // A transaction that is refused at its end keeps neither the completion nor the claim, and both may be repeated.
-func TestCompleteAndClaim_whose_commit_is_refused(t *testing.T) {
+func TestCompleteAndClaimWithARefusedCommit(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.AtCommit(t, "IF current_setting('test.refuse', true) = 'on' THEN RAISE EXCEPTION 'not today'; END IF")
 	held := f.Start(t)
@@ -156,7 +156,7 @@ func TestCompleteAndClaim_whose_commit_is_refused(t *testing.T) {
 }
 
 // In the caller's transaction both happen with it, or not at all.
-func TestCompleteAndClaim_in_the_callers_transaction(t *testing.T) {
+func TestCompleteAndClaimInTheCallersTransaction(t *testing.T) {
 	f := fixture.New(t)
 	held := f.Start(t)
 	next := f.Create(t)
@@ -183,7 +183,7 @@ func TestCompleteAndClaim_in_the_callers_transaction(t *testing.T) {
 
 // The lease is given back beside the call. As long as its row is locked neither part waits for it. Then the completion
 // is refused, and the claim after it in the same transaction takes the same execution under a new lease.
-func TestInterleaving_complete_and_claim_beside_a_release(t *testing.T) {
+func TestCompleteAndClaimRacesARelease(t *testing.T) {
 	f := fixture.New(t)
 	held := f.Start(t)
 	claimer, err := f.NewClaimer(f.Worker())

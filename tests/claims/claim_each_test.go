@@ -57,7 +57,7 @@ func wantEach(t *testing.T, got, want [][]id.ExecutionID) {
 
 // From each lane what it has, in one round trip and with one commit; and where scans after the positions leave room, full
 // scans of these lanes alone in one more.
-func TestClaimEach_is_one_transaction(t *testing.T) {
+func TestClaimEachIsOneTransaction(t *testing.T) {
 	shared := fixture.New(t)
 	log := new(fixture.RoundTripLog)
 	f := fixture.On(t, fixture.OpenPool(t, shared.Url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.Url)
@@ -85,7 +85,7 @@ func TestClaimEach_is_one_transaction(t *testing.T) {
 }
 
 // A lane that the fast path does not serve takes nothing from the others, nor does one that is paused.
-func TestClaimEach_judges_each_lane_alone(t *testing.T) {
+func TestClaimEachJudgesEachLaneAlone(t *testing.T) {
 	f := fixture.New(t)
 	claims, created := lanesWith(t, f, 3, 2, 5)
 	f.SeedAttempt(t, created[1][0], 0, nil)
@@ -111,7 +111,7 @@ func TestClaimEach_judges_each_lane_alone(t *testing.T) {
 }
 
 // An attempt that another program holds without its execution is passed over, and what its lane has beside it is claimed.
-func TestClaimEach_beside_a_held_attempt(t *testing.T) {
+func TestClaimEachSkipsALockedAttempt(t *testing.T) {
 	f := fixture.New(t)
 	claims, created := lanesWith(t, f, 2, 1, 5)
 	held := f.Start(t)
@@ -128,7 +128,7 @@ func TestClaimEach_beside_a_held_attempt(t *testing.T) {
 
 // An attempt that another program is writing without having its execution keeps the claims from its own lane, and not for
 // longer than a moment.
-func TestInterleaving_claims_from_lanes_beside_an_attempt_being_written(t *testing.T) {
+func TestClaimEachBesideAnAttemptBeingWritten(t *testing.T) {
 	f := fixture.New(t)
 	claims, created := lanesWith(t, f, 3, 1, 5)
 	tx := f.BeginTx(t)
@@ -153,7 +153,7 @@ func TestInterleaving_claims_from_lanes_beside_an_attempt_being_written(t *testi
 
 // Claims from the same lanes in opposite orders pass over what the other holds. Neither waits, and each execution is
 // claimed by one of them.
-func TestInterleaving_claims_from_lanes_in_opposite_orders(t *testing.T) {
+func TestClaimEachInOppositeLaneOrders(t *testing.T) {
 	shared := fixture.New(t)
 	log := new(fixture.RoundTripLog)
 	f := fixture.On(t, fixture.OpenPool(t, shared.Url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.Url)
@@ -186,7 +186,7 @@ func TestInterleaving_claims_from_lanes_in_opposite_orders(t *testing.T) {
 }
 
 // In a caller's transaction the claims are kept with it, or are undone with it.
-func TestClaimEach_in_the_callers_transaction(t *testing.T) {
+func TestClaimEachInTheCallersTransaction(t *testing.T) {
 	f := fixture.New(t)
 	_, created := lanesWith(t, f, 2, 1, 5)
 	for _, keep := range []bool{false, true} {
@@ -215,7 +215,7 @@ func TestClaimEach_in_the_callers_transaction(t *testing.T) {
 	}
 }
 
-func TestClaimEach_refuses_bad_input(t *testing.T) {
+func TestClaimEachRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	good := engine.LaneClaim{Claimer: f.Claimer(t), Limit: 1}
 	stranger, err := f.EngineOn(t, f.Pool, engine.Config{}).NewClaimer(f.Worker())
@@ -243,7 +243,7 @@ func TestClaimEach_refuses_bad_input(t *testing.T) {
 }
 
 // A commit that is refused leaves nothing claimed.
-func TestClaimEach_whose_commit_is_refused(t *testing.T) {
+func TestClaimEachWithARefusedCommit(t *testing.T) {
 	f := fixture.NewCloned(t)
 	claims, created := lanesWith(t, f, 2, 1, 5)
 	f.AtCommit(t, "RAISE EXCEPTION 'not today'")

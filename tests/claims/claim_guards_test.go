@@ -36,7 +36,7 @@ func slowPath(t *testing.T, f *fixture.Fixture) id.ExecutionID {
 }
 
 // A queue entry only says where to look. The execution's row is asked, on each path, by each guard alone.
-func TestClaim_of_an_entry_that_does_not_hold(t *testing.T) {
+func TestClaimChecksTheExecutionBehindAnEntry(t *testing.T) {
 	for name, sql := range entryGuards {
 		for _, slow := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, slow path %t", name, slow), func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestClaim_of_an_entry_that_does_not_hold(t *testing.T) {
 
 // What is committed between the claim's snapshot, which shows the execution claimable, and its lock decides, on each
 // path: the row is asked again once it is locked.
-func TestInterleaving_claim_of_what_is_no_longer_claimable(t *testing.T) {
+func TestClaimSkipsWhatStoppedBeingClaimable(t *testing.T) {
 	for _, statement := range []string{"ClaimFromHead", "ClaimAfterPositions", "ClaimOneAfterPosition", "TakeClaimable"} {
 		for what, change := range map[string]string{
 			"phase":        "lifecycle_phase = 'suspended'",
@@ -121,7 +121,7 @@ func TestInterleaving_claim_of_what_is_no_longer_claimable(t *testing.T) {
 
 // What others have claimed since the claim's snapshot is theirs: the claim leaves no lock on it, which would last as long as
 // its transaction.
-func TestInterleaving_claim_beside_others(t *testing.T) {
+func TestClaimLeavesNoLockOnOthersWork(t *testing.T) {
 	for _, statement := range []string{"ClaimFromHead", "TakeClaimable"} {
 		t.Run(statement, func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -168,7 +168,7 @@ func clockAtTheQueue(t *testing.T, f *fixture.Fixture) {
 }
 
 // The slow path waits for nobody either.
-func TestClaim_by_the_slow_path_waits_for_nobody(t *testing.T) {
+func TestSlowClaimNeverWaits(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		held, free := f.Create(t), f.Create(t)
 		slow := slowPath(t, f)

@@ -13,7 +13,7 @@ import (
 )
 
 // What another program left is claimed by the slow path.
-func TestClaim_of_rows_the_fast_path_does_not_serve(t *testing.T) {
+func TestSlowClaimTakesForeignRows(t *testing.T) {
 	ms := func(after time.Duration) int64 { return fixture.Start.Add(after).UnixMilli() }
 	interrupted := fixture.Columns{"lifecycle_phase": "runnable", "attempt_state": "attempt_interrupted", "public_state": "waiting"}
 	fresh := fixture.Columns{"lifecycle_phase": "runnable", "attempt_state": "pending_first_attempt"}
@@ -159,7 +159,7 @@ func TestClaim_of_rows_the_fast_path_does_not_serve(t *testing.T) {
 }
 
 // The row that the fast path trips over hides neither the others nor those behind them.
-func TestClaim_goes_on_past_rows_that_cannot_be_leased(t *testing.T) {
+func TestClaimPassesUnleasableRows(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		// Live leases of another program on executions that say they are claimable.
 		for range 3 {
@@ -180,7 +180,7 @@ func TestClaim_goes_on_past_rows_that_cannot_be_leased(t *testing.T) {
 }
 
 // A running attempt of the reference looks finished: it keeps the end of the attempt that it leases again.
-func TestE48_M37_leased_attempt_has_no_end(t *testing.T) {
+func TestLeasedAttemptHasNoEnd_E48_M37(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		x := f.Seed(t, fixture.Columns{"lifecycle_phase": "runnable", "attempt_state": "attempt_interrupted", "ffx_lease_epoch": 1})
 		f.SeedAttempt(t, x, 0, fixture.Columns{"outcome": "interrupted", "terminal_at_ms": fixture.Start.UnixMilli()})

@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func TestClaim_leases_a_fresh_execution(t *testing.T) {
+func TestClaimLeasesANewExecution(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		x := f.Create(t, func(spec *engine.ExecutionSpec) {
 			spec.Payload, spec.Tags, spec.Priority = []byte("in"), map[string]string{"cairn.instance_id": "i1"}, 3
@@ -67,7 +67,7 @@ func TestClaim_leases_a_fresh_execution(t *testing.T) {
 	})
 }
 
-func TestClaim_takes_at_most_n(t *testing.T) {
+func TestClaimTakesAtMostN(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		for range 5 {
 			f.Create(t)
@@ -82,7 +82,7 @@ func TestClaim_takes_at_most_n(t *testing.T) {
 
 // The reference goes through the partitions one by one, each in a transaction of its own, so that priority
 // counts only within a partition.
-func TestE30_claim_orders_over_all_partitions(t *testing.T) {
+func TestClaimOrdersAcrossPartitions_E30(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		make := func(partition int16, priority int, age time.Duration) id.ExecutionID {
 			return f.Create(t, func(spec *engine.ExecutionSpec) {
@@ -103,7 +103,7 @@ func TestE30_claim_orders_over_all_partitions(t *testing.T) {
 }
 
 // A row that a worker cannot do hides nothing behind it: in the reference it ends the scan.
-func TestE31_claim_passes_over_what_the_worker_cannot_do(t *testing.T) {
+func TestClaimSkipsMissingCapabilities_E31(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		needs := func(tokens ...string) id.ExecutionID {
 			return f.Create(t, func(spec *engine.ExecutionSpec) {
@@ -129,7 +129,7 @@ func TestE31_claim_passes_over_what_the_worker_cannot_do(t *testing.T) {
 	})
 }
 
-func TestClaim_keeps_to_its_lane(t *testing.T) {
+func TestClaimStaysInItsLane(t *testing.T) {
 	f, other := fixture.New(t), fixture.Another(t)
 	f.Create(t)
 	other.WantNothingClaimable(t)
@@ -138,7 +138,7 @@ func TestClaim_keeps_to_its_lane(t *testing.T) {
 	}
 }
 
-func TestClaim_passes_over_what_is_not_claimable(t *testing.T) {
+func TestClaimSkipsUnclaimableExecutions(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		delayed := f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Millisecond) })
 		f.Seed(t, nil) // the reference's; adopt's work
@@ -157,7 +157,7 @@ func TestClaim_passes_over_what_is_not_claimable(t *testing.T) {
 }
 
 // An execution past its deadline may be handed out until the deadline's job ends it.
-func TestClaim_tests_no_deadline(t *testing.T) {
+func TestClaimIgnoresDeadlines(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		x := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Second) })
 		f.Advance(time.Minute)
@@ -167,7 +167,7 @@ func TestClaim_tests_no_deadline(t *testing.T) {
 	})
 }
 
-func TestClaim_waits_for_nobody(t *testing.T) {
+func TestClaimSkipsLockedRows(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		held, free := f.Create(t), f.Create(t)
 		tx := f.BeginTx(t)
@@ -182,7 +182,7 @@ func TestClaim_waits_for_nobody(t *testing.T) {
 	})
 }
 
-func TestClaim_by_two_workers_shares_out(t *testing.T) {
+func TestClaimSharesBetweenTwoWorkers(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		first, second := f.Create(t), f.Create(t)
 		tx := f.BeginTx(t)
@@ -201,7 +201,7 @@ func TestClaim_by_two_workers_shares_out(t *testing.T) {
 	})
 }
 
-func TestClaim_continues_an_interrupted_attempt(t *testing.T) {
+func TestClaimContinuesAnInterruptedAttempt(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		first := f.Start(t, fixture.TimingOutAfter(time.Hour, nil))
 		if outcomes, err := f.ReleaseLeases(t.Context(), []engine.Lease{first.Lease}); err != nil || outcomes[0] != nil {
@@ -228,7 +228,7 @@ func TestClaim_continues_an_interrupted_attempt(t *testing.T) {
 }
 
 // The columns of an earlier delay are put right by every claim: the reference leaves them.
-func TestClaim_restores_the_deadline(t *testing.T) {
+func TestClaimRestoresTheDeadline(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		for name, c := range map[string]struct{ set, want string }{
 			"deadline": {fmt.Sprintf("ffx_execution_deadline_ms = %d, deadline_at_ms = 5, ffx_delay_until_ms = 5", fixture.Start.UnixMilli()), fixture.Relative(new(fixture.Start.UnixMilli()))},
@@ -247,7 +247,7 @@ func TestClaim_restores_the_deadline(t *testing.T) {
 	})
 }
 
-func TestE7_M9_first_start_is_recorded_by_every_claim(t *testing.T) {
+func TestFirstStartIsRecordedByEveryClaim_E7_M9(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		f.Seed(t, fixture.Columns{"lifecycle_phase": "runnable", "attempt_state": "pending_first_attempt"})
 		first := f.ClaimOne(t)
@@ -265,7 +265,7 @@ func TestE7_M9_first_start_is_recorded_by_every_claim(t *testing.T) {
 
 // The reference's index is whatever its caller expects, and its count of attempts stays at 0, so that a
 // second attempt overwrites the first.
-func TestE6_M4_next_attempt_keeps_the_history(t *testing.T) {
+func TestNextAttemptKeepsTheHistory_E6_M4(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		first := f.Start(t)
 		if failed, err := f.FailExecution(t.Context(), first.Lease, engine.Failure{Message: "first"}); err != nil || !failed.Retry {
@@ -287,7 +287,7 @@ func TestE6_M4_next_attempt_keeps_the_history(t *testing.T) {
 }
 
 // The policy of the next attempt is given to exactly the attempt it names.
-func TestClaim_hands_on_the_next_attempts_policy(t *testing.T) {
+func TestClaimAppliesTheNextAttemptsPolicy(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		next := `{"namespace":"default","next_attempt_policy":{"attempt_index":1,"policy":{"tier":2}}}`
 		policies := func(x id.ExecutionID) []string {
@@ -315,7 +315,7 @@ func TestClaim_hands_on_the_next_attempts_policy(t *testing.T) {
 	})
 }
 
-func TestClaim_refuses_bad_input(t *testing.T) {
+func TestClaimRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	f.Create(t)
 	for name, c := range map[string]struct {
@@ -355,7 +355,7 @@ func TestClaim_refuses_bad_input(t *testing.T) {
 	}
 }
 
-func TestClaim_with_the_longest_lease(t *testing.T) {
+func TestClaimWithTheLongestLease(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		f.Create(t)
 		spec := f.Worker()

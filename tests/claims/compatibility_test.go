@@ -23,7 +23,7 @@ func newerClone(t *testing.T) *fixture.Fixture {
 }
 
 // N2: an engine runs on beside the next version, on the database of that one.
-func TestN2_every_operation_on_a_newer_database(t *testing.T) {
+func TestOperationsOnANewerDatabase(t *testing.T) {
 	t.Parallel()
 	// Jobs act on whatever they find, so they have a database that nothing is left on.
 	jobs, others := newerClone(t), newerClone(t)
@@ -40,7 +40,7 @@ func TestN2_every_operation_on_a_newer_database(t *testing.T) {
 	}
 }
 
-func TestN2_a_worker_on_a_newer_database(t *testing.T) {
+func TestWorkerOnANewerDatabase(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	c := fixture.CrewOn(t, newerClone(t), engine.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
@@ -81,7 +81,7 @@ func TestN2_a_worker_on_a_newer_database(t *testing.T) {
 }
 
 // What older versions cannot live with stops them, with words.
-func TestN2_a_database_for_newer_versions_only(t *testing.T) {
+func TestOperationsStopOnAnIncompatibleDatabase(t *testing.T) {
 	t.Parallel()
 	c := fixture.CrewOn(t, newerClone(t), engine.Config{})
 	c.Exec(t, fixture.ForLaterOnly)
@@ -96,7 +96,7 @@ func TestN2_a_database_for_newer_versions_only(t *testing.T) {
 
 // A22: on tables that Citus distributes a statement can kill the server. Citus itself is not to be had here: a table
 // of the name and shape of its catalog stands where the search_path finds it too.
-func TestA22_Prepare_on_a_node_of_Citus(t *testing.T) {
+func TestPrepareRefusesDistributedTables(t *testing.T) {
 	t.Parallel()
 	catalog, err := os.ReadFile("../../schema/citus.sql")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // The reference's grants never expire back: the execution is lost. Nor are its left-over grants ever deleted: a later
 // attempt can be claimed by one.
-func TestE4_I31_an_expired_grant_gives_the_execution_back(t *testing.T) {
+func TestExpiredGrantReturnsTheExecution_E4_I31(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		state string // of the granted execution, assignments
@@ -64,7 +64,7 @@ func TestE4_I31_an_expired_grant_gives_the_execution_back(t *testing.T) {
 }
 
 // What else expires: grants beside one that is good, of executions that are somewhere else or gone, and to reclaim.
-func TestE4_expiry_of_grants_that_hold_nothing(t *testing.T) {
+func TestExpireGrantsOfOtherExecutions_E4(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	insert := func(x id.ExecutionID, kind string, expires time.Time) {
 		f.Exec(t, `INSERT INTO ff_claim_grant (partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, grant_ttl_ms, issued_at_ms, expires_at_ms)
@@ -96,7 +96,7 @@ func TestE4_expiry_of_grants_that_hold_nothing(t *testing.T) {
 }
 
 // A batch is a batch, and what is held hides nothing behind it.
-func TestE4_expiry_of_grants_in_batches(t *testing.T) {
+func TestExpireGrantsInBatches_E4(t *testing.T) {
 	const n = 1300
 	f := fixture.GrantFixture(t)
 	held, gone := f.Create(t), id.NewExecutionID(f.Lane, id.Partitions{})
@@ -152,7 +152,7 @@ func claimAllOf(t *testing.T, f *fixture.Fixture) (claimed []engine.Claimed) {
 }
 
 // What is granted without a grant, which no expiry finds, is found by the sweep.
-func TestE4_the_sweep_finds_what_is_granted_to_nobody(t *testing.T) {
+func TestSweepFindsExecutionsWithoutAGrant_E4(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	lost, granted, expired, held := f.Create(t), f.Create(t), f.Create(t), f.Create(t)
 	for _, x := range []id.ExecutionID{lost, granted, expired, held} {
@@ -179,7 +179,7 @@ func TestE4_the_sweep_finds_what_is_granted_to_nobody(t *testing.T) {
 }
 
 // A grant that expires while it is used.
-func TestInterleaving_expiry_of_a_grant_and_its_claim(t *testing.T) {
+func TestGrantExpiryRacesItsClaim(t *testing.T) {
 	t.Run("claimed before it is given back", func(t *testing.T) {
 		f := fixture.GrantFixture(t)
 		grant := f.Issue(t, f.Create(t))
@@ -248,7 +248,7 @@ func TestInterleaving_expiry_of_a_grant_and_its_claim(t *testing.T) {
 }
 
 // The sweep reads a page, and an execution of it is granted anew, or claimed, before it acts.
-func TestInterleaving_sweep_and_grants(t *testing.T) {
+func TestSweepRacesGrants(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	again, claimed := f.Create(t), f.Create(t)
 	for _, x := range []id.ExecutionID{again, claimed} {
@@ -272,7 +272,7 @@ func TestInterleaving_sweep_and_grants(t *testing.T) {
 }
 
 // A reclaim beside what else can happen to a lost lease.
-func TestE10_E11_interleavings_of_a_reclaim(t *testing.T) {
+func TestReclaimRaces_E10_E11(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		then  func(t *testing.T, f *fixture.Fixture, early *engine.Engine, held engine.Claimed)

@@ -13,7 +13,7 @@ import (
 )
 
 // The key that signs is the newest active one that is a key at all.
-func TestI24_I26_the_key_that_signs(t *testing.T) {
+func TestNewestActiveKeySigns_I24_I26(t *testing.T) {
 	secret := func(b byte) []byte { return bytes.Repeat([]byte{b}, id.SecretBytes) }
 	for _, c := range []struct {
 		name string
@@ -63,7 +63,7 @@ func TestI24_I26_the_key_that_signs(t *testing.T) {
 
 // A key that was retired verifies for as long as its rotation said; one that the reference retired, which lets it verify
 // for ever, a day from the next one on.
-func TestI25_retired_keys_verify_during_their_grace(t *testing.T) {
+func TestRetiredKeysVerifyDuringTheirGrace_I25(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, c := range []struct {
 		name    string

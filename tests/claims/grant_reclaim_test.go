@@ -15,7 +15,7 @@ import (
 
 // The reference's reclaim leaves the superseded attempt its lease and epoch, takes what was swept no more, and does not
 // count there.
-func TestE9_E12_reclaim_of_a_lost_lease(t *testing.T) {
+func TestReclaimOfALostLease_E9_E12(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		lose    func(t *testing.T, f *fixture.Fixture, held engine.Claimed)
@@ -86,7 +86,7 @@ func TestE9_E12_reclaim_of_a_lost_lease(t *testing.T) {
 }
 
 // The reference checks only that it has not ended, and steals a lease that was renewed.
-func TestE11_what_is_not_lost_is_not_reclaimed(t *testing.T) {
+func TestReclaimRefusesALiveLease_E11(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		then func(t *testing.T, f *fixture.Fixture, held engine.Claimed)
@@ -145,7 +145,7 @@ func setGrants(t *testing.T, f *fixture.Fixture, x id.ExecutionID, grant engine.
 }
 
 // After the sweep the reference's crash loops are without a bound.
-func TestE12_reclaims_end_at_the_cap(t *testing.T) {
+func TestReclaimsEndAtTheLimit_E12(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		limit  *int   // of the call
@@ -234,7 +234,7 @@ func TestE12_reclaims_end_at_the_cap(t *testing.T) {
 }
 
 // Without a key the newest reclaim grant counts.
-func TestE36_reclaim_grants(t *testing.T) {
+func TestReclaimVerifiesItsGrant_E36(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	held := f.Start(t)
 	f.Advance(fixture.LeaseTTL)
@@ -270,7 +270,7 @@ func TestE36_reclaim_grants(t *testing.T) {
 }
 
 // What another program left above the pointer is history.
-func TestE5_reclaim_overwrites_no_attempt(t *testing.T) {
+func TestReclaimOverwritesNoAttempt_E5(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	held := f.Start(t)
 	f.SeedAttempt(t, held.ID, 1, fixture.Columns{"outcome": "failed", "terminal_at_ms": 1})
@@ -287,7 +287,7 @@ func TestE5_reclaim_overwrites_no_attempt(t *testing.T) {
 
 // The reference asks only whether the newest attempt has a live lease: what has ended, is suspended, delayed or blocked
 // runs again, and the outcome of a finished attempt is erased.
-func TestE46_resume_grants_by_state(t *testing.T) {
+func TestResumeGrantsByState_E46(t *testing.T) {
 	suspended := "lifecycle_phase = 'suspended', ownership_state = 'unowned', eligibility_state = 'not_applicable', public_state = 'suspended', attempt_state = 'attempt_interrupted'"
 	runnable := "lifecycle_phase = 'runnable', ownership_state = 'released', public_state = 'waiting', attempt_state = 'attempt_interrupted', "
 	for _, c := range []struct {
@@ -351,7 +351,7 @@ func TestE46_resume_grants_by_state(t *testing.T) {
 }
 
 // Whose key cannot be verified is refused unless the engine was told otherwise.
-func TestE36_unsigned_resume_grants(t *testing.T) {
+func TestUnsignedResumeGrants_E36(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	held := f.Start(t)
 	f.Advance(fixture.LeaseTTL)

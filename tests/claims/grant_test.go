@@ -86,7 +86,7 @@ func wantLease(t *testing.T, f *fixture.Fixture, claimed engine.Claimed, index i
 }
 
 // The reference's scheduler makes an execution pending_claim, and its claim_execution insists on eligible_now.
-func TestE3_I31_a_granted_execution_is_claimed_by_its_grant(t *testing.T) {
+func TestGrantedExecutionIsClaimedByItsGrant_E3_I31(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) {
 		spec.Policy = &policy.Execution{Capabilities: id.NewCapabilities("b", "a"), AttemptTimeout: time.Minute}
@@ -163,7 +163,7 @@ func TestE3_I31_a_granted_execution_is_claimed_by_its_grant(t *testing.T) {
 }
 
 // The reference's typed claim answers with a handle that has no bytes, and leaves the pointer behind the attempt.
-func TestE5_I13_I15_a_lease_by_a_grant_is_like_any_other(t *testing.T) {
+func TestLeaseByGrantIsLikeAnyOther_E5_I13_I15(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	for _, lease := range []func(x id.ExecutionID) (engine.Claimed, error){
 		func(x id.ExecutionID) (engine.Claimed, error) {
@@ -193,7 +193,7 @@ func TestE5_I13_I15_a_lease_by_a_grant_is_like_any_other(t *testing.T) {
 }
 
 // What a worker says about its claim.
-func TestE6_claim_by_a_grant_as_the_worker_wants_it(t *testing.T) {
+func TestClaimByGrantTakesTheWorkersOptions_E6(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) {
 		spec.Policy = &policy.Execution{AttemptTimeout: time.Hour}
@@ -226,7 +226,7 @@ func TestE6_claim_by_a_grant_as_the_worker_wants_it(t *testing.T) {
 }
 
 // The reference's typed claim refuses what a lease expiry leaves, though its scheduler grants it.
-func TestE51_E48_an_interrupted_attempt_goes_on_by_a_grant(t *testing.T) {
+func TestInterruptedAttemptContinuesByGrant_E51_E48(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	held := f.Start(t)
 	f.Advance(fixture.LeaseTTL)
@@ -247,7 +247,7 @@ func TestE51_E48_an_interrupted_attempt_goes_on_by_a_grant(t *testing.T) {
 
 // A grant is asked for by its key, and compared with what it was issued for; the reference takes the newest of the
 // execution, and verifies nothing when it is used.
-func TestI30_E36_forged_grants(t *testing.T) {
+func TestForgedGrantsAreRefused_I30_E36(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	f.SeedKey(t, "retired", fixture.Columns{"rotated_at_ms": 0, "active": false, "ffx_verify_until_ms": fixture.Start.UnixMilli()})
 	x, other := f.Create(t), f.Create(t)
@@ -328,7 +328,7 @@ func TestI30_E36_forged_grants(t *testing.T) {
 }
 
 // One boundary: at the instant at which it expires a grant is good for nothing, and a millisecond before it is good.
-func TestE36_the_instant_a_grant_expires(t *testing.T) {
+func TestGrantIsRefusedFromItsExpiryOn_E36(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	grant := f.Issue(t, f.Create(t))
 	keyless := engine.ClaimGrant{Execution: grant.Execution}
@@ -353,7 +353,7 @@ func TestE36_the_instant_a_grant_expires(t *testing.T) {
 }
 
 // Without a key the newest grant of the worker counts, by whatever instance it is used.
-func TestE4_a_grant_without_its_key(t *testing.T) {
+func TestClaimWithoutAKeyUsesTheNewestGrant_E4(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	x := f.Create(t)
 	keyless := f.Using(engine.ClaimGrant{Execution: x})
@@ -370,8 +370,8 @@ func TestE4_a_grant_without_its_key(t *testing.T) {
 	wantLease(t, f, claimed, 0, 1, state.InitialAttempt, false)
 }
 
-// TestI29_a_pipe_joins_nothing: (a|b, c) and (a, b|c) would be signed alike.
-func TestI29_a_pipe_joins_nothing(t *testing.T) {
+// TestGrantRefusesPipesInWorkerIDs_I29: (a|b, c) and (a, b|c) would be signed alike.
+func TestGrantRefusesPipesInWorkerIDs_I29(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	x := f.Create(t)
 	before := f.Dump(t, x)
@@ -395,7 +395,7 @@ func TestI29_a_pipe_joins_nothing(t *testing.T) {
 }
 
 // What an operator's claim and a worker's grant need of the state of an execution.
-func TestE47_grants_and_claims_by_state(t *testing.T) {
+func TestGrantsAndClaimsByState_E47(t *testing.T) {
 	ended := "it has ended"
 	for _, c := range []struct {
 		name       string
@@ -463,7 +463,7 @@ func TestE47_grants_and_claims_by_state(t *testing.T) {
 }
 
 // An attempt that somebody has a live lease of is left to him, whatever its execution says.
-func TestE11_a_live_lease_is_left_alone(t *testing.T) {
+func TestGrantLeavesALiveLeaseAlone_E11(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	held := f.Start(t)
 	f.SetExecution(t, held.ID, "lifecycle_phase = 'runnable', ownership_state = 'unowned', eligibility_state = 'eligible_now', attempt_state = 'attempt_interrupted'")
@@ -476,7 +476,7 @@ func TestE11_a_live_lease_is_left_alone(t *testing.T) {
 }
 
 // What is attached to budgets or a quota, and was let in by nobody, is neither granted nor leased.
-func TestB_nobody_is_admitted_silently(t *testing.T) {
+func TestAttachedExecutionIsNeitherGrantedNorLeased(t *testing.T) {
 	for name, attached := range map[string]string{
 		"a budget":                          "ffx_budget_ids = ARRAY[gen_random_uuid()]",
 		"a quota":                           "ffx_quota_policy_id = gen_random_uuid()",
@@ -521,7 +521,7 @@ func TestB_nobody_is_admitted_silently(t *testing.T) {
 }
 
 // A paused lane and a drained worker get nothing.
-func TestGrants_are_halted_by_an_operator(t *testing.T) {
+func TestGrantsStopForAPausedLane(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	lost := f.Start(t)
 	f.Advance(fixture.LeaseTTL)
@@ -567,7 +567,7 @@ func TestGrants_are_halted_by_an_operator(t *testing.T) {
 }
 
 // The operations of a scheduler and its workers in a transaction of the caller's: committed, rolled back, and refused.
-func TestGrants_in_a_callers_transaction(t *testing.T) {
+func TestGrantsInATransaction(t *testing.T) {
 	type operation struct {
 		name    string
 		prepare func(t *testing.T, f *fixture.Fixture) (x id.ExecutionID, call func(context.Context, engine.Grants) error)

@@ -39,7 +39,7 @@ func grantNext(t *testing.T, f *fixture.Fixture, change ...func(*engine.WorkerSp
 
 // A worker is granted what it would claim. In the reference a first row that it cannot do ends a partition, and ten end
 // the search.
-func TestE30_E31_a_worker_is_granted_what_it_would_claim(t *testing.T) {
+func TestWorkerIsGrantedWhatItWouldClaim_E30_E31(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	var difficult []id.ExecutionID
 	for range 250 {
@@ -69,7 +69,7 @@ func TestE30_E31_a_worker_is_granted_what_it_would_claim(t *testing.T) {
 }
 
 // What somebody holds, and a queue entry that does not hold, is passed over, however much it is.
-func TestE3_a_worker_is_granted_what_nobody_holds(t *testing.T) {
+func TestGrantsSkipLockedRows_E3(t *testing.T) {
 	const held = 230 // pages
 	f := fixture.GrantFixture(t)
 	for range held {
@@ -99,7 +99,7 @@ func TestE3_a_worker_is_granted_what_nobody_holds(t *testing.T) {
 }
 
 // Two schedulers at once never grant one execution twice.
-func TestInterleaving_two_grants_at_once(t *testing.T) {
+func TestConcurrentGrantsNeverOverlap(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	first, second := f.Create(t), f.Create(t, func(spec *engine.ExecutionSpec) { spec.Priority = 0 })
 	f.SetExecution(t, first, "priority = 5")
@@ -137,7 +137,7 @@ func TestInterleaving_two_grants_at_once(t *testing.T) {
 }
 
 // A grant that somebody holds keeps no worker waiting.
-func TestE4_an_old_grant_that_is_held(t *testing.T) {
+func TestLockedOldGrantDelaysNoWorker_E4(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	first := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Priority = 5 })
 	second := f.Create(t)
@@ -154,7 +154,7 @@ func TestE4_an_old_grant_that_is_held(t *testing.T) {
 }
 
 // A call for one execution queues for its rows.
-func TestE3_grants_queue_for_busy_rows(t *testing.T) {
+func TestSingleGrantQueuesForItsRows_E3(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	x := f.Create(t)
 	for _, c := range []struct {
@@ -183,7 +183,7 @@ func TestE3_grants_queue_for_busy_rows(t *testing.T) {
 }
 
 // What may be granted, in the order of claims.
-func TestE43_eligible_executions(t *testing.T) {
+func TestListEligibleExecutions_E43(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	var want []id.ExecutionID
 	for priority := range 3 {
@@ -257,7 +257,7 @@ func TestE43_eligible_executions(t *testing.T) {
 }
 
 // What no grant can be issued or used with is refused by the name of its field, before anything is read.
-func TestGrants_of_bad_input(t *testing.T) {
+func TestGrantsRefuseBadInput(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) {
 		spec.Policy = &policy.Execution{Capabilities: id.NewCapabilities("a", "b")}

@@ -29,7 +29,7 @@ func lanesOf(t *testing.T, eng *engine.Engine, limit int) []engine.LaneSummary {
 	}
 }
 
-func TestLanes_depth(t *testing.T) {
+func TestLanesDepth(t *testing.T) {
 	f := fixture.NewCloned(t)
 	ctx := t.Context()
 	other := f.Lane + "2"
@@ -131,7 +131,7 @@ func TestLanes_depth(t *testing.T) {
 }
 
 // What is blocked is counted by its lane.
-func TestLanes_blocked(t *testing.T) {
+func TestLanesBlocked(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Create(t)
 	f.Create(t)
@@ -145,7 +145,7 @@ func TestLanes_blocked(t *testing.T) {
 }
 
 // Nothing is counted beyond a bound: what there is then is at least that much.
-func TestI48_lanes_count_to_a_bound(t *testing.T) {
+func TestLanesCountUpToABound_I48(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const n = engine.MaxCounted + 7
 	f.Create(t, func(spec *engine.ExecutionSpec) { spec.Lane = "few" })
@@ -186,7 +186,7 @@ func TestI48_lanes_count_to_a_bound(t *testing.T) {
 }
 
 // All listings return [engine.MaxPage] at most, and lanes in byte order, whatever the database's collation.
-func TestI48_lanes_are_paged_in_byte_order(t *testing.T) {
+func TestLanesArePagedInByteOrder_I48(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const n = engine.MaxPage + 5
 	f.Exec(t, "INSERT INTO ff_lane_registry SELECT chr(33 + i % 90) || i, 0, 'test' FROM generate_series(1, $1::integer) AS i", n)
@@ -202,7 +202,7 @@ func TestI48_lanes_are_paged_in_byte_order(t *testing.T) {
 }
 
 // What is created with required capabilities is listed as waiting, and is claimed only by a worker that has them.
-func TestI5_required_capabilities_are_stored(t *testing.T) {
+func TestRequiredCapabilitiesAreStored_I5(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) {
 		spec.Policy = &policy.Execution{Capabilities: id.NewCapabilities("gpu", "avx")}

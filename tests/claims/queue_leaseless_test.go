@@ -14,7 +14,7 @@ import (
 )
 
 // What another program left active without a lease is found by no scan. The sweep gives it back, as a lost lease would be.
-func TestA17_active_without_a_lease(t *testing.T) {
+func TestLeaselessExecutionIsReturned(t *testing.T) {
 	const given = "lifecycle_phase = 'active', ownership_state = '%s', eligibility_state = 'not_applicable', public_state = 'running'"
 	for _, ownership := range []string{"leased", "lease_expired_reclaimable", "lease_revoked", "unowned"} {
 		t.Run(ownership, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestA17_active_without_a_lease(t *testing.T) {
 }
 
 // Whatever attempts there are: none, one below the pointer, one that was lost too often.
-func TestA17_active_with_unusual_attempts(t *testing.T) {
+func TestLeaselessExecutionWithUnusualAttempts(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		row     fixture.Columns
@@ -94,7 +94,7 @@ func TestA17_active_with_unusual_attempts(t *testing.T) {
 }
 
 // A member that was lost too often ends under its flow's lock.
-func TestA17_of_a_flow(t *testing.T) {
+func TestLeaselessMemberEndsUnderTheFlowLock(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	spec := fixture.Chart(nil, "a>b")
 	spec.Nodes[0].Spec.Policy = &policy.Execution{MaxReclaims: policy.NoReclaims}
@@ -115,7 +115,7 @@ func TestA17_of_a_flow(t *testing.T) {
 }
 
 // Nothing is taken from anybody: who has a lease keeps it, and who holds a row is not waited for.
-func TestA17_leaves_what_may_have_a_lease(t *testing.T) {
+func TestLeaselessSweepTakesNoLease(t *testing.T) {
 	f := fixture.NewCloned(t)
 	live := f.Start(t)
 	superseded := f.Start(t)
@@ -148,7 +148,7 @@ func TestA17_leaves_what_may_have_a_lease(t *testing.T) {
 }
 
 // An attempt that gets its lease, or ends, after the sweep has seen it without one keeps it.
-func TestA17_decides_under_the_locks(t *testing.T) {
+func TestLeaselessSweepDecidesUnderLocks(t *testing.T) {
 	for name, since := range map[string]func(t *testing.T, f *fixture.Fixture, x id.ExecutionID){
 		"leased": func(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
 			f.SetAttempt(t, x, 0, fmt.Sprintf("lease_expires_at_ms = %d", fixture.Start.Add(time.Hour).UnixMilli()))

@@ -52,7 +52,7 @@ var readied = map[string]struct {
 }
 
 // What becomes claimable in a transaction is claimed once that has committed; nobody waits for it.
-func TestInterleaving_claim_before_the_entry_is_committed(t *testing.T) {
+func TestClaimSeesAnEntryAfterItsCommit(t *testing.T) {
 	for name, c := range readied {
 		t.Run(name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -78,7 +78,7 @@ func TestInterleaving_claim_before_the_entry_is_committed(t *testing.T) {
 }
 
 // A claim passes over what an operator is about to change, and waits for nobody.
-func TestInterleaving_claim_beside_an_uncommitted_change(t *testing.T) {
+func TestClaimSkipsAnUncommittedChange(t *testing.T) {
 	for _, c := range []struct {
 		name, change string
 		commits      bool
@@ -123,7 +123,7 @@ func TestInterleaving_claim_beside_an_uncommitted_change(t *testing.T) {
 }
 
 // Of two claims at once the second takes what the first leaves, from the head of the lane as well as after positions.
-func TestInterleaving_two_claims(t *testing.T) {
+func TestConcurrentClaimsShareTheLane(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		commits   bool
@@ -201,7 +201,7 @@ func TestInterleaving_two_claims(t *testing.T) {
 
 // A repair beside a write that makes an execution claimable: it is queued when both have committed, whichever locked
 // the row first. Before, its entry is missing, or one stands that does not hold yet.
-func TestInterleaving_repair_beside_an_uncommitted_write(t *testing.T) {
+func TestRepairQueueBesideAnUncommittedWrite(t *testing.T) {
 	release := readied["release"]
 	for _, c := range []struct {
 		name    string
@@ -330,7 +330,7 @@ func afterItsSnapshot(t *testing.T, f *fixture.Fixture, name string, meanwhile f
 }
 
 // The statements of the queue decide about the rows that they have locked, not about those of their snapshot.
-func TestInterleaving_queue_statements_with_an_old_snapshot(t *testing.T) {
+func TestQueueStatementsDecideOnLockedRows(t *testing.T) {
 	cancelled := func(f *fixture.Fixture, t *testing.T, x id.ExecutionID) { f.SetExecution(t, x, fixture.ForeignCancel) }
 	preferred := func(f *fixture.Fixture, t *testing.T, x id.ExecutionID) { f.SetExecution(t, x, "priority = 5") }
 	moved := func(f *fixture.Fixture, t *testing.T, x id.ExecutionID) {

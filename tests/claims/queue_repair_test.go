@@ -13,7 +13,7 @@ import (
 
 // What the triggers did not see: a claim passes an entry over that does not hold, and does not see an execution without
 // one. The repair, in pages of any size, puts both right.
-func TestRepairQueue_puts_right_what_the_triggers_did_not_see(t *testing.T) {
+func TestRepairQueueFixesWhatTriggersMissed(t *testing.T) {
 	const set = "UPDATE ff_exec_core SET "
 	for _, c := range []struct {
 		name     string
@@ -78,7 +78,7 @@ func wouldClaim(t *testing.T, f *fixture.Fixture) int {
 }
 
 // A second entry, under an earlier priority, neither leases an execution twice nor stands in the way of the others.
-func TestClaim_of_an_execution_that_is_queued_twice(t *testing.T) {
+func TestClaimLeasesATwiceQueuedExecutionOnce(t *testing.T) {
 	for name, arrange := range map[string]func(f *fixture.Fixture, t *testing.T, x id.ExecutionID){
 		"the fast path": func(*fixture.Fixture, *testing.T, id.ExecutionID) {},
 		"the slow path": func(f *fixture.Fixture, t *testing.T, x id.ExecutionID) { f.SeedAttempt(t, x, 0, nil) },
@@ -100,7 +100,7 @@ func TestClaim_of_an_execution_that_is_queued_twice(t *testing.T) {
 	}
 }
 
-func TestRepairQueue_tells_of_the_work_it_found(t *testing.T) {
+func TestRepairQueueWakesForTheWorkItFound(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Create(t)
 	e := f.Rival(t).ListenTo(t, f.Lane)
@@ -109,7 +109,7 @@ func TestRepairQueue_tells_of_the_work_it_found(t *testing.T) {
 	e.Want(t, f.Lane)
 }
 
-func TestRepairQueue_refuses_bad_input(t *testing.T) {
+func TestRepairQueueRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	for _, n := range []int{-1, 0, engine.MaxSweep + 1} {
 		repaired, err := f.Maintenance().RepairQueue(t.Context(), n)
@@ -122,7 +122,7 @@ func TestRepairQueue_refuses_bad_input(t *testing.T) {
 
 // All handles of an engine go on where any of them stopped. One that fails stays there, and what a caller's transaction
 // did not commit is found the next time round.
-func TestRepairQueue_goes_on_where_it_stopped(t *testing.T) {
+func TestRepairQueueContinuesWhereItStopped(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var executions []id.ExecutionID
 	for range 3 {

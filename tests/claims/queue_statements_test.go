@@ -24,7 +24,7 @@ const byItself = "DELETE FROM ffx_ready" // in the same statement
 const byTrigger = "lifecycle_phase = 'terminal'" // the trigger sees it
 
 // A statement that takes an execution out of its eligibility takes its queue entry out too, or is seen by the trigger.
-func TestQueries_leave_no_entry_behind(t *testing.T) {
+func TestQueriesLeaveNoQueueEntryBehind(t *testing.T) {
 	t.Parallel()
 	update := regexp.MustCompile(`(?s)UPDATE ff_exec_core AS \w+\s+SET\s(.*?)\n\s*(?:FROM|WHERE) `)
 	eligibility := regexp.MustCompile(`(?s)\n?\s*eligibility_state = (.*?)(?:,\n|$)`)

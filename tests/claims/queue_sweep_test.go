@@ -16,7 +16,7 @@ import (
 )
 
 // The same of any sequence of writes, of this library's and others', after each of them.
-func TestQueue_follows_any_sequence_of_writes(t *testing.T) {
+func TestQueueFollowsAnySequenceOfWrites(t *testing.T) {
 	shared := fixture.NewCloned(t)
 	const others = `execution_id IN (
 		SELECT execution_id FROM (SELECT execution_id, row_number() OVER (ORDER BY created_at_ms) AS n FROM ff_exec_core) AS r

@@ -31,7 +31,7 @@ func background(t *testing.T, f *fixture.Fixture) {
 const foreignBlock = `eligibility_state = 'blocked_by_operator', public_state = 'rate_limited', blocking_reason = 'paused_by_operator'`
 
 // Whoever writes, and whatever, the queue holds the claimable executions afterwards.
-func TestQueue_follows_every_write(t *testing.T) {
+func TestQueueFollowsEveryWrite(t *testing.T) {
 	shared := fixture.GrantFixture(t)
 	pause := fixture.Retrying(policy.Retry{Backoff: policy.Fixed(time.Second)})
 	timeout := func(retries int) func(*engine.ExecutionSpec) {
@@ -325,7 +325,7 @@ func blockEach(t *testing.T, f *fixture.Fixture, change ...func(*engine.Executio
 }
 
 // Neither a claim nor a completion calls the function of a trigger, save for members that a completion releases.
-func TestQueue_claims_and_completions_call_no_trigger_function(t *testing.T) {
+func TestQueueClaimsAndCompletionsCallNoTriggerFunction(t *testing.T) {
 	shared := fixture.NewCloned(t)
 	complete := func(ctx context.Context, e *engine.Engine, held []engine.Lease) error {
 		completions := make([]engine.Completion, len(held))
@@ -420,7 +420,7 @@ func TestQueue_claims_and_completions_call_no_trigger_function(t *testing.T) {
 
 // A cancel takes the entries out itself. But within the same millisecond as the last change the trigger cannot tell that, and
 // looks for them for nothing.
-func TestQueue_cancels_call_no_trigger_function(t *testing.T) {
+func TestQueueCancelsCallNoTriggerFunction(t *testing.T) {
 	shared := fixture.NewCloned(t)
 	for _, c := range []struct {
 		name  string

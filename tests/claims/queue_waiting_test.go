@@ -36,7 +36,7 @@ func createKinds(t *testing.T, f *fixture.Fixture, kinds ...string) []id.Executi
 
 // Whoever claims gets the kinds that he asks for, in the order of the lane, and everything when he asks for none; also
 // where the queue does not say the kind.
-func TestN1_claims_take_the_kinds_asked_for(t *testing.T) {
+func TestClaimFiltersByKind(t *testing.T) {
 	type take func(f *fixture.Fixture, t *testing.T, spec engine.ClaimSpec, n int) []engine.Claimed
 	byClaimer := func(call func(f *fixture.Fixture, t *testing.T, c *engine.Claimer, n int) ([]engine.Claimed, error)) take {
 		return func(f *fixture.Fixture, t *testing.T, spec engine.ClaimSpec, n int) []engine.Claimed {
@@ -114,7 +114,7 @@ func TestN1_claims_take_the_kinds_asked_for(t *testing.T) {
 
 // Whatever brings an execution back to its lane, its kind is known there: a retry, a lease given back or lost, the end
 // of a delay, an upstream's success.
-func TestN1_what_comes_back_is_left_to_those_who_know_its_kind(t *testing.T) {
+func TestReturnedWorkKeepsItsKind(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	begun := f.StartMany(t, 3)
 	f.Exec(t, `UPDATE ff_exec_core SET raw_fields = raw_fields || '{"execution_kind": "new"}' WHERE flow_id IS NULL`)
@@ -161,7 +161,7 @@ func TestN1_what_comes_back_is_left_to_those_who_know_its_kind(t *testing.T) {
 	}
 }
 
-func TestN1_claims_refuse_bad_kinds(t *testing.T) {
+func TestClaimRefusesBadKinds(t *testing.T) {
 	f := fixture.New(t)
 	for _, kind := range []string{"", "a\x00b", "a\xffb", strings.Repeat("k", 256)} {
 		_, err := f.Claim(t.Context(), knows(f, "good", kind), 1)
@@ -172,7 +172,7 @@ func TestN1_claims_refuse_bad_kinds(t *testing.T) {
 }
 
 // An old worker and a new one share a lane: whatever the old one does not know goes to the new one, in its first attempt.
-func TestN1_rolling_deploy(t *testing.T) {
+func TestRollingDeployLeavesNewKindsToNewWorkers(t *testing.T) {
 	for name, run := range map[string]struct {
 		cfg worker.Config
 		n   int
@@ -237,7 +237,7 @@ func fillLane(t *testing.T, f *fixture.Fixture, n int, kind string, from time.Ti
 
 // A lane whose head is full of unknown work serves known work, and so does one that fills with it later. The claims
 // between two full scans do not read the unknown again, however often the claimer is woken.
-func TestN1_lane_full_of_unknown_work(t *testing.T) {
+func TestClaimPassesALaneFullOfUnknownKinds(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const unknown, rounds = 50_000, 50
 	fillLane(t, f, unknown, "unheard of", fixture.Start.Add(-time.Hour))
@@ -295,7 +295,7 @@ func TestN1_lane_full_of_unknown_work(t *testing.T) {
 }
 
 // Who looks after a database learns which kinds wait, since when, and how many executions of them there are.
-func TestN1_waiting_kinds(t *testing.T) {
+func TestWaitingKinds(t *testing.T) {
 	f := fixture.NewCloned(t)
 	list := func(filter engine.WaitingFilter) []string {
 		t.Helper()
@@ -377,7 +377,7 @@ func claimOn(t *testing.T, f *fixture.Fixture, lane id.LaneID, kind string) []en
 }
 
 // What an idle worker asks each minute is one statement.
-func TestN1_a_worker_asks_for_waiting_kinds_in_one_statement(t *testing.T) {
+func TestWaitingKindsTakeOneStatement(t *testing.T) {
 	f, log := fixture.LoggedFixture(t)
 	sent := log.During(func() {
 		if _, err := f.WaitingKinds(t.Context(), engine.WaitingFilter{Lanes: []id.LaneID{f.Lane}, Except: []string{"test"}}); err != nil {

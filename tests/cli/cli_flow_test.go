@@ -241,7 +241,7 @@ func testCLIFlowCancel(t *testing.T, ff cli) {
 }
 
 // The machine code of Graphviz is kept where only the user can put some, and never where everybody can.
-func TestCLI_keeps_machine_code_in_a_private_folder(t *testing.T) {
+func TestCLIKeepsMachineCodeInAPrivateFolder(t *testing.T) {
 	t.Parallel()
 	ff := cli{filepath.Join(fixture.BuildPrograms(t, "./cmd/ff"), "ff")}
 	home, temporary := t.TempDir(), t.TempDir()

@@ -172,11 +172,11 @@ func drawModel(r *rapid.T) *flowModel {
 
 // A random flow, whose members end in random ways, in random order and in batches, stands at every step as
 // the model of it does. A few of its edges are staged and not applied.
-func TestResolve_as_the_model(t *testing.T) { resolveAsTheModel(t, 0) }
+func TestResolveMatchesTheModel(t *testing.T) { resolveAsTheModel(t, 0) }
 
 // So it does where an operator replays what has ended, whatever its state and that of what depends on it: each end
 // counts once, and none of a life before.
-func TestReplay_as_the_model(t *testing.T) { resolveAsTheModel(t, 5) }
+func TestReplayMatchesTheModel(t *testing.T) { resolveAsTheModel(t, 5) }
 
 func resolveAsTheModel(t *testing.T, replays int) {
 	f := fixture.NewFlows(t)

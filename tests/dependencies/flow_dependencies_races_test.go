@@ -46,7 +46,7 @@ func together(ctx context.Context, operations ...func(context.Context) error) er
 
 // Two upstreams succeed at the same instant, many times under each policy: the downstream is released exactly once, and
 // both are counted. A thousand times, in a soak, by chance more of them meet elsewhere than in the group.
-func TestResolve_two_upstreams_at_once(t *testing.T) {
+func TestResolveTwoConcurrentUpstreams(t *testing.T) {
 	t.Parallel()
 	rounds := soak.Size(t, 60, 1000)
 	// Every so often both are made to wait for the group, so that they meet there for certain.
@@ -122,7 +122,7 @@ func TestResolve_two_upstreams_at_once(t *testing.T) {
 
 // Many upstreams of one group end at the same instant, some of them failing: the group acts once, counts
 // each edge, and nobody is aborted for another (F37).
-func TestF37_many_upstreams_at_once(t *testing.T) {
+func TestResolveManyConcurrentUpstreams_F37(t *testing.T) {
 	t.Parallel()
 	const fanIn, connections = 64, 24
 	rounds := soak.Size(t, 3, 100) // one for each number of failures
@@ -201,7 +201,7 @@ func TestF37_many_upstreams_at_once(t *testing.T) {
 }
 
 // One lease, completed by two at once: counted once.
-func TestF13_one_lease_completed_by_two(t *testing.T) {
+func TestConcurrentCompletionsOfOneLeaseCountOnce_F13(t *testing.T) {
 	r := fixture.NewRacers(t, 2)
 	flow := r.Draw(t, nil, "a>c", "b>c")
 	l := r.Lease(t, flow, "a")
@@ -219,7 +219,7 @@ func TestF13_one_lease_completed_by_two(t *testing.T) {
 }
 
 // An upstream succeeds while another fails, whichever comes first.
-func TestResolve_success_against_failure(t *testing.T) {
+func TestResolveConcurrentSuccessAndFailure(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name       string
@@ -268,7 +268,7 @@ func TestResolve_success_against_failure(t *testing.T) {
 }
 
 // An upstream fails while the deadline of its blocked downstream passes, whichever comes first.
-func TestResolve_failure_against_deadline(t *testing.T) {
+func TestResolveConcurrentFailureAndDeadline(t *testing.T) {
 	t.Parallel()
 	newRace := func(t *testing.T) (*fixture.Racers, id.FlowID, engine.Lease) {
 		r := fixture.NewRacers(t, 1)
@@ -338,7 +338,7 @@ func TestResolve_failure_against_deadline(t *testing.T) {
 }
 
 // Batches that name the same flows in opposite order do not deadlock, whatever ends in them.
-func TestResolve_batches_in_opposite_order(t *testing.T) {
+func TestResolveBatchesInOppositeOrder(t *testing.T) {
 	t.Parallel()
 	for _, pair := range [][2]bool{{false, false}, {true, true}, {false, true}} {
 		for _, gate := range []string{"first", "last"} {
@@ -408,7 +408,7 @@ func TestResolve_batches_in_opposite_order(t *testing.T) {
 }
 
 // F41: executions are locked before attempts. Whoever waits for an execution holds no attempt of it.
-func TestF41_executions_before_attempts(t *testing.T) {
+func TestExecutionsLockBeforeAttempts_F41(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*fixture.Racers, context.Context, engine.Lease) error{
 		"complete": (*fixture.Racers).Complete, "fail": (*fixture.Racers).Failed,
@@ -456,7 +456,7 @@ func stage(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow id.FlowID, from, to s
 
 // F47: a completion and a change of the structure exclude each other, so that an edge staged at that moment
 // is either seen by the completion or staged after it.
-func TestF47_completion_against_growth(t *testing.T) {
+func TestCompletionAndGrowthExcludeEachOther_F47(t *testing.T) {
 	t.Parallel()
 	t.Run("growth_first", func(t *testing.T) {
 		r := fixture.NewRacers(t, 1)
@@ -498,7 +498,7 @@ func TestF47_completion_against_growth(t *testing.T) {
 
 // In a transaction of the caller's whose snapshot is older than a change of the structure, a completion is
 // refused by the server, and never loses the new edge.
-func TestF47_completion_in_an_old_snapshot(t *testing.T) {
+func TestCompletionInAnOldSnapshotIsRefused_F47(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
 		conflicts := func(err error) bool {

@@ -18,7 +18,7 @@ import (
 
 // Every outcome of three upstreams, in every order, under every policy: the downstream moves at the
 // moment that decides, and at no other.
-func TestResolve_every_order(t *testing.T) {
+func TestResolveInEveryOrder(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []fixture.Rules{0, 1, 2, 3} {
 		t.Run(fmt.Sprintf("%d_of_3", rule), func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestResolve_every_order(t *testing.T) {
 }
 
 // The worked values of the specification's policy table.
-func TestResolve_worked_values(t *testing.T) {
+func TestResolveMatchesTheWorkedExamples(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		rule                      fixture.Rules
@@ -118,7 +118,7 @@ func TestResolve_worked_values(t *testing.T) {
 	}
 }
 
-func TestSkip_shapes(t *testing.T) {
+func TestSkipShapes(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
@@ -180,7 +180,7 @@ func TestSkip_shapes(t *testing.T) {
 }
 
 // The rows of a skip: every column of the execution, and its event.
-func TestSkip_stores(t *testing.T) {
+func TestSkipStoresEveryRow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	spec := fixture.Chart(nil, "a>b")
 	spec.Nodes[1].Spec = engine.ExecutionSpec{Kind: "test", Namespace: "tenant", Tags: map[string]string{"cairn.instance_id": "i-7"}}
@@ -215,7 +215,7 @@ func TestSkip_stores(t *testing.T) {
 }
 
 // An execution that has run and waits again, parked, is skipped with its attempt; who held it is refused.
-func TestSkip_settles_a_parked_attempt(t *testing.T) {
+func TestSkipSettlesAParkedAttempt(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "b>c")
 	c := f.NodeID(flow, "c")
@@ -250,7 +250,7 @@ func TestSkip_settles_a_parked_attempt(t *testing.T) {
 }
 
 // The last attempt of what is skipped may have ended before; that is its history.
-func TestSkip_leaves_an_attempt_that_has_ended(t *testing.T) {
+func TestSkipLeavesAnAttemptThatHasEnded(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "b>c")
 	c := f.NodeID(flow, "c")
@@ -265,7 +265,7 @@ func TestSkip_leaves_an_attempt_that_has_ended(t *testing.T) {
 }
 
 // A downstream that is released goes where it would have gone without dependencies.
-func TestRelease_destinations(t *testing.T) {
+func TestReleaseGoesToTheRightState(t *testing.T) {
 	t.Parallel()
 	budget, quota := id.NewBudgetID(), id.NewQuotaPolicyID()
 	limit := func(budgets []id.BudgetID, quota *id.QuotaPolicyID) func(*testing.T, *fixture.Flows, id.ExecutionID) {
@@ -356,7 +356,7 @@ func TestRelease_destinations(t *testing.T) {
 func ms(at time.Time) any { return float64(at.UnixMilli()) }
 
 // A downstream with a delay is promoted later, and claimed then.
-func TestRelease_of_a_delayed_node_ends_in_a_claim(t *testing.T) {
+func TestReleaseOfADelayedNodeEndsInAClaim(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	spec := fixture.Chart(nil, "a>b")
 	spec.Nodes[1].Spec.DelayUntil = fixture.Start.Add(time.Minute)
@@ -373,7 +373,7 @@ func TestRelease_of_a_delayed_node_ends_in_a_claim(t *testing.T) {
 
 // F15, M44: members are claimable as soon as what they wait for has ended, and not before. F16: their
 // public state and blocking reason follow.
-func TestF15_F16_M44_release_is_claimable(t *testing.T) {
+func TestReleasedExecutionIsClaimable_F15_F16_M44(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "b>c")
 	for i, key := range []string{"a", "b", "c"} {
@@ -393,7 +393,7 @@ func TestF15_F16_M44_release_is_claimable(t *testing.T) {
 }
 
 // Once a group is decided, further endings of its upstreams move its counters and nothing else.
-func TestF14_late_endings_only_count(t *testing.T) {
+func TestLateEndingsOnlyCount_F14(t *testing.T) {
 	t.Parallel()
 	states := map[string]string{
 		"ready":            "",
@@ -430,7 +430,7 @@ func TestF14_late_endings_only_count(t *testing.T) {
 }
 
 // What does not wait for its dependencies, for whatever reason, is not made claimable by them.
-func TestF14_release_of_what_is_not_blocked(t *testing.T) {
+func TestReleaseIgnoresUnblockedDependents_F14(t *testing.T) {
 	t.Parallel()
 	for name, assignments := range map[string]string{
 		"pending_claim": "eligibility_state = 'pending_claim'",
@@ -453,7 +453,7 @@ func TestF14_release_of_what_is_not_blocked(t *testing.T) {
 }
 
 // The same holds for a group that has become impossible: who put its downstream back is not overruled.
-func TestF14_late_endings_of_an_impossible_group(t *testing.T) {
+func TestLateEndingsOfAnImpossibleGroup_F14(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*fixture.Flows, *testing.T, id.FlowID, ...string){
 		"failed": (*fixture.Flows).Fail, "succeeded": (*fixture.Flows).Succeed,
@@ -475,7 +475,7 @@ func TestF14_late_endings_of_an_impossible_group(t *testing.T) {
 }
 
 // A downstream that has started is not pulled from under its worker, however its group is decided.
-func TestF42_started_downstream_is_left_alone(t *testing.T) {
+func TestStartedDependentIsLeftAlone_F42(t *testing.T) {
 	t.Parallel()
 	start := map[string]func(f *fixture.Flows, t *testing.T, flow id.FlowID){
 		"active": func(*fixture.Flows, *testing.T, id.FlowID) {},
@@ -519,7 +519,7 @@ func TestF42_started_downstream_is_left_alone(t *testing.T) {
 }
 
 // An execution that never started is skipped although it does not stand blocked.
-func TestSkip_of_a_node_that_never_started(t *testing.T) {
+func TestSkipOfANodeThatNeverStarted(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>d", "d>e")
 	f.Lease(t, flow, "a")
@@ -530,7 +530,7 @@ func TestSkip_of_a_node_that_never_started(t *testing.T) {
 }
 
 // F18, F19: an edge that is staged and not applied holds its group undecided, and is not counted for it.
-func TestF18_F19_staged_edges_hold_a_group(t *testing.T) {
+func TestStagedEdgesHoldTheGroup_F18_F19(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, fixture.When{"any": policy.AnyOf(policy.LetRun)}, "a>d", "b>d", "a>any", "b>any", "b>only")
 	f.StageOnly(t, flow, "b", "d")
@@ -549,7 +549,7 @@ func TestF18_F19_staged_edges_hold_a_group(t *testing.T) {
 }
 
 // With a staged edge a quorum is lost only when one more upstream is.
-func TestF19_staged_edge_defers_a_lost_quorum(t *testing.T) {
+func TestStagedEdgeDefersALostQuorum_F19(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, fixture.When{"e": policy.Quorum(2, policy.LetRun)}, "a>e", "b>e", "c>e", "d>e", "e>f")
 	f.ClaimAll(t)
@@ -562,7 +562,7 @@ func TestF19_staged_edge_defers_a_lost_quorum(t *testing.T) {
 }
 
 // An edge without the key applied_at_ms was not made by staging: it counts.
-func TestResolve_edge_of_another_program(t *testing.T) {
+func TestResolveAForeignEdge(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	f.Exec(t, `UPDATE ff_edge SET policy = '{}' WHERE partition_key = $1 AND flow_id = $2`, fixture.PartitionOf(flow), flow)
@@ -572,7 +572,7 @@ func TestResolve_edge_of_another_program(t *testing.T) {
 }
 
 // F13: the mark on an edge makes it count once, whoever completes what how often.
-func TestF13_an_edge_counts_once(t *testing.T) {
+func TestEdgeCountsOnce_F13(t *testing.T) {
 	t.Parallel()
 	t.Run("completion_repeated", func(t *testing.T) {
 		f := fixture.NewFlows(t)
@@ -611,7 +611,7 @@ func TestF13_an_edge_counts_once(t *testing.T) {
 }
 
 // F12, M21: what an ending does to its dependents is part of the transaction that ends it.
-func TestF12_M21_resolution_is_atomic(t *testing.T) {
+func TestResolutionIsAtomic_F12_M21(t *testing.T) {
 	t.Parallel()
 	settle := map[string]func(f *fixture.Flows, t *testing.T, eng *engine.Engine, l engine.Lease) error{
 		"complete": func(_ *fixture.Flows, t *testing.T, eng *engine.Engine, l engine.Lease) error {
@@ -667,7 +667,7 @@ func TestF12_M21_resolution_is_atomic(t *testing.T) {
 }
 
 // In the caller's transaction an ending resolves as it does on a pool; a refusal leaves the transaction usable.
-func TestResolve_in_a_transaction(t *testing.T) {
+func TestResolveInATransaction(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "x>y")
 	a, x := f.Lease(t, flow, "a"), f.Lease(t, flow, "x")
@@ -694,7 +694,7 @@ func TestResolve_in_a_transaction(t *testing.T) {
 }
 
 // A failure that is retried ends nothing, and resolves nothing.
-func TestResolve_not_before_the_last_attempt(t *testing.T) {
+func TestResolveOnlyAfterTheLastAttempt(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	for range 3 {
@@ -713,7 +713,7 @@ func TestResolve_not_before_the_last_attempt(t *testing.T) {
 }
 
 // What a background job ends is resolved like what a worker ends.
-func TestResolve_of_endings_by_jobs(t *testing.T) {
+func TestResolveEndingsByJobs(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string
@@ -769,7 +769,7 @@ func TestResolve_of_endings_by_jobs(t *testing.T) {
 }
 
 // A flow whose row is gone still resolves: its lock is enough.
-func TestResolve_without_a_flow_row(t *testing.T) {
+func TestResolveWithoutAFlowRow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "x>y")
 	f.Exec(t, "DELETE FROM ff_flow_core WHERE partition_key = $1 AND flow_id = $2", fixture.PartitionOf(flow), flow)
@@ -779,7 +779,7 @@ func TestResolve_without_a_flow_row(t *testing.T) {
 }
 
 // A lease that crossed a process boundary does not tell the flow: the completion finds it.
-func TestResolve_by_handle(t *testing.T) {
+func TestResolveByHandle(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "x>y")
 	lease := func(key string) engine.Lease {
@@ -800,7 +800,7 @@ func TestResolve_by_handle(t *testing.T) {
 }
 
 // Executions of several flows and of none end in one call, each resolving its own.
-func TestResolve_many_flows_in_one_batch(t *testing.T) {
+func TestResolveManyFlowsInOneBatch(t *testing.T) {
 	f, log := fixture.LoggedFixture(t)
 	const flows = 257 // one more than a transaction locks
 	var created []id.FlowID
@@ -839,7 +839,7 @@ func TestResolve_many_flows_in_one_batch(t *testing.T) {
 }
 
 // A quota slot goes back with its execution, completed or skipped.
-func TestResolve_gives_quota_slots_back(t *testing.T) {
+func TestResolveReturnsQuotaSlots(t *testing.T) {
 	f := fixture.NewFlows(t)
 	quota := id.NewQuotaPolicyID()
 	spec := fixture.Chart(nil, "a>b", "x>y", "z")

@@ -16,7 +16,7 @@ import (
 const replayedElsewhere = "attempt_state = 'pending_replay_attempt'"
 
 // What FlowFabric ended is resolved as what this library ends; events that nothing can depend on are only marked.
-func TestA1_events_of_another_engine(t *testing.T) {
+func TestDispatchEventsOfAnotherEngine(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string
@@ -104,7 +104,7 @@ func TestA1_events_of_another_engine(t *testing.T) {
 
 // FlowFabric looks an event up by its id alone, or by its execution and the millisecond. Here those of one execution in one
 // millisecond are told apart, and those of one id in two partitions.
-func TestF46_events_are_told_apart(t *testing.T) {
+func TestEventsOfOneMillisecondAreDistinct_F46(t *testing.T) {
 	t.Parallel()
 	t.Run("of one millisecond", func(t *testing.T) {
 		f := fixture.CloneFlowFixture(t)
@@ -141,7 +141,7 @@ func TestF46_events_are_told_apart(t *testing.T) {
 }
 
 // Successes are dispatched beside other successes of their flow.
-func TestA1_successes_share_the_flow(t *testing.T) {
+func TestDispatchedSuccessesShareTheFlow(t *testing.T) {
 	r := fixture.NewRacers(t, 1)
 	flow := r.Draw(t, nil, "a>b")
 	r.SetExecution(t, r.NodeID(flow, "a"), fixture.EndedElsewhere)
@@ -153,7 +153,7 @@ func TestA1_successes_share_the_flow(t *testing.T) {
 }
 
 // An event whose dispatch the database refuses stays, and holds nobody up.
-func TestA1_an_event_that_fails(t *testing.T) {
+func TestDispatchKeepsAFailingEvent(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b", "c>d")
 	other := f.Draw(t, nil, "a>b")
@@ -176,7 +176,7 @@ func TestA1_an_event_that_fails(t *testing.T) {
 }
 
 // What others hold is passed over and hides nothing: a flow, or one row on the way. It is done when it is free.
-func TestA1_passes_over_what_is_held(t *testing.T) {
+func TestDispatchSkipsLockedRows(t *testing.T) {
 	t.Parallel()
 	// Twenty flows of two branches each, whose 65th members are to be skipped.
 	begin := func(t *testing.T) (*fixture.Racers, []id.FlowID) {
@@ -265,7 +265,7 @@ func TestA1_passes_over_what_is_held(t *testing.T) {
 }
 
 // A flow whose members end all the time is hardly ever free: after the others it is waited for, a moment.
-func TestA1_waits_a_moment_for_a_busy_flow(t *testing.T) {
+func TestDispatchWaitsBrieflyForABusyFlow(t *testing.T) {
 	r := fixture.NewRacers(t, 2)
 	flow := r.NewFlowOf(t, chain(80))
 	r.Fail(t, flow, "0")

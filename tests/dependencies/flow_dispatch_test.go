@@ -99,7 +99,7 @@ func wantOneEventEach(t *testing.T, f *fixture.Flows, flow id.FlowID) {
 }
 
 // A skip goes on to its end by itself, however deep it is, and right away: nothing here looks for it.
-func TestA1_skips_of_any_depth(t *testing.T) {
+func TestSkipReachesAnyDepth(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{2, levelsAtOnce, levelsAtOnce + 1, levelsAtOnce + 2, 80, 200, 1000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestA1_skips_of_any_depth(t *testing.T) {
 
 // Trees of two flows' members, one below the other. The small ones take several transactions for each level that is wide and
 // several levels for each transaction. A soak has two of 10,000, which is as many as one call creates.
-func TestA1_trees_of_20000(t *testing.T) {
+func TestSkipWholeTrees(t *testing.T) {
 	t.Parallel()
 	half := soak.Size(t, 1_500, 10_000)
 	for name, parent := range map[string]func(int) int{
@@ -171,7 +171,7 @@ func TestA1_trees_of_20000(t *testing.T) {
 }
 
 // What one transaction leaves: its last level has ended, its events are undispatched, and its edges are open.
-func TestA1_what_a_transaction_leaves(t *testing.T) {
+func TestDispatchLeavesALevelUndispatched(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	const n = 2*levelsAtOnce + 10
 	flow := f.NewFlowOf(t, chain(n))
@@ -208,7 +208,7 @@ func TestA1_what_a_transaction_leaves(t *testing.T) {
 }
 
 // A process that ends executions and never dispatches loses nothing: another one finds it when it looks.
-func TestA1_left_by_a_process_that_never_dispatches(t *testing.T) {
+func TestDispatchOfAnotherProcessesEnds(t *testing.T) {
 	r := fixture.NewRacers(t, 1)
 	flow := r.NewFlowOf(t, chain(300))
 	if err := r.Failed(t.Context(), r.Lease(t, flow, "0")); err != nil {
@@ -228,7 +228,7 @@ func TestA1_left_by_a_process_that_never_dispatches(t *testing.T) {
 
 // A dispatcher that dies between two levels takes back what it had done of its transaction, and nothing else. Whoever
 // looks next goes on there, and every member is skipped once, those of a last level too.
-func TestA1_dispatcher_killed_between_levels(t *testing.T) {
+func TestDispatcherKilledBetweenLevels(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]int{
 		"first_level": levelsAtOnce + 1, "between": levelsAtOnce + 30, "last_level": 2 * levelsAtOnce, "second_transaction": 2*levelsAtOnce + 1,
@@ -274,7 +274,7 @@ func TestA1_dispatcher_killed_between_levels(t *testing.T) {
 }
 
 // Several dispatchers at once do the work of one.
-func TestA1_dispatchers_at_once(t *testing.T) {
+func TestConcurrentDispatchersDoTheWorkOnce(t *testing.T) {
 	r := fixture.NewRacers(t, 8)
 	var flows []id.FlowID
 	for range 4 {
@@ -301,7 +301,7 @@ func TestA1_dispatchers_at_once(t *testing.T) {
 }
 
 // An engine tells of what its own transactions left, once they are committed.
-func TestA1_tells_of_what_is_left(t *testing.T) {
+func TestEngineReportsUndispatchedEnds(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	told := func() bool {
 		select {
@@ -338,7 +338,7 @@ func TestA1_tells_of_what_is_left(t *testing.T) {
 }
 
 // In the caller's transaction the whole skip is part of it.
-func TestA1_dispatch_in_a_transaction(t *testing.T) {
+func TestDispatchInATransaction(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.Serializable} {
 		t.Run(string(level), func(t *testing.T) {
@@ -361,7 +361,7 @@ func TestA1_dispatch_in_a_transaction(t *testing.T) {
 	}
 }
 
-func TestA1_dispatch_refuses(t *testing.T) {
+func TestDispatchRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	for _, batch := range []int{-1, 0, engine.MaxBatch + 1} {
 		if _, err := f.Maintenance().DispatchCompletions(t.Context(), batch); !errors.Is(err, engine.ErrInvalidInput) {

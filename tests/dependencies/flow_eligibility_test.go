@@ -36,7 +36,7 @@ func forget(t *testing.T, f *fixture.Flows, flow id.FlowID, key string) {
 
 // The reference reads the policy where no edge has it and the outcome where most paths do not write it: whatever waits is
 // eligible there. Here each policy is judged by what became of the upstreams, and says what it waits for.
-func TestF30_eligibility_of_each_policy(t *testing.T) {
+func TestEligibilityUnderEachPolicy_F30(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name          string
@@ -81,7 +81,7 @@ func TestF30_eligibility_of_each_policy(t *testing.T) {
 }
 
 // A reason names no more upstreams than a line has room for.
-func TestEligibility_of_many_upstreams(t *testing.T) {
+func TestEligibilityNamesFewUpstreams(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>z", "b>z", "c>z", "d>z", "e>z", "f>z", "g>z")
 	if got := eligible(t, f, flow, "z"); !strings.HasSuffix(got.Reason, "a, b, c, d, e and 2 more") || len(got.Open) != 7 {
@@ -90,7 +90,7 @@ func TestEligibility_of_many_upstreams(t *testing.T) {
 }
 
 // Cancelled, expired and skipped upstreams are lost as failed ones are; the reference knows the failed alone.
-func TestF30_every_end_without_success_is_lost(t *testing.T) {
+func TestEligibilityCountsEveryFailureAsLost_F30(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>s", "s>d", "c>e", "x>g")
 	f.Fail(t, flow, "a")
@@ -107,7 +107,7 @@ func TestF30_every_end_without_success_is_lost(t *testing.T) {
 }
 
 // What stands still for another reason than its dependencies says so first.
-func TestEligibility_statuses(t *testing.T) {
+func TestEligibilityNamesOtherReasonsFirst(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "c")
 	wantEligible(t, f, flow, "c", state.StatusEligible, "waits for nobody")
@@ -135,7 +135,7 @@ func TestEligibility_statuses(t *testing.T) {
 }
 
 // A key that a replay by the reference leaves behind makes no rerun one that has ended, and a failed rerun no success.
-func TestF43_outcome_left_behind_by_a_replay(t *testing.T) {
+func TestEligibilityIgnoresAStaleOutcome_F43(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	const left = `raw_fields = raw_fields || '{"terminal_outcome": "success", "replay_count": "1"}'`
@@ -151,7 +151,7 @@ func TestF43_outcome_left_behind_by_a_replay(t *testing.T) {
 }
 
 // Edges that are staged only, that were opened again, and whose upstream is not there any more.
-func TestEligibility_of_edges_that_stand_apart(t *testing.T) {
+func TestEligibilityOfUnusualEdges(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>d", "b>d", "c>d")
 	f.StageOnly(t, flow, "c", "d")
@@ -181,7 +181,7 @@ func TestEligibility_of_edges_that_stand_apart(t *testing.T) {
 }
 
 // Without a group row all upstreams are needed, and what cannot be read is named.
-func TestF45_eligibility_of_what_cannot_be_read(t *testing.T) {
+func TestEligibilityOfUnreadableRows_F45(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>c", "b>c")
 	f.SetGroup(t, flow, "c", `policy = '{"kind": "quorum", "k": -1}'`)

@@ -487,7 +487,7 @@ func (l *flowLife) outlive(t *testing.T, r fixture.Reporter, c dice) {
 // Whatever several processes do to a flow, one after the other, in calls and in transactions of their own: at each step
 // its counters are those of its edges, and what waits is what its edges ask to wait; everything that can end ends, once,
 // and nothing that has ended changes.
-func TestFlows_as_the_model(t *testing.T) {
+func TestFlowsMatchTheModel(t *testing.T) {
 	l := newLives(t, 3)
 	lives := fixture.ForAMoment(t, func(r *rapid.T) {
 		c := func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(r, what) }
@@ -511,7 +511,7 @@ func TestFlows_as_the_model(t *testing.T) {
 }
 
 // So it is where they do all that at the same time.
-func TestFlows_at_once_as_the_model(t *testing.T) {
+func TestConcurrentFlowsMatchTheModel(t *testing.T) {
 	const actors = 6
 	l := newLives(t, 3)
 	lives := fixture.ForAMoment(t, func(r *rapid.T) {

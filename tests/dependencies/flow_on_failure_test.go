@@ -32,7 +32,7 @@ func drawBranches(t *testing.T, f *fixture.Flows) id.FlowID {
 
 // An error branch runs when one of a chain fails, although the last of it is only skipped, and in the transaction of the
 // failure; a clean-up runs after it.
-func TestOnFailure_runs(t *testing.T) {
+func TestOnFailureRuns(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := drawBranches(t, f)
 	f.WantGroup(t, flow, "oops", waitingFor(fixture.StoredGroup{Running: 3}))
@@ -55,7 +55,7 @@ func TestOnFailure_runs(t *testing.T) {
 
 // Where nothing fails the error branch is skipped, with what depends on it, and the clean-up runs all the same. The
 // success leaves that to the dispatcher, which is told at once: it holds the flow shared with other successes.
-func TestOnFailure_is_skipped(t *testing.T) {
+func TestOnFailureIsSkipped(t *testing.T) {
 	t.Parallel()
 	for name, settle := range map[string]func(f *fixture.Flows, t *testing.T, flow id.FlowID, key string){
 		"batch": func(f *fixture.Flows, t *testing.T, flow id.FlowID, key string) { f.Succeed(t, flow, key) },
@@ -103,7 +103,7 @@ func TestOnFailure_is_skipped(t *testing.T) {
 }
 
 // What else the success decides does not wait for the dispatcher.
-func TestOnFailure_leaves_the_rest_alone(t *testing.T) {
+func TestOnFailureLeavesTheRestAlone(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, fixture.When{"oops": policy.OnFailure(), "last": policy.Always()}, "a>oops", "a>next", "a>last", "x>y")
 	f.ClaimAll(t)
@@ -119,7 +119,7 @@ func TestOnFailure_leaves_the_rest_alone(t *testing.T) {
 }
 
 // A success may skip any number of levels behind an error branch, and its flow may be busy meanwhile.
-func TestOnFailure_is_skipped_with_all_behind_it(t *testing.T) {
+func TestOnFailureIsSkippedWithItsDependents(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	spec := chain(2*levelsAtOnce + 10)
 	spec.Nodes[1].When = policy.OnFailure()
@@ -141,7 +141,7 @@ func TestOnFailure_is_skipped_with_all_behind_it(t *testing.T) {
 }
 
 // It is described by what it waits for, and not by what is stored of it.
-func TestOnFailure_is_described(t *testing.T) {
+func TestOnFailureIsDescribed(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := drawBranches(t, f)
 	f.Fail(t, flow, "a")
@@ -174,7 +174,7 @@ func wantRow(t *testing.T, f *fixture.Flows, flow id.FlowID, key, want string) {
 }
 
 // An edge that is staged and not applied holds such a group open too.
-func TestOnFailure_waits_for_staged_edges(t *testing.T) {
+func TestOnFailureWaitsForStagedEdges(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, fixture.When{"oops": policy.OnFailure(), "tidy": policy.Always()}, "a>oops", "b>oops", "c>oops", "a>tidy", "c>tidy")
 	f.ClaimAll(t)
@@ -197,7 +197,7 @@ func TestOnFailure_waits_for_staged_edges(t *testing.T) {
 
 // Replays: an error branch that was skipped because all went well waits again when one of its upstreams runs again, and
 // runs when that fails; one that was released waits again, too.
-func TestOnFailure_after_a_replay(t *testing.T) {
+func TestOnFailureAfterAReplay(t *testing.T) {
 	t.Parallel()
 	t.Run("of_an_upstream", func(t *testing.T) {
 		f := fixture.FlowsOn(fixture.NewCloned(t))
@@ -234,7 +234,7 @@ func TestOnFailure_after_a_replay(t *testing.T) {
 }
 
 // F33: whoever waits for its upstreams is answered by what its group says by then, whatever its policy.
-func TestF33_wait_children_looks_at_the_group(t *testing.T) {
+func TestWaitForChildrenFollowsTheGroup_F33(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		when  policy.Group

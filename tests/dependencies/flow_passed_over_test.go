@@ -22,7 +22,7 @@ var notPromoted = map[string]string{
 }
 
 // Every phase before active is skipped and released, by a completion and by the dispatcher.
-func TestA19_every_phase_before_active(t *testing.T) {
+func TestPassedOverMembersInEveryPhase(t *testing.T) {
 	t.Parallel()
 	for name, change := range notPromoted {
 		for _, by := range []string{"ending", "dispatcher"} {
@@ -64,7 +64,7 @@ func TestA19_every_phase_before_active(t *testing.T) {
 }
 
 // A member that is released without having been promoted goes where its delay, budget or quota sends it.
-func TestA19_released_to_its_gate(t *testing.T) {
+func TestPassedOverMemberGoesToItsGate(t *testing.T) {
 	budget := id.NewBudgetID()
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
@@ -77,7 +77,7 @@ func TestA19_released_to_its_gate(t *testing.T) {
 
 // What a decision concerns, and what must still be passed over, leaves its edge open and uncounted, and the event of
 // its upstream undispatched. Everything else is resolved. Once it can be decided, the dispatcher goes on.
-func TestA19_what_is_passed_over_is_left_to_the_dispatcher(t *testing.T) {
+func TestPassedOverEdgesAreLeftToTheDispatcher(t *testing.T) {
 	t.Parallel()
 	broken := map[string]struct {
 		change, mend func(f *fixture.Flows, t *testing.T, flow id.FlowID)
@@ -174,7 +174,7 @@ func wantOneEventOf(t *testing.T, f *fixture.Flows, flow id.FlowID, key string) 
 }
 
 // The same below what is skipped: the event of the skipped one stays undispatched.
-func TestA19_passed_over_on_a_deeper_level(t *testing.T) {
+func TestPassedOverEdgesOnADeeperLevel(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b", "b>c", "b>d", "c>e")
 	f.SetExecution(t, f.NodeID(flow, "c"), "lifecycle_phase = 'napping'")
@@ -187,7 +187,7 @@ func TestA19_passed_over_on_a_deeper_level(t *testing.T) {
 }
 
 // A group that cancels what remains lists nobody while its downstream is passed over.
-func TestA19_passed_over_cancels_nobody(t *testing.T) {
+func TestPassedOverGroupListsNoSiblings(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, fixture.CancelRemaining("d", 1), "a>d", "b>d")
 	f.ClaimAll(t)
@@ -200,7 +200,7 @@ func TestA19_passed_over_cancels_nobody(t *testing.T) {
 }
 
 // What decides for itself, or needs no decision, is not left: nobody would ever come to an end with it.
-func TestA19_not_left(t *testing.T) {
+func TestDecidedMembersAreNotPassedOver(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
 		"active":                  "lifecycle_phase = 'active', ownership_state = 'leased', started_at_ms = 1",

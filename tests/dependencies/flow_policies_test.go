@@ -102,7 +102,7 @@ func endOf(letter byte) state.Bucket {
 
 // Every policy of up to six upstreams, which end in every way in every order: at each step the counters say what follows
 // from the meaning of the policy.
-func TestPolicies_truth_table(t *testing.T) {
+func TestPoliciesMatchTheirTruthTable(t *testing.T) {
 	t.Parallel()
 	steps := 0
 	for n := 1; n <= 6; n++ {
@@ -326,7 +326,7 @@ var stateOf = map[document.Decision]string{
 
 // In a database: as the upstreams of hundreds of groups end one after the other, each downstream moves at the step that
 // decides it and at no other, and what remains is cancelled then and there.
-func TestPolicies_truth_table_in_a_database(t *testing.T) {
+func TestPoliciesMatchTheirTruthTableInADatabase(t *testing.T) {
 	rows := inDatabase(t)
 	p := drawTable(t, fixture.NewRacers(t, 1), rows)
 	cancelled := make(map[string]int) // how many upstreams of a row had ended when the others were cancelled
@@ -388,7 +388,7 @@ func (p *policyTable) wantOver(t *testing.T) {
 
 // All upstreams end at the same time, from many connections, in random order and in batches, beside the background work:
 // what is decided at last is what each order of them decides.
-func TestPolicies_truth_table_at_once(t *testing.T) {
+func TestPoliciesMatchTheirTruthTableConcurrently(t *testing.T) {
 	rows := slices.DeleteFunc(inDatabase(t), func(row tableRow) bool { return row.policies[0].cancels })
 	p := drawTable(t, fixture.NewRacers(t, 8), rows)
 	var endings []rowEnd

@@ -14,7 +14,7 @@ import (
 )
 
 // F12: FlowFabric takes note of an end, and dies before it has counted it.
-func TestF12_a_hop_lost_after_its_claim(t *testing.T) {
+func TestRepairGroupsCountsALostEnd_F12(t *testing.T) {
 	t.Parallel()
 	for outcome, want := range map[string]struct {
 		moved, edge string
@@ -50,7 +50,7 @@ func TestF12_a_hop_lost_after_its_claim(t *testing.T) {
 }
 
 // Of several upstreams each counts once: whatever counted it, and however that is marked.
-func TestF12_F13_repair_counts_each_end_once(t *testing.T) {
+func TestRepairGroupsCountsEachEndOnce_F12_F13(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>d", "b>d", "c>d", "e>d", "g>d")
 	f.ClaimAll(t)
@@ -71,7 +71,7 @@ func TestF12_F13_repair_counts_each_end_once(t *testing.T) {
 }
 
 // What some dispatcher is still going to count is left to it.
-func TestRepairGroups_leaves_what_is_undispatched(t *testing.T) {
+func TestRepairGroupsLeavesUndispatchedEnds(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>c", "b>c")
 	f.SetExecution(t, f.NodeID(flow, "a"), fixture.EndedElsewhere)
@@ -84,7 +84,7 @@ func TestRepairGroups_leaves_what_is_undispatched(t *testing.T) {
 }
 
 // A group that is decided although its downstream still waits is acted upon.
-func TestRepairGroups_moves_what_waits_for_nothing(t *testing.T) {
+func TestRepairGroupsReleasesDecidedDependents(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b", "b>c", "x>y")
 	f.Succeed(t, flow, "a")
@@ -98,7 +98,7 @@ func TestRepairGroups_moves_what_waits_for_nothing(t *testing.T) {
 }
 
 // F38: an upstream that FlowFabric's retention deleted stays what it was counted as; one that nobody has counted failed.
-func TestF38_upstreams_that_are_gone(t *testing.T) {
+func TestRepairGroupsCountsPurgedUpstreams_F38(t *testing.T) {
 	t.Parallel()
 	gone := func(f *fixture.Flows, t *testing.T, flow id.FlowID, key string) {
 		f.ForgetMarks(t, flow, key)
@@ -147,7 +147,7 @@ func TestF38_upstreams_that_are_gone(t *testing.T) {
 }
 
 // F43: what a replay elsewhere left behind in raw_fields does not say how it ended; the attempt does.
-func TestF43_a_stale_outcome_is_not_counted(t *testing.T) {
+func TestRepairGroupsIgnoresAStaleOutcome_F43(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>c", "b>c")
 	f.ClaimAll(t)
@@ -160,7 +160,7 @@ func TestF43_a_stale_outcome_is_not_counted(t *testing.T) {
 }
 
 // A repaired group does whatever its decision asks for: what remains is listed, a result is passed on.
-func TestRepairGroups_does_all_that_follows(t *testing.T) {
+func TestRepairGroupsListsSiblingsAndPassesResults(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	spec := fixture.Chart(fixture.When{"d": policy.AnyOf(policy.CancelRemaining)}, "a>d", "b>d")
 	spec.Edges[0].PassResult = "result"
@@ -176,7 +176,7 @@ func TestRepairGroups_does_all_that_follows(t *testing.T) {
 }
 
 // An edge that FlowFabric and this library apply at once is counted as running by both, and ends once.
-func TestF22_an_edge_that_two_programs_applied(t *testing.T) {
+func TestRepairGroupsFixesADoublyAppliedEdge_F22(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, fixture.When{"oops": policy.OnFailure()}, "a>d", "b>d", "a>oops", "b>oops")
 	f.SetGroup(t, flow, "d", "running_count = running_count + 1")
@@ -192,7 +192,7 @@ func TestF22_an_edge_that_two_programs_applied(t *testing.T) {
 }
 
 // Groups that FlowFabric is to leave alone keep what makes it do so.
-func TestRepairGroups_of_policies_of_this_library(t *testing.T) {
+func TestRepairGroupsOfPoliciesOfThisLibrary(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, fixture.When{"never": policy.OnFailure(), "always": policy.Always()}, "a>never", "a>always", "b>never", "b>always")
 	f.ClaimAll(t)
@@ -208,7 +208,7 @@ func TestRepairGroups_of_policies_of_this_library(t *testing.T) {
 }
 
 // What cannot be decided is left as it is, and keeps nothing else from being repaired.
-func TestRepairGroups_leaves_what_it_does_not_know(t *testing.T) {
+func TestRepairGroupsLeavesUnknownPoliciesAlone(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>policy", "a>phase", "a>known")
 	f.EndElsewhere(t, flow, "a", "success", time.Minute)
@@ -224,7 +224,7 @@ func TestRepairGroups_leaves_what_it_does_not_know(t *testing.T) {
 }
 
 // A replayed member keeps waiting: its upstreams, which ended before, do not count until they end again.
-func TestE28_a_repair_does_not_undo_a_replay(t *testing.T) {
+func TestRepairGroupsKeepsAReplay_E28(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>d", "b>d", "d>e")
 	f.ClaimAll(t)
@@ -253,7 +253,7 @@ func TestE28_a_repair_does_not_undo_a_replay(t *testing.T) {
 }
 
 // A flow, a group, or what depends on it, that somebody holds is left to the next time round; the others are repaired.
-func TestRepairGroups_waits_for_nobody(t *testing.T) {
+func TestRepairGroupsNeverWaits(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]string{
 		"flow":       "SELECT pg_advisory_xact_lock_shared(ffx_flow_key($1)) WHERE $2::uuid IS NOT NULL",
@@ -279,7 +279,7 @@ func TestRepairGroups_waits_for_nobody(t *testing.T) {
 	}
 }
 
-func TestRepairGroups_goes_on_where_it_stopped(t *testing.T) {
+func TestRepairGroupsContinuesWhereItStopped(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	var flows []id.FlowID
 	for range 5 {
@@ -315,7 +315,7 @@ func TestRepairGroups_goes_on_where_it_stopped(t *testing.T) {
 	}
 }
 
-func TestRepairGroups_in_a_transaction(t *testing.T) {
+func TestRepairGroupsInATransaction(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b", "b>c")
 	f.EndElsewhere(t, flow, "a", "failed", time.Minute)
@@ -347,7 +347,7 @@ func TestRepairGroups_in_a_transaction(t *testing.T) {
 
 // A group without a row is made by the dispatcher, to which whoever ends an upstream leaves it: from its edges, and from
 // what has become of the other upstreams.
-func TestResolve_makes_a_missing_group(t *testing.T) {
+func TestResolveMakesAMissingGroup(t *testing.T) {
 	t.Parallel()
 	drop := func(f *fixture.Flows, t *testing.T, flow id.FlowID, key string) {
 		f.Exec(t, "DELETE FROM ff_edge_group WHERE flow_id = $1 AND downstream_eid = $2", flow, f.NodeID(flow, key).UUID())
@@ -415,7 +415,7 @@ func replayElsewhere(t *testing.T, f *fixture.Flows, flow id.FlowID, key string)
 
 // F13: FlowFabric counts an end and marks no edge; when it has replayed the execution, its next end counts instead of the
 // first one, not beside it, whoever writes it.
-func TestF13_an_upstream_that_another_program_replayed(t *testing.T) {
+func TestForeignReplayIsCountedOnce_F13(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T) (*fixture.Flows, id.FlowID) {
 		f := fixture.FlowsOn(fixture.NewCloned(t))
@@ -486,7 +486,7 @@ func TestF13_an_upstream_that_another_program_replayed(t *testing.T) {
 }
 
 // F32: a replay takes nothing away from the number of upstreams, and a member that was cancelled is replayed as well.
-func TestF32_a_replay_keeps_the_total(t *testing.T) {
+func TestReplayKeepsTheTotal_F32(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>d", "b>d", "c>d")
 	f.ClaimAll(t)
@@ -508,7 +508,7 @@ func TestF32_a_replay_keeps_the_total(t *testing.T) {
 
 // F35: every completion event carries the namespace and the tag of its execution, whoever ended it how; and one that
 // another program wrote without them is dispatched like any other.
-func TestF35_events_carry_namespace_and_tag(t *testing.T) {
+func TestResolvedEventsCarryNamespaceAndTag_F35(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	spec := fixture.Chart(nil, "succeeds", "fails>skipped", "skipped>deeper", "cancelled", "expires", "reference>released")
 	for i := range spec.Nodes {
@@ -537,7 +537,7 @@ func TestF35_events_carry_namespace_and_tag(t *testing.T) {
 }
 
 // F36: events that cannot be dispatched, more than a batch of them and older, keep nothing from being dispatched.
-func TestF36_failing_events_starve_nobody(t *testing.T) {
+func TestFailingDispatchStarvesNoOthers_F36(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	for range 7 {
 		flow := f.Draw(t, nil, "a>b")

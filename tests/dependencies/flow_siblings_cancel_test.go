@@ -31,7 +31,7 @@ func wantReason(t *testing.T, f *fixture.Flows, flow id.FlowID, reason string, k
 }
 
 // F26: what remains is cancelled, whether the group was satisfied or has become impossible, and says which.
-func TestF26_siblings_are_cancelled(t *testing.T) {
+func TestCancelSiblingsCancelsTheRest_F26(t *testing.T) {
 	t.Parallel()
 	t.Run("satisfied", func(t *testing.T) {
 		f := fixture.FlowsOn(fixture.NewCloned(t))
@@ -79,7 +79,7 @@ func TestF26_siblings_are_cancelled(t *testing.T) {
 }
 
 // F28: an upstream that another undecided group needs is spared, then and when it is listed all the same.
-func TestF28_siblings_needed_elsewhere_survive(t *testing.T) {
+func TestCancelSiblingsSparesNeededUpstreams_F28(t *testing.T) {
 	t.Parallel()
 	t.Run("by_one_that_waits", func(t *testing.T) {
 		f := fixture.FlowsOn(fixture.NewCloned(t))
@@ -136,7 +136,7 @@ func TestF28_siblings_needed_elsewhere_survive(t *testing.T) {
 }
 
 // F29: the statements do not depend on how many siblings there are.
-func TestF29_sibling_cancels_take_constant_statements(t *testing.T) {
+func TestCancelSiblingsStatementsAreConstant_F29(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	log := new(fixture.StatementLog)
 	f.Engine = f.EngineOn(t, log.Open(t, f.Url), engine.Config{})
@@ -157,7 +157,7 @@ func TestF29_sibling_cancels_take_constant_statements(t *testing.T) {
 }
 
 // What is listed without need is taken off the list, and nobody is cancelled for it.
-func TestCancelSiblings_without_need(t *testing.T) {
+func TestCancelSiblingsDropsNeedlessEntries(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(*fixture.Flows, *testing.T, id.FlowID){
 		"not_flagged": func(f *fixture.Flows, t *testing.T, flow id.FlowID) {
@@ -203,7 +203,7 @@ func TestCancelSiblings_without_need(t *testing.T) {
 }
 
 // What somebody holds is left for a later call, whatever it is, and hides nothing else.
-func TestCancelSiblings_passes_over(t *testing.T) {
+func TestCancelSiblingsSkipsLockedRows(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]string{
 		"flow":    "SELECT pg_advisory_xact_lock(ffx_flow_key($1)) WHERE $2::uuid IS NOT NULL AND $3::uuid IS NOT NULL",
@@ -234,7 +234,7 @@ func TestCancelSiblings_passes_over(t *testing.T) {
 }
 
 // It is part of the caller's transaction.
-func TestCancelSiblings_in_a_transaction(t *testing.T) {
+func TestCancelSiblingsInATransaction(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, fixture.CancelRemaining("d", 1), "a>d", "b>d")
 	f.ClaimAll(t)
@@ -264,7 +264,7 @@ func TestCancelSiblings_in_a_transaction(t *testing.T) {
 }
 
 // A flow whose members complete all the time does not keep its siblings: several drains at once, one effect each.
-func TestCancelSiblings_of_a_busy_flow(t *testing.T) {
+func TestCancelSiblingsOfABusyFlow(t *testing.T) {
 	r := fixture.NewRacers(t, 8)
 	const groups, workers = 20, 4
 	var parts []string
@@ -332,7 +332,7 @@ func TestCancelSiblings_of_a_busy_flow(t *testing.T) {
 }
 
 // Background work of the process that decided a group cancels at once what the group does not need.
-func TestCancelSiblings_at_once(t *testing.T) {
+func TestWorkerCancelsSiblingsImmediately(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	dispatcherOnly(t, f.Engine)
 	flow := f.Draw(t, fixture.CancelRemaining("d", 1), "a>d", "b>d")

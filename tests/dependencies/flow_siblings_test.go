@@ -11,7 +11,7 @@ import (
 
 // F26, F27: a group that is decided either way, and cancels what remains, lists its unfinished upstreams in
 // one place and leaves them running until they are cancelled by transactions of their own.
-func TestF26_F27_siblings_are_listed(t *testing.T) {
+func TestDecidedGroupListsSiblings_F26_F27(t *testing.T) {
 	t.Parallel()
 	t.Run("satisfied", func(t *testing.T) {
 		f := fixture.NewFlows(t)
@@ -72,7 +72,7 @@ func TestF26_F27_siblings_are_listed(t *testing.T) {
 }
 
 // F28: an upstream that another undecided group still needs is not listed.
-func TestF28_siblings_needed_elsewhere(t *testing.T) {
+func TestNeededSiblingsAreNotListed_F28(t *testing.T) {
 	f := fixture.NewFlows(t)
 	// b also feeds the undecided "other", c the decided "done", g a group that is decided in the same step.
 	flow := f.Draw(t, fixture.When{
@@ -89,7 +89,7 @@ func TestF28_siblings_needed_elsewhere(t *testing.T) {
 }
 
 // An upstream whose other downstream has started, and does not depend on it any more, is listed.
-func TestSiblings_of_a_started_downstream(t *testing.T) {
+func TestSiblingsWithAStartedDependentAreListed(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, fixture.When{"other": policy.AnyOf(policy.LetRun), "d": policy.AnyOf(policy.CancelRemaining)},
 		"a>d", "b>d", "x>other", "b>other")
@@ -101,7 +101,7 @@ func TestSiblings_of_a_started_downstream(t *testing.T) {
 }
 
 // An edge that is staged and not applied keeps a group open: nobody is listed, whoever has failed so far.
-func TestSiblings_wait_for_staged_edges(t *testing.T) {
+func TestSiblingsWaitForStagedEdges(t *testing.T) {
 	t.Parallel()
 	for k, fail := range map[int][]string{1: {"a", "b"}, 2: {"a"}} {
 		t.Run(fmt.Sprintf("%d_needed", k), func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestSiblings_wait_for_staged_edges(t *testing.T) {
 }
 
 // A group that is decided lists nobody again, also after the list was worked off.
-func TestSiblings_are_listed_once(t *testing.T) {
+func TestSiblingsAreListedOnce(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*fixture.Flows, *testing.T, id.FlowID, ...string){
 		"failed": (*fixture.Flows).Fail, "succeeded": (*fixture.Flows).Succeed,

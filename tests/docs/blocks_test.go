@@ -27,9 +27,9 @@ var shownImports = []string{
 const given = `ctx context.Context, pool *pgxpool.Pool, eng *engine.Engine, w *worker.Worker, tx pgx.Tx, ` +
 	`lease engine.Lease, execution id.ExecutionID, flow id.FlowID, order []byte`
 
-// TestDocs_go_blocks compiles every block of Go in the documents. A fragment becomes the body of a function that has the
+// TestDocsGoBlocksCompile compiles every block of Go in the documents. A fragment becomes the body of a function that has the
 // usual variables; it leaves nothing out.
-func TestDocs_go_blocks(t *testing.T) {
+func TestDocsGoBlocksCompile(t *testing.T) {
 	t.Parallel()
 	overlay := map[string]map[string]string{"Replace": {}}
 	packages := []string{"./examples/quickstart"} // of several programs the go command keeps none

@@ -38,8 +38,8 @@ func ffArgs(line string) (args []string, ok bool) {
 	return args, true
 }
 
-// TestDocs_commands runs every line with ff that a document or a comment shows, and every example in the help of ff.
-func TestDocs_commands(t *testing.T) {
+// TestDocsCommandsRun runs every line with ff that a document or a comment shows, and every example in the help of ff.
+func TestDocsCommandsRun(t *testing.T) {
 	t.Parallel()
 	ff := filepath.Join(t.TempDir(), "ff")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", ff, "./cmd/ff")

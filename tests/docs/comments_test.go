@@ -13,9 +13,9 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// TestDocs_every_exported_name has a comment, in every package that others may import. What a generator writes in db
+// TestDocsCoverEveryExportedName has a comment, in every package that others may import. What a generator writes in db
 // answers for its types and functions, not for their fields.
-func TestDocs_every_exported_name(t *testing.T) {
+func TestDocsCoverEveryExportedName(t *testing.T) {
 	t.Parallel()
 	for room, p := range sources(t) {
 		if !isPublic(room) {
@@ -101,8 +101,8 @@ func receiver(function *ast.FuncDecl) string {
 	}
 }
 
-// TestDocs_links_in_comments: what a comment names in brackets, as go doc links it, exists.
-func TestDocs_links_in_comments(t *testing.T) {
+// TestDocsLinksInCommentsExist: what a comment names in brackets, as go doc links it, exists.
+func TestDocsLinksInCommentsExist(t *testing.T) {
 	t.Parallel()
 	rooms := sources(t)
 	for room, p := range rooms {

@@ -24,8 +24,8 @@ var configured = []string{
 // notYet are constants of what this version does not have.
 var notYet = []string{"id.MaxSignalKey", "id.MaxUsageKey"}
 
-// TestDocs_defaults compares the tables of docs/defaults.md with the fields, their comments, and the constants.
-func TestDocs_defaults(t *testing.T) {
+// TestDocsDefaultsMatchTheCode compares the tables of docs/defaults.md with the fields, their comments, and the constants.
+func TestDocsDefaultsMatchTheCode(t *testing.T) {
 	t.Parallel()
 	rooms := sources(t)
 	document := readDocument(t, "docs/defaults.md")

@@ -114,9 +114,9 @@ func documentedLocks(t *testing.T) map[string]lockRow {
 	return rows
 }
 
-// TestDocs_locks_of_operations compares what docs/transactions.md says of each operation with the headers of the queries
+// TestDocsNameTheLocksOfOperations compares what docs/transactions.md says of each operation with the headers of the queries
 // that it uses.
-func TestDocs_locks_of_operations(t *testing.T) {
+func TestDocsNameTheLocksOfOperations(t *testing.T) {
 	t.Parallel()
 	documented, stated := documentedLocks(t), make(map[string]lockRow)
 	headers := readHeaders(t)
@@ -179,8 +179,8 @@ func TestDocs_locks_of_operations(t *testing.T) {
 	}
 }
 
-// TestDocs_users_of_queries holds the headers to the code: each operation named in one exists and leads to the query.
-func TestDocs_users_of_queries(t *testing.T) {
+// TestDocsNameTheUsersOfQueries holds the headers to the code: each operation named in one exists and leads to the query.
+func TestDocsNameTheUsersOfQueries(t *testing.T) {
 	t.Parallel()
 	engine := sources(t)["engine"]
 	graph := newCallGraph(engine)
@@ -265,9 +265,9 @@ var (
 	waitingOn = regexp.MustCompile(`pg_advisory_xact_lock`)
 )
 
-// TestDocs_locks_of_statements compares the header of each query with its statement: a table that is written or locked
+// TestDocsNameTheLocksOfStatements compares the header of each query with its statement: a table that is written or locked
 // has its level there, and rows are passed over or waited for as it says.
-func TestDocs_locks_of_statements(t *testing.T) {
+func TestDocsNameTheLocksOfStatements(t *testing.T) {
 	t.Parallel()
 	for _, h := range readHeaders(t) {
 		stated := make(map[string][]string) // how, by level
@@ -302,8 +302,8 @@ func TestDocs_locks_of_statements(t *testing.T) {
 	}
 }
 
-// TestDocs_levels: docs/transactions.md names each table that is locked, beside its level.
-func TestDocs_levels(t *testing.T) {
+// TestDocsNameTheLevelOfEachTable: docs/transactions.md names each table that is locked, beside its level.
+func TestDocsNameTheLevelOfEachTable(t *testing.T) {
 	t.Parallel()
 	document := readDocument(t, "docs/transactions.md")
 	table := regexp.MustCompile(`\bffx?_\w+`)

@@ -147,7 +147,7 @@ func (n *names) exists(text, folder string) bool {
 	case foreign[text] != "", n.literals[text], n.sql[text], n.env[text], sqlstate.MatchString(text):
 		return true
 	case strings.HasPrefix(text, "ff "), text == "ff":
-		return true // TestDocs_commands runs it
+		return true // TestDocsCommandsRun runs it
 	case strings.HasPrefix(text, "make "):
 		return n.targets[strings.TrimPrefix(text, "make ")]
 	case strings.HasPrefix(text, "go run "):
@@ -250,8 +250,8 @@ func has(object types.Object, path []string) bool {
 	return next != nil && next.Exported() && has(next, path[1:])
 }
 
-// TestDocs_names: whatever stands in backticks exists.
-func TestDocs_names(t *testing.T) {
+// TestDocsNamesExist: whatever stands in backticks exists.
+func TestDocsNamesExist(t *testing.T) {
 	t.Parallel()
 	n := readNames(t)
 	used := make(map[string]bool)
@@ -270,9 +270,9 @@ func TestDocs_names(t *testing.T) {
 	}
 }
 
-// TestDocs_names_in_comments: whatever stands in backticks in a comment of the examples, of the command or of a package
+// TestDocsNamesInCommentsExist: whatever stands in backticks in a comment of the examples, of the command or of a package
 // that others may import exists.
-func TestDocs_names_in_comments(t *testing.T) {
+func TestDocsNamesInCommentsExist(t *testing.T) {
 	t.Parallel()
 	n := readNames(t)
 	for _, span := range codeInComments(t) {
@@ -314,8 +314,8 @@ func codeInComments(t *testing.T) (spans []commentSpan) {
 	return spans
 }
 
-// TestDocs_tables_are_whole: a blank line between two rows of a table makes text of those behind it.
-func TestDocs_tables_are_whole(t *testing.T) {
+// TestDocsTablesAreWhole: a blank line between two rows of a table makes text of those behind it.
+func TestDocsTablesAreWhole(t *testing.T) {
 	t.Parallel()
 	for _, d := range documents(t) {
 		d.each(func(node ast.Node) {
@@ -326,8 +326,8 @@ func TestDocs_tables_are_whole(t *testing.T) {
 	}
 }
 
-// TestDocs_links: whatever a document points to is there.
-func TestDocs_links(t *testing.T) {
+// TestDocsLinksExist: whatever a document points to is there.
+func TestDocsLinksExist(t *testing.T) {
 	t.Parallel()
 	for _, d := range documents(t) {
 		for _, link := range d.links() {

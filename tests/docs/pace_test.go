@@ -25,10 +25,10 @@ const allowance = "//pace:allow"
 // shortestTimeout is the length from which on a context's timeout only ends tests that hang.
 const shortestTimeout = 10 * time.Minute
 
-// TestPace_no_test_depends_on_it refuses what makes a test fail on a slow machine, or wait longer than it has to: sleeping,
+// TestNoTestDependsOnThePace refuses what makes a test fail on a slow machine, or wait longer than it has to: sleeping,
 // timers, comparisons of how long something took, and contexts with short timeouts. Package internal/pgtest/progress waits for
 // progress. In a bubble of testing/synctest the clock is the test's own, so everything is allowed.
-func TestPace_no_test_depends_on_it(t *testing.T) {
+func TestNoTestDependsOnThePace(t *testing.T) {
 	t.Parallel()
 	folders, err := syntax.Read(root)
 	if err != nil {
@@ -41,7 +41,7 @@ func TestPace_no_test_depends_on_it(t *testing.T) {
 	}
 }
 
-func TestPace_of_an_example(t *testing.T) {
+func TestPaceCheckFindsEachCase(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ source, want string }{
 		"sleep":                 {`func TestA(t *testing.T) { time.Sleep(1) }`, "time.Sleep"},

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDocs_pictures: what a document shows is there and is told in words, and every picture is shown.
-func TestDocs_pictures(t *testing.T) {
+// TestDocsPicturesExist: what a document shows is there and is told in words, and every picture is shown.
+func TestDocsPicturesExist(t *testing.T) {
 	t.Parallel()
 	shown := make(map[string]bool)
 	for _, d := range documents(t) {

@@ -24,8 +24,8 @@ var outgoing = map[string]string{
 	`(queue|missing) hints?`:             "queue entry",
 }
 
-// TestDocs_words: documents, queries and Go speak of one thing by one term.
-func TestDocs_words(t *testing.T) {
+// TestDocsUseTheGlossary: documents, queries and Go speak of one thing by one term.
+func TestDocsUseTheGlossary(t *testing.T) {
 	t.Parallel()
 	terms := make(map[*regexp.Regexp]string)
 	for term, successor := range outgoing {

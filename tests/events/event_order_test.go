@@ -40,7 +40,7 @@ var writers = map[string]func(context.Context, *engine.Engine, engine.Lease) err
 
 // The numbers of events are given before the commit, so that a later number may be committed first. Of one execution it
 // may not: every event is written under the lock of its row, or, by a renewal, of its attempt's.
-func TestE45_events_of_one_execution_are_in_the_order_of_commits(t *testing.T) {
+func TestEventsOfAnExecutionFollowCommitOrder_E45(t *testing.T) {
 	for _, first := range []string{"renew", "complete", "fail", "delay", "revoke", "cancel"} {
 		for second, write := range writers {
 			t.Run(first+", then "+second, func(t *testing.T) {
@@ -96,7 +96,7 @@ func numbered(t *testing.T, f *fixture.Fixture, c engine.Claimed) map[string][]s
 
 // The reference reports every unique violation as a rotation that conflicts, and tries a lost lease again. Here a
 // violation that no operation expects, a trigger's of the caller's for one, is told as the server's, and not repeated.
-func TestE37_I47_unique_violations_of_others_are_told_as_they_are(t *testing.T) {
+func TestForeignUniqueViolationsAreReported_E37_I47(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
 	f.Exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -125,7 +125,7 @@ func TestE37_I47_unique_violations_of_others_are_told_as_they_are(t *testing.T) 
 }
 
 // The reference's events of leases mostly name none, and say that an operator took them, whoever it was.
-func TestI23_events_of_leases_say_which_and_who(t *testing.T) {
+func TestLeaseEventsNameTheLeaseAndItsHolder_I23(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for _, c := range []struct {
 		name, want string

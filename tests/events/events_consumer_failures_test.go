@@ -38,7 +38,7 @@ func withoutIDs(ids []int64, gone ...int64) []int64 {
 
 // An event that the handler never gets through with is tried so often, alone, and set aside with its content; the others
 // are handled, those behind it after that.
-func TestConsumer_sets_aside_what_always_fails(t *testing.T) {
+func TestConsumerSetsAsideAnEventThatAlwaysFails(t *testing.T) {
 	for _, kind := range []struct {
 		name, text string
 		fail       func(ctx context.Context, tx pgx.Tx) error
@@ -103,7 +103,7 @@ func TestConsumer_sets_aside_what_always_fails(t *testing.T) {
 }
 
 // A failing event is known in the database, so that another process goes on counting, and waits for the next try.
-func TestConsumer_counts_tries_across_restarts(t *testing.T) {
+func TestConsumerCountsTriesAcrossRestarts(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 5)
 	poison := c.ids(t)[2]
@@ -157,7 +157,7 @@ func TestConsumer_counts_tries_across_restarts(t *testing.T) {
 }
 
 // An event that fails for a while is handled in the end, before those behind it.
-func TestConsumer_tries_again(t *testing.T) {
+func TestConsumerRetriesInOrder(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 10)
 	sick := c.ids(t)[4]
@@ -178,7 +178,7 @@ func TestConsumer_tries_again(t *testing.T) {
 }
 
 // Nothing behind an event comes before it, if that is what is wanted.
-func TestConsumer_tries_for_ever(t *testing.T) {
+func TestConsumerRetriesForever(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 3)
 	handle(t, c.Engine, eager(func(c *events.Consumer) { c.MaxTries = events.TryForever }), func(context.Context, pgx.Tx, events.Completion) error {
@@ -194,7 +194,7 @@ func TestConsumer_tries_for_ever(t *testing.T) {
 }
 
 // A batch is halved until what fails stands alone.
-func TestConsumer_halves_batches(t *testing.T) {
+func TestConsumerHalvesBatches(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 256)
 	ids := c.ids(t)
@@ -234,7 +234,7 @@ func TestConsumer_halves_batches(t *testing.T) {
 }
 
 // A row that cannot be read is set aside in its turn, without having been tried.
-func TestConsumer_sets_aside_what_cannot_be_read(t *testing.T) {
+func TestConsumerSetsAsideAnUnreadableEvent(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 3)
 	c.Insert(t, "ff_completion_event", fixture.Columns{
@@ -258,7 +258,7 @@ func TestConsumer_sets_aside_what_cannot_be_read(t *testing.T) {
 }
 
 // The handler's time is over: its context ends, and that is a failure of the event.
-func TestConsumer_ends_what_takes_too_long(t *testing.T) {
+func TestConsumerTimesOutItsHandler(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 3)
 	slow := c.ids(t)[1]
@@ -279,7 +279,7 @@ func TestConsumer_ends_what_takes_too_long(t *testing.T) {
 
 // When ctx ends, what the handler returns an error for is neither written nor counted, and what it is through with is
 // committed.
-func TestConsumer_stops_in_the_middle(t *testing.T) {
+func TestConsumerStopsInTheMiddleOfABatch(t *testing.T) {
 	for _, fails := range []bool{true, false} {
 		t.Run(fmt.Sprintf("fails=%v", fails), func(t *testing.T) {
 			c := newConsumed(t)
@@ -317,7 +317,7 @@ func TestConsumer_stops_in_the_middle(t *testing.T) {
 }
 
 // A handler does by the engine whatever it likes, and all of that happens with the position or not at all.
-func TestConsumer_handler_creates_executions(t *testing.T) {
+func TestConsumerHandlerCreatesExecutions(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 20)
 	var calls atomic.Int64

@@ -25,7 +25,7 @@ import (
 
 func completions() events.Source[events.Completion] { return events.Completions(events.Filter{}) }
 
-func TestConsumer_refuses_input(t *testing.T) {
+func TestConsumerRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	tx := f.BeginTx(t)
 	for _, c := range []struct {
@@ -86,7 +86,7 @@ func TestConsumer_refuses_input(t *testing.T) {
 }
 
 // One name in two outboxes is two consumers; with another filter it is the same one, which goes on where it stands.
-func TestConsumer_name_in_another_outbox_and_with_another_filter(t *testing.T) {
+func TestConsumerNamesBelongToAnOutbox(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 10)
 	r := start1(t, func(ctx context.Context) error {
@@ -117,7 +117,7 @@ func TestConsumer_name_in_another_outbox_and_with_another_filter(t *testing.T) {
 }
 
 // What an operator does is a part of the caller's transaction, and a refusal leaves that usable.
-func TestConsumer_operator_in_a_transaction(t *testing.T) {
+func TestConsumerOperatorInATransaction(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 10)
 	ids := c.ids(t)
@@ -197,7 +197,7 @@ func (c *consumed) state(t *testing.T) string {
 }
 
 // An event that was set aside is handled once after all, or stays where it is.
-func TestConsumer_retries_what_was_set_aside(t *testing.T) {
+func TestConsumerRetriesASetAsideEvent(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 5)
 	poison := c.ids(t)[2]
@@ -245,7 +245,7 @@ func TestConsumer_retries_what_was_set_aside(t *testing.T) {
 }
 
 // Where a consumer may be moved, and that a removed one ends.
-func TestConsumer_moves_within_what_is_kept(t *testing.T) {
+func TestConsumerMovesWithinKeptEvents(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 10)
 	ids := c.ids(t)
@@ -275,7 +275,7 @@ func TestConsumer_moves_within_what_is_kept(t *testing.T) {
 }
 
 // Events behind the position of a consumer are gone: it says so and ends, and goes on from where it is moved to.
-func TestConsumer_meets_a_gap(t *testing.T) {
+func TestConsumerMeetsAGap(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 10)
 	ids := c.ids(t)
@@ -305,7 +305,7 @@ func TestConsumer_meets_a_gap(t *testing.T) {
 }
 
 // Trimming stops where a consumer stands that was seen in the last week. One that was not is passed, and the log told of it.
-func TestV17_trimming_stops_at_named_consumers(t *testing.T) {
+func TestTrimmingStopsAtNamedConsumers_V17(t *testing.T) {
 	c := newConsumed(t)
 	var log logged
 	eng, err := engine.New(c.Pool, engine.Config{OutboxRetention: policy.MinRetention, Log: slog.New(&log)})

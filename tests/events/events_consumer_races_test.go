@@ -44,7 +44,7 @@ func by(name string) func(ctx context.Context, tx pgx.Tx, event events.Completio
 }
 
 // One works, the others wait; when it ends, one of them goes on at once.
-func TestConsumer_one_process_at_a_time(t *testing.T) {
+func TestConsumerRunsInOneProcess(t *testing.T) {
 	c := newConsumed(t)
 	var inside, together atomic.Int64
 	work := func(ctx context.Context, tx pgx.Tx, event events.Completion) error {
@@ -74,7 +74,7 @@ func TestConsumer_one_process_at_a_time(t *testing.T) {
 	}
 }
 
-func TestConsumer_is_given_up_when_its_call_ends(t *testing.T) {
+func TestConsumerIsReleasedWhenItsCallEnds(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 10)
 	first := handle(t, c.Engine, eager(), by("first"))
@@ -95,7 +95,7 @@ func TestConsumer_is_given_up_when_its_call_ends(t *testing.T) {
 }
 
 // A process is frozen between two of its statements, for longer than its hold, another takes over, and it comes back.
-func TestConsumer_frozen_process_comes_back(t *testing.T) {
+func TestConsumerSurvivesAFrozenProcess(t *testing.T) {
 	for _, at := range []struct {
 		name, statement string
 		cut             bool // it is in its transaction: the server has to end that first
@@ -194,7 +194,7 @@ func (l *looks) await(t *testing.T, more int64) {
 }
 
 // A handler that takes longer than the hold keeps the consumer: its row is locked.
-func TestConsumer_handler_outlives_the_hold(t *testing.T) {
+func TestConsumerKeepsItsHoldDuringALongHandler(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 3)
 	reached, on := make(chan struct{}), make(chan struct{})
@@ -223,7 +223,7 @@ func TestConsumer_handler_outlives_the_hold(t *testing.T) {
 }
 
 // Somebody holds the row of the consumer for long: nobody waits for it, and nothing is handled; then all is.
-func TestConsumer_row_held_by_somebody_else(t *testing.T) {
+func TestConsumerSkipsItsLockedRow(t *testing.T) {
 	c := newConsumed(t)
 	var looks looks
 	watched := c.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = &looks })
@@ -281,7 +281,7 @@ func (c *cutting) Read(b []byte) (int, error) {
 }
 
 // Nobody knows whether a commit went through whose answer is lost: the row tells.
-func TestConsumer_answer_of_a_commit_is_lost(t *testing.T) {
+func TestConsumerSurvivesALostCommitAnswer(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		t.Run(fmt.Sprintf("committed=%v", after), func(t *testing.T) {
 			c := newConsumed(t)
@@ -308,7 +308,7 @@ func TestConsumer_answer_of_a_commit_is_lost(t *testing.T) {
 }
 
 // An operator moves a consumer while its process has read what comes next, and waits for a transaction that is under way.
-func TestConsumer_is_moved_while_it_runs(t *testing.T) {
+func TestConsumerCanBeMovedWhileItRuns(t *testing.T) {
 	t.Run("between two transactions", func(t *testing.T) {
 		c := newConsumed(t)
 		c.emit(t, 10)
@@ -368,7 +368,7 @@ func (c *consumed) move(t *testing.T, to int64) {
 }
 
 // The database forgets all its connections, as in a restart, again and again.
-func TestConsumer_lives_through_restarts(t *testing.T) {
+func TestConsumerSurvivesRestarts(t *testing.T) {
 	c := newConsumed(t)
 	r := c.Rival(t)
 	handle(t, byDatabaseClock(t, c.Fixture, r.Pool), eager(), note)
@@ -383,7 +383,7 @@ func TestConsumer_lives_through_restarts(t *testing.T) {
 }
 
 // The server notices a process that has fallen silent in the middle of a handler, and another takes over.
-func TestConsumer_silent_process_is_relieved(t *testing.T) {
+func TestConsumerReplacesASilentProcess(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 5)
 	spec := eager(func(c *events.Consumer) { c.Timeout = time.Second })

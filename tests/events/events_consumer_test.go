@@ -177,7 +177,7 @@ func (c *consumed) status(t *testing.T) events.ConsumerStatus {
 	return append(all, events.ConsumerStatus{})[0]
 }
 
-func TestConsumer_handles_each_event_once_and_in_order(t *testing.T) {
+func TestConsumerHandlesEachEventOnceAndInOrder(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 600)
 	r := handle(t, c.Engine, eager(), note)
@@ -202,7 +202,7 @@ func TestConsumer_handles_each_event_once_and_in_order(t *testing.T) {
 	c.wantNoted(t, c.ids(t))
 }
 
-func TestConsumer_begins_with_what_comes(t *testing.T) {
+func TestConsumerStartsWithNewEvents(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 3)
 	r := handle(t, c.Engine, eager(func(c *events.Consumer) { c.From = events.FromNow }), note)
@@ -217,7 +217,7 @@ func TestConsumer_begins_with_what_comes(t *testing.T) {
 
 // Everything that can go wrong goes wrong at random: the handler fails before and after it has written, leaves its
 // transaction aborted, panics, the commit is refused, the connection is cut, by two processes that relieve each other.
-func TestConsumer_effects_happen_once_whatever_fails(t *testing.T) {
+func TestConsumerEffectsHappenOnceDespiteFailures(t *testing.T) {
 	const n = 6_000
 	c := newConsumed(t)
 	c.Exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -16,7 +16,7 @@ import (
 
 // Who asks for what is greater than the last he saw never sees what was committed later with a smaller id; who begins at
 // the greatest id misses what was open then.
-func TestV1_V2_late_commits(t *testing.T) {
+func TestLateCommitsAreDelivered_V1_V2(t *testing.T) {
 	f := fixture.NewCloned(t)
 	early := f.BeginTx(t)
 	first := insertEvent(t, early, "lease", foreignEvents["lease"])
@@ -54,7 +54,7 @@ func TestV1_V2_late_commits(t *testing.T) {
 	}
 }
 
-func TestV3_completions_resume_where_their_cursor_says(t *testing.T) {
+func TestCompletionsResumeAtTheirCursor_V3(t *testing.T) {
 	f := fixture.NewCloned(t)
 	sub := subscribe(t, f.Engine, events.Completions(events.Filter{}), events.Options{})
 	var stored []byte
@@ -102,7 +102,7 @@ func cutListening(t *testing.T, r *fixture.Rival, f *fixture.Fixture) {
 
 // A driver that reconnects by itself hides that what was notified meanwhile was not heard. The notice is none that ends
 // anything, is given to who asks for it, and waits for nobody: not for a reader whose buffer is full.
-func TestV9_V11_V19_a_lost_listener(t *testing.T) {
+func TestLostListenerLosesNoEvents_V9_V11_V19(t *testing.T) {
 	f := fixture.NewCloned(t)
 	r := f.Rival(t)
 	leases := events.Leases(events.Filter{})
@@ -139,7 +139,7 @@ func TestV9_V11_V19_a_lost_listener(t *testing.T) {
 }
 
 // A read that fails is repeated by itself: nothing has to be notified.
-func TestV10_a_failed_read_is_repeated(t *testing.T) {
+func TestFailedReadIsRepeated_V10(t *testing.T) {
 	f := fixture.NewCloned(t)
 	r := f.Rival(t)
 	sub := subscribe(t, r.Engine, events.Leases(events.Filter{}), events.Options{Notices: true})
@@ -158,7 +158,7 @@ func TestV10_a_failed_read_is_repeated(t *testing.T) {
 }
 
 // Many subscribers cost one query for what is new, not one each.
-func TestV13_subscribers_share_a_query(t *testing.T) {
+func TestSubscribersShareAQuery_V13(t *testing.T) {
 	f := fixture.NewCloned(t)
 	log := new(fixture.StatementLog)
 	eng := f.EngineOn(t, log.Open(t, f.Url), engine.Config{})
@@ -187,7 +187,7 @@ func TestV13_subscribers_share_a_query(t *testing.T) {
 }
 
 // Behind a transaction pooler nothing is notified; nor is it when somebody has dropped the triggers.
-func TestV16_nothing_is_notified(t *testing.T) {
+func TestEventsArriveWithoutNotifications_V16(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for _, outbox := range []string{"completion", "lease", "signal", "operator"} {
 		f.Exec(t, fmt.Sprintf("ALTER TABLE ff_%[1]s_event DISABLE TRIGGER ff_%[1]s_event_notify_trg", outbox))
@@ -203,7 +203,7 @@ func TestV16_nothing_is_notified(t *testing.T) {
 }
 
 // A completion says of which flow it is, and two in one millisecond are told apart.
-func TestV21_completions_name_their_flow(t *testing.T) {
+func TestCompletionsNameTheirFlow_V21(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	sub := subscribe(t, f.Engine, events.Completions(events.Filter{}), events.Options{})
 	flow := f.NewFlowOf(t, fixture.Chart(nil, "a", "b"))
@@ -227,7 +227,7 @@ func TestV21_completions_name_their_flow(t *testing.T) {
 }
 
 // A reader that does not read keeps neither the connection nor the others from reading.
-func TestV22_a_slow_reader_holds_up_nobody(t *testing.T) {
+func TestSlowReaderDelaysNoOthers_V22(t *testing.T) {
 	f := fixture.NewCloned(t)
 	slow := subscribe(t, f.Engine, events.Leases(events.Filter{}), events.Options{Buffer: 4})
 	quick := subscribe(t, f.Engine, events.Leases(events.Filter{}), events.Options{})

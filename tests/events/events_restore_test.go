@@ -12,7 +12,7 @@ import (
 
 // A database that was dumped and restored into a new cluster goes on where it was: ids are data. The transactions of the
 // new one have smaller ids than those that its rows are from, of which nothing may depend.
-func TestEvents_09_restored_into_a_younger_cluster(t *testing.T) {
+func TestEventsContinueAfterARestore(t *testing.T) {
 	old, f := onServer(t)
 	first, last := insertLeasesInto(t, f, 1), insertLeasesInto(t, f, 4)
 	for range 1000 {

@@ -93,7 +93,7 @@ type querierRow interface {
 }
 
 // What the reference inserts wakes readers, of all outboxes and partitions.
-func TestEvents_05_V4_V20_events_of_the_reference(t *testing.T) {
+func TestEventsOfTheReferenceWakeReaders_V4_V20(t *testing.T) {
 	f := fixture.NewCloned(t)
 	completions := subscribe(t, f.Engine, events.Completions(events.Filter{}), events.Options{})
 	leases := subscribe(t, f.Engine, events.Leases(events.Filter{}), events.Options{})
@@ -115,7 +115,7 @@ func TestEvents_05_V4_V20_events_of_the_reference(t *testing.T) {
 }
 
 // A program that listens itself, as readers of the reference do, is woken by what this library commits, once for a batch.
-func TestEvents_05_V14_commits_wake_listeners_of_the_reference(t *testing.T) {
+func TestCommitsWakeListenersOfTheReference_V14(t *testing.T) {
 	f := fixture.NewCloned(t)
 	conn, err := pgx.Connect(t.Context(), f.Url)
 	if err != nil {
@@ -168,7 +168,7 @@ func TestEvents_05_V14_commits_wake_listeners_of_the_reference(t *testing.T) {
 	}
 }
 
-func TestEvents_08_gap(t *testing.T) {
+func TestEventsReportAGap(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var last int64
 	for range 5 {
@@ -186,7 +186,7 @@ func TestEvents_08_gap(t *testing.T) {
 	}
 }
 
-func TestEvents_08_sequence_set_back(t *testing.T) {
+func TestEventsReportASequenceSetBack(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var last int64
 	for range 5 {
@@ -204,7 +204,7 @@ func TestEvents_08_sequence_set_back(t *testing.T) {
 
 // Events without namespace and tag are judged by their execution; both forms of a tag match; nobody is handed another
 // tenant's.
-func TestEvents_10_V5_V6_filters(t *testing.T) {
+func TestEventFilters_V5_V6(t *testing.T) {
 	f := fixture.NewCloned(t)
 	of := func(namespace, tag string) id.ExecutionID {
 		return f.Create(t, func(spec *engine.ExecutionSpec) {
@@ -270,7 +270,7 @@ func reading(t *testing.T, eng *engine.Engine, outbox string, filter events.Filt
 	return func(want ...int64) { t.Helper(); wantIDs(t, sub, want...) }
 }
 
-func TestEvents_10_operator_calls_of_flows(t *testing.T) {
+func TestEventsOfOperatorCallsOnFlows(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	spec := fixture.Chart(nil, "a>b")
 	spec.Namespace, spec.Tags = "tenant", map[string]string{events.InstanceTagKey: "i-7"}
@@ -287,7 +287,7 @@ func TestEvents_10_operator_calls_of_flows(t *testing.T) {
 	fixture.Await(t, "the other reader to move past them", func() bool { return other.Position() == cursorBehind(ids[2]) })
 }
 
-func TestEvents_11_V15_unknown_and_corrupt_rows(t *testing.T) {
+func TestEventsReportUnknownAndCorruptRows_V15(t *testing.T) {
 	f := fixture.NewCloned(t)
 	live := subscribe(t, f.Engine, events.Leases(events.Filter{}), events.Options{})
 	var first int64
@@ -324,7 +324,7 @@ func TestEvents_11_V15_unknown_and_corrupt_rows(t *testing.T) {
 }
 
 // V18: a completion with a negative partition ended the subscription without an error.
-func TestV18_negative_partition(t *testing.T) {
+func TestEventsReportANegativePartition_V18(t *testing.T) {
 	f := fixture.NewCloned(t)
 	sub := subscribe(t, f.Engine, events.Completions(events.Filter{}), events.Options{})
 	insertEvent(t, f.Pool, "completion", "-7, gen_random_uuid(), NULL, 'success', NULL, NULL, 1")
@@ -335,7 +335,7 @@ func TestV18_negative_partition(t *testing.T) {
 	wantIDs(t, sub, event)
 }
 
-func TestEvents_12_V12_nothing_is_left(t *testing.T) {
+func TestSubscriptionsLeaveNothingBehind_V12(t *testing.T) {
 	f := fixture.NewCloned(t)
 	r := f.Rival(t)
 	sessions := func(like string) int {
@@ -411,7 +411,7 @@ func labelled(t *testing.T) func() int {
 	}
 }
 
-func TestEvents_15_cursors(t *testing.T) {
+func TestEventCursorsRoundTrip(t *testing.T) {
 	f := fixture.NewCloned(t)
 	leases := events.Leases(events.Filter{})
 	first := insertEvent(t, f.Pool, "lease", foreignEvents["lease"])
@@ -452,7 +452,7 @@ func TestEvents_15_cursors(t *testing.T) {
 }
 
 // Every kind of event is decoded as it is stored.
-func TestEvents_15_every_kind(t *testing.T) {
+func TestEventsOfEveryKindAreDecoded(t *testing.T) {
 	f := fixture.NewCloned(t)
 	leases := subscribe(t, f.Engine, events.Leases(events.Filter{}), events.Options{})
 	for _, kind := range []state.LeaseEventType{"acquired", "renewed", "expired", "reclaimed", "revoked"} {
@@ -479,7 +479,7 @@ func TestEvents_15_every_kind(t *testing.T) {
 }
 
 // The reader's context, Close and the context of a call each end what they should.
-func TestSubscription_ends(t *testing.T) {
+func TestSubscriptionEnds(t *testing.T) {
 	f := fixture.NewCloned(t)
 	leases := events.Leases(events.Filter{})
 	living, end := context.WithCancel(t.Context())
@@ -519,7 +519,7 @@ func TestSubscription_ends(t *testing.T) {
 }
 
 // A database that cannot be reached is said to be so, at once.
-func TestSubscribe_without_a_database(t *testing.T) {
+func TestSubscribeWithoutADatabase(t *testing.T) {
 	f := fixture.New(t)
 	pool := fixture.OpenPool(t, f.Url, func(cfg *pgxpool.Config) { cfg.ConnConfig.Port, cfg.ConnConfig.Fallbacks = 1, nil })
 	eng := f.EngineOn(t, pool, engine.Config{NoListener: true})

@@ -18,7 +18,7 @@ import (
 // Every operation that ends executions tells each end once, with its namespace and tag, and tells so of leases and of what
 // operators did: a filtered reader is handed exactly what an unfiltered one is. Each statement inserts the events of all that
 // it ends: a batch of many takes as many statements as one of few.
-func TestV5_V8_every_end_is_told_once(t *testing.T) {
+func TestEveryEndHasOneEvent_V5_V8(t *testing.T) {
 	tenant := events.Filter{Namespace: "tenant", Tag: events.Tag{Key: events.InstanceTagKey, Value: "i-7"}}
 	of := func(spec *engine.ExecutionSpec) {
 		spec.Namespace, spec.Tags = "tenant", map[string]string{events.InstanceTagKey: "i-7"}
@@ -174,7 +174,7 @@ func stored[E any](t *testing.T, eng *engine.Engine, f *fixture.Fixture, outbox 
 }
 
 // A batch writes the events of all its members by the statements of one.
-func TestV5_events_of_a_batch_are_one_statement(t *testing.T) {
+func TestBatchWritesItsEventsInOneStatement_V5(t *testing.T) {
 	f := fixture.NewCloned(t)
 	log := new(fixture.StatementLog)
 	eng := f.EngineOn(t, log.Open(t, f.Url), engine.Config{})
@@ -209,7 +209,7 @@ func TestV5_events_of_a_batch_are_one_statement(t *testing.T) {
 }
 
 // A renewal notifies nobody in its transaction: the commit of one that notifies waits for that of every other.
-func TestV14_no_transaction_of_this_library_notifies(t *testing.T) {
+func TestTransactionsNeverNotify_V14(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'it notifies'; END $$`)
 	for _, outbox := range []string{"completion", "lease", "operator"} {

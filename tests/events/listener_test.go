@@ -19,7 +19,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func TestListen_hears_of_work(t *testing.T) {
+func TestListenWakesOnWork(t *testing.T) {
 	f := fixture.NewCloned(t)
 	e := f.Rival(t).ListenTo(t, f.Lane)
 	f.Create(t)
@@ -49,7 +49,7 @@ func TestListen_hears_of_work(t *testing.T) {
 }
 
 // A caller's transaction wakes nobody: its caller does, once it has committed.
-func TestWake_after_a_callers_transaction(t *testing.T) {
+func TestWakeAfterTheCallersCommit(t *testing.T) {
 	f := fixture.New(t)
 	quiet := f.Lane
 	loud := id.LaneID(f.Name + "-loud")
@@ -74,7 +74,7 @@ func TestWake_after_a_callers_transaction(t *testing.T) {
 }
 
 // Work that this engine makes is heard of without the server, as long as somebody listens.
-func TestListen_hears_of_its_own_work_without_a_connection(t *testing.T) {
+func TestListenWakesOnOwnWorkWithoutAConnection(t *testing.T) {
 	f := fixture.New(t)
 	pool := fixture.OpenPool(t, f.Url, nil)
 	deaf := f.EngineOn(t, pool, engine.Config{NoListener: true})
@@ -123,7 +123,7 @@ func TestListen_hears_of_its_own_work_without_a_connection(t *testing.T) {
 }
 
 // What creates no work wakes nobody.
-func TestListen_hears_nothing_of_duplicates(t *testing.T) {
+func TestListenIgnoresDuplicates(t *testing.T) {
 	f := fixture.New(t)
 	marker := id.LaneID(f.Name + "-marker")
 	e := f.Rival(t).ListenTo(t, f.Lane, marker)
@@ -139,7 +139,7 @@ func TestListen_hears_nothing_of_duplicates(t *testing.T) {
 	}
 }
 
-func TestListen_comes_back_after_a_lost_connection(t *testing.T) {
+func TestListenReconnects(t *testing.T) {
 	f := fixture.New(t)
 	listener := f.Rival(t)
 	e := listener.ListenTo(t, f.Lane)
@@ -153,7 +153,7 @@ func TestListen_comes_back_after_a_lost_connection(t *testing.T) {
 }
 
 // A listener behind the same pool as everything else takes none of its connections.
-func TestListen_leaves_the_pool_alone(t *testing.T) {
+func TestListenUsesNoPoolConnection(t *testing.T) {
 	f := fixture.New(t)
 	listener := f.Rival(t)
 	e := listener.ListenTo(t, f.Lane)
@@ -177,7 +177,7 @@ func passwordLater(config *pgxpool.Config, asked *atomic.Int64) {
 	}
 }
 
-func TestA12_listener_connects_as_the_pool_does(t *testing.T) {
+func TestListenerConnectsLikeThePool(t *testing.T) {
 	f := fixture.New(t)
 	var asked, after, closed atomic.Int64
 	listener := f.Rival(t, func(config *pgxpool.Config) {
@@ -203,7 +203,7 @@ func TestA12_listener_connects_as_the_pool_does(t *testing.T) {
 	}
 }
 
-func TestA12_listener_at_an_address_of_its_own(t *testing.T) {
+func TestListenerUsesItsOwnAddress(t *testing.T) {
 	f := fixture.New(t)
 	name := "listener-" + f.Name
 	config, err := pgxpool.ParseConfig(f.Url)
@@ -225,7 +225,7 @@ func TestA12_listener_at_an_address_of_its_own(t *testing.T) {
 	}
 }
 
-func TestA12_listener_that_is_turned_off(t *testing.T) {
+func TestListenerCanBeTurnedOff(t *testing.T) {
 	f := fixture.New(t)
 	var asked atomic.Int64
 	pool := fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) { passwordLater(config, &asked) })
@@ -245,7 +245,7 @@ func TestA12_listener_that_is_turned_off(t *testing.T) {
 	}
 }
 
-func TestA12_a_listener_that_cannot_be(t *testing.T) {
+func TestListenerReportsThatItCannotConnect(t *testing.T) {
 	pool := fixture.OpenPool(t, pgtest.URL(t), nil)
 	for field, cfg := range map[string]engine.Config{
 		"Config.Listener":   {Listener: &pgxpool.Config{}},
@@ -259,7 +259,7 @@ func TestA12_a_listener_that_cannot_be(t *testing.T) {
 }
 
 // However many listen by one engine, they share a connection, and it outlives the one who made it.
-func TestA12_listeners_share_a_connection(t *testing.T) {
+func TestListenersShareAConnection(t *testing.T) {
 	f := fixture.New(t)
 	r := f.Rival(t)
 	var all []fixture.Hearing
@@ -297,7 +297,7 @@ func TestA12_listeners_share_a_connection(t *testing.T) {
 	}
 }
 
-func TestA12_all_listeners_are_woken_by_a_new_connection(t *testing.T) {
+func TestListenersWakeOnANewConnection(t *testing.T) {
 	f := fixture.New(t)
 	r := f.Rival(t)
 	first, second := r.ListenTo(t, f.Lane), r.ListenTo(t, f.Lane)
@@ -315,7 +315,7 @@ func TestA12_all_listeners_are_woken_by_a_new_connection(t *testing.T) {
 }
 
 // Listeners that come and go at once leave no connection and no goroutine behind.
-func TestA12_listeners_that_come_and_go(t *testing.T) {
+func TestListenersLeaveNothingBehind(t *testing.T) {
 	f := fixture.New(t)
 	r := f.Rival(t)
 	var running sync.WaitGroup

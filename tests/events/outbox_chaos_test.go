@@ -120,7 +120,7 @@ func wantWritten(t *testing.T, f *fixture.Fixture, subs []*outbox.Subscription, 
 
 // Many writers, and readers whose sessions are killed at random, the listening one among them. In a soak the readers fall
 // further behind.
-func TestOutbox_04_killed_sessions(t *testing.T) {
+func TestOutboxSurvivesKilledSessions(t *testing.T) {
 	f := fixture.NewCloned(t)
 	began := time.Now()
 	const name = "reader"
@@ -142,7 +142,7 @@ func TestOutbox_04_killed_sessions(t *testing.T) {
 	t.Logf("%d sessions were killed; %v", killed, time.Since(began).Round(time.Millisecond))
 }
 
-func TestPgBouncer_outbox(t *testing.T) {
+func TestPgBouncerOutbox(t *testing.T) {
 	fixture.EachMode(t, func(t *testing.T, open func(*testing.T, string) *pgxpool.Pool) {
 		for name, cfg := range map[string]engine.Config{"listening for nothing": {}, "no listener": {NoListener: true}} {
 			t.Run(name, func(t *testing.T) {

@@ -128,7 +128,7 @@ func onServer(t *testing.T) (*server, *fixture.Fixture) {
 
 // After a crash the sequence gives out again what only rolled-back transactions had used. Who had passed the hole, and
 // who had begun behind it, is handed what has these ids then.
-func TestOutbox_13_crash(t *testing.T) {
+func TestOutboxSurvivesACrash(t *testing.T) {
 	s, f := onServer(t)
 	insertLeasesInto(t, f, 3)
 	f.Exec(t, "CHECKPOINT")
@@ -166,7 +166,7 @@ func TestOutbox_13_crash(t *testing.T) {
 }
 
 // A prepared transaction has no process, and another name perhaps.
-func TestOutbox_14_prepared(t *testing.T) {
+func TestOutboxWaitsForPreparedTransactions(t *testing.T) {
 	s, f := onServer(t)
 	sub := follow(t, f, outbox.Options{})
 	long, err := pgx.Connect(t.Context(), s.url())

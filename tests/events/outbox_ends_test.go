@@ -21,7 +21,7 @@ const insertLeases = `INSERT INTO ff_lease_event (execution_id, event_type, occu
 	SELECT gen_random_uuid()::text, 'acquired', i, i % 256 FROM generate_series(1, $1::int) AS i`
 
 // One who stops holds up nobody, and nothing but his buffer is kept for him.
-func TestOutbox_06_a_consumer_that_stops(t *testing.T) {
+func TestOutboxIsNotHeldUpByAStoppedReader(t *testing.T) {
 	f := fixture.NewCloned(t)
 	n := int64(soak.Size(t, 20_000, 100_000)) // more than any buffer here in both cases
 	stopped, busy := follow(t, f, outbox.Options{Buffer: 100}), follow(t, f, outbox.Options{})
@@ -59,7 +59,7 @@ func TestOutbox_06_a_consumer_that_stops(t *testing.T) {
 	}
 }
 
-func TestOutbox_07_without_notifications(t *testing.T) {
+func TestOutboxPollsWithoutNotifications(t *testing.T) {
 	for name, arrange := range map[string]func(t *testing.T, f *fixture.Fixture){
 		"no listener": func(t *testing.T, f *fixture.Fixture) {
 			f.Engine = f.EngineOn(t, f.Pool, engine.Config{NoListener: true})
@@ -82,7 +82,7 @@ func TestOutbox_07_without_notifications(t *testing.T) {
 	}
 }
 
-func TestOutbox_10_filters(t *testing.T) {
+func TestOutboxFilters(t *testing.T) {
 	f := fixture.NewCloned(t)
 	known := f.Create(t, func(s *engine.ExecutionSpec) {
 		s.Namespace, s.Tags = "ours", map[string]string{outbox.InstanceTagKey: "i1"}
@@ -122,7 +122,7 @@ func TestOutbox_10_filters(t *testing.T) {
 }
 
 // A hundred subscriptions have one listening connection, and leave nothing behind.
-func TestOutbox_12_nothing_is_left(t *testing.T) {
+func TestOutboxLeavesNothingBehind(t *testing.T) {
 	f := fixture.Clone(t) // alone: it counts goroutines
 	name := "ears"
 	pool := fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["application_name"] = name })
@@ -182,7 +182,7 @@ func TestOutbox_12_nothing_is_left(t *testing.T) {
 }
 
 // Close ends a Next that waits for another's transaction, in a statement as between two.
-func TestOutbox_12_close_wakes_who_reads(t *testing.T) {
+func TestOutboxCloseWakesReaders(t *testing.T) {
 	for _, in := range []string{"a statement", "a wait"} {
 		t.Run(in, func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -225,7 +225,7 @@ func nextError(t *testing.T, s *outbox.Subscription) error {
 }
 
 // A deletion that nobody bounds by the tailer, as one of the reference's.
-func TestOutbox_16_deleted_above_a_position(t *testing.T) {
+func TestOutboxReportsDeletionsAboveAPosition(t *testing.T) {
 	f := fixture.NewCloned(t)
 	base := insertLeasesInto(t, f, 1)
 	s := follow(t, f, outbox.Options{})
@@ -254,7 +254,7 @@ func TestOutbox_16_deleted_above_a_position(t *testing.T) {
 	want(t, again, last, insertLeasesInto(t, f, 1))
 }
 
-func TestOutbox_16_two_retentions(t *testing.T) {
+func TestOutboxWithTwoRetentions(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, insertLeases, 20)
 	tx := f.BeginTx(t)
@@ -291,7 +291,7 @@ func TestOutbox_16_two_retentions(t *testing.T) {
 }
 
 // What was restored, and has gone another way since.
-func TestOutbox_17_another_history(t *testing.T) {
+func TestOutboxReportsAnotherHistory(t *testing.T) {
 	ahead := func(t *testing.T, err error, position int64) {
 		t.Helper()
 		if got, ok := errors.AsType[*outbox.AheadError](err); !ok || got.Position != position {

@@ -54,7 +54,7 @@ func next(t *testing.T, s *outbox.Subscription, n int) (events []int64) {
 }
 
 // An event that was inserted first and is committed last is handed on first.
-func TestOutbox_01_late_commit(t *testing.T) {
+func TestOutboxDeliversLateCommitsInIDOrder(t *testing.T) {
 	f := fixture.NewCloned(t)
 	s := follow(t, f, outbox.Options{})
 	first, second := f.BeginTx(t), f.BeginTx(t)
@@ -73,7 +73,7 @@ func TestOutbox_01_late_commit(t *testing.T) {
 	}
 }
 
-func TestOutbox_02_rollback(t *testing.T) {
+func TestOutboxSkipsRolledBackEvents(t *testing.T) {
 	f := fixture.NewCloned(t)
 	s := follow(t, f, outbox.Options{})
 	first, second := f.BeginTx(t), f.BeginTx(t)

@@ -163,13 +163,13 @@ func difference(got, want []int64) string {
 }
 
 // In a soak the readers fall behind and catch up again many times.
-func TestOutbox_04_many_writers(t *testing.T) {
+func TestOutboxManyWritersLoseNothing(t *testing.T) {
 	f := fixture.NewCloned(t)
 	wantLossless(t, f, f.Engine, 64, soak.Size(t, 200, 2_000))
 }
 
 // A pooler shares sessions between transactions and tells of no notification.
-func TestPgBouncer_outbox_04_many_writers(t *testing.T) {
+func TestPgBouncerOutboxManyWriters(t *testing.T) {
 	fixture.EachMode(t, func(t *testing.T, open func(*testing.T, string) *pgxpool.Pool) {
 		f, _ := fixture.ThroughBouncer(t, open, engine.Config{NoListener: true})
 		wantLossless(t, f, f.Engine, 32, soak.Size(t, 150, 500))
@@ -177,7 +177,7 @@ func TestPgBouncer_outbox_04_many_writers(t *testing.T) {
 }
 
 // The listener goes past the pooler.
-func TestPgBouncer_outbox_04_listener_of_its_own(t *testing.T) {
+func TestPgBouncerOutboxWithItsOwnListener(t *testing.T) {
 	fixture.EachMode(t, func(t *testing.T, open func(*testing.T, string) *pgxpool.Pool) {
 		f := fixture.Clone(t)
 		config, err := pgxpool.ParseConfig(f.Url)

@@ -84,7 +84,7 @@ func (s *script) end(at int, commits bool) {
 
 // Whatever writers do before, between and behind the statements of a reader, and whichever of these fail: he is given
 // each committed event once, in order, and none beyond one that may still be committed.
-func TestOutbox_01_every_interleaving(t *testing.T) {
+func TestOutboxOrdersEveryInterleaving(t *testing.T) {
 	f := fixture.NewCloned(t)
 	pool := fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) { config.MaxConns = 3 })
 	reader := f.EngineOn(t, pool, engine.Config{NoListener: true})
@@ -172,7 +172,7 @@ func TestOutbox_01_every_interleaving(t *testing.T) {
 }
 
 // Who begins to write between the two looks of a grace period is not taken for one who has ended.
-func TestOutbox_01_between_sequence_and_writers(t *testing.T) {
+func TestOutboxSeesAWriterThatStartsBetweenLooks(t *testing.T) {
 	f := fixture.NewCloned(t)
 	clock, looks := fixture.Start, 0
 	var open pgx.Tx

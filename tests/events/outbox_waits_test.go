@@ -85,7 +85,7 @@ func wantWaiting(t *testing.T, f *fixture.Fixture) {
 	}
 }
 
-func TestOutbox_01_two_partitions(t *testing.T) {
+func TestOutboxOrdersTwoPartitions(t *testing.T) {
 	f := fixture.NewCloned(t)
 	s := followOf(t, f, outbox.Completion, outbox.Options{})
 	first, second := f.BeginTx(t), f.BeginTx(t)
@@ -98,7 +98,7 @@ func TestOutbox_01_two_partitions(t *testing.T) {
 }
 
 // From now: what is open then is waited for, and then neither lost nor in the way of who resumes.
-func TestOutbox_01_open_before_subscribe(t *testing.T) {
+func TestOutboxWaitsForOpenTransactionsAtSubscribe(t *testing.T) {
 	f := fixture.NewCloned(t)
 	before := insertLeasesInto(t, f, 3)
 	open := f.BeginTx(t)
@@ -134,7 +134,7 @@ func TestOutbox_01_open_before_subscribe(t *testing.T) {
 }
 
 // Who resumes where an earlier event is open does not have one who comes after him miss that.
-func TestOutbox_01_behind_a_resumed_one(t *testing.T) {
+func TestOutboxSubscribesBesideAResumedReader(t *testing.T) {
 	f := fixture.NewCloned(t)
 	open := f.BeginTx(t)
 	a := insertLease(t, f, open)
@@ -153,7 +153,7 @@ func TestOutbox_01_behind_a_resumed_one(t *testing.T) {
 	}
 }
 
-func TestOutbox_02_savepoint(t *testing.T) {
+func TestOutboxSkipsARolledBackSavepoint(t *testing.T) {
 	f := fixture.NewCloned(t)
 	s := follow(t, f, outbox.Options{})
 	long := f.BeginTx(t)
@@ -181,7 +181,7 @@ func awaitHolding(t *testing.T, f *fixture.Fixture, name outbox.Name) {
 	})
 }
 
-func TestOutbox_03_long_transaction(t *testing.T) {
+func TestOutboxWaitsForALongTransaction(t *testing.T) {
 	f := fixture.NewCloned(t)
 	leases, signals := follow(t, f, outbox.Options{}), followOf(t, f, outbox.Signal, outbox.Options{})
 	other, long := f.BeginTx(t), f.BeginTx(t)
@@ -207,7 +207,7 @@ func TestOutbox_03_long_transaction(t *testing.T) {
 }
 
 // Who holds events back for long is logged once, and told by Stats.
-func TestOutbox_03_log(t *testing.T) {
+func TestOutboxLogsALongWaitOnce(t *testing.T) {
 	f := fixture.NewCloned(t)
 	log := new(fixture.LockedBuffer)
 	f.Engine = f.EngineOn(t, f.Pool, engine.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
@@ -228,7 +228,7 @@ func TestOutbox_03_log(t *testing.T) {
 	}
 }
 
-func TestOutbox_14_writers(t *testing.T) {
+func TestOutboxNamesOpenWriters(t *testing.T) {
 	f := fixture.NewCloned(t)
 	s := follow(t, f, outbox.Options{})
 	long := f.BeginTx(t)

@@ -27,7 +27,7 @@ func onServerTime(t *testing.T, f *fixture.Fixture) (clock func() time.Time) {
 
 // In the reference each node's own clock decides, and the caller's at times. Here the database's does, whatever the
 // caller says about creation.
-func TestE41_time_is_the_databases(t *testing.T) {
+func TestTimeIsTheDatabases_E41(t *testing.T) {
 	f := fixture.New(t)
 	clock := onServerTime(t, f)
 	before := clock()
@@ -69,7 +69,7 @@ func TestE41_time_is_the_databases(t *testing.T) {
 
 // So it is for what schedulers, operators and the background work do: an instant that a caller gives is one of the
 // database's clock, and what another program's clock wrote holds up nothing.
-func TestE41_time_is_the_databases_beside_the_workers(t *testing.T) {
+func TestTimeOfJobsAndOperatorsIsTheDatabases_E41(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Signing(t)
 	clock := onServerTime(t, f)

@@ -77,7 +77,7 @@ func wantOuter(t *testing.T, err error, inner []string) {
 
 // Whatever an operation meets, on a pool or in a caller's transaction: the signals between its parts stay inside. The
 // rows are such that every fast path falls through and every slow path refuses.
-func TestErrors_of_the_inside_do_not_escape(t *testing.T) {
+func TestInternalErrorsNeverEscape(t *testing.T) {
 	inner := innerTexts(t)
 	odd := map[string]string{
 		"as it should be": "ffx_lease_epoch = ffx_lease_epoch", "a pointer beside the attempts": "attempt_index = 1",
@@ -134,7 +134,7 @@ func holderErrors(t *testing.T, e *engine.Engine, l engine.Lease, do func(*testi
 
 // What looks like a fast path falling through, in operations that have no slow path: somebody's trigger. The server's
 // words are the error then, and it names the operation.
-func TestErrors_of_falling_through_where_there_is_no_slow_path(t *testing.T) {
+func TestFallThroughWithoutASlowPathReportsTheError(t *testing.T) {
 	inner := innerTexts(t)
 	f := fixture.NewCloned(t)
 	x := f.Create(t)

@@ -130,7 +130,7 @@ func attemptIDOf(t *testing.T, f *fixture.Fixture, x id.ExecutionID, index int) 
 }
 
 // Who has lost it is not told, only what became of it.
-func TestAttempts_lost_and_timed_out(t *testing.T) {
+func TestAttemptsLostAndTimedOut(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t, func(spec *engine.ExecutionSpec) {
 		spec.Policy = &policy.Execution{AttemptTimeout: 15 * time.Second, Retry: &policy.Retry{MaxRetries: 1, Backoff: policy.Fixed(time.Second)}}
@@ -161,7 +161,7 @@ func TestAttempts_lost_and_timed_out(t *testing.T) {
 }
 
 // Another program keeps ids in the document, and counts the index on with some claims.
-func TestI15_attempts_where_the_pointer_is_ahead(t *testing.T) {
+func TestAttemptsWithAPointerAhead_I15(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Seed(t, fixture.ClaimedByReference)
 	f.SetExecution(t, x, "attempt_index = 1")
@@ -191,7 +191,7 @@ func TestI15_attempts_where_the_pointer_is_ahead(t *testing.T) {
 	fixture.WantCorruption(t, got[1].Err, "ff_attempt.outcome")
 }
 
-func TestListAttempts_refuses(t *testing.T) {
+func TestListAttemptsRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	ctx := t.Context()
 	missing := id.NewExecutionID(f.Lane, id.Partitions{})

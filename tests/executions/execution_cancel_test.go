@@ -21,7 +21,7 @@ import (
 
 // The reference's cancel by handle has no fence, leaves the lease to its owner, who works on, and emits no event; and
 // its reader takes a cancelled execution for a failed one.
-func TestE25_cancel_ends_whatever_it_finds(t *testing.T) {
+func TestCancelEndsEveryPhase_E25(t *testing.T) {
 	f := fixture.New(t)
 	type attempt struct {
 		outcome string
@@ -173,7 +173,7 @@ func deref[T any](p *T) (v T) {
 }
 
 // Any worker cancels at the reference, with whatever handle it still has.
-func TestE25_cancel_by_a_holder_is_fenced(t *testing.T) {
+func TestCancelByAHolderIsFenced_E25(t *testing.T) {
 	f := fixture.New(t)
 	for _, c := range []struct {
 		name    string
@@ -223,7 +223,7 @@ func TestE25_cancel_by_a_holder_is_fenced(t *testing.T) {
 }
 
 // Whoever held it is refused, however it calls.
-func TestE8_E25_cancelled_holder_is_refused(t *testing.T) {
+func TestCancelledHolderIsRefused_E8_E25(t *testing.T) {
 	for name, call := range fixture.HolderCalls {
 		f := fixture.Another(t)
 		l := f.Start(t).Lease
@@ -237,7 +237,7 @@ func TestE8_E25_cancelled_holder_is_refused(t *testing.T) {
 }
 
 // What has ended is not cancelled, and the error says how it ended.
-func TestCancelExecution_of_what_has_ended(t *testing.T) {
+func TestCancelExecutionReportsAnEndedExecution(t *testing.T) {
 	f := fixture.New(t)
 	completed, failed := f.Start(t).Lease, engine.Lease{}
 	if err := f.CompleteExecution(t.Context(), completed, nil); err != nil {
@@ -271,7 +271,7 @@ func TestCancelExecution_of_what_has_ended(t *testing.T) {
 	}
 }
 
-func TestCancelExecution_refuses_what_it_cannot_do(t *testing.T) {
+func TestCancelExecutionRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease
 	before := f.Dump(t, l.Execution)
@@ -291,7 +291,7 @@ func TestCancelExecution_refuses_what_it_cannot_do(t *testing.T) {
 }
 
 // Neither cancel of the reference tells the dependents, which wait for ever.
-func TestE26_cancel_resolves_dependents(t *testing.T) {
+func TestCancelResolvesDependents_E26(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, fixture.When{"d": policy.AnyOf(policy.LetRun)}, "a>c", "b>c", "a>d", "b>d", "c>e")
 	f.Succeed(t, flow, "b")
@@ -311,7 +311,7 @@ func TestE26_cancel_resolves_dependents(t *testing.T) {
 }
 
 // A suspension that the reference's cancel leaves behind makes a cancelled execution runnable again, or ends it twice.
-func TestE50_cancel_discards_what_could_still_act(t *testing.T) {
+func TestCancelDiscardsSuspensionsAndGrants_E50(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Start(t).ID
 	f.Suspend(t, x)
@@ -330,7 +330,7 @@ func TestE50_cancel_discards_what_could_still_act(t *testing.T) {
 }
 
 // The reference cancels at SERIALIZABLE, with three tries: renewals of the very lease make it give up.
-func TestE53_renewals_do_not_abort_a_cancel(t *testing.T) {
+func TestCancelSurvivesRenewals_E53(t *testing.T) {
 	f := fixture.New(t)
 	log := new(fixture.StatementLog)
 	operator := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })
@@ -406,7 +406,7 @@ func TestCancelExecutions(t *testing.T) {
 }
 
 // Members of more flows than a transaction locks.
-func TestCancelExecutions_of_many_flows(t *testing.T) {
+func TestCancelExecutionsOfManyFlows(t *testing.T) {
 	f := fixture.NewFlows(t)
 	const flows = 600
 	specs := make([]engine.CancelSpec, flows)
@@ -426,7 +426,7 @@ func TestCancelExecutions_of_many_flows(t *testing.T) {
 
 // What somebody holds for a minute is refused in a batch, and the rest is done; a call for one waits for its turn, and
 // then says so.
-func TestCancelExecutions_of_what_others_hold(t *testing.T) {
+func TestCancelExecutionsRefusesLockedRowsAlone(t *testing.T) {
 	for name, hold := range map[string]func(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow id.FlowID){
 		"its execution": func(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow id.FlowID) {
 			fixture.LockExecution(t, tx, f.NodeID(flow, "a"))
@@ -495,7 +495,7 @@ func TestCancelExecutions_of_what_others_hold(t *testing.T) {
 }
 
 // A refusal in a caller's transaction keeps no lock.
-func TestA2_a_refused_cancel_leaves_no_lock(t *testing.T) {
+func TestRefusedCancelLeavesNoLock(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow, other := f.Draw(t, nil, "a>c"), f.Draw(t, nil, "a>c")
 	l, good := f.Lease(t, flow, "a"), f.Lease(t, other, "a")
@@ -520,7 +520,7 @@ func TestA2_a_refused_cancel_leaves_no_lock(t *testing.T) {
 
 // A completion and a cancel of one execution: whichever comes first decides, and the other is told so. Neither waits for
 // a lock before it has its snapshot.
-func TestInterleaving_complete_and_cancel(t *testing.T) {
+func TestCompletionRacesCancel(t *testing.T) {
 	// Completed alone, or with another, which is completed in any case.
 	for statement, n := range map[string]int{"CompleteOne": 1, "CompleteExecutions": 2} {
 		completing := func(t *testing.T) (f *fixture.Fixture, l engine.Lease, release func() error) {
@@ -598,7 +598,7 @@ func TestInterleaving_complete_and_cancel(t *testing.T) {
 }
 
 // What a cancel decides by is read under its locks: another attempt may have begun since it was foreseen.
-func TestInterleaving_cancel_and_a_claim(t *testing.T) {
+func TestCancelRacesClaim(t *testing.T) {
 	f := fixture.New(t)
 	first := f.Start(t).Lease
 	operator := f.StoppedBefore(t, "LockExecutions")
@@ -620,7 +620,7 @@ func TestInterleaving_cancel_and_a_claim(t *testing.T) {
 }
 
 // A renewal that is held after its snapshot extends nothing that was cancelled meanwhile.
-func TestInterleaving_renew_and_cancel(t *testing.T) {
+func TestRenewalRacesCancel(t *testing.T) {
 	f := fixture.NewCloned(t)
 	l := f.Start(t).Lease
 	held, release := f.Holding(t, "RenewLeases")
@@ -638,7 +638,7 @@ func TestInterleaving_renew_and_cancel(t *testing.T) {
 }
 
 // An execution that joins a flow after the cancel has looked is ended with the flow's lock, or the join finds it ended.
-func TestInterleaving_cancel_and_a_flow_it_has_joined(t *testing.T) {
+func TestCancelRacesJoiningAFlow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>c")
 	a := f.Lease(t, flow, "a").Execution

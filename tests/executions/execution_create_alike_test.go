@@ -71,7 +71,7 @@ func written(t *testing.T, f *fixture.Fixture) []string {
 
 // However executions are created, they become the same rows: each by itself, together, or beside others that take them
 // along to the other statement.
-func TestCreateExecutions_writes_the_same_rows_either_way(t *testing.T) {
+func TestCreateExecutionsWritesTheSameRowsEitherWay(t *testing.T) {
 	for name, shape := range shapes {
 		t.Run(name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -135,7 +135,7 @@ func TestCreateExecutions_writes_the_same_rows_either_way(t *testing.T) {
 }
 
 // A spec takes over what was made of one before it that it is like. Whatever it differs in is its own.
-func TestCreateExecutions_takes_nothing_over_from_another_spec(t *testing.T) {
+func TestCreateExecutionsMixesUpNoSpecs(t *testing.T) {
 	f := fixture.NewCloned(t)
 	flow, err := f.CreateFlow(t.Context(), engine.FlowSpec{})
 	if err != nil {
@@ -214,7 +214,7 @@ func TestCreateExecutions_takes_nothing_over_from_another_spec(t *testing.T) {
 }
 
 // What a caller's transaction writes after such a creation, or after one that found something, the triggers queue as ever.
-func TestCreateExecutions_lets_the_trigger_in_again(t *testing.T) {
+func TestCreateExecutionsRestoresTheQueueTrigger(t *testing.T) {
 	f := fixture.NewCloned(t)
 	existing := f.Create(t)
 	for name, create := range map[string]func(e *engine.Engine) error{
@@ -248,7 +248,7 @@ func TestCreateExecutions_lets_the_trigger_in_again(t *testing.T) {
 }
 
 // What is not plain, or exists, takes those beside it along to the other statement; nothing else changes.
-func TestCreateExecutions_beside_what_is_not_plain(t *testing.T) {
+func TestCreateExecutionsBesideUnusualSpecs(t *testing.T) {
 	for name, c := range map[string]struct {
 		change     func(f *fixture.Fixture, t *testing.T, specs []engine.ExecutionSpec)
 		claimable  int
@@ -310,7 +310,7 @@ func TestCreateExecutions_beside_what_is_not_plain(t *testing.T) {
 }
 
 // In the caller's transaction many are as much a part of it as one, and a duplicate among them leaves it usable.
-func TestCreateExecutions_by_the_hundred_in_a_transaction(t *testing.T) {
+func TestCreateHundredsInATransaction(t *testing.T) {
 	for _, shape := range []string{"alike", "in groups"} {
 		t.Run(shape, func(t *testing.T) { createManyInATransaction(t, shapes[shape].change) })
 	}
@@ -341,7 +341,7 @@ func createManyInATransaction(t *testing.T, change func(i int, spec *engine.Exec
 }
 
 // As behind a pooler that knows no prepared statements.
-func TestCreateExecutions_by_the_hundred_without_prepared_statements(t *testing.T) {
+func TestCreateHundredsWithoutPreparedStatements(t *testing.T) {
 	f := fixture.NewCloned(t)
 	pool := fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) { config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec })
 	e := fixture.On(t, pool, f.Url)
@@ -367,7 +367,7 @@ const insertForeign = `
 	VALUES (1, gen_random_uuid(), 'default', 'runnable', 'unowned', 'eligible_now', 'waiting', 'pending_first_attempt', 1)`
 
 // What goes back to a savepoint takes back that a creation wrote its entries itself, with all of it, and what follows is queued.
-func TestCreateExecutions_and_back_to_a_savepoint(t *testing.T) {
+func TestCreateExecutionsThenRollBackToASavepoint(t *testing.T) {
 	f := fixture.NewCloned(t)
 	existing := f.Create(t)
 	for name, create := range map[string]func(e *engine.Engine) error{
@@ -415,7 +415,7 @@ func TestCreateExecutions_and_back_to_a_savepoint(t *testing.T) {
 }
 
 // A caller who has set what says that entries are written gets them nevertheless: it counts in the transaction that it names alone.
-func TestCreateExecutions_where_the_setting_is_set(t *testing.T) {
+func TestCreateExecutionsIgnoresAForeignSetting(t *testing.T) {
 	for _, value := range []string{"on", "", "1"} {
 		t.Run(value, func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -448,7 +448,7 @@ func TestCreateExecutions_where_the_setting_is_set(t *testing.T) {
 }
 
 // The trigger of the queue is called for what is inserted by another way alone.
-func TestCreateExecutions_leaves_the_trigger_out(t *testing.T) {
+func TestCreateExecutionsBypassesTheQueueTrigger(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Create(t)
 	f.Exec(t, `CREATE OR REPLACE FUNCTION ffx_fill_ready() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''called''; END'`)

@@ -95,7 +95,7 @@ func (b *lettered) outcome(created engine.Outcome[engine.Created]) string {
 }
 
 // Of a batch each spec has the outcome that it would have alone, after those before it.
-func TestA14_keys_and_ids_of_one_batch(t *testing.T) {
+func TestBatchJudgesKeysAndIDsInOrder(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		before, batch []string
@@ -204,7 +204,7 @@ func (b *lettered) keys(t *testing.T) map[string]string {
 }
 
 // An id of the batch appears after it was looked for, and before it is inserted: what depended on it is decided anew.
-func TestA14_beside_a_creation_of_the_same_id(t *testing.T) {
+func TestBatchBesideACreationOfTheSameID(t *testing.T) {
 	b := newLettered(t, fixture.New(t))
 	tx := b.BeginTx(t)
 	if _, err := b.WithTx(tx).CreateExecution(t.Context(), b.spec("X")); err != nil {
@@ -264,7 +264,7 @@ func (m *oneByOne) create(spec engine.ExecutionSpec) engine.Created {
 }
 
 // Whatever stands in a batch, and whatever came before it, its outcomes are those of creations one by one.
-func TestA14_batches_are_creations_one_by_one(t *testing.T) {
+func TestBatchEqualsSingleCreations(t *testing.T) {
 	f := fixture.New(t)
 	rapid.Check(t, func(r *rapid.T) {
 		b := newLettered(t, f)
@@ -306,7 +306,7 @@ func TestA14_batches_are_creations_one_by_one(t *testing.T) {
 }
 
 // Two nodes of one flow with one key, and a node with the key of an earlier execution: nothing is written.
-func TestA14_keys_of_a_flow(t *testing.T) {
+func TestCreateFlowRefusesRepeatedKeys(t *testing.T) {
 	f := fixture.New(t)
 	b := newLettered(t, f)
 	node := func(key string, idempotency id.IdempotencyKey) engine.Node {

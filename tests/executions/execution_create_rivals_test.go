@@ -15,7 +15,7 @@ import (
 
 // Beside a creation of the same id that is not committed the others wait, with all that is created together, and go on once
 // it has ended: what exists then is a duplicate.
-func TestCreateExecutions_beside_one_that_is_not_committed(t *testing.T) {
+func TestCreateExecutionsWaitsForAnUncommittedID(t *testing.T) {
 	for _, shape := range []string{"alike", "with tags", "in groups", "unlike"} {
 		for _, ends := range []string{"commits", "rolls back"} {
 			for _, in := range []string{"a transaction of its own", "a caller's transaction"} {
@@ -64,7 +64,7 @@ func TestCreateExecutions_beside_one_that_is_not_committed(t *testing.T) {
 
 // They wait as long as a transaction may, three times on a pool, and nothing is created. In a caller's transaction the wait is the
 // caller's, and so is what becomes of it: the transaction goes on.
-func TestCreateExecutions_beside_one_that_stays(t *testing.T) {
+func TestCreateExecutionsGivesUpOnAHeldID(t *testing.T) {
 	for _, n := range []int{1, 60} {
 		f := fixture.Another(t)
 		specs := fixture.ManyLike(f, n, fixture.WithTags)
@@ -110,7 +110,7 @@ func TestCreateExecutions_beside_one_that_stays(t *testing.T) {
 
 // Two who create the same executions take them in one order, whichever they give them in: one waits, and neither is in the
 // other's way.
-func TestCreateExecutions_of_the_same_in_another_order(t *testing.T) {
+func TestConcurrentCreationsNeverDeadlock(t *testing.T) {
 	for _, shape := range []string{"alike", "unlike"} {
 		t.Run(shape, func(t *testing.T) {
 			f := fixture.NewCloned(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func TestCreateExecution_stores_defaults(t *testing.T) {
+func TestCreateExecutionStoresDefaults(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t)
 
@@ -44,7 +44,7 @@ func TestCreateExecution_stores_defaults(t *testing.T) {
 	}
 }
 
-func TestCreateExecution_stores_everything_given(t *testing.T) {
+func TestCreateExecutionStoresEveryField(t *testing.T) {
 	f := fixture.New(t)
 	x := id.NewExecutionID(f.Lane, id.Partitions{})
 	created, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{
@@ -75,7 +75,7 @@ func TestCreateExecution_stores_everything_given(t *testing.T) {
 	}
 }
 
-func TestCreateExecution_start_and_deadline(t *testing.T) {
+func TestCreateExecutionStoresStartAndDeadline(t *testing.T) {
 	f := fixture.New(t)
 	at := func(after time.Duration) time.Time { return fixture.Start.Add(after) }
 	ms := func(after time.Duration) *int64 { return new(at(after).UnixMilli()) }
@@ -139,7 +139,7 @@ func TestCreateExecution_start_and_deadline(t *testing.T) {
 	}
 }
 
-func TestCreateExecution_clamps_priority(t *testing.T) {
+func TestCreateExecutionClampsPriority(t *testing.T) {
 	f := fixture.New(t)
 	for given, want := range map[int]int32{-1 << 40: 0, -1: 0, 0: 0, 9000: 9000, 9001: 9000, 1 << 40: 9000} {
 		x := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Priority = given })
@@ -150,7 +150,7 @@ func TestCreateExecution_clamps_priority(t *testing.T) {
 }
 
 // Creations with budgets and quotas are refused until these work; the statement has what they need.
-func TestInsertExecutions_with_attachments_waits_for_its_gate(t *testing.T) {
+func TestInsertExecutionsWithAttachmentsWaitsForTheGate(t *testing.T) {
 	f := fixture.New(t)
 	budgets := []id.BudgetID{id.NewBudgetID(), id.NewBudgetID()}
 	quota := id.NewQuotaPolicyID()
@@ -201,7 +201,7 @@ func TestInsertExecutions_with_attachments_waits_for_its_gate(t *testing.T) {
 	f.WantNothingClaimable(t)
 }
 
-func TestCreateExecution_existing_id_is_left_as_it_is(t *testing.T) {
+func TestCreateExecutionLeavesAnExistingIDAlone(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	if err := f.CompleteExecution(t.Context(), c.Lease, []byte("done")); err != nil {
@@ -222,7 +222,7 @@ func TestCreateExecution_existing_id_is_left_as_it_is(t *testing.T) {
 	f.WantUnchanged(t, c.ID, before)
 }
 
-func TestCreateExecutions_outcomes_stand_in_input_order(t *testing.T) {
+func TestCreateExecutionsKeepsInputOrder(t *testing.T) {
 	f := fixture.New(t)
 	existing := f.Create(t)
 	twice := id.NewExecutionID(f.Lane, id.Partitions{})
@@ -269,7 +269,7 @@ func TestCreateExecutions_outcomes_stand_in_input_order(t *testing.T) {
 	}
 }
 
-func TestCreateExecutions_of_nothing(t *testing.T) {
+func TestCreateExecutionsAcceptsAnEmptyBatch(t *testing.T) {
 	f := fixture.New(t)
 	if got, err := f.CreateExecutions(t.Context(), nil); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v", got, err)
@@ -277,7 +277,7 @@ func TestCreateExecutions_of_nothing(t *testing.T) {
 }
 
 // Rows as the reference creates them are never claimed, by anybody; those of this library are.
-func TestE1_M1_created_execution_is_claimable(t *testing.T) {
+func TestCreatedExecutionIsClaimable_E1_M1(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t)
 	f.WantState(t, x, fixture.StateReady)
@@ -287,7 +287,7 @@ func TestE1_M1_created_execution_is_claimable(t *testing.T) {
 }
 
 // The reference drops all of these at creation.
-func TestE2_M6_creation_keeps_what_it_is_given(t *testing.T) {
+func TestCreateStoresEveryOption_E2_M6(t *testing.T) {
 	f := fixture.New(t)
 	spec := engine.ExecutionSpec{
 		Kind: "test",
@@ -364,7 +364,7 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 }
 
-func TestIdempotencyKey_expired_is_given_to_the_next(t *testing.T) {
+func TestIdempotencyKeyIsReusedAfterItExpired(t *testing.T) {
 	f := fixture.New(t)
 	keyed := func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = f.Key("key") }
 	f.Create(t, keyed)
@@ -380,7 +380,7 @@ func TestIdempotencyKey_expired_is_given_to_the_next(t *testing.T) {
 	}
 }
 
-func TestIdempotencyKey_goes_back_when_the_id_existed(t *testing.T) {
+func TestIdempotencyKeyIsReleasedWhenTheIDExisted(t *testing.T) {
 	f := fixture.New(t)
 	existing := f.Create(t)
 	spec := engine.ExecutionSpec{Kind: "test", ID: existing, Lane: f.Lane, IdempotencyKey: f.Key("key")}
@@ -390,7 +390,7 @@ func TestIdempotencyKey_goes_back_when_the_id_existed(t *testing.T) {
 	f.Create(t, func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = f.Key("key") })
 }
 
-func TestIdempotencyKey_in_one_batch(t *testing.T) {
+func TestIdempotencyKeysWithinOneBatch(t *testing.T) {
 	f := fixture.New(t)
 	earlier := f.Create(t, func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = f.Key("earlier") })
 	specs := []engine.ExecutionSpec{

@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func TestDescribeExecution_of_a_claimed_one(t *testing.T) {
+func TestDescribeAClaimedExecution(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) {
 		spec.Priority, spec.Tags, spec.Payload = 5, map[string]string{"app.b": "2", "app.a": "1"}, []byte("in")
@@ -46,12 +46,12 @@ func TestDescribeExecution_of_a_claimed_one(t *testing.T) {
 	}
 }
 
-// vector renders a state as the rows of [TestReads_of_rows_in_other_spellings] write it.
+// vector renders a state as the rows of [TestReadsOfRowsInOtherSpellings] write it.
 func vector(v state.Vector) string {
 	return fmt.Sprint(v.Phase, " ", v.Ownership, " ", v.Eligibility, " ", v.Attempt, " ", v.Blocking, " ", v.Outcome, " ", v.Public)
 }
 
-func TestReads_of_rows_in_other_spellings(t *testing.T) {
+func TestReadsOfRowsInOtherSpellings(t *testing.T) {
 	f := fixture.New(t)
 	for name, row := range fixture.ReferenceRows() {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestReads_of_rows_in_other_spellings(t *testing.T) {
 }
 
 // The reference writes no public state when an execution completes, fails, is delayed or expires.
-func TestE22_M2_public_state_is_written_and_repaired(t *testing.T) {
+func TestPublicStateIsWrittenAndRepaired_E22_M2(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	if err := f.CompleteExecution(t.Context(), c.Lease, nil); err != nil {
@@ -86,7 +86,7 @@ func TestE22_M2_public_state_is_written_and_repaired(t *testing.T) {
 }
 
 // The reference's reader does not know the outcomes that its fail and its scans write.
-func TestM3_outcomes_of_the_reference_are_read(t *testing.T) {
+func TestOutcomesOfTheReferenceAreRead_M3(t *testing.T) {
 	f := fixture.New(t)
 	for _, name := range []string{"failed by the typed form", "attempt timed out"} {
 		row := fixture.ReferenceRows()[name]
@@ -98,7 +98,7 @@ func TestM3_outcomes_of_the_reference_are_read(t *testing.T) {
 	}
 }
 
-func TestE23_M11_unknown_spellings_of_the_reference_are_read(t *testing.T) {
+func TestUnknownSpellingsOfTheReferenceAreRead_E23_M11(t *testing.T) {
 	f := fixture.New(t)
 	for _, name := range []string{"reclaimed too often", "other names of the first attempt", "public state claimed"} {
 		row := fixture.ReferenceRows()[name]
@@ -109,7 +109,7 @@ func TestE23_M11_unknown_spellings_of_the_reference_are_read(t *testing.T) {
 }
 
 // The reference's describe fails for every running execution and every member of a flow.
-func TestE24_M10_running_members_are_described(t *testing.T) {
+func TestRunningMembersAreDescribed_E24_M10(t *testing.T) {
 	f := fixture.New(t)
 	flow := id.NewFlowID()
 	row := maps.Clone(fixture.ClaimedByReference)
@@ -126,7 +126,7 @@ func TestE24_M10_running_members_are_described(t *testing.T) {
 }
 
 // The reference takes a row with a worker instance for a leased one; it never removes the instance.
-func TestE27_released_lease_is_not_shown(t *testing.T) {
+func TestReleasedLeaseIsNotShown_E27(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	if err := f.CompleteExecution(t.Context(), c.Lease, nil); err != nil {
@@ -140,7 +140,7 @@ func TestE27_released_lease_is_not_shown(t *testing.T) {
 	}
 }
 
-func TestDescribeExecution_of_older_rows(t *testing.T) {
+func TestDescribeOlderRows(t *testing.T) {
 	f := fixture.New(t)
 	ms := func(after time.Duration) int64 { return fixture.Start.Add(after).UnixMilli() }
 	t.Run("read_execution_info_lateral_joins_both_attempts", func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestDescribeExecution_of_older_rows(t *testing.T) {
 }
 
 // The reference ends executions and leaves what they waited for in the row.
-func TestA20_what_has_ended_waits_for_nothing(t *testing.T) {
+func TestEndedExecutionWaitsForNothing(t *testing.T) {
 	f := fixture.New(t)
 	for _, phase := range []string{"terminal", "cancelled"} {
 		for _, reason := range []string{"waiting_for_budget", "waiting_for_children", "paused_by_operator", "waiting_for_worker"} {
@@ -246,7 +246,7 @@ func TestA20_what_has_ended_waits_for_nothing(t *testing.T) {
 }
 
 // One column holds wake-up and deadline in the reference's rows.
-func TestDescribeExecution_tells_wake_up_from_deadline(t *testing.T) {
+func TestDescribeTellsWakeUpFromDeadline(t *testing.T) {
 	f := fixture.New(t)
 	ms := func(after time.Duration) int64 { return fixture.Start.Add(after).UnixMilli() }
 	delayed := func(changed fixture.Columns) fixture.Columns {

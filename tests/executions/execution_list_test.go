@@ -68,7 +68,7 @@ func (x *listedExecution) fits(f engine.ExecutionFilter) bool {
 }
 
 // Any filter, in any order, lists what fits it, once, however it is cut into pages.
-func TestListExecutions_filters(t *testing.T) {
+func TestListExecutionsFilters(t *testing.T) {
 	f := fixture.NewCloned(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	var all []*listedExecution
@@ -183,7 +183,7 @@ func TestListExecutions_filters(t *testing.T) {
 }
 
 // An execution whose uuid stands in several partitions is listed in each.
-func TestListExecutions_of_one_uuid_in_several_partitions(t *testing.T) {
+func TestListExecutionsOfOneUUIDInSeveralPartitions(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var want []id.ExecutionID
 	extremes := []id.ExecutionUUID{{}, id.ExecutionUUID(slices.Repeat([]byte{255}, 16)), id.NewExecutionUUID()}
@@ -213,7 +213,7 @@ func TestListExecutions_of_one_uuid_in_several_partitions(t *testing.T) {
 }
 
 // What waits on a lane is listed as it will be claimed, without what stands in the queue and cannot be.
-func TestListExecutions_in_claim_order(t *testing.T) {
+func TestListExecutionsInClaimOrder(t *testing.T) {
 	f := fixture.New(t)
 	var want []id.ExecutionID
 	for i := range 6 {
@@ -264,7 +264,7 @@ func TestListExecutions_in_claim_order(t *testing.T) {
 }
 
 // A page looks at so many executions and no more, and says where it stopped.
-func TestI48_listing_looks_at_a_bounded_number(t *testing.T) {
+func TestListExecutionsExaminesABoundedNumber_I48(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const n = 2*engine.MaxExamined + 5
 	f.Exec(t, `INSERT INTO ff_exec_core (partition_key, execution_id, lane_id, lifecycle_phase, ownership_state, eligibility_state,
@@ -314,7 +314,7 @@ func TestI48_listing_looks_at_a_bounded_number(t *testing.T) {
 	}
 }
 
-func TestListExecutions_refuses_what_nothing_fits(t *testing.T) {
+func TestListExecutionsRefusesImpossibleFilters(t *testing.T) {
 	f := fixture.New(t)
 	for field, filter := range map[string]engine.ExecutionFilter{
 		"lane":           {Lane: "größe"},
@@ -354,7 +354,7 @@ func TestListExecutions_refuses_what_nothing_fits(t *testing.T) {
 }
 
 // More leases than are looked at for each page: the listing goes by ids, and finds the same.
-func TestListExecutions_of_very_many_leases(t *testing.T) {
+func TestListExecutionsWithManyLeases(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
 	f.Exec(t, `INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)

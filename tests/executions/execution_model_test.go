@@ -440,7 +440,7 @@ func (m *executionModel) compare(t *testing.T, r *rapid.T) {
 
 // Random calls of several processes, with leases of any age, leave executions as the model of them has it: what has
 // ended stays as it is, epochs rise with every lease, attempts have no holes, every end has one event.
-func TestExecutions_as_the_model(t *testing.T) {
+func TestExecutionsMatchTheModel(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Signing(t)
 	m := &executionModel{f: f, actors: []*engine.Engine{f.Engine, f.Rival(t).Engine, f.Rival(t).Engine}}

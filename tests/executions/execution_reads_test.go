@@ -17,7 +17,7 @@ import (
 )
 
 // Whatever is asked for by an id that nothing has, the answer is the same.
-func TestReads_of_what_is_missing(t *testing.T) {
+func TestReadsReportMissingRows(t *testing.T) {
 	f := fixture.New(t)
 	x := id.NewExecutionID(f.Lane, id.Partitions{})
 	ctx := t.Context()
@@ -34,7 +34,7 @@ func TestReads_of_what_is_missing(t *testing.T) {
 	}
 }
 
-func TestExecutionInput_without_payload(t *testing.T) {
+func TestExecutionInputWithoutPayload(t *testing.T) {
 	f := fixture.New(t)
 	input, err := f.ExecutionInput(t.Context(), f.Seed(t, fixture.Columns{"raw_fields": `{}`}))
 	if err != nil || input.Payload == nil || len(input.Payload) != 0 || input.Kind != "" || len(input.Tags) != 0 {
@@ -66,7 +66,7 @@ func TestExecutionResult(t *testing.T) {
 }
 
 // What ended without success has no result, whatever stands in the row: the error says how it ended.
-func TestExecutionResult_without_success(t *testing.T) {
+func TestExecutionResultReportsAFailure(t *testing.T) {
 	f := fixture.NewFlows(t)
 	failed := f.Start(t)
 	retried := f.Start(t)
@@ -127,7 +127,7 @@ func TestSetExecutionTag(t *testing.T) {
 }
 
 // The reference reports a tag as set that it could not write.
-func TestE35_I36_tag_is_set_where_there_are_no_tags(t *testing.T) {
+func TestTagIsSetOnARowWithoutTags_E35_I36(t *testing.T) {
 	f := fixture.New(t)
 	for _, fields := range []string{`{}`, `{"tags":null}`, `{"tags":["a"]}`, `{"tags":"a"}`, `[]`} {
 		x := f.Seed(t, fixture.Columns{"raw_fields": fields})
@@ -212,7 +212,7 @@ func TestListExecutions(t *testing.T) {
 	}
 }
 
-func TestListExecutions_tells_what_each_is(t *testing.T) {
+func TestListExecutionsDescribesEach(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b")
 	f.Succeed(t, flow, "a")
@@ -248,7 +248,7 @@ func TestListExecutions_tells_what_each_is(t *testing.T) {
 	}
 }
 
-func TestListExecutions_page_is_bounded(t *testing.T) {
+func TestListExecutionsPageIsBounded(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, `INSERT INTO ff_exec_core (partition_key, execution_id, lane_id, lifecycle_phase, ownership_state, eligibility_state,
 		public_state, attempt_state, created_at_ms)

@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func TestNew_refuses_bad_configurations(t *testing.T) {
+func TestNewRefusesBadConfigurations(t *testing.T) {
 	f := fixture.New(t)
 	for _, c := range []struct {
 		field string
@@ -38,7 +38,7 @@ func TestNew_refuses_bad_configurations(t *testing.T) {
 	}
 }
 
-func TestCreateExecution_refuses_bad_input(t *testing.T) {
+func TestCreateExecutionRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	long := func(n int) string { return strings.Repeat("x", n) }
 	const nul, broken = "a\x00b", "a\xffb"
@@ -111,7 +111,7 @@ func requiring(tokens ...string) engine.ExecutionSpec {
 }
 
 // What is at a bound is within it, and comes back as it was given.
-func TestCreateExecution_accepts_what_is_at_its_bounds(t *testing.T) {
+func TestCreateExecutionAcceptsValuesAtTheirBounds(t *testing.T) {
 	f := fixture.New(t)
 	long := func(n int) string { return strings.Repeat("ä", n/2) + strings.Repeat("x", n%2) }
 	given := engine.ExecutionSpec{
@@ -140,7 +140,7 @@ func TestCreateExecution_accepts_what_is_at_its_bounds(t *testing.T) {
 }
 
 // Durations that end after the last millisecond end with it.
-func TestCreateExecution_durations_saturate(t *testing.T) {
+func TestCreateExecutionDurationsSaturate(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) {
 		spec.CreatedAt, spec.Policy = time.UnixMilli(math.MaxInt64), &policy.Execution{Deadline: time.Hour}
@@ -170,7 +170,7 @@ func TestMaxPayload(t *testing.T) {
 }
 
 // In the reference, values that are negative or too large are cut to something else: another row is addressed.
-func TestE39_what_no_row_can_hold_is_refused(t *testing.T) {
+func TestValuesOutOfRangeAreRefused_E39(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	before := f.Dump(t, c.ID)
@@ -210,7 +210,7 @@ func TestE39_what_no_row_can_hold_is_refused(t *testing.T) {
 	f.WantUnchanged(t, c.ID, before)
 }
 
-func TestLeaseFromHandle_refuses_what_is_none(t *testing.T) {
+func TestLeaseFromHandleRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	good := c.Lease.Handle(id.HandleFresh)
@@ -226,7 +226,7 @@ func TestLeaseFromHandle_refuses_what_is_none(t *testing.T) {
 	}
 }
 
-func TestHolders_refuse_bad_input(t *testing.T) {
+func TestHoldersRefuseBadInput(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	before := f.Dump(t, c.ID)
@@ -265,7 +265,7 @@ func TestHolders_refuse_bad_input(t *testing.T) {
 	f.WantUnchanged(t, c.ID, before)
 }
 
-func TestReads_refuse_bad_input(t *testing.T) {
+func TestReadsRefuseBadInput(t *testing.T) {
 	f := fixture.New(t)
 	f.Engine = f.EngineOn(t, f.Pool, engine.Config{Partitions: id.Partitions{Flow: 16}})
 	for _, x := range []id.ExecutionID{{}, id.ExecutionIDFromRow(16, id.NewExecutionUUID()), id.ExecutionIDFromRow(-1, id.NewExecutionUUID())} {
@@ -293,7 +293,7 @@ func TestReads_refuse_bad_input(t *testing.T) {
 }
 
 // A cursor is good for the listing it comes from, and for no other.
-func TestLists_refuse_bad_input(t *testing.T) {
+func TestListsRefuseBadInput(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t)) // whose rows can be read
 	flow, other := f.Draw(t, nil, "a", "b"), f.Draw(t, nil, "a", "b")
 	f.Create(t, func(spec *engine.ExecutionSpec) { spec.Lane += "2" })
@@ -348,7 +348,7 @@ func TestLists_refuse_bad_input(t *testing.T) {
 }
 
 // A literal that nobody knows is reported with its column, and never taken for something else.
-func TestReads_report_unknown_literals(t *testing.T) {
+func TestReadsReportUnknownLiterals(t *testing.T) {
 	f := fixture.New(t)
 	for _, column := range []string{"lifecycle_phase", "ownership_state", "eligibility_state", "public_state", "attempt_state", "blocking_reason"} {
 		x := f.Seed(t, fixture.Columns{column: "who knows"})
@@ -372,7 +372,7 @@ func TestReads_report_unknown_literals(t *testing.T) {
 
 // What goes round in claims stays as it is stored: tags that are no texts are left out, an unknown attempt state is
 // never claimed.
-func TestClaim_of_unknown_literals(t *testing.T) {
+func TestClaimKeepsUnknownLiterals(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Seed(t, fixture.Columns{"lifecycle_phase": "runnable", "attempt_state": "who knows"})
 	f.SeedAttempt(t, x, 0, nil)

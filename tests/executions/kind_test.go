@@ -25,7 +25,7 @@ func squares(c *fixture.Crew) engine.Kind[fixture.SideArgs, fixture.AreaResult] 
 }
 
 // One declaration serves the creator, the worker, which finds the lane by it, and the reader.
-func TestKind_from_creation_to_result(t *testing.T) {
+func TestKindFromCreationToResult(t *testing.T) {
 	c := fixture.NewCrew(t)
 	square := squares(c)
 	created, err := square.Create(t.Context(), c.Eng, fixture.SideArgs{Side: 7})
@@ -83,7 +83,7 @@ func TestKind_from_creation_to_result(t *testing.T) {
 	}
 }
 
-func TestKind_result_that_is_none(t *testing.T) {
+func TestKindReportsAMissingResult(t *testing.T) {
 	c := fixture.NewCrew(t)
 	square := squares(c)
 	x := c.Start(t)
@@ -106,7 +106,7 @@ func TestKind_result_that_is_none(t *testing.T) {
 	}
 }
 
-func TestKind_refused_creations(t *testing.T) {
+func TestKindRefusesBadCreations(t *testing.T) {
 	f := fixture.New(t)
 	for name, spec := range map[string]engine.ExecutionSpec{
 		"arguments": engine.Kind[float64, struct{}]{Name: "k", Lane: f.Lane}.Spec(math.NaN()),

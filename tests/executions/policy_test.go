@@ -13,7 +13,7 @@ import (
 )
 
 // The stored policy has two counts of lost leases, of which the smaller holds: neither is in the way of the caller's.
-func TestPolicy_MaxReclaims(t *testing.T) {
+func TestPolicyMaxReclaimsTakesTheSmallerCount(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for _, c := range []struct {
 		name   string
@@ -46,7 +46,7 @@ func TestPolicy_MaxReclaims(t *testing.T) {
 }
 
 // What is stored is the document of the policy, as the database reads it back.
-func TestPolicy_is_stored_whole(t *testing.T) {
+func TestPolicyIsStoredWhole(t *testing.T) {
 	f := fixture.New(t)
 	given := policy.Execution{
 		Retry:          &policy.Retry{MaxRetries: 7, Backoff: policy.Fixed(1500 * time.Microsecond), Categories: []string{"net"}},

@@ -43,7 +43,7 @@ func wantBacklog(t *testing.T, f *fixture.Flows, flow id.FlowID, want string) {
 }
 
 // The reference's header cancels every member whatever the policy says, in the execution's row alone.
-func TestF8_F9_requests_by_policy(t *testing.T) {
+func TestCancelRequestsFollowThePolicy_F8_F9(t *testing.T) {
 	t.Parallel()
 	longest := time.Duration(math.MaxInt64).Truncate(time.Millisecond)
 	for _, c := range []struct {
@@ -147,7 +147,7 @@ func also(members map[string]string, state, keys string) map[string]string {
 }
 
 // Nobody looks at the reference's backlog again: a header without members stays for ever, and so does what a crash left.
-func TestF10_requests_are_carried_out(t *testing.T) {
+func TestCancelRequestsAreCarriedOut_F10(t *testing.T) {
 	t.Parallel()
 	t.Run("grace", func(t *testing.T) {
 		f := fixture.FlowsOn(fixture.NewCloned(t))
@@ -232,7 +232,7 @@ func TestF10_requests_are_carried_out(t *testing.T) {
 }
 
 // What somebody holds is left for the next call, and the rest is done.
-func TestCancelFlows_of_what_others_hold(t *testing.T) {
+func TestCancelFlowsSkipsLockedFlows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		hold func(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow id.FlowID)
@@ -280,7 +280,7 @@ func TestCancelFlows_of_what_others_hold(t *testing.T) {
 }
 
 // The last two members are acknowledged at once: exactly one of the two deletes the request.
-func TestAckFlowCancel_by_two(t *testing.T) {
+func TestConcurrentAcksDeleteTheRequestOnce(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a", "b")
 	f.Request(t, engine.FlowCancelRequest{ID: flow})
@@ -299,7 +299,7 @@ func TestAckFlowCancel_by_two(t *testing.T) {
 }
 
 // The reference's single cancel ends a member and tells nobody: what waits for it hangs.
-func TestF11_cancel_of_a_member_resolves(t *testing.T) {
+func TestCancelOfAMemberResolvesDependents_F11(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "b>c")
 	l := f.Lease(t, flow, "a")
@@ -311,7 +311,7 @@ func TestF11_cancel_of_a_member_resolves(t *testing.T) {
 }
 
 // Handlers of cancelled members are told at once, whichever process cancels the flow, and when their grace is over.
-func TestWorker_hears_of_a_cancelled_flow(t *testing.T) {
+func TestWorkerIsNotifiedOfACancelledFlow(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, f *fixture.Fixture, r *fixture.Rival, flow id.FlowID){
 		"cancelled": func(t *testing.T, _ *fixture.Fixture, r *fixture.Rival, flow id.FlowID) {

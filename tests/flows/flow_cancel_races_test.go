@@ -34,7 +34,7 @@ var endsFlow = map[string]func(context.Context, *engine.Engine, id.FlowID) error
 
 // What somebody does to a member and has not committed is waited for, and no member escapes: not one that is added,
 // released, claimed, retried or replayed, nor one that ends as it ends.
-func TestCancelFlow_waits_for_what_is_under_way(t *testing.T) {
+func TestCancelFlowWaitsForOpenTransactions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
@@ -100,7 +100,7 @@ func TestCancelFlow_waits_for_what_is_under_way(t *testing.T) {
 }
 
 // Whoever comes behind a cancel meets a cancelled flow and ended members, also when it had begun before.
-func TestCancelFlow_is_waited_for(t *testing.T) {
+func TestOperationsWaitForCancelFlow(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
@@ -156,7 +156,7 @@ func TestCancelFlow_is_waited_for(t *testing.T) {
 }
 
 // A member that somebody claims or gives back while a milder cancel is on its way is in one of the two sets.
-func TestCancelFlow_pending_and_a_claim(t *testing.T) {
+func TestCancelFlowPendingRacesAClaim(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	late := f.StoppedBefore(t, "LockMembers")
@@ -177,7 +177,7 @@ func TestCancelFlow_pending_and_a_claim(t *testing.T) {
 }
 
 // A flow and its members that somebody else holds for long are tried three times, and nothing is left behind.
-func TestF37_cancel_flow_is_tried_three_times(t *testing.T) {
+func TestCancelFlowTriesThreeTimes_F37(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]func(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow id.FlowID){
 		"a member": func(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow id.FlowID) {
@@ -232,7 +232,7 @@ func TestF37_cancel_flow_is_tried_three_times(t *testing.T) {
 }
 
 // Where the first try runs into a lock that is gone at the second, the second succeeds.
-func TestF37_cancel_flow_succeeds_at_the_second_try(t *testing.T) {
+func TestCancelFlowSucceedsAtTheSecondTry_F37(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	f.Lease(t, flow, "a")
@@ -255,7 +255,7 @@ func TestF37_cancel_flow_succeeds_at_the_second_try(t *testing.T) {
 }
 
 // A process of the reference locks attempts before executions. The server breaks the deadlock, and the cancel is repeated.
-func TestF41_cancel_flow_survives_a_deadlock(t *testing.T) {
+func TestCancelFlowSurvivesADeadlock_F41(t *testing.T) {
 	f := fixture.NewFlows(t)
 	log := new(fixture.StatementLog)
 	ours := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })
@@ -288,7 +288,7 @@ func TestF41_cancel_flow_survives_a_deadlock(t *testing.T) {
 
 // The reference cancels at SERIALIZABLE, which a flow whose members complete all the time never lets happen. Here a
 // cancel stands in line for the flow, and succeeds at once, as growth and staging do. It holds no lock that outlives its transaction.
-func TestF37_cancel_flow_of_a_busy_flow(t *testing.T) {
+func TestCancelFlowOfABusyFlow_F37(t *testing.T) {
 	for _, workers := range []int{8, 32} {
 		t.Run(fmt.Sprintf("%d workers", workers), func(t *testing.T) {
 			f := fixture.NewFlows(t)
@@ -384,7 +384,7 @@ func cancelBusyFlow(t *testing.T, f *fixture.Flows, others, late *fixture.Rival,
 
 // A member fails while the deadline of what waits for it passes: whichever comes first, the other one waits, and there
 // is no deadlock.
-func TestF41_failure_and_deadline_of_what_waits(t *testing.T) {
+func TestFailureRacesTheDependentsDeadline_F41(t *testing.T) {
 	overdue := func(t *testing.T, f *fixture.Flows) id.FlowID {
 		spec := fixture.Chart(nil, "a>b")
 		spec.Nodes[1].Spec.Deadline = f.Time().Add(time.Second)

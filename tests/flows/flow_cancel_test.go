@@ -71,7 +71,7 @@ func menagerie(t *testing.T, f *fixture.Flows) id.FlowID {
 
 // The reference cancels what is called pending, which nobody stores, or whatever has not ended in a phase that nobody
 // stores either; it leaves leases, attempts and waitpoints as they are.
-func TestF1_F2_F3_F4_F7_members_by_policy(t *testing.T) {
+func TestCancelFlowEndsMembersByPolicy_F1_F2_F3_F4_F7(t *testing.T) {
 	t.Parallel()
 	pending := "blocked blocked_legacy delayed eligible_legacy granted parked pending_legacy ready retried stale submitted_legacy"
 	for policy, want := range map[state.FlowCancelPolicy]string{
@@ -181,7 +181,7 @@ func uuidsOf(executions []id.ExecutionID) []string {
 }
 
 // After a milder cancel the graph goes on: what is worked on ends as it ends, and releases and skips what waits for it.
-func TestCancelFlow_what_goes_on(t *testing.T) {
+func TestCancelFlowLetsRunningMembersFinish(t *testing.T) {
 	t.Run("flow only", func(t *testing.T) {
 		f := fixture.NewFlows(t)
 		flow := f.Draw(t, nil, "a>b", "b>c")
@@ -212,7 +212,7 @@ func TestCancelFlow_what_goes_on(t *testing.T) {
 
 // What is cancelled already stays as it is; a stricter policy cancels the rest. The reference overwrites the policy, with a
 // milder one too, cancels again, and says nothing of a flow that is not there.
-func TestF5_cancelled_flows_and_missing_ones(t *testing.T) {
+func TestCancelFlowRepeatedOrMissing_F5(t *testing.T) {
 	t.Parallel()
 	t.Run("missing", func(t *testing.T) {
 		f := fixture.NewFlows(t)
@@ -296,7 +296,7 @@ func TestF5_cancelled_flows_and_missing_ones(t *testing.T) {
 }
 
 // What no cancel may be asked for, and what cannot be read.
-func TestCancelFlow_refusals(t *testing.T) {
+func TestCancelFlowRefusesBadInput(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	before := f.DumpFlow(t, flow)
@@ -335,7 +335,7 @@ func TestCancelFlow_refusals(t *testing.T) {
 }
 
 // The holders of cancelled members are refused, however they call, and nothing brings a member back.
-func TestF4_cancelled_holders_are_refused(t *testing.T) {
+func TestHoldersOfCancelledMembersAreRefused_F4(t *testing.T) {
 	t.Parallel()
 	for name, call := range fixture.HolderCalls {
 		t.Run(name, func(t *testing.T) {
@@ -365,7 +365,7 @@ func TestF4_cancelled_holders_are_refused(t *testing.T) {
 }
 
 // The reference sends four statements a member.
-func TestF6_cancel_flow_statements(t *testing.T) {
+func TestCancelFlowStatementsAreConstant_F6(t *testing.T) {
 	f, log := fixture.LoggedFixture(t)
 	f.CancelBy(t, f.Draw(t, nil, "a>b"), state.CancelAll) // prepares the statements
 	for policy, many := range map[state.FlowCancelPolicy]int{state.CancelAll: engine.MaxNodes, state.CancelPending: 1000} {
@@ -388,7 +388,7 @@ func TestF6_cancel_flow_statements(t *testing.T) {
 }
 
 // What is outside of the cancelled set is resolved: skipped when it can no longer run.
-func TestCancelFlow_resolves_what_it_leaves(t *testing.T) {
+func TestCancelFlowResolvesRemainingMembers(t *testing.T) {
 	f := fixture.NewFlows(t)
 	// c runs beside b, which it may wait for; it is not pulled from under its worker.
 	flow := f.Draw(t, nil, "a>b", "b>c")
@@ -406,7 +406,7 @@ func TestCancelFlow_resolves_what_it_leaves(t *testing.T) {
 }
 
 // What was to be cancelled because its siblings decide has ended with the flow; a milder cancel leaves it to its job.
-func TestCancelFlow_and_siblings(t *testing.T) {
+func TestCancelFlowSettlesListedSiblings(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[state.FlowCancelPolicy]fixture.StoredGroup{
 		state.CancelAll:     {Success: 1, Fail: 2, KTarget: 1},
@@ -425,7 +425,7 @@ func TestCancelFlow_and_siblings(t *testing.T) {
 
 // A cancel in a caller's transaction is the caller's: it commits with it, is rolled back with it, and a refusal keeps
 // nothing.
-func TestCancelFlow_in_a_transaction(t *testing.T) {
+func TestCancelFlowInATransaction(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	f.Lease(t, flow, "a")
@@ -463,7 +463,7 @@ func TestCancelFlow_in_a_transaction(t *testing.T) {
 }
 
 // At the caller's level nothing is tried again: who began before the flow changed is told so.
-func TestCancelFlow_in_an_old_snapshot(t *testing.T) {
+func TestCancelFlowReportsAnOldSnapshot(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
 		t.Run(string(level), func(t *testing.T) {
 			f := fixture.NewFlows(t)
@@ -493,7 +493,7 @@ func TestCancelFlow_in_an_old_snapshot(t *testing.T) {
 }
 
 // Whoever waits for the flow learns of its end, and of its time being over when it does not end.
-func TestCancelFlow_and_AwaitFlow(t *testing.T) {
+func TestCancelFlowEndsAwaitFlow(t *testing.T) {
 	f := fixture.FlowsOn(fixture.Clone(t))
 	flow := f.Draw(t, nil, "a>b")
 	f.Lease(t, flow, "a")

@@ -19,8 +19,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// TestCreateFlow_stores compares every column of every row that a creation leaves.
-func TestCreateFlow_stores(t *testing.T) {
+// TestCreateFlowStoresEveryRow compares every column of every row that a creation leaves.
+func TestCreateFlowStoresEveryRow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow, edge := id.NewFlowID(), id.NewEdgeID()
 	spec := engine.FlowSpec{
@@ -108,7 +108,7 @@ func TestCreateFlow_stores(t *testing.T) {
 }
 
 // The instant that a caller records replaces the clock's, in the flow's row.
-func TestCreateFlow_records_created_at(t *testing.T) {
+func TestCreateFlowRecordsCreatedAt(t *testing.T) {
 	f := fixture.NewFlows(t)
 	spec := fixture.Chart(nil, "a>b")
 	spec.CreatedAt = fixture.Start
@@ -123,7 +123,7 @@ func TestCreateFlow_records_created_at(t *testing.T) {
 }
 
 // What a node's spec asks for is stored, whether the node waits for others or not.
-func TestCreateFlow_node_specs(t *testing.T) {
+func TestCreateFlowStoresNodeSpecs(t *testing.T) {
 	f := fixture.NewFlows(t)
 	soon, later := fixture.Start.Add(time.Minute), fixture.Start.Add(time.Hour)
 	limited := &policy.Execution{
@@ -193,7 +193,7 @@ func TestCreateFlow_node_specs(t *testing.T) {
 	}
 }
 
-func TestCreateFlow_refuses(t *testing.T) {
+func TestCreateFlowRefusesBadInput(t *testing.T) {
 	f := fixture.NewFlows(t)
 	nodes := func(n int) []engine.Node {
 		out := make([]engine.Node, n)
@@ -277,7 +277,7 @@ func TestCreateFlow_refuses(t *testing.T) {
 }
 
 // A kind of the longest length is stored.
-func TestCreateFlow_longest_texts(t *testing.T) {
+func TestCreateFlowStoresTheLongestTexts(t *testing.T) {
 	f := fixture.NewFlows(t)
 	spec := fixture.Chart(nil, "a>b")
 	spec.Kind = strings.Repeat("k", 256)
@@ -291,7 +291,7 @@ func TestCreateFlow_longest_texts(t *testing.T) {
 }
 
 // A flow is refused for a cycle exactly when its graph has one.
-func TestF21_cycles(t *testing.T) {
+func TestCreateFlowRefusesCycles_F21(t *testing.T) {
 	f := fixture.NewFlows(t)
 	rapid.Check(t, func(r *rapid.T) {
 		const most = 7
@@ -332,7 +332,7 @@ func TestF21_cycles(t *testing.T) {
 }
 
 // One upstream cannot fill two places of a quorum.
-func TestF21_duplicate_edge(t *testing.T) {
+func TestCreateFlowRefusesADuplicateEdge_F21(t *testing.T) {
 	f := fixture.NewFlows(t)
 	spec := fixture.Chart(fixture.When{"b": policy.Quorum(2, policy.LetRun)}, "a>b", "a>b")
 	if _, err := f.CreateFlow(t.Context(), spec); !errors.Is(err, engine.ErrInvalidInput) {
@@ -342,7 +342,7 @@ func TestF21_duplicate_edge(t *testing.T) {
 }
 
 // A quorum beyond 2^31-1 neither wraps around nor is satisfied at once: it is refused.
-func TestF20_quorum_beyond_int32(t *testing.T) {
+func TestCreateFlowRefusesAQuorumBeyondInt32_F20(t *testing.T) {
 	f := fixture.NewFlows(t)
 	for _, k := range []int{1 << 31, 1<<31 + 1, 1 << 32, 1<<32 + 1, 1 << 40} {
 		spec := fixture.Chart(fixture.When{"b": policy.Quorum(k, policy.LetRun)}, "a>b")
@@ -354,7 +354,7 @@ func TestF20_quorum_beyond_int32(t *testing.T) {
 }
 
 // An id that is taken is named, whatever constraint reports it.
-func TestF40_node_exists(t *testing.T) {
+func TestCreateFlowNamesAnExistingNode_F40(t *testing.T) {
 	f := fixture.NewFlows(t)
 	spec := fixture.Chart(nil, "a>b", "c")
 	taken := f.NodeID(spec.ID, "b")
@@ -370,7 +370,7 @@ func TestF40_node_exists(t *testing.T) {
 	fixture.WantEqual(t, "the execution that was there", fixture.StoredRow(t, f.Pool, "ff_exec_core", "execution_id = $1", taken.UUID()), before)
 }
 
-func TestCreateFlow_idempotency_keys(t *testing.T) {
+func TestCreateFlowIdempotencyKeys(t *testing.T) {
 	f := fixture.NewFlows(t)
 	keyed := func(flow id.FlowID, keys ...string) engine.FlowSpec {
 		spec := engine.FlowSpec{ID: flow}
@@ -424,7 +424,7 @@ func TestCreateFlow_idempotency_keys(t *testing.T) {
 }
 
 // A second creation of a flow, whatever it asks for, changes nothing.
-func TestCreateFlow_repeated(t *testing.T) {
+func TestCreateFlowRepeatedChangesNothing(t *testing.T) {
 	f := fixture.NewFlows(t)
 	spec := fixture.Chart(nil, "a>b")
 	f.NewFlowOf(t, spec)
@@ -448,7 +448,7 @@ func TestCreateFlow_repeated(t *testing.T) {
 }
 
 // Of two creators of one flow at once the second waits and finds it, or creates it when the first gives up.
-func TestCreateFlow_concurrently(t *testing.T) {
+func TestCreateFlowTwiceConcurrently(t *testing.T) {
 	t.Parallel()
 	for _, commits := range []bool{true, false} {
 		t.Run(fmt.Sprintf("first_commits_%t", commits), func(t *testing.T) {
@@ -484,7 +484,7 @@ func TestCreateFlow_concurrently(t *testing.T) {
 	}
 }
 
-func TestCreateFlow_in_a_transaction(t *testing.T) {
+func TestCreateFlowInATransaction(t *testing.T) {
 	f := fixture.NewFlows(t)
 	kept, dropped, refused, taken := fixture.Chart(nil, "a>b"), fixture.Chart(nil, "a>b"), fixture.Chart(nil, "a>b", "b>a"), fixture.Chart(nil, "a>b")
 
@@ -524,7 +524,7 @@ func TestCreateFlow_in_a_transaction(t *testing.T) {
 	f.WantNoFlow(t, dropped.ID)
 }
 
-func TestCreateFlow_shapes(t *testing.T) {
+func TestCreateFlowShapes(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name         string
@@ -566,7 +566,7 @@ func TestCreateFlow_shapes(t *testing.T) {
 }
 
 // A policy beside a node that waits for nothing is ignored, also one that could never be satisfied.
-func TestCreateFlow_policy_without_edges(t *testing.T) {
+func TestCreateFlowIgnoresAPolicyWithoutEdges(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, fixture.When{"a": policy.Quorum(7, policy.LetRun)}, "a")
 	f.WantMembers(t, flow, map[string]string{fixture.StateReady: "a"})
@@ -608,7 +608,7 @@ func TestNodeID(t *testing.T) {
 	}
 }
 
-func TestCreateExecution_of_a_flow(t *testing.T) {
+func TestCreateExecutionInAFlow(t *testing.T) {
 	t.Parallel()
 
 	t.Run("counts_each_new_member", func(t *testing.T) {
@@ -705,7 +705,7 @@ func TestCreateExecution_of_a_flow(t *testing.T) {
 }
 
 // Only an ended flow takes no more members, whatever other states are stored.
-func TestF24_members_of_a_flow_in_any_state(t *testing.T) {
+func TestOnlyAnEndedFlowRefusesMembers_F24(t *testing.T) {
 	t.Parallel()
 	for literal, ended := range map[string]bool{"cancelled": true, "completed": true, "failed": true, "running": false, "blocked": false} {
 		t.Run("flow_"+literal, func(t *testing.T) {

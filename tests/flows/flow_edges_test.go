@@ -91,7 +91,7 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-func TestEdges_of_what_is_not_there(t *testing.T) {
+func TestEdgesReportMissingRows(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a")
 	missing, edge := id.NewFlowID(), id.NewEdgeID()
@@ -119,7 +119,7 @@ func TestEdges_of_what_is_not_there(t *testing.T) {
 }
 
 // What other programs leave out has its default, and what cannot be read is named.
-func TestDescribeEdge_documents(t *testing.T) {
+func TestDescribeEdgeDocuments(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	edges, err := f.EdgesInto(t.Context(), flow, f.NodeID(flow, "b"))

@@ -64,7 +64,7 @@ var upstreamEnds = map[string]struct {
 }
 
 // An edge that is added while its upstream ends is resolved once, whoever comes first (F47, and test 5 of the flows).
-func TestF47_growth_against_an_ending_upstream(t *testing.T) {
+func TestGrowthRacesAnEndingUpstream_F47(t *testing.T) {
 	for linkName, link := range linkings {
 		for endName, end := range upstreamEnds {
 			for _, growsFirst := range []bool{true, false} {
@@ -115,7 +115,7 @@ func TestF47_growth_against_an_ending_upstream(t *testing.T) {
 
 // In a transaction of the caller's whose snapshot is older than the growth, an end is refused by the server or comes
 // after it, and never loses the edge; and growth with an old snapshot never counts what has been counted.
-func TestF47_growth_and_old_snapshots(t *testing.T) {
+func TestGrowthIsSeenByOldSnapshots_F47(t *testing.T) {
 	aborted := func(err error) bool {
 		pgErr, ok := errors.AsType[*pgconn.PgError](err)
 		return ok && pgErr.Code == "40001"
@@ -156,7 +156,7 @@ func TestF47_growth_and_old_snapshots(t *testing.T) {
 }
 
 // An event that was dispatched since the snapshot of a growth is not taken for one that somebody is going to dispatch.
-func TestGrowFlow_with_an_older_snapshot_than_the_dispatch(t *testing.T) {
+func TestGrowFlowWithASnapshotOlderThanTheDispatch(t *testing.T) {
 	f := fixture.CloneFlowFixture(t)
 	flow := f.Draw(t, nil, "a", "b")
 	f.Succeed(t, flow, "a")
@@ -178,7 +178,7 @@ func TestGrowFlow_with_an_older_snapshot_than_the_dispatch(t *testing.T) {
 }
 
 // A claim does not come between what a growth has seen and what it does: it passes over what the growth holds.
-func TestGrowFlow_against_a_claim(t *testing.T) {
+func TestGrowFlowRacesAClaim(t *testing.T) {
 	t.Run("growth_first", func(t *testing.T) {
 		f := fixture.NewFlows(t)
 		flow := f.Draw(t, nil, "a", "d")
@@ -246,7 +246,7 @@ var racing = map[string]struct {
 
 // Growth, and whatever releases a member, and a cancel of the flow exclude each other, in calls and in transactions of
 // callers: what comes first is there to be cancelled, and afterwards nothing is added, released or revived.
-func TestGrowFlow_against_a_cancel(t *testing.T) {
+func TestGrowFlowRacesACancel(t *testing.T) {
 	t.Parallel()
 	for name, c := range racing {
 		for way, end := range endsFlow {
@@ -317,7 +317,7 @@ func TestGrowFlow_against_a_cancel(t *testing.T) {
 }
 
 // A staging and a policy for the same execution come one after the other (F23).
-func TestF23_policy_against_staging(t *testing.T) {
+func TestGroupPolicyRacesStaging_F23(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a", "d")
 	other := f.Rival(t)
@@ -337,7 +337,7 @@ func TestF23_policy_against_staging(t *testing.T) {
 }
 
 // Two that make the same growth at once make it once.
-func TestGrowFlow_twice_at_once(t *testing.T) {
+func TestConcurrentGrowthHappensOnce(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a")
 	other := f.Rival(t)
@@ -362,7 +362,7 @@ func TestGrowFlow_twice_at_once(t *testing.T) {
 }
 
 // A caller's transaction holds all of a growth or nothing of it, and goes on after a refusal.
-func TestGrowFlow_in_a_transaction(t *testing.T) {
+func TestGrowFlowInATransaction(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	l := f.Lease(t, flow, "a")
@@ -462,7 +462,7 @@ func TestLockFlows(t *testing.T) {
 }
 
 // Several flows are locked in one order, whatever order they are named in, and what is no transaction is refused.
-func TestLockFlows_in_order(t *testing.T) {
+func TestLockFlowsInOneOrder(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flows := []id.FlowID{f.Draw(t, nil, "a"), f.Draw(t, nil, "a"), id.NewFlowID()}
 	if err := f.LockFlows(t.Context(), flows...); !errors.Is(err, engine.ErrInvalidInput) {
@@ -505,7 +505,7 @@ func TestLockFlows_in_order(t *testing.T) {
 
 // Edges are added to members while their upstreams end, all at once: each is resolved once, every downstream moves once,
 // as its group says, and nobody meets a deadlock (test 5 of the flows).
-func TestGrowFlow_edges_while_upstreams_end(t *testing.T) {
+func TestGrowFlowEdgesWhileUpstreamsEnd(t *testing.T) {
 	for round := range 5 {
 		t.Run(fmt.Sprintf("round %d", round), func(t *testing.T) { addEdgesWhileUpstreamsEnd(t, round) })
 	}

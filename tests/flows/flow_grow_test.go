@@ -28,7 +28,7 @@ func grow(t *testing.T, f *fixture.Flows, flow id.FlowID, rules fixture.When, no
 }
 
 // What a growth adds is what the same flow, created whole, has.
-func TestGrowFlow_stores(t *testing.T) {
+func TestGrowFlowStoresLikeCreateFlow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	whole := fixture.Chart(fixture.When{"d": policy.Quorum(2, policy.LetRun)}, "a>b", "b>c", "c>d", "x>d", "a>d")
 	f.NewFlowOf(t, whole)
@@ -92,7 +92,7 @@ func wantExecutions(t *testing.T, f *fixture.Flows, what string, got []id.Execut
 }
 
 // A growth that is repeated, whatever revision it expects, finds that all is there.
-func TestGrowFlow_repeated(t *testing.T) {
+func TestGrowFlowRepeatedChangesNothing(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	x := f.Standalone(t, flow, "x")
@@ -135,7 +135,7 @@ func TestGrowFlow_repeated(t *testing.T) {
 	wantExecutions(t, f, "created", more.Created, "e")
 }
 
-func TestGrowFlow_refuses(t *testing.T) {
+func TestGrowFlowRefusesBadInput(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "b>c", "up>going", "z")
 	other := fixture.Chart(nil, "o")
@@ -228,7 +228,7 @@ func TestGrowFlow_refuses(t *testing.T) {
 }
 
 // The limits of a flow hold for what it has grown to.
-func TestGrowFlow_limits(t *testing.T) {
+func TestGrowFlowLimits(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	setFlow(t, f, flow, fmt.Sprintf(`raw_fields = raw_fields || '{"node_count": %d}'`, engine.MaxMembers-1))
@@ -252,7 +252,7 @@ func TestGrowFlow_limits(t *testing.T) {
 }
 
 // What is given something to wait for waits, though it was free to run; whoever was granted it loses that (F17).
-func TestF17_F25_growth_blocks_what_nobody_has_claimed(t *testing.T) {
+func TestGrowthBlocksUnclaimedMembers_F17_F25(t *testing.T) {
 	f := fixture.CloneFlowFixture(t)
 	f.SeedKey(t, "k1", nil)
 	spec := fixture.Chart(nil, "ready", "granted", "later", "a>released", "a2>released")
@@ -292,7 +292,7 @@ func TestF17_F25_growth_blocks_what_nobody_has_claimed(t *testing.T) {
 }
 
 // An edge whose upstream has ended before counts at once: it releases or skips, with all below (F17).
-func TestF17_growth_from_what_has_ended(t *testing.T) {
+func TestGrowthCountsEndedUpstreams_F17(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
@@ -336,7 +336,7 @@ func TestF17_growth_from_what_has_ended(t *testing.T) {
 }
 
 // An upstream that has ended with its event undispatched is counted by the dispatcher, and once.
-func TestGrowFlow_leaves_what_is_undispatched_to_the_dispatcher(t *testing.T) {
+func TestGrowFlowLeavesUndispatchedEndsToTheDispatcher(t *testing.T) {
 	f := fixture.CloneFlowFixture(t)
 	flow := f.Draw(t, nil, "a>b", "c")
 	f.ClaimAll(t)
@@ -357,7 +357,7 @@ func TestGrowFlow_leaves_what_is_undispatched_to_the_dispatcher(t *testing.T) {
 }
 
 // What ended outside flows, and is not dispatched, counts at once: whoever dispatches its event looks for no edges.
-func TestGrowFlow_from_what_ended_outside_flows(t *testing.T) {
+func TestGrowFlowCountsEndsOutsideFlows(t *testing.T) {
 	f := fixture.CloneFlowFixture(t)
 	flow := f.Draw(t, nil, "a")
 	x := f.Standalone(t, flow, "x")
@@ -377,7 +377,7 @@ func TestGrowFlow_from_what_ended_outside_flows(t *testing.T) {
 }
 
 // A member that runs is given children and waits for them: it goes on when they have ended as its group asks.
-func TestGrowFlow_children_of_a_running_member(t *testing.T) {
+func TestGrowFlowAddsChildrenToARunningMember(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]struct {
 		first  bool // the children end before it waits
@@ -426,7 +426,7 @@ func TestGrowFlow_children_of_a_running_member(t *testing.T) {
 }
 
 // Executions that exist outside flows become nodes of one, in whatever state they are.
-func TestCreateFlow_around_existing_executions(t *testing.T) {
+func TestCreateFlowAroundExistingExecutions(t *testing.T) {
 	f := fixture.NewFlows(t)
 	first := id.NewMemberExecutionID(id.NewFlowID(), id.Partitions{})
 	spec := func(x id.ExecutionID) engine.ExecutionSpec {
@@ -541,7 +541,7 @@ func TestAddMembers(t *testing.T) {
 }
 
 // A node that names no namespace has that of its flow.
-func TestGrowFlow_namespace(t *testing.T) {
+func TestGrowFlowInheritsTheNamespace(t *testing.T) {
 	f := fixture.NewFlows(t)
 	spec := fixture.Chart(nil, "a")
 	spec.Namespace = "tenant"
@@ -559,7 +559,7 @@ func TestGrowFlow_namespace(t *testing.T) {
 }
 
 // Idempotency keys of nodes hold in a growth as in a creation, and a repetition of it is none of them.
-func TestGrowFlow_idempotency_keys(t *testing.T) {
+func TestGrowFlowIdempotencyKeys(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a")
 	keyed := func(node, key string) engine.Growth {
@@ -579,7 +579,7 @@ func TestGrowFlow_idempotency_keys(t *testing.T) {
 }
 
 // An edge is refused for a cycle exactly when it closes one, with what is stored and with the others (F21).
-func TestF21_cycles_of_growth(t *testing.T) {
+func TestGrowFlowRefusesCycles_F21(t *testing.T) {
 	f := fixture.NewFlows(t)
 	rapid.Check(t, func(r *rapid.T) {
 		const most = 8
@@ -636,7 +636,7 @@ func TestF21_cycles_of_growth(t *testing.T) {
 }
 
 // Growth is held to a number of statements that does not depend on its size.
-func TestGrowFlow_statements(t *testing.T) {
+func TestGrowFlowStatementsAreConstant(t *testing.T) {
 	t.Parallel()
 	type call struct {
 		name string
@@ -742,7 +742,7 @@ func returnAll(t *testing.T, f *fixture.Flows) {
 }
 
 // A flow may be created around an execution that runs, which then waits for the others.
-func TestCreateFlow_around_a_started_execution(t *testing.T) {
+func TestCreateFlowAroundAStartedExecution(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := id.NewFlowID()
 	x := f.Standalone(t, flow, "parent")

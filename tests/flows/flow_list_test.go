@@ -135,7 +135,7 @@ func TestListFlows(t *testing.T) {
 }
 
 // A page never has more than 1,000 flows, however many are asked for; the reference has no limit.
-func TestF39_pages_of_flows_are_bounded(t *testing.T) {
+func TestFlowPagesAreBounded_F39(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, `INSERT INTO ff_flow_core (partition_key, flow_id, public_flow_state, created_at_ms)
 		SELECT 7, gen_random_uuid(), 'open', i FROM generate_series(1, 1001) AS i`)
@@ -152,7 +152,7 @@ func TestF39_pages_of_flows_are_bounded(t *testing.T) {
 }
 
 // Pages of 2 over 3 and over 4 flows: a full last page says that nothing follows.
-func TestListFlows_pages(t *testing.T) {
+func TestListFlowsPages(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for n, pages := range map[int]int{3: 2, 4: 2} {
 		partition := n
@@ -176,7 +176,7 @@ func TestListFlows_pages(t *testing.T) {
 }
 
 // A page looks at so many flows and no more, and says where it stopped.
-func TestListFlows_looks_at_a_bounded_number(t *testing.T) {
+func TestListFlowsExaminesABoundedNumber(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, `INSERT INTO ff_flow_core (partition_key, flow_id, public_flow_state, created_at_ms, raw_fields)
 		SELECT i % 256, gen_random_uuid(), 'open', i, CASE WHEN i = 1 THEN '{"flow_kind": "rare"}' ELSE '{}' END::jsonb FROM generate_series(1, $1::integer) AS i`,
@@ -201,7 +201,7 @@ func TestListFlows_looks_at_a_bounded_number(t *testing.T) {
 }
 
 // One flow that cannot be read does not keep the others from being listed; a filter by state leaves it out.
-func TestF45_a_corrupted_flow_is_listed(t *testing.T) {
+func TestListFlowsReportsACorruptedFlow_F45(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow, other := f.Draw(t, nil, "a>b"), f.Draw(t, nil, "a")
 	setFlow(t, f, flow, `raw_fields = raw_fields || '{"node_count": -1}'`)
@@ -218,7 +218,7 @@ func TestF45_a_corrupted_flow_is_listed(t *testing.T) {
 	}
 }
 
-func TestListFlows_refuses_what_nothing_fits(t *testing.T) {
+func TestListFlowsRefusesImpossibleFilters(t *testing.T) {
 	f := fixture.New(t)
 	for field, filter := range map[string]engine.FlowFilter{
 		"partition":      {Partition: new(256)},

@@ -38,7 +38,7 @@ func completeInBatch(ctx context.Context, e *engine.Engine, l engine.Lease) erro
 
 // A member succeeds in a transaction that stays open. Meanwhile another member of the flow succeeds, unless something
 // depends on both.
-func TestResolve_successes_side_by_side(t *testing.T) {
+func TestConcurrentSuccessesOfAFlowNeverWait(t *testing.T) {
 	for _, first := range succeeding {
 		for _, second := range succeeding {
 			for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
@@ -71,7 +71,7 @@ func TestResolve_successes_side_by_side(t *testing.T) {
 }
 
 // Two transactions of callers go on side by side, too.
-func TestResolve_successes_side_by_side_in_transactions(t *testing.T) {
+func TestConcurrentSuccessesInTransactionsNeverWait(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
 		for _, way := range succeeding {
 			t.Run(fmt.Sprintf("%s, %s", level, way.name), func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestResolve_successes_side_by_side_in_transactions(t *testing.T) {
 
 // An execution that joins a flow after its failure was foreseen to need no lock is failed under the flow's lock, which
 // a success of another member has.
-func TestInterleaving_failure_and_joining_a_flow(t *testing.T) {
+func TestFailureRacesJoiningAFlow(t *testing.T) {
 	for _, batch := range []bool{false, true} {
 		t.Run(fmt.Sprintf("batch %t", batch), func(t *testing.T) {
 			f := fixture.NewFlows(t)
@@ -155,7 +155,7 @@ func TestInterleaving_failure_and_joining_a_flow(t *testing.T) {
 
 // Groups are locked in one order, whichever flows of a partition they belong to: whoever waits for one holds those
 // before it, and none behind it.
-func TestResolve_locks_groups_in_order(t *testing.T) {
+func TestResolveLocksGroupsInOrder(t *testing.T) {
 	f := fixture.NewFlows(t)
 	var flows [2]id.FlowID
 	var downstream []id.ExecutionUUID

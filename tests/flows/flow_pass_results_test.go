@@ -43,7 +43,7 @@ func succeedWith(t *testing.T, f *fixture.Flows, flow id.FlowID, key string, res
 }
 
 // The result of an upstream becomes the payload of the downstream, whose worker gets it.
-func TestF34_PassResult(t *testing.T) {
+func TestPassResultBecomesThePayload_F34(t *testing.T) {
 	t.Parallel()
 	t.Run("claimed_with_it", func(t *testing.T) {
 		f := fixture.NewFlows(t)

@@ -63,7 +63,7 @@ func TestDescribeFlow(t *testing.T) {
 	}
 }
 
-func TestDescribeFlow_absent(t *testing.T) {
+func TestDescribeFlowReportsAMissingFlow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := id.NewFlowID()
 	got, err := f.DescribeFlow(t.Context(), flow)
@@ -73,7 +73,7 @@ func TestDescribeFlow_absent(t *testing.T) {
 	fixture.WantNotFound(t, err, "flow", flow.String())
 }
 
-func TestDescribeFlow_defaults(t *testing.T) {
+func TestDescribeFlowDefaults(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil)
 	setFlow(t, f, flow, "raw_fields = '{}'")
@@ -85,7 +85,7 @@ func TestDescribeFlow_defaults(t *testing.T) {
 }
 
 // What other programs store in other forms reads the same.
-func TestDescribeFlow_other_forms(t *testing.T) {
+func TestDescribeFlowReadsForeignForms(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	setFlow(t, f, flow, `graph_revision = 9, public_flow_state = 'cancelled', terminal_at_ms = 1800000000077, raw_fields = '{
@@ -105,7 +105,7 @@ func TestDescribeFlow_other_forms(t *testing.T) {
 }
 
 // Counts are those of the members one by one, however they ended and whoever wrote it.
-func TestDescribeFlow_counts(t *testing.T) {
+func TestDescribeFlowCounts(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "c>d")
 	wantCounts := func() {
@@ -163,7 +163,7 @@ func TestDescribeFlow_counts(t *testing.T) {
 	}
 }
 
-func TestDescribeFlow_group_documents(t *testing.T) {
+func TestDescribeFlowGroupDocuments(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	for document, want := range map[string]policy.Group{
@@ -183,7 +183,7 @@ func TestDescribeFlow_group_documents(t *testing.T) {
 }
 
 // A quorum that no int32 holds is not taken for one that is met.
-func TestF20_stored_quorum_beyond_int32(t *testing.T) {
+func TestDescribeFlowReadsAQuorumBeyondInt32_F20(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, fixture.When{"b": policy.Quorum(1, policy.LetRun)}, "a>b")
 	f.SetGroup(t, flow, "b", `policy = '{"kind": "quorum", "k": 4294967295, "on_satisfied": "let_run"}'`)
@@ -195,7 +195,7 @@ func TestF20_stored_quorum_beyond_int32(t *testing.T) {
 }
 
 // What cannot be read is named, and not replaced by a default.
-func TestF45_corrupted_flow(t *testing.T) {
+func TestDescribeFlowNamesCorruptedColumns_F45(t *testing.T) {
 	t.Parallel()
 	raw := func(document string) string { return "raw_fields = raw_fields || '" + document + "'" }
 	group := func(document string) string { return "policy = '" + document + "'" }
@@ -238,7 +238,7 @@ func TestF45_corrupted_flow(t *testing.T) {
 
 // The state of a group follows from its policy and its counters, and k_target lets another reader see a
 // satisfied one too.
-func TestF25_M16_group_states(t *testing.T) {
+func TestDescribeFlowDerivesGroupStates_F25_M16(t *testing.T) {
 	t.Parallel()
 	three := []string{"a>d", "b>d", "c>d"}
 	tests := []struct {
@@ -284,7 +284,7 @@ func TestF25_M16_group_states(t *testing.T) {
 }
 
 // Counters that another program drove below zero read as zero.
-func TestDescribeFlow_negative_counters(t *testing.T) {
+func TestDescribeFlowNegativeCounters(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>c", "b>c")
 	f.SetGroup(t, flow, "c", "success_count = 1, fail_count = -1, skip_count = -2, running_count = -3")
@@ -295,7 +295,7 @@ func TestDescribeFlow_negative_counters(t *testing.T) {
 }
 
 // An edge that is staged and not applied counts among the edges of its group.
-func TestF19_staged_edges_are_described(t *testing.T) {
+func TestDescribeFlowCountsStagedEdges_F19(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>c", "b>c")
 	f.StageOnly(t, flow, "b", "c")
@@ -363,7 +363,7 @@ func TestListFlowMembers(t *testing.T) {
 	}
 }
 
-func TestListFlowMembers_limits(t *testing.T) {
+func TestListFlowMembersLimits(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a", "b")
 	for _, limit := range []int{0, 2, engine.MaxPage + 1} {
@@ -374,7 +374,7 @@ func TestListFlowMembers_limits(t *testing.T) {
 }
 
 // A flow without members has an empty page, and one that is not there has none.
-func TestListFlowMembers_of_a_missing_flow(t *testing.T) {
+func TestListFlowMembersOfAMissingFlow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	empty := f.NewFlowOf(t, engine.FlowSpec{ID: id.NewFlowID()})
 	if page, err := f.ListFlowMembers(t.Context(), empty, "", 10); err != nil || len(page.Items) != 0 || page.Next != "" {
@@ -431,7 +431,7 @@ func TestFlowMembers(t *testing.T) {
 	}
 }
 
-func TestListFlowMembers_corrupted(t *testing.T) {
+func TestListFlowMembersReportsACorruptedMember(t *testing.T) {
 	t.Parallel()
 	for _, column := range []string{"lifecycle_phase", "eligibility_state", "public_state"} {
 		t.Run(column, func(t *testing.T) {
@@ -513,7 +513,7 @@ func sameUpstream(a, b engine.UpstreamResult) bool {
 }
 
 // In the caller's transaction the reads see what it has done so far.
-func TestFlowReads_in_a_transaction(t *testing.T) {
+func TestFlowReadsInATransaction(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	tx := f.BeginTx(t)

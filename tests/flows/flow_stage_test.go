@@ -21,7 +21,7 @@ func applyEdges(t *testing.T, f *fixture.Flows, flow id.FlowID, edges ...id.Edge
 	return applied
 }
 
-func TestStageEdges_stores(t *testing.T) {
+func TestStageEdgesStoresRows(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a", "b", "c")
 	s := f.Staged(flow, false, "a>b", "a>c")
@@ -61,7 +61,7 @@ func TestStageEdges_stores(t *testing.T) {
 }
 
 // A repetition changes nothing, whatever revision it expects; another edge in its place is named.
-func TestStageEdges_repeated(t *testing.T) {
+func TestStageEdgesRepeatedChangesNothing(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a", "b", "c>d")
 	s := f.Staged(flow, false, "a>b")
@@ -110,7 +110,7 @@ func TestStageEdges_repeated(t *testing.T) {
 }
 
 // One edge is checked in an order, so that of several mistakes the same is told.
-func TestF21_staging_refuses(t *testing.T) {
+func TestStageEdgesRefusesInOrder_F21(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "b>c", "done", "going")
 	stranger, foreign := f.Standalone(t, flow, "stranger"), id.NewFlowID()
@@ -157,7 +157,7 @@ func TestF21_staging_refuses(t *testing.T) {
 }
 
 // Edges that are staged one by one hold the group until the last one counts (F18, F19), though an upstream ends between.
-func TestF18_F19_edges_one_by_one(t *testing.T) {
+func TestStageEdgesOneByOneHoldsTheGroup_F18_F19(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a", "b", "c", "d")
 	for _, key := range []string{"a", "b", "c"} {
@@ -188,7 +188,7 @@ func TestF18_F19_edges_one_by_one(t *testing.T) {
 }
 
 // An edge is applied where it stands, in its own group and flow, however it is asked for (F22).
-func TestF22_apply(t *testing.T) {
+func TestApplyEdges_F22(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow, other := f.Draw(t, nil, "a", "b", "x>y"), fixture.Chart(nil, "a", "b")
 	for fixture.PartitionOf(other.ID) != fixture.PartitionOf(flow) {
@@ -225,7 +225,7 @@ func TestF22_apply(t *testing.T) {
 }
 
 // What has ended, or started, since an edge to it was staged is not given it; one that may have started is.
-func TestApplyEdges_to_what_has_moved_on(t *testing.T) {
+func TestApplyEdgesRefusesEndedDependents(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a", "ended", "started", "allowed")
 	s := f.Staged(flow, false, "a>ended", "a>started", "a>allowed")
@@ -303,7 +303,7 @@ func TestSetGroupPolicy(t *testing.T) {
 }
 
 // A policy is set for a flow that is there and open, and for an execution that is, or may become, its member (F23).
-func TestF23_SetGroupPolicy_refuses(t *testing.T) {
+func TestSetGroupPolicyRefuses_F23(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow, other := f.Draw(t, nil, "a"), fixture.Chart(nil, "o")
 	for fixture.PartitionOf(other.ID) != fixture.PartitionOf(flow) {
@@ -348,7 +348,7 @@ func TestF23_SetGroupPolicy_refuses(t *testing.T) {
 
 // Whatever changes a flow's structure is refused by a flow that has ended, and by no other (F24): a state that is neither
 // is not called a stale revision.
-func TestF24_growth_of_a_flow_in_any_state(t *testing.T) {
+func TestOnlyAnEndedFlowRefusesGrowth_F24(t *testing.T) {
 	t.Parallel()
 	for literal, ended := range map[string]bool{
 		"cancelled": true, "completed": true, "failed": true, "open": false, "running": false, "blocked": false, "who knows": false,
@@ -379,7 +379,7 @@ func TestF24_growth_of_a_flow_in_any_state(t *testing.T) {
 }
 
 // Siblings are listed when a group that cancels them is decided by growth.
-func TestGrowFlow_lists_siblings(t *testing.T) {
+func TestGrowFlowListsSiblings(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "won", "going", "needed>other")
 	f.ClaimAll(t)
@@ -393,7 +393,7 @@ func TestGrowFlow_lists_siblings(t *testing.T) {
 }
 
 // A result is handed over along an edge that counts at once.
-func TestF34_PassResult_of_growth(t *testing.T) {
+func TestGrowthPassesResults_F34(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a", "b", "c")
 	for key, result := range map[string]string{"a": "of a", "b": "of b"} {

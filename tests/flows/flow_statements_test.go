@@ -34,7 +34,7 @@ func fanOut(t *testing.T, f *fixture.Flows, n int, rules fixture.When) id.FlowID
 }
 
 // What is done to a flow takes as many statements whether ten executions or a thousand are concerned.
-func TestFlow_statements(t *testing.T) {
+func TestFlowStatementsAreConstant(t *testing.T) {
 	t.Parallel()
 	want := func(t *testing.T, what string, got, want int) {
 		t.Helper()

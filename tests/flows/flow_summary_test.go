@@ -34,7 +34,7 @@ func wantSummary(t *testing.T, f *fixture.Flows, flow id.FlowID, want string) {
 }
 
 // F31: each member is counted by its phase and outcome, not by a public state that other programs leave behind.
-func TestF31_summary_of_members_in_every_state(t *testing.T) {
+func TestSummaryCountsMembersInEveryState_F31(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	// The outcome of the attempt comes first.
 	flow := f.Draw(t, nil, "a")
@@ -79,7 +79,7 @@ func TestF31_summary_of_members_in_every_state(t *testing.T) {
 }
 
 // The state of a flow follows from all its members, and is written again when it has changed.
-func TestSummariseFlows_states(t *testing.T) {
+func TestSummariseFlowsStates(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	empty := f.NewFlowOf(t, engine.FlowSpec{ID: id.NewFlowID()})
 	flow := f.Draw(t, nil, "a>c", "b>c", "x>y")
@@ -112,7 +112,7 @@ func TestSummariseFlows_states(t *testing.T) {
 }
 
 // A flow whose summary is settled is not counted again.
-func TestSummariseFlows_passes_over_what_is_settled(t *testing.T) {
+func TestSummariseFlowsSkipsSettledFlows(t *testing.T) {
 	f, log := fixture.FlowsOn(fixture.NewCloned(t)), new(fixture.StatementLog)
 	f.Engine = f.EngineOn(t, log.Open(t, f.Url), engine.Config{})
 	flow := f.Draw(t, nil, "a")
@@ -129,7 +129,7 @@ func TestSummariseFlows_passes_over_what_is_settled(t *testing.T) {
 }
 
 // An older look does not overwrite what a later one wrote.
-func TestSummariseFlows_never_gets_older(t *testing.T) {
+func TestSummariseFlowsNeverGoesBack(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a")
 	fixture.Run(t, f.Maintenance().SummariseFlows, 1)
@@ -142,7 +142,7 @@ func TestSummariseFlows_never_gets_older(t *testing.T) {
 }
 
 // It goes through all flows in pages, and begins anew.
-func TestSummariseFlows_goes_on_where_it_stopped(t *testing.T) {
+func TestSummariseFlowsContinuesWhereItStopped(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	var flows []id.FlowID
 	for range 4 {
@@ -176,7 +176,7 @@ func TestSummariseFlows_goes_on_where_it_stopped(t *testing.T) {
 }
 
 // It waits for nobody, and nobody who changes a flow waits for it, or is waited for.
-func TestSummariseFlows_waits_for_nobody(t *testing.T) {
+func TestSummariseFlowsNeverWaits(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	held, free := f.Draw(t, nil, "a"), f.Draw(t, nil, "a")
 	fixture.Run(t, f.Maintenance().SummariseFlows, 2)
@@ -212,7 +212,7 @@ func TestSummariseFlows_waits_for_nobody(t *testing.T) {
 	fixture.Commit(t, tx)
 }
 
-func TestSummariseFlows_in_a_transaction(t *testing.T) {
+func TestSummariseFlowsInATransaction(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a")
 	f.Advance(time.Second)

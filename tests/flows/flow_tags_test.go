@@ -58,7 +58,7 @@ func TestSetFlowTags(t *testing.T) {
 	}
 }
 
-func TestSetFlowTags_refusals(t *testing.T) {
+func TestSetFlowTagsRefusesBadInput(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil)
 	before := f.DumpFlow(t, flow)
@@ -83,7 +83,7 @@ func TestSetFlowTags_refusals(t *testing.T) {
 
 // In a caller's transaction a tag is seen there, comes with the commit, and goes with a roll-back; a refusal leaves the
 // transaction usable.
-func TestSetFlowTag_in_a_transaction(t *testing.T) {
+func TestSetFlowTagInATransaction(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil)
 	for _, commits := range []bool{false, true} {
@@ -120,7 +120,7 @@ func TestSetFlowTag_in_a_transaction(t *testing.T) {
 }
 
 // Who holds the flow for long costs the caller three waits, and nothing is written.
-func TestSetFlowTag_of_a_held_flow(t *testing.T) {
+func TestSetFlowTagGivesUpOnALockedFlow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil)
 	tx := f.BeginTx(t)

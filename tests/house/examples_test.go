@@ -82,8 +82,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestReadme_program keeps the program in the README the one that is built and run.
-func TestReadme_program(t *testing.T) {
+// TestReadmeProgram keeps the program in the README the one that is built and run.
+func TestReadmeProgram(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {

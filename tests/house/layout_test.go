@@ -26,8 +26,8 @@ func goList(t *testing.T, args ...string) []string {
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
-// TestLayout_imports_point_down holds every room to the rooms below it. A new room gets its line here.
-func TestLayout_imports_point_down(t *testing.T) {
+// TestLayoutImportsPointDown holds every room to the rooms below it. A new room gets its line here.
+func TestLayoutImportsPointDown(t *testing.T) {
 	t.Parallel()
 	core := []string{"db", "normalise", "policy", "state", "id"}
 	below := map[string][]string{
@@ -89,10 +89,10 @@ func TestLayout_imports_point_down(t *testing.T) {
 	}
 }
 
-// TestLayout_what_a_user_compiles checks that this library depends on the standard library, pgx with what pgx itself
+// TestLayoutUserDependencies checks that this library depends on the standard library, pgx with what pgx itself
 // needs, and google/uuid alone. The tests beside its packages are held to the same list, because their requirements
 // become the user's. Tests that need a database or rapid belong to the tests module.
-func TestLayout_what_a_user_compiles(t *testing.T) {
+func TestLayoutUserDependencies(t *testing.T) {
 	t.Parallel()
 	allowed := []string{
 		fixture.Module,
@@ -111,8 +111,8 @@ func TestLayout_what_a_user_compiles(t *testing.T) {
 	}
 }
 
-// TestLayout_no_containers_in_the_command keeps the container library, and all that comes with it, out of ff.
-func TestLayout_no_containers_in_the_command(t *testing.T) {
+// TestLayoutCommandHasNoContainers keeps the container library, and all that comes with it, out of ff.
+func TestLayoutCommandHasNoContainers(t *testing.T) {
 	t.Parallel()
 	for _, path := range goList(t, "-deps", "./cmd/ff") {
 		if strings.HasPrefix(path, "github.com/testcontainers/") || strings.HasPrefix(path, "github.com/moby/") {

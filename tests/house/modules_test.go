@@ -17,11 +17,11 @@ import (
 // uuidModule is the one module beside pgx that this library requires. It has no requirements of its own.
 const uuidModule = "github.com/google/uuid"
 
-// TestModules_a_program_pays_for_pgx_alone builds a program that imports every package of this library, and one that
+// TestModulesAddTwoLinesToGoSum builds a program that imports every package of this library, and one that
 // imports pgx alone. The first has the two lines of google/uuid more in its go.sum and no other version of anything. It
 // requires the oldest possible version of each module that the command, the tests, the examples and the benchmarks
 // require, and this library raises none of them.
-func TestModules_a_program_pays_for_pgx_alone(t *testing.T) {
+func TestModulesAddTwoLinesToGoSum(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func TestExpireLeases_gives_the_attempt_back(t *testing.T) {
+func TestExpireLeasesReturnsTheAttempt(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
 	f.Advance(fixture.LeaseTTL - time.Millisecond)
@@ -39,7 +39,7 @@ func TestExpireLeases_gives_the_attempt_back(t *testing.T) {
 	}
 }
 
-func TestExpireLeases_in_batches_oldest_first(t *testing.T) {
+func TestExpireLeasesInBatchesOldestFirst(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var held []engine.Claimed
 	for range 5 {
@@ -61,7 +61,7 @@ func TestExpireLeases_in_batches_oldest_first(t *testing.T) {
 	}
 }
 
-func TestExpireLeases_ends_what_is_lost_too_often(t *testing.T) {
+func TestExpireLeasesFailsAfterTooManyLosses(t *testing.T) {
 	for _, c := range []struct {
 		name, policy string
 		lost         int // before
@@ -111,7 +111,7 @@ func TestExpireLeases_ends_what_is_lost_too_often(t *testing.T) {
 
 // The reference's reclaim leaves the superseded attempt its lease: its worker completes the execution, and the
 // scan for expired leases throws out the new owner.
-func TestE9_E10_superseded_attempt_is_only_fenced(t *testing.T) {
+func TestSupersededAttemptIsFencedOnly_E9_E10(t *testing.T) {
 	f := fixture.NewCloned(t)
 	old := f.Start(t)
 	f.SeedAttempt(t, old.ID, 1, fixture.Columns{"lease_expires_at_ms": fixture.Start.Add(time.Hour).UnixMilli()})
@@ -136,7 +136,7 @@ func TestE9_E10_superseded_attempt_is_only_fenced(t *testing.T) {
 }
 
 // Leases that were left on executions which nobody works on are cleared, and nothing else.
-func TestExpireLeases_clears_stray_leases(t *testing.T) {
+func TestExpireLeasesClearsStrayLeases(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for name, set := range map[string]string{
 		"completed": "lifecycle_phase = 'terminal', public_state = 'completed'",
@@ -162,7 +162,7 @@ func TestExpireLeases_clears_stray_leases(t *testing.T) {
 }
 
 // The pointer of the reference stands above the attempt it leased.
-func TestExpireLeases_beside_the_pointer(t *testing.T) {
+func TestExpireLeasesBesideThePointer(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Seed(t, fixture.Merged(fixture.ClaimedByReference, fixture.Columns{"attempt_index": 1}))
 	f.SeedAttempt(t, x, 0, fixture.Columns{"lease_epoch": 4, "lease_expires_at_ms": fixture.Start.UnixMilli()})
@@ -176,7 +176,7 @@ func TestExpireLeases_beside_the_pointer(t *testing.T) {
 }
 
 // An attempt above the pointer is none yet.
-func TestExpireLeases_below_an_attempt_that_is_not_pointed_to(t *testing.T) {
+func TestExpireLeasesIgnoresAttemptsAboveThePointer(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
 	f.SeedAttempt(t, c.ID, 3, nil)
@@ -188,7 +188,7 @@ func TestExpireLeases_below_an_attempt_that_is_not_pointed_to(t *testing.T) {
 }
 
 // In the reference, chance decides between two scans whether a crashed worker's execution goes on or ends.
-func TestE13_crash_is_no_timeout(t *testing.T) {
+func TestCrashIsNoTimeout_E13(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
 	f.Advance(fixture.LeaseTTL)

@@ -21,7 +21,7 @@ func throughHandle(t *testing.T, l engine.Lease) engine.Lease {
 
 // A lease has no more to it than what it shows: one from a handle is the claimed one, and what the process remembers of
 // that serves both. A member is completed in as many statements, and the lease's timer is forgotten.
-func TestLease_from_a_handle_settles_like_the_claimed_one(t *testing.T) {
+func TestLeaseFromHandleSettlesLikeTheClaimedOne(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	log := new(fixture.StatementLog)
 	f.Engine = f.EngineOn(t, log.Open(t, f.Url), engine.Config{})
@@ -67,7 +67,7 @@ func rivalStatements(t *testing.T, f *fixture.Flows) int {
 }
 
 // A lease whose TTL is no whole number of milliseconds is what its handle says.
-func TestLease_holds_whole_milliseconds(t *testing.T) {
+func TestLeaseHoldsWholeMilliseconds(t *testing.T) {
 	f := fixture.New(t)
 	f.Create(t)
 	spec := f.Worker()
@@ -79,7 +79,7 @@ func TestLease_holds_whole_milliseconds(t *testing.T) {
 }
 
 // Every way in which a lease ends or is lost, by the claimed lease and by one from a handle.
-func TestLease_from_a_handle_in_every_call(t *testing.T) {
+func TestLeaseFromHandleInEveryCall(t *testing.T) {
 	calls := map[string]func(ctx context.Context, e *engine.Engine, l engine.Lease) error{
 		"complete": func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
 			return e.CompleteExecution(ctx, l, nil)

@@ -41,7 +41,7 @@ func TestRenewLease(t *testing.T) {
 	f.WantEvents(t, c.ID, "lease acquired", "lease renewed", "lease renewed", "lease renewed")
 }
 
-func TestRenewLease_until_the_last_moment(t *testing.T) {
+func TestRenewLeaseUntilItsLastMillisecond(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	f.Advance(fixture.LeaseTTL - time.Millisecond)
@@ -53,7 +53,7 @@ func TestRenewLease_until_the_last_moment(t *testing.T) {
 	fixture.WantLeaseError(t, err, engine.ErrLeaseExpired)
 }
 
-func TestRenewLeases_outcomes_stand_in_input_order(t *testing.T) {
+func TestRenewLeasesKeepsInputOrder(t *testing.T) {
 	f := fixture.New(t)
 	held := f.StartMany(t, 4)
 	slices.Reverse(held)
@@ -95,7 +95,7 @@ func TestRenewLeases_outcomes_stand_in_input_order(t *testing.T) {
 	f.WantEvents(t, held[2].ID, "lease acquired")
 }
 
-func TestRenewLeases_of_nothing(t *testing.T) {
+func TestRenewLeasesAcceptsAnEmptyBatch(t *testing.T) {
 	f := fixture.New(t)
 	if got, err := f.RenewLeases(t.Context(), nil); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v", got, err)
@@ -103,7 +103,7 @@ func TestRenewLeases_of_nothing(t *testing.T) {
 }
 
 // More leases than one statement renews.
-func TestRenewLeases_of_many(t *testing.T) {
+func TestRenewLeasesInSeveralStatements(t *testing.T) {
 	f := fixture.New(t)
 	var renewals []engine.Renewal
 	for _, c := range slices.Concat(f.StartMany(t, engine.MaxBatch), f.StartMany(t, 5)) {
@@ -123,7 +123,7 @@ func TestRenewLeases_of_many(t *testing.T) {
 // The reference compares the epoch and nothing else, so that a worker whose lease was lost, whose execution was
 // cancelled, delayed or taken over still completes, fails and renews. Here each loss is refused, by the first
 // of the reasons in the order of the fence, and nothing is written.
-func TestE8_lost_lease_is_refused(t *testing.T) {
+func TestLostLeaseIsRefused_E8(t *testing.T) {
 	f := fixture.New(t)
 	for _, c := range []struct {
 		name  string
@@ -215,7 +215,7 @@ func TestE8_lost_lease_is_refused(t *testing.T) {
 }
 
 // The same after losses that this library brings about: expiry, a claim by another, a release.
-func TestE8_former_holder_is_refused(t *testing.T) {
+func TestFormerHolderIsRefused_E8(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for call, do := range fixture.HolderCalls {
 		first := f.Start(t)
@@ -244,7 +244,7 @@ func TestE8_former_holder_is_refused(t *testing.T) {
 }
 
 // The reference's claims leave the pointer beside the attempt they lease. Whoever holds such a lease keeps it.
-func TestE5_M5_lease_beside_the_pointer(t *testing.T) {
+func TestLeaseBesideThePointerIsKept_E5_M5(t *testing.T) {
 	for call, do := range fixture.HolderCalls {
 		t.Run(call, func(t *testing.T) {
 			f := fixture.New(t)
@@ -263,7 +263,7 @@ func TestE5_M5_lease_beside_the_pointer(t *testing.T) {
 	}
 }
 
-func TestLease_crosses_processes_as_a_handle(t *testing.T) {
+func TestLeaseCrossesProcessesAsAHandle(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	lease, err := engine.LeaseFromHandle(c.Lease.Handle(id.HandleFresh))
@@ -349,7 +349,7 @@ func TestReleaseLeases(t *testing.T) {
 }
 
 // What a gate admitted has to be admitted again.
-func TestReleaseLeases_gives_admissions_back(t *testing.T) {
+func TestReleaseLeasesReturnsAdmissions(t *testing.T) {
 	f := fixture.New(t)
 	budget, quota := id.NewBudgetID(), id.NewQuotaPolicyID()
 	for _, c := range []struct {

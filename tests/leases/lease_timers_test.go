@@ -25,7 +25,7 @@ func wantTimers(t *testing.T, f *fixture.Fixture, due ...time.Time) {
 }
 
 // A look forgets what was given back, and sets a timer for what was renewed.
-func TestWatch_is_kept_by_looks(t *testing.T) {
+func TestLeaseTimersFollowRenewals(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const total = 2*engine.MaxBatch + 500
 	for range total / 500 {
@@ -72,7 +72,7 @@ func TestWatch_is_kept_by_looks(t *testing.T) {
 }
 
 // A lease that somebody holds is met once by a call, however often that looks.
-func TestLeaseTimers_meet_what_is_held_once_a_call(t *testing.T) {
+func TestLeaseTimersMeetALockedLeaseOncePerCall(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
 	f.Advance(fixture.LeaseTTL)
@@ -92,7 +92,7 @@ func TestLeaseTimers_meet_what_is_held_once_a_call(t *testing.T) {
 
 // What this process saw end with success needs no look. A single lease of a claim that did not keeps its row, and so
 // does what a caller's transaction completed: it may have been rolled back.
-func TestWatch_is_forgotten_by_whoever_completes(t *testing.T) {
+func TestLeaseTimersAreDroppedOnCompletion(t *testing.T) {
 	complete := func(t *testing.T, e *engine.Engine, held []engine.Claimed) {
 		completions := make([]engine.Completion, len(held))
 		for i := range held {
@@ -159,7 +159,7 @@ func TestWatch_is_forgotten_by_whoever_completes(t *testing.T) {
 }
 
 // An attempt that was left behind by its execution is nobody's.
-func TestWatch_forgets_attempts_without_an_execution(t *testing.T) {
+func TestLeaseTimersDropOrphanedAttempts(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
 	f.Exec(t, "DELETE FROM ff_exec_core")
@@ -171,7 +171,7 @@ func TestWatch_forgets_attempts_without_an_execution(t *testing.T) {
 }
 
 // Other programs know nothing of lease timers, and may take any lease.
-func TestWatch_of_leases_that_another_program_takes(t *testing.T) {
+func TestLeaseTimersOfForeignLeases(t *testing.T) {
 	at := func(d time.Duration) int64 { return fixture.Start.Add(d).UnixMilli() }
 	for _, c := range []struct {
 		name  string
@@ -220,7 +220,7 @@ func TestWatch_of_leases_that_another_program_takes(t *testing.T) {
 }
 
 // The plain work of this library calls no trigger of the attempts.
-func TestWatch_calls_no_trigger_for_this_library(t *testing.T) {
+func TestLeaseTimersCallNoTriggerForOwnWrites(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Create(t)
 	f.Create(t)
@@ -249,7 +249,7 @@ func TestWatch_calls_no_trigger_for_this_library(t *testing.T) {
 }
 
 // What was leased while triggers were disabled is looked at once the sweep has come by.
-func TestRepairQueue_watches_overdue_leases(t *testing.T) {
+func TestRepairQueueTimesOverdueLeases(t *testing.T) {
 	f := fixture.NewCloned(t)
 	held := f.StartMany(t, 3)
 	f.Exec(t, "DELETE FROM ffx_lease_timer")
@@ -268,7 +268,7 @@ func TestRepairQueue_watches_overdue_leases(t *testing.T) {
 
 // A lease that nobody has committed yet when others look, one that is renewed meanwhile, and one that is lost while its
 // row is held: none is forgotten.
-func TestInterleaving_looks_at_leases(t *testing.T) {
+func TestLeaseTimersRaceClaimsAndRenewals(t *testing.T) {
 	renew := func(t *testing.T, f *fixture.Fixture, e *engine.Engine, held engine.Claimed) {
 		if _, err := e.RenewLease(t.Context(), held.Lease, 0); err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 )
 
 // Parked until the last upstream has ended, and then the same attempt goes on.
-func TestWaitForChildren_parks(t *testing.T) {
+func TestWaitForChildrenParksTheAttempt(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>c", "b>c")
 	l := f.Early(t, flow, "c")
@@ -40,7 +40,7 @@ func TestWaitForChildren_parks(t *testing.T) {
 }
 
 // What failed while it was parked ends it, as any other that waits.
-func TestWaitForChildren_parked_is_skipped(t *testing.T) {
+func TestParkedExecutionIsSkippedOnFailure(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>c", "b>c", "c>d")
 	l := f.Early(t, flow, "c")
@@ -53,7 +53,7 @@ func TestWaitForChildren_parked_is_skipped(t *testing.T) {
 }
 
 // The reference parks it although all that it waits for has ended, and nobody wakes it again.
-func TestE40_wait_children_of_a_satisfied_group(t *testing.T) {
+func TestWaitForChildrenOfASatisfiedGroup_E40(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>c", "b>c")
 	l := f.Early(t, flow, "c")
@@ -73,7 +73,7 @@ func TestE40_wait_children_of_a_satisfied_group(t *testing.T) {
 }
 
 // Nor does it end there what can no longer go on.
-func TestE40_wait_children_of_an_impossible_group(t *testing.T) {
+func TestWaitForChildrenOfAnImpossibleGroup_E40(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>c", "b>c", "c>d", "d>e")
 	l := f.Early(t, flow, "c")
@@ -94,7 +94,7 @@ func TestE40_wait_children_of_an_impossible_group(t *testing.T) {
 }
 
 // A quorum is decided by what its rule says, not by all of its upstreams.
-func TestWaitForChildren_of_a_quorum(t *testing.T) {
+func TestWaitForChildrenOfAQuorum(t *testing.T) {
 	f := fixture.NewFlows(t)
 	rules := fixture.When{"d": policy.Quorum(2, policy.LetRun)}
 	flow := f.Draw(t, rules, "a>d", "b>d", "c>d")
@@ -107,7 +107,7 @@ func TestWaitForChildren_of_a_quorum(t *testing.T) {
 }
 
 // Outside a flow, and without upstreams, it waits for what may be added.
-func TestWaitForChildren_of_nothing(t *testing.T) {
+func TestWaitForChildrenWithoutChildren(t *testing.T) {
 	f := fixture.NewFlows(t)
 	solo := f.Start(t).Lease
 	f.WantWaiting(t, solo, engine.WaitingParked)
@@ -159,7 +159,7 @@ func TestWaitForChildrenEach(t *testing.T) {
 }
 
 // The last upstream completes while the wait is under way: whichever comes first, it is not lost.
-func TestInterleaving_wait_for_children_and_the_last_completion(t *testing.T) {
+func TestWaitForChildrenRacesTheLastCompletion(t *testing.T) {
 	arrange := func(t *testing.T) (*fixture.Flows, id.FlowID, engine.Lease) {
 		f := fixture.NewFlows(t)
 		flow := f.Draw(t, nil, "a>c", "b>c")

@@ -40,7 +40,7 @@ func TestCompleteExecution(t *testing.T) {
 }
 
 // A completion that is repeated, since its answer was lost, answers as the first did.
-func TestE42_complete_may_be_repeated(t *testing.T) {
+func TestCompleteMayBeRepeated_E42(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	if err := f.CompleteExecution(t.Context(), c.Lease, []byte("first")); err != nil {
@@ -61,7 +61,7 @@ func TestE42_complete_may_be_repeated(t *testing.T) {
 }
 
 // A different outcome than the one asked for is never reported as success.
-func TestCompleteExecution_of_a_failed_one(t *testing.T) {
+func TestCompleteExecutionReportsAnotherOutcome(t *testing.T) {
 	f := fixture.New(t)
 	for _, c := range []struct {
 		class policy.Class
@@ -82,7 +82,7 @@ func TestCompleteExecution_of_a_failed_one(t *testing.T) {
 	}
 }
 
-func TestCompleteExecutions_outcomes_stand_in_input_order(t *testing.T) {
+func TestCompleteExecutionsKeepsInputOrder(t *testing.T) {
 	f := fixture.New(t)
 	held := f.StartMany(t, 4)
 	slices.Reverse(held)
@@ -120,14 +120,14 @@ func TestCompleteExecutions_outcomes_stand_in_input_order(t *testing.T) {
 	f.WantState(t, held[2].ID, fixture.StateRunning)
 }
 
-func TestCompleteExecutions_of_nothing(t *testing.T) {
+func TestCompleteExecutionsAcceptsAnEmptyBatch(t *testing.T) {
 	f := fixture.New(t)
 	if outcomes, err := f.CompleteExecutions(t.Context(), nil); err != nil || len(outcomes) != 0 {
 		t.Errorf("got %v, %v", outcomes, err)
 	}
 }
 
-func TestCompleteExecutions_of_many(t *testing.T) {
+func TestCompleteExecutionsOfMany(t *testing.T) {
 	f := fixture.New(t)
 	held := slices.Concat(f.StartMany(t, engine.MaxBatch), f.StartMany(t, 5))
 	completions := make([]engine.Completion, len(held))
@@ -146,7 +146,7 @@ func TestCompleteExecutions_of_many(t *testing.T) {
 }
 
 // The reference leaves namespace and tag of most completion events NULL, so that filtered readers miss them.
-func TestE29_I18_completion_events_say_whose_they_are(t *testing.T) {
+func TestCompletionEventsCarryNamespaceAndTag_E29_I18(t *testing.T) {
 	f := fixture.NewCloned(t)
 	tagged := func(spec *engine.ExecutionSpec) {
 		spec.Namespace, spec.Tags = "tenant", map[string]string{"cairn.instance_id": "i1"}
@@ -203,7 +203,7 @@ func TestE29_I18_completion_events_say_whose_they_are(t *testing.T) {
 	}
 }
 
-func TestCompleteExecution_gives_admissions_back(t *testing.T) {
+func TestCompleteExecutionReturnsAdmissions(t *testing.T) {
 	f := fixture.New(t)
 	quota := id.NewQuotaPolicyID()
 	for _, attach := range []func(x id.ExecutionID){
@@ -226,7 +226,7 @@ func TestCompleteExecution_gives_admissions_back(t *testing.T) {
 }
 
 // The items that the fast path completed stay completed when those that it left fail: the error is theirs.
-func TestCompleteExecutions_error_of_some(t *testing.T) {
+func TestCompleteExecutionsKeepsTheFastPathOnErrors(t *testing.T) {
 	f := fixture.New(t)
 	held := f.StartMany(t, 2)
 	f.SetExecution(t, held[1].ID, "attempt_index = 1") // left to the form that locks first
@@ -248,7 +248,7 @@ func TestCompleteExecutions_error_of_some(t *testing.T) {
 }
 
 // A batch of which the members are refused completes what is in no flow.
-func TestCompleteExecutions_members_refused_beside_others(t *testing.T) {
+func TestCompleteExecutionsMembersRefusedBesideOthers(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	stale := f.Lease(t, flow, "a")

@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func TestFailExecution_schedules_a_retry(t *testing.T) {
+func TestFailExecutionSchedulesARetry(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t, fixture.Retrying(policy.Retry{Backoff: policy.Fixed(5 * time.Second)}), func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Hour) })
 	f.Advance(time.Second)
@@ -45,7 +45,7 @@ func TestFailExecution_schedules_a_retry(t *testing.T) {
 	f.WantNothingClaimable(t)
 }
 
-func TestFailExecution_retries_at_once(t *testing.T) {
+func TestFailExecutionRetriesImmediately(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t, fixture.Retrying(policy.Retry{Backoff: policy.Fixed(0)}), func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Hour) })
 	if got, want := f.Fail(t, c.Lease, engine.Failure{}), (engine.Failed{Retry: true, RetryAt: fixture.Start, NextAttempt: 1}); got != want {
@@ -60,7 +60,7 @@ func TestFailExecution_retries_at_once(t *testing.T) {
 	}
 }
 
-func TestFailExecution_for_good(t *testing.T) {
+func TestFailExecutionPermanently(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	f.Advance(time.Second)
@@ -89,7 +89,7 @@ func TestFailExecution_for_good(t *testing.T) {
 	}
 }
 
-func TestFailExecution_retry_decision(t *testing.T) {
+func TestFailExecutionDecidesOnARetry(t *testing.T) {
 	only := func(categories ...string) *policy.Execution {
 		return &policy.Execution{Retry: &policy.Retry{Categories: categories}}
 	}
@@ -140,7 +140,7 @@ func TestFailExecution_retry_decision(t *testing.T) {
 	}
 }
 
-func TestFailExecution_backoff(t *testing.T) {
+func TestFailExecutionBackoff(t *testing.T) {
 	jitter := policy.Exponential(time.Second, time.Minute)
 	jitter.Jitter = true
 	f := fixture.New(t)
@@ -172,7 +172,7 @@ func TestFailExecution_backoff(t *testing.T) {
 }
 
 // A retry that would come after the deadline is scheduled all the same; the deadline ends it.
-func TestFailExecution_beyond_its_deadline(t *testing.T) {
+func TestFailExecutionRetriesBeyondItsDeadline(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t, fixture.Retrying(policy.Retry{Backoff: policy.Fixed(time.Minute)}), func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Second) })
 	if got, want := f.Fail(t, c.Lease, engine.Failure{}), fixture.Start.Add(time.Minute); !got.Retry || !got.RetryAt.Equal(want) {
@@ -188,7 +188,7 @@ func TestFailExecution_beyond_its_deadline(t *testing.T) {
 }
 
 // Without end, and never wrapping round.
-func TestFailExecution_with_the_longest_backoff(t *testing.T) {
+func TestFailExecutionWithTheLongestBackoff(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	f.SetExecution(t, c.ID, `policy = '{"retry_policy":{"max_retries":1,"backoff":{"type":"fixed","delay_ms":9223372036854775807}}}'`)
@@ -199,7 +199,7 @@ func TestFailExecution_with_the_longest_backoff(t *testing.T) {
 }
 
 // The reference's fail by handle knows neither limits nor pauses: it retries at once for ever.
-func TestE19_retries_end(t *testing.T) {
+func TestRetriesEnd_E19(t *testing.T) {
 	f := fixture.New(t)
 	f.Create(t)
 	for attempt := range 4 {
@@ -213,7 +213,7 @@ func TestE19_retries_end(t *testing.T) {
 }
 
 // The reference's typed fail leaves the pointer on the ended attempt, and an outcome that it cannot read itself.
-func TestE20_failed_attempt_is_left_behind(t *testing.T) {
+func TestFailedAttemptIsLeftBehind_E20(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	f.Fail(t, c.Lease, engine.Failure{})
@@ -232,7 +232,7 @@ func TestE20_failed_attempt_is_left_behind(t *testing.T) {
 }
 
 // The reference takes a policy that it cannot read for "no retries", and knows no jitter.
-func TestE21_malformed_policy_is_refused(t *testing.T) {
+func TestMalformedRetryPolicyIsRefused_E21(t *testing.T) {
 	f := fixture.New(t)
 	for field, backoff := range map[string]policy.Backoff{
 		"Max":    {First: time.Second, Factor: 2},
@@ -253,7 +253,7 @@ func TestE21_malformed_policy_is_refused(t *testing.T) {
 }
 
 // Policies of other programs are read for what they say.
-func TestFailExecution_reads_other_policies(t *testing.T) {
+func TestFailExecutionReadsForeignPolicies(t *testing.T) {
 	f := fixture.New(t)
 	for _, c := range []struct {
 		name, stored string
@@ -285,7 +285,7 @@ func TestFailExecution_reads_other_policies(t *testing.T) {
 }
 
 // The reference casts the counter to a number in SQL: one value that is none breaks every failure of the execution.
-func TestE52_retry_count_that_is_no_number(t *testing.T) {
+func TestFailToleratesABadRetryCount_E52(t *testing.T) {
 	f := fixture.New(t)
 	for raw, want := range map[string]int32{`""`: 1, `"many"`: 1, `"2"`: 3, `2`: 3, `"-1"`: 1, `null`: 1, `{}`: 1, `"99999999999"`: 1} {
 		c := f.Start(t, fixture.Retrying(policy.Retry{MaxRetries: 10}))
@@ -301,7 +301,7 @@ func TestE52_retry_count_that_is_no_number(t *testing.T) {
 
 // A failure that is repeated, since its answer was lost, changes nothing and answers as the first did. The reference
 // counts it again: attempts are skipped.
-func TestE42_fail_may_be_repeated(t *testing.T) {
+func TestFailMayBeRepeated_E42(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		policy  policy.Retry
@@ -328,7 +328,7 @@ func TestE42_fail_may_be_repeated(t *testing.T) {
 }
 
 // So is one that the reference has recorded.
-func TestE42_fail_recorded_by_the_reference(t *testing.T) {
+func TestFailRecordedByTheReferenceMayBeRepeated_E42(t *testing.T) {
 	f := fixture.New(t)
 	for _, c := range []struct {
 		phase string
@@ -348,7 +348,7 @@ func TestE42_fail_recorded_by_the_reference(t *testing.T) {
 	}
 }
 
-func TestFailExecutions_outcomes_stand_in_input_order(t *testing.T) {
+func TestFailExecutionsKeepsInputOrder(t *testing.T) {
 	f := fixture.New(t)
 	held := f.StartMany(t, 4)
 	slices.Reverse(held)
@@ -394,7 +394,7 @@ func TestFailExecutions_outcomes_stand_in_input_order(t *testing.T) {
 	f.WantState(t, held[2].ID, fixture.StateRunning)
 }
 
-func TestFailExecutions_of_many(t *testing.T) {
+func TestFailExecutionsInSeveralStatements(t *testing.T) {
 	f := fixture.New(t)
 	held := slices.Concat(f.StartMany(t, engine.MaxBatch), f.StartMany(t, 5))
 	failures := make([]engine.AttemptFailure, len(held))
@@ -418,7 +418,7 @@ func TestFailExecutions_of_many(t *testing.T) {
 }
 
 // A retry that waits is admitted again when it wakes; one at once keeps its admission.
-func TestFailExecution_gives_admissions_back(t *testing.T) {
+func TestFailExecutionReturnsAdmissions(t *testing.T) {
 	f := fixture.New(t)
 	quota := id.NewQuotaPolicyID()
 	for _, c := range []struct {

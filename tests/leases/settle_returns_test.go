@@ -63,7 +63,7 @@ func TestDelayExecution(t *testing.T) {
 
 // The reference's delay overwrites the deadline, and its promotion clears it: the deadline is lost, or the delayed row
 // looks overdue.
-func TestE17_delay_keeps_the_deadline(t *testing.T) {
+func TestDelayKeepsTheDeadline_E17(t *testing.T) {
 	deadline := fixture.Start.Add(2 * time.Hour)
 	for name, c := range map[string]struct {
 		until  time.Time
@@ -137,7 +137,7 @@ func TestDelayExecutions(t *testing.T) {
 	}
 }
 
-func TestDelayExecution_gives_admissions_back(t *testing.T) {
+func TestDelayExecutionReturnsAdmissions(t *testing.T) {
 	f := fixture.New(t)
 	budget, quota := id.NewBudgetID(), id.NewQuotaPolicyID()
 	x := f.Create(t)
@@ -152,7 +152,7 @@ func TestDelayExecution_gives_admissions_back(t *testing.T) {
 }
 
 // A delay that waits for a row has its lease judged after that.
-func TestInterleaving_delay_and_expiry(t *testing.T) {
+func TestDelayRacesAnExpiry(t *testing.T) {
 	f := fixture.NewCloned(t)
 	l := f.Start(t).Lease
 	late := f.StoppedBefore(t, "LockExecutions")
@@ -166,7 +166,7 @@ func TestInterleaving_delay_and_expiry(t *testing.T) {
 }
 
 // Delays of many take as many statements as those of few.
-func TestDelayExecutions_statements(t *testing.T) {
+func TestDelayExecutionsStatementsAreConstant(t *testing.T) {
 	f, log := fixture.LoggedFixture(t)
 	delay := func(n int) []string {
 		var delays []engine.Delay

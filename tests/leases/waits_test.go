@@ -25,7 +25,7 @@ func batchOfOne(call func(context.Context, *engine.Engine, []engine.Lease) ([]er
 
 // A refused call in a caller's transaction kept its locks until that ended: a holder from before cost its successor,
 // whose settlements and renewals waited, every lease.
-func TestA2_a_refusal_leaves_no_lock(t *testing.T) {
+func TestRefusalLeavesNoLock(t *testing.T) {
 	calls := make(map[string]func(*testing.T, *engine.Engine, engine.Lease) error)
 	for name, call := range fixture.HolderCalls {
 		calls[name] = call
@@ -57,7 +57,7 @@ func TestA2_a_refusal_leaves_no_lock(t *testing.T) {
 }
 
 // A batch keeps the locks of what it did, and no others.
-func TestA2_a_batch_keeps_the_locks_of_what_it_did(t *testing.T) {
+func TestBatchKeepsOnlyTheLocksOfItsChanges(t *testing.T) {
 	for name, call := range fixture.Batches {
 		t.Run(name, func(t *testing.T) {
 			f := fixture.NewFlows(t)
@@ -86,7 +86,7 @@ func TestA2_a_batch_keeps_the_locks_of_what_it_did(t *testing.T) {
 }
 
 // One waiting statement renewed all leases of a process, and one locked row lost them all.
-func TestA3_a_renewal_waits_for_nobody(t *testing.T) {
+func TestRenewalNeverWaits(t *testing.T) {
 	f := fixture.New(t)
 	claimed := f.StartMany(t, 20)
 	tx := f.BeginTx(t)
@@ -149,7 +149,7 @@ var obstacles = map[string]func(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow 
 
 // One locked row, or one locked flow, stalled every settlement of a process. Now the batch sets aside what is locked,
 // and nothing else.
-func TestA4_a_batch_sets_aside_what_is_locked(t *testing.T) {
+func TestBatchSetsLockedRowsAside(t *testing.T) {
 	meets := map[string][]string{
 		"renew":              {"attempt"},
 		"release":            {"execution", "attempt"},
@@ -204,7 +204,7 @@ func TestA4_a_batch_sets_aside_what_is_locked(t *testing.T) {
 }
 
 // What was busy when a batch was first tried and is free when it is halved has the outcome of the second try.
-func TestA4_an_outcome_is_that_of_the_last_try(t *testing.T) {
+func TestBatchReportsTheLastTry(t *testing.T) {
 	f := fixture.NewFlows(t)
 	freed, held := f.Draw(t, nil, "a>c"), f.Draw(t, nil, "a>c")
 	leases := []engine.Lease{f.Lease(t, freed, "a"), f.Lease(t, held, "a")}
@@ -236,7 +236,7 @@ func TestA4_an_outcome_is_that_of_the_last_try(t *testing.T) {
 }
 
 // A claim passes over what is locked, attempts included, and takes what is behind it.
-func TestA4_a_claim_waits_for_nobody(t *testing.T) {
+func TestClaimNeverWaitsForAttempts(t *testing.T) {
 	f := fixture.New(t)
 	returned := f.StartMany(t, 3)
 	leases := []engine.Lease{returned[0].Lease, returned[1].Lease, returned[2].Lease}
@@ -265,7 +265,7 @@ func TestA4_a_claim_waits_for_nobody(t *testing.T) {
 }
 
 // In a caller's transaction, too, a batch asks for attempts without waiting, however long the caller would.
-func TestA4_a_batch_in_a_transaction_waits_for_no_attempt(t *testing.T) {
+func TestBatchInATransactionNeverWaitsForAttempts(t *testing.T) {
 	for _, call := range []string{"complete", "complete and claim", "fail", "fail for good", "release"} {
 		t.Run(call, func(t *testing.T) {
 			f := fixture.New(t)
@@ -290,7 +290,7 @@ func TestA4_a_batch_in_a_transaction_waits_for_no_attempt(t *testing.T) {
 }
 
 // An attempt that somebody holds counts too: of those that are free an older one would go on in its place.
-func TestA4_a_claim_passes_over_what_is_held_in_part(t *testing.T) {
+func TestClaimSkipsPartlyLockedExecutions(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	f.Fail(t, c.Lease, engine.Failure{})
@@ -312,7 +312,7 @@ func TestA4_a_claim_passes_over_what_is_held_in_part(t *testing.T) {
 }
 
 // A call that comes too late by a moment, in a caller's transaction, leaves nothing locked there.
-func TestA2_a_call_that_loses_a_race_leaves_no_lock(t *testing.T) {
+func TestLateCallLeavesNoLock(t *testing.T) {
 	for statement, do := range map[string]func(context.Context, *engine.Engine, engine.Lease) error{
 		"RenewLeases": func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
 			_, err := e.RenewLease(ctx, l, 0)
@@ -342,7 +342,7 @@ func TestA2_a_call_that_loses_a_race_leaves_no_lock(t *testing.T) {
 
 // A call for one execution queues for its locks, so that a flow whose members complete all the time cannot keep it
 // away for ever, and says so when it has waited long enough.
-func TestA4_a_call_for_one_queues(t *testing.T) {
+func TestSingleCallQueuesForItsLocks(t *testing.T) {
 	for _, what := range []string{"execution", "attempt", "flow", "group", "downstream"} {
 		t.Run(what, func(t *testing.T) {
 			f := fixture.NewFlows(t)
@@ -363,7 +363,7 @@ func TestA4_a_call_for_one_queues(t *testing.T) {
 }
 
 // A stale member's completion in a caller's transaction took the group before the execution: 64 deadlocks in 150 rounds.
-func TestA6_a_stale_completion_keeps_the_order(t *testing.T) {
+func TestStaleCompletionKeepsTheLockOrder(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>c", "b>c")
 	stale := f.Lease(t, flow, "a")
@@ -382,7 +382,7 @@ func TestA6_a_stale_completion_keeps_the_order(t *testing.T) {
 }
 
 // Lease events took the id of the lease from the caller's handle: a zero one wrote the nil uuid.
-func TestA16_events_name_the_lease_of_the_attempt(t *testing.T) {
+func TestLeaseEventsNameTheStoredLease(t *testing.T) {
 	for name, call := range fixture.HolderCalls {
 		for _, beside := range []bool{false, true} { // the pointer, so that the fast path does not serve it
 			t.Run(fmt.Sprintf("%s, pointer beside %t", name, beside), func(t *testing.T) {

@@ -47,7 +47,7 @@ func admissionOf(t *testing.T, f *fixture.Fixture, x id.ExecutionID) admission {
 }
 
 // The reference cannot block on Postgres, and labels what is blocked by its route as limited by a rate.
-func TestE43_an_operator_blocks_and_unblocks(t *testing.T) {
+func TestOperatorBlocksAndUnblocks_E43(t *testing.T) {
 	for _, reason := range fixture.BlockReasons {
 		t.Run(string(reason), func(t *testing.T) {
 			f := fixture.New(t)
@@ -99,7 +99,7 @@ func TestE43_an_operator_blocks_and_unblocks(t *testing.T) {
 }
 
 // What runs, has ended or waits for something else cannot be blocked; that is an answer.
-func TestE43_what_cannot_be_blocked(t *testing.T) {
+func TestBlockRefusesOtherPhases_E43(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		arrange func(t *testing.T, f *fixture.Fixture) id.ExecutionID
@@ -155,7 +155,7 @@ func TestE43_what_cannot_be_blocked(t *testing.T) {
 }
 
 // What the reference created, which stores other words, and what another attempt goes on with.
-func TestE43_blocks_in_every_spelling_of_ready(t *testing.T) {
+func TestBlockReadsEverySpellingOfReady_E43(t *testing.T) {
 	for name, assignments := range map[string]string{
 		"created by the reference": "lifecycle_phase = 'submitted', attempt_state = 'pending', blocking_reason = NULL",
 		"released":                 "ownership_state = 'released'",
@@ -180,7 +180,7 @@ func TestE43_blocks_in_every_spelling_of_ready(t *testing.T) {
 }
 
 // What waits for others is set free only by him who says that it does.
-func TestE43_unblocks_what_waits_for_others(t *testing.T) {
+func TestUnblockNamesTheReason_E43(t *testing.T) {
 	f := fixture.FlowsOn(fixture.New(t))
 	flow := f.Draw(t, nil, "a>b")
 	b := f.NodeID(flow, "b")
@@ -192,7 +192,7 @@ func TestE43_unblocks_what_waits_for_others(t *testing.T) {
 }
 
 // A block takes back what admitted an execution, with its slot, and a gate may admit it again; an unblock is past the gate.
-func TestE43_blocks_give_back_what_admitted(t *testing.T) {
+func TestBlockReturnsAdmissions_E43(t *testing.T) {
 	budgetID, quotaID := id.NewBudgetID(), id.NewQuotaPolicyID()
 	budget, quota := budgetID.String(), quotaID.String()
 	for _, c := range []struct {
@@ -242,7 +242,7 @@ func TestE43_blocks_give_back_what_admitted(t *testing.T) {
 	}
 }
 
-func TestBlock_refuses_bad_input(t *testing.T) {
+func TestBlockRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t)
 	op := f.Operator()
@@ -279,7 +279,7 @@ func TestBlock_refuses_bad_input(t *testing.T) {
 }
 
 // Who waits for the work of a lane hears of what is unblocked, but not from a caller's transaction.
-func TestBlock_unblocking_wakes(t *testing.T) {
+func TestUnblockWakesWorkers(t *testing.T) {
 	f := fixture.New(t)
 	marker := id.LaneID(f.Name + "-marker")
 	e := f.Rival(t).ListenTo(t, f.Lane, marker)
@@ -300,7 +300,7 @@ func TestBlock_unblocking_wakes(t *testing.T) {
 }
 
 // A deadline ends what is blocked too, and it is listed no more.
-func TestBlock_ends_by_a_deadline(t *testing.T) {
+func TestBlockedExecutionEndsByItsDeadline(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Deadline = f.Time().Add(time.Second) })
 	f.Block(t, x, state.PausedByOperator, "")
@@ -458,7 +458,7 @@ func TestUnblockRoutes(t *testing.T) {
 }
 
 // In batches, the longest blocked first, past what is locked; one with a budget goes before its gate.
-func TestUnblockRoutes_in_batches(t *testing.T) {
+func TestUnblockRoutesInBatches(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var all []id.ExecutionID
 	for range 7 {
@@ -497,7 +497,7 @@ func TestUnblockRoutes_in_batches(t *testing.T) {
 }
 
 // What somebody changes while the job looks is judged by what it is under its lock.
-func TestUnblockRoutes_with_an_old_snapshot(t *testing.T) {
+func TestUnblockRoutesWithAnOldSnapshot(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Create(t, capable("gpu"))
 	f.Block(t, x, state.WaitingForCapableWorker, "")
@@ -521,7 +521,7 @@ func TestUnblockRoutes_with_an_old_snapshot(t *testing.T) {
 }
 
 // What was blocked, set free or deleted while no trigger fired, the sweep finds.
-func TestRepairQueue_mends_the_list_of_what_is_blocked(t *testing.T) {
+func TestRepairQueueFixesTheListOfBlocked(t *testing.T) {
 	const set = "UPDATE ff_exec_core SET "
 	for name, unseen := range map[string]string{
 		"set free":              set + fixture.ForeignReady,

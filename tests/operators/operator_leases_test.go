@@ -27,7 +27,7 @@ func revoke(t *testing.T, f *fixture.Fixture, spec engine.RevokeSpec) engine.Rev
 	return revoked
 }
 
-func TestRevokeLease_gives_the_execution_back(t *testing.T) {
+func TestRevokeLeaseReturnsTheExecution(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t, fixture.TimingOutAfter(time.Hour, nil))
 	before, attempts := storedRows(t, f, c.ID)
@@ -71,7 +71,7 @@ func TestRevokeLease_gives_the_execution_back(t *testing.T) {
 }
 
 // A repetition, and whatever else finds no lease, or not the one that is meant, writes nothing.
-func TestRevokeLease_of_another_lease(t *testing.T) {
+func TestRevokeLeaseIgnoresAnotherLease(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	other := id.NewLeaseID().String()
@@ -117,7 +117,7 @@ func startAlone(t *testing.T, f *fixture.Fixture) engine.Lease {
 	return fixture.Another(t).Start(t).Lease
 }
 
-func TestRevokeLease_refuses_a_long_reason(t *testing.T) {
+func TestRevokeLeaseRefusesALongReason(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	_, err := f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: c.ID, Reason: strings.Repeat("x", engine.MaxRevokeReason+1)})
@@ -127,7 +127,7 @@ func TestRevokeLease_refuses_a_long_reason(t *testing.T) {
 }
 
 // A lease that has run out, or that another program marked as lost, may be revoked before a job comes.
-func TestRevokeLease_of_a_lease_that_ran_out(t *testing.T) {
+func TestRevokeLeaseAfterItRanOut(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	f.Advance(2 * fixture.LeaseTTL)
@@ -148,7 +148,7 @@ func TestRevokeLease_of_a_lease_that_ran_out(t *testing.T) {
 }
 
 // The listing of expired leases names them by a label, which the reference's revoke never accepts.
-func TestI11_each_name_of_a_lease_revokes_it(t *testing.T) {
+func TestRevokeLeaseAcceptsEverySpelling_I11(t *testing.T) {
 	f := fixture.NewCloned(t) // the first page is to hold its lease
 	for name, spell := range map[string]func(engine.Lease) string{
 		"its id":    func(l engine.Lease) string { return l.ID.String() },
@@ -177,7 +177,7 @@ func TestI11_each_name_of_a_lease_revokes_it(t *testing.T) {
 
 // A label is no fence: that of an execution's very first state is the execution's id, and it names a lease only while
 // that is the current one.
-func TestI12_a_label_names_the_current_lease_alone(t *testing.T) {
+func TestLeaseLabelNamesTheCurrentLeaseOnly_I12(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	label := id.LeaseTriple{Execution: c.ID.UUID(), LeaseEpoch: 1}.Synthetic()
@@ -217,7 +217,7 @@ func expired(t *testing.T, f *fixture.Fixture, filter engine.ExpiredLeaseFilter,
 }
 
 // Leases of one millisecond are a page's end and the next one's beginning: none is left out or comes twice.
-func TestE34_expired_leases_of_one_millisecond(t *testing.T) {
+func TestListExpiredLeasesOfOneMillisecond_E34(t *testing.T) {
 	f := fixture.NewCloned(t)
 	claimed := f.StartMany(t, 7)
 	f.Advance(fixture.LeaseTTL)
@@ -252,7 +252,7 @@ func bytesOf(f engine.Fence) func(func(byte) bool) {
 }
 
 // The reference's cursor compares a bare uuid with a tagged id as text.
-func TestI9_a_cursor_goes_on_where_the_page_ended(t *testing.T) {
+func TestExpiredLeaseCursorContinuesAfterThePage_I9(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.StartMany(t, 3)
 	f.Advance(time.Millisecond)
@@ -298,7 +298,7 @@ func TestI9_a_cursor_goes_on_where_the_page_ended(t *testing.T) {
 }
 
 // Whatever the public state says: what is active and has lost its lease is listed, and nothing else is.
-func TestI10_expired_leases_of_all_claims(t *testing.T) {
+func TestListExpiredLeasesOfEveryClaim_I10(t *testing.T) {
 	f := fixture.NewCloned(t)
 	mine := f.Start(t)
 	granted := f.Seed(t, fixture.Columns(fixture.ClaimedByReference))
@@ -362,7 +362,7 @@ func TestI10_expired_leases_of_all_claims(t *testing.T) {
 }
 
 // The handler is told at once, by whatever process: its next renewal is an hour away. Another worker goes on with it.
-func TestWorker_hears_of_a_revocation(t *testing.T) {
+func TestWorkerIsNotifiedOfARevocation(t *testing.T) {
 	c := fixture.NewCrew(t)
 	cfg := fixture.Alone
 	cfg.LeaseTTL, cfg.DrainTimeout = 3*time.Hour, time.Second
@@ -383,7 +383,7 @@ func TestWorker_hears_of_a_revocation(t *testing.T) {
 }
 
 // The reference revokes at SERIALIZABLE, with three tries: renewals of the very lease make it give up.
-func TestE53_renewals_do_not_abort_a_revocation(t *testing.T) {
+func TestRevocationSurvivesRenewals_E53(t *testing.T) {
 	f := fixture.New(t)
 	log := new(fixture.StatementLog)
 	operator := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })
@@ -411,7 +411,7 @@ func TestE53_renewals_do_not_abort_a_revocation(t *testing.T) {
 }
 
 // A renewal, a completion and a revocation meet on the rows: whoever is second finds what the first has made of them.
-func TestInterleaving_revoke_against_the_holder(t *testing.T) {
+func TestRevokeLeaseRacesTheHolder(t *testing.T) {
 	calls := map[string]func(context.Context, *engine.Engine, engine.Lease) error{
 		"renew": func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
 			_, err := e.RenewLease(ctx, l, time.Hour)

@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func TestChangePriority_moves_an_execution_in_its_queue(t *testing.T) {
+func TestChangePriorityMovesTheQueueEntry(t *testing.T) {
 	f := fixture.New(t)
 	early := f.Create(t)
 	f.Advance(time.Second)
@@ -38,7 +38,7 @@ func TestChangePriority_moves_an_execution_in_its_queue(t *testing.T) {
 }
 
 // The unchanged priority is told of as well, and one beyond the range is clamped as at creation.
-func TestChangePriority_tells_of_what_it_stores(t *testing.T) {
+func TestChangePriorityWritesAnEvent(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t)
 	for _, priority := range []int{0, -5, engine.MaxPriority + 1, 1 << 40} {
@@ -55,7 +55,7 @@ func TestChangePriority_tells_of_what_it_stores(t *testing.T) {
 }
 
 // What another program created and nobody has taken over yet has a priority too.
-func TestChangePriority_of_another_programs_execution(t *testing.T) {
+func TestChangePriorityOfAForeignExecution(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Seed(t, fixture.Columns{})
 	if err := f.Operator().ChangePriority(t.Context(), x, 3); err != nil {
@@ -66,7 +66,7 @@ func TestChangePriority_of_another_programs_execution(t *testing.T) {
 	}
 }
 
-func TestChangePriority_of_what_is_not_ready(t *testing.T) {
+func TestChangePriorityRefusesUnreadyExecutions(t *testing.T) {
 	f := fixture.New(t)
 	for name, x := range notReady(t, f) {
 		before := f.Dump(t, x)
@@ -99,7 +99,7 @@ func notReady(t *testing.T, f *fixture.Fixture) map[string]id.ExecutionID {
 	}
 }
 
-func TestDelayExecution_by_an_operator(t *testing.T) {
+func TestOperatorDelaysAnExecution(t *testing.T) {
 	f := fixture.New(t)
 	deadline := fixture.Start.Add(time.Hour)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Deadline = deadline })
@@ -143,7 +143,7 @@ func TestDelayExecution_by_an_operator(t *testing.T) {
 }
 
 // A retry goes on, later or at once, with its number and its count of retries.
-func TestDelayExecution_of_a_retry(t *testing.T) {
+func TestOperatorDelaysARetry(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t, fixture.Retrying(policy.Retry{Backoff: policy.Fixed(time.Hour)}))
 	f.Fail(t, c.Lease, engine.Failure{})
@@ -164,7 +164,7 @@ func TestDelayExecution_of_a_retry(t *testing.T) {
 }
 
 // What an interrupted attempt waits for is replaced as well: the same attempt goes on.
-func TestDelayExecution_of_an_interrupted_attempt(t *testing.T) {
+func TestOperatorDelaysAnInterruptedAttempt(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
 	if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{c.Lease}); err != nil {
@@ -182,7 +182,7 @@ func TestDelayExecution_of_an_interrupted_attempt(t *testing.T) {
 }
 
 // What a gate admitted is given back by a delay, and asked for again.
-func TestDelayExecution_of_what_a_gate_admitted(t *testing.T) {
+func TestOperatorDelayReturnsAdmissions(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t)
 	quota := id.NewQuotaPolicyID()
@@ -203,7 +203,7 @@ func TestDelayExecution_of_what_a_gate_admitted(t *testing.T) {
 }
 
 // The wake-up of another program's delay gives way, its execution deadline does not.
-func TestDelayExecution_of_another_programs_delay(t *testing.T) {
+func TestOperatorReplacesAForeignDelay(t *testing.T) {
 	f := fixture.New(t)
 	wake, later := fixture.Start.Add(time.Minute).UnixMilli(), fixture.Start.Add(time.Hour)
 	retry := f.Seed(t, fixture.Columns{
@@ -232,7 +232,7 @@ func TestDelayExecution_of_another_programs_delay(t *testing.T) {
 	}
 }
 
-func TestDelayExecution_of_what_does_not_wait(t *testing.T) {
+func TestOperatorDelayRefusesRunningExecutions(t *testing.T) {
 	f := fixture.New(t)
 	refused := notReady(t, f)
 	refused["not taken over"] = f.Seed(t, fixture.Columns{})
@@ -254,7 +254,7 @@ func TestDelayExecution_of_what_does_not_wait(t *testing.T) {
 
 // A claim whose snapshot shows the queue as it was before a change finds the execution no more where it stood then: it
 // passes it over, and the next claim takes it. A change that waits for a claim is refused.
-func TestInterleaving_change_of_priority_against_a_claim(t *testing.T) {
+func TestChangePriorityRacesAClaim(t *testing.T) {
 	for name, change := range map[string]func(context.Context, engine.Operator, id.ExecutionID, time.Time) error{
 		"priority": func(ctx context.Context, o engine.Operator, x id.ExecutionID, _ time.Time) error {
 			return o.ChangePriority(ctx, x, 5)

@@ -16,7 +16,7 @@ import (
 )
 
 // What a failure has skipped is replayed from the top, one after the other, and runs to its end.
-func TestE28_a_skipped_branch_is_replayed(t *testing.T) {
+func TestReplayOfASkippedBranch_E28(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "b>c")
 	f.Fail(t, flow, "a")
@@ -48,7 +48,7 @@ func TestE28_a_skipped_branch_is_replayed(t *testing.T) {
 }
 
 // In the other order it waits, for its upstream to be replayed too; a failure then skips it once more.
-func TestE28_a_skipped_member_is_replayed_before_its_upstream(t *testing.T) {
+func TestReplayOfASkippedMemberBeforeItsUpstream_E28(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>d", "b>d", "c>d")
 	f.Succeed(t, flow, "b")
@@ -71,7 +71,7 @@ func TestE28_a_skipped_member_is_replayed_before_its_upstream(t *testing.T) {
 }
 
 // What was released and has not been started waits again; what waits for any or for a quorum that still stands does not.
-func TestReplay_of_a_success_blocks_what_has_not_started(t *testing.T) {
+func TestReplayOfASuccessBlocksUnstartedDependents(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t)) // the queue is compared whole
 	flow := f.Draw(t, fixture.When{"any": policy.AnyOf(policy.LetRun), "two": policy.Quorum(2, policy.LetRun)},
 		"a>all", "b>all", "a>any", "b>any", "a>two", "b>two", "a>one", "a>started")
@@ -124,7 +124,7 @@ func claimKey(t *testing.T, f *fixture.Flows, flow id.FlowID, key string) engine
 
 // What has been started goes on. Its group counts again only while that can decide something still: it is undecided, or
 // what depends on it was skipped and may be replayed.
-func TestReplay_of_an_upstream_of_what_has_started(t *testing.T) {
+func TestReplayLeavesStartedDependentsRunning(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>parked", "b>parked", "x>skipped", "a>skipped")
 	for _, key := range []string{"parked", "skipped"} { // both have waited for their upstreams in the middle of an attempt
@@ -149,7 +149,7 @@ func TestReplay_of_an_upstream_of_what_has_started(t *testing.T) {
 }
 
 // A delay of its creation holds it again, once it is released again.
-func TestReplay_of_a_success_keeps_a_delay(t *testing.T) {
+func TestReplayOfASuccessKeepsADelay(t *testing.T) {
 	f := fixture.NewFlows(t)
 	spec := fixture.Chart(nil, "a>b")
 	spec.Nodes[1].Spec.DelayUntil, spec.Nodes[1].Spec.Deadline = f.Time().Add(time.Minute), f.Time().Add(time.Hour)
@@ -170,7 +170,7 @@ func TestReplay_of_a_success_keeps_a_delay(t *testing.T) {
 
 // Not skipped, but cancelled before it ran: what it depends on is not passed over. The reference, and the letter of its
 // event, call that a normal replay and let it run.
-func TestReplay_of_a_member_that_never_ran(t *testing.T) {
+func TestReplayOfAMemberThatNeverRan(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		do    func(t *testing.T, f *fixture.Flows, flow id.FlowID)
@@ -213,7 +213,7 @@ func TestReplay_of_a_member_that_never_ran(t *testing.T) {
 }
 
 // A member that has run, and failed, does not wait for its upstreams a second time.
-func TestReplay_of_a_member_that_ran(t *testing.T) {
+func TestReplayOfAMemberThatRan(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "b>c")
 	f.Succeed(t, flow, "a")
@@ -226,7 +226,7 @@ func TestReplay_of_a_member_that_ran(t *testing.T) {
 }
 
 // A flow that was cancelled stays so, whatever its members.
-func TestReplay_in_a_cancelled_flow(t *testing.T) {
+func TestReplayInACancelledFlow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	f.Fail(t, flow, "a")
@@ -243,7 +243,7 @@ func TestReplay_in_a_cancelled_flow(t *testing.T) {
 }
 
 // A replay writes the flow's row: who has an older snapshot must not overlook the member.
-func TestReplay_writes_the_flow(t *testing.T) {
+func TestReplayWritesTheFlowRow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a")
 	f.Fail(t, flow, "a")
@@ -257,7 +257,7 @@ func TestReplay_writes_the_flow(t *testing.T) {
 
 // What the reference counted, without a mark, is taken back, or marked where that cannot be; what it has not counted is
 // not. Either way the next end counts exactly once, or not at all, and no completion has to look for it.
-func TestReplay_of_what_another_program_counted(t *testing.T) {
+func TestReplayTakesBackForeignCounts(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>waits", "b>waits", "a>runs")
 	f.Succeed(t, flow, "a")
@@ -295,7 +295,7 @@ func TestReplay_of_what_another_program_counted(t *testing.T) {
 }
 
 // A group that nobody can decide, and one without a row, get their edges back; nothing is moved because of them.
-func TestReplay_of_an_upstream_of_groups_that_cannot_be_decided(t *testing.T) {
+func TestReplayWithUndecidableGroups(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>unknown", "a>none")
 	f.Succeed(t, flow, "a")
@@ -308,7 +308,7 @@ func TestReplay_of_an_upstream_of_groups_that_cannot_be_decided(t *testing.T) {
 }
 
 // A replay and whatever else acts on the same rows: whoever is second finds what the first has made of them.
-func TestInterleaving_replay(t *testing.T) {
+func TestReplayRacesOtherOperations(t *testing.T) {
 	replay := func(ctx context.Context, e *engine.Engine, x id.ExecutionID) error {
 		_, err := e.Operator().ReplayExecution(ctx, x)
 		return err

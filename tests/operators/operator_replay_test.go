@@ -25,7 +25,7 @@ func startWithDeadline(t *testing.T, f *fixture.Fixture, in time.Duration) engin
 
 // The reference keeps the count of retries, the outcome and the failure: a replayed run has no retry left, and tells of
 // the failure of the run before.
-func TestE49_a_replay_begins_with_nothing_of_the_run_before(t *testing.T) {
+func TestReplayStartsAfresh_E49(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := startWithDeadline(t, f, time.Hour)
 	f.Fail(t, c.Lease, engine.Failure{Message: "no luck"})
@@ -147,7 +147,7 @@ var endings = map[string]func(t *testing.T, f *fixture.Fixture) id.ExecutionID{
 }
 
 // The reference replays phase terminal alone: what an operator or a flow cancelled stays cancelled.
-func TestE28_whatever_has_ended_is_replayed(t *testing.T) {
+func TestReplayAcceptsEveryEnd_E28(t *testing.T) {
 	for name, end := range endings {
 		t.Run(name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -191,7 +191,7 @@ func TestE28_whatever_has_ended_is_replayed(t *testing.T) {
 	}
 }
 
-func TestReplayExecution_of_what_has_not_ended(t *testing.T) {
+func TestReplayRefusesAnUnfinishedExecution(t *testing.T) {
 	f := fixture.New(t)
 	cases := notReady(t, f)
 	delete(cases, "ended")
@@ -213,7 +213,7 @@ func TestReplayExecution_of_what_has_not_ended(t *testing.T) {
 }
 
 // Ten replays where nothing else is said. The reference knows no limit.
-func TestE28_as_often_as_the_policy_allows(t *testing.T) {
+func TestReplayIsLimitedByThePolicy_E28(t *testing.T) {
 	for _, c := range []struct {
 		name, policy string
 		want         int
@@ -247,7 +247,7 @@ func TestE28_as_often_as_the_policy_allows(t *testing.T) {
 }
 
 // A count that is no number makes every replay of the reference fail.
-func TestE52_a_replay_count_that_is_no_number(t *testing.T) {
+func TestReplayToleratesABadReplayCount_E52(t *testing.T) {
 	for text, want := range map[string]int{`"3"`: 4, `3`: 4, `"many"`: 1, `""`: 1, `null`: 1, `-4`: 1, `{}`: 1, `"10"`: 0} {
 		f := fixture.Another(t)
 		l := f.Start(t).Lease
@@ -268,7 +268,7 @@ func TestE52_a_replay_count_that_is_no_number(t *testing.T) {
 
 // The attempt before is history: the one that was scheduled after it begins, under an epoch above all that were given,
 // whoever claims it and in whichever way, and whichever epoch another program gave the one before.
-func TestReplayExecution_of_a_retry_that_was_cancelled(t *testing.T) {
+func TestReplayOfACancelledRetry(t *testing.T) {
 	claim := func(t *testing.T, f *fixture.Fixture, _ id.ExecutionID) engine.Claimed { return f.ClaimOne(t) }
 	ways := map[string]func(*testing.T, *fixture.Fixture, id.ExecutionID) engine.Claimed{
 		"by a claim": claim,
@@ -341,7 +341,7 @@ func TestReplayExecution_of_a_retry_that_was_cancelled(t *testing.T) {
 }
 
 // A pointer that the reference left beside the attempts comes back to the last one.
-func TestReplayExecution_of_a_pointer_beside_the_attempts(t *testing.T) {
+func TestReplayRepairsThePointer(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Seed(t, fixture.Columns{
 		"lifecycle_phase": "terminal", "eligibility_state": "not_applicable", "public_state": "running",
@@ -358,7 +358,7 @@ func TestReplayExecution_of_a_pointer_beside_the_attempts(t *testing.T) {
 }
 
 // An execution that names a budget goes to its gate, as if it had never been admitted.
-func TestReplayExecution_before_a_gate(t *testing.T) {
+func TestReplayGoesBeforeItsGate(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease
 	f.Attach(t, l.Execution, []id.BudgetID{id.NewBudgetID()}, nil)
@@ -373,7 +373,7 @@ func TestReplayExecution_before_a_gate(t *testing.T) {
 }
 
 // A suspension that was left behind would wake it, or end it, in the middle of the new run.
-func TestReplayExecution_discards_what_could_still_act(t *testing.T) {
+func TestReplayDiscardsSuspensions(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease
 	f.Fail(t, l, fixture.ForGood)

@@ -25,7 +25,7 @@ func operatorEvents(t *testing.T, f *fixture.Fixture, x id.ExecutionID) []string
 }
 
 // What is refused in a caller's transaction leaves no lock behind, and what is not locks for as long as that is open.
-func TestOperator_a_refusal_leaves_no_lock(t *testing.T) {
+func TestOperatorRefusalLeavesNoLock(t *testing.T) {
 	f := fixture.New(t)
 	running, delayed := f.Start(t).ID, f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = f.Time().Add(time.Hour) })
 	tx := f.BeginTx(t)
@@ -59,7 +59,7 @@ func TestOperator_a_refusal_leaves_no_lock(t *testing.T) {
 }
 
 // An id that this database cannot have, or does not.
-func TestOperator_of_nothing(t *testing.T) {
+func TestOperatorReportsMissingExecutions(t *testing.T) {
 	f := fixture.New(t)
 	absent := id.NewExecutionID(f.Lane, id.Partitions{})
 	for _, c := range []struct {

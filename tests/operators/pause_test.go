@@ -90,7 +90,7 @@ func waysToClaim(t *testing.T, f *fixture.Fixture) map[string]taking {
 
 // Whatever waits, however it came there, and whoever asks in whichever way: nothing is claimed. What runs goes on, and
 // what does not concern the pause is claimed.
-func TestPause_nothing_is_claimed_in_any_way(t *testing.T) {
+func TestPauseStopsEveryClaim(t *testing.T) {
 	for _, way := range []string{
 		"from the head", "by another process", "in a transaction", "by a claimer", "after positions", "beside another lane", "beside a completion",
 		"locking first",
@@ -140,7 +140,7 @@ func TestPause_nothing_is_claimed_in_any_way(t *testing.T) {
 }
 
 // A pause begins for everybody with its commit, and for its own transaction at once.
-func TestPause_in_a_transaction(t *testing.T) {
+func TestPauseInATransaction(t *testing.T) {
 	eachPause(t, func(t *testing.T, f *fixture.Fixture, p fixture.Pausing) {
 		take := func(e *engine.Engine, want int, when string) {
 			t.Helper()
@@ -173,7 +173,7 @@ func TestPause_in_a_transaction(t *testing.T) {
 }
 
 // A claim that had begun when the pause was committed ends as it would have. Its slow path asks again.
-func TestPause_of_a_claim_under_way(t *testing.T) {
+func TestPauseDuringAClaim(t *testing.T) {
 	t.Run("after its snapshot", func(t *testing.T) {
 		f := fixture.NewCloned(t)
 		f.Create(t)
@@ -213,7 +213,7 @@ func TestPause_of_a_claim_under_way(t *testing.T) {
 }
 
 // A claimer asks once for each call, keeps its positions, and begins with a full scan when it may go on.
-func TestClaimer_of_a_paused_lane(t *testing.T) {
+func TestClaimerOfAPausedLane(t *testing.T) {
 	eachPause(t, func(t *testing.T, f *fixture.Fixture, p fixture.Pausing) {
 		log := new(fixture.StatementLog)
 		eng := f.EngineOn(t, log.Open(t, f.Url), engine.Config{})
@@ -260,7 +260,7 @@ func TestClaimer_of_a_paused_lane(t *testing.T) {
 	})
 }
 
-func TestPause_is_listed(t *testing.T) {
+func TestPauseIsListed(t *testing.T) {
 	f := fixture.NewCloned(t)
 	op := f.Operator()
 	var lanes []engine.PausedLane
@@ -329,7 +329,7 @@ func paged[T any](t *testing.T, list func(after string) (engine.Page[T], error))
 	}
 }
 
-func TestPause_refuses_bad_input(t *testing.T) {
+func TestPauseRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	op := f.Operator()
 	for what, err := range map[string]error{
@@ -349,7 +349,7 @@ func TestPause_refuses_bad_input(t *testing.T) {
 }
 
 // Who listens hears of the end of a pause; inside a caller's transaction nobody is told.
-func TestPause_its_end_wakes_those_who_wait(t *testing.T) {
+func TestResumeWakesWorkers(t *testing.T) {
 	f := fixture.New(t)
 	e := f.Rival(t).ListenTo(t, f.Lane)
 	for _, p := range fixture.Pausings {
@@ -375,7 +375,7 @@ func TestPause_its_end_wakes_those_who_wait(t *testing.T) {
 }
 
 // A row that somebody holds is waited for, three times.
-func TestPause_of_a_lane_that_somebody_else_is_pausing(t *testing.T) {
+func TestPauseTriesThreeTimes(t *testing.T) {
 	eachPause(t, func(t *testing.T, f *fixture.Fixture, p fixture.Pausing) {
 		tx := f.BeginTx(t)
 		p.Must(t, f, f.WithTx(tx))
@@ -405,7 +405,7 @@ func TestPause_of_a_lane_that_somebody_else_is_pausing(t *testing.T) {
 }
 
 // What was drained long ago has no process any more. A lane stays paused.
-func TestRepairQueue_forgets_drains(t *testing.T) {
+func TestRepairQueueForgetsDrains(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for _, p := range fixture.Pausings {
 		p.Must(t, f, f.Engine)
@@ -438,7 +438,7 @@ func TestRepairQueue_forgets_drains(t *testing.T) {
 }
 
 // The settings of a lane are the database's: an engine on another pool, or one begun later, finds them.
-func TestPause_is_durable(t *testing.T) {
+func TestPauseIsDurable(t *testing.T) {
 	eachPause(t, func(t *testing.T, f *fixture.Fixture, p fixture.Pausing) {
 		p.Must(t, f, f.EngineOn(t, fixture.OpenPool(t, f.Url, nil), engine.Config{}))
 		f.Create(t)

@@ -116,7 +116,7 @@ func linesOf(lines []string, keep func(string) bool) []string {
 	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !keep(line) })
 }
 
-func TestAdopt_GoesOnWhereItStopped(t *testing.T) {
+func TestAdoptContinuesWhereItStopped(t *testing.T) {
 	t.Parallel()
 	databaseURL := referenceDatabase(t, partitioned)
 	conn := connect(t, databaseURL)
@@ -147,7 +147,7 @@ func TestAdopt_GoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-func TestAdopt_LetsWritersPassWhileATableIsLocked(t *testing.T) {
+func TestAdoptNeverBlocksWritersBehindALockedTable(t *testing.T) {
 	t.Parallel()
 	databaseURL := referenceDatabase(t, ordinary)
 	conn := connect(t, databaseURL)
@@ -169,7 +169,7 @@ func TestAdopt_LetsWritersPassWhileATableIsLocked(t *testing.T) {
 	}
 }
 
-func TestAdopt_RefusesAnEmptyDatabase(t *testing.T) {
+func TestAdoptRefusesAnEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	if _, err := schema.Adopt(t.Context(), databaseURL, schema.Options{}); !errors.Is(err, schema.ErrNotMigrated) {
@@ -180,7 +180,7 @@ func TestAdopt_RefusesAnEmptyDatabase(t *testing.T) {
 	}
 }
 
-func TestAdopt_OwnDatabaseIsMigrated(t *testing.T) {
+func TestAdoptMigratesAnOwnDatabase(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	if _, err := schema.Rollback(t.Context(), databaseURL, "20261125000007", schema.Options{}); err != nil {
@@ -194,7 +194,7 @@ func TestAdopt_OwnDatabaseIsMigrated(t *testing.T) {
 
 // The tables of FlowFabric are the same in a database of ours as in one it made: columns with type,
 // default and order, constraints and sequences. Other keys on the outboxes, fewer indexes.
-func TestMigrate_TablesAreFlowFabrics(t *testing.T) {
+func TestMigratedTablesEqualFlowFabrics(t *testing.T) {
 	t.Parallel()
 	ownURL := pgtest.CloneURL(t)
 	shared := func(line string) bool {

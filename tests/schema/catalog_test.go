@@ -145,7 +145,7 @@ func requireSameLines(t *testing.T, got, want []string) {
 	}
 }
 
-func TestMigrate_UpDownUpGivesTheSameCatalog(t *testing.T) {
+func TestMigrateUpDownUpGivesTheSameCatalog(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	conn := connect(t, databaseURL)
@@ -167,7 +167,7 @@ func TestMigrate_UpDownUpGivesTheSameCatalog(t *testing.T) {
 	requireSameLines(t, catalog(t, conn), first)
 }
 
-func TestDump_HasTheCatalogOfTheMigrations(t *testing.T) {
+func TestDumpHasTheCatalogOfTheMigrations(t *testing.T) {
 	t.Parallel()
 	migratedURL, loadedURL := pgtest.EmptyDatabase(t), pgtest.EmptyDatabase(t)
 	migrate(t, migratedURL, schema.Options{})
@@ -180,7 +180,7 @@ func TestDump_HasTheCatalogOfTheMigrations(t *testing.T) {
 	requireSameLines(t, catalog(t, loaded), catalog(t, connect(t, migratedURL)))
 }
 
-func TestMigrate_CatalogStaysSmall(t *testing.T) {
+func TestMigrateCatalogStaysSmall(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	migrate(t, databaseURL, schema.Options{})
@@ -202,7 +202,7 @@ func TestMigrate_CatalogStaysSmall(t *testing.T) {
 }
 
 // The tables can be distributed by partition_key: it is in every key of a table that has it.
-func TestMigrate_EveryKeyHoldsThePartitionKey(t *testing.T) {
+func TestMigrateEveryKeyHoldsThePartitionKey(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pgtest.URL(t))
 	without := scalar[[]string](t, conn, `
@@ -218,7 +218,7 @@ func TestMigrate_EveryKeyHoldsThePartitionKey(t *testing.T) {
 
 // The reference inserts children before parents and deletes parents before children, and knows of no
 // unique index but its own keys.
-func TestMigrate_AddsNothingTheReferenceCouldViolate(t *testing.T) {
+func TestMigrateAddsNothingTheReferenceCouldViolate(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pgtest.URL(t))
 	if n := scalar[int](t, conn, "SELECT count(*) FROM pg_constraint WHERE contype = 'f' AND connamespace = current_schema()::regnamespace"); n != 0 {

@@ -191,7 +191,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestCheck_ReadOnly(t *testing.T) {
+func TestCheckReportsAReadOnlyServer(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	exec(t, connect(t, databaseURL), "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$")
@@ -206,7 +206,7 @@ func TestCheck_ReadOnly(t *testing.T) {
 	}
 }
 
-func TestCheck_NoDatabase(t *testing.T) {
+func TestCheckReportsAMissingDatabase(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse(pgtest.EmptyDatabase(t))
 	if err != nil {
@@ -228,7 +228,7 @@ func TestCheck_NoDatabase(t *testing.T) {
 	}
 }
 
-func TestCheck_OnlyTheFirstSchemaCounts(t *testing.T) {
+func TestCheckUsesTheFirstSchemaOnly(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	exec(t, connect(t, databaseURL), "CREATE SCHEMA first")
@@ -242,7 +242,7 @@ func TestCheck_OnlyTheFirstSchemaCounts(t *testing.T) {
 	}
 }
 
-func TestStatus_WarnsOfLedgersThatFlowFabricRefuses(t *testing.T) {
+func TestStatusWarnsOfRefusedLedgers(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	exec(t, connect(t, databaseURL), `
@@ -257,7 +257,7 @@ func TestStatus_WarnsOfLedgersThatFlowFabricRefuses(t *testing.T) {
 	}
 }
 
-func TestStatus_ListsMigrations(t *testing.T) {
+func TestStatusListsMigrations(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	state, err := schema.Status(t.Context(), databaseURL, schema.Options{})

@@ -25,7 +25,7 @@ func citusCatalog(t *testing.T) string {
 }
 
 // A22: whatever a migration makes on a node of Citus is local to it, whoever migrates.
-func TestA22_nothing_is_made_on_other_nodes(t *testing.T) {
+func TestMigrateStaysLocalOnCitus(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -80,7 +80,7 @@ func wantLocalCommands(t *testing.T, conn *pgx.Conn) {
 }
 
 // The setting is one that every role may make, where Citus is not as well.
-func TestA22_migrating_takes_no_special_role(t *testing.T) {
+func TestMigrateNeedsNoSpecialRole(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	conn := connect(t, databaseURL)

@@ -53,7 +53,7 @@ func described(t *testing.T, db schema.Querier) []string {
 
 func isCommented(line string) bool { return !strings.HasSuffix(line, ": ") }
 
-func TestComments_nothing_is_without(t *testing.T) {
+func TestCommentsCoverEverything(t *testing.T) {
 	t.Parallel()
 	lines := described(t, connect(t, pgtest.URL(t)))
 	if len(lines) < 300 {
@@ -70,7 +70,7 @@ func TestComments_nothing_is_without(t *testing.T) {
 }
 
 // A column of milliseconds says so, and one of JSON what it holds.
-func TestComments_name_unit_and_form(t *testing.T) {
+func TestCommentsNameUnitAndForm(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pgtest.URL(t))
 	silent := scalar[[]string](t, conn, `
@@ -88,7 +88,7 @@ func TestComments_name_unit_and_form(t *testing.T) {
 	}
 }
 
-func TestComments_are_in_the_dump(t *testing.T) {
+func TestCommentsAreInTheDump(t *testing.T) {
 	t.Parallel()
 	dump, err := os.ReadFile("../../schema/schema.sql")
 	if err != nil {
@@ -100,7 +100,7 @@ func TestComments_are_in_the_dump(t *testing.T) {
 }
 
 // The reference's tables get their comments too, whatever made them; a table of it that is not there is passed over.
-func TestComments_of_an_adopted_database(t *testing.T) {
+func TestCommentsReachAnAdoptedDatabase(t *testing.T) {
 	t.Parallel()
 	for name, arrange := range map[string]string{"with its ledger": "", "applied by hand": "DROP TABLE _sqlx_migrations"} {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestComments_of_an_adopted_database(t *testing.T) {
 }
 
 // In a schema of any name, and only ours.
-func TestComments_are_taken_back(t *testing.T) {
+func TestCommentsAreRemovedOnRollback(t *testing.T) {
 	t.Parallel()
 	opts := schema.Options{Schema: "Our #1"}
 	databaseURL := pgtest.EmptyDatabase(t)

@@ -28,7 +28,7 @@ func usableFrom(version string) string {
 	return fmt.Sprintf("CREATE OR REPLACE FUNCTION ffx_usable_from() RETURNS text LANGUAGE sql STABLE AS $$ SELECT '%s' $$;", version)
 }
 
-func TestN2_every_migration_says_for_whom_the_database_is(t *testing.T) {
+func TestEveryMigrationNamesTheVersionsItServes(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	conn := connect(t, databaseURL)
@@ -68,7 +68,7 @@ func TestN2_every_migration_says_for_whom_the_database_is(t *testing.T) {
 }
 
 // N2: any newer migration was an error of every operation, whatever it changed.
-func TestN2_a_newer_database_is_left_alone(t *testing.T) {
+func TestMigrateLeavesANewerDatabaseAlone(t *testing.T) {
 	t.Parallel()
 	const newer = "20991231000001"
 	databaseURL := pgtest.CloneURL(t)
@@ -108,7 +108,7 @@ func TestN2_a_newer_database_is_left_alone(t *testing.T) {
 }
 
 // Whoever only reads passes over a read-only server, and must still hear that it cannot read these tables.
-func TestCheck_ReadOnly_AndTooNew(t *testing.T) {
+func TestCheckReportsATooNewReadOnlyServer(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	exec(t, connect(t, databaseURL), "INSERT INTO ffx_schema_migrations VALUES ('20991231000001');"+usableFrom("20991231000001"))

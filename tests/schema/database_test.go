@@ -77,7 +77,7 @@ var forms = map[string]func(t *testing.T, databaseURL string) deployer{
 	"URL":        func(_ *testing.T, databaseURL string) deployer { return deployerOn(databaseURL) },
 }
 
-func TestDatabase_every_form_does_the_same(t *testing.T) {
+func TestDatabaseFormsAreEquivalent(t *testing.T) {
 	t.Parallel()
 	for name, open := range forms {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestDatabase_every_form_does_the_same(t *testing.T) {
 }
 
 // A pool's next user, and the user of a connection, find it as they left it.
-func TestDatabase_gets_its_connection_back_as_it_was(t *testing.T) {
+func TestDatabaseConnectionIsRestored(t *testing.T) {
 	t.Parallel()
 	const sessionState = `
 		SELECT concat_ws(
@@ -158,7 +158,7 @@ func TestDatabase_gets_its_connection_back_as_it_was(t *testing.T) {
 	}
 }
 
-func TestDatabase_refuses_a_connection_in_a_transaction(t *testing.T) {
+func TestDatabaseRefusesAnOpenTransaction(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	conn := connect(t, databaseURL)
@@ -178,7 +178,7 @@ func TestDatabase_refuses_a_connection_in_a_transaction(t *testing.T) {
 }
 
 // The connection for the lock is made as the pool makes its own: where a password changes, it is the hook that knows.
-func TestDatabase_connects_as_the_pool_does(t *testing.T) {
+func TestDatabaseConnectsLikeThePool(t *testing.T) {
 	t.Parallel()
 	config, err := pgxpool.ParseConfig(pgtest.EmptyDatabase(t))
 	if err != nil {
@@ -201,7 +201,7 @@ func TestDatabase_connects_as_the_pool_does(t *testing.T) {
 }
 
 // M27: two deployers at once, whatever each was given: the second waits for the first, and finds nothing left to do.
-func TestM27_the_second_deployer_waits_for_the_first(t *testing.T) {
+func TestSecondDeployerWaitsForTheFirst_M27(t *testing.T) {
 	t.Parallel()
 	type outcome struct {
 		schema.Result
@@ -262,7 +262,7 @@ func TestM27_the_second_deployer_waits_for_the_first(t *testing.T) {
 }
 
 // Many callers on one small pool: who waits for the lock holds no connection of the pool that the one at work needs.
-func TestM27_deployers_that_share_a_pool_of_one(t *testing.T) {
+func TestDeployersShareAPoolOfOne_M27(t *testing.T) {
 	t.Parallel()
 	pool := poolOfOne(t, pgtest.EmptyDatabase(t))
 	errs := make(chan error, 4)
@@ -280,7 +280,7 @@ func TestM27_deployers_that_share_a_pool_of_one(t *testing.T) {
 }
 
 // Whose lock is gone does not go on: another deployer may be at work.
-func TestMigrate_stops_when_its_lock_is_lost(t *testing.T) {
+func TestMigrateStopsWhenItsLockIsLost(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	observer := connect(t, databaseURL)

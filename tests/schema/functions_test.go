@@ -20,7 +20,7 @@ func TestNowMs(t *testing.T) {
 }
 
 // The claim of a due row must be an index condition, under a generic plan as well.
-func TestNowMs_IsInlined(t *testing.T) {
+func TestNowMsIsInlined(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pgtest.URL(t), "plan_cache_mode", "force_generic_plan", "enable_seqscan", "off", "enable_bitmapscan", "off")
 	exec(t, conn, `

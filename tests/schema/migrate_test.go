@@ -21,7 +21,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
-func TestVersion_IsTheNewestMigration(t *testing.T) {
+func TestVersionIsTheNewestMigration(t *testing.T) {
 	files, err := os.ReadDir("../../schema/migrations")
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestVersion_IsTheNewestMigration(t *testing.T) {
 	}
 }
 
-func TestMigrate_EmptyDatabase(t *testing.T) {
+func TestMigrateEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	first := migrate(t, databaseURL, schema.Options{})
@@ -48,7 +48,7 @@ func TestMigrate_EmptyDatabase(t *testing.T) {
 	}
 }
 
-func TestMigrate_GoesOnFromAnyVersion(t *testing.T) {
+func TestMigrateContinuesFromAnyVersion(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	conn := connect(t, databaseURL)
@@ -73,7 +73,7 @@ func TestMigrate_GoesOnFromAnyVersion(t *testing.T) {
 	}
 }
 
-func TestRollback_Refuses(t *testing.T) {
+func TestRollbackRefusesBadInput(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	if result, err := schema.Rollback(t.Context(), databaseURL, "", schema.Options{}); err != nil || len(result.Applied) != 0 {
@@ -88,7 +88,7 @@ func TestRollback_Refuses(t *testing.T) {
 	}
 }
 
-func TestMigrate_FailureNamesTheFileAndKeepsWhatWasApplied(t *testing.T) {
+func TestMigrateFailureNamesTheFileAndKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	conn := connect(t, databaseURL)
@@ -104,7 +104,7 @@ func TestMigrate_FailureNamesTheFileAndKeepsWhatWasApplied(t *testing.T) {
 }
 
 // M27: the reference's servers race on DDL when several start at once.
-func TestM27_MigratorsOfOneDatabaseWaitForEachOther(t *testing.T) {
+func TestMigratorsWaitForEachOther_M27(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	const migrators = 4
@@ -141,7 +141,7 @@ func flowFabricsLock(t *testing.T, conn *pgx.Conn) int64 {
 }
 
 // The lock is the one that FlowFabric's migrator holds at session level while it migrates.
-func TestM27_MigrateWaitsForFlowFabric(t *testing.T) {
+func TestMigrateWaitsForFlowFabric_M27(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	conn := connect(t, databaseURL)
@@ -165,7 +165,7 @@ func TestM27_MigrateWaitsForFlowFabric(t *testing.T) {
 	}
 }
 
-func TestMigrate_CancelledWhileItWaitsForTheLock(t *testing.T) {
+func TestMigrateCanBeCancelledWhileWaiting(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	conn := connect(t, databaseURL)
@@ -186,7 +186,7 @@ func TestMigrate_CancelledWhileItWaitsForTheLock(t *testing.T) {
 	}
 }
 
-func TestMigrate_TwoEnginesInTwoSchemas(t *testing.T) {
+func TestMigrateTwoSchemas(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	migrate(t, databaseURL, schema.Options{})
@@ -235,7 +235,7 @@ func TestMigrate_TwoEnginesInTwoSchemas(t *testing.T) {
 	}
 }
 
-func TestMigrate_RefusesASchemaItCannotAddress(t *testing.T) {
+func TestMigrateRefusesAnUnaddressableSchema(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	if _, err := schema.Migrate(t.Context(), databaseURL, schema.Options{Schema: "a.b"}); err == nil {
@@ -251,7 +251,7 @@ func TestMigrate_RefusesASchemaItCannotAddress(t *testing.T) {
 	}
 }
 
-func TestMigrate_NoPasswordInErrors(t *testing.T) {
+func TestMigrateErrorsHoldNoPassword(t *testing.T) {
 	t.Parallel()
 	server, err := url.Parse(pgtest.EmptyDatabase(t))
 	if err != nil {

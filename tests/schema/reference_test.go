@@ -9,7 +9,7 @@ import (
 
 // M26: the reference seeds partition counts that it does not use. They are written as it writes them
 // and read by nobody.
-func TestM26_PartitionCountsAreTheReferences(t *testing.T) {
+func TestPartitionCountsAreTheReferences_M26(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	conn := connect(t, databaseURL)
@@ -26,7 +26,7 @@ func TestM26_PartitionCountsAreTheReferences(t *testing.T) {
 }
 
 // M27: the annotations of the reference end at 20 in a database of version 22.
-func TestM27_AnnotationsDecideNothing(t *testing.T) {
+func TestAnnotationsDecideNothing_M27(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	conn := connect(t, databaseURL)
@@ -51,7 +51,7 @@ func TestM27_AnnotationsDecideNothing(t *testing.T) {
 
 // M33: objects that the reference makes and nobody uses exist all the same; a FlowFabric server and its
 // later migrations expect them.
-func TestM33_UnusedObjectsOfTheReferenceAreKept(t *testing.T) {
+func TestUnusedObjectsOfTheReferenceAreKept_M33(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	conn := connect(t, databaseURL)
@@ -71,7 +71,7 @@ func TestM33_UnusedObjectsOfTheReferenceAreKept(t *testing.T) {
 }
 
 // A FlowFabric 0.15 server starts on this ledger: 21 rows, no 15, its own checksums.
-func TestMigrate_WritesFlowFabricsLedger(t *testing.T) {
+func TestMigrateWritesFlowFabricsLedger(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	conn := connect(t, databaseURL)

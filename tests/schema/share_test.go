@@ -65,7 +65,7 @@ func TestShare(t *testing.T) {
 }
 
 // What an interrupted call left is made anew.
-func TestShare_goes_on_after_an_interruption(t *testing.T) {
+func TestShareContinuesAfterAnInterruption(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	conn := connect(t, databaseURL)
@@ -99,7 +99,7 @@ func TestShare_goes_on_after_an_interruption(t *testing.T) {
 	share(t, databaseURL, false, 2)
 }
 
-func TestShare_refuses_what_is_not_migrated(t *testing.T) {
+func TestShareRefusesAnUnmigratedDatabase(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
 	if _, err := schema.Share(t.Context(), databaseURL, schema.Options{}); !errors.Is(err, schema.ErrNotMigrated) {
@@ -108,7 +108,7 @@ func TestShare_refuses_what_is_not_migrated(t *testing.T) {
 }
 
 // In a database that FlowFabric made the indexes are its own.
-func TestShare_of_an_adopted_database(t *testing.T) {
+func TestShareOfAnAdoptedDatabase(t *testing.T) {
 	t.Parallel()
 	databaseURL := referenceDatabase(t, partitioned)
 	conn := connect(t, databaseURL)

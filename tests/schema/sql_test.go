@@ -167,7 +167,7 @@ const functionSettings = `
 
 // Each format makes what Migrate makes, file by file or joined, in the schema of the search_path or a named one, and
 // takes it back; the engine works on it, and Migrate finds nothing to do.
-func TestSQL_makes_what_Migrate_makes(t *testing.T) {
+func TestSQLEqualsMigrate(t *testing.T) {
 	t.Parallel()
 	for _, m := range migrators {
 		for _, name := range []string{"", `Second "one"`} {
@@ -249,7 +249,7 @@ func openPool(t *testing.T, databaseURL, name string) *pgxpool.Pool {
 }
 
 // The SQL goes on where Migrate stopped, and Migrate where the SQL did.
-func TestSQL_takes_turns_with_Migrate(t *testing.T) {
+func TestSQLAlternatesWithMigrate(t *testing.T) {
 	t.Parallel()
 	const half = "20261125000005"
 	databaseURL := pgtest.EmptyDatabase(t)
@@ -283,7 +283,7 @@ func TestSQL_takes_turns_with_Migrate(t *testing.T) {
 }
 
 // A22: by whomever a migration is run, it makes nothing on other nodes of Citus.
-func TestSQL_makes_nothing_on_other_nodes(t *testing.T) {
+func TestSQLStaysLocalOnCitus(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pgtest.EmptyDatabase(t))
 	watchCommands(t, conn)
@@ -293,7 +293,7 @@ func TestSQL_makes_nothing_on_other_nodes(t *testing.T) {
 	wantLocalCommands(t, conn)
 }
 
-func TestSQL_refuses(t *testing.T) {
+func TestSQLRefusesBadInput(t *testing.T) {
 	for what, opts := range map[string]schema.SQLOptions{
 		"an unknown version to begin after": {From: "1"},
 		"an unknown version to end with":    {To: "29990101000000"},

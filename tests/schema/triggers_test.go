@@ -92,7 +92,7 @@ func notifications(t *testing.T, conn, sender *pgx.Conn, channel string) []strin
 }
 
 // M34: the reference notifies once per row, with a payload of its own.
-func TestM34_AnInsertNotifiesOnceAndEmpty(t *testing.T) {
+func TestOutboxInsertNotifiesOnceWithoutPayload_M34(t *testing.T) {
 	t.Parallel()
 	onEveryLayout(t, func(t *testing.T, databaseURL string) {
 		listener, writer := connect(t, databaseURL), connect(t, databaseURL)
@@ -130,7 +130,7 @@ func TestM34_AnInsertNotifiesOnceAndEmpty(t *testing.T) {
 	})
 }
 
-func TestStreamFrames_NotifyEachStreamOnce(t *testing.T) {
+func TestStreamFramesNotifyEachStreamOnce(t *testing.T) {
 	t.Parallel()
 	onEveryLayout(t, func(t *testing.T, databaseURL string) {
 		listener, writer := connect(t, databaseURL), connect(t, databaseURL)
@@ -178,7 +178,7 @@ func floors(t *testing.T, db schema.Querier) map[string]int64 {
 	return found
 }
 
-func TestOutboxes_RememberTheGreatestDeletedID(t *testing.T) {
+func TestOutboxesRememberTheGreatestDeletedID(t *testing.T) {
 	t.Parallel()
 	onEveryLayout(t, func(t *testing.T, databaseURL string) {
 		conn := connect(t, databaseURL)
@@ -204,7 +204,7 @@ func TestOutboxes_RememberTheGreatestDeletedID(t *testing.T) {
 	})
 }
 
-func TestOutboxes_FloorFollowsTheDeletingTransaction(t *testing.T) {
+func TestOutboxesFloorFollowsTheDeletingTransaction(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	conn, other := connect(t, databaseURL), connect(t, databaseURL)
@@ -240,7 +240,7 @@ func TestOutboxes_FloorFollowsTheDeletingTransaction(t *testing.T) {
 	}
 }
 
-func TestOutboxes_TruncationRaisesTheFloorToTheSequence(t *testing.T) {
+func TestOutboxTruncationRaisesTheFloor(t *testing.T) {
 	t.Parallel()
 	onEveryLayout(t, func(t *testing.T, databaseURL string) {
 		conn := connect(t, databaseURL)

@@ -11,7 +11,7 @@ import (
 )
 
 // Claims, renewals and completions of neighbours stay on the pages of their rows and touch no index.
-func TestHeapOnly_claims_renewals_and_completions(t *testing.T) {
+func TestHeapOnlyClaimsRenewalsAndCompletions(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const total, batch = 600, 120
 	for range total / 200 {
@@ -76,7 +76,7 @@ func TestHeapOnly_claims_renewals_and_completions(t *testing.T) {
 }
 
 // One column of theirs in an index, and every claim, renewal or completion writes to every index.
-func TestHeapOnly_no_index_has_a_column_that_plain_work_sets(t *testing.T) {
+func TestHeapOnlyIndexesHoldNoHotColumn(t *testing.T) {
 	f := fixture.New(t)
 	queries := fixture.Queries(t)
 	for _, c := range []struct {

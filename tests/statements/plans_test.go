@@ -16,7 +16,7 @@ import (
 )
 
 // A rule that stands in a function of the schema costs what it would cost in the statement: the planner puts it there.
-func TestPlans_functions_of_the_schema_are_inlined(t *testing.T) {
+func TestPlansInlineSchemaFunctions(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	functions := fixture.Texts(t, p.Pool, `SELECT proname FROM pg_proc AS f JOIN pg_language AS l ON l.oid = f.prolang
 		WHERE f.proname ~ '^ffx_' AND f.prokind = 'f' AND l.lanname = 'sql' AND f.pronamespace = current_schema()::regnamespace`)
@@ -65,7 +65,7 @@ func TestPlans(t *testing.T) {
 
 // A worker begins on an empty database that somebody has analysed. What it asks for while it waits is planned then,
 // and the plans are kept while the tables fill: none may read a table from end to end.
-func TestPlans_of_polls_before_the_first_execution(t *testing.T) {
+func TestPlansOfPollsOnAnEmptyDatabase(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	p.Exec(t, "ANALYZE")
 	polls := slices.DeleteFunc(slices.Sorted(maps.Keys(fixture.Scanning)), func(name string) bool {
@@ -87,7 +87,7 @@ func TestPlans_of_polls_before_the_first_execution(t *testing.T) {
 
 // A plan that was made when a table held a dozen rows is kept while a burst fills it, until the table is analysed
 // again: whoever names its rows looks them up even so.
-func TestPlans_of_named_rows_in_small_tables(t *testing.T) {
+func TestPlansOfNamedRowsInSmallTables(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	add := func() {
 		p.NewFlowOf(t, fixture.Layered(5, 7))
@@ -117,7 +117,7 @@ func TestPlans_of_named_rows_in_small_tables(t *testing.T) {
 
 // The first flow of a database may be a fan of a few edges, analysed before one of thousands is created. That all of these
 // had one upstream says nothing about the next.
-func TestPlans_of_edges_that_were_all_alike(t *testing.T) {
+func TestPlansOfUniformEdges(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	spec := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "root", Spec: engine.ExecutionSpec{Kind: "test"}}}}
 	for i := range 40 {
@@ -136,7 +136,7 @@ func TestPlans_of_edges_that_were_all_alike(t *testing.T) {
 // A flow of thousands may be under creation when a table is vacuumed or analysed: rows in progress count as none, and the
 // planner takes the table for nearly empty, or for one of many pages with a handful of rows, until it is analysed again.
 // No index is better than another then; and what a statement joins may as well be read whole, for each row of its input.
-func TestPlans_made_while_a_flow_was_being_created(t *testing.T) {
+func TestPlansMadeDuringAFlowCreation(t *testing.T) {
 	const size = 2000
 	for _, before := range []string{"", "ANALYZE", "none"} {
 		for _, during := range []string{"ANALYZE", "VACUUM", "VACUUM ANALYZE"} {
@@ -189,7 +189,7 @@ func fanOut(n int) engine.FlowSpec {
 	return spec
 }
 
-func TestPlans_never_analysed(t *testing.T) {
+func TestPlansWithoutStatistics(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	p.Fill(t, 20_000)
 	p.Check(t, "never analysed, 20,000 executions")

@@ -87,7 +87,7 @@ func (s statement) part(name string) (part, bool) {
 }
 
 // Who meets one of many CTEs reads first what it holds.
-func TestQueries_each_of_many_CTEs_says_what_it_holds(t *testing.T) {
+func TestQueriesDescribeTheirCTEs(t *testing.T) {
 	t.Parallel()
 	for _, s := range statements(t) {
 		if len(s.parts) <= 4 {
@@ -392,7 +392,7 @@ var twinStatements = []twins{
 	{a: "LockAttempts.", b: "TakeAttempts.", onlyA: []string{"FOR UPDATE"}, onlyB: []string{"FOR UPDATE SKIP LOCKED"}},
 }
 
-func TestQueries_twins_say_the_same(t *testing.T) {
+func TestQueryTwinsAreEqual(t *testing.T) {
 	t.Parallel()
 	all := statements(t)
 	for _, pair := range twinStatements {
@@ -637,7 +637,7 @@ var beforeGates = map[string]string{
 
 var isTrue = regexp.MustCompile(`^\((.*)\) IS TRUE$`)
 
-func TestQueries_rules_are_the_same_wherever_they_stand(t *testing.T) {
+func TestQueryRulesAreEqualEverywhere(t *testing.T) {
 	t.Parallel()
 	all := statements(t)
 	for _, r := range sqlRules {

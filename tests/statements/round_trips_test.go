@@ -18,7 +18,7 @@ import (
 )
 
 // Many are one statement, as one is: the reference takes a transaction, or several statements, for each.
-func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
+func TestRoundTripsAreConstant_E30_E32(t *testing.T) {
 	leases := func(claimed []engine.Claimed) []engine.Lease {
 		all := make([]engine.Lease, len(claimed))
 		for i := range claimed {
@@ -190,7 +190,7 @@ func TestE30_E32_round_trips_do_not_grow(t *testing.T) {
 }
 
 // In a caller's transaction the savepoint travels with the statement, and what finds something takes the way back.
-func TestRoundTrips_of_creations_in_a_transaction(t *testing.T) {
+func TestRoundTripsOfCreationsInATransaction(t *testing.T) {
 	shared := fixture.NewCloned(t)
 	log := new(fixture.RoundTripLog)
 	f := fixture.On(t, fixture.OpenPool(t, shared.Url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.Url)
@@ -226,7 +226,7 @@ func TestRoundTrips_of_creations_in_a_transaction(t *testing.T) {
 	f.WantQueue(t, t, "committed")
 }
 
-func TestRoundTrips_of_single_calls(t *testing.T) {
+func TestRoundTripsOfSingleCalls(t *testing.T) {
 	shared := fixture.NewCloned(t)
 	log := new(fixture.RoundTripLog)
 	f := fixture.On(t, fixture.OpenPool(t, shared.Url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.Url)
@@ -265,7 +265,7 @@ func TestRoundTrips_of_single_calls(t *testing.T) {
 }
 
 // Members on which nothing depends are completed in one round trip between those that begin and end the transaction.
-func TestRoundTrips_of_members(t *testing.T) {
+func TestRoundTripsOfMembers(t *testing.T) {
 	shared := fixture.NewCloned(t)
 	log := new(fixture.RoundTripLog)
 	f := fixture.FlowsOn(fixture.On(t, fixture.OpenPool(t, shared.Url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.Url))

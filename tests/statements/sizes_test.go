@@ -70,7 +70,7 @@ func sized(t *testing.T) (*fixture.Fixture, *sizeLog) {
 
 // Many payloads are sent in several statements. In a soak they are more than a gigabyte, which is more than a message to a
 // server can hold. What is stored is compressed well.
-func TestA13_creations_of_more_than_a_gigabyte(t *testing.T) {
+func TestCreateMoreThanOneStatementHolds(t *testing.T) {
 	f := fixture.New(t)
 	payload := make([]byte, engine.DefaultMaxPayload)
 	specs := make([]engine.ExecutionSpec, soak.Size(t, 60, 1100))
@@ -93,7 +93,7 @@ func TestA13_creations_of_more_than_a_gigabyte(t *testing.T) {
 	}
 }
 
-func TestA13_no_statement_is_sent_more_than_its_share(t *testing.T) {
+func TestStatementsStayBelowTheirShare(t *testing.T) {
 	const many = 40
 	large := make([]byte, engine.DefaultMaxPayload)
 	specs := func(f *fixture.Fixture, change func(i int, spec *engine.ExecutionSpec)) []engine.ExecutionSpec {
@@ -226,7 +226,7 @@ func TestA13_no_statement_is_sent_more_than_its_share(t *testing.T) {
 }
 
 // What is larger than a statement's share by itself is a statement of its own.
-func TestA13_one_item_above_the_share(t *testing.T) {
+func TestItemAboveTheShareHasItsOwnStatement(t *testing.T) {
 	f := fixture.New(t)
 	f.Engine = f.EngineOn(t, f.Pool, engine.Config{MaxPayload: 32 << 20})
 	specs := make([]engine.ExecutionSpec, 3)

@@ -13,9 +13,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// TestCreateFlow_statements holds the creation of a flow to a constant number of statements, and shows how
+// TestCreateFlowStatementsAreConstant holds the creation of a flow to a constant number of statements, and shows how
 // long the largest one takes.
-func TestCreateFlow_statements(t *testing.T) {
+func TestCreateFlowStatementsAreConstant(t *testing.T) {
 	f, log := fixture.LoggedFixture(t)
 	f.Draw(t, nil, "a>b") // prepares the statements and registers the lane
 	var counts [][]string
@@ -34,9 +34,9 @@ func TestCreateFlow_statements(t *testing.T) {
 	t.Logf("statements: %q", counts[0])
 }
 
-// TestSettle_statements holds completions and failures of members to a number of statements that does not
+// TestSettleStatementsAreConstant holds completions and failures of members to a number of statements that does not
 // depend on how many there are, nor on how many wait for them.
-func TestSettle_statements(t *testing.T) {
+func TestSettleStatementsAreConstant(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name     string
@@ -72,7 +72,7 @@ func TestSettle_statements(t *testing.T) {
 }
 
 // One upstream may hold up many: what a completion or failure moves is one statement for all.
-func TestSettle_statements_of_a_fan_out(t *testing.T) {
+func TestSettleFanOutStatementsAreConstant(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -114,7 +114,7 @@ func TestSettle_statements_of_a_fan_out(t *testing.T) {
 }
 
 // A skip takes one round of statements for each level, whatever their width.
-func TestSkip_statements_grow_with_levels_only(t *testing.T) {
+func TestSkipStatementsGrowWithLevelsOnly(t *testing.T) {
 	f, log := fixture.LoggedFixture(t)
 	count := func(levels, width int) int {
 		spec := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "root", Spec: engine.ExecutionSpec{Kind: "test"}}}}
@@ -142,7 +142,7 @@ func TestSkip_statements_grow_with_levels_only(t *testing.T) {
 }
 
 // A read of a flow is one statement, so that its row and its groups are of one moment.
-func TestF44_reads_are_one_statement(t *testing.T) {
+func TestFlowReadsAreOneStatement_F44(t *testing.T) {
 	f, log := fixture.LoggedFixture(t)
 	flow := f.Draw(t, nil, "a>b", "a>c")
 	for what, read := range map[string]func() error{

@@ -40,7 +40,7 @@ func taggedByReference(namespace, tag string) fixture.Columns {
 
 // A database that FlowFabric made has the tag and the namespace of its events in indexes, whose entries end at some
 // 2.7 kB. It stores longer ones on executions; their lanes, and all that ends or expires them, go on.
-func TestA5_long_tags_in_an_adopted_database(t *testing.T) {
+func TestAdoptedDatabaseStoresLongTags(t *testing.T) {
 	f := fixture.ReferenceFixture(t)
 	type row struct {
 		execution            id.ExecutionID
@@ -120,7 +120,7 @@ func TestA5_long_tags_in_an_adopted_database(t *testing.T) {
 }
 
 // What this library is asked to store is refused above a kilobyte, naming the tag and the limit.
-func TestA5_long_instance_tag_is_refused(t *testing.T) {
+func TestLongInstanceTagIsRefused(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t)
 	before := f.Dump(t, x)

@@ -252,7 +252,7 @@ func (h *historian) expire(ctx context.Context, actor int, e *engine.Engine) {
 // Whatever processes do to the same leases at once, and however often their connections are cut, there is an order of
 // their calls, each at some moment between its beginning and its answer, in which one by one they would have been
 // answered the same.
-func TestHistories_are_linearizable(t *testing.T) {
+func TestHistoriesAreLinearizable(t *testing.T) {
 	f := fixture.NewCloned(t)
 	h := &historian{Fixture: f, begun: time.Now(), open: make(map[id.ExecutionID]bool)}
 	ctx := t.Context()

@@ -15,7 +15,7 @@ import (
 
 // A claim whose snapshot is older than another claim of the same execution, and whatever came of it, gives no epoch
 // a second time.
-func TestInterleaving_claim_with_an_old_snapshot(t *testing.T) {
+func TestClaimWithAnOldSnapshotRepeatsNoEpoch(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		released bool // the execution was interrupted before
@@ -92,7 +92,7 @@ func TestInterleaving_claim_with_an_old_snapshot(t *testing.T) {
 
 // A completion leaves the tags as they are by then, not as its snapshot has them. (A claim passes over what was changed
 // since its own.)
-func TestInterleaving_tag_beside_a_completion(t *testing.T) {
+func TestCompletionKeepsConcurrentTags(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Create(t)
 	f.Create(t)
@@ -120,7 +120,7 @@ func TestInterleaving_tag_beside_a_completion(t *testing.T) {
 }
 
 // A background job decides about what it locked, not about what its snapshot showed.
-func TestInterleaving_job_with_an_old_snapshot(t *testing.T) {
+func TestJobDecidesOnLockedRows(t *testing.T) {
 	renew := func(t *testing.T, e *engine.Engine, l engine.Lease) {
 		if _, err := e.RenewLease(t.Context(), l, time.Hour); err != nil {
 			t.Fatal(err)
@@ -195,7 +195,7 @@ func TestInterleaving_job_with_an_old_snapshot(t *testing.T) {
 }
 
 // An execution that was claimed while the deadline's job was on its way to it is ended with that attempt.
-func TestInterleaving_deadline_and_claim(t *testing.T) {
+func TestDeadlineEndsAConcurrentClaim(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Second) })
 	f.Advance(time.Second)
@@ -215,7 +215,7 @@ func TestInterleaving_deadline_and_claim(t *testing.T) {
 }
 
 // The reference's reclaim leaves the old attempt its expiry: the scan that saw it must not throw out the new owner.
-func TestInterleaving_expiry_and_reclaim_by_the_reference(t *testing.T) {
+func TestExpiryLeavesAForeignReclaimAlone(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
 	f.Advance(fixture.LeaseTTL)
@@ -239,7 +239,7 @@ func TestInterleaving_expiry_and_reclaim_by_the_reference(t *testing.T) {
 
 // A renewal beside the transaction that expires the lease does not wait for it, and comes too late after it, though its
 // own clock says otherwise.
-func TestInterleaving_renewal_beside_an_expiry(t *testing.T) {
+func TestRenewalDuringAnExpiryNeverWaits(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
 	before := f.Earlier(t, f.Pool)
@@ -258,7 +258,7 @@ func TestInterleaving_renewal_beside_an_expiry(t *testing.T) {
 }
 
 // What is committed while a holder's call waits for the execution decides the call.
-func TestInterleaving_call_behind_another_change(t *testing.T) {
+func TestHolderCallDecidesAfterTheLock(t *testing.T) {
 	cancelled := `lifecycle_phase = 'cancelled', ownership_state = 'unowned', eligibility_state = 'not_applicable',
 		public_state = 'cancelled', attempt_state = 'cancelled', blocking_reason = NULL, terminal_at_ms = 1`
 	for _, change := range []struct {
@@ -309,7 +309,7 @@ func TestInterleaving_call_behind_another_change(t *testing.T) {
 }
 
 // An execution that joins a flow while its completion waits has its dependents released.
-func TestInterleaving_completion_and_joining_a_flow(t *testing.T) {
+func TestCompletionResolvesAFlowJoinedMeanwhile(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "up>down")
 	up, down := f.NodeID(flow, "up"), f.NodeID(flow, "down")
@@ -335,7 +335,7 @@ func TestInterleaving_completion_and_joining_a_flow(t *testing.T) {
 }
 
 // Of two creations with one key, or of one id, the second waits for the first.
-func TestInterleaving_two_creations(t *testing.T) {
+func TestConcurrentCreationsWaitForEachOther(t *testing.T) {
 	type by struct{ key, id bool } // what the two have in common
 	for _, c := range []struct {
 		name          string

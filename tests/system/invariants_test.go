@@ -12,7 +12,7 @@ import (
 )
 
 // Every invariant can be broken, and is found broken.
-func TestInvariants_are_judged(t *testing.T) {
+func TestEveryInvariantCanFail(t *testing.T) {
 	f := fixture.NewCloned(t)
 	succeeded := f.Start(t)
 	if err := f.CompleteExecution(t.Context(), succeeded.Lease, nil); err != nil {

@@ -201,7 +201,7 @@ func (*stress) kinds() int { return 22 + len(operators) }
 
 // A6: every operation on the same flows at once, single and in batches, on a pool and in callers' transactions, with
 // live and stale leases: the server never has to break a deadlock.
-func TestA6_no_deadlocks(t *testing.T) {
+func TestOperationsNeverDeadlock(t *testing.T) {
 	f := fixture.NewCloned(t)
 	log := new(fixture.StatementLog)
 	url := f.Url

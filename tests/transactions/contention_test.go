@@ -15,7 +15,7 @@ import (
 )
 
 // The reference takes an aborted transaction and a lease that another holds for the same thing, and tries both again.
-func TestE37_only_aborted_transactions_are_tried_again(t *testing.T) {
+func TestOnlyAbortedTransactionsAreRetried_E37(t *testing.T) {
 	t.Run("rows that stay locked", func(t *testing.T) {
 		for _, o := range waitingOperations() {
 			t.Run(o.Name+" waiting for "+o.what, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestE37_only_aborted_transactions_are_tried_again(t *testing.T) {
 
 // Some calls of the reference lock the attempt before the execution, others after it, and batches in no order:
 // deadlocks. Here the execution comes first.
-func TestE38_locks_are_taken_in_one_order(t *testing.T) {
+func TestLocksAreTakenInOneOrder_E38(t *testing.T) {
 	for _, call := range []string{"progress", "complete", "fail", "fail for good", "delay", "wait for children"} {
 		t.Run(call, func(t *testing.T) {
 			f := fixture.New(t)
@@ -109,7 +109,7 @@ func TestE38_locks_are_taken_in_one_order(t *testing.T) {
 
 // A process of the reference may still lock the other way round. The server breaks the deadlock, and the call that it
 // aborts is repeated.
-func TestE38_deadlock_with_the_reference_is_survived(t *testing.T) {
+func TestDeadlockWithTheReferenceIsRetried_E38(t *testing.T) {
 	f := fixture.New(t)
 	log := new(fixture.StatementLog)
 	ours := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })

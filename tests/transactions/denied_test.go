@@ -14,7 +14,7 @@ import (
 )
 
 // Who is refused learns what to mend, and no text tells the password.
-func TestA18_denied_access(t *testing.T) {
+func TestDeniedAccessNamesTheGrant(t *testing.T) {
 	f := fixture.NewCloned(t)
 	stranger := f.Stranger(t)
 	const secret = "hunter2-but-longer"

@@ -29,7 +29,7 @@ var higherLevels = []pgx.TxIsoLevel{pgx.Serializable, pgx.RepeatableRead}
 
 // Whatever a pool defaults to, the engine's transactions run at READ COMMITTED: above it, those that stand in each
 // other's way are aborted again and again.
-func TestA11_pools_that_default_to_another_level(t *testing.T) {
+func TestPoolsWithAnotherDefaultIsolation(t *testing.T) {
 	for _, level := range higherLevels {
 		t.Run(string(level), func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -192,7 +192,7 @@ func (l *labour) settleAll(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func TestA11_operations_on_a_serializable_pool(t *testing.T) {
+func TestOperationsOnASerializablePool(t *testing.T) {
 	eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, before string) {
 		pool := fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) {
 			defaultsTo(pgx.Serializable)(config)
@@ -216,7 +216,7 @@ func TestA11_operations_on_a_serializable_pool(t *testing.T) {
 	})
 }
 
-func TestA11_level_of_every_transaction(t *testing.T) {
+func TestTransactionsRunAtReadCommitted(t *testing.T) {
 	const refuse = `IF current_setting('transaction_isolation') <> 'read committed'
 		AND current_setting('application_name') = 'watched' THEN RAISE EXCEPTION 'wrong level'; END IF`
 	eachCommit(t, refuse, func(t *testing.T, o fixture.Operation, f *fixture.Fixture) {
@@ -234,7 +234,7 @@ func TestA11_level_of_every_transaction(t *testing.T) {
 }
 
 // What the server refuses at the commit is not reported as done, and the connection is good for more.
-func TestA11_commit_that_is_refused(t *testing.T) {
+func TestRefusedCommitIsReported(t *testing.T) {
 	const refuse = "IF current_setting('test.refuse', true) = 'on' THEN RAISE EXCEPTION 'not today'; END IF"
 	eachCommit(t, refuse, func(t *testing.T, o fixture.Operation, f *fixture.Fixture) {
 		l := o.Arrange(t, f)
@@ -267,7 +267,7 @@ func TestA11_commit_that_is_refused(t *testing.T) {
 }
 
 // Saying which level is wanted takes no round trip; where the pool defaults to it, it is not said.
-func TestA11_round_trips(t *testing.T) {
+func TestIsolationTakesNoRoundTrip(t *testing.T) {
 	for level, want := range map[pgx.TxIsoLevel][]string{
 		pgx.ReadCommitted: {"select", "InsertAlike"},
 		pgx.Serializable:  {"begin isolation level read committed", "select", "InsertAlike", "commit"},

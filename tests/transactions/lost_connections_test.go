@@ -72,7 +72,7 @@ func waitingOperations() []struct {
 }
 
 // A statement that takes longer than the server lets it is told, leaves nothing half-done, and may be repeated.
-func TestOperations_whose_statement_times_out(t *testing.T) {
+func TestOperationsReportAStatementTimeout(t *testing.T) {
 	for _, o := range waitingOperations() {
 		t.Run(o.Name+" waiting for "+o.what, func(t *testing.T) {
 			f := fixture.New(t)
@@ -96,7 +96,7 @@ func TestOperations_whose_statement_times_out(t *testing.T) {
 }
 
 // A connection that is cut in the middle is told, leaves nothing half-done, and the call may be repeated.
-func TestOperations_whose_connection_is_cut(t *testing.T) {
+func TestOperationsReportACutConnection(t *testing.T) {
 	for _, o := range waitingOperations() {
 		t.Run(o.Name+" waiting for "+o.what, func(t *testing.T) {
 			f := fixture.New(t)
@@ -122,7 +122,7 @@ func TestOperations_whose_connection_is_cut(t *testing.T) {
 }
 
 // So does a call whose context ends. Had it gone through at the last moment, a repetition would say so.
-func TestOperations_whose_context_ends(t *testing.T) {
+func TestOperationsReportAnEndedContext(t *testing.T) {
 	for _, o := range waitingOperations() {
 		t.Run(o.Name+" waiting for "+o.what, func(t *testing.T) {
 			f := fixture.New(t)
@@ -149,7 +149,7 @@ func TestOperations_whose_context_ends(t *testing.T) {
 	}
 }
 
-func TestWithTx_whose_connection_is_cut(t *testing.T) {
+func TestWithTxReportsACutConnection(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease
 	before := f.Dump(t, l.Execution)
@@ -194,7 +194,7 @@ func eachCommit(t *testing.T, statement string, test func(t *testing.T, o fixtur
 }
 
 // The server answers the statement before it commits: what is lost in between is not reported as done.
-func TestOperations_whose_connection_is_cut_at_the_commit(t *testing.T) {
+func TestOperationsReportALostCommitAnswer(t *testing.T) {
 	eachCommit(t, "PERFORM pg_advisory_xact_lock_shared(4711)", func(t *testing.T, o fixture.Operation, f *fixture.Fixture) {
 		l := o.Arrange(t, f)
 		before := f.Dump(t, l.Execution)
@@ -219,7 +219,7 @@ func TestOperations_whose_connection_is_cut_at_the_commit(t *testing.T) {
 	})
 }
 
-func TestOperations_whose_commit_is_refused(t *testing.T) {
+func TestOperationsReportARefusedCommit(t *testing.T) {
 	const refuse = "IF current_setting('test.refuse', true) = 'on' THEN RAISE EXCEPTION 'not today'; END IF"
 	eachCommit(t, refuse, func(t *testing.T, o fixture.Operation, f *fixture.Fixture) {
 		l := o.Arrange(t, f)
@@ -234,7 +234,7 @@ func TestOperations_whose_commit_is_refused(t *testing.T) {
 }
 
 // A closed pool, and a server that is not there.
-func TestOperations_without_a_connection(t *testing.T) {
+func TestOperationsWithoutAConnection(t *testing.T) {
 	f := fixture.New(t)
 	nowhere := fixture.OpenPool(t, "postgres://nobody@127.0.0.1:1/nothing?connect_timeout=2", nil)
 	for name, pool := range map[string]*pgxpool.Pool{"no server": nowhere, "no database": fixture.OpenPool(t, f.Url+"&dbname=missing", nil)} {

@@ -13,7 +13,7 @@ import (
 
 // More deployers at once than the pooler has connections: those that wait for the lock leave some to the one that has
 // it, and no lock stays with a connection of the pooler's.
-func TestPgBouncer_migrations(t *testing.T) {
+func TestPgBouncerMigrations(t *testing.T) {
 	fixture.EachMode(t, func(t *testing.T, open func(*testing.T, string) *pgxpool.Pool) {
 		url := pgtest.EmptyDatabase(t)
 		const deployers = 6

@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-func TestPgBouncer_operations(t *testing.T) {
+func TestPgBouncerOperations(t *testing.T) {
 	fixture.EachMode(t, func(t *testing.T, open func(*testing.T, string) *pgxpool.Pool) {
 		for _, o := range fixture.Operations() {
 			t.Run(o.Name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestPgBouncer_operations(t *testing.T) {
 	})
 }
 
-func TestPgBouncer_flows_and_reads(t *testing.T) {
+func TestPgBouncerFlowsAndReads(t *testing.T) {
 	fixture.EachMode(t, func(t *testing.T, open func(*testing.T, string) *pgxpool.Pool) {
 		base, _ := fixture.ThroughBouncer(t, open, engine.Config{NoListener: true})
 		f := fixture.FlowsOn(base)
@@ -147,7 +147,7 @@ func crewBehind(t *testing.T, open func(*testing.T, string) *pgxpool.Pool, confi
 	return &fixture.Crew{Fixture: f, Eng: eng, Settled: make(chan fixture.Settled, 1_000)}, pool
 }
 
-func TestPgBouncer_worker_without_a_listener(t *testing.T) {
+func TestPgBouncerWorkerWithoutAListener(t *testing.T) {
 	fixture.EachMode(t, func(t *testing.T, open func(*testing.T, string) *pgxpool.Pool) {
 		c, pool := crewBehind(t, open, func(string) engine.Config { return engine.Config{NoListener: true} })
 		workThroughBouncer(t, c, pool, 20*time.Millisecond)
@@ -155,7 +155,7 @@ func TestPgBouncer_worker_without_a_listener(t *testing.T) {
 }
 
 // It looks once an hour: what others make, it hears of.
-func TestPgBouncer_worker_with_a_listener_of_its_own(t *testing.T) {
+func TestPgBouncerWorkerWithItsOwnListener(t *testing.T) {
 	fixture.EachMode(t, func(t *testing.T, open func(*testing.T, string) *pgxpool.Pool) {
 		name := "listener-" + id.NewLeaseID().String()
 		c, pool := crewBehind(t, open, func(url string) engine.Config {

@@ -76,7 +76,7 @@ func TestPrepare(t *testing.T) {
 }
 
 // Whoever does not prepare learns the same from the first operation.
-func TestOperations_on_an_unfit_database(t *testing.T) {
+func TestOperationsOnAnUnfitDatabase(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*pgxpool.Config)
@@ -106,7 +106,7 @@ func TestOperations_on_an_unfit_database(t *testing.T) {
 }
 
 // A standby or a read-only server is still good for reading.
-func TestReads_on_a_read_only_server(t *testing.T) {
+func TestReadsOnAReadOnlyServer(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t)
 	pool := fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on" })
@@ -116,7 +116,7 @@ func TestReads_on_a_read_only_server(t *testing.T) {
 }
 
 // Two engines in two schemas of one database keep apart, the same ids, keys and lanes notwithstanding.
-func TestEngines_in_two_schemas(t *testing.T) {
+func TestEnginesInTwoSchemas(t *testing.T) {
 	t.Parallel()
 	url := pgtest.EmptyDatabase(t)
 	fixtures := map[string]*fixture.Fixture{}
@@ -168,7 +168,7 @@ func TestEngines_in_two_schemas(t *testing.T) {
 }
 
 // The schemas keep apart also in a caller's transaction, whose search_path is the caller's.
-func TestWithTx_works_in_the_callers_schema(t *testing.T) {
+func TestWithTxWorksInTheCallersSchema(t *testing.T) {
 	t.Parallel()
 	url := pgtest.EmptyDatabase(t)
 	for _, name := range []string{"first", "second"} {

@@ -123,7 +123,7 @@ func beSilent(input io.Reader, output io.Writer) error {
 
 // A process that stops in the middle of a call keeps what it has locked for a limited time, wherever it was: its
 // machine goes on answering for it, so the network never tells.
-func TestA8_process_that_stops_in_the_middle_of_a_call(t *testing.T) {
+func TestFrozenProcessReleasesItsLocks(t *testing.T) {
 	limited := fixture.Another(t).LimitsTransactions(t)
 	cuts := []cut{beforeMessage, inMessage}
 	if limited {
@@ -156,7 +156,7 @@ func TestA8_process_that_stops_in_the_middle_of_a_call(t *testing.T) {
 }
 
 // The limits hold inside the engine's transactions, and smaller ones of the pool's are kept.
-func TestA8_limits_of_a_transaction(t *testing.T) {
+func TestTransactionTimeLimits(t *testing.T) {
 	t.Parallel()
 	shared := fixture.Clone(t)
 	shared.Exec(t, "CREATE TABLE seen (application text, name text, setting text)")
@@ -196,7 +196,7 @@ func TestA8_limits_of_a_transaction(t *testing.T) {
 }
 
 // Before PostgreSQL 17 what may be cut is sent by itself. What is small travels in one go everywhere.
-func TestA8_round_trips_of_large_results(t *testing.T) {
+func TestLargeResultsTakeOneRoundTrip(t *testing.T) {
 	f := fixture.FlowsOn(fixture.New(t))
 	log := new(fixture.RoundTripLog)
 	e := f.WithPool(fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }))

@@ -12,7 +12,7 @@ import (
 
 // After a commit that the server refused the connection stays with who has begun the transaction until he rolls it back:
 // he may ask whether it was lost, and nobody else has it meanwhile.
-func TestBeginForeign_keeps_its_connection_after_a_refused_commit(t *testing.T) {
+func TestBeginForeignKeepsItsConnectionAfterARefusal(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Create(t)
 	f.AtCommit(t, "RAISE EXCEPTION 'not today'")

@@ -97,7 +97,7 @@ func TestInSavepointAtOnce(t *testing.T) {
 }
 
 // Behind a savepoint of the caller's own it takes back what is behind its own, and no more; and leaves no savepoint there.
-func TestInSavepointAtOnce_behind_another(t *testing.T) {
+func TestInSavepointAtOnceInsideAnotherSavepoint(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, "CREATE TABLE kept (number integer PRIMARY KEY)")
 	tx := f.BeginTx(t)
@@ -140,7 +140,7 @@ func TestInSavepointAtOnce_behind_another(t *testing.T) {
 }
 
 // What ends the connection, or the caller's patience, ends the transaction.
-func TestInSavepointAtOnce_without_its_connection(t *testing.T) {
+func TestInSavepointAtOnceWithoutItsConnection(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, "CREATE TABLE kept (number integer PRIMARY KEY)")
 	for name, end := range map[string]func(cancel func(), r *fixture.Rival){

@@ -13,7 +13,7 @@ import (
 
 // Whatever the pool's sessions say, each transaction of the engine waits for locks as long as its kind does and is on
 // the disk when it returns. What is stricter there is kept.
-func TestSettings_of_every_transaction(t *testing.T) {
+func TestSettingsOfEveryTransaction(t *testing.T) {
 	const note = `INSERT INTO seen SELECT DISTINCT current_setting('application_name'), name, current_setting(name)
 		FROM pg_settings WHERE name IN ('lock_timeout', 'synchronous_commit')`
 	impatient := []string{"complete and claim", "release", "delay in a batch", "wait for children in a batch", "cancel in a batch", "grant to a worker"}
@@ -52,7 +52,7 @@ func TestSettings_of_every_transaction(t *testing.T) {
 }
 
 // A lane that a caller's transaction registered, and took back, is registered by the next creation on it.
-func TestLanes_of_a_transaction_that_is_rolled_back(t *testing.T) {
+func TestLaneIsRegisteredAgainAfterARollback(t *testing.T) {
 	f := fixture.New(t)
 	for name, create := range map[string]func(t *testing.T, eng *engine.Engine, lane id.LaneID){
 		"execution": func(t *testing.T, eng *engine.Engine, lane id.LaneID) {

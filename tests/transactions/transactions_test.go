@@ -34,7 +34,7 @@ func eachOperation(t *testing.T, test func(t *testing.T, o fixture.Operation, f 
 	}
 }
 
-func TestOperations_on_a_pool(t *testing.T) {
+func TestOperationsOnAPool(t *testing.T) {
 	eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, before string) {
 		if err := o.Refused(t.Context(), f, f.Engine, l); !errors.Is(err, o.Reason) {
 			t.Errorf("got %v, want %v", err, o.Reason)
@@ -47,7 +47,7 @@ func TestOperations_on_a_pool(t *testing.T) {
 	})
 }
 
-func TestOperations_in_a_transaction_that_commits(t *testing.T) {
+func TestOperationsInATransactionThatCommits(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
 		t.Run(string(level), func(t *testing.T) {
 			eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, before string) {
@@ -66,7 +66,7 @@ func TestOperations_in_a_transaction_that_commits(t *testing.T) {
 	}
 }
 
-func TestOperations_in_a_transaction_that_rolls_back(t *testing.T) {
+func TestOperationsInATransactionThatRollsBack(t *testing.T) {
 	eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, before string) {
 		tx := f.BeginTx(t)
 		if err := o.Do(t.Context(), f, f.WithTx(tx), l); err != nil {
@@ -83,7 +83,7 @@ func TestOperations_in_a_transaction_that_rolls_back(t *testing.T) {
 	})
 }
 
-func TestOperations_in_a_transaction_that_goes_on_after_a_refusal(t *testing.T) {
+func TestTransactionContinuesAfterARefusal(t *testing.T) {
 	eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, before string) {
 		tx := f.BeginTx(t)
 		fixture.ExecIn(t, tx, "INSERT INTO ff_lane_registry VALUES ($1, 0, 'the caller')", f.Name+"-x")
@@ -102,7 +102,7 @@ func TestOperations_in_a_transaction_that_goes_on_after_a_refusal(t *testing.T) 
 }
 
 // A caller's settings are the caller's again after an operation.
-func TestWithTx_leaves_the_callers_settings(t *testing.T) {
+func TestWithTxLeavesTheCallersSettings(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease
 	settings := func(tx pgx.Tx) string {
@@ -120,7 +120,7 @@ func TestWithTx_leaves_the_callers_settings(t *testing.T) {
 }
 
 // Several operations are one change.
-func TestWithTx_ties_operations_together(t *testing.T) {
+func TestWithTxTiesOperationsTogether(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease
 	tx := f.BeginTx(t)
@@ -148,7 +148,7 @@ func TestWithTx_ties_operations_together(t *testing.T) {
 }
 
 // A snapshot that is too old is the caller's to deal with: the error goes up, nothing is retried, nothing stays.
-func TestOperations_in_a_transaction_with_an_old_snapshot(t *testing.T) {
+func TestOperationsInATransactionWithAnOldSnapshot(t *testing.T) {
 	eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, _ string) {
 		tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 		fixture.Texts(t, tx, "SELECT lane_id FROM ff_lane_registry LIMIT 1") // takes the snapshot

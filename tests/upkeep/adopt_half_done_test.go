@@ -21,7 +21,7 @@ func foreign(t *testing.T, f *fixture.Flows, x id.ExecutionID) {
 }
 
 // A member that another program created is blocked while its dependencies are open, and released by them.
-func TestAdopt_members_of_flows(t *testing.T) {
+func TestAdoptMembersOfFlows(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>c", "b>c", "d")
 	for _, key := range []string{"a", "b", "c", "d"} {
@@ -50,7 +50,7 @@ func TestAdopt_members_of_flows(t *testing.T) {
 }
 
 // One whose dependencies are impossible is skipped, and so is what depends on it.
-func TestAdopt_skips_what_cannot_run(t *testing.T) {
+func TestAdoptSkipsImpossibleMembers(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b", "b>c")
 	if _, err := f.FailExecution(t.Context(), f.Lease(t, flow, "a"), engine.Failure{Message: "no", Class: policy.Permanent}); err != nil {
@@ -74,7 +74,7 @@ func TestAdopt_skips_what_cannot_run(t *testing.T) {
 
 // A member whose group has no row, and whose upstreams have ended and been told of, is judged by its edges: nothing is
 // going to end any more that could make the row.
-func TestAdopt_makes_a_missing_group(t *testing.T) {
+func TestAdoptMakesAMissingGroup(t *testing.T) {
 	t.Parallel()
 	for outcome, want := range map[string]string{"success": fixture.StateReady, "failed": fixture.StateSkipped} {
 		t.Run(outcome, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestAdopt_makes_a_missing_group(t *testing.T) {
 }
 
 // A flow that somebody holds keeps its own members waiting, and no others.
-func TestAdopt_passes_over_busy_flows(t *testing.T) {
+func TestAdoptSkipsLockedFlows(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	busy, free := f.Draw(t, nil, "a"), f.Draw(t, nil, "a")
 	for _, flow := range []id.FlowID{busy, free} {
@@ -141,7 +141,7 @@ func sweepAll(t *testing.T, f *fixture.Fixture) (repaired int) {
 }
 
 // What another program leaves half-done of an execution that is known is found by the sweep, once.
-func TestRepairQueue_what_another_program_left_half_done(t *testing.T) {
+func TestRepairQueueFinishesForeignWork(t *testing.T) {
 	f := fixture.NewCloned(t)
 	soon := fixture.Start.UnixMilli() + hourMs
 	for _, c := range []struct {
@@ -221,7 +221,7 @@ func TestRepairQueue_what_another_program_left_half_done(t *testing.T) {
 }
 
 // F1, F17: the reference stages an edge into a member and does not block it.
-func TestRepairQueue_holds_members_with_open_dependencies(t *testing.T) {
+func TestRepairQueueHoldsMembersWithOpenDependencies(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b")
 	b := f.NodeID(flow, "b")
@@ -233,7 +233,7 @@ func TestRepairQueue_holds_members_with_open_dependencies(t *testing.T) {
 }
 
 // E26, E27, F9, F11: a cancel of the reference leaves the lease, the event and the dependents.
-func TestE26_heal_what_another_program_cancelled(t *testing.T) {
+func TestRepairQueueHealsForeignCancels_E26(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b")
 	a, b := f.NodeID(flow, "a"), f.NodeID(flow, "b")
@@ -275,7 +275,7 @@ func TestE26_heal_what_another_program_cancelled(t *testing.T) {
 
 // A flow cancel of the reference overwrites what has finished, and nothing here can prevent it: the outcome is lost, the
 // result stays, and where it wrote an event there is no second one.
-func TestE44_flow_cancel_of_the_reference_overwrites_finished_members(t *testing.T) {
+func TestForeignFlowCancelOverwritesFinishedMembers_E44(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a")
 	a := f.NodeID(flow, "a")

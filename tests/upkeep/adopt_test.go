@@ -28,7 +28,7 @@ const hourMs = int64(3_600_000)
 
 // What FlowFabric stores of an execution that waits, in every spelling, is brought into this library's, once, and
 // worked to the end.
-func TestAdopt_rows_of_another_program(t *testing.T) {
+func TestAdoptForeignRows(t *testing.T) {
 	f := fixture.NewCloned(t)
 	soon := fixture.Start.UnixMilli() + hourMs
 	for _, c := range []struct {
@@ -113,7 +113,7 @@ func TestAdopt_rows_of_another_program(t *testing.T) {
 }
 
 // What somebody has a lease or a grant of, what is suspended and what has ended gets its facts, and is not moved.
-func TestAdopt_leaves_what_is_not_waiting(t *testing.T) {
+func TestAdoptLeavesOtherPhasesAlone(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for _, row := range []fixture.Columns{
 		fixture.ClaimedByReference,
@@ -140,7 +140,7 @@ func TestAdopt_leaves_what_is_not_waiting(t *testing.T) {
 }
 
 // What the reference keeps in the policy alone counts: whoever claims has what it requires.
-func TestI5_adopt_capabilities_of_the_policy(t *testing.T) {
+func TestAdoptReadsCapabilitiesFromThePolicy_I5(t *testing.T) {
 	f := fixture.NewCloned(t)
 	capable := f.Seed(t, fixture.Columns{"policy": `{"routing_requirements":{"required_capabilities":["gpu","","avx","gpu"]}}`})
 	stored := f.Seed(t, fixture.Columns{"required_capabilities": []string{"", "arm"}, "policy": `{"routing_requirements":{"required_capabilities":["gpu"]}}`})
@@ -159,7 +159,7 @@ func TestI5_adopt_capabilities_of_the_policy(t *testing.T) {
 }
 
 // Budgets and quotas are found in both of their places, and hold the execution.
-func TestI4_adopt_attachments(t *testing.T) {
+func TestAdoptReadsAttachments_I4(t *testing.T) {
 	f := fixture.NewCloned(t)
 	a, b, quota := id.NewBudgetID(), id.NewBudgetID(), id.NewQuotaPolicyID()
 	first, second := min(a.String(), b.String()), max(a.String(), b.String())
@@ -196,7 +196,7 @@ func TestI4_adopt_attachments(t *testing.T) {
 }
 
 // An execution that may yet join a flow waits half a minute, one in its lane's partition does not.
-func TestAdopt_waits_for_members_to_be(t *testing.T) {
+func TestAdoptWaitsForPossibleMembers(t *testing.T) {
 	f := fixture.NewCloned(t)
 	alone := f.Seed(t, nil)
 	elsewhere := f.Seed(t, fixture.Columns{"partition_key": (alone.Partition() + 1) % 256})
@@ -217,7 +217,7 @@ func TestAdopt_waits_for_members_to_be(t *testing.T) {
 }
 
 // Rows and flows that others hold are passed over, and more than a batch of young ones hides nothing.
-func TestAdopt_waits_for_nobody(t *testing.T) {
+func TestAdoptNeverWaits(t *testing.T) {
 	f := fixture.NewCloned(t)
 	locked, free := f.Seed(t, nil), f.Seed(t, nil)
 	locker := f.BeginTx(t)
@@ -236,7 +236,7 @@ func TestAdopt_waits_for_nobody(t *testing.T) {
 	}
 }
 
-func TestAdopt_in_a_transaction_of_the_caller(t *testing.T) {
+func TestAdoptInATransaction(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Seed(t, nil)
 	before := f.Dump(t, x)
@@ -265,7 +265,7 @@ func TestAdopt_in_a_transaction_of_the_caller(t *testing.T) {
 }
 
 // A database that FlowFabric made has its tables in parts.
-func TestAdopt_in_a_database_that_FlowFabric_made(t *testing.T) {
+func TestAdoptInAPartitionedDatabase(t *testing.T) {
 	f := fixture.ReferenceFixture(t)
 	before := f.Seed(t, fixture.Columns{"policy": `{"timeout_policy":{"execution_deadline_ms":3600000}}`})
 	f.Adopt(t)
@@ -289,7 +289,7 @@ func TestAdopt_in_a_database_that_FlowFabric_made(t *testing.T) {
 }
 
 // A process with background work adopts what another program creates as soon as that is committed.
-func TestE1_adopt_when_told(t *testing.T) {
+func TestAdoptOnNotification_E1(t *testing.T) {
 	f := fixture.NewCloned(t)
 	woken := make(chan struct{}, 8)
 	ctx := t.Context()

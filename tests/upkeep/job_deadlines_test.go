@@ -13,7 +13,7 @@ import (
 )
 
 // In the reference a deadline ends only what runs, and no loop asks.
-func TestE15_E16_deadline_ends_every_phase(t *testing.T) {
+func TestDeadlineEndsEveryPhase_E15_E16(t *testing.T) {
 	deadline := func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Minute) }
 	for _, c := range []struct {
 		name    string
@@ -99,7 +99,7 @@ func TestE15_E16_deadline_ends_every_phase(t *testing.T) {
 	}
 }
 
-func TestExpireDeadlines_leaves_what_has_ended(t *testing.T) {
+func TestExpireDeadlinesSkipsEndedExecutions(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t, func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Minute) })
 	if err := f.CompleteExecution(t.Context(), c.Lease, nil); err != nil {
@@ -113,7 +113,7 @@ func TestExpireDeadlines_leaves_what_has_ended(t *testing.T) {
 
 // Deadlines that other programs wrote: one column holds them and the wake-ups. Of what they ended, the deadline is
 // looked at once more and then put away.
-func TestExpireDeadlines_of_other_programs(t *testing.T) {
+func TestExpireDeadlinesOfOtherPrograms(t *testing.T) {
 	f := fixture.NewCloned(t)
 	due := fixture.Columns{"deadline_at_ms": fixture.Start.UnixMilli()}
 	terminal := fixture.Columns{"lifecycle_phase": "terminal", "public_state": "completed"}

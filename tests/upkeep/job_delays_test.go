@@ -14,7 +14,7 @@ import (
 
 // A delay that another program's change left behind is forgotten; nothing else of the row changes, and nobody is
 // woken.
-func TestPromoteDelayed_forgets_what_is_not_delayed_any_more(t *testing.T) {
+func TestPromoteDelayedDropsStaleDelays(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		since string // what another program made of the execution
@@ -90,7 +90,7 @@ func TestPromoteDelayed(t *testing.T) {
 }
 
 // What has been admitted already goes to no gate.
-func TestPromoteDelayed_of_what_is_admitted(t *testing.T) {
+func TestPromoteDelayedKeepsAdmissions(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Minute) })
 	f.Attach(t, x, []id.BudgetID{id.NewBudgetID()}, nil)
@@ -103,7 +103,7 @@ func TestPromoteDelayed_of_what_is_admitted(t *testing.T) {
 }
 
 // The reference's retry after a pause is never promoted, and its promotion loses the deadline.
-func TestE17_E18_M8_retry_wakes_and_keeps_its_deadline(t *testing.T) {
+func TestRetryWakesAndKeepsItsDeadline_E17_E18_M8(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t, fixture.Retrying(policy.Retry{Backoff: policy.Fixed(time.Second)}), func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Hour) })
 	f.Fail(t, c.Lease, engine.Failure{})

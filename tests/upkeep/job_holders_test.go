@@ -50,7 +50,7 @@ func ours(taken engine.JobsTaken) (n int) {
 
 // One process has all jobs as long as it asks for them. When it falls silent another takes them, when its hold is over
 // and not before.
-func TestTakeJobs_one_holder_at_a_time(t *testing.T) {
+func TestTakeJobsHasOneHolder(t *testing.T) {
 	f := fixture.NewCloned(t)
 	other := f.Rival(t)
 	all := len(allJobs) + 1
@@ -102,7 +102,7 @@ func TestReturnJobs(t *testing.T) {
 }
 
 // Somebody who holds the rows for a minute keeps nobody waiting, and no job undone.
-func TestTakeJobs_locked_rows(t *testing.T) {
+func TestTakeJobsSkipsLockedRows(t *testing.T) {
 	f := fixture.NewCloned(t)
 	takeJobs(t, f, f.Engine, "first")
 	locker := f.BeginTx(t)
@@ -124,7 +124,7 @@ func TestTakeJobs_locked_rows(t *testing.T) {
 }
 
 // Each job is due when the first row of its own is, and not without one.
-func TestTakeJobs_tells_what_is_due(t *testing.T) {
+func TestTakeJobsReportsDueTimes(t *testing.T) {
 	f := fixture.NewCloned(t)
 	check := func(situation string, want map[engine.Job]time.Time) {
 		t.Helper()
@@ -186,7 +186,7 @@ func TestTakeJobs_tells_what_is_due(t *testing.T) {
 	check("with a lane that keeps what has ended for an hour", due)
 }
 
-func TestTakeJobs_tells_which_lanes_have_work(t *testing.T) {
+func TestTakeJobsReportsLanesWithWork(t *testing.T) {
 	f := fixture.NewCloned(t)
 	want := func(lanes ...id.LaneID) {
 		t.Helper()
@@ -203,7 +203,7 @@ func TestTakeJobs_tells_which_lanes_have_work(t *testing.T) {
 	want(f.Lane)
 }
 
-func TestTakeJobs_refuses_bad_input(t *testing.T) {
+func TestTakeJobsRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	for field, spec := range map[string]engine.JobSpec{
 		"JobSpec.Holder":   {Hold: time.Second},
@@ -262,7 +262,7 @@ func (c *statementCounter) of(call func()) []string {
 // A process that has nothing to do, a worker with its defaults on two lanes and all background work, sends at most sixty
 // statements a minute. How often it does what is held by tests on a clock of their own, in packages reconcile and
 // worker; here stands what each of it sends.
-func TestReconcile_an_idle_process_sends_sixty_statements_a_minute(t *testing.T) {
+func TestIdleProcessSendsSixtyStatementsAMinute(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var counter statementCounter
 	process := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = &counter })
@@ -307,7 +307,7 @@ func TestReconcile_an_idle_process_sends_sixty_statements_a_minute(t *testing.T)
 }
 
 // Between two questions what is to be done an idle worker sends nothing at all.
-func TestReconcile_an_idle_worker_only_asks(t *testing.T) {
+func TestIdleWorkerOnlyAsksForJobs(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var counter statementCounter
 	process := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = &counter })

@@ -41,7 +41,7 @@ var ending = []struct {
 }
 
 // Whatever another transaction holds of one flow, the members of the others end meanwhile, and that one once it is free.
-func TestA4_jobs_pass_over_what_is_locked(t *testing.T) {
+func TestJobsSkipLockedFlows(t *testing.T) {
 	const others = 20
 	for _, j := range ending {
 		for _, c := range []struct {
@@ -106,7 +106,7 @@ func TestA4_jobs_pass_over_what_is_locked(t *testing.T) {
 }
 
 // A flow whose members complete one after the other is never free when it is asked for. It is stood in line for.
-func TestA4_a_job_comes_back_to_a_flow_that_is_never_free(t *testing.T) {
+func TestJobWaitsForABusyFlow(t *testing.T) {
 	for _, j := range ending {
 		t.Run(j.name, func(t *testing.T) {
 			f := fixture.FlowsOn(fixture.NewCloned(t))
@@ -144,7 +144,7 @@ func TestA4_a_job_comes_back_to_a_flow_that_is_never_free(t *testing.T) {
 }
 
 // What another program ended, or leased again, is put away in passing too.
-func TestA4_left_overs_are_put_away_beside_what_is_locked(t *testing.T) {
+func TestJobsCleanUpBesideLockedRows(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var ended []id.ExecutionID
 	for range 3 {
@@ -164,7 +164,7 @@ func TestA4_left_overs_are_put_away_beside_what_is_locked(t *testing.T) {
 }
 
 // In a caller's transaction a job passes over what is locked, too.
-func TestA4_jobs_in_a_transaction(t *testing.T) {
+func TestJobsInATransactionSkipLockedRows(t *testing.T) {
 	for _, j := range ending {
 		t.Run(j.name, func(t *testing.T) {
 			f := fixture.FlowsOn(fixture.NewCloned(t))
@@ -194,7 +194,7 @@ func TestA4_jobs_in_a_transaction(t *testing.T) {
 }
 
 // So many flows as there are: a call takes the locks of 256 in each of its transactions.
-func TestA9_deadlines_of_any_number_of_flows(t *testing.T) {
+func TestExpireDeadlinesOfManyFlows(t *testing.T) {
 	const total, batch = 2000, 500
 	f := fixture.NewCloned(t)
 	seedOverdue(t, f, total)
@@ -223,7 +223,7 @@ func seedOverdue(t *testing.T, f *fixture.Fixture, n int) {
 }
 
 // However much is locked at the front of what is due, what stands behind it is acted on, by one call.
-func TestA10_locked_rows_hide_nothing(t *testing.T) {
+func TestLockedRowsHideNoDueRows(t *testing.T) {
 	const locked, free = 4100, 10
 	started := func(t *testing.T, f *fixture.Fixture, n int) {
 		for range (n + 499) / 500 {
@@ -310,7 +310,7 @@ func TestA10_locked_rows_hide_nothing(t *testing.T) {
 }
 
 // Two processes that look at the same locked leases do not hand them to each other for ever.
-func TestA10_looks_that_cross(t *testing.T) {
+func TestConcurrentLooksAtLockedLeasesEnd(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.StartMany(t, 10)
 	f.Advance(fixture.LeaseTTL)

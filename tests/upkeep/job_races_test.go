@@ -53,7 +53,7 @@ func actAsync(t *testing.T, j fixture.Job) func() int {
 
 // An attempt that was found to take too long has changed hands before the job locks it: that timeout is over, each of
 // these facts alone says so.
-func TestInterleaving_timeout_of_a_lease_that_is_gone(t *testing.T) {
+func TestTimeoutSkipsALeaseThatChangedHands(t *testing.T) {
 	for name, since := range map[string]func(t *testing.T, f *fixture.Fixture, l engine.Lease){
 		"released and claimed again": func(t *testing.T, f *fixture.Fixture, l engine.Lease) {
 			if outcomes, err := f.ReleaseLeases(t.Context(), []engine.Lease{l}); err != nil || outcomes[0] != nil {
@@ -96,7 +96,7 @@ func TestInterleaving_timeout_of_a_lease_that_is_gone(t *testing.T) {
 }
 
 // A timeout that was found left over is not forgotten when the attempt has been leased again before the job locks it.
-func TestInterleaving_a_left_over_timeout_and_a_new_claim(t *testing.T) {
+func TestLeftoverTimeoutKeepsANewLease(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Start(t, fixture.TimingOutAfter(time.Second, nil)).ID
 	f.Advance(time.Second)
@@ -120,7 +120,7 @@ func TestInterleaving_a_left_over_timeout_and_a_new_claim(t *testing.T) {
 }
 
 // A lease that ran out has a holder again before the job locks it, whoever gave it.
-func TestInterleaving_expiry_of_a_lease_that_another_program_took_over(t *testing.T) {
+func TestExpirySkipsALeaseTakenByAnotherProgram(t *testing.T) {
 	meanwhile(t, "TakeExpiredLeases", func(t *testing.T, f *fixture.Flows, during func(func(*engine.Engine) fixture.Job, func()) int) {
 		l := f.Start(t).Lease
 		f.Advance(fixture.LeaseTTL)
@@ -138,7 +138,7 @@ func TestInterleaving_expiry_of_a_lease_that_another_program_took_over(t *testin
 }
 
 // Another program keeps the wake-up of a delay in deadline_at_ms alone. What it moved there is not promoted before.
-func TestInterleaving_promotion_of_a_delay_that_was_moved(t *testing.T) {
+func TestPromotionSkipsAMovedDelay(t *testing.T) {
 	const moved = 2 * time.Second
 	promote := func(e *engine.Engine) fixture.Job { return e.Maintenance().PromoteDelayed }
 	move := func(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
@@ -179,7 +179,7 @@ func TestInterleaving_promotion_of_a_delay_that_was_moved(t *testing.T) {
 
 // What another program made of an execution that was found overdue decides, under the lock: it keeps the wake-up of a
 // delay where it keeps deadlines, and does not put the deadline of what it ends away.
-func TestInterleaving_deadline_and_another_program(t *testing.T) {
+func TestDeadlineRespectsAnotherProgramsChange(t *testing.T) {
 	for name, since := range map[string]string{
 		"delayed":   "eligibility_state = 'not_eligible_until_time', blocking_reason = 'waiting_for_delay'",
 		"cancelled": "lifecycle_phase = 'cancelled', eligibility_state = 'not_applicable', public_state = 'cancelled'",
@@ -216,7 +216,7 @@ func TestInterleaving_deadline_and_another_program(t *testing.T) {
 }
 
 // The deadline's job asks for attempts without waiting, too.
-func TestExpireDeadlines_waits_for_no_attempt(t *testing.T) {
+func TestExpireDeadlinesNeverWaitsForAttempts(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t, func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Second) })
 	f.Advance(time.Second)
@@ -234,7 +234,7 @@ func TestExpireDeadlines_waits_for_no_attempt(t *testing.T) {
 
 // What joined a flow after its end was foreseen to need no lock is not ended without that lock: it waits for the next
 // call, which resolves what depends on it.
-func TestInterleaving_job_and_joining_a_flow(t *testing.T) {
+func TestJobSkipsAnExecutionThatJoinedAFlow(t *testing.T) {
 	statements := map[string]string{
 		"deadline": "TakeOverdue", "attempt timeout": "TakeTimedOut", "lease lost too often": "TakeExpiredLeases",
 	}

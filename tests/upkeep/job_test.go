@@ -9,7 +9,7 @@ import (
 )
 
 // A job passes over what others hold, and finds it the next time.
-func TestJobs_wait_for_nobody(t *testing.T) {
+func TestJobsNeverWait(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		change  func(*engine.ExecutionSpec)
@@ -45,7 +45,7 @@ func TestJobs_wait_for_nobody(t *testing.T) {
 	}
 }
 
-func TestJobs_refuse_bad_batches(t *testing.T) {
+func TestJobsRefuseBadBatches(t *testing.T) {
 	f := fixture.New(t)
 	for name, j := range map[string]fixture.Job{
 		"leases": f.Maintenance().ExpireLeases, "attempts": f.Maintenance().ExpireAttempts, "deadlines": f.Maintenance().ExpireDeadlines, "delayed": f.Maintenance().PromoteDelayed, "keys": f.Maintenance().PruneCreationKeys,

@@ -29,7 +29,7 @@ var timingOut = []struct {
 	{"retries used up", &policy.Retry{}, 3, fixture.StateExpired, []string{"lease expired", "completion expired"}},
 }
 
-func TestE14_attempts_time_out(t *testing.T) {
+func TestAttemptsTimeOut_E14(t *testing.T) {
 	for _, c := range timingOut {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -78,7 +78,7 @@ func wantTimedOut(t *testing.T, f *fixture.Fixture, held engine.Claimed, state s
 
 // The worker of an attempt dies, and the time of the attempt is over before anybody looks at its lease: it ends by its
 // timeout, whichever job is the first to meet it.
-func TestA7_timeout_whichever_job_comes_first(t *testing.T) {
+func TestTimeoutWinsWhicheverJobComesFirst(t *testing.T) {
 	for _, c := range timingOut {
 		for name, jobs := range map[string]func(*fixture.Fixture) [2]fixture.Job{
 			"lease first": func(f *fixture.Fixture) [2]fixture.Job {
@@ -105,7 +105,7 @@ func TestA7_timeout_whichever_job_comes_first(t *testing.T) {
 
 // A timeout counts as long as it is that of the lease: not of one that another program gave since, nor before its time,
 // nor for an execution that is not active any more.
-func TestA7_only_the_timeout_of_the_lease(t *testing.T) {
+func TestOnlyTheLeasesOwnTimeoutCounts(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		since func(t *testing.T, f *fixture.Fixture, x id.ExecutionID)
@@ -140,7 +140,7 @@ func TestA7_only_the_timeout_of_the_lease(t *testing.T) {
 }
 
 // The rule for a timeout that the engine finds is that for one which a worker reports.
-func TestN5_a_timeout_is_retried_as_any_failure(t *testing.T) {
+func TestTimeoutIsRetriedLikeAnyFailure(t *testing.T) {
 	for _, c := range timingOut {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -163,7 +163,7 @@ func TestN5_a_timeout_is_retried_as_any_failure(t *testing.T) {
 }
 
 // The timeout of an earlier lease is not that of the attempt which another program leased since: it is forgotten.
-func TestExpireAttempts_only_of_this_library(t *testing.T) {
+func TestExpireAttemptsIgnoresForeignLeases(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for name, set := range map[string]func(x id.ExecutionID){
 		"leased by another program": func(x id.ExecutionID) { f.SetAttempt(t, x, 0, "lease_epoch = 2") },
@@ -188,7 +188,7 @@ func TestExpireAttempts_only_of_this_library(t *testing.T) {
 	}
 }
 
-func TestExpireAttempts_with_the_longest_timeout(t *testing.T) {
+func TestExpireAttemptsWithTheLongestTimeout(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.SetExecution(t, f.Create(t), `policy = '{"timeout_policy":{"attempt_timeout_ms":9223372036854775807}}'`)
 	c := f.ClaimOne(t)

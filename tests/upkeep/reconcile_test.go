@@ -53,7 +53,7 @@ func TestReconcile(t *testing.T) {
 }
 
 // A reconciler waits for a database that goes away.
-func TestReconcile_killed_connections(t *testing.T) {
+func TestReconcileSurvivesKilledConnections(t *testing.T) {
 	f := fixture.NewCloned(t)
 	rival := f.Rival(t)
 	fixture.ReconcileWith(t, rival.Engine, 1)

@@ -34,7 +34,7 @@ func wantFlow(t *testing.T, f *fixture.Fixture, flow id.FlowID, stored bool) {
 }
 
 // A flow goes with its edges, groups and summary once its last member is gone.
-func TestF38_flows_are_purged(t *testing.T) {
+func TestPurgeFlowsDeletesWholeFlows_F38(t *testing.T) {
 	f := fixture.FlowsOn(trimmingFixture(t))
 	f.Retain(t)
 	empty := counts(t, f.Fixture)
@@ -69,7 +69,7 @@ func TestF38_flows_are_purged(t *testing.T) {
 }
 
 // What is not over is kept.
-func TestF38_flows_that_are_not_over_are_kept(t *testing.T) {
+func TestPurgeFlowsKeepsUnfinishedFlows_F38(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	f.Retain(t)
 	never := f.Draw(t, nil)
@@ -101,7 +101,7 @@ func TestF38_flows_that_are_not_over_are_kept(t *testing.T) {
 }
 
 // A flow that somebody has locked is passed over, in either form of the lock; the others go.
-func TestPurgeFlows_waits_for_nobody(t *testing.T) {
+func TestPurgeFlowsNeverWaits(t *testing.T) {
 	for name, lock := range map[string]string{
 		"lock": "SELECT pg_advisory_xact_lock(ffx_flow_key($1))",
 		"row":  "SELECT FROM ff_flow_core WHERE flow_id = $1 FOR UPDATE",
@@ -126,7 +126,7 @@ func TestPurgeFlows_waits_for_nobody(t *testing.T) {
 	}
 }
 
-func TestPurgeFlows_in_a_transaction(t *testing.T) {
+func TestPurgeFlowsInATransaction(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a")
 	f.Succeed(t, flow, "a")
@@ -147,7 +147,7 @@ func TestPurgeFlows_in_a_transaction(t *testing.T) {
 }
 
 // Growth that waits for the lock of a flow that is being deleted finds it gone.
-func TestPurgeFlows_against_growth(t *testing.T) {
+func TestPurgeFlowsRacesGrowth(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a")
 	f.Succeed(t, flow, "a")

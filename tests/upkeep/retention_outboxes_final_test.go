@@ -44,7 +44,7 @@ func looked(t *testing.T, f *fixture.Fixture) {
 
 // A writer that is open holds its readers back, and what was committed behind it with them. It must still be there when
 // they get to it, however old it is by then.
-func TestTrimOutboxes_stops_at_open_writers(t *testing.T) {
+func TestTrimOutboxesStopsAtOpenWriters(t *testing.T) {
 	for _, database := range []string{"created", "adopted"} {
 		for _, o := range outboxes {
 			t.Run(database+"/"+o.name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestTrimOutboxes_stops_at_open_writers(t *testing.T) {
 
 // A subscription that an open writer holds back is handed everything, and no gap is told of, although what stands behind the
 // writer became old enough to be trimmed.
-func TestV17_trimming_does_not_overtake_a_reader_held_back(t *testing.T) {
+func TestTrimmingStaysBehindDelayedReaders_V17(t *testing.T) {
 	f := trimmingFixture(t)
 	looked(t, f)
 	o := outboxes[0]
@@ -132,7 +132,7 @@ func TestV17_trimming_does_not_overtake_a_reader_held_back(t *testing.T) {
 }
 
 // What a caller's transaction has written itself does not keep it from trimming; another's does, without a wait.
-func TestTrimOutboxes_in_a_transaction_beside_open_writers(t *testing.T) {
+func TestTrimOutboxesInATransactionWithOpenWriters(t *testing.T) {
 	f := trimmingFixture(t)
 	o := outboxes[1]
 	longAgo := f.Time().Add(-fixture.Week).UnixMilli()
@@ -157,7 +157,7 @@ func TestTrimOutboxes_in_a_transaction_beside_open_writers(t *testing.T) {
 }
 
 // An id that was final may be given out again by a sequence that has stepped back.
-func TestTrimOutboxes_after_a_sequence_stepped_back(t *testing.T) {
+func TestTrimOutboxesAfterASequenceWentBack(t *testing.T) {
 	f := trimmingFixture(t)
 	o := outboxes[1]
 	o.write(t, f, 3, fixture.Week)
@@ -176,7 +176,7 @@ func TestTrimOutboxes_after_a_sequence_stepped_back(t *testing.T) {
 
 // Two that delete events of several outboxes lock the floors in one order: FlowFabric's retention, by its statement, and this
 // library's, whose turn the locked ones are left to the next time.
-func TestTrimOutboxes_beside_another_retention(t *testing.T) {
+func TestTrimOutboxesBesideAnotherRetention(t *testing.T) {
 	f := fixture.ReferenceFixture(t)
 	f.Adopt(t)
 	f.Engine = f.EngineOn(t, f.Pool, engine.Config{OutboxRetention: fixture.Week})

@@ -84,7 +84,7 @@ func trimmingFixture(t *testing.T) *fixture.Fixture {
 }
 
 // Events go by age, in their order, and the floor tells up to where.
-func TestV17_outboxes_are_trimmed_by_age(t *testing.T) {
+func TestTrimOutboxesByAge_V17(t *testing.T) {
 	for _, o := range outboxes {
 		t.Run(o.name, func(t *testing.T) {
 			f := trimmingFixture(t)
@@ -112,7 +112,7 @@ func TestV17_outboxes_are_trimmed_by_age(t *testing.T) {
 }
 
 // A time to come says nothing about the age of an event: it is as old as its neighbours.
-func TestTrimOutboxes_of_times_to_come(t *testing.T) {
+func TestTrimOutboxesIgnoresFutureTimes(t *testing.T) {
 	for _, o := range outboxes {
 		t.Run(o.name, func(t *testing.T) {
 			f := trimmingFixture(t)
@@ -131,7 +131,7 @@ func TestTrimOutboxes_of_times_to_come(t *testing.T) {
 }
 
 // A completion stays until it is dispatched, and until retention has come past it.
-func TestTrimOutboxes_keeps_completions_that_are_needed(t *testing.T) {
+func TestTrimOutboxesKeepsNeededCompletions(t *testing.T) {
 	f := trimmingFixture(t)
 	o := outboxes[0]
 	ids := o.write(t, f, 4, fixture.Week)
@@ -154,7 +154,7 @@ func TestTrimOutboxes_keeps_completions_that_are_needed(t *testing.T) {
 }
 
 // The position of a named consumer stops trimming, as long as somebody moves it now and then.
-func TestTrimOutboxes_stops_at_consumers(t *testing.T) {
+func TestTrimOutboxesStopsAtConsumers(t *testing.T) {
 	for _, o := range outboxes {
 		t.Run(o.name, func(t *testing.T) {
 			f := trimmingFixture(t)
@@ -174,7 +174,7 @@ func TestTrimOutboxes_stops_at_consumers(t *testing.T) {
 }
 
 // What was committed long after its neighbours is met by a process that begins anew.
-func TestTrimOutboxes_finds_what_was_committed_late(t *testing.T) {
+func TestTrimOutboxesFindsLateCommits(t *testing.T) {
 	f := trimmingFixture(t)
 	o := outboxes[1]
 	ids := o.write(t, f, 3, fixture.Week)
@@ -194,7 +194,7 @@ func TestTrimOutboxes_finds_what_was_committed_late(t *testing.T) {
 }
 
 // A held event ends what can be trimmed of its outbox for now, and of no other.
-func TestTrimOutboxes_waits_for_nobody(t *testing.T) {
+func TestTrimOutboxesNeverWaits(t *testing.T) {
 	f := trimmingFixture(t)
 	for _, o := range outboxes {
 		o.write(t, f, 2, fixture.Week)
@@ -211,7 +211,7 @@ func TestTrimOutboxes_waits_for_nobody(t *testing.T) {
 	}
 }
 
-func TestTrimOutboxes_in_a_transaction(t *testing.T) {
+func TestTrimOutboxesInATransaction(t *testing.T) {
 	f := trimmingFixture(t)
 	for _, o := range outboxes {
 		o.write(t, f, 2, fixture.Week)
@@ -234,7 +234,7 @@ func TestTrimOutboxes_in_a_transaction(t *testing.T) {
 	}
 }
 
-func TestTrimOutboxes_of_those_kept_for_ever(t *testing.T) {
+func TestTrimOutboxesKeepsForever(t *testing.T) {
 	f := trimmingFixture(t)
 	outboxes[1].write(t, f, 2, 100*fixture.Week)
 	eng := f.EngineOn(t, f.Pool, engine.Config{OutboxRetention: policy.KeepForever})

@@ -28,7 +28,7 @@ func counts(t *testing.T, f *fixture.Fixture) map[string]string {
 }
 
 // A life, with a row of every kind, leaves nothing behind in any table once it is over.
-func TestE33_retention_empties_every_table(t *testing.T) {
+func TestRetentionEmptiesEveryTable_E33(t *testing.T) {
 	for _, phase := range []string{"terminal", "cancelled"} {
 		t.Run(phase, func(t *testing.T) {
 			f := trimmingFixture(t)
@@ -106,7 +106,7 @@ func seedChildrenOf(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
 }
 
 // What is still needed is kept, and goes when it is not.
-func TestE33_retention_keeps_what_is_needed(t *testing.T) {
+func TestRetentionKeepsNeededRows_E33(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		need  func(*testing.T, *fixture.Flows, id.FlowID)
@@ -176,7 +176,7 @@ func retentionStatus(t *testing.T, f *fixture.Fixture) engine.RetentionStatus {
 }
 
 // The backlog names executions in full, and the bare id of one is nobody's.
-func TestI42_retention_reads_the_backlog_in_its_form(t *testing.T) {
+func TestRetentionReadsFullIDsOfTheBacklog_I42(t *testing.T) {
 	f := fixture.FlowsOn(trimmingFixture(t))
 	flow := f.Draw(t, nil, "a", "b")
 	f.Succeed(t, flow, "a", "b")
@@ -190,7 +190,7 @@ func TestI42_retention_reads_the_backlog_in_its_form(t *testing.T) {
 }
 
 // Who is run again while retention looks is left alone, whoever comes first.
-func TestE33_retention_against_a_replay(t *testing.T) {
+func TestRetentionRacesAReplay_E33(t *testing.T) {
 	replayed := `lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'waiting',
 		attempt_state = 'pending_replay_attempt', terminal_at_ms = NULL`
 	t.Run("which came first", func(t *testing.T) {
@@ -270,7 +270,7 @@ func TestE33_retention_against_a_replay(t *testing.T) {
 }
 
 // How long an execution is kept: its policy, its lane, the engine.
-func TestRetention_periods(t *testing.T) {
+func TestRetentionPeriods(t *testing.T) {
 	f := trimmingFixture(t)
 	byDefault := f.Ended(t)
 	long := f.Ended(t, fixture.KeepFor(30*fixture.Day))
@@ -301,7 +301,7 @@ func TestRetention_periods(t *testing.T) {
 }
 
 // What is stored of a policy is found by whoever reads the document, and few periods are.
-func TestRetention_of_policies_is_registered(t *testing.T) {
+func TestRetentionRegistersPolicyPeriods(t *testing.T) {
 	f := trimmingFixture(t)
 	periods := func() []string {
 		return fixture.Texts(t, f.Pool, "SELECT p.period_ms::text FROM ffx_retention_period AS p ORDER BY p.period_ms DESC")
@@ -391,7 +391,7 @@ func TestSetLaneRetention(t *testing.T) {
 	f.WantKept(t, "kept", x)
 }
 
-func TestRetention_refuses_bad_input(t *testing.T) {
+func TestRetentionRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	for name, j := range map[string]fixture.Job{"retain": f.Maintenance().Retain, "trim": f.Maintenance().TrimOutboxes, "purge": f.Maintenance().PurgeFlows} {
 		for _, batch := range []int{-1, 0, engine.MaxBatch + 1} {
@@ -415,7 +415,7 @@ func TestRetention_refuses_bad_input(t *testing.T) {
 }
 
 // Rows that somebody holds, for however long, are passed over; the others go.
-func TestRetention_waits_for_nobody(t *testing.T) {
+func TestRetentionNeverWaits(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		hold func(*testing.T, *fixture.Fixture, pgx.Tx, id.ExecutionID)
@@ -459,7 +459,7 @@ func TestRetention_waits_for_nobody(t *testing.T) {
 }
 
 // While a batch of retention is not committed, claims go on, and so does everybody else's work.
-func TestRetention_does_not_stop_claims(t *testing.T) {
+func TestRetentionNeverBlocksClaims(t *testing.T) {
 	f := trimmingFixture(t)
 	for range 20 {
 		f.Ended(t)
@@ -479,7 +479,7 @@ func TestRetention_does_not_stop_claims(t *testing.T) {
 }
 
 // One process works at a source at a time; the next goes on where it stopped.
-func TestRetention_of_two_processes(t *testing.T) {
+func TestRetentionRunsInOneProcessPerSource(t *testing.T) {
 	f := trimmingFixture(t)
 	var all []id.ExecutionID
 	for range 6 {
@@ -506,7 +506,7 @@ func TestRetention_of_two_processes(t *testing.T) {
 }
 
 // Without an event, or with one that was committed when others behind it had been looked at, the sweep finds it.
-func TestRetention_sweep(t *testing.T) {
+func TestRetentionSweepFindsMissedEnds(t *testing.T) {
 	f := trimmingFixture(t)
 	f.Retain(t)
 	silent, late, young := f.Ended(t), f.Ended(t), f.Ended(t, fixture.KeepFor(30*fixture.Day))
@@ -531,7 +531,7 @@ func TestRetention_sweep(t *testing.T) {
 }
 
 // Ends are looked at by the time at which the database wrote them, in order: a younger one holds up what follows.
-func TestRetention_follows_the_ends(t *testing.T) {
+func TestRetentionFollowsTheOrderOfEnds(t *testing.T) {
 	f := trimmingFixture(t)
 	a, b, c := f.Ended(t), f.Ended(t), f.Ended(t)
 	f.Advance(fixture.Week)
@@ -562,7 +562,7 @@ func TestRetention_follows_the_ends(t *testing.T) {
 }
 
 // In a caller's transaction retention is that transaction's.
-func TestRetention_in_a_transaction(t *testing.T) {
+func TestRetentionInATransaction(t *testing.T) {
 	f := trimmingFixture(t)
 	x := f.Ended(t)
 	f.Advance(fixture.Week)
@@ -587,7 +587,7 @@ func TestRetention_in_a_transaction(t *testing.T) {
 }
 
 // A timer stands for many.
-func TestRetention_timers(t *testing.T) {
+func TestRetentionTimersAreShared(t *testing.T) {
 	f := trimmingFixture(t)
 	f.Create(t, fixture.KeepFor(time.Minute)) // ends are looked at soon
 	if n := len(startAndEnd(t, f, 300)); n != 300 {

@@ -124,7 +124,7 @@ func (c chance) uuid() string {
 }
 
 // Rows as no program writes them: each column anything that it can hold, of the documents every shape.
-func TestViews_of_rows_by_chance(t *testing.T) {
+func TestViewsReadRandomRows(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := chance{rand.New(rand.NewPCG(11, 18))}
 	const n = 600

@@ -31,7 +31,7 @@ func planOf(t *testing.T, f *fixture.Fixture, sql string) *fixture.PlanNode {
 
 // One row is found by the key of its table, a page is read along it, and the members of a flow by their index: what
 // is filtered by reaches the tables, and nothing reads one from end to end.
-func TestViews_plans(t *testing.T) {
+func TestViewsPlans(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	p.Fill(t, 2000)
 	p.Exec(t, `INSERT INTO ff_suspension_current (partition_key, execution_id, suspension_id, suspended_at_ms, condition)
@@ -102,7 +102,7 @@ func splitID(text string) string {
 	return fmt.Sprintf("split_part(split_part('%[1]s', '}', 1), ':', 2)::smallint, split_part('%[1]s', '}:', 2)::uuid", text)
 }
 
-func TestViews_find_an_execution_by_the_text_of_its_id(t *testing.T) {
+func TestViewsFindAnExecutionByTheTextOfItsID(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t)
 	row := fixture.One[db.FfxExecution](t, f.Pool, "SELECT * FROM ffx_execution WHERE (partition_key, execution_id) = ("+splitID(x.String())+")")
@@ -112,7 +112,7 @@ func TestViews_find_an_execution_by_the_text_of_its_id(t *testing.T) {
 }
 
 // The example of package db: a page in the order of the key, some columns into the model.
-func TestViews_pages_into_models(t *testing.T) {
+func TestViewsPagesIntoModels(t *testing.T) {
 	f := fixture.NewCloned(t)
 	want := map[string]bool{}
 	for range 7 {
@@ -146,7 +146,7 @@ func TestViews_pages_into_models(t *testing.T) {
 }
 
 // Whoever may read the views sees no payload, result or token, and needs no right on the tables.
-func TestViews_by_a_role_of_their_own(t *testing.T) {
+func TestViewsNeedNoTableGrants(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Start(t)
 	conn, err := pgx.Connect(t.Context(), f.Url)
@@ -178,7 +178,7 @@ func TestViews_by_a_role_of_their_own(t *testing.T) {
 }
 
 // In a database that FlowFabric made the tables are partitioned; the views are the same.
-func TestViews_of_an_adopted_database(t *testing.T) {
+func TestViewsOfAnAdoptedDatabase(t *testing.T) {
 	f := fixture.ReferenceFixture(t)
 	for _, row := range fixture.ReferenceRows() {
 		x := f.Seed(t, row.Execution)

@@ -158,7 +158,7 @@ func (v *views) compareFlow(row *db.FfxFlow) {
 }
 
 // The rows that tests of the reads are about, and every literal of every column beside each of the others.
-func TestViews_give_what_the_reads_give(t *testing.T) {
+func TestViewsEqualTheReads(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for _, row := range fixture.ReferenceRows() {
 		x := f.Seed(t, row.Execution)
@@ -189,7 +189,7 @@ func TestViews_give_what_the_reads_give(t *testing.T) {
 }
 
 // What this library itself writes, in every state that it brings about.
-func TestViews_after_a_mixed_workload(t *testing.T) {
+func TestViewsEqualTheReadsAfterAMixedWorkload(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	p.Fill(t, 400)
 	p.FailSome(t)
@@ -217,6 +217,6 @@ func TestViews_after_a_mixed_workload(t *testing.T) {
 }
 
 // What the other tests leave behind, whatever it is.
-func TestViews_of_the_shared_database(t *testing.T) {
+func TestViewsEqualTheReadsInTheSharedDatabase(t *testing.T) {
 	compareViews(t, fixture.New(t), 1000)
 }

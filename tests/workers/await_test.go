@@ -70,7 +70,7 @@ func (f *waitingFixture) looked(t *testing.T, query string, size int) {
 	})
 }
 
-func TestAwaitExecution_returns_what_it_left(t *testing.T) {
+func TestAwaitExecutionReturnsTheResult(t *testing.T) {
 	f := newWaitingFixture(t)
 	c := f.Start(t)
 	_, wait := f.await(t, c.ID)
@@ -98,7 +98,7 @@ func TestAwaitExecution_returns_what_it_left(t *testing.T) {
 	}
 }
 
-func TestAwaitExecution_without_success(t *testing.T) {
+func TestAwaitExecutionReportsAFailure(t *testing.T) {
 	f := newWaitingFixture(t)
 	flow := f.Draw(t, nil, "a>b")
 	_, waitA := f.await(t, f.NodeID(flow, "a"))
@@ -119,7 +119,7 @@ func TestAwaitExecution_without_success(t *testing.T) {
 	}
 }
 
-func TestAwait_refusals(t *testing.T) {
+func TestAwaitRefusesBadInput(t *testing.T) {
 	f := newWaitingFixture(t)
 	x, flow := id.NewExecutionID(f.Lane, id.Partitions{}), id.NewFlowID()
 	bound := f.WithTx(f.BeginTx(t))
@@ -145,7 +145,7 @@ func TestAwait_refusals(t *testing.T) {
 }
 
 // A thousand cost no more statements than one: each look is for all.
-func TestAwaitExecution_a_thousand_at_once(t *testing.T) {
+func TestAwaitThousandExecutionsWithFewStatements(t *testing.T) {
 	f := newWaitingFixture(t)
 	const many = 1000
 	claimed := f.StartMany(t, many)
@@ -183,7 +183,7 @@ func TestAwaitExecution_a_thousand_at_once(t *testing.T) {
 }
 
 // Who waits listens to completions on the connection of all, and leaves none behind.
-func TestAwaitExecution_shares_the_listener(t *testing.T) {
+func TestAwaitExecutionSharesTheListener(t *testing.T) {
 	f := newWaitingFixture(t)
 	sessions := func(query string) int {
 		return len(fixture.Texts(t, f.Pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1 AND query = $2", f.waits.Name, query))
@@ -209,7 +209,7 @@ func TestAwaitExecution_shares_the_listener(t *testing.T) {
 
 // The one who looks is cancelled in the middle of its look, the first one for the other: that is told nothing of it, and
 // looks itself.
-func TestAwaitExecution_cancelled_in_its_look(t *testing.T) {
+func TestAwaitExecutionCancelledDuringItsLook(t *testing.T) {
 	f := newWaitingFixture(t)
 	claimed := f.StartMany(t, 2)
 	end, first := f.await(t, claimed[0].ID)
@@ -230,7 +230,7 @@ func TestAwaitExecution_cancelled_in_its_look(t *testing.T) {
 }
 
 // Who has been looked for once waits until an outage is over; who comes meanwhile is told.
-func TestAwaitExecution_outlives_an_outage(t *testing.T) {
+func TestAwaitExecutionSurvivesAnOutage(t *testing.T) {
 	f := newWaitingFixture(t)
 	claimed := f.StartMany(t, 2)
 	_, first := f.await(t, claimed[0].ID)
@@ -264,7 +264,7 @@ func TestAwaitExecution_outlives_an_outage(t *testing.T) {
 
 // What is awaited ends, is seen, and is replayed by another program before who waits gets to read it: the answer is
 // that of the look.
-func TestAwaitExecution_replayed(t *testing.T) {
+func TestAwaitExecutionOfAReplayedOne(t *testing.T) {
 	f := newWaitingFixture(t)
 	c := f.Start(t)
 	if err := f.CompleteExecution(t.Context(), c.Lease, []byte("done")); err != nil {
@@ -303,7 +303,7 @@ func TestAwaitFlow(t *testing.T) {
 }
 
 // What cannot be read ends the wait, since nothing else would.
-func TestAwaitFlow_with_a_member_that_cannot_be_read(t *testing.T) {
+func TestAwaitFlowReportsAnUnreadableMember(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	for _, key := range []string{"a", "b"} {
@@ -315,7 +315,7 @@ func TestAwaitFlow_with_a_member_that_cannot_be_read(t *testing.T) {
 }
 
 // Between the ends of its members a flow costs one look at one of them; it is looked through at first and at last.
-func TestAwaitFlow_looks_through_the_flow_twice(t *testing.T) {
+func TestAwaitFlowReadsTheFlowTwice(t *testing.T) {
 	f := newWaitingFixture(t)
 	keys := strings.Split("abcdefghijkl", "")
 	flow := f.Draw(t, nil, keys...)
@@ -348,7 +348,7 @@ func TestAwaitFlow_looks_through_the_flow_twice(t *testing.T) {
 }
 
 // A member is added, and one is replayed by another program, after all were seen to have ended: it is waited for too.
-func TestAwaitFlow_that_goes_on(t *testing.T) {
+func TestAwaitFlowFollowsAGrowingFlow(t *testing.T) {
 	for name, goOn := range map[string]func(*testing.T, *waitingFixture, id.FlowID) id.ExecutionID{
 		"added": func(t *testing.T, f *waitingFixture, flow id.FlowID) id.ExecutionID {
 			return f.Create(t, func(spec *engine.ExecutionSpec) { spec.Flow = &flow })
@@ -381,7 +381,7 @@ func TestAwaitFlow_that_goes_on(t *testing.T) {
 }
 
 // Without a listener it polls.
-func TestAwait_without_a_listener(t *testing.T) {
+func TestAwaitPollsWithoutAListener(t *testing.T) {
 	f := newWaitingFixture(t)
 	pool := fixture.OpenPool(t, f.Url, nil)
 	eng := f.EngineOn(t, pool, engine.Config{NoListener: true})

@@ -14,7 +14,7 @@ import (
 )
 
 // A handler of what is cancelled anywhere is told at once: the next renewal of its lease is an hour away.
-func TestWorker_hears_of_a_cancellation(t *testing.T) {
+func TestWorkerIsNotifiedOfACancellation(t *testing.T) {
 	c := fixture.NewCrew(t)
 	cfg := fixture.Alone
 	cfg.LeaseTTL, cfg.DrainTimeout = 3*time.Hour, time.Second
@@ -45,7 +45,7 @@ func TestWorker_hears_of_a_cancellation(t *testing.T) {
 }
 
 // Many at once, by the plural, members of a flow among them.
-func TestWorker_hears_of_many_cancellations(t *testing.T) {
+func TestWorkerIsNotifiedOfManyCancellations(t *testing.T) {
 	c := fixture.NewCrew(t)
 	cfg := fixture.Alone
 	cfg.LeaseTTL, cfg.DrainTimeout, cfg.Concurrency = 3*time.Hour, time.Second, 40
@@ -89,7 +89,7 @@ func TestWorker_hears_of_many_cancellations(t *testing.T) {
 
 // Who hears nothing learns with the next renewal; so does a handler whose execution was cancelled in a caller's
 // transaction, of which nobody is told.
-func TestWorker_learns_of_a_cancellation_by_the_next_renewal(t *testing.T) {
+func TestWorkerLearnsOfACancellationByRenewing(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg    engine.Config
 		cancel func(t *testing.T, f *fixture.Fixture, x id.ExecutionID)
@@ -133,7 +133,7 @@ func rivalCancel(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
 }
 
 // A lease that somebody else has taken is lost, and nothing was cancelled.
-func TestWorker_lost_lease_is_no_cancellation(t *testing.T) {
+func TestWorkerTakesALostLeaseForNoCancellation(t *testing.T) {
 	c := fixture.NewCrew(t)
 	cfg := fixture.Alone
 	cfg.LeaseTTL = 6 * time.Second
@@ -147,7 +147,7 @@ func TestWorker_lost_lease_is_no_cancellation(t *testing.T) {
 }
 
 // A handler that returns before it is told has its result refused, and the hooks are told why.
-func TestWorker_result_of_what_was_cancelled(t *testing.T) {
+func TestWorkerResultAfterACancelIsRefused(t *testing.T) {
 	c := fixture.NewCrew(t)
 	cfg := fixture.Alone
 	cfg.LeaseTTL = 3 * time.Hour

@@ -36,7 +36,7 @@ func smallPoolCrew(t *testing.T, connections int32, change ...func(*pgxpool.Conf
 }
 
 // Handlers that hold the whole pool, many times longer than a lease lives, cost time, not leases.
-func TestA15_handlers_that_hold_the_pool(t *testing.T) {
+func TestHandlersHoldingThePoolLoseNoLease(t *testing.T) {
 	for _, way := range []struct {
 		name string
 		cfg  worker.Config
@@ -88,7 +88,7 @@ func TestA15_handlers_that_hold_the_pool(t *testing.T) {
 }
 
 // The worker's own connections are made as the pool's are, are few, and end with the run.
-func TestA15_own_connections(t *testing.T) {
+func TestWorkerConnectsLikeThePool(t *testing.T) {
 	t.Parallel()
 	for _, way := range []struct {
 		name string
@@ -146,7 +146,7 @@ func TestA15_own_connections(t *testing.T) {
 }
 
 // A worker tells once that its pool is too small for what it does itself.
-func TestA15_small_pool_is_told(t *testing.T) {
+func TestWorkerWarnsOnceOfASmallPool(t *testing.T) {
 	for _, way := range []struct {
 		name        string
 		connections int32

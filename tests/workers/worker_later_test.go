@@ -12,7 +12,7 @@ import (
 )
 
 // A handler that has nothing yet comes back later: the same attempt, with no retry to spare.
-func TestWorker_delay(t *testing.T) {
+func TestWorkerDelaysAnExecution(t *testing.T) {
 	c := fixture.NewLoneCrew(t)
 	epochs := make(chan int64, 10)
 	c.Work(t, worker.Config{}, func(w *worker.Worker) {
@@ -42,7 +42,7 @@ func TestWorker_delay(t *testing.T) {
 }
 
 // A handler that waits for what it depends on is handled again when that has ended.
-func TestWorker_wait_for_children(t *testing.T) {
+func TestWorkerWaitsForChildren(t *testing.T) {
 	c := fixture.NewCrew(t)
 	f := fixture.FlowsOn(c.Fixture)
 	flow := f.NewFlowOf(t, engine.FlowSpec{

@@ -89,7 +89,7 @@ func leaseUntil(t *testing.T, f *fixture.Fixture, x id.ExecutionID) int64 {
 
 // One locked row and one locked flow keep nothing else from being settled, and what waits for them is settled when they
 // are free: later than its first leases would have run out, and without being handled again.
-func TestA4_locked_row_and_flow(t *testing.T) {
+func TestWorkerSettlesBesideALockedRowAndFlow(t *testing.T) {
 	const ttl = time.Second
 	for _, way := range []struct {
 		name string
@@ -169,7 +169,7 @@ func TestA4_locked_row_and_flow(t *testing.T) {
 
 // One locked attempt, locked for longer than half of a lease, keeps no other lease from being renewed, and its own is
 // renewed as soon as it is free.
-func TestA3_locked_attempt_and_heartbeat(t *testing.T) {
+func TestWorkerRenewsBesideALockedAttempt(t *testing.T) {
 	c := fixture.NewLoneCrew(t)
 	const ttl = 6 * time.Second
 	var all []id.ExecutionID

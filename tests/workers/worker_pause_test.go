@@ -15,7 +15,7 @@ import (
 
 // A worker whose lane is paused, or that is drained, ends what it runs, claims nothing more, says so once, and goes on
 // when it is told.
-func TestWorker_that_is_paused(t *testing.T) {
+func TestWorkerPausesAndResumes(t *testing.T) {
 	for _, p := range fixture.Pausings {
 		t.Run(p.Name, func(t *testing.T) {
 			c := fixture.NewCrew(t)

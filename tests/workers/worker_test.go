@@ -22,7 +22,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-func TestWorker_round_trip(t *testing.T) {
+func TestWorkerRoundTrip(t *testing.T) {
 	c := fixture.NewCrew(t)
 	x := c.Create(t, func(s *engine.ExecutionSpec) {
 		s.Kind, s.Payload, s.Tags = "area", []byte(`{"Side": 7}`), map[string]string{"shape.name": "square"}
@@ -48,7 +48,7 @@ func TestWorker_round_trip(t *testing.T) {
 }
 
 // A worker that looks once an hour hears of new work at once.
-func TestWorker_is_told_of_work(t *testing.T) {
+func TestWorkerIsNotifiedOfWork(t *testing.T) {
 	c := fixture.NewCrew(t)
 	cfg := fixture.Alone
 	cfg.PollInterval = time.Hour
@@ -59,7 +59,7 @@ func TestWorker_is_told_of_work(t *testing.T) {
 	}
 }
 
-func TestWorker_retries(t *testing.T) {
+func TestWorkerRetriesFailures(t *testing.T) {
 	c := fixture.NewLoneCrew(t)
 	x := c.Create(t, func(s *engine.ExecutionSpec) {
 		s.Kind = "flaky"
@@ -87,7 +87,7 @@ func TestWorker_retries(t *testing.T) {
 }
 
 // Each of these ends its execution for good.
-func TestWorker_failures(t *testing.T) {
+func TestWorkerFailsPermanently(t *testing.T) {
 	c := fixture.CrewOn(t, fixture.NewCloned(t), engine.Config{MaxPayload: 1000})
 	never := &policy.Execution{Retry: &policy.Retry{MaxRetries: policy.NoRetries}}
 	c.Work(t, worker.Config{}, func(w *worker.Worker) {
@@ -134,7 +134,7 @@ func TestWorker_failures(t *testing.T) {
 	}
 }
 
-func TestWorker_lost_lease_cancels_the_handler(t *testing.T) {
+func TestWorkerLostLeaseCancelsTheHandler(t *testing.T) {
 	c := fixture.NewLoneCrew(t)
 	x := c.Create(t)
 	started, cause := make(chan struct{}, 2), make(chan error, 1)
@@ -166,7 +166,7 @@ func TestWorker_lost_lease_cancels_the_handler(t *testing.T) {
 	}
 }
 
-func TestWorker_attempt_timeout(t *testing.T) {
+func TestWorkerTimesOutAttempts(t *testing.T) {
 	c := fixture.NewLoneCrew(t)
 	x := c.Create(t, func(s *engine.ExecutionSpec) {
 		s.Policy = &policy.Execution{
@@ -197,7 +197,7 @@ func TestWorker_attempt_timeout(t *testing.T) {
 
 // Whatever a worker has not begun when it stops goes back, and what it has begun is finished or goes on elsewhere, in
 // the same attempt.
-func TestWorker_drain(t *testing.T) {
+func TestWorkerDrains(t *testing.T) {
 	c := fixture.NewCrew(t)
 	for range 20 {
 		c.Create(t)
@@ -239,7 +239,7 @@ func TestWorker_drain(t *testing.T) {
 	}
 }
 
-func TestWorker_two_share_a_lane(t *testing.T) {
+func TestTwoWorkersShareALane(t *testing.T) {
 	c := fixture.NewCrew(t)
 	const n, concurrency = 2000, 20
 	var running [2]atomic.Int64
@@ -275,7 +275,7 @@ func TestWorker_two_share_a_lane(t *testing.T) {
 	}
 }
 
-func TestWorker_highest_priority_first(t *testing.T) {
+func TestWorkerTakesTheHighestPriorityFirst(t *testing.T) {
 	c := fixture.NewCrew(t)
 	for i := range 30 {
 		c.Create(t, func(s *engine.ExecutionSpec) { s.Priority = i * 7 % 30 })
@@ -293,7 +293,7 @@ func TestWorker_highest_priority_first(t *testing.T) {
 }
 
 // A flow goes through as fast as it is handled, also where nobody hears of released work.
-func TestWorker_flow(t *testing.T) {
+func TestWorkerRunsAFlow(t *testing.T) {
 	c := fixture.NewCrew(t)
 	f := fixture.FlowsOn(c.Fixture)
 	spec := engine.FlowSpec{ID: id.NewFlowID()}
@@ -336,7 +336,7 @@ func TestWorker_flow(t *testing.T) {
 }
 
 // A handler may complete its execution in the transaction of its own writes; what it returns then changes nothing.
-func TestWorker_completes_in_the_handlers_transaction(t *testing.T) {
+func TestWorkerCompletesInTheHandlersTransaction(t *testing.T) {
 	c := fixture.NewCrew(t)
 	x := c.Create(t)
 	c.Work(t, fixture.Alone, func(w *worker.Worker) {
@@ -362,7 +362,7 @@ func TestWorker_completes_in_the_handlers_transaction(t *testing.T) {
 }
 
 // Connections that die again and again lose nothing: each execution ends once.
-func TestWorker_killed_connections(t *testing.T) {
+func TestWorkerSurvivesKilledConnections(t *testing.T) {
 	for _, way := range []struct {
 		name     string
 		cfg      worker.Config
@@ -406,7 +406,7 @@ func TestWorker_killed_connections(t *testing.T) {
 	}
 }
 
-func TestWorker_unfit_database(t *testing.T) {
+func TestWorkerRefusesAnUnfitDatabase(t *testing.T) {
 	t.Parallel()
 	pool := fixture.OpenPool(t, pgtest.EmptyDatabase(t), nil)
 	eng, err := engine.New(pool, engine.Config{})

@@ -81,7 +81,7 @@ func (m mortal) perhapsDie(at string) error {
 
 // A fleet of which one process dies, at whatever point, says so and ends the others, those too that wait for all to be
 // ready.
-func TestFleet_ReportsAProcessThatDies(t *testing.T) {
+func TestFleetReportsAProcessThatDies(t *testing.T) {
 	const processes = 3
 	for _, test := range []struct{ at, how, want string }{
 		{"start", "exit", "exit status 3"},

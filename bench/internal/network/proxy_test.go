@@ -61,7 +61,7 @@ func echo(t *testing.T) string {
 
 // Many megabytes arrive whole and in order over many connections at once, and the end of what a client sends is passed on
 // while the answer still comes.
-func TestProxy_BytesAndHalfClose(t *testing.T) {
+func TestProxyPassesBytesAndHalfClose(t *testing.T) {
 	p, _ := listen(t, echo(t))
 	var clients errgroup.Group
 	for range 20 {
@@ -91,7 +91,7 @@ func TestProxy_BytesAndHalfClose(t *testing.T) {
 
 // Pieces sent one after the other are all under way at once: none comes early, and their delays do not add up. If they did,
 // no try would take less than half of the sum.
-func TestProxy_DelaysEachPieceFromItsArrival(t *testing.T) {
+func TestProxyDelaysEachPieceFromItsArrival(t *testing.T) {
 	const pieces, tries = underWay / 2, 20
 	p := &Proxy{delay: distance / 2}
 	fastest := time.Hour
@@ -131,7 +131,7 @@ func (p *Proxy) send(t *testing.T, pieces int) (first, all time.Duration) {
 	return first, time.Since(began)
 }
 
-func TestProxy_CountsRoundTrips(t *testing.T) {
+func TestProxyCountsRoundTrips(t *testing.T) {
 	url := pgtest.EmptyDatabase(t)
 	p, through := listen(t, url)
 	conn, err := pgx.Connect(t.Context(), through)
@@ -202,7 +202,7 @@ func (u untilCopying) Read([]byte) (int, error) {
 }
 
 // A statement is cancelled by a connection of its own, which the server ends without a word.
-func TestProxy_PassesCancelRequestsOn(t *testing.T) {
+func TestProxyPassesCancelRequestsOn(t *testing.T) {
 	_, through := listen(t, pgtest.EmptyDatabase(t))
 	conn, err := pgx.Connect(t.Context(), through)
 	if err != nil {
@@ -230,7 +230,7 @@ func TestProxy_PassesCancelRequestsOn(t *testing.T) {
 }
 
 // Close leaves nobody waiting for an answer.
-func TestProxy_Close(t *testing.T) {
+func TestProxyCloseEndsConnections(t *testing.T) {
 	p, through := listen(t, pgtest.EmptyDatabase(t))
 	pool, err := pgxpool.New(t.Context(), through)
 	if err != nil {
@@ -248,7 +248,7 @@ func TestProxy_Close(t *testing.T) {
 	}
 }
 
-func TestProxy_URL(t *testing.T) {
+func TestProxyKeepsTheURL(t *testing.T) {
 	p, _ := listen(t, "postgres://user:pw@localhost:1/db?sslmode=disable")
 	got, err := p.Through("postgres://user:pw@localhost:1/other?sslmode=disable")
 	want := "postgres://user:pw@" + p.listener.Addr().String() + "/other?sslmode=disable"

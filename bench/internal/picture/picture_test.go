@@ -14,7 +14,7 @@ import (
 )
 
 // The pictures of the documentation are those of the results beside this module.
-func TestPictures_AreThoseOfTheResults(t *testing.T) {
+func TestPicturesMatchTheResults(t *testing.T) {
 	drawn, err := File(filepath.Join("..", "..", "results.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestPictures_AreThoseOfTheResults(t *testing.T) {
 }
 
 // Where there are series they are drawn instead of bars; the same results give the same bytes.
-func TestPictures_OfSeries(t *testing.T) {
+func TestPicturesDrawSeries(t *testing.T) {
 	results, err := report.ReadFile(filepath.Join("..", "..", "results.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestPictures_OfSeries(t *testing.T) {
 }
 
 // Of results of several servers those of the first are drawn.
-func TestPictures_OfTheFirstServer(t *testing.T) {
+func TestPicturesShowTheFirstServer(t *testing.T) {
 	one := filepath.Join("..", "..", "results.json")
 	results, err := report.ReadFile(one)
 	if err != nil {

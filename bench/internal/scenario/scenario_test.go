@@ -102,7 +102,7 @@ func written(t *testing.T, r *report.Report) []report.Result {
 	return results
 }
 
-func TestRatio_AboveOneIsBetter(t *testing.T) {
+func TestRatioAboveOneIsBetter(t *testing.T) {
 	for _, test := range []struct {
 		name        string
 		ours, other *float64

@@ -12,7 +12,7 @@ import (
 
 // The proxy counts what the tests of the engine count by statements: the calls of a life are one round trip each,
 // however many they are of.
-func TestRoundTrips_OfALifeAreOneEach(t *testing.T) {
+func TestRoundTripsOfALifeAreOneEach(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	create := func(context.Context, string) (string, error) { return pgtest.EmptyDatabase(t), nil }
 	field, err := contender.Open(t.Context(), create, log, "ours", "river")

@@ -3,7 +3,7 @@ package container
 import "testing"
 
 // A container with other settings must not be taken for this one.
-func TestContainerName_depends_on_the_settings(t *testing.T) {
+func TestContainerNameDependsOnTheSettings(t *testing.T) {
 	names := map[string]string{containerName("postgres:15"): "the default"}
 	want := func(what, name string) {
 		t.Helper()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestPoll_lets_progress_take_any_time(t *testing.T) {
+func TestPollLetsProgressTakeAnyTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -19,7 +19,7 @@ func TestPoll_lets_progress_take_any_time(t *testing.T) {
 	})
 }
 
-func TestPoll_fails_when_the_count_stands_still(t *testing.T) {
+func TestPollFailsWhenTheCountStandsStill(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -35,7 +35,7 @@ func TestPoll_fails_when_the_count_stands_still(t *testing.T) {
 }
 
 // A poll that itself takes long counts no more than another one: the process may have been without a processor.
-func TestPoll_counts_polls_not_the_clock(t *testing.T) {
+func TestPollCountsPollsNotTheClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		polls := 0
@@ -50,7 +50,7 @@ func TestPoll_counts_polls_not_the_clock(t *testing.T) {
 	})
 }
 
-func TestContext_ends_when_no_step_is_made(t *testing.T) {
+func TestContextEndsWithoutAStep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, step := Context(t, "steps")
@@ -68,7 +68,7 @@ func TestContext_ends_when_no_step_is_made(t *testing.T) {
 	})
 }
 
-func TestReceive_returns_the_value(t *testing.T) {
+func TestReceiveReturnsTheValue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := make(chan int)

@@ -57,7 +57,7 @@ func one[T any](t *testing.T, d *Database, query string) T {
 	return value
 }
 
-func TestMigrate_and_copy(t *testing.T) {
+func TestMigrateAndCopy(t *testing.T) {
 	s := start(t)
 	migrations := read(t, map[string]string{
 		"1_a.sql": "-- migrate:up\nCREATE TABLE a (id int);\nINSERT INTO a VALUES (7);\n-- migrate:down\nDROP TABLE a;\n",
@@ -93,7 +93,7 @@ func TestMigrate_and_copy(t *testing.T) {
 	}
 }
 
-func TestMigrate_names_the_line(t *testing.T) {
+func TestMigrateNamesTheFailingLine(t *testing.T) {
 	s := start(t)
 	for _, c := range []struct {
 		name, text string
@@ -120,7 +120,7 @@ func TestMigrate_names_the_line(t *testing.T) {
 	}
 }
 
-func TestStart_drops_what_was_left_behind(t *testing.T) {
+func TestStartDropsLeftoverDatabases(t *testing.T) {
 	killed, err := Start(t.Context(), container.Run, os.Stderr)
 	if err != nil {
 		t.Fatal(err)

@@ -183,7 +183,7 @@ func did(r *observe.Result) string {
 
 const everybody = "waiting GetAccount ListRich LockAccount SetBalance"
 
-func TestCheck_statements(t *testing.T) {
+func TestCheckStatements(t *testing.T) {
 	for _, c := range []struct {
 		name, up  string
 		did, said string

@@ -35,7 +35,7 @@ func run(t *testing.T, conn *pgx.Conn, sql string) {
 }
 
 // The queries that a finding names are those that stand in the queue when the statement waits for a long reader.
-func TestCheck_a_lock_queue_behind_a_long_reader(t *testing.T) {
+func TestCheckNamesTheQueueBehindALongReader(t *testing.T) {
 	const change = "ALTER TABLE accounts ADD note text"
 	r := check(t, seeded(t), change)
 	if got := said(r); got != "lock-without-timeout risk accounts" {
@@ -73,7 +73,7 @@ func TestCheck_a_lock_queue_behind_a_long_reader(t *testing.T) {
 	}
 }
 
-func TestCheck_names_who_waits(t *testing.T) {
+func TestCheckNamesWaitingQueries(t *testing.T) {
 	r := check(t, seeded(t), "CREATE INDEX i ON entries (amount)")
 	if len(r.Findings) != 1 {
 		t.Fatal(said(r))
@@ -97,7 +97,7 @@ func TestCheck_names_who_waits(t *testing.T) {
 }
 
 // What the change itself makes is exempt, also in a later migration of the same change.
-func TestCheck_several_migrations(t *testing.T) {
+func TestCheckExemptsObjectsOfTheSameChange(t *testing.T) {
 	r := check(t, seeded(t),
 		"CREATE TABLE new (id int); INSERT INTO new SELECT generate_series(1, 5000)",
 		"CREATE INDEX i ON new (id); ALTER TABLE new ALTER id TYPE bigint",
@@ -109,7 +109,7 @@ func TestCheck_several_migrations(t *testing.T) {
 }
 
 // A lock that is held too long is told once, and again only when it is a stronger one.
-func TestCheck_locks_that_add_up(t *testing.T) {
+func TestCheckReportsALongLockOnce(t *testing.T) {
 	for up, want := range map[string]string{
 		"CREATE TRIGGER t BEFORE UPDATE ON entries FOR EACH ROW EXECUTE FUNCTION touch();\nALTER TABLE entries VALIDATE CONSTRAINT pending;" +
 			"\nUPDATE accounts SET balance = 1 WHERE id > 5;\nALTER TABLE entries ADD x int;\nREFRESH MATERIALIZED VIEW CONCURRENTLY totals": "lock-held-while-slow 3; writes-every-row 4; lock-held-while-slow 6",
@@ -127,7 +127,7 @@ func TestCheck_locks_that_add_up(t *testing.T) {
 	}
 }
 
-func TestCheck_settings_of_the_session(t *testing.T) {
+func TestCheckSessionSettings(t *testing.T) {
 	r := check(t, seeded(t),
 		"CREATE SCHEMA other; SET LOCAL search_path = other; CREATE TABLE accounts (id int); SELECT 1/count(*) FROM pg_tables WHERE schemaname = 'other'",
 		"SET LOCAL lock_timeout = '2s'; ALTER TABLE accounts ADD note text", // of public again
@@ -137,7 +137,7 @@ func TestCheck_settings_of_the_session(t *testing.T) {
 	}
 }
 
-func TestCheck_a_table_of_the_transaction(t *testing.T) {
+func TestCheckTablesCreatedInTheTransaction(t *testing.T) {
 	r := check(t, seeded(t), `CREATE TEMP TABLE chosen ON COMMIT DROP AS SELECT id FROM entries WHERE id < 10;
 		UPDATE entries SET amount = 1 FROM chosen WHERE chosen.id = entries.id;
 		CREATE INDEX i ON settings (value)`, "CREATE INDEX j ON entries (amount)")
@@ -146,7 +146,7 @@ func TestCheck_a_table_of_the_transaction(t *testing.T) {
 	}
 }
 
-func TestCheck_rows_that_refuse(t *testing.T) {
+func TestCheckReportsRowsThatFail(t *testing.T) {
 	for up, want := range map[string]string{
 		"ALTER TABLE accounts ALTER at SET NOT NULL; UPDATE accounts SET at = NULL WHERE id = 1": "fails-on-rows risk accounts; lock-blocks-readers blocking accounts",
 		"ALTER TABLE entries ADD UNIQUE (owner)":                                                 "fails-on-rows risk entries",
@@ -167,7 +167,7 @@ func TestCheck_rows_that_refuse(t *testing.T) {
 }
 
 // What cannot be observed is said, and the rest goes on.
-func TestCheck_refused(t *testing.T) {
+func TestCheckReportsWhatItCannotObserve(t *testing.T) {
 	r := check(t, seeded(t), "ALTER TABLE missing ADD x int; CREATE INDEX i ON entries (amount)")
 	if got := said(r); got != "lock-blocks-writers blocking entries" {
 		t.Error(got)
@@ -178,7 +178,7 @@ func TestCheck_refused(t *testing.T) {
 	}
 }
 
-func TestCheck_triggers(t *testing.T) {
+func TestCheckTriggers(t *testing.T) {
 	counting := `CREATE TABLE counters (name text PRIMARY KEY, n int NOT NULL); INSERT INTO counters VALUES ('all', 0);
 		CREATE FUNCTION counted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE counters SET n = n + 1 WHERE name = 'all'; RETURN NULL; END $$;`
 	set := "SET LOCAL lock_timeout = '2s';"
@@ -207,7 +207,7 @@ func TestCheck_triggers(t *testing.T) {
 }
 
 // An old trigger that waits is none of the change's; a function of it that the change replaces is.
-func TestCheck_an_old_trigger(t *testing.T) {
+func TestCheckIgnoresOldTriggers(t *testing.T) {
 	db := seeded(t)
 	conn := connect(t, db)
 	run(t, conn, `CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
@@ -223,7 +223,7 @@ func TestCheck_an_old_trigger(t *testing.T) {
 
 // dbmate sends the statements of a migration as one text, so PostgreSQL runs them as one transaction, also under
 // "transaction:false". Two rules and the adding up of locks rest on it.
-func TestDbmate_sends_one_text(t *testing.T) {
+func TestDbmateSendsOneText(t *testing.T) {
 	for up, fails := range map[string]bool{
 		"-- migrate:up transaction:false\nCREATE INDEX CONCURRENTLY i ON entries (amount);\n":                           false,
 		"-- migrate:up transaction:false\nSET lock_timeout = '2s';\nCREATE INDEX CONCURRENTLY i ON entries (amount);\n": true,

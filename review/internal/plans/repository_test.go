@@ -15,7 +15,7 @@ import (
 
 // The queries of this repository, on rows as schema/seed.yaml makes them: nothing is to be said against them, and
 // nothing differs where nothing changes.
-func TestCheck_this_repository(t *testing.T) {
+func TestCheckThisRepository(t *testing.T) {
 	side, err := project.Read("../../..", project.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -121,7 +121,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestRead_takes_statements_as_they_are_generated(t *testing.T) {
+func TestReadTakesGeneratedStatements(t *testing.T) {
 	dir := t.TempDir()
 	lay(t, dir, shop)
 	lay(t, dir, map[string]string{"shop/items.sql.go": "package shop\n\nconst listItems = `-- name: ListItems :many\n" +
@@ -135,7 +135,7 @@ func TestRead_takes_statements_as_they_are_generated(t *testing.T) {
 	}
 }
 
-func TestRead_other_forms(t *testing.T) {
+func TestReadOtherForms(t *testing.T) {
 	dir := t.TempDir()
 	lay(t, dir, map[string]string{
 		"m/0001_a.up.sql":   "CREATE TABLE a (id int);\nCREATE TABLE b (id int);\n",
@@ -170,7 +170,7 @@ func TestRead_other_forms(t *testing.T) {
 	}
 }
 
-func TestRead_says_what_cannot_be_read(t *testing.T) {
+func TestReadReportsUnreadableFiles(t *testing.T) {
 	dir := t.TempDir()
 	lay(t, dir, map[string]string{
 		"m/1_a.sql": "-- migrate:up\nCREATE TABEL a;\n-- migrate:down\n",
@@ -229,7 +229,7 @@ func TestOpen(t *testing.T) {
 }
 
 // A file that sqlc alone reads is the dump; of several, each is a part of the schema.
-func TestRead_dump(t *testing.T) {
+func TestReadDump(t *testing.T) {
 	for schema, want := range map[string]string{`"all.sql"`: "all.sql", `["all.sql", "more.sql"]`: ""} {
 		dir := t.TempDir()
 		lay(t, dir, map[string]string{

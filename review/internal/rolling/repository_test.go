@@ -13,7 +13,7 @@ import (
 )
 
 // Almost all queries of this repository run with the arguments that are chosen for them.
-func TestCheck_this_repository(t *testing.T) {
+func TestCheckThisRepository(t *testing.T) {
 	server, err := database.Start(t.Context(), container.Run, os.Stderr)
 	if err != nil {
 		t.Fatal(err)

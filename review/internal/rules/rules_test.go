@@ -52,7 +52,7 @@ func said(findings []report.Finding) string {
 
 const accounts = "CREATE TABLE accounts (id bigint PRIMARY KEY, owner text, balance int);"
 
-func TestCheck_statements(t *testing.T) {
+func TestCheckStatements(t *testing.T) {
 	for _, c := range []struct {
 		name, up string
 		want     string // rules, joined by spaces; lock-without-timeout is left out
@@ -107,7 +107,7 @@ func TestCheck_statements(t *testing.T) {
 	}
 }
 
-func TestCheck_not_null_after_a_validated_check(t *testing.T) {
+func TestCheckNotNullAfterAValidatedCheck(t *testing.T) {
 	base := side(t, "1_a.sql", accounts,
 		"2_b.sql", "ALTER TABLE accounts ADD CONSTRAINT c CHECK (owner IS NOT NULL) NOT VALID;")
 	up := "ALTER TABLE accounts ALTER owner SET NOT NULL;"
@@ -122,7 +122,7 @@ func TestCheck_not_null_after_a_validated_check(t *testing.T) {
 	}
 }
 
-func TestCheck_lock_timeout(t *testing.T) {
+func TestCheckLockTimeout(t *testing.T) {
 	base := side(t, "1_a.sql", accounts)
 	for up, want := range map[string]bool{
 		"ALTER TABLE accounts ADD note text;":                                                                true,
@@ -142,7 +142,7 @@ func TestCheck_lock_timeout(t *testing.T) {
 	}
 }
 
-func TestCheck_released(t *testing.T) {
+func TestCheckReleasedMigrations(t *testing.T) {
 	base := side(t, "1_a.sql", accounts+"\n-- down\nDROP TABLE accounts;", "2_b.sql", "SELECT 1;\nSELECT 2;")
 	for _, c := range []struct {
 		name string
@@ -173,7 +173,7 @@ func TestCheck_released(t *testing.T) {
 	}
 }
 
-func TestCheck_versions(t *testing.T) {
+func TestCheckVersions(t *testing.T) {
 	base := side(t, "1_a.sql", "SELECT 1;")
 	target := side(t, "1_a.sql", "SELECT 1;", "3_theirs.sql", "SELECT 3;")
 	for _, c := range []struct {

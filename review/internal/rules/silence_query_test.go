@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-func TestSilence_in_queries(t *testing.T) {
+func TestSilenceInQueries(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"sqlc.yaml":          "version: '2'\nsql: [{engine: postgresql, schema: migrations, queries: queries.sql, gen: {go: {package: db, out: db}}}]\n",

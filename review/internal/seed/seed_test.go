@@ -97,7 +97,7 @@ const everything = `
 	CREATE TRIGGER refuse BEFORE INSERT ON lines FOR EACH ROW EXECUTE FUNCTION refuse();
 `
 
-func TestFill_keeps_what_the_schema_demands(t *testing.T) {
+func TestFillKeepsConstraints(t *testing.T) {
 	conn := with(t, everything)
 	result := fill(t, conn, nil, Options{Rows: 6000})
 	filled := map[string]int64{}
@@ -145,7 +145,7 @@ func TestFill_keeps_what_the_schema_demands(t *testing.T) {
 	}
 }
 
-func TestFill_makes_the_same_rows_again(t *testing.T) {
+func TestFillIsRepeatable(t *testing.T) {
 	var sums []string
 	for range 2 {
 		conn := with(t, everything)
@@ -163,7 +163,7 @@ func TestFill_makes_the_same_rows_again(t *testing.T) {
 }
 
 // A database that was filled and then changed gets rows in its new tables only.
-func TestFill_again(t *testing.T) {
+func TestFillAddsRowsToNewTablesOnly(t *testing.T) {
 	conn := with(t, `CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)`)
 	fill(t, conn, nil, Options{Rows: 1000})
 	if _, err := conn.Exec(t.Context(), `CREATE TABLE c (id int PRIMARY KEY, a_id int NOT NULL REFERENCES a)`); err != nil {
@@ -175,7 +175,7 @@ func TestFill_again(t *testing.T) {
 	}
 }
 
-func TestFill_takes_literals_from_queries(t *testing.T) {
+func TestFillTakesLiteralsFromQueries(t *testing.T) {
 	conn := with(t, `CREATE TABLE job (id int PRIMARY KEY, state text NOT NULL, kind text, late boolean);
 		CREATE INDEX ON job (id) WHERE state = 'waiting'`)
 	fill(t, conn, nil, Options{Rows: 1000, Queries: []string{
@@ -194,7 +194,7 @@ func TestFill_takes_literals_from_queries(t *testing.T) {
 	}
 }
 
-func TestFill_keeps_what_the_schema_will_demand(t *testing.T) {
+func TestFillKeepsConstraintsOfTheNewSchema(t *testing.T) {
 	base := `CREATE TABLE customers (id int PRIMARY KEY);
 		CREATE TABLE orders (id int PRIMARY KEY, buyer int, state text, email text);`
 	conn := with(t, base)
@@ -267,7 +267,7 @@ tables:
 }
 
 // This repository's own schema, with its triggers, generated columns and checks.
-func TestFill_this_repository(t *testing.T) {
+func TestFillThisRepository(t *testing.T) {
 	conn := connect(t, pgtest.CloneURL(t))
 	files, err := filepath.Glob("../../../queries/*.sql")
 	if err != nil || len(files) == 0 {

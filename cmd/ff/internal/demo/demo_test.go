@@ -84,7 +84,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestRun_SourcesChangeMeanwhile(t *testing.T) {
+func TestRunReportsChangedSources(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write := func(content string) {
@@ -106,7 +106,7 @@ func TestRun_SourcesChangeMeanwhile(t *testing.T) {
 	}
 }
 
-func TestRun_ExecutionFails(t *testing.T) {
+func TestRunReportsAFailedExecution(t *testing.T) {
 	t.Parallel()
 	graph := Graph{{Path: "a", Dir: t.TempDir(), Files: []string{"missing.go"}}}
 	graph = append(graph, root("a", graph))
@@ -115,7 +115,7 @@ func TestRun_ExecutionFails(t *testing.T) {
 	}
 }
 
-func TestRun_WorkerEndsByItself(t *testing.T) {
+func TestRunReportsAWorkerThatStops(t *testing.T) {
 	t.Parallel()
 	graph := Graph{{Path: "a", Dir: t.TempDir()}}
 	graph = append(graph, root("a", graph))

@@ -58,7 +58,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-func TestLoad_WithoutToolchain(t *testing.T) {
+func TestLoadWithoutToolchain(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	if _, err := Load(t.Context(), "std"); err != ErrNoToolchain {
 		t.Errorf("Load() = %v, want %v", err, ErrNoToolchain)
@@ -107,7 +107,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-func TestHash_OrderOfImportsDoesNotMatter(t *testing.T) {
+func TestHashIgnoresImportOrder(t *testing.T) {
 	t.Parallel()
 	a, b := Hashed{Path: "a", Digest: "01"}, Hashed{Path: "b", Digest: "02"}
 	one, err := Package{Path: "p"}.hash([]Hashed{a, b})

@@ -112,7 +112,7 @@ func TestDrawings(t *testing.T) {
 }
 
 // A terminal of any width gets nothing wider, and nothing that moves its cursor.
-func TestText_fits(t *testing.T) {
+func TestTextFits(t *testing.T) {
 	for name, g := range graphs() {
 		for _, width := range []int{1, 20, 40, 80, 200} {
 			drawn, _, err := g.Text(t.Context(), width)
@@ -132,7 +132,7 @@ func TestText_fits(t *testing.T) {
 }
 
 // Every node is drawn, and an arrow comes to each that waits.
-func TestText_shows_every_node(t *testing.T) {
+func TestTextShowsEveryNode(t *testing.T) {
 	for _, name := range []string{"chain", "diamond", "fan", "quorum", "wide"} {
 		g := graphs()[name]
 		drawn, fits, err := g.Text(t.Context(), 80)
@@ -150,7 +150,7 @@ func TestText_shows_every_node(t *testing.T) {
 	}
 }
 
-func TestText_of_too_many(t *testing.T) {
+func TestTextOfTooManyNodes(t *testing.T) {
 	var parts []string
 	for i := range drawing.MaxText + 1 {
 		parts = append(parts, fmt.Sprint(i))
@@ -161,7 +161,7 @@ func TestText_of_too_many(t *testing.T) {
 }
 
 // Whatever the keys are, the picture is well-formed.
-func TestSVG_is_well_formed(t *testing.T) {
+func TestSVGIsWellFormed(t *testing.T) {
 	for name, g := range graphs() {
 		svg, err := g.SVG(t.Context())
 		if err != nil {
