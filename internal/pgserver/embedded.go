@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -70,7 +71,7 @@ type embedded struct {
 	account account
 	cache   string
 	memory  string // a folder in memory for servers that need not last; empty: there is none
-	version embeddedpostgres.PostgresVersion
+	version string
 	name    string // purpose and major version
 }
 
@@ -84,13 +85,6 @@ func fromEmbedded(ctx context.Context, major int, opts Options) (*Server, string
 }
 
 func newEmbedded(major int, opts Options) (*embedded, error) {
-	version := map[int]embeddedpostgres.PostgresVersion{
-		14: embeddedpostgres.V14,
-		15: embeddedpostgres.V15,
-		16: embeddedpostgres.V16,
-		17: embeddedpostgres.V17,
-		18: embeddedpostgres.V18,
-	}[major]
 	account, err := serverAccount()
 	if err != nil {
 		return nil, err
@@ -104,7 +98,7 @@ func newEmbedded(major int, opts Options) (*embedded, error) {
 		account: account,
 		cache:   cache,
 		memory:  account.memoryFolder(),
-		version: version,
+		version: versions[major],
 		name:    fmt.Sprintf("%s-%d", opts.Purpose, major),
 	}, nil
 }
@@ -249,41 +243,40 @@ func (e *embedded) run(ctx context.Context, folder, program string, args ...stri
 
 // fetch returns the folder of the version's programs, downloading them the first time.
 //
-// The library's one call fetches, unpacks, creates a cluster and starts it, the latter two as the calling user, who
-// may be root. So it is given a data directory that cannot be, and stops there: its runtime folder, which it makes
-// when the unpacking is complete, tells whether it came that far.
+// The library's one call unpacks them, creates a cluster and starts it, the latter two as the calling user, who may be
+// root. So it gets a data directory that can't exist, and stops there. It makes its runtime folder when the unpacking is
+// complete.
 func (e *embedded) fetch(ctx context.Context) (string, error) {
-	home := filepath.Join(e.cache, "postgres", string(e.version))
+	home := filepath.Join(e.cache, "postgres", e.version)
 	bin := filepath.Join(home, "bin")
 	if _, err := os.Stat(home); err == nil {
 		return bin, nil
 	}
 	fmt.Fprintf(e.Log, "Fetching PostgreSQL %s, once.\n", e.version)
+	archive, err := newArchive(e.version, thisPlatform())
+	if err != nil {
+		return "", err
+	}
 	scratch, err := os.MkdirTemp(filepath.Join(e.cache, "postgres"), "fetch-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(scratch)
-	unpacked, complete := filepath.Join(scratch, "unpacked"), filepath.Join(scratch, "complete")
-
-	done := make(chan error, 1)
-	go func() {
-		done <- embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
-			Version(e.version).
-			Port(0).
-			CachePath(scratch).
-			BinariesPath(unpacked).
-			RuntimePath(complete).
-			DataPath(filepath.Join(os.DevNull, "data")).
-			Logger(nil)).Start()
-	}()
-	select {
-	case <-ctx.Done():
-		return "", fmt.Errorf("fetch PostgreSQL %s: %w", e.version, ctx.Err())
-	case err = <-done:
-	}
-	if _, statErr := os.Stat(complete); statErr != nil {
+	if err := archive.download(ctx, http.DefaultClient, scratch); err != nil {
 		return "", fmt.Errorf("fetch PostgreSQL %s: %w", e.version, err)
+	}
+	unpacked, complete := filepath.Join(scratch, "unpacked"), filepath.Join(scratch, "complete")
+	err = embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
+		Version(embeddedpostgres.PostgresVersion(e.version)).
+		Port(0).
+		CachePath(scratch).
+		BinaryRepositoryURL("http://127.0.0.1:0"). // the archive is in the cache
+		BinariesPath(unpacked).
+		RuntimePath(complete).
+		DataPath(filepath.Join(os.DevNull, "data")).
+		Logger(nil)).Start()
+	if _, statErr := os.Stat(complete); statErr != nil {
+		return "", fmt.Errorf("unpack PostgreSQL %s: %w", e.version, err)
 	}
 	if err := makeReadable(unpacked); err != nil {
 		return "", err
