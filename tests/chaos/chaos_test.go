@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package chaos kills and freezes worker processes at random and then reads from the rows whether every execution has
 // ended exactly once.
 package chaos
