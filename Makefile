@@ -1,6 +1,6 @@
 # Every task by name. People and CI run the same targets.
 
-# The modules that go.work joins. Each stands by itself too, which is how the tools read it.
+# The modules that go.work joins.
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(wildcard go.mod */go.mod */*/go.mod))))
 PACKAGES := $(MODULES:%=./%/...)
 
@@ -10,6 +10,9 @@ TOOL := GOWORK=off CGO_ENABLED=0 go tool -modfile=$(CURDIR)/tools/go.mod
 # sqlc alone is built with one if there is one. Its parser is written in C; without a compiler it is WebAssembly, and each start
 # takes 2 s of processor time instead of 0.05.
 SQLC := GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod sqlc
+
+# A tool that loads packages runs in the workspace, where the modules find each other: -n prints the built program's path.
+WORKSPACE_TOOL = CGO_ENABLED=0 $$($(TOOL) -n $(1))
 
 # The race detector needs a C compiler.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
@@ -147,7 +150,7 @@ fmt: ## Format the Go files
 
 .PHONY: tidy
 tidy: ## Write the requirements of each module
-	$(call in_each_module,GOWORK=off go mod tidy)
+	go run ./tests/internal/release -tidy $(MODULES)
 
 .PHONY: vet
 vet: ## Run go vet
@@ -155,8 +158,12 @@ vet: ## Run go vet
 
 .PHONY: staticcheck
 staticcheck: ## Run staticcheck
-	$(call in_each_module,$(TOOL) staticcheck ./...)
+	$(call in_each_module,$(call WORKSPACE_TOOL,staticcheck) ./...)
 
 .PHONY: vulncheck
 vulncheck: ## Look the dependencies up in the Go vulnerability database (needs the network)
-	$(call in_each_module,$(TOOL) govulncheck ./...)
+	$(call in_each_module,$(call WORKSPACE_TOOL,govulncheck) ./...)
+
+.PHONY: release
+release: ## Commit and tag VERSION of all released modules, here only; CHANGELOG.md has its section
+	go run ./tests/internal/release $(VERSION)

@@ -87,9 +87,3 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/tools v0.48.0 // indirect
 )
-
-replace (
-	github.com/flowfabric/flowfabric-go => ..
-	github.com/flowfabric/flowfabric-go/internal/pgserver => ../internal/pgserver
-	github.com/flowfabric/flowfabric-go/internal/pgtest => ../internal/pgtest
-)

@@ -98,10 +98,3 @@ require (
 	google.golang.org/protobuf v1.36.11 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
-
-replace (
-	github.com/flowfabric/flowfabric-go => ../..
-	github.com/flowfabric/flowfabric-go/internal/pgserver => ../../internal/pgserver
-	github.com/flowfabric/flowfabric-go/internal/pgtest => ../../internal/pgtest
-	github.com/flowfabric/flowfabric-go/review => ../../review
-)

@@ -70,8 +70,3 @@ require (
 	golang.org/x/text v0.41.0 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
-
-replace (
-	github.com/flowfabric/flowfabric-go => ../..
-	github.com/flowfabric/flowfabric-go/internal/pgserver => ../pgserver
-)

@@ -1,0 +1,172 @@
+package tests
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/tests/internal/modules"
+)
+
+// repository returns the repository's root folder.
+func repository(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", "GOWORK").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(out)))
+}
+
+// command runs a program in a folder, with variables added to the environment, and returns what it prints.
+func command(t *testing.T, folder string, env []string, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = folder
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.Output()
+	if err != nil {
+		var stderr []byte
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			stderr = exit.Stderr
+		}
+		t.Fatalf("%s %s: %v\n%s%s", filepath.Base(name), strings.Join(args, " "), err, out, stderr)
+	}
+	return string(out)
+}
+
+// TestReleasedModulesInstall publishes the repository at a made-up version to a proxy in a folder. From there, with an
+// empty module cache, it installs ff and builds a program that uses the library, as a user would.
+func TestReleasedModulesInstall(t *testing.T) {
+	t.Parallel()
+	const version = "v0.987.654"
+	root := repository(t)
+	if err := modules.CheckRequirements(root); err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := modules.NewProxy(root, t.TempDir(), version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	usual := strings.Fields(command(t, root, nil, "go", "env", "GOMODCACHE", "GOPROXY"))
+	folder, bin := t.TempDir(), t.TempDir()
+	env := []string{
+		// The module cache of this machine is the second proxy: what it has is not fetched again.
+		"GOPROXY=" + strings.Join([]string{proxy.URL(), "file://" + filepath.ToSlash(usual[0]) + "/cache/download", usual[1]}, ","),
+		"GOMODCACHE=" + t.TempDir(),
+		"GOSUMDB=off", // what is in the module cache was checked when it got there
+		// Without paths in them, the packages compiled by an earlier run can be used again.
+		"GOFLAGS=-trimpath -modcacherw",
+		"GOBIN=" + bin,
+		"GOWORK=off",
+		"GOTOOLCHAIN=local",
+		"CGO_ENABLED=0",
+	}
+
+	command(t, folder, env, "go", "install", modules.Path("cmd/ff")+"@"+version)
+	ff := filepath.Join(bin, "ff")
+	if runtime.GOOS == "windows" {
+		ff += ".exe"
+	}
+	if said := command(t, folder, env, ff, "version"); !strings.HasPrefix(said, "ff "+version+", ") {
+		t.Errorf("ff version says %q", said)
+	}
+	if said := command(t, folder, env, ff, "help"); !strings.Contains(said, "ff migrate up") {
+		t.Errorf("ff help says %q", said)
+	}
+
+	program := newProgram(t, modules.Root+"/engine", modules.Root+"/worker", modules.Root+"/events", modules.Root+"/schema")
+	command(t, program.folder, env, "go", "get", modules.Root+"@"+version)
+	command(t, program.folder, env, "go", "mod", "tidy")
+	command(t, program.folder, env, "go", "build", "-o", filepath.Join(bin, "program"), ".")
+	command(t, folder, env, filepath.Join(bin, "program"))
+	if built := command(t, folder, env, "go", "version", "-m", filepath.Join(bin, "program")); !strings.Contains(built, modules.Root+"\t"+version) {
+		t.Errorf("the program is not built from %s:\n%s", version, built)
+	}
+}
+
+// TestReleaseTagsEveryModule prepares a release in a clone. The sums it writes to go.sum are those that the go command
+// computes from the tags, so each module builds outside the workspace.
+func TestReleaseTagsEveryModule(t *testing.T) {
+	t.Parallel()
+	const version = "v0.987.654"
+	clone := copyRepository(t)
+	if _, err := modules.Release(clone, version); err == nil || !strings.Contains(err.Error(), "CHANGELOG.md has no section") {
+		t.Fatalf("a release without a section in CHANGELOG.md: %v", err)
+	}
+	changelog := filepath.Join(clone, "CHANGELOG.md")
+	if err := os.WriteFile(changelog, []byte("# Changelog\n\n## [0.987.654] - 2026-11-25\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := modules.Release(clone, version); err == nil || !strings.Contains(err.Error(), "not committed") {
+		t.Fatalf("a release of changes that are not committed: %v", err)
+	}
+	command(t, clone, nil, "git", "commit", "--quiet", "--all", "--message", "changelog")
+	for _, wrong := range []string{"0.1.0", "v1", "v2.0.0", "v0.1.0+build"} {
+		if _, err := modules.Release(clone, wrong); err == nil {
+			t.Errorf("a release of %s", wrong)
+		}
+	}
+
+	tags, err := modules.Release(clone, version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{version, "internal/pgserver/" + version, "internal/pgtest/" + version, "review/" + version, "cmd/ff/" + version}
+	if !slices.Equal(tags, want) {
+		t.Errorf("tags %v, want %v", tags, want)
+	}
+	for _, tag := range tags {
+		if kind := command(t, clone, nil, "git", "cat-file", "-t", tag); kind != "tag\n" {
+			t.Errorf("%s is a %s, not an annotated tag", tag, kind)
+		}
+	}
+	if _, err := modules.Release(clone, version); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("a second release of %s: %v", version, err)
+	}
+	command(t, clone, []string{"GOFLAGS=-mod=readonly"}, "go", "list", "-m", "all") // the workspace holds together
+
+	// The go command fetches these modules from the clone's tags, and refuses what go.sum does not have.
+	env := []string{
+		"GOWORK=off", "GOFLAGS=-mod=readonly -modcacherw", "GOSUMDB=off", "GOTOOLCHAIN=local",
+		"GOMODCACHE=" + t.TempDir(),
+		"GOPROXY=file://" + filepath.ToSlash(strings.TrimSpace(command(t, clone, nil, "go", "env", "GOMODCACHE"))) + "/cache/download," +
+			strings.TrimSpace(command(t, clone, nil, "go", "env", "GOPROXY")),
+		"GONOPROXY=" + modules.Root,
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://" + clone + ".insteadOf", "GIT_CONFIG_VALUE_0=https://" + modules.Root,
+	}
+	command(t, filepath.Join(clone, "cmd", "ff"), env, "go", "list", "-deps", "./...")
+}
+
+// copyRepository commits the repository's files, as they are on disk, to a repository of their own.
+func copyRepository(t *testing.T) string {
+	t.Helper()
+	root, folder := repository(t), t.TempDir()
+	command(t, folder, nil, "git", "init", "--quiet")
+	names := command(t, root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
+	for name := range strings.SplitSeq(strings.TrimSuffix(names, "\x00"), "\x00") {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(filepath.Join(folder, name)), 0o700)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(folder, name), content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	command(t, folder, nil, "git", "config", "user.name", "test")
+	command(t, folder, nil, "git", "config", "user.email", "test@example.com")
+	command(t, folder, nil, "git", "add", "--all")
+	command(t, folder, nil, "git", "commit", "--quiet", "--message", "copy")
+	return folder
+}
