@@ -118,6 +118,10 @@ schema-review: ## Review the change to schema/ and queries/ since it left BASE (
 schema: ## Write schema/schema.sql from the migrations
 	go run ./tests/internal/schemadump
 
+.PHONY: licenses
+licenses: ## Write the license texts that ff prints, of all modules it links
+	go run ./tests/internal/licensedump
+
 .PHONY: bench
 bench: ## Measure beside River and beside raw SQL: every comparison, some 50 minutes; writes bench/results.json
 	cd bench && go run . -all

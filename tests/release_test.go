@@ -80,6 +80,22 @@ func TestReleasedModulesInstall(t *testing.T) {
 		t.Errorf("ff help says %q", said)
 	}
 
+	licenses := command(t, folder, env, ff, "licenses")
+	linked := 0
+	for line := range strings.Lines(command(t, folder, env, "go", "version", "-m", ff)) {
+		fields := strings.Fields(line)
+		if len(fields) < 3 || fields[0] != "dep" || strings.HasPrefix(fields[1], modules.Root) {
+			continue
+		}
+		linked++
+		if !strings.Contains(licenses, "\n"+fields[1]+"\n") {
+			t.Errorf("ff links %s, and ff licenses does not have it", fields[1])
+		}
+	}
+	if linked < 20 {
+		t.Errorf("ff links %d modules", linked)
+	}
+
 	program := newProgram(t, modules.Root+"/engine", modules.Root+"/worker", modules.Root+"/events", modules.Root+"/schema")
 	command(t, program.folder, env, "go", "get", modules.Root+"@"+version)
 	command(t, program.folder, env, "go", "mod", "tidy")

@@ -82,7 +82,7 @@ func (a *app) command() *cobra.Command {
 	root.SetErr(a.stderr)
 	root.AddCommand(
 		a.demoCommand(), a.demoWorkerCommand(), a.devCommand(), a.migrateCommand(),
-		a.flowCommand(), a.executionCommand(), a.executionsCommand(), a.laneCommand(), a.lanesCommand(), a.eventsCommand(), a.kindsCommand(), a.schemaCommand(), a.versionCommand(),
+		a.flowCommand(), a.executionCommand(), a.executionsCommand(), a.laneCommand(), a.lanesCommand(), a.eventsCommand(), a.kindsCommand(), a.schemaCommand(), a.licensesCommand(), a.versionCommand(),
 	)
 	return root
 }

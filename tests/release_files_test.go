@@ -1,0 +1,90 @@
+package tests
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/tests/internal/licenses"
+)
+
+// TestLicensesAreComplete compares what `ff licenses` prints with the license files of the modules that ff links.
+func TestLicensesAreComplete(t *testing.T) {
+	t.Parallel()
+	root := repository(t)
+	want, err := licenses.Collect(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(root, "cmd", "ff", "licenses.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) == want {
+		return
+	}
+	for line := range strings.Lines(want) {
+		if !strings.Contains(string(got), line) {
+			t.Errorf("missing: %s", line)
+		}
+	}
+	t.Error("cmd/ff/licenses.txt is not what make licenses writes")
+}
+
+// TestDependabotKnowsEveryModule compares the folders in .github/dependabot.yml with those that have a go.mod.
+func TestDependabotKnowsEveryModule(t *testing.T) {
+	t.Parallel()
+	root := repository(t)
+	var want []string
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && entry.Name() == "testdata" {
+			return fs.SkipDir
+		}
+		if err == nil && entry.Name() == "go.mod" {
+			folder, relErr := filepath.Rel(root, filepath.Dir(name))
+			want, err = append(want, filepath.Join("/", folder)), relErr
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := os.ReadFile(filepath.Join(root, ".github", "dependabot.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, match := range regexp.MustCompile(`(?m)^      - (/.*)$`).FindAllStringSubmatch(string(config), -1) {
+		got = append(got, match[1])
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("dependabot.yml has %v, the modules are in %v", got, want)
+	}
+}
+
+// TestActionsArePinned refuses an action that is named by a tag, which may move.
+func TestActionsArePinned(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(repository(t), ".github", "workflows", "*.yml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("workflows %v, %v", files, err)
+	}
+	pinned := regexp.MustCompile(`uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); strings.Contains(line, "uses:") && !pinned.MatchString(line) {
+				t.Errorf("%s: %s", filepath.Base(name), line)
+			}
+		}
+	}
+}
