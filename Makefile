@@ -118,6 +118,10 @@ schema-review: ## Review the change to schema/ and queries/ since it left BASE (
 schema: ## Write schema/schema.sql from the migrations
 	go run ./tests/internal/schemadump
 
+.PHONY: api
+api: ## Write api/*.txt: the exported names of the public packages
+	go run ./tests/internal/apidump
+
 .PHONY: licenses
 licenses: ## Write the license texts that ff prints, of all modules it links
 	go run ./tests/internal/licensedump
