@@ -30,6 +30,7 @@ var foreign = map[string]string{
 	"FetchBatch": "worker.Config", "pg_stat_statements": "an extension of PostgreSQL", "transaction_timeout": "PostgreSQL 17",
 	"-table": "goose", "x-migrations-table": "golang-migrate", "x-multi-statement": "golang-migrate", "atlas migrate hash": "Atlas",
 	"--migrations-table ffx_schema_migrations": "dbmate", "transaction:false": "dbmate", `\d+ ff_exec_core`: "psql",
+	"area: change": "a commit's subject", "## [0.1.0] - YYYY-MM-DD": "a heading of CHANGELOG.md",
 	"must": "a function of the examples", "RecordOutput": "River",
 	"cairn.instance_id": "a tag of FlowFabric 0.15", "Used by:": "a header of a query", "Locks:": "a header of a query",
 	"keys": "a header of a query", "lanes": "a header of a query", "queue": "a header of a query", "pauses": "a header of a query", "timers": "a header of a query", "retention": "a header of a query", "jobs": "a header of a query",
@@ -149,7 +150,15 @@ func (n *names) exists(text, folder string) bool {
 	case strings.HasPrefix(text, "ff "), text == "ff":
 		return true // TestDocsCommandsRun runs it
 	case strings.HasPrefix(text, "make "):
-		return n.targets[strings.TrimPrefix(text, "make ")]
+		for word := range strings.FieldsSeq(strings.TrimPrefix(text, "make ")) {
+			if !n.targets[word] && !strings.Contains(word, "=") {
+				return false
+			}
+		}
+		return true
+	case strings.HasPrefix(text, "go get "+module), strings.HasPrefix(text, "go install "+module):
+		path, _, _ := strings.Cut(text[strings.Index(text, module):], "@")
+		return isFile(strings.TrimPrefix(strings.TrimPrefix(path, module), "/"), ".")
 	case strings.HasPrefix(text, "go run "):
 		return isFile(strings.TrimPrefix(text, "go run "), ".")
 	case strings.HasPrefix(text, "--"):
