@@ -181,7 +181,7 @@ var actedOn = map[string]string{
 	"Config.Listener":                           "TestListenerUsesItsOwnAddress",
 	"Config.NoListener":                         "TestListenerCanBeTurnedOff",
 	"Config.Log":                                "internal/notify/notifier.go",
-	"Config.Now":                                "tests/seed_test.go",
+	"Config.Now":                                "tests/internal/fixture/fixture.go",
 }
 
 // refused names the fields that nothing acts on, with those below them, as the errors name them.

@@ -107,7 +107,7 @@ type program struct {
 func newProgram(t *testing.T, imports ...string) *program {
 	t.Helper()
 	p := &program{t, t.TempDir()}
-	goMod, err := os.ReadFile("go.mod")
+	goMod, err := os.ReadFile("../go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}

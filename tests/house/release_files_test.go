@@ -1,4 +1,4 @@
-package tests
+package house
 
 import (
 	"io/fs"
