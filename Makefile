@@ -166,7 +166,7 @@ vet: ## Run go vet
 
 .PHONY: staticcheck
 staticcheck: ## Run staticcheck
-	$(call in_each_module,$(call WORKSPACE_TOOL,staticcheck) ./...)
+	$(call WORKSPACE_TOOL,staticcheck) $(PACKAGES)
 
 .PHONY: vulncheck
 vulncheck: ## Look the dependencies up in the Go vulnerability database (needs the network)

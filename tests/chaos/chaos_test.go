@@ -31,10 +31,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
+const lane id.LaneID = "chaos"
+
 const (
-	lane      id.LaneID = "chaos"
-	processes           = 8
-	layers              = 10
+	processes = 8
+	layers    = 10
 )
 
 // load is how many executions there are: in layers of a flow, and alone. In a soak they are 10,000, and more processes
