@@ -30,7 +30,7 @@ var foreign = map[string]string{
 	"FetchBatch": "worker.Config", "pg_stat_statements": "an extension of PostgreSQL", "transaction_timeout": "PostgreSQL 17",
 	"-table": "goose", "x-migrations-table": "golang-migrate", "x-multi-statement": "golang-migrate", "atlas migrate hash": "Atlas",
 	"--migrations-table ffx_schema_migrations": "dbmate", "transaction:false": "dbmate", `\d+ ff_exec_core`: "psql",
-	"area: change": "a commit's subject", "## [0.1.0] - YYYY-MM-DD": "a heading of CHANGELOG.md",
+	"area: change": "a commit's subject", "//pace:allow": "a directive of the tests", "## [0.1.0] - YYYY-MM-DD": "a heading of CHANGELOG.md",
 	"must": "a function of the examples", "RecordOutput": "River",
 	"cairn.instance_id": "a tag of FlowFabric 0.15", "Used by:": "a header of a query", "Locks:": "a header of a query",
 	"keys": "a header of a query", "lanes": "a header of a query", "queue": "a header of a query", "pauses": "a header of a query", "timers": "a header of a query", "retention": "a header of a query", "jobs": "a header of a query",
@@ -51,13 +51,14 @@ type names struct {
 	flags    map[string]bool
 	targets  map[string]bool // of make
 	env      map[string]bool
+	tests    map[string]bool // declarations of the tests, for their own documents; those of shared packages with the package
 }
 
 func readNames(t *testing.T) *names {
 	t.Helper()
 	n := &names{
 		rooms: make(map[string]*types.Package), literals: make(map[string]bool), sql: make(map[string]bool),
-		flags: make(map[string]bool), targets: make(map[string]bool), env: make(map[string]bool),
+		flags: make(map[string]bool), targets: make(map[string]bool), env: make(map[string]bool), tests: make(map[string]bool),
 	}
 	for room, p := range sources(t) {
 		for path, imported := range p.Imports {
@@ -109,6 +110,15 @@ func readNames(t *testing.T) *names {
 			n.env[match] = true
 		}
 	}
+	for _, pattern := range []string{"tests/*/*.go", "tests/internal/*/*.go"} {
+		declared := `(?m)^(?:func (?:\([^)]*\) )?|var |type )(\w+)`
+		maps.Copy(n.tests, matches(t, pattern, declared))
+	}
+	for _, room := range []string{"fixture", "soak"} {
+		for match := range matches(t, "tests/internal/"+room+"/*.go", `(?m)^func ([A-Z]\w*)`) {
+			n.tests[room+"."+match] = true
+		}
+	}
 	for match := range matches(t, "cmd/ff/*.go", `\w\.\w+Var\(&[\w.]+, "([a-z-]+)"|Flags\(\)\.\w+\(&[\w.]+, "([a-z-]+)"`) {
 		n.flags[match] = true
 	}
@@ -145,6 +155,8 @@ var (
 // exists tells whether what stands in backticks exists, in a document of the given folder.
 func (n *names) exists(text, folder string) bool {
 	switch {
+	case folder == "tests" && n.tests[text]:
+		return true
 	case foreign[text] != "", n.literals[text], n.sql[text], n.env[text], sqlstate.MatchString(text):
 		return true
 	case strings.HasPrefix(text, "ff "), text == "ff":
