@@ -58,10 +58,18 @@ endef
 bin/gate:
 	@go build -o bin/gate ./tests/internal/gate
 
+# The race detector takes two to ten times the processor time. So it watches the library, the worker processes and the suites
+# that run operations beside each other, and not what reads source, plans, schemas or reports, one thing after the other.
+SEQUENTIAL := ./bench ./bench/% ./examples/% ./review ./review/% $(addprefix ./tests/,conformance docs house internal/% schema statements views)
+all_packages = $(patsubst $(CURDIR)%,.%,$(shell go list -f '{{.Dir}}' $(PACKAGES)))
+
+# Both runs are one to gotestsum: the second follows whatever the first says.
 .PHONY: test
-test: bin/gate ## Run all tests of all modules, with the race detector if there is a C compiler
+test: bin/gate ## Run all tests of all modules, those of concurrent code with the race detector if there is a C compiler
 	$(say_what_is_left_out)
-	$(call summed,-- $(GOTEST) $(RACE) $(AVAILABLE) $(PACKAGES))
+	$(call summed,--raw-command -- sh -c 'code=0; \
+		go test -json $(GOTEST) $(RACE) $(AVAILABLE) $(filter-out $(SEQUENTIAL),$(all_packages)) || code=1; \
+		go test -json $(GOTEST) $(AVAILABLE) $(filter $(SEQUENTIAL),$(all_packages)) || code=1; exit $$code')
 
 sql_packages = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' \
 	$(filter-out ./bench/... ./review/...,$(PACKAGES)) | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
