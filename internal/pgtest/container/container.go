@@ -27,6 +27,8 @@ var (
 	command = []string{
 		"postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=300",
 		"-c", "max_wal_size=128MB", "-c", "hba_file=" + accessFile,
+		// Compiling the catalogue queries of tests and reviews took longer than running them. The engine turns it off for its own.
+		"-c", "jit=off",
 	}
 	// SCRAM is slow on purpose: it costs a client with the race detector 6 ms a login, and tests log in thousands of times.
 	// MD5 is cheap, still refuses a wrong password, and is in all versions from 14 to 18. See also [storeCheaply].
