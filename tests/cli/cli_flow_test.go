@@ -130,7 +130,8 @@ func testCLIFlowWatch(t *testing.T, ff cli) {
 	// Without a terminal there is a line for each change.
 	flow := mustDraw(t, eng, "a", fixture.Chart(nil, "fetch>parse"))
 	var stderr bytes.Buffer
-	ctx, step := progress.Context(t, "something new to be written")
+	ctx, step, stop := progress.Context(t, "something new to be written")
+	defer stop()
 	cmd := ff.command(ctx, databaseURL, "flow", "watch", flow.String(), "--interval", "100ms")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

@@ -37,7 +37,8 @@ func subscribe[E any](t *testing.T, eng *engine.Engine, src events.Source[E], o 
 // nextEvent waits for the next event, or the error in its place.
 func nextEvent[E any](t *testing.T, sub *events.Subscription[E]) (E, error) {
 	t.Helper()
-	ctx, _ := progress.Context(t, "the next event")
+	ctx, _, stop := progress.Context(t, "the next event")
+	defer stop()
 	event, err := sub.Next(ctx)
 	if err != nil && ctx.Err() != nil {
 		t.Fatalf("nothing came behind %s", sub.Position())
@@ -124,7 +125,8 @@ func TestCommitsWakeListenersOfTheReference_V14(t *testing.T) {
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	hears := func(channel string) {
 		t.Helper()
-		ctx, _ := progress.Context(t, "a notification on "+channel)
+		ctx, _, stop := progress.Context(t, "a notification on "+channel)
+		defer stop()
 		for {
 			n, err := conn.WaitForNotification(ctx)
 			if err != nil || n.Payload != "" {

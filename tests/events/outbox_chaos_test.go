@@ -79,7 +79,8 @@ func writeOnce(ctx context.Context, pool *pgxpool.Pool, n int) (ids []int64, err
 func wantWritten(t *testing.T, f *fixture.Fixture, subs []*outbox.Subscription, writers, inserts int, meanwhile func(ctx context.Context)) {
 	t.Helper()
 	handed := make([][]int64, len(subs))
-	ctx, step := progress.Context(t, "the next events")
+	ctx, step, stop := progress.Context(t, "the next events")
+	defer stop()
 	var reading sync.WaitGroup
 	for i, s := range subs {
 		reading.Go(func() {

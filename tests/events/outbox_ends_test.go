@@ -30,7 +30,8 @@ func TestOutboxIsNotHeldUpByAStoppedReader(t *testing.T) {
 	}
 	wantAll := func(s *outbox.Subscription) {
 		t.Helper()
-		ctx, step := progress.Context(t, "the next events")
+		ctx, step, stop := progress.Context(t, "the next events")
+		defer stop()
 		for seen := int64(0); seen < n; step() {
 			rows, err := s.Batch(ctx, 1000)
 			if err != nil {
@@ -216,7 +217,8 @@ func TestOutboxCloseWakesReaders(t *testing.T) {
 // nextError returns the error that comes behind n events.
 func nextError(t *testing.T, s *outbox.Subscription) error {
 	t.Helper()
-	ctx, _ := progress.Context(t, "an error")
+	ctx, _, stop := progress.Context(t, "an error")
+	defer stop()
 	row, err := s.Next(ctx)
 	if err == nil {
 		t.Fatalf("handed %d, want an error", row.ID)

@@ -41,7 +41,8 @@ func follow(t *testing.T, f *fixture.Fixture, o outbox.Options) *outbox.Subscrip
 // next returns the ids of the next n events.
 func next(t *testing.T, s *outbox.Subscription, n int) (events []int64) {
 	t.Helper()
-	ctx, step := progress.Context(t, "the next event")
+	ctx, step, stop := progress.Context(t, "the next event")
+	defer stop()
 	for range n {
 		row, err := s.Next(ctx)
 		if err != nil {

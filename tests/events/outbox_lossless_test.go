@@ -77,7 +77,8 @@ func wantLossless(t *testing.T, f *fixture.Fixture, eng *engine.Engine, writers,
 		c.ConnConfig.RuntimeParams["application_name"] = writing
 	})
 	read := make([][]int64, 8)
-	ctx, step := progress.Context(t, "the next event")
+	ctx, step, stop := progress.Context(t, "the next event")
+	defer stop()
 	var subscribed []*outbox.Subscription
 	for i := range read {
 		s, err := eng.Outboxes().Subscribe(t.Context(), outbox.Lease, outbox.Options{Buffer: 4 << i})

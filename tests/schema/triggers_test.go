@@ -76,7 +76,8 @@ func notifications(t *testing.T, conn, sender *pgx.Conn, channel string) []strin
 	t.Helper()
 	const end = "end of test"
 	exec(t, sender, "SELECT pg_notify($1, $2)", channel, end)
-	ctx, step := progress.Context(t, "a notification on "+channel)
+	ctx, step, stop := progress.Context(t, "a notification on "+channel)
+	defer stop()
 	var received []string
 	for {
 		n, err := conn.WaitForNotification(ctx)

@@ -256,7 +256,8 @@ func TestAwaitExecutionSurvivesAnOutage(t *testing.T) {
 		config.ConnConfig.Fallbacks = nil
 	})
 	eng := f.EngineOn(t, nobody, engine.Config{NoListener: true})
-	ctx, _ := progress.Context(t, "the outage to be reported")
+	ctx, _, stop := progress.Context(t, "the outage to be reported")
+	defer stop()
 	if _, err := eng.AwaitExecution(ctx, claimed[1].ID); !errors.Is(err, engine.ErrUnavailable) {
 		t.Errorf("got %v, want %v", err, engine.ErrUnavailable)
 	}

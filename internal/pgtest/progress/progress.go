@@ -94,20 +94,39 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// Context returns a context that ends with the test, or when step has not been called for a minute. A test passes it to
-// what would otherwise block for ever, and calls step for each thing that arrives.
-func Context(t testing.TB, what string) (ctx context.Context, step func()) {
+// Context returns a context that ends when step has not been called for a minute. A test passes it to what would otherwise
+// block for ever, calls step for each thing that arrives, and stop when nothing more is to come; the end of the test calls
+// it too.
+func Context(t testing.TB, what string) (ctx context.Context, step, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var steps atomic.Int64
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		err := Poll(what, func() (int64, bool) { return steps.Load(), ctx.Err() != nil })
-		cancel(err)
+		var p pacer
+		for last := steps.Load(); ; {
+			pause, ok := p.next()
+			if !ok {
+				cancel(fmt.Errorf("waited for %s, which stood still for %v at %v", what, patience, last))
+				return
+			}
+			timer := time.NewTimer(pause) //pace:allow this is the helper that waits for all others
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			if count := steps.Load(); count != last {
+				p.restart()
+				last = count
+			}
+		}
 	})
-	t.Cleanup(func() {
+	stop = func() {
 		cancel(nil)
 		watching.Wait()
-	})
-	return ctx, func() { steps.Add(1) }
+	}
+	t.Cleanup(stop)
+	return ctx, func() { steps.Add(1) }, stop
 }

@@ -53,7 +53,7 @@ func TestPollCountsPollsNotTheClock(t *testing.T) {
 func TestContextEndsWithoutAStep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ctx, step := Context(t, "steps")
+		ctx, step, _ := Context(t, "steps")
 		for range 10 {
 			time.Sleep(59 * time.Second)
 			step()
@@ -64,6 +64,23 @@ func TestContextEndsWithoutAStep(t *testing.T) {
 		<-ctx.Done()
 		if cause := context.Cause(ctx); cause == nil || !strings.Contains(cause.Error(), "steps, which stood still") {
 			t.Errorf("it ended with %v", cause)
+		}
+	})
+}
+
+func TestContextStopsWatching(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, _, stop := Context(t, "steps")
+		stop()
+		if cause := context.Cause(ctx); cause != context.Canceled {
+			t.Errorf("it ended with %v", cause)
+		}
+		synctest.Wait()
+		before := time.Now()
+		stop()
+		if !time.Now().Equal(before) {
+			t.Error("a second call waited")
 		}
 	})
 }
