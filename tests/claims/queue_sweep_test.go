@@ -21,7 +21,7 @@ func TestQueueFollowsAnySequenceOfWrites(t *testing.T) {
 	const others = `execution_id IN (
 		SELECT execution_id FROM (SELECT execution_id, row_number() OVER (ORDER BY created_at_ms) AS n FROM ff_exec_core) AS r
 		WHERE n % $1::integer = 0)`
-	rapid.Check(t, func(r *rapid.T) {
+	fixture.Check(t, func(r *rapid.T) {
 		shared.Clear(t)
 		f := fixture.FlowsOn(fixture.On(t, shared.Pool, shared.Url))
 		lanes := []id.LaneID{f.Lane, f.Lane + "-other"}

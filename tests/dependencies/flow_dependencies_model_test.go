@@ -180,7 +180,7 @@ func TestReplayMatchesTheModel(t *testing.T) { resolveAsTheModel(t, 5) }
 
 func resolveAsTheModel(t *testing.T, replays int) {
 	f := fixture.NewFlows(t)
-	rapid.Check(t, func(r *rapid.T) {
+	fixture.Check(t, func(r *rapid.T) {
 		m := drawModel(r)
 		spec := engine.FlowSpec{ID: id.NewFlowID()}
 		for node := range m.state {

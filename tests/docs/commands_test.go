@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // quick are the commands that are run as they are shown, each on a database of its own. Of the others only the command and
@@ -41,12 +42,7 @@ func ffArgs(line string) (args []string, ok bool) {
 // TestDocsCommandsRun runs every line with ff that a document or a comment shows, and every example in the help of ff.
 func TestDocsCommandsRun(t *testing.T) {
 	t.Parallel()
-	ff := filepath.Join(t.TempDir(), "ff")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", ff, "./cmd/ff")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	ff := filepath.Join(fixture.BuildPrograms(t, "./cmd/ff"), "ff")
 	folder := t.TempDir() // where those work that write files
 	run := func(databaseURL string, args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), ff, args...)

@@ -266,7 +266,7 @@ func (m *oneByOne) create(spec engine.ExecutionSpec) engine.Created {
 // Whatever stands in a batch, and whatever came before it, its outcomes are those of creations one by one.
 func TestBatchEqualsSingleCreations(t *testing.T) {
 	f := fixture.New(t)
-	rapid.Check(t, func(r *rapid.T) {
+	fixture.Check(t, func(r *rapid.T) {
 		b := newLettered(t, f)
 		m := oneByOne{kinds: make(map[id.ExecutionID]string), keys: make(map[string]id.ExecutionID)}
 		for batch := range 3 {

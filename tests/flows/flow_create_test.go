@@ -293,7 +293,7 @@ func TestCreateFlowStoresTheLongestTexts(t *testing.T) {
 // A flow is refused for a cycle exactly when its graph has one.
 func TestCreateFlowRefusesCycles_F21(t *testing.T) {
 	f := fixture.NewFlows(t)
-	rapid.Check(t, func(r *rapid.T) {
+	fixture.Check(t, func(r *rapid.T) {
 		const most = 7
 		n := rapid.IntRange(1, most).Draw(r, "nodes")
 		spec := engine.FlowSpec{ID: id.NewFlowID()}

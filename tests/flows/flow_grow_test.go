@@ -581,7 +581,7 @@ func TestGrowFlowIdempotencyKeys(t *testing.T) {
 // An edge is refused for a cycle exactly when it closes one, with what is stored and with the others (F21).
 func TestGrowFlowRefusesCycles_F21(t *testing.T) {
 	f := fixture.NewFlows(t)
-	rapid.Check(t, func(r *rapid.T) {
+	fixture.Check(t, func(r *rapid.T) {
 		const most = 8
 		n := rapid.IntRange(2, most).Draw(r, "nodes")
 		order := rapid.Permutation([]int{0, 1, 2, 3, 4, 5, 6, 7}).Draw(r, "order")
