@@ -79,7 +79,7 @@ func reviewCase(t *testing.T, kind, dir string) {
 		}
 	}
 	r, err := review.Run(t.Context(), review.Config{
-		Container: container.Run, Dir: head, BaseDir: base, Rows: 6_000, Today: time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC),
+		Container: container.Run, Dir: head, BaseDir: base, Rows: 2_000, Today: time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC),
 	})
 	if err != nil {
 		t.Fatal(err)
