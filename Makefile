@@ -59,8 +59,10 @@ bin/gate:
 	@go build -o bin/gate ./tests/internal/gate
 
 # The race detector takes two to ten times the processor time. So it watches the library, the worker processes and the suites
-# that run operations beside each other, and not what reads source, plans, schemas or reports, one thing after the other.
-SEQUENTIAL := ./bench ./bench/% ./examples/% ./review ./review/% $(addprefix ./tests/,conformance docs house internal/% schema statements views)
+# that run operations beside each other in one process. It doesn't watch the suites that read source, plans, schemas or
+# reports, run programs, or call one operation after the other.
+SEQUENTIAL := ./bench ./bench/% ./cmd/ff ./examples/% ./review ./review/% \
+	$(addprefix ./tests/,cli conformance docs executions house internal/% operators schema statements views)
 all_packages = $(patsubst $(CURDIR)%,.%,$(shell go list -f '{{.Dir}}' $(PACKAGES)))
 
 # Both runs are one to gotestsum: the second follows whatever the first says.

@@ -44,7 +44,7 @@ type load struct{ width, solos int }
 
 func newLoad(t *testing.T) load {
 	t.Helper()
-	return load{width: soak.Size(t, 100, 500), solos: soak.Size(t, 1_000, 5_000)}
+	return load{width: soak.Size(t, 50, 500), solos: soak.Size(t, 500, 5_000)}
 }
 
 func (l load) total() int { return layers*l.width + l.solos }
@@ -60,8 +60,8 @@ type dangers struct {
 func manyDangers(t *testing.T) dangers {
 	t.Helper()
 	return dangers{
-		killOneIn: soak.Size(t, 120, 500), maxKills: soak.Size(t, 8, 16),
-		freezeOneIn: soak.Size(t, 250, 1_000), maxFreezes: soak.Size(t, 3, 6),
+		killOneIn: soak.Size(t, 80, 500), maxKills: soak.Size(t, 6, 16),
+		freezeOneIn: soak.Size(t, 150, 1_000), maxFreezes: soak.Size(t, 3, 6),
 	}
 }
 

@@ -97,7 +97,7 @@ func TestExpireGrantsOfOtherExecutions_E4(t *testing.T) {
 
 // A batch is a batch, and what is held hides nothing behind it.
 func TestExpireGrantsInBatches_E4(t *testing.T) {
-	const n = 1300
+	const n, batch = 130, 100
 	f := fixture.GrantFixture(t)
 	held, gone := f.Create(t), id.NewExecutionID(f.Lane, id.Partitions{})
 	f.Issue(t, held)
@@ -115,8 +115,8 @@ func TestExpireGrantsInBatches_E4(t *testing.T) {
 	tx := f.BeginTx(t)
 	fixture.LockExecution(t, tx, held)
 	acted := 0
-	for _, want := range []int{1000, n + 1 - 1000, 0} {
-		got, err := f.Maintenance().ExpireGrants(t.Context(), 1000)
+	for _, want := range []int{batch, n + 1 - batch, 0} {
+		got, err := f.Maintenance().ExpireGrants(t.Context(), batch)
 		if acted += got; got != want || err != nil {
 			t.Errorf("acted on %d, %v; want %d", got, err, want)
 		}
