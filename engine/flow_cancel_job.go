@@ -128,7 +128,7 @@ func (s *backlogScan) act(ctx context.Context, tx *txn, flows *flowSet, due []ca
 		return 0, err
 	}
 	due = slices.DeleteFunc(due, func(c candidate) bool { _, ok := taken[*c.flow]; return !ok })
-	live, err := s.liveAmong(ctx, tx, due)
+	live, flowsOf, err := s.liveAmong(ctx, tx, due)
 	if err != nil {
 		return 0, err
 	}
@@ -136,7 +136,7 @@ func (s *backlogScan) act(ctx context.Context, tx *txn, flows *flowSet, due []ca
 	if err != nil {
 		return 0, err
 	}
-	if err := s.end(ctx, tx, due, locked, taken); err != nil {
+	if err := s.end(ctx, tx, locked, flowsOf, taken); err != nil {
 		return 0, err
 	}
 	held := make(map[pgtype.UUID]bool)
@@ -155,8 +155,11 @@ func (s *backlogScan) act(ctx context.Context, tx *txn, flows *flowSet, due []ca
 	return s.takeOff(ctx, tx, over, taken)
 }
 
-// liveAmong returns those of due that are members of their flows and have not ended.
-func (s *backlogScan) liveAmong(ctx context.Context, tx *txn, due []candidate) (live executionArrays, err error) {
+// liveAmong returns those of due that are members of their flows and have not ended, and their flows. A request may also
+// name a member of another flow.
+func (s *backlogScan) liveAmong(
+	ctx context.Context, tx *txn, due []candidate,
+) (live executionArrays, flows map[id.ExecutionUUID]id.FlowID, err error) {
 	var asked executionArrays
 	ords := make([]int32, len(due))
 	for i, c := range due {
@@ -166,17 +169,19 @@ func (s *backlogScan) liveAmong(ctx context.Context, tx *txn, due []candidate) (
 	rows, err := s.q.ReadExecutionForecasts(ctx, tx, db.ReadExecutionForecastsParams{
 		PartitionKeys: asked.partitions, ExecutionIDs: asked.executions, Ords: ords,
 	})
+	flows = make(map[id.ExecutionUUID]id.FlowID, len(rows))
 	for _, row := range rows {
 		if c := due[row.Ord]; row.FlowID != nil && *row.FlowID == *c.flow && !isTerminalPhase(row.LifecyclePhase) {
 			live.add(c.partition, c.execution)
+			flows[c.execution] = *c.flow
 		}
 	}
-	return live, err
+	return live, flows, err
 }
 
-// end cancels locked members, for the reasons of the requests.
+// end cancels locked members, for the reasons of their flows' requests.
 func (s *backlogScan) end(
-	ctx context.Context, tx *txn, due []candidate, locked executionArrays, reasons map[id.FlowID]string,
+	ctx context.Context, tx *txn, locked executionArrays, flows map[id.ExecutionUUID]id.FlowID, reasons map[id.FlowID]string,
 ) error {
 	if locked.empty() {
 		return nil
@@ -184,10 +189,6 @@ func (s *backlogScan) end(
 	nowMs, err := s.q.GetNow(ctx, tx, s.nowMs())
 	if err != nil {
 		return err
-	}
-	flows := make(map[id.ExecutionUUID]id.FlowID, len(due))
-	for _, c := range due {
-		flows[c.execution] = *c.flow
 	}
 	ends := newCancelling(nowMs)
 	for _, x := range locked.ids() {
