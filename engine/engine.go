@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -100,7 +99,7 @@ type Engine struct {
 
 // shared is what an engine and the values bound to transactions have in common.
 type shared struct {
-	lanes  sync.Map // id.LaneID known to be registered
+	lanes  knownLanes
 	leases leaseMemory
 
 	notifier     *notify.Notifier

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -320,7 +321,7 @@ func (e *Engine) unknownLanes(creations []creation) []string {
 		if i > 0 && creations[i].lane == creations[i-1].lane {
 			continue
 		}
-		if _, known := e.lanes.Load(creations[i].lane); !known && !slices.Contains(lanes, creations[i].lane) {
+		if !e.lanes.has(creations[i].lane) && !slices.Contains(lanes, creations[i].lane) {
 			lanes = append(lanes, creations[i].lane)
 		}
 	}
@@ -328,8 +329,38 @@ func (e *Engine) unknownLanes(creations []creation) []string {
 	return lanes
 }
 
-func (e *Engine) rememberLanes(lanes []string) {
+func (e *Engine) rememberLanes(lanes []string) { e.lanes.add(lanes) }
+
+// maxKnownLanes is how many lanes an engine remembers as registered.
+const maxKnownLanes = 10_000
+
+// knownLanes are lanes that are known to be registered. Registering one again changes nothing, so a full memory forgets
+// all of them.
+type knownLanes struct {
+	mu    sync.RWMutex
+	known map[string]struct{}
+}
+
+func (l *knownLanes) has(lane string) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	_, known := l.known[lane]
+	return known
+}
+
+func (l *knownLanes) add(lanes []string) {
+	if len(lanes) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known == nil {
+		l.known = make(map[string]struct{})
+	}
 	for _, lane := range lanes {
-		e.lanes.Store(lane, struct{}{})
+		if len(l.known) >= maxKnownLanes {
+			clear(l.known)
+		}
+		l.known[lane] = struct{}{}
 	}
 }

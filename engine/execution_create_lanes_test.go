@@ -1,0 +1,25 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+)
+
+// An engine remembers the lanes that it created work on, but only so many: a program may have a lane for each customer.
+func TestRememberedLanesAreBounded(t *testing.T) {
+	var e Engine
+	e.shared = new(shared)
+	for i := range 3*maxKnownLanes + 1 {
+		lane := fmt.Sprint("lane ", i)
+		e.rememberLanes([]string{lane})
+		if !e.lanes.has(lane) {
+			t.Fatalf("%s is not known", lane)
+		}
+	}
+	if n := len(e.lanes.known); n > maxKnownLanes {
+		t.Errorf("%d lanes are known, limit %d", n, maxKnownLanes)
+	}
+	if unknown := e.unknownLanes([]creation{{lane: "lane 0"}, {lane: "lane 0"}, {lane: fmt.Sprint("lane ", 3*maxKnownLanes)}}); len(unknown) != 1 {
+		t.Errorf("unknown lanes: %q, want the first alone", unknown)
+	}
+}
