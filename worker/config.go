@@ -30,7 +30,7 @@ type Config struct {
 	// Instance names this process; no two that run at once may share it. Default: host, process id and random letters.
 	Instance id.WorkerInstanceID
 
-	// Concurrency is how many handlers run at once. Default 100.
+	// Concurrency is how many handlers run at once, up to [MaxConcurrency]. Default 100.
 	Concurrency int
 
 	// LeaseTTL is how long the work of a crashed worker stays with it. Leases are renewed every third of it, so that
@@ -77,6 +77,9 @@ const (
 	DefaultBatch                    = 500
 )
 
+// MaxConcurrency is the largest [Config.Concurrency].
+const MaxConcurrency = 10_000
+
 const minLeaseTTL = 100 * time.Millisecond
 
 // complete fills in the defaults and refuses what is out of bounds.
@@ -86,7 +89,7 @@ func (c Config) complete() (Config, error) {
 		value int64
 		max   int64
 	}{
-		{"Concurrency", int64(c.Concurrency), math.MaxInt32},
+		{"Concurrency", int64(c.Concurrency), MaxConcurrency},
 		{"LeaseTTL", int64(c.LeaseTTL), int64(engine.MaxLeaseTTL)},
 		{"DrainTimeout", int64(c.DrainTimeout), math.MaxInt64},
 		{"PollInterval", int64(c.PollInterval), math.MaxInt64},
@@ -97,7 +100,7 @@ func (c Config) complete() (Config, error) {
 		case f.value < 0:
 			return c, refuse(f.name, "is negative")
 		case f.value > f.max:
-			return c, refuse(f.name, "is too large")
+			return c, refuse(f.name, tooLarge(f.value, f.max, f.name == "LeaseTTL"))
 		}
 	}
 	for _, lane := range c.Lanes {
@@ -132,6 +135,14 @@ func (c Config) complete() (Config, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
+}
+
+// tooLarge says by how much a value is above its limit.
+func tooLarge(value, limit int64, isDuration bool) string {
+	if isDuration {
+		return fmt.Sprintf("is %v, limit %v", time.Duration(value), time.Duration(limit))
+	}
+	return fmt.Sprintf("is %d, limit %d", value, limit)
 }
 
 func refuse(field, reason string) error {

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +55,8 @@ func TestNewRefusesMistakes(t *testing.T) {
 		{"Config.Worker", Config{Worker: "a\nb"}},
 		{"Config.Instance", Config{Instance: "a\nb"}},
 		{"Config.Concurrency", Config{Concurrency: -1}},
+		{"Config.Concurrency", Config{Concurrency: MaxConcurrency + 1}},
+		{"Config.Concurrency", Config{Concurrency: math.MaxInt}},
 		{"Config.LeaseTTL", Config{LeaseTTL: time.Millisecond}},
 		{"Config.LeaseTTL", Config{LeaseTTL: 2 * engine.MaxLeaseTTL}},
 		{"Config.DrainTimeout", Config{DrainTimeout: -1}},
@@ -66,6 +69,13 @@ func TestNewRefusesMistakes(t *testing.T) {
 		if !ok || input.Field != c.field || !errors.Is(err, engine.ErrInvalidInput) {
 			t.Errorf("%+v: %v, want %s refused", c.cfg, err, c.field)
 		}
+	}
+	_, err := newWorker(newFakeEngine(), Config{Concurrency: 20_000})
+	if want := "Config.Concurrency: is 20000, limit 10000"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if _, err := newWorker(newFakeEngine(), Config{Concurrency: MaxConcurrency}); err != nil {
+		t.Errorf("the largest concurrency: %v", err)
 	}
 	if _, err := New(nil, Config{}); !errors.Is(err, engine.ErrInvalidInput) {
 		t.Errorf("without an engine: %v, want invalid input", err)
