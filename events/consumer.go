@@ -99,8 +99,10 @@ func Handle[E any](
 // tried alone: so fn may see an event more than once, but its earlier writes are gone. Its failures alone are counted, in
 // the database, with growing pauses between them, across restarts. After [Consumer.MaxTries] it is set aside with its
 // content ([SetAside]), and the consumer goes on behind it; so is, at once, an event that cannot be read. A transaction
-// that the server aborted in favour of others, or whose connection was lost, is repeated at once, three times, before that
-// counts as a failure of the event. An outage of the database is waited out.
+// that the server aborted in favour of others is repeated at once, three times, before that counts as a failure of the
+// event. A connection that the network or the server cuts never counts: the transaction is repeated with growing pauses,
+// as an outage of the database is waited out. Return the error of the connection, wrapped or not. If the handler hides
+// it, the fourth cut in a row counts.
 //
 // A consumer of that name that has come further, in an earlier process or with another filter, goes on from there: its
 // position is one number, and a wider filter does not go back. [MoveConsumer] does, also while it runs. As long as it

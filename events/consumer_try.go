@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
+	"net"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -24,7 +26,7 @@ import (
 type handler[E any] func(ctx context.Context, tx pgx.Tx, events []E) (int, error)
 
 const (
-	maxExcused     = 3                // failures in a row that are the server's or the network's, before one is the event's
+	maxExcused     = 3                // failures in a row that may be the server's, before one is the event's
 	maxErrorText   = 16 << 10         // of what is kept of a handler's error, in bytes
 	commitTimeout  = 30 * time.Second // for the end of a transaction whose handler is through
 	serverPatience = 2 * time.Second  // how much longer than the handler's context the server waits
@@ -149,11 +151,30 @@ func (c *consumer[E]) failed(ctx, timed context.Context, tx pgx.Tx, at int, err 
 		return 0, nil, ctx.Err()
 	case timed.Err() != nil:
 		err = fmt.Errorf("it took longer than %v: %w", c.Timeout, err)
+	case tx.Conn().IsClosed() && isCut(err):
+		c.excused++
+		if more := c.excused - maxExcused; more > 0 {
+			backoff.Wait(ctx, min(firstOutage<<min(more, 8), lastOutage))
+		}
+		return 0, nil, engine.Classify("handle", err)
 	case (tx.Conn().IsClosed() || isConflict(err)) && c.excused < maxExcused:
 		c.excused++
 		return 0, nil, engine.Classify("handle", err)
 	}
 	return 0, &handlerError{at, err}, nil
+}
+
+// isCut reports whether an error comes from a connection that the network or the server ended, and not the handler by
+// closing it or by a context of its own.
+func isCut(err error) bool {
+	if code := pgtx.SQLState(err); code != "" {
+		return strings.HasPrefix(code, "57P") || strings.HasPrefix(code, "08")
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // isConflict says whether the server aborted a transaction in favour of another.

@@ -102,6 +102,28 @@ func TestConsumerSetsAsideAnEventThatAlwaysFails(t *testing.T) {
 	}
 }
 
+// A connection that is cut while an event is handled is not the event's fault, however often that happens.
+func TestConsumerCountsNoCutConnections(t *testing.T) {
+	c := newConsumed(t)
+	c.emit(t, 1)
+	cuts := 0
+	r := handle(t, c.Engine, eager(func(c *events.Consumer) { c.MaxTries = 1 }), func(ctx context.Context, tx pgx.Tx, event events.Completion) error {
+		if cuts++; cuts < 6 {
+			_, err := tx.Exec(ctx, "SELECT pg_terminate_backend(pg_backend_pid())")
+			return fmt.Errorf("look: %w", err)
+		}
+		return note(ctx, tx, event)
+	})
+	fixture.Await(t, "the event to be handled or set aside", func() bool { return c.status(t).SetAside > 0 || len(c.noted(t)) > 0 })
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	c.wantNoted(t, c.ids(t))
+	if status := c.status(t); status.SetAside != 0 || status.Failing != nil {
+		t.Errorf("%+v", status)
+	}
+}
+
 // A failing event is known in the database, so that another process goes on counting, and waits for the next try.
 func TestConsumerCountsTriesAcrossRestarts(t *testing.T) {
 	c := newConsumed(t)
