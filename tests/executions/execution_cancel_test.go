@@ -42,6 +42,15 @@ func TestCancelEndsEveryPhase_E25(t *testing.T) {
 				s.DelayUntil, s.Deadline = fixture.Start.Add(time.Hour), fixture.Start.Add(2*time.Hour)
 			})
 		}, 0, 0, nil, []string{"completion cancelled"}},
+		{"blocked by an operator", func(t *testing.T) id.ExecutionID {
+			return blocked(t, f, state.PausedByOperator)
+		}, 0, 0, nil, []string{"completion cancelled"}},
+		{"blocked by a lane", func(t *testing.T) id.ExecutionID {
+			return blocked(t, f, state.PausedByPolicy)
+		}, 0, 0, nil, []string{"completion cancelled"}},
+		{"blocked for want of a worker", func(t *testing.T) id.ExecutionID {
+			return blocked(t, f, state.WaitingForCapableWorker)
+		}, 0, 0, nil, []string{"completion cancelled"}},
 		{"before its gate", func(t *testing.T) id.ExecutionID {
 			x := f.Create(t)
 			f.Attach(t, x, []id.BudgetID{id.NewBudgetID()}, nil)
@@ -145,6 +154,9 @@ func TestCancelEndsEveryPhase_E25(t *testing.T) {
 			if f.CountGrants(t, x) != 0 {
 				t.Error("a grant was left")
 			}
+			if f.IsListed(t, x) {
+				t.Error("it is still listed as blocked")
+			}
 			snapshot := f.Describe(t, x)
 			if snapshot.State.Outcome != state.OutcomeCancelled || snapshot.State.Public != state.PublicCancelled || !snapshot.State.Consistent() ||
 				snapshot.CancelledBy != engine.CancelledByOperator || snapshot.Lease != nil {
@@ -163,6 +175,17 @@ func TestCancelEndsEveryPhase_E25(t *testing.T) {
 			f.WantUnchanged(t, x, done)
 		})
 	}
+}
+
+// blocked creates an execution and blocks it.
+func blocked(t *testing.T, f *fixture.Fixture, reason state.BlockingReason) id.ExecutionID {
+	t.Helper()
+	x := f.Create(t)
+	f.Block(t, x, reason, "")
+	if !f.IsListed(t, x) {
+		t.Errorf("%s is not listed as blocked", x)
+	}
+	return x
 }
 
 func deref[T any](p *T) (v T) {

@@ -63,6 +63,20 @@ func TestCancelSparesAResumedMember(t *testing.T) {
 	}
 }
 
+// A cancelled flow takes its blocked members off the list. The clock goes on, so that no trigger does it.
+func TestCancelFlowUnlistsBlockedMembers(t *testing.T) {
+	f := fixture.NewFlows(t)
+	flow := f.Draw(t, nil, "a", "b")
+	a := f.NodeID(flow, "a")
+	f.Block(t, a, state.PausedByOperator, "")
+	f.Advance(time.Millisecond)
+	f.CancelBy(t, flow, state.CancelAll)
+	f.WantMembers(t, flow, map[string]string{fixture.StateCancelled: "a b"})
+	if f.IsListed(t, a) {
+		t.Error("a is still listed as blocked")
+	}
+}
+
 // strayFlows are two flows of one partition, and a member of the first that both have noted as to be cancelled.
 func strayFlows(t *testing.T, f *fixture.Flows) (first, second id.FlowID) {
 	t.Helper()
