@@ -1555,7 +1555,8 @@ type Querier interface {
 	// Locks: L1 held; L2 held; L7 new.
 	ScheduleRetries(ctx context.Context, db DBTX, arg ScheduleRetriesParams) ([]ScheduleRetriesRow, error)
 	// SetAsideEvent moves a consumer that holder has and that stands at from_event_id past an event, and keeps that with what
-	// is known of it. No row: the consumer is another's or was moved, or somebody holds its row.
+	// is known of it. tries counts the last failed try too; it is 0 for an event that cannot be read. No row: the consumer is
+	// another's or was moved, its other tries were forgotten, or somebody holds its row.
 	//
 	// Used by: events.HandleWith, events.HandleBatches.
 	// Locks: consumers skips (FOR UPDATE, then the UPDATE); consumers waits (an event that was set aside before, which

@@ -141,7 +141,8 @@ WHERE
 
 -- name: SetAsideEvent :execrows
 -- SetAsideEvent moves a consumer that holder has and that stands at from_event_id past an event, and keeps that with what
--- is known of it. No row: the consumer is another's or was moved, or somebody holds its row.
+-- is known of it. tries counts the last failed try too; it is 0 for an event that cannot be read. No row: the consumer is
+-- another's or was moved, its other tries were forgotten, or somebody holds its row.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
 -- Locks: consumers skips (FOR UPDATE, then the UPDATE); consumers waits (an event that was set aside before, which
@@ -154,6 +155,15 @@ WITH free AS (
         AND l.consumer = @consumer::text
         AND l.holder = @holder::text
         AND l.event_id = @from_event_id::bigint
+        AND (
+            @tries::integer = 0
+            OR (
+                CASE
+                    WHEN l.failing_event_id = @event_id::bigint THEN l.tries
+                    ELSE 0
+                END
+            ) = sqlc.arg(tries)::integer - 1
+        )
     FOR UPDATE SKIP LOCKED
 ),
 moved AS (

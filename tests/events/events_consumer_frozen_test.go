@@ -63,3 +63,29 @@ func TestConsumerKeepsTheTriesOfOthersWhenAFrozenProcessResumes(t *testing.T) {
 		t.Errorf("%+v, want 2 tries", failing)
 	}
 }
+
+// An operator moves a consumer, if only to where it stands, and by that forgets its failed tries, while its process is
+// about to set the event aside. It is tried again.
+func TestConsumerSetsNothingAsideForTriesThatWereForgotten(t *testing.T) {
+	c := newConsumed(t)
+	c.emit(t, 1)
+	process := c.StoppedBefore(t, "SetAsideEvent")
+	tries := 0
+	handle(t, byDatabaseClock(t, c.Fixture, process.Pool), eager(func(s *events.Consumer) { s.MaxTries = 2 }),
+		func(ctx context.Context, tx pgx.Tx, event events.Completion) error {
+			if tries++; tries <= 2 {
+				return errors.New("again")
+			}
+			return note(ctx, tx, event)
+		})
+	process.AwaitStop(t)
+	if err := events.MoveConsumer(t.Context(), c.Engine, "completion", "billing", events.Beginning); err != nil {
+		t.Fatal(err)
+	}
+	process.Resume()
+	fixture.Await(t, "the event to be handled or set aside", func() bool { return c.status(t).SetAside > 0 || len(c.noted(t)) > 0 })
+	c.wantNoted(t, c.ids(t))
+	if status := c.status(t); status.SetAside != 0 {
+		t.Errorf("%+v", status)
+	}
+}
