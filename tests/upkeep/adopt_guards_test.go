@@ -2,6 +2,8 @@ package upkeep
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,19 +11,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// asCreatedElsewhere makes a member what another program creates: nobody has adopted it.
-func asCreatedElsewhere(t *testing.T, f *fixture.Flows, x id.ExecutionID) {
-	t.Helper()
-	f.SetExecution(t, x, `ffx_retry_count = NULL, lifecycle_phase = 'submitted', eligibility_state = 'eligible_now', public_state = 'waiting',
-		attempt_state = 'pending', blocking_reason = NULL`)
-}
-
 // An execution that joins a flow after it was found to be in none is not adopted as if nothing led to it.
 func TestAdoptSkipsAnExecutionThatJoinedAFlow(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b")
 	b := f.NodeID(flow, "b")
-	asCreatedElsewhere(t, f, b)
+	foreign(t, f, b)
 	f.SetExecution(t, b, "flow_id = NULL")
 	f.Advance(time.Minute)
 	late := f.StoppedBefore(t, "AdoptExecutions")
@@ -44,7 +39,7 @@ func TestAdoptReadsGroupsUnderTheirLocks(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b")
 	b := f.NodeID(flow, "b")
-	asCreatedElsewhere(t, f, b)
+	foreign(t, f, b)
 	f.EndElsewhere(t, flow, "a", "success", time.Second)
 	f.Advance(time.Minute)
 	tx := f.BeginTx(t)
@@ -61,4 +56,74 @@ func TestAdoptReadsGroupsUnderTheirLocks(t *testing.T) {
 	}
 	f.AdoptAll(t)
 	f.WantState(t, b, fixture.StateReady)
+}
+
+// cancelledElsewhere cancels an execution as FlowFabric does: without an event, and without taking its lease.
+func cancelledElsewhere(t *testing.T, f *fixture.Flows, x id.ExecutionID) {
+	t.Helper()
+	f.SetExecution(t, x, fmt.Sprintf(`lifecycle_phase = 'cancelled', eligibility_state = 'cancelled', public_state = 'cancelled',
+		attempt_state = 'cancelled', cancellation_reason = 'flow_cancelled', terminal_at_ms = %d`, f.Clock.Load()))
+}
+
+// What was found half ended is judged anew under its lock: it may run again, or belong to a flow that is not locked.
+func TestRepairQueueJudgesTheHalfEndedUnderTheirLock(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, since string // assignments
+		later         int    // what the next sweep does
+	}{
+		"replayed": {"attempt_index = 0", `lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'waiting',
+			attempt_state = 'attempt_interrupted', blocking_reason = 'waiting_for_worker', terminal_at_ms = NULL, cancellation_reason = NULL`, 0},
+		"joined a flow": {"flow_id = NULL", "flow_id = '%s'", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fixture.FlowsOn(fixture.NewCloned(t))
+			flow := f.Draw(t, nil, "a>b")
+			a, b := f.NodeID(flow, "a"), f.NodeID(flow, "b")
+			f.Lease(t, flow, "a")
+			f.Advance(time.Second)
+			cancelledElsewhere(t, f, a)
+			f.SetExecution(t, a, c.before)
+			late := f.StoppedBefore(t, "TakeHalfDone")
+			wait := actAsync(t, late.Maintenance().RepairQueue)
+			late.AwaitStop(t)
+			since := c.since
+			if name == "joined a flow" {
+				since = fmt.Sprintf(since, flow)
+			}
+			f.SetExecution(t, a, since)
+			before := f.DumpFlow(t, flow)
+			late.Resume()
+			if n := wait(); n != 0 {
+				t.Errorf("healed %d", n)
+			}
+			if after := f.DumpFlow(t, flow); after != before {
+				t.Errorf("the flow changed from\n%s\nto\n%s", before, after)
+			}
+			if c.later == 0 {
+				return
+			}
+			if n := sweepAll(t, f.Fixture); n != c.later {
+				t.Errorf("healed %d with the next sweep, want %d", n, c.later)
+			}
+			f.WantState(t, b, fixture.StateSkipped)
+		})
+	}
+}
+
+// An event that tells of a resumption does not tell of a cancel at the same instant.
+func TestRepairQueueTellsOfACancelBesideAResumption(t *testing.T) {
+	f := fixture.FlowsOn(fixture.NewCloned(t))
+	flow := f.Draw(t, nil, "a>b")
+	a := f.NodeID(flow, "a")
+	f.Advance(time.Second)
+	cancelledElsewhere(t, f, a)
+	f.ForeignEvent(t, a, &flow, "resumable")
+	f.Exec(t, "UPDATE ff_completion_event SET dispatched_at_ms = 1 WHERE outcome = 'resumable'")
+	if n := sweepAll(t, f.Fixture); n != 1 {
+		t.Errorf("healed %d", n)
+	}
+	if got := f.Events(t, a); !slices.Equal(got, []string{"completion resumable", "completion cancelled"}) {
+		t.Errorf("events %q", got)
+	}
+	f.WantState(t, f.NodeID(flow, "b"), fixture.StateSkipped)
 }
