@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // adoptAfter is how long an execution of another program waits that may yet become a member of a flow: its creator adds
@@ -84,6 +85,9 @@ func (e *Engine) quotaPartition(text string) int16 {
 //
 // It returns ctx's error; a lost connection is no error: it reconnects.
 func (m Maintenance) ListenForeign(ctx context.Context, wake func()) error {
+	if err := pgtx.Refusal(m.e.tx); err != nil {
+		return wrap("listen for foreign executions", err)
+	}
 	return m.e.listener.Listen(ctx, foreignChannel, func(string) { wake() })
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/notify"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // AwaitExecution waits until an execution has ended and answers as [Engine.ExecutionResult] does then: what it has left,
@@ -76,6 +77,9 @@ func (e *Engine) awaitMembers(ctx context.Context, flow id.FlowID) error {
 }
 
 func (e *Engine) checkAwait() error {
+	if err := pgtx.Refusal(e.tx); err != nil {
+		return err
+	}
 	if e.tx != nil {
 		return invalid("engine", "is bound to a transaction, which must not wait for what others commit")
 	}

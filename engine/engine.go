@@ -195,9 +195,13 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 // created work on; without that a worker finds the work at its next poll.
 //
 // A transaction that stays open holds back the event readers of every outbox it wrote to.
+//
+// If tx is nil, every operation of the returned engine is refused with [ErrInvalidInput], and nothing runs on the pool.
 func (e *Engine) WithTx(tx pgx.Tx) *Engine {
 	bound := *e
-	bound.tx = tx
+	if bound.tx = tx; pgtx.IsNil(tx) {
+		bound.tx = pgtx.Refused(invalid("WithTx", "got a nil transaction"))
+	}
 	return &bound
 }
 
@@ -208,9 +212,14 @@ func (e *Engine) Pool() *pgxpool.Pool { return e.pool }
 // operations take their connections there, and what they do is the same. It shares with e what the engine remembers.
 // Notifications are still sent on the pool of [New], and heard as it connects. For operations that must not wait for the other users of a pool:
 // a worker renews leases by a connection of its own.
+//
+// If pool is nil, every operation of the returned engine is refused with [ErrInvalidInput].
 func (e *Engine) WithPool(pool *pgxpool.Pool) *Engine {
 	bound := *e
 	bound.pool, bound.tx, bound.runner = pool, nil, e.runner.On(pool)
+	if pool == nil {
+		bound.tx = pgtx.Refused(invalid("WithPool", "got a nil pool"))
+	}
 	return &bound
 }
 

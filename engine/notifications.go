@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/notify"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // Channels that are notified after a commit. A notification is a hint: whoever misses one finds the
@@ -52,6 +53,9 @@ func (n *notifications) undispatched() { n.left = true }
 
 // notify tells of what has been committed.
 func (e *Engine) notify(due *notifications) {
+	if pgtx.Refusal(e.tx) != nil {
+		return
+	}
 	if due.left {
 		remind(e.undispatched)
 	}
@@ -100,6 +104,9 @@ func (e *Engine) Flush() { e.notifier.Flush() }
 //
 // It returns ctx's error; a lost connection is no error: it reconnects.
 func (e *Engine) Listen(ctx context.Context, wake func(id.LaneID)) error {
+	if err := pgtx.Refusal(e.tx); err != nil {
+		return wrap("listen", err)
+	}
 	return e.listener.Listen(ctx, readyChannel, func(lane string) { wake(id.LaneID(lane)) })
 }
 
@@ -112,6 +119,9 @@ func (e *Engine) Listen(ctx context.Context, wake func(id.LaneID)) error {
 //
 // It returns ctx's error; a lost connection is no error: it reconnects.
 func (e *Engine) ListenLost(ctx context.Context, instance id.WorkerInstanceID, lost func()) error {
+	if err := pgtx.Refusal(e.tx); err != nil {
+		return wrap("listen for lost leases", err)
+	}
 	return e.listener.Listen(ctx, lostChannel, func(payload string) {
 		if payload == "" || payload == string(instance) {
 			lost()

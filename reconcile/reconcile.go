@@ -118,10 +118,14 @@ func jobsOf(m engine.Maintenance) []job {
 
 // New returns a reconciler for the database of eng.
 //
-// Errors: [engine.ErrInvalidInput] naming the field of cfg that is out of its bounds.
+// Errors: [engine.ErrInvalidInput] naming the field of cfg that is out of its bounds, or the engine if it is nil or bound
+// to a transaction.
 func New(eng *engine.Engine, cfg Config) (*Reconciler, error) {
 	if eng == nil {
 		return nil, &engine.InputError{Field: "engine", Reason: "is nil"}
+	}
+	if eng.Tx() != nil {
+		return nil, &engine.InputError{Field: "engine", Reason: "is bound to a transaction, and a reconciler outlives it"}
 	}
 	return newReconciler(eng.Maintenance(), jobsOf(eng.Maintenance()), cfg)
 }

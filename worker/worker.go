@@ -101,10 +101,13 @@ type claimer interface {
 // that nobody takes, and one for each background job that is at work.
 //
 // Errors: [engine.ErrInvalidInput] naming the field of cfg that is out of its bounds, as "Config.LeaseTTL", or the engine
-// that is nil.
+// if it is nil or bound to a transaction.
 func New(eng *engine.Engine, cfg Config) (*Worker, error) {
 	if eng == nil {
 		return nil, &engine.InputError{Field: "engine", Reason: "is nil"}
+	}
+	if eng.Tx() != nil {
+		return nil, &engine.InputError{Field: "engine", Reason: "is bound to a transaction, and a worker outlives it"}
 	}
 	w, err := newWorker(onEngine{eng}, cfg)
 	if err != nil || cfg.NoReconcile {

@@ -126,6 +126,9 @@ func InSavepoint[T any](ctx context.Context, outer pgx.Tx, fn func(tx pgx.Tx) (T
 // failed before is left as it is. A statement that cannot be parsed, as where a table is missing, may fail before the
 // savepoint, and the transaction with it.
 func InSavepointAtOnce(ctx context.Context, outer pgx.Tx, steps ...Step) error {
+	if err := Refusal(outer); err != nil {
+		return err
+	}
 	set := false
 	all := append([]Step{setSavepoint(ctx, &set)}, steps...)
 	err := InOneTrip(ctx, outer, append(all, func(conn db.DBTX) error {
