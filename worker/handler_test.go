@@ -6,6 +6,7 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -195,6 +196,39 @@ func TestHandlerPayloadIsNotLogged(t *testing.T) {
 			t.Errorf("log: %s", log)
 		}
 	})
+}
+
+// A hook that panics costs neither the process nor the reports of the others of its batch.
+func TestWorkerSurvivesHookPanics(t *testing.T) {
+	for name, batch := range map[string]int{"in batches": 0, "one by one": 1} {
+		t.Run(name, func(t *testing.T) {
+			var reported atomic.Int64
+			cfg := Config{Concurrency: 2, FetchBatch: batch, SettleBatch: batch, Hooks: hookFunc(func(o Report) {
+				reported.Add(1)
+				if o.Settlement == Completed {
+					panic("telemetry is down")
+				}
+			})}
+			inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
+				quickAndSlow(w, eng)
+				on(w, "fails", func(context.Context, Job[size]) (size, error) { return size{}, errors.New("no") })
+			}, func(t *testing.T, b *bubble) {
+				b.eng.put(engine.DefaultLane, work("quick"), work("fails"), work("quick"))
+				b.tell()
+				b.pass(time.Second)
+				if items(b.seen().done) != 2 || items(b.seen().failed) != 1 || reported.Load() != 3 {
+					t.Errorf("%d completed, %d failed, %d reported, want 2, 1 and 3", items(b.seen().done), items(b.seen().failed), reported.Load())
+				}
+				if got := b.HookPanics(); got != 2 {
+					t.Errorf("%d panics are counted, want 2", got)
+				}
+				b.stop()
+				if log := b.log.String(); strings.Count(log, "hook panicked") != 2 || !strings.Contains(log, "telemetry is down") {
+					t.Errorf("the log has %s", log)
+				}
+			})
+		})
+	}
 }
 
 // Work of a kind without a handler is left where it is, in front of the rest and behind it.

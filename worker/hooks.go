@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -13,7 +14,8 @@ import (
 type Hooks interface {
 	// Begin is called before each handler, on its goroutine. The handler runs with the context that it returns, which
 	// must derive from ctx. The function that it returns, unless nil, is called once, after what became of the attempt
-	// has been committed, on a goroutine that must not be held up.
+	// has been committed, on a goroutine that must not be held up. If it panics, the worker logs that and goes on:
+	// [Worker.HookPanics] counts them. A panic of Begin itself fails the attempt, like one of the handler.
 	Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(Report))
 }
 
@@ -40,11 +42,12 @@ const (
 	Skipped            Settlement = "skipped"              // they could not satisfy it any more: the execution ended
 )
 
+// HookPanics returns how many functions returned by [Hooks].Begin have panicked so far.
+func (w *Worker) HookPanics() int64 { return w.hookPanics.Load() }
+
 // report tells the hooks and the log how a task was settled.
 func (r *run) report(t *task) {
-	if t.told != nil {
-		t.told(Report{Settlement: t.settlement, Err: t.err, Ran: t.ran})
-	}
+	r.reportToHooks(t)
 	switch t.settlement {
 	case Completed, Delayed, WaitingForChildren:
 		return
@@ -73,6 +76,23 @@ func (r *run) report(t *task) {
 		attrs = append(attrs, slog.String("stack", string(panicked.stack)))
 	}
 	r.cfg.Log.LogAttrs(context.Background(), level, message, attrs...)
+}
+
+// reportToHooks calls the function that [Hooks].Begin returned. The task is settled by then, so its panic changes nothing.
+func (r *run) reportToHooks(t *task) {
+	if t.told == nil {
+		return
+	}
+	defer func() {
+		value := recover()
+		if value == nil {
+			return
+		}
+		attrs := append(t.attrs(), slog.Any("error", &panicError{value: value}), slog.Int64("panics", r.hookPanics.Add(1)),
+			slog.String("stack", string(debug.Stack())))
+		r.cfg.Log.LogAttrs(context.Background(), slog.LevelError, "hook panicked", attrs...)
+	}()
+	t.told(Report{Settlement: t.settlement, Err: t.err, Ran: t.ran})
 }
 
 // attrs name a task in the log.

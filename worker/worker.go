@@ -43,6 +43,8 @@ type Worker struct {
 	reconcile func(context.Context, *run)
 	running   atomic.Bool
 
+	hookPanics atomic.Int64
+
 	poolConnections int // that the worker itself may use of the pool at once
 
 	mu       sync.Mutex
