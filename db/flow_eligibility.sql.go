@@ -18,7 +18,7 @@ SELECT
     e.ownership_state,
     e.eligibility_state,
     e.public_state,
-    coalesce(e.raw_fields ->> 'terminal_outcome', 'none')::text AS noted_outcome,
+    coalesce(nullif(e.raw_fields ->> 'terminal_outcome', 'none'), '')::text AS noted_outcome,
     coalesce(jsonb_exists(e.raw_fields, 'replay_count'), false)::boolean AS replayed,
     coalesce(g.policy::text, '')::text AS policy,
     coalesce(g.success_count, 0)::integer AS success_count,

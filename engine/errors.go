@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -246,7 +247,7 @@ func (e *EndedError) Error() string {
 	if e.Outcome == state.OutcomeSuccess {
 		return fmt.Sprintf("execution %s ended with success", e.Execution)
 	}
-	text := fmt.Sprintf("execution %s ended without success: %s", e.Execution, e.Outcome)
+	text := fmt.Sprintf("execution %s ended without success: %s", e.Execution, cmp.Or(e.Outcome, "no outcome is recorded"))
 	if e.Failure != "" {
 		text += ": " + e.Failure
 	}
@@ -269,8 +270,11 @@ type LeaseError struct {
 }
 
 func (e *LeaseError) Error() string {
-	if e.Err == ErrNotActive {
+	if e.Err == ErrNotActive && e.Outcome != state.OutcomeNone {
 		return fmt.Sprintf("execution %s attempt %d: %v (%s, outcome %s)", e.Execution, e.Attempt, e.Err, e.Phase, e.Outcome)
+	}
+	if e.Err == ErrNotActive {
+		return fmt.Sprintf("execution %s attempt %d: %v (%s)", e.Execution, e.Attempt, e.Err, e.Phase)
 	}
 	return fmt.Sprintf("execution %s attempt %d: %v", e.Execution, e.Attempt, e.Err)
 }

@@ -94,7 +94,7 @@ func (s *Eligibility) standsStill(row *db.ListInboundRow) (bool, error) {
 		s.Status, s.Reason = state.StatusNotRunnable, "is "+string(phase)
 	case owner != state.Unowned:
 		s.Status, s.Reason = state.StatusOwned, "somebody holds it"
-	case row.NotedOutcome != "" && row.NotedOutcome != string(state.OutcomeNone) && !row.Replayed:
+	case row.NotedOutcome != "" && !row.Replayed:
 		s.Status, s.Reason = state.StatusTerminal, "another program noted that it has ended: "+row.NotedOutcome
 	default:
 		return false, nil

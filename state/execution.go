@@ -118,7 +118,7 @@ type TerminalOutcome string
 
 // The terminal outcomes.
 const (
-	OutcomeNone      TerminalOutcome = "none"
+	OutcomeNone      TerminalOutcome = "" // not ended, or ended without a trace of how
 	OutcomeSuccess   TerminalOutcome = "success"
 	OutcomeFailed    TerminalOutcome = "failed"
 	OutcomeCancelled TerminalOutcome = "cancelled"

@@ -1,6 +1,7 @@
 package executions
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -48,7 +49,7 @@ func TestDescribeAClaimedExecution(t *testing.T) {
 
 // vector renders a state as the rows of [TestReadsOfRowsInOtherSpellings] write it.
 func vector(v state.Vector) string {
-	return fmt.Sprint(v.Phase, " ", v.Ownership, " ", v.Eligibility, " ", v.Attempt, " ", v.Blocking, " ", v.Outcome, " ", v.Public)
+	return fmt.Sprint(v.Phase, " ", v.Ownership, " ", v.Eligibility, " ", v.Attempt, " ", v.Blocking, " ", cmp.Or(v.Outcome, "none"), " ", v.Public)
 }
 
 func TestReadsOfRowsInOtherSpellings(t *testing.T) {

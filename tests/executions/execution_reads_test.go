@@ -34,6 +34,30 @@ func TestReadsReportMissingRows(t *testing.T) {
 	}
 }
 
+// A caller compares an outcome with "", in an attempt and in an execution.
+func TestNoOutcomeIsTheEmptyString(t *testing.T) {
+	f := fixture.New(t)
+	x := f.Create(t)
+	f.SetExecution(t, x, `raw_fields = raw_fields || '{"terminal_outcome": "none"}'`) // as another program notes it
+	if got := f.Describe(t, x).State.Outcome; got != "" {
+		t.Errorf("an execution that has not ended has the outcome %q", got)
+	}
+	if eligible, err := f.Eligibility(t.Context(), x); err != nil || eligible.Status != state.StatusEligible {
+		t.Errorf("it is %+v, %v, want eligible", eligible, err)
+	}
+	c := f.ClaimOne(t)
+	if got := attemptsOf(t, f.Engine, x)[0].Outcome; got != "" {
+		t.Errorf("an attempt that has not ended has the outcome %q", got)
+	}
+	if _, err := f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: x, Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	err := f.CompleteExecution(t.Context(), c.Lease, nil)
+	if refused, ok := errors.AsType[*engine.LeaseError](err); !ok || refused.Outcome != "" || strings.Contains(err.Error(), "outcome") {
+		t.Errorf("got %v, want a refusal without an outcome", err)
+	}
+}
+
 func TestExecutionInputWithoutPayload(t *testing.T) {
 	f := fixture.New(t)
 	input, err := f.ExecutionInput(t.Context(), f.Seed(t, fixture.Columns{"raw_fields": `{}`}))

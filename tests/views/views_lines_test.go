@@ -1,6 +1,7 @@
 package views
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,7 +83,7 @@ func readLines(s *engine.ExecutionSnapshot) (l lines) {
 	l.tags(s.Tags)
 	l.add("capabilities", []string(s.RequiredCapabilities))
 	l.add("state", s.State.Public)
-	l.add("outcome", s.State.Outcome)
+	l.add("outcome", cmp.Or(s.State.Outcome, "none")) // as the view spells it
 	l.add("phase", s.State.Phase)
 	l.add("ownership", s.State.Ownership)
 	l.add("eligibility", s.State.Eligibility)
