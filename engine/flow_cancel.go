@@ -37,7 +37,6 @@ type CancelledFlow struct {
 	// that has to be acknowledged still, or all members where there is none of those: the first [MaxBatch] of them.
 	Members []id.ExecutionID
 
-	Missing bool // there is no such flow, and nothing was written
 	Already bool // it was cancelled before, by this policy or a stricter one, and nothing was written
 }
 
@@ -55,9 +54,9 @@ const (
 // releases and skips what depends on it.
 //
 // A flow that is cancelled already is left as it is, unless by a milder policy: then the rest is cancelled too, and the
-// first reason stands. A flow that does not exist is no error, but [CancelledFlow] says so.
+// first reason stands.
 //
-// Errors: [ErrInvalidInput]; [ErrCorruption]; [ErrContention].
+// Errors: [ErrInvalidInput]; [ErrNotFound]; [ErrCorruption]; [ErrContention].
 //
 // Transaction: at most fourteen statements however many members there are, plus a few for each level of what is skipped.
 // Locks the flow exclusively, then its members and their attempts; it waits for each up to two seconds, three times, and
@@ -137,7 +136,7 @@ func (e *Engine) takeFlowToCancel(ctx context.Context, tx *txn, c flowCancel) (c
 	case err != nil:
 		return cancelled, false, err
 	case len(rows) == 0:
-		return CancelledFlow{Policy: c.policy, Missing: true}, false, nil
+		return cancelled, false, &NotFoundError{Entity: "flow", ID: c.flow.String()}
 	case !rows[0].Readable:
 		return cancelled, false, corrupt("ff_flow_core.raw_fields", errNoObject)
 	}

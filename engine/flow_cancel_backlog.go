@@ -64,8 +64,6 @@ func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelReques
 		switch {
 		case err != nil:
 			return CancelledFlow{}, err
-		case cancelled.Missing:
-			return CancelledFlow{}, &NotFoundError{Entity: "flow", ID: request.ID.String()}
 		case !open:
 			return e.cancelledBefore(ctx, tx, c, cancelled, math.MaxInt32, nil)
 		}

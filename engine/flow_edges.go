@@ -94,11 +94,12 @@ func (e *Engine) checkFlowExists(ctx context.Context, flow id.FlowID) error {
 	return err
 }
 
-// EdgesInto returns the edges by which an execution of a flow waits for others, by id; none where it waits for nobody,
-// also when there is no such execution or flow.
+// EdgesInto returns the edges by which an execution of a flow waits for others, by id. An execution without such edges has
+// none, and so has one that does not exist.
 //
-// Errors: [ErrInvalidInput] for an execution that cannot be of the flow; [ErrCorruption] naming what cannot be read. One
-// statement; locks nothing. There are at most [MaxInbound].
+// Errors: [ErrInvalidInput] for an execution that cannot be of the flow; [ErrNotFound] for a flow that does not exist;
+// [ErrCorruption] naming what cannot be read. One statement, and another if there are no edges; locks nothing. There are at
+// most [MaxInbound].
 func (e *Engine) EdgesInto(ctx context.Context, flow id.FlowID, x id.ExecutionID) ([]FlowEdge, error) {
 	const op = "list edges into an execution"
 	if err := e.checkMember(flow, x); err != nil {
@@ -109,6 +110,9 @@ func (e *Engine) EdgesInto(ctx context.Context, flow id.FlowID, x id.ExecutionID
 	})
 	if err != nil {
 		return nil, wrap(op, err)
+	}
+	if len(rows) == 0 {
+		return nil, wrap(op, e.checkFlowExists(ctx, flow))
 	}
 	edges, err := edgesOf(x.Partition(), rows, func(row db.ListEdgesIntoRow) db.GetEdgeRow { return db.GetEdgeRow(row) })
 	return edges, wrap(op, err)
@@ -126,6 +130,9 @@ func (e *Engine) EdgesFrom(ctx context.Context, flow id.FlowID, x id.ExecutionID
 	})
 	if err != nil {
 		return nil, wrap(op, err)
+	}
+	if len(rows) == 0 {
+		return nil, wrap(op, e.checkFlowExists(ctx, flow))
 	}
 	edges, err := edgesOf(x.Partition(), rows, func(row db.ListEdgesFromRow) db.GetEdgeRow { return db.GetEdgeRow(row) })
 	return edges, wrap(op, err)

@@ -59,8 +59,6 @@ What has ended is left as it is. A flow that is cancelled can be cancelled once 
 				switch {
 				case err != nil:
 					return asUsage(err)
-				case cancelled.Missing:
-					return &engine.NotFoundError{Entity: "flow", ID: flow.String()}
 				case asJSON:
 					return a.writeJSON(cancelledView{flow, cancelled.Policy, cancelled.Reason, cancelled.Already, append([]id.ExecutionID{}, cancelled.Members...)})
 				}
