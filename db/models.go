@@ -37,7 +37,7 @@ type FfAttempt struct {
 	Usage []byte
 	// Attempt policy that a claim of FlowFabric brought, the caller's JSON; NULL: none.
 	Policy []byte
-	// Object. failure_reason and failure_category of a failure that was retried; from FlowFabric attempt_type, attempt_id, lease_id, which hold where lease_epoch is not the execution's ffx_lease_epoch.
+	// Object. failure_reason, failure_category and failure_class of a failure that was retried, failure_detail of any; from FlowFabric attempt_type, attempt_id, lease_id, which hold where lease_epoch is not the execution's ffx_lease_epoch.
 	RawFields []byte
 	// Why it was made: initial, retry, reclaim, replay or fallback. NULL: by FlowFabric, see raw_fields.
 	FfxAttemptType *string

@@ -25,7 +25,8 @@ WITH input AS (
         unnest($7::text[]) AS lease_event,
         unnest($8::text[]) AS failure_reason,
         unnest($9::text[]) AS failure_category,
-        unnest($10::text[]) AS failure_class
+        unnest($10::text[]) AS failure_class,
+        unnest($11::text[]) AS failure_detail
     LIMIT cardinality($2::uuid[])
 ),
 ended AS (
@@ -35,25 +36,25 @@ ended AS (
         lifecycle_phase = 'terminal',
         ownership_state = 'unowned',
         eligibility_state = 'not_applicable',
-        public_state = $11::text,
+        public_state = $12::text,
         attempt_state = CASE i.attempt_index WHEN -1 THEN 'none' ELSE 'attempt_terminal' END,
         blocking_reason = NULL,
         attempt_index = CASE WHEN i.attempt_index < 0 THEN e.attempt_index ELSE i.attempt_index END,
-        terminal_at_ms = coalesce(e.terminal_at_ms, $12::bigint),
-        cancellation_reason = coalesce(e.cancellation_reason, $13::text),
-        lease_reclaim_count = e.lease_reclaim_count + $14::integer,
+        terminal_at_ms = coalesce(e.terminal_at_ms, $13::bigint),
+        cancellation_reason = coalesce(e.cancellation_reason, $14::text),
+        lease_reclaim_count = e.lease_reclaim_count + $15::integer,
         ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_delay_until_ms = NULL,
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
         ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
-        ffx_last_mutation_at_ms = $12::bigint,
+        ffx_last_mutation_at_ms = $13::bigint,
         raw_fields = e.raw_fields || jsonb_build_object(
             'failure_reason', i.failure_reason,
             'failure_category', i.failure_category,
             'failure_class', i.failure_class,
             'last_failure_message', i.failure_reason,
-            'last_mutation_at', ($12::bigint)::text
+            'last_mutation_at', ($13::bigint)::text
         )
     FROM input AS i
     WHERE
@@ -70,6 +71,7 @@ ended AS (
         i.lease_id,
         i.worker_instance_id,
         i.lease_event,
+        i.failure_detail,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -77,11 +79,15 @@ ended_attempts AS (
     -- Their attempts, ended.
     UPDATE ff_attempt AS a
     SET
-        outcome = $15::text,
-        terminal_at_ms = $12::bigint,
+        outcome = $16::text,
+        terminal_at_ms = $13::bigint,
         lease_expires_at_ms = NULL,
         ffx_timeout_at_ms = NULL,
-        lease_epoch = CASE WHEN d.raised_epoch > 0 THEN d.raised_epoch ELSE a.lease_epoch END
+        lease_epoch = CASE WHEN d.raised_epoch > 0 THEN d.raised_epoch ELSE a.lease_epoch END,
+        raw_fields = CASE d.failure_detail
+            WHEN '' THEN a.raw_fields
+            ELSE a.raw_fields || jsonb_build_object('failure_detail', d.failure_detail)
+        END
     FROM ended AS d
     WHERE
         a.partition_key = ANY (ARRAY[d.partition_key])
@@ -105,12 +111,12 @@ lease_events AS (
         d.execution_id::text,
         nullif(d.lease_id, ''),
         d.lease_event,
-        $12::bigint,
+        $13::bigint,
         d.partition_key,
         d.ffx_namespace,
         d.ffx_instance_tag,
         nullif(d.worker_instance_id, ''),
-        CASE d.lease_event WHEN 'revoked' THEN coalesce($16::text, 'backend') END
+        CASE d.lease_event WHEN 'revoked' THEN coalesce($17::text, 'backend') END
     FROM ended AS d
     WHERE d.lease_event <> ''
 )
@@ -133,6 +139,7 @@ type EndUnsuccessfulParams struct {
 	FailureReasons     []string
 	FailureCategories  []string
 	FailureClasses     []string
+	FailureDetails     []string
 	PublicState        string
 	NowMs              int64
 	CancellationReason *string
@@ -169,6 +176,7 @@ func (q *Queries) EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccess
 		arg.FailureReasons,
 		arg.FailureCategories,
 		arg.FailureClasses,
+		arg.FailureDetails,
 		arg.PublicState,
 		arg.NowMs,
 		arg.CancellationReason,
@@ -287,7 +295,8 @@ WITH input AS (
         unnest($7::bigint[]) AS delay_until_ms,
         unnest($8::text[]) AS failure_reason,
         unnest($9::text[]) AS failure_category,
-        unnest($10::text[]) AS failure_class
+        unnest($10::text[]) AS failure_class,
+        unnest($11::text[]) AS failure_detail
     LIMIT cardinality($2::uuid[])
 ),
 rescheduled AS (
@@ -297,34 +306,34 @@ rescheduled AS (
         lifecycle_phase = 'runnable',
         ownership_state = 'unowned',
         eligibility_state = CASE
-            WHEN i.delay_until_ms > $11::bigint THEN 'not_eligible_until_time'
+            WHEN i.delay_until_ms > $12::bigint THEN 'not_eligible_until_time'
             ELSE 'eligible_now'
         END,
-        public_state = CASE WHEN i.delay_until_ms > $11::bigint THEN 'delayed' ELSE 'waiting' END,
+        public_state = CASE WHEN i.delay_until_ms > $12::bigint THEN 'delayed' ELSE 'waiting' END,
         attempt_state = 'pending_retry_attempt',
         blocking_reason = CASE
-            WHEN i.delay_until_ms > $11::bigint THEN 'waiting_for_retry_backoff'
+            WHEN i.delay_until_ms > $12::bigint THEN 'waiting_for_retry_backoff'
             ELSE 'waiting_for_worker'
         END,
         attempt_index = i.attempt_index + 1,
         deadline_at_ms = CASE
-            WHEN i.delay_until_ms > $11::bigint THEN least(
+            WHEN i.delay_until_ms > $12::bigint THEN least(
                 i.delay_until_ms,
                 nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0)
             )
             ELSE nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0)
         END,
-        ffx_delay_until_ms = CASE WHEN i.delay_until_ms > $11::bigint THEN i.delay_until_ms END,
+        ffx_delay_until_ms = CASE WHEN i.delay_until_ms > $12::bigint THEN i.delay_until_ms END,
         ffx_execution_deadline_ms = coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms, 0),
         -- A retry that waits gives its admission back; one at once keeps it.
-        ffx_admitted = CASE WHEN i.delay_until_ms > $11::bigint THEN NULL ELSE e.ffx_admitted END,
+        ffx_admitted = CASE WHEN i.delay_until_ms > $12::bigint THEN NULL ELSE e.ffx_admitted END,
         ffx_gate_id = NULL,
         ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
         ffx_retry_count = greatest(
             coalesce(e.ffx_retry_count, 0),
             CASE WHEN e.raw_fields ->> 'retry_count' ~ '^[0-9]{1,9}$' THEN (e.raw_fields ->> 'retry_count')::integer ELSE 0 END
         ) + 1,
-        ffx_last_mutation_at_ms = $11::bigint
+        ffx_last_mutation_at_ms = $12::bigint
     FROM input AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
@@ -343,6 +352,7 @@ rescheduled AS (
         i.failure_reason,
         i.failure_category,
         i.failure_class,
+        i.failure_detail,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -350,17 +360,18 @@ ended_attempts AS (
     -- The failed attempts, ended.
     UPDATE ff_attempt AS a
     SET
-        outcome = $12::text,
-        terminal_at_ms = $11::bigint,
+        outcome = $13::text,
+        terminal_at_ms = $12::bigint,
         lease_expires_at_ms = NULL,
         ffx_timeout_at_ms = NULL,
         lease_epoch = CASE WHEN r.raised_epoch > 0 THEN r.raised_epoch ELSE a.lease_epoch END,
         ffx_delay_until_ms = r.delay_until_ms,
-        raw_fields = a.raw_fields || jsonb_build_object(
+        raw_fields = a.raw_fields || jsonb_strip_nulls(jsonb_build_object(
             'failure_reason', r.failure_reason,
             'failure_category', r.failure_category,
-            'failure_class', r.failure_class
-        )
+            'failure_class', r.failure_class,
+            'failure_detail', nullif(r.failure_detail, '')
+        ))
     FROM rescheduled AS r
     WHERE
         a.partition_key = ANY (ARRAY[r.partition_key])
@@ -383,13 +394,13 @@ lease_events AS (
     SELECT
         r.execution_id::text,
         nullif(r.lease_id, ''),
-        $13::text,
-        $11::bigint,
+        $14::text,
+        $12::bigint,
         r.partition_key,
         r.ffx_namespace,
         r.ffx_instance_tag,
         nullif(r.worker_instance_id, ''),
-        CASE $13::text WHEN 'revoked' THEN 'backend' END
+        CASE $14::text WHEN 'revoked' THEN 'backend' END
     FROM rescheduled AS r
 )
 SELECT
@@ -412,6 +423,7 @@ type ScheduleRetriesParams struct {
 	FailureReasons    []string
 	FailureCategories []string
 	FailureClasses    []string
+	FailureDetails    []string
 	NowMs             int64
 	AttemptOutcome    string
 	LeaseEvent        string
@@ -443,6 +455,7 @@ func (q *Queries) ScheduleRetries(ctx context.Context, db DBTX, arg ScheduleRetr
 		arg.FailureReasons,
 		arg.FailureCategories,
 		arg.FailureClasses,
+		arg.FailureDetails,
 		arg.NowMs,
 		arg.AttemptOutcome,
 		arg.LeaseEvent,

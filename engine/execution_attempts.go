@@ -118,6 +118,7 @@ type rawAttempt struct {
 	Reason      string `json:"failure_reason"`
 	Category    string `json:"failure_category"`
 	Class       string `json:"failure_class"`
+	Detail      string `json:"failure_detail"`
 	LastFailure string `json:"last_failure_message"`
 }
 
@@ -211,7 +212,7 @@ func (a *Attempt) setFailure(row *db.ListAttemptsRow, raw *rawAttempt) {
 	if failed.Reason == "" && failed.Category == "" && failed.Class == "" {
 		return
 	}
-	f := &Failure{Message: failed.Reason, Category: failed.Category, Class: policy.Class(failed.Class)}
+	f := &Failure{Message: failed.Reason, Category: failed.Category, Class: policy.Class(failed.Class), Detail: raw.Detail}
 	if f.Class == "" && isClass(f.Category) {
 		f.Class = policy.Class(f.Category) // of a failure that named no category
 	}

@@ -26,6 +26,7 @@ type endingAttempt struct {
 	reason     string
 	category   string
 	class      policy.Class
+	detail     string
 }
 
 // What stands for the index of an attempt where none is to be ended.
@@ -54,6 +55,7 @@ func (s *ending) add(a endingAttempt) {
 	p.FailureReasons = append(p.FailureReasons, a.reason)
 	p.FailureCategories = append(p.FailureCategories, a.category)
 	p.FailureClasses = append(p.FailureClasses, string(a.class))
+	p.FailureDetails = append(p.FailureDetails, a.detail)
 }
 
 func (s *ending) len() int { return len(s.params.ExecutionIDs) }
@@ -128,6 +130,7 @@ func (s *retries) add(a endingAttempt, retryAtMs int64) {
 	p.FailureReasons = append(p.FailureReasons, a.reason)
 	p.FailureCategories = append(p.FailureCategories, a.category)
 	p.FailureClasses = append(p.FailureClasses, string(a.class))
+	p.FailureDetails = append(p.FailureDetails, a.detail)
 }
 
 func (s *retries) len() int { return len(s.params.ExecutionIDs) }

@@ -3,12 +3,10 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -17,15 +15,19 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// MaxFailureMessage is the longest failure message in bytes.
+// MaxFailureMessage is the longest failure message, category or detail in bytes.
 const MaxFailureMessage = 64 << 10
 
 // Failure says why an attempt failed. Class decides whether it may be retried at all (default
 // [policy.Transient]); Category is matched against the categories of [policy.Retry] (default: the class).
+//
+// Detail is further text for the person who looks for the cause, as the stack of a panic. It is kept with the attempt
+// alone, and only reads of attempts return it; Message stands in an [EndedError] and in lists too.
 type Failure struct {
 	Message  string
 	Class    policy.Class
 	Category string
+	Detail   string
 }
 
 // AttemptFailure is the failure of one leased attempt.
@@ -81,7 +83,7 @@ func (e *Engine) fail(ctx context.Context, failures []AttemptFailure) ([]Outcome
 	}
 	flows := e.leases.flowsOf(len(failures), func(i int) *Lease { return &failures[i].Lease })
 	chunks := chunkByFlows(order, func(i int) *id.FlowID { return flows[i] }, func(i int) int {
-		return len(failures[i].Failure.Message) + len(failures[i].Failure.Category)
+		return len(failures[i].Failure.Message) + len(failures[i].Failure.Category) + len(failures[i].Failure.Detail)
 	})
 	err := inChunks(len(chunks), 1, func(n, _ int) error {
 		return e.failChunk(ctx, op, failures, chunks[n], results)
@@ -94,19 +96,12 @@ func (e *Engine) fail(ctx context.Context, failures []AttemptFailure) ([]Outcome
 }
 
 func (e *Engine) checkFailing(f AttemptFailure) error {
-	switch {
-	case len(f.Failure.Message) > MaxFailureMessage:
-		return invalid("failure message", fmt.Sprintf("%d bytes, limit %d", len(f.Failure.Message), MaxFailureMessage))
-	case len(f.Failure.Category) > MaxFailureMessage:
-		return invalid("failure category", fmt.Sprintf("%d bytes, limit %d", len(f.Failure.Category), MaxFailureMessage))
-	case !utf8.ValidString(f.Failure.Category):
-		return invalid("failure category", "is not UTF-8")
-	}
-	if err := id.CheckText("failure message", f.Failure.Message); err != nil {
-		return invalidBecause("failure message", err)
-	}
-	if err := id.CheckText("failure category", f.Failure.Category); err != nil {
-		return invalidBecause("failure category", err)
+	for _, text := range []struct{ field, value string }{
+		{"failure message", f.Failure.Message}, {"failure category", f.Failure.Category}, {"failure detail", f.Failure.Detail},
+	} {
+		if err := checkText(text.field, text.value, MaxFailureMessage); err != nil {
+			return err
+		}
 	}
 	switch f.Failure.Class {
 	case "", policy.Transient, policy.Permanent, policy.InfraCrash, policy.TimedOut, policy.Cancelled:
@@ -231,7 +226,7 @@ func (e *Engine) writeFailures(
 		l, f := batch.leases[n], failure(n)
 		attempt := endingAttempt{
 			execution: l.Execution, index: int32(l.Attempt), leaseID: batch.facts[n].LeaseID, instance: batch.facts[n].WorkerInstanceID,
-			leaseEvent: "revoked", reason: f.Message, category: f.category(), class: f.class(),
+			leaseEvent: "revoked", reason: f.Message, category: f.category(), class: f.class(), detail: f.Detail,
 		}
 		row := batch.rows[n]
 		retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, f)

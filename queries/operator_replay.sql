@@ -86,7 +86,7 @@ begun_again AS (
         lease_expires_at_ms = NULL,
         started_at_ms = NULL,
         lease_epoch = @raised_epoch::bigint,
-        raw_fields = a.raw_fields - ARRAY['failure_reason', 'failure_category', 'failure_class'],
+        raw_fields = a.raw_fields - ARRAY['failure_reason', 'failure_category', 'failure_class', 'failure_detail'],
         ffx_delay_until_ms = NULL,
         ffx_timeout_at_ms = NULL
     FROM replayed AS r

@@ -52,7 +52,8 @@ WITH input AS (
         unnest(@delays_until_ms::bigint[]) AS delay_until_ms,
         unnest(@failure_reasons::text[]) AS failure_reason,
         unnest(@failure_categories::text[]) AS failure_category,
-        unnest(@failure_classes::text[]) AS failure_class
+        unnest(@failure_classes::text[]) AS failure_class,
+        unnest(@failure_details::text[]) AS failure_detail
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 rescheduled AS (
@@ -108,6 +109,7 @@ rescheduled AS (
         i.failure_reason,
         i.failure_category,
         i.failure_class,
+        i.failure_detail,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -121,11 +123,12 @@ ended_attempts AS (
         ffx_timeout_at_ms = NULL,
         lease_epoch = CASE WHEN r.raised_epoch > 0 THEN r.raised_epoch ELSE a.lease_epoch END,
         ffx_delay_until_ms = r.delay_until_ms,
-        raw_fields = a.raw_fields || jsonb_build_object(
+        raw_fields = a.raw_fields || jsonb_strip_nulls(jsonb_build_object(
             'failure_reason', r.failure_reason,
             'failure_category', r.failure_category,
-            'failure_class', r.failure_class
-        )
+            'failure_class', r.failure_class,
+            'failure_detail', nullif(r.failure_detail, '')
+        ))
     FROM rescheduled AS r
     WHERE
         a.partition_key = ANY (ARRAY[r.partition_key])
@@ -187,7 +190,8 @@ WITH input AS (
         unnest(@lease_events::text[]) AS lease_event,
         unnest(@failure_reasons::text[]) AS failure_reason,
         unnest(@failure_categories::text[]) AS failure_category,
-        unnest(@failure_classes::text[]) AS failure_class
+        unnest(@failure_classes::text[]) AS failure_class,
+        unnest(@failure_details::text[]) AS failure_detail
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 ended AS (
@@ -232,6 +236,7 @@ ended AS (
         i.lease_id,
         i.worker_instance_id,
         i.lease_event,
+        i.failure_detail,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -243,7 +248,11 @@ ended_attempts AS (
         terminal_at_ms = @now_ms::bigint,
         lease_expires_at_ms = NULL,
         ffx_timeout_at_ms = NULL,
-        lease_epoch = CASE WHEN d.raised_epoch > 0 THEN d.raised_epoch ELSE a.lease_epoch END
+        lease_epoch = CASE WHEN d.raised_epoch > 0 THEN d.raised_epoch ELSE a.lease_epoch END,
+        raw_fields = CASE d.failure_detail
+            WHEN '' THEN a.raw_fields
+            ELSE a.raw_fields || jsonb_build_object('failure_detail', d.failure_detail)
+        END
     FROM ended AS d
     WHERE
         a.partition_key = ANY (ARRAY[d.partition_key])

@@ -507,7 +507,7 @@ COMMENT ON COLUMN ff_attempt.usage IS 'Reserved: nobody writes or reads it.';
 
 COMMENT ON COLUMN ff_attempt.policy IS 'Attempt policy that a claim of FlowFabric brought, the caller''s JSON; NULL: none.';
 
-COMMENT ON COLUMN ff_attempt.raw_fields IS 'Object. failure_reason and failure_category of a failure that was retried; from FlowFabric attempt_type, attempt_id, lease_id, which hold where lease_epoch is not the execution''s ffx_lease_epoch.';
+COMMENT ON COLUMN ff_attempt.raw_fields IS 'Object. failure_reason, failure_category and failure_class of a failure that was retried, failure_detail of any; from FlowFabric attempt_type, attempt_id, lease_id, which hold where lease_epoch is not the execution''s ffx_lease_epoch.';
 
 COMMENT ON COLUMN ff_attempt.ffx_attempt_type IS 'Why it was made: initial, retry, reclaim, replay or fallback. NULL: by FlowFabric, see raw_fields.';
 

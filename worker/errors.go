@@ -90,7 +90,7 @@ func failureOf(err error) engine.Failure {
 		failure.Category = storable(fail.Category, maxCategory)
 	} else if panicked, ok := errors.AsType[*panicError](err); ok {
 		failure.Category = "panic"
-		failure.Message = storable(err.Error()+"\n\n"+string(panicked.stack), maxMessage)
+		failure.Detail = storable(string(panicked.stack), maxMessage)
 	}
 	if undecoded, ok := errors.AsType[*engine.DecodeError](err); ok {
 		// What may quote a payload is stored beside it, and not logged.

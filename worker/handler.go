@@ -26,7 +26,7 @@ type Job[In any] struct {
 //
 //   - nil: the execution is completed with the result.
 //   - an error: the attempt failed, and the execution's retry policy decides whether another follows. [Permanent] and
-//     [Fail] say more about the failure. A panic is such a failure too, of the category "panic", with the stack.
+//     [Fail] say more about the failure. A panic is such a failure too, of the category "panic", with the stack as its detail.
 //   - [Job.Delay], [Job.WaitForChildren]: nothing has failed, and the same attempt goes on later.
 //   - anything, after the lease was lost: nothing is written. The context has been cancelled with [ErrLeaseLost], or, of
 //     an execution that was cancelled, [ErrCancelled].

@@ -160,14 +160,18 @@ func TestWorkerSurvivesHandlerPanics(t *testing.T) {
 		if items(b.seen().failed) != 9 || items(b.seen().done) != 3 {
 			t.Fatalf("%d failed and %d completed, want 9 and 3", items(b.seen().failed), items(b.seen().done))
 		}
-		messages := make(map[string]string)
+		messages, details := make(map[string]string), make(map[string]string)
 		for _, c := range b.seen().failed {
 			for _, f := range c.items {
 				messages[f.Failure.Category] += f.Failure.Message
+				details[f.Failure.Category] += f.Failure.Detail
 			}
 		}
-		if m := messages["panic"]; !strings.Contains(m, "at the disco") || !strings.Contains(m, "handler_test.go") {
-			t.Errorf("a panic is stored as %q, want its value and stack", m)
+		if m := messages["panic"]; !strings.Contains(m, "at the disco") || strings.Contains(m, "handler_test.go") {
+			t.Errorf("the message of a panic is %q, want its value alone", m)
+		}
+		if d := details["panic"]; !strings.Contains(d, "handler_test.go") {
+			t.Errorf("the detail of a panic is %q, want its stack", d)
 		}
 		if m := messages[""]; !strings.Contains(m, "Goexit") {
 			t.Errorf("an ended goroutine is stored as %q", m)

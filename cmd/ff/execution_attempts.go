@@ -36,6 +36,7 @@ type failureView struct {
 	Message  string       `json:"message"`
 	Class    policy.Class `json:"class"`
 	Category string       `json:"category"`
+	Detail   string       `json:"detail,omitempty"` // as the stack of a panic
 }
 
 // progressView is what was last reported of an execution.
@@ -80,7 +81,7 @@ func readAttempts(ctx context.Context, eng *engine.Engine, execution id.Executio
 			Outcome: a.Outcome,
 		}
 		if a.Failure != nil {
-			view.Failure = &failureView{a.Failure.Message, a.Failure.Class, a.Failure.Category}
+			view.Failure = &failureView{a.Failure.Message, a.Failure.Class, a.Failure.Category, a.Failure.Detail}
 		}
 		if l := a.Lease; l != nil {
 			view.Lease = &leaseView{ID: l.ID, Epoch: l.Epoch, Attempt: l.Attempt, Instance: l.Instance, ExpiresAt: timestamp(l.ExpiresAt)}
@@ -146,7 +147,11 @@ func (f *failureView) String() string {
 	if kind == "" {
 		kind = "failed"
 	}
-	return printable(kind) + ": " + printable(f.Message)
+	text := printable(kind) + ": " + printable(f.Message)
+	if f.Detail != "" {
+		text += " (details: --json)"
+	}
+	return text
 }
 
 // seconds cuts a timestamp to its seconds.

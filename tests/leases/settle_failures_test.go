@@ -45,6 +45,50 @@ func TestFailExecutionSchedulesARetry(t *testing.T) {
 	f.WantNothingClaimable(t)
 }
 
+// The detail of a failure is kept with its attempt, whether that is retried or not, and nowhere else.
+func TestFailureDetailStandsWithTheAttempt(t *testing.T) {
+	f := fixture.New(t)
+	first := f.Start(t, fixture.Retrying(policy.Retry{MaxRetries: 1, Backoff: policy.Fixed(0)}))
+	f.Fail(t, first.Lease, engine.Failure{Message: "no luck", Detail: "first\nstack"})
+	last := f.ClaimOne(t)
+	f.Fail(t, last.Lease, engine.Failure{Message: "no luck again", Detail: "second\nstack"})
+	if stored := f.Stored(t, last.ID); stored.State != fixture.StateFailed || strings.Contains(stored.RawFields, "stack") {
+		t.Errorf("stored %+v", stored)
+	}
+	details := func() (all []string) {
+		for a, err := range f.Attempts(t.Context(), last.ID) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Failure != nil {
+				all = append(all, a.Failure.Detail)
+			}
+		}
+		return all
+	}
+	if got := details(); !slices.Equal(got, []string{"first\nstack", "second\nstack"}) {
+		t.Errorf("details %q", got)
+	}
+	if _, err := f.ExecutionResult(t.Context(), last.ID); err == nil || strings.Contains(err.Error(), "stack") {
+		t.Errorf("its result is %v", err)
+	}
+	if _, err := f.Operator().ReplayExecution(t.Context(), last.ID); err != nil {
+		t.Fatal(err)
+	}
+	again := f.ClaimOne(t)
+	f.Fail(t, again.Lease, engine.Failure{Message: "without", Class: policy.Permanent})
+	if got := details(); !slices.Equal(got, []string{"first\nstack", ""}) {
+		t.Errorf("details after a replay %q", got)
+	}
+	for name, failure := range map[string]engine.Failure{
+		"long": {Detail: strings.Repeat("x", engine.MaxFailureMessage+1)}, "zero byte": {Detail: "\x00"}, "no UTF-8": {Detail: "\xff"},
+	} {
+		if _, err := f.FailExecution(t.Context(), again.Lease, failure); !errors.Is(err, engine.ErrInvalidInput) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
 func TestFailExecutionRetriesImmediately(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t, fixture.Retrying(policy.Retry{Backoff: policy.Fixed(0)}), func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Hour) })

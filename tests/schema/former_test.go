@@ -97,6 +97,10 @@ var gone = []string{
 // changed are pieces of text in the former lines, and what they are now.
 var changed = []struct{ in, former, now string }{
 	{"column ffx_ready 7 kind ", "not null f", "not null t"},
+	{
+		"column ff_attempt.raw_fields:", "failure_reason and failure_category of a failure that was retried;",
+		"failure_reason, failure_category and failure_class of a failure that was retried, failure_detail of any;",
+	},
 	{"column ffx_ready.kind:", "empty: it has none; NULL: not noted, the execution's row says it.", "empty: it has none."},
 	{"function ffx_keep_waiting(", "r.kind IS DISTINCT FROM excluded.kind", "r.kind <> excluded.kind"},
 	{"function ffx_usable_from(", "20261101000016", "20261125000001"},

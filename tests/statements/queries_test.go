@@ -312,9 +312,14 @@ var twinStatements = []twins{
 	{
 		a: "EndUnsuccessful.ended_attempts", b: "ScheduleRetries.ended_attempts",
 		rename: []string{"d.", "r.", "ended AS d", "rescheduled AS r"},
+		onlyA: []string{
+			"raw_fields = CASE r.failure_detail", "WHEN '' THEN a.raw_fields",
+			"ELSE a.raw_fields || jsonb_build_object('failure_detail', r.failure_detail)", "END",
+		},
 		onlyB: []string{
-			"ffx_delay_until_ms = r.delay_until_ms", "raw_fields = a.raw_fields || jsonb_build_object(",
-			"'failure_reason', r.failure_reason", "'failure_category', r.failure_category", "'failure_class', r.failure_class", ")",
+			"ffx_delay_until_ms = r.delay_until_ms", "raw_fields = a.raw_fields || jsonb_strip_nulls(jsonb_build_object(",
+			"'failure_reason', r.failure_reason", "'failure_category', r.failure_category", "'failure_class', r.failure_class",
+			"'failure_detail', nullif(r.failure_detail, '')", "))",
 		},
 	},
 	{

@@ -109,7 +109,7 @@ func TestWorkerFailsPermanently(t *testing.T) {
 	}{
 		{kind: "permanent", attempts: 1, category: "permanent", reason: "no such account"},
 		{kind: "refused", attempts: 1, category: "by_customer", reason: "by_customer failure"},
-		{kind: "panic", policy: never, attempts: 1, category: "panic", reason: "worker_test.go"},
+		{kind: "panic", policy: never, attempts: 1, category: "panic", reason: "panic: unforeseen"},
 		{kind: "area", payload: `{"Side": "long"}`, attempts: 1, category: "payload", reason: "cannot unmarshal"},
 		{kind: "large", attempts: 1, category: "result", reason: "1001 bytes"},
 	} {
@@ -130,6 +130,19 @@ func TestWorkerFailsPermanently(t *testing.T) {
 		}
 		if got := len(c.StoredAttempts(t, x)); got != want.attempts {
 			t.Errorf("%s: %d attempts, want %d", want.kind, got, want.attempts)
+		}
+		// The stack of a panic stands with the attempt, and in no error.
+		if _, err := c.ExecutionResult(t.Context(), x); !errors.Is(err, engine.ErrEnded) || strings.Contains(err.Error(), "goroutine") {
+			t.Errorf("%s: its result is %v", want.kind, err)
+		}
+		for attempt, err := range c.Attempts(t.Context(), x) {
+			if err != nil || attempt.Failure == nil {
+				t.Fatalf("%s: attempt %+v, %v", want.kind, attempt, err)
+			}
+			stack := strings.Contains(attempt.Failure.Detail, "worker_test.go")
+			if stack != (want.kind == "panic") || strings.Contains(attempt.Failure.Message, "worker_test.go") {
+				t.Errorf("%s: failure %+v", want.kind, attempt.Failure)
+			}
 		}
 	}
 }
