@@ -82,6 +82,11 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 	if err != nil {
 		return JobsTaken{}, wrap(op, err)
 	}
+	for i, job := range spec.Jobs {
+		if err := checkText(fmt.Sprintf("JobSpec.Jobs[%d]", i), string(job), maxKind); err != nil {
+			return JobsTaken{}, wrap(op, err)
+		}
+	}
 	if err := e.forgetLeaseTimers(ctx, op); err != nil {
 		return JobsTaken{}, err
 	}
@@ -116,9 +121,12 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 
 // ReturnJobs gives up all jobs that a process has, so that another takes them with its next [Maintenance.TakeJobs].
 //
-// Errors: none of its own. Transaction: one statement, which waits for nobody. Safe to repeat.
+// Errors: [ErrInvalidInput]. Transaction: one statement, which waits for nobody. Safe to repeat.
 func (m Maintenance) ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) error {
 	const op = "return jobs"
+	if err := holder.Validate(); err != nil {
+		return wrap(op, invalidBecause("holder", err))
+	}
 	return wrap(op, m.e.q.ReturnJobs(ctx, m.e.plannedAnew(), string(holder)))
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -47,6 +48,11 @@ func (e *Engine) WaitingKinds(ctx context.Context, filter WaitingFilter) ([]Wait
 			return nil, wrap(op, invalidBecause("lane", err))
 		}
 		lanes[i] = string(lane)
+	}
+	for i, kind := range filter.Except {
+		if err := checkText(fmt.Sprintf("except[%d]", i), kind, maxKind); err != nil {
+			return nil, wrap(op, err)
+		}
 	}
 	slices.Sort(lanes)
 	lanes = slices.Compact(lanes)

@@ -1,0 +1,223 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// Text that the server cannot store is refused before it is sent: sent, it would abort a caller's transaction, or end the
+// operation as if the database had failed. Every exported call that takes text is called with such text in each place.
+func TestNoTextThatCannotBeStoredIsSent(t *testing.T) {
+	f := fixture.New(t)
+	for _, of := range []func(*engine.Engine) any{
+		func(e *engine.Engine) any { return e },
+		func(e *engine.Engine) any { return e.Operator() },
+		func(e *engine.Engine) any { return e.Maintenance() },
+		func(e *engine.Engine) any { return e.Grants() },
+		func(e *engine.Engine) any { return consumers{e} },
+	} {
+		methods := reflect.TypeOf(of(f.Engine))
+		for i := range methods.NumMethod() {
+			name := methods.Method(i).Name
+			call := func(e *engine.Engine) reflect.Value { return reflect.ValueOf(of(e)).MethodByName(name) }
+			if in := call(f.Engine).Type(); in.NumIn() < 2 || in.In(0) != reflect.TypeFor[context.Context]() || name == "ListenLost" {
+				continue // without text, or, the last one, without a statement
+			}
+			t.Run(fmt.Sprintf("%s/%s", strings.TrimPrefix(methods.String(), "*"), name), func(t *testing.T) { sendNoBadText(t, f, name, call) })
+		}
+	}
+}
+
+// consumers are the functions of package events that take text.
+type consumers struct{ e *engine.Engine }
+
+func (c consumers) MoveConsumer(ctx context.Context, o events.Outbox, name string) error {
+	return events.MoveConsumer(ctx, c.e, o, name, events.Beginning)
+}
+
+func (c consumers) RemoveConsumer(ctx context.Context, o events.Outbox, name string) error {
+	return events.RemoveConsumer(ctx, c.e, o, name)
+}
+
+func (c consumers) SetAside(ctx context.Context, o events.Outbox, name string) error {
+	_, err := events.SetAside(ctx, c.e, o, name, events.Beginning, 1)
+	return err
+}
+
+func sendNoBadText(t *testing.T, f *fixture.Fixture, name string, call func(*engine.Engine) reflect.Value) {
+	arguments := func() (args []reflect.Value, places []textPlace) {
+		in := call(f.Engine).Type()
+		filler := newFiller(f)
+		for i := 1; i < in.NumIn(); i++ {
+			arg := reflect.New(in.In(i)).Elem()
+			cursor := strings.HasPrefix(name, "List") && i == in.NumIn()-2 && arg.Kind() == reflect.String
+			if arg.Type() == reflect.TypeFor[time.Time]() {
+				arg.Set(reflect.ValueOf(f.Time()))
+			}
+			if !cursor {
+				places = append(places, filler.fill(arg, fmt.Sprint(i))...)
+			}
+			args = append(args, arg)
+		}
+		return args, places
+	}
+	run := func(what string, args []reflect.Value) error {
+		tx := f.BeginTx(t)
+		err := answer(call(f.WithTx(tx)).Call(append([]reflect.Value{reflect.ValueOf(t.Context())}, args...)))
+		if errors.Is(err, engine.ErrTransport) {
+			t.Errorf("%s: got %v", what, err)
+		}
+		if _, err := tx.Exec(t.Context(), "SELECT"); err != nil {
+			t.Errorf("%s: the caller's transaction is aborted: %v", what, err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return err
+	}
+	args, places := arguments()
+	if len(places) == 0 {
+		return
+	}
+	if err := run("with text that can be stored", args); errors.Is(err, engine.ErrInvalidInput) {
+		t.Fatalf("what this test fills in is refused, so that it tests nothing: %v", err)
+	}
+	for place := range places {
+		for _, bad := range []string{"a\x00b", "a\xffb"} {
+			args, places := arguments()
+			places[place].set(bad)
+			_ = run(fmt.Sprintf("%s: %q", places[place].path, bad), args)
+		}
+	}
+}
+
+// answer is the errors among what a call returned, of each item too.
+func answer(results []reflect.Value) error {
+	var all []error
+	var collect func(v reflect.Value)
+	collect = func(v reflect.Value) {
+		if err, ok := v.Interface().(error); ok {
+			all = append(all, err)
+			return
+		}
+		switch v.Kind() {
+		case reflect.Slice:
+			for i := range v.Len() {
+				collect(v.Index(i))
+			}
+		case reflect.Struct:
+			if err := v.FieldByName("Err"); err.IsValid() {
+				collect(err)
+			}
+		case reflect.Func: // an iterator
+			for _, err := range v.Seq2() {
+				collect(err)
+				break
+			}
+		}
+	}
+	for _, result := range results {
+		collect(result)
+	}
+	return errors.Join(all...)
+}
+
+// textPlace is a text among the arguments of a call.
+type textPlace struct {
+	path string
+	set  func(string)
+}
+
+// filler fills arguments with values that are accepted, so that a refusal is that of a text.
+type filler struct {
+	f    *fixture.Fixture
+	flow id.FlowID
+	x    id.ExecutionID
+}
+
+func newFiller(f *fixture.Fixture) *filler {
+	flow := id.NewFlowID()
+	return &filler{f, flow, id.MemberExecutionIDFor(flow, id.Partitions{}, id.NewExecutionUUID())}
+}
+
+func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
+	if known, ok := r.known(v.Type()); ok {
+		v.Set(reflect.ValueOf(known))
+		if v.Kind() != reflect.String {
+			return nil
+		}
+	}
+	switch v.Kind() {
+	case reflect.String:
+		if !strings.HasSuffix(v.Type().PkgPath(), "/state") && !strings.HasSuffix(v.Type().PkgPath(), "/policy") && v.String() == "" {
+			v.SetString("app.text")
+		}
+		return []textPlace{{path, v.SetString}}
+	case reflect.Pointer:
+		if v.Type().Elem().Kind() == reflect.Struct && v.Type().Elem().NumField() > 0 && strings.HasSuffix(v.Type().Elem().PkgPath(), "/engine") {
+			v.Set(reflect.New(v.Type().Elem()))
+			return r.fill(v.Elem(), path)
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return nil
+		}
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		return r.fill(v.Index(0), path+"[0]")
+	case reflect.Map:
+		if v.Type() != reflect.TypeFor[map[string]string]() {
+			return nil
+		}
+		set := func(key, value string) { v.Set(reflect.ValueOf(map[string]string{key: value})) }
+		set("app.text", "text")
+		return []textPlace{
+			{path + " key", func(bad string) { set(bad, "text") }}, {path + " value", func(bad string) { set("app.text", bad) }},
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			field := v.Type().Field(i)
+			existing := v.Type() == reflect.TypeFor[engine.Node]() && field.Name == "Execution" // instead of a Spec
+			if field.IsExported() && !existing {
+				places = append(places, r.fill(v.Field(i), path+"."+field.Name)...)
+			}
+		}
+	}
+	return places
+}
+
+// known returns the value of a type that not every value will do for.
+func (r *filler) known(t reflect.Type) (any, bool) {
+	fence := engine.Fence{Execution: r.x, Epoch: 1}
+	switch t {
+	case reflect.TypeFor[id.ExecutionID]():
+		return r.x, true
+	case reflect.TypeFor[id.FlowID]():
+		return r.flow, true
+	case reflect.TypeFor[engine.Fence]():
+		return fence, true
+	case reflect.TypeFor[id.LaneID]():
+		return r.f.Lane, true
+	case reflect.TypeFor[state.BlockingReason]():
+		return state.PausedByOperator, true
+	case reflect.TypeFor[engine.Job]():
+		return engine.JobRetain, true
+	case reflect.TypeFor[events.Outbox]():
+		return events.LeaseOutbox, true
+	case reflect.TypeFor[time.Duration]():
+		return 24 * time.Hour, true
+	case reflect.TypeFor[int]():
+		return 1, true
+	}
+	return nil, false
+}
