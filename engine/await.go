@@ -19,11 +19,12 @@ import (
 // It is woken by the notification of a completion, by any process, and looks now and then by itself, after 50
 // milliseconds and ever longer up to a second. All who wait by an engine share a look, which is one statement for
 // 10,000 of them, and the engine's listener: see [Engine.Listen]. One of the callers looks for all, and another one
-// goes on when that has ended. An outage of the database is waited out once it has been looked at.
+// goes on when that has ended. A look whose connection was cut is tried again. An outage of the database is waited out once
+// it has been looked at.
 //
 // Errors: [ErrNotFound], at once; an [*EndedError] when it ended without success; [ErrCorruption];
 // [ErrInvalidInput] on an engine bound to a transaction, which does not see what others commit as long as it holds
-// what it has locked; ctx's error. Locks nothing, and holds no connection of the pool but for a look.
+// what it has locked; [ErrUnavailable], or another error of the database, of the first look; ctx's error. Locks nothing, and holds no connection of the pool but for a look.
 func (e *Engine) AwaitExecution(ctx context.Context, x id.ExecutionID) ([]byte, error) {
 	const op = "await execution"
 	if err := cmp.Or(e.checkAwait(), e.checkExecution(x)); err != nil {
@@ -56,7 +57,11 @@ func (e *Engine) AwaitFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, 
 		if err := e.awaitMembers(ctx, flow); err != nil {
 			return nil, wrap(op, err)
 		}
-		snapshot, unreadable, err := e.describeFlow(ctx, flow)
+		var unreadable error
+		snapshot, err := readAgain(e, func() (snapshot *FlowSnapshot, err error) {
+			snapshot, unreadable, err = e.describeFlow(ctx, flow)
+			return snapshot, err
+		})
 		switch {
 		case err != nil:
 			return nil, wrap(op, err)

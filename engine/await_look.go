@@ -2,11 +2,13 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // maxLook is the most executions, and maxLookFlows the most flows, that one statement of a look asks about.
@@ -58,6 +60,17 @@ func (e *Engine) look(ctx context.Context) (fresh bool) {
 	}
 	e.awaiting.noteFailure(err)
 	return fresh
+}
+
+// readAgain calls read, and again if its connection was cut. Connections that lay idle may all have been cut, and a try
+// meets one of them: there are as many tries as the pool may have connections, and one more.
+func readAgain[T any](e *Engine, read func() (T, error)) (T, error) {
+	for left := e.pool.Config().MaxConns; ; left-- {
+		result, err := read()
+		if left == 0 || !pgtx.IsCut(err) || isOurs(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			return result, err
+		}
+	}
 }
 
 func (a *awaiting) noteFailure(err error) {
@@ -133,7 +146,7 @@ func (e *Engine) lookAt(ctx context.Context, items []lookItem) error {
 			params.WithResults = append(params.WithResults, item.member == nil)
 			params.Ords = append(params.Ords, int32(i+1))
 		}
-		rows, err := e.q.ListEnded(ctx, e.reader(), params)
+		rows, err := readAgain(e, func() ([]db.ListEndedRow, error) { return e.q.ListEnded(ctx, e.reader(), params) })
 		if err != nil {
 			return err
 		}
@@ -160,7 +173,7 @@ func (e *Engine) lookForMembers(ctx context.Context, flows []*lookFlow) error {
 		params.FlowIDs = append(params.FlowIDs, pgUUID(f.id))
 		params.Ords = append(params.Ords, int32(i+1))
 	}
-	rows, err := e.q.ListOpenMembers(ctx, e.reader(), params)
+	rows, err := readAgain(e, func() ([]db.ListOpenMembersRow, error) { return e.q.ListOpenMembers(ctx, e.reader(), params) })
 	if err != nil {
 		return err
 	}

@@ -408,7 +408,7 @@ func wrap(op string, err error) error {
 		case code == sqlNoRights, strings.HasPrefix(code, sqlClassNoLogin):
 			sentinel = ErrDenied
 		}
-	} else if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+	} else if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || pgtx.Unsent(err) {
 		sentinel = ErrUnavailable
 	}
 	return fmt.Errorf("%s: %w: %w", op, sentinel, err)

@@ -174,7 +174,7 @@ func (e *Engine) plannedAnew() db.DBTX {
 	if e.tx != nil {
 		return plannedAnew{e.tx}
 	}
-	return plannedAnew{e.pool}
+	return plannedAnew{e.runner.Plain()}
 }
 
 type plannedAnew struct{ db.DBTX }

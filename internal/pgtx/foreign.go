@@ -14,7 +14,7 @@ import (
 // or works for so long on one statement, ends it; from PostgreSQL 17 on it lasts no longer at all. What the pool, the role
 // or the server has set to less is kept.
 func (r *Runner) BeginForeign(ctx context.Context, limit time.Duration) (pgx.Tx, error) {
-	conn, err := r.pool.Acquire(ctx)
+	conn, err := r.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}

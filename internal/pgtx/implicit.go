@@ -41,7 +41,7 @@ func (c implicitTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 
 // SendBatch sends the batch behind the settings, and returns the results of the batch alone.
 func (c implicitTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	conn, err := c.r.pool.Acquire(ctx)
+	conn, err := c.r.acquire(ctx)
 	if err != nil {
 		return unsent{err}
 	}

@@ -39,6 +39,33 @@ func (e *ContentionError) Error() string { return fmt.Sprintf("after %d tries: %
 // Unwrap gives the server's error.
 func (e *ContentionError) Unwrap() error { return e.Err }
 
+// AcquireError says that the pool had no connection to give, because it was closed or none could be made. Nothing was
+// sent.
+type AcquireError struct{ Err error }
+
+func (e *AcquireError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the pool's error.
+func (e *AcquireError) Unwrap() error { return e.Err }
+
+// Unsent reports whether err came before anything was sent to the server, so that nothing can have been written.
+func Unsent(err error) bool {
+	_, unacquired := errors.AsType[*AcquireError](err)
+	return unacquired || pgconn.SafeToRetry(err)
+}
+
+// IsCut reports whether err is that of a connection which was lost, or which the server ended.
+func IsCut(err error) bool {
+	if _, unacquired := errors.AsType[*AcquireError](err); unacquired || err == nil {
+		return false
+	}
+	switch SQLState(err) {
+	case "", sqlAdminShutdown, sqlCrashShutdown:
+		return true
+	}
+	return false
+}
+
 // Runner begins transactions on a pool. Its copies are runners too, which share what it learns of the connections.
 type Runner struct {
 	pool      *pgxpool.Pool
@@ -202,8 +229,16 @@ func Rollback(tx pgx.Tx) {
 
 const beginReadCommitted = "begin isolation level read committed"
 
-func (r *Runner) begin(ctx context.Context) (pgx.Tx, error) {
+func (r *Runner) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	conn, err := r.pool.Acquire(ctx)
+	if err != nil {
+		return nil, &AcquireError{err}
+	}
+	return conn, nil
+}
+
+func (r *Runner) begin(ctx context.Context) (pgx.Tx, error) {
+	conn, err := r.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -267,6 +302,8 @@ const (
 	sqlSerializationFailure = "40001"
 	sqlDeadlockDetected     = "40P01"
 	sqlLockNotAvailable     = "55P03"
+	sqlAdminShutdown        = "57P01"
+	sqlCrashShutdown        = "57P02"
 )
 
 // isConflict says whether the server aborted a transaction in favour of another; it may be repeated.

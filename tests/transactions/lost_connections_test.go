@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -237,7 +238,11 @@ func TestOperationsReportARefusedCommit(t *testing.T) {
 func TestOperationsWithoutAConnection(t *testing.T) {
 	f := fixture.New(t)
 	nowhere := fixture.OpenPool(t, "postgres://nobody@127.0.0.1:1/nothing?connect_timeout=2", nil)
-	for name, pool := range map[string]*pgxpool.Pool{"no server": nowhere, "no database": fixture.OpenPool(t, f.Url+"&dbname=missing", nil)} {
+	closed := fixture.OpenPool(t, f.Url, nil)
+	closed.Close()
+	for name, pool := range map[string]*pgxpool.Pool{
+		"no server": nowhere, "no database": fixture.OpenPool(t, f.Url+"&dbname=missing", nil), "a closed pool": closed,
+	} {
 		e := f.EngineOn(t, pool, engine.Config{})
 		for _, err := range []error{
 			e.Prepare(t.Context()),
@@ -247,6 +252,18 @@ func TestOperationsWithoutAConnection(t *testing.T) {
 				_, err := e.DescribeExecution(t.Context(), id.NewExecutionID("a", id.Partitions{}))
 				return err
 			}(),
+			func() error { _, err := e.CreateFlow(t.Context(), engine.FlowSpec{}); return err }(),
+			func() error {
+				_, err := e.AwaitExecution(t.Context(), id.NewExecutionID("a", id.Partitions{}))
+				return err
+			}(),
+			func() error { _, err := e.QueuedLanes(t.Context(), []id.LaneID{f.Lane}); return err }(),
+			e.Maintenance().ReturnJobs(t.Context(), "nobody"),
+			func() error {
+				_, err := events.Subscribe(t.Context(), e, events.Leases(events.Filter{}), events.Options{})
+				return err
+			}(),
+			func() error { _, err := events.Consumers(t.Context(), e); return err }(),
 		} {
 			if !errors.Is(err, engine.ErrUnavailable) {
 				t.Errorf("%s: got %v, want unavailable", name, err)

@@ -55,6 +55,16 @@ func (f *waitingFixture) awaitFlow(t *testing.T, flow id.FlowID) (wait func() en
 	})
 }
 
+// cut ends the connections of the process that waits.
+func (f *waitingFixture) cut(t *testing.T) {
+	t.Helper()
+	killed := fixture.Texts(t, f.Pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1", f.waits.Name)
+	f.Exec(t, "SELECT pg_terminate_backend(pid::integer) FROM unnest($1::text[]) AS pid", killed)
+	fixture.Await(t, "the connections to end", func() bool {
+		return len(fixture.Texts(t, f.Pool, "SELECT pid::text FROM pg_stat_activity WHERE pid::text = ANY ($1)", killed)) == 0
+	})
+}
+
 // looked returns once it has been looked n times for so many executions or flows, and more.
 func (f *waitingFixture) looked(t *testing.T, query string, size int) {
 	t.Helper()
@@ -229,6 +239,35 @@ func TestAwaitExecutionCancelledDuringItsLook(t *testing.T) {
 	}
 }
 
+// A connection that was cut while it lay idle ends no wait, whether the call is new or not.
+func TestAwaitExecutionOutlivesACutConnection(t *testing.T) {
+	f := newWaitingFixture(t)
+	claimed := f.StartMany(t, 2)
+	if err := f.CompleteExecution(t.Context(), claimed[0].Lease, []byte("done")); err != nil {
+		t.Fatal(err)
+	}
+	goOn := f.log.Stop("ListEnded", 1)
+	var answers []func() ended
+	for _, x := range []id.ExecutionID{claimed[0].ID, claimed[0].ID, claimed[1].ID} {
+		_, answer := f.await(t, x)
+		answers = append(answers, answer)
+	}
+	<-f.log.Held
+	f.cut(t)
+	goOn()
+	for _, answer := range answers[:2] {
+		if got := answer(); got.err != nil || string(got.result) != "done" {
+			t.Errorf("got %q, %v", got.result, got.err)
+		}
+	}
+	if err := f.CompleteExecution(t.Context(), claimed[1].Lease, []byte("later")); err != nil {
+		t.Fatal(err)
+	}
+	if got := answers[2](); got.err != nil || string(got.result) != "later" {
+		t.Errorf("got %q, %v", got.result, got.err)
+	}
+}
+
 // Who has been looked for once waits until an outage is over; who comes meanwhile is told.
 func TestAwaitExecutionSurvivesAnOutage(t *testing.T) {
 	f := newWaitingFixture(t)
@@ -238,11 +277,7 @@ func TestAwaitExecutionSurvivesAnOutage(t *testing.T) {
 	f.log.Take()
 	goOn := f.log.Stop("ListEnded", 1)
 	<-f.log.Held
-	killed := fixture.Texts(t, f.Pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1", f.waits.Name)
-	f.Exec(t, "SELECT pg_terminate_backend(pid::integer) FROM unnest($1::text[]) AS pid", killed)
-	fixture.Await(t, "the connections to end", func() bool {
-		return len(fixture.Texts(t, f.Pool, "SELECT pid::text FROM pg_stat_activity WHERE pid::text = ANY ($1)", killed)) == 0
-	})
+	f.cut(t)
 	goOn()
 	fixture.Await(t, "the next look", func() bool { f.log.Mu.Lock(); defer f.log.Mu.Unlock(); return len(f.log.Looks) > 1 })
 	if err := f.CompleteExecution(t.Context(), claimed[0].Lease, []byte("done")); err != nil {
