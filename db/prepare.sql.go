@@ -15,7 +15,8 @@ SELECT
     (to_regclass('_sqlx_migrations') IS NOT NULL)::boolean AS reference_made,
     (to_regprocedure('ffx_usable_from()') IS NOT NULL)::boolean AS declared,
     (pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on')::boolean AS read_only,
-    (to_regclass('pg_dist_partition') IS NOT NULL)::boolean AS has_citus
+    (to_regclass('pg_dist_partition') IS NOT NULL)::boolean AS has_citus,
+    current_setting('server_encoding')::text AS encoding
 `
 
 type GetSchemaStateRow struct {
@@ -24,10 +25,11 @@ type GetSchemaStateRow struct {
 	Declared      bool
 	ReadOnly      bool
 	HasCitus      bool
+	Encoding      string
 }
 
 // GetSchemaState tells whether the schema's tables are there, whether it declares who may work on them, whether
-// the server takes writes, and whether it has Citus.
+// the server takes writes, whether it has Citus, and how the database encodes text.
 //
 // Used by: engine.Prepare.
 // Locks: none.
@@ -40,6 +42,7 @@ func (q *Queries) GetSchemaState(ctx context.Context, db DBTX) (GetSchemaStateRo
 		&i.Declared,
 		&i.ReadOnly,
 		&i.HasCitus,
+		&i.Encoding,
 	)
 	return i, err
 }

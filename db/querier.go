@@ -518,7 +518,7 @@ type Querier interface {
 	// Locks: none. Spans partitions.
 	GetRetentionWork(ctx context.Context, db DBTX, arg GetRetentionWorkParams) (GetRetentionWorkRow, error)
 	// GetSchemaState tells whether the schema's tables are there, whether it declares who may work on them, whether
-	// the server takes writes, and whether it has Citus.
+	// the server takes writes, whether it has Citus, and how the database encodes text.
 	//
 	// Used by: engine.Prepare.
 	// Locks: none.

@@ -112,6 +112,10 @@ var (
 	// down. Make them local again, or use a schema of local tables.
 	ErrDistributed = errors.New("tables are managed by Citus")
 
+	// ErrEncoding: the database stores text in another encoding than UTF8, and cannot hold all text that callers give.
+	// Create one with ENCODING 'UTF8'.
+	ErrEncoding = errors.New("database encoding is not UTF8")
+
 	// ErrReadOnly: the server takes no writes; it is a standby, or set to read only.
 	ErrReadOnly = errors.New("database is read only")
 
@@ -378,6 +382,8 @@ const (
 	sqlUniqueViolation  = "23505"
 	sqlDivisionByZero   = "22012"
 	sqlLockNotAvailable = "55P03"
+	sqlUntranslatable   = "22P05"
+	sqlNoSuchCharacter  = "22021"
 	sqlNoRights         = "42501"
 	sqlClassNoLogin     = "28" // begins every SQLSTATE of a refused login
 )
@@ -438,7 +444,7 @@ func isOurs(err error) bool {
 		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrNotEnded, ErrEnded, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
 		ErrNotEligible, ErrMaxReplays, ErrExists, ErrIdempotencyKeyTaken, ErrFlowTerminal, ErrCycle, ErrStaleRevision, ErrOtherFlow, ErrNotMember, ErrEdgeExists,
 		ErrStarted, ErrBusy, ErrContention, ErrNotMigrated, ErrTooNew,
-		ErrDistributed, ErrReadOnly, ErrDenied, ErrUnavailable, ErrTransport,
+		ErrDistributed, ErrEncoding, ErrReadOnly, ErrDenied, ErrUnavailable, ErrTransport,
 		ErrGrantExists, ErrInvalidGrant, ErrGrantExpired, ErrNotLeaseable, ErrNotReclaimable, ErrReclaimCapExceeded, ErrHalted,
 	} {
 		if errors.Is(err, sentinel) {

@@ -22,7 +22,8 @@ const (
 //
 // Errors, each saying what to do next: [ErrUnavailable], no connection; [ErrDenied], no login or no rights;
 // [ErrNotMigrated], no tables or older ones; [ErrTooNew], migrated by a newer version that this one cannot work
-// beside; [ErrDistributed], Citus manages the tables; [ErrReadOnly], a standby or set to read only.
+// beside; [ErrDistributed], Citus manages the tables; [ErrEncoding], a database that is not UTF8; [ErrReadOnly], a standby
+// or set to read only.
 func (e *Engine) Prepare(ctx context.Context) error {
 	const op = "prepare"
 	found, err := e.q.GetSchemaState(ctx, e.reader())
@@ -30,6 +31,8 @@ func (e *Engine) Prepare(ctx context.Context) error {
 		return wrap(op, err)
 	}
 	switch {
+	case found.Encoding != "UTF8":
+		return fmt.Errorf("%s: %w: it is %s: create a database with ENCODING 'UTF8' TEMPLATE template0", op, ErrEncoding, found.Encoding)
 	case !found.Migrated && found.ReferenceMade:
 		return fmt.Errorf("%s: %w: made by FlowFabric and not adopted yet: run schema.Adopt", op, ErrNotMigrated)
 	case !found.Migrated:

@@ -6,11 +6,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -55,7 +58,8 @@ type Failed struct {
 // Transaction: a constant number of statements, plus one round for each level of executions skipped.
 // Locks, where it ends a member of a flow, the flow exclusively; then the execution and its attempt. It waits for
 // each up to two seconds, three times; then [ErrContention].
-// Repeating it after an unknown outcome is safe: it answers as the call that took effect did.
+// Repeating it after an unknown outcome is safe: it answers as the call that took effect did. A character that the
+// database's encoding lacks is stored as an escape.
 func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed, error) {
 	results, err := e.fail(ctx, []AttemptFailure{{Lease: l, Failure: f}})
 	if err != nil {
@@ -86,13 +90,47 @@ func (e *Engine) fail(ctx context.Context, failures []AttemptFailure) ([]Outcome
 		return len(failures[i].Failure.Message) + len(failures[i].Failure.Category) + len(failures[i].Failure.Detail)
 	})
 	err := inChunks(len(chunks), 1, func(n, _ int) error {
-		return e.failChunk(ctx, op, failures, chunks[n], results)
+		err := e.failChunk(ctx, op, failures, chunks[n], results)
+		if !isUntranslatable(err) {
+			return err
+		}
+		storable := slices.Clone(failures)
+		for _, i := range chunks[n] {
+			storable[i].Failure = storable[i].Failure.inASCII()
+		}
+		return e.failChunk(ctx, op, storable, chunks[n], results)
 	}, func(n int, err error) {
 		for _, i := range chunks[n] {
 			results[i].Err = err
 		}
 	})
 	return results, err
+}
+
+// isUntranslatable reports whether the server's encoding lacks a character of a text.
+func isUntranslatable(err error) bool {
+	switch pgtx.SQLState(err) {
+	case sqlUntranslatable, sqlNoSuchCharacter:
+		return true
+	}
+	return false
+}
+
+// inASCII writes f with escapes instead of characters that a server may not be able to store: otherwise the failure would
+// be refused for ever, and its attempt would never end.
+func (f Failure) inASCII() Failure {
+	for _, text := range []*string{&f.Message, &f.Category, &f.Detail} {
+		var b strings.Builder
+		for _, r := range *text {
+			if r <= unicode.MaxASCII {
+				b.WriteRune(r)
+				continue
+			}
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+		*text = b.String()
+	}
+	return f
 }
 
 func (e *Engine) checkFailing(f AttemptFailure) error {

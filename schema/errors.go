@@ -32,6 +32,9 @@ var (
 	// ErrDistributed: Citus manages tables of this library. Its statements do not work on such, and may
 	// bring the server down. Make them local again by Citus's undistribute_table, or choose another schema.
 	ErrDistributed = errors.New("tables are managed by Citus")
+	// ErrEncoding: the database stores text in another encoding than UTF8, and cannot hold all text that callers give. Create
+	// one with ENCODING 'UTF8' TEMPLATE template0.
+	ErrEncoding = errors.New("the database's encoding is not UTF8")
 	// ErrUnreleased: a version of this library that was never released migrated the database, by migrations that no
 	// longer exist. Copy the data you need, drop the schema, and call [Migrate].
 	ErrUnreleased = errors.New("the database was migrated by an unreleased version")

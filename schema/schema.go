@@ -90,7 +90,7 @@ type Result struct {
 // The end of ctx is noticed between tries; a migration that is being applied runs to its end.
 //
 // Errors: a [*StateError] when the database is not one to migrate: [ErrNoDatabase], [ErrReadOnly],
-// [ErrNotAdopted], [ErrTooNew], [ErrTooOld], [ErrDirty], [ErrForeign], [ErrDistributed] or [ErrUnreleased]; nothing
+// [ErrNotAdopted], [ErrTooNew], [ErrTooOld], [ErrDirty], [ErrForeign], [ErrDistributed], [ErrEncoding] or [ErrUnreleased]; nothing
 // is changed then. A statement that fails is named by file and line, and errors.As finds its *pgconn.PgError.
 func Migrate[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {

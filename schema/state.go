@@ -57,6 +57,7 @@ type State struct {
 	Err error
 
 	readOnly bool
+	encoding string
 	// parts are the ledger's rows that name a part of a migration.
 	parts map[string]bool
 	// shared are the indexes there are for FlowFabric, and whether each is whole.
@@ -98,6 +99,7 @@ func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 			current_database(),
 			coalesce((SELECT nspname FROM namespace), ''),
 			current_setting('transaction_read_only') = 'on',
+			current_setting('server_encoding'),
 			coalesce(bool_or(relname = 'ffx_schema_migrations'), false),
 			coalesce(bool_or(relname = '_sqlx_migrations'), false),
 			coalesce(bool_or(relname IN ('ff_exec_core', 'ff_migration_annotation')), false),
@@ -117,7 +119,7 @@ func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 			AND relname IN ('ffx_schema_migrations', '_sqlx_migrations', 'ff_exec_core', 'ff_migration_annotation')`,
 		schema,
 	).Scan(
-		&state.Database, &state.Schema, &state.readOnly,
+		&state.Database, &state.Schema, &state.readOnly, &state.encoding,
 		&hasLedger, &hasReferenceLedger, &hasAnything, &hasCore, &state.Partitioned,
 		&declares, &hasCitus,
 	)
@@ -277,6 +279,8 @@ func (s *State) obstacle(opts Options) error {
 // unfit returns what is wrong with the tables that no migration of this build mends, or nil.
 func (s *State) unfit(opts Options) error {
 	switch {
+	case s.encoding != "UTF8":
+		return s.refuse(ErrEncoding, "it is "+s.encoding)
 	case s.unreleased != "":
 		return s.refuse(ErrUnreleased, "its ledger has migration "+s.unreleased+
 			": copy the data you need, drop the schema and migrate anew, see docs/database.md")
