@@ -271,7 +271,7 @@ due AS (
         WHERE
             t.partition_key = b.partition_key
             AND t.execution_id = b.execution_id
-            AND t.lane_id = b.lane_id
+            AND t.lane_id IS NOT DISTINCT FROM b.lane_id
             AND t.lifecycle_phase = 'runnable'
             AND t.eligibility_state = 'blocked_by_route'
             AND t.required_capabilities <@ b.required_capabilities

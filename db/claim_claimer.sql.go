@@ -59,7 +59,7 @@ candidates AS (
             AND (r.created_at_ms, r.execution_id) > (p.created_at_ms, p.execution_id)
             AND r.required_capabilities <@ $7::text[]
             AND (r.kind = ANY ($8::text[])) IS NOT FALSE
-            AND c.lane_id = r.lane_id
+            AND c.lane_id IS NOT DISTINCT FROM r.lane_id
             AND - c.priority::bigint = r.rank
             AND c.created_at_ms = r.created_at_ms
             AND c.lifecycle_phase = 'runnable'
@@ -408,7 +408,7 @@ candidate AS (
             AND (r.created_at_ms, r.execution_id) > ($5::bigint, $6::uuid)
             AND r.required_capabilities <@ $7::text[]
             AND (r.kind = ANY ($8::text[])) IS NOT FALSE
-            AND c.lane_id = r.lane_id
+            AND c.lane_id IS NOT DISTINCT FROM r.lane_id
             AND - c.priority::bigint = r.rank
             AND c.created_at_ms = r.created_at_ms
             AND c.lifecycle_phase = 'runnable'

@@ -27,7 +27,8 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
-        AND t.lease_expires_at_ms IS NOT NULL
+        -- Not IS NOT NULL: an index of a shared database holds nothing but leases.
+        AND num_nulls(t.lease_expires_at_ms) = 0
     LIMIT 1
 ) AS a
 `

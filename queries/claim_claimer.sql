@@ -56,7 +56,7 @@ candidates AS (
             AND (r.created_at_ms, r.execution_id) > (p.created_at_ms, p.execution_id)
             AND r.required_capabilities <@ @capabilities::text[]
             AND (r.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
-            AND c.lane_id = r.lane_id
+            AND c.lane_id IS NOT DISTINCT FROM r.lane_id
             AND - c.priority::bigint = r.rank
             AND c.created_at_ms = r.created_at_ms
             AND c.lifecycle_phase = 'runnable'
@@ -312,7 +312,7 @@ candidate AS (
             AND (r.created_at_ms, r.execution_id) > (@position_created_at_ms::bigint, @position_execution_id::uuid)
             AND r.required_capabilities <@ @capabilities::text[]
             AND (r.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
-            AND c.lane_id = r.lane_id
+            AND c.lane_id IS NOT DISTINCT FROM r.lane_id
             AND - c.priority::bigint = r.rank
             AND c.created_at_ms = r.created_at_ms
             AND c.lifecycle_phase = 'runnable'

@@ -68,7 +68,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = r.partition_key
         AND t.execution_id = r.execution_id
-        AND t.lane_id = r.lane_id
+        AND t.lane_id IS NOT DISTINCT FROM r.lane_id
         AND - t.priority::bigint = r.rank
         AND t.created_at_ms = r.created_at_ms
         AND t.lifecycle_phase = 'runnable'

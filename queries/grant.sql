@@ -56,7 +56,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = r.partition_key
         AND t.execution_id = r.execution_id
-        AND t.lane_id = r.lane_id
+        AND t.lane_id IS NOT DISTINCT FROM r.lane_id
         AND - t.priority::bigint = r.rank
         AND t.created_at_ms = r.created_at_ms
         AND t.lifecycle_phase = 'runnable'
@@ -87,7 +87,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
-        AND t.lane_id = @lane_id
+        AND t.lane_id IS NOT DISTINCT FROM @lane_id
         AND t.lifecycle_phase = 'runnable'
         AND t.eligibility_state = 'eligible_now'
     FOR NO KEY UPDATE SKIP LOCKED

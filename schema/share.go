@@ -13,8 +13,9 @@ import (
 // that this library leaves out, because claims, renewals and completions change what they index. The others that it leaves
 // out serve nothing that a FlowFabric server does all the time, or are served by a key here.
 var sharedIndexes = []struct{ name, on string }{
-	// Claims.
-	{"ff_exec_core_lane_phase_idx", "ff_exec_core (partition_key, lane_id, lifecycle_phase)"},
+	// Claims. The condition holds for every row, and lets only statements that name a lane use the index. The planner could
+	// prefer it to the primary key for any other that names a partition, as long as the tables have no statistics.
+	{"ff_exec_core_lane_phase_idx", "ff_exec_core (partition_key, lane_id, lifecycle_phase) WHERE lane_id IS NOT NULL"},
 	// Both scans of leases.
 	{"ff_attempt_lease_expiry_idx", "ff_attempt (partition_key, lease_expires_at_ms) WHERE lease_expires_at_ms IS NOT NULL"},
 	// The dispatch of completions, which looks its events up by execution.

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"crypto/rand"
 	"fmt"
+	"iter"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -43,7 +46,80 @@ func TestPlansInlineSchemaFunctions(t *testing.T) {
 // The plans of the statements do not depend on when, or whether, the tables were analysed, nor on how much
 // was in them: a plan is kept while they grow.
 func TestPlans(t *testing.T) {
+	checkPlans(t, fixture.NewPlanner(t))
+}
+
+// After `ff migrate share` the tables have indexes of FlowFabric too. No statement finds its rows by them, whatever the
+// statistics say.
+func TestPlansOfASharedDatabase(t *testing.T) {
 	p := fixture.NewPlanner(t)
+	if _, err := schema.Share(t.Context(), p.Url, schema.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	checkPlans(t, p)
+	for situation := range skewStatistics(t, p) {
+		p.Check(t, situation)
+	}
+}
+
+// With all indexes of FlowFabric a claim still looks its candidates up by the primary key. By the index on lane and phase,
+// which looks better when statistics know few waiting executions, a claim would be quadratic in the backlog.
+func TestPlansOfCandidatesBesideAllIndexesOfTheReference(t *testing.T) {
+	p := fixture.NewPlanner(t)
+	addIndexesOfTheReference(t, p)
+	p.Fill(t, 20_000)
+	for situation := range skewStatistics(t, p) {
+		for _, name := range []string{
+			"ClaimFromHead", "ClaimAfterPositions", "ClaimOneAfterPosition", "TakeClaimable", "ScanEligible", "TakeEligible", "UnblockRoutes", "ListBlocked",
+		} {
+			p.WantIndex(t, situation, name, "ff_exec_core", "ff_exec_core_pkey")
+		}
+	}
+}
+
+// skewStatistics yields while the statistics know the executions of p as all ended, as nearly all ended, as all waiting, and
+// as spread over many lanes.
+func skewStatistics(t *testing.T, p *fixture.Planner) iter.Seq[string] {
+	const end = `UPDATE ff_exec_core SET lifecycle_phase = 'terminal', ownership_state = 'unowned', eligibility_state = 'not_applicable',
+		public_state = 'completed', attempt_state = 'attempt_terminal', terminal_at_ms = 1`
+	return func(yield func(string) bool) {
+		for _, s := range []struct{ situation, update string }{
+			{"all ended", end},
+			{"waiting", `UPDATE ff_exec_core SET lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'waiting',
+				attempt_state = 'pending_first_attempt', terminal_at_ms = NULL`},
+			{"all but five ended", end + " WHERE ctid NOT IN (SELECT ctid FROM ff_exec_core LIMIT 5)"},
+			{"in a thousand lanes", "UPDATE ff_exec_core SET lane_id = 'lane ' || abs(hashtext(execution_id::text)) % 1000"},
+		} {
+			p.Exec(t, s.update)
+			p.Exec(t, "ANALYZE")
+			if !yield("analysed when " + s.situation) {
+				return
+			}
+		}
+	}
+}
+
+// addIndexesOfTheReference makes all indexes that a database of FlowFabric has and ours has not.
+func addIndexesOfTheReference(t *testing.T, p *fixture.Planner) {
+	reference, err := os.ReadFile("../schema/testdata/reference_v22.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := fixture.Texts(t, p.Pool, "SELECT relname::text FROM pg_class WHERE relkind = 'i'")
+	made := 0
+	for _, index := range regexp.MustCompile(`CREATE INDEX (\w+) ON [^;]+;`).FindAllStringSubmatch(string(reference), -1) {
+		if !slices.Contains(ours, index[1]) {
+			p.Exec(t, index[0])
+			made++
+		}
+	}
+	if made < 10 {
+		t.Fatalf("%d indexes", made)
+	}
+}
+
+// checkPlans explains every statement while the tables fill and their statistics age.
+func checkPlans(t *testing.T, p *fixture.Planner) {
 	p.Fill(t, 40)
 	p.Check(t, "never analysed, 40 executions")
 	p.Exec(t, "ANALYZE")

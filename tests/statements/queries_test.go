@@ -438,7 +438,7 @@ var sqlRules = []rule{
 	{
 		name: "an entry holds: its execution is claimable, where the entry says, by this worker",
 		text: `
-			X.lane_id = r.lane_id
+			X.lane_id IS NOT DISTINCT FROM r.lane_id
 			- X.priority::bigint = r.rank
 			X.created_at_ms = r.created_at_ms
 			X.lifecycle_phase = 'runnable'
@@ -451,7 +451,7 @@ var sqlRules = []rule{
 	{
 		name: "an entry holds: its execution is claimable, where the entry says, by a worker of whom something may be known",
 		text: `
-			t.lane_id = r.lane_id
+			t.lane_id IS NOT DISTINCT FROM r.lane_id
 			- t.priority::bigint = r.rank
 			t.created_at_ms = r.created_at_ms
 			t.lifecycle_phase = 'runnable'
