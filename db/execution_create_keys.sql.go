@@ -8,6 +8,7 @@ package db
 import (
 	"context"
 
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -55,8 +56,10 @@ WITH input AS (
         unnest($2::smallint[]) AS partition_key,
         unnest($3::text[]) AS namespace,
         unnest($4::text[]) AS idempotency_key,
-        unnest($5::uuid[]) AS execution_id,
-        unnest($6::bigint[]) AS window_ms
+        unnest($5::text[]) AS former_key,
+        unnest($6::uuid[]) AS execution_id,
+        unnest($7::bigint[]) AS window_ms
+    LIMIT cardinality($6::uuid[])
 )
 INSERT INTO ffx_create_dedup (
     partition_key,
@@ -72,6 +75,17 @@ SELECT
     i.execution_id,
     least(ffx_now_ms($1)::numeric + i.window_ms, 9223372036854775807)::bigint
 FROM input AS i
+WHERE NOT EXISTS (
+    SELECT
+    FROM ffx_create_dedup AS d
+    WHERE
+        d.partition_key = i.partition_key
+        AND d.namespace = i.namespace
+        AND d.idempotency_key = i.former_key
+        AND (d.expires_at_ms > ffx_now_ms($1)) IS TRUE
+    -- So that the array drives, in its order.
+    OFFSET 0
+)
 ON CONFLICT (partition_key, namespace, idempotency_key) DO NOTHING
 RETURNING
     partition_key,
@@ -84,6 +98,7 @@ type InsertCreationKeysParams struct {
 	PartitionKeys   []int16
 	Namespaces      []string
 	IdempotencyKeys []string
+	FormerKeys      []string
 	ExecutionIDs    []pgtype.UUID
 	WindowsMs       []int64
 }
@@ -95,7 +110,8 @@ type InsertCreationKeysRow struct {
 }
 
 // InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the
-// input position. A key that is taken, in or out of its window, has no row: TakeCreationKeys tells.
+// input position. A key that is taken, in or out of its window, has no row, nor has one that a row of the former scope
+// takes: ListFormerKeys and TakeCreationKeys return those.
 // It waits for a concurrent creator of the same key.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
@@ -106,6 +122,7 @@ func (q *Queries) InsertCreationKeys(ctx context.Context, db DBTX, arg InsertCre
 		arg.PartitionKeys,
 		arg.Namespaces,
 		arg.IdempotencyKeys,
+		arg.FormerKeys,
 		arg.ExecutionIDs,
 		arg.WindowsMs,
 	)
@@ -117,6 +134,75 @@ func (q *Queries) InsertCreationKeys(ctx context.Context, db DBTX, arg InsertCre
 	for rows.Next() {
 		var i InsertCreationKeysRow
 		if err := rows.Scan(&i.PartitionKey, &i.Namespace, &i.IdempotencyKey); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listFormerKeys = `-- name: ListFormerKeys :many
+WITH input AS (
+    SELECT
+        unnest($2::smallint[]) AS partition_key,
+        unnest($3::text[]) AS namespace,
+        unnest($4::text[]) AS former_key,
+        unnest($5::integer[]) AS ord
+    LIMIT cardinality($2::smallint[])
+)
+SELECT
+    i.ord::integer AS ord,
+    k.execution_id::uuid AS execution_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT d.execution_id
+    FROM ffx_create_dedup AS d
+    WHERE
+        d.partition_key = i.partition_key
+        AND d.namespace = i.namespace
+        AND d.idempotency_key = i.former_key
+        AND (d.expires_at_ms > ffx_now_ms($1)) IS TRUE
+    LIMIT 1
+) AS k
+`
+
+type ListFormerKeysParams struct {
+	NowMs         *int64
+	PartitionKeys []int16
+	Namespaces    []string
+	FormerKeys    []string
+	Ords          []int32
+}
+
+type ListFormerKeysRow struct {
+	Ord         int32
+	ExecutionID pgtype.UUID
+}
+
+// ListFormerKeys returns which of the given keys a row of the former scope takes: a key that held in its partition and
+// namespace, whatever the lane, flow and kind. No creation writes such rows any more. ord counts from 0.
+//
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+// Locks: none. A row can only expire meanwhile.
+func (q *Queries) ListFormerKeys(ctx context.Context, db DBTX, arg ListFormerKeysParams) ([]ListFormerKeysRow, error) {
+	rows, err := db.Query(ctx, listFormerKeys,
+		arg.NowMs,
+		arg.PartitionKeys,
+		arg.Namespaces,
+		arg.FormerKeys,
+		arg.Ords,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListFormerKeysRow
+	for rows.Next() {
+		var i ListFormerKeysRow
+		if err := rows.Scan(&i.Ord, &i.ExecutionID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -154,6 +240,100 @@ func (q *Queries) PruneCreationKeys(ctx context.Context, db DBTX, arg PruneCreat
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const readKeyedExecutions = `-- name: ReadKeyedExecutions :many
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($1::smallint[])
+)
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    e.lane_id,
+    coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    coalesce(e.raw_fields ->> 'payload_encoding', '')::text AS payload_encoding,
+    sha256(coalesce(e.payload, ''))::bytea AS payload_digest,
+    (
+        e.flow_id IS NOT NULL
+        AND EXISTS (
+            SELECT
+            FROM ff_edge AS d
+            WHERE
+                d.downstream_eid = e.execution_id
+                AND (d.partition_key = e.partition_key OR d.partition_key IS NULL)
+                AND (d.flow_id = e.flow_id) IS TRUE
+                AND d.policy ->> 'data_passing_ref' <> ''
+        )
+    )::boolean AS fed
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.flow_id,
+        t.lane_id,
+        t.raw_fields,
+        t.payload
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+`
+
+type ReadKeyedExecutionsParams struct {
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+}
+
+type ReadKeyedExecutionsRow struct {
+	PartitionKey    int16
+	ExecutionID     id.ExecutionUUID
+	FlowID          *id.FlowID
+	LaneID          string
+	ExecutionKind   string
+	PayloadEncoding string
+	PayloadDigest   []byte
+	Fed             bool
+}
+
+// ReadKeyedExecutions reads of the given executions what a repeated creation is compared with. fed says that a result may
+// have replaced the payload. No row: the execution does not exist any more.
+//
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+// Locks: none.
+func (q *Queries) ReadKeyedExecutions(ctx context.Context, db DBTX, arg ReadKeyedExecutionsParams) ([]ReadKeyedExecutionsRow, error) {
+	rows, err := db.Query(ctx, readKeyedExecutions, arg.PartitionKeys, arg.ExecutionIDs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ReadKeyedExecutionsRow
+	for rows.Next() {
+		var i ReadKeyedExecutionsRow
+		if err := rows.Scan(
+			&i.PartitionKey,
+			&i.ExecutionID,
+			&i.FlowID,
+			&i.LaneID,
+			&i.ExecutionKind,
+			&i.PayloadEncoding,
+			&i.PayloadDigest,
+			&i.Fed,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const reuseCreationKeys = `-- name: ReuseCreationKeys :exec

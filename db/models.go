@@ -805,9 +805,9 @@ type FfxBlocked struct {
 type FfxCreateDedup struct {
 	// Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.
 	PartitionKey int16
-	// Namespace of the key; a key is unique within (partition_key, namespace).
+	// Namespace of the execution.
 	Namespace string
-	// The caller's key.
+	// Lane, or flow of a member, kind and the caller's key in one text that begins with U+0001. Rows of older versions hold the caller's key alone, which then holds whatever the lane, flow and kind.
 	IdempotencyKey string
 	// The execution that was created with it, the uuid half of its id.
 	ExecutionID id.ExecutionUUID

@@ -592,7 +592,8 @@ type Querier interface {
 	// Locks: L7 new.
 	InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error
 	// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the
-	// input position. A key that is taken, in or out of its window, has no row: TakeCreationKeys tells.
+	// input position. A key that is taken, in or out of its window, has no row, nor has one that a row of the former scope
+	// takes: ListFormerKeys and TakeCreationKeys return those.
 	// It waits for a concurrent creator of the same key.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
@@ -780,6 +781,12 @@ type Querier interface {
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: none.
 	ListFlowToCancel(ctx context.Context, db DBTX, arg ListFlowToCancelParams) ([]string, error)
+	// ListFormerKeys returns which of the given keys a row of the former scope takes: a key that held in its partition and
+	// namespace, whatever the lane, flow and kind. No creation writes such rows any more. ord counts from 0.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+	// Locks: none. A row can only expire meanwhile.
+	ListFormerKeys(ctx context.Context, db DBTX, arg ListFormerKeysParams) ([]ListFormerKeysRow, error)
 	// ListGrants reads the grants of one kind that an execution has, the newest first.
 	//
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.ClaimFromResumeGrant,
@@ -1287,6 +1294,12 @@ type Querier interface {
 	// Locks: L3 waits (group rows FOR UPDATE in array order, under the exclusive lock of the flow). The caller sorts by
 	// (partition_key, execution_id).
 	ReadInboundGroups(ctx context.Context, db DBTX, arg ReadInboundGroupsParams) ([]ReadInboundGroupsRow, error)
+	// ReadKeyedExecutions reads of the given executions what a repeated creation is compared with. fed says that a result may
+	// have replaced the payload. No row: the execution does not exist any more.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+	// Locks: none.
+	ReadKeyedExecutions(ctx context.Context, db DBTX, arg ReadKeyedExecutionsParams) ([]ReadKeyedExecutionsRow, error)
 	// ReadLeaseEvents is ReadCompletionEvents for lease events.
 	//
 	// Used by: events.Subscribe, events.Handle.

@@ -66,6 +66,10 @@ var (
 	// ErrIdempotencyKeyTaken: a node of a new flow, or of one that grows, carries the key of an earlier execution. Nothing was written.
 	ErrIdempotencyKeyTaken = errors.New("idempotency key is taken")
 
+	// ErrKeyConflict: another execution has the idempotency key, and what was asked for is not what it does. Nothing was
+	// written. Choose another key, or look at the execution. Carried by [KeyConflictError].
+	ErrKeyConflict = errors.New("idempotency key names another execution")
+
 	// ErrFlowTerminal: the flow takes no more members, and replays none. Nothing was written.
 	ErrFlowTerminal = errors.New("flow has ended")
 
@@ -195,6 +199,20 @@ func (e *NotFoundError) Error() string { return e.Entity + " " + e.ID + " not fo
 
 // Unwrap gives [ErrNotFound].
 func (e *NotFoundError) Unwrap() error { return ErrNotFound }
+
+// KeyConflictError names the execution that has an idempotency key. Differs says in which way it is not what was asked for.
+type KeyConflictError struct {
+	Key      id.IdempotencyKey
+	Existing id.ExecutionID
+	Differs  string
+}
+
+func (e *KeyConflictError) Error() string {
+	return fmt.Sprintf("%v: execution %s %s", ErrKeyConflict, e.Existing, e.Differs)
+}
+
+// Unwrap gives [ErrKeyConflict].
+func (e *KeyConflictError) Unwrap() error { return ErrKeyConflict }
 
 // RevisionError says which revision a flow has, instead of the one that was expected.
 type RevisionError struct {
@@ -442,7 +460,7 @@ func (e *signalError) Unwrap() error { return ErrContention }
 func isOurs(err error) bool {
 	for _, sentinel := range []error{
 		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrNotEnded, ErrEnded, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
-		ErrNotEligible, ErrMaxReplays, ErrExists, ErrIdempotencyKeyTaken, ErrFlowTerminal, ErrCycle, ErrStaleRevision, ErrOtherFlow, ErrNotMember, ErrEdgeExists,
+		ErrNotEligible, ErrMaxReplays, ErrExists, ErrIdempotencyKeyTaken, ErrKeyConflict, ErrFlowTerminal, ErrCycle, ErrStaleRevision, ErrOtherFlow, ErrNotMember, ErrEdgeExists,
 		ErrStarted, ErrBusy, ErrContention, ErrNotMigrated, ErrTooNew,
 		ErrDistributed, ErrEncoding, ErrReadOnly, ErrDenied, ErrUnavailable, ErrTransport,
 		ErrGrantExists, ErrInvalidGrant, ErrGrantExpired, ErrNotLeaseable, ErrNotReclaimable, ErrReclaimCapExceeded, ErrHalted,

@@ -24,8 +24,8 @@ type Created struct {
 	ID    id.ExecutionID
 	State state.PublicState // waiting, delayed or rate limited; empty for a duplicate
 
-	// Duplicate: nothing was written, since the id exists already, whatever its content, or the
-	// idempotency key names an earlier execution, whose id ID then is.
+	// Duplicate: nothing was written, since the id exists already, whatever its content, or the creation repeats that of
+	// the execution with the same idempotency key, whose id ID then is.
 	Duplicate bool
 }
 
@@ -33,7 +33,8 @@ type Created struct {
 // duplicate and changes nothing, so a call whose outcome is unknown may be repeated as long as one of the
 // two was given.
 //
-// Errors: [ErrInvalidInput] naming the field; [ErrNotFound] and [ErrFlowTerminal] for the flow of a member.
+// Errors: [ErrInvalidInput] naming the field; [ErrNotFound] and [ErrFlowTerminal] for the flow of a member;
+// [ErrKeyConflict] naming the execution that has the idempotency key, with another payload.
 //
 // Transaction: one statement, without an idempotency key, a flow or a lane this engine meets for the
 // first time; else a constant number. No events.
@@ -87,11 +88,11 @@ func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([
 }
 
 // chunkCreations cuts creations into those of one transaction each. Those outside flows go together, and so do
-// the members of one flow, unless an id or a key stands on both sides: then they keep their order.
+// the members of one flow, unless an id stands on both sides: then they keep their order.
 func chunkCreations(creations []creation, valid []int) [][]int {
 	var groups [][]int
 	of := make(map[id.FlowID]int) // the zero id: outside flows
-	ids, keys := make(map[id.ExecutionID]id.FlowID), make(map[scopedKey]id.FlowID)
+	ids := make(map[id.ExecutionID]id.FlowID)
 	ordered := false
 	for _, i := range valid {
 		c := &creations[i]
@@ -109,13 +110,6 @@ func chunkCreations(creations []creation, valid []int) [][]int {
 			}
 			ids[c.id] = flow
 		}
-		if !c.keyed() {
-			continue
-		}
-		if other, twice := keys[c.scope()]; twice && other != flow {
-			ordered = true
-		}
-		keys[c.scope()] = flow
 	}
 	if ordered {
 		groups = groups[:0]
@@ -168,12 +162,12 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 	flow := creations[0].flow
 	lanes := e.unknownLanes(creations)
 	period := e.periods.missing(creations)
-	var outcomes []Created
+	var outcomes []Outcome[Created]
 	var err error
 	if flow == nil && len(lanes) == 0 && period == 0 && !slices.ContainsFunc(creations, creation.keyed) {
 		outcomes, err = e.createPlain(ctx, op, creations)
 	} else {
-		outcomes, err = inTx(ctx, e, op, func(tx *txn) ([]Created, error) {
+		outcomes, err = inTx(ctx, e, op, func(tx *txn) ([]Outcome[Created], error) {
 			return e.createKeyed(ctx, tx, flow, creations, lanes, period)
 		})
 	}
@@ -185,14 +179,14 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 		e.periods.remember(period)
 	}
 	for n, i := range chunk {
-		results[i].Value = outcomes[n]
+		results[i] = outcomes[n]
 	}
 	return nil
 }
 
 // createPlain creates executions without keys, outside flows and on known lanes, in one statement, or in one for each
 // group of those that are alike.
-func (e *Engine) createPlain(ctx context.Context, op string, creations []creation) ([]Created, error) {
+func (e *Engine) createPlain(ctx context.Context, op string, creations []creation) ([]Outcome[Created], error) {
 	plan := deal(creations, creationKeys{}, nil)
 	fresh := plan.fresh(creations)
 	if groups := alike(fresh); groups != nil {
@@ -218,7 +212,7 @@ func (e *Engine) createPlain(ctx context.Context, op string, creations []creatio
 // last. The flow of members is locked before anything else.
 func (e *Engine) createKeyed(
 	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, lanes []string, period int64,
-) ([]Created, error) {
+) ([]Outcome[Created], error) {
 	if flow != nil {
 		if err := e.takeOpenFlow(ctx, tx, *flow); err != nil {
 			return nil, err

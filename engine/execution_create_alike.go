@@ -111,9 +111,9 @@ func alikeParams(group []*creation, nowMs *int64) db.InsertAlikeParams {
 }
 
 // waiting returns what became of the creations when those that create something were all inserted, claimable at once.
-func (d dealing) waiting() []Created {
+func (d dealing) waiting() []Outcome[Created] {
 	for _, i := range d.creates {
-		d.results[i].State = state.PublicWaiting
+		d.results[i].Value.State = state.PublicWaiting
 	}
 	return d.results
 }

@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -15,7 +18,7 @@ import (
 // scopedKey is an idempotency key where it holds.
 type scopedKey struct {
 	partition      int16
-	namespace, key string
+	namespace, key string // key as it is stored: [creation.setKey]
 }
 
 func (k scopedKey) compare(other scopedKey) int {
@@ -26,20 +29,74 @@ func (k scopedKey) compare(other scopedKey) int {
 	)
 }
 
+// scopeMark begins every stored key that says its scope. No caller's key begins with it, so that a stored key of the former
+// scope, which is the caller's alone, is never taken for one.
+const scopeMark = "\x01"
+
+// setKey sets the idempotency key, and the text that is stored for it: the lane, or the flow of a member, the kind and the
+// key. The lengths of the first two keep different ones apart.
+func (c *creation) setKey(key id.IdempotencyKey) error {
+	if key == "" {
+		return nil
+	}
+	if strings.HasPrefix(string(key), scopeMark) {
+		return invalid("idempotency key", "begins with U+0001, which is reserved")
+	}
+	where := "lane " + c.lane
+	if c.flow != nil {
+		where = "flow " + c.flow.String()
+	}
+	c.key = string(key)
+	c.storedKey = fmt.Sprintf("%s%d:%s%d:%s%s", scopeMark, len(where), where, len(c.kind), c.kind, key)
+	return nil
+}
+
 // keyed says whether a creation has an idempotency key that is looked at.
 func (c creation) keyed() bool { return c.key != "" && c.windowMs > 0 }
 
-func (c creation) scope() scopedKey { return scopedKey{c.id.Partition(), c.namespace, c.key} }
+func (c creation) scope() scopedKey { return scopedKey{c.id.Partition(), c.namespace, c.storedKey} }
 
 // creationKeys are the idempotency keys of some creations, locked.
 type creationKeys struct {
-	taken map[scopedKey]id.ExecutionID // by an execution of an earlier call, within its window
-	held  map[scopedKey]int            // free; its row names the creation of this index until [Engine.settleKeys]
+	taken map[scopedKey]takenKey // by an execution of an earlier call, within its window
+	held  map[scopedKey]int      // free; its row names the creation of this index until [Engine.settleKeys]
+}
+
+// takenKey is the execution that a key names. Without facts it can no longer be compared: it is gone, or a result may have
+// replaced its payload.
+type takenKey struct {
+	id    id.ExecutionID
+	facts *db.ReadKeyedExecutionsRow
+}
+
+// conflict returns why a creation does not repeat that of the execution, or nil.
+func (k takenKey) conflict(c *creation) error {
+	switch f := k.facts; {
+	case f == nil:
+		return nil
+	case f.ExecutionKind != c.kind:
+		return c.conflictWith(k.id, fmt.Sprintf("is of kind %q", f.ExecutionKind))
+	case deref(f.FlowID) != deref(c.flow):
+		return c.conflictWith(k.id, "belongs to another flow, or to none")
+	case c.flow == nil && f.LaneID != c.lane:
+		return c.conflictWith(k.id, "is on lane "+f.LaneID)
+	case f.Fed:
+		return nil
+	case f.PayloadEncoding != c.encoding || sha256.Sum256(c.payload) != [sha256.Size]byte(f.PayloadDigest):
+		return c.conflictWith(k.id, otherPayload)
+	}
+	return nil
+}
+
+const otherPayload = "has another payload"
+
+func (c *creation) conflictWith(existing id.ExecutionID, differs string) error {
+	return &KeyConflictError{Key: id.IdempotencyKey(c.key), Existing: existing, Differs: differs}
 }
 
 // holdKeys locks the idempotency keys of creations.
 func (e *Engine) holdKeys(ctx context.Context, tx db.DBTX, creations []creation) (creationKeys, error) {
-	keys := creationKeys{taken: make(map[scopedKey]id.ExecutionID), held: make(map[scopedKey]int)}
+	keys := creationKeys{taken: make(map[scopedKey]takenKey), held: make(map[scopedKey]int)}
 	first := make(map[scopedKey]int)
 	for i := range creations {
 		if !creations[i].keyed() {
@@ -58,6 +115,7 @@ func (e *Engine) holdKeys(ctx context.Context, tx db.DBTX, creations []creation)
 			insert.PartitionKeys = append(insert.PartitionKeys, key.partition)
 			insert.Namespaces = append(insert.Namespaces, key.namespace)
 			insert.IdempotencyKeys = append(insert.IdempotencyKeys, key.key)
+			insert.FormerKeys = append(insert.FormerKeys, c.key)
 			insert.ExecutionIDs = append(insert.ExecutionIDs, pgUUID(c.id.UUID()))
 			insert.WindowsMs = append(insert.WindowsMs, c.windowMs)
 		}
@@ -69,33 +127,92 @@ func (e *Engine) holdKeys(ctx context.Context, tx db.DBTX, creations []creation)
 			key := scopedKey{row.PartitionKey, row.Namespace, row.IdempotencyKey}
 			keys.held[key] = first[key]
 		}
-		take := db.TakeCreationKeysParams{NowMs: e.nowMs()}
 		pending = slices.DeleteFunc(pending, func(key scopedKey) bool { _, ours := keys.held[key]; return ours })
-		for _, key := range pending {
-			take.PartitionKeys = append(take.PartitionKeys, key.partition)
-			take.Namespaces = append(take.Namespaces, key.namespace)
-			take.IdempotencyKeys = append(take.IdempotencyKeys, key.key)
-		}
-		if len(pending) == 0 {
-			break
-		}
-		stored, err := e.q.TakeCreationKeys(ctx, tx, take)
-		if err != nil {
+		if pending, err = e.takeFormerKeys(ctx, tx, &keys, creations, first, pending); err != nil {
 			return keys, err
 		}
-		found := make(map[scopedKey]bool, len(stored))
-		for _, row := range stored {
-			key := scopedKey{row.PartitionKey, row.Namespace, row.IdempotencyKey}
-			found[key] = true
-			if row.InWindow {
-				keys.taken[key] = id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
-			} else {
-				keys.held[key] = noCreation
-			}
+		if pending, err = e.takeKeys(ctx, tx, &keys, pending); err != nil {
+			return keys, err
 		}
-		pending = slices.DeleteFunc(pending, func(key scopedKey) bool { return found[key] })
 	}
-	return keys, nil
+	return keys, e.readTaken(ctx, tx, &keys)
+}
+
+// takeFormerKeys notes which keys are taken by rows of the former scope, and returns the others.
+func (e *Engine) takeFormerKeys(
+	ctx context.Context, tx db.DBTX, keys *creationKeys, creations []creation, first map[scopedKey]int, pending []scopedKey,
+) ([]scopedKey, error) {
+	if len(pending) == 0 {
+		return nil, nil
+	}
+	list := db.ListFormerKeysParams{NowMs: e.nowMs()}
+	for i, key := range pending {
+		list.PartitionKeys = append(list.PartitionKeys, key.partition)
+		list.Namespaces = append(list.Namespaces, key.namespace)
+		list.FormerKeys = append(list.FormerKeys, creations[first[key]].key)
+		list.Ords = append(list.Ords, int32(i))
+	}
+	rows, err := e.q.ListFormerKeys(ctx, tx, list)
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		key := pending[row.Ord]
+		keys.taken[key] = takenKey{id: id.ExecutionIDFromRow(key.partition, id.ExecutionUUID(row.ExecutionID.Bytes))}
+	}
+	return slices.DeleteFunc(pending, func(key scopedKey) bool { _, taken := keys.taken[key]; return taken }), nil
+}
+
+// takeKeys locks taken keys, and returns those that are gone.
+func (e *Engine) takeKeys(ctx context.Context, tx db.DBTX, keys *creationKeys, pending []scopedKey) ([]scopedKey, error) {
+	if len(pending) == 0 {
+		return nil, nil
+	}
+	take := db.TakeCreationKeysParams{NowMs: e.nowMs()}
+	for _, key := range pending {
+		take.PartitionKeys = append(take.PartitionKeys, key.partition)
+		take.Namespaces = append(take.Namespaces, key.namespace)
+		take.IdempotencyKeys = append(take.IdempotencyKeys, key.key)
+	}
+	stored, err := e.q.TakeCreationKeys(ctx, tx, take)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[scopedKey]bool, len(stored))
+	for _, row := range stored {
+		key := scopedKey{row.PartitionKey, row.Namespace, row.IdempotencyKey}
+		found[key] = true
+		if row.InWindow {
+			keys.taken[key] = takenKey{id: id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))}
+		} else {
+			keys.held[key] = noCreation
+		}
+	}
+	return slices.DeleteFunc(pending, func(key scopedKey) bool { return found[key] }), nil
+}
+
+// readTaken reads the executions that taken keys name.
+func (e *Engine) readTaken(ctx context.Context, tx db.DBTX, keys *creationKeys) error {
+	if len(keys.taken) == 0 {
+		return nil
+	}
+	var read db.ReadKeyedExecutionsParams
+	for _, taken := range keys.taken {
+		read.PartitionKeys = append(read.PartitionKeys, taken.id.Partition())
+		read.ExecutionIDs = append(read.ExecutionIDs, pgUUID(taken.id.UUID()))
+	}
+	rows, err := e.q.ReadKeyedExecutions(ctx, tx, read)
+	if err != nil {
+		return err
+	}
+	facts := make(map[id.ExecutionID]*db.ReadKeyedExecutionsRow, len(rows))
+	for i := range rows {
+		facts[id.ExecutionIDFromRow(rows[i].PartitionKey, rows[i].ExecutionID)] = &rows[i]
+	}
+	for key, taken := range keys.taken {
+		keys.taken[key] = takenKey{id: taken.id, facts: facts[taken.id]}
+	}
+	return nil
 }
 
 // noCreation is the index of no creation: the row of a key names an execution of an earlier call, whose window
@@ -104,34 +221,31 @@ const noCreation = -1
 
 // A dealing is the outcome of creations one after the other.
 type dealing struct {
-	results []Created         // with the id of the execution that a duplicate is one of
-	creates []int             // the indexes of those that are created
-	owner   map[scopedKey]int // which creation a key goes to
+	results []Outcome[Created] // with the id of the execution that a duplicate is one of
+	creates []int              // the indexes of those that are created
+	owner   map[scopedKey]int  // which creation a key goes to
 }
 
 // deal decides creations in their order: a taken key, then an id that exists already, makes a duplicate.
 func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]bool) dealing {
 	d := dealing{
-		results: make([]Created, len(creations)), creates: make([]int, 0, len(creations)), owner: make(map[scopedKey]int),
+		results: make([]Outcome[Created], len(creations)), creates: make([]int, 0, len(creations)), owner: make(map[scopedKey]int),
 	}
 	made := make(map[id.ExecutionID]bool)
 	for i := range creations {
 		c := &creations[i]
-		d.results[i] = Created{ID: c.id, Duplicate: true}
-		if c.keyed() {
-			if earlier, taken := keys.taken[c.scope()]; taken {
-				d.results[i].ID = earlier
-				continue
+		d.results[i].Value = Created{ID: c.id, Duplicate: true}
+		if existing, err, taken := d.taken(c, creations, keys); taken {
+			d.results[i] = Outcome[Created]{Value: Created{ID: existing, Duplicate: true}}
+			if err != nil {
+				d.results[i] = Outcome[Created]{Value: Created{ID: c.id}, Err: err}
 			}
-			if earlier, taken := d.owner[c.scope()]; taken {
-				d.results[i].ID = creations[earlier].id
-				continue
-			}
+			continue
 		}
 		if existing[c.id] || made[c.id] {
 			continue
 		}
-		d.results[i].Duplicate = false
+		d.results[i].Value.Duplicate = false
 		d.creates = append(d.creates, i)
 		if !c.minted {
 			made[c.id] = true
@@ -141,6 +255,25 @@ func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]b
 		}
 	}
 	return d
+}
+
+// taken tells which execution has the key of a creation, and why the creation does not repeat that one's.
+func (d dealing) taken(c *creation, creations []creation, keys creationKeys) (id.ExecutionID, error, bool) {
+	if !c.keyed() {
+		return id.ExecutionID{}, nil, false
+	}
+	if earlier, taken := keys.taken[c.scope()]; taken {
+		return earlier.id, earlier.conflict(c), true
+	}
+	owner, taken := d.owner[c.scope()]
+	if !taken {
+		return id.ExecutionID{}, nil, false
+	}
+	earlier := &creations[owner]
+	if !bytes.Equal(earlier.payload, c.payload) || earlier.encoding != c.encoding {
+		return earlier.id, c.conflictWith(earlier.id, otherPayload), true
+	}
+	return earlier.id, nil, true
 }
 
 // fresh returns the creations that create something. IDs that others may give too stand in the order of locks.
@@ -161,8 +294,11 @@ func (d dealing) fresh(creations []creation) []creation {
 // wantAll refuses creations of which one carries a key that is taken.
 func (d dealing) wantAll(creations []creation) error {
 	for i, result := range d.results {
-		if result.Duplicate {
-			return fmt.Errorf("execution %s: %w by %s", creations[i].id, ErrIdempotencyKeyTaken, result.ID)
+		switch {
+		case result.Err != nil:
+			return fmt.Errorf("execution %s: %w: %w", creations[i].id, ErrIdempotencyKeyTaken, result.Err)
+		case result.Value.Duplicate:
+			return fmt.Errorf("execution %s: %w by %s", creations[i].id, ErrIdempotencyKeyTaken, result.Value.ID)
 		}
 	}
 	return nil
@@ -170,10 +306,11 @@ func (d dealing) wantAll(creations []creation) error {
 
 // outcomes returns what became of the creations once those that create something were inserted; who has no row
 // there existed already.
-func (d dealing) outcomes(created map[id.ExecutionID]Created) []Created {
+func (d dealing) outcomes(created map[id.ExecutionID]Created) []Outcome[Created] {
 	for _, i := range d.creates {
-		row, ok := created[d.results[i].ID]
-		d.results[i].State, d.results[i].Duplicate = row.State, !ok
+		value := &d.results[i].Value
+		row, ok := created[value.ID]
+		value.State, value.Duplicate = row.State, !ok
 	}
 	return d.results
 }

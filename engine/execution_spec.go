@@ -43,14 +43,11 @@ type ExecutionSpec struct {
 	Priority int    // clamped to 0..[MaxPriority]
 	Creator  string // who created it; informational
 
-	// IdempotencyKey makes a repeated creation one creation: within the policy's dedup window, a day by
-	// default, a second execution with the same key in the same namespace and partition is a duplicate.
-	// At most 1024 bytes.
+	// IdempotencyKey makes a repeated creation one creation: within the policy's dedup window, a day by default, a second
+	// one with the same key is a duplicate of the first. At most 1024 bytes, not beginning with U+0001.
 	//
-	// It holds within a partition, not in the whole database: that of the flow for a member, else that of
-	// the lane, unless ID is of another one. So the same key on another lane or in another flow is another
-	// execution, save where the two share one of the 256 partitions; then it is a duplicate. A repetition
-	// names the same lane or flow, and a key holds whatever must tell two pieces of work apart.
+	// A key belongs to its namespace, lane and kind, or, for a member, to its namespace, flow and kind. A repetition with
+	// another payload is refused with [ErrKeyConflict]. An ID of another partition than the lane's has keys of its own there.
 	IdempotencyKey id.IdempotencyKey
 
 	// Tags have non-empty keys of at most 256 bytes, and values of at most 64 KiB; that of "cairn.instance_id",
@@ -113,7 +110,9 @@ type creation struct {
 	tags         string // what follows it, but for the closing bracket
 	quota        string
 	quotaPart    int16
+	encoding     string
 	key          string
+	storedKey    string // with its scope; "" without a key
 	windowMs     int64
 	retentionMs  int64 // of its policy; 0: not given, or for ever
 }
@@ -173,7 +172,10 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 		c.quota = spec.QuotaPolicy.String()
 		c.quotaPart = e.cfg.Partitions.QuotaPartition(*spec.QuotaPolicy)
 	}
-	c.key = string(spec.IdempotencyKey)
+	c.encoding = spec.PayloadEncoding
+	if err := c.setKey(spec.IdempotencyKey); err != nil {
+		return c, err
+	}
 	c.raw, err = spec.rawFields(c)
 	return c, err
 }

@@ -1,6 +1,7 @@
 -- name: InsertCreationKeys :many
 -- InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the
--- input position. A key that is taken, in or out of its window, has no row: TakeCreationKeys tells.
+-- input position. A key that is taken, in or out of its window, has no row, nor has one that a row of the former scope
+-- takes: ListFormerKeys and TakeCreationKeys return those.
 -- It waits for a concurrent creator of the same key.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
@@ -10,8 +11,10 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@namespaces::text[]) AS namespace,
         unnest(@idempotency_keys::text[]) AS idempotency_key,
+        unnest(@former_keys::text[]) AS former_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@windows_ms::bigint[]) AS window_ms
+    LIMIT cardinality(@execution_ids::uuid[])
 )
 INSERT INTO ffx_create_dedup (
     partition_key,
@@ -27,11 +30,51 @@ SELECT
     i.execution_id,
     least(ffx_now_ms(sqlc.narg(now_ms))::numeric + i.window_ms, 9223372036854775807)::bigint
 FROM input AS i
+WHERE NOT EXISTS (
+    SELECT
+    FROM ffx_create_dedup AS d
+    WHERE
+        d.partition_key = i.partition_key
+        AND d.namespace = i.namespace
+        AND d.idempotency_key = i.former_key
+        AND (d.expires_at_ms > ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+    -- So that the array drives, in its order.
+    OFFSET 0
+)
 ON CONFLICT (partition_key, namespace, idempotency_key) DO NOTHING
 RETURNING
     partition_key,
     namespace,
     idempotency_key;
+
+-- name: ListFormerKeys :many
+-- ListFormerKeys returns which of the given keys a row of the former scope takes: a key that held in its partition and
+-- namespace, whatever the lane, flow and kind. No creation writes such rows any more. ord counts from 0.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+-- Locks: none. A row can only expire meanwhile.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@namespaces::text[]) AS namespace,
+        unnest(@former_keys::text[]) AS former_key,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@partition_keys::smallint[])
+)
+SELECT
+    i.ord::integer AS ord,
+    k.execution_id::uuid AS execution_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT d.execution_id
+    FROM ffx_create_dedup AS d
+    WHERE
+        d.partition_key = i.partition_key
+        AND d.namespace = i.namespace
+        AND d.idempotency_key = i.former_key
+        AND (d.expires_at_ms > ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+    LIMIT 1
+) AS k;
 
 -- name: TakeCreationKeys :many
 -- TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key has gone
@@ -64,6 +107,54 @@ CROSS JOIN LATERAL (
         AND d.idempotency_key = i.idempotency_key
     FOR UPDATE
 ) AS k;
+
+-- name: ReadKeyedExecutions :many
+-- ReadKeyedExecutions reads of the given executions what a repeated creation is compared with. fed says that a result may
+-- have replaced the payload. No row: the execution does not exist any more.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@partition_keys::smallint[])
+)
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    e.lane_id,
+    coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    coalesce(e.raw_fields ->> 'payload_encoding', '')::text AS payload_encoding,
+    sha256(coalesce(e.payload, ''))::bytea AS payload_digest,
+    (
+        e.flow_id IS NOT NULL
+        AND EXISTS (
+            SELECT
+            FROM ff_edge AS d
+            WHERE
+                d.downstream_eid = e.execution_id
+                AND (d.partition_key = e.partition_key OR d.partition_key IS NULL)
+                AND (d.flow_id = e.flow_id) IS TRUE
+                AND d.policy ->> 'data_passing_ref' <> ''
+        )
+    )::boolean AS fed
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.flow_id,
+        t.lane_id,
+        t.raw_fields,
+        t.payload
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e;
 
 -- name: ReuseCreationKeys :exec
 -- ReuseCreationKeys gives keys to new executions: those whose window has passed, and those that went to another

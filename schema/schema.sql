@@ -1747,9 +1747,9 @@ COMMENT ON TABLE ffx_create_dedup IS 'Idempotency keys of creations, while their
 
 COMMENT ON COLUMN ffx_create_dedup.partition_key IS 'Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.';
 
-COMMENT ON COLUMN ffx_create_dedup.namespace IS 'Namespace of the key; a key is unique within (partition_key, namespace).';
+COMMENT ON COLUMN ffx_create_dedup.namespace IS 'Namespace of the execution.';
 
-COMMENT ON COLUMN ffx_create_dedup.idempotency_key IS 'The caller''s key.';
+COMMENT ON COLUMN ffx_create_dedup.idempotency_key IS 'Lane, or flow of a member, kind and the caller''s key in one text that begins with U+0001. Rows of older versions hold the caller''s key alone, which then holds whatever the lane, flow and kind.';
 
 COMMENT ON COLUMN ffx_create_dedup.execution_id IS 'The execution that was created with it, the uuid half of its id.';
 

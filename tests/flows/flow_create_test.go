@@ -397,10 +397,12 @@ func TestCreateFlowIdempotencyKeys(t *testing.T) {
 	t.Run("taken_by_an_earlier_execution", func(t *testing.T) {
 		t.Parallel()
 		flow, key := id.NewFlowID(), id.NewFlowID().String()
-		earlier := id.NewMemberExecutionID(flow, id.Partitions{}) // keys are kept by partition
+		earlier := id.NewMemberExecutionID(flow, id.Partitions{})
 		if _, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", ID: earlier, Lane: f.Lane, IdempotencyKey: id.IdempotencyKey(key)}); err != nil {
 			t.Fatal(err)
 		}
+		// As an older version stored it, for the whole partition. Else only a member of the flow has it.
+		f.Exec(t, "UPDATE ffx_create_dedup SET idempotency_key = $1 WHERE execution_id = $2", key, earlier.UUID())
 		_, err := f.CreateFlow(t.Context(), keyed(flow, "fresh", key))
 		if !errors.Is(err, engine.ErrIdempotencyKeyTaken) || !strings.Contains(err.Error(), earlier.String()) {
 			t.Errorf("error %v, want %v naming %s", err, engine.ErrIdempotencyKeyTaken, earlier)

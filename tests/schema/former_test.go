@@ -102,6 +102,12 @@ var changed = []struct{ in, former, now string }{
 		"failure_reason, failure_category and failure_class of a failure that was retried, failure_detail of any;",
 	},
 	{"column ffx_ready.kind:", "empty: it has none; NULL: not noted, the execution's row says it.", "empty: it has none."},
+	{"column ffx_create_dedup.namespace:", "Namespace of the key; a key is unique within (partition_key, namespace).", "Namespace of the execution."},
+	{
+		"column ffx_create_dedup.idempotency_key:", "The caller's key.",
+		"Lane, or flow of a member, kind and the caller's key in one text that begins with U+0001. " +
+			"Rows of older versions hold the caller's key alone, which then holds whatever the lane, flow and kind.",
+	},
 	{"function ffx_keep_waiting(", "r.kind IS DISTINCT FROM excluded.kind", "r.kind <> excluded.kind"},
 	{"function ffx_usable_from(", "20261101000016", "20261125000001"},
 	{"order ff_attempt (", ", ffx_stream_ts_ms, ffx_stream_seq, ffx_stream_frames", ""},

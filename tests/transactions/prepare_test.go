@@ -142,7 +142,7 @@ func TestEnginesInTwoSchemas(t *testing.T) {
 		if err != nil || created.Duplicate {
 			t.Fatalf("%s: created %+v, %v", name, created, err)
 		}
-		if got, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.Lane, IdempotencyKey: "key"}); err != nil || !got.Duplicate || got.ID != x {
+		if got, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.Lane, Payload: []byte(name), IdempotencyKey: "key"}); err != nil || !got.Duplicate || got.ID != x {
 			t.Errorf("%s: created %+v, %v; want a duplicate", name, got, err)
 		}
 		if leases[name] = f.ClaimOne(t); string(leases[name].Payload) != name {
