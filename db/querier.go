@@ -967,6 +967,13 @@ type Querier interface {
 	// Used by: events.SetAside.
 	// Locks: none.
 	ListSetAside(ctx context.Context, db DBTX, arg ListSetAsideParams) ([]ListSetAsideRow, error)
+	// ListShadowing returns functions, tables and views that have the name of one of this library, in a schema that the
+	// search_path leads to before the one with the ledger: statements would use them instead. Temporary ones are among them.
+	// No row: all names mean one schema. ffx_schema_migrations must be known to exist.
+	//
+	// Used by: engine.Prepare.
+	// Locks: none.
+	ListShadowing(ctx context.Context, db DBTX, pageSize int32) ([]ListShadowingRow, error)
 	// ListSiblings returns the upstreams of decided groups that have not ended and that nothing has been counted of, by ord
 	// of the group, and with each the other executions that wait for it.
 	//

@@ -23,7 +23,8 @@ const (
 // Errors, each saying what to do next: [ErrUnavailable], no connection; [ErrDenied], no login or no rights;
 // [ErrNotMigrated], no tables or older ones; [ErrTooNew], migrated by a newer version that this one cannot work
 // beside; [ErrDistributed], Citus manages the tables; [ErrEncoding], a database that is not UTF8; [ErrReadOnly], a standby
-// or set to read only.
+// or set to read only; [ErrUnavailable] with [UnavailableError], another schema of the search_path has a function or table
+// of the same name, which would be used.
 func (e *Engine) Prepare(ctx context.Context) error {
 	const op = "prepare"
 	found, err := e.q.GetSchemaState(ctx, e.reader())
@@ -42,6 +43,9 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	}
 	if err := e.checkVersion(ctx, op, found.Declared); err != nil {
 		return err
+	}
+	if err := e.checkPath(ctx); err != nil {
+		return wrap(op, err)
 	}
 	if found.HasCitus {
 		return e.checkCitus(ctx, op)
@@ -82,6 +86,18 @@ func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) err
 			"database_version", version, "version", SchemaVersion)
 	}
 	return nil
+}
+
+// checkPath refuses a search_path that leads to functions or tables of several schemas.
+func (e *Engine) checkPath(ctx context.Context) error {
+	found, err := e.q.ListShadowing(ctx, e.reader(), 1)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	f := found[0]
+	return &UnavailableError{Reason: fmt.Sprintf(
+		"%s of schema %q would be used instead of that of schema %q, which has the tables: drop it, or let the search_path begin with %q",
+		f.Object, f.SchemaName, f.HomeName, f.HomeName)}
 }
 
 // isVersion tells whether text can be compared with [SchemaVersion].

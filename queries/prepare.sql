@@ -44,3 +44,63 @@ FROM pg_dist_partition AS p
 WHERE p.logicalrelid::text ~ '^ffx?_[a-z_]+$'
 ORDER BY name
 LIMIT @page_size;
+
+-- name: ListShadowing :many
+-- ListShadowing returns functions, tables and views that have the name of one of this library, in a schema that the
+-- search_path leads to before the one with the ledger: statements would use them instead. Temporary ones are among them.
+-- No row: all names mean one schema. ffx_schema_migrations must be known to exist.
+--
+-- Used by: engine.Prepare.
+-- Locks: none.
+WITH path AS MATERIALIZED (
+    -- The schemas of the search_path, with their places.
+    SELECT
+        n.oid AS schema_id,
+        n.nspname AS schema_name,
+        array_position(current_schemas(true), n.nspname) AS place
+    FROM pg_catalog.pg_namespace AS n
+    WHERE
+        n.nspname = ANY (current_schemas(true))
+        AND n.nspname <> 'pg_catalog'
+),
+home AS MATERIALIZED (
+    -- The one with the ledger.
+    SELECT
+        p.schema_id,
+        p.schema_name,
+        p.place
+    FROM pg_catalog.pg_class AS c
+    JOIN path AS p ON p.schema_id = c.relnamespace
+    WHERE c.oid = to_regclass('ffx_schema_migrations')
+),
+shadowing AS (
+    -- What stands before it.
+    SELECT DISTINCT
+        'function ' || f.oid::regprocedure::text AS object,
+        p.schema_name,
+        h.schema_name AS home_name
+    FROM home AS h
+    JOIN path AS p ON p.place < h.place
+    JOIN pg_catalog.pg_proc AS f ON f.pronamespace = p.schema_id
+    JOIN pg_catalog.pg_proc AS o ON o.pronamespace = h.schema_id AND o.proname = f.proname
+    WHERE f.proname ~ '^ffx?_'
+    UNION ALL
+    SELECT
+        CASE c.relkind WHEN 'v' THEN 'view ' ELSE 'table ' END || c.relname::text,
+        p.schema_name,
+        h.schema_name
+    FROM home AS h
+    JOIN path AS p ON p.place < h.place
+    JOIN pg_catalog.pg_class AS c ON c.relnamespace = p.schema_id
+    JOIN pg_catalog.pg_class AS o ON o.relnamespace = h.schema_id AND o.relname = c.relname
+    WHERE
+        c.relname ~ '^ffx?_'
+        AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+)
+SELECT
+    s.object::text AS object,
+    s.schema_name::text AS schema_name,
+    s.home_name::text AS home_name
+FROM shadowing AS s
+ORDER BY s.object
+LIMIT @page_size;

@@ -50,6 +50,23 @@ func TestPrepare(t *testing.T) {
 			searchPath("other"),
 			engine.ErrNotMigrated, "schema.Adopt",
 		},
+		// A function of an earlier schema took over the clock.
+		{
+			"a function of that name in an earlier schema",
+			[]string{"CREATE SCHEMA earlier", "CREATE FUNCTION earlier.ffx_now_ms(now_ms bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'"},
+			searchPath("earlier, public"),
+			engine.ErrUnavailable, `function ffx_now_ms(bigint) of schema "earlier"`,
+		},
+		{
+			"a better fitting function in an earlier schema",
+			[]string{"CREATE SCHEMA earlier", "CREATE FUNCTION earlier.ffx_now_ms(now_ms text) RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'"},
+			searchPath("earlier, public"),
+			engine.ErrUnavailable, `search_path begin with "public"`,
+		},
+		{"a table in an earlier schema", []string{"CREATE SCHEMA earlier", "CREATE TABLE earlier.ffx_ready ()"}, searchPath("earlier, public"), engine.ErrUnavailable, "table ffx_ready"},
+		{"a view in an earlier schema", []string{"CREATE SCHEMA earlier", "CREATE VIEW earlier.ff_exec_core AS SELECT 1"}, searchPath("earlier, public"), engine.ErrUnavailable, "view ff_exec_core"},
+		{"a function in a later schema", []string{"CREATE SCHEMA later", "CREATE FUNCTION later.ffx_now_ms(now_ms bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'"}, searchPath("public, later"), nil, ""},
+		{"another schema before it", []string{"CREATE SCHEMA earlier", "CREATE TABLE earlier.invoice ()"}, searchPath("earlier, public"), nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
