@@ -38,6 +38,9 @@ var (
 	// ErrUnreleased: a version of this library that was never released migrated the database, by migrations that no
 	// longer exist. Copy the data you need, drop the schema, and call [Migrate].
 	ErrUnreleased = errors.New("the database was migrated by an unreleased version")
+	// ErrMoved: the schema was renamed, or restored under another name, and functions still work in the old one. Call
+	// [Repair], or run the statements that the error names.
+	ErrMoved = errors.New("functions work in another schema")
 	// ErrDenied: the server refused the user, its password or its rights. Correct the URL, or grant the
 	// user what it lacks: Migrate and Adopt need the right to create in the schema, and own what they change.
 	ErrDenied = errors.New("the database denies access")

@@ -62,6 +62,8 @@ type State struct {
 	parts map[string]bool
 	// shared are the indexes there are for FlowFabric, and whether each is whole.
 	shared map[string]bool
+	// moved are the functions that work in another schema, with their arguments.
+	moved []string
 	// citus is a table of this library that Citus manages, if any.
 	citus string
 	// unreleased is the newest migration in the ledger that no released version had, or empty.
@@ -179,6 +181,11 @@ func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 		}
 		state.Warnings = append(state.Warnings, state.sharedWarning()...)
 	}
+	if state.Version != "" && hasCore {
+		if err := state.readMoved(ctx, db); err != nil {
+			return State{}, err
+		}
+	}
 	if state.Version != "" && !hasCore {
 		state.foreign = ledgerTable + " records migrations, but ff_exec_core does not exist"
 	}
@@ -261,6 +268,8 @@ func (s *State) refusal(opts Options) error {
 		return s.refuse(ErrNotAdopted, "")
 	case len(pending) > 0:
 		return s.refuse(ErrTooOld, "pending are "+strings.Join(pending, ", "))
+	case len(s.moved) > 0:
+		return s.movedRefusal()
 	case s.readOnly:
 		// Last: whoever only reads passes over this one, and must have heard of all others.
 		return s.refuse(ErrReadOnly, "")

@@ -38,6 +38,7 @@ var nextSteps = []struct {
 	{schema.ErrDistributed, exitDatabase, "make its tables local by undistribute_table, or choose another schema with --schema"},
 	{schema.ErrUnreleased, exitDatabase, "copy the data you need, drop the schema and run `ff migrate up`"},
 	{schema.ErrEncoding, exitDatabase, "create a database with ENCODING 'UTF8' TEMPLATE template0"},
+	{schema.ErrMoved, exitDatabase, "run `ff migrate repair`"},
 	{schema.ErrReadOnly, exitDatabase, "connect to the primary server"},
 	{schema.ErrDenied, exitDatabase, "grant the user the right, or name another user in the database URL"},
 	{engine.ErrDenied, exitDatabase, "grant the user the right, or name another user in the database URL"},

@@ -15,7 +15,7 @@ func (a *app) migrateCommand() *cobra.Command {
 	cmd := group("migrate", "Make, inspect and take down the tables of a database", "")
 	a.databaseFlags(cmd)
 	cmd.AddCommand(
-		a.migrateUpCommand(), a.migrateAdoptCommand(), a.migrateShareCommand(), a.migrateDownCommand(),
+		a.migrateUpCommand(), a.migrateAdoptCommand(), a.migrateShareCommand(), a.migrateRepairCommand(), a.migrateDownCommand(),
 		a.migrateStatusCommand(), a.migrateCheckCommand(), a.migrateSQLCommand(),
 	)
 	return cmd
@@ -109,6 +109,34 @@ database that FlowFabric made has the indexes.`,
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "drop them again")
 	return cmd
+}
+
+func (a *app) migrateRepairCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "repair",
+		Short: "Let functions work in a schema that was renamed or restored",
+		Long: `repair is for a schema that was renamed, or restored under another name. Some functions of this library name
+the schema that they work in. repair changes those that name another one. Without any it does nothing.`,
+		Example: "  ff migrate repair --schema flowfabric",
+		Args:    noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			databaseURL, err := a.requireDatabase()
+			if err != nil {
+				return err
+			}
+			result, err := schema.Repair(ctx, databaseURL, schema.Options{Schema: a.schema})
+			if err != nil {
+				return err
+			}
+			for _, function := range result.Applied {
+				fmt.Fprintln(a.stdout, "repaired", function)
+			}
+			if len(result.Applied) == 0 {
+				fmt.Fprintln(a.stdout, "Nothing is to be done.")
+			}
+			return nil
+		}),
+	}
 }
 
 func (a *app) change(ctx context.Context, change func(context.Context, string, schema.Options) (schema.Result, error)) error {

@@ -48,7 +48,7 @@ version can work on the database:
 
   0    they can
   4    they cannot: the login is refused, the database does not exist, or it is read-only, dirty, distributed,
-       not this library's, or migrated by an unreleased version
+       not this library's, migrated by an unreleased version, or in need of "ff migrate repair"
   5    migrations are pending: "ff migrate up", or "ff migrate adopt", is to be run before
   6    a newer version migrated it, and this one cannot work on it any more
   7    no server answers, or it takes no connection
