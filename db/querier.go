@@ -487,14 +487,10 @@ type Querier interface {
 	// Used by: events.HandleWith, events.HandleBatches, events.MoveConsumer.
 	// Locks: none. Spans partitions.
 	GetOutboxEnds(ctx context.Context, db DBTX, outbox string) (GetOutboxEndsRow, error)
-	// GetOutboxPositions returns how far the sequences of the four outboxes have come, 0 before their first ids.
-	//
-	// Used by: engine.TrimOutboxes.
-	// Locks: none. Spans partitions.
-	GetOutboxPositions(ctx context.Context, db DBTX) (GetOutboxPositionsRow, error)
 	// GetOutboxState returns how far the sequence of an outbox has come, 0 before its first id, whether that is what its readers
 	// rely on, whether the server is a standby, and the floor of the outbox. The process id and its start, in microseconds,
-	// are those of the session that was asked.
+	// are those of the session that was asked. readable tells whether the role may ask the sequence at all; last_event_id means
+	// nothing otherwise.
 	//
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none. Spans partitions.
@@ -911,6 +907,12 @@ type Querier interface {
 	// Used by: engine.Retention.
 	// Locks: none. Spans partitions.
 	ListOutboxAges(ctx context.Context, db DBTX) ([]ListOutboxAgesRow, error)
+	// ListOutboxPositions returns how far the sequences of the four outboxes have come, 0 before their first ids. readable
+	// tells whether the role may ask the sequence at all; last_event_id means nothing otherwise.
+	//
+	// Used by: engine.TrimOutboxes.
+	// Locks: none. Spans partitions.
+	ListOutboxPositions(ctx context.Context, db DBTX) ([]ListOutboxPositionsRow, error)
 	// ListOutboxWriters returns the transactions that may have inserted into an outbox and have not ended: all that hold the lock
 	// that an INSERT takes before it takes an id, and keeps to the end of the transaction. The process id is 0 for one that is
 	// prepared.

@@ -57,7 +57,8 @@ func (p *trimPositions) move(outbox string, from, to int64) {
 // So does the first id that may belong to a transaction that has not ended: its readers stand before it, and have not been
 // handed what comes after it.
 //
-// Errors: [ErrInvalidInput]; [ErrBusy] where somebody else held events of an outbox; the others were trimmed all the same.
+// Errors: [ErrInvalidInput]; [ErrDenied] naming the grant, without the right to a sequence; [ErrBusy] where somebody else held
+// events of an outbox; the others were trimmed all the same.
 // Transaction: one for each outbox; in a caller's transaction it keeps the rows of their floors locked. The commit does
 // not wait for the disk, since what it deletes would be found again. Emits nothing. Safe to repeat and to run in any
 // number of processes.

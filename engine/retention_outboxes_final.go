@@ -2,10 +2,12 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
 // Readers of an outbox wait at an id that is missing while a transaction that may have taken it is open. What was committed
@@ -32,12 +34,16 @@ var writersPauses = [...]time.Duration{2 * time.Millisecond, 5 * time.Millisecon
 // finalEvents returns the ids up to which nothing is open in the outboxes, as far as is known. Where writers have not ended
 // after a moment it is what was known before, and the next call asks for the same writers.
 func (e *Engine) finalEvents(ctx context.Context) (map[string]int64, error) {
-	positions, err := e.q.GetOutboxPositions(ctx, e.reader())
+	positions, err := e.q.ListOutboxPositions(ctx, e.reader())
 	if err != nil {
 		return nil, err
 	}
-	current := map[string]int64{
-		"completion": positions.Completion, "lease": positions.Lease, "operator": positions.Operator, "signal": positions.Signal,
+	current := make(map[string]int64, len(positions))
+	for _, p := range positions {
+		if !p.Readable {
+			return nil, fmt.Errorf("%w: %w", ErrDenied, &outbox.DeniedError{Role: p.RoleName, Sequence: p.SequenceName})
+		}
+		current[p.Outbox] = p.LastEventID
 	}
 	var now map[string]finality
 	for look := 0; ; look++ {
@@ -53,9 +59,9 @@ func (e *Engine) finalEvents(ctx context.Context) (map[string]int64, error) {
 			now = e.trimmed.final.begin(current, writers)
 		}
 		open := false
-		for outbox, f := range now {
-			now[outbox] = f.settle(writers[outbox])
-			open = open || now[outbox].writers != nil
+		for name, f := range now {
+			now[name] = f.settle(writers[name])
+			open = open || now[name].writers != nil
 		}
 		if !open || look == len(writersPauses) || e.tx != nil { // a caller's transaction is not to be held up
 			break

@@ -115,6 +115,8 @@ func publicError(err error) error {
 		return &DisconnectedError{Outbox(e.Outbox), cursorOf(e.Position)}
 	case *outbox.UnreadableError:
 		return &UnreadableError{Outbox(e.Outbox), cursorOf(e.Position), e.Err}
+	case *outbox.DeniedError:
+		return fmt.Errorf("%w: %w", engine.ErrDenied, e)
 	case *outbox.StandbyError:
 		return &engine.UnavailableError{Reason: e.Error()}
 	}

@@ -47,7 +47,7 @@ type Subscription[E any] struct {
 //
 // Errors: [engine.ErrInvalidInput] for a filter, a cursor or an option that cannot be, and for an engine bound to a
 // transaction; [engine.ErrUnavailable] if the database cannot be reached or is a standby; [engine.ErrDenied] for a missing
-// login or right; [engine.ErrNotMigrated]; [engine.ErrTransport] if the server fails in another way; a [*GapError] if events
+// login or right, naming the GRANT if it is for the sequence of the outbox; [engine.ErrNotMigrated]; [engine.ErrTransport] if the server fails in another way; a [*GapError] if events
 // behind the cursor are gone, a [*CursorAheadError] if it is ahead of the database; [engine.ErrCorruption] if the sequence
 // of the outbox is not one that can be followed; ctx's error. Nothing is written in any case.
 func Subscribe[E any](ctx context.Context, eng *engine.Engine, src Source[E], o Options) (*Subscription[E], error) {

@@ -1,12 +1,20 @@
 -- name: GetOutboxState :one
 -- GetOutboxState returns how far the sequence of an outbox has come, 0 before its first id, whether that is what its readers
 -- rely on, whether the server is a standby, and the floor of the outbox. The process id and its start, in microseconds,
--- are those of the session that was asked.
+-- are those of the session that was asked. readable tells whether the role may ask the sequence at all; last_event_id means
+-- nothing otherwise.
 --
 -- Used by: events.Subscribe, events.Handle.
 -- Locks: none. Spans partitions.
 SELECT
-    coalesce(pg_sequence_last_value(s.seqrelid), 0)::bigint AS last_event_id,
+    -- Without the right PostgreSQL 18 returns NULL, as for a sequence that has given out nothing. Older ones fail.
+    CASE
+        WHEN has_sequence_privilege(s.seqrelid, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(s.seqrelid), 0)
+        ELSE 0
+    END::bigint AS last_event_id,
+    has_sequence_privilege(s.seqrelid, 'USAGE, SELECT')::boolean AS readable,
+    s.seqrelid::regclass::text AS sequence_name,
+    quote_ident(current_user)::text AS role_name,
     (s.seqcache = 1 AND s.seqincrement = 1 AND NOT s.seqcycle)::boolean AS dense,
     pg_is_in_recovery()::boolean AS standby,
     coalesce(

@@ -1,13 +1,28 @@
--- name: GetOutboxPositions :one
--- GetOutboxPositions returns how far the sequences of the four outboxes have come, 0 before their first ids.
+-- name: ListOutboxPositions :many
+-- ListOutboxPositions returns how far the sequences of the four outboxes have come, 0 before their first ids. readable
+-- tells whether the role may ask the sequence at all; last_event_id means nothing otherwise.
 --
 -- Used by: engine.TrimOutboxes.
 -- Locks: none. Spans partitions.
 SELECT
-    coalesce(pg_sequence_last_value(to_regclass(pg_get_serial_sequence('ff_completion_event', 'event_id'))), 0)::bigint AS completion,
-    coalesce(pg_sequence_last_value(to_regclass(pg_get_serial_sequence('ff_lease_event', 'event_id'))), 0)::bigint AS lease,
-    coalesce(pg_sequence_last_value(to_regclass(pg_get_serial_sequence('ff_operator_event', 'event_id'))), 0)::bigint AS operator,
-    coalesce(pg_sequence_last_value(to_regclass(pg_get_serial_sequence('ff_signal_event', 'event_id'))), 0)::bigint AS signal;
+    o.outbox::text AS outbox,
+    -- Without the right PostgreSQL 18 returns NULL, as for a sequence that has given out nothing. Older ones fail.
+    CASE
+        WHEN has_sequence_privilege(o.sequence_id, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(o.sequence_id), 0)
+        ELSE 0
+    END::bigint AS last_event_id,
+    has_sequence_privilege(o.sequence_id, 'USAGE, SELECT')::boolean AS readable,
+    o.sequence_id::regclass::text AS sequence_name,
+    quote_ident(current_user)::text AS role_name
+FROM (
+    VALUES
+        ('completion', to_regclass(pg_get_serial_sequence('ff_completion_event', 'event_id'))::oid),
+        ('lease', to_regclass(pg_get_serial_sequence('ff_lease_event', 'event_id'))::oid),
+        ('operator', to_regclass(pg_get_serial_sequence('ff_operator_event', 'event_id'))::oid),
+        ('signal', to_regclass(pg_get_serial_sequence('ff_signal_event', 'event_id'))::oid)
+) AS o (outbox, sequence_id)
+ORDER BY o.outbox
+LIMIT 4;
 
 -- name: ListOutboxesWriters :many
 -- ListOutboxesWriters is ListOutboxWriters for the four outboxes at once.

@@ -54,7 +54,7 @@ func NewHub(runner pgtx.Runner, listener *notify.Listener, log *slog.Logger) *Hu
 // commits after it has returned is handed on. From now it may wait for transactions that have written to the outbox and
 // have not ended, as long as ctx lives; with a position it does not.
 //
-// Errors: [*GapError], [*AheadError], [*StandbyError], [*UnreadableError], the driver's.
+// Errors: [*GapError], [*AheadError], [*StandbyError], [*DeniedError], [*UnreadableError], the driver's.
 func (h *Hub) Subscribe(ctx context.Context, outbox Name, o Options) (*Subscription, error) {
 	src := sources[outbox]
 	for {

@@ -143,6 +143,15 @@ func (e *UnreadableError) Error() string {
 // Unwrap gives what was in the way.
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
+// DeniedError: the role may not read the sequence of an outbox, without which nobody knows how far it has come.
+type DeniedError struct {
+	Role, Sequence string // as SQL has them
+}
+
+func (e *DeniedError) Error() string {
+	return fmt.Sprintf("role %s may not read sequence %s: GRANT USAGE ON SEQUENCE %[2]s TO %[1]s", e.Role, e.Sequence)
+}
+
 // StandbyError: the server is a standby, whose lock table does not tell who writes.
 type StandbyError struct{}
 

@@ -50,9 +50,13 @@ func (t *tailer) page(ctx context.Context, from, to int64, limit int) (page, err
 }
 
 func (t *tailer) state(ctx context.Context) (db.GetOutboxStateRow, error) {
-	return t.hub.q.GetOutboxState(ctx, t.hub.runner.AtOnce(), db.GetOutboxStateParams{
+	state, err := t.hub.q.GetOutboxState(ctx, t.hub.runner.AtOnce(), db.GetOutboxStateParams{
 		Outbox: string(t.source.name), OutboxTable: t.source.table,
 	})
+	if err == nil && !state.Readable {
+		err = &DeniedError{Role: state.RoleName, Sequence: state.SequenceName}
+	}
+	return state, err
 }
 
 func (t *tailer) writers(ctx context.Context) ([]db.ListOutboxWritersRow, error) {
