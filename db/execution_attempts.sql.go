@@ -32,7 +32,8 @@ SELECT
     a.ffx_attempt_id AS attempt_id,
     a.ffx_lease_id AS lease_id,
     a.ffx_timeout_at_ms AS timeout_at_ms,
-    a.ffx_delay_until_ms AS delay_until_ms
+    a.ffx_delay_until_ms AS delay_until_ms,
+    a.ffx_resumed_at_ms AS resumed_at_ms
 FROM ff_exec_core AS e
 LEFT JOIN LATERAL (
     SELECT c.attempt_index
@@ -59,7 +60,8 @@ LEFT JOIN LATERAL (
         t.ffx_attempt_id,
         t.ffx_lease_id,
         t.ffx_timeout_at_ms,
-        t.ffx_delay_until_ms
+        t.ffx_delay_until_ms,
+        t.ffx_resumed_at_ms
     FROM ff_attempt AS t
     WHERE
         t.partition_key = e.partition_key
@@ -102,6 +104,7 @@ type ListAttemptsRow struct {
 	LeaseID            *id.LeaseID
 	TimeoutAtMs        *int64
 	DelayUntilMs       *int64
+	ResumedAtMs        *int64
 }
 
 // ListAttempts pages through the attempts of an execution by index, strictly after one, with what the execution says
@@ -144,6 +147,7 @@ func (q *Queries) ListAttempts(ctx context.Context, db DBTX, arg ListAttemptsPar
 			&i.LeaseID,
 			&i.TimeoutAtMs,
 			&i.DelayUntilMs,
+			&i.ResumedAtMs,
 		); err != nil {
 			return nil, err
 		}

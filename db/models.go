@@ -27,7 +27,7 @@ type FfAttempt struct {
 	LeaseEpoch int64
 	// Milliseconds since the Unix epoch: when the lease runs out unless it is renewed; NULL: released. FlowFabric leaves it on executions that it cancels.
 	LeaseExpiresAtMs *int64
-	// Milliseconds since the Unix epoch: start of the last lease; some claims of FlowFabric keep the first one.
+	// Milliseconds since the Unix epoch: start of the first lease; some claims of FlowFabric write that of the last one.
 	StartedAtMs *int64
 	// Milliseconds since the Unix epoch: when the attempt ended. Alone it proves nothing: FlowFabric keeps it when it claims the row again.
 	TerminalAtMs *int64
@@ -49,6 +49,8 @@ type FfAttempt struct {
 	FfxTimeoutAtMs *int64
 	// Milliseconds since the Unix epoch: the wake-up that was chosen when it was retried, delayed or released; NULL after the next claim.
 	FfxDelayUntilMs *int64
+	// Milliseconds since the Unix epoch: start of the last lease by this library, if an earlier one had begun the attempt; NULL: no lease resumed it.
+	FfxResumedAtMs *int64
 }
 
 // Budgets: limits on accumulated amounts.

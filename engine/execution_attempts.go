@@ -29,7 +29,8 @@ type Attempt struct {
 	Epoch    int64          // the highest fencing token given for it
 	Lease    *LeaseSnapshot // nil while nobody holds one
 
-	StartedAt time.Time // of its last lease; zero before the first
+	StartedAt time.Time // start of its first lease; zero before it
+	ResumedAt time.Time // start of its last lease, if an earlier one was interrupted, delayed or given back; zero otherwise
 	EndedAt   time.Time // zero until it is over
 	TimeoutAt time.Time // when its worker is out of time; zero when it is not limited, or nobody holds it
 
@@ -134,6 +135,7 @@ func attemptOf(row *db.ListAttemptsRow) Attempt {
 		Instance:  id.WorkerInstanceID(row.WorkerInstanceID),
 		Epoch:     max(row.LeaseEpoch, 0),
 		StartedAt: optionalTime(row.StartedAtMs),
+		ResumedAt: optionalTime(row.ResumedAtMs),
 	}
 	a.Outcome, a.Err = normalise.AttemptOutcome(row.Outcome)
 	if a.Err != nil {

@@ -236,7 +236,8 @@ resumed_attempts AS (
         ffx_attempt_id = coalesce(a.ffx_attempt_id, (@attempt_ids::uuid[])[n.ord]),
         ffx_lease_id = (@lease_ids::uuid[])[n.ord],
         ffx_timeout_at_ms = n.timeout_at_ms,
-        ffx_delay_until_ms = NULL
+        ffx_delay_until_ms = NULL,
+        ffx_resumed_at_ms = (SELECT now_ms FROM clock)
     FROM resumable AS n
     WHERE
         a.ctid = n.row_id

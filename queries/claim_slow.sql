@@ -276,7 +276,8 @@ attempts AS (
         ffx_attempt_id = excluded.ffx_attempt_id,
         ffx_lease_id = excluded.ffx_lease_id,
         ffx_timeout_at_ms = excluded.ffx_timeout_at_ms,
-        ffx_delay_until_ms = NULL
+        ffx_delay_until_ms = NULL,
+        ffx_resumed_at_ms = CASE WHEN a.started_at_ms IS NOT NULL THEN excluded.started_at_ms END
 )
 INSERT INTO ff_lease_event (
     execution_id,

@@ -88,7 +88,8 @@ begun_again AS (
         lease_epoch = @raised_epoch::bigint,
         raw_fields = a.raw_fields - ARRAY['failure_reason', 'failure_category', 'failure_class', 'failure_detail'],
         ffx_delay_until_ms = NULL,
-        ffx_timeout_at_ms = NULL
+        ffx_timeout_at_ms = NULL,
+        ffx_resumed_at_ms = NULL
     FROM replayed AS r
     WHERE
         a.partition_key = ANY (ARRAY[r.partition_key])

@@ -477,7 +477,8 @@ CREATE TABLE ff_attempt (
     ffx_attempt_id uuid,
     ffx_lease_id uuid,
     ffx_timeout_at_ms bigint,
-    ffx_delay_until_ms bigint
+    ffx_delay_until_ms bigint,
+    ffx_resumed_at_ms bigint
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='50', vacuum_truncate='false', autovacuum_vacuum_cost_limit='1000');
 
@@ -497,7 +498,7 @@ COMMENT ON COLUMN ff_attempt.lease_epoch IS 'Fencing token, raised by every clai
 
 COMMENT ON COLUMN ff_attempt.lease_expires_at_ms IS 'Milliseconds since the Unix epoch: when the lease runs out unless it is renewed; NULL: released. FlowFabric leaves it on executions that it cancels.';
 
-COMMENT ON COLUMN ff_attempt.started_at_ms IS 'Milliseconds since the Unix epoch: start of the last lease; some claims of FlowFabric keep the first one.';
+COMMENT ON COLUMN ff_attempt.started_at_ms IS 'Milliseconds since the Unix epoch: start of the first lease; some claims of FlowFabric write that of the last one.';
 
 COMMENT ON COLUMN ff_attempt.terminal_at_ms IS 'Milliseconds since the Unix epoch: when the attempt ended. Alone it proves nothing: FlowFabric keeps it when it claims the row again.';
 
@@ -518,6 +519,8 @@ COMMENT ON COLUMN ff_attempt.ffx_lease_id IS 'Id of its last lease by this libra
 COMMENT ON COLUMN ff_attempt.ffx_timeout_at_ms IS 'Milliseconds since the Unix epoch: when the attempt times out, whatever its lease; NULL: no timeout, or no lease. Belongs to a lease whose epoch is the execution''s ffx_lease_epoch.';
 
 COMMENT ON COLUMN ff_attempt.ffx_delay_until_ms IS 'Milliseconds since the Unix epoch: the wake-up that was chosen when it was retried, delayed or released; NULL after the next claim.';
+
+COMMENT ON COLUMN ff_attempt.ffx_resumed_at_ms IS 'Milliseconds since the Unix epoch: start of the last lease by this library, if an earlier one had begun the attempt; NULL: no lease resumed it.';
 
 CREATE TABLE ff_budget_policy (
     partition_key smallint NOT NULL,

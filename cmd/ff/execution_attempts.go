@@ -23,6 +23,7 @@ type attemptView struct {
 	Instance  id.WorkerInstanceID  `json:"worker_instance"`
 	Epoch     int64                `json:"epoch"`
 	StartedAt string               `json:"started_at,omitempty"`
+	ResumedAt string               `json:"resumed_at,omitempty"` // by its last lease, where an earlier one began it
 	EndedAt   string               `json:"ended_at,omitempty"`
 	NextAt    string               `json:"next_at,omitempty"` // of what follows a retry or a delay
 	TimeoutAt string               `json:"timeout_at,omitempty"`
@@ -77,7 +78,7 @@ func readAttempts(ctx context.Context, eng *engine.Engine, execution id.Executio
 		}
 		view := attemptView{
 			Index: a.Index, ID: a.ID, Type: a.Type, Current: a.Current, Worker: a.Worker, Instance: a.Instance, Epoch: a.Epoch,
-			StartedAt: timestamp(a.StartedAt), EndedAt: timestamp(a.EndedAt), NextAt: timestamp(a.NextAt), TimeoutAt: timestamp(a.TimeoutAt),
+			StartedAt: timestamp(a.StartedAt), ResumedAt: timestamp(a.ResumedAt), EndedAt: timestamp(a.EndedAt), NextAt: timestamp(a.NextAt), TimeoutAt: timestamp(a.TimeoutAt),
 			Outcome: a.Outcome,
 		}
 		if a.Failure != nil {

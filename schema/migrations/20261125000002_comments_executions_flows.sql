@@ -79,7 +79,7 @@ COMMENT ON COLUMN ff_attempt.lease_epoch IS
 COMMENT ON COLUMN ff_attempt.lease_expires_at_ms IS
     'Milliseconds since the Unix epoch: when the lease runs out unless it is renewed; NULL: released. FlowFabric leaves it on executions that it cancels.';
 COMMENT ON COLUMN ff_attempt.started_at_ms IS
-    'Milliseconds since the Unix epoch: start of the last lease; some claims of FlowFabric keep the first one.';
+    'Milliseconds since the Unix epoch: start of the first lease; some claims of FlowFabric write that of the last one.';
 COMMENT ON COLUMN ff_attempt.terminal_at_ms IS
     'Milliseconds since the Unix epoch: when the attempt ended. Alone it proves nothing: FlowFabric keeps it when it claims the row again.';
 COMMENT ON COLUMN ff_attempt.outcome IS

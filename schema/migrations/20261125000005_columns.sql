@@ -96,7 +96,8 @@ ALTER TABLE ff_attempt
     ADD COLUMN ffx_attempt_id uuid,
     ADD COLUMN ffx_lease_id uuid,
     ADD COLUMN ffx_timeout_at_ms bigint,
-    ADD COLUMN ffx_delay_until_ms bigint;
+    ADD COLUMN ffx_delay_until_ms bigint,
+    ADD COLUMN ffx_resumed_at_ms bigint;
 
 COMMENT ON COLUMN ff_attempt.ffx_attempt_type IS
     'Why it was made: initial, retry, reclaim, replay or fallback. NULL: by FlowFabric, see raw_fields.';
@@ -108,6 +109,8 @@ COMMENT ON COLUMN ff_attempt.ffx_timeout_at_ms IS
     'Milliseconds since the Unix epoch: when the attempt times out, whatever its lease; NULL: no timeout, or no lease. Belongs to a lease whose epoch is the execution''s ffx_lease_epoch.';
 COMMENT ON COLUMN ff_attempt.ffx_delay_until_ms IS
     'Milliseconds since the Unix epoch: the wake-up that was chosen when it was retried, delayed or released; NULL after the next claim.';
+COMMENT ON COLUMN ff_attempt.ffx_resumed_at_ms IS
+    'Milliseconds since the Unix epoch: start of the last lease by this library, if an earlier one had begun the attempt; NULL: no lease resumed it.';
 
 -- object: ff_suspension_current columns
 ALTER TABLE ff_suspension_current
@@ -160,7 +163,8 @@ ALTER TABLE ff_attempt
     DROP COLUMN ffx_attempt_id,
     DROP COLUMN ffx_lease_id,
     DROP COLUMN ffx_timeout_at_ms,
-    DROP COLUMN ffx_delay_until_ms;
+    DROP COLUMN ffx_delay_until_ms,
+    DROP COLUMN ffx_resumed_at_ms;
 
 ALTER TABLE ff_exec_core
     DROP COLUMN ffx_last_mutation_at_ms,

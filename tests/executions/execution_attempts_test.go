@@ -160,6 +160,42 @@ func TestAttemptsLostAndTimedOut(t *testing.T) {
 	}
 }
 
+// An attempt keeps its first start when another lease resumes it, and the start of that lease stands beside it: on the fast
+// path, and on the one that judges each row.
+func TestAttemptSaysWhenItStartedAndWhenItWasResumed(t *testing.T) {
+	for name, resume := range map[string]func(t *testing.T, f *fixture.Fixture, x id.ExecutionID) engine.Lease{
+		"fast": func(t *testing.T, f *fixture.Fixture, _ id.ExecutionID) engine.Lease { return f.ClaimOne(t).Lease },
+		"slow": func(t *testing.T, f *fixture.Fixture, x id.ExecutionID) engine.Lease {
+			f.SetAttempt(t, x, 0, "lease_epoch = lease_epoch + 3") // as another program may leave it
+			return f.ClaimOne(t).Lease
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fixture.New(t)
+			started := f.Time()
+			first := f.Start(t)
+			if a := attemptsOf(t, f.Engine, first.ID)[0]; !a.StartedAt.Equal(started) || !a.ResumedAt.IsZero() {
+				t.Errorf("started: %+v", a)
+			}
+			release := func(lease engine.Lease) {
+				t.Helper()
+				if refused, err := f.ReleaseLeases(t.Context(), []engine.Lease{lease}); err != nil || refused[0] != nil {
+					t.Fatal(refused, err)
+				}
+			}
+			release(first.Lease)
+			for range 2 {
+				f.Advance(time.Second)
+				lease := resume(t, f, first.ID)
+				if a := attemptsOf(t, f.Engine, first.ID)[0]; !a.StartedAt.Equal(started) || !a.ResumedAt.Equal(f.Time()) || a.Lease == nil {
+					t.Errorf("resumed at %s: %+v", f.Time(), a)
+				}
+				release(lease)
+			}
+		})
+	}
+}
+
 // Another program keeps ids in the document, and counts the index on with some claims.
 func TestAttemptsWithAPointerAhead_I15(t *testing.T) {
 	f := fixture.New(t)

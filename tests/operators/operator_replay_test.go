@@ -68,6 +68,7 @@ func TestReplayStartsAfresh_E49(t *testing.T) {
 	wantChanged(t, "the attempt before", attempts[0], left[0], nil)
 	wantChanged(t, "attempt", attempts[1], left[1], fixture.Columns{
 		"outcome": nil, "terminal_at_ms": nil, "worker_id": nil, "worker_instance_id": nil, "started_at_ms": nil, "lease_epoch": 5,
+		"ffx_resumed_at_ms": nil,
 	})
 	if f.CountGrants(t, c.ID) != 0 {
 		t.Error("a grant is left")

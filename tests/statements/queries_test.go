@@ -246,6 +246,7 @@ var twinStatements = []twins{
 			"lease_expires_at_ms = excluded.lease_expires_at_ms", "started_at_ms = coalesce(a.started_at_ms, excluded.started_at_ms)",
 			"terminal_at_ms = NULL", "outcome = NULL", "ffx_attempt_type = excluded.ffx_attempt_type", "ffx_attempt_id = excluded.ffx_attempt_id",
 			"ffx_lease_id = excluded.ffx_lease_id", "ffx_timeout_at_ms = excluded.ffx_timeout_at_ms", "ffx_delay_until_ms = NULL",
+			"ffx_resumed_at_ms = CASE WHEN a.started_at_ms IS NOT NULL THEN excluded.started_at_ms END",
 		},
 	},
 	{

@@ -77,7 +77,7 @@ var replayed = wholeRow{
 
 var resumedLost = leased.merged(wholeRow{
 	"grants": "-", "lease_epoch": "3", "0.outcome": "-", "0.timeout_at_ms": "now+1m", "0.lease_epoch": "3", "0.lease_id": "L2",
-	"0.lease_expires_at_ms": "now+10s", "0.worker_id": "own", "0.worker_instance_id": "own",
+	"0.lease_expires_at_ms": "now+10s", "0.worker_id": "own", "0.worker_instance_id": "own", "0.resumed_at_ms": "now",
 })
 
 // reclaimed is what a reclaim writes: the attempt ends, and the next one begins.
@@ -134,6 +134,7 @@ var stateTable = []transition{
 		change: leased.merged(wholeRow{
 			"lease_epoch":   "2",
 			"0.lease_epoch": "2", "0.lease_id": "L2", "0.lease_expires_at_ms": "now+10s", "0.outcome": "-", "0.delay_until_ms": "-",
+			"0.resumed_at_ms": "now",
 		}),
 		events: []string{"acquired L2 of own at now"},
 	},
@@ -162,7 +163,7 @@ var stateTable = []transition{
 		name: "claim, slow", from: "an epoch raised by another program", calls: claiming, again: fixture.ErrIdle,
 		change: leased.merged(wholeRow{
 			"lease_epoch": "6", "0.lease_epoch": "6", "0.lease_id": "L2", "0.lease_expires_at_ms": "now+10s", "0.outcome": "-",
-			"0.delay_until_ms": "-",
+			"0.delay_until_ms": "-", "0.resumed_at_ms": "now",
 		}),
 		events: []string{"acquired L2 of own at now"},
 	},
@@ -283,6 +284,7 @@ var stateTable = []transition{
 		change: leased.merged(wholeRow{
 			"lease_epoch": "3", "0.outcome": "-", "0.timeout_at_ms": "now+1m",
 			"0.lease_epoch": "3", "0.lease_id": "L2", "0.lease_expires_at_ms": "now+10s", "0.worker_id": "own", "0.worker_instance_id": "own",
+			"0.resumed_at_ms": "now",
 		}),
 		events: []string{"acquired L2 of own at now"},
 	},
