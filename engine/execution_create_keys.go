@@ -2,96 +2,20 @@ package engine
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// scopedKey is an idempotency key where it holds.
-type scopedKey struct {
-	partition      int16
-	namespace, key string // key as it is stored: [creation.setKey]
-}
-
-func (k scopedKey) compare(other scopedKey) int {
-	return cmp.Or(
-		cmp.Compare(k.partition, other.partition),
-		cmp.Compare(k.namespace, other.namespace),
-		cmp.Compare(k.key, other.key),
-	)
-}
-
-// scopeMark begins every stored key that says its scope. No caller's key begins with it, so that a stored key of the former
-// scope, which is the caller's alone, is never taken for one.
-const scopeMark = "\x01"
-
-// setKey sets the idempotency key, and the text that is stored for it: the lane, or the flow of a member, the kind and the
-// key. The lengths of the first two keep different ones apart.
-func (c *creation) setKey(key id.IdempotencyKey) error {
-	if key == "" {
-		return nil
-	}
-	if strings.HasPrefix(string(key), scopeMark) {
-		return invalid("idempotency key", "begins with U+0001, which is reserved")
-	}
-	where := "lane " + c.lane
-	if c.flow != nil {
-		where = "flow " + c.flow.String()
-	}
-	c.key = string(key)
-	c.storedKey = fmt.Sprintf("%s%d:%s%d:%s%s", scopeMark, len(where), where, len(c.kind), c.kind, key)
-	return nil
-}
-
-// keyed says whether a creation has an idempotency key that is looked at.
-func (c creation) keyed() bool { return c.key != "" && c.windowMs > 0 }
-
-func (c creation) scope() scopedKey { return scopedKey{c.id.Partition(), c.namespace, c.storedKey} }
-
 // creationKeys are the idempotency keys of some creations, locked.
 type creationKeys struct {
 	taken map[scopedKey]takenKey // by an execution of an earlier call, within its window
 	held  map[scopedKey]int      // free; its row names the creation of this index until [Engine.settleKeys]
-}
-
-// takenKey is the execution that a key names. Without facts it can no longer be compared: it is gone, or a result may have
-// replaced its payload.
-type takenKey struct {
-	id    id.ExecutionID
-	facts *db.ReadKeyedExecutionsRow
-}
-
-// conflict returns why a creation does not repeat that of the execution, or nil.
-func (k takenKey) conflict(c *creation) error {
-	switch f := k.facts; {
-	case f == nil:
-		return nil
-	case f.ExecutionKind != c.kind:
-		return c.conflictWith(k.id, fmt.Sprintf("is of kind %q", f.ExecutionKind))
-	case deref(f.FlowID) != deref(c.flow):
-		return c.conflictWith(k.id, "belongs to another flow, or to none")
-	case c.flow == nil && f.LaneID != c.lane:
-		return c.conflictWith(k.id, "is on lane "+f.LaneID)
-	case f.Fed:
-		return nil
-	case f.PayloadEncoding != c.encoding || sha256.Sum256(c.payload) != [sha256.Size]byte(f.PayloadDigest):
-		return c.conflictWith(k.id, otherPayload)
-	}
-	return nil
-}
-
-const otherPayload = "has another payload"
-
-func (c *creation) conflictWith(existing id.ExecutionID, differs string) error {
-	return &KeyConflictError{Key: id.IdempotencyKey(c.key), Existing: existing, Differs: differs}
 }
 
 // holdKeys locks the idempotency keys of creations.
