@@ -63,7 +63,7 @@ func newServer(t *testing.T) *server {
 		}
 		s.as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
 	}
-	cmd := exec.Command(initdb, "-D", s.data, "-U", "postgres", "-A", "trust", "--no-sync")
+	cmd := exec.Command(initdb, "-D", s.data, "-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8")
 	cmd.SysProcAttr, cmd.Dir = s.as, folder
 	if output, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v: %s", err, output)
