@@ -56,10 +56,11 @@ candidates AS (
             AND (r.created_at_ms, r.execution_id) > (p.created_at_ms, p.execution_id)
             AND r.required_capabilities <@ @capabilities::text[]
             AND (r.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+            -- IS NOT DISTINCT FROM uses no index: the execution is found by its key, whatever other indexes there are.
             AND c.lane_id IS NOT DISTINCT FROM r.lane_id
             AND - c.priority::bigint = r.rank
             AND c.created_at_ms = r.created_at_ms
-            AND c.lifecycle_phase = 'runnable'
+            AND c.lifecycle_phase IS NOT DISTINCT FROM 'runnable'
             AND c.eligibility_state = 'eligible_now'
             AND c.required_capabilities <@ @capabilities::text[]
             AND c.attempt_state <> 'attempt_interrupted'
@@ -312,10 +313,11 @@ candidate AS (
             AND (r.created_at_ms, r.execution_id) > (@position_created_at_ms::bigint, @position_execution_id::uuid)
             AND r.required_capabilities <@ @capabilities::text[]
             AND (r.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
+            -- IS NOT DISTINCT FROM uses no index: the execution is found by its key, whatever other indexes there are.
             AND c.lane_id IS NOT DISTINCT FROM r.lane_id
             AND - c.priority::bigint = r.rank
             AND c.created_at_ms = r.created_at_ms
-            AND c.lifecycle_phase = 'runnable'
+            AND c.lifecycle_phase IS NOT DISTINCT FROM 'runnable'
             AND c.eligibility_state = 'eligible_now'
             AND c.required_capabilities <@ @capabilities::text[]
             AND c.attempt_state <> 'attempt_interrupted'
