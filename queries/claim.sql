@@ -68,7 +68,7 @@ candidates AS (
             AND t.lane_id IS NOT DISTINCT FROM r.lane_id
             AND - t.priority::bigint = r.rank
             AND t.created_at_ms = r.created_at_ms
-            AND t.lifecycle_phase = 'runnable'
+            AND t.lifecycle_phase IS NOT DISTINCT FROM 'runnable'
             AND t.eligibility_state = 'eligible_now'
             AND t.required_capabilities <@ @capabilities::text[]
             -- Not what somebody has claimed since: it would be locked all the same.

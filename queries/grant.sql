@@ -59,7 +59,7 @@ CROSS JOIN LATERAL (
         AND t.lane_id IS NOT DISTINCT FROM r.lane_id
         AND - t.priority::bigint = r.rank
         AND t.created_at_ms = r.created_at_ms
-        AND t.lifecycle_phase = 'runnable'
+        AND t.lifecycle_phase IS NOT DISTINCT FROM 'runnable'
         AND t.eligibility_state = 'eligible_now'
         AND (t.required_capabilities <@ sqlc.narg(capabilities)::text[]) IS NOT FALSE
     LIMIT 1

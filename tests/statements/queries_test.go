@@ -442,7 +442,7 @@ var sqlRules = []rule{
 			X.lane_id IS NOT DISTINCT FROM r.lane_id
 			- X.priority::bigint = r.rank
 			X.created_at_ms = r.created_at_ms
-			X.lifecycle_phase = 'runnable'
+			X.lifecycle_phase IS NOT DISTINCT FROM 'runnable'
 			X.eligibility_state = 'eligible_now'
 			X.required_capabilities <@ @capabilities::text[]`,
 		in: map[string]string{
@@ -455,7 +455,7 @@ var sqlRules = []rule{
 			t.lane_id IS NOT DISTINCT FROM r.lane_id
 			- t.priority::bigint = r.rank
 			t.created_at_ms = r.created_at_ms
-			t.lifecycle_phase = 'runnable'
+			t.lifecycle_phase IS NOT DISTINCT FROM 'runnable'
 			t.eligibility_state = 'eligible_now'
 			(t.required_capabilities <@ sqlc.narg(capabilities)::text[]) IS NOT FALSE`,
 		mark: "sqlc.narg(capabilities)",
