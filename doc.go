@@ -30,8 +30,8 @@
 //   - [github.com/flowfabric/flowfabric-go/events] reads what happened, from a cursor, without losing any of it.
 //   - [github.com/flowfabric/flowfabric-go/reconcile] gives back expired leases and starts what was
 //     delayed. Every worker runs it by default.
-//   - [github.com/flowfabric/flowfabric-go/id] has the typed identifiers,
-//     [github.com/flowfabric/flowfabric-go/state] the states,
+//   - [github.com/flowfabric/flowfabric-go/id] has the typed identifiers, its folder wire their byte
+//     formats, [github.com/flowfabric/flowfabric-go/state] the states,
 //     [github.com/flowfabric/flowfabric-go/policy] retries, timeouts and dependency policies.
 //   - [github.com/flowfabric/flowfabric-go/normalise] and [github.com/flowfabric/flowfabric-go/db] lie
 //     below engine: stored literals, and the statements that sqlc generates.

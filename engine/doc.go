@@ -1,15 +1,9 @@
-// Package engine runs durable executions on Postgres: each method is one transaction, or a part of the
-// caller's.
+// Package engine runs durable executions on Postgres. Each method is one transaction, or a part of the caller's.
 //
-// An execution is a unit of work in a lane. A worker claims it and holds a lease, a time-limited
-// ownership fenced by an epoch that every claim raises: it renews the lease, reports progress, and ends
-// the attempt with [Engine.CompleteExecution] or [Engine.FailExecution]. A call with an older epoch is
-// refused, so a worker that was thought dead cannot overwrite what its successor does. A flow ties
-// executions together: some wait for others, and are released, or skipped, by the transaction that ends
-// what they wait for.
-//
-// What a method changes, it changes in one transaction, together with the events that tell of it. The
-// methods on a value from [Engine.WithTx] do so inside the caller's, with the same code.
+// An execution is a unit of work in a lane. A worker claims it and holds a lease: ownership for a limited time, fenced by
+// an epoch that every claim raises. A call with an older epoch is refused, so a worker that was thought dead can't
+// overwrite its successor's work. A flow ties executions together: some wait for others, and are released, or skipped, by
+// the transaction that ends what they wait for.
 //
 //	var Resize = engine.Kind[ResizeArgs, ResizeResult]{Name: "resize", Lane: "images"}
 //
@@ -17,13 +11,33 @@
 //	created, err := Resize.Create(ctx, eng, ResizeArgs{Image: "cat.png", Width: 640})
 //	result, err := Resize.Await(ctx, eng, created.ID) // once a worker has handled it
 //
-// A [Kind] gives executions types. Below it an execution has a kind's name, a payload and a result, both bytes:
-// [Engine.CreateExecution], [Engine.Claim], [Engine.CompleteExecution].
+// # Tasks
 //
-// Package worker does the claiming, renewing and settling for typed handlers; package reconcile runs the
-// background operations, [Maintenance.ExpireLeases] and its like, at their intervals; package events reads
-// the events that the operations leave.
+// Create work: [Kind.Create], [Engine.CreateExecution], [Engine.CreateExecutions]; flows: [Engine.CreateFlow],
+// [Engine.GrowFlow].
 //
-// All time is the database's. Every operation may be repeated after an unknown outcome; its documentation
-// says what the repetition answers.
+// Run it: package worker claims, renews leases, calls typed handlers and settles. It also runs package reconcile, the
+// background operations. A handler needs this package only to create more work in the transaction it has.
+//
+// Wait for it: [Kind.Await], [Kind.Result], [Engine.AwaitExecution], [Engine.AwaitFlow]. Package events reads the events
+// that operations leave.
+//
+// Look at it: [Engine.DescribeExecution], [Engine.Attempts], [Engine.Executions]; [Engine.DescribeFlow],
+// [Engine.FlowProgress], [Engine.FlowMembers], [Engine.Flows]; [Engine.Lanes].
+//
+// Stop it: [Engine.CancelExecution], [Engine.CancelFlow], [Engine.RequestFlowCancel].
+//
+// Operate: [Engine.Operator] pauses lanes, changes priorities, replays, blocks and revokes.
+//
+// Write another worker: [Engine.Claim] or [Engine.NewClaimer], [Engine.RenewLeases], [Engine.ReportProgress],
+// [Engine.CompleteExecutions], [Engine.FailExecutions], [Engine.DelayExecutions], [Engine.ReleaseLeases],
+// [Engine.WaitForChildren]. Another scheduler: [Engine.Grants]. Another janitor: [Engine.Maintenance].
+//
+// Pass leases to other programs: [Lease.Handle], [LeaseFromHandle]; their bytes are in package id/wire.
+//
+// # Rules
+//
+// A method's changes and the events that report them commit together. The methods on a value from [Engine.WithTx] run in
+// the caller's transaction, with the same code. All time is the database's. Every operation may be repeated after an
+// unknown outcome; its documentation says what the repetition returns.
 package engine

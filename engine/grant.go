@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -39,7 +40,7 @@ func (e *Engine) Grants() Grants { return Grants{e} }
 type ClaimGrant struct {
 	Execution id.ExecutionID `json:"execution"`
 	Lane      id.LaneID      `json:"lane,omitempty"`
-	Key       id.GrantKey    `json:"key,omitempty"`
+	Key       wire.GrantKey  `json:"key,omitempty"`
 	ExpiresAt time.Time      `json:"expires_at"` // from then on it cannot be used
 }
 
@@ -47,7 +48,7 @@ type ClaimGrant struct {
 type ReclaimGrant struct {
 	Execution id.ExecutionID `json:"execution"`
 	Lane      id.LaneID      `json:"lane,omitempty"`
-	Key       id.GrantKey    `json:"key,omitempty"`
+	Key       wire.GrantKey  `json:"key,omitempty"`
 	ExpiresAt time.Time      `json:"expires_at"` // from then on it cannot be used
 }
 
@@ -57,7 +58,7 @@ type ReclaimGrant struct {
 type ResumeGrant struct {
 	Execution id.ExecutionID `json:"execution"`
 	Lane      id.LaneID      `json:"lane,omitempty"`
-	Key       id.GrantKey    `json:"key,omitempty"`
+	Key       wire.GrantKey  `json:"key,omitempty"`
 	ExpiresAt time.Time      `json:"expires_at"` // from then on it cannot be used
 }
 
@@ -208,7 +209,7 @@ func (x *grantable) notAdmitted() error {
 func admits(attached, admitted bool) bool { return !attached || admitted }
 
 // deleteGrants deletes grants of an execution that the caller has locked.
-func (e *Engine) deleteGrants(ctx context.Context, conn db.DBTX, x id.ExecutionID, kinds ...id.GrantKind) error {
+func (e *Engine) deleteGrants(ctx context.Context, conn db.DBTX, x id.ExecutionID, kinds ...wire.GrantKind) error {
 	params := db.DeleteGrantsParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()}
 	for _, kind := range kinds {
 		params.Kinds = append(params.Kinds, string(kind))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -91,7 +92,7 @@ func (g Grants) ClaimExecution(ctx context.Context, spec GrantedClaim) (Claimed,
 		if err := cmp.Or(x.checkLane(spec.Grant.Lane), x.notAdmitted()); err != nil {
 			return nil, err
 		}
-		shown := presented{id.ClaimGrant, spec.Grant.Key, x.id}
+		shown := presented{wire.ClaimGrant, spec.Grant.Key, x.id}
 		if err := e.checkShown(ctx, tx, x, shown, spec.Worker, spec.Instance); err != nil {
 			return nil, err
 		}
@@ -180,7 +181,7 @@ func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Cl
 	if err := checkHolder(spec.Worker, spec.Instance, "lease TTL", spec.LeaseTTL); err != nil {
 		return Claimed{}, wrap(op, err)
 	}
-	shown := presented{id.ClaimGrant, spec.Grant.Key, spec.Grant.Execution}
+	shown := presented{wire.ClaimGrant, spec.Grant.Key, spec.Grant.Execution}
 	signed := shown.key.IsSigned()
 	if shown.key == "" || !signed && !e.cfg.UnsignedResumeGrants {
 		return Claimed{}, wrap(op, &GrantError{Execution: shown.execution, Reason: id.ReasonMalformed, Err: ErrInvalidGrant})
@@ -214,7 +215,7 @@ func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Cl
 		case !x.interrupted() && !x.resumable():
 			return nil, x.cannot(ErrNotLeaseable, "its next attempt is a new one")
 		case x.granted() && !signed:
-			own := presented{kind: id.ClaimGrant, execution: x.id}
+			own := presented{kind: wire.ClaimGrant, execution: x.id}
 			if err := e.checkShown(ctx, tx, x, own, spec.Worker, spec.Instance); err != nil {
 				return nil, err
 			}
@@ -244,7 +245,7 @@ func (e *Engine) leaseOne(
 		if err != nil {
 			return Outcome[Claimed]{}, err
 		}
-		if err := e.deleteGrants(ctx, tx, x.id, id.ClaimGrant); err != nil {
+		if err := e.deleteGrants(ctx, tx, x.id, wire.ClaimGrant); err != nil {
 			return Outcome[Claimed]{}, err
 		}
 		c, err := e.giveLease(ctx, tx, x, d.next, d.terms)
@@ -322,7 +323,7 @@ func (e *Engine) giveLease(ctx context.Context, tx *txn, x *grantable, next next
 	c := Claimed{
 		ID:        x.id,
 		Lease:     spec.lease(Fence{Execution: x.id, Attempt: int(next.index), Epoch: next.epoch}, lease, next.id),
-		ExpiresAt: time.UnixMilli(id.AddTTL(x.NowMs, ttlMs)),
+		ExpiresAt: time.UnixMilli(addTTL(x.NowMs, ttlMs)),
 		Kind:      x.facts.ExecutionKind,
 		Payload:   x.facts.Payload,
 		Tags:      decodeTags(x.facts.Tags),
@@ -335,7 +336,7 @@ func (e *Engine) giveLease(ctx context.Context, tx *txn, x *grantable, next next
 	}
 	var timeoutAtMs int64
 	if ms := cmp.Or(t.timeoutMs, x.facts.AttemptTimeoutMs); ms > 0 {
-		timeoutAtMs = id.AddTTL(x.NowMs, ms)
+		timeoutAtMs = addTTL(x.NowMs, ms)
 		c.TimeoutAt = time.UnixMilli(timeoutAtMs)
 	}
 	tx.due.leases()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
 // IssueClaimGrant grants a claimable execution to one worker, and takes it out of its lane until the grant is used or
@@ -44,7 +45,7 @@ func (g Grants) IssueClaimGrant(ctx context.Context, spec GrantSpec) (ClaimGrant
 // issueClaimGrant grants a locked execution.
 func (e *Engine) issueClaimGrant(ctx context.Context, tx *txn, x *grantable, spec GrantSpec, key signingKey) (ClaimGrant, error) {
 	if x.granted() {
-		grants, err := e.grantsOf(ctx, tx, x, id.ClaimGrant)
+		grants, err := e.grantsOf(ctx, tx, x, wire.ClaimGrant)
 		if err != nil {
 			return ClaimGrant{}, err
 		}
@@ -58,10 +59,10 @@ func (e *Engine) issueClaimGrant(ctx context.Context, tx *txn, x *grantable, spe
 	if err := cmp.Or(x.checkLane(spec.Lane), x.checkCapabilities(spec.Capabilities), x.notAdmitted()); err != nil {
 		return ClaimGrant{}, err
 	}
-	if err := e.deleteGrants(ctx, tx, x.id, id.ClaimGrant); err != nil {
+	if err := e.deleteGrants(ctx, tx, x.id, wire.ClaimGrant); err != nil {
 		return ClaimGrant{}, err
 	}
-	grant, err := e.insertGrant(ctx, tx, x, id.ClaimGrant, spec, key)
+	grant, err := e.insertGrant(ctx, tx, x, wire.ClaimGrant, spec, key)
 	if err != nil {
 		return ClaimGrant{}, err
 	}
@@ -72,11 +73,11 @@ func (e *Engine) issueClaimGrant(ctx context.Context, tx *txn, x *grantable, spe
 
 // insertGrant signs and writes a grant.
 func (e *Engine) insertGrant(
-	ctx context.Context, tx *txn, x *grantable, kind id.GrantKind, spec GrantSpec, key signingKey,
+	ctx context.Context, tx *txn, x *grantable, kind wire.GrantKind, spec GrantSpec, key signingKey,
 ) (ReclaimGrant, error) {
 	ttlMs := spec.TTL.Milliseconds()
-	signed := id.Grant{
-		Kind: kind, Execution: x.id, Worker: spec.Worker, WorkerInstance: spec.Instance, ExpiresAtMs: id.AddTTL(x.NowMs, ttlMs),
+	signed := wire.Grant{
+		Kind: kind, Execution: x.id, Worker: spec.Worker, WorkerInstance: spec.Instance, ExpiresAtMs: addTTL(x.NowMs, ttlMs),
 	}
 	text := signed.Sign(key.secret, key.kid)
 	grantID := text.ID()
@@ -101,7 +102,7 @@ func (e *Engine) insertGrant(
 	}, err
 }
 
-func (e *Engine) grantsOf(ctx context.Context, conn db.DBTX, x *grantable, kind id.GrantKind) ([]db.ListGrantsRow, error) {
+func (e *Engine) grantsOf(ctx context.Context, conn db.DBTX, x *grantable, kind wire.GrantKind) ([]db.ListGrantsRow, error) {
 	return e.q.ListGrants(ctx, conn, db.ListGrantsParams{
 		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Kind: string(kind),
 	})
@@ -267,7 +268,7 @@ func (g Grants) IssueReclaimGrant(ctx context.Context, spec GrantSpec) (ReclaimG
 		if err := cmp.Or(x.checkLane(spec.Lane), x.checkCapabilities(spec.Capabilities)); err != nil {
 			return none, err
 		}
-		grant, err := e.insertGrant(ctx, tx, x, id.ReclaimGrant, spec, key)
+		grant, err := e.insertGrant(ctx, tx, x, wire.ReclaimGrant, spec, key)
 		return Outcome[ReclaimGrant]{Value: grant}, err
 	})
 }

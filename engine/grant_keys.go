@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
 // keyGrace is for how long a key still verifies that another program retired: it does not note until when.
@@ -14,7 +15,7 @@ const keyGrace = 24 * time.Hour
 // signingKey is what grants are signed with.
 type signingKey struct {
 	kid    string
-	secret id.Secret
+	secret wire.Secret
 }
 
 // signingKey reads the newest active key.
@@ -26,7 +27,7 @@ func (e *Engine) signingKey(ctx context.Context, conn db.DBTX) (signingKey, erro
 		return signingKey{}, err
 	}
 	for _, row := range rows {
-		if id.CheckKid(row.Kid) == nil && len(row.Secret) == id.SecretBytes {
+		if wire.CheckKid(row.Kid) == nil && len(row.Secret) == wire.SecretBytes {
 			return signingKey{kid: row.Kid, secret: row.Secret}, nil
 		}
 	}
@@ -35,8 +36,8 @@ func (e *Engine) signingKey(ctx context.Context, conn db.DBTX) (signingKey, erro
 
 // presented is a grant's key that a worker shows, with what it is shown for.
 type presented struct {
-	kind      id.GrantKind
-	key       id.GrantKey
+	kind      wire.GrantKind
+	key       wire.GrantKey
 	execution id.ExecutionID
 }
 
@@ -58,7 +59,7 @@ func (p presented) verify(ctx context.Context, e *Engine, conn db.DBTX, nowMs in
 		Kid: fields.Kid, NowMs: nowMs, GraceMs: keyGrace.Milliseconds(),
 	})
 	switch {
-	case isNoRow(err), err == nil && len(secret) != id.SecretBytes:
+	case isNoRow(err), err == nil && len(secret) != wire.SecretBytes:
 		return "", "", refused(id.ReasonUnknownKid)
 	case err != nil:
 		return "", "", err
@@ -73,7 +74,7 @@ func (p presented) verify(ctx context.Context, e *Engine, conn db.DBTX, nowMs in
 	case err != nil:
 		return "", "", err
 	}
-	signed := id.Grant{
+	signed := wire.Grant{
 		Kind: p.kind, Execution: p.execution, ExpiresAtMs: fields.ExpiresAtMs,
 		Worker: id.WorkerID(row.WorkerID), WorkerInstance: id.WorkerInstanceID(row.WorkerInstanceID),
 	}
@@ -109,7 +110,7 @@ func (g Grants) VerifyGrant(ctx context.Context, grant ClaimGrant) error {
 	conn := e.reader()
 	nowMs, err := e.q.GetNow(ctx, conn, e.nowMs())
 	if err == nil {
-		_, _, err = presented{id.ClaimGrant, grant.Key, grant.Execution}.verify(ctx, e, conn, nowMs)
+		_, _, err = presented{wire.ClaimGrant, grant.Key, grant.Execution}.verify(ctx, e, conn, nowMs)
 	}
 	return wrap(op, err)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -55,7 +56,7 @@ func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, er
 		if err := x.checkLane(spec.Grant.Lane); err != nil {
 			return none, err
 		}
-		shown := presented{id.ReclaimGrant, spec.Grant.Key, x.id}
+		shown := presented{wire.ReclaimGrant, spec.Grant.Key, x.id}
 		if err := e.checkShown(ctx, tx, x, shown, spec.Worker, spec.Instance); err != nil {
 			return none, err
 		}
@@ -70,7 +71,7 @@ func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, er
 		if err := x.notAdmitted(); err != nil {
 			return none, err
 		}
-		if err := e.deleteGrants(ctx, tx, x.id, id.ClaimGrant, id.ReclaimGrant); err != nil {
+		if err := e.deleteGrants(ctx, tx, x.id, wire.ClaimGrant, wire.ReclaimGrant); err != nil {
 			return none, err
 		}
 		next := nextAttempt{index: x.Pointer, kind: state.ReclaimAttempt, epoch: x.raisedEpoch(), inserted: true}

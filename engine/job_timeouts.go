@@ -112,7 +112,7 @@ func (s timeouts) add(a endingAttempt, retry bool, pause int64, mayEnd bool) {
 	a.leaseEvent, a.reason, a.category, a.class = "expired", timeout.Message, timeout.category(), timeout.class()
 	switch {
 	case retry:
-		s.retries.add(a, id.AddTTL(s.retries.params.NowMs, pause))
+		s.retries.add(a, addTTL(s.retries.params.NowMs, pause))
 	case mayEnd:
 		s.ends.add(a)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
 // MaxLeaseTTL is the longest lease: 2^32-1 milliseconds. The shortest is one millisecond.
@@ -29,7 +30,7 @@ type Fence struct {
 // Lease is a worker's time-limited ownership of one attempt. Its Fence decides; the other fields inform. Comparable:
 // two equal leases are the same lease.
 //
-// A Lease crosses process boundaries as a [id.Handle].
+// A Lease crosses process boundaries as a [wire.Handle].
 type Lease struct {
 	Fence
 	ID        id.LeaseID
@@ -40,8 +41,8 @@ type Lease struct {
 }
 
 // Handle encodes the lease for another process or another language.
-func (l Lease) Handle(kind id.HandleKind) id.Handle {
-	return id.EncodeHandle(kind, id.HandleFields{
+func (l Lease) Handle(kind wire.HandleKind) wire.Handle {
+	return wire.EncodeHandle(kind, wire.HandleFields{
 		Execution:      l.Execution,
 		AttemptIndex:   uint32(l.Attempt),
 		AttemptID:      l.AttemptID,
@@ -57,19 +58,19 @@ func (l Lease) Handle(kind id.HandleKind) id.Handle {
 //
 // Errors: [ErrInvalidInput] for a handle of another kind of storage, or one whose attempt or epoch no row
 // can hold; [ErrCorruption] for bytes that are no handle.
-func LeaseFromHandle(h id.Handle) (Lease, error) {
+func LeaseFromHandle(h wire.Handle) (Lease, error) {
 	fields, err := h.CheckPostgres()
 	if err != nil {
-		if _, foreign := errors.AsType[*id.ForeignHandleError](err); foreign {
+		if _, foreign := errors.AsType[*wire.ForeignHandleError](err); foreign {
 			return Lease{}, invalidBecause("handle", err)
 		}
 		return Lease{}, corrupt("handle", err)
 	}
-	attempt, err := id.StoredAttemptIndex(fields.AttemptIndex)
+	attempt, err := wire.StoredAttemptIndex(fields.AttemptIndex)
 	if err != nil {
 		return Lease{}, invalidBecause("handle: attempt index", err)
 	}
-	epoch, err := id.StoredLeaseEpoch(fields.LeaseEpoch)
+	epoch, err := wire.StoredLeaseEpoch(fields.LeaseEpoch)
 	if err != nil {
 		return Lease{}, invalidBecause("handle: lease epoch", err)
 	}
@@ -287,6 +288,14 @@ func checkTTL(field string, ttl time.Duration) error {
 		return invalid(field, "must be between 1ms and 2^32-1 ms")
 	}
 	return nil
+}
+
+// addTTL returns atMs + ttlMs, at most the largest time a column holds. ttlMs must not be negative.
+func addTTL(atMs, ttlMs int64) int64 {
+	if atMs > math.MaxInt64-ttlMs {
+		return math.MaxInt64
+	}
+	return atMs + ttlMs
 }
 
 // leaseArrays are leases as the columns of an input table.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
 // MaxRevokeReason is the longest reason for a revocation in bytes.
@@ -19,8 +20,8 @@ type RevokeSpec struct {
 	ID id.ExecutionID
 
 	// Lease is the lease that the caller has seen: its id, as [Lease] and [LeaseSnapshot] have it, its fence as
-	// [id.LeaseTriple] prints it, or the label of [ExpiredLease].
-	Lease    id.ExpectedLease
+	// [wire.LeaseTriple] prints it, or the label of [ExpiredLease].
+	Lease    wire.ExpectedLease
 	Instance id.WorkerInstanceID // who is thought to hold it
 
 	// Reason is stored with the execution, at most [MaxRevokeReason] bytes.
@@ -39,7 +40,7 @@ const (
 
 // Revoked is what became of a call for a lease to be revoked.
 type Revoked struct {
-	Lease    id.LeaseTriple      // the lease that was taken away
+	Lease    wire.LeaseTriple    // the lease that was taken away
 	Instance id.WorkerInstanceID // who held it
 	Epoch    int64               // the execution's, raised: what the former holder writes is refused by it
 
@@ -96,8 +97,8 @@ func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, er
 }
 
 // lease is the lease of the current attempt by where it is stored.
-func (x *heldExecution) lease() id.LeaseTriple {
-	return id.LeaseTriple{Execution: x.id.UUID(), AttemptIndex: x.CurrentIndex, LeaseEpoch: x.CurrentEpoch}
+func (x *heldExecution) lease() wire.LeaseTriple {
+	return wire.LeaseTriple{Execution: x.id.UUID(), AttemptIndex: x.CurrentIndex, LeaseEpoch: x.CurrentEpoch}
 }
 
 // ExpiredLease is a lease that has run out and that no job has taken away yet.
@@ -178,7 +179,7 @@ func (o Operator) listExpiredLeases(
 	}
 	leases := make([]ExpiredLease, len(rows))
 	for i, row := range rows {
-		lease := id.LeaseTriple{Execution: row.ExecutionID, AttemptIndex: row.AttemptIndex, LeaseEpoch: row.LeaseEpoch}
+		lease := wire.LeaseTriple{Execution: row.ExecutionID, AttemptIndex: row.AttemptIndex, LeaseEpoch: row.LeaseEpoch}
 		leases[i] = ExpiredLease{
 			Fence: Fence{
 				Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID),

@@ -273,7 +273,7 @@ func (e *Engine) writeFailures(
 			results[n] = Outcome[Failed]{}
 			continue
 		}
-		retryAt := id.AddTTL(batch.nowMs, pause)
+		retryAt := addTTL(batch.nowMs, pause)
 		retries.add(attempt, retryAt)
 		results[n].Value = Failed{Retry: true, RetryAt: time.UnixMilli(retryAt)}
 	}

@@ -100,7 +100,7 @@ func (d *Delay) check() error {
 
 func (d *Delay) untilMs(nowMs int64) int64 {
 	if d.Until.IsZero() {
-		return id.AddTTL(nowMs, d.For.Milliseconds())
+		return addTTL(nowMs, d.For.Milliseconds())
 	}
 	return d.Until.UnixMilli()
 }

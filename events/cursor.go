@@ -4,7 +4,7 @@ import (
 	"encoding/hex"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
 // Cursor is a position in an outbox: every event up to it has been handled. It is kept and given back, and not looked
@@ -27,7 +27,7 @@ var Beginning = Cursor{set: true}
 //
 // Errors: [engine.ErrInvalidInput] for bytes that are no cursor of a Postgres outbox.
 func ParseCursor(b []byte) (Cursor, error) {
-	event, set, err := id.EventCursor(b).EventID()
+	event, set, err := wire.EventCursor(b).EventID()
 	if err != nil {
 		return Cursor{}, &engine.InputError{Field: "cursor", Reason: "does not belong to the Postgres backend"}
 	}
@@ -44,7 +44,7 @@ func (c Cursor) Bytes() []byte {
 	if !c.set {
 		return nil
 	}
-	return id.NewEventCursor(c.id)
+	return wire.NewEventCursor(c.id)
 }
 
 // String is [Cursor.Bytes] in hexadecimal.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/flowfabric/flowfabric-go/internal/hash"
 )
 
 // Capabilities is a set of capability tokens, sorted by bytes and distinct: what an
@@ -77,7 +79,7 @@ func isForbiddenInCapability(r rune) bool {
 func (c Capabilities) CSV() string { return strings.Join(c, ",") }
 
 // Digest is a short digest of the set for logs.
-func (c Capabilities) Digest() string { return Digest8(c.CSV()) }
+func (c Capabilities) Digest() string { return hash.Digest8(c.CSV()) }
 
 // Covers reports whether every required token is in c.
 func (c Capabilities) Covers(required Capabilities) bool { return len(c.missing(required, 1)) == 0 }

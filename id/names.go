@@ -46,9 +46,6 @@ const (
 // OperatorWorker is the worker id and the worker instance id of a claim made by an operator.
 const OperatorWorker = "operator"
 
-// MintedWaitpointKey is the key of a waitpoint whose creator gave none.
-func MintedWaitpointKey(w WaitpointID) WaitpointKey { return WaitpointKey("wpk:" + w.String()) }
-
 // Validate refuses a lane that cannot be stored.
 //
 // Errors: [*ParseError] with ReasonEmpty, ReasonTooLong (Detail: the length in bytes) or

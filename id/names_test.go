@@ -28,7 +28,7 @@ func TestNamesValidate(t *testing.T) {
 		{"waitpoint_key_nul", WaitpointKey("a\x00").Validate(), ReasonForbiddenCharacter},
 		{"waitpoint_key_longest", WaitpointKey(long(512)).Validate(), ""},
 		{"waitpoint_key_too_long", WaitpointKey(long(513)).Validate(), ReasonTooLong},
-		{"waitpoint_key_minted", MintedWaitpointKey(NewWaitpointID()).Validate(), ""},
+		{"waitpoint_key_minted", WaitpointKey("wpk:" + NewWaitpointID().String()).Validate(), ""},
 		{"idempotency_key_none", IdempotencyKey("").Validate(MaxCreateKey), ""},
 		{"idempotency_key_by_use", IdempotencyKey(long(257)).Validate(MaxSignalKey), ReasonTooLong},
 		{"idempotency_key_of_create", IdempotencyKey(long(1024)).Validate(MaxCreateKey), ""},

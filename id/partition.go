@@ -3,8 +3,8 @@ package id
 import (
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
+
+	"github.com/flowfabric/flowfabric-go/internal/hash"
 )
 
 // Partitions is how many partitions rows are spread over. A field left zero takes its
@@ -16,12 +16,11 @@ type Partitions struct {
 	Quota  uint16 // at most 32767
 }
 
-// The defaults of [Partitions], and the fixed number of worker partitions.
+// The defaults of [Partitions].
 const (
 	DefaultFlowPartitions   = 256
 	DefaultBudgetPartitions = 32
 	DefaultQuotaPartitions  = 32
-	WorkerPartitions        = 256
 )
 
 const maxFlowPartitions = 256
@@ -79,136 +78,13 @@ func (p Partitions) QuotaPartition(q QuotaPolicyID) int16 {
 //
 // Errors: [*ParseError] with ReasonOutOfRange.
 func (p Partitions) CheckExecution(e ExecutionID) error {
-	return p.checkFlowIndex(executionType, e.partition)
-}
-
-// CheckFlowKey refuses a key that is not of the flow family or not in this configuration.
-//
-// Errors: [*ParseError] with ReasonUnknownFamilyPrefix or ReasonOutOfRange.
-func (p Partitions) CheckFlowKey(k PartitionKey) error {
-	if k.Family != FamilyFlow {
-		return refuse(partitionKeyType, ReasonUnknownFamilyPrefix, string(k.Family))
-	}
-	return p.checkFlowIndex(partitionKeyType, k.Index)
-}
-
-func (p Partitions) checkFlowIndex(typ string, index uint16) error {
-	if count := p.WithDefaults().Flow; index >= count {
+	if count := p.WithDefaults().Flow; e.partition >= count {
 		return &ParseError{
-			Type: typ, Reason: ReasonOutOfRange,
-			Detail: fmt.Sprintf("partition %d of %d", index, count),
+			Type: executionType, Reason: ReasonOutOfRange,
+			Detail: fmt.Sprintf("partition %d of %d", e.partition, count),
 		}
 	}
 	return nil
 }
 
-// WorkerPartition is the partition_key of the worker instance's registry rows.
-func WorkerPartition(w WorkerInstanceID) int16 {
-	return int16(fnv1a(string(w)) % WorkerPartitions)
-}
-
-func partitionOf(b []byte, count uint16) int16 { return int16(CRC16(b) % count) }
-
-// CRC16 is CRC-16/XMODEM: polynomial 0x1021, initial value 0, nothing reflected. Modulo the partition count it is the
-// partition of an id: that of the raw bytes of a flow's, a budget's or a quota's, or of a lane's name.
-func CRC16(b []byte) uint16 {
-	var crc uint16
-	for _, c := range b {
-		crc ^= uint16(c) << 8
-		for range 8 {
-			if crc&0x8000 != 0 {
-				crc = crc<<1 ^ 0x1021
-			} else {
-				crc <<= 1
-			}
-		}
-	}
-	return crc
-}
-
-// fnv1a is the 64-bit FNV-1a hash; hash/fnv would allocate for a string.
-func fnv1a(s string) uint64 {
-	hash := uint64(0xcbf29ce484222325)
-	for i := range len(s) {
-		hash = (hash ^ uint64(s[i])) * 0x100000001b3
-	}
-	return hash
-}
-
-// Scatter spreads s over m slots: the low 16 bits of its FNV-1a hash modulo m, 0 when m is 0.
-func Scatter(s string, m uint16) uint16 {
-	if m == 0 {
-		return 0
-	}
-	return uint16(fnv1a(s)) % m
-}
-
-// Digest8 is a short digest of s for logs: 8 hex digits.
-func Digest8(s string) string {
-	hash := fnv1a(s)
-	return fmt.Sprintf("%08x", uint32(hash)^uint32(hash>>32))
-}
-
-// Family says which configured count a partition index belongs to. Executions share the
-// flow family.
-type Family string
-
-// The partition families, as they are written in a hash tag.
-const (
-	FamilyFlow   Family = "fp"
-	FamilyBudget Family = "b"
-	FamilyQuota  Family = "q"
-)
-
-// PartitionKey names a partition; its text is a hash tag such as "{fp:7}".
-type PartitionKey struct {
-	Family Family
-	Index  uint16
-}
-
-const partitionKeyType = "partition key"
-
-// ParsePartitionKey parses a hash tag.
-//
-// Errors: [*ParseError] with ReasonMissingBraces, ReasonMalformedBody,
-// ReasonUnknownFamilyPrefix or ReasonInvalidIndex, the first that applies.
-func ParsePartitionKey(s string) (PartitionKey, error) {
-	rest, opened := strings.CutPrefix(s, "{")
-	body, closed := strings.CutSuffix(rest, "}")
-	if !opened || !closed {
-		return PartitionKey{}, refuse(partitionKeyType, ReasonMissingBraces, s)
-	}
-	prefix, text, ok := strings.Cut(body, ":")
-	if !ok {
-		return PartitionKey{}, refuse(partitionKeyType, ReasonMalformedBody, body)
-	}
-	family := Family(prefix)
-	switch family {
-	case FamilyFlow, FamilyBudget, FamilyQuota:
-	default:
-		return PartitionKey{}, refuse(partitionKeyType, ReasonUnknownFamilyPrefix, prefix)
-	}
-	index, ok := parseIndex(text)
-	if !ok {
-		return PartitionKey{}, refuse(partitionKeyType, ReasonInvalidIndex, text)
-	}
-	return PartitionKey{Family: family, Index: index}, nil
-}
-
-// String renders k as a hash tag.
-func (k PartitionKey) String() string {
-	return "{" + string(k.Family) + ":" + strconv.Itoa(int(k.Index)) + "}"
-}
-
-// MarshalText renders k as a hash tag.
-func (k PartitionKey) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
-
-// UnmarshalText parses text as [ParsePartitionKey] does.
-func (k *PartitionKey) UnmarshalText(text []byte) error {
-	parsed, err := ParsePartitionKey(string(text))
-	if err != nil {
-		return err
-	}
-	*k = parsed
-	return nil
-}
+func partitionOf(b []byte, count uint16) int16 { return int16(hash.CRC16(b) % count) }

@@ -1,10 +1,7 @@
-// Package id holds the typed identifiers of executions, flows and their parts, and the
-// byte formats built from them: partition numbers, handles, cursors, tokens and grant keys.
-// It knows nothing of the database.
+// Package id has the identifiers of executions, flows and their parts, and the names that programs choose.
 //
-// A program meets the names that it chooses ([LaneID], [Namespace], [IdempotencyKey]), the ids that it keeps
-// ([ExecutionID], [FlowID]) and, to hand a lease to another process, a [Handle]. The rest is for readers and writers of
-// those formats, in this library and in other programs on the same database.
+// [LaneID], [Namespace] and [IdempotencyKey] are chosen by a program. [ExecutionID] and [FlowID] are what it keeps. The
+// other ids name parts that it meets in answers and events. Package id/wire has the byte formats built from ids.
 package id
 
 import (

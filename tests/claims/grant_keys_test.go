@@ -9,12 +9,13 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // The key that signs is the newest active one that is a key at all.
 func TestNewestActiveKeySigns_I24_I26(t *testing.T) {
-	secret := func(b byte) []byte { return bytes.Repeat([]byte{b}, id.SecretBytes) }
+	secret := func(b byte) []byte { return bytes.Repeat([]byte{b}, wire.SecretBytes) }
 	for _, c := range []struct {
 		name string
 		keys map[string]fixture.Columns
@@ -39,7 +40,7 @@ func TestNewestActiveKeySigns_I24_I26(t *testing.T) {
 			before := f.Dump(t, x)
 			grant, err := f.Grants().IssueClaimGrant(t.Context(), f.GrantSpec(x))
 			if c.want != "" {
-				fields, parseErr := grant.Key.Parse(id.ClaimGrant)
+				fields, parseErr := grant.Key.Parse(wire.ClaimGrant)
 				if err != nil || parseErr != nil || fields.Kid != c.want {
 					t.Errorf("signed by %q, %v, %v; want %q", fields.Kid, err, parseErr, c.want)
 				}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -30,7 +31,7 @@ func wantGrantError(t *testing.T, err, want error, reason id.Reason) {
 }
 
 // wantSilent fails the test where something of a grant's key shows in an error.
-func wantSilent(t *testing.T, err error, key id.GrantKey) {
+func wantSilent(t *testing.T, err error, key wire.GrantKey) {
 	t.Helper()
 	digest := string(key)[strings.LastIndexByte(string(key), ':')+1:]
 	for _, verb := range []string{"%v", "%+v", "%#v"} {
@@ -70,7 +71,7 @@ func wantLease(t *testing.T, f *fixture.Fixture, claimed engine.Claimed, index i
 		t.Error("it is still queued")
 	}
 	// The handle goes to another process, which renews and completes.
-	again, err := engine.LeaseFromHandle(l.Handle(id.HandleFresh))
+	again, err := engine.LeaseFromHandle(l.Handle(wire.HandleFresh))
 	if err != nil || again != l {
 		t.Errorf("from its handle %+v, %v", again, err)
 	}
@@ -255,9 +256,9 @@ func TestForgedGrantsAreRefused_I30_E36(t *testing.T) {
 	reclaim := f.Start(t)
 	f.Advance(fixture.LeaseTTL)
 	reclaimGrant := f.IssueReclaim(t, reclaim.ID)
-	sign := func(kid string, secret []byte, expires time.Time) id.GrantKey {
-		return id.Grant{
-			Kind: id.ClaimGrant, Execution: x, Worker: id.WorkerID(f.Name), WorkerInstance: id.WorkerInstanceID(f.Name),
+	sign := func(kid string, secret []byte, expires time.Time) wire.GrantKey {
+		return wire.Grant{
+			Kind: wire.ClaimGrant, Execution: x, Worker: id.WorkerID(f.Name), WorkerInstance: id.WorkerInstanceID(f.Name),
 			ExpiresAtMs: expires.UnixMilli(),
 		}.Sign(secret, kid)
 	}
@@ -274,7 +275,7 @@ func TestForgedGrantsAreRefused_I30_E36(t *testing.T) {
 	}{
 		{"no key at all", func(c *engine.GrantedClaim) { c.Grant.Key = "pg" }, engine.ErrInvalidGrant, id.ReasonMalformed},
 		{"cut off", func(c *engine.GrantedClaim) { c.Grant.Key = good.Key[:len(good.Key)-1] }, engine.ErrInvalidGrant, id.ReasonMalformed},
-		{"another digest", func(c *engine.GrantedClaim) { c.Grant.Key = good.Key[:len(good.Key)-1] + id.GrantKey(digit) }, engine.ErrInvalidGrant, id.ReasonUnknownGrant},
+		{"another digest", func(c *engine.GrantedClaim) { c.Grant.Key = good.Key[:len(good.Key)-1] + wire.GrantKey(digit) }, engine.ErrInvalidGrant, id.ReasonUnknownGrant},
 		{"of another execution", func(c *engine.GrantedClaim) { c.Grant.Key = others.Key }, engine.ErrInvalidGrant, id.ReasonMalformed},
 		{"to reclaim", func(c *engine.GrantedClaim) { c.Grant.Key = reclaimGrant.Key }, engine.ErrInvalidGrant, id.ReasonMalformed},
 		{"of an unknown key", func(c *engine.GrantedClaim) { c.Grant.Key = sign("k9", fixture.GrantSecret, f.Time().Add(time.Hour)) }, engine.ErrInvalidGrant, id.ReasonUnknownKid},
@@ -305,7 +306,7 @@ func TestForgedGrantsAreRefused_I30_E36(t *testing.T) {
 		})
 	}
 	t.Run("signed for another worker than its row says", func(t *testing.T) {
-		forged := id.Grant{Kind: id.ClaimGrant, Execution: x, Worker: "a", WorkerInstance: "b", ExpiresAtMs: f.Time().Add(time.Hour).UnixMilli()}.Sign(bytes.Repeat([]byte{1}, 32), "k1")
+		forged := wire.Grant{Kind: wire.ClaimGrant, Execution: x, Worker: "a", WorkerInstance: "b", ExpiresAtMs: f.Time().Add(time.Hour).UnixMilli()}.Sign(bytes.Repeat([]byte{1}, 32), "k1")
 		key := forged.ID()
 		f.Insert(t, "ff_claim_grant", fixture.Columns{
 			"partition_key": x.Partition(), "grant_id": key[:], "execution_id": x.UUID(), "kind": "claim", "worker_id": f.Name,

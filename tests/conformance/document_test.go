@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -29,9 +29,9 @@ func decoders() map[string]any {
 		"EdgeDependencyPolicy": new(document.Group),
 		"ExecutionPolicy":      new(document.Execution),
 		"FallbackPolicy":       new(document.Fallback),
-		"Handle":               new(id.Handle),
+		"Handle":               new(wire.Handle),
 		"LeaseEpoch":           new(uint64),
-		"LeaseFence":           new(id.LeaseFence),
+		"LeaseFence":           new(wire.LeaseFence),
 		"RetryPolicy":          new(document.Retry),
 		"RoutingRequirements":  new(document.Routing),
 		"StreamPolicy":         new(document.Stream),
@@ -117,7 +117,7 @@ func enumLiterals(t *testing.T, raw testCase) bool {
 		"BlockingReason":   literals(state.BlockingReasons()),
 		"EdgeGroupState":   literals(state.EdgeGroupStates()),
 		"EligibilityState": literals(state.EligibilityStates()),
-		"HandleKind":       literals(id.HandleKinds()),
+		"HandleKind":       literals(wire.HandleKinds()),
 		"LaneState":        literals(state.LaneStates()),
 		"LifecyclePhase":   literals(state.LifecyclePhases()),
 		"OnSatisfied":      literals(document.OnSatisfiedValues()),
@@ -125,7 +125,7 @@ func enumLiterals(t *testing.T, raw testCase) bool {
 		"PublicState":      literals(state.PublicStates()),
 		"TerminalOutcome":  append([]string{storedNone}, literals(state.TerminalOutcomes()[1:])...),
 	}
-	for _, backend := range id.Backends() {
+	for _, backend := range wire.Backends() {
 		lists["BackendTag"] = append(lists["BackendTag"], backend.String())
 	}
 	list, ok := lists[c.Type]

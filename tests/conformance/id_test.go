@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/hash"
 )
 
 // reason returns the reason of a refusal, "" for none.
@@ -27,7 +29,7 @@ type hashCase struct {
 	CRC      uint16   `json:"crc"`
 }
 
-func crc16(t *testing.T, c hashCase) { equal(t, "crc", id.CRC16(c.InputHex), c.CRC) }
+func crc16(t *testing.T, c hashCase) { equal(t, "crc", hash.CRC16(c.InputHex), c.CRC) }
 
 type fnvCase struct {
 	Input    string `json:"input"`
@@ -37,9 +39,9 @@ type fnvCase struct {
 }
 
 func fnv1a(t *testing.T, c fnvCase) {
-	equal(t, "digest", id.Digest8(c.Input), c.Xor8Hex)
-	equal(t, "modulo 256", id.WorkerPartition(id.WorkerInstanceID(c.Input)), c.Mod256)
-	equal(t, "scatter", id.Scatter(c.Input, 256), c.Mod16256)
+	equal(t, "digest", hash.Digest8(c.Input), c.Xor8Hex)
+	equal(t, "modulo 256", wire.WorkerPartition(id.WorkerInstanceID(c.Input)), c.Mod256)
+	equal(t, "scatter", wire.Scatter(c.Input, 256), c.Mod16256)
 }
 
 type fnvModCase struct {
@@ -49,69 +51,69 @@ type fnvModCase struct {
 }
 
 func fnv1aMod(t *testing.T, c fnvModCase) {
-	equal(t, "scatter", id.Scatter(c.Input, c.Modulus), c.Result)
+	equal(t, "scatter", wire.Scatter(c.Input, c.Modulus), c.Result)
 }
 
 type flowPartitionCase struct {
-	FlowID          id.FlowID       `json:"flow_id"`
-	CRC16           uint16          `json:"crc16"`
-	Partition       int16           `json:"partition"`
-	PartitionOf4    int16           `json:"partition_of_4"`
-	PartitionOf1024 int16           `json:"partition_of_1024"`
-	HashTag         id.PartitionKey `json:"hash_tag"`
+	FlowID          id.FlowID         `json:"flow_id"`
+	CRC16           uint16            `json:"crc16"`
+	Partition       int16             `json:"partition"`
+	PartitionOf4    int16             `json:"partition_of_4"`
+	PartitionOf1024 int16             `json:"partition_of_1024"`
+	HashTag         wire.PartitionKey `json:"hash_tag"`
 }
 
 func flowPartition(t *testing.T, c flowPartitionCase) {
-	equal(t, "crc", id.CRC16(c.FlowID[:]), c.CRC16)
+	equal(t, "crc", hash.CRC16(c.FlowID[:]), c.CRC16)
 	equal(t, "partition", id.Partitions{}.FlowPartition(c.FlowID), c.Partition)
 	equal(t, "partition of 4", id.Partitions{Flow: 4}.FlowPartition(c.FlowID), c.PartitionOf4)
 	equal(t, "partition of 1024", id.Partitions{Flow: 1024}.FlowPartition(c.FlowID), c.PartitionOf1024)
-	equal(t, "tag", id.PartitionKey{Family: id.FamilyFlow, Index: uint16(c.Partition)}, c.HashTag)
+	equal(t, "tag", wire.PartitionKey{Family: wire.FamilyFlow, Index: uint16(c.Partition)}, c.HashTag)
 }
 
 type budgetPartitionCase struct {
-	BudgetID       id.BudgetID     `json:"budget_id"`
-	Partition      int16           `json:"partition"`
-	PartitionOf256 int16           `json:"partition_of_256"`
-	HashTag        id.PartitionKey `json:"hash_tag"`
-	Stored         string          `json:"stored_budget_id"`
+	BudgetID       id.BudgetID       `json:"budget_id"`
+	Partition      int16             `json:"partition"`
+	PartitionOf256 int16             `json:"partition_of_256"`
+	HashTag        wire.PartitionKey `json:"hash_tag"`
+	Stored         string            `json:"stored_budget_id"`
 }
 
 func budgetPartition(t *testing.T, c budgetPartitionCase) {
 	equal(t, "partition", id.Partitions{}.BudgetPartition(c.BudgetID), c.Partition)
 	equal(t, "partition of 256", id.Partitions{Budget: 256}.BudgetPartition(c.BudgetID), c.PartitionOf256)
-	equal(t, "tag", id.PartitionKey{Family: id.FamilyBudget, Index: uint16(c.Partition)}, c.HashTag)
+	equal(t, "tag", wire.PartitionKey{Family: wire.FamilyBudget, Index: uint16(c.Partition)}, c.HashTag)
 	equal(t, "stored", c.BudgetID.String(), c.Stored)
 }
 
 type quotaPartitionCase struct {
-	QuotaPolicyID  id.QuotaPolicyID `json:"quota_policy_id"`
-	Partition      int16            `json:"partition"`
-	PartitionOf256 int16            `json:"partition_of_256"`
-	HashTag        id.PartitionKey  `json:"hash_tag"`
-	Stored         string           `json:"stored_quota_policy_id"`
+	QuotaPolicyID  id.QuotaPolicyID  `json:"quota_policy_id"`
+	Partition      int16             `json:"partition"`
+	PartitionOf256 int16             `json:"partition_of_256"`
+	HashTag        wire.PartitionKey `json:"hash_tag"`
+	Stored         string            `json:"stored_quota_policy_id"`
 }
 
 func quotaPartition(t *testing.T, c quotaPartitionCase) {
 	equal(t, "partition", id.Partitions{}.QuotaPartition(c.QuotaPolicyID), c.Partition)
 	equal(t, "partition of 256", id.Partitions{Quota: 256}.QuotaPartition(c.QuotaPolicyID), c.PartitionOf256)
-	equal(t, "tag", id.PartitionKey{Family: id.FamilyQuota, Index: uint16(c.Partition)}, c.HashTag)
+	equal(t, "tag", wire.PartitionKey{Family: wire.FamilyQuota, Index: uint16(c.Partition)}, c.HashTag)
 	equal(t, "stored", c.QuotaPolicyID.String(), c.Stored)
 }
 
 type soloPartitionCase struct {
-	Lane         string          `json:"lane_id"`
-	CRC16        uint16          `json:"crc16"`
-	Partition    int16           `json:"partition"`
-	PartitionOf4 int16           `json:"partition_of_4"`
-	HashTag      id.PartitionKey `json:"hash_tag"`
+	Lane         string            `json:"lane_id"`
+	CRC16        uint16            `json:"crc16"`
+	Partition    int16             `json:"partition"`
+	PartitionOf4 int16             `json:"partition_of_4"`
+	HashTag      wire.PartitionKey `json:"hash_tag"`
 }
 
 func soloPartition(t *testing.T, c soloPartitionCase) {
-	equal(t, "crc", id.CRC16([]byte(c.Lane)), c.CRC16)
+	equal(t, "crc", hash.CRC16([]byte(c.Lane)), c.CRC16)
 	equal(t, "partition", id.Partitions{}.LanePartition(id.LaneID(c.Lane)), c.Partition)
 	equal(t, "partition of 4", id.Partitions{Flow: 4}.LanePartition(id.LaneID(c.Lane)), c.PartitionOf4)
-	equal(t, "tag", id.PartitionKey{Family: id.FamilyFlow, Index: uint16(c.Partition)}, c.HashTag)
+	equal(t, "tag", wire.PartitionKey{Family: wire.FamilyFlow, Index: uint16(c.Partition)}, c.HashTag)
 }
 
 type workerPartitionCase struct {
@@ -120,13 +122,13 @@ type workerPartitionCase struct {
 }
 
 func workerPartition(t *testing.T, c workerPartitionCase) {
-	equal(t, "partition", id.WorkerPartition(c.Instance), c.Partition)
+	equal(t, "partition", wire.WorkerPartition(c.Instance), c.Partition)
 }
 
 // families: executions share the flow family.
-func families() map[string]id.Family {
-	return map[string]id.Family{
-		"flow": id.FamilyFlow, "execution": id.FamilyFlow, "budget": id.FamilyBudget, "quota": id.FamilyQuota,
+func families() map[string]wire.Family {
+	return map[string]wire.Family{
+		"flow": wire.FamilyFlow, "execution": wire.FamilyFlow, "budget": wire.FamilyBudget, "quota": wire.FamilyQuota,
 	}
 }
 
@@ -141,7 +143,7 @@ func partitionHashTag(t *testing.T, c hashTagCase) {
 	if !ok {
 		t.Fatalf("unknown family %q", c.Family)
 	}
-	equal(t, "tag", id.PartitionKey{Family: family, Index: c.Index}.String(), c.HashTag)
+	equal(t, "tag", wire.PartitionKey{Family: family, Index: c.Index}.String(), c.HashTag)
 }
 
 type partitionKeyCase struct {
@@ -154,9 +156,9 @@ type partitionKeyCase struct {
 }
 
 func partitionKeyParse(t *testing.T, c partitionKeyCase) {
-	key, err := id.ParsePartitionKey(c.Input)
+	key, err := wire.ParsePartitionKey(c.Input)
 	equal(t, "error", reason(t, err), c.Required.Error)
-	equal(t, "key", key, id.PartitionKey{Family: families()[c.Required.Family], Index: c.Required.Index})
+	equal(t, "key", key, wire.PartitionKey{Family: families()[c.Required.Family], Index: c.Required.Index})
 }
 
 type uuidCase struct {
@@ -253,7 +255,7 @@ type eventCursorCase struct {
 }
 
 func eventCursor(t *testing.T, c eventCursorCase) {
-	eventID, given, err := id.EventCursor(c.Hex).EventID()
+	eventID, given, err := wire.EventCursor(c.Hex).EventID()
 	equal(t, "ok", err == nil, c.RequiredOK)
 	if err != nil {
 		return
@@ -261,7 +263,7 @@ func eventCursor(t *testing.T, c eventCursorCase) {
 	equal(t, "empty", !given, c.Empty)
 	if given {
 		equal(t, "event id", eventID, c.EventID.int64(t))
-		equal(t, "cursor", id.NewEventCursor(eventID), id.EventCursor(c.Hex))
+		equal(t, "cursor", wire.NewEventCursor(eventID), wire.EventCursor(c.Hex))
 	}
 }
 
@@ -277,12 +279,12 @@ type frameCursorCase struct {
 }
 
 func frameCursor(t *testing.T, c frameCursorCase) {
-	cursor, err := id.ParseFrameCursor(c.Input)
+	cursor, err := wire.ParseFrameCursor(c.Input)
 	equal(t, "error", reason(t, err), c.Error)
 	if err != nil {
 		return
 	}
-	kind := map[id.FrameCursor]string{id.FrameStart: "start", id.FrameEnd: "end"}[cursor]
+	kind := map[wire.FrameCursor]string{wire.FrameStart: "start", wire.FrameEnd: "end"}[cursor]
 	if kind == "" {
 		kind = "at"
 	}
@@ -293,7 +295,7 @@ func frameCursor(t *testing.T, c frameCursorCase) {
 	position, err := cursor.Lower()
 	equal(t, "query error", err != nil, c.QueryError != nil)
 	if c.Position != nil {
-		equal(t, "position", position, id.FramePosition{TsMs: c.Position.TsMs.int64(t), Seq: c.Position.Seq})
+		equal(t, "position", position, wire.FramePosition{TsMs: c.Position.TsMs.int64(t), Seq: c.Position.Seq})
 	}
 }
 
@@ -304,7 +306,7 @@ type frameIDCase struct {
 }
 
 func frameID(t *testing.T, c frameIDCase) {
-	equal(t, "id", id.FramePosition{TsMs: c.TsMs.int64(t), Seq: c.Seq}.String(), c.ID)
+	equal(t, "id", wire.FramePosition{TsMs: c.TsMs.int64(t), Seq: c.Seq}.String(), c.ID)
 }
 
 type streamCase struct {
@@ -316,12 +318,12 @@ type streamCase struct {
 }
 
 func streamChannel(t *testing.T, c streamCase) {
-	equal(t, "channel", id.StreamChannel(c.Execution, c.AttemptIndex), c.Channel)
+	equal(t, "channel", wire.StreamChannel(c.Execution, c.AttemptIndex), c.Channel)
 }
 
 func streamAppendLockKey(t *testing.T, c streamCase) {
-	equal(t, "key", id.StreamLockKey(c.Execution, c.AttemptIndex), c.LockKey.int64(t))
-	equal(t, "hash", int64(id.SipHash13(c.SipHashInput)), c.LockKey.int64(t))
+	equal(t, "key", wire.StreamLockKey(c.Execution, c.AttemptIndex), c.LockKey.int64(t))
+	equal(t, "hash", int64(hash.SipHash13(c.SipHashInput)), c.LockKey.int64(t))
 }
 
 type sipHashCase struct {
@@ -331,7 +333,7 @@ type sipHashCase struct {
 }
 
 func siphash13(t *testing.T, c sipHashCase) {
-	hash := id.SipHash13(c.InputHex)
+	hash := hash.SipHash13(c.InputHex)
 	equal(t, "hash", hash, c.U64.uint64(t))
 	equal(t, "signed", int64(hash), c.Int64.int64(t))
 }
@@ -394,12 +396,12 @@ type leaseCase struct {
 }
 
 func syntheticLease(t *testing.T, c leaseCase) {
-	triple := id.LeaseTriple{Execution: c.Execution, AttemptIndex: c.AttemptIndex, LeaseEpoch: c.LeaseEpoch.int64(t)}
+	triple := wire.LeaseTriple{Execution: c.Execution, AttemptIndex: c.AttemptIndex, LeaseEpoch: c.LeaseEpoch.int64(t)}
 	equal(t, "label", triple.Synthetic().String(), c.LeaseUUID)
 	equal(t, "text", triple.String(), c.LeaseText)
-	equal(t, "parsed", must[id.LeaseTriple](t)(id.ParseLeaseTriple(c.LeaseText)), triple)
+	equal(t, "parsed", must[wire.LeaseTriple](t)(wire.ParseLeaseTriple(c.LeaseText)), triple)
 	for _, expected := range []string{"", c.LeaseUUID, c.LeaseText} {
-		equal(t, fmt.Sprintf("matches %q", expected), id.ExpectedLease(expected).Matches(triple, id.LeaseID{}), true)
+		equal(t, fmt.Sprintf("matches %q", expected), wire.ExpectedLease(expected).Matches(triple, id.LeaseID{}), true)
 	}
-	equal(t, "matches another", id.ExpectedLease(c.LeaseText+"1").Matches(triple, id.LeaseID{}), false)
+	equal(t, "matches another", wire.ExpectedLease(c.LeaseText+"1").Matches(triple, id.LeaseID{}), false)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
 type handleCase struct {
@@ -43,22 +44,22 @@ type handleFields struct {
 }
 
 func handle(t *testing.T, c handleCase) {
-	fields, backend, err := id.DecodeHandle(c.Hex)
+	fields, backend, err := wire.DecodeHandle(c.Hex)
 	equal(t, "ok", err == nil, c.OK)
-	outer := id.Handle{Backend: id.Postgres, Kind: id.HandleFresh, Opaque: c.Hex}
+	outer := wire.Handle{Backend: wire.Postgres, Kind: wire.HandleFresh, Opaque: c.Hex}
 	_, useErr := outer.CheckPostgres()
 	if err != nil {
-		var bad *id.HandleError
-		if !errors.As(err, &bad) || !errors.As(useErr, new(*id.HandleError)) {
+		var bad *wire.HandleError
+		if !errors.As(err, &bad) || !errors.As(useErr, new(*wire.HandleError)) {
 			t.Fatalf("not a HandleError: %v, %v", err, useErr)
 		}
 		d := c.Detail
-		want := id.HandleError{Reason: id.HandleReason(c.Error), Field: d.Field, Got: d.Got, Needed: d.Needed, At: d.At + d.Pos, Have: d.Have + d.Len}
+		want := wire.HandleError{Reason: wire.HandleReason(c.Error), Field: d.Field, Got: d.Got, Needed: d.Needed, At: d.At + d.Pos, Have: d.Have + d.Len}
 		equal(t, "error", *bad, want)
 		equal(t, "error text", strings.HasPrefix(err.Error(), "handle_codec: "), true)
 		return
 	}
-	want := id.HandleFields{
+	want := wire.HandleFields{
 		Execution: c.Fields.ExecutionID, AttemptIndex: c.Fields.AttemptIndex, AttemptID: c.Fields.AttemptID,
 		LeaseID: c.Fields.LeaseID, LeaseEpoch: c.Fields.LeaseEpoch.uint64(t), LeaseTTLMs: c.Fields.LeaseTTLMs.uint64(t),
 		Lane: id.LaneID(c.Fields.LaneID), WorkerInstance: c.Fields.WorkerInstanceID,
@@ -67,7 +68,7 @@ func handle(t *testing.T, c handleCase) {
 	equal(t, "tag", strings.ToLower(backend.String()), c.Tag)
 	equal(t, "accepted", useErr == nil, c.AcceptedByPostgres)
 	if c.AcceptedByPostgres {
-		equal(t, "encoded", id.EncodeHandle(id.HandleFresh, fields), outer)
+		equal(t, "encoded", wire.EncodeHandle(wire.HandleFresh, fields), outer)
 		return
 	}
 	equal(t, "error at the backend", "Validation{HandleFromOtherBackend}", c.ErrorAtBackend)
@@ -76,13 +77,13 @@ func handle(t *testing.T, c handleCase) {
 
 type handleJSONCase struct {
 	Backend   string          `json:"backend"`
-	Kind      id.HandleKind   `json:"kind"`
+	Kind      wire.HandleKind `json:"kind"`
 	OpaqueHex hexBytes        `json:"opaque_hex"`
 	JSON      json.RawMessage `json:"json"`
 }
 
 func handleJSON(t *testing.T, c handleJSONCase) {
-	var decoded id.Handle
+	var decoded wire.Handle
 	if err := json.Unmarshal(c.JSON, &decoded); err != nil {
 		t.Fatal(err)
 	}
@@ -98,27 +99,27 @@ type backendTagCase struct {
 }
 
 func backendTag(t *testing.T, c backendTagCase) {
-	equal(t, "tag", strings.ToLower(id.Backend(c.Byte).String()), c.Tag)
+	equal(t, "tag", strings.ToLower(wire.Backend(c.Byte).String()), c.Tag)
 }
 
 type waitpointTokenCase struct {
-	SecretHex   hexBytes          `json:"secret_hex"`
-	Kid         string            `json:"kid"`
-	ExecutionID id.ExecutionID    `json:"execution_id"`
-	WaitpointID id.WaitpointID    `json:"waitpoint_id"`
-	Message     string            `json:"message"`
-	MACInput    string            `json:"mac_input"`
-	Token       id.WaitpointToken `json:"token"`
-	TokenKid    string            `json:"token_kid"`
-	Fingerprint string            `json:"token_fingerprint"`
-	Redacted    string            `json:"redacted"`
+	SecretHex   hexBytes            `json:"secret_hex"`
+	Kid         string              `json:"kid"`
+	ExecutionID id.ExecutionID      `json:"execution_id"`
+	WaitpointID id.WaitpointID      `json:"waitpoint_id"`
+	Message     string              `json:"message"`
+	MACInput    string              `json:"mac_input"`
+	Token       wire.WaitpointToken `json:"token"`
+	TokenKid    string              `json:"token_kid"`
+	Fingerprint string              `json:"token_fingerprint"`
+	Redacted    string              `json:"redacted"`
 }
 
 func waitpointToken(t *testing.T, c waitpointTokenCase) {
-	secret := id.Secret(c.SecretHex)
-	token := id.SignWaitpoint(secret, c.Kid, c.ExecutionID, c.WaitpointID)
+	secret := wire.Secret(c.SecretHex)
+	token := wire.SignWaitpoint(secret, c.Kid, c.ExecutionID, c.WaitpointID)
 	equal(t, "token", string(token), string(c.Token))
-	equal(t, "signed message", id.Sign(secret, c.Kid, c.Message), string(c.Token))
+	equal(t, "signed message", wire.Sign(secret, c.Kid, c.Message), string(c.Token))
 	equal(t, "mac input", c.Kid+":"+c.Message, c.MACInput)
 	equal(t, "verified", token.Verify(secret, c.Kid, c.ExecutionID, c.WaitpointID), nil)
 	equal(t, "kid", token.Kid(), c.TokenKid)
@@ -136,13 +137,13 @@ type hmacCase struct {
 }
 
 func hmacRaw(t *testing.T, c hmacCase) {
-	secret := id.Secret(c.SecretUTF8)
-	equal(t, "token", id.Sign(secret, c.Kid, c.Message), c.Token)
-	equal(t, "verified", id.VerifySignature(secret, c.Kid, c.Message, c.Token), nil)
+	secret := wire.Secret(c.SecretUTF8)
+	equal(t, "token", wire.Sign(secret, c.Kid, c.Message), c.Token)
+	equal(t, "verified", wire.VerifySignature(secret, c.Kid, c.Message, c.Token), nil)
 }
 
 func hmacVerify(t *testing.T, c hmacCase) {
-	result := reason(t, id.VerifySignature(id.Secret(c.SecretHex), c.Kid, c.Message, c.Token))
+	result := reason(t, wire.VerifySignature(wire.Secret(c.SecretHex), c.Kid, c.Message, c.Token))
 	if result == "" {
 		result = "ok"
 	}
@@ -150,10 +151,10 @@ func hmacVerify(t *testing.T, c hmacCase) {
 }
 
 type tokenCase struct {
-	Token       id.WaitpointToken `json:"token"`
-	Display     string            `json:"display"`
-	TokenKid    string            `json:"token_kid"`
-	Fingerprint string            `json:"token_fingerprint"`
+	Token       wire.WaitpointToken `json:"token"`
+	Display     string              `json:"display"`
+	TokenKid    string              `json:"token_kid"`
+	Fingerprint string              `json:"token_fingerprint"`
 }
 
 func tokenRedaction(t *testing.T, c tokenCase) {
@@ -173,7 +174,7 @@ type kidCase struct {
 	OK  bool   `json:"required_ok"`
 }
 
-func kid(t *testing.T, c kidCase) { equal(t, "ok", id.CheckKid(c.Kid) == nil, c.OK) }
+func kid(t *testing.T, c kidCase) { equal(t, "ok", wire.CheckKid(c.Kid) == nil, c.OK) }
 
 type secretCase struct {
 	SecretHex string `json:"secret_hex"`
@@ -181,7 +182,7 @@ type secretCase struct {
 }
 
 func secretInput(t *testing.T, c secretCase) {
-	secret, err := id.ParseSecret(c.SecretHex)
+	secret, err := wire.ParseSecret(c.SecretHex)
 	equal(t, "ok", err == nil, c.OK)
 	if err == nil {
 		equal(t, "secret", hex.EncodeToString(secret), strings.ToLower(c.SecretHex))
@@ -189,7 +190,7 @@ func secretInput(t *testing.T, c secretCase) {
 }
 
 type grantKeyCase struct {
-	Kind             id.GrantKind        `json:"kind"`
+	Kind             wire.GrantKind      `json:"kind"`
 	SecretHex        hexBytes            `json:"secret_hex"`
 	Kid              string              `json:"kid"`
 	Partition        int16               `json:"partition"`
@@ -204,11 +205,11 @@ type grantKeyCase struct {
 }
 
 func claimGrantKey(t *testing.T, c grantKeyCase) {
-	grant := id.Grant{
+	grant := wire.Grant{
 		Kind: c.Kind, Execution: id.ExecutionIDFromRow(c.Partition, c.ExecutionUUID),
 		Worker: c.WorkerID, WorkerInstance: c.WorkerInstanceID, ExpiresAtMs: c.ExpiresAtMs,
 	}
-	secret := id.Secret(c.SecretHex)
+	secret := wire.Secret(c.SecretHex)
 	key := grant.Sign(secret, c.Kid)
 	equal(t, "message", grant.Message(), c.Message)
 	equal(t, "mac input", c.Kid+":"+grant.Message(), c.MACInput)
@@ -220,10 +221,10 @@ func claimGrantKey(t *testing.T, c grantKeyCase) {
 }
 
 type grantParseCase struct {
-	GrantKey   id.GrantKey  `json:"grant_key"`
-	ExpectKind id.GrantKind `json:"expect_kind"`
-	OK         bool         `json:"ok"`
-	Error      string       `json:"error"`
+	GrantKey   wire.GrantKey  `json:"grant_key"`
+	ExpectKind wire.GrantKind `json:"expect_kind"`
+	OK         bool           `json:"ok"`
+	Error      string         `json:"error"`
 	Fields     struct {
 		Partition     int16            `json:"partition"`
 		ExecutionUUID id.ExecutionUUID `json:"execution_uuid"`
@@ -239,7 +240,7 @@ func claimGrantParse(t *testing.T, c grantParseCase) {
 	if !c.OK {
 		return
 	}
-	want := id.GrantFields{
+	want := wire.GrantFields{
 		Execution:   id.ExecutionIDFromRow(c.Fields.Partition, c.Fields.ExecutionUUID),
 		ExpiresAtMs: c.Fields.ExpiresAtMs, Kid: c.Fields.Kid,
 	}

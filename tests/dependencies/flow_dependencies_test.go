@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -783,7 +784,7 @@ func TestResolveByHandle(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "x>y")
 	lease := func(key string) engine.Lease {
-		l, err := engine.LeaseFromHandle(f.Lease(t, flow, key).Handle(id.HandleFresh))
+		l, err := engine.LeaseFromHandle(f.Lease(t, flow, key).Handle(wire.HandleFresh))
 		if err != nil {
 			t.Fatal(err)
 		}

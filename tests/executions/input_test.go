@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -197,14 +198,14 @@ func TestValuesOutOfRangeAreRefused_E39(t *testing.T) {
 		_, err := f.RenewLease(t.Context(), c.Lease, ttl)
 		fixture.WantInputError(t, err, "lease TTL")
 	}
-	fields := id.HandleFields{Execution: c.ID, Lane: f.Lane, WorkerInstance: "w", AttemptIndex: math.MaxInt32 + 1}
-	_, err := engine.LeaseFromHandle(id.EncodeHandle(id.HandleFresh, fields))
+	fields := wire.HandleFields{Execution: c.ID, Lane: f.Lane, WorkerInstance: "w", AttemptIndex: math.MaxInt32 + 1}
+	_, err := engine.LeaseFromHandle(wire.EncodeHandle(wire.HandleFresh, fields))
 	fixture.WantInputError(t, err, "handle: attempt index")
 	fields.AttemptIndex, fields.LeaseEpoch = 0, math.MaxInt64+1
-	_, err = engine.LeaseFromHandle(id.EncodeHandle(id.HandleFresh, fields))
+	_, err = engine.LeaseFromHandle(wire.EncodeHandle(wire.HandleFresh, fields))
 	fixture.WantInputError(t, err, "handle: lease epoch")
 	fields.LeaseEpoch, fields.LeaseTTLMs = 1, math.MaxUint64
-	if l, err := engine.LeaseFromHandle(id.EncodeHandle(id.HandleFresh, fields)); err != nil || l.TTL != engine.MaxLeaseTTL {
+	if l, err := engine.LeaseFromHandle(wire.EncodeHandle(wire.HandleFresh, fields)); err != nil || l.TTL != engine.MaxLeaseTTL {
 		t.Errorf("lease %+v, %v", l, err)
 	}
 	f.WantUnchanged(t, c.ID, before)
@@ -213,9 +214,9 @@ func TestValuesOutOfRangeAreRefused_E39(t *testing.T) {
 func TestLeaseFromHandleRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
-	good := c.Lease.Handle(id.HandleFresh)
+	good := c.Lease.Handle(wire.HandleFresh)
 	foreign := good
-	foreign.Backend = id.Valkey
+	foreign.Backend = wire.Valkey
 	if _, err := engine.LeaseFromHandle(foreign); !errors.Is(err, engine.ErrInvalidInput) {
 		t.Errorf("handle of other storage: %v, want invalid input", err)
 	}

@@ -29,10 +29,11 @@ func goList(t *testing.T, args ...string) []string {
 // TestLayoutImportsPointDown holds every room to the rooms below it. A new room gets its line here.
 func TestLayoutImportsPointDown(t *testing.T) {
 	t.Parallel()
-	core := []string{"db", "normalise", "policy", "state", "id"}
+	core := []string{"db", "normalise", "policy", "state", "id/wire", "id"}
 	below := map[string][]string{
 		"":                  {}, // doc.go
-		"id":                {},
+		"id":                {"internal/hash"},
+		"id/wire":           {"id", "internal/hash"},
 		"state":             {},
 		"policy":            {"id"},
 		"normalise":         {"state"},
@@ -47,6 +48,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"reconcile":         append([]string{"engine", "internal/backoff"}, core...),
 		"worker":            append([]string{"engine", "internal/backoff", "reconcile"}, core...), // runs one beside its handlers
 		"internal/backoff":  {},
+		"internal/hash":     {},
 		"internal/document": {"policy", "id"},
 		"internal/pgserver": {},
 		"internal/pgtest":   {"internal/pgserver", "internal/pgtest/container", "schema"},

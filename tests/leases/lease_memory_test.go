@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // throughHandle is a lease as another process, or this one, reads it from its handle.
 func throughHandle(t *testing.T, l engine.Lease) engine.Lease {
 	t.Helper()
-	lease, err := engine.LeaseFromHandle(l.Handle(id.HandleFresh))
+	lease, err := engine.LeaseFromHandle(l.Handle(wire.HandleFresh))
 	if err != nil {
 		t.Fatal(err)
 	}

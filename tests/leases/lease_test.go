@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -266,7 +267,7 @@ func TestLeaseBesideThePointerIsKept_E5_M5(t *testing.T) {
 func TestLeaseCrossesProcessesAsAHandle(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
-	lease, err := engine.LeaseFromHandle(c.Lease.Handle(id.HandleFresh))
+	lease, err := engine.LeaseFromHandle(c.Lease.Handle(wire.HandleFresh))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -34,7 +35,7 @@ func TestRevokeLeaseReturnsTheExecution(t *testing.T) {
 	f.Advance(time.Second)
 	revoked := revoke(t, f, engine.RevokeSpec{ID: c.ID, Reason: "it hangs"})
 	want := engine.Revoked{
-		Lease:    id.LeaseTriple{Execution: c.ID.UUID(), AttemptIndex: 0, LeaseEpoch: 1},
+		Lease:    wire.LeaseTriple{Execution: c.ID.UUID(), AttemptIndex: 0, LeaseEpoch: 1},
 		Instance: c.Lease.Instance, Epoch: 2,
 	}
 	if revoked != want || revoked.Lease.String() != fmt.Sprintf("pg:%s:0:1", c.ID.UUID()) {
@@ -80,9 +81,9 @@ func TestRevokeLeaseIgnoresAnotherLease(t *testing.T) {
 		want engine.NotRevoked
 	}{
 		{engine.RevokeSpec{Instance: "another"}, engine.AnotherInstance},
-		{engine.RevokeSpec{Instance: "another", Lease: id.ExpectedLease(other)}, engine.AnotherInstance},
-		{engine.RevokeSpec{Instance: c.Lease.Instance, Lease: id.ExpectedLease(other)}, engine.AnotherLease},
-		{engine.RevokeSpec{Lease: id.ExpectedLease(fmt.Sprintf("pg:%s:0:2", c.ID.UUID()))}, engine.AnotherLease},
+		{engine.RevokeSpec{Instance: "another", Lease: wire.ExpectedLease(other)}, engine.AnotherInstance},
+		{engine.RevokeSpec{Instance: c.Lease.Instance, Lease: wire.ExpectedLease(other)}, engine.AnotherLease},
+		{engine.RevokeSpec{Lease: wire.ExpectedLease(fmt.Sprintf("pg:%s:0:2", c.ID.UUID()))}, engine.AnotherLease},
 		{engine.RevokeSpec{Lease: "what is no id"}, engine.AnotherLease},
 	} {
 		before := f.Dump(t, c.ID)
@@ -168,7 +169,7 @@ func TestRevokeLeaseAcceptsEverySpelling_I11(t *testing.T) {
 		"nothing": func(engine.Lease) string { return "" },
 	} {
 		c := f.Start(t, func(spec *engine.ExecutionSpec) { spec.Priority = 9 })
-		if got := revoke(t, f, engine.RevokeSpec{ID: c.ID, Lease: id.ExpectedLease(spell(c.Lease))}); got.NotRevoked != "" {
+		if got := revoke(t, f, engine.RevokeSpec{ID: c.ID, Lease: wire.ExpectedLease(spell(c.Lease))}); got.NotRevoked != "" {
 			t.Errorf("by %s: not revoked: %s", name, got.NotRevoked)
 		}
 		f.ClaimOne(t) // so that the next start claims its own
@@ -180,12 +181,12 @@ func TestRevokeLeaseAcceptsEverySpelling_I11(t *testing.T) {
 func TestLeaseLabelNamesTheCurrentLeaseOnly_I12(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
-	label := id.LeaseTriple{Execution: c.ID.UUID(), LeaseEpoch: 1}.Synthetic()
+	label := wire.LeaseTriple{Execution: c.ID.UUID(), LeaseEpoch: 1}.Synthetic()
 	revoke(t, f, engine.RevokeSpec{ID: c.ID})
 	next := f.ClaimOne(t)
 	before := f.Dump(t, c.ID)
 	for _, lease := range []string{label.String(), c.ID.UUID().String()} {
-		if got := revoke(t, f, engine.RevokeSpec{ID: c.ID, Lease: id.ExpectedLease(lease)}); got.NotRevoked != engine.AnotherLease {
+		if got := revoke(t, f, engine.RevokeSpec{ID: c.ID, Lease: wire.ExpectedLease(lease)}); got.NotRevoked != engine.AnotherLease {
 			t.Errorf("%s revoked %+v", lease, got)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 )
 
 // Packages are the folders of the packages that docs/versions.md calls API.
-var Packages = []string{"engine", "events", "id", "normalise", "policy", "reconcile", "schema", "state", "worker"}
+var Packages = []string{"engine", "events", "id", "id/wire", "normalise", "policy", "reconcile", "schema", "state", "worker"}
 
-// Lists returns the list of each package of [Packages], by its folder. The root is the repository's.
+// Lists returns the list of each package of [Packages], by the package's name. The root is the repository's.
 func Lists(root string) (map[string]string, error) {
 	var patterns []string
 	for _, folder := range Packages {

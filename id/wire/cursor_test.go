@@ -1,4 +1,4 @@
-package id
+package wire
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"testing/quick"
+
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 func TestEventCursorRoundTrip(t *testing.T) {
@@ -22,7 +24,7 @@ func TestEventCursorRoundTrip(t *testing.T) {
 
 func TestEventCursorForeignNamesTheOperation(t *testing.T) {
 	_, _, err := EventCursor{1, 0, 0}.EventID()
-	if reasonOf(t, err) != ReasonForeignCursor || !strings.Contains(err.Error(), "stream_subscribe: cursor does not belong to the Postgres backend") {
+	if reasonOf(t, err) != id.ReasonForeignCursor || !strings.Contains(err.Error(), "stream_subscribe: cursor does not belong to the Postgres backend") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -56,11 +58,11 @@ func TestFrameCursorBounds(t *testing.T) {
 		})
 	}
 	for _, cursor := range []FrameCursor{"9223372036854775808", "1-2147483648", "1-99999999999999999999"} {
-		if _, err := cursor.Upper(); reasonOf(t, err) != ReasonOutOfRange {
+		if _, err := cursor.Upper(); reasonOf(t, err) != id.ReasonOutOfRange {
 			t.Errorf("%s: got %v", cursor, err)
 		}
 	}
-	if _, err := FrameCursor("not checked before").Lower(); reasonOf(t, err) != ReasonMalformed {
+	if _, err := FrameCursor("not checked before").Lower(); reasonOf(t, err) != id.ReasonMalformed {
 		t.Errorf("got %v", err)
 	}
 }

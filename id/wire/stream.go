@@ -1,4 +1,4 @@
-package id
+package wire
 
 import (
 	"cmp"
@@ -6,45 +6,25 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/hash"
 )
 
-// EventCursor is a reader's position in an outbox: nine bytes to be kept and given back,
-// never inspected. Empty means "from now". A cursor of one outbox means nothing in another.
-type EventCursor []byte
-
-const (
-	eventCursorTag = 0x02
-	eventCursorLen = 9
-)
-
-// NewEventCursor is the cursor of the row with that event id: reading resumes after it.
-func NewEventCursor(eventID int64) EventCursor {
-	return binary.BigEndian.AppendUint64(append(make(EventCursor, 0, eventCursorLen), eventCursorTag), uint64(eventID))
+// StreamChannel is the notification channel of an attempt's output stream.
+func StreamChannel(e id.ExecutionUUID, attemptIndex int32) string {
+	return "ff_stream_" + e.String() + "_" + strconv.FormatInt(int64(attemptIndex), 10)
 }
 
-// EventID returns the event id that c holds; ok is false for the empty cursor. Id 0 means
-// "from the beginning".
-//
-// Errors: [*ParseError] with ReasonForeignCursor for bytes of any other shape, with
-// ReasonOutOfRange for a negative id.
-func (c EventCursor) EventID() (eventID int64, ok bool, err error) {
-	if len(c) == 0 {
-		return 0, false, nil
-	}
-	if len(c) != eventCursorLen || c[0] != eventCursorTag {
-		return 0, false, &ParseError{
-			Type: eventCursorType, Reason: ReasonForeignCursor,
-			Detail: "stream_subscribe: cursor does not belong to the Postgres backend",
-		}
-	}
-	eventID = int64(binary.BigEndian.Uint64(c[1:]))
-	if eventID < 0 {
-		return 0, false, &ParseError{Type: eventCursorType, Reason: ReasonOutOfRange}
-	}
-	return eventID, true, nil
+// StreamLockKey is the key of the advisory lock under which every program on the database
+// appends to an attempt's output stream.
+func StreamLockKey(e id.ExecutionUUID, attemptIndex int32) int64 {
+	message := make([]byte, 0, 8+len(e)+4)
+	message = binary.LittleEndian.AppendUint64(message, uint64(len(e)))
+	message = append(message, e[:]...)
+	message = binary.LittleEndian.AppendUint32(message, uint32(attemptIndex))
+	return int64(hash.SipHash13(message))
 }
-
-const eventCursorType = "event cursor"
 
 // FramePosition is the place of a frame in an attempt's output stream. Frames order by
 // time, then by sequence within the millisecond.
@@ -82,20 +62,20 @@ const frameCursorType = "frame cursor"
 // ParseFrameCursor checks the form of a cursor; whether its numbers can be a frame's is
 // asked when it is used.
 //
-// Errors: [*ParseError] with ReasonEmpty, ReasonBareMarkerRejected ("-" and "+") or
+// Errors: [*id.ParseError] with ReasonEmpty, ReasonBareMarkerRejected ("-" and "+") or
 // ReasonMalformed.
 func ParseFrameCursor(s string) (FrameCursor, error) {
 	switch s {
 	case "":
-		return "", &ParseError{Type: frameCursorType, Reason: ReasonEmpty}
+		return "", &id.ParseError{Type: frameCursorType, Reason: id.ReasonEmpty}
 	case "-", "+":
-		return "", refuse(frameCursorType, ReasonBareMarkerRejected, s)
+		return "", refuse(frameCursorType, id.ReasonBareMarkerRejected, s)
 	case string(FrameStart), string(FrameEnd):
 		return FrameCursor(s), nil
 	}
 	ms, seq, hasSeq := strings.Cut(s, "-")
 	if !isDigits(ms) || hasSeq && !isDigits(seq) {
-		return "", refuse(frameCursorType, ReasonMalformed, s)
+		return "", refuse(frameCursorType, id.ReasonMalformed, s)
 	}
 	return FrameCursor(s), nil
 }
@@ -112,7 +92,7 @@ func (c *FrameCursor) UnmarshalText(text []byte) error {
 
 // Lower returns the first position of a range that begins at c; a missing sequence is 0.
 //
-// Errors: [*ParseError], with ReasonOutOfRange when no frame can have these numbers.
+// Errors: [*id.ParseError], with ReasonOutOfRange when no frame can have these numbers.
 func (c FrameCursor) Lower() (FramePosition, error) { return c.bound(0) }
 
 // Upper returns the last position of a range that ends at c; a missing sequence is the
@@ -127,7 +107,7 @@ func (c FrameCursor) Upper() (FramePosition, error) { return c.bound(math.MaxInt
 // not take.
 func (c FrameCursor) After() (FramePosition, error) {
 	if c == FrameStart || c == FrameEnd {
-		return FramePosition{}, refuse(frameCursorType, ReasonMalformed, string(c))
+		return FramePosition{}, refuse(frameCursorType, id.ReasonMalformed, string(c))
 	}
 	return c.bound(0)
 }
@@ -150,7 +130,7 @@ func (c FrameCursor) bound(missingSeq int32) (FramePosition, error) {
 		number, seqErr = strconv.ParseInt(seq, 10, 32)
 	}
 	if tsErr != nil || seqErr != nil {
-		return FramePosition{}, refuse(frameCursorType, ReasonOutOfRange, string(c))
+		return FramePosition{}, refuse(frameCursorType, id.ReasonOutOfRange, string(c))
 	}
 	return FramePosition{TsMs: tsMs, Seq: int32(number)}, nil
 }

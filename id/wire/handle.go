@@ -1,11 +1,14 @@
-package id
+package wire
 
 import (
+	"encoding"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // Handle is what a worker holds while it works on an attempt. Callers pass it on and never
@@ -60,14 +63,14 @@ func HandleKinds() []HandleKind {
 
 // HandleFields is what the opaque bytes of a handle hold.
 type HandleFields struct {
-	Execution      ExecutionID
+	Execution      id.ExecutionID
 	AttemptIndex   uint32
-	AttemptID      AttemptID
-	LeaseID        LeaseID
+	AttemptID      id.AttemptID
+	LeaseID        id.LeaseID
 	LeaseEpoch     uint64
 	LeaseTTLMs     uint64
-	Lane           LaneID           // not validated when decoded; may be empty
-	WorkerInstance WorkerInstanceID // not validated when decoded; may be empty
+	Lane           id.LaneID           // not validated when decoded; may be empty
+	WorkerInstance id.WorkerInstanceID // not validated when decoded; may be empty
 }
 
 // HandleReason names what is wrong with the opaque bytes of a handle.
@@ -132,19 +135,27 @@ const (
 
 // EncodeHandle mints a Postgres handle.
 func EncodeHandle(kind HandleKind, f HandleFields) Handle {
-	const fixed = 3 + 5*4 + 4 + 8 + 8 + maxExecutionText + 2*uuidLen
+	const fixed = 3 + 5*4 + 4 + 8 + 8 + len("{fp:65535}:") + 3*uuidLen
 	b := make([]byte, 0, fixed+len(f.Lane)+len(f.WorkerInstance))
 	b = append(b, handleMagic, handleWireVersion, byte(Postgres))
-	var text [maxExecutionText]byte
-	b = appendLengthPrefixed(b, f.Execution.appendTo(text[:0]))
+	b = appendText(b, f.Execution)
 	b = binary.LittleEndian.AppendUint32(b, f.AttemptIndex)
-	b = appendLengthPrefixed(b, f.AttemptID.appendTo(text[:0]))
-	b = appendLengthPrefixed(b, f.LeaseID.appendTo(text[:0]))
+	b = appendText(b, f.AttemptID)
+	b = appendText(b, f.LeaseID)
 	b = binary.LittleEndian.AppendUint64(b, f.LeaseEpoch)
 	b = binary.LittleEndian.AppendUint64(b, f.LeaseTTLMs)
 	b = appendLengthPrefixed(b, f.Lane)
 	b = appendLengthPrefixed(b, f.WorkerInstance)
 	return Handle{Backend: Postgres, Kind: kind, Opaque: b}
+}
+
+// appendText appends the text of an id, which never fails, after its length.
+func appendText[T encoding.TextAppender](b []byte, value T) []byte {
+	length := len(b)
+	b = append(b, 0, 0, 0, 0)
+	b, _ = value.AppendText(b)
+	binary.LittleEndian.PutUint32(b[length:], uint32(len(b)-length-4))
+	return b
 }
 
 func appendLengthPrefixed[S ~string | ~[]byte](b []byte, s S) []byte {
@@ -181,22 +192,22 @@ func DecodeHandle(opaque []byte) (HandleFields, Backend, error) {
 	var err error
 	text := r.text("execution_id")
 	if r.err == nil {
-		f.Execution, err = ParseExecutionID(text)
+		f.Execution, err = id.ParseExecutionID(text)
 		r.parsed("execution_id", err)
 	}
 	f.AttemptIndex = r.uint32()
 	if text = r.text("attempt_id"); r.err == nil {
-		f.AttemptID, err = ParseAttemptID(text)
+		f.AttemptID, err = id.ParseAttemptID(text)
 		r.parsed("attempt_id", err)
 	}
 	if text = r.text("lease_id"); r.err == nil {
-		f.LeaseID, err = ParseLeaseID(text)
+		f.LeaseID, err = id.ParseLeaseID(text)
 		r.parsed("lease_id", err)
 	}
 	f.LeaseEpoch = r.uint64()
 	f.LeaseTTLMs = r.uint64()
-	f.Lane = LaneID(r.text("lane_id"))
-	f.WorkerInstance = WorkerInstanceID(r.text("worker_instance_id"))
+	f.Lane = id.LaneID(r.text("lane_id"))
+	f.WorkerInstance = id.WorkerInstanceID(r.text("worker_instance_id"))
 	if r.err == nil && r.pos < len(opaque) {
 		r.err = &HandleError{Reason: HandleTrailingBytes, At: r.pos, Have: len(opaque)}
 	}
@@ -311,7 +322,7 @@ func (h *Handle) UnmarshalJSON(data []byte) error {
 	var opaque []*uint8
 	for i, into := range []any{&backend, &kind, &opaque} {
 		if err := json.Unmarshal(members[i], into); err != nil {
-			return &ParseError{Type: typ, Reason: ReasonMalformed}
+			return &id.ParseError{Type: typ, Reason: id.ReasonMalformed}
 		}
 	}
 	parsed := Handle{Kind: HandleKind(kind), Opaque: make([]byte, len(opaque))}
@@ -326,11 +337,11 @@ func (h *Handle) UnmarshalJSON(data []byte) error {
 		parsed.Backend = 0
 	}
 	if parsed.Backend == 0 {
-		return &ParseError{Type: typ, Reason: ReasonMalformed}
+		return &id.ParseError{Type: typ, Reason: id.ReasonMalformed}
 	}
 	for i, b := range opaque {
 		if b == nil {
-			return &ParseError{Type: typ, Reason: ReasonMalformed}
+			return &id.ParseError{Type: typ, Reason: id.ReasonMalformed}
 		}
 		parsed.Opaque[i] = *b
 	}
@@ -343,13 +354,13 @@ func (h *Handle) UnmarshalJSON(data []byte) error {
 func requireMembers(typ string, data []byte, names ...string) ([]json.RawMessage, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(data, &object); err != nil {
-		return nil, &ParseError{Type: typ, Reason: ReasonMalformed}
+		return nil, &id.ParseError{Type: typ, Reason: id.ReasonMalformed}
 	}
 	members := make([]json.RawMessage, len(names))
 	for i, name := range names {
 		raw, ok := object[name]
 		if !ok || string(raw) == "null" {
-			return nil, &ParseError{Type: typ, Reason: ReasonMalformed, Detail: name + " is required"}
+			return nil, &id.ParseError{Type: typ, Reason: id.ReasonMalformed, Detail: name + " is required"}
 		}
 		members[i] = raw
 	}

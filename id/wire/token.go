@@ -1,4 +1,4 @@
-package id
+package wire
 
 import (
 	"crypto/hmac"
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // Secret is a key of the keystore, raw bytes. It never renders.
@@ -28,13 +30,13 @@ func CheckKid(kid string) error {
 	const typ = "kid"
 	switch {
 	case kid == "":
-		return &ParseError{Type: typ, Reason: ReasonEmpty}
+		return &id.ParseError{Type: typ, Reason: id.ReasonEmpty}
 	case len(kid) > maxKid:
-		return refuse(typ, ReasonTooLong, kid)
+		return refuse(typ, id.ReasonTooLong, kid)
 	}
 	for i := range len(kid) {
 		if kid[i] < 0x21 || kid[i] > 0x7e || kid[i] == ':' {
-			return refuse(typ, ReasonForbiddenCharacter, kid)
+			return refuse(typ, id.ReasonForbiddenCharacter, kid)
 		}
 	}
 	return nil
@@ -44,7 +46,7 @@ func CheckKid(kid string) error {
 func ParseSecret(text string) (Secret, error) {
 	secret, err := hex.DecodeString(text)
 	if err != nil || len(secret) != SecretBytes {
-		return nil, &ParseError{Type: "secret", Reason: ReasonMalformed}
+		return nil, &id.ParseError{Type: "secret", Reason: id.ReasonMalformed}
 	}
 	return secret, nil
 }
@@ -57,22 +59,22 @@ func Sign(secret Secret, kid, message string) string {
 // VerifySignature checks that signed is what [Sign] returns, hex digits in either case.
 // The digest is compared in constant time.
 //
-// Errors: [*ParseError] with ReasonMalformed, ReasonWrongKid or ReasonSignatureMismatch.
+// Errors: [*id.ParseError] with ReasonMalformed, ReasonWrongKid or ReasonSignatureMismatch.
 func VerifySignature(secret Secret, kid, message, signed string) error {
 	const typ = "signature"
 	signedKid, digits, ok := strings.Cut(signed, ":")
 	if !ok {
-		return &ParseError{Type: typ, Reason: ReasonMalformed}
+		return &id.ParseError{Type: typ, Reason: id.ReasonMalformed}
 	}
 	if signedKid != kid {
-		return &ParseError{Type: typ, Reason: ReasonWrongKid}
+		return &id.ParseError{Type: typ, Reason: id.ReasonWrongKid}
 	}
 	digest, err := hex.DecodeString(digits)
 	if err != nil {
-		return &ParseError{Type: typ, Reason: ReasonMalformed}
+		return &id.ParseError{Type: typ, Reason: id.ReasonMalformed}
 	}
 	if !hmac.Equal(digest, mac(secret, kid, message)) {
-		return &ParseError{Type: typ, Reason: ReasonSignatureMismatch}
+		return &id.ParseError{Type: typ, Reason: id.ReasonSignatureMismatch}
 	}
 	return nil
 }
@@ -90,18 +92,20 @@ func mac(secret Secret, kid, message string) []byte {
 type WaitpointToken string
 
 // SignWaitpoint makes the token of a waitpoint. Equal arguments give equal tokens.
-func SignWaitpoint(secret Secret, kid string, e ExecutionID, w WaitpointID) WaitpointToken {
+func SignWaitpoint(secret Secret, kid string, e id.ExecutionID, w id.WaitpointID) WaitpointToken {
 	return WaitpointToken(Sign(secret, kid, waitpointMessage(e, w)))
 }
 
 // Verify checks that t was made by [SignWaitpoint] with these arguments.
 //
 // Errors: as for [VerifySignature].
-func (t WaitpointToken) Verify(secret Secret, kid string, e ExecutionID, w WaitpointID) error {
+func (t WaitpointToken) Verify(secret Secret, kid string, e id.ExecutionID, w id.WaitpointID) error {
 	return VerifySignature(secret, kid, waitpointMessage(e, w), string(t))
 }
 
-func waitpointMessage(e ExecutionID, w WaitpointID) string { return e.String() + ":" + w.String() }
+func waitpointMessage(e id.ExecutionID, w id.WaitpointID) string {
+	return e.String() + ":" + w.String()
+}
 
 // Kid is the id of the key that signed t, empty when t is malformed.
 func (t WaitpointToken) Kid() string {
@@ -144,3 +148,8 @@ func (t WaitpointToken) LogValue() slog.Value { return slog.StringValue(t.String
 const redactedMalformed = "<REDACTED:malformed>"
 
 func redacted(s string) string { return fmt.Sprintf("<REDACTED:len=%d>", len(s)) }
+
+// MintedWaitpointKey is the key of a waitpoint whose creator gave none.
+func MintedWaitpointKey(w id.WaitpointID) id.WaitpointKey {
+	return id.WaitpointKey("wpk:" + w.String())
+}

@@ -1,4 +1,4 @@
-package id
+package wire
 
 import (
 	"encoding/binary"
@@ -6,14 +6,16 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // LeaseFence is the proof of ownership that the typed operations take: the lease, its
 // epoch and the attempt it is on.
 type LeaseFence struct {
-	LeaseID    LeaseID   `json:"lease_id"`
-	LeaseEpoch uint64    `json:"lease_epoch"`
-	AttemptID  AttemptID `json:"attempt_id"`
+	LeaseID    id.LeaseID   `json:"lease_id"`
+	LeaseEpoch uint64       `json:"lease_epoch"`
+	AttemptID  id.AttemptID `json:"attempt_id"`
 }
 
 // UnmarshalJSON requires all three members.
@@ -26,7 +28,7 @@ func (f *LeaseFence) UnmarshalJSON(data []byte) error {
 	var parsed LeaseFence
 	for i, into := range []any{&parsed.LeaseID, &parsed.LeaseEpoch, &parsed.AttemptID} {
 		if err := json.Unmarshal(members[i], into); err != nil {
-			return &ParseError{Type: typ, Reason: ReasonMalformed}
+			return &id.ParseError{Type: typ, Reason: id.ReasonMalformed}
 		}
 	}
 	*f = parsed
@@ -35,11 +37,11 @@ func (f *LeaseFence) UnmarshalJSON(data []byte) error {
 
 // StoredAttemptIndex converts an attempt index to its column's type.
 //
-// Errors: [*ParseError] with ReasonOutOfRange above 2147483647.
+// Errors: [*id.ParseError] with ReasonOutOfRange above 2147483647.
 func StoredAttemptIndex(index uint32) (int32, error) {
 	if index > math.MaxInt32 {
-		return 0, &ParseError{
-			Type: "attempt index", Reason: ReasonOutOfRange,
+		return 0, &id.ParseError{
+			Type: "attempt index", Reason: id.ReasonOutOfRange,
 			Detail: strconv.FormatUint(uint64(index), 10),
 		}
 	}
@@ -48,42 +50,25 @@ func StoredAttemptIndex(index uint32) (int32, error) {
 
 // StoredLeaseEpoch converts a lease epoch to its column's type.
 //
-// Errors: [*ParseError] with ReasonOutOfRange above the int64 maximum.
-func StoredLeaseEpoch(epoch uint64) (int64, error) { return StoredAmount("lease epoch", epoch) }
-
-// StoredAmount converts an unsigned amount to a bigint column's type; what names it in the
-// error.
-//
-// Errors: [*ParseError] with ReasonOutOfRange above the int64 maximum.
-func StoredAmount(what string, n uint64) (int64, error) {
-	if n > math.MaxInt64 {
-		return 0, &ParseError{Type: what, Reason: ReasonOutOfRange, Detail: strconv.FormatUint(n, 10)}
+// Errors: [*id.ParseError] with ReasonOutOfRange above the int64 maximum.
+func StoredLeaseEpoch(epoch uint64) (int64, error) {
+	if epoch > math.MaxInt64 {
+		return 0, &id.ParseError{Type: "lease epoch", Reason: id.ReasonOutOfRange, Detail: strconv.FormatUint(epoch, 10)}
 	}
-	return int64(n), nil
-}
-
-// StoredTTL converts a time to live in milliseconds, cut to the int64 maximum.
-func StoredTTL(ttlMs uint64) int64 { return int64(min(ttlMs, math.MaxInt64)) }
-
-// AddTTL is atMs + ttlMs, cut to the int64 maximum. ttlMs must not be negative.
-func AddTTL(atMs, ttlMs int64) int64 {
-	if atMs > math.MaxInt64-ttlMs {
-		return math.MaxInt64
-	}
-	return atMs + ttlMs
+	return int64(epoch), nil
 }
 
 // LeaseTriple identifies a lease by where it is stored.
 type LeaseTriple struct {
-	Execution    ExecutionUUID
+	Execution    id.ExecutionUUID
 	AttemptIndex int32
 	LeaseEpoch   int64
 }
 
 // Synthetic is the label under which expired leases are listed: the execution's UUID with
 // epoch and index folded in. It is no key and no fence: two leases may share one.
-func (t LeaseTriple) Synthetic() LeaseID {
-	label := LeaseID(t.Execution)
+func (t LeaseTriple) Synthetic() id.LeaseID {
+	label := id.LeaseID(t.Execution)
 	binary.BigEndian.PutUint64(label[0:], binary.BigEndian.Uint64(label[0:])^uint64(t.LeaseEpoch))
 	binary.BigEndian.PutUint32(label[8:], binary.BigEndian.Uint32(label[8:])^uint32(t.AttemptIndex))
 	return label
@@ -105,9 +90,9 @@ func ParseLeaseTriple(s string) (LeaseTriple, error) {
 	index, epoch, _ := strings.Cut(rest, ":")
 	indexValue, indexOK := parsePlain(index, 32)
 	epochValue, epochOK := parsePlain(epoch, 64)
-	uuidValue, uuidOK := parseHyphenated[execution](executionText)
-	if !tagged || !indexOK || !epochOK || !uuidOK {
-		return LeaseTriple{}, refuse("lease", ReasonMalformed, s)
+	uuidValue, err := id.ParseExecutionUUID(executionText)
+	if !tagged || !indexOK || !epochOK || err != nil || len(executionText) != uuidLen {
+		return LeaseTriple{}, refuse("lease", id.ReasonMalformed, s)
 	}
 	return LeaseTriple{Execution: uuidValue, AttemptIndex: int32(indexValue), LeaseEpoch: epochValue}, nil
 }
@@ -118,14 +103,14 @@ type ExpectedLease string
 
 // Matches reports whether e names the lease t, whose stored id is stored: by that id, by
 // the "pg:" text or by the synthetic label. Text that is none of these matches nothing.
-func (e ExpectedLease) Matches(t LeaseTriple, stored LeaseID) bool {
+func (e ExpectedLease) Matches(t LeaseTriple, stored id.LeaseID) bool {
 	if e == "" {
 		return true
 	}
 	if triple, err := ParseLeaseTriple(string(e)); err == nil {
 		return triple == t
 	}
-	given, err := ParseLeaseID(string(e))
+	given, err := id.ParseLeaseID(string(e))
 	return err == nil && (given == t.Synthetic() || !stored.IsZero() && given == stored)
 }
 

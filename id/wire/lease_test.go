@@ -1,10 +1,12 @@
-package id
+package wire
 
 import (
 	"encoding/json"
 	"math"
 	"testing"
 	"testing/quick"
+
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // TestExpectedLeaseTakesAllSpellings_I11: what a listing gives, a revocation accepts.
@@ -12,7 +14,7 @@ func TestExpectedLeaseTakesAllSpellings_I11(t *testing.T) {
 	err := quick.Check(func(lease LeaseTriple) bool {
 		lease.AttemptIndex &= math.MaxInt32
 		lease.LeaseEpoch &= math.MaxInt64
-		stored := NewLeaseID()
+		stored := id.NewLeaseID()
 		for _, expected := range []string{"", lease.String(), lease.Synthetic().String(), stored.String()} {
 			if !ExpectedLease(expected).Matches(lease, stored) {
 				t.Logf("%q does not match", expected)
@@ -22,7 +24,7 @@ func TestExpectedLeaseTakesAllSpellings_I11(t *testing.T) {
 		next := lease
 		next.LeaseEpoch ^= 1
 		for _, expected := range []string{lease.String(), lease.Synthetic().String(), stored.String(), "x"} {
-			if ExpectedLease(expected).Matches(next, NewLeaseID()) {
+			if ExpectedLease(expected).Matches(next, id.NewLeaseID()) {
 				t.Logf("%q matches %v", expected, next)
 				return false
 			}
@@ -34,7 +36,7 @@ func TestExpectedLeaseTakesAllSpellings_I11(t *testing.T) {
 	}
 	t.Run("no_stored_id", func(t *testing.T) {
 		lease := LeaseTriple{AttemptIndex: 1, LeaseEpoch: 1}
-		if ExpectedLease(LeaseID{}.String()).Matches(lease, LeaseID{}) {
+		if ExpectedLease(id.LeaseID{}.String()).Matches(lease, id.LeaseID{}) {
 			t.Error("the nil id matches a lease without one")
 		}
 	})
@@ -42,46 +44,30 @@ func TestExpectedLeaseTakesAllSpellings_I11(t *testing.T) {
 
 // TestSyntheticLeaseIsOnlyALabel_I12: different leases share one, so it fences nothing.
 func TestSyntheticLeaseIsOnlyALabel_I12(t *testing.T) {
-	a := LeaseTriple{Execution: ExecutionUUID{7: 1}, LeaseEpoch: 1}
-	b := LeaseTriple{Execution: ExecutionUUID{7: 3}, LeaseEpoch: 3}
+	a := LeaseTriple{Execution: id.ExecutionUUID{7: 1}, LeaseEpoch: 1}
+	b := LeaseTriple{Execution: id.ExecutionUUID{7: 3}, LeaseEpoch: 3}
 	if a == b || a.Synthetic() != b.Synthetic() {
 		t.Errorf("%v and %v, labels %v and %v", a, b, a.Synthetic(), b.Synthetic())
 	}
-	start := LeaseTriple{Execution: NewExecutionUUID()}
-	if got := start.Synthetic(); got != LeaseID(start.Execution) {
+	start := LeaseTriple{Execution: id.NewExecutionUUID()}
+	if got := start.Synthetic(); got != id.LeaseID(start.Execution) {
 		t.Errorf("epoch and index 0: got %v, want %v", got, start.Execution)
 	}
 }
 
-// TestAmountsAboveInt64AreRefused_I44: they are never stored as negative numbers.
-func TestAmountsAboveInt64AreRefused_I44(t *testing.T) {
-	if n, err := StoredAmount("delta", math.MaxInt64); n != math.MaxInt64 || err != nil {
+// TestStoredNumbersAreChecked_I44: a number above its column's range is never stored as a negative one.
+func TestStoredNumbersAreChecked_I44(t *testing.T) {
+	if n, err := StoredAttemptIndex(math.MaxInt32); n != math.MaxInt32 || err != nil {
 		t.Errorf("got %d, %v", n, err)
 	}
-	if _, err := StoredAmount("delta", math.MaxInt64+1); reasonOf(t, err) != ReasonOutOfRange {
+	if _, err := StoredAttemptIndex(math.MaxInt32 + 1); reasonOf(t, err) != id.ReasonOutOfRange {
 		t.Errorf("got %v", err)
 	}
-	if _, err := StoredLeaseEpoch(math.MaxUint64); reasonOf(t, err) != ReasonOutOfRange {
+	if n, err := StoredLeaseEpoch(math.MaxInt64); n != math.MaxInt64 || err != nil {
+		t.Errorf("got %d, %v", n, err)
+	}
+	if _, err := StoredLeaseEpoch(math.MaxInt64 + 1); reasonOf(t, err) != id.ReasonOutOfRange {
 		t.Errorf("got %v", err)
-	}
-	if got := StoredTTL(math.MaxUint64); got != math.MaxInt64 {
-		t.Errorf("ttl: got %d", got)
-	}
-}
-
-func TestAddTTLSaturates(t *testing.T) {
-	tests := []struct{ at, ttl, want int64 }{
-		{1000, 30, 1030},
-		{math.MaxInt64 - 1, 1, math.MaxInt64},
-		{math.MaxInt64, 1, math.MaxInt64},
-		{1, math.MaxInt64, math.MaxInt64},
-		{-5, math.MaxInt64, math.MaxInt64 - 5},
-		{math.MinInt64, 7, math.MinInt64 + 7},
-	}
-	for _, tt := range tests {
-		if got := AddTTL(tt.at, tt.ttl); got != tt.want {
-			t.Errorf("%d + %d: got %d, want %d", tt.at, tt.ttl, got, tt.want)
-		}
 	}
 }
 

@@ -1,4 +1,4 @@
-package id
+package wire
 
 import (
 	"crypto/hmac"
@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // GrantKind says what a grant permits.
@@ -26,15 +28,15 @@ type GrantKey string
 // Grant is what a grant key is signed for.
 type Grant struct {
 	Kind           GrantKind
-	Execution      ExecutionID
-	Worker         WorkerID
-	WorkerInstance WorkerInstanceID
+	Execution      id.ExecutionID
+	Worker         id.WorkerID
+	WorkerInstance id.WorkerInstanceID
 	ExpiresAtMs    int64
 }
 
 // GrantFields is what a grant key tells without the keystore.
 type GrantFields struct {
-	Execution   ExecutionID
+	Execution   id.ExecutionID
 	ExpiresAtMs int64
 	Kid         string
 }
@@ -54,9 +56,9 @@ func (k GrantKind) prefix() string {
 // Message is the text that a grant's signature covers. Its fields are separated by "|",
 // which no worker id may hold.
 func (g Grant) Message() string {
+	tag, uuid, _ := strings.Cut(g.Execution.String(), "}:")
 	fields := []string{
-		PartitionKey{FamilyFlow, g.Execution.partition}.String(), g.Execution.uuid.String(),
-		string(g.Worker), string(g.WorkerInstance), strconv.FormatInt(g.ExpiresAtMs, 10),
+		tag + "}", uuid, string(g.Worker), string(g.WorkerInstance), strconv.FormatInt(g.ExpiresAtMs, 10),
 	}
 	if g.Kind == ReclaimGrant {
 		fields = append(fields, string(ReclaimGrant))
@@ -74,10 +76,10 @@ func (g Grant) Sign(secret Secret, kid string) GrantKey {
 // the grant's stored row, so a key presented for another execution or worker fails here.
 // The comparison takes constant time.
 //
-// Errors: [*ParseError] with ReasonSignatureMismatch.
+// Errors: [*id.ParseError] with ReasonSignatureMismatch.
 func (g Grant) Verify(secret Secret, kid string, key GrantKey) error {
 	if !hmac.Equal([]byte(g.Sign(secret, kid)), []byte(key)) {
-		return &ParseError{Type: grantKeyType, Reason: ReasonSignatureMismatch}
+		return &id.ParseError{Type: grantKeyType, Reason: id.ReasonSignatureMismatch}
 	}
 	return nil
 }
@@ -90,9 +92,9 @@ func (k GrantKey) ID() [sha256.Size]byte { return sha256.Sum256([]byte(k)) }
 // Parse reads a key that must be of the given kind. It checks the form, not the signature:
 // see [Grant.Verify].
 //
-// Errors: [*ParseError] with ReasonMalformed.
+// Errors: [*id.ParseError] with ReasonMalformed.
 func (k GrantKey) Parse(kind GrantKind) (GrantFields, error) {
-	malformed := &ParseError{Type: grantKeyType, Reason: ReasonMalformed}
+	malformed := &id.ParseError{Type: grantKeyType, Reason: id.ReasonMalformed}
 	body, prefixed := strings.CutPrefix(string(k), kind.prefix())
 	tag, rest, tagged := strings.Cut(body, "}:")
 	parts := strings.Split(rest, ":")
@@ -100,9 +102,9 @@ func (k GrantKey) Parse(kind GrantKind) (GrantFields, error) {
 		return GrantFields{}, malformed
 	}
 	text, expires, kid, digest := parts[0], parts[1], parts[2], parts[3]
-	execution, err := ParseExecutionID(tag + "}:" + text)
+	execution, err := id.ParseExecutionID(tag + "}:" + text)
 	expiresAtMs, ok := parsePlain(expires, 64)
-	if err != nil || execution.uuid.String() != text || !ok || kid == "" || !isDigest(digest) {
+	if err != nil || execution.UUID().String() != text || !ok || kid == "" || !isDigest(digest) {
 		return GrantFields{}, malformed
 	}
 	return GrantFields{Execution: execution, ExpiresAtMs: expiresAtMs, Kid: kid}, nil

@@ -1,4 +1,4 @@
-package id
+package wire
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/quick"
+
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 var testSecret = Secret(bytes.Repeat([]byte{0x11}, SecretBytes))
@@ -21,7 +23,7 @@ func TestKidAndSecretAreChecked_I24(t *testing.T) {
 	}
 	for _, text := range []string{"", "11", strings.Repeat("1", 63), strings.Repeat("1", 66), strings.Repeat("g", 64)} {
 		secret, err := ParseSecret(text)
-		if reasonOf(t, err) != ReasonMalformed || secret != nil {
+		if reasonOf(t, err) != id.ReasonMalformed || secret != nil {
 			t.Errorf("secret %q: got %v, %v", text, secret, err)
 		}
 		if err != nil && len(text) > 2 && strings.Contains(err.Error(), text) {
@@ -32,7 +34,7 @@ func TestKidAndSecretAreChecked_I24(t *testing.T) {
 
 func TestSecretsNeverRender(t *testing.T) {
 	grant := Grant{Kind: ClaimGrant, Worker: "w", WorkerInstance: "w-1", ExpiresAtMs: 1}
-	token := SignWaitpoint(testSecret, "kid-1", ExecutionID{}, WaitpointID{})
+	token := SignWaitpoint(testSecret, "kid-1", id.ExecutionID{}, id.WaitpointID{})
 	key := grant.Sign(testSecret, "kid-1")
 	_, digest, _ := strings.Cut(string(token), ":")
 	holder := struct {
@@ -54,7 +56,7 @@ func TestSecretsNeverRender(t *testing.T) {
 	errs := errors.Join(
 		VerifySignature(testSecret, "kid-2", "m", string(token)), VerifySignature(testSecret, "kid-1", "m", string(token)),
 		VerifySignature(testSecret, "kid-1", "m", digest), grant.Verify(testSecret, "kid-2", key),
-		token.Verify(testSecret, "kid-1", ExecutionID{}, WaitpointID{1}))
+		token.Verify(testSecret, "kid-1", id.ExecutionID{}, id.WaitpointID{1}))
 	_, parseErr := key.Parse(ReclaimGrant)
 	for _, text := range append(rendered, log.String(), errs.Error(), parseErr.Error()) {
 		for _, secret := range hidden {
@@ -66,7 +68,8 @@ func TestSecretsNeverRender(t *testing.T) {
 }
 
 func TestSignatureIsBoundToEveryPart(t *testing.T) {
-	err := quick.Check(func(execution ExecutionID, waitpoint WaitpointID) bool {
+	err := quick.Check(func(partition uint8, uuid id.ExecutionUUID, waitpoint id.WaitpointID) bool {
+		execution := id.ExecutionIDFromRow(int16(partition), uuid)
 		token := SignWaitpoint(testSecret, "k", execution, waitpoint)
 		if err := token.Verify(testSecret, "k", execution, waitpoint); err != nil {
 			t.Log(err)
@@ -95,15 +98,15 @@ func TestSignatureIsBoundToEveryPart(t *testing.T) {
 // TestGrantKeyIsBoundToItsRow_I30: presented for another execution, worker, time or kind,
 // it fails.
 func TestGrantKeyIsBoundToItsRow_I30(t *testing.T) {
-	row := Grant{Kind: ClaimGrant, Execution: ExecutionIDFromRow(7, ExecutionUUID{1}), Worker: "w", WorkerInstance: "w-1", ExpiresAtMs: 1000}
+	row := Grant{Kind: ClaimGrant, Execution: id.ExecutionIDFromRow(7, id.ExecutionUUID{1}), Worker: "w", WorkerInstance: "w-1", ExpiresAtMs: 1000}
 	key := row.Sign(testSecret, "k")
 	if err := row.Verify(testSecret, "k", key); err != nil {
 		t.Fatal(err)
 	}
 	changes := map[string]func(*Grant){
 		"kind":      func(g *Grant) { g.Kind = ReclaimGrant },
-		"partition": func(g *Grant) { g.Execution = ExecutionIDFromRow(8, ExecutionUUID{1}) },
-		"execution": func(g *Grant) { g.Execution = ExecutionIDFromRow(7, ExecutionUUID{2}) },
+		"partition": func(g *Grant) { g.Execution = id.ExecutionIDFromRow(8, id.ExecutionUUID{1}) },
+		"execution": func(g *Grant) { g.Execution = id.ExecutionIDFromRow(7, id.ExecutionUUID{2}) },
 		"worker":    func(g *Grant) { g.Worker = "v" },
 		"instance":  func(g *Grant) { g.WorkerInstance = "w-2" },
 		"time":      func(g *Grant) { g.ExpiresAtMs++ },
@@ -112,7 +115,7 @@ func TestGrantKeyIsBoundToItsRow_I30(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			other := row
 			change(&other)
-			if err := other.Verify(testSecret, "k", key); reasonOf(t, err) != ReasonSignatureMismatch {
+			if err := other.Verify(testSecret, "k", key); reasonOf(t, err) != id.ReasonSignatureMismatch {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -123,20 +126,20 @@ func TestGrantKeyIsBoundToItsRow_I30(t *testing.T) {
 		if fields, err := key.Parse(kind); err != nil || fields.Execution != row.Execution {
 			t.Errorf("%s key: got %+v, %v", kind, fields, err)
 		}
-		if _, err := key.Parse(other); reasonOf(t, err) != ReasonMalformed {
+		if _, err := key.Parse(other); reasonOf(t, err) != id.ReasonMalformed {
 			t.Errorf("%s key taken for %s: %v", kind, other, err)
 		}
 	}
 }
 
 func TestGrantKeyHasOneSpelling(t *testing.T) {
-	row := Grant{Kind: ClaimGrant, Execution: ExecutionIDFromRow(7, ExecutionUUID{0: 0xab}), Worker: "w", WorkerInstance: "w-1", ExpiresAtMs: 1000}
+	row := Grant{Kind: ClaimGrant, Execution: id.ExecutionIDFromRow(7, id.ExecutionUUID{0: 0xab}), Worker: "w", WorkerInstance: "w-1", ExpiresAtMs: 1000}
 	key := string(row.Sign(testSecret, "k"))
 	for _, text := range []string{
 		strings.Replace(key, "ab00", "AB00", 1), strings.Replace(key, "{fp:7}", "{fp:07}", 1), strings.Replace(key, ":1000:", ":01000:", 1),
 		key[:len(key)-64] + strings.ToUpper(key[len(key)-64:]), strings.Replace(key, ":k:", "::", 1), key + ":", " " + key,
 	} {
-		if _, err := GrantKey(text).Parse(ClaimGrant); text == key || reasonOf(t, err) != ReasonMalformed {
+		if _, err := GrantKey(text).Parse(ClaimGrant); text == key || reasonOf(t, err) != id.ReasonMalformed {
 			t.Errorf("%q: got %v", text, err)
 		}
 	}

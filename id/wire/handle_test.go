@@ -1,13 +1,32 @@
-package id
+package wire
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math/rand"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/quick"
+
+	"github.com/flowfabric/flowfabric-go/id"
 )
+
+// Generate makes fields whose ids have a partition; testing/quick cannot set it.
+func (HandleFields) Generate(random *rand.Rand, size int) reflect.Value {
+	value := func(v any) reflect.Value {
+		made, _ := quick.Value(reflect.TypeOf(v), random)
+		return made
+	}
+	return reflect.ValueOf(HandleFields{
+		Execution:    id.ExecutionIDFromRow(int16(random.Intn(256)), value(id.ExecutionUUID{}).Interface().(id.ExecutionUUID)),
+		AttemptIndex: random.Uint32(), LeaseEpoch: random.Uint64(), LeaseTTLMs: random.Uint64(),
+		AttemptID: value(id.AttemptID{}).Interface().(id.AttemptID), LeaseID: value(id.LeaseID{}).Interface().(id.LeaseID),
+		Lane:           id.LaneID(value("").Interface().(string)),
+		WorkerInstance: id.WorkerInstanceID(value("").Interface().(string)),
+	})
+}
 
 func TestHandleRoundTrip(t *testing.T) {
 	err := quick.Check(func(want HandleFields) bool {

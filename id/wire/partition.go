@@ -1,0 +1,105 @@
+package wire
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/hash"
+)
+
+// WorkerPartitions is how many partitions the rows of worker instances have. It is fixed.
+const WorkerPartitions = 256
+
+// WorkerPartition is the partition_key of the worker instance's registry rows.
+func WorkerPartition(w id.WorkerInstanceID) int16 {
+	return int16(hash.FNV1a(string(w)) % WorkerPartitions)
+}
+
+// Scatter spreads s over m slots: the low 16 bits of its FNV-1a hash modulo m, 0 when m is 0.
+func Scatter(s string, m uint16) uint16 {
+	if m == 0 {
+		return 0
+	}
+	return uint16(hash.FNV1a(s)) % m
+}
+
+// Family says which configured count a partition index belongs to. Executions share the
+// flow family.
+type Family string
+
+// The partition families, as they are written in a hash tag.
+const (
+	FamilyFlow   Family = "fp"
+	FamilyBudget Family = "b"
+	FamilyQuota  Family = "q"
+)
+
+// PartitionKey names a partition; its text is a hash tag such as "{fp:7}".
+type PartitionKey struct {
+	Family Family
+	Index  uint16
+}
+
+const partitionKeyType = "partition key"
+
+// ParsePartitionKey parses a hash tag.
+//
+// Errors: [*id.ParseError] with ReasonMissingBraces, ReasonMalformedBody,
+// ReasonUnknownFamilyPrefix or ReasonInvalidIndex, the first that applies.
+func ParsePartitionKey(s string) (PartitionKey, error) {
+	rest, opened := strings.CutPrefix(s, "{")
+	body, closed := strings.CutSuffix(rest, "}")
+	if !opened || !closed {
+		return PartitionKey{}, refuse(partitionKeyType, id.ReasonMissingBraces, s)
+	}
+	prefix, text, ok := strings.Cut(body, ":")
+	if !ok {
+		return PartitionKey{}, refuse(partitionKeyType, id.ReasonMalformedBody, body)
+	}
+	family := Family(prefix)
+	switch family {
+	case FamilyFlow, FamilyBudget, FamilyQuota:
+	default:
+		return PartitionKey{}, refuse(partitionKeyType, id.ReasonUnknownFamilyPrefix, prefix)
+	}
+	index, ok := parsePlain(text, 17) // below 1 << 16
+	if !ok {
+		return PartitionKey{}, refuse(partitionKeyType, id.ReasonInvalidIndex, text)
+	}
+	return PartitionKey{Family: family, Index: uint16(index)}, nil
+}
+
+// CheckFlow refuses a key that is not of the flow family, or whose partition p does not have.
+//
+// Errors: [*id.ParseError] with ReasonUnknownFamilyPrefix or ReasonOutOfRange.
+func (k PartitionKey) CheckFlow(p id.Partitions) error {
+	if k.Family != FamilyFlow {
+		return refuse(partitionKeyType, id.ReasonUnknownFamilyPrefix, string(k.Family))
+	}
+	if count := p.WithDefaults().Flow; k.Index >= count {
+		return &id.ParseError{
+			Type: partitionKeyType, Reason: id.ReasonOutOfRange, Detail: fmt.Sprintf("partition %d of %d", k.Index, count),
+		}
+	}
+	return nil
+}
+
+// String renders k as a hash tag.
+func (k PartitionKey) String() string {
+	return "{" + string(k.Family) + ":" + strconv.Itoa(int(k.Index)) + "}"
+}
+
+// MarshalText renders k as a hash tag.
+func (k PartitionKey) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText parses text as [ParsePartitionKey] does.
+func (k *PartitionKey) UnmarshalText(text []byte) error {
+	parsed, err := ParsePartitionKey(string(text))
+	if err != nil {
+		return err
+	}
+	*k = parsed
+	return nil
+}
