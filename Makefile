@@ -58,11 +58,11 @@ endef
 bin/gate:
 	@go build -o bin/gate ./tests/internal/gate
 
-# The race detector takes two to ten times the processor time. So it watches the library, the worker processes and the suites
-# that run operations beside each other in one process. It doesn't watch the suites that read source, plans, schemas or
-# reports, run programs, or call one operation after the other.
+# The race detector takes two to ten times the processor time. So in make test it watches the library and the suites whose
+# programs share memory: workers, claimers, readers of events. It doesn't watch suites that read source, plans, schemas or
+# reports, run programs, or meet in the database alone. make test-sql has it watch all suites that use Postgres.
 SEQUENTIAL := ./bench ./bench/% ./cmd/ff ./examples/% ./review ./review/% \
-	$(addprefix ./tests/,cli conformance docs executions house internal/% operators schema statements views)
+	$(addprefix ./tests/,cli conformance dependencies docs executions flows house internal/% operators schema statements transactions upkeep views)
 all_packages = $(patsubst $(CURDIR)%,.%,$(shell go list -f '{{.Dir}}' $(PACKAGES)))
 
 # Both runs are one to gotestsum: the second follows whatever the first says.
@@ -77,7 +77,7 @@ sql_packages = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{j
 	$(filter-out ./bench/... ./review/...,$(PACKAGES)) | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
 
 .PHONY: test-sql
-test-sql: bin/gate ## Run the tests of the packages whose tests use Postgres
+test-sql: bin/gate ## Run the tests of the packages whose tests use Postgres, all with the race detector
 	$(say_what_is_left_out)
 	$(call summed,-- $(GOTEST) $(RACE) $(AVAILABLE) $(or $(sql_packages),$(error go list found no package whose tests use Postgres)))
 
