@@ -99,6 +99,13 @@ test-version: bin/gate
 	@echo "tests that depend on the version of Postgres, on PostgreSQL $$FF_POSTGRES_VERSION:"
 	$(call summed,--raw-command -- $(GATE) built -dir bin/versioned -run "$(versioned_run)" $(addprefix ./,$(sort $(dir $(versioned_files)))))
 
+# The suites of what the two layouts that there once were had in common: flows, grants, retention, claims and events.
+CONVERTED := ./tests/flows ./tests/dependencies ./tests/claims ./tests/upkeep ./tests/events
+
+.PHONY: test-converted
+test-converted: ## Run the suites of flows, claims, upkeep and events on databases converted from one of FlowFabric; RUN=PATTERN for some
+	FF_TEST_REFERENCE=$(CURDIR)/tests/schema/testdata/reference_v22.sql go test $(GOTEST) $(if $(RUN),-run '$(RUN)') $(CONVERTED)
+
 .PHONY: test-all-versions
 test-all-versions: ## Run all tests that use Postgres on embedded servers of VERSIONS (14 to 18), without the race detector
 	@for version in $(or $(VERSIONS),14 15 16 17 18); do \

@@ -22,7 +22,7 @@
 //
 // # The packages
 //
-//   - [github.com/flowfabric/flowfabric-go/schema] makes, checks and adopts the tables.
+//   - [github.com/flowfabric/flowfabric-go/schema] makes and checks the tables, and converts those of FlowFabric.
 //   - [github.com/flowfabric/flowfabric-go/engine] has the operations: create, claim, renew, complete,
 //     fail, flows, and the reads. Each is one transaction, or a part of yours.
 //   - [github.com/flowfabric/flowfabric-go/worker] claims, runs typed handlers, keeps their leases and

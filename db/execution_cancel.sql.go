@@ -178,7 +178,10 @@ entries AS (
     -- Their queue entries, taken out.
     DELETE FROM ffx_ready AS r
     USING ended AS d
-    WHERE r.ctid = d.entry_id
+    WHERE
+        r.ctid = d.entry_id
+        AND (r.partition_key = d.partition_key) IS TRUE
+        AND (r.execution_id = d.execution_id) IS TRUE
 ),
 unlisted AS (
     -- Their rows in the list of what is blocked, taken out.

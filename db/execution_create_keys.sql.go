@@ -214,15 +214,24 @@ func (q *Queries) ListFormerKeys(ctx context.Context, db DBTX, arg ListFormerKey
 }
 
 const pruneCreationKeys = `-- name: PruneCreationKeys :execrows
-DELETE FROM ffx_create_dedup
-WHERE ctid = ANY (ARRAY(
-    SELECT d.ctid
+DELETE FROM ffx_create_dedup AS k
+USING (
+    SELECT
+        d.ctid::tid AS row_id,
+        d.partition_key,
+        d.namespace,
+        d.idempotency_key
     FROM ffx_create_dedup AS d
     WHERE d.expires_at_ms <= ffx_now_ms($1)
     ORDER BY d.expires_at_ms
     LIMIT $2::integer
     FOR UPDATE SKIP LOCKED
-))
+) AS d
+WHERE
+    k.ctid = d.row_id
+    AND (k.partition_key = d.partition_key) IS TRUE
+    AND (k.namespace = d.namespace) IS TRUE
+    AND (k.idempotency_key = d.idempotency_key) IS TRUE
 `
 
 type PruneCreationKeysParams struct {

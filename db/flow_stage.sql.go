@@ -97,6 +97,9 @@ WITH input AS (
 staged AS MATERIALIZED (
     SELECT
         d.row_id,
+        i.partition_key,
+        i.flow_id,
+        i.edge_id,
         i.outcome
     FROM input AS i
     CROSS JOIN LATERAL (
@@ -130,7 +133,11 @@ SET
         ELSE jsonb_build_object('resolved_at_ms', $1::bigint, 'resolved_outcome', s.outcome)
     END
 FROM staged AS s
-WHERE d.ctid = s.row_id
+WHERE
+    d.ctid = s.row_id
+    AND d.partition_key = ANY (ARRAY[s.partition_key])
+    AND (d.flow_id = s.flow_id) IS TRUE
+    AND (d.edge_id = s.edge_id) IS TRUE
 `
 
 type ApplyEdgesParams struct {

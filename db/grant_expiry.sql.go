@@ -28,10 +28,16 @@ expired AS (
     -- Their grants that can no longer be used, deleted.
     DELETE FROM ff_claim_grant AS g
     USING (
-        SELECT l.grant_row_id
+        SELECT
+            l.grant_row_id,
+            l.partition_key,
+            l.grant_id
         FROM input AS i
         CROSS JOIN LATERAL (
-            SELECT t.ctid::tid AS grant_row_id
+            SELECT
+                t.ctid::tid AS grant_row_id,
+                t.partition_key,
+                t.grant_id
             FROM ff_claim_grant AS t
             WHERE
                 t.partition_key = i.partition_key
@@ -40,7 +46,10 @@ expired AS (
             FOR UPDATE SKIP LOCKED
         ) AS l
     ) AS d
-    WHERE g.ctid = d.grant_row_id
+    WHERE
+        g.ctid = d.grant_row_id
+        AND (g.partition_key = d.partition_key) IS TRUE
+        AND (g.grant_id = d.grant_id) IS TRUE
     RETURNING
         g.partition_key,
         g.execution_id

@@ -371,6 +371,7 @@ renewed AS (
         a.ctid = t.row_id
         AND a.partition_key = i.partition_key
         AND a.execution_id = i.execution_id
+        AND (a.attempt_index = i.attempt_index) IS TRUE
     RETURNING
         i.ord,
         a.partition_key,

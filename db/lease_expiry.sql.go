@@ -51,7 +51,10 @@ func (q *Queries) FenceStrayLeases(ctx context.Context, db DBTX, arg FenceStrayL
 const forgetLeaseTimers = `-- name: ForgetLeaseTimers :exec
 DELETE FROM ffx_lease_timer AS w
 USING (
-    SELECT l.timer_row_id
+    SELECT
+        l.timer_row_id,
+        i.due_at_ms,
+        i.timer_id
     FROM (
         SELECT
             unnest($1::bigint[]) AS due_at_ms,
@@ -67,7 +70,10 @@ USING (
         FOR UPDATE SKIP LOCKED
     ) AS l
 ) AS d
-WHERE w.ctid = d.timer_row_id
+WHERE
+    w.ctid = d.timer_row_id
+    AND (w.due_at_ms = d.due_at_ms) IS TRUE
+    AND (w.timer_id = d.timer_id) IS TRUE
 `
 
 type ForgetLeaseTimersParams struct {
@@ -94,6 +100,8 @@ due AS (
     -- The next lease timers that are due, locked, and how many leases stand before each.
     SELECT
         d.timer_row_id,
+        d.due_at_ms,
+        d.timer_id,
         sum(d.items) OVER (ORDER BY d.due_at_ms, d.timer_id) - d.items AS earlier
     FROM (
         SELECT
@@ -118,6 +126,8 @@ taken AS (
     USING due AS d
     WHERE
         w.ctid = d.timer_row_id
+        AND (w.due_at_ms = d.due_at_ms) IS TRUE
+        AND (w.timer_id = d.timer_id) IS TRUE
         AND d.earlier < $4::bigint
     RETURNING
         w.due_at_ms,

@@ -1095,7 +1095,7 @@ type FfxRetentionTimer struct {
 	IDs []pgtype.UUID
 }
 
-// Ledger of this library's migrations. In a database that FlowFabric made it also has a row adopted, and a row <version>/<part> for each part of a migration.
+// Ledger of this library's migrations. In a database that FlowFabric made it also has the steps of the conversion, and a row adopted once that is done.
 type FfxSchemaMigration struct {
 	// A migration that was applied, by the 14 digits of its file's name.
 	Version string

@@ -513,19 +513,19 @@ type Querier interface {
 	// Used by: engine.Retain.
 	// Locks: none. Spans partitions.
 	GetRetentionWork(ctx context.Context, db DBTX, arg GetRetentionWorkParams) (GetRetentionWorkRow, error)
-	// GetSchemaState tells whether the schema's tables are there, whether it declares who may work on them, whether
-	// the server takes writes, whether it has Citus, and how the database encodes text.
+	// GetSchemaState tells whether the schema's tables are there, whether it declares who may work on them, whether they are
+	// FlowFabric's partitioned ones, whether the server takes writes, whether it has Citus, and how the database encodes text.
 	//
 	// Used by: engine.Prepare.
 	// Locks: none.
 	GetSchemaState(ctx context.Context, db DBTX) (GetSchemaStateRow, error)
-	// GetSchemaVersion returns the newest applied migration, the empty string when there is none. The ledger of
-	// an adopted database also holds the mark "adopted" and the parts of migrations, as version/part.
+	// GetSchemaVersion returns the newest applied migration, the empty string when there is none, and whether a conversion of
+	// FlowFabric's tables has begun and is not done. Its steps are in the ledger too, the last of them as "adopted".
 	// ffx_schema_migrations must be known to exist.
 	//
 	// Used by: engine.Prepare.
 	// Locks: none.
-	GetSchemaVersion(ctx context.Context, db DBTX) (string, error)
+	GetSchemaVersion(ctx context.Context, db DBTX) (GetSchemaVersionRow, error)
 	// GetSessionExists tells whether a session is still there that GetOutboxState was asked in. While it is, the server has
 	// not crashed, nor another taken its place: no id was given out twice.
 	//

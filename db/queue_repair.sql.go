@@ -467,7 +467,10 @@ func (q *Queries) RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParam
 const sweepQueue = `-- name: SweepQueue :one
 WITH stale AS (
     -- Queue entries that do not hold.
-    SELECT r.ctid::tid AS entry_id
+    SELECT
+        r.ctid::tid AS entry_id,
+        r.partition_key,
+        r.execution_id
     FROM ffx_ready AS r
     JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[r.partition_key]) AND e.execution_id = r.execution_id
     WHERE
@@ -480,7 +483,10 @@ WITH stale AS (
 ),
 orphaned AS (
     -- Queue entries without an execution.
-    SELECT r.ctid::tid AS entry_id
+    SELECT
+        r.ctid::tid AS entry_id,
+        r.partition_key,
+        r.execution_id
     FROM ffx_ready AS r
     WHERE NOT EXISTS (
         SELECT
@@ -496,16 +502,30 @@ dequeued AS (
     -- Both, deleted.
     DELETE FROM ffx_ready AS r
     USING (
-        SELECT entry_id FROM stale
+        SELECT
+            entry_id,
+            partition_key,
+            execution_id
+        FROM stale
         UNION ALL
-        SELECT entry_id FROM orphaned
+        SELECT
+            entry_id,
+            partition_key,
+            execution_id
+        FROM orphaned
     ) AS s
-    WHERE r.ctid = s.entry_id
+    WHERE
+        r.ctid = s.entry_id
+        AND (r.partition_key = s.partition_key) IS TRUE
+        AND (r.execution_id = s.execution_id) IS TRUE
     RETURNING r.partition_key
 ),
 free AS (
     -- What is listed as blocked and is not.
-    SELECT b.ctid::tid AS entry_id
+    SELECT
+        b.ctid::tid AS entry_id,
+        b.partition_key,
+        b.execution_id
     FROM ffx_blocked AS b
     JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[b.partition_key]) AND e.execution_id = b.execution_id
     WHERE
@@ -517,7 +537,10 @@ free AS (
 ),
 gone AS (
     -- What is listed as blocked and is no more.
-    SELECT b.ctid::tid AS entry_id
+    SELECT
+        b.ctid::tid AS entry_id,
+        b.partition_key,
+        b.execution_id
     FROM ffx_blocked AS b
     WHERE NOT EXISTS (
         SELECT
@@ -533,18 +556,32 @@ unlisted AS (
     -- Both, deleted.
     DELETE FROM ffx_blocked AS b
     USING (
-        SELECT entry_id FROM free
+        SELECT
+            entry_id,
+            partition_key,
+            execution_id
+        FROM free
         UNION ALL
-        SELECT entry_id FROM gone
+        SELECT
+            entry_id,
+            partition_key,
+            execution_id
+        FROM gone
     ) AS s
-    WHERE b.ctid = s.entry_id
+    WHERE
+        b.ctid = s.entry_id
+        AND (b.partition_key = s.partition_key) IS TRUE
+        AND (b.execution_id = s.execution_id) IS TRUE
     RETURNING b.partition_key
 ),
 forgotten AS (
     -- Drains of workers that are long gone.
     DELETE FROM ffx_pause AS p
     USING (
-        SELECT w.ctid::tid AS pause_id
+        SELECT
+            w.ctid::tid AS pause_id,
+            w.name,
+            w.subject
         FROM ffx_pause AS w
         WHERE
             w.subject = 'worker'
@@ -552,7 +589,10 @@ forgotten AS (
         LIMIT $1::integer
         FOR UPDATE SKIP LOCKED
     ) AS o
-    WHERE p.ctid = o.pause_id
+    WHERE
+        p.ctid = o.pause_id
+        AND (p.name = o.name) IS TRUE
+        AND (p.subject = o.subject) IS TRUE
 )
 SELECT ((SELECT count(*) FROM dequeued) + (SELECT count(*) FROM unlisted))::bigint AS swept
 `

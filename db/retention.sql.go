@@ -776,10 +776,14 @@ const takeRetentionTimers = `-- name: TakeRetentionTimers :many
 WITH due AS (
     SELECT
         d.row_id,
+        d.subject,
+        d.due_at_ms,
+        d.timer_id,
         sum(d.items) OVER (ORDER BY d.due_at_ms, d.timer_id) - d.items AS earlier
     FROM (
         SELECT
             t.ctid::tid AS row_id,
+            t.subject,
             t.due_at_ms,
             t.timer_id,
             t.items
@@ -799,6 +803,9 @@ taken AS (
     USING due AS d
     WHERE
         t.ctid = d.row_id
+        AND (t.subject = d.subject) IS TRUE
+        AND (t.due_at_ms = d.due_at_ms) IS TRUE
+        AND (t.timer_id = d.timer_id) IS TRUE
         AND d.earlier < $3::bigint
     RETURNING
         t.partition_keys,

@@ -15,14 +15,14 @@ import (
 const dropBacklogMembersOf = `-- name: DropBacklogMembersOf :exec
 WITH input AS (
     SELECT
-        unnest($2::smallint[]) AS partition_key,
-        unnest($1::uuid[]) AS flow_id
-    LIMIT cardinality($1::uuid[])
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS flow_id
+    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ff_cancel_backlog_member
 WHERE
-    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
-    flow_id = ANY ($1::uuid[])
+    partition_key = ANY ($1::smallint[])
+    AND flow_id = ANY ($2::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -38,8 +38,8 @@ WHERE
 `
 
 type DropBacklogMembersOfParams struct {
-	FlowIDs       []pgtype.UUID
 	PartitionKeys []int16
+	FlowIDs       []pgtype.UUID
 }
 
 // DropBacklogMembersOf deletes what a backlog that is gone left behind of flows that are about to be deleted.
@@ -47,21 +47,21 @@ type DropBacklogMembersOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropBacklogMembersOf(ctx context.Context, db DBTX, arg DropBacklogMembersOfParams) error {
-	_, err := db.Exec(ctx, dropBacklogMembersOf, arg.FlowIDs, arg.PartitionKeys)
+	_, err := db.Exec(ctx, dropBacklogMembersOf, arg.PartitionKeys, arg.FlowIDs)
 	return err
 }
 
 const dropCancelDispatchesOf = `-- name: DropCancelDispatchesOf :exec
 WITH input AS (
     SELECT
-        unnest($2::smallint[]) AS partition_key,
-        unnest($1::uuid[]) AS flow_id
-    LIMIT cardinality($1::uuid[])
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS flow_id
+    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ff_cancel_dispatch_outbox
 WHERE
-    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
-    flow_id = ANY ($1::uuid[])
+    partition_key = ANY ($1::smallint[])
+    AND flow_id = ANY ($2::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -77,8 +77,8 @@ WHERE
 `
 
 type DropCancelDispatchesOfParams struct {
-	FlowIDs       []pgtype.UUID
 	PartitionKeys []int16
+	FlowIDs       []pgtype.UUID
 }
 
 // DropCancelDispatchesOf deletes what the cancel outbox, which nothing writes, has of flows that are about to be deleted.
@@ -86,21 +86,21 @@ type DropCancelDispatchesOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropCancelDispatchesOf(ctx context.Context, db DBTX, arg DropCancelDispatchesOfParams) error {
-	_, err := db.Exec(ctx, dropCancelDispatchesOf, arg.FlowIDs, arg.PartitionKeys)
+	_, err := db.Exec(ctx, dropCancelDispatchesOf, arg.PartitionKeys, arg.FlowIDs)
 	return err
 }
 
 const dropEdgeGroupsOf = `-- name: DropEdgeGroupsOf :exec
 WITH input AS (
     SELECT
-        unnest($2::smallint[]) AS partition_key,
-        unnest($1::uuid[]) AS flow_id
-    LIMIT cardinality($1::uuid[])
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS flow_id
+    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ff_edge_group
 WHERE
-    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
-    flow_id = ANY ($1::uuid[])
+    partition_key = ANY ($1::smallint[])
+    AND flow_id = ANY ($2::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -116,8 +116,8 @@ WHERE
 `
 
 type DropEdgeGroupsOfParams struct {
-	FlowIDs       []pgtype.UUID
 	PartitionKeys []int16
+	FlowIDs       []pgtype.UUID
 }
 
 // DropEdgeGroupsOf deletes the groups of flows that are about to be deleted.
@@ -125,21 +125,21 @@ type DropEdgeGroupsOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L3 waits (DELETE).
 func (q *Queries) DropEdgeGroupsOf(ctx context.Context, db DBTX, arg DropEdgeGroupsOfParams) error {
-	_, err := db.Exec(ctx, dropEdgeGroupsOf, arg.FlowIDs, arg.PartitionKeys)
+	_, err := db.Exec(ctx, dropEdgeGroupsOf, arg.PartitionKeys, arg.FlowIDs)
 	return err
 }
 
 const dropEdgesOf = `-- name: DropEdgesOf :exec
 WITH input AS (
     SELECT
-        unnest($2::smallint[]) AS partition_key,
-        unnest($1::uuid[]) AS flow_id
-    LIMIT cardinality($1::uuid[])
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS flow_id
+    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ff_edge
 WHERE
-    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
-    flow_id = ANY ($1::uuid[])
+    partition_key = ANY ($1::smallint[])
+    AND flow_id = ANY ($2::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -157,8 +157,8 @@ WHERE
 `
 
 type DropEdgesOfParams struct {
-	FlowIDs       []pgtype.UUID
 	PartitionKeys []int16
+	FlowIDs       []pgtype.UUID
 }
 
 // DropEdgesOf deletes the edges of flows that are about to be deleted.
@@ -166,21 +166,21 @@ type DropEdgesOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L3 waits (DELETE).
 func (q *Queries) DropEdgesOf(ctx context.Context, db DBTX, arg DropEdgesOfParams) error {
-	_, err := db.Exec(ctx, dropEdgesOf, arg.FlowIDs, arg.PartitionKeys)
+	_, err := db.Exec(ctx, dropEdgesOf, arg.PartitionKeys, arg.FlowIDs)
 	return err
 }
 
 const dropFlowSummariesOf = `-- name: DropFlowSummariesOf :exec
 WITH input AS (
     SELECT
-        unnest($2::smallint[]) AS partition_key,
-        unnest($1::uuid[]) AS flow_id
-    LIMIT cardinality($1::uuid[])
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS flow_id
+    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ff_flow_summary
 WHERE
-    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
-    flow_id = ANY ($1::uuid[])
+    partition_key = ANY ($1::smallint[])
+    AND flow_id = ANY ($2::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -196,8 +196,8 @@ WHERE
 `
 
 type DropFlowSummariesOfParams struct {
-	FlowIDs       []pgtype.UUID
 	PartitionKeys []int16
+	FlowIDs       []pgtype.UUID
 }
 
 // DropFlowSummariesOf deletes the summaries of flows that are about to be deleted.
@@ -205,21 +205,21 @@ type DropFlowSummariesOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropFlowSummariesOf(ctx context.Context, db DBTX, arg DropFlowSummariesOfParams) error {
-	_, err := db.Exec(ctx, dropFlowSummariesOf, arg.FlowIDs, arg.PartitionKeys)
+	_, err := db.Exec(ctx, dropFlowSummariesOf, arg.PartitionKeys, arg.FlowIDs)
 	return err
 }
 
 const dropFlows = `-- name: DropFlows :execrows
 WITH input AS (
     SELECT
-        unnest($2::smallint[]) AS partition_key,
-        unnest($1::uuid[]) AS flow_id
-    LIMIT cardinality($1::uuid[])
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS flow_id
+    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ff_flow_core
 WHERE
-    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
-    flow_id = ANY ($1::uuid[])
+    partition_key = ANY ($1::smallint[])
+    AND flow_id = ANY ($2::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -235,8 +235,8 @@ WHERE
 `
 
 type DropFlowsParams struct {
-	FlowIDs       []pgtype.UUID
 	PartitionKeys []int16
+	FlowIDs       []pgtype.UUID
 }
 
 // DropFlows deletes flows whose exclusive lock the caller holds, after all that belongs to them.
@@ -244,7 +244,7 @@ type DropFlowsParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropFlows(ctx context.Context, db DBTX, arg DropFlowsParams) (int64, error) {
-	result, err := db.Exec(ctx, dropFlows, arg.FlowIDs, arg.PartitionKeys)
+	result, err := db.Exec(ctx, dropFlows, arg.PartitionKeys, arg.FlowIDs)
 	if err != nil {
 		return 0, err
 	}

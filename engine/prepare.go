@@ -34,7 +34,7 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	switch {
 	case found.Encoding != "UTF8":
 		return fmt.Errorf("%s: %w: it is %s: create a database with ENCODING 'UTF8' TEMPLATE template0", op, ErrEncoding, found.Encoding)
-	case !found.Migrated && found.ReferenceMade:
+	case !found.Migrated && found.ReferenceMade, found.Partitioned:
 		return fmt.Errorf("%s: %w: made by FlowFabric and not adopted yet: run schema.Adopt", op, ErrNotMigrated)
 	case !found.Migrated:
 		return fmt.Errorf("%s: %w: run `ff migrate up` or schema.Migrate", op, ErrNotMigrated)
@@ -56,10 +56,14 @@ func (e *Engine) Prepare(ctx context.Context) error {
 // checkVersion compares this version of the library with the database's, and with the oldest one that the database
 // is for, if it declares any.
 func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) error {
-	version, err := e.q.GetSchemaVersion(ctx, e.reader())
+	ledger, err := e.q.GetSchemaVersion(ctx, e.reader())
 	if err != nil {
 		return wrap(op, err)
 	}
+	if ledger.Converting {
+		return fmt.Errorf("%s: %w: made by FlowFabric and not converted to the end: run schema.Adopt again", op, ErrNotMigrated)
+	}
+	version := ledger.Version
 	newer := version > SchemaVersion
 	switch {
 	case declared:
@@ -67,7 +71,6 @@ func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) err
 		switch {
 		case err != nil:
 			return wrap(op, err)
-		// An adoption that has stopped halfway declares before it has the version.
 		case !isVersion(from) || from > SchemaVersion:
 			return fmt.Errorf("%s: %w: it is at %s, for versions from %q on, and this library is %s: upgrade the library",
 				op, ErrTooNew, version, from, SchemaVersion)

@@ -129,7 +129,10 @@ dequeued AS (
     -- Their queue entries, deleted.
     DELETE FROM ffx_ready AS r
     USING claimed AS c
-    WHERE r.ctid = c.entry_id
+    WHERE
+        r.ctid = c.entry_id
+        AND (r.partition_key = c.partition_key) IS TRUE
+        AND (r.execution_id = c.execution_id) IS TRUE
 ),
 numbered AS (
     -- The claimed ones with the number that gives each its ids, and when its attempt times out.
@@ -202,6 +205,7 @@ resumable AS (
         n.ord,
         n.partition_key,
         n.execution_id,
+        n.attempt_index,
         n.lease_epoch,
         n.timeout_at_ms,
         t.row_id
@@ -243,6 +247,7 @@ resumed_attempts AS (
         a.ctid = n.row_id
         AND a.partition_key = n.partition_key
         AND a.execution_id = n.execution_id
+        AND (a.attempt_index = n.attempt_index) IS TRUE
     RETURNING
         n.ord,
         a.ffx_attempt_type AS attempt_type,

@@ -123,7 +123,10 @@ dequeued AS (
     -- Their queue entries, deleted.
     DELETE FROM ffx_ready AS r
     USING claimed AS c
-    WHERE r.ctid = c.entry_id
+    WHERE
+        r.ctid = c.entry_id
+        AND (r.partition_key = c.partition_key) IS TRUE
+        AND (r.execution_id = c.execution_id) IS TRUE
 ),
 numbered AS (
     -- The claimed ones with the number that gives each its ids, and when its attempt times out.
@@ -378,7 +381,10 @@ dequeued AS (
     -- Its queue entry, deleted.
     DELETE FROM ffx_ready AS r
     USING claimed AS c
-    WHERE r.ctid = c.entry_id
+    WHERE
+        r.ctid = c.entry_id
+        AND (r.partition_key = c.partition_key) IS TRUE
+        AND (r.execution_id = c.execution_id) IS TRUE
 ),
 opened_attempt AS (
     -- The attempt that begins, with its lease.

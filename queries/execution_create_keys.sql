@@ -205,12 +205,21 @@ WHERE
 --
 -- Used by: engine.PruneCreationKeys.
 -- Locks: keys skips (FOR UPDATE, then the DELETE). Spans partitions.
-DELETE FROM ffx_create_dedup
-WHERE ctid = ANY (ARRAY(
-    SELECT d.ctid
+DELETE FROM ffx_create_dedup AS k
+USING (
+    SELECT
+        d.ctid::tid AS row_id,
+        d.partition_key,
+        d.namespace,
+        d.idempotency_key
     FROM ffx_create_dedup AS d
     WHERE d.expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
     ORDER BY d.expires_at_ms
     LIMIT @batch_size::integer
     FOR UPDATE SKIP LOCKED
-));
+) AS d
+WHERE
+    k.ctid = d.row_id
+    AND (k.partition_key = d.partition_key) IS TRUE
+    AND (k.namespace = d.namespace) IS TRUE
+    AND (k.idempotency_key = d.idempotency_key) IS TRUE;

@@ -177,6 +177,9 @@ WITH input AS (
 staged AS MATERIALIZED (
     SELECT
         d.row_id,
+        i.partition_key,
+        i.flow_id,
+        i.edge_id,
         i.outcome
     FROM input AS i
     CROSS JOIN LATERAL (
@@ -210,7 +213,11 @@ SET
         ELSE jsonb_build_object('resolved_at_ms', @now_ms::bigint, 'resolved_outcome', s.outcome)
     END
 FROM staged AS s
-WHERE d.ctid = s.row_id;
+WHERE
+    d.ctid = s.row_id
+    AND d.partition_key = ANY (ARRAY[s.partition_key])
+    AND (d.flow_id = s.flow_id) IS TRUE
+    AND (d.edge_id = s.edge_id) IS TRUE;
 
 -- name: AddToGroups :exec
 -- AddToGroups adds edges to what groups count, and gives them their policies and targets. A group without a row is made.

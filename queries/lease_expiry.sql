@@ -19,6 +19,8 @@ due AS (
     -- The next lease timers that are due, locked, and how many leases stand before each.
     SELECT
         d.timer_row_id,
+        d.due_at_ms,
+        d.timer_id,
         sum(d.items) OVER (ORDER BY d.due_at_ms, d.timer_id) - d.items AS earlier
     FROM (
         SELECT
@@ -43,6 +45,8 @@ taken AS (
     USING due AS d
     WHERE
         w.ctid = d.timer_row_id
+        AND (w.due_at_ms = d.due_at_ms) IS TRUE
+        AND (w.timer_id = d.timer_id) IS TRUE
         AND d.earlier < @max_items::bigint
     RETURNING
         w.due_at_ms,
@@ -179,7 +183,10 @@ ORDER BY
 -- Locks: timers skips (FOR UPDATE, then the DELETE).
 DELETE FROM ffx_lease_timer AS w
 USING (
-    SELECT l.timer_row_id
+    SELECT
+        l.timer_row_id,
+        i.due_at_ms,
+        i.timer_id
     FROM (
         SELECT
             unnest(@due_at_ms::bigint[]) AS due_at_ms,
@@ -195,7 +202,10 @@ USING (
         FOR UPDATE SKIP LOCKED
     ) AS l
 ) AS d
-WHERE w.ctid = d.timer_row_id;
+WHERE
+    w.ctid = d.timer_row_id
+    AND (w.due_at_ms = d.due_at_ms) IS TRUE
+    AND (w.timer_id = d.timer_id) IS TRUE;
 
 -- name: TakeExpiredLeases :many
 -- TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due

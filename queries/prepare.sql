@@ -1,6 +1,6 @@
 -- name: GetSchemaState :one
--- GetSchemaState tells whether the schema's tables are there, whether it declares who may work on them, whether
--- the server takes writes, whether it has Citus, and how the database encodes text.
+-- GetSchemaState tells whether the schema's tables are there, whether it declares who may work on them, whether they are
+-- FlowFabric's partitioned ones, whether the server takes writes, whether it has Citus, and how the database encodes text.
 --
 -- Used by: engine.Prepare.
 -- Locks: none.
@@ -8,20 +8,28 @@ SELECT
     (to_regclass('ffx_schema_migrations') IS NOT NULL)::boolean AS migrated,
     (to_regclass('_sqlx_migrations') IS NOT NULL)::boolean AS reference_made,
     (to_regprocedure('ffx_usable_from()') IS NOT NULL)::boolean AS declared,
+    EXISTS (
+        SELECT
+        FROM pg_catalog.pg_class AS c
+        WHERE
+            c.oid = to_regclass('ff_exec_core')
+            AND c.relkind = 'p'
+    )::boolean AS partitioned,
     (pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on')::boolean AS read_only,
     (to_regclass('pg_dist_partition') IS NOT NULL)::boolean AS has_citus,
     current_setting('server_encoding')::text AS encoding;
 
 -- name: GetSchemaVersion :one
--- GetSchemaVersion returns the newest applied migration, the empty string when there is none. The ledger of
--- an adopted database also holds the mark "adopted" and the parts of migrations, as version/part.
+-- GetSchemaVersion returns the newest applied migration, the empty string when there is none, and whether a conversion of
+-- FlowFabric's tables has begun and is not done. Its steps are in the ledger too, the last of them as "adopted".
 -- ffx_schema_migrations must be known to exist.
 --
 -- Used by: engine.Prepare.
 -- Locks: none.
-SELECT coalesce(max(m.version), '')::text AS version
-FROM ffx_schema_migrations AS m
-WHERE m.version ~ '^[0-9]+$';
+SELECT
+    coalesce(max(m.version) FILTER (WHERE m.version ~ '^[0-9]+$'), '')::text AS version,
+    coalesce(bool_or(m.version = 'adopt/check') AND NOT bool_or(m.version = 'adopted'), false)::boolean AS converting
+FROM ffx_schema_migrations AS m;
 
 -- name: GetUsableFrom :one
 -- GetUsableFrom returns the oldest version of this library that may work on the schema.

@@ -412,7 +412,10 @@ CROSS JOIN LATERAL (
 -- then the DELETE). Spans partitions.
 WITH stale AS (
     -- Queue entries that do not hold.
-    SELECT r.ctid::tid AS entry_id
+    SELECT
+        r.ctid::tid AS entry_id,
+        r.partition_key,
+        r.execution_id
     FROM ffx_ready AS r
     JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[r.partition_key]) AND e.execution_id = r.execution_id
     WHERE
@@ -425,7 +428,10 @@ WITH stale AS (
 ),
 orphaned AS (
     -- Queue entries without an execution.
-    SELECT r.ctid::tid AS entry_id
+    SELECT
+        r.ctid::tid AS entry_id,
+        r.partition_key,
+        r.execution_id
     FROM ffx_ready AS r
     WHERE NOT EXISTS (
         SELECT
@@ -441,16 +447,30 @@ dequeued AS (
     -- Both, deleted.
     DELETE FROM ffx_ready AS r
     USING (
-        SELECT entry_id FROM stale
+        SELECT
+            entry_id,
+            partition_key,
+            execution_id
+        FROM stale
         UNION ALL
-        SELECT entry_id FROM orphaned
+        SELECT
+            entry_id,
+            partition_key,
+            execution_id
+        FROM orphaned
     ) AS s
-    WHERE r.ctid = s.entry_id
+    WHERE
+        r.ctid = s.entry_id
+        AND (r.partition_key = s.partition_key) IS TRUE
+        AND (r.execution_id = s.execution_id) IS TRUE
     RETURNING r.partition_key
 ),
 free AS (
     -- What is listed as blocked and is not.
-    SELECT b.ctid::tid AS entry_id
+    SELECT
+        b.ctid::tid AS entry_id,
+        b.partition_key,
+        b.execution_id
     FROM ffx_blocked AS b
     JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[b.partition_key]) AND e.execution_id = b.execution_id
     WHERE
@@ -462,7 +482,10 @@ free AS (
 ),
 gone AS (
     -- What is listed as blocked and is no more.
-    SELECT b.ctid::tid AS entry_id
+    SELECT
+        b.ctid::tid AS entry_id,
+        b.partition_key,
+        b.execution_id
     FROM ffx_blocked AS b
     WHERE NOT EXISTS (
         SELECT
@@ -478,18 +501,32 @@ unlisted AS (
     -- Both, deleted.
     DELETE FROM ffx_blocked AS b
     USING (
-        SELECT entry_id FROM free
+        SELECT
+            entry_id,
+            partition_key,
+            execution_id
+        FROM free
         UNION ALL
-        SELECT entry_id FROM gone
+        SELECT
+            entry_id,
+            partition_key,
+            execution_id
+        FROM gone
     ) AS s
-    WHERE b.ctid = s.entry_id
+    WHERE
+        b.ctid = s.entry_id
+        AND (b.partition_key = s.partition_key) IS TRUE
+        AND (b.execution_id = s.execution_id) IS TRUE
     RETURNING b.partition_key
 ),
 forgotten AS (
     -- Drains of workers that are long gone.
     DELETE FROM ffx_pause AS p
     USING (
-        SELECT w.ctid::tid AS pause_id
+        SELECT
+            w.ctid::tid AS pause_id,
+            w.name,
+            w.subject
         FROM ffx_pause AS w
         WHERE
             w.subject = 'worker'
@@ -497,6 +534,9 @@ forgotten AS (
         LIMIT @max_items::integer
         FOR UPDATE SKIP LOCKED
     ) AS o
-    WHERE p.ctid = o.pause_id
+    WHERE
+        p.ctid = o.pause_id
+        AND (p.name = o.name) IS TRUE
+        AND (p.subject = o.subject) IS TRUE
 )
 SELECT ((SELECT count(*) FROM dequeued) + (SELECT count(*) FROM unlisted))::bigint AS swept;

@@ -126,8 +126,8 @@ WITH input AS (
 )
 DELETE FROM ff_edge
 WHERE
-    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
-    flow_id = ANY (@flow_ids::uuid[])
+    partition_key = ANY (@partition_keys::smallint[])
+    AND flow_id = ANY (@flow_ids::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -156,8 +156,8 @@ WITH input AS (
 )
 DELETE FROM ff_edge_group
 WHERE
-    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
-    flow_id = ANY (@flow_ids::uuid[])
+    partition_key = ANY (@partition_keys::smallint[])
+    AND flow_id = ANY (@flow_ids::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -184,8 +184,8 @@ WITH input AS (
 )
 DELETE FROM ff_cancel_dispatch_outbox
 WHERE
-    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
-    flow_id = ANY (@flow_ids::uuid[])
+    partition_key = ANY (@partition_keys::smallint[])
+    AND flow_id = ANY (@flow_ids::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -212,8 +212,8 @@ WITH input AS (
 )
 DELETE FROM ff_cancel_backlog_member
 WHERE
-    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
-    flow_id = ANY (@flow_ids::uuid[])
+    partition_key = ANY (@partition_keys::smallint[])
+    AND flow_id = ANY (@flow_ids::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -240,8 +240,8 @@ WITH input AS (
 )
 DELETE FROM ff_flow_summary
 WHERE
-    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
-    flow_id = ANY (@flow_ids::uuid[])
+    partition_key = ANY (@partition_keys::smallint[])
+    AND flow_id = ANY (@flow_ids::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -268,8 +268,8 @@ WITH input AS (
 )
 DELETE FROM ff_flow_core
 WHERE
-    -- Where a table has partitions, rows of several have one address: the flow tells them apart.
-    flow_id = ANY (@flow_ids::uuid[])
+    partition_key = ANY (@partition_keys::smallint[])
+    AND flow_id = ANY (@flow_ids::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i

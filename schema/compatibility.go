@@ -27,7 +27,6 @@ func (s *State) newer() bool { return s.Version > Version }
 // newerRefusal returns why this build cannot work on what newer ones made, or nil.
 func (s *State) newerRefusal() error {
 	switch {
-	// Also where the version is not reached: an adoption that has stopped halfway.
 	case s.UsableFrom != "" && (!isVersion(s.UsableFrom) || s.UsableFrom > Version):
 		return s.refuse(ErrTooNew, fmt.Sprintf("its version is %s, for builds that know %s, and this one knows %s", s.Version, s.UsableFrom, Version))
 	case s.newer() && s.UsableFrom == "":

@@ -14,10 +14,14 @@ var (
 	ErrNoDatabase = errors.New("the database does not exist")
 	// ErrNotMigrated: the schema is empty. Call [Migrate].
 	ErrNotMigrated = errors.New("the database is not migrated")
-	// ErrNotAdopted: FlowFabric made the database. Call [Adopt].
+	// ErrNotAdopted: FlowFabric made the database, and it is not converted, or not to the end. Call [Adopt].
 	ErrNotAdopted = errors.New("the database was made by FlowFabric and is not adopted")
-	// ErrAdopted: FlowFabric made the tables, so they are not this library's to drop.
-	ErrAdopted = errors.New("a database made by FlowFabric cannot be rolled back")
+	// ErrPartitions: rows stand in other partitions than the numbers of partitions give. Pass [Adopt] those that
+	// FlowFabric worked with.
+	ErrPartitions = errors.New("rows stand in other partitions")
+	// ErrDifferent: a copy differs from its original, since another program wrote while [Adopt] worked. Stop it, drop this
+	// library's tables, rename the old ones back, and adopt again, see docs/database.md.
+	ErrDifferent = errors.New("a copied table differs from its original")
 	// ErrTooOld: migrations are missing. Call [Migrate], or, when it is the reference's that are
 	// missing, start a FlowFabric 0.15 server once.
 	ErrTooOld = errors.New("the database is too old")
@@ -48,7 +52,7 @@ var (
 	ErrReadOnly = errors.New("the database is read-only")
 )
 
-// A StateError tells why a database cannot be used, migrated or adopted. Nothing was changed.
+// A StateError tells why a database cannot be used, migrated or adopted. Except for [ErrDifferent], nothing was changed.
 type StateError struct {
 	// Err is one of the sentinels of this package; errors.Is finds it.
 	Err error

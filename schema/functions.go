@@ -21,8 +21,8 @@ func Repair[D Database](ctx context.Context, database D, opts Options) (Result, 
 		switch s.state.Origin {
 		case OriginNone:
 			return Result{}, s.state.refuse(ErrNotMigrated, "")
-		case OriginReference:
-			return Result{}, s.state.refuse(ErrNotAdopted, "")
+		case OriginReference, OriginConverting:
+			return Result{}, s.state.notAdopted()
 		}
 		result := Result{From: s.state.Version, To: s.state.Version, Applied: s.state.moved}
 		if len(s.state.moved) == 0 {

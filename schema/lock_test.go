@@ -14,35 +14,6 @@ func TestLockKey(t *testing.T) {
 	}
 }
 
-func TestReadPartsCoverEveryMigrationAfterTheBaseline(t *testing.T) {
-	known, err := knownMigrations()
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := map[string]bool{}
-	for _, m := range known {
-		if m.Version <= baseline {
-			continue
-		}
-		parts, err := readParts(m)
-		if err != nil {
-			t.Error(err)
-		}
-		if len(parts) == 0 {
-			t.Errorf("%s has no object line: it would be recorded without being applied", m.Name)
-		}
-		for _, p := range parts {
-			if seen[p.name] {
-				t.Errorf("%s: the object %q occurs twice", m.Name, p.name)
-			}
-			seen[p.name] = true
-			if !strings.Contains(p.sql, ";") || strings.Contains(p.sql, "migrate:") {
-				t.Errorf("%s: the object %q holds %q", m.Name, p.name, p.sql)
-			}
-		}
-	}
-}
-
 func TestParseScript(t *testing.T) {
 	const whole = "-- remark\n\n-- migrate:up\n\nSELECT 1;\nSELECT ü, oops;\n\n-- migrate:down\nSELECT 2;\n"
 	s, err := parseScript(whole)

@@ -13,6 +13,11 @@ import (
 // A migration's file is one of dbmate's: remarks, the line "-- migrate:up" with the statements to apply below it,
 // and "-- migrate:down" with those that take them back. Each half is sent as it is, in one transaction.
 
+const (
+	upLine   = "-- migrate:up"
+	downLine = "-- migrate:down"
+)
+
 // script is the content of a migration's file.
 type script struct{ up, down block }
 

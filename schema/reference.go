@@ -11,8 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// referenceVersion is the schema version of FlowFabric 0.15.
-const referenceVersion = 22
+// referenceVersion is the schema version of FlowFabric 0.15, referenceLedgerTable its ledger.
+const (
+	referenceVersion     = 22
+	referenceLedgerTable = "_sqlx_migrations"
+)
 
 // referenceChecksums are the SHA-384 sums of the migrations of FlowFabric 0.15. There is no 15.
 var referenceChecksums = map[int64]string{

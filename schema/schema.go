@@ -5,9 +5,8 @@
 //
 //	if _, err := schema.Migrate(ctx, pool, schema.Options{}); err != nil { … }
 //
-// [SQL] gives them to other migrators. A database made by
-// FlowFabric 0.15 is taken over by [Adopt]. Both may share it afterwards: the reference's tables keep
-// their names, columns and ledger, and what this library adds bears the prefix ffx_.
+// [SQL] gives them to other migrators. A database made by FlowFabric 0.15 is converted by [Adopt]. FlowFabric can work on
+// either afterwards: its tables keep their names, columns and ledger, and what this library adds bears the prefix ffx_.
 //
 // Names are unqualified everywhere, so a search_path chooses the schema and one database may hold
 // several engines. Which migrations a schema holds is recorded in its table ffx_schema_migrations.
@@ -37,9 +36,10 @@ const (
 	// Version is the newest migration: the version of a database that this build works on.
 	Version = "20261125000019"
 
-	// baseline is the last migration that only makes what the reference has too. In an adopted
-	// database the migrations up to here are recorded, never run.
-	baseline = "20261101000008"
+	// baseline is the last migration that only makes what the reference has too, and baselineLedger is its file: it makes
+	// FlowFabric's ledger.
+	baseline       = "20261101000008"
+	baselineLedger = "20261101000008_reference"
 
 	// firstOwn is the first migration after them. Migrations with versions in between were never released.
 	firstOwn = "20261125000001"
@@ -72,13 +72,12 @@ func (o Options) log() *slog.Logger {
 type Result struct {
 	// From and To are the newest migration before and after; empty means none.
 	From, To string
-	// Applied are the migrations applied, oldest first, or taken back, newest first. In an adopted
-	// database it lists the parts of migrations.
+	// Applied are the migrations applied, oldest first, or taken back, newest first.
 	Applied []string
 }
 
 // Migrate brings the database to [Version]: an empty one, or one an older version of this library
-// made or adopted. Calling it again does nothing. One that a newer version migrated, and that this one may work on, it
+// made. Calling it again does nothing. One that a newer version migrated, and that this one may work on, it
 // leaves alone; Result.To then tells that version.
 //
 // Calls from several processes, and a starting FlowFabric server, wait for each other, as long as ctx lets them,
@@ -94,8 +93,8 @@ type Result struct {
 // is changed then. A statement that fails is named by file and line, and errors.As finds its *pgconn.PgError.
 func Migrate[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
-		if s.state.Origin == OriginReference {
-			return Result{}, s.state.refuse(ErrNotAdopted, "")
+		if s.state.unconverted() {
+			return Result{}, s.state.notAdopted()
 		}
 		return s.migrate(ctx)
 	})
@@ -113,55 +112,25 @@ func Plan[D Database](ctx context.Context, database D, opts Options) (Result, er
 	if err := state.obstacle(opts); err != nil {
 		return Result{}, err
 	}
-	result := Result{From: state.Version, To: max(state.Version, Version)}
-	switch state.Origin {
-	case OriginReference:
-		return Result{}, state.refuse(ErrNotAdopted, "")
-	case OriginAdopted:
-		result.Applied, err = state.pendingParts()
-	default:
-		result.Applied = state.pending()
+	if state.unconverted() {
+		return Result{}, state.notAdopted()
 	}
-	return result, err
-}
-
-// Adopt takes over a database that FlowFabric 0.15 made, whatever its physical layout: it records the
-// migrations that made the tables both know as applied, and adds this library's columns, tables,
-// functions, triggers and indexes. Of what exists only the five notification triggers are replaced. On
-// a database adopted before it does what Migrate does.
-//
-// Each object is a transaction of its own, recorded by it, so a failed or interrupted adoption goes on
-// where it stopped. Adding the generated columns rewrites ff_exec_core under an exclusive lock, and an
-// index blocks writes to its table while it is built: adopt a large database when it is quiet. The end of ctx
-// interrupts it.
-//
-// Errors: as Migrate, and [ErrNotMigrated] for an empty database.
-func Adopt[D Database](ctx context.Context, database D, opts Options) (Result, error) {
-	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
-		switch s.state.Origin {
-		case OriginNone:
-			return Result{}, s.state.refuse(ErrNotMigrated, "there is nothing to adopt")
-		case OriginReference:
-			if err := s.beginAdoption(ctx); err != nil {
-				return Result{}, err
-			}
-		}
-		return s.migrate(ctx)
-	})
+	return Result{From: state.Version, To: max(state.Version, Version), Applied: state.pending()}, nil
 }
 
 // Rollback takes back every migration newer than the version to, newest first; with to empty all of
 // them, and the schema is left without a table of this library. The data in what is dropped is lost.
 //
-// Errors: as Migrate, [ErrTooNew] for every database that a newer version migrated, and [ErrAdopted] for one
-// that FlowFabric made, adopted or not.
+// What [Adopt] set aside is left.
+//
+// Errors: as Migrate, and [ErrTooNew] for every database that a newer version migrated.
 func Rollback[D Database](ctx context.Context, database D, to string, opts Options) (Result, error) {
 	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
 		switch {
 		case s.state.Origin == OriginNone:
 			return Result{}, nil
-		case s.state.Origin != OriginOwn:
-			return Result{}, s.state.refuse(ErrAdopted, "")
+		case s.state.unconverted():
+			return Result{}, s.state.notAdopted()
 		case s.state.newer():
 			return Result{}, s.state.refuse(ErrTooNew, fmt.Sprintf("its version is %s, this build cannot take that back", s.state.Version))
 		case to != "" && !s.state.knows(to):

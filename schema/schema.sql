@@ -2363,7 +2363,7 @@ CREATE TABLE ffx_schema_migrations (
     version character varying NOT NULL
 );
 
-COMMENT ON TABLE ffx_schema_migrations IS 'Ledger of this library''s migrations. In a database that FlowFabric made it also has a row adopted, and a row <version>/<part> for each part of a migration.';
+COMMENT ON TABLE ffx_schema_migrations IS 'Ledger of this library''s migrations. In a database that FlowFabric made it also has the steps of the conversion, and a row adopted once that is done.';
 
 COMMENT ON COLUMN ffx_schema_migrations.version IS 'A migration that was applied, by the 14 digits of its file''s name.';
 

@@ -152,9 +152,6 @@ func (s *session) migrate(ctx context.Context) (Result, error) {
 			return Result{}, classify("create the schema", err)
 		}
 	}
-	if s.state.Origin == OriginAdopted {
-		return s.applyParts(ctx)
-	}
 	result := Result{From: s.state.Version, To: s.state.Version}
 	for _, m := range s.state.Migrations {
 		if m.Applied {
@@ -235,6 +232,14 @@ func (s *session) rollback(ctx context.Context, to string) (Result, error) {
 // exec runs statements in a transaction of their own in which unqualified names mean this schema and no other. Its
 // settings go with it.
 func (s *session) exec(ctx context.Context, statements ...string) error {
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, strings.Join(statements, ";\n"))
+		return err
+	})
+}
+
+// inTx runs do in such a transaction.
+func (s *session) inTx(ctx context.Context, do func(pgx.Tx) error) error {
 	begin := []string{
 		"BEGIN ISOLATION LEVEL READ COMMITTED",
 		"SET LOCAL search_path = " + pgx.Identifier{s.schema}.Sanitize(),
@@ -242,10 +247,7 @@ func (s *session) exec(ctx context.Context, statements ...string) error {
 		"SET LOCAL statement_timeout = 0",
 		"SET LOCAL " + citusPropagation + " = off",
 	}
-	return pgx.BeginTxFunc(ctx, s.conn, pgx.TxOptions{BeginQuery: strings.Join(begin, ";")}, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, strings.Join(statements, ";\n"))
-		return err
-	})
+	return pgx.BeginTxFunc(ctx, s.conn, pgx.TxOptions{BeginQuery: strings.Join(begin, ";")}, do)
 }
 
 // retryLocked repeats try for as long as it ends because a table stayed locked, or in a deadlock.

@@ -22,10 +22,10 @@ var sharedIndexes = []struct{ name, on string }{
 	{"ff_completion_event_lookup_idx", "ff_completion_event (partition_key, execution_id, occurred_at_ms)"},
 }
 
-// Share makes the indexes by which FlowFabric 0.15 claims work, finds lost leases and dispatches completions, in a database
-// that this library made: without them its workers are slow on tables with many rows. They cost this library's own
-// claims, renewals and completions. [Unshare] takes them back. A database that FlowFabric made has them, and nothing is
-// done there.
+// Share makes the three indexes by which FlowFabric 0.15 claims work, finds lost leases and dispatches completions: without
+// them its workers are slow on tables with many rows. They cost this library's own claims, renewals and completions.
+// [Unshare] takes them back. The other indexes of FlowFabric's own databases are left out: nothing that its server and
+// workers do needs them, or a key here serves the same reads. docs/both-engines.md lists them.
 //
 // Nobody who reads or writes is held up, and running programs need not know of it: the indexes are made concurrently,
 // one after the other, which on a large table takes minutes, and longer while old transactions run. What a failed or
@@ -39,8 +39,7 @@ func Share[D Database](ctx context.Context, database D, opts Options) (Result, e
 	return changeShared(ctx, database, opts, (*session).share)
 }
 
-// Unshare takes back what [Share] made, in the same manner. In a database that FlowFabric made it does nothing: the
-// indexes are its own.
+// Unshare takes back what [Share] made, in the same manner.
 func Unshare[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	return changeShared(ctx, database, opts, (*session).unshare)
 }
@@ -57,9 +56,6 @@ func changeShared[D Database](
 			return Result{}, err
 		}
 		result := Result{From: s.state.Version, To: s.state.Version}
-		if s.state.Origin != OriginOwn {
-			return result, nil
-		}
 		conn, err := from.another(ctx)
 		if err != nil {
 			return Result{}, err
@@ -160,7 +156,7 @@ func (s *State) readShared(ctx context.Context, db Querier) error {
 
 // sharedWarning says that the indexes are there in part.
 func (s *State) sharedWarning() []string {
-	if s.Origin != OriginOwn || s.Shared || len(s.shared) == 0 {
+	if s.unconverted() || s.Shared || len(s.shared) == 0 {
 		return nil
 	}
 	return []string{fmt.Sprintf("of the %d indexes for FlowFabric it has some, or some half-made: run `ff migrate share` again, "+

@@ -21,7 +21,9 @@ const (
 	OriginOwn Origin = "own"
 	// OriginReference: FlowFabric made them.
 	OriginReference Origin = "reference"
-	// OriginAdopted: FlowFabric made them and [Adopt] has begun to add to them.
+	// OriginConverting: FlowFabric made them, and [Adopt] has begun to convert them.
+	OriginConverting Origin = "converting"
+	// OriginAdopted: FlowFabric made them and [Adopt] has converted them.
 	OriginAdopted Origin = "adopted"
 )
 
@@ -46,10 +48,7 @@ type State struct {
 	UsableFrom string
 	// Migrations are those this build knows, oldest first.
 	Migrations []Migration
-	// Partitioned tells the physical layout: true for tables FlowFabric made, false for ours.
-	Partitioned bool
-	// Shared tells whether it has all the indexes that FlowFabric needs on tables with rows: [Share] makes them, and a
-	// database that FlowFabric made has them.
+	// Shared tells whether it has all the indexes that [Share] makes.
 	Shared bool
 	// Warnings are remarks that keep nobody from using the database.
 	Warnings []string
@@ -58,8 +57,12 @@ type State struct {
 
 	readOnly bool
 	encoding string
-	// parts are the ledger's rows that name a part of a migration.
-	parts map[string]bool
+	// partitioned tells that the tables are FlowFabric's.
+	partitioned bool
+	// steps are the ledger's rows of a conversion that has begun and is not done.
+	steps map[string]bool
+	// adopted tells that a conversion is done.
+	adopted bool
 	// shared are the indexes there are for FlowFabric, and whether each is whole.
 	shared map[string]bool
 	// moved are the functions that work in another schema, with their arguments.
@@ -122,7 +125,7 @@ func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 		schema,
 	).Scan(
 		&state.Database, &state.Schema, &state.readOnly, &state.encoding,
-		&hasLedger, &hasReferenceLedger, &hasAnything, &hasCore, &state.Partitioned,
+		&hasLedger, &hasReferenceLedger, &hasAnything, &hasCore, &state.partitioned,
 		&declares, &hasCitus,
 	)
 	if err != nil {
@@ -158,7 +161,9 @@ func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 	}
 
 	switch {
-	case state.Version != "" && state.parts[adopted]:
+	case len(state.steps) > 0:
+		state.Origin = OriginConverting
+	case state.Version != "" && state.adopted:
 		state.Origin = OriginAdopted
 	case state.Version != "":
 		state.Origin = OriginOwn
@@ -186,15 +191,18 @@ func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 			return State{}, err
 		}
 	}
-	if state.Version != "" && !hasCore {
+	if state.Version != "" && !hasCore && state.Origin != OriginConverting {
 		state.foreign = ledgerTable + " records migrations, but ff_exec_core does not exist"
 	}
 	return state, nil
 }
 
-// readLedger fills in which migrations are applied.
+// readLedger fills in which migrations are applied, and how far a conversion has come.
 func (s *State) readLedger(ctx context.Context, db Querier) error {
-	rows, err := db.Query(ctx, "SELECT version FROM "+pgx.Identifier{s.Schema, ledgerTable}.Sanitize()+" ORDER BY version")
+	ledger := pgx.Identifier{s.Schema, ledgerTable}.Sanitize()
+	// A conversion leaves thousands of rows.
+	rows, err := db.Query(ctx, "SELECT version FROM "+ledger+" WHERE version NOT LIKE 'adopt/%' OR NOT EXISTS (SELECT FROM "+
+		ledger+" WHERE version = $1) ORDER BY version", adopted)
 	if err != nil {
 		return classify("read the ledger", err)
 	}
@@ -202,18 +210,22 @@ func (s *State) readLedger(ctx context.Context, db Querier) error {
 	if err != nil {
 		return classify("read the ledger", err)
 	}
-	s.parts = map[string]bool{}
+	s.steps = map[string]bool{}
 	for _, version := range versions {
 		if made, _, _ := strings.Cut(version, "/"); made > baseline && made < firstOwn {
 			s.unreleased = made
 		}
-		if version == adopted || strings.Contains(version, "/") {
-			s.parts[version] = true
-			continue
-		}
-		s.Version = max(s.Version, version)
-		if i := s.index(version); i >= 0 {
-			s.Migrations[i].Applied = true
+		switch {
+		case version == adopted:
+			s.adopted = true
+		case strings.HasPrefix(version, "adopt/"):
+			s.steps[version] = true
+		case strings.Contains(version, "/"): // a part of a migration, of an unreleased version
+		default:
+			s.Version = max(s.Version, version)
+			if i := s.index(version); i >= 0 {
+				s.Migrations[i].Applied = true
+			}
 		}
 	}
 	return nil
@@ -264,8 +276,8 @@ func (s *State) refusal(opts Options) error {
 	switch pending := s.pending(); {
 	case s.Origin == OriginNone:
 		return s.refuse(ErrNotMigrated, "")
-	case s.Origin == OriginReference:
-		return s.refuse(ErrNotAdopted, "")
+	case s.unconverted():
+		return s.notAdopted()
 	case len(pending) > 0:
 		return s.refuse(ErrTooOld, "pending are "+strings.Join(pending, ", "))
 	case len(s.moved) > 0:
@@ -275,6 +287,18 @@ func (s *State) refusal(opts Options) error {
 		return s.refuse(ErrReadOnly, "")
 	}
 	return nil
+}
+
+// unconverted tells that FlowFabric made the tables, and no conversion is done.
+func (s *State) unconverted() bool {
+	return s.Origin == OriginReference || s.Origin == OriginConverting
+}
+
+func (s *State) notAdopted() error {
+	if s.Origin == OriginConverting {
+		return s.refuse(ErrNotAdopted, "its conversion has begun and is not done")
+	}
+	return s.refuse(ErrNotAdopted, "")
 }
 
 // obstacle returns why the database cannot be migrated or adopted either, or nil.
@@ -295,6 +319,8 @@ func (s *State) unfit(opts Options) error {
 			": copy the data you need, drop the schema and migrate anew, see docs/database.md")
 	case s.foreign != "":
 		return s.refuse(ErrForeign, s.foreign)
+	case s.partitioned && s.Version != "" && s.Origin != OriginConverting:
+		return s.refuse(ErrNotAdopted, "an unreleased version adopted it without converting it: restore a backup from before that")
 	case s.citus != "":
 		return s.refuse(ErrDistributed, s.citus+" is one of its tables")
 	case s.newerRefusal() != nil:

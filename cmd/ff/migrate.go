@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
@@ -62,15 +64,80 @@ func (a *app) plan(ctx context.Context) error {
 }
 
 func (a *app) migrateAdoptCommand() *cobra.Command {
-	return &cobra.Command{
+	var (
+		dropOld    bool
+		partitions id.Partitions
+	)
+	cmd := &cobra.Command{
 		Use:   "adopt",
-		Short: "Take over a database that FlowFabric 0.15 made",
-		Long: `adopt adds what this library needs to a database that FlowFabric 0.15 made. Both can work on it
-afterwards. It rewrites one table and builds indexes: adopt a large database when it is quiet.`,
-		Example: "  ff migrate adopt",
-		Args:    noArgs,
-		RunE:    a.does(func(ctx context.Context, _ []string) error { return a.change(ctx, schema.Adopt) }),
+		Short: "Convert a database that FlowFabric 0.15 made",
+		Long: `adopt converts a database that FlowFabric 0.15 made into one of this library. It sets
+the tables of FlowFabric aside as old_..., copies their rows into new ones,
+compares counts and checksums, and brings the copies into the forms of this
+library. Both can work on it afterwards.
+
+Stop FlowFabric and all programs of this library first, make a backup, and see to
+free disk space for a second copy. Until adopt is done no program can use the
+database. An interrupted run is continued by the next one.
+
+The partition counts must be those that FlowFabric worked with. Once you are
+satisfied, --drop-old drops the old tables.`,
+		Example: `  ff migrate adopt
+  ff migrate adopt --budget-partitions 64
+  ff migrate adopt --drop-old`,
+		Args: noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			if dropOld {
+				return a.dropAdopted(ctx)
+			}
+			return a.adopt(ctx, partitions)
+		}),
 	}
+	cmd.Flags().BoolVar(&dropOld, "drop-old", false, "drop the tables that were set aside")
+	cmd.Flags().Uint16Var(&partitions.Flow, "flow-partitions", id.DefaultFlowPartitions, "FlowFabric's FF_FLOW_PARTITIONS")
+	cmd.Flags().Uint16Var(&partitions.Budget, "budget-partitions", id.DefaultBudgetPartitions, "FlowFabric's FF_BUDGET_PARTITIONS")
+	cmd.Flags().Uint16Var(&partitions.Quota, "quota-partitions", id.DefaultQuotaPartitions, "FlowFabric's FF_QUOTA_PARTITIONS")
+	return cmd
+}
+
+func (a *app) adopt(ctx context.Context, partitions id.Partitions) error {
+	databaseURL, err := a.requireDatabase()
+	if err != nil {
+		return err
+	}
+	result, err := schema.Adopt(ctx, databaseURL, schema.AdoptOptions{
+		Options:    schema.Options{Schema: a.schema, Log: slog.New(slog.NewTextHandler(a.stderr, nil))},
+		Partitions: partitions,
+	})
+	if err != nil {
+		return err
+	}
+	for _, t := range result.Tables {
+		fmt.Fprintf(a.stdout, "%s: copied %d, rewrote %d\n", t.Table, t.Copied, t.Rewritten)
+	}
+	for _, text := range result.Unread {
+		fmt.Fprintf(a.stdout, "could not be decoded: %s\n", text)
+	}
+	return a.report(result.Result, "applied")
+}
+
+func (a *app) dropAdopted(ctx context.Context) error {
+	databaseURL, err := a.requireDatabase()
+	if err != nil {
+		return err
+	}
+	result, err := schema.DropAdopted(ctx, databaseURL, schema.Options{Schema: a.schema})
+	if err != nil {
+		return err
+	}
+	if len(result.Applied) == 0 {
+		_, err = fmt.Fprintln(a.stdout, "Nothing is to be done.")
+		return err
+	}
+	for _, table := range result.Applied {
+		fmt.Fprintln(a.stdout, "dropped", table)
+	}
+	return nil
 }
 
 func (a *app) migrateShareCommand() *cobra.Command {
@@ -80,8 +147,9 @@ func (a *app) migrateShareCommand() *cobra.Command {
 		Short: "Make the indexes that FlowFabric 0.15 needs in a database of this library",
 		Long: `share makes three indexes by which workers and the server of FlowFabric 0.15 find work, lost leases and
 completions. Without them they are slow on tables with many rows; with them this library's own claims and completions
-are slower. Running programs go on meanwhile. What an interrupted run leaves half-made the next one makes anew. A
-database that FlowFabric made has the indexes.`,
+are slower. Running programs go on meanwhile. What an interrupted run leaves half-made the next one makes anew. It
+leaves out the other indexes of FlowFabric's own databases: its tests name them, and its server and workers do not need
+them.`,
 		Example: `  ff migrate share
   ff migrate share --undo`,
 		Args: noArgs,
@@ -262,7 +330,7 @@ nothing and exits with 0 whatever it finds, as long as the database answers.`,
 type migrationStatus struct {
 	Database   string            `json:"database"`
 	Schema     string            `json:"schema"`
-	Origin     string            `json:"origin"` // none, own, reference or adopted
+	Origin     string            `json:"origin"` // none, own, reference, converting or adopted
 	Version    string            `json:"version"`
 	UsableFrom string            `json:"usable_from,omitempty"` // the oldest version of ff that may work on it
 	Usable     bool              `json:"usable"`

@@ -3,7 +3,7 @@
 //
 // Most tests share one database and keep apart by fresh ids: [Pool], [URL]. A test of something that concerns a whole
 // database takes one of its own: [Clone], [CloneURL], or [EmptyDatabase] without the schema. A test that finds no
-// server fails.
+// server fails. With FF_TEST_REFERENCE the databases are converted from one that FlowFabric made instead of migrated.
 package pgtest
 
 import (

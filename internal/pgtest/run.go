@@ -25,7 +25,7 @@ import (
 
 // A database of the tests is named ff_test_<key>_<rest>: its owner's key, as 8 hexadecimal digits, and
 //
-//	template   the migrated database that others are cloned from; the key is the migrations' hash
+//	template   the migrated, or converted, database that others are cloned from; the key is the migrations' hash
 //	shared     the database of [Pool]; the key is the same
 //	1, 2, …    a database of one test; the key is the test binary's, by chance
 //
@@ -169,10 +169,40 @@ func (r *run) ensureTemplate(ctx context.Context) error {
 	if err := r.clone(ctx, r.template(), "template0"); err != nil {
 		return err
 	}
-	if _, err := schema.Migrate(ctx, r.databaseURL(r.template()), schema.Options{}); err != nil {
+	if err := makeSchema(ctx, r.databaseURL(r.template())); err != nil {
 		return err
 	}
 	_, err = r.admin.Exec(ctx, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", r.template()))
+	return err
+}
+
+// reference names a file with the SQL of a database that FlowFabric made. If the environment has it, the tests run on
+// databases that were converted from such a one.
+const reference = "FF_TEST_REFERENCE"
+
+// makeSchema makes the schema in an empty database.
+func makeSchema(ctx context.Context, databaseURL string) error {
+	file := os.Getenv(reference)
+	if file == "" {
+		_, err := schema.Migrate(ctx, databaseURL, schema.Options{})
+		return err
+	}
+	sql, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, databaseURL)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if _, err := conn.Exec(ctx, string(sql)); err != nil {
+		return err
+	}
+	if _, err := schema.Adopt(ctx, conn, schema.AdoptOptions{}); err != nil {
+		return err
+	}
+	_, err = schema.DropAdopted(ctx, conn, schema.Options{})
 	return err
 }
 
@@ -241,9 +271,10 @@ func randomKey() int32 {
 	return int32(binary.BigEndian.Uint32(raw[:]))
 }
 
-// migrationsKey hashes the names and texts of the migrations.
+// migrationsKey hashes the names and texts of the migrations, and what they are applied to.
 func migrationsKey() (int32, error) {
 	hash := sha256.New()
+	fmt.Fprintln(hash, os.Getenv(reference))
 	files := schema.Migrations()
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

@@ -4,18 +4,12 @@
 -- From this file on each migration names that version in a line like the last one of this comment: the newest migration
 -- that the version knew. A migration that older versions can live with (a table, an index, a nullable column) repeats
 -- the line of the file before it. A migration that they cannot live with names itself. Its first object replaces the
--- function below, so that older versions refuse the database before anything else has changed, and its down part
--- restores the function of the file before.
---
--- From this file on a migration is also applied to databases that FlowFabric made, part by part. Each "object" line
--- starts a part, and each part is one transaction there (see Adopt). A part holds as many locks as its table has
--- partitions, so it touches one table. A down part needs no such lines.
+-- function below, and its down part restores the function of the file before.
 --
 -- usable-from: 20261125000001
 
 -- migrate:up
 
--- object: ffx_usable_from
 CREATE FUNCTION ffx_usable_from() RETURNS text
 LANGUAGE sql
 STABLE
@@ -27,13 +21,12 @@ $$;
 COMMENT ON FUNCTION ffx_usable_from() IS
     'The oldest version of this library that may work on this database, as the newest migration that that version knows.';
 
--- object: comments on ffx_schema_migrations
 -- A migrator with a ledger of its own may not have made it.
 DO $$
 BEGIN
     IF to_regclass('ffx_schema_migrations') IS NOT NULL THEN
         COMMENT ON TABLE ffx_schema_migrations IS
-            'Ledger of this library''s migrations. In a database that FlowFabric made it also has a row adopted, and a row <version>/<part> for each part of a migration.';
+            'Ledger of this library''s migrations. In a database that FlowFabric made it also has the steps of the conversion, and a row adopted once that is done.';
         COMMENT ON COLUMN ffx_schema_migrations.version IS
             'A migration that was applied, by the 14 digits of its file''s name.';
     END IF;

@@ -1,6 +1,5 @@
 -- Comments on FlowFabric's tables of executions and flows: the purpose of each table and column, with unit and form.
--- psql shows them (\d+), and sqlc copies them into the models of package db. The tables of FlowFabric in an adopted
--- database get them too: FlowFabric reads no comments.
+-- psql shows them (\d+), and sqlc copies them into the models of package db. FlowFabric reads no comments.
 --
 -- An object of this library has its comment directly below it. A test checks that every object has one. A comment
 -- locks no rows, and a table only against other changes of the table.
@@ -9,7 +8,6 @@
 
 -- migrate:up
 
--- object: comments on ff_exec_core
 COMMENT ON TABLE ff_exec_core IS
     'One row per execution: its authoritative state. Who reads states by hand reads the view ffx_execution, which knows every spelling that is stored.';
 COMMENT ON COLUMN ff_exec_core.partition_key IS
@@ -61,7 +59,6 @@ COMMENT ON COLUMN ff_exec_core.started_at_ms IS
 COMMENT ON COLUMN ff_exec_core.lease_reclaim_count IS
     'How many of its leases ran out; above the policy''s max_reclaim_count it fails.';
 
--- object: comments on ff_attempt
 COMMENT ON TABLE ff_attempt IS
     'One row per attempt at an execution: its lease, and how it ended. The lease is (execution_id, attempt_index, lease_epoch).';
 COMMENT ON COLUMN ff_attempt.partition_key IS
@@ -91,7 +88,6 @@ COMMENT ON COLUMN ff_attempt.policy IS
 COMMENT ON COLUMN ff_attempt.raw_fields IS
     'Object. failure_reason, failure_category and failure_class of a failure that was retried, failure_detail of any; from FlowFabric attempt_type, attempt_id, lease_id, which hold where lease_epoch is not the execution''s ffx_lease_epoch.';
 
--- object: comments on ff_claim_grant
 COMMENT ON TABLE ff_claim_grant IS
     'Claim grants: short-lived permission for one worker to claim or reclaim one execution.';
 COMMENT ON COLUMN ff_claim_grant.partition_key IS
@@ -123,7 +119,6 @@ COMMENT ON COLUMN ff_claim_grant.issued_at_ms IS
 COMMENT ON COLUMN ff_claim_grant.expires_at_ms IS
     'Milliseconds since the Unix epoch: from when on it cannot be used.';
 
--- object: comments on ff_lane_registry
 COMMENT ON TABLE ff_lane_registry IS
     'Lanes that an execution was ever created in.';
 COMMENT ON COLUMN ff_lane_registry.lane_id IS
@@ -133,7 +128,6 @@ COMMENT ON COLUMN ff_lane_registry.registered_at_ms IS
 COMMENT ON COLUMN ff_lane_registry.registered_by IS
     'Always create_execution.';
 
--- object: comments on ff_flow_core
 COMMENT ON TABLE ff_flow_core IS
     'One row per flow: a graph of executions.';
 COMMENT ON COLUMN ff_flow_core.partition_key IS
@@ -151,7 +145,6 @@ COMMENT ON COLUMN ff_flow_core.terminal_at_ms IS
 COMMENT ON COLUMN ff_flow_core.raw_fields IS
     'Object: flow_kind, namespace (default when missing), node_count, edge_count, last_mutation_at_ms (numbers, the last in milliseconds), cancellation_policy, cancel_reason. A top-level key with a dot in it and a string as value is a tag of the flow.';
 
--- object: comments on ff_flow_summary
 COMMENT ON TABLE ff_flow_summary IS
     'Counts of a flow''s members, written whole by this library''s Maintenance.SummariseFlows and by FlowFabric''s project_flow_summary; for display, possibly old, never a guard. A flow without members has no row.';
 COMMENT ON COLUMN ff_flow_summary.partition_key IS
@@ -189,7 +182,6 @@ COMMENT ON COLUMN ff_flow_summary.public_flow_state IS
 COMMENT ON COLUMN ff_flow_summary.last_summary_update_at IS
     'Milliseconds since the Unix epoch, although its name does not say so: when the row was written.';
 
--- object: comments on ff_edge
 COMMENT ON TABLE ff_edge IS
     'One row per dependency: an edge of a flow, from one member to another that waits for it.';
 COMMENT ON COLUMN ff_edge.partition_key IS
@@ -207,7 +199,6 @@ COMMENT ON COLUMN ff_edge.policy IS
 COMMENT ON COLUMN ff_edge.policy_version IS
     'Reserved: always 0.';
 
--- object: comments on ff_edge_group
 COMMENT ON TABLE ff_edge_group IS
     'One row per member that waits for others: how many of its upstreams ended how. The four counts together are the edges applied into it, and where policy has a key ffx_when 1000000000 more.';
 COMMENT ON COLUMN ff_edge_group.partition_key IS
@@ -233,7 +224,6 @@ COMMENT ON COLUMN ff_edge_group.cancel_siblings_pending_flag IS
 COMMENT ON COLUMN ff_edge_group.cancel_siblings_pending_members IS
     'Those upstreams, bare uuids as text.';
 
--- object: comments on ff_pending_cancel_groups
 COMMENT ON TABLE ff_pending_cancel_groups IS
     'Work list: groups in ff_edge_group whose remaining upstreams are to be cancelled. A row goes when that is done.';
 COMMENT ON COLUMN ff_pending_cancel_groups.partition_key IS
@@ -245,7 +235,6 @@ COMMENT ON COLUMN ff_pending_cancel_groups.downstream_eid IS
 COMMENT ON COLUMN ff_pending_cancel_groups.enqueued_at_ms IS
     'Milliseconds since the Unix epoch: when the group was decided.';
 
--- object: comments on ff_cancel_dispatch_outbox
 COMMENT ON TABLE ff_cancel_dispatch_outbox IS
     'Reserved by FlowFabric: nobody writes or reads it.';
 COMMENT ON COLUMN ff_cancel_dispatch_outbox.partition_key IS
@@ -261,7 +250,6 @@ COMMENT ON COLUMN ff_cancel_dispatch_outbox.reason IS
 COMMENT ON COLUMN ff_cancel_dispatch_outbox.enqueued_at_ms IS
     'Reserved. Milliseconds since the Unix epoch.';
 
--- object: comments on ff_cancel_backlog
 COMMENT ON TABLE ff_cancel_backlog IS
     'One row per cancelled flow some of whose members have yet to acknowledge it; FlowFabric''s cancel_flow_header writes it.';
 COMMENT ON COLUMN ff_cancel_backlog.partition_key IS
@@ -281,7 +269,6 @@ COMMENT ON COLUMN ff_cancel_backlog.cancellation_policy IS
 COMMENT ON COLUMN ff_cancel_backlog.status IS
     'Always pending.';
 
--- object: comments on ff_cancel_backlog_member
 COMMENT ON TABLE ff_cancel_backlog_member IS
     'One row per member of a cancelled flow that has not acknowledged it.';
 COMMENT ON COLUMN ff_cancel_backlog_member.partition_key IS

@@ -4,7 +4,6 @@
 
 -- migrate:up
 
--- object: comments on ff_suspension_current
 COMMENT ON TABLE ff_suspension_current IS
     'The latest suspension of an execution. It may outlive the resume: it counts only while the execution is suspended.';
 COMMENT ON COLUMN ff_suspension_current.partition_key IS
@@ -28,7 +27,6 @@ COMMENT ON COLUMN ff_suspension_current.member_map IS
 COMMENT ON COLUMN ff_suspension_current.timeout_behavior IS
     'fail, cancel, expire, auto_resume_with_timeout_signal or escalate; NULL or unknown: fail.';
 
--- object: comments on ff_waitpoint_pending
 COMMENT ON TABLE ff_waitpoint_pending IS
     'Open waitpoints: what a signal can be sent to. Rows go when the suspension is satisfied or the waitpoint expires.';
 COMMENT ON COLUMN ff_waitpoint_pending.partition_key IS
@@ -56,7 +54,6 @@ COMMENT ON COLUMN ff_waitpoint_pending.required_signal_names IS
 COMMENT ON COLUMN ff_waitpoint_pending.activated_at_ms IS
     'Milliseconds since the Unix epoch: when a suspension took it up; NULL: not yet.';
 
--- object: comments on ff_waitpoint_hmac
 COMMENT ON TABLE ff_waitpoint_hmac IS
     'Keys that sign waitpoint tokens. The active one with the greatest rotated_at_ms signs, the others verify.';
 COMMENT ON COLUMN ff_waitpoint_hmac.kid IS
@@ -68,7 +65,6 @@ COMMENT ON COLUMN ff_waitpoint_hmac.rotated_at_ms IS
 COMMENT ON COLUMN ff_waitpoint_hmac.active IS
     'Whether it may sign.';
 
--- object: comments on ff_suspend_dedup
 COMMENT ON TABLE ff_suspend_dedup IS
     'Outcomes of suspensions by idempotency key. They contain bearer tokens.';
 COMMENT ON COLUMN ff_suspend_dedup.partition_key IS
@@ -80,7 +76,6 @@ COMMENT ON COLUMN ff_suspend_dedup.outcome_json IS
 COMMENT ON COLUMN ff_suspend_dedup.created_at_ms IS
     'Milliseconds since the Unix epoch: when the suspension was made.';
 
--- object: comments on ff_stream_frame
 COMMENT ON TABLE ff_stream_frame IS
     'Frames of the output streams of attempts, appended only. The id of a frame is <ts_ms>-<seq>.';
 COMMENT ON COLUMN ff_stream_frame.partition_key IS
@@ -100,7 +95,6 @@ COMMENT ON COLUMN ff_stream_frame.mode IS
 COMMENT ON COLUMN ff_stream_frame.created_at_ms IS
     'Milliseconds since the Unix epoch: equal to ts_ms.';
 
--- object: comments on ff_stream_summary
 COMMENT ON TABLE ff_stream_summary IS
     'The merged document of the summary frames of an attempt.';
 COMMENT ON COLUMN ff_stream_summary.partition_key IS
@@ -120,7 +114,6 @@ COMMENT ON COLUMN ff_stream_summary.last_updated_ms IS
 COMMENT ON COLUMN ff_stream_summary.first_applied_ms IS
     'Milliseconds since the Unix epoch: the first patch.';
 
--- object: comments on ff_stream_meta
 COMMENT ON TABLE ff_stream_meta IS
     'Rate of an attempt''s stream, by which frames of mode best_effort are trimmed.';
 COMMENT ON COLUMN ff_stream_meta.partition_key IS
@@ -136,7 +129,6 @@ COMMENT ON COLUMN ff_stream_meta.last_append_ts_ms IS
 COMMENT ON COLUMN ff_stream_meta.maxlen_applied_last IS
     'Frames kept at the last trimming.';
 
--- object: comments on ff_completion_event
 COMMENT ON TABLE ff_completion_event IS
     'Outbox of ends: a row for each execution that ended, inserted by the transaction that ended it. Dependencies are resolved from it.';
 COMMENT ON COLUMN ff_completion_event.partition_key IS
@@ -160,7 +152,6 @@ COMMENT ON COLUMN ff_completion_event.committed_at_ms IS
 COMMENT ON COLUMN ff_completion_event.dispatched_at_ms IS
     'Milliseconds since the Unix epoch: when its dependents were resolved; NULL: not yet.';
 
--- object: comments on ff_lease_event
 COMMENT ON TABLE ff_lease_event IS
     'Outbox of leases: a row for each lease taken, renewed, given back or lost, inserted by the transaction that did it.';
 COMMENT ON COLUMN ff_lease_event.event_id IS
@@ -180,7 +171,6 @@ COMMENT ON COLUMN ff_lease_event.namespace IS
 COMMENT ON COLUMN ff_lease_event.instance_tag IS
     'Value of the execution''s tag cairn.instance_id, its first 1024 bytes; NULL when it has none. Readers filter by it.';
 
--- object: comments on ff_signal_event
 COMMENT ON TABLE ff_signal_event IS
     'Outbox of signals: a row for each signal delivered, inserted by the transaction that delivered it.';
 COMMENT ON COLUMN ff_signal_event.event_id IS
@@ -202,7 +192,6 @@ COMMENT ON COLUMN ff_signal_event.namespace IS
 COMMENT ON COLUMN ff_signal_event.instance_tag IS
     'Value of the execution''s tag cairn.instance_id, its first 1024 bytes; NULL when it has none. Readers filter by it.';
 
--- object: comments on ff_operator_event
 COMMENT ON TABLE ff_operator_event IS
     'Outbox of what operators did, inserted by the transaction that did it.';
 COMMENT ON COLUMN ff_operator_event.event_id IS
@@ -222,7 +211,6 @@ COMMENT ON COLUMN ff_operator_event.namespace IS
 COMMENT ON COLUMN ff_operator_event.instance_tag IS
     'Value of the execution''s tag cairn.instance_id, its first 1024 bytes; NULL when it has none. Readers filter by it.';
 
--- object: comments on functions of FlowFabric
 COMMENT ON FUNCTION ff_notify_completion_event() IS
     'FlowFabric''s row-level notification of ff_completion_event; not used by a trigger here: ffx_notify_channel takes its place.';
 COMMENT ON FUNCTION ff_notify_lease_event() IS

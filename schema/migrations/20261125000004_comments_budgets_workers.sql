@@ -4,7 +4,6 @@
 
 -- migrate:up
 
--- object: comments on ff_budget_policy
 COMMENT ON TABLE ff_budget_policy IS
     'Budgets: limits on accumulated amounts.';
 COMMENT ON COLUMN ff_budget_policy.partition_key IS
@@ -34,7 +33,6 @@ COMMENT ON COLUMN ff_budget_policy.last_breach_dim IS
 COMMENT ON COLUMN ff_budget_policy.next_reset_at_ms IS
     'Milliseconds since the Unix epoch: when its usage goes back to 0; NULL: never.';
 
--- object: comments on ff_budget_usage
 COMMENT ON TABLE ff_budget_usage IS
     'What was used of a budget, by dimension.';
 COMMENT ON COLUMN ff_budget_usage.partition_key IS
@@ -50,7 +48,6 @@ COMMENT ON COLUMN ff_budget_usage.last_reset_at_ms IS
 COMMENT ON COLUMN ff_budget_usage.updated_at_ms IS
     'Milliseconds since the Unix epoch: the last change.';
 
--- object: comments on ff_budget_usage_dedup
 COMMENT ON TABLE ff_budget_usage_dedup IS
     'Outcomes of reports of usage by deduplication key.';
 COMMENT ON COLUMN ff_budget_usage_dedup.partition_key IS
@@ -64,7 +61,6 @@ COMMENT ON COLUMN ff_budget_usage_dedup.applied_at_ms IS
 COMMENT ON COLUMN ff_budget_usage_dedup.expires_at_ms IS
     'Milliseconds since the Unix epoch: when the key may be used anew, a day later.';
 
--- object: comments on ff_budget_usage_by_exec
 COMMENT ON TABLE ff_budget_usage_by_exec IS
     'What each execution spent of a budget, so that it can be given back.';
 COMMENT ON COLUMN ff_budget_usage_by_exec.partition_key IS
@@ -80,7 +76,6 @@ COMMENT ON COLUMN ff_budget_usage_by_exec.delta_total IS
 COMMENT ON COLUMN ff_budget_usage_by_exec.updated_at_ms IS
     'Milliseconds since the Unix epoch: the last change.';
 
--- object: comments on ff_quota_policy
 COMMENT ON TABLE ff_quota_policy IS
     'Quota policies: limits per time window and on concurrency.';
 COMMENT ON COLUMN ff_quota_policy.partition_key IS
@@ -100,7 +95,6 @@ COMMENT ON COLUMN ff_quota_policy.created_at_ms IS
 COMMENT ON COLUMN ff_quota_policy.updated_at_ms IS
     'Milliseconds since the Unix epoch: the last change.';
 
--- object: comments on ff_quota_window
 COMMENT ON TABLE ff_quota_window IS
     'One row per admission by a quota policy within its window.';
 COMMENT ON COLUMN ff_quota_window.partition_key IS
@@ -114,7 +108,6 @@ COMMENT ON COLUMN ff_quota_window.admitted_at_ms IS
 COMMENT ON COLUMN ff_quota_window.execution_id IS
     'The execution, its whole id {fp:N}:<uuid> as text.';
 
--- object: comments on ff_quota_admitted
 COMMENT ON TABLE ff_quota_admitted IS
     'One row per slot that an execution holds of a quota policy.';
 COMMENT ON COLUMN ff_quota_admitted.partition_key IS
@@ -128,7 +121,6 @@ COMMENT ON COLUMN ff_quota_admitted.admitted_at_ms IS
 COMMENT ON COLUMN ff_quota_admitted.expires_at_ms IS
     'Milliseconds since the Unix epoch: the end of the window that it was admitted in.';
 
--- object: comments on ff_worker_registry
 COMMENT ON TABLE ff_worker_registry IS
     'Worker processes. One is alive while last_heartbeat_ms + liveness_ttl_ms is not past.';
 COMMENT ON COLUMN ff_worker_registry.partition_key IS
@@ -150,7 +142,6 @@ COMMENT ON COLUMN ff_worker_registry.liveness_ttl_ms IS
 COMMENT ON COLUMN ff_worker_registry.registered_at_ms IS
     'Milliseconds since the Unix epoch: its first registration.';
 
--- object: comments on ff_worker_registry_event
 COMMENT ON TABLE ff_worker_registry_event IS
     'What happened to worker processes.';
 COMMENT ON COLUMN ff_worker_registry_event.partition_key IS
@@ -166,7 +157,6 @@ COMMENT ON COLUMN ff_worker_registry_event.event_at_ms IS
 COMMENT ON COLUMN ff_worker_registry_event.reason IS
     'Of marked_dead, at most 256 bytes; else NULL.';
 
--- object: comments on ff_partition_config
 COMMENT ON TABLE ff_partition_config IS
     'One row that FlowFabric writes and nobody reads. Budgets and quotas have 32 partitions, whatever stands here.';
 COMMENT ON COLUMN ff_partition_config.singleton_lock IS
@@ -180,7 +170,6 @@ COMMENT ON COLUMN ff_partition_config.num_quota_partitions IS
 COMMENT ON COLUMN ff_partition_config.ff_version IS
     'Version of FlowFabric that wrote it.';
 
--- object: comments on ff_migration_annotation
 COMMENT ON TABLE ff_migration_annotation IS
     'Notes of FlowFabric''s migrations. Some versions have none: no test of the version.';
 COMMENT ON COLUMN ff_migration_annotation.version IS
@@ -192,7 +181,6 @@ COMMENT ON COLUMN ff_migration_annotation.applied_at_ms IS
 COMMENT ON COLUMN ff_migration_annotation.backward_compatible IS
     'Whether FlowFabric called it compatible.';
 
--- object: comments on _sqlx_migrations
 -- A database whose tables were made by hand may lack it.
 DO $$
 BEGIN

@@ -5,7 +5,6 @@
 
 -- migrate:up
 
--- object: ff_exec_core columns
 ALTER TABLE ff_exec_core
     ADD COLUMN ffx_last_mutation_at_ms bigint,
     ADD COLUMN ffx_attempt_count integer,
@@ -27,7 +26,6 @@ COMMENT ON COLUMN ff_exec_core.ffx_delay_until_ms IS
 COMMENT ON COLUMN ff_exec_core.ffx_execution_deadline_ms IS
     'Milliseconds since the Unix epoch: the deadline. 0: none. Negative: the deadline, negated when it ended, so that no job looks at it again. NULL: never written by this library.';
 
--- object: ffx_first_kilobyte
 -- A character has at most four bytes. In PL/pgSQL, because each statement that inserts would parse the body of a
 -- function in SQL, to see whether it can be inlined. It never can.
 CREATE FUNCTION ffx_first_kilobyte(value text) RETURNS text
@@ -47,10 +45,8 @@ $$;
 COMMENT ON FUNCTION ffx_first_kilobyte(value text) IS
     'The longest beginning of a text, in whole characters, that has at most 1024 bytes.';
 
--- object: ff_exec_core generated columns
--- In a part of their own: adding stored columns rewrites the table. Events carry both columns, and where FlowFabric
--- made the database, they are in indexes: an entry above some 2.7 kB would fail every claim and every end. This
--- library refuses longer values, but another program may store them. The document then keeps the whole value.
+-- Events carry both columns, some in indexes, where an entry above some 2.7 kB would fail every write. This library
+-- refuses longer values, but another program may store them. The document then keeps the whole value.
 ALTER TABLE ff_exec_core
     ADD COLUMN ffx_namespace text GENERATED ALWAYS AS (
         CASE
@@ -71,7 +67,6 @@ COMMENT ON COLUMN ff_exec_core.ffx_namespace IS
 COMMENT ON COLUMN ff_exec_core.ffx_instance_tag IS
     'Generated from the tag cairn.instance_id, its first 1024 bytes; events carry it.';
 
--- object: ff_exec_core admission columns
 ALTER TABLE ff_exec_core
     ADD COLUMN ffx_budget_ids uuid[],
     ADD COLUMN ffx_quota_policy_id uuid,
@@ -90,7 +85,6 @@ COMMENT ON COLUMN ff_exec_core.ffx_gate_id IS
 COMMENT ON COLUMN ff_exec_core.ffx_admitted IS
     'Whether the budgets and the quota have let it in; NULL: not asked, or given back.';
 
--- object: ff_attempt columns
 ALTER TABLE ff_attempt
     ADD COLUMN ffx_attempt_type text,
     ADD COLUMN ffx_attempt_id uuid,
@@ -112,28 +106,24 @@ COMMENT ON COLUMN ff_attempt.ffx_delay_until_ms IS
 COMMENT ON COLUMN ff_attempt.ffx_resumed_at_ms IS
     'Milliseconds since the Unix epoch: start of the last lease by this library, if an earlier one had begun the attempt; NULL: no lease resumed it.';
 
--- object: ff_suspension_current columns
 ALTER TABLE ff_suspension_current
     ADD COLUMN ffx_primary_waitpoint_id uuid;
 
 COMMENT ON COLUMN ff_suspension_current.ffx_primary_waitpoint_id IS
     'The waitpoint that is shown for it. NULL: never written by this library.';
 
--- object: ff_waitpoint_hmac columns
 ALTER TABLE ff_waitpoint_hmac
     ADD COLUMN ffx_verify_until_ms bigint;
 
 COMMENT ON COLUMN ff_waitpoint_hmac.ffx_verify_until_ms IS
     'Milliseconds since the Unix epoch: until when an inactive key still verifies. NULL: active, or retired by FlowFabric, which lets its keys verify for ever.';
 
--- object: ff_signal_event columns
 ALTER TABLE ff_signal_event
     ADD COLUMN ffx_effect text;
 
 COMMENT ON COLUMN ff_signal_event.ffx_effect IS
     'What it did to the suspension: satisfied, buffered or appended. NULL: written by FlowFabric.';
 
--- object: ff_lease_event columns
 ALTER TABLE ff_lease_event
     ADD COLUMN ffx_worker_instance_id text,
     ADD COLUMN ffx_revoked_by text;

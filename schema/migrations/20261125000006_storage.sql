@@ -1,5 +1,4 @@
--- How the tables with the most updates and deletions are stored. The tables of a database that FlowFabric made stay as
--- they are: its own indexes prevent heap-only updates there.
+-- How the tables with the most updates and deletions are stored.
 --
 -- Every life ends in a deletion, so vacuum has to keep up. With the server's limits it handles some 5,000 pages a
 -- second, as many as 30,000 deletions leave. Vacuum does not truncate the files: claims would wait for its lock, and
@@ -9,43 +8,15 @@
 
 -- migrate:up
 
--- object: ff_exec_core storage
 -- A row is updated twice in its life, by neighbours of the same batch: each page keeps room for both versions.
-DO $$
-BEGIN
-    IF (SELECT c.reloptions @> '{fillfactor=80}' FROM pg_class AS c WHERE c.oid = 'ff_exec_core'::regclass) THEN
-        ALTER TABLE ff_exec_core SET (fillfactor = 45, vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
-    END IF;
-END;
-$$;
+ALTER TABLE ff_exec_core SET (fillfactor = 45, vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
 
--- object: ff_attempt storage
 -- Most rows are updated once, with the others of their batch.
-DO $$
-BEGIN
-    IF (SELECT c.reloptions @> '{fillfactor=80}' FROM pg_class AS c WHERE c.oid = 'ff_attempt'::regclass) THEN
-        ALTER TABLE ff_attempt SET (fillfactor = 50, vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
-    END IF;
-END;
-$$;
+ALTER TABLE ff_attempt SET (fillfactor = 50, vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
 
--- object: ff_completion_event storage
-DO $$
-BEGIN
-    IF (SELECT c.reloptions @> '{autovacuum_vacuum_threshold=5000}' FROM pg_class AS c WHERE c.oid = 'ff_completion_event'::regclass) THEN
-        ALTER TABLE ff_completion_event SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
-    END IF;
-END;
-$$;
+ALTER TABLE ff_completion_event SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
 
--- object: ff_lease_event storage
-DO $$
-BEGIN
-    IF (SELECT c.reloptions @> '{autovacuum_vacuum_threshold=5000}' FROM pg_class AS c WHERE c.oid = 'ff_lease_event'::regclass) THEN
-        ALTER TABLE ff_lease_event SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
-    END IF;
-END;
-$$;
+ALTER TABLE ff_lease_event SET (vacuum_truncate = false, autovacuum_vacuum_cost_limit = 1000);
 
 -- migrate:down
 

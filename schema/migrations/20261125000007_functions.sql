@@ -5,7 +5,6 @@
 
 -- migrate:up
 
--- object: ffx_now_ms
 -- STABLE and without STRICT or SET, so that the planner inlines it and an index on a time column serves a comparison
 -- with it.
 CREATE FUNCTION ffx_now_ms(now_ms bigint) RETURNS bigint
@@ -19,7 +18,6 @@ $$;
 COMMENT ON FUNCTION ffx_now_ms(now_ms bigint) IS
     'The given instant, or, of NULL, the start of the statement by the database''s clock: milliseconds since the Unix epoch.';
 
--- object: ffx_flow_key
 -- Level L0 of the lock order.
 CREATE FUNCTION ffx_flow_key(flow_id uuid) RETURNS bigint
 LANGUAGE sql
@@ -32,7 +30,6 @@ $$;
 COMMENT ON FUNCTION ffx_flow_key(flow_id uuid) IS
     'Key of the advisory transaction lock of a flow.';
 
--- object: ffx_lost_too_often
 CREATE FUNCTION ffx_lost_too_often(reclaims integer, policy jsonb, default_limit integer) RETURNS boolean
 LANGUAGE sql
 IMMUTABLE
@@ -54,7 +51,6 @@ $$;
 COMMENT ON FUNCTION ffx_lost_too_often(reclaims integer, policy jsonb, default_limit integer) IS
     'Whether one more lost lease ends an execution, after so many reclaims: by the smallest limit of its policy and the default.';
 
--- object: ffx_attempt_timeout_at
 CREATE FUNCTION ffx_attempt_timeout_at(policy jsonb, from_ms bigint) RETURNS bigint
 LANGUAGE sql
 IMMUTABLE

@@ -6,7 +6,6 @@
 
 -- migrate:up
 
--- object: ffx_pause
 -- Every statement that claims reads it once, by its key.
 CREATE TABLE ffx_pause (
     subject text NOT NULL CHECK (subject IN ('lane', 'worker')),
@@ -27,7 +26,6 @@ COMMENT ON COLUMN ffx_pause.paused_at_ms IS
 COMMENT ON COLUMN ffx_pause.reason IS
     'The operator''s text; empty: none given.';
 
--- object: ffx_blocked
 CREATE TABLE ffx_blocked (
     partition_key smallint NOT NULL,
     execution_id uuid NOT NULL,
@@ -53,12 +51,10 @@ COMMENT ON COLUMN ffx_blocked.required_capabilities IS
 COMMENT ON COLUMN ffx_blocked.blocked_at_ms IS
     'Milliseconds since the Unix epoch: since when it is blocked that way.';
 
--- object: ffx_blocked_lane_idx
 -- For listings, the longest blocked first. The key is left out: a plan made on an empty table would prefer an index
 -- that ends in the key to the primary key.
 CREATE INDEX ffx_blocked_lane_idx ON ffx_blocked (lane_id, blocked_at_ms);
 
--- object: ffx_blocked_route_idx
 -- For executions that wait for a worker with their capabilities.
 CREATE INDEX ffx_blocked_route_idx ON ffx_blocked (lane_id, blocked_at_ms)
 WHERE eligibility_state = 'blocked_by_route';

@@ -9,7 +9,6 @@
 
 -- migrate:up
 
--- object: ffx_ready
 -- ff_exec_core stays the truth: a row here is a hint, and a claim skips it if its execution is not claimable. The
 -- transaction that writes or deletes the hint holds the lock of the execution's row.
 CREATE TABLE ffx_ready (
@@ -47,7 +46,6 @@ COMMENT ON COLUMN ffx_ready.required_capabilities IS
 COMMENT ON COLUMN ffx_ready.kind IS
     'Its kind, raw_fields.execution_kind; empty: it has none.';
 
--- object: ffx_claimable_now
 -- A claim from the head of a lane does not lock rows that others have claimed since it began. The statement sees the
 -- queue as of its start. It would follow such a row to its newest version, lock it and only then find it claimed. The
 -- lock would stay until the end of the transaction and block the end of the other's work.
@@ -73,7 +71,6 @@ $$;
 COMMENT ON FUNCTION ffx_claimable_now(partition smallint, execution uuid) IS
     'Is an execution claimable by what is committed now, rather than when the statement began? Asked by claims of rows that somebody has changed or locked, before they lock them.';
 
--- object: ffx_fill_ready
 -- An entry may exist already, left by a write that no trigger saw. For a whole batch it first tries the insert that
 -- expects none, which takes half the time.
 CREATE FUNCTION ffx_fill_ready() RETURNS trigger
@@ -125,7 +122,6 @@ $$;
 COMMENT ON FUNCTION ffx_fill_ready() IS
     'Trigger: puts inserted executions that are claimable into ffx_ready.';
 
--- object: ffx_keep_waiting
 CREATE FUNCTION ffx_keep_waiting() RETURNS trigger
 LANGUAGE plpgsql
 -- The schema of the migration: two engines in two schemas never write to each other.
@@ -201,7 +197,6 @@ $$;
 COMMENT ON FUNCTION ffx_keep_waiting() IS
     'Trigger: writes and deletes the rows of ffx_ready and ffx_blocked of an execution that changed, by what it was and what it is.';
 
--- object: ff_exec_core queue triggers
 -- A creation that writes its queue entries itself, in the same statement, skips this trigger. It sets ffx.own_entries
 -- to the id of the transaction from the statement's beginning to its end. The setting is local to the transaction, so
 -- a rollback takes it back. With any other value of the setting, or none, the trigger fires.
@@ -256,23 +251,6 @@ EXECUTE FUNCTION ffx_keep_waiting();
 
 COMMENT ON TRIGGER ffx_ff_exec_core_drop_waiting_trg ON ff_exec_core IS
     'Takes the queue entry of a deleted execution out, and its row in the list of what is blocked.';
-
--- object: ffx_ready rows
--- The executions that are claimable already. After the triggers, so that none is missed in between.
-INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
-SELECT
-    e.lane_id,
-    - e.priority::bigint,
-    e.created_at_ms,
-    e.execution_id,
-    e.partition_key,
-    e.required_capabilities,
-    coalesce(e.raw_fields ->> 'execution_kind', '')
-FROM ff_exec_core AS e
-WHERE
-    e.lifecycle_phase = 'runnable'
-    AND e.eligibility_state = 'eligible_now'
-ON CONFLICT DO NOTHING;
 
 -- migrate:down
 

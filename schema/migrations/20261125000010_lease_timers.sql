@@ -5,7 +5,6 @@
 
 -- migrate:up
 
--- object: ffx_lease_timer
 -- A row for each claim, however many leases it took. The job that looks at a due timer deletes it, forgets the leases
 -- that were given back, and writes a timer for those that were renewed. An attempt with a lease is in at least one row,
 -- due when the lease runs out or before.
@@ -40,7 +39,6 @@ COMMENT ON COLUMN ffx_lease_timer.execution_ids IS
 COMMENT ON COLUMN ffx_lease_timer.attempt_indexes IS
     'Of each its attempt_index.';
 
--- object: ffx_set_lease_timer
 -- For leases that another program took.
 CREATE FUNCTION ffx_set_lease_timer() RETURNS trigger
 LANGUAGE plpgsql
@@ -63,7 +61,6 @@ $$;
 COMMENT ON FUNCTION ffx_set_lease_timer() IS
     'Trigger: sets a lease timer for one attempt.';
 
--- object: ff_attempt lease timer triggers
 -- The claims of this library write their timers themselves. They give each lease an id of its own, in a column that
 -- other programs do not know.
 CREATE TRIGGER ffx_ff_attempt_lease_timer_new_trg
@@ -88,19 +85,6 @@ EXECUTE FUNCTION ffx_set_lease_timer();
 COMMENT ON TRIGGER ffx_ff_attempt_lease_timer_trg ON ff_attempt IS
     'Sets a lease timer when another program gives an attempt a lease or shortens it.';
 
--- object: ffx_lease_timer rows
--- The leases that are held already. After the triggers, so that none is missed in between.
-INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
-SELECT
-    a.lease_expires_at_ms,
-    gen_random_uuid(),
-    ARRAY[a.partition_key],
-    ARRAY[a.execution_id],
-    ARRAY[a.attempt_index]
-FROM ff_attempt AS a
-WHERE a.lease_expires_at_ms IS NOT NULL;
-
--- object: ffx_ff_attempt_timeout_idx
 -- Running attempts by timeout. Every write that takes the lease away clears the column. The job clears what another
 -- program leaves.
 CREATE INDEX ffx_ff_attempt_timeout_idx ON ff_attempt (ffx_timeout_at_ms)

@@ -4,7 +4,6 @@
 
 -- migrate:up
 
--- object: ffx_replayed_elsewhere
 CREATE FUNCTION ffx_replayed_elsewhere(raw_fields jsonb) RETURNS boolean
 LANGUAGE sql
 IMMUTABLE
@@ -17,17 +16,14 @@ $$;
 COMMENT ON FUNCTION ffx_replayed_elsewhere(raw_fields jsonb) IS
     'From raw_fields of an execution: another program has replayed it, which leaves what its earlier end counted in edge groups. A replay of this library takes it back, and stores in ffx_replay_count which replay that was.';
 
--- object: ffx_ff_edge_upstream_idx
 -- Edges are found by their upstream or their downstream. FlowFabric's indexes of ff_edge begin with the partition. On a
 -- table that was analysed while it was nearly empty the planner may use any of them, and then reads all edges of the
 -- flow for each of ten thousand lookups. This index and the next begin with the column, and the statements are written
 -- so that no other index can serve them.
 CREATE INDEX ffx_ff_edge_upstream_idx ON ff_edge (upstream_eid);
 
--- object: ffx_ff_edge_downstream_eid_idx
 CREATE INDEX ffx_ff_edge_downstream_eid_idx ON ff_edge (downstream_eid);
 
--- object: distinct columns of ff_edge
 -- The first flow of a database may be a fan, analysed with ten edges that all have one upstream. The planner would
 -- then read the whole table for each lookup. So the numbers of upstreams, downstreams and flows per edge are set here,
 -- and not measured. They count from the next ANALYZE on.
@@ -50,16 +46,13 @@ BEGIN
 END;
 $$;
 
--- object: ffx_ff_pending_cancel_groups_age_idx
 CREATE INDEX ffx_ff_pending_cancel_groups_age_idx ON ff_pending_cancel_groups (enqueued_at_ms);
 
--- object: ffx_cancel_backlog_due_idx
 -- Requests to cancel a flow, in the order in which their grace ends: a job looks for those that are due, and many may
 -- be waiting. A request is written and deleted once, and no execution changes it.
 CREATE INDEX ffx_cancel_backlog_due_idx ON ff_cancel_backlog
 ((coalesce(grace_until_ms, requested_at_ms)), partition_key, flow_id);
 
--- object: ffx_ff_cancel_backlog_member_purge_idx
 -- For retention, which looks by execution.
 CREATE INDEX ffx_ff_cancel_backlog_member_purge_idx ON ff_cancel_backlog_member (partition_key, execution_id);
 

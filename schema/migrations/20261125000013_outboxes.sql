@@ -9,7 +9,6 @@
 
 -- migrate:up
 
--- object: ffx_notify_channel
 -- The payload is empty, so that the notifications of a transaction collapse into one. Readers continue from their
 -- cursor and need none.
 CREATE FUNCTION ffx_notify_channel() RETURNS trigger
@@ -24,7 +23,6 @@ $$;
 COMMENT ON FUNCTION ffx_notify_channel() IS
     'Trigger: notifies the channel that its argument names, with an empty payload.';
 
--- object: ffx_notify_stream
 CREATE FUNCTION ffx_notify_stream() RETURNS trigger
 LANGUAGE plpgsql
 AS $$
@@ -38,9 +36,6 @@ $$;
 COMMENT ON FUNCTION ffx_notify_stream() IS
     'Trigger: notifies the channel of each stream that frames were inserted into.';
 
--- object: ff_completion_event notify trigger
-DROP TRIGGER IF EXISTS ff_completion_event_notify_trg ON ff_completion_event;
-
 CREATE TRIGGER ff_completion_event_notify_trg
 AFTER INSERT ON ff_completion_event
 FOR EACH STATEMENT
@@ -49,9 +44,6 @@ EXECUTE FUNCTION ffx_notify_channel('ff_completion');
 
 COMMENT ON TRIGGER ff_completion_event_notify_trg ON ff_completion_event IS
     'Notifies channel ff_completion once a statement, with an empty payload; not where the setting ffx.defer_notify is on, whose transaction notifies by itself after its commit.';
-
--- object: ff_lease_event notify trigger
-DROP TRIGGER IF EXISTS ff_lease_event_notify_trg ON ff_lease_event;
 
 CREATE TRIGGER ff_lease_event_notify_trg
 AFTER INSERT ON ff_lease_event
@@ -62,9 +54,6 @@ EXECUTE FUNCTION ffx_notify_channel('ff_lease_event');
 COMMENT ON TRIGGER ff_lease_event_notify_trg ON ff_lease_event IS
     'Notifies channel ff_lease_event once a statement, with an empty payload; not where the setting ffx.defer_notify is on, whose transaction notifies by itself after its commit.';
 
--- object: ff_signal_event notify trigger
-DROP TRIGGER IF EXISTS ff_signal_event_notify_trg ON ff_signal_event;
-
 CREATE TRIGGER ff_signal_event_notify_trg
 AFTER INSERT ON ff_signal_event
 FOR EACH STATEMENT
@@ -74,9 +63,6 @@ EXECUTE FUNCTION ffx_notify_channel('ff_signal_event');
 COMMENT ON TRIGGER ff_signal_event_notify_trg ON ff_signal_event IS
     'Notifies channel ff_signal_event once a statement, with an empty payload; not where the setting ffx.defer_notify is on, whose transaction notifies by itself after its commit.';
 
--- object: ff_operator_event notify trigger
-DROP TRIGGER IF EXISTS ff_operator_event_notify_trg ON ff_operator_event;
-
 CREATE TRIGGER ff_operator_event_notify_trg
 AFTER INSERT ON ff_operator_event
 FOR EACH STATEMENT
@@ -85,9 +71,6 @@ EXECUTE FUNCTION ffx_notify_channel('ff_operator_event');
 
 COMMENT ON TRIGGER ff_operator_event_notify_trg ON ff_operator_event IS
     'Notifies channel ff_operator_event once a statement, with an empty payload; not where the setting ffx.defer_notify is on, whose transaction notifies by itself after its commit.';
-
--- object: ff_stream_frame notify trigger
-DROP TRIGGER IF EXISTS ff_stream_frame_notify_trg ON ff_stream_frame;
 
 CREATE TRIGGER ff_stream_frame_notify_trg
 AFTER INSERT ON ff_stream_frame
@@ -99,7 +82,6 @@ EXECUTE FUNCTION ffx_notify_stream();
 COMMENT ON TRIGGER ff_stream_frame_notify_trg ON ff_stream_frame IS
     'Notifies channel ff_stream_<execution uuid>_<attempt_index> of each stream once a statement, with an empty payload; not where the setting ffx.defer_notify is on.';
 
--- object: ffx_outbox_floor
 -- No row: no event was ever deleted.
 CREATE TABLE ffx_outbox_floor (
     outbox text PRIMARY KEY,
@@ -116,7 +98,6 @@ COMMENT ON COLUMN ffx_outbox_floor.floor_event_id IS
 COMMENT ON COLUMN ffx_outbox_floor.updated_at_ms IS
     'Milliseconds since the Unix epoch: when it rose.';
 
--- object: ffx_record_floor
 -- A floor that is high enough is only read: a deletion below it takes no lock.
 CREATE FUNCTION ffx_record_floor() RETURNS trigger
 LANGUAGE plpgsql
@@ -149,7 +130,6 @@ $$;
 COMMENT ON FUNCTION ffx_record_floor() IS
     'Trigger: notes the greatest deleted event_id of the outbox that its argument names.';
 
--- object: ffx_record_truncate
 -- TRUNCATE has no transition table with the ids, so the sequence gives the last one.
 CREATE FUNCTION ffx_record_truncate() RETURNS trigger
 LANGUAGE plpgsql
@@ -181,7 +161,6 @@ $$;
 COMMENT ON FUNCTION ffx_record_truncate() IS
     'Trigger: raises the floor of the outbox that its argument names to the last event_id given out.';
 
--- object: ff_completion_event floor triggers
 CREATE TRIGGER ffx_ff_completion_event_floor_trg
 AFTER DELETE ON ff_completion_event
 REFERENCING OLD TABLE AS deleted_events
@@ -199,7 +178,6 @@ EXECUTE FUNCTION ffx_record_truncate('completion');
 COMMENT ON TRIGGER ffx_ff_completion_event_truncate_trg ON ff_completion_event IS
     'Before a truncation, raises the floor in ffx_outbox_floor to the last event_id given out.';
 
--- object: ff_lease_event floor triggers
 CREATE TRIGGER ffx_ff_lease_event_floor_trg
 AFTER DELETE ON ff_lease_event
 REFERENCING OLD TABLE AS deleted_events
@@ -217,7 +195,6 @@ EXECUTE FUNCTION ffx_record_truncate('lease');
 COMMENT ON TRIGGER ffx_ff_lease_event_truncate_trg ON ff_lease_event IS
     'Before a truncation, raises the floor in ffx_outbox_floor to the last event_id given out.';
 
--- object: ff_signal_event floor triggers
 CREATE TRIGGER ffx_ff_signal_event_floor_trg
 AFTER DELETE ON ff_signal_event
 REFERENCING OLD TABLE AS deleted_events
@@ -235,7 +212,6 @@ EXECUTE FUNCTION ffx_record_truncate('signal');
 COMMENT ON TRIGGER ffx_ff_signal_event_truncate_trg ON ff_signal_event IS
     'Before a truncation, raises the floor in ffx_outbox_floor to the last event_id given out.';
 
--- object: ff_operator_event floor triggers
 CREATE TRIGGER ffx_ff_operator_event_floor_trg
 AFTER DELETE ON ff_operator_event
 REFERENCING OLD TABLE AS deleted_events
@@ -253,7 +229,6 @@ EXECUTE FUNCTION ffx_record_truncate('operator');
 COMMENT ON TRIGGER ffx_ff_operator_event_truncate_trg ON ff_operator_event IS
     'Before a truncation, raises the floor in ffx_outbox_floor to the last event_id given out.';
 
--- object: ffx_ff_completion_event_undispatched_idx
 -- Completions whose dependents have not been resolved: those of FlowFabric.
 CREATE INDEX ffx_ff_completion_event_undispatched_idx ON ff_completion_event (event_id)
 WHERE dispatched_at_ms IS NULL;

@@ -6,7 +6,6 @@
 
 -- migrate:up
 
--- object: ffx_outbox_consumer
 CREATE TABLE ffx_outbox_consumer (
     outbox text NOT NULL,
     consumer text NOT NULL,
@@ -53,7 +52,6 @@ COMMENT ON COLUMN ffx_outbox_consumer.next_try_at_ms IS
 COMMENT ON COLUMN ffx_outbox_consumer.last_error IS
     'What the handler returned then, cut at 16 KiB.';
 
--- object: ffx_outbox_set_aside
 CREATE TABLE ffx_outbox_set_aside (
     outbox text NOT NULL,
     consumer text NOT NULL,

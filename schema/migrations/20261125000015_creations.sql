@@ -4,7 +4,6 @@
 
 -- migrate:up
 
--- object: ffx_create_dedup
 CREATE TABLE ffx_create_dedup (
     partition_key smallint NOT NULL,
     namespace text NOT NULL,
@@ -27,16 +26,13 @@ COMMENT ON COLUMN ffx_create_dedup.execution_id IS
 COMMENT ON COLUMN ffx_create_dedup.expires_at_ms IS
     'Milliseconds since the Unix epoch: when the key may be used anew.';
 
--- object: ffx_create_dedup_expiry_idx
 CREATE INDEX ffx_create_dedup_expiry_idx ON ffx_create_dedup (expires_at_ms);
 
--- object: ffx_ff_exec_core_foreign_idx
 -- A job brings what FlowFabric creates into this library's form as soon as it is there. A creation of this library
 -- writes 0 to ffx_retry_count, so none of its rows is ever in the index, nor does it fire the trigger.
 CREATE INDEX ffx_ff_exec_core_foreign_idx ON ff_exec_core (created_at_ms, partition_key, execution_id)
 WHERE ffx_retry_count IS NULL;
 
--- object: ffx_ff_exec_core_foreign_trg
 -- For each row, because the condition of a statement trigger cannot see the rows. Equal notifications of a transaction
 -- are one.
 CREATE TRIGGER ffx_ff_exec_core_foreign_trg

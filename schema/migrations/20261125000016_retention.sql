@@ -7,7 +7,6 @@
 
 -- migrate:up
 
--- object: ffx_retention
 CREATE TABLE ffx_retention (
     source text PRIMARY KEY,
     event_id bigint NOT NULL DEFAULT 0,
@@ -38,7 +37,6 @@ COMMENT ON COLUMN ffx_retention.deleted_in_minute IS
 COMMENT ON COLUMN ffx_retention.deleted_in_minute_before IS
     'How many in the minute before it.';
 
--- object: ffx_retention_timer
 CREATE TABLE ffx_retention_timer (
     due_at_ms bigint NOT NULL,
     timer_id uuid NOT NULL,
@@ -73,7 +71,6 @@ COMMENT ON COLUMN ffx_retention_timer.partition_keys IS
 COMMENT ON COLUMN ffx_retention_timer.ids IS
     'The uuids of the executions or flows. One that is gone is passed over.';
 
--- object: ffx_lane_retention
 CREATE TABLE ffx_lane_retention (
     lane_id text PRIMARY KEY,
     retention_ms bigint NOT NULL,
@@ -89,11 +86,9 @@ COMMENT ON COLUMN ffx_lane_retention.retention_ms IS
 COMMENT ON COLUMN ffx_lane_retention.set_at_ms IS
     'When it was set, in Unix milliseconds.';
 
--- object: ffx_lane_retention_shortest_idx
 -- The shortest period says how soon an end has to be examined.
 CREATE INDEX ffx_lane_retention_shortest_idx ON ffx_lane_retention (retention_ms);
 
--- object: ffx_retention_period
 CREATE TABLE ffx_retention_period (
     period_ms bigint PRIMARY KEY
 );
@@ -103,7 +98,6 @@ COMMENT ON TABLE ffx_retention_period IS
 COMMENT ON COLUMN ffx_retention_period.period_ms IS
     'Milliseconds, rounded up to three significant bits after the first.';
 
--- object: ffx_retention_of
 CREATE FUNCTION ffx_retention_of(policy jsonb, lane_ms bigint, default_ms bigint) RETURNS bigint
 LANGUAGE sql
 IMMUTABLE
@@ -122,7 +116,6 @@ $$;
 COMMENT ON FUNCTION ffx_retention_of(policy jsonb, lane_ms bigint, default_ms bigint) IS
     'How many milliseconds after its end an execution is kept: by its policy, else its lane, else the default; 9223372036854775807: for ever.';
 
--- object: ffx_ff_budget_usage_by_exec_purge_idx
 -- For retention, which looks by execution. The rows are in the partitions of the budgets.
 CREATE INDEX ffx_ff_budget_usage_by_exec_purge_idx ON ff_budget_usage_by_exec (execution_id);
 

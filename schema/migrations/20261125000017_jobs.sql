@@ -5,7 +5,6 @@
 
 -- migrate:up
 
--- object: ffx_job
 -- A row for each job, written every second or two by the process that does it. A process that finds the hold expired
 -- takes the job.
 CREATE TABLE ffx_job (

@@ -14,7 +14,6 @@
 
 -- migrate:up
 
--- object: ffx_read_instant
 -- timestamptz ends in the year 294276; deadlines that are as good as none lie beyond.
 CREATE FUNCTION ffx_read_instant(ms bigint) RETURNS timestamptz
 LANGUAGE sql
@@ -30,7 +29,6 @@ $$;
 COMMENT ON FUNCTION ffx_read_instant(bigint) IS
     'Milliseconds since the Unix epoch as an instant; beyond what timestamptz can hold, the last one that it can.';
 
--- object: ffx_read_text
 CREATE FUNCTION ffx_read_text(document jsonb, key text) RETURNS text
 LANGUAGE sql
 IMMUTABLE
@@ -42,7 +40,6 @@ $$;
 COMMENT ON FUNCTION ffx_read_text(jsonb, text) IS
     'The string at a key of an object; NULL when there is none.';
 
--- object: ffx_read_number
 -- Counts and instants stand in documents as numbers or as strings, and some are neither.
 CREATE FUNCTION ffx_read_number(document jsonb, key text) RETURNS bigint
 LANGUAGE sql
@@ -60,7 +57,6 @@ $$;
 COMMENT ON FUNCTION ffx_read_number(jsonb, text) IS
     'The whole number from 0 on at a key of an object, stored as a number or as a string; NULL when there is none.';
 
--- object: ffx_read_uuid
 -- The forms that ids are accepted in, fewer than the type accepts.
 CREATE FUNCTION ffx_read_uuid(value text) RETURNS uuid
 LANGUAGE sql
@@ -78,7 +74,6 @@ $$;
 COMMENT ON FUNCTION ffx_read_uuid(text) IS
     'The id that a text holds; NULL when it holds none.';
 
--- object: ffx_execution
 -- Each row costs a lookup of its current attempt. attempts, started_at, waitpoint_id and corruption may look further,
 -- when they are asked for.
 CREATE VIEW ffx_execution AS

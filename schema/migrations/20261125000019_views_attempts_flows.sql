@@ -4,7 +4,6 @@
 
 -- migrate:up
 
--- object: ffx_attempt
 CREATE VIEW ffx_attempt AS
 SELECT
     a.partition_key,
@@ -162,7 +161,6 @@ COMMENT ON COLUMN ffx_attempt.failure_category IS
 COMMENT ON COLUMN ffx_attempt.corruption IS
     'Column with a value that nobody knows; NULL: none.';
 
--- object: ffx_flow
 CREATE VIEW ffx_flow AS
 SELECT
     f.partition_key,

@@ -38,7 +38,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"policy":            {"id"},
 		"normalise":         {"state"},
 		"db":                {"id"},
-		"schema":            {},
+		"schema":            {"db", "id", "internal/document"}, // a conversion uses the statements of the background work
 		"internal/notify":   {},
 		"internal/pgtx":     {"db"},
 		"internal/outbox":   {"db", "id", "internal/notify", "internal/pgtx"},

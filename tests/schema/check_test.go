@@ -61,13 +61,18 @@ func TestCheck(t *testing.T) {
 			want:   schema.ErrTooNew, mention: "20261125000010_lease_timers", migrate: schema.ErrTooNew,
 		},
 		{
-			name: "being adopted by a newer build that leaves no room for this one", from: own,
-			change: "INSERT INTO ffx_schema_migrations VALUES ('adopted'), ('20991231000001/ffx_usable_from');" + usableFrom("20991231000001"),
+			name: "being converted by a newer build that leaves no room for this one", from: own,
+			change: "INSERT INTO ffx_schema_migrations VALUES ('adopt/check');" + usableFrom("20991231000001"),
 			want:   schema.ErrTooNew, mention: "20991231000001", migrate: schema.ErrTooNew,
 		},
 		{
-			name: "being adopted by a newer build that leaves room for this one", from: own,
-			change: "INSERT INTO ffx_schema_migrations VALUES ('adopted'), ('20991231000001/some object')",
+			name: "not converted to the end", from: own,
+			change: "INSERT INTO ffx_schema_migrations VALUES ('adopt/check'), ('adopt/copy/old_ff_edge')",
+			want:   schema.ErrNotAdopted, mention: "not done", migrate: schema.ErrNotAdopted,
+		},
+		{
+			name: "converted", from: own,
+			change: "INSERT INTO ffx_schema_migrations VALUES ('adopt/check'), ('adopt/copy/old_ff_edge'), ('adopted')",
 		},
 		{
 			name: "ours, on a node of Citus that has distributed other tables", from: own,
@@ -215,7 +220,7 @@ func TestCheckReportsAMissingDatabase(t *testing.T) {
 	u.Path = "/there_is_no_such_database"
 	_, migrateErr := schema.Migrate(t.Context(), u.String(), schema.Options{})
 	_, rollbackErr := schema.Rollback(t.Context(), u.String(), "", schema.Options{})
-	_, adoptErr := schema.Adopt(t.Context(), u.String(), schema.Options{})
+	_, adoptErr := adoptAs(t.Context(), u.String(), schema.Options{})
 	_, statusErr := schema.Status(t.Context(), u.String(), schema.Options{})
 	for what, err := range map[string]error{"Migrate": migrateErr, "Rollback": rollbackErr, "Adopt": adoptErr, "Status": statusErr} {
 		if !errors.Is(err, schema.ErrNoDatabase) {
@@ -272,7 +277,7 @@ func TestStatusListsMigrations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if state.Version != previous.Version || state.Origin != schema.OriginOwn || state.Partitioned || !errors.Is(state.Err, schema.ErrTooOld) {
+	if state.Version != previous.Version || state.Origin != schema.OriginOwn || !errors.Is(state.Err, schema.ErrTooOld) {
 		t.Errorf("%+v, want our own at %s", state, previous.Version)
 	}
 	for _, m := range state.Migrations {

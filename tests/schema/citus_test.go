@@ -40,7 +40,7 @@ func TestMigrateStaysLocalOnCitus(t *testing.T) {
 			return err
 		}},
 		{"Adopt", func(testing.TB) string { return referenceDatabase(t, ordinary) }, func(databaseURL string, _ schema.Options) error {
-			_, err := schema.Adopt(t.Context(), databaseURL, schema.Options{})
+			_, err := schema.Adopt(t.Context(), databaseURL, schema.AdoptOptions{})
 			return err
 		}},
 	} {

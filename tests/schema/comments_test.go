@@ -108,7 +108,7 @@ func TestCommentsReachAnAdoptedDatabase(t *testing.T) {
 			databaseURL := referenceDatabase(t, ordinary)
 			conn := connect(t, databaseURL)
 			exec(t, conn, arrange)
-			if _, err := schema.Adopt(t.Context(), databaseURL, schema.Options{}); err != nil {
+			if _, err := schema.Adopt(t.Context(), databaseURL, schema.AdoptOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			got := described(t, conn)

@@ -20,7 +20,7 @@ const firstDeclared = "20261125000001"
 
 var (
 	declaration = regexp.MustCompile(`(?m)^-- usable-from: (\d{14})$`)
-	firstObject = regexp.MustCompile(`(?m)^-- object: (.*)$`)
+	declares    = regexp.MustCompile(`(?m)^CREATE (OR REPLACE )?FUNCTION ffx_usable_from\(\)`)
 )
 
 // usableFrom is what a migration runs that older versions cannot live with.
@@ -54,9 +54,8 @@ func TestEveryMigrationNamesTheVersionsItServes(t *testing.T) {
 			t.Errorf("%s is for versions from %s on, the one after it for those from %q on", m.Name, from, newer)
 		}
 		newer = from
-		first := string(firstObject.FindSubmatch(text)[1])
-		if (first == "ffx_usable_from") != (from == m.Version) {
-			t.Errorf("%s is for versions from %s on, and its first object is %s", m.Name, from, first)
+		if up, _, _ := bytes.Cut(text, []byte("-- migrate:down")); declares.Match(up) != (from == m.Version) {
+			t.Errorf("%s is for versions from %s on, and replaces the declaration: %t", m.Name, from, declares.Match(up))
 		}
 		if _, err := schema.Rollback(t.Context(), databaseURL, m.Version, schema.Options{}); err != nil {
 			t.Fatal(err)
@@ -87,7 +86,7 @@ func TestMigrateLeavesANewerDatabaseAlone(t *testing.T) {
 		"Migrate": func(opts schema.Options) (schema.Result, error) {
 			return schema.Migrate(t.Context(), databaseURL, opts)
 		},
-		"Adopt": func(opts schema.Options) (schema.Result, error) { return schema.Adopt(t.Context(), databaseURL, opts) },
+		"Adopt": func(opts schema.Options) (schema.Result, error) { return adoptAs(t.Context(), databaseURL, opts) },
 		"Check": func(opts schema.Options) (schema.Result, error) {
 			return schema.Result{To: newer}, schema.Check(t.Context(), conn, opts)
 		},

@@ -36,7 +36,7 @@ func deployerOn[D schema.Database](database D) deployer {
 			return schema.Plan(ctx, database, opts)
 		},
 		adopt: func(ctx context.Context, opts schema.Options) (schema.Result, error) {
-			return schema.Adopt(ctx, database, opts)
+			return adoptAs(ctx, database, opts)
 		},
 		rollback: func(ctx context.Context, to string, opts schema.Options) (schema.Result, error) {
 			return schema.Rollback(ctx, database, to, opts)

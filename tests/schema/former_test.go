@@ -110,6 +110,10 @@ var changed = []struct{ in, former, now string }{
 	},
 	{"function ffx_keep_waiting(", "r.kind IS DISTINCT FROM excluded.kind", "r.kind <> excluded.kind"},
 	{"function ffx_usable_from(", "20261101000016", "20261125000001"},
+	{
+		"relation ffx_schema_migrations:", "a row adopted, and a row <version>/<part> for each part of a migration.",
+		"the steps of the conversion, and a row adopted once that is done.",
+	},
 	{"order ff_attempt (", ", ffx_stream_ts_ms, ffx_stream_seq, ffx_stream_frames", ", ffx_resumed_at_ms"},
 	{
 		"column ff_attempt.started_at_ms:", "start of the last lease; some claims of FlowFabric keep the first one.",
@@ -220,7 +224,7 @@ func TestUnreleasedDatabaseIsRefused(t *testing.T) {
 				"Check":    schema.Check(ctx, conn, opts),
 				"Migrate":  call(func() (schema.Result, error) { return schema.Migrate(ctx, databaseURL, opts) }),
 				"Plan":     call(func() (schema.Result, error) { return schema.Plan(ctx, databaseURL, opts) }),
-				"Adopt":    call(func() (schema.Result, error) { return schema.Adopt(ctx, databaseURL, opts) }),
+				"Adopt":    call(func() (schema.Result, error) { return adoptAs(ctx, databaseURL, opts) }),
 				"Rollback": call(func() (schema.Result, error) { return schema.Rollback(ctx, databaseURL, "", opts) }),
 				"Share":    call(func() (schema.Result, error) { return schema.Share(ctx, databaseURL, opts) }),
 				"Unshare":  call(func() (schema.Result, error) { return schema.Unshare(ctx, databaseURL, opts) }),

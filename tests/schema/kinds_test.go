@@ -64,7 +64,7 @@ func TestEveryQueueEntryHasAKind(t *testing.T) {
 		{"adopted", func(t *testing.T) string {
 			databaseURL := referenceDatabase(t, ordinary)
 			exec(t, connect(t, databaseURL), insertKindless, "eligible_now", 1)
-			if _, err := schema.Adopt(t.Context(), databaseURL, schema.Options{}); err != nil {
+			if _, err := schema.Adopt(t.Context(), databaseURL, schema.AdoptOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			return databaseURL

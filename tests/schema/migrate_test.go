@@ -275,7 +275,7 @@ func TestMigrateErrorsHoldNoPassword(t *testing.T) {
 		opts := schema.Options{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 		_, migrateErr := schema.Migrate(t.Context(), databaseURL, opts)
 		_, rollbackErr := schema.Rollback(t.Context(), databaseURL, "", opts)
-		_, adoptErr := schema.Adopt(t.Context(), databaseURL, opts)
+		_, adoptErr := adoptAs(t.Context(), databaseURL, opts)
 		_, statusErr := schema.Status(t.Context(), databaseURL, opts)
 		for _, err := range []error{migrateErr, rollbackErr, adoptErr, statusErr} {
 			if err == nil {

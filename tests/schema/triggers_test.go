@@ -63,7 +63,7 @@ func onEveryLayout(t *testing.T, test func(t *testing.T, databaseURL string)) {
 		t.Run("adopted "+layout, func(t *testing.T) {
 			t.Parallel()
 			databaseURL := referenceDatabase(t, layout)
-			if _, err := schema.Adopt(t.Context(), databaseURL, schema.Options{}); err != nil {
+			if _, err := schema.Adopt(t.Context(), databaseURL, schema.AdoptOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			test(t, databaseURL)

@@ -45,51 +45,43 @@ func looked(t *testing.T, f *fixture.Fixture) {
 // A writer that is open holds its readers back, and what was committed behind it with them. It must still be there when
 // they get to it, however old it is by then.
 func TestTrimOutboxesStopsAtOpenWriters(t *testing.T) {
-	for _, database := range []string{"created", "adopted"} {
-		for _, o := range outboxes {
-			t.Run(database+"/"+o.name, func(t *testing.T) {
-				f := (*fixture.Fixture)(nil)
-				if database == "adopted" {
-					f = fixture.ReferenceFixture(t)
-					f.Adopt(t)
-				} else {
-					f = fixture.NewCloned(t)
-				}
-				f.Engine = f.EngineOn(t, f.Pool, engine.Config{OutboxRetention: fixture.Week})
-				looked(t, f)
-				longAgo := f.Time().Add(-fixture.Week).UnixMilli()
-				write := func() (event int64) {
-					tx := f.BeginTx(t)
-					event = o.writeIn(t, tx, longAgo)
-					fixture.Commit(t, tx)
-					return event
-				}
-				write()
-				if n := trim(t, f); n != 1 {
-					t.Fatalf("trimmed %d before anybody wrote, want 1", n)
-				}
-				last := write()
+	for _, o := range outboxes {
+		t.Run(o.name, func(t *testing.T) {
+			f := fixture.NewCloned(t)
+			f.Engine = f.EngineOn(t, f.Pool, engine.Config{OutboxRetention: fixture.Week})
+			looked(t, f)
+			longAgo := f.Time().Add(-fixture.Week).UnixMilli()
+			write := func() (event int64) {
 				tx := f.BeginTx(t)
-				between := o.writeIn(t, tx, longAgo)
-				behind := write()
-				for range 2 {
-					if n := trim(t, f); n != 0 {
-						t.Errorf("trimmed %d beside an open writer, want 0: which id it took is not known", n)
-					}
-				}
-				// Another one that comes meanwhile does not keep what was asked for from being answered.
-				later := f.BeginTx(t)
-				o.writeIn(t, later, longAgo)
+				event = o.writeIn(t, tx, longAgo)
 				fixture.Commit(t, tx)
-				if n := trim(t, f); n != 3 {
-					t.Errorf("trimmed %d beside a writer that came later, want 3: %d, %d and %d", n, last, between, behind)
+				return event
+			}
+			write()
+			if n := trim(t, f); n != 1 {
+				t.Fatalf("trimmed %d before anybody wrote, want 1", n)
+			}
+			last := write()
+			tx := f.BeginTx(t)
+			between := o.writeIn(t, tx, longAgo)
+			behind := write()
+			for range 2 {
+				if n := trim(t, f); n != 0 {
+					t.Errorf("trimmed %d beside an open writer, want 0: which id it took is not known", n)
 				}
-				fixture.Commit(t, later)
-				if n := trim(t, f); n != 1 {
-					t.Errorf("trimmed %d at last, want 1", n)
-				}
-			})
-		}
+			}
+			// Another one that comes meanwhile does not keep what was asked for from being answered.
+			later := f.BeginTx(t)
+			o.writeIn(t, later, longAgo)
+			fixture.Commit(t, tx)
+			if n := trim(t, f); n != 3 {
+				t.Errorf("trimmed %d beside a writer that came later, want 3: %d, %d and %d", n, last, between, behind)
+			}
+			fixture.Commit(t, later)
+			if n := trim(t, f); n != 1 {
+				t.Errorf("trimmed %d at last, want 1", n)
+			}
+		})
 	}
 }
 
@@ -177,8 +169,7 @@ func TestTrimOutboxesAfterASequenceWentBack(t *testing.T) {
 // Two that delete events of several outboxes lock the floors in one order: FlowFabric's retention, by its statement, and this
 // library's, whose turn the locked ones are left to the next time.
 func TestTrimOutboxesBesideAnotherRetention(t *testing.T) {
-	f := fixture.ReferenceFixture(t)
-	f.Adopt(t)
+	f := fixture.NewCloned(t)
 	f.Engine = f.EngineOn(t, f.Pool, engine.Config{OutboxRetention: fixture.Week})
 	looked(t, f)
 	longAgo := f.Time().Add(-fixture.Week).UnixMilli()

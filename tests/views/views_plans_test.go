@@ -177,7 +177,7 @@ func TestViewsNeedNoTableGrants(t *testing.T) {
 	}
 }
 
-// In a database that FlowFabric made the tables are partitioned; the views are the same.
+// In a converted database the views read what FlowFabric left.
 func TestViewsOfAnAdoptedDatabase(t *testing.T) {
 	f := fixture.ReferenceFixture(t)
 	for _, row := range fixture.ReferenceRows() {

@@ -1,0 +1,225 @@
+package schema
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// check tests what can be wrong before anything changes, and makes FlowFabric's ledger if there is none: with it a server
+// of FlowFabric never makes tables in place of those that are set aside.
+func (c *conversion) check(ctx context.Context) error {
+	var missing []string
+	err := c.conn.QueryRow(ctx, `
+		SELECT coalesce(array_agg(t.name ORDER BY t.name), '{}')
+		FROM unnest($1::text[]) AS t (name)
+		WHERE NOT EXISTS (
+			SELECT
+			FROM pg_class AS k
+			WHERE
+				k.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2)
+				AND k.relname = t.name
+				AND k.relkind IN ('r', 'p')
+		)`,
+		referenceTables, c.schema,
+	).Scan(&missing)
+	switch {
+	case err != nil:
+		return classify("look for the tables", err)
+	case len(missing) > 0:
+		return c.state.refuse(ErrForeign, "FlowFabric's "+strings.Join(missing, ", ")+" is missing")
+	}
+	if err := c.samplePartitions(ctx); err != nil {
+		return err
+	}
+	statements := []string{makeLedger}
+	if len(c.state.reference) == 0 {
+		ledger, err := referenceLedgerSQL()
+		if err != nil {
+			return err
+		}
+		statements = append(statements, ledger)
+	}
+	return classifyNil("begin the adoption", c.once(ctx, stepCheck, statements...))
+}
+
+// samplePartitions compares where rows stand with where the configured numbers of partitions would have them.
+func (c *conversion) samplePartitions(ctx context.Context) error {
+	for _, of := range []struct {
+		what, table, column string
+		partitions          uint16
+	}{
+		{"flow", "ff_flow_core", "flow_id", c.partitions.Flow},
+		{"budget", "ff_budget_policy", "budget_id", c.partitions.Budget},
+		{"quota", "ff_quota_policy", "quota_policy_id", c.partitions.Quota},
+	} {
+		rows, err := c.conn.Query(ctx, "SELECT partition_key, "+of.column+"::text FROM "+c.name(of.table)+" LIMIT 1000")
+		if err != nil {
+			return classify("sample "+of.table, err)
+		}
+		var keys []int16
+		var hashes []uint16
+		var key int16
+		var text string
+		if _, err := pgx.ForEachRow(rows, []any{&key, &text}, func() error {
+			if x, err := id.ParseFlowID(text); err == nil { // whatever it identifies: the bytes are hashed
+				keys, hashes = append(keys, key), append(hashes, id.CRC16(x[:]))
+			}
+			return nil
+		}); err != nil {
+			return classify("sample "+of.table, err)
+		}
+		fits := func(n int) bool {
+			for i, hash := range hashes {
+				if int(keys[i]) != int(hash)%n {
+					return false
+				}
+			}
+			return true
+		}
+		if fits(int(of.partitions)) {
+			continue
+		}
+		detail := fmt.Sprintf("%s does not stand in %d %s partitions", of.table, of.partitions, of.what)
+		for n := 1; n <= math.MaxInt16; n++ {
+			if fits(n) {
+				detail += fmt.Sprintf(": %d would fit", n)
+				break
+			}
+		}
+		return c.state.refuse(ErrPartitions, detail)
+	}
+	return nil
+}
+
+// referenceLedgerSQL returns the statements by which the baseline makes FlowFabric's ledger.
+func referenceLedgerSQL() (string, error) {
+	script, err := readScript(Migration{Name: baselineLedger})
+	if err != nil {
+		return "", err
+	}
+	i := strings.Index(script.up.sql, "CREATE TABLE IF NOT EXISTS _sqlx_migrations")
+	if i < 0 {
+		return "", fmt.Errorf("schema: %s makes no ledger of FlowFabric", baselineLedger)
+	}
+	return script.up.sql[i:], nil
+}
+
+// setAside renames the tables of FlowFabric with their indexes and sequences. Partitions keep their names; only the
+// parents are locked.
+func (c *conversion) setAside(ctx context.Context) error {
+	rows, err := c.conn.Query(ctx, `
+		WITH class AS (
+			SELECT oid, relname
+			FROM pg_class
+			WHERE
+				relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2)
+				AND relname = ANY ($1::text[])
+				AND relkind IN ('r', 'p')
+		)
+		SELECT 'TABLE', relname::text
+		FROM class
+		UNION ALL
+		SELECT 'INDEX', i.relname::text
+		FROM class
+		JOIN pg_index ON indrelid = class.oid
+		JOIN pg_class AS i ON i.oid = indexrelid
+		UNION ALL
+		SELECT 'SEQUENCE', s.relname::text
+		FROM class
+		JOIN pg_depend ON refobjid = class.oid AND refclassid = 'pg_class'::regclass AND deptype IN ('a', 'i')
+		JOIN pg_class AS s ON s.oid = objid AND classid = 'pg_class'::regclass AND s.relkind = 'S'`,
+		referenceTables, c.schema)
+	if err != nil {
+		return classify("read the tables", err)
+	}
+	var statements []string
+	var kind, name string
+	if _, err := pgx.ForEachRow(rows, []any{&kind, &name}, func() error {
+		statements = append(statements, "ALTER "+kind+" "+c.name(name)+" RENAME TO "+pgx.Identifier{asidePrefix + name}.Sanitize())
+		return nil
+	}); err != nil {
+		return classify("read the tables", err)
+	}
+	c.log.InfoContext(ctx, "setting aside", "tables", len(referenceTables), "schema", c.schema)
+	return classifyNil("set the tables aside", c.once(ctx, stepAside, statements...))
+}
+
+// makeTables applies the migrations. What FlowFabric made and stays in place gives way meanwhile.
+func (c *conversion) makeTables(ctx context.Context) ([]string, error) {
+	var applied []string
+	for _, m := range c.state.Migrations {
+		if m.Applied {
+			continue
+		}
+		script, err := readScript(m)
+		if err != nil {
+			return nil, err
+		}
+		away, back, err := c.standing(ctx, script.up.sql)
+		if err != nil {
+			return nil, err
+		}
+		c.log.DebugContext(ctx, "applying", "migration", m.Name, "schema", c.schema)
+		err = c.retryLocked(ctx, func() error {
+			if err := c.lockStands(ctx); err != nil {
+				return err
+			}
+			return c.inTx(context.WithoutCancel(ctx), func(tx pgx.Tx) error {
+				if _, err := tx.Exec(ctx, away); err != nil {
+					return err
+				}
+				if _, err := tx.Exec(ctx, script.up.sql); err != nil {
+					return script.up.locate(err)
+				}
+				_, err := tx.Exec(ctx, back+record(m.Version))
+				return err
+			})
+		})
+		if err != nil {
+			return nil, classify("apply "+m.Name+".sql", err)
+		}
+		applied = append(applied, m.Name)
+	}
+	return applied, nil
+}
+
+// standing returns statements that take what FlowFabric made, and a migration makes as well, out of its way, and those
+// that put it back in place of what the migration made: its ledger and its five trigger functions.
+func (c *conversion) standing(ctx context.Context, sql string) (away, back string, err error) {
+	const kept = "ffx_kept_"
+	if strings.Contains(sql, "CREATE TABLE IF NOT EXISTS "+referenceLedgerTable) {
+		away = "ALTER TABLE " + referenceLedgerTable + " RENAME TO " + kept + "ledger;"
+		back = "DROP TABLE " + referenceLedgerTable + "; ALTER TABLE " + kept + "ledger RENAME TO " + referenceLedgerTable + ";" +
+			"ALTER INDEX IF EXISTS " + kept + "ledger_pkey RENAME TO " + referenceLedgerTable + "_pkey;"
+		away += "ALTER INDEX IF EXISTS " + referenceLedgerTable + "_pkey RENAME TO " + kept + "ledger_pkey;"
+	}
+	rows, err := c.conn.Query(ctx, `
+		SELECT proname::text
+		FROM pg_proc
+		WHERE
+			pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)
+			AND proname ~ '^ff_notify_'
+			AND pronargs = 0`,
+		c.schema)
+	if err != nil {
+		return "", "", classify("read the functions", err)
+	}
+	functions, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return "", "", classify("read the functions", err)
+	}
+	for _, function := range slices.Sorted(slices.Values(functions)) {
+		if strings.Contains(sql, "CREATE FUNCTION "+function+"()") {
+			away += "ALTER FUNCTION " + function + "() RENAME TO " + kept + function + ";"
+			back += "DROP FUNCTION " + function + "(); ALTER FUNCTION " + kept + function + "() RENAME TO " + function + ";"
+		}
+	}
+	return away, back, nil
+}

@@ -1,0 +1,198 @@
+package schema
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// sumAtOnce is how many partitions one statement reads: each needs locks on the partition and its indexes.
+const sumAtOnce = 32
+
+// original is a table that FlowFabric made.
+type original struct {
+	table   string   // its name before it was set aside
+	columns string   // those that both tables have, as they stand in SQL
+	parts   []string // its partitions, or the table itself
+}
+
+// originals reads what there is to copy, in order.
+func (c *conversion) originals(ctx context.Context) ([]original, error) {
+	rows, err := c.conn.Query(ctx, `
+		SELECT
+			t.name,
+			(
+				SELECT string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum)
+				FROM pg_attribute AS o
+				JOIN pg_attribute AS n ON n.attname = o.attname AND n.attrelid = made.oid
+				WHERE o.attrelid = old.oid AND o.attnum > 0 AND NOT o.attisdropped AND NOT n.attisdropped AND n.attgenerated = ''
+			),
+			CASE
+				WHEN old.relkind = 'r' THEN ARRAY[old.relname::text]
+				ELSE coalesce((
+					SELECT array_agg(p.relname::text ORDER BY length(p.relname), p.relname)
+					FROM pg_partition_tree(old.oid) AS tree
+					JOIN pg_class AS p ON p.oid = tree.relid
+					WHERE tree.isleaf
+				), '{}')
+			END
+		FROM unnest($1::text[]) WITH ORDINALITY AS t (name, ord)
+		JOIN pg_namespace AS s ON s.nspname = $2
+		JOIN pg_class AS old ON old.relnamespace = s.oid AND old.relname = 'old_' || t.name
+		JOIN pg_class AS made ON made.relnamespace = s.oid AND made.relname = t.name
+		ORDER BY t.ord`,
+		referenceTables, c.schema)
+	if err != nil {
+		return nil, classify("read the old tables", err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (original, error) {
+		var o original
+		err := row.Scan(&o.table, &o.columns, &o.parts)
+		return o, err
+	})
+	if err != nil {
+		return nil, classify("read the old tables", err)
+	}
+	if len(found) != len(referenceTables) {
+		return nil, c.state.refuse(ErrForeign, fmt.Sprintf("%d of the %d tables that were set aside are there", len(found), len(referenceTables)))
+	}
+	return found, nil
+}
+
+// copyTables copies the rows, a partition in a transaction, and moves the sequences on behind the copied ids.
+func (c *conversion) copyTables(ctx context.Context) error {
+	originals, err := c.originals(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range originals {
+		missing := slices.DeleteFunc(slices.Clone(o.parts), func(part string) bool { return c.state.steps[stepCopy+part] })
+		for _, part := range missing {
+			c.log.DebugContext(ctx, "copying", "part", part, "schema", c.schema)
+			if err := c.copyPart(ctx, o, part); err != nil {
+				return classify("copy "+part, err)
+			}
+		}
+		if len(missing) > 0 {
+			c.log.InfoContext(ctx, "copied", "table", o.table, "rows", c.count(o.table).Copied, "schema", c.schema)
+		}
+	}
+	return classifyNil("move the sequences", c.inTx(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, moveSequences)
+		return err
+	}))
+}
+
+// seeded are the tables that a migration fills. Their rows give way to those of FlowFabric.
+var seeded = []string{"ff_partition_config", "ff_migration_annotation"}
+
+// copyPart copies a partition, or a table that has none. Nothing is notified: no reader can be there.
+func (c *conversion) copyPart(ctx context.Context, o original, part string) error {
+	return c.retryLocked(ctx, func() error {
+		if err := c.lockStands(ctx); err != nil {
+			return err
+		}
+		var copied int64
+		err := c.inTx(ctx, func(tx pgx.Tx) error {
+			settings := "SET LOCAL synchronous_commit = off; SET LOCAL ffx.defer_notify = 'on';"
+			if slices.Contains(seeded, o.table) {
+				settings += "DELETE FROM " + o.table + ";"
+			}
+			if _, err := tx.Exec(ctx, settings+record(stepCopy+part)); err != nil {
+				return err
+			}
+			tag, err := tx.Exec(ctx, "INSERT INTO "+o.table+" ("+o.columns+") OVERRIDING SYSTEM VALUE SELECT "+o.columns+" FROM "+
+				pgx.Identifier{part}.Sanitize())
+			copied = tag.RowsAffected()
+			return err
+		})
+		if err == nil {
+			c.count(o.table).Copied += copied
+		}
+		return err
+	})
+}
+
+// moveSequences continues each sequence of this library's tables where that of FlowFabric stopped. Repeating it does no
+// harm: it never moves one back.
+const moveSequences = `
+DO $move$
+DECLARE
+    sequence text;
+    old_last bigint;
+    old_called boolean;
+    new_next bigint;
+BEGIN
+    FOREACH sequence IN ARRAY ARRAY[
+        'ff_completion_event_event_id_seq', 'ff_lease_event_event_id_seq', 'ff_signal_event_event_id_seq',
+        'ff_operator_event_event_id_seq'
+    ] LOOP
+        EXECUTE format('SELECT last_value, is_called FROM old_%s', sequence) INTO old_last, old_called;
+        EXECUTE format('SELECT last_value + CASE WHEN is_called THEN 1 ELSE 0 END FROM %s', sequence) INTO new_next;
+        IF new_next < old_last OR old_called AND new_next = old_last THEN
+            PERFORM setval(sequence::regclass, old_last, old_called);
+        END IF;
+    END LOOP;
+END;
+$move$`
+
+// verifyTables compares each table with its original.
+func (c *conversion) verifyTables(ctx context.Context) error {
+	originals, err := c.originals(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range originals {
+		if c.state.steps[stepVerify+o.table] {
+			continue
+		}
+		wasRows, wasSum, err := c.sum(ctx, o.columns, o.parts)
+		if err != nil {
+			return classify("read "+asidePrefix+o.table, err)
+		}
+		isRows, isSum, err := c.sum(ctx, o.columns, []string{o.table})
+		if err != nil {
+			return classify("read "+o.table, err)
+		}
+		switch {
+		case wasRows != isRows:
+			return c.state.refuse(ErrDifferent, fmt.Sprintf("%s has %d rows, and %s%s has %d", o.table, isRows, asidePrefix, o.table, wasRows))
+		case wasSum.Cmp(isSum) != 0:
+			return c.state.refuse(ErrDifferent, fmt.Sprintf("the rows of %s are not those of %s%s", o.table, asidePrefix, o.table))
+		}
+		if err := c.once(ctx, stepVerify+o.table); err != nil {
+			return classify("record the verification of "+o.table, err)
+		}
+		c.log.InfoContext(ctx, "verified", "table", o.table, "rows", isRows, "schema", c.schema)
+	}
+	return nil
+}
+
+// sum returns the number of rows in tables, and the sum of a hash of each row.
+func (c *conversion) sum(ctx context.Context, columns string, tables []string) (rows int64, sum *big.Int, err error) {
+	sum = new(big.Int)
+	for some := range slices.Chunk(tables, sumAtOnce) {
+		parts := make([]string, len(some))
+		for i, table := range some {
+			parts[i] = "SELECT count(*) AS n, sum(hashtextextended(ROW(" + columns + ")::text, 0)) AS h FROM " + pgx.Identifier{table}.Sanitize()
+		}
+		var n int64
+		var h string
+		err := c.inTx(ctx, func(tx pgx.Tx) error {
+			return tx.QueryRow(ctx, "SELECT sum(n)::bigint, coalesce(sum(h), 0)::text FROM ("+strings.Join(parts, " UNION ALL ")+") AS parts").Scan(&n, &h)
+		})
+		if err != nil {
+			return 0, nil, err
+		}
+		part, ok := new(big.Int).SetString(h, 10)
+		if !ok {
+			return 0, nil, fmt.Errorf("%q is no sum", h)
+		}
+		rows, sum = rows+n, sum.Add(sum, part)
+	}
+	return rows, sum, nil
+}

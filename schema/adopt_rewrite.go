@@ -1,0 +1,346 @@
+package schema
+
+import (
+	"context"
+	"math"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/document"
+)
+
+// rewritePage is how many executions one transaction rewrites.
+const rewritePage = 2000
+
+// found is an execution to be rewritten, and what FlowFabric left of it.
+type found struct {
+	Partition  int16
+	Execution  pgtype.UUID
+	Flow       pgtype.UUID
+	Quota      string // the id of its quota policy, as text
+	Judged     bool   // its dependencies may hold it
+	Mispointed bool   // its pointer is not at the attempt that goes on
+	HalfEnded  bool   // ended with a lease, or cancelled without an event
+	Mistold    bool   // ended under another public state
+}
+
+// foundExecutions returns the next executions, by key, that are not in the form of this library yet: each rewrite sets
+// ffx_retry_count.
+const foundExecutions = `
+SELECT
+    e.partition_key AS partition,
+    e.execution_id AS execution,
+    e.flow_id AS flow,
+    coalesce(e.raw_fields ->> 'quota_policy_id', '') AS quota,
+    w.waits AND e.flow_id IS NOT NULL AND e.started_at_ms IS NULL AS judged,
+    w.waits AND CASE e.attempt_state
+        WHEN 'attempt_interrupted' THEN NOT EXISTS (
+            SELECT
+            FROM ff_attempt AS t
+            WHERE
+                t.partition_key = e.partition_key
+                AND t.execution_id = e.execution_id
+                AND t.attempt_index = e.attempt_index
+        )
+        WHEN 'pending_retry_attempt' THEN EXISTS (
+            SELECT
+            FROM ff_attempt AS t
+            WHERE
+                t.partition_key = e.partition_key
+                AND t.execution_id = e.execution_id
+                AND t.attempt_index = e.attempt_index
+                AND t.terminal_at_ms IS NOT NULL
+        )
+        ELSE false
+    END AS mispointed,
+    (
+        w.ended
+        AND e.terminal_at_ms > ffx_now_ms(NULL) - 86400000
+        AND (e.ownership_state = 'leased' OR e.lifecycle_phase = 'cancelled' OR e.public_state = 'cancelled')
+    ) IS TRUE AS half_ended,
+    w.ended AND e.public_state NOT IN ('completed', 'failed', 'cancelled', 'expired', 'skipped') AS mistold
+FROM ff_exec_core AS e
+CROSS JOIN LATERAL (
+    SELECT
+        e.lifecycle_phase IN ('terminal', 'cancelled') AS ended,
+        e.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'eligible', 'blocked')
+        AND e.ownership_state IN ('unowned', 'released')
+        AND e.eligibility_state <> 'pending_claim' AS waits
+) AS w
+WHERE
+    e.ffx_retry_count IS NULL
+    AND (e.partition_key, e.execution_id) > ($1::smallint, $2::uuid)
+ORDER BY
+    e.partition_key,
+    e.execution_id
+LIMIT $3`
+
+// rewriteExecutions brings the executions into the form of this library, by the statements with which its background work
+// does it beside a running FlowFabric: all of them at once, and without waiting for what FlowFabric may still do.
+func (c *conversion) rewriteExecutions(ctx context.Context) error {
+	after := found{Partition: math.MinInt16, Execution: pgtype.UUID{Valid: true}}
+	for {
+		var page []found
+		rewritten := 0
+		err := c.retryLocked(ctx, func() error {
+			if err := c.lockStands(ctx); err != nil {
+				return err
+			}
+			return c.inTx(ctx, func(tx pgx.Tx) (err error) {
+				if _, err = tx.Exec(ctx, "SET LOCAL synchronous_commit = off; SET LOCAL ffx.defer_notify = 'on'"); err != nil {
+					return err
+				}
+				rows, err := tx.Query(ctx, foundExecutions, after.Partition, after.Execution, rewritePage)
+				if err != nil {
+					return err
+				}
+				if page, err = pgx.CollectRows(rows, pgx.RowToStructByName[found]); err != nil || len(page) == 0 {
+					return err
+				}
+				rewritten, err = rewriter{c, tx, db.New()}.rewrite(ctx, page)
+				return err
+			})
+		})
+		if err != nil {
+			return classify("rewrite ff_exec_core", err)
+		}
+		if len(page) == 0 {
+			return nil
+		}
+		c.count("ff_exec_core").Rewritten += int64(rewritten)
+		after = page[len(page)-1]
+	}
+}
+
+// rewriter rewrites executions in a transaction.
+type rewriter struct {
+	c  *conversion
+	tx pgx.Tx
+	q  *db.Queries
+}
+
+// keys are executions as parameters.
+type keys struct {
+	partitions []int16
+	executions []pgtype.UUID
+}
+
+func keysOf(page []found, of func(found) bool) keys {
+	var k keys
+	for _, x := range page {
+		if of(x) {
+			k.partitions, k.executions = append(k.partitions, x.Partition), append(k.executions, x.Execution)
+		}
+	}
+	return k
+}
+
+// rewrite rewrites a page, and returns how many executions it wrote.
+func (r rewriter) rewrite(ctx context.Context, page []found) (int, error) {
+	nowMs, err := r.q.GetNow(ctx, r.tx, nil)
+	if err != nil {
+		return 0, err
+	}
+	held, err := r.judge(ctx, page)
+	if err != nil {
+		return 0, err
+	}
+	params := db.AdoptExecutionsParams{NowMs: nowMs}
+	for _, x := range page {
+		var quota int16
+		if policy, err := id.ParseQuotaPolicyID(x.Quota); err == nil {
+			quota = r.c.partitions.QuotaPartition(policy)
+		}
+		params.PartitionKeys = append(params.PartitionKeys, x.Partition)
+		params.ExecutionIDs = append(params.ExecutionIDs, x.Execution)
+		params.FlowIDs = append(params.FlowIDs, x.Flow)
+		params.Held = append(params.Held, held[x.Execution.Bytes])
+		params.QuotaPartitions = append(params.QuotaPartitions, quota)
+	}
+	rewritten, err := r.q.AdoptExecutions(ctx, r.tx, params)
+	if err != nil {
+		return 0, err
+	}
+	if k := keysOf(page, func(x found) bool { return x.Mispointed }); len(k.executions) > 0 {
+		if _, err := r.q.RepointExecutions(ctx, r.tx, db.RepointExecutionsParams{
+			PartitionKeys: k.partitions, ExecutionIDs: k.executions, NowMs: nowMs,
+		}); err != nil {
+			return 0, err
+		}
+	}
+	if k := keysOf(page, func(x found) bool { return x.HalfEnded }); len(k.executions) > 0 {
+		if err := r.heal(ctx, k, nowMs); err != nil {
+			return 0, err
+		}
+	}
+	if k := keysOf(page, func(x found) bool { return x.Mistold }); len(k.executions) > 0 {
+		if _, err := r.q.RetellEnded(ctx, r.tx, db.RetellEndedParams{
+			PartitionKeys: k.partitions, ExecutionIDs: k.executions, NowMs: nowMs,
+		}); err != nil {
+			return 0, err
+		}
+	}
+	return len(rewritten), nil
+}
+
+// judge returns which members of flows have to wait for their dependencies. A group without a row gets one. Where the
+// dependencies are impossible the member is held too: the background work skips it, and counts what nobody has counted.
+func (r rewriter) judge(ctx context.Context, page []found) (map[id.ExecutionUUID]bool, error) {
+	members := keysOf(page, func(x found) bool { return x.Judged })
+	if len(members.executions) == 0 {
+		return nil, nil
+	}
+	taken, err := r.q.TakeForeignMembers(ctx, r.tx, db.TakeForeignMembersParams{
+		PartitionKeys: members.partitions, ExecutionIDs: members.executions,
+	})
+	if err != nil || len(taken) == 0 {
+		return nil, err
+	}
+	var asked db.ReadInboundGroupsParams
+	for _, row := range taken {
+		asked.PartitionKeys = append(asked.PartitionKeys, row.PartitionKey)
+		asked.FlowIDs = append(asked.FlowIDs, pgtype.UUID{Bytes: *row.FlowID, Valid: true})
+		asked.ExecutionIDs = append(asked.ExecutionIDs, pgtype.UUID{Bytes: row.ExecutionID, Valid: true})
+	}
+	groups, err := r.q.ReadInboundGroups(ctx, r.tx, asked)
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[id.ExecutionUUID]bool, len(groups))
+	var rowless db.EnsureGroupsParams
+	for _, g := range groups {
+		if !g.HasGroup {
+			rowless.PartitionKeys = append(rowless.PartitionKeys, g.PartitionKey)
+			rowless.FlowIDs = append(rowless.FlowIDs, g.FlowID)
+			rowless.DownstreamEIDs = append(rowless.DownstreamEIDs, g.ExecutionID)
+			held[g.ExecutionID.Bytes] = true
+			continue
+		}
+		// What cannot be read holds its execution.
+		rules, err := document.GroupFromStored(g.Policy)
+		held[g.ExecutionID.Bytes] = err != nil ||
+			rules.Decide(g.SuccessCount, g.FailCount, g.SkipCount, g.RunningCount, g.Staged) != document.Satisfied
+	}
+	if len(rowless.PartitionKeys) == 0 {
+		return held, nil
+	}
+	r.c.count("ff_edge_group").Rewritten += int64(len(rowless.PartitionKeys))
+	return held, r.q.EnsureGroups(ctx, r.tx, rowless)
+}
+
+// heal takes the leases of executions that ended, and gives those that were cancelled without an event theirs. The
+// background work resolves what depends on them.
+func (r rewriter) heal(ctx context.Context, k keys, nowMs int64) error {
+	rows, err := r.q.TakeHalfDone(ctx, r.tx, db.TakeHalfDoneParams{PartitionKeys: k.partitions, ExecutionIDs: k.executions})
+	if err != nil {
+		return err
+	}
+	attempts, err := r.q.TakeCurrentAttempts(ctx, r.tx, db.TakeCurrentAttemptsParams{PartitionKeys: k.partitions, ExecutionIDs: k.executions})
+	if err != nil {
+		return err
+	}
+	current := make(map[id.ExecutionUUID]db.TakeCurrentAttemptsRow, len(attempts))
+	for _, attempt := range attempts {
+		current[attempt.ExecutionID] = attempt
+	}
+	told, err := r.told(ctx, rows)
+	if err != nil {
+		return err
+	}
+	healed := db.HealEndedParams{NowMs: nowMs}
+	events := db.InsertCompletionEventsParams{NowMs: nowMs}
+	var slots db.ReleaseQuotaSlotsParams
+	for i := range rows {
+		row := &rows[i]
+		key := pgtype.UUID{Bytes: row.ExecutionID, Valid: true}
+		attempt, started := current[row.ExecutionID]
+		index, epoch, leased := int32(-1), int64(0), started && attempt.LeaseExpiresAtMs != nil
+		if leased || started && attempt.TerminalAtMs == nil {
+			index, epoch = attempt.AttemptIndex, max(row.HighestEpoch, attempt.LeaseEpoch)+1
+		}
+		healed.PartitionKeys = append(healed.PartitionKeys, row.PartitionKey)
+		healed.ExecutionIDs = append(healed.ExecutionIDs, key)
+		healed.AttemptIndexes = append(healed.AttemptIndexes, index)
+		healed.RaisedEpochs = append(healed.RaisedEpochs, epoch)
+		healed.LeaseIDs = append(healed.LeaseIDs, attempt.LeaseID)
+		healed.WorkerInstanceIDs = append(healed.WorkerInstanceIDs, attempt.WorkerInstanceID)
+		healed.Leased = append(healed.Leased, leased)
+		healed.Cancelled = append(healed.Cancelled, row.Untold)
+		if !row.Untold || told[row.ExecutionID] {
+			continue
+		}
+		events.PartitionKeys = append(events.PartitionKeys, row.PartitionKey)
+		events.ExecutionIDs = append(events.ExecutionIDs, key)
+		events.Outcomes = append(events.Outcomes, "cancelled")
+		events.Dispatched = append(events.Dispatched, row.FlowID == nil)
+		if row.HasQuota {
+			slots.PartitionKeys, slots.ExecutionIDs = append(slots.PartitionKeys, row.PartitionKey), append(slots.ExecutionIDs, key)
+		}
+	}
+	if err := r.q.HealEnded(ctx, r.tx, healed); err != nil {
+		return err
+	}
+	if err := r.q.DiscardWaiting(ctx, r.tx, db.DiscardWaitingParams{
+		PartitionKeys: healed.PartitionKeys, ExecutionIDs: healed.ExecutionIDs,
+	}); err != nil {
+		return err
+	}
+	if len(slots.ExecutionIDs) > 0 {
+		if err := r.q.ReleaseQuotaSlots(ctx, r.tx, slots); err != nil {
+			return err
+		}
+	}
+	if len(events.ExecutionIDs) == 0 {
+		return nil
+	}
+	return r.q.InsertCompletionEvents(ctx, r.tx, events)
+}
+
+// told returns which of the executions that may lack a completion event of their end have one. It reads the old table,
+// which has an index for it.
+func (r rewriter) told(ctx context.Context, rows []db.TakeHalfDoneRow) (map[id.ExecutionUUID]bool, error) {
+	var k keys
+	var endedAtMs []int64
+	for i := range rows {
+		if rows[i].Untold {
+			k.partitions = append(k.partitions, rows[i].PartitionKey)
+			k.executions = append(k.executions, pgtype.UUID{Bytes: rows[i].ExecutionID, Valid: true})
+			endedAtMs = append(endedAtMs, rows[i].TerminalAtMs)
+		}
+	}
+	told := make(map[id.ExecutionUUID]bool, len(k.executions))
+	if len(k.executions) == 0 {
+		return told, nil
+	}
+	found, err := r.tx.Query(ctx, `
+		SELECT i.execution_id
+		FROM (
+			SELECT
+				unnest($1::smallint[]) AS partition_key,
+				unnest($2::uuid[]) AS execution_id,
+				unnest($3::bigint[]) AS ended_at_ms
+		) AS i
+		WHERE (
+			SELECT true
+			FROM old_ff_completion_event AS c
+			WHERE
+				c.partition_key = i.partition_key
+				AND c.execution_id = i.execution_id
+				AND c.occurred_at_ms >= i.ended_at_ms
+				AND c.outcome <> 'resumable'
+			LIMIT 1
+		)`,
+		k.partitions, k.executions, endedAtMs)
+	if err != nil {
+		return nil, err
+	}
+	var x pgtype.UUID
+	_, err = pgx.ForEachRow(found, []any{&x}, func() error {
+		told[x.Bytes] = true
+		return nil
+	})
+	return told, err
+}

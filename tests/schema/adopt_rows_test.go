@@ -1,0 +1,182 @@
+package schema_test
+
+import (
+	"crypto/md5"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/schema"
+)
+
+// insertReferenceRows inserts rows with every literal that FlowFabric stores.
+func insertReferenceRows(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	sql, err := os.ReadFile("testdata/reference_rows.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flow := id.FlowID(md5.Sum([]byte("flow")))
+	exec(t, conn, strings.ReplaceAll(string(sql), "@FLOW_KEY", fmt.Sprint(id.Partitions{}.FlowPartition(flow))))
+}
+
+// lines returns the rows of a query that has one text column.
+func lines(t *testing.T, conn *pgx.Conn, sql string) []string {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), sql)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return found
+}
+
+// storedExecutions are the executions with their attempts, grants, queue entries and events, without the times and the ids
+// that differ from run to run.
+const storedExecutions = `
+	SELECT 'execution ' || (to_jsonb(e) - 'ffx_last_mutation_at_ms')::text FROM ff_exec_core AS e
+	UNION ALL
+	SELECT 'attempt ' || (to_jsonb(a) || CASE WHEN a.terminal_at_ms > 9 THEN '{"terminal_at_ms":"later"}'::jsonb ELSE '{}' END)::text
+	FROM ff_attempt AS a
+	UNION ALL
+	SELECT 'grant ' || to_jsonb(g)::text FROM ff_claim_grant AS g
+	UNION ALL
+	SELECT 'queued ' || to_jsonb(r)::text FROM ffx_ready AS r
+	UNION ALL
+	SELECT 'blocked ' || (to_jsonb(b) - 'blocked_at_ms')::text FROM ffx_blocked AS b
+	UNION ALL
+	SELECT 'completion ' || concat_ws(' ', c.execution_id, c.outcome, c.dispatched_at_ms IS NOT NULL)
+	FROM ff_completion_event AS c
+	UNION ALL
+	SELECT 'lease event ' || concat_ws(' ', l.execution_id, l.event_type, l.ffx_revoked_by)
+	FROM ff_lease_event AS l
+	UNION ALL
+	SELECT 'group ' || to_jsonb(g)::text FROM ff_edge_group AS g
+	UNION ALL
+	SELECT 'edge ' || d.edge_id || ' ' || (d.policy ->> 'edge_state') FROM ff_edge AS d
+	ORDER BY 1`
+
+// settle lets the background work do all that it finds in a database.
+func settle(t *testing.T, databaseURL string) (adopted int) {
+	t.Helper()
+	eng, err := engine.New(lazyPool(t, databaseURL), engine.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := eng.Maintenance()
+	for range 4 {
+		n, err := m.Adopt(t.Context(), 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		adopted += n
+		for walked := 1; walked > 0; {
+			if walked, err = m.RepairQueue(t.Context(), 1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := m.RepairGroups(t.Context(), 1000); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.DispatchCompletions(t.Context(), 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return adopted
+}
+
+// Every literal that FlowFabric stores is read the same before and after a conversion, and written as the background work
+// writes it that adopts the same rows in this library's own tables.
+func TestAdoptReadsAndWritesEveryLiteral(t *testing.T) {
+	t.Parallel()
+	convertedURL, ownURL := referenceDatabase(t, partitioned), pgtest.CloneURL(t)
+	converted, own := connect(t, convertedURL), connect(t, ownURL)
+	insertReferenceRows(t, converted)
+	exec(t, own, "DELETE FROM ff_lane_registry")
+	insertReferenceRows(t, own)
+	// What has ended, is active or suspended reads as before; what waits may have been moved on. A failure of which nothing
+	// but the phase told has its outcome too.
+	const read = `
+		SELECT concat_ws(' ', x.id, x.state, CASE WHEN x.state <> 'failed' THEN x.outcome END, x.namespace, x.kind, x.tags, x.cancelled_by)
+		FROM ffx_execution AS x
+		JOIN ff_exec_core AS e ON e.partition_key = x.partition_key AND e.execution_id = x.execution_id
+		WHERE x.state NOT IN ('waiting', 'delayed', 'waiting_children', 'rate_limited', 'resumable')
+		ORDER BY 1`
+	before := lines(t, own, read)
+
+	result := adopt(t, convertedURL)
+	if n := len(before); n < 100 {
+		t.Errorf("only %d executions read", n)
+	}
+	requireSameLines(t, lines(t, converted, read), before)
+	if left := lines(t, converted, `
+		SELECT concat_ws(' ', lifecycle_phase, ownership_state, eligibility_state, attempt_state)
+		FROM ff_exec_core
+		WHERE
+			ffx_retry_count IS NULL
+			OR lifecycle_phase IN ('submitted', 'pending', 'eligible', 'blocked')
+			AND ownership_state IN ('unowned', 'released')
+			AND eligibility_state <> 'pending_claim'`); len(left) != 0 {
+		t.Errorf("not in the form of this library: %q", left)
+	}
+	if len(result.Unread) == 0 || !slices.ContainsFunc(result.Unread, func(text string) bool { return strings.Contains(text, "tea") }) {
+		t.Errorf("unread: %q, want a budget that is no id", result.Unread)
+	}
+	// What no rewriting is about is equal, byte by byte.
+	for table, columns := range map[string]string{
+		"ff_exec_core": "partition_key, execution_id, flow_id, lane_id, cancellation_reason, cancelled_by, created_at_ms, terminal_at_ms, " +
+			"payload, result, policy, started_at_ms, lease_reclaim_count",
+		"ff_attempt":               "partition_key, execution_id, attempt_index, worker_id, started_at_ms, usage, policy, raw_fields",
+		"ff_flow_core":             "*",
+		"ff_flow_summary":          "*",
+		"ff_edge":                  "*",
+		"ff_pending_cancel_groups": "*", "ff_cancel_dispatch_outbox": "*", "ff_cancel_backlog": "*", "ff_cancel_backlog_member": "*",
+		"ff_lane_registry": "*", "ff_stream_frame": "*", "ff_stream_meta": "*", "ff_operator_event": "*", "ff_worker_registry": "*",
+		"ff_worker_registry_event": "*", "ff_partition_config": "*", "ff_migration_annotation": "*", "ff_claim_grant": "*",
+	} {
+		sql := fmt.Sprintf("SELECT t::text FROM (SELECT %s FROM %%s) AS t", columns)
+		was := lines(t, converted, fmt.Sprintf(sql, "old_"+table))
+		if len(was) == 0 {
+			t.Errorf("%s has no rows", table)
+		}
+		requireSameLines(t, lines(t, converted, fmt.Sprintf(sql, table)), was)
+	}
+	if adopted := settle(t, convertedURL); adopted != 0 {
+		t.Errorf("%d executions were left to be adopted", adopted)
+	}
+	if adopted := settle(t, ownURL); adopted == 0 {
+		t.Error("nothing was adopted in this library's own tables")
+	}
+	requireSameLines(t, lines(t, converted, storedExecutions), lines(t, own, storedExecutions))
+}
+
+// An event that is written afterwards follows the copied ones, and readers' cursors stay valid.
+func TestAdoptContinuesTheEventIDs(t *testing.T) {
+	t.Parallel()
+	databaseURL := referenceDatabase(t, partitioned)
+	conn := connect(t, databaseURL)
+	for _, o := range outboxes {
+		exec(t, conn, o.insert, 3)
+		exec(t, conn, "DELETE FROM "+o.table+" WHERE event_id = 3")
+	}
+	adopt(t, databaseURL)
+	for _, o := range outboxes {
+		exec(t, conn, o.insert, 1)
+		if got := scalar[[]int64](t, conn, "SELECT array_agg(event_id ORDER BY event_id) FROM "+o.table); !slices.Equal(got, []int64{1, 2, 4}) {
+			t.Errorf("%s: %d, want 1, 2 and then 4", o.table, got)
+		}
+	}
+	if err := schema.Check(t.Context(), conn, schema.Options{}); err != nil {
+		t.Error(err)
+	}
+}
