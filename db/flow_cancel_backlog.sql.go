@@ -85,6 +85,40 @@ func (q *Queries) DropEmptyBacklogs(ctx context.Context, db DBTX, arg DropEmptyB
 	return result.RowsAffected(), nil
 }
 
+const hastenCancelBacklog = `-- name: HastenCancelBacklog :execrows
+UPDATE ff_cancel_backlog AS b
+SET grace_until_ms = ffx_now_ms($1) + $2::bigint
+WHERE
+    b.partition_key = $3
+    AND b.flow_id = $4
+    AND b.grace_until_ms > ffx_now_ms($1) + $2::bigint
+`
+
+type HastenCancelBacklogParams struct {
+	NowMs        *int64
+	GraceMs      int64
+	PartitionKey int16
+	FlowID       id.FlowID
+}
+
+// HastenCancelBacklog lets the grace of the request by which a flow was cancelled end after grace_ms from now. No rows:
+// it ends no later already, or there is no such request.
+//
+// Used by: engine.CancelFlow, engine.RequestFlowCancel.
+// Locks: L0 waits (the row of the request, UPDATE). The caller holds the flow's exclusive lock.
+func (q *Queries) HastenCancelBacklog(ctx context.Context, db DBTX, arg HastenCancelBacklogParams) (int64, error) {
+	result, err := db.Exec(ctx, hastenCancelBacklog,
+		arg.NowMs,
+		arg.GraceMs,
+		arg.PartitionKey,
+		arg.FlowID,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const insertCancelBacklog = `-- name: InsertCancelBacklog :exec
 WITH header AS (
     -- The request.
@@ -99,26 +133,55 @@ WITH header AS (
         status
     )
     SELECT
-        $5,
-        $6,
+        $1,
+        $2,
         $4::bigint,
-        $7::text,
-        $2::text,
-        $8::bigint,
-        $1::text,
+        $5::text,
+        $6::text,
+        $7::bigint,
+        $8::text,
         'pending'
     WHERE cardinality($3::text[]) > 0
     ON CONFLICT (partition_key, flow_id) DO NOTHING
-),
-members AS (
-    -- The members.
-    INSERT INTO ff_cancel_backlog_member (partition_key, flow_id, execution_id)
-    SELECT
-        $5,
-        $6,
-        unnest($3::text[])
-    ON CONFLICT (partition_key, flow_id, execution_id) DO NOTHING
 )
+INSERT INTO ff_cancel_backlog_member (partition_key, flow_id, execution_id)
+SELECT
+    $1,
+    $2,
+    unnest($3::text[])
+ON CONFLICT (partition_key, flow_id, execution_id) DO NOTHING
+`
+
+type InsertCancelBacklogParams struct {
+	PartitionKey       int16
+	FlowID             id.FlowID
+	Members            []string
+	NowMs              int64
+	Requester          string
+	Reason             string
+	GraceUntilMs       *int64
+	CancellationPolicy string
+}
+
+// InsertCancelBacklog notes which members of a flow a request has cancelled, or is to cancel when their grace is over.
+//
+// Used by: engine.RequestFlowCancel.
+// Locks: L0 new.
+func (q *Queries) InsertCancelBacklog(ctx context.Context, db DBTX, arg InsertCancelBacklogParams) error {
+	_, err := db.Exec(ctx, insertCancelBacklog,
+		arg.PartitionKey,
+		arg.FlowID,
+		arg.Members,
+		arg.NowMs,
+		arg.Requester,
+		arg.Reason,
+		arg.GraceUntilMs,
+		arg.CancellationPolicy,
+	)
+	return err
+}
+
+const insertFlowCancelEvent = `-- name: InsertFlowCancelEvent :exec
 INSERT INTO ff_operator_event (
     execution_id,
     event_type,
@@ -135,7 +198,7 @@ SELECT
         'flow_id', f.flow_id::text,
         'cancellation_policy', $1::text,
         'reason', $2::text,
-        'member_count', cardinality($3::text[])
+        'member_count', $3::integer
     ),
     $4::bigint,
     f.partition_key,
@@ -147,32 +210,27 @@ WHERE
     AND f.flow_id = $6
 `
 
-type InsertCancelBacklogParams struct {
+type InsertFlowCancelEventParams struct {
 	CancellationPolicy string
 	Reason             string
-	Members            []string
+	MemberCount        int32
 	NowMs              int64
 	PartitionKey       int16
 	FlowID             id.FlowID
-	Requester          string
-	GraceUntilMs       *int64
 }
 
-// InsertCancelBacklog notes which members of a flow a request has cancelled, or is to cancel when their grace is over, and
-// that it was asked for.
+// InsertFlowCancelEvent emits the operator event of a request to cancel a flow.
 //
 // Used by: engine.RequestFlowCancel.
-// Locks: L0 new; L7 new.
-func (q *Queries) InsertCancelBacklog(ctx context.Context, db DBTX, arg InsertCancelBacklogParams) error {
-	_, err := db.Exec(ctx, insertCancelBacklog,
+// Locks: L7 new.
+func (q *Queries) InsertFlowCancelEvent(ctx context.Context, db DBTX, arg InsertFlowCancelEventParams) error {
+	_, err := db.Exec(ctx, insertFlowCancelEvent,
 		arg.CancellationPolicy,
 		arg.Reason,
-		arg.Members,
+		arg.MemberCount,
 		arg.NowMs,
 		arg.PartitionKey,
 		arg.FlowID,
-		arg.Requester,
-		arg.GraceUntilMs,
 	)
 	return err
 }

@@ -133,10 +133,21 @@ WITH members AS (
             e.partition_key,
             e.execution_id
         FROM ff_exec_core AS e
+        LEFT JOIN LATERAL (
+            SELECT true AS noted
+            FROM ff_cancel_backlog_member AS t
+            WHERE
+                t.partition_key = e.partition_key
+                AND t.flow_id = e.flow_id
+                AND t.execution_id = '{fp:' || e.partition_key::text || '}:' || e.execution_id::text
+            LIMIT 1
+        ) AS b ON $2::boolean
         WHERE
-            e.partition_key = $2
-            AND e.flow_id = $3::uuid
+            e.partition_key = $3
+            AND e.flow_id = $4::uuid
             AND e.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
+            AND e.execution_id NOT IN (SELECT unnest($5::uuid[]))
+            AND (NOT $2::boolean OR b.noted)
         OFFSET 0
     ) AS f
     ORDER BY
@@ -170,8 +181,10 @@ CROSS JOIN LATERAL (
 
 type LockMembersParams struct {
 	PendingOnly  bool
+	NotedOnly    bool
 	PartitionKey int16
 	FlowID       pgtype.UUID
+	CleanUps     []pgtype.UUID
 }
 
 type LockMembersRow struct {
@@ -181,13 +194,20 @@ type LockMembersRow struct {
 }
 
 // LockMembers locks the members of a flow that have not ended, in the order of their ids; with pending_only, those alone
-// that nobody runs and that are not suspended. No row: there is none. Whoever holds the flow exclusively meets all of
-// them: nothing is added to it, or replayed, meanwhile. attempt_index: the pointer of the locked row.
+// that nobody runs and that are not suspended; with noted_only, those alone that a request to cancel the flow has noted;
+// without the given clean-ups. No row: there is none. The holder of the flow's exclusive lock meets all of them: nothing
+// is added to it, or replayed, meanwhile. attempt_index: the pointer of the locked row.
 //
 // Used by: engine.CancelFlow, engine.RequestFlowCancel.
 // Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
 func (q *Queries) LockMembers(ctx context.Context, db DBTX, arg LockMembersParams) ([]LockMembersRow, error) {
-	rows, err := db.Query(ctx, lockMembers, arg.PendingOnly, arg.PartitionKey, arg.FlowID)
+	rows, err := db.Query(ctx, lockMembers,
+		arg.PendingOnly,
+		arg.NotedOnly,
+		arg.PartitionKey,
+		arg.FlowID,
+		arg.CleanUps,
+	)
 	if err != nil {
 		return nil, err
 	}

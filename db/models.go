@@ -143,7 +143,7 @@ type FfCancelBacklog struct {
 	Reason string
 	// Milliseconds since the Unix epoch: until when members may end by themselves; NULL: not used.
 	GraceUntilMs *int64
-	// The caller's text: cancel_flow_only, cancel_all or cancel_pending.
+	// The caller's text: cancel_flow_only, cancel_pending, cancel_all or cancel_everything.
 	CancellationPolicy string
 	// Always pending.
 	Status string
@@ -933,7 +933,7 @@ type FfxFlow struct {
 	CancelledAt *time.Time
 	// Why it was cancelled; NULL: nobody said, or it was not.
 	CancelReason *string
-	// What became of its members: cancel_flow_only, cancel_all or cancel_pending; NULL: it was not cancelled.
+	// What became of its members: cancel_flow_only, cancel_pending, cancel_all or cancel_everything; NULL: it was not cancelled.
 	CancellationPolicy *string
 	// Column with a value that nobody can read, for which the library's reads refuse the row; NULL: none.
 	Corruption *string

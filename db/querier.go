@@ -545,6 +545,12 @@ type Querier interface {
 	// engine.ReclaimExecution.
 	// Locks: none.
 	GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) ([]byte, error)
+	// HastenCancelBacklog lets the grace of the request by which a flow was cancelled end after grace_ms from now. No rows:
+	// it ends no later already, or there is no such request.
+	//
+	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
+	// Locks: L0 waits (the row of the request, UPDATE). The caller holds the flow's exclusive lock.
+	HastenCancelBacklog(ctx context.Context, db DBTX, arg HastenCancelBacklogParams) (int64, error)
 	// HealEnded takes the leases of executions that another program ended, and settles their attempts: the holder is refused
 	// from now on. An attempt_index below 0 means that there is none to settle.
 	//
@@ -569,11 +575,10 @@ type Querier interface {
 	// Used by: engine.CreateFlow.
 	// Locks: L3 new: the flow is new.
 	InsertAppliedEdges(ctx context.Context, db DBTX, arg InsertAppliedEdgesParams) error
-	// InsertCancelBacklog notes which members of a flow a request has cancelled, or is to cancel when their grace is over, and
-	// that it was asked for.
+	// InsertCancelBacklog notes which members of a flow a request has cancelled, or is to cancel when their grace is over.
 	//
 	// Used by: engine.RequestFlowCancel.
-	// Locks: L0 new; L7 new.
+	// Locks: L0 new.
 	InsertCancelBacklog(ctx context.Context, db DBTX, arg InsertCancelBacklogParams) error
 	// InsertCompletionEvents appends one completion event per ended execution, in array order: upstream
 	// before downstream. Their dependents are resolved already, so the events are born dispatched, save
@@ -619,6 +624,11 @@ type Querier interface {
 	// Used by: engine.CreateFlow.
 	// Locks: L0 waits (for a concurrent insert of the same flow).
 	InsertFlow(ctx context.Context, db DBTX, arg InsertFlowParams) (int64, error)
+	// InsertFlowCancelEvent emits the operator event of a request to cancel a flow.
+	//
+	// Used by: engine.RequestFlowCancel.
+	// Locks: L7 new.
+	InsertFlowCancelEvent(ctx context.Context, db DBTX, arg InsertFlowCancelEventParams) error
 	// InsertGrant writes a grant. One of the same key, which another program may have issued in the same millisecond, is
 	// written over.
 	//
@@ -680,6 +690,15 @@ type Querier interface {
 	// Used by: engine.Prepare.
 	// Locks: none.
 	ListCitusTables(ctx context.Context, db DBTX, pageSize int32) ([]string, error)
+	// ListCleanUpEdges returns the members of a flow that may be clean-ups: those that wait for the end of others (branches),
+	// and all that can be reached from them, each with the upstreams it waits for. k_target: how many of these must succeed.
+	// held: it is blocked by its dependencies. open: the end of this upstream is still to be counted. staged: the edge does
+	// not count yet. No row: the flow has no clean-up.
+	//
+	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
+	// Locks: none. The caller holds the flow's exclusive lock. Reads the groups of the flow, and the edges from and to what
+	// it returns.
+	ListCleanUpEdges(ctx context.Context, db DBTX, arg ListCleanUpEdgesParams) ([]ListCleanUpEdgesRow, error)
 	// ListConsumers returns named consumers, by outbox and name, with the newest event of their outbox, how far that was
 	// deleted, and how many events they have set aside. failing_event_id is 0 where one fails at none.
 	//
@@ -1018,6 +1037,11 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.Adopt, engine.RepairGroups.
 	// Locks: none. Spans partitions.
 	ListUndispatched(ctx context.Context, db DBTX, executionIds []pgtype.UUID) ([]id.ExecutionUUID, error)
+	// ListUnended returns the members of a flow that have not ended, in the order of their ids. No row: all have.
+	//
+	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
+	// Locks: none.
+	ListUnended(ctx context.Context, db DBTX, arg ListUnendedParams) ([]id.ExecutionUUID, error)
 	// ListUnsoundGroups returns the groups in which ended executions cannot simply be counted: one has no row, or another
 	// program has replayed an execution that leads to it, may have counted its earlier end, and marked no edge.
 	//
@@ -1144,8 +1168,9 @@ type Querier interface {
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 	LockMemberAttempts(ctx context.Context, db DBTX, arg LockMemberAttemptsParams) error
 	// LockMembers locks the members of a flow that have not ended, in the order of their ids; with pending_only, those alone
-	// that nobody runs and that are not suspended. No row: there is none. Whoever holds the flow exclusively meets all of
-	// them: nothing is added to it, or replayed, meanwhile. attempt_index: the pointer of the locked row.
+	// that nobody runs and that are not suspended; with noted_only, those alone that a request to cancel the flow has noted;
+	// without the given clean-ups. No row: there is none. The holder of the flow's exclusive lock meets all of them: nothing
+	// is added to it, or replayed, meanwhile. attempt_index: the pointer of the locked row.
 	//
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -18,9 +21,13 @@ const MaxFlowCancelReason = 4096
 type CancelFlowSpec struct {
 	ID id.FlowID
 
-	// Policy says what becomes of the members that have not ended: [state.CancelAll], the default, cancels all of them;
-	// [state.CancelPending] those that nobody works on: what waits, for a worker, a delay or for others; [state.CancelFlowOnly]
-	// none, the flow merely takes no more members.
+	// Policy says which of the members that have not ended are cancelled. Clean-ups are members that wait for the end of
+	// others, by [policy.OnFailure] or [policy.Always], and members that depend on nothing but clean-ups.
+	//
+	//   - [state.CancelAll], the default: all but clean-ups.
+	//   - [state.CancelPending]: those that are not worked on, but for clean-ups: they wait for a worker, a delay or others.
+	//   - [state.CancelEverything]: all, clean-ups too.
+	//   - [state.CancelFlowOnly]: none. The flow takes no more members.
 	Policy state.FlowCancelPolicy
 
 	// Reason is what reads show as the reason of the cancellation, of the flow and of its members. Default "flow_cancelled";
@@ -33,9 +40,13 @@ type CancelledFlow struct {
 	Policy state.FlowCancelPolicy // by which it is cancelled now
 	Reason string                 // that stands
 
-	// Members are the members that the call cancelled, by id. Of a flow that was cancelled before they are those of which
-	// that has to be acknowledged still, or all members where there is none of those: the first [MaxBatch] of them.
+	// Members are the members that the call cancelled, by id. For a flow that was already cancelled they are those not yet
+	// acknowledged, or all members if there are none of those: the first [MaxBatch] of them.
 	Members []id.ExecutionID
+
+	// StillRunning are the members that have not ended, by id: clean-ups, and what the policy or a grace leaves. For a flow
+	// that was already cancelled: the first [MaxBatch] of them.
+	StillRunning []id.ExecutionID
 
 	Already bool // it was cancelled before, by this policy or a stricter one, and nothing was written
 }
@@ -50,11 +61,17 @@ const (
 // with worker.ErrCancelled as the cause. A member that has ended is left as it is. No member escapes: one that is added,
 // released, retried or replayed at the same time is either cancelled, or refused because the flow is cancelled.
 //
-// Afterwards the flow takes no members and edges, and replays none. What still runs under a milder policy goes on, and
-// releases and skips what depends on it.
+// Clean-ups run: members with [policy.OnFailure] or [policy.Always], and what depends on nothing else, are released or
+// skipped once the members that they wait for have ended. So cancelling an order whose charge has been made still runs the
+// refund. [CancelledFlow.StillRunning] lists them. [state.CancelEverything] cancels them too, in the same call or a later
+// one. A clean-up that nothing can release any more, because it waits for an edge that was never applied or for the replay
+// of an upstream, is cancelled like any other member.
+//
+// Afterwards the flow takes no members and edges, and replays none. What still runs goes on, and releases and skips what
+// depends on it.
 //
 // A flow that is cancelled already is left as it is, unless by a milder policy: then the rest is cancelled too, and the
-// first reason stands.
+// first reason stands. Members whose grace is not over yet ([Engine.RequestFlowCancel]) are cancelled now.
 //
 // Errors: [ErrInvalidInput]; [ErrNotFound]; [ErrCorruption]; [ErrContention].
 //
@@ -71,10 +88,13 @@ func (e *Engine) CancelFlow(ctx context.Context, spec CancelFlowSpec) (Cancelled
 	}
 	return inTx(ctx, e, op, func(tx *txn) (CancelledFlow, error) {
 		cancelled, open, err := e.takeFlowToCancel(ctx, tx, c)
-		if err != nil || !open {
-			return e.cancelledBefore(ctx, tx, c, cancelled, MaxBatch, err)
+		if err != nil {
+			return CancelledFlow{}, err
 		}
-		members, nowMs, err := e.lockMembersToCancel(ctx, tx, c)
+		if !open {
+			return e.cancelGraced(ctx, tx, c, cancelled)
+		}
+		members, nowMs, err := e.lockMembersToCancel(ctx, tx, &c)
 		if err != nil {
 			return CancelledFlow{}, err
 		}
@@ -82,10 +102,10 @@ func (e *Engine) CancelFlow(ctx context.Context, spec CancelFlowSpec) (Cancelled
 			return CancelledFlow{}, err
 		}
 		cancelled.Members, err = e.cancelMembers(ctx, tx, members, cancellation{c.reason, cancelledByFlow, revokedByOperator}, nowMs)
-		if err != nil || c.policy != state.CancelAll {
-			return cancelled, err
+		if err != nil {
+			return CancelledFlow{}, err
 		}
-		return cancelled, e.clearSiblingCancels(ctx, tx, c.flow)
+		return cancelled, e.finishCancel(ctx, tx, c, &cancelled)
 	})
 }
 
@@ -95,6 +115,9 @@ type flowCancel struct {
 	policy state.FlowCancelPolicy
 	reason string
 	once   bool // a flow that is cancelled by a milder policy is left as it is
+	noted  bool // only members that a request has noted
+
+	cleanUps []pgtype.UUID // members that are left to run
 }
 
 func (c *flowCancel) check() error {
@@ -104,13 +127,15 @@ func (c *flowCancel) check() error {
 	return checkText("reason", c.reason, MaxFlowCancelReason)
 }
 
-// strictness orders policies by how much they cancel; what is none of them cancels as much as any.
+// strictness orders policies by how much they cancel. FlowFabric takes one that it does not know for [state.CancelAll].
 func strictness(p state.FlowCancelPolicy) int {
 	switch p {
 	case state.CancelFlowOnly:
 		return 0
 	case state.CancelPending:
 		return 1
+	case state.CancelEverything:
+		return 3
 	}
 	return 2
 }
@@ -153,11 +178,16 @@ func (e *Engine) takeFlowToCancel(ctx context.Context, tx *txn, c flowCancel) (c
 
 // cancelledBefore adds the members, at most limit, to the answer for a flow that is left as it is.
 func (e *Engine) cancelledBefore(
-	ctx context.Context, tx *txn, c flowCancel, cancelled CancelledFlow, limit int, err error,
+	ctx context.Context, tx *txn, c flowCancel, cancelled CancelledFlow, limit int,
 ) (CancelledFlow, error) {
-	if err != nil || !cancelled.Already {
-		return cancelled, err
+	if err := e.listToCancel(ctx, tx, c, &cancelled, limit); err != nil {
+		return CancelledFlow{}, err
 	}
+	return cancelled, e.listStillRunning(ctx, tx, c, &cancelled, limit)
+}
+
+// listToCancel adds the members to the answer that a request has noted, or all if there are none of those.
+func (e *Engine) listToCancel(ctx context.Context, tx *txn, c flowCancel, cancelled *CancelledFlow, limit int) error {
 	rows, err := e.q.ListFlowToCancel(ctx, tx, db.ListFlowToCancelParams{
 		PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow, PageSize: int64(limit),
 	})
@@ -168,12 +198,40 @@ func (e *Engine) cancelledBefore(
 		}
 		cancelled.Members = append(cancelled.Members, x)
 	}
-	return cancelled, err
+	return err
 }
 
-// lockMembersToCancel locks the members that a cancel concerns, and their current attempts, and reads the clock.
-func (e *Engine) lockMembersToCancel(ctx context.Context, tx *txn, c flowCancel) (members executionArrays, nowMs int64, err error) {
-	members, attempts, err := e.lockMembers(ctx, tx, c.flow, c.policy)
+// listStillRunning adds the members that have not ended, at most limit, to the answer.
+func (e *Engine) listStillRunning(ctx context.Context, tx *txn, c flowCancel, cancelled *CancelledFlow, limit int) error {
+	partition := e.cfg.Partitions.FlowPartition(c.flow)
+	rows, err := e.q.ListUnended(ctx, tx, db.ListUnendedParams{
+		PartitionKey: partition, FlowID: pgUUID(c.flow), PageSize: int64(limit),
+	})
+	for _, x := range rows {
+		cancelled.StillRunning = append(cancelled.StillRunning, id.ExecutionIDFromRow(partition, x))
+	}
+	return err
+}
+
+// finishCancel ends a cancel. It lists what still runs; if that is nothing, siblings that were to be cancelled have ended
+// with their flow.
+func (e *Engine) finishCancel(ctx context.Context, tx *txn, c flowCancel, cancelled *CancelledFlow) error {
+	if err := e.listStillRunning(ctx, tx, c, cancelled, math.MaxInt32); err != nil {
+		return err
+	}
+	if strictness(c.policy) < strictness(state.CancelAll) || len(cancelled.StillRunning) > 0 {
+		return nil
+	}
+	return e.clearSiblingCancels(ctx, tx, c.flow)
+}
+
+// lockMembersToCancel finds the clean-ups of a flow, locks the members that a cancel concerns, and their current attempts,
+// and reads the clock.
+func (e *Engine) lockMembersToCancel(ctx context.Context, tx *txn, c *flowCancel) (members executionArrays, nowMs int64, err error) {
+	if c.cleanUps, err = e.cleanUps(ctx, tx, c); err != nil {
+		return members, 0, err
+	}
+	members, attempts, err := e.lockMembers(ctx, tx, c)
 	if err != nil {
 		return members, 0, err
 	}

@@ -21,7 +21,8 @@ type FlowCancelRequest struct {
 	Reason string                 // as in [CancelFlowSpec]
 
 	// Grace is how long the members that are worked on, or are suspended, may go on before they are cancelled too: those
-	// that end in that time end as they do. Default none; rounded up to a millisecond.
+	// that end in that time end as they do. Default none; rounded up to a millisecond. A further request with a shorter
+	// one, or none, moves the end of the grace forward.
 	Grace time.Duration
 
 	// Requester is who asks, for whoever looks. Default nobody; at most 256 bytes.
@@ -35,17 +36,19 @@ const (
 
 // RequestFlowCancel cancels a flow as [Engine.CancelFlow] does, but those of its members that are worked on only once
 // their grace is over: [Maintenance.CancelFlows] ends them then, if they have not ended by themselves. Nothing tells their
-// handlers before that; one that is to hear of it looks at the flow.
+// handlers before that; one that is to hear of it looks at the flow. Clean-ups are not cancelled, and are released when
+// the last of the members that they wait for has ended.
 //
 // The members that it cancels now or later are noted until [Engine.AckFlowCancel] or [Maintenance.CancelFlows] takes them
 // off; [Engine.AwaitFlow] waits for their end. An operator event tells of the request.
 //
 // [CancelledFlow.Members] are all members that it concerns. A flow that is cancelled already is left as it is, whatever
-// the policy: [CancelledFlow.Already].
+// the policy: [CancelledFlow.Already]. Only its grace may end earlier than before, by a request that is no milder: without
+// Grace the noted members are cancelled now. [Engine.CancelFlow] does the same.
 //
 // Errors: [ErrInvalidInput]; [ErrNotFound]; [ErrCorruption]; [ErrContention].
 //
-// Transaction: as that of [Engine.CancelFlow], with two statements more. Safe to repeat.
+// Transaction: as that of [Engine.CancelFlow], with three statements more. Safe to repeat.
 func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelRequest) (CancelledFlow, error) {
 	const op = "request flow cancel"
 	c := flowCancel{
@@ -59,27 +62,41 @@ func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelReques
 	if err != nil {
 		return CancelledFlow{}, wrap(op, err)
 	}
+	var graceMs int64
+	if request.Grace > 0 {
+		graceMs = 1 + (request.Grace - 1).Milliseconds()
+	}
 	return inTx(ctx, e, op, func(tx *txn) (CancelledFlow, error) {
 		cancelled, open, err := e.takeFlowToCancel(ctx, tx, c)
 		switch {
 		case err != nil:
 			return CancelledFlow{}, err
 		case !open:
-			return e.cancelledBefore(ctx, tx, c, cancelled, math.MaxInt32, nil)
+			return e.requestAgain(ctx, tx, c, cancelled, graceMs)
 		}
-		members, nowMs, err := e.lockMembersToCancel(ctx, tx, c)
+		members, nowMs, err := e.lockMembersToCancel(ctx, tx, &c)
 		if err != nil {
 			return CancelledFlow{}, err
 		}
 		cancelled.Members = members.ids()
 		var graceUntilMs *int64
-		if request.Grace > 0 {
-			graceUntilMs = new(nowMs + 1 + (request.Grace - 1).Milliseconds())
+		if graceMs > 0 {
+			graceUntilMs = new(nowMs + graceMs)
 		}
-		if err := e.noteFlowCancel(ctx, tx, c, request.Requester, cancelled.Members, graceUntilMs, nowMs); err != nil {
+		tx.due.operatorEvents()
+		if err := pgtx.InOneTrip(ctx, tx,
+			func(conn db.DBTX) error { return e.markFlowCancelled(ctx, conn, c, nowMs) },
+			func(conn db.DBTX) error {
+				return e.q.InsertCancelBacklog(ctx, conn, db.InsertCancelBacklogParams{
+					PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow, NowMs: nowMs, Requester: request.Requester,
+					Reason: c.reason, GraceUntilMs: graceUntilMs, CancellationPolicy: string(c.policy), Members: textsOf(cancelled.Members),
+				})
+			},
+			func(conn db.DBTX) error { return e.reportFlowCancel(ctx, conn, c, len(cancelled.Members), nowMs) },
+		); err != nil {
 			return CancelledFlow{}, err
 		}
-		if request.Grace > 0 && !members.empty() {
+		if graceMs > 0 && !members.empty() {
 			if members, err = e.pendingAmong(ctx, tx, members); err != nil {
 				return CancelledFlow{}, err
 			}
@@ -88,27 +105,96 @@ func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelReques
 		if _, err := e.cancelMembers(ctx, tx, members, how, nowMs); err != nil {
 			return CancelledFlow{}, err
 		}
-		if c.policy != state.CancelAll || request.Grace > 0 {
-			return cancelled, nil
-		}
-		return cancelled, e.clearSiblingCancels(ctx, tx, c.flow)
+		return cancelled, e.finishCancel(ctx, tx, c, &cancelled)
 	})
 }
 
-// noteFlowCancel makes a flow cancelled and notes the members that this concerns.
-func (e *Engine) noteFlowCancel(
-	ctx context.Context, tx *txn, c flowCancel, requester string, members []id.ExecutionID, graceUntilMs *int64, nowMs int64,
-) error {
+// requestAgain lets the grace of an earlier request end earlier, and cancels the members at once that have none left.
+func (e *Engine) requestAgain(
+	ctx context.Context, tx *txn, c flowCancel, cancelled CancelledFlow, graceMs int64,
+) (CancelledFlow, error) {
+	hastened, err := e.hastenGrace(ctx, tx, &c, &cancelled, graceMs)
+	switch {
+	case err != nil:
+		return CancelledFlow{}, err
+	case !hastened:
+		return e.cancelledBefore(ctx, tx, c, cancelled, math.MaxInt32)
+	}
+	if err := e.listToCancel(ctx, tx, c, &cancelled, math.MaxInt32); err != nil {
+		return CancelledFlow{}, err
+	}
+	var nowMs int64
+	if graceMs == 0 {
+		how := cancellation{c.reason, cancelledByFlowRequested, revokedByOperator}
+		if _, nowMs, err = e.cancelNoted(ctx, tx, c, how); err != nil {
+			return CancelledFlow{}, err
+		}
+	} else if nowMs, err = e.q.GetNow(ctx, tx, e.nowMs()); err != nil {
+		return CancelledFlow{}, err
+	}
 	tx.due.operatorEvents()
-	return pgtx.InOneTrip(ctx, tx,
-		func(conn db.DBTX) error { return e.markFlowCancelled(ctx, conn, c, nowMs) },
-		func(conn db.DBTX) error {
-			return e.q.InsertCancelBacklog(ctx, conn, db.InsertCancelBacklogParams{
-				PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow, NowMs: nowMs, Requester: requester,
-				Reason: c.reason, GraceUntilMs: graceUntilMs, CancellationPolicy: string(c.policy), Members: textsOf(members),
-			})
-		},
-	)
+	if err := e.reportFlowCancel(ctx, tx, c, len(cancelled.Members), nowMs); err != nil {
+		return CancelledFlow{}, err
+	}
+	return cancelled, e.finishCancel(ctx, tx, c, &cancelled)
+}
+
+// cancelGraced cancels the members of a flow that was already cancelled and that an earlier request left a grace.
+func (e *Engine) cancelGraced(ctx context.Context, tx *txn, c flowCancel, cancelled CancelledFlow) (CancelledFlow, error) {
+	hastened, err := e.hastenGrace(ctx, tx, &c, &cancelled, 0)
+	switch {
+	case err != nil:
+		return CancelledFlow{}, err
+	case !hastened:
+		return e.cancelledBefore(ctx, tx, c, cancelled, MaxBatch)
+	}
+	how := cancellation{c.reason, cancelledByFlow, revokedByOperator}
+	if cancelled.Members, _, err = e.cancelNoted(ctx, tx, c, how); err != nil {
+		return CancelledFlow{}, err
+	}
+	if cancelled.Already = len(cancelled.Members) == 0; cancelled.Already {
+		return e.cancelledBefore(ctx, tx, c, cancelled, MaxBatch)
+	}
+	return cancelled, e.finishCancel(ctx, tx, c, &cancelled)
+}
+
+// hastenGrace lets the grace of the request by which a flow was cancelled end in graceMs, and reports whether it ended
+// later before. The policy and the reason of the flow stand, and c becomes a cancel by these.
+func (e *Engine) hastenGrace(
+	ctx context.Context, tx *txn, c *flowCancel, cancelled *CancelledFlow, graceMs int64,
+) (bool, error) {
+	if strictness(c.policy) < strictness(cancelled.Policy) {
+		return false, nil
+	}
+	n, err := e.q.HastenCancelBacklog(ctx, tx, db.HastenCancelBacklogParams{
+		PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow, GraceMs: graceMs, NowMs: e.nowMs(),
+	})
+	if err != nil || n == 0 {
+		return false, err
+	}
+	c.policy, c.reason, c.noted = cancelled.Policy, cmp.Or(cancelled.Reason, c.reason), true
+	cancelled.Already = false
+	return true, nil
+}
+
+// cancelNoted ends the members that a request has noted and that have not ended.
+func (e *Engine) cancelNoted(
+	ctx context.Context, tx *txn, c flowCancel, how cancellation,
+) (cancelled []id.ExecutionID, nowMs int64, err error) {
+	members, nowMs, err := e.lockMembersToCancel(ctx, tx, &c)
+	if err != nil {
+		return nil, 0, err
+	}
+	cancelled, err = e.cancelMembers(ctx, tx, members, how, nowMs)
+	return cancelled, nowMs, err
+}
+
+// reportFlowCancel emits the operator event of a request that concerns so many members.
+func (e *Engine) reportFlowCancel(ctx context.Context, conn db.DBTX, c flowCancel, members int, nowMs int64) error {
+	return e.q.InsertFlowCancelEvent(ctx, conn, db.InsertFlowCancelEventParams{
+		PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow, CancellationPolicy: string(c.policy), Reason: c.reason,
+		MemberCount: int32(members), NowMs: nowMs,
+	})
 }
 
 // pendingAmong returns those of locked members that nobody works on and that are not suspended.

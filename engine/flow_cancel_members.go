@@ -9,16 +9,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// lockMembers locks the members of a flow that are to be cancelled by a policy, in lock order, waiting for who holds them.
-// The caller holds the flow exclusively. It also returns the pointers of their rows to their attempts.
-func (e *Engine) lockMembers(
-	ctx context.Context, tx *txn, flow id.FlowID, policy state.FlowCancelPolicy,
-) (members executionArrays, attempts []int32, err error) {
-	if policy == state.CancelFlowOnly {
+// lockMembers locks the members of a flow that are to be cancelled, in lock order, waiting for their holders. The caller
+// holds the flow exclusively. It also returns the pointers of their rows to their attempts.
+func (e *Engine) lockMembers(ctx context.Context, tx *txn, c *flowCancel) (members executionArrays, attempts []int32, err error) {
+	if c.policy == state.CancelFlowOnly {
 		return members, nil, nil
 	}
 	rows, err := e.q.LockMembers(ctx, tx, db.LockMembersParams{
-		PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: pgUUID(flow), PendingOnly: policy == state.CancelPending,
+		PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: pgUUID(c.flow), CleanUps: c.cleanUps,
+		PendingOnly: c.policy == state.CancelPending, NotedOnly: c.noted,
 	})
 	for _, row := range rows {
 		members.add(row.PartitionKey, row.ExecutionID)

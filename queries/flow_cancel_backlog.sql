@@ -1,9 +1,8 @@
 -- name: InsertCancelBacklog :exec
--- InsertCancelBacklog notes which members of a flow a request has cancelled, or is to cancel when their grace is over, and
--- that it was asked for.
+-- InsertCancelBacklog notes which members of a flow a request has cancelled, or is to cancel when their grace is over.
 --
 -- Used by: engine.RequestFlowCancel.
--- Locks: L0 new; L7 new.
+-- Locks: L0 new.
 WITH header AS (
     -- The request.
     INSERT INTO ff_cancel_backlog (
@@ -27,16 +26,19 @@ WITH header AS (
         'pending'
     WHERE cardinality(@members::text[]) > 0
     ON CONFLICT (partition_key, flow_id) DO NOTHING
-),
-members AS (
-    -- The members.
-    INSERT INTO ff_cancel_backlog_member (partition_key, flow_id, execution_id)
-    SELECT
-        @partition_key,
-        @flow_id,
-        unnest(@members::text[])
-    ON CONFLICT (partition_key, flow_id, execution_id) DO NOTHING
 )
+INSERT INTO ff_cancel_backlog_member (partition_key, flow_id, execution_id)
+SELECT
+    @partition_key,
+    @flow_id,
+    unnest(@members::text[])
+ON CONFLICT (partition_key, flow_id, execution_id) DO NOTHING;
+
+-- name: InsertFlowCancelEvent :exec
+-- InsertFlowCancelEvent emits the operator event of a request to cancel a flow.
+--
+-- Used by: engine.RequestFlowCancel.
+-- Locks: L7 new.
 INSERT INTO ff_operator_event (
     execution_id,
     event_type,
@@ -53,7 +55,7 @@ SELECT
         'flow_id', f.flow_id::text,
         'cancellation_policy', @cancellation_policy::text,
         'reason', @reason::text,
-        'member_count', cardinality(@members::text[])
+        'member_count', @member_count::integer
     ),
     @now_ms::bigint,
     f.partition_key,
@@ -63,6 +65,19 @@ FROM ff_flow_core AS f
 WHERE
     f.partition_key = @partition_key
     AND f.flow_id = @flow_id;
+
+-- name: HastenCancelBacklog :execrows
+-- HastenCancelBacklog lets the grace of the request by which a flow was cancelled end after grace_ms from now. No rows:
+-- it ends no later already, or there is no such request.
+--
+-- Used by: engine.CancelFlow, engine.RequestFlowCancel.
+-- Locks: L0 waits (the row of the request, UPDATE). The caller holds the flow's exclusive lock.
+UPDATE ff_cancel_backlog AS b
+SET grace_until_ms = ffx_now_ms(sqlc.narg(now_ms)) + sqlc.arg(grace_ms)::bigint
+WHERE
+    b.partition_key = @partition_key
+    AND b.flow_id = @flow_id
+    AND b.grace_until_ms > ffx_now_ms(sqlc.narg(now_ms)) + sqlc.arg(grace_ms)::bigint;
 
 -- name: LockCancelBacklog :execrows
 -- LockCancelBacklog locks the request by which a flow was cancelled: whoever takes members off it does. No rows: there is

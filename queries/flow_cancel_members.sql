@@ -1,7 +1,8 @@
 -- name: LockMembers :many
 -- LockMembers locks the members of a flow that have not ended, in the order of their ids; with pending_only, those alone
--- that nobody runs and that are not suspended. No row: there is none. Whoever holds the flow exclusively meets all of
--- them: nothing is added to it, or replayed, meanwhile. attempt_index: the pointer of the locked row.
+-- that nobody runs and that are not suspended; with noted_only, those alone that a request to cancel the flow has noted;
+-- without the given clean-ups. No row: there is none. The holder of the flow's exclusive lock meets all of them: nothing
+-- is added to it, or replayed, meanwhile. attempt_index: the pointer of the locked row.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
@@ -15,10 +16,21 @@ WITH members AS (
             e.partition_key,
             e.execution_id
         FROM ff_exec_core AS e
+        LEFT JOIN LATERAL (
+            SELECT true AS noted
+            FROM ff_cancel_backlog_member AS t
+            WHERE
+                t.partition_key = e.partition_key
+                AND t.flow_id = e.flow_id
+                AND t.execution_id = '{fp:' || e.partition_key::text || '}:' || e.execution_id::text
+            LIMIT 1
+        ) AS b ON @noted_only::boolean
         WHERE
             e.partition_key = @partition_key
             AND e.flow_id = @flow_id::uuid
             AND e.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
+            AND e.execution_id NOT IN (SELECT unnest(@clean_ups::uuid[]))
+            AND (NOT @noted_only::boolean OR b.noted)
         OFFSET 0
     ) AS f
     ORDER BY

@@ -659,7 +659,7 @@ COMMENT ON COLUMN ff_cancel_backlog.reason IS 'Why, the caller''s text.';
 
 COMMENT ON COLUMN ff_cancel_backlog.grace_until_ms IS 'Milliseconds since the Unix epoch: until when members may end by themselves; NULL: not used.';
 
-COMMENT ON COLUMN ff_cancel_backlog.cancellation_policy IS 'The caller''s text: cancel_flow_only, cancel_all or cancel_pending.';
+COMMENT ON COLUMN ff_cancel_backlog.cancellation_policy IS 'The caller''s text: cancel_flow_only, cancel_pending, cancel_all or cancel_everything.';
 
 COMMENT ON COLUMN ff_cancel_backlog.status IS 'Always pending.';
 
@@ -2123,7 +2123,7 @@ COMMENT ON COLUMN ffx_flow.cancelled_at IS 'When it was cancelled; NULL: it was 
 
 COMMENT ON COLUMN ffx_flow.cancel_reason IS 'Why it was cancelled; NULL: nobody said, or it was not.';
 
-COMMENT ON COLUMN ffx_flow.cancellation_policy IS 'What became of its members: cancel_flow_only, cancel_all or cancel_pending; NULL: it was not cancelled.';
+COMMENT ON COLUMN ffx_flow.cancellation_policy IS 'What became of its members: cancel_flow_only, cancel_pending, cancel_all or cancel_everything; NULL: it was not cancelled.';
 
 COMMENT ON COLUMN ffx_flow.corruption IS 'Column with a value that nobody can read, for which the library''s reads refuse the row; NULL: none.';
 

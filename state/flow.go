@@ -35,14 +35,15 @@ type FlowCancelPolicy string
 
 // The flow cancel policies.
 const (
-	CancelFlowOnly FlowCancelPolicy = "cancel_flow_only"
-	CancelAll      FlowCancelPolicy = "cancel_all"
-	CancelPending  FlowCancelPolicy = "cancel_pending"
+	CancelFlowOnly   FlowCancelPolicy = "cancel_flow_only"
+	CancelAll        FlowCancelPolicy = "cancel_all"
+	CancelPending    FlowCancelPolicy = "cancel_pending"
+	CancelEverything FlowCancelPolicy = "cancel_everything" // clean-ups too
 )
 
 // Valid reports whether p is one of the policies.
 func (p FlowCancelPolicy) Valid() bool {
-	return p == CancelFlowOnly || p == CancelAll || p == CancelPending
+	return p == CancelFlowOnly || p == CancelAll || p == CancelPending || p == CancelEverything
 }
 
 // CancelSource says on whose behalf an execution is cancelled. Any other text is kept as it is.

@@ -105,7 +105,7 @@ func TestAttemptOutcomeIsParkedOrFinished(t *testing.T) {
 // TestUnknownCancelPolicyIsInvalid_I41: it is refused, not taken for another one.
 func TestUnknownCancelPolicyIsInvalid_I41(t *testing.T) {
 	for policy, want := range map[state.FlowCancelPolicy]bool{
-		state.CancelAll: true, state.CancelFlowOnly: true, state.CancelPending: true, "": false, "cancel_everything": false,
+		state.CancelAll: true, state.CancelFlowOnly: true, state.CancelPending: true, state.CancelEverything: true, "": false, "cancel_none": false,
 	} {
 		if got := policy.Valid(); got != want {
 			t.Errorf("%q: got %v", policy, got)

@@ -56,6 +56,11 @@ func (a *app) requireDatabase() (string, error) {
 
 // withEngine runs fn on the named database if its schema is fit to be read. A standby will do.
 func (a *app) withEngine(ctx context.Context, fn func(*engine.Engine) error) error {
+	return a.withPool(ctx, func(_ *pgxpool.Pool, eng *engine.Engine) error { return fn(eng) })
+}
+
+// withPool is withEngine, with the pool of the engine.
+func (a *app) withPool(ctx context.Context, fn func(*pgxpool.Pool, *engine.Engine) error) error {
 	named, err := a.requireDatabase()
 	if err != nil {
 		return err
@@ -76,7 +81,7 @@ func (a *app) withEngine(ctx context.Context, fn func(*engine.Engine) error) err
 	if err != nil {
 		return err
 	}
-	return fn(eng)
+	return fn(pool, eng)
 }
 
 // keepSecret notes a URL's password for redact. One that is also another part of the URL is no secret.

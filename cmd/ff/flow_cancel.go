@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -14,21 +17,23 @@ import (
 
 // cancelPolicies are the policies of `ff flow cancel` by their names.
 var cancelPolicies = map[string]state.FlowCancelPolicy{
-	"all": state.CancelAll, "pending": state.CancelPending, "flow": state.CancelFlowOnly,
+	"all": state.CancelAll, "pending": state.CancelPending, "flow": state.CancelFlowOnly, "everything": state.CancelEverything,
 }
 
 // cancelledView is the JSON of `ff flow cancel`.
 type cancelledView struct {
-	ID      id.FlowID              `json:"id"`
-	Policy  state.FlowCancelPolicy `json:"policy"`
-	Reason  string                 `json:"reason"`
-	Already bool                   `json:"already"` // it was cancelled before, as strictly, and nothing was changed
-	Members []id.ExecutionID       `json:"members"` // that were cancelled; of a flow that was already: see Engine.CancelFlow
+	ID           id.FlowID              `json:"id"`
+	Policy       state.FlowCancelPolicy `json:"policy"`
+	Reason       string                 `json:"reason"`
+	Already      bool                   `json:"already"`       // it was cancelled before, as strictly, and nothing was changed
+	Members      []id.ExecutionID       `json:"members"`       // that were cancelled; of a flow that was already: see Engine.CancelFlow
+	StillRunning []id.ExecutionID       `json:"still_running"` // that have not ended
+	DryRun       bool                   `json:"dry_run"`       // nothing was changed
 }
 
 func (a *app) flowCancelCommand() *cobra.Command {
 	var (
-		asJSON         bool
+		asJSON, dryRun bool
 		policy, reason string
 	)
 	cmd := &cobra.Command{
@@ -36,12 +41,19 @@ func (a *app) flowCancelCommand() *cobra.Command {
 		Short: "Cancel a flow, and its executions as the policy says",
 		Long: `cancel cancels a flow: it takes no more executions. Those it has are cancelled as --policy says:
 
-  all      all that have not ended; the handlers of those that run hear of it
-  pending  those that nobody works on; what runs goes on to its end
-  flow     none: everything it has runs to its end
+  all         all that have not ended, but clean-ups; the handlers of running
+              ones are cancelled
+  pending     those that nobody works on, but clean-ups; what runs goes on
+  everything  all that have not ended, clean-ups too
+  flow        none: everything it has runs to its end
+
+Clean-ups are executions that run when others fail or end (OnFailure, Always),
+and what depends on nothing else: the refund of an order runs when the order is
+cancelled. --dry-run lists what would be cancelled and what would go on.
 
 What has ended is left as it is. A flow that is cancelled can be cancelled once more by a stricter policy.`,
-		Example: `  ff flow cancel 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
+		Example: `  ff flow cancel 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --dry-run
+  ff flow cancel 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
   ff flow cancel 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --policy pending --reason "wrong input"`,
 		Args: oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
@@ -51,29 +63,128 @@ What has ended is left as it is. A flow that is cancelled can be cancelled once 
 			}
 			chosen, ok := cancelPolicies[policy]
 			if !ok {
-				return &usageError{problem: fmt.Sprintf("there is no policy %q", policy), next: "use all, pending or flow"}
+				return &usageError{problem: fmt.Sprintf("there is no policy %q", policy), next: "use all, pending, everything or flow"}
 			}
-			return a.withEngine(ctx, func(eng *engine.Engine) error {
+			spec := engine.CancelFlowSpec{ID: flow, Policy: chosen, Reason: reason}
+			return a.withPool(ctx, func(pool *pgxpool.Pool, eng *engine.Engine) error {
+				if dryRun {
+					return a.previewFlowCancel(ctx, pool, eng, spec, asJSON)
+				}
 				defer eng.Flush()
-				cancelled, err := eng.CancelFlow(ctx, engine.CancelFlowSpec{ID: flow, Policy: chosen, Reason: reason})
-				switch {
-				case err != nil:
-					return asUsage(err)
-				case asJSON:
-					return a.writeJSON(cancelledView{flow, cancelled.Policy, cancelled.Reason, cancelled.Already, append([]id.ExecutionID{}, cancelled.Members...)})
-				}
-				text := fmt.Sprintf("cancelled, with %d of its executions\n", len(cancelled.Members))
-				if cancelled.Already {
-					text = fmt.Sprintf("was cancelled before (%s: %s)\n", cancelled.Policy, printable(cancelled.Reason))
-				}
-				_, err = io.WriteString(a.stdout, text)
-				return err
+				return a.cancelFlow(ctx, eng, spec, asJSON)
 			})
 		}),
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
-	flags.StringVar(&policy, "policy", "all", "all, pending or flow")
+	flags.BoolVar(&dryRun, "dry-run", false, "list what would be cancelled, and change nothing")
+	flags.StringVar(&policy, "policy", "all", "all, pending, everything or flow")
 	flags.StringVar(&reason, "reason", "", "why; the flow and its executions show it")
 	return cmd
+}
+
+func (a *app) cancelFlow(ctx context.Context, eng *engine.Engine, spec engine.CancelFlowSpec, asJSON bool) error {
+	cancelled, err := eng.CancelFlow(ctx, spec)
+	switch {
+	case err != nil:
+		return asUsage(err)
+	case asJSON:
+		return a.writeJSON(viewOfCancel(spec.ID, cancelled, false))
+	}
+	text := fmt.Sprintf("cancelled, with %d of its executions\n", len(cancelled.Members))
+	if cancelled.Already {
+		text = fmt.Sprintf("was cancelled before (%s: %s)\n", cancelled.Policy, printable(cancelled.Reason))
+	}
+	if len(cancelled.StillRunning) > 0 {
+		graph, err := eng.FlowGraph(ctx, spec.ID)
+		if err != nil {
+			return err
+		}
+		text += goOn(graph, cancelled.StillRunning)
+	}
+	_, err = io.WriteString(a.stdout, text)
+	return err
+}
+
+func viewOfCancel(flow id.FlowID, cancelled engine.CancelledFlow, dryRun bool) cancelledView {
+	return cancelledView{
+		ID: flow, Policy: cancelled.Policy, Reason: cancelled.Reason, Already: cancelled.Already, DryRun: dryRun,
+		Members:      append([]id.ExecutionID{}, cancelled.Members...),
+		StillRunning: append([]id.ExecutionID{}, cancelled.StillRunning...),
+	}
+}
+
+// goOn names what still runs of a flow.
+func goOn(graph *engine.FlowGraph, running []id.ExecutionID) string {
+	const most = 5
+	names := make(map[id.ExecutionID]string, len(graph.Nodes))
+	for i := range graph.Nodes {
+		names[graph.Nodes[i].ID] = printable(nodeName(&graph.Nodes[i]))
+	}
+	var some []string
+	for _, x := range running[:min(len(running), most)] {
+		some = append(some, shortened(names[x], columns/2))
+	}
+	if left := len(running) - most; left > 0 {
+		some = append(some, fmt.Sprintf("and %d more", left))
+	}
+	return fmt.Sprintf("not ended yet: %d\n  %s\n", len(running), strings.Join(some, "\n  "))
+}
+
+// previewFlowCancel cancels a flow in a transaction that is rolled back, and lists what that did.
+func (a *app) previewFlowCancel(
+	ctx context.Context, pool *pgxpool.Pool, eng *engine.Engine, spec engine.CancelFlowSpec, asJSON bool,
+) error {
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	// It waits no longer for a lock than a cancel does at each of its tries.
+	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '2s'"); err != nil {
+		return err
+	}
+	bound := eng.WithTx(tx)
+	before, err := bound.FlowGraph(ctx, spec.ID)
+	if err != nil {
+		return err
+	}
+	cancelled, err := bound.CancelFlow(ctx, spec)
+	switch {
+	case err != nil:
+		return asUsage(err)
+	case asJSON:
+		return a.writeJSON(viewOfCancel(spec.ID, cancelled, true))
+	}
+	after, err := bound.FlowGraph(ctx, spec.ID)
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("would be cancelled, with %d of its executions; %d would not have ended\n", len(cancelled.Members), len(cancelled.StillRunning))
+	if cancelled.Already {
+		text = fmt.Sprintf("was cancelled before (%s: %s); nothing would change\n", cancelled.Policy, printable(cancelled.Reason))
+	}
+	_, err = io.WriteString(a.stdout, text+previewTable(before, after))
+	return err
+}
+
+// previewTable lists the executions of a flow that have not ended, as they are and as they would be.
+func previewTable(before, after *engine.FlowGraph) string {
+	then := make(map[id.ExecutionID]state.PublicState, len(after.Nodes))
+	for i := range after.Nodes {
+		then[after.Nodes[i].ID] = nodeState(&after.Nodes[i])
+	}
+	t := newTable(table.Row{"NODE", "NOW", "THEN"})
+	listed := false
+	for _, i := range byDepth(before) {
+		n := &before.Nodes[i]
+		if now := nodeState(n); !now.Terminal() {
+			t.AppendRow(table.Row{shortened(printable(nodeName(n)), columns/2), now, then[n.ID]})
+			listed = true
+		}
+	}
+	if !listed {
+		return ""
+	}
+	return "\n" + t.Render() + "\n"
 }

@@ -265,7 +265,7 @@ COMMENT ON COLUMN ff_cancel_backlog.reason IS
 COMMENT ON COLUMN ff_cancel_backlog.grace_until_ms IS
     'Milliseconds since the Unix epoch: until when members may end by themselves; NULL: not used.';
 COMMENT ON COLUMN ff_cancel_backlog.cancellation_policy IS
-    'The caller''s text: cancel_flow_only, cancel_all or cancel_pending.';
+    'The caller''s text: cancel_flow_only, cancel_pending, cancel_all or cancel_everything.';
 COMMENT ON COLUMN ff_cancel_backlog.status IS
     'Always pending.';
 

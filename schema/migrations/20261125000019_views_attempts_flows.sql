@@ -234,7 +234,7 @@ COMMENT ON COLUMN ffx_flow.cancelled_at IS
 COMMENT ON COLUMN ffx_flow.cancel_reason IS
     'Why it was cancelled; NULL: nobody said, or it was not.';
 COMMENT ON COLUMN ffx_flow.cancellation_policy IS
-    'What became of its members: cancel_flow_only, cancel_all or cancel_pending; NULL: it was not cancelled.';
+    'What became of its members: cancel_flow_only, cancel_pending, cancel_all or cancel_everything; NULL: it was not cancelled.';
 COMMENT ON COLUMN ffx_flow.corruption IS
     'Column with a value that nobody can read, for which the library''s reads refuse the row; NULL: none.';
 

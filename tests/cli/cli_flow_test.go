@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -225,7 +226,7 @@ func testCLIFlowCancel(t *testing.T, ff cli) {
 	counts(map[state.PublicState]int{state.PublicActive: 1, state.PublicWaitingChildren: 1})
 	cancel("--policy", "flow").succeeds(t, "was cancelled before (cancel_flow_only: wrong input)")
 	object := cancel("--policy", "pending", "--json").object(t)
-	wantKeys(t, object, "id", "policy", "reason", "already", "members")
+	wantKeys(t, object, "id", "policy", "reason", "already", "members", "still_running", "dry_run")
 	if held := eng.NodeID(flow, "held").String(); object["policy"] != "cancel_pending" || object["already"] != false || object["members"].([]any)[0] != held {
 		t.Errorf("cancelled %v", object)
 	}
@@ -239,6 +240,25 @@ func testCLIFlowCancel(t *testing.T, ff cli) {
 	ff.run(t, databaseURL, "flow", "list", "--state", "cancelled").succeeds(t, flow.String())
 	ff.run(t, databaseURL, "flow", "cancel", id.NewFlowID().String()).fails(t, cliNotFound, "not found")
 	cancel("--reason", strings.Repeat("x", 5000)).fails(t, cliUsage, "reason")
+
+	// A clean-up runs, and a preview says so and changes nothing.
+	flow = mustDraw(t, eng, "b", fixture.Chart(fixture.When{"refund": policy.OnFailure()}, "charge>ship", "charge>refund", "ship>refund"))
+	mustComplete(t, eng, "b")
+	preview := cancel("--dry-run")
+	preview.fitsATerminal(t)
+	for _, want := range []string{"would be cancelled, with 1 of its executions; 1 would not have ended\n", "ship    waiting           cancelled\n", "refund  waiting_children  waiting\n"} {
+		preview.succeeds(t, want)
+	}
+	object = cancel("--dry-run", "--json", "--policy", "everything").object(t)
+	if object["dry_run"] != true || len(object["members"].([]any)) != 2 || len(object["still_running"].([]any)) != 0 {
+		t.Errorf("previewed %v", object)
+	}
+	counts(map[state.PublicState]int{state.PublicCompleted: 1, state.PublicWaiting: 1, state.PublicWaitingChildren: 1})
+	cancel().succeeds(t, "cancelled, with 1 of its executions\nnot ended yet: 1\n  refund\n")
+	counts(map[state.PublicState]int{state.PublicCompleted: 1, state.PublicCancelled: 1, state.PublicWaiting: 1})
+	cancel("--dry-run").succeeds(t, "was cancelled before (cancel_all: flow_cancelled); nothing would change\n")
+	cancel("--policy", "everything").succeeds(t, "cancelled, with 1 of its executions\n")
+	ff.run(t, databaseURL, "flow", "cancel", id.NewFlowID().String(), "--dry-run").fails(t, cliNotFound, "not found")
 }
 
 // The machine code of Graphviz is kept where only the user can put some, and never where everybody can.

@@ -345,14 +345,14 @@ var flowActs = map[string]act{
 		return nil, err
 	},
 	"cancel the flow": func(ctx context.Context, l *flowLife, e *engine.Engine, c dice) (func(), error) {
-		policies := []state.FlowCancelPolicy{state.CancelFlowOnly, state.CancelPending, state.CancelAll}
+		policies := []state.FlowCancelPolicy{state.CancelFlowOnly, state.CancelPending, state.CancelAll, state.CancelEverything}
 		switch c("cancel", 12) {
 		case 0:
-			_, err := e.CancelFlow(ctx, engine.CancelFlowSpec{ID: l.flow, Policy: policies[c("policy", 3)]})
+			_, err := e.CancelFlow(ctx, engine.CancelFlowSpec{ID: l.flow, Policy: policies[c("policy", 4)]})
 			return nil, err
 		case 1:
 			_, err := e.RequestFlowCancel(ctx, engine.FlowCancelRequest{
-				ID: l.flow, Policy: policies[c("policy", 3)], Grace: time.Duration(c("grace", 3)) * 5 * time.Second,
+				ID: l.flow, Policy: policies[c("policy", 4)], Grace: time.Duration(c("grace", 3)) * 5 * time.Second,
 			})
 			return nil, err
 		}

@@ -106,9 +106,9 @@ func TestCancelRequestsFollowThePolicy_F8_F9(t *testing.T) {
 				}
 			}
 
-			// Again, stricter: nothing is written.
+			// Again, stricter, with the same grace: nothing is written.
 			before := f.DumpFlow(t, flow)
-			again := f.Request(t, engine.FlowCancelRequest{ID: flow, Policy: state.CancelAll})
+			again := f.Request(t, engine.FlowCancelRequest{ID: flow, Policy: state.CancelAll, Grace: c.grace})
 			if !again.Already || again.Policy != c.policy || again.Reason != "over" || len(again.Members) != members {
 				t.Errorf("again: %+v", again)
 			}

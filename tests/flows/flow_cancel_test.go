@@ -75,9 +75,10 @@ func TestCancelFlowEndsMembersByPolicy_F1_F2_F3_F4_F7(t *testing.T) {
 	t.Parallel()
 	pending := "blocked blocked_legacy delayed eligible_legacy granted parked pending_legacy ready retried stale submitted_legacy"
 	for policy, want := range map[state.FlowCancelPolicy]string{
-		state.CancelFlowOnly: "",
-		state.CancelPending:  pending,
-		state.CancelAll:      pending + " active resumable suspended unheard",
+		state.CancelFlowOnly:   "",
+		state.CancelPending:    pending,
+		state.CancelAll:        pending + " active resumable suspended unheard",
+		state.CancelEverything: pending + " active resumable suspended unheard",
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			f := fixture.NewFlows(t)
@@ -154,7 +155,7 @@ func TestCancelFlowEndsMembersByPolicy_F1_F2_F3_F4_F7(t *testing.T) {
 				t.Errorf("noted groups %q", rows)
 			}
 			edges := map[string]string{"active>blocked": "applied", "failed>skipped": "impossible failed"}
-			if policy == state.CancelAll {
+			if policy == state.CancelAll || policy == state.CancelEverything {
 				edges["active>blocked"] = "impossible cancelled"
 			}
 			fixture.WantEqual(t, "edges", f.Edges(t, flow), edges)
@@ -230,7 +231,8 @@ func TestCancelFlowRepeatedOrMissing_F5(t *testing.T) {
 			t.Errorf("answer %+v", got)
 		}
 	})
-	order := []state.FlowCancelPolicy{state.CancelFlowOnly, state.CancelPending, state.CancelAll}
+	order := []state.FlowCancelPolicy{state.CancelFlowOnly, state.CancelPending, state.CancelAll, state.CancelEverything}
+	cancels := []int{0, 2, 3, 3} // members
 	for i, first := range order {
 		for j, second := range order {
 			t.Run(fmt.Sprintf("%s and %s", first, second), func(t *testing.T) {
@@ -265,12 +267,12 @@ func TestCancelFlowRepeatedOrMissing_F5(t *testing.T) {
 					t.Errorf("flow %v", row)
 				}
 				want := map[string]string{fixture.StateRunning: "a", fixture.StateCompleted: "d", fixture.StateCancelled: "b c"}
-				if second == state.CancelAll {
+				if second != state.CancelPending {
 					want = map[string]string{fixture.StateCompleted: "d", fixture.StateCancelled: "a b c"}
 				}
 				f.WantMembers(t, flow, want)
-				if len(got.Members) != map[bool]int{true: 1, false: 2}[first == state.CancelPending]+map[bool]int{true: 1}[first != state.CancelPending && second == state.CancelAll] {
-					t.Errorf("cancelled %d", len(got.Members))
+				if len(got.Members) != cancels[j]-cancels[i] || len(got.StillRunning) != 3-cancels[j] {
+					t.Errorf("cancelled %d, %d still run", len(got.Members), len(got.StillRunning))
 				}
 			})
 		}
@@ -302,7 +304,7 @@ func TestCancelFlowRefusesBadInput(t *testing.T) {
 	flow := f.Draw(t, nil, "a>b")
 	before := f.DumpFlow(t, flow)
 	for field, spec := range map[string]engine.CancelFlowSpec{
-		"policy": {ID: flow, Policy: "cancel_everything"},
+		"policy": {ID: flow, Policy: "cancel_none"},
 		"reason": {ID: flow, Reason: strings.Repeat("x", engine.MaxFlowCancelReason+1)},
 	} {
 		_, err := f.CancelFlow(t.Context(), spec)
@@ -381,7 +383,7 @@ func TestCancelFlowStatementsAreConstant_F6(t *testing.T) {
 			sent = slices.DeleteFunc(sent, func(name string) bool { return fixture.IsSettings(name) || name == "commit" })
 			counts = append(counts, sent)
 		}
-		if !slices.Equal(counts[0], counts[1]) || len(counts[0]) > 11 {
+		if !slices.Equal(counts[0], counts[1]) || len(counts[0]) > 13 {
 			t.Errorf("%s: few take %q, many %q", policy, counts[0], counts[1])
 		}
 		t.Logf("%s: %d statements: %q", policy, len(counts[0]), counts[0])

@@ -97,11 +97,11 @@ func TestFlowStatementsAreConstant(t *testing.T) {
 				f.WantState(t, f.NodeID(flow, "end"), fixture.StateSkipped)
 			}
 		}},
-		{"cancel all", 11, cancelling(state.CancelAll)},
-		{"cancel what waits", 11, cancelling(state.CancelPending)},
-		{"close", 4, cancelling(state.CancelFlowOnly)},
-		{"request a cancel", 13, requesting(0)},
-		{"request one with grace", 13, requesting(time.Second)},
+		{"cancel all", 13, cancelling(state.CancelAll)},
+		{"cancel what waits", 13, cancelling(state.CancelPending)},
+		{"close", 5, cancelling(state.CancelFlowOnly)},
+		{"request a cancel", 16, requesting(0)},
+		{"request one with grace", 16, requesting(time.Second)},
 		{"cancel after the grace", 16, func(t *testing.T, f *fixture.Flows, n int) func() {
 			requesting(time.Second)(t, f, n-1)()
 			f.Advance(time.Minute)

@@ -101,13 +101,13 @@ func (s *stress) tend(ctx context.Context, e *engine.Engine, what int) error {
 	case 8:
 		return e.SetFlowTag(ctx, flow, "app.set", "value")
 	case 9, 10:
-		ways := []state.FlowCancelPolicy{state.CancelFlowOnly, state.CancelPending, state.CancelAll}
-		_, err := e.CancelFlow(ctx, engine.CancelFlowSpec{ID: flow, Policy: ways[rand.IntN(3)]})
+		ways := []state.FlowCancelPolicy{state.CancelFlowOnly, state.CancelPending, state.CancelAll, state.CancelEverything}
+		_, err := e.CancelFlow(ctx, engine.CancelFlowSpec{ID: flow, Policy: ways[rand.IntN(4)]})
 		return err
 	case 11:
-		ways := []state.FlowCancelPolicy{state.CancelFlowOnly, state.CancelPending, state.CancelAll}
+		ways := []state.FlowCancelPolicy{state.CancelFlowOnly, state.CancelPending, state.CancelAll, state.CancelEverything}
 		_, err := e.RequestFlowCancel(ctx, engine.FlowCancelRequest{
-			ID: flow, Policy: ways[rand.IntN(3)], Grace: time.Duration(rand.IntN(2)) * time.Second,
+			ID: flow, Policy: ways[rand.IntN(4)], Grace: time.Duration(rand.IntN(2)) * time.Second,
 		})
 		return err
 	case 12:

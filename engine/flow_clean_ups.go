@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// cleanUps returns the members that a cancel of a flow leaves to run, whatever state they are in: those that wait for the
+// end of others ([policy.OnFailure], [policy.Always]), and those that depend on nothing but such. The caller holds the
+// flow exclusively. Nothing changes the answer once the flow is cancelled: then it takes no edges any more.
+func (e *Engine) cleanUps(ctx context.Context, tx *txn, c *flowCancel) ([]pgtype.UUID, error) {
+	if c.policy != state.CancelAll && c.policy != state.CancelPending {
+		return nil, nil
+	}
+	rows, err := e.q.ListCleanUpEdges(ctx, tx, db.ListCleanUpEdgesParams{
+		PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow,
+	})
+	return cleanUpsAmong(rows), err
+}
+
+// cleanUpCandidate is a member that waits for the end of others, or can be reached from such a member.
+type cleanUpCandidate struct {
+	branch     bool // it waits for the end of others
+	held       bool // it is blocked by its dependencies
+	needs      int  // so many upstreams to succeed
+	open       bool // the end of an upstream is to be counted
+	staged     bool // an edge into it was never applied
+	upstreams  []pgtype.UUID
+	downstream []pgtype.UUID
+	ordinary   bool // it is no clean-up
+}
+
+// stuck reports whether nothing releases or skips it in a flow that takes no edges and no replays.
+func (c *cleanUpCandidate) stuck() bool {
+	return c.held && (!c.open || c.staged || !c.branch && c.needs > len(c.upstreams))
+}
+
+// cleanUpsAmong returns the clean-ups among the members that rows describe.
+func cleanUpsAmong(rows []db.ListCleanUpEdgesRow) []pgtype.UUID {
+	candidates := make(map[pgtype.UUID]*cleanUpCandidate)
+	for i := range rows {
+		row := &rows[i]
+		c := candidates[row.ExecutionID]
+		if c == nil {
+			c = &cleanUpCandidate{branch: row.Branch, held: row.Held, needs: int(row.KTarget)}
+			candidates[row.ExecutionID] = c
+		}
+		if row.HasEdge {
+			c.upstreams = append(c.upstreams, row.UpstreamEID)
+			c.open = c.open || row.Open
+			c.staged = c.staged || row.Staged
+		}
+	}
+	var ordinary []pgtype.UUID // their downstreams are to be looked at
+	exclude := func(x pgtype.UUID, c *cleanUpCandidate) {
+		if !c.ordinary {
+			c.ordinary = true
+			ordinary = append(ordinary, x)
+		}
+	}
+	for x, c := range candidates {
+		if c.stuck() {
+			exclude(x, c)
+		}
+		for _, upstream := range c.upstreams {
+			switch u, ok := candidates[upstream]; {
+			case ok:
+				u.downstream = append(u.downstream, x)
+			case !c.branch:
+				exclude(x, c)
+			}
+		}
+	}
+	for len(ordinary) > 0 {
+		x := ordinary[len(ordinary)-1]
+		ordinary = ordinary[:len(ordinary)-1]
+		for _, d := range candidates[x].downstream {
+			if c := candidates[d]; !c.branch {
+				exclude(d, c)
+			}
+		}
+	}
+	var cleanUps []pgtype.UUID
+	for x, c := range candidates {
+		if !c.ordinary {
+			cleanUps = append(cleanUps, x)
+		}
+	}
+	return cleanUps
+}
