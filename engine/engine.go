@@ -51,8 +51,10 @@ type Config struct {
 	// Default: they are refused.
 	UnsignedResumeGrants bool
 
-	// Log receives what no caller is there to be told: notifications that could not be sent, a listener
-	// that reconnects, a database newer than the engine. Default: nothing is logged.
+	// Log receives failures that no call can return: notifications that could not be sent, a listener that reconnects,
+	// a database newer than the engine. Workers, background work and readers of events log here too. A failure that
+	// repeats is logged at Warn at most once a minute, and at Debug in between. Payloads are never logged.
+	// Default: [slog.Default], as it is when [New] is called. slog.New(slog.DiscardHandler) logs nothing.
 	Log *slog.Logger
 
 	// Now replaces the database's clock in tests. Default nil: all time is the database's.
@@ -168,7 +170,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 		cfg.Listener = cfg.Listener.Copy()
 	}
 	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+		cfg.Log = slog.Default()
 	}
 	listener := newListener(pool, cfg)
 	return &Engine{

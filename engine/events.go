@@ -16,7 +16,7 @@ func (e *Engine) Outboxes() *outbox.Hub { return e.shared.outboxes }
 // Tx returns the transaction that e is bound to, nil on a pool.
 func (e *Engine) Tx() pgx.Tx { return e.tx }
 
-// Log returns where what no caller is told of is written: [Config.Log], or a logger that discards.
+// Log returns the log of the engine: [Config.Log], or its default.
 func (e *Engine) Log() *slog.Logger { return e.cfg.Log }
 
 // Classify names the operation of another package that ended with a driver's error, and says by the sentinels of this one

@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
 const (
@@ -48,6 +49,7 @@ type consumer[E any] struct {
 	call   handler[E]
 	holder string
 	log    *slog.Logger
+	cannot warn.Repeated
 
 	begun  bool // the database knows the consumer
 	held   bool
@@ -104,9 +106,7 @@ func (c *consumer[E]) run(ctx context.Context) error {
 		case endsConsumer(err):
 			return err
 		default:
-			if outage.Idle() {
-				c.log.Warn("consumer could not go on, and tries again", "error", err)
-			}
+			c.cannot.Log(c.log, "consumer could not go on, and tries again", "error", err)
 			c.held = false
 			backoff.Wait(ctx, outage.Next())
 		}

@@ -10,6 +10,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"log/slog"
@@ -39,7 +40,8 @@ type Config struct {
 	// it was that many. Default 500.
 	Batch int
 
-	// Log receives failures of the engine, which are repeated. Default: nothing is logged.
+	// Log receives failures of the engine, which are repeated: those of one job at Warn at most once a minute, and at Debug
+	// in between. Default: the engine's, and so [slog.Default]. slog.New(slog.DiscardHandler) logs nothing.
 	Log *slog.Logger
 }
 
@@ -127,6 +129,7 @@ func New(eng *engine.Engine, cfg Config) (*Reconciler, error) {
 	if eng.Tx() != nil {
 		return nil, &engine.InputError{Field: "engine", Reason: "is bound to a transaction, and a reconciler outlives it"}
 	}
+	cfg.Log = cmp.Or(cfg.Log, eng.Log())
 	return newReconciler(eng.Maintenance(), jobsOf(eng.Maintenance()), cfg)
 }
 
@@ -161,9 +164,6 @@ func newReconciler(eng operations, jobs []job, cfg Config) (*Reconciler, error) 
 	}
 	if (cfg.Queued == nil) != (len(cfg.Lanes) == 0) {
 		return nil, refuse("Queued", "and Lanes go together")
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Reconciler{eng: eng, jobs: jobs, cfg: cfg}, nil
 }

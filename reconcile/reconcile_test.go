@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -143,6 +144,7 @@ func (p *fakeProcess) jobs() []job {
 func (p *fakeProcess) run(ctx context.Context, t *testing.T, cfg Config) {
 	t.Helper()
 	cfg.Instance = p.name
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	r, err := newReconciler(p, p.jobs(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -437,7 +439,7 @@ func TestRunReportsLanesWithWork(t *testing.T) {
 func TestRunBacksOff(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	cfg := Config{Log: slog.New(slog.NewTextHandler(&log, nil))}
+	cfg := Config{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	p := runFor(t, 30*time.Minute, cfg, func(p *fakeProcess) {
 		p.due[engine.JobExpireLeases], p.due[engine.JobPromoteDelayed] = time.Now(), time.Now()
 		p.act = func(job engine.Job, call int) (int, error) {
@@ -454,9 +456,7 @@ func TestRunBacksOff(t *testing.T) {
 	if d := calls[len(calls)-1].Sub(calls[len(calls)-2]); d > 4*time.Second {
 		t.Errorf("%v between calls after the failures, want the interval again", d)
 	}
-	if n := strings.Count(log.String(), "no row"); n != 30 {
-		t.Errorf("%d failures in the log, want 30", n)
-	}
+	wantPaced(t, log.String(), "no row", 30)
 	if n := len(p.calls["process"][engine.JobPromoteDelayed]); n < 1100 {
 		t.Errorf("%d calls of another job, want it undisturbed", n)
 	}
@@ -466,7 +466,7 @@ func TestRunBacksOff(t *testing.T) {
 func TestRunBacksOffWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	p := runFor(t, 30*time.Minute, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(p *fakeProcess) {
+	p := runFor(t, 30*time.Minute, Config{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}, func(p *fakeProcess) {
 		p.fail = func(asked int) error {
 			if asked > 1 && asked <= 30 {
 				return errors.New("no database")
@@ -481,8 +481,35 @@ func TestRunBacksOffWithoutADatabase(t *testing.T) {
 	if d := asked[len(asked)-1].Sub(asked[len(asked)-2]); d > 2*time.Second {
 		t.Errorf("%v between questions after that, want the interval again", d)
 	}
-	if n := strings.Count(log.String(), "no database"); n != 29 {
-		t.Errorf("%d failures in the log, want 29", n)
+	wantPaced(t, log.String(), "no database", 29)
+}
+
+// wantPaced expects n failures in a log, and warnings of them at least a minute apart.
+func wantPaced(t *testing.T, log, failure string, n int) {
+	t.Helper()
+	var warned []time.Time
+	total := 0
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, failure) {
+			continue
+		}
+		total++
+		if strings.Contains(line, "level=WARN") {
+			stamp, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
+			at, err := time.Parse(time.RFC3339, stamp)
+			if err != nil {
+				t.Fatal(err)
+			}
+			warned = append(warned, at)
+		}
+	}
+	if total != n || len(warned) < 2 || len(warned) > n/2 {
+		t.Errorf("%d failures in the log, %d of them warnings, want %d and fewer warnings", total, len(warned), n)
+	}
+	for i, at := range warned[min(1, len(warned)):] {
+		if d := at.Sub(warned[i]); d < 59*time.Second {
+			t.Errorf("%v between two warnings, want a minute", d)
+		}
 	}
 }
 

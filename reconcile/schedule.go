@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
 // A schedule is what one [Reconciler.Run] does next. One goroutine has it; the calls of jobs have their own.
@@ -17,6 +18,7 @@ type schedule struct {
 	askAt   time.Time // the next question what is to be done
 	askedAt time.Time
 	failing backoff.Backoff
+	cannot  warn.Repeated
 	taken   bool // some job may be this process's
 
 	lanesAt time.Time // the lanes are left out before
@@ -32,6 +34,7 @@ type scheduled struct {
 	ours    bool // by the last answer
 	nearby  bool // this process made what it has to do, whoever holds the job
 	failing backoff.Backoff
+	fails   warn.Repeated
 	pause   time.Duration // of a sweep, after calls that did nothing
 }
 
@@ -103,7 +106,7 @@ func (s *schedule) note(c call, now time.Time) {
 	pause := c.every
 	if c.err != nil {
 		pause = c.failing.Next()
-		s.cfg.Log.Warn("background work failed; it is repeated", "job", c.name, "error", c.err, "retry_in", pause)
+		c.fails.Log(s.cfg.Log, "background work failed; it is repeated", "job", c.name, "error", c.err, "retry_in", pause)
 	} else {
 		c.failing.Reset()
 	}
@@ -204,7 +207,7 @@ func (s *schedule) ask(ctx context.Context) {
 	case err != nil:
 		pause := s.failing.Next()
 		s.askAt = now.Add(pause)
-		s.cfg.Log.Warn("cannot ask for background work; it is asked again", "error", err, "retry_in", pause)
+		s.cannot.Log(s.cfg.Log, "cannot ask for background work; it is asked again", "error", err, "retry_in", pause)
 		return
 	}
 	s.failing.Reset()

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
 // The aside is where tasks go whose settlement did not succeed at once: a row or a flow that somebody else has
@@ -26,7 +26,8 @@ type aside struct {
 	inLine  chan *waiting
 	changed chan struct{} // something has come or gone
 	trying  sync.WaitGroup
-	warned  time.Time
+	failing warn.Repeated
+	waits   warn.Repeated
 
 	mu      sync.Mutex
 	waiting []*waiting
@@ -87,12 +88,12 @@ func (a *aside) put(tasks []*task, reason error) {
 	if len(tasks) == 0 {
 		return
 	}
-	level := slog.LevelWarn
-	if errors.Is(reason, engine.ErrBusy) {
-		level = slog.LevelDebug // as passing as anything
+	const message = "cannot settle; it is tried again"
+	if errors.Is(reason, engine.ErrBusy) { // as passing as anything
+		a.cfg.Log.Debug(message, "executions", len(tasks), "error", reason)
+	} else {
+		a.failing.Log(a.cfg.Log, message, "executions", len(tasks), "error", reason)
 	}
-	a.cfg.Log.LogAttrs(a.base, level, "cannot settle; it is tried again",
-		slog.Int("executions", len(tasks)), slog.Any("error", reason))
 	now, longest := time.Now(), min(maxSettlePause, a.cfg.LeaseTTL/4)
 	added := make([]*waiting, len(tasks))
 	for i, t := range tasks {
@@ -349,16 +350,17 @@ func (a *aside) attempt(v verdict, tasks []*task) ([]error, error) {
 	return a.call(calling, v, tasks)
 }
 
-// warn tells, now and then, of what waits for long.
+// warn logs the result that has waited for longest, once it has waited for long.
 func (a *aside) warn(left []*waiting) {
-	now := time.Now()
-	if len(left) == 0 || now.Sub(a.warned) < asideWarning {
+	if len(left) == 0 {
 		return
 	}
 	longest := slices.MinFunc(left, func(x, y *waiting) int { return x.began.Compare(y.began) })
-	if waited := now.Sub(longest.began); waited >= asideWarning {
-		a.warned = now
-		a.cfg.Log.LogAttrs(a.base, slog.LevelWarn, "results wait to be settled", append(longest.attrs(),
-			slog.Int("executions", len(left)), slog.Duration("waited", waited), slog.Any("error", longest.reason))...)
+	if waited := time.Since(longest.began); waited >= asideWarning {
+		args := []any{"executions", len(left), "waited", waited, "error", longest.reason}
+		for _, attr := range longest.attrs() {
+			args = append(args, attr)
+		}
+		a.waits.Log(a.cfg.Log, "results wait to be settled", args...)
 	}
 }

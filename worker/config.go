@@ -62,8 +62,10 @@ type Config struct {
 	// Hooks is told of each execution that is handled. Default: nobody is.
 	Hooks Hooks
 
-	// Log receives what the worker survives: failed attempts, lost leases, a database out of reach. Payloads and
-	// results are never logged; errors that handlers return are. Default: nothing is logged.
+	// Log receives what the worker survives: each failed attempt with what follows it, lost leases, a database out of
+	// reach. A failure of the database that repeats is logged at Warn at most once a minute, and at Debug in between.
+	// Payloads and results are never logged; errors that handlers return are. Default: the engine's, and so
+	// [slog.Default]. slog.New(slog.DiscardHandler) logs nothing.
 	Log *slog.Logger
 }
 
@@ -130,9 +132,6 @@ func (c Config) complete() (Config, error) {
 	}
 	if err := c.Instance.Validate(); err != nil {
 		return c, refuse("Instance", err.Error())
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -55,7 +54,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	w, err := worker.New(eng, worker.Config{Concurrency: 20, Log: slog.Default()}) // of the lane "images"
+	w, err := worker.New(eng, worker.Config{Concurrency: 20}) // of the lane "images"
 	if err != nil {
 		log.Fatal(err)
 	}

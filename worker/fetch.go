@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
 // A fetcher claims for all handlers of a worker: from all lanes in turn, from many in one transaction, for as much as
@@ -28,6 +29,7 @@ type fetcher struct {
 	ended   []*task
 	stopped chan struct{}
 
+	failing     warn.Repeated
 	saidDrained bool // the log knows that an operator has drained the worker
 	quick       bool // handlers soon have room again
 	prefetch    int
@@ -66,7 +68,7 @@ func (f *fetcher) fetch(ctx context.Context) {
 			f.settleEnded()
 			if err != nil && ctx.Err() == nil {
 				pause := failing.Next()
-				f.cfg.Log.Warn("cannot claim; it is tried again", "error", err, "retry_in", pause)
+				f.failing.Log(f.cfg.Log, "cannot claim; it is tried again", "error", err, "retry_in", pause)
 				backoff.Wait(ctx, pause)
 				continue
 			}

@@ -320,6 +320,12 @@ func TestFetchBacksOff(t *testing.T) {
 		if items(b.seen().done) != 1 {
 			t.Error("did not go on when the database was back")
 		}
+		b.stop()
+		failures := strings.Count(b.log.String(), "cannot claim")
+		b.wantLogged(t, map[string]int{
+			`level=WARN msg="cannot claim`:  1, // once a minute
+			`level=DEBUG msg="cannot claim`: failures - 1,
+		})
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
 // heartbeat renews all held leases until stop is closed, in one statement every third of their length: those that would
@@ -20,6 +21,7 @@ func (r *run) heartbeat(stop <-chan struct{}) {
 	next := time.Now().Add(interval)
 	var due time.Time    // leases last known to be alive before it are to be renewed
 	var looked time.Time // when it last looked for those that were lost
+	var failing warn.Repeated
 	for {
 		heard := false
 		select {
@@ -49,7 +51,7 @@ func (r *run) heartbeat(stop <-chan struct{}) {
 			r.cfg.Log.Debug("cannot renew leases; it is tried again", "error", err, "retry_in", pause)
 		default:
 			pause = min(pause, interval/failureRetries)
-			r.cfg.Log.Warn("cannot renew leases; it is tried again", "error", err, "retry_in", pause)
+			failing.Log(r.cfg.Log, "cannot renew leases; it is tried again", "error", err, "retry_in", pause)
 		}
 		timer.Reset(pause)
 	}
@@ -126,7 +128,12 @@ func (r *run) loseExpired(now time.Time) {
 }
 
 func (r *run) lost(t *task, reason error) {
-	if t.lose(reason) {
-		r.cfg.Log.LogAttrs(r.base, slog.LevelWarn, "lease lost; its handler is cancelled", append(t.attrs(), slog.Any("error", reason))...)
+	if !t.lose(reason) {
+		return
 	}
+	message, level := "lease lost; its handler is cancelled", slog.LevelWarn
+	if errors.Is(t.lostBy(), ErrCancelled) {
+		message, level = "execution cancelled; so is its handler", slog.LevelInfo
+	}
+	r.cfg.Log.LogAttrs(r.base, level, message, append(t.attrs(), slog.Any("error", reason))...)
 }

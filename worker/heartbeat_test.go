@@ -238,6 +238,11 @@ func TestHeartbeatRenewsOnLostLeaseNotifications(t *testing.T) {
 			t.Errorf("%d more handlers were cancelled, and %d executions are held", n, b.held.len())
 		}
 		b.stop()
+		b.wantLogged(t, map[string]int{
+			`level=INFO msg="execution cancelled; so is its handler"`:         2,
+			`level=INFO msg="attempt abandoned; its execution was cancelled"`: 2,
+			"level=WARN": 1, // the drain timeout of the three others
+		})
 		if len(b.seen().done)+len(b.seen().failed) != 0 {
 			t.Errorf("told the engine of %v %v", b.seen().done, b.seen().failed)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -62,17 +63,25 @@ func (r *run) report(t *task) {
 	if t.err != nil {
 		attrs = append(attrs, slog.Any("error", t.err))
 	}
-	message, level := "attempt failed", slog.LevelWarn
+	var message string
+	level := slog.LevelWarn
 	switch t.settlement {
+	case Retrying:
+		message = "attempt failed; it is retried"
+	case Failed:
+		message = "attempt failed; its execution has failed for good"
 	case Released:
 		message, level = "work given back", slog.LevelInfo
 	case Skipped:
 		message, level = "execution skipped", slog.LevelInfo
 	case Abandoned:
-		message = "attempt abandoned"
+		message = "attempt abandoned; another follows unless its execution has ended"
+		if errors.Is(t.err, ErrCancelled) {
+			message, level = "attempt abandoned; its execution was cancelled", slog.LevelInfo
+		}
 	}
 	if panicked, ok := errors.AsType[*panicError](t.err); ok {
-		message, level = "handler panicked", slog.LevelError
+		message, level = strings.Replace(message, "attempt failed", "handler panicked", 1), slog.LevelError
 		attrs = append(attrs, slog.String("stack", string(panicked.stack)))
 	}
 	r.cfg.Log.LogAttrs(context.Background(), level, message, attrs...)

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
 // unservedAfter is how long work of a kind without a handler waits before the log tells of it, and how often it is
@@ -26,13 +27,14 @@ type kindOnLane struct {
 func (r *run) watchUnserved(ctx context.Context) {
 	filter := engine.WaitingFilter{Lanes: r.laneNames, Except: slices.Collect(maps.Keys(r.handlers))}
 	var before, told map[kindOnLane]engine.WaitingKind
+	var failing warn.Repeated
 	for backoff.Wait(ctx, backoff.Spread(unservedAfter)) {
 		calling, cancel := context.WithTimeout(ctx, callTimeout)
 		waiting, err := r.eng.WaitingKinds(calling, filter)
 		cancel()
 		if err != nil {
 			if ctx.Err() == nil {
-				r.cfg.Log.Debug("cannot look for work that nobody takes", "error", err)
+				failing.Log(r.cfg.Log, "cannot look for work that no worker takes", "error", err)
 			}
 			continue
 		}

@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -60,6 +61,7 @@ type handledKinds struct {
 
 // operations is what this package needs of an engine.
 type operations interface {
+	Log() *slog.Logger
 	Prepare(ctx context.Context) error
 	Listen(ctx context.Context, wake func(id.LaneID)) error
 	ListenLost(ctx context.Context, instance id.WorkerInstanceID, lost func()) error
@@ -141,6 +143,7 @@ func newWorker(eng operations, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Log = cmp.Or(cfg.Log, eng.Log())
 	return &Worker{
 		eng: eng, cfg: cfg, poolConnections: 1, kinds: handledKinds{handlers: make(map[string]handler)},
 	}, nil

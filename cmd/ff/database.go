@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"strings"
 
@@ -77,7 +78,7 @@ func (a *app) withPool(ctx context.Context, fn func(*pgxpool.Pool, *engine.Engin
 	if err := schema.Check(ctx, pool, schema.Options{}); err != nil && !errors.Is(err, schema.ErrReadOnly) {
 		return err
 	}
-	eng, err := engine.New(pool, engine.Config{})
+	eng, err := engine.New(pool, engine.Config{Log: slog.New(slog.DiscardHandler)}) // a command prints its own output
 	if err != nil {
 		return err
 	}

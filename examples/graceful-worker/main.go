@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -27,7 +26,7 @@ func main() {
 	defer pool.Close()
 	eng := must(engine.New(pool, engine.Config{}))
 
-	w := must(worker.New(eng, worker.Config{DrainTimeout: 10 * time.Second, Log: slog.Default()}))
+	w := must(worker.New(eng, worker.Config{DrainTimeout: 10 * time.Second}))
 	worker.Handle(w, Nap, func(ctx context.Context, job worker.Job[time.Duration]) (struct{}, error) {
 		return struct{}{}, nap(ctx, job.Args)
 	})

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
 const (
@@ -25,6 +27,7 @@ type Listener struct {
 	as   func() *pgxpool.Config
 	log  *slog.Logger
 	turn chan struct{} // full while somebody has it
+	lost warn.Repeated
 	waiting
 }
 
@@ -97,7 +100,7 @@ func (l *Listener) listenForAll(ctx context.Context) error {
 		if time.Since(began) > maxReconnect {
 			pause = minReconnect
 		}
-		l.log.Warn("listener lost its connection; polling until it is back", "error", err, "retry_in", pause)
+		l.lost.Log(l.log, "listener lost its connection; polling until it is back", "error", err, "retry_in", pause)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

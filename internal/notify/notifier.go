@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
 // A Notification goes to all who listen on a channel. Equal ones are merged.
@@ -45,6 +47,7 @@ type Notifier struct {
 	pool     execer
 	listener *Listener
 	log      *slog.Logger
+	failing  warn.Repeated
 
 	mu        sync.Mutex
 	due       map[Notification]struct{}
@@ -100,7 +103,7 @@ func (n *Notifier) sendDue() bool {
 		return false
 	}
 	if err := n.send(channels, payloads); err != nil {
-		n.log.Warn("notifications were not sent; who waits will poll", "error", err)
+		n.failing.Log(n.log, "notifications were not sent; listeners poll instead", "error", err)
 	}
 	return true
 }
@@ -111,7 +114,7 @@ func (n *Notifier) Flush() {
 	defer n.sending.Unlock()
 	if channels, payloads := n.take(false); len(channels) > 0 {
 		if err := n.send(channels, payloads); err != nil {
-			n.log.Warn("notifications were not sent; who waits will poll", "error", err)
+			n.failing.Log(n.log, "notifications were not sent; listeners poll instead", "error", err)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func TestNotifierSurvivesAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		s := &sends{fail: errors.New("no server")}
-		n := notifier(s, slog.New(slog.NewTextHandler(&log, nil)))
+		n := notifier(s, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		for range 2 {
 			n.Notify(due(Notification{"a", ""}))
 			time.Sleep(time.Second)

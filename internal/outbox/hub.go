@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/internal/notify"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
 // concurrentReads is how many subscriptions of a hub read for themselves at a time, so that they leave the pool to others.
@@ -27,6 +28,7 @@ type Hub struct {
 	runner   pgtx.Runner
 	listener *notify.Listener
 	log      *slog.Logger
+	failing  warn.Repeated
 	reads    chan struct{}
 
 	mu      sync.Mutex
@@ -280,7 +282,7 @@ func (t *tailer) add(s *Subscription) {
 // outage has s wait before it tries again to read for itself.
 func (h *Hub) outage(ctx context.Context, s *Subscription, err error) {
 	if s.retry == 0 {
-		h.log.Warn("events cannot be read; trying again", "outbox", s.tailer.source.name, "error", err)
+		h.failing.Log(h.log, "events cannot be read; trying again", "outbox", s.tailer.source.name, "error", err)
 		s.tell()
 	}
 	s.retry = min(max(2*s.retry, minRetry), maxRetry)

@@ -166,7 +166,7 @@ func (t *tailer) run() {
 				return
 			}
 			if !outage {
-				t.hub.log.Warn("events cannot be read; trying again", "outbox", t.source.name, "error", err)
+				t.hub.failing.Log(t.hub.log, "events cannot be read; trying again", "outbox", t.source.name, "error", err)
 				t.tellAll()
 			}
 			outage = true

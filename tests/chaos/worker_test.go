@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -28,6 +29,7 @@ var asWorker = flag.Bool("chaos.worker", false, "be a worker process, told by it
 // TestMain makes the test binary a worker or a consumer process when the test starts it as one.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // else workers log what the tests do to them
 	if *asConsumer {
 		if err := runConsumer(os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -224,7 +224,7 @@ func (n *names) isGo(text string) bool {
 		if len(path) == 1 && path[0] == strings.ToLower(path[0]) && (types.Universe.Lookup(path[0]) != nil || len(text) > len(name)) {
 			continue // a keyword, a type of the language, an argument
 		}
-		if path[0] == "time" || path[0] == "json" {
+		if path[0] == "time" || path[0] == "json" || path[0] == "slog" {
 			found = true
 			continue
 		}

@@ -39,16 +39,17 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"normalise":         {"state"},
 		"db":                {"id"},
 		"schema":            {"db", "id", "internal/document"}, // a conversion uses the statements of the background work
-		"internal/notify":   {},
+		"internal/notify":   {"internal/warn"},
 		"internal/pgtx":     {"db"},
-		"internal/outbox":   {"db", "id", "internal/notify", "internal/pgtx"},
+		"internal/outbox":   {"db", "id", "internal/notify", "internal/pgtx", "internal/warn"},
 		"engine":            append([]string{"internal/document", "internal/notify", "internal/outbox", "internal/pgtx", "internal/scan"}, core...),
 		"internal/scan":     {"id"},
-		"events":            append([]string{"engine", "internal/backoff", "internal/outbox", "internal/pgtx"}, core...),
-		"reconcile":         append([]string{"engine", "internal/backoff"}, core...),
-		"worker":            append([]string{"engine", "internal/backoff", "reconcile"}, core...), // runs one beside its handlers
+		"events":            append([]string{"engine", "internal/backoff", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
+		"reconcile":         append([]string{"engine", "internal/backoff", "internal/warn"}, core...),
+		"worker":            append([]string{"engine", "internal/backoff", "internal/warn", "reconcile"}, core...), // runs one beside its handlers
 		"internal/backoff":  {},
 		"internal/hash":     {},
+		"internal/warn":     {},
 		"internal/document": {"policy", "id"},
 		"internal/pgserver": {},
 		"internal/pgtest":   {"internal/pgserver", "internal/pgtest/container", "schema"},

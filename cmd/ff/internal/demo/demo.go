@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os/exec"
 	"time"
 
@@ -86,7 +87,7 @@ func Run(ctx context.Context, graph Graph, opts Options) (Summary, error) {
 		return Summary{}, err
 	}
 	defer pool.Close()
-	eng, err := engine.New(pool, engine.Config{})
+	eng, err := engine.New(pool, engine.Config{Log: slog.New(slog.DiscardHandler)}) // the display is the demo's output
 	if err != nil {
 		return Summary{}, err
 	}

@@ -48,7 +48,7 @@ func RunWorker(ctx context.Context, input io.Reader, output, log io.Writer) erro
 		return err
 	}
 	defer pool.Close()
-	eng, err := engine.New(pool, engine.Config{})
+	eng, err := engine.New(pool, engine.Config{Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,6 @@ func RunWorker(ctx context.Context, input io.Reader, output, log io.Writer) erro
 		Lanes:       []id.LaneID{config.Lane},
 		Concurrency: concurrency,
 		LeaseTTL:    leaseTTL,
-		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
 		return err
