@@ -8,6 +8,7 @@ package db
 import (
 	"context"
 
+	"github.com/flowfabric/flowfabric-go/internal/bytea"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -369,7 +370,7 @@ type ClaimFromHeadRow struct {
 	AttemptType       *string
 	Priority          int32
 	CreatedAtMs       int64
-	Payload           []byte
+	Payload           bytea.Bytes
 	ExecutionKind     string
 	Tags              []byte
 	RetryCount        int32

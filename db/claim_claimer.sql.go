@@ -8,6 +8,7 @@ package db
 import (
 	"context"
 
+	"github.com/flowfabric/flowfabric-go/internal/bytea"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -305,7 +306,7 @@ type ClaimAfterPositionsRow struct {
 	AttemptType       *string
 	Priority          int32
 	CreatedAtMs       int64
-	Payload           []byte
+	Payload           bytea.Bytes
 	ExecutionKind     string
 	Tags              []byte
 	RetryCount        int32
@@ -634,7 +635,7 @@ type ClaimOneAfterPositionRow struct {
 	AttemptType       *string
 	Priority          int32
 	CreatedAtMs       int64
-	Payload           []byte
+	Payload           bytea.Bytes
 	ExecutionKind     string
 	Tags              []byte
 	RetryCount        int32

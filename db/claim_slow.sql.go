@@ -9,6 +9,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/bytea"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -416,7 +417,7 @@ type TakeClaimableRow struct {
 	AttemptState     string
 	Priority         int32
 	CreatedAtMs      int64
-	Payload          []byte
+	Payload          bytea.Bytes
 	ExecutionKind    string
 	Tags             []byte
 	RetryCount       int32

@@ -18,7 +18,7 @@ WITH shared AS MATERIALIZED (
     SELECT
         c.created_at_ms,
         string_to_array($1::text, ',') AS required_capabilities,
-        $2::jsonb AS policy,
+        nullif($2::text, '')::jsonb AS policy,
         CASE WHEN cardinality($3::text[]) = 0 THEN ($4::text || c.last_field)::jsonb END AS raw_fields,
         c.last_field,
         set_config('ffx.own_entries', pg_current_xact_id()::text, true) AS own_entries
@@ -117,7 +117,7 @@ FROM made
 
 type InsertAlikeParams struct {
 	RequiredCapabilities string
-	Policy               []byte
+	Policy               string
 	OwnFields            []string
 	RawFields            string
 	CreatedAtMs          int64

@@ -265,7 +265,7 @@ SELECT
     e.lane_id,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     coalesce(e.raw_fields ->> 'payload_encoding', '')::text AS payload_encoding,
-    sha256(coalesce(e.payload, ''))::bytea AS payload_digest,
+    encode(sha256(coalesce(e.payload, '')), 'hex')::text AS payload_digest,
     (
         e.flow_id IS NOT NULL
         AND EXISTS (
@@ -307,7 +307,7 @@ type ReadKeyedExecutionsRow struct {
 	LaneID          string
 	ExecutionKind   string
 	PayloadEncoding string
-	PayloadDigest   []byte
+	PayloadDigest   string
 	Fed             bool
 }
 

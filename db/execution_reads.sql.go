@@ -9,6 +9,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/bytea"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -248,7 +249,7 @@ type GetExecutionInputParams struct {
 }
 
 type GetExecutionInputRow struct {
-	Payload       []byte
+	Payload       bytea.Bytes
 	ExecutionKind string
 	Tags          []byte
 }
@@ -341,7 +342,7 @@ type GetExecutionResultParams struct {
 }
 
 type GetExecutionResultRow struct {
-	Result             []byte
+	Result             bytea.Bytes
 	LifecyclePhase     string
 	EligibilityState   string
 	PublicState        string

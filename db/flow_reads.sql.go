@@ -9,6 +9,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/bytea"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -391,7 +392,7 @@ type ListUpstreamResultsRow struct {
 	ExecutionID        id.ExecutionUUID
 	ExecutionKind      string
 	NodeKey            string
-	Result             []byte
+	Result             bytea.Bytes
 	LifecyclePhase     string
 	EligibilityState   string
 	PublicState        string

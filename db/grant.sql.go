@@ -9,6 +9,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/bytea"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -89,7 +90,7 @@ WHERE
 type GetGrantParams struct {
 	PartitionKey int16
 	ExecutionID  id.ExecutionUUID
-	GrantID      []byte
+	GrantID      bytea.Bytes
 	Kind         string
 }
 
@@ -192,7 +193,7 @@ ON CONFLICT (partition_key, grant_id) DO UPDATE SET
 
 type InsertGrantParams struct {
 	PartitionKey       int16
-	GrantID            []byte
+	GrantID            bytea.Bytes
 	ExecutionID        id.ExecutionUUID
 	Kind               string
 	WorkerID           string
@@ -257,7 +258,7 @@ type ListGrantsParams struct {
 }
 
 type ListGrantsRow struct {
-	GrantID          []byte
+	GrantID          bytea.Bytes
 	WorkerID         string
 	WorkerInstanceID string
 	ExpiresAtMs      int64
@@ -348,7 +349,7 @@ type ReadGrantFactsParams struct {
 }
 
 type ReadGrantFactsRow struct {
-	Payload          []byte
+	Payload          bytea.Bytes
 	ExecutionKind    string
 	Tags             []byte
 	RetryCount       int32

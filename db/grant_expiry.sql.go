@@ -9,6 +9,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/bytea"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -175,7 +176,7 @@ type ScanExpiredGrantsParams struct {
 type ScanExpiredGrantsRow struct {
 	ExpiresAtMs  int64
 	PartitionKey int16
-	GrantID      []byte
+	GrantID      bytea.Bytes
 	ExecutionID  id.ExecutionUUID
 	Gone         bool
 }

@@ -7,6 +7,8 @@ package db
 
 import (
 	"context"
+
+	"github.com/flowfabric/flowfabric-go/internal/bytea"
 )
 
 const getVerifyingKey = `-- name: GetVerifyingKey :one
@@ -43,9 +45,9 @@ type GetVerifyingKeyParams struct {
 // Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 // engine.ReclaimExecution.
 // Locks: none.
-func (q *Queries) GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) ([]byte, error) {
+func (q *Queries) GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) (bytea.Bytes, error) {
 	row := db.QueryRow(ctx, getVerifyingKey, arg.Kid, arg.NowMs, arg.GraceMs)
-	var secret []byte
+	var secret bytea.Bytes
 	err := row.Scan(&secret)
 	return secret, err
 }
@@ -64,7 +66,7 @@ LIMIT 16
 
 type ListSigningKeysRow struct {
 	Kid    string
-	Secret []byte
+	Secret bytea.Bytes
 }
 
 // ListSigningKeys reads the keys that may sign, the one to sign with first. The caller takes the first that is a key

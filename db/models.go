@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/bytea"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -180,7 +181,7 @@ type FfClaimGrant struct {
 	// Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.
 	PartitionKey int16
 	// 32 bytes, SHA-256 of the grant's key; 16 random bytes of a grant that is used at once.
-	GrantID []byte
+	GrantID bytea.Bytes
 	// The execution: the uuid half of its id {fp:N}:<uuid>.
 	ExecutionID id.ExecutionUUID
 	// claim or reclaim.
@@ -314,9 +315,9 @@ type FfExecCore struct {
 	// Milliseconds since the Unix epoch. The execution's deadline; of one that is delayed, the sooner of its wake-up and its deadline. FlowFabric overwrites it: ffx_execution_deadline_ms and ffx_delay_until_ms tell them apart where they are set.
 	DeadlineAtMs *int64
 	// Input, bytes as the creator gave them; NULL or empty: none.
-	Payload []byte
+	Payload bytea.Bytes
 	// Result of the attempt that succeeded, bytes as the worker gave them; NULL: none.
-	Result []byte
+	Result bytea.Bytes
 	// Execution policy given at creation, an object: retry_policy {max_retries, backoff {type fixed, delay_ms} or {type exponential, initial_delay_ms, max_delay_ms, multiplier, jitter}, retryable_categories}, timeout_policy {attempt_timeout_ms, execution_deadline_ms, max_reclaim_count}, routing_requirements {required_capabilities} and others. NULL: none given.
 	Policy []byte
 	// Object. Written at creation: namespace, execution_kind, creator_identity, idempotency_key, payload_encoding, tags (object of strings), last_mutation_at and total_attempt_count (decimal numbers in strings), and of a node of a flow ffx_node_key, its key. Later: tags.<key>, progress_pct, progress_message, blocking_detail; at a terminal failure failure_reason, failure_category, last_failure_message. Only FlowFabric: terminal_outcome, retry_count, delay_until, current_attempt_id, current_lease_id, current_waitpoint_id, claim_grant and others, all possibly stale. Keys that nobody here knows are kept.
@@ -672,7 +673,7 @@ type FfWaitpointHMAC struct {
 	// Id of the key; has no colon.
 	Kid string
 	// The key, raw bytes. Whoever reads it can forge tokens.
-	Secret []byte
+	Secret bytea.Bytes
 	// Milliseconds since the Unix epoch: when it became the signing key.
 	RotatedAtMs int64
 	// Whether it may sign.

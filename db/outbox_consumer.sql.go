@@ -675,7 +675,7 @@ SELECT
     m.outbox,
     m.consumer,
     $1::bigint,
-    $2::jsonb,
+    CAST($2::text AS jsonb),
     $3::integer,
     $4::text,
     ffx_now_ms($5)
@@ -689,7 +689,7 @@ ON CONFLICT (outbox, consumer, event_id) DO UPDATE SET
 
 type SetAsideEventParams struct {
 	EventID     int64
-	Event       []byte
+	Event       string
 	Tries       int32
 	LastError   string
 	NowMs       *int64

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/bytea"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -544,7 +545,7 @@ type Querier interface {
 	// Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 	// engine.ReclaimExecution.
 	// Locks: none.
-	GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) ([]byte, error)
+	GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) (bytea.Bytes, error)
 	// HastenCancelBacklog lets the grace of the request by which a flow was cancelled end after grace_ms from now. No rows:
 	// it ends no later already, or there is no such request.
 	//

@@ -8,6 +8,7 @@ package db
 import (
 	"context"
 
+	"github.com/flowfabric/flowfabric-go/internal/bytea"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -324,7 +325,7 @@ FROM completed AS c
 `
 
 type CompleteOneParams struct {
-	Result       []byte
+	Result       bytea.Bytes
 	PartitionKey int16
 	ExecutionID  pgtype.UUID
 	AttemptIndex int32

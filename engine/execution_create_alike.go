@@ -83,9 +83,7 @@ func alikeParams(group []*creation, nowMs *int64) db.InsertAlikeParams {
 		Priorities:    make([]int32, len(group)),
 		Payloads:      make([][]byte, len(group)),
 		OwnFields:     []string{},
-	}
-	if first.policy != "" {
-		p.Policy = []byte(first.policy)
+		Policy:        first.policy,
 	}
 	oneRaw, oneTags := true, true
 	for n, c := range group {

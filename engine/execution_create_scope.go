@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -71,10 +72,16 @@ func (k takenKey) conflict(c *creation) error {
 		return c.conflictWith(k.id, "is on lane "+f.LaneID)
 	case f.Fed:
 		return nil
-	case f.PayloadEncoding != c.encoding || sha256.Sum256(c.payload) != [sha256.Size]byte(f.PayloadDigest):
+	case f.PayloadEncoding != c.encoding || digestOf(c.payload) != f.PayloadDigest:
 		return c.conflictWith(k.id, otherPayload)
 	}
 	return nil
+}
+
+// digestOf is the digest of a payload as [db.Queries.ReadKeyedExecutions] reads it.
+func digestOf(payload []byte) string {
+	digest := sha256.Sum256(payload)
+	return hex.EncodeToString(digest[:])
 }
 
 const otherPayload = "has another payload"

@@ -28,7 +28,7 @@ func (e *Engine) signingKey(ctx context.Context, conn db.DBTX) (signingKey, erro
 	}
 	for _, row := range rows {
 		if wire.CheckKid(row.Kid) == nil && len(row.Secret) == wire.SecretBytes {
-			return signingKey{kid: row.Kid, secret: row.Secret}, nil
+			return signingKey{kid: row.Kid, secret: wire.Secret(row.Secret)}, nil
 		}
 	}
 	return signingKey{}, &UnavailableError{Reason: "ff_waitpoint_hmac has no key to sign with"}
@@ -78,7 +78,7 @@ func (p presented) verify(ctx context.Context, e *Engine, conn db.DBTX, nowMs in
 		Kind: p.kind, Execution: p.execution, ExpiresAtMs: fields.ExpiresAtMs,
 		Worker: id.WorkerID(row.WorkerID), WorkerInstance: id.WorkerInstanceID(row.WorkerInstanceID),
 	}
-	if signed.Verify(secret, fields.Kid, p.key) != nil {
+	if signed.Verify(wire.Secret(secret), fields.Kid, p.key) != nil {
 		return "", "", refused(id.ReasonSignatureMismatch)
 	}
 	return signed.Worker, signed.WorkerInstance, nil

@@ -37,7 +37,7 @@ type storedEvent struct {
 }
 
 // storeEvent returns the document of an event.
-func storeEvent(from outbox.Name, row *outbox.Row) ([]byte, error) {
+func storeEvent(from outbox.Name, row *outbox.Row) (string, error) {
 	e := storedEvent{
 		EventID: row.ID, PartitionKey: row.Partition, ExecutionID: row.Execution,
 		Namespace: row.Namespace, InstanceTag: row.InstanceTag,
@@ -55,9 +55,9 @@ func storeEvent(from outbox.Name, row *outbox.Row) ([]byte, error) {
 	}
 	document, err := json.Marshal(e)
 	if err != nil {
-		return nil, fmt.Errorf("store event %d: %w", row.ID, err)
+		return "", fmt.Errorf("store event %d: %w", row.ID, err)
 	}
-	return document, nil
+	return string(document), nil
 }
 
 // readStoredEvent returns the row that a document was made of.

@@ -16,7 +16,7 @@ WITH input AS (
 SELECT
     i.ord::integer AS ord,
     (e.execution_id IS NOT NULL)::boolean AS found,
-    (CASE WHEN i.with_result THEN e.result END)::bytea AS result,
+    r.result,
     coalesce(e.lifecycle_phase, '')::text AS lifecycle_phase,
     coalesce(e.eligibility_state, '')::text AS eligibility_state,
     coalesce(e.public_state, '')::text AS public_state,
@@ -36,14 +36,23 @@ LEFT JOIN LATERAL (
         t.eligibility_state,
         t.public_state,
         t.cancellation_reason,
-        t.raw_fields,
-        t.result
+        t.raw_fields
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
     LIMIT 1
 ) AS e ON true
+LEFT JOIN LATERAL (
+    -- By itself: sqlc knows the type of a column, and not that of an expression.
+    SELECT t.result
+    FROM ff_exec_core AS t
+    WHERE
+        i.with_result
+        AND t.partition_key = e.partition_key
+        AND t.execution_id = e.execution_id
+    LIMIT 1
+) AS r ON true
 LEFT JOIN LATERAL (
     SELECT c.outcome
     FROM ff_attempt AS c

@@ -11,7 +11,7 @@ WITH shared AS MATERIALIZED (
     SELECT
         c.created_at_ms,
         string_to_array(@required_capabilities::text, ',') AS required_capabilities,
-        sqlc.narg(policy)::jsonb AS policy,
+        nullif(sqlc.arg(policy)::text, '')::jsonb AS policy,
         CASE WHEN cardinality(@own_fields::text[]) = 0 THEN (sqlc.arg(raw_fields)::text || c.last_field)::jsonb END AS raw_fields,
         c.last_field,
         set_config('ffx.own_entries', pg_current_xact_id()::text, true) AS own_entries

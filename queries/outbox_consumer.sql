@@ -188,7 +188,7 @@ SELECT
     m.outbox,
     m.consumer,
     @event_id::bigint,
-    @event::jsonb,
+    CAST(@event::text AS jsonb),
     @tries::integer,
     @last_error::text,
     ffx_now_ms(sqlc.narg(now_ms))

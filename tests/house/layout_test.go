@@ -37,8 +37,9 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"state":             {},
 		"policy":            {"id"},
 		"normalise":         {"state"},
-		"db":                {"id"},
+		"db":                {"id", "internal/bytea"},
 		"schema":            {"db", "id", "internal/document"}, // a conversion uses the statements of the background work
+		"internal/bytea":    {},
 		"internal/notify":   {"internal/warn"},
 		"internal/pgtx":     {"db"},
 		"internal/outbox":   {"db", "id", "internal/notify", "internal/pgtx", "internal/warn"},

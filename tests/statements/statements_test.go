@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -167,6 +169,31 @@ func TestFlowReadsAreOneStatement_F44(t *testing.T) {
 		// The engine's settings travel with the statement, in one round trip.
 		if got := fixture.Names(sent); len(got) != 2 || got[0] != "select" {
 			t.Errorf("%s takes %q", what, got)
+		}
+	}
+}
+
+// In two of pgx's modes a parameter is sent as the text of its Go type, and []byte is that of a bytea. So no parameter is of
+// a type that Go has as []byte, but for bytea itself.
+func TestStatementsTakeNoJSONParameters(t *testing.T) {
+	conn, err := fixture.New(t).Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for name, text := range fixture.Queries(t) {
+		if name == "ListCitusTables" {
+			continue // its tables are those of an extension
+		}
+		described, err := conn.Conn().Prepare(t.Context(), "", text)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for i, oid := range described.ParamOIDs {
+			switch oid {
+			case pgtype.JSONOID, pgtype.JSONBOID, pgtype.JSONArrayOID, pgtype.JSONBArrayOID:
+				t.Errorf("%s: parameter %d is JSON: take text, and cast that", name, i+1)
+			}
 		}
 	}
 }

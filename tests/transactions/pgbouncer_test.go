@@ -18,9 +18,16 @@ import (
 
 func TestPgBouncerOperations(t *testing.T) {
 	fixture.EachMode(t, func(t *testing.T, open func(*testing.T, string) *pgxpool.Pool) {
+		jobs, others := fixture.Clone(t), fixture.Clone(t)
+		pools := map[string]*pgxpool.Pool{jobs.Url: open(t, jobs.Url), others.Url: open(t, others.Url)}
 		for _, o := range fixture.Operations() {
 			t.Run(o.Name, func(t *testing.T) {
-				f, pool := fixture.ThroughBouncer(t, open, engine.Config{NoListener: true})
+				f := o.Fixture(t, fixture.Clone, jobs, others)
+				pool := pools[f.Url]
+				if pool == nil {
+					pool = open(t, f.Url)
+				}
+				f.Engine = f.EngineOn(t, pool, engine.Config{NoListener: true})
 				l := o.Arrange(t, f)
 				before := f.Dump(t, l.Execution)
 				if err := o.Refused(t.Context(), f, f.Engine, l); !errors.Is(err, o.Reason) {

@@ -34,17 +34,43 @@ func eachOperation(t *testing.T, test func(t *testing.T, o fixture.Operation, f 
 	}
 }
 
-func TestOperationsOnAPool(t *testing.T) {
-	eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, before string) {
-		if err := o.Refused(t.Context(), f, f.Engine, l); !errors.Is(err, o.Reason) {
-			t.Errorf("got %v, want %v", err, o.Reason)
-		}
-		f.WantUnchanged(t, l.Execution, before)
-		if err := o.Do(t.Context(), f, f.Engine, l); err != nil {
-			t.Fatal(err)
-		}
-		o.WantDone(t, f, l, before)
-	})
+// In each way to send statements, for behind some poolers only two of them work.
+func TestOperationsOnAPoolInEachQueryMode(t *testing.T) {
+	t.Parallel()
+	others := fixture.Clone(t)
+	for _, mode := range fixture.QueryModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			jobs := fixture.Clone(t)
+			onJobs, onOthers := fixture.OpenInMode(t, jobs.Url, mode), fixture.OpenInMode(t, others.Url, mode)
+			for _, o := range fixture.Operations() {
+				t.Run(o.Name, func(t *testing.T) {
+					f := o.Fixture(t, fixture.Clone, jobs, others)
+					pool := onOthers
+					switch f.Url {
+					case others.Url:
+					case jobs.Url:
+						pool = onJobs
+					default:
+						pool = fixture.OpenInMode(t, f.Url, mode)
+					}
+					f.Engine = f.EngineOn(t, pool, engine.Config{})
+					l := o.Arrange(t, f)
+					before := f.Dump(t, l.Execution)
+					if mode == fixture.QueryModes[0] {
+						if err := o.Refused(t.Context(), f, f.Engine, l); !errors.Is(err, o.Reason) {
+							t.Errorf("got %v, want %v", err, o.Reason)
+						}
+						f.WantUnchanged(t, l.Execution, before)
+					}
+					if err := o.Do(t.Context(), f, f.Engine, l); err != nil {
+						t.Fatal(err)
+					}
+					o.WantDone(t, f, l, before)
+				})
+			}
+		})
+	}
 }
 
 func TestOperationsInATransactionThatCommits(t *testing.T) {
