@@ -741,7 +741,8 @@ type Querier interface {
 	// Used by: engine.AwaitExecution, engine.AwaitFlow.
 	// Locks: none; one snapshot. Spans partitions.
 	ListEnded(ctx context.Context, db DBTX, arg ListEndedParams) ([]ListEndedRow, error)
-	// ListEnds returns the executions of the next completion events, up to the first that was written later than up_to_ms.
+	// ListEnds returns the executions of the next completion events, up to the first that was written later than up_to_ms. An
+	// event whose time is after now_ms counts as old as those behind it.
 	//
 	// Used by: engine.Retain.
 	// Locks: none. Spans partitions.
@@ -922,11 +923,11 @@ type Querier interface {
 	// Locks: none; one snapshot. Spans partitions.
 	ListOpenMembers(ctx context.Context, db DBTX, arg ListOpenMembersParams) ([]ListOpenMembersRow, error)
 	// ListOutboxAges returns, for each outbox, up to where events were deleted, and the time of the oldest one behind that;
-	// 0: nothing, and none.
+	// 0: nothing, and none. One that says it is of the future is as old as the next one that does not.
 	//
 	// Used by: engine.Retention.
 	// Locks: none. Spans partitions.
-	ListOutboxAges(ctx context.Context, db DBTX) ([]ListOutboxAgesRow, error)
+	ListOutboxAges(ctx context.Context, db DBTX, nowMs *int64) ([]ListOutboxAgesRow, error)
 	// ListOutboxPositions returns how far the sequences of the four outboxes have come, 0 before their first ids. readable
 	// tells whether the role may ask the sequence at all; last_event_id means nothing otherwise.
 	//
@@ -1722,7 +1723,8 @@ type Querier interface {
 	TakeEligible(ctx context.Context, db DBTX, arg TakeEligibleParams) ([]int32, error)
 	// TakeEnded returns those of the given executions that have ended, with how long they are kept, and locks those whose
 	// time is over: they are taken. Who is not taken though its time is over is held by somebody else, or no longer ended.
-	// What depends on others is to be read afterwards.
+	// What depends on others is to be read afterwards. If ahead_due, an end whose time is after now_ms is over too, unless it
+	// is kept for ever.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR UPDATE).

@@ -146,12 +146,51 @@ WITH page AS MATERIALIZED (
     ORDER BY c.event_id
     LIMIT $4::integer
 ),
+behind AS (
+    -- Where all of the page says that it is of the future: whether an old event stands behind it, among the next thousand or
+    -- ever further from its first and from the newest. That was written later, so that the page is older.
+    SELECT
+    FROM (
+        SELECT
+            min(p.event_id) AS first,
+            (SELECT max(c.event_id) FROM ff_completion_event AS c) AS newest
+        FROM page AS p
+        HAVING min(p.at_ms) > ffx_now_ms($3)
+    ) AS f
+    WHERE
+        EXISTS (
+            SELECT
+            FROM (
+                SELECT c.committed_at_ms AS at_ms
+                FROM ff_completion_event AS c
+                WHERE c.event_id > f.first
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            WHERE n.at_ms <= $5::bigint
+        )
+        OR EXISTS (
+            SELECT
+            FROM generate_series(-40, 40) AS k (step)
+            CROSS JOIN LATERAL (
+                SELECT c.committed_at_ms AS at_ms
+                FROM ff_completion_event AS c
+                WHERE c.event_id >= CASE
+                    WHEN k.step < 0 THEN greatest(f.first, f.newest + 1 - (1::bigint << (- k.step - 1)))
+                    ELSE f.first + (1::bigint << k.step)
+                END
+                ORDER BY c.event_id
+                LIMIT 1
+            ) AS e
+            WHERE e.at_ms <= $5::bigint
+        )
+),
 old AS MATERIALIZED (
     -- The last that may go.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        p.at_ms <= $5::bigint
+        (p.at_ms <= $5::bigint OR EXISTS (SELECT FROM behind))
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
@@ -212,6 +251,7 @@ func (q *Queries) TrimCompletionEvents(ctx context.Context, db DBTX, arg TrimCom
 
 const trimLeaseEvents = `-- name: TrimLeaseEvents :one
 WITH page AS MATERIALIZED (
+    -- The oldest events.
     SELECT
         c.event_id,
         c.occurred_at_ms AS at_ms
@@ -231,11 +271,50 @@ WITH page AS MATERIALIZED (
     ORDER BY c.event_id
     LIMIT $4::integer
 ),
+behind AS (
+    -- Whether an old event stands behind them where all say they are of the future.
+    SELECT
+    FROM (
+        SELECT
+            min(p.event_id) AS first,
+            (SELECT max(c.event_id) FROM ff_lease_event AS c) AS newest
+        FROM page AS p
+        HAVING min(p.at_ms) > ffx_now_ms($3)
+    ) AS f
+    WHERE
+        EXISTS (
+            SELECT
+            FROM (
+                SELECT c.occurred_at_ms AS at_ms
+                FROM ff_lease_event AS c
+                WHERE c.event_id > f.first
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            WHERE n.at_ms <= $5::bigint
+        )
+        OR EXISTS (
+            SELECT
+            FROM generate_series(-40, 40) AS k (step)
+            CROSS JOIN LATERAL (
+                SELECT c.occurred_at_ms AS at_ms
+                FROM ff_lease_event AS c
+                WHERE c.event_id >= CASE
+                    WHEN k.step < 0 THEN greatest(f.first, f.newest + 1 - (1::bigint << (- k.step - 1)))
+                    ELSE f.first + (1::bigint << k.step)
+                END
+                ORDER BY c.event_id
+                LIMIT 1
+            ) AS e
+            WHERE e.at_ms <= $5::bigint
+        )
+),
 old AS MATERIALIZED (
+    -- The last that may go.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        p.at_ms <= $5::bigint
+        (p.at_ms <= $5::bigint OR EXISTS (SELECT FROM behind))
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
@@ -248,6 +327,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
+    -- They and all before them, deleted.
     DELETE FROM ff_lease_event AS c
     WHERE
         c.event_id > $1::bigint
@@ -291,6 +371,7 @@ func (q *Queries) TrimLeaseEvents(ctx context.Context, db DBTX, arg TrimLeaseEve
 
 const trimOperatorEvents = `-- name: TrimOperatorEvents :one
 WITH page AS MATERIALIZED (
+    -- The oldest events.
     SELECT
         c.event_id,
         c.occurred_at_ms AS at_ms
@@ -310,11 +391,50 @@ WITH page AS MATERIALIZED (
     ORDER BY c.event_id
     LIMIT $4::integer
 ),
+behind AS (
+    -- Whether an old event stands behind them where all say they are of the future.
+    SELECT
+    FROM (
+        SELECT
+            min(p.event_id) AS first,
+            (SELECT max(c.event_id) FROM ff_operator_event AS c) AS newest
+        FROM page AS p
+        HAVING min(p.at_ms) > ffx_now_ms($3)
+    ) AS f
+    WHERE
+        EXISTS (
+            SELECT
+            FROM (
+                SELECT c.occurred_at_ms AS at_ms
+                FROM ff_operator_event AS c
+                WHERE c.event_id > f.first
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            WHERE n.at_ms <= $5::bigint
+        )
+        OR EXISTS (
+            SELECT
+            FROM generate_series(-40, 40) AS k (step)
+            CROSS JOIN LATERAL (
+                SELECT c.occurred_at_ms AS at_ms
+                FROM ff_operator_event AS c
+                WHERE c.event_id >= CASE
+                    WHEN k.step < 0 THEN greatest(f.first, f.newest + 1 - (1::bigint << (- k.step - 1)))
+                    ELSE f.first + (1::bigint << k.step)
+                END
+                ORDER BY c.event_id
+                LIMIT 1
+            ) AS e
+            WHERE e.at_ms <= $5::bigint
+        )
+),
 old AS MATERIALIZED (
+    -- The last that may go.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        p.at_ms <= $5::bigint
+        (p.at_ms <= $5::bigint OR EXISTS (SELECT FROM behind))
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
@@ -327,6 +447,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
+    -- They and all before them, deleted.
     DELETE FROM ff_operator_event AS c
     WHERE
         c.event_id > $1::bigint
@@ -370,6 +491,7 @@ func (q *Queries) TrimOperatorEvents(ctx context.Context, db DBTX, arg TrimOpera
 
 const trimSignalEvents = `-- name: TrimSignalEvents :one
 WITH page AS MATERIALIZED (
+    -- The oldest events.
     SELECT
         c.event_id,
         c.delivered_at_ms AS at_ms
@@ -389,11 +511,50 @@ WITH page AS MATERIALIZED (
     ORDER BY c.event_id
     LIMIT $4::integer
 ),
+behind AS (
+    -- Whether an old event stands behind them where all say they are of the future.
+    SELECT
+    FROM (
+        SELECT
+            min(p.event_id) AS first,
+            (SELECT max(c.event_id) FROM ff_signal_event AS c) AS newest
+        FROM page AS p
+        HAVING min(p.at_ms) > ffx_now_ms($3)
+    ) AS f
+    WHERE
+        EXISTS (
+            SELECT
+            FROM (
+                SELECT c.delivered_at_ms AS at_ms
+                FROM ff_signal_event AS c
+                WHERE c.event_id > f.first
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            WHERE n.at_ms <= $5::bigint
+        )
+        OR EXISTS (
+            SELECT
+            FROM generate_series(-40, 40) AS k (step)
+            CROSS JOIN LATERAL (
+                SELECT c.delivered_at_ms AS at_ms
+                FROM ff_signal_event AS c
+                WHERE c.event_id >= CASE
+                    WHEN k.step < 0 THEN greatest(f.first, f.newest + 1 - (1::bigint << (- k.step - 1)))
+                    ELSE f.first + (1::bigint << k.step)
+                END
+                ORDER BY c.event_id
+                LIMIT 1
+            ) AS e
+            WHERE e.at_ms <= $5::bigint
+        )
+),
 old AS MATERIALIZED (
+    -- The last that may go.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        p.at_ms <= $5::bigint
+        (p.at_ms <= $5::bigint OR EXISTS (SELECT FROM behind))
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
@@ -406,6 +567,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
+    -- They and all before them, deleted.
     DELETE FROM ff_signal_event AS c
     WHERE
         c.event_id > $1::bigint

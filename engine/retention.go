@@ -198,7 +198,7 @@ func (r *retaining) nowMsOf() *int64 { return r.Engine.nowMs() }
 // listEnds puts the next ends into looked, up to the first that is too young.
 func (r *retaining) listEnds(ctx context.Context, tx *txn, lookAfterMs int64, batch int) error {
 	rows, err := r.q.ListEnds(ctx, tx, db.ListEndsParams{
-		AfterEventID: r.eventID, UpToMs: r.nowMs - lookAfterMs, PageSize: int32(batch),
+		AfterEventID: r.eventID, UpToMs: r.nowMs - lookAfterMs, NowMs: r.nowMs, PageSize: int32(batch),
 	})
 	for _, row := range rows {
 		r.looked.add(row.PartitionKey, row.ExecutionID.Bytes)
@@ -233,14 +233,14 @@ func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
 	}
 	rows, err := r.q.TakeEnded(ctx, tx, db.TakeEndedParams{
 		PartitionKeys: r.looked.partitions, ExecutionIDs: r.looked.executions,
-		DefaultMs: retentionMs(r.cfg.Retention), NowMs: r.nowMs,
+		DefaultMs: retentionMs(r.cfg.Retention), NowMs: r.nowMs, AheadDue: r.source == fromTimers,
 	})
 	if err != nil {
 		return err
 	}
 	due := make([]ended, 0, len(rows))
 	for _, row := range rows {
-		dueMs := row.TerminalAtMs + min(row.RetentionMs, forever-max(row.TerminalAtMs, 0))
+		dueMs := r.dueMs(row.TerminalAtMs, row.RetentionMs)
 		switch {
 		case row.RetentionMs == forever || dueMs == forever:
 		case dueMs > r.nowMs:
@@ -262,6 +262,18 @@ func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
 		return err
 	}
 	return r.drop(ctx, tx, due, used, careful)
+}
+
+// dueMs returns when an execution is to be deleted. One that ended by a clock that was ahead has ended by now at the latest:
+// it is kept from the first look on, and is due at the next, by the timer that the first one sets.
+func (r *retaining) dueMs(endedAtMs, keepMs int64) int64 {
+	if endedAtMs > r.nowMs {
+		if r.source == fromTimers {
+			return r.nowMs
+		}
+		endedAtMs = r.nowMs
+	}
+	return endedAtMs + min(keepMs, forever-max(endedAtMs, 0))
 }
 
 // comeBack sets a timer, but for what the sweep comes past again.

@@ -188,7 +188,7 @@ func (o Operator) Retention(ctx context.Context) (RetentionStatus, error) {
 	for _, l := range lanes {
 		status.Lanes = append(status.Lanes, LaneRetention{Lane: id.LaneID(l.LaneID), Keep: retentionOf(l.RetentionMs)})
 	}
-	outboxes, err := e.q.ListOutboxAges(ctx, e.reader())
+	outboxes, err := e.q.ListOutboxAges(ctx, e.reader(), e.nowMs())
 	if err != nil {
 		return status, wrap(op, err)
 	}

@@ -15,16 +15,52 @@ WITH shortest AS MATERIALIZED (
 SELECT
     s.look_after_ms::bigint AS look_after_ms,
     (SELECT count(*) FROM ffx_retention)::integer AS sources,
-    coalesce(
-        (
-            SELECT c.committed_at_ms
+    EXISTS (
+        SELECT
+        FROM (
+            SELECT
+                c.event_id,
+                c.committed_at_ms
             FROM ff_completion_event AS c
             WHERE c.event_id > (SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends')
             ORDER BY c.event_id
             LIMIT 1
-        ) <= ffx_now_ms(sqlc.narg(now_ms)) - s.look_after_ms,
-        false
-    )::boolean AS ends_due,
+        ) AS f
+        WHERE
+            f.committed_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - s.look_after_ms
+            -- Of the future: as old as those behind it, which ListEnds looks at in the same way.
+            OR (f.committed_at_ms > ffx_now_ms(sqlc.narg(now_ms)) AND (
+                EXISTS (
+                    SELECT
+                    FROM (
+                        SELECT c.committed_at_ms
+                        FROM ff_completion_event AS c
+                        WHERE c.event_id > f.event_id
+                        ORDER BY c.event_id
+                        LIMIT 1000
+                    ) AS n
+                    WHERE n.committed_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - s.look_after_ms
+                )
+                OR EXISTS (
+                    SELECT
+                    FROM generate_series(-40, 40) AS k (step)
+                    CROSS JOIN LATERAL (
+                        SELECT c.committed_at_ms
+                        FROM ff_completion_event AS c
+                        WHERE c.event_id >= CASE
+                            WHEN k.step < 0 THEN greatest(
+                                f.event_id,
+                                (SELECT max(x.event_id) FROM ff_completion_event AS x) + 1 - (1::bigint << (- k.step - 1))
+                            )
+                            ELSE f.event_id + (1::bigint << k.step)
+                        END
+                        ORDER BY c.event_id
+                        LIMIT 1
+                    ) AS e
+                    WHERE e.committed_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - s.look_after_ms
+                )
+            ))
+    ) AS ends_due,
     EXISTS (
         SELECT
         FROM ffx_retention_timer AS t
@@ -83,7 +119,8 @@ WHERE r.source = @source;
 SELECT set_config('synchronous_commit', 'off', true);
 
 -- name: ListEnds :many
--- ListEnds returns the executions of the next completion events, up to the first that was written later than up_to_ms.
+-- ListEnds returns the executions of the next completion events, up to the first that was written later than up_to_ms. An
+-- event whose time is after now_ms counts as old as those behind it.
 --
 -- Used by: engine.Retain.
 -- Locks: none. Spans partitions.
@@ -97,16 +134,69 @@ WITH page AS MATERIALIZED (
     WHERE c.event_id > @after_event_id
     ORDER BY c.event_id
     LIMIT @page_size::integer
+),
+behind AS (
+    -- Where all of the page says that it is of the future: whether an old event stands behind it, among the next thousand or
+    -- ever further from its first and from the newest. That was written later, so that the page is older.
+    SELECT
+    FROM (
+        SELECT
+            min(p.event_id) AS first,
+            (SELECT max(c.event_id) FROM ff_completion_event AS c) AS newest
+        FROM page AS p
+        HAVING min(p.committed_at_ms) > @now_ms::bigint
+    ) AS f
+    WHERE
+        EXISTS (
+            SELECT
+            FROM (
+                SELECT c.committed_at_ms AS at_ms
+                FROM ff_completion_event AS c
+                WHERE c.event_id > f.first
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            WHERE n.at_ms <= @up_to_ms::bigint
+        )
+        OR EXISTS (
+            SELECT
+            FROM generate_series(-40, 40) AS k (step)
+            CROSS JOIN LATERAL (
+                SELECT c.committed_at_ms AS at_ms
+                FROM ff_completion_event AS c
+                WHERE c.event_id >= CASE
+                    WHEN k.step < 0 THEN greatest(f.first, f.newest + 1 - (1::bigint << (- k.step - 1)))
+                    ELSE f.first + (1::bigint << k.step)
+                END
+                ORDER BY c.event_id
+                LIMIT 1
+            ) AS e
+            WHERE e.at_ms <= @up_to_ms::bigint
+        )
+),
+old AS MATERIALIZED (
+    -- The last that is old.
+    SELECT max(p.event_id) AS event_id
+    FROM page AS p
+    WHERE
+        (p.committed_at_ms <= @up_to_ms::bigint OR EXISTS (SELECT FROM behind))
+        AND p.event_id < coalesce(
+            (
+                SELECT min(y.event_id)
+                FROM page AS y
+                WHERE
+                    y.committed_at_ms > @up_to_ms::bigint
+                    AND y.committed_at_ms <= @now_ms::bigint
+            ),
+            9223372036854775807
+        )
 )
 SELECT
     p.event_id,
     p.partition_key,
     p.execution_id
 FROM page AS p
-WHERE p.event_id < coalesce(
-    (SELECT min(l.event_id) FROM page AS l WHERE l.committed_at_ms > @up_to_ms::bigint),
-    9223372036854775807
-)
+WHERE p.event_id <= (SELECT o.event_id FROM old AS o)
 ORDER BY p.event_id;
 
 -- name: TakeRetentionTimers :many
@@ -183,7 +273,8 @@ VALUES (
 -- name: TakeEnded :many
 -- TakeEnded returns those of the given executions that have ended, with how long they are kept, and locks those whose
 -- time is over: they are taken. Who is not taken though its time is over is held by somebody else, or no longer ended.
--- What depends on others is to be read afterwards.
+-- What depends on others is to be read afterwards. If ahead_due, an end whose time is after now_ms is over too, unless it
+-- is kept for ever.
 --
 -- Used by: engine.Retain, engine.RepairQueue.
 -- Locks: L1 skips (execution rows FOR UPDATE).
@@ -225,7 +316,10 @@ LEFT JOIN LATERAL (
         c.partition_key = i.partition_key
         AND c.execution_id = i.execution_id
         AND c.lifecycle_phase IN ('terminal', 'cancelled')
-        AND c.terminal_at_ms <= sqlc.arg(now_ms)::bigint - e.retention_ms
+        AND CASE
+            WHEN c.terminal_at_ms > sqlc.arg(now_ms)::bigint THEN @ahead_due::boolean AND e.retention_ms < 9223372036854775807
+            ELSE c.terminal_at_ms <= sqlc.arg(now_ms)::bigint - e.retention_ms
+        END
     FOR UPDATE SKIP LOCKED
 ) AS t ON true;
 

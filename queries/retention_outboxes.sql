@@ -81,12 +81,51 @@ WITH page AS MATERIALIZED (
     ORDER BY c.event_id
     LIMIT @page_size::integer
 ),
+behind AS (
+    -- Where all of the page says that it is of the future: whether an old event stands behind it, among the next thousand or
+    -- ever further from its first and from the newest. That was written later, so that the page is older.
+    SELECT
+    FROM (
+        SELECT
+            min(p.event_id) AS first,
+            (SELECT max(c.event_id) FROM ff_completion_event AS c) AS newest
+        FROM page AS p
+        HAVING min(p.at_ms) > ffx_now_ms(sqlc.narg(now_ms))
+    ) AS f
+    WHERE
+        EXISTS (
+            SELECT
+            FROM (
+                SELECT c.committed_at_ms AS at_ms
+                FROM ff_completion_event AS c
+                WHERE c.event_id > f.first
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            WHERE n.at_ms <= @before_ms::bigint
+        )
+        OR EXISTS (
+            SELECT
+            FROM generate_series(-40, 40) AS k (step)
+            CROSS JOIN LATERAL (
+                SELECT c.committed_at_ms AS at_ms
+                FROM ff_completion_event AS c
+                WHERE c.event_id >= CASE
+                    WHEN k.step < 0 THEN greatest(f.first, f.newest + 1 - (1::bigint << (- k.step - 1)))
+                    ELSE f.first + (1::bigint << k.step)
+                END
+                ORDER BY c.event_id
+                LIMIT 1
+            ) AS e
+            WHERE e.at_ms <= @before_ms::bigint
+        )
+),
 old AS MATERIALIZED (
     -- The last that may go.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        p.at_ms <= @before_ms::bigint
+        (p.at_ms <= @before_ms::bigint OR EXISTS (SELECT FROM behind))
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
@@ -116,6 +155,7 @@ SELECT
 -- Used by: engine.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
+    -- The oldest events.
     SELECT
         c.event_id,
         c.occurred_at_ms AS at_ms
@@ -135,11 +175,50 @@ WITH page AS MATERIALIZED (
     ORDER BY c.event_id
     LIMIT @page_size::integer
 ),
+behind AS (
+    -- Whether an old event stands behind them where all say they are of the future.
+    SELECT
+    FROM (
+        SELECT
+            min(p.event_id) AS first,
+            (SELECT max(c.event_id) FROM ff_lease_event AS c) AS newest
+        FROM page AS p
+        HAVING min(p.at_ms) > ffx_now_ms(sqlc.narg(now_ms))
+    ) AS f
+    WHERE
+        EXISTS (
+            SELECT
+            FROM (
+                SELECT c.occurred_at_ms AS at_ms
+                FROM ff_lease_event AS c
+                WHERE c.event_id > f.first
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            WHERE n.at_ms <= @before_ms::bigint
+        )
+        OR EXISTS (
+            SELECT
+            FROM generate_series(-40, 40) AS k (step)
+            CROSS JOIN LATERAL (
+                SELECT c.occurred_at_ms AS at_ms
+                FROM ff_lease_event AS c
+                WHERE c.event_id >= CASE
+                    WHEN k.step < 0 THEN greatest(f.first, f.newest + 1 - (1::bigint << (- k.step - 1)))
+                    ELSE f.first + (1::bigint << k.step)
+                END
+                ORDER BY c.event_id
+                LIMIT 1
+            ) AS e
+            WHERE e.at_ms <= @before_ms::bigint
+        )
+),
 old AS MATERIALIZED (
+    -- The last that may go.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        p.at_ms <= @before_ms::bigint
+        (p.at_ms <= @before_ms::bigint OR EXISTS (SELECT FROM behind))
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
@@ -152,6 +231,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
+    -- They and all before them, deleted.
     DELETE FROM ff_lease_event AS c
     WHERE
         c.event_id > @after_event_id::bigint
@@ -168,6 +248,7 @@ SELECT
 -- Used by: engine.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
+    -- The oldest events.
     SELECT
         c.event_id,
         c.occurred_at_ms AS at_ms
@@ -187,11 +268,50 @@ WITH page AS MATERIALIZED (
     ORDER BY c.event_id
     LIMIT @page_size::integer
 ),
+behind AS (
+    -- Whether an old event stands behind them where all say they are of the future.
+    SELECT
+    FROM (
+        SELECT
+            min(p.event_id) AS first,
+            (SELECT max(c.event_id) FROM ff_operator_event AS c) AS newest
+        FROM page AS p
+        HAVING min(p.at_ms) > ffx_now_ms(sqlc.narg(now_ms))
+    ) AS f
+    WHERE
+        EXISTS (
+            SELECT
+            FROM (
+                SELECT c.occurred_at_ms AS at_ms
+                FROM ff_operator_event AS c
+                WHERE c.event_id > f.first
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            WHERE n.at_ms <= @before_ms::bigint
+        )
+        OR EXISTS (
+            SELECT
+            FROM generate_series(-40, 40) AS k (step)
+            CROSS JOIN LATERAL (
+                SELECT c.occurred_at_ms AS at_ms
+                FROM ff_operator_event AS c
+                WHERE c.event_id >= CASE
+                    WHEN k.step < 0 THEN greatest(f.first, f.newest + 1 - (1::bigint << (- k.step - 1)))
+                    ELSE f.first + (1::bigint << k.step)
+                END
+                ORDER BY c.event_id
+                LIMIT 1
+            ) AS e
+            WHERE e.at_ms <= @before_ms::bigint
+        )
+),
 old AS MATERIALIZED (
+    -- The last that may go.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        p.at_ms <= @before_ms::bigint
+        (p.at_ms <= @before_ms::bigint OR EXISTS (SELECT FROM behind))
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
@@ -204,6 +324,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
+    -- They and all before them, deleted.
     DELETE FROM ff_operator_event AS c
     WHERE
         c.event_id > @after_event_id::bigint
@@ -220,6 +341,7 @@ SELECT
 -- Used by: engine.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
+    -- The oldest events.
     SELECT
         c.event_id,
         c.delivered_at_ms AS at_ms
@@ -239,11 +361,50 @@ WITH page AS MATERIALIZED (
     ORDER BY c.event_id
     LIMIT @page_size::integer
 ),
+behind AS (
+    -- Whether an old event stands behind them where all say they are of the future.
+    SELECT
+    FROM (
+        SELECT
+            min(p.event_id) AS first,
+            (SELECT max(c.event_id) FROM ff_signal_event AS c) AS newest
+        FROM page AS p
+        HAVING min(p.at_ms) > ffx_now_ms(sqlc.narg(now_ms))
+    ) AS f
+    WHERE
+        EXISTS (
+            SELECT
+            FROM (
+                SELECT c.delivered_at_ms AS at_ms
+                FROM ff_signal_event AS c
+                WHERE c.event_id > f.first
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            WHERE n.at_ms <= @before_ms::bigint
+        )
+        OR EXISTS (
+            SELECT
+            FROM generate_series(-40, 40) AS k (step)
+            CROSS JOIN LATERAL (
+                SELECT c.delivered_at_ms AS at_ms
+                FROM ff_signal_event AS c
+                WHERE c.event_id >= CASE
+                    WHEN k.step < 0 THEN greatest(f.first, f.newest + 1 - (1::bigint << (- k.step - 1)))
+                    ELSE f.first + (1::bigint << k.step)
+                END
+                ORDER BY c.event_id
+                LIMIT 1
+            ) AS e
+            WHERE e.at_ms <= @before_ms::bigint
+        )
+),
 old AS MATERIALIZED (
+    -- The last that may go.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        p.at_ms <= @before_ms::bigint
+        (p.at_ms <= @before_ms::bigint OR EXISTS (SELECT FROM behind))
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
@@ -256,6 +417,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
+    -- They and all before them, deleted.
     DELETE FROM ff_signal_event AS c
     WHERE
         c.event_id > @after_event_id::bigint

@@ -60,11 +60,21 @@ SELECT
         (SELECT min(p.period_ms) FROM ffx_retention_period AS p)
     )::bigint AS look_after_ms,
     coalesce((
-        SELECT c.committed_at_ms
-        FROM ff_completion_event AS c
-        WHERE c.event_id > coalesce((SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends'), 0)
-        ORDER BY c.event_id
-        LIMIT 1
+        -- A time of the future says nothing: the event is as old as the next one that says it.
+        SELECT coalesce(
+            (array_agg(n.committed_at_ms ORDER BY n.event_id) FILTER (WHERE n.committed_at_ms <= ffx_now_ms(sqlc.narg(now_ms))))[1],
+            (SELECT least(c.committed_at_ms, ffx_now_ms(sqlc.narg(now_ms))) FROM ff_completion_event AS c ORDER BY c.event_id DESC LIMIT 1)
+        )
+        FROM (
+            SELECT
+                c.event_id,
+                c.committed_at_ms
+            FROM ff_completion_event AS c
+            WHERE c.event_id > coalesce((SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends'), 0)
+            ORDER BY c.event_id
+            LIMIT 1000
+        ) AS n
+        HAVING count(*) > 0
     ), 0)::bigint AS next_end_ms,
     coalesce(r.deleted, 0)::bigint AS deleted,
     coalesce(r.deleted_lately, 0)::bigint AS deleted_lately,
@@ -92,54 +102,90 @@ CROSS JOIN (
 
 -- name: ListOutboxAges :many
 -- ListOutboxAges returns, for each outbox, up to where events were deleted, and the time of the oldest one behind that;
--- 0: nothing, and none.
+-- 0: nothing, and none. One that says it is of the future is as old as the next one that does not.
 --
 -- Used by: engine.Retention.
 -- Locks: none. Spans partitions.
 SELECT
     o.outbox::text AS outbox,
     coalesce((SELECT f.floor_event_id FROM ffx_outbox_floor AS f WHERE f.outbox = o.outbox), 0)::bigint AS floor_event_id,
-    o.oldest_at_ms::bigint AS oldest_at_ms
+    coalesce(o.oldest_at_ms, 0)::bigint AS oldest_at_ms
 FROM (
     SELECT
         'completion' AS outbox,
-        coalesce((
-            SELECT c.committed_at_ms
-            FROM ff_completion_event AS c
-            WHERE c.event_id > coalesce((SELECT f.floor_event_id FROM ffx_outbox_floor AS f WHERE f.outbox = 'completion'), 0)
-            ORDER BY c.event_id
-            LIMIT 1
-        ), 0) AS oldest_at_ms
+        (
+            SELECT coalesce(
+                (array_agg(n.at_ms ORDER BY n.event_id) FILTER (WHERE n.at_ms <= ffx_now_ms(sqlc.narg(now_ms))))[1],
+                ffx_now_ms(sqlc.narg(now_ms))
+            )
+            FROM (
+                SELECT
+                    c.event_id,
+                    c.committed_at_ms AS at_ms
+                FROM ff_completion_event AS c
+                WHERE c.event_id > coalesce((SELECT f.floor_event_id FROM ffx_outbox_floor AS f WHERE f.outbox = 'completion'), 0)
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            HAVING count(*) > 0
+        ) AS oldest_at_ms
     UNION ALL
     SELECT
         'lease',
-        coalesce((
-            SELECT l.occurred_at_ms
-            FROM ff_lease_event AS l
-            WHERE l.event_id > coalesce((SELECT f.floor_event_id FROM ffx_outbox_floor AS f WHERE f.outbox = 'lease'), 0)
-            ORDER BY l.event_id
-            LIMIT 1
-        ), 0)
+        (
+            SELECT coalesce(
+                (array_agg(n.at_ms ORDER BY n.event_id) FILTER (WHERE n.at_ms <= ffx_now_ms(sqlc.narg(now_ms))))[1],
+                ffx_now_ms(sqlc.narg(now_ms))
+            )
+            FROM (
+                SELECT
+                    c.event_id,
+                    c.occurred_at_ms AS at_ms
+                FROM ff_lease_event AS c
+                WHERE c.event_id > coalesce((SELECT f.floor_event_id FROM ffx_outbox_floor AS f WHERE f.outbox = 'lease'), 0)
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            HAVING count(*) > 0
+        )
     UNION ALL
     SELECT
         'operator',
-        coalesce((
-            SELECT p.occurred_at_ms
-            FROM ff_operator_event AS p
-            WHERE p.event_id > coalesce((SELECT f.floor_event_id FROM ffx_outbox_floor AS f WHERE f.outbox = 'operator'), 0)
-            ORDER BY p.event_id
-            LIMIT 1
-        ), 0)
+        (
+            SELECT coalesce(
+                (array_agg(n.at_ms ORDER BY n.event_id) FILTER (WHERE n.at_ms <= ffx_now_ms(sqlc.narg(now_ms))))[1],
+                ffx_now_ms(sqlc.narg(now_ms))
+            )
+            FROM (
+                SELECT
+                    c.event_id,
+                    c.occurred_at_ms AS at_ms
+                FROM ff_operator_event AS c
+                WHERE c.event_id > coalesce((SELECT f.floor_event_id FROM ffx_outbox_floor AS f WHERE f.outbox = 'operator'), 0)
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            HAVING count(*) > 0
+        )
     UNION ALL
     SELECT
         'signal',
-        coalesce((
-            SELECT s.delivered_at_ms
-            FROM ff_signal_event AS s
-            WHERE s.event_id > coalesce((SELECT f.floor_event_id FROM ffx_outbox_floor AS f WHERE f.outbox = 'signal'), 0)
-            ORDER BY s.event_id
-            LIMIT 1
-        ), 0)
+        (
+            SELECT coalesce(
+                (array_agg(n.at_ms ORDER BY n.event_id) FILTER (WHERE n.at_ms <= ffx_now_ms(sqlc.narg(now_ms))))[1],
+                ffx_now_ms(sqlc.narg(now_ms))
+            )
+            FROM (
+                SELECT
+                    c.event_id,
+                    c.delivered_at_ms AS at_ms
+                FROM ff_signal_event AS c
+                WHERE c.event_id > coalesce((SELECT f.floor_event_id FROM ffx_outbox_floor AS f WHERE f.outbox = 'signal'), 0)
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            HAVING count(*) > 0
+        )
 ) AS o
 ORDER BY o.outbox;
 
