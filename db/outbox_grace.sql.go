@@ -62,12 +62,19 @@ SELECT
         (SELECT o.floor_event_id FROM ffx_outbox_floor AS o WHERE o.outbox = $1::text),
         0
     )::bigint AS floor_event_id,
-    pg_backend_pid()::integer AS process_id,
-    coalesce((
-        SELECT (extract(EPOCH FROM a.backend_start) * 1000000)::bigint
-        FROM pg_catalog.pg_stat_activity AS a
-        WHERE a.pid = pg_backend_pid()
-    ), 0)::bigint AS process_began_us
+    -- When the server started, and its processes that belong to no session: checkpointer, writers, launcher. A crash ends
+    -- them all, and others take their places. Where none is shown, the session that is asked takes theirs.
+    (
+        ARRAY[extract(EPOCH FROM pg_postmaster_start_time())::text] || (
+            SELECT array_agg(a.pid::text || '/' || coalesce(extract(EPOCH FROM a.backend_start)::text, '') ORDER BY a.pid)
+            FROM pg_catalog.pg_stat_activity AS a
+            WHERE CASE
+                WHEN EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS x WHERE x.datid IS NULL AND x.usesysid IS NULL)
+                    THEN a.datid IS NULL AND a.usesysid IS NULL
+                ELSE a.pid = pg_backend_pid()
+            END
+        )
+    )::text[] AS witness
 FROM pg_catalog.pg_sequence AS s
 WHERE s.seqrelid = to_regclass(pg_get_serial_sequence($2::text, 'event_id'))::oid
 `
@@ -78,21 +85,20 @@ type GetOutboxStateParams struct {
 }
 
 type GetOutboxStateRow struct {
-	LastEventID    int64
-	Readable       bool
-	SequenceName   string
-	RoleName       string
-	Dense          bool
-	Standby        bool
-	FloorEventID   int64
-	ProcessID      int32
-	ProcessBeganUs int64
+	LastEventID  int64
+	Readable     bool
+	SequenceName string
+	RoleName     string
+	Dense        bool
+	Standby      bool
+	FloorEventID int64
+	Witness      []string
 }
 
 // GetOutboxState returns how far the sequence of an outbox has come, 0 before its first id, whether that is what its readers
-// rely on, whether the server is a standby, and the floor of the outbox. The process id and its start, in microseconds,
-// are those of the session that was asked. readable tells whether the role may ask the sequence at all; last_event_id means
-// nothing otherwise.
+// rely on, whether the server is a standby, and the floor of the outbox. witness names processes of the server that run
+// until it stops or crashes. readable tells whether the role may ask the sequence at all; last_event_id means nothing
+// otherwise.
 //
 // Used by: events.Subscribe, events.Handle.
 // Locks: none. Spans partitions.
@@ -107,37 +113,33 @@ func (q *Queries) GetOutboxState(ctx context.Context, db DBTX, arg GetOutboxStat
 		&i.Dense,
 		&i.Standby,
 		&i.FloorEventID,
-		&i.ProcessID,
-		&i.ProcessBeganUs,
+		&i.Witness,
 	)
 	return i, err
 }
 
-const getSessionExists = `-- name: GetSessionExists :one
-SELECT EXISTS (
-    SELECT FROM pg_catalog.pg_stat_activity AS a
-    WHERE
-        a.pid = $1::integer
-        -- Its start is hidden from a role that is not the session's; then it goes by the process id alone.
-        AND coalesce((extract(EPOCH FROM a.backend_start) * 1000000)::bigint, 0) = $2::bigint
-)::boolean AS found
+const getWitnessRuns = `-- name: GetWitnessRuns :one
+SELECT (
+    $1::text[] <@ (
+        ARRAY[extract(EPOCH FROM pg_postmaster_start_time())::text] || ARRAY(
+            -- The start is hidden from a role without the right to see it, at both times; then it goes by the process id alone.
+            SELECT a.pid::text || '/' || coalesce(extract(EPOCH FROM a.backend_start)::text, '')
+            FROM pg_catalog.pg_stat_activity AS a
+        )
+    )
+)::boolean AS runs
 `
 
-type GetSessionExistsParams struct {
-	ProcessID      int32
-	ProcessBeganUs int64
-}
-
-// GetSessionExists tells whether a session is still there that GetOutboxState was asked in. While it is, the server has
-// not crashed, nor another taken its place: no id was given out twice.
+// GetWitnessRuns tells whether the processes still run that GetOutboxState named. While they do, the server has not crashed,
+// nor has another one taken its place: no id was given out twice. Any session may be asked.
 //
 // Used by: events.Subscribe, events.Handle.
 // Locks: none. Spans partitions.
-func (q *Queries) GetSessionExists(ctx context.Context, db DBTX, arg GetSessionExistsParams) (bool, error) {
-	row := db.QueryRow(ctx, getSessionExists, arg.ProcessID, arg.ProcessBeganUs)
-	var found bool
-	err := row.Scan(&found)
-	return found, err
+func (q *Queries) GetWitnessRuns(ctx context.Context, db DBTX, witness []string) (bool, error) {
+	row := db.QueryRow(ctx, getWitnessRuns, witness)
+	var runs bool
+	err := row.Scan(&runs)
+	return runs, err
 }
 
 const listOutboxWriters = `-- name: ListOutboxWriters :many

@@ -489,9 +489,9 @@ type Querier interface {
 	// Locks: none. Spans partitions.
 	GetOutboxEnds(ctx context.Context, db DBTX, outbox string) (GetOutboxEndsRow, error)
 	// GetOutboxState returns how far the sequence of an outbox has come, 0 before its first id, whether that is what its readers
-	// rely on, whether the server is a standby, and the floor of the outbox. The process id and its start, in microseconds,
-	// are those of the session that was asked. readable tells whether the role may ask the sequence at all; last_event_id means
-	// nothing otherwise.
+	// rely on, whether the server is a standby, and the floor of the outbox. witness names processes of the server that run
+	// until it stops or crashes. readable tells whether the role may ask the sequence at all; last_event_id means nothing
+	// otherwise.
 	//
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none. Spans partitions.
@@ -527,12 +527,6 @@ type Querier interface {
 	// Used by: engine.Prepare.
 	// Locks: none.
 	GetSchemaVersion(ctx context.Context, db DBTX) (GetSchemaVersionRow, error)
-	// GetSessionExists tells whether a session is still there that GetOutboxState was asked in. While it is, the server has
-	// not crashed, nor another taken its place: no id was given out twice.
-	//
-	// Used by: events.Subscribe, events.Handle.
-	// Locks: none. Spans partitions.
-	GetSessionExists(ctx context.Context, db DBTX, arg GetSessionExistsParams) (bool, error)
 	// GetUsableFrom returns the oldest version of this library that may work on the schema.
 	// ffx_usable_from must be known to exist.
 	//
@@ -546,6 +540,12 @@ type Querier interface {
 	// engine.ReclaimExecution.
 	// Locks: none.
 	GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) (bytea.Bytes, error)
+	// GetWitnessRuns tells whether the processes still run that GetOutboxState named. While they do, the server has not crashed,
+	// nor has another one taken its place: no id was given out twice. Any session may be asked.
+	//
+	// Used by: events.Subscribe, events.Handle.
+	// Locks: none. Spans partitions.
+	GetWitnessRuns(ctx context.Context, db DBTX, witness []string) (bool, error)
 	// HastenCancelBacklog lets the grace of the request by which a flow was cancelled end after grace_ms from now. No rows:
 	// it ends no later already, or there is no such request.
 	//

@@ -1,8 +1,8 @@
 -- name: GetOutboxState :one
 -- GetOutboxState returns how far the sequence of an outbox has come, 0 before its first id, whether that is what its readers
--- rely on, whether the server is a standby, and the floor of the outbox. The process id and its start, in microseconds,
--- are those of the session that was asked. readable tells whether the role may ask the sequence at all; last_event_id means
--- nothing otherwise.
+-- rely on, whether the server is a standby, and the floor of the outbox. witness names processes of the server that run
+-- until it stops or crashes. readable tells whether the role may ask the sequence at all; last_event_id means nothing
+-- otherwise.
 --
 -- Used by: events.Subscribe, events.Handle.
 -- Locks: none. Spans partitions.
@@ -21,12 +21,19 @@ SELECT
         (SELECT o.floor_event_id FROM ffx_outbox_floor AS o WHERE o.outbox = @outbox::text),
         0
     )::bigint AS floor_event_id,
-    pg_backend_pid()::integer AS process_id,
-    coalesce((
-        SELECT (extract(EPOCH FROM a.backend_start) * 1000000)::bigint
-        FROM pg_catalog.pg_stat_activity AS a
-        WHERE a.pid = pg_backend_pid()
-    ), 0)::bigint AS process_began_us
+    -- When the server started, and its processes that belong to no session: checkpointer, writers, launcher. A crash ends
+    -- them all, and others take their places. Where none is shown, the session that is asked takes theirs.
+    (
+        ARRAY[extract(EPOCH FROM pg_postmaster_start_time())::text] || (
+            SELECT array_agg(a.pid::text || '/' || coalesce(extract(EPOCH FROM a.backend_start)::text, '') ORDER BY a.pid)
+            FROM pg_catalog.pg_stat_activity AS a
+            WHERE CASE
+                WHEN EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS x WHERE x.datid IS NULL AND x.usesysid IS NULL)
+                    THEN a.datid IS NULL AND a.usesysid IS NULL
+                ELSE a.pid = pg_backend_pid()
+            END
+        )
+    )::text[] AS witness
 FROM pg_catalog.pg_sequence AS s
 WHERE s.seqrelid = to_regclass(pg_get_serial_sequence(@outbox_table::text, 'event_id'))::oid;
 
@@ -49,19 +56,21 @@ WHERE
     AND l.granted
     AND l.pid IS DISTINCT FROM pg_backend_pid();
 
--- name: GetSessionExists :one
--- GetSessionExists tells whether a session is still there that GetOutboxState was asked in. While it is, the server has
--- not crashed, nor another taken its place: no id was given out twice.
+-- name: GetWitnessRuns :one
+-- GetWitnessRuns tells whether the processes still run that GetOutboxState named. While they do, the server has not crashed,
+-- nor has another one taken its place: no id was given out twice. Any session may be asked.
 --
 -- Used by: events.Subscribe, events.Handle.
 -- Locks: none. Spans partitions.
-SELECT EXISTS (
-    SELECT FROM pg_catalog.pg_stat_activity AS a
-    WHERE
-        a.pid = @process_id::integer
-        -- Its start is hidden from a role that is not the session's; then it goes by the process id alone.
-        AND coalesce((extract(EPOCH FROM a.backend_start) * 1000000)::bigint, 0) = @process_began_us::bigint
-)::boolean AS found;
+SELECT (
+    @witness::text[] <@ (
+        ARRAY[extract(EPOCH FROM pg_postmaster_start_time())::text] || ARRAY(
+            -- The start is hidden from a role without the right to see it, at both times; then it goes by the process id alone.
+            SELECT a.pid::text || '/' || coalesce(extract(EPOCH FROM a.backend_start)::text, '')
+            FROM pg_catalog.pg_stat_activity AS a
+        )
+    )
+)::boolean AS runs;
 
 -- name: GetLastEvent :one
 -- GetLastEvent returns the greatest event id of an outbox up to up_to_event_id, or its floor where that is greater.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/hash"
 )
 
 // check tests what can be wrong before anything changes, and makes FlowFabric's ledger if there is none: with it a server
@@ -69,15 +70,15 @@ func (c *conversion) samplePartitions(ctx context.Context) error {
 		var text string
 		if _, err := pgx.ForEachRow(rows, []any{&key, &text}, func() error {
 			if x, err := id.ParseFlowID(text); err == nil { // whatever it identifies: the bytes are hashed
-				keys, hashes = append(keys, key), append(hashes, id.CRC16(x[:]))
+				keys, hashes = append(keys, key), append(hashes, hash.CRC16(x[:]))
 			}
 			return nil
 		}); err != nil {
 			return classify("sample "+of.table, err)
 		}
 		fits := func(n int) bool {
-			for i, hash := range hashes {
-				if int(keys[i]) != int(hash)%n {
+			for i, sum := range hashes {
+				if int(keys[i]) != int(sum)%n {
 					return false
 				}
 			}

@@ -26,16 +26,12 @@ type database interface {
 	page(ctx context.Context, from, to int64, limit int) (page, error)
 	state(ctx context.Context) (db.GetOutboxStateRow, error)
 	writers(ctx context.Context) ([]db.ListOutboxWritersRow, error)
-	present(ctx context.Context, s session) (bool, error)
+	runs(ctx context.Context, w witness) (bool, error)
 }
 
-// session is one of the server, which ends when the server crashes.
-type session struct {
-	process int32
-	began   int64
-}
-
-func sessionOf(s db.GetOutboxStateRow) session { return session{s.ProcessID, s.ProcessBeganUs} }
+// witness names processes of the server that end when it crashes. Any connection can ask for them, so that a reader needs
+// none of its own: one from a pool that keeps none will do, or one of a pooler that gives each statement another.
+type witness []string
 
 // follower reads an outbox in order, stops at holes, and settles them. It does nothing by itself: who has it calls pass.
 type follower struct {
@@ -45,8 +41,8 @@ type follower struct {
 
 	low     int64 // every event up to it has been handed on, and none is to come
 	last    *Row  // the event that low is the id of; nil where it is another's word or the floor
-	settled int64 // in the next page, what is missing up to it is not there to come, if witness is still there
-	witness session
+	settled int64 // in the next page, what is missing up to it is not there to come, if witness still runs
+	witness witness
 	known   int64 // what is missing up to it was not there to come, before the last crash of the server
 
 	hole   hole
@@ -64,7 +60,7 @@ type hole struct {
 // grace is the wait for all who may own what is missing up to an id.
 type grace struct {
 	upTo    int64
-	witness session // that told upTo
+	witness witness // of the server that told upTo
 	writers map[string]bool
 	holders []int32 // process ids of those who have not ended; 0: prepared
 	next    time.Time
@@ -131,15 +127,16 @@ func (f *follower) pass(ctx context.Context) (rows []*Row, again time.Duration, 
 
 // finality returns up to where nothing is to come that is missing in the page that was read last, and whether a grace
 // period is over. A crash gives ids out again that nothing committed had. So what a grace period has settled holds for the
-// one page that was read after it, if there was no crash before that.
+// one page that was read after it, if there was no crash before that: the witness was seen before the first look of the
+// grace period and runs after the page was read, so it ran at each statement in between, whichever session that was in.
 func (f *follower) finality(ctx context.Context) (upTo int64, over bool, err error) {
 	upTo, witness := f.settled, f.witness
-	f.settled, f.witness = 0, session{}
-	if witness == (session{}) {
+	f.settled, f.witness = 0, nil
+	if witness == nil {
 		return 0, false, nil
 	}
-	present, err := f.db.present(ctx, witness)
-	if err != nil || !present {
+	runs, err := f.db.runs(ctx, witness)
+	if err != nil || !runs {
 		return 0, false, err
 	}
 	return upTo, true, nil
@@ -147,7 +144,7 @@ func (f *follower) finality(ctx context.Context) (upTo int64, over bool, err err
 
 // back goes back to an event, and forgets what was learnt of who writes.
 func (f *follower) back(low int64, last *Row) {
-	f.low, f.last, f.hole, f.grace, f.settled, f.witness = low, last, hole{}, nil, 0, session{}
+	f.low, f.last, f.hole, f.grace, f.settled, f.witness = low, last, hole{}, nil, 0, nil
 }
 
 // behindLow takes the event at low off a page, where it is asked for, and compares it with what it was.
@@ -231,7 +228,7 @@ func (f *follower) settle(writers []db.ListOutboxWritersRow) time.Duration {
 }
 
 func newGrace(state db.GetOutboxStateRow, writers []db.ListOutboxWritersRow) *grace {
-	g := &grace{upTo: state.LastEventID, witness: sessionOf(state), writers: make(map[string]bool, len(writers))}
+	g := &grace{upTo: state.LastEventID, witness: state.Witness, writers: make(map[string]bool, len(writers))}
 	for _, w := range writers {
 		g.writers[w.VirtualTransaction] = true
 	}

@@ -22,6 +22,10 @@
 // step 4 sees it. So what is missing then up to S is not there to come: it was rolled back, or deleted, which the floor
 // tells.
 //
+// The steps are statements of any sessions, so the wait holds no connection. But they must be of one life of one server: a
+// crash may give ids up to S out again, and so may another server that takes its place. So step 1 names processes of the
+// server that a crash ends, and a step 5 asks whether they still run. If they don't, all begins again.
+//
 // The position of a reader is the id of an event that was read, or the floor; never a number of the sequence, which may
 // step back after a crash over ids that nothing committed had, and give them out again.
 //

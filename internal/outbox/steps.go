@@ -56,9 +56,9 @@ func (s *Stepper) writers(ctx context.Context) ([]db.ListOutboxWritersRow, error
 	return s.tailer.writers(ctx)
 }
 
-func (s *Stepper) present(ctx context.Context, of session) (bool, error) {
-	if err := s.before("present"); err != nil {
+func (s *Stepper) runs(ctx context.Context, w witness) (bool, error) {
+	if err := s.before("runs"); err != nil {
 		return false, err
 	}
-	return s.tailer.present(ctx, of)
+	return s.tailer.runs(ctx, w)
 }

@@ -67,8 +67,8 @@ func (t *tailer) lastEvent(ctx context.Context, upTo int64) (int64, error) {
 	return t.hub.q.GetLastEvent(ctx, t.hub.runner.AtOnce(), db.GetLastEventParams{Outbox: string(t.source.name), UpToEventID: upTo})
 }
 
-func (t *tailer) present(ctx context.Context, s session) (bool, error) {
-	return t.hub.q.GetSessionExists(ctx, t.hub.runner.AtOnce(), db.GetSessionExistsParams{ProcessID: s.process, ProcessBeganUs: s.began})
+func (t *tailer) runs(ctx context.Context, w witness) (bool, error) {
+	return t.hub.q.GetWitnessRuns(ctx, t.hub.runner.AtOnce(), w)
 }
 
 // settled waits until every transaction has ended that may have written to the outbox before the call, and returns the
@@ -96,10 +96,10 @@ func (t *tailer) settled(ctx context.Context) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		switch present, err := t.present(ctx, g.witness); {
+		switch runs, err := t.runs(ctx, g.witness); {
 		case err != nil:
 			return 0, err
-		case present:
+		case runs:
 			return last, nil
 		}
 	}
@@ -121,7 +121,7 @@ func (t *tailer) begin(ctx context.Context, after *int64) error {
 	}
 	calm := len(writers) == 0
 	if calm {
-		if calm, err = t.present(ctx, sessionOf(state)); err != nil {
+		if calm, err = t.runs(ctx, state.Witness); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -198,4 +199,82 @@ func TestOutboxWaitsForPreparedTransactions(t *testing.T) {
 	})
 	run("COMMIT PREPARED 'later'")
 	want(t, sub, a, b)
+}
+
+// crash kills one session, for which the server ends all its processes and starts others.
+func (s *server) crash(t *testing.T) {
+	t.Helper()
+	victim, err := pgx.Connect(t.Context(), s.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer victim.Close(t.Context())
+	if err := syscall.Kill(int(victim.PgConn().PID()), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Await(t, "the victim to be gone", func() bool { return victim.Ping(t.Context()) != nil })
+	fixture.Await(t, "the server to take connections again", func() bool {
+		conn, err := pgx.Connect(t.Context(), s.url())
+		return err == nil && conn.Close(t.Context()) == nil
+	})
+}
+
+// A crash of one process ends all sessions and gives ids out again, though the server's start stays the same. A grace period
+// that began before it settles none of them, also for a reader that keeps no session of its own.
+func TestOutboxBeginsAnewAfterACrashOfOneProcess(t *testing.T) {
+	s, f := onServer(t)
+	insertLeasesInto(t, f, 3)
+	f.Exec(t, "CHECKPOINT")
+	clock, asked := fixture.Start, false
+	var late pgx.Tx
+	var a, b int64
+	steps, err := keepingNoConnections(t, f).Outboxes().Stepper(t.Context(), outbox.Lease, func() time.Time { return clock }, func(statement string) error {
+		asked = asked || statement == "writers"
+		if statement != "page" || !asked || late != nil { // it is the page behind the grace period
+			return nil
+		}
+		s.crash(t)
+		conn, err := pgx.Connect(t.Context(), s.url())
+		if err != nil {
+			return err
+		}
+		if late, err = conn.Begin(t.Context()); err != nil {
+			return err
+		}
+		a, b = insertLease(t, f, late), insertLeasesInto(t, &fixture.Fixture{Engine: f.Engine, Pool: fixture.OpenPool(t, s.url(), nil)}, 1)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hole := f.BeginTx(t)
+	insertLease(t, f, hole)
+	rollBack(t, hole)
+	insertLeasesInto(t, f, 1)
+	rolledBack := f.BeginTx(t)
+	var last int64
+	for range 100 { // beyond what the log has
+		last = insertLease(t, f, rolledBack)
+	}
+	rollBack(t, rolledBack)
+	for range 10 {
+		if _, _, err := steps.Pass(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		clock = clock.Add(150 * time.Millisecond)
+	}
+	if a > last {
+		t.Logf("the sequence went on at %d, behind %d: nothing was given out again", a, last)
+	}
+	if late == nil || steps.Low() >= a {
+		t.Errorf("at %d, while %d is open before %d", steps.Low(), a, b)
+	}
+	fixture.Commit(t, late)
+	fixture.Await(t, "both events", func() bool {
+		if _, _, err := steps.Pass(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		clock = clock.Add(150 * time.Millisecond)
+		return steps.Low() == b
+	})
 }

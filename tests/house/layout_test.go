@@ -38,7 +38,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"policy":            {"id"},
 		"normalise":         {"state"},
 		"db":                {"id", "internal/bytea"},
-		"schema":            {"db", "id", "internal/document"}, // a conversion uses the statements of the background work
+		"schema":            {"db", "id", "internal/document", "internal/hash"}, // a conversion uses the statements of the background work
 		"internal/bytea":    {},
 		"internal/notify":   {"internal/warn"},
 		"internal/pgtx":     {"db"},
