@@ -156,12 +156,14 @@ pictures: ## Draw bench/results.json into docs/pictures
 	cd bench && go run . pictures
 
 .PHONY: generate
-generate: ## Write db/ from queries/ and schema/schema.sql
+generate: ## Write db/ from queries/ and schema/schema.sql, and the rights that its statements need
 	$(SQLC) generate
+	go run ./tests/internal/rightsdump
 
 .PHONY: generate-check
-generate-check: ## Fail when db/ is not what generate writes
+generate-check: ## Fail when db/ or the table of rights is not what generate writes
 	$(SQLC) diff
+	go run ./tests/internal/rightsdump -check
 	@for file in db/*.sql.go; do \
 		query="queries/$$(basename "$$file" .go)"; \
 		test -e "$$query" || { echo "$$file: there is no $$query"; exit 1; }; \

@@ -516,6 +516,7 @@ type Querier interface {
 	GetRetentionWork(ctx context.Context, db DBTX, arg GetRetentionWorkParams) (GetRetentionWorkRow, error)
 	// GetSchemaState tells whether the schema's tables are there, whether it declares who may work on them, whether they are
 	// FlowFabric's partitioned ones, whether the server takes writes, whether it has Citus, and how the database encodes text.
+	// denied_schema is a schema of the search_path that has the tables and that the role may not use, "" if there is none.
 	//
 	// Used by: engine.Prepare.
 	// Locks: none.
@@ -876,6 +877,12 @@ type Querier interface {
 	// Used by: engine.RepairGroups.
 	// Locks: none.
 	ListLostEnds(ctx context.Context, db DBTX, arg ListLostEndsParams) ([]int32, error)
+	// ListMissingRights returns which of the given rights the current role lacks, and its name as GRANT takes it. Objects
+	// that do not exist are skipped. No row: it has all of them.
+	//
+	// Used by: engine.Prepare.
+	// Locks: none.
+	ListMissingRights(ctx context.Context, db DBTX, arg ListMissingRightsParams) ([]ListMissingRightsRow, error)
 	// ListNamedExecutions returns those of the executions given that fit a filter, as ListExecutions does; an empty text or
 	// a NULL of the filter fits all. worker_id and worker_instance_id fit who holds the lease. In no order.
 	//

@@ -127,7 +127,8 @@ var (
 	// holds, says which. Nothing was done. Repeating the call helps only after somebody has corrected the
 	// pool's configuration or the server's: the user and password, the server's pg_hba.conf, or, where
 	// "permission denied" is for a table or another object, the user's rights, by GRANT. A user that runs
-	// `ff migrate up` owns the tables and needs no grants.
+	// `ff migrate up` owns the tables and needs no grants; others need what `ff migrate grants` prints. [Engine.Prepare]
+	// says all that is missing, in a [DeniedError].
 	ErrDenied = errors.New("database denies access: correct the user, its password or its rights")
 
 	// ErrGrantExists: the execution is granted to somebody already. The caller waits until that grant was used or has

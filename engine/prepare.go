@@ -20,12 +20,16 @@ const (
 // changes nothing. A database that a newer version of the library migrated is fit if it says that this version may
 // work on it; [Config].Log is then warned.
 //
-// Errors, each saying what to do next: [ErrUnavailable], no connection; [ErrDenied], no login or no rights;
+// Prepare also asks for the rights that the program needs for roles. Without any these are a creator's and a worker's; a
+// program that does less, or that is an operator, names its roles.
+//
+// Errors, each saying what to do next: [ErrUnavailable], no connection; [ErrDenied], no login, or, in a [*DeniedError],
+// missing rights with the statements that grant them; [ErrInvalidInput], an unknown role;
 // [ErrNotMigrated], no tables or older ones; [ErrTooNew], migrated by a newer version that this one cannot work
 // beside; [ErrDistributed], Citus manages the tables; [ErrEncoding], a database that is not UTF8; [ErrReadOnly], a standby
 // or set to read only; [ErrUnavailable] with [UnavailableError], another schema of the search_path has a function or table
 // of the same name, which would be used.
-func (e *Engine) Prepare(ctx context.Context) error {
+func (e *Engine) Prepare(ctx context.Context, roles ...Role) error {
 	const op = "prepare"
 	found, err := e.q.GetSchemaState(ctx, e.reader())
 	if err != nil {
@@ -36,10 +40,15 @@ func (e *Engine) Prepare(ctx context.Context) error {
 		return fmt.Errorf("%s: %w: it is %s: create a database with ENCODING 'UTF8' TEMPLATE template0", op, ErrEncoding, found.Encoding)
 	case !found.Migrated && found.ReferenceMade, found.Partitioned:
 		return fmt.Errorf("%s: %w: made by FlowFabric and not adopted yet: run schema.Adopt", op, ErrNotMigrated)
+	case !found.Migrated && found.DeniedSchema != "":
+		return wrap(op, &DeniedError{User: found.RoleName, Grants: []string{"GRANT USAGE ON SCHEMA " + found.DeniedSchema + " TO " + found.RoleName}})
 	case !found.Migrated:
 		return fmt.Errorf("%s: %w: run `ff migrate up` or schema.Migrate", op, ErrNotMigrated)
 	case found.ReadOnly:
 		return fmt.Errorf("%s: %w: connect to the primary", op, ErrReadOnly)
+	}
+	if err := e.checkRights(ctx, roles); err != nil {
+		return wrap(op, err)
 	}
 	if err := e.checkVersion(ctx, op, found.Declared); err != nil {
 		return err

@@ -1,6 +1,7 @@
 -- name: GetSchemaState :one
 -- GetSchemaState tells whether the schema's tables are there, whether it declares who may work on them, whether they are
 -- FlowFabric's partitioned ones, whether the server takes writes, whether it has Citus, and how the database encodes text.
+-- denied_schema is a schema of the search_path that has the tables and that the role may not use, "" if there is none.
 --
 -- Used by: engine.Prepare.
 -- Locks: none.
@@ -17,7 +18,54 @@ SELECT
     )::boolean AS partitioned,
     (pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on')::boolean AS read_only,
     (to_regclass('pg_dist_partition') IS NOT NULL)::boolean AS has_citus,
-    current_setting('server_encoding')::text AS encoding;
+    current_setting('server_encoding')::text AS encoding,
+    coalesce(
+        (
+            SELECT quote_ident(n.nspname::text)
+            FROM pg_catalog.pg_class AS c
+            JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+            WHERE
+                c.relname = 'ffx_schema_migrations'
+                AND NOT has_schema_privilege(n.oid, 'USAGE')
+                AND n.nspname::text IN (
+                    SELECT btrim(btrim(p.name), '"')
+                    FROM unnest(string_to_array(current_setting('search_path'), ',')) AS p (name)
+                )
+            ORDER BY n.nspname
+            LIMIT 1
+        ),
+        ''
+    )::text AS denied_schema,
+    quote_ident(current_user)::text AS role_name;
+
+-- name: ListMissingRights :many
+-- ListMissingRights returns which of the given rights the current role lacks, and its name as GRANT takes it. Objects
+-- that do not exist are skipped. No row: it has all of them.
+--
+-- Used by: engine.Prepare.
+-- Locks: none.
+SELECT
+    r.kind::text AS kind,
+    r.object::text AS object,
+    r.privilege::text AS privilege,
+    quote_ident(current_user)::text AS role_name
+FROM (
+    SELECT
+        unnest(@kinds::text[]) AS kind,
+        unnest(@objects::text[]) AS object,
+        unnest(@privileges::text[]) AS privilege
+) AS r
+WHERE
+    CASE r.kind
+        WHEN 'TABLE' THEN has_table_privilege(to_regclass(r.object)::oid, r.privilege)
+        WHEN 'SEQUENCE' THEN has_sequence_privilege(to_regclass(r.object)::oid, r.privilege)
+        ELSE has_function_privilege(to_regprocedure(r.object)::oid, r.privilege)
+    END IS FALSE
+ORDER BY
+    r.kind,
+    r.object,
+    r.privilege
+LIMIT cardinality(@objects::text[]);
 
 -- name: GetSchemaVersion :one
 -- GetSchemaVersion returns the newest applied migration, the empty string when there is none, and whether a conversion of

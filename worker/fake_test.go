@@ -122,7 +122,7 @@ func (f *fakeEngine) apart(connections int32) (operations, func(), error) {
 	return f, func() { f.apartN.Add(-int64(connections)) }, nil
 }
 
-func (f *fakeEngine) Prepare(context.Context) error { return f.prepareErr }
+func (f *fakeEngine) Prepare(context.Context, ...engine.Role) error { return f.prepareErr }
 
 func (f *fakeEngine) Listen(ctx context.Context, wake func(id.LaneID)) error {
 	f.wake = wake

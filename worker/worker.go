@@ -62,7 +62,7 @@ type handledKinds struct {
 // operations is what this package needs of an engine.
 type operations interface {
 	Log() *slog.Logger
-	Prepare(ctx context.Context) error
+	Prepare(ctx context.Context, roles ...engine.Role) error
 	Listen(ctx context.Context, wake func(id.LaneID)) error
 	ListenLost(ctx context.Context, instance id.WorkerInstanceID, lost func()) error
 	NewClaimer(spec engine.ClaimSpec) (claimer, error)
@@ -247,7 +247,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("worker: %w", err)
 	}
 	defer r.disconnect()
-	if err := r.renewing.Prepare(ctx); err != nil {
+	if err := r.renewing.Prepare(ctx, engine.RoleWorker); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -18,7 +18,7 @@ func (a *app) migrateCommand() *cobra.Command {
 	a.databaseFlags(cmd)
 	cmd.AddCommand(
 		a.migrateUpCommand(), a.migrateAdoptCommand(), a.migrateShareCommand(), a.migrateRepairCommand(), a.migrateDownCommand(),
-		a.migrateStatusCommand(), a.migrateCheckCommand(), a.migrateSQLCommand(),
+		a.migrateStatusCommand(), a.migrateCheckCommand(), a.migrateSQLCommand(), a.migrateGrantsCommand(),
 	)
 	return cmd
 }

@@ -128,6 +128,7 @@ func TestCLI(t *testing.T) {
 		"events":                 testCLIEvents,
 		"attempts":               testCLIAttempts,
 		"operator":               testCLIOperator,
+		"grants":                 testCLIGrants,
 		"flows":                  testCLIFlows,
 		"flow_formats":           testCLIFlowFormats,
 		"flow_watch":             testCLIFlowWatch,

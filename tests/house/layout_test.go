@@ -38,12 +38,13 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"policy":            {"id"},
 		"normalise":         {"state"},
 		"db":                {"id", "internal/bytea"},
-		"schema":            {"db", "id", "internal/document", "internal/hash"}, // a conversion uses the statements of the background work
+		"schema":            {"db", "id", "internal/document", "internal/hash", "internal/rights"}, // a conversion uses the statements of the background work
 		"internal/bytea":    {},
+		"internal/rights":   {},
 		"internal/notify":   {"internal/warn"},
 		"internal/pgtx":     {"db"},
 		"internal/outbox":   {"db", "id", "internal/notify", "internal/pgtx", "internal/warn"},
-		"engine":            append([]string{"internal/document", "internal/notify", "internal/outbox", "internal/pgtx", "internal/scan"}, core...),
+		"engine":            append([]string{"internal/document", "internal/notify", "internal/outbox", "internal/pgtx", "internal/rights", "internal/scan"}, core...),
 		"internal/scan":     {"id"},
 		"events":            append([]string{"engine", "internal/backoff", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
 		"reconcile":         append([]string{"engine", "internal/backoff", "internal/warn"}, core...),

@@ -1,0 +1,57 @@
+// Package needs derives the rights of internal/rights from the statements: which queries each call of the library leads to,
+// and which objects of the schema each query reads and writes, with the triggers and functions behind them.
+package needs
+
+// Calls says which roles a call belongs to. The rights of a role are those of its calls, and of those of a reader. Calls of
+// other packages than engine carry their package's name.
+var Calls = map[string][]string{
+	// NeedNothing are calls that send no statement to a table.
+	"": {
+		"Claimer.Halted", "Claimer.Wake",
+		"Engine.Flush", "Engine.Grants", "Engine.Listen", "Engine.ListenLost", "Engine.Log", "Engine.Maintenance", "Engine.NewClaimer",
+		"Engine.NodeID", "Engine.Operator", "Engine.Outboxes", "Engine.Pool", "Engine.Tx", "Engine.Wake", "Engine.WithPool", "Engine.WithTx",
+		"Maintenance.Delayed", "Maintenance.ListenForeign", "Maintenance.Undispatched", "Maintenance.Unneeded",
+		"events.Completions", "events.InstanceTags", "events.Leases", "events.OperatorCalls", "events.ParseCursor", "events.Signals", "events.Stats",
+	},
+	"reader": {
+		"Engine.Attempts", "Engine.AwaitExecution", "Engine.AwaitFlow", "Engine.DescribeEdge", "Engine.DescribeExecution", "Engine.DescribeFlow",
+		"Engine.EdgesFrom", "Engine.EdgesInto", "Engine.Eligibility", "Engine.ExecutionFlow", "Engine.ExecutionInput", "Engine.ExecutionProgress",
+		"Engine.ExecutionResult", "Engine.ExecutionState", "Engine.ExecutionTag", "Engine.Executions", "Engine.FindExecution", "Engine.FlowEdges",
+		"Engine.FlowGraph", "Engine.FlowMembers", "Engine.FlowProgress", "Engine.FlowTag", "Engine.Flows", "Engine.Lanes", "Engine.ListAttempts",
+		"Engine.ListExecutions", "Engine.ListFlowEdges", "Engine.ListFlowMembers", "Engine.ListFlows", "Engine.ListLanes", "Engine.Now",
+		"Engine.Prepare", "Engine.QueuedLanes", "Engine.UpstreamResults", "Engine.WaitingKinds",
+		"Grants.EligibleExecutions", "Grants.ListEligibleExecutions",
+		"Operator.BlockedExecutions", "Operator.DrainedWorkers", "Operator.ExpiredLeases", "Operator.ListBlockedExecutions",
+		"Operator.ListDrainedWorkers", "Operator.ListExpiredLeases", "Operator.ListPausedLanes", "Operator.PausedLanes", "Operator.Retention",
+		"events.Consumers", "events.SetAside", "events.Subscribe",
+	},
+	"creator": {
+		"Engine.AddMembers", "Engine.ApplyEdges", "Engine.CancelExecution", "Engine.CancelExecutions", "Engine.CancelFlow",
+		"Engine.CreateExecution", "Engine.CreateExecutions", "Engine.CreateFlow", "Engine.GrowFlow", "Engine.LockFlows",
+		"Engine.RequestFlowCancel", "Engine.SetExecutionTag", "Engine.SetFlowTag", "Engine.SetFlowTags", "Engine.SetGroupPolicy",
+		"Engine.StageEdges",
+	},
+	"worker": {
+		"Claimer.Claim", "Claimer.CompleteAndClaim",
+		"Engine.AckFlowCancel", "Engine.Claim", "Engine.ClaimEach", "Engine.CompleteExecution", "Engine.CompleteExecutions",
+		"Engine.DelayExecution", "Engine.DelayExecutions", "Engine.FailExecution", "Engine.FailExecutions", "Engine.LockFlows",
+		"Engine.ReleaseLeases", "Engine.RenewLease", "Engine.RenewLeases", "Engine.ReportProgress", "Engine.SetExecutionTag",
+		"Engine.WaitForChildren", "Engine.WaitForChildrenEach",
+		"Grants.ClaimExecution", "Grants.ClaimForWorker", "Grants.ClaimFromResumeGrant", "Grants.IssueClaimGrant",
+		"Grants.IssueGrantAndClaim", "Grants.IssueReclaimGrant", "Grants.ReclaimExecution", "Grants.VerifyGrant",
+		"Maintenance.Adopt", "Maintenance.CancelFlows", "Maintenance.CancelSiblings", "Maintenance.DispatchCompletions",
+		"Maintenance.ExpireAttempts", "Maintenance.ExpireDeadlines", "Maintenance.ExpireGrants", "Maintenance.ExpireLeases",
+		"Maintenance.PromoteDelayed", "Maintenance.PruneCreationKeys", "Maintenance.PurgeFlows", "Maintenance.RepairGroups",
+		"Maintenance.RepairQueue", "Maintenance.Retain", "Maintenance.ReturnJobs", "Maintenance.SummariseFlows", "Maintenance.TakeJobs",
+		"Maintenance.TrimOutboxes", "Maintenance.UnblockRoutes",
+		"events.Handle", "events.HandleBatches", "events.HandleWith",
+	},
+	"operator": {
+		"Engine.CancelExecution", "Engine.CancelExecutions", "Engine.CancelFlow", "Engine.RequestFlowCancel",
+		"Engine.SetExecutionTag", "Engine.SetFlowTag", "Engine.SetFlowTags",
+		"Operator.BlockExecution", "Operator.ChangePriority", "Operator.DelayExecution", "Operator.DrainWorker", "Operator.PauseLane",
+		"Operator.ReplayExecution", "Operator.ResumeLane", "Operator.ResumeWorker", "Operator.RevokeLease", "Operator.SetLaneRetention",
+		"Operator.UnblockExecution",
+		"events.ForgetSetAside", "events.MoveConsumer", "events.RemoveConsumer", "events.RetrySetAside",
+	},
+}

@@ -1,0 +1,150 @@
+package needs
+
+import (
+	"fmt"
+	"go/ast"
+	"go/types"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"golang.org/x/tools/go/packages"
+)
+
+const module = "github.com/flowfabric/flowfabric-go"
+
+// graph says what each function and variable of the library refers to, by full name.
+type graph map[string]map[string]bool
+
+// readGraph reads the packages that send statements.
+func readGraph(root string) (graph, error) {
+	loaded, err := packages.Load(&packages.Config{
+		Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedSyntax,
+		Dir:  root,
+	}, "./engine", "./events", "./internal/outbox", "./internal/pgtx", "./internal/notify")
+	if err != nil {
+		return nil, err
+	}
+	g := make(graph)
+	for _, p := range loaded {
+		for _, err := range p.Errors {
+			return nil, err
+		}
+		for _, file := range p.Syntax {
+			for _, declaration := range file.Decls {
+				g.add(p, declaration)
+			}
+		}
+	}
+	return g, nil
+}
+
+func (g graph) add(p *packages.Package, declaration ast.Decl) {
+	switch d := declaration.(type) {
+	case *ast.FuncDecl:
+		g[fullName(p.TypesInfo.Defs[d.Name])] = references(p, d)
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			if values, ok := spec.(*ast.ValueSpec); ok {
+				for _, name := range values.Names {
+					if full := fullName(p.TypesInfo.Defs[name]); full != "" {
+						g[full] = references(p, values)
+					}
+				}
+			}
+		}
+	}
+}
+
+// references returns the functions and the variables of packages that a part of the source refers to.
+func references(p *packages.Package, part ast.Node) map[string]bool {
+	refers := make(map[string]bool)
+	for node := range ast.Preorder(part) {
+		if name, ok := node.(*ast.Ident); ok {
+			if full := fullName(p.TypesInfo.Uses[name]); full != "" {
+				refers[full] = true
+			}
+		}
+	}
+	return refers
+}
+
+// fullName names a function or a variable of a package; other objects have none.
+func fullName(object types.Object) string {
+	switch o := object.(type) {
+	case *types.Func:
+		return o.Origin().FullName()
+	case *types.Var:
+		if o.Pkg() != nil && o.Parent() == o.Pkg().Scope() {
+			return o.Pkg().Path() + "." + o.Name()
+		}
+	}
+	return ""
+}
+
+// queries returns the queries that a function leads to.
+func (g graph) queries(from string) map[string]bool {
+	queries, seen := make(map[string]bool), make(map[string]bool)
+	var visit func(string)
+	visit = func(name string) {
+		if seen[name] {
+			return
+		}
+		seen[name] = true
+		if query, ok := strings.CutPrefix(name, "(*"+module+"/db.Queries)."); ok {
+			queries[query] = true
+		}
+		for next := range g[name] {
+			visit(next)
+		}
+	}
+	visit(from)
+	return queries
+}
+
+// node returns the full name of a call as [Calls] has it.
+func (g graph) node(call string) (string, error) {
+	first, method, _ := strings.Cut(call, ".")
+	for _, full := range []string{
+		fmt.Sprintf("(*%s/engine.%s).%s", module, first, method),
+		fmt.Sprintf("(%s/engine.%s).%s", module, first, method),
+		fmt.Sprintf("%s/%s.%s", module, first, method),
+	} {
+		if g[full] != nil {
+			return full, nil
+		}
+	}
+	return "", fmt.Errorf("there is no %s", call)
+}
+
+var (
+	named = regexp.MustCompile(`(?m)^-- name: (\w+) `)
+	users = regexp.MustCompile(`(?m)^-- Used by: ((?:.|\n-- )*?)\.\n`)
+)
+
+// readUsers returns the queries that package events uses by values of functions, by who uses them: the headers say so.
+func readUsers(root string) (map[string][]string, error) {
+	paths, err := filepath.Glob(filepath.Join(root, "queries", "*.sql"))
+	if err != nil {
+		return nil, err
+	}
+	byUser := make(map[string][]string)
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, query := range strings.Split("\n"+string(text), "\n-- name: ")[1:] {
+			query = "-- name: " + query
+			name, list := named.FindStringSubmatch(query), users.FindStringSubmatch(query)
+			if name == nil || list == nil {
+				return nil, fmt.Errorf("%s: a query's header does not say who uses it", path)
+			}
+			for user := range strings.SplitSeq(strings.ReplaceAll(list[1], "\n-- ", " "), ", ") {
+				byUser[user] = append(byUser[user], name[1])
+			}
+		}
+	}
+	return byUser, nil
+}

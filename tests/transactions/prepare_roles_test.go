@@ -1,0 +1,283 @@
+package transactions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/schema"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+	"github.com/flowfabric/flowfabric-go/tests/internal/needs"
+)
+
+var roles = []engine.Role{engine.RoleReader, engine.RoleCreator, engine.RoleWorker, engine.RoleOperator}
+
+// grantsFor are the options that print the grants of a role.
+func grantsFor(role engine.Role) schema.GrantOptions {
+	return schema.GrantOptions{
+		Reader: role == engine.RoleReader, Creator: role == engine.RoleCreator, Worker: role == engine.RoleWorker, Operator: role == engine.RoleOperator,
+	}
+}
+
+// granted makes a role of the database that has the printed grants and nothing else, and returns its name.
+func granted(t *testing.T, f *fixture.Fixture, role engine.Role) string {
+	t.Helper()
+	name := f.Stranger(t)
+	t.Cleanup(func() {
+		if _, err := f.Pool.Exec(context.WithoutCancel(t.Context()), fmt.Sprintf("DROP OWNED BY %q", name)); err != nil {
+			t.Error(err)
+		}
+	})
+	sql, err := schema.Grants(name, grantsFor(role))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// engineAs returns an engine that works as a role of the database.
+func engineAs(t *testing.T, f *fixture.Fixture, name string) *engine.Engine {
+	t.Helper()
+	return f.EngineOn(t, fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) {
+		config.ConnConfig.RuntimeParams["role"] = name
+	}), engine.Config{})
+}
+
+// performers says which roles perform an operation of the fixture. All others are a worker's.
+func performers(operation string) []engine.Role {
+	byRole := map[string][]engine.Role{
+		"create": {engine.RoleCreator}, "create with a key": {engine.RoleCreator}, "create a flow": {engine.RoleCreator},
+		"grow a flow": {engine.RoleCreator}, "add a member": {engine.RoleCreator}, "stage an edge": {engine.RoleCreator},
+		"stage and apply an edge": {engine.RoleCreator}, "apply an edge": {engine.RoleCreator}, "set the policy of a group": {engine.RoleCreator},
+		"change priority": {engine.RoleOperator}, "delay what waits": {engine.RoleOperator}, "revoke a lease": {engine.RoleOperator},
+		"replay": {engine.RoleOperator}, "replay a member": {engine.RoleOperator}, "block": {engine.RoleOperator}, "unblock": {engine.RoleOperator},
+		"keep what ends on a lane": {engine.RoleOperator}, "pause a lane": {engine.RoleOperator}, "resume a lane": {engine.RoleOperator},
+		"drain a worker": {engine.RoleOperator}, "resume a worker": {engine.RoleOperator},
+		"set a tag": {engine.RoleCreator, engine.RoleWorker, engine.RoleOperator},
+	}
+	both := []string{
+		"cancel", "cancel in a batch", "cancel a flow", "cancel what waits in a flow", "close a flow", "request that a flow is cancelled",
+		"request it with grace", "tag a flow", "tag a flow twice",
+	}
+	switch performed, ok := byRole[operation]; {
+	case ok:
+		return performed
+	case slices.Contains(both, operation):
+		return []engine.Role{engine.RoleCreator, engine.RoleOperator}
+	}
+	return []engine.Role{engine.RoleWorker}
+}
+
+// A role with the grants that `ff migrate grants` prints can do everything that belongs to it. A reader can do none of it,
+// and is told which right is missing.
+func TestEachRoleDoesItsOperationsByThePrintedGrants(t *testing.T) {
+	t.Parallel()
+	type database struct {
+		*fixture.Fixture
+		as map[engine.Role]*engine.Engine
+	}
+	prepared := func(t *testing.T) database {
+		d := database{fixture.Clone(t), make(map[engine.Role]*engine.Engine)}
+		for _, role := range roles {
+			d.as[role] = engineAs(t, d.Fixture, granted(t, d.Fixture, role))
+			if err := d.as[role].Prepare(t.Context(), role); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return d
+	}
+	shared, jobs := prepared(t), prepared(t)
+	for _, o := range fixture.Operations() {
+		for _, role := range performers(o.Name) {
+			t.Run(o.Name+" as "+string(role), func(t *testing.T) {
+				on := shared
+				switch {
+				case o.Alone:
+					on = prepared(t)
+				case o.Whole:
+					on = jobs
+				}
+				f := fixture.On(t, on.Pool, on.Url)
+				as := func(role engine.Role) *engine.Engine { return f.EngineOn(t, on.as[role].Pool(), engine.Config{}) }
+				l := o.Arrange(t, f)
+				before := f.Dump(t, l.Execution)
+				if err := o.Do(t.Context(), f, as(engine.RoleReader), l); !errors.Is(err, engine.ErrDenied) {
+					t.Errorf("a reader: got %v, want %v", err, engine.ErrDenied)
+				}
+				f.WantUnchanged(t, l.Execution, before)
+				if err := o.Do(t.Context(), f, as(role), l); err != nil {
+					t.Fatal(err)
+				}
+				o.WantDone(t, f, l, before)
+			})
+		}
+	}
+}
+
+// readArguments returns what gives the arguments of a read by their types.
+func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeID, lane id.LaneID) func(call string, of reflect.Type) reflect.Value {
+	return func(call string, of reflect.Type) reflect.Value {
+		switch of {
+		case reflect.TypeFor[context.Context]():
+			return reflect.ValueOf(t.Context())
+		case reflect.TypeFor[id.ExecutionID]():
+			return reflect.ValueOf(x)
+		case reflect.TypeFor[id.ExecutionUUID]():
+			return reflect.ValueOf(x.UUID())
+		case reflect.TypeFor[id.FlowID]():
+			return reflect.ValueOf(flow)
+		case reflect.TypeFor[id.EdgeID]():
+			return reflect.ValueOf(edge)
+		case reflect.TypeFor[[]engine.Role]():
+			return reflect.ValueOf([]engine.Role{engine.RoleReader})
+		case reflect.TypeFor[[]id.LaneID]():
+			return reflect.ValueOf([]id.LaneID{lane})
+		case reflect.TypeFor[engine.EligibleFilter]():
+			return reflect.ValueOf(engine.EligibleFilter{Lane: lane})
+		case reflect.TypeFor[string]():
+			if strings.HasSuffix(call, "Tag") {
+				return reflect.ValueOf("app.tag")
+			}
+		}
+		return reflect.Zero(of)
+	}
+}
+
+// Every call that belongs to a reader works by a reader's grants.
+func TestReaderReadsEverything(t *testing.T) {
+	f := fixture.FlowsOn(fixture.NewCloned(t))
+	flow := f.Draw(t, nil, "a>b")
+	f.Succeed(t, flow, "a")
+	f.Succeed(t, flow, "b")
+	edges, err := f.ListFlowEdges(t.Context(), flow, "", 1)
+	if err != nil || len(edges.Items) != 1 {
+		t.Fatal(edges, err)
+	}
+	x := f.NodeID(flow, "a")
+	eng := engineAs(t, f.Fixture, granted(t, f.Fixture, engine.RoleReader))
+	argument := readArguments(t, x, flow, edges.Items[0].ID, f.Lane)
+	handles := map[string]any{"Engine": eng, "Operator": eng.Operator(), "Grants": eng.Grants()}
+	called := 0
+	for _, call := range needs.Calls["reader"] {
+		handle, name, _ := strings.Cut(call, ".")
+		if handles[handle] == nil {
+			continue
+		}
+		method := reflect.ValueOf(handles[handle]).MethodByName(name)
+		if !method.IsValid() {
+			t.Errorf("there is no %s", call)
+			continue
+		}
+		var arguments []reflect.Value
+		for i := range method.Type().NumIn() {
+			arguments = append(arguments, argument(call, method.Type().In(i)))
+		}
+		invoke := method.Call
+		if method.Type().IsVariadic() {
+			invoke = method.CallSlice
+		}
+		results := invoke(arguments)
+		last := results[len(results)-1]
+		if last.Kind() == reflect.Func { // an iterator
+			for _, item := range last.Seq2() {
+				if last = item; !last.IsNil() {
+					break
+				}
+			}
+		}
+		if err, _ := last.Interface().(error); last.Kind() == reflect.Interface && err != nil {
+			t.Errorf("%s: %v", call, err)
+		}
+		called++
+	}
+	if called < 40 {
+		t.Errorf("called %d only", called)
+	}
+	sub, err := events.Subscribe(t.Context(), eng, events.Completions(events.Filter{}), events.Options{After: events.Beginning})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub.Close()
+	if _, err := events.Consumers(t.Context(), eng); err != nil {
+		t.Error(err)
+	}
+	if _, err := events.SetAside(t.Context(), eng, events.CompletionOutbox, "nobody", events.Cursor{}, 10); err != nil && !errors.Is(err, engine.ErrNotFound) {
+		t.Error(err)
+	}
+}
+
+// Prepare names each right that a role lacks, by the statement that grants it. A worker without one claimed nothing and
+// said nothing.
+func TestPrepareNamesEachMissingRight(t *testing.T) {
+	f := fixture.NewCloned(t)
+	for _, role := range roles {
+		name := granted(t, f, role)
+		sql, err := schema.Grants(name, grantsFor(role))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for statement := range strings.SplitSeq(strings.TrimSpace(sql), ";\n") {
+			statement = strings.Join(strings.Fields(strings.TrimSuffix(statement, ";")), " ")
+			_, statement, _ = strings.Cut(statement, "GRANT ") // without the line on top
+			privileges, rest, _ := strings.Cut(statement, " ON ")
+			kind, rest, _ := strings.Cut(rest, " ")
+			objects, _, _ := strings.Cut(rest, " TO ")
+			for privilege := range strings.SplitSeq(privileges, ", ") {
+				for object := range strings.SplitSeq(objects, ", "+`"public".`) {
+					object = strings.TrimPrefix(object, `"public".`)
+					tx := f.BeginTx(t)
+					if kind == "FUNCTION" {
+						fixture.ExecIn(t, tx, fmt.Sprintf("REVOKE EXECUTE ON FUNCTION %s FROM public", object))
+					}
+					if kind == "SCHEMA" {
+						fixture.ExecIn(t, tx, "REVOKE USAGE ON SCHEMA public FROM public")
+					}
+					fixture.ExecIn(t, tx, fmt.Sprintf("REVOKE %s ON %s %s FROM %q", privilege, kind, object, name))
+					fixture.ExecIn(t, tx, fmt.Sprintf("SET LOCAL ROLE %q", name))
+					err := f.WithTx(tx).Prepare(t.Context(), role)
+					denied, ok := errors.AsType[*engine.DeniedError](err)
+					want := fmt.Sprintf(`GRANT %s ON %s %s TO "%s"`, privilege, kind, strings.ReplaceAll(object, `"`, ""), name)
+					if !ok || !errors.Is(err, engine.ErrDenied) || len(denied.Grants) != 1 || denied.Grants[0] != want {
+						t.Errorf("%s without %s on %s: %v, want %s", role, privilege, object, err, want)
+					}
+					if err := tx.Rollback(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A program that names no role is asked for what creators and workers need, in statements that several tables share.
+func TestPrepareAsksForCreatorsAndWorkersRights(t *testing.T) {
+	f := fixture.NewCloned(t)
+	eng := engineAs(t, f, granted(t, f, engine.RoleCreator))
+	err := eng.Prepare(t.Context())
+	denied, ok := errors.AsType[*engine.DeniedError](err)
+	if !ok || !strings.Contains(err.Error(), "ffx_lease_timer") {
+		t.Fatalf("a creator prepares: %v", err)
+	}
+	for _, grant := range denied.Grants {
+		f.Exec(t, grant)
+	}
+	if err := eng.Prepare(t.Context()); err != nil {
+		t.Errorf("after what it asked for was granted: %v", err)
+	}
+	if err := eng.Prepare(t.Context(), "king"); !errors.Is(err, engine.ErrInvalidInput) {
+		t.Errorf("an unknown role: %v", err)
+	}
+}
