@@ -38,6 +38,10 @@ var (
 	// Carried by [EndedError].
 	ErrEnded = errors.New("execution has ended")
 
+	// ErrCompleted: the execution has completed, and a replay would repeat its effects. Nothing was written. [ReplayCompleted]
+	// allows it. Carried by [StateError].
+	ErrCompleted = errors.New("execution has completed")
+
 	// ErrStaleLease: another lease has been given since, or this one was taken away. The holder stops work and discards its result.
 	// Carried by [LeaseError], like the next three.
 	ErrStaleLease = errors.New("stale lease")
@@ -305,8 +309,8 @@ func (e *LeaseError) Error() string {
 // Unwrap gives the sentinel in Err.
 func (e *LeaseError) Unwrap() error { return e.Err }
 
-// StateError is a refusal because of the state that an execution is in. Err is [ErrNotEligible] or [ErrNotEnded], of an
-// operator's call; [ErrStarted], of an edge; [ErrNotLeaseable] or [ErrNotReclaimable], of a grant or a claim by one, and Reason says why in words.
+// StateError is a refusal because of the state that an execution is in. Err is [ErrNotEligible], [ErrNotEnded] or
+// [ErrCompleted], of an operator's call; [ErrStarted], of an edge; [ErrNotLeaseable] or [ErrNotReclaimable], of a grant or a claim by one, and Reason says why in words.
 type StateError struct {
 	Execution id.ExecutionID
 	State     state.Vector
@@ -460,7 +464,7 @@ func (e *signalError) Unwrap() error { return ErrContention }
 
 func isOurs(err error) bool {
 	for _, sentinel := range []error{
-		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrNotEnded, ErrEnded, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
+		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrNotEnded, ErrEnded, ErrCompleted, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
 		ErrNotEligible, ErrMaxReplays, ErrExists, ErrIdempotencyKeyTaken, ErrKeyConflict, ErrFlowTerminal, ErrCycle, ErrStaleRevision, ErrOtherFlow, ErrNotMember, ErrEdgeExists,
 		ErrStarted, ErrBusy, ErrContention, ErrNotMigrated, ErrTooNew,
 		ErrDistributed, ErrEncoding, ErrReadOnly, ErrDenied, ErrUnavailable, ErrTransport,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -21,28 +22,43 @@ type Replayed struct {
 	Replays int // how often it has been replayed, this time included
 }
 
-// ReplayExecution sets an execution that has ended, in whatever way, back to run again: with the same id, payload and
-// tags, all its retries, and without its result, its failure and what cancelled it. A deadline that has passed goes, one
-// to come stays. Its last attempt begins again; earlier ones are kept as history.
+// ReplayOption allows a replay what it may not do by default.
+type ReplayOption string
+
+// ReplayCompleted allows a replay of an execution that has completed: everything that it did is done once more.
+const ReplayCompleted ReplayOption = "completed"
+
+// ReplayExecution sets an execution that has ended back to run again: with the same id, payload and tags, all its retries,
+// and without its result, its failure and what cancelled it. A deadline that has passed goes, one to come stays. Its last
+// attempt begins again; earlier ones are kept as history. One that has completed is replayed only with [ReplayCompleted].
 //
 // In a flow, what depends on it and has not been started waits for it again, and what was skipped because of it may be
 // replayed next; what has been started or ended otherwise is not touched, and its next end counts nothing there. An
 // execution that was skipped, or ended before it ever ran, waits for its dependencies again: successes count, and each
 // other upstream once it has ended again.
 //
-// Errors: [ErrNotFound]; [ErrNotEnded], in a [*StateError]; [ErrMaxReplays] after ten replays, or as many as its policy
+// Errors: [ErrNotFound]; [ErrNotEnded] and [ErrCompleted], in a [*StateError]; [ErrInvalidInput] for an unknown option; [ErrMaxReplays] after ten replays, or as many as its policy
 // allows; [ErrFlowTerminal] for a member of a flow that was cancelled; [ErrContention] where somebody else holds its
 // flow, its row, or what depends on it.
 // Transaction: locks the flow exclusively, the execution, its attempt, then edge groups and what depends on it; deletes
 // its grants, suspension and waitpoints; emits an operator event. Not idempotent by itself, but a repetition is refused:
 // the execution has not ended any more.
-func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID) (Replayed, error) {
+func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options ...ReplayOption) (Replayed, error) {
+	completedToo := slices.Contains(options, ReplayCompleted)
+	for _, option := range options {
+		if option != ReplayCompleted {
+			return Replayed{}, wrap("replay execution", invalid("options", fmt.Sprintf("has no option %q", option)))
+		}
+	}
 	return operate(ctx, o.e, x, operation[Replayed]{
 		op:        "replay execution",
 		needsFlow: true,
 		judge: func(x *heldExecution) (Replayed, bool, error) {
 			if !x.terminal() {
 				return Replayed{}, false, x.not(ErrNotEnded)
+			}
+			if x.outcome() == state.OutcomeSuccess && !completedToo {
+				return Replayed{}, false, x.not(ErrCompleted)
 			}
 			if n, most := x.replays(), maxReplays(x.Policy); n >= most {
 				return Replayed{}, false, fmt.Errorf("execution %s: %w: %d of %d", x.id, ErrMaxReplays, n, most)

@@ -31,7 +31,7 @@ Exit codes:
   0    done
   1    failed, or refused: the execution is not in a state in which that can be done
   2    wrong usage: an unknown command or flag, a malformed id or URL, no database named
-  3    the flow or execution does not exist
+  3    the flow, execution or lane does not exist
   4    the database cannot be used: it does not answer, refuses the login, does not exist, is not
        migrated, too old, too new, distributed, read-only, or not this library's
   5-7  of "ff migrate check", whose help explains them
@@ -74,7 +74,7 @@ func (a *app) command() *cobra.Command {
 	root.Example = `  ff demo
   ff migrate up --database-url postgres://localhost/app
   ff flow show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --json
-  ff executions --state failed --since 24h`
+  ff execution list --state failed --since 24h`
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetIn(a.stdin)
@@ -82,8 +82,12 @@ func (a *app) command() *cobra.Command {
 	root.SetErr(a.stderr)
 	root.AddCommand(
 		a.demoCommand(), a.demoWorkerCommand(), a.devCommand(), a.migrateCommand(),
-		a.flowCommand(), a.executionCommand(), a.executionsCommand(), a.laneCommand(), a.lanesCommand(), a.eventsCommand(), a.kindsCommand(), a.schemaCommand(), a.licensesCommand(), a.versionCommand(),
+		a.flowCommand(), a.executionCommand(), a.laneCommand(), a.workerCommand(), a.kindCommand(), a.retentionCommand(),
+		a.eventCommand(), a.consumerCommand(), a.schemaCommand(), a.licensesCommand(), a.versionCommand(),
 	)
+	root.Version = version()
+	root.SetVersionTemplate("{{.Version}}\n")
+	fitHelp(root)
 	return root
 }
 

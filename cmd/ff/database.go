@@ -41,7 +41,7 @@ func (a *app) namedDatabase() (string, error) {
 		return "", &usageError{problem: fmt.Sprintf("%s cannot be used (%s)", from, oneLine(err))}
 	}
 	if strings.Contains(a.schema, ".") {
-		return "", &usageError{problem: fmt.Sprintf("the schema name %q contains a dot", a.schema)}
+		return "", &usageError{problem: fmt.Sprintf("--schema: the name %q contains a dot", a.schema)}
 	}
 	return raw, nil
 }

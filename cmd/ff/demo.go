@@ -33,7 +33,7 @@ func (a *app) demoCommand() *cobra.Command {
 	var flags demoFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Hash the Go standard library as one durable flow, and survive a crash on the way",
+		Short: "Hash Go's standard library as one durable flow, crash on the way",
 		Long: `demo takes the import graph of the Go standard library from the go command, creates it as one flow (a
 package is an execution, an import a dependency) and has several worker processes work it. An execution
 hashes its package's source files and the results of the packages it imports, so the last result is a

@@ -21,6 +21,15 @@ type usageError struct{ problem, next string }
 
 func (e *usageError) Error() string { return e.problem }
 
+// stepError is a refusal with a next step of its own.
+type stepError struct {
+	error
+	next string
+	code int
+}
+
+func (e *stepError) Unwrap() error { return e.error }
+
 // The next step for what a user can do something about.
 var nextSteps = []struct {
 	err  error
@@ -41,13 +50,14 @@ var nextSteps = []struct {
 	{schema.ErrEncoding, exitDatabase, "create a database with ENCODING 'UTF8' TEMPLATE template0"},
 	{schema.ErrMoved, exitDatabase, "run `ff migrate repair`"},
 	{schema.ErrReadOnly, exitDatabase, "connect to the primary server"},
-	{schema.ErrDenied, exitDatabase, "grant the user the right, or name another user in the database URL"},
-	{engine.ErrDenied, exitDatabase, "grant the user the right, or name another user in the database URL"},
+	{schema.ErrDenied, exitDatabase, "grant the user the right, see `ff migrate grants`, or name another user in the database URL"},
+	{engine.ErrDenied, exitDatabase, "grant the user the right, see `ff migrate grants`, or name another user in the database URL"},
 	{engine.ErrNotMigrated, exitDatabase, "run `ff migrate up`"},
 	{engine.ErrTooNew, exitDatabase, "use the version of ff that migrated it, or a newer one"},
 	{engine.ErrDistributed, exitDatabase, "make its tables local by undistribute_table, or choose another schema with --schema"},
 	{engine.ErrEncoding, exitDatabase, "create a database with ENCODING 'UTF8' TEMPLATE template0"},
 	{engine.ErrReadOnly, exitDatabase, "connect to the primary server"},
+	{engine.ErrCompleted, exitFailed, "pass --completed if its effects should happen once more"},
 	{engine.ErrNotFound, exitNotFound, "check the id, the database URL and --schema"},
 	{engine.ErrNotEnded, exitFailed, "cancel it first, or wait for its end"},
 	{engine.ErrEnded, exitFailed, "nothing is left to be done, and `ff execution retry` lets it run again"},
@@ -65,6 +75,9 @@ func explain(err error) (sentence string, code int) {
 	}
 	if usage, ok := errors.AsType[*usageError](err); ok {
 		return oneLine(err) + ": " + usage.next + ".", exitUsage
+	}
+	if step, ok := errors.AsType[*stepError](err); ok {
+		return oneLine(err) + ": " + step.next + ".", step.code
 	}
 	if check, ok := errors.AsType[*checkError](err); ok {
 		sentence, _ := explain(check.err)

@@ -17,14 +17,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-func (a *app) eventsCommand() *cobra.Command {
-	cmd := group("events", "Read what has happened, and see who reads it", "")
+func (a *app) eventCommand() *cobra.Command {
+	cmd := group("event", "Print what has happened, as it happens", "")
 	a.databaseFlags(cmd)
-	cmd.AddCommand(a.eventsTailCommand(), a.eventsConsumersCommand(), a.eventsConsumerCommand())
+	cmd.AddCommand(a.eventTailCommand())
 	return cmd
 }
 
-// tailFlags are the flags of `ff events tail` as they are given.
+// tailFlags are the flags of `ff event tail` as they are given.
 type tailFlags struct {
 	after, namespace, instance string
 	once, asJSON               bool
@@ -46,20 +46,20 @@ var tails = map[string]func(context.Context, *app, *engine.Engine, tailFlags) er
 	},
 }
 
-func (a *app) eventsTailCommand() *cobra.Command {
+func (a *app) eventTailCommand() *cobra.Command {
 	var f tailFlags
 	names := strings.Join(slices.Sorted(maps.Keys(tails)), ", ")
 	cmd := &cobra.Command{
 		Use:   "tail WHAT",
-		Short: "Print events as they are committed: " + names,
+		Short: "Print events as they are committed",
 		Long: `tail prints a line for each event, in order, none of them twice and none left out, until it is
 interrupted. WHAT is one of ` + names + `.
 
 It begins with what is committed from now on, with --after behind an event that was printed before:
 each line ends with a cursor. "--after beginning" prints all that are kept.`,
-		Example: `  ff events tail completions
-  ff events tail leases --after beginning --once --json | jq -r '.kind' | sort | uniq -c
-  ff events tail completions --after 020000000000000042`,
+		Example: `  ff event tail completions
+  ff event tail leases --after beginning --once --json | jq -r '.kind'
+  ff event tail completions --after 020000000000000042`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("%s takes one of %s", cmd.CommandPath(), names)

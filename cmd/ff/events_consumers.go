@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/events"
 )
 
-// consumersView is the JSON of `ff events consumers`.
+// consumersView is the JSON of `ff consumer list`.
 type consumersView struct {
 	Consumers []consumerView `json:"consumers"`
 }
@@ -42,16 +42,16 @@ type failingView struct {
 	Error   string        `json:"error"`
 }
 
-func (a *app) eventsConsumersCommand() *cobra.Command {
+func (a *app) consumerListCommand() *cobra.Command {
 	var asJSON, wide bool
 	cmd := &cobra.Command{
-		Use:   "consumers",
+		Use:   "list",
 		Short: "List the named consumers with how far behind they are",
-		Long: `consumers prints each named consumer with the number of events that it has not handled, at most, when
+		Long: `list prints each named consumer with the number of events that it has not handled, at most, when
 it last did something, how often it has failed at the event that it is trying, and how many it has set
 aside. One that was last seen seven days ago no longer keeps events from being deleted.`,
-		Example: `  ff events consumers
-  ff events consumers --json | jq '.consumers[] | select(.lag > 1000)'`,
+		Example: `  ff consumer list
+  ff consumer list --json | jq '.consumers[] | select(.lag > 1000)'`,
 		Args: noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
 			return a.withEngine(ctx, func(eng *engine.Engine) error {
@@ -111,7 +111,7 @@ func (v *consumersView) print(to io.Writer, now time.Time, wide bool) error {
 		switch {
 		case c.Gone:
 			remark = "gone"
-			remarks.WriteString(fit(name+" has lost events: `ff events consumer move` it", columns) + "\n")
+			remarks.WriteString(fit(name+" has lost events: `ff consumer move` it", columns) + "\n")
 		case c.Stale:
 			remark = "stale"
 		case c.Holder == "":
@@ -123,9 +123,10 @@ func (v *consumersView) print(to io.Writer, now time.Time, wide bool) error {
 	return err
 }
 
-func (a *app) eventsConsumerCommand() *cobra.Command {
-	cmd := group("consumer", "Move and remove named consumers, and see what they have set aside", "")
-	cmd.AddCommand(a.consumerMoveCommand(), a.consumerRemoveCommand(), a.consumerSetAsideCommand())
+func (a *app) consumerCommand() *cobra.Command {
+	cmd := group("consumer", "List, move and remove named consumers of events", "")
+	a.databaseFlags(cmd)
+	cmd.AddCommand(a.consumerListCommand(), a.consumerMoveCommand(), a.consumerRemoveCommand(), a.consumerSetAsideCommand())
 	return cmd
 }
 
@@ -142,11 +143,11 @@ func (a *app) consumerMoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "move OUTBOX NAME --to CURSOR",
 		Short: "Have a consumer go on after another event",
-		Long: `move has a consumer go on after a cursor, as "ff events tail" prints them, also while it runs.
+		Long: `move has a consumer go on after a cursor, as "ff event tail" prints them, also while it runs.
 "--to oldest" goes back to the oldest event that is kept, "--to head" leaves out all that are there.
 What it handles again has its effects again.`,
-		Example: `  ff events consumer move completion billing --to 020000000000000042
-  ff events consumer move completion billing --to oldest`,
+		Example: `  ff consumer move completion billing --to 020000000000000042
+  ff consumer move completion billing --to oldest`,
 		Args: consumerArguments,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			return a.withEngine(ctx, func(eng *engine.Engine) error {
@@ -194,8 +195,8 @@ func targetOf(ctx context.Context, eng *engine.Engine, outbox events.Outbox, nam
 func (a *app) consumerRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "remove OUTBOX NAME",
-		Short:   "Forget a consumer that is not needed any more, and what it has set aside",
-		Example: `  ff events consumer remove completion billing`,
+		Short:   "Forget a consumer, and what it has set aside",
+		Example: `  ff consumer remove completion billing`,
 		Args:    consumerArguments,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			return a.withEngine(ctx, func(eng *engine.Engine) error {
@@ -209,7 +210,7 @@ func (a *app) consumerRemoveCommand() *cobra.Command {
 	}
 }
 
-// setAsideView is the JSON of `ff events consumer set-aside`.
+// setAsideView is the JSON of `ff consumer set-aside`.
 type setAsideView struct {
 	SetAside []events.SetAsideEvent `json:"set_aside"`
 }
@@ -219,7 +220,7 @@ func (a *app) consumerSetAsideCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "set-aside OUTBOX NAME",
 		Short:   "List the events that a consumer could not handle",
-		Example: `  ff events consumer set-aside completion billing --json`,
+		Example: `  ff consumer set-aside completion billing --json`,
 		Args:    consumerArguments,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			return a.withEngine(ctx, func(eng *engine.Engine) error {

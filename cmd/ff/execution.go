@@ -15,9 +15,12 @@ import (
 )
 
 func (a *app) executionCommand() *cobra.Command {
-	cmd := group("execution", "Look at one execution, cancel, retry or delay it", "")
+	cmd := group("execution", "List, show, cancel, retry and delay executions", "")
 	a.databaseFlags(cmd)
-	cmd.AddCommand(a.executionShowCommand(), a.executionCancelCommand(), a.executionRetryCommand(), a.executionDelayCommand())
+	cmd.AddCommand(
+		a.executionListCommand(), a.executionShowCommand(), a.executionCancelCommand(), a.executionRetryCommand(), a.executionDelayCommand(),
+		a.executionPriorityCommand(), a.executionRevokeCommand(), a.executionUnblockCommand(),
+	)
 	return cmd
 }
 
@@ -29,7 +32,7 @@ func (a *app) executionShowCommand() *cobra.Command {
 		Long: `show prints an execution, what it waits for, and its attempts with why each of them failed. Of many it
 prints the last 20, as JSON all.`,
 		Example: `  ff execution show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
-  ff execution show '{fp:42}:0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10' --json | jq '.attempt_list[].failure'`,
+  ff execution show $ID --json | jq '.attempt_list[].failure'`,
 		Args: oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			return a.onExecution(ctx, args[0], func(eng *engine.Engine, execution id.ExecutionID) error {

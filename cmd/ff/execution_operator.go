@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -77,7 +79,7 @@ func (a *app) executionCancelCommand() *cobra.Command {
 		Short: "End an execution as cancelled, whoever holds it",
 		Long: `cancel ends an execution in whatever state it is. A worker that holds it is told, and what it returns is
 discarded. Members of its flow that can no longer run because of it are skipped.`,
-		Example: `  ff execution cancel 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --reason "sent twice"`,
+		Example: `  ff execution cancel $ID --reason "sent twice"`,
 		Args:    oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			return a.operate(ctx, args[0], asJSON, func(eng *engine.Engine, x id.ExecutionID) error {
@@ -90,33 +92,6 @@ discarded. Members of its flow that can no longer run because of it are skipped.
 	return cmd
 }
 
-func (a *app) executionRetryCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "retry ID",
-		Short: "Let an execution run again: one that has ended from its beginning, one that is delayed at once",
-		Long: `retry replays an execution that has ended, in whatever way: the same payload, all its retries, and without
-what it left. One that waits for its next attempt does not wait any longer.`,
-		Example: `  ff execution retry 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10`,
-		Args:    oneID,
-		RunE: a.does(func(ctx context.Context, args []string) error {
-			return a.operate(ctx, args[0], asJSON, func(eng *engine.Engine, x id.ExecutionID) error {
-				_, err := eng.Operator().ReplayExecution(ctx, x)
-				if !errors.Is(err, engine.ErrNotEnded) {
-					return err
-				}
-				now, clockErr := eng.Now(ctx)
-				if clockErr != nil {
-					return clockErr
-				}
-				return eng.Operator().DelayExecution(ctx, x, now)
-			})
-		}),
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
 func (a *app) executionDelayCommand() *cobra.Command {
 	var (
 		asJSON bool
@@ -125,9 +100,9 @@ func (a *app) executionDelayCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "delay ID",
-		Short: "Let an execution that waits, or is delayed, not be claimed before an instant",
-		Example: `  ff execution delay 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --for 30m
-  ff execution delay 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --until 2026-11-22T15:04:05Z`,
+		Short: "Keep an execution from being claimed before an instant",
+		Example: `  ff execution delay $ID --for 30m
+  ff execution delay $ID --until 2026-11-22T15:04:05Z`,
 		Args: oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			var at time.Time
@@ -155,5 +130,91 @@ func (a *app) executionDelayCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().DurationVar(&span, "for", 0, "how long from now on, as 30m")
 	cmd.Flags().StringVar(&until, "until", "", "the instant, as 2026-11-22T15:04:05Z")
+	return cmd
+}
+
+func (a *app) executionPriorityCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "priority ID PRIORITY",
+		Short: "Change the priority of an execution that is ready to be claimed",
+		Long: fmt.Sprintf(`priority gives an execution that is ready to be claimed another priority, from 0,
+the lowest, to %d. Its place in the queue of its lane changes at once.`, engine.MaxPriority),
+		Example: `  ff execution priority 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 100`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("%s takes an id and a priority", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: a.does(func(ctx context.Context, args []string) error {
+			priority, err := strconv.Atoi(args[1])
+			if err != nil || priority < 0 || priority > engine.MaxPriority {
+				return &usageError{problem: fmt.Sprintf("%q is no priority", args[1]), next: fmt.Sprintf("use a number from 0 to %d", engine.MaxPriority)}
+			}
+			return a.operate(ctx, args[0], asJSON, func(eng *engine.Engine, x id.ExecutionID) error {
+				return eng.Operator().ChangePriority(ctx, x, priority)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *app) executionRevokeCommand() *cobra.Command {
+	var (
+		asJSON                  bool
+		lease, instance, reason string
+	)
+	cmd := &cobra.Command{
+		Use:   "revoke ID",
+		Short: "Take the lease of an execution away; another worker may claim it",
+		Long: `revoke takes the lease of a running execution away. It goes back to its lane,
+and the next claim goes on with the same attempt. What its former holder still
+sends is refused. With --lease or --instance only that lease, or one of that
+worker instance, is revoked; "ff execution show" prints both.`,
+		Example: `  ff execution revoke $ID --reason "the handler hangs"`,
+		Args:    oneID,
+		RunE: a.does(func(ctx context.Context, args []string) error {
+			spec := engine.RevokeSpec{Lease: wire.ExpectedLease(lease), Instance: id.WorkerInstanceID(instance), Reason: reason}
+			return a.operate(ctx, args[0], asJSON, func(eng *engine.Engine, x id.ExecutionID) error {
+				spec.ID = x
+				revoked, err := eng.Operator().RevokeLease(ctx, spec)
+				if err == nil && revoked.NotRevoked != "" {
+					err = &stepError{fmt.Errorf("no lease was revoked: %s", notRevoked[revoked.NotRevoked]), "look at it with `ff execution show`", exitFailed}
+				}
+				return err
+			})
+		}),
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	flags.StringVar(&lease, "lease", "", "revoke this lease only: its id")
+	flags.StringVar(&instance, "instance", "", "revoke a lease of this worker instance only")
+	flags.StringVar(&reason, "reason", "", "why, for whoever looks at it")
+	return cmd
+}
+
+// notRevoked are the reasons in words.
+var notRevoked = map[engine.NotRevoked]string{
+	engine.NoActiveLease: "nothing has one", engine.AnotherInstance: "another instance has it", engine.AnotherLease: "it is another one",
+}
+
+func (a *app) executionUnblockCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "unblock ID",
+		Short: "Let a blocked execution be claimed",
+		Long: `unblock lets an execution be claimed that is blocked by a budget, a quota, its
+route, its lane or an operator. "ff execution show" says what it waits for.`,
+		Example: `  ff execution unblock 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10`,
+		Args:    oneID,
+		RunE: a.does(func(ctx context.Context, args []string) error {
+			return a.operate(ctx, args[0], asJSON, func(eng *engine.Engine, x id.ExecutionID) error {
+				return eng.Operator().UnblockExecution(ctx, x, "")
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

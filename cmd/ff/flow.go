@@ -22,9 +22,9 @@ import (
 )
 
 func (a *app) flowCommand() *cobra.Command {
-	cmd := group("flow", "List flows, look at one, watch it, cancel it", "")
+	cmd := group("flow", "List, show, watch, cancel and retry flows", "")
 	a.databaseFlags(cmd)
-	cmd.AddCommand(a.flowListCommand(), a.flowShowCommand(), a.flowWatchCommand(), a.flowCancelCommand())
+	cmd.AddCommand(a.flowListCommand(), a.flowShowCommand(), a.flowWatchCommand(), a.flowCancelCommand(), a.flowRetryCommand())
 	return cmd
 }
 
@@ -48,7 +48,7 @@ As Mermaid, which documents on GitHub draw, as DOT or as SVG it prints the whole
 executions, edges and groups of dependencies too.`,
 		Example: `  ff flow show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
   ff flow show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --format svg > flow.svg
-  ff flow show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --json | jq .members_by_state`,
+  ff flow show $ID --json | jq .members_by_state`,
 		Args: oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			flow, err := flowArgument(args[0])
@@ -58,7 +58,7 @@ executions, edges and groups of dependencies too.`,
 			case limit < 0:
 				return &usageError{problem: "--limit is negative"}
 			case !slices.Contains(flowFormats, format):
-				return &usageError{problem: fmt.Sprintf("there is no format %q", format), next: "use one of " + strings.Join(flowFormats, ", ")}
+				return &usageError{problem: fmt.Sprintf("--format: there is no format %q", format), next: "use one of " + strings.Join(flowFormats, ", ")}
 			case asJSON && format != "text" && format != "json":
 				return &usageError{problem: "--json and --format contradict each other"}
 			}

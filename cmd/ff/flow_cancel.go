@@ -52,9 +52,9 @@ and what depends on nothing else: the refund of an order runs when the order is
 cancelled. --dry-run lists what would be cancelled and what would go on.
 
 What has ended is left as it is. A flow that is cancelled can be cancelled once more by a stricter policy.`,
-		Example: `  ff flow cancel 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --dry-run
-  ff flow cancel 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
-  ff flow cancel 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --policy pending --reason "wrong input"`,
+		Example: `  ff flow cancel $ID --dry-run
+  ff flow cancel $ID
+  ff flow cancel $ID --policy pending --reason "wrong input"`,
 		Args: oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			flow, err := flowArgument(args[0])
@@ -63,7 +63,7 @@ What has ended is left as it is. A flow that is cancelled can be cancelled once 
 			}
 			chosen, ok := cancelPolicies[policy]
 			if !ok {
-				return &usageError{problem: fmt.Sprintf("there is no policy %q", policy), next: "use all, pending, everything or flow"}
+				return &usageError{problem: fmt.Sprintf("--policy: there is no policy %q", policy), next: "use all, pending, everything or flow"}
 			}
 			spec := engine.CancelFlowSpec{ID: flow, Policy: chosen, Reason: reason}
 			return a.withPool(ctx, func(pool *pgxpool.Pool, eng *engine.Engine) error {

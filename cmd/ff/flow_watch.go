@@ -26,7 +26,7 @@ func (a *app) flowWatchCommand() *cobra.Command {
 however they did. Where the output is no terminal, and for a flow that no terminal has room for, it
 prints a line for each change instead.`,
 		Example: `  ff flow watch 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
-  ff flow watch 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --interval 10s | tee flow.log`,
+  ff flow watch $ID --interval 10s | tee flow.log`,
 		Args: oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			flow, err := flowArgument(args[0])

@@ -144,7 +144,7 @@ func (a *app) migrateShareCommand() *cobra.Command {
 	var undo bool
 	cmd := &cobra.Command{
 		Use:   "share",
-		Short: "Make the indexes that FlowFabric 0.15 needs in a database of this library",
+		Short: "Make the indexes by which FlowFabric 0.15 finds its work",
 		Long: `share makes three indexes by which workers and the server of FlowFabric 0.15 find work, lost leases and
 completions. Without them they are slow on tables with many rows; with them this library's own claims and completions
 are slower. Running programs go on meanwhile. What an interrupted run leaves half-made the next one makes anew. It

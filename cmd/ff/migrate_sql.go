@@ -38,7 +38,7 @@ Formats:
 The files of --dir are named by this library's versions. Keep them in a folder, and their migrator's records
 in a table, of their own; or print one file and give it the next version of your own migrations.`,
 		Example: `  ff migrate sql | psql -v ON_ERROR_STOP=1 postgres://localhost/app
-  ff migrate sql --format goose --from 20261125000015 > migrations/00042_flowfabric.sql
+  ff migrate sql --format goose --from 20261125000015 > 00042_flowfabric.sql
   ff migrate sql --format golang-migrate --dir migrations/flowfabric`,
 		Args: noArgs,
 	}

@@ -41,7 +41,7 @@ func (a *app) schemaReviewCommand() *cobra.Command {
 	format, failOn := "md", report.Blocking
 	cmd := &cobra.Command{
 		Use:   "review --base REVISION",
-		Short: "Tell what a change does to a database with rows, to the queries and to the Go API",
+		Short: "Say what a change does to rows, queries and the Go API",
 		Long: `review compares a revision of a project that uses sqlc and dbmate with the one at which it left --base. It makes
 the databases of before and after on the server that DATABASE_URL names, else on one that it starts, runs the new
 migrations on rows, and drops the databases again. It changes nothing in the project.

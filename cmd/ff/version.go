@@ -18,12 +18,17 @@ func (a *app) versionCommand() *cobra.Command {
 		Example: "  ff version",
 		Args:    noArgs,
 		RunE: a.does(func(context.Context, []string) error {
-			version := "(unknown)"
-			if info, ok := debug.ReadBuildInfo(); ok {
-				version = info.Main.Version
-			}
-			_, err := fmt.Fprintf(a.stdout, "ff %s, %s, schema %s\n", version, runtime.Version(), schema.Version)
+			_, err := fmt.Fprintln(a.stdout, version())
 			return err
 		}),
 	}
+}
+
+// version is what `ff version` and `ff --version` print.
+func version() string {
+	version := "(unknown)"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+	}
+	return fmt.Sprintf("ff %s, %s, schema %s", version, runtime.Version(), schema.Version)
 }

@@ -42,7 +42,7 @@ func (f *fleet) operate(ctx context.Context, eng *engine.Engine) (done operated)
 			done.cancelled += len(endless)
 		}
 		for _, x := range f.executions(ctx, `public_state = 'failed' LIMIT 20`) {
-			_, err := o.ReplayExecution(ctx, x)
+			_, err := o.ReplayExecution(ctx, x, engine.ReplayCompleted)
 			f.tolerate(ctx, "replay", err)
 			done.replayed++
 		}

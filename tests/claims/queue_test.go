@@ -257,7 +257,7 @@ func TestQueueFollowsEveryWrite(t *testing.T) {
 		{"operator: replay", func(t *testing.T, f *fixture.Flows) {
 			l := f.Start(t).Lease
 			f.Fixture.Fail(t, l, fixture.ForGood)
-			if _, err := f.Operator().ReplayExecution(t.Context(), l.Execution); err != nil {
+			if _, err := f.Operator().ReplayExecution(t.Context(), l.Execution, engine.ReplayCompleted); err != nil {
 				t.Fatal(err)
 			}
 		}, 1},

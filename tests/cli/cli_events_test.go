@@ -14,19 +14,19 @@ import (
 
 func testCLIEvents(t *testing.T, ff cli) {
 	eng, databaseURL := cliEngine(t)
-	ff.run(t, databaseURL, "events", "consumers").succeeds(t, "There is no consumer.")
-	ff.run(t, databaseURL, "events", "tail", "completions", "--after", "beginning", "--once").succeeds(t, "")
-	ff.run(t, databaseURL, "events", "tail", "completion").fails(t, 2, `there are no events "completion"`)
-	ff.run(t, databaseURL, "events", "tail", "leases", "--after", "12").fails(t, 2, `--after "12" is no cursor`)
+	ff.run(t, databaseURL, "consumer", "list").succeeds(t, "There is no consumer.")
+	ff.run(t, databaseURL, "event", "tail", "completions", "--after", "beginning", "--once").succeeds(t, "")
+	ff.run(t, databaseURL, "event", "tail", "completion").fails(t, 2, `there are no events "completion"`)
+	ff.run(t, databaseURL, "event", "tail", "leases", "--after", "12").fails(t, 2, `--after "12" is no cursor`)
 	x := mustCreate(t, eng, engine.ExecutionSpec{Lane: "mail", Kind: "send"})
 	if err := eng.CompleteExecution(t.Context(), mustClaim(t, eng, "mail").Lease, nil); err != nil {
 		t.Fatal(err)
 	}
 
-	out := ff.run(t, databaseURL, "events", "tail", "completions", "--after", "beginning", "--once")
+	out := ff.run(t, databaseURL, "event", "tail", "completions", "--after", "beginning", "--once")
 	out.succeeds(t, x.UUID().String())
 	out.fitsATerminal(t)
-	out = ff.run(t, databaseURL, "events", "tail", "leases", "--after", "beginning", "--once", "--json")
+	out = ff.run(t, databaseURL, "event", "tail", "leases", "--after", "beginning", "--once", "--json")
 	out.succeeds(t, "")
 	var leases []map[string]any
 	for line := range strings.Lines(out.stdout) {
@@ -40,7 +40,7 @@ func testCLIEvents(t *testing.T, ff cli) {
 		t.Fatalf("printed %v", leases)
 	}
 	after, _ := leases[0]["cursor"].(string)
-	if out := ff.run(t, databaseURL, "events", "tail", "leases", "--after", after, "--once"); strings.Count(out.stdout, "\n") != 1 {
+	if out := ff.run(t, databaseURL, "event", "tail", "leases", "--after", after, "--once"); strings.Count(out.stdout, "\n") != 1 {
 		t.Errorf("behind %s it printed\n%s%s", after, out.stdout, out.stderr)
 	}
 
@@ -50,18 +50,18 @@ func testCLIEvents(t *testing.T, ff cli) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out = ff.run(t, databaseURL, "events", "consumers")
+	out = ff.run(t, databaseURL, "consumer", "list")
 	out.succeeds(t, "billing")
 	out.fitsATerminal(t)
-	ff.run(t, databaseURL, "events", "consumers", "--json").succeeds(t, `"lag": 0`)
-	ff.run(t, databaseURL, "events", "consumer", "move", "completion", "billing", "--to", "oldest").succeeds(t, "goes on behind")
-	ff.run(t, databaseURL, "events", "consumers", "--json").succeeds(t, `"lag": 1`)
-	ff.run(t, databaseURL, "events", "consumer", "set-aside", "completion", "billing").succeeds(t, "There is none.")
-	ff.run(t, databaseURL, "events", "consumer", "remove", "completion", "billing").succeeds(t, "is forgotten")
-	ff.run(t, databaseURL, "events", "consumer", "remove", "completion", "billing").fails(t, 3, "billing")
+	ff.run(t, databaseURL, "consumer", "list", "--json").succeeds(t, `"lag": 0`)
+	ff.run(t, databaseURL, "consumer", "move", "completion", "billing", "--to", "oldest").succeeds(t, "goes on behind")
+	ff.run(t, databaseURL, "consumer", "list", "--json").succeeds(t, `"lag": 1`)
+	ff.run(t, databaseURL, "consumer", "set-aside", "completion", "billing").succeeds(t, "There is none.")
+	ff.run(t, databaseURL, "consumer", "remove", "completion", "billing").succeeds(t, "is forgotten")
+	ff.run(t, databaseURL, "consumer", "remove", "completion", "billing").fails(t, 3, "billing")
 
 	if _, err := eng.Pool().Exec(t.Context(), "DELETE FROM ff_lease_event"); err != nil {
 		t.Fatal(err)
 	}
-	ff.run(t, databaseURL, "events", "tail", "leases", "--after", after).fails(t, 1, "what is left begins --after")
+	ff.run(t, databaseURL, "event", "tail", "leases", "--after", after).fails(t, 1, "what is left begins --after")
 }

@@ -58,8 +58,8 @@ func mustClaim(t *testing.T, eng *engine.Engine, lane id.LaneID) engine.Claimed 
 
 func testCLILists(t *testing.T, ff cli) {
 	eng, databaseURL := cliEngine(t)
-	ff.run(t, databaseURL, "executions").succeeds(t, "There is none.")
-	ff.run(t, databaseURL, "lanes").succeeds(t, "There is no lane.")
+	ff.run(t, databaseURL, "execution", "list").succeeds(t, "There is none.")
+	ff.run(t, databaseURL, "lane", "list").succeeds(t, "There is no lane.")
 	const long = id.LaneID("a lane with a name that is rather long for a terminal")
 	first := mustCreate(t, eng, engine.ExecutionSpec{Lane: long, Kind: "a kind as long as the name of its lane is", Tags: map[string]string{"order": "4=2"}})
 	second := mustCreate(t, eng, engine.ExecutionSpec{Lane: "mail", Kind: "send", DelayUntil: time.Now().Add(time.Hour)})
@@ -67,23 +67,23 @@ func testCLILists(t *testing.T, ff cli) {
 
 	ids := func(want []id.ExecutionID, args ...string) {
 		t.Helper()
-		out := ff.run(t, databaseURL, append([]string{"executions"}, args...)...)
+		out := ff.run(t, databaseURL, append([]string{"execution", "list"}, args...)...)
 		out.fitsATerminal(t)
 		place := 0
 		for _, x := range want {
 			at := strings.Index(out.stdout[place:], x.UUID().String())
 			if at < 0 {
-				t.Errorf("ff executions %q does not list %v in this order, but\n%s%s", args, want, out.stdout, out.stderr)
+				t.Errorf("ff execution list %q does not list %v in this order, but\n%s%s", args, want, out.stdout, out.stderr)
 				return
 			}
 			place += at
 		}
 		if n := strings.Count(out.stdout, "-7"); len(want) == 0 && n > 0 {
-			t.Errorf("ff executions %q lists\n%s", args, out.stdout)
+			t.Errorf("ff execution list %q lists\n%s", args, out.stdout)
 		}
-		listed := ff.run(t, databaseURL, append([]string{"executions", "--json"}, args...)...).object(t)["executions"].([]any)
+		listed := ff.run(t, databaseURL, append([]string{"execution", "list", "--json"}, args...)...).object(t)["executions"].([]any)
 		if len(listed) != len(want) {
-			t.Errorf("ff executions %q lists %d, want %d", args, len(listed), len(want))
+			t.Errorf("ff execution list %q lists %d, want %d", args, len(listed), len(want))
 		}
 	}
 	ids([]id.ExecutionID{third, second, first})
@@ -97,24 +97,24 @@ func testCLILists(t *testing.T, ff cli) {
 	claimed := mustClaim(t, eng, "mail")
 	ids([]id.ExecutionID{claimed.ID}, "--worker", "mailer")
 	ids([]id.ExecutionID{claimed.ID}, "--instance", "mailer-7f9c-with-a-long-name", "--state", "active")
-	ff.run(t, databaseURL, "executions", "--wide").succeeds(t, first.String())
+	ff.run(t, databaseURL, "execution", "list", "--wide").succeeds(t, first.String())
 
-	page := ff.run(t, databaseURL, "executions", "--limit", "2", "--json").object(t)
+	page := ff.run(t, databaseURL, "execution", "list", "--limit", "2", "--json").object(t)
 	wantKeys(t, page["executions"].([]any)[0].(map[string]any), "id", "flow", "lane", "kind", "state", "outcome", "leases_lost", "created_at")
 	next := page["next"].(string)
 	ids([]id.ExecutionID{first}, "--after", next)
-	ff.run(t, databaseURL, "executions", "--limit", "2").succeeds(t, "--after "+next)
-	ff.run(t, databaseURL, "executions", "--after", next, "--kind", "send").fails(t, cliUsage, "after")
-	ff.run(t, databaseURL, "executions", "--order", "claim").fails(t, cliUsage, "lane")
+	ff.run(t, databaseURL, "execution", "list", "--limit", "2").succeeds(t, "--after "+next)
+	ff.run(t, databaseURL, "execution", "list", "--after", next, "--kind", "send").fails(t, cliUsage, "after")
+	ff.run(t, databaseURL, "execution", "list", "--order", "claim").fails(t, cliUsage, "lane")
 
 	if err := eng.Operator().PauseLane(t.Context(), long, "a whim"); err != nil {
 		t.Fatal(err)
 	}
-	out := ff.run(t, databaseURL, "lanes")
+	out := ff.run(t, databaseURL, "lane", "list")
 	out.fitsATerminal(t)
 	out.succeeds(t, "… is paused: a whim\n")
-	ff.run(t, databaseURL, "lanes", "--wide").succeeds(t, string(long)+" is paused: a whim\n")
-	lanes := ff.run(t, databaseURL, "lanes", "--json").object(t)["lanes"].([]any)
+	ff.run(t, databaseURL, "lane", "list", "--wide").succeeds(t, string(long)+" is paused: a whim\n")
+	lanes := ff.run(t, databaseURL, "lane", "list", "--json").object(t)["lanes"].([]any)
 	lane := lanes[0].(map[string]any)
 	wantKeys(t, lane, "id", "paused", "paused_since", "pause_reason", "waiting", "waiting_since", "delayed", "blocked", "active", "ended_per_minute")
 	if len(lanes) != 2 || lane["id"] != string(long) || lane["paused"] != true || lane["waiting"].(map[string]any)["n"] != 1.0 {
@@ -228,6 +228,13 @@ func testCLIOperator(t *testing.T, ff cli) {
 	}
 	<-heard
 	lane("pause", "größe").fails(t, cliUsage, "lane")
+	// A lane of a mistaken name is not paused, resumed or kept for another span.
+	for _, args := range [][]string{{"pause", "nosuchlane"}, {"resume", "nosuchlane"}, {"show", "nosuchlane"}, {"retention", "nosuchlane", "--keep", "1h"}} {
+		lane(args...).fails(t, cliNotFound, "lane nosuchlane not found")
+	}
+	lane("pause", "nosuchlane").fails(t, cliNotFound, "--create")
+	lane("pause", "nextlane", "--create").succeeds(t, "Lane nextlane is paused.")
+	lane("resume", "nextlane").succeeds(t, "Lane nextlane is resumed.")
 
 	c := mustClaim(t, eng, "mail")
 	execution("delay", uuid, "--for", "1h").fails(t, 1, "not eligible")
@@ -247,6 +254,10 @@ func testCLIOperator(t *testing.T, ff cli) {
 		t.Fatal(err)
 	}
 	execution("cancel", uuid).fails(t, 1, "success")
+	// What has completed is not run again by mistake.
+	execution("retry", uuid).fails(t, 1, "--completed")
+	public(state.PublicCompleted)
+	execution("retry", uuid, "--completed").succeeds(t, "is waiting")
 	missing := id.NewExecutionUUID().String()
 	for _, args := range [][]string{{"show", missing}, {"cancel", missing}, {"retry", missing}, {"delay", missing, "--for", "1m"}} {
 		execution(args...).fails(t, cliNotFound, "not found")

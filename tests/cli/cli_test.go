@@ -129,6 +129,10 @@ func TestCLI(t *testing.T) {
 		"attempts":               testCLIAttempts,
 		"operator":               testCLIOperator,
 		"grants":                 testCLIGrants,
+		"help":                   testCLIHelp,
+		"retry_many":             testCLIRetryMany,
+		"flow_retry":             testCLIFlowRetry,
+		"operator_calls":         testCLIOperatorCalls,
 		"flows":                  testCLIFlows,
 		"flow_formats":           testCLIFlowFormats,
 		"flow_watch":             testCLIFlowWatch,
@@ -168,13 +172,13 @@ func testCLIUsage(t *testing.T, ff cli) {
 		{"less_than_no_flows", "", []string{"flow", "list", "--limit", "-1"}, "--limit"},
 		{"a_flow_watched_all_the_time", "", []string{"flow", "watch", someFlow, "--interval", "1ms"}, "--interval"},
 		{"an_unheard_of_policy", "", []string{"flow", "cancel", someFlow, "--policy", "some"}, `no policy "some"`},
-		{"kinds_of_an_unheard_of_lane", "", []string{"kinds", "--lane", "gr\xf6\xdfe"}, "lane"},
-		{"kinds_in_the_future", "", []string{"kinds", "--longer", "-1m"}, "--longer"},
-		{"an_unheard_of_state", "", []string{"executions", "--state", "asleep"}, `no state "asleep"`},
-		{"an_unheard_of_order", "", []string{"executions", "--order", "random"}, `no order "random"`},
-		{"a_tag_without_a_value", "", []string{"executions", "--tag", "order"}, "key=value"},
-		{"since_whenever", "", []string{"executions", "--since", "yesterday"}, "--since"},
-		{"less_than_no_executions", "", []string{"executions", "--limit", "-1"}, "--limit"},
+		{"kinds_of_an_unheard_of_lane", "", []string{"kind", "list", "--lane", "gr\xf6\xdfe"}, "lane"},
+		{"kinds_in_the_future", "", []string{"kind", "list", "--longer", "-1m"}, "--longer"},
+		{"an_unheard_of_state", "", []string{"execution", "list", "--state", "asleep"}, `no state "asleep"`},
+		{"an_unheard_of_order", "", []string{"execution", "list", "--order", "random"}, `no order "random"`},
+		{"a_tag_without_a_value", "", []string{"execution", "list", "--tag", "order"}, "key=value"},
+		{"since_whenever", "", []string{"execution", "list", "--since", "yesterday"}, "--since"},
+		{"less_than_no_executions", "", []string{"execution", "list", "--limit", "-1"}, "--limit"},
 		{"delay_without_an_end", "", []string{"execution", "delay", someFlow}, "--for"},
 		{"delay_with_two_ends", "", []string{"execution", "delay", someFlow, "--for", "1m", "--until", "2026-11-22T15:04:05Z"}, "--for"},
 		{"delay_until_whenever", "", []string{"execution", "delay", someFlow, "--until", "noon"}, "--until"},
@@ -195,6 +199,11 @@ func testCLIUsage(t *testing.T, ff cli) {
 			out := ff.run(t, c.databaseURL, c.args...)
 			out.fails(t, cliUsage, c.says)
 			out.lacks(t, "hunter2")
+			// A mistake in a flag is answered by its name.
+			flags := slices.DeleteFunc(slices.Clone(c.args), func(arg string) bool { return !strings.HasPrefix(arg, "--") })
+			if len(flags) > 0 && !slices.ContainsFunc(flags, func(flag string) bool { return strings.Contains(out.stderr, flag) }) {
+				t.Errorf("the error names none of %q: %s", flags, out.stderr)
+			}
 		})
 	}
 
@@ -202,7 +211,7 @@ func testCLIUsage(t *testing.T, ff cli) {
 	ff.run(t, "").succeeds(t, "Exit codes:")
 	for _, command := range []string{
 		"demo", "dev", "migrate up", "migrate down", "migrate status", "flow show", "flow list", "flow watch", "flow cancel", "execution show",
-		"execution cancel", "execution retry", "execution delay", "executions", "lanes", "lane pause", "lane resume", "kinds",
+		"execution cancel", "execution retry", "execution delay", "execution list", "lane list", "lane pause", "lane resume", "kind list",
 	} {
 		ff.run(t, "", append(strings.Fields(command), "--help")...).succeeds(t, "Examples:")
 	}
@@ -422,7 +431,7 @@ func testCLIShow(t *testing.T, ff cli) {
 
 func testCLIKinds(t *testing.T, ff cli) {
 	f := fixture.Clone(t)
-	ff.run(t, f.Url, "kinds").succeeds(t, "Nothing has waited for 1m0s or longer")
+	ff.run(t, f.Url, "kind", "list").succeeds(t, "Nothing has waited for 1m0s or longer")
 	var next id.ExecutionID
 	for i, kind := range []string{"resize", "resize", "resize", "render\x1b[2J"} {
 		x := f.Create(t, func(s *engine.ExecutionSpec) {
@@ -441,7 +450,7 @@ func testCLIKinds(t *testing.T, ff cli) {
 	f.Exec(t, `UPDATE ff_exec_core SET ffx_last_mutation_at_ms = (extract(epoch FROM now()) * 1000)::bigint
 		WHERE raw_fields ->> 'execution_kind' = 'new'`)
 
-	object := ff.run(t, f.Url, "kinds", "--json", "--lane", string(f.Lane)).object(t)
+	object := ff.run(t, f.Url, "kind", "list", "--json", "--lane", string(f.Lane)).object(t)
 	kinds := object["kinds"].([]any)
 	if len(kinds) != 2 {
 		t.Fatalf("kinds = %v", kinds)
@@ -451,12 +460,12 @@ func testCLIKinds(t *testing.T, ff cli) {
 	if resize["kind"] != "resize" || resize["waiting"] != 3.0 || resize["next"] != next.String() || resize["at_least"] != false {
 		t.Errorf("of three that wait: %v", resize)
 	}
-	out := ff.run(t, f.Url, "kinds")
+	out := ff.run(t, f.Url, "kind", "list")
 	out.succeeds(t, "mail")
 	out.lacks(t, "\x1b")
 	out.lacks(t, "new")
-	ff.run(t, f.Url, "kinds", "--longer", "0s").succeeds(t, "new")
-	ff.run(t, f.Url, "kinds", "--longer", "1h").succeeds(t, "Nothing has waited for 1h0m0s or longer")
+	ff.run(t, f.Url, "kind", "list", "--longer", "0s").succeeds(t, "new")
+	ff.run(t, f.Url, "kind", "list", "--longer", "1h").succeeds(t, "Nothing has waited for 1h0m0s or longer")
 }
 
 func wantKeys(t *testing.T, object map[string]any, keys ...string) {

@@ -235,7 +235,7 @@ var flowActs = map[string]act{
 		return nil, errors.Join(append(outcomes, err)...)
 	},
 	"replay": func(ctx context.Context, l *flowLife, e *engine.Engine, c dice) (func(), error) {
-		_, err := e.Operator().ReplayExecution(ctx, l.NodeID(l.flow, l.some(c, 1)[0]))
+		_, err := e.Operator().ReplayExecution(ctx, l.NodeID(l.flow, l.some(c, 1)[0]), engine.ReplayCompleted)
 		return nil, err
 	},
 	"grow": func(ctx context.Context, l *flowLife, e *engine.Engine, c dice) (func(), error) {

@@ -18,7 +18,7 @@ import (
 // the flags are tried.
 var quick = []string{
 	"migrate up", "migrate status", "migrate check", "migrate sql", "migrate adopt", "migrate down --all",
-	"migrate down --steps 1", "kinds", "version",
+	"migrate down --steps 1", "kind list", "version",
 }
 
 var (

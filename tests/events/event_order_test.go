@@ -33,7 +33,7 @@ var writers = map[string]func(context.Context, *engine.Engine, engine.Lease) err
 		return e.CancelExecution(ctx, engine.CancelSpec{ID: l.Execution})
 	},
 	"replay": func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
-		_, err := e.Operator().ReplayExecution(ctx, l.Execution)
+		_, err := e.Operator().ReplayExecution(ctx, l.Execution, engine.ReplayCompleted)
 		return err
 	},
 }

@@ -79,7 +79,7 @@ func TestEveryEndHasOneEvent_V5_V8(t *testing.T) {
 			if _, err := f.FailExecution(t.Context(), running.Lease, fixture.ForGood); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := f.Operator().ReplayExecution(t.Context(), running.ID); err != nil {
+			if _, err := f.Operator().ReplayExecution(t.Context(), running.ID, engine.ReplayCompleted); err != nil {
 				t.Fatal(err)
 			}
 			if err := f.Operator().ChangePriority(t.Context(), running.ID, 3); err != nil {

@@ -54,7 +54,7 @@ var modelOperators = map[string]modelCall{
 	},
 	"replay": {
 		func(ctx context.Context, _ *executionModel, e *engine.Engine, x *modelled) error {
-			_, err := e.Operator().ReplayExecution(ctx, x.id)
+			_, err := e.Operator().ReplayExecution(ctx, x.id, engine.ReplayCompleted)
 			return err
 		},
 		func(m *executionModel, x *modelled) error {

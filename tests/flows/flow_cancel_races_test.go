@@ -66,7 +66,7 @@ func TestCancelFlowWaitsForOpenTransactions(t *testing.T) {
 		{"replayed", []string{"a>b", "a>c"}, func(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow id.FlowID) error {
 			f.Succeed(t, flow, "a")
 			f.Succeed(t, flow, "b")
-			_, err := f.WithTx(tx).Operator().ReplayExecution(t.Context(), f.NodeID(flow, "a"))
+			_, err := f.WithTx(tx).Operator().ReplayExecution(t.Context(), f.NodeID(flow, "a"), engine.ReplayCompleted)
 			return err
 		}, map[string]string{fixture.StateCompleted: "b", fixture.StateCancelled: "a c"}},
 		{"ended by an operator", []string{"a>b", "c"}, func(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow id.FlowID) error {
@@ -119,7 +119,7 @@ func TestOperationsWaitForCancelFlow(t *testing.T) {
 			return err
 		}, engine.ErrStaleLease},
 		{"replay", func(ctx context.Context, late *engine.Engine, f *fixture.Flows, flow id.FlowID, _ engine.Lease) error {
-			_, err := late.Operator().ReplayExecution(ctx, f.NodeID(flow, "done"))
+			_, err := late.Operator().ReplayExecution(ctx, f.NodeID(flow, "done"), engine.ReplayCompleted)
 			return err
 		}, engine.ErrFlowTerminal},
 		{"cancel", func(ctx context.Context, late *engine.Engine, _ *fixture.Flows, flow id.FlowID, _ engine.Lease) error {

@@ -191,7 +191,7 @@ func TestCancelFlowLetsRunningMembersFinish(t *testing.T) {
 		f.Succeed(t, flow, "a")
 		f.Succeed(t, flow, "b")
 		f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a b", fixture.StateReady: "c"})
-		if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "a")); !errors.Is(err, engine.ErrFlowTerminal) {
+		if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "a"), engine.ReplayCompleted); !errors.Is(err, engine.ErrFlowTerminal) {
 			t.Errorf("replayed: %v", err)
 		}
 	})

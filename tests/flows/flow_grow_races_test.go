@@ -239,7 +239,7 @@ var racing = map[string]struct {
 		return fixture.CompleteOne(ctx, e, f.Leases[f.NodeID(flow, "a")])
 	}, engine.ErrStaleLease, "done a"},
 	"replay": {func(ctx context.Context, f *fixture.Flows, e *engine.Engine, flow id.FlowID, _ id.ExecutionID, _ []id.EdgeID) error {
-		_, err := e.Operator().ReplayExecution(ctx, f.NodeID(flow, "done"))
+		_, err := e.Operator().ReplayExecution(ctx, f.NodeID(flow, "done"), engine.ReplayCompleted)
 		return err
 	}, engine.ErrFlowTerminal, ""},
 }

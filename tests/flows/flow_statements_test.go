@@ -166,7 +166,7 @@ func TestFlowStatementsAreConstant(t *testing.T) {
 			flow := fanOut(t, f, n, nil)
 			f.Succeed(t, flow, "root")
 			return func() {
-				if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "root")); err != nil {
+				if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "root"), engine.ReplayCompleted); err != nil {
 					t.Error(err)
 				}
 				f.WantState(t, f.NodeID(flow, "mid0"), fixture.StateHeld)

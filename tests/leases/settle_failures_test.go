@@ -72,7 +72,7 @@ func TestFailureDetailStandsWithTheAttempt(t *testing.T) {
 	if _, err := f.ExecutionResult(t.Context(), last.ID); err == nil || strings.Contains(err.Error(), "stack") {
 		t.Errorf("its result is %v", err)
 	}
-	if _, err := f.Operator().ReplayExecution(t.Context(), last.ID); err != nil {
+	if _, err := f.Operator().ReplayExecution(t.Context(), last.ID, engine.ReplayCompleted); err != nil {
 		t.Fatal(err)
 	}
 	again := f.ClaimOne(t)

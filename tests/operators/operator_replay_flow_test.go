@@ -233,7 +233,7 @@ func TestReplayInACancelledFlow(t *testing.T) {
 	f.Exec(t, "UPDATE ff_flow_core SET public_flow_state = 'cancelled' WHERE partition_key = $1 AND flow_id = $2", fixture.PartitionOf(flow), flow)
 	before := f.DumpFlow(t, flow)
 	for _, key := range []string{"a", "b"} {
-		if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, key)); !errors.Is(err, engine.ErrFlowTerminal) {
+		if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, key), engine.ReplayCompleted); !errors.Is(err, engine.ErrFlowTerminal) {
 			t.Errorf("%s: got %v, want that the flow has ended", key, err)
 		}
 	}
@@ -310,7 +310,7 @@ func TestReplayWithUndecidableGroups(t *testing.T) {
 // A replay and whatever else acts on the same rows: whoever is second finds what the first has made of them.
 func TestReplayRacesOtherOperations(t *testing.T) {
 	replay := func(ctx context.Context, e *engine.Engine, x id.ExecutionID) error {
-		_, err := e.Operator().ReplayExecution(ctx, x)
+		_, err := e.Operator().ReplayExecution(ctx, x, engine.ReplayCompleted)
 		return err
 	}
 	t.Run("against one who deletes the row", func(t *testing.T) {

@@ -199,7 +199,7 @@ func TestReplayRefusesAnUnfinishedExecution(t *testing.T) {
 	cases["waiting"] = f.Create(t)
 	for name, x := range cases {
 		before := f.Dump(t, x)
-		_, err := f.Operator().ReplayExecution(t.Context(), x)
+		_, err := f.Operator().ReplayExecution(t.Context(), x, engine.ReplayCompleted)
 		if state, ok := errors.AsType[*engine.StateError](err); !ok || !errors.Is(err, engine.ErrNotEnded) || state.Execution != x {
 			t.Errorf("%s: got %v, want that it has not ended", name, err)
 		}
@@ -208,7 +208,7 @@ func TestReplayRefusesAnUnfinishedExecution(t *testing.T) {
 	c := startAlone(t, f)
 	f.Fail(t, c, fixture.ForGood)
 	f.Replay(t, c.Execution)
-	if _, err := f.Operator().ReplayExecution(t.Context(), c.Execution); !errors.Is(err, engine.ErrNotEnded) {
+	if _, err := f.Operator().ReplayExecution(t.Context(), c.Execution, engine.ReplayCompleted); !errors.Is(err, engine.ErrNotEnded) {
 		t.Errorf("a repetition: got %v", err)
 	}
 }
@@ -239,7 +239,7 @@ func TestReplayIsLimitedByThePolicy_E28(t *testing.T) {
 				}
 			}
 			before := f.Dump(t, l.Execution)
-			if _, err := f.Operator().ReplayExecution(t.Context(), l.Execution); !errors.Is(err, engine.ErrMaxReplays) {
+			if _, err := f.Operator().ReplayExecution(t.Context(), l.Execution, engine.ReplayCompleted); !errors.Is(err, engine.ErrMaxReplays) {
 				t.Errorf("got %v, want that it was replayed too often", err)
 			}
 			f.WantUnchanged(t, l.Execution, before)
@@ -254,7 +254,7 @@ func TestReplayToleratesABadReplayCount_E52(t *testing.T) {
 		l := f.Start(t).Lease
 		f.Fail(t, l, fixture.ForGood)
 		f.SetExecution(t, l.Execution, `raw_fields = raw_fields || '{"replay_count":`+text+`,"retry_count":"soon"}'`)
-		got, err := f.Operator().ReplayExecution(t.Context(), l.Execution)
+		got, err := f.Operator().ReplayExecution(t.Context(), l.Execution, engine.ReplayCompleted)
 		if want == 0 {
 			if !errors.Is(err, engine.ErrMaxReplays) {
 				t.Errorf("%s: got %v", text, err)
@@ -387,4 +387,26 @@ func TestReplayDiscardsSuspensions(t *testing.T) {
 		l.Execution.Partition(), l.Execution.UUID()); len(got) != 0 {
 		t.Errorf("%d suspensions are left", len(got))
 	}
+}
+
+// A completed execution is not run again by mistake: a payment would be made twice.
+func TestReplayOfACompletedExecutionWantsItsOption(t *testing.T) {
+	f := fixture.New(t)
+	c := f.Start(t)
+	if err := f.CompleteExecution(t.Context(), c.Lease, []byte("paid")); err != nil {
+		t.Fatal(err)
+	}
+	before := f.Dump(t, c.ID)
+	_, err := f.Operator().ReplayExecution(t.Context(), c.ID)
+	if stateErr, ok := errors.AsType[*engine.StateError](err); !ok || !errors.Is(err, engine.ErrCompleted) || stateErr.Execution != c.ID {
+		t.Errorf("got %v, want %v", err, engine.ErrCompleted)
+	}
+	if _, err := f.Operator().ReplayExecution(t.Context(), c.ID, "quickly"); !errors.Is(err, engine.ErrInvalidInput) {
+		t.Errorf("an unknown option: %v", err)
+	}
+	f.WantUnchanged(t, c.ID, before)
+	if _, err := f.Operator().ReplayExecution(t.Context(), c.ID, engine.ReplayCompleted); err != nil {
+		t.Fatal(err)
+	}
+	f.WantState(t, c.ID, fixture.StateReplayed)
 }

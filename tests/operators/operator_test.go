@@ -33,7 +33,7 @@ func TestOperatorRefusalLeavesNoLock(t *testing.T) {
 	for name, err := range map[string]error{
 		"priority": o.ChangePriority(t.Context(), running, 3),
 		"delay":    o.DelayExecution(t.Context(), running, f.Time().Add(time.Hour)),
-		"replay":   func() error { _, err := o.ReplayExecution(t.Context(), running); return err }(),
+		"replay":   func() error { _, err := o.ReplayExecution(t.Context(), running, engine.ReplayCompleted); return err }(),
 		"again":    o.ChangePriority(t.Context(), delayed, 3),
 	} {
 		state, ok := errors.AsType[*engine.StateError](err)
@@ -66,7 +66,7 @@ func TestOperatorReportsMissingExecutions(t *testing.T) {
 		x    id.ExecutionID
 		want error
 	}{{absent, engine.ErrNotFound}, {id.ExecutionID{}, engine.ErrInvalidInput}} {
-		_, replay := f.Operator().ReplayExecution(t.Context(), c.x)
+		_, replay := f.Operator().ReplayExecution(t.Context(), c.x, engine.ReplayCompleted)
 		_, revoke := f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: c.x})
 		for name, err := range map[string]error{
 			"priority": f.Operator().ChangePriority(t.Context(), c.x, 3),

@@ -255,7 +255,7 @@ func postponing(d time.Duration) []call {
 }
 
 var replaying = []call{single("ReplayExecution", func(ctx context.Context, s *stage, x *subject) error {
-	_, err := s.e.Operator().ReplayExecution(ctx, x.x)
+	_, err := s.e.Operator().ReplayExecution(ctx, x.x, engine.ReplayCompleted)
 	return err
 })}
 

@@ -113,7 +113,7 @@ func (s *stress) tend(ctx context.Context, e *engine.Engine, what int) error {
 	case 12:
 		return e.AckFlowCancel(ctx, flow, e.NodeID(flow, above))
 	case 13:
-		_, err := e.Operator().ReplayExecution(ctx, e.NodeID(flow, above))
+		_, err := e.Operator().ReplayExecution(ctx, e.NodeID(flow, above), engine.ReplayCompleted)
 		return err
 	}
 	return nil
@@ -156,7 +156,7 @@ func (s *stress) several(ctx context.Context) error {
 			case 2:
 				_ = bound.CancelExecution(ctx, engine.CancelSpec{ID: x})
 			case 3:
-				_, _ = bound.Operator().ReplayExecution(ctx, x)
+				_, _ = bound.Operator().ReplayExecution(ctx, x, engine.ReplayCompleted)
 			}
 		}
 		return nil

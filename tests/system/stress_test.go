@@ -170,11 +170,11 @@ func (s *stress) act(ctx context.Context, t *testing.T, e *engine.Engine, what i
 // operators are what an operator does to executions, among it.
 var operators = []func(context.Context, engine.Operator, id.ExecutionID) error{
 	func(ctx context.Context, o engine.Operator, x id.ExecutionID) error {
-		_, err := o.ReplayExecution(ctx, x)
+		_, err := o.ReplayExecution(ctx, x, engine.ReplayCompleted)
 		return err
 	},
 	func(ctx context.Context, o engine.Operator, x id.ExecutionID) error {
-		_, err := o.ReplayExecution(ctx, x)
+		_, err := o.ReplayExecution(ctx, x, engine.ReplayCompleted)
 		return err
 	},
 	func(ctx context.Context, o engine.Operator, x id.ExecutionID) error {

@@ -13,22 +13,29 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-func (a *app) kindsCommand() *cobra.Command {
+func (a *app) kindCommand() *cobra.Command {
+	cmd := group("kind", "List the kinds of executions that wait for a worker", "")
+	a.databaseFlags(cmd)
+	cmd.AddCommand(a.kindListCommand())
+	return cmd
+}
+
+func (a *app) kindListCommand() *cobra.Command {
 	var (
 		asJSON bool
 		lanes  []string
 		longer time.Duration
 	)
 	cmd := &cobra.Command{
-		Use:   "kinds",
-		Short: "Show the kinds of executions that wait for a worker",
-		Long: `kinds prints, by lane and kind, the executions that a worker could claim and the next of which has waited
+		Use:   "list",
+		Short: "List the kinds of executions that wait for a worker",
+		Long: `list prints, by lane and kind, the executions that a worker could claim and the next of which has waited
 for a minute: how many they are among the first of the lane, with a + where there may be more, for how
 long the next one has waited, and which it is. If that stays the same, nobody takes them: no worker has
 a handler for the kind, or none the capabilities that they require.`,
-		Example: `  ff kinds
-  ff kinds --lane images --longer 0s
-  ff kinds --json | jq '.kinds[] | select(.waiting > 100)'`,
+		Example: `  ff kind list
+  ff kind list --lane images --longer 0s
+  ff kind list --json | jq '.kinds[] | select(.waiting > 100)'`,
 		Args: noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
 			filter := engine.WaitingFilter{Longer: longer}
@@ -37,7 +44,7 @@ a handler for the kind, or none the capabilities that they require.`,
 			}
 			for _, lane := range lanes {
 				if err := id.LaneID(lane).Validate(); err != nil {
-					return &usageError{problem: err.Error()}
+					return &usageError{problem: "--lane: " + err.Error()}
 				}
 				filter.Lanes = append(filter.Lanes, id.LaneID(lane))
 			}
@@ -58,14 +65,13 @@ a handler for the kind, or none the capabilities that they require.`,
 			})
 		}),
 	}
-	a.databaseFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringSliceVar(&lanes, "lane", nil, "look at these lanes only")
-	cmd.Flags().DurationVar(&longer, "longer", time.Minute, "show kinds whose next execution has waited for at least this long")
+	cmd.Flags().DurationVar(&longer, "longer", time.Minute, "those whose next execution has waited for at least this long")
 	return cmd
 }
 
-// kindsView is the JSON of `ff kinds`.
+// kindsView is the JSON of `ff kind list`.
 type kindsView struct {
 	Kinds []kindView `json:"kinds"` // by lane and kind
 }

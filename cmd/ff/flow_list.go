@@ -82,7 +82,7 @@ func (f *flowListFlags) filter(now time.Time) (filter engine.FlowFilter, err err
 	order, ok := orders[f.order]
 	switch {
 	case !ok || order == engine.ClaimOrder:
-		return filter, &usageError{problem: fmt.Sprintf("there is no order %q", f.order)}
+		return filter, &usageError{problem: fmt.Sprintf("--order: there is no order %q", f.order), next: "use newest, oldest or id"}
 	case f.limit < 0:
 		return filter, &usageError{problem: "--limit is negative"}
 	}

@@ -25,7 +25,7 @@ var orders = map[string]engine.ListOrder{
 	"newest": engine.NewestFirst, "oldest": engine.OldestFirst, "claim": engine.ClaimOrder, "id": engine.ByID,
 }
 
-// listFlags are the flags of `ff executions` as they are given.
+// listFlags are the flags of `ff execution list` as they are given.
 type listFlags struct {
 	lane, kind, state, tag, since, until, worker, instance, order, after string
 
@@ -33,22 +33,22 @@ type listFlags struct {
 	asJSON, wide bool
 }
 
-func (a *app) executionsCommand() *cobra.Command {
+func (a *app) executionListCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
-		Use:   "executions",
+		Use:   "list",
 		Short: "List executions",
-		Long: `executions lists executions, the newest first, those that fit all the flags. --state is one of
+		Long: `list lists executions, the newest first, those that fit all the flags. --state is one of
 ` + states() + `.
 --since and --until take a duration, 2h for two hours ago, or an instant, 2026-11-22T15:04:05Z.
 
 A state, a kind, a tag and a lane have no index: executions are looked at one by one, up to a million
 in one run. Where there are more, it says how to go on. --since saves looking at all of them; --worker,
 --instance, --state active and --order claim, which wants a --lane, look at nothing else.`,
-		Example: `  ff executions --lane images --state failed --since 24h
-  ff executions --instance worker-7f9c
-  ff executions --lane images --order claim --limit 10
-  ff executions --tag app.order=42 --json | jq -r '.executions[].id'`,
+		Example: `  ff execution list --lane images --state failed --since 24h
+  ff execution list --instance worker-7f9c
+  ff execution list --lane images --order claim --limit 10
+  ff execution list --tag app.order=42 --json | jq -r '.executions[].id'`,
 		Args: noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
 			if _, err := f.filter(time.Now()); err != nil {
@@ -74,14 +74,8 @@ in one run. Where there are more, it says how to go on. --since saves looking at
 			})
 		}),
 	}
-	a.databaseFlags(cmd)
+	f.filterFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.lane, "lane", "", "those on this lane")
-	flags.StringVar(&f.kind, "kind", "", "those of this kind")
-	flags.StringVar(&f.state, "state", "", "those in this state")
-	flags.StringVar(&f.tag, "tag", "", "those with this tag, key=value")
-	flags.StringVar(&f.since, "since", "", "those created since then")
-	flags.StringVar(&f.until, "until", "", "those created before then")
 	flags.StringVar(&f.worker, "worker", "", "those that this worker has a lease of")
 	flags.StringVar(&f.instance, "instance", "", "those that this process of a worker has a lease of")
 	flags.StringVar(&f.order, "order", "newest", "newest, oldest, claim or id")
@@ -90,6 +84,17 @@ in one run. Where there are more, it says how to go on. --since saves looking at
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	flags.BoolVar(&f.wide, "wide", false, "print more than fits into 80 columns: ids with their partition, whole names")
 	return cmd
+}
+
+// filterFlags adds the flags that choose executions.
+func (f *listFlags) filterFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.lane, "lane", "", "those on this lane")
+	flags.StringVar(&f.kind, "kind", "", "those of this kind")
+	flags.StringVar(&f.state, "state", "", "those in this state")
+	flags.StringVar(&f.tag, "tag", "", "those with this tag, key=value")
+	flags.StringVar(&f.since, "since", "", "those created since then")
+	flags.StringVar(&f.until, "until", "", "those created before then")
 }
 
 // states renders the public states for the help.
@@ -107,11 +112,13 @@ func (f *listFlags) filter(now time.Time) (filter engine.ExecutionFilter, err er
 	order, ok := orders[f.order]
 	switch {
 	case !ok:
-		return filter, &usageError{problem: fmt.Sprintf("there is no order %q", f.order)}
+		return filter, &usageError{problem: fmt.Sprintf("--order: there is no order %q", f.order), next: "use newest, oldest, claim or id"}
 	case f.limit < 0:
 		return filter, &usageError{problem: "--limit is negative"}
 	case f.state != "" && !slices.Contains(state.PublicStates(), state.PublicState(f.state)):
-		return filter, &usageError{problem: fmt.Sprintf("there is no state %q", f.state)}
+		return filter, &usageError{
+			problem: fmt.Sprintf("--state: there is no state %q", f.state), next: "use one of " + strings.ReplaceAll(states(), "\n", " "),
+		}
 	}
 	filter = engine.ExecutionFilter{
 		Lane: id.LaneID(f.lane), Kind: f.kind, State: state.PublicState(f.state), Order: order,
@@ -144,7 +151,7 @@ func pastInstant(flag, text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// executionsView is the JSON of `ff executions`.
+// executionsView is the JSON of `ff execution list`.
 type executionsView struct {
 	Executions []summaryView `json:"executions"`
 	Next       string        `json:"next"` // the cursor to go on behind; empty: there are no more
@@ -194,12 +201,27 @@ func readExecutions(
 	return view, nil
 }
 
-// asUsage makes an argument that the engine refuses an error of the command line.
+// flagsOf are the flags that give the fields of the engine's arguments that it may refuse.
+var flagsOf = map[string]string{
+	"after": "--after", "as of": "--until", "created before": "--until", "created from": "--since", "keep": "--keep", "kind": "--kind",
+	"limit": "--limit", "namespace": "--namespace", "reason": "--reason", "state": "--state", "tag key": "--tag", "tag value": "--tag",
+	"until": "--until", "worker": "--worker", "instance": "--instance", "order": "--order",
+}
+
+// asUsage makes an argument that the engine refuses an error of the command line, which names the flag.
 func asUsage(err error) error {
-	if refused, ok := errors.AsType[*engine.InputError](err); ok {
-		return &usageError{problem: fmt.Sprintf("%s: %s", refused.Field, refused.Reason)}
+	refused, ok := errors.AsType[*engine.InputError](err)
+	if !ok {
+		return err
 	}
-	return err
+	field := refused.Field
+	if flag, ok := flagsOf[field]; ok {
+		field = flag
+		if !strings.Contains(flag, refused.Field) {
+			field += ": " + refused.Field
+		}
+	}
+	return &usageError{problem: fmt.Sprintf("%s: %s", field, refused.Reason)}
 }
 
 // columns are the columns of a terminal.

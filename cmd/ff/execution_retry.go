@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// retryFlags are the flags of `ff execution retry` and `ff flow retry` as they are given.
+type retryFlags struct{ completed, dryRun, asJSON bool }
+
+// options are what a replay is allowed.
+func (f *retryFlags) options() []engine.ReplayOption {
+	if f.completed {
+		return []engine.ReplayOption{engine.ReplayCompleted}
+	}
+	return nil
+}
+
+func (a *app) executionRetryCommand() *cobra.Command {
+	var (
+		r retryFlags
+		f = listFlags{order: "oldest"}
+	)
+	cmd := &cobra.Command{
+		Use:   "retry ID | --state STATE",
+		Short: "Run executions again that have ended, and delayed ones at once",
+		Long: `retry runs an execution again that has failed, expired, or was cancelled or
+skipped: with the same payload, all its retries, and without what it left. One
+that waits for its next attempt does not wait any longer.
+
+A completed one is refused, since its effects would happen once more, unless
+--completed is given.
+
+Instead of an id, flags choose many: --state failed, say, with --lane, --kind,
+--tag, --since or --until. The oldest come first. --dry-run only lists them.
+What is refused is printed, and the exit code is then 1.`,
+		Example: `  ff execution retry 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
+  ff execution retry --state failed --lane mail --since 24h --dry-run
+  ff execution retry --state failed --kind send-invoice --limit 100`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("%s takes one id, not %d; --state and others choose many", cmd.CommandPath(), len(args))
+			}
+			return nil
+		},
+	}
+	cmd.RunE = a.does(func(ctx context.Context, args []string) error {
+		var chosen []string
+		for _, name := range []string{"lane", "kind", "state", "tag", "since", "until", "limit", "dry-run"} {
+			if cmd.Flags().Changed(name) {
+				chosen = append(chosen, "--"+name)
+			}
+		}
+		switch {
+		case len(args) == 1 && len(chosen) > 0:
+			return &usageError{problem: fmt.Sprintf("ff execution retry takes either an id or %s", strings.Join(chosen, ", "))}
+		case len(args) == 1:
+			return a.operate(ctx, args[0], r.asJSON, func(eng *engine.Engine, x id.ExecutionID) error { return retryOne(ctx, eng, x, r) })
+		case f.state == "":
+			return &usageError{problem: "ff execution retry needs an id, or --state for many", next: "pass --state failed, expired, cancelled, skipped or completed"}
+		}
+		return a.retryMany(ctx, f, r)
+	})
+	f.filterFlags(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&r.completed, "completed", false, "run completed ones again, too, with all their effects")
+	flags.IntVar(&f.limit, "limit", 0, "how many to retry at most, 0 for all")
+	flags.BoolVar(&r.dryRun, "dry-run", false, "list what would be retried, and change nothing")
+	flags.BoolVar(&r.asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// retryOne replays an execution, or ends its delay.
+func retryOne(ctx context.Context, eng *engine.Engine, x id.ExecutionID, r retryFlags) error {
+	_, err := eng.Operator().ReplayExecution(ctx, x, r.options()...)
+	if !errors.Is(err, engine.ErrNotEnded) {
+		return err
+	}
+	now, clockErr := eng.Now(ctx)
+	if clockErr != nil {
+		return clockErr
+	}
+	return eng.Operator().DelayExecution(ctx, x, now)
+}
+
+// retryMany replays what the flags choose.
+func (a *app) retryMany(ctx context.Context, f listFlags, r retryFlags) error {
+	switch public := state.PublicState(f.state); {
+	case public == state.PublicCompleted && !r.completed:
+		return &usageError{problem: "retrying completed executions repeats their effects", next: "pass --completed if they should happen again"}
+	case slices.Contains(state.PublicStates(), public) && !public.Terminal():
+		return &usageError{problem: fmt.Sprintf("--state %s is none in which an execution has ended", public), next: "use failed, expired, cancelled, skipped or completed"}
+	}
+	if _, err := f.filter(time.Now()); err != nil {
+		return err
+	}
+	return a.withEngine(ctx, func(eng *engine.Engine) error {
+		now, err := eng.Now(ctx)
+		if err != nil {
+			return err
+		}
+		filter, err := f.filter(now)
+		if err != nil {
+			return err
+		}
+		b := newBulk(a, eng, r)
+		for x, err := range eng.Executions(ctx, filter) {
+			if err != nil {
+				return asUsage(err)
+			}
+			if f.limit > 0 && b.seen == f.limit {
+				break
+			}
+			if err := b.retry(ctx, x.ID, ""); err != nil {
+				return err
+			}
+		}
+		return b.end()
+	})
+}
+
+// bulk retries one execution after the other.
+type bulk struct {
+	a   *app
+	eng *engine.Engine
+	retryFlags
+
+	seen int
+	view retriedView
+}
+
+// retriedView is the JSON of a retry of many, and of `ff flow retry`.
+type retriedView struct {
+	Retried []id.ExecutionID `json:"retried"` // or those that would be
+	Refused []refusedView    `json:"refused"`
+}
+
+type refusedView struct {
+	ID    id.ExecutionID `json:"id"`
+	Error string         `json:"error"`
+}
+
+func newBulk(a *app, eng *engine.Engine, r retryFlags) *bulk {
+	return &bulk{a: a, eng: eng, retryFlags: r, view: retriedView{Retried: []id.ExecutionID{}, Refused: []refusedView{}}}
+}
+
+// retry retries one, and returns an error only where the others cannot be tried either. name is the node's, if it is one.
+func (b *bulk) retry(ctx context.Context, x id.ExecutionID, name string) error {
+	b.seen++
+	var err error
+	if !b.dryRun {
+		_, err = b.eng.Operator().ReplayExecution(ctx, x, b.options()...)
+	}
+	switch {
+	case err == nil:
+		b.view.Retried = append(b.view.Retried, x)
+	case ctx.Err() != nil, errors.Is(err, engine.ErrUnavailable), errors.Is(err, engine.ErrTransport), errors.Is(err, engine.ErrDenied),
+		errors.Is(err, engine.ErrReadOnly), errors.Is(err, engine.ErrFlowTerminal):
+		return err
+	default:
+		b.view.Refused = append(b.view.Refused, refusedView{x, oneLine(err)})
+	}
+	if b.asJSON {
+		return nil
+	}
+	if name != "" {
+		name = " (" + printable(name) + ")"
+	}
+	switch {
+	case err != nil:
+		_, err = fmt.Fprintf(b.a.stdout, "%s%s is refused: %s\n", x.UUID(), name, oneLine(err))
+	case b.dryRun:
+		_, err = fmt.Fprintf(b.a.stdout, "%s%s would run again\n", x.UUID(), name)
+	default:
+		_, err = fmt.Fprintf(b.a.stdout, "%s%s runs again\n", x.UUID(), name)
+	}
+	return err
+}
+
+// end says how many there were. It is an error if some were refused.
+func (b *bulk) end() error {
+	b.eng.Flush()
+	var err error
+	if b.asJSON {
+		err = b.a.writeJSON(b.view)
+	} else if b.seen == 0 {
+		_, err = fmt.Fprintln(b.a.stdout, "There is none.")
+	}
+	if err == nil && len(b.view.Refused) > 0 {
+		err = &stepError{
+			fmt.Errorf("%d of %d executions were refused", len(b.view.Refused), b.seen), "look at them with `ff execution show`", exitFailed,
+		}
+	}
+	return err
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+func (a *app) flowRetryCommand() *cobra.Command {
+	var (
+		r         retryFlags
+		cancelled bool
+	)
+	cmd := &cobra.Command{
+		Use:   "retry ID",
+		Short: "Run what failed in a flow again, and what was skipped below",
+		Long: `retry replays the executions of a flow that have failed or expired, and those
+that were skipped because of them, each before what depends on it. What has
+completed, or runs, stays as it is. With --cancelled those that were cancelled
+run again, too. --dry-run only lists them.
+
+A flow that was cancelled itself is refused. What is refused of the executions
+is printed, and the exit code is then 1.`,
+		Example: `  ff flow retry 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --dry-run
+  ff flow retry 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10`,
+		Args: oneID,
+		RunE: a.does(func(ctx context.Context, args []string) error {
+			flow, err := flowArgument(args[0])
+			if err != nil {
+				return err
+			}
+			return a.withEngine(ctx, func(eng *engine.Engine) error {
+				graph, err := eng.FlowGraph(ctx, flow)
+				if err != nil {
+					return err
+				}
+				b := newBulk(a, eng, r)
+				for _, i := range toRetry(graph, cancelled) {
+					n := &graph.Nodes[i]
+					if err := b.retry(ctx, n.ID, nodeName(n)); err != nil {
+						return err
+					}
+				}
+				return b.end()
+			})
+		}),
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&cancelled, "cancelled", false, "run cancelled executions again, too")
+	flags.BoolVar(&r.dryRun, "dry-run", false, "list what would be retried, and change nothing")
+	flags.BoolVar(&r.asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// toRetry returns the places of what did not succeed in a flow, each behind what it depends on: what failed, and what was
+// skipped below that.
+func toRetry(graph *engine.FlowGraph, cancelled bool) (places []int) {
+	downstream := make([][]int, len(graph.Nodes))
+	for _, e := range graph.Edges {
+		downstream[e.From] = append(downstream[e.From], e.To)
+	}
+	below := make([]bool, len(graph.Nodes)) // behind something that runs again
+	for _, i := range byDepth(graph) {
+		var again bool
+		switch nodeState(&graph.Nodes[i]) {
+		case state.PublicFailed, state.PublicExpired:
+			again = true
+		case state.PublicCancelled:
+			again = cancelled
+		case state.PublicSkipped:
+			again = below[i]
+		}
+		if !again {
+			continue
+		}
+		places = append(places, i)
+		for _, d := range downstream[i] {
+			below[d] = true
+		}
+	}
+	return places
+}

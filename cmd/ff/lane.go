@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+func (a *app) laneCommand() *cobra.Command {
+	cmd := group("lane", "List, show, pause and resume lanes, set their retention", "")
+	a.databaseFlags(cmd)
+	cmd.AddCommand(a.laneListCommand(), a.laneShowCommand(), a.lanePauseCommand(), a.laneResumeCommand(), a.laneRetentionCommand())
+	return cmd
+}
+
+// oneLane is the argument check of the commands on a lane.
+func oneLane(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%s takes one lane, not %d", cmd.CommandPath(), len(args))
+	}
+	return nil
+}
+
+// laneArgument reads the name of a lane.
+func laneArgument(text string) (id.LaneID, error) {
+	lane := id.LaneID(text)
+	if err := lane.Validate(); err != nil {
+		return "", &usageError{problem: "lane: " + err.Error()}
+	}
+	return lane, nil
+}
+
+// findLane returns a lane that executions were created on, or that is paused.
+func findLane(ctx context.Context, eng *engine.Engine, lane id.LaneID) (engine.LaneSummary, error) {
+	for found, err := range eng.Lanes(ctx) {
+		switch {
+		case err != nil:
+			return engine.LaneSummary{}, err
+		case found.ID == lane:
+			return found, nil
+		case found.ID > lane: // they come in byte order
+			return engine.LaneSummary{}, noLane(lane)
+		}
+	}
+	return engine.LaneSummary{}, noLane(lane)
+}
+
+func noLane(lane id.LaneID) error {
+	return &stepError{&engine.NotFoundError{Entity: "lane", ID: printable(string(lane))}, "correct the name, see `ff lane list`", exitNotFound}
+}
+
+// onLane runs fn for a lane that is in use. Others are refused, since their name is probably wrong, unless create is set; it
+// is nil for commands that have no such flag.
+func (a *app) onLane(ctx context.Context, text string, create *bool, fn func(*engine.Engine, id.LaneID) error) error {
+	lane, err := laneArgument(text)
+	if err != nil {
+		return err
+	}
+	return a.withEngine(ctx, func(eng *engine.Engine) error {
+		defer eng.Flush()
+		if create == nil || !*create {
+			_, err := findLane(ctx, eng, lane)
+			if errors.Is(err, engine.ErrNotFound) && create != nil {
+				return &stepError{err, "correct the name, see `ff lane list`, or pass --create", exitNotFound}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return fn(eng, lane)
+	})
+}
+
+func (a *app) laneShowCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "show LANE",
+		Short:   "Show how much is on a lane, and how long what ends there is kept",
+		Example: `  ff lane show images`,
+		Args:    oneLane,
+		RunE: a.does(func(ctx context.Context, args []string) error {
+			lane, err := laneArgument(args[0])
+			if err != nil {
+				return err
+			}
+			return a.withEngine(ctx, func(eng *engine.Engine) error {
+				now, err := eng.Now(ctx)
+				if err != nil {
+					return err
+				}
+				summary, err := findLane(ctx, eng, lane)
+				if err != nil {
+					return err
+				}
+				kept, err := keptOn(ctx, eng, lane)
+				if err != nil {
+					return err
+				}
+				view := laneDetails{newLaneView(summary), kept}
+				if asJSON {
+					return a.writeJSON(view)
+				}
+				return view.print(a.stdout, now)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// laneDetails is the JSON of `ff lane show`.
+type laneDetails struct {
+	laneView
+
+	Keep string `json:"keep"` // how long what ends there is kept: a duration, forever, or default
+}
+
+func (v *laneDetails) print(to io.Writer, now time.Time) error {
+	waiting := v.Waiting.String()
+	if !v.since.IsZero() {
+		waiting += ", the next one for " + ago(now.Sub(v.since))
+	}
+	_, err := io.WriteString(to, renderFacts([]fact{
+		{"lane", string(v.ID)},
+		{"paused", v.PausedSince},
+		{"reason", v.PauseReason},
+		{"waiting", waiting},
+		{"delayed", v.Delayed.String()},
+		{"blocked", v.Blocked.String()},
+		{"active", v.Active.String()},
+		{"ended", fmt.Sprintf("%.0f a minute", v.EndedPerMinute)},
+		{"kept", v.Keep},
+	}))
+	return err
+}
+
+// laneState is the JSON of `ff lane pause` and `ff lane resume`.
+type laneState struct {
+	ID     id.LaneID `json:"id"`
+	Paused bool      `json:"paused"`
+}
+
+func (a *app) lanePauseCommand() *cobra.Command {
+	var (
+		asJSON, create bool
+		reason         string
+	)
+	cmd := &cobra.Command{
+		Use:   "pause LANE",
+		Short: "Stop claims from a lane until it is resumed; what runs goes on",
+		Long: `pause stops claims from a lane until it is resumed. What is running goes on. A
+lane that nobody has created work on is refused, unless --create is given.`,
+		Example: `  ff lane pause images --reason "the image store is down"`,
+		Args:    oneLane,
+		RunE: a.does(func(ctx context.Context, args []string) error {
+			return a.onLane(ctx, args[0], &create, func(eng *engine.Engine, lane id.LaneID) error {
+				if err := eng.Operator().PauseLane(ctx, lane, reason); err != nil {
+					return asUsage(err)
+				}
+				return a.sayLane(laneState{ID: lane, Paused: true}, asJSON)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&create, "create", false, "pause a lane that nobody has used yet, too")
+	cmd.Flags().StringVar(&reason, "reason", "", "why; ff lane list shows it")
+	return cmd
+}
+
+func (a *app) laneResumeCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "resume LANE",
+		Short:   "Let workers claim from a paused lane again",
+		Example: `  ff lane resume images`,
+		Args:    oneLane,
+		RunE: a.does(func(ctx context.Context, args []string) error {
+			return a.onLane(ctx, args[0], nil, func(eng *engine.Engine, lane id.LaneID) error {
+				if err := eng.Operator().ResumeLane(ctx, lane); err != nil {
+					return asUsage(err)
+				}
+				return a.sayLane(laneState{ID: lane}, asJSON)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *app) sayLane(now laneState, asJSON bool) error {
+	if asJSON {
+		return a.writeJSON(now)
+	}
+	word := "resumed"
+	if now.Paused {
+		word = "paused"
+	}
+	_, err := fmt.Fprintf(a.stdout, "Lane %s is %s.\n", printable(string(now.ID)), word)
+	return err
+}
+
+func (a *app) laneRetentionCommand() *cobra.Command {
+	var (
+		asJSON, create bool
+		keep           string
+	)
+	cmd := &cobra.Command{
+		Use:   "retention LANE --keep SPAN",
+		Short: "Set how long executions of a lane are kept after their end",
+		Long: `retention sets how long executions of a lane are kept after their end, if their
+policy does not say it: a duration from a minute on, as 72h; forever; or
+default, for what the engines are configured with. It holds for what has ended
+before, too: after a shorter one, what is overdue is deleted soon.
+
+A lane that nobody has created work on is refused, unless --create is given.
+"ff retention show" says how far deletion has come.`,
+		Example: `  ff lane retention thumbnails --keep 1h
+  ff lane retention invoices --keep forever
+  ff lane retention invoices --keep default`,
+		Args: oneLane,
+		RunE: a.does(func(ctx context.Context, args []string) error {
+			span, err := keepArgument(keep)
+			if err != nil {
+				return err
+			}
+			return a.onLane(ctx, args[0], &create, func(eng *engine.Engine, lane id.LaneID) error {
+				if err := eng.Operator().SetLaneRetention(ctx, lane, span); err != nil {
+					return asUsage(err)
+				}
+				kept, err := keptOn(ctx, eng, lane)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return a.writeJSON(laneRetention{lane, kept})
+				}
+				_, err = fmt.Fprintf(a.stdout, "What ends on lane %s is kept: %s.\n", printable(string(lane)), kept)
+				return err
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&create, "create", false, "set it for a lane that nobody has used yet, too")
+	cmd.Flags().StringVar(&keep, "keep", "", "a duration, forever or default")
+	return cmd
+}
+
+// laneRetention is the JSON of `ff lane retention`, and a part of that of `ff retention show`.
+type laneRetention struct {
+	Lane id.LaneID `json:"lane"`
+	Keep string    `json:"keep"`
+}
+
+// keepArgument reads how long something is kept.
+func keepArgument(text string) (time.Duration, error) {
+	switch text {
+	case "":
+		return 0, &usageError{problem: "--keep is missing", next: "pass --keep with a duration, forever or default"}
+	case "forever":
+		return policy.KeepForever, nil
+	case "default":
+		return 0, nil
+	}
+	span, err := time.ParseDuration(text)
+	if err != nil || span < policy.MinRetention {
+		return 0, &usageError{
+			problem: fmt.Sprintf("--keep %q is no duration of at least %v", text, policy.MinRetention), next: "use one, as 72h, or forever or default",
+		}
+	}
+	return span, nil
+}
+
+// keptText renders how long something is kept.
+func keptText(span time.Duration) string {
+	if span == policy.KeepForever {
+		return "forever"
+	}
+	return span.String()
+}
+
+// keptOn returns how long what ends on a lane is kept.
+func keptOn(ctx context.Context, eng *engine.Engine, lane id.LaneID) (string, error) {
+	status, err := eng.Operator().Retention(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, l := range status.Lanes {
+		if l.Lane == lane {
+			return keptText(l.Keep), nil
+		}
+	}
+	return "default", nil
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+func (a *app) retentionCommand() *cobra.Command {
+	cmd := group("retention", "Show how far the deletion of what has ended has come", "")
+	a.databaseFlags(cmd)
+	cmd.AddCommand(a.retentionShowCommand())
+	return cmd
+}
+
+func (a *app) retentionShowCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show how far deletion has come, and which lanes keep how long",
+		Long: `show prints how far the deletion of ended executions, flows and events has come,
+and the lanes with a retention of their own, which "ff lane retention" sets. If
+it falls behind, no worker runs the background work, or not fast enough.`,
+		Example: `  ff retention show
+  ff retention show --json | jq .behind_seconds`,
+		Args: noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			return a.withEngine(ctx, func(eng *engine.Engine) error {
+				status, err := eng.Operator().Retention(ctx)
+				if err != nil {
+					return err
+				}
+				view := newRetentionView(status)
+				if asJSON {
+					return a.writeJSON(view)
+				}
+				return view.print(a.stdout)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// retentionView is the JSON of `ff retention show`.
+type retentionView struct {
+	NextEnd       string          `json:"next_end,omitempty"` // when what is looked at next ended
+	BehindSeconds float64         `json:"behind_seconds"`
+	Waiting       int64           `json:"waiting"` // looked at, and not due
+	NextDue       string          `json:"next_due,omitempty"`
+	Deleted       int64           `json:"deleted"`
+	DeletedLately int64           `json:"deleted_last_minute"`
+	FlowsDeleted  int64           `json:"flows_deleted"`
+	Lanes         []laneRetention `json:"lanes"` // in byte order
+	Outboxes      []outboxView    `json:"outboxes"`
+}
+
+type outboxView struct {
+	Outbox string `json:"outbox"`
+	Floor  int64  `json:"floor"` // the greatest id that was deleted
+	Oldest string `json:"oldest,omitempty"`
+}
+
+func newRetentionView(s engine.RetentionStatus) *retentionView {
+	view := &retentionView{
+		NextEnd: timestamp(s.NextEnd), BehindSeconds: s.Behind.Seconds(), Waiting: s.Waiting, NextDue: timestamp(s.NextDue),
+		Deleted: s.Deleted, DeletedLately: s.DeletedLately, FlowsDeleted: s.FlowsDeleted, Lanes: []laneRetention{}, Outboxes: []outboxView{},
+	}
+	for _, l := range s.Lanes {
+		view.Lanes = append(view.Lanes, laneRetention{l.Lane, keptText(l.Keep)})
+	}
+	for _, o := range s.Outboxes {
+		view.Outboxes = append(view.Outboxes, outboxView{o.Outbox, o.Floor, timestamp(o.Oldest)})
+	}
+	return view
+}
+
+func (v *retentionView) print(to io.Writer) error {
+	behind := time.Duration(v.BehindSeconds * float64(time.Second)).Round(time.Second)
+	text := renderFacts([]fact{
+		{"behind", behind.String()},
+		{"looks at the end of", v.NextEnd},
+		{"waiting", fmt.Sprint(v.Waiting)},
+		{"next one due", v.NextDue},
+		{"executions deleted", fmt.Sprintf("%d, %d in the last minute", v.Deleted, v.DeletedLately)},
+		{"flows deleted", fmt.Sprint(v.FlowsDeleted)},
+	})
+	outboxes := newTable(table.Row{"EVENTS", "DELETED UP TO", "OLDEST"})
+	for _, o := range v.Outboxes {
+		outboxes.AppendRow(table.Row{o.Outbox, o.Floor, o.Oldest})
+	}
+	text += "\n" + outboxes.Render() + "\n"
+	if len(v.Lanes) > 0 {
+		lanes := newTable(table.Row{"LANE", "KEEPS"})
+		for _, l := range v.Lanes {
+			lanes.AppendRow(table.Row{shortened(printable(string(l.Lane)), 50), l.Keep})
+		}
+		text += "\n" + lanes.Render() + "\n"
+	}
+	_, err := io.WriteString(to, text)
+	return err
+}
