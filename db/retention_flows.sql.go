@@ -21,7 +21,7 @@ WITH input AS (
 )
 DELETE FROM ff_cancel_backlog_member
 WHERE
-    partition_key = ANY ($1::smallint[])
+    (partition_key = ANY ($1::smallint[])) IS TRUE
     AND flow_id = ANY ($2::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
@@ -60,7 +60,7 @@ WITH input AS (
 )
 DELETE FROM ff_cancel_dispatch_outbox
 WHERE
-    partition_key = ANY ($1::smallint[])
+    (partition_key = ANY ($1::smallint[])) IS TRUE
     AND flow_id = ANY ($2::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
@@ -99,7 +99,7 @@ WITH input AS (
 )
 DELETE FROM ff_edge_group
 WHERE
-    partition_key = ANY ($1::smallint[])
+    (partition_key = ANY ($1::smallint[])) IS TRUE
     AND flow_id = ANY ($2::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
@@ -138,7 +138,7 @@ WITH input AS (
 )
 DELETE FROM ff_edge
 WHERE
-    partition_key = ANY ($1::smallint[])
+    (partition_key = ANY ($1::smallint[])) IS TRUE
     AND flow_id = ANY ($2::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
@@ -179,7 +179,7 @@ WITH input AS (
 )
 DELETE FROM ff_flow_summary
 WHERE
-    partition_key = ANY ($1::smallint[])
+    (partition_key = ANY ($1::smallint[])) IS TRUE
     AND flow_id = ANY ($2::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
@@ -218,7 +218,7 @@ WITH input AS (
 )
 DELETE FROM ff_flow_core
 WHERE
-    partition_key = ANY ($1::smallint[])
+    (partition_key = ANY ($1::smallint[])) IS TRUE
     AND flow_id = ANY ($2::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid

@@ -126,7 +126,7 @@ WITH input AS (
 )
 DELETE FROM ff_edge
 WHERE
-    partition_key = ANY (@partition_keys::smallint[])
+    (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
     AND flow_id = ANY (@flow_ids::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
@@ -156,7 +156,7 @@ WITH input AS (
 )
 DELETE FROM ff_edge_group
 WHERE
-    partition_key = ANY (@partition_keys::smallint[])
+    (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
     AND flow_id = ANY (@flow_ids::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
@@ -184,7 +184,7 @@ WITH input AS (
 )
 DELETE FROM ff_cancel_dispatch_outbox
 WHERE
-    partition_key = ANY (@partition_keys::smallint[])
+    (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
     AND flow_id = ANY (@flow_ids::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
@@ -212,7 +212,7 @@ WITH input AS (
 )
 DELETE FROM ff_cancel_backlog_member
 WHERE
-    partition_key = ANY (@partition_keys::smallint[])
+    (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
     AND flow_id = ANY (@flow_ids::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
@@ -240,7 +240,7 @@ WITH input AS (
 )
 DELETE FROM ff_flow_summary
 WHERE
-    partition_key = ANY (@partition_keys::smallint[])
+    (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
     AND flow_id = ANY (@flow_ids::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
@@ -268,7 +268,7 @@ WITH input AS (
 )
 DELETE FROM ff_flow_core
 WHERE
-    partition_key = ANY (@partition_keys::smallint[])
+    (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
     AND flow_id = ANY (@flow_ids::uuid[])
     AND ctid = ANY (ARRAY(
         SELECT x.ctid

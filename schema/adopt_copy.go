@@ -87,6 +87,33 @@ func (c *conversion) copyTables(ctx context.Context) error {
 	}))
 }
 
+// settledColumns are columns of this library that an execution gets with its copy if it has ended and nothing else of it is
+// to be rewritten but perhaps its public state: most of an old database. An update of each afterwards would take as long as
+// the rest. They are what AdoptExecutions writes.
+const (
+	settledColumns = ", ffx_retry_count, ffx_attempt_count, ffx_lease_epoch, ffx_execution_deadline_ms"
+
+	settledValues = `,
+		CASE WHEN ` + settled + ` THEN coalesce(least(ffx_read_number(e.raw_fields, 'retry_count'), 2147483647), 0) END::integer,
+		CASE WHEN ` + settled + ` THEN coalesce(least(ffx_read_number(e.raw_fields, 'total_attempt_count'), 2147483647), 0) END::integer,
+		CASE WHEN ` + settled + ` THEN 0 END,
+		CASE WHEN ` + settled + ` THEN - abs(coalesce(e.deadline_at_ms, 0)) END`
+
+	settled = `(
+		e.lifecycle_phase IN ('terminal', 'cancelled')
+		AND e.ownership_state <> 'leased'
+		AND e.lifecycle_phase <> 'cancelled'
+		AND e.public_state <> 'cancelled'
+		AND e.priority BETWEEN 0 AND 9000
+		AND e.required_capabilities = '{}'
+		AND NOT e.raw_fields ?| ARRAY['budget_ids', 'quota_policy_id']
+		AND (
+			e.policy IS NULL
+			OR NOT e.policy ? 'routing_requirements' AND coalesce(e.policy -> 'budget_ids', '[]') = '[]'
+		)
+	)`
+)
+
 // seeded are the tables that a migration fills. Their rows give way to those of FlowFabric.
 var seeded = []string{"ff_partition_config", "ff_migration_annotation"}
 
@@ -105,8 +132,12 @@ func (c *conversion) copyPart(ctx context.Context, o original, part string) erro
 			if _, err := tx.Exec(ctx, settings+record(stepCopy+part)); err != nil {
 				return err
 			}
-			tag, err := tx.Exec(ctx, "INSERT INTO "+o.table+" ("+o.columns+") OVERRIDING SYSTEM VALUE SELECT "+o.columns+" FROM "+
-				pgx.Identifier{part}.Sanitize())
+			columns, values := o.columns, o.columns
+			if o.table == "ff_exec_core" {
+				columns, values = columns+settledColumns, values+settledValues
+			}
+			tag, err := tx.Exec(ctx, "INSERT INTO "+o.table+" ("+columns+") OVERRIDING SYSTEM VALUE SELECT "+values+" FROM "+
+				pgx.Identifier{part}.Sanitize()+" AS e")
 			copied = tag.RowsAffected()
 			return err
 		})

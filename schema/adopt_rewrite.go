@@ -20,6 +20,7 @@ type found struct {
 	Partition  int16
 	Execution  pgtype.UUID
 	Flow       pgtype.UUID
+	Settled    bool   // only its public state is to be rewritten
 	Quota      string // the id of its quota policy, as text
 	Judged     bool   // its dependencies may hold it
 	Mispointed bool   // its pointer is not at the attempt that goes on
@@ -28,12 +29,13 @@ type found struct {
 }
 
 // foundExecutions returns the next executions, by key, that are not in the form of this library yet: each rewrite sets
-// ffx_retry_count.
+// ffx_retry_count. Of those that have it already only the public state may be an old one.
 const foundExecutions = `
 SELECT
     e.partition_key AS partition,
     e.execution_id AS execution,
     e.flow_id AS flow,
+    e.ffx_retry_count IS NOT NULL AS settled,
     coalesce(e.raw_fields ->> 'quota_policy_id', '') AS quota,
     w.waits AND e.flow_id IS NOT NULL AND e.started_at_ms IS NULL AS judged,
     w.waits AND CASE e.attempt_state
@@ -71,7 +73,11 @@ CROSS JOIN LATERAL (
         AND e.eligibility_state <> 'pending_claim' AS waits
 ) AS w
 WHERE
-    e.ffx_retry_count IS NULL
+    (
+        e.ffx_retry_count IS NULL
+        OR e.lifecycle_phase IN ('terminal', 'cancelled')
+        AND e.public_state NOT IN ('completed', 'failed', 'cancelled', 'expired', 'skipped')
+    )
     AND (e.partition_key, e.execution_id) > ($1::smallint, $2::uuid)
 ORDER BY
     e.partition_key,
@@ -149,7 +155,12 @@ func (r rewriter) rewrite(ctx context.Context, page []found) (int, error) {
 		return 0, err
 	}
 	params := db.AdoptExecutionsParams{NowMs: nowMs}
+	settled := 0
 	for _, x := range page {
+		if x.Settled {
+			settled++
+			continue
+		}
 		var quota int16
 		if policy, err := id.ParseQuotaPolicyID(x.Quota); err == nil {
 			quota = r.c.partitions.QuotaPartition(policy)
@@ -160,9 +171,11 @@ func (r rewriter) rewrite(ctx context.Context, page []found) (int, error) {
 		params.Held = append(params.Held, held[x.Execution.Bytes])
 		params.QuotaPartitions = append(params.QuotaPartitions, quota)
 	}
-	rewritten, err := r.q.AdoptExecutions(ctx, r.tx, params)
-	if err != nil {
-		return 0, err
+	var rewritten []db.AdoptExecutionsRow
+	if settled < len(page) {
+		if rewritten, err = r.q.AdoptExecutions(ctx, r.tx, params); err != nil {
+			return 0, err
+		}
 	}
 	if k := keysOf(page, func(x found) bool { return x.Mispointed }); len(k.executions) > 0 {
 		if _, err := r.q.RepointExecutions(ctx, r.tx, db.RepointExecutionsParams{
@@ -183,7 +196,7 @@ func (r rewriter) rewrite(ctx context.Context, page []found) (int, error) {
 			return 0, err
 		}
 	}
-	return len(rewritten), nil
+	return settled + len(rewritten), nil
 }
 
 // judge returns which members of flows have to wait for their dependencies. A group without a row gets one. Where the
