@@ -173,7 +173,25 @@ const (
 
 // unread are queries of what could not be decoded, a text a row.
 var unread = []string{
-	`SELECT 'execution ' || x.id || ': ' || x.corruption FROM ffx_execution AS x WHERE x.corruption IS NOT NULL`,
+	// The view looks up the current attempt of each execution, so what has ended in the usual form is left out.
+	`SELECT 'execution ' || x.id || ': ' || x.corruption
+	FROM ff_exec_core AS e
+	CROSS JOIN LATERAL (
+		SELECT v.id, v.corruption
+		FROM ffx_execution AS v
+		WHERE v.partition_key = e.partition_key AND v.execution_id = e.execution_id
+		OFFSET 0
+	) AS x
+	WHERE
+		(
+			e.lifecycle_phase = 'terminal'
+			AND e.ownership_state = 'unowned'
+			AND e.eligibility_state = 'not_applicable'
+			AND e.attempt_state = 'attempt_terminal'
+			AND e.public_state IN ('completed', 'failed', 'cancelled', 'expired', 'skipped')
+			AND e.blocking_reason IS NULL
+		) IS NOT TRUE
+		AND x.corruption IS NOT NULL`,
 	`SELECT 'execution {fp:' || e.partition_key || '}:' || e.execution_id || ': ' || (e.raw_fields ->> 'blocking_detail')
 	FROM ff_exec_core AS e
 	WHERE

@@ -104,6 +104,9 @@ func TestAdoptReadsAndWritesEveryLiteral(t *testing.T) {
 	insertReferenceRows(t, converted)
 	exec(t, own, "DELETE FROM ff_lane_registry")
 	insertReferenceRows(t, own)
+	const odd = "UPDATE ff_exec_core SET attempt_state = 'odd' WHERE payload = 'ended public completed'"
+	exec(t, converted, odd)
+	exec(t, own, odd)
 	// What has ended, is active or suspended reads as before; what waits may have been moved on. A failure of which nothing
 	// but the phase told has its outcome too.
 	const read = `
@@ -129,8 +132,10 @@ func TestAdoptReadsAndWritesEveryLiteral(t *testing.T) {
 			AND eligibility_state <> 'pending_claim'`); len(left) != 0 {
 		t.Errorf("not in the form of this library: %q", left)
 	}
-	if len(result.Unread) == 0 || !slices.ContainsFunc(result.Unread, func(text string) bool { return strings.Contains(text, "tea") }) {
-		t.Errorf("unread: %q, want a budget that is no id", result.Unread)
+	for _, want := range []string{"tea", "attempt_state"} {
+		if !slices.ContainsFunc(result.Unread, func(text string) bool { return strings.Contains(text, want) }) {
+			t.Errorf("unread: %q, want %s", result.Unread, want)
+		}
 	}
 	// What no rewriting is about is equal, byte by byte.
 	for table, columns := range map[string]string{
