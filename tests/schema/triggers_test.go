@@ -52,23 +52,19 @@ var outboxes = []outbox{
 	},
 }
 
-// onEveryLayout runs test on a database of ours and on adopted ones.
-func onEveryLayout(t *testing.T, test func(t *testing.T, databaseURL string)) {
+// onEitherOrigin runs test on a database of ours and on a converted one.
+func onEitherOrigin(t *testing.T, test func(t *testing.T, databaseURL string)) {
 	t.Run("own", func(t *testing.T) {
 		t.Parallel()
 		databaseURL := pgtest.CloneURL(t)
 		test(t, databaseURL)
 	})
-	for _, layout := range []string{partitioned, ordinary} {
-		t.Run("adopted "+layout, func(t *testing.T) {
-			t.Parallel()
-			databaseURL := referenceDatabase(t, layout)
-			if _, err := schema.Adopt(t.Context(), databaseURL, schema.AdoptOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			test(t, databaseURL)
-		})
-	}
+	t.Run("converted", func(t *testing.T) {
+		t.Parallel()
+		databaseURL := referenceDatabase(t, partitioned)
+		adopt(t, databaseURL)
+		test(t, databaseURL)
+	})
 }
 
 // notifications returns what conn receives up to the one that this call sends itself.
@@ -95,7 +91,7 @@ func notifications(t *testing.T, conn, sender *pgx.Conn, channel string) []strin
 // M34: the reference notifies once per row, with a payload of its own.
 func TestOutboxInsertNotifiesOnceWithoutPayload_M34(t *testing.T) {
 	t.Parallel()
-	onEveryLayout(t, func(t *testing.T, databaseURL string) {
+	onEitherOrigin(t, func(t *testing.T, databaseURL string) {
 		listener, writer := connect(t, databaseURL), connect(t, databaseURL)
 		deferring := connect(t, databaseURL, "ffx.defer_notify", "on")
 		for _, o := range outboxes {
@@ -133,7 +129,7 @@ func TestOutboxInsertNotifiesOnceWithoutPayload_M34(t *testing.T) {
 
 func TestStreamFramesNotifyEachStreamOnce(t *testing.T) {
 	t.Parallel()
-	onEveryLayout(t, func(t *testing.T, databaseURL string) {
+	onEitherOrigin(t, func(t *testing.T, databaseURL string) {
 		listener, writer := connect(t, databaseURL), connect(t, databaseURL)
 		const (
 			first  = "ff_stream_11111111-1111-1111-1111-111111111111_0"
@@ -181,7 +177,7 @@ func floors(t *testing.T, db schema.Querier) map[string]int64 {
 
 func TestOutboxesRememberTheGreatestDeletedID(t *testing.T) {
 	t.Parallel()
-	onEveryLayout(t, func(t *testing.T, databaseURL string) {
+	onEitherOrigin(t, func(t *testing.T, databaseURL string) {
 		conn := connect(t, databaseURL)
 		for _, o := range outboxes {
 			exec(t, conn, o.insert, 9)
@@ -243,7 +239,7 @@ func TestOutboxesFloorFollowsTheDeletingTransaction(t *testing.T) {
 
 func TestOutboxTruncationRaisesTheFloor(t *testing.T) {
 	t.Parallel()
-	onEveryLayout(t, func(t *testing.T, databaseURL string) {
+	onEitherOrigin(t, func(t *testing.T, databaseURL string) {
 		conn := connect(t, databaseURL)
 		for _, o := range outboxes {
 			exec(t, conn, "TRUNCATE "+o.table)
