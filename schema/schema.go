@@ -1,4 +1,4 @@
-// Package schema makes, checks, adopts and takes down the tables this library works on.
+// Package schema makes, checks and takes down the tables this library works on, and converts those of FlowFabric.
 //
 // The migrations in migrations/ have dbmate's form; schema.sql is their committed sum. [Migrate] applies them
 // to an empty database or to one an older version of this library made, on a pool, a connection or a URL:

@@ -32,7 +32,7 @@ type Step struct {
 //
 // Unlike Migrate the steps do not wait for each other behind its lock, set no lock timeout and do not try again: the
 // migrator that runs them does what it does. Of two runs of one step the second fails, at the ledger's key. They are
-// not for a database that FlowFabric made.
+// not for a database that FlowFabric made and [Adopt] has not converted.
 //
 // Errors: From or To is no migration, or they are in the wrong order; a schema name with a dot or a dollar sign.
 func SQL(opts SQLOptions) ([]Step, error) {
