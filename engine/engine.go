@@ -238,7 +238,7 @@ func (e *Engine) nowMs() *int64 {
 // leads with it look like enough of a key.
 func (e *Engine) reader() db.DBTX {
 	if e.tx != nil {
-		return e.tx
+		return pgtx.Callers(e.tx)
 	}
 	return e.runner.AtOnce()
 }

@@ -40,7 +40,7 @@ func inTx[T any](ctx context.Context, e *Engine, op string, fn func(tx *txn) (T,
 		return fn(&tx)
 	}
 	if e.tx != nil {
-		result, err := pgtx.InSavepoint(ctx, e.tx, try)
+		result, err := pgtx.InCallers(ctx, e.tx, try)
 		return result, wrap(op, err)
 	}
 	result, err := pgtx.InTx(ctx, &e.runner, try)
@@ -79,7 +79,7 @@ func inStatement[T any](
 // begin is called for each try.
 func inStatements(ctx context.Context, e *Engine, op string, begin func(due *notifications) []step) error {
 	if e.tx != nil {
-		return wrap(op, fellThrough(pgtx.InSavepointAtOnce(ctx, e.tx, begin(new(notifications))...)))
+		return wrap(op, fellThrough(pgtx.InCallersAtOnce(ctx, e.tx, begin(new(notifications))...)))
 	}
 	var due notifications
 	err := pgtx.InStatements(ctx, &e.runner, func() []step {

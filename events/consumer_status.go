@@ -297,7 +297,7 @@ func checkSetAside(outbox Outbox, name string, event Cursor) error {
 // onStatement runs a statement that writes nothing, where the engine runs its own.
 func onStatement[T any](ctx context.Context, eng *engine.Engine, fn func(conn db.DBTX) (T, error)) (T, error) {
 	if tx := eng.Tx(); tx != nil {
-		return fn(tx)
+		return fn(pgtx.Callers(tx))
 	}
 	runner := pgtx.NewRunner(eng.Pool())
 	return fn(runner.AtOnce())
@@ -306,7 +306,7 @@ func onStatement[T any](ctx context.Context, eng *engine.Engine, fn func(conn db
 // onTx runs fn in a transaction, or behind a savepoint of the one that the engine is bound to.
 func onTx[T any](ctx context.Context, eng *engine.Engine, fn func(tx pgx.Tx) (T, error)) (T, error) {
 	if tx := eng.Tx(); tx != nil {
-		return pgtx.InSavepoint(ctx, tx, fn)
+		return pgtx.InCallers(ctx, tx, fn)
 	}
 	runner := pgtx.NewRunner(eng.Pool())
 	return pgtx.InTx(ctx, &runner, fn)

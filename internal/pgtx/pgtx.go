@@ -148,26 +148,6 @@ func InSavepoint[T any](ctx context.Context, outer pgx.Tx, fn func(tx pgx.Tx) (T
 	return result, nil
 }
 
-// InSavepointAtOnce is [InSavepoint] for statements that need nothing of each other's results, and which the server alone
-// refuses: in one round trip with the release, after an error in another to go back to the savepoint. A transaction that had
-// failed before is left as it is. A statement that cannot be parsed, as where a table is missing, may fail before the
-// savepoint, and the transaction with it.
-func InSavepointAtOnce(ctx context.Context, outer pgx.Tx, steps ...Step) error {
-	if err := Refusal(outer); err != nil {
-		return err
-	}
-	set := false
-	all := append([]Step{setSavepoint(ctx, &set)}, steps...)
-	err := InOneTrip(ctx, outer, append(all, func(conn db.DBTX) error {
-		_, err := conn.Exec(ctx, releaseSavepoint)
-		return err
-	})...)
-	if err != nil && set && outer.Conn().PgConn().TxStatus() == 'E' {
-		rollbackToSavepoint(outer)
-	}
-	return err
-}
-
 // savepoint is unlike the names that the driver gives.
 const (
 	savepoint        = "ffx_operation"

@@ -22,8 +22,8 @@ type sender interface {
 // InOneTrip runs steps that need nothing of each other's results in a single round trip, in their order,
 // each with a snapshot of its own as if it had been sent alone. It stops at the first error.
 //
-// What is so large that a client may fall silent in the middle of it is sent one by one where the server could wait
-// for the rest for ever: see olderServer.
+// What is so large that a client may fall silent in the middle of it is sent in several where the server could wait for the
+// rest for ever: see olderServer. A statement that is that large goes alone.
 //
 // A generated function sends its statement and reads the answer in one call, so each step is called twice:
 // first it is noted what it sends, then it is handed the answer.
@@ -42,15 +42,22 @@ func InOneTrip(ctx context.Context, tx sender, steps ...Step) error {
 		return nil
 	}
 	if begun, ok := tx.(pgx.Tx); ok && mayBeCut(begun, &batch) {
-		for _, s := range sent {
-			if err := s(begun); err != nil {
+		for queued := batch.QueuedQueries; len(sent) > 0; {
+			n := fitting(queued)
+			if err := together(ctx, tx, &pgx.Batch{QueuedQueries: queued[:n]}, sent[:n]); err != nil {
 				return err
 			}
+			queued, sent = queued[n:], sent[n:]
 		}
 		return nil
 	}
-	results := tx.SendBatch(ctx, &batch)
-	for _, s := range sent {
+	return together(ctx, tx, &batch, sent)
+}
+
+// together sends a batch, and hands the steps its answers.
+func together(ctx context.Context, tx sender, batch *pgx.Batch, steps []Step) error {
+	results := tx.SendBatch(ctx, batch)
+	for _, s := range steps {
 		if err := s(answering{results}); err != nil {
 			if closed := results.Close(); closed != nil && !errors.Is(err, closed) {
 				err = errors.Join(err, closed)
@@ -72,18 +79,36 @@ func mayBeCut(tx pgx.Tx, batch *pgx.Batch) bool {
 	}
 	size := 0
 	for _, q := range batch.QueuedQueries {
-		for _, arg := range q.Arguments {
-			switch value := arg.(type) {
-			case []byte:
-				size += len(value)
-			case string:
-				size += len(value)
-			default:
-				size += arraySize(value)
-			}
-		}
+		size += querySize(q)
 	}
 	return size > maxInOneGo
+}
+
+// fitting returns how many of the first statements go in one go: at least one, however large it is.
+func fitting(queued []*pgx.QueuedQuery) int {
+	size := querySize(queued[0])
+	for n := 1; n < len(queued); n++ {
+		if size += querySize(queued[n]); size > maxInOneGo {
+			return n
+		}
+	}
+	return len(queued)
+}
+
+// querySize is about how many bytes the arguments of a statement are sent as.
+func querySize(q *pgx.QueuedQuery) int {
+	size := 0
+	for _, arg := range q.Arguments {
+		switch value := arg.(type) {
+		case []byte:
+			size += len(value)
+		case string:
+			size += len(value)
+		default:
+			size += arraySize(value)
+		}
+	}
+	return size
 }
 
 // arraySize is about how many bytes an array is sent as, 0 of what is none.

@@ -270,3 +270,25 @@ func TestPlansWithoutStatistics(t *testing.T) {
 	p.Fill(t, 20_000)
 	p.Check(t, "never analysed, 20,000 executions")
 }
+
+// In a caller's transaction statements find their rows by their keys too, whatever the caller has set and whatever the
+// statistics say.
+func TestPlansInACallersTransaction(t *testing.T) {
+	p := fixture.NewPlanner(t)
+	p.InCallers(t, fixture.BadSettings)
+	for n := 10; n <= 30; n += 10 {
+		p.NewFlowOf(t, fixture.Layered(5, 7))
+		specs := make([]engine.ExecutionSpec, 5)
+		for i := range specs {
+			specs[i] = engine.ExecutionSpec{Kind: "test", Lane: p.Lane, IdempotencyKey: id.IdempotencyKey(rand.Text())}
+		}
+		if _, err := p.CreateExecutions(t.Context(), specs); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Claim(t.Context(), p.Worker(), 3); err != nil {
+			t.Fatal(err)
+		}
+		p.Exec(t, "ANALYZE")
+	}
+	p.WantNamed(t, "in a caller's transaction")
+}

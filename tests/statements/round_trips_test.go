@@ -196,22 +196,20 @@ func TestRoundTripsOfCreationsInATransaction(t *testing.T) {
 	f := fixture.On(t, fixture.OpenPool(t, shared.Url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.Url)
 	existing := f.Create(t)
 	tx := f.BeginTx(t)
+	begin, end := []string{"savepoint ffx_operation", "-- keep the caller's planner settings"}, []string{"-- put the caller's planner settings back", "release savepoint ffx_operation"}
+	between := func(names ...string) []string { return slices.Concat(begin, names, end) }
 	for _, c := range []struct {
 		name  string
 		specs []engine.ExecutionSpec
 		sent  []string
 		trips int
 	}{
-		{"one", fixture.ManyLike(f, 1, fixture.WithTags), []string{"savepoint ffx_operation", "InsertAlike", "release savepoint ffx_operation"}, 1},
-		{"many", fixture.ManyLike(f, 99, fixture.WithTags), []string{"savepoint ffx_operation", "InsertAlike", "release savepoint ffx_operation"}, 1},
-		{"more than is sent in one go", fixture.ManyLike(f, 3000, func(_ int, spec *engine.ExecutionSpec) { spec.Payload = nil }), []string{
-			"savepoint ffx_operation", "InsertAlike", "release savepoint ffx_operation",
-		}, map[bool]int{true: 1, false: 3}[f.LimitsTransactions(t)]},
-		{"a duplicate", []engine.ExecutionSpec{{ID: existing, Lane: f.Lane, Kind: "test"}}, []string{
-			"savepoint ffx_operation", "InsertAlike",
-			"rollback to savepoint ffx_operation; release savepoint ffx_operation",
-			"savepoint ffx_operation", "InsertExecutions", "release savepoint ffx_operation",
-		}, 3},
+		{"one", fixture.ManyLike(f, 1, fixture.WithTags), between("InsertAlike"), 1},
+		{"many", fixture.ManyLike(f, 99, fixture.WithTags), between("InsertAlike"), 1},
+		{"more than is sent in one go", fixture.ManyLike(f, 3000, func(_ int, spec *engine.ExecutionSpec) { spec.Payload = nil }), between("InsertAlike"), map[bool]int{true: 1, false: 3}[f.LimitsTransactions(t)]},
+		{"a duplicate", []engine.ExecutionSpec{{ID: existing, Lane: f.Lane, Kind: "test"}}, slices.Concat(begin, []string{
+			"InsertAlike", "rollback to savepoint ffx_operation; release savepoint ffx_operation",
+		}, between("InsertExecutions")), 3},
 	} {
 		sent, trips := log.Of(func() {
 			if _, err := f.WithTx(tx).CreateExecutions(t.Context(), c.specs); err != nil {

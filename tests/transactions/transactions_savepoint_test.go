@@ -24,7 +24,7 @@ func keeps(ctx context.Context, numbers ...int32) pgtx.Step {
 
 // Of what is sent behind a savepoint at once all is kept, or nothing, and the caller's transaction goes on. What had failed
 // before stays so.
-func TestInSavepointAtOnce(t *testing.T) {
+func TestInCallersAtOnce(t *testing.T) {
 	refused := errors.New("refused")
 	many := make([]int32, 20_000) // more than is sent in one go
 	for i := range many {
@@ -71,7 +71,7 @@ func TestInSavepointAtOnce(t *testing.T) {
 				}
 				fixture.ExecIn(t, tx, "INSERT INTO kept VALUES (1)")
 				_, _ = tx.Exec(t.Context(), c.before, pgx.QueryExecModeSimpleProtocol)
-				err = pgtx.InSavepointAtOnce(t.Context(), tx, c.steps...)
+				err = pgtx.InCallersAtOnce(t.Context(), tx, c.steps...)
 				if pgtx.SQLState(err) != c.err || c.is != nil && !errors.Is(err, c.is) || c.err == "" && c.is == nil && err != nil {
 					t.Errorf("got %v, want %q, %v", err, c.err, c.is)
 				}
@@ -97,7 +97,7 @@ func TestInSavepointAtOnce(t *testing.T) {
 }
 
 // Behind a savepoint of the caller's own it takes back what is behind its own, and no more; and leaves no savepoint there.
-func TestInSavepointAtOnceInsideAnotherSavepoint(t *testing.T) {
+func TestInCallersAtOnceInsideAnotherSavepoint(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, "CREATE TABLE kept (number integer PRIMARY KEY)")
 	tx := f.BeginTx(t)
@@ -108,10 +108,10 @@ func TestInSavepointAtOnceInsideAnotherSavepoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		fixture.ExecIn(t, inner, "INSERT INTO kept VALUES (2)")
-		if err := pgtx.InSavepointAtOnce(t.Context(), inner, keeps(t.Context(), 3), keeps(t.Context(), 2)); pgtx.SQLState(err) != "23505" {
+		if err := pgtx.InCallersAtOnce(t.Context(), inner, keeps(t.Context(), 3), keeps(t.Context(), 2)); pgtx.SQLState(err) != "23505" {
 			t.Errorf("got %v, want that 2 is there", err)
 		}
-		if err := pgtx.InSavepointAtOnce(t.Context(), inner, keeps(t.Context(), 4)); err != nil {
+		if err := pgtx.InCallersAtOnce(t.Context(), inner, keeps(t.Context(), 4)); err != nil {
 			t.Error(err)
 		}
 		if _, err := inner.Exec(t.Context(), "RELEASE SAVEPOINT ffx_operation"); pgtx.SQLState(err) != "3B001" {
@@ -123,10 +123,10 @@ func TestInSavepointAtOnceInsideAnotherSavepoint(t *testing.T) {
 		if !keep {
 			continue
 		}
-		if err := pgtx.InSavepointAtOnce(t.Context(), inner, keeps(t.Context(), 5)); !errors.Is(err, pgx.ErrTxClosed) {
+		if err := pgtx.InCallersAtOnce(t.Context(), inner, keeps(t.Context(), 5)); !errors.Is(err, pgx.ErrTxClosed) {
 			t.Errorf("got %v behind a savepoint that has ended", err)
 		}
-		if err := pgtx.InSavepointAtOnce(t.Context(), tx, keeps(t.Context(), 6)); err != nil {
+		if err := pgtx.InCallersAtOnce(t.Context(), tx, keeps(t.Context(), 6)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -134,13 +134,13 @@ func TestInSavepointAtOnceInsideAnotherSavepoint(t *testing.T) {
 	if kept := fixture.Texts(t, f.Pool, "SELECT number::text FROM kept ORDER BY number"); !slices.Equal(kept, []string{"1", "6"}) {
 		t.Errorf("kept %q, want 1 and 6", kept)
 	}
-	if err := pgtx.InSavepointAtOnce(t.Context(), tx, keeps(t.Context(), 7)); !errors.Is(err, pgx.ErrTxClosed) {
+	if err := pgtx.InCallersAtOnce(t.Context(), tx, keeps(t.Context(), 7)); !errors.Is(err, pgx.ErrTxClosed) {
 		t.Errorf("got %v in a transaction that has ended", err)
 	}
 }
 
 // What ends the connection, or the caller's patience, ends the transaction.
-func TestInSavepointAtOnceWithoutItsConnection(t *testing.T) {
+func TestInCallersAtOnceWithoutItsConnection(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, "CREATE TABLE kept (number integer PRIMARY KEY)")
 	for name, end := range map[string]func(cancel func(), r *fixture.Rival){
@@ -154,7 +154,7 @@ func TestInSavepointAtOnceWithoutItsConnection(t *testing.T) {
 		fixture.ExecIn(t, tx, "INSERT INTO kept VALUES (1)")
 		ctx, cancel := context.WithCancel(t.Context())
 		result := fixture.Async(t, func(context.Context) error {
-			return pgtx.InSavepointAtOnce(ctx, tx, keeps(ctx, 2), keeps(ctx, 3))
+			return pgtx.InCallersAtOnce(ctx, tx, keeps(ctx, 2), keeps(ctx, 3))
 		})
 		r.AwaitBlocked(t, f)
 		end(cancel, r)

@@ -112,12 +112,20 @@ func TestOperationsInATransactionThatRollsBack(t *testing.T) {
 func TestTransactionContinuesAfterARefusal(t *testing.T) {
 	eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, before string) {
 		tx := f.BeginTx(t)
+		spoil(t, tx)
+		set := plannerSettings(t, tx)
 		fixture.ExecIn(t, tx, "INSERT INTO ff_lane_registry VALUES ($1, 0, 'the caller')", f.Name+"-x")
 		if err := o.Refused(t.Context(), f, f.WithTx(tx), l); !errors.Is(err, o.Reason) {
 			t.Errorf("got %v, want %v", err, o.Reason)
 		}
+		if now := plannerSettings(t, tx); now != set {
+			t.Errorf("after the refusal the caller's settings are %s, were %s", now, set)
+		}
 		if err := o.Do(t.Context(), f, f.WithTx(tx), l); err != nil {
 			t.Fatal(err)
+		}
+		if now := plannerSettings(t, tx); now != set {
+			t.Errorf("the caller's settings are %s, were %s", now, set)
 		}
 		fixture.Commit(t, tx)
 		o.WantDone(t, f, l, before)
@@ -125,24 +133,6 @@ func TestTransactionContinuesAfterARefusal(t *testing.T) {
 			t.Error("the caller's own write was lost")
 		}
 	})
-}
-
-// A caller's settings are the caller's again after an operation.
-func TestWithTxLeavesTheCallersSettings(t *testing.T) {
-	f := fixture.New(t)
-	l := f.Start(t).Lease
-	settings := func(tx pgx.Tx) string {
-		return fixture.Texts(t, tx, `SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_settings
-			WHERE name IN ('plan_cache_mode', 'jit', 'enable_seqscan', 'enable_hashjoin', 'lock_timeout', 'synchronous_commit')`)[0]
-	}
-	tx := f.BeginTx(t)
-	before := settings(tx)
-	if err := f.WithTx(tx).CompleteExecution(t.Context(), l, nil); err != nil {
-		t.Fatal(err)
-	}
-	if after := settings(tx); after != before {
-		t.Errorf("settings became %s, were %s", after, before)
-	}
 }
 
 // Several operations are one change.

@@ -1,0 +1,144 @@
+package pgtx
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flowfabric/flowfabric-go/db"
+)
+
+// In a caller's transaction the statements of this library need its planner settings as much as in one of its own: with
+// statistics that are old, or settings that were made for a report, a plan may read a table for each of a thousand rows.
+// So they run between two statements of which the first takes what the caller has set away, and the second puts it back.
+// Both travel with statements that are sent anyway. What fails in between goes back to a savepoint that was set before, or
+// fails the transaction: the server then puts the caller's settings back itself.
+
+// planned are the settings that a caller's transaction gets. enable_nestloop and what follows are on by default, and only
+// a caller turns them off.
+var planned = [...]struct{ name, value string }{
+	{"plan_cache_mode", "force_generic_plan"},
+	{"jit", "off"},
+	{"enable_hashjoin", "off"},
+	{"enable_mergejoin", "off"},
+	{"enable_seqscan", "off"},
+	{"enable_bitmapscan", "off"},
+	{"enable_nestloop", "on"},
+	{"enable_indexscan", "on"},
+	{"enable_indexonlyscan", "on"},
+}
+
+// callersSettings is where the caller's settings are kept meanwhile, and those of an operation around this one. It has no
+// value outside.
+const callersSettings = "ffx.callers_settings"
+
+var (
+	takeSettings = newTakeSettings()
+
+	// The function in FROM returns all it has before the first setting is put back.
+	putBackSettings = "-- put the caller's planner settings back\nselect set_config(s.key, s.value, true) from json_each_text(current_setting('" + callersSettings + "')::json) as s"
+)
+
+func newTakeSettings() string {
+	kept := []string{"'" + callersSettings + "'", "coalesce(current_setting('" + callersSettings + "', true), '')"}
+	set := []string{"set_config('" + callersSettings + "', s.kept, true)"}
+	for _, p := range planned {
+		kept = append(kept, "'"+p.name+"'", "current_setting('"+p.name+"')")
+		set = append(set, "set_config('"+p.name+"', '"+p.value+"', true)")
+	}
+	// Kept below, before anything is set above.
+	return "-- keep the caller's planner settings\nselect " + strings.Join(set, ", ") +
+		" from (select json_build_object(" + strings.Join(kept, ", ") + ")::text as kept offset 0) as s"
+}
+
+// execute is a step that returns nothing.
+func execute(ctx context.Context, sql string) Step {
+	return func(conn db.DBTX) error {
+		_, err := conn.Exec(ctx, sql)
+		return err
+	}
+}
+
+// InCallers runs fn behind a savepoint of a caller's transaction, once, with the planner settings of this library: all of fn
+// happens there, or none, and the caller's settings are what they were. fn neither commits nor rolls back what it is given.
+func InCallers[T any](ctx context.Context, outer pgx.Tx, fn func(tx pgx.Tx) (T, error)) (T, error) {
+	var none T
+	if err := Refusal(outer); err != nil {
+		return none, err
+	}
+	set, released := false, false
+	defer func() { // also after a panic
+		if set && !released {
+			rollbackToSavepoint(outer)
+		}
+	}()
+	if err := InOneTrip(ctx, outer, setSavepoint(ctx, &set), execute(ctx, takeSettings)); err != nil {
+		return none, err
+	}
+	result, err := fn(outer)
+	if err != nil {
+		return none, err
+	}
+	if err := InOneTrip(ctx, outer, execute(ctx, putBackSettings), execute(ctx, releaseSavepoint)); err != nil {
+		return none, err
+	}
+	released = true
+	return result, nil
+}
+
+// InCallersAtOnce is [InCallers] for statements that need nothing of each other's results, and which the server alone
+// refuses: in one round trip with the release, after an error in another to go back to the savepoint. A transaction that had
+// failed before is left as it is. A statement that cannot be parsed, as where a table is missing, may fail before the
+// savepoint, and the transaction with it.
+func InCallersAtOnce(ctx context.Context, outer pgx.Tx, steps ...Step) error {
+	if err := Refusal(outer); err != nil {
+		return err
+	}
+	set := false
+	all := append([]Step{setSavepoint(ctx, &set), execute(ctx, takeSettings)}, steps...)
+	err := InOneTrip(ctx, outer, append(all, execute(ctx, putBackSettings), execute(ctx, releaseSavepoint))...)
+	if err != nil && set && outer.Conn().PgConn().TxStatus() == 'E' {
+		rollbackToSavepoint(outer)
+	}
+	return err
+}
+
+// Callers returns a connection for statements of this library that lock and write nothing: each is sent to a caller's
+// transaction in one round trip, with the planner settings of this library, and without a savepoint.
+func Callers(tx pgx.Tx) db.DBTX { return callersTx{tx} }
+
+type callersTx struct{ tx pgx.Tx }
+
+func (c callersTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	rows, err := c.Query(ctx, sql, args...)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	rows.Close()
+	return rows.CommandTag(), rows.Err()
+}
+
+func (c callersTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	var batch pgx.Batch
+	batch.Queue(takeSettings)
+	batch.Queue(sql, args...)
+	batch.Queue(putBackSettings)
+	results := c.tx.SendBatch(ctx, &batch)
+	_, err := results.Exec()
+	var rows pgx.Rows
+	if err == nil {
+		rows, err = results.Query()
+	}
+	if err != nil {
+		_ = results.Close() // says the same
+		return nil, err
+	}
+	return &committedRows{Rows: rows, results: results}, nil
+}
+
+func (c callersTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	rows, err := c.Query(ctx, sql, args...)
+	return singleRow{rows: rows, err: err}
+}
