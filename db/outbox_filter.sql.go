@@ -11,6 +11,86 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const listEventExecutions = `-- name: ListEventExecutions :many
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id,
+        unnest($3::integer[]) AS ord
+    LIMIT cardinality($2::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    coalesce(e.ffx_namespace, '')::text AS namespace,
+    coalesce(e.ffx_instance_tag, '')::text AS instance_tag,
+    e.lane_id::text AS lane_id,
+    coalesce(e.raw_fields ->> 'execution_kind', '')::text AS kind,
+    coalesce(e.raw_fields ->> 'ffx_node_key', '')::text AS node,
+    coalesce(e.raw_fields -> 'tags', '{}')::jsonb AS tags
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.ffx_namespace,
+        t.ffx_instance_tag,
+        t.lane_id,
+        t.raw_fields
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+`
+
+type ListEventExecutionsParams struct {
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+	Ords          []int32
+}
+
+type ListEventExecutionsRow struct {
+	Ord         int32
+	Namespace   string
+	InstanceTag string
+	LaneID      string
+	Kind        string
+	Node        string
+	Tags        []byte
+}
+
+// ListEventExecutions returns what events carry of their executions beside what is stored with them. No row: the execution
+// is not there.
+//
+// Used by: events.Subscribe, events.Handle.
+// Locks: none.
+func (q *Queries) ListEventExecutions(ctx context.Context, db DBTX, arg ListEventExecutionsParams) ([]ListEventExecutionsRow, error) {
+	rows, err := db.Query(ctx, listEventExecutions, arg.PartitionKeys, arg.ExecutionIDs, arg.Ords)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListEventExecutionsRow
+	for rows.Next() {
+		var i ListEventExecutionsRow
+		if err := rows.Scan(
+			&i.Ord,
+			&i.Namespace,
+			&i.InstanceTag,
+			&i.LaneID,
+			&i.Kind,
+			&i.Node,
+			&i.Tags,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listFlowInstances = `-- name: ListFlowInstances :many
 WITH input AS (
     SELECT
@@ -48,7 +128,8 @@ type ListFlowInstancesRow struct {
 	InstanceTag string
 }
 
-// ListFlowInstances is ListInstances for flows.
+// ListFlowInstances returns the namespaces and instance tags of flows, for events that do not say them. No row: the flow is
+// not there.
 //
 // Used by: events.Subscribe, events.Handle.
 // Locks: none.
@@ -61,68 +142,6 @@ func (q *Queries) ListFlowInstances(ctx context.Context, db DBTX, arg ListFlowIn
 	var items []ListFlowInstancesRow
 	for rows.Next() {
 		var i ListFlowInstancesRow
-		if err := rows.Scan(&i.Ord, &i.Namespace, &i.InstanceTag); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listInstances = `-- name: ListInstances :many
-WITH input AS (
-    SELECT
-        unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS execution_id,
-        unnest($3::integer[]) AS ord
-    LIMIT cardinality($2::uuid[])
-)
-SELECT
-    i.ord::integer AS ord,
-    coalesce(e.ffx_namespace, '')::text AS namespace,
-    coalesce(e.ffx_instance_tag, '')::text AS instance_tag
-FROM input AS i
-CROSS JOIN LATERAL (
-    SELECT
-        t.ffx_namespace,
-        t.ffx_instance_tag
-    FROM ff_exec_core AS t
-    WHERE
-        t.partition_key = i.partition_key
-        AND t.execution_id = i.execution_id
-    LIMIT 1
-) AS e
-`
-
-type ListInstancesParams struct {
-	PartitionKeys []int16
-	ExecutionIDs  []pgtype.UUID
-	Ords          []int32
-}
-
-type ListInstancesRow struct {
-	Ord         int32
-	Namespace   string
-	InstanceTag string
-}
-
-// ListInstances returns the namespaces and instance tags of executions whose events do not say them. No row: the execution
-// is not there.
-//
-// Used by: events.Subscribe, events.Handle.
-// Locks: none.
-func (q *Queries) ListInstances(ctx context.Context, db DBTX, arg ListInstancesParams) ([]ListInstancesRow, error) {
-	rows, err := db.Query(ctx, listInstances, arg.PartitionKeys, arg.ExecutionIDs, arg.Ords)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListInstancesRow
-	for rows.Next() {
-		var i ListInstancesRow
 		if err := rows.Scan(&i.Ord, &i.Namespace, &i.InstanceTag); err != nil {
 			return nil, err
 		}

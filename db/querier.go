@@ -748,6 +748,12 @@ type Querier interface {
 	// Used by: engine.Retain.
 	// Locks: none. Spans partitions.
 	ListEnds(ctx context.Context, db DBTX, arg ListEndsParams) ([]ListEndsRow, error)
+	// ListEventExecutions returns what events carry of their executions beside what is stored with them. No row: the execution
+	// is not there.
+	//
+	// Used by: events.Subscribe, events.Handle.
+	// Locks: none.
+	ListEventExecutions(ctx context.Context, db DBTX, arg ListEventExecutionsParams) ([]ListEventExecutionsRow, error)
 	// ListExecutionKeys pages through the ids of the executions by primary key, strictly after one, up to a last partition.
 	//
 	// Used by: engine.ListExecutions.
@@ -777,7 +783,8 @@ type Querier interface {
 	// Used by: engine.FlowGraph.
 	// Locks: none; one snapshot.
 	ListFlowGraph(ctx context.Context, db DBTX, arg ListFlowGraphParams) ([]ListFlowGraphRow, error)
-	// ListFlowInstances is ListInstances for flows.
+	// ListFlowInstances returns the namespaces and instance tags of flows, for events that do not say them. No row: the flow is
+	// not there.
 	//
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none.
@@ -824,12 +831,6 @@ type Querier interface {
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: none. The caller holds the flow's exclusive lock.
 	ListInboundEdges(ctx context.Context, db DBTX, arg ListInboundEdgesParams) ([]ListInboundEdgesRow, error)
-	// ListInstances returns the namespaces and instance tags of executions whose events do not say them. No row: the execution
-	// is not there.
-	//
-	// Used by: events.Subscribe, events.Handle.
-	// Locks: none.
-	ListInstances(ctx context.Context, db DBTX, arg ListInstancesParams) ([]ListInstancesRow, error)
 	// ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
 	// of the max_items highest. No row: at none are there as many.
 	//

@@ -16,15 +16,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Start says where a named consumer begins that the database does not know yet.
-type Start int
-
-// Where a new consumer begins.
-const (
-	FromNow    Start = iota // with what is committed from its making on
-	FromOldest              // with the oldest event that is kept
-)
-
 // TryForever as [Consumer.MaxTries]: no event is ever set aside, and the first that cannot be handled holds up all others.
 const TryForever = -1
 
@@ -35,8 +26,9 @@ type Consumer struct {
 	// outboxes are two consumers.
 	Name string
 
-	// From is where it begins when the database does not know it yet. Default [FromNow]. Later calls have no effect.
-	From Start
+	// From is where it begins when the database does not know it yet: [Beginning], with the oldest event that is kept, or
+	// behind another cursor. Default: with what is committed from its making on. Later calls have no effect.
+	From Cursor
 
 	// Batch is how many events go into one transaction at most, to 1024. Default 256.
 	Batch int
@@ -206,8 +198,6 @@ func (c Consumer) withDefaults() (Consumer, error) {
 	c.Timeout = cmp.Or(c.Timeout, DefaultConsumerTimeout)
 	c.Backoff = cmp.Or(c.Backoff, defaultConsumerBackoff)
 	switch {
-	case c.From != FromNow && c.From != FromOldest:
-		return invalid("From", "is neither FromNow nor FromOldest")
 	case c.Batch < 1 || c.Batch > maxConsumerBatch:
 		return invalid("Batch", fmt.Sprintf("must be between 1 and %d", maxConsumerBatch))
 	case c.MaxTries < 1 && c.MaxTries != TryForever || c.MaxTries > math.MaxInt32:

@@ -99,7 +99,7 @@ func (c *consumer[E]) run(ctx context.Context) error {
 			return err
 		case errors.Is(err, errLost):
 			c.held = false
-		case c.fresh && c.From == FromOldest && errors.Is(err, ErrGap):
+		case c.fresh && c.From == Beginning && errors.Is(err, ErrGap):
 			if err := c.startAnew(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}
@@ -221,13 +221,13 @@ func (c *consumer[E]) startAnew(ctx context.Context) error {
 
 // start returns where a new consumer begins.
 func (c *consumer[E]) start(ctx context.Context) (int64, error) {
-	if c.From == FromOldest {
+	if c.From == Beginning {
 		ends, err := pgtx.InStatement(ctx, &c.runner, func(conn db.DBTX) (db.GetOutboxEndsRow, error) {
 			return c.q.GetOutboxEnds(ctx, conn, string(c.src.outbox))
 		})
 		return ends.FloorEventID, engine.Classify("make consumer", err)
 	}
-	sub, end, err := c.open(ctx, nil)
+	sub, end, err := c.open(ctx, c.From.after())
 	if err != nil {
 		return 0, err
 	}

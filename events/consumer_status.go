@@ -82,7 +82,7 @@ func Consumers(ctx context.Context, eng *engine.Engine) ([]ConsumerStatus, error
 // SetAsideEvent is an event that a consumer went past without having handled it.
 type SetAsideEvent struct {
 	Cursor Cursor
-	Event  json.RawMessage // an object: the columns of its outbox that hold something, by name; its row there may be gone
+	Event  json.RawMessage // an object: the columns of its outbox that hold something, by name, and its execution's kind, lane, node key and tags; its row there may be gone
 	Tries  int             // how often the handler failed at it, alone; 0: it could not be read
 	Error  string          // what the handler returned last, cut at 16 KiB; or why it could not be read
 	At     time.Time       // when the consumer went past it

@@ -8,7 +8,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
-// storedEvent is an event as it is kept when it was set aside: the columns of its outbox, by name.
+// storedEvent is an event as it is kept when it was set aside: the columns of its outbox, by name, and what it carries of its
+// execution.
 type storedEvent struct {
 	EventID      int64   `json:"event_id"`
 	PartitionKey int32   `json:"partition_key"`
@@ -34,6 +35,11 @@ type storedEvent struct {
 	Effect         *string `json:"ffx_effect,omitempty"`
 
 	Details json.RawMessage `json:"details,omitempty"`
+
+	Kind    string          `json:"execution_kind,omitempty"`
+	LaneID  string          `json:"lane_id,omitempty"`
+	NodeKey string          `json:"ffx_node_key,omitempty"`
+	Tags    json.RawMessage `json:"tags,omitempty"`
 }
 
 // storeEvent returns the document of an event.
@@ -44,6 +50,7 @@ func storeEvent(from outbox.Name, row *outbox.Row) (string, error) {
 		LeaseID: row.Lease, WorkerInstanceID: row.Worker, RevokedBy: row.RevokedBy,
 		SignalID: row.Signal, WaitpointID: row.Waitpoint, SourceIdentity: row.Source, Effect: row.Effect,
 		Details: row.Details, FlowID: row.Flow,
+		Kind: row.Of.Kind, LaneID: row.Of.Lane, NodeKey: row.Of.Node, Tags: row.Of.Tags,
 	}
 	switch from {
 	case outbox.Completion:
@@ -79,6 +86,7 @@ func readStoredEvent(from outbox.Name, document []byte) (*outbox.Row, error) {
 		Signal: e.SignalID, Waitpoint: e.WaitpointID, Source: e.SourceIdentity, Effect: e.Effect,
 		Details: e.Details, Flow: e.FlowID,
 		Kind: e.EventType, At: value(e.OccurredAtMs),
+		Of: outbox.Execution{Kind: e.Kind, Lane: e.LaneID, Node: e.NodeKey, Tags: e.Tags},
 	}
 	switch from {
 	case outbox.Completion:

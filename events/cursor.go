@@ -20,7 +20,8 @@ type Cursor struct {
 }
 
 // Beginning is the position before the first event. Reading from there hands on every event that is kept, or ends with a
-// [*GapError] where some were deleted already, which says from where the rest can be read.
+// [*GapError] where some were deleted already, which says from where the rest can be read. A new consumer that begins there
+// begins with the oldest that is kept.
 var Beginning = Cursor{set: true}
 
 // ParseCursor returns the cursor that [Cursor.Bytes] gave. No bytes are the zero cursor.

@@ -18,6 +18,13 @@ type Event struct {
 	Namespace   *id.Namespace  // nil: another program left it out
 	InstanceTag *string        // nil: the execution has none, or another program left it out
 	At          time.Time      // when it happened, in milliseconds, by the database's clock
+
+	// Kind, Lane, NodeKey and Tags are the execution's, as they are when the event is read: tags may have been set since it
+	// happened. They are empty if the execution has been deleted by then, and for what is a flow's.
+	Kind    string
+	Lane    id.LaneID
+	NodeKey string // its key in the flow, where it was created as a node
+	Tags    map[string]string
 }
 
 // Cursor is the position right behind e.
@@ -46,7 +53,7 @@ func completionOf(row *outbox.Row) (Completion, error) {
 // Lease tells what happened to a lease.
 type Lease struct {
 	Event
-	Kind      state.LeaseEventType // or a word that this library does not know
+	Type      state.LeaseEventType // or a word that this library does not know
 	Lease     *id.LeaseID          // nil: not recorded
 	Worker    *id.WorkerInstanceID // the holder, or who was it; nil: not recorded, as by FlowFabric
 	RevokedBy string               // of a revoked lease: operator, reconciler or backend. A holder that gives its lease back revokes it too
@@ -57,7 +64,7 @@ func leaseOf(row *outbox.Row) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
-	lease := Lease{Event: head, Kind: state.LeaseEventType(row.Kind)}
+	lease := Lease{Event: head, Type: state.LeaseEventType(row.Kind)}
 	if row.Lease != nil {
 		if parsed, err := id.ParseLeaseID(*row.Lease); err == nil {
 			lease.Lease = &parsed
@@ -69,7 +76,7 @@ func leaseOf(row *outbox.Row) (Lease, error) {
 	switch {
 	case row.RevokedBy != nil:
 		lease.RevokedBy = *row.RevokedBy
-	case lease.Kind == state.LeaseEventRevoked:
+	case lease.Type == state.LeaseEventRevoked:
 		lease.RevokedBy = "operator"
 	}
 	return lease, nil
@@ -115,11 +122,11 @@ func signalOf(row *outbox.Row) (Signal, error) {
 	return signal, nil
 }
 
-// OperatorCall tells what an operator did. One of the pointers is set, unless Kind is a word that this library does not
+// OperatorCall tells what an operator did. One of the pointers is set, unless Type is a word that this library does not
 // know.
 type OperatorCall struct {
 	Event
-	Kind            state.OperatorEventType
+	Type            state.OperatorEventType
 	PriorityChanged *PriorityChanged
 	Replayed        *Replayed
 	FlowCancel      *FlowCancel
@@ -147,10 +154,10 @@ type FlowCancel struct {
 }
 
 func operatorCallOf(row *outbox.Row) (OperatorCall, error) {
-	call := OperatorCall{Kind: state.OperatorEventType(row.Kind), Details: row.Details}
+	call := OperatorCall{Type: state.OperatorEventType(row.Kind), Details: row.Details}
 	var details any
 	var err error
-	switch call.Kind {
+	switch call.Type {
 	case state.OperatorEventFlowCancelRequested:
 		call.FlowCancel = new(FlowCancel)
 		details = call.FlowCancel
@@ -216,5 +223,21 @@ func eventOf(row *outbox.Row) (Event, error) {
 	if row.Namespace != nil {
 		e.Namespace = new(id.Namespace(*row.Namespace))
 	}
+	e.Kind, e.Lane, e.NodeKey, e.Tags = row.Of.Kind, id.LaneID(row.Of.Lane), row.Of.Node, tagsOf(row.Of.Tags)
 	return e, nil
+}
+
+// tagsOf reads stored tags. A value that is no text, which another program may have stored, is left out.
+func tagsOf(document []byte) map[string]string {
+	var raw map[string]any
+	if json.Unmarshal(document, &raw) != nil || len(raw) == 0 {
+		return nil
+	}
+	tags := make(map[string]string, len(raw))
+	for key, value := range raw {
+		if text, ok := value.(string); ok {
+			tags[key] = text
+		}
+	}
+	return tags
 }

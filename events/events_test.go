@@ -153,13 +153,13 @@ func TestDecodeLeases(t *testing.T) {
 		row  func(*outbox.Row)
 		want Lease
 	}{
-		{"acquired", func(r *outbox.Row) { r.Kind, r.Lease, r.Worker = "acquired", new(anID), new("w") }, Lease{Kind: state.LeaseEventAcquired, Lease: &lease, Worker: new(id.WorkerInstanceID("w"))}},
-		{"renewed", func(r *outbox.Row) { r.Kind = "renewed" }, Lease{Kind: state.LeaseEventRenewed}},
-		{"expired", func(r *outbox.Row) { r.Kind, r.Worker = "expired", new("") }, Lease{Kind: state.LeaseEventExpired}},
-		{"reclaimed, no uuid", func(r *outbox.Row) { r.Kind, r.Lease = "reclaimed", new("lease-7") }, Lease{Kind: state.LeaseEventReclaimed}},
-		{"revoked by another program", func(r *outbox.Row) { r.Kind = "revoked" }, Lease{Kind: state.LeaseEventRevoked, RevokedBy: "operator"}},
-		{"revoked", func(r *outbox.Row) { r.Kind, r.RevokedBy = "revoked", new("reconciler") }, Lease{Kind: state.LeaseEventRevoked, RevokedBy: "reconciler"}},
-		{"unknown", func(r *outbox.Row) { r.Kind = "pawned" }, Lease{Kind: "pawned"}},
+		{"acquired", func(r *outbox.Row) { r.Kind, r.Lease, r.Worker = "acquired", new(anID), new("w") }, Lease{Type: state.LeaseEventAcquired, Lease: &lease, Worker: new(id.WorkerInstanceID("w"))}},
+		{"renewed", func(r *outbox.Row) { r.Kind = "renewed" }, Lease{Type: state.LeaseEventRenewed}},
+		{"expired", func(r *outbox.Row) { r.Kind, r.Worker = "expired", new("") }, Lease{Type: state.LeaseEventExpired}},
+		{"reclaimed, no uuid", func(r *outbox.Row) { r.Kind, r.Lease = "reclaimed", new("lease-7") }, Lease{Type: state.LeaseEventReclaimed}},
+		{"revoked by another program", func(r *outbox.Row) { r.Kind = "revoked" }, Lease{Type: state.LeaseEventRevoked, RevokedBy: "operator"}},
+		{"revoked", func(r *outbox.Row) { r.Kind, r.RevokedBy = "revoked", new("reconciler") }, Lease{Type: state.LeaseEventRevoked, RevokedBy: "reconciler"}},
+		{"unknown", func(r *outbox.Row) { r.Kind = "pawned" }, Lease{Type: "pawned"}},
 	} {
 		got, err := leaseOf(row(c.row))
 		c.want.Event = event(t)
@@ -216,7 +216,7 @@ func TestDecodeOperatorCalls(t *testing.T) {
 		{"promoted", `[]`, OperatorCall{Event: event(t)}},
 	} {
 		got, err := operatorCallOf(row(func(r *outbox.Row) { r.Kind, r.Details = c.kind, []byte(c.details) }))
-		c.want.Kind, c.want.Details = state.OperatorEventType(c.kind), json.RawMessage(c.details)
+		c.want.Type, c.want.Details = state.OperatorEventType(c.kind), json.RawMessage(c.details)
 		same(t, c.kind+" "+c.details, got, err, c.want)
 	}
 	_, err = operatorCallOf(row(func(r *outbox.Row) { r.Kind, r.Details = "priority_changed", []byte(`{"old_priority":"high"}`) }))

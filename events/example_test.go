@@ -123,7 +123,7 @@ func ExampleHandle() {
 	}
 	cancelOne(ctx, eng)
 
-	billing := events.Consumer{Name: "billing", From: events.FromOldest}
+	billing := events.Consumer{Name: "billing", From: events.Beginning}
 	err := events.HandleWith(ctx, eng, billing, events.Completions(events.Filter{}), func(ctx context.Context, tx pgx.Tx, end events.Completion) error {
 		_, err := tx.Exec(ctx, "INSERT INTO bills VALUES ($1, $2)", end.Execution.String(), string(end.Outcome))
 		time.AfterFunc(time.Second, stop) // this program has seen enough

@@ -1,5 +1,5 @@
--- name: ListInstances :many
--- ListInstances returns the namespaces and instance tags of executions whose events do not say them. No row: the execution
+-- name: ListEventExecutions :many
+-- ListEventExecutions returns what events carry of their executions beside what is stored with them. No row: the execution
 -- is not there.
 --
 -- Used by: events.Subscribe, events.Handle.
@@ -14,12 +14,18 @@ WITH input AS (
 SELECT
     i.ord::integer AS ord,
     coalesce(e.ffx_namespace, '')::text AS namespace,
-    coalesce(e.ffx_instance_tag, '')::text AS instance_tag
+    coalesce(e.ffx_instance_tag, '')::text AS instance_tag,
+    e.lane_id::text AS lane_id,
+    coalesce(e.raw_fields ->> 'execution_kind', '')::text AS kind,
+    coalesce(e.raw_fields ->> 'ffx_node_key', '')::text AS node,
+    coalesce(e.raw_fields -> 'tags', '{}')::jsonb AS tags
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
         t.ffx_namespace,
-        t.ffx_instance_tag
+        t.ffx_instance_tag,
+        t.lane_id,
+        t.raw_fields
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key
@@ -28,7 +34,8 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: ListFlowInstances :many
--- ListFlowInstances is ListInstances for flows.
+-- ListFlowInstances returns the namespaces and instance tags of flows, for events that do not say them. No row: the flow is
+-- not there.
 --
 -- Used by: events.Subscribe, events.Handle.
 -- Locks: none.

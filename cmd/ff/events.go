@@ -27,7 +27,7 @@ func (a *app) eventCommand() *cobra.Command {
 // tailFlags are the flags of `ff event tail` as they are given.
 type tailFlags struct {
 	after, namespace, instance string
-	once, asJSON               bool
+	once, asJSON, long         bool
 }
 
 // tails are what can be followed, by name.
@@ -58,7 +58,7 @@ interrupted. WHAT is one of ` + names + `.
 It begins with what is committed from now on, with --after behind an event that was printed before:
 each line ends with a cursor. "--after beginning" prints all that are kept.`,
 		Example: `  ff event tail completions
-  ff event tail leases --after beginning --once --json | jq -r '.kind'
+  ff event tail leases --after beginning --once --json | jq -r '.type'
   ff event tail completions --after 020000000000000042`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -80,6 +80,7 @@ each line ends with a cursor. "--after beginning" prints all that are kept.`,
 	flags.StringVar(&f.instance, "instance", "", "those of executions with this value of the tag "+events.InstanceTagKey)
 	flags.BoolVar(&f.once, "once", false, "end when all that is there now has been printed")
 	flags.BoolVar(&f.asJSON, "json", false, "print a JSON object a line")
+	flags.BoolVar(&f.long, "long", false, "add a line with the kind, lane, node and tags of the execution")
 	return cmd
 }
 
@@ -107,28 +108,35 @@ func cursorArgument(flag, text string) (events.Cursor, error) {
 
 // eventView is the JSON of an event.
 type eventView struct {
-	Cursor      events.Cursor   `json:"cursor"`
-	ID          int64           `json:"event_id"`
-	At          string          `json:"at,omitempty"`
-	Execution   string          `json:"execution,omitempty"`
-	Flow        *id.FlowID      `json:"flow,omitempty"`
-	Namespace   *id.Namespace   `json:"namespace,omitempty"`
-	InstanceTag *string         `json:"instance_tag,omitempty"`
-	Kind        string          `json:"kind"`
-	Lease       *id.LeaseID     `json:"lease,omitempty"`
-	Worker      string          `json:"worker,omitempty"`
-	RevokedBy   string          `json:"revoked_by,omitempty"`
-	Signal      *id.SignalID    `json:"signal,omitempty"`
-	Waitpoint   *id.WaitpointID `json:"waitpoint,omitempty"`
-	Source      *string         `json:"source,omitempty"`
-	Details     json.RawMessage `json:"details,omitempty"`
-	Error       string          `json:"error,omitempty"` // it cannot be read
+	Cursor      events.Cursor     `json:"cursor"`
+	ID          int64             `json:"event_id"`
+	At          string            `json:"at,omitempty"`
+	Execution   string            `json:"execution,omitempty"`
+	Flow        *id.FlowID        `json:"flow,omitempty"`
+	Namespace   *id.Namespace     `json:"namespace,omitempty"`
+	InstanceTag *string           `json:"instance_tag,omitempty"`
+	Type        string            `json:"type"`
+	Kind        string            `json:"kind,omitempty"` // this and the next three: of the execution
+	Lane        id.LaneID         `json:"lane,omitempty"`
+	NodeKey     string            `json:"node,omitempty"`
+	Tags        map[string]string `json:"tags,omitempty"`
+	Lease       *id.LeaseID       `json:"lease,omitempty"`
+	Worker      string            `json:"worker,omitempty"`
+	RevokedBy   string            `json:"revoked_by,omitempty"`
+	Signal      *id.SignalID      `json:"signal,omitempty"`
+	Waitpoint   *id.WaitpointID   `json:"waitpoint,omitempty"`
+	Source      *string           `json:"source,omitempty"`
+	Details     json.RawMessage   `json:"details,omitempty"`
+	Error       string            `json:"error,omitempty"` // it cannot be read
 
 	about string // what a line of text adds
 }
 
-func viewOf(e events.Event, kind string) eventView {
-	v := eventView{Cursor: e.Cursor(), ID: e.ID, At: timestamp(e.At), Namespace: e.Namespace, InstanceTag: e.InstanceTag, Kind: kind}
+func viewOf(e events.Event, what string) eventView {
+	v := eventView{
+		Cursor: e.Cursor(), ID: e.ID, At: timestamp(e.At), Namespace: e.Namespace, InstanceTag: e.InstanceTag, Type: what,
+		Kind: e.Kind, Lane: e.Lane, NodeKey: e.NodeKey, Tags: e.Tags,
+	}
 	if !e.Execution.IsZero() {
 		v.Execution = e.Execution.String()
 	}
@@ -142,7 +150,7 @@ func completionLine(e events.Completion) eventView {
 }
 
 func leaseLine(e events.Lease) eventView {
-	v := viewOf(e.Event, string(e.Kind))
+	v := viewOf(e.Event, string(e.Type))
 	v.Lease, v.RevokedBy = e.Lease, e.RevokedBy
 	if e.Worker != nil {
 		v.Worker = string(*e.Worker)
@@ -157,7 +165,7 @@ func signalLine(e events.Signal) eventView {
 }
 
 func operatorLine(e events.OperatorCall) eventView {
-	v := viewOf(e.Event, string(e.Kind))
+	v := viewOf(e.Event, string(e.Type))
 	v.Details = e.Details
 	switch {
 	case e.PriorityChanged != nil:
@@ -193,13 +201,13 @@ func tail[E any](
 		case ctx.Err() != nil:
 			return errInterrupted
 		case isCorrupt:
-			line = eventView{Cursor: corrupt.Cursor, ID: corrupt.EventID, Kind: "corrupt", Error: corrupt.Error()}
+			line = eventView{Cursor: corrupt.Cursor, ID: corrupt.EventID, Type: "corrupt", Error: corrupt.Error()}
 		case err != nil:
 			return tailError(err)
 		default:
 			line = view(event)
 		}
-		if err := a.printEvent(line, f.asJSON); err != nil {
+		if err := a.printEvent(line, f.asJSON, f.long); err != nil {
 			return err
 		}
 	}
@@ -213,7 +221,7 @@ func tailError(err error) error {
 	return asUsage(err)
 }
 
-func (a *app) printEvent(v eventView, asJSON bool) error {
+func (a *app) printEvent(v eventView, asJSON, long bool) error {
 	if asJSON {
 		encoder := json.NewEncoder(a.stdout)
 		encoder.SetEscapeHTML(false)
@@ -230,14 +238,29 @@ func (a *app) printEvent(v eventView, asJSON bool) error {
 	if t, err := time.Parse(time.RFC3339, v.At); err == nil {
 		at = t.UTC().Format("15:04:05")
 	}
-	kind := v.Kind
+	what := v.Type
 	if v.Error != "" {
-		kind = v.Error
+		what = v.Error
 	}
-	line := strings.TrimRight(fmt.Sprintf("%-8s  %-9s  %s", at, shortened(printable(kind), 21), of), " ")
+	line := strings.TrimRight(fmt.Sprintf("%-8s  %-9s  %s", at, shortened(printable(what), 21), of), " ")
 	if v.about != "" {
 		line += "  " + v.about
 	}
-	_, err := fmt.Fprintf(a.stdout, "%s  %s\n", line, v.Cursor)
+	line += "  " + v.Cursor.String()
+	if of := v.ofExecution(); long && of != "" {
+		line += "\n  " + of
+	}
+	_, err := fmt.Fprintln(a.stdout, line)
 	return err
+}
+
+// ofExecution is the line that --long adds: what kind of work the event is of.
+func (v *eventView) ofExecution() string {
+	var parts []string
+	for _, part := range [][2]string{{"", v.Kind}, {"lane ", string(v.Lane)}, {"node ", v.NodeKey}, {"", tagList(v.Tags)}} {
+		if part[1] != "" {
+			parts = append(parts, part[0]+printable(part[1]))
+		}
+	}
+	return strings.Join(parts, ", ")
 }

@@ -66,7 +66,7 @@ func feed(ctx context.Context, eng *engine.Engine, cursorFile, url string, n int
 		if err != nil {
 			return err
 		}
-		if lease.Kind != state.LeaseEventAcquired {
+		if lease.Type != state.LeaseEventAcquired {
 			continue
 		}
 		body := must(json.Marshal(map[string]any{"id": lease.ID, "execution": lease.Execution, "worker": lease.Worker}))

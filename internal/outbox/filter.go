@@ -31,14 +31,9 @@ func (f *Filter) matches(row *Row, of instance) bool {
 	return f.InstanceTag == nil || of.tag == *f.InstanceTag || of.tag == InstanceTagKey+"="+*f.InstanceTag
 }
 
-// needs says whether f cannot judge an event by what is stored with it.
-func (f *Filter) needs(row *Row) bool {
-	return f.Namespace != nil && row.Namespace == nil || f.InstanceTag != nil && row.InstanceTag == nil
-}
-
-// instancesOf returns what filters go by, for each event. Where the event does not say it and one of the filters asks, it
-// is that of the execution, or of the flow: with one look for all of them.
-func (h *Hub) instancesOf(ctx context.Context, rows []*Row, filters []*Filter) ([]instance, error) {
+// lookUp fills in what events carry of their executions, and returns what filters go by. What the event does not say of that
+// is the execution's, or the flow's. One look for all of them: no writer pays for it, and readers of one process share it.
+func (h *Hub) lookUp(ctx context.Context, rows []*Row) ([]instance, error) {
 	found := make([]instance, len(rows))
 	executions, flows := new(lookup), new(lookup)
 	for i, row := range rows {
@@ -48,17 +43,15 @@ func (h *Hub) instancesOf(ctx context.Context, rows []*Row, filters []*Filter) (
 		if row.InstanceTag != nil {
 			found[i].tag = *row.InstanceTag
 		}
-		if !slices.ContainsFunc(filters, func(f *Filter) bool { return f.needs(row) }) {
-			continue
-		}
-		if row.Kind == flowCancelRequested {
-			flows.add(row, i)
-		} else {
+		switch {
+		case row.Kind != flowCancelRequested:
 			executions.add(row, i)
+		case row.Namespace == nil || row.InstanceTag == nil:
+			flows.add(row, i)
 		}
 	}
 	if len(executions.ords) > 0 {
-		of, err := h.q.ListInstances(ctx, h.runner.AtOnce(), db.ListInstancesParams{
+		of, err := h.q.ListEventExecutions(ctx, h.runner.AtOnce(), db.ListEventExecutionsParams{
 			PartitionKeys: executions.partitions, ExecutionIDs: executions.ids, Ords: executions.ords,
 		})
 		if err != nil {
@@ -66,6 +59,7 @@ func (h *Hub) instancesOf(ctx context.Context, rows []*Row, filters []*Filter) (
 		}
 		for _, o := range of {
 			found[o.Ord].complete(rows[o.Ord], o.Namespace, o.InstanceTag)
+			rows[o.Ord].Of = Execution{Kind: o.Kind, Lane: o.LaneID, Node: o.Node, Tags: o.Tags}
 		}
 	}
 	if len(flows.ords) > 0 {
@@ -102,7 +96,7 @@ type lookup struct {
 	ords       []int32
 }
 
-// add adds what an event is of. One whose id nobody can have is left out, and matches no filter that needs it.
+// add adds what an event is of. One whose id cannot exist is left out, and matches no filter that needs it.
 func (l *lookup) add(row *Row, ord int) {
 	u, err := id.ParseExecutionUUID(row.Execution)
 	if err != nil || row.Partition < 0 || row.Partition > 1<<15-1 {

@@ -276,7 +276,6 @@ func (t *tailer) place(ctx context.Context, s *Subscription, after *int64) error
 func (t *tailer) add(s *Subscription) {
 	s.attached = s.seen >= t.low
 	t.subs[s] = struct{}{}
-	t.changed++
 }
 
 // outage has s wait before it tries again to read for itself.

@@ -74,6 +74,14 @@ type Row struct {
 	Waitpoint, Source, Effect *string
 
 	Details []byte // of an operator event
+
+	Of Execution // looked up before the event is handed on
+}
+
+// Execution is what an event carries of its execution. Zero: the execution was deleted before the event was read.
+type Execution struct {
+	Kind, Lane, Node string
+	Tags             []byte // a JSON object
 }
 
 // same says whether what was read twice by one id is one event.

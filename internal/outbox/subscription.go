@@ -179,17 +179,14 @@ func (s *Subscription) readOn(ctx context.Context, low, unproven int64) error {
 		}
 		p.rows, low = p.rows[:n], p.rows[n-1].ID
 	}
-	rows := p.rows
-	if !s.filter.isZero() {
-		of, err := s.tailer.hub.instancesOf(ctx, rows, []*Filter{&s.filter})
-		if err != nil {
-			return err
-		}
-		rows = nil
-		for i, row := range p.rows {
-			if s.filter.matches(row, of[i]) {
-				rows = append(rows, row)
-			}
+	of, err := s.tailer.hub.lookUp(ctx, p.rows)
+	if err != nil {
+		return err
+	}
+	var rows []*Row
+	for i, row := range p.rows {
+		if s.filter.matches(row, of[i]) {
+			rows = append(rows, row)
 		}
 	}
 	s.mu.Lock()

@@ -38,7 +38,6 @@ type tailer struct {
 	unproven int64 // up to it, an event may be open that a subscription's position has passed over; 0: none
 	atEnd    bool  // the last pass left nothing that may be handed on
 	subs     map[*Subscription]struct{}
-	changed  int // times that subs has
 	stats    Stats
 	logged   bool
 }
@@ -213,38 +212,14 @@ func (t *tailer) wait(start time.Time, again time.Duration, failing bool) bool {
 	}
 }
 
-// handOn hands events to everybody who is attached, and moves low.
+// handOn hands events to all subscriptions that are attached, and moves low.
 func (t *tailer) handOn(rows []*Row, again time.Duration) error {
-	for {
-		filters, changed := t.filters()
-		of, err := t.hub.instancesOf(t.living, rows, filters)
-		if err != nil {
-			return err
-		}
-		if t.offer(rows, of, again, changed) {
-			return nil
-		}
+	of, err := t.hub.lookUp(t.living, rows)
+	if err != nil {
+		return err
 	}
-}
-
-func (t *tailer) filters() (filters []*Filter, changed int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for s := range t.subs {
-		if s.attached && !s.filter.isZero() {
-			filters = append(filters, &s.filter)
-		}
-	}
-	return filters, t.changed
-}
-
-// offer says no when another subscription has come, whose filter may ask for more than is known.
-func (t *tailer) offer(rows []*Row, of []instance, again time.Duration, changed int) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(rows) > 0 && t.changed != changed {
-		return false
-	}
 	for s := range t.subs {
 		for i, row := range rows {
 			if s.attached && !s.offer(row, of[i]) {
@@ -254,7 +229,7 @@ func (t *tailer) offer(rows []*Row, of []instance, again time.Duration, changed 
 	}
 	t.low, t.atEnd = t.follower.low, again != 0
 	t.observe(again)
-	return true
+	return nil
 }
 
 // skip goes on behind what was deleted, and tells those who may not have seen it. Who is left behind finds out by himself.
@@ -316,7 +291,6 @@ func (t *tailer) attach(s *Subscription) {
 	defer t.mu.Unlock()
 	if _, here := t.subs[s]; here && s.position() >= t.low {
 		s.attached = true
-		t.changed++
 	}
 }
 

@@ -69,7 +69,7 @@ func runConsumer(input io.Reader, output io.Writer) error {
 	}()
 	r := &reporter{out: output}
 	consumer := events.Consumer{
-		Name: "chaos", From: events.FromOldest, Batch: 32, Timeout: time.Second,
+		Name: "chaos", From: events.Beginning, Batch: 32, Timeout: time.Second,
 		MaxTries: events.TryForever, Backoff: policy.Fixed(time.Millisecond),
 	}
 	note := func(ctx context.Context, tx pgx.Tx, e events.Completion) error {

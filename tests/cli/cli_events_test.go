@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -18,13 +19,16 @@ func testCLIEvents(t *testing.T, ff cli) {
 	ff.run(t, databaseURL, "event", "tail", "completions", "--after", "beginning", "--once").succeeds(t, "")
 	ff.run(t, databaseURL, "event", "tail", "completion").fails(t, 2, `there are no events "completion"`)
 	ff.run(t, databaseURL, "event", "tail", "leases", "--after", "12").fails(t, 2, `--after "12" is no cursor`)
-	x := mustCreate(t, eng, engine.ExecutionSpec{Lane: "mail", Kind: "send"})
+	x := mustCreate(t, eng, engine.ExecutionSpec{Lane: "mail", Kind: "send", Tags: map[string]string{"app.tenant": "7"}})
 	if err := eng.CompleteExecution(t.Context(), mustClaim(t, eng, "mail").Lease, nil); err != nil {
 		t.Fatal(err)
 	}
 
 	out := ff.run(t, databaseURL, "event", "tail", "completions", "--after", "beginning", "--once")
 	out.succeeds(t, x.UUID().String())
+	out.fitsATerminal(t)
+	out = ff.run(t, databaseURL, "event", "tail", "completions", "--after", "beginning", "--once", "--long")
+	out.succeeds(t, "send, lane mail, app.tenant=7")
 	out.fitsATerminal(t)
 	out = ff.run(t, databaseURL, "event", "tail", "leases", "--after", "beginning", "--once", "--json")
 	out.succeeds(t, "")
@@ -36,8 +40,11 @@ func testCLIEvents(t *testing.T, ff cli) {
 		}
 		leases = append(leases, event)
 	}
-	if len(leases) != 2 || leases[0]["kind"] != "acquired" || leases[0]["execution"] != x.String() || leases[1]["kind"] != "revoked" {
+	if len(leases) != 2 || leases[0]["type"] != "acquired" || leases[0]["execution"] != x.String() || leases[1]["type"] != "revoked" {
 		t.Fatalf("printed %v", leases)
+	}
+	if leases[0]["kind"] != "send" || leases[0]["lane"] != "mail" || leases[0]["node"] != nil || fmt.Sprint(leases[0]["tags"]) != "map[app.tenant:7]" {
+		t.Errorf("printed %v, want the kind, lane and tags of the execution", leases[0])
 	}
 	after, _ := leases[0]["cursor"].(string)
 	if out := ff.run(t, databaseURL, "event", "tail", "leases", "--after", after, "--once"); strings.Count(out.stdout, "\n") != 1 {
@@ -45,7 +52,7 @@ func testCLIEvents(t *testing.T, ff cli) {
 	}
 
 	ctx, stop := context.WithCancel(t.Context())
-	err := events.HandleWith(ctx, eng, events.Consumer{Name: "billing", From: events.FromOldest}, events.Completions(events.Filter{}),
+	err := events.HandleWith(ctx, eng, events.Consumer{Name: "billing", From: events.Beginning}, events.Completions(events.Filter{}),
 		func(context.Context, pgx.Tx, events.Completion) error { stop(); return nil })
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,6 @@ func TestConsumerRefusesBadInput(t *testing.T) {
 		{"Consumer.Name", events.Consumer{Name: strings.Repeat("x", 256)}},
 		{"Consumer.Name", events.Consumer{Name: "a\nb"}},
 		{"Consumer.Name", events.Consumer{Name: "a\xff"}},
-		{"Consumer.From", events.Consumer{Name: "a", From: 2}},
 		{"Consumer.Batch", events.Consumer{Name: "a", Batch: -1}},
 		{"Consumer.Batch", events.Consumer{Name: "a", Batch: 1025}},
 		{"Consumer.MaxTries", events.Consumer{Name: "a", MaxTries: -2}},

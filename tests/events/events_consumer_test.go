@@ -110,7 +110,7 @@ func noteAs(ctx context.Context, tx pgx.Tx, event events.Completion, by string) 
 
 // eager is a consumer from the first event on, which tries again at once.
 func eager(change ...func(*events.Consumer)) events.Consumer {
-	c := events.Consumer{Name: "billing", From: events.FromOldest, Backoff: policy.Fixed(time.Millisecond)}
+	c := events.Consumer{Name: "billing", From: events.Beginning, Backoff: policy.Fixed(time.Millisecond)}
 	for _, ch := range change {
 		ch(&c)
 	}
@@ -205,7 +205,7 @@ func TestConsumerHandlesEachEventOnceAndInOrder(t *testing.T) {
 func TestConsumerStartsWithNewEvents(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 3)
-	r := handle(t, c.Engine, eager(func(c *events.Consumer) { c.From = events.FromNow }), note)
+	r := handle(t, c.Engine, eager(func(c *events.Consumer) { c.From = events.Cursor{} }), note)
 	c.awaitHeld(t)
 	last := c.emit(t, 1)
 	c.awaitNoted(t, 1)

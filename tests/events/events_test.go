@@ -315,7 +315,7 @@ func TestEventsReportUnknownAndCorruptRows_V15(t *testing.T) {
 				t.Fatalf("%s: got %+v, %v in place %d", name, event, err, n)
 			}
 			if n == 256 {
-				if event.Kind != "pawned" || event.Lease != nil {
+				if event.Type != "pawned" || event.Lease != nil {
 					t.Errorf("%s: the event of an unknown kind is %+v", name, event)
 				}
 				break
@@ -460,7 +460,7 @@ func TestEventsOfEveryKindAreDecoded(t *testing.T) {
 	for _, kind := range []state.LeaseEventType{"acquired", "renewed", "expired", "reclaimed", "revoked"} {
 		insertEvent(t, f.Pool, "lease", "gen_random_uuid()::text, 'lease-7', $1, 1, 7, 'default', NULL", string(kind))
 		got, err := nextEvent(t, leases)
-		if err != nil || got.Kind != kind || got.Lease != nil || (got.RevokedBy == "operator") != (kind == "revoked") || got.Execution.Partition() != 7 ||
+		if err != nil || got.Type != kind || got.Lease != nil || (got.RevokedBy == "operator") != (kind == "revoked") || got.Execution.Partition() != 7 ||
 			!got.At.Equal(time.UnixMilli(1)) {
 			t.Errorf("%s: got %+v, %v", kind, got, err)
 		}

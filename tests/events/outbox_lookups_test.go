@@ -60,7 +60,7 @@ func TestOutboxReadsAPageAgainWhenItsLookupFails(t *testing.T) {
 		l.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", name)
 	}
 
-	process := l.StoppedBefore(t, "ListInstances")
+	process := l.StoppedBefore(t, "ListEventExecutions")
 	ours := l.subscribe(t, process.Engine, outbox.Options{Filter: filter})
 	events := l.emit(t)
 	process.AwaitStop(t)
@@ -68,7 +68,7 @@ func TestOutboxReadsAPageAgainWhenItsLookupFails(t *testing.T) {
 	process.Resume()
 	wantNext(t, ours, events)
 
-	process = l.StoppedBefore(t, "ListInstances")
+	process = l.StoppedBefore(t, "ListEventExecutions")
 	l.subscribe(t, process.Engine, outbox.Options{}) // so that the tailer is past them
 	ours = l.subscribe(t, process.Engine, outbox.Options{Filter: filter, After: new(events[0] - 1)})
 	read := fixture.Async(t, func(context.Context) []int64 { return next(t, ours, len(events)) })
@@ -83,7 +83,7 @@ func TestOutboxReadsAPageAgainWhenItsLookupFails(t *testing.T) {
 // A subscription attaches while the tailer looks up what the filters of others ask for. Its own filter asks for more.
 func TestOutboxLooksUpAgainForASubscriptionThatAttached(t *testing.T) {
 	l := newLookedUp(t)
-	process := l.StoppedBefore(t, "ListInstances")
+	process := l.StoppedBefore(t, "ListEventExecutions")
 	first := l.subscribe(t, process.Engine, outbox.Options{Filter: outbox.Filter{Namespace: new("ours")}})
 	events := l.emit(t)
 	process.AwaitStop(t)

@@ -253,7 +253,7 @@ func consume(
 }
 
 func effectsByBatch(ctx context.Context, eng *engine.Engine, name string, begun func(int)) error {
-	spec := events.Consumer{Name: name, From: events.FromOldest}
+	spec := events.Consumer{Name: name, From: events.Beginning}
 	return events.HandleBatches(ctx, eng, spec, events.Completions(events.Filter{}), func(ctx context.Context, tx pgx.Tx, batch []events.Completion) error {
 		begun(len(batch))
 		ids := make([]int64, len(batch))
@@ -267,7 +267,7 @@ func effectsByBatch(ctx context.Context, eng *engine.Engine, name string, begun 
 
 func effects(batch int) func(context.Context, *engine.Engine, string, func(int)) error {
 	return func(ctx context.Context, eng *engine.Engine, name string, begun func(int)) error {
-		spec := events.Consumer{Name: name, From: events.FromOldest, Batch: batch}
+		spec := events.Consumer{Name: name, From: events.Beginning, Batch: batch}
 		return events.HandleWith(ctx, eng, spec, events.Completions(events.Filter{}), func(ctx context.Context, tx pgx.Tx, event events.Completion) error {
 			begun(1)
 			_, err := tx.Exec(ctx, "insert into effect values ($1)", event.ID)
