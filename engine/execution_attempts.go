@@ -23,11 +23,14 @@ type Attempt struct {
 	Type    state.AttemptType // "" where another program kept none
 	Current bool              // the newest one that the execution has come to
 
-	// Worker and Instance have it, or had it last; "" after a lease that ran out or was revoked.
+	// Worker and Instance have it, or had it last; "" after a lease that ran out or was revoked, until the next: see Lost.
 	Worker   id.WorkerID
 	Instance id.WorkerInstanceID
 	Epoch    int64          // the highest fencing token given for it
 	Lease    *LeaseSnapshot // nil while nobody holds one
+
+	// Lost are its leases that were lost, the newest last, and no more than the newest 32. A replay keeps them.
+	Lost []LostLease
 
 	StartedAt time.Time // start of its first lease; zero before it
 	ResumedAt time.Time // start of its last lease, if an earlier one was interrupted, delayed or given back; zero otherwise
@@ -43,6 +46,15 @@ type Attempt struct {
 
 	// Err is a [*CorruptionError] where what is stored cannot be read; what depends on it is zero. The others are listed.
 	Err error
+}
+
+// LostLease is a lease that a worker lost before the attempt was over. What it did until then may have had effects.
+type LostLease struct {
+	Worker   id.WorkerID
+	Instance id.WorkerInstanceID
+	Epoch    int64                // its fencing token
+	LostAt   time.Time            // when it was taken away; one that ran out was of no use a little before
+	How      state.LeaseEventType // it ran out (expired), an operator took it away (revoked), or another worker did (reclaimed)
 }
 
 // ListAttempts returns the attempts of an execution, the first one first, after a cursor: [Page.Next] of the page
@@ -121,6 +133,17 @@ type rawAttempt struct {
 	Class       string `json:"failure_class"`
 	Detail      string `json:"failure_detail"`
 	LastFailure string `json:"last_failure_message"`
+
+	Lost []rawLostLease `json:"ffx_lost_leases"`
+}
+
+// rawLostLease is a lost lease as it is stored.
+type rawLostLease struct {
+	Worker   string `json:"worker"`
+	Instance string `json:"instance"`
+	Epoch    int64  `json:"epoch"`
+	AtMs     int64  `json:"at"`
+	How      string `json:"how"`
 }
 
 func attemptOf(row *db.ListAttemptsRow) Attempt {
@@ -150,6 +173,12 @@ func attemptOf(row *db.ListAttemptsRow) Attempt {
 		a.NextAt = optionalTime(row.DelayUntilMs)
 	}
 	a.setFailure(row, &raw)
+	for _, l := range raw.Lost {
+		a.Lost = append(a.Lost, LostLease{
+			Worker: id.WorkerID(l.Worker), Instance: id.WorkerInstanceID(l.Instance), Epoch: l.Epoch,
+			LostAt: time.UnixMilli(l.AtMs), How: state.LeaseEventType(l.How),
+		})
+	}
 	return a
 }
 

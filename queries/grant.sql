@@ -271,6 +271,21 @@ WHERE
 UPDATE ff_attempt AS a
 SET
     outcome = 'interrupted_reclaimed',
+    -- As ReleaseExpiredLeases notes it.
+    raw_fields = CASE
+        WHEN a.worker_instance_id IS NULL THEN a.raw_fields
+        ELSE jsonb_set(
+            a.raw_fields,
+            '{ffx_lost_leases}',
+            jsonb_path_query_array(a.raw_fields, '$.ffx_lost_leases[last - 30 to last]') || jsonb_build_object(
+                'worker', a.worker_id,
+                'instance', a.worker_instance_id,
+                'epoch', a.lease_epoch,
+                'at', @now_ms::bigint,
+                'how', 'reclaimed'
+            )
+        )
+    END,
     terminal_at_ms = coalesce(a.terminal_at_ms, @now_ms::bigint),
     lease_expires_at_ms = NULL,
     ffx_timeout_at_ms = NULL,

@@ -22,6 +22,7 @@ type attemptView struct {
 	Worker    id.WorkerID          `json:"worker"`
 	Instance  id.WorkerInstanceID  `json:"worker_instance"`
 	Epoch     int64                `json:"epoch"`
+	Lost      []lostView           `json:"lost_leases,omitempty"`
 	StartedAt string               `json:"started_at,omitempty"`
 	ResumedAt string               `json:"resumed_at,omitempty"` // by its last lease, where an earlier one began it
 	EndedAt   string               `json:"ended_at,omitempty"`
@@ -31,6 +32,19 @@ type attemptView struct {
 	Failure   *failureView         `json:"failure"`
 	Lease     *leaseView           `json:"lease"`
 	Problem   string               `json:"problem,omitempty"` // what of it cannot be read
+}
+
+// lostView is a lease that a worker lost before the attempt was over.
+type lostView struct {
+	Worker   id.WorkerID          `json:"worker"`
+	Instance id.WorkerInstanceID  `json:"worker_instance"`
+	Epoch    int64                `json:"epoch"`
+	LostAt   string               `json:"lost_at"`
+	How      state.LeaseEventType `json:"how"`
+}
+
+func (l lostView) String() string {
+	return fmt.Sprintf("lost by %s at %s: %s", printable(string(l.Instance)), seconds(l.LostAt), printable(string(l.How)))
 }
 
 type failureView struct {
@@ -87,6 +101,9 @@ func readAttempts(ctx context.Context, eng *engine.Engine, execution id.Executio
 		if l := a.Lease; l != nil {
 			view.Lease = &leaseView{ID: l.ID, Epoch: l.Epoch, Attempt: l.Attempt, Instance: l.Instance, ExpiresAt: timestamp(l.ExpiresAt)}
 		}
+		for _, l := range a.Lost {
+			view.Lost = append(view.Lost, lostView{l.Worker, l.Instance, l.Epoch, timestamp(l.LostAt), l.How})
+		}
 		if a.Err != nil {
 			view.Problem = a.Err.Error()
 		}
@@ -98,7 +115,10 @@ func readAttempts(ctx context.Context, eng *engine.Engine, execution id.Executio
 // shownAttempts is how many attempts are printed, the last ones.
 const shownAttempts = 20
 
-// renderAttempts renders attempts with their failures, each of which has a line of its own below.
+// shownLost is how many lost leases of an attempt are printed, the last ones.
+const shownLost = 3
+
+// renderAttempts renders attempts, with a line below for each lost lease and for the failure.
 func renderAttempts(attempts []attemptView) string {
 	if len(attempts) == 0 {
 		return ""
@@ -126,6 +146,9 @@ func renderAttempts(attempts []attemptView) string {
 		text.WriteString(lines[i+1] + "\n")
 		if a.Problem != "" {
 			text.WriteString("  " + printable(a.Problem) + "\n")
+		}
+		for _, l := range a.Lost[max(len(a.Lost)-shownLost, 0):] {
+			text.WriteString("  " + l.String() + "\n")
 		}
 		if f := a.Failure; f != nil {
 			text.WriteString("  " + f.String() + "\n")

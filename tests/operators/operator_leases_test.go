@@ -51,7 +51,9 @@ func TestRevokeLeaseReturnsTheExecution(t *testing.T) {
 	})
 	wantChanged(t, "attempt", attempts[0], left[0], fixture.Columns{
 		"outcome": "interrupted", "lease_expires_at_ms": nil, "ffx_timeout_at_ms": nil, "worker_id": nil, "worker_instance_id": nil,
-		"lease_epoch": 2,
+		"lease_epoch": 2, "raw_fields": map[string]any{"ffx_lost_leases": []any{map[string]any{
+			"worker": f.Name, "instance": f.Name, "epoch": 1.0, "at": float64(nowMs(f)), "how": "revoked",
+		}}},
 	})
 	f.WantEvents(t, c.ID, "lease acquired", "lease revoked operator")
 	event := fixture.StoredRow(t, f.Pool, "ff_lease_event", "partition_key = $1::smallint AND execution_id = $2 AND event_type = 'revoked'",

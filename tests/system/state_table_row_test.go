@@ -257,6 +257,16 @@ func render(f *fixture.Fixture, row wholeRow, s *subject, prefix, column string,
 			row[prefix+"raw."+key] = render(f, row, s, prefix, key, of)
 		}
 		return ""
+	case []any:
+		if column != "ffx_lost_leases" {
+			break
+		}
+		var lost []string
+		for _, lease := range v {
+			l := lease.(map[string]any)
+			lost = append(lost, fmt.Sprintf("%v %v of %s", l["how"], l["epoch"], own(f, l["instance"])))
+		}
+		return strings.Join(lost, ", ")
 	}
 	text, err := json.Marshal(value)
 	if err != nil {

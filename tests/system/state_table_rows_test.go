@@ -276,6 +276,7 @@ var stateTable = []transition{
 		name: "lease expiry", from: "claim, limited", after: fixture.LeaseTTL, calls: background("ExpireLeases", engine.Maintenance.ExpireLeases), again: fixture.ErrIdle,
 		change: lost.merged(left).merged(queued).merged(wholeRow{
 			"state": fixture.StateReturned, "lease_reclaim_count": "1", "0.outcome": "lease_expired_reclaimable",
+			"0.raw.ffx_lost_leases": "expired 1 of own",
 		}),
 		events: []string{"expired L1 of own at now"},
 	},
@@ -453,6 +454,7 @@ var stateTable = []transition{
 		name: "revoke", from: "claim, limited", again: fixture.ErrIdle, calls: revoking,
 		change: lost.merged(left).merged(queued).merged(wholeRow{
 			"state": fixture.StateReturned, "0.outcome": "interrupted", "raw.lease_revoke_reason": "wrong", "raw.last_mutation_at": "now",
+			"0.raw.ffx_lost_leases": "revoked 1 of own",
 		}),
 		events: []string{"revoked L1 of own by operator at now"},
 	},
@@ -558,7 +560,9 @@ var stateTable = []transition{
 	},
 	{
 		name: "reclaim", from: "claim, limited", after: fixture.LeaseTTL, calls: reclaimingUpTo(nil), again: engine.ErrReclaimCapExceeded,
-		change: reclaimed.merged(wholeRow{"lease_epoch": "2", "0.lease_epoch": "2", "1.lease_epoch": "2", "lease_reclaim_count": "1"}),
+		change: reclaimed.merged(wholeRow{
+			"lease_epoch": "2", "0.lease_epoch": "2", "1.lease_epoch": "2", "lease_reclaim_count": "1", "0.raw.ffx_lost_leases": "reclaimed 1 of own",
+		}),
 		events: []string{"reclaimed L2 of own at now"},
 	},
 	{
