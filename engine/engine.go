@@ -194,7 +194,8 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 // WithTx returns the engine bound to a transaction of the caller's: its operations become part of tx,
 // each behind a savepoint, so that a refusal leaves tx usable. They run at tx's isolation level, are
 // never retried, and wake nobody: after the commit the caller may call [Engine.Wake] for the lanes it
-// created work on; without that a worker finds the work at its next poll.
+// created work on; without that a worker finds the work at its next poll. [Engine.InTx] begins and commits a transaction
+// itself, and wakes.
 //
 // A transaction that stays open holds back the event readers of every outbox it wrote to.
 //

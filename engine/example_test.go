@@ -28,7 +28,7 @@ func TestExamples(t *testing.T) {
 	t.Setenv("DATABASE_URL", databaseURL)
 	Example()
 	ExampleKind()
-	ExampleEngine_WithTx()
+	ExampleEngine_InTx()
 	ExampleEngine_CreateFlow()
 	ExampleEngine_GrowFlow()
 	ExampleEngine_CancelFlow()
@@ -144,21 +144,20 @@ func ExampleKind() {
 }
 
 // Work is created by the transaction that makes it necessary: both happen, or neither.
-func ExampleEngine_WithTx() {
+func ExampleEngine_InTx() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
 	defer pool.Close()
-	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	err := eng.InTx(ctx, func(tx pgx.Tx, eng *engine.Engine) error {
 		if _, err := tx.Exec(ctx, "CREATE TABLE uploads (id integer)"); err != nil { // the application's own
 			return err
 		}
-		_, err := Resize.Create(ctx, eng.WithTx(tx), ResizeArgs{Width: 640})
+		_, err := Resize.Create(ctx, eng, ResizeArgs{Width: 640}, engine.WithKey("upload 7"), engine.WithPriority(10))
 		return err
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	eng.Wake("images") // else a worker finds it at its next poll
 }
 
 // A flow is created whole. The digest waits for both pictures; a worker that runs it reads their results.
@@ -214,8 +213,7 @@ func ExampleEngine_GrowFlow() {
 		growth.Nodes = append(growth.Nodes, engine.Node{Key: key, Spec: Page.Spec(n + 1)})
 		growth.Edges = append(growth.Edges, engine.Edge{From: "scan", To: key}, engine.Edge{From: key, To: "index"})
 	}
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		eng := eng.WithTx(tx)
+	err = eng.InTx(ctx, func(_ pgx.Tx, eng *engine.Engine) error {
 		if err := eng.LockFlows(ctx, growth.Flow); err != nil { // before both
 			return err
 		}
@@ -231,7 +229,6 @@ func ExampleEngine_GrowFlow() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	eng.Wake("scanner")
 
 	snapshot, err := eng.DescribeFlow(ctx, flow.ID)
 	if err != nil {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -71,7 +72,14 @@ type ExecutionSpec struct {
 	// QuotaPolicy is a quota that admits the execution before it may be claimed. Refused until quotas work.
 	QuotaPolicy *id.QuotaPolicyID
 
-	mistake error // of whoever made the spec: it refuses the creation
+	mistake error         // of whoever made the spec: it refuses the creation
+	after   time.Duration // of [After], until [Kind.Create] knows the database's time
+}
+
+// NewExecutionID returns a new id for an execution outside flows that is to be created in a lane, as [ExecutionSpec.ID]: for
+// a caller that has to know the id before the execution exists. The empty lane is [DefaultLane].
+func (e *Engine) NewExecutionID(lane id.LaneID) id.ExecutionID {
+	return id.NewExecutionID(cmp.Or(lane, DefaultLane), e.cfg.Partitions)
 }
 
 // Limits of texts in bytes.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -109,12 +110,59 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 	return spec
 }
 
-// Create creates an execution of this kind: [Engine.CreateExecution] of [Kind.Spec], in one transaction, or, on
-// [Engine.WithTx], as a part of the caller's. Each call creates another one; a spec with an IdempotencyKey does not.
+// Create creates an execution of this kind: [Engine.CreateExecution] of [Kind.Spec] with the options, in one transaction, or,
+// on [Engine.WithTx], as a part of the caller's. Each call creates another one, unless [WithKey] says otherwise.
 //
 // Errors: those of [Engine.CreateExecution]; [ErrInvalidInput] for arguments that cannot be encoded.
-func (k Kind[In, Out]) Create(ctx context.Context, eng *Engine, args In) (Created, error) {
-	return eng.CreateExecution(ctx, k.Spec(args))
+func (k Kind[In, Out]) Create(ctx context.Context, eng *Engine, args In, options ...CreateOption) (Created, error) {
+	const op = "create execution"
+	spec := k.Spec(args)
+	for _, option := range options {
+		if option == nil {
+			return Created{}, wrap(op, invalid("options", "has a nil option"))
+		}
+		option(&spec)
+	}
+	if spec.after > 0 && spec.mistake == nil {
+		now, err := eng.Now(ctx)
+		if err != nil {
+			return Created{}, wrap(op, err)
+		}
+		spec.DelayUntil = now.Add(spec.after)
+	}
+	return eng.CreateExecution(ctx, spec)
+}
+
+// CreateOption says something about an execution that [Kind.Create] creates. All else stands in an [ExecutionSpec].
+type CreateOption func(*ExecutionSpec)
+
+// WithKey makes repeated creations one: see [ExecutionSpec.IdempotencyKey].
+func WithKey(key id.IdempotencyKey) CreateOption {
+	return func(spec *ExecutionSpec) { spec.IdempotencyKey = key }
+}
+
+// After keeps the execution from being claimed for that long, by the database's clock, which it asks first.
+func After(d time.Duration) CreateOption {
+	return func(spec *ExecutionSpec) {
+		if spec.after = d; d < 0 {
+			spec.mistake = invalid("After", "is negative")
+		}
+	}
+}
+
+// WithTag sets a tag: see [ExecutionSpec.Tags].
+func WithTag(key, value string) CreateOption {
+	return func(spec *ExecutionSpec) {
+		if spec.Tags == nil {
+			spec.Tags = make(map[string]string, 1)
+		}
+		spec.Tags[key] = value
+	}
+}
+
+// WithPriority sets the priority: see [ExecutionSpec.Priority].
+func WithPriority(priority int) CreateOption {
+	return func(spec *ExecutionSpec) { spec.Priority = priority }
 }
 
 // Result returns what an execution of this kind has left. That it is of this kind is not checked. One query; locks

@@ -51,6 +51,12 @@ const maxLostPayload = 1024
 // undispatched tells this engine alone: others find the event when they look.
 func (n *notifications) undispatched() { n.left = true }
 
+// add adds what another transaction owes, which is a part of this one.
+func (n *notifications) add(other *notifications) {
+	n.Merge(&other.Set)
+	n.left, n.delayed, n.unneeded = n.left || other.left, n.delayed || other.delayed, n.unneeded || other.unneeded
+}
+
 // notify tells of what has been committed.
 func (e *Engine) notify(due *notifications) {
 	if pgtx.Refusal(e.tx) != nil {
@@ -78,7 +84,7 @@ func remind(c chan<- struct{}) {
 
 // Wake tells waiting workers that lanes have work: those of this engine at once, all others by at most one
 // notification in ten milliseconds. It does not wait and never fails: a worker that is not woken finds the
-// work at its next poll. Needed only after work was created inside a caller's transaction.
+// work at its next poll. Needed only after work was created inside a caller's transaction that is not [Engine.InTx]'s.
 func (e *Engine) Wake(lanes ...id.LaneID) {
 	var due notifications
 	for _, lane := range lanes {

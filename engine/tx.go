@@ -41,6 +41,9 @@ func inTx[T any](ctx context.Context, e *Engine, op string, fn func(tx *txn) (T,
 	}
 	if e.tx != nil {
 		result, err := pgtx.InCallers(ctx, e.tx, try)
+		if err == nil {
+			e.passOn(&tx.due)
+		}
 		return result, wrap(op, err)
 	}
 	result, err := pgtx.InTx(ctx, &e.runner, try)
@@ -79,7 +82,12 @@ func inStatement[T any](
 // begin is called for each try.
 func inStatements(ctx context.Context, e *Engine, op string, begin func(due *notifications) []step) error {
 	if e.tx != nil {
-		return wrap(op, fellThrough(pgtx.InCallersAtOnce(ctx, e.tx, begin(new(notifications))...)))
+		var due notifications
+		err := pgtx.InCallersAtOnce(ctx, e.tx, begin(&due)...)
+		if err == nil {
+			e.passOn(&due)
+		}
+		return wrap(op, fellThrough(err))
 	}
 	var due notifications
 	err := pgtx.InStatements(ctx, &e.runner, func() []step {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -28,6 +29,10 @@ type onEngine struct{ *engine.Engine }
 
 func (e onEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
 	return e.Engine.NewClaimer(spec)
+}
+
+func (e onEngine) completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, result []byte) error {
+	return e.WithTx(tx).CompleteExecution(ctx, l, result)
 }
 
 func (e onEngine) claimEach(ctx context.Context, claims []*laneClaim) {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -173,22 +174,15 @@ func ExampleErrCancelled() {
 // neither does.
 func ExampleJob_transaction() {
 	var (
-		w    *worker.Worker // = worker.New(…)
-		eng  *engine.Engine
-		pool *pgxpool.Pool
+		w   *worker.Worker // = worker.New(…)
+		eng *engine.Engine
 	)
 	worker.Handle(w, Bill, func(ctx context.Context, job worker.Job[Order]) (struct{}, error) {
-		tx, err := pool.Begin(ctx)
-		if err != nil {
-			return struct{}{}, err
-		}
-		defer tx.Rollback(context.WithoutCancel(ctx))
-		if _, err := tx.Exec(ctx, "UPDATE orders SET billed = true WHERE id = $1", job.Args.Number); err != nil {
-			return struct{}{}, err
-		}
-		if err := eng.WithTx(tx).CompleteExecution(ctx, job.Lease, nil); err != nil {
-			return struct{}{}, err
-		}
-		return struct{}{}, tx.Commit(ctx)
+		return struct{}{}, eng.InTx(ctx, func(tx pgx.Tx, _ *engine.Engine) error {
+			if _, err := tx.Exec(ctx, "UPDATE orders SET billed = true WHERE id = $1", job.Args.Number); err != nil {
+				return err
+			}
+			return job.Complete(ctx, tx, struct{}{})
+		})
 	})
 }

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -248,6 +250,10 @@ func (f *fakeEngine) claiming(n int) {
 	defer f.mu.Unlock()
 	f.claimsNow += n
 	f.claimsMost = max(f.claimsMost, f.claimsNow)
+}
+
+func (f *fakeEngine) completeIn(ctx context.Context, _ pgx.Tx, l engine.Lease, result []byte) error {
+	return f.CompleteExecution(ctx, l, result)
 }
 
 func (f *fakeEngine) claimEach(ctx context.Context, claims []*laneClaim) {

@@ -4,19 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Job is one attempt at an execution, as its handler sees it: the arguments, and all that the claim returned. Its Lease
-// completes the execution inside the handler's own transaction, with [engine.Engine.WithTx]; what the handler then
-// returns is recognised as a repetition and discarded.
+// Job is one attempt at an execution, as its handler sees it: the arguments, and all that the claim returned. [Job.Complete]
+// completes it inside the handler's own transaction.
 type Job[In any] struct {
 	Args In
 	engine.Claimed
 
-	eng operations
+	eng    operations
+	encode func(out any) ([]byte, error)
 }
 
 // Handle makes fn the handler of a kind of execution, in the lane of the kind unless [Config.Lanes] says otherwise. The
@@ -63,7 +66,7 @@ func handle[In, Out any](
 	if err != nil {
 		return nil, &Fail{Class: policy.Permanent, Category: "payload", Err: err}
 	}
-	out, err := fn(ctx, Job[In]{Args: args, Claimed: *work, eng: eng})
+	out, err := fn(ctx, Job[In]{Args: args, Claimed: *work, eng: eng, encode: encoderOf(kind)})
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +91,43 @@ func (j Job[In]) Upstreams(ctx context.Context) ([]engine.UpstreamResult, error)
 		return nil, errNoWorker
 	}
 	return j.eng.UpstreamResults(ctx, j.ID)
+}
+
+// Complete completes the execution with a result, of the kind's Out, in a transaction of the handler's: that and the
+// handler's effects in the same database are kept together, and so happen once, whatever crashes. After the commit the
+// handler returns the same result, or any other, and no error: what it returns is recognised as a repetition and dropped.
+// In [engine.Engine.InTx] the commit wakes the workers of what the completion releases.
+//
+//	return out, eng.InTx(ctx, func(tx pgx.Tx, _ *engine.Engine) error {
+//		if _, err := tx.Exec(ctx, "UPDATE accounts …"); err != nil {
+//			return err
+//		}
+//		return job.Complete(ctx, tx, out)
+//	})
+//
+// Errors: those of [engine.Engine.CompleteExecution], which leave tx usable: roll it back. [engine.ErrInvalidInput] for an out
+// of another type, or one that cannot be encoded.
+func (j Job[In]) Complete(ctx context.Context, tx pgx.Tx, out any) error {
+	const op = "complete execution"
+	if j.eng == nil {
+		return errNoWorker
+	}
+	result, err := j.encode(out)
+	if err != nil {
+		return engine.Classify(op, &engine.InputError{Field: "out", Reason: err.Error()})
+	}
+	return j.eng.completeIn(ctx, tx, j.Lease, result)
+}
+
+// encoderOf returns what encodes a result of a kind.
+func encoderOf[In, Out any](kind engine.Kind[In, Out]) func(out any) ([]byte, error) {
+	return func(out any) ([]byte, error) {
+		value, ok := out.(Out)
+		if !ok {
+			return nil, fmt.Errorf("is a %T, and the results of %s are of type %s", out, kind.Name, reflect.TypeFor[Out]())
+		}
+		return kind.EncodeResult(value)
+	}
 }
 
 // Progress records how far the attempt has come, in percent, and a message for people; an empty one keeps the last.

@@ -30,7 +30,7 @@ func main() {
 	w := must(worker.New(eng, worker.Config{}))
 	worker.Handle(w, Bill, func(ctx context.Context, job worker.Job[Order]) (struct{}, error) {
 		defer stop() // this program has one order
-		return struct{}{}, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		return struct{}{}, eng.InTx(ctx, func(tx pgx.Tx, _ *engine.Engine) error {
 			var item string
 			var bills int
 			err := tx.QueryRow(ctx, "UPDATE example_order SET bills = bills + 1 WHERE number = $1 RETURNING item, bills",
@@ -39,20 +39,19 @@ func main() {
 				return err
 			}
 			fmt.Printf("order of one %s: %d bill\n", item, bills)
-			return eng.WithTx(tx).CompleteExecution(ctx, job.Lease, nil)
+			return job.Complete(ctx, tx, struct{}{})
 		})
 	})
 
-	must(0, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	must(0, eng.InTx(ctx, func(tx pgx.Tx, eng *engine.Engine) error {
 		var order Order
 		err := tx.QueryRow(ctx, "INSERT INTO example_order (item) VALUES ('anvil') RETURNING number").Scan(&order.Number)
 		if err != nil {
 			return err
 		}
-		_, err = Bill.Create(ctx, eng.WithTx(tx), order)
+		_, err = Bill.Create(ctx, eng, order)
 		return err
 	}))
-	eng.Wake(engine.DefaultLane) // of a transaction of yours nobody is told
 	must(0, w.Run(ctx))
 }
 

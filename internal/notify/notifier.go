@@ -35,6 +35,13 @@ func (s *Set) Add(channel, payload string) {
 	s.due[Notification{channel, payload}] = struct{}{}
 }
 
+// Merge adds the notifications of another set.
+func (s *Set) Merge(other *Set) {
+	for n := range other.due {
+		s.Add(n.Channel, n.Payload)
+	}
+}
+
 const (
 	sendInterval = 10 * time.Millisecond
 	sendTimeout  = 5 * time.Second
