@@ -55,8 +55,8 @@ type ExecutionSpec struct {
 	// which every event carries, is at most 1024 bytes. [Engine.SetExecutionTag] wants namespaced keys.
 	Tags map[string]string
 
-	// Policy holds retries, time limits and what a worker must offer. nil: three retries at once, no time limits, any
-	// worker, and up to [policy.ReclaimLimit] lost leases.
+	// Policy holds retries, time limits and what a worker must offer. nil: patient retries for about a day, no time limits,
+	// any worker, and up to [policy.ReclaimLimit] lost leases.
 	Policy *policy.Execution
 
 	// DelayUntil keeps the execution from being claimed before that instant. Default: the policy's.

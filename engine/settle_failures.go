@@ -47,9 +47,9 @@ type Failed struct {
 	NextAttempt int
 }
 
-// FailExecution ends the attempt that l holds as failed. The execution's retry policy, or three retries
-// at once where it has none, decides whether another attempt follows: see [policy.Retry]. Otherwise the execution ends as
-// failed, and in the same transaction whatever can no longer run because of it is skipped.
+// FailExecution ends the attempt that l holds as failed. The execution's retry policy decides whether another attempt
+// follows, or the default of [policy.Execution] if it has none. If none follows, the execution ends as failed, and in the
+// same transaction whatever can no longer run because of it is skipped.
 //
 // Errors, in a [*LeaseError]: [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] and [ErrNotActive]:
 // nothing was written, and the caller has nothing more to do. [ErrNotFound] when the execution or attempt
@@ -222,7 +222,7 @@ func (f *leaseFacts) failedBefore() Failed {
 func isTerminalPhase(stored string) bool { return stored == "terminal" || stored == "cancelled" }
 
 // retryDecision says whether a failure is retried, and after how many milliseconds, by the stored policy of its
-// execution. One without a retry policy is retried three times, at once.
+// execution. One without a retry policy has [document.RetryWhenAbsent], whichever program created it.
 func retryDecision(policyDocument []byte, retryCount int32, rawRetryCount string, f Failure) (retry bool, pause int64) {
 	rules, ok := storedRetryPolicy(policyDocument)
 	if !ok {

@@ -11,11 +11,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Execution is the policy of an execution. Its zero value is three retries at once, no time limits, any worker and up
-// to 100 lost leases. Durations are kept in milliseconds and rounded up, so none becomes 0.
+// Execution is the policy of an execution. Its zero value is patient retries for about a day, no time limits, any worker
+// and up to 100 lost leases. Durations are kept in milliseconds and rounded up, so none becomes 0.
 type Execution struct {
-	// Retry says which failures another attempt follows. nil: three retries at once, as &Retry{Backoff: Fixed(0)}.
-	// &Retry{} is three retries too, but pauses before each.
+	// Retry says which failures another attempt follows. nil: up to 24 retries in about a day, after 1 s, 5 s, 30 s, 2 min
+	// and 10 min, and then every hour. [ImmediateRetries] pauses before none, and with a MaxRetries of [NoRetries]
+	// there are none.
 	Retry *Retry
 
 	// AttemptTimeout is how long one attempt may run. One that runs longer has failed with the class [TimedOut], and

@@ -37,6 +37,10 @@ func Exponential(first, limit time.Duration) Backoff {
 	return Backoff{First: first, Max: limit, Factor: 2}
 }
 
+// ImmediateRetries retries up to n times, at once: for failures that pass as soon as they are tried again, such as a lost
+// race. 0: [DefaultMaxRetries]. [NoRetries]: none.
+func ImmediateRetries(n int) *Retry { return &Retry{MaxRetries: n, Backoff: Fixed(0)} }
+
 // Class is what kind of failure an attempt ended with, as its worker sees it.
 type Class string
 

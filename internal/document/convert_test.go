@@ -78,16 +78,38 @@ func TestExecutionOfKeepsStoredBytes(t *testing.T) {
 func executionWith(retry policy.Retry) policy.Execution { return policy.Execution{Retry: &retry} }
 
 // The comment of policy.Execution.Retry says so.
-func TestExecutionOfDefaultsToThreeImmediateRetries(t *testing.T) {
-	absent, same := RetryWhenAbsent(), retryOf(policy.Retry{Backoff: policy.Fixed(0)})
-	for retries := range 5 {
-		for _, class := range []policy.Class{policy.Transient, policy.Permanent, policy.InfraCrash, policy.TimedOut, policy.Cancelled} {
-			if absent.Retries(class, string(class), retries) != same.Retries(class, string(class), retries) {
-				t.Errorf("%s after %d retries", class, retries)
+func TestRetriesWithoutAPolicyPauseForAboutADay(t *testing.T) {
+	absent := RetryWhenAbsent()
+	var total time.Duration
+	for retries, want := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute} {
+		if got := time.Duration(absent.PauseMs(retries, 0.5)) * time.Millisecond; got != want {
+			t.Errorf("%v before retry %d, want %v", got, retries+1, want)
+		}
+		total += want
+	}
+	retries := 5
+	for ; absent.Retries(policy.Transient, "transient", retries); retries++ {
+		if got := time.Duration(absent.PauseMs(retries, 0.5)) * time.Millisecond; got != time.Hour {
+			t.Errorf("%v before retry %d, want an hour", got, retries+1)
+		}
+		total += time.Hour
+	}
+	if retries != 24 || total < 18*time.Hour || total > 24*time.Hour {
+		t.Errorf("%d retries in %v, want 24 in about a day", retries, total)
+	}
+}
+
+func TestImmediateRetriesDoNotPause(t *testing.T) {
+	for given, want := range map[int]int{2: 2, 0: policy.DefaultMaxRetries, policy.NoRetries: 0} {
+		r := retryOf(*policy.ImmediateRetries(given))
+		retries := 0
+		for ; r.Retries(policy.Transient, "transient", retries); retries++ {
+			if pause := r.PauseMs(retries, 0.5); pause != 0 {
+				t.Errorf("a pause of %d ms before retry %d", pause, retries+1)
 			}
 		}
-		if a, b := absent.PauseMs(retries, 0.5), same.PauseMs(retries, 0.5); a != 0 || b != 0 {
-			t.Errorf("pauses of %d and %d ms after %d retries", a, b, retries)
+		if retries != want {
+			t.Errorf("%d retries of ImmediateRetries(%d), want %d", retries, given, want)
 		}
 	}
 }

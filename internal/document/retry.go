@@ -17,11 +17,15 @@ type Retry struct {
 	RetryableCategories []string `json:"retryable_categories"` // empty: all
 }
 
-// RetryWhenAbsent is what holds for an execution without a retry policy: three retries,
-// at once.
+// RetryWhenAbsent is the retry policy of an execution without one: 24 retries within about a day. It is never stored, and
+// has no JSON form.
 func RetryWhenAbsent() Retry {
-	return Retry{MaxRetries: new(DefaultMaxRetries), Backoff: FixedBackoff(0), RetryableCategories: []string{}}
+	return Retry{MaxRetries: new(uint32(24)), Backoff: Backoff{Type: backoffPatient}, RetryableCategories: []string{}}
 }
+
+// patientPauses are the pauses before the first retries of an execution without a retry policy, in milliseconds. The last
+// one repeats.
+var patientPauses = [...]int64{1_000, 5_000, 30_000, 2 * 60_000, 10 * 60_000, 60 * 60_000}
 
 // WithDefaults returns r with what it leaves open filled in.
 func (r Retry) WithDefaults() Retry {
@@ -57,6 +61,8 @@ type BackoffType string
 const (
 	BackoffFixed       BackoffType = "fixed"
 	BackoffExponential BackoffType = "exponential"
+
+	backoffPatient BackoffType = "patient" // of [RetryWhenAbsent]
 )
 
 const (
@@ -86,8 +92,11 @@ func (b Backoff) withDefaults() Backoff {
 // ones. It is cut to the int64 maximum.
 func (b Backoff) PauseMs(retryCount int) int64 {
 	b = b.withDefaults()
-	if b.Type == BackoffFixed {
+	switch b.Type {
+	case BackoffFixed:
 		return clampMs(b.DelayMs)
+	case backoffPatient:
+		return patientPauses[min(max(retryCount, 0), len(patientPauses)-1)]
 	}
 	product := float64(b.InitialDelayMs) * math.Pow(b.Multiplier, float64(retryCount))
 	switch {

@@ -37,9 +37,10 @@ func TestRetryRetries(t *testing.T) {
 		{"class_not_listed", limited, policy.Transient, "", 0, false},
 		{"permanent_category_listed", limited, policy.Permanent, "provider_error", 0, false},
 		{"listed_and_used_up", limited, policy.Transient, "provider_error", 2, false},
-		{"absent_policy", RetryWhenAbsent(), policy.Transient, "", 2, true},
-		{"absent_policy_timeout", RetryWhenAbsent(), policy.TimedOut, "", 2, true},
-		{"absent_policy_used_up", RetryWhenAbsent(), policy.Transient, "", 3, false},
+		{"absent_policy", RetryWhenAbsent(), policy.Transient, "", 23, true},
+		{"absent_policy_timeout", RetryWhenAbsent(), policy.TimedOut, "", 23, true},
+		{"absent_policy_permanent", RetryWhenAbsent(), policy.Permanent, "", 0, false},
+		{"absent_policy_used_up", RetryWhenAbsent(), policy.Transient, "", 24, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -267,7 +267,7 @@ func TestFirstStartIsRecordedByEveryClaim_E7_M9(t *testing.T) {
 // second attempt overwrites the first.
 func TestNextAttemptKeepsTheHistory_E6_M4(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
-		first := f.Start(t)
+		first := f.Start(t, fixture.Retrying(*policy.ImmediateRetries(0)))
 		if failed, err := f.FailExecution(t.Context(), first.Lease, engine.Failure{Message: "first"}); err != nil || !failed.Retry {
 			t.Fatal(failed, err)
 		}

@@ -174,7 +174,7 @@ func TestLeaseByGrantIsLikeAnyOther_E5_I13_I15(t *testing.T) {
 			return f.Grants().IssueGrantAndClaim(t.Context(), x, "", fixture.LeaseTTL)
 		},
 	} {
-		x := f.Create(t)
+		x := f.Create(t, fixture.Retrying(*policy.ImmediateRetries(0)))
 		claimed, err := lease(x)
 		if err != nil {
 			t.Fatal(err)

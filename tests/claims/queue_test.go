@@ -117,7 +117,7 @@ func TestQueueFollowsEveryWrite(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, 0},
-		{"fail, to be retried at once", func(t *testing.T, f *fixture.Flows) { f.Fixture.Fail(t, f.Start(t).Lease, engine.Failure{}) }, 1},
+		{"fail, to be retried at once", failAndRetry, 1},
 		{"fail, to be retried later", func(t *testing.T, f *fixture.Flows) { f.Fixture.Fail(t, f.Start(t, pause).Lease, engine.Failure{}) }, 0},
 		{"fail for good", func(t *testing.T, f *fixture.Flows) { f.Fixture.Fail(t, f.Start(t).Lease, fixture.ForGood) }, 0},
 		{"release and lease again", func(t *testing.T, f *fixture.Flows) {
@@ -362,7 +362,7 @@ func TestQueueClaimsAndCompletionsCallNoTriggerFunction(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, 1, complete, 0},
-		{"retried", func(t *testing.T, f *fixture.Flows) { f.Fixture.Fail(t, f.Start(t).Lease, engine.Failure{}) }, 1, complete, 0},
+		{"retried", failAndRetry, 1, complete, 0},
 		{"leased by the statement that locks first", func(t *testing.T, f *fixture.Flows) {
 			f.SeedAttempt(t, f.Create(t), 0, nil)
 			f.Create(t)
@@ -449,4 +449,10 @@ func TestQueueCancelsCallNoTriggerFunction(t *testing.T) {
 			f.WantQueue(t, t, c.name)
 		})
 	}
+}
+
+// failAndRetry leaves an execution whose next attempt may begin at once.
+func failAndRetry(t *testing.T, f *fixture.Flows) {
+	t.Helper()
+	f.Fixture.Fail(t, f.Start(t, fixture.Retrying(*policy.ImmediateRetries(0))).Lease, engine.Failure{})
 }

@@ -489,6 +489,7 @@ func TestStartedDependentIsLeftAlone_F42(t *testing.T) {
 				eligibility_state = 'not_eligible_until_time', public_state = 'delayed', attempt_state = 'pending_retry_attempt'`)
 		},
 		"retry_at_once": func(f *fixture.Flows, t *testing.T, flow id.FlowID) {
+			f.RetryAtOnce(t, f.NodeID(flow, "d"))
 			if failed, err := f.FailExecution(t.Context(), f.Lease(t, flow, "d"), engine.Failure{}); err != nil || !failed.Retry {
 				t.Fatalf("%+v, error %v", failed, err)
 			}
@@ -698,6 +699,7 @@ func TestResolveInATransaction(t *testing.T) {
 func TestResolveOnlyAfterTheLastAttempt(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
+	f.RetryAtOnce(t, f.NodeID(flow, "a"))
 	for range 3 {
 		failed, err := f.FailExecution(t.Context(), f.Lease(t, flow, "a"), engine.Failure{})
 		if err != nil || !failed.Retry {

@@ -16,16 +16,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 func TestListenWakesOnWork(t *testing.T) {
 	f := fixture.NewCloned(t)
 	e := f.Rival(t).ListenTo(t, f.Lane)
-	f.Create(t)
+	f.Create(t, fixture.Retrying(*policy.ImmediateRetries(0)))
 	e.Want(t, f.Lane)
 	c := f.ClaimOne(t)
-	f.Fail(t, c.Lease, engine.Failure{}) // retried at once
+	f.Fail(t, c.Lease, engine.Failure{})
 	e.Want(t, f.Lane)
 	c = f.ClaimOne(t)
 	if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{c.Lease}); err != nil {

@@ -214,6 +214,7 @@ func TestCancelByAHolderIsFenced_E25(t *testing.T) {
 		}, nil},
 		{"the last holder of what was suspended", func(t *testing.T, l *engine.Lease) { f.Suspend(t, l.Execution) }, nil},
 		{"the holder of an attempt that was retried", func(t *testing.T, l *engine.Lease) {
+			f.RetryAtOnce(t, l.Execution)
 			f.Fail(t, *l, engine.Failure{})
 			f.ClaimOne(t)
 		}, engine.ErrStaleLease},
@@ -623,7 +624,7 @@ func TestCompletionRacesCancel(t *testing.T) {
 // What a cancel decides by is read under its locks: another attempt may have begun since it was foreseen.
 func TestCancelRacesClaim(t *testing.T) {
 	f := fixture.New(t)
-	first := f.Start(t).Lease
+	first := f.Start(t, fixture.Retrying(*policy.ImmediateRetries(0))).Lease
 	operator := f.StoppedBefore(t, "LockExecutions")
 	wait := fixture.Async(t, func(ctx context.Context) error {
 		return operator.CancelExecution(ctx, engine.CancelSpec{ID: first.Execution})

@@ -83,9 +83,12 @@ func (x *modelled) let(outcome string, involuntary bool) {
 	}
 }
 
+// patientPauses are those before the retries of what has no retry policy; the last one repeats.
+var patientPauses = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour}
+
 // retry schedules another attempt, if the policy has one left.
 func (x *modelled) retry(m *executionModel, outcome string, involuntary bool) bool {
-	limit, pause := 3, time.Duration(0)
+	limit, pause := 24, patientPauses[min(x.retries, len(patientPauses)-1)]
 	if r := x.policy.Retry; r != nil {
 		limit, pause = max(r.MaxRetries, 0), r.Backoff.First
 		if r.MaxRetries == 0 {

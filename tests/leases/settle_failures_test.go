@@ -162,8 +162,8 @@ func TestFailExecutionDecidesOnARetry(t *testing.T) {
 		{"category not listed", only("net"), 0, engine.Failure{Category: "disk"}, false},
 		{"the class is the category", only("transient"), 0, engine.Failure{}, true},
 		{"the class is the category, not listed", only("infra_crash"), 0, engine.Failure{}, false},
-		{"last retry without a policy", nil, 2, engine.Failure{}, true},
-		{"retries used up without a policy", nil, 3, engine.Failure{}, false},
+		{"last retry without a policy", nil, 23, engine.Failure{}, true},
+		{"retries used up without a policy", nil, 24, engine.Failure{}, false},
 		{"no retries", atMost(policy.NoRetries), 0, engine.Failure{}, false},
 		{"last retry", atMost(2), 1, engine.Failure{}, true},
 		{"retries used up", atMost(2), 2, engine.Failure{}, false},
@@ -245,7 +245,7 @@ func TestFailExecutionWithTheLongestBackoff(t *testing.T) {
 // The reference's fail by handle knows neither limits nor pauses: it retries at once for ever.
 func TestRetriesEnd_E19(t *testing.T) {
 	f := fixture.New(t)
-	f.Create(t)
+	f.Create(t, fixture.Retrying(*policy.ImmediateRetries(3)))
 	for attempt := range 4 {
 		c := f.ClaimOne(t)
 		failed := f.Fail(t, c.Lease, engine.Failure{Message: "again"})
@@ -259,7 +259,7 @@ func TestRetriesEnd_E19(t *testing.T) {
 // The reference's typed fail leaves the pointer on the ended attempt, and an outcome that it cannot read itself.
 func TestFailedAttemptIsLeftBehind_E20(t *testing.T) {
 	f := fixture.New(t)
-	c := f.Start(t)
+	c := f.Start(t, fixture.Retrying(*policy.ImmediateRetries(0)))
 	f.Fail(t, c.Lease, engine.Failure{})
 	if got := f.Stored(t, c.ID).AttemptIndex; got != 1 {
 		t.Errorf("the pointer stands at %d, want 1", got)
@@ -304,9 +304,9 @@ func TestFailExecutionReadsForeignPolicies(t *testing.T) {
 		want         string // pause in ms; "" for no retry
 	}{
 		{"no number of retries", `{"retry_policy":{}}`, ""},
-		{"null", `{"retry_policy":null}`, "0"},
-		{"no object", `[]`, "0"},
-		{"a retry policy that is no object", `{"retry_policy":[1]}`, "0"},
+		{"null", `{"retry_policy":null}`, "1000"},
+		{"no object", `[]`, "1000"},
+		{"a retry policy that is no object", `{"retry_policy":[1]}`, "1000"},
 		{"parts of a backoff", `{"retry_policy":{"max_retries":1,"backoff":{"type":"exponential"}}}`, "1000"},
 		{"no backoff", `{"retry_policy":{"max_retries":1}}`, "1000"},
 		{"an unknown backoff", `{"retry_policy":{"max_retries":1,"backoff":{"type":"other"}}}`, "1000"},
@@ -400,6 +400,7 @@ func TestFailExecutionsKeepsInputOrder(t *testing.T) {
 	f.SetExecution(t, held[3].ID, "attempt_index = 1")
 	missing := held[0].Lease
 	missing.Execution = id.NewExecutionID(f.Lane, id.Partitions{})
+	f.RetryAtOnce(t, held[1].ID, held[3].ID)
 	got, err := f.FailExecutions(t.Context(), []engine.AttemptFailure{
 		{Lease: held[0].Lease, Failure: engine.Failure{Message: "0", Class: policy.Permanent}},
 		{Lease: held[1].Lease, Failure: engine.Failure{Message: "1"}},

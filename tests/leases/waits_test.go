@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -292,7 +293,7 @@ func TestBatchInATransactionNeverWaitsForAttempts(t *testing.T) {
 // An attempt that somebody holds counts too: of those that are free an older one would go on in its place.
 func TestClaimSkipsPartlyLockedExecutions(t *testing.T) {
 	f := fixture.New(t)
-	c := f.Start(t)
+	c := f.Start(t, fixture.Retrying(*policy.ImmediateRetries(0)))
 	f.Fail(t, c.Lease, engine.Failure{})
 	again := f.ClaimOne(t)
 	if outcomes, err := f.ReleaseLeases(t.Context(), []engine.Lease{again.Lease}); err != nil || outcomes[0] != nil {

@@ -38,6 +38,7 @@ func TestClaimWithAnOldSnapshotRepeatsNoEpoch(t *testing.T) {
 			}
 		}, 0, 2},
 		{"claimed, failed and retried", false, func(t *testing.T, f *fixture.Fixture, l engine.Lease) {
+			f.RetryAtOnce(t, l.Execution)
 			f.Fail(t, l, engine.Failure{})
 		}, 1, 2},
 		{"claimed and completed", false, func(t *testing.T, f *fixture.Fixture, l engine.Lease) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -18,7 +19,7 @@ func TestEveryInvariantCanFail(t *testing.T) {
 	if err := f.CompleteExecution(t.Context(), succeeded.Lease, nil); err != nil {
 		t.Fatal(err)
 	}
-	f.Fail(t, f.Start(t).Lease, engine.Failure{})
+	f.Fail(t, f.Start(t, fixture.Retrying(*policy.ImmediateRetries(0))).Lease, engine.Failure{})
 	f.ClaimOne(t)
 	f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = f.Time().Add(time.Hour) })
 	f.Create(t)

@@ -112,6 +112,17 @@ var stateTable = []transition{
 		change: created.merged(queued).merged(isLimited).merged(wholeRow{"state": fixture.StateReady}),
 	},
 	{
+		name: "create, to be retried at once", again: errDuplicate,
+		calls: creations(func(spec *engine.ExecutionSpec, _ time.Time) {
+			spec.Policy = &policy.Execution{Retry: policy.ImmediateRetries(1)}
+		}),
+		change: created.merged(queued).merged(wholeRow{
+			"state": fixture.StateReady,
+			"policy": `{"budget_ids":[],"max_reclaim_count":100,"max_replay_count":10,"max_signals_per_execution":10000,"priority":0,` +
+				`"retry_policy":{"backoff":{"delay_ms":0,"type":"fixed"},"max_retries":1,"retryable_categories":[]}}`,
+		}),
+	},
+	{
 		name: "create, held for dependencies", calls: members(nil), again: errDuplicate,
 		change: created.merged(member),
 	},
@@ -128,6 +139,10 @@ var stateTable = []transition{
 	{
 		name: "claim, limited", from: "create, limited", calls: claiming, again: fixture.ErrIdle,
 		change: firstLease.merged(wholeRow{"0.timeout_at_ms": "now+1m"}), events: []string{"acquired L1 of own at now"},
+	},
+	{
+		name: "claim, to be retried at once", from: "create, to be retried at once", calls: claiming, again: fixture.ErrIdle,
+		change: firstLease, events: []string{"acquired L1 of own at now"},
 	},
 	{
 		name: "claim, resumed", from: "release", calls: claiming, again: fixture.ErrIdle,
@@ -202,7 +217,16 @@ var stateTable = []transition{
 		events: []string{"revoked L1 of own by backend at now"},
 	},
 	{
-		name: "fail, retried at once", from: "claim", calls: failing(engine.Failure{Message: "broken"}),
+		name: "fail, without a policy", from: "claim", calls: failing(engine.Failure{Message: "broken"}),
+		change: wholeRow{
+			"state": fixture.StateBackoff, "attempt_index": "1", "retry_count": "1", "deadline_at_ms": "now+1s", "delay_until_ms": "now+1s",
+			"0.outcome": "retry", "0.terminal_at_ms": "now", "0.lease_expires_at_ms": "-", "0.delay_until_ms": "now+1s",
+			"0.raw.failure_reason": "broken", "0.raw.failure_category": "transient", "0.raw.failure_class": "transient",
+		}.merged(isMutation),
+		events: []string{"revoked L1 of own by backend at now"},
+	},
+	{
+		name: "fail, retried at once", from: "claim, to be retried at once", calls: failing(engine.Failure{Message: "broken"}),
 		change: wholeRow{
 			"state": fixture.StateRetry, "attempt_index": "1", "retry_count": "1",
 			"0.outcome": "retry", "0.terminal_at_ms": "now", "0.lease_expires_at_ms": "-", "0.delay_until_ms": "now",

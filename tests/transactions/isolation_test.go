@@ -15,6 +15,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -95,7 +96,7 @@ func (l *labour) spec() engine.ClaimSpec {
 }
 
 func (l *labour) createSome(ctx context.Context, round, atMost int) (int, error) {
-	spec := engine.ExecutionSpec{Lane: l.Lane, Kind: "test"}
+	spec := engine.ExecutionSpec{Lane: l.Lane, Kind: "test", Policy: &policy.Execution{Retry: policy.ImmediateRetries(0)}}
 	switch {
 	case round%3 == 0 && atMost >= 20:
 		specs := slices.Repeat([]engine.ExecutionSpec{spec}, 20)

@@ -19,11 +19,11 @@ var timingOut = []struct {
 	state   string
 	events  []string // behind those of the lease
 }{
-	{"without a retry policy", nil, 0, fixture.StateRetry, []string{"lease expired"}},
-	{"the third time without a retry policy", nil, 2, fixture.StateRetry, []string{"lease expired"}},
-	{"too often without a retry policy", nil, 3, fixture.StateExpired, []string{"lease expired", "completion expired"}},
+	{"without a retry policy", nil, 0, fixture.StateBackoff, []string{"lease expired"}},
+	{"the last time without a retry policy", nil, 23, fixture.StateBackoff, []string{"lease expired"}},
+	{"too often without a retry policy", nil, 24, fixture.StateExpired, []string{"lease expired", "completion expired"}},
 	{"retried", &policy.Retry{Backoff: policy.Fixed(time.Second)}, 0, fixture.StateBackoff, []string{"lease expired"}},
-	{"retried at once", &policy.Retry{Backoff: policy.Fixed(0)}, 0, fixture.StateRetry, []string{"lease expired"}},
+	{"retried at once", policy.ImmediateRetries(0), 0, fixture.StateRetry, []string{"lease expired"}},
 	{"category listed", &policy.Retry{Categories: []string{"timeout"}}, 0, fixture.StateBackoff, []string{"lease expired"}},
 	{"category not listed", &policy.Retry{Categories: []string{"net"}}, 0, fixture.StateExpired, []string{"lease expired", "completion expired"}},
 	{"retries used up", &policy.Retry{}, 3, fixture.StateExpired, []string{"lease expired", "completion expired"}},
