@@ -10,7 +10,7 @@ import (
 
 // FlowProgress is how far the members of a flow are.
 type FlowProgress struct {
-	State  state.FlowState           // the flow's own: "open" until it is cancelled
+	State  state.FlowState           // as [FlowSnapshot.State] has it
 	Counts map[state.PublicState]int // members by public state
 	Total  int                       // members, those included whose state cannot be read: they have not ended, as far as is known
 	Ended  int                       // members that have ended, however
@@ -41,7 +41,8 @@ func (e *Engine) FlowProgress(ctx context.Context, flow id.FlowID) (FlowProgress
 		return FlowProgress{}, wrap(op, err)
 	}
 	progress := FlowProgress{
-		State: state.FlowState(row.PublicFlowState), Counts: counted.Counts, Unreadable: counted.Unreadable, Total: counted.Unreadable,
+		State:  summedUp(state.FlowState(row.PublicFlowState), counted.Counts, counted.Unreadable),
+		Counts: counted.Counts, Unreadable: counted.Unreadable, Total: counted.Unreadable,
 	}
 	for public, n := range counted.Counts {
 		progress.Total += n

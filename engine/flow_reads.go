@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -23,7 +24,8 @@ type FlowSnapshot struct {
 	Namespace id.Namespace
 	Tags      map[string]string
 
-	// State is "open" until the flow is cancelled. A flow whose members have all ended stays open: more may be added.
+	// State is "cancelled" once the flow was cancelled. Until then it is what its members come to, as in a [FlowSummary]: more
+	// may be added in any of these states. Without members it is "open".
 	State state.FlowState
 
 	// Ended: every member has ended, or there is none. Counts are the members by public state, but for those whose state
@@ -82,6 +84,7 @@ func (e *Engine) describeFlow(ctx context.Context, flow id.FlowID) (snapshot *Fl
 	if err != nil {
 		return nil, nil, err
 	}
+	snapshot.State = summedUp(snapshot.State, snapshot.Counts, snapshot.Unreadable)
 	return snapshot, unreadable, nil
 }
 
@@ -238,6 +241,32 @@ func (s *FlowSnapshot) setCounts(document []byte) (unreadable, err error) {
 		s.Ended = s.Ended && public.Terminal()
 	}
 	return unreadable, nil
+}
+
+// summedUp returns the state of a flow by its own and by how many members are in which state, with the rule by which
+// SummariseFlows sums up.
+func summedUp(own state.FlowState, counts map[state.PublicState]int, unreadable int) state.FlowState {
+	if own != state.FlowOpen {
+		return own
+	}
+	any := func(states ...state.PublicState) bool {
+		return slices.ContainsFunc(states, func(s state.PublicState) bool { return counts[s] > 0 })
+	}
+	ended := unreadable == 0 && len(counts) > 0
+	for public := range counts {
+		ended = ended && public.Terminal()
+	}
+	switch {
+	case ended && any(state.PublicFailed, state.PublicCancelled, state.PublicExpired):
+		return state.FlowFailed
+	case ended:
+		return state.FlowCompleted
+	case any(state.PublicActive):
+		return state.FlowRunning
+	case any(state.PublicSuspended, state.PublicResumable, state.PublicDelayed, state.PublicRateLimited, state.PublicWaitingChildren):
+		return state.FlowBlocked
+	}
+	return own
 }
 
 // ListFlowMembers returns the members of a flow by id, after a cursor: [Page.Next] of the page before, "" for the

@@ -13,7 +13,7 @@ const (
 	FlowCancelled FlowState = "cancelled"
 )
 
-// Terminal reports whether the flow takes no more members or edges.
+// Terminal reports whether the flow takes no more members or edges, or, of the state of its members, that all have ended.
 func (s FlowState) Terminal() bool {
 	return s == FlowCompleted || s == FlowFailed || s == FlowCancelled
 }

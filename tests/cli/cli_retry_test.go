@@ -103,6 +103,14 @@ func testCLIFlowRetry(t *testing.T, ff cli) {
 		}
 	}
 	member("report", state.PublicSkipped)
+	// It has one state, whichever command shows it.
+	if _, err := eng.Maintenance().SummariseFlows(t.Context(), 100); err != nil {
+		t.Fatal(err)
+	}
+	summed := ff.run(t, databaseURL, "flow", "list", "--json").object(t)["flows"].([]any)[0].(map[string]any)["state"]
+	if shown := ff.run(t, databaseURL, "flow", "show", flow.String(), "--json").object(t)["state"]; shown != summed {
+		t.Errorf("it is shown as %v and listed as %v", shown, summed)
+	}
 	retry("--dry-run").succeeds(t, "(load) would run again")
 	member("load", state.PublicSkipped)
 	out := retry()

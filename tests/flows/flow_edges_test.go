@@ -228,20 +228,20 @@ func TestFlowGraph(t *testing.T) {
 func TestFlowProgress(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "c>d", "e")
-	want := func(total, ended int, counts map[state.PublicState]int) {
+	want := func(flowState state.FlowState, total, ended int, counts map[state.PublicState]int) {
 		t.Helper()
 		got, err := f.FlowProgress(t.Context(), flow)
-		if err != nil || got.Total != total || got.Ended != ended || got.State != state.FlowOpen || got.Done() != (total == ended) {
-			t.Errorf("progress %+v, %v; want %d of %d", got, err, ended, total)
+		if err != nil || got.Total != total || got.Ended != ended || got.State != flowState || got.Done() != (total == ended) {
+			t.Errorf("progress %+v, %v; want %s, %d of %d", got, err, flowState, ended, total)
 		}
 		fixture.WantEqual(t, "counts", got.Counts, counts)
 	}
-	want(5, 0, map[state.PublicState]int{state.PublicWaiting: 3, state.PublicWaitingChildren: 2})
+	want(state.FlowBlocked, 5, 0, map[state.PublicState]int{state.PublicWaiting: 3, state.PublicWaitingChildren: 2})
 	f.Succeed(t, flow, "a")
 	f.Fail(t, flow, "c")
-	want(5, 3, map[state.PublicState]int{state.PublicCompleted: 1, state.PublicFailed: 1, state.PublicSkipped: 1, state.PublicWaiting: 1, state.PublicActive: 1})
+	want(state.FlowRunning, 5, 3, map[state.PublicState]int{state.PublicCompleted: 1, state.PublicFailed: 1, state.PublicSkipped: 1, state.PublicWaiting: 1, state.PublicActive: 1})
 	f.Succeed(t, flow, "b", "e")
-	want(5, 5, map[state.PublicState]int{state.PublicCompleted: 3, state.PublicFailed: 1, state.PublicSkipped: 1})
+	want(state.FlowFailed, 5, 5, map[state.PublicState]int{state.PublicCompleted: 3, state.PublicFailed: 1, state.PublicSkipped: 1})
 
 	missing := id.NewFlowID()
 	_, err := f.FlowProgress(t.Context(), missing)

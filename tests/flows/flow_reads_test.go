@@ -54,7 +54,7 @@ func TestDescribeFlow(t *testing.T) {
 	}
 	slices.SortFunc(groups, func(a, b engine.EdgeGroup) int { return a.Downstream.Compare(b.Downstream) })
 	want := &engine.FlowSnapshot{
-		ID: flow, Kind: "import", Namespace: "tenant", Tags: spec.Tags, State: state.FlowOpen, Revision: 15, Nodes: 7, Edges: 8,
+		ID: flow, Kind: "import", Namespace: "tenant", Tags: spec.Tags, State: state.FlowBlocked, Revision: 15, Nodes: 7, Edges: 8,
 		CreatedAt: spec.CreatedAt, LastMutationAt: spec.CreatedAt, Groups: groups,
 		Counts: map[state.PublicState]int{state.PublicWaiting: 3, state.PublicWaitingChildren: 4},
 	}

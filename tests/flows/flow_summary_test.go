@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -30,6 +31,31 @@ func wantSummary(t *testing.T, f *fixture.Flows, flow id.FlowID, want string) {
 	t.Helper()
 	if got := summary(t, f, flow); got != want {
 		t.Errorf("summary %q, want %q", got, want)
+	}
+}
+
+// wantOneState fails the test unless all reads of a flow give it one state.
+func wantOneState(t *testing.T, f *fixture.Flows, flow id.FlowID) {
+	t.Helper()
+	var listed state.FlowState
+	for s, err := range f.Flows(t.Context(), engine.FlowFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.ID == flow {
+			listed = s.State
+		}
+	}
+	described, err := f.DescribeFlow(t.Context(), flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	progress, err := f.FlowProgress(t.Context(), flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if described.State != listed || progress.State != listed {
+		t.Errorf("it is listed as %s, described as %s, and its progress is %s", listed, described.State, progress.State)
 	}
 }
 
@@ -75,6 +101,9 @@ func TestSummaryCountsMembersInEveryState_F31(t *testing.T) {
 		f.Advance(time.Second)
 		fixture.Run(t, f.Maintenance().SummariseFlows, 1)
 		wantSummary(t, f, flow, fmt.Sprintf("%s 1/1 %s=1", c.state, c.bucket))
+		if c.change != "public_state = 'waiting_children'" { // reads go by the eligibility, by which it can be claimed
+			wantOneState(t, f, flow)
+		}
 	}
 }
 
@@ -88,6 +117,7 @@ func TestSummariseFlowsStates(t *testing.T) {
 		f.Advance(time.Second)
 		fixture.Run(t, f.Maintenance().SummariseFlows, wrote)
 		wantSummary(t, f, flow, want)
+		wantOneState(t, f, flow) // ff flow show said open where ff flow list said failed
 	}
 	next(1, "blocked 5/5 waiting=3 waiting_children=2")
 	next(0, "blocked 5/5 waiting=3 waiting_children=2")
@@ -109,6 +139,11 @@ func TestSummariseFlowsStates(t *testing.T) {
 	}
 	next(1, "open 6/6 completed=4 skipped=1 waiting=1")
 	wantSummary(t, f, empty, "[]")
+	wantOneState(t, f, empty)
+	if _, err := f.CancelFlow(t.Context(), engine.CancelFlowSpec{ID: flow}); err != nil {
+		t.Fatal(err)
+	}
+	wantOneState(t, f, flow)
 }
 
 // A flow whose summary is settled is not counted again.
