@@ -246,7 +246,7 @@ WHERE pg_try_advisory_xact_lock_shared(k.key)
 // that another transaction holds exclusively, or waits for, is left out.
 //
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions,
-// engine.WaitForChildrenEach.
+// engine.WaitForChildrenEach, engine.Retain, engine.RepairQueue.
 // Locks: L0 skips (transaction-level advisory locks, shared).
 func (q *Queries) TryFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, tryFlowsShared, flowIds)

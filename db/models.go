@@ -368,7 +368,7 @@ type FfFlowCore struct {
 	CreatedAtMs int64
 	// Milliseconds since the Unix epoch: when it was cancelled; NULL until then.
 	TerminalAtMs *int64
-	// Object: flow_kind, namespace (default when missing), node_count, edge_count, last_mutation_at_ms (numbers, the last in milliseconds), cancellation_policy, cancel_reason. A top-level key with a dot in it and a string as value is a tag of the flow.
+	// Object: flow_kind, namespace (default when missing), node_count, edge_count, last_mutation_at_ms (numbers, the last in milliseconds), cancellation_policy, cancel_reason. Only this library: ffx_retention_ms, how long it is kept once all members have ended (negative: for ever), and ffx_prune_members_after_ms, after which ended members are deleted while the flow lives on. A top-level key with a dot in it and a string as value is a tag of the flow.
 	RawFields []byte
 }
 
@@ -950,7 +950,7 @@ type FfxJob struct {
 	HeldUntilMs int64
 }
 
-// How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first.
+// How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first; members are kept with their flow.
 type FfxLaneRetention struct {
 	// The lane; it need not be registered.
 	LaneID string
@@ -1040,6 +1040,20 @@ type FfxPause struct {
 	Reason string
 }
 
+// Members that were deleted before their flow, which asked for that: a growth does not create them again, and what depended on them is not replayed. Deleted with the flow.
+type FfxPrunedMember struct {
+	// Logical shard of the flow, 0 to 255.
+	PartitionKey int16
+	// The flow.
+	FlowID pgtype.UUID
+	// The member, the uuid half of its id.
+	ExecutionID pgtype.UUID
+	// Its key in the flow; empty: it was not created as a node.
+	NodeKey string
+	// When it ended, in Unix milliseconds.
+	EndedAtMs int64
+}
+
 // The queue: a row for every claimable execution, in the order of claims. Kept by triggers on ff_exec_core, which stays the truth: a claim trusts no queue entry without the execution's row.
 type FfxReady struct {
 	// Milliseconds since the Unix epoch: when the execution was created; the older is claimed first.
@@ -1060,7 +1074,7 @@ type FfxReady struct {
 
 // How far retention has come, a row for each way by which it finds what to delete. Its lock keeps other processes from the same work.
 type FfxRetention struct {
-	// ends (along the completion events), timers (what had to be kept when its end was met), sweep (what neither met), flows.
+	// ends (along the completion events), timers (what had to be kept when its end was met), sweep (what neither met), flows, members (which go with their flows).
 	Source string
 	// Of ends: the last completion event looked at. Set to 0, retention begins anew.
 	EventID int64
@@ -1080,7 +1094,7 @@ type FfxRetentionPeriod struct {
 	PeriodMs int64
 }
 
-// When to look again at executions that were met before they were due, or could not be deleted yet, and at flows whose members went: a row for many. Who looks deletes the row.
+// When to look again at executions that were met before they were due, or could not be deleted yet, and at flows of which members have ended: a row for many. Who looks deletes the row.
 type FfxRetentionTimer struct {
 	// When to look, in Unix milliseconds.
 	DueAtMs int64

@@ -96,6 +96,11 @@ type Querier interface {
 	// Used by: engine.CancelSiblings.
 	// Locks: L3 held; L7 held. Of a group that has no row there is only the row of the list.
 	ClearSiblingCancels(ctx context.Context, db DBTX, arg ClearSiblingCancelsParams) error
+	// CloseFlow lets a flow take no more members and replays: it is deleted in several transactions.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: L0 held.
+	CloseFlow(ctx context.Context, db DBTX, arg CloseFlowParams) error
 	// CommitLazily lets the transaction be committed without waiting for the disk: what it deletes would be found again.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.TrimOutboxes, engine.PurgeFlows.
@@ -154,7 +159,7 @@ type Querier interface {
 	DismissCompletions(ctx context.Context, db DBTX, arg DismissCompletionsParams) (int64, error)
 	// DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L2 waits (DELETE).
 	DropAttemptsOf(ctx context.Context, db DBTX, arg DropAttemptsOfParams) error
 	// DropBacklogMembers takes members off the requests by which their flows were cancelled, and returns how many.
@@ -170,7 +175,7 @@ type Querier interface {
 	// DropBudgetUsageOf deletes what executions that are about to be deleted have spent, each for itself: the sums of
 	// the budgets stay. The rows are in the partitions of the budgets.
 	//
-	// Used by: engine.Retain, engine.RepairQueue.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L6 waits (DELETE). Spans partitions.
 	DropBudgetUsageOf(ctx context.Context, db DBTX, executionIds []pgtype.UUID) error
 	// DropCancelDispatchesOf deletes what the cancel outbox, which nothing writes, has of flows that are about to be deleted.
@@ -180,7 +185,7 @@ type Querier interface {
 	DropCancelDispatchesOf(ctx context.Context, db DBTX, arg DropCancelDispatchesOfParams) error
 	// DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L5 waits (DELETE).
 	DropClaimGrantsOf(ctx context.Context, db DBTX, arg DropClaimGrantsOfParams) error
 	// DropCreationKeys gives keys back that no creation made use of.
@@ -206,7 +211,7 @@ type Querier interface {
 	DropEmptyBacklogs(ctx context.Context, db DBTX, arg DropEmptyBacklogsParams) (int64, error)
 	// DropExecutions deletes executions that the caller has locked, after all that belongs to them.
 	//
-	// Used by: engine.Retain, engine.RepairQueue.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L1 held (DELETE).
 	DropExecutions(ctx context.Context, db DBTX, arg DropExecutionsParams) (int64, error)
 	// DropFlowSummariesOf deletes the summaries of flows that are about to be deleted.
@@ -234,6 +239,11 @@ type Querier interface {
 	// Used by: engine.ResumeLane, engine.ResumeWorker.
 	// Locks: pauses waits (the row, DELETE).
 	DropPause(ctx context.Context, db DBTX, arg DropPauseParams) (int64, error)
+	// DropPrunedMembersOf deletes what is noted of pruned members of flows that are about to be deleted.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: L0 held (DELETE).
+	DropPrunedMembersOf(ctx context.Context, db DBTX, arg DropPrunedMembersOfParams) error
 	// DropSetAside deletes an event that a consumer has set aside, and returns it. No row: it is not set aside, or somebody
 	// else is at it.
 	//
@@ -242,27 +252,27 @@ type Querier interface {
 	DropSetAside(ctx context.Context, db DBTX, arg DropSetAsideParams) ([]byte, error)
 	// DropStreamFramesOf deletes the output of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L2 waits (DELETE).
 	DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStreamFramesOfParams) error
 	// DropStreamMetasOf deletes what is known of the streams of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L2 waits (DELETE).
 	DropStreamMetasOf(ctx context.Context, db DBTX, arg DropStreamMetasOfParams) error
 	// DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L2 waits (DELETE).
 	DropStreamSummariesOf(ctx context.Context, db DBTX, arg DropStreamSummariesOfParams) error
 	// DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L5 waits (DELETE).
 	DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspensionsOfParams) error
 	// DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L5 waits (DELETE).
 	DropWaitpointsOf(ctx context.Context, db DBTX, arg DropWaitpointsOfParams) error
 	// EndCancelled ends executions as cancelled, and settles their current attempts as they are under the locks. An attempt
@@ -499,7 +509,7 @@ type Querier interface {
 	// GetRetainedTables tells which tables may have rows of executions, besides those that every execution has: one that
 	// was never written to has no page.
 	//
-	// Used by: engine.Retain, engine.RepairQueue.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: none.
 	GetRetainedTables(ctx context.Context, db DBTX) (GetRetainedTablesRow, error)
 	// GetRetention returns how far retention has come.
@@ -637,6 +647,11 @@ type Querier interface {
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
 	// Locks: L5 waits (for a row of the same key). The execution is locked by the caller.
 	InsertGrant(ctx context.Context, db DBTX, arg InsertGrantParams) error
+	// InsertPrunedMembers notes members that the caller has locked and is about to delete before their flow.
+	//
+	// Used by: engine.Retain, engine.RepairQueue.
+	// Locks: L0 new: the flow's lock is held, shared.
+	InsertPrunedMembers(ctx context.Context, db DBTX, arg InsertPrunedMembersParams) error
 	// InsertRetentionTimer writes down when to look again at executions, or flows.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
@@ -978,6 +993,16 @@ type Querier interface {
 	// Used by: engine.RequestFlowCancel.
 	// Locks: none. What it reads is locked by the caller.
 	ListPendingAmong(ctx context.Context, db DBTX, arg ListPendingAmongParams) ([]ListPendingAmongRow, error)
+	// ListPrunedMembers returns those of the given executions that were members of a flow and were pruned.
+	//
+	// Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges.
+	// Locks: none. The caller holds the flow's exclusive lock.
+	ListPrunedMembers(ctx context.Context, db DBTX, arg ListPrunedMembersParams) ([]pgtype.UUID, error)
+	// ListPrunedUpstreams returns upstreams of a member that were pruned, by key and id, at most page_size.
+	//
+	// Used by: engine.ReplayExecution.
+	// Locks: none. The caller holds the flow's exclusive lock.
+	ListPrunedUpstreams(ctx context.Context, db DBTX, arg ListPrunedUpstreamsParams) ([]ListPrunedUpstreamsRow, error)
 	// ListQueuedAmong returns those of the given lanes that have entries in the queue.
 	//
 	// Used by: engine.QueuedLanes.
@@ -1047,6 +1072,12 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.Adopt, engine.RepairGroups.
 	// Locks: none. Spans partitions.
 	ListUndispatched(ctx context.Context, db DBTX, executionIds []pgtype.UUID) ([]id.ExecutionUUID, error)
+	// ListUndispatchedFlows returns those of the given flows of which a completion event is not dispatched. Events without
+	// dispatch are read once, all of them.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: none. Spans partitions.
+	ListUndispatchedFlows(ctx context.Context, db DBTX, flowIds []pgtype.UUID) ([]pgtype.UUID, error)
 	// ListUnended returns the members of a flow that have not ended, in the order of their ids. No row: all have.
 	//
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
@@ -1059,7 +1090,7 @@ type Querier interface {
 	// Locks: none.
 	ListUnsoundGroups(ctx context.Context, db DBTX, arg ListUnsoundGroupsParams) ([]ListUnsoundGroupsRow, error)
 	// ListUpstreamResults returns, for one execution, what each of its upstreams is and has left, by
-	// upstream id. An edge whose upstream row is gone has no row.
+	// upstream id. gone: the upstream was pruned, and only its key and how its edge was counted are left.
 	//
 	// Used by: engine.UpstreamResults.
 	// Locks: none; one snapshot.
@@ -1363,12 +1394,13 @@ type Querier interface {
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none; one snapshot. Spans partitions.
 	ReadOperatorEvents(ctx context.Context, db DBTX, arg ReadOperatorEventsParams) ([]ReadOperatorEventsRow, error)
-	// ReadPurgeable returns what decides whether flows may be deleted, whose exclusive lock the caller holds: whether
-	// anything of them is left to do (a member in store, a backlog, a pending cancel, or nothing ever begun), and when they
-	// last changed. A missing flow has no row.
+	// ReadPurgeable returns what decides whether flows may be deleted: whether anything of them is left to do (a member that
+	// has not ended, or nothing ever begun: in_use; a backlog or a pending cancel: unfinished), when they or their members
+	// last changed, how long they are kept, and how many members are stored, unless they are in use. A missing flow has no
+	// row.
 	//
 	// Used by: engine.PurgeFlows.
-	// Locks: none.
+	// Locks: none. What it returns holds once the caller has the exclusive locks of the flows.
 	ReadPurgeable(ctx context.Context, db DBTX, arg ReadPurgeableParams) ([]ReadPurgeableRow, error)
 	// ReadRetryFacts returns, for each item, what decides whether a failure ends the execution; ord (from 1)
 	// is the input position. A forecast: the decision is repeated under the row locks.
@@ -1549,18 +1581,18 @@ type Querier interface {
 	// Used by: engine.EligibleExecutions, engine.ClaimForWorker.
 	// Locks: none. Spans partitions.
 	ScanEligible(ctx context.Context, db DBTX, arg ScanEligibleParams) ([]ScanEligibleRow, error)
-	// ScanEmptyFlows returns those of the next page_size flows after a position, in the order of the primary key, that have
-	// no member in store, and the last of them in any case. No row: nothing follows.
-	//
-	// Used by: engine.PurgeFlows.
-	// Locks: none. Spans partitions.
-	ScanEmptyFlows(ctx context.Context, db DBTX, arg ScanEmptyFlowsParams) ([]ScanEmptyFlowsRow, error)
 	// ScanExpiredGrants finds grants that can no longer be used, the oldest first, after a place in that order, and the executions they
 	// name; gone: that is not there any more.
 	//
 	// Used by: engine.ExpireGrants.
 	// Locks: none. Spans partitions.
 	ScanExpiredGrants(ctx context.Context, db DBTX, arg ScanExpiredGrantsParams) ([]ScanExpiredGrantsRow, error)
+	// ScanFlowAges returns the next page_size flows after a position, in the order of the primary key, and of each whether its
+	// last change is as long ago as it is kept; its members may have ended later. No row: nothing follows.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: none. Spans partitions.
+	ScanFlowAges(ctx context.Context, db DBTX, arg ScanFlowAgesParams) ([]ScanFlowAgesRow, error)
 	// ScanFlowSummaries returns the first page_size flows after a place in the order of the primary key, with how many members
 	// each has ever had and whether its summary is settled: it says that all members have ended, and nothing has been added
 	// to the flow, or replayed, since it was written.
@@ -1730,13 +1762,20 @@ type Querier interface {
 	// Locks: L1 skips (the execution's row FOR NO KEY UPDATE).
 	TakeEligible(ctx context.Context, db DBTX, arg TakeEligibleParams) ([]int32, error)
 	// TakeEnded returns those of the given executions that have ended, with how long they are kept, and locks those whose
-	// time is over: they are taken. Who is not taken though its time is over is held by somebody else, or no longer ended.
-	// What depends on others is to be read afterwards. If ahead_due, an end whose time is after now_ms is over too, unless it
-	// is kept for ever.
+	// time is over: they are taken. One that is not taken though its time is over is held by another transaction, or no longer
+	// ended. A member is kept with its flow: in_flow, and retention_ms is what the flow says of ended members (prune), for
+	// ever by default. What depends on others is to be read afterwards. If ahead_due, an end whose time is after now_ms is
+	// over too, unless it is kept for ever.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR UPDATE).
 	TakeEnded(ctx context.Context, db DBTX, arg TakeEndedParams) ([]TakeEndedRow, error)
+	// TakeEndedMembers locks members of flows whose exclusive locks the caller holds, of each flow as many as its entry of
+	// max_items, and returns them by ord of the flow. Members that are missing are held by other transactions.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: L1 skips (execution rows FOR UPDATE).
+	TakeEndedMembers(ctx context.Context, db DBTX, arg TakeEndedMembersParams) ([]TakeEndedMembersRow, error)
 	// TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
@@ -1872,7 +1911,7 @@ type Querier interface {
 	// that another transaction holds exclusively, or waits for, is left out.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions,
-	// engine.WaitForChildrenEach.
+	// engine.WaitForChildrenEach, engine.Retain, engine.RepairQueue.
 	// Locks: L0 skips (transaction-level advisory locks, shared).
 	TryFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) ([]pgtype.UUID, error)
 	// UnblockExecution makes a blocked execution that the caller has locked claimable, past the gate of its budget or quota,

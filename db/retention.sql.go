@@ -45,7 +45,7 @@ type DropAttemptsOfParams struct {
 
 // DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropAttemptsOf(ctx context.Context, db DBTX, arg DropAttemptsOfParams) error {
 	_, err := db.Exec(ctx, dropAttemptsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -64,7 +64,7 @@ WHERE u.execution_id = i.execution_id
 // DropBudgetUsageOf deletes what executions that are about to be deleted have spent, each for itself: the sums of
 // the budgets stay. The rows are in the partitions of the budgets.
 //
-// Used by: engine.Retain, engine.RepairQueue.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 // Locks: L6 waits (DELETE). Spans partitions.
 func (q *Queries) DropBudgetUsageOf(ctx context.Context, db DBTX, executionIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, dropBudgetUsageOf, executionIds)
@@ -91,7 +91,7 @@ type DropClaimGrantsOfParams struct {
 
 // DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropClaimGrantsOf(ctx context.Context, db DBTX, arg DropClaimGrantsOfParams) error {
 	_, err := db.Exec(ctx, dropClaimGrantsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -119,7 +119,7 @@ type DropExecutionsParams struct {
 
 // DropExecutions deletes executions that the caller has locked, after all that belongs to them.
 //
-// Used by: engine.Retain, engine.RepairQueue.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 // Locks: L1 held (DELETE).
 func (q *Queries) DropExecutions(ctx context.Context, db DBTX, arg DropExecutionsParams) (int64, error) {
 	result, err := db.Exec(ctx, dropExecutions, arg.PartitionKeys, arg.ExecutionIDs)
@@ -149,7 +149,7 @@ type DropStreamFramesOfParams struct {
 
 // DropStreamFramesOf deletes the output of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStreamFramesOfParams) error {
 	_, err := db.Exec(ctx, dropStreamFramesOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -176,7 +176,7 @@ type DropStreamMetasOfParams struct {
 
 // DropStreamMetasOf deletes what is known of the streams of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamMetasOf(ctx context.Context, db DBTX, arg DropStreamMetasOfParams) error {
 	_, err := db.Exec(ctx, dropStreamMetasOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -203,7 +203,7 @@ type DropStreamSummariesOfParams struct {
 
 // DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamSummariesOf(ctx context.Context, db DBTX, arg DropStreamSummariesOfParams) error {
 	_, err := db.Exec(ctx, dropStreamSummariesOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -230,7 +230,7 @@ type DropSuspensionsOfParams struct {
 
 // DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspensionsOfParams) error {
 	_, err := db.Exec(ctx, dropSuspensionsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -257,7 +257,7 @@ type DropWaitpointsOfParams struct {
 
 // DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropWaitpointsOf(ctx context.Context, db DBTX, arg DropWaitpointsOfParams) error {
 	_, err := db.Exec(ctx, dropWaitpointsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -267,7 +267,7 @@ func (q *Queries) DropWaitpointsOf(ctx context.Context, db DBTX, arg DropWaitpoi
 const ensureRetentionSources = `-- name: EnsureRetentionSources :exec
 INSERT INTO ffx_retention (source)
 SELECT s.source
-FROM (SELECT unnest(ARRAY['ends', 'flows', 'sweep', 'timers']) AS source) AS s
+FROM (SELECT unnest(ARRAY['ends', 'flows', 'members', 'sweep', 'timers']) AS source) AS s
 ON CONFLICT (source) DO NOTHING
 `
 
@@ -326,7 +326,7 @@ type GetRetainedTablesRow struct {
 // GetRetainedTables tells which tables may have rows of executions, besides those that every execution has: one that
 // was never written to has no page.
 //
-// Used by: engine.Retain, engine.RepairQueue.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 // Locks: none.
 func (q *Queries) GetRetainedTables(ctx context.Context, db DBTX) (GetRetainedTablesRow, error) {
 	row := db.QueryRow(ctx, getRetainedTables)
@@ -438,6 +438,51 @@ func (q *Queries) GetRetentionWork(ctx context.Context, db DBTX, arg GetRetentio
 		&i.TimersDue,
 	)
 	return i, err
+}
+
+const insertPrunedMembers = `-- name: InsertPrunedMembers :exec
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
+)
+INSERT INTO ffx_pruned_member (partition_key, flow_id, execution_id, node_key, ended_at_ms)
+SELECT
+    e.partition_key,
+    e.flow_id,
+    e.execution_id,
+    e.node_key,
+    e.terminal_at_ms
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.flow_id,
+        t.execution_id,
+        coalesce(t.raw_fields ->> 'ffx_node_key', '') AS node_key,
+        t.terminal_at_ms
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+ON CONFLICT (partition_key, flow_id, execution_id) DO NOTHING
+`
+
+type InsertPrunedMembersParams struct {
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+}
+
+// InsertPrunedMembers notes members that the caller has locked and is about to delete before their flow.
+//
+// Used by: engine.Retain, engine.RepairQueue.
+// Locks: L0 new: the flow's lock is held, shared.
+func (q *Queries) InsertPrunedMembers(ctx context.Context, db DBTX, arg InsertPrunedMembersParams) error {
+	_, err := db.Exec(ctx, insertPrunedMembers, arg.PartitionKeys, arg.ExecutionIDs)
+	return err
 }
 
 const insertRetentionTimer = `-- name: InsertRetentionTimer :exec
@@ -669,6 +714,117 @@ func (q *Queries) ListNeeded(ctx context.Context, db DBTX, arg ListNeededParams)
 	return items, nil
 }
 
+const listPrunedMembers = `-- name: ListPrunedMembers :many
+SELECT p.execution_id
+FROM ffx_pruned_member AS p
+WHERE
+    p.partition_key = $1
+    AND p.flow_id = $2
+    AND p.execution_id = ANY ($3::uuid[])
+`
+
+type ListPrunedMembersParams struct {
+	PartitionKey int16
+	FlowID       pgtype.UUID
+	ExecutionIDs []pgtype.UUID
+}
+
+// ListPrunedMembers returns those of the given executions that were members of a flow and were pruned.
+//
+// Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges.
+// Locks: none. The caller holds the flow's exclusive lock.
+func (q *Queries) ListPrunedMembers(ctx context.Context, db DBTX, arg ListPrunedMembersParams) ([]pgtype.UUID, error) {
+	rows, err := db.Query(ctx, listPrunedMembers, arg.PartitionKey, arg.FlowID, arg.ExecutionIDs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []pgtype.UUID
+	for rows.Next() {
+		var execution_id pgtype.UUID
+		if err := rows.Scan(&execution_id); err != nil {
+			return nil, err
+		}
+		items = append(items, execution_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listPrunedUpstreams = `-- name: ListPrunedUpstreams :many
+SELECT
+    p.execution_id,
+    p.node_key
+FROM (
+    SELECT t.upstream_eid
+    FROM ff_edge AS t
+    WHERE
+        t.downstream_eid = ANY (ARRAY[$1::uuid])
+        AND (t.partition_key = $2::smallint OR t.partition_key IS NULL)
+        AND (t.flow_id = $3::uuid) IS TRUE
+        AND t.policy <> 'null' -- which the index that covers the rest has not
+    OFFSET 0
+) AS d
+CROSS JOIN LATERAL (
+    SELECT
+        t.execution_id,
+        t.node_key
+    FROM ffx_pruned_member AS t
+    WHERE
+        t.partition_key = $2::smallint
+        AND t.flow_id = $3::uuid
+        AND t.execution_id = d.upstream_eid
+    LIMIT 1
+) AS p
+ORDER BY
+    p.node_key COLLATE "C",
+    p.execution_id
+LIMIT $4::integer
+`
+
+type ListPrunedUpstreamsParams struct {
+	ExecutionID  pgtype.UUID
+	PartitionKey int16
+	FlowID       pgtype.UUID
+	PageSize     int32
+}
+
+type ListPrunedUpstreamsRow struct {
+	ExecutionID pgtype.UUID
+	NodeKey     string
+}
+
+// ListPrunedUpstreams returns upstreams of a member that were pruned, by key and id, at most page_size.
+//
+// Used by: engine.ReplayExecution.
+// Locks: none. The caller holds the flow's exclusive lock.
+func (q *Queries) ListPrunedUpstreams(ctx context.Context, db DBTX, arg ListPrunedUpstreamsParams) ([]ListPrunedUpstreamsRow, error) {
+	rows, err := db.Query(ctx, listPrunedUpstreams,
+		arg.ExecutionID,
+		arg.PartitionKey,
+		arg.FlowID,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListPrunedUpstreamsRow
+	for rows.Next() {
+		var i ListPrunedUpstreamsRow
+		if err := rows.Scan(&i.ExecutionID, &i.NodeKey); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listUndispatched = `-- name: ListUndispatched :many
 SELECT u.execution_id
 FROM ff_completion_event AS u
@@ -751,6 +907,7 @@ SELECT
     i.partition_key::smallint AS partition_key,
     i.execution_id::uuid AS execution_id,
     e.flow_id,
+    e.in_flow::boolean AS in_flow,
     e.terminal_at_ms::bigint AS terminal_at_ms,
     e.retention_ms::bigint AS retention_ms,
     coalesce(t.taken, false)::boolean AS taken
@@ -759,12 +916,24 @@ CROSS JOIN LATERAL (
     SELECT
         c.flow_id,
         c.terminal_at_ms,
-        ffx_retention_of(
-            c.policy,
-            (SELECT l.retention_ms FROM ffx_lane_retention AS l WHERE l.lane_id = c.lane_id),
-            $1::bigint
-        ) AS retention_ms
+        (f.prune_ms IS NOT NULL) AS in_flow,
+        CASE
+            WHEN f.prune_ms IS NULL THEN ffx_retention_of(
+                c.policy,
+                (SELECT l.retention_ms FROM ffx_lane_retention AS l WHERE l.lane_id = c.lane_id),
+                $1::bigint
+            )
+            ELSE f.prune_ms
+        END AS retention_ms
     FROM ff_exec_core AS c
+    LEFT JOIN LATERAL (
+        SELECT coalesce(ffx_read_number(t.raw_fields, 'ffx_prune_members_after_ms'), 9223372036854775807) AS prune_ms
+        FROM ff_flow_core AS t
+        WHERE
+            t.partition_key = c.partition_key
+            AND t.flow_id = c.flow_id
+        LIMIT 1
+    ) AS f ON true
     WHERE
         c.partition_key = i.partition_key
         AND c.execution_id = i.execution_id
@@ -799,15 +968,17 @@ type TakeEndedRow struct {
 	PartitionKey int16
 	ExecutionID  pgtype.UUID
 	FlowID       *id.FlowID
+	InFlow       bool
 	TerminalAtMs int64
 	RetentionMs  int64
 	Taken        bool
 }
 
 // TakeEnded returns those of the given executions that have ended, with how long they are kept, and locks those whose
-// time is over: they are taken. Who is not taken though its time is over is held by somebody else, or no longer ended.
-// What depends on others is to be read afterwards. If ahead_due, an end whose time is after now_ms is over too, unless it
-// is kept for ever.
+// time is over: they are taken. One that is not taken though its time is over is held by another transaction, or no longer
+// ended. A member is kept with its flow: in_flow, and retention_ms is what the flow says of ended members (prune), for
+// ever by default. What depends on others is to be read afterwards. If ahead_due, an end whose time is after now_ms is
+// over too, unless it is kept for ever.
 //
 // Used by: engine.Retain, engine.RepairQueue.
 // Locks: L1 skips (execution rows FOR UPDATE).
@@ -830,6 +1001,7 @@ func (q *Queries) TakeEnded(ctx context.Context, db DBTX, arg TakeEndedParams) (
 			&i.PartitionKey,
 			&i.ExecutionID,
 			&i.FlowID,
+			&i.InFlow,
 			&i.TerminalAtMs,
 			&i.RetentionMs,
 			&i.Taken,

@@ -12,6 +12,29 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const closeFlow = `-- name: CloseFlow :exec
+UPDATE ff_flow_core AS f
+SET public_flow_state = 'completed'
+WHERE
+    f.partition_key = $1
+    AND f.flow_id = $2
+    AND f.public_flow_state NOT IN ('cancelled', 'completed', 'failed')
+`
+
+type CloseFlowParams struct {
+	PartitionKey int16
+	FlowID       id.FlowID
+}
+
+// CloseFlow lets a flow take no more members and replays: it is deleted in several transactions.
+//
+// Used by: engine.PurgeFlows.
+// Locks: L0 held.
+func (q *Queries) CloseFlow(ctx context.Context, db DBTX, arg CloseFlowParams) error {
+	_, err := db.Exec(ctx, closeFlow, arg.PartitionKey, arg.FlowID)
+	return err
+}
+
 const dropBacklogMembersOf = `-- name: DropBacklogMembersOf :exec
 WITH input AS (
     SELECT
@@ -251,6 +274,44 @@ func (q *Queries) DropFlows(ctx context.Context, db DBTX, arg DropFlowsParams) (
 	return result.RowsAffected(), nil
 }
 
+const dropPrunedMembersOf = `-- name: DropPrunedMembersOf :exec
+WITH input AS (
+    SELECT
+        unnest($2::smallint[]) AS partition_key,
+        unnest($1::uuid[]) AS flow_id
+    LIMIT cardinality($1::uuid[])
+)
+DELETE FROM ffx_pruned_member
+WHERE
+    ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ffx_pruned_member AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ))
+    AND flow_id = ANY ($1::uuid[])
+`
+
+type DropPrunedMembersOfParams struct {
+	FlowIDs       []pgtype.UUID
+	PartitionKeys []int16
+}
+
+// DropPrunedMembersOf deletes what is noted of pruned members of flows that are about to be deleted.
+//
+// Used by: engine.PurgeFlows.
+// Locks: L0 held (DELETE).
+func (q *Queries) DropPrunedMembersOf(ctx context.Context, db DBTX, arg DropPrunedMembersOfParams) error {
+	_, err := db.Exec(ctx, dropPrunedMembersOf, arg.FlowIDs, arg.PartitionKeys)
+	return err
+}
+
 const getFlowTimersDue = `-- name: GetFlowTimersDue :one
 SELECT
     (SELECT count(*) FROM ffx_retention)::integer AS sources,
@@ -279,32 +340,61 @@ func (q *Queries) GetFlowTimersDue(ctx context.Context, db DBTX, nowMs *int64) (
 	return i, err
 }
 
+const listUndispatchedFlows = `-- name: ListUndispatchedFlows :many
+SELECT DISTINCT u.flow_id::uuid AS flow_id
+FROM ff_completion_event AS u
+WHERE
+    u.dispatched_at_ms IS NULL
+    AND u.flow_id = ANY ($1::uuid[])
+`
+
+// ListUndispatchedFlows returns those of the given flows of which a completion event is not dispatched. Events without
+// dispatch are read once, all of them.
+//
+// Used by: engine.PurgeFlows.
+// Locks: none. Spans partitions.
+func (q *Queries) ListUndispatchedFlows(ctx context.Context, db DBTX, flowIds []pgtype.UUID) ([]pgtype.UUID, error) {
+	rows, err := db.Query(ctx, listUndispatchedFlows, flowIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []pgtype.UUID
+	for rows.Next() {
+		var flow_id pgtype.UUID
+		if err := rows.Scan(&flow_id); err != nil {
+			return nil, err
+		}
+		items = append(items, flow_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const readPurgeable = `-- name: ReadPurgeable :many
 WITH input AS (
     SELECT
-        unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
+        unnest($2::smallint[]) AS partition_key,
+        unnest($3::uuid[]) AS flow_id
+    LIMIT cardinality($3::uuid[])
 )
 SELECT
     f.partition_key,
     f.flow_id,
-    f.changed_at_ms::bigint AS changed_at_ms,
-    (f.untouched OR m.stored IS NOT NULL)::boolean AS in_use,
+    greatest(f.changed_at_ms, m.ended_at_ms, g.ended_at_ms)::bigint AS changed_at_ms,
+    f.retention_ms::bigint AS retention_ms,
+    coalesce(m.members, 0)::bigint AS members,
+    (f.untouched OR u.unended IS NOT NULL)::boolean AS in_use,
     (b.listed IS NOT NULL OR p.pending IS NOT NULL)::boolean AS unfinished
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
         c.partition_key,
         c.flow_id,
-        greatest(
-            c.created_at_ms,
-            c.terminal_at_ms,
-            CASE
-                WHEN c.raw_fields ->> 'last_mutation_at_ms' ~ '^[0-9]{1,18}$'
-                    THEN (c.raw_fields ->> 'last_mutation_at_ms')::bigint
-            END
-        ) AS changed_at_ms,
+        greatest(c.created_at_ms, c.terminal_at_ms, ffx_read_number(c.raw_fields, 'last_mutation_at_ms')) AS changed_at_ms,
+        ffx_retention_of(c.raw_fields, NULL, $1::bigint) AS retention_ms,
         (
             c.public_flow_state NOT IN ('cancelled', 'completed', 'failed')
             AND coalesce(c.raw_fields ->> 'node_count', '0') !~ '[1-9]'
@@ -316,13 +406,33 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS f
 LEFT JOIN LATERAL (
-    SELECT true AS stored
+    SELECT true AS unended
     FROM ff_exec_core AS e
     WHERE
         e.partition_key = i.partition_key
         AND e.flow_id = i.flow_id
+        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
     LIMIT 1
+) AS u ON true
+LEFT JOIN LATERAL (
+    -- All of them, unless one has not ended.
+    SELECT
+        count(*) AS members,
+        max(e.terminal_at_ms) AS ended_at_ms
+    FROM ff_exec_core AS e
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.flow_id = i.flow_id
+        AND u.unended IS NULL
 ) AS m ON true
+LEFT JOIN LATERAL (
+    SELECT max(e.ended_at_ms) AS ended_at_ms
+    FROM ffx_pruned_member AS e
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.flow_id = i.flow_id
+        AND u.unended IS NULL
+) AS g ON true
 LEFT JOIN LATERAL (
     SELECT true AS listed
     FROM ff_cancel_backlog AS l
@@ -333,15 +443,16 @@ LEFT JOIN LATERAL (
 ) AS b ON true
 LEFT JOIN LATERAL (
     SELECT true AS pending
-    FROM ff_pending_cancel_groups AS g
+    FROM ff_pending_cancel_groups AS q
     WHERE
-        g.partition_key = i.partition_key
-        AND g.flow_id = i.flow_id
+        q.partition_key = i.partition_key
+        AND q.flow_id = i.flow_id
     LIMIT 1
 ) AS p ON true
 `
 
 type ReadPurgeableParams struct {
+	DefaultMs     int64
 	PartitionKeys []int16
 	FlowIDs       []pgtype.UUID
 }
@@ -350,18 +461,21 @@ type ReadPurgeableRow struct {
 	PartitionKey int16
 	FlowID       id.FlowID
 	ChangedAtMs  int64
+	RetentionMs  int64
+	Members      int64
 	InUse        bool
 	Unfinished   bool
 }
 
-// ReadPurgeable returns what decides whether flows may be deleted, whose exclusive lock the caller holds: whether
-// anything of them is left to do (a member in store, a backlog, a pending cancel, or nothing ever begun), and when they
-// last changed. A missing flow has no row.
+// ReadPurgeable returns what decides whether flows may be deleted: whether anything of them is left to do (a member that
+// has not ended, or nothing ever begun: in_use; a backlog or a pending cancel: unfinished), when they or their members
+// last changed, how long they are kept, and how many members are stored, unless they are in use. A missing flow has no
+// row.
 //
 // Used by: engine.PurgeFlows.
-// Locks: none.
+// Locks: none. What it returns holds once the caller has the exclusive locks of the flows.
 func (q *Queries) ReadPurgeable(ctx context.Context, db DBTX, arg ReadPurgeableParams) ([]ReadPurgeableRow, error) {
-	rows, err := db.Query(ctx, readPurgeable, arg.PartitionKeys, arg.FlowIDs)
+	rows, err := db.Query(ctx, readPurgeable, arg.DefaultMs, arg.PartitionKeys, arg.FlowIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -373,6 +487,8 @@ func (q *Queries) ReadPurgeable(ctx context.Context, db DBTX, arg ReadPurgeableP
 			&i.PartitionKey,
 			&i.FlowID,
 			&i.ChangedAtMs,
+			&i.RetentionMs,
+			&i.Members,
 			&i.InUse,
 			&i.Unfinished,
 		); err != nil {
@@ -386,62 +502,124 @@ func (q *Queries) ReadPurgeable(ctx context.Context, db DBTX, arg ReadPurgeableP
 	return items, nil
 }
 
-const scanEmptyFlows = `-- name: ScanEmptyFlows :many
-WITH page AS MATERIALIZED (
-    SELECT
-        f.partition_key,
-        f.flow_id
-    FROM ff_flow_core AS f
-    WHERE (f.partition_key, f.flow_id) > ($1::smallint, $2::uuid)
-    ORDER BY
-        f.partition_key,
-        f.flow_id
-    LIMIT $3::integer
-)
+const scanFlowAges = `-- name: ScanFlowAges :many
 SELECT
-    p.partition_key,
-    p.flow_id,
-    NOT EXISTS (
-        SELECT
-        FROM ff_exec_core AS e
-        WHERE
-            e.partition_key = p.partition_key
-            AND e.flow_id = p.flow_id
-        OFFSET 0 -- else one read of all members may look cheaper than a look for each flow
-    ) AS empty
-FROM page AS p
+    f.partition_key,
+    f.flow_id,
+    (
+        greatest(f.created_at_ms, f.terminal_at_ms, ffx_read_number(f.raw_fields, 'last_mutation_at_ms'))
+        <= ffx_now_ms($1) - ffx_retention_of(f.raw_fields, NULL, $2::bigint)
+    )::boolean AS old
+FROM ff_flow_core AS f
+WHERE (f.partition_key, f.flow_id) > ($3::smallint, $4::uuid)
 ORDER BY
-    p.partition_key,
-    p.flow_id
+    f.partition_key,
+    f.flow_id
+LIMIT $5::integer
 `
 
-type ScanEmptyFlowsParams struct {
+type ScanFlowAgesParams struct {
+	NowMs             *int64
+	DefaultMs         int64
 	AfterPartitionKey int16
 	AfterFlowID       pgtype.UUID
 	PageSize          int32
 }
 
-type ScanEmptyFlowsRow struct {
+type ScanFlowAgesRow struct {
 	PartitionKey int16
-	FlowID       pgtype.UUID
-	Empty        bool
+	FlowID       id.FlowID
+	Old          bool
 }
 
-// ScanEmptyFlows returns those of the next page_size flows after a position, in the order of the primary key, that have
-// no member in store, and the last of them in any case. No row: nothing follows.
+// ScanFlowAges returns the next page_size flows after a position, in the order of the primary key, and of each whether its
+// last change is as long ago as it is kept; its members may have ended later. No row: nothing follows.
 //
 // Used by: engine.PurgeFlows.
 // Locks: none. Spans partitions.
-func (q *Queries) ScanEmptyFlows(ctx context.Context, db DBTX, arg ScanEmptyFlowsParams) ([]ScanEmptyFlowsRow, error) {
-	rows, err := db.Query(ctx, scanEmptyFlows, arg.AfterPartitionKey, arg.AfterFlowID, arg.PageSize)
+func (q *Queries) ScanFlowAges(ctx context.Context, db DBTX, arg ScanFlowAgesParams) ([]ScanFlowAgesRow, error) {
+	rows, err := db.Query(ctx, scanFlowAges,
+		arg.NowMs,
+		arg.DefaultMs,
+		arg.AfterPartitionKey,
+		arg.AfterFlowID,
+		arg.PageSize,
+	)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ScanEmptyFlowsRow
+	var items []ScanFlowAgesRow
 	for rows.Next() {
-		var i ScanEmptyFlowsRow
-		if err := rows.Scan(&i.PartitionKey, &i.FlowID, &i.Empty); err != nil {
+		var i ScanFlowAgesRow
+		if err := rows.Scan(&i.PartitionKey, &i.FlowID, &i.Old); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const takeEndedMembers = `-- name: TakeEndedMembers :many
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS flow_id,
+        unnest($3::integer[]) AS max_items,
+        unnest($4::integer[]) AS ord
+    LIMIT cardinality($2::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    e.execution_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT t.execution_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.flow_id = i.flow_id
+        AND t.lifecycle_phase IN ('terminal', 'cancelled')
+    LIMIT i.max_items
+    FOR UPDATE SKIP LOCKED
+) AS e
+`
+
+type TakeEndedMembersParams struct {
+	PartitionKeys []int16
+	FlowIDs       []pgtype.UUID
+	MaxItems      []int32
+	Ords          []int32
+}
+
+type TakeEndedMembersRow struct {
+	Ord         int32
+	ExecutionID id.ExecutionUUID
+}
+
+// TakeEndedMembers locks members of flows whose exclusive locks the caller holds, of each flow as many as its entry of
+// max_items, and returns them by ord of the flow. Members that are missing are held by other transactions.
+//
+// Used by: engine.PurgeFlows.
+// Locks: L1 skips (execution rows FOR UPDATE).
+func (q *Queries) TakeEndedMembers(ctx context.Context, db DBTX, arg TakeEndedMembersParams) ([]TakeEndedMembersRow, error) {
+	rows, err := db.Query(ctx, takeEndedMembers,
+		arg.PartitionKeys,
+		arg.FlowIDs,
+		arg.MaxItems,
+		arg.Ords,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TakeEndedMembersRow
+	for rows.Next() {
+		var i TakeEndedMembersRow
+		if err := rows.Scan(&i.Ord, &i.ExecutionID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

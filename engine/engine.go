@@ -118,6 +118,7 @@ type shared struct {
 	summarised flowPosition
 	trimmed    trimPositions
 	purge      flowPosition
+	noted      notedFlows
 	periods    shortestPeriod
 
 	staleConsumers staleConsumers

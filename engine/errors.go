@@ -88,6 +88,10 @@ var (
 	// [MemberError], like the next one.
 	ErrOtherFlow = errors.New("execution is a member of another flow")
 
+	// ErrPruned: a member of the flow was deleted before the flow ([FlowSpec.PruneMembersAfter]), and its result with it.
+	// Nothing was written.
+	ErrPruned = errors.New("member was pruned")
+
 	// ErrNotMember: the execution is no member of the flow; it has to be added first. Nothing was written.
 	ErrNotMember = errors.New("execution is no member of the flow")
 

@@ -38,6 +38,17 @@ type FlowSpec struct {
 	Tags      map[string]string // namespaced keys, as "app.tenant"; values as in [ExecutionSpec]
 	CreatedAt time.Time         // default: the database's clock
 
+	// Retention is how long the flow is kept, with all its members, once all of them have ended: at least
+	// [policy.MinRetention], or [policy.KeepForever]. Members are never deleted before their flow, whatever their policies
+	// and lanes say. Default: [Config.Retention].
+	Retention time.Duration
+
+	// PruneMembersAfter deletes members that ended so long ago while the flow lives on, at least [policy.MinRetention]. It
+	// is for flows that grow for years. The keys of pruned members stay known: a growth does not create them again, no
+	// new edge leads from or to them, what depended on them cannot be replayed ([ErrPruned]), and
+	// [Engine.UpstreamResults] marks them Gone. Default: members are kept as long as the flow.
+	PruneMembersAfter time.Duration
+
 	Nodes []Node // at most [MaxNodes]
 	Edges []Edge // at most [MaxEdges]
 }
@@ -145,6 +156,7 @@ func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (Cr
 	if err := e.planHeader(plan, spec); err != nil {
 		return CreatedFlow{}, wrap(op, err)
 	}
+	plan.period = e.periods.missingBelow(plan.shortest)
 	plan.raw["node_count"], plan.raw["edge_count"] = 0, 0
 	g, err := e.planGrowth(Growth{Flow: plan.id, Nodes: spec.Nodes, Edges: spec.Edges})
 	if err == nil {
@@ -157,6 +169,9 @@ func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (Cr
 	_, err = e.creating(ctx, op, g.creations(), func(tx *txn) (Grown, error) {
 		inserted, _, err := e.writeHeader(ctx, tx, plan)
 		if created.Existed = !inserted; err != nil || !inserted {
+			return Grown{}, err
+		}
+		if err := e.register(ctx, tx, nil, plan.period); err != nil {
 			return Grown{}, err
 		}
 		w, err := e.grow(ctx, tx, g)
@@ -193,7 +208,8 @@ type flowPlan struct {
 	creations   []creation
 	held        []bool
 	lanes       []string
-	period      int64 // the shortest retention of their policies, where it is not known to be registered
+	shortest    int64 // retention of the flow or its members
+	period      int64 // the shortest retention of these and of policies, where it is not known to be registered
 	edges       db.InsertAppliedEdgesParams
 	groups      db.InsertEdgeGroupsParams
 }
@@ -248,6 +264,33 @@ func (e *Engine) planHeader(plan *flowPlan, spec FlowSpec) error {
 		}
 		plan.raw[key] = value
 	}
+	return plan.keep(spec)
+}
+
+// keep notes how long a flow and its members are kept.
+func (p *flowPlan) keep(spec FlowSpec) error {
+	p.shortest = forever
+	if spec.Retention != 0 {
+		if err := checkRetention("flow retention", spec.Retention); err != nil {
+			return err
+		}
+		ms := retentionMs(spec.Retention)
+		p.raw["ffx_retention_ms"] = ms
+		if p.shortest = ms; ms == forever {
+			p.raw["ffx_retention_ms"] = -1
+		}
+	}
+	if spec.PruneMembersAfter != 0 {
+		if spec.PruneMembersAfter == policy.KeepForever {
+			return invalid("prune members after", "is for ever, which is the default: 0")
+		}
+		if err := checkRetention("prune members after", spec.PruneMembersAfter); err != nil {
+			return err
+		}
+		ms := retentionMs(spec.PruneMembersAfter)
+		p.raw["ffx_prune_members_after_ms"] = ms
+		p.shortest = min(p.shortest, ms)
+	}
 	return nil
 }
 
@@ -280,7 +323,7 @@ func (e *Engine) planNodes(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		plan.creations[i], plan.held[i] = c, graph.inbound[i] > 0
 	}
 	plan.lanes = e.unknownLanes(plan.creations)
-	plan.period = e.periods.missing(plan.creations)
+	plan.period = e.periods.missingBelow(min(plan.shortest, shortestOf(plan.creations)))
 	return nil
 }
 

@@ -57,8 +57,8 @@ type Added struct {
 // Errors: [ErrInvalidInput] naming the node or edge, its field and the limit; [ErrNotFound] for the flow, an execution
 // of a node, or an end of an edge; [ErrFlowTerminal]; [ErrStaleRevision]; [ErrCycle]; [ErrExists] when the execution of
 // a new node exists outside the flow; [ErrIdempotencyKeyTaken]; [ErrOtherFlow]; [ErrNotMember] for an end of an edge;
-// [ErrEdgeExists]; [ErrEnded] and [ErrStarted] for what an edge leads to; [ErrCorruption]. In every case nothing is
-// written.
+// [ErrEdgeExists]; [ErrEnded] and [ErrStarted] for what an edge leads to; [ErrPruned] for a new edge from or to a member that
+// was pruned; [ErrCorruption]. In every case nothing is written.
 //
 // Transaction: one, of a number of statements that does not depend on the size of the growth, plus one round for each
 // level of executions that are skipped. Locks the flow exclusively, the existing executions named, then groups, and waits

@@ -31,6 +31,9 @@ type growing struct {
 	fresh map[id.ExecutionID]bool           // is created
 	joins map[id.ExecutionID]string         // becomes a member; its key
 
+	prunes bool                    // ended members are deleted before the flow
+	pruned map[id.ExecutionID]bool // was a member that was
+
 	creates []creation                     // the fresh ones
 	named   map[id.EdgeID]*keptEdge        // by the ids that the caller gave
 	into    map[id.ExecutionID][]*keptEdge // by downstream
@@ -105,10 +108,12 @@ func (w *growing) lockFlow(ctx context.Context) error {
 		Namespace id.Namespace    `json:"namespace"`
 		Nodes     json.RawMessage `json:"node_count"`
 		Edges     json.RawMessage `json:"edge_count"`
+		Prunes    json.RawMessage `json:"ffx_prune_members_after_ms"`
 	}
 	if err := json.Unmarshal(row.RawFields, &raw); err != nil {
 		return corrupt("ff_flow_core.raw_fields", err)
 	}
+	w.prunes = raw.Prunes != nil
 	for key, count := range map[string]struct {
 		stored json.RawMessage
 		into   *int64
@@ -150,9 +155,15 @@ func (w *growing) lockMembers(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := w.listPruned(ctx, existing); err != nil {
+		return err
+	}
 	lock := make(map[id.ExecutionID]bool)
 	for i := range w.nodes {
 		n := &w.nodes[i]
+		if w.pruned[n.execution] {
+			continue
+		}
 		if n.creation != nil && !existing[n.execution] {
 			w.fresh[n.execution] = true
 			w.creates = append(w.creates, *n.creation)
@@ -168,7 +179,7 @@ func (w *growing) lockMembers(ctx context.Context) error {
 			named = append(named, pgUUID(d.id))
 		}
 		for _, x := range []id.ExecutionID{d.upstream, d.downstream} {
-			if !w.fresh[x] {
+			if !w.fresh[x] && !w.pruned[x] {
 				lock[x] = true
 			}
 		}
@@ -180,6 +191,33 @@ func (w *growing) lockMembers(ctx context.Context) error {
 		return err
 	}
 	return w.lock(ctx, lock, downstream, named)
+}
+
+// listPruned finds out which of the executions named were pruned, but for those that exist. It looks after these were
+// looked for: a member that is pruned meanwhile is one or the other.
+func (w *growing) listPruned(ctx context.Context, existing map[id.ExecutionID]bool) error {
+	if !w.prunes {
+		return nil
+	}
+	named := make(map[id.ExecutionID]bool)
+	for i := range w.nodes {
+		named[w.nodes[i].execution] = true
+	}
+	for i := range w.edges {
+		named[w.edges[i].upstream], named[w.edges[i].downstream] = true, true
+	}
+	params := db.ListPrunedMembersParams{PartitionKey: w.partition, FlowID: pgUUID(w.flow)}
+	for x := range named {
+		if !existing[x] {
+			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+		}
+	}
+	rows, err := w.e.q.ListPrunedMembers(ctx, w.tx, params)
+	w.pruned = make(map[id.ExecutionID]bool, len(rows))
+	for _, x := range rows {
+		w.pruned[id.ExecutionIDFromRow(w.partition, x.Bytes)] = true
+	}
+	return err
 }
 
 // holdKeys takes the idempotency keys of the executions that are created.
@@ -288,7 +326,7 @@ func (w *growing) storedEdgeOf(row db.ListEdgesNamedRow) *keptEdge {
 func (w *growing) judgeNodes(context.Context) error {
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		if w.fresh[n.execution] {
+		if w.fresh[n.execution] || w.pruned[n.execution] {
 			continue
 		}
 		x, exists := w.held[n.execution]
@@ -391,6 +429,8 @@ func (w *growing) checkIsMember(x id.ExecutionID) error {
 	switch {
 	case w.fresh[x], joins:
 		return nil
+	case w.pruned[x]:
+		return fmt.Errorf("execution %s: %w", x, ErrPruned)
 	case !exists:
 		return &NotFoundError{Entity: "execution", ID: x.String()}
 	case held.FlowID == nil, *held.FlowID != w.flow:

@@ -342,9 +342,14 @@ type UpstreamResult struct {
 	Outcome   state.TerminalOutcome // none until it has ended
 	Failure   string                // why it ended without success; "" where nobody said
 	Result    []byte                // nil when it left none; its kind decodes it, see [Kind.ResultOf]
+
+	// Gone: it was deleted before its flow ([FlowSpec.PruneMembersAfter]), and only its Execution, Node and how it ended are
+	// known.
+	Gone bool
 }
 
-// UpstreamResults returns the upstreams of an execution by id; none for one without dependencies.
+// UpstreamResults returns the upstreams of an execution by id, one for each edge that leads to it; none for one without
+// dependencies.
 //
 // Errors: [ErrNotFound]; [ErrCorruption] naming the column that cannot be read. One statement, where that finds no
 // upstream a second one; locks nothing.
@@ -371,6 +376,10 @@ func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]Upstr
 	results := make([]UpstreamResult, len(rows))
 	for i := range rows {
 		row := &rows[i]
+		if row.Gone {
+			results[i] = goneUpstream(x.Partition(), row)
+			continue
+		}
 		public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
 			PointerOutcome:     row.PointerOutcome,
 			CurrentOutcome:     row.CurrentOutcome,
@@ -395,4 +404,16 @@ func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]Upstr
 		}
 	}
 	return results, nil
+}
+
+// goneUpstream is what is left of an upstream that was pruned: what was counted of it, and a failure if nothing was.
+func goneUpstream(partition int16, row *db.ListUpstreamResultsRow) UpstreamResult {
+	outcome := state.TerminalOutcome(cmp.Or(row.ResolvedOutcome, string(state.OutcomeFailed)))
+	public := state.PublicState(outcome)
+	if outcome == state.OutcomeSuccess {
+		public = state.PublicCompleted
+	}
+	return UpstreamResult{
+		Execution: id.ExecutionIDFromRow(partition, row.ExecutionID), Node: row.NodeKey, State: public, Outcome: outcome, Gone: true,
+	}
 }

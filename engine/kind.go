@@ -202,13 +202,16 @@ func (k Kind[In, Out]) read(read func() ([]byte, error)) (Out, error) {
 
 // ResultOf returns what an upstream of this kind has left, out of [Engine.UpstreamResults].
 //
-// Errors: [ErrNotEnded] and [*EndedError] for an upstream that has left none, as a quorum may have; [*DecodeError];
-// [ErrInvalidInput] for an upstream of another kind.
+// Errors: [ErrNotEnded] and [*EndedError] for an upstream that has left none, as a quorum may have; [ErrPruned] for one that is
+// Gone; [*DecodeError]; [ErrInvalidInput] for an upstream of another kind.
 func (k Kind[In, Out]) ResultOf(upstream UpstreamResult) (Out, error) {
 	const op = "read upstream result"
 	var none Out
 	if err := k.checkName(); err != nil {
 		return none, wrap(op, err)
+	}
+	if upstream.Gone {
+		return none, wrap(op, fmt.Errorf("execution %s: %w", upstream.Execution, ErrPruned))
 	}
 	if upstream.Kind != k.Name {
 		return none, wrap(op, invalid("upstream", fmt.Sprintf("is of the kind %q, not %q", upstream.Kind, k.Name)))

@@ -37,9 +37,10 @@ const ReplayCompleted ReplayOption = "completed"
 // execution that was skipped, or ended before it ever ran, waits for its dependencies again: successes count, and each
 // other upstream once it has ended again.
 //
-// Errors: [ErrNotFound]; [ErrNotEnded] and [ErrCompleted], in a [*StateError]; [ErrInvalidInput] for an unknown option; [ErrMaxReplays] after ten replays, or as many as its policy
-// allows; [ErrFlowTerminal] for a member of a flow that was cancelled; [ErrContention] where somebody else holds its
-// flow, its row, or what depends on it.
+// Errors: [ErrNotFound]; [ErrNotEnded] and [ErrCompleted], in a [*StateError]; [ErrInvalidInput] for an unknown option;
+// [ErrMaxReplays] after ten replays, or as many as its policy allows; [ErrFlowTerminal] for a member of a flow that was
+// cancelled; [ErrPruned] if an upstream was pruned, and its result with it; [ErrContention] if another transaction holds
+// its flow, its row, or what depends on it.
 // Transaction: locks the flow exclusively, the execution, its attempt, then edge groups and what depends on it; deletes
 // its grants, suspension and waitpoints; emits an operator event. Not idempotent by itself, but a repetition is refused:
 // the execution has not ended any more.

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -24,9 +26,12 @@ func (e *Engine) replayIn(ctx context.Context, tx *txn, x *heldExecution, flow i
 		return err
 	}
 	for _, row := range rows {
-		if state.FlowState(row.PublicFlowState) == state.FlowCancelled {
+		if state.FlowState(row.PublicFlowState).Terminal() {
 			return fmt.Errorf("flow %s: %w", flow, ErrFlowTerminal)
 		}
+	}
+	if err := e.checkUpstreamsKept(ctx, tx, x, flow); err != nil {
+		return err
 	}
 	if err := e.q.TouchFlow(ctx, tx, db.TouchFlowParams{PartitionKey: partition, FlowID: flow, NowMs: x.NowMs}); err != nil {
 		return err
@@ -54,6 +59,22 @@ func (e *Engine) replayIn(ctx context.Context, tx *txn, x *heldExecution, flow i
 		return err
 	}
 	return e.writeReopening(ctx, tx, x, flow, reopen(edges, x.outcome().Completion(), dismissed > 0))
+}
+
+// checkUpstreamsKept refuses to run a member again without results that it may have read.
+func (e *Engine) checkUpstreamsKept(ctx context.Context, tx *txn, x *heldExecution, flow id.FlowID) error {
+	const most = 5
+	rows, err := e.q.ListPrunedUpstreams(ctx, tx, db.ListPrunedUpstreamsParams{
+		PartitionKey: x.id.Partition(), FlowID: pgUUID(flow), ExecutionID: pgUUID(x.id.UUID()), PageSize: most,
+	})
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	names := make([]string, len(rows))
+	for i, row := range rows {
+		names[i] = cmp.Or(row.NodeKey, row.ExecutionID.String())
+	}
+	return fmt.Errorf("execution %s: %w: it waited for %s", x.id, ErrPruned, strings.Join(names, ", "))
 }
 
 // reopening is what a replay does with the edges that lead from it, and with what is behind them.

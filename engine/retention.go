@@ -24,7 +24,9 @@ const (
 	fromSweep  = "sweep"
 	fromFlows  = "flows"
 
-	retentionSources = 4
+	countsMembers = "members" // a row that counts the members which go with their flows
+
+	retentionSources = 5
 )
 
 // What the timers of retention stand for.
@@ -45,6 +47,9 @@ const (
 // output, grants, suspensions, waitpoints and their share in the usage of budgets. What they spent stays
 // charged, and their events go by [Maintenance.TrimOutboxes]. How long an execution is kept says its policy
 // ([policy.Execution]), else its lane ([Operator.SetLaneRetention]), else [Config.Retention].
+//
+// Members of flows go with their flow, by [Maintenance.PurgeFlows], for which it notes the flows of the ends it looks at.
+// Only where [FlowSpec.PruneMembersAfter] says so they go before.
 //
 // It looks at up to batch executions in the order in which they ended, and at up to some batch more that are due by a
 // timer, and returns at how many it looked, deleted or not. The caller repeats it while that is batch or more.
@@ -120,6 +125,7 @@ type retaining struct {
 	nowMs   int64
 	looked  executionArrays
 	timers  retentionTimers
+	flows   *flowSet // of members that have ended
 	deleted int64
 	waits   int // for locks that no statement can skip
 }
@@ -136,7 +142,7 @@ func (e *Engine) retain(
 	defer done()
 	try := func(careful bool) (*retaining, error) {
 		return inTx(ctx, e, op, func(tx *txn) (*retaining, error) {
-			r := &retaining{Engine: e, source: source}
+			r := &retaining{Engine: e, source: source, flows: newFlowSet(e.cfg.Partitions)}
 			held, err := r.begin(ctx, tx)
 			if err != nil || !held {
 				return r, err
@@ -156,6 +162,9 @@ func (e *Engine) retain(
 	}
 	if err != nil {
 		return 0, 0, err
+	}
+	if e.tx == nil {
+		e.noted.add(r.flows)
 	}
 	return len(r.looked.executions), int(r.deleted), nil
 }
@@ -223,6 +232,7 @@ type ended struct {
 	partition int16
 	execution id.ExecutionUUID
 	flow      *id.FlowID
+	pruned    bool // it goes before its flow
 	endedAtMs int64
 }
 
@@ -241,6 +251,9 @@ func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
 	due := make([]ended, 0, len(rows))
 	for _, row := range rows {
 		dueMs := r.dueMs(row.TerminalAtMs, row.RetentionMs)
+		if row.InFlow && r.source != fromSweep && !r.noted.has(*row.FlowID) {
+			r.flows.add(*row.FlowID)
+		}
 		switch {
 		case row.RetentionMs == forever || dueMs == forever:
 		case dueMs > r.nowMs:
@@ -248,8 +261,11 @@ func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
 		case !row.Taken:
 			r.comeBack(comeBackSoon, row.PartitionKey, row.ExecutionID)
 		default:
-			due = append(due, ended{row.PartitionKey, row.ExecutionID.Bytes, row.FlowID, row.TerminalAtMs})
+			due = append(due, ended{row.PartitionKey, row.ExecutionID.Bytes, row.FlowID, row.InFlow, row.TerminalAtMs})
 		}
+	}
+	if due, err = r.holdPruned(ctx, tx, due); err != nil || len(due) == 0 {
+		return err
 	}
 	if due, err = r.leaveNeeded(ctx, tx, due); err != nil || len(due) == 0 {
 		return err
@@ -281,6 +297,30 @@ func (r *retaining) comeBack(in time.Duration, partition int16, execution pgtype
 	if r.source != fromSweep {
 		r.timers.add(r.nowMs, r.nowMs+in.Milliseconds(), partition, execution)
 	}
+}
+
+// holdPruned locks the flows of those in due that go before their flow, so that none of what depends on them is replayed or
+// added meanwhile, and takes those out of due whose flow is held by another transaction. Members may complete meanwhile.
+func (r *retaining) holdPruned(ctx context.Context, tx *txn, due []ended) ([]ended, error) {
+	flows := newFlowSet(r.cfg.Partitions)
+	for _, x := range due {
+		if x.pruned {
+			flows.admit(x.flow)
+		}
+	}
+	if flows.empty() {
+		return due, nil
+	}
+	if err := r.tryFlowsShared(ctx, tx, flows); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(due, func(x ended) bool {
+		held := x.pruned && !flows.has(*x.flow)
+		if held {
+			r.comeBack(comeBackSoon, x.partition, pgUUID(x.execution))
+		}
+		return held
+	}), nil
 }
 
 // leaveNeeded takes those members out of due that are needed yet.
@@ -352,14 +392,31 @@ func (r *retaining) drop(ctx context.Context, tx *txn, due []ended, used db.GetR
 }
 
 func (r *retaining) dropAll(ctx context.Context, tx pgx.Tx, due []ended, used db.GetRetainedTablesRow) error {
-	var arrays executionArrays
-	flows := newFlowSet(r.cfg.Partitions)
+	var arrays, pruned executionArrays
 	for _, x := range due {
 		arrays.add(x.partition, x.execution)
-		if x.flow != nil {
-			flows.add(*x.flow)
+		if x.pruned {
+			pruned.add(x.partition, x.execution)
 		}
 	}
+	var steps []step
+	if !pruned.empty() {
+		steps = append(steps, func(conn db.DBTX) error {
+			return r.q.InsertPrunedMembers(ctx, conn, db.InsertPrunedMembersParams{
+				PartitionKeys: pruned.partitions, ExecutionIDs: pruned.executions,
+			})
+		})
+	}
+	var dropped int64
+	if err := pgtx.InOneTrip(ctx, tx, append(steps, r.dropSteps(ctx, arrays, used, &dropped)...)...); err != nil {
+		return err
+	}
+	r.deleted += dropped
+	return nil
+}
+
+// dropSteps are the statements that delete executions, which are locked, with all that belongs to them.
+func (r *retaining) dropSteps(ctx context.Context, arrays executionArrays, used db.GetRetainedTablesRow, dropped *int64) []step {
 	partitions, executions := arrays.partitions, arrays.executions
 	steps := []step{func(conn db.DBTX) error {
 		return r.q.DropAttemptsOf(ctx, conn, db.DropAttemptsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
@@ -392,24 +449,10 @@ func (r *retaining) dropAll(ctx context.Context, tx pgx.Tx, due []ended, used db
 			steps = append(steps, table.step)
 		}
 	}
-	var dropped int64
-	steps = append(steps, func(conn db.DBTX) (err error) {
-		dropped, err = r.q.DropExecutions(ctx, conn, db.DropExecutionsParams{PartitionKeys: partitions, ExecutionIDs: executions})
+	return append(steps, func(conn db.DBTX) (err error) {
+		*dropped, err = r.q.DropExecutions(ctx, conn, db.DropExecutionsParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		return err
 	})
-	if !flows.empty() {
-		keys, ids := flows.arrays()
-		steps = append(steps, func(conn db.DBTX) error {
-			return r.q.InsertRetentionTimer(ctx, conn, db.InsertRetentionTimerParams{
-				DueAtMs: r.nowMs, Subject: timedFlows, PartitionKeys: keys, IDs: ids,
-			})
-		})
-	}
-	if err := pgtx.InOneTrip(ctx, tx, steps...); err != nil {
-		return err
-	}
-	r.deleted += dropped
-	return nil
 }
 
 // end writes down how far the source has come, and the timers.
@@ -418,6 +461,14 @@ func (r *retaining) end(ctx context.Context, tx *txn) error {
 		return nil
 	}
 	steps := r.timers.steps(ctx, r.q, timedExecutions)
+	if !r.flows.empty() {
+		keys, ids := r.flows.arrays()
+		steps = append(steps, func(conn db.DBTX) error {
+			return r.q.InsertRetentionTimer(ctx, conn, db.InsertRetentionTimerParams{
+				DueAtMs: r.nowMs, Subject: timedFlows, PartitionKeys: keys, IDs: ids,
+			})
+		})
+	}
 	return pgtx.InOneTrip(ctx, tx, append(steps, func(conn db.DBTX) error {
 		return r.q.MoveRetentionSource(ctx, conn, db.MoveRetentionSourceParams{
 			Source: r.source, EventID: r.eventID, Deleted: r.deleted, NowMs: r.nowMs,

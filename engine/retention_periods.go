@@ -41,15 +41,25 @@ func checkRetention(field string, d time.Duration) error {
 // Ends are looked at that early, whatever else says how long executions are kept.
 type shortestPeriod struct{ ms atomic.Int64 }
 
-// missing returns the period that has to be registered before creations are, or 0: the shortest of theirs, rounded up to four significant
-// bits, so that few are ever stored.
+// missing returns the period that has to be registered before creations are, or 0.
 func (p *shortestPeriod) missing(creations []creation) int64 {
+	return p.missingBelow(shortestOf(creations))
+}
+
+// shortestOf is the shortest retention that policies of creations name.
+func shortestOf(creations []creation) int64 {
 	shortest := int64(forever)
 	for i := range creations {
 		if ms := creations[i].retentionMs; ms > 0 {
 			shortest = min(shortest, ms)
 		}
 	}
+	return shortest
+}
+
+// missingBelow returns the period that has to be registered for a retention, or 0: rounded up to four significant bits, so
+// that few are ever stored.
+func (p *shortestPeriod) missingBelow(shortest int64) int64 {
 	if shortest == forever {
 		return 0
 	}

@@ -89,7 +89,7 @@ CROSS JOIN LATERAL (
 -- that another transaction holds exclusively, or waits for, is left out.
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions,
--- engine.WaitForChildrenEach.
+-- engine.WaitForChildrenEach, engine.Retain, engine.RepairQueue.
 -- Locks: L0 skips (transaction-level advisory locks, shared).
 SELECT k.flow_id::uuid AS flow_id
 FROM (

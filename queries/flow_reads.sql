@@ -192,19 +192,21 @@ ORDER BY e.execution_id;
 
 -- name: ListUpstreamResults :many
 -- ListUpstreamResults returns, for one execution, what each of its upstreams is and has left, by
--- upstream id. An edge whose upstream row is gone has no row.
+-- upstream id. gone: the upstream was pruned, and only its key and how its edge was counted are left.
 --
 -- Used by: engine.UpstreamResults.
 -- Locks: none; one snapshot.
 SELECT
     d.edge_id,
-    u.execution_id,
+    d.upstream_eid AS execution_id,
+    (u.execution_id IS NULL)::boolean AS gone,
+    coalesce(d.policy ->> 'resolved_outcome', '')::text AS resolved_outcome,
     coalesce(u.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
-    coalesce(u.raw_fields ->> 'ffx_node_key', '')::text AS node_key,
+    coalesce(u.raw_fields ->> 'ffx_node_key', g.node_key, '')::text AS node_key,
     u.result,
-    u.lifecycle_phase,
-    u.eligibility_state,
-    u.public_state,
+    coalesce(u.lifecycle_phase, '')::text AS lifecycle_phase,
+    coalesce(u.eligibility_state, '')::text AS eligibility_state,
+    coalesce(u.public_state, '')::text AS public_state,
     coalesce(u.cancellation_reason, '')::text AS cancellation_reason,
     coalesce(u.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome,
     coalesce(u.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message,
@@ -227,9 +229,18 @@ CROSS JOIN LATERAL (
         AND (t.flow_id = e.flow_id) IS TRUE
     OFFSET 0
 ) AS d
-JOIN ff_exec_core AS u
+LEFT JOIN ff_exec_core AS u
     ON u.partition_key = ANY (ARRAY[d.partition_key])
     AND u.execution_id = d.upstream_eid
+LEFT JOIN LATERAL (
+    SELECT t.node_key
+    FROM ffx_pruned_member AS t
+    WHERE
+        t.partition_key = d.partition_key
+        AND t.flow_id = d.flow_id
+        AND t.execution_id = d.upstream_eid
+    LIMIT 1
+) AS g ON u.execution_id IS NULL
 LEFT JOIN LATERAL (
     SELECT c.outcome
     FROM ff_attempt AS c
@@ -252,4 +263,4 @@ LEFT JOIN LATERAL (
 WHERE
     e.partition_key = @partition_key
     AND e.execution_id = @execution_id
-ORDER BY u.execution_id;
+ORDER BY d.upstream_eid;

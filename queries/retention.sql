@@ -77,7 +77,7 @@ FROM shortest AS s;
 -- Locks: retention waits (for a concurrent insert of the same row, in one order).
 INSERT INTO ffx_retention (source)
 SELECT s.source
-FROM (SELECT unnest(ARRAY['ends', 'flows', 'sweep', 'timers']) AS source) AS s
+FROM (SELECT unnest(ARRAY['ends', 'flows', 'members', 'sweep', 'timers']) AS source) AS s
 ON CONFLICT (source) DO NOTHING;
 
 -- name: TakeRetentionSource :one
@@ -272,9 +272,10 @@ VALUES (
 
 -- name: TakeEnded :many
 -- TakeEnded returns those of the given executions that have ended, with how long they are kept, and locks those whose
--- time is over: they are taken. Who is not taken though its time is over is held by somebody else, or no longer ended.
--- What depends on others is to be read afterwards. If ahead_due, an end whose time is after now_ms is over too, unless it
--- is kept for ever.
+-- time is over: they are taken. One that is not taken though its time is over is held by another transaction, or no longer
+-- ended. A member is kept with its flow: in_flow, and retention_ms is what the flow says of ended members (prune), for
+-- ever by default. What depends on others is to be read afterwards. If ahead_due, an end whose time is after now_ms is
+-- over too, unless it is kept for ever.
 --
 -- Used by: engine.Retain, engine.RepairQueue.
 -- Locks: L1 skips (execution rows FOR UPDATE).
@@ -288,6 +289,7 @@ SELECT
     i.partition_key::smallint AS partition_key,
     i.execution_id::uuid AS execution_id,
     e.flow_id,
+    e.in_flow::boolean AS in_flow,
     e.terminal_at_ms::bigint AS terminal_at_ms,
     e.retention_ms::bigint AS retention_ms,
     coalesce(t.taken, false)::boolean AS taken
@@ -296,12 +298,24 @@ CROSS JOIN LATERAL (
     SELECT
         c.flow_id,
         c.terminal_at_ms,
-        ffx_retention_of(
-            c.policy,
-            (SELECT l.retention_ms FROM ffx_lane_retention AS l WHERE l.lane_id = c.lane_id),
-            @default_ms::bigint
-        ) AS retention_ms
+        (f.prune_ms IS NOT NULL) AS in_flow,
+        CASE
+            WHEN f.prune_ms IS NULL THEN ffx_retention_of(
+                c.policy,
+                (SELECT l.retention_ms FROM ffx_lane_retention AS l WHERE l.lane_id = c.lane_id),
+                @default_ms::bigint
+            )
+            ELSE f.prune_ms
+        END AS retention_ms
     FROM ff_exec_core AS c
+    LEFT JOIN LATERAL (
+        SELECT coalesce(ffx_read_number(t.raw_fields, 'ffx_prune_members_after_ms'), 9223372036854775807) AS prune_ms
+        FROM ff_flow_core AS t
+        WHERE
+            t.partition_key = c.partition_key
+            AND t.flow_id = c.flow_id
+        LIMIT 1
+    ) AS f ON true
     WHERE
         c.partition_key = i.partition_key
         AND c.execution_id = i.execution_id
@@ -322,6 +336,86 @@ LEFT JOIN LATERAL (
         END
     FOR UPDATE SKIP LOCKED
 ) AS t ON true;
+
+-- name: InsertPrunedMembers :exec
+-- InsertPrunedMembers notes members that the caller has locked and is about to delete before their flow.
+--
+-- Used by: engine.Retain, engine.RepairQueue.
+-- Locks: L0 new: the flow's lock is held, shared.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+INSERT INTO ffx_pruned_member (partition_key, flow_id, execution_id, node_key, ended_at_ms)
+SELECT
+    e.partition_key,
+    e.flow_id,
+    e.execution_id,
+    e.node_key,
+    e.terminal_at_ms
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.flow_id,
+        t.execution_id,
+        coalesce(t.raw_fields ->> 'ffx_node_key', '') AS node_key,
+        t.terminal_at_ms
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+ON CONFLICT (partition_key, flow_id, execution_id) DO NOTHING;
+
+-- name: ListPrunedMembers :many
+-- ListPrunedMembers returns those of the given executions that were members of a flow and were pruned.
+--
+-- Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges.
+-- Locks: none. The caller holds the flow's exclusive lock.
+SELECT p.execution_id
+FROM ffx_pruned_member AS p
+WHERE
+    p.partition_key = @partition_key
+    AND p.flow_id = @flow_id
+    AND p.execution_id = ANY (@execution_ids::uuid[]);
+
+-- name: ListPrunedUpstreams :many
+-- ListPrunedUpstreams returns upstreams of a member that were pruned, by key and id, at most page_size.
+--
+-- Used by: engine.ReplayExecution.
+-- Locks: none. The caller holds the flow's exclusive lock.
+SELECT
+    p.execution_id,
+    p.node_key
+FROM (
+    SELECT t.upstream_eid
+    FROM ff_edge AS t
+    WHERE
+        t.downstream_eid = ANY (ARRAY[@execution_id::uuid])
+        AND (t.partition_key = @partition_key::smallint OR t.partition_key IS NULL)
+        AND (t.flow_id = @flow_id::uuid) IS TRUE
+        AND t.policy <> 'null' -- which the index that covers the rest has not
+    OFFSET 0
+) AS d
+CROSS JOIN LATERAL (
+    SELECT
+        t.execution_id,
+        t.node_key
+    FROM ffx_pruned_member AS t
+    WHERE
+        t.partition_key = @partition_key::smallint
+        AND t.flow_id = @flow_id::uuid
+        AND t.execution_id = d.upstream_eid
+    LIMIT 1
+) AS p
+ORDER BY
+    p.node_key COLLATE "C",
+    p.execution_id
+LIMIT @page_size::integer;
 
 -- name: ListNeeded :many
 -- ListNeeded returns those of the given members of flows, which the caller has locked, that are still needed: a
@@ -382,7 +476,7 @@ WHERE
 -- GetRetainedTables tells which tables may have rows of executions, besides those that every execution has: one that
 -- was never written to has no page.
 --
--- Used by: engine.Retain, engine.RepairQueue.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: none.
 SELECT
     bool_or(t.name = 'ff_stream_frame')::boolean AS stream_frames,
@@ -418,7 +512,7 @@ CROSS JOIN LATERAL (
 -- name: DropAttemptsOf :exec
 -- DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_attempt AS a
 USING (
@@ -434,7 +528,7 @@ WHERE
 -- name: DropStreamFramesOf :exec
 -- DropStreamFramesOf deletes the output of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_frame AS f
 USING (
@@ -450,7 +544,7 @@ WHERE
 -- name: DropStreamMetasOf :exec
 -- DropStreamMetasOf deletes what is known of the streams of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_meta AS m
 USING (
@@ -466,7 +560,7 @@ WHERE
 -- name: DropStreamSummariesOf :exec
 -- DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_summary AS s
 USING (
@@ -482,7 +576,7 @@ WHERE
 -- name: DropClaimGrantsOf :exec
 -- DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_claim_grant AS g
 USING (
@@ -498,7 +592,7 @@ WHERE
 -- name: DropSuspensionsOf :exec
 -- DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_suspension_current AS s
 USING (
@@ -514,7 +608,7 @@ WHERE
 -- name: DropWaitpointsOf :exec
 -- DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_waitpoint_pending AS w
 USING (
@@ -531,7 +625,7 @@ WHERE
 -- DropBudgetUsageOf deletes what executions that are about to be deleted have spent, each for itself: the sums of
 -- the budgets stay. The rows are in the partitions of the budgets.
 --
--- Used by: engine.Retain, engine.RepairQueue.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L6 waits (DELETE). Spans partitions.
 DELETE FROM ff_budget_usage_by_exec AS u
 USING (
@@ -543,7 +637,7 @@ WHERE u.execution_id = i.execution_id;
 -- name: DropExecutions :execrows
 -- DropExecutions deletes executions that the caller has locked, after all that belongs to them.
 --
--- Used by: engine.Retain, engine.RepairQueue.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L1 held (DELETE).
 DELETE FROM ff_exec_core AS e
 USING (

@@ -13,46 +13,34 @@ SELECT
             AND t.due_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
     ) AS timers_due;
 
--- name: ScanEmptyFlows :many
--- ScanEmptyFlows returns those of the next page_size flows after a position, in the order of the primary key, that have
--- no member in store, and the last of them in any case. No row: nothing follows.
+-- name: ScanFlowAges :many
+-- ScanFlowAges returns the next page_size flows after a position, in the order of the primary key, and of each whether its
+-- last change is as long ago as it is kept; its members may have ended later. No row: nothing follows.
 --
 -- Used by: engine.PurgeFlows.
 -- Locks: none. Spans partitions.
-WITH page AS MATERIALIZED (
-    SELECT
-        f.partition_key,
-        f.flow_id
-    FROM ff_flow_core AS f
-    WHERE (f.partition_key, f.flow_id) > (@after_partition_key::smallint, @after_flow_id::uuid)
-    ORDER BY
-        f.partition_key,
-        f.flow_id
-    LIMIT @page_size::integer
-)
 SELECT
-    p.partition_key,
-    p.flow_id,
-    NOT EXISTS (
-        SELECT
-        FROM ff_exec_core AS e
-        WHERE
-            e.partition_key = p.partition_key
-            AND e.flow_id = p.flow_id
-        OFFSET 0 -- else one read of all members may look cheaper than a look for each flow
-    ) AS empty
-FROM page AS p
+    f.partition_key,
+    f.flow_id,
+    (
+        greatest(f.created_at_ms, f.terminal_at_ms, ffx_read_number(f.raw_fields, 'last_mutation_at_ms'))
+        <= ffx_now_ms(sqlc.narg(now_ms)) - ffx_retention_of(f.raw_fields, NULL, @default_ms::bigint)
+    )::boolean AS old
+FROM ff_flow_core AS f
+WHERE (f.partition_key, f.flow_id) > (@after_partition_key::smallint, @after_flow_id::uuid)
 ORDER BY
-    p.partition_key,
-    p.flow_id;
+    f.partition_key,
+    f.flow_id
+LIMIT @page_size::integer;
 
 -- name: ReadPurgeable :many
--- ReadPurgeable returns what decides whether flows may be deleted, whose exclusive lock the caller holds: whether
--- anything of them is left to do (a member in store, a backlog, a pending cancel, or nothing ever begun), and when they
--- last changed. A missing flow has no row.
+-- ReadPurgeable returns what decides whether flows may be deleted: whether anything of them is left to do (a member that
+-- has not ended, or nothing ever begun: in_use; a backlog or a pending cancel: unfinished), when they or their members
+-- last changed, how long they are kept, and how many members are stored, unless they are in use. A missing flow has no
+-- row.
 --
 -- Used by: engine.PurgeFlows.
--- Locks: none.
+-- Locks: none. What it returns holds once the caller has the exclusive locks of the flows.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -62,22 +50,18 @@ WITH input AS (
 SELECT
     f.partition_key,
     f.flow_id,
-    f.changed_at_ms::bigint AS changed_at_ms,
-    (f.untouched OR m.stored IS NOT NULL)::boolean AS in_use,
+    greatest(f.changed_at_ms, m.ended_at_ms, g.ended_at_ms)::bigint AS changed_at_ms,
+    f.retention_ms::bigint AS retention_ms,
+    coalesce(m.members, 0)::bigint AS members,
+    (f.untouched OR u.unended IS NOT NULL)::boolean AS in_use,
     (b.listed IS NOT NULL OR p.pending IS NOT NULL)::boolean AS unfinished
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
         c.partition_key,
         c.flow_id,
-        greatest(
-            c.created_at_ms,
-            c.terminal_at_ms,
-            CASE
-                WHEN c.raw_fields ->> 'last_mutation_at_ms' ~ '^[0-9]{1,18}$'
-                    THEN (c.raw_fields ->> 'last_mutation_at_ms')::bigint
-            END
-        ) AS changed_at_ms,
+        greatest(c.created_at_ms, c.terminal_at_ms, ffx_read_number(c.raw_fields, 'last_mutation_at_ms')) AS changed_at_ms,
+        ffx_retention_of(c.raw_fields, NULL, @default_ms::bigint) AS retention_ms,
         (
             c.public_flow_state NOT IN ('cancelled', 'completed', 'failed')
             AND coalesce(c.raw_fields ->> 'node_count', '0') !~ '[1-9]'
@@ -89,13 +73,33 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS f
 LEFT JOIN LATERAL (
-    SELECT true AS stored
+    SELECT true AS unended
     FROM ff_exec_core AS e
     WHERE
         e.partition_key = i.partition_key
         AND e.flow_id = i.flow_id
+        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
     LIMIT 1
+) AS u ON true
+LEFT JOIN LATERAL (
+    -- All of them, unless one has not ended.
+    SELECT
+        count(*) AS members,
+        max(e.terminal_at_ms) AS ended_at_ms
+    FROM ff_exec_core AS e
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.flow_id = i.flow_id
+        AND u.unended IS NULL
 ) AS m ON true
+LEFT JOIN LATERAL (
+    SELECT max(e.ended_at_ms) AS ended_at_ms
+    FROM ffx_pruned_member AS e
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.flow_id = i.flow_id
+        AND u.unended IS NULL
+) AS g ON true
 LEFT JOIN LATERAL (
     SELECT true AS listed
     FROM ff_cancel_backlog AS l
@@ -106,12 +110,92 @@ LEFT JOIN LATERAL (
 ) AS b ON true
 LEFT JOIN LATERAL (
     SELECT true AS pending
-    FROM ff_pending_cancel_groups AS g
+    FROM ff_pending_cancel_groups AS q
     WHERE
-        g.partition_key = i.partition_key
-        AND g.flow_id = i.flow_id
+        q.partition_key = i.partition_key
+        AND q.flow_id = i.flow_id
     LIMIT 1
 ) AS p ON true;
+
+-- name: ListUndispatchedFlows :many
+-- ListUndispatchedFlows returns those of the given flows of which a completion event is not dispatched. Events without
+-- dispatch are read once, all of them.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: none. Spans partitions.
+SELECT DISTINCT u.flow_id::uuid AS flow_id
+FROM ff_completion_event AS u
+WHERE
+    u.dispatched_at_ms IS NULL
+    AND u.flow_id = ANY (@flow_ids::uuid[]);
+
+-- name: TakeEndedMembers :many
+-- TakeEndedMembers locks members of flows whose exclusive locks the caller holds, of each flow as many as its entry of
+-- max_items, and returns them by ord of the flow. Members that are missing are held by other transactions.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: L1 skips (execution rows FOR UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@max_items::integer[]) AS max_items,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@flow_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    e.execution_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT t.execution_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.flow_id = i.flow_id
+        AND t.lifecycle_phase IN ('terminal', 'cancelled')
+    LIMIT i.max_items
+    FOR UPDATE SKIP LOCKED
+) AS e;
+
+-- name: CloseFlow :exec
+-- CloseFlow lets a flow take no more members and replays: it is deleted in several transactions.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: L0 held.
+UPDATE ff_flow_core AS f
+SET public_flow_state = 'completed'
+WHERE
+    f.partition_key = @partition_key
+    AND f.flow_id = @flow_id
+    AND f.public_flow_state NOT IN ('cancelled', 'completed', 'failed');
+
+-- name: DropPrunedMembersOf :exec
+-- DropPrunedMembersOf deletes what is noted of pruned members of flows that are about to be deleted.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: L0 held (DELETE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@flow_ids::uuid[])
+)
+DELETE FROM ffx_pruned_member
+WHERE
+    ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ffx_pruned_member AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ))
+    AND flow_id = ANY (@flow_ids::uuid[]);
 
 -- name: DropEdgesOf :exec
 -- DropEdgesOf deletes the edges of flows that are about to be deleted.

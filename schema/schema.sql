@@ -1011,7 +1011,7 @@ COMMENT ON COLUMN ff_flow_core.created_at_ms IS 'Milliseconds since the Unix epo
 
 COMMENT ON COLUMN ff_flow_core.terminal_at_ms IS 'Milliseconds since the Unix epoch: when it was cancelled; NULL until then.';
 
-COMMENT ON COLUMN ff_flow_core.raw_fields IS 'Object: flow_kind, namespace (default when missing), node_count, edge_count, last_mutation_at_ms (numbers, the last in milliseconds), cancellation_policy, cancel_reason. A top-level key with a dot in it and a string as value is a tag of the flow.';
+COMMENT ON COLUMN ff_flow_core.raw_fields IS 'Object: flow_kind, namespace (default when missing), node_count, edge_count, last_mutation_at_ms (numbers, the last in milliseconds), cancellation_policy, cancel_reason. Only this library: ffx_retention_ms, how long it is kept once all members have ended (negative: for ever), and ffx_prune_members_after_ms, after which ended members are deleted while the flow lives on. A top-level key with a dot in it and a string as value is a tag of the flow.';
 
 CREATE TABLE ff_flow_summary (
     partition_key smallint NOT NULL,
@@ -2148,7 +2148,7 @@ CREATE TABLE ffx_lane_retention (
     set_at_ms bigint NOT NULL
 );
 
-COMMENT ON TABLE ffx_lane_retention IS 'How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first.';
+COMMENT ON TABLE ffx_lane_retention IS 'How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first; members are kept with their flow.';
 
 COMMENT ON COLUMN ffx_lane_retention.lane_id IS 'The lane; it need not be registered.';
 
@@ -2275,6 +2275,26 @@ COMMENT ON COLUMN ffx_pause.paused_at_ms IS 'Milliseconds since the Unix epoch: 
 
 COMMENT ON COLUMN ffx_pause.reason IS 'The operator''s text; empty: none given.';
 
+CREATE TABLE ffx_pruned_member (
+    partition_key smallint NOT NULL,
+    flow_id uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    node_key text DEFAULT ''::text NOT NULL,
+    ended_at_ms bigint NOT NULL
+);
+
+COMMENT ON TABLE ffx_pruned_member IS 'Members that were deleted before their flow, which asked for that: a growth does not create them again, and what depended on them is not replayed. Deleted with the flow.';
+
+COMMENT ON COLUMN ffx_pruned_member.partition_key IS 'Logical shard of the flow, 0 to 255.';
+
+COMMENT ON COLUMN ffx_pruned_member.flow_id IS 'The flow.';
+
+COMMENT ON COLUMN ffx_pruned_member.execution_id IS 'The member, the uuid half of its id.';
+
+COMMENT ON COLUMN ffx_pruned_member.node_key IS 'Its key in the flow; empty: it was not created as a node.';
+
+COMMENT ON COLUMN ffx_pruned_member.ended_at_ms IS 'When it ended, in Unix milliseconds.';
+
 CREATE TABLE ffx_ready (
     created_at_ms bigint NOT NULL,
     rank bigint NOT NULL,
@@ -2314,7 +2334,7 @@ WITH (fillfactor='10', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_thr
 
 COMMENT ON TABLE ffx_retention IS 'How far retention has come, a row for each way by which it finds what to delete. Its lock keeps other processes from the same work.';
 
-COMMENT ON COLUMN ffx_retention.source IS 'ends (along the completion events), timers (what had to be kept when its end was met), sweep (what neither met), flows.';
+COMMENT ON COLUMN ffx_retention.source IS 'ends (along the completion events), timers (what had to be kept when its end was met), sweep (what neither met), flows, members (which go with their flows).';
 
 COMMENT ON COLUMN ffx_retention.event_id IS 'Of ends: the last completion event looked at. Set to 0, retention begins anew.';
 
@@ -2345,7 +2365,7 @@ CREATE TABLE ffx_retention_timer (
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
 ALTER TABLE ONLY ffx_retention_timer ALTER COLUMN ids SET STORAGE EXTERNAL;
 
-COMMENT ON TABLE ffx_retention_timer IS 'When to look again at executions that were met before they were due, or could not be deleted yet, and at flows whose members went: a row for many. Who looks deletes the row.';
+COMMENT ON TABLE ffx_retention_timer IS 'When to look again at executions that were met before they were due, or could not be deleted yet, and at flows of which members have ended: a row for many. Who looks deletes the row.';
 
 COMMENT ON COLUMN ffx_retention_timer.due_at_ms IS 'When to look, in Unix milliseconds.';
 
@@ -2504,6 +2524,9 @@ ALTER TABLE ONLY ffx_outbox_set_aside
 
 ALTER TABLE ONLY ffx_pause
     ADD CONSTRAINT ffx_pause_pkey PRIMARY KEY (name, subject);
+
+ALTER TABLE ONLY ffx_pruned_member
+    ADD CONSTRAINT ffx_pruned_member_pkey PRIMARY KEY (partition_key, flow_id, execution_id);
 
 ALTER TABLE ONLY ffx_ready
     ADD CONSTRAINT ffx_ready_pkey PRIMARY KEY (lane_id, rank, created_at_ms, execution_id, partition_key);

@@ -39,6 +39,7 @@ var table = []object{
 	{Table, "ffx_outbox_floor", "SELECT", "SELECT", "SELECT, INSERT, UPDATE", "SELECT"},
 	{Table, "ffx_outbox_set_aside", "SELECT", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE"},
 	{Table, "ffx_pause", "SELECT", "SELECT", "SELECT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
+	{Table, "ffx_pruned_member", "SELECT", "SELECT", "SELECT, INSERT, DELETE", "SELECT"},
 	{Table, "ffx_ready", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_retention", "SELECT", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, UPDATE"},
 	{Table, "ffx_retention_period", "SELECT", "SELECT, INSERT", "SELECT", "SELECT"},

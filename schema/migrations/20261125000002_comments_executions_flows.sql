@@ -143,7 +143,7 @@ COMMENT ON COLUMN ff_flow_core.created_at_ms IS
 COMMENT ON COLUMN ff_flow_core.terminal_at_ms IS
     'Milliseconds since the Unix epoch: when it was cancelled; NULL until then.';
 COMMENT ON COLUMN ff_flow_core.raw_fields IS
-    'Object: flow_kind, namespace (default when missing), node_count, edge_count, last_mutation_at_ms (numbers, the last in milliseconds), cancellation_policy, cancel_reason. A top-level key with a dot in it and a string as value is a tag of the flow.';
+    'Object: flow_kind, namespace (default when missing), node_count, edge_count, last_mutation_at_ms (numbers, the last in milliseconds), cancellation_policy, cancel_reason. Only this library: ffx_retention_ms, how long it is kept once all members have ended (negative: for ever), and ffx_prune_members_after_ms, after which ended members are deleted while the flow lives on. A top-level key with a dot in it and a string as value is a tag of the flow.';
 
 COMMENT ON TABLE ff_flow_summary IS
     'Counts of a flow''s members, written whole by this library''s Maintenance.SummariseFlows and by FlowFabric''s project_flow_summary; for display, possibly old, never a guard. A flow without members has no row.';

@@ -25,7 +25,7 @@ WITH (
 COMMENT ON TABLE ffx_retention IS
     'How far retention has come, a row for each way by which it finds what to delete. Its lock keeps other processes from the same work.';
 COMMENT ON COLUMN ffx_retention.source IS
-    'ends (along the completion events), timers (what had to be kept when its end was met), sweep (what neither met), flows.';
+    'ends (along the completion events), timers (what had to be kept when its end was met), sweep (what neither met), flows, members (which go with their flows).';
 COMMENT ON COLUMN ffx_retention.event_id IS
     'Of ends: the last completion event looked at. Set to 0, retention begins anew.';
 COMMENT ON COLUMN ffx_retention.deleted IS
@@ -57,7 +57,7 @@ WITH (
 ALTER TABLE ffx_retention_timer ALTER COLUMN ids SET STORAGE EXTERNAL;
 
 COMMENT ON TABLE ffx_retention_timer IS
-    'When to look again at executions that were met before they were due, or could not be deleted yet, and at flows whose members went: a row for many. Who looks deletes the row.';
+    'When to look again at executions that were met before they were due, or could not be deleted yet, and at flows of which members have ended: a row for many. Who looks deletes the row.';
 COMMENT ON COLUMN ffx_retention_timer.due_at_ms IS
     'When to look, in Unix milliseconds.';
 COMMENT ON COLUMN ffx_retention_timer.timer_id IS
@@ -78,7 +78,7 @@ CREATE TABLE ffx_lane_retention (
 );
 
 COMMENT ON TABLE ffx_lane_retention IS
-    'How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first.';
+    'How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first; members are kept with their flow.';
 COMMENT ON COLUMN ffx_lane_retention.lane_id IS
     'The lane; it need not be registered.';
 COMMENT ON COLUMN ffx_lane_retention.retention_ms IS
@@ -116,12 +116,36 @@ $$;
 COMMENT ON FUNCTION ffx_retention_of(policy jsonb, lane_ms bigint, default_ms bigint) IS
     'How many milliseconds after its end an execution is kept: by its policy, else its lane, else the default; 9223372036854775807: for ever.';
 
+CREATE TABLE ffx_pruned_member (
+    partition_key smallint NOT NULL,
+    flow_id uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    node_key text NOT NULL DEFAULT '',
+    ended_at_ms bigint NOT NULL,
+    PRIMARY KEY (partition_key, flow_id, execution_id)
+);
+
+COMMENT ON TABLE ffx_pruned_member IS
+    'Members that were deleted before their flow, which asked for that: a growth does not create them again, and what depended on them is not replayed. Deleted with the flow.';
+COMMENT ON COLUMN ffx_pruned_member.partition_key IS
+    'Logical shard of the flow, 0 to 255.';
+COMMENT ON COLUMN ffx_pruned_member.flow_id IS
+    'The flow.';
+COMMENT ON COLUMN ffx_pruned_member.execution_id IS
+    'The member, the uuid half of its id.';
+COMMENT ON COLUMN ffx_pruned_member.node_key IS
+    'Its key in the flow; empty: it was not created as a node.';
+COMMENT ON COLUMN ffx_pruned_member.ended_at_ms IS
+    'When it ended, in Unix milliseconds.';
+
 -- For retention, which looks by execution. The rows are in the partitions of the budgets.
 CREATE INDEX ffx_ff_budget_usage_by_exec_purge_idx ON ff_budget_usage_by_exec (execution_id);
 
 -- migrate:down
 
 DROP INDEX ffx_ff_budget_usage_by_exec_purge_idx;
+
+DROP TABLE ffx_pruned_member;
 
 DROP FUNCTION ffx_retention_of(jsonb, bigint, bigint);
 

@@ -226,6 +226,7 @@ var levelsOf = map[string][]string{
 	"ff_cancel_backlog":         {"L0"},
 	"ff_cancel_backlog_member":  {"L0"},
 	"ff_cancel_dispatch_outbox": {"L0"},
+	"ffx_pruned_member":         {"L0"},
 	"ff_exec_core":              {"L1", "L4"},
 	"ff_attempt":                {"L2", "L4"},
 	"ff_stream_frame":           {"L2"},

@@ -119,16 +119,35 @@ var changed = []struct{ in, former, now string }{
 		"column ff_attempt.started_at_ms:", "start of the last lease; some claims of FlowFabric keep the first one.",
 		"start of the first lease; some claims of FlowFabric write that of the last one.",
 	},
+	{
+		"column ff_cancel_backlog.cancellation_policy:", "cancel_flow_only, cancel_all or cancel_pending.",
+		"cancel_flow_only, cancel_pending, cancel_all or cancel_everything.",
+	},
+	{
+		"column ffx_flow.cancellation_policy:", "cancel_flow_only, cancel_all or cancel_pending;",
+		"cancel_flow_only, cancel_pending, cancel_all or cancel_everything;",
+	},
+	{
+		"column ff_flow_core.raw_fields:", "cancel_reason. A top-level key",
+		"cancel_reason. Only this library: ffx_retention_ms, how long it is kept once all members have ended (negative: for ever), and " +
+			"ffx_prune_members_after_ms, after which ended members are deleted while the flow lives on. A top-level key",
+	},
+	{"column ffx_retention.source:", ", flows.", ", flows, members (which go with their flows)."},
+	{"relation ffx_lane_retention:", "goes first.", "goes first; members are kept with their flow."},
+	{"relation ffx_retention_timer:", "at flows whose members went:", "at flows of which members have ended:"},
 	{"order ff_suspension_current (", ", ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer", ""},
 }
 
-// added are columns that the former schema had not.
-var added = []string{"ff_attempt.ffx_resumed_at_ms"}
+// added are columns and tables that the former schema had not.
+var added = []string{"ff_attempt.ffx_resumed_at_ms", "ffx_pruned_member"}
 
-// isAdded tells whether a line is about a column in added.
+// isAdded tells whether a line is about a column or table in added.
 func isAdded(line string) bool {
 	return slices.ContainsFunc(added, func(name string) bool {
-		table, column, _ := strings.Cut(name, ".")
+		table, column, isColumn := strings.Cut(name, ".")
+		if !isColumn {
+			return strings.Contains(line, " "+name+" ") || strings.Contains(line, " "+name+".") || strings.Contains(line, " "+name+":")
+		}
 		return strings.HasPrefix(line, "column "+name+":") || strings.HasPrefix(line, "stored "+name+" ") ||
 			strings.HasPrefix(line, "column "+table+"  "+column+" ")
 	})

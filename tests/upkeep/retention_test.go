@@ -105,6 +105,14 @@ func seedChildrenOf(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
 	f.Insert(t, "ff_budget_usage_by_exec", fixture.Columns{"partition_key": (x.Partition() + 1) % 32, "execution_id": x.UUID()}, fixture.Columns{"budget_id": "b", "dimensions_key": "d", "updated_at_ms": at})
 }
 
+// drawPruned draws a flow whose members go before it, which stays for ever.
+func drawPruned(t *testing.T, f *fixture.Flows, after time.Duration, parts ...string) id.FlowID {
+	t.Helper()
+	spec := fixture.Chart(nil, parts...)
+	spec.PruneMembersAfter, spec.Retention = after, policy.KeepForever
+	return f.NewFlowOf(t, spec)
+}
+
 // What is still needed is kept, and goes when it is not.
 func TestRetentionKeepsNeededRows_E33(t *testing.T) {
 	for _, c := range []struct {
@@ -140,7 +148,7 @@ func TestRetentionKeepsNeededRows_E33(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.FlowsOn(trimmingFixture(t))
-			flow := f.Draw(t, nil, "a>b")
+			flow := drawPruned(t, f, fixture.Week, "a>b")
 			f.Succeed(t, flow, "a")
 			a, b := f.NodeID(flow, "a"), f.NodeID(flow, "b")
 			c.need(t, f, flow)
@@ -178,7 +186,7 @@ func retentionStatus(t *testing.T, f *fixture.Fixture) engine.RetentionStatus {
 // The backlog names executions in full, and the bare id of one is nobody's.
 func TestRetentionReadsFullIDsOfTheBacklog_I42(t *testing.T) {
 	f := fixture.FlowsOn(trimmingFixture(t))
-	flow := f.Draw(t, nil, "a", "b")
+	flow := drawPruned(t, f, fixture.Week, "a", "b")
 	f.Succeed(t, flow, "a", "b")
 	a, b := f.NodeID(flow, "a"), f.NodeID(flow, "b")
 	member := fixture.Columns{"partition_key": fixture.PartitionOf(flow), "flow_id": flow}

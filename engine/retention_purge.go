@@ -1,0 +1,288 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// purging is a transaction that deletes flows that are over.
+type purging struct {
+	*retaining
+	swept   bool // the sweep comes past them again
+	careful bool // some of what belongs to them may be held
+
+	acted   int
+	purged  int64     // flows
+	left    []flowRow // for the next transaction
+	dropped int64     // members
+}
+
+// dueFlow is a flow to be deleted.
+type dueFlow struct {
+	db.ReadPurgeableRow
+	members executionArrays // those that go now; locked
+	whole   bool            // these are all
+}
+
+// run deletes what is over of the flows that find returns.
+func (p *purging) run(ctx context.Context, tx *txn, find func(*txn, int64) ([]flowRow, error)) error {
+	if held, err := p.begin(ctx, tx); err != nil || !held {
+		return err
+	}
+	found, err := find(tx, p.nowMs)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	flows := newFlowSet(p.cfg.Partitions)
+	for _, row := range found {
+		if !flows.admit(&row.flow) {
+			p.left = append(p.left, row)
+		}
+	}
+	due, err := p.hold(ctx, tx, flows)
+	if err != nil {
+		return err
+	}
+	due, err = p.takeEndedMembers(ctx, tx, due)
+	if err != nil {
+		return err
+	}
+	used, err := p.q.GetRetainedTables(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if err := p.dropDue(ctx, tx, due, used); err != nil {
+		return err
+	}
+	for _, row := range p.left { // should this process end before the next transaction
+		p.comeBackAt(p.nowMs+comeBackSoon.Milliseconds(), row.partition, row.flow)
+	}
+	if p.acted = int(p.purged); !p.swept {
+		p.acted = len(found)
+	}
+	steps := p.timers.steps(ctx, p.q, timedFlows)
+	for source, n := range map[string]int64{fromFlows: p.purged, countsMembers: p.dropped} {
+		steps = append(steps, func(conn db.DBTX) error {
+			return p.q.MoveRetentionSource(ctx, conn, db.MoveRetentionSourceParams{Source: source, Deleted: n, NowMs: p.nowMs})
+		})
+	}
+	return pgtx.InOneTrip(ctx, tx, steps...)
+}
+
+// comeBackAt sets a timer for a flow that is not to be deleted yet.
+func (p *purging) comeBackAt(dueMs int64, partition int16, flow id.FlowID) {
+	if !p.swept {
+		p.timers.add(p.nowMs, dueMs, partition, pgUUID(flow))
+	}
+}
+
+// hold locks those of the flows that are over, and returns them in lock order. It looks at them before, so that a flow
+// that is alive is not held up.
+func (p *purging) hold(ctx context.Context, tx *txn, flows *flowSet) ([]dueFlow, error) {
+	over, err := p.over(ctx, tx, flows)
+	if err != nil || over.empty() {
+		return nil, err
+	}
+	wanted := over.flows
+	if err := p.tryFlowsExclusive(ctx, tx, over); err != nil {
+		return nil, err
+	}
+	for flow, partition := range wanted {
+		if !over.has(flow) {
+			p.comeBackAt(p.nowMs+comeBackSoon.Milliseconds(), partition, flow)
+		}
+	}
+	var due []dueFlow
+	if err := p.judge(ctx, tx, over, func(row db.ReadPurgeableRow) { due = append(due, dueFlow{ReadPurgeableRow: row}) }); err != nil || len(due) == 0 {
+		return nil, err
+	}
+	_, ids := over.arrays()
+	undispatched, err := p.q.ListUndispatchedFlows(ctx, tx, ids)
+	if err != nil {
+		return nil, err
+	}
+	due = slices.DeleteFunc(due, func(d dueFlow) bool {
+		waits := slices.ContainsFunc(undispatched, func(flow pgtype.UUID) bool { return flow.Bytes == d.FlowID })
+		if waits {
+			p.comeBackAt(p.nowMs+comeBackIn(p.nowMs-d.ChangedAtMs).Milliseconds(), d.PartitionKey, d.FlowID)
+		}
+		return waits
+	})
+	slices.SortFunc(due, func(a, b dueFlow) int {
+		return cmp.Or(cmp.Compare(a.PartitionKey, b.PartitionKey), bytes.Compare(a.FlowID[:], b.FlowID[:]))
+	})
+	return due, nil
+}
+
+// over returns those of the flows that look as if they were over.
+func (p *purging) over(ctx context.Context, tx *txn, flows *flowSet) (*flowSet, error) {
+	over := newFlowSet(p.cfg.Partitions)
+	return over, p.judge(ctx, tx, flows, func(row db.ReadPurgeableRow) { over.add(row.FlowID) })
+}
+
+// judge calls yield for those of the flows that are over, and sets timers for the others.
+func (p *purging) judge(ctx context.Context, tx *txn, flows *flowSet, yield func(db.ReadPurgeableRow)) error {
+	if flows.empty() {
+		return nil
+	}
+	partitions, ids := flows.arrays()
+	rows, err := p.q.ReadPurgeable(ctx, tx, db.ReadPurgeableParams{
+		PartitionKeys: partitions, FlowIDs: ids, DefaultMs: retentionMs(p.cfg.Retention),
+	})
+	for _, row := range rows {
+		dueMs := row.ChangedAtMs + min(row.RetentionMs, forever-max(row.ChangedAtMs, 0))
+		switch {
+		case dueMs == forever: // nothing but a look at all flows finds it again
+		case row.InUse, row.Unfinished && dueMs <= p.nowMs:
+			p.comeBackAt(p.nowMs+comeBackIn(p.nowMs-row.ChangedAtMs).Milliseconds(), row.PartitionKey, row.FlowID)
+		case dueMs > p.nowMs:
+			p.comeBackAt(dueMs, row.PartitionKey, row.FlowID)
+		default:
+			yield(row)
+		}
+	}
+	return err
+}
+
+// takeEndedMembers locks the members of flows, as many as a transaction deletes, and returns the flows of which it could lock
+// those that it wanted. The first flow may have more members than that.
+func (p *purging) takeEndedMembers(ctx context.Context, tx *txn, due []dueFlow) ([]dueFlow, error) {
+	var params db.TakeEndedMembersParams
+	room := int64(maxPurgedMembers)
+	var now []dueFlow
+	for _, d := range due {
+		n := min(d.Members, maxPurgedMembers)
+		if n > room {
+			p.left = append(p.left, flowRow{d.PartitionKey, d.FlowID})
+			continue
+		}
+		room -= n
+		d.whole = n == d.Members
+		params.PartitionKeys = append(params.PartitionKeys, d.PartitionKey)
+		params.FlowIDs = append(params.FlowIDs, pgUUID(d.FlowID))
+		params.MaxItems = append(params.MaxItems, int32(n))
+		params.Ords = append(params.Ords, int32(len(now)))
+		now = append(now, d)
+	}
+	if len(now) == 0 {
+		return nil, nil
+	}
+	rows, err := p.q.TakeEndedMembers(ctx, tx, params)
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		now[row.Ord].members.add(now[row.Ord].PartitionKey, row.ExecutionID)
+	}
+	taken := now[:0]
+	for i, d := range now {
+		if len(d.members.executions) < int(params.MaxItems[i]) {
+			p.comeBackAt(p.nowMs+comeBackSoon.Milliseconds(), d.PartitionKey, d.FlowID)
+			continue
+		}
+		if !d.whole {
+			p.left = append(p.left, flowRow{d.PartitionKey, d.FlowID})
+		}
+		taken = append(taken, d)
+	}
+	return taken, nil
+}
+
+// dropDue deletes flows. Where it meets a lock that no statement can skip, and is careful, it deletes each half for itself, so
+// that only what is held is left.
+func (p *purging) dropDue(ctx context.Context, tx *txn, due []dueFlow, used db.GetRetainedTablesRow) error {
+	if len(due) == 0 {
+		return nil
+	}
+	if !p.careful {
+		return p.dropFlows(ctx, tx, due, used)
+	}
+	_, err := pgtx.InSavepoint(ctx, tx, func(savepoint pgx.Tx) (struct{}, error) {
+		return struct{}{}, p.dropFlows(ctx, savepoint, due, used)
+	})
+	if pgtx.SQLState(err) != sqlLockNotAvailable {
+		return err
+	}
+	if p.waits++; len(due) == 1 || p.waits >= lateWaits {
+		for _, d := range due {
+			p.comeBackAt(p.nowMs+comeBackSoon.Milliseconds(), d.PartitionKey, d.FlowID)
+			p.left = slices.DeleteFunc(p.left, func(row flowRow) bool { return row.flow == d.FlowID })
+		}
+		return nil
+	}
+	if err := p.dropDue(ctx, tx, due[:len(due)/2], used); err != nil {
+		return err
+	}
+	return p.dropDue(ctx, tx, due[len(due)/2:], used)
+}
+
+// dropFlows deletes flows, or closes those of which members are left.
+func (p *purging) dropFlows(ctx context.Context, tx pgx.Tx, due []dueFlow, used db.GetRetainedTablesRow) error {
+	var members executionArrays
+	var partitions []int16
+	var ids []pgtype.UUID
+	var closing []step
+	for _, d := range due {
+		members.partitions = append(members.partitions, d.members.partitions...)
+		members.executions = append(members.executions, d.members.executions...)
+		if d.whole {
+			partitions, ids = append(partitions, d.PartitionKey), append(ids, pgUUID(d.FlowID))
+			continue
+		}
+		closing = append(closing, func(conn db.DBTX) error {
+			return p.q.CloseFlow(ctx, conn, db.CloseFlowParams{PartitionKey: d.PartitionKey, FlowID: d.FlowID})
+		})
+	}
+	var dropped, purged int64
+	var steps []step
+	if !members.empty() {
+		steps = p.dropSteps(ctx, members, used, &dropped)
+	}
+	steps = append(steps, closing...)
+	if len(ids) > 0 {
+		steps = append(steps, p.flowSteps(ctx, partitions, ids, &purged)...)
+	}
+	if err := pgtx.InOneTrip(ctx, tx, steps...); err != nil {
+		return err
+	}
+	p.dropped += dropped
+	p.purged += purged
+	return nil
+}
+
+// flowSteps are the statements that delete flows without members, with all that belongs to them.
+func (p *purging) flowSteps(ctx context.Context, partitions []int16, ids []pgtype.UUID, purged *int64) []step {
+	return []step{
+		func(conn db.DBTX) error {
+			return p.q.DropEdgeGroupsOf(ctx, conn, db.DropEdgeGroupsOfParams{PartitionKeys: partitions, FlowIDs: ids})
+		},
+		func(conn db.DBTX) error {
+			return p.q.DropEdgesOf(ctx, conn, db.DropEdgesOfParams{PartitionKeys: partitions, FlowIDs: ids})
+		},
+		func(conn db.DBTX) error {
+			return p.q.DropCancelDispatchesOf(ctx, conn, db.DropCancelDispatchesOfParams{PartitionKeys: partitions, FlowIDs: ids})
+		},
+		func(conn db.DBTX) error {
+			return p.q.DropBacklogMembersOf(ctx, conn, db.DropBacklogMembersOfParams{PartitionKeys: partitions, FlowIDs: ids})
+		},
+		func(conn db.DBTX) error {
+			return p.q.DropFlowSummariesOf(ctx, conn, db.DropFlowSummariesOfParams{PartitionKeys: partitions, FlowIDs: ids})
+		},
+		func(conn db.DBTX) error {
+			return p.q.DropPrunedMembersOf(ctx, conn, db.DropPrunedMembersOfParams{PartitionKeys: partitions, FlowIDs: ids})
+		},
+		func(conn db.DBTX) (err error) {
+			*purged, err = p.q.DropFlows(ctx, conn, db.DropFlowsParams{PartitionKeys: partitions, FlowIDs: ids})
+			return err
+		},
+	}
+}
