@@ -193,11 +193,35 @@ func TestQueueFollowsEveryWrite(t *testing.T) {
 				f.Unblock(t, x, reason)
 			}
 		}, 3},
+		// Within the same millisecond a trigger would do it.
 		{"cancel what is blocked", func(t *testing.T, f *fixture.Flows) {
+			blocked := blockEach(t, f.Fixture)
+			f.Advance(time.Second)
+			for _, x := range blocked {
+				f.Cancel(t, x)
+			}
+		}, 0},
+		{"cancel what is blocked, at once", func(t *testing.T, f *fixture.Flows) {
 			for _, x := range blockEach(t, f.Fixture) {
 				f.Cancel(t, x)
 			}
 		}, 0},
+		{"cancel a flow whose members are blocked", func(t *testing.T, f *fixture.Flows) {
+			flow := f.Draw(t, nil, "a>c", "b>c")
+			f.Block(t, f.NodeID(flow, "a"), state.PausedByPolicy, "")
+			f.Block(t, f.NodeID(flow, "b"), state.WaitingForCapableWorker, "")
+			f.Advance(time.Second)
+			f.CancelBy(t, flow, state.CancelAll)
+		}, 0},
+		{"cancel siblings that are blocked", func(t *testing.T, f *fixture.Flows) {
+			flow := f.Draw(t, fixture.CancelRemaining("c", 1), "a>c", "b>c")
+			f.Block(t, f.NodeID(flow, "b"), state.PausedByOperator, "")
+			f.Succeed(t, flow, "a")
+			f.Advance(time.Second)
+			if n, err := f.Maintenance().CancelSiblings(t.Context(), 10); err != nil || n != 1 {
+				t.Fatalf("%d, %v", n, err)
+			}
+		}, 1},
 		{"deadline of what is blocked", func(t *testing.T, f *fixture.Flows) {
 			blockEach(t, f.Fixture, func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Second) })
 			f.Advance(time.Second)
