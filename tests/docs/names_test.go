@@ -105,8 +105,10 @@ func readNames(t *testing.T) *names {
 	for match := range matches(t, "cmd/ff/*.go", `"([a-z_]+)"`) {
 		n.literals[match] = true // what ff prints, and its commands
 	}
-	for match := range matches(t, "queries/*.sql", `set_config\('(ffx\.[a-z_]+)'`) {
-		n.sql[match] = true // settings of the library's own
+	for _, of := range []string{"queries/*.sql", "internal/pgtx/*.go"} {
+		for match := range matches(t, of, `set_config\('(ffx\.[a-z_]+)'`) {
+			n.sql[match] = true // settings of the library's own
+		}
 	}
 	for match := range matches(t, "Makefile", `(?m)^([a-z-]+):`) {
 		n.targets[match] = true
