@@ -37,6 +37,8 @@ type fakeEngine struct {
 	prepareErr  error
 	claimErr    func() error
 	renewErr    func(engine.Lease) (item, call error)
+	renewTakes  func(leases int) time.Duration
+	expires     map[id.ExecutionID]time.Time // when leases run out; nil: never
 	doneErr     func([]engine.Completion) (item, call error)
 	failErr     func([]engine.AttemptFailure) (item, call error)
 	backErr     func(engine.Lease) error
@@ -240,6 +242,7 @@ func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error
 	for i := range claimed {
 		claimed[i].Lease.TTL = c.spec.LeaseTTL
 		claimed[i].Lease.Lane = c.spec.Lane
+		_ = c.lease(claimed[i].Lease)
 	}
 	return claimed, nil
 }
@@ -283,7 +286,18 @@ func (c *fakeClaimer) CompleteAndClaim(
 	return outcomes, claimed, nil
 }
 
-func (f *fakeEngine) RenewLeases(_ context.Context, renewals []engine.Renewal) ([]engine.Outcome[time.Time], error) {
+//pace:allow the fake runs in bubbles alone
+func (f *fakeEngine) RenewLeases(ctx context.Context, renewals []engine.Renewal) ([]engine.Outcome[time.Time], error) {
+	f.mu.Lock()
+	takes := f.renewTakes
+	f.mu.Unlock()
+	if takes != nil {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(takes(len(renewals))):
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.renewed = append(f.renewed, call[engine.Renewal]{at: sinceEpoch(), items: renewals})
@@ -291,6 +305,8 @@ func (f *fakeEngine) RenewLeases(_ context.Context, renewals []engine.Renewal) (
 	for i, r := range renewals {
 		if f.lockedLease[r.Lease.Execution] {
 			results[i].Err = engine.ErrBusy
+		} else {
+			results[i].Err = f.lease(r.Lease)
 		}
 		if f.renewErr != nil {
 			item, err := f.renewErr(r.Lease)
@@ -301,6 +317,26 @@ func (f *fakeEngine) RenewLeases(_ context.Context, renewals []engine.Renewal) (
 		}
 	}
 	return results, nil
+}
+
+// lease begins or renews a lease, unless it has run out.
+func (f *fakeEngine) lease(l engine.Lease) error {
+	if f.expires == nil {
+		return nil
+	}
+	if err := f.expired(l); err != nil {
+		return err
+	}
+	f.expires[l.Execution] = time.Now().Add(l.TTL)
+	return nil
+}
+
+//pace:allow the fake runs in bubbles alone
+func (f *fakeEngine) expired(l engine.Lease) error {
+	if until, leased := f.expires[l.Execution]; leased && !time.Now().Before(until) {
+		return &engine.LeaseError{Err: engine.ErrLeaseExpired}
+	}
+	return nil
 }
 
 // busy is what a call answers that waits for nobody.
@@ -405,7 +441,7 @@ func (f *fakeEngine) CompleteExecutions(_ context.Context, completions []engine.
 		}
 	}
 	for i, c := range completions {
-		if outcomes[i] = cmp.Or(outcomes[i], f.busy(c.Lease)); outcomes[i] == nil {
+		if outcomes[i] = cmp.Or(outcomes[i], f.expired(c.Lease), f.busy(c.Lease)); outcomes[i] == nil {
 			f.ended[c.Lease.Execution]++
 		}
 	}

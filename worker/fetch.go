@@ -122,12 +122,24 @@ func (f *fetcher) returnUnstarted(t *task) {
 // the aside, when no longer too much waits there.
 func (f *fetcher) room() int {
 	limit := f.cfg.Concurrency + f.prefetch
+	if now := time.Now(); f.late.throttled(now) {
+		return f.throttledRoom(now)
+	}
 	enough := limit - max(1, f.prefetch/2)
 	f.refillAt.Store(int64(enough))
 	if load := int(f.load.Load()); load <= enough && !f.aside.full() {
 		return limit - load
 	}
 	return 0
+}
+
+// throttledRoom is room for a worker that was late for its leases. All of them count, those of tasks to be settled too,
+// and nothing is claimed while some are renewed. Renewals and settlements wake the fetcher then.
+func (f *fetcher) throttledRoom(now time.Time) int {
+	if f.renews.Load() || f.aside.full() {
+		return 0
+	}
+	return max(0, f.late.of(f.cfg.Concurrency, now)-f.held.len())
 }
 
 // A laneClaim is one claim from one lane.

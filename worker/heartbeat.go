@@ -93,14 +93,19 @@ func (r *run) renew(due time.Time, timeout time.Duration) error {
 	}
 	calling, cancel := context.WithTimeout(r.base, timeout)
 	defer cancel()
+	asked := time.Now()
+	r.renews.Store(true)
 	results, err := r.renewing.RenewLeases(calling, renewals)
 	now := time.Now()
+	r.renews.Store(false)
+	defer r.rouseThrottled(now)
 	if err != nil {
+		r.noteLate(tasks, now)
 		r.loseExpired(now)
 		return err
 	}
 	var busy error
-	renewed := tasks[:0:0]
+	renewed, blocked := tasks[:0:0], tasks[:0:0]
 	for i, t := range tasks {
 		switch itemErr := results[i].Err; {
 		case itemErr == nil:
@@ -109,11 +114,14 @@ func (r *run) renew(due time.Time, timeout time.Duration) error {
 			r.lost(t, itemErr)
 		case errors.Is(itemErr, engine.ErrBusy):
 			busy = itemErr
+			blocked = append(blocked, t)
 		default:
 			err = itemErr
 		}
 	}
-	r.held.renew(renewed, now)
+	r.held.block(blocked)
+	r.noteLate(renewed, now)
+	r.held.renew(renewed, asked, now)
 	r.loseExpired(now)
 	return cmp.Or(err, busy)
 }
@@ -122,8 +130,26 @@ func (r *run) renew(due time.Time, timeout time.Duration) error {
 // counted from when the answer that told of it arrived, so by the database's clock it is over, and no call of its
 // holder will be accepted again.
 func (r *run) loseExpired(now time.Time) {
-	for _, t := range r.held.renewedBefore(now.Add(-r.cfg.LeaseTTL)) {
+	expired := r.held.renewedBefore(now.Add(-r.cfg.LeaseTTL))
+	r.noteLate(expired, now)
+	for _, t := range expired {
 		r.lost(t, engine.ErrLeaseExpired)
+	}
+}
+
+// noteLate has the worker claim less if one of the leases was nearly over when it was renewed or lost.
+func (r *run) noteLate(tasks []*task, now time.Time) {
+	if len(tasks) > 0 && r.held.anyLate(tasks, now, r.cfg.LeaseTTL) && r.late.late(now) {
+		r.late.warned.Log(r.cfg.Log, "leases are renewed late, so the worker claims less for a while: "+
+			"lower its concurrency, lengthen its leases, or relieve the machine or the database",
+			"may_hold", r.late.of(r.cfg.Concurrency, now), "concurrency", r.cfg.Concurrency, "lease_ttl", r.cfg.LeaseTTL)
+	}
+}
+
+// rouseThrottled has a fetcher look for room that takes nothing else for a sign of it.
+func (r *run) rouseThrottled(now time.Time) {
+	if r.late.throttled(now) {
+		r.rouse()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -117,8 +118,12 @@ func (s *settler) commit(batch []*task) {
 // letGo ends what this worker has to do with tasks that are settled.
 func (r *run) letGo(tasks []*task) {
 	r.held.remove(tasks)
-	released := false
+	now, released := time.Now(), false
+	var abandoned []*task
 	for _, t := range tasks {
+		if t.settlement == Abandoned {
+			abandoned = append(abandoned, t)
+		}
 		r.report(t)
 		released = released || t.work.Flow != nil && (t.settlement == Completed || t.settlement == Failed)
 	}
@@ -126,6 +131,8 @@ func (r *run) letGo(tasks []*task) {
 		// What depended on these may be claimable by now, and perhaps nobody will say so: notifications can be lost.
 		r.tell("")
 	}
+	r.noteLate(abandoned, now)
+	r.rouseThrottled(now)
 }
 
 // deliver calls the engine for all tasks of a verdict. It returns why some of them are left open.

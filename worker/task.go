@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,8 @@ type task struct {
 	// Of the held leases, under their lock.
 	slot    int
 	renewed time.Time // when the lease was last known to be alive
+	asked   time.Time // when the call began that gave the lease, or renewed it last
+	blocked bool      // others held its row when it was to be renewed
 }
 
 // A verdict is what is to be told to the engine about a task.
@@ -56,7 +59,7 @@ const (
 
 // newTask prepares the handling of what a call to claim, begun at calledAt, has returned.
 func newTask(base context.Context, work engine.Claimed, handle handler, calledAt, receivedAt time.Time) *task {
-	t := &task{work: work, handle: handle, renewed: receivedAt}
+	t := &task{work: work, handle: handle, renewed: receivedAt, asked: calledAt}
 	t.ctx, t.cancel = context.WithCancelCause(base)
 	if !work.TimeoutAt.IsZero() {
 		// Both instants are the database's: their difference, and nothing else, is measured by this clock.
@@ -168,13 +171,31 @@ func (h *holding) renewedBefore(instant time.Time) []*task {
 	return tasks
 }
 
-// renew records that leases were alive at an instant.
-func (h *holding) renew(tasks []*task, instant time.Time) {
+// renew records that a call that began at asked renewed leases, and that they were alive at an instant.
+func (h *holding) renew(tasks []*task, asked, instant time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, t := range tasks {
-		t.renewed = instant
+		t.renewed, t.asked, t.blocked = instant, asked, false
 	}
+}
+
+// block records that others held the rows of leases when these were to be renewed.
+func (h *holding) block(tasks []*task) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range tasks {
+		t.blocked = true
+	}
+}
+
+// anyLate reports whether a lease among these was given or renewed so long before an instant that it is, or was, nearly
+// over. Those whose rows others have held don't count.
+func (h *holding) anyLate(tasks []*task, instant time.Time, ttl time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	nearlyOver := instant.Add(-ttl / 3 * 2)
+	return slices.ContainsFunc(tasks, func(t *task) bool { return !t.blocked && t.asked.Before(nearlyOver) })
 }
 
 // interrupt cancels all handlers.

@@ -204,6 +204,7 @@ type run struct {
 	disconnect func()
 
 	held    holding
+	late    throttle // of a worker that is late for its leases
 	aside   *aside
 	queue   chan *task    // claimed and waiting for a handler
 	handled chan *task    // waiting to be settled
@@ -218,6 +219,7 @@ type run struct {
 	load     atomic.Int64 // executions that are queued or with a handler
 	refillAt atomic.Int64 // the load at which the fetcher is roused
 	ran      atomic.Int64 // how long handlers have run for, all together
+	renews   atomic.Bool  // a renewal is under way
 	pool     sync.WaitGroup
 }
 
@@ -281,6 +283,7 @@ func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 		roused:    make(chan struct{}, 1),
 		losses:    make(chan struct{}, 1),
 	}
+	r.late.every = w.cfg.LeaseTTL / 3
 	r.aside = newAside(r)
 	if err := r.connect(); err != nil {
 		return nil, err
