@@ -38,8 +38,8 @@ func taggedByReference(namespace, tag string) fixture.Columns {
 	}
 }
 
-// A database that FlowFabric made has the tag and the namespace of its events in indexes, whose entries end at some
-// 2.7 kB. It stores longer ones on executions; their lanes, and all that ends or expires them, go on.
+// Some indexes hold the tag and the namespace of events, and their entries end at some 2.7 kB. FlowFabric stores longer ones
+// on executions; their lanes, and all that ends or expires them, go on.
 func TestAdoptedDatabaseStoresLongTags(t *testing.T) {
 	f := fixture.ReferenceFixture(t)
 	type row struct {
@@ -89,7 +89,7 @@ func TestAdoptedDatabaseStoresLongTags(t *testing.T) {
 	if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{leases[rows[2].execution]}); err != nil {
 		t.Error(err)
 	}
-	f.SetExecution(t, rows[3].execution, "deadline_at_ms = 1")
+	f.SetExecution(t, rows[3].execution, "deadline_at_ms = 1, ffx_execution_deadline_ms = 1")
 	f.Advance(fixture.LeaseTTL)
 	fixture.Run(t, f.Maintenance().ExpireDeadlines, 1)
 	fixture.Run(t, f.Maintenance().ExpireLeases, 2)
@@ -104,7 +104,7 @@ func TestAdoptedDatabaseStoresLongTags(t *testing.T) {
 	if got := len(f.ClaimN(t, 10)); got != 3 {
 		t.Errorf("claimed %d, want those given back or expired", got)
 	}
-	// Written while the database is adopted.
+	// Written by FlowFabric after the conversion.
 	x := f.Seed(t, taggedByReference("later", noise(t, 5000, 1)))
 	if c := f.ClaimOne(t); c.ID != x {
 		t.Errorf("claimed %s, want %s", c.ID, x)
