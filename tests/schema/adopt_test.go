@@ -280,11 +280,10 @@ func TestAdoptRefusesACopyThatDiffers(t *testing.T) {
 // The numbers of partitions that FlowFabric worked with have to fit what it stored: with others nothing would be found.
 func TestAdoptChecksThePartitions(t *testing.T) {
 	t.Parallel()
-	budget := id.NewBudgetID()
 	databaseURL := referenceDatabase(t, ordinary)
 	conn := connect(t, databaseURL)
 	for range 20 {
-		budget = id.NewBudgetID()
+		budget := id.NewBudgetID()
 		exec(t, conn, "INSERT INTO ff_budget_policy (partition_key, budget_id, policy_json, created_at_ms, updated_at_ms) VALUES ($1, $2, '{}', 1, 1)",
 			id.Partitions{Budget: 57}.BudgetPartition(budget), budget.String())
 	}
