@@ -25,6 +25,7 @@ var (
 		"errBusyRow", "errBusyFlow", // around ErrBusy
 		"errNegative", "errNoCount", "errNoText", "errNoObject", "errNoEdge", // what is wrong with a value, in a CorruptionError
 		"errUndecided", // in the log
+		"errNotToEnd",  // to fn of InTx
 	}
 )
 

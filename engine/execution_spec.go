@@ -72,8 +72,7 @@ type ExecutionSpec struct {
 	// QuotaPolicy is a quota that admits the execution before it may be claimed. Refused until quotas work.
 	QuotaPolicy *id.QuotaPolicyID
 
-	mistake error         // of whoever made the spec: it refuses the creation
-	after   time.Duration // of [After], until [Kind.Create] knows the database's time
+	mistake error // of whoever made the spec: it refuses the creation
 }
 
 // NewExecutionID returns a new id for an execution outside flows that is to be created in a lane, as [ExecutionSpec.ID]: for

@@ -116,53 +116,58 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 // Errors: those of [Engine.CreateExecution]; [ErrInvalidInput] for arguments that cannot be encoded.
 func (k Kind[In, Out]) Create(ctx context.Context, eng *Engine, args In, options ...CreateOption) (Created, error) {
 	const op = "create execution"
-	spec := k.Spec(args)
+	create := kindCreation{ExecutionSpec: k.Spec(args)}
 	for _, option := range options {
 		if option == nil {
 			return Created{}, wrap(op, invalid("options", "has a nil option"))
 		}
-		option(&spec)
+		option(&create)
 	}
-	if spec.after > 0 && spec.mistake == nil {
+	switch {
+	case create.after < 0:
+		return Created{}, wrap(op, invalid("After", "is negative"))
+	case create.after > 0 && create.mistake == nil:
 		now, err := eng.Now(ctx)
 		if err != nil {
 			return Created{}, wrap(op, err)
 		}
-		spec.DelayUntil = now.Add(spec.after)
+		create.DelayUntil = now.Add(create.after)
 	}
-	return eng.CreateExecution(ctx, spec)
+	return eng.CreateExecution(ctx, create.ExecutionSpec)
 }
 
 // CreateOption says something about an execution that [Kind.Create] creates. All else stands in an [ExecutionSpec].
-type CreateOption func(*ExecutionSpec)
+type CreateOption func(*kindCreation)
+
+// kindCreation is a spec with what cannot be filled in before the database's time is known.
+type kindCreation struct {
+	ExecutionSpec
+	after time.Duration
+}
 
 // WithKey makes repeated creations one: see [ExecutionSpec.IdempotencyKey].
 func WithKey(key id.IdempotencyKey) CreateOption {
-	return func(spec *ExecutionSpec) { spec.IdempotencyKey = key }
+	return func(c *kindCreation) { c.IdempotencyKey = key }
 }
 
 // After keeps the execution from being claimed for that long, by the database's clock, which it asks first.
 func After(d time.Duration) CreateOption {
-	return func(spec *ExecutionSpec) {
-		if spec.after = d; d < 0 {
-			spec.mistake = invalid("After", "is negative")
-		}
-	}
+	return func(c *kindCreation) { c.after = d }
 }
 
 // WithTag sets a tag: see [ExecutionSpec.Tags].
 func WithTag(key, value string) CreateOption {
-	return func(spec *ExecutionSpec) {
-		if spec.Tags == nil {
-			spec.Tags = make(map[string]string, 1)
+	return func(c *kindCreation) {
+		if c.Tags == nil {
+			c.Tags = make(map[string]string, 1)
 		}
-		spec.Tags[key] = value
+		c.Tags[key] = value
 	}
 }
 
 // WithPriority sets the priority: see [ExecutionSpec.Priority].
 func WithPriority(priority int) CreateOption {
-	return func(spec *ExecutionSpec) { spec.Priority = priority }
+	return func(c *kindCreation) { c.Priority = priority }
 }
 
 // Result returns what an execution of this kind has left. That it is of this kind is not checked. One query; locks
