@@ -26,7 +26,8 @@ import (
 // it should be short. It runs at the isolation level that the connection defaults to. On an engine that is bound to a
 // transaction already, fn runs behind a savepoint of that.
 //
-// Errors: fn's, as it returned it; the server's, if it refuses the commit. Either way nothing is kept.
+// Errors: fn's, as it returned it, and the server's, if it refuses the commit: nothing is kept. [ErrTransport] if the answer
+// to the commit was lost: look whether it is kept.
 func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error) error {
 	const op = "commit transaction"
 	if fn == nil {

@@ -8,8 +8,9 @@ var Calls = map[string][]string{
 	// NeedNothing are calls that send no statement to a table.
 	"": {
 		"Claimer.Halted", "Claimer.Wake",
-		"Engine.Flush", "Engine.Grants", "Engine.Listen", "Engine.ListenLost", "Engine.Log", "Engine.Maintenance", "Engine.NewClaimer",
-		"Engine.NodeID", "Engine.Operator", "Engine.Outboxes", "Engine.Pool", "Engine.Tx", "Engine.Wake", "Engine.WithPool", "Engine.WithTx",
+		"Engine.Flush", "Engine.Grants", "Engine.InTx", "Engine.Listen", "Engine.ListenLost", "Engine.Log", "Engine.Maintenance",
+		"Engine.NewClaimer", "Engine.NewExecutionID", "Engine.NodeID", "Engine.Operator", "Engine.Outboxes", "Engine.Pool", "Engine.Tx",
+		"Engine.Wake", "Engine.WithPool", "Engine.WithTx",
 		"Maintenance.Delayed", "Maintenance.ListenForeign", "Maintenance.Undispatched", "Maintenance.Unneeded",
 		"events.Completions", "events.InstanceTags", "events.Leases", "events.OperatorCalls", "events.ParseCursor", "events.Signals", "events.Stats",
 	},
