@@ -153,7 +153,7 @@ behind AS (
     FROM (
         SELECT
             min(p.event_id) AS first,
-            (SELECT max(c.event_id) FROM ff_completion_event AS c) AS newest
+            (SELECT c.event_id FROM ff_completion_event AS c WHERE c.event_id > $1::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
         FROM page AS p
         HAVING min(p.at_ms) > ffx_now_ms($3)
     ) AS f
@@ -277,7 +277,7 @@ behind AS (
     FROM (
         SELECT
             min(p.event_id) AS first,
-            (SELECT max(c.event_id) FROM ff_lease_event AS c) AS newest
+            (SELECT c.event_id FROM ff_lease_event AS c WHERE c.event_id > $1::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
         FROM page AS p
         HAVING min(p.at_ms) > ffx_now_ms($3)
     ) AS f
@@ -397,7 +397,7 @@ behind AS (
     FROM (
         SELECT
             min(p.event_id) AS first,
-            (SELECT max(c.event_id) FROM ff_operator_event AS c) AS newest
+            (SELECT c.event_id FROM ff_operator_event AS c WHERE c.event_id > $1::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
         FROM page AS p
         HAVING min(p.at_ms) > ffx_now_ms($3)
     ) AS f
@@ -517,7 +517,7 @@ behind AS (
     FROM (
         SELECT
             min(p.event_id) AS first,
-            (SELECT max(c.event_id) FROM ff_signal_event AS c) AS newest
+            (SELECT c.event_id FROM ff_signal_event AS c WHERE c.event_id > $1::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
         FROM page AS p
         HAVING min(p.at_ms) > ffx_now_ms($3)
     ) AS f

@@ -43,15 +43,18 @@ SELECT
                 )
                 OR EXISTS (
                     SELECT
-                    FROM generate_series(-40, 40) AS k (step)
+                    FROM (
+                        SELECT coalesce(
+                            (SELECT x.event_id FROM ff_completion_event AS x WHERE x.event_id > f.event_id ORDER BY x.event_id DESC LIMIT 1),
+                            f.event_id
+                        ) AS newest
+                    ) AS n
+                    CROSS JOIN generate_series(-40, 40) AS k (step)
                     CROSS JOIN LATERAL (
                         SELECT c.committed_at_ms
                         FROM ff_completion_event AS c
                         WHERE c.event_id >= CASE
-                            WHEN k.step < 0 THEN greatest(
-                                f.event_id,
-                                (SELECT max(x.event_id) FROM ff_completion_event AS x) + 1 - (1::bigint << (- k.step - 1))
-                            )
+                            WHEN k.step < 0 THEN greatest(f.event_id, n.newest + 1 - (1::bigint << (- k.step - 1)))
                             ELSE f.event_id + (1::bigint << k.step)
                         END
                         ORDER BY c.event_id
@@ -142,7 +145,7 @@ behind AS (
     FROM (
         SELECT
             min(p.event_id) AS first,
-            (SELECT max(c.event_id) FROM ff_completion_event AS c) AS newest
+            (SELECT c.event_id FROM ff_completion_event AS c WHERE c.event_id > @after_event_id::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
         FROM page AS p
         HAVING min(p.committed_at_ms) > @now_ms::bigint
     ) AS f

@@ -88,7 +88,7 @@ behind AS (
     FROM (
         SELECT
             min(p.event_id) AS first,
-            (SELECT max(c.event_id) FROM ff_completion_event AS c) AS newest
+            (SELECT c.event_id FROM ff_completion_event AS c WHERE c.event_id > @after_event_id::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
         FROM page AS p
         HAVING min(p.at_ms) > ffx_now_ms(sqlc.narg(now_ms))
     ) AS f
@@ -181,7 +181,7 @@ behind AS (
     FROM (
         SELECT
             min(p.event_id) AS first,
-            (SELECT max(c.event_id) FROM ff_lease_event AS c) AS newest
+            (SELECT c.event_id FROM ff_lease_event AS c WHERE c.event_id > @after_event_id::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
         FROM page AS p
         HAVING min(p.at_ms) > ffx_now_ms(sqlc.narg(now_ms))
     ) AS f
@@ -274,7 +274,7 @@ behind AS (
     FROM (
         SELECT
             min(p.event_id) AS first,
-            (SELECT max(c.event_id) FROM ff_operator_event AS c) AS newest
+            (SELECT c.event_id FROM ff_operator_event AS c WHERE c.event_id > @after_event_id::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
         FROM page AS p
         HAVING min(p.at_ms) > ffx_now_ms(sqlc.narg(now_ms))
     ) AS f
@@ -367,7 +367,7 @@ behind AS (
     FROM (
         SELECT
             min(p.event_id) AS first,
-            (SELECT max(c.event_id) FROM ff_signal_event AS c) AS newest
+            (SELECT c.event_id FROM ff_signal_event AS c WHERE c.event_id > @after_event_id::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
         FROM page AS p
         HAVING min(p.at_ms) > ffx_now_ms(sqlc.narg(now_ms))
     ) AS f
