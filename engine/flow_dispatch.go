@@ -191,7 +191,7 @@ func (d *dispatching) setAside(events []db.ScanUndispatchedRow) {
 
 func (d *dispatching) stall(event db.ScanUndispatchedRow, err error) {
 	if d.e.stalled.note(event.EventID) {
-		d.e.cfg.Log.Warn("what depends on an execution cannot be decided; it is tried again", "error", err,
+		d.e.cfg.Log.Warn("what depends on an execution cannot be decided; it is tried again: repair what the error names", "error", err,
 			"execution", id.ExecutionIDFromRow(event.PartitionKey, event.ExecutionID), "event", event.EventID)
 	}
 }

@@ -94,7 +94,7 @@ func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) err
 	case version < SchemaVersion:
 		return fmt.Errorf("%s: %w: it is at %q, this library needs %s: run `ff migrate up`", op, ErrNotMigrated, version, SchemaVersion)
 	case newer:
-		e.cfg.Log.WarnContext(ctx, "a newer version of the library migrated the database; this one may work on it",
+		e.cfg.Log.WarnContext(ctx, "a newer version of the library migrated the database; this one may work on it: upgrade this process",
 			"database_version", version, "version", SchemaVersion)
 	}
 	return nil

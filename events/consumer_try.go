@@ -69,7 +69,7 @@ func (c *consumer[E]) work(ctx context.Context) error {
 	default:
 		c.alone = c.pending[failed.at].row.ID
 	}
-	c.log.Warn("handler failed in a batch; what it failed at is tried by itself", "events", n)
+	c.log.Warn("handler failed in a batch; the event it failed at is tried by itself, and logged then", "events", n)
 	return nil
 }
 
@@ -209,7 +209,7 @@ func (c *consumer[E]) count(ctx context.Context, reason error) error {
 	if n == 0 {
 		return errLost
 	}
-	c.log.Warn("handler failed at an event", "event", event, "tries", tries, "again_in", pause, "error", errorText(reason))
+	c.log.Warn("handler failed at an event; it is tried again: see the error", "event", event, "tries", tries, "again_in", pause, "error", errorText(reason))
 	c.failing, c.tries, c.nextTry = event, tries, time.Now().Add(pause)
 	return nil
 }
@@ -243,7 +243,7 @@ func (c *consumer[E]) setAside(ctx context.Context, tries int, reason error) err
 	if n == 0 {
 		return errLost
 	}
-	c.log.Error("event was set aside", "event", row.ID, "tries", tries, "error", errorText(reason))
+	c.log.Error("event was set aside: once the cause is mended, retry or forget it", "event", row.ID, "tries", tries, "error", errorText(reason))
 	c.advance(1)
 	return nil
 }

@@ -88,7 +88,7 @@ func (a *aside) put(tasks []*task, reason error) {
 	if len(tasks) == 0 {
 		return
 	}
-	const message = "cannot settle; it is tried again"
+	const message = "cannot settle; it is tried again: check the database and the rights of its role"
 	if errors.Is(reason, engine.ErrBusy) { // as passing as anything
 		a.cfg.Log.Debug(message, "executions", len(tasks), "error", reason)
 	} else {
@@ -361,6 +361,6 @@ func (a *aside) warn(left []*waiting) {
 		for _, attr := range longest.attrs() {
 			args = append(args, attr)
 		}
-		a.waits.Log(a.cfg.Log, "results wait to be settled", args...)
+		a.waits.Log(a.cfg.Log, "results wait to be settled: end the sessions that hold their rows, or repair what the error names", args...)
 	}
 }

@@ -85,7 +85,8 @@ func (r *run) connect() error {
 	}
 	if has := r.eng.connections(); has < needed {
 		r.cfg.Log.LogAttrs(r.base, slog.LevelWarn,
-			"the pool is smaller than what the worker itself may use of it at once, beside its handlers: they wait for each other",
+			"the pool is smaller than what the worker itself may use of it at once, beside its handlers, so that they wait for each other: "+
+				"raise its MaxConns, or pool_max_conns in its URL, to what the worker needs and handlers hold",
 			slog.Int("connections", has), slog.Int("worker", needed))
 	}
 	return nil

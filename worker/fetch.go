@@ -68,7 +68,7 @@ func (f *fetcher) fetch(ctx context.Context) {
 			f.settleEnded()
 			if err != nil && ctx.Err() == nil {
 				pause := failing.Next()
-				f.failing.Log(f.cfg.Log, "cannot claim; it is tried again", "error", err, "retry_in", pause)
+				f.failing.Log(f.cfg.Log, "cannot claim; it is tried again: check the database and the rights of its role", "error", err, "retry_in", pause)
 				backoff.Wait(ctx, pause)
 				continue
 			}

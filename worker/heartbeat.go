@@ -51,7 +51,7 @@ func (r *run) heartbeat(stop <-chan struct{}) {
 			r.cfg.Log.Debug("cannot renew leases; it is tried again", "error", err, "retry_in", pause)
 		default:
 			pause = min(pause, interval/failureRetries)
-			failing.Log(r.cfg.Log, "cannot renew leases; it is tried again", "error", err, "retry_in", pause)
+			failing.Log(r.cfg.Log, "cannot renew leases; it is tried again: check the database, before they run out", "error", err, "retry_in", pause)
 		}
 		timer.Reset(pause)
 	}
@@ -76,7 +76,7 @@ func (r *run) hearLosses(ctx context.Context) {
 		}
 	})
 	if ctx.Err() == nil {
-		r.cfg.Log.Warn("not told of lost leases; renewals find them", "error", err)
+		r.cfg.Log.Warn("not told of lost leases; renewals find them: check the engine's Listener", "error", err)
 	}
 }
 
@@ -157,7 +157,7 @@ func (r *run) lost(t *task, reason error) {
 	if !t.lose(reason) {
 		return
 	}
-	message, level := "lease lost; its handler is cancelled", slog.LevelWarn
+	message, level := "lease lost; its handler is cancelled: if it happens often, lengthen LeaseTTL or relieve the worker", slog.LevelWarn
 	if errors.Is(t.lostBy(), ErrCancelled) {
 		message, level = "execution cancelled; so is its handler", slog.LevelInfo
 	}

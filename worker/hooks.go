@@ -69,7 +69,7 @@ func (r *run) report(t *task) {
 	case Retrying:
 		message = "attempt failed; it is retried"
 	case Failed:
-		message = "attempt failed; its execution has failed for good"
+		message = "attempt failed; its execution has failed for good: once the cause is mended, replay it"
 	case Released:
 		message, level = "work given back", slog.LevelInfo
 	case Skipped:

@@ -34,7 +34,7 @@ func (r *run) watchUnserved(ctx context.Context) {
 		cancel()
 		if err != nil {
 			if ctx.Err() == nil {
-				failing.Log(r.cfg.Log, "cannot look for work that no worker takes", "error", err)
+				failing.Log(r.cfg.Log, "cannot look for work that no worker takes; it is tried again: check the database and the rights of its role", "error", err)
 			}
 			continue
 		}
@@ -48,7 +48,7 @@ func (r *run) watchUnserved(ctx context.Context) {
 			}
 			told[about] = w
 			if !sameNext(lastTold[about], w) {
-				r.cfg.Log.Warn("nobody takes work of a kind that this worker has no handler for",
+				r.cfg.Log.Warn("no worker takes work of a kind that this one has no handler for: start a worker that handles it, or cancel the work",
 					"lane", w.Lane, "kind", w.Kind, "waiting", w.Waiting, "since", w.Since)
 			}
 		}

@@ -44,7 +44,7 @@ func TestWorkerLogsUnservedKindsOnce(t *testing.T) {
 			b.eng.mu.Unlock()
 			<-time.After(time.Duration(minutes) * 67 * time.Second)
 			synctest.Wait()
-			if n := strings.Count(b.log.String(), "nobody takes work"); n != total {
+			if n := strings.Count(b.log.String(), "no worker takes work"); n != total {
 				t.Errorf("%s: %d warnings, want %d:\n%s", what, n, total, b.log)
 			}
 		}

@@ -328,7 +328,7 @@ func (r *run) work(ctx context.Context) {
 	}
 	beside.Go(func() {
 		if err := r.eng.Listen(ctx, r.hear); ctx.Err() == nil {
-			r.cfg.Log.Warn("not told of new work; lanes are polled", "error", err)
+			r.cfg.Log.Warn("not told of new work; lanes are polled: check the engine's Listener", "error", err)
 		}
 	})
 	beside.Go(func() { r.watchUnserved(ctx) })
@@ -366,7 +366,7 @@ func (r *run) work(ctx context.Context) {
 	case <-handled:
 	case <-patience.C:
 		endDrain()
-		r.cfg.Log.Warn("handlers are cancelled: the drain timeout has passed", "running", r.held.interrupt(ErrShutdown))
+		r.cfg.Log.Warn("handlers are cancelled since the drain timeout has passed: raise DrainTimeout if they need longer", "running", r.held.interrupt(ErrShutdown))
 		<-handled
 	}
 	close(r.handled)

@@ -147,7 +147,7 @@ func (a *app) demoDatabase(ctx context.Context, keep bool) (demoDatabase, error)
 	if keep && !a.named(server) {
 		database.farewell = func(flow id.FlowID) string {
 			return fmt.Sprintf("The server keeps running until the next `ff demo` without --keep ends. To look at the flow:\n"+
-				"  export DATABASE_URL='%s'\n  %s\n", server.URL(), a.showCommand(flow))
+				"  %s\n  %s\n", exportLine(server.URL()), a.showCommand(flow))
 		}
 	}
 	return database, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,8 +15,8 @@ func (a *app) devCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "dev",
 		Short: "Keep a migrated PostgreSQL running for development",
-		Long: `dev starts an embedded PostgreSQL, migrates its database, prints the URL on standard output and keeps
-the server running until it is interrupted. Data, port and password stay for the next start.
+		Long: `dev starts an embedded PostgreSQL, migrates its database, prints on standard output the line for other
+shells that sets DATABASE_URL, and keeps the server running until it is interrupted. Data, port and password stay for the next start.
 
 The first start fetches PostgreSQL into the user's cache folder. FF_POSTGRES_VERSION picks the major
 version, 14 to 18. When DATABASE_URL names a database, that one is migrated instead; FF_POSTGRES=embedded
@@ -44,10 +45,15 @@ func (a *app) dev(ctx context.Context, _ []string) (err error) {
 		fmt.Fprintln(a.stderr, "The database that DATABASE_URL names is migrated; there is no server to keep running.")
 		return nil
 	}
-	fmt.Fprintln(a.stdout, server.URL())
+	fmt.Fprintln(a.stdout, exportLine(server.URL()))
 	fmt.Fprintln(a.stderr, "The database is migrated. The server runs until this command is interrupted (Ctrl-C).")
 	<-ctx.Done()
 	return nil
+}
+
+// exportLine returns the line that sets DATABASE_URL in a shell.
+func exportLine(databaseURL string) string {
+	return "export DATABASE_URL='" + strings.ReplaceAll(databaseURL, "'", `'\''`) + "'"
 }
 
 // startServer finds or starts a server and says which.

@@ -110,7 +110,7 @@ func (n *Notifier) sendDue() bool {
 		return false
 	}
 	if err := n.send(channels, payloads); err != nil {
-		n.failing.Log(n.log, "notifications were not sent; listeners poll instead", "error", err)
+		n.failing.Log(n.log, "notifications were not sent; listeners poll instead: check the database", "error", err)
 	}
 	return true
 }
@@ -121,7 +121,7 @@ func (n *Notifier) Flush() {
 	defer n.sending.Unlock()
 	if channels, payloads := n.take(false); len(channels) > 0 {
 		if err := n.send(channels, payloads); err != nil {
-			n.failing.Log(n.log, "notifications were not sent; listeners poll instead", "error", err)
+			n.failing.Log(n.log, "notifications were not sent; listeners poll instead: check the database", "error", err)
 		}
 	}
 }

@@ -281,7 +281,7 @@ func (t *tailer) add(s *Subscription) {
 // outage has s wait before it tries again to read for itself.
 func (h *Hub) outage(ctx context.Context, s *Subscription, err error) {
 	if s.retry == 0 {
-		h.failing.Log(h.log, "events cannot be read; trying again", "outbox", s.tailer.source.name, "error", err)
+		h.failing.Log(h.log, "events cannot be read; trying again: check the database and the rights of its role", "outbox", s.tailer.source.name, "error", err)
 		s.tell()
 	}
 	s.retry = min(max(2*s.retry, minRetry), maxRetry)
@@ -341,7 +341,7 @@ func (t *tailer) observe(again time.Duration) {
 	}
 	if age := f.now().Sub(f.hole.since); age > longHold && !t.logged {
 		t.logged = true
-		t.hub.log.Warn("events are held back by transactions that have written to the outbox and have not ended",
+		t.hub.log.Warn("events are held back by transactions that have written to the outbox and have not ended: end the sessions of these processes",
 			"outbox", t.source.name, "after", t.low, "for", age, "process_ids", slices.Clone(t.stats.Holders))
 	}
 }

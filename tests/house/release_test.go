@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/tests/internal/modules"
 )
 
@@ -103,6 +104,28 @@ func TestReleasedModulesInstall(t *testing.T) {
 	command(t, folder, env, filepath.Join(bin, "program"))
 	if built := command(t, folder, env, "go", "version", "-m", filepath.Join(bin, "program")); !strings.Contains(built, modules.Root+"\t"+version) {
 		t.Errorf("the program is not built from %s:\n%s", version, built)
+	}
+	readmeSteps(t, root, append(env, "DATABASE_URL="+pgtest.CloneURL(t)))
+}
+
+// readmeSteps runs what the README says for a module of one's own, as it is written, in a folder beside the repository.
+func readmeSteps(t *testing.T, root string, env []string) {
+	t.Helper()
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, steps, found := strings.Cut(string(readme), "beside a clone of this repository:\n\n```\n")
+	steps, _, closed := strings.Cut(steps, "```")
+	if !found || !closed {
+		t.Fatal("README.md does not say how to use the library from a module of one's own")
+	}
+	beside := t.TempDir()
+	if err := os.Symlink(root, filepath.Join(beside, "flowfabric-go")); err != nil {
+		t.Fatal(err)
+	}
+	if said := command(t, beside, env, "sh", "-ec", steps); !strings.Contains(said, "hello, Grace") {
+		t.Errorf("the program prints %q", said)
 	}
 }
 

@@ -1,0 +1,19 @@
+package main
+
+import (
+	"os/exec"
+	"testing"
+)
+
+// What dev prints is pasted into a shell as it is.
+func TestDevPrintsALineForAShell(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"postgres://postgres:s3cret@127.0.0.1:5433/app?sslmode=disable&search_path=a,b", "postgres://o'neil:$HOME`x`@h/d",
+	} {
+		said, err := exec.CommandContext(t.Context(), "sh", "-ec", exportLine(url)+"\nsh -ec 'printf %s \"$DATABASE_URL\"'").Output()
+		if err != nil || string(said) != url {
+			t.Errorf("got %q, %v; want %q", said, err, url)
+		}
+	}
+}
