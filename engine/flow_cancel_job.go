@@ -58,7 +58,8 @@ func (s *backlogScan) scan(ctx context.Context, room int) (due []candidate, done
 			continue
 		}
 		if dead.add(row.PartitionKey, row.FlowID, row.ExecutionID); row.ExecutionID != "" {
-			s.cfg.Log.Warn("a member of a flow that is to be cancelled has an id that cannot be read, and is passed over: look at ff_cancel_backlog_member", "flow", flow)
+			s.cfg.Log.Warn("a member of a flow that is to be cancelled has an id that cannot be read, and is passed over: look at ff_cancel_backlog_member",
+				"flow", flow)
 		}
 	}
 	if len(dead.flows) > 0 {

@@ -209,7 +209,8 @@ func (c *consumer[E]) count(ctx context.Context, reason error) error {
 	if n == 0 {
 		return errLost
 	}
-	c.log.Warn("handler failed at an event; it is tried again: see the error", "event", event, "tries", tries, "again_in", pause, "error", errorText(reason))
+	c.log.Warn("handler failed at an event; it is tried again: see the error",
+		"event", event, "tries", tries, "again_in", pause, "error", errorText(reason))
 	c.failing, c.tries, c.nextTry = event, tries, time.Now().Add(pause)
 	return nil
 }
@@ -243,7 +244,8 @@ func (c *consumer[E]) setAside(ctx context.Context, tries int, reason error) err
 	if n == 0 {
 		return errLost
 	}
-	c.log.Error("event was set aside: once the cause is mended, retry or forget it", "event", row.ID, "tries", tries, "error", errorText(reason))
+	c.log.Error("event was set aside: once the cause is mended, retry or forget it",
+		"event", row.ID, "tries", tries, "error", errorText(reason))
 	c.advance(1)
 	return nil
 }

@@ -106,7 +106,8 @@ func (s *schedule) note(c call, now time.Time) {
 	pause := c.every
 	if c.err != nil {
 		pause = c.failing.Next()
-		c.fails.Log(s.cfg.Log, "background work failed; it is repeated: check the database and the rights of its role", "job", c.name, "error", c.err, "retry_in", pause)
+		c.fails.Log(s.cfg.Log, "background work failed; it is repeated: check the database and the rights of its role",
+			"job", c.name, "error", c.err, "retry_in", pause)
 	} else {
 		c.failing.Reset()
 	}
@@ -207,7 +208,8 @@ func (s *schedule) ask(ctx context.Context) {
 	case err != nil:
 		pause := s.failing.Next()
 		s.askAt = now.Add(pause)
-		s.cannot.Log(s.cfg.Log, "cannot ask for background work; it is asked again: check the database and the rights of its role", "error", err, "retry_in", pause)
+		s.cannot.Log(s.cfg.Log, "cannot ask for background work; it is asked again: check the database and the rights of its role",
+			"error", err, "retry_in", pause)
 		return
 	}
 	s.failing.Reset()

@@ -100,7 +100,8 @@ func (l *Listener) listenForAll(ctx context.Context) error {
 		if time.Since(began) > maxReconnect {
 			pause = minReconnect
 		}
-		l.lost.Log(l.log, "listener lost its connection; polling until it is back: check the database, and behind a pooler set the engine's Listener", "error", err, "retry_in", pause)
+		l.lost.Log(l.log, "listener lost its connection; polling until it is back: check the database, and behind a pooler set the engine's Listener",
+			"error", err, "retry_in", pause)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -80,7 +80,8 @@ func (e *ear) probe(ctx context.Context, channel, token string, listening, heard
 			return
 		}
 		if err != nil {
-			e.hub.log.Info("no notifications arrive; events are looked for four times a second: behind a pooler set the engine's Listener", "error", err)
+			e.hub.log.Info("no notifications arrive; events are looked for four times a second: behind a pooler set the engine's Listener",
+				"error", err)
 			again = time.After(probeInterval)
 		}
 	}

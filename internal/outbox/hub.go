@@ -281,7 +281,8 @@ func (t *tailer) add(s *Subscription) {
 // outage has s wait before it tries again to read for itself.
 func (h *Hub) outage(ctx context.Context, s *Subscription, err error) {
 	if s.retry == 0 {
-		h.failing.Log(h.log, "events cannot be read; trying again: check the database and the rights of its role", "outbox", s.tailer.source.name, "error", err)
+		h.failing.Log(h.log, "events cannot be read; trying again: check the database and the rights of its role",
+			"outbox", s.tailer.source.name, "error", err)
 		s.tell()
 	}
 	s.retry = min(max(2*s.retry, minRetry), maxRetry)

@@ -165,7 +165,8 @@ func (t *tailer) run() {
 				return
 			}
 			if !outage {
-				t.hub.failing.Log(t.hub.log, "events cannot be read; trying again: check the database and the rights of its role", "outbox", t.source.name, "error", err)
+				t.hub.failing.Log(t.hub.log, "events cannot be read; trying again: check the database and the rights of its role",
+					"outbox", t.source.name, "error", err)
 				t.tellAll()
 			}
 			outage = true
