@@ -69,6 +69,8 @@ var actedOn = map[string]string{
 	"FlowSpec.Namespace":                        "TestCreateFlowStoresEveryRow",
 	"FlowSpec.Tags":                             "TestCreateFlowStoresEveryRow",
 	"FlowSpec.CreatedAt":                        "TestCreateFlowRecordsCreatedAt",
+	"FlowSpec.Retention":                        "TestMembersAreKeptUntilTheirFlowIsPurged",
+	"FlowSpec.PruneMembersAfter":                "TestPrunedMembersStayKnown",
 	"FlowSpec.Nodes.Key":                        "TestNodeID",
 	"FlowSpec.Nodes.Spec":                       "TestCreateFlowStoresNodeSpecs",
 	"FlowSpec.Nodes.Execution":                  "TestCreateFlowAroundExistingExecutions",

@@ -3,10 +3,11 @@ package demo
 import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// hashing is the kind of the demo's executions.
-var hashing = engine.Kind[Package, Hashed]{Name: "hash-package"}
+// hashing is the kind of the demo's executions. A person waits, so what fails is tried again at once.
+var hashing = engine.Kind[Package, Hashed]{Name: "hash-package", Policy: &policy.Execution{Retry: policy.ImmediateRetries(3)}}
 
 // flow describes the graph as a flow: a package is an execution, an import an edge, and a package waits for all that
 // it imports.
