@@ -277,13 +277,15 @@ func (q *Queries) DropFlows(ctx context.Context, db DBTX, arg DropFlowsParams) (
 const dropPrunedMembersOf = `-- name: DropPrunedMembersOf :exec
 WITH input AS (
     SELECT
-        unnest($2::smallint[]) AS partition_key,
-        unnest($1::uuid[]) AS flow_id
-    LIMIT cardinality($1::uuid[])
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS flow_id
+    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ffx_pruned_member
 WHERE
-    ctid = ANY (ARRAY(
+    (partition_key = ANY ($1::smallint[])) IS TRUE
+    AND flow_id = ANY ($2::uuid[])
+    AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
         CROSS JOIN LATERAL (
@@ -295,12 +297,11 @@ WHERE
             OFFSET 0
         ) AS x
     ))
-    AND flow_id = ANY ($1::uuid[])
 `
 
 type DropPrunedMembersOfParams struct {
-	FlowIDs       []pgtype.UUID
 	PartitionKeys []int16
+	FlowIDs       []pgtype.UUID
 }
 
 // DropPrunedMembersOf deletes what is noted of pruned members of flows that are about to be deleted.
@@ -308,7 +309,7 @@ type DropPrunedMembersOfParams struct {
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropPrunedMembersOf(ctx context.Context, db DBTX, arg DropPrunedMembersOfParams) error {
-	_, err := db.Exec(ctx, dropPrunedMembersOf, arg.FlowIDs, arg.PartitionKeys)
+	_, err := db.Exec(ctx, dropPrunedMembersOf, arg.PartitionKeys, arg.FlowIDs)
 	return err
 }
 

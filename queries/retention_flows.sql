@@ -183,7 +183,9 @@ WITH input AS (
 )
 DELETE FROM ffx_pruned_member
 WHERE
-    ctid = ANY (ARRAY(
+    (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
+    AND flow_id = ANY (@flow_ids::uuid[])
+    AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
         CROSS JOIN LATERAL (
@@ -194,8 +196,7 @@ WHERE
                 AND t.flow_id = i.flow_id
             OFFSET 0
         ) AS x
-    ))
-    AND flow_id = ANY (@flow_ids::uuid[]);
+    ));
 
 -- name: DropEdgesOf :exec
 -- DropEdgesOf deletes the edges of flows that are about to be deleted.

@@ -2,7 +2,6 @@ package schema
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -46,7 +45,7 @@ var referenceChecksums = map[int64]string{
 type referenceRow struct {
 	version  int64
 	success  bool
-	checksum []byte
+	checksum string // hexadecimal
 }
 
 // referenceLedger is ordered by version. Empty and absent mean the same: a server that starts on a
@@ -54,7 +53,7 @@ type referenceRow struct {
 type referenceLedger []referenceRow
 
 func readReferenceLedger(ctx context.Context, db Querier, schema string) (referenceLedger, error) {
-	rows, err := db.Query(ctx, "SELECT version, success, checksum FROM "+pgx.Identifier{schema, "_sqlx_migrations"}.Sanitize()+" ORDER BY version")
+	rows, err := db.Query(ctx, "SELECT version, success, encode(checksum, 'hex') FROM "+pgx.Identifier{schema, "_sqlx_migrations"}.Sanitize()+" ORDER BY version")
 	if err != nil {
 		return nil, classify("read the ledger of FlowFabric", err)
 	}
@@ -99,7 +98,7 @@ func (l referenceLedger) warnings() []string {
 			warnings = append(warnings, fmt.Sprintf("a newer FlowFabric applied its migration %d", row.version))
 		case !ok:
 			warnings = append(warnings, fmt.Sprintf("FlowFabric 0.15 has no migration %d and will not start on this database", row.version))
-		case hex.EncodeToString(row.checksum) != known:
+		case row.checksum != known:
 			warnings = append(warnings, fmt.Sprintf("migration %d has another checksum than in FlowFabric 0.15, which will not start on this database", row.version))
 		}
 	}

@@ -22,7 +22,7 @@ var partOfTheKey = map[string][]string{
 	// Deleted with their flow, all of them.
 	"ff_edge in DropEdgesOf": {"edge_id"}, "ff_edge_group in DropEdgeGroupsOf": {"downstream_eid"},
 	"ff_cancel_dispatch_outbox in DropCancelDispatchesOf": {"downstream_eid", "target_exec_id"},
-	"ff_cancel_backlog_member in DropBacklogMembersOf":    {"execution_id"},
+	"ff_cancel_backlog_member in DropBacklogMembersOf":    {"execution_id"}, "ffx_pruned_member in DropPrunedMembersOf": {"execution_id"},
 }
 
 // A ctid is an address within one table file. Where a table has partitions many rows have the same one, and a row may move

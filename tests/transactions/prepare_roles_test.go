@@ -59,7 +59,7 @@ func engineAs(t *testing.T, f *fixture.Fixture, name string) *engine.Engine {
 // performers says which roles perform an operation of the fixture. All others are a worker's.
 func performers(operation string) []engine.Role {
 	byRole := map[string][]engine.Role{
-		"create": {engine.RoleCreator}, "create with a key": {engine.RoleCreator}, "create a flow": {engine.RoleCreator},
+		"create": {engine.RoleCreator}, "create with a key": {engine.RoleCreator}, "create with a policy": {engine.RoleCreator}, "create a flow": {engine.RoleCreator},
 		"grow a flow": {engine.RoleCreator}, "add a member": {engine.RoleCreator}, "stage an edge": {engine.RoleCreator},
 		"stage and apply an edge": {engine.RoleCreator}, "apply an edge": {engine.RoleCreator}, "set the policy of a group": {engine.RoleCreator},
 		"change priority": {engine.RoleOperator}, "delay what waits": {engine.RoleOperator}, "revoke a lease": {engine.RoleOperator},

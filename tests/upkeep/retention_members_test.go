@@ -186,7 +186,7 @@ func TestPrunedMembersStayKnown(t *testing.T) {
 		}
 	}
 	before := f.DumpFlow(t, flow)
-	if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "b")); !errors.Is(err, engine.ErrPruned) || !strings.HasSuffix(err.Error(), "it waited for a, x") {
+	if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "b"), engine.ReplayCompleted); !errors.Is(err, engine.ErrPruned) || !strings.HasSuffix(err.Error(), "it waited for a, x") {
 		t.Errorf("replayed: %v", err)
 	}
 	if after := f.DumpFlow(t, flow); after != before {
@@ -247,7 +247,7 @@ func TestPruningWaitsForReplays(t *testing.T) {
 	f.Succeed(t, flow, "b")
 	f.Advance(2 * time.Hour)
 	tx := f.BeginTx(t)
-	if _, err := f.WithTx(tx).Operator().ReplayExecution(t.Context(), f.NodeID(flow, "b")); err != nil {
+	if _, err := f.WithTx(tx).Operator().ReplayExecution(t.Context(), f.NodeID(flow, "b"), engine.ReplayCompleted); err != nil {
 		t.Fatal(err)
 	}
 	f.Retain(t)
