@@ -167,8 +167,30 @@ func (c *conversion) finish(ctx context.Context) error {
 	if err := c.exec(ctx, "ANALYZE "+strings.Join(c.qualified(referenceTables), ", ")); err != nil {
 		return classify("analyse the new tables", err)
 	}
-	return classifyNil("record the conversion", c.once(ctx, adopted))
+	return classifyNil("record the conversion", c.once(ctx, adopted, nameNotNulls))
 }
+
+// nameNotNulls gives the NOT NULL constraints of the new tables the names that they have in other databases. PostgreSQL has
+// such constraints since 18. It numbered their names, because tables that are set aside keep theirs.
+const nameNotNulls = `
+DO $names$
+DECLARE
+    made record;
+BEGIN
+    FOR made IN
+        SELECT t.relname, c.conname, regexp_replace(c.conname, '_not_null[0-9]+$', '_not_null') AS plain
+        FROM pg_constraint AS c
+        JOIN pg_class AS t ON t.oid = c.conrelid
+        WHERE
+            t.relnamespace = current_schema()::regnamespace
+            AND t.relname LIKE 'ff\_%'
+            AND c.contype = 'n'
+            AND c.conname ~ '_not_null[0-9]+$'
+    LOOP
+        EXECUTE format('ALTER TABLE %I RENAME CONSTRAINT %I TO %I', made.relname, made.conname, made.plain);
+    END LOOP;
+END;
+$names$`
 
 // once runs statements and records them as a step, in one transaction.
 func (c *conversion) once(ctx context.Context, row string, statements ...string) error {

@@ -204,15 +204,21 @@ func TestOutboxWaitsForPreparedTransactions(t *testing.T) {
 // crash kills one session, for which the server ends all its processes and starts others.
 func (s *server) crash(t *testing.T) {
 	t.Helper()
-	victim, err := pgx.Connect(t.Context(), s.url())
-	if err != nil {
-		t.Fatal(err)
+	connect := func() *pgx.Conn {
+		conn, err := pgx.Connect(t.Context(), s.url())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
 	}
+	victim, witness := connect(), connect()
 	defer victim.Close(t.Context())
+	defer witness.Close(t.Context())
 	if err := syscall.Kill(int(victim.PgConn().PID()), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Await(t, "the victim to be gone", func() bool { return victim.Ping(t.Context()) != nil })
+	// The server ends the others once it has seen the death of one. Before that it still takes connections.
+	fixture.Await(t, "the other sessions to be ended", func() bool { return witness.Ping(t.Context()) != nil })
 	fixture.Await(t, "the server to take connections again", func() bool {
 		conn, err := pgx.Connect(t.Context(), s.url())
 		return err == nil && conn.Close(t.Context()) == nil
