@@ -16,38 +16,38 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// TryForever as [Consumer.MaxTries]: no event is ever set aside, and the first that cannot be handled holds up all others.
+// TryForever is a value for [Consumer.MaxTries]: no event is ever set aside, and an event that keeps failing holds up all
+// later ones.
 const TryForever = -1
 
-// Consumer names a consumer and says how it works. The zero value of every field but the name is its default.
+// Consumer names a consumer and sets how it works. Every field but Name has a default, its zero value.
 type Consumer struct {
-	// Name is the consumer's, in its outbox: 1 to 255 bytes of UTF-8 without control characters or "|". Processes that give
-	// the same name share the work, one at a time, and go on where the last one stopped. Consumers of one name in two
-	// outboxes are two consumers.
+	// Name identifies the consumer in its outbox: 1 to 255 bytes of UTF-8 without control characters or "|". Processes that
+	// use the same name share the position, and one of them works at a time. The same name in two outboxes is two consumers.
 	Name string
 
-	// From is where it begins when the database does not know it yet: [Beginning], with the oldest event that is kept, or
-	// behind another cursor. Default: with what is committed from its making on. Later calls have no effect.
+	// From is where a new consumer begins: at [Beginning], with the oldest event that is kept, or after another cursor.
+	// Default: with events committed from its creation on. It has no effect on a consumer that exists.
 	From Cursor
 
-	// Batch is how many events go into one transaction at most, to 1024. Default 256.
+	// Batch is the largest number of events in one transaction, up to 1024. Default 256.
 	Batch int
 
-	// MaxTries is how often the handler may fail at an event, alone, before that is set aside. Default 10. [TryForever]: any
-	// number of times.
+	// MaxTries is how often the handler may fail on a single event before that event is set aside. Default 10. [TryForever]
+	// removes the limit.
 	MaxTries int
 
-	// Backoff is the pause after each of these failures. Default: from 1 s on doubling up to 5 min, each of random length
-	// between half and all of it.
+	// Backoff is the pause after each of these failures. Default: it starts at 1 s and doubles up to 5 min, with jitter
+	// between half the pause and all of it.
 	Backoff policy.Backoff
 
-	// Timeout is how long a transaction may take, from 1 s: its context ends then, and a server that has heard nothing of the
-	// process for two seconds longer ends it. So it is also how long a process that was stopped in the middle of one keeps
+	// Timeout limits one transaction, from 1 s to 24 h. The handler's context ends then. The server ends the transaction two
+	// seconds later if the process is silent, so Timeout also bounds how long a process that froze in mid-transaction keeps
 	// others from taking over. Default 60 s.
 	Timeout time.Duration
 
-	// Wake are the lanes that the handler creates work on: their workers are woken after each commit. Default: none, and the
-	// work is found at their next poll.
+	// Wake lists the lanes on which the handler creates work. Their workers are woken after each commit. Default: none;
+	// workers find the work at their next poll.
 	Wake []id.LaneID
 }
 
@@ -60,10 +60,10 @@ const (
 
 const maxConsumerBatch = 1024
 
-// defaultConsumerBackoff is the pause between tries.
+// defaultConsumerBackoff is the default pause between tries.
 var defaultConsumerBackoff = policy.Backoff{First: time.Second, Max: 5 * time.Minute, Factor: 2, Jitter: true}
 
-// Handle runs fn for each event of a source as the consumer of that name, with the defaults of [Consumer]: see
+// Handle runs fn for each event of a source as the consumer with the given name and the defaults of [Consumer]. See
 // [HandleWith].
 func Handle[E any](
 	ctx context.Context, eng *engine.Engine, name string, src Source[E],
@@ -72,43 +72,25 @@ func Handle[E any](
 	return HandleWith(ctx, eng, Consumer{Name: name}, src, fn)
 }
 
-// HandleWith runs fn for each event of a source, in order, as a named consumer, until ctx ends. What fn writes by tx is
-// committed together with the consumer's position: in that database each event has its effects exactly once, whatever is
-// killed, cut off or restarted. What fn does elsewhere (a call of another system, a file) may happen again.
+// HandleWith runs fn for each event of a source, in order, as a named consumer, until ctx ends. It commits fn's writes
+// through tx together with the consumer's position, so each event has its effects in that database exactly once. Effects
+// elsewhere, such as a call to another system, may happen again.
 //
-// fn runs in the middle of a transaction at READ COMMITTED, with the events before and behind it: up to [Consumer.Batch]
-// of those that are there at the moment, and no more than are handled in a second or so. It may use tx for anything but Commit and Rollback, which are refused, and by
-// [engine.Engine.WithTx] for operations of the engine. It should be quick: the transaction holds what it has locked, and
-// readers of the outboxes that it writes to wait for its end. Its context ends with ctx and after [Consumer.Timeout].
+// fn shares one READ COMMITTED transaction with neighbouring events and should be quick. It must not call Commit or
+// Rollback, which fail; [engine.Engine.WithTx] gives it the engine's operations. Its context ends with ctx or after
+// [Consumer.Timeout]. Any number of processes may run a consumer, and one works at a time.
 //
-// **One at a time.** Any number of processes may run a consumer; one works, the others look every second. When that
-// one ends they take over with their next look; when it is killed, within five seconds; when it is stopped in the middle
-// of a transaction, once the server has ended that, by Consumer.Timeout. At no time are two transactions of one consumer
-// under way: each has locked the consumer's row.
+// If fn fails or panics, the transaction rolls back and the event is retried alone, with growing pauses. After
+// [Consumer.MaxTries] it is set aside ([SetAside]) and the consumer continues. fn should return connection errors, wrapped
+// or not: they don't count as tries. A consumer that exists continues from its stored position, even with a wider filter;
+// [MoveConsumer] moves it. docs/events-consumers.md describes failover, retries and trimming.
 //
-// **Failures.** An error or a panic of fn, a transaction that it leaves aborted, and a commit that the server refuses,
-// roll the transaction back. The events before the one that failed are then handled anew and committed, and that one is
-// tried alone: so fn may see an event more than once, but its earlier writes are gone. Its failures alone are counted, in
-// the database, with growing pauses between them, across restarts. After [Consumer.MaxTries] it is set aside with its
-// content ([SetAside]), and the consumer goes on behind it; so is, at once, an event that cannot be read. A transaction
-// that the server aborted in favour of others is repeated at once, three times, before that counts as a failure of the
-// event. A connection that the network or the server cuts never counts: the transaction is repeated with growing pauses,
-// as an outage of the database is waited out. Return the error of the connection, wrapped or not. If the handler hides
-// it, the fourth cut in a row counts.
+// Errors: nil once ctx has ended. Before the first event: [engine.ErrInvalidInput], also for an engine bound to a
+// transaction, and those of [Subscribe] and of the database. Later: [*GapError] if unread events were deleted, or
+// [*CursorAheadError] if the database is older than the position; choose a position and call [MoveConsumer].
+// [engine.ErrNotFound] if the consumer was removed.
 //
-// A consumer of that name that has come further, in an earlier process or with another filter, goes on from there: its
-// position is one number, and a wider filter does not go back. [MoveConsumer] does, also while it runs. As long as it
-// was stored in the last seven days, no event behind it is trimmed. A consumer that is not needed any more wants
-// [RemoveConsumer].
-//
-// Errors: nil after ctx has ended, and the transaction under way with it; its position is stored then and the next process
-// takes over. Before it starts: [engine.ErrInvalidInput], also for an engine bound to a transaction; what [Subscribe]
-// returns; [engine.ErrNotMigrated], [engine.ErrReadOnly], [engine.ErrUnavailable] and whatever else keeps it from the
-// database. Later a [*GapError], when events that it has not seen are gone, a [*CursorAheadError], when the database
-// is older than its position: somebody decides where to go on, and calls [MoveConsumer]. [engine.ErrNotFound] when it was
-// removed meanwhile.
-//
-// Connections: one of the pool for each transaction, and for a moment each second; the engine's listener as [Subscribe].
+// Connections: one of the pool for each transaction and briefly each second, and the engine's listener as [Subscribe].
 func HandleWith[E any](
 	ctx context.Context, eng *engine.Engine, consumer Consumer, src Source[E],
 	fn func(ctx context.Context, tx pgx.Tx, event E) error,
@@ -130,9 +112,9 @@ func HandleWith[E any](
 	})
 }
 
-// HandleBatches is [HandleWith] for a handler that takes events by the batch, in order, at least one and at most
-// [Consumer.Batch]: what it writes of all of them by one statement is much faster than one by one. A batch that fails is
-// halved until it goes through or one event is left, which is then tried alone.
+// HandleBatches is [HandleWith] for a handler that takes a batch of events, in order: at least one, at most
+// [Consumer.Batch]. Writing a whole batch with one statement is much faster than one event at a time. If a batch fails, it
+// is halved until it succeeds or one event is left, which is then retried alone.
 func HandleBatches[E any](
 	ctx context.Context, eng *engine.Engine, consumer Consumer, src Source[E],
 	fn func(ctx context.Context, tx pgx.Tx, events []E) error,
@@ -177,7 +159,7 @@ func handle[E any](ctx context.Context, eng *engine.Engine, spec Consumer, src S
 	return nil
 }
 
-// readable refuses a source that a consumer cannot read.
+// readable returns an error for a source that a consumer cannot read.
 func readable[E any](src Source[E]) error {
 	if src.err == nil && src.decode == nil {
 		return &engine.InputError{Field: "source", Reason: "is the zero value: Completions, Leases, Signals and OperatorCalls make one"}
@@ -185,7 +167,7 @@ func readable[E any](src Source[E]) error {
 	return src.err
 }
 
-// withDefaults returns c with every field set, or why it cannot be.
+// withDefaults returns c with every field set, or an error for the first invalid field.
 func (c Consumer) withDefaults() (Consumer, error) {
 	invalid := func(field, reason string) (Consumer, error) {
 		return c, &engine.InputError{Field: "Consumer." + field, Reason: reason}
@@ -217,7 +199,7 @@ func (c Consumer) withDefaults() (Consumer, error) {
 	return c, nil
 }
 
-// checkConsumerName holds a consumer's name to the rule of names that people give to processes.
+// checkConsumerName applies the rule for worker instance names to a consumer's name.
 func checkConsumerName(name string) error {
 	if err := id.WorkerInstanceID(name).Validate(); err != nil {
 		return &engine.InputError{Field: "Consumer.Name", Reason: err.Error()}

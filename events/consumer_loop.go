@@ -21,25 +21,25 @@ import (
 )
 
 const (
-	consumerHold  = 4 * time.Second // how long a consumer stays its holder's who does not renew
-	consumerRenew = time.Second     // how often it does, and the others look
-	consumerGoing = 3 * time.Second // for what is left to do when ctx has ended
+	consumerHold  = 4 * time.Second // consumerHold is how long a hold lasts unless it is renewed.
+	consumerRenew = time.Second     // consumerRenew is how often the holder renews, and how often other processes check.
+	consumerGoing = 3 * time.Second // consumerGoing bounds the cleanup after ctx has ended.
 
-	firstOutage = 200 * time.Millisecond // the pause after the database failed; doubling
+	firstOutage = 200 * time.Millisecond // firstOutage is the first pause after a database failure; it doubles.
 	lastOutage  = 5 * time.Second
 )
 
-// item is an event that was read and not handled yet.
+// item is an event that was read and not yet handled.
 type item[E any] struct {
 	row   *outbox.Row
 	event E
-	err   error // why it cannot be read
+	err   error // why it cannot be read; nil if it can
 }
 
-// consumer is one call of [Handle]. One goroutine does all of it, in turn: it keeps the consumer, reads, and handles.
+// consumer is one call of [Handle]. A single goroutine renews the hold, reads and handles, in turn.
 //
-// What it knows of the row is a memory. Whatever it writes is guarded: a transaction of the handler locks the row and finds
-// the holder and the position that this call has in mind, or ends. So it does no harm to be frozen, or to have lost it.
+// Its fields only cache the row. Every write is guarded: a handler's transaction locks the row and continues only if the
+// row has this holder and this position. So a process that froze or lost the hold does no harm.
 type consumer[E any] struct {
 	Consumer
 	eng    *engine.Engine
@@ -51,25 +51,25 @@ type consumer[E any] struct {
 	log    *slog.Logger
 	cannot warn.Repeated
 
-	begun  bool // the database knows the consumer
+	begun  bool // the consumer exists in the database
 	held   bool
-	kept   time.Time // when it last was kept or moved
-	stored int64     // the position, as it was last written or read
+	kept   time.Time // when the hold was last renewed or the position moved
+	stored int64     // the position as last written or read
 
-	sub     *outbox.Subscription // reads behind stored; nil: none
+	sub     *outbox.Subscription // reads after stored; nil if not subscribed
 	endSub  context.CancelFunc
 	pending []item[E]
 
-	fresh   bool      // it was made by this call, and has not moved yet
-	failing int64     // the event at which the handler fails, as the row says
-	tries   int       // at it
-	nextTry time.Time // of it
-	alone   int64     // the event that a batch failed at: to be handled by itself
-	limit   int       // of a batch, halved while nobody knows where it fails
-	excused int       // failures in a row that were nobody's fault
+	fresh   bool      // this call created the consumer, and it has not read anything yet
+	failing int64     // the event that the handler fails on, from the row; 0 for none
+	tries   int       // failures on it so far
+	nextTry time.Time // when to try it again
+	alone   int64     // an event that failed in a batch and is tried alone next
+	limit   int       // largest batch; halved while the failing event is unknown
+	excused int       // consecutive failures that did not count against an event
 }
 
-// newHolder names this call among all that work for a consumer.
+// newHolder returns a name for this call: host, process id and a random part.
 func newHolder() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -80,10 +80,11 @@ func newHolder() string {
 	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), hex.EncodeToString(chance[:]))
 }
 
-// errLost: the consumer is another's, was moved, or somebody holds its row. Nothing was written.
+// errLost reports that another process holds the consumer, its position was moved, or its row is locked. Nothing was
+// written.
 var errLost = errors.New("the consumer is not held")
 
-// run works until ctx ends or nobody can go on.
+// run works until ctx ends or an error ends the consumer.
 func (c *consumer[E]) run(ctx context.Context) error {
 	defer c.stop(ctx)
 	outage := backoff.Backoff{First: firstOutage, Max: lastOutage}
@@ -95,7 +96,7 @@ func (c *consumer[E]) run(ctx context.Context) error {
 			outage.Reset()
 			next, c.begun = c.step, true
 		case ctx.Err() != nil:
-		case !c.begun && !errors.Is(err, engine.ErrTransport): // a cut connection is no reason not to begin
+		case !c.begun && !errors.Is(err, engine.ErrTransport): // retry a cut connection even before the first step
 			return err
 		case errors.Is(err, errLost):
 			c.held = false
@@ -114,13 +115,13 @@ func (c *consumer[E]) run(ctx context.Context) error {
 	return nil
 }
 
-// endsConsumer says whether somebody has to decide before the consumer can go on.
+// endsConsumer reports whether the consumer cannot continue without an operator's decision.
 func endsConsumer(err error) bool {
 	return errors.Is(err, ErrGap) || errors.Is(err, ErrCursorAhead) || errors.Is(err, ErrClosed) ||
 		errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrCorruption)
 }
 
-// step does the next thing: keep the consumer, wait for it, read, or handle.
+// step does the next thing: renew the hold, wait for it, read, or handle.
 func (c *consumer[E]) step(ctx context.Context) error {
 	if !c.held || time.Since(c.kept) >= consumerRenew {
 		if err := c.take(ctx); err != nil || !c.held {
@@ -138,7 +139,7 @@ func (c *consumer[E]) step(ctx context.Context) error {
 	return c.work(ctx)
 }
 
-// examined is up to where everything is over: handled, or left out by the filter.
+// examined returns the last event that is handled or left out by the filter.
 func (c *consumer[E]) examined() int64 {
 	if c.sub == nil || len(c.pending) > 0 {
 		return c.stored
@@ -146,10 +147,10 @@ func (c *consumer[E]) examined() int64 {
 	return max(c.stored, c.sub.Position())
 }
 
-// take keeps the consumer, or takes it; where it is another's it waits for a while.
+// take acquires or renews the hold. If another process has it, take waits for a while.
 func (c *consumer[E]) take(ctx context.Context) error { return c.takeAt(ctx, c.examined()) }
 
-// takeAt is take, and moves a consumer that it keeps to an event.
+// takeAt is like take, and stores a new position if the hold is ours.
 func (c *consumer[E]) takeAt(ctx context.Context, at int64) error {
 	began := time.Now()
 	row, err := pgtx.InStatement(ctx, &c.runner, func(conn db.DBTX) (db.TakeConsumerRow, error) {
@@ -175,7 +176,7 @@ func (c *consumer[E]) takeAt(ctx context.Context, at int64) error {
 		return nil
 	}
 	if row.EventID != c.stored && row.EventID != at {
-		c.forget() // it was moved, or another has worked
+		c.forget() // the position was moved, or another process has worked
 	}
 	c.held, c.kept, c.stored = true, began, row.EventID
 	c.failing, c.tries = row.FailingEventID, int(row.Tries)
@@ -183,7 +184,7 @@ func (c *consumer[E]) takeAt(ctx context.Context, at int64) error {
 	return nil
 }
 
-// ensure makes the consumer where the database does not know it.
+// ensure creates the consumer if it does not exist.
 func (c *consumer[E]) ensure(ctx context.Context) error {
 	err := c.take(ctx)
 	if !errors.Is(err, engine.ErrNotFound) {
@@ -200,7 +201,7 @@ func (c *consumer[E]) ensure(ctx context.Context) error {
 			})
 		})
 		if errors.Is(err, pgtx.ErrBusy) {
-			if !backoff.Wait(ctx, consumerRenew) { // somebody else makes it
+			if !backoff.Wait(ctx, consumerRenew) { // another process is creating it
 				return ctx.Err()
 			}
 			continue
@@ -210,7 +211,7 @@ func (c *consumer[E]) ensure(ctx context.Context) error {
 	}
 }
 
-// startAnew moves a new consumer to the oldest event: what was that when it was made has been trimmed since.
+// startAnew moves a new consumer to the oldest event again, since trimming has passed its position.
 func (c *consumer[E]) startAnew(ctx context.Context) error {
 	at, err := c.start(ctx)
 	if err != nil {
@@ -219,7 +220,7 @@ func (c *consumer[E]) startAnew(ctx context.Context) error {
 	return c.takeAt(ctx, at)
 }
 
-// start returns where a new consumer begins.
+// start returns the position at which a new consumer begins.
 func (c *consumer[E]) start(ctx context.Context) (int64, error) {
 	if c.From == Beginning {
 		ends, err := pgtx.InStatement(ctx, &c.runner, func(conn db.DBTX) (db.GetOutboxEndsRow, error) {
@@ -236,13 +237,13 @@ func (c *consumer[E]) start(ctx context.Context) (int64, error) {
 	return sub.Position(), nil
 }
 
-// subscribe reads from the position on.
+// subscribe starts reading after the stored position.
 func (c *consumer[E]) subscribe(ctx context.Context) (err error) {
 	c.sub, c.endSub, err = c.open(ctx, &c.stored)
 	return err
 }
 
-// stop gives the consumer up. ctx may have ended.
+// stop releases the consumer, even if ctx has ended.
 func (c *consumer[E]) stop(ctx context.Context) {
 	examined := c.examined()
 	c.forget()
@@ -259,7 +260,7 @@ func (c *consumer[E]) stop(ctx context.Context) {
 	}
 }
 
-// forget drops what was read.
+// forget discards the subscription and the pending events.
 func (c *consumer[E]) forget() {
 	if c.sub != nil {
 		c.sub.Close()
@@ -269,7 +270,7 @@ func (c *consumer[E]) forget() {
 	c.alone, c.limit = 0, c.Batch
 }
 
-// read waits for events until the consumer is to be kept again.
+// read waits for events until the hold has to be renewed.
 func (c *consumer[E]) read(ctx context.Context) error {
 	waiting, cancel := context.WithDeadline(ctx, c.kept.Add(consumerRenew))
 	defer cancel()
@@ -288,7 +289,8 @@ func (c *consumer[E]) read(ctx context.Context) error {
 	return nil
 }
 
-// open subscribes behind an event, or from now on. Who is through closes the subscription and ends its context.
+// open subscribes after an event, or from now on if after is nil. The caller closes the subscription and cancels its
+// context.
 func (c *consumer[E]) open(ctx context.Context, after *int64) (*outbox.Subscription, context.CancelFunc, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	sub, err := c.eng.Outboxes().Subscribe(ctx, c.src.outbox, outbox.Options{

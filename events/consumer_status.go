@@ -14,33 +14,33 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// ConsumerStatus is what the database knows of a named consumer.
+// ConsumerStatus is the stored state of a named consumer.
 type ConsumerStatus struct {
 	Outbox Outbox
 	Name   string
 
-	Position Cursor // it is through with every event up to here
+	Position Cursor // every event up to here is handled or filtered out
 	Head     Cursor // the newest event that can be read
-	Oldest   Cursor // behind it every event is there
-	Lag      int64  // how many ids are between the two: at most so many events, fewer where transactions rolled back or the filter leaves some out
+	Oldest   Cursor // no event after it is missing
+	Lag      int64  // ids between Position and Head: an upper bound for the events, since rollbacks leave gaps and the filter skips some
 
-	Gone      bool      // events behind Position were deleted: a handler of it ends with a [*GapError]
-	UpdatedAt time.Time // when a process last worked for it
-	Stale     bool      // that is seven days ago: events behind Position may be trimmed
+	Gone      bool      // events after Position were deleted; a handler will fail with [*GapError]
+	UpdatedAt time.Time // when a process last worked for the consumer
+	Stale     bool      // UpdatedAt is more than seven days ago, so events after Position may be trimmed
 
-	Holder    string        // who works for it: host, process and a random part; "" when nobody does
-	HeldUntil time.Time     // when others take over, if the holder is silent until then; zero without one
-	Failing   *FailingEvent // nil: the handler is not failing
-	SetAside  int64         // how many events were set aside
+	Holder    string        // the process that works for it: host, process id and a random part; "" if none
+	HeldUntil time.Time     // when others take over unless the holder renews; zero without a holder
+	Failing   *FailingEvent // nil if the handler is not failing
+	SetAside  int64         // number of events set aside
 }
 
-// FailingEvent is an event at which the handler of a consumer has failed, and which it will try again.
+// FailingEvent is an event on which a consumer's handler has failed and that will be retried.
 type FailingEvent struct {
 	Event    Cursor
-	Tries    int // alone
+	Tries    int // failures of the event tried alone
 	FailedAt time.Time
 	NextTry  time.Time
-	Error    string // what the handler returned last, cut at 16 KiB
+	Error    string // the handler's last error, cut at 16 KiB
 }
 
 // maxConsumers bounds [Consumers].
@@ -79,20 +79,20 @@ func Consumers(ctx context.Context, eng *engine.Engine) ([]ConsumerStatus, error
 	return consumers, nil
 }
 
-// SetAsideEvent is an event that a consumer went past without having handled it.
+// SetAsideEvent is an event that a consumer skipped without having handled it.
 type SetAsideEvent struct {
 	Cursor Cursor
-	Event  json.RawMessage // an object: the columns of its outbox that hold something, by name, and its execution's kind, lane, node key and tags; its row there may be gone
-	Tries  int             // how often the handler failed at it, alone; 0: it could not be read
-	Error  string          // what the handler returned last, cut at 16 KiB; or why it could not be read
-	At     time.Time       // when the consumer went past it
+	Event  json.RawMessage // an object with the non-null columns of its outbox by name, and its execution's kind, lane, node key and tags; the outbox row may be gone
+	Tries  int             // failures of the event tried alone; 0 if it could not be read
+	Error  string          // the handler's last error, cut at 16 KiB, or why the event could not be read
+	At     time.Time       // when the consumer skipped it
 }
 
-// SetAside returns events that a consumer has set aside, ascending, after a cursor: [Beginning], or the zero cursor,
-// for the first. limit is how many at most; 0: [engine.MaxPage], which no page exceeds. Where as many come as were asked
-// for, the next call goes on behind the last one's cursor. A consumer that is not there has none.
+// SetAside returns events that a consumer has set aside, in ascending order, after a cursor. [Beginning] or the zero
+// cursor starts at the first. It returns at most limit events, and never more than [engine.MaxPage], which 0 stands for.
+// If a page is full, continue after its last cursor. An unknown consumer has no events.
 //
-// [RetrySetAside] handles one after all, [ForgetSetAside] drops what is dealt with; nothing else does.
+// Call [RetrySetAside] to handle an event, or [ForgetSetAside] to drop it. Nothing else removes them.
 //
 // Errors: [engine.ErrInvalidInput]. Transaction: one statement; locks nothing.
 func SetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name string, after Cursor, limit int) ([]SetAsideEvent, error) {
@@ -124,17 +124,16 @@ func SetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name strin
 	return events, nil
 }
 
-// MoveConsumer moves a consumer to a cursor, back or forth: it goes on with the first event behind it. What its handler
-// failed at is forgotten; what it has set aside stays. A process that works for it drops what it has read, and what it was
-// in the middle of is not committed or was committed before.
+// MoveConsumer moves a consumer to a cursor, forwards or backwards. It continues with the first event after the cursor,
+// and events handled again have their effects again. The failure count is cleared; events set aside stay. A running
+// process drops its pending events and rolls back a transaction under way.
 //
-// [ConsumerStatus.Head] as the cursor leaves out all that is there now. An event that is handled a second time has its effects a
-// second time, unless the handler knows better.
+// Use [ConsumerStatus.Head] to skip all current events.
 //
-// Errors: [engine.ErrInvalidInput], for the zero cursor too; [engine.ErrNotFound]; a [*GapError], when events behind the
-// cursor are gone, and a [*CursorAheadError], when it is beyond the newest; [engine.ErrContention], while a handler's
-// transaction takes longer than it waits: 2 s, three times; repeat it. Transaction: two statements; in a caller's
-// transaction the row is locked until its end, and the consumer stands still. Safe to repeat.
+// Errors: [engine.ErrInvalidInput], also for the zero cursor; [engine.ErrNotFound]; [*GapError] if events after the cursor
+// were deleted; [*CursorAheadError] if it is after the newest event; [engine.ErrContention] if a handler's transaction
+// outlasts three waits of 2 s: repeat the call. Transaction: two statements; a caller's transaction locks the row, which
+// stops the consumer until it ends. Safe to repeat.
 func MoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name string, to Cursor) error {
 	const op = "move consumer"
 	if err := checkConsumer(outbox, name); err != nil {
@@ -166,11 +165,11 @@ func MoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name s
 	return classified(op, err)
 }
 
-// RemoveConsumer forgets a consumer and what it has set aside. Trimming no longer waits for it. A process that works for it, or
-// waits to, ends with [engine.ErrNotFound]; one that starts later begins anew.
+// RemoveConsumer deletes a consumer and its events set aside. Trimming no longer waits for it. Processes that run it, or
+// wait to, return [engine.ErrNotFound]; a process started later creates it anew.
 //
-// Errors: [engine.ErrInvalidInput]; [engine.ErrNotFound]; [engine.ErrContention], as of [MoveConsumer]. Transaction: two
-// statements; locks the consumer. Repeated, it finds nothing.
+// Errors: [engine.ErrInvalidInput]; [engine.ErrNotFound], also when repeated; [engine.ErrContention], as for
+// [MoveConsumer]. Transaction: two statements; locks the consumer.
 func RemoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name string) error {
 	const op = "remove consumer"
 	if err := checkConsumer(outbox, name); err != nil {
@@ -191,10 +190,10 @@ func RemoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 	return engine.Classify(op, err)
 }
 
-// ForgetSetAside drops an event that a consumer has set aside, once it is dealt with.
+// ForgetSetAside drops an event that a consumer has set aside.
 //
-// Errors: [engine.ErrInvalidInput]; [engine.ErrNotFound]; [engine.ErrContention]. Transaction: one statement. Repeated, it
-// finds nothing.
+// Errors: [engine.ErrInvalidInput]; [engine.ErrNotFound], also when repeated; [engine.ErrContention]. Transaction: one
+// statement.
 func ForgetSetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name string, event Cursor) error {
 	const op = "forget event set aside"
 	if err := checkSetAside(outbox, name, event); err != nil {
@@ -212,12 +211,12 @@ func ForgetSetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 	return engine.Classify(op, err)
 }
 
-// RetrySetAside handles an event after all that the consumer of that name has set aside: fn runs in the transaction that
-// drops it, once, so that its effects happen exactly once. With an error of fn, which it returns, nothing has happened. It
-// does not matter whether the consumer runs. On an engine bound to a transaction fn runs in a savepoint of that.
+// RetrySetAside handles an event that the consumer has set aside. It calls fn once, in the transaction that drops the
+// event, so its effects happen exactly once. If fn fails, the event stays set aside and RetrySetAside returns fn's error.
+// The consumer may be running or not. On an engine bound to a transaction, fn runs in a savepoint.
 //
-// Errors: fn's; [engine.ErrInvalidInput]; [engine.ErrNotFound], when it is not set aside, or somebody else is at it;
-// a [*CorruptEventError], when it cannot be read. Transaction: READ COMMITTED, a minute at most.
+// Errors: fn's; [engine.ErrInvalidInput]; [engine.ErrNotFound] if the event is not set aside or another call is handling
+// it; [*CorruptEventError] if it cannot be read. Transaction: READ COMMITTED, at most a minute.
 func RetrySetAside[E any](
 	ctx context.Context, eng *engine.Engine, name string, src Source[E], event Cursor,
 	fn func(ctx context.Context, tx pgx.Tx, event E) error,
@@ -268,7 +267,7 @@ func RetrySetAside[E any](
 	return classified(op, tx.Commit(ctx))
 }
 
-// classified names the operation that ended with an error, which may be one of this package.
+// classified adds op to an error, and keeps this package's errors as they are.
 func classified(op string, err error) error {
 	_, isCorrupt := errors.AsType[*CorruptEventError](err)
 	if isCorrupt || errors.Is(err, ErrGap) || errors.Is(err, ErrCursorAhead) {
@@ -294,7 +293,7 @@ func checkSetAside(outbox Outbox, name string, event Cursor) error {
 	return nil
 }
 
-// onStatement runs a statement that writes nothing, where the engine runs its own.
+// onStatement runs a statement that writes nothing, on the pool or in the engine's transaction.
 func onStatement[T any](ctx context.Context, eng *engine.Engine, fn func(conn db.DBTX) (T, error)) (T, error) {
 	if tx := eng.Tx(); tx != nil {
 		return fn(pgtx.Callers(tx))
@@ -303,7 +302,7 @@ func onStatement[T any](ctx context.Context, eng *engine.Engine, fn func(conn db
 	return fn(runner.AtOnce())
 }
 
-// onTx runs fn in a transaction, or behind a savepoint of the one that the engine is bound to.
+// onTx runs fn in a transaction, or in a savepoint of the one that the engine is bound to.
 func onTx[T any](ctx context.Context, eng *engine.Engine, fn func(tx pgx.Tx) (T, error)) (T, error) {
 	if tx := eng.Tx(); tx != nil {
 		return pgtx.InCallers(ctx, tx, fn)

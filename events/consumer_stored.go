@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
-// storedEvent is an event as it is kept when it was set aside: the columns of its outbox, by name, and what it carries of its
+// storedEvent is the document of an event that was set aside: the columns of its outbox by name, and the fields of its
 // execution.
 type storedEvent struct {
 	EventID      int64   `json:"event_id"`
@@ -42,7 +42,7 @@ type storedEvent struct {
 	Tags    json.RawMessage `json:"tags,omitempty"`
 }
 
-// storeEvent returns the document of an event.
+// storeEvent returns the document for an event.
 func storeEvent(from outbox.Name, row *outbox.Row) (string, error) {
 	e := storedEvent{
 		EventID: row.ID, PartitionKey: row.Partition, ExecutionID: row.Execution,
@@ -67,7 +67,7 @@ func storeEvent(from outbox.Name, row *outbox.Row) (string, error) {
 	return string(document), nil
 }
 
-// readStoredEvent returns the row that a document was made of.
+// readStoredEvent returns the row stored in a document.
 func readStoredEvent(from outbox.Name, document []byte) (*outbox.Row, error) {
 	var e storedEvent
 	if err := json.Unmarshal(document, &e); err != nil {

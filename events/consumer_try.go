@@ -21,24 +21,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// handler handles events in a transaction, and returns how many of them it is through with; with an error, it is the next
-// one that it failed at, or, if none is left, nobody knows which.
+// handler handles events in a transaction and returns how many it has handled. If it fails, that is the index of the
+// failed event, or len(events) if the failed event is unknown.
 type handler[E any] func(ctx context.Context, tx pgx.Tx, events []E) (int, error)
 
 const (
-	maxExcused     = 3                // failures in a row that may be the server's, before one is the event's
-	maxErrorText   = 16 << 10         // of what is kept of a handler's error, in bytes
-	commitTimeout  = 30 * time.Second // for the end of a transaction whose handler is through
+	maxExcused     = 3                // consecutive failures blamed on the server before one counts against the event
+	maxErrorText   = 16 << 10         // limit for a stored handler error, in bytes
+	commitTimeout  = 30 * time.Second // for storing the position and committing
 	serverPatience = 2 * time.Second  // how much longer than the handler's context the server waits
 )
 
-// handlerError is a transaction of the handler that was rolled back because of it.
+// handlerError reports that a handler's transaction failed and was rolled back.
 type handlerError struct {
-	at  int // of the events; as many as there are: nobody knows
+	at  int // index of the failed event; the number of events if unknown
 	err error
 }
 
-// work handles the first of the pending events, as many as one transaction is to take.
+// work handles the first pending events in one transaction.
 func (c *consumer[E]) work(ctx context.Context) error {
 	first := c.pending[0]
 	if first.err != nil {
@@ -73,8 +73,8 @@ func (c *consumer[E]) work(ctx context.Context) error {
 	return nil
 }
 
-// next returns how many of the pending events the next transaction takes: none that cannot be read, and by itself what was
-// failed at.
+// next returns how many pending events the next transaction takes. It stops before an event that cannot be read, and takes
+// an event that failed before by itself.
 func (c *consumer[E]) next() int {
 	own := func(i int) bool { return c.pending[i].row.ID == c.failing || c.pending[i].row.ID == c.alone }
 	if own(0) {
@@ -88,7 +88,7 @@ func (c *consumer[E]) next() int {
 	return min(len(c.pending), c.limit)
 }
 
-// advance notes that the first n pending events are over and done with.
+// advance drops the first n pending events, which are handled.
 func (c *consumer[E]) advance(n int) {
 	c.stored, c.kept = c.pending[n-1].row.ID, time.Now()
 	clear(c.pending[:n])
@@ -96,9 +96,9 @@ func (c *consumer[E]) advance(n int) {
 	c.failing, c.tries = 0, 0
 }
 
-// try handles items in one transaction and returns how many were committed, fewer when ctx has ended; or why it was rolled
-// back. An error is not the handler's: the consumer is lost, or the database is, or ctx has ended. Whether a commit was
-// under way then, the row will tell: its position is read before anything else is done.
+// try handles items in one transaction. It returns how many were committed, fewer than all if ctx ended, or the handler's
+// failure. err is any other failure: the hold is lost, the database failed, or ctx ended. A commit may then have
+// succeeded; the next step reads the position from the row before it does anything else.
 func (c *consumer[E]) try(ctx context.Context, items []item[E]) (done int, failed *handlerError, err error) {
 	timed, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -125,7 +125,7 @@ func (c *consumer[E]) try(ctx context.Context, items []item[E]) (done int, faile
 		return c.failed(ctx, timed, tx, done, err)
 	}
 
-	// What the handler is through with is committed although ctx has ended: nobody would know of a commit that is cut.
+	// Commit handled events even if ctx has ended, since the outcome of an interrupted commit is unknown.
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	n, err := c.q.AdvanceConsumer(ending, tx, db.AdvanceConsumerParams{
@@ -134,7 +134,7 @@ func (c *consumer[E]) try(ctx context.Context, items []item[E]) (done int, faile
 	})
 	switch {
 	case err == nil && n == 0:
-		return 0, nil, errLost // the handler has written to the row
+		return 0, nil, errLost // the handler changed the consumer's row
 	case err == nil:
 		err = tx.Commit(ending)
 	}
@@ -144,7 +144,7 @@ func (c *consumer[E]) try(ctx context.Context, items []item[E]) (done int, faile
 	return done, nil, nil
 }
 
-// failed decides whose fault it is that a transaction failed.
+// failed decides whether a failed transaction counts against the event.
 func (c *consumer[E]) failed(ctx, timed context.Context, tx pgx.Tx, at int, err error) (int, *handlerError, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -164,8 +164,8 @@ func (c *consumer[E]) failed(ctx, timed context.Context, tx pgx.Tx, at int, err 
 	return 0, &handlerError{at, err}, nil
 }
 
-// isCut reports whether an error comes from a connection that the network or the server ended, and not the handler by
-// closing it or by a context of its own.
+// isCut reports whether the network or the server ended the connection, rather than the handler by closing it or by a
+// context of its own.
 func isCut(err error) bool {
 	if code := pgtx.SQLState(err); code != "" {
 		return strings.HasPrefix(code, "57P") || strings.HasPrefix(code, "08")
@@ -177,7 +177,7 @@ func isCut(err error) bool {
 	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// isConflict says whether the server aborted a transaction in favour of another.
+// isConflict reports whether the server aborted the transaction in favour of another.
 func isConflict(err error) bool {
 	switch pgtx.SQLState(err) {
 	case "40001", "40P01", "55P03":
@@ -186,7 +186,7 @@ func isConflict(err error) bool {
 	return false
 }
 
-// count counts a failure at the first pending event, which was tried alone.
+// count records a failure of the first pending event, which was tried alone.
 func (c *consumer[E]) count(ctx context.Context, reason error) error {
 	event := c.pending[0].row.ID
 	tries := 1
@@ -215,7 +215,7 @@ func (c *consumer[E]) count(ctx context.Context, reason error) error {
 	return nil
 }
 
-// pause returns how long to wait after so many failures.
+// pause returns how long to wait after the given number of failures.
 func (c *consumer[E]) pause(tries int) time.Duration {
 	b := c.Backoff
 	pause := min(float64(b.First)*math.Pow(b.Factor, float64(tries-1)), float64(b.Max))
@@ -225,7 +225,7 @@ func (c *consumer[E]) pause(tries int) time.Duration {
 	return time.Duration(pause)
 }
 
-// setAside goes past the first pending event and keeps it for a person to look at.
+// setAside stores the first pending event with its error for an operator, and moves the position past it.
 func (c *consumer[E]) setAside(ctx context.Context, tries int, reason error) error {
 	row := c.pending[0].row
 	event, err := storeEvent(c.src.outbox, row)
@@ -250,7 +250,7 @@ func (c *consumer[E]) setAside(ctx context.Context, tries int, reason error) err
 	return nil
 }
 
-// handlerTx is the transaction as the handler has it: the consumer ends it.
+// handlerTx is the transaction that the handler gets. Only the consumer may end it.
 type handlerTx struct{ pgx.Tx }
 
 var (
@@ -264,7 +264,7 @@ func (handlerTx) Commit(context.Context) error { return errNotToEnd }
 
 func (handlerTx) Rollback(context.Context) error { return errNotToEnd }
 
-// panicked is what a handler panicked with.
+// panicked is the error for a handler that panicked.
 type panicked struct {
 	value any
 	stack []byte
@@ -272,7 +272,7 @@ type panicked struct {
 
 func (p *panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
-// guarded calls a handler. Its panic is an error, and so is a transaction with which nothing more can be done.
+// guarded calls a handler. It returns an error if the handler fails, panics, or leaves the transaction unusable.
 func guarded(tx pgx.Tx, call func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -293,7 +293,7 @@ func guarded(tx pgx.Tx, call func() error) (err error) {
 	return nil
 }
 
-// errorText is how a handler's error is kept.
+// errorText returns the text to store for a handler's error: valid UTF-8, at most maxErrorText bytes.
 func errorText(err error) string {
 	text := err.Error()
 	if p, ok := errors.AsType[*panicked](err); ok {

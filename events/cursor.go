@@ -7,24 +7,23 @@ import (
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
-// Cursor is a position in an outbox: every event up to it has been handled. It is kept and given back, and not looked
-// into. The zero value is no position: reading begins with what is committed from now on. A cursor of one outbox means
-// nothing in another.
+// Cursor is an opaque position in an outbox: every event up to it has been handled. The zero value is no position; reading
+// then begins with events committed from now on. A cursor is only valid for the outbox it came from.
 //
-// Cursors are nine bytes, those of FlowFabric. One that FlowFabric made says only that its event was seen, and not that
-// every earlier one was: who moves over goes on from an older cursor, and leaves out what he has had. One of its
-// completions always holds [Beginning].
+// A cursor has nine bytes, in FlowFabric's format. FlowFabric's own cursor only says that its event was seen, not that
+// every earlier event was. To move over, continue from an older cursor and skip the events already handled. FlowFabric's
+// cursors for completions are always [Beginning].
 type Cursor struct {
 	set bool
 	id  int64
 }
 
-// Beginning is the position before the first event. Reading from there hands on every event that is kept, or ends with a
-// [*GapError] where some were deleted already, which says from where the rest can be read. A new consumer that begins there
-// begins with the oldest that is kept.
+// Beginning is the position before the first event. A subscription from there delivers every event that is kept. If events
+// were already deleted, it ends with a [*GapError] that has the oldest readable position. A new consumer from there begins
+// with the oldest event that is kept.
 var Beginning = Cursor{set: true}
 
-// ParseCursor returns the cursor that [Cursor.Bytes] gave. No bytes are the zero cursor.
+// ParseCursor returns the cursor for bytes from [Cursor.Bytes]. No bytes are the zero cursor.
 //
 // Errors: [engine.ErrInvalidInput] for bytes that are no cursor of a Postgres outbox.
 func ParseCursor(b []byte) (Cursor, error) {
@@ -37,10 +36,10 @@ func ParseCursor(b []byte) (Cursor, error) {
 
 func cursorOf(event int64) Cursor { return Cursor{true, event} }
 
-// IsZero says whether c is no position.
+// IsZero reports whether c is the zero cursor, which is no position.
 func (c Cursor) IsZero() bool { return !c.set }
 
-// Bytes returns the nine bytes of c, none of the zero cursor.
+// Bytes returns the nine bytes of c, or nil for the zero cursor.
 func (c Cursor) Bytes() []byte {
 	if !c.set {
 		return nil
@@ -48,13 +47,13 @@ func (c Cursor) Bytes() []byte {
 	return wire.NewEventCursor(c.id)
 }
 
-// String is [Cursor.Bytes] in hexadecimal.
+// String returns [Cursor.Bytes] in hexadecimal.
 func (c Cursor) String() string { return hex.EncodeToString(c.Bytes()) }
 
-// MarshalText is [Cursor.String].
+// MarshalText returns [Cursor.String].
 func (c Cursor) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText takes what [Cursor.MarshalText] gave.
+// UnmarshalText parses the text that [Cursor.MarshalText] returns.
 //
 // Errors: as for [ParseCursor].
 func (c *Cursor) UnmarshalText(text []byte) error {
@@ -66,7 +65,7 @@ func (c *Cursor) UnmarshalText(text []byte) error {
 	return err
 }
 
-// after is what a subscription begins behind; nil: now.
+// after returns the event to subscribe after, or nil for now.
 func (c Cursor) after() *int64 {
 	if !c.set {
 		return nil

@@ -10,64 +10,63 @@ import (
 
 // The sentinels of this package.
 var (
-	// ErrGap: events behind the position were deleted before they were handed on. Nothing tells which. The caller looks at
-	// the executions themselves, and goes on from [GapError].Oldest.
+	// ErrGap reports that events after the position were deleted before they were read; it is unknown which. Read the
+	// executions themselves, then continue from [GapError].Oldest.
 	ErrGap = errors.New("events were deleted before they were read")
 
-	// ErrCursorAhead: the database is older than the position: it was restored, or another server was promoted that had not
-	// got everything, or the cursor is of another database. The caller decides from where to go on. Carried by
-	// [CursorAheadError].
+	// ErrCursorAhead reports that the database is older than the position: it was restored, a standby that lacked some events
+	// was promoted, or the cursor is from another database. Choose a position to continue from. Carried by [CursorAheadError].
 	ErrCursorAhead = errors.New("cursor is ahead of the database")
 
-	// ErrClosed: the subscription was closed.
+	// ErrClosed reports that the subscription was closed.
 	ErrClosed = errors.New("subscription is closed")
 )
 
-// GapError says what was deleted.
+// GapError says which range of events was deleted.
 type GapError struct {
 	Outbox    Outbox
-	Requested Cursor // the position: what lay between it and Oldest may not have been seen
-	Oldest    Cursor // from here on every event is there
+	Requested Cursor // the position; events between it and Oldest may be unread
+	Oldest    Cursor // no event after it is missing
 }
 
 func (e *GapError) Error() string {
 	return fmt.Sprintf("%s events were deleted before they were read: between the cursors %s and %s", e.Outbox, e.Requested, e.Oldest)
 }
 
-// Unwrap gives [ErrGap].
+// Unwrap returns [ErrGap].
 func (e *GapError) Unwrap() error { return ErrGap }
 
 // CursorAheadError says how far the database has come.
 type CursorAheadError struct {
 	Outbox   Outbox
 	Cursor   Cursor // the position
-	Database Cursor // where the database's sequence stands
+	Database Cursor // the last event of the database
 }
 
 func (e *CursorAheadError) Error() string {
 	return fmt.Sprintf("the cursor %s is ahead of the %s events of this database, which end at %s", e.Cursor, e.Outbox, e.Database)
 }
 
-// Unwrap gives [ErrCursorAhead].
+// Unwrap returns [ErrCursorAhead].
 func (e *CursorAheadError) Unwrap() error { return ErrCursorAhead }
 
-// CorruptEventError stands in the place of an event that cannot be read. Reading goes on behind it.
+// CorruptEventError takes the place of an event that cannot be read. Reading continues after it.
 type CorruptEventError struct {
 	Outbox  Outbox
 	EventID int64
-	Cursor  Cursor // right behind it
+	Cursor  Cursor // the position right after the event
 	Field   string // the column
-	Raw     string // what stands there, its first 200 bytes
+	Raw     string // the stored value, its first 200 bytes
 }
 
 func (e *CorruptEventError) Error() string {
 	return fmt.Sprintf("%s event %d cannot be read: its %s", e.Outbox, e.EventID, e.Field)
 }
 
-// Unwrap gives [engine.ErrCorruption].
+// Unwrap returns [engine.ErrCorruption].
 func (e *CorruptEventError) Unwrap() error { return engine.ErrCorruption }
 
-// corrupt leaves out the outbox, which named fills in.
+// corrupt returns a CorruptEventError without its outbox; named sets that.
 func corrupt(row *outbox.Row, field string, raw any) error {
 	return &CorruptEventError{EventID: row.ID, Cursor: cursorOf(row.ID), Field: field, Raw: fmt.Sprintf("%.200s", fmt.Sprint(raw))}
 }
@@ -79,18 +78,19 @@ func named(name outbox.Name, err error) error {
 	return err
 }
 
-// DisconnectedError says that the database could not be read for a while, or its notifications not be heard. Nothing was
-// lost, and reading goes on. Only [Options].Notices asks for it.
+// DisconnectedError reports that for a while the database could not be read, or notifications could not be received. No
+// event is lost, and reading continues. A subscription reports it only with [Options].Notices.
 type DisconnectedError struct {
 	Outbox Outbox
-	Cursor Cursor // of the last event that was handed out
+	Cursor Cursor // of the last delivered event
 }
 
 func (e *DisconnectedError) Error() string {
 	return fmt.Sprintf("the %s events were interrupted behind the cursor %s", e.Outbox, e.Cursor)
 }
 
-// UnreadableError says that the table is not what this library reads, after a position.
+// UnreadableError reports that the outbox cannot be read after a position, because its table or sequence is not as this
+// library expects.
 type UnreadableError struct {
 	Outbox Outbox
 	Cursor Cursor // of the last event that could be read
@@ -101,10 +101,10 @@ func (e *UnreadableError) Error() string {
 	return fmt.Sprintf("the %s events cannot be read: %v", e.Outbox, e.err)
 }
 
-// Unwrap gives [engine.ErrCorruption] and what was in the way.
+// Unwrap returns [engine.ErrCorruption] and the cause.
 func (e *UnreadableError) Unwrap() []error { return []error{engine.ErrCorruption, e.err} }
 
-// publicError says what an error of the machine means to a user.
+// publicError converts an error of internal/outbox to the exported one.
 func publicError(err error) error {
 	switch e := err.(type) { //nolint:errorlint // nothing wraps them
 	case *outbox.GapError:

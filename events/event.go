@@ -11,29 +11,29 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Event is what all events have.
+// Event holds the fields that all events have.
 type Event struct {
-	ID          int64          // names the event in its outbox; later events of an execution have greater ids
-	Execution   id.ExecutionID // zero for what is a flow's
-	Namespace   *id.Namespace  // nil: another program left it out
-	InstanceTag *string        // nil: the execution has none, or another program left it out
-	At          time.Time      // when it happened, in milliseconds, by the database's clock
+	ID          int64          // unique in its outbox; later events of an execution have greater ids
+	Execution   id.ExecutionID // zero for an event of a flow
+	Namespace   *id.Namespace  // nil if another program left it out
+	InstanceTag *string        // nil if the execution has none, or another program left it out
+	At          time.Time      // when it happened, by the database's clock, in milliseconds
 
-	// Kind, Lane, NodeKey and Tags are the execution's, as they are when the event is read: tags may have been set since it
-	// happened. They are empty if the execution has been deleted by then, and for what is a flow's.
+	// Kind, Lane, NodeKey and Tags are the execution's, looked up when the event is read, so tags may have changed since. They
+	// are empty if the execution has been deleted, and for an event of a flow.
 	Kind    string
 	Lane    id.LaneID
-	NodeKey string // its key in the flow, where it was created as a node
+	NodeKey string // its key in the flow it was created in as a node
 	Tags    map[string]string
 }
 
-// Cursor is the position right behind e.
+// Cursor returns the position right after e.
 func (e Event) Cursor() Cursor { return cursorOf(e.ID) }
 
-// Completion tells that an execution has ended.
+// Completion reports that an execution has ended.
 type Completion struct {
 	Event
-	Flow     *id.FlowID // nil: it is no member of one
+	Flow     *id.FlowID // nil if it belongs to no flow
 	Outcome  state.CompletionOutcome
 	Inserted time.Time // when the event was inserted, by the database's clock
 }
@@ -44,19 +44,19 @@ func completionOf(row *outbox.Row) (Completion, error) {
 		return Completion{}, err
 	}
 	outcome := state.CompletionOutcome(row.Kind)
-	if row.Kind == "failure" { // nothing is known to write it, and FlowFabric reads it
+	if row.Kind == "failure" { // read like FlowFabric does, though no known program writes it
 		outcome = state.CompletionFailure
 	}
 	return Completion{Event: head, Flow: row.Flow, Outcome: outcome, Inserted: time.UnixMilli(row.CommittedAt)}, nil
 }
 
-// Lease tells what happened to a lease.
+// Lease reports a change of a lease.
 type Lease struct {
 	Event
-	Type      state.LeaseEventType // or a word that this library does not know
-	Lease     *id.LeaseID          // nil: not recorded
-	Worker    *id.WorkerInstanceID // the holder, or who was it; nil: not recorded, as by FlowFabric
-	RevokedBy string               // of a revoked lease: operator, reconciler or backend. A holder that gives its lease back revokes it too
+	Type      state.LeaseEventType // may be a value that this library does not know
+	Lease     *id.LeaseID          // nil if not recorded
+	Worker    *id.WorkerInstanceID // the current or previous holder; nil if not recorded, as by FlowFabric
+	RevokedBy string               // for a revoked lease: operator, reconciler or backend; also set when a holder gives its lease back
 }
 
 func leaseOf(row *outbox.Row) (Lease, error) {
@@ -82,17 +82,17 @@ func leaseOf(row *outbox.Row) (Lease, error) {
 	return lease, nil
 }
 
-// Signal tells that a signal was delivered.
+// Signal reports that a signal was delivered.
 type Signal struct {
 	Event
 	Signal       id.SignalID
-	Waitpoint    *id.WaitpointID // nil: none, or not readable
-	Source       *string         // who sent it; nil: not recorded
+	Waitpoint    *id.WaitpointID // nil if there is none or it is not readable
+	Source       *string         // the sender; nil if not recorded
 	Effect       Effect
-	EffectStored bool // false: FlowFabric wrote the event, and does not say
+	EffectStored bool // false if FlowFabric wrote the event, which does not record the effect
 }
 
-// Effect is what a signal did, or a word that this library does not know.
+// Effect is the effect of a signal. It may be a value that this library does not know.
 type Effect string
 
 // The effects.
@@ -122,8 +122,7 @@ func signalOf(row *outbox.Row) (Signal, error) {
 	return signal, nil
 }
 
-// OperatorCall tells what an operator did. One of the pointers is set, unless Type is a word that this library does not
-// know.
+// OperatorCall reports an operator's call. One of its pointers is set, unless this library does not know Type.
 type OperatorCall struct {
 	Event
 	Type            state.OperatorEventType
@@ -133,24 +132,24 @@ type OperatorCall struct {
 	Details         json.RawMessage // as stored
 }
 
-// PriorityChanged tells of a change of priority.
+// PriorityChanged reports a change of priority.
 type PriorityChanged struct {
 	Old int32 `json:"old_priority"`
 	New int32 `json:"new_priority"`
 }
 
-// Replayed tells of a replay.
+// Replayed reports a replay.
 type Replayed struct {
-	Branch      string `json:"branch"`       // normal, or skipped_flow_member
-	GroupsReset int    `json:"groups_reset"` // of a skipped member
+	Branch      string `json:"branch"`       // normal or skipped_flow_member
+	GroupsReset int    `json:"groups_reset"` // for a skipped member
 }
 
-// FlowCancel tells that the cancellation of a flow was asked for.
+// FlowCancel reports a request to cancel a flow.
 type FlowCancel struct {
 	Flow    id.FlowID              `json:"-"`
 	Policy  state.FlowCancelPolicy `json:"cancellation_policy"`
 	Reason  string                 `json:"reason"`
-	Members int                    `json:"member_count"` // that it concerned
+	Members int                    `json:"member_count"` // number of members concerned
 }
 
 func operatorCallOf(row *outbox.Row) (OperatorCall, error) {
@@ -182,14 +181,15 @@ func operatorCallOf(row *outbox.Row) (OperatorCall, error) {
 	return call, nil
 }
 
-// InstanceTag would tell that an execution was given an instance tag, or has lost it: see [InstanceTags].
+// InstanceTag reports that an execution's instance tag was set or cleared. No program writes such events yet; see
+// [InstanceTags].
 type InstanceTag struct {
 	Event
 	Tag     string
 	Cleared bool
 }
 
-// headOf is what all events have.
+// headOf returns the common fields of an execution's event.
 func headOf(row *outbox.Row) (Event, error) {
 	execution, err := id.ParseExecutionUUID(row.Execution)
 	if err != nil {
@@ -202,7 +202,7 @@ func headOf(row *outbox.Row) (Event, error) {
 	return e, err
 }
 
-// flowHeadOf is headOf for an event of a flow.
+// flowHeadOf returns the common fields of a flow's event.
 func flowHeadOf(row *outbox.Row) (Event, id.FlowID, error) {
 	flow, err := id.ParseFlowID(row.Execution)
 	if err != nil {
@@ -227,7 +227,7 @@ func eventOf(row *outbox.Row) (Event, error) {
 	return e, nil
 }
 
-// tagsOf reads stored tags. A value that is no text, which another program may have stored, is left out.
+// tagsOf parses stored tags. It drops values that are not strings, which another program may have stored.
 func tagsOf(document []byte) map[string]string {
 	var raw map[string]any
 	if json.Unmarshal(document, &raw) != nil || len(raw) == 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/events"
 )
 
-// TestExamples runs the examples on the migrated database that FF_EXAMPLES names. A test of module tests starts it with
-// one; this module, which knows no way to a server, only compiles them.
+// TestExamples runs the examples on the migrated database that FF_EXAMPLES names. A test in the tests module sets it; this
+// module cannot start a server and only compiles them.
 func TestExamples(t *testing.T) {
 	databaseURL := os.Getenv("FF_EXAMPLES")
 	if databaseURL == "" {
@@ -42,7 +42,7 @@ func connect(ctx context.Context) (*pgxpool.Pool, *engine.Engine) {
 	return pool, eng
 }
 
-// cancelOne makes an event: an execution is created and cancelled.
+// cancelOne causes an event: it creates an execution and cancels it.
 func cancelOne(ctx context.Context, eng *engine.Engine) {
 	created, err := eng.CreateExecution(ctx, engine.ExecutionSpec{Kind: "resize", Lane: "images"})
 	if err != nil {
@@ -53,7 +53,7 @@ func cancelOne(ctx context.Context, eng *engine.Engine) {
 	}
 }
 
-// Whoever looks on is told of every execution that ends from now on.
+// A subscription reports every execution that ends from now on.
 func ExampleSubscribe() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
@@ -78,7 +78,7 @@ func ExampleSubscribe() {
 	}
 }
 
-// A position that is kept leads on where the reader stopped.
+// A stored position lets a reader continue where it stopped.
 func ExampleSubscription_Position() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
@@ -91,7 +91,7 @@ func ExampleSubscription_Position() {
 	stored := sub.Position().Bytes() // nine bytes, for a column or a file
 	sub.Close()
 
-	cancelOne(ctx, eng) // nobody reads
+	cancelOne(ctx, eng) // no reader is running
 
 	after, err := events.ParseCursor(stored)
 	if err != nil {
@@ -109,8 +109,8 @@ func ExampleSubscription_Position() {
 	fmt.Println(end.Outcome) // cancelled
 }
 
-// Bills are written once for each end, whatever is killed or restarted: the consumer's position moves in the transaction
-// that writes them.
+// The handler writes one bill for each end, even across crashes and restarts: the consumer's position moves in the
+// transaction that writes the bills.
 //
 //pace:allow the example ends by itself
 func ExampleHandle() {
@@ -126,7 +126,7 @@ func ExampleHandle() {
 	billing := events.Consumer{Name: "billing", From: events.Beginning}
 	err := events.HandleWith(ctx, eng, billing, events.Completions(events.Filter{}), func(ctx context.Context, tx pgx.Tx, end events.Completion) error {
 		_, err := tx.Exec(ctx, "INSERT INTO bills VALUES ($1, $2)", end.Execution.String(), string(end.Outcome))
-		time.AfterFunc(time.Second, stop) // this program has seen enough
+		time.AfterFunc(time.Second, stop) // stop this program after a second
 		return err
 	})
 	if err != nil {

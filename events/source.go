@@ -21,7 +21,7 @@ const (
 	OperatorOutbox   Outbox = "operator"
 )
 
-// ops name the subscriptions in errors.
+// ops maps outboxes to the operation named in errors.
 var ops = map[outbox.Name]string{
 	outbox.Completion: "pg.subscribe_completion",
 	outbox.Lease:      "pg.subscribe_lease_history",
@@ -37,7 +37,7 @@ func checkOutbox(o Outbox) error {
 	return &engine.InputError{Field: "outbox", Reason: fmt.Sprintf("is %.20q: it is completion, lease, signal or operator", string(o))}
 }
 
-// Source is an outbox with a filter: what is read.
+// Source is an outbox with a filter, to be read by a consumer or a subscription.
 type Source[E any] struct {
 	outbox outbox.Name
 	filter outbox.Filter
@@ -45,7 +45,7 @@ type Source[E any] struct {
 	err    error
 }
 
-// Completions are the ends of executions, one for each.
+// Completions returns the source of completions: one event for the end of each execution.
 func Completions(f Filter) Source[Completion] {
 	s := sourceOf(outbox.Completion, f, completionOf)
 	if !f.NonTerminal {
@@ -54,25 +54,25 @@ func Completions(f Filter) Source[Completion] {
 	return s
 }
 
-// Leases are what happened to leases: taken, renewed, and how they ended.
+// Leases returns the source of lease events: taken, renewed, and how leases ended.
 func Leases(f Filter) Source[Lease] { return terminal(f, sourceOf(outbox.Lease, f, leaseOf)) }
 
-// Signals are the signals that were delivered.
+// Signals returns the source of delivered signals.
 func Signals(f Filter) Source[Signal] { return terminal(f, sourceOf(outbox.Signal, f, signalOf)) }
 
-// OperatorCalls are what operators did.
+// OperatorCalls returns the source of operator calls.
 func OperatorCalls(f Filter) Source[OperatorCall] {
 	return terminal(f, sourceOf(outbox.Operator, f, operatorCallOf))
 }
 
-// InstanceTags would be the instance tags that executions are given and lose. Nothing writes such events: whoever reads them
-// is refused with [engine.ErrUnavailable].
+// InstanceTags returns a source that cannot be read yet: no program writes events of instance tags, so readers get
+// [engine.ErrUnavailable].
 func InstanceTags(Filter) Source[InstanceTag] {
 	return Source[InstanceTag]{err: &engine.UnavailableError{Reason: "subscribe_instance_tags: nothing writes events of instance tags"}}
 }
 
-// Filter says which events are handed on. The zero value accepts all of them, of every partition. What does not match
-// moves the position as well.
+// Filter selects the events to deliver. The zero value selects all of them, in every partition. The position moves past
+// events that don't match.
 type Filter struct {
 	// Namespace is the namespace of the execution. Default: any.
 	Namespace id.Namespace
@@ -83,12 +83,12 @@ type Filter struct {
 	// Partitions are the partitions of the executions. Default: all.
 	Partitions []int16
 
-	// NonTerminal has completions tell also of suspended executions that may go on, with [state.CompletionResumable]. For
-	// the other outboxes it is refused.
+	// NonTerminal includes completions of suspended executions that may resume, with [state.CompletionResumable]. Other
+	// outboxes refuse it.
 	NonTerminal bool
 }
 
-// InstanceTagKey is the key of the only tag that events can be filtered by.
+// InstanceTagKey is the only tag key that events can be filtered by.
 const InstanceTagKey = outbox.InstanceTagKey
 
 // Tag is a tag of executions.
@@ -133,7 +133,7 @@ func terminal[E any](f Filter, s Source[E]) Source[E] {
 	return s
 }
 
-// check refuses a source that cannot be read.
+// check returns an error for a source that cannot be read.
 func (s *Source[E]) check(eng *engine.Engine) error {
 	switch {
 	case s.err != nil:

@@ -6,17 +6,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 )
 
-// OutboxStats is how an engine reads an outbox.
+// OutboxStats describes how an engine reads an outbox.
 type OutboxStats struct {
 	Outbox        Outbox
-	Position      Cursor    // up to which events have been handed to its subscriptions
-	HeldSince     time.Time // since when the next event is held back; zero: it is not
-	Holders       []int32   // process ids of the transactions that may still commit what is missing; 0: a prepared one
-	GracePeriods  int       // so far
+	Position      Cursor    // the last event delivered to the subscriptions
+	HeldSince     time.Time // since when an open transaction holds back the next event; zero if none does
+	Holders       []int32   // process ids of the transactions that may still commit a missing event; 0 for a prepared one
+	GracePeriods  int       // number of grace periods so far
 	Subscriptions int
 }
 
-// Stats returns how an engine reads the outboxes that are subscribed to by it, for metrics. It asks nothing of the database.
+// Stats returns statistics about the outboxes that an engine reads, for metrics. It does not query the database.
 func Stats(eng *engine.Engine) []OutboxStats {
 	var stats []OutboxStats
 	for _, s := range eng.Outboxes().Stats() {

@@ -12,15 +12,16 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
-// Options are the options of a subscription. The zero value of every field is its default.
+// Options configures a subscription. The zero value of every field is its default.
 type Options struct {
-	// After is the position to go on from, strictly behind it. Default: from now on.
+	// After is the position to continue from: delivery starts with the first event after it. Default: from now on.
 	After Cursor
 
-	// Buffer is how many events wait for the reader at most, to 65,536; beyond, they wait in the database. Default 1024.
+	// Buffer is how many events may wait in memory for the reader, up to 65,536. Further events wait in the database. Default
+	// 1024.
 	Buffer int
 
-	// Notices has outages told of, by a [*DisconnectedError]. Nothing is lost by one.
+	// Notices makes Next report outages with a [*DisconnectedError]. Outages lose no events either way.
 	Notices bool
 }
 
@@ -29,27 +30,28 @@ const DefaultBuffer = 1024
 
 const maxBuffer = 1 << 16
 
-// Subscription hands out the events of a source. Next and All are for one goroutine at a time, the rest for any.
+// Subscription delivers the events of a source. Call Next and All from one goroutine at a time; the other methods are safe
+// for concurrent use.
 type Subscription[E any] struct {
 	src  Source[E]
 	rows *outbox.Subscription
 }
 
-// Subscribe begins to read a source: each event that is committed from then on, or that stands behind [Options].After, is
-// handed out exactly once, in the order of the ids, whichever program wrote it. It lives as long as ctx, until Close.
+// Subscribe starts reading a source. It delivers each matching event exactly once, in the order of the ids, whichever
+// program wrote it: those committed from now on, or all those after [Options].After. The subscription lasts until ctx ends
+// or Close is called.
 //
-// From now on, Subscribe may wait for transactions that have written to the outbox and have not ended; ctx bounds that.
-// After a cursor it waits for nobody.
+// Without a cursor, Subscribe waits for open transactions that have written to the outbox, until ctx ends. With a cursor
+// it does not wait.
 //
-// All subscriptions of an engine share one reader for each outbox and the listening connection of the engine, and none of
-// them holds a connection while it waits. One that is slow is read for by itself, by a connection of the pool for a moment,
-// and at most four at a time.
+// Subscriptions of an engine share one reader per outbox and the engine's listener. They hold no connection while they
+// wait. A slow subscription is read for separately, on a pooled connection for a moment, at most four at a time.
 //
-// Errors: [engine.ErrInvalidInput] for a filter, a cursor or an option that cannot be, and for an engine bound to a
-// transaction; [engine.ErrUnavailable] if the database cannot be reached or is a standby; [engine.ErrDenied] for a missing
-// login or right, naming the GRANT if it is for the sequence of the outbox; [engine.ErrNotMigrated]; [engine.ErrTransport] if the server fails in another way; a [*GapError] if events
-// behind the cursor are gone, a [*CursorAheadError] if it is ahead of the database; [engine.ErrCorruption] if the sequence
-// of the outbox is not one that can be followed; ctx's error. Nothing is written in any case.
+// Errors: [engine.ErrInvalidInput] for a bad filter, cursor or option, and for an engine bound to a transaction;
+// [engine.ErrUnavailable] if the database cannot be reached or is a standby; [engine.ErrDenied] if a login or right is
+// missing, with the GRANT if it is for the outbox's sequence; [engine.ErrNotMigrated]; [engine.ErrTransport] for other
+// server failures; [*GapError] if events after the cursor were deleted; [*CursorAheadError]; [engine.ErrCorruption] if the
+// outbox's sequence cannot be followed; ctx's error. Nothing is written.
 func Subscribe[E any](ctx context.Context, eng *engine.Engine, src Source[E], o Options) (*Subscription[E], error) {
 	if err := src.check(eng); err != nil {
 		return nil, err
@@ -69,7 +71,7 @@ func Subscribe[E any](ctx context.Context, eng *engine.Engine, src Source[E], o 
 	return &Subscription[E]{src, rows}, nil
 }
 
-// subscribeError says by a sentinel why a subscription could not begin.
+// subscribeError classifies an error that kept a subscription from starting.
 func subscribeError(ctx context.Context, name outbox.Name, err error) error {
 	if public := publicError(err); public != err { //nolint:errorlint // whether it is the same
 		return public
@@ -84,12 +86,11 @@ func subscribeError(ctx context.Context, name outbox.Name, err error) error {
 	return fmt.Errorf("%s: %w: %w", op, engine.ErrUnavailable, err)
 }
 
-// Next waits for the next event. An event is handed out once; a call that ends with ctx takes none.
+// Next waits for the next event and returns it. If ctx ends first, no event is lost.
 //
-// Errors: a [*CorruptEventError] in the place of an event that cannot be read, and with [Options].Notices a
-// [*DisconnectedError], after which the next call goes on. Those that end the subscription, and are returned from then
-// on: a [*GapError], a [*CursorAheadError], an [*UnreadableError], [ErrClosed], and the error of the context of Subscribe.
-// Or ctx's. An outage of the database is waited out.
+// Errors: [*CorruptEventError] in place of an event that cannot be read and, with [Options].Notices, [*DisconnectedError];
+// call Next again. [*GapError], [*CursorAheadError], [*UnreadableError], [ErrClosed] and the error of Subscribe's context
+// end the subscription, and every later call returns them. ctx's error. Next waits through outages of the database.
 func (s *Subscription[E]) Next(ctx context.Context) (E, error) {
 	row, err := s.rows.Next(ctx)
 	if err != nil {
@@ -99,9 +100,9 @@ func (s *Subscription[E]) Next(ctx context.Context) (E, error) {
 	return s.src.decode(row)
 }
 
-// All hands out events until the subscription has ended, with the error that ended it as the last one; there is none when it
-// was closed, or the context of [Subscribe] ended. The other errors of [Subscription.Next] stand in the middle, and the loop
-// goes on. Who breaks out of it may range over All again, or call Next.
+// All returns an iterator over the events until the subscription ends. The error that ended it comes last, unless it was
+// closed or the context of [Subscribe] ended. Other errors of [Subscription.Next] come in between, and the loop continues.
+// After a break, All or Next may be called again.
 func (s *Subscription[E]) All() iter.Seq2[E, error] {
 	return func(yield func(E, error) bool) {
 		for {
@@ -116,7 +117,7 @@ func (s *Subscription[E]) All() iter.Seq2[E, error] {
 	}
 }
 
-// ends says whether an error is the last of a subscription.
+// ends reports whether an error ends a subscription.
 func ends(err error) bool {
 	switch err.(type) { //nolint:errorlint // as Next returns them
 	case nil, *CorruptEventError, *DisconnectedError:
@@ -125,14 +126,14 @@ func ends(err error) bool {
 	return true
 }
 
-// Position is the cursor behind the last event that was handed out, and behind those after it that did not match, while none
-// waits: what to store now and then, so that a subscription goes on from there after a restart. What was handled since the
-// last stored position is handed out again then.
+// Position returns the cursor after the last delivered event and, once no event is waiting, after the skipped ones that
+// follow. Store it from time to time to continue from there after a restart. Events handled since the last stored position
+// are then delivered again.
 func (s *Subscription[E]) Position() Cursor { return cursorOf(s.rows.Position()) }
 
-// Lag is how many events at most lie between the position and the last one that may be handed on.
+// Lag returns the largest number of events that may lie between the position and the newest deliverable event.
 func (s *Subscription[E]) Lag() int64 { return s.rows.Lag() }
 
-// Close ends the subscription. When it returns nothing of it runs any more. What was not handed out is not lost: it stands
-// behind the position.
+// Close ends the subscription and waits until it has stopped. Undelivered events are not lost: they come after the
+// position.
 func (s *Subscription[E]) Close() { s.rows.Close() }
