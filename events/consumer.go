@@ -138,7 +138,7 @@ func handle[E any](ctx context.Context, eng *engine.Engine, spec Consumer, src S
 	}
 	if eng.Tx() != nil {
 		return fmt.Errorf("%s: %w", op, &engine.InputError{
-			Field: "engine", Reason: "is bound to a transaction, which must not wait for what others commit",
+			Field: "engine", Reason: "is bound to a transaction, which must not wait for other transactions",
 		})
 	}
 	runner := pgtx.NewRunner(eng.Pool())
@@ -162,7 +162,7 @@ func handle[E any](ctx context.Context, eng *engine.Engine, spec Consumer, src S
 // readable returns an error for a source that a consumer cannot read.
 func readable[E any](src Source[E]) error {
 	if src.err == nil && src.decode == nil {
-		return &engine.InputError{Field: "source", Reason: "is the zero value: Completions, Leases, Signals and OperatorCalls make one"}
+		return &engine.InputError{Field: "source", Reason: "is the zero value: use Completions, Leases, Signals or OperatorCalls"}
 	}
 	return src.err
 }

@@ -107,7 +107,7 @@ func (c *consumer[E]) run(ctx context.Context) error {
 		case endsConsumer(err):
 			return err
 		default:
-			c.cannot.Log(c.log, "consumer could not go on, and tries again: check the database and the rights of its role", "error", err)
+			c.cannot.Log(c.log, "consumer failed; retrying: check the database and the rights of its role", "error", err)
 			c.held = false
 			backoff.Wait(ctx, outage.Next())
 		}
@@ -256,7 +256,7 @@ func (c *consumer[E]) stop(ctx context.Context) {
 		Outbox: string(c.src.outbox), Consumer: c.Name, Holder: c.holder, SeenEventID: c.stored, EventID: examined,
 	})
 	if err != nil {
-		c.log.Warn("consumer could not be given up; others take it over within seconds: there is nothing to do", "error", err)
+		c.log.Warn("cannot release the consumer; others take over within seconds: no action is needed", "error", err)
 	}
 }
 

@@ -140,7 +140,7 @@ func MoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name s
 		return engine.Classify(op, err)
 	}
 	if to.IsZero() {
-		return engine.Classify(op, &engine.InputError{Field: "to", Reason: "is the zero cursor: name one, as Beginning or the Head of a status"})
+		return engine.Classify(op, &engine.InputError{Field: "to", Reason: "is the zero cursor: use Beginning or the Head of a status"})
 	}
 	q := db.New()
 	_, err := onTx(ctx, eng, func(tx pgx.Tx) (struct{}, error) {

@@ -69,7 +69,7 @@ func (c *consumer[E]) work(ctx context.Context) error {
 	default:
 		c.alone = c.pending[failed.at].row.ID
 	}
-	c.log.Warn("handler failed in a batch; the event it failed at is tried by itself, and logged then", "events", n)
+	c.log.Warn("handler failed in a batch; retrying with fewer events until one is left", "events", n)
 	return nil
 }
 
@@ -209,7 +209,7 @@ func (c *consumer[E]) count(ctx context.Context, reason error) error {
 	if n == 0 {
 		return errLost
 	}
-	c.log.Warn("handler failed at an event; it is tried again: see the error",
+	c.log.Warn("handler failed on an event; retrying: see the error",
 		"event", event, "tries", tries, "again_in", pause, "error", errorText(reason))
 	c.failing, c.tries, c.nextTry = event, tries, time.Now().Add(pause)
 	return nil
@@ -244,7 +244,7 @@ func (c *consumer[E]) setAside(ctx context.Context, tries int, reason error) err
 	if n == 0 {
 		return errLost
 	}
-	c.log.Error("event was set aside: once the cause is mended, retry or forget it",
+	c.log.Error("event was set aside: fix the cause, then retry or forget it",
 		"event", row.ID, "tries", tries, "error", errorText(reason))
 	c.advance(1)
 	return nil
@@ -254,7 +254,7 @@ func (c *consumer[E]) setAside(ctx context.Context, tries int, reason error) err
 type handlerTx struct{ pgx.Tx }
 
 var (
-	errNotToEnd = errors.New("the transaction of an event handler is ended by its consumer")
+	errNotToEnd = errors.New("only the consumer may end the transaction of an event handler")
 	errAborted  = errors.New("the handler left its transaction aborted, and returned no error")
 	errClosed   = errors.New("the connection of the handler's transaction is closed")
 	errEnded    = errors.New("the handler ended its transaction")

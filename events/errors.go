@@ -86,7 +86,7 @@ type DisconnectedError struct {
 }
 
 func (e *DisconnectedError) Error() string {
-	return fmt.Sprintf("the %s events were interrupted behind the cursor %s", e.Outbox, e.Cursor)
+	return fmt.Sprintf("the %s events were interrupted after the cursor %s", e.Outbox, e.Cursor)
 }
 
 // UnreadableError reports that the outbox cannot be read after a position, because its table or sequence is not as this

@@ -68,7 +68,7 @@ func OperatorCalls(f Filter) Source[OperatorCall] {
 // InstanceTags returns a source that cannot be read yet: no program writes events of instance tags, so readers get
 // [engine.ErrUnavailable].
 func InstanceTags(Filter) Source[InstanceTag] {
-	return Source[InstanceTag]{err: &engine.UnavailableError{Reason: "subscribe_instance_tags: nothing writes events of instance tags"}}
+	return Source[InstanceTag]{err: &engine.UnavailableError{Reason: "subscribe_instance_tags: no program writes events of instance tags"}}
 }
 
 // Filter selects the events to deliver. The zero value selects all of them, in every partition. The position moves past
@@ -113,7 +113,7 @@ func sourceOf[E any](name outbox.Name, f Filter, decode func(*outbox.Row) (E, er
 	case f.Tag.Key != InstanceTagKey:
 		s.err = &engine.InputError{Field: "Filter.Tag.Key", Reason: "is not " + InstanceTagKey + ", the only tag that events have"}
 	case f.Tag.Value == "":
-		s.err = &engine.InputError{Field: "Filter.Tag.Value", Reason: "is empty: it would match what has no tag"}
+		s.err = &engine.InputError{Field: "Filter.Tag.Value", Reason: "is empty: it would match events without a tag"}
 	default:
 		s.filter.InstanceTag = &f.Tag.Value
 	}
@@ -139,11 +139,11 @@ func (s *Source[E]) check(eng *engine.Engine) error {
 	case s.err != nil:
 		return s.err
 	case s.decode == nil:
-		return &engine.InputError{Field: "source", Reason: "is empty: see Completions, Leases, Signals and OperatorCalls"}
+		return &engine.InputError{Field: "source", Reason: "is the zero value: use Completions, Leases, Signals or OperatorCalls"}
 	case eng == nil:
 		return &engine.InputError{Field: "engine", Reason: "is nil"}
 	case eng.Tx() != nil:
-		return &engine.InputError{Field: "engine", Reason: "is bound to a transaction, which does not see what others commit"}
+		return &engine.InputError{Field: "engine", Reason: "is bound to a transaction, which does not see later commits"}
 	}
 	return nil
 }

@@ -13,47 +13,47 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
-// The aside is where tasks go whose settlement did not succeed at once: a row or a flow that somebody else has
-// locked, a database out of reach. They are tried again beside the settlers, which go on with what follows, and each
-// leaves when it is settled or its lease is lost, whichever comes first.
+// aside holds tasks whose first settlement failed because another transaction has locked a row or a flow, or because the
+// database was out of reach. It retries them beside the settlers, which continue with later tasks. A task leaves when it
+// is settled or its lease is lost.
 //
-// A round settles together what is due, and waits for nobody. Beside the rounds one task at a time queues for its
-// locks, in turn: what is locked by ever new transactions has its turn among them.
+// Each round settles all due tasks together and never waits for a lock. Besides, one task at a time waits for its locks,
+// in turn, so rows that are locked again and again get settled too.
 type aside struct {
 	*run
-	ctx     context.Context // ends with the patience of a run that is over
+	ctx     context.Context // cancelled when the patience of a finished run is used up
 	giveUp  context.CancelFunc
 	inLine  chan *waiting
-	changed chan struct{} // something has come or gone
+	changed chan struct{} // buffered; signals that a task has come or gone
 	trying  sync.WaitGroup
 	failing warn.Repeated
 	waits   warn.Repeated
 
 	mu      sync.Mutex
 	waiting []*waiting
-	size    int  // those that wait, and those that are being tried
-	closed  bool // nothing comes any more
+	size    int  // number of tasks, including those being tried
+	closed  bool // no more tasks will come
 }
 
-// waiting is a task that was set aside. Whoever tries it owns it.
+// waiting is a task that was set aside. The goroutine that tries it owns it.
 type waiting struct {
 	*task
 	began   time.Time
-	turn    time.Time // when it was set aside, or queued for the last time
+	turn    time.Time // when it was set aside, or last waited for its lock
 	due     time.Time
-	pause   time.Duration // until due
+	pause   time.Duration // from the last try until due
 	failing backoff.Backoff
-	company int // how many, itself included, it is settled with at most: calls with more have failed
+	company int // largest batch to settle it in, including itself; larger batches have failed
 	reason  error
 }
 
 const (
 	firstSettlePause = 50 * time.Millisecond // after a failure
 	maxSettlePause   = 2 * time.Second
-	maxAside         = engine.MaxBatch // while more wait, nothing is claimed
+	maxAside         = engine.MaxBatch // at this size the worker stops claiming
 	asideWarning     = 10 * time.Second
 
-	// giveBackPatience is how long work waits that is only given back. Its lease runs out by itself.
+	// giveBackPatience limits retries for work that is only given back. Its lease expires anyway.
 	giveBackPatience = 3 * time.Second
 )
 
@@ -68,7 +68,7 @@ func (a *aside) begin() {
 	a.trying.Go(a.standInLine)
 }
 
-// end returns when the aside is empty; what is left after patience is given up.
+// end waits until the aside is empty. After patience it gives up the remaining tasks.
 func (a *aside) end(patience time.Duration) {
 	a.mu.Lock()
 	a.closed = true
@@ -83,13 +83,13 @@ func (a *aside) end(patience time.Duration) {
 	a.giveUp()
 }
 
-// put takes over tasks that could not be settled, for a reason.
+// put takes over tasks that could not be settled, and the reason.
 func (a *aside) put(tasks []*task, reason error) {
 	if len(tasks) == 0 {
 		return
 	}
-	const message = "cannot settle; it is tried again: check the database and the rights of its role"
-	if errors.Is(reason, engine.ErrBusy) { // as passing as anything
+	const message = "cannot settle; retrying: check the database and the rights of its role"
+	if errors.Is(reason, engine.ErrBusy) { // a lock passes quickly
 		a.cfg.Log.Debug(message, "executions", len(tasks), "error", reason)
 	} else {
 		a.failing.Log(a.cfg.Log, message, "executions", len(tasks), "error", reason)
@@ -108,7 +108,7 @@ func (a *aside) put(tasks []*task, reason error) {
 	a.postpone(added)
 }
 
-// postpone lets tasks wait for their next try. Those that failed together stay together.
+// postpone schedules the next try of tasks. Tasks that failed together stay together.
 func (a *aside) postpone(tasks []*waiting) {
 	if len(tasks) == 0 {
 		return
@@ -124,7 +124,7 @@ func (a *aside) postpone(tasks []*waiting) {
 	a.stir()
 }
 
-// release lets go of tasks that are settled or given up.
+// release removes tasks that are settled or given up.
 func (a *aside) release(tasks []*task) {
 	if len(tasks) == 0 {
 		return
@@ -137,7 +137,7 @@ func (a *aside) release(tasks []*task) {
 	a.rouse()
 }
 
-// full says whether so much waits that no more work should be begun.
+// full reports whether too many tasks wait for the worker to claim more.
 func (a *aside) full() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -151,7 +151,7 @@ func (a *aside) stir() {
 	}
 }
 
-// settle tries what is due until the aside is closed and empty.
+// settle tries due tasks until the aside is closed and empty.
 func (a *aside) settle() {
 	defer close(a.inLine)
 	timer := time.NewTimer(0)
@@ -182,8 +182,8 @@ func (a *aside) settle() {
 	}
 }
 
-// take returns what is to be tried now, or when the next is, and whether none will come. What has waited for half of
-// its pause is taken along, so that what waits for long is tried together.
+// take returns the due tasks, or the time until the next is due. over means that no more will come. To form batches, it
+// also takes tasks that have waited for half of their pause once one is due.
 func (a *aside) take(now time.Time) (due []*waiting, next time.Duration, over bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -215,8 +215,8 @@ func (a *aside) take(now time.Time) (due []*waiting, next time.Duration, over bo
 	return due, 0, false
 }
 
-// try settles tasks together, and has the one queue for its locks whose turn it is. A task whose lease was lost has its
-// last try: its settlement may have succeeded without an answer.
+// try settles tasks together, and hands one of the rest to standInLine. A task whose lease was lost gets one last try,
+// since its settlement may have succeeded without an answer.
 func (a *aside) try(due []*waiting) {
 	over := a.ctx.Err() != nil
 	lost := make([]error, len(due))
@@ -248,9 +248,8 @@ func (a *aside) try(due []*waiting) {
 	a.postpone(a.offer(left))
 }
 
-// together settles tasks of a verdict in as few calls as may be. After a call that failed it leaves the rest to the
-// next round, and of those that it was made for, half as many are tried together from then on: in the end one that
-// cannot be settled is alone.
+// together settles tasks of one verdict in as few calls as possible. If a call fails, it leaves the rest to the next round
+// and halves the batch size of the failed tasks. So a task that cannot be settled is alone in the end.
 func (a *aside) together(v verdict, due []*waiting) {
 	var open []*waiting
 	for _, w := range due {
@@ -285,8 +284,7 @@ func (a *aside) together(v verdict, due []*waiting) {
 	}
 }
 
-// offer hands the task whose turn it is to the goroutine that stands in line for locks, if that is free, and returns
-// the others.
+// offer hands the task whose turn it is to the goroutine that waits for locks, if that is free, and returns the others.
 func (a *aside) offer(left []*waiting) []*waiting {
 	first := -1
 	for i, w := range left {
@@ -306,7 +304,7 @@ func (a *aside) offer(left []*waiting) []*waiting {
 	}
 }
 
-// standInLine settles one task at a time by the calls that wait for locks.
+// standInLine settles one task at a time with the calls that wait for locks.
 func (a *aside) standInLine() {
 	for w := range a.inLine {
 		lost := w.lostBy()
@@ -323,7 +321,7 @@ func (a *aside) standInLine() {
 	}
 }
 
-// alone settles a task by itself. It returns an error that leaves it open.
+// alone settles a task by itself. It returns the error of a task that stays open.
 func (a *aside) alone(t *task) error {
 	calling, cancel := context.WithTimeout(a.ctx, callTimeout)
 	defer cancel()
@@ -343,14 +341,14 @@ func (a *aside) alone(t *task) error {
 	return reasons[0]
 }
 
-// attempt is one call for tasks of one verdict.
+// attempt makes one call for tasks of one verdict.
 func (a *aside) attempt(v verdict, tasks []*task) ([]error, error) {
 	calling, cancel := context.WithTimeout(a.ctx, callTimeout)
 	defer cancel()
 	return a.call(calling, v, tasks)
 }
 
-// warn logs the result that has waited for longest, once it has waited for long.
+// warn logs the task that has waited longest, once that exceeds asideWarning.
 func (a *aside) warn(left []*waiting) {
 	if len(left) == 0 {
 		return
@@ -361,6 +359,6 @@ func (a *aside) warn(left []*waiting) {
 		for _, attr := range longest.attrs() {
 			args = append(args, attr)
 		}
-		a.waits.Log(a.cfg.Log, "results wait to be settled: end the sessions that hold their rows, or repair what the error names", args...)
+		a.waits.Log(a.cfg.Log, "results are waiting to be settled: end the sessions that hold their rows, or fix the cause of the error", args...)
 	}
 }

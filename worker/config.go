@@ -14,58 +14,58 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Config holds what a [Worker] can be told. Its zero value is the documented default of every field.
+// Config configures a [Worker]. The zero value of every field is its default.
 type Config struct {
-	// Lanes are where the worker takes work from, in equal shares while all of them have some: of the kinds that it
-	// handles, wherever those are declared to be. Default: the lanes of the kinds that it handles, where a kind without
-	// a lane has [engine.DefaultLane].
+	// Lanes lists the lanes to claim from, in equal shares while all have work. The worker claims only the kinds it has
+	// handlers for, whichever lane those declare. Default: the lanes of these kinds; a kind without a lane has
+	// [engine.DefaultLane].
 	Lanes []id.LaneID
 
-	// Capabilities are what the worker can do. Work that requires more is left to others. Default: none.
+	// Capabilities lists the worker's capabilities. It leaves work that requires others to other workers. Default: none.
 	Capabilities []string
 
-	// Worker names what this is, the same in all its processes. Default "worker".
+	// Worker names the kind of worker, the same in all its processes. Default "worker".
 	Worker id.WorkerID
 
-	// Instance names this process; no two that run at once may share it. Default: host, process id and random letters.
+	// Instance names this process. Two that run at the same time must not share it. Default: host, process id and random
+	// letters.
 	Instance id.WorkerInstanceID
 
-	// Concurrency is how many handlers run at once, up to [MaxConcurrency]. Default 100.
+	// Concurrency is the number of handlers that may run at once, up to [MaxConcurrency]. Default 100.
 	Concurrency int
 
-	// LeaseTTL is how long the work of a crashed worker stays with it. Leases are renewed every third of it, so that
-	// it does not limit how long a handler may take. At least 100 ms. Default 30 s.
+	// LeaseTTL is how long a crashed worker keeps its work. The worker renews a lease every third of it, so handlers may take
+	// longer. At least 100 ms. Default 30 s.
 	LeaseTTL time.Duration
 
-	// DrainTimeout is how long handlers may go on after Run's context has ended. Then their contexts are cancelled with
+	// DrainTimeout is how long handlers may continue after Run's context has ended. Then their contexts are cancelled with
 	// [ErrShutdown]. Default 20 s, less than process supervisors usually wait.
 	DrainTimeout time.Duration
 
-	// PollInterval is how often the lanes are looked at while nothing tells of work on them: all in one statement, with
-	// the question what background work is to be done where this worker asks that. Default 1.5 s.
+	// PollInterval is the time between polls of the lanes without notifications: one statement for all lanes, which also
+	// checks for background work unless NoReconcile is set. Default 1.5 s.
 	PollInterval time.Duration
 
-	// FetchBatch and SettleBatch are the most executions claimed, and settled, by one statement, up to
-	// [engine.MaxBatch]. A batch is as large as what came while the one before it was committed: nothing waits for
-	// others to come. Default 500. With a FetchBatch of 1 a claim completes what came meanwhile in its transaction.
+	// FetchBatch and SettleBatch limit the executions claimed and settled by one statement, up to [engine.MaxBatch]. A batch
+	// takes the work that arrived during the previous commit, and never waits to fill up. Default 500. With a FetchBatch of 1,
+	// a claim also completes the executions finished since the last one, in one transaction.
 	FetchBatch  int
 	SettleBatch int
 
-	// NoReconcile leaves the background work (package reconcile) to other processes. At least one has to do it, else
-	// no lost lease, retry or delay comes back. Default: each worker does it.
+	// NoReconcile leaves the background work (package reconcile) to other processes. At least one has to run it; otherwise
+	// lost leases, retries and delays don't return to their lanes. Default: each worker runs it.
 	NoReconcile bool
 
-	// SharePool has the worker claim, renew and settle by connections of its engine's pool. Handlers that hold the whole
-	// pool may then cost it its leases. Default: it opens up to six connections of its own.
+	// SharePool makes the worker claim, renew and settle on its engine's pool. Handlers that use up the pool may then cost it
+	// its leases. Default: the worker opens up to six connections of its own.
 	SharePool bool
 
-	// Hooks is told of each execution that is handled. Default: nobody is.
+	// Hooks receives a report for each handled execution. Default: none.
 	Hooks Hooks
 
-	// Log receives what the worker survives: each failed attempt with what follows it, lost leases, a database out of
-	// reach. A failure of the database that repeats is logged at Warn at most once a minute, and at Debug in between.
-	// Payloads and results are never logged; errors that handlers return are. Default: the engine's, and so
-	// [slog.Default]. slog.New(slog.DiscardHandler) logs nothing.
+	// Log receives failed attempts, lost leases and outages of the database. A database failure that repeats is logged at Warn
+	// at most once a minute, otherwise at Debug. The worker never logs payloads or results, but it does log errors from
+	// handlers. Default: the engine's log. Use slog.New(slog.DiscardHandler) for none.
 	Log *slog.Logger
 }
 
@@ -84,7 +84,7 @@ const MaxConcurrency = 10_000
 
 const minLeaseTTL = 100 * time.Millisecond
 
-// complete fills in the defaults and refuses what is out of bounds.
+// complete returns c with its defaults filled in, or an error for a value out of bounds.
 func (c Config) complete() (Config, error) {
 	for _, f := range []struct {
 		name  string
@@ -136,7 +136,7 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
-// tooLarge says by how much a value is above its limit.
+// tooLarge describes a value above its limit.
 func tooLarge(value, limit int64, isDuration bool) string {
 	if isDuration {
 		return fmt.Sprintf("is %v, limit %v", time.Duration(value), time.Duration(limit))
@@ -148,7 +148,7 @@ func refuse(field, reason string) error {
 	return &engine.InputError{Field: "Config." + field, Reason: reason}
 }
 
-// newInstance names this process and this worker in it.
+// newInstance returns a name for this worker: host, process id and random letters.
 func newInstance() id.WorkerInstanceID {
 	host, err := os.Hostname()
 	host = host[:min(len(host), 64)]

@@ -10,21 +10,20 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 )
 
-// The connections of a run beside the pool of its engine, so that handlers which hold the whole pool cost time, not
-// leases. They are made when they are first needed.
+// A run has connections besides its engine's pool, so handlers that use up the pool cost time, not leases. They are opened
+// when first needed.
 const (
-	// renewalConnections serve the heartbeat alone: a renewal queues behind nothing.
+	// renewalConnections are for the heartbeat alone: a renewal never queues.
 	renewalConnections = 1
 
-	// settlementConnections serve the fetcher, the settlers, and whoever queues for what others have locked. All
-	// other calls wait for nobody, so that what was set aside needs none of its own, nor do claims from several lanes
-	// at once: they take what is free.
+	// settlementConnections are for the fetcher, the settlers and one call that waits for locks. No other call waits for a
+	// lock, so the rounds of the aside and claims from several lanes at once use whichever is free.
 	settlementConnections = 1 + 1 + memberSettlers + 1
 
 	ownConnections = renewalConnections + settlementConnections
 )
 
-// onEngine makes an engine's claimers the interface.
+// onEngine adapts an engine to operations.
 type onEngine struct{ *engine.Engine }
 
 func (e onEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
@@ -50,7 +49,7 @@ func (e onEngine) claimEach(ctx context.Context, claims []*laneClaim) {
 
 func (e onEngine) connections() int { return int(e.Pool().Config().MaxConns) }
 
-// apart makes a pool as the engine's is made: the same address, roles, certificates and hooks.
+// apart opens a pool like the engine's: the same address, roles, certificates and hooks.
 func (e onEngine) apart(connections int32) (operations, func(), error) {
 	cfg := e.Pool().Config()
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = connections, 0, 0
@@ -61,7 +60,7 @@ func (e onEngine) apart(connections int32) (operations, func(), error) {
 	return onEngine{e.WithPool(pool)}, pool.Close, nil
 }
 
-// connect gives a run its connections, or those of the pool when it is told to share it.
+// connect opens the run's connections, or uses the engine's pool with SharePool.
 func (r *run) connect() error {
 	r.renewing, r.settling, r.disconnect = r.eng, r.eng, func() {}
 	needed := r.poolConnections
@@ -85,8 +84,8 @@ func (r *run) connect() error {
 	}
 	if has := r.eng.connections(); has < needed {
 		r.cfg.Log.LogAttrs(r.base, slog.LevelWarn,
-			"the pool is smaller than what the worker itself may use of it at once, beside its handlers, so that they wait for each other: "+
-				"raise its MaxConns, or pool_max_conns in its URL, to what the worker needs and handlers hold",
+			"the pool is too small for the worker itself, so the worker and its handlers wait for each other: "+
+				"raise its MaxConns, or pool_max_conns in its URL, to cover the worker and its handlers",
 			slog.Int("connections", has), slog.Int("worker", needed))
 	}
 	return nil

@@ -12,27 +12,26 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// The causes with which a handler's context is cancelled: [context.Cause].
+// Causes with which a handler's context is cancelled. See [context.Cause].
 var (
-	// ErrLeaseLost: the execution belongs to another worker now, or to nobody: it was cancelled, its deadline passed,
-	// or the database was out of reach for as long as the lease lasts. The engine's error is wrapped beside it.
-	// Whatever the handler returns is discarded.
+	// ErrLeaseLost reports that the worker no longer holds the execution: another worker has it, it was cancelled, its
+	// deadline passed, or the database was out of reach for a whole lease. It wraps the engine's error. The handler's outcome
+	// is discarded.
 	ErrLeaseLost = errors.New("lease lost")
 
-	// ErrCancelled: the execution was cancelled, and [ErrLeaseLost] with it, which is told from the cause too. The
-	// handler undoes what it must and returns; what it returns is discarded.
+	// ErrCancelled reports that the execution was cancelled. The cause also matches [ErrLeaseLost]. The handler should clean
+	// up and return; its outcome is discarded.
 	ErrCancelled = errors.New("execution was cancelled")
 
-	// ErrShutdown: the worker was told to stop, and the drain timeout has passed.
+	// ErrShutdown reports that the worker is stopping and the drain timeout has passed.
 	ErrShutdown = errors.New("worker is shutting down")
 
-	// ErrAttemptTimeout: the attempt has taken longer than the execution's policy allows.
+	// ErrAttemptTimeout reports that the attempt has taken longer than the execution's policy allows.
 	ErrAttemptTimeout = errors.New("attempt timed out")
 )
 
-// Fail is an error that a handler returns to say how its attempt failed. Class decides whether the failure may be
-// retried at all (default [policy.Transient]); Category is matched against the retry policy's categories (default: the
-// class). Err is what happened.
+// Fail is an error that a handler returns to classify a failed attempt. Class decides whether a retry is possible (default
+// [policy.Transient]). The retry policy may select by Category (default: the class). Err is the cause.
 type Fail struct {
 	Class    policy.Class
 	Category string
@@ -46,7 +45,7 @@ func (f *Fail) Error() string {
 	return f.Err.Error()
 }
 
-// Unwrap gives Err.
+// Unwrap returns Err.
 func (f *Fail) Unwrap() error { return f.Err }
 
 func (f *Fail) class() policy.Class {
@@ -57,7 +56,7 @@ func (f *Fail) class() policy.Class {
 	return policy.Transient
 }
 
-// Permanent makes err a failure that is never retried. It is nil for nil.
+// Permanent returns err as a failure that is never retried, or nil if err is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -65,7 +64,7 @@ func Permanent(err error) error {
 	return &Fail{Class: policy.Permanent, Err: err}
 }
 
-// panicError is what a handler panicked with.
+// panicError is the error for a handler that panicked.
 type panicError struct {
 	value any
 	stack []byte
@@ -73,16 +72,16 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-// errGoexit: the handler ended its goroutine instead of returning, as testing.T.FailNow does.
+// errGoexit reports that the handler ended its goroutine instead of returning, like testing.T.FailNow.
 var errGoexit = errors.New("handler called runtime.Goexit")
 
-// The longest texts of a failure that are stored, in bytes.
+// Limits for the stored texts of a failure, in bytes.
 const (
 	maxMessage  = 16 << 10
 	maxCategory = 256
 )
 
-// failureOf is how a handler's error is stored.
+// failureOf converts a handler's error to the failure to store.
 func failureOf(err error) engine.Failure {
 	failure := engine.Failure{Class: policy.Transient, Message: storable(err.Error(), maxMessage)}
 	if fail, ok := errors.AsType[*Fail](err); ok {
@@ -93,13 +92,13 @@ func failureOf(err error) engine.Failure {
 		failure.Detail = storable(string(panicked.stack), maxMessage)
 	}
 	if undecoded, ok := errors.AsType[*engine.DecodeError](err); ok {
-		// What may quote a payload is stored beside it, and not logged.
+		// The decoder's error may quote the payload, so it is stored but not logged.
 		failure.Message = storable(err.Error()+": "+undecoded.Err.Error(), maxMessage)
 	}
 	return failure
 }
 
-// storable makes text what a text column can hold, of at most max bytes.
+// storable returns text as valid UTF-8 without NUL bytes, cut to limit bytes.
 func storable(text string, limit int) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) <= limit {
@@ -111,7 +110,7 @@ func storable(text string, limit int) string {
 	return text[:limit]
 }
 
-// lossOf is why a lease is gone, from an engine's refusal.
+// lossOf returns the cause for a lost lease from the engine's refusal.
 func lossOf(reason error) error {
 	if refusal, ok := errors.AsType[*engine.LeaseError](reason); ok && refusal.Outcome == state.OutcomeCancelled {
 		return fmt.Errorf("%w; %w: %w", ErrCancelled, ErrLeaseLost, reason)
@@ -119,7 +118,7 @@ func lossOf(reason error) error {
 	return fmt.Errorf("%w: %w", ErrLeaseLost, reason)
 }
 
-// isLost says whether an engine's refusal means that the lease is gone for good.
+// isLost reports whether the engine's refusal means that the lease is lost for good.
 func isLost(err error) bool {
 	for _, sentinel := range []error{
 		engine.ErrStaleLease, engine.ErrLeaseExpired, engine.ErrLeaseRevoked, engine.ErrNotActive, engine.ErrNotFound,

@@ -12,46 +12,45 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
-// A fetcher claims for all handlers of a worker: from all lanes in turn, from many in one transaction, for as much as
-// there is room. Room is a free handler, or a place in the queue before the handlers. The queue holds what they finish in
-// prefetchFor, so it is empty where executions take long, and work hardly ever waits in one process while another
-// process is idle.
+// fetcher claims for all handlers of a worker. It takes the lanes in turn, and many lanes in one transaction, as long as
+// there is room: a free handler, or a place in the queue before the handlers. The queue holds about as much as they finish
+// in prefetchFor. It is empty for slow handlers, so work hardly ever waits in one process while another is idle.
 type fetcher struct {
 	*run
 
-	// unfilled: less was claimed than there was room for, although the worker had been woken. The rest may stand
-	// where the claimer has not looked, so polls become frequent for a while.
+	// unfilled is set when a woken lane gave less than there was room for. The rest may lie before the claimer's scan
+	// position, so the fetcher polls more often for a while.
 	unfilled bool
 
-	// What this goroutine settles: tasks that are not started, and, of a worker that claims one by one, until it has
-	// stopped, all others too.
+	// Tasks that this goroutine settles: those not started and, if the worker claims one by one, all others until the fetcher
+	// has stopped.
 	settler settler
 	ended   []*task
 	stopped chan struct{}
 
 	failing     warn.Repeated
-	saidDrained bool // the log knows that an operator has drained the worker
+	saidDrained bool // logged that an operator has drained the worker
 	quick       bool // handlers soon have room again
 	prefetch    int
-	claimed     int // executions, since the start
+	claimed     int // executions since the start
 	paceAt      time.Time
 	paceCount   int           // executions finished at paceAt
-	paceRan     time.Duration // how long handlers had run for by paceAt, all together
+	paceRan     time.Duration // total running time of handlers at paceAt
 }
 
 const (
 	prefetchFor = 20 * time.Millisecond
 
-	leastShare      = 10                     // of the room for one lane, while handlers are quick
-	lanesTogether   = 16                     // claimed from in one transaction, FetchBatch executions at most
-	claimsAtOnce    = 2                      // such transactions; of a worker that claims one by one 1
-	firstRecheck    = 100 * time.Millisecond // after a claim that left room
-	haltedRest      = 100 * time.Millisecond // after a claim from a lane that is halted, whoever wakes it
-	firstFetchPause = 100 * time.Millisecond // after a failure
+	leastShare      = 10                     // smallest share of a lane while handlers are quick
+	lanesTogether   = 16                     // most lanes claimed from in one transaction, FetchBatch executions at most
+	claimsAtOnce    = 2                      // concurrent claim transactions; 1 if the worker claims one by one
+	firstRecheck    = 100 * time.Millisecond // first poll after a claim that left room
+	haltedRest      = 100 * time.Millisecond // rest after a claim from a halted lane, despite wake-ups
+	firstFetchPause = 100 * time.Millisecond // first pause after a failure
 	maxFetchPause   = 5 * time.Second
 )
 
-// fetch claims until ctx ends. Then what is still queued goes back.
+// fetch claims until ctx ends. Then it gives the queued tasks back.
 func (f *fetcher) fetch(ctx context.Context) {
 	failing := backoff.Backoff{First: firstFetchPause, Max: maxFetchPause}
 	poll, pause := time.NewTimer(0), time.Duration(0)
@@ -68,7 +67,7 @@ func (f *fetcher) fetch(ctx context.Context) {
 			f.settleEnded()
 			if err != nil && ctx.Err() == nil {
 				pause := failing.Next()
-				f.failing.Log(f.cfg.Log, "cannot claim; it is tried again: check the database and the rights of its role", "error", err, "retry_in", pause)
+				f.failing.Log(f.cfg.Log, "cannot claim; retrying: check the database and the rights of its role", "error", err, "retry_in", pause)
 				backoff.Wait(ctx, pause)
 				continue
 			}
@@ -88,7 +87,7 @@ func (f *fetcher) fetch(ctx context.Context) {
 		case <-f.roused:
 		case <-poll.C:
 			if pause < f.cfg.PollInterval {
-				f.dueAll() // also where no more is queued than there was: the rest may stand elsewhere
+				f.dueAll() // even if a poll would find nothing new: the rest may be before the scan position
 			} else {
 				f.look(ctx)
 			}
@@ -111,15 +110,15 @@ func (f *fetcher) fetch(ctx context.Context) {
 	}
 }
 
-// returnUnstarted gives a task back. Not by way of a settler: this goroutine may be the one that it waits for.
+// returnUnstarted gives a task back. It does not use a settler, which may be waiting for this goroutine.
 func (f *fetcher) returnUnstarted(t *task) {
 	t.verdict = giveBack
 	t.end()
 	f.ended = append(f.ended, t)
 }
 
-// room is how much to claim, 0 while there is enough. Then the handlers rouse the fetcher when there no longer is, or
-// the aside, when no longer too much waits there.
+// room returns how many executions to claim. If it returns 0, a handler or the aside wakes the fetcher once there is room
+// again.
 func (f *fetcher) room() int {
 	limit := f.cfg.Concurrency + f.prefetch
 	if now := time.Now(); f.late.throttled(now) {
@@ -133,8 +132,8 @@ func (f *fetcher) room() int {
 	return 0
 }
 
-// throttledRoom is room for a worker that was late for its leases. All of them count, those of tasks to be settled too,
-// and nothing is claimed while some are renewed. Renewals and settlements wake the fetcher then.
+// throttledRoom is room for a worker that renewed leases late. It counts all held executions, unsettled ones too, and
+// returns 0 during a renewal. Renewals and settlements wake the fetcher in this case.
 func (f *fetcher) throttledRoom(now time.Time) int {
 	if f.renews.Load() || f.aside.full() {
 		return 0
@@ -142,17 +141,17 @@ func (f *fetcher) throttledRoom(now time.Time) int {
 	return max(0, f.late.of(f.cfg.Concurrency, now)-f.held.len())
 }
 
-// A laneClaim is one claim from one lane.
+// laneClaim is one claim from one lane.
 type laneClaim struct {
 	lane     *lane
-	n        int // asked for
+	n        int // largest number to claim
 	calledAt time.Time
 	claimed  []engine.Claimed
 	err      error
 }
 
-// claim gives each lane that may have work its share of the room. What a share leaves is for the lanes that have not
-// had theirs, and then for the next round.
+// claim gives each lane that may have work its share of the room. Room that a share leaves goes to the lanes that follow,
+// then to the next round.
 func (f *fetcher) claim(ctx context.Context, room int) error {
 	f.pace()
 	due := slices.DeleteFunc(slices.Clone(f.lanes), func(l *lane) bool { return !l.due })
@@ -180,7 +179,7 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 		if underWay == 0 {
 			return failed
 		}
-		// As they come: who waits for the slowest may lose the leases of the others.
+		// Handle answers as they come, since waiting for the slowest claim may lose the leases of the others.
 		claims := <-answers
 		underWay--
 		for _, c := range claims {
@@ -192,8 +191,8 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 	}
 }
 
-// together returns the claims from the first of the lanes that make up one transaction: a commit for each would cost more
-// than the few executions that there are in each of many lanes.
+// together returns the claims for the next transaction, from the first lanes in due. One commit per lane would cost too
+// much for a few executions each.
 func (f *fetcher) together(due []*lane, room int) []*laneClaim {
 	var claims []*laneClaim
 	for i, left := 0, min(room, f.cfg.FetchBatch); i < min(len(due), lanesTogether) && left > 0; i++ {
@@ -207,9 +206,9 @@ func (f *fetcher) together(due []*lane, room int) []*laneClaim {
 	return claims
 }
 
-// share is how much of the room one of so many lanes may claim. It is equal, but quick handlers soon have room again: a
-// lane's share is not cut so small then that there is a claim for each execution, and the lanes that found no room come
-// first in the next round. It is not large either: asking for more than waits costs a full scan.
+// share returns how much of the room one of the given number of lanes may claim. Shares are equal. If handlers are quick,
+// room returns soon, so a share has a minimum size that avoids one claim per execution; lanes without room come first in
+// the next round. A share is not large either, since asking for more than the lane has costs a full scan.
 func (f *fetcher) share(room, lanes int) int {
 	n := (room + lanes - 1) / lanes
 	if f.quick {
@@ -218,10 +217,10 @@ func (f *fetcher) share(room, lanes int) int {
 	return min(n, f.cfg.FetchBatch)
 }
 
-// ask makes claims that belong together.
+// ask makes claims that form one transaction.
 func (f *fetcher) ask(claims []*laneClaim) []*laneClaim {
-	// Not ended by the fetcher's context: a claim that is broken off may have been committed, and its leases would have
-	// to run out.
+	// The fetcher's context does not end the call: an interrupted claim may be committed, and then its leases would have to
+	// expire.
 	calling, cancel := context.WithTimeout(f.drained, callTimeout)
 	defer cancel()
 	calledAt := time.Now()
@@ -238,11 +237,11 @@ func (f *fetcher) ask(claims []*laneClaim) []*laneClaim {
 	return claims
 }
 
-// learnFrom takes note of what a claim says about its lane.
+// learnFrom updates a lane after a claim from it.
 func (f *fetcher) learnFrom(c *laneClaim) {
 	l := c.lane
 	if c.err != nil {
-		l.taken += c.n // the others first, should it be this lane that fails
+		l.taken += c.n // if this lane keeps failing, the others come first
 		return
 	}
 	f.heed(l)
@@ -254,14 +253,14 @@ func (f *fetcher) learnFrom(c *laneClaim) {
 	l.expected = false
 }
 
-// gatherEnded takes what the handlers have ended meanwhile.
+// gatherEnded collects the tasks that handlers have finished.
 func (f *fetcher) gatherEnded() {
 	before := len(f.ended)
 	f.ended = f.settler.gather(f.ended)
 	f.load.Add(int64(before - len(f.ended)))
 }
 
-// take claims from a lane, one by one, and completes in the same transaction what has succeeded.
+// take claims from a lane, one by one, and completes finished tasks in the same transaction.
 func (f *fetcher) take(ctx context.Context, l *lane, n int) ([]engine.Claimed, error) {
 	succeeded := open(f.ended, complete)
 	if len(succeeded) == 0 {
@@ -278,7 +277,7 @@ func (f *fetcher) take(ctx context.Context, l *lane, n int) ([]engine.Claimed, e
 	return claimed, err
 }
 
-// settleEnded settles what no claim has completed, and lets go of all.
+// settleEnded settles the finished tasks that no claim has completed.
 func (f *fetcher) settleEnded() {
 	if len(f.ended) == 0 {
 		return
@@ -288,7 +287,7 @@ func (f *fetcher) settleEnded() {
 	f.ended = f.ended[:0]
 }
 
-// hand gives claimed executions to the handlers.
+// hand passes claimed executions to the handlers.
 func (f *fetcher) hand(ctx context.Context, claimed []engine.Claimed, calledAt time.Time) {
 	if len(claimed) == 0 {
 		return
@@ -308,11 +307,11 @@ func (f *fetcher) hand(ctx context.Context, claimed []engine.Claimed, calledAt t
 		}
 		f.queue <- t
 	}
-	// The handlers first: they have been waiting for this, and the next claim is some work to put together.
+	// Let waiting handlers run before preparing the next claim.
 	runtime.Gosched()
 }
 
-// pace adapts the length of the queue to how fast the handlers are.
+// pace adapts the queue length to the speed of the handlers.
 func (f *fetcher) pace() {
 	now := time.Now()
 	elapsed := now.Sub(f.paceAt)
@@ -326,8 +325,8 @@ func (f *fetcher) pace() {
 	f.paceAt, f.paceCount = now, finished
 }
 
-// handlersAreQuick says whether handlers soon have room for others: the n executions finished since paceAt took them
-// less than prefetchFor on average, and there were more of these than they have now, of which that says nothing.
+// handlersAreQuick reports whether handlers soon have room again: the n executions finished since paceAt took less than
+// prefetchFor on average. If n is not above the current load of the handlers, the average is not representative.
 func (f *fetcher) handlersAreQuick(n int) bool {
 	ran := time.Duration(f.ran.Load())
 	took := ran - f.paceRan
@@ -335,5 +334,5 @@ func (f *fetcher) handlersAreQuick(n int) bool {
 	return n > int(f.load.Load())-len(f.queue) && took < time.Duration(n)*prefetchFor
 }
 
-// maxQueued keeps the handlers busy during two claims.
+// maxQueued returns the queue length that keeps handlers busy between two claims.
 func maxQueued(cfg Config) int { return 2 * cfg.FetchBatch }

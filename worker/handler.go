@@ -12,8 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Job is one attempt at an execution, as its handler sees it: the arguments, and all that the claim returned. [Job.Complete]
-// completes it inside the handler's own transaction.
+// Job is one attempt at an execution, passed to its handler: the arguments and the claim. [Job.Complete] completes it in
+// the handler's own transaction.
 type Job[In any] struct {
 	Args In
 	engine.Claimed
@@ -22,31 +22,27 @@ type Job[In any] struct {
 	encode func(out any) ([]byte, error)
 }
 
-// Handle makes fn the handler of a kind of execution, in the lane of the kind unless [Config.Lanes] says otherwise. The
-// payload is decoded into In and the Out that fn returns becomes the result, as [engine.Kind] says.
+// Handle registers fn as the handler for a kind of execution. It decodes the payload into In and encodes the returned Out
+// as the result, as [engine.Kind] describes. The lane is the kind's unless [Config.Lanes] is set.
 //
-// What fn returns decides how the attempt ends:
+// The return value of fn decides how the attempt ends:
 //
-//   - nil: the execution is completed with the result.
-//   - an error: the attempt failed, and the execution's retry policy decides whether another follows. [Permanent] and
-//     [Fail] say more about the failure. A panic is such a failure too, of the category "panic", with the stack as its detail.
-//   - [Job.Delay], [Job.WaitForChildren]: nothing has failed, and the same attempt goes on later.
-//   - anything, after the lease was lost: nothing is written. The context has been cancelled with [ErrLeaseLost], or, of
-//     an execution that was cancelled, [ErrCancelled].
-//   - an error, after the attempt's own timeout: nothing is written; the background work ends the attempt.
-//   - another error than these, after the drain timeout: the work is given back, at no cost.
+//   - nil: the execution completes with the result.
+//   - an error: the attempt fails, and the retry policy decides about another. [Permanent] and [Fail] classify the
+//     failure. A panic is a failure of the category "panic", with the stack as its detail.
+//   - [Job.Delay], [Job.WaitForChildren]: the same attempt continues later.
+//   - anything, after the lease was lost: discarded. The context's cause is [ErrLeaseLost], with [ErrCancelled] if the
+//     execution was cancelled.
+//   - an error, after the attempt's timeout: discarded; background work ends the attempt.
+//   - another error, after the drain timeout: the execution returns to its lane at no cost.
 //
-// A payload that cannot be decoded and a result that cannot be encoded or is too large are permanent failures, of
-// the categories "payload" and "result".
+// fn must be safe to repeat: an execution is handled again if its worker dies before the result is committed. A payload
+// that cannot be decoded, or a result that cannot be encoded or is too large, is a permanent failure of the category
+// "payload" or "result". Other kinds stay in the lane for other workers; the log and [engine.Engine.WaitingKinds] report
+// kinds that no worker takes for a minute.
 //
-// A worker leaves executions of other kinds where they are, for workers that have handlers for them: in a rolling
-// deploy those of the old version and of the new one may share a lane. Of what nobody has taken for a minute the log
-// tells, and [engine.Engine.WaitingKinds].
-//
-// An execution may be handled more than once: its worker may die before the result is committed. fn must bear that.
-//
-// A mistake in the arguments is an error of [Worker.Run]: a kind that [engine.Kind.Validate] refuses, one that has a handler
-// already, a nil fn. A handler registered while the worker runs serves its next run.
+// [Worker.Run] returns an error for a bad registration: an invalid kind, a second handler for it, a nil fn. A handler
+// registered while the worker runs takes effect in the next run.
 func Handle[In, Out any](w *Worker, kind engine.Kind[In, Out], fn func(ctx context.Context, job Job[In]) (Out, error)) {
 	var run handler
 	if fn != nil {
@@ -57,7 +53,7 @@ func Handle[In, Out any](w *Worker, kind engine.Kind[In, Out], fn func(ctx conte
 	w.register(kind.Name, kind.Lane, kind.Validate(), run)
 }
 
-// handle runs one execution: payload in, result out.
+// handle runs one execution: it decodes the payload, calls fn and encodes the result.
 func handle[In, Out any](
 	ctx context.Context, eng operations, work *engine.Claimed,
 	kind engine.Kind[In, Out], fn func(ctx context.Context, job Job[In]) (Out, error),
@@ -77,13 +73,13 @@ func handle[In, Out any](
 	return result, nil
 }
 
-// A handler is [handle] for one kind.
+// handler is [handle] for one kind.
 type handler func(ctx context.Context, work *engine.Claimed) ([]byte, error)
 
-var errNoWorker = errors.New("the job was not made by a worker")
+var errNoWorker = errors.New("the job does not come from a worker")
 
-// Upstreams reads what the executions have left that this one depends on, in the order of their ids. The kind of each
-// decodes its result: [engine.Kind.ResultOf].
+// Upstreams returns the results of the executions that this one depends on, ordered by id. Decode each with the
+// [engine.Kind.ResultOf] of its kind.
 //
 // Errors: those of [engine.Engine.UpstreamResults].
 func (j Job[In]) Upstreams(ctx context.Context) ([]engine.UpstreamResult, error) {
@@ -93,10 +89,10 @@ func (j Job[In]) Upstreams(ctx context.Context) ([]engine.UpstreamResult, error)
 	return j.eng.UpstreamResults(ctx, j.ID)
 }
 
-// Complete completes the execution with a result, of the kind's Out, in a transaction of the handler's: that and the
-// handler's effects in the same database are kept together, and so happen once, whatever crashes. After the commit the
-// handler returns the same result, or any other, and no error: what it returns is recognised as a repetition and dropped.
-// In [engine.Engine.InTx] the commit wakes the workers of what the completion releases.
+// Complete completes the execution in a transaction of the handler, so that its writes in the same database happen exactly
+// once. out has the kind's Out type. After the commit the handler returns any result and a nil error; the worker
+// recognises the repeated completion and drops it. [engine.Engine.InTx] wakes the workers for released work after the
+// commit.
 //
 //	return out, eng.InTx(ctx, func(tx pgx.Tx, _ *engine.Engine) error {
 //		if _, err := tx.Exec(ctx, "UPDATE accounts …"); err != nil {
@@ -105,8 +101,8 @@ func (j Job[In]) Upstreams(ctx context.Context) ([]engine.UpstreamResult, error)
 //		return job.Complete(ctx, tx, out)
 //	})
 //
-// Errors: those of [engine.Engine.CompleteExecution], which leave tx usable: roll it back. [engine.ErrInvalidInput] for an out
-// of another type, or one that cannot be encoded.
+// Errors: those of [engine.Engine.CompleteExecution]; tx stays usable, and the handler should roll it back.
+// [engine.ErrInvalidInput] if out has another type or cannot be encoded.
 func (j Job[In]) Complete(ctx context.Context, tx pgx.Tx, out any) error {
 	const op = "complete execution"
 	if j.eng == nil {
@@ -119,20 +115,20 @@ func (j Job[In]) Complete(ctx context.Context, tx pgx.Tx, out any) error {
 	return j.eng.completeIn(ctx, tx, j.Lease, result)
 }
 
-// encoderOf returns what encodes a result of a kind.
+// encoderOf returns a function that encodes results of a kind.
 func encoderOf[In, Out any](kind engine.Kind[In, Out]) func(out any) ([]byte, error) {
 	return func(out any) ([]byte, error) {
 		value, ok := out.(Out)
 		if !ok {
-			return nil, fmt.Errorf("is a %T, and the results of %s are of type %s", out, kind.Name, reflect.TypeFor[Out]())
+			return nil, fmt.Errorf("is a %T, but results of %s have the type %s", out, kind.Name, reflect.TypeFor[Out]())
 		}
 		return kind.EncodeResult(value)
 	}
 }
 
-// Progress records how far the attempt has come, in percent, and a message for people; an empty one keeps the last.
+// Progress records the attempt's progress in percent, with a message for people. An empty message keeps the previous one.
 //
-// Errors: those of [engine.Engine.ReportProgress]. A refusal of the lease means that the next renewal cancels ctx.
+// Errors: those of [engine.Engine.ReportProgress]. If the lease is refused, the next renewal will cancel ctx.
 func (j Job[In]) Progress(ctx context.Context, percent int, message string) error {
 	if j.eng == nil {
 		return errNoWorker

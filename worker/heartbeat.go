@@ -11,16 +11,16 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
-// heartbeat renews all held leases until stop is closed, in one statement every third of their length: those that would
-// be more than half over by the next beat. What could not be renewed is tried again before that, ever again until it is
-// renewed or lost. When it hears that some were lost it renews all of them at once, which tells which ones.
+// heartbeat renews all held leases until stop is closed. Every third of a lease, one statement renews those that would be
+// more than half over by the next beat. Failed renewals are repeated in between until they succeed or the lease is lost. A
+// notification of lost leases makes it renew all at once, which shows the lost ones.
 func (r *run) heartbeat(stop <-chan struct{}) {
 	interval := r.cfg.LeaseTTL / 3
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	next := time.Now().Add(interval)
-	var due time.Time    // leases last known to be alive before it are to be renewed
-	var looked time.Time // when it last looked for those that were lost
+	var due time.Time    // renew leases last known to be alive before it
+	var looked time.Time // time of the last check for lost leases
 	var failing warn.Repeated
 	for {
 		heard := false
@@ -48,26 +48,25 @@ func (r *run) heartbeat(stop <-chan struct{}) {
 		case err == nil:
 		case errors.Is(err, engine.ErrBusy):
 			pause = min(pause, interval/busyRetries)
-			r.cfg.Log.Debug("cannot renew leases; it is tried again", "error", err, "retry_in", pause)
+			r.cfg.Log.Debug("cannot renew leases; retrying", "error", err, "retry_in", pause)
 		default:
 			pause = min(pause, interval/failureRetries)
-			failing.Log(r.cfg.Log, "cannot renew leases; it is tried again: check the database, before they run out", "error", err, "retry_in", pause)
+			failing.Log(r.cfg.Log, "cannot renew leases; retrying: check the database before they expire", "error", err, "retry_in", pause)
 		}
 		timer.Reset(pause)
 	}
 }
 
-// How often a renewal is tried again between two beats. What is locked by others waits for nobody, costs little, and
-// may be free for a moment only.
+// Renewal retries between two beats. Trying a locked row is cheap, never waits, and the lock may be short.
 const (
 	busyRetries    = 10
 	failureRetries = 4
 )
 
-// lossPause is how much time is between two looks for leases that were lost, however many are cancelled.
+// lossPause is the shortest time between two checks for lost leases, however many are cancelled.
 const lossPause = 200 * time.Millisecond
 
-// hearLosses has the heartbeat look for lost leases whenever some are said to be lost, until ctx ends.
+// hearLosses makes the heartbeat check for lost leases after each notification, until ctx ends.
 func (r *run) hearLosses(ctx context.Context) {
 	err := r.eng.ListenLost(ctx, r.cfg.Instance, func() {
 		select {
@@ -76,12 +75,12 @@ func (r *run) hearLosses(ctx context.Context) {
 		}
 	})
 	if ctx.Err() == nil {
-		r.cfg.Log.Warn("not told of lost leases; renewals find them: check the engine's Listener", "error", err)
+		r.cfg.Log.Warn("no notifications of lost leases; renewals detect them: check the engine's Listener", "error", err)
 	}
 }
 
-// renew renews the leases that were last known to be alive before due. An error leaves some of them to be tried again,
-// [engine.ErrBusy] if nothing else is the matter.
+// renew renews the leases that were last known to be alive before due. An error means that some need a retry; it is
+// [engine.ErrBusy] if all of those are locked.
 func (r *run) renew(due time.Time, timeout time.Duration) error {
 	tasks := r.held.renewedBefore(due)
 	if len(tasks) == 0 {
@@ -126,9 +125,8 @@ func (r *run) renew(due time.Time, timeout time.Duration) error {
 	return cmp.Or(err, busy)
 }
 
-// loseExpired cancels handlers whose leases were last known to be alive longer ago than a lease lasts. A lease is
-// counted from when the answer that told of it arrived, so by the database's clock it is over, and no call of its
-// holder will be accepted again.
+// loseExpired cancels handlers whose leases were last known to be alive more than a lease ago. Time counts from the
+// arrival of the answer, so these leases are over by the database's clock too, and the database will refuse their holders.
 func (r *run) loseExpired(now time.Time) {
 	expired := r.held.renewedBefore(now.Add(-r.cfg.LeaseTTL))
 	r.noteLate(expired, now)
@@ -137,7 +135,7 @@ func (r *run) loseExpired(now time.Time) {
 	}
 }
 
-// noteLate has the worker claim less if one of the leases was nearly over when it was renewed or lost.
+// noteLate makes the worker claim less if a lease was nearly over when it was renewed or lost.
 func (r *run) noteLate(tasks []*task, now time.Time) {
 	if len(tasks) > 0 && r.held.anyLate(tasks, now, r.cfg.LeaseTTL) && r.late.late(now) {
 		r.late.warned.Log(r.cfg.Log, "leases are renewed late, so the worker claims less for a while: "+
@@ -146,7 +144,7 @@ func (r *run) noteLate(tasks []*task, now time.Time) {
 	}
 }
 
-// rouseThrottled has a fetcher look for room that takes nothing else for a sign of it.
+// rouseThrottled wakes the fetcher of a throttled worker, which gets no other wake-up for new room.
 func (r *run) rouseThrottled(now time.Time) {
 	if r.late.throttled(now) {
 		r.rouse()
@@ -157,9 +155,9 @@ func (r *run) lost(t *task, reason error) {
 	if !t.lose(reason) {
 		return
 	}
-	message, level := "lease lost; its handler is cancelled: if it happens often, lengthen LeaseTTL or relieve the worker", slog.LevelWarn
+	message, level := "lease lost; cancelling its handler: if it happens often, lengthen LeaseTTL or relieve the worker", slog.LevelWarn
 	if errors.Is(t.lostBy(), ErrCancelled) {
-		message, level = "execution cancelled; so is its handler", slog.LevelInfo
+		message, level = "execution cancelled; cancelling its handler", slog.LevelInfo
 	}
 	r.cfg.Log.LogAttrs(r.base, level, message, append(t.attrs(), slog.Any("error", reason))...)
 }

@@ -239,7 +239,7 @@ func TestHeartbeatRenewsOnLostLeaseNotifications(t *testing.T) {
 		}
 		b.stop()
 		b.wantLogged(t, map[string]int{
-			`level=INFO msg="execution cancelled; so is its handler"`:         2,
+			`level=INFO msg="execution cancelled; cancelling its handler"`:         2,
 			`level=INFO msg="attempt abandoned; its execution was cancelled"`: 2,
 			"level=WARN": 1, // the drain timeout of the three others
 		})

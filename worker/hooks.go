@@ -11,23 +11,23 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 )
 
-// Hooks is what telemetry hangs on.
+// Hooks connects telemetry to a worker.
 type Hooks interface {
-	// Begin is called before each handler, on its goroutine. The handler runs with the context that it returns, which
-	// must derive from ctx. The function that it returns, unless nil, is called once, after what became of the attempt
-	// has been committed, on a goroutine that must not be held up. If it panics, the worker logs that and goes on:
-	// [Worker.HookPanics] counts them. A panic of Begin itself fails the attempt, like one of the handler.
+	// Begin is called before each handler, on its goroutine. It returns the handler's context, which must derive from ctx, and
+	// a function or nil. The worker calls the function once, after the outcome is committed; it must not block. If it panics,
+	// the worker logs that and continues, and [Worker.HookPanics] counts it. A panic in Begin fails the attempt, like one in
+	// the handler.
 	Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(Report))
 }
 
-// Report is what became of an execution that a worker had claimed.
+// Report describes how an execution claimed by a worker ended.
 type Report struct {
 	Settlement Settlement
-	Err        error         // what the handler returned, or why its outcome could not be settled; nil for what goes on later
-	Ran        time.Duration // of the handler
+	Err        error         // the handler's error, or why the outcome could not be settled; nil if the attempt continues later
+	Ran        time.Duration // running time of the handler
 }
 
-// Settlement says how an attempt ended in the worker that ran it.
+// Settlement is how an attempt ended for the worker that ran it.
 type Settlement string
 
 // The settlements.
@@ -35,18 +35,18 @@ const (
 	Completed Settlement = "completed" // the execution ended with success
 	Retrying  Settlement = "retrying"  // the attempt failed; another follows
 	Failed    Settlement = "failed"    // the execution ended as failed
-	Delayed   Settlement = "delayed"   // the attempt goes on later, as the handler asked
+	Delayed   Settlement = "delayed"   // the handler postponed the attempt
 	Released  Settlement = "released"  // given back unfinished, at a shutdown
-	Abandoned Settlement = "abandoned" // the lease was lost or the attempt timed out: others decide
+	Abandoned Settlement = "abandoned" // the lease was lost or the attempt timed out; the engine decides
 
-	WaitingForChildren Settlement = "waiting_for_children" // the attempt goes on when its upstreams have ended
-	Skipped            Settlement = "skipped"              // they could not satisfy it any more: the execution ended
+	WaitingForChildren Settlement = "waiting_for_children" // the attempt continues when its upstreams have ended
+	Skipped            Settlement = "skipped"              // the upstreams can no longer satisfy it: the execution ended
 )
 
 // HookPanics returns how many functions returned by [Hooks].Begin have panicked so far.
 func (w *Worker) HookPanics() int64 { return w.hookPanics.Load() }
 
-// report tells the hooks and the log how a task was settled.
+// report passes a task's settlement to the hooks and the log.
 func (r *run) report(t *task) {
 	r.reportToHooks(t)
 	switch t.settlement {
@@ -67,11 +67,11 @@ func (r *run) report(t *task) {
 	level := slog.LevelWarn
 	switch t.settlement {
 	case Retrying:
-		message = "attempt failed; it is retried"
+		message = "attempt failed; retrying"
 	case Failed:
-		message = "attempt failed; its execution has failed for good: once the cause is mended, replay it"
+		message = "attempt failed and ended its execution: fix the cause, then replay it"
 	case Released:
-		message, level = "work given back", slog.LevelInfo
+		message, level = "execution returned to its lane", slog.LevelInfo
 	case Skipped:
 		message, level = "execution skipped", slog.LevelInfo
 	case Abandoned:
@@ -87,7 +87,7 @@ func (r *run) report(t *task) {
 	r.cfg.Log.LogAttrs(context.Background(), level, message, attrs...)
 }
 
-// reportToHooks calls the function that [Hooks].Begin returned. The task is settled by then, so its panic changes nothing.
+// reportToHooks calls the function that [Hooks].Begin returned. The task is already settled, so a panic changes nothing.
 func (r *run) reportToHooks(t *task) {
 	if t.told == nil {
 		return
@@ -104,7 +104,7 @@ func (r *run) reportToHooks(t *task) {
 	t.told(Report{Settlement: t.settlement, Err: t.err, Ran: t.ran})
 }
 
-// attrs name a task in the log.
+// attrs returns the log attributes of a task.
 func (t *task) attrs() []slog.Attr {
 	return []slog.Attr{
 		slog.String("execution", t.work.ID.String()),

@@ -10,30 +10,30 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// A lane is one of those that a worker takes work from.
+// lane is a lane that the worker claims from.
 type lane struct {
 	name    id.LaneID
 	claimer claimer
-	woken   atomic.Bool          // somebody says that it has work
-	looked  atomic.Pointer[bool] // somebody has looked whether it has work queued, new or not
+	woken   atomic.Bool          // a notification says that it has work
+	looked  atomic.Pointer[bool] // result of the last poll by another goroutine, if not yet used: whether work is queued
 
-	// The fetcher's own:
+	// Fields of the fetcher's goroutine:
 	due      bool // it may have work
-	expected bool // because somebody said so
-	taken    int  // executions claimed from it; the lane with the least comes first
+	expected bool // due because of a wake-up
+	taken    int  // executions claimed; the lane with the fewest comes first
 
-	halt      engine.Halt // what its last claim met
-	restUntil time.Time   // being halted
-	resting   bool        // and woken since: the fetcher is roused when it has rested
+	halt      engine.Halt // why its last claim took nothing, if halted
+	restUntil time.Time   // when a halted lane may be claimed from again
+	resting   bool        // woken during the rest; a timer wakes the fetcher at its end
 }
 
-// hear tells the fetcher what somebody else says.
+// hear passes a notification to the fetcher.
 func (r *run) hear(name id.LaneID) {
 	r.heard.Add(1)
 	r.tell(name)
 }
 
-// tell makes the fetcher look at a lane, or at all of them when none is named.
+// tell wakes the fetcher for a lane, or for all of them if name is empty.
 func (r *run) tell(name id.LaneID) {
 	for _, l := range r.lanes {
 		if name == "" || name == l.name {
@@ -43,7 +43,7 @@ func (r *run) tell(name id.LaneID) {
 	}
 }
 
-// poll makes the fetcher look at lanes that have work queued: somebody has looked at all of them.
+// poll passes the result of a poll by the background work to the fetcher: the lanes with work queued.
 func (r *run) poll(queued []id.LaneID) {
 	r.polledAt.Store(int64(time.Since(r.began)))
 	for _, l := range r.lanes {
@@ -54,7 +54,7 @@ func (r *run) poll(queued []id.LaneID) {
 	}
 }
 
-// rouse makes the fetcher look again at whether there is something to do.
+// rouse makes the fetcher check again for work and room.
 func (r *run) rouse() {
 	select {
 	case r.roused <- struct{}{}:
@@ -77,8 +77,8 @@ func (f *fetcher) anyDue() bool {
 	return due
 }
 
-// rests says whether a lane is left alone although it may have been woken. Who goes on creating work on a paused lane
-// wakes it again and again, and who resumes it does not wake it in another way.
+// rests reports whether to leave a halted lane alone despite wake-ups. Creating work on a paused lane wakes it again and
+// again, and a resumed lane is woken in the same way.
 func (f *fetcher) rests(l *lane) bool {
 	left := time.Until(l.restUntil)
 	if l.halt == engine.NotHalted || left <= 0 {
@@ -92,11 +92,11 @@ func (f *fetcher) rests(l *lane) bool {
 	return true
 }
 
-// heed notes what halts a lane, and says so once.
+// heed records whether a lane is halted, and logs each change once.
 func (f *fetcher) heed(l *lane) {
 	before := l.halt
 	l.halt = l.claimer.Halted()
-	l.restUntil, l.resting = time.Now().Add(haltedRest), false // a poll may claim in the midst of a rest
+	l.restUntil, l.resting = time.Now().Add(haltedRest), false // a poll may claim during a rest
 	switch {
 	case l.halt == before:
 	case l.halt == engine.LanePaused:
@@ -119,8 +119,8 @@ func (f *fetcher) dueAll() {
 	}
 }
 
-// look asks, in one statement for all lanes, which of them have work queued, unless the background work of this process
-// has done that. A lane without any is not claimed from, so that an idle worker hardly issues a statement.
+// look polls all lanes for queued work in one statement, unless this process's background work has done so. Only lanes
+// with work are claimed from, so an idle worker sends hardly any statements.
 func (f *fetcher) look(ctx context.Context) {
 	if at := time.Duration(f.polledAt.Load()); at > 0 && time.Since(f.began)-at < 2*f.cfg.PollInterval {
 		return
@@ -129,7 +129,7 @@ func (f *fetcher) look(ctx context.Context) {
 	defer cancel()
 	queued, err := f.settling.QueuedLanes(calling, f.laneNames)
 	if err != nil {
-		f.dueAll() // the claim says why
+		f.dueAll() // the claim will report the error
 		return
 	}
 	for _, l := range f.lanes {
@@ -137,7 +137,7 @@ func (f *fetcher) look(ctx context.Context) {
 	}
 }
 
-// learn takes note of whether a lane has work queued.
+// learn records whether a lane has work queued.
 func (f *fetcher) learn(l *lane, queued bool) {
 	if queued {
 		l.due = true
@@ -146,7 +146,7 @@ func (f *fetcher) learn(l *lane, queued bool) {
 	}
 }
 
-// savesNothing: an idle lane saves up no turns.
+// savesNothing moves an idle lane's count up to the others', so that it gets no credit for idle time.
 func (f *fetcher) savesNothing(l *lane) {
 	for _, other := range f.lanes {
 		l.taken = max(l.taken, other.taken)

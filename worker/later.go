@@ -8,27 +8,26 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 )
 
-// Delay is the error by which a handler says that its attempt goes on later:
+// Delay returns an error that postpones the attempt by d:
 //
 //	return out, job.Delay(time.Minute)
 //
-// The same attempt is handled again once d has passed, from its beginning, by this worker or another: nothing has failed,
-// no retry is used up, and the result beside the error is discarded. What the handler has to remember it stores itself.
-// 0 and less: at once. It counts from when the worker tells the engine, by the database's clock. The deadline of the
-// execution stands; the timeout of the attempt begins anew.
+// The same attempt runs again from its beginning once d has passed, on this worker or another. It is not a failure and
+// uses no retry. The result beside the error is discarded; the handler must store any state itself. A d of 0 or less means
+// at once. The database's clock counts d, from the call that settles the attempt. The execution's deadline stays; the
+// attempt's timeout starts anew.
 func (j Job[In]) Delay(d time.Duration) error { return &later{verdict: delay, by: max(d, 0)} }
 
-// WaitForChildren is the error by which a handler says that its attempt goes on when the executions that its own depends
-// on have ended as its group asks:
+// WaitForChildren returns an error that postpones the attempt until the executions that it depends on have ended as its
+// group requires:
 //
 //	return out, job.WaitForChildren()
 //
-// It is for a member of a flow that was given more to depend on while it ran. Where they have ended already the attempt
-// is handled again at once, and where they cannot satisfy it any more the execution is skipped:
-// [engine.Engine.WaitForChildren].
+// Use it in a flow member that was given more upstreams while it ran. If they have already ended, the attempt runs again
+// at once. If they can no longer satisfy the group, the execution is skipped. See [engine.Engine.WaitForChildren].
 func (j Job[In]) WaitForChildren() error { return &later{verdict: await} }
 
-// later is what a handler returns that is not done.
+// later is the error of a handler that postpones its attempt.
 type later struct {
 	verdict verdict
 	by      time.Duration
@@ -36,12 +35,12 @@ type later struct {
 
 func (l *later) Error() string {
 	if l.verdict == delay {
-		return "the attempt goes on in " + l.by.String()
+		return "the attempt continues in " + l.by.String()
 	}
-	return "the attempt goes on when what it depends on has ended"
+	return "the attempt continues when its upstreams have ended"
 }
 
-// isLater tells whether a handler's error is one of these.
+// isLater returns the later in err's chain, if any.
 func isLater(err error) (*later, bool) { return errors.AsType[*later](err) }
 
 func (r *run) delayAll(ctx context.Context, tasks []*task) ([]error, error) {
@@ -76,7 +75,7 @@ func (r *run) awaitAll(ctx context.Context, tasks []*task) ([]error, error) {
 	return reasons, nil
 }
 
-// awaits records the engine's answer to a wait.
+// awaits records the engine's answer to a wait for children.
 func (t *task) awaits(result engine.Waiting, err error) error {
 	if result == engine.WaitingSkipped {
 		return t.settled(Skipped, err)

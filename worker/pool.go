@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// handleQueued is the body of each of the goroutines that run handlers.
+// handleQueued runs queued tasks. Each goroutine of the pool runs it.
 func (r *run) handleQueued() {
 	ended := false
 	defer func() {
-		// A handler has ended the goroutine: another one takes its place.
+		// If a handler has ended the goroutine, start another in its place.
 		if !ended {
 			r.pool.Go(r.handleQueued)
 		}
@@ -20,7 +20,7 @@ func (r *run) handleQueued() {
 	ended = true
 }
 
-// perform runs a task's handler and passes the task on to the settler, whatever the handler does.
+// perform runs a task's handler and passes the task to the settler, even if the handler panics or exits.
 func (r *run) perform(t *task) {
 	began := time.Now()
 	returned := false
@@ -37,13 +37,13 @@ func (r *run) perform(t *task) {
 		t.end()
 		r.settleLater(t)
 		if r.oneByOne() && t.work.Flow == nil {
-			return // the fetcher settles it and counts it off
+			return // the fetcher settles it and reduces the load
 		}
 		if r.load.Add(-1) == r.refillAt.Load() {
 			r.rouse()
 		}
 	}()
-	if err := t.ctx.Err(); err != nil { // it waited for too long
+	if err := t.ctx.Err(); err != nil { // it waited too long in the queue
 		t.judge(nil, err)
 		returned = true
 		return

@@ -12,27 +12,26 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// A settler tells the engine what became of executions, many at a time. Until that has been committed the leases are
-// renewed.
+// settler settles finished executions in batches. Their leases are renewed until the settlement is committed.
 type settler struct {
 	*run
 	tasks  <-chan *task
-	turns  *turns // nil: it settles alone
+	turns  *turns // nil if there is only one settler
 	groups [verdicts][]*task
 }
 
-// memberSettlers settle members of flows: at once while their completions release others, which takes several statements,
-// so that while one waits for the server the other computes; and else in turns. Where nothing is released a single
-// settler makes the larger batches, and is faster.
+// memberSettlers is the number of settlers for members of flows. Completions that release others take several statements,
+// so the settlers run at once and one computes while the other waits for the server. Otherwise they take turns, since a
+// single settler makes larger, faster batches.
 const memberSettlers = 2
 
-// turns are taken by settlers of the same tasks.
+// turns lets settlers of the same tasks take turns.
 type turns struct {
-	one       chan struct{} // holds a value while it is somebody's turn
-	releasing atomic.Bool   // those that were settled last made a lane claimable, as it seems
+	one       chan struct{} // holds a value while a settler has its turn
+	releasing atomic.Bool   // the last batch seems to have made a lane claimable
 }
 
-// take waits for the turn, unless there are none to be taken, and returns what ends it.
+// take waits for its turn, if turns are taken at all, and returns a function that ends it.
 func (t *turns) take() (end func()) {
 	if t == nil || t.releasing.Load() {
 		return func() {}
@@ -41,7 +40,7 @@ func (t *turns) take() (end func()) {
 	return func() { <-t.one }
 }
 
-// settleLater passes a task on to a settler.
+// settleLater passes a task to a settler.
 func (r *run) settleLater(t *task) {
 	if t.work.Flow != nil {
 		r.members <- t
@@ -50,8 +49,8 @@ func (r *run) settleLater(t *task) {
 	r.handled <- t
 }
 
-// settle works until no more tasks can come. A batch is what has come while the last one was committed: under load
-// batches grow until they keep up, and a single result does not wait.
+// settle runs until no more tasks can come. A batch takes the tasks that arrived during the previous commit: batches grow
+// under load, and a single result does not wait.
 func (s *settler) settle() {
 	batch := make([]*task, 0, s.cfg.SettleBatch)
 	for t := range s.tasks {
@@ -68,7 +67,7 @@ func (s *settler) settle() {
 	}
 }
 
-// gather fills a batch with what is there.
+// gather adds the tasks that are ready to a batch.
 func (s *settler) gather(batch []*task) []*task {
 	for len(batch) < s.cfg.SettleBatch {
 		select {
@@ -84,7 +83,7 @@ func (s *settler) gather(batch []*task) []*task {
 	return batch
 }
 
-// commit settles a batch and lets go of it. What cannot be settled at once is set aside: the next batch does not wait.
+// commit settles a batch. Tasks that cannot be settled at once are set aside, so the next batch does not wait.
 func (s *settler) commit(batch []*task) {
 	for v := range s.groups {
 		clear(s.groups[v])
@@ -115,7 +114,7 @@ func (s *settler) commit(batch []*task) {
 	s.letGo(over)
 }
 
-// letGo ends what this worker has to do with tasks that are settled.
+// letGo reports settled tasks and stops renewing their leases.
 func (r *run) letGo(tasks []*task) {
 	r.held.remove(tasks)
 	now, released := time.Now(), false
@@ -128,14 +127,14 @@ func (r *run) letGo(tasks []*task) {
 		released = released || t.work.Flow != nil && (t.settlement == Completed || t.settlement == Failed)
 	}
 	if released {
-		// What depended on these may be claimable by now, and perhaps nobody will say so: notifications can be lost.
+		// Downstream executions may be claimable now, and a notification can be lost.
 		r.tell("")
 	}
 	r.noteLate(abandoned, now)
 	r.rouseThrottled(now)
 }
 
-// deliver calls the engine for all tasks of a verdict. It returns why some of them are left open.
+// deliver calls the engine for all tasks of a verdict. It returns the reason if some of them stay open.
 func (s *settler) deliver(v verdict) error {
 	tasks := open(s.groups[v], v)
 	if len(tasks) == 0 {
@@ -147,7 +146,7 @@ func (s *settler) deliver(v verdict) error {
 	return cmp.Or(err, cmp.Or(reasons...))
 }
 
-// open returns the tasks of a verdict that are not settled: tasks itself when that is all of them.
+// open returns the unsettled tasks of a verdict, which is tasks itself if all of them match.
 func open(tasks []*task, v verdict) []*task {
 	return without(tasks, func(t *task) bool { return t.settlement != "" || t.verdict != v })
 }
@@ -159,8 +158,8 @@ func without(tasks []*task, leaveOut func(*task) bool) []*task {
 	return slices.DeleteFunc(slices.Clone(tasks), leaveOut)
 }
 
-// call tells the engine about tasks of one verdict. It returns for each why it is left open, or one error for all.
-// What is left open is told again: every one of these operations recognises its own repetition.
+// call settles tasks of one verdict with the engine. It returns an error for each task that stays open, or one error for
+// all. Open tasks are tried again, which is safe: each of these operations recognises its own repetition.
 func (r *run) call(ctx context.Context, v verdict, tasks []*task) ([]error, error) {
 	switch v {
 	case complete:
@@ -193,7 +192,7 @@ func completionsOf(tasks []*task) []engine.Completion {
 	return completions
 }
 
-// settleCompleted records the engine's answers. It returns why tasks are left open.
+// settleCompleted records the engine's answers. It returns the errors of tasks that stay open.
 func settleCompleted(tasks []*task, outcomes []error) []error {
 	reasons := make([]error, len(tasks))
 	for i, t := range tasks {
@@ -234,7 +233,7 @@ func (r *run) giveBackAll(ctx context.Context, tasks []*task) ([]error, error) {
 	return reasons, nil
 }
 
-// completed records the engine's answer to a success. A result that it refuses makes a failure of its task.
+// completed records the engine's answer to a success. If the engine refuses the result, the task fails.
 func (t *task) completed(err error) error {
 	if errors.Is(err, engine.ErrInvalidInput) {
 		t.fail(&Fail{Class: policy.Permanent, Category: "result", Err: err})
@@ -252,8 +251,8 @@ func (t *task) failed(result engine.Failed, err error) error {
 	return t.settled(settlement, err)
 }
 
-// settled records the engine's answer. It returns an error that leaves the task open: whatever does not say that the
-// lease is gone, or that it is useless to repeat the call.
+// settled records the engine's answer. It returns an error if the task stays open: the lease is not lost, and repeating
+// the call may help.
 func (t *task) settled(as Settlement, err error) error {
 	switch {
 	case err == nil:

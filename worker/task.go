@@ -11,65 +11,65 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 )
 
-// A task is a claimed execution on its way through the worker: from the fetcher to a handler's goroutine to the
-// settler, each of which owns it in turn. The heartbeat sees it from the side, and only renews or cancels.
+// task is a claimed execution in the worker. The fetcher, a handler's goroutine and the settler own it in turn. The
+// heartbeat runs beside them and only renews or cancels it.
 type task struct {
 	work   engine.Claimed
 	handle handler
 
-	// ctx is the handler's. It ends with a cause: the lease lost, the attempt timed out, the worker shut down.
+	// ctx is the handler's context. It ends with a cause: lease lost, attempt timed out, or worker shut down.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	free   context.CancelFunc // frees the timer of the attempt's timeout
+	free   context.CancelFunc // stops the timer of the attempt's timeout
 
-	// Decided when the handler has returned.
+	// Set when the handler has returned.
 	verdict verdict
 	result  []byte
 	err     error
 	failure engine.Failure
 	delay   time.Duration
 	ran     time.Duration
-	told    func(Report) // of the hooks; may be nil
+	told    func(Report) // from the hooks; may be nil
 
-	// Known when it is settled; empty until then.
+	// Set when the task is settled.
 	settlement Settlement
 	retryAt    time.Time
 
-	lost atomic.Pointer[error] // why the lease is gone; nil while it may live
+	lost atomic.Pointer[error] // why the lease is lost; nil while it may be alive
 
-	// Of the held leases, under their lock.
+	// Owned by holding, under its lock.
 	slot    int
 	renewed time.Time // when the lease was last known to be alive
-	asked   time.Time // when the call began that gave the lease, or renewed it last
-	blocked bool      // others held its row when it was to be renewed
+	asked   time.Time // when the call began that claimed or last renewed the lease
+	blocked bool      // other transactions had locked its row at the last renewal
 }
 
-// A verdict is what is to be told to the engine about a task.
+// verdict selects the engine call that settles a task.
 type verdict int
 
 const (
-	abandon  verdict = iota // nothing: the lease is lost, or others end the attempt
+	abandon  verdict = iota // nothing to call: the lease is lost, or the engine ends the attempt
 	complete                // success
 	fail                    // failure
-	delay                   // unfinished: it goes on later
-	await                   // unfinished: it goes on when its upstreams have ended
-	giveBack                // unfinished: its lane gets it back
+	delay                   // unfinished; continues later
+	await                   // unfinished; continues when its upstreams have ended
+	giveBack                // unfinished; returns to its lane
 	verdicts
 )
 
-// newTask prepares the handling of what a call to claim, begun at calledAt, has returned.
+// newTask returns a task for an execution from a claim that was called at calledAt and answered at receivedAt.
 func newTask(base context.Context, work engine.Claimed, handle handler, calledAt, receivedAt time.Time) *task {
 	t := &task{work: work, handle: handle, renewed: receivedAt, asked: calledAt}
 	t.ctx, t.cancel = context.WithCancelCause(base)
 	if !work.TimeoutAt.IsZero() {
-		// Both instants are the database's: their difference, and nothing else, is measured by this clock.
+		// Both instants are from the database's clock. Only their difference is measured by this one.
 		claimedAt := work.ExpiresAt.Add(-work.Lease.TTL)
 		t.ctx, t.free = context.WithDeadlineCause(t.ctx, calledAt.Add(work.TimeoutAt.Sub(claimedAt)), ErrAttemptTimeout)
 	}
 	return t
 }
 
-// judge decides what is told about a task whose handler returned result and err.
+// judge sets the verdict for a task whose handler returned result and err.
 func (t *task) judge(result []byte, err error) {
 	t.result, t.err = result, err
 	cause := context.Cause(t.ctx)
@@ -99,7 +99,7 @@ func isFail(err error) bool {
 	return ok
 }
 
-// end cancels what the handler may have left behind.
+// end cancels the handler's context and frees its timer.
 func (t *task) end() {
 	t.cancel(nil)
 	if t.free != nil {
@@ -107,7 +107,7 @@ func (t *task) end() {
 	}
 }
 
-// lose records that the lease is gone and cancels the handler. It reports whether there was one to cancel.
+// lose records that the lease is lost and cancels the handler. It reports whether a handler was still running.
 func (t *task) lose(reason error) bool {
 	reason = lossOf(reason)
 	if !t.lost.CompareAndSwap(nil, &reason) || t.ctx.Err() != nil {
@@ -117,7 +117,7 @@ func (t *task) lose(reason error) bool {
 	return true
 }
 
-// lostBy returns why the lease is gone, or nil.
+// lostBy returns why the lease is lost, or nil.
 func (t *task) lostBy() error {
 	if reason := t.lost.Load(); reason != nil {
 		return *reason
@@ -125,7 +125,7 @@ func (t *task) lostBy() error {
 	return nil
 }
 
-// holding is the tasks whose leases this worker holds: from the claim until they are settled.
+// holding is the set of tasks whose leases this worker holds, from the claim until they are settled.
 type holding struct {
 	mu    sync.Mutex
 	tasks []*task
@@ -158,7 +158,7 @@ func (h *holding) len() int {
 	return len(h.tasks)
 }
 
-// renewedBefore returns the tasks whose leases are not lost, and were last known to be alive before an instant.
+// renewedBefore returns the tasks whose leases are not lost and were last known to be alive before an instant.
 func (h *holding) renewedBefore(instant time.Time) []*task {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,7 +171,7 @@ func (h *holding) renewedBefore(instant time.Time) []*task {
 	return tasks
 }
 
-// renew records that a call that began at asked renewed leases, and that they were alive at an instant.
+// renew records a renewal: when its call began, and an instant at which the leases were alive.
 func (h *holding) renew(tasks []*task, asked, instant time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,7 +180,7 @@ func (h *holding) renew(tasks []*task, asked, instant time.Time) {
 	}
 }
 
-// block records that others held the rows of leases when these were to be renewed.
+// block records that other transactions had locked the rows of leases at a renewal.
 func (h *holding) block(tasks []*task) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -189,8 +189,8 @@ func (h *holding) block(tasks []*task) {
 	}
 }
 
-// anyLate reports whether a lease among these was given or renewed so long before an instant that it is, or was, nearly
-// over. Those whose rows others have held don't count.
+// anyLate reports whether one of the leases was claimed or renewed so long before an instant that it is, or was, nearly
+// over. It ignores leases whose rows others had locked.
 func (h *holding) anyLate(tasks []*task, instant time.Time, ttl time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -198,7 +198,7 @@ func (h *holding) anyLate(tasks []*task, instant time.Time, ttl time.Duration) b
 	return slices.ContainsFunc(tasks, func(t *task) bool { return !t.blocked && t.asked.Before(nearlyOver) })
 }
 
-// interrupt cancels all handlers.
+// interrupt cancels all handlers and returns their number.
 func (h *holding) interrupt(cause error) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

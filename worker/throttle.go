@@ -7,41 +7,41 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
-// A throttle makes a worker that is too late for its leases claim less. Its share of the configured room halves with each
-// late third of a lease, and grows by a sixteenth of the whole with each third that is not late. So an overloaded worker
-// soon holds no more than it can keep, and one that is never late always has all of its room.
+// throttle makes a worker that renews its leases late claim less. Its share of the configured room halves with each late
+// third of a lease, and grows by a sixteenth of the whole with each third without a late renewal. An overloaded worker
+// soon holds only what it can keep; a worker that is never late has all its room.
 type throttle struct {
-	every time.Duration // a third of a lease: the pace of renewals
+	every time.Duration // a third of a lease: the interval between renewals
 
 	warned warn.Repeated
 
 	mu    sync.Mutex
 	share float64   // at since
-	since time.Time // of the last cut; zero: there was none
+	since time.Time // time of the last cut; zero if there was none
 }
 
-const recovery = 1.0 / 16 // of the whole room, in a third of a lease
+const recovery = 1.0 / 16 // share of the whole room regained in a third of a lease
 
-// late notes that a lease was renewed with less than a third of it left, or was lost because its time ran out. It reports
-// whether the worker claims less because of it.
+// late records a lease that was renewed with less than a third of it left, or that expired. It reports whether the worker
+// claims less because of it.
 func (l *throttle) late(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.since.IsZero() && now.Sub(l.since) < l.every {
-		return false // of the same delay
+		return false // part of the same delay
 	}
 	l.share, l.since = l.at(now)/2, now
 	return true
 }
 
-// of returns how much of a room may be used, at least one place.
+// of returns the usable part of a room, at least one place.
 func (l *throttle) of(room int, now time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(1, int(l.at(now)*float64(room)))
 }
 
-// throttled reports whether less than the whole room may be used.
+// throttled reports whether the usable part is less than the whole.
 func (l *throttle) throttled(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

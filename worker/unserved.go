@@ -12,18 +12,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
-// unservedAfter is how long work of a kind without a handler waits before the log tells of it, and how often it is
-// looked for.
+// unservedAfter is the interval of the check for work without a handler, and how long such work waits before it is logged.
 const unservedAfter = time.Minute
 
-// A kindOnLane is what one warning is about.
+// kindOnLane is the subject of one warning.
 type kindOnLane struct {
 	lane id.LaneID
 	kind string
 }
 
-// watchUnserved tells the log of work in the worker's lanes that it has no handler for and that nobody else has taken any
-// of for a minute, until ctx ends: once for each kind, and again when somebody took some meanwhile.
+// watchUnserved logs work in the worker's lanes that this worker has no handler for and no other worker has taken for a
+// minute, until ctx ends. It logs each kind once, and again if some of it was taken in between.
 func (r *run) watchUnserved(ctx context.Context) {
 	filter := engine.WaitingFilter{Lanes: r.laneNames, Except: slices.Collect(maps.Keys(r.handlers))}
 	var before, told map[kindOnLane]engine.WaitingKind
@@ -34,7 +33,7 @@ func (r *run) watchUnserved(ctx context.Context) {
 		cancel()
 		if err != nil {
 			if ctx.Err() == nil {
-				failing.Log(r.cfg.Log, "cannot look for work that no worker takes; it is tried again: check the database and the rights of its role", "error", err)
+				failing.Log(r.cfg.Log, "cannot look for work that no worker takes; retrying: check the database and the rights of its role", "error", err)
 			}
 			continue
 		}
@@ -55,5 +54,5 @@ func (r *run) watchUnserved(ctx context.Context) {
 	}
 }
 
-// sameNext: of the kind nothing was taken between the two.
+// sameNext reports whether no work of the kind was taken between a and b.
 func sameNext(a, b engine.WaitingKind) bool { return a.Next == b.Next && a.Since.Equal(b.Since) }

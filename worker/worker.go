@@ -1,5 +1,5 @@
-// Package worker handles executions: it claims them from lanes, runs the handlers that are registered for their
-// kinds, keeps their leases alive meanwhile and settles what became of them.
+// Package worker runs handlers for executions. A worker claims executions from lanes, runs the handlers registered for
+// their kinds, renews the leases and settles the outcomes.
 //
 //	var Resize = engine.Kind[ResizeArgs, ResizeResult]{Name: "resize", Lane: "images"}
 //
@@ -7,11 +7,12 @@
 //	worker.Handle(w, Resize, func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) { … })
 //	err = w.Run(ctx) // until ctx ends, then drains
 //
-// One process runs one worker for all its handlers: one fetcher claims for them in batches, settlers complete and
-// fail in batches, one heartbeat renews all leases in one statement. A worker that claims one execution at a time
-// ([Config.FetchBatch]) completes the one before it in the same transaction. An execution is handled at least once;
-// its result is stored exactly once, by the holder of the newest lease. Nothing is acknowledged before it is
-// committed, so a worker that is killed loses no work: its leases run out, and others go on.
+// Run one worker per process for all its handlers. One fetcher claims in batches, settlers complete and fail in batches,
+// and one heartbeat renews all leases in one statement. A worker that claims one execution at a time ([Config.FetchBatch])
+// completes the previous one in the same transaction.
+//
+// An execution is handled at least once; its result is stored exactly once, by the holder of the newest lease. Work is
+// acknowledged only after the commit, so a killed worker loses none: its leases expire, and other workers continue.
 package worker
 
 import (
@@ -33,13 +34,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/reconcile"
 )
 
-// callTimeout is how long one claim or settlement may take.
+// callTimeout limits one claim or settlement.
 const callTimeout = 30 * time.Second
 
-// ErrRunning: the worker runs already.
+// ErrRunning reports that the worker is already running.
 var ErrRunning = errors.New("worker runs already")
 
-// Worker runs handlers for the executions of some lanes.
+// Worker runs handlers for executions from a set of lanes.
 type Worker struct {
 	eng       operations
 	cfg       Config
@@ -48,20 +49,20 @@ type Worker struct {
 
 	hookPanics atomic.Int64
 
-	poolConnections int // that the worker itself may use of the pool at once
+	poolConnections int // most connections of the pool that the worker itself uses at once
 
 	mu       sync.Mutex
 	kinds    handledKinds
-	mistakes []error // of registrations
+	mistakes []error // bad registrations
 }
 
-// handledKinds is the kinds that a worker has handlers for.
+// handledKinds lists the kinds that a worker has handlers for.
 type handledKinds struct {
-	handlers map[string]handler // by the kind's name
-	lanes    []id.LaneID        // of the kinds, one for each
+	handlers map[string]handler // by kind name
+	lanes    []id.LaneID        // the lane of each kind
 }
 
-// operations is what this package needs of an engine.
+// operations is the part of an engine that this package uses.
 type operations interface {
 	Log() *slog.Logger
 	Prepare(ctx context.Context, roles ...engine.Role) error
@@ -88,7 +89,7 @@ type operations interface {
 	// claimEach fills in claims by one transaction.
 	claimEach(ctx context.Context, claims []*laneClaim)
 
-	// connections is how many the engine's pool may have. apart returns the engine on others than these, and what
+	// connections returns the size of the engine's pool. apart returns the engine on separate connections, and a function that
 	// closes them.
 	connections() int
 	apart(connections int32) (operations, func(), error)
@@ -102,15 +103,14 @@ type claimer interface {
 	Halted() engine.Halt
 }
 
-// New returns a worker without handlers. It does not touch the database.
+// New returns a worker without handlers. It does not use the database.
 //
-// What the worker claims, renews and settles does not depend on the pool of eng: [Worker.Run] opens up to six connections
-// of its own beside it, unless [Config.SharePool] forbids it. Handlers may hold the whole pool; that costs time, not
-// leases. Of the pool itself the worker uses, for a moment each, one connection to notify others, one to look for work
-// that nobody takes, and one for each background job that is at work.
+// By default [Worker.Run] claims, renews and settles on up to six connections of its own, so handlers that use up the pool
+// of eng cost time, not leases. [Config.SharePool] turns that off. From the pool itself the worker briefly uses one
+// connection for notifications, one for finding work that no worker takes, and one for each active background job.
 //
-// Errors: [engine.ErrInvalidInput] naming the field of cfg that is out of its bounds, as "Config.LeaseTTL", or the engine
-// if it is nil or bound to a transaction.
+// Errors: [engine.ErrInvalidInput] with the field of cfg that is out of bounds, such as "Config.LeaseTTL", or for an
+// engine that is nil or bound to a transaction.
 func New(eng *engine.Engine, cfg Config) (*Worker, error) {
 	if eng == nil {
 		return nil, &engine.InputError{Field: "engine", Reason: "is nil"}
@@ -135,14 +135,14 @@ func New(eng *engine.Engine, cfg Config) (*Worker, error) {
 	}
 	w.poolConnections += of.Jobs() + 1
 	w.reconcile = func(ctx context.Context, r *run) {
-		if of, err := background(r); err == nil { // as before: the lanes are valid
+		if of, err := background(r); err == nil { // the lanes were validated already
 			of.Run(ctx)
 		}
 	}
 	return w, nil
 }
 
-// newWorker is a worker without background work.
+// newWorker returns a worker without background work.
 func newWorker(eng operations, cfg Config) (*Worker, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -154,7 +154,7 @@ func newWorker(eng operations, cfg Config) (*Worker, error) {
 	}, nil
 }
 
-// register takes a handler, or remembers why it cannot be taken.
+// register adds a handler, or records why it is refused.
 func (w *Worker) register(kind string, lane id.LaneID, mistake error, h handler) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,7 +167,7 @@ func (w *Worker) register(kind string, lane id.LaneID, mistake error, h handler)
 	case h == nil:
 		mistake = refuse("is nil")
 	case taken:
-		mistake = refuse("is the second one")
+		mistake = refuse("is registered twice")
 	default:
 		w.kinds.handlers[kind] = h
 		w.kinds.lanes = append(w.kinds.lanes, cmp.Or(lane, engine.DefaultLane))
@@ -176,7 +176,7 @@ func (w *Worker) register(kind string, lane id.LaneID, mistake error, h handler)
 	w.mistakes = append(w.mistakes, fmt.Errorf("worker: %w", mistake))
 }
 
-// handledKinds returns what is handled, or what was wrong with the registrations.
+// handledKinds returns the registered kinds, or the registration errors.
 func (w *Worker) handledKinds() (handledKinds, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,62 +184,57 @@ func (w *Worker) handledKinds() (handledKinds, error) {
 		return handledKinds{}, errors.Join(w.mistakes...)
 	}
 	if len(w.kinds.handlers) == 0 {
-		return handledKinds{}, fmt.Errorf("worker: %w", &engine.InputError{Field: "handlers", Reason: "there is none"})
+		return handledKinds{}, fmt.Errorf("worker: %w", &engine.InputError{Field: "handlers", Reason: "none is registered"})
 	}
 	return handledKinds{handlers: maps.Clone(w.kinds.handlers), lanes: slices.Clone(w.kinds.lanes)}, nil
 }
 
-// run is what the goroutines of one run of a worker share.
+// run is the state shared by the goroutines of one run.
 type run struct {
 	*Worker
 	handlers  map[string]handler
 	laneNames []id.LaneID
 	lanes     []*lane
 
-	base    context.Context // the values of Run's context, but not its end
-	drained context.Context // ends when the drain timeout has passed
+	base    context.Context // Run's context without its end
+	drained context.Context // ends after the drain timeout
 
-	renewing   operations // on connections of their own
-	settling   operations // and claiming
+	renewing   operations // on separate connections
+	settling   operations // settles and claims, on separate connections
 	disconnect func()
 
 	held    holding
-	late    throttle // of a worker that is late for its leases
+	late    throttle // limits claims while leases are renewed late
 	aside   *aside
 	queue   chan *task    // claimed and waiting for a handler
 	handled chan *task    // waiting to be settled
-	members chan *task    // the same, of flows
-	turns   turns         // of those who settle members
-	roused  chan struct{} // the fetcher may have something to do
-	losses  chan struct{} // some leases are said to be lost
+	members chan *task    // like handled, for members of flows
+	turns   turns         // of the settlers of members
+	roused  chan struct{} // wakes the fetcher
+	losses  chan struct{} // notifies that leases may be lost
 
-	polledAt atomic.Int64 // when the lanes were last looked at by somebody else, since began
+	polledAt atomic.Int64 // when the background work last polled the lanes, since began
 	began    time.Time
-	heard    atomic.Int64 // how often somebody said that a lane has work
-	load     atomic.Int64 // executions that are queued or with a handler
-	refillAt atomic.Int64 // the load at which the fetcher is roused
-	ran      atomic.Int64 // how long handlers have run for, all together
-	renews   atomic.Bool  // a renewal is under way
+	heard    atomic.Int64 // number of notifications about lanes
+	load     atomic.Int64 // executions queued or with a handler
+	refillAt atomic.Int64 // the load at which handlers wake the fetcher
+	ran      atomic.Int64 // total running time of handlers
+	renews   atomic.Bool  // a renewal is in progress
 	pool     sync.WaitGroup
 }
 
-// Run handles executions until ctx ends. Then it claims no more, gives queued work back, and lets running handlers
-// finish for up to [Config.DrainTimeout] before it cancels them; those that then return an error go back to their lane
-// at no cost. It returns when all handlers have returned and everything is settled, and leaves no goroutine behind: a
-// handler that ignores its context keeps Run from returning. The handlers' contexts carry the values of ctx.
+// Run handles executions until ctx ends. Then it stops claiming, returns queued work to its lane, and waits up to
+// [Config.DrainTimeout] for running handlers before it cancels them. Executions whose handlers then return an error go
+// back to their lane at no cost. Run returns when every handler has returned and every outcome is settled, so a handler
+// that ignores its context blocks it. Handlers get the values of ctx.
 //
-// Run opens connections of its own and closes them when it returns ([New]). It warns, once, when the pool is smaller
-// than what the worker itself may use of it.
+// Run waits through outages of the database. If the row or the flow of an execution is locked, Run sets the result aside
+// and retries it until its lease is lost; meanwhile the lease is renewed. With a thousand results set aside, it stops
+// claiming. After the handlers have returned, it retries the rest for one more lease, and unfinished work for three
+// seconds; other workers handle it again after that.
 //
-// A database that goes away while the worker runs is waited for. A result that cannot be settled, because somebody else
-// has locked its execution or its flow, is set aside and tried again while the others are settled. It is given up when
-// its lease is lost, and not before: renewals wait for nobody. While a thousand results wait like that, the worker
-// claims no more. After ctx has ended and all handlers have returned, results that are left are tried for as long as a
-// lease lasts, and work that goes back unfinished for three seconds; what is given up then is handled again by others.
-//
-// Errors: nil after ctx has ended. Otherwise the worker did not start: [engine.ErrInvalidInput] for a mistaken
-// registration, and for none at all; [ErrRunning]; or the database is not fit for the engine, with the errors of
-// [engine.Engine.Prepare].
+// Errors: nil once ctx has ended. Otherwise the worker did not start: [engine.ErrInvalidInput] for a bad registration or
+// none; [ErrRunning]; the errors of [engine.Engine.Prepare].
 func (w *Worker) Run(ctx context.Context) error {
 	kinds, err := w.handledKinds()
 	if err != nil {
@@ -264,7 +259,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// newRun prepares a run. Its connections are to be closed when it is over.
+// newRun prepares a run. The caller closes its connections.
 func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 	lanes := w.cfg.Lanes
 	if len(lanes) == 0 {
@@ -303,19 +298,18 @@ func (r *run) claimSpec(lane id.LaneID) engine.ClaimSpec {
 	return engine.ClaimSpec{
 		Lane:         lane,
 		Capabilities: id.NewCapabilities(r.cfg.Capabilities...),
-		Kinds:        slices.Sorted(maps.Keys(r.handlers)), // the rest is for others
+		Kinds:        slices.Sorted(maps.Keys(r.handlers)), // other kinds stay in the lane
 		Worker:       r.cfg.Worker,
 		Instance:     r.cfg.Instance,
 		LeaseTTL:     r.cfg.LeaseTTL,
 	}
 }
 
-// oneByOne: the fetcher settles too, each completion in one transaction with the next claim. In batches that
-// wins nothing, and one at a time it is half of the commits.
+// oneByOne reports whether the fetcher also settles, each completion in one transaction with the next claim. That halves
+// the commits of a worker that claims one at a time, and gains nothing with batches.
 func (r *run) oneByOne() bool { return r.cfg.FetchBatch == 1 }
 
-// work starts the goroutines of a run and ends them in order: the fetcher, the handlers, the settlers, the aside, the
-// heartbeat.
+// work starts the goroutines of a run and stops them in order: fetcher, handlers, settlers, aside, heartbeat.
 func (r *run) work(ctx context.Context) {
 	drained, endDrain := context.WithCancel(r.base)
 	defer endDrain()
@@ -328,7 +322,7 @@ func (r *run) work(ctx context.Context) {
 	}
 	beside.Go(func() {
 		if err := r.eng.Listen(ctx, r.hear); ctx.Err() == nil {
-			r.cfg.Log.Warn("not told of new work; lanes are polled: check the engine's Listener", "error", err)
+			r.cfg.Log.Warn("no notifications of new work; polling the lanes: check the engine's Listener", "error", err)
 		}
 	})
 	beside.Go(func() { r.watchUnserved(ctx) })
@@ -366,7 +360,7 @@ func (r *run) work(ctx context.Context) {
 	case <-handled:
 	case <-patience.C:
 		endDrain()
-		r.cfg.Log.Warn("handlers are cancelled since the drain timeout has passed: raise DrainTimeout if they need longer", "running", r.held.interrupt(ErrShutdown))
+		r.cfg.Log.Warn("drain timeout has passed; cancelling handlers: raise DrainTimeout if they need longer", "running", r.held.interrupt(ErrShutdown))
 		<-handled
 	}
 	close(r.handled)

@@ -23,13 +23,13 @@ func TestRunRefusesMistakes(t *testing.T) {
 		register func(*Worker)
 		want     string
 	}{
-		{"no handler", func(*Worker) {}, "handlers: there is none"},
+		{"no handler", func(*Worker) {}, "handlers: none is registered"},
 		{"empty kind", func(w *Worker) { on(w, "", nothing) }, "Kind.Name: is empty"},
 		{"kind's lane", func(w *Worker) {
 			Handle(w, engine.Kind[struct{}, struct{}]{Name: "k", Lane: "a\nb"}, nothing)
 		}, "Kind.Lane"},
 		{"nil handler", func(w *Worker) { on[int, int](w, "k", nil) }, `handler of the kind "k": is nil`},
-		{"kind twice", func(w *Worker) { on(w, "k", nothing); on(w, "k", nothing) }, `handler of the kind "k": is the second one`},
+		{"kind twice", func(w *Worker) { on(w, "k", nothing); on(w, "k", nothing) }, `handler of the kind "k": is registered twice`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
