@@ -10,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/hash"
 )
 
-// Capabilities is a set of capability tokens, sorted by bytes and distinct: what an
-// execution requires of a worker, or what a worker offers. Tokens are compared exactly.
+// Capabilities is a sorted set of distinct capability tokens, required by an execution or offered by a worker. Tokens are
+// compared exactly, byte by byte.
 type Capabilities []string
 
 // Limits of a capability set.
@@ -37,8 +37,8 @@ func ParseCapabilities(csv string) Capabilities {
 	return set
 }
 
-// Validate refuses a set that is too large, or a token that is empty or holds a comma, a
-// control character, white space or invalid UTF-8.
+// Validate returns an error for a set that is too large, or a token that is empty or contains a comma, a control
+// character, white space or invalid UTF-8.
 func (c Capabilities) Validate() error {
 	const typ = "capabilities"
 	if len(c) > MaxCapabilities {
@@ -57,7 +57,7 @@ func (c Capabilities) Validate() error {
 	return nil
 }
 
-// CheckCapability refuses a token that no capability set may hold.
+// CheckCapability returns an error for a token that no capability set may contain.
 func CheckCapability(token string) error {
 	const typ = "capability"
 	switch {
@@ -75,10 +75,10 @@ func isForbiddenInCapability(r rune) bool {
 	return r == ',' || unicode.IsControl(r) || unicode.IsSpace(r)
 }
 
-// CSV renders the set as it is stored: joined with commas, empty for the empty set.
+// CSV returns the stored form: the tokens joined with commas, empty for the empty set.
 func (c Capabilities) CSV() string { return strings.Join(c, ",") }
 
-// Digest is a short digest of the set for logs.
+// Digest returns a short digest of the set for logs.
 func (c Capabilities) Digest() string { return hash.Digest8(c.CSV()) }
 
 // Covers reports whether every required token is in c.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// Reason names what is wrong with a value that was refused.
+// Reason says why a value was refused.
 type Reason string
 
 // The reasons a [ParseError] carries.
@@ -34,8 +34,8 @@ const (
 	ReasonUnknownGrant          Reason = "UnknownGrant"
 )
 
-// ParseError reports a value that is not of the named type. The caller's input is at
-// fault, unless the value was read from the database: then the row is corrupt.
+// ParseError reports a value that is not of the named type. Either the caller's input is wrong, or, if the value was read
+// from the database, the row is corrupt.
 type ParseError struct {
 	Type   string // in words, for example "execution id"
 	Reason Reason

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// ExecutionID names an execution: a UUID and the partition its rows live in. The partition
-// is fixed when the id is made and is read from the id ever after, so an id keeps it even
-// when the number of partitions changes. Comparable; usable as a map key.
+// ExecutionID identifies an execution: a UUID and the partition of its rows. The partition is fixed when the id is made,
+// so an id keeps it even if the number of partitions changes. It is comparable and usable as a map key.
 type ExecutionID struct {
 	partition uint16
 	uuid      ExecutionUUID
@@ -25,30 +24,26 @@ func NewMemberExecutionID(flow FlowID, p Partitions) ExecutionID {
 	return MemberExecutionIDFor(flow, p, NewExecutionUUID())
 }
 
-// ExecutionIDFor is [NewExecutionID] with the caller's UUID: the same arguments give the same id.
+// ExecutionIDFor is [NewExecutionID] with the caller's UUID. The same arguments return the same id.
 func ExecutionIDFor(lane LaneID, p Partitions, u ExecutionUUID) ExecutionID {
 	return ExecutionIDFromRow(p.LanePartition(lane), u)
 }
 
-// MemberExecutionIDFor is [NewMemberExecutionID] with the caller's UUID: the same arguments
-// give the same id.
+// MemberExecutionIDFor is [NewMemberExecutionID] with the caller's UUID. The same arguments return the same id.
 func MemberExecutionIDFor(flow FlowID, p Partitions, u ExecutionUUID) ExecutionID {
 	return ExecutionIDFromRow(p.FlowPartition(flow), u)
 }
 
-// ExecutionIDFromRow joins a row's partition_key and execution_id. An application that
-// spreads its lanes over partitions in its own way makes its ids with it.
-// A negative partition becomes one above 32767, an id that no operation accepts.
+// ExecutionIDFromRow returns the id for a row's partition_key and execution_id. Applications that assign partitions in
+// their own way use it to make ids. A negative partition becomes one above 32767, which no operation accepts.
 func ExecutionIDFromRow(partition int16, u ExecutionUUID) ExecutionID {
 	return ExecutionID{partition: uint16(partition), uuid: u}
 }
 
-// ParseExecutionID parses "{fp:N}:<uuid>": N in plain decimal, at most 65535, the UUID in
-// its 36-character form with hex digits in either case. Whether N is a partition of this
-// configuration is asked of [Partitions.CheckExecution].
+// ParseExecutionID parses "{fp:N}:<uuid>": N in plain decimal, at most 65535, and the UUID in its 36-character form with
+// hex digits in either case. It does not check N against the configuration; see [Partitions.CheckExecution].
 //
-// Errors: [*ParseError] with ReasonMissingTag, ReasonInvalidPartitionIndex or
-// ReasonInvalidUUID, the first that applies.
+// Errors: [*ParseError] with ReasonMissingTag, ReasonInvalidPartitionIndex or ReasonInvalidUUID, the first that applies.
 func ParseExecutionID(s string) (ExecutionID, error) {
 	body, tagged := strings.CutPrefix(s, "{fp:")
 	index, text, closed := strings.Cut(body, "}:")
@@ -68,8 +63,8 @@ func ParseExecutionID(s string) (ExecutionID, error) {
 
 const executionType = "execution id"
 
-// Partition is the partition_key of the execution's rows; -1, which no row has, when the
-// id's number does not fit that column.
+// Partition returns the partition_key of the execution's rows, or -1, which no row has, if the id's number does not fit
+// that column.
 func (e ExecutionID) Partition() int16 {
 	if e.partition > math.MaxInt16 {
 		return -1
@@ -77,7 +72,7 @@ func (e ExecutionID) Partition() int16 {
 	return int16(e.partition)
 }
 
-// UUID is the execution_id of the execution's rows.
+// UUID returns the execution_id of the execution's rows.
 func (e ExecutionID) UUID() ExecutionUUID { return e.uuid }
 
 // IsZero reports whether e is the zero value: the nil UUID in partition 0.
@@ -91,7 +86,7 @@ func (e ExecutionID) Compare(other ExecutionID) int {
 	return e.uuid.Compare(other.uuid)
 }
 
-// String renders e canonically: "{fp:N}:<uuid>".
+// String returns the canonical form of e: "{fp:N}:<uuid>".
 func (e ExecutionID) String() string {
 	var buf [maxExecutionText]byte
 	return string(e.appendTo(buf[:0]))
@@ -100,7 +95,7 @@ func (e ExecutionID) String() string {
 // AppendText appends the canonical form of e to b.
 func (e ExecutionID) AppendText(b []byte) ([]byte, error) { return e.appendTo(b), nil }
 
-// MarshalText renders e canonically.
+// MarshalText returns the canonical form of e.
 func (e ExecutionID) MarshalText() ([]byte, error) {
 	return e.appendTo(make([]byte, 0, maxExecutionText)), nil
 }
@@ -115,7 +110,7 @@ func (e *ExecutionID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// The longest rendering: "{fp:65535}:" and a UUID.
+// Length of the longest text: "{fp:65535}:" and a UUID.
 const maxExecutionText = 11 + uuidLen
 
 func (e ExecutionID) appendTo(b []byte) []byte {

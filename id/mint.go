@@ -7,9 +7,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// NewFlowID returns a new flow id, a UUIDv7 like all ids that this package makes. They begin
-// with the time, so that they are inserted at one end of an index. Ids of one process ascend
-// from call to call, except that a batch may reach a few microseconds ahead.
+// NewFlowID returns a new flow id. Like all ids from this package it is a UUIDv7: it begins with the time, so new rows go
+// to one end of an index. Ids of one process ascend from call to call, except that a batch may run a few microseconds
+// ahead.
 func NewFlowID() FlowID { return newUUID[flow]() }
 
 // NewEdgeID returns a new edge id.
@@ -55,8 +55,8 @@ func newUUID[K any]() UUID[K] {
 	return UUID[K](uuid.Must(uuid.NewV7())) // never fails: crypto/rand doesn't
 }
 
-// newUUIDs makes the first id with [uuid.NewV7] and counts on from its time. So the batch
-// reads the clock once, and the system's randomness twice.
+// newUUIDs makes the first id with [uuid.NewV7] and counts up from its time. So a batch reads the clock once, and the
+// system's randomness twice.
 func newUUIDs[K any](n int) []UUID[K] {
 	if n <= 0 {
 		return nil
@@ -73,7 +73,7 @@ func newUUIDs[K any](n int) []UUID[K] {
 	return ids
 }
 
-// The random half of a UUIDv7, which follows its time.
+// The random half of a UUIDv7, after its time.
 const (
 	tailStart = 8
 	tailLen   = 16 - tailStart

@@ -24,10 +24,10 @@ type WorkerInstanceID string
 // with "__".
 type WaitpointKey string
 
-// IdempotencyKey makes a repeated call one call. Empty means none.
+// IdempotencyKey identifies a call, so that repeating the call has no further effect. Empty means none.
 type IdempotencyKey string
 
-// The longest [IdempotencyKey] of each use, in bytes.
+// Largest length of an [IdempotencyKey] for each use, in bytes.
 const (
 	MaxSignalKey = 256 // suspend and signals
 	MaxUsageKey  = 512 // usage reports
@@ -43,13 +43,13 @@ const (
 	maxDeadReason   = 256
 )
 
-// OperatorWorker is the worker id and the worker instance id of a claim made by an operator.
+// OperatorWorker is the worker id and worker instance id of a claim made by an operator.
 const OperatorWorker = "operator"
 
-// Validate refuses a lane that cannot be stored.
+// Validate returns an error for a lane that cannot be stored.
 //
-// Errors: [*ParseError] with ReasonEmpty, ReasonTooLong (Detail: the length in bytes) or
-// ReasonNonPrintable (Detail: the index of the first offending byte).
+// Errors: [*ParseError] with ReasonEmpty, ReasonTooLong (Detail: the length in bytes) or ReasonNonPrintable (Detail: the
+// index of the first bad byte).
 func (l LaneID) Validate() error {
 	const typ = "lane id"
 	switch {
@@ -66,7 +66,7 @@ func (l LaneID) Validate() error {
 	return nil
 }
 
-// UnmarshalText takes text as a lane if [LaneID.Validate] accepts it.
+// UnmarshalText sets l to text if [LaneID.Validate] accepts it.
 func (l *LaneID) UnmarshalText(text []byte) error {
 	parsed := LaneID(text)
 	if err := parsed.Validate(); err != nil {
@@ -76,25 +76,26 @@ func (l *LaneID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Validate refuses a namespace that must not be written; any stored one is read.
+// Validate returns an error for a namespace that must not be written. Stored ones are read without it.
 func (n Namespace) Validate() error {
 	return checkText("namespace", string(n), maxName, unicode.IsControl)
 }
 
-// Validate refuses a worker id that must not be written; any stored one is read.
+// Validate returns an error for a worker id that must not be written. Stored ones are read without it.
 func (w WorkerID) Validate() error {
 	return checkText("worker id", string(w), maxName, isForbiddenInWorker)
 }
 
-// Validate refuses a worker instance id that must not be written; any stored one is read.
+// Validate returns an error for a worker instance id that must not be written. Stored ones are read without it.
 func (w WorkerInstanceID) Validate() error {
 	return checkText("worker instance id", string(w), maxName, isForbiddenInWorker)
 }
 
-// isForbiddenInWorker: the pipe separates the fields of a signed grant message.
+// isForbiddenInWorker reports whether r may not be in a worker's name. The pipe separates the fields of a signed grant
+// message.
 func isForbiddenInWorker(r rune) bool { return r == '|' || unicode.IsControl(r) }
 
-// Validate refuses a waitpoint key that must not be written; any stored one is read.
+// Validate returns an error for a waitpoint key that must not be written. Stored ones are read without it.
 func (k WaitpointKey) Validate() error {
 	const typ = "waitpoint key"
 	if strings.HasPrefix(string(k), "__") {
@@ -103,7 +104,7 @@ func (k WaitpointKey) Validate() error {
 	return checkText(typ, string(k), maxWaitpointKey, isNUL)
 }
 
-// Validate refuses a key longer than maxBytes, which depends on its use.
+// Validate returns an error for a key longer than maxBytes, which depends on its use.
 func (k IdempotencyKey) Validate(maxBytes int) error {
 	if k == "" {
 		return nil
@@ -111,8 +112,8 @@ func (k IdempotencyKey) Validate(maxBytes int) error {
 	return checkText("idempotency key", string(k), maxBytes, isNUL)
 }
 
-// CheckText refuses text that Postgres cannot hold: invalid UTF-8 or NUL. what names it in
-// the error.
+// CheckText returns an error for text that Postgres cannot store: invalid UTF-8 or a NUL. The first argument names the
+// text in the error.
 func CheckText(what, s string) error {
 	if s == "" {
 		return nil
@@ -120,8 +121,8 @@ func CheckText(what, s string) error {
 	return checkText(what, s, len(s), isNUL)
 }
 
-// CheckDeadReason refuses a reason for declaring a worker dead that is longer than 256
-// bytes or holds control characters.
+// CheckDeadReason returns an error for a reason for declaring a worker dead that is longer than 256 bytes or contains
+// control characters.
 func CheckDeadReason(reason string) error {
 	if reason == "" {
 		return nil
@@ -146,9 +147,9 @@ func checkText(typ, s string, maxBytes int, forbidden func(rune) bool) error {
 	return nil
 }
 
-// CheckTagKey refuses a tag key that is not "namespace.name": lower-case letters, digits
-// and underscores, a letter first, and dots after the first character of the name.
-// It guards setting and getting a tag, and the tags a flow is created with.
+// CheckTagKey returns an error for a tag key that is not "namespace.name": lower-case letters, digits and underscores,
+// starting with a letter; the name may contain dots after its first character. It applies to setting and getting a tag,
+// and to the tags a flow is created with.
 func CheckTagKey(key string) error {
 	namespace, name, ok := strings.Cut(key, ".")
 	if !ok || !isTagNamespace(namespace) || name == "" || name[0] == '.' || strings.IndexFunc(name, isNotTagName) >= 0 {
@@ -157,14 +158,13 @@ func CheckTagKey(key string) error {
 	return nil
 }
 
-// CheckCreateTagKey refuses a tag key that an execution cannot be created with: empty,
-// longer than 256 bytes, or not storable.
+// CheckCreateTagKey returns an error for a tag key that an execution cannot be created with: empty, longer than 256 bytes,
+// or not storable.
 func CheckCreateTagKey(key string) error {
 	return checkText("tag key", key, maxTagKey, isNUL)
 }
 
-// IsFlowTag reports whether a key among a flow's stored fields is a tag: the flow's own
-// fields have no dot.
+// IsFlowTag reports whether a key of a flow's stored fields is a tag. The flow's own fields have no dot.
 func IsFlowTag(key string) bool {
 	namespace, _, ok := strings.Cut(key, ".")
 	return ok && isTagNamespace(namespace)

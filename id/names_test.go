@@ -89,7 +89,7 @@ func TestTagKeysAreCheckedPerEntity_I37(t *testing.T) {
 	}
 }
 
-// The rules of identifiers 1.7 as they are written there.
+// Rules of identifiers, as the specification states them.
 var (
 	tagKeyRule    = regexp.MustCompile(`^[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*\z`)
 	tagPrefixRule = regexp.MustCompile(`^[a-z][a-z0-9_]*\.`)
@@ -173,7 +173,7 @@ func TestCapabilitiesCoverUnlessMissing(t *testing.T) {
 	}
 }
 
-// subsets returns every set of the tokens. A token that it has is named twice.
+// subsets returns every set of the tokens. Each token of a set is passed twice.
 func subsets(tokens ...string) []Capabilities {
 	sets := []Capabilities{NewCapabilities()}
 	for _, token := range tokens {

@@ -7,9 +7,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/hash"
 )
 
-// Partitions is how many partitions rows are spread over. A field left zero takes its
-// default: 256 flow partitions, 32 budget, 32 quota. All programs on one database must
-// agree on them; the table ff_partition_config has no say.
+// Partitions configures over how many partitions rows are spread. A zero field takes its default: 256 flow partitions, 32
+// budget, 32 quota. All programs on one database must use the same values; the table ff_partition_config is not consulted.
 type Partitions struct {
 	Flow   uint16 // executions and flows; at most 256
 	Budget uint16 // at most 32767
@@ -25,7 +24,7 @@ const (
 
 const maxFlowPartitions = 256
 
-// Validate reports a count that rows cannot be kept under.
+// Validate returns an error for a count that rows cannot be stored with.
 func (p Partitions) Validate() error {
 	p = p.WithDefaults()
 	switch {
@@ -53,28 +52,28 @@ func (p Partitions) WithDefaults() Partitions {
 	return p
 }
 
-// FlowPartition is the partition_key of the flow's rows and of its members'.
+// FlowPartition returns the partition_key of the rows of a flow and its members.
 func (p Partitions) FlowPartition(f FlowID) int16 {
 	return partitionOf(f[:], p.WithDefaults().Flow)
 }
 
-// LanePartition is the partition of executions made on the lane outside any flow.
+// LanePartition returns the partition of executions made on the lane outside any flow.
 func (p Partitions) LanePartition(lane LaneID) int16 {
 	return partitionOf([]byte(lane), p.WithDefaults().Flow)
 }
 
-// BudgetPartition is the partition_key of the budget's rows, its usage by execution included.
+// BudgetPartition returns the partition_key of a budget's rows, including its usage by execution.
 func (p Partitions) BudgetPartition(b BudgetID) int16 {
 	return partitionOf(b[:], p.WithDefaults().Budget)
 }
 
-// QuotaPartition is the partition_key of the quota policy's rows.
+// QuotaPartition returns the partition_key of a quota policy's rows.
 func (p Partitions) QuotaPartition(q QuotaPolicyID) int16 {
 	return partitionOf(q[:], p.WithDefaults().Quota)
 }
 
-// CheckExecution refuses an id whose partition this configuration does not have: the
-// reader would look for its rows where nobody looks.
+// CheckExecution returns an error for an id whose partition this configuration does not have. No other program would look
+// for its rows there.
 //
 // Errors: [*ParseError] with ReasonOutOfRange.
 func (p Partitions) CheckExecution(e ExecutionID) error {

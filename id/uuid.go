@@ -1,7 +1,7 @@
 // Package id has the identifiers of executions, flows and their parts, and the names that programs choose.
 //
-// [LaneID], [Namespace] and [IdempotencyKey] are chosen by a program. [ExecutionID] and [FlowID] are what it keeps. The
-// other ids name parts that it meets in answers and events. Package id/wire has the byte formats built from ids.
+// Programs choose [LaneID], [Namespace] and [IdempotencyKey], and keep [ExecutionID] and [FlowID]. The other ids name
+// parts in results and events. Package id/wire has the byte formats built from ids.
 package id
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// UUID is a 128-bit identifier; K keeps the kinds apart. Its zero value is the nil UUID,
-// which parses and renders like any other; operations that need an id refuse it.
-// [UUID.UUID] gives the value without its kind, and a conversion gives it one: id.FlowID(u).
+// UUID is a 128-bit identifier; K keeps the kinds apart. The zero value is the nil UUID, which parses and prints like any
+// other; operations that need an id refuse it. [UUID.UUID] returns the value without its kind, and a conversion sets one:
+// id.FlowID(u).
 type UUID[K any] uuid.UUID
 
 // Kinds of UUID identifiers. They have no values.
@@ -31,7 +31,7 @@ type (
 )
 
 type (
-	// ExecutionUUID is the UUID half of an [ExecutionID], what uuid columns hold.
+	// ExecutionUUID is the UUID half of an [ExecutionID], as stored in uuid columns.
 	ExecutionUUID = UUID[execution]
 	// FlowID names a flow.
 	FlowID = UUID[flow]
@@ -94,7 +94,7 @@ func ParseSuspensionID(s string) (SuspensionID, error) {
 // UUID returns u without its kind.
 func (u UUID[K]) UUID() uuid.UUID { return uuid.UUID(u) }
 
-// String renders u canonically: 36 characters, lower-case hex, hyphens at 8-13-18-23.
+// String returns the canonical form of u: 36 characters, lower-case hex, hyphens at 8-13-18-23.
 func (u UUID[K]) String() string { return uuid.UUID(u).String() }
 
 // IsZero reports whether u is the nil UUID.
@@ -106,12 +106,12 @@ func (u UUID[K]) Compare(v UUID[K]) int { return bytes.Compare(u[:], v[:]) }
 // AppendText appends the canonical form of u to b.
 func (u UUID[K]) AppendText(b []byte) ([]byte, error) { return u.appendTo(b), nil }
 
-// MarshalText renders u canonically.
+// MarshalText returns the canonical form of u.
 func (u UUID[K]) MarshalText() ([]byte, error) { return uuid.UUID(u).MarshalText() }
 
-// UnmarshalText parses the 36-character hyphenated form, 32 bare hex digits, the hyphenated
-// form in braces, or the hyphenated form after "urn:uuid:"; hex digits in either case.
-// Anything else is a [*ParseError], surrounding blanks included.
+// UnmarshalText parses the 36-character hyphenated form, 32 bare hex digits, the hyphenated form in braces, or the
+// hyphenated form after "urn:uuid:", with hex digits in either case. It returns a [*ParseError] for anything else,
+// including surrounding blanks.
 func (u *UUID[K]) UnmarshalText(text []byte) error {
 	parsed, err := parseUUID[K]("uuid", string(text))
 	if err != nil {
@@ -136,8 +136,7 @@ func (u UUID[K]) appendTo(b []byte) []byte {
 	return append(b, text...)
 }
 
-// parseUUID is stricter than [uuid.Parse], which takes any two bytes for the braces and the
-// prefix in either case.
+// parseUUID is stricter than [uuid.Parse], which accepts any two bytes for the braces and the prefix in either case.
 func parseUUID[K any](typ, s string) (UUID[K], error) {
 	u, err := uuid.Parse(s)
 	ok := err == nil
@@ -153,7 +152,7 @@ func parseUUID[K any](typ, s string) (UUID[K], error) {
 	return UUID[K](u), nil
 }
 
-// parseHyphenated parses the 36-character form, and no other.
+// parseHyphenated parses only the 36-character form.
 func parseHyphenated[K any](s string) (UUID[K], bool) {
 	if len(s) != uuidLen {
 		return UUID[K]{}, false

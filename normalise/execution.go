@@ -1,6 +1,5 @@
-// Package normalise maps the literals that are stored to the states they mean. Several
-// spellings of one state exist, because more than one program writes these tables. A
-// literal outside the maps is an error that names column and literal: the row is corrupt.
+// Package normalise maps stored literals to states. A state has several spellings, because more than one program writes
+// these tables. An unknown literal is an error that names column and literal: the row is corrupt.
 package normalise
 
 import (
@@ -9,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// UnknownLiteralError reports a stored literal that no program is known to write.
+// UnknownLiteralError reports a stored literal that no known program writes.
 type UnknownLiteralError struct {
 	Column  string
 	Literal string
@@ -20,8 +19,8 @@ func (e *UnknownLiteralError) Error() string {
 	return fmt.Sprintf("%s: '%s' is not a known value", e.Column, e.Literal[:min(len(e.Literal), maxEcho)])
 }
 
-// PhaseCancelled is the stored phase of an execution that was cancelled. It is terminal,
-// and the outcome is cancelled whatever the attempt says.
+// PhaseCancelled is the stored phase of a cancelled execution. It is terminal, and the outcome is cancelled, whichever
+// outcome the attempt has.
 const PhaseCancelled = "cancelled"
 
 // LifecyclePhase maps ff_exec_core.lifecycle_phase.
@@ -29,7 +28,7 @@ func LifecyclePhase(raw string) (state.LifecyclePhase, error) {
 	switch raw {
 	case "submitted":
 		return state.Submitted, nil
-	case "runnable", "pending", "eligible", "blocked": // all but the first from old rows and fixtures
+	case "runnable", "pending", "eligible", "blocked": // all but the first are from old rows and fixtures
 		return state.Runnable, nil
 	case "active":
 		return state.Active, nil
@@ -41,8 +40,7 @@ func LifecyclePhase(raw string) (state.LifecyclePhase, error) {
 	return "", &UnknownLiteralError{Column: "lifecycle_phase", Literal: raw}
 }
 
-// OwnershipState maps ff_exec_core.ownership_state. "released" is what a suspension leaves
-// behind; it owns nothing.
+// OwnershipState maps ff_exec_core.ownership_state. A suspension stores "released", which means unowned.
 func OwnershipState(raw string) (state.OwnershipState, error) {
 	switch raw {
 	case "unowned", "released":
@@ -57,8 +55,8 @@ func OwnershipState(raw string) (state.OwnershipState, error) {
 	return "", &UnknownLiteralError{Column: "ownership_state", Literal: raw}
 }
 
-// EligibilityState maps ff_exec_core.eligibility_state. "pending_claim" says that a claim
-// grant is outstanding; it keeps nobody else from claiming.
+// EligibilityState maps ff_exec_core.eligibility_state. "pending_claim" means that a claim grant is outstanding; other
+// workers may still claim.
 func EligibilityState(raw string) (state.EligibilityState, error) {
 	switch raw {
 	case "eligible_now", "pending_claim":
@@ -77,7 +75,7 @@ func EligibilityState(raw string) (state.EligibilityState, error) {
 		return state.BlockedByLaneState, nil
 	case "blocked_by_operator":
 		return state.BlockedByOperator, nil
-	case "not_applicable", "cancelled": // the second from the cancel of a flow
+	case "not_applicable", "cancelled": // the second is from cancelling a flow
 		return state.NotApplicable, nil
 	}
 	return "", &UnknownLiteralError{Column: "eligibility_state", Literal: raw}
@@ -98,7 +96,7 @@ func AttemptState(raw string) (state.AttemptState, error) {
 		return state.PendingRetryAttempt, nil
 	case "pending_replay_attempt":
 		return state.PendingReplayAttempt, nil
-	case "attempt_terminal", "cancelled", "terminal_failed": // the last from a reclaim that hit its cap
+	case "attempt_terminal", "cancelled", "terminal_failed": // the last is from a reclaim that reached its limit
 		return state.AttemptTerminal, nil
 	}
 	return "", &UnknownLiteralError{Column: "attempt_state", Literal: raw}
@@ -135,7 +133,7 @@ func PublicState(raw string) (state.PublicState, error) {
 	return "", &UnknownLiteralError{Column: "public_state", Literal: raw}
 }
 
-// BlockingReason maps ff_exec_core.blocking_reason; the caller gives "" for NULL.
+// BlockingReason maps ff_exec_core.blocking_reason. Pass "" for NULL.
 func BlockingReason(raw string) (state.BlockingReason, error) {
 	switch reason := state.BlockingReason(raw); reason {
 	case "", state.NotBlocked:

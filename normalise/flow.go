@@ -2,7 +2,7 @@ package normalise
 
 import "github.com/flowfabric/flowfabric-go/state"
 
-// EdgeState maps the edge_state of ff_edge.policy; the caller gives "" when it is missing.
+// EdgeState maps the edge_state of ff_edge.policy. Pass "" if it is missing.
 func EdgeState(raw string) (state.EdgeState, error) {
 	switch s := state.EdgeState(raw); s {
 	case "":
@@ -13,7 +13,7 @@ func EdgeState(raw string) (state.EdgeState, error) {
 	return "", &UnknownLiteralError{Column: "edge_state", Literal: raw}
 }
 
-// EdgeGroupState maps the stored state of an edge group; what it does not know is pending.
+// EdgeGroupState maps the stored state of an edge group. An unknown state is pending.
 func EdgeGroupState(raw string) state.EdgeGroupState {
 	switch s := state.EdgeGroupState(raw); s {
 	case state.EdgeGroupSatisfied, state.EdgeGroupImpossible, state.EdgeGroupCancelled:

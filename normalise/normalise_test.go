@@ -10,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// checkColumn: canonical literals read as themselves, the others as listed, and nothing
-// else is known.
+// checkColumn checks that canonical literals map to themselves, the others as listed, and that any other literal is
+// unknown.
 func checkColumn[S ~string](t *testing.T, column string, read func(string) (S, error), canonical []S, others map[string]S) {
 	t.Run(column, func(t *testing.T) {
 		for _, want := range canonical {

@@ -2,8 +2,8 @@ package normalise
 
 import "github.com/flowfabric/flowfabric-go/state"
 
-// AttemptOutcome maps ff_attempt.outcome; the caller gives "" for NULL. "failure" is what
-// another program's fail stores, whether a retry follows or not.
+// AttemptOutcome maps ff_attempt.outcome. Pass "" for NULL. Another program stores "failure" for each failed attempt,
+// whether or not a retry follows.
 func AttemptOutcome(raw string) (state.AttemptOutcome, error) {
 	switch outcome := state.AttemptOutcome(raw); outcome {
 	case state.AttemptOutcomeNone, state.AttemptOutcomeSuccess, state.AttemptOutcomeFailed, state.AttemptOutcomeRetry,
@@ -26,23 +26,21 @@ func AttemptType(raw string) (state.AttemptType, error) {
 	return "", &UnknownLiteralError{Column: "attempt_type", Literal: raw}
 }
 
-// TerminalFacts is what the outcome of an execution is derived from. A value that the row
-// does not have is "".
+// TerminalFacts has the values from which the outcome of an execution is derived. A value that the row lacks is "".
 type TerminalFacts struct {
 	Phase              state.LifecyclePhase // normalised
 	StoredPhase        string
-	PointerOutcome     string // of the attempt whose index is exactly the execution's
+	PointerOutcome     string // of the attempt with exactly the execution's index
 	StoredPublicState  string
-	CurrentOutcome     string // of the current attempt: the newest up to the execution's index
+	CurrentOutcome     string // of the newest attempt up to the execution's index
 	RawTerminalOutcome string // raw_fields.terminal_outcome
 	CancellationReason string
 	LastFailureMessage string // raw_fields.last_failure_message
 	FailureReason      string // raw_fields.failure_reason
 }
 
-// TerminalOutcome derives how an execution ended. Programs record it in different places,
-// some of them stale; the first place that answers wins. It is none for an execution that
-// has not ended, and for one that ended without leaving a trace of how.
+// TerminalOutcome returns how an execution ended. Programs record it in different places, some of them stale; the first
+// place with an answer wins. It is OutcomeNone for an execution that has not ended, or ended without a recorded outcome.
 func TerminalOutcome(f TerminalFacts) state.TerminalOutcome {
 	if !f.Phase.Terminal() {
 		return state.OutcomeNone
@@ -91,8 +89,8 @@ func terminalOutcome(raw string) (state.TerminalOutcome, bool) {
 	return "", false
 }
 
-// CompletionOutcome maps ff_completion_event.outcome. The answer is false for "resumable",
-// which announces a satisfied suspension and is no completion. Any other literal is kept.
+// CompletionOutcome maps ff_completion_event.outcome. It returns false for "resumable", which reports a satisfied
+// suspension and is not a completion. Any other literal is kept.
 func CompletionOutcome(raw string) (state.CompletionOutcome, bool) {
 	switch raw {
 	case "resumable":

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Work that talks to a flaky service and needs a certain machine.
+// A policy for work that calls a flaky service and needs a certain machine.
 func Example() {
 	backoff := policy.Exponential(time.Second, time.Minute)
 	backoff.Jitter = true
@@ -20,11 +20,11 @@ func Example() {
 	}
 	fmt.Println(render.Validate())
 
-	// Work that must not be tried twice, not even by a second worker after the first died.
+	// Work that must not run twice, not even on another worker after the first one died.
 	once := policy.Execution{Retry: &policy.Retry{MaxRetries: policy.NoRetries}, MaxReclaims: policy.NoReclaims}
 	fmt.Println(once.Validate())
 
-	// Mistakes are named.
+	// Errors name the field.
 	fmt.Println(policy.Execution{MaxReclaims: 5000}.Validate())
 	// Output:
 	// <nil>

@@ -1,8 +1,8 @@
-// Package policy says how work is to be tried: an [Execution] has retries, time limits and requirements, a [Group]
-// the upstreams that an execution waits for, and a failure its [Class].
+// Package policy describes how to try work. [Execution] has retries, time limits and requirements, [Group] the upstreams
+// that an execution waits for, and [Class] the kinds of failures.
 //
-// The zero value of a field is its default, and the field's comment says which. What can be switched off altogether is
-// switched off by name: [NoRetries], [NoReclaims], [NoDedup].
+// The zero value of a field is its default, given in the field's comment. Named values switch a feature off: [NoRetries],
+// [NoReclaims], [NoDedup].
 package policy
 
 import (
@@ -11,39 +11,38 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Execution is the policy of an execution. Its zero value is patient retries for about a day, no time limits, any worker
-// and up to 100 lost leases. Durations are kept in milliseconds and rounded up, so none becomes 0.
+// Execution is the policy of an execution. The zero value retries for about a day, allows up to 100 lost leases, and sets
+// no time limit and no required capabilities. Durations are stored in milliseconds, rounded up, so none becomes 0.
 type Execution struct {
-	// Retry says which failures another attempt follows. nil: up to 24 retries in about a day, after 1 s, 5 s, 30 s, 2 min
-	// and 10 min, and then every hour. [ImmediateRetries] pauses before none, and with a MaxRetries of [NoRetries]
-	// there are none.
+	// Retry selects the failures to retry. nil: up to 24 retries in about a day, after 1 s, 5 s, 30 s, 2 min, 10 min, and then
+	// every hour. Use [ImmediateRetries] to retry without a pause, and a MaxRetries of [NoRetries] for none.
 	Retry *Retry
 
-	// AttemptTimeout is how long one attempt may run. One that runs longer has failed with the class [TimedOut], and
-	// is retried as any other failure. 0: no limit.
+	// AttemptTimeout limits one attempt. A longer attempt fails with the class [TimedOut] and is retried like any other
+	// failure. 0: no limit.
 	AttemptTimeout time.Duration
 
-	// Deadline is how long after its creation the execution ends as expired, in whatever state it is. 0: never. An
-	// instant in the execution's own spec goes first.
+	// Deadline is the time after creation at which the execution ends as expired, in any state. 0: never. An instant in the
+	// execution's own spec takes precedence.
 	Deadline time.Duration
 
-	// DelayUntil keeps the execution from being claimed before. Zero: it may start at once. An instant in the
-	// execution's own spec goes first.
+	// DelayUntil is the earliest time at which the execution can be claimed. Zero: at once. An instant in the execution's own
+	// spec takes precedence.
 	DelayUntil time.Time
 
-	// MaxReclaims is how many of its leases the execution may lose and go on; with the next one it ends as failed.
-	// 0: [DefaultMaxReclaims]. [NoReclaims]: it ends with the first. At most [ReclaimLimit].
+	// MaxReclaims is how many leases the execution may lose and continue; it fails with the next one. 0: [DefaultMaxReclaims].
+	// [NoReclaims]: it fails with the first. At most [ReclaimLimit].
 	MaxReclaims int
 
-	// DedupWindow is how long after the creation another one with the same idempotency key is a duplicate.
-	// 0: [DefaultDedupWindow]. [NoDedup]: the key is stored, and keeps nothing from being created.
+	// DedupWindow is the time after creation during which the same idempotency key is a duplicate. 0: [DefaultDedupWindow].
+	// [NoDedup]: the key is stored but prevents no creation.
 	DedupWindow time.Duration
 
-	// Retention is how long the execution is kept after it has ended. 0: as its lane or the engine says.
-	// [KeepForever]: until somebody deletes it. At least [MinRetention].
+	// Retention is how long to keep the execution after it has ended. 0: the default of its lane or the engine. [KeepForever]:
+	// until it is deleted explicitly. At least [MinRetention].
 	Retention time.Duration
 
-	// Capabilities are what a worker must offer to be given the execution, in any order. nil: nothing.
+	// Capabilities lists the capabilities that a worker must offer, in any order. nil: none.
 	Capabilities id.Capabilities
 }
 
@@ -54,18 +53,18 @@ const (
 	DefaultDedupWindow = 24 * time.Hour
 )
 
-// ReclaimLimit is how many leases an execution may lose at most, whatever its policy; where it has none, this many.
+// ReclaimLimit is the largest number of leases that an execution may lose under any policy, or without one.
 const ReclaimLimit = 1000
 
-// None at all, for the fields in which 0 is the default.
+// Values for none at all, in fields whose 0 is the default.
 const (
 	NoRetries                = -1
 	NoReclaims               = -1
 	NoDedup    time.Duration = -1
 )
 
-// KeepForever is the retention of what is never deleted.
+// KeepForever is the retention of work that is never deleted.
 const KeepForever time.Duration = -1
 
-// MinRetention is the shortest time for which anything is kept that has ended.
+// MinRetention is the shortest retention of ended work.
 const MinRetention = time.Minute

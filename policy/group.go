@@ -2,8 +2,8 @@ package policy
 
 import "strconv"
 
-// Group says which ends of its upstreams an execution waits for. It is skipped once these cannot come any more. The zero
-// value is [AllOf]. Comparable.
+// Group says how many upstreams must succeed, or end, before an execution runs. The execution is skipped once that is
+// impossible. The zero value is [AllOf]. Comparable.
 type Group struct {
 	kind        groupKind
 	k           int
@@ -20,37 +20,37 @@ const (
 	always
 )
 
-// OnSatisfied says what happens to the other upstreams once a group is decided.
+// OnSatisfied is the effect of a decided group on its remaining upstreams.
 type OnSatisfied string
 
-// What may happen to them.
+// Effects of a decided group.
 const (
-	// CancelRemaining cancels the upstreams that are no longer needed, whether the group is satisfied or has become
-	// impossible. One that another execution still waits for is spared. It is what an empty OnSatisfied means.
+	// CancelRemaining cancels the remaining upstreams when the group is satisfied or impossible, except those that another
+	// execution still waits for. It is the default.
 	CancelRemaining OnSatisfied = "cancel_remaining"
-	// LetRun leaves them alone.
+	// LetRun lets the remaining upstreams run.
 	LetRun OnSatisfied = "let_run"
 )
 
-// AllOf needs every upstream to succeed.
+// AllOf returns a group that needs every upstream to succeed.
 func AllOf() Group { return Group{} }
 
-// AnyOf needs one upstream to succeed.
+// AnyOf returns a group that needs one upstream to succeed.
 func AnyOf(onSatisfied OnSatisfied) Group {
 	return Group{kind: anyOf, onSatisfied: onSatisfied.orDefault()}
 }
 
-// Quorum needs k upstreams to succeed: at least 1, at most as many as there are.
+// Quorum returns a group that needs k upstreams to succeed: at least 1, at most the number of upstreams.
 func Quorum(k int, onSatisfied OnSatisfied) Group {
 	return Group{kind: quorum, k: k, onSatisfied: onSatisfied.orDefault()}
 }
 
-// OnFailure waits until every upstream has ended, and runs if one of them did not succeed: it failed, expired, or was
-// cancelled or skipped. If all succeeded it is skipped. For error branches and compensations: behind a chain it runs
-// although the last of the chain was only skipped.
+// OnFailure returns a group for error branches and compensations. It waits until every upstream has ended, and runs the
+// execution if one of them did not succeed: it failed, expired, or was cancelled or skipped. If all succeeded, the
+// execution is skipped. After a chain, it runs even if the last of the chain was only skipped.
 func OnFailure() Group { return Group{kind: onFailure} }
 
-// Always waits until every upstream has ended, and runs however each did. For clean-ups.
+// Always returns a group for clean-ups. It waits until every upstream has ended, and always runs the execution.
 func Always() Group { return Group{kind: always} }
 
 func (s OnSatisfied) orDefault() OnSatisfied {
@@ -60,7 +60,7 @@ func (s OnSatisfied) orDefault() OnSatisfied {
 	return s
 }
 
-// Needs returns how many of that many upstreams must succeed: none for [OnFailure] and [Always].
+// Needs returns how many of the given number of upstreams must succeed: 0 for [OnFailure] and [Always].
 func (g Group) Needs(upstreams int) int {
 	switch g.kind {
 	case anyOf:
@@ -73,14 +73,14 @@ func (g Group) Needs(upstreams int) int {
 	return upstreams
 }
 
-// CancelsRemaining reports whether deciding the group cancels the upstreams left over. Only that of [AnyOf] and of
-// [Quorum] may: the others need all, or wait for all.
+// CancelsRemaining reports whether deciding the group cancels the remaining upstreams. Only groups of [AnyOf] and [Quorum]
+// can; the others need or await all upstreams.
 func (g Group) CancelsRemaining() bool { return g.chooses() && g.onSatisfied == CancelRemaining }
 
-// chooses: the group may be decided while upstreams are left that could still change it for the better.
+// chooses reports whether the group may be satisfied without all of its upstreams.
 func (g Group) chooses() bool { return g.kind == anyOf || g.kind == quorum }
 
-// String describes g, such as "quorum of 2".
+// String returns a description of g, such as "quorum of 2".
 func (g Group) String() string {
 	switch g.kind {
 	case anyOf:

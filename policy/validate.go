@@ -8,8 +8,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// FieldError names the field of a policy that cannot be stored or acted on, such as "Retry.MaxRetries", and says what
-// it may be.
+// FieldError reports a field of a policy that cannot be stored or applied, such as "Retry.MaxRetries", and its valid
+// values.
 type FieldError struct {
 	Field   string
 	Problem string
@@ -18,14 +18,14 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return "policy: " + e.Field + ": " + e.Problem }
 
-// Unwrap returns the [*id.ParseError] of a text, or nil.
+// Unwrap returns the [*id.ParseError] for a text, or nil.
 func (e *FieldError) Unwrap() error { return e.err }
 
 func refuse(field, format string, args ...any) error {
 	return &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
-// Validate refuses a policy that cannot be stored or acted on. Creating an execution does so too.
+// Validate returns an error for a policy that cannot be stored or applied. Creating an execution validates its policy too.
 //
 // Errors: [*FieldError].
 func (e Execution) Validate() error {
@@ -81,7 +81,7 @@ func (b Backoff) validate() error {
 	return nil
 }
 
-// checkCount checks a number of which 0 is the default and none has a name.
+// checkCount checks a number whose 0 is the default and whose value for none has a name.
 func checkCount(field string, n, limit int, none string, noneIs int) error {
 	if n != noneIs && (n < 0 || n > limit) {
 		return refuse(field, "%d, must be %s, 0 for the default, or at most %d", n, none, limit)
@@ -89,7 +89,7 @@ func checkCount(field string, n, limit int, none string, noneIs int) error {
 	return nil
 }
 
-// Validate refuses a quorum below 1 or above 2147483647, and an unknown OnSatisfied.
+// Validate returns an error for a quorum below 1 or above 2147483647, and for an unknown OnSatisfied.
 //
 // Errors: [*FieldError], for the field "AnyOf" or "Quorum".
 func (g Group) Validate() error {

@@ -1,12 +1,12 @@
-// Package reconcile runs the engine's background work: it decides when, the engine decides what.
+// Package reconcile runs the engine's background work. It decides when to call each job; the engine does the work.
 //
-// Every worker runs it by default (package worker), and any number of processes may. Of all of them one does each job,
-// as long as it lives: which one stands in the database, and another takes over within five seconds of its death.
-// That is economy, not correctness. Each job may be done by any number of processes at once: rows that one works on are
-// passed over by the others, and whatever a process leaves undone when it dies is found by the next call.
+// Every worker runs it by default (package worker), and any number of processes may. Each job has one process at a time,
+// recorded in the database; if that process dies, another takes over within five seconds. This saves work, and correctness
+// does not depend on it: several processes may do a job at once, since each skips the rows that another is working on.
+// Work left undone by a process that dies is found by the next call.
 //
-// A process that has nothing to do asks the database every second and a half, in one statement, which jobs have
-// something to do and when. Only these are called, at their instant.
+// An idle process asks the database every 1.5 seconds, in one statement, which jobs have work and when it is due. It calls
+// only those jobs, when they are due.
 package reconcile
 
 import (
@@ -21,27 +21,26 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Config holds what a [Reconciler] can be told. Its zero value is the documented default of every field.
+// Config configures a [Reconciler]. The zero value of every field is its default.
 type Config struct {
-	// Interval is how often the database is asked what is to be done: as long as this, at most, work waits that came
-	// up since it was asked, as a lease or a delay shorter than it. What is due later is done at its instant. Two
-	// and two thirds of it is how long others leave a job to a process that has fallen silent. Default 1.5 s.
+	// Interval is the time between two questions to the database. New work that is due sooner, such as a short lease or delay,
+	// waits up to this long; later work is done when due. A silent process loses its jobs after 2⅔ intervals. Default 1.5 s.
 	Interval time.Duration
 
-	// Instance names this process among those that do background work on the database. Default: random letters.
+	// Instance names this process among those that run background work on the database. Default: random letters.
 	Instance id.WorkerInstanceID
 
-	// Lanes are those of which Queued is told, each time the database is asked, which have work queued. Default: nobody
-	// is told.
+	// Queued is called with those of Lanes that have work queued, each time the database is asked. Set both or neither.
+	// Default: none.
 	Lanes  []id.LaneID
 	Queued func(lanes []id.LaneID)
 
-	// Batch is how many rows one call of the engine acts on, at most [engine.MaxBatch]. A job is called again as long as
-	// it was that many. Default 500.
+	// Batch limits the rows that one call of the engine acts on, at most [engine.MaxBatch]. A job is called again while its
+	// batches are full. Default 500.
 	Batch int
 
-	// Log receives failures of the engine, which are repeated: those of one job at Warn at most once a minute, and at Debug
-	// in between. Default: the engine's, and so [slog.Default]. slog.New(slog.DiscardHandler) logs nothing.
+	// Log receives failures of the engine, which are retried: for each job at Warn at most once a minute, otherwise at Debug.
+	// Default: the engine's log. Use slog.New(slog.DiscardHandler) for none.
 	Log *slog.Logger
 }
 
@@ -52,36 +51,35 @@ const (
 )
 
 const (
-	maxPause    = 30 * time.Second // after failures
-	callTimeout = time.Minute      // of one call
-	askTimeout  = 10 * time.Second // of the question what is to be done
-	stopTimeout = 2 * time.Second  // for giving up the jobs
+	maxPause    = 30 * time.Second // longest pause after failures
+	callTimeout = time.Minute      // for one call of a job
+	askTimeout  = 10 * time.Second // for asking which jobs have work
+	stopTimeout = 2 * time.Second  // for releasing the jobs
 )
 
-// Reconciler runs background work until it is told to stop.
+// Reconciler runs background work.
 type Reconciler struct {
 	eng  operations
 	jobs []job
 	cfg  Config
 }
 
-// A job is one operation of the engine.
+// job is one operation of the engine, called from time to time.
 type job struct {
 	name engine.Job
 
-	// every is the least time between two calls, where the interval is the default one. Without sweep the job is called
-	// when the database says that there is something to do, else each time that long has passed: ever longer, up to idle,
-	// while it has nothing to do.
+	// every is the shortest time between two calls, for the default interval. Without sweep, the job is called when the
+	// database reports work. A sweep is called each time every has passed; while it finds nothing, the pauses grow up to idle.
 	every time.Duration
 	idle  time.Duration
 	sweep bool
-	after engine.Job // what a sweep comes soon after, once that has done something
-	batch int        // that of the configuration if zero
+	after engine.Job // run the sweep soon after this job has done something
+	batch int        // default: the configured one
 
 	act func(ctx context.Context, batch int) (int, error)
 }
 
-// operations is what this package needs of an engine beside the jobs.
+// operations is the part of an engine that this package uses beside the jobs.
 type operations interface {
 	TakeJobs(ctx context.Context, spec engine.JobSpec) (engine.JobsTaken, error)
 	ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) error
@@ -91,8 +89,8 @@ type operations interface {
 	ListenForeign(ctx context.Context, wake func()) error
 }
 
-// jobsOf is all background work. A job that the database cannot tell of is a sweep, and costs statements where there is
-// nothing to do: a process has sixty a minute for everything.
+// jobsOf lists all background work. A job is a sweep if the database cannot report its work. Sweeps cost statements even
+// if there is nothing to do; an idle process may use sixty a minute in all.
 func jobsOf(m engine.Maintenance) []job {
 	return []job{
 		{name: engine.JobExpireLeases, every: 1500 * time.Millisecond, act: m.ExpireLeases},
@@ -102,12 +100,12 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobPruneCreationKeys, every: time.Minute, act: m.PruneCreationKeys},
 		{name: engine.JobDispatchCompletions, every: time.Second, act: m.DispatchCompletions},
 		{name: engine.JobCancelFlows, every: 1500 * time.Millisecond, act: m.CancelFlows},
-		// Each may have as many upstreams as it likes.
+		// A group may have any number of upstreams.
 		{name: engine.JobCancelSiblings, every: time.Second, batch: 50, act: m.CancelSiblings},
 		{name: engine.JobAdopt, every: 500 * time.Millisecond, batch: engine.MaxBatch, act: m.Adopt},
 		{name: engine.JobExpireGrants, every: 5 * time.Second, act: m.ExpireGrants},
 		{name: engine.JobUnblockRoutes, every: 5 * time.Second, act: m.UnblockRoutes},
-		// Short transactions: a claim beside a batch of 1,000 took twice as long at the 99th percentile as beside 200.
+		// Keep transactions short: the 99th percentile of claims was twice as high beside batches of 1,000 as beside 200.
 		{name: engine.JobRetain, every: time.Second, batch: 200, act: m.Retain},
 		{name: engine.JobTrimOutboxes, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, after: engine.JobRetain, batch: 200, act: m.TrimOutboxes},
 		{name: engine.JobPurgeFlows, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, after: engine.JobRetain, act: m.PurgeFlows},
@@ -118,10 +116,10 @@ func jobsOf(m engine.Maintenance) []job {
 	}
 }
 
-// New returns a reconciler for the database of eng.
+// New returns a reconciler for the database of eng. It does not use the database.
 //
-// Errors: [engine.ErrInvalidInput] naming the field of cfg that is out of its bounds, or the engine if it is nil or bound
-// to a transaction.
+// Errors: [engine.ErrInvalidInput] with the field of cfg that is out of bounds, or for an engine that is nil or bound to a
+// transaction.
 func New(eng *engine.Engine, cfg Config) (*Reconciler, error) {
 	if eng == nil {
 		return nil, &engine.InputError{Field: "engine", Reason: "is nil"}
@@ -163,26 +161,26 @@ func newReconciler(eng operations, jobs []job, cfg Config) (*Reconciler, error) 
 		}
 	}
 	if (cfg.Queued == nil) != (len(cfg.Lanes) == 0) {
-		return nil, refuse("Queued", "and Lanes go together")
+		return nil, refuse("Queued", "must be set together with Lanes")
 	}
 	return &Reconciler{eng: eng, jobs: jobs, cfg: cfg}, nil
 }
 
-// Jobs is how many jobs there are: the most connections that [Reconciler.Run] uses at once, but for the one by which it
-// asks what is to be done.
+// Jobs returns the number of jobs: the most connections that [Reconciler.Run] uses at once, besides one for asking the
+// database.
 func (r *Reconciler) Jobs() int { return len(r.jobs) }
 
-// hold is how long a job stays with a process that is silent.
+// hold returns how long a silent process keeps its jobs.
 func (r *Reconciler) hold() time.Duration { return r.scaled(4 * time.Second) }
 
-// scaled is a time of the default interval for the configured one.
+// scaled converts a time for the default interval to the configured one.
 func (r *Reconciler) scaled(d time.Duration) time.Duration {
 	return max(time.Duration(float64(d)*(float64(r.cfg.Interval)/float64(DefaultInterval))), time.Millisecond)
 }
 
-// Run does background work until ctx ends, gives its jobs up for others, and returns when the last call has. A failure
-// of the engine is logged and repeated, so there is no error to return. It may be called any number of times, also at
-// once. By the engine's connection for that it listens for executions that FlowFabric creates.
+// Run runs background work until ctx ends. Then it releases its jobs and returns once the last call has. It logs and
+// retries failures of the engine, so it returns no error. Run may be called repeatedly and concurrently. It listens for
+// executions created by FlowFabric, on the engine's listener connection.
 func (r *Reconciler) Run(ctx context.Context) {
 	s := newSchedule(r, time.Now())
 	defer s.end()

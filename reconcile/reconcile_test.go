@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// A fakeDatabase is what some processes share: who holds the jobs, and what they have to do.
+// fakeDatabase is shared by some processes: the holders of the jobs, and the work that is due.
 type fakeDatabase struct {
 	mu    sync.Mutex
 	held  map[engine.Job]fakeHold
@@ -24,8 +24,8 @@ type fakeDatabase struct {
 	asked map[id.WorkerInstanceID][]time.Time
 	calls map[id.WorkerInstanceID]map[engine.Job][]time.Time
 
-	fail func(asked int) error                       // of a question
-	act  func(job engine.Job, call int) (int, error) // of a job; by default it does all that is due
+	fail func(asked int) error                       // of asking
+	act  func(job engine.Job, call int) (int, error) // of a job; by default it does all due work
 }
 
 type fakeHold struct {
@@ -40,13 +40,13 @@ func newFakeDatabase() *fakeDatabase {
 	}
 }
 
-// A fakeProcess is the engine of one of them.
+// fakeProcess is the engine of one process.
 type fakeProcess struct {
 	*fakeDatabase
 	name                    id.WorkerInstanceID
 	left, delayed, unneeded chan struct{}
 	foreign                 chan struct{}
-	cut                     bool // off the database
+	cut                     bool // cut off from the database
 }
 
 func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
@@ -131,7 +131,7 @@ func (p *fakeProcess) do(name engine.Job) func(context.Context, int) (int, error
 	}
 }
 
-// jobs are all jobs there are, as the engine's are paced.
+// jobs returns all jobs, with the pace of the engine's.
 func (p *fakeProcess) jobs() []job {
 	jobs := jobsOf(engine.Maintenance{})
 	for i := range jobs {
@@ -152,7 +152,7 @@ func (p *fakeProcess) run(ctx context.Context, t *testing.T, cfg Config) {
 	r.Run(ctx)
 }
 
-// runFor runs one process for as long as d. Whatever it leaves running fails the test.
+// runFor runs one process for d. A goroutine left running fails the test.
 func runFor(t *testing.T, d time.Duration, cfg Config, arrange func(*fakeProcess)) *fakeProcess {
 	t.Helper()
 	var p *fakeProcess
@@ -166,7 +166,7 @@ func runFor(t *testing.T, d time.Duration, cfg Config, arrange func(*fakeProcess
 	return p
 }
 
-// Where there is nothing to do a process asks what there is, every interval, and calls nothing but the sweeps.
+// An idle process asks for work every interval and calls only sweeps.
 func TestRunIsNearlySilentWhenIdle(t *testing.T) {
 	t.Parallel()
 	p := runFor(t, 10*time.Minute, Config{}, func(*fakeProcess) {})
@@ -205,7 +205,7 @@ func TestRunIsNearlySilentWhenIdle(t *testing.T) {
 	}
 }
 
-// Outboxes and flows are looked at soon after executions were deleted, however long there was nothing.
+// Trimming and purging run soon after executions were deleted, however long they found nothing before.
 func TestRunTrimsSoonAfterDeletions(t *testing.T) {
 	t.Parallel()
 	var began time.Time
@@ -235,7 +235,7 @@ func TestRunTrimsSoonAfterDeletions(t *testing.T) {
 	}
 }
 
-// What the database tells of in time is done at its instant, and what is due for longer no more often than its job allows.
+// Work announced in time is done when due; overdue work no more often than its job's pace.
 func TestRunCallsDueJobs(t *testing.T) {
 	t.Parallel()
 	var began time.Time
@@ -276,7 +276,7 @@ func TestRunRepeatsFullBatchesImmediately(t *testing.T) {
 	}
 }
 
-// After work the database is asked again after half an interval: there is more of it, as a rule.
+// After work the database is asked again after half an interval, since more is likely.
 func TestRunAsksSoonAfterWork(t *testing.T) {
 	t.Parallel()
 	p := runFor(t, time.Minute, Config{}, func(p *fakeProcess) {
@@ -288,7 +288,7 @@ func TestRunAsksSoonAfterWork(t *testing.T) {
 	}
 }
 
-// What this process leaves undispatched, or delays, does not wait for the next question, and not for the holder.
+// Work that this process's engine leaves undispatched or delays waits neither for the next question nor for the holder.
 func TestRunDoesItsOwnEnginesWork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -333,7 +333,7 @@ func TestRunDoesItsOwnEnginesWork(t *testing.T) {
 	})
 }
 
-// What another program creates is adopted at once by the process that does that, half a second apart.
+// Executions of another program are adopted at once by the process that holds the job, at most every half second.
 func TestRunAdoptsOnNotification(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -368,7 +368,7 @@ func TestRunAdoptsOnNotification(t *testing.T) {
 	})
 }
 
-// One of two processes does a job. When it falls silent the other takes over within five seconds; when it stops, with its
+// One of two processes does a job. If it falls silent, the other takes over within five seconds; if it stops, with its
 // next question.
 func TestRunActsInOneOfTwoProcesses(t *testing.T) {
 	t.Parallel()
@@ -462,7 +462,7 @@ func TestRunBacksOff(t *testing.T) {
 	}
 }
 
-// While the database cannot be asked, it is asked ever less often; what was known to be due is done all the same.
+// While the database cannot be asked, the questions become rarer; work known to be due is still done.
 func TestRunBacksOffWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

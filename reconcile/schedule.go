@@ -9,44 +9,44 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
-// A schedule is what one [Reconciler.Run] does next. One goroutine has it; the calls of jobs have their own.
+// schedule is the state of one [Reconciler.Run]. One goroutine owns it; each call of a job has its own goroutine.
 type schedule struct {
 	*Reconciler
 	jobs   []*scheduled
-	called chan call // has room for one of each job
+	called chan call // buffered: room for one call of each job
 
-	askAt   time.Time // the next question what is to be done
+	askAt   time.Time // when to ask for work next
 	askedAt time.Time
 	failing backoff.Backoff
 	cannot  warn.Repeated
-	taken   bool // some job may be this process's
+	taken   bool // this process may hold jobs
 
-	lanesAt time.Time // the lanes are left out before
+	lanesAt time.Time // don't ask about the lanes before
 }
 
-// scheduled is a job and when it is called.
+// scheduled is a job with its next call.
 type scheduled struct {
 	job
-	at      time.Time // zero: not before the database has been asked
-	notYet  time.Time // the earliest that at may be
+	at      time.Time // zero: not until the database reports work
+	notYet  time.Time // at must not be earlier
 	running bool
-	wanted  bool // while it ran
-	ours    bool // by the last answer
-	nearby  bool // this process made what it has to do, whoever holds the job
+	wanted  bool // requested during a call
+	ours    bool // held by this process, by the last answer
+	nearby  bool // this process created the work, so it calls the job without holding it
 	failing backoff.Backoff
 	fails   warn.Repeated
-	pause   time.Duration // of a sweep, after calls that did nothing
+	pause   time.Duration // of a sweep, after calls without work
 }
 
-// A call of a job that has ended.
+// call is the result of a job's call.
 type call struct {
 	*scheduled
 	done int
 	err  error
 }
 
-// newSchedule begins with a question after an interval, so that processes that start together spread out, and one that
-// only tries its start does nothing.
+// newSchedule returns a schedule that asks after one interval. So processes that start together spread out, and one that
+// only tries to start does nothing.
 func newSchedule(r *Reconciler, now time.Time) *schedule {
 	s := &schedule{
 		Reconciler: r, called: make(chan call, len(r.jobs)), askAt: now.Add(backoff.Spread(r.cfg.Interval)),
@@ -62,7 +62,7 @@ func newSchedule(r *Reconciler, now time.Time) *schedule {
 	return s
 }
 
-// next is when there is something to do.
+// next returns when to act next.
 func (s *schedule) next() time.Time {
 	next := s.askAt
 	for _, j := range s.jobs {
@@ -73,7 +73,7 @@ func (s *schedule) next() time.Time {
 	return next
 }
 
-// begin calls the jobs whose time has come.
+// begin calls the jobs that are due.
 func (s *schedule) begin(ctx context.Context, now time.Time) {
 	for _, j := range s.jobs {
 		if j.running || j.at.IsZero() || now.Before(j.at) {
@@ -87,7 +87,7 @@ func (s *schedule) begin(ctx context.Context, now time.Time) {
 	}
 }
 
-// exhaust repeats a job while its batches are full and returns how many rows it acted on.
+// exhaust repeats a job while its batches are full and returns the number of rows it acted on.
 func (j *scheduled) exhaust(ctx context.Context) (int, error) {
 	for done := 0; ; {
 		calling, cancel := context.WithTimeout(ctx, callTimeout)
@@ -100,13 +100,13 @@ func (j *scheduled) exhaust(ctx context.Context) (int, error) {
 	}
 }
 
-// note takes note of a call that has ended. After work there is more of it, as a rule: the database is asked again soon.
+// note records a call that has ended. If the job did something, more is likely to come, so it asks again soon.
 func (s *schedule) note(c call, now time.Time) {
 	c.running = false
 	pause := c.every
 	if c.err != nil {
 		pause = c.failing.Next()
-		c.fails.Log(s.cfg.Log, "background work failed; it is repeated: check the database and the rights of its role",
+		c.fails.Log(s.cfg.Log, "background work failed; retrying: check the database and the rights of its role",
 			"job", c.name, "error", c.err, "retry_in", pause)
 	} else {
 		c.failing.Reset()
@@ -133,7 +133,7 @@ func (s *schedule) note(c call, now time.Time) {
 	}
 }
 
-// follow has the sweeps come soon that go after what a job has done.
+// follow makes the sweeps that come after a job run soon.
 func (s *schedule) follow(name engine.Job, now time.Time) {
 	for _, j := range s.jobs {
 		if j.after != name {
@@ -146,14 +146,14 @@ func (s *schedule) follow(name engine.Job, now time.Time) {
 	}
 }
 
-// askSoon asks what is to be done after half an interval instead of a whole one.
+// askSoon moves the next question to half an interval after the last one.
 func (s *schedule) askSoon() {
 	if soon := s.askedAt.Add(s.cfg.Interval / 2); soon.Before(s.askAt) && s.failing.Idle() {
 		s.askAt = soon
 	}
 }
 
-// call calls a job at once, whoever has it.
+// call makes a job due at once, even if another process holds it.
 func (s *schedule) call(name engine.Job) {
 	for _, j := range s.jobs {
 		if j.name == name {
@@ -162,7 +162,7 @@ func (s *schedule) call(name engine.Job) {
 	}
 }
 
-// expect calls a job of this process as soon as it may be called.
+// expect makes a job due as early as its pace allows, if this process holds it.
 func (s *schedule) expect(name engine.Job) {
 	for _, j := range s.jobs {
 		if now := time.Now(); j.name == name && j.ours && j.failing.Idle() && (j.at.IsZero() || now.Before(j.at)) {
@@ -175,7 +175,7 @@ func (s *schedule) expect(name engine.Job) {
 	}
 }
 
-// expectDelay has this process promote what it has delayed: it knows of it, and another may look too late.
+// expectDelay makes this process promote the executions that it has delayed, since the holder may look too late.
 func (s *schedule) expectDelay() {
 	for _, j := range s.jobs {
 		if j.name == engine.JobPromoteDelayed {
@@ -185,7 +185,7 @@ func (s *schedule) expectDelay() {
 	s.askSoon()
 }
 
-// ask keeps and takes jobs, and learns what they have to do.
+// ask renews and takes jobs, and plans them by the work that the database reports.
 func (s *schedule) ask(ctx context.Context) {
 	spec := engine.JobSpec{Holder: s.cfg.Instance, Hold: s.hold(), Jobs: make([]engine.Job, len(s.jobs))}
 	for i, j := range s.jobs {
@@ -197,7 +197,7 @@ func (s *schedule) ask(ctx context.Context) {
 		spec.Lanes = s.cfg.Lanes
 	}
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
-	s.taken = true // also when the answer is lost
+	s.taken = true // even if the answer is lost
 	taken, err := s.eng.TakeJobs(asking, spec)
 	cancel()
 	now := time.Now()
@@ -208,7 +208,7 @@ func (s *schedule) ask(ctx context.Context) {
 	case err != nil:
 		pause := s.failing.Next()
 		s.askAt = now.Add(pause)
-		s.cannot.Log(s.cfg.Log, "cannot ask for background work; it is asked again: check the database and the rights of its role",
+		s.cannot.Log(s.cfg.Log, "cannot ask for background work; retrying: check the database and the rights of its role",
 			"error", err, "retry_in", pause)
 		return
 	}
@@ -218,16 +218,16 @@ func (s *schedule) ask(ctx context.Context) {
 		s.plan(j, taken.Jobs[j.name], taken.Now, now)
 	}
 	if withLanes {
-		// A lane with many dead entries at its head is looked at less often.
+		// Looking at a lane with many dead entries at its head is slow, so look at it less often.
 		s.lanesAt = now.Add(lanesPace * now.Sub(began))
 		s.cfg.Queued(taken.Lanes)
 	}
 }
 
-// lanesPace is how many times as long as a look at lanes takes the next one waits.
+// lanesPace is the pause after looking at the lanes, in multiples of the time it took.
 const lanesPace = 20
 
-// plan decides when a job is called, by what the database says of it.
+// plan sets when a job is called, from the database's answer.
 func (s *schedule) plan(j *scheduled, of engine.JobTaken, databaseNow, now time.Time) {
 	if j.ours = of.Ours; !j.ours {
 		if takeover := now.Add(max(of.HeldUntil.Sub(databaseNow), 0) + time.Millisecond); takeover.Before(s.askAt) {
@@ -254,7 +254,7 @@ func (s *schedule) plan(j *scheduled, of engine.JobTaken, databaseNow, now time.
 	}
 }
 
-// end waits for the calls that run, and gives the jobs up.
+// end waits for the calls in progress and releases the jobs.
 func (s *schedule) end() {
 	for _, j := range s.jobs {
 		for j.running {
@@ -267,6 +267,6 @@ func (s *schedule) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	if err := s.eng.ReturnJobs(ctx, s.cfg.Instance); err != nil {
-		s.cfg.Log.Debug("cannot give up background work; others take it when its time is over", "error", err)
+		s.cfg.Log.Debug("cannot release background work; others take over when the hold expires", "error", err)
 	}
 }

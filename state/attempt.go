@@ -1,6 +1,6 @@
 package state
 
-// AttemptState says where an execution is with its attempts.
+// AttemptState is the progress of an execution through its attempts.
 type AttemptState string
 
 // The attempt states.
@@ -22,7 +22,7 @@ func AttemptStates() []AttemptState {
 	}
 }
 
-// AttemptType says why an attempt was made.
+// AttemptType is why an attempt was made.
 type AttemptType string
 
 // The attempt types.
@@ -39,7 +39,7 @@ func AttemptTypes() []AttemptType {
 	return []AttemptType{InitialAttempt, RetryAttempt, ReclaimAttempt, ReplayAttempt, FallbackAttempt}
 }
 
-// AttemptLifecycle is the life of one attempt as callers see it.
+// AttemptLifecycle is the state of one attempt as shown to callers.
 type AttemptLifecycle string
 
 // The attempt lifecycles.
@@ -70,10 +70,10 @@ const (
 	AttemptOutcomeSuccess         AttemptOutcome = "success"
 	AttemptOutcomeFailed          AttemptOutcome = "failed"
 	AttemptOutcomeRetry           AttemptOutcome = "retry"                     // failed, another attempt follows
-	AttemptOutcomeInterrupted     AttemptOutcome = "interrupted"               // delayed; with a terminal time: timed out
-	AttemptOutcomeWaitingChildren AttemptOutcome = "waiting_children"          // waits for its upstreams
+	AttemptOutcomeInterrupted     AttemptOutcome = "interrupted"               // interrupted; timed out if it has a terminal time, otherwise delayed
+	AttemptOutcomeWaitingChildren AttemptOutcome = "waiting_children"          // waiting for its upstreams
 	AttemptOutcomeSuspended       AttemptOutcome = "attempt_interrupted"       // suspended
-	AttemptOutcomeLeaseExpired    AttemptOutcome = "lease_expired_reclaimable" // its worker fell silent
+	AttemptOutcomeLeaseExpired    AttemptOutcome = "lease_expired_reclaimable" // its worker stopped renewing
 	AttemptOutcomeReclaimed       AttemptOutcome = "interrupted_reclaimed"     // a reclaim started another
 	AttemptOutcomeCancelled       AttemptOutcome = "cancelled"
 	AttemptOutcomeExpired         AttemptOutcome = "expired"
@@ -89,8 +89,8 @@ func AttemptOutcomes() []AttemptOutcome {
 	}
 }
 
-// Parked reports whether the same attempt continues later. hasTerminalTime says whether
-// the attempt's row has a terminal time; it matters for [AttemptOutcomeInterrupted] alone.
+// Parked reports whether the same attempt continues later. hasTerminalTime is whether the attempt's row has a terminal
+// time, which only matters for [AttemptOutcomeInterrupted].
 func (o AttemptOutcome) Parked(hasTerminalTime bool) bool {
 	switch o {
 	case AttemptOutcomeInterrupted:

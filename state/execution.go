@@ -1,11 +1,11 @@
-// Package state names the canonical states of executions, attempts, flows and what belongs
-// to them, and the rules that hold between them. How they are stored is not its concern.
+// Package state has the canonical states of executions, attempts and flows, and the rules between them. It does not deal
+// with how they are stored.
 //
-// [PublicState] is the one word for an execution that programs branch on and people read. [Vector] is what lies below it,
-// and [TerminalOutcome] how an execution ended.
+// [PublicState] is the single state of an execution for programs and people. [Vector] has the detailed states, and
+// [TerminalOutcome] says how an execution ended.
 package state
 
-// LifecyclePhase is where an execution is in its life.
+// LifecyclePhase is the phase of an execution's life.
 type LifecyclePhase string
 
 // The lifecycle phases.
@@ -22,7 +22,7 @@ func LifecyclePhases() []LifecyclePhase {
 	return []LifecyclePhase{Submitted, Runnable, Active, Suspended, Terminal}
 }
 
-// Terminal reports whether nothing but a replay leaves the phase.
+// Terminal reports whether only a replay can leave the phase.
 func (p LifecyclePhase) Terminal() bool { return p == Terminal }
 
 // OwnershipState says whether a worker holds the execution.
@@ -41,8 +41,7 @@ func OwnershipStates() []OwnershipState {
 	return []OwnershipState{Unowned, Leased, LeaseExpiredReclaimable, LeaseRevoked}
 }
 
-// EligibilityState says whether a runnable execution may be claimed, and if not, what it
-// waits for.
+// EligibilityState says whether a runnable execution may be claimed and, if not, why it has to wait.
 type EligibilityState string
 
 // The eligibility states.
@@ -66,7 +65,7 @@ func EligibilityStates() []EligibilityState {
 	}
 }
 
-// PublicState is the one state that callers see.
+// PublicState is the single state of an execution that callers see.
 type PublicState string
 
 // The public states.
@@ -96,7 +95,7 @@ func PublicStates() []PublicState {
 // Terminal reports whether the execution has ended.
 func (s PublicState) Terminal() bool { return s.Outcome() != OutcomeNone }
 
-// Outcome is how an execution in this state ended, [OutcomeNone] if it has not.
+// Outcome returns how an execution in this state ended, or [OutcomeNone] if it has not.
 func (s PublicState) Outcome() TerminalOutcome {
 	switch s {
 	case PublicCompleted:
@@ -118,7 +117,7 @@ type TerminalOutcome string
 
 // The terminal outcomes.
 const (
-	OutcomeNone      TerminalOutcome = "" // not ended, or ended without a trace of how
+	OutcomeNone      TerminalOutcome = "" // not ended, or ended without a recorded outcome
 	OutcomeSuccess   TerminalOutcome = "success"
 	OutcomeFailed    TerminalOutcome = "failed"
 	OutcomeCancelled TerminalOutcome = "cancelled"
@@ -131,8 +130,8 @@ func TerminalOutcomes() []TerminalOutcome {
 	return []TerminalOutcome{OutcomeNone, OutcomeSuccess, OutcomeFailed, OutcomeCancelled, OutcomeExpired, OutcomeSkipped}
 }
 
-// Bucket is the counter of an edge group that a terminal upstream with this outcome raises.
-// An outcome that nobody recorded counts as a failure.
+// Bucket returns the counter that a terminal upstream with this outcome raises in its edge groups. An unrecorded outcome
+// counts as a failure.
 func (o TerminalOutcome) Bucket() Bucket {
 	switch o {
 	case OutcomeSuccess:

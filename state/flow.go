@@ -1,6 +1,6 @@
 package state
 
-// FlowState is a flow's own state, or the state of its members summed up.
+// FlowState is a flow's own state, or the combined state of its members.
 type FlowState string
 
 // The flow states.
@@ -13,12 +13,12 @@ const (
 	FlowCancelled FlowState = "cancelled"
 )
 
-// Terminal reports whether the flow takes no more members or edges, or, of the state of its members, that all have ended.
+// Terminal reports whether a flow accepts no more members or edges or, for a members' state, whether all have ended.
 func (s FlowState) Terminal() bool {
 	return s == FlowCompleted || s == FlowFailed || s == FlowCancelled
 }
 
-// FlowStatus is a flow's state as callers see it.
+// FlowStatus is a flow's state as shown to callers.
 type FlowStatus string
 
 // The flow statuses.
@@ -30,7 +30,7 @@ const (
 	FlowStatusUnknown   FlowStatus = "unknown"
 )
 
-// FlowCancelPolicy says what cancelling a flow does to its members.
+// FlowCancelPolicy is the effect of cancelling a flow on its members.
 type FlowCancelPolicy string
 
 // The flow cancel policies.
@@ -38,7 +38,7 @@ const (
 	CancelFlowOnly   FlowCancelPolicy = "cancel_flow_only"
 	CancelAll        FlowCancelPolicy = "cancel_all"
 	CancelPending    FlowCancelPolicy = "cancel_pending"
-	CancelEverything FlowCancelPolicy = "cancel_everything" // clean-ups too
+	CancelEverything FlowCancelPolicy = "cancel_everything" // also clean-ups
 )
 
 // Valid reports whether p is one of the policies.
@@ -46,7 +46,7 @@ func (p FlowCancelPolicy) Valid() bool {
 	return p == CancelFlowOnly || p == CancelAll || p == CancelPending || p == CancelEverything
 }
 
-// CancelSource says on whose behalf an execution is cancelled. Any other text is kept as it is.
+// CancelSource is the cause of a cancellation. Other texts are stored unchanged.
 type CancelSource string
 
 // The cancel sources with a meaning of their own.
@@ -57,13 +57,13 @@ const (
 	CancelByTimeout     CancelSource = "system_timeout"
 )
 
-// The cancellation reasons of a member whose edge group no longer needs it.
+// Cancellation reasons for a member that no edge group needs any more.
 const (
 	SiblingQuorumSatisfied  = "sibling_quorum_satisfied"
 	SiblingQuorumImpossible = "sibling_quorum_impossible"
 )
 
-// EdgeGroupState is the state of an execution's dependencies taken together.
+// EdgeGroupState is the combined state of an execution's dependencies.
 type EdgeGroupState string
 
 // The edge group states.
@@ -87,9 +87,9 @@ const (
 	StatusEligible    EligibilityStatus = "eligible"
 	StatusBlocked     EligibilityStatus = "blocked_by_dependencies"
 	StatusImpossible  EligibilityStatus = "impossible"   // it will be skipped
-	StatusNotRunnable EligibilityStatus = "not_runnable" // it is active or suspended, or has ended
-	StatusOwned       EligibilityStatus = "owned"        // somebody holds it, though it is not active
-	StatusTerminal    EligibilityStatus = "terminal"     // another program noted its end, and did not write it
+	StatusNotRunnable EligibilityStatus = "not_runnable" // active, suspended or ended
+	StatusOwned       EligibilityStatus = "owned"        // held, though not active
+	StatusTerminal    EligibilityStatus = "terminal"     // another program recorded the end, but not in the row
 )
 
 // EdgeState is the state of one dependency edge.
@@ -108,14 +108,14 @@ type Bucket string
 
 // The buckets.
 const (
-	BucketNone    Bucket = "none" // not a completion; counted nowhere
+	BucketNone    Bucket = "none" // not a completion; not counted
 	BucketSuccess Bucket = "success"
 	BucketFail    Bucket = "fail"
 	BucketSkip    Bucket = "skip"
 )
 
-// CompletionOutcome is the outcome in a completion event. An outcome that this library
-// does not know is kept as it is; see [CompletionOutcome.Known].
+// CompletionOutcome is the outcome in a completion event. Outcomes that this library does not know are kept unchanged; see
+// [CompletionOutcome.Known].
 type CompletionOutcome string
 
 // The completion outcomes.
@@ -127,13 +127,13 @@ const (
 	CompletionSkipped   CompletionOutcome = "skipped"
 )
 
-// CompletionResumable is the outcome of an execution that was suspended and may go on: it has not ended.
+// CompletionResumable is the outcome of a suspended execution that may resume. It has not ended.
 const CompletionResumable CompletionOutcome = "resumable"
 
-// Terminal reports whether the execution has ended. An outcome that this library does not know is one of an end.
+// Terminal reports whether the execution has ended. Unknown outcomes are terminal.
 func (o CompletionOutcome) Terminal() bool { return o != CompletionResumable }
 
-// Known reports whether o is an outcome of an end that this library knows.
+// Known reports whether o is a terminal outcome that this library knows.
 func (o CompletionOutcome) Known() bool {
 	switch o {
 	case CompletionSuccess, CompletionFailure, CompletionCancelled, CompletionExpired, CompletionSkipped:
@@ -142,12 +142,10 @@ func (o CompletionOutcome) Known() bool {
 	return false
 }
 
-// Bucket is the counter that a completion with this outcome raises in the edge groups that
-// depend on it.
+// Bucket returns the counter that a completion with this outcome raises in dependent edge groups.
 func (o CompletionOutcome) Bucket() Bucket { return TerminalOutcome(o).Bucket() }
 
-// Completion is the outcome of the completion event that announces o. An outcome that
-// nobody recorded is announced as a failure.
+// Completion returns the outcome of the completion event for o. An unrecorded outcome becomes a failure.
 func (o TerminalOutcome) Completion() CompletionOutcome {
 	if c := CompletionOutcome(o); c.Known() {
 		return c
@@ -155,7 +153,7 @@ func (o TerminalOutcome) Completion() CompletionOutcome {
 	return CompletionFailure
 }
 
-// LaneState says whether a lane's executions are handed out.
+// LaneState says whether a lane's executions can be claimed.
 type LaneState string
 
 // The lane states.

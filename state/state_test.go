@@ -45,8 +45,8 @@ func TestVectorIsConsistent(t *testing.T) {
 	}
 }
 
-// Every state of an execution shows as some public state, an effective one is stable, and
-// exactly the terminal phase shows as an ended one.
+// Every state of an execution maps to a public state, mapping it again changes nothing, and only the terminal phase maps
+// to an ended one.
 func TestDeriveIsTotal(t *testing.T) {
 	for _, phase := range state.LifecyclePhases() {
 		for _, eligibility := range state.EligibilityStates() {

@@ -1,6 +1,6 @@
 package state
 
-// Vector is the whole state of an execution.
+// Vector is the complete state of an execution.
 type Vector struct {
 	Phase       LifecyclePhase
 	Ownership   OwnershipState
@@ -8,17 +8,16 @@ type Vector struct {
 	Attempt     AttemptState
 	Blocking    BlockingReason
 	Outcome     TerminalOutcome
-	Public      PublicState // as stored, in canonical spelling
+	Public      PublicState // as stored, in the canonical spelling
 }
 
-// Consistent reports whether the public state agrees with the rest of the vector. A false
-// answer means that a writer left it behind; readers repair it with [Effective].
+// Consistent reports whether the public state agrees with the rest of the vector. If not, a writer has left it behind;
+// readers correct it with [Effective].
 func (v Vector) Consistent() bool {
 	return v.Public == Effective(v.Public, v.Phase, v.Eligibility, v.Outcome)
 }
 
-// Effective is the public state to report for a row: the stored one if it can be right,
-// else the derived one.
+// Effective returns the public state to report for a row: the stored one if it can be right, otherwise the derived one.
 func Effective(stored PublicState, phase LifecyclePhase, eligibility EligibilityState, outcome TerminalOutcome) PublicState {
 	if stored == PublicResumable && phase == Runnable && eligibility == EligibleNow {
 		return PublicResumable
@@ -26,8 +25,8 @@ func Effective(stored PublicState, phase LifecyclePhase, eligibility Eligibility
 	return Derive(phase, eligibility, outcome)
 }
 
-// Derive is the public state that follows from the rest of an execution's state. It never
-// answers [PublicResumable], which only the stored value tells.
+// Derive returns the public state that follows from the rest of an execution's state. It never returns [PublicResumable],
+// which exists only as a stored value.
 func Derive(phase LifecyclePhase, eligibility EligibilityState, outcome TerminalOutcome) PublicState {
 	switch phase {
 	case Terminal:
@@ -49,7 +48,7 @@ func Derive(phase LifecyclePhase, eligibility EligibilityState, outcome Terminal
 	return PublicWaiting
 }
 
-// public: an outcome that nobody recorded shows as a failure.
+// public returns the public state for an outcome. An unrecorded outcome is a failure.
 func (o TerminalOutcome) public() PublicState {
 	switch o {
 	case OutcomeSuccess:

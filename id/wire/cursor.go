@@ -6,8 +6,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// EventCursor is a reader's position in an outbox: nine bytes to be kept and given back,
-// never inspected. Empty means "from now". A cursor of one outbox means nothing in another.
+// EventCursor is a reader's position in an outbox, in nine opaque bytes. Empty means "from now". A cursor is only valid
+// for the outbox it came from.
 type EventCursor []byte
 
 const (
@@ -15,16 +15,14 @@ const (
 	eventCursorLen = 9
 )
 
-// NewEventCursor is the cursor of the row with that event id: reading resumes after it.
+// NewEventCursor returns the cursor of the row with that event id. Reading resumes after it.
 func NewEventCursor(eventID int64) EventCursor {
 	return binary.BigEndian.AppendUint64(append(make(EventCursor, 0, eventCursorLen), eventCursorTag), uint64(eventID))
 }
 
-// EventID returns the event id that c holds; ok is false for the empty cursor. Id 0 means
-// "from the beginning".
+// EventID returns the event id in c; ok is false for the empty cursor. Id 0 means "from the beginning".
 //
-// Errors: [*id.ParseError] with ReasonForeignCursor for bytes of any other shape, with
-// ReasonOutOfRange for a negative id.
+// Errors: [*id.ParseError] with ReasonForeignCursor for bytes of any other shape, with ReasonOutOfRange for a negative id.
 func (c EventCursor) EventID() (eventID int64, ok bool, err error) {
 	if len(c) == 0 {
 		return 0, false, nil

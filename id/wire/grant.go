@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// GrantKind says what a grant permits.
+// GrantKind is the kind of claim that a grant permits.
 type GrantKind string
 
 // The kinds of grants.
@@ -21,11 +21,11 @@ const (
 	ReclaimGrant GrantKind = "reclaim"
 )
 
-// GrantKey is the bearer secret that lets one worker claim one execution. JSON and string
-// conversion give the raw value, every other rendering is redacted.
+// GrantKey is the bearer secret that lets one worker claim one execution. JSON and string conversion return the raw value;
+// all other output is redacted.
 type GrantKey string
 
-// Grant is what a grant key is signed for.
+// Grant has the fields that a grant key signs.
 type Grant struct {
 	Kind           GrantKind
 	Execution      id.ExecutionID
@@ -34,7 +34,7 @@ type Grant struct {
 	ExpiresAtMs    int64
 }
 
-// GrantFields is what a grant key tells without the keystore.
+// GrantFields has the fields that can be read from a grant key without the keystore.
 type GrantFields struct {
 	Execution   id.ExecutionID
 	ExpiresAtMs int64
@@ -53,8 +53,8 @@ func (k GrantKind) prefix() string {
 	return claimGrantPrefix
 }
 
-// Message is the text that a grant's signature covers. Its fields are separated by "|",
-// which no worker id may hold.
+// Message returns the text that a grant's signature covers. Its fields are separated by "|", which no worker id may
+// contain.
 func (g Grant) Message() string {
 	tag, uuid, _ := strings.Cut(g.Execution.String(), "}:")
 	fields := []string{
@@ -66,15 +66,14 @@ func (g Grant) Message() string {
 	return strings.Join(fields, "|")
 }
 
-// Sign makes the grant's key.
+// Sign returns the grant's key.
 func (g Grant) Sign(secret Secret, kid string) GrantKey {
 	return GrantKey(g.Kind.prefix() + g.Execution.String() + ":" + strconv.FormatInt(g.ExpiresAtMs, 10) +
 		":" + Sign(secret, kid, g.Message()))
 }
 
-// Verify checks that key, already parsed, is g's key as signed under kid. g is taken from
-// the grant's stored row, so a key presented for another execution or worker fails here.
-// The comparison takes constant time.
+// Verify checks that key, already parsed, is the key of g signed under kid. g comes from the grant's stored row, so a key
+// for another execution or worker fails here. The comparison takes constant time.
 //
 // Errors: [*id.ParseError] with ReasonSignatureMismatch.
 func (g Grant) Verify(secret Secret, kid string, key GrantKey) error {
@@ -86,11 +85,10 @@ func (g Grant) Verify(secret Secret, kid string, key GrantKey) error {
 
 const grantKeyType = "grant key"
 
-// ID is the key of the grant's row: SHA-256 of the key.
+// ID returns the key of the grant's row: the SHA-256 of k.
 func (k GrantKey) ID() [sha256.Size]byte { return sha256.Sum256([]byte(k)) }
 
-// Parse reads a key that must be of the given kind. It checks the form, not the signature:
-// see [Grant.Verify].
+// Parse parses a key that must be of the given kind. It checks the form, not the signature; see [Grant.Verify].
 //
 // Errors: [*id.ParseError] with ReasonMalformed.
 func (k GrantKey) Parse(kind GrantKind) (GrantFields, error) {
@@ -110,7 +108,7 @@ func (k GrantKey) Parse(kind GrantKind) (GrantFields, error) {
 	return GrantFields{Execution: execution, ExpiresAtMs: expiresAtMs, Kid: kid}, nil
 }
 
-// IsSigned reports whether k begins as the keys do that [Grant.Sign] makes. It says nothing of its form or signature.
+// IsSigned reports whether k begins like the keys from [Grant.Sign]. It checks neither the form nor the signature.
 func (k GrantKey) IsSigned() bool { return strings.HasPrefix(string(k), claimGrantPrefix) }
 
 // isDigest reports whether s is 64 lower-case hex digits.
@@ -119,7 +117,7 @@ func isDigest(s string) bool {
 	return err == nil && len(s) == 2*sha256.Size && strings.ToLower(s) == s
 }
 
-// String renders the key with its digest redacted.
+// String returns the key with its digest redacted.
 func (k GrantKey) String() string {
 	for _, kind := range []GrantKind{ClaimGrant, ReclaimGrant} {
 		if _, err := k.Parse(kind); err == nil {
@@ -133,5 +131,5 @@ func (k GrantKey) String() string {
 // Format writes the redacted form for every verb.
 func (k GrantKey) Format(f fmt.State, _ rune) { fmt.Fprint(f, k.String()) }
 
-// LogValue is the redacted form.
+// LogValue returns the redacted form.
 func (k GrantKey) LogValue() slog.Value { return slog.StringValue(k.String()) }

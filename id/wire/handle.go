@@ -11,15 +11,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Handle is what a worker holds while it works on an attempt. Callers pass it on and never
-// look inside Opaque.
+// Handle identifies an attempt to the worker that works on it. Callers pass it on and never inspect Opaque.
 type Handle struct {
 	Backend Backend
 	Kind    HandleKind
 	Opaque  []byte
 }
 
-// Backend names the kind of storage that minted a handle.
+// Backend is the kind of storage that minted a handle.
 type Backend uint8
 
 // The backends, by their wire byte. This library mints [Postgres] only.
@@ -32,7 +31,7 @@ const (
 // Backends lists the backends in order.
 func Backends() []Backend { return []Backend{Valkey, Postgres, SQLite} }
 
-// String is the backend's name in JSON.
+// String returns the backend's name in JSON.
 func (b Backend) String() string {
 	switch b {
 	case Valkey:
@@ -45,7 +44,7 @@ func (b Backend) String() string {
 	return "Backend(" + strconv.Itoa(int(b)) + ")"
 }
 
-// HandleKind tells how a handle came to be. It informs; no operation refuses a handle by it.
+// HandleKind is how a handle was made. It is informative: no operation refuses a handle because of it.
 type HandleKind string
 
 // The kinds of handles.
@@ -61,7 +60,7 @@ func HandleKinds() []HandleKind {
 	return []HandleKind{HandleFresh, HandleResumed, HandleSuspended, HandleReclaimed}
 }
 
-// HandleFields is what the opaque bytes of a handle hold.
+// HandleFields has the fields stored in the opaque bytes of a handle.
 type HandleFields struct {
 	Execution      id.ExecutionID
 	AttemptIndex   uint32
@@ -73,7 +72,7 @@ type HandleFields struct {
 	WorkerInstance id.WorkerInstanceID // not validated when decoded; may be empty
 }
 
-// HandleReason names what is wrong with the opaque bytes of a handle.
+// HandleReason says why the opaque bytes of a handle were refused.
 type HandleReason string
 
 // The reasons a [HandleError] carries.
@@ -87,7 +86,7 @@ const (
 	HandleTrailingBytes  HandleReason = "TrailingBytes"
 )
 
-// HandleError reports opaque bytes that are no handle: damaged on the way, or forged.
+// HandleError reports opaque bytes that are not a handle, because they were damaged or forged.
 type HandleError struct {
 	Reason HandleReason
 	Field  string // InvalidUtf8, ParseField
@@ -112,11 +111,10 @@ func (e *HandleError) Error() string {
 	return fmt.Sprintf("handle_codec: %s: %s", e.Reason, detail)
 }
 
-// ForeignHandleError reports a handle that another kind of storage minted: it was sent to
-// the wrong engine.
+// ForeignHandleError reports a handle that another kind of storage minted. It was sent to the wrong engine.
 type ForeignHandleError struct {
 	Actual   Backend
-	Embedded bool // the outer tag said Postgres, the bytes do not
+	Embedded bool // the outer tag says Postgres, but the bytes don't
 }
 
 func (e *ForeignHandleError) Error() string {
@@ -133,7 +131,7 @@ const (
 	handleLegacy      = 0x01
 )
 
-// EncodeHandle mints a Postgres handle.
+// EncodeHandle returns a Postgres handle.
 func EncodeHandle(kind HandleKind, f HandleFields) Handle {
 	const fixed = 3 + 5*4 + 4 + 8 + 8 + len("{fp:65535}:") + 3*uuidLen
 	b := make([]byte, 0, fixed+len(f.Lane)+len(f.WorkerInstance))
@@ -149,7 +147,7 @@ func EncodeHandle(kind HandleKind, f HandleFields) Handle {
 	return Handle{Backend: Postgres, Kind: kind, Opaque: b}
 }
 
-// appendText appends the text of an id, which never fails, after its length.
+// appendText appends the text of an id, after its length. It cannot fail.
 func appendText[T encoding.TextAppender](b []byte, value T) []byte {
 	length := len(b)
 	b = append(b, 0, 0, 0, 0)
@@ -165,8 +163,8 @@ func appendLengthPrefixed[S ~string | ~[]byte](b []byte, s S) []byte {
 
 // CheckPostgres returns the fields of a handle that this engine may act on.
 //
-// Errors: [*ForeignHandleError] when another backend minted it, by its outer tag or by the
-// tag in its bytes; [*HandleError] when the bytes are no handle.
+// Errors: [*ForeignHandleError] if another backend minted it, by its outer tag or by the tag in its bytes; [*HandleError]
+// if the bytes are not a handle.
 func (h Handle) CheckPostgres() (HandleFields, error) {
 	if h.Backend != Postgres {
 		return HandleFields{}, &ForeignHandleError{Actual: h.Backend}
@@ -181,8 +179,8 @@ func (h Handle) CheckPostgres() (HandleFields, error) {
 	return fields, nil
 }
 
-// DecodeHandle decodes the opaque bytes of any backend's handle, the legacy form without a
-// tag included (its backend is Valkey).
+// DecodeHandle decodes the opaque bytes of any backend's handle. It accepts the legacy form without a tag, whose backend
+// is Valkey.
 //
 // Errors: [*HandleError].
 func DecodeHandle(opaque []byte) (HandleFields, Backend, error) {
@@ -217,7 +215,7 @@ func DecodeHandle(opaque []byte) (HandleFields, Backend, error) {
 	return f, backend, nil
 }
 
-// handleReader reads from buf until its first error, and zero values from then on.
+// handleReader reads from buf until its first error. After that it returns zero values.
 type handleReader struct {
 	buf []byte
 	pos int
@@ -297,7 +295,7 @@ func (r *handleReader) text(field string) string {
 	return string(b)
 }
 
-// MarshalJSON renders {"backend","kind","opaque"}; opaque is an array of byte values.
+// MarshalJSON returns {"backend","kind","opaque"}; opaque is an array of byte values.
 func (h Handle) MarshalJSON() ([]byte, error) {
 	opaque := make([]uint16, len(h.Opaque))
 	for i, b := range h.Opaque {
@@ -310,8 +308,7 @@ func (h Handle) MarshalJSON() ([]byte, error) {
 	}{h.Backend.String(), h.Kind, opaque})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes; all three members are required.
-// The opaque bytes are not decoded.
+// UnmarshalJSON parses the output of MarshalJSON. All three members are required. It does not decode the opaque bytes.
 func (h *Handle) UnmarshalJSON(data []byte) error {
 	const typ = "handle"
 	members, err := requireMembers(typ, data, "backend", "kind", "opaque")
@@ -349,8 +346,8 @@ func (h *Handle) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// requireMembers returns the named members of a JSON object, in order. None may be missing
-// or null; keys are matched exactly, which encoding/json does not do for a struct.
+// requireMembers returns the named members of a JSON object, in order. None may be missing or null. Unlike encoding/json
+// for a struct, it matches keys exactly.
 func requireMembers(typ string, data []byte, names ...string) ([]json.RawMessage, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(data, &object); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Generate makes fields whose ids have a partition; testing/quick cannot set it.
+// Generate sets ids that have a partition, which testing/quick cannot do.
 func (HandleFields) Generate(random *rand.Rand, size int) reflect.Value {
 	value := func(v any) reflect.Value {
 		made, _ := quick.Value(reflect.TypeOf(v), random)

@@ -10,8 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// LeaseFence is the proof of ownership that the typed operations take: the lease, its
-// epoch and the attempt it is on.
+// LeaseFence is the proof of ownership that the typed operations take: the lease, its epoch and its attempt.
 type LeaseFence struct {
 	LeaseID    id.LeaseID   `json:"lease_id"`
 	LeaseEpoch uint64       `json:"lease_epoch"`
@@ -65,8 +64,8 @@ type LeaseTriple struct {
 	LeaseEpoch   int64
 }
 
-// Synthetic is the label under which expired leases are listed: the execution's UUID with
-// epoch and index folded in. It is no key and no fence: two leases may share one.
+// Synthetic returns the label under which expired leases are listed: the execution's UUID with epoch and index folded in.
+// It is not a key or a fence, since two leases may share it.
 func (t LeaseTriple) Synthetic() id.LeaseID {
 	label := id.LeaseID(t.Execution)
 	binary.BigEndian.PutUint64(label[0:], binary.BigEndian.Uint64(label[0:])^uint64(t.LeaseEpoch))
@@ -74,7 +73,7 @@ func (t LeaseTriple) Synthetic() id.LeaseID {
 	return label
 }
 
-// String renders "pg:<execution uuid>:<attempt index>:<lease epoch>".
+// String returns "pg:<execution uuid>:<attempt index>:<lease epoch>".
 func (t LeaseTriple) String() string {
 	return leasePrefix + t.Execution.String() + ":" + strconv.FormatInt(int64(t.AttemptIndex), 10) +
 		":" + strconv.FormatInt(t.LeaseEpoch, 10)
@@ -82,8 +81,8 @@ func (t LeaseTriple) String() string {
 
 const leasePrefix = "pg:"
 
-// ParseLeaseTriple parses what [LeaseTriple.String] renders; index and epoch must not be
-// negative and have no leading zeros.
+// ParseLeaseTriple parses the form that [LeaseTriple.String] returns. Index and epoch must not be negative or have leading
+// zeros.
 func ParseLeaseTriple(s string) (LeaseTriple, error) {
 	rest, tagged := strings.CutPrefix(s, leasePrefix)
 	executionText, rest, _ := strings.Cut(rest, ":")
@@ -97,12 +96,12 @@ func ParseLeaseTriple(s string) (LeaseTriple, error) {
 	return LeaseTriple{Execution: uuidValue, AttemptIndex: int32(indexValue), LeaseEpoch: epochValue}, nil
 }
 
-// ExpectedLease is a caller's idea of which lease is current, in any of the forms that
-// callers hold. The zero value expects nothing.
+// ExpectedLease is the lease that a caller expects to be current, in any of the forms that callers have. The zero value
+// matches every lease.
 type ExpectedLease string
 
-// Matches reports whether e names the lease t, whose stored id is stored: by that id, by
-// the "pg:" text or by the synthetic label. Text that is none of these matches nothing.
+// Matches reports whether e names the lease t with the given stored id: by that id, by the "pg:" text or by the synthetic
+// label. Any other text matches nothing.
 func (e ExpectedLease) Matches(t LeaseTriple, stored id.LeaseID) bool {
 	if e == "" {
 		return true

@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// TestExpectedLeaseTakesAllSpellings_I11: what a listing gives, a revocation accepts.
+// TestExpectedLeaseTakesAllSpellings_I11: a revocation accepts the ids that a listing returns.
 func TestExpectedLeaseTakesAllSpellings_I11(t *testing.T) {
 	err := quick.Check(func(lease LeaseTriple) bool {
 		lease.AttemptIndex &= math.MaxInt32

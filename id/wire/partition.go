@@ -9,15 +9,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/hash"
 )
 
-// WorkerPartitions is how many partitions the rows of worker instances have. It is fixed.
+// WorkerPartitions is the fixed number of partitions for the rows of worker instances.
 const WorkerPartitions = 256
 
-// WorkerPartition is the partition_key of the worker instance's registry rows.
+// WorkerPartition returns the partition_key of the worker instance's registry rows.
 func WorkerPartition(w id.WorkerInstanceID) int16 {
 	return int16(hash.FNV1a(string(w)) % WorkerPartitions)
 }
 
-// Scatter spreads s over m slots: the low 16 bits of its FNV-1a hash modulo m, 0 when m is 0.
+// Scatter returns a slot for s below m: the low 16 bits of its FNV-1a hash modulo m, or 0 if m is 0.
 func Scatter(s string, m uint16) uint16 {
 	if m == 0 {
 		return 0
@@ -25,18 +25,17 @@ func Scatter(s string, m uint16) uint16 {
 	return uint16(hash.FNV1a(s)) % m
 }
 
-// Family says which configured count a partition index belongs to. Executions share the
-// flow family.
+// Family is the configured count that a partition index belongs to. Executions use the flow family.
 type Family string
 
-// The partition families, as they are written in a hash tag.
+// Partition families, as written in a hash tag.
 const (
 	FamilyFlow   Family = "fp"
 	FamilyBudget Family = "b"
 	FamilyQuota  Family = "q"
 )
 
-// PartitionKey names a partition; its text is a hash tag such as "{fp:7}".
+// PartitionKey identifies a partition. Its text is a hash tag such as "{fp:7}".
 type PartitionKey struct {
 	Family Family
 	Index  uint16
@@ -71,7 +70,7 @@ func ParsePartitionKey(s string) (PartitionKey, error) {
 	return PartitionKey{Family: family, Index: uint16(index)}, nil
 }
 
-// CheckFlow refuses a key that is not of the flow family, or whose partition p does not have.
+// CheckFlow returns an error for a key of another family, or with a partition that p does not have.
 //
 // Errors: [*id.ParseError] with ReasonUnknownFamilyPrefix or ReasonOutOfRange.
 func (k PartitionKey) CheckFlow(p id.Partitions) error {
@@ -86,12 +85,12 @@ func (k PartitionKey) CheckFlow(p id.Partitions) error {
 	return nil
 }
 
-// String renders k as a hash tag.
+// String returns k as a hash tag.
 func (k PartitionKey) String() string {
 	return "{" + string(k.Family) + ":" + strconv.Itoa(int(k.Index)) + "}"
 }
 
-// MarshalText renders k as a hash tag.
+// MarshalText returns k as a hash tag.
 func (k PartitionKey) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // UnmarshalText parses text as [ParsePartitionKey] does.

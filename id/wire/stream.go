@@ -11,13 +11,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/hash"
 )
 
-// StreamChannel is the notification channel of an attempt's output stream.
+// StreamChannel returns the notification channel of an attempt's output stream.
 func StreamChannel(e id.ExecutionUUID, attemptIndex int32) string {
 	return "ff_stream_" + e.String() + "_" + strconv.FormatInt(int64(attemptIndex), 10)
 }
 
-// StreamLockKey is the key of the advisory lock under which every program on the database
-// appends to an attempt's output stream.
+// StreamLockKey returns the key of the advisory lock that every program holds while it appends to an attempt's output
+// stream.
 func StreamLockKey(e id.ExecutionUUID, attemptIndex int32) int64 {
 	message := make([]byte, 0, 8+len(e)+4)
 	message = binary.LittleEndian.AppendUint64(message, uint64(len(e)))
@@ -26,44 +26,42 @@ func StreamLockKey(e id.ExecutionUUID, attemptIndex int32) int64 {
 	return int64(hash.SipHash13(message))
 }
 
-// FramePosition is the place of a frame in an attempt's output stream. Frames order by
-// time, then by sequence within the millisecond.
+// FramePosition is the position of a frame in an attempt's output stream. Frames are ordered by time, then by sequence
+// within the millisecond.
 type FramePosition struct {
 	TsMs int64
 	Seq  int32
 }
 
-// String is the frame's id: "<ts_ms>-<seq>".
+// String returns the frame's id: "<ts_ms>-<seq>".
 func (p FramePosition) String() string {
 	return strconv.FormatInt(p.TsMs, 10) + "-" + strconv.FormatInt(int64(p.Seq), 10)
 }
 
-// Compare orders positions as frames are read.
+// Compare orders positions in the order in which frames are read.
 func (p FramePosition) Compare(q FramePosition) int {
 	return cmp.Or(cmp.Compare(p.TsMs, q.TsMs), cmp.Compare(p.Seq, q.Seq))
 }
 
-// FrameCursor is a place in an attempt's output stream, where a range begins or ends or a tail goes on: [FrameStart], [FrameEnd], "<ms>" or
-// "<ms>-<seq>".
+// FrameCursor is a position in an attempt's output stream at which a range begins or ends, or a tail continues:
+// [FrameStart], [FrameEnd], "<ms>" or "<ms>-<seq>".
 type FrameCursor string
 
-// The cursors that name no frame.
+// Cursors that are not a frame's.
 const (
-	// FrameStart lies below every frame.
+	// FrameStart comes before every frame.
 	FrameStart FrameCursor = "start"
-	// FrameEnd lies above every frame.
+	// FrameEnd comes after every frame.
 	FrameEnd FrameCursor = "end"
-	// FrameBeginning is the cursor with which a tail reads from the first frame.
+	// FrameBeginning is the cursor of a tail that reads from the first frame.
 	FrameBeginning FrameCursor = "0-0"
 )
 
 const frameCursorType = "frame cursor"
 
-// ParseFrameCursor checks the form of a cursor; whether its numbers can be a frame's is
-// asked when it is used.
+// ParseFrameCursor checks the form of a cursor. Its numbers are checked when it is used.
 //
-// Errors: [*id.ParseError] with ReasonEmpty, ReasonBareMarkerRejected ("-" and "+") or
-// ReasonMalformed.
+// Errors: [*id.ParseError] with ReasonEmpty, ReasonBareMarkerRejected ("-" and "+") or ReasonMalformed.
 func ParseFrameCursor(s string) (FrameCursor, error) {
 	switch s {
 	case "":
@@ -80,7 +78,7 @@ func ParseFrameCursor(s string) (FrameCursor, error) {
 	return FrameCursor(s), nil
 }
 
-// UnmarshalText takes text as a cursor if [ParseFrameCursor] accepts it.
+// UnmarshalText sets c to text if [ParseFrameCursor] accepts it.
 func (c *FrameCursor) UnmarshalText(text []byte) error {
 	parsed, err := ParseFrameCursor(string(text))
 	if err != nil {
@@ -90,21 +88,19 @@ func (c *FrameCursor) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Lower returns the first position of a range that begins at c; a missing sequence is 0.
+// Lower returns the first position of a range that begins at c. A missing sequence is 0.
 //
-// Errors: [*id.ParseError], with ReasonOutOfRange when no frame can have these numbers.
+// Errors: [*id.ParseError], with ReasonOutOfRange if no frame can have these numbers.
 func (c FrameCursor) Lower() (FramePosition, error) { return c.bound(0) }
 
-// Upper returns the last position of a range that ends at c; a missing sequence is the
-// largest.
+// Upper returns the last position of a range that ends at c. A missing sequence is the largest one.
 //
 // Errors: as for [FrameCursor.Lower].
 func (c FrameCursor) Upper() (FramePosition, error) { return c.bound(math.MaxInt32) }
 
-// After returns the position that a tail reads past; a missing sequence is 0.
+// After returns the position after which a tail reads. A missing sequence is 0.
 //
-// Errors: as for [FrameCursor.Lower]; also for FrameStart and FrameEnd, which a tail does
-// not take.
+// Errors: as for [FrameCursor.Lower]; also for FrameStart and FrameEnd, which a tail does not accept.
 func (c FrameCursor) After() (FramePosition, error) {
 	if c == FrameStart || c == FrameEnd {
 		return FramePosition{}, refuse(frameCursorType, id.ReasonMalformed, string(c))

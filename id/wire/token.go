@@ -11,21 +11,21 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Secret is a key of the keystore, raw bytes. It never renders.
+// Secret is a key of the keystore, as raw bytes. It is never printed.
 type Secret []byte
 
 // Format writes a placeholder for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "<REDACTED:len=%d>", len(s)) }
 
-// LogValue is the same placeholder.
+// LogValue returns the same placeholder.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(s)) }
 
-// SecretBytes is how long a [Secret] is.
+// SecretBytes is the length of a [Secret].
 const SecretBytes = 32
 
 const maxKid = 64
 
-// CheckKid refuses a key id that is not 1 to 64 bytes of visible ASCII without ":".
+// CheckKid returns an error for a key id that is not 1 to 64 bytes of visible ASCII without ":".
 func CheckKid(kid string) error {
 	const typ = "kid"
 	switch {
@@ -42,7 +42,7 @@ func CheckKid(kid string) error {
 	return nil
 }
 
-// ParseSecret reads a secret given as exactly 64 hex digits of either case.
+// ParseSecret parses a secret of exactly 64 hex digits, in either case.
 func ParseSecret(text string) (Secret, error) {
 	secret, err := hex.DecodeString(text)
 	if err != nil || len(secret) != SecretBytes {
@@ -56,8 +56,8 @@ func Sign(secret Secret, kid, message string) string {
 	return kid + ":" + hex.EncodeToString(mac(secret, kid, message))
 }
 
-// VerifySignature checks that signed is what [Sign] returns, hex digits in either case.
-// The digest is compared in constant time.
+// VerifySignature checks that signed equals the output of [Sign], with hex digits in either case. It compares the digest
+// in constant time.
 //
 // Errors: [*id.ParseError] with ReasonMalformed, ReasonWrongKid or ReasonSignatureMismatch.
 func VerifySignature(secret Secret, kid, message, signed string) error {
@@ -87,11 +87,11 @@ func mac(secret Secret, kid, message string) []byte {
 	return h.Sum(nil)
 }
 
-// WaitpointToken is the bearer secret that lets its holder signal a waitpoint. JSON and
-// string conversion give the raw value, every other rendering is redacted.
+// WaitpointToken is the bearer secret that lets its holder signal a waitpoint. JSON and string conversion return the raw
+// value; all other output is redacted.
 type WaitpointToken string
 
-// SignWaitpoint makes the token of a waitpoint. Equal arguments give equal tokens.
+// SignWaitpoint returns the token of a waitpoint. Equal arguments return equal tokens.
 func SignWaitpoint(secret Secret, kid string, e id.ExecutionID, w id.WaitpointID) WaitpointToken {
 	return WaitpointToken(Sign(secret, kid, waitpointMessage(e, w)))
 }
@@ -107,16 +107,16 @@ func waitpointMessage(e id.ExecutionID, w id.WaitpointID) string {
 	return e.String() + ":" + w.String()
 }
 
-// Kid is the id of the key that signed t, empty when t is malformed.
+// Kid returns the id of the key that signed t, or "" if t is malformed.
 func (t WaitpointToken) Kid() string {
 	kid, _ := t.parts()
 	return kid
 }
 
-// fingerprintLen is in hex digits: 8 bytes of the digest.
+// fingerprintLen is the length of a fingerprint in hex digits: 8 bytes of the digest.
 const fingerprintLen = 16
 
-// Fingerprint is the start of t's digest, fit for listings; empty when t is malformed.
+// Fingerprint returns the start of t's digest, fit for listings, or "" if t is malformed.
 func (t WaitpointToken) Fingerprint() string {
 	_, digest := t.parts()
 	return digest[:min(len(digest), fingerprintLen)]
@@ -130,7 +130,7 @@ func (t WaitpointToken) parts() (kid, digest string) {
 	return kid, digest
 }
 
-// String renders "<kid>:<REDACTED:len=n>".
+// String returns "<kid>:<REDACTED:len=n>".
 func (t WaitpointToken) String() string {
 	kid, digest := t.parts()
 	if kid == "" {
@@ -142,14 +142,14 @@ func (t WaitpointToken) String() string {
 // Format writes the redacted form for every verb.
 func (t WaitpointToken) Format(f fmt.State, _ rune) { fmt.Fprint(f, t.String()) }
 
-// LogValue is the redacted form.
+// LogValue returns the redacted form.
 func (t WaitpointToken) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 const redactedMalformed = "<REDACTED:malformed>"
 
 func redacted(s string) string { return fmt.Sprintf("<REDACTED:len=%d>", len(s)) }
 
-// MintedWaitpointKey is the key of a waitpoint whose creator gave none.
+// MintedWaitpointKey returns the key of a waitpoint created without one.
 func MintedWaitpointKey(w id.WaitpointID) id.WaitpointKey {
 	return id.WaitpointKey("wpk:" + w.String())
 }
