@@ -13,22 +13,22 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// A conversion is recorded in this library's ledger, a row for each step that is done.
+// Rows that record the steps of a conversion in this library's ledger.
 const (
-	// adopted is the last row: the database is like any other from then on.
+	// adopted is the last row. With it the database is like any other.
 	adopted = "adopted"
 
 	stepCheck   = "adopt/check"
 	stepAside   = "adopt/aside"
-	stepCopy    = "adopt/copy/"    // and an old table or partition
-	stepVerify  = "adopt/verify/"  // and a table
-	stepRewrite = "adopt/rewrite/" // and a table
+	stepCopy    = "adopt/copy/"    // followed by the name of an old table or partition
+	stepVerify  = "adopt/verify/"  // followed by the name of a table
+	stepRewrite = "adopt/rewrite/" // followed by the name of a table
 
-	// asidePrefix begins the names of the tables, indexes and sequences that FlowFabric made, once they are set aside.
+	// asidePrefix is the new prefix of FlowFabric's tables, indexes and sequences that were set aside.
 	asidePrefix = "old_"
 )
 
-// referenceTables are the tables of FlowFabric, in the order in which they are converted.
+// referenceTables lists FlowFabric's tables in the order of their conversion.
 var referenceTables = []string{
 	"ff_partition_config", "ff_migration_annotation", "ff_lane_registry", "ff_waitpoint_hmac",
 	"ff_flow_core", "ff_flow_summary", "ff_edge", "ff_edge_group", "ff_pending_cancel_groups", "ff_cancel_dispatch_outbox",
@@ -42,50 +42,48 @@ var referenceTables = []string{
 	"ff_worker_registry", "ff_worker_registry_event",
 }
 
-// AdoptOptions choose what [Adopt] does. The zero value is for a server of FlowFabric with its default settings.
+// AdoptOptions configures [Adopt]. The zero value is for a FlowFabric server with its default settings.
 type AdoptOptions struct {
 	Options
 
-	// Partitions are the numbers of partitions that FlowFabric worked with: its FF_FLOW_PARTITIONS, FF_BUDGET_PARTITIONS and
-	// FF_QUOTA_PARTITIONS. Zero: its defaults. They must be those that the engine gets.
+	// Partitions has FlowFabric's FF_FLOW_PARTITIONS, FF_BUDGET_PARTITIONS and FF_QUOTA_PARTITIONS. Zero: its defaults. Pass
+	// the same values to the engine.
 	Partitions id.Partitions
 
-	// WaitpointTokenGrace is how long the tokens that a replaced waitpoint key signed are still accepted, from its
-	// replacement. Zero: a day.
+	// WaitpointTokenGrace is how long tokens signed with a replaced waitpoint key remain valid after its replacement. Zero: a
+	// day.
 	WaitpointTokenGrace time.Duration
 }
 
-// Converted tells what [Adopt] did to a table.
+// Converted reports the conversion of one table by a call of [Adopt].
 type Converted struct {
 	Table string
-	// Copied are the rows copied from the table that FlowFabric made, Rewritten those that were then brought into the form
-	// of this library, in this call.
+	// Copied is the number of rows copied from FlowFabric's table, Rewritten the number of those then converted to this
+	// library's form.
 	Copied, Rewritten int64
 }
 
-// AdoptResult tells what [Adopt] did; it is empty after an error.
+// AdoptResult is the result of [Adopt]. It is empty after an error.
 type AdoptResult struct {
 	Result
 
-	// Tables are the tables with rows that this call copied or rewrote.
+	// Tables lists the tables with rows that this call copied or rewrote.
 	Tables []Converted
-	// Unread describes what could not be decoded and was left as it was, a line each.
+	// Unread describes data that could not be decoded and was left unchanged, one line each.
 	Unread []string
 }
 
-// Adopt converts a database that FlowFabric 0.15 made, whatever its physical layout, into one like those that [Migrate]
-// makes: it sets the tables of FlowFabric aside under names that begin with old_, makes this library's, copies the rows,
-// compares counts and checksums, and rewrites what FlowFabric left in forms of its own. The old rows are never changed;
-// [DropAdopted] drops them. Event ids and cursors stay valid. Grants on the old tables do not apply to the new ones. On a
-// database of this library it does what Migrate does.
+// Adopt converts a database made by FlowFabric 0.15, in any physical layout, to this library's tables. It renames
+// FlowFabric's tables to names that begin with old_, creates this library's, copies the rows, compares counts and
+// checksums, and rewrites forms that only FlowFabric uses. The old rows never change; [DropAdopted] drops them. Event ids
+// and cursors stay valid; grants on the old tables don't carry over. On a database of this library, Adopt is [Migrate].
 //
-// Stop FlowFabric and all programs of this library first. The database needs free disk space for a second copy. Until
-// the conversion is done every program of this library refuses the database, with [ErrNotAdopted]; a starting server of
-// FlowFabric waits while a call is under way.
+// Stop FlowFabric and all programs of this library first, and have free disk space for a second copy. Until the conversion
+// is done, this library refuses the database with [ErrNotAdopted], and a starting FlowFabric server waits for a call in
+// progress.
 //
-// Each step commits by itself and is recorded in ffx_schema_migrations. After an error, or the end of ctx, the next call
-// continues where this one stopped. AdoptOptions.Log receives the progress of each table. On two busy cores a million rows
-// in 256 partitions took 45 s.
+// Each step commits by itself and is recorded in ffx_schema_migrations, so a call after an error continues where the last
+// one stopped. A million rows in 256 partitions took 45 s on two busy cores.
 //
 // Errors: as Migrate; [ErrNotMigrated] for an empty database; [ErrPartitions] if Partitions does not fit the rows;
 // [ErrForeign] if a table of FlowFabric is missing; [ErrDifferent] if a copy differs from its original.
@@ -119,7 +117,7 @@ func Adopt[D Database](ctx context.Context, database D, opts AdoptOptions) (Adop
 	return adopted, nil
 }
 
-// conversion is a call of [Adopt] on a database that FlowFabric made.
+// conversion is one call of [Adopt] on a database made by FlowFabric.
 type conversion struct {
 	*session
 	partitions id.Partitions
@@ -128,12 +126,12 @@ type conversion struct {
 	unread     []string
 }
 
-// convert takes the steps that are not recorded yet.
+// convert runs the steps that are not recorded yet.
 func (c *conversion) convert(ctx context.Context) (Result, error) {
 	result := Result{From: c.state.Version}
 	c.log.InfoContext(ctx, "adopting", "database", c.state.Database, "schema", c.schema)
 	for _, step := range []struct {
-		row  string // empty: the step records its parts
+		row  string // empty if the step records its parts
 		take func(context.Context) error
 	}{
 		{stepCheck, c.check},
@@ -162,7 +160,7 @@ func (c *conversion) convert(ctx context.Context) (Result, error) {
 	return result, nil
 }
 
-// finish makes the planner know the new tables, and the database usable.
+// finish analyzes the new tables and records the conversion, after which the database is usable.
 func (c *conversion) finish(ctx context.Context) error {
 	if err := c.exec(ctx, "ANALYZE "+strings.Join(c.qualified(referenceTables), ", ")); err != nil {
 		return classify("analyse the new tables", err)
@@ -170,8 +168,8 @@ func (c *conversion) finish(ctx context.Context) error {
 	return classifyNil("record the conversion", c.once(ctx, adopted, nameNotNulls))
 }
 
-// nameNotNulls gives the NOT NULL constraints of the new tables the names that they have in other databases. PostgreSQL has
-// such constraints since 18. It numbered their names, because tables that are set aside keep theirs.
+// nameNotNulls gives the NOT NULL constraints of the new tables their usual names. PostgreSQL has such constraints since
+// 18, and numbered their names because the tables set aside keep theirs.
 const nameNotNulls = `
 DO $names$
 DECLARE
@@ -202,7 +200,7 @@ func (c *conversion) once(ctx context.Context, row string, statements ...string)
 	})
 }
 
-// count returns the numbers of a table.
+// count returns the counters of a table.
 func (c *conversion) count(table string) *Converted {
 	if c.counts[table] == nil {
 		c.counts[table] = &Converted{Table: table}
@@ -210,7 +208,7 @@ func (c *conversion) count(table string) *Converted {
 	return c.counts[table]
 }
 
-// tables returns the numbers of the tables with any, in order.
+// tables returns the counters of the tables that have any, in order.
 func (c *conversion) tables() []Converted {
 	var tables []Converted
 	for _, table := range referenceTables {
@@ -221,7 +219,7 @@ func (c *conversion) tables() []Converted {
 	return tables
 }
 
-// qualified returns the names of tables as they stand in SQL.
+// qualified returns the quoted, qualified names of tables.
 func (c *conversion) qualified(tables []string) []string {
 	names := make([]string, len(tables))
 	for i, table := range tables {
@@ -230,10 +228,10 @@ func (c *conversion) qualified(tables []string) []string {
 	return names
 }
 
-// name returns the name of an object of the schema as it stands in SQL.
+// name returns the quoted, qualified name of an object of the schema.
 func (c *conversion) name(object string) string { return pgx.Identifier{c.schema, object}.Sanitize() }
 
-// classifyNil is [classify] of an error that may be nil.
+// classifyNil is [classify] for an error that may be nil.
 func classifyNil(doing string, err error) error {
 	if err == nil {
 		return nil
@@ -241,13 +239,14 @@ func classifyNil(doing string, err error) error {
 	return classify(doing, err)
 }
 
-// DropAdopted drops the tables of FlowFabric that [Adopt] set aside, one in a transaction, and returns their names in
-// Result.Applied. What is dropped is lost, so make sure that the converted database works. Without any it does nothing.
+// DropAdopted drops the tables of FlowFabric that [Adopt] set aside, and returns their names in Result.Applied. Each table
+// is dropped in its own transaction. Make sure that the converted database works first, since the data is lost. Safe to
+// repeat.
 //
-// Dropping a table of 256 partitions needs up to 1,300 locks at once; a server with max_connections and
-// max_locks_per_transaction at their defaults has 6,400.
+// Dropping a table of 256 partitions needs up to 1,300 locks at once. A server with the default max_connections and
+// max_locks_per_transaction has 6,400.
 //
-// Errors: as [Migrate], and [ErrNotAdopted] while the conversion is not done.
+// Errors: as [Migrate], and [ErrNotAdopted] until the conversion is done.
 func DropAdopted[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
 		if err := s.state.refusal(opts); err != nil {

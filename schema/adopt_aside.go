@@ -13,8 +13,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/hash"
 )
 
-// check tests what can be wrong before anything changes, and makes FlowFabric's ledger if there is none: with it a server
-// of FlowFabric never makes tables in place of those that are set aside.
+// check looks for problems before anything changes. It also creates FlowFabric's ledger if there is none, so that a
+// FlowFabric server never recreates the tables that were set aside.
 func (c *conversion) check(ctx context.Context) error {
 	var missing []string
 	err := c.conn.QueryRow(ctx, `
@@ -50,7 +50,7 @@ func (c *conversion) check(ctx context.Context) error {
 	return classifyNil("begin the adoption", c.once(ctx, stepCheck, statements...))
 }
 
-// samplePartitions compares where rows stand with where the configured numbers of partitions would have them.
+// samplePartitions compares the partitions of some rows with those that the configuration gives.
 func (c *conversion) samplePartitions(ctx context.Context) error {
 	for _, of := range []struct {
 		what, table, column string
@@ -69,7 +69,7 @@ func (c *conversion) samplePartitions(ctx context.Context) error {
 		var key int16
 		var text string
 		if _, err := pgx.ForEachRow(rows, []any{&key, &text}, func() error {
-			if x, err := id.ParseFlowID(text); err == nil { // whatever it identifies: the bytes are hashed
+			if x, err := id.ParseFlowID(text); err == nil { // the kind of id does not matter: its bytes are hashed
 				keys, hashes = append(keys, key), append(hashes, hash.CRC16(x[:]))
 			}
 			return nil
@@ -87,7 +87,7 @@ func (c *conversion) samplePartitions(ctx context.Context) error {
 		if fits(int(of.partitions)) {
 			continue
 		}
-		detail := fmt.Sprintf("%s does not stand in %d %s partitions", of.table, of.partitions, of.what)
+		detail := fmt.Sprintf("%s has rows outside their place in %d %s partitions", of.table, of.partitions, of.what)
 		for n := 1; n <= math.MaxInt16; n++ {
 			if fits(n) {
 				detail += fmt.Sprintf(": %d would fit", n)
@@ -99,7 +99,7 @@ func (c *conversion) samplePartitions(ctx context.Context) error {
 	return nil
 }
 
-// referenceLedgerSQL returns the statements by which the baseline makes FlowFabric's ledger.
+// referenceLedgerSQL returns the statements of the baseline that create FlowFabric's ledger.
 func referenceLedgerSQL() (string, error) {
 	script, err := readScript(Migration{Name: baselineLedger})
 	if err != nil {
@@ -107,13 +107,13 @@ func referenceLedgerSQL() (string, error) {
 	}
 	i := strings.Index(script.up.sql, "CREATE TABLE IF NOT EXISTS _sqlx_migrations")
 	if i < 0 {
-		return "", fmt.Errorf("schema: %s makes no ledger of FlowFabric", baselineLedger)
+		return "", fmt.Errorf("schema: %s does not create FlowFabric's ledger", baselineLedger)
 	}
 	return script.up.sql[i:], nil
 }
 
-// setAside renames the tables of FlowFabric with their indexes and sequences. Partitions keep their names; only the
-// parents are locked.
+// setAside renames FlowFabric's tables with their indexes and sequences. Partitions keep their names; only the parents are
+// locked.
 func (c *conversion) setAside(ctx context.Context) error {
 	rows, err := c.conn.Query(ctx, `
 		WITH class AS (
@@ -152,7 +152,7 @@ func (c *conversion) setAside(ctx context.Context) error {
 	return classifyNil("set the tables aside", c.once(ctx, stepAside, statements...))
 }
 
-// makeTables applies the migrations. What FlowFabric made and stays in place gives way meanwhile.
+// makeTables applies the migrations. FlowFabric's objects that stay in place are renamed meanwhile.
 func (c *conversion) makeTables(ctx context.Context) ([]string, error) {
 	var applied []string
 	for _, m := range c.state.Migrations {
@@ -191,8 +191,8 @@ func (c *conversion) makeTables(ctx context.Context) ([]string, error) {
 	return applied, nil
 }
 
-// standing returns statements that take what FlowFabric made, and a migration makes as well, out of its way, and those
-// that put it back in place of what the migration made: its ledger and its five trigger functions.
+// standing returns statements for the objects that both FlowFabric and a migration create: its ledger and its five trigger
+// functions. away renames FlowFabric's; back puts them in place of the migration's.
 func (c *conversion) standing(ctx context.Context, sql string) (away, back string, err error) {
 	const kept = "ffx_kept_"
 	if strings.Contains(sql, "CREATE TABLE IF NOT EXISTS "+referenceLedgerTable) {

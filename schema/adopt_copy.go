@@ -10,17 +10,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// sumAtOnce is how many partitions one statement reads: each needs locks on the partition and its indexes.
+// sumAtOnce is the number of partitions per statement. Each needs locks on the partition and its indexes.
 const sumAtOnce = 32
 
-// original is a table that FlowFabric made.
+// original is a table made by FlowFabric.
 type original struct {
 	table   string   // its name before it was set aside
-	columns string   // those that both tables have, as they stand in SQL
+	columns string   // the columns that both tables have, quoted
 	parts   []string // its partitions, or the table itself
 }
 
-// originals reads what there is to copy, in order.
+// originals returns the tables to copy, in order.
 func (c *conversion) originals(ctx context.Context) ([]original, error) {
 	rows, err := c.conn.Query(ctx, `
 		SELECT
@@ -58,12 +58,12 @@ func (c *conversion) originals(ctx context.Context) ([]original, error) {
 		return nil, classify("read the old tables", err)
 	}
 	if len(found) != len(referenceTables) {
-		return nil, c.state.refuse(ErrForeign, fmt.Sprintf("%d of the %d tables that were set aside are there", len(found), len(referenceTables)))
+		return nil, c.state.refuse(ErrForeign, fmt.Sprintf("only %d of the %d tables that were set aside exist", len(found), len(referenceTables)))
 	}
 	return found, nil
 }
 
-// copyTables copies the rows, a partition in a transaction, and moves the sequences on behind the copied ids.
+// copyTables copies the rows, one partition per transaction, and advances the sequences past the copied ids.
 func (c *conversion) copyTables(ctx context.Context) error {
 	originals, err := c.originals(ctx)
 	if err != nil {
@@ -87,9 +87,9 @@ func (c *conversion) copyTables(ctx context.Context) error {
 	}))
 }
 
-// settledColumns are columns of this library that an execution gets with its copy if it has ended and nothing else of it is
-// to be rewritten but perhaps its public state: most of an old database. An update of each afterwards would take as long as
-// the rest. They are what AdoptExecutions writes.
+// settledColumns are this library's columns that AdoptExecutions writes. Ended executions get them with the copy unless
+// more than their public state has to be rewritten. That is most of an old database; updating each row afterwards would
+// take as long as all the rest.
 const (
 	settledColumns = ", ffx_retry_count, ffx_attempt_count, ffx_lease_epoch, ffx_execution_deadline_ms"
 
@@ -114,10 +114,10 @@ const (
 	)`
 )
 
-// seeded are the tables that a migration fills. Their rows give way to those of FlowFabric.
+// seeded lists the tables that a migration fills. FlowFabric's rows replace theirs.
 var seeded = []string{"ff_partition_config", "ff_migration_annotation"}
 
-// copyPart copies a partition, or a table that has none. Nothing is notified: no reader can be there.
+// copyPart copies a partition, or a table without partitions. It sends no notifications, since no reader can exist.
 func (c *conversion) copyPart(ctx context.Context, o original, part string) error {
 	return c.retryLocked(ctx, func() error {
 		if err := c.lockStands(ctx); err != nil {
@@ -148,8 +148,8 @@ func (c *conversion) copyPart(ctx context.Context, o original, part string) erro
 	})
 }
 
-// moveSequences continues each sequence of this library's tables where that of FlowFabric stopped. Repeating it does no
-// harm: it never moves one back.
+// moveSequences makes each sequence continue where FlowFabric's stopped. It is safe to repeat, since it never moves one
+// back.
 const moveSequences = `
 DO $move$
 DECLARE
@@ -193,7 +193,7 @@ func (c *conversion) verifyTables(ctx context.Context) error {
 		case wasRows != isRows:
 			return c.state.refuse(ErrDifferent, fmt.Sprintf("%s has %d rows, and %s%s has %d", o.table, isRows, asidePrefix, o.table, wasRows))
 		case wasSum.Cmp(isSum) != 0:
-			return c.state.refuse(ErrDifferent, fmt.Sprintf("the rows of %s are not those of %s%s", o.table, asidePrefix, o.table))
+			return c.state.refuse(ErrDifferent, fmt.Sprintf("the rows of %s differ from those of %s%s", o.table, asidePrefix, o.table))
 		}
 		if err := c.once(ctx, stepVerify+o.table); err != nil {
 			return classify("record the verification of "+o.table, err)
@@ -221,7 +221,7 @@ func (c *conversion) sum(ctx context.Context, columns string, tables []string) (
 		}
 		part, ok := new(big.Int).SetString(h, 10)
 		if !ok {
-			return 0, nil, fmt.Errorf("%q is no sum", h)
+			return 0, nil, fmt.Errorf("%q is not a sum", h)
 		}
 		rows, sum = rows+n, sum.Add(sum, part)
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// defaultTokenGrace is how long the tokens of a waitpoint key verify after the key has been replaced.
+// defaultTokenGrace is how long the tokens of a replaced waitpoint key stay valid.
 const defaultTokenGrace = 24 * time.Hour
 
-// maxUnread is how many things of one kind the result describes.
+// maxUnread limits the descriptions of each kind in the result.
 const maxUnread = 100
 
-// documents are rewrites of a table that need no more than the database: statements, each of which finds only what is not
-// in the form of this library yet. $grace is the grace of waitpoint keys in milliseconds.
+// documents are statements that rewrite a table inside the database. Each selects only rows that are not yet in this
+// library's form. $grace is the grace of waitpoint keys in milliseconds.
 var documents = []struct {
 	table      string
 	statements []string
@@ -62,7 +62,7 @@ var documents = []struct {
 		WHERE
 			(s.timeout_behavior IN ('fail', 'cancel', 'expire', 'auto_resume_with_timeout_signal', 'escalate')) IS NOT TRUE
 			AND ` + suspended,
-		// What a waitpoint that expired left in place of its signals.
+		// Placeholder that an expired waitpoint left in place of its signals.
 		`UPDATE ff_suspension_current AS s
 		SET member_map = (
 			SELECT coalesce(jsonb_object_agg(m.key, m.value), '{}')
@@ -127,7 +127,7 @@ var documents = []struct {
 		`UPDATE ff_budget_usage SET current_value = 0 WHERE current_value < 0`,
 	}},
 	{"ff_budget_usage_dedup", []string{
-		// Their keys name neither budget nor operation.
+		// Their keys name neither a budget nor an operation.
 		`DELETE FROM ff_budget_usage_dedup WHERE NOT outcome_json ? 'budget_id'`,
 	}},
 	{"ff_budget_usage_by_exec", []string{
@@ -141,14 +141,14 @@ var documents = []struct {
 			AND x.updated_at_ms <= u.last_reset_at_ms`,
 	}},
 	{"ff_quota_policy", []string{
-		// FlowFabric makes it when it meets a policy that does not exist. No policy has no limits either.
+		// FlowFabric inserts this row for a policy that does not exist. Without a policy there are no limits either.
 		`DELETE FROM ff_quota_policy
 		WHERE requests_per_window_seconds = 0 AND max_requests_per_window = 0 AND active_concurrency_cap = 0`,
 	}},
 }
 
 const (
-	// suspended says that the execution of a suspension s is still suspended.
+	// suspended is the condition that the execution of a suspension s is still suspended.
 	suspended = `EXISTS (
 			SELECT
 			FROM ff_exec_core AS e
@@ -158,10 +158,10 @@ const (
 				AND e.lifecycle_phase = 'suspended'
 		)`
 
-	// oldLimits says that a budget b has limits in a form that only FlowFabric's scheduler read.
+	// oldLimits is the condition that a budget b has limits in a form that only FlowFabric's scheduler read.
 	oldLimits = `jsonb_typeof(b.policy_json) = 'object' AND b.policy_json ?| ARRAY['hard_limit', 'hard']`
 
-	// oddLimits says that one of the limits of a budget b is no number.
+	// oddLimits is the condition that a limit of a budget b is not a number.
 	oddLimits = `(
 			coalesce(jsonb_typeof(b.policy_json -> 'hard_limits'), 'object') <> 'object'
 			OR coalesce(jsonb_typeof(b.policy_json -> 'hard_limit'), 'number') <> 'number'
@@ -171,9 +171,9 @@ const (
 		)`
 )
 
-// unread are queries of what could not be decoded, a text a row.
+// unread are queries for data that could not be decoded, one description per row.
 var unread = []string{
-	// The view looks up the current attempt of each execution, so what has ended in the usual form is left out.
+	// The view looks up each execution's current attempt, so leave out executions that ended in the usual form.
 	`SELECT 'execution ' || x.id || ': ' || x.corruption
 	FROM ff_exec_core AS e
 	CROSS JOIN LATERAL (
@@ -197,7 +197,7 @@ var unread = []string{
 	WHERE
 		e.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota')
 		AND e.raw_fields ->> 'blocking_detail' LIKE 'not an id: %'`,
-	`SELECT 'budget ' || b.budget_id || ': a limit is no number' FROM ff_budget_policy AS b WHERE ` + oddLimits,
+	`SELECT 'budget ' || b.budget_id || ': a limit is not a number' FROM ff_budget_policy AS b WHERE ` + oddLimits,
 	`SELECT 'suspension of {fp:' || s.partition_key || '}:' || s.execution_id || ': member_map is a JSON ' || jsonb_typeof(s.member_map)
 	FROM ff_suspension_current AS s
 	WHERE jsonb_typeof(s.member_map) <> 'object'`,
@@ -210,9 +210,9 @@ var unread = []string{
 	HAVING count(*) > 0`,
 }
 
-// rewriteTables brings what FlowFabric left in forms of its own into those of this library.
+// rewriteTables converts the forms that only FlowFabric uses to those of this library.
 func (c *conversion) rewriteTables(ctx context.Context) error {
-	// The rewrites are joins: with what the planner knows of empty tables they would read whole tables for each row.
+	// The rewrites are joins. With the planner's statistics for empty tables, they would read whole tables for each row.
 	if err := c.exec(ctx, "ANALYZE "+strings.Join(c.qualified(referenceTables), ", ")); err != nil {
 		return classify("analyse the new tables", err)
 	}
@@ -258,7 +258,7 @@ func (c *conversion) rewriteTables(ctx context.Context) error {
 	return c.listUnread(ctx)
 }
 
-// listUnread describes what could not be decoded.
+// listUnread collects descriptions of the data that could not be decoded.
 func (c *conversion) listUnread(ctx context.Context) error {
 	for _, query := range unread {
 		err := c.inTx(ctx, func(tx pgx.Tx) error {

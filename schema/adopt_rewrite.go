@@ -12,24 +12,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/document"
 )
 
-// rewritePage is how many executions one transaction rewrites.
+// rewritePage is the number of executions that one transaction rewrites.
 const rewritePage = 2000
 
-// found is an execution to be rewritten, and what FlowFabric left of it.
+// found is an execution to rewrite, with the state that FlowFabric left.
 type found struct {
 	Partition  int16
 	Execution  pgtype.UUID
 	Flow       pgtype.UUID
-	Settled    bool   // only its public state is to be rewritten
+	Settled    bool   // only its public state has to be rewritten
 	Quota      string // the id of its quota policy, as text
 	Judged     bool   // its dependencies may hold it
-	Mispointed bool   // its pointer is not at the attempt that goes on
+	Mispointed bool   // its pointer is not at the current attempt
 	HalfEnded  bool   // ended with a lease, or cancelled without an event
-	Mistold    bool   // ended under another public state
+	Mistold    bool   // ended, with a wrong public state
 }
 
-// foundExecutions returns the next executions, by key, that are not in the form of this library yet: each rewrite sets
-// ffx_retry_count. Of those that have it already only the public state may be an old one.
+// foundExecutions returns the next executions, by key, that are not yet in this library's form. Each rewrite sets
+// ffx_retry_count. If it is set already, only the public state may be in an old form.
 const foundExecutions = `
 SELECT
     e.partition_key AS partition,
@@ -84,8 +84,8 @@ ORDER BY
     e.execution_id
 LIMIT $3`
 
-// rewriteExecutions brings the executions into the form of this library, by the statements with which its background work
-// does it beside a running FlowFabric: all of them at once, and without waiting for what FlowFabric may still do.
+// rewriteExecutions converts the executions with the statements that the background work uses beside a running FlowFabric.
+// It converts all at once and does not wait for FlowFabric to finish work of its own.
 func (c *conversion) rewriteExecutions(ctx context.Context) error {
 	after := found{Partition: math.MinInt16, Execution: pgtype.UUID{Valid: true}}
 	for {
@@ -128,7 +128,7 @@ type rewriter struct {
 	q  *db.Queries
 }
 
-// keys are executions as parameters.
+// keys are the keys of executions, as parameters.
 type keys struct {
 	partitions []int16
 	executions []pgtype.UUID
@@ -144,7 +144,7 @@ func keysOf(page []found, of func(found) bool) keys {
 	return k
 }
 
-// rewrite rewrites a page, and returns how many executions it wrote.
+// rewrite rewrites a page and returns the number of executions it wrote.
 func (r rewriter) rewrite(ctx context.Context, page []found) (int, error) {
 	nowMs, err := r.q.GetNow(ctx, r.tx, nil)
 	if err != nil {
@@ -199,8 +199,8 @@ func (r rewriter) rewrite(ctx context.Context, page []found) (int, error) {
 	return settled + len(rewritten), nil
 }
 
-// judge returns which members of flows have to wait for their dependencies. A group without a row gets one. Where the
-// dependencies are impossible the member is held too: the background work skips it, and counts what nobody has counted.
+// judge returns which members of flows have to wait for their dependencies. It inserts missing group rows. A member with
+// impossible dependencies waits too: the background work skips it, and counts upstreams that were not counted.
 func (r rewriter) judge(ctx context.Context, page []found) (map[id.ExecutionUUID]bool, error) {
 	members := keysOf(page, func(x found) bool { return x.Judged })
 	if len(members.executions) == 0 {
@@ -232,7 +232,7 @@ func (r rewriter) judge(ctx context.Context, page []found) (map[id.ExecutionUUID
 			held[g.ExecutionID.Bytes] = true
 			continue
 		}
-		// What cannot be read holds its execution.
+		// A group that cannot be decoded holds its execution.
 		rules, err := document.GroupFromStored(g.Policy)
 		held[g.ExecutionID.Bytes] = err != nil ||
 			rules.Decide(g.SuccessCount, g.FailCount, g.SkipCount, g.RunningCount, g.Staged) != document.Satisfied
@@ -244,8 +244,8 @@ func (r rewriter) judge(ctx context.Context, page []found) (map[id.ExecutionUUID
 	return held, r.q.EnsureGroups(ctx, r.tx, rowless)
 }
 
-// heal takes the leases of executions that ended, and gives those that were cancelled without an event theirs. The
-// background work resolves what depends on them.
+// heal ends the leases of ended executions, and inserts the missing events of cancelled ones. The background work then
+// resolves their dependents.
 func (r rewriter) heal(ctx context.Context, k keys, nowMs int64) error {
 	rows, err := r.q.TakeHalfDone(ctx, r.tx, db.TakeHalfDoneParams{PartitionKeys: k.partitions, ExecutionIDs: k.executions})
 	if err != nil {
@@ -312,8 +312,8 @@ func (r rewriter) heal(ctx context.Context, k keys, nowMs int64) error {
 	return r.q.InsertCompletionEvents(ctx, r.tx, events)
 }
 
-// told returns which of the executions that may lack a completion event of their end have one. It reads the old table,
-// which has an index for it.
+// told returns which of the given executions already have a completion event for their end. It reads the old table, which
+// has an index for this.
 func (r rewriter) told(ctx context.Context, rows []db.TakeHalfDoneRow) (map[id.ExecutionUUID]bool, error) {
 	var k keys
 	var endedAtMs []int64

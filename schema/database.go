@@ -11,25 +11,25 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Database is what the operations of this package work on.
+// Database is the database that an operation of this package works on.
 //
-// A pool lends one connection, and gets it back as it was: what a migration sets holds for its transaction only.
-// So does a connection, which the operation uses alone while it lasts, and which must not be in a transaction. A
-// string is the URL of a database, postgres://user:password@host:port/database; the operation connects by itself.
+// The operation borrows one connection from a pool and returns it unchanged, since a migration's settings last for its
+// transaction only. A single connection must not be in a transaction, and the operation uses it exclusively. For a string,
+// the URL postgres://user:password@host:port/database, the operation connects by itself.
 //
-// Migrate, Adopt and Rollback open one connection more, for the lock, and close it: as the pool connects, with its
-// BeforeConnect, or as the given connection did.
+// Migrate, Adopt and Rollback open and close one more connection for the lock: as the pool connects, with its
+// BeforeConnect, or like the given connection.
 type Database interface {
 	*pgxpool.Pool | *pgxpool.Conn | *pgx.Conn | string
 }
 
-// source is where an operation gets its connections.
+// source provides the connections of an operation.
 type source struct {
-	// another opens a connection of the operation's own.
+	// another opens a separate connection.
 	another func(context.Context) (*pgx.Conn, error)
-	// borrow returns the connection to work on, and what gives it back.
+	// borrow returns the connection to work on and a function that returns it.
 	borrow func(context.Context) (*pgx.Conn, func(), error)
-	// inTx is a given connection that a change cannot work on.
+	// inTx is set if the given connection is in a transaction, so a change cannot use it.
 	inTx bool
 }
 
@@ -47,7 +47,7 @@ func sourceOf[D Database](database D, opts Options) (source, error) {
 	case string:
 		return urlSource(database)
 	}
-	return source{}, fmt.Errorf("schema: %T is no database", database) // cannot be: the constraint names no other type
+	return source{}, fmt.Errorf("schema: %T is not a database", database) // unreachable: the constraint has no other type
 }
 
 func poolSource(pool *pgxpool.Pool) source {
@@ -105,20 +105,20 @@ func open(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// closeConn closes conn even when ctx has ended; a polite goodbye may take a second.
+// closeConn closes conn even if ctx has ended. The server gets a second to answer.
 func closeConn(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = conn.Close(ctx)
 }
 
-// errURL does not quote what it complains about: a malformed URL may show its password anywhere.
+// errURL does not quote the URL: a malformed one may have its password anywhere.
 var errURL = errors.New("schema: the database URL is not of the form postgres://user:password@host:port/database")
 
-// PoolConfig reads a database URL as every operation of this package does, and chooses the schema: one that is not
-// empty becomes the search_path, whatever search_path the URL names. All else in the URL holds as it is written.
+// PoolConfig parses a database URL like every operation of this package, and sets the schema. A schema that is not empty
+// becomes the search_path, replacing one in the URL. The rest of the URL applies unchanged.
 //
-// An error says what is wrong and repeats nothing of the URL.
+// Errors describe the problem and never quote the URL.
 func PoolConfig(databaseURL, schema string) (*pgxpool.Config, error) {
 	if !strings.HasPrefix(databaseURL, "postgres://") && !strings.HasPrefix(databaseURL, "postgresql://") {
 		return nil, errURL
@@ -136,7 +136,7 @@ func PoolConfig(databaseURL, schema string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// checkSchemaName refuses a dot: dbmate, which applies the migrations as well, takes it for the end of the name.
+// checkSchemaName refuses a dot: dbmate, which also applies the migrations, takes it for the end of the name.
 func checkSchemaName(schema string) error {
 	if strings.Contains(schema, ".") {
 		return fmt.Errorf("schema: the schema name %q contains a dot", schema)

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
-// A program that migrates at its start, however many of it start at once.
+// A program that migrates when it starts. Any number of processes may do so at the same time.
 func ExampleMigrate() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
@@ -26,7 +26,7 @@ func ExampleMigrate() {
 	log.Printf("applied %q, now at %s", result.Applied, result.To)
 }
 
-// The migrations that a database at a version lacks, as one file for goose.
+// The migrations that a database at a given version lacks, as one file for goose.
 func ExampleSQL() {
 	steps, err := schema.SQL(schema.SQLOptions{From: "20261125000015"})
 	if err != nil || len(steps) == 0 {

@@ -9,13 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Repair lets the functions of the schema work in it again after it was renamed, or restored under another name: functions
-// that set a search_path still name the old schema, and creations fail. [Check] reports them with [ErrMoved].
+// Repair corrects the schema's functions after the schema was renamed, or restored under another name. Functions that set
+// a search_path still name the old schema then, and creations fail; [Check] reports [ErrMoved].
 //
-// All of them are changed in one transaction, which locks no table. Result.Applied are the functions; without any Repair
-// does nothing, so calling it again is safe.
+// It changes all of them in one transaction, which locks no table, and returns them in Result.Applied. Safe to repeat.
 //
-// Errors: as [Migrate], and [ErrNotMigrated] or [ErrNotAdopted]. It needs a role that owns the functions.
+// Errors: as [Migrate], and [ErrNotMigrated] or [ErrNotAdopted]. The role must own the functions.
 func Repair[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
 		switch s.state.Origin {
@@ -36,7 +35,7 @@ func Repair[D Database](ctx context.Context, database D, opts Options) (Result, 
 	})
 }
 
-// moves returns the statements that mend the functions in moved.
+// moves returns the statements that repair the functions in moved.
 func (s *State) moves() []string {
 	statements := make([]string, len(s.moved))
 	for i, function := range s.moved {
@@ -45,7 +44,7 @@ func (s *State) moves() []string {
 	return statements
 }
 
-// readMoved fills in which functions of the schema set a search_path that leads to the tables of another one, or to none.
+// readMoved fills in the functions of the schema that set a search_path with the tables of another schema, or none.
 func (s *State) readMoved(ctx context.Context, db Querier) error {
 	var user string
 	var homes []string
@@ -98,7 +97,7 @@ func (s *State) readMoved(ctx context.Context, db Querier) error {
 	return nil
 }
 
-// pathElements splits a search_path as the catalog has it into the names of schemas.
+// pathElements splits a search_path from the catalog into schema names.
 func pathElements(path string) []string {
 	var elements []string
 	var element strings.Builder
@@ -121,7 +120,7 @@ func pathElements(path string) []string {
 	return append(elements, element.String())
 }
 
-// movedRefusal returns an error that says how to mend the functions in moved, or nil.
+// movedRefusal returns an error with the statements that repair the functions in moved, or nil.
 func (s *State) movedRefusal() error {
 	if len(s.moved) == 0 {
 		return nil

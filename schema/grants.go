@@ -10,26 +10,26 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/rights"
 )
 
-// GrantOptions choose what [Grants] gives. At least one of the parts must be set; each includes reading.
+// GrantOptions selects the rights that [Grants] gives. Set at least one part; each includes reading.
 type GrantOptions struct {
 	// Schema is the schema of the tables. Default: public.
 	Schema string
 
-	// Reader reads executions, flows, lanes and events.
+	// Reader may read executions, flows, lanes and events.
 	Reader bool
-	// Creator creates executions and flows, and cancels them.
+	// Creator may create executions and flows, and cancel them.
 	Creator bool
-	// Worker claims and settles executions, does the background work, and has named consumers of events.
+	// Worker may claim and settle executions, run background work, and run named consumers of events.
 	Worker bool
-	// Operator does what engine.Operator offers, cancels, and moves named consumers.
+	// Operator may call the operations of engine.Operator, cancel, and move named consumers.
 	Operator bool
 }
 
-// Grants returns the statements that give a role of the database the rights to work on the tables, for their owner to run
-// after each migration. They give nothing beyond what the library's statements need, and take nothing away. A role that
-// owns the tables needs none of them.
+// Grants returns statements that grant a role the rights to work on the tables. The owner of the tables runs them after
+// each migration. They grant only the rights that the library's statements need, and revoke none. The owner itself needs
+// no grants.
 //
-// Errors: no role, no part of [GrantOptions], or a schema name with a dot.
+// Errors: an empty role, no part of [GrantOptions], or a schema name with a dot.
 func Grants(role string, opts GrantOptions) (string, error) {
 	var parts []rights.Role
 	for _, part := range []struct {
@@ -46,7 +46,7 @@ func Grants(role string, opts GrantOptions) (string, error) {
 	case role == "":
 		return "", errors.New("schema: the role has no name")
 	case parts == nil:
-		return "", errors.New("schema: nothing is chosen that the role may do")
+		return "", errors.New("schema: no right is selected for the role")
 	}
 	if err := checkSchemaName(opts.Schema); err != nil {
 		return "", err

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A migration's file is one of dbmate's: remarks, the line "-- migrate:up" with the statements to apply below it,
-// and "-- migrate:down" with those that take them back. Each half is sent as it is, in one transaction.
+// Migration files have dbmate's form: comments, the line "-- migrate:up" followed by the statements to apply, and the line
+// "-- migrate:down" followed by those to revert them. Each half is sent unchanged, in one transaction.
 
 const (
 	upLine   = "-- migrate:up"
@@ -21,10 +21,10 @@ const (
 // script is the content of a migration's file.
 type script struct{ up, down block }
 
-// block is one half of a script: what follows its directive.
+// block is one half of a script: the text after its directive.
 type block struct {
 	sql  string
-	line int // of the file, where sql begins
+	line int // line of the file where sql begins
 }
 
 var directive = regexp.MustCompile(`(?m)^--\s*migrate:(up|down)\b(.*)\n?`)
@@ -41,8 +41,8 @@ func readScript(m Migration) (script, error) {
 	return s, nil
 }
 
-// parseScript refuses what dbmate knows and no migration here uses: options, such as transaction:false, and more than
-// one pair of directives.
+// parseScript parses a migration. It refuses features of dbmate that no migration here uses: options, such as
+// transaction:false, and more than one pair of directives.
 func parseScript(content string) (script, error) {
 	found := directive.FindAllStringSubmatchIndex(content, -1)
 	if len(found) != 2 || content[found[0][2]:found[0][3]] != "up" || content[found[1][2]:found[1][3]] != "down" {
@@ -56,7 +56,7 @@ func parseScript(content string) (script, error) {
 	}
 	for line := range strings.Lines(content[:up[0]]) {
 		if text := strings.TrimSpace(line); text != "" && !strings.HasPrefix(text, "--") {
-			return script{}, fmt.Errorf("a statement stands above the line %q", upLine)
+			return script{}, fmt.Errorf("there is a statement above the line %q", upLine)
 		}
 	}
 	half := func(from, to int) block {
@@ -65,7 +65,7 @@ func parseScript(content string) (script, error) {
 	return script{up: half(up[1], down[0]), down: half(down[1], len(content))}, nil
 }
 
-// locate adds the line of the file to the error of a statement that began with b, where the server tells the place.
+// locate adds the file's line number to an error of a statement in b, if the server reports the position.
 func (b block) locate(err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	text := []rune(b.sql)
@@ -76,9 +76,9 @@ func (b block) locate(err error) error {
 	return fmt.Errorf("line %d: %w", b.line+strings.Count(before, "\n"), err)
 }
 
-// The ledger's statements. They carry their values, so that they serve scripts as well.
+// Statements on the ledger. They contain their values, so that scripts can use them too.
 
-// makeLedger makes the table as dbmate does.
+// makeLedger creates the table as dbmate does.
 const makeLedger = "CREATE TABLE IF NOT EXISTS " + ledgerTable + " (version varchar PRIMARY KEY)"
 
 const dropLedger = "DROP TABLE " + ledgerTable
@@ -91,5 +91,5 @@ func unrecord(row string) string {
 	return "DELETE FROM " + ledgerTable + " WHERE version = " + literal(row)
 }
 
-// literal quotes text, which holds no backslash.
+// literal quotes text, which contains no backslash.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }

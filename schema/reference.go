@@ -10,13 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// referenceVersion is the schema version of FlowFabric 0.15, referenceLedgerTable its ledger.
+// referenceVersion is the schema version of FlowFabric 0.15. referenceLedgerTable is its ledger.
 const (
 	referenceVersion     = 22
 	referenceLedgerTable = "_sqlx_migrations"
 )
 
-// referenceChecksums are the SHA-384 sums of the migrations of FlowFabric 0.15. There is no 15.
+// referenceChecksums has the SHA-384 sums of the migrations of FlowFabric 0.15. Number 15 does not exist.
 var referenceChecksums = map[int64]string{
 	1:  "9ff7e96a98ffd0cfa2f3eb32e0f9482ad1905dc78cdc52bdb87e3d68794771a7f2e06a8294449ddd1b7f516beddf1b40",
 	2:  "a81355439c91e16dd62e6f29169507b76db85605f688b815e3134d1956171b97b9581794f8af0f0fdb6780d3b2eb3ebd",
@@ -41,15 +41,15 @@ var referenceChecksums = map[int64]string{
 	22: "fe57077fab6ff1cc0a114b47b57383b021273829376947e2028c20f29a10343d47340a809d042ef044e711d241b59005",
 }
 
-// referenceRow is a row of the reference's ledger, _sqlx_migrations.
+// referenceRow is a row of FlowFabric's ledger, _sqlx_migrations.
 type referenceRow struct {
 	version  int64
 	success  bool
 	checksum string // hexadecimal
 }
 
-// referenceLedger is ordered by version. Empty and absent mean the same: a server that starts on a
-// database whose tables another made leaves an empty one behind.
+// referenceLedger is ordered by version. An empty ledger means the same as none: a server that starts on a database with
+// other tables leaves an empty one behind.
 type referenceLedger []referenceRow
 
 func readReferenceLedger(ctx context.Context, db Querier, schema string) (referenceLedger, error) {
@@ -68,8 +68,7 @@ func readReferenceLedger(ctx context.Context, db Querier, schema string) (refere
 	return ledger, nil
 }
 
-// refusal returns the sentinel and detail for a ledger that is not that of FlowFabric 0.15, or, where
-// newer is allowed, of a later one.
+// refusal returns the sentinel and detail for a ledger that is not from FlowFabric 0.15 or, if allowed, a newer version.
 func (l referenceLedger) refusal(allowNewer bool) (detail string, sentinel error) {
 	applied := map[int64]bool{}
 	for _, row := range l {
@@ -105,8 +104,8 @@ func (l referenceLedger) warnings() []string {
 	return warnings
 }
 
-// missingStructure looks at tables that came without a ledger, applied by hand or by a migrator that
-// died, and names the first thing that version 22 of the reference has and they lack; empty: nothing.
+// missingStructure checks tables without a ledger, created by hand or by a migrator that died. It returns the first thing
+// that they lack compared with version 22 of FlowFabric, or "".
 func missingStructure(ctx context.Context, db Querier, schema string) (string, error) {
 	var missing string
 	err := db.QueryRow(ctx, `

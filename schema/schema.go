@@ -1,15 +1,15 @@
-// Package schema makes, checks and takes down the tables this library works on, and converts those of FlowFabric.
+// Package schema creates, checks and drops the tables of this library, and converts those of FlowFabric.
 //
-// The migrations in migrations/ have dbmate's form; schema.sql is their committed sum. [Migrate] applies them
-// to an empty database or to one an older version of this library made, on a pool, a connection or a URL:
+// The migrations in migrations/ have dbmate's form; schema.sql is their committed sum. [Migrate] applies them to an empty
+// database, or to one from an older version of this library, on a pool, a connection or a URL:
 //
 //	if _, err := schema.Migrate(ctx, pool, schema.Options{}); err != nil { … }
 //
-// [SQL] gives them to other migrators. A database made by FlowFabric 0.15 is converted by [Adopt]. FlowFabric can work on
-// either afterwards: its tables keep their names, columns and ledger, and what this library adds bears the prefix ffx_.
+// [SQL] returns them for other migrators. [Adopt] converts a database made by FlowFabric 0.15. FlowFabric can work on
+// either afterwards: its tables keep their names, columns and ledger, and this library's additions have the prefix ffx_.
 //
-// Names are unqualified everywhere, so a search_path chooses the schema and one database may hold
-// several engines. Which migrations a schema holds is recorded in its table ffx_schema_migrations.
+// Names are unqualified, so the search_path selects the schema, and one database may hold several engines. The table
+// ffx_schema_migrations records the migrations of its schema.
 package schema
 
 import (
@@ -23,25 +23,25 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Migrations returns the migration files, for programs that apply them by dbmate's own command.
+// Migrations returns the migration files, for programs that apply them with dbmate itself.
 func Migrations() fs.FS {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
-		return migrations // cannot be: the folder is part of this package
+		return migrations // unreachable: the folder is part of this package
 	}
 	return files
 }
 
 const (
-	// Version is the newest migration: the version of a database that this build works on.
+	// Version is the newest migration, which is the version of the databases that this build works on.
 	Version = "20261125000019"
 
-	// baseline is the last migration that only makes what the reference has too, and baselineLedger is its file: it makes
-	// FlowFabric's ledger.
+	// baseline is the last migration that only creates objects that FlowFabric has too. baselineLedger is its file, which
+	// creates FlowFabric's ledger.
 	baseline       = "20261101000008"
 	baselineLedger = "20261101000008_reference"
 
-	// firstOwn is the first migration after them. Migrations with versions in between were never released.
+	// firstOwn is the first migration after the baseline. Migrations with versions in between were never released.
 	firstOwn = "20261125000001"
 
 	ledgerTable = "ffx_schema_migrations"
@@ -49,15 +49,15 @@ const (
 
 // Options are common to the operations of this package. The zero value is usable.
 type Options struct {
-	// Schema is the schema to work in; Migrate creates it if it does not exist. It has no dot in its name. Empty: the
-	// first existing one of the connection's search_path, which the URL, the pool, the role or the server sets.
+	// Schema is the schema to work in, without a dot in its name. Migrate creates it if it does not exist. Empty: the first
+	// existing schema of the connection's search_path, which the URL, the pool, the role or the server sets.
 	Schema string
 
-	// Log receives progress and warnings. Nil: nothing is logged.
+	// Log receives progress and warnings. Nil disables logging.
 	Log *slog.Logger
 
-	// AllowNewerReference accepts a database that a newer FlowFabric than 0.15 has migrated. Its
-	// tables may then differ from what this library expects.
+	// AllowNewerReference accepts a database migrated by a FlowFabric newer than 0.15. Its tables may then differ from those
+	// this library expects.
 	AllowNewerReference bool
 }
 
@@ -68,29 +68,27 @@ func (o Options) log() *slog.Logger {
 	return o.Log
 }
 
-// Result tells what an operation did; it is empty after an error.
+// Result is the result of an operation. It is empty after an error.
 type Result struct {
-	// From and To are the newest migration before and after; empty means none.
+	// From and To are the newest migrations before and after. Empty means none.
 	From, To string
-	// Applied are the migrations applied, oldest first, or taken back, newest first.
+	// Applied lists the applied migrations, oldest first, or the reverted ones, newest first.
 	Applied []string
 }
 
-// Migrate brings the database to [Version]: an empty one, or one an older version of this library
-// made. Calling it again does nothing. One that a newer version migrated, and that this one may work on, it
-// leaves alone; Result.To then tells that version.
+// Migrate migrates the database to [Version]. It may be empty or made by an older version of this library. If a newer
+// version migrated it and this build may use it, nothing changes and Result.To is the newer version. Safe to repeat.
 //
-// Calls from several processes, and a starting FlowFabric server, wait for each other, as long as ctx lets them,
-// behind one advisory lock of the database. It is a transaction's, on a connection of its own, and so holds behind a
-// transaction pooler too. A call whose lock is lost with that connection begins no further migration.
+// Concurrent calls, and a starting FlowFabric server, wait for one advisory lock of the database until ctx ends. It also
+// works behind a transaction pooler, and a call that loses its lock begins no further migration.
 //
-// Each migration is a transaction of its own; after a failure the next call goes on where this one
-// stopped. A migration that finds a table locked for two seconds lets others pass and tries again.
-// The end of ctx is noticed between tries; a migration that is being applied runs to its end.
+// Each migration is one transaction; after a failure the next call continues from there. If a table stays locked for two
+// seconds, the migration rolls back, pauses and tries again. Migrate checks ctx between tries; a running migration is not
+// interrupted.
 //
-// Errors: a [*StateError] when the database is not one to migrate: [ErrNoDatabase], [ErrReadOnly],
-// [ErrNotAdopted], [ErrTooNew], [ErrTooOld], [ErrDirty], [ErrForeign], [ErrDistributed], [ErrEncoding] or [ErrUnreleased]; nothing
-// is changed then. A statement that fails is named by file and line, and errors.As finds its *pgconn.PgError.
+// Errors: [*StateError] with [ErrNoDatabase], [ErrDenied], [ErrReadOnly], [ErrNotAdopted], [ErrTooNew], [ErrTooOld],
+// [ErrDirty], [ErrForeign], [ErrDistributed], [ErrEncoding] or [ErrUnreleased]; nothing was changed. An error of a
+// statement has its file and line, and wraps a *pgconn.PgError.
 func Migrate[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
 		if s.state.unconverted() {
@@ -100,10 +98,10 @@ func Migrate[D Database](ctx context.Context, database D, opts Options) (Result,
 	})
 }
 
-// Plan tells what [Migrate] would do, and changes nothing: Result.Applied is what it would apply. It takes no lock, so
-// another process may be about to do that.
+// Plan returns the result that [Migrate] would have, without changing anything: Result.Applied lists the migrations it
+// would apply. It takes no lock, so another process may be about to apply them.
 //
-// Errors: those by which Migrate refuses the database.
+// Errors: those with which Migrate refuses the database.
 func Plan[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	state, err := Status(ctx, database, opts)
 	if err != nil {
@@ -118,12 +116,10 @@ func Plan[D Database](ctx context.Context, database D, opts Options) (Result, er
 	return Result{From: state.Version, To: max(state.Version, Version), Applied: state.pending()}, nil
 }
 
-// Rollback takes back every migration newer than the version to, newest first; with to empty all of
-// them, and the schema is left without a table of this library. The data in what is dropped is lost.
+// Rollback reverts every migration newer than to, newest first. If to is empty, it reverts all of them, and no table of
+// this library remains. Data in dropped objects is lost. Tables that [Adopt] set aside stay.
 //
-// What [Adopt] set aside is left.
-//
-// Errors: as Migrate, and [ErrTooNew] for every database that a newer version migrated.
+// Errors: as Migrate, and [ErrTooNew] for any database that a newer version migrated.
 func Rollback[D Database](ctx context.Context, database D, to string, opts Options) (Result, error) {
 	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
 		switch {
@@ -132,7 +128,7 @@ func Rollback[D Database](ctx context.Context, database D, to string, opts Optio
 		case s.state.unconverted():
 			return Result{}, s.state.notAdopted()
 		case s.state.newer():
-			return Result{}, s.state.refuse(ErrTooNew, fmt.Sprintf("its version is %s, this build cannot take that back", s.state.Version))
+			return Result{}, s.state.refuse(ErrTooNew, fmt.Sprintf("its version is %s, this build cannot revert it", s.state.Version))
 		case to != "" && !s.state.knows(to):
 			return Result{}, errUnknown(to)
 		}
@@ -142,10 +138,10 @@ func Rollback[D Database](ctx context.Context, database D, to string, opts Optio
 
 func errUnknown(version string) error { return fmt.Errorf("schema: there is no migration %q", version) }
 
-// Status tells what the database holds and which migrations are pending; it changes nothing. A
-// database that [Check] would refuse is not an error here: see [State.Err].
+// Status returns the state of the database and its pending migrations, without changing anything. For a database that
+// [Check] would refuse, it returns no error but sets [State.Err].
 //
-// Errors: [ErrNoDatabase] or [ErrDenied] in a [*StateError], or a failure to connect or read.
+// Errors: [*StateError] with [ErrNoDatabase] or [ErrDenied], or a failure to connect or read.
 func Status[D Database](ctx context.Context, database D, opts Options) (State, error) {
 	from, err := sourceOf(database, opts)
 	if err != nil {
@@ -164,11 +160,11 @@ func Status[D Database](ctx context.Context, database D, opts Options) (State, e
 	return state, nil
 }
 
-// Check tells whether an engine can work on the database: nil when its schema is at [Version], or at a newer one
-// that lets this one work beside it, and writable. Of the latter opts.Log is warned. It takes a connection, a pool or
-// a transaction, and only reads. It looks at opts.Schema; an engine at the first schema of the search_path.
+// Check reports whether an engine can work on the database. It returns nil if the schema is writable and at [Version], or
+// at a newer version that this build may use, which it logs as a warning to opts.Log. It only reads, from opts.Schema or,
+// like an engine, from the first schema of the search_path. db may be a connection, a pool or a transaction.
 //
-// Errors: a [*StateError] around one of the sentinels of this package, which say what to do next.
+// Errors: [*StateError] with a sentinel of this package that says what to do next.
 func Check(ctx context.Context, db Querier, opts Options) error {
 	state, err := inspect(ctx, db, opts.Schema)
 	if err != nil {

@@ -14,30 +14,30 @@ import (
 )
 
 const (
-	// lockTimeout is how long a migration waits for a table, in milliseconds: who waits holds up everyone behind.
+	// lockTimeout is how long a migration waits for a table, in milliseconds. While it waits, it blocks all later sessions.
 	lockTimeout = "2000"
-	// lockPause is how long it then lets others pass.
+	// lockPause is the pause before the next try, which lets other sessions pass.
 	lockPause = 500 * time.Millisecond
 
-	// queueTimeout is how long a transaction waits for the migration lock, in milliseconds, before the next one does,
-	// and queuePause the time between them.
+	// queueTimeout limits one transaction that waits for the migration lock, in milliseconds. queuePause is the pause between
+	// two of them.
 	queueTimeout = "500"
 	queuePause   = 100 * time.Millisecond
 
-	// citusPropagation is the setting by which Citus makes on its other nodes what is made on this one. The tables
-	// are local. Without Citus the setting means nothing, and every role may make it.
+	// citusPropagation makes Citus create objects on its other nodes as well. The tables are local. Without Citus the setting
+	// has no effect, and every role may set it.
 	citusPropagation = "citus.enable_ddl_propagation"
 )
 
-// session is one exclusive change of a schema: it lives while the migration lock is held.
+// session is one exclusive change of a schema. It lasts while the migration lock is held.
 type session struct {
 	schema string
 	state  State
 	log    *slog.Logger
-	// conn is the one to work on. Between its transactions nothing of a session is left on it: it is somebody else's,
-	// or a transaction pooler's that changes from one transaction to the next.
+	// conn is the connection to work on. Nothing of a session may stay on it between transactions: it belongs to the caller,
+	// or is a transaction pooler's and changes with each transaction.
 	conn *pgx.Conn
-	// locker holds the lock in a transaction, which an ever new one of conn cannot.
+	// locker holds the lock in one long transaction, which conn cannot, since it runs one transaction after another.
 	locker *pgx.Conn
 }
 
@@ -54,12 +54,12 @@ func change[D Database](ctx context.Context, database D, opts Options, do func(c
 	if err != nil {
 		return Result{}, err
 	}
-	// Closing the connection ends the transaction and with it the lock.
+	// Closing the connection ends the transaction, which releases the lock.
 	defer closeConn(ctx, locker)
 	if err := lock(ctx, locker); err != nil {
 		return Result{}, err
 	}
-	// Only now, so that callers which share a pool of one connection do not hold it while they wait for the lock.
+	// Borrow only now, so callers that share a pool of one connection don't hold it while they wait for the lock.
 	conn, giveBack, err := from.borrow(ctx)
 	if err != nil {
 		return Result{}, err
@@ -85,16 +85,16 @@ func change[D Database](ctx context.Context, database D, opts Options, do func(c
 	return do(ctx, s)
 }
 
-// lock begins a transaction on conn and takes the migration lock in it, waiting as long as ctx allows,
-// whatever timeouts the server sets.
+// lock begins a transaction on conn and takes the migration lock in it, waiting until ctx ends, whatever timeouts the
+// server sets.
 //
-// The lock is the one that FlowFabric's migrator holds, so starting servers of either kind wait for
-// each other. It knows the database only: engines in different schemas are changed one after the other.
+// The lock is the one of FlowFabric's migrator, so starting servers of either kind wait for each other. It covers the
+// whole database, so engines in different schemas are changed one after the other.
 //
-// FlowFabric holds it for its session. A transaction's excludes that as well, and it holds behind a transaction
-// pooler, where a session's would stay with a connection of the pooler's after this process is gone. There a transaction
-// that waits keeps one of the pooler's few connections, and who has the lock may need it to go on: so the wait is one of
-// many short transactions.
+// FlowFabric holds it for its session; a transaction's lock excludes that as well. It also works behind a transaction
+// pooler, where a session's lock would stay on a pooled connection after this process is gone. A waiting transaction
+// occupies one of the pooler's few connections, which the holder of the lock may need, so lock waits in many short
+// transactions.
 func lock(ctx context.Context, conn *pgx.Conn) error {
 	for {
 		err := tryLock(ctx, conn)
@@ -114,8 +114,8 @@ func lock(ctx context.Context, conn *pgx.Conn) error {
 
 // tryLock leaves conn in a transaction, which holds the lock if there is no error.
 func tryLock(ctx context.Context, conn *pgx.Conn) error {
-	// No more than the settings that this server has: transaction_timeout came with PostgreSQL 17. The transaction
-	// idles while the change is made.
+	// Set only settings that this server has: transaction_timeout came with PostgreSQL 17. The transaction is idle during the
+	// change.
 	_, err := conn.Exec(ctx, `
 		BEGIN;
 		DO $$
@@ -139,8 +139,8 @@ func tryLock(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// lockKey is the advisory lock of FlowFabric's migrator for a database; data-model section 9.1 of the
-// specification derives it.
+// lockKey returns the advisory lock key of FlowFabric's migrator for a database, derived as in data-model section 9.1 of
+// the specification.
 func lockKey(database string) int64 {
 	return 0x3d32ad9e * int64(crc32.ChecksumIEEE([]byte(database)))
 }
@@ -183,8 +183,7 @@ func (s *session) apply(ctx context.Context, m Migration) error {
 	return s.run(ctx, script.up, ledger)
 }
 
-// run executes half a migration and what the ledger has to say of it, in one transaction. Once begun it does not end
-// with ctx.
+// run executes half a migration and its ledger statement in one transaction. Once begun, it does not end with ctx.
 func (s *session) run(ctx context.Context, half block, ledger string) error {
 	return s.retryLocked(ctx, func() error {
 		if err := s.lockStands(ctx); err != nil {
@@ -194,8 +193,7 @@ func (s *session) run(ctx context.Context, half block, ledger string) error {
 	})
 }
 
-// lockStands returns an error when the connection that holds the lock is gone, and with it the lock: somebody else may
-// be at work.
+// lockStands returns an error if the connection that holds the lock is lost, since another process may then hold the lock.
 func (s *session) lockStands(ctx context.Context) error {
 	if err := s.locker.Ping(ctx); err != nil {
 		return fmt.Errorf("the connection that held the migration lock is lost: %w", err)
@@ -203,7 +201,7 @@ func (s *session) lockStands(ctx context.Context) error {
 	return nil
 }
 
-// rollback takes back the migrations newer than to.
+// rollback reverts the migrations newer than to.
 func (s *session) rollback(ctx context.Context, to string) (Result, error) {
 	result := Result{From: s.state.Version, To: to}
 	for _, m := range slices.Backward(s.state.Migrations) {
@@ -229,8 +227,8 @@ func (s *session) rollback(ctx context.Context, to string) (Result, error) {
 	return result, nil
 }
 
-// exec runs statements in a transaction of their own in which unqualified names mean this schema and no other. Its
-// settings go with it.
+// exec runs statements in a transaction in which unqualified names mean this schema only. Its settings end with the
+// transaction.
 func (s *session) exec(ctx context.Context, statements ...string) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, strings.Join(statements, ";\n"))
@@ -238,7 +236,7 @@ func (s *session) exec(ctx context.Context, statements ...string) error {
 	})
 }
 
-// inTx runs do in such a transaction.
+// inTx runs do in a transaction with the settings of exec.
 func (s *session) inTx(ctx context.Context, do func(pgx.Tx) error) error {
 	begin := []string{
 		"BEGIN ISOLATION LEVEL READ COMMITTED",
@@ -250,7 +248,7 @@ func (s *session) inTx(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, s.conn, pgx.TxOptions{BeginQuery: strings.Join(begin, ";")}, do)
 }
 
-// retryLocked repeats try for as long as it ends because a table stayed locked, or in a deadlock.
+// retryLocked repeats try while it fails because a table stays locked or because of a deadlock.
 func (s *session) retryLocked(ctx context.Context, try func() error) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -260,7 +258,7 @@ func (s *session) retryLocked(ctx context.Context, try func() error) error {
 		if state := sqlState(err); state != "55P03" && state != "40P01" {
 			return err
 		}
-		s.log.WarnContext(ctx, "a table to be changed is locked; trying again", "schema", s.schema, "error", err)
+		s.log.WarnContext(ctx, "a table is locked; retrying", "schema", s.schema, "error", err)
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w; last try: %w", ctx.Err(), err)

@@ -9,37 +9,37 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// sharedIndexes are those of the reference that its server and its workers cannot do without on tables with rows, and
-// that this library leaves out, because claims, renewals and completions change what they index. The others that it leaves
-// out serve nothing that a FlowFabric server does all the time, or are served by a key here.
+// sharedIndexes are the indexes that FlowFabric's server and workers need on tables with rows. This library omits them by
+// default, because claims, renewals and completions change the indexed columns. FlowFabric's other omitted indexes are
+// used only rarely, or a key here replaces them.
 var sharedIndexes = []struct{ name, on string }{
-	// Claims. The condition holds for every row, and lets only statements that name a lane use the index. The planner could
-	// prefer it to the primary key for any other that names a partition, as long as the tables have no statistics.
+	// For claims. The condition holds for every row, and restricts the index to statements that name a lane. Otherwise the
+	// planner could prefer it to the primary key for any statement with a partition, until the tables have statistics.
 	{"ff_exec_core_lane_phase_idx", "ff_exec_core (partition_key, lane_id, lifecycle_phase) WHERE lane_id IS NOT NULL"},
-	// Both scans of leases.
+	// For both scans of leases.
 	{"ff_attempt_lease_expiry_idx", "ff_attempt (partition_key, lease_expires_at_ms) WHERE lease_expires_at_ms IS NOT NULL"},
-	// The dispatch of completions, which looks its events up by execution.
+	// For the dispatch of completions, which looks up events by execution.
 	{"ff_completion_event_lookup_idx", "ff_completion_event (partition_key, execution_id, occurred_at_ms)"},
 }
 
-// Share makes the three indexes by which FlowFabric 0.15 claims work, finds lost leases and dispatches completions: without
-// them its workers are slow on tables with many rows. They cost this library's own claims, renewals and completions.
-// [Unshare] takes them back. The other indexes of FlowFabric's own databases are left out: nothing that its server and
-// workers do needs them, or a key here serves the same reads. docs/both-engines.md lists them.
+// Share creates the three indexes with which FlowFabric 0.15 claims work, finds lost leases and dispatches completions.
+// Its workers are slow on large tables without them, and this library's claims, renewals and completions are slower with
+// them. [Unshare] drops them. docs/both-engines.md lists FlowFabric's other indexes, which are not needed here.
 //
-// Nobody who reads or writes is held up, and running programs need not know of it: the indexes are made concurrently,
-// one after the other, which on a large table takes minutes, and longer while old transactions run. What a failed or
-// interrupted call leaves half-made, the next one drops and makes anew; [State.Shared] and a warning of [Status] tell.
-// Meanwhile other migrations and starting FlowFabric servers wait. It works on a connection of its own, whose time limits
-// it lifts: do not lead it through a transaction pooler where the role or the server sets a statement_timeout.
+// The indexes are built concurrently, one after the other, so readers and writers don't wait. On a large table this takes
+// minutes, longer if old transactions are open. Other migrations and starting FlowFabric servers wait meanwhile. After a
+// failure, [State.Shared] is false and [Status] warns; the next call rebuilds unfinished indexes.
 //
-// Errors: as [Migrate], and [ErrTooOld] or [ErrNotMigrated] for a database that is not at [Version]. The end of ctx
-// interrupts it.
+// Share lifts the time limits on a connection of its own. Don't use it through a transaction pooler if the role or the
+// server sets a statement_timeout.
+//
+// Errors: as [Migrate], and [ErrTooOld] or [ErrNotMigrated] if the database is not at [Version]. If ctx ends, the build is
+// interrupted.
 func Share[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	return changeShared(ctx, database, opts, (*session).share)
 }
 
-// Unshare takes back what [Share] made, in the same manner.
+// Unshare drops the indexes that [Share] creates, in the same way.
 func Unshare[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	return changeShared(ctx, database, opts, (*session).unshare)
 }
@@ -74,7 +74,7 @@ func changeShared[D Database](
 	})
 }
 
-// share makes the indexes that are missing, and those anew that were not finished.
+// share creates the missing indexes and rebuilds the unfinished ones.
 func (s *session) share(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 	var made []string
 	for _, index := range sharedIndexes {
@@ -119,7 +119,7 @@ func (s *session) dropShared(ctx context.Context, conn *pgx.Conn, name string) e
 	return nil
 }
 
-// readShared fills in which of the indexes there are, and whether each is whole.
+// readShared fills in which of the indexes exist, and whether each is complete.
 func (s *State) readShared(ctx context.Context, db Querier) error {
 	names := make([]string, len(sharedIndexes))
 	for i, index := range sharedIndexes {
@@ -154,11 +154,11 @@ func (s *State) readShared(ctx context.Context, db Querier) error {
 	return nil
 }
 
-// sharedWarning says that the indexes are there in part.
+// sharedWarning returns a warning if only some of the indexes exist.
 func (s *State) sharedWarning() []string {
 	if s.unconverted() || s.Shared || len(s.shared) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("of the %d indexes for FlowFabric it has some, or some half-made: run `ff migrate share` again, "+
+	return []string{fmt.Sprintf("some of the %d indexes for FlowFabric are missing or incomplete: run `ff migrate share` again, "+
 		"or with --undo", len(sharedIndexes))}
 }

@@ -9,32 +9,32 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// SQLOptions choose what [SQL] returns. The zero value: everything, for the first schema of the search_path.
+// SQLOptions selects the migrations for [SQL]. The zero value selects all, for the first schema of the search_path.
 type SQLOptions struct {
-	// From is the version that the database is at; the migrations after it are returned. Empty: from the first on.
+	// From is the current version of the database. SQL returns the migrations after it. Empty: all.
 	From string
-	// To is the last migration returned. Empty: [Version].
+	// To is the last migration to return. Empty: [Version].
 	To string
-	// Schema is the schema to work in, as in [Options]; the first migration makes it if it does not exist.
+	// Schema is the schema to work in, as in [Options]. The first migration creates it if it does not exist.
 	Schema string
 }
 
-// A Step is a migration as SQL for another migrator: both ways, with the ledger's row. Each way is to be run in one
-// transaction, whole or statement by statement; it leaves no setting behind.
+// Step is a migration as SQL for another migrator, up and down, including the ledger's row. Run each direction in one
+// transaction, as a whole or statement by statement. It leaves no settings behind.
 type Step struct {
 	Version, Name string
 	Up, Down      string
 }
 
-// SQL returns the migrations for a program that applies SQL by itself, oldest first: see [Step.Files] for the known
-// ones. A database that was migrated by them is one of this library's: [Check] and the engine accept it, and [Migrate]
-// goes on from there. The other way round, SQL goes on where Migrate stopped: From is then [State.Version].
+// SQL returns the migrations for a program that applies SQL by itself, oldest first. [Step.Files] formats them for some
+// migrators. The resulting database is like one from [Migrate], which can continue from there. To continue where Migrate
+// stopped, set From to [State.Version].
 //
-// Unlike Migrate the steps do not wait for each other behind its lock, set no lock timeout and do not try again: the
-// migrator that runs them does what it does. Of two runs of one step the second fails, at the ledger's key. They are
-// not for a database that FlowFabric made and [Adopt] has not converted.
+// Unlike Migrate, the steps take no migration lock, set no lock timeout and don't retry; the migrator decides. If a step
+// runs twice, the second run fails on the ledger's key. Don't use them on a database made by FlowFabric that [Adopt] has
+// not converted.
 //
-// Errors: From or To is no migration, or they are in the wrong order; a schema name with a dot or a dollar sign.
+// Errors: From or To is not a migration, or they are in the wrong order; a schema name with a dot or a dollar sign.
 func SQL(opts SQLOptions) ([]Step, error) {
 	to := opts.To
 	if to == "" {
@@ -93,8 +93,8 @@ func newStep(m Migration, first bool, schema string) (Step, error) {
 	}, nil
 }
 
-// enter makes the settings of a migration: unqualified names mean one schema, which functions remember too. leave
-// restores the search_path, for what the migrator itself does in the transaction.
+// enter applies the settings of a migration: unqualified names mean one schema, also later in its functions. leave
+// restores the search_path for the migrator's own statements in the transaction.
 func enter(schema string) string {
 	path := "quote_ident(current_schema())"
 	if schema != "" {
@@ -115,8 +115,8 @@ BEGIN
 END
 $settings$;`
 
-// Join returns one step for all of steps, named after the newest: forwards in their order, backwards in reverse. It is
-// for a migrator whose versions count on: a file of this library's own version may come before what is applied.
+// Join combines steps into one, named after the newest: up in their order, down in reverse. It is for migrators with
+// consecutive versions, where a file with this library's version might sort before applied ones.
 func Join(steps []Step) Step {
 	var (
 		joined   Step
@@ -132,29 +132,30 @@ func Join(steps []Step) Step {
 	return joined
 }
 
-// Format is the form in which a migrator wants its files.
+// Format is the file format of a migrator.
 type Format string
 
-// The formats.
+// Formats of migration files.
 const (
-	// Plain is SQL for psql or any other program: one file for each way, with BEGIN and COMMIT.
+	// Plain is SQL for psql or any other program: one file for each direction, with BEGIN and COMMIT.
 	Plain Format = "plain"
 	// Goose is one file with the annotations of github.com/pressly/goose.
 	Goose Format = "goose"
-	// GolangMigrate is a pair of files for github.com/golang-migrate/migrate, which runs each at once and so in a
+	// GolangMigrate is a pair of files for github.com/golang-migrate/migrate. It sends each file at once, so in one
 	// transaction. Its x-multi-statement must be off.
 	GolangMigrate Format = "golang-migrate"
-	// Atlas is a file with the way up for ariga.io/atlas; `atlas migrate hash` has to follow.
+	// Atlas is a file with the up direction for ariga.io/atlas. Run `atlas migrate hash` afterwards.
 	Atlas Format = "atlas"
 )
 
 // Formats lists the formats.
 func Formats() []Format { return []Format{Plain, Goose, GolangMigrate, Atlas} }
 
-// A File is what a migrator reads.
+// File is a migration file for a migrator.
 type File struct{ Name, Text string }
 
-// Files returns the step as the files of a format: the way up, or both, and then the way down if that is a file apart.
+// Files returns the step in the given format: one file with the up direction, or both, and then the down direction if it
+// has a file of its own.
 //
 // Errors: an unknown format.
 func (s Step) Files(format Format) ([]File, error) {
@@ -171,10 +172,10 @@ func (s Step) Files(format Format) ([]File, error) {
 	case Atlas:
 		return []File{{s.Name + ".sql", s.Up}}, nil
 	}
-	return nil, fmt.Errorf("schema: the format %q is unknown; there are %v", format, Formats())
+	return nil, fmt.Errorf("schema: unknown format %q: use one of %v", format, Formats())
 }
 
-// gooseStatement keeps goose from looking for the ends of statements.
+// gooseStatement marks sql as one statement, so that goose does not split it.
 func gooseStatement(sql string) string {
 	return "-- +goose StatementBegin\n" + sql + "-- +goose StatementEnd\n"
 }

@@ -10,79 +10,77 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Origin tells who made the tables of a schema.
+// Origin is the program that made the tables of a schema.
 type Origin string
 
-// The origins.
+// Origins of a schema's tables.
 const (
-	// OriginNone: the schema holds no tables of this library or of FlowFabric.
+	// OriginNone means that the schema has no tables of this library or of FlowFabric.
 	OriginNone Origin = "none"
-	// OriginOwn: this library made them.
+	// OriginOwn means that this library made them.
 	OriginOwn Origin = "own"
-	// OriginReference: FlowFabric made them.
+	// OriginReference means that FlowFabric made them.
 	OriginReference Origin = "reference"
-	// OriginConverting: FlowFabric made them, and [Adopt] has begun to convert them.
+	// OriginConverting means that FlowFabric made them and [Adopt] has begun to convert them.
 	OriginConverting Origin = "converting"
-	// OriginAdopted: FlowFabric made them and [Adopt] has converted them.
+	// OriginAdopted means that FlowFabric made them and [Adopt] has converted them.
 	OriginAdopted Origin = "adopted"
 )
 
-// A Migration of this library; Name is that of its file without extension.
+// Migration is a migration of this library. Name is its file's name without extension.
 type Migration struct {
 	Version, Name string
 	Applied       bool
 }
 
-// State is what a database holds.
+// State is the state of a database.
 type State struct {
 	Database string
-	// Schema is empty when the one that [Options] name does not exist, or none of the search_path.
+	// Schema is empty if the schema in [Options] does not exist, or no schema of the search_path does.
 	Schema string
 	Origin Origin
-	// Version is the newest applied migration of this library, known to this build or not; empty
-	// when there is none.
+	// Version is the newest applied migration of this library, even if this build does not know it. Empty: none.
 	Version string
-	// UsableFrom is the oldest version of this library that may work on the database, as its migrations
-	// declare; empty when they declare none. A database whose Version is newer than this build's is
-	// usable if UsableFrom is not.
+	// UsableFrom is the oldest version of this library that may use the database, as its migrations declare. Empty: they
+	// declare none. If Version is newer than this build's, the build may use the database unless UsableFrom is newer too.
 	UsableFrom string
-	// Migrations are those this build knows, oldest first.
+	// Migrations lists the migrations that this build knows, oldest first.
 	Migrations []Migration
-	// Shared tells whether it has all the indexes that [Share] makes.
+	// Shared reports whether the database has all the indexes that [Share] creates.
 	Shared bool
-	// Warnings are remarks that keep nobody from using the database.
+	// Warnings lists remarks that don't prevent the use of the database.
 	Warnings []string
-	// Err is what [Check] returns; only [Status] fills it.
+	// Err is the error that [Check] would return. Only [Status] sets it.
 	Err error
 
 	readOnly bool
 	encoding string
-	// partitioned tells that the tables are FlowFabric's.
+	// partitioned is set if the tables are FlowFabric's.
 	partitioned bool
-	// steps are the ledger's rows of a conversion that has begun and is not done.
+	// steps are the ledger's rows of an unfinished conversion.
 	steps map[string]bool
-	// adopted tells that a conversion is done.
+	// adopted is set if a conversion is done.
 	adopted bool
-	// shared are the indexes there are for FlowFabric, and whether each is whole.
+	// shared has the indexes for FlowFabric that exist, and whether each is complete.
 	shared map[string]bool
-	// moved are the functions that work in another schema, with their arguments.
+	// moved lists the functions that use another schema, with their arguments.
 	moved []string
 	// citus is a table of this library that Citus manages, if any.
 	citus string
 	// unreleased is the newest migration in the ledger that no released version had, or empty.
 	unreleased string
-	// foreign says what is wrong with tables that no ledger explains.
+	// foreign describes the problem with tables that no ledger explains.
 	foreign   string
 	reference referenceLedger
 }
 
-// Querier is what [Check] reads with: a pgx connection, pool or transaction.
+// Querier is a pgx connection, pool or transaction, from which [Check] reads.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// inspect reads the state of the named schema, or, without a name, of the first one of the search_path, by the
+// inspect reads the state of the named schema or, without a name, of the first one of the search_path. It follows the
 // recognition procedure of the specification (data model, section 9.3).
 func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 	var (
@@ -157,7 +155,7 @@ func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 	}
 	if state.newer() && state.newerRefusal() == nil {
 		state.Warnings = append(state.Warnings, fmt.Sprintf(
-			"a newer version of this library migrated it to %s; this build, which knows %s, may work on it", state.Version, Version))
+			"a newer version of this library migrated it to %s; this build knows %s and may use it", state.Version, Version))
 	}
 
 	switch {
@@ -197,7 +195,7 @@ func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 	return state, nil
 }
 
-// readLedger fills in which migrations are applied, and how far a conversion has come.
+// readLedger fills in the applied migrations and the steps of a conversion.
 func (s *State) readLedger(ctx context.Context, db Querier) error {
 	ledger := pgx.Identifier{s.Schema, ledgerTable}.Sanitize()
 	// A conversion leaves thousands of rows.
@@ -231,9 +229,9 @@ func (s *State) readLedger(ctx context.Context, db Querier) error {
 	return nil
 }
 
-// citusTable names a table of this library in the schema that Citus manages; empty: there is none. To Citus
-// a table is distributed, a reference table, the one shard of a distributed schema, or local but planned by Citus;
-// the last is refused with the others, as nobody has tried it.
+// citusTable returns a table of this library in the schema that Citus manages, or "". For Citus a table may be
+// distributed, a reference table, the only shard of a distributed schema, or local but planned by Citus. The last kind is
+// refused like the others, since it is untested.
 func citusTable(ctx context.Context, db Querier, schema string) (string, error) {
 	var name string
 	err := db.QueryRow(ctx, `
@@ -279,29 +277,29 @@ func (s *State) refusal(opts Options) error {
 	case s.unconverted():
 		return s.notAdopted()
 	case len(pending) > 0:
-		return s.refuse(ErrTooOld, "pending are "+strings.Join(pending, ", "))
+		return s.refuse(ErrTooOld, "pending: "+strings.Join(pending, ", "))
 	case len(s.moved) > 0:
 		return s.movedRefusal()
 	case s.readOnly:
-		// Last: whoever only reads passes over this one, and must have heard of all others.
+		// Check this last: readers ignore ErrReadOnly, so all other errors must come first.
 		return s.refuse(ErrReadOnly, "")
 	}
 	return nil
 }
 
-// unconverted tells that FlowFabric made the tables, and no conversion is done.
+// unconverted reports whether FlowFabric made the tables and no conversion is done.
 func (s *State) unconverted() bool {
 	return s.Origin == OriginReference || s.Origin == OriginConverting
 }
 
 func (s *State) notAdopted() error {
 	if s.Origin == OriginConverting {
-		return s.refuse(ErrNotAdopted, "its conversion has begun and is not done")
+		return s.refuse(ErrNotAdopted, "its conversion is not finished")
 	}
 	return s.refuse(ErrNotAdopted, "")
 }
 
-// obstacle returns why the database cannot be migrated or adopted either, or nil.
+// obstacle returns why the database cannot be migrated or adopted, or nil.
 func (s *State) obstacle(opts Options) error {
 	if s.readOnly {
 		return s.refuse(ErrReadOnly, "")
@@ -309,7 +307,7 @@ func (s *State) obstacle(opts Options) error {
 	return s.unfit(opts)
 }
 
-// unfit returns what is wrong with the tables that no migration of this build mends, or nil.
+// unfit returns a problem that no migration of this build solves, or nil.
 func (s *State) unfit(opts Options) error {
 	switch {
 	case s.encoding != "UTF8":
@@ -326,7 +324,7 @@ func (s *State) unfit(opts Options) error {
 	case s.newerRefusal() != nil:
 		return s.newerRefusal()
 	case len(s.reference) > 0:
-		// In our own databases too: a FlowFabric server may have migrated them since.
+		// Check databases of this library too: a FlowFabric server may have migrated them since.
 		if detail, sentinel := s.reference.refusal(opts.AllowNewerReference); sentinel != nil {
 			return s.refuse(sentinel, detail)
 		}
