@@ -16,7 +16,7 @@ const (
 	exitUsage       = 2
 	exitNotFound    = 3
 	exitDatabase    = 4
-	exitPending     = 5 // these three of `ff migrate check` only
+	exitPending     = 5 // these three are only for `ff migrate check`
 	exitTooNew      = 6
 	exitUnreachable = 7
 	exitInterrupted = 130
@@ -46,10 +46,10 @@ type app struct {
 
 	databaseURL, schema string // flags
 	secrets             []string
-	began               bool // a command ran: an error is not one of usage
+	began               bool // a command has run, so an error is not a usage error
 }
 
-// run runs one command line and returns its exit code. It ends early, with a clean-up, when ctx does.
+// run runs one command line and returns its exit code. If ctx ends, it cleans up and returns early.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) string) int {
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
 	root := a.command()
@@ -112,7 +112,7 @@ func group(use, short, long string) *cobra.Command {
 	}
 }
 
-// oneID is the argument check of the commands that show a thing.
+// oneID checks the arguments of commands that take one id.
 func oneID(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("%s takes one id, not %d", cmd.CommandPath(), len(args))
@@ -120,7 +120,7 @@ func oneID(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// noArgs is the argument check of the commands that take flags only.
+// noArgs checks the arguments of commands that only take flags.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no argument, and %q is one", cmd.CommandPath(), args[0])
@@ -128,7 +128,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// does makes fn the body of a command. Errors before it are the parser's.
+// does returns fn as the body of a command. Errors before it are the parser's.
 func (a *app) does(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.began = true

@@ -21,7 +21,7 @@ func (a *app) databaseFlags(cmd *cobra.Command) {
 	flags.StringVar(&a.schema, "schema", "", "schema to work in (default the first of the search_path)")
 }
 
-// namedDatabase returns the URL of the database that the flag or the environment names; empty when neither does.
+// namedDatabase returns the URL of the database from the flag or the environment, or "" if neither is set.
 func (a *app) namedDatabase() (string, error) {
 	raw, from := a.databaseURL, "--database-url"
 	if raw == "" {
@@ -33,7 +33,7 @@ func (a *app) namedDatabase() (string, error) {
 	const form = "is not a URL of the form postgres://user:password@host:port/database"
 	u, err := url.Parse(raw)
 	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
-		// Where the password stands in it nobody knows, so nothing of it is repeated.
+		// The password may be anywhere in a malformed URL, so quote nothing of it.
 		return "", &usageError{problem: from + " " + form}
 	}
 	a.keepSecret(u)
@@ -46,7 +46,7 @@ func (a *app) namedDatabase() (string, error) {
 	return raw, nil
 }
 
-// requireDatabase is namedDatabase for the commands that cannot do without.
+// requireDatabase is namedDatabase for commands that need a database.
 func (a *app) requireDatabase() (string, error) {
 	named, err := a.namedDatabase()
 	if err == nil && named == "" {
@@ -55,12 +55,12 @@ func (a *app) requireDatabase() (string, error) {
 	return named, err
 }
 
-// withEngine runs fn on the named database if its schema is fit to be read. A standby will do.
+// withEngine runs fn on the named database if its schema can be read. A standby is enough.
 func (a *app) withEngine(ctx context.Context, fn func(*engine.Engine) error) error {
 	return a.withPool(ctx, func(_ *pgxpool.Pool, eng *engine.Engine) error { return fn(eng) })
 }
 
-// withPool is withEngine, with the pool of the engine.
+// withPool is withEngine, and also passes the pool.
 func (a *app) withPool(ctx context.Context, fn func(*pgxpool.Pool, *engine.Engine) error) error {
 	named, err := a.requireDatabase()
 	if err != nil {
@@ -78,14 +78,14 @@ func (a *app) withPool(ctx context.Context, fn func(*pgxpool.Pool, *engine.Engin
 	if err := schema.Check(ctx, pool, schema.Options{}); err != nil && !errors.Is(err, schema.ErrReadOnly) {
 		return err
 	}
-	eng, err := engine.New(pool, engine.Config{Log: slog.New(slog.DiscardHandler)}) // a command prints its own output
+	eng, err := engine.New(pool, engine.Config{Log: slog.New(slog.DiscardHandler)}) // the command prints its own output
 	if err != nil {
 		return err
 	}
 	return fn(pool, eng)
 }
 
-// keepSecret notes a URL's password for redact. One that is also another part of the URL is no secret.
+// keepSecret records a URL's password for redact, unless it equals another part of the URL.
 func (a *app) keepSecret(u *url.URL) {
 	password, _ := u.User.Password()
 	for _, secret := range []string{password, u.Query().Get("password")} {
@@ -100,7 +100,7 @@ func (a *app) keepSecret(u *url.URL) {
 	}
 }
 
-// redact masks what keepSecret noted.
+// redact masks the recorded passwords.
 func (a *app) redact(text string) string {
 	for _, secret := range a.secrets {
 		text = strings.ReplaceAll(text, secret, "xxxxx")

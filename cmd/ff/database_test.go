@@ -11,8 +11,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 )
 
-// A21: with --schema the other parameters of the URL were encoded anew, a space as a plus sign, which Postgres's
-// clients do not read as one.
+// A21: with --schema the URL's other parameters were encoded again, with a plus sign for a space, which Postgres's clients
+// do not decode.
 func TestSchemaFlagKeepsURLParameters(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, parameters string }{

@@ -17,12 +17,12 @@ import (
 
 const (
 	demoWorkerName = "demo-worker"
-	// demoSchema is where the demo works in a database that the user names.
+	// demoSchema is the schema of the demo in a database that the user names.
 	demoSchema = "flowfabric_demo"
 	maxWorkers = 32
 )
 
-// demoFlags are the flags of `ff demo`.
+// demoFlags has the flags of `ff demo`.
 type demoFlags struct {
 	keep     bool
 	workers  int
@@ -63,7 +63,7 @@ names another one; it makes the schema and leaves it there.`,
 	return cmd
 }
 
-// demoWorkerCommand is what `ff demo` starts its worker processes with.
+// demoWorkerCommand is the command with which `ff demo` starts its worker processes.
 func (a *app) demoWorkerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    demoWorkerName,
@@ -111,10 +111,10 @@ func (a *app) demo(ctx context.Context, flags demoFlags) error {
 	return err
 }
 
-// demoDatabase is where a demo runs.
+// demoDatabase is the database of a demo.
 type demoDatabase struct {
 	url      string
-	farewell func(id.FlowID) string // what to tell at the end
+	farewell func(id.FlowID) string // the text to print at the end
 	close    func() error
 }
 

@@ -56,7 +56,7 @@ func exportLine(databaseURL string) string {
 	return "export DATABASE_URL='" + strings.ReplaceAll(databaseURL, "'", `'\''`) + "'"
 }
 
-// startServer finds or starts a server and says which.
+// startServer finds or starts a server and prints which one.
 func (a *app) startServer(ctx context.Context, purpose pgserver.Purpose) (*pgserver.Server, error) {
 	if _, err := a.namedDatabase(); err != nil {
 		return nil, err
@@ -69,6 +69,5 @@ func (a *app) startServer(ctx context.Context, purpose pgserver.Purpose) (*pgser
 	return server, nil
 }
 
-// named reports whether the server is the user's own. Only the URL of another one may be printed: its password was
-// made up for it.
+// named reports whether DATABASE_URL names the server. Otherwise its URL may be printed, since its password is generated.
 func (a *app) named(server *pgserver.Server) bool { return server.URL() == a.env("DATABASE_URL") }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What dev prints is pasted into a shell as it is.
+// The line that dev prints can be pasted into a shell.
 func TestDevPrintsALineForAShell(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{

@@ -16,12 +16,12 @@ import (
 
 var errInterrupted = errors.New("interrupted")
 
-// usageError is a command line that cannot be carried out. Without a next step it gets the one to read the help.
+// usageError is an error in the command line. If next is empty, the next step is to read the help.
 type usageError struct{ problem, next string }
 
 func (e *usageError) Error() string { return e.problem }
 
-// stepError is a refusal with a next step of its own.
+// stepError is an error with its own next step.
 type stepError struct {
 	error
 	next string
@@ -30,7 +30,7 @@ type stepError struct {
 
 func (e *stepError) Unwrap() error { return e.error }
 
-// The next step for what a user can do something about.
+// nextSteps maps errors to the user's next step.
 var nextSteps = []struct {
 	err  error
 	code int
@@ -68,7 +68,7 @@ var nextSteps = []struct {
 	{demo.ErrNoToolchain, exitFailed, "install Go from https://go.dev/dl, or add its bin folder to PATH"},
 }
 
-// explain turns an error into one sentence with the next step, and an exit code.
+// explain converts an error to one sentence with the next step, and an exit code.
 func explain(err error) (sentence string, code int) {
 	if errors.Is(err, errInterrupted) {
 		return "interrupted.", exitInterrupted
@@ -125,7 +125,7 @@ func explainConnect(err *pgconn.ConnectError) string {
 	return fmt.Sprintf("no connection to the server at %s (%s): start it, or correct the database URL.", server, reason)
 }
 
-// oneLine is the error's text without line breaks, the package name in front or the full stop at the end.
+// oneLine returns the error's text without line breaks, a leading package name and a final full stop.
 func oneLine(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	return strings.TrimSuffix(strings.TrimPrefix(text, "schema: "), ".")

@@ -24,13 +24,13 @@ func (a *app) eventCommand() *cobra.Command {
 	return cmd
 }
 
-// tailFlags are the flags of `ff event tail` as they are given.
+// tailFlags has the flags of `ff event tail` as given.
 type tailFlags struct {
 	after, namespace, instance string
 	once, asJSON, long         bool
 }
 
-// tails are what can be followed, by name.
+// tails maps names to the kinds of events to follow.
 var tails = map[string]func(context.Context, *app, *engine.Engine, tailFlags) error{
 	"completions": func(ctx context.Context, a *app, eng *engine.Engine, f tailFlags) error {
 		return tail(ctx, a, eng, f, events.Completions(f.filter()), completionLine)
@@ -116,7 +116,7 @@ type eventView struct {
 	Namespace   *id.Namespace     `json:"namespace,omitempty"`
 	InstanceTag *string           `json:"instance_tag,omitempty"`
 	Type        string            `json:"type"`
-	Kind        string            `json:"kind,omitempty"` // this and the next three: of the execution
+	Kind        string            `json:"kind,omitempty"` // this and the next three belong to the execution
 	Lane        id.LaneID         `json:"lane,omitempty"`
 	NodeKey     string            `json:"node,omitempty"`
 	Tags        map[string]string `json:"tags,omitempty"`
@@ -127,9 +127,9 @@ type eventView struct {
 	Waitpoint   *id.WaitpointID   `json:"waitpoint,omitempty"`
 	Source      *string           `json:"source,omitempty"`
 	Details     json.RawMessage   `json:"details,omitempty"`
-	Error       string            `json:"error,omitempty"` // it cannot be read
+	Error       string            `json:"error,omitempty"` // why the event cannot be read
 
-	about string // what a line of text adds
+	about string // details for a line of text
 }
 
 func viewOf(e events.Event, what string) eventView {
@@ -176,7 +176,7 @@ func operatorLine(e events.OperatorCall) eventView {
 	return v
 }
 
-// tail prints events until ctx ends, or with once until it has come as far as the outbox had.
+// tail prints events until ctx ends or, with once, until the position that the outbox had at the start.
 func tail[E any](
 	ctx context.Context, a *app, eng *engine.Engine, f tailFlags, src events.Source[E], view func(E) eventView,
 ) error {
@@ -213,7 +213,7 @@ func tail[E any](
 	}
 }
 
-// tailError adds to an error what the next step needs of it.
+// tailError adds the oldest cursor to a gap error, which the next step needs.
 func tailError(err error) error {
 	if gap, ok := errors.AsType[*events.GapError](err); ok {
 		return fmt.Errorf("%w; what is left begins --after %s", err, gap.Oldest)
@@ -254,7 +254,7 @@ func (a *app) printEvent(v eventView, asJSON, long bool) error {
 	return err
 }
 
-// ofExecution is the line that --long adds: what kind of work the event is of.
+// ofExecution returns the line that --long adds about the event's execution.
 func (v *eventView) ofExecution() string {
 	var parts []string
 	for _, part := range [][2]string{{"", v.Kind}, {"lane ", string(v.Lane)}, {"node ", v.NodeKey}, {"", tagList(v.Tags)}} {

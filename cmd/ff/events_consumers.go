@@ -130,7 +130,7 @@ func (a *app) consumerCommand() *cobra.Command {
 	return cmd
 }
 
-// consumerArguments are the outbox and the name.
+// consumerArguments checks for an outbox and a name.
 func consumerArguments(cmd *cobra.Command, args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("%s takes an outbox, completion, lease, signal or operator, and a name", cmd.CommandPath())
@@ -168,7 +168,7 @@ What it handles again has its effects again.`,
 	return cmd
 }
 
-// targetOf reads where a consumer shall go on.
+// targetOf parses the position at which a consumer should continue.
 func targetOf(ctx context.Context, eng *engine.Engine, outbox events.Outbox, name, to string) (events.Cursor, error) {
 	switch to {
 	case "":

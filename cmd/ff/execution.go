@@ -65,7 +65,7 @@ type executionView struct {
 	State          state.PublicState `json:"state"`
 	Vector         vectorView        `json:"state_vector"`
 	BlockingDetail string            `json:"blocking_detail,omitempty"`
-	Dependencies   string            `json:"dependencies,omitempty"` // what is waited for of a flow
+	Dependencies   string            `json:"dependencies,omitempty"` // upstreams still waited for
 	Cancellation   string            `json:"cancellation_reason,omitempty"`
 	CancelledBy    string            `json:"cancelled_by,omitempty"`
 	Failure        string            `json:"failure_reason,omitempty"`
@@ -77,14 +77,14 @@ type executionView struct {
 	DelayUntil     string `json:"delay_until,omitempty"`
 	Deadline       string `json:"deadline,omitempty"`
 
-	Progress *progressView `json:"progress"` // null: none was reported
+	Progress *progressView `json:"progress"` // null if none was reported
 
 	Attempts     int        `json:"attempts"`
 	Retries      int        `json:"retries"`
 	LeasesLost   int        `json:"leases_lost"`
 	AttemptIndex *int       `json:"attempt_index"` // of the current attempt; null before the first claim
 	Lease        *leaseView `json:"lease"`
-	Waitpoint    string     `json:"waitpoint,omitempty"` // what a suspended execution waits for
+	Waitpoint    string     `json:"waitpoint,omitempty"` // the waitpoint of a suspended execution
 
 	AttemptList []attemptView `json:"attempt_list"`
 
@@ -109,7 +109,7 @@ type leaseView struct {
 	ExpiresAt string              `json:"expires_at"`
 }
 
-// content is a payload or a result: its bytes are in JSON if they are JSON, else in Base64.
+// content is a payload or a result: the bytes as JSON if they are JSON, otherwise in Base64.
 type content struct {
 	Bytes  int             `json:"bytes"`
 	JSON   json.RawMessage `json:"json,omitempty"`
@@ -258,7 +258,7 @@ func (l *leaseView) String() string {
 	return fmt.Sprintf("until %s, epoch %d", l.ExpiresAt, l.Epoch)
 }
 
-// String shows short content whole; --json has the rest.
+// String returns short content in full; --json prints the rest.
 func (c *content) String() string {
 	const short = 200
 	switch {

@@ -24,17 +24,17 @@ type attemptView struct {
 	Epoch     int64                `json:"epoch"`
 	Lost      []lostView           `json:"lost_leases,omitempty"`
 	StartedAt string               `json:"started_at,omitempty"`
-	ResumedAt string               `json:"resumed_at,omitempty"` // by its last lease, where an earlier one began it
+	ResumedAt string               `json:"resumed_at,omitempty"` // by its last lease, if an earlier one began the attempt
 	EndedAt   string               `json:"ended_at,omitempty"`
-	NextAt    string               `json:"next_at,omitempty"` // of what follows a retry or a delay
+	NextAt    string               `json:"next_at,omitempty"` // when a retry or a delayed attempt continues
 	TimeoutAt string               `json:"timeout_at,omitempty"`
 	Outcome   state.AttemptOutcome `json:"outcome"`
 	Failure   *failureView         `json:"failure"`
 	Lease     *leaseView           `json:"lease"`
-	Problem   string               `json:"problem,omitempty"` // what of it cannot be read
+	Problem   string               `json:"problem,omitempty"` // the part that cannot be read
 }
 
-// lostView is a lease that a worker lost before the attempt was over.
+// lostView is a lease that a worker lost before the attempt ended.
 type lostView struct {
 	Worker   id.WorkerID          `json:"worker"`
 	Instance id.WorkerInstanceID  `json:"worker_instance"`
@@ -51,10 +51,10 @@ type failureView struct {
 	Message  string       `json:"message"`
 	Class    policy.Class `json:"class"`
 	Category string       `json:"category"`
-	Detail   string       `json:"detail,omitempty"` // as the stack of a panic
+	Detail   string       `json:"detail,omitempty"` // for example the stack of a panic
 }
 
-// progressView is what was last reported of an execution.
+// progressView is the last reported progress of an execution.
 type progressView struct {
 	Percent *int   `json:"percent"`
 	Message string `json:"message"`
@@ -112,13 +112,13 @@ func readAttempts(ctx context.Context, eng *engine.Engine, execution id.Executio
 	return views, nil
 }
 
-// shownAttempts is how many attempts are printed, the last ones.
+// shownAttempts is the number of attempts printed, counted from the last.
 const shownAttempts = 20
 
-// shownLost is how many lost leases of an attempt are printed, the last ones.
+// shownLost is the number of lost leases printed for an attempt, counted from the last.
 const shownLost = 3
 
-// renderAttempts renders attempts, with a line below for each lost lease and for the failure.
+// renderAttempts renders attempts, each followed by a line for each lost lease and for the failure.
 func renderAttempts(attempts []attemptView) string {
 	if len(attempts) == 0 {
 		return ""
@@ -178,7 +178,7 @@ func (f *failureView) String() string {
 	return text
 }
 
-// seconds cuts a timestamp to its seconds.
+// seconds truncates a timestamp to seconds.
 func seconds(timestamp string) string {
 	before, _, _ := strings.Cut(timestamp, ".")
 	return before

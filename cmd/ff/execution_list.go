@@ -17,15 +17,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// maxPages is how many pages one run looks at: a million executions.
+// maxPages is the number of pages that one run reads: a million executions.
 const maxPages = 100
 
-// orders are the names of the orders of a listing.
+// orders maps names to the orders of a listing.
 var orders = map[string]engine.ListOrder{
 	"newest": engine.NewestFirst, "oldest": engine.OldestFirst, "claim": engine.ClaimOrder, "id": engine.ByID,
 }
 
-// listFlags are the flags of `ff execution list` as they are given.
+// listFlags has the flags of `ff execution list` as given.
 type listFlags struct {
 	lane, kind, state, tag, since, until, worker, instance, order, after string
 
@@ -86,7 +86,7 @@ in one run. Where there are more, it says how to go on. --since saves looking at
 	return cmd
 }
 
-// filterFlags adds the flags that choose executions.
+// filterFlags adds the flags that select executions.
 func (f *listFlags) filterFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.lane, "lane", "", "those on this lane")
@@ -97,7 +97,7 @@ func (f *listFlags) filterFlags(cmd *cobra.Command) {
 	flags.StringVar(&f.until, "until", "", "those created before then")
 }
 
-// states renders the public states for the help.
+// states lists the public states for the help.
 func states() string {
 	var names []string
 	for _, s := range state.PublicStates() {
@@ -107,7 +107,7 @@ func states() string {
 	return strings.Join(names[:half], ", ") + ",\n" + strings.Join(names[half:], ", ")
 }
 
-// filter is what the flags ask for. The engine checks the rest.
+// filter converts the flags to a filter. The engine checks the rest.
 func (f *listFlags) filter(now time.Time) (filter engine.ExecutionFilter, err error) {
 	order, ok := orders[f.order]
 	switch {
@@ -136,7 +136,7 @@ func (f *listFlags) filter(now time.Time) (filter engine.ExecutionFilter, err er
 	return filter, err
 }
 
-// pastInstant reads how long ago something was, or when.
+// pastInstant parses a time in the past, given as an instant or a duration.
 func pastInstant(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -154,7 +154,7 @@ func pastInstant(flag, text string, now time.Time) (time.Time, error) {
 // executionsView is the JSON of `ff execution list`.
 type executionsView struct {
 	Executions []summaryView `json:"executions"`
-	Next       string        `json:"next"` // the cursor to go on behind; empty: there are no more
+	Next       string        `json:"next"` // the cursor to continue after; empty if there are no more
 }
 
 type summaryView struct {
@@ -201,14 +201,14 @@ func readExecutions(
 	return view, nil
 }
 
-// flagsOf are the flags that give the fields of the engine's arguments that it may refuse.
+// flagsOf maps the engine's argument names to the flags that set them.
 var flagsOf = map[string]string{
 	"after": "--after", "as of": "--until", "created before": "--until", "created from": "--since", "keep": "--keep", "kind": "--kind",
 	"limit": "--limit", "namespace": "--namespace", "reason": "--reason", "state": "--state", "tag key": "--tag", "tag value": "--tag",
 	"until": "--until", "worker": "--worker", "instance": "--instance", "order": "--order",
 }
 
-// asUsage makes an argument that the engine refuses an error of the command line, which names the flag.
+// asUsage converts an argument error from the engine to a usage error that names the flag.
 func asUsage(err error) error {
 	refused, ok := errors.AsType[*engine.InputError](err)
 	if !ok {
@@ -224,7 +224,7 @@ func asUsage(err error) error {
 	return &usageError{problem: fmt.Sprintf("%s: %s", field, refused.Reason)}
 }
 
-// columns are the columns of a terminal.
+// columns is the width of the output, in columns of a terminal.
 const columns = 80
 
 func (v *executionsView) print(to io.Writer, now time.Time, wide bool) error {
@@ -243,7 +243,7 @@ func (v *executionsView) print(to io.Writer, now time.Time, wide bool) error {
 }
 
 func (v *executionsView) table(now time.Time, wide bool) string {
-	// What the other columns leave is for the lane and the kind.
+	// The other columns leave the remaining width to the lane and the kind.
 	widest := len("STATE")
 	for _, x := range v.Executions {
 		widest = max(widest, len(x.State))
@@ -264,7 +264,7 @@ func (v *executionsView) table(now time.Time, wide bool) string {
 	return t.Render()
 }
 
-// shortened is text of at most so many runes.
+// shortened cuts text to at most width runes.
 func shortened(text string, width int) string {
 	runes := []rune(text)
 	if len(runes) <= width {

@@ -15,7 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// onExecution runs fn on the named database with the execution of an id, which may be its uuid alone.
+// onExecution runs fn on the named database with the execution of an id, which may be only its uuid.
 func (a *app) onExecution(ctx context.Context, text string, fn func(*engine.Engine, id.ExecutionID) error) error {
 	u, bare := id.ParseExecutionUUID(text)
 	execution, err := id.ParseExecutionID(text)
@@ -39,14 +39,14 @@ func (a *app) onExecution(ctx context.Context, text string, fn func(*engine.Engi
 	})
 }
 
-// executionState is the JSON of the commands that change an execution: how it is now.
+// executionState is the JSON of the commands that change an execution: its new state.
 type executionState struct {
 	ID         id.ExecutionID    `json:"id"`
 	State      state.PublicState `json:"state"`
 	DelayUntil string            `json:"delay_until,omitempty"`
 }
 
-// operate does something to an execution and says how it is then.
+// operate changes an execution and prints its new state.
 func (a *app) operate(ctx context.Context, text string, asJSON bool, do func(*engine.Engine, id.ExecutionID) error) error {
 	return a.onExecution(ctx, text, func(eng *engine.Engine, execution id.ExecutionID) error {
 		defer eng.Flush()
@@ -195,7 +195,7 @@ worker instance, is revoked; "ff execution show" prints both.`,
 	return cmd
 }
 
-// notRevoked are the reasons in words.
+// notRevoked maps the engine's reasons to text.
 var notRevoked = map[engine.NotRevoked]string{
 	engine.NoActiveLease: "nothing has one", engine.AnotherInstance: "another instance has it", engine.AnotherLease: "it is another one",
 }

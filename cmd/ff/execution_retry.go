@@ -15,10 +15,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// retryFlags are the flags of `ff execution retry` and `ff flow retry` as they are given.
+// retryFlags has the flags of `ff execution retry` and `ff flow retry` as given.
 type retryFlags struct{ completed, dryRun, asJSON bool }
 
-// options are what a replay is allowed.
+// options converts the flags to options of a replay.
 func (f *retryFlags) options() []engine.ReplayOption {
 	if f.completed {
 		return []engine.ReplayOption{engine.ReplayCompleted}
@@ -93,7 +93,7 @@ func retryOne(ctx context.Context, eng *engine.Engine, x id.ExecutionID, r retry
 	return eng.Operator().DelayExecution(ctx, x, now)
 }
 
-// retryMany replays what the flags choose.
+// retryMany replays the executions that the flags select.
 func (a *app) retryMany(ctx context.Context, f listFlags, r retryFlags) error {
 	switch public := state.PublicState(f.state); {
 	case public == state.PublicCompleted && !r.completed:
@@ -141,7 +141,7 @@ type bulk struct {
 
 // retriedView is the JSON of a retry of many, and of `ff flow retry`.
 type retriedView struct {
-	Retried []id.ExecutionID `json:"retried"` // or those that would be
+	Retried []id.ExecutionID `json:"retried"` // with --dry-run those that would be
 	Refused []refusedView    `json:"refused"`
 }
 
@@ -154,7 +154,8 @@ func newBulk(a *app, eng *engine.Engine, r retryFlags) *bulk {
 	return &bulk{a: a, eng: eng, retryFlags: r, view: retriedView{Retried: []id.ExecutionID{}, Refused: []refusedView{}}}
 }
 
-// retry retries one, and returns an error only where the others cannot be tried either. name is the node's, if it is one.
+// retry retries one execution. It returns an error only if the others cannot be tried either. name is the node's name, or
+// empty.
 func (b *bulk) retry(ctx context.Context, x id.ExecutionID, name string) error {
 	b.seen++
 	var err error
@@ -187,7 +188,7 @@ func (b *bulk) retry(ctx context.Context, x id.ExecutionID, name string) error {
 	return err
 }
 
-// end says how many there were. It is an error if some were refused.
+// end prints the total. It returns an error if some were refused.
 func (b *bulk) end() error {
 	b.eng.Flush()
 	var err error

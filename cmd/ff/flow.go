@@ -28,7 +28,7 @@ func (a *app) flowCommand() *cobra.Command {
 	return cmd
 }
 
-// The formats of `ff flow show`.
+// Formats of `ff flow show`.
 var flowFormats = []string{"text", "mermaid", "dot", "json", "svg"}
 
 func (a *app) flowShowCommand() *cobra.Command {
@@ -111,7 +111,7 @@ func (a *app) showFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID, 
 	return err
 }
 
-// width is how many columns the output has room for.
+// width returns the width of the output in columns.
 func (a *app) width() int {
 	if isTerminal(a.stdout) {
 		if width, _, err := term.GetSize(int(a.stdout.(*os.File).Fd())); err == nil && width > 0 {
@@ -121,7 +121,7 @@ func (a *app) width() int {
 	return columns
 }
 
-// nodeName is what a person calls a node: by its key, and one without a key by its kind and the end of its id.
+// nodeName returns a node's key or, without one, its kind and the end of its id.
 func nodeName(n *engine.GraphNode) string {
 	if n.Key != "" {
 		return n.Key
@@ -130,7 +130,7 @@ func nodeName(n *engine.GraphNode) string {
 	return strings.TrimPrefix(n.Kind+" …"+uuid[len(uuid)-6:], " ")
 }
 
-// nodeState is the state to show of a node.
+// nodeState returns the state to show for a node.
 func nodeState(n *engine.GraphNode) state.PublicState {
 	if n.Err != nil {
 		return unreadable
@@ -138,7 +138,7 @@ func nodeState(n *engine.GraphNode) state.PublicState {
 	return n.State
 }
 
-// drawingOf is a graph as it is drawn.
+// drawingOf converts a graph to a drawing.
 func drawingOf(graph *engine.FlowGraph) drawing.Graph {
 	drawn := drawing.Graph{Name: "flow " + graph.ID.String(), Nodes: make([]drawing.Node, len(graph.Nodes)), Edges: make([]drawing.Edge, len(graph.Edges))}
 	inbound := make([]int, len(graph.Nodes))
@@ -156,7 +156,7 @@ func drawingOf(graph *engine.FlowGraph) drawing.Graph {
 	return drawn
 }
 
-// waits tells when a node runs, where that is not once all that it waits for have succeeded.
+// waits describes when a node runs, or returns "" if it needs all its upstreams to succeed.
 func waits(when policy.Group, upstreams int) string {
 	switch when {
 	case policy.AllOf():
@@ -170,7 +170,7 @@ func waits(when policy.Group, upstreams int) string {
 	return ""
 }
 
-// flowText is what is shown of a flow on a terminal.
+// flowText returns the text for a flow on a terminal.
 func flowText(ctx context.Context, snapshot *engine.FlowSnapshot, graph *engine.FlowGraph, width, limit int, wide bool) (string, error) {
 	text := renderFacts([]fact{
 		{"flow", snapshot.ID.String()},
@@ -200,7 +200,7 @@ func flowText(ctx context.Context, snapshot *engine.FlowSnapshot, graph *engine.
 	return text, nil
 }
 
-// graphCounts are the nodes by state.
+// graphCounts counts the nodes by state.
 func graphCounts(graph *engine.FlowGraph) map[state.PublicState]int {
 	counts := make(map[state.PublicState]int)
 	for i := range graph.Nodes {
@@ -209,7 +209,7 @@ func graphCounts(graph *engine.FlowGraph) map[state.PublicState]int {
 	return counts
 }
 
-// countsText renders how many are in which state.
+// countsText renders counts by state.
 func countsText(counts map[state.PublicState]int) string {
 	var parts []string
 	for _, s := range append(state.PublicStates(), unreadable) {
@@ -220,8 +220,7 @@ func countsText(counts map[state.PublicState]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// nodeTable lists nodes in an order in which each follows what it waits for. Where the graph is drawn above it tells the
-// ids, else what each waits for.
+// nodeTable lists nodes, each after its upstreams. Below a drawing it shows the ids, otherwise the upstreams.
 func nodeTable(graph *engine.FlowGraph, limit int, wide, drawn bool) string {
 	order := byDepth(graph)
 	if limit > 0 && len(order) > limit {
@@ -261,7 +260,7 @@ func nodeTable(graph *engine.FlowGraph, limit int, wide, drawn bool) string {
 	return t.Render()
 }
 
-// byDepth are the places of nodes, each behind all that it waits for, and those as deep by name.
+// byDepth returns the indexes of nodes, each after all its upstreams, and nodes of equal depth by name.
 func byDepth(graph *engine.FlowGraph) []int {
 	downstream := make([][]int, len(graph.Nodes))
 	open := make([]int, len(graph.Nodes))
@@ -310,15 +309,15 @@ type flowView struct {
 	MembersByState map[state.PublicState]int `json:"members_by_state"`
 	Members        []memberView              `json:"members"`   // by id
 	EdgeList       []edgeView                `json:"edge_list"` // by id
-	Groups         []groupView               `json:"groups"`    // by id of the execution that waits
+	Groups         []groupView               `json:"groups"`    // by id of the waiting execution
 }
 
-// unreadable is the state of a member whose stored one cannot be read.
+// unreadable is the state shown for a member whose stored state cannot be read.
 const unreadable state.PublicState = "unreadable"
 
 type memberView struct {
 	ID         id.ExecutionID        `json:"id"`
-	Node       string                `json:"node"` // its key; empty: it was not created as a node
+	Node       string                `json:"node"` // its key; empty if it was not created as a node
 	Lane       id.LaneID             `json:"lane"`
 	Kind       string                `json:"kind"`
 	State      state.PublicState     `json:"state"`
@@ -420,7 +419,7 @@ func orEmpty(tags map[string]string) map[string]string {
 	return tags
 }
 
-// flowArgument reads the id of a flow.
+// flowArgument parses the id of a flow.
 func flowArgument(text string) (id.FlowID, error) {
 	flow, err := id.ParseFlowID(text)
 	if err != nil {

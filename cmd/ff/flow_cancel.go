@@ -15,7 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// cancelPolicies are the policies of `ff flow cancel` by their names.
+// cancelPolicies maps the names that `ff flow cancel` accepts to policies.
 var cancelPolicies = map[string]state.FlowCancelPolicy{
 	"all": state.CancelAll, "pending": state.CancelPending, "flow": state.CancelFlowOnly, "everything": state.CancelEverything,
 }
@@ -25,10 +25,10 @@ type cancelledView struct {
 	ID           id.FlowID              `json:"id"`
 	Policy       state.FlowCancelPolicy `json:"policy"`
 	Reason       string                 `json:"reason"`
-	Already      bool                   `json:"already"`       // it was cancelled before, as strictly, and nothing was changed
-	Members      []id.ExecutionID       `json:"members"`       // that were cancelled; of a flow that was already: see Engine.CancelFlow
+	Already      bool                   `json:"already"`       // it was cancelled before, as strictly, and nothing changed
+	Members      []id.ExecutionID       `json:"members"`       // that were cancelled; if it was cancelled before, see Engine.CancelFlow
 	StillRunning []id.ExecutionID       `json:"still_running"` // that have not ended
-	DryRun       bool                   `json:"dry_run"`       // nothing was changed
+	DryRun       bool                   `json:"dry_run"`       // nothing changed
 }
 
 func (a *app) flowCancelCommand() *cobra.Command {
@@ -114,7 +114,7 @@ func viewOfCancel(flow id.FlowID, cancelled engine.CancelledFlow, dryRun bool) c
 	}
 }
 
-// goOn names what still runs of a flow.
+// goOn lists the executions of a flow that still run.
 func goOn(graph *engine.FlowGraph, running []id.ExecutionID) string {
 	const most = 5
 	names := make(map[id.ExecutionID]string, len(graph.Nodes))
@@ -131,7 +131,7 @@ func goOn(graph *engine.FlowGraph, running []id.ExecutionID) string {
 	return fmt.Sprintf("not ended yet: %d\n  %s\n", len(running), strings.Join(some, "\n  "))
 }
 
-// previewFlowCancel cancels a flow in a transaction that is rolled back, and lists what that did.
+// previewFlowCancel cancels a flow in a transaction, rolls it back, and lists the changes.
 func (a *app) previewFlowCancel(
 	ctx context.Context, pool *pgxpool.Pool, eng *engine.Engine, spec engine.CancelFlowSpec, asJSON bool,
 ) error {
@@ -140,7 +140,7 @@ func (a *app) previewFlowCancel(
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	// It waits no longer for a lock than a cancel does at each of its tries.
+	// Wait for a lock no longer than each try of a real cancel does.
 	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '2s'"); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (a *app) previewFlowCancel(
 	return err
 }
 
-// previewTable lists the executions of a flow that have not ended, as they are and as they would be.
+// previewTable lists the executions of a flow that have not ended, with their states before and after.
 func previewTable(before, after *engine.FlowGraph) string {
 	then := make(map[id.ExecutionID]state.PublicState, len(after.Nodes))
 	for i := range after.Nodes {

@@ -15,7 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// flowListFlags are the flags of `ff flow list` as they are given.
+// flowListFlags has the flags of `ff flow list` as given.
 type flowListFlags struct {
 	kind, namespace, state, tag, since, until, order, after string
 
@@ -77,7 +77,7 @@ Flows are looked at one by one, up to a million in one run. --since saves lookin
 	return cmd
 }
 
-// filter is what the flags ask for. The engine checks the rest.
+// filter converts the flags to a filter. The engine checks the rest.
 func (f *flowListFlags) filter(now time.Time) (filter engine.FlowFilter, err error) {
 	order, ok := orders[f.order]
 	switch {
@@ -104,7 +104,7 @@ func (f *flowListFlags) filter(now time.Time) (filter engine.FlowFilter, err err
 // flowsView is the JSON of `ff flow list`.
 type flowsView struct {
 	Flows []flowSummaryView `json:"flows"`
-	Next  string            `json:"next"` // the cursor to go on behind; empty: there are no more
+	Next  string            `json:"next"` // the cursor to continue after; empty if there are no more
 }
 
 type flowSummaryView struct {
@@ -117,7 +117,7 @@ type flowSummaryView struct {
 	Tags        map[string]string `json:"tags"`
 	CreatedAt   string            `json:"created_at"`
 	CancelledAt string            `json:"cancelled_at,omitempty"`
-	SummedAt    string            `json:"summed_at,omitempty"` // when State was derived from the executions
+	SummedAt    string            `json:"summed_at,omitempty"` // when State was last derived from the executions
 
 	created time.Time
 }

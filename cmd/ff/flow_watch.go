@@ -54,14 +54,14 @@ type flowWatch struct {
 	eng      *engine.Engine
 	flow     id.FlowID
 	to       io.Writer
-	terminal *os.File // nil where there is none
+	terminal *os.File // nil if the output is not a terminal
 
-	shown  int // lines that the last look left on the terminal
+	shown  int // lines that the last frame left on the terminal
 	states map[id.ExecutionID]state.PublicState
 	last   string
 }
 
-// run looks until all executions have ended. The end is told as soon as it is there, and looked at once more.
+// run polls until all executions have ended. The engine reports the end at once, and run then reads the flow once more.
 func (w *flowWatch) run(ctx context.Context, interval time.Duration) error {
 	if done, err := w.look(ctx); done || err != nil {
 		return err
@@ -83,7 +83,7 @@ func (w *flowWatch) run(ctx context.Context, interval time.Duration) error {
 			if err != nil {
 				return err
 			}
-			// Who adds executions meanwhile is waited for no longer.
+			// Don't wait for executions added meanwhile.
 			_, err = w.look(ctx)
 			return err
 		case <-ticker.C:
@@ -94,7 +94,7 @@ func (w *flowWatch) run(ctx context.Context, interval time.Duration) error {
 	}
 }
 
-// look shows how the flow stands; true: all executions have ended.
+// look shows the current state of the flow. It returns true if all executions have ended.
 func (w *flowWatch) look(ctx context.Context) (bool, error) {
 	progress, err := w.eng.FlowProgress(ctx, w.flow)
 	if err != nil {
@@ -107,7 +107,7 @@ func (w *flowWatch) look(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// What is shown is of one moment, that of the graph.
+	// Show one moment only, that of the graph.
 	progress = progressOf(progress.State, graph)
 	if w.terminal == nil {
 		return progress.Done(), w.changes(graph, progress)
@@ -145,7 +145,7 @@ func progressLine(p engine.FlowProgress) string {
 	return line
 }
 
-// line shows the progress alone: on a terminal in the place of the last one, elsewhere where it has changed.
+// line shows only the progress: on a terminal in place of the last one, elsewhere if it has changed.
 func (w *flowWatch) line(line string) error {
 	if w.terminal != nil {
 		return w.replace(line + "\n")
@@ -158,7 +158,7 @@ func (w *flowWatch) line(line string) error {
 	return err
 }
 
-// changes prints a line for each execution whose state is another than at the last look, and the progress.
+// changes prints a line for each execution whose state has changed since the last look, and the progress.
 func (w *flowWatch) changes(graph *engine.FlowGraph, progress engine.FlowProgress) error {
 	var b strings.Builder
 	states := make(map[id.ExecutionID]state.PublicState, len(graph.Nodes))
@@ -176,7 +176,7 @@ func (w *flowWatch) changes(graph *engine.FlowGraph, progress engine.FlowProgres
 	return w.line(progressLine(progress))
 }
 
-// draw draws the graph in the place of the last drawing.
+// draw draws the graph in place of the last drawing.
 func (w *flowWatch) draw(ctx context.Context, graph *engine.FlowGraph, progress engine.FlowProgress) error {
 	width, height, err := term.GetSize(int(w.terminal.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
@@ -191,13 +191,13 @@ func (w *flowWatch) draw(ctx context.Context, graph *engine.FlowGraph, progress 
 	}
 	lines := strings.Split(strings.TrimSuffix(drawn, "\n"), "\n")
 	if room := height - 3; !progress.Done() && len(lines) > room {
-		// What a terminal has scrolled away cannot be drawn over. The last drawing is whole.
+		// Lines that have scrolled away cannot be redrawn. The last drawing is complete.
 		lines = append(lines[:max(room, 0)], "…")
 	}
 	return w.replace(strings.Join(append(lines, progressLine(progress)), "\n") + "\n")
 }
 
-// replace writes in the place of what was written last.
+// replace writes a frame in place of the last one.
 func (w *flowWatch) replace(frame string) error {
 	if frame == w.last {
 		return nil
@@ -205,7 +205,7 @@ func (w *flowWatch) replace(frame string) error {
 	w.last = frame
 	var b strings.Builder
 	if w.shown > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA\x1b[J", w.shown) // up to its first line, and away with all below
+		fmt.Fprintf(&b, "\x1b[%dA\x1b[J", w.shown) // move up to its first line and clear the rest
 	}
 	b.WriteString(frame)
 	w.shown = strings.Count(frame, "\n")

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// fitHelp makes the help of a command and of all below it fit 80 columns.
+// fitHelp makes the help of a command and its subcommands fit into 80 columns.
 func fitHelp(cmd *cobra.Command) {
 	if !cmd.HasParent() {
 		cmd.SetUsageTemplate(strings.ReplaceAll(cmd.UsageTemplate(), "FlagUsages", "FlagUsagesWrapped 80"))
@@ -18,14 +18,14 @@ func fitHelp(cmd *cobra.Command) {
 	}
 }
 
-// entry is a line of a list: a name, two spaces or more, and what it means, which may go on below itself.
+// entry matches a line of a list: a name, two or more spaces, and its meaning, which may continue on the next lines.
 var entry = regexp.MustCompile(`^ +\S+(?: \S+)* {2,}`)
 
-// filled breaks text anew: paragraphs, and lists whose lines are indented.
+// filled wraps text again: paragraphs, and lists with indented lines.
 func filled(text string) string {
 	var out strings.Builder
-	var head string // what the first line begins with
-	var hang int    // how far the next ones are indented
+	var head string // start of the first line
+	var hang int    // indentation of the following lines
 	var words []string
 	flush := func() {
 		line := head

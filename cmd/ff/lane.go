@@ -21,7 +21,7 @@ func (a *app) laneCommand() *cobra.Command {
 	return cmd
 }
 
-// oneLane is the argument check of the commands on a lane.
+// oneLane checks the arguments of commands on a lane.
 func oneLane(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("%s takes one lane, not %d", cmd.CommandPath(), len(args))
@@ -29,7 +29,7 @@ func oneLane(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// laneArgument reads the name of a lane.
+// laneArgument parses the name of a lane.
 func laneArgument(text string) (id.LaneID, error) {
 	lane := id.LaneID(text)
 	if err := lane.Validate(); err != nil {
@@ -38,7 +38,7 @@ func laneArgument(text string) (id.LaneID, error) {
 	return lane, nil
 }
 
-// findLane returns a lane that executions were created on, or that is paused.
+// findLane returns a lane that has executions or is paused.
 func findLane(ctx context.Context, eng *engine.Engine, lane id.LaneID) (engine.LaneSummary, error) {
 	for found, err := range eng.Lanes(ctx) {
 		switch {
@@ -46,7 +46,7 @@ func findLane(ctx context.Context, eng *engine.Engine, lane id.LaneID) (engine.L
 			return engine.LaneSummary{}, err
 		case found.ID == lane:
 			return found, nil
-		case found.ID > lane: // they come in byte order
+		case found.ID > lane: // lanes are listed in byte order
 			return engine.LaneSummary{}, noLane(lane)
 		}
 	}
@@ -57,8 +57,8 @@ func noLane(lane id.LaneID) error {
 	return &stepError{&engine.NotFoundError{Entity: "lane", ID: printable(string(lane))}, "correct the name, see `ff lane list`", exitNotFound}
 }
 
-// onLane runs fn for a lane that is in use. Others are refused, since their name is probably wrong, unless create is set; it
-// is nil for commands that have no such flag.
+// onLane runs fn for a lane that is in use. Other names are probably wrong, so they are refused unless create is set.
+// create is nil for commands without that flag.
 func (a *app) onLane(ctx context.Context, text string, create *bool, fn func(*engine.Engine, id.LaneID) error) error {
 	lane, err := laneArgument(text)
 	if err != nil {
@@ -120,7 +120,7 @@ func (a *app) laneShowCommand() *cobra.Command {
 type laneDetails struct {
 	laneView
 
-	Keep string `json:"keep"` // how long what ends there is kept: a duration, forever, or default
+	Keep string `json:"keep"` // retention of executions that end there: a duration, forever, or default
 }
 
 func (v *laneDetails) print(to io.Writer, now time.Time) error {
@@ -253,13 +253,13 @@ A lane that nobody has created work on is refused, unless --create is given.
 	return cmd
 }
 
-// laneRetention is the JSON of `ff lane retention`, and a part of that of `ff retention show`.
+// laneRetention is the JSON of `ff lane retention`, and part of the JSON of `ff retention show`.
 type laneRetention struct {
 	Lane id.LaneID `json:"lane"`
 	Keep string    `json:"keep"`
 }
 
-// keepArgument reads how long something is kept.
+// keepArgument parses a retention.
 func keepArgument(text string) (time.Duration, error) {
 	switch text {
 	case "":
@@ -278,7 +278,7 @@ func keepArgument(text string) (time.Duration, error) {
 	return span, nil
 }
 
-// keptText renders how long something is kept.
+// keptText renders a retention.
 func keptText(span time.Duration) string {
 	if span == policy.KeepForever {
 		return "forever"
@@ -286,7 +286,7 @@ func keptText(span time.Duration) string {
 	return span.String()
 }
 
-// keptOn returns how long what ends on a lane is kept.
+// keptOn returns the retention of a lane.
 func keptOn(ctx context.Context, eng *engine.Engine, lane id.LaneID) (string, error) {
 	status, err := eng.Operator().Retention(ctx)
 	if err != nil {

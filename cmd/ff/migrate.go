@@ -283,7 +283,7 @@ func (a *app) down(ctx context.Context, steps int, all bool) error {
 	return a.report(result, "took back")
 }
 
-// stepsBack is the version that remains when the newest applied migrations are taken back; empty for none.
+// stepsBack returns the version that remains after reverting the newest applied migrations, or "" for none.
 func stepsBack(state schema.State, steps int) string {
 	var applied []string
 	for _, m := range state.Migrations {
@@ -332,7 +332,7 @@ type migrationStatus struct {
 	Schema     string            `json:"schema"`
 	Origin     string            `json:"origin"` // none, own, reference, converting or adopted
 	Version    string            `json:"version"`
-	UsableFrom string            `json:"usable_from,omitempty"` // the oldest version of ff that may work on it
+	UsableFrom string            `json:"usable_from,omitempty"` // the oldest version of ff that may use it
 	Usable     bool              `json:"usable"`
 	Shared     bool              `json:"shared"` // it has the indexes that FlowFabric needs
 	Problem    string            `json:"problem,omitempty"`

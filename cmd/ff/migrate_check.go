@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
-// verdict is what `ff migrate check` finds.
+// verdict is the result of `ff migrate check`.
 type verdict string
 
 const (
@@ -24,12 +24,12 @@ const (
 	unfit       verdict = "unfit"
 )
 
-// verdictCodes are the exit codes.
+// verdictCodes maps verdicts to exit codes.
 var verdictCodes = map[verdict]int{
 	fit: exitDone, unfit: exitDatabase, pending: exitPending, tooNew: exitTooNew, unreachable: exitUnreachable,
 }
 
-// checkError is the end of a check that found something: the code tells what.
+// checkError reports a failed check. The exit code is the verdict's.
 type checkError struct {
 	verdict
 	err error
@@ -88,7 +88,7 @@ Errors of usage and interruption have the codes of all commands.`,
 	return cmd
 }
 
-// judge says what keeps programs of this version from the database.
+// judge returns the verdict for an error of Check.
 func judge(err error) verdict {
 	is := func(sentinels ...error) bool {
 		for _, sentinel := range sentinels {

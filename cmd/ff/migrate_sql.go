@@ -88,7 +88,7 @@ func (a *app) printSQL(step schema.Step, format schema.Format, down bool) error 
 	return err
 }
 
-// writeSQL leaves files that are there with the same content alone, and does not overwrite others.
+// writeSQL writes the files. It accepts existing files with the same content and never overwrites others.
 func (a *app) writeSQL(steps []schema.Step, format schema.Format, directory string) error {
 	if err := os.MkdirAll(directory, 0o777); err != nil {
 		return err

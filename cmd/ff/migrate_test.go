@@ -26,7 +26,7 @@ func change(t *testing.T, databaseURL, sql string) {
 	}
 }
 
-// Each thing that a deploy pipeline acts on has a code, and --json says the same.
+// Each result that a deploy pipeline acts on has its own code, and --json agrees.
 func TestMigrateCheck(t *testing.T) {
 	t.Parallel()
 	with := func(parameter string) func(t *testing.T) string {
@@ -106,7 +106,7 @@ func TestMigrateUpDryRun(t *testing.T) {
 		code, stdout, stderr := start(t, t.Context(), append([]string{"migrate", "up", "--database-url", databaseURL}, arg...)...)
 		return code, stdout + stderr
 	}
-	for range 2 { // the first one changed nothing
+	for range 2 { // the first run changed nothing
 		if code, text := up("--dry-run"); code != exitDone || !strings.Contains(text, "would apply 20261101000001_executions\n") ||
 			!strings.Contains(text, "at version none and would be at "+schema.Version) {
 			t.Errorf("exit code %d: %s", code, text)
@@ -124,7 +124,7 @@ func TestMigrateUpDryRun(t *testing.T) {
 	}
 }
 
-// Package schema tests what the SQL does; this is what the command makes of it.
+// Package schema tests the SQL itself; this tests the command's output.
 func TestMigrateSQL(t *testing.T) {
 	t.Parallel()
 	run := func(code int, says string, args ...string) string {

@@ -20,7 +20,7 @@ func (a *app) writeJSON(value any) error {
 	return encoder.Encode(value)
 }
 
-// newTable returns a table without lines, for people and for awk.
+// newTable returns a table without lines, readable for people and awk.
 func newTable(header table.Row) table.Writer {
 	style := table.StyleLight
 	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
@@ -34,7 +34,7 @@ func newTable(header table.Row) table.Writer {
 	return t
 }
 
-// fact is a name and a value; one without a value is not shown.
+// fact is a name and a value. A fact without a value is not shown.
 type fact struct{ name, value string }
 
 func renderFacts(facts []fact) string {
@@ -47,7 +47,7 @@ func renderFacts(facts []fact) string {
 	return t.Render() + "\n"
 }
 
-// printable is text of unknown origin, quoted when a terminal could take a part of it for a command.
+// printable returns text of unknown origin, quoted if a terminal could interpret a part of it.
 func printable(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(text)
@@ -55,7 +55,7 @@ func printable(text string) string {
 	return text
 }
 
-// timestamp renders an instant; empty for the zero one.
+// timestamp renders an instant, or "" for the zero one.
 func timestamp(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -13,14 +13,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// display shows a demo's progress. Its methods may be called by several goroutines, close last.
+// display shows a demo's progress. Its methods are safe for concurrent use; close comes last.
 type display interface {
 	progress(demo.Progress)
 	event(sentence string)
 	close()
 }
 
-// newDisplay returns a display that redraws a line on a terminal and writes lines elsewhere.
+// newDisplay returns a display that redraws a line on a terminal, and writes lines elsewhere.
 func (a *app) newDisplay() display {
 	if isTerminal(a.stdout) {
 		return newLiveDisplay(a.stdout)
@@ -28,7 +28,7 @@ func (a *app) newDisplay() display {
 	return &lineDisplay{to: a.stdout}
 }
 
-// byState renders the members that have not completed, by state.
+// byState renders the number of unfinished members by state.
 func byState(p demo.Progress) string {
 	var parts []string
 	for _, s := range state.PublicStates() {
@@ -39,7 +39,7 @@ func byState(p demo.Progress) string {
 	return strings.Join(parts, ", ")
 }
 
-// lineDisplay writes a line a second.
+// lineDisplay writes one line per second.
 type lineDisplay struct {
 	mu   sync.Mutex
 	to   io.Writer

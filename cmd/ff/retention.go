@@ -50,9 +50,9 @@ it falls behind, no worker runs the background work, or not fast enough.`,
 
 // retentionView is the JSON of `ff retention show`.
 type retentionView struct {
-	NextEnd       string          `json:"next_end,omitempty"` // when what is looked at next ended
+	NextEnd       string          `json:"next_end,omitempty"` // end of the next execution to examine
 	BehindSeconds float64         `json:"behind_seconds"`
-	Waiting       int64           `json:"waiting"` // looked at, and not due
+	Waiting       int64           `json:"waiting"` // examined and not due
 	NextDue       string          `json:"next_due,omitempty"`
 	Deleted       int64           `json:"deleted"`
 	DeletedLately int64           `json:"deleted_last_minute"`
@@ -63,7 +63,7 @@ type retentionView struct {
 
 type outboxView struct {
 	Outbox string `json:"outbox"`
-	Floor  int64  `json:"floor"` // the greatest id that was deleted
+	Floor  int64  `json:"floor"` // the greatest deleted id
 	Oldest string `json:"oldest,omitempty"`
 }
 

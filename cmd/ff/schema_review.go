@@ -17,7 +17,7 @@ func (a *app) schemaCommand() *cobra.Command {
 	return cmd
 }
 
-// reviewError is the end of a review that found something: the code tells how bad.
+// reviewError reports the findings of a review. The exit code is their severity.
 type reviewError struct {
 	code    int
 	problem string
@@ -69,7 +69,7 @@ of any size. A finding is accepted by a comment before its statement:
 			if config.Rows < 0 {
 				return &usageError{problem: fmt.Sprintf("--rows is %d, and fewer than none cannot be made", config.Rows)}
 			}
-			// For its password, which no error shows.
+			// Only for its password, which errors must not print.
 			if _, err := a.namedDatabase(); err != nil {
 				return err
 			}

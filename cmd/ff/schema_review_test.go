@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// reviewed is a project in a git repository, with a change that is not committed.
+// reviewed returns a project in a git repository with an uncommitted change.
 func reviewed(t *testing.T, change, back string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,7 +44,7 @@ func reviewed(t *testing.T, change, back string) string {
 	return dir
 }
 
-// serves names the server of the tests to the command, which does not look for one in a container.
+// serves passes the tests' server to the command, which otherwise looks for one in a container.
 func serves(t *testing.T) {
 	t.Helper()
 	t.Setenv("DATABASE_URL", pgtest.EmptyDatabase(t))

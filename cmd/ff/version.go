@@ -24,7 +24,7 @@ func (a *app) versionCommand() *cobra.Command {
 	}
 }
 
-// version is what `ff version` and `ff --version` print.
+// version returns the output of `ff version` and `ff --version`.
 func version() string {
 	version := "(unknown)"
 	if info, ok := debug.ReadBuildInfo(); ok {

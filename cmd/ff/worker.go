@@ -92,7 +92,7 @@ func (a *app) workerResumeCommand() *cobra.Command {
 	}, false, engine.Operator.ResumeWorker)
 }
 
-// workerChange makes a command do something to a worker instance.
+// workerChange builds a command that changes a worker instance.
 func (a *app) workerChange(
 	cmd *cobra.Command, drained bool, do func(engine.Operator, context.Context, id.WorkerInstanceID) error,
 ) *cobra.Command {

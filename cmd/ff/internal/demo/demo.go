@@ -1,9 +1,9 @@
-// Package demo is FlowFabric's main job on real input, as `ff demo` runs it: the import graph of the Go standard
-// library as one flow, worked by several processes, one of which is killed halfway.
+// Package demo runs FlowFabric's main job on real input, for `ff demo`: the import graph of the Go standard library as one
+// flow, processed by several worker processes, one of which is killed halfway.
 //
-// A package is an execution that hashes its source files and the results of the packages it imports. So the root's
-// result is a Merkle hash of the library, and comparing it with one computed without the database proves that every
-// execution ran on the right inputs, the crash notwithstanding.
+// Each package is an execution that hashes its source files and the results of its imports. So the root's result is a
+// Merkle hash of the library. If it equals the hash computed without the database, every execution ran on the right
+// inputs, despite the crash.
 package demo
 
 import (
@@ -21,37 +21,36 @@ import (
 )
 
 const (
-	// leaseTTL is short, so that the killed worker's executions are soon taken over.
+	// leaseTTL is short, so that other workers soon take over from the killed one.
 	leaseTTL = 2 * time.Second
-	// lookInterval is how often the demo looks at the flow.
+	// lookInterval is the interval between looks at the flow.
 	lookInterval = 200 * time.Millisecond
-	// stallTimeout is how long nothing may end before the demo gives up.
+	// stallTimeout is how long the demo waits without any execution ending.
 	stallTimeout = time.Minute
 )
 
-// Options are the parameters of [Run].
+// Options configures [Run].
 type Options struct {
-	// DatabaseURL is a database with this library's tables, Schema the schema that has them; empty: the first of the
-	// search_path.
+	// DatabaseURL is a database with this library's tables in Schema. If Schema is empty, it is the first of the search_path.
 	DatabaseURL, Schema string
-	// Workers is the number of worker processes, at least 2: one is killed.
+	// Workers is the number of worker processes, at least 2, since one is killed.
 	Workers int
-	// Command makes the command of a worker process, which runs [RunWorker] on its standard streams.
+	// Command returns the command for a worker process, which runs [RunWorker] on its standard streams.
 	Command func(ctx context.Context) *exec.Cmd
-	// Progress is told a few times a second how the flow stands, Event in one sentence what else happened. Both are
-	// called by several goroutines.
+	// Progress is called a few times a second with the state of the flow, Event with a sentence about anything else. Both must
+	// be safe for concurrent use.
 	Progress func(Progress)
 	Event    func(sentence string)
 }
 
-// Progress is how a flow stands.
+// Progress is the state of a flow.
 type Progress struct {
 	Elapsed time.Duration
 	Total   int
 	Members map[state.PublicState]int
 }
 
-// Ended is the number of members that have ended.
+// Ended returns the number of members that have ended.
 func (p Progress) Ended() int {
 	n := 0
 	for member, count := range p.Members {
@@ -62,11 +61,11 @@ func (p Progress) Ended() int {
 	return n
 }
 
-// Summary is what a run proved. Its text is the demo's last line.
+// Summary is the result of a run. Its text is the demo's last line.
 type Summary struct {
 	Flow              id.FlowID
 	Executions, Edges int
-	Retaken           int // executions whose lease was lost and taken over
+	Retaken           int // executions taken over after their lease was lost
 	Elapsed           time.Duration
 	Digest            string
 }
@@ -76,8 +75,8 @@ func (s Summary) String() string {
 		s.Executions, s.Edges, s.Retaken, s.Elapsed.Seconds(), s.Digest)
 }
 
-// Run creates the graph's flow, works it and verifies the result. An error means that one of these failed. The worker
-// processes have ended when it returns.
+// Run creates the graph's flow, processes it and verifies the result. An error means that one of these steps failed. All
+// worker processes have ended when it returns.
 func Run(ctx context.Context, graph Graph, opts Options) (Summary, error) {
 	if opts.Workers < 2 {
 		return Summary{}, errors.New("the demo needs two worker processes, for it kills one")
@@ -105,7 +104,7 @@ type run struct {
 }
 
 func (r *run) run(ctx context.Context) (Summary, error) {
-	// A lane of its own: another demo on the same database must not take this one's work.
+	// Use a separate lane, so that another demo on the same database does not take this one's work.
 	lane := id.LaneID("demo-" + r.flow.String())
 	spec := r.graph.flow(r.flow, lane)
 	r.began = time.Now()
@@ -130,7 +129,7 @@ func (r *run) run(ctx context.Context) (Summary, error) {
 	return summary, err
 }
 
-// work has the fleet work the flow to its end and returns how many executions changed hands.
+// work runs the fleet until the flow ends and returns the number of executions taken over.
 func (r *run) work(ctx context.Context, lane id.LaneID) (retaken int, err error) {
 	fleet, err := startFleet(ctx, r.Workers, r.Command,
 		workerConfig{DatabaseURL: r.DatabaseURL, Schema: r.Schema, Lane: lane},
@@ -173,7 +172,7 @@ func (r *run) work(ctx context.Context, lane id.LaneID) (retaken int, err error)
 	}
 }
 
-// members are a flow's executions at one look.
+// members are a flow's executions at one moment.
 type members []engine.ExecutionSummary
 
 func (r *run) look(ctx context.Context) (members, error) {

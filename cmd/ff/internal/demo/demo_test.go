@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 )
 
-// beWorker is the environment variable that makes the test binary a worker process: "work", or "break".
+// beWorker is the environment variable that makes the test binary a worker process: "work" or "break".
 const beWorker = "FF_DEMO_TEST_WORKER"
 
 func TestMain(m *testing.M) {

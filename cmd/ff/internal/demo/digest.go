@@ -15,10 +15,10 @@ type Hashed struct {
 	Digest string `json:"digest"`
 }
 
-// hash computes the digest of a package from its files and the digests of what it imports, in whatever order those come.
+// hash returns the digest of a package from its files and the digests of its imports, in any order.
 //
-// The text hashed is a line for the package, a line with the size and then the content for each file, and a line for
-// each import, files and imports by ascending name.
+// The hashed text has a line for the package, a line with the size and then the content for each file, and a line for each
+// import. Files and imports are sorted by name.
 func (p Package) hash(imports []Hashed) (Hashed, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "package %q\n", p.Path)

@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// What the demo and a worker process say to each other. The process first reads a [workerConfig] from its standard
-// input. Then it writes a line before each execution that it is about to hash, and goes on when a line comes back.
-// The end of its input tells it to finish what it holds and exit.
+// Protocol between the demo and a worker process. The process first reads a [workerConfig] from its standard input. It
+// then writes a line before it hashes an execution, and continues when a line comes back. At the end of its input it
+// finishes its work and exits.
 const (
 	askLine   = "start?\n"
 	grantLine = "start\n"
 )
 
-// A fleet is the worker processes of a run. The one whose question is the killAt-th is killed instead of answered. So it
-// holds the lease of at least the execution that it asked about when it dies.
+// fleet is the worker processes of a run. It kills one of them instead of answering question number killAt. So that
+// process holds at least one lease when it dies.
 type fleet struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	failed  chan error // a process ended that nobody killed or told to
+	failed  chan error // a process ended without being killed or stopped
 
-	killAt int // the question that is not answered
+	killAt int // number of the question that is not answered
 	onKill func(pid int)
 
 	mu      sync.Mutex
@@ -44,7 +44,7 @@ type process struct {
 	complaint bytes.Buffer // its standard error
 }
 
-// startFleet starts n processes. newCommand makes the command of one; it gets its input and output here.
+// startFleet starts n processes. newCommand returns the command of one; startFleet sets its input and output.
 func startFleet(
 	ctx context.Context, n int, newCommand func(context.Context) *exec.Cmd, config workerConfig,
 	killAt int, onKill func(pid int),
@@ -82,7 +82,7 @@ func startProcess(cmd *exec.Cmd, greeting []byte) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	// A process that dies first is noticed by serve.
+	// If the process dies first, serve notices.
 	_, _ = p.input.Write(greeting)
 	return p, nil
 }
@@ -110,7 +110,7 @@ func (f *fleet) serve(p *process) {
 	f.failed <- fmt.Errorf("worker process %d ended by itself (%v): %s", p.cmd.Process.Pid, err, last)
 }
 
-// turn counts an execution that is about to start and reports whether its process is the one to kill.
+// turn counts a question and reports whether to kill its process.
 func (f *fleet) turn() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,7 +124,7 @@ func (f *fleet) isStopped() bool {
 	return f.stopped
 }
 
-// stop tells the processes to finish, and returns when all have ended.
+// stop makes the processes finish, and waits until all have ended.
 func (f *fleet) stop() {
 	f.mu.Lock()
 	f.stopped = true

@@ -13,23 +13,23 @@ import (
 	"strings"
 )
 
-// ErrNoToolchain: there is no go command on PATH, so there is no standard library to hash.
+// ErrNoToolchain reports that there is no go command on PATH, so no standard library to hash.
 var ErrNoToolchain = errors.New("no go command on PATH")
 
-// A Package is a node of the import graph, and the input of the execution that hashes it.
+// Package is a node of the import graph, and the input of the execution that hashes it.
 type Package struct {
 	Path  string   `json:"path"`
 	Dir   string   `json:"dir"`
 	Files []string `json:"files"` // names in Dir, sorted
 
-	imports []string // paths, sorted; these are the edges, so the input does not repeat them
+	imports []string // sorted paths; the edges have them, so the input does not repeat them
 }
 
-// A Graph is an import graph, each package after those that it imports. The last node is the root: it stands for the
-// pattern that was loaded, has no files, and "imports" every package that no other one does.
+// Graph is an import graph. Each package comes after its imports. The last node is the root: it stands for the pattern,
+// has no files, and "imports" every package that no other package does.
 type Graph []Package
 
-// Edges is the number of imports, those of the root included.
+// Edges returns the number of imports, including the root's.
 func (g Graph) Edges() int {
 	n := 0
 	for _, p := range g {
@@ -38,7 +38,7 @@ func (g Graph) Edges() int {
 	return n
 }
 
-// Load reads the import graph of the packages that match pattern, and of all they import, from the go command.
+// Load reads the import graph of the packages that match pattern, and of all their imports, from the go command.
 //
 // Errors: [ErrNoToolchain].
 func Load(ctx context.Context, pattern string) (Graph, error) {
@@ -47,7 +47,7 @@ func Load(ctx context.Context, pattern string) (Graph, error) {
 		return nil, ErrNoToolchain
 	}
 	cmd := exec.CommandContext(ctx, program, "list", "-deps", "-json", "--", pattern)
-	cmd.Dir = os.TempDir() // outside any module: its go.mod and vendor folder have no say
+	cmd.Dir = os.TempDir() // outside any module, so that no go.mod or vendor folder applies
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	listing, err := cmd.Output()
@@ -62,12 +62,12 @@ func Load(ctx context.Context, pattern string) (Graph, error) {
 	return append(graph, root(pattern, graph)), nil
 }
 
-// listed is what the go command says of a package. The file lists are those that a build of the package reads.
+// listed is the go command's description of a package. The file lists are those that a build reads.
 type listed struct {
 	ImportPath string
 	Dir        string
 	Imports    []string
-	ImportMap  map[string]string // where a path in the source is not the path of the package, as for vendored ones
+	ImportMap  map[string]string // source paths that differ from package paths, as for vendored packages
 
 	GoFiles, CgoFiles, CFiles, CXXFiles, MFiles, HFiles, FFiles []string
 	SFiles, SwigFiles, SwigCXXFiles, SysoFiles, EmbedFiles      []string
@@ -97,7 +97,7 @@ func (l listed) node() Package {
 	slices.Sort(p.Files)
 	p.Files = slices.Compact(p.Files)
 	for _, path := range l.Imports {
-		if path == "C" { // cgo's name for what is no package
+		if path == "C" { // cgo's name for a pseudo-package
 			continue
 		}
 		if mapped, ok := l.ImportMap[path]; ok {

@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// concurrency is how many packages a worker process hashes at once.
+	// concurrency is the number of packages that a worker process hashes at once.
 	concurrency = 4
-	// connections is how many a worker process keeps at most, its listener apart: many processes share a server.
+	// connections limits a worker process's connections, besides its listener: many processes share a server.
 	connections = 6
 )
 
-// workerConfig is what a worker process is told, in a line of JSON. It holds a password, so it is sent through a pipe:
-// neither the command line nor the environment is as private.
+// workerConfig is the configuration of a worker process, sent as a line of JSON. It contains a password, so it goes
+// through a pipe, which is more private than the command line and the environment.
 type workerConfig struct {
 	DatabaseURL string    `json:"database_url"`
 	Schema      string    `json:"schema"`
 	Lane        id.LaneID `json:"lane"`
 }
 
-// RunWorker is a worker process of [Run]. It returns nil when its input or ctx ends; log receives what it survives.
+// RunWorker runs a worker process of [Run]. It returns nil when its input or ctx ends, and logs errors that it survives.
 func RunWorker(ctx context.Context, input io.Reader, output, log io.Writer) error {
 	lines := bufio.NewReader(input)
 	greeting, err := lines.ReadBytes('\n')
@@ -95,7 +95,7 @@ func newPool(ctx context.Context, databaseURL, schemaName string) (*pgxpool.Pool
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// gate lets handlers start one by one, as the demo answers their questions.
+// gate starts handlers one by one, as the demo answers their questions.
 type gate struct {
 	mu     sync.Mutex
 	out    io.Writer
@@ -106,7 +106,7 @@ func newGate(out io.Writer) *gate {
 	return &gate{out: out, grants: make(chan struct{}, concurrency)}
 }
 
-// open turns lines into grants until the input ends.
+// open converts lines to grants until the input ends.
 func (g *gate) open(in *bufio.Reader) {
 	for {
 		if _, err := in.ReadString('\n'); err != nil {
@@ -114,12 +114,12 @@ func (g *gate) open(in *bufio.Reader) {
 		}
 		select {
 		case g.grants <- struct{}{}:
-		default: // as many as there are handlers lie ready, left by some whose leases were lost
+		default: // enough unused grants for all handlers, from handlers that lost their leases
 		}
 	}
 }
 
-// pass asks for a grant and waits for one. Any will do.
+// pass asks for a grant and waits for any one.
 func (g *gate) pass(ctx context.Context) error {
 	g.mu.Lock()
 	_, err := io.WriteString(g.out, askLine)

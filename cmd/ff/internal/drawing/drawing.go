@@ -1,5 +1,5 @@
-// Package drawing draws flows: as text for a terminal, as Mermaid and DOT for documents, and as SVG. Graphviz lays them
-// out; what is left to this package is to paint what Graphviz placed.
+// Package drawing draws flows: as text for a terminal, as Mermaid and DOT for documents, and as SVG. Graphviz computes the
+// layout, and this package paints it.
 package drawing
 
 import (
@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Graph is what is drawn. An equal graph gives an equal drawing.
+// Graph is a graph to draw. Equal graphs have equal drawings.
 type Graph struct {
 	Name  string
 	Nodes []Node
@@ -20,24 +20,24 @@ type Graph struct {
 // Node is a box.
 type Node struct {
 	Label string // its key
-	State string // its public state, as "completed"
-	Waits string // when it may run, as "2 of 3"; "" where that goes without saying
+	State string // its public state, such as "completed"
+	Waits string // when it may run, such as "2 of 3"; "" for the usual rule
 }
 
-// Edge leads from a node to one that waits for it: places in [Graph.Nodes].
+// Edge leads from a node to one that waits for it. Its ends are indexes of [Graph.Nodes].
 type Edge struct {
 	From, To int
 	State    string // of the edge: applied, pending, satisfied or impossible
 }
 
-// look is how a state is drawn.
+// look is the appearance of a state.
 type look struct {
 	sign          string
 	class         string
 	fill, outline string
 }
 
-// looks are those of the public states; one that is not here is drawn plain.
+// looks maps public states to their looks. Other states are drawn plain.
 var looks = map[string]look{
 	"waiting":          {"·", "waiting", "#f6f8fa", "#57606a"},
 	"delayed":          {"◷", "waiting", "#f6f8fa", "#57606a"},
@@ -60,7 +60,7 @@ func (n Node) look() look {
 	return look{"?", "unknown", "#ffffff", "#24292f"}
 }
 
-// lines are what stands in the box.
+// lines returns the lines of text in the box.
 func (n Node) lines() []string {
 	second := n.look().sign + " " + strings.ReplaceAll(n.State, "_", " ")
 	if n.Waits != "" {
@@ -69,7 +69,7 @@ func (n Node) lines() []string {
 	return []string{shorten(clean(n.Label), maxLabel), second}
 }
 
-// maxLabel is how much of a label a box has room for.
+// maxLabel is the longest label that fits into a box.
 const maxLabel = 32
 
 // shorten cuts text in the middle, since keys often differ at their ends.
@@ -82,7 +82,7 @@ func shorten(text string, limit int) string {
 	return text
 }
 
-// clean is text that neither a terminal nor a document takes for more than text.
+// clean returns text that neither a terminal nor a document interprets.
 func clean(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		quoted := strconv.QuoteToGraphic(text)
@@ -91,7 +91,7 @@ func clean(text string) string {
 	return text
 }
 
-// Mermaid renders a flowchart of Mermaid, which GitHub and others draw where it stands in a document.
+// Mermaid returns the graph as a Mermaid flowchart, which GitHub and others draw in documents.
 func (g Graph) Mermaid() string {
 	var b strings.Builder
 	b.WriteString("flowchart TD\n")
@@ -114,7 +114,7 @@ func (g Graph) Mermaid() string {
 	return b.String()
 }
 
-// mermaidText writes what Mermaid would read as more than text as entities.
+// mermaidText escapes characters that Mermaid would interpret.
 func mermaidText(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -128,7 +128,7 @@ func mermaidText(text string) string {
 	return b.String()
 }
 
-// DOT renders a graph of Graphviz.
+// DOT returns the graph in Graphviz's language.
 func (g Graph) DOT() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "digraph %s {\n", dotText(g.Name))
@@ -149,7 +149,7 @@ func (g Graph) DOT() string {
 	return b.String()
 }
 
-// dotText is a quoted string, in which a line break is a line break.
+// dotText returns a quoted string. Line breaks stay line breaks.
 func dotText(text string) string {
 	text = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "&", "&amp;").Replace(text)
 	return `"` + text + `"`

@@ -71,7 +71,7 @@ func graphs() map[string]drawing.Graph {
 	}
 }
 
-// Drawings are what they were; equal graphs draw equal.
+// Drawings don't change, and equal graphs have equal drawings.
 func TestDrawings(t *testing.T) {
 	for name, g := range graphs() {
 		for format, draw := range map[string]func() (string, error){
@@ -111,7 +111,7 @@ func TestDrawings(t *testing.T) {
 	}
 }
 
-// A terminal of any width gets nothing wider, and nothing that moves its cursor.
+// No line is wider than the terminal, and none moves its cursor.
 func TestTextFits(t *testing.T) {
 	for name, g := range graphs() {
 		for _, width := range []int{1, 20, 40, 80, 200} {
@@ -131,7 +131,7 @@ func TestTextFits(t *testing.T) {
 	}
 }
 
-// Every node is drawn, and an arrow comes to each that waits.
+// Every node is drawn, and every waiting node has an arrow.
 func TestTextShowsEveryNode(t *testing.T) {
 	for _, name := range []string{"chain", "diamond", "fan", "quorum", "wide"} {
 		g := graphs()[name]
@@ -160,7 +160,7 @@ func TestTextOfTooManyNodes(t *testing.T) {
 	}
 }
 
-// Whatever the keys are, the picture is well-formed.
+// The picture is well-formed for any keys.
 func TestSVGIsWellFormed(t *testing.T) {
 	for name, g := range graphs() {
 		svg, err := g.SVG(t.Context())

@@ -12,10 +12,10 @@ import (
 	"github.com/goccy/go-graphviz"
 )
 
-// MaxSVG is how many nodes and edges together are drawn as SVG: laying out more takes minutes.
+// MaxSVG limits nodes and edges together in an SVG, since larger layouts take minutes.
 const MaxSVG = 5_000
 
-// SVG renders a picture.
+// SVG returns the graph as a picture.
 func (g Graph) SVG(ctx context.Context) (string, error) {
 	if n := len(g.Nodes) + len(g.Edges); n > MaxSVG {
 		return "", fmt.Errorf("%d nodes and edges are more than the %d that a picture has room for", n, MaxSVG)
@@ -23,7 +23,7 @@ func (g Graph) SVG(ctx context.Context) (string, error) {
 	return render(ctx, g.DOT(), graphviz.SVG)
 }
 
-// render lets Graphviz lay out a graph, and draw it.
+// render lays out and draws a graph with Graphviz.
 func render(ctx context.Context, dot string, format graphviz.Format) (string, error) {
 	engine, err := graphviz.New(ctx)
 	if err != nil {
@@ -42,17 +42,17 @@ func render(ctx context.Context, dot string, format graphviz.Format) (string, er
 	return b.String(), nil
 }
 
-// point is a place on a grid of characters, the first line being the uppermost.
+// point is a position on a grid of characters. Line 0 is at the top.
 type point struct{ column, line int }
 
-// placed is a graph as Graphviz placed it on a grid.
+// placed is the layout of a graph on the grid.
 type placed struct {
 	size  point
 	boxes []point   // the upper left corner of each node
 	lines [][]point // the corners of each edge, from its first node to its last
 }
 
-// boxHeight is how many lines a box has.
+// boxHeight is the number of lines of a box.
 const boxHeight = 4
 
 func boxWidth(n Node) int {
@@ -63,13 +63,13 @@ func boxWidth(n Node) int {
 	return width + 4
 }
 
-// spread is how far apart nodes are placed.
+// spread is the distance between nodes.
 type spread struct {
 	direction      string  // TB or LR
 	between, ranks float64 // in characters, in lines
 }
 
-// place lets Graphviz lay a graph out on a grid: an inch is ten characters wide and five lines high.
+// place lays out a graph on the grid with Graphviz. An inch is ten characters wide and five lines high.
 func place(ctx context.Context, g Graph, s spread) (*placed, error) {
 	const columns, rows = 10.0, 5.0
 	nodesep, ranksep := s.between/columns, s.ranks/rows
@@ -117,7 +117,7 @@ func place(ctx context.Context, g Graph, s spread) (*placed, error) {
 			if err != nil || countErr != nil || int(i) >= len(g.Edges) || len(fields) < 4+2*points {
 				return nil, fmt.Errorf("lay out the graph: an edge reads %q", text)
 			}
-			// Of the curves, which are straight, every third point is an end.
+			// The curves are straight, and every third point is an end.
 			for n := 0; n < points; n += 3 {
 				x, y := at(fields[4+2*n], fields[5+2*n])
 				p.lines[i] = append(p.lines[i], point{int(x), int(y)})
@@ -127,7 +127,7 @@ func place(ctx context.Context, g Graph, s spread) (*placed, error) {
 	return p, nil
 }
 
-// cell is the place of what begins at a coordinate.
+// cell returns the grid position of a coordinate.
 func cell(x float64) int { return int(x + 0.5) }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -7,13 +7,13 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// MaxText is how many nodes a drawing on a terminal has room for.
+// MaxText is the largest number of nodes in a drawing for a terminal.
 const MaxText = 60
 
 func textWidth(line string) int { return text.StringWidth(line) }
 
-// Text draws a graph with boxes and lines, at most so many characters wide; false: it does not fit, or lines of edges that
-// have no end in common would run into one another, so that nobody could tell which leads where.
+// Text draws a graph with boxes and lines, at most width characters wide. It returns false if the graph does not fit, or
+// if lines of edges without a common end would merge, so that they look like one.
 func (g Graph) Text(ctx context.Context, width int) (string, bool, error) {
 	if len(g.Nodes) == 0 || len(g.Nodes) > MaxText {
 		return "", false, nil
@@ -35,7 +35,7 @@ func (g Graph) Text(ctx context.Context, width int) (string, bool, error) {
 	return "", false, nil
 }
 
-// The sides that lines leave a cell by.
+// Sides of a cell.
 const (
 	north = 1 << iota
 	east
@@ -43,7 +43,7 @@ const (
 	west
 )
 
-// strokes are the signs of cells by the sides that lines leave them by.
+// strokes maps the sides that a line connects to its character.
 var strokes = map[int]rune{
 	north: '│', south: '│', north | south: '│', east: '─', west: '─', east | west: '─',
 	north | east: '└', north | west: '┘', south | east: '┌', south | west: '┐',
@@ -51,13 +51,13 @@ var strokes = map[int]rune{
 	north | east | south | west: '┼',
 }
 
-// canvas is a grid of signs.
+// canvas is a grid of characters.
 type canvas struct {
 	cells [][]rune
 	lines map[point][]stroke
 }
 
-// stroke is what one edge draws in a cell.
+// stroke is the part of an edge in one cell.
 type stroke struct{ edge, sides int }
 
 func (c *canvas) set(at point, sign rune) {
@@ -76,7 +76,7 @@ func (c *canvas) write(at point, line string) {
 		c.set(point{column, at.line}, r)
 		for range max(textWidth(string(r)), 1) - 1 {
 			column++
-			c.set(point{column, at.line}, 0) // the second half of a wide sign
+			c.set(point{column, at.line}, 0) // the second half of a wide character
 		}
 		column++
 	}
@@ -99,7 +99,7 @@ func (c *canvas) width() int {
 	return width
 }
 
-// paint paints what was placed; false: lines run into one another, or through a box.
+// paint paints a layout. It returns false if lines merge, or cross a box.
 func paint(g Graph, p *placed) (*canvas, bool) {
 	c := &canvas{lines: make(map[point][]stroke)}
 	inside := make(map[point]int)
@@ -150,7 +150,7 @@ func (c *canvas) box(at point, width int, lines []string) {
 	c.write(point{at.column, at.line + boxHeight - 1}, "╰"+strings.Repeat("─", width-2)+"╯")
 }
 
-// draw draws an edge, and the arrow at its end; false: it leads through a box, or nowhere.
+// draw draws an edge with its arrow. It returns false if the edge crosses a box, or ends outside one.
 func (c *canvas) draw(edge int, e Edge, corners []point, inside map[point]int, arrows map[point]rune) bool {
 	path := cellsOf(corners)
 	from, to := -1, -1
@@ -169,7 +169,7 @@ func (c *canvas) draw(edge int, e Edge, corners []point, inside map[point]int, a
 		}
 	}
 	if to < 0 {
-		// The line ends before the box: the next cell is the box's.
+		// The line ends before the box: the next cell belongs to the box.
 		to = len(path)
 		node, in := inside[ahead(path)]
 		if !in || node != e.To {
@@ -192,7 +192,7 @@ func (c *canvas) draw(edge int, e Edge, corners []point, inside map[point]int, a
 	return true
 }
 
-// ahead is the cell after the last one, straight on.
+// ahead returns the cell after the last one, straight on.
 func ahead(path []point) point {
 	last := path[len(path)-1]
 	if len(path) < 2 {
@@ -202,7 +202,7 @@ func ahead(path []point) point {
 	return point{2*last.column - before.column, 2*last.line - before.line}
 }
 
-// cellsOf are the cells from corner to corner, one beside the other.
+// cellsOf returns all cells along the corners, in order.
 func cellsOf(corners []point) []point {
 	path := []point{corners[0]}
 	for _, corner := range corners[1:] {
@@ -222,7 +222,7 @@ func cellsOf(corners []point) []point {
 	return path
 }
 
-// side is the side of a cell on which another one lies.
+// side returns the side of a cell on which a neighbour lies.
 func side(of, other point) int {
 	switch {
 	case other.column > of.column:
@@ -235,7 +235,7 @@ func side(of, other point) int {
 	return north
 }
 
-// readable says whether edges in one cell can be told apart: those that have an end in common need not be, others cross.
+// readable reports whether the edges in one cell can be distinguished: they have a common end, or they cross.
 func readable(g Graph, drawn []stroke) bool {
 	straight := func(sides int) bool { return sides == north|south || sides == east|west }
 	for i, a := range drawn {

@@ -1,9 +1,10 @@
-// Package graphvizcache says where go-graphviz keeps the machine code that it makes of Graphviz.
+// Package graphvizcache sets the folder in which go-graphviz caches its compiled machine code.
 //
-// It makes it when it is initialised, in every run of ff, in half a second, and keeps it in a folder of a fixed name in
-// the directory for temporary files, where anybody on the machine may put machine code of his own before. So this package
-// names a folder of the user's for that moment. Go initialises packages in the order of their import paths as far as the
-// imports allow; this one imports nothing but the standard library and comes before theirs. A test holds it to that.
+// go-graphviz compiles Graphviz when it is initialised, in every run of ff, which takes half a second. It caches the code
+// in a folder with a fixed name in the directory for temporary files, where other users of the machine could place code of
+// their own. So this package sets a private folder for that moment. Go initialises packages in the order of their import
+// paths as far as the imports allow. This package imports only the standard library and sorts before go-graphviz; a test
+// checks that.
 package graphvizcache
 
 import (
@@ -12,7 +13,7 @@ import (
 	"runtime"
 )
 
-// variable is where the directory for temporary files is looked up. Windows has one for each user.
+// variable selects the directory for temporary files. Windows has one for each user.
 const variable = "TMPDIR"
 
 var before, wasSet = os.LookupEnv(variable)
@@ -21,7 +22,7 @@ func init() {
 	if runtime.GOOS == "windows" {
 		return
 	}
-	folder := os.DevNull // nothing can be kept there, and it is made anew each time
+	folder := os.DevNull // nothing can be cached there, so the code is compiled each time
 	if cache, err := os.UserCacheDir(); err == nil {
 		private := filepath.Join(cache, "flowfabric")
 		if os.MkdirAll(private, 0o700) == nil && os.Chmod(private, 0o700) == nil {
@@ -31,7 +32,7 @@ func init() {
 	_ = os.Setenv(variable, folder)
 }
 
-// Restore gives the rest of the program the directory for temporary files back. It is called when all is initialised.
+// Restore restores the directory for temporary files. Call it after initialisation.
 func Restore() {
 	if wasSet {
 		_ = os.Setenv(variable, before)
