@@ -22,20 +22,20 @@ const (
 	exitInterrupted = 130
 )
 
-const about = `ff shows FlowFabric at work and looks after its databases.
+const about = `ff shows FlowFabric at work and manages its databases.
 
-The database is the one that --database-url names, else the one that the environment variable
-DATABASE_URL names. Prefer the variable: other users of the machine can read a command line.
+The database is the one in --database-url or, without that flag, in the environment variable
+DATABASE_URL. Prefer the variable: other users of the machine can read a command line.
 
 Exit codes:
   0    done
-  1    failed, or refused: the execution is not in a state in which that can be done
-  2    wrong usage: an unknown command or flag, a malformed id or URL, no database named
+  1    failed or refused, for example because of the execution's state
+  2    wrong usage: an unknown command or flag, a malformed id or URL, no database
   3    the flow, execution or lane does not exist
   4    the database cannot be used: it does not answer, refuses the login, does not exist, is not
        migrated, too old, too new, distributed, read-only, or not this library's
-  5-7  of "ff migrate check", whose help explains them
-  8-9  of "ff schema review", whose help explains them
+  5-7  of "ff migrate check"; see its help
+  8-9  of "ff schema review"; see its help
   130  interrupted`
 
 // app is one run of the command line.
@@ -123,7 +123,7 @@ func oneID(cmd *cobra.Command, args []string) error {
 // noArgs checks the arguments of commands that only take flags.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%s takes no argument, and %q is one", cmd.CommandPath(), args[0])
+		return fmt.Errorf("%s takes no arguments, but got %q", cmd.CommandPath(), args[0])
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 func (a *app) databaseFlags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&a.databaseURL, "database-url", "", "database to use, postgres://user:password@host:port/database (default $DATABASE_URL)")
-	flags.StringVar(&a.schema, "schema", "", "schema to work in (default the first of the search_path)")
+	flags.StringVar(&a.schema, "schema", "", "schema to use (default the first of the search_path)")
 }
 
 // namedDatabase returns the URL of the database from the flag or the environment, or "" if neither is set.
@@ -50,7 +50,7 @@ func (a *app) namedDatabase() (string, error) {
 func (a *app) requireDatabase() (string, error) {
 	named, err := a.namedDatabase()
 	if err == nil && named == "" {
-		err = &usageError{problem: "no database is named", next: "set DATABASE_URL or pass --database-url; `ff dev` starts a database"}
+		err = &usageError{problem: "no database is given", next: "set DATABASE_URL or pass --database-url; `ff dev` starts a database"}
 	}
 	return named, err
 }

@@ -94,7 +94,7 @@ func TestCommandRunsOnANewerDatabase(t *testing.T) {
 	for _, args := range show {
 		runs(exitDone, flow.ID.String(), args...)
 	}
-	runs(exitDone, "may work on it: nothing is to be done", "migrate", "up")
+	runs(exitDone, "may work on it: nothing to do", "migrate", "up")
 	runs(exitDone, "Warning: a newer version", "migrate", "status")
 	runs(exitDone, `"usable": true`, "migrate", "status", "--json")
 	runs(exitDatabase, "too new", "migrate", "down", "--all")

@@ -33,24 +33,24 @@ func (a *app) demoCommand() *cobra.Command {
 	var flags demoFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Hash Go's standard library as one durable flow, crash on the way",
-		Long: `demo takes the import graph of the Go standard library from the go command, creates it as one flow (a
-package is an execution, an import a dependency) and has several worker processes work it. An execution
-hashes its package's source files and the results of the packages it imports, so the last result is a
-Merkle hash of the library. Halfway one worker process is killed; when its leases have expired, the
-others take over what it held. At the end the digest is computed once more without the database. The
-last line is printed, and the exit code is 0, only if both are the same.
+		Short: "Hash Go's standard library as one durable flow, with a crash",
+		Long: `demo reads the import graph of the Go standard library from the go command, creates it as one flow (a
+package is an execution, an import a dependency) and runs it with several worker processes. An execution
+hashes its package's source files and the results of the imported packages, so the last result is a
+Merkle hash of the library. Halfway, demo kills one worker process; when its leases have expired, the
+others take over its work. At the end, demo computes the hash again without the database. It prints
+the last line, and exits with 0, only if both are equal.
 
-Without a database the demo starts an embedded PostgreSQL, which it removes at the end. In a database
-that --database-url or DATABASE_URL names it works in the schema ` + demoSchema + `, unless --schema
-names another one; it makes the schema and leaves it there.`,
+Without a database, demo starts an embedded PostgreSQL and removes it at the end. In the database of
+--database-url or DATABASE_URL, it works in the schema ` + demoSchema + `, or in that of
+--schema; it creates the schema and leaves it there.`,
 		Example: `  ff demo
   ff demo --workers 8
   ff demo --keep`,
 		Args: noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
 			if flags.workers < 2 || flags.workers > maxWorkers {
-				return &usageError{problem: fmt.Sprintf("--workers is %d, want 2 to %d, for one is killed", flags.workers, maxWorkers)}
+				return &usageError{problem: fmt.Sprintf("--workers is %d, want 2 to %d, since one is killed", flags.workers, maxWorkers)}
 			}
 			return a.demo(ctx, flags)
 		}),
@@ -67,7 +67,7 @@ names another one; it makes the schema and leaves it there.`,
 func (a *app) demoWorkerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    demoWorkerName,
-		Short:  "Be a worker process of `ff demo`",
+		Short:  "Run a worker process of `ff demo`",
 		Hidden: true,
 		Args:   noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {

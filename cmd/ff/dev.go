@@ -15,12 +15,13 @@ func (a *app) devCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "dev",
 		Short: "Keep a migrated PostgreSQL running for development",
-		Long: `dev starts an embedded PostgreSQL, migrates its database, prints on standard output the line for other
-shells that sets DATABASE_URL, and keeps the server running until it is interrupted. Data, port and password stay for the next start.
+		Long: `dev starts an embedded PostgreSQL, migrates its database, prints a line that sets DATABASE_URL in other
+shells to standard output, and keeps the server running until it is interrupted. Data, port and password
+are kept for the next start.
 
-The first start fetches PostgreSQL into the user's cache folder. FF_POSTGRES_VERSION picks the major
-version, 14 to 18. When DATABASE_URL names a database, that one is migrated instead; FF_POSTGRES=embedded
-asks for the embedded one all the same.`,
+The first start downloads PostgreSQL to the user's cache folder. FF_POSTGRES_VERSION selects the major
+version, 14 to 18. If DATABASE_URL is set, dev migrates that database instead, unless FF_POSTGRES=embedded
+is set.`,
 		Example: `  ff dev
   FF_POSTGRES_VERSION=18 ff dev`,
 		Args: noArgs,
@@ -42,7 +43,7 @@ func (a *app) dev(ctx context.Context, _ []string) (err error) {
 		return err
 	}
 	if a.named(server) {
-		fmt.Fprintln(a.stderr, "The database that DATABASE_URL names is migrated; there is no server to keep running.")
+		fmt.Fprintln(a.stderr, "The database of DATABASE_URL is migrated; there is no server to keep running.")
 		return nil
 	}
 	fmt.Fprintln(a.stdout, exportLine(server.URL()))

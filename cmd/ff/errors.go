@@ -39,13 +39,13 @@ var nextSteps = []struct {
 	{schema.ErrNoDatabase, exitDatabase, "create it, or correct the database URL"},
 	{schema.ErrNotMigrated, exitDatabase, "run `ff migrate up`"},
 	{schema.ErrNotAdopted, exitDatabase, "run `ff migrate adopt`"},
-	{schema.ErrPartitions, exitDatabase, "run `ff migrate adopt` with the partition counts that FlowFabric worked with"},
-	{schema.ErrDifferent, exitDatabase, "stop what writes to the database, and see docs/database.md for the way back"},
+	{schema.ErrPartitions, exitDatabase, "run `ff migrate adopt` with the partition counts that FlowFabric used"},
+	{schema.ErrDifferent, exitDatabase, "stop all programs that write to the database, and see docs/database.md for the way back"},
 	{schema.ErrTooOld, exitDatabase, "run `ff migrate up`"},
 	{schema.ErrTooNew, exitDatabase, "use the version of ff that migrated it, or a newer one"},
 	{schema.ErrDirty, exitDatabase, "repair the migration that FlowFabric recorded as failed"},
 	{schema.ErrForeign, exitDatabase, "choose another schema with --schema"},
-	{schema.ErrDistributed, exitDatabase, "make its tables local by undistribute_table, or choose another schema with --schema"},
+	{schema.ErrDistributed, exitDatabase, "make its tables local with undistribute_table, or choose another schema with --schema"},
 	{schema.ErrUnreleased, exitDatabase, "copy the data you need, drop the schema and run `ff migrate up`"},
 	{schema.ErrEncoding, exitDatabase, "create a database with ENCODING 'UTF8' TEMPLATE template0"},
 	{schema.ErrMoved, exitDatabase, "run `ff migrate repair`"},
@@ -54,13 +54,13 @@ var nextSteps = []struct {
 	{engine.ErrDenied, exitDatabase, "grant the user the right, see `ff migrate grants`, or name another user in the database URL"},
 	{engine.ErrNotMigrated, exitDatabase, "run `ff migrate up`"},
 	{engine.ErrTooNew, exitDatabase, "use the version of ff that migrated it, or a newer one"},
-	{engine.ErrDistributed, exitDatabase, "make its tables local by undistribute_table, or choose another schema with --schema"},
+	{engine.ErrDistributed, exitDatabase, "make its tables local with undistribute_table, or choose another schema with --schema"},
 	{engine.ErrEncoding, exitDatabase, "create a database with ENCODING 'UTF8' TEMPLATE template0"},
 	{engine.ErrReadOnly, exitDatabase, "connect to the primary server"},
-	{engine.ErrCompleted, exitFailed, "pass --completed if its effects should happen once more"},
+	{engine.ErrCompleted, exitFailed, "pass --completed to repeat its effects"},
 	{engine.ErrNotFound, exitNotFound, "check the id, the database URL and --schema"},
 	{engine.ErrNotEnded, exitFailed, "cancel it first, or wait for its end"},
-	{engine.ErrEnded, exitFailed, "nothing is left to be done, and `ff execution retry` lets it run again"},
+	{engine.ErrEnded, exitFailed, "it needs nothing more; `ff execution retry` runs it again"},
 	{engine.ErrNotEligible, exitFailed, "look at it with `ff execution show`"},
 	{engine.ErrMaxReplays, exitFailed, "create another execution"},
 	{engine.ErrFlowTerminal, exitFailed, "create another flow"},
@@ -114,7 +114,7 @@ func explainConnect(err *pgconn.ConnectError) string {
 		case "3D000":
 			return fmt.Sprintf("%s: create it, or correct the database URL.", pgErr.Message)
 		}
-		return fmt.Sprintf("the server at %s takes no connection (%s): try again later.", server, pgErr.Message)
+		return fmt.Sprintf("the server at %s accepts no connection (%s): try again later.", server, pgErr.Message)
 	}
 	reason := "no answer"
 	if netErr, ok := errors.AsType[*net.OpError](err); ok {

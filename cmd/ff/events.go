@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) eventCommand() *cobra.Command {
-	cmd := group("event", "Print what has happened, as it happens", "")
+	cmd := group("event", "Print events as they happen", "")
 	a.databaseFlags(cmd)
 	cmd.AddCommand(a.eventTailCommand())
 	return cmd
@@ -52,11 +52,11 @@ func (a *app) eventTailCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail WHAT",
 		Short: "Print events as they are committed",
-		Long: `tail prints a line for each event, in order, none of them twice and none left out, until it is
-interrupted. WHAT is one of ` + names + `.
+		Long: `tail prints a line for each event, in order, each exactly once, until it is interrupted.
+WHAT is one of ` + names + `.
 
-It begins with what is committed from now on, with --after behind an event that was printed before:
-each line ends with a cursor. "--after beginning" prints all that are kept.`,
+By default it prints events committed from now on. Each line ends with a cursor; pass one to --after to
+continue after it. "--after beginning" prints all events that are kept.`,
 		Example: `  ff event tail completions
   ff event tail leases --after beginning --once --json | jq -r '.type'
   ff event tail completions --after 020000000000000042`,
@@ -69,17 +69,17 @@ each line ends with a cursor. "--after beginning" prints all that are kept.`,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			follow, known := tails[args[0]]
 			if !known {
-				return &usageError{problem: fmt.Sprintf("there are no events %q: it is one of %s", args[0], names)}
+				return &usageError{problem: fmt.Sprintf("there are no events %q: use one of %s", args[0], names)}
 			}
 			return a.withEngine(ctx, func(eng *engine.Engine) error { return follow(ctx, a, eng, f) })
 		}),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.after, "after", "", "begin behind this cursor, or at the beginning")
-	flags.StringVar(&f.namespace, "namespace", "", "those of executions of this namespace")
-	flags.StringVar(&f.instance, "instance", "", "those of executions with this value of the tag "+events.InstanceTagKey)
-	flags.BoolVar(&f.once, "once", false, "end when all that is there now has been printed")
-	flags.BoolVar(&f.asJSON, "json", false, "print a JSON object a line")
+	flags.StringVar(&f.after, "after", "", "start after this cursor, or at the beginning")
+	flags.StringVar(&f.namespace, "namespace", "", "only events of executions in this namespace")
+	flags.StringVar(&f.instance, "instance", "", "only events of executions with this value of the tag "+events.InstanceTagKey)
+	flags.BoolVar(&f.once, "once", false, "stop after the events that exist now")
+	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object per line")
 	flags.BoolVar(&f.long, "long", false, "add a line with the kind, lane, node and tags of the execution")
 	return cmd
 }
@@ -101,7 +101,7 @@ func cursorArgument(flag, text string) (events.Cursor, error) {
 		return events.Beginning, nil
 	}
 	if err := c.UnmarshalText([]byte(text)); err != nil {
-		return c, &usageError{problem: fmt.Sprintf("%s %q is no cursor", flag, text)}
+		return c, &usageError{problem: fmt.Sprintf("%s %q is not a cursor", flag, text)}
 	}
 	return c, nil
 }
@@ -216,7 +216,7 @@ func tail[E any](
 // tailError adds the oldest cursor to a gap error, which the next step needs.
 func tailError(err error) error {
 	if gap, ok := errors.AsType[*events.GapError](err); ok {
-		return fmt.Errorf("%w; what is left begins --after %s", err, gap.Oldest)
+		return fmt.Errorf("%w; the remaining events start with --after %s", err, gap.Oldest)
 	}
 	return asUsage(err)
 }

@@ -46,10 +46,10 @@ func (a *app) consumerListCommand() *cobra.Command {
 	var asJSON, wide bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the named consumers with how far behind they are",
-		Long: `list prints each named consumer with the number of events that it has not handled, at most, when
-it last did something, how often it has failed at the event that it is trying, and how many it has set
-aside. One that was last seen seven days ago no longer keeps events from being deleted.`,
+		Short: "List the named consumers and how far behind they are",
+		Long: `list prints each named consumer with the largest number of events that it may still have to handle, the
+time of its last activity, the number of failures on its current event, and the number of events set
+aside. A consumer without activity for seven days no longer keeps events from being deleted.`,
 		Example: `  ff consumer list
   ff consumer list --json | jq '.consumers[] | select(.lag > 1000)'`,
 		Args: noArgs,
@@ -75,7 +75,7 @@ aside. One that was last seen seven days ago no longer keeps events from being d
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&wide, "wide", false, "print more than fits into 80 columns: whole names and errors")
+	cmd.Flags().BoolVar(&wide, "wide", false, "print more than 80 columns: whole names and errors")
 	return cmd
 }
 
@@ -92,7 +92,7 @@ func newConsumerView(c events.ConsumerStatus) consumerView {
 
 func (v *consumersView) print(to io.Writer, now time.Time, wide bool) error {
 	if len(v.Consumers) == 0 {
-		_, err := io.WriteString(to, "There is no consumer.\n")
+		_, err := io.WriteString(to, "There are no consumers.\n")
 		return err
 	}
 	fit := shortened
@@ -111,7 +111,7 @@ func (v *consumersView) print(to io.Writer, now time.Time, wide bool) error {
 		switch {
 		case c.Gone:
 			remark = "gone"
-			remarks.WriteString(fit(name+" has lost events: `ff consumer move` it", columns) + "\n")
+			remarks.WriteString(fit(name+" has lost events: run `ff consumer move`", columns) + "\n")
 		case c.Stale:
 			remark = "stale"
 		case c.Holder == "":
@@ -142,10 +142,10 @@ func (a *app) consumerMoveCommand() *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use:   "move OUTBOX NAME --to CURSOR",
-		Short: "Have a consumer go on after another event",
-		Long: `move has a consumer go on after a cursor, as "ff event tail" prints them, also while it runs.
-"--to oldest" goes back to the oldest event that is kept, "--to head" leaves out all that are there.
-What it handles again has its effects again.`,
+		Short: "Make a consumer continue after another event",
+		Long: `move makes a consumer continue after a cursor, as printed by "ff event tail". The consumer may be running.
+"--to oldest" goes back to the oldest event that is kept; "--to head" skips all present events.
+Events handled again have their effects again.`,
 		Example: `  ff consumer move completion billing --to 020000000000000042
   ff consumer move completion billing --to oldest`,
 		Args: consumerArguments,
@@ -159,7 +159,7 @@ What it handles again has its effects again.`,
 				if err != nil {
 					return tailError(err)
 				}
-				_, err = fmt.Fprintf(a.stdout, "Consumer %s goes on behind %s.\n", printable(name), cursor)
+				_, err = fmt.Fprintf(a.stdout, "Consumer %s continues after %s.\n", printable(name), cursor)
 				return err
 			})
 		}),
@@ -195,7 +195,7 @@ func targetOf(ctx context.Context, eng *engine.Engine, outbox events.Outbox, nam
 func (a *app) consumerRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "remove OUTBOX NAME",
-		Short:   "Forget a consumer, and what it has set aside",
+		Short:   "Delete a consumer and the events that it has set aside",
 		Example: `  ff consumer remove completion billing`,
 		Args:    consumerArguments,
 		RunE: a.does(func(ctx context.Context, args []string) error {
@@ -203,7 +203,7 @@ func (a *app) consumerRemoveCommand() *cobra.Command {
 				if err := events.RemoveConsumer(ctx, eng, events.Outbox(args[0]), args[1]); err != nil {
 					return asUsage(err)
 				}
-				_, err := fmt.Fprintf(a.stdout, "Consumer %s is forgotten.\n", printable(args[1]))
+				_, err := fmt.Fprintf(a.stdout, "Consumer %s is deleted.\n", printable(args[1]))
 				return err
 			})
 		}),
@@ -232,7 +232,7 @@ func (a *app) consumerSetAsideCommand() *cobra.Command {
 					return a.writeJSON(setAsideView{append([]events.SetAsideEvent{}, aside...)})
 				}
 				if len(aside) == 0 {
-					_, err := io.WriteString(a.stdout, "There is none.\n")
+					_, err := io.WriteString(a.stdout, "None found.\n")
 					return err
 				}
 				t := newTable(table.Row{"EVENT", "TRIES", "SET ASIDE AT", "ERROR"})

@@ -29,8 +29,8 @@ func (a *app) executionShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show an execution with its attempts, payload and result",
-		Long: `show prints an execution, what it waits for, and its attempts with why each of them failed. Of many it
-prints the last 20, as JSON all.`,
+		Long: `show prints an execution, its upstreams, and its attempts with the errors of failed ones. It prints the
+last 20 attempts, or all of them as JSON.`,
 		Example: `  ff execution show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
   ff execution show $ID --json | jq '.attempt_list[].failure'`,
 		Args: oneID,

@@ -154,7 +154,7 @@ func renderAttempts(attempts []attemptView) string {
 			text.WriteString("  " + f.String() + "\n")
 		}
 		if a.NextAt != "" {
-			text.WriteString("  goes on at " + a.NextAt + "\n")
+			text.WriteString("  continues at " + a.NextAt + "\n")
 		}
 	}
 	return text.String()

@@ -38,13 +38,13 @@ func (a *app) executionListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List executions",
-		Long: `list lists executions, the newest first, those that fit all the flags. --state is one of
+		Long: `list lists the executions that match all flags, newest first. --state is one of
 ` + states() + `.
 --since and --until take a duration, 2h for two hours ago, or an instant, 2026-11-22T15:04:05Z.
 
-A state, a kind, a tag and a lane have no index: executions are looked at one by one, up to a million
-in one run. Where there are more, it says how to go on. --since saves looking at all of them; --worker,
---instance, --state active and --order claim, which wants a --lane, look at nothing else.`,
+States, kinds, tags and lanes have no index: list reads executions one by one, up to a million in one
+run. If there are more, it prints how to continue. Use --since to read fewer. --worker, --instance,
+--state active and --order claim, which needs --lane, read only matching executions.`,
 		Example: `  ff execution list --lane images --state failed --since 24h
   ff execution list --instance worker-7f9c
   ff execution list --lane images --order claim --limit 10
@@ -76,25 +76,25 @@ in one run. Where there are more, it says how to go on. --since saves looking at
 	}
 	f.filterFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.worker, "worker", "", "those that this worker has a lease of")
-	flags.StringVar(&f.instance, "instance", "", "those that this process of a worker has a lease of")
+	flags.StringVar(&f.worker, "worker", "", "only leased by this worker")
+	flags.StringVar(&f.instance, "instance", "", "only leased by this worker instance")
 	flags.StringVar(&f.order, "order", "newest", "newest, oldest, claim or id")
-	flags.StringVar(&f.after, "after", "", "go on behind a run of the same flags: the cursor that it printed")
-	flags.IntVar(&f.limit, "limit", 50, "how many to list at most, 0 for all")
+	flags.StringVar(&f.after, "after", "", "continue after the cursor that a run with the same flags printed")
+	flags.IntVar(&f.limit, "limit", 50, "largest number to list, 0 for all")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
-	flags.BoolVar(&f.wide, "wide", false, "print more than fits into 80 columns: ids with their partition, whole names")
+	flags.BoolVar(&f.wide, "wide", false, "print more than 80 columns: ids with their partition, whole names")
 	return cmd
 }
 
 // filterFlags adds the flags that select executions.
 func (f *listFlags) filterFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.lane, "lane", "", "those on this lane")
-	flags.StringVar(&f.kind, "kind", "", "those of this kind")
-	flags.StringVar(&f.state, "state", "", "those in this state")
-	flags.StringVar(&f.tag, "tag", "", "those with this tag, key=value")
-	flags.StringVar(&f.since, "since", "", "those created since then")
-	flags.StringVar(&f.until, "until", "", "those created before then")
+	flags.StringVar(&f.lane, "lane", "", "only this lane")
+	flags.StringVar(&f.kind, "kind", "", "only this kind")
+	flags.StringVar(&f.state, "state", "", "only this state")
+	flags.StringVar(&f.tag, "tag", "", "only with this tag, key=value")
+	flags.StringVar(&f.since, "since", "", "only created since then")
+	flags.StringVar(&f.until, "until", "", "only created before then")
 }
 
 // states lists the public states for the help.
@@ -146,7 +146,7 @@ func pastInstant(flag, text string, now time.Time) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, &usageError{problem: fmt.Sprintf("%s %q is neither a duration, as 2h, nor an instant, as 2026-11-22T15:04:05Z", flag, text)}
+		return time.Time{}, &usageError{problem: fmt.Sprintf("%s %q is neither a duration such as 2h nor an instant such as 2026-11-22T15:04:05Z", flag, text)}
 	}
 	return at, nil
 }
@@ -234,9 +234,9 @@ func (v *executionsView) print(to io.Writer, now time.Time, wide bool) error {
 	}
 	switch {
 	case v.Next != "":
-		text += "There may be more, behind --after " + v.Next + "\n"
+		text += "There may be more: continue with --after " + v.Next + "\n"
 	case len(v.Executions) == 0:
-		text = "There is none.\n"
+		text = "None found.\n"
 	}
 	_, err := io.WriteString(to, text)
 	return err

@@ -25,7 +25,7 @@ func (a *app) onExecution(ctx context.Context, text string, fn func(*engine.Engi
 	if err != nil && bare != nil {
 		problem := err.Error()
 		if refused, ok := errors.AsType[*id.ParseError](err); ok && refused.Reason == id.ReasonMissingTag {
-			problem = fmt.Sprintf("%q is no execution id, neither a uuid nor one behind its partition, as '{fp:42}:'", refused.Detail)
+			problem = fmt.Sprintf("%q is not an execution id, neither a uuid nor one after its partition, such as '{fp:42}:'", refused.Detail)
 		}
 		return &usageError{problem: problem}
 	}
@@ -76,9 +76,9 @@ func (a *app) executionCancelCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "cancel ID",
-		Short: "End an execution as cancelled, whoever holds it",
-		Long: `cancel ends an execution in whatever state it is. A worker that holds it is told, and what it returns is
-discarded. Members of its flow that can no longer run because of it are skipped.`,
+		Short: "End an execution as cancelled, even if a worker holds it",
+		Long: `cancel ends an execution in any state. If a worker holds it, the worker is notified and its result is
+discarded. Flow members that can no longer run because of this are skipped.`,
 		Example: `  ff execution cancel $ID --reason "sent twice"`,
 		Args:    oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
@@ -88,7 +88,7 @@ discarded. Members of its flow that can no longer run because of it are skipped.
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at it")
+	cmd.Flags().StringVar(&reason, "reason", "", "the reason, to be shown later")
 	return cmd
 }
 
@@ -109,7 +109,7 @@ func (a *app) executionDelayCommand() *cobra.Command {
 			if until != "" {
 				var err error
 				if at, err = time.Parse(time.RFC3339, until); err != nil {
-					return &usageError{problem: fmt.Sprintf("--until %q is no instant, as 2026-11-22T15:04:05Z", until)}
+					return &usageError{problem: fmt.Sprintf("--until %q is not an instant such as 2026-11-22T15:04:05Z", until)}
 				}
 			}
 			if (span > 0) == (until != "") || span < 0 {
@@ -128,7 +128,7 @@ func (a *app) executionDelayCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().DurationVar(&span, "for", 0, "how long from now on, as 30m")
+	cmd.Flags().DurationVar(&span, "for", 0, "duration from now, such as 30m")
 	cmd.Flags().StringVar(&until, "until", "", "the instant, as 2026-11-22T15:04:05Z")
 	return cmd
 }
@@ -138,8 +138,8 @@ func (a *app) executionPriorityCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "priority ID PRIORITY",
 		Short: "Change the priority of an execution that is ready to be claimed",
-		Long: fmt.Sprintf(`priority gives an execution that is ready to be claimed another priority, from 0,
-the lowest, to %d. Its place in the queue of its lane changes at once.`, engine.MaxPriority),
+		Long: fmt.Sprintf(`priority changes the priority of an execution that is ready to be claimed. It
+ranges from 0, the lowest, to %d. Its place in the lane's queue changes at once.`, engine.MaxPriority),
 		Example: `  ff execution priority 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 100`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -150,7 +150,7 @@ the lowest, to %d. Its place in the queue of its lane changes at once.`, engine.
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			priority, err := strconv.Atoi(args[1])
 			if err != nil || priority < 0 || priority > engine.MaxPriority {
-				return &usageError{problem: fmt.Sprintf("%q is no priority", args[1]), next: fmt.Sprintf("use a number from 0 to %d", engine.MaxPriority)}
+				return &usageError{problem: fmt.Sprintf("%q is not a priority", args[1]), next: fmt.Sprintf("use a number from 0 to %d", engine.MaxPriority)}
 			}
 			return a.operate(ctx, args[0], asJSON, func(eng *engine.Engine, x id.ExecutionID) error {
 				return eng.Operator().ChangePriority(ctx, x, priority)
@@ -169,10 +169,10 @@ func (a *app) executionRevokeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke ID",
 		Short: "Take the lease of an execution away; another worker may claim it",
-		Long: `revoke takes the lease of a running execution away. It goes back to its lane,
-and the next claim goes on with the same attempt. What its former holder still
-sends is refused. With --lease or --instance only that lease, or one of that
-worker instance, is revoked; "ff execution show" prints both.`,
+		Long: `revoke takes away the lease of a running execution. The execution returns to its
+lane, and the next claim continues the same attempt. Later calls of the former
+holder are refused. --lease or --instance revokes only that lease, or the lease
+of that worker instance; "ff execution show" prints both.`,
 		Example: `  ff execution revoke $ID --reason "the handler hangs"`,
 		Args:    oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
@@ -191,13 +191,13 @@ worker instance, is revoked; "ff execution show" prints both.`,
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	flags.StringVar(&lease, "lease", "", "revoke this lease only: its id")
 	flags.StringVar(&instance, "instance", "", "revoke a lease of this worker instance only")
-	flags.StringVar(&reason, "reason", "", "why, for whoever looks at it")
+	flags.StringVar(&reason, "reason", "", "the reason, to be shown later")
 	return cmd
 }
 
 // notRevoked maps the engine's reasons to text.
 var notRevoked = map[engine.NotRevoked]string{
-	engine.NoActiveLease: "nothing has one", engine.AnotherInstance: "another instance has it", engine.AnotherLease: "it is another one",
+	engine.NoActiveLease: "it has no active lease", engine.AnotherInstance: "another instance holds it", engine.AnotherLease: "it has another lease",
 }
 
 func (a *app) executionUnblockCommand() *cobra.Command {
@@ -205,8 +205,8 @@ func (a *app) executionUnblockCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unblock ID",
 		Short: "Let a blocked execution be claimed",
-		Long: `unblock lets an execution be claimed that is blocked by a budget, a quota, its
-route, its lane or an operator. "ff execution show" says what it waits for.`,
+		Long: `unblock makes an execution claimable that is blocked by a budget, a quota, its
+route, its lane or an operator. "ff execution show" prints the reason.`,
 		Example: `  ff execution unblock 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10`,
 		Args:    oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {

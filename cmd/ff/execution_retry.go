@@ -33,23 +33,23 @@ func (a *app) executionRetryCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "retry ID | --state STATE",
-		Short: "Run executions again that have ended, and delayed ones at once",
-		Long: `retry runs an execution again that has failed, expired, or was cancelled or
-skipped: with the same payload, all its retries, and without what it left. One
-that waits for its next attempt does not wait any longer.
+		Short: "Run ended executions again, and delayed ones at once",
+		Long: `retry runs a failed, expired, cancelled or skipped execution again: with the same
+payload, all its retries, and without its earlier results. An execution that
+waits for its next attempt becomes ready at once.
 
-A completed one is refused, since its effects would happen once more, unless
+Completed executions are refused, since their effects would happen again, unless
 --completed is given.
 
-Instead of an id, flags choose many: --state failed, say, with --lane, --kind,
+Without an id, flags select many: for example --state failed with --lane, --kind,
 --tag, --since or --until. The oldest come first. --dry-run only lists them.
-What is refused is printed, and the exit code is then 1.`,
+Refused executions are printed, and the exit code is then 1.`,
 		Example: `  ff execution retry 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
   ff execution retry --state failed --lane mail --since 24h --dry-run
   ff execution retry --state failed --kind send-invoice --limit 100`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return fmt.Errorf("%s takes one id, not %d; --state and others choose many", cmd.CommandPath(), len(args))
+				return fmt.Errorf("%s takes one id, not %d; use --state and other flags to select many", cmd.CommandPath(), len(args))
 			}
 			return nil
 		},
@@ -73,9 +73,9 @@ What is refused is printed, and the exit code is then 1.`,
 	})
 	f.filterFlags(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&r.completed, "completed", false, "run completed ones again, too, with all their effects")
-	flags.IntVar(&f.limit, "limit", 0, "how many to retry at most, 0 for all")
-	flags.BoolVar(&r.dryRun, "dry-run", false, "list what would be retried, and change nothing")
+	flags.BoolVar(&r.completed, "completed", false, "also run completed ones again, with all their effects")
+	flags.IntVar(&f.limit, "limit", 0, "largest number to retry, 0 for all")
+	flags.BoolVar(&r.dryRun, "dry-run", false, "list the executions to retry, without changing anything")
 	flags.BoolVar(&r.asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -97,9 +97,9 @@ func retryOne(ctx context.Context, eng *engine.Engine, x id.ExecutionID, r retry
 func (a *app) retryMany(ctx context.Context, f listFlags, r retryFlags) error {
 	switch public := state.PublicState(f.state); {
 	case public == state.PublicCompleted && !r.completed:
-		return &usageError{problem: "retrying completed executions repeats their effects", next: "pass --completed if they should happen again"}
+		return &usageError{problem: "retrying completed executions repeats their effects", next: "pass --completed to do so anyway"}
 	case slices.Contains(state.PublicStates(), public) && !public.Terminal():
-		return &usageError{problem: fmt.Sprintf("--state %s is none in which an execution has ended", public), next: "use failed, expired, cancelled, skipped or completed"}
+		return &usageError{problem: fmt.Sprintf("--state %s is not the state of an ended execution", public), next: "use failed, expired, cancelled, skipped or completed"}
 	}
 	if _, err := f.filter(time.Now()); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (b *bulk) end() error {
 	if b.asJSON {
 		err = b.a.writeJSON(b.view)
 	} else if b.seen == 0 {
-		_, err = fmt.Fprintln(b.a.stdout, "There is none.")
+		_, err = fmt.Fprintln(b.a.stdout, "None found.")
 	}
 	if err == nil && len(b.view.Refused) > 0 {
 		err = &stepError{

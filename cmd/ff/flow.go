@@ -41,11 +41,11 @@ func (a *app) flowShowCommand() *cobra.Command {
 		Use:   "show ID",
 		Short: "Draw a flow and list its executions",
 		Long: `show draws a flow with the state of each execution, and lists the executions by the keys of their nodes.
-Where the drawing would be wider than the terminal, or have more than 60 nodes, the list says what each
-waits for instead.
+If the drawing would be wider than the terminal, or have more than 60 nodes, the list has the upstreams
+of each execution instead.
 
-As Mermaid, which documents on GitHub draw, as DOT or as SVG it prints the whole graph; as JSON the
-executions, edges and groups of dependencies too.`,
+As Mermaid (for documents on GitHub), DOT or SVG, it prints the whole graph; as JSON, also the
+executions, edges and groups of dependencies.`,
 		Example: `  ff flow show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
   ff flow show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --format svg > flow.svg
   ff flow show $ID --json | jq .members_by_state`,
@@ -73,8 +73,8 @@ executions, edges and groups of dependencies too.`,
 	flags := cmd.Flags()
 	flags.StringVar(&format, "format", "text", strings.Join(flowFormats, ", "))
 	flags.BoolVar(&asJSON, "json", false, "print JSON: --format json")
-	flags.BoolVar(&wide, "wide", false, "list kinds and lanes too, and ids with their partition")
-	flags.IntVar(&limit, "limit", 50, "how many executions to list at most, 0 for all")
+	flags.BoolVar(&wide, "wide", false, "also list kinds, lanes, and ids with their partition")
+	flags.IntVar(&limit, "limit", 50, "largest number of executions to list, 0 for all")
 	return cmd
 }
 

@@ -38,20 +38,20 @@ func (a *app) flowCancelCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "cancel ID",
-		Short: "Cancel a flow, and its executions as the policy says",
-		Long: `cancel cancels a flow: it takes no more executions. Those it has are cancelled as --policy says:
+		Short: "Cancel a flow, and its executions according to a policy",
+		Long: `cancel cancels a flow, which then accepts no more executions. --policy selects the executions to cancel:
 
-  all         all that have not ended, but clean-ups; the handlers of running
-              ones are cancelled
-  pending     those that nobody works on, but clean-ups; what runs goes on
-  everything  all that have not ended, clean-ups too
-  flow        none: everything it has runs to its end
+  all         all that have not ended, except clean-ups; handlers of running ones
+              are cancelled
+  pending     those that no worker holds, except clean-ups; running ones continue
+  everything  all that have not ended, including clean-ups
+  flow        none: all its executions run to their end
 
 Clean-ups are executions that run when others fail or end (OnFailure, Always),
-and what depends on nothing else: the refund of an order runs when the order is
-cancelled. --dry-run lists what would be cancelled and what would go on.
+and those that depend only on clean-ups: the refund of an order runs when the order
+is cancelled. --dry-run lists the executions that would be cancelled or continue.
 
-What has ended is left as it is. A flow that is cancelled can be cancelled once more by a stricter policy.`,
+Ended executions don't change. A cancelled flow can be cancelled again with a stricter policy.`,
 		Example: `  ff flow cancel $ID --dry-run
   ff flow cancel $ID
   ff flow cancel $ID --policy pending --reason "wrong input"`,
@@ -77,9 +77,9 @@ What has ended is left as it is. A flow that is cancelled can be cancelled once 
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
-	flags.BoolVar(&dryRun, "dry-run", false, "list what would be cancelled, and change nothing")
+	flags.BoolVar(&dryRun, "dry-run", false, "list the executions to cancel, without changing anything")
 	flags.StringVar(&policy, "policy", "all", "all, pending, everything or flow")
-	flags.StringVar(&reason, "reason", "", "why; the flow and its executions show it")
+	flags.StringVar(&reason, "reason", "", "the reason, shown for the flow and its executions")
 	return cmd
 }
 
@@ -160,7 +160,7 @@ func (a *app) previewFlowCancel(
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("would be cancelled, with %d of its executions; %d would not have ended\n", len(cancelled.Members), len(cancelled.StillRunning))
+	text := fmt.Sprintf("would be cancelled, with %d of its executions; %d would still run\n", len(cancelled.Members), len(cancelled.StillRunning))
 	if cancelled.Already {
 		text = fmt.Sprintf("was cancelled before (%s: %s); nothing would change\n", cancelled.Policy, printable(cancelled.Reason))
 	}

@@ -28,12 +28,12 @@ func (a *app) flowListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List flows",
-		Long: `list lists flows, the newest first, those that fit all the flags. --state is one of open, running,
-blocked, completed, failed and cancelled: what a flow's executions came to when they were last summed
-up, within the last half minute where a worker runs.
+		Long: `list lists the flows that match all flags, newest first. --state is one of open, running, blocked,
+completed, failed and cancelled: the state of a flow's executions when it was last computed, which is
+at most half a minute ago if a worker runs.
 --since and --until take a duration, 2h for two hours ago, or an instant, 2026-11-22T15:04:05Z.
 
-Flows are looked at one by one, up to a million in one run. --since saves looking at all of them.`,
+list reads flows one by one, up to a million in one run. Use --since to read fewer.`,
 		Example: `  ff flow list --state failed --since 24h
   ff flow list --kind import --tag app.tenant=acme
   ff flow list --json | jq -r '.flows[].id'`,
@@ -63,17 +63,17 @@ Flows are looked at one by one, up to a million in one run. --since saves lookin
 		}),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.kind, "kind", "", "those of this kind")
-	flags.StringVar(&f.namespace, "namespace", "", "those of this namespace")
-	flags.StringVar(&f.state, "state", "", "those in this state")
-	flags.StringVar(&f.tag, "tag", "", "those with this tag, key=value")
-	flags.StringVar(&f.since, "since", "", "those created since then")
-	flags.StringVar(&f.until, "until", "", "those created before then")
+	flags.StringVar(&f.kind, "kind", "", "only this kind")
+	flags.StringVar(&f.namespace, "namespace", "", "only this namespace")
+	flags.StringVar(&f.state, "state", "", "only this state")
+	flags.StringVar(&f.tag, "tag", "", "only with this tag, key=value")
+	flags.StringVar(&f.since, "since", "", "only created since then")
+	flags.StringVar(&f.until, "until", "", "only created before then")
 	flags.StringVar(&f.order, "order", "newest", "newest, oldest or id")
-	flags.StringVar(&f.after, "after", "", "go on behind a run of the same flags: the cursor that it printed")
-	flags.IntVar(&f.limit, "limit", 50, "how many to list at most, 0 for all")
+	flags.StringVar(&f.after, "after", "", "continue after the cursor that a run with the same flags printed")
+	flags.IntVar(&f.limit, "limit", 50, "largest number to list, 0 for all")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
-	flags.BoolVar(&f.wide, "wide", false, "print more than fits into 80 columns: whole names, namespaces and tags")
+	flags.BoolVar(&f.wide, "wide", false, "print more than 80 columns: whole names, namespaces and tags")
 	return cmd
 }
 
@@ -157,9 +157,9 @@ func (v *flowsView) print(to io.Writer, now time.Time, wide bool) error {
 	}
 	switch {
 	case v.Next != "":
-		text += "There may be more, behind --after " + v.Next + "\n"
+		text += "There may be more: continue with --after " + v.Next + "\n"
 	case len(v.Flows) == 0:
-		text = "There is none.\n"
+		text = "None found.\n"
 	}
 	_, err := io.WriteString(to, text)
 	return err

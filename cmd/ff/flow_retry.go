@@ -16,14 +16,14 @@ func (a *app) flowRetryCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "retry ID",
-		Short: "Run what failed in a flow again, and what was skipped below",
-		Long: `retry replays the executions of a flow that have failed or expired, and those
-that were skipped because of them, each before what depends on it. What has
-completed, or runs, stays as it is. With --cancelled those that were cancelled
-run again, too. --dry-run only lists them.
+		Short: "Run failed executions of a flow again, and those skipped because of them",
+		Long: `retry replays the executions of a flow that failed or expired, and those that were
+skipped because of them, each before its dependents. Completed and running
+executions don't change. With --cancelled, cancelled executions run again too.
+--dry-run only lists them.
 
-A flow that was cancelled itself is refused. What is refused of the executions
-is printed, and the exit code is then 1.`,
+A flow that was cancelled itself is refused. Refused executions are printed, and
+the exit code is then 1.`,
 		Example: `  ff flow retry 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --dry-run
   ff flow retry 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10`,
 		Args: oneID,
@@ -49,8 +49,8 @@ is printed, and the exit code is then 1.`,
 		}),
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&cancelled, "cancelled", false, "run cancelled executions again, too")
-	flags.BoolVar(&r.dryRun, "dry-run", false, "list what would be retried, and change nothing")
+	flags.BoolVar(&cancelled, "cancelled", false, "also run cancelled executions again")
+	flags.BoolVar(&r.dryRun, "dry-run", false, "list the executions to retry, without changing anything")
 	flags.BoolVar(&r.asJSON, "json", false, "print JSON")
 	return cmd
 }

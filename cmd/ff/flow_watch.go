@@ -22,8 +22,8 @@ func (a *app) flowWatchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch ID",
 		Short: "Show a flow while it runs, until all its executions have ended",
-		Long: `watch draws a flow again whenever an execution has changed its state, and returns when all have ended,
-however they did. Where the output is no terminal, and for a flow that no terminal has room for, it
+		Long: `watch draws a flow again whenever the state of an execution changes, and returns when all executions
+have ended, with any outcome. If the output is not a terminal, or the flow is too large for it, watch
 prints a line for each change instead.`,
 		Example: `  ff flow watch 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
   ff flow watch $ID --interval 10s | tee flow.log`,
@@ -45,7 +45,7 @@ prints a line for each change instead.`,
 			})
 		}),
 	}
-	cmd.Flags().DurationVar(&interval, "interval", time.Second, "how often to look")
+	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two looks")
 	return cmd
 }
 

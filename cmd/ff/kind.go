@@ -29,10 +29,10 @@ func (a *app) kindListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the kinds of executions that wait for a worker",
-		Long: `list prints, by lane and kind, the executions that a worker could claim and the next of which has waited
-for a minute: how many they are among the first of the lane, with a + where there may be more, for how
-long the next one has waited, and which it is. If that stays the same, nobody takes them: no worker has
-a handler for the kind, or none the capabilities that they require.`,
+		Long: `list prints, by lane and kind, executions that a worker could claim and the first of which has waited for
+a minute: their number among the first of the lane, with a + if there may be more, how long the first
+has waited, and its id. If that stays the same, no worker takes them: none has a handler for the kind,
+or none has the required capabilities.`,
 		Example: `  ff kind list
   ff kind list --lane images --longer 0s
   ff kind list --json | jq '.kinds[] | select(.waiting > 100)'`,
@@ -66,8 +66,8 @@ a handler for the kind, or none the capabilities that they require.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringSliceVar(&lanes, "lane", nil, "look at these lanes only")
-	cmd.Flags().DurationVar(&longer, "longer", time.Minute, "those whose next execution has waited for at least this long")
+	cmd.Flags().StringSliceVar(&lanes, "lane", nil, "only these lanes")
+	cmd.Flags().DurationVar(&longer, "longer", time.Minute, "only kinds whose next execution has waited at least this long")
 	return cmd
 }
 
@@ -97,7 +97,7 @@ func newKindsView(waiting []engine.WaitingKind) *kindsView {
 
 func (v *kindsView) print(to io.Writer, now time.Time, longer time.Duration) error {
 	if len(v.Kinds) == 0 {
-		_, err := fmt.Fprintf(to, "Nothing has waited for %v or longer; --longer 0s shows all that waits.\n", longer)
+		_, err := fmt.Fprintf(to, "Nothing has waited for %v or longer; --longer 0s shows all waiting kinds.\n", longer)
 		return err
 	}
 	t := newTable(table.Row{"LANE", "KIND", "WAITING", "FOR", "NEXT"})

@@ -83,7 +83,7 @@ func (a *app) laneShowCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "show LANE",
-		Short:   "Show how much is on a lane, and how long what ends there is kept",
+		Short:   "Show the executions on a lane, and its retention",
 		Example: `  ff lane show images`,
 		Args:    oneLane,
 		RunE: a.does(func(ctx context.Context, args []string) error {
@@ -155,9 +155,9 @@ func (a *app) lanePauseCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "pause LANE",
-		Short: "Stop claims from a lane until it is resumed; what runs goes on",
-		Long: `pause stops claims from a lane until it is resumed. What is running goes on. A
-lane that nobody has created work on is refused, unless --create is given.`,
+		Short: "Stop claims from a lane until it is resumed; running executions continue",
+		Long: `pause stops claims from a lane until it is resumed. Running executions continue.
+A lane without any executions is refused, unless --create is given.`,
 		Example: `  ff lane pause images --reason "the image store is down"`,
 		Args:    oneLane,
 		RunE: a.does(func(ctx context.Context, args []string) error {
@@ -170,8 +170,8 @@ lane that nobody has created work on is refused, unless --create is given.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&create, "create", false, "pause a lane that nobody has used yet, too")
-	cmd.Flags().StringVar(&reason, "reason", "", "why; ff lane list shows it")
+	cmd.Flags().BoolVar(&create, "create", false, "also pause a lane without any executions")
+	cmd.Flags().StringVar(&reason, "reason", "", "the reason, shown by ff lane list")
 	return cmd
 }
 
@@ -215,13 +215,13 @@ func (a *app) laneRetentionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retention LANE --keep SPAN",
 		Short: "Set how long executions of a lane are kept after their end",
-		Long: `retention sets how long executions of a lane are kept after their end, if their
-policy does not say it: a duration from a minute on, as 72h; forever; or
-default, for what the engines are configured with. It holds for what has ended
-before, too: after a shorter one, what is overdue is deleted soon.
+		Long: `retention sets how long to keep executions of a lane after their end, unless their
+policy sets it: a duration of at least a minute, such as 72h; forever; or default,
+for the engines' setting. It applies to executions that have already ended too:
+after a shorter one, overdue executions are soon deleted.
 
-A lane that nobody has created work on is refused, unless --create is given.
-"ff retention show" says how far deletion has come.`,
+A lane without any executions is refused, unless --create is given.
+"ff retention show" prints the progress of deletion.`,
 		Example: `  ff lane retention thumbnails --keep 1h
   ff lane retention invoices --keep forever
   ff lane retention invoices --keep default`,
@@ -242,13 +242,13 @@ A lane that nobody has created work on is refused, unless --create is given.
 				if asJSON {
 					return a.writeJSON(laneRetention{lane, kept})
 				}
-				_, err = fmt.Fprintf(a.stdout, "What ends on lane %s is kept: %s.\n", printable(string(lane)), kept)
+				_, err = fmt.Fprintf(a.stdout, "Retention of lane %s: %s.\n", printable(string(lane)), kept)
 				return err
 			})
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&create, "create", false, "set it for a lane that nobody has used yet, too")
+	cmd.Flags().BoolVar(&create, "create", false, "also set it for a lane without any executions")
 	cmd.Flags().StringVar(&keep, "keep", "", "a duration, forever or default")
 	return cmd
 }
@@ -272,7 +272,7 @@ func keepArgument(text string) (time.Duration, error) {
 	span, err := time.ParseDuration(text)
 	if err != nil || span < policy.MinRetention {
 		return 0, &usageError{
-			problem: fmt.Sprintf("--keep %q is no duration of at least %v", text, policy.MinRetention), next: "use one, as 72h, or forever or default",
+			problem: fmt.Sprintf("--keep %q is not a duration of at least %v", text, policy.MinRetention), next: "use one such as 72h, forever or default",
 		}
 	}
 	return span, nil

@@ -18,11 +18,11 @@ func (a *app) laneListCommand() *cobra.Command {
 	var asJSON, wide bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the lanes with how much is on each",
-		Long: `list prints the lanes: how many executions wait for a worker and for how long the one next in line has,
-how many are delayed, blocked and active, and how many ended within the last minute. A number with a +
-is what was counted of more. What waits for its upstreams, a signal, a budget or a quota is not counted.
-Below stands why lanes are paused, where a reason was given.`,
+		Short: "List the lanes with the number of executions on each",
+		Long: `list prints the lanes: how many executions wait for a worker and how long the next one has waited, how
+many are delayed, blocked and active, and how many ended within the last minute. A + means that there
+may be more. Executions that wait for upstreams, a signal, a budget or a quota are not counted. Reasons
+for paused lanes are printed below.`,
 		Example: `  ff lane list
   ff lane list --json | jq '.lanes[] | select(.waiting.n > 1000)'`,
 		Args: noArgs,
@@ -47,7 +47,7 @@ Below stands why lanes are paused, where a reason was given.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&wide, "wide", false, "print more than fits into 80 columns: whole names and reasons")
+	cmd.Flags().BoolVar(&wide, "wide", false, "print more than 80 columns: whole names and reasons")
 	return cmd
 }
 
@@ -93,7 +93,7 @@ func newLaneView(l engine.LaneSummary) laneView {
 
 func (v *lanesView) print(to io.Writer, now time.Time, wide bool) error {
 	if len(v.Lanes) == 0 {
-		_, err := io.WriteString(to, "There is no lane.\n")
+		_, err := io.WriteString(to, "There are no lanes.\n")
 		return err
 	}
 	fit := shortened

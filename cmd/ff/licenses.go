@@ -16,7 +16,7 @@ var licenses string
 func (a *app) licensesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "licenses",
-		Short:   "Print the licenses of ff and of what it links",
+		Short:   "Print the licenses of ff and its dependencies",
 		Example: "  ff licenses",
 		Args:    noArgs,
 		RunE: a.does(func(context.Context, []string) error {

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) migrateCommand() *cobra.Command {
-	cmd := group("migrate", "Make, inspect and take down the tables of a database", "")
+	cmd := group("migrate", "Create, inspect and drop the tables of a database", "")
 	a.databaseFlags(cmd)
 	cmd.AddCommand(
 		a.migrateUpCommand(), a.migrateAdoptCommand(), a.migrateShareCommand(), a.migrateRepairCommand(), a.migrateDownCommand(),
@@ -28,9 +28,8 @@ func (a *app) migrateUpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring a database to the newest version",
-		Long: `up applies the migrations that the database lacks. Without any to apply it does nothing. Several
-processes may run it at once: they wait for each other. Running programs of this version are not disturbed. Those
-of an older one that a migration no longer lets work on the database have to be stopped before.`,
+		Long: `up applies the pending migrations, if any. Several processes may run it at once: they wait for each other.
+Programs of this version keep running. Stop older programs first if a migration excludes their version.`,
 		Example: `  DATABASE_URL=postgres://localhost/app ff migrate up
   ff migrate up --schema flowfabric
   ff migrate up --dry-run`,
@@ -42,7 +41,7 @@ of an older one that a migration no longer lets work on the database have to be 
 			return a.change(ctx, schema.Migrate)
 		}),
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be applied, and change nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the migrations to apply, without changing anything")
 	return cmd
 }
 
@@ -70,18 +69,18 @@ func (a *app) migrateAdoptCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "adopt",
-		Short: "Convert a database that FlowFabric 0.15 made",
-		Long: `adopt converts a database that FlowFabric 0.15 made into one of this library. It sets
-the tables of FlowFabric aside as old_..., copies their rows into new ones,
-compares counts and checksums, and brings the copies into the forms of this
-library. Both can work on it afterwards.
+		Short: "Convert a database made by FlowFabric 0.15",
+		Long: `adopt converts a database made by FlowFabric 0.15 to one of this library. It
+renames FlowFabric's tables to old_..., copies their rows to new ones, compares
+counts and checksums, and converts the copies to this library's form. Both can
+work on it afterwards.
 
-Stop FlowFabric and all programs of this library first, make a backup, and see to
-free disk space for a second copy. Until adopt is done no program can use the
-database. An interrupted run is continued by the next one.
+Stop FlowFabric and all programs of this library first, make a backup, and have
+free disk space for a second copy. No program can use the database until adopt is
+done. If it is interrupted, run it again to continue.
 
-The partition counts must be those that FlowFabric worked with. Once you are
-satisfied, --drop-old drops the old tables.`,
+The partition counts must be those that FlowFabric used. Once you are satisfied,
+--drop-old drops the old tables.`,
 		Example: `  ff migrate adopt
   ff migrate adopt --budget-partitions 64
   ff migrate adopt --drop-old`,
@@ -131,7 +130,7 @@ func (a *app) dropAdopted(ctx context.Context) error {
 		return err
 	}
 	if len(result.Applied) == 0 {
-		_, err = fmt.Fprintln(a.stdout, "Nothing is to be done.")
+		_, err = fmt.Fprintln(a.stdout, "Nothing to do.")
 		return err
 	}
 	for _, table := range result.Applied {
@@ -144,12 +143,12 @@ func (a *app) migrateShareCommand() *cobra.Command {
 	var undo bool
 	cmd := &cobra.Command{
 		Use:   "share",
-		Short: "Make the indexes by which FlowFabric 0.15 finds its work",
-		Long: `share makes three indexes by which workers and the server of FlowFabric 0.15 find work, lost leases and
-completions. Without them they are slow on tables with many rows; with them this library's own claims and completions
-are slower. Running programs go on meanwhile. What an interrupted run leaves half-made the next one makes anew. It
-leaves out the other indexes of FlowFabric's own databases: its tests name them, and its server and workers do not need
-them.`,
+		Short: "Create the indexes with which FlowFabric 0.15 finds its work",
+		Long: `share creates three indexes with which workers and the server of FlowFabric 0.15 find work, lost leases
+and completions. Without them they are slow on large tables; with them this library's own claims and
+completions are slower. Programs keep running. After an interruption, run share again to rebuild
+unfinished indexes. FlowFabric's other indexes are omitted: only its tests name them, and its server and
+workers don't need them.`,
 		Example: `  ff migrate share
   ff migrate share --undo`,
 		Args: noArgs,
@@ -170,7 +169,7 @@ them.`,
 				fmt.Fprintln(a.stdout, done, name)
 			}
 			if len(result.Applied) == 0 {
-				fmt.Fprintln(a.stdout, "Nothing is to be done.")
+				fmt.Fprintln(a.stdout, "Nothing to do.")
 			}
 			return nil
 		}),
@@ -182,9 +181,9 @@ them.`,
 func (a *app) migrateRepairCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "repair",
-		Short: "Let functions work in a schema that was renamed or restored",
-		Long: `repair is for a schema that was renamed, or restored under another name. Some functions of this library name
-the schema that they work in. repair changes those that name another one. Without any it does nothing.`,
+		Short: "Correct the functions of a renamed or restored schema",
+		Long: `repair is for a schema that was renamed, or restored under another name. Some functions of this library
+name their schema. repair corrects those that name another one, if any.`,
 		Example: "  ff migrate repair --schema flowfabric",
 		Args:    noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
@@ -200,7 +199,7 @@ the schema that they work in. repair changes those that name another one. Withou
 				fmt.Fprintln(a.stdout, "repaired", function)
 			}
 			if len(result.Applied) == 0 {
-				fmt.Fprintln(a.stdout, "Nothing is to be done.")
+				fmt.Fprintln(a.stdout, "Nothing to do.")
 			}
 			return nil
 		}),
@@ -217,7 +216,7 @@ func (a *app) change(ctx context.Context, change func(context.Context, string, s
 		return err
 	}
 	if result.To > schema.Version {
-		fmt.Fprintf(a.stdout, "A newer ff migrated the database, and this one, of version %s, may work on it: nothing is to be done.\n", schema.Version)
+		fmt.Fprintf(a.stdout, "A newer ff migrated the database, and this one, of version %s, may work on it: nothing to do.\n", schema.Version)
 	}
 	return a.report(result, "applied")
 }
@@ -244,9 +243,8 @@ func (a *app) migrateDownCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "down --steps N | --all",
-		Short: "Take migrations back, with the data in what they made",
-		Long: `down takes back the newest migrations. The tables and columns they made are dropped, and the data in
-them is lost.`,
+		Short: "Revert migrations, with the data in their tables and columns",
+		Long:  `down reverts the newest migrations. It drops the tables and columns they created, with the data in them.`,
 		Example: `  ff migrate down --steps 1
   ff migrate down --all`,
 		Args: noArgs,
@@ -257,8 +255,8 @@ them is lost.`,
 			return a.down(ctx, steps, all)
 		}),
 	}
-	cmd.Flags().IntVar(&steps, "steps", 0, "how many migrations to take back")
-	cmd.Flags().BoolVar(&all, "all", false, "take back every migration")
+	cmd.Flags().IntVar(&steps, "steps", 0, "number of migrations to revert")
+	cmd.Flags().BoolVar(&all, "all", false, "revert every migration")
 	return cmd
 }
 
@@ -280,7 +278,7 @@ func (a *app) down(ctx context.Context, steps int, all bool) error {
 	if err != nil {
 		return err
 	}
-	return a.report(result, "took back")
+	return a.report(result, "reverted")
 }
 
 // stepsBack returns the version that remains after reverting the newest applied migrations, or "" for none.
@@ -301,9 +299,9 @@ func (a *app) migrateStatusCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show which migrations a database holds",
-		Long: `status shows which migrations the database holds, and whether this version can work on it. It changes
-nothing and exits with 0 whatever it finds, as long as the database answers.`,
+		Short: "Show the migrations of a database",
+		Long: `status shows the migrations of the database, and whether this version can work on it. It changes
+nothing, and exits with 0 for any result as long as the database answers.`,
 		Example: `  ff migrate status
   ff migrate status --json | jq -r .problem`,
 		Args: noArgs,

@@ -42,18 +42,18 @@ func (a *app) migrateCheckCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Tell by the exit code whether this version can work on a database",
-		Long: `check is for a deploy pipeline. It changes nothing, and its exit code tells whether programs of this
+		Short: "Check whether this version can work on a database, by exit code",
+		Long: `check is for deploy pipelines. It changes nothing, and its exit code says whether programs of this
 version can work on the database:
 
   0    they can
   4    they cannot: the login is refused, the database does not exist, or it is read-only, dirty, distributed,
        not this library's, migrated by an unreleased version, or in need of "ff migrate repair"
-  5    migrations are pending: "ff migrate up", or "ff migrate adopt", is to be run before
-  6    a newer version migrated it, and this one cannot work on it any more
-  7    no server answers, or it takes no connection
+  5    migrations are pending: run "ff migrate up" or "ff migrate adopt" first
+  6    a newer version migrated it, and this one can no longer work on it
+  7    no server answers, or it accepts no connection
 
-Errors of usage and interruption have the codes of all commands.`,
+Usage errors and interruption have the exit codes of all commands.`,
 		Example: `  ff migrate check || exit
   ff migrate check --json | jq -r .verdict`,
 		Args: noArgs,

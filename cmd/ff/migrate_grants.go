@@ -17,13 +17,13 @@ func (a *app) migrateGrantsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grants --role ROLE",
 		Short: "Print the GRANTs that a role of the database needs",
-		Long: `grants prints the statements that let a role of the database work on the tables,
-for their owner to run. Run them again after a migration. They come from the
-statements of this version, and give nothing beyond what these need. The role
-that migrates owns the tables and needs none.
+		Long: `grants prints statements that let a role of the database work on the tables. The
+owner of the tables runs them, again after each migration. They grant only the
+rights that the statements of this version need. The role that migrates owns the
+tables and needs no grants.
 
-Name what the role's programs do; each of it includes reading. It needs no
-database. The schema is public, or the one of --schema.`,
+Select the tasks of the role's programs; each task includes reading. grants needs
+no database. The schema is public, or that of --schema.`,
 		Example: `  ff migrate grants --role shop --creator | psql postgres://localhost/app
   ff migrate grants --role shop-worker --creator --worker
   ff migrate grants --role support --operator --schema flowfabric`,
@@ -32,13 +32,13 @@ database. The schema is public, or the one of --schema.`,
 	cmd.RunE = a.does(func(context.Context, []string) error {
 		switch {
 		case cmd.Flags().Changed("database-url"):
-			return &usageError{problem: "ff migrate grants works without a database, and --database-url names one", next: "pipe its output to psql"}
+			return &usageError{problem: "ff migrate grants works without a database, but --database-url names one", next: "pipe its output to psql"}
 		case role == "":
 			return &usageError{problem: "ff migrate grants needs the name of a role", next: "pass --role"}
 		case !options.Reader && !options.Creator && !options.Worker && !options.Operator:
 			return &usageError{
-				problem: "ff migrate grants needs to know what the role's programs do",
-				next:    "pass --reader, --creator, --worker or --operator, or several of them",
+				problem: "ff migrate grants needs the tasks of the role's programs",
+				next:    "pass one or more of --reader, --creator, --worker and --operator",
 			}
 		}
 		options.Schema = a.schema
@@ -50,10 +50,10 @@ database. The schema is public, or the one of --schema.`,
 		return err
 	})
 	flags := cmd.Flags()
-	flags.StringVar(&role, "role", "", "the role of the database")
+	flags.StringVar(&role, "role", "", "role of the database")
 	flags.BoolVar(&options.Reader, "reader", false, "reads executions, flows, lanes and events")
-	flags.BoolVar(&options.Creator, "creator", false, "creates executions and flows, cancels them")
-	flags.BoolVar(&options.Worker, "worker", false, "claims, settles, does the background work")
-	flags.BoolVar(&options.Operator, "operator", false, "replays, pauses, revokes and the like")
+	flags.BoolVar(&options.Creator, "creator", false, "creates and cancels executions and flows")
+	flags.BoolVar(&options.Worker, "worker", false, "claims, settles, runs background work")
+	flags.BoolVar(&options.Operator, "operator", false, "replays, pauses, revokes and so on")
 	return cmd
 }

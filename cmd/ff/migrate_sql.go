@@ -23,20 +23,21 @@ func (a *app) migrateSQLCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sql",
 		Short: "Print the migrations as SQL for another migrator",
-		Long: `sql prints the migrations as one file of SQL, for psql or for a migrator that your program has already.
-With --dir it writes a file, or a pair of files, for each migration instead. It needs no database.
+		Long: `sql prints the migrations as one SQL file, for psql or for your program's own migrator. With --dir it
+writes a file, or a pair of files, for each migration instead. It needs no database.
 
-A database migrated that way is one that ff and the library work on: the SQL writes their ledger too.
-Pass --from with the version that "ff migrate status" shows, and get what is newer.
+ff and the library can work on a database migrated this way, since the SQL writes their ledger too.
+Pass the version from "ff migrate status" to --from to get only newer migrations.
 
 Formats:
   plain           for psql or any other program, with BEGIN and COMMIT
-  goose           both ways in one file, with goose's annotations
+  goose           up and down in one file, with goose's annotations
   golang-migrate  NAME.up.sql and NAME.down.sql; leave x-multi-statement off
   atlas           the way up; run "atlas migrate hash" afterwards
 
-The files of --dir are named by this library's versions. Keep them in a folder, and their migrator's records
-in a table, of their own; or print one file and give it the next version of your own migrations.`,
+The files of --dir are named after this library's versions. Keep them in a separate folder, and their
+migrator's records in a separate table, or print one file and give it the next version of your own
+migrations.`,
 		Example: `  ff migrate sql | psql -v ON_ERROR_STOP=1 postgres://localhost/app
   ff migrate sql --format goose --from 20261125000015 > 00042_flowfabric.sql
   ff migrate sql --format golang-migrate --dir migrations/flowfabric`,
@@ -44,7 +45,7 @@ in a table, of their own; or print one file and give it the next version of your
 	}
 	cmd.RunE = a.does(func(_ context.Context, _ []string) error {
 		if cmd.Flags().Changed("database-url") {
-			return &usageError{problem: "ff migrate sql works without a database, and --database-url names one"}
+			return &usageError{problem: "ff migrate sql works without a database, but --database-url names one"}
 		}
 		options.Schema = a.schema
 		steps, err := schema.SQL(options)
@@ -59,16 +60,16 @@ in a table, of their own; or print one file and give it the next version of your
 		case directory == "":
 			return a.printSQL(schema.Join(steps), schema.Format(format), down)
 		case down:
-			return &usageError{problem: "--dir writes both ways, and --down asks for one"}
+			return &usageError{problem: "--dir writes both directions, but --down asks for one"}
 		}
 		return a.writeSQL(steps, schema.Format(format), directory)
 	})
 	flags := cmd.Flags()
-	flags.StringVar(&options.From, "from", "", "version that the database is at (default none)")
-	flags.StringVar(&options.To, "to", "", "last version to go to (default the newest)")
+	flags.StringVar(&options.From, "from", "", "current version of the database (default none)")
+	flags.StringVar(&options.To, "to", "", "last version to print (default the newest)")
 	flags.StringVar(&format, "format", string(schema.Plain), "plain, goose, golang-migrate or atlas")
-	flags.StringVar(&directory, "dir", "", "folder to write a file or a pair of files to for each migration")
-	flags.BoolVar(&down, "down", false, "print the way back, of a format that has it apart")
+	flags.StringVar(&directory, "dir", "", "folder for a file, or a pair of files, for each migration")
+	flags.BoolVar(&down, "down", false, "print the way down, if the format has a file for it")
 	return cmd
 }
 
@@ -80,7 +81,7 @@ func (a *app) printSQL(step schema.Step, format schema.Format, down bool) error 
 	file := files[0]
 	if down {
 		if len(files) == 1 {
-			return &usageError{problem: fmt.Sprintf("the format %s has no file for the way back", format)}
+			return &usageError{problem: fmt.Sprintf("the format %s has no file for the way down", format)}
 		}
 		file = files[1]
 	}

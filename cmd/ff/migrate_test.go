@@ -155,7 +155,7 @@ func TestMigrateSQL(t *testing.T) {
 	run(exitDone, "no migration after", "--from", schema.Version)
 	run(exitUsage, "no migration \"7\"", "--from", "7")
 	run(exitUsage, "flyway", "--format", "flyway")
-	run(exitUsage, "no file for the way back", "--format", "goose", "--down")
+	run(exitUsage, "no file for the way down", "--format", "goose", "--down")
 	run(exitUsage, "asks for one", "--dir", t.TempDir(), "--down")
 	run(exitUsage, "without a database", "--database-url", "postgres://127.0.0.1:1/x")
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) retentionCommand() *cobra.Command {
-	cmd := group("retention", "Show how far the deletion of what has ended has come", "")
+	cmd := group("retention", "Show the progress of deleting ended work", "")
 	a.databaseFlags(cmd)
 	cmd.AddCommand(a.retentionShowCommand())
 	return cmd
@@ -23,10 +23,10 @@ func (a *app) retentionShowCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Show how far deletion has come, and which lanes keep how long",
-		Long: `show prints how far the deletion of ended executions, flows and events has come,
-and the lanes with a retention of their own, which "ff lane retention" sets. If
-it falls behind, no worker runs the background work, or not fast enough.`,
+		Short: "Show the progress of deletion, and the retention of lanes",
+		Long: `show prints the progress of deleting ended executions, flows and events, and the
+lanes with a retention of their own, set by "ff lane retention". If deletion falls
+behind, no worker runs the background work, or it is too slow.`,
 		Example: `  ff retention show
   ff retention show --json | jq .behind_seconds`,
 		Args: noArgs,

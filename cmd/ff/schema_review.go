@@ -41,19 +41,19 @@ func (a *app) schemaReviewCommand() *cobra.Command {
 	format, failOn := "md", report.Blocking
 	cmd := &cobra.Command{
 		Use:   "review --base REVISION",
-		Short: "Say what a change does to rows, queries and the Go API",
-		Long: `review compares a revision of a project that uses sqlc and dbmate with the one at which it left --base. It makes
-the databases of before and after on the server that DATABASE_URL names, else on one that it starts, runs the new
+		Short: "Report the effects of a change on rows, queries and the Go API",
+		Long: `review compares a revision of a project that uses sqlc and dbmate with the revision at which it branched off
+--base. It creates a database for each on the server of DATABASE_URL, or on a server that it starts, runs the new
 migrations on rows, and drops the databases again. It changes nothing in the project.
 
-The report goes to standard output, and the exit code tells what it comes to:
+It prints the report to standard output. The exit code is the result:
 
-  0    there is nothing to be done
+  0    nothing to do
   8    there is advice, and nothing of the severity --fail-on or worse
   9    there is something of that severity
 
-The severities are note, advice, risk, and blocking for what breaks programs, loses rows or stops writers on a database
-of any size. A finding is accepted by a comment before its statement:
+The severities are note, advice, risk, and blocking for changes that break programs, lose rows or stop writers on a
+database of any size. A comment before its statement accepts a finding:
 
   -- review: allow lock-blocks-writers until 2027-01-31: the table is empty everywhere`,
 		Example: `  ff schema review --base main
@@ -61,13 +61,13 @@ of any size. A finding is accepted by a comment before its statement:
 		Args: noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
 			if config.Base == "" {
-				return &usageError{problem: "ff schema review needs --base, the revision that the change goes to"}
+				return &usageError{problem: "ff schema review needs --base, the revision to merge the change into"}
 			}
 			if !slices.Contains([]string{"md", "json", "sarif"}, format) {
-				return &usageError{problem: fmt.Sprintf("%q is no format of a report: md, json or sarif is one", format)}
+				return &usageError{problem: fmt.Sprintf("%q is not a format of a report: use md, json or sarif", format)}
 			}
 			if config.Rows < 0 {
-				return &usageError{problem: fmt.Sprintf("--rows is %d, and fewer than none cannot be made", config.Rows)}
+				return &usageError{problem: fmt.Sprintf("--rows is %d, but must not be negative", config.Rows)}
 			}
 			// Only for its password, which errors must not print.
 			if _, err := a.namedDatabase(); err != nil {
@@ -84,21 +84,21 @@ of any size. A finding is accepted by a comment before its statement:
 			case report.Clean:
 				return nil
 			case report.Advisory:
-				return &reviewError{verdict.ExitCode(), "the change may be merged, and there is advice on it"}
+				return &reviewError{verdict.ExitCode(), "the change may be merged, with advice"}
 			default:
 				return &reviewError{verdict.ExitCode(), fmt.Sprintf("there are findings of severity %s or worse", failOn)}
 			}
 		}),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&config.Base, "base", "", "revision that the change goes to")
-	flags.StringVar(&config.Head, "head", "", "revision that the change ends at (default the working folder, committed or not)")
+	flags.StringVar(&config.Base, "base", "", "revision to merge the change into")
+	flags.StringVar(&config.Head, "head", "", "last revision of the change (default the working folder, committed or not)")
 	flags.StringVar(&config.Dir, "dir", ".", "folder of the project")
-	flags.StringVar(&config.Seed, "seed", "", "file that says what rows look like (default seed.yaml beside the migrations' folder, if there is one)")
-	flags.IntVar(&config.Rows, "rows", 0, "rows of all tables together (default what the seed file says)")
-	flags.StringVar(&config.MigrationsDir, "migrations-dir", "", "folder of the migrations (default the only one that holds some)")
+	flags.StringVar(&config.Seed, "seed", "", "file that describes the rows (default seed.yaml beside the migrations' folder, if there is one)")
+	flags.IntVar(&config.Rows, "rows", 0, "total number of rows (default from the seed file)")
+	flags.StringVar(&config.MigrationsDir, "migrations-dir", "", "folder of the migrations (default the only one with migrations)")
 	flags.StringVar(&config.MigrationsTable, "migrations-table", "", "dbmate's table (default DBMATE_MIGRATIONS_TABLE in .env, else schema_migrations)")
 	flags.StringVar(&format, "format", format, "md, json or sarif")
-	flags.TextVar(&failOn, "fail-on", failOn, "severity from which on the exit code is 9: advice, risk or blocking")
+	flags.TextVar(&failOn, "fail-on", failOn, "lowest severity with exit code 9: advice, risk or blocking")
 	return cmd
 }

@@ -14,7 +14,7 @@ import (
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "Print the version of ff, of Go and of the schema it works on",
+		Short:   "Print the versions of ff, Go and the schema",
 		Example: "  ff version",
 		Args:    noArgs,
 		RunE: a.does(func(context.Context, []string) error {

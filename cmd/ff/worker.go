@@ -75,11 +75,11 @@ type workerState struct {
 func (a *app) workerDrainCommand() *cobra.Command {
 	return a.workerChange(&cobra.Command{
 		Use:   "drain INSTANCE",
-		Short: "Stop the claims of a worker instance; what it runs goes on",
-		Long: `drain stops the claims of a worker instance, until "ff worker resume". What it
-runs goes on and is settled. "ff execution list --instance INSTANCE" shows what
-that is, and "ff execution show" which instance holds an execution. An instance
-that does not run yet can be drained, too.`,
+		Short: "Stop the claims of a worker instance; its running executions continue",
+		Long: `drain stops the claims of a worker instance until "ff worker resume". Its running
+executions continue and are settled. "ff execution list --instance INSTANCE" lists
+them, and "ff execution show" prints the instance that holds an execution. An
+instance can be drained before it starts.`,
 		Example: `  ff worker drain worker-7f9c`,
 	}, true, engine.Operator.DrainWorker)
 }

@@ -15,10 +15,10 @@ import (
 
 func testCLIEvents(t *testing.T, ff cli) {
 	eng, databaseURL := cliEngine(t)
-	ff.run(t, databaseURL, "consumer", "list").succeeds(t, "There is no consumer.")
+	ff.run(t, databaseURL, "consumer", "list").succeeds(t, "There are no consumers.")
 	ff.run(t, databaseURL, "event", "tail", "completions", "--after", "beginning", "--once").succeeds(t, "")
 	ff.run(t, databaseURL, "event", "tail", "completion").fails(t, 2, `there are no events "completion"`)
-	ff.run(t, databaseURL, "event", "tail", "leases", "--after", "12").fails(t, 2, `--after "12" is no cursor`)
+	ff.run(t, databaseURL, "event", "tail", "leases", "--after", "12").fails(t, 2, `--after "12" is not a cursor`)
 	x := mustCreate(t, eng, engine.ExecutionSpec{Lane: "mail", Kind: "send", Tags: map[string]string{"app.tenant": "7"}})
 	if err := eng.CompleteExecution(t.Context(), mustClaim(t, eng, "mail").Lease, nil); err != nil {
 		t.Fatal(err)
@@ -61,14 +61,14 @@ func testCLIEvents(t *testing.T, ff cli) {
 	out.succeeds(t, "billing")
 	out.fitsATerminal(t)
 	ff.run(t, databaseURL, "consumer", "list", "--json").succeeds(t, `"lag": 0`)
-	ff.run(t, databaseURL, "consumer", "move", "completion", "billing", "--to", "oldest").succeeds(t, "goes on behind")
+	ff.run(t, databaseURL, "consumer", "move", "completion", "billing", "--to", "oldest").succeeds(t, "continues after")
 	ff.run(t, databaseURL, "consumer", "list", "--json").succeeds(t, `"lag": 1`)
-	ff.run(t, databaseURL, "consumer", "set-aside", "completion", "billing").succeeds(t, "There is none.")
-	ff.run(t, databaseURL, "consumer", "remove", "completion", "billing").succeeds(t, "is forgotten")
+	ff.run(t, databaseURL, "consumer", "set-aside", "completion", "billing").succeeds(t, "None found.")
+	ff.run(t, databaseURL, "consumer", "remove", "completion", "billing").succeeds(t, "is deleted")
 	ff.run(t, databaseURL, "consumer", "remove", "completion", "billing").fails(t, 3, "billing")
 
 	if _, err := eng.Pool().Exec(t.Context(), "DELETE FROM ff_lease_event"); err != nil {
 		t.Fatal(err)
 	}
-	ff.run(t, databaseURL, "event", "tail", "leases", "--after", after).fails(t, 1, "what is left begins --after")
+	ff.run(t, databaseURL, "event", "tail", "leases", "--after", after).fails(t, 1, "the remaining events start with --after")
 }

@@ -40,7 +40,7 @@ func mustComplete(t *testing.T, eng *engine.Engine, lane id.LaneID) {
 
 func testCLIFlows(t *testing.T, ff cli) {
 	eng, databaseURL := cliEngine(t)
-	ff.run(t, databaseURL, "flow", "list").succeeds(t, "There is none.")
+	ff.run(t, databaseURL, "flow", "list").succeeds(t, "None found.")
 	spec := fixture.Chart(nil, "fetch>parse")
 	spec.Kind, spec.Tags = "an import with a name that is rather long for a terminal", map[string]string{"app.tenant": "acme"}
 	first := mustDraw(t, eng, "a", spec)
@@ -246,7 +246,7 @@ func testCLIFlowCancel(t *testing.T, ff cli) {
 	mustComplete(t, eng, "b")
 	preview := cancel("--dry-run")
 	preview.fitsATerminal(t)
-	for _, want := range []string{"would be cancelled, with 1 of its executions; 1 would not have ended\n", "ship    waiting           cancelled\n", "refund  waiting_children  waiting\n"} {
+	for _, want := range []string{"would be cancelled, with 1 of its executions; 1 would still run\n", "ship    waiting           cancelled\n", "refund  waiting_children  waiting\n"} {
 		preview.succeeds(t, want)
 	}
 	object = cancel("--dry-run", "--json", "--policy", "everything").object(t)

@@ -58,8 +58,8 @@ func mustClaim(t *testing.T, eng *engine.Engine, lane id.LaneID) engine.Claimed 
 
 func testCLILists(t *testing.T, ff cli) {
 	eng, databaseURL := cliEngine(t)
-	ff.run(t, databaseURL, "execution", "list").succeeds(t, "There is none.")
-	ff.run(t, databaseURL, "lane", "list").succeeds(t, "There is no lane.")
+	ff.run(t, databaseURL, "execution", "list").succeeds(t, "None found.")
+	ff.run(t, databaseURL, "lane", "list").succeeds(t, "There are no lanes.")
 	const long = id.LaneID("a lane with a name that is rather long for a terminal")
 	first := mustCreate(t, eng, engine.ExecutionSpec{Lane: long, Kind: "a kind as long as the name of its lane is", Tags: map[string]string{"order": "4=2"}})
 	second := mustCreate(t, eng, engine.ExecutionSpec{Lane: "mail", Kind: "send", DelayUntil: time.Now().Add(time.Hour)})

@@ -53,7 +53,7 @@ func testCLIRetryMany(t *testing.T, ff cli) {
 	retry("--state", "active").fails(t, cliUsage, "--state")
 	retry("--state", "completed").fails(t, cliUsage, "--completed")
 	retry("--state", "asleep").fails(t, cliUsage, "--state")
-	retry("--state", "expired").succeeds(t, "There is none.")
+	retry("--state", "expired").succeeds(t, "None found.")
 
 	retry("--state", "failed", "--lane", "mail", "--dry-run").succeeds(t, first.UUID().String()+" would run again")
 	wantPublic(t, eng, first, state.PublicFailed)
@@ -88,7 +88,7 @@ func testCLIFlowRetry(t *testing.T, ff cli) {
 		wantPublic(t, eng, eng.NodeID(flow, key), want)
 	}
 	mustComplete(t, eng, "a")
-	retry().succeeds(t, "There is none.")
+	retry().succeeds(t, "None found.")
 	var failed id.ExecutionID
 	for failed != eng.NodeID(flow, "parse") {
 		c := mustClaim(t, eng, "a")
@@ -124,7 +124,7 @@ func testCLIFlowRetry(t *testing.T, ff cli) {
 	if err := eng.CancelExecution(t.Context(), engine.CancelSpec{ID: eng.NodeID(flow, "parse")}); err != nil {
 		t.Fatal(err)
 	}
-	retry().succeeds(t, "There is none.")
+	retry().succeeds(t, "None found.")
 	object := retry("--cancelled", "--json").object(t)
 	if list := object["retried"].([]any); len(list) != 3 || list[0] != eng.NodeID(flow, "parse").String() {
 		t.Errorf("retried: %v", object)
@@ -156,10 +156,10 @@ func testCLIOperatorCalls(t *testing.T, ff cli) {
 	}
 	run("execution", "unblock", uuid).succeeds(t, "is waiting")
 
-	run("execution", "revoke", uuid).fails(t, 1, "nothing has one")
+	run("execution", "revoke", uuid).fails(t, 1, "it has no active lease")
 	c := mustClaim(t, eng, "mail")
-	run("execution", "revoke", uuid, "--instance", "another").fails(t, 1, "another instance has it")
-	run("execution", "revoke", uuid, "--lease", "00000000-0000-4000-8000-000000000000").fails(t, 1, "it is another one")
+	run("execution", "revoke", uuid, "--instance", "another").fails(t, 1, "another instance holds it")
+	run("execution", "revoke", uuid, "--lease", "00000000-0000-4000-8000-000000000000").fails(t, 1, "it has another lease")
 	run("execution", "revoke", uuid, "--instance", string(c.Lease.Instance), "--reason", "it hangs").succeeds(t, "is waiting")
 	if err := eng.CompleteExecution(t.Context(), c.Lease, nil); err == nil {
 		t.Error("the former holder completed it")

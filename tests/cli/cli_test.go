@@ -337,7 +337,7 @@ func testCLIMigrate(t *testing.T, ff cli) {
 	}
 	ff.run(t, databaseURL, "migrate", "status").succeeds(t, "version "+version)
 
-	ff.run(t, databaseURL, "migrate", "down", "--steps", "1").succeeds(t, "took back "+version)
+	ff.run(t, databaseURL, "migrate", "down", "--steps", "1").succeeds(t, "reverted "+version)
 	if before, applied := status(); applied != all-1 || before >= version {
 		t.Errorf("version %q with %d migrations after one step down from %q with %d", before, applied, version, all)
 	}

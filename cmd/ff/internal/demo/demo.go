@@ -79,7 +79,7 @@ func (s Summary) String() string {
 // worker processes have ended when it returns.
 func Run(ctx context.Context, graph Graph, opts Options) (Summary, error) {
 	if opts.Workers < 2 {
-		return Summary{}, errors.New("the demo needs two worker processes, for it kills one")
+		return Summary{}, errors.New("the demo needs two worker processes, since it kills one")
 	}
 	pool, err := newPool(ctx, opts.DatabaseURL, opts.Schema)
 	if err != nil {
@@ -135,14 +135,14 @@ func (r *run) work(ctx context.Context, lane id.LaneID) (retaken int, err error)
 		workerConfig{DatabaseURL: r.DatabaseURL, Schema: r.Schema, Lane: lane},
 		(len(r.graph)+1)/2,
 		func(pid int) {
-			r.Event(fmt.Sprintf("Half have been started: worker process %d, which holds work, is killed with SIGKILL. "+
-				"Others take it over when its leases have run out, after %v.", pid, leaseTTL))
+			r.Event(fmt.Sprintf("Half of the executions have started: worker process %d, which holds work, is killed with SIGKILL. "+
+				"Others take over when its leases have expired, after %v.", pid, leaseTTL))
 		})
 	if err != nil {
 		return 0, err
 	}
 	defer fleet.stop()
-	r.Event(fmt.Sprintf("%d worker processes are at work.", r.Workers))
+	r.Event(fmt.Sprintf("%d worker processes are running.", r.Workers))
 
 	look := time.NewTicker(lookInterval)
 	defer look.Stop()

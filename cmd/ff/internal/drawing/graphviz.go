@@ -18,7 +18,7 @@ const MaxSVG = 5_000
 // SVG returns the graph as a picture.
 func (g Graph) SVG(ctx context.Context) (string, error) {
 	if n := len(g.Nodes) + len(g.Edges); n > MaxSVG {
-		return "", fmt.Errorf("%d nodes and edges are more than the %d that a picture has room for", n, MaxSVG)
+		return "", fmt.Errorf("%d nodes and edges exceed the limit of %d for a picture", n, MaxSVG)
 	}
 	return render(ctx, g.DOT(), graphviz.SVG)
 }
