@@ -45,12 +45,12 @@ func main() {
 	}
 }
 
-// options are what the command line asks for.
+// options holds the parsed command line.
 type options struct {
 	databaseURL string
-	majors      []int // of the embedded servers to run on, one after the other; [0]: one server, as databaseURL says
+	majors      []int // embedded servers to run on, one after the other; [0] for one server, that of databaseURL
 	results     string
-	command     string // to repeat the run, without the server's URL
+	command     string // repeats the run, without the server's URL
 	scenarios   []scenario.Scenario
 	bench       scenario.Bench
 }
@@ -94,7 +94,7 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 		}
 	})
 	if o.bench.Quick {
-		// Sizes at which it ends within five minutes on two cores; what ends after a time and not a number has little of it.
+		// Sizes with which a quick run ends within five minutes on two cores. Measurements that last for a time get little of it.
 		if !given["n"] {
 			o.bench.N = quickN
 		}
@@ -102,7 +102,7 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 			o.bench.Span = quickSpan
 		}
 		if !given["o"] {
-			o.results = "quick.json" // the figures of the documentation stay
+			o.results = "quick.json" // keep the figures of the documentation
 		}
 	}
 	if o.bench.N < 200 || o.bench.Rounds < 1 || o.bench.Span < 100*time.Millisecond || o.bench.Hold < time.Second || o.bench.Stall < 100*time.Millisecond {
@@ -135,7 +135,7 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 	return o, nil
 }
 
-// parseMajors reads a list of major versions.
+// parseMajors parses a list of major versions.
 func parseMajors(list string) ([]int, error) {
 	if list == "" {
 		return []int{0}, nil
@@ -185,7 +185,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if results.Empty() && err != nil {
 		return err
 	}
-	// What was measured before a failure is still worth reading.
+	// Print the results measured before a failure too.
 	results.Print(out)
 	return errors.Join(err, results.WriteFile(o.results))
 }
@@ -221,7 +221,8 @@ func runOn(ctx context.Context, o options, major int, results *report.Report, pr
 	return nil
 }
 
-// oneDatabase makes a database of this name on the server at url, or on one that it starts, and returns how both go again.
+// oneDatabase creates a named database on the server at url, or on one that it starts. It returns the URL and a function
+// that removes both.
 func oneDatabase(ctx context.Context, url, name string, progress io.Writer) (string, func() error, error) {
 	srv, err := server.Start(ctx, url, 0, progress)
 	if err != nil {

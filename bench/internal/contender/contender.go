@@ -1,4 +1,4 @@
-// Package contender does the same work by different means: this library, its peer River, and hand-written SQL.
+// Package contender does the same work in several ways: with this library, with its peer River, and with hand-written SQL.
 package contender
 
 import (
@@ -11,33 +11,33 @@ import (
 
 // Job is a piece of work that does nothing.
 type Job struct {
-	Num      int  // handed to the handler
-	Priority int  // 0 to 3, the higher first
-	Reserved bool // for a worker that never comes
+	Num      int  // passed to the handler
+	Priority int  // 0 to 3, higher first
+	Reserved bool // requires a worker that does not exist
 	Tag      string
 	Variant  int // its kind, 0 to 2; only the first has a handler
-	Lane     int // one of [Work.Lanes]; 0: the default one. This library's worker and River
-	Size     int // bytes of its payload, up to 32 KiB; 0: as few as there are
+	Lane     int // one of [Work.Lanes], or 0 for the default one; this library's worker and River only
+	Size     int // size of its payload in bytes, up to 32 KiB; 0 for the smallest
 }
 
-// Work says how jobs are worked off. Zero fields stand for the contender's defaults, or for nobody to be told.
+// Work configures how jobs are processed. Zero fields use the contender's defaults; nil functions are not called.
 type Work struct {
-	Workers     int // independent workers in this process
-	Concurrency int // handlers at once in each of them
+	Workers     int // number of independent workers in this process
+	Concurrency int // concurrent handlers in each worker
 	Batch       int // most jobs claimed by one statement
-	Lanes       int // served, numbered from 1, by each worker; 0: the default one. This library's worker and River
+	Lanes       int // lanes of each worker, numbered from 1; 0 for the default one; this library's worker and River only
 
-	Begun   func()        // a worker looks for jobs from now on; what its start took is over
-	Started func(num int) // a handler begins; called from many goroutines
-	Done    func()        // the end of a job has been committed; called from many goroutines
+	Begun   func()        // called when a worker starts looking for jobs, after its startup
+	Started func(num int) // called when a handler begins; concurrently
+	Done    func()        // called when the end of a job is committed; concurrently
 
-	Committed func(num int) // as Done, with the job's number; this library's worker only
-	Heard     func(num int) // a subscription in the workers' process was handed the end of a job; this library's worker and River
+	Committed func(num int) // like Done, with the job's number; this library's worker only
+	Heard     func(num int) // called when a subscription in the workers' process receives the end of a job; this library's worker and River only
 }
 
-// Contender is one way of doing the work, on a database of its own.
+// Contender is one way of doing the work, with its own database.
 type Contender interface {
-	// Name says what it is and how it is set.
+	// Name returns its name and configuration.
 	Name() string
 	Pool() *pgxpool.Pool
 
@@ -47,21 +47,20 @@ type Contender interface {
 	Insert(ctx context.Context, jobs []Job) error
 	// InsertTx inserts a job in the caller's transaction.
 	InsertTx(ctx context.Context, tx pgx.Tx, job Job) error
-	// Run works jobs off until ctx ends. It returns when nothing is under way any more.
+	// Run processes jobs until ctx ends. It returns when nothing is in progress any more.
 	Run(ctx context.Context, w Work) error
-	// Check tells what the database lacks to say that so many jobs have ended well.
+	// Check returns an error unless the database shows that the given number of jobs succeeded.
 	Check(ctx context.Context, ended int) error
 }
 
-// Claimer is a contender whose claim can be measured by itself.
+// Claimer is a contender whose claims can be measured separately.
 type Claimer interface {
 	Contender
-	// Fill makes n claimable rows, however.
+	// Fill creates n claimable rows in any way.
 	Fill(ctx context.Context, n int) error
-	// Bury ends the n rows at the head of the queue, as if they had been worked off, and leaves their dead
-	// versions where they are.
+	// Bury ends the n rows at the head of the queue as if they had been processed, and leaves their dead versions in place.
 	Bury(ctx context.Context, n int) error
-	// Claims returns a function that claims up to n jobs and says how many it got.
+	// Claims returns a function that claims up to n jobs and returns their number.
 	Claims(ctx context.Context) (func(ctx context.Context, n int) (int, error), error)
 }
 
@@ -82,33 +81,33 @@ type FlowInserter interface {
 // FlowCanceller is a contender that ends all jobs of a graph at once.
 type FlowCanceller interface {
 	FlowInserter
-	// Cancels inserts a graph and returns a function that cancels it and says how many jobs that ended. Of its jobs
-	// held are claimed before.
+	// Cancels inserts a graph, of whose jobs held are claimed. It returns a function that cancels the graph and returns the
+	// number of jobs that it ended.
 	Cancels(ctx context.Context, g Graph, held int) (func(ctx context.Context) (int, error), error)
 }
 
-// Graph is jobs, numbered from 0, and which of them wait for which.
+// Graph has jobs, numbered from 0, and their dependencies.
 type Graph struct {
 	Nodes int
 	Edges [][2]int // from, to
 }
 
-// laneName is the name of a lane, or of River's queue.
+// laneName returns the name of a lane, or of River's queue.
 func laneName(lane int) string { return "lane-" + strconv.Itoa(lane) }
 
 const (
 	kind         = "noop"
 	reservedKind = "reserved"
-	reservedFor  = "nobody" // the capability that reserved jobs ask for
+	reservedFor  = "nobody" // the capability that reserved jobs require
 )
 
-// variantKinds are the kinds of jobs that nothing works off.
+// variantKinds are kinds of jobs without handlers, except the first.
 var variantKinds = [...]string{kind, "noop-2", "noop-3"}
 
 // connections is the size of each contender's pool.
 const connections = 20
 
-// newPool opens a pool of so many connections, whose sessions begin with the given settings.
+// newPool opens a pool with the given size. Its sessions begin with the given settings.
 func newPool(ctx context.Context, databaseURL string, connections int, settings map[string]string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 )
 
-// EventSource is a contender whose events are read by package events.
+// EventSource is a contender whose events package events can read.
 type EventSource interface {
 	Contender
-	// Events is the engine on whose database the events are.
+	// Events returns the engine of the database with the events.
 	Events() *engine.Engine
-	// WriteEvents writes n completion events in one transaction, by a statement that notifies at its commit.
+	// WriteEvents writes n completion events in one transaction, with a statement that notifies when it commits.
 	WriteEvents(ctx context.Context, n int) error
 }
 
@@ -29,7 +29,7 @@ func (o *ours) WriteEvents(ctx context.Context, n int) error {
 	return err
 }
 
-// notifyInTransactions has the triggers of the outboxes notify whatever the transaction says.
+// notifyInTransactions makes the outboxes' triggers notify in every transaction.
 func (o *ours) notifyInTransactions(ctx context.Context) error {
 	o.note = "notifications in the transactions"
 	_, err := o.pool.Exec(ctx, `
@@ -42,8 +42,8 @@ func (o *ours) notifyInTransactions(ctx context.Context) error {
 	return err
 }
 
-// newSilent opens this library on a database in which nothing notifies: the engine's sessions find a function before the
-// server's, which does nothing.
+// newSilent opens this library on a database without notifications: the engine's sessions find a function that does
+// nothing before the server's.
 func newSilent(ctx context.Context, databaseURL string, log *slog.Logger) (*ours, error) {
 	o, err := newOursWith(ctx, databaseURL, connections, map[string]string{"search_path": "public, pg_catalog"}, log)
 	if err != nil {

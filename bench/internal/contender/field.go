@@ -7,18 +7,18 @@ import (
 	"slices"
 )
 
-// Field is all contenders, each on its own database of one server. Worker and Engine share theirs.
+// Field holds all contenders, each with its own database on one server. Worker and Engine share one.
 type Field struct {
 	Worker    *Worker
 	Engine    *Engine
 	Forgetful *Worker // its database keeps no lease history and no outbox
 	Notifying *Worker // its database notifies in the transactions that write events
-	Silent    *Worker // its database notifies nobody
+	Silent    *Worker // its database sends no notifications
 	River     *River
 	Raw       *Raw
 }
 
-// Open makes the databases, by create, and the contenders: all of them, or those on the databases that only names.
+// Open creates the databases with create, and the contenders: all of them, or those in only.
 func Open(ctx context.Context, create func(ctx context.Context, name string) (databaseURL string, err error), log *slog.Logger, only ...string) (*Field, error) {
 	f := &Field{}
 	for _, place := range []struct {

@@ -8,14 +8,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
-// Sharer is a contender whose database FlowFabric may work on as well.
+// Sharer is a contender whose database FlowFabric can use as well.
 type Sharer interface {
 	Contender
-	// Foreign makes n executions as FlowFabric creates them.
+	// Foreign creates n executions as FlowFabric does.
 	Foreign(ctx context.Context, n int) error
-	// Adopt adopts some of them and returns how many.
+	// Adopt adopts some of them and returns their number.
 	Adopt(ctx context.Context) (int, error)
-	// Share makes the indexes that FlowFabric needs, or drops them.
+	// Share creates the indexes that FlowFabric needs, or drops them.
 	Share(ctx context.Context, undo bool) error
 }
 

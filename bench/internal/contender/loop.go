@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	loopWorkers = 2 // enough to keep both sides busy: while one waits for the server the other computes
+	loopWorkers = 2 // one can compute while the other waits for the server
 	loopBatch   = 500
 	loopPause   = time.Millisecond // after an empty claim
 )
 
-// loop is a worker reduced to the least: it claims a batch and completes it. Nothing runs beside it. One at a time it
-// completes in the transaction of the next claim, as package worker does.
+// loop is a minimal worker: it claims a batch and completes it. Nothing runs beside it. With batches of one it completes
+// in the transaction of the next claim, like package worker.
 type loop[T any] struct {
 	claim            func(ctx context.Context, n int) ([]T, error)
 	complete         func(ctx context.Context, claimed []T) error
@@ -22,7 +22,7 @@ type loop[T any] struct {
 	num              func(T) int
 }
 
-// runLoops runs as many loops as w asks for until ctx ends.
+// runLoops runs the number of loops in w until ctx ends.
 func runLoops[T any](ctx context.Context, w Work, newLoop func() (loop[T], error)) error {
 	workers, batch := w.Workers, w.Batch
 	if workers == 0 {
@@ -45,7 +45,7 @@ func runLoops[T any](ctx context.Context, w Work, newLoop func() (loop[T], error
 }
 
 func (l loop[T]) run(ctx context.Context, w Work, batch int) error {
-	// A statement that has begun is finished: what it claimed would be lost.
+	// Finish a statement that has begun, since its claimed work would be lost.
 	calls := context.WithoutCancel(ctx)
 	pause := time.NewTicker(loopPause)
 	defer pause.Stop()
@@ -81,7 +81,7 @@ func (l loop[T]) run(ctx context.Context, w Work, batch int) error {
 	return nil
 }
 
-// next completes what is held and claims up to n more.
+// next completes held and claims up to n more.
 func (l loop[T]) next(ctx context.Context, held []T, n int) ([]T, error) {
 	if len(held) > 0 {
 		if n == 1 {

@@ -18,24 +18,25 @@ import (
 // Operator is a contender whose operations can be called one at a time.
 type Operator interface {
 	Contender
-	// Operations returns what takes its connections from a pool. The same name stands for the same operation of another.
+	// Operations returns the operations, which use the given pool. Operations with the same name are comparable between
+	// contenders.
 	Operations(pool *pgxpool.Pool) ([]Operation, error)
 }
 
 // Operation is one call.
 type Operation struct {
 	Name string
-	// Ready makes what the next call needs.
+	// Ready prepares the next call.
 	Ready func(ctx context.Context) (Call, error)
 }
 
-// Call is an operation that is ready, and what has to follow it.
+// Call is a prepared operation and its cleanup.
 type Call struct {
 	Do    func(ctx context.Context) error
-	After func(ctx context.Context) error // nil: nothing
+	After func(ctx context.Context) error // nil for no cleanup
 }
 
-// operations is what both sides are asked for. A nil function is an operation that a contender does not have.
+// operations are the functions of one side. A nil function is an operation that a contender lacks.
 type operations struct {
 	pool *pgxpool.Pool
 
@@ -43,7 +44,7 @@ type operations struct {
 	insertTx   func(ctx context.Context, tx pgx.Tx, job Job) error
 	insertFlow func(ctx context.Context) error
 	claim      func(ctx context.Context, n int) (held, error)
-	cancel     func(ctx context.Context) (func(context.Context) error, error) // of what it has created
+	cancel     func(ctx context.Context) (func(context.Context) error, error) // of a job that it has created
 }
 
 // held is claimed jobs.
@@ -51,10 +52,10 @@ type held struct {
 	complete   func(ctx context.Context) error
 	completeTx func(ctx context.Context, tx pgx.Tx) error
 	renew      func(ctx context.Context) error
-	next       func(ctx context.Context) error // completes, and claims as many
+	next       func(ctx context.Context) error // completes, and claims as many again
 }
 
-// list returns the operations, in the order in which a user meets them.
+// list returns the operations, in the order in which a user needs them.
 func (o operations) list() []Operation {
 	numbered := func(n int) []Job {
 		jobs := make([]Job, n)
@@ -94,7 +95,7 @@ func (o operations) list() []Operation {
 	}
 	of := func(name string, n int, do func(held) func(context.Context) error) {
 		all = append(all, Operation{name, func(ctx context.Context) (Call, error) {
-			if err := o.insert(ctx, numbered(2*n)); err != nil { // there is a next, too
+			if err := o.insert(ctx, numbered(2*n)); err != nil { // the next claim needs jobs too
 				return Call{}, err
 			}
 			claimed, err := o.claim(ctx, n)
@@ -123,7 +124,7 @@ func (o operations) list() []Operation {
 	}})
 }
 
-// within is a call in a transaction that is begun before and committed after it.
+// within is a call in a transaction that begins before and commits after it.
 func (o operations) within(ctx context.Context, do func(context.Context, pgx.Tx) error) (Call, error) {
 	tx, err := o.pool.Begin(ctx)
 	return Call{Do: func(ctx context.Context) error { return do(ctx, tx) }, After: func(ctx context.Context) error { return tx.Commit(ctx) }}, err
@@ -131,7 +132,7 @@ func (o operations) within(ctx context.Context, do func(context.Context, pgx.Tx)
 
 var errTooFew = errors.New("claimed too few")
 
-// Operations implements [Operator]. What is notified takes the connections of the engine's first pool.
+// Operations implements [Operator]. Notifications use connections of the engine's first pool.
 func (o *ours) Operations(pool *pgxpool.Pool) ([]Operation, error) {
 	eng := o.eng.WithPool(pool)
 	bound := &ours{store: o.store, eng: eng, log: o.log}
@@ -188,7 +189,7 @@ func (o *ours) held(claimer *engine.Claimer, claimed []engine.Claimed) held {
 	}
 }
 
-// Operations implements [Operator], fetches and completions by the calls that River's client makes.
+// Operations implements [Operator]. It fetches and completes with the calls of River's client.
 func (r *River) Operations(pool *pgxpool.Pool) ([]Operation, error) {
 	driver := riverpgxv5.New(pool)
 	client, err := river.NewClient(driver, &river.Config{Logger: r.log})

@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// ours is what the contenders that are this library have in common.
+// ours is the common part of the contenders that use this library.
 type ours struct {
 	*store
 	eng *engine.Engine
@@ -24,7 +24,7 @@ func newOurs(ctx context.Context, databaseURL string, log *slog.Logger) (*ours, 
 	return newOursWith(ctx, databaseURL, connections, nil, log)
 }
 
-// newOursWith has so many sessions, which begin with the given settings.
+// newOursWith opens this library with a number of sessions, which begin with the given settings.
 func newOursWith(ctx context.Context, databaseURL string, connections int, settings map[string]string, log *slog.Logger) (*ours, error) {
 	s, err := newStore(ctx, databaseURL, connections, settings)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// args is what is stored with a job: every contender stores these bytes, and its handler is given all of them.
+// args is the payload of a job. Every contender stores these bytes, and passes all of them to its handler.
 type args struct {
 	Num int    `json:"num"`
 	Pad string `json:"pad,omitempty"`
@@ -18,17 +18,17 @@ const (
 	padField = `,"pad":"`
 )
 
-// padding is letters that no server compresses. A job's are a part of it.
+// padding is text that no server can compress. Each job has a part of it.
 var padding = func() string {
 	letters := make([]byte, 48<<10)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(letters) // it never fails
+	_, _ = rand.NewChaCha8([32]byte{}).Read(letters) // never fails
 	return base64.RawURLEncoding.EncodeToString(letters)
 }()
 
-// maxPad is the longest padding; what is left decides how many jobs have one of their own.
+// maxPad is the longest padding. The rest of padding decides how many jobs have a different one.
 const maxPad = 32 << 10
 
-// args returns what is stored with the job.
+// args returns the job's payload.
 func (j Job) args() args {
 	a := args{Num: j.Num}
 	if n := min(j.Size-len(a.encode())-len(padField)-1, maxPad); n > 0 {
@@ -38,7 +38,7 @@ func (j Job) args() args {
 	return a
 }
 
-// encode does what package json does, faster.
+// encode is a faster json.Marshal.
 func (a args) encode() []byte {
 	b := append(make([]byte, 0, 32+len(a.Pad)), numField...)
 	b = strconv.AppendInt(b, int64(a.Num), 10)
@@ -48,7 +48,7 @@ func (a args) encode() []byte {
 	return append(b, '}')
 }
 
-// num reads the number out of what encode wrote.
+// num returns the number in the output of encode.
 func num(payload []byte) int {
 	digits := bytes.TrimPrefix(payload, []byte(numField))
 	if end := bytes.IndexAny(digits, ",}"); end >= 0 {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A payload has its size, is what package json makes of the arguments, tells its number, and does not shrink.
+// A payload has its size, equals the output of package json, contains its number, and cannot be compressed.
 func TestPayload(t *testing.T) {
 	for _, job := range []Job{{}, {Num: 7}, {Num: 123_456, Size: 1 << 10}, {Num: 99_999, Size: 16 << 10}, {Num: 5, Size: 12}} {
 		payload := job.args().encode()

@@ -19,16 +19,16 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ProcessArg is the first argument of a program that is to call [RunProcess] and nothing else.
+// ProcessArg is the first argument of a program that has to call only [RunProcess].
 const ProcessArg = "work"
 
 const (
-	countEvery = 10 * time.Millisecond // a process tells how much is done
-	endTime    = time.Minute           // a process has to end, once it is told to
+	countEvery = 10 * time.Millisecond // how often a process reports its number of finished jobs
+	endTime    = time.Minute           // time for a process to end after it was stopped
 )
 
-// Fleet is a contender whose work is done by several processes of this program. Begun is called when the first of them
-// has begun; all are up and connected before. Done is called within 10 ms; Started and the other functions are not.
+// Fleet is a contender whose work runs in several processes of this program. It calls Begun when the first of them begins;
+// all have started and connected before. It calls Done within 10 ms, and none of the other functions.
 type Fleet struct {
 	Contender
 	kind        string
@@ -36,7 +36,7 @@ type Fleet struct {
 	connections int
 }
 
-// NewFleet has c's work done by so many processes, each with a pool of so many connections.
+// NewFleet returns c's work in several processes, each with a pool of the given size.
 func NewFleet(c Contender, processes, connections int) (*Fleet, error) {
 	f := &Fleet{Contender: c, processes: processes, connections: connections}
 	switch c.(type) {
@@ -57,8 +57,8 @@ func (f *Fleet) Name() string {
 	return fmt.Sprintf("%s, %d processes with a pool of %d each", f.Contender.Name(), f.processes, f.connections)
 }
 
-// orders are the first JSON value that a process reads; a second one tells it to begin, and the end of its input to
-// finish. They are no arguments, because everybody may read those.
+// orders are the first JSON value that a process reads. A second one starts it, and the end of its input stops it. They
+// are not arguments, since other users can read those.
 type orders struct {
 	Kind        string
 	DatabaseURL string
@@ -69,14 +69,13 @@ type orders struct {
 	Batch       int
 }
 
-// What a process tells, a line each; a number is how many jobs are done.
+// Lines of a process's output. A number is the number of finished jobs.
 const (
 	readyLine = "ready"
 	begunLine = "begun"
 )
 
-// Run implements [Contender]. Where a process ends before its time, the others are ended and the error says what it
-// ended with.
+// Run implements [Contender]. If a process ends early, Run ends the others and returns that process's error.
 func (f *Fleet) Run(ctx context.Context, w Work) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -107,7 +106,7 @@ func (f *Fleet) Run(ctx context.Context, w Work) error {
 	return running.Wait()
 }
 
-// runOne runs a process until ctx ends. It calls ready once, whatever happens.
+// runOne runs a process until ctx ends. It calls ready exactly once.
 func runOne(ctx context.Context, program string, told orders, w Work, ready *sync.WaitGroup, allReady <-chan struct{}) error {
 	tellReady := sync.OnceFunc(ready.Done)
 	defer tellReady()
@@ -164,7 +163,7 @@ func runOne(ctx context.Context, program string, told orders, w Work, ready *syn
 	if ctx.Err() == nil {
 		err = errors.Join(errors.New("it ended before its time"), err)
 	} else {
-		err = nil // of an input that was closed meanwhile
+		err = nil // of an input that was closed in between
 	}
 	if err = errors.Join(err, ended); err != nil {
 		return fmt.Errorf("a process of the contender: %w", err)
@@ -172,12 +171,12 @@ func runOne(ctx context.Context, program string, told orders, w Work, ready *syn
 	return nil
 }
 
-// RunProcess is one process of a [Fleet], which tells it by in what to do and reads from out how far it is.
+// RunProcess runs one process of a [Fleet]. It reads its orders from in and writes its progress to out.
 func RunProcess(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) error {
 	var told orders
 	input := json.NewDecoder(in)
 	if err := input.Decode(&told); errors.Is(err, io.EOF) {
-		return nil // the others have ended before this one was told
+		return nil // the other processes ended before this one got its orders
 	} else if err != nil {
 		return err
 	}
@@ -262,7 +261,7 @@ func connect(ctx context.Context, pool *pgxpool.Pool) error {
 	return opening.Wait()
 }
 
-// open opens the contender on the database that is there.
+// open opens the contender on the existing database.
 func (o orders) open(ctx context.Context, log *slog.Logger) (Contender, error) {
 	switch o.Kind {
 	case "worker":

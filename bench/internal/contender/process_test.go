@@ -14,10 +14,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 )
 
-// In processes of the test program, which are also those of a [Fleet], these say where one of them dies and how.
+// In processes of the test program, which also serve a [Fleet], these variables set where one of them dies and how.
 const (
-	dieFolder = "BENCH_TEST_FOLDER" // in which processes leave marks
-	dieAt     = "BENCH_TEST_DIE_AT" // start, or what is a process about to tell: ready, begun or counted
+	dieFolder = "BENCH_TEST_FOLDER" // folder in which processes leave marks
+	dieAt     = "BENCH_TEST_DIE_AT" // start, or the line that a process is about to write: ready, begun or counted
 	dieHow    = "BENCH_TEST_DIE_HOW"
 )
 
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is one process of a fleet, and leaves a mark when it ends in order.
+// process runs one process of a fleet, and leaves a mark if it ends in order.
 func process() int {
 	out := mortal{os.Stdout}
 	if err := out.perhapsDie("start"); err != nil {
@@ -44,7 +44,7 @@ func process() int {
 	return 0
 }
 
-// mortal is the output of a process that may die instead of writing to it.
+// mortal is the output of a process that may die instead of writing.
 type mortal struct{ io.Writer }
 
 func (m mortal) Write(line []byte) (int, error) {
@@ -58,7 +58,7 @@ func (m mortal) Write(line []byte) (int, error) {
 	return m.Writer.Write(line)
 }
 
-// perhapsDie dies where a process shall, if no other has.
+// perhapsDie dies if this is the place to die and no other process has died.
 func (m mortal) perhapsDie(at string) error {
 	if os.Getenv(dieAt) != at || os.Mkdir(filepath.Join(os.Getenv(dieFolder), "died"), 0o755) != nil {
 		return nil
@@ -79,8 +79,8 @@ func (m mortal) perhapsDie(at string) error {
 	return nil
 }
 
-// A fleet of which one process dies, at whatever point, says so and ends the others, those too that wait for all to be
-// ready.
+// If one process of a fleet dies, at any point, the fleet reports it and ends the others, including those that still wait
+// for all to be ready.
 func TestFleetReportsAProcessThatDies(t *testing.T) {
 	const processes = 3
 	for _, test := range []struct{ at, how, want string }{

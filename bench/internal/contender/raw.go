@@ -13,12 +13,12 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Raw is the floor: the rows that this library writes, written by hand. It has the guarantees of a claim and a
-// completion (fences, lease history and outbox in one transaction), and nothing else: it checks no input, retries
-// nothing, renews nothing in the background, tells nobody, and looks for work every millisecond.
+// Raw is the floor: hand-written statements that write the same rows as this library. It guarantees the same for claims
+// and completions (fences, lease history and outbox in one transaction) and nothing else. It checks no input, retries
+// nothing, renews nothing in the background, sends no notifications, and looks for work every millisecond.
 type Raw struct{ *store }
 
-// rawSettings keep the plans of the statements what they are meant to be.
+// rawSettings make the server use the intended plans.
 var rawSettings = map[string]string{
 	"plan_cache_mode":   "force_generic_plan",
 	"jit":               "off",
@@ -31,13 +31,13 @@ var rawSettings = map[string]string{
 
 const (
 	rawTTL      = 10 * time.Minute
-	rawCopyFrom = 1000 // rows from which on COPY is faster
+	rawCopyFrom = 1000 // number of rows from which COPY is faster
 )
 
 // Name implements [Contender].
 func (*Raw) Name() string { return "raw SQL in a loop" }
 
-// newRawID makes an identifier as pgx takes it fastest.
+// newRawID returns an identifier in the form that pgx sends fastest.
 func newRawID() (pgtype.UUID, error) {
 	u, err := uuid.NewV7()
 	return pgtype.UUID{Bytes: u, Valid: err == nil}, err
@@ -49,7 +49,7 @@ type rawRows struct {
 	priorities   []int32
 	payloads     [][]byte
 	capabilities []string
-	documents    []string // empty: the same for all
+	documents    []string // empty if all have the same
 }
 
 func newRawRows(jobs []Job) (rawRows, error) {
@@ -130,7 +130,7 @@ func (r *Raw) Fill(ctx context.Context, n int) error {
 	return r.multiply(ctx, n)
 }
 
-// rawClaimed is what a claim returns, by position.
+// rawClaimed is a row that a claim returns.
 type rawClaimed struct {
 	Partition   int16
 	Execution   pgtype.UUID
@@ -142,7 +142,7 @@ type rawClaimed struct {
 	Payload     []byte
 }
 
-// rawClaimer claims after what it claimed last, and from the head of the lane when nothing more is there.
+// rawClaimer claims after its last claim, and from the head of the lane if nothing more is there.
 type rawClaimer struct {
 	*Raw
 	last       rawClaimed
@@ -166,8 +166,8 @@ func (c *rawClaimer) claim(ctx context.Context, n int) ([]rawClaimed, error) {
 	}
 }
 
-// completeAndClaim sends both statements as one transaction. The claim is the first to look from the head where the
-// one before found nothing.
+// completeAndClaim sends both statements as one transaction. If the last claim found nothing, this one starts from the
+// head.
 func (c *rawClaimer) completeAndClaim(ctx context.Context, held []rawClaimed, n int) (claimed []rawClaimed, err error) {
 	var batch pgx.Batch
 	batch.Queue(rawComplete, rawLeases(held)...)
@@ -192,7 +192,7 @@ func (c *rawClaimer) completeAndClaim(ctx context.Context, held []rawClaimed, n 
 	return c.collect(rows)
 }
 
-// statement is a claim after the scan position, where there is one.
+// statement returns a claim, after the scan position if there is one.
 func (c *rawClaimer) statement(n int) (sql string, args []any, err error) {
 	ids := make([]pgtype.UUID, 2*n)
 	for i := range ids {
@@ -207,7 +207,7 @@ func (c *rawClaimer) statement(n int) (sql string, args []any, err error) {
 	return rawClaimAfter, append(args, c.last.Priority, c.last.CreatedAtMs, c.last.Execution), nil
 }
 
-// collect reads what a claim returned, and moves the position.
+// collect reads the rows of a claim and moves the scan position.
 func (c *rawClaimer) collect(rows pgx.Rows) ([]rawClaimed, error) {
 	claimed, err := pgx.CollectRows(rows, pgx.RowToStructByPos[rawClaimed])
 	if err != nil {
@@ -219,7 +219,7 @@ func (c *rawClaimer) collect(rows pgx.Rows) ([]rawClaimed, error) {
 	return claimed, nil
 }
 
-// rawLeases are claims as the columns of a statement's input, sorted as locks are taken.
+// rawLeases converts claims to input columns, sorted in lock order.
 func rawLeases(claimed []rawClaimed) []any {
 	slices.SortFunc(claimed, func(a, b rawClaimed) int {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), bytes.Compare(a.Execution.Bytes[:], b.Execution.Bytes[:]))
@@ -237,7 +237,7 @@ func (r *Raw) complete(ctx context.Context, claimed []rawClaimed) error {
 	return r.exec(ctx, rawComplete, len(claimed), rawLeases(claimed)...)
 }
 
-// exec runs a statement that must reach every one of n leases.
+// exec runs a statement that must affect all n leases.
 func (r *Raw) exec(ctx context.Context, sql string, n int, args ...any) error {
 	tag, err := r.pool.Exec(ctx, sql, args...)
 	if err == nil && int(tag.RowsAffected()) != n {

@@ -7,10 +7,10 @@ import (
 
 var errLeaseLost = errors.New("a lease was lost")
 
-// rawFields is the document that the engine stores with an execution that gives no optional field.
+// rawFields is the document that the engine stores for an execution without optional fields.
 const rawFields = `{"namespace":"default","execution_kind":"noop","creator_identity":"","tags":{},"total_attempt_count":"0"}`
 
-// rawFieldsOf is the document of one that gives a tag, or is of another kind.
+// rawFieldsOf returns the document of a job with a tag, or of another kind.
 func rawFieldsOf(job Job) string {
 	tags := "{}"
 	if job.Tag != "" {
@@ -19,12 +19,12 @@ func rawFieldsOf(job Job) string {
 	return `{"namespace":"default","execution_kind":"` + variantKinds[job.Variant] + `","creator_identity":"","tags":` + tags + `,"total_attempt_count":"0"}`
 }
 
-// rawInsertOwn is rawInsert with a document for each.
+// rawInsertOwn is rawInsert with a document for each row.
 var rawInsertOwn = strings.NewReplacer(
 	"'"+rawFields+"'", "i.document::jsonb", "$4::text[])", "$4::text[], $5::text[])", "capabilities)", "capabilities, document)",
 ).Replace(rawInsert)
 
-// rawColumns are what an insert fills in.
+// rawColumns are the columns that an insert sets.
 var rawColumns = []string{
 	"partition_key", "execution_id", "lane_id", "required_capabilities", "lifecycle_phase", "ownership_state",
 	"eligibility_state", "public_state", "attempt_state", "blocking_reason", "priority", "created_at_ms", "payload",

@@ -16,7 +16,7 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// Tuning is how River's client is set.
+// Tuning is the configuration of River's client.
 type Tuning struct {
 	Name              string
 	MaxWorkers        int // replaced by [Work.Concurrency]
@@ -25,11 +25,11 @@ type Tuning struct {
 	KnownKindsOnly    bool // jobs without a worker stay in the queue
 }
 
-// RiverDefaults are the client's defaults, with the number of workers that River's documentation uses: there is no
+// RiverDefaults returns the client's defaults, with the number of workers from River's documentation, since there is no
 // default for it.
 func RiverDefaults() Tuning { return Tuning{Name: "client defaults", MaxWorkers: 100} }
 
-// RiverBench is what River's own benchmark, `river bench`, sets.
+// RiverBench returns the settings of River's own benchmark, `river bench`.
 func RiverBench() Tuning {
 	return Tuning{
 		Name:              "as in river bench",
@@ -39,7 +39,7 @@ func RiverBench() Tuning {
 	}
 }
 
-// RiverFastest looks for work as often as River allows.
+// RiverFastest returns settings that look for work as often as River allows.
 func RiverFastest() Tuning {
 	return Tuning{
 		Name:              "fastest fetch",
@@ -77,7 +77,7 @@ func newRiver(ctx context.Context, databaseURL string, connections int, log *slo
 	return &River{pool: pool, log: log, insert: insert, tuning: RiverBench()}, nil
 }
 
-// Tuned returns the same database with clients set otherwise.
+// Tuned returns the same database with other client settings.
 func (r *River) Tuned(t Tuning) *River {
 	tuned := *r
 	tuned.tuning = t
@@ -109,7 +109,7 @@ func (r *River) Check(ctx context.Context, ended int) error {
 // Kind implements [river.JobArgs].
 func (args) Kind() string { return kind }
 
-// reservedArgs is a job that no worker knows.
+// reservedArgs is a job without a worker.
 type reservedArgs args
 
 // Kind implements [river.JobArgs].
@@ -127,7 +127,7 @@ func (secondArgs) Kind() string { return variantKinds[1] }
 // Kind implements [river.JobArgs].
 func (thirdArgs) Kind() string { return variantKinds[2] }
 
-// riverJob renders a job. River counts priorities down from 4 to 1, the first to go.
+// riverJob converts a job. River's priorities go from 1, the highest, to 4.
 func riverJob(job Job) river.InsertManyParams {
 	p := river.InsertManyParams{Args: job.args(), InsertOpts: &river.InsertOpts{Priority: 4 - job.Priority}}
 	if job.Tag != "" {
@@ -147,7 +147,7 @@ func riverJob(job Job) river.InsertManyParams {
 	return p
 }
 
-// Insert implements [Contender]: one job by Insert, many by InsertManyFast, which copies.
+// Insert implements [Contender]: one job with Insert, many with InsertManyFast, which uses COPY.
 func (r *River) Insert(ctx context.Context, jobs []Job) error {
 	if len(jobs) == 1 {
 		job := riverJob(jobs[0])
@@ -204,13 +204,13 @@ func (r *River) Run(ctx context.Context, w Work) error {
 	return errors.Join(errs...)
 }
 
-// riverNum reads what the server made of encode's bytes.
+// riverNum reads the number from the server's form of encode's bytes.
 func riverNum(stored []byte) int { return num(bytes.ReplaceAll(stored, []byte(" "), nil)) }
 
-// eventRoom is the room for completions not yet counted, as large as in River's own benchmark: events beyond it are lost.
+// eventRoom is the buffer for completions not yet counted, as large as in River's own benchmark. Further events are lost.
 const eventRoom = 75_000
 
-// start starts a client and returns what stops it.
+// start starts a client and returns a function that stops it.
 func (r *River) start(ctx context.Context, w Work) (stop func() error, err error) {
 	maxWorkers := w.Concurrency
 	if maxWorkers == 0 {
@@ -236,7 +236,7 @@ func (r *River) start(ctx context.Context, w Work) (stop func() error, err error
 	if err != nil {
 		return nil, err
 	}
-	// An event comes after its job's end was committed, a handler's return long before.
+	// An event comes after its job's end was committed, long after the handler returned.
 	completed, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{
 		ChanSize: eventRoom,
 		Kinds:    []river.EventKind{river.EventKindJobCompleted},
@@ -296,7 +296,7 @@ func (r *River) Bury(ctx context.Context, n int) error {
 	return err
 }
 
-// Claims implements [Claimer], by the call that River's producer makes.
+// Claims implements [Claimer] with the call that River's producer makes.
 func (r *River) Claims(context.Context) (func(context.Context, int) (int, error), error) {
 	exec := riverpgxv5.New(r.pool).GetExecutor()
 	return func(ctx context.Context, n int) (int, error) {
@@ -308,7 +308,7 @@ func (r *River) Claims(context.Context) (func(context.Context, int) (int, error)
 	}, nil
 }
 
-// riverFetch is what a producer asks for.
+// riverFetch returns the parameters of a producer's fetch.
 func riverFetch(n int) *riverdriver.JobGetAvailableParams {
 	return &riverdriver.JobGetAvailableParams{ClientID: "bench", MaxAttemptedBy: 100, MaxToLock: n, Queue: river.QueueDefault}
 }

@@ -14,8 +14,8 @@ import (
 // store is a database with this library's tables.
 type store struct {
 	pool    *pgxpool.Pool
-	history bool   // keeps lease history and outbox
-	note    string // how it differs; empty: it does not
+	history bool   // whether it keeps lease history and outbox
+	note    string // how it differs from the usual; empty if it does not
 }
 
 func newStore(ctx context.Context, databaseURL string, connections int, settings map[string]string) (*store, error) {
@@ -29,9 +29,9 @@ func newStore(ctx context.Context, databaseURL string, connections int, settings
 	return &store{pool: pool, history: true}, nil
 }
 
-// forget makes the server leave out what would be written to lease history and outbox, from the statements as they are.
-// An insert into the history becomes an insert of no rows, which the planner skips. That form is refused for an insert
-// with a condition, which the outbox's is: there a trigger drops each row, for less than a microsecond.
+// forget makes the server skip the statements' inserts into lease history and outbox. An insert into the history becomes
+// an insert of no rows, which the planner skips. That is not possible for the outbox's insert, which has a condition;
+// there a trigger drops each row, in less than a microsecond.
 func (s *store) forget(ctx context.Context) error {
 	s.history, s.note = false, "lease history and outbox left out"
 	_, err := s.pool.Exec(ctx, `
@@ -87,7 +87,7 @@ func (s *store) Check(ctx context.Context, ended int) error {
 	return nil
 }
 
-// multiply makes n claimable executions out of the one that is there. They stay as nobody vacuumed them: see Bury.
+// multiply makes n claimable executions from the existing one. They stay unvacuumed; see Bury.
 func (s *store) multiply(ctx context.Context, n int) error {
 	if _, err := s.pool.Exec(ctx, "alter table ff_exec_core set (autovacuum_enabled = off)"); err != nil {
 		return err
@@ -119,8 +119,8 @@ func (s *store) Bury(ctx context.Context, n int) error {
 	return err
 }
 
-// multiply makes n rows out of the one that a table has. instead holds, for columns that must differ, an expression
-// over the first row and copy, which counts from 1; an empty one stands for the column's default.
+// multiply makes n rows from a table's single row. instead has expressions for columns that must differ, over the first
+// row and copy, which counts from 1. An empty expression means the column's default.
 func multiply(ctx context.Context, pool *pgxpool.Pool, table string, n int, instead map[string]string) error {
 	var columns, values []string
 	rows, err := pool.Query(ctx, `

@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// Worker is this library as programs use it: package worker, its settings the defaults where [Work] asks for nothing.
+// Worker is this library as programs use it: package worker, with its defaults unless [Work] sets something.
 type Worker struct{ *ours }
 
 // Name implements [Contender].
@@ -26,7 +26,7 @@ func (w *Worker) Name() string {
 // Run implements [Contender].
 func (w *Worker) Run(ctx context.Context, work Work) error {
 	workers, stop := errgroup.WithContext(ctx)
-	var nums sync.Map // of the jobs that are told by number, by execution
+	var nums sync.Map // numbers of the jobs to report, by execution
 	hooks := doneHooks{func(x id.ExecutionID, report worker.Report) {
 		if report.Settlement != worker.Completed {
 			return
@@ -68,7 +68,7 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 			Concurrency: work.Concurrency,
 			FetchBatch:  work.Batch,
 			SettleBatch: work.Batch,
-			NoReconcile: i > 0, // once in a process, as in one with a single worker
+			NoReconcile: i > 0, // once per process, as with a single worker
 			Hooks:       hooks,
 			Log:         w.log,
 		})
@@ -85,7 +85,7 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 			return struct{}{}, nil
 		})
 		workers.Go(func() error {
-			// It does not tell when it has started, so its start is counted.
+			// The worker does not report when it has started, so count the start as well.
 			if work.Begun != nil {
 				work.Begun()
 			}
@@ -95,10 +95,10 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 	return workers.Wait()
 }
 
-// noop is the kind of all jobs; their creators know its encoding by heart.
+// noop is the kind of all jobs. Their creators write its encoding directly.
 var noop = engine.Kind[args, struct{}]{Name: kind}
 
-// doneHooks tells how executions were settled.
+// doneHooks reports how executions were settled.
 type doneHooks struct {
 	settled func(id.ExecutionID, worker.Report)
 }

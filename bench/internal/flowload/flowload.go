@@ -1,4 +1,4 @@
-// Package flowload grows, cancels and completes many flows at once, and measures how long any call waits.
+// Package flowload grows, cancels and completes many flows at once, and measures the longest wait of any call.
 package flowload
 
 import (
@@ -16,14 +16,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
-// options are what the command line asks for.
+// options holds the parsed command line.
 type options struct {
-	flows   int           // at once
-	workers int           // that claim and complete their members
-	members int           // that a flow is created with, and grows by
-	pace    time.Duration // between two calls for one flow
+	flows   int           // number of flows at once
+	workers int           // that claim and complete members
+	members int           // initial size of a flow, and growth
+	pace    time.Duration // time between two calls for one flow
 	span    time.Duration
-	longest time.Duration // that any call may take
+	longest time.Duration // longest time that a call may take
 }
 
 func parse(args []string, usage io.Writer) (options, string, error) {

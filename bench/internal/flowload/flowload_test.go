@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 )
 
-// A transcript is written by the load, and by what the engine still logs when the load is over.
+// transcript collects the output of the load, and log lines of the engine after its end.
 type transcript struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -28,7 +28,7 @@ func (t *transcript) String() string {
 	return t.text.String()
 }
 
-// A small load, for long enough that each flow is created, grown and cancelled: its figures mean nothing.
+// A small load, long enough to create, grow and cancel each flow. Its figures mean nothing.
 func TestLoad(t *testing.T) {
 	o := options{flows: 10, workers: 2, members: 4, pace: 20 * time.Millisecond, span: 3 * time.Second, longest: time.Hour}
 	var out transcript

@@ -46,7 +46,7 @@ func (b *bench) run(ctx context.Context) error {
 	return errors.Join(group.Wait(), ctx.Err())
 }
 
-// over leaves out the errors of calls that the end of the run interrupted.
+// over drops the errors of calls that the end of the run interrupted.
 func over(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -54,7 +54,7 @@ func over(ctx context.Context, err error) error {
 	return err
 }
 
-// time notes how long a call takes. Interrupted ones do not count.
+// time records the duration of a call. Interrupted calls don't count.
 func (b *bench) time(ctx context.Context, what string, call func() error) error {
 	began := time.Now()
 	err := call()
@@ -64,12 +64,12 @@ func (b *bench) time(ctx context.Context, what string, call func() error) error 
 	return err
 }
 
-// flow creates one flow after the other, lets each grow three times, and cancels it. It makes a call at every pace, so
-// that what is measured is the wait for locks, not for a queue of calls that grows.
+// flow creates one flow after the other, grows each three times, and cancels it. It makes one call per tick, so the
+// figures measure the wait for locks rather than a growing queue of calls.
 func (b *bench) flow(ctx context.Context) error {
 	tick := time.NewTicker(b.pace)
 	defer tick.Stop()
-	// They do not all begin at the same moment.
+	// Spread the starts over one tick.
 	wait := time.After(rand.N(b.pace))
 	for {
 		flow := id.NewFlowID()
@@ -118,7 +118,7 @@ func (b *bench) create(ctx context.Context, flow id.FlowID) error {
 	return err
 }
 
-// grow adds nodes behind ones that are worked on or have ended meanwhile.
+// grow adds nodes downstream of nodes that may be running or have ended.
 func (b *bench) grow(ctx context.Context, flow id.FlowID, step int) error {
 	prefix := fmt.Sprintf("grown%d.", step)
 	g := engine.Growth{Flow: flow, Nodes: nodes(prefix, b.members/2)}
@@ -146,7 +146,7 @@ func (b *bench) end(ctx context.Context, flow id.FlowID) error {
 	})
 }
 
-// work claims members and completes, or fails, each by a call of its own. Who finds nothing looks again a moment later.
+// work claims members and completes or fails each with its own call. If it finds none, it waits a moment.
 func (b *bench) work(ctx context.Context) error {
 	spec := engine.ClaimSpec{Lane: lane, Worker: "flows", Instance: "flows", LeaseTTL: time.Minute}
 	for ctx.Err() == nil {
@@ -173,7 +173,7 @@ func (b *bench) work(ctx context.Context) error {
 			} else {
 				err = b.time(ctx, "complete", func() error { return b.eng.CompleteExecution(ctx, c.Lease, nil) })
 			}
-			if err != nil && !errors.Is(err, engine.ErrStaleLease) { // cancelled meanwhile
+			if err != nil && !errors.Is(err, engine.ErrStaleLease) { // cancelled in between
 				return err
 			}
 		}

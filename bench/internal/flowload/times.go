@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// times are how long calls took, by what they do.
+// times collects the durations of calls, by their name.
 type times struct {
 	mu    sync.Mutex
 	calls map[string][]time.Duration
@@ -31,7 +31,7 @@ func (t *times) add(what string, took time.Duration) {
 	t.calls[what] = append(t.calls[what], took)
 }
 
-// print writes a line for each kind of call, and returns the longest of all.
+// print writes a line for each kind of call, and returns the longest duration.
 func (t *times) print(out io.Writer) (slowest time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,11 +45,11 @@ func (t *times) print(out io.Writer) (slowest time.Duration) {
 		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t\n", what, len(took), ms(took[len(took)/2]), ms(took[len(took)*99/100]), ms(longest))
 		slowest = max(slowest, longest)
 	}
-	_ = table.Flush() // what it writes to reports its errors itself
+	_ = table.Flush() // the underlying writer reports errors itself
 	return slowest
 }
 
-// givenUp counts the statements that the server gave up in favour of others.
+// givenUp counts statements that the server aborted in favour of others.
 type givenUp struct{ locks, deadlocks atomic.Int64 }
 
 func (g *givenUp) note(err error) {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// startup is about how long the kernel takes to come back from a sleep.
+// startup is roughly the time the kernel takes to wake a sleeping thread.
 const startup = 60 * time.Microsecond
 
-// pauseUntil returns when it is due. The timers of Go are of no use for less than a millisecond: a process that has
-// nothing else to do sleeps for whole ones.
+// pauseUntil returns at the given time. Go's timers are too coarse below a millisecond, since an idle process sleeps for
+// whole ones.
 func pauseUntil(due time.Time) {
 	if left := time.Until(due) - startup; left > 0 {
 		ts := syscall.NsecToTimespec(left.Nanoseconds())

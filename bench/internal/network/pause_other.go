@@ -4,5 +4,5 @@ package network
 
 import "time"
 
-// pauseUntil returns when it is due, or up to a millisecond later.
+// pauseUntil returns at the given time, or up to a millisecond later.
 func pauseUntil(due time.Time) { time.Sleep(time.Until(due)) }

@@ -1,5 +1,5 @@
-// Package network puts a distance between programs and the Postgres server that they use, and counts how often they
-// wait for it.
+// Package network adds a distance between programs and their Postgres server, and counts how often the programs wait for
+// it.
 package network
 
 import (
@@ -14,12 +14,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Proxy passes connections on to a server, each byte a fixed time after it came. What is under way at once is delayed at
-// once: every piece counts from its own arrival, in both directions, however long the line is.
+// Proxy forwards connections to a server, and delays each byte by a fixed time after its arrival. Bytes in flight are
+// delayed together, in both directions, since each piece counts from its own arrival.
 //
-// It counts round trips. One is begun whenever a connection's direction changes from server to client to client to server:
-// when a client sends after the server has said that it is ready for more. What a client sends in one go, waiting for
-// nothing between, is one round trip, however many statements it has. Connections with TLS are not counted.
+// It counts round trips. One begins whenever a client sends after the server has said that it is ready for more. Data that
+// a client sends without waiting in between is one round trip, with any number of statements. Connections with TLS are not
+// counted.
 type Proxy struct {
 	listener net.Listener
 	network  string
@@ -33,7 +33,7 @@ type Proxy struct {
 	lines  sync.WaitGroup
 }
 
-// Listen starts a proxy before the server that databaseURL names. A round trip takes this much longer through it than without.
+// Listen starts a proxy for the server in databaseURL. A round trip through it takes roundTrip longer than without.
 func Listen(databaseURL string, roundTrip time.Duration) (*Proxy, error) {
 	config, err := pgconn.ParseConfig(databaseURL)
 	if err != nil {
@@ -58,10 +58,10 @@ func (p *Proxy) Through(databaseURL string) (string, error) {
 	return u.String(), nil
 }
 
-// RoundTrips says how many round trips were begun so far, on all connections.
+// RoundTrips returns the number of round trips begun so far, on all connections.
 func (p *Proxy) RoundTrips() int { return int(p.trips.Load()) }
 
-// Close ends the connections and waits until nothing of them is left.
+// Close ends the connections and waits until they are gone.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -84,7 +84,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve passes one connection on, until both of its directions have ended.
+// serve forwards one connection until both directions have ended.
 func (p *Proxy) serve(client net.Conn) error {
 	defer p.track(client)()
 	server, err := net.Dial(p.network, p.address)
@@ -113,7 +113,7 @@ func (p *Proxy) serve(client net.Conn) error {
 	return nil
 }
 
-// tail is the last that a server has said.
+// tail is the end of the server's output.
 type tail [6]byte
 
 func (t *tail) add(data []byte) {
@@ -122,13 +122,13 @@ func (t *tail) add(data []byte) {
 	copy(t[len(t)-len(data):], data)
 }
 
-// ready reports whether it is ReadyForQuery, by which every answer ends. What comes while a client still sends, as when
-// it copies rows, ends otherwise, and is not waited for.
+// ready reports whether it is ReadyForQuery, which ends every answer. Output while a client is still sending, as with
+// COPY, ends differently and is not waited for.
 func (t *tail) ready() bool {
 	return t[0] == 'Z' && t[1] == 0 && t[2] == 0 && t[3] == 0 && t[4] == 5
 }
 
-// track has Close close a connection, and returns what closes it before.
+// track makes Close close a connection. It returns a function that closes it earlier.
 func (p *Proxy) track(conn net.Conn) (closeConn func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,10 +146,10 @@ func (p *Proxy) track(conn net.Conn) (closeConn func()) {
 
 const (
 	pieceSize = 16 << 10
-	underWay  = 256 // pieces on a line; a sender beyond them waits, as it would for a full socket
+	underWay  = 256 // pieces in flight; a sender beyond them waits, as for a full socket
 )
 
-// piece is what came at once.
+// piece is data that arrived together.
 type piece struct {
 	due  time.Time
 	data *[]byte
@@ -158,8 +158,8 @@ type piece struct {
 
 var pieces = sync.Pool{New: func() any { return new(make([]byte, pieceSize)) }}
 
-// carry passes on what comes from one side to the other, and then that nothing more comes. came is called with each piece
-// as it arrives. A side that can be written to no more takes the whole connection with it.
+// carry forwards data from one side to the other, and then the end of the data. It calls came for each piece on arrival.
+// If a side can no longer be written to, the whole connection ends.
 func (p *Proxy) carry(to, from net.Conn, came func(data []byte)) {
 	line := make(chan piece, underWay)
 	go func() {

@@ -36,7 +36,7 @@ func listen(t *testing.T, databaseURL string) (*Proxy, string) {
 	return p, through
 }
 
-// echo is a server that sends back what it receives, and then that nothing more comes.
+// echo is a server that sends back its input, and then the end of the data.
 func echo(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -59,8 +59,8 @@ func echo(t *testing.T) string {
 	return "postgres://" + l.Addr().String() + "/"
 }
 
-// Many megabytes arrive whole and in order over many connections at once, and the end of what a client sends is passed on
-// while the answer still comes.
+// Many megabytes arrive complete and in order over many connections, and the end of a client's data is forwarded while the
+// answer is still coming.
 func TestProxyPassesBytesAndHalfClose(t *testing.T) {
 	p, _ := listen(t, echo(t))
 	var clients errgroup.Group
@@ -89,8 +89,8 @@ func TestProxyPassesBytesAndHalfClose(t *testing.T) {
 	}
 }
 
-// Pieces sent one after the other are all under way at once: none comes early, and their delays do not add up. If they did,
-// no try would take less than half of the sum.
+// Pieces sent one after the other are in flight together: none is early, and their delays don't add up. Otherwise no try
+// would take less than half of the sum.
 func TestProxyDelaysEachPieceFromItsArrival(t *testing.T) {
 	const pieces, tries = underWay / 2, 20
 	p := &Proxy{delay: distance / 2}
@@ -107,7 +107,7 @@ func TestProxyDelaysEachPieceFromItsArrival(t *testing.T) {
 	}
 }
 
-// send sends pieces through a proxy, and returns after how long the first and all of them have come.
+// send sends pieces through a proxy. It returns the times until the first and the last have arrived.
 func (p *Proxy) send(t *testing.T, pieces int) (first, all time.Duration) {
 	t.Helper()
 	sender, from := net.Pipe()
@@ -184,7 +184,7 @@ func TestProxyCountsRoundTrips(t *testing.T) {
 	}
 }
 
-// untilCopying has nothing to read, and says so when the server has rows of a copy: it has asked for them by then.
+// untilCopying has nothing to read. It reports when the server has rows of a copy, and so has asked for them.
 type untilCopying struct {
 	t    *testing.T
 	conn *pgx.Conn
@@ -201,7 +201,7 @@ func (u untilCopying) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// A statement is cancelled by a connection of its own, which the server ends without a word.
+// A statement is cancelled through a separate connection, which the server closes without an answer.
 func TestProxyPassesCancelRequestsOn(t *testing.T) {
 	_, through := listen(t, pgtest.EmptyDatabase(t))
 	conn, err := pgx.Connect(t.Context(), through)
@@ -229,7 +229,7 @@ func TestProxyPassesCancelRequestsOn(t *testing.T) {
 	})
 }
 
-// Close leaves nobody waiting for an answer.
+// Close lets no client wait for an answer.
 func TestProxyCloseEndsConnections(t *testing.T) {
 	p, through := listen(t, pgtest.EmptyDatabase(t))
 	pool, err := pgxpool.New(t.Context(), through)

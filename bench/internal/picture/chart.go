@@ -19,19 +19,19 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/report"
 )
 
-// chart is what all pictures have.
+// chart has the common parts of all pictures.
 type chart struct {
 	title, x, y string
-	of          report.Result // whose series are drawn
+	of          report.Result // the result whose series are drawn
 }
 
-// group is bars that stand side by side: one for each contender.
+// group is a group of bars, one for each contender.
 type group struct {
 	label  string
 	result report.Result
 }
 
-// Lengths are in points, of which a browser makes four thirds of a pixel each.
+// Lengths in points; a browser shows a point as four thirds of a pixel.
 const (
 	width    vg.Length = 480
 	height   vg.Length = 290
@@ -39,7 +39,7 @@ const (
 	dot      vg.Length = 1.6
 )
 
-// contenders are the places of a result, in order and in colours that are told apart without seeing colours, too.
+// contenders are the places of a result, in order. Their colours are distinguishable without colour vision too.
 var contenders = []struct {
 	name  string
 	color color.Color
@@ -60,7 +60,7 @@ func hasSeries(r report.Result) bool {
 	return true
 }
 
-// newPlot is an empty picture on white, so that it is readable on a dark page, too.
+// newPlot returns an empty picture on white, so that it is readable on a dark page too.
 func newPlot(c chart) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = color.White
@@ -106,12 +106,12 @@ func lines(c chart) ([]byte, error) {
 		p.Legend.Add(contender.name, line)
 	}
 	p.Y.Min = 0
-	p.Y.Max *= 1.25 // the legend stands above
+	p.Y.Max *= 1.25 // room for the legend
 	return render(p)
 }
 
-// bars draws medians as bars, with what they are written above, and the rounds as dots. A round far off the medians does
-// not make the bars small: it is counted instead.
+// bars draws medians as bars with their values, and the rounds as dots. A round far above the medians is only counted, so
+// that it does not make the bars small.
 func bars(c chart, groups []group) ([]byte, error) {
 	top := 0.0
 	for _, g := range groups {
@@ -121,7 +121,7 @@ func bars(c chart, groups []group) ([]byte, error) {
 			}
 		}
 	}
-	top *= 1.35 // the legend stands above
+	top *= 1.35 // room for the legend
 	p := newPlot(c)
 	var dots plotter.XYs
 	var labels plotter.XYLabels
@@ -181,7 +181,7 @@ func bars(c chart, groups []group) ([]byte, error) {
 	p.X.Min, p.X.Max = -1, at-1
 	p.Y.Min, p.Y.Max = 0, top
 	setup := groups[0].result.Setup
-	version := strings.Fields(setup.Postgres) // and on what it was built, how and by what
+	version := strings.Fields(setup.Postgres) // followed by the build's platform and compiler
 	p.X.Label.Text = fmt.Sprintf("%d cores, %s; ", setup.Cores, strings.Join(version[:min(2, len(version))], " "))
 	switch {
 	case len(dots) == 0:
@@ -207,7 +207,7 @@ func addDots(p *plot.Plot, at plotter.XYs) error {
 	return nil
 }
 
-// ticks are the usual ones, with the figures written as in the tables.
+// ticks are the usual ticks, with figures formatted as in the tables.
 type ticks struct{}
 
 // Ticks implements [plot.Ticker].
@@ -225,7 +225,7 @@ func (ticks) Ticks(low, high float64) []plot.Tick {
 	return marks
 }
 
-// render writes a picture. Where its font is not installed, one of the same measures takes its place.
+// render writes a picture. If its font is not installed, one with the same measures replaces it.
 func render(p *plot.Plot) ([]byte, error) {
 	canvas := vgsvg.New(width, height)
 	whole := draw.New(canvas)

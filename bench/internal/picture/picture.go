@@ -1,4 +1,4 @@
-// Package picture draws what a benchmark measured, for the documentation.
+// Package picture draws the results of benchmarks for the documentation.
 package picture
 
 import (
@@ -18,7 +18,7 @@ type Picture struct {
 	SVG  []byte
 }
 
-// Run draws the pictures that a command line asks for, and says which.
+// Run draws the pictures selected by a command line, and prints their names.
 func Run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("pictures", flag.ContinueOnError)
 	flags.SetOutput(out)
@@ -46,7 +46,8 @@ func Run(args []string, out io.Writer) error {
 	return nil
 }
 
-// File draws the results in a file, of several servers those of the first. The same results give the same bytes.
+// File draws the results in a file; if they are from several servers, those of the first. The same results give the same
+// bytes.
 func File(path string) ([]Picture, error) {
 	results, err := report.ReadFile(path)
 	if err != nil {
@@ -79,7 +80,7 @@ func File(path string) ([]Picture, error) {
 // figures are results by name.
 type figures map[string]report.Result
 
-// of returns the results of those names, all of which must be there.
+// of returns the results with the given names. All of them must exist.
 func (f figures) of(names ...string) ([]report.Result, error) {
 	var found []report.Result
 	for _, name := range names {

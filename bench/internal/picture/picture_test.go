@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/report"
 )
 
-// The pictures of the documentation are those of the results beside this module.
+// The pictures of the documentation match the results beside this module.
 func TestPicturesMatchTheResults(t *testing.T) {
 	drawn, err := File(filepath.Join("..", "..", "results.json"))
 	if err != nil {
@@ -40,7 +40,7 @@ func TestPicturesMatchTheResults(t *testing.T) {
 	}
 }
 
-// Where there are series they are drawn instead of bars; the same results give the same bytes.
+// Series are drawn instead of bars if there are any, and the same results give the same bytes.
 func TestPicturesDrawSeries(t *testing.T) {
 	results, err := report.ReadFile(filepath.Join("..", "..", "results.json"))
 	if err != nil {
@@ -83,7 +83,7 @@ func TestPicturesDrawSeries(t *testing.T) {
 	}
 }
 
-// Of results of several servers those of the first are drawn.
+// If results are from several servers, those of the first are drawn.
 func TestPicturesShowTheFirstServer(t *testing.T) {
 	one := filepath.Join("..", "..", "results.json")
 	results, err := report.ReadFile(one)

@@ -1,4 +1,4 @@
-// Package report keeps what a benchmark measured, as a table for people and as JSON.
+// Package report keeps the results of a benchmark, as a table for people and as JSON.
 package report
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/server"
 )
 
-// Result is one measurement: the median over the rounds for each contender that took part.
+// Result is one measurement, with the median over the rounds for each contender.
 type Result struct {
 	Name  string   `json:"name"`
 	Unit  string   `json:"unit"`
@@ -18,14 +18,14 @@ type Result struct {
 	Peer  *float64 `json:"peer"`
 	Floor *float64 `json:"floor"`
 
-	// How many times better ours is: above 1 is better, whether more or less of the unit is.
+	// How many times better ours is. Above 1 is better, for either direction of the unit.
 	RatioToPeer  *float64 `json:"ratio_to_peer"`
 	RatioToFloor *float64 `json:"ratio_to_floor"`
 
 	Setup Setup `json:"setup"`
 }
 
-// Setup says how a result came about.
+// Setup describes how a result was measured.
 type Setup struct {
 	Scenario string    `json:"scenario"` // letter of the scenario
 	Measured string    `json:"measured"`
@@ -42,31 +42,31 @@ type Setup struct {
 // Entrant is a contender in one of the three places.
 type Entrant struct {
 	Name    string    `json:"name"`
-	Samples []float64 `json:"samples"` // of each round
+	Samples []float64 `json:"samples"` // one per round
 	Series  *Series   `json:"series,omitempty"`
 }
 
-// Series is how a measurement went on, in the round that gave the median: executions done so far, or the rate of each
-// window, at so many seconds from its begin.
+// Series is the course of a measurement, from the round with the median: executions done so far, or the rate of each
+// window, at seconds from the start.
 type Series struct {
 	Seconds []float64 `json:"seconds"`
 	Values  []float64 `json:"values"`
 }
 
-// Add adds a point, of which a reader needs no more than milliseconds and whole executions.
+// Add adds a point, rounded to milliseconds and whole executions.
 func (s *Series) Add(at time.Duration, value float64) {
 	s.Seconds = append(s.Seconds, float64(at.Milliseconds())/1000)
 	s.Values = append(s.Values, math.Round(value))
 }
 
-// Report collects results, those of one server after those of another.
+// Report collects results, server by server.
 type Report struct {
-	Facts   server.Facts // of the server that results come from now
+	Facts   server.Facts // of the server measured now
 	Command string
 	results []Result
 }
 
-// Add adds a result, with what is the same for all of a run.
+// Add adds a result, with the facts common to the run.
 func (r *Report) Add(result Result) {
 	result.Setup.Facts, result.Setup.Command = r.Facts, r.Command
 	r.results = append(r.results, result)

@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/server"
 )
 
-// Results of one server are printed without its version, those of several each with its own.
+// Results of one server are printed without its version, those of several servers with it.
 func TestPrintTellsServersApart(t *testing.T) {
 	r := &Report{Facts: server.Facts{Postgres: "PostgreSQL 15.18 on x86_64"}}
 	add := func(rate float64) {

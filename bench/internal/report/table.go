@@ -11,8 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// Print writes the results as a table, with the version of each one's server where there are several, and under it who
-// the columns are.
+// Print writes the results as a table, with server versions if there are several, and the names of the contenders below.
 func (r *Report) Print(w io.Writer) {
 	ours := r.entrants(func(s Setup) *Entrant { return s.Ours })
 	peers := r.entrants(func(s Setup) *Entrant { return s.Peer })
@@ -63,7 +62,7 @@ func (r *Report) Print(w io.Writer) {
 	fmt.Fprintf(w, "Measured on %s, %d cores; %s.\n", r.Facts.CPU, r.Facts.Cores, strings.Join(servers, "; "))
 }
 
-// servers are those that results come from, as they describe themselves; without results the one that is there.
+// servers returns the descriptions of the servers of the results, or of the current server if there are none.
 func (r *Report) servers() (servers []string) {
 	for _, result := range r.results {
 		if !slices.Contains(servers, result.Setup.Postgres) {
@@ -76,7 +75,7 @@ func (r *Report) servers() (servers []string) {
 	return servers
 }
 
-// version is the number in what a server says of itself, as in "PostgreSQL 18.3 on x86_64".
+// version returns the number in a server's description, such as "PostgreSQL 18.3 on x86_64".
 func version(postgres string) string {
 	if words := strings.Fields(postgres); len(words) > 1 {
 		return words[1]
@@ -84,7 +83,7 @@ func version(postgres string) string {
 	return postgres
 }
 
-// entrants are the names in one of the places, each once.
+// entrants returns the distinct names in one of the places.
 func (r *Report) entrants(of func(Setup) *Entrant) (names []string) {
 	for _, result := range r.results {
 		if e := of(result.Setup); e != nil && !slices.Contains(names, e.Name) {
@@ -94,7 +93,7 @@ func (r *Report) entrants(of func(Setup) *Entrant) (names []string) {
 	return names
 }
 
-// heading is what a column is called: by its name if all that stand in it begin so.
+// heading returns a column's heading: name if all contenders in it begin so, otherwise the default.
 func heading(names []string, begin, name, otherwise string) string {
 	for _, n := range names {
 		if !strings.HasPrefix(n, begin) {
@@ -104,7 +103,7 @@ func heading(names []string, begin, name, otherwise string) string {
 	return name
 }
 
-// Format writes a figure with three digits or, from 1,000 on, all of its whole ones; nil as nothing.
+// Format formats a figure with three digits or, from 1,000, as a whole number; nil as "".
 func Format(value *float64) string {
 	switch {
 	case value == nil:
@@ -124,7 +123,7 @@ func ratio(value *float64) string {
 	return fmt.Sprintf("%.2f", *value)
 }
 
-// thousands writes n with a comma between each three digits.
+// thousands formats n with commas between groups of three digits.
 func thousands(n int64) string {
 	if n < 0 {
 		return "-" + thousands(-n)

@@ -14,7 +14,7 @@ import (
 
 var noop = engine.Kind[struct{}, struct{}]{Name: "noop"}
 
-// work runs a worker, with the background work of every worker, until ctx ends, and counts what it has done.
+// work runs a worker, including background work, until ctx ends, and counts finished executions.
 func (b *bench) work(ctx context.Context, done *atomic.Int64) error {
 	w, err := worker.New(b.eng, worker.Config{})
 	if err != nil {
@@ -47,7 +47,7 @@ func (b *bench) create(ctx context.Context, n int) error {
 	return nil
 }
 
-// steady works at a fixed rate and prints how large everything is.
+// steady works at a fixed rate and prints the sizes of tables.
 func (b *bench) steady(ctx context.Context) error {
 	b.printf("steady: %d executions/s for %v, retention one minute", b.rate, b.span)
 	working, stop := context.WithCancel(ctx)
@@ -74,7 +74,7 @@ func (b *bench) steady(ctx context.Context) error {
 	return errors.Join(err, stopProbe(), group.Wait())
 }
 
-// atRate creates executions in twenty batches a second, as many as are due since it began.
+// atRate creates executions in twenty batches a second, as many as are due since began.
 func (b *bench) atRate(ctx context.Context, began time.Time) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -170,7 +170,7 @@ func (b *bench) exhaust(ctx context.Context, p *probe, began time.Time) error {
 	}
 }
 
-// seed makes executions that were completed two minutes ago, each with its attempt and events, as a worker leaves them.
+// seed creates executions completed two minutes ago, with attempts and events like a worker's.
 func (b *bench) seed(ctx context.Context) error {
 	if err := b.create(ctx, 1); err != nil {
 		return err
@@ -210,7 +210,7 @@ func (b *bench) seed(ctx context.Context) error {
 	return nil
 }
 
-// seeding multiplies the one execution, whose id becomes a time and a number: ids rise with creation.
+// seeding multiplies the one execution. Its id becomes a time and a number, so ids rise with creation.
 var seeding = []string{
 	`
 	insert into ff_exec_core (partition_key, execution_id, lane_id, attempt_index, lifecycle_phase, ownership_state, eligibility_state,
@@ -241,8 +241,7 @@ var seeding = []string{
 	order by execution_id`,
 }
 
-// burndown works executions off as fast as it can, with retention of one minute all the while, and goes on until all
-// of them are deleted.
+// burndown processes executions as fast as it can, with a retention of one minute, until all of them are deleted.
 func (b *bench) burndown(ctx context.Context) error {
 	b.printf("burndown: %d executions, inserted as they are worked off, retention one minute", b.n)
 	working, stop := context.WithCancel(ctx)

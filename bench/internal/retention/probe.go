@@ -11,8 +11,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// probe creates, claims and completes one execution after the other on a lane of its own, and notes how long the claims
-// take.
+// probe creates, claims and completes one execution after the other on a separate lane, and records the durations of the
+// claims.
 type probe struct {
 	mu     sync.Mutex
 	claims []time.Duration

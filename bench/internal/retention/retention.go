@@ -1,4 +1,4 @@
-// Package retention measures what deleting finished work costs, and whether a database under it stays small.
+// Package retention measures the cost of deleting finished work, and whether the database stays small.
 package retention
 
 import (
@@ -16,16 +16,16 @@ import (
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
-// options are what the command line asks for.
+// options holds the parsed command line.
 type options struct {
 	measurement string
-	rate        int           // executions a second, in steady
-	n           int           // executions, in backlog and burndown
-	span        time.Duration // of steady
-	every       time.Duration // between two lines of a measurement
-	streams     int           // retentions at once, in backlog
+	rate        int           // executions a second, for steady
+	n           int           // executions, for backlog and burndown
+	span        time.Duration // for steady
+	every       time.Duration // between two lines of output
+	streams     int           // concurrent retentions, for backlog
 	batch       int
-	probe       time.Duration // between two claims whose time is taken
+	probe       time.Duration // between two measured claims
 }
 
 func parse(args []string, usage io.Writer) (options, string, error) {

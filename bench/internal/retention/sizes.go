@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// size is what the server knows of a table.
+// size has the server's statistics of a table.
 type size struct {
 	Name    string
 	Heap    int64
@@ -18,7 +18,7 @@ type size struct {
 
 const mib = 1 << 20
 
-// sizes prints the database's size, and each table that has a MiB and more.
+// sizes prints the database's size, and that of each table of at least a MiB.
 func (b *bench) sizes(ctx context.Context, p *probe, elapsed string) error {
 	var database int64
 	if err := b.pool.QueryRow(ctx, "select pg_database_size(current_database())").Scan(&database); err != nil {

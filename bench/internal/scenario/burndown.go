@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
 )
 
-// burn measures how fast n jobs that are there are worked off.
+// burn measures how fast n existing jobs are processed.
 func burn(name string, n int, w contender.Work) measure {
 	return burnOf(name, plain(n), w)
 }

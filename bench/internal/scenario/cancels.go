@@ -9,10 +9,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
 )
 
-// cancels measures how long it takes to end all members of a flow. The flows are all there before the first is
-// cancelled.
+// cancels measures the time to end all members of a flow. All flows exist before the first is cancelled.
 func cancels(ctx context.Context, b *Bench) error {
-	const perNode = 3 // edges
+	const perNode = 3 // edges per node
 	small := max(4, b.N/100)
 	few, many := max(3, b.N/3000), max(3, b.N/500)
 	for _, c := range []struct {

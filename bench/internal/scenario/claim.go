@@ -11,7 +11,7 @@ import (
 
 func claim(ctx context.Context, b *Bench) error {
 	rows := 10 * b.N
-	passes := 3 // over the claimed sizes, each of which takes rows
+	passes := 3 // over the sizes, each of which takes rows
 	if b.Quick {
 		rows, passes = 3*b.N, 2
 	}
@@ -63,10 +63,10 @@ func claim(ctx context.Context, b *Bench) error {
 
 var claimSizes = []int{1, 10, 100}
 
-// claimsOf is how many claims of a size are measured.
+// claimsOf returns the number of claims measured for a size.
 func (b *Bench) claimsOf(size int) int { return max(5, b.N/(20*size)) }
 
-// claims measures claims by one claimer, of each size for at most Span.
+// claims measures claims of one claimer, for each size during at most Span.
 func (b *Bench) claims(ctx context.Context, q contender.Claimer, note string) ([]reading, error) {
 	claim, err := q.Claims(ctx)
 	if err != nil {

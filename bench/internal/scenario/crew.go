@@ -12,24 +12,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/report"
 )
 
-// stall is how long a crew may do nothing before it is given up.
+// stall is how long a crew may make no progress before it is stopped.
 const stall = time.Minute
 
-// crew is a contender at work.
+// crew is a running contender.
 type crew struct {
 	goal    int64
 	reached chan struct{} // closed when goal jobs are done
-	ended   chan error    // what Run returned
+	ended   chan error    // the error of Run
 	cancel  context.CancelFunc
 
 	done    atomic.Int64
 	origin  time.Time
 	begun   sync.Once
-	begunAt time.Duration // since origin, as lastAt
+	begunAt time.Duration // since origin, like lastAt
 	lastAt  time.Duration
 }
 
-// hire puts a contender to work until goal jobs are done. Of w's functions Begun is not passed on.
+// hire starts a contender until goal jobs are done. It does not pass on w.Begun.
 func hire(ctx context.Context, c contender.Contender, w contender.Work, goal int) *crew {
 	ctx, cancel := context.WithCancel(ctx)
 	k := &crew{
@@ -78,7 +78,7 @@ func (k *crew) wait(ctx context.Context) error {
 	}
 }
 
-// dismiss ends the work and waits for what is under way.
+// dismiss stops the work and waits for its end.
 func (k *crew) dismiss() error {
 	k.cancel()
 	err := <-k.ended
@@ -86,16 +86,16 @@ func (k *crew) dismiss() error {
 	return err
 }
 
-// span is the time in which the goal was reached, after all has been dismissed.
+// span returns the time in which the goal was reached. Call it after dismiss.
 func (k *crew) span() time.Duration { return k.lastAt - k.begunAt }
 
-// drain works off goal jobs that are there and returns the jobs per second.
+// drain processes goal existing jobs and returns the jobs per second.
 func drain(ctx context.Context, c contender.Contender, w contender.Work, goal int) (rate float64, err error) {
 	rate, _, err = drainWatched(ctx, c, w, goal)
 	return rate, err
 }
 
-// drainWatched also returns how many were done after which time.
+// drainWatched also returns the number of finished jobs over time.
 func drainWatched(ctx context.Context, c contender.Contender, w contender.Work, goal int) (rate float64, course *report.Series, err error) {
 	k := hire(ctx, c, w, goal)
 	watching, stop := context.WithCancel(ctx)
@@ -110,7 +110,7 @@ func drainWatched(ctx context.Context, c contender.Contender, w contender.Work, 
 	return float64(goal) / k.span().Seconds(), k.course(counts), nil
 }
 
-// count is how many jobs are done by when.
+// count is the number of jobs finished at a time.
 type count struct {
 	at   time.Duration // since origin
 	done int64
@@ -118,7 +118,7 @@ type count struct {
 
 const (
 	countEvery   = 20 * time.Millisecond
-	coursePoints = 20 // of a series, about
+	coursePoints = 20 // of a series, roughly
 )
 
 // counts counts until ctx ends.
@@ -135,7 +135,7 @@ func (k *crew) counts(ctx context.Context) (counts []count) {
 	}
 }
 
-// course is some of the counts and the end, from when the work was begun; after all has been dismissed.
+// course returns some of the counts and the end, from the start of the work. Call it after dismiss.
 func (k *crew) course(counts []count) *report.Series {
 	course := &report.Series{}
 	course.Add(0, 0)

@@ -10,10 +10,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/network"
 )
 
-// roundTrip is how far away the server of scenario x is.
+// roundTrip is the distance to the server of scenario x.
 const roundTrip = time.Millisecond
 
-// distant measures the contenders on databases of their own behind a network of a millisecond, where round trips count.
+// distant measures the contenders on separate databases behind a network of a millisecond, where round trips count.
 func distant(ctx context.Context, b *Bench) (err error) {
 	var proxy *network.Proxy
 	defer func() {
@@ -80,7 +80,7 @@ func distant(ctx context.Context, b *Bench) (err error) {
 	return nil
 }
 
-// away names a measurement that there is for a near server, too.
+// away returns the name of a measurement that also exists for a near server.
 func away(name string) string { return fmt.Sprintf("%s away: %s", roundTrip, name) }
 
 // farInsert measures how fast n jobs are inserted.

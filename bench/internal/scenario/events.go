@@ -17,11 +17,11 @@ import (
 
 var errNoEvents = errors.New("has no events to be read")
 
-// eventLag measures how long after its commit, and after the handler's return, the end of an execution is handed to a
-// subscription in the process. What a peer commits and when is not to be seen from outside it.
+// eventLag measures the time from the commit of an execution's end, and from the handler's return, until a subscription in
+// the process receives it. The commits of a peer are not visible from outside.
 func eventLag(ctx context.Context, b *Bench) error {
 	f := b.Field
-	most := max(1, b.N/2000) // at a tick: 5,000 a second
+	most := max(1, b.N/2000) // per tick: 5,000 a second
 	for _, perTick := range slices.Compact([]int{max(1, most/50), max(1, most/5), most}) {
 		rate := perTick * int(time.Second/steadyTick)
 		name := fmt.Sprintf("events at %d/s", rate)
@@ -45,8 +45,8 @@ func eventLag(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// hear inserts jobs at a fixed rate and has them worked off. It returns how long after its commit, where that is known, and
-// after its handler's start, which does nothing, a subscription heard of the end of each.
+// hear inserts jobs at a fixed rate and processes them. It returns the times until a subscription received the end of each
+// job: from its commit, if known, and from the start of its handler, which does nothing.
 func hear(ctx context.Context, c contender.Contender, perTick, ticks int) (fromCommit, fromReturn []time.Duration, err error) {
 	n := perTick * ticks
 	origin := time.Now()
@@ -91,7 +91,7 @@ func hear(ctx context.Context, c contender.Contender, perTick, ticks int) (fromC
 		at := heard[i].Load()
 		fromReturn = append(fromReturn, max(0, time.Duration(at-returned[i].Load())))
 		if after := committed[i].Load(); after > 0 {
-			// A subscription may be handed it before who committed it has been answered.
+			// A subscription may receive the event before the committing client gets its answer.
 			fromCommit = append(fromCommit, max(0, time.Duration(at-after)))
 		}
 	}
@@ -114,7 +114,7 @@ func writeEvents(ctx context.Context, c contender.EventSource, n int) (events.Cu
 	return from, rest(ctx, c)
 }
 
-// replay measures how fast a subscription reads what is there.
+// replay measures how fast a subscription reads existing events.
 func replay(ctx context.Context, b *Bench) error {
 	n := 10 * b.N
 	measured := fmt.Sprintf("%d completion events that are there, read from the first to the last by one subscription, one call of Next for each", n)
@@ -148,7 +148,7 @@ func replay(ctx context.Context, b *Bench) error {
 	})
 }
 
-// notifications measures what it costs to wake readers: deferred as the library does, in the transactions that write the
+// notifications measures the cost of waking readers: deferred as in the library, in the transactions that write the
 // events, and not at all.
 func notifications(ctx context.Context, b *Bench) error {
 	f := b.Field
@@ -163,8 +163,7 @@ func notifications(ctx context.Context, b *Bench) error {
 	return b.compare(ctx, measured, b.Rounds, l, burn("burn-down, notifications deferred, one per claim, eight workers", n, one))
 }
 
-// consumers measures named consumers, whose handlers write a row for each event in the transaction that moves the
-// position.
+// consumers measures named consumers whose handlers write a row for each event in the transaction that moves the position.
 func consumers(ctx context.Context, b *Bench) error {
 	for _, way := range []struct {
 		name, how string
@@ -193,7 +192,7 @@ func consumers(ctx context.Context, b *Bench) error {
 
 const benchConsumer = "bench"
 
-// consume has a new consumer handle n events and returns how many a second.
+// consume handles n events with a new consumer and returns the events per second.
 func consume(
 	ctx context.Context, c contender.EventSource, n int, handle func(context.Context, *engine.Engine, string, func(int)) error,
 ) (rate float64, err error) {
@@ -215,7 +214,7 @@ func consume(
 	go func() {
 		ended <- handle(handling, eng, benchConsumer, func(int) { first.CompareAndSwap(0, time.Now().UnixNano()) })
 	}()
-	// What a handler is given is done when it is committed: the position tells.
+	// An event is done when it is committed, which the stored position shows.
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
 	for position, since := int64(0), time.Now(); position < last; {

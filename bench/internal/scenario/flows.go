@@ -26,7 +26,7 @@ func flows(ctx context.Context, b *Bench) error {
 	return b.compare(ctx, measured, b.Rounds, lineup{ours: f.Worker}, burnGraphs("fans of one to a hundred to one", "fans/s", fan(100), n, 1))
 }
 
-// burnGraphs measures how fast n graphs are worked off, each counted as so many.
+// burnGraphs measures how fast n graphs are processed, each counted as the given number.
 func burnGraphs(name, unit string, g contender.Graph, n, each int) measure {
 	return func(ctx context.Context, c contender.Contender) ([]reading, error) {
 		jobs := n * g.Nodes
@@ -47,7 +47,7 @@ func burnGraphs(name, unit string, g contender.Graph, n, each int) measure {
 	}
 }
 
-// chain is nodes in a row.
+// chain returns nodes in a row.
 func chain(nodes int) contender.Graph {
 	g := contender.Graph{Nodes: nodes}
 	for i := range nodes - 1 {
@@ -56,7 +56,7 @@ func chain(nodes int) contender.Graph {
 	return g
 }
 
-// fan is one node, then many, then one.
+// fan returns one node, then many, then one.
 func fan(many int) contender.Graph {
 	g := contender.Graph{Nodes: many + 2}
 	for i := 1; i <= many; i++ {

@@ -7,8 +7,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
 )
 
-// history measures the library against itself on a database whose server leaves the inserts into lease history and
-// outbox out of every statement. What the ratio to the floor lacks to 1 is their cost.
+// history compares the library with itself on a database whose server drops the inserts into lease history and outbox. The
+// difference between 1 and the ratio to the floor is their cost.
 func history(ctx context.Context, b *Bench) error {
 	measured := fmt.Sprintf("burn-down of %d executions; the floor is the same library on a server that drops what its statements insert into lease history and outbox", b.N)
 	return b.compare(ctx, measured, b.Rounds, lineup{ours: b.Field.Worker, floor: b.Field.Forgetful}, burn("burn-down, beside one without lease history and outbox", b.N, contender.Work{}))

@@ -81,7 +81,7 @@ func insertBatches(ctx context.Context, c contender.Contender, jobs []contender.
 	return inserting.Wait()
 }
 
-// insertBeside inserts each job in a transaction that also inserts a row of the caller's.
+// insertBeside inserts each job in a transaction that also inserts another row.
 func insertBeside(ctx context.Context, c contender.Contender, jobs []contender.Job) error {
 	conn, err := c.Pool().Acquire(ctx)
 	if err != nil {

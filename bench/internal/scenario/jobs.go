@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	insertBatch  = 5000 // jobs in one transaction, where inserting is not what is measured
-	sizedBatch   = 1000 // the same, of jobs with large payloads
+	insertBatch  = 5000 // jobs per transaction when inserting is not measured
+	sizedBatch   = 1000 // the same for jobs with large payloads
 	flowInserter = 8    // flows inserted at once
 )
 
@@ -35,7 +35,7 @@ func sized(n, size int) []contender.Job {
 	return jobs
 }
 
-// enqueue inserts jobs and brings the database to where it would be after a while.
+// enqueue inserts jobs and brings the database to the state that it would have after a while.
 func enqueue(ctx context.Context, c contender.Contender, jobs []contender.Job) error {
 	batchSize := insertBatch
 	if len(jobs) > 0 && jobs[0].Size > 0 {
@@ -62,8 +62,8 @@ func enqueueFlows(ctx context.Context, c contender.FlowInserter, g contender.Gra
 	return rest(context.WithoutCancel(ctx), c)
 }
 
-// rest has the server do at once, if it lets the role ask for it, what it would otherwise do during the measurement:
-// collect statistics and write out what was inserted.
+// rest makes the server do at once, if the role may, the work that would otherwise disturb the measurement: collecting
+// statistics and writing out the inserted rows.
 func rest(ctx context.Context, c contender.Contender) error {
 	if _, err := c.Pool().Exec(ctx, "analyze"); err != nil {
 		return err

@@ -15,8 +15,8 @@ const (
 	waitingInOne = 10 // jobs in each lane
 )
 
-// manyLanes measures one worker, and one client of the peer, that serve many lanes with little in each. The floor stays
-// empty: in which order lanes are served is a scheduler's matter, and a loop over them would be slower than both.
+// manyLanes measures one worker, and one client of the peer, with many lanes and few jobs in each. There is no floor: the
+// order of lanes is a scheduler's task, and a loop over them would be slower than both.
 func manyLanes(ctx context.Context, b *Bench) error {
 	f := b.Field
 	lanes := max(2, min(mostLanes, b.N/(10*waitingInOne)))
@@ -47,19 +47,19 @@ func manyLanes(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// laneFeed keeps lanes filled. The job of number i is on lane i modulo the lanes, so each lane has its numbers in order
-// and lags behind the others by no more than what starts.
+// laneFeed keeps lanes filled. Job number i is on lane i modulo the number of lanes, so each lane has its numbers in
+// order, and lags behind the others only by the jobs that start.
 type laneFeed struct {
 	lanes, n  int
 	begun     []atomic.Int64 // jobs started, by lane
 	inserted  []int          // by lane
 	origin    time.Time
 	committed []atomic.Int64 // since origin, by number
-	started   []atomic.Int64 // as committed
+	started   []atomic.Int64 // like committed
 }
 
-// serveLanes works off n jobs over the lanes. It returns the rate, and how long each job that was inserted meanwhile
-// waited for its handler.
+// serveLanes processes n jobs over the lanes. It returns the rate, and the time that each job inserted meanwhile waited
+// for its handler.
 func serveLanes(ctx context.Context, c contender.Contender, lanes, n int) (rate float64, waits []time.Duration, err error) {
 	f := &laneFeed{
 		lanes:     lanes,
@@ -99,7 +99,7 @@ func serveLanes(ctx context.Context, c contender.Contender, lanes, n int) (rate 
 	return float64(n) / k.span().Seconds(), waits, nil
 }
 
-// feed replaces what has started until all is inserted or ctx ends.
+// feed replaces started jobs until all are inserted or ctx ends.
 func (f *laneFeed) feed(ctx context.Context, c contender.Contender) error {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
@@ -128,7 +128,7 @@ func (f *laneFeed) feed(ctx context.Context, c contender.Contender) error {
 	return nil
 }
 
-// due returns the jobs that are to be inserted for each lane to be full, and counts them as inserted.
+// due returns the jobs that fill each lane, and counts them as inserted.
 func (f *laneFeed) due() []contender.Job {
 	var jobs []contender.Job
 	for lane := range f.lanes {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	idleFor   = 250 * time.Millisecond // between two jobs, at least: longer than River's default cooldown
-	idleMore  = 50 * time.Millisecond  // and up to so much more, so that no timer keeps step
+	idleFor   = 250 * time.Millisecond // shortest time between two jobs, longer than River's default cooldown
+	idleMore  = 50 * time.Millisecond  // random addition, so that no timer keeps step
 	warmUps   = 3
 	idleTotal = 120 // jobs over all rounds
 )
@@ -45,7 +45,7 @@ func latency(ctx context.Context, b *Bench) error {
 	return b.compare(ctx, measured, b.Rounds, lineup{ours: f.Worker, peer: f.River.Tuned(contender.RiverFastest())}, m)
 }
 
-// oneByOne inserts a job each time the one before has long been done, and returns how long each waited.
+// oneByOne inserts each job long after the previous one is done, and returns how long each waited.
 func oneByOne(ctx context.Context, c contender.Contender, n int) ([]time.Duration, error) {
 	started := make(chan time.Time, 1)
 	k := hire(ctx, c, contender.Work{Started: func(int) { started <- time.Now() }}, n+warmUps)

@@ -40,7 +40,8 @@ func memory(ctx context.Context, b *Bench) error {
 	})
 }
 
-// peakHeap watches, until ctx ends, how many bytes the objects on the heap take, those not yet collected included.
+// peakHeap samples the size of all objects on the heap until ctx ends, including those not yet collected, and returns the
+// largest.
 func peakHeap(ctx context.Context) uint64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	look := time.NewTicker(5 * time.Millisecond)

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
 )
 
-// payloads measures creations and a burn-down of jobs that carry more than a number.
+// payloads measures inserts and a burn-down of jobs with large payloads.
 func payloads(ctx context.Context, b *Bench) error {
 	l := lineup{b.Field.Worker, b.Field.River, b.Field.Raw}
 	for _, p := range []struct {

@@ -12,7 +12,7 @@ const (
 	processConnections = 10
 )
 
-// processes measures a burn-down by several processes, as a service runs them.
+// processes measures a burn-down by several processes, as in a service.
 func processes(ctx context.Context, b *Bench) error {
 	l := lineup{b.Field.Worker, b.Field.River, b.Field.Raw}
 	for _, c := range []*contender.Contender{&l.ours, &l.peer, &l.floor} {

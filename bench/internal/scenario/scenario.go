@@ -1,4 +1,4 @@
-// Package scenario has what is measured, one file for each scenario.
+// Package scenario has the measurements, one file for each scenario.
 package scenario
 
 import (
@@ -18,15 +18,15 @@ import (
 // Bench is one run of scenarios.
 type Bench struct {
 	Field    *contender.Field
-	Create   func(ctx context.Context, name string) (databaseURL string, err error) // makes another database
+	Create   func(ctx context.Context, name string) (databaseURL string, err error) // creates another database
 	Report   *report.Report
 	Progress io.Writer
 	Log      *slog.Logger
 
-	N      int           // executions in a burn-down; the other sizes follow from it
-	Rounds int           // of each comparison
+	N      int           // executions in a burn-down; other sizes follow from it
+	Rounds int           // per comparison
 	Quick  bool          // only the first comparison of a scenario
-	Span   time.Duration // of measurements that last for a time
+	Span   time.Duration // for measurements that last for a time
 	Hold   time.Duration // how long scenario f keeps a snapshot
 	Stall  time.Duration // how long a reader of scenario t reads nothing
 
@@ -38,7 +38,7 @@ type Scenario struct {
 	Key   string
 	Title string
 	Quick bool // part of a quick run
-	Asked bool // part of a run only when asked for
+	Asked bool // only run if selected by name
 	run   func(context.Context, *Bench) error
 }
 
@@ -84,28 +84,28 @@ func (b *Bench) Run(ctx context.Context, s Scenario) error {
 	return nil
 }
 
-// lineup is who takes part in a comparison; a place may be empty.
+// lineup has the contenders of a comparison. A place may be empty.
 type lineup struct {
 	ours, peer, floor contender.Contender
 }
 
-// reading is what one measurement of one contender gave.
+// reading is one measured value of one contender.
 type reading struct {
 	name, unit string
 	value      float64
-	less       bool // is better
+	less       bool // less is better
 
-	series *report.Series // nil: none was kept
+	series *report.Series // nil if not recorded
 }
 
-// measure measures one contender once. It begins with empty tables and leaves them to be emptied.
+// measure measures one contender once. The tables are empty at the start; the caller empties them afterwards.
 type measure func(ctx context.Context, c contender.Contender) ([]reading, error)
 
-// compare measures the lineup in turns, each round beginning with another contender, and reports the median of each
+// compare measures the lineup in turns, starting each round with another contender, and reports the median of each
 // reading.
 func (b *Bench) compare(ctx context.Context, measured string, rounds int, l lineup, m measure) error {
 	places := []contender.Contender{l.ours, l.peer, l.floor}
-	var readings []reading // of any contender: names, units, senses
+	var readings []reading // of any contender: names, units and directions
 	rounded := make([]map[string][]reading, len(places))
 	for i := range rounded {
 		rounded[i] = make(map[string][]reading)
@@ -136,7 +136,7 @@ func (b *Bench) compare(ctx context.Context, measured string, rounds int, l line
 	return nil
 }
 
-// once measures a contender between empty tables, so that what one leaves does not keep the server busy under another.
+// once measures a contender between empty tables, so that the server has no leftover work during the next one.
 func (b *Bench) once(ctx context.Context, c contender.Contender, m measure) ([]reading, error) {
 	if err := c.Reset(ctx); err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func (b *Bench) add(measured string, rounds int, l lineup, r reading, rounded []
 	b.Report.Add(result)
 }
 
-// ratio says how many times better ours is; nil where there is nothing to compare.
+// ratio returns how many times better ours is, or nil if there is nothing to compare.
 func ratio(ours, other *float64, less bool) *float64 {
 	if ours == nil || other == nil || *ours <= 0 || *other <= 0 {
 		return nil
@@ -197,14 +197,14 @@ func median(values []float64) float64 {
 	return (sorted[n/2-1] + sorted[n/2]) / 2
 }
 
-// percentile returns the value below which p of the durations lie, in milliseconds.
+// percentile returns the duration below which the fraction p of the durations lies, in milliseconds.
 func percentile(durations []time.Duration, p float64) float64 {
 	sorted := slices.Sorted(slices.Values(durations))
 	at := min(int(p*float64(len(sorted))), len(sorted)-1)
 	return float64(sorted[at].Microseconds()) / 1000
 }
 
-// latencies are the readings of a distribution.
+// latencies returns the readings of a distribution.
 func latencies(name string, durations []time.Duration) []reading {
 	return []reading{
 		{name: name + ", p50", unit: "ms", value: percentile(durations, 0.50), less: true},

@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 )
 
-// The test program is also the processes of scenario v.
+// The test program also serves as the processes of scenario v.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == contender.ProcessArg {
 		if err := contender.RunProcess(context.Background(), os.Stdin, os.Stdout, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))); err != nil {
@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Every scenario is run at a size at which its figures mean nothing: each contender must do the work, and [contender.Contender.Check]
-// must find all of it in its database.
+// Every scenario runs at a size at which its figures mean nothing: each contender must do the work, and
+// [contender.Contender.Check] must find all of it in its database.
 func TestScenarios(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	create := func(context.Context, string) (string, error) { return pgtest.EmptyDatabase(t), nil }
@@ -72,7 +72,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// written returns the results as a reader of the file finds them. There is at least one, and no two have the same name.
+// written returns the results as read from the file. There is at least one, and names are unique.
 func written(t *testing.T, r *report.Report) []report.Result {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "results.json")

@@ -10,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
 )
 
-// sharing measures what it takes to work on a database that FlowFabric works on too: adopting what its API creates, and
-// the indexes that its server needs.
+// sharing measures the cost of sharing a database with FlowFabric: adopting executions from its API, and the indexes that
+// its server needs.
 func sharing(ctx context.Context, b *Bench) error {
 	n := 10 * b.N
 	measured := fmt.Sprintf("%d executions as FlowFabric creates them, adopted by one loop: alone, then beside a worker that works them off", n)
@@ -71,7 +71,7 @@ func adopt(n int) measure {
 	}
 }
 
-// adoptAll adopts until nothing is left, whoever does it, and returns how many a second that was of n.
+// adoptAll waits until all n executions are adopted, by any process, and returns the executions per second.
 func adoptAll(ctx context.Context, s contender.Sharer, n int) (float64, error) {
 	began := time.Now()
 	for {

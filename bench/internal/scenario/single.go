@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
 )
 
-// singleFlows measures flows that are alone: how soon they are through.
+// singleFlows measures how soon single flows end.
 func singleFlows(ctx context.Context, b *Bench) error {
 	if err := b.idleChains(ctx); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (b *Bench) idleChains(ctx context.Context) error {
 
 var errNoFlows = errors.New("has no dependencies")
 
-// chainsOneByOne creates a chain each time the one before has long ended, and returns how long each took.
+// chainsOneByOne creates each chain long after the previous one has ended, and returns how long each took.
 func chainsOneByOne(ctx context.Context, c contender.FlowInserter, n int) ([]time.Duration, error) {
 	done := make(chan time.Time, chainLength)
 	k := hire(ctx, c, contender.Work{Done: func() { done <- time.Now() }}, (n+warmUps)*chainLength)
@@ -69,7 +69,7 @@ func chainsOneByOne(ctx context.Context, c contender.FlowInserter, n int) ([]tim
 	return took, errors.Join(err, k.dismiss())
 }
 
-// largeFlow measures one flow as large as one call creates.
+// largeFlow measures one flow of the largest size for one call.
 func (b *Bench) largeFlow(ctx context.Context) error {
 	nodes := max(20, b.N/10)
 	g := mesh(nodes, max(1, nodes/20), 3*nodes)
@@ -99,7 +99,7 @@ func (b *Bench) largeFlow(ctx context.Context) error {
 	})
 }
 
-// fanIn measures many executions that all count for one more, beside as many that count for nothing.
+// fanIn measures many executions that all count for one downstream, and as many that count for none.
 func (b *Bench) fanIn(ctx context.Context) error {
 	const workers = 8
 	upstreams := max(10, b.N/100)
@@ -144,8 +144,8 @@ func (b *Bench) fanIn(ctx context.Context) error {
 	return nil
 }
 
-// mesh is nodes in layers, each but the first waiting for neighbours in the layers before it: first for those of the
-// layer next to it, then further ones until there are so many edges.
+// mesh returns nodes in layers. Each node except those of the first layer waits for neighbours in earlier layers: first in
+// the next one, then further away until there are enough edges.
 func mesh(nodes, width, edges int) contender.Graph {
 	g := contender.Graph{Nodes: nodes}
 	for n := 0; len(g.Edges) < edges; n++ {

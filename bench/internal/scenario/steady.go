@@ -18,7 +18,7 @@ func steady(ctx context.Context, b *Bench) error {
 	if err := b.steadyAt(ctx, "", max(1, b.N/2000), lineup{f.Worker, f.River, f.Raw}); err != nil {
 		return err
 	}
-	// Above 1,000 a second River's defaults do not keep up.
+	// Above 1,000 a second River's defaults are too slow.
 	defaults := f.River.Tuned(contender.RiverDefaults())
 	return b.steadyAt(ctx, ", peer at its client's defaults", max(1, min(5, b.N/2000)), lineup{ours: f.Worker, peer: defaults})
 }
@@ -38,8 +38,8 @@ func (b *Bench) steadyAt(ctx context.Context, note string, perTick int, l lineup
 	})
 }
 
-// keepUp inserts jobs at a fixed rate. It returns how long each waited for its handler, and how long the inserting
-// took: longer than planned when the inserts could not keep up.
+// keepUp inserts jobs at a fixed rate. It returns how long each waited for its handler, and how long the inserts took:
+// longer than planned if they were too slow.
 func keepUp(ctx context.Context, c contender.Contender, perTick, ticks int) (waits []time.Duration, inserting time.Duration, err error) {
 	n := perTick * ticks
 	origin := time.Now()

@@ -18,10 +18,10 @@ import (
 
 const (
 	idleReaders = 100
-	settled     = 3 * time.Second // after which the connection and its probe are over
+	settled     = 3 * time.Second // after which the connection and its probe have ended
 )
 
-// idleSubscribers counts what a process with subscriptions asks of the server while nothing happens.
+// idleSubscribers counts the statements of a process with subscriptions while nothing happens.
 func idleSubscribers(ctx context.Context, b *Bench) error {
 	for _, each := range []struct {
 		name    string
@@ -42,7 +42,7 @@ func idleSubscribers(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// reader subscribes to an outbox from now on, and returns what ends it.
+// reader subscribes to an outbox from now on, and returns a function that ends it.
 type reader func(ctx context.Context, eng *engine.Engine) (close func(), err error)
 
 func subscribed[E any](ctx context.Context, eng *engine.Engine, src events.Source[E]) (func(), error) {
@@ -69,7 +69,7 @@ func operatorCalls(ctx context.Context, eng *engine.Engine) (func(), error) {
 	return subscribed(ctx, eng, events.OperatorCalls(events.Filter{}))
 }
 
-// statements counts what a pool sends.
+// statements counts the statements of a pool.
 type statements struct{ n atomic.Int64 }
 
 // TraceQueryStart implements [pgx.QueryTracer].
@@ -92,7 +92,7 @@ func (s *statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQ
 // TraceBatchEnd implements [pgx.BatchTracer].
 func (*statements) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// countIdle subscribes in a process of its own, as far as the server can tell, and counts for a while.
+// countIdle subscribes on a separate pool, which the server sees as another process, and counts for a while.
 func countIdle(ctx context.Context, c contender.Contender, readers []reader, first, span time.Duration) (perMinute float64, err error) {
 	var count statements
 	config := c.Pool().Config()
@@ -128,7 +128,7 @@ const (
 	backlogPause  = 100 * time.Millisecond
 )
 
-// stalledReader measures what a reader costs that takes nothing for a while, beside another that keeps up.
+// stalledReader measures the cost of a reader that pauses, beside one that keeps up.
 func stalledReader(ctx context.Context, b *Bench) error {
 	rate := eventsPerTick * int(time.Second/steadyTick)
 	measured := fmt.Sprintf("%d completion events a second for %s; one subscription reads them, another nothing until they are over; the process's heap after a collection, and at its largest", rate, b.Stall)
@@ -205,7 +205,7 @@ func stallOne(ctx context.Context, c contender.EventSource, span time.Duration) 
 	}, others.Wait()
 }
 
-// writeSteadily writes events at a fixed rate and says how many in which time.
+// writeSteadily writes events at a fixed rate and returns their number and the time taken.
 func writeSteadily(ctx context.Context, c contender.EventSource, span time.Duration) (n int64, took time.Duration, err error) {
 	tick := time.NewTicker(steadyTick)
 	defer tick.Stop()
@@ -224,7 +224,7 @@ func writeSteadily(ctx context.Context, c contender.EventSource, span time.Durat
 	return n, time.Since(began), nil
 }
 
-// heap is what is in use after a collection.
+// heap returns the heap in use after a collection.
 func heap() uint64 {
 	runtime.GC()
 	var stats runtime.MemStats

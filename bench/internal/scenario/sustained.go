@@ -12,17 +12,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/report"
 )
 
-// load is work that is refilled while it is worked off.
+// load is work that is refilled while it is processed.
 type load struct {
-	backlog int           // jobs waiting, about
-	total   int           // jobs in all; 0: until span is over
-	span    time.Duration // 0: until total is done
-	window  time.Duration // of each rate
+	backlog int           // jobs waiting, roughly
+	total   int           // total number of jobs; 0 to run until span is over
+	span    time.Duration // 0 to run until total is done
+	window  time.Duration // length of each rate's window
 }
 
-const refill = 1000 // jobs inserted in one transaction
+const refill = 1000 // jobs per transaction
 
-// sustain works a load off and returns the rate of each whole window and of the whole.
+// sustain processes a load and returns the rate of each complete window and of the whole.
 func sustain(ctx context.Context, c contender.Contender, l load) (windows []float64, mean float64, err error) {
 	goal := l.total
 	if goal == 0 {
@@ -110,7 +110,7 @@ func longBurnDown(ctx context.Context, b *Bench) error {
 		}
 		return []reading{
 			{name: "long burn-down with inserts", unit: "executions/s", value: mean},
-			// One that is over before the first window is, is a window.
+			// If the work ends before the first window does, it counts as one window.
 			{name: "long burn-down with inserts, lowest window", unit: "executions/s", value: slices.Min(append(windows, mean))},
 		}, c.Check(ctx, l.total)
 	})
@@ -145,7 +145,7 @@ func pinned(ctx context.Context, b *Bench) error {
 	})
 }
 
-// pin takes a snapshot in a session of its own and holds it until it is released.
+// pin takes a snapshot in a separate session and holds it until release is called.
 func pin(ctx context.Context, c contender.Contender) (release func() error, err error) {
 	conn, err := c.Pool().Acquire(ctx)
 	if err != nil {

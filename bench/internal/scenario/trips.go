@@ -11,10 +11,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/network"
 )
 
-// counted is how often an operation is called; the first call, which prepares its statements, does not count.
+// counted is the number of calls of each operation. The first call prepares its statements and does not count.
 const counted = 5
 
-// roundTrips counts how often each operation waits for the server: how many round trips it takes.
+// roundTrips counts the round trips of each operation, that is how often it waits for the server.
 func roundTrips(ctx context.Context, b *Bench) error {
 	measured := fmt.Sprintf("round trips as a proxy before the server counts them: how often a connection sends after the server has answered it; median of %d calls with statements prepared, without the notifications, for which no call waits", counted)
 	l := lineup{ours: b.Field.Worker, peer: b.Field.River}

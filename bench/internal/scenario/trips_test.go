@@ -10,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 )
 
-// The proxy counts what the tests of the engine count by statements: the calls of a life are one round trip each,
-// however many they are of.
+// The proxy agrees with the engine's tests, which count statements: each call in an execution's life is one round trip,
+// for any number of executions.
 func TestRoundTripsOfALifeAreOneEach(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	create := func(context.Context, string) (string, error) { return pgtest.EmptyDatabase(t), nil }
@@ -36,8 +36,7 @@ func TestRoundTripsOfALifeAreOneEach(t *testing.T) {
 			t.Errorf("%s takes %s round trips, want one", name, report.Format(trips))
 		}
 	}
-	// Begin, insert and commit, and a notification unless there was one a moment before: rows that are copied are not
-	// waited for in between.
+	// Begin, insert and commit, and a notification unless one was sent a moment before. Copied rows need no wait in between.
 	for _, name := range []string{"create one", "create 100", "create 10000"} {
 		if trips := got[name].Peer; trips == nil || *trips != 3 && *trips != 4 {
 			t.Errorf("%s takes the peer %s round trips, want three or four", name, report.Format(trips))

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Facts are what figures depend on besides the code.
+// Facts are the conditions that figures depend on besides the code.
 type Facts struct {
 	CPU      string            `json:"cpu"`
 	Cores    int               `json:"cores"`
@@ -23,7 +23,7 @@ type Facts struct {
 	Settings map[string]string `json:"settings"`
 }
 
-// Facts reads what this machine is and how the server is set. Whether both are one machine it cannot tell.
+// Facts reads the properties of this machine and the settings of the server. It cannot know whether both are one machine.
 func (s *Server) Facts(ctx context.Context) (Facts, error) {
 	f := Facts{
 		CPU:      procField("/proc/cpuinfo", "model name"),
@@ -61,7 +61,7 @@ func (s *Server) Facts(ctx context.Context) (Facts, error) {
 	return f, err
 }
 
-// procField returns the first value of a field in a file of Linux's /proc, empty on other systems.
+// procField returns the first value of a field in a file of Linux's /proc, or "" on other systems.
 func procField(path, field string) string {
 	file, err := os.Open(path)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package server finds the Postgres server that a benchmark runs against, makes databases on it and says what it is.
+// Package server finds the Postgres server for a benchmark, creates databases on it and describes it.
 package server
 
 import (
@@ -13,22 +13,23 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgserver"
 )
 
-// prefix begins the names of the databases that a benchmark makes. What an interrupted one left is dropped by the next.
+// prefix begins the names of a benchmark's databases. The next benchmark drops those of an interrupted one.
 const prefix = "ffbench_"
 
-// benchLock is held, as a session's advisory lock, by the one benchmark that runs on a server.
+// benchLock is an advisory lock that the only benchmark on a server holds in its session.
 const benchLock = 0x66666265
 
 // Server is a Postgres server reserved for this benchmark.
 type Server struct {
 	url   *url.URL
 	admin *pgx.Conn
-	own   *pgserver.Server // nil when the caller named a server
+	own   *pgserver.Server // nil if the caller named a server
 	made  []string
 }
 
-// Start connects to the server at databaseURL or, when that is empty, finds or starts one as [pgserver.Start] does, of
-// the major version where that is not 0: a durable one. It refuses a server that does not make commits durable, and one on which another benchmark runs.
+// Start connects to the server at databaseURL. If that is empty, it finds or starts a durable one as [pgserver.Start]
+// does, of the given major version unless that is 0. It refuses a server without durable commits, and one with another
+// benchmark.
 func Start(ctx context.Context, databaseURL string, major int, log io.Writer) (*Server, error) {
 	s := &Server{}
 	if databaseURL == "" {
@@ -91,7 +92,7 @@ func (s *Server) drop(ctx context.Context, name string) error {
 	return err
 }
 
-// Stop drops the databases and, when this benchmark started the server, stops it.
+// Stop drops the databases and, if this benchmark started the server, stops it.
 func (s *Server) Stop(ctx context.Context) error {
 	var errs []error
 	if s.admin != nil {
