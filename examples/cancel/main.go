@@ -1,5 +1,5 @@
-// Command cancel ends an execution that a worker is at. The worker hears of it at once, and its handler's context ends with
-// the reason: it stops, and puts away what it has begun.
+// Command cancel ends a running execution. The worker is notified at once, and its handler's context is cancelled with the
+// reason: the handler stops and cleans up.
 package main
 
 import (
@@ -29,11 +29,11 @@ func main() {
 	begun := make(chan struct{})
 	worker.Handle(w, Export, func(ctx context.Context, job worker.Job[string]) (string, error) {
 		close(begun)
-		<-ctx.Done() // it would go on for hours
+		<-ctx.Done() // otherwise it would run for hours
 		if errors.Is(context.Cause(ctx), worker.ErrCancelled) {
 			fmt.Println("cancelled: the file is removed")
 		}
-		return "", ctx.Err() // discarded: nothing more is written of what was cancelled
+		return "", ctx.Err() // discarded: a cancelled execution stores no result
 	})
 	var working sync.WaitGroup
 	working.Go(func() { must(0, w.Run(ctx)) })

@@ -1,5 +1,5 @@
-// Command delay asks for an answer that takes its time: the handler looks, and says when to look again. That is one
-// attempt, and costs no retry; between two looks nothing is held, by this process or any other.
+// Command delay polls a slow service. The handler asks it, and returns when to ask again. All polls are one attempt and
+// use no retry. Between two polls no process holds anything.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// Transcode names the job at a service that is asked now and then.
+// Transcode names a job at a service that is polled now and then.
 var Transcode = engine.Kind[string, string]{Name: "transcode"}
 
 func main() {
@@ -48,7 +48,7 @@ func main() {
 
 var asked atomic.Int64
 
-// ask is a service that is done when it is asked for the third time.
+// ask polls a service that is done at the third call.
 func ask(job string) (url string, done bool) {
 	return "https://example.com/" + job, asked.Add(1) == 3
 }

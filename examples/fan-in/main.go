@@ -1,4 +1,4 @@
-// Command fan-in asks three shops for a price, at the same time, and picks the lowest when all have answered.
+// Command fan-in asks three shops for a price at the same time, and picks the lowest when all have answered.
 package main
 
 import (

@@ -1,5 +1,6 @@
-// Command feed tells another system of every lease that is given, over HTTP. The position is stored after the other system has
-// answered, so that it may be told twice of an event after a crash, and never misses one; it knows an event again by its id.
+// Command feed reports every new lease to another system over HTTP. It stores the position after the other system has
+// answered. So after a crash an event may be reported twice, and none is missed; the other system recognises an event by
+// its id.
 package main
 
 import (
@@ -44,13 +45,13 @@ func main() {
 
 	audit.failAt = 3 // the other system breaks down once
 	fmt.Println("feed:", feed(ctx, eng, cursor, audit.server.URL, 3))
-	fmt.Println("feed:", feed(ctx, eng, cursor, audit.server.URL, 2)) // the second event was told, and its position not stored
+	fmt.Println("feed:", feed(ctx, eng, cursor, audit.server.URL, 2)) // the second event was reported, but its position was not stored
 	fmt.Println("audited:", len(audit.seen), "told twice:", audit.twice)
 }
 
 var errAudit = errors.New("the audit is down")
 
-// feed tells of n leases that were given behind the stored position.
+// feed reports n leases from after the stored position.
 func feed(ctx context.Context, eng *engine.Engine, cursorFile, url string, n int) error {
 	var after events.Cursor
 	if err := after.UnmarshalText(must(os.ReadFile(cursorFile))); err != nil {
@@ -78,7 +79,7 @@ func feed(ctx context.Context, eng *engine.Engine, cursorFile, url string, n int
 		if response.StatusCode != http.StatusOK {
 			return errAudit
 		}
-		if told++; told%2 == 1 { // each second one, as a file is slow to write
+		if told++; told%2 == 1 { // store every second position, since a file is slow to write
 			if err := os.WriteFile(cursorFile, []byte(sub.Position().String()), 0o600); err != nil {
 				return err
 			}

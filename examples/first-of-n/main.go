@@ -1,5 +1,5 @@
-// Command first-of-n asks three shops for a price, takes the first that answers and stops asking: one never answers, and
-// one would take for ever.
+// Command first-of-n asks three shops for a price, takes the first answer and stops asking. One shop never answers, and
+// one would take forever.
 package main
 
 import (

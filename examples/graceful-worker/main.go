@@ -1,5 +1,5 @@
-// Command graceful-worker works until it is told to stop. Then it takes nothing more and finishes what it has begun,
-// which gets ten seconds; what is not finished by then goes back at once, at no cost.
+// Command graceful-worker runs until it is stopped. Then it claims nothing more and finishes its running work, for up to
+// ten seconds. Unfinished work returns to its lane at once, at no cost.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	worker.Handle(w, Nap, func(ctx context.Context, job worker.Job[time.Duration]) (struct{}, error) {
 		return struct{}{}, nap(ctx, job.Args)
 	})
-	must(Nap.Create(ctx, eng, time.Second)) // something to be interrupted
+	must(Nap.Create(ctx, eng, time.Second)) // work to interrupt
 	must(0, w.Run(ctx))
 	fmt.Println("drained")
 }

@@ -1,5 +1,5 @@
-// Command grow counts the words of a shelf of books. What is on the shelf is found out by a handler, which makes its flow
-// grow by an execution for each book and waits for them.
+// Command grow counts the words in a shelf of books. A handler finds out which books there are, adds an execution for each
+// book to its flow, and waits for them.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 				growth.Nodes = append(growth.Nodes, engine.Node{Key: name, Spec: Count.Spec(text)})
 				growth.Edges = append(growth.Edges, engine.Edge{From: name, To: "shelf", AllowStarted: true})
 			}
-			if _, err := eng.GrowFlow(ctx, growth); err != nil { // a repetition adds nothing
+			if _, err := eng.GrowFlow(ctx, growth); err != nil { // repeating it adds nothing
 				return 0, err
 			}
 			return 0, job.WaitForChildren()
@@ -47,7 +47,7 @@ func main() {
 		total := 0
 		for _, book := range books {
 			words, err := Count.ResultOf(book)
-			if err != nil { // not all of them have ended: this worker took over from one that died
+			if err != nil { // some have not ended: this worker took over from one that died
 				return 0, job.WaitForChildren()
 			}
 			total += words

@@ -1,5 +1,5 @@
-// Command projection counts how executions end, in a table of its own. The position is stored in the transaction that
-// counts, so that each end is counted once, whenever the program stops: here it stops after two events and goes on.
+// Command projection counts the outcomes of executions in a table. It stores the position in the transaction that counts,
+// so each end is counted once, whenever the program stops. Here it stops after two events and continues.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	must(pool.Exec(ctx, `CREATE TABLE IF NOT EXISTS ends (outcome text PRIMARY KEY, count integer NOT NULL);
 		CREATE TABLE IF NOT EXISTS checkpoint (cursor text NOT NULL);
 		INSERT INTO checkpoint SELECT '' WHERE NOT EXISTS (SELECT FROM checkpoint)`))
-	check(project(ctx, pool, eng, 0)) // begins now
+	check(project(ctx, pool, eng, 0)) // store the starting position
 
 	working, done := context.WithCancel(ctx)
 	defer done()
@@ -43,15 +43,15 @@ func main() {
 		must(Parse.Create(ctx, eng, text))
 	}
 
-	check(project(ctx, pool, eng, 2)) // as if the process died
-	check(project(ctx, pool, eng, 2)) // and another one went on
+	check(project(ctx, pool, eng, 2)) // as if the process died afterwards
+	check(project(ctx, pool, eng, 2)) // and another one continued
 	rows := must(pool.Query(ctx, "SELECT outcome || ': ' || count FROM ends"))
 	for _, line := range must(pgx.CollectRows(rows, pgx.RowTo[string])) {
 		fmt.Println(line)
 	}
 }
 
-// project counts n ends behind the checkpoint, and moves it.
+// project counts n ends after the checkpoint, and moves it.
 func project(ctx context.Context, pool *pgxpool.Pool, eng *engine.Engine, n int) error {
 	var stored string
 	if err := pool.QueryRow(ctx, "SELECT cursor FROM checkpoint").Scan(&stored); err != nil {
@@ -63,7 +63,7 @@ func project(ctx context.Context, pool *pgxpool.Pool, eng *engine.Engine, n int)
 	}
 	sub, err := events.Subscribe(ctx, eng, events.Completions(events.Filter{}), events.Options{After: after})
 	if err != nil {
-		return err // events.ErrGap: the process was away for longer than events are kept; count anew from the executions
+		return err // events.ErrGap: the process was away for longer than events are kept; count the executions again
 	}
 	defer sub.Close()
 	if after.IsZero() {

@@ -1,4 +1,4 @@
-// Command quickstart creates a flow of three executions and works it.
+// Command quickstart creates a flow of three executions and runs it.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// A kind is declared once, for those who create, handle and read: what goes in, what comes out, and its name.
+// A kind is declared once, for creators, handlers and readers: its name, its input and its output.
 var (
 	Greet = engine.Kind[string, string]{Name: "greet"}
 	Print = engine.Kind[struct{}, struct{}]{Name: "print"}

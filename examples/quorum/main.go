@@ -1,4 +1,4 @@
-// Command quorum stores a file in three places and goes on once two have it. One place is down.
+// Command quorum stores a file in three places and continues once two have it. One place is down.
 package main
 
 import (
@@ -50,7 +50,7 @@ func main() {
 	defer stop()
 
 	spec := engine.FlowSpec{Nodes: []engine.Node{
-		// The third place may finish, too; with policy.CancelRemaining it would be told to stop.
+		// The third place may finish too; policy.CancelRemaining would cancel it.
 		{Key: "publish", Spec: Publish.Spec(struct{}{}), When: policy.Quorum(2, policy.LetRun)},
 	}}
 	for _, place := range []string{"oslo", "rome", "lima"} {

@@ -1,4 +1,4 @@
-// Command replay reads why a job failed, puts right what was wrong, and runs the job again.
+// Command replay reads why a job failed, fixes the cause, and runs the job again.
 package main
 
 import (
@@ -51,7 +51,7 @@ func main() {
 	fmt.Println(must(Send.Await(ctx, eng, sent.ID)))
 }
 
-// towns is where people live.
+// towns maps people to their towns.
 var towns sync.Map
 
 func must[T any](value T, err error) T {

@@ -1,4 +1,5 @@
-// Command retention keeps what has ended for as long as the engine, a lane or a policy says, and reads how far that is.
+// Command retention keeps ended work for as long as the engine, a lane or a policy sets, and reads the progress of
+// deletion.
 package main
 
 import (
@@ -16,10 +17,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// What it did is forgotten after an hour, as everything on its lane.
+// Shrink's executions are deleted after an hour, like all others on its lane.
 var Shrink = engine.Kind[string, string]{Name: "shrink", Lane: "thumbnails"}
 
-// Charges are kept, whatever their lane says.
+// Charge's executions are kept forever, for any setting of their lane.
 var Charge = engine.Kind[int, string]{
 	Name:   "charge",
 	Policy: &policy.Execution{Retention: policy.KeepForever},
@@ -32,7 +33,7 @@ func main() {
 	eng := must(engine.New(pool, engine.Config{Retention: 30 * 24 * time.Hour}))
 	must(0, eng.Operator().SetLaneRetention(ctx, Shrink.Lane, time.Hour))
 
-	// A worker deletes what is due, besides its work.
+	// Besides its work, a worker deletes executions that are due.
 	w := must(worker.New(eng, worker.Config{}))
 	worker.Handle(w, Shrink, func(_ context.Context, job worker.Job[string]) (string, error) { return "small " + job.Args, nil })
 	worker.Handle(w, Charge, func(_ context.Context, job worker.Job[int]) (string, error) {

@@ -1,4 +1,4 @@
-// Command retries runs jobs that fail: one succeeds at its third attempt, one says that it never will.
+// Command retries runs failing jobs. One succeeds at its third attempt, and one fails permanently.
 package main
 
 import (

@@ -1,5 +1,4 @@
-// Command saga books a journey in four steps. When one of them fails, each step that was done is undone, the last one
-// first.
+// Command saga books a journey in four steps. If one of them fails, the completed steps are undone, the last one first.
 package main
 
 import (
@@ -20,10 +19,10 @@ import (
 var (
 	Book = engine.Kind[string, struct{}]{Name: "book", Policy: &policy.Execution{Retry: &policy.Retry{MaxRetries: policy.NoRetries}}}
 	Undo = engine.Kind[string, struct{}]{Name: "undo"}
-	Join = engine.Kind[struct{}, struct{}]{Name: "join"} // does nothing: others wait for it
+	Join = engine.Kind[struct{}, struct{}]{Name: "join"} // does nothing; others wait for it
 )
 
-// journey is the steps, one after the other, and what undoes them.
+// journey returns a flow of the steps, one after the other, and their undo steps.
 func journey(steps []string) engine.FlowSpec {
 	spec := engine.FlowSpec{Nodes: []engine.Node{{Key: "failed", Spec: Join.Spec(struct{}{}), When: policy.OnFailure()}}}
 	edge := func(from, to string) { spec.Edges = append(spec.Edges, engine.Edge{From: from, To: to}) }
@@ -34,12 +33,12 @@ func journey(steps []string) engine.FlowSpec {
 			edge(steps[i-1], step)
 		}
 	}
-	for i, step := range steps[:len(steps)-1] { // nothing fails after the last one
+	for i, step := range steps[:len(steps)-1] { // no later step can fail after the last one
 		undo := "undo " + step
 		spec.Nodes = append(spec.Nodes, engine.Node{Key: undo, Spec: Undo.Spec(step)})
-		edge(step, undo) // skipped, unless there is something to undo,
+		edge(step, undo) // skipped unless the step was done,
 		edge("failed", undo)
-		if i+2 < len(steps) { // and not before the next step is undone, or there was nothing to undo
+		if i+2 < len(steps) { // and runs only after the next step was undone, or was never done
 			next := steps[i+1]
 			spec.Nodes = append(spec.Nodes, engine.Node{Key: "after " + next, Spec: Join.Spec(struct{}{}), When: policy.Always()})
 			edge("undo "+next, "after "+next)

@@ -1,5 +1,5 @@
 // Command transactional-enqueue writes an order and the execution that bills it in one transaction: both or neither. The
-// bill is counted in the transaction that completes the execution, so it is counted once, whatever crashes.
+// bill is counted in the transaction that completes the execution, so it is counted once, even across crashes.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command why-it-failed runs a job that fails, is retried and fails for good, and reads what became of each try.
+// Command why-it-failed runs a job that fails, is retried and fails for good, and reads the outcome of each attempt.
 package main
 
 import (
@@ -46,7 +46,7 @@ func main() {
 		log.Fatal("it was sent")
 	}
 
-	// What has failed, the newest first. A page may be short, or empty, and still not be the last.
+	// List failed executions, newest first. A page may be short, or empty, without being the last.
 	failed := engine.ExecutionFilter{Kind: Send.Name, State: state.PublicFailed, Order: engine.NewestFirst}
 	for x, err := range eng.Executions(ctx, failed) {
 		if err != nil {
