@@ -1,15 +1,15 @@
 // Command bench measures this library beside River and beside hand-written SQL, on one server, in one run.
 //
 //	go run . -quick        the figures that matter most, in less than five minutes
-//	go run . -all          everything but what -only asks for by name
+//	go run . -all          every scenario except those that must be named with -only
 //	go run . -only a,e     these scenarios
 //	go run . -quick -postgres 15,18   the same, on an embedded server of each major version
-//	go run . retention -h  what deleting finished work costs
-//	go run . flows -h      how long calls wait while many flows are grown, cancelled and completed
+//	go run . retention -h  the cost of deleting finished work
+//	go run . flows -h      the waits of calls while many flows grow, are cancelled and complete
 //	go run . pictures      draws results.json into docs/pictures, without a server
 //
-// It takes the server that -database-url or DATABASE_URL names, with a role that may create databases, or starts one.
-// It prints a table and writes results.json, a quick run quick.json.
+// It uses the server of -database-url or DATABASE_URL, with a role that may create databases, or starts one. It prints a
+// table and writes results.json, or quick.json for a quick run.
 package main
 
 import (

@@ -240,7 +240,7 @@ func TestCorruptRowsAreErrors_V15_V18(t *testing.T) {
 	_, err = signalOf(row(func(r *outbox.Row) { r.Execution, r.Signal = "secret", anID }))
 	wantCorrupt(t, named(outbox.Signal, err), SignalOutbox, "execution_id", "secret")
 	if strings.Contains(err.Error(), "secret") {
-		t.Errorf("the error tells what is stored: %v", err)
+		t.Errorf("the error shows the stored value: %v", err)
 	}
 	_, err = operatorCallOf(row(func(r *outbox.Row) { r.Execution, r.Kind = "", "flow_cancel_requested" }))
 	wantCorrupt(t, named(outbox.Operator, err), OperatorOutbox, "execution_id", "")

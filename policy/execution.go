@@ -56,7 +56,7 @@ const (
 // ReclaimLimit is the largest number of leases that an execution may lose under any policy, or without one.
 const ReclaimLimit = 1000
 
-// Values for none at all, in fields whose 0 is the default.
+// Values that mean none, in fields whose 0 is the default.
 const (
 	NoRetries                = -1
 	NoReclaims               = -1

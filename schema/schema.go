@@ -164,7 +164,7 @@ func Status[D Database](ctx context.Context, database D, opts Options) (State, e
 // at a newer version that this build may use, which it logs as a warning to opts.Log. It only reads, from opts.Schema or,
 // like an engine, from the first schema of the search_path. db may be a connection, a pool or a transaction.
 //
-// Errors: [*StateError] with a sentinel of this package that says what to do next.
+// Errors: [*StateError] with a sentinel of this package, whose comment names the remedy.
 func Check(ctx context.Context, db Querier, opts Options) error {
 	state, err := inspect(ctx, db, opts.Schema)
 	if err != nil {

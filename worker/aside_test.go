@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 )
 
-// What somebody else has locked is settled when it is free, however long that takes, and keeps nothing waiting.
+// A locked result is settled once the lock is free, however long that takes, and blocks no other result.
 func TestSettleSetsALockedResultAside(t *testing.T) {
 	bothWays(t, Config{Concurrency: 4}, quickAndSlow, func(t *testing.T, b *bubble) {
 		locked := work("quick")
@@ -19,7 +19,7 @@ func TestSettleSetsALockedResultAside(t *testing.T) {
 		b.eng.putMany(20, "quick")
 		b.tell()
 		if n := len(b.seen().ended); n != 20 {
-			t.Errorf("%d completed at once, want the 20 that nobody has locked", n)
+			t.Errorf("%d completed at once, want the 20 that are not locked", n)
 		}
 		b.pass(10 * DefaultLeaseTTL)
 		b.eng.putMany(20, "quick")
@@ -43,7 +43,7 @@ func TestSettleSetsALockedResultAside(t *testing.T) {
 	})
 }
 
-// Failures, and members of flows, wait in the same way.
+// Failures, and members of flows, are set aside in the same way.
 func TestSettleSetsLockedFailuresAndMembersAside(t *testing.T) {
 	bothWays(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
@@ -68,7 +68,7 @@ func TestSettleSetsLockedFailuresAndMembersAside(t *testing.T) {
 	})
 }
 
-// Calls for one execution queue for its lock. Each that is locked has its turn.
+// Calls for one execution queue for its lock, and each locked execution gets its turn.
 func TestSettleGivesEachLockedRowItsTurn(t *testing.T) {
 	var queued map[string]int
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
@@ -129,7 +129,8 @@ func lostLeaseEndsTheWait(t *testing.T, cfg Config) {
 	})
 }
 
-// A completion whose answer was lost is known as soon as the database answers, although its lease is over by then.
+// If the answer to a completion was lost, the outcome is known as soon as the database answers, even if the lease is over
+// by then.
 func TestSettleAsksAgainAfterALostAnswer(t *testing.T) {
 	var outcomes []Report
 	inBubble(t, Config{Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
@@ -149,7 +150,7 @@ func TestSettleAsksAgainAfterALostAnswer(t *testing.T) {
 	})
 }
 
-// After the end of a run what is locked has as long as a lease lasts.
+// After a run has ended, locked results are retried for one more lease.
 func TestRunWaitsOneLeaseForLockedResults(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -186,7 +187,7 @@ func TestRunWaitsOneLeaseForLockedResults(t *testing.T) {
 	}
 }
 
-// A worker does not go on claiming what it cannot settle.
+// A worker stops claiming while it cannot settle.
 func TestClaimsStopWhileTooManyResultsWait(t *testing.T) {
 	for _, way := range []struct {
 		name string
@@ -218,7 +219,7 @@ func TestClaimsStopWhileTooManyResultsWait(t *testing.T) {
 	}
 }
 
-// Work that is only given back keeps a run from its end for moments.
+// Work that is only given back delays the end of a run by no more than a few seconds.
 func TestRunEndsSoonWithoutResults(t *testing.T) {
 	var outcomes []Report
 	cfg := Config{Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) }), DrainTimeout: time.Second}

@@ -25,7 +25,7 @@ type ResizeArgs struct {
 
 type ResizeResult struct{ URL string }
 
-// Resize is declared once, for those who create, handle and read.
+// Resize is declared once, for creators, handlers and readers.
 var Resize = engine.Kind[ResizeArgs, ResizeResult]{Name: "resize", Lane: "images"}
 
 var (
@@ -41,7 +41,7 @@ func uploaded(context.Context, id.ExecutionID) (pictures string, complete bool) 
 
 func remove(string) {}
 
-// A worker process: it runs until it is told to stop, then drains.
+// A worker process: it runs until it is stopped, then drains.
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -55,7 +55,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	w, err := worker.New(eng, worker.Config{Concurrency: 20}) // of the lane "images"
+	w, err := worker.New(eng, worker.Config{Concurrency: 20}) // serves the lane "images"
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -73,8 +73,8 @@ var (
 	errBusy        = errors.New("service is busy")
 )
 
-// An error says how its attempt failed: the retry policy decides about a plain one, a permanent one is never retried,
-// and a category is what policies tell failures apart by.
+// An error classifies a failed attempt. The retry policy decides about a plain error, a permanent one is never retried,
+// and policies can select by category.
 func ExampleFail() {
 	var w *worker.Worker // = worker.New(…)
 	worker.Handle(w, Resize, func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) {
@@ -91,7 +91,7 @@ func ExampleFail() {
 	})
 }
 
-// A handler reads what the executions have left that its own depends on.
+// A handler reads the results of its upstreams.
 func ExampleJob_Upstreams() {
 	var w *worker.Worker // = worker.New(…)
 	worker.Handle(w, Album, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
@@ -111,8 +111,8 @@ func ExampleJob_Upstreams() {
 	})
 }
 
-// A handler makes the executions whose results it needs, and is called again when they have ended. Each call makes the
-// same ones: those that are there already change nothing.
+// A handler creates the executions whose results it needs, and is called again when they have ended. Each call creates the
+// same ones; existing ones don't change.
 func ExampleJob_WaitForChildren() {
 	var (
 		w   *worker.Worker // = worker.New(…)
@@ -146,7 +146,7 @@ func ExampleJob_WaitForChildren() {
 	})
 }
 
-// A handler that has to wait asks to be called again, and holds nothing meanwhile.
+// A handler that has to wait asks to be called again, and holds nothing in the meantime.
 func ExampleJob_Delay() {
 	var w *worker.Worker // = worker.New(…)
 	worker.Handle(w, Album, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
@@ -158,7 +158,7 @@ func ExampleJob_Delay() {
 	})
 }
 
-// A handler that is cancelled puts away what it has begun. What it returns is discarded.
+// A cancelled handler cleans up. Its result is discarded.
 func ExampleErrCancelled() {
 	var w *worker.Worker // = worker.New(…)
 	worker.Handle(w, Resize, func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) {
@@ -170,8 +170,7 @@ func ExampleErrCancelled() {
 	})
 }
 
-// A handler that writes to the same database completes its execution in the transaction of its writes: both happen, or
-// neither does.
+// A handler that writes to the same database completes its execution in the same transaction: both happen, or neither.
 func ExampleJob_transaction() {
 	var (
 		w   *worker.Worker // = worker.New(…)

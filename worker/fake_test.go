@@ -21,45 +21,45 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// fakeEngine hands out what its lanes hold and records what it is told, with the bubble's time of each call.
+// fakeEngine claims from its lanes, and records every call with the bubble's time.
 type fakeEngine struct {
 	wake   func(id.LaneID)
-	lose   func()       // says that leases were lost
+	lose   func()       // notifies that leases were lost
 	beside atomic.Int64 // calls that last as long as the run
-	apartN atomic.Int64 // connections of its own that the run has open
-	causes chan error   // with which handlers of untilCancelled were cancelled
+	apartN atomic.Int64 // separate connections of the run that are open
+	causes chan error   // causes of cancelled contexts, from the handlers of untilCancelled
 
 	mu    sync.Mutex
 	lanes map[id.LaneID][]engine.Claimed
 	record
 
-	// What calls answer; nil: success. They are called under the lock.
+	// Results of calls; nil means success. They are called under the lock.
 	prepareErr  error
 	claimErr    func() error
 	renewErr    func(engine.Lease) (item, call error)
 	renewTakes  func(leases int) time.Duration
-	expires     map[id.ExecutionID]time.Time // when leases run out; nil: never
+	expires     map[id.ExecutionID]time.Time // when leases expire; nil for never
 	doneErr     func([]engine.Completion) (item, call error)
 	failErr     func([]engine.AttemptFailure) (item, call error)
 	backErr     func(engine.Lease) error
 	cancelled   map[id.ExecutionID]bool
 	waits       map[id.ExecutionID]engine.Waiting
-	locked      map[id.ExecutionID]bool // by somebody else
-	lockedLease map[id.ExecutionID]bool // its attempt
-	inLine      func(engine.Lease)      // a call waits for its lock
+	locked      map[id.ExecutionID]bool // by another transaction
+	lockedLease map[id.ExecutionID]bool // like locked, for its attempt
+	inLine      func(engine.Lease)      // called when a call waits for its lock
 	claimTakes  time.Duration
-	claimHangs  id.LaneID     // for a minute, from this lane
-	settleTakes time.Duration // of every call that settles, but not of renewals
-	claimBlind  func() bool   // for what the lane has
+	claimHangs  id.LaneID     // claims from this lane take a minute
+	settleTakes time.Duration // duration of every settling call, but not of renewals
+	claimBlind  func() bool   // whether claims miss the lane's work
 	halts       map[id.LaneID]engine.Halt
 	waiting     func(engine.WaitingFilter) ([]engine.WaitingKind, error)
 }
 
-// A record is what the engine was told.
+// record is the calls that the engine received.
 type record struct {
 	claims  []call[id.LaneID]
-	joint   []call[id.LaneID] // those of several lanes together
-	looks   []time.Duration   // at the lanes, when
+	joint   []call[id.LaneID] // of several lanes together
+	looks   []time.Duration   // times of polls of the lanes
 	renewed []call[engine.Renewal]
 	done    []call[engine.Completion]
 	ended   map[id.ExecutionID]int // how often each was completed
@@ -69,21 +69,21 @@ type record struct {
 	delayed  []call[engine.Delay]
 	awaiting []call[engine.Lease]
 
-	woken    int // claimers, in all
-	together int // claims that completed something too
+	woken    int // total number of wake-ups of claimers
+	together int // claims that also completed work
 
-	claimsNow, claimsMost   int // under way at once
+	claimsNow, claimsMost   int // in progress
 	settlesNow, settlesMost int
 }
 
-// A call is one batch that the engine was given, or one claim: how many were asked for and which lane.
+// call is one batch passed to the engine, or one claim: its size and lane.
 type call[T any] struct {
 	at    time.Duration // since the engine was made
 	items []T
 	n     int
 }
 
-var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when every bubble's clock starts
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // start of every bubble's clock
 
 func sinceEpoch() time.Duration { return time.Since(epoch) }
 
@@ -98,7 +98,7 @@ func newFakeEngine() *fakeEngine {
 	}
 }
 
-// work is an execution of a kind, as the engine hands it out under a lease of ttl.
+// work returns an execution of a kind, as from a claim.
 func work(kind string) engine.Claimed {
 	x := id.ExecutionIDFromRow(0, id.NewExecutionUUID())
 	return engine.Claimed{ID: x, Lease: engine.Lease{Fence: engine.Fence{Execution: x, Epoch: 1}}, Kind: kind}
@@ -167,7 +167,7 @@ func (c *fakeClaimer) Halted() engine.Halt {
 	return c.halts[c.spec.Lane]
 }
 
-// halt pauses a lane, or resumes it, without a word to the worker.
+// halt pauses a lane, or resumes it, without notifying the worker.
 func (f *fakeEngine) halt(lane id.LaneID, halt engine.Halt) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -235,7 +235,7 @@ func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error
 			passedOver = append(passedOver, x)
 		}
 	}
-	if len(passedOver) > 0 { // else the lane is not copied, which may be long
+	if len(passedOver) > 0 { // otherwise avoid copying the lane, which may be long
 		rest = append(passedOver, rest...)
 	}
 	c.lanes[c.spec.Lane] = rest
@@ -247,7 +247,7 @@ func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error
 	return claimed, nil
 }
 
-// claiming counts the claims that are under way.
+// claiming counts the claims in progress.
 func (f *fakeEngine) claiming(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -319,7 +319,7 @@ func (f *fakeEngine) RenewLeases(ctx context.Context, renewals []engine.Renewal)
 	return results, nil
 }
 
-// lease begins or renews a lease, unless it has run out.
+// lease starts or renews a lease, unless it has expired.
 func (f *fakeEngine) lease(l engine.Lease) error {
 	if f.expires == nil {
 		return nil
@@ -339,7 +339,7 @@ func (f *fakeEngine) expired(l engine.Lease) error {
 	return nil
 }
 
-// busy is what a call answers that waits for nobody.
+// busy returns the answer of a call that does not wait for locks.
 func (f *fakeEngine) busy(l engine.Lease) error {
 	if f.locked[l.Execution] {
 		return fmt.Errorf("settle: %w", engine.ErrBusy)
@@ -347,14 +347,14 @@ func (f *fakeEngine) busy(l engine.Lease) error {
 	return nil
 }
 
-// lock lets somebody else hold an execution, or no longer.
+// lock makes another transaction lock an execution, or unlock it.
 func (f *fakeEngine) lock(x id.ExecutionID, locked bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.locked[x] = locked
 }
 
-// lockLease lets somebody else hold an attempt.
+// lockLease makes another transaction lock an attempt, or unlock it.
 func (f *fakeEngine) lockLease(x id.ExecutionID, locked bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -525,7 +525,7 @@ func (f *fakeEngine) UpstreamResults(context.Context, id.ExecutionID) ([]engine.
 	return []engine.UpstreamResult{{Kind: "upstream", Outcome: state.OutcomeSuccess, Result: []byte(`{"Width":7}`)}}, nil
 }
 
-// outOfReach is a database that does not answer the first completions.
+// outOfReach returns an answer for a database that fails the first completions.
 func outOfReach(calls int) func([]engine.Completion) (item, call error) {
 	return func([]engine.Completion) (item, call error) {
 		if calls--; calls >= 0 {
@@ -535,7 +535,7 @@ func outOfReach(calls int) func([]engine.Completion) (item, call error) {
 	}
 }
 
-// items counts what a row of calls carried.
+// items counts the items of some calls.
 func items[T any](calls []call[T]) int {
 	n := 0
 	for _, c := range calls {
@@ -544,16 +544,16 @@ func items[T any](calls []call[T]) int {
 	return n
 }
 
-// A bubble is a run of a worker on a fake engine and a fake clock.
+// bubble is a run of a worker on a fake engine and a fake clock.
 type bubble struct {
 	*run
 	eng  *fakeEngine
-	log  *bytes.Buffer // to be read after stop
+	log  *bytes.Buffer // read it only after stop
 	stop func()        // ends the run and waits for it
 }
 
-// inBubble calls test when a worker, with the handlers that setUp gives it, is running and idle. When test ends, the
-// worker is stopped; a goroutine that it leaves behind fails the test.
+// inBubble calls test once a worker, with the handlers from setUp, is running and idle. After test it stops the worker; a
+// goroutine left behind fails the test.
 func inBubble(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test func(t *testing.T, b *bubble)) {
 	t.Helper()
 	t.Parallel()
@@ -593,7 +593,7 @@ func inBubble(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test f
 	})
 }
 
-// bothWays is [inBubble] for a worker that claims and settles in batches, and for one that does it one by one.
+// bothWays runs [inBubble] for a worker that claims and settles in batches, and for one that does it one by one.
 func bothWays(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test func(t *testing.T, b *bubble)) {
 	t.Helper()
 	t.Run("in batches", func(t *testing.T) { inBubble(t, cfg, setUp, test) })
@@ -601,13 +601,13 @@ func bothWays(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test f
 	t.Run("one by one", func(t *testing.T) { inBubble(t, cfg, setUp, test) })
 }
 
-// tell wakes the worker as a notification does, and returns when it has done what it does without waiting.
+// tell wakes the worker like a notification, and returns once the worker waits again.
 func (b *bubble) tell() {
 	b.eng.wake(engine.DefaultLane)
 	synctest.Wait()
 }
 
-// seen is what the engine has been told.
+// seen returns the calls that the engine has received.
 func (b *bubble) seen() record {
 	b.eng.mu.Lock()
 	defer b.eng.mu.Unlock()
@@ -616,20 +616,20 @@ func (b *bubble) seen() record {
 	return seen
 }
 
-// left is how many executions wait in a lane.
+// left returns the number of executions waiting in a lane.
 func (b *bubble) left(lane id.LaneID) int {
 	b.eng.mu.Lock()
 	defer b.eng.mu.Unlock()
 	return len(b.eng.lanes[lane])
 }
 
-// pass lets time go by.
+// pass lets time pass.
 func (b *bubble) pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// onFake is a worker without handlers.
+// onFake returns a worker without handlers.
 func onFake(t *testing.T, eng *fakeEngine, cfg Config) *Worker {
 	t.Helper()
 	w, err := newWorker(eng, cfg)
@@ -639,12 +639,12 @@ func onFake(t *testing.T, eng *fakeEngine, cfg Config) *Worker {
 	return w
 }
 
-// on is [Handle] for a kind that has a name and types, and nothing else.
+// on is [Handle] for a kind that only has a name and types.
 func on[In, Out any](w *Worker, kind string, fn func(context.Context, Job[In]) (Out, error)) {
 	Handle(w, engine.Kind[In, Out]{Name: kind}, fn)
 }
 
-// hookFunc is told what became of executions.
+// hookFunc receives the report of each execution.
 type hookFunc func(Report)
 
 func (f hookFunc) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(Report)) {

@@ -16,7 +16,7 @@ import (
 
 func newFlowID() id.FlowID { return id.NewFlowID() }
 
-// An idle worker looks at all its lanes at once, and claims from none that is empty.
+// An idle worker polls all its lanes at once, and claims from none that is empty.
 func TestFetchIdleIsNearlySilent(t *testing.T) {
 	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.pass(time.Minute)
@@ -37,7 +37,7 @@ func TestFetchIdleIsNearlySilent(t *testing.T) {
 	})
 }
 
-// Work that nobody tells of is found by a look, its own or that of the background work.
+// A poll, its own or the background work's, finds work without a notification.
 func TestFetchPollsItsLanes(t *testing.T) {
 	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.put("b", work("quick"))
@@ -49,7 +49,7 @@ func TestFetchPollsItsLanes(t *testing.T) {
 		b.run.poll([]id.LaneID{"a"})
 		b.pass(time.Second / 2)
 		if n := items(b.seen().done); n != 2 {
-			t.Errorf("%d done when told of the lane", n)
+			t.Errorf("%d done after a notification", n)
 		}
 	})
 }
@@ -65,19 +65,19 @@ func TestFetchClaimsWhenNotified(t *testing.T) {
 		b.eng.wake("")
 		synctest.Wait()
 		if len(b.seen().claims) != before+1 {
-			t.Error("did not look when told that any lane may have work")
+			t.Error("did not look after a notification for all lanes")
 		}
 		b.tell()
 		if len(b.seen().claims) != before+2 {
-			t.Error("did not look when told of its lane")
+			t.Error("did not look after a notification for its lane")
 		}
 		if woken := b.seen().woken; woken != 2 {
-			t.Errorf("woke its claimer %d times, want 2: else that does not look where it has looked", woken)
+			t.Errorf("woke its claimer %d times, want 2: otherwise it does not scan again", woken)
 		}
 	})
 }
 
-// A claimer looks from where it stopped, and may put off the look from the head that finds the rest.
+// A claimer starts at its last position, and may delay the full scan that finds the rest.
 func TestFetchRetriesAfterANotification(t *testing.T) {
 	const blind = 400 * time.Millisecond
 	inBubble(t, Config{PollInterval: time.Hour}, func(w *Worker, eng *fakeEngine) {
@@ -100,7 +100,7 @@ func TestFetchClaimsNoMoreThanItCanHandle(t *testing.T) {
 	inBubble(t, Config{Concurrency: 4}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "slow")
 		b.tell()
-		b.pass(500 * time.Millisecond) // from now on the handlers do not end together
+		b.pass(500 * time.Millisecond) // from here on the handlers end at different times
 		b.eng.putMany(99, "slow")
 		b.tell()
 		b.pass(100 * time.Millisecond)
@@ -167,7 +167,7 @@ func TestFetchSharesEachClaimBetweenLanes(t *testing.T) {
 	})
 }
 
-// laneNames are the names of n lanes.
+// laneNames returns the names of n lanes.
 func laneNames(n int) []id.LaneID {
 	names := make([]id.LaneID, n)
 	for i := range names {
@@ -176,8 +176,8 @@ func laneNames(n int) []id.LaneID {
 	return names
 }
 
-// While handlers are quick a lane's share is not cut so small that there is a claim for each execution, and lanes do not
-// take a commit each.
+// While handlers are quick, a lane's share is large enough to avoid one claim per execution, and several lanes share a
+// commit.
 func TestFetchFromManyLanesWithQuickHandlers(t *testing.T) {
 	const lanes, each = 100, 200
 	names := laneNames(lanes)
@@ -224,7 +224,7 @@ func TestFetchFromManyLanesWithQuickHandlers(t *testing.T) {
 	})
 }
 
-// Handlers that end together leave nothing under way, and are slow all the same.
+// If all handlers end together, none is running for a moment, but they still count as slow.
 func TestFetchFromManyLanesWithSlowHandlers(t *testing.T) {
 	const lanes, each, handlers = 10, 30, 20
 	names := laneNames(lanes)
@@ -246,7 +246,7 @@ func TestFetchFromManyLanesWithSlowHandlers(t *testing.T) {
 	})
 }
 
-// Who waits for a claim that hangs loses the leases of those beside it.
+// A fetcher that waits for a hanging claim would lose the leases of the others.
 func TestFetchDeliversWhileAClaimHangs(t *testing.T) {
 	lanes := slices.Sorted(slices.Values(laneNames(lanesTogether + 1)))
 	inBubble(t, Config{Lanes: lanes, Concurrency: len(lanes)}, func(w *Worker, eng *fakeEngine) {
@@ -261,7 +261,7 @@ func TestFetchDeliversWhileAClaimHangs(t *testing.T) {
 	})
 }
 
-// A lane that had nothing while another was served does not make up for it.
+// A lane that was idle while another was served gets no credit for it.
 func TestFetchGivesIdleLanesNoCredit(t *testing.T) {
 	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}, Concurrency: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
 		fill := func(lane id.LaneID) {
@@ -281,7 +281,7 @@ func TestFetchGivesIdleLanesNoCredit(t *testing.T) {
 	})
 }
 
-// A lane that cannot be claimed from does not keep the others waiting.
+// A failing lane does not block the others.
 func TestFetchSkipsAFailingLane(t *testing.T) {
 	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
@@ -357,7 +357,7 @@ func TestFetchReturnsAClaimInProgressAtTheEnd(t *testing.T) {
 			return struct{}{}, nil
 		})
 	}, func(t *testing.T, b *bubble) {
-		b.pass(2 * time.Second) // the first look finds nothing
+		b.pass(2 * time.Second) // the first poll finds nothing
 		b.eng.putMany(10, "quick")
 		b.tell()
 		b.stop()
@@ -367,8 +367,8 @@ func TestFetchReturnsAClaimInProgressAtTheEnd(t *testing.T) {
 	})
 }
 
-// Who is told of work on a paused lane asks for it no more often than an idle worker does, but for a claim every 100 ms
-// while he is told again and again.
+// A worker that is notified of work on a paused lane claims no more often than an idle one, except every 100 ms while
+// notifications keep coming.
 func TestFetchSlowsDownOnAPausedLane(t *testing.T) {
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
@@ -387,7 +387,7 @@ func TestFetchSlowsDownOnAPausedLane(t *testing.T) {
 			b.pass(time.Millisecond)
 		}
 		if n := len(b.seen().claims) - before; n < 8 || n > 12 {
-			t.Errorf("%d claims in a second in which it was told a thousand times, want about 10", n)
+			t.Errorf("%d claims in a second with a thousand notifications, want about 10", n)
 		}
 		b.eng.halt(engine.DefaultLane, engine.NotHalted)
 		b.tell()
@@ -426,7 +426,7 @@ func TestFetchSlowsDownOnADrainedWorker(t *testing.T) {
 	})
 }
 
-// wantLogged expects lines that hold a text, so many of each.
+// wantLogged expects the given number of log lines that contain each text.
 func (b *bubble) wantLogged(t *testing.T, want map[string]int) {
 	t.Helper()
 	for text, n := range want {

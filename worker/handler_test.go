@@ -16,7 +16,7 @@ import (
 
 type size struct{ Width int }
 
-// register returns the handler that Handle makes of fn.
+// register returns the handler that Handle makes from fn.
 func register[In, Out any](t *testing.T, fn func(context.Context, Job[In]) (Out, error)) func(payload string) ([]byte, error) {
 	t.Helper()
 	w := onFake(t, newFakeEngine(), Config{})
@@ -202,7 +202,7 @@ func TestHandlerPayloadIsNotLogged(t *testing.T) {
 	})
 }
 
-// A hook that panics costs neither the process nor the reports of the others of its batch.
+// A panic in a hook does not end the process or drop the reports of the rest of its batch.
 func TestWorkerSurvivesHookPanics(t *testing.T) {
 	for name, batch := range map[string]int{"in batches": 0, "one by one": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestWorkerSurvivesHookPanics(t *testing.T) {
 	}
 }
 
-// Work of a kind without a handler is left where it is, in front of the rest and behind it.
+// Work of a kind without a handler stays in the lane, before and after other work.
 func TestWorkerClaimsOnlyKindsWithHandlers(t *testing.T) {
 	bothWays(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
 		unheardOf := work("unheard of")
@@ -251,7 +251,7 @@ func TestWorkerClaimsOnlyKindsWithHandlers(t *testing.T) {
 	})
 }
 
-// The attempt's timeout is measured from the claim by the database's clock, whatever this clock says.
+// The attempt's timeout counts from the claim by the database's clock, whatever the local clock says.
 func TestHandlerStopsAtTheAttemptTimeout(t *testing.T) {
 	var outcomes []Report
 	hooks := hookFunc(func(o Report) { outcomes = append(outcomes, o) })
@@ -260,7 +260,7 @@ func TestHandlerStopsAtTheAttemptTimeout(t *testing.T) {
 		eng.claimTakes = 5 * time.Second // the attempt may have begun as early as the call
 	}
 	inBubble(t, Config{LeaseTTL: 30 * time.Second, PollInterval: time.Hour, Hooks: hooks}, slowly, func(t *testing.T, b *bubble) {
-		b.pass(10 * time.Second) // the first look finds nothing
+		b.pass(10 * time.Second) // the first poll finds nothing
 		database := time.Date(2050, 1, 1, 0, 0, 0, 0, time.UTC)
 		limited := work("long")
 		limited.ExpiresAt = database.Add(30 * time.Second)

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// untilCancelled makes a handler of the kind "long" that tells the cause of its context's end.
+// untilCancelled registers a handler of the kind "long" that sends the cause of its context's end.
 func untilCancelled(w *Worker, eng *fakeEngine) {
 	on(w, "long", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {
 		<-ctx.Done()
@@ -66,7 +66,7 @@ func TestHeartbeatCancelsLostLeasesWithCause(t *testing.T) {
 		on(w, "long", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {
 			<-ctx.Done()
 			eng.causes <- context.Cause(ctx)
-			<-time.After(2 * time.Minute) // it takes its time to end
+			<-time.After(2 * time.Minute) // takes its time to end
 			return struct{}{}, ctx.Err()
 		})
 		eng.renewErr = func(engine.Lease) (item, call error) { return &engine.LeaseError{Err: engine.ErrStaleLease}, nil }
@@ -83,7 +83,7 @@ func TestHeartbeatCancelsLostLeasesWithCause(t *testing.T) {
 		}
 		b.stop()
 		if len(b.seen().done)+len(b.seen().failed)+len(b.seen().back) != 0 {
-			t.Errorf("told the engine of %v %v %v, want nothing", b.seen().done, b.seen().failed, b.seen().back)
+			t.Errorf("settled %v %v %v, want nothing", b.seen().done, b.seen().failed, b.seen().back)
 		}
 	})
 }
@@ -108,14 +108,14 @@ func TestHeartbeatSurvivesAnUnreachableDatabase(t *testing.T) {
 		if !errors.Is(cause, ErrLeaseLost) || !errors.Is(cause, engine.ErrLeaseExpired) {
 			t.Errorf("cause %v, want an expired lease", cause)
 		}
-		// The last renewal that succeeded was between 55 and 65 seconds, and that lease lasted 30.
+		// The last successful renewal was between 55 and 65 seconds, and that lease lasted 30.
 		if at := sinceEpoch(); at < 85*time.Second || at > 98*time.Second {
 			t.Errorf("cancelled after %v", at)
 		}
 	})
 }
 
-// A lease whose row is locked is tried again often, alone, until it is renewed; the others live on meanwhile.
+// A lease with a locked row is retried alone and often until it is renewed. The other leases are renewed in the meantime.
 func TestHeartbeatRetriesALockedLeaseAlone(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
 		locked := work("long")
@@ -163,9 +163,9 @@ func TestHeartbeatLosesOnlyALeaseThatStaysLocked(t *testing.T) {
 	})
 }
 
-// An error of one renewal that does not say that the lease is gone leaves its handler alone, and is tried again.
+// A renewal error that does not mean a lost lease leaves the handler running and is retried.
 func TestHeartbeatRetriesATemporaryErrorOfOneLease(t *testing.T) {
-	for _, passing := range []error{engine.ErrTransport, engine.ErrContention, errors.New("nobody foresaw it")} {
+	for _, passing := range []error{engine.ErrTransport, engine.ErrContention, errors.New("unforeseen")} {
 		t.Run(passing.Error(), func(t *testing.T) {
 			var unlucky engine.Claimed
 			inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, func(w *Worker, eng *fakeEngine) {
@@ -199,7 +199,7 @@ func TestHeartbeatRetriesATemporaryErrorOfOneLease(t *testing.T) {
 	}
 }
 
-// Who hears that leases were lost renews at once, and once for all that is heard in a while.
+// A notification of lost leases causes a renewal at once; several notifications in a short time cause one.
 func TestHeartbeatRenewsOnLostLeaseNotifications(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: time.Hour, DrainTimeout: time.Second}, func(w *Worker, eng *fakeEngine) {
 		untilCancelled(w, eng)
@@ -239,12 +239,12 @@ func TestHeartbeatRenewsOnLostLeaseNotifications(t *testing.T) {
 		}
 		b.stop()
 		b.wantLogged(t, map[string]int{
-			`level=INFO msg="execution cancelled; cancelling its handler"`:         2,
+			`level=INFO msg="execution cancelled; cancelling its handler"`:    2,
 			`level=INFO msg="attempt abandoned; its execution was cancelled"`: 2,
 			"level=WARN": 1, // the drain timeout of the three others
 		})
 		if len(b.seen().done)+len(b.seen().failed) != 0 {
-			t.Errorf("told the engine of %v %v", b.seen().done, b.seen().failed)
+			t.Errorf("settled %v %v", b.seen().done, b.seen().failed)
 		}
 	})
 }

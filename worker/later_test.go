@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// What goes on later is told in batches, as results are, and nothing of it has failed.
+// Postponed attempts are settled in batches, like results, and don't count as failures.
 func TestLaterSettlesInBatches(t *testing.T) {
 	for _, cfg := range []Config{{}, {FetchBatch: 1}} {
 		t.Run(fmt.Sprintf("fetching %d", cfg.FetchBatch), func(t *testing.T) {
@@ -65,14 +65,14 @@ func TestLaterSettlesInBatches(t *testing.T) {
 	}
 }
 
-// hooked is hooks that keep what they are told.
+// hooked is hooks that keep the reports.
 type hooked chan Report
 
 func (h hooked) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(Report)) {
 	return ctx, func(r Report) { h <- r }
 }
 
-// What is locked is tried again, and stands in line where it can.
+// Locked executions are retried, and wait for the lock where a call does so.
 func TestLaterSetsLockedRowsAside(t *testing.T) {
 	delayed, parked := work("later"), work("awaiting")
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
@@ -95,7 +95,7 @@ func TestLaterSetsLockedRowsAside(t *testing.T) {
 	})
 }
 
-// A failure is one, and a lost lease is lost, whatever else the handler says.
+// A failure stays a failure, and a lost lease stays lost, whatever else the handler returns.
 func TestLaterYieldsToFailuresAndLostLeases(t *testing.T) {
 	job := Job[struct{}]{}
 	for name, c := range map[string]struct {

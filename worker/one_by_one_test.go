@@ -29,7 +29,7 @@ func TestOneByOneCompletesWithTheNextClaim(t *testing.T) {
 	})
 }
 
-// Many handlers end at once: all of them are completed with one claim, and none waits for room.
+// If many handlers end at once, one claim completes all of them, and none waits for room.
 func TestOneByOneCompletesAllEndedHandlers(t *testing.T) {
 	inBubble(t, Config{FetchBatch: 1, Concurrency: 20, PollInterval: time.Hour}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(50, "slow")
@@ -44,7 +44,7 @@ func TestOneByOneCompletesAllEndedHandlers(t *testing.T) {
 	})
 }
 
-// When the call that would complete and claim fails, the completion is tried again by itself.
+// If the call that completes and claims fails, the completion is retried separately.
 func TestOneByOneSettlesAfterAFailedClaim(t *testing.T) {
 	inBubble(t, Config{FetchBatch: 1}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
@@ -85,7 +85,7 @@ func TestOneByOneDropsALostLease(t *testing.T) {
 	})
 }
 
-// A handler that ends as the worker is told to stop is settled, whichever of both the fetcher notices first.
+// A handler that ends when the worker stops is settled, whichever of the two the fetcher notices first.
 func TestOneByOneEndsWithItsLastHandler(t *testing.T) {
 	for range 20 {
 		t.Run("", func(t *testing.T) {
@@ -105,18 +105,18 @@ func TestOneByOneEndsWithItsLastHandler(t *testing.T) {
 	}
 }
 
-// While a claim is under way a handler ends and fills the way to the settler, which is the fetcher itself; then the
-// worker is told to stop. What the claim brings goes back, and waits for no place on that way.
+// During a claim a handler ends and fills the channel to the settler, which is the fetcher itself; then the worker is
+// stopped. The claimed work goes back without waiting for room in the channel.
 func TestOneByOneReturnsLateClaimsAtTheEnd(t *testing.T) {
 	cfg := Config{FetchBatch: 1, SettleBatch: 1, Concurrency: 3, PollInterval: time.Hour}
 	inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.claimTakes = time.Second
 	}, func(t *testing.T, b *bubble) {
-		b.pass(2 * time.Second) // the first look finds nothing
+		b.pass(2 * time.Second) // the first poll finds nothing
 		b.eng.putMany(3, "quick")
 		b.tell()
-		b.pass(1500 * time.Millisecond) // one has ended, the claim of the next is under way
+		b.pass(1500 * time.Millisecond) // one has ended, and the next is being claimed
 		b.stop()
 		if done, back := items(b.seen().done), items(b.seen().back); done+back+b.left(engine.DefaultLane) != 3 || back != 1 {
 			t.Errorf("%d completed, %d given back, %d left; want 3 in all, and one given back", done, back, b.left(engine.DefaultLane))

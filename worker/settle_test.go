@@ -15,7 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// quick and slow are handlers of the kinds "quick" and "slow": one returns at once, one after a second.
+// quickAndSlow registers handlers of the kinds "quick", which returns at once, and "slow", which takes a second.
 //
 //pace:allow it sets workers in bubbles up
 func quickAndSlow(w *Worker, _ *fakeEngine) {
@@ -67,8 +67,8 @@ func TestSettleBatchesWhatArrivesDuringACommit(t *testing.T) {
 	})
 }
 
-// Members of flows are settled two batches at once while their completions make others claimable, and else in turns: then
-// a single settler makes the larger batches.
+// Members of flows are settled two batches at a time while their completions make others claimable, and otherwise in
+// turns, since a single settler makes larger batches.
 func TestSettleMembersInTurns(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -91,7 +91,7 @@ func TestSettleMembersInTurns(t *testing.T) {
 					member := work("quick")
 					member.Flow = new(newFlowID())
 					b.eng.put(engine.DefaultLane, member)
-					b.run.tell("") // what others say would pass for a release
+					b.run.tell("") // other notifications would look like a release
 					b.pass(time.Millisecond)
 				}
 				b.pass(time.Second)
@@ -249,19 +249,19 @@ func TestSettleFetchesWorkReleasedByAFlow(t *testing.T) {
 		b.tell()
 		synctest.Wait()
 		if n := items(b.seen().done); n != 2 {
-			t.Errorf("%d completed, want the downstream too, without being told", n)
+			t.Errorf("%d completed, want the downstream too, without a notification", n)
 		}
 	})
 }
 
-// A way is how an execution is settled: as one of its kind is.
+// way is how an execution is settled: like one of its kind.
 type way struct {
 	name   string
 	kind   string
 	member bool
 }
 
-// ways begins with those that leave something.
+// ways begins with those that store an outcome.
 var ways = []way{
 	{"completed", "quick", false},
 	{"member completed", "quick", true},
@@ -269,7 +269,7 @@ var ways = []way{
 	{"given back", "long", false},
 }
 
-// inEachWay is [inBubble] for some ways. A test begins when the one execution of its bubble is being settled.
+// inEachWay runs [inBubble] for some ways. A test begins when the only execution of its bubble is being settled.
 func inEachWay(
 	t *testing.T, ways []way, cfg Config, setUp func(*fakeEngine), test func(t *testing.T, b *bubble, x id.ExecutionID),
 ) {
@@ -301,7 +301,7 @@ func inEachWay(
 	}
 }
 
-// A lease is renewed until what became of its execution has been committed, however long that takes.
+// A lease is renewed until the outcome of its execution is committed, however long that takes.
 func TestSettleRenewsLeasesUntilTheCommit(t *testing.T) {
 	const ttl, takes = 3 * time.Second, 20 * time.Second
 	for _, c := range []struct {
@@ -343,11 +343,11 @@ func TestSettleRenewsLeasesUntilTheCommit(t *testing.T) {
 	}
 }
 
-// Whatever does not say that the lease is gone for good leaves a task to be tried again.
+// An error that does not mean a lost lease leaves the task to be retried.
 func TestSettleRetriesATemporaryErrorOfOne(t *testing.T) {
 	for _, passing := range []error{
 		engine.ErrBusy, engine.ErrContention, engine.ErrTransport, engine.ErrUnavailable, engine.ErrReadOnly, engine.ErrDenied,
-		context.DeadlineExceeded, errors.New("nobody foresaw it"),
+		context.DeadlineExceeded, errors.New("unforeseen"),
 	} {
 		t.Run(passing.Error(), func(t *testing.T) {
 			inEachWay(t, ways, Config{}, func(eng *fakeEngine) {

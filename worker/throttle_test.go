@@ -20,7 +20,7 @@ func TestThrottleHalvesAndRecovers(t *testing.T) {
 	}
 	want(100)
 	l.late(now)
-	l.late(now.Add(time.Second - 1)) // of the same delay
+	l.late(now.Add(time.Second - 1)) // part of the same delay
 	want(50)
 	now = now.Add(4 * time.Second)
 	want(75)
@@ -38,7 +38,7 @@ func TestThrottleHalvesAndRecovers(t *testing.T) {
 	want(1)
 }
 
-// overloaded has handlers that take three leases, and an engine to which a lease more is a hundredth of a second more.
+// overloaded sets up handlers that take three leases, and an engine that needs a hundredth of a second per renewed lease.
 //
 //pace:allow it is called in bubbles alone
 func overloaded(w *Worker, eng *fakeEngine) {
@@ -54,8 +54,8 @@ func overloaded(w *Worker, eng *fakeEngine) {
 	eng.renewTakes = func(leases int) time.Duration { return time.Duration(leases) * 10 * time.Millisecond }
 }
 
-// Under overload a renewal takes the longer the more leases it renews. A worker that goes on claiming loses nearly all of
-// them, and what its handlers do counts for nothing.
+// Under overload a renewal takes longer the more leases it renews. A worker that kept claiming would lose nearly all of
+// them, and its handlers would work for nothing.
 func TestLateWorkerClaimsLess(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: time.Second, Concurrency: 100, DrainTimeout: time.Second}, overloaded, func(t *testing.T, b *bubble) {
 		b.eng.putMany(100_000, "long")
@@ -69,7 +69,7 @@ func TestLateWorkerClaimsLess(t *testing.T) {
 			t.Errorf("%d claimed, but only %d completed", claimed, completed)
 		}
 
-		// It takes all of its room again when renewals are quick.
+		// It uses all its room again once renewals are quick.
 		b.eng.mu.Lock()
 		b.eng.renewTakes = func(int) time.Duration { return time.Millisecond }
 		b.eng.mu.Unlock()
@@ -80,7 +80,7 @@ func TestLateWorkerClaimsLess(t *testing.T) {
 	})
 }
 
-// Locks of others are no overload.
+// Locks of other transactions don't count as overload.
 func TestLockedLeasesDoNotThrottle(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: 3 * time.Second, DrainTimeout: time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
 		locked := work("long")

@@ -12,8 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// An idle worker asks about once a minute, for nothing that it handles, and tells once of each kind of which nobody took
-// any for a minute.
+// An idle worker checks about once a minute for kinds that it does not handle. It logs each such kind once, if no worker
+// took any of it for a minute.
 func TestWorkerLogsUnservedKindsOnce(t *testing.T) {
 	var asked int
 	var answer func() []engine.WaitingKind
@@ -51,15 +51,15 @@ func TestWorkerLogsUnservedKindsOnce(t *testing.T) {
 		always := func(kinds ...engine.WaitingKind) func() []engine.WaitingKind {
 			return func() []engine.WaitingKind { return kinds }
 		}
-		taken := func() []engine.WaitingKind { return []engine.WaitingKind{next("report")} } // since it was asked for last
+		taken := func() []engine.WaitingKind { return []engine.WaitingKind{next("report")} } // since the last check
 		report, render := next("report"), next("render")
 		say("out of reach", 2, nil, 0)
 		say("nothing waits", 2, always(), 0)
-		say("somebody takes it", 3, taken, 0)
-		say("nobody takes one", 3, always(report), 1)
-		say("nor another one", 5, always(render, report), 2)
-		say("somebody took all", 2, always(), 2)
-		say("nobody takes it any more", 4, always(next("report")), 3)
+		say("another worker takes it", 3, taken, 0)
+		say("no worker takes one", 3, always(report), 1)
+		say("nor one of another kind", 5, always(render, report), 2)
+		say("other workers took all", 2, always(), 2)
+		say("no worker takes it any more", 4, always(next("report")), 3)
 		if limit := int(sinceEpoch()/(54*time.Second)) + 1; asked > limit || asked < limit/2 {
 			t.Errorf("asked %d times in %v", asked, sinceEpoch())
 		}

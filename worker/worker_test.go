@@ -82,7 +82,7 @@ func TestNewRefusesMistakes(t *testing.T) {
 	}
 }
 
-// Without lanes in its configuration a worker looks where the kinds are declared that it handles.
+// A worker without configured lanes uses the lanes of its kinds.
 func TestRunUsesTheLanesOfItsKinds(t *testing.T) {
 	t.Parallel()
 	nothing := func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, nil }
@@ -215,7 +215,7 @@ func TestDrainCancelsAClaim(t *testing.T) {
 	})
 }
 
-// What a handler says explicitly counts also when it was cancelled.
+// An explicit result of a handler counts even if it was cancelled.
 func TestDrainHonoursExplicitVerdicts(t *testing.T) {
 	bothWays(t, Config{DrainTimeout: time.Second}, func(w *Worker, _ *fakeEngine) {
 		until := func(err error) func(context.Context, Job[struct{}]) (string, error) {

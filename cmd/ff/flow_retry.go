@@ -16,7 +16,7 @@ func (a *app) flowRetryCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "retry ID",
-		Short: "Run failed executions of a flow again, and those skipped because of them",
+		Short: "Retry failed executions of a flow, and those skipped below them",
 		Long: `retry replays the executions of a flow that failed or expired, and those that were
 skipped because of them, each before its dependents. Completed and running
 executions don't change. With --cancelled, cancelled executions run again too.

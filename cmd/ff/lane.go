@@ -155,7 +155,7 @@ func (a *app) lanePauseCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "pause LANE",
-		Short: "Stop claims from a lane until it is resumed; running executions continue",
+		Short: "Stop claims from a lane; running executions continue",
 		Long: `pause stops claims from a lane until it is resumed. Running executions continue.
 A lane without any executions is refused, unless --create is given.`,
 		Example: `  ff lane pause images --reason "the image store is down"`,

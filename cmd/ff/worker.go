@@ -75,7 +75,7 @@ type workerState struct {
 func (a *app) workerDrainCommand() *cobra.Command {
 	return a.workerChange(&cobra.Command{
 		Use:   "drain INSTANCE",
-		Short: "Stop the claims of a worker instance; its running executions continue",
+		Short: "Stop claims of a worker instance; running executions continue",
 		Long: `drain stops the claims of a worker instance until "ff worker resume". Its running
 executions continue and are settled. "ff execution list --instance INSTANCE" lists
 them, and "ff execution show" prints the instance that holds an execution. An
