@@ -51,7 +51,7 @@ func TestJobCompletesInTheHandlersTransaction(t *testing.T) {
 	}
 	c.WantEvents(t, x, "lease acquired", "lease revoked backend", "completion success")
 	mistakes := fixture.Texts(t, c.Pool, "SELECT mistake FROM completed_by_handlers WHERE execution = $1", x.UUID())
-	const want = "complete execution: invalid input: out: is a string, and the results of area are of type fixture.AreaResult"
+	const want = "complete execution: invalid input: out: is a string, but results of area have the type fixture.AreaResult"
 	if len(mistakes) != 1 || mistakes[0] != want {
 		t.Errorf("effects %q, want one with the refusal %q", mistakes, want)
 	}

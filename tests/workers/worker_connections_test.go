@@ -176,7 +176,7 @@ func TestWorkerWarnsOnceOfASmallPool(t *testing.T) {
 			if err := ran(); err != nil {
 				t.Error(err)
 			}
-			if n := strings.Count(log.String(), "the pool is smaller than"); n > 1 || (n == 1) != way.told {
+			if n := strings.Count(log.String(), "the pool is too small"); n > 1 || (n == 1) != way.told {
 				t.Errorf("told %d times:\n%s", n, log.String())
 			}
 		})
