@@ -24,7 +24,7 @@ WITH input AS (
     LIMIT cardinality($3::uuid[])
 ),
 found AS (
-    -- Those that nobody else holds, with what their documents say.
+    -- Those not locked elsewhere, with the facts from their documents.
     SELECT
         e.partition_key, e.execution_id, e.lane_id, e.lifecycle_phase, e.ownership_state, e.eligibility_state, e.public_state, e.attempt_state, e.blocking_reason, e.priority, e.created_at_ms, e.deadline_at_ms, e.required_capabilities, e.policy, e.raw_fields, e.ffx_retry_count, e.ffx_attempt_count, e.ffx_lease_epoch, e.ffx_last_mutation_at_ms, e.ffx_delay_until_ms, e.ffx_execution_deadline_ms, e.ffx_budget_ids, e.ffx_quota_policy_id, e.ffx_quota_partition, e.ffx_gate_id, e.ffx_admitted,
         i.held,
@@ -149,7 +149,7 @@ found AS (
     ) AS e
 ),
 decided AS (
-    -- What they wait for, and until when.
+    -- The condition that each waits for, and until when.
     SELECT
         f.partition_key, f.execution_id, f.lane_id, f.lifecycle_phase, f.ownership_state, f.eligibility_state, f.public_state, f.attempt_state, f.blocking_reason, f.priority, f.created_at_ms, f.deadline_at_ms, f.required_capabilities, f.policy, f.raw_fields, f.ffx_retry_count, f.ffx_attempt_count, f.ffx_lease_epoch, f.ffx_last_mutation_at_ms, f.ffx_delay_until_ms, f.ffx_execution_deadline_ms, f.ffx_budget_ids, f.ffx_quota_policy_id, f.ffx_quota_partition, f.ffx_gate_id, f.ffx_admitted, f.held, f.given_quota_partition, f.ended, f.waits, f.created, f.delayed, f.own_delay, f.retry_at_ms, f.policy_delay_ms, f.policy_deadline_ms, f.capabilities, f.budgets, f.bad_budget, f.quota, f.bad_quota,
         CASE
@@ -180,7 +180,7 @@ decided AS (
     FROM found AS f
 ),
 stated AS (
-    -- The same with every column that says it.
+    -- The same with a value for every column of the state.
     SELECT
         d.partition_key,
         d.execution_id,
@@ -236,7 +236,7 @@ stated AS (
     FROM decided AS d
 ),
 moving AS (
-    -- Whether the state of each is to be written.
+    -- Whether the state of each changes.
     SELECT
         t.partition_key, t.execution_id, t.waits, t.created, t.eligibility_state, t.public_state, t.new_eligibility, t.new_public_state, t.new_reason, t.new_attempt_state, t.new_deadline_ms, t.new_wake_up_ms, t.new_deadline_at_ms, t.capabilities, t.budgets, t.quota, t.quota_partition, t.gate, t.bad_attachment,
         t.waits AND (
@@ -311,10 +311,10 @@ type AdoptExecutionsRow struct {
 	Claimable    bool
 }
 
-// AdoptExecutions brings executions that another program created, or left half-done, into the form of this library: the
-// facts that it keeps in columns, and, of those that wait and that nobody has a lease or a grant of, the state. held:
-// dependencies hold it. Returns those that it changed. What is in canonical form is left alone, and so is what somebody
-// else holds, and what has joined a flow since it was found.
+// AdoptExecutions converts executions that another program created, or left half-done, to the form of this library.
+// It fills the columns, and writes the state of executions that wait without a lease or a grant. held: dependencies
+// block the execution. Returns the changed ones. Canonical rows stay unchanged, and so do rows that another
+// transaction holds or that have joined a flow since they were found.
 //
 // Used by: engine.Adopt, engine.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
@@ -418,8 +418,8 @@ type ReadInboundGroupsRow struct {
 	RunningCount int32
 }
 
-// ReadInboundGroups returns what the dependencies of members come to: how many edges lead to each, how many of them are
-// staged and not applied yet, and its group as it is. No row for a member that nothing leads to.
+// ReadInboundGroups returns the dependencies of members in numbers: how many edges lead to each, how many of these
+// are staged and not applied yet, and the current group row. No row: no edge leads to the member.
 //
 // Used by: engine.Adopt, engine.RepairQueue.
 // Locks: L3 waits (group rows FOR UPDATE in array order, under the exclusive lock of the flow). The caller sorts by
@@ -495,7 +495,7 @@ type ScanForeignRow struct {
 	NowMs         int64
 }
 
-// ScanForeign finds executions that another program created and that nobody has adopted yet, oldest first, after a
+// ScanForeign finds executions that another program created and that are not adopted yet, oldest first, after a
 // position.
 //
 // Used by: engine.Adopt.
@@ -575,8 +575,8 @@ type TakeForeignMembersRow struct {
 	FlowID       *id.FlowID
 }
 
-// TakeForeignMembers locks those of the given members of flows that wait for their first attempt, and that nobody else
-// holds. Whether their dependencies hold them is to be read afterwards.
+// TakeForeignMembers locks those of the given members of flows that wait for their first attempt, skipping rows that
+// another transaction holds. The caller reads afterwards whether their dependencies block them.
 //
 // Used by: engine.Adopt, engine.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.

@@ -14,7 +14,7 @@ import (
 
 const healEnded = `-- name: HealEnded :exec
 WITH input AS (
-    -- The executions, and their current attempts.
+    -- The executions and their current attempts.
     SELECT
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id,
@@ -113,8 +113,8 @@ type HealEndedParams struct {
 	Cancelled         []bool
 }
 
-// HealEnded takes the leases of executions that another program ended, and settles their attempts: the holder is refused
-// from now on. An attempt_index below 0 means that there is none to settle.
+// HealEnded takes the leases of executions that another program ended, and settles their attempts: from now on their
+// holders are refused. A negative attempt_index means that there is no attempt to settle.
 //
 // Used by: engine.RepairQueue.
 // Locks: L1 held; L2 held; L7 new.
@@ -154,9 +154,9 @@ type ListToldParams struct {
 	TerminalAtMs  []int64
 }
 
-// ListTold returns those of the given executions that have a completion event from an instant on, which is that of their
-// end. FlowFabric's index finds the events of an execution; where that is not (schema.Share makes it), this reads all
-// events that are kept.
+// ListTold returns those of the given executions that have a completion event written at or after the instant they
+// ended. FlowFabric's index finds the events of an execution. Without that index (schema.Share creates it), this
+// reads all events that are kept.
 //
 // Used by: engine.RepairQueue.
 // Locks: none.
@@ -226,7 +226,7 @@ current AS (
     ) AS e
 ),
 attempts AS (
-    -- The attempts, as they ended or go on.
+    -- The attempts, ended or open again.
     UPDATE ff_attempt AS a
     SET
         terminal_at_ms = CASE WHEN c.attempt_state = 'attempt_interrupted' THEN NULL ELSE a.terminal_at_ms END,
@@ -267,8 +267,9 @@ type RepointExecutionsParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// RepointExecutions sets the pointer of locked executions that wait for another attempt, or for an interrupted one to go
-// on, to it, as their attempts are.
+// RepointExecutions corrects the pointers of locked executions. An execution that waits for a new attempt points to
+// the one after its newest; one whose interrupted attempt goes on points to that attempt. It changes their attempts
+// to match.
 //
 // Used by: engine.RepairQueue.
 // Locks: L1 held; L2 waits (the interrupted attempt, or the failed one, under the lock of its execution).
@@ -313,8 +314,8 @@ type RetellEndedParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// RetellEnded stores the public state of locked executions that have ended, as it is read: another program left an
-// earlier one.
+// RetellEnded stores the public state of locked executions that have ended, as the view derives it. Another program
+// left an earlier state there.
 //
 // Used by: engine.RepairQueue.
 // Locks: L1 held.
@@ -381,7 +382,8 @@ type TakeHalfDoneRow struct {
 	HasQuota     bool
 }
 
-// TakeHalfDone locks those of the given executions that nobody else holds. What they lack is to be read afterwards.
+// TakeHalfDone locks those of the given executions that no other transaction holds. The caller reads afterwards which
+// facts they lack.
 //
 // Used by: engine.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).

@@ -53,7 +53,7 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS e ON true
 LEFT JOIN LATERAL (
-    -- By itself: sqlc knows the type of a column, and not that of an expression.
+    -- In a sub-select of its own: sqlc knows the type of a column, but not of an expression.
     SELECT t.result
     FROM ff_exec_core AS t
     WHERE
@@ -110,9 +110,9 @@ type ListEndedRow struct {
 	PointerOutcome     string
 }
 
-// ListEnded returns those of the listed executions that have ended, or are not there, with what they have left and
-// what their outcome is derived from. Of those that are only asked about, with_results says false: no result.
-// No row: the execution has not ended. ord is its position.
+// ListEnded returns those of the listed executions that have ended, or do not exist, with their results and the facts
+// their outcome is derived from. with_results is false for an execution whose result is not wanted. No row: the
+// execution has not ended. ord is its position.
 //
 // Used by: engine.AwaitExecution, engine.AwaitFlow.
 // Locks: none; one snapshot. Spans partitions.
@@ -189,8 +189,8 @@ type ListOpenMembersRow struct {
 	ExecutionID id.ExecutionUUID
 }
 
-// ListOpenMembers returns members that have not ended, of each listed flow at most page_size, in no order. No row: all
-// members of the flow have ended, or it has none.
+// ListOpenMembers returns members that have not ended, at most page_size of each listed flow, in no order. No row:
+// all members of the flow have ended, or it has none.
 //
 // Used by: engine.AwaitFlow.
 // Locks: none; one snapshot. Spans partitions.

@@ -47,8 +47,8 @@ type BlockExecutionParams struct {
 	ExecutionID      id.ExecutionUUID
 }
 
-// BlockExecution blocks an execution that the caller has locked, for a reason, and takes back what admitted it. Its
-// grants and its quota slot are the caller's to delete.
+// BlockExecution blocks an execution that the caller has locked, for a reason, and withdraws its admission. The
+// caller deletes its grants and its quota slot.
 //
 // Used by: engine.BlockExecution.
 // Locks: L1 held.
@@ -143,12 +143,12 @@ type ListBlockedRow struct {
 	ExecutionKind        string
 }
 
-// ListBlocked pages through the executions that are blocked by route, lane or operator, up to a last lane, in the order of
-// lanes, then the longest blocked first, strictly after a place; of one eligibility state or any.
+// ListBlocked pages through the executions that are blocked by route, lane or operator, up to a last lane. They come
+// by lane, then the longest blocked first, strictly after a place, with one eligibility state or any.
 //
 // Used by: engine.ListBlockedExecutions.
 // Locks: none. Spans partitions.
-// One by one, in the order of the index.
+// Looked up one by one, in the order of the index.
 func (q *Queries) ListBlocked(ctx context.Context, db DBTX, arg ListBlockedParams) ([]ListBlockedRow, error) {
 	rows, err := db.Query(ctx, listBlocked,
 		arg.AfterLaneID,
@@ -214,8 +214,8 @@ type UnblockExecutionParams struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-// UnblockExecution makes a blocked execution that the caller has locked claimable, past the gate of its budget or quota,
-// if it has one.
+// UnblockExecution makes a blocked execution that the caller has locked claimable. An execution with a budget or
+// quota need not pass that gate again.
 //
 // Used by: engine.UnblockExecution.
 // Locks: L1 held.
@@ -226,7 +226,7 @@ func (q *Queries) UnblockExecution(ctx context.Context, db DBTX, arg UnblockExec
 
 const unblockRoutes = `-- name: UnblockRoutes :many
 WITH served AS MATERIALIZED (
-    -- What live workers can do, by lane.
+    -- The capabilities of live workers, by lane.
     SELECT DISTINCT
         unnest(w.lanes) AS lane_id,
         string_to_array(w.capabilities_csv, ',') AS capabilities
@@ -236,7 +236,7 @@ WITH served AS MATERIALIZED (
         AND EXISTS (SELECT FROM ffx_blocked AS b WHERE b.eligibility_state = 'blocked_by_route')
 ),
 due AS (
-    -- What they can do of what is blocked, locked.
+    -- The blocked executions that these workers can run, locked.
     SELECT
         e.row_id,
         e.partition_key,
@@ -280,7 +280,7 @@ due AS (
     LIMIT $2::integer
 ),
 unblocked AS (
-    -- The same, claimable or before their gate.
+    -- Those executions, claimable or before their gate.
     UPDATE ff_exec_core AS e
     SET
         eligibility_state = CASE
@@ -329,9 +329,9 @@ type UnblockRoutesRow struct {
 	Claimable bool
 }
 
-// UnblockRoutes makes executions claimable that were blocked for want of a capable worker, where a live worker of the
-// registry serves the lane and has what they require: lane by lane, the longest blocked first. Returns their lanes, and
-// whether each is claimable: one that names a budget or quota goes to its gate.
+// UnblockRoutes makes executions claimable that were blocked for want of a capable worker, if a live worker in the
+// registry serves the lane with the capabilities they require: lane by lane, the longest blocked first. Returns their
+// lanes and whether each is claimable; one that names a budget or quota goes to its gate.
 //
 // Used by: engine.UnblockRoutes.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.

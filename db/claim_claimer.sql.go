@@ -18,8 +18,8 @@ WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms($1) AS now_ms
 ),
 halted AS MATERIALIZED (
-    -- What keeps this worker from claiming here: the lane is paused, or the worker drained.
-    -- Both in one scan, which takes half the time of two.
+    -- Why this worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half
+    -- the time of two.
     SELECT p.subject
     FROM ffx_pause AS p
     WHERE
@@ -78,10 +78,11 @@ candidates AS (
     LIMIT $9::integer
 ),
 claimed AS (
-    -- The executions, now active under their next epoch, with all that the parts below need.
+    -- The executions, now active under their next epoch, with the columns that the parts below need.
     UPDATE ff_exec_core AS e
     SET
-        -- Itself: PostgreSQL 18 reads the expressions of the generated columns for each row while none of them is needed.
+        -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
+        -- needed or not.
         raw_fields = e.raw_fields,
         lifecycle_phase = 'active',
         ownership_state = 'leased',
@@ -94,7 +95,7 @@ claimed AS (
             WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
             ELSE e.deadline_at_ms
         END,
-        -- Negative: of an end that another program has taken back.
+        -- A negative deadline belongs to an end that another program has undone.
         ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
         ffx_delay_until_ms = NULL,
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + 1,
@@ -102,7 +103,7 @@ claimed AS (
         ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
     FROM candidates AS c
     WHERE
-        -- A row changed between snapshot and lock is not found under its ctid and stays as it is.
+        -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
         e.ctid = c.row_id
         AND e.partition_key = ANY (ARRAY[c.partition_key])
         AND e.execution_id = c.execution_id
@@ -179,7 +180,7 @@ opened_attempts AS (
         (SELECT now_ms FROM clock) + $11::bigint,
         (SELECT now_ms FROM clock),
         CASE
-            -- No first attempt has one; its fields need not be read.
+            -- A first attempt has none, so its fields need not be read.
             WHEN
                 n.prior_attempt_state <> 'pending_first_attempt'
                 AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
@@ -257,7 +258,7 @@ SELECT
 FROM numbered AS n
 UNION ALL
 SELECT
-    -- No execution: what halts the claim.
+    -- No execution: a row that says why the claim halts.
     CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     NULL,
@@ -314,12 +315,12 @@ type ClaimAfterPositionsRow struct {
 	LeaseExpiresAtMs  int64
 }
 
-// ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the
-// scan positions, which the caller passes highest priority first. An interrupted attempt is passed over: a
-// full scan resumes it. Fewer rows than asked for: nothing more was claimable and unlocked there.
+// ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the scan
+// positions, which the caller passes highest priority first. It skips interrupted attempts, which a full scan
+// resumes. Fewer rows than asked for: nothing more was claimable and unlocked there.
 //
-// The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row
-// stands in the way) keeps nothing; the caller then claims by TakeClaimable, which sorts out each row.
+// This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row is in
+// the way) keeps nothing; the caller then claims by TakeClaimable, which judges each row alone.
 //
 // Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
@@ -378,8 +379,8 @@ func (q *Queries) ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAft
 
 const claimOneAfterPosition = `-- name: ClaimOneAfterPosition :many
 WITH halted AS MATERIALIZED (
-    -- What keeps this worker from claiming here: the lane is paused, or the worker drained.
-    -- Both in one scan, which takes half the time of two.
+    -- Why this worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half
+    -- the time of two.
     SELECT p.subject
     FROM ffx_pause AS p
     WHERE
@@ -430,7 +431,7 @@ candidate AS (
     WHERE NOT EXISTS (SELECT FROM halted)
 ),
 claimed AS (
-    -- The execution, now active under its next epoch, with all that the parts below need.
+    -- The execution, now active under its next epoch, with the columns that the parts below need.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'active',
@@ -444,7 +445,7 @@ claimed AS (
             WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
             ELSE e.deadline_at_ms
         END,
-        -- Negative: of an end that another program has taken back.
+        -- A negative deadline belongs to an end that another program has undone.
         ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
         ffx_delay_until_ms = NULL,
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + 1,
@@ -452,7 +453,7 @@ claimed AS (
         ffx_last_mutation_at_ms = c.now_ms
     FROM candidate AS c
     WHERE
-        -- A row changed between snapshot and lock is not found under its ctid and stays as it is.
+        -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
         e.ctid = c.row_id
         AND e.partition_key = ANY (ARRAY[c.partition_key])
         AND e.execution_id = c.execution_id
@@ -510,7 +511,7 @@ opened_attempt AS (
         n.now_ms + $10::bigint,
         n.now_ms,
         CASE
-            -- No first attempt has one; its fields need not be read.
+            -- A first attempt has none, so its fields need not be read.
             WHEN
                 n.prior_attempt_state <> 'pending_first_attempt'
                 AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
@@ -587,7 +588,7 @@ SELECT
 FROM claimed AS n
 UNION ALL
 SELECT
-    -- No execution: what halts the claim.
+    -- No execution: a row that says why the claim halts.
     CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     NULL,
@@ -643,8 +644,8 @@ type ClaimOneAfterPositionRow struct {
 	LeaseExpiresAtMs  int64
 }
 
-// ClaimOneAfterPosition is ClaimAfterPositions for one execution after one scan position: a quarter of what a statement for
-// one execution takes is that its parts are set up, and without arrays there are fewer.
+// ClaimOneAfterPosition is ClaimAfterPositions for one execution after one scan position. Setting up the parts takes
+// a quarter of the time of a statement for one execution, and without arrays there are fewer parts.
 //
 // Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
@@ -769,8 +770,8 @@ type ListLaneEndsRow struct {
 	ExecutionID pgtype.UUID
 }
 
-// ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
-// of the max_items highest. No row: at none are there as many.
+// ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd entries, of the
+// max_items highest priorities. No row: no priority has that many.
 //
 // Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 // Locks: none. Spans partitions.

@@ -31,10 +31,11 @@ WITH input AS (
     LIMIT cardinality($5::uuid[])
 ),
 leased AS (
-    -- The executions, now active, with what their attempts need.
+    -- The executions, now active, with the columns that their attempts need.
     UPDATE ff_exec_core AS e
     SET
-        -- Itself: PostgreSQL 18 reads the expressions of the generated columns for each row while none of them is needed.
+        -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
+        -- needed or not.
         raw_fields = e.raw_fields,
         lifecycle_phase = 'active',
         ownership_state = 'leased',
@@ -51,7 +52,7 @@ leased AS (
         END,
         ffx_execution_deadline_ms = CASE
             WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms
-            -- Negative: of an end that another program has taken back.
+            -- A negative deadline belongs to an end that another program has undone.
             WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms
         END,
         ffx_delay_until_ms = NULL,
@@ -112,7 +113,7 @@ timed AS (
     HAVING count(*) > 0
 ),
 attempts AS (
-    -- The attempts that begin or go on, with their leases.
+    -- The attempts, new or resumed, with their leases.
     INSERT INTO ff_attempt AS a (
         partition_key,
         execution_id,
@@ -199,8 +200,9 @@ type LeaseTakenExecutionsParams struct {
 	WorkerID         string
 }
 
-// LeaseTakenExecutions writes the leases decided for executions that the caller has locked: the
-// execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each. A deadline of 0 leaves what is stored; reclaims are added to the leases that were lost.
+// LeaseTakenExecutions writes the leases decided for executions that the caller has locked: the execution rows, their
+// attempt rows (inserted, or taken over if the index exists) and one event each. A deadline of 0 leaves the stored
+// one; reclaims are added to the number of lost leases.
 //
 // Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach, engine.ClaimExecution,
 // engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
@@ -286,9 +288,10 @@ type TakeAttemptsOfRow struct {
 	FfxAttemptID     *id.AttemptID
 }
 
-// TakeAttemptsOf locks the attempt rows of the given executions and returns what the choice of an attempt
-// index needs; stored says how many an execution has. One without attempts has a row with an attempt_index
-// below 0. Fewer rows than stored: somebody else holds an attempt, and the execution cannot be claimed now.
+// TakeAttemptsOf locks the attempt rows of the given executions and returns the facts that the choice of an attempt
+// index needs. stored says how many attempts an execution has. An execution without attempts has one row with a
+// negative attempt_index. Fewer rows than stored: another transaction holds an attempt, and the execution cannot be
+// claimed now.
 //
 // Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 // Locks: L2 skips (attempt rows FOR UPDATE).
@@ -324,8 +327,8 @@ func (q *Queries) TakeAttemptsOf(ctx context.Context, db DBTX, arg TakeAttemptsO
 
 const takeClaimable = `-- name: TakeClaimable :many
 WITH halted AS MATERIALIZED (
-    -- What keeps this worker from claiming here: the lane is paused, or the worker drained.
-    -- Both in one scan, which takes half the time of two.
+    -- Why this worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half
+    -- the time of two.
     SELECT p.subject
     FROM ffx_pause AS p
     WHERE
@@ -350,7 +353,7 @@ SELECT
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
     coalesce(ffx_attempt_timeout_at(e.policy, 0), 0)::bigint AS attempt_timeout_ms
 FROM (
-    -- In order first, so that the limit stops the locking. Then one by one, also by a plan made while both
+    -- Sorted first, so that the limit stops the locking. Then looked up one by one, even by a plan made while both
     -- tables were empty.
     SELECT
         q.lane_id,
@@ -393,7 +396,7 @@ CROSS JOIN LATERAL (
         AND t.lifecycle_phase IS NOT DISTINCT FROM 'runnable'
         AND t.eligibility_state = 'eligible_now'
         AND t.required_capabilities <@ $2::text[]
-        -- Not what somebody has claimed since: it would be locked all the same.
+        -- Skips rows claimed since the snapshot, which would be locked all the same.
         AND (t.xmax = 0 OR ffx_claimable_now(t.partition_key, t.execution_id))
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS e
@@ -425,8 +428,8 @@ type TakeClaimableRow struct {
 	AttemptTimeoutMs int64
 }
 
-// TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
-// The first step of the slow path; ClaimFromHead is the fast one.
+// TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order. It is the first
+// step of the slow path; ClaimFromHead is the fast path.
 //
 // Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order). Spans partitions.

@@ -13,8 +13,8 @@ const getNow = `-- name: GetNow :one
 SELECT ffx_now_ms($1)::bigint AS now_ms
 `
 
-// GetNow reads the database's clock in milliseconds, or returns now_ms where it is given.
-// An operation of several statements reads it once, after its row locks are held.
+// GetNow returns now_ms if it is given, or the database's clock in milliseconds. An operation of several statements
+// reads it once, after it has locked its rows.
 //
 // Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
 // engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,

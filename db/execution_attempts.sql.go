@@ -107,8 +107,8 @@ type ListAttemptsRow struct {
 	ResumedAtMs        *int64
 }
 
-// ListAttempts pages through the attempts of an execution by index, strictly after one, with what the execution says
-// of them. One row without an attempt: there is none after it. No row: the execution does not exist.
+// ListAttempts pages through the attempts of an execution by index, strictly after one, with the columns of the
+// execution that describe them. One row without an attempt: none follows. No row: the execution does not exist.
 //
 // Used by: engine.ListAttempts.
 // Locks: none; one snapshot.

@@ -23,7 +23,7 @@ WITH input AS (
     LIMIT cardinality($2::uuid[])
 ),
 ended AS (
-    -- Their rows, ended, and with them what becomes of their attempts.
+    -- Their rows, ended, with the way in which their attempts end.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'cancelled',
@@ -32,7 +32,7 @@ ended AS (
         public_state = 'cancelled',
         attempt_state = 'cancelled',
         blocking_reason = NULL,
-        -- Another program's pointer may stand beside its attempt.
+        -- Another program's pointer may differ from the index of its attempt.
         attempt_index = CASE WHEN i.goes_on THEN i.attempt_index ELSE e.attempt_index END,
         terminal_at_ms = coalesce(e.terminal_at_ms, $6::bigint),
         cancellation_reason = coalesce(e.cancellation_reason, nullif(i.reason, '')),
@@ -43,7 +43,7 @@ ended AS (
         ffx_admitted = NULL,
         ffx_lease_epoch = CASE WHEN i.goes_on THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
         ffx_last_mutation_at_ms = $6::bigint,
-        -- What another program noted of a suspension, which is discarded.
+        -- Another program's fields about a suspension, which is discarded.
         raw_fields = CASE
             WHEN e.raw_fields ?| ARRAY['current_waitpoint_id', 'current_suspension_id']
                 THEN e.raw_fields - ARRAY['current_waitpoint_id', 'current_suspension_id']
@@ -130,7 +130,7 @@ ended AS (
         OFFSET 0
     ) AS i
     WHERE
-        -- By its address: the row is locked, so that it stays there.
+        -- Found by its address: the row is locked, so it does not move.
         e.ctid = i.row_id
         AND e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
@@ -157,7 +157,8 @@ ended AS (
         e.ffx_instance_tag
 ),
 ended_attempts AS (
-    -- Their attempts, ended, or without the outcome of an earlier lease. One before the pointer that is finished keeps it.
+    -- Their attempts, ended, or without the outcome of an earlier lease. A finished one before the pointer keeps its
+    -- outcome.
     UPDATE ff_attempt AS a
     SET
         outcome = CASE WHEN d.goes_on AND d.held THEN 'cancelled' END,
@@ -175,7 +176,7 @@ ended_attempts AS (
         AND (d.goes_on OR d.attempt_index = d.pointer)
 ),
 entries AS (
-    -- Their queue entries, taken out.
+    -- Their queue entries, deleted.
     DELETE FROM ffx_ready AS r
     USING ended AS d
     WHERE
@@ -184,7 +185,7 @@ entries AS (
         AND (r.execution_id = d.execution_id) IS TRUE
 ),
 unlisted AS (
-    -- Their rows in the list of what is blocked, taken out.
+    -- Their rows in ffx_blocked, deleted.
     DELETE FROM ffx_blocked AS b
     USING ended AS d
     WHERE
@@ -248,13 +249,15 @@ type EndCancelledRow struct {
 	WorkerInstanceID string
 }
 
-// EndCancelled ends executions as cancelled, and settles their current attempts as they are under the locks. An attempt
-// that ran or was to go on ends, under a raised epoch that both rows are given, so that its holder is refused from now
-// on; of one that had failed for the next one only the outcome is cleared. Returns what was ended, with the worker
-// instance that lost a lease, and whether another program had replayed it: a row that is terminal already is left alone.
-// The queue entries of those that were claimable, and the rows of ffx_blocked of those that were blocked, go with them, by
-// two parts of the statement: the trigger does not fire for what is not_applicable with another mutation time, unless it is
-// terminal.
+// EndCancelled ends executions as cancelled and settles their current attempts, as they are under the locks. A
+// running or interrupted attempt ends under a raised epoch, written to both rows, so that its holder is refused from
+// now on. A failed attempt that a retry was to follow only loses its outcome. Returns the ended executions, each with
+// the worker instance that lost a lease and whether another program had replayed it. A row that is terminal already
+// is left unchanged.
+//
+// Two parts of the statement delete the queue entries of claimable executions and the ffx_blocked rows of blocked
+// ones. The trigger does not do it: it fires for a row that becomes not_applicable with another mutation time only if
+// that row is terminal.
 //
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
 // engine.RequestFlowCancel, engine.CancelFlows.

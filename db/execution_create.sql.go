@@ -14,7 +14,7 @@ import (
 
 const insertAlike = `-- name: InsertAlike :exec
 WITH shared AS MATERIALIZED (
-    -- What they share, rendered once. The queue's trigger is left out from here on: see it in the schema.
+    -- The shared values, rendered once. From here on the queue's trigger is switched off: see it in the schema.
     SELECT
         c.created_at_ms,
         string_to_array($1::text, ',') AS required_capabilities,
@@ -33,7 +33,7 @@ WITH shared AS MATERIALIZED (
     ) AS c
 ),
 input AS (
-    -- What each has for itself.
+    -- The values of each execution.
     SELECT
         unnest($7::smallint[]) AS partition_key,
         unnest($8::uuid[]) AS execution_id,
@@ -109,7 +109,7 @@ queued AS (
     FROM made AS m
 )
 SELECT
-    -- Counted before the trigger is let in again.
+    -- Counted before the trigger is switched on again.
     count(*) AS created,
     set_config('ffx.own_entries', '', true) AS own_entries
 FROM made
@@ -130,10 +130,10 @@ type InsertAlikeParams struct {
 	Kind                 string
 }
 
-// InsertAlike creates executions that are claimable at once and belong to no flow, with their queue entries. They differ
-// in nothing but partition, id, priority, payload and document. All documents begin with raw_fields; each goes on with its
-// own_fields, which are empty where all are the same, and none has its closing bracket. SQLSTATE 23505 (an id or an entry
-// exists already) keeps nothing; the caller then takes InsertExecutions.
+// InsertAlike creates executions that are claimable at once and belong to no flow, with their queue entries. They
+// differ only in partition, id, priority, payload and document. All documents begin with raw_fields; each continues
+// with its own_fields, which are empty if all are the same, and none has its closing bracket. SQLSTATE 23505 (an id
+// or an entry exists already) keeps nothing; the caller then uses InsertExecutions.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions.
 // Locks: L1 waits (for a concurrent insert of the same id); queue new.
@@ -326,9 +326,9 @@ type InsertExecutionsRow struct {
 	PublicState  string
 }
 
-// InsertExecutions creates executions, all members of one flow or of none. An id that exists already is
-// left as it is and has no row in the result. Zero stands for "not given" in the arrays of instants,
-// the empty string in the arrays of text.
+// InsertExecutions creates executions, all members of one flow or of none. An id that exists already is left
+// unchanged and has no row in the result. In the arrays of instants zero means "not given", in the arrays of text the
+// empty string does.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: L1 waits (for a concurrent insert of the same id).

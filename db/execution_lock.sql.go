@@ -103,9 +103,9 @@ type ReadExecutionForecastsRow struct {
 	LostTooOften   bool
 }
 
-// ReadExecutionForecasts returns what foresees whether a call for executions needs the locks of their flows; ord (from
-// 1) is the input position. A forecast: the decision is repeated under the row locks. No row: the execution does not
-// exist.
+// ReadExecutionForecasts returns the facts that foresee whether an operation on executions needs the locks of their
+// flows; ord (from 1) is the input position. They are a forecast: the caller decides again under the row locks. No
+// row: the execution does not exist.
 //
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
 // engine.CancelFlows.
@@ -187,7 +187,7 @@ SELECT
     cur.ffx_delay_until_ms AS current_delay_until_ms,
     coalesce(cur.worker_id, '')::text AS worker_id,
     coalesce(cur.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the ids of its attempt and lease in raw_fields; ours are in the columns.
+    -- Another program keeps the ids of its attempt and lease in raw_fields; this library keeps them in the columns.
     coalesce(CASE
         WHEN cur.lease_epoch = e.ffx_lease_epoch THEN cur.ffx_lease_id::text
         ELSE cur.raw_fields ->> 'lease_id'
@@ -328,16 +328,16 @@ type ReadHeldExecutionsRow struct {
 	NowMs                  int64
 }
 
-// ReadHeldExecutions returns what a call decides by for executions that it has locked, with their current attempts,
-// in earlier statements; ord (from 1) is the input position. No row: the execution does not exist. A current_index
-// below 0: it has no attempt up to its pointer; a newest_index below 0: it has none at all.
+// ReadHeldExecutions returns the facts an operation decides by, for executions and current attempts that it has
+// locked in earlier statements; ord (from 1) is the input position. No row: the execution does not exist. A negative
+// current_index: there is no attempt up to its pointer. A negative newest_index: it has no attempt at all.
 //
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
 // engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
 // engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
 // engine.BlockExecution, engine.UnblockExecution, engine.CreateFlow, engine.GrowFlow, engine.AddMembers,
 // engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
-// Locks: none. What it reads is locked by the caller.
+// Locks: none. The caller has locked the rows that it reads.
 func (q *Queries) ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error) {
 	rows, err := db.Query(ctx, readHeldExecutions,
 		arg.DefaultCap,

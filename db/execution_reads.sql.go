@@ -154,8 +154,7 @@ type GetExecutionRow struct {
 	FirstAttemptStartedAtMs *int64
 }
 
-// GetExecution returns one execution with its current attempt: everything the reads are made of.
-// No row: it does not exist.
+// GetExecution returns one execution with its current attempt, for all single reads. No row: it does not exist.
 //
 // Used by: engine.DescribeExecution, engine.ExecutionState.
 // Locks: none; one snapshot.
@@ -221,7 +220,7 @@ type GetExecutionExistsParams struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-// GetExecutionExists says whether an execution exists.
+// GetExecutionExists returns whether an execution exists.
 //
 // Used by: engine.UpstreamResults.
 // Locks: none.
@@ -254,7 +253,7 @@ type GetExecutionInputRow struct {
 	Tags          []byte
 }
 
-// GetExecutionInput returns what a worker needs to run an execution. No row: it does not exist.
+// GetExecutionInput returns the columns a worker needs to run an execution. No row: it does not exist.
 //
 // Used by: engine.ExecutionInput.
 // Locks: none.
@@ -287,8 +286,8 @@ type GetExecutionProgressRow struct {
 	UpdatedAt string
 }
 
-// GetExecutionProgress returns what was last reported of an execution's progress, each part as it is stored. No row: it
-// does not exist.
+// GetExecutionProgress returns the last reported progress of an execution, each part as stored. No row: it does not
+// exist.
 //
 // Used by: engine.ExecutionProgress.
 // Locks: none.
@@ -354,8 +353,8 @@ type GetExecutionResultRow struct {
 	PointerOutcome     string
 }
 
-// GetExecutionResult returns the stored result and what the outcome is derived from. No row: the execution
-// does not exist.
+// GetExecutionResult returns the stored result and the facts the outcome is derived from. No row: the execution does
+// not exist.
 //
 // Used by: engine.ExecutionResult.
 // Locks: none; one snapshot.
@@ -432,8 +431,8 @@ type SetExecutionTagParams struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-// SetExecutionTag sets one tag, making the tags object where it is missing. 0 rows: the execution does
-// not exist. One statement, so concurrent writers of other tags lose nothing.
+// SetExecutionTag sets one tag, creating the tags object if it is missing. 0 rows: the execution does not exist. It
+// is one statement, so concurrent writers of other tags lose nothing.
 //
 // Used by: engine.SetExecutionTag.
 // Locks: L1 waits (the execution row, UPDATE).

@@ -34,10 +34,10 @@ type DropBacklogMembersParams struct {
 	ExecutionIDs  []string
 }
 
-// DropBacklogMembers takes members off the requests by which their flows were cancelled, and returns how many.
+// DropBacklogMembers removes members from the requests that cancelled their flows, and returns how many it removed.
 //
 // Used by: engine.AckFlowCancel, engine.CancelFlows.
-// Locks: L0 waits (the rows of members, DELETE: whoever takes some off holds the row of the request).
+// Locks: L0 waits (the rows of members, DELETE; the caller holds the row of the request).
 func (q *Queries) DropBacklogMembers(ctx context.Context, db DBTX, arg DropBacklogMembersParams) (int64, error) {
 	result, err := db.Exec(ctx, dropBacklogMembers, arg.PartitionKeys, arg.FlowIDs, arg.ExecutionIDs)
 	if err != nil {
@@ -72,8 +72,8 @@ type DropEmptyBacklogsParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// DropEmptyBacklogs deletes the requests of flows that have no members any more, and returns how many. The caller has
-// locked them in an earlier statement, and taken members off in another.
+// DropEmptyBacklogs deletes the requests that have no members left, and returns how many it deleted. The caller has
+// locked them in an earlier statement and removed members in another.
 //
 // Used by: engine.AckFlowCancel, engine.CancelFlows.
 // Locks: L0 waits (the rows of requests, DELETE: they are locked).
@@ -101,8 +101,8 @@ type HastenCancelBacklogParams struct {
 	FlowID       id.FlowID
 }
 
-// HastenCancelBacklog lets the grace of the request by which a flow was cancelled end after grace_ms from now. No rows:
-// it ends no later already, or there is no such request.
+// HastenCancelBacklog makes the grace of the request that cancelled a flow end no later than grace_ms from now. No
+// rows: it ends no later already, or there is no such request.
 //
 // Used by: engine.CancelFlow, engine.RequestFlowCancel.
 // Locks: L0 waits (the row of the request, UPDATE). The caller holds the flow's exclusive lock.
@@ -163,7 +163,7 @@ type InsertCancelBacklogParams struct {
 	CancellationPolicy string
 }
 
-// InsertCancelBacklog notes which members of a flow a request has cancelled, or is to cancel when their grace is over.
+// InsertCancelBacklog stores which members of a flow a request has cancelled, or will cancel when their grace ends.
 //
 // Used by: engine.RequestFlowCancel.
 // Locks: L0 new.
@@ -249,8 +249,8 @@ type LockCancelBacklogParams struct {
 	FlowID       id.FlowID
 }
 
-// LockCancelBacklog locks the request by which a flow was cancelled: whoever takes members off it does. No rows: there is
-// none.
+// LockCancelBacklog locks the request that cancelled a flow; every statement that removes members from it needs this
+// lock. No rows: there is no request.
 //
 // Used by: engine.AckFlowCancel.
 // Locks: L0 waits (the row of the request FOR UPDATE).
@@ -330,8 +330,8 @@ type ScanCancelBacklogRow struct {
 	ExecutionID  string
 }
 
-// ScanCancelBacklog finds the members of requests whose grace is over, the earliest first, after a position; a request
-// without members has one row with an empty execution_id.
+// ScanCancelBacklog finds the members of requests whose grace has ended, the earliest first, after a position. A
+// request without members has one row with an empty execution_id.
 //
 // Used by: engine.CancelFlows.
 // Locks: none. Spans partitions.
@@ -400,8 +400,8 @@ type TakeCancelBacklogsRow struct {
 	Reason string
 }
 
-// TakeCancelBacklogs is LockCancelBacklog for many flows, and for whoever must not wait: it returns the requests that
-// nobody else holds.
+// TakeCancelBacklogs is LockCancelBacklog for many flows and never waits: it returns the requests that no other
+// transaction holds.
 //
 // Used by: engine.CancelFlows.
 // Locks: L0 skips (the rows of requests FOR UPDATE).

@@ -30,7 +30,7 @@ WITH RECURSIVE reached AS (
             t.upstream_eid = ANY (ARRAY[r.execution_id])
             AND (t.partition_key = $1 OR t.partition_key IS NULL)
             AND (t.flow_id = $2) IS TRUE
-            AND t.policy <> 'null' -- which the index that covers the rest has not
+            AND t.policy <> 'null' -- this column is not in the index that covers the others
         OFFSET 0
     ) AS d
 )
@@ -75,7 +75,7 @@ LEFT JOIN LATERAL (
     OFFSET 0
 ) AS d ON true
 LEFT JOIN LATERAL (
-    -- What a replay has opened waits for the replay of its upstream too, where that had ended before.
+    -- An edge that a replay opened also waits for the replay of its upstream, if that had ended before.
     SELECT true AS ended
     FROM ff_exec_core AS t
     WHERE
@@ -103,14 +103,14 @@ type ListCleanUpEdgesRow struct {
 	Open        bool
 }
 
-// ListCleanUpEdges returns the members of a flow that may be clean-ups: those that wait for the end of others (branches),
-// and all that can be reached from them, each with the upstreams it waits for. k_target: how many of these must succeed.
-// held: it is blocked by its dependencies. open: the end of this upstream is still to be counted. staged: the edge does
+// ListCleanUpEdges returns the members of a flow that may be clean-ups: branches, which wait for the end of others,
+// and all members reachable from them, each with the upstreams it waits for. k_target: how many of these must
+// succeed. held: its dependencies block it. open: the end of this upstream is not counted yet. staged: the edge does
 // not count yet. No row: the flow has no clean-up.
 //
 // Used by: engine.CancelFlow, engine.RequestFlowCancel.
-// Locks: none. The caller holds the flow's exclusive lock. Reads the groups of the flow, and the edges from and to what
-// it returns.
+// Locks: none. The caller holds the flow's exclusive lock. Reads the groups of the flow, and the edges from and to
+// the members that it returns.
 func (q *Queries) ListCleanUpEdges(ctx context.Context, db DBTX, arg ListCleanUpEdgesParams) ([]ListCleanUpEdgesRow, error) {
 	rows, err := db.Query(ctx, listCleanUpEdges, arg.PartitionKey, arg.FlowID)
 	if err != nil {

@@ -192,7 +192,7 @@ type InsertFlowParams struct {
 	RawFields     string
 }
 
-// InsertFlow creates the row of a flow. 0 rows: it exists already, and nothing of it is compared or changed.
+// InsertFlow creates the row of a flow. 0 rows: the flow exists already, and is neither compared nor changed.
 //
 // Used by: engine.CreateFlow.
 // Locks: L0 waits (for a concurrent insert of the same flow).

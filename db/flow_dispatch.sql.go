@@ -61,8 +61,8 @@ type ClaimCompletionsRow struct {
 	NowMs   int64
 }
 
-// ClaimCompletions marks completion events as dispatched. No row for one that is dispatched already, or that
-// another dispatcher holds.
+// ClaimCompletions marks completion events as dispatched. No row: the event is dispatched already, or another
+// dispatcher holds it.
 //
 // Used by: engine.DispatchCompletions.
 // Locks: L7 skips (event rows FOR UPDATE, then the UPDATE).
@@ -106,8 +106,7 @@ type LeaveCompletionsParams struct {
 	EventIDs      []int64
 }
 
-// LeaveCompletions takes the mark of ClaimCompletions back, for events whose dependents could not all be
-// resolved.
+// LeaveCompletions removes the mark of ClaimCompletions from events whose dependents could not all be resolved.
 //
 // Used by: engine.DispatchCompletions.
 // Locks: L7 held, since ClaimCompletions.
@@ -223,9 +222,9 @@ type TakeUpstreamsRow struct {
 	Replayed bool
 }
 
-// TakeUpstreams locks the executions that undispatched events tell of, and returns, by ord, which of
-// them can be acted for: taken is false for one that somebody else holds. One that is gone needs no lock.
-// replayed: it has been set to run again since the event, and its next end counts instead.
+// TakeUpstreams locks the executions of undispatched events, and returns, by ord, which of them the caller may act
+// for: taken is false if another transaction holds the execution. A deleted one needs no lock. replayed: it was set
+// to run again since the event, and its next end counts instead.
 //
 // Used by: engine.DispatchCompletions.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,

@@ -129,9 +129,9 @@ type ListFlowGraphRow struct {
 	Policy             string
 }
 
-// ListFlowGraph returns the members of a flow by id, then its edges by id: max_rows at most, one more than the caller
-// accepts. An edge has its state where a member has its phase, and "" or a nil id for what only the other has; a member
-// that waits for nobody has no policy.
+// ListFlowGraph returns the members of a flow by id, then its edges by id, at most max_rows: one more than the caller
+// accepts. The column with the phase of a member has the state of an edge; columns that only the other kind has are
+// "" or a nil id. A member without upstreams has no policy.
 //
 // Used by: engine.FlowGraph.
 // Locks: none; one snapshot.

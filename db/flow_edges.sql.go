@@ -24,7 +24,7 @@ WHERE
     AND d.flow_id = $2
     AND d.edge_id >= $3
     AND d.edge_id <= $3
-ORDER BY d.edge_id -- by the primary key: while nothing is known of the table all indexes look alike
+ORDER BY d.edge_id -- by the primary key: without statistics all indexes look alike
 LIMIT 1
 `
 
@@ -98,7 +98,7 @@ FROM (
         x.upstream_eid = $1
         AND (x.partition_key = $2 OR x.partition_key IS NULL)
         AND (x.flow_id = $3) IS TRUE
-    OFFSET 0 -- else the order is had from the primary key, by reading all edges of the flow
+    OFFSET 0 -- without it the planner takes the order from the primary key and reads all edges of the flow
 ) AS d
 ORDER BY d.edge_id
 `
@@ -116,7 +116,7 @@ type ListEdgesFromRow struct {
 	Policy        []byte
 }
 
-// ListEdgesFrom returns the edges by which others wait for an execution, by id.
+// ListEdgesFrom returns the edges from an execution, by id.
 //
 // Used by: engine.EdgesFrom.
 // Locks: none.
@@ -162,7 +162,7 @@ FROM (
         x.downstream_eid = $1
         AND (x.partition_key = $2 OR x.partition_key IS NULL)
         AND (x.flow_id = $3) IS TRUE
-    OFFSET 0 -- else the order is had from the primary key, by reading all edges of the flow
+    OFFSET 0 -- without it the planner takes the order from the primary key and reads all edges of the flow
 ) AS d
 ORDER BY d.edge_id
 `
@@ -180,7 +180,7 @@ type ListEdgesIntoRow struct {
 	Policy        []byte
 }
 
-// ListEdgesInto returns the edges by which an execution waits for others, by id.
+// ListEdgesInto returns the edges into an execution, by id.
 //
 // Used by: engine.EdgesInto.
 // Locks: none.

@@ -81,7 +81,7 @@ FROM (
 ) AS k
 `
 
-// LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key: whatever ends a
+// LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key. Every operation that ends a
 // member without success, or changes a flow's structure, holds it.
 //
 // Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
@@ -104,8 +104,8 @@ FROM (
 ) AS k
 `
 
-// LockFlowsShared takes the shared form of the locks of flows, ascending by key: successes of members
-// hold it, so that several may end at once while no structure change runs. It queues in order of arrival.
+// LockFlowsShared takes the shared form of the locks of flows, ascending by key. Successes of members hold it, so
+// that several may end at once while no structure change runs. Waiting transactions queue in order of arrival.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.DispatchCompletions, engine.WaitForChildren.
@@ -140,9 +140,9 @@ type ShareFlowRowsParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// ShareFlowRows locks the rows of flows in share mode when the caller's transaction runs above READ
-// COMMITTED: its snapshot may be older than a structure change, and then this meets 40001 instead of
-// overlooking an edge. At READ COMMITTED it reads nothing.
+// ShareFlowRows locks the rows of flows in share mode if the caller's transaction runs above READ COMMITTED: its
+// snapshot may be older than a structure change, and then this statement fails with 40001 instead of overlooking an
+// edge. At READ COMMITTED it reads nothing.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach.
@@ -202,8 +202,8 @@ type TryFlowsExclusiveParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// TryFlowsExclusive is LockFlowsExclusive and LockFlowRows for whoever must not wait: it returns the flows of
-// which it got both. A flow without a row needs the first alone.
+// TryFlowsExclusive is LockFlowsExclusive and LockFlowRows without waiting: it returns the flows for which it got
+// both locks. A flow without a row needs only the first.
 //
 // Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
 // engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecutions, engine.WaitForChildrenEach,
@@ -242,8 +242,8 @@ FROM (
 WHERE pg_try_advisory_xact_lock_shared(k.key)
 `
 
-// TryFlowsShared is LockFlowsShared for whoever must not wait: it returns the flows whose lock it got. One
-// that another transaction holds exclusively, or waits for, is left out.
+// TryFlowsShared is LockFlowsShared without waiting: it returns the flows whose lock it got. It leaves out a flow
+// whose lock another transaction holds exclusively, or waits for.
 //
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions,
 // engine.WaitForChildrenEach, engine.Retain, engine.RepairQueue.

@@ -56,7 +56,7 @@ SELECT
                 WHERE
                     m.lifecycle_phase = 'terminal'
                     AND m.public_state NOT IN ('completed', 'failed', 'cancelled', 'expired', 'skipped')
-                OFFSET 0 -- else the attempts are looked up for every member, and thrown away
+                OFFSET 0 -- without it the attempts are looked up for every member and discarded
             ) AS traces ON true
             WHERE
                 m.partition_key = f.partition_key
@@ -80,9 +80,9 @@ type GetFlowProgressRow struct {
 	Members         []byte
 }
 
-// GetFlowProgress returns how many members of a flow are in which state, by what their public state is derived from, as a
-// JSON array. It looks at attempts only where the stored public state says no end of a member that has ended, as other
-// programs leave it; a value that decides nothing is "" there. No row: the flow does not exist.
+// GetFlowProgress returns a JSON array with the number of members of a flow by the facts that their public state is
+// derived from. A value that does not matter for a state is "". It reads attempts only for ended members whose stored
+// public state is not an end, as other programs leave them. No row: the flow does not exist.
 //
 // Used by: engine.FlowProgress.
 // Locks: none; one snapshot.

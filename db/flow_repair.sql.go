@@ -39,7 +39,7 @@ type EnsureGroupsParams struct {
 	DownstreamEIDs []pgtype.UUID
 }
 
-// EnsureGroups makes the missing rows of groups, which need all their upstreams and have counted none.
+// EnsureGroups inserts the missing rows of groups, which need all their upstreams and have counted none.
 //
 // Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt.
 // Locks: L3 waits (for a concurrent insert of the same row, in array order). The flows' exclusive locks are held.
@@ -103,9 +103,9 @@ type ListLostEndsParams struct {
 	Ords           []int32
 }
 
-// ListLostEnds returns those of the given groups, by ord, that have not counted, or not marked, an upstream which ended
-// settle_ms ago or earlier, and after its edge was opened again, or which is gone; and those that count more upstreams as
-// running than open edges lead to them.
+// ListLostEnds returns, by ord, those of the given groups whose counters are wrong: an upstream is not counted or not
+// marked although it ended at least settle_ms ago, and after its edge was opened again, or although it was deleted;
+// or more upstreams are counted as running than open edges lead to the group.
 //
 // Used by: engine.RepairGroups.
 // Locks: none.
@@ -204,8 +204,9 @@ type ListUnsoundGroupsRow struct {
 	DownstreamEID id.ExecutionUUID
 }
 
-// ListUnsoundGroups returns the groups in which ended executions cannot simply be counted: one has no row, or another
-// program has replayed an execution that leads to it, may have counted its earlier end, and marked no edge.
+// ListUnsoundGroups returns the groups in which ended executions cannot simply be counted. Either the group has no
+// row, or another program has replayed an execution that leads to it, may have counted its earlier end, and marked no
+// edge.
 //
 // Used by: engine.DispatchCompletions.
 // Locks: none.
@@ -343,9 +344,9 @@ type ReadGroupEdgesRow struct {
 	PointerOutcome     string
 }
 
-// ReadGroupEdges returns every edge of groups, by the group's ord and edge id: how it is marked (counted_as, empty where
-// it is not), and of an applied one without a mark what its upstream is and how that ended. reopened_at_ms is -1 where
-// it was never opened again. stored: the upstream has a row.
+// ReadGroupEdges returns every edge of groups, by the group's ord and edge id. counted_as is the outcome an edge is
+// marked with, empty if it has no mark. An applied edge without a mark comes with the state and outcome of its
+// upstream. reopened_at_ms is -1 if the edge was never opened again. stored: the upstream has a row.
 //
 // Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 // Locks: none. Reads after the groups have been locked.
@@ -395,7 +396,7 @@ func (q *Queries) ReadGroupEdges(ctx context.Context, db DBTX, arg ReadGroupEdge
 
 const recountGroups = `-- name: RecountGroups :exec
 WITH input AS (
-    -- The groups, as they are to be.
+    -- The groups with their new counters.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id,
@@ -418,7 +419,7 @@ marks AS (
     LIMIT cardinality($12::uuid[])
 ),
 marked AS (
-    -- The same, marked.
+    -- Those edges, marked.
     UPDATE ff_edge AS d
     SET
         policy = d.policy || jsonb_build_object(
@@ -464,8 +465,8 @@ type RecountGroupsParams struct {
 	NowMs             int64
 }
 
-// RecountGroups gives locked groups the counters that follow from their edges, and marks the edges among these that had
-// no mark.
+// RecountGroups gives locked groups the counters that follow from their edges, and marks those of these edges that
+// had no mark.
 //
 // Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 // Locks: L3 held.
@@ -566,9 +567,9 @@ type ScanGroupsRow struct {
 	PageRows      int32
 }
 
-// ScanGroups returns, of the first page_size groups after a place in the order of the primary key, those whose downstream
-// execution has not ended, and the last one in any case. held: that execution waits for nothing but its dependencies.
-// page_rows: of how many groups this is all.
+// ScanGroups looks at the first page_size groups after a place in the order of the primary key. It returns those
+// whose downstream execution has not ended, and the last one in any case. held: that execution waits only for its
+// dependencies. page_rows: the number of groups it looked at.
 //
 // Used by: engine.RepairGroups.
 // Locks: none. Spans partitions.
@@ -682,8 +683,9 @@ type TakeUnsoundGroupsRow struct {
 	Replayed                  bool
 }
 
-// TakeUnsoundGroups locks groups and returns them by ord; no row for one that somebody else holds, or that has none. held: its
-// downstream execution waits for nothing but its dependencies; replayed: and was set to run again.
+// TakeUnsoundGroups locks groups and returns them by ord. No row: another transaction holds the group, or it does not
+// exist. held: its downstream execution waits only for its dependencies. replayed: the same, after it was set to run
+// again.
 //
 // Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 // Locks: L3 skips (group rows FOR UPDATE in array order). The flows' exclusive locks are held. The caller sorts by

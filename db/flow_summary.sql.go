@@ -59,9 +59,9 @@ type ScanFlowSummariesRow struct {
 	Settled      bool
 }
 
-// ScanFlowSummaries returns the first page_size flows after a place in the order of the primary key, with how many members
-// each has ever had and whether its summary is settled: it says that all members have ended, and nothing has been added
-// to the flow, or replayed, since it was written.
+// ScanFlowSummaries returns the first page_size flows after a place in the order of the primary key. It returns how
+// many members each has ever had, and whether its summary is settled: it says that all members have ended, and since
+// it was written the flow has had no new members and no replay.
 //
 // Used by: engine.SummariseFlows.
 // Locks: none. Spans partitions.
@@ -143,7 +143,8 @@ counted AS MATERIALIZED (
                         WHEN e.public_state = 'completed' THEN 'success'
                         WHEN e.public_state IN ('failed', 'cancelled', 'expired', 'skipped') THEN e.public_state
                     END,
-                    -- Neither the attempt nor the public state tells: the view reads the traces of other programs.
+                    -- If neither the attempt nor the public state has the outcome, the view reads the fields of other
+                    -- programs.
                     (
                         SELECT x.outcome
                         FROM ffx_execution AS x
@@ -170,7 +171,7 @@ counted AS MATERIALIZED (
     WHERE m.total > 0
 ),
 derived AS (
-    -- The same with the state that follows, of the flows and summaries that nobody else holds.
+    -- The counts with the state that follows from them, for flows and summaries that no other transaction holds.
     SELECT
         c.partition_key, c.flow_id, c.total, c.completed, c.failed, c.cancelled, c.expired, c.skipped, c.active, c.suspended, c.waiting, c.delayed, c.rate_limited, c.waiting_children,
         CASE
@@ -293,13 +294,13 @@ type SummariseFlowsParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// SummariseFlows counts the members of flows by what became of them, and writes that into their summaries. A flow without
-// members, or that is gone, gets none; a summary that says the same is written only where its flow has been changed
-// since, and one that is newer, or that somebody else holds, is left as it is. Returns how many it wrote.
+// SummariseFlows counts the members of flows by state and writes the counts into their summaries. A flow that has no
+// members, or was deleted, gets no summary. An equal summary is written only if its flow has changed since; a newer
+// one, or one that another transaction holds, stays unchanged. Returns how many it wrote.
 //
 // Used by: engine.SummariseFlows.
-// Locks: L0 skips (flow rows FOR KEY SHARE, which only who deletes a flow meets, and rows of summaries FOR NO KEY UPDATE,
-// then the INSERT). The caller sorts by (partition_key, flow_id).
+// Locks: L0 skips (flow rows FOR KEY SHARE, which conflicts only with deleting the flow, and rows of summaries FOR NO
+// KEY UPDATE, then the INSERT). The caller sorts by (partition_key, flow_id).
 func (q *Queries) SummariseFlows(ctx context.Context, db DBTX, arg SummariseFlowsParams) (int64, error) {
 	result, err := db.Exec(ctx, summariseFlows, arg.NowMs, arg.PartitionKeys, arg.FlowIDs)
 	if err != nil {

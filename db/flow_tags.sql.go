@@ -61,7 +61,7 @@ type SetFlowTagsParams struct {
 	FlowID       id.FlowID
 }
 
-// SetFlowTags sets tags of a flow, in whatever state it is. 0 rows: the flow does not exist. One statement, so concurrent
+// SetFlowTags sets tags of a flow, in any state. 0 rows: the flow does not exist. It is one statement, so concurrent
 // writers of other tags lose nothing.
 //
 // Used by: engine.SetFlowTags.

@@ -26,7 +26,7 @@ input AS (
     LIMIT cardinality($3::uuid[])
 ),
 expired AS (
-    -- Their grants that can no longer be used, deleted.
+    -- Their unusable grants, deleted.
     DELETE FROM ff_claim_grant AS g
     USING (
         SELECT
@@ -56,7 +56,7 @@ expired AS (
         g.execution_id
 ),
 returned AS (
-    -- Those that nobody can claim by a grant any more, claimable by everybody.
+    -- Those without a usable claim grant, claimable by every worker.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'runnable',
@@ -112,9 +112,9 @@ type ExpireGrantsRow struct {
 	LaneID       string
 }
 
-// ExpireGrants deletes the expired grants of the given executions, and gives those of them back to their lanes that
-// were granted and have no claim grant left that can be used. Returns what it acted on, with the lane of what is
-// claimable now.
+// ExpireGrants deletes the expired grants of the given executions. It returns to their lanes the granted executions
+// that have no usable claim grant left. Returns the executions it acted on, with the lane of each that is claimable
+// now.
 //
 // Used by: engine.ExpireGrants, engine.RepairQueue.
 // Locks: L1 held; L5 skips (grants FOR UPDATE, then the DELETE); queue held, by the execution's row.
@@ -150,7 +150,7 @@ SELECT
         WHERE
             e.partition_key = g.partition_key
             AND e.execution_id = g.execution_id
-        OFFSET 0 -- else one read of all executions may look cheaper than a look for each grant
+        OFFSET 0 -- without it one scan of all executions may look cheaper than a lookup for each grant
     ) AS gone
 FROM ff_claim_grant AS g
 WHERE
@@ -181,8 +181,8 @@ type ScanExpiredGrantsRow struct {
 	Gone         bool
 }
 
-// ScanExpiredGrants finds grants that can no longer be used, the oldest first, after a place in that order, and the executions they
-// name; gone: that is not there any more.
+// ScanExpiredGrants finds unusable grants, the oldest first, after a place in that order, and the executions they
+// name. gone: the execution no longer exists.
 //
 // Used by: engine.ExpireGrants.
 // Locks: none. Spans partitions.

@@ -45,8 +45,8 @@ type DiscardWaitingParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// DiscardWaiting removes what could still act on executions that a background job ended: their
-// suspensions, waitpoints and grants.
+// DiscardWaiting deletes the suspensions, waitpoints and grants of ended executions, so that none of them acts on an
+// execution later.
 //
 // Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
@@ -72,7 +72,7 @@ SELECT
     a.terminal_at_ms,
     a.lease_expires_at_ms,
     coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the id of its lease in raw_fields; ours is in the column.
+    -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
     coalesce(CASE
         WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
         ELSE a.raw_fields ->> 'lease_id'
@@ -80,7 +80,7 @@ SELECT
 FROM input AS i
 JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[i.partition_key]) AND e.execution_id = i.execution_id
 CROSS JOIN LATERAL (
-    -- Found before it is locked: of locked rows the next older one would stand in its place.
+    -- Found before it is locked: with SKIP LOCKED in this sub-select, the next older attempt would take its place.
     SELECT t.attempt_index
     FROM ff_attempt AS t
     WHERE
@@ -123,8 +123,8 @@ type TakeCurrentAttemptsRow struct {
 	LeaseID          string
 }
 
-// TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
-// another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
+// TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy: another
+// transaction holds it, and the other columns of the row mean nothing. An execution without attempts has no row.
 //
 // Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions,
 // engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.

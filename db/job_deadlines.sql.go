@@ -88,9 +88,9 @@ type ScanOverdueRow struct {
 	Finished     bool
 }
 
-// ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position: in the column
-// of this library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a
-// delay there too, unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
+// ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position. It reads the
+// column of this library, or deadline_at_ms if that was never written. Another program also keeps the wake-up of a
+// delay in deadline_at_ms, except for a retry, whose wake-up is in raw_fields. finished: another program ended it.
 //
 // Used by: engine.ExpireDeadlines.
 // Locks: none. Spans partitions.
@@ -163,8 +163,8 @@ type SettleDeadlinesParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// SettleDeadlines negates the deadlines of executions that another program ended, so that no scan meets
-// them again. This library's own ends do it themselves.
+// SettleDeadlines negates the deadlines of executions that another program ended, so that no scan returns them again.
+// This library negates the deadline when it ends an execution.
 //
 // Used by: engine.ExpireDeadlines.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
@@ -228,8 +228,7 @@ type TakeOverdueRow struct {
 	HighestEpoch int64
 }
 
-// TakeOverdue locks the first max_items of the given executions that are still unfinished, due and not held by
-// anybody.
+// TakeOverdue locks the first max_items of the given executions that are unfinished, due and not locked elsewhere.
 //
 // Used by: engine.ExpireDeadlines.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).

@@ -99,10 +99,10 @@ type PromoteDelayedRow struct {
 	Promoted bool
 }
 
-// PromoteDelayed makes delayed executions claimable whose time has come, and returns one row per
-// execution with its lane, and whether it was promoted: of one that is not delayed any more it only
-// forgets the delay. An execution whose deadline has passed too is left to the deadline job; one that
-// names a budget or quota goes to its gate.
+// PromoteDelayed makes delayed executions claimable whose time has come. It returns one row per execution with its
+// lane, and whether it was promoted: if it is not delayed any more, the statement only clears the delay. It leaves an
+// execution whose deadline has passed too to the deadline job. An execution that names a budget or quota goes to its
+// gate.
 //
 // Used by: engine.PromoteDelayed.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.

@@ -57,7 +57,7 @@ FROM (
 WHERE j.name = f.name
 `
 
-// ReturnJobs gives the jobs up that holder has, so that others take them at once.
+// ReturnJobs releases the jobs that holder has, so that other processes can take them at once.
 //
 // Used by: engine.ReturnJobs.
 // Locks: jobs skips (FOR UPDATE, then the UPDATE).
@@ -68,7 +68,7 @@ func (q *Queries) ReturnJobs(ctx context.Context, db DBTX, holder string) error 
 
 const takeJobs = `-- name: TakeJobs :many
 WITH clock AS MATERIALIZED (
-    -- The time of the look, for all its rows.
+    -- The time of the call, for all its rows.
     SELECT ffx_now_ms($4) AS now_ms
 ),
 asked AS (
@@ -76,7 +76,7 @@ asked AS (
     SELECT unnest($5::text[]) AS name
 ),
 free AS (
-    -- Those of them that are this process's, or nobody's any more.
+    -- Those that this process holds, and free ones.
     SELECT j.name
     FROM ffx_job AS j
     WHERE
@@ -89,7 +89,7 @@ free AS (
     FOR UPDATE SKIP LOCKED
 ),
 kept AS (
-    -- The same, written.
+    -- Those rows, updated.
     UPDATE ffx_job AS j
     SET
         holder = $1::text,
@@ -99,7 +99,7 @@ kept AS (
     RETURNING j.name
 ),
 first AS (
-    -- Jobs that nobody has ever had.
+    -- Jobs that have never had a holder.
     INSERT INTO ffx_job (name, holder, held_until_ms)
     SELECT
         a.name,
@@ -210,7 +210,7 @@ SELECT
                 LIMIT 1
             )
             WHEN 'retain' THEN least(
-                -- Half the range of an instant stands for ever, and may be added to.
+                -- Half the range of an instant means for ever: it can still be added to.
                 (
                     SELECT c.committed_at_ms + least(
                         $2::bigint,
@@ -286,11 +286,10 @@ type TakeJobsRow struct {
 	QueuedLanes []string
 }
 
-// TakeJobs keeps the jobs that holder has for hold_ms more, takes those that nobody has any more, and says when each of
-// the given jobs has something to do. ours: the job is holder's, or is free and its row locked by somebody else, so that
-// nobody can take it. due_at_ms: the instant of what comes first, past or to come; the last of all instants
-// where there is nothing, or where no index can tell of the job. Every row has the lanes, among those given, that have entries in the
-// queue.
+// TakeJobs extends the hold on the jobs that holder has by hold_ms, takes free jobs, and returns when each of the
+// given jobs is next due. ours: holder has the job, or the job is free but its row is locked, so that no process can
+// take it. due_at_ms: the instant of the first due item, past or future; the last possible instant if there is none,
+// or if no index can find one. Every row has those of the given lanes that have entries in the queue.
 //
 // Used by: engine.TakeJobs.
 // Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.

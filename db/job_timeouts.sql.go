@@ -57,8 +57,9 @@ type ForgetTimeoutsParams struct {
 	TimeoutsAtMs   []int64
 }
 
-// ForgetTimeouts clears timeouts of attempts whose lease another program took away, so that no scan meets
-// them again. This library clears them itself. An attempt that was leased again has another timeout.
+// ForgetTimeouts clears timeouts of attempts whose lease another program took away, so that no scan returns them
+// again. This library clears the timeout when it takes a lease away. An attempt that was leased again has a new
+// timeout.
 //
 // Used by: engine.ExpireAttempts.
 // Locks: L2 skips (attempt rows FOR UPDATE, then the UPDATE).
@@ -93,7 +94,7 @@ SELECT
     ) IS NOT TRUE)::boolean AS over
 FROM ff_attempt AS a
 CROSS JOIN LATERAL (
-    -- One by one, whatever the planner expects.
+    -- Looked up one by one, whatever the planner expects.
     SELECT
         t.flow_id,
         t.policy,
@@ -145,8 +146,8 @@ type ScanTimedOutRow struct {
 	Over          bool
 }
 
-// ScanTimedOut finds attempts that have taken longer than their timeout, oldest first, after a position. over:
-// another program has taken the lease away, so the timeout means nothing any more.
+// ScanTimedOut finds attempts that have run longer than their timeout, oldest first, after a position. over: another
+// program has taken the lease away, so the timeout no longer applies.
 //
 // Used by: engine.ExpireAttempts.
 // Locks: none. Spans partitions.
@@ -257,12 +258,12 @@ type TakeTimedOutRow struct {
 	LeaseID          string
 }
 
-// TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running,
-// ours, overdue, and not held by anybody.
+// TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running, leased
+// by this library, overdue, and not locked elsewhere.
 //
 // Used by: engine.ExpireAttempts.
-// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides from nothing
-// but their own columns.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides only from their
+// own columns.
 func (q *Queries) TakeTimedOut(ctx context.Context, db DBTX, arg TakeTimedOutParams) ([]TakeTimedOutRow, error) {
 	rows, err := db.Query(ctx, takeTimedOut,
 		arg.NowMs,

@@ -28,7 +28,7 @@ type EnsureLanesParams struct {
 	LaneIDs []string
 }
 
-// EnsureLanes registers lanes that executions were created on; a known lane is left as it is.
+// EnsureLanes registers lanes that executions were created on; a known lane stays unchanged.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: lanes waits (for a concurrent insert of the same lane, in array order). The caller sorts.
@@ -39,12 +39,11 @@ func (q *Queries) EnsureLanes(ctx context.Context, db DBTX, arg EnsureLanesParam
 
 const listLanes = `-- name: ListLanes :many
 WITH RECURSIVE clock AS MATERIALIZED (
-    -- The time of the look.
+    -- The time of the call.
     SELECT ffx_now_ms($1) AS now_ms
 ),
 listed AS MATERIALIZED (
-    -- The lanes of the page.
-    -- In the collation of the tables, or no index of theirs would serve.
+    -- The lanes of the page, in the collation of the tables: with another one no index of theirs would serve.
     SELECT (u.lane_id COLLATE "default")::text AS lane_id
     FROM (
         (
@@ -116,7 +115,7 @@ firsts AS (
     WHERE b.nth < 32
 ),
 delayed AS MATERIALIZED (
-    -- What is delayed, the next one first.
+    -- The delayed executions, the next one first.
     SELECT e.lane_id
     FROM ff_exec_core AS e
     WHERE
@@ -126,7 +125,7 @@ delayed AS MATERIALIZED (
     LIMIT $4::integer + 1
 ),
 timed AS MATERIALIZED (
-    -- What the lease timers stand for.
+    -- The attempts that the lease timers list.
     SELECT
         t.partition_key,
         t.execution_id
@@ -142,7 +141,7 @@ timed AS MATERIALIZED (
     LIMIT $4::integer + 1
 ),
 ended AS MATERIALIZED (
-    -- What has ended within a minute, the last first.
+    -- The executions that ended within the last minute, the last one first.
     SELECT
         o.partition_key,
         o.execution_id,
@@ -334,19 +333,19 @@ type ListLanesRow struct {
 	Note    string
 }
 
-// ListLanes pages through the lanes, registered or paused, in byte order, strictly after one, with a row for each fact
-// about them:
+// ListLanes pages through the lanes, registered or paused, in byte order, strictly after one, with a row for each
+// fact about them:
 //
-//   - lane: there is one;
+//   - lane: it exists;
 //   - paused: since since_ms, for the reason in note;
 //   - waiting: n entries of its queue;
-//   - next: of n priorities the next execution is claimable, of one of them since since_ms, of none for longer;
+//   - next: n priorities have a claimable execution; one of them since since_ms, none for longer;
 //   - blocked, delayed, active: n executions;
-//   - ended: n executions within the last minute; of no lane, since_ms is the time between the first of these and now.
+//   - ended: n executions within the last minute; without a lane, since_ms is the time between the first of these and now.
 //
-// Of each lane up to max_counted of what waits or is blocked are counted, and one more. Of all lanes together that many
-// are looked at that are delayed, active or ended: a fact of no lane says how many there were. These three may name lanes
-// of other pages.
+// It counts up to max_counted waiting or blocked executions of each lane, and one more. It looks at that many
+// delayed, active or ended executions of all lanes together; a fact without a lane says how many there were. These
+// three facts may name lanes of other pages.
 //
 // Used by: engine.ListLanes.
 // Locks: none. Spans partitions.

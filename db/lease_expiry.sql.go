@@ -38,8 +38,8 @@ type FenceStrayLeasesParams struct {
 	AttemptIndexes []int32
 }
 
-// FenceStrayLeases clears leases that ran out on attempts nobody works on any more: the execution is
-// not active, or goes on with a later attempt. The outcome stays; no event is written.
+// FenceStrayLeases clears expired leases of attempts that no longer run: the execution is not active, or is at a
+// later attempt. The outcome stays, and there is no event.
 //
 // Used by: engine.ExpireLeases.
 // Locks: L2 held, since TakeExpiredLeases.
@@ -81,8 +81,8 @@ type ForgetLeaseTimersParams struct {
 	TimerIDs []pgtype.UUID
 }
 
-// ForgetLeaseTimers deletes lease timers whose leases are all over. One that somebody has looked at meanwhile is
-// gone, and what was left of it stands in another; one that is looked at right now is left to that.
+// ForgetLeaseTimers deletes lease timers whose leases have all ended. A timer that LookAtLeases took in the meantime
+// is gone, and its remaining leases are in a new one; a timer that LookAtLeases holds at the moment is skipped.
 //
 // Used by: engine.ExpireLeases.
 // Locks: timers skips (FOR UPDATE, then the DELETE).
@@ -93,11 +93,11 @@ func (q *Queries) ForgetLeaseTimers(ctx context.Context, db DBTX, arg ForgetLeas
 
 const lookAtLeases = `-- name: LookAtLeases :many
 WITH clock AS MATERIALIZED (
-    -- The time of the look, for all its rows.
+    -- The time of the call, for all its rows.
     SELECT ffx_now_ms($1) AS now_ms
 ),
 due AS (
-    -- The next lease timers that are due, locked, and how many leases stand before each.
+    -- The next due lease timers, locked, with the number of leases listed before each.
     SELECT
         d.timer_row_id,
         d.due_at_ms,
@@ -121,7 +121,7 @@ due AS (
     ) AS d
 ),
 taken AS (
-    -- As many of them as make about max_items leases, deleted.
+    -- The first of them that list about max_items leases, deleted.
     DELETE FROM ffx_lease_timer AS w
     USING due AS d
     WHERE
@@ -137,7 +137,7 @@ taken AS (
         w.attempt_indexes
 ),
 items AS (
-    -- The attempts they stand for.
+    -- The attempts that they list.
     SELECT
         unnest(t.partition_keys) AS partition_key,
         unnest(t.execution_ids) AS execution_id,
@@ -154,7 +154,7 @@ leased AS (
         a.lease_expires_at_ms,
         a.ffx_timeout_at_ms
     FROM items AS i
-    -- One by one: where the planner expects no lease at all it would read every attempt.
+    -- Looked up one by one: if the planner expects no leases, it would read every attempt.
     CROSS JOIN LATERAL (
         SELECT
             t.partition_key,
@@ -173,7 +173,7 @@ leased AS (
     WHERE a.lease_expires_at_ms IS NOT NULL
 ),
 held AS (
-    -- The same with their executions: whether the lease ran out, and whether its loss may end the execution.
+    -- These with their executions: whether the lease ran out, and whether its loss may end the execution.
     SELECT
         l.partition_key,
         l.execution_id,
@@ -225,7 +225,7 @@ timed AS (
             held.attempt_index,
             held.lease_expires_at_ms,
             held.expired,
-            -- As many to a row as to the largest claim.
+            -- A row lists as many leases as one for the largest claim.
             (row_number() OVER (PARTITION BY held.expired ORDER BY held.lease_expires_at_ms) - 1) / 1000 AS part
         FROM held
     ) AS h
@@ -275,13 +275,14 @@ type LookAtLeasesRow struct {
 	MayEnd         bool
 }
 
-// LookAtLeases looks, after a position, at about max_items leases that were to run out by now, and returns those
-// that did, oldest first; every row says how far it came, and if none has run out that is all the only row says.
-// No row that says it: nothing was to be looked at. What was given back, or has no execution any more, it forgets;
-// what was renewed gets a timer for when the next one runs out; what has run out stays due as long as its attempt has
-// the lease, before whatever this look began with: a caller that goes on after its position, or another that is
-// further on, does not meet it again. may_end forecasts that the loss ends the execution, so that the lock of its
-// flow can be taken before any row.
+// LookAtLeases takes, after a position, the timers of about max_items leases that are due, and returns the leases
+// that have run out, oldest first. Every row has the position reached; if no lease has run out, a single row has only
+// that. No row: no timer is due.
+//
+// The timers are replaced. A lease that was given back, or whose execution is gone, gets none. A renewed lease gets a
+// timer for its next expiry. An expired lease stays due as long as its attempt has the lease, with a timer before the
+// first one taken here: a caller that continues after its position, or another further on, does not get it again.
+// may_end forecasts that the loss ends the execution, so that the caller can lock its flow before any row.
 //
 // A lease that is taken while this statement runs has a timer of its own.
 //
@@ -369,7 +370,7 @@ released_attempts AS (
     UPDATE ff_attempt AS a
     SET
         outcome = 'lease_expired_reclaimable',
-        -- Who lost it, of the newest 32.
+        -- The worker that lost it; the newest 32 are kept.
         raw_fields = CASE
             WHEN a.worker_instance_id IS NULL THEN a.raw_fields
             ELSE jsonb_set(
@@ -433,8 +434,8 @@ type ReleaseExpiredLeasesParams struct {
 	NowMs             int64
 }
 
-// ReleaseExpiredLeases gives executions whose worker fell silent back to their lanes, under a raised
-// epoch: the same attempt goes on with the next claim. Returns the lanes that have work now.
+// ReleaseExpiredLeases returns executions whose worker fell silent to their lanes, under a raised epoch: the next
+// claim resumes the same attempt. Returns the lanes that have work now.
 //
 // Used by: engine.ExpireLeases, engine.RepairQueue.
 // Locks: L1 held; L2 held; L7 new.
@@ -492,7 +493,7 @@ SELECT
     t.attempt_index,
     t.lease_epoch,
     coalesce(t.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the id of its lease in raw_fields; ours is in the column.
+    -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
     coalesce(CASE
         WHEN t.lease_epoch = t.ffx_lease_epoch THEN t.ffx_lease_id::text
         ELSE t.raw_fields ->> 'lease_id'
@@ -556,12 +557,12 @@ type TakeExpiredLeasesRow struct {
 }
 
 // TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due
-// and which nobody else holds; the others wait for the next scan. timed_out: the attempt has taken longer than its
-// timeout, too.
+// and not locked elsewhere; the rest wait for the next scan. timed_out: the attempt has also run longer than its
+// timeout.
 //
 // Used by: engine.ExpireLeases.
-// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides from nothing
-// but their own columns.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides only from their
+// own columns.
 func (q *Queries) TakeExpiredLeases(ctx context.Context, db DBTX, arg TakeExpiredLeasesParams) ([]TakeExpiredLeasesRow, error) {
 	rows, err := db.Query(ctx, takeExpiredLeases,
 		arg.DefaultCap,

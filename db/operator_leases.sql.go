@@ -98,8 +98,8 @@ type ListExpiredLeasesRow struct {
 	WorkerInstanceID string
 }
 
-// ListExpiredLeases returns the leases that have run out by as_of, and that nobody has taken away yet, after a
-// position, by when they ran out. It looks at every lease timer that is due by then, and at the attempts it stands for.
+// ListExpiredLeases returns the leases that have run out by as_of and that no job has taken away yet, after a
+// position, by expiry. It reads every lease timer that is due by then, and the attempts that it lists.
 //
 // Used by: engine.ListExpiredLeases.
 // Locks: none. Spans partitions.
@@ -172,7 +172,7 @@ interrupted AS (
     UPDATE ff_attempt AS a
     SET
         outcome = 'interrupted',
-        -- As ReleaseExpiredLeases notes it.
+        -- In the form of ReleaseExpiredLeases.
         raw_fields = CASE
             WHEN a.worker_instance_id IS NULL THEN a.raw_fields
             ELSE jsonb_set(
@@ -240,8 +240,8 @@ type RevokeLeaseParams struct {
 	WorkerInstanceID string
 }
 
-// RevokeLease takes the lease of a running attempt away, under a raised epoch: the same attempt goes on with the next
-// claim. Returns the lane that has work now. The caller has locked and judged both rows.
+// RevokeLease takes the lease of a running attempt away, under a raised epoch: the next claim resumes the same
+// attempt. Returns the lane that has work now. The caller has locked and judged both rows.
 //
 // Used by: engine.RevokeLease.
 // Locks: L1 held; L2 held; L7 new.

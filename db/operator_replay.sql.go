@@ -68,8 +68,9 @@ type BlockDownstreamParams struct {
 	NowMs        int64
 }
 
-// BlockDownstream makes executions that nobody has claimed yet wait for their dependencies again, and deletes their
-// grants. Returns those that hold a quota slot. What was blocked on them before, or is claimed, is left alone.
+// BlockDownstream makes executions that are not claimed yet wait for their dependencies again, and deletes their
+// grants. Returns those that hold a quota slot. It leaves executions unchanged that dependencies blocked before, or
+// that are claimed.
 //
 // Used by: engine.ReplayExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: L4 held; L5 waits (their grants, DELETE).
@@ -109,12 +110,12 @@ type DismissCompletionsParams struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-// DismissCompletions marks what an execution that is replayed has left undispatched as dispatched: its next end counts
-// instead. Returns how many events that were.
+// DismissCompletions marks the undispatched events of an execution that is replayed as dispatched: its next end
+// counts instead. Returns how many there were.
 //
 // Used by: engine.ReplayExecution.
-// Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one for as long as it counts). Looks at all
-// that is undispatched.
+// Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one for as long as it counts). Reads all
+// undispatched events.
 func (q *Queries) DismissCompletions(ctx context.Context, db DBTX, arg DismissCompletionsParams) (int64, error) {
 	result, err := db.Exec(ctx, dismissCompletions, arg.NowMs, arg.PartitionKey, arg.ExecutionID)
 	if err != nil {
@@ -240,13 +241,13 @@ type ListDownstreamGroupsRow struct {
 	HasStarted       bool
 }
 
-// ListDownstreamGroups returns the applied edges that lead from an execution, by downstream, with the group that each
-// counts in, how many edges of the group are marked as resolved by bucket, how many are staged and not applied, and what
-// is known of the downstream execution. counted_as: the outcome that the edge is marked with, empty where it is not.
-// has_group: the group has a row.
+// ListDownstreamGroups returns the applied edges that lead from an execution, by downstream, each with the group that
+// it counts in: how many edges of the group are marked as resolved, by bucket, how many are staged and not applied,
+// and the facts about the downstream execution. counted_as: the outcome the edge is marked with, empty if it has no
+// mark. has_group: the group has a row.
 //
 // Used by: engine.ReplayExecution.
-// Locks: none. Groups, and what has not been started, are locked by the caller.
+// Locks: none. The caller has locked the groups and the downstream executions that have not started.
 func (q *Queries) ListDownstreamGroups(ctx context.Context, db DBTX, arg ListDownstreamGroupsParams) ([]ListDownstreamGroupsRow, error) {
 	rows, err := db.Query(ctx, listDownstreamGroups, arg.PartitionKey, arg.FlowID, arg.UpstreamEID)
 	if err != nil {
@@ -336,7 +337,7 @@ type LockInboundGroupRow struct {
 }
 
 // LockInboundGroup locks the group that decides about an execution and returns it, with how many edges lead into it,
-// applied and staged only. No row: nothing was ever to decide about it.
+// applied or only staged. No row: the execution never had dependencies.
 //
 // Used by: engine.ReplayExecution.
 // Locks: L3 waits (the group row FOR UPDATE). The flow's exclusive lock is held.
@@ -381,7 +382,7 @@ downstream AS (
             t.upstream_eid = i.upstream_eid
             AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
             AND (t.flow_id = i.flow_id) IS TRUE
-            AND t.policy <> 'null' -- which the index that covers the rest has not
+            AND t.policy <> 'null' -- this column is not in the index that covers the others
         OFFSET 0
     ) AS d
     ORDER BY
@@ -409,8 +410,8 @@ type LockUnstartedDownstreamParams struct {
 	UpstreamEID  pgtype.UUID
 }
 
-// LockUnstartedDownstream locks those executions that wait for an execution, or were released by it, and have not been
-// claimed yet, so that none is until the caller has committed.
+// LockUnstartedDownstream locks the executions that wait for an execution, or were released by it, and have not been
+// claimed yet, so that none is claimed until the caller has committed.
 //
 // Used by: engine.ReplayExecution.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE by execution_id). A row that fails the guard is not waited for.
@@ -429,7 +430,7 @@ WITH source AS (
 )
 UPDATE ff_edge AS d
 SET
-    -- The same for all, so made once.
+    -- The same for all rows, so built once.
     policy = d.policy || (
         SELECT
             jsonb_build_object(
@@ -455,8 +456,8 @@ type MarkCountedEdgesParams struct {
 	UpstreamEID  pgtype.UUID
 }
 
-// MarkCountedEdges marks edges that lead from an execution as resolved, which another program counted and did not mark:
-// its next end does not count there.
+// MarkCountedEdges marks edges from an execution as resolved that another program counted and did not mark: its next
+// end does not count there.
 //
 // Used by: engine.ReplayExecution.
 // Locks: L3 held.
@@ -474,7 +475,7 @@ func (q *Queries) MarkCountedEdges(ctx context.Context, db DBTX, arg MarkCounted
 
 const reopenEdges = `-- name: ReopenEdges :exec
 WITH input AS (
-    -- The groups, as they are to be.
+    -- The groups with their new counters.
     SELECT
         $1::smallint AS partition_key,
         $2::uuid AS flow_id,
@@ -486,7 +487,7 @@ WITH input AS (
     LIMIT cardinality($3::uuid[])
 ),
 source AS (
-    -- Where the edges lead from.
+    -- The executions that the edges lead from.
     SELECT
         $1::smallint AS partition_key,
         $2::uuid AS flow_id,
@@ -529,8 +530,8 @@ type ReopenEdgesParams struct {
 	EdgeIDs        []pgtype.UUID
 }
 
-// ReopenEdges opens edges that lead from an execution which is replayed, and gives the groups they count in the counters
-// without them.
+// ReopenEdges opens edges that lead from an execution which is replayed, and gives their groups the counters without
+// them.
 //
 // Used by: engine.ReplayExecution.
 // Locks: L3 held.
@@ -564,7 +565,7 @@ WITH opened AS (
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND (
             d.policy ? 'resolved_at_ms' AND (d.policy ->> 'resolved_outcome' = 'success') IS NOT TRUE
-            -- What another program counted it did not mark.
+            -- Another program does not mark the edges that it counts.
             OR NOT d.policy ? 'resolved_at_ms' AND NOT EXISTS (
                 SELECT
                 FROM ff_exec_core AS u
@@ -585,7 +586,7 @@ WITH opened AS (
                             OFFSET 0
                         )
                     )
-                OFFSET 0 -- else all executions and attempts may be read, to be looked up in memory
+                OFFSET 0 -- without it the planner may read all executions and attempts to look them up in memory
             )
         )
 )
@@ -608,8 +609,8 @@ type ReopenInboundEdgesParams struct {
 	NowMs         int64
 }
 
-// ReopenInboundEdges opens the edges into an execution that is replayed, save for those of successes: each counts again
-// when its upstream, replayed too, ends. The group keeps its successes, and counts all others as running.
+// ReopenInboundEdges opens the edges into an execution that is replayed, except those of successes: each counts again
+// when its upstream, also replayed, ends. The group keeps its successes and counts all others as running.
 //
 // Used by: engine.ReplayExecution.
 // Locks: L3 held.
@@ -695,7 +696,7 @@ WITH replayed AS (
         e.ffx_instance_tag
 ),
 begun_again AS (
-    -- Its attempt, as if it had not been claimed yet.
+    -- Its attempt, as before its claim.
     UPDATE ff_attempt AS a
     SET
         outcome = NULL,
@@ -762,10 +763,10 @@ type ReplayExecutionRow struct {
 	Claimable   bool
 }
 
-// ReplayExecution sets an ended execution that the caller has locked back to run again, before its dependencies, before
-// the gate of its budget or quota, or claimable; what it left goes, save for what it read and its history. Its attempt
-// at the given index, where the caller says so, begins again under a raised epoch. Appends the operator event. Returns
-// the lane, the public state, and whether the lane has work now.
+// ReplayExecution sets an ended execution that the caller has locked back to run again, before its dependencies,
+// before the gate of its budget or quota, or claimable. It clears the results of the last run and keeps the input and
+// the history. If the caller asks for it, the attempt at the given index begins again under a raised epoch. Appends
+// the operator event. Returns the lane, the public state, and whether the lane has work now.
 //
 // Used by: engine.ReplayExecution.
 // Locks: L1 held; L2 held; L7 new.

@@ -58,8 +58,8 @@ type ListEventExecutionsRow struct {
 	Tags        []byte
 }
 
-// ListEventExecutions returns what events carry of their executions beside what is stored with them. No row: the execution
-// is not there.
+// ListEventExecutions returns the columns of executions that events carry beside their own. No row: the execution
+// does not exist.
 //
 // Used by: events.Subscribe, events.Handle.
 // Locks: none.
@@ -128,8 +128,8 @@ type ListFlowInstancesRow struct {
 	InstanceTag string
 }
 
-// ListFlowInstances returns the namespaces and instance tags of flows, for events that do not say them. No row: the flow is
-// not there.
+// ListFlowInstances returns the namespaces and instance tags of flows, for events without them. No row: the flow does
+// not exist.
 //
 // Used by: events.Subscribe, events.Handle.
 // Locks: none.

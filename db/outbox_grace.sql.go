@@ -35,7 +35,7 @@ type GetLastEventParams struct {
 	UpToEventID int64
 }
 
-// GetLastEvent returns the greatest event id of an outbox up to up_to_event_id, or its floor where that is greater.
+// GetLastEvent returns the greatest event id of an outbox up to up_to_event_id, or its floor if that is greater.
 //
 // Used by: events.Subscribe, events.Handle.
 // Locks: none; one snapshot. Spans partitions.
@@ -48,7 +48,7 @@ func (q *Queries) GetLastEvent(ctx context.Context, db DBTX, arg GetLastEventPar
 
 const getOutboxState = `-- name: GetOutboxState :one
 SELECT
-    -- Without the right PostgreSQL 18 returns NULL, as for a sequence that has given out nothing. Older ones fail.
+    -- Without the right PostgreSQL 18 returns NULL, as it does for an unused sequence. Older versions fail.
     CASE
         WHEN has_sequence_privilege(s.seqrelid, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(s.seqrelid), 0)
         ELSE 0
@@ -62,8 +62,8 @@ SELECT
         (SELECT o.floor_event_id FROM ffx_outbox_floor AS o WHERE o.outbox = $1::text),
         0
     )::bigint AS floor_event_id,
-    -- When the server started, and its processes that belong to no session: checkpointer, writers, launcher. A crash ends
-    -- them all, and others take their places. Where none is shown, the session that is asked takes theirs.
+    -- The start of the server and its processes that belong to no session: checkpointer, writers, launcher. A crash
+    -- ends them all, and others replace them. If none is visible, the present session stands in for them.
     (
         ARRAY[extract(EPOCH FROM pg_postmaster_start_time())::text] || (
             SELECT array_agg(a.pid::text || '/' || coalesce(extract(EPOCH FROM a.backend_start)::text, '') ORDER BY a.pid)
@@ -95,10 +95,10 @@ type GetOutboxStateRow struct {
 	Witness      []string
 }
 
-// GetOutboxState returns how far the sequence of an outbox has come, 0 before its first id, whether that is what its readers
-// rely on, whether the server is a standby, and the floor of the outbox. witness names processes of the server that run
-// until it stops or crashes. readable tells whether the role may ask the sequence at all; last_event_id means nothing
-// otherwise.
+// GetOutboxState returns the last value of the sequence of an outbox (0 before its first id), whether that is the
+// sequence its readers rely on, whether the server is a standby, and the floor of the outbox. witness names processes
+// of the server that run until it stops or crashes. readable: the role may read the sequence; otherwise last_event_id
+// means nothing.
 //
 // Used by: events.Subscribe, events.Handle.
 // Locks: none. Spans partitions.
@@ -122,7 +122,7 @@ const getWitnessRuns = `-- name: GetWitnessRuns :one
 SELECT (
     $1::text[] <@ (
         ARRAY[extract(EPOCH FROM pg_postmaster_start_time())::text] || ARRAY(
-            -- The start is hidden from a role without the right to see it, at both times; then it goes by the process id alone.
+            -- A role without the right to see the start reads NULL both times; then only the process id is compared.
             SELECT a.pid::text || '/' || coalesce(extract(EPOCH FROM a.backend_start)::text, '')
             FROM pg_catalog.pg_stat_activity AS a
         )
@@ -130,8 +130,8 @@ SELECT (
 )::boolean AS runs
 `
 
-// GetWitnessRuns tells whether the processes still run that GetOutboxState named. While they do, the server has not crashed,
-// nor has another one taken its place: no id was given out twice. Any session may be asked.
+// GetWitnessRuns returns whether the processes that GetOutboxState named still run. While they do, the server has not
+// crashed and has not been replaced by another one, so no id was assigned twice. Any session may ask.
 //
 // Used by: events.Subscribe, events.Handle.
 // Locks: none. Spans partitions.
@@ -161,9 +161,9 @@ type ListOutboxWritersRow struct {
 	ProcessID          int32
 }
 
-// ListOutboxWriters returns the transactions that may have inserted into an outbox and have not ended: all that hold the lock
-// that an INSERT takes before it takes an id, and keeps to the end of the transaction. The process id is 0 for one that is
-// prepared.
+// ListOutboxWriters returns the open transactions that may have inserted into an outbox: all that hold the lock that
+// an INSERT takes before it takes an id, and keeps until the transaction ends. The process id is 0 for a prepared
+// transaction.
 //
 // Used by: events.Subscribe, events.Handle.
 // Locks: none. Spans partitions.

@@ -70,9 +70,9 @@ type ReadCompletionEventsRow struct {
 	CommittedAtMs int64
 }
 
-// ReadCompletionEvents returns the completion events from from_event_id to to_event_id, oldest first and at most page_size, each
-// with the floor: the greatest event id that was ever deleted, in the same snapshot. One row that was not found says
-// that there are none.
+// ReadCompletionEvents returns the completion events from from_event_id to to_event_id, oldest first and at most
+// page_size, each with the floor in the same snapshot: the greatest event id that was ever deleted. A single row with
+// found = false: there are none.
 //
 // Used by: events.Subscribe, events.Handle.
 // Locks: none; one snapshot. Spans partitions.

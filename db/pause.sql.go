@@ -58,7 +58,7 @@ type EnsurePauseParams struct {
 	Reason  string
 }
 
-// EnsurePause pauses a lane or drains a worker instance. Of one that is paused already only the reason changes.
+// EnsurePause pauses a lane or drains a worker instance. If it is paused already, only the reason changes.
 //
 // Used by: engine.PauseLane, engine.DrainWorker.
 // Locks: pauses waits (the row, INSERT).

@@ -13,119 +13,121 @@ import (
 )
 
 type Querier interface {
-	// AddToGroups adds edges to what groups count, and gives them their policies and targets. A group without a row is made.
+	// AddToGroups adds edges to the counters of groups and sets their policies and targets. It creates missing rows of
+	// groups.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: L3 held.
 	AddToGroups(ctx context.Context, db DBTX, arg AddToGroupsParams) error
-	// AdoptExecutions brings executions that another program created, or left half-done, into the form of this library: the
-	// facts that it keeps in columns, and, of those that wait and that nobody has a lease or a grant of, the state. held:
-	// dependencies hold it. Returns those that it changed. What is in canonical form is left alone, and so is what somebody
-	// else holds, and what has joined a flow since it was found.
+	// AdoptExecutions converts executions that another program created, or left half-done, to the form of this library.
+	// It fills the columns, and writes the state of executions that wait without a lease or a grant. held: dependencies
+	// block the execution. Returns the changed ones. Canonical rows stay unchanged, and so do rows that another
+	// transaction holds or that have joined a flow since they were found.
 	//
 	// Used by: engine.Adopt, engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
 	AdoptExecutions(ctx context.Context, db DBTX, arg AdoptExecutionsParams) ([]AdoptExecutionsRow, error)
-	// AdvanceConsumer moves a consumer that LockConsumer has locked to the last event that its handler got through with, and
-	// keeps it for hold_ms more.
+	// AdvanceConsumer moves a consumer that LockConsumer has locked to the last event that its handler finished, and
+	// extends the hold by hold_ms.
 	//
 	// Used by: events.HandleWith, events.HandleBatches.
 	// Locks: consumers held (UPDATE).
 	AdvanceConsumer(ctx context.Context, db DBTX, arg AdvanceConsumerParams) (int64, error)
-	// ApplyEdges makes edges count that were staged only. outcome is as in InsertEdges.
+	// ApplyEdges applies staged edges, so that they count. outcome is as in InsertEdges.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L3 waits (edge rows FOR UPDATE, then the UPDATE). The caller holds the flow's exclusive lock.
 	ApplyEdges(ctx context.Context, db DBTX, arg ApplyEdgesParams) error
-	// BlockDownstream makes executions that nobody has claimed yet wait for their dependencies again, and deletes their
-	// grants. Returns those that hold a quota slot. What was blocked on them before, or is claimed, is left alone.
+	// BlockDownstream makes executions that are not claimed yet wait for their dependencies again, and deletes their
+	// grants. Returns those that hold a quota slot. It leaves executions unchanged that dependencies blocked before, or
+	// that are claimed.
 	//
 	// Used by: engine.ReplayExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L4 held; L5 waits (their grants, DELETE).
 	BlockDownstream(ctx context.Context, db DBTX, arg BlockDownstreamParams) ([]pgtype.UUID, error)
-	// BlockExecution blocks an execution that the caller has locked, for a reason, and takes back what admitted it. Its
-	// grants and its quota slot are the caller's to delete.
+	// BlockExecution blocks an execution that the caller has locked, for a reason, and withdraws its admission. The
+	// caller deletes its grants and its quota slot.
 	//
 	// Used by: engine.BlockExecution.
 	// Locks: L1 held.
 	BlockExecution(ctx context.Context, db DBTX, arg BlockExecutionParams) error
-	// ChangePriority gives an execution that the caller has locked another priority and appends the operator event. Its
-	// queue entry moves by a trigger.
+	// ChangePriority gives an execution that the caller has locked another priority and appends the operator event. A
+	// trigger moves its queue entry.
 	//
 	// Used by: engine.ChangePriority.
 	// Locks: L1 held; L7 new.
 	ChangePriority(ctx context.Context, db DBTX, arg ChangePriorityParams) error
-	// ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the
-	// scan positions, which the caller passes highest priority first. An interrupted attempt is passed over: a
-	// full scan resumes it. Fewer rows than asked for: nothing more was claimable and unlocked there.
+	// ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the scan
+	// positions, which the caller passes highest priority first. It skips interrupted attempts, which a full scan
+	// resumes. Fewer rows than asked for: nothing more was claimable and unlocked there.
 	//
-	// The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row
-	// stands in the way) keeps nothing; the caller then claims by TakeClaimable, which sorts out each row.
+	// This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row is in
+	// the way) keeps nothing; the caller then claims by TakeClaimable, which judges each row alone.
 	//
 	// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
 	// timers new; L7 new. Spans partitions.
 	ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAfterPositionsParams) ([]ClaimAfterPositionsRow, error)
-	// ClaimCompletions marks completion events as dispatched. No row for one that is dispatched already, or that
-	// another dispatcher holds.
+	// ClaimCompletions marks completion events as dispatched. No row: the event is dispatched already, or another
+	// dispatcher holds it.
 	//
 	// Used by: engine.DispatchCompletions.
 	// Locks: L7 skips (event rows FOR UPDATE, then the UPDATE).
 	ClaimCompletions(ctx context.Context, db DBTX, arg ClaimCompletionsParams) ([]ClaimCompletionsRow, error)
-	// ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim
-	// order: interrupted attempts go on, the others are opened. Fewer rows than asked for: nothing more was
-	// claimable and unlocked.
+	// ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim order. It
+	// resumes interrupted attempts and opens new ones for the rest. Fewer rows than asked for: nothing more was claimable
+	// and unlocked.
 	//
-	// The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted
-	// attempt is not as the execution says, or held by somebody else) or 23505 (an attempt row stands in the way) keeps nothing;
-	// the caller then claims by TakeClaimable, which sorts out each row.
+	// This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted attempt
+	// does not match its execution, or another transaction holds it) or 23505 (an attempt row is in the way) keeps
+	// nothing; the caller then claims by TakeClaimable, which judges each row alone.
 	//
 	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
 	// UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
 	ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadParams) ([]ClaimFromHeadRow, error)
-	// ClaimOneAfterPosition is ClaimAfterPositions for one execution after one scan position: a quarter of what a statement for
-	// one execution takes is that its parts are set up, and without arrays there are fewer.
+	// ClaimOneAfterPosition is ClaimAfterPositions for one execution after one scan position. Setting up the parts takes
+	// a quarter of the time of a statement for one execution, and without arrays there are fewer parts.
 	//
 	// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
 	// timers new; L7 new. Spans partitions.
 	ClaimOneAfterPosition(ctx context.Context, db DBTX, arg ClaimOneAfterPositionParams) ([]ClaimOneAfterPositionRow, error)
-	// ClearSiblingCancels takes groups off the list of what is to be cancelled.
+	// ClearSiblingCancels removes groups from the list of pending cancels.
 	//
 	// Used by: engine.CancelSiblings.
-	// Locks: L3 held; L7 held. Of a group that has no row there is only the row of the list.
+	// Locks: L3 held; L7 held. A group without a row has only its row in the list.
 	ClearSiblingCancels(ctx context.Context, db DBTX, arg ClearSiblingCancelsParams) error
-	// CloseFlow lets a flow take no more members and replays: it is deleted in several transactions.
+	// CloseFlow makes a flow refuse new members and replays: it is deleted in several transactions.
 	//
 	// Used by: engine.PurgeFlows.
 	// Locks: L0 held.
 	CloseFlow(ctx context.Context, db DBTX, arg CloseFlowParams) error
-	// CommitLazily lets the transaction be committed without waiting for the disk: what it deletes would be found again.
+	// CommitLazily lets the transaction commit without waiting for the disk: lost deletions would be repeated.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.TrimOutboxes, engine.PurgeFlows.
 	// Locks: none.
 	CommitLazily(ctx context.Context, db DBTX) error
-	// CompleteExecutions ends running attempts with success and stores their results; ord (from 1) is the
-	// input position. No row for an item: its fence failed or the row is not canonical, and the caller
-	// settles it by the slow path, which names the reason.
+	// CompleteExecutions ends running attempts with success and stores their results; ord (from 1) is the input position.
+	// No row for an item: its fence failed or the row is not canonical, and the caller settles it by the slow path, which
+	// finds the reason.
 	//
-	// The fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not) keeps
-	// nothing. The completion events of members are born dispatched: the same transaction resolves their
-	// dependents, whose events follow.
+	// This is the fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not) keeps nothing.
+	// The completion events of members are inserted as dispatched: the same transaction resolves their dependents, whose
+	// events follow.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 	// Locks: L1 waits (execution rows, UPDATE in array order); L2 waits (their attempts, UPDATE); L7 new. The caller
 	// sorts by (partition_key, execution_id) and holds L0 of members.
 	CompleteExecutions(ctx context.Context, db DBTX, arg CompleteExecutionsParams) ([]CompleteExecutionsRow, error)
-	// CompleteOne is CompleteExecutions for one: by its key, without arrays.
+	// CompleteOne is CompleteExecutions for one execution: by its key, without arrays.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 	// Locks: L1 waits (the execution's row, UPDATE); L2 waits (its attempt, UPDATE); L7 new. The caller holds L0 of a member.
 	CompleteOne(ctx context.Context, db DBTX, arg CompleteOneParams) ([]CompleteOneRow, error)
-	// CountGrowth adds members and edges to the counters of a flow, one revision each, and returns what they are now. It
-	// writes the row of a flow that has changed otherwise too, so that a transaction with an older snapshot fails at the
-	// flow's lock.
+	// CountGrowth adds members and edges to the counters of a flow, one revision each, and returns the new values. It
+	// also writes the row of a flow that changed in another way, so that a transaction with an older snapshot fails at
+	// the flow's lock.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 	// engine.SetGroupPolicy.
@@ -142,43 +144,44 @@ type Querier interface {
 	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
 	// Locks: L5 waits (DELETE). The execution is locked by the caller.
 	DeleteGrants(ctx context.Context, db DBTX, arg DeleteGrantsParams) error
-	// DiscardWaiting removes what could still act on executions that a background job ended: their
-	// suspensions, waitpoints and grants.
+	// DiscardWaiting deletes the suspensions, waitpoints and grants of ended executions, so that none of them acts on an
+	// execution later.
 	//
 	// Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
 	// engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
 	// engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L5 waits (DELETE). The executions are locked by the caller.
 	DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error
-	// DismissCompletions marks what an execution that is replayed has left undispatched as dispatched: its next end counts
-	// instead. Returns how many events that were.
+	// DismissCompletions marks the undispatched events of an execution that is replayed as dispatched: its next end
+	// counts instead. Returns how many there were.
 	//
 	// Used by: engine.ReplayExecution.
-	// Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one for as long as it counts). Looks at all
-	// that is undispatched.
+	// Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one for as long as it counts). Reads all
+	// undispatched events.
 	DismissCompletions(ctx context.Context, db DBTX, arg DismissCompletionsParams) (int64, error)
 	// DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L2 waits (DELETE).
 	DropAttemptsOf(ctx context.Context, db DBTX, arg DropAttemptsOfParams) error
-	// DropBacklogMembers takes members off the requests by which their flows were cancelled, and returns how many.
+	// DropBacklogMembers removes members from the requests that cancelled their flows, and returns how many it removed.
 	//
 	// Used by: engine.AckFlowCancel, engine.CancelFlows.
-	// Locks: L0 waits (the rows of members, DELETE: whoever takes some off holds the row of the request).
+	// Locks: L0 waits (the rows of members, DELETE; the caller holds the row of the request).
 	DropBacklogMembers(ctx context.Context, db DBTX, arg DropBacklogMembersParams) (int64, error)
-	// DropBacklogMembersOf deletes what a backlog that is gone left behind of flows that are about to be deleted.
+	// DropBacklogMembersOf deletes backlog members left without a backlog, of flows that are about to be deleted.
 	//
 	// Used by: engine.PurgeFlows.
 	// Locks: L0 held (DELETE).
 	DropBacklogMembersOf(ctx context.Context, db DBTX, arg DropBacklogMembersOfParams) error
-	// DropBudgetUsageOf deletes what executions that are about to be deleted have spent, each for itself: the sums of
-	// the budgets stay. The rows are in the partitions of the budgets.
+	// DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
+	// budgets stay. The rows are in the partitions of the budgets.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L6 waits (DELETE). Spans partitions.
 	DropBudgetUsageOf(ctx context.Context, db DBTX, executionIds []pgtype.UUID) error
-	// DropCancelDispatchesOf deletes what the cancel outbox, which nothing writes, has of flows that are about to be deleted.
+	// DropCancelDispatchesOf deletes the rows that the cancel outbox, which has no writer, has for flows that are about
+	// to be deleted.
 	//
 	// Used by: engine.PurgeFlows.
 	// Locks: L0 held (DELETE).
@@ -188,7 +191,7 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L5 waits (DELETE).
 	DropClaimGrantsOf(ctx context.Context, db DBTX, arg DropClaimGrantsOfParams) error
-	// DropCreationKeys gives keys back that no creation made use of.
+	// DropCreationKeys deletes keys that no creation used.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: keys held.
@@ -203,13 +206,13 @@ type Querier interface {
 	// Used by: engine.PurgeFlows.
 	// Locks: L3 waits (DELETE).
 	DropEdgesOf(ctx context.Context, db DBTX, arg DropEdgesOfParams) error
-	// DropEmptyBacklogs deletes the requests of flows that have no members any more, and returns how many. The caller has
-	// locked them in an earlier statement, and taken members off in another.
+	// DropEmptyBacklogs deletes the requests that have no members left, and returns how many it deleted. The caller has
+	// locked them in an earlier statement and removed members in another.
 	//
 	// Used by: engine.AckFlowCancel, engine.CancelFlows.
 	// Locks: L0 waits (the rows of requests, DELETE: they are locked).
 	DropEmptyBacklogs(ctx context.Context, db DBTX, arg DropEmptyBacklogsParams) (int64, error)
-	// DropExecutions deletes executions that the caller has locked, after all that belongs to them.
+	// DropExecutions deletes executions that the caller has locked, after all their other rows.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L1 held (DELETE).
@@ -219,7 +222,7 @@ type Querier interface {
 	// Used by: engine.PurgeFlows.
 	// Locks: L0 held (DELETE).
 	DropFlowSummariesOf(ctx context.Context, db DBTX, arg DropFlowSummariesOfParams) error
-	// DropFlows deletes flows whose exclusive lock the caller holds, after all that belongs to them.
+	// DropFlows deletes flows whose exclusive lock the caller holds, after all their other rows.
 	//
 	// Used by: engine.PurgeFlows.
 	// Locks: L0 held (DELETE).
@@ -229,7 +232,7 @@ type Querier interface {
 	// Used by: engine.BlockExecution.
 	// Locks: L5 waits (DELETE).
 	DropGrants(ctx context.Context, db DBTX, arg DropGrantsParams) error
-	// DropLaneRetention takes back what SetLaneRetention set and returns it. No row: nothing was set.
+	// DropLaneRetention removes the period set by SetLaneRetention and returns it. No row: none was set.
 	//
 	// Used by: engine.SetLaneRetention.
 	// Locks: retention waits (DELETE).
@@ -239,13 +242,13 @@ type Querier interface {
 	// Used by: engine.ResumeLane, engine.ResumeWorker.
 	// Locks: pauses waits (the row, DELETE).
 	DropPause(ctx context.Context, db DBTX, arg DropPauseParams) (int64, error)
-	// DropPrunedMembersOf deletes what is noted of pruned members of flows that are about to be deleted.
+	// DropPrunedMembersOf deletes the records of pruned members of flows that are about to be deleted.
 	//
 	// Used by: engine.PurgeFlows.
 	// Locks: L0 held (DELETE).
 	DropPrunedMembersOf(ctx context.Context, db DBTX, arg DropPrunedMembersOfParams) error
-	// DropSetAside deletes an event that a consumer has set aside, and returns it. No row: it is not set aside, or somebody
-	// else is at it.
+	// DropSetAside deletes an event that a consumer has set aside, and returns it. No row: it is not set aside, or its
+	// row is locked.
 	//
 	// Used by: events.RetrySetAside.
 	// Locks: consumers skips (FOR UPDATE, then the DELETE).
@@ -255,7 +258,7 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L2 waits (DELETE).
 	DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStreamFramesOfParams) error
-	// DropStreamMetasOf deletes what is known of the streams of executions that are about to be deleted.
+	// DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L2 waits (DELETE).
@@ -275,20 +278,22 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L5 waits (DELETE).
 	DropWaitpointsOf(ctx context.Context, db DBTX, arg DropWaitpointsOfParams) error
-	// EndCancelled ends executions as cancelled, and settles their current attempts as they are under the locks. An attempt
-	// that ran or was to go on ends, under a raised epoch that both rows are given, so that its holder is refused from now
-	// on; of one that had failed for the next one only the outcome is cleared. Returns what was ended, with the worker
-	// instance that lost a lease, and whether another program had replayed it: a row that is terminal already is left alone.
-	// The queue entries of those that were claimable, and the rows of ffx_blocked of those that were blocked, go with them, by
-	// two parts of the statement: the trigger does not fire for what is not_applicable with another mutation time, unless it is
-	// terminal.
+	// EndCancelled ends executions as cancelled and settles their current attempts, as they are under the locks. A
+	// running or interrupted attempt ends under a raised epoch, written to both rows, so that its holder is refused from
+	// now on. A failed attempt that a retry was to follow only loses its outcome. Returns the ended executions, each with
+	// the worker instance that lost a lease and whether another program had replayed it. A row that is terminal already
+	// is left unchanged.
+	//
+	// Two parts of the statement delete the queue entries of claimable executions and the ffx_blocked rows of blocked
+	// ones. The trigger does not do it: it fires for a row that becomes not_applicable with another mutation time only if
+	// that row is terminal.
 	//
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
 	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L1 held; L2 held; queue held, by the execution's row; L7 new.
 	EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error)
-	// EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. Its epoch is raised,
-	// so that the former holder is refused.
+	// EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. It raises the
+	// epoch, so that the former holder is refused.
 	//
 	// Used by: engine.ReclaimExecution.
 	// Locks: L2 held.
@@ -308,19 +313,17 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 	// Locks: L1 held; L2 held; L7 new.
 	EndSucceeded(ctx context.Context, db DBTX, arg EndSucceededParams) error
-	// EndUnsuccessful ends executions without success and settles their attempts: failed by their worker,
-	// failed because their leases were lost too often, or expired. A raised_epoch above 0 is given to both
-	// rows, so that the holder of the attempt is refused from now on; an attempt_index of -1 means that there was
-	// never an attempt, -2 that the last one is settled already. Returns what was ended: a row that is terminal already is
-	// left alone.
+	// EndUnsuccessful ends executions without success and settles their attempts: failed by their worker, failed because
+	// their leases were lost too often, or expired. A raised_epoch above 0 goes to both rows, so that the holder of the
+	// attempt is refused from now on. An attempt_index of -1 means that there was never an attempt, -2 that the last one
+	// is settled already. Returns the ended executions; a row that is terminal already stays unchanged.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
 	// engine.ExpireDeadlines, engine.RepairQueue, engine.ReclaimExecution.
 	// Locks: L1 held; L2 held; L7 new.
 	EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccessfulParams) ([]EndUnsuccessfulRow, error)
-	// EnqueueSiblingCancels lists the upstreams that newly decided groups no longer need: unfinished ones
-	// that feed no other undecided group. The cancels themselves follow in transactions of their own.
-	// staged_from and staged_below are as in ReleaseDownstream.
+	// EnqueueSiblingCancels lists the upstreams that newly decided groups no longer need: unfinished ones that feed no
+	// other undecided group. Later transactions cancel them. staged_from and staged_below are as in ReleaseDownstream.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
 	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
@@ -330,74 +333,75 @@ type Querier interface {
 	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L3 held; L7 new.
 	EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error
-	// EnsureConsumer makes a named consumer that has come to an event. No row: it is there already, and unchanged.
+	// EnsureConsumer creates a named consumer at an event. No row: it exists already, and stays unchanged.
 	//
 	// Used by: events.HandleWith, events.HandleBatches.
-	// Locks: consumers waits (the key, while somebody else makes it).
+	// Locks: consumers waits (the key, while another transaction inserts it).
 	EnsureConsumer(ctx context.Context, db DBTX, arg EnsureConsumerParams) (int64, error)
-	// EnsureGroups makes the missing rows of groups, which need all their upstreams and have counted none.
+	// EnsureGroups inserts the missing rows of groups, which need all their upstreams and have counted none.
 	//
 	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt.
 	// Locks: L3 waits (for a concurrent insert of the same row, in array order). The flows' exclusive locks are held.
 	EnsureGroups(ctx context.Context, db DBTX, arg EnsureGroupsParams) error
-	// EnsureLanes registers lanes that executions were created on; a known lane is left as it is.
+	// EnsureLanes registers lanes that executions were created on; a known lane stays unchanged.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: lanes waits (for a concurrent insert of the same lane, in array order). The caller sorts.
 	EnsureLanes(ctx context.Context, db DBTX, arg EnsureLanesParams) error
-	// EnsurePause pauses a lane or drains a worker instance. Of one that is paused already only the reason changes.
+	// EnsurePause pauses a lane or drains a worker instance. If it is paused already, only the reason changes.
 	//
 	// Used by: engine.PauseLane, engine.DrainWorker.
 	// Locks: pauses waits (the row, INSERT).
 	EnsurePause(ctx context.Context, db DBTX, arg EnsurePauseParams) error
-	// EnsureRetentionPeriod registers for how long a policy wants executions kept, where that is shorter than what is known.
+	// EnsureRetentionPeriod registers the retention period of a policy if it is shorter than the known ones.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: retention waits (for a concurrent insert of the same period).
 	EnsureRetentionPeriod(ctx context.Context, db DBTX, periodMs int64) error
-	// EnsureRetentionSources gives every source of retention its row.
+	// EnsureRetentionSources inserts the missing rows of the sources of retention.
 	//
 	// Used by: engine.Retain, engine.PurgeFlows.
 	// Locks: retention waits (for a concurrent insert of the same row, in one order).
 	EnsureRetentionSources(ctx context.Context, db DBTX) error
-	// ExpireGrants deletes the expired grants of the given executions, and gives those of them back to their lanes that
-	// were granted and have no claim grant left that can be used. Returns what it acted on, with the lane of what is
-	// claimable now.
+	// ExpireGrants deletes the expired grants of the given executions. It returns to their lanes the granted executions
+	// that have no usable claim grant left. Returns the executions it acted on, with the lane of each that is claimable
+	// now.
 	//
 	// Used by: engine.ExpireGrants, engine.RepairQueue.
 	// Locks: L1 held; L5 skips (grants FOR UPDATE, then the DELETE); queue held, by the execution's row.
 	ExpireGrants(ctx context.Context, db DBTX, arg ExpireGrantsParams) ([]ExpireGrantsRow, error)
-	// FenceStrayLeases clears leases that ran out on attempts nobody works on any more: the execution is
-	// not active, or goes on with a later attempt. The outcome stays; no event is written.
+	// FenceStrayLeases clears expired leases of attempts that no longer run: the execution is not active, or is at a
+	// later attempt. The outcome stays, and there is no event.
 	//
 	// Used by: engine.ExpireLeases.
 	// Locks: L2 held, since TakeExpiredLeases.
 	FenceStrayLeases(ctx context.Context, db DBTX, arg FenceStrayLeasesParams) error
-	// FindExecution returns the partitions in which an execution of a uuid stands: one, none, or, where callers made ids of
-	// their own, several.
+	// FindExecution returns the partitions that have an execution with a uuid: one, none, or several if callers chose the
+	// ids themselves.
 	//
 	// Used by: engine.FindExecution.
 	// Locks: none. Spans partitions: looks it up in each.
 	FindExecution(ctx context.Context, db DBTX, arg FindExecutionParams) ([]int16, error)
-	// ForgetLeaseTimers deletes lease timers whose leases are all over. One that somebody has looked at meanwhile is
-	// gone, and what was left of it stands in another; one that is looked at right now is left to that.
+	// ForgetLeaseTimers deletes lease timers whose leases have all ended. A timer that LookAtLeases took in the meantime
+	// is gone, and its remaining leases are in a new one; a timer that LookAtLeases holds at the moment is skipped.
 	//
 	// Used by: engine.ExpireLeases.
 	// Locks: timers skips (FOR UPDATE, then the DELETE).
 	ForgetLeaseTimers(ctx context.Context, db DBTX, arg ForgetLeaseTimersParams) error
-	// ForgetSetAside deletes what a consumer has set aside: one event, or with 0 all of them.
+	// ForgetSetAside deletes events that a consumer has set aside: one event, or with 0 all of them.
 	//
 	// Used by: events.ForgetSetAside, events.RemoveConsumer.
 	// Locks: consumers waits (DELETE).
 	ForgetSetAside(ctx context.Context, db DBTX, arg ForgetSetAsideParams) (int64, error)
-	// ForgetSiblingCancels forgets which upstreams of a flow's groups were to be cancelled: all of them have ended.
+	// ForgetSiblingCancels clears the lists of upstreams to cancel of a flow's groups: all of them have ended.
 	//
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
-	// Locks: L3 waits (group rows, UPDATE; nobody else of this library has one under the flow's exclusive lock); L7 waits
-	// (the rows of what is to be cancelled, DELETE, likewise).
+	// Locks: L3 waits (group rows, UPDATE; under the flow's exclusive lock no other caller of this library has one); L7
+	// waits (rows of the list of pending cancels, DELETE, likewise).
 	ForgetSiblingCancels(ctx context.Context, db DBTX, arg ForgetSiblingCancelsParams) error
-	// ForgetTimeouts clears timeouts of attempts whose lease another program took away, so that no scan meets
-	// them again. This library clears them itself. An attempt that was leased again has another timeout.
+	// ForgetTimeouts clears timeouts of attempts whose lease another program took away, so that no scan returns them
+	// again. This library clears the timeout when it takes a lease away. An attempt that was leased again has a new
+	// timeout.
 	//
 	// Used by: engine.ExpireAttempts.
 	// Locks: L2 skips (attempt rows FOR UPDATE, then the UPDATE).
@@ -407,13 +411,12 @@ type Querier interface {
 	// Used by: engine.DescribeEdge.
 	// Locks: none.
 	GetEdge(ctx context.Context, db DBTX, arg GetEdgeParams) (GetEdgeRow, error)
-	// GetExecution returns one execution with its current attempt: everything the reads are made of.
-	// No row: it does not exist.
+	// GetExecution returns one execution with its current attempt, for all single reads. No row: it does not exist.
 	//
 	// Used by: engine.DescribeExecution, engine.ExecutionState.
 	// Locks: none; one snapshot.
 	GetExecution(ctx context.Context, db DBTX, arg GetExecutionParams) (GetExecutionRow, error)
-	// GetExecutionExists says whether an execution exists.
+	// GetExecutionExists returns whether an execution exists.
 	//
 	// Used by: engine.UpstreamResults.
 	// Locks: none.
@@ -423,19 +426,19 @@ type Querier interface {
 	// Used by: engine.ExecutionFlow.
 	// Locks: none.
 	GetExecutionFlow(ctx context.Context, db DBTX, arg GetExecutionFlowParams) (*id.FlowID, error)
-	// GetExecutionInput returns what a worker needs to run an execution. No row: it does not exist.
+	// GetExecutionInput returns the columns a worker needs to run an execution. No row: it does not exist.
 	//
 	// Used by: engine.ExecutionInput.
 	// Locks: none.
 	GetExecutionInput(ctx context.Context, db DBTX, arg GetExecutionInputParams) (GetExecutionInputRow, error)
-	// GetExecutionProgress returns what was last reported of an execution's progress, each part as it is stored. No row: it
-	// does not exist.
+	// GetExecutionProgress returns the last reported progress of an execution, each part as stored. No row: it does not
+	// exist.
 	//
 	// Used by: engine.ExecutionProgress.
 	// Locks: none.
 	GetExecutionProgress(ctx context.Context, db DBTX, arg GetExecutionProgressParams) (GetExecutionProgressRow, error)
-	// GetExecutionResult returns the stored result and what the outcome is derived from. No row: the execution
-	// does not exist.
+	// GetExecutionResult returns the stored result and the facts the outcome is derived from. No row: the execution does
+	// not exist.
 	//
 	// Used by: engine.ExecutionResult.
 	// Locks: none; one snapshot.
@@ -445,21 +448,21 @@ type Querier interface {
 	// Used by: engine.ExecutionTag.
 	// Locks: none.
 	GetExecutionTag(ctx context.Context, db DBTX, arg GetExecutionTagParams) (GetExecutionTagRow, error)
-	// GetFlow returns a flow with the fan-in state of its downstream executions, by id, as a JSON array.
-	// staged counts edges that are not applied yet. members counts the members by what their public state is derived from;
-	// a value that decides nothing is "" there. No row: the flow does not exist.
+	// GetFlow returns a flow with the fan-in state of its downstream executions, by id, as a JSON array. staged counts
+	// edges that are not applied yet. members counts the members by the facts that their public state is derived from; a
+	// value that does not matter for a state is "". No row: the flow does not exist.
 	//
 	// Used by: engine.DescribeFlow.
 	// Locks: none; one snapshot for the row, its groups and its members.
 	GetFlow(ctx context.Context, db DBTX, arg GetFlowParams) (GetFlowRow, error)
-	// GetFlowExists says whether a flow exists.
+	// GetFlowExists returns whether a flow exists.
 	//
 	// Used by: engine.ListFlowMembers, engine.ListFlowEdges, engine.SetFlowTags, engine.FlowGraph.
 	// Locks: none.
 	GetFlowExists(ctx context.Context, db DBTX, arg GetFlowExistsParams) (bool, error)
-	// GetFlowProgress returns how many members of a flow are in which state, by what their public state is derived from, as a
-	// JSON array. It looks at attempts only where the stored public state says no end of a member that has ended, as other
-	// programs leave it; a value that decides nothing is "" there. No row: the flow does not exist.
+	// GetFlowProgress returns a JSON array with the number of members of a flow by the facts that their public state is
+	// derived from. A value that does not matter for a state is "". It reads attempts only for ended members whose stored
+	// public state is not an end, as other programs leave them. No row: the flow does not exist.
 	//
 	// Used by: engine.FlowProgress.
 	// Locks: none; one snapshot.
@@ -469,115 +472,117 @@ type Querier interface {
 	// Used by: engine.FlowTag.
 	// Locks: none.
 	GetFlowTag(ctx context.Context, db DBTX, arg GetFlowTagParams) (GetFlowTagRow, error)
-	// GetFlowTimersDue tells whether a timer for flows is due.
+	// GetFlowTimersDue returns whether a timer for flows is due.
 	//
 	// Used by: engine.PurgeFlows.
 	// Locks: none. Spans partitions.
 	GetFlowTimersDue(ctx context.Context, db DBTX, nowMs *int64) (GetFlowTimersDueRow, error)
-	// GetGrant reads to which worker a grant of an execution was issued. No row: it is not there, or no more.
+	// GetGrant reads the worker that a grant of an execution was issued to. No row: the grant does not exist, or no
+	// longer does.
 	//
 	// Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 	// engine.ReclaimExecution.
 	// Locks: none.
 	GetGrant(ctx context.Context, db DBTX, arg GetGrantParams) (GetGrantRow, error)
-	// GetLastEvent returns the greatest event id of an outbox up to up_to_event_id, or its floor where that is greater.
+	// GetLastEvent returns the greatest event id of an outbox up to up_to_event_id, or its floor if that is greater.
 	//
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none; one snapshot. Spans partitions.
 	GetLastEvent(ctx context.Context, db DBTX, arg GetLastEventParams) (int64, error)
-	// GetNow reads the database's clock in milliseconds, or returns now_ms where it is given.
-	// An operation of several statements reads it once, after its row locks are held.
+	// GetNow returns now_ms if it is given, or the database's clock in milliseconds. An operation of several statements
+	// reads it once, after it has locked its rows.
 	//
 	// Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
 	// engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,
 	// engine.RepairQueue, engine.Adopt, engine.VerifyGrant, engine.CancelSiblings, engine.RepairGroups.
 	// Locks: none.
 	GetNow(ctx context.Context, db DBTX, nowMs *int64) (int64, error)
-	// GetOutboxEnds returns the newest event of an outbox, and the greatest that was deleted; 0 where there is none.
+	// GetOutboxEnds returns the newest event of an outbox, and the greatest deleted one; 0 if there is none.
 	//
 	// Used by: events.HandleWith, events.HandleBatches, events.MoveConsumer.
 	// Locks: none. Spans partitions.
 	GetOutboxEnds(ctx context.Context, db DBTX, outbox string) (GetOutboxEndsRow, error)
-	// GetOutboxState returns how far the sequence of an outbox has come, 0 before its first id, whether that is what its readers
-	// rely on, whether the server is a standby, and the floor of the outbox. witness names processes of the server that run
-	// until it stops or crashes. readable tells whether the role may ask the sequence at all; last_event_id means nothing
-	// otherwise.
+	// GetOutboxState returns the last value of the sequence of an outbox (0 before its first id), whether that is the
+	// sequence its readers rely on, whether the server is a standby, and the floor of the outbox. witness names processes
+	// of the server that run until it stops or crashes. readable: the role may read the sequence; otherwise last_event_id
+	// means nothing.
 	//
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none. Spans partitions.
 	GetOutboxState(ctx context.Context, db DBTX, arg GetOutboxStateParams) (GetOutboxStateRow, error)
-	// GetRetainedTables tells which tables may have rows of executions, besides those that every execution has: one that
-	// was never written to has no page.
+	// GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
+	// no page.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: none.
 	GetRetainedTables(ctx context.Context, db DBTX) (GetRetainedTablesRow, error)
-	// GetRetention returns how far retention has come.
+	// GetRetention returns the positions of retention.
 	//
 	// Used by: engine.Retention.
 	// Locks: none. Spans partitions.
 	GetRetention(ctx context.Context, db DBTX, arg GetRetentionParams) (GetRetentionRow, error)
-	// GetRetentionWork tells whether anything is due: an end that has not been looked at since look_after_ms (or the shortest
-	// period of a lane or a policy, if that is less) after it, and a timer. look_after_ms is returned as it is to be used;
-	// known: the sources have their rows.
+	// GetRetentionWork returns whether retention has work. ends_due: an end is older than look_after_ms (or the shortest
+	// period of a lane or a policy, if that is less) and was not looked at. timers_due: a timer is due. look_after_ms is
+	// returned with the value to use. sources: the number of sources that have their rows.
 	//
 	// Used by: engine.Retain.
 	// Locks: none. Spans partitions.
 	GetRetentionWork(ctx context.Context, db DBTX, arg GetRetentionWorkParams) (GetRetentionWorkRow, error)
-	// GetSchemaState tells whether the schema's tables are there, whether it declares who may work on them, whether they are
-	// FlowFabric's partitioned ones, whether the server takes writes, whether it has Citus, and how the database encodes text.
-	// denied_schema is a schema of the search_path that has the tables and that the role may not use, "" if there is none.
+	// GetSchemaState returns whether the schema's tables exist, whether it declares which versions may work on them,
+	// whether they are FlowFabric's partitioned ones, whether the server takes writes, whether it has Citus, and how the
+	// database encodes text. denied_schema is a schema of the search_path that has the tables and that the role may not
+	// use, "" if there is none.
 	//
 	// Used by: engine.Prepare.
 	// Locks: none.
 	GetSchemaState(ctx context.Context, db DBTX) (GetSchemaStateRow, error)
-	// GetSchemaVersion returns the newest applied migration, the empty string when there is none, and whether a conversion of
-	// FlowFabric's tables has begun and is not done. Its steps are in the ledger too, the last of them as "adopted".
-	// ffx_schema_migrations must be known to exist.
+	// GetSchemaVersion returns the newest applied migration, empty if there is none, and whether a conversion of
+	// FlowFabric's tables has begun and is not complete. Its steps are in the ledger too, the last of them as "adopted".
+	// The caller knows that ffx_schema_migrations exists.
 	//
 	// Used by: engine.Prepare.
 	// Locks: none.
 	GetSchemaVersion(ctx context.Context, db DBTX) (GetSchemaVersionRow, error)
-	// GetUsableFrom returns the oldest version of this library that may work on the schema.
-	// ffx_usable_from must be known to exist.
+	// GetUsableFrom returns the oldest version of this library that may work on the schema. The caller knows that
+	// ffx_usable_from exists.
 	//
 	// Used by: engine.Prepare.
 	// Locks: none.
 	GetUsableFrom(ctx context.Context, db DBTX) (string, error)
-	// GetVerifyingKey reads a key that verifies at an instant: an active one, or one that was retired and is still in its
-	// grace. No row: there is no such key any more.
+	// GetVerifyingKey reads a key that verifies at an instant: an active key, or a retired one that is still in its
+	// grace. No row: there is no such key, or no longer.
 	//
 	// Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 	// engine.ReclaimExecution.
 	// Locks: none.
 	GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) (bytea.Bytes, error)
-	// GetWitnessRuns tells whether the processes still run that GetOutboxState named. While they do, the server has not crashed,
-	// nor has another one taken its place: no id was given out twice. Any session may be asked.
+	// GetWitnessRuns returns whether the processes that GetOutboxState named still run. While they do, the server has not
+	// crashed and has not been replaced by another one, so no id was assigned twice. Any session may ask.
 	//
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none. Spans partitions.
 	GetWitnessRuns(ctx context.Context, db DBTX, witness []string) (bool, error)
-	// HastenCancelBacklog lets the grace of the request by which a flow was cancelled end after grace_ms from now. No rows:
-	// it ends no later already, or there is no such request.
+	// HastenCancelBacklog makes the grace of the request that cancelled a flow end no later than grace_ms from now. No
+	// rows: it ends no later already, or there is no such request.
 	//
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 waits (the row of the request, UPDATE). The caller holds the flow's exclusive lock.
 	HastenCancelBacklog(ctx context.Context, db DBTX, arg HastenCancelBacklogParams) (int64, error)
-	// HealEnded takes the leases of executions that another program ended, and settles their attempts: the holder is refused
-	// from now on. An attempt_index below 0 means that there is none to settle.
+	// HealEnded takes the leases of executions that another program ended, and settles their attempts: from now on their
+	// holders are refused. A negative attempt_index means that there is no attempt to settle.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: L1 held; L2 held; L7 new.
 	HealEnded(ctx context.Context, db DBTX, arg HealEndedParams) error
-	// HoldForGrant takes a claimable execution out of its lane, for whoever a grant was issued to.
+	// HoldForGrant takes a claimable execution out of its lane, for the worker a grant was issued to.
 	//
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker.
 	// Locks: L1 held; queue held, by the execution's row.
 	HoldForGrant(ctx context.Context, db DBTX, arg HoldForGrantParams) error
-	// InsertAlike creates executions that are claimable at once and belong to no flow, with their queue entries. They differ
-	// in nothing but partition, id, priority, payload and document. All documents begin with raw_fields; each goes on with its
-	// own_fields, which are empty where all are the same, and none has its closing bracket. SQLSTATE 23505 (an id or an entry
-	// exists already) keeps nothing; the caller then takes InsertExecutions.
+	// InsertAlike creates executions that are claimable at once and belong to no flow, with their queue entries. They
+	// differ only in partition, id, priority, payload and document. All documents begin with raw_fields; each continues
+	// with its own_fields, which are empty if all are the same, and none has its closing bracket. SQLSTATE 23505 (an id
+	// or an entry exists already) keeps nothing; the caller then uses InsertExecutions.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions.
 	// Locks: L1 waits (for a concurrent insert of the same id); queue new.
@@ -587,14 +592,14 @@ type Querier interface {
 	// Used by: engine.CreateFlow.
 	// Locks: L3 new: the flow is new.
 	InsertAppliedEdges(ctx context.Context, db DBTX, arg InsertAppliedEdgesParams) error
-	// InsertCancelBacklog notes which members of a flow a request has cancelled, or is to cancel when their grace is over.
+	// InsertCancelBacklog stores which members of a flow a request has cancelled, or will cancel when their grace ends.
 	//
 	// Used by: engine.RequestFlowCancel.
 	// Locks: L0 new.
 	InsertCancelBacklog(ctx context.Context, db DBTX, arg InsertCancelBacklogParams) error
-	// InsertCompletionEvents appends one completion event per ended execution, in array order: upstream
-	// before downstream. Their dependents are resolved already, so the events are born dispatched, save
-	// those whose dispatched flag is false: engine.DispatchCompletions goes on from them.
+	// InsertCompletionEvents appends one completion event per ended execution, in array order: upstream before
+	// downstream. Their dependents are resolved already, so the events are inserted as dispatched, except those whose
+	// dispatched flag is false: engine.DispatchCompletions resolves those.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
 	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
@@ -604,10 +609,9 @@ type Querier interface {
 	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L7 new.
 	InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error
-	// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the
-	// input position. A key that is taken, in or out of its window, has no row, nor has one that a row of the former scope
-	// takes: ListFormerKeys and TakeCreationKeys return those.
-	// It waits for a concurrent creator of the same key.
+	// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the input position.
+	// No row: the key is taken, in or out of its window, or a row of the former scope takes it. TakeCreationKeys and
+	// ListFormerKeys return those. It waits for a concurrent creator of the same key.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, namespace, key).
@@ -617,21 +621,22 @@ type Querier interface {
 	// Used by: engine.CreateFlow.
 	// Locks: L3 new: the flow is new.
 	InsertEdgeGroups(ctx context.Context, db DBTX, arg InsertEdgeGroupsParams) error
-	// InsertEdges adds dependency edges between members of a flow, which count from now on, or, where they are not to be
-	// applied, hold the group of their downstream open until they are. outcome: how the upstream of an applied edge has ended
-	// already, and is counted; empty: it has not, or an event that is not dispatched yet is going to tell of it.
+	// InsertEdges adds dependency edges between members of a flow. Applied edges count from now on; edges that are only
+	// staged hold the group of their downstream open until they are applied. outcome: the outcome of the upstream of an
+	// applied edge if it has ended and is counted. It is empty if the upstream has not ended, or if an undispatched event
+	// will count it.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges.
 	// Locks: L3 new. The caller holds the flow's exclusive lock.
 	InsertEdges(ctx context.Context, db DBTX, arg InsertEdgesParams) error
-	// InsertExecutions creates executions, all members of one flow or of none. An id that exists already is
-	// left as it is and has no row in the result. Zero stands for "not given" in the arrays of instants,
-	// the empty string in the arrays of text.
+	// InsertExecutions creates executions, all members of one flow or of none. An id that exists already is left
+	// unchanged and has no row in the result. In the arrays of instants zero means "not given", in the arrays of text the
+	// empty string does.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: L1 waits (for a concurrent insert of the same id).
 	InsertExecutions(ctx context.Context, db DBTX, arg InsertExecutionsParams) ([]InsertExecutionsRow, error)
-	// InsertFlow creates the row of a flow. 0 rows: it exists already, and nothing of it is compared or changed.
+	// InsertFlow creates the row of a flow. 0 rows: the flow exists already, and is neither compared nor changed.
 	//
 	// Used by: engine.CreateFlow.
 	// Locks: L0 waits (for a concurrent insert of the same flow).
@@ -641,42 +646,42 @@ type Querier interface {
 	// Used by: engine.RequestFlowCancel.
 	// Locks: L7 new.
 	InsertFlowCancelEvent(ctx context.Context, db DBTX, arg InsertFlowCancelEventParams) error
-	// InsertGrant writes a grant. One of the same key, which another program may have issued in the same millisecond, is
-	// written over.
+	// InsertGrant writes a grant. It overwrites one with the same key, which another program may have issued in the same
+	// millisecond.
 	//
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
 	// Locks: L5 waits (for a row of the same key). The execution is locked by the caller.
 	InsertGrant(ctx context.Context, db DBTX, arg InsertGrantParams) error
-	// InsertPrunedMembers notes members that the caller has locked and is about to delete before their flow.
+	// InsertPrunedMembers stores members that the caller has locked and is about to delete before their flow.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
 	// Locks: L0 new: the flow's lock is held, shared.
 	InsertPrunedMembers(ctx context.Context, db DBTX, arg InsertPrunedMembersParams) error
-	// InsertRetentionTimer writes down when to look again at executions, or flows.
+	// InsertRetentionTimer stores when to look at executions, or flows, again.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: retention new.
 	InsertRetentionTimer(ctx context.Context, db DBTX, arg InsertRetentionTimerParams) error
-	// JoinFlow makes executions that belong to no flow members of one. An empty node_key keeps what the execution has.
+	// JoinFlow makes executions that belong to no flow members of one. An empty node_key keeps the present key.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers.
 	// Locks: L1 held.
 	JoinFlow(ctx context.Context, db DBTX, arg JoinFlowParams) error
-	// LeaseTakenExecutions writes the leases decided for executions that the caller has locked: the
-	// execution rows, their attempt rows (inserted, or taken over where the index exists) and one event each. A deadline of 0 leaves what is stored; reclaims are added to the leases that were lost.
+	// LeaseTakenExecutions writes the leases decided for executions that the caller has locked: the execution rows, their
+	// attempt rows (inserted, or taken over if the index exists) and one event each. A deadline of 0 leaves the stored
+	// one; reclaims are added to the number of lost leases.
 	//
 	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach, engine.ClaimExecution,
 	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
 	// Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 	LeaseTakenExecutions(ctx context.Context, db DBTX, arg LeaseTakenExecutionsParams) error
-	// LeaveCompletions takes the mark of ClaimCompletions back, for events whose dependents could not all be
-	// resolved.
+	// LeaveCompletions removes the mark of ClaimCompletions from events whose dependents could not all be resolved.
 	//
 	// Used by: engine.DispatchCompletions.
 	// Locks: L7 held, since ClaimCompletions.
 	LeaveCompletions(ctx context.Context, db DBTX, arg LeaveCompletionsParams) error
-	// LeaveEdges takes back what ResolveEdges did with edges into groups that cannot be decided now: they are open
-	// again, and not counted. Returns their upstreams, whose completion events stay undispatched.
+	// LeaveEdges undoes ResolveEdges for edges into groups that cannot be decided now: they are open again, and not
+	// counted. Returns their upstreams, whose completion events stay undispatched.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
 	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
@@ -686,61 +691,60 @@ type Querier interface {
 	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L3 held, since ResolveEdges.
 	LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error)
-	// ListAttempts pages through the attempts of an execution by index, strictly after one, with what the execution says
-	// of them. One row without an attempt: there is none after it. No row: the execution does not exist.
+	// ListAttempts pages through the attempts of an execution by index, strictly after one, with the columns of the
+	// execution that describe them. One row without an attempt: none follows. No row: the execution does not exist.
 	//
 	// Used by: engine.ListAttempts.
 	// Locks: none; one snapshot.
 	ListAttempts(ctx context.Context, db DBTX, arg ListAttemptsParams) ([]ListAttemptsRow, error)
-	// ListBlocked pages through the executions that are blocked by route, lane or operator, up to a last lane, in the order of
-	// lanes, then the longest blocked first, strictly after a place; of one eligibility state or any.
+	// ListBlocked pages through the executions that are blocked by route, lane or operator, up to a last lane. They come
+	// by lane, then the longest blocked first, strictly after a place, with one eligibility state or any.
 	//
 	// Used by: engine.ListBlockedExecutions.
 	// Locks: none. Spans partitions.
-	// One by one, in the order of the index.
+	// Looked up one by one, in the order of the index.
 	ListBlocked(ctx context.Context, db DBTX, arg ListBlockedParams) ([]ListBlockedRow, error)
-	// ListCitusTables returns tables of this library that Citus manages, distributed or not; no row: all is well.
-	// Tables of other names are passed over, and those that the search_path does not lead to, which are written
-	// with their schema.
-	// pg_dist_partition must be known to exist.
+	// ListCitusTables returns tables of this library that Citus manages, distributed or not. No row: there are none. It
+	// skips tables of other names. Tables that the search_path does not reach are returned with their schema. The caller
+	// knows that pg_dist_partition exists.
 	//
 	// Used by: engine.Prepare.
 	// Locks: none.
 	ListCitusTables(ctx context.Context, db DBTX, pageSize int32) ([]string, error)
-	// ListCleanUpEdges returns the members of a flow that may be clean-ups: those that wait for the end of others (branches),
-	// and all that can be reached from them, each with the upstreams it waits for. k_target: how many of these must succeed.
-	// held: it is blocked by its dependencies. open: the end of this upstream is still to be counted. staged: the edge does
+	// ListCleanUpEdges returns the members of a flow that may be clean-ups: branches, which wait for the end of others,
+	// and all members reachable from them, each with the upstreams it waits for. k_target: how many of these must
+	// succeed. held: its dependencies block it. open: the end of this upstream is not counted yet. staged: the edge does
 	// not count yet. No row: the flow has no clean-up.
 	//
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
-	// Locks: none. The caller holds the flow's exclusive lock. Reads the groups of the flow, and the edges from and to what
-	// it returns.
+	// Locks: none. The caller holds the flow's exclusive lock. Reads the groups of the flow, and the edges from and to
+	// the members that it returns.
 	ListCleanUpEdges(ctx context.Context, db DBTX, arg ListCleanUpEdgesParams) ([]ListCleanUpEdgesRow, error)
-	// ListConsumers returns named consumers, by outbox and name, with the newest event of their outbox, how far that was
-	// deleted, and how many events they have set aside. failing_event_id is 0 where one fails at none.
+	// ListConsumers returns named consumers, by outbox and name, with the newest event of their outbox, its floor, and
+	// how many events they have set aside. failing_event_id is 0 if no event fails.
 	//
 	// Used by: events.Consumers.
 	// Locks: none. Spans partitions.
 	ListConsumers(ctx context.Context, db DBTX, arg ListConsumersParams) ([]ListConsumersRow, error)
-	// ListDownstreamGroups returns the applied edges that lead from an execution, by downstream, with the group that each
-	// counts in, how many edges of the group are marked as resolved by bucket, how many are staged and not applied, and what
-	// is known of the downstream execution. counted_as: the outcome that the edge is marked with, empty where it is not.
-	// has_group: the group has a row.
+	// ListDownstreamGroups returns the applied edges that lead from an execution, by downstream, each with the group that
+	// it counts in: how many edges of the group are marked as resolved, by bucket, how many are staged and not applied,
+	// and the facts about the downstream execution. counted_as: the outcome the edge is marked with, empty if it has no
+	// mark. has_group: the group has a row.
 	//
 	// Used by: engine.ReplayExecution.
-	// Locks: none. Groups, and what has not been started, are locked by the caller.
+	// Locks: none. The caller has locked the groups and the downstream executions that have not started.
 	ListDownstreamGroups(ctx context.Context, db DBTX, arg ListDownstreamGroupsParams) ([]ListDownstreamGroupsRow, error)
-	// ListEdgesBelow returns every edge that members of a flow lead to, directly or by way of others.
+	// ListEdgesBelow returns every edge that is reachable from members of a flow.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges.
-	// Locks: none. The caller holds the flow's exclusive lock. Reads as many edges as there are below.
+	// Locks: none. The caller holds the flow's exclusive lock. Reads all edges below the members.
 	ListEdgesBelow(ctx context.Context, db DBTX, arg ListEdgesBelowParams) ([]ListEdgesBelowRow, error)
-	// ListEdgesFrom returns the edges by which others wait for an execution, by id.
+	// ListEdgesFrom returns the edges from an execution, by id.
 	//
 	// Used by: engine.EdgesFrom.
 	// Locks: none.
 	ListEdgesFrom(ctx context.Context, db DBTX, arg ListEdgesFromParams) ([]ListEdgesFromRow, error)
-	// ListEdgesInto returns the edges by which an execution waits for others, by id.
+	// ListEdgesInto returns the edges into an execution, by id.
 	//
 	// Used by: engine.EdgesInto.
 	// Locks: none.
@@ -750,21 +754,21 @@ type Querier interface {
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: none. The caller holds the flow's exclusive lock.
 	ListEdgesNamed(ctx context.Context, db DBTX, arg ListEdgesNamedParams) ([]ListEdgesNamedRow, error)
-	// ListEnded returns those of the listed executions that have ended, or are not there, with what they have left and
-	// what their outcome is derived from. Of those that are only asked about, with_results says false: no result.
-	// No row: the execution has not ended. ord is its position.
+	// ListEnded returns those of the listed executions that have ended, or do not exist, with their results and the facts
+	// their outcome is derived from. with_results is false for an execution whose result is not wanted. No row: the
+	// execution has not ended. ord is its position.
 	//
 	// Used by: engine.AwaitExecution, engine.AwaitFlow.
 	// Locks: none; one snapshot. Spans partitions.
 	ListEnded(ctx context.Context, db DBTX, arg ListEndedParams) ([]ListEndedRow, error)
-	// ListEnds returns the executions of the next completion events, up to the first that was written later than up_to_ms. An
-	// event whose time is after now_ms counts as old as those behind it.
+	// ListEnds returns the executions of the next completion events, up to the first that was written later than
+	// up_to_ms. An event dated after now_ms counts as old as those after it.
 	//
 	// Used by: engine.Retain.
 	// Locks: none. Spans partitions.
 	ListEnds(ctx context.Context, db DBTX, arg ListEndsParams) ([]ListEndsRow, error)
-	// ListEventExecutions returns what events carry of their executions beside what is stored with them. No row: the execution
-	// is not there.
+	// ListEventExecutions returns the columns of executions that events carry beside their own. No row: the execution
+	// does not exist.
 	//
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none.
@@ -774,14 +778,14 @@ type Querier interface {
 	// Used by: engine.ListExecutions.
 	// Locks: none.
 	ListExecutionKeys(ctx context.Context, db DBTX, arg ListExecutionKeysParams) ([]ListExecutionKeysRow, error)
-	// ListExecutions pages through the executions by primary key, strictly after one, up to a last partition, with what
-	// their outcome is derived from.
+	// ListExecutions pages through the executions by primary key, strictly after one, up to a last partition, with the
+	// facts their outcome is derived from.
 	//
 	// Used by: engine.ListExecutions.
 	// Locks: none.
 	ListExecutions(ctx context.Context, db DBTX, arg ListExecutionsParams) ([]ListExecutionsRow, error)
-	// ListExpiredLeases returns the leases that have run out by as_of, and that nobody has taken away yet, after a
-	// position, by when they ran out. It looks at every lease timer that is due by then, and at the attempts it stands for.
+	// ListExpiredLeases returns the leases that have run out by as_of and that no job has taken away yet, after a
+	// position, by expiry. It reads every lease timer that is due by then, and the attempts that it lists.
 	//
 	// Used by: engine.ListExpiredLeases.
 	// Locks: none. Spans partitions.
@@ -791,15 +795,15 @@ type Querier interface {
 	// Used by: engine.ListFlowEdges.
 	// Locks: none.
 	ListFlowEdges(ctx context.Context, db DBTX, arg ListFlowEdgesParams) ([]ListFlowEdgesRow, error)
-	// ListFlowGraph returns the members of a flow by id, then its edges by id: max_rows at most, one more than the caller
-	// accepts. An edge has its state where a member has its phase, and "" or a nil id for what only the other has; a member
-	// that waits for nobody has no policy.
+	// ListFlowGraph returns the members of a flow by id, then its edges by id, at most max_rows: one more than the caller
+	// accepts. The column with the phase of a member has the state of an edge; columns that only the other kind has are
+	// "" or a nil id. A member without upstreams has no policy.
 	//
 	// Used by: engine.FlowGraph.
 	// Locks: none; one snapshot.
 	ListFlowGraph(ctx context.Context, db DBTX, arg ListFlowGraphParams) ([]ListFlowGraphRow, error)
-	// ListFlowInstances returns the namespaces and instance tags of flows, for events that do not say them. No row: the flow is
-	// not there.
+	// ListFlowInstances returns the namespaces and instance tags of flows, for events without them. No row: the flow does
+	// not exist.
 	//
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none.
@@ -809,20 +813,20 @@ type Querier interface {
 	// Used by: engine.ListFlows.
 	// Locks: none.
 	ListFlowKeys(ctx context.Context, db DBTX, arg ListFlowKeysParams) ([]ListFlowKeysRow, error)
-	// ListFlowMembers pages through the members of a flow by id, from from_execution_id on, with what their outcome is
-	// derived from.
+	// ListFlowMembers pages through the members of a flow by id, from from_execution_id on, with the facts their outcome
+	// is derived from.
 	//
 	// Used by: engine.ListFlowMembers.
 	// Locks: none. Reads the ids of all members for each page.
 	ListFlowMembers(ctx context.Context, db DBTX, arg ListFlowMembersParams) ([]ListFlowMembersRow, error)
-	// ListFlowToCancel returns the members of a flow that was cancelled, whole ids in order: those that are still to be
-	// cancelled or to acknowledge it, all members where there is none.
+	// ListFlowToCancel returns the members of a cancelled flow that are not cancelled yet or have not acknowledged it, or
+	// all members if there is none. The ids are whole and sorted.
 	//
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: none.
 	ListFlowToCancel(ctx context.Context, db DBTX, arg ListFlowToCancelParams) ([]string, error)
-	// ListFormerKeys returns which of the given keys a row of the former scope takes: a key that held in its partition and
-	// namespace, whatever the lane, flow and kind. No creation writes such rows any more. ord counts from 0.
+	// ListFormerKeys returns which of the given keys a row of the former scope takes: a key that held in its partition
+	// and namespace, for any lane, flow and kind. Creations no longer write such rows. ord counts from 0.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: none. A row can only expire meanwhile.
@@ -831,45 +835,45 @@ type Querier interface {
 	//
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 	// engine.ReclaimExecution.
-	// Locks: none. Whoever issues or deletes one holds the execution, which the caller has locked.
+	// Locks: none. Issuing or deleting a grant needs the lock of the execution, which the caller holds.
 	ListGrants(ctx context.Context, db DBTX, arg ListGrantsParams) ([]ListGrantsRow, error)
-	// ListInbound returns an execution, its group and each edge into it with what the outcome of the upstream is derived
-	// from, by the key and id of the upstream. A single row without edge: it waits for nobody. An upstream that is not there
-	// any more is not found. No row: the execution does not exist.
+	// ListInbound returns an execution, its group, and each edge into it with the facts the outcome of the upstream is
+	// derived from, by the key and id of the upstream. A single row without an edge: it has no upstreams. An upstream
+	// that was deleted is not found. No row: the execution does not exist.
 	//
 	// Used by: engine.Eligibility.
 	// Locks: none; one snapshot.
 	ListInbound(ctx context.Context, db DBTX, arg ListInboundParams) ([]ListInboundRow, error)
-	// ListInboundEdges returns the edges into members of a flow. applied: it counts; else it is staged only.
-	// resolved_outcome: how its upstream has ended, empty where that is not counted.
+	// ListInboundEdges returns the edges into members of a flow. applied: the edge counts; otherwise it is only staged.
+	// resolved_outcome: the outcome of its upstream, empty if that is not counted.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: none. The caller holds the flow's exclusive lock.
 	ListInboundEdges(ctx context.Context, db DBTX, arg ListInboundEdgesParams) ([]ListInboundEdgesRow, error)
-	// ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd of them,
-	// of the max_items highest. No row: at none are there as many.
+	// ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd entries, of the
+	// max_items highest priorities. No row: no priority has that many.
 	//
 	// Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 	// Locks: none. Spans partitions.
 	ListLaneEnds(ctx context.Context, db DBTX, arg ListLaneEndsParams) ([]ListLaneEndsRow, error)
-	// ListLaneRetentions returns the lanes whose executions are kept for another time than the default, by name.
+	// ListLaneRetentions returns the lanes with a retention of their own, by name.
 	//
 	// Used by: engine.Retention.
 	// Locks: none.
 	ListLaneRetentions(ctx context.Context, db DBTX, pageSize int32) ([]ListLaneRetentionsRow, error)
-	// ListLanes pages through the lanes, registered or paused, in byte order, strictly after one, with a row for each fact
-	// about them:
+	// ListLanes pages through the lanes, registered or paused, in byte order, strictly after one, with a row for each
+	// fact about them:
 	//
-	//   - lane: there is one;
+	//   - lane: it exists;
 	//   - paused: since since_ms, for the reason in note;
 	//   - waiting: n entries of its queue;
-	//   - next: of n priorities the next execution is claimable, of one of them since since_ms, of none for longer;
+	//   - next: n priorities have a claimable execution; one of them since since_ms, none for longer;
 	//   - blocked, delayed, active: n executions;
-	//   - ended: n executions within the last minute; of no lane, since_ms is the time between the first of these and now.
+	//   - ended: n executions within the last minute; without a lane, since_ms is the time between the first of these and now.
 	//
-	// Of each lane up to max_counted of what waits or is blocked are counted, and one more. Of all lanes together that many
-	// are looked at that are delayed, active or ended: a fact of no lane says how many there were. These three may name lanes
-	// of other pages.
+	// It counts up to max_counted waiting or blocked executions of each lane, and one more. It looks at that many
+	// delayed, active or ended executions of all lanes together; a fact without a lane says how many there were. These
+	// three facts may name lanes of other pages.
 	//
 	// Used by: engine.ListLanes.
 	// Locks: none. Spans partitions.
@@ -879,16 +883,16 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: none.
 	ListLeased(ctx context.Context, db DBTX, arg ListLeasedParams) ([]id.ExecutionUUID, error)
-	// ListLeasedKeys returns the executions with a lease, of a worker or an instance where one is given, in no order: all of
-	// them, unless looked_at says that there were more than max_items to look at. A single row without one, -1: there is
+	// ListLeasedKeys returns the executions with a lease, in no order, optionally of one worker or instance. It returns
+	// all of them, unless looked_at says that there were more than max_items to examine. A single row with -1: there is
 	// none.
 	//
 	// Used by: engine.ListExecutions.
 	// Locks: none. Spans partitions.
 	ListLeasedKeys(ctx context.Context, db DBTX, arg ListLeasedKeysParams) ([]ListLeasedKeysRow, error)
-	// ListLostEnds returns those of the given groups, by ord, that have not counted, or not marked, an upstream which ended
-	// settle_ms ago or earlier, and after its edge was opened again, or which is gone; and those that count more upstreams as
-	// running than open edges lead to them.
+	// ListLostEnds returns, by ord, those of the given groups whose counters are wrong: an upstream is not counted or not
+	// marked although it ended at least settle_ms ago, and after its edge was opened again, or although it was deleted;
+	// or more upstreams are counted as running than open edges lead to the group.
 	//
 	// Used by: engine.RepairGroups.
 	// Locks: none.
@@ -899,32 +903,33 @@ type Querier interface {
 	// Used by: engine.Prepare.
 	// Locks: none.
 	ListMissingRights(ctx context.Context, db DBTX, arg ListMissingRightsParams) ([]ListMissingRightsRow, error)
-	// ListNamedExecutions returns those of the executions given that fit a filter, as ListExecutions does; an empty text or
-	// a NULL of the filter fits all. worker_id and worker_instance_id fit who holds the lease. In no order.
+	// ListNamedExecutions returns those of the given executions that match a filter, with the columns of ListExecutions,
+	// in no order. An empty text or a NULL in the filter matches all. worker_id and worker_instance_id match the holder
+	// of the lease.
 	//
 	// Used by: engine.ListExecutions.
 	// Locks: none.
 	ListNamedExecutions(ctx context.Context, db DBTX, arg ListNamedExecutionsParams) ([]ListNamedExecutionsRow, error)
-	// ListNamedFlows returns those of the named flows that fit a filter, with what was last summed up of their members, in no
-	// order. An empty text and a null fit any flow.
+	// ListNamedFlows returns those of the named flows that match a filter, with their last stored summaries, in no order.
+	// An empty text or a NULL in the filter matches all.
 	//
 	// Used by: engine.ListFlows.
 	// Locks: none. Spans partitions.
 	ListNamedFlows(ctx context.Context, db DBTX, arg ListNamedFlowsParams) ([]ListNamedFlowsRow, error)
-	// ListNeeded returns those of the given members of flows, which the caller has locked, that are still needed: a
-	// dependent of theirs has not ended, or they are listed in the backlog of a cancelled flow.
+	// ListNeeded returns those of the given members of flows, locked by the caller, that are still needed: a dependent
+	// has not ended, or the backlog of a cancelled flow lists them.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
 	// Locks: none.
 	ListNeeded(ctx context.Context, db DBTX, arg ListNeededParams) ([]pgtype.UUID, error)
-	// ListNewestFlowKeys returns, of each partition given, up to page_size ids of flows downwards from one, which is
-	// included, and not below a least one. By partition in the order of the input, then downwards.
+	// ListNewestFlowKeys returns up to page_size ids of flows of each given partition, downwards from one, which is
+	// included, to a least one. The rows come by partition in the order of the input, then downwards.
 	//
 	// Used by: engine.ListFlows.
 	// Locks: none.
 	ListNewestFlowKeys(ctx context.Context, db DBTX, arg ListNewestFlowKeysParams) ([]ListNewestFlowKeysRow, error)
-	// ListNewestKeys returns, of each partition given, up to page_size ids of executions downwards from one, which is
-	// included, and not below a least one. By partition in the order of the input, then downwards.
+	// ListNewestKeys returns up to page_size ids of executions of each given partition, downwards from one, which is
+	// included, to a least one. The rows come by partition in the order of the input, then downwards.
 	//
 	// Used by: engine.ListExecutions.
 	// Locks: none.
@@ -939,27 +944,27 @@ type Querier interface {
 	// Used by: engine.ListExecutions.
 	// Locks: none.
 	ListOldestKeys(ctx context.Context, db DBTX, arg ListOldestKeysParams) ([]ListOldestKeysRow, error)
-	// ListOpenMembers returns members that have not ended, of each listed flow at most page_size, in no order. No row: all
-	// members of the flow have ended, or it has none.
+	// ListOpenMembers returns members that have not ended, at most page_size of each listed flow, in no order. No row:
+	// all members of the flow have ended, or it has none.
 	//
 	// Used by: engine.AwaitFlow.
 	// Locks: none; one snapshot. Spans partitions.
 	ListOpenMembers(ctx context.Context, db DBTX, arg ListOpenMembersParams) ([]ListOpenMembersRow, error)
-	// ListOutboxAges returns, for each outbox, up to where events were deleted, and the time of the oldest one behind that;
-	// 0: nothing, and none. One that says it is of the future is as old as the next one that does not.
+	// ListOutboxAges returns, for each outbox, its floor (0 if no event was deleted) and the time of the oldest event
+	// after it (0 if there is none). An event dated in the future is as old as the next one that is not.
 	//
 	// Used by: engine.Retention.
 	// Locks: none. Spans partitions.
 	ListOutboxAges(ctx context.Context, db DBTX, nowMs *int64) ([]ListOutboxAgesRow, error)
-	// ListOutboxPositions returns how far the sequences of the four outboxes have come, 0 before their first ids. readable
-	// tells whether the role may ask the sequence at all; last_event_id means nothing otherwise.
+	// ListOutboxPositions returns the last values of the sequences of the four outboxes, 0 before their first ids.
+	// readable: the role may read the sequence; otherwise last_event_id means nothing.
 	//
 	// Used by: engine.TrimOutboxes.
 	// Locks: none. Spans partitions.
 	ListOutboxPositions(ctx context.Context, db DBTX) ([]ListOutboxPositionsRow, error)
-	// ListOutboxWriters returns the transactions that may have inserted into an outbox and have not ended: all that hold the lock
-	// that an INSERT takes before it takes an id, and keeps to the end of the transaction. The process id is 0 for one that is
-	// prepared.
+	// ListOutboxWriters returns the open transactions that may have inserted into an outbox: all that hold the lock that
+	// an INSERT takes before it takes an id, and keeps until the transaction ends. The process id is 0 for a prepared
+	// transaction.
 	//
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none. Spans partitions.
@@ -969,10 +974,10 @@ type Querier interface {
 	// Used by: engine.TrimOutboxes.
 	// Locks: none. Spans partitions.
 	ListOutboxesWriters(ctx context.Context, db DBTX) ([]ListOutboxesWritersRow, error)
-	// ListPassedOver returns those among downstream executions of decided groups, by ord, that their
-	// decision concerns, although ReleaseDownstream or SkipDownstream passed them over. No row for one that has
-	// ended or started, and decides for itself; that is free to run when it is to be released; or whose group is
-	// not decided by it, because of edges that are staged. A row in a state that nobody knows is returned.
+	// ListPassedOver returns, by ord, the downstream executions of decided groups that ReleaseDownstream or
+	// SkipDownstream left unchanged although the decision concerns them. No row for an execution that has ended or
+	// started, and so decides for itself; that is already free to run when it is to be released; or whose group is
+	// undecided because of staged edges. A row in an unknown state is returned.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
 	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
@@ -987,11 +992,11 @@ type Querier interface {
 	// Used by: engine.ListPausedLanes, engine.ListDrainedWorkers.
 	// Locks: none.
 	ListPauses(ctx context.Context, db DBTX, arg ListPausesParams) ([]ListPausesRow, error)
-	// ListPendingAmong returns those of the given executions, which the caller has locked, that nobody works on and that are
-	// not suspended, in array order.
+	// ListPendingAmong returns those of the given executions, locked by the caller, that are neither running nor
+	// suspended, in array order.
 	//
 	// Used by: engine.RequestFlowCancel.
-	// Locks: none. What it reads is locked by the caller.
+	// Locks: none. The caller has locked the rows that it reads.
 	ListPendingAmong(ctx context.Context, db DBTX, arg ListPendingAmongParams) ([]ListPendingAmongRow, error)
 	// ListPrunedMembers returns those of the given executions that were members of a flow and were pruned.
 	//
@@ -1023,40 +1028,40 @@ type Querier interface {
 	// Used by: events.SetAside.
 	// Locks: none.
 	ListSetAside(ctx context.Context, db DBTX, arg ListSetAsideParams) ([]ListSetAsideRow, error)
-	// ListShadowing returns functions, tables and views that have the name of one of this library, in a schema that the
-	// search_path leads to before the one with the ledger: statements would use them instead. Temporary ones are among them.
-	// No row: all names mean one schema. ffx_schema_migrations must be known to exist.
+	// ListShadowing returns functions, tables and views that have the name of one of this library, in a schema that
+	// precedes the one with the ledger in the search_path: statements would use them instead. Temporary ones are
+	// included. No row: all names resolve to one schema. The caller knows that ffx_schema_migrations exists.
 	//
 	// Used by: engine.Prepare.
 	// Locks: none.
 	ListShadowing(ctx context.Context, db DBTX, pageSize int32) ([]ListShadowingRow, error)
-	// ListSiblings returns the upstreams of decided groups that have not ended and that nothing has been counted of, by ord
-	// of the group, and with each the other executions that wait for it.
+	// ListSiblings returns the upstreams of decided groups that have not ended and are not counted, by ord of the group,
+	// each with the other executions that depend on it.
 	//
 	// Used by: engine.CancelSiblings.
 	// Locks: none. The flows are locked by the caller, exclusively: no upstream ends meanwhile.
 	ListSiblings(ctx context.Context, db DBTX, arg ListSiblingsParams) ([]ListSiblingsRow, error)
-	// ListSigningKeys reads the keys that may sign, the one to sign with first. The caller takes the first that is a key
-	// at all: its id and its secret are what another program stored.
+	// ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids
+	// and secrets are as another program stored them.
 	//
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
 	// Locks: none.
 	ListSigningKeys(ctx context.Context, db DBTX) ([]ListSigningKeysRow, error)
-	// ListStaleConsumers returns the named consumers at which trimming no longer stops, since no process has worked for them
-	// for a week.
+	// ListStaleConsumers returns the named consumers that trimming no longer respects, because no process has worked for
+	// them for a week.
 	//
 	// Used by: engine.TrimOutboxes.
 	// Locks: none.
 	ListStaleConsumers(ctx context.Context, db DBTX, nowMs *int64) ([]ListStaleConsumersRow, error)
-	// ListTold returns those of the given executions that have a completion event from an instant on, which is that of their
-	// end. FlowFabric's index finds the events of an execution; where that is not (schema.Share makes it), this reads all
-	// events that are kept.
+	// ListTold returns those of the given executions that have a completion event written at or after the instant they
+	// ended. FlowFabric's index finds the events of an execution. Without that index (schema.Share creates it), this
+	// reads all events that are kept.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: none.
 	ListTold(ctx context.Context, db DBTX, arg ListToldParams) ([]pgtype.UUID, error)
-	// ListUncountedEdges returns, by group, the edges of ended executions that ResolveEdges marked although the group has no
-	// row, and the upstreams of those it left open. No rows: all was counted.
+	// ListUncountedEdges returns, by group, the edges of ended executions that ResolveEdges marked although the group has
+	// no row, and the upstreams of the edges it left open. No rows: all edges were counted.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
 	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
@@ -1066,14 +1071,14 @@ type Querier interface {
 	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: none.
 	ListUncountedEdges(ctx context.Context, db DBTX, arg ListUncountedEdgesParams) ([]ListUncountedEdgesRow, error)
-	// ListUndispatched returns those of the given members of flows, which the caller has locked, of which an event is not
-	// dispatched. Events without dispatch are read once, all of them.
+	// ListUndispatched returns those of the given members of flows, locked by the caller, that have an undispatched
+	// event. It reads all undispatched events once.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.Adopt, engine.RepairGroups.
 	// Locks: none. Spans partitions.
 	ListUndispatched(ctx context.Context, db DBTX, executionIds []pgtype.UUID) ([]id.ExecutionUUID, error)
-	// ListUndispatchedFlows returns those of the given flows of which a completion event is not dispatched. Events without
-	// dispatch are read once, all of them.
+	// ListUndispatchedFlows returns those of the given flows that have an undispatched completion event. It reads all
+	// undispatched events once.
 	//
 	// Used by: engine.PurgeFlows.
 	// Locks: none. Spans partitions.
@@ -1083,21 +1088,22 @@ type Querier interface {
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: none.
 	ListUnended(ctx context.Context, db DBTX, arg ListUnendedParams) ([]id.ExecutionUUID, error)
-	// ListUnsoundGroups returns the groups in which ended executions cannot simply be counted: one has no row, or another
-	// program has replayed an execution that leads to it, may have counted its earlier end, and marked no edge.
+	// ListUnsoundGroups returns the groups in which ended executions cannot simply be counted. Either the group has no
+	// row, or another program has replayed an execution that leads to it, may have counted its earlier end, and marked no
+	// edge.
 	//
 	// Used by: engine.DispatchCompletions.
 	// Locks: none.
 	ListUnsoundGroups(ctx context.Context, db DBTX, arg ListUnsoundGroupsParams) ([]ListUnsoundGroupsRow, error)
-	// ListUpstreamResults returns, for one execution, what each of its upstreams is and has left, by
-	// upstream id. gone: the upstream was pruned, and only its key and how its edge was counted are left.
+	// ListUpstreamResults returns, for one execution, the states and results of its upstreams, by upstream id. gone: the
+	// upstream was pruned; only its key and the outcome its edge was counted with are left.
 	//
 	// Used by: engine.UpstreamResults.
 	// Locks: none; one snapshot.
 	ListUpstreamResults(ctx context.Context, db DBTX, arg ListUpstreamResultsParams) ([]ListUpstreamResultsRow, error)
-	// ListWaitingKinds returns the kinds whose next execution in a lane has been claimable for longer_ms or longer,
-	// of the lanes given, without the kinds excepted: up to page_size, by lane and kind. It looks at the first
-	// max_scanned entries of each lane; where there are more, at_least says that the count may be too low.
+	// ListWaitingKinds returns the kinds whose next execution in a lane has been claimable for at least longer_ms, in the
+	// given lanes, without the excepted kinds: up to page_size, by lane and kind. It looks at the first max_scanned
+	// entries of each lane; if there are more, at_least says that the count may be too low.
 	//
 	// Used by: engine.WaitingKinds.
 	// Locks: none. Spans partitions.
@@ -1110,14 +1116,14 @@ type Querier interface {
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 	// attempt_index).
 	LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error)
-	// LockCancelBacklog locks the request by which a flow was cancelled: whoever takes members off it does. No rows: there is
-	// none.
+	// LockCancelBacklog locks the request that cancelled a flow; every statement that removes members from it needs this
+	// lock. No rows: there is no request.
 	//
 	// Used by: engine.AckFlowCancel.
 	// Locks: L0 waits (the row of the request FOR UPDATE).
 	LockCancelBacklog(ctx context.Context, db DBTX, arg LockCancelBacklogParams) (int64, error)
-	// LockConsumer locks a consumer that holder has and that stands at an event, for the transaction of its handler. No row:
-	// it is another's, it was moved, or somebody holds its row.
+	// LockConsumer locks a consumer that holder has and that is at an event, for the transaction of its handler. No row:
+	// another holder has it, it was moved, or its row is locked.
 	//
 	// Used by: events.HandleWith, events.HandleBatches.
 	// Locks: consumers skips (FOR UPDATE).
@@ -1131,10 +1137,10 @@ type Querier interface {
 	// engine.UnblockExecution.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 	LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error
-	// LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order: successes that
-	// end at once and have several groups in common queue, and do not deadlock. The counters are right without it:
-	// ResolveEdges takes the row lock of a group that it counts in, and counts on from what was committed before. No
-	// rows: nothing depends on them, and there is nothing to resolve.
+	// LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order. Concurrent successes
+	// with several groups in common then queue instead of deadlocking. The counters are right without it: ResolveEdges
+	// locks the row of a group that it counts in and starts from the last committed counters. No rows: nothing depends on
+	// the executions, and there is nothing to resolve.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.DispatchCompletions, engine.ReplayExecution.
@@ -1159,13 +1165,13 @@ type Querier interface {
 	// engine.CancelFlows.
 	// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 	LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error)
-	// LockFlowToCancel locks the row of a flow whose exclusive lock the caller holds, and returns how it was cancelled before.
-	// readable: its document can be added to. No row: the flow does not exist.
+	// LockFlowToCancel locks the row of a flow whose exclusive lock the caller holds, and returns how it was cancelled
+	// before. readable: fields can be added to its document. No row: the flow does not exist.
 	//
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 waits (the flow row FOR NO KEY UPDATE).
 	LockFlowToCancel(ctx context.Context, db DBTX, arg LockFlowToCancelParams) ([]LockFlowToCancelRow, error)
-	// LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key: whatever ends a
+	// LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key. Every operation that ends a
 	// member without success, or changes a flow's structure, holds it.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
@@ -1175,8 +1181,8 @@ type Querier interface {
 	// engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 	LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
-	// LockFlowsShared takes the shared form of the locks of flows, ascending by key: successes of members
-	// hold it, so that several may end at once while no structure change runs. It queues in order of arrival.
+	// LockFlowsShared takes the shared form of the locks of flows, ascending by key. Successes of members hold it, so
+	// that several may end at once while no structure change runs. Waiting transactions queue in order of arrival.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.DispatchCompletions, engine.WaitForChildren.
@@ -1189,15 +1195,15 @@ type Querier interface {
 	// Locks: L3 waits (group rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id) and holds L0,
 	// shared at least.
 	LockGroupsOf(ctx context.Context, db DBTX, arg LockGroupsOfParams) error
-	// LockGrowingFlow locks the row of a flow whose exclusive lock the caller holds, and returns what its growth is counted
-	// in. No row: the flow does not exist.
+	// LockGrowingFlow locks the row of a flow whose exclusive lock the caller holds, and returns the counters of its
+	// growth. No row: the flow does not exist.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 	// engine.SetGroupPolicy.
 	// Locks: L0 waits (the flow's row FOR NO KEY UPDATE).
 	LockGrowingFlow(ctx context.Context, db DBTX, arg LockGrowingFlowParams) (LockGrowingFlowRow, error)
 	// LockInboundGroup locks the group that decides about an execution and returns it, with how many edges lead into it,
-	// applied and staged only. No row: nothing was ever to decide about it.
+	// applied or only staged. No row: the execution never had dependencies.
 	//
 	// Used by: engine.ReplayExecution.
 	// Locks: L3 waits (the group row FOR UPDATE). The flow's exclusive lock is held.
@@ -1208,93 +1214,94 @@ type Querier interface {
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 	LockMemberAttempts(ctx context.Context, db DBTX, arg LockMemberAttemptsParams) error
-	// LockMembers locks the members of a flow that have not ended, in the order of their ids; with pending_only, those alone
-	// that nobody runs and that are not suspended; with noted_only, those alone that a request to cancel the flow has noted;
-	// without the given clean-ups. No row: there is none. The holder of the flow's exclusive lock meets all of them: nothing
-	// is added to it, or replayed, meanwhile. attempt_index: the pointer of the locked row.
+	// LockMembers locks the members of a flow that have not ended, by id. With pending_only it skips those that are
+	// running or suspended; with noted_only it locks only those listed by a request to cancel the flow. It skips the
+	// given clean-ups. No row: there is none. Under the flow's exclusive lock it finds all members: none is added or
+	// replayed in the meantime. attempt_index: the pointer of the locked row.
 	//
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
 	LockMembers(ctx context.Context, db DBTX, arg LockMembersParams) ([]LockMembersRow, error)
-	// LockUndispatchedOf returns those of the given members, which have ended, of which an event is not dispatched: whoever
-	// dispatches it counts their edges, those too that are added now. Not so the event of one that ended before it became a
-	// member: whoever dispatches that looks for no edges. Its rows are locked, so that a snapshot in which an
-	// event is still undispatched that was dispatched since meets 40001.
+	// LockUndispatchedOf returns those of the given ended members that have an undispatched event. The dispatcher of that
+	// event counts their edges, including edges added now. It leaves out events of executions that ended before they
+	// became members: the dispatcher of those looks for no edges. The rows are locked so that a transaction whose
+	// snapshot still shows a dispatched event as undispatched fails with 40001.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
-	// Locks: L7 waits (event rows FOR SHARE: a dispatcher of another program holds one until it has counted). Looks at all
-	// that is undispatched.
+	// Locks: L7 waits (event rows FOR SHARE: a dispatcher of another program holds one until it has counted). Reads all
+	// undispatched events.
 	LockUndispatchedOf(ctx context.Context, db DBTX, arg LockUndispatchedOfParams) ([]id.ExecutionUUID, error)
-	// LockUnstartedDownstream locks those executions that wait for an execution, or were released by it, and have not been
-	// claimed yet, so that none is until the caller has committed.
+	// LockUnstartedDownstream locks the executions that wait for an execution, or were released by it, and have not been
+	// claimed yet, so that none is claimed until the caller has committed.
 	//
 	// Used by: engine.ReplayExecution.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE by execution_id). A row that fails the guard is not waited for.
 	LockUnstartedDownstream(ctx context.Context, db DBTX, arg LockUnstartedDownstreamParams) error
-	// LookAtLeases looks, after a position, at about max_items leases that were to run out by now, and returns those
-	// that did, oldest first; every row says how far it came, and if none has run out that is all the only row says.
-	// No row that says it: nothing was to be looked at. What was given back, or has no execution any more, it forgets;
-	// what was renewed gets a timer for when the next one runs out; what has run out stays due as long as its attempt has
-	// the lease, before whatever this look began with: a caller that goes on after its position, or another that is
-	// further on, does not meet it again. may_end forecasts that the loss ends the execution, so that the lock of its
-	// flow can be taken before any row.
+	// LookAtLeases takes, after a position, the timers of about max_items leases that are due, and returns the leases
+	// that have run out, oldest first. Every row has the position reached; if no lease has run out, a single row has only
+	// that. No row: no timer is due.
+	//
+	// The timers are replaced. A lease that was given back, or whose execution is gone, gets none. A renewed lease gets a
+	// timer for its next expiry. An expired lease stays due as long as its attempt has the lease, with a timer before the
+	// first one taken here: a caller that continues after its position, or another further on, does not get it again.
+	// may_end forecasts that the loss ends the execution, so that the caller can lock its flow before any row.
 	//
 	// A lease that is taken while this statement runs has a timer of its own.
 	//
 	// Used by: engine.ExpireLeases.
 	// Locks: timers skips (FOR UPDATE, then the DELETE). Spans partitions.
 	LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesParams) ([]LookAtLeasesRow, error)
-	// MarkCountedEdges marks edges that lead from an execution as resolved, which another program counted and did not mark:
-	// its next end does not count there.
+	// MarkCountedEdges marks edges from an execution as resolved that another program counted and did not mark: its next
+	// end does not count there.
 	//
 	// Used by: engine.ReplayExecution.
 	// Locks: L3 held.
 	MarkCountedEdges(ctx context.Context, db DBTX, arg MarkCountedEdgesParams) error
-	// MarkFlowCancelled makes a flow cancelled by a policy. The time and the reason of an earlier cancel stand.
+	// MarkFlowCancelled marks a flow as cancelled by a policy. The time and the reason of an earlier cancel stay.
 	//
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 held.
 	MarkFlowCancelled(ctx context.Context, db DBTX, arg MarkFlowCancelledParams) error
-	// MoveConsumer moves a consumer to an event, back or forth, and forgets what it failed at. Who works for it goes on from
-	// there. No row: there is no such consumer.
+	// MoveConsumer moves a consumer to an event, forwards or backwards, and clears its failing event. Its holder
+	// continues from there. No row: there is no such consumer.
 	//
 	// Used by: events.MoveConsumer.
 	// Locks: consumers waits (UPDATE).
 	MoveConsumer(ctx context.Context, db DBTX, arg MoveConsumerParams) (int64, error)
-	// MoveRetentionSource writes down how far a source has come and how many it deleted.
+	// MoveRetentionSource stores the new position of a source and how many executions it deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: retention held.
 	MoveRetentionSource(ctx context.Context, db DBTX, arg MoveRetentionSourceParams) error
-	// NoteFailedTry counts a try, after tries_before others, at which a handler failed at one event alone, the first that its
-	// consumer has to handle. No row: the consumer has moved, somebody else has counted meanwhile, or somebody holds its row.
+	// NoteFailedTry counts a failed try at a single event, the first that the consumer has to handle, after tries_before
+	// others. No row: the consumer has moved, another holder has counted in the meantime, or the row is locked.
 	//
 	// Used by: events.HandleWith, events.HandleBatches.
 	// Locks: consumers skips (FOR UPDATE, then the UPDATE).
 	NoteFailedTry(ctx context.Context, db DBTX, arg NoteFailedTryParams) (int64, error)
-	// PassResults hands the results of succeeded upstreams to downstream executions that have not started,
-	// along edges that ask for it: the greatest edge id wins where there are several.
+	// PassResults passes the results of succeeded upstreams to downstream executions that have not started, along edges
+	// that ask for it. If there are several, the greatest edge id wins.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 	// Locks: L4 waits (execution rows, UPDATE).
 	PassResults(ctx context.Context, db DBTX, arg PassResultsParams) error
-	// PassResultsAlong hands the results of upstreams to downstream executions that have not started, along edges that have
-	// just been counted as successes: the greatest edge id wins where there are several into one.
+	// PassResultsAlong passes the results of upstreams to downstream executions that have not started, along edges that
+	// have just been counted as successes. If there are several into one execution, the greatest edge id wins.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L4 held (execution rows, UPDATE): they are among the executions that the caller has locked, or has created.
 	PassResultsAlong(ctx context.Context, db DBTX, arg PassResultsAlongParams) error
-	// PostponeExecution makes an execution that waits, and that the caller has locked, wait for an instant. What admitted
-	// it through a gate it gives back; its quota slot is the caller's to return.
+	// PostponeExecution makes a waiting execution that the caller has locked wait for an instant. It withdraws the
+	// admission of a gate; the caller returns its quota slot.
 	//
 	// Used by: engine.Operator.DelayExecution.
 	// Locks: L1 held.
 	PostponeExecution(ctx context.Context, db DBTX, arg PostponeExecutionParams) error
-	// PromoteDelayed makes delayed executions claimable whose time has come, and returns one row per
-	// execution with its lane, and whether it was promoted: of one that is not delayed any more it only
-	// forgets the delay. An execution whose deadline has passed too is left to the deadline job; one that
-	// names a budget or quota goes to its gate.
+	// PromoteDelayed makes delayed executions claimable whose time has come. It returns one row per execution with its
+	// lane, and whether it was promoted: if it is not delayed any more, the statement only clears the delay. It leaves an
+	// execution whose deadline has passed too to the deadline job. An execution that names a budget or quota goes to its
+	// gate.
 	//
 	// Used by: engine.PromoteDelayed.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
@@ -1310,16 +1317,16 @@ type Querier interface {
 	// Used by: engine.PruneCreationKeys.
 	// Locks: keys skips (FOR UPDATE, then the DELETE). Spans partitions.
 	PruneCreationKeys(ctx context.Context, db DBTX, arg PruneCreationKeysParams) (int64, error)
-	// ReadCompletionEvents returns the completion events from from_event_id to to_event_id, oldest first and at most page_size, each
-	// with the floor: the greatest event id that was ever deleted, in the same snapshot. One row that was not found says
-	// that there are none.
+	// ReadCompletionEvents returns the completion events from from_event_id to to_event_id, oldest first and at most
+	// page_size, each with the floor in the same snapshot: the greatest event id that was ever deleted. A single row with
+	// found = false: there are none.
 	//
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none; one snapshot. Spans partitions.
 	ReadCompletionEvents(ctx context.Context, db DBTX, arg ReadCompletionEventsParams) ([]ReadCompletionEventsRow, error)
-	// ReadExecutionForecasts returns what foresees whether a call for executions needs the locks of their flows; ord (from
-	// 1) is the input position. A forecast: the decision is repeated under the row locks. No row: the execution does not
-	// exist.
+	// ReadExecutionForecasts returns the facts that foresee whether an operation on executions needs the locks of their
+	// flows; ord (from 1) is the input position. They are a forecast: the caller decides again under the row locks. No
+	// row: the execution does not exist.
 	//
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
 	// engine.CancelFlows.
@@ -1330,47 +1337,47 @@ type Querier interface {
 	// Used by: engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: none.
 	ReadExistingExecutions(ctx context.Context, db DBTX, arg ReadExistingExecutionsParams) ([]ReadExistingExecutionsRow, error)
-	// ReadGrantFacts reads what a grant, or a lease by one, needs to know of a locked execution and its current attempt besides what every
-	// call for a locked execution reads.
+	// ReadGrantFacts reads the facts that a grant, or a lease by one, needs about a locked execution and its current
+	// attempt, beside those that every operation on a locked execution reads.
 	//
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.IssueGrantAndClaim,
 	// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
 	// Locks: none. The execution and the attempt are locked by the caller.
 	ReadGrantFacts(ctx context.Context, db DBTX, arg ReadGrantFactsParams) (ReadGrantFactsRow, error)
-	// ReadGroupEdges returns every edge of groups, by the group's ord and edge id: how it is marked (counted_as, empty where
-	// it is not), and of an applied one without a mark what its upstream is and how that ended. reopened_at_ms is -1 where
-	// it was never opened again. stored: the upstream has a row.
+	// ReadGroupEdges returns every edge of groups, by the group's ord and edge id. counted_as is the outcome an edge is
+	// marked with, empty if it has no mark. An applied edge without a mark comes with the state and outcome of its
+	// upstream. reopened_at_ms is -1 if the edge was never opened again. stored: the upstream has a row.
 	//
 	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 	// Locks: none. Reads after the groups have been locked.
 	ReadGroupEdges(ctx context.Context, db DBTX, arg ReadGroupEdgesParams) ([]ReadGroupEdgesRow, error)
-	// ReadGroupsOf returns the groups that executions wait for, by ord (from 1), as their counters are and with how many
-	// edges that are staged and not applied yet. No row: the execution waits for nothing that is known.
+	// ReadGroupsOf returns the groups that executions wait for, by ord (from 1), with their present counters and the
+	// number of edges that are staged and not applied yet. No row: the execution has no group.
 	//
 	// Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings, engine.CreateFlow,
 	// engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
-	// Locks: none. What it reads is locked by the caller.
+	// Locks: none. The caller has locked the rows that it reads.
 	ReadGroupsOf(ctx context.Context, db DBTX, arg ReadGroupsOfParams) ([]ReadGroupsOfRow, error)
-	// ReadHeldExecutions returns what a call decides by for executions that it has locked, with their current attempts,
-	// in earlier statements; ord (from 1) is the input position. No row: the execution does not exist. A current_index
-	// below 0: it has no attempt up to its pointer; a newest_index below 0: it has none at all.
+	// ReadHeldExecutions returns the facts an operation decides by, for executions and current attempts that it has
+	// locked in earlier statements; ord (from 1) is the input position. No row: the execution does not exist. A negative
+	// current_index: there is no attempt up to its pointer. A negative newest_index: it has no attempt at all.
 	//
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
 	// engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
 	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
 	// engine.BlockExecution, engine.UnblockExecution, engine.CreateFlow, engine.GrowFlow, engine.AddMembers,
 	// engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
-	// Locks: none. What it reads is locked by the caller.
+	// Locks: none. The caller has locked the rows that it reads.
 	ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error)
-	// ReadInboundGroups returns what the dependencies of members come to: how many edges lead to each, how many of them are
-	// staged and not applied yet, and its group as it is. No row for a member that nothing leads to.
+	// ReadInboundGroups returns the dependencies of members in numbers: how many edges lead to each, how many of these
+	// are staged and not applied yet, and the current group row. No row: no edge leads to the member.
 	//
 	// Used by: engine.Adopt, engine.RepairQueue.
 	// Locks: L3 waits (group rows FOR UPDATE in array order, under the exclusive lock of the flow). The caller sorts by
 	// (partition_key, execution_id).
 	ReadInboundGroups(ctx context.Context, db DBTX, arg ReadInboundGroupsParams) ([]ReadInboundGroupsRow, error)
-	// ReadKeyedExecutions reads of the given executions what a repeated creation is compared with. fed says that a result may
-	// have replaced the payload. No row: the execution does not exist any more.
+	// ReadKeyedExecutions reads the columns of the given executions that a repeated creation is compared with. fed says
+	// that a result may have replaced the payload. No row: the execution no longer exists.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: none.
@@ -1380,8 +1387,8 @@ type Querier interface {
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none; one snapshot. Spans partitions.
 	ReadLeaseEvents(ctx context.Context, db DBTX, arg ReadLeaseEventsParams) ([]ReadLeaseEventsRow, error)
-	// ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
-	// No row: the execution does not exist. A NULL attempt_epoch: the attempt does not exist.
+	// ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position. No row: the
+	// execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 	//
 	// Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 	// engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
@@ -1394,16 +1401,16 @@ type Querier interface {
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none; one snapshot. Spans partitions.
 	ReadOperatorEvents(ctx context.Context, db DBTX, arg ReadOperatorEventsParams) ([]ReadOperatorEventsRow, error)
-	// ReadPurgeable returns what decides whether flows may be deleted: whether anything of them is left to do (a member that
-	// has not ended, or nothing ever begun: in_use; a backlog or a pending cancel: unfinished), when they or their members
-	// last changed, how long they are kept, and how many members are stored, unless they are in use. A missing flow has no
-	// row.
+	// ReadPurgeable returns the facts that decide whether flows may be deleted. in_use: a member has not ended, or the
+	// flow has never had one. unfinished: it has a backlog or a pending cancel. changed_at_ms: the last change of the
+	// flow or its members. retention_ms: how long it is kept. members: the number of stored members, unless it is in use.
+	// No row: the flow does not exist.
 	//
 	// Used by: engine.PurgeFlows.
-	// Locks: none. What it returns holds once the caller has the exclusive locks of the flows.
+	// Locks: none. The facts hold once the caller has the exclusive locks of the flows.
 	ReadPurgeable(ctx context.Context, db DBTX, arg ReadPurgeableParams) ([]ReadPurgeableRow, error)
-	// ReadRetryFacts returns, for each item, what decides whether a failure ends the execution; ord (from 1)
-	// is the input position. A forecast: the decision is repeated under the row locks.
+	// ReadRetryFacts returns, for each item, the facts that decide whether a failure ends the execution; ord (from 1) is
+	// the input position. They are a forecast: the caller decides again under the row locks.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions,
@@ -1415,17 +1422,17 @@ type Querier interface {
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none; one snapshot. Spans partitions.
 	ReadSignalEvents(ctx context.Context, db DBTX, arg ReadSignalEventsParams) ([]ReadSignalEventsRow, error)
-	// RecountGroups gives locked groups the counters that follow from their edges, and marks the edges among these that had
-	// no mark.
+	// RecountGroups gives locked groups the counters that follow from their edges, and marks those of these edges that
+	// had no mark.
 	//
 	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 	// Locks: L3 held.
 	RecountGroups(ctx context.Context, db DBTX, arg RecountGroupsParams) error
-	// ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once,
-	// when their delay has passed, or through the gate of their budget or quota. One that nobody promoted yet
-	// becomes runnable by it. A row that does not wait for dependencies is left alone and not returned; so is
-	// one whose edges that are staged and not applied yet are fewer than staged_from, or not fewer than
-	// staged_below: its group was decided before, or is undecided still.
+	// ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once, when their delay
+	// has passed, or through the gate of their budget or quota. An execution that was not promoted yet becomes runnable.
+	// It leaves a row that does not wait for dependencies unchanged and does not return it. The same holds if the number
+	// of edges that are staged and not applied yet is below staged_from, or not below staged_below: then the group was
+	// decided before, or is still undecided.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
 	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
@@ -1436,8 +1443,8 @@ type Querier interface {
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 	// (partition_key, execution_id). A row that fails the guard is not waited for.
 	ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDownstreamParams) ([]ReleaseDownstreamRow, error)
-	// ReleaseExpiredLeases gives executions whose worker fell silent back to their lanes, under a raised
-	// epoch: the same attempt goes on with the next claim. Returns the lanes that have work now.
+	// ReleaseExpiredLeases returns executions whose worker fell silent to their lanes, under a raised epoch: the next
+	// claim resumes the same attempt. Returns the lanes that have work now.
 	//
 	// Used by: engine.ExpireLeases, engine.RepairQueue.
 	// Locks: L1 held; L2 held; L7 new.
@@ -1459,62 +1466,64 @@ type Querier interface {
 	// Used by: events.RemoveConsumer.
 	// Locks: consumers waits (DELETE).
 	RemoveConsumer(ctx context.Context, db DBTX, arg RemoveConsumerParams) (int64, error)
-	// RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is
-	// the input position. No row for an item: its fence failed, and ReadLeases tells why; or somebody else
-	// holds or has just changed its attempt.
+	// RenewLeases extends live leases for the holders of their epochs; ord (from 1) is the input position. No row for an
+	// item: its fence failed, and ReadLeases returns the reason; or another transaction holds its attempt or has just
+	// changed it.
 	//
-	// A renewal decides from the attempt row it locks and writes; the execution row is only read. Every loss of a
-	// lease changes the attempt row. The fast path serves canonical rows; judged renews whatever ReadLeases has
+	// A renewal decides from the attempt row it locks and writes, and only reads the execution row. Every loss of a lease
+	// changes the attempt row. The fast path serves canonical rows; with judged it renews all leases that ReadLeases has
 	// shown to be current, wherever the execution's pointer is.
 	//
 	// Used by: engine.RenewLease, engine.RenewLeases.
 	// Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE); L7 new.
 	RenewLeases(ctx context.Context, db DBTX, arg RenewLeasesParams) ([]RenewLeasesRow, error)
-	// ReopenEdges opens edges that lead from an execution which is replayed, and gives the groups they count in the counters
-	// without them.
+	// ReopenEdges opens edges that lead from an execution which is replayed, and gives their groups the counters without
+	// them.
 	//
 	// Used by: engine.ReplayExecution.
 	// Locks: L3 held.
 	ReopenEdges(ctx context.Context, db DBTX, arg ReopenEdgesParams) error
-	// ReopenInboundEdges opens the edges into an execution that is replayed, save for those of successes: each counts again
-	// when its upstream, replayed too, ends. The group keeps its successes, and counts all others as running.
+	// ReopenInboundEdges opens the edges into an execution that is replayed, except those of successes: each counts again
+	// when its upstream, also replayed, ends. The group keeps its successes and counts all others as running.
 	//
 	// Used by: engine.ReplayExecution.
 	// Locks: L3 held.
 	ReopenInboundEdges(ctx context.Context, db DBTX, arg ReopenInboundEdgesParams) error
-	// RepairQueue writes the missing queue entries of the claimable executions among the first page_size that follow
-	// after_execution_id, in the order of the primary key, lists those that are
-	// blocked and not listed, and sets a lease timer for their leases that ran out more than a minute ago. Returns the last of
-	// the page, those it wrote an entry for, with the lane that has work now, those it listed, those that are leaseless:
-	// active, while their current attempt has no lease that could run out, those that are ungranted: granted, while no claim
-	// grant of theirs can be used, those that are overdue: ended, and kept for as long as they are to be, and those that
-	// another program left half-done, left_as: foreign (a state, an instant or an attachment in its form), mispointed (its
-	// pointer is not at the attempt that goes on), half-ended (with a lease, or without an event), mistold (ended under
-	// another public state). No row: nothing follows.
+	// RepairQueue repairs the waiting lists of the first page_size executions after after_execution_id, in the order of
+	// the primary key. It inserts missing queue entries of claimable executions, lists blocked executions that are not
+	// listed, and sets a lease timer for leases that ran out more than a minute ago.
+	//
+	// It returns the last execution of the page and those that need attention: queued ones, with the lane that has work
+	// now; listed ones; leaseless ones, active while their current attempt has no lease that could run out; ungranted
+	// ones, granted without a usable claim grant; overdue ones, ended and past their retention; and those that another
+	// program left half-done. For these left_as is foreign (a state, an instant or an attachment in its form), mispointed
+	// (the pointer is not at the attempt that goes on), half-ended (with a lease, or without an event) or mistold (ended
+	// under another public state). No row: nothing follows.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: L1 skips (execution rows without a queue entry, or not listed as blocked, FOR NO KEY UPDATE); queue held, by the execution's
 	// row; timers new. Spans partitions.
 	RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParams) ([]RepairQueueRow, error)
-	// ReplayExecution sets an ended execution that the caller has locked back to run again, before its dependencies, before
-	// the gate of its budget or quota, or claimable; what it left goes, save for what it read and its history. Its attempt
-	// at the given index, where the caller says so, begins again under a raised epoch. Appends the operator event. Returns
-	// the lane, the public state, and whether the lane has work now.
+	// ReplayExecution sets an ended execution that the caller has locked back to run again, before its dependencies,
+	// before the gate of its budget or quota, or claimable. It clears the results of the last run and keeps the input and
+	// the history. If the caller asks for it, the attempt at the given index begins again under a raised epoch. Appends
+	// the operator event. Returns the lane, the public state, and whether the lane has work now.
 	//
 	// Used by: engine.ReplayExecution.
 	// Locks: L1 held; L2 held; L7 new.
 	ReplayExecution(ctx context.Context, db DBTX, arg ReplayExecutionParams) (ReplayExecutionRow, error)
-	// RepointExecutions sets the pointer of locked executions that wait for another attempt, or for an interrupted one to go
-	// on, to it, as their attempts are.
+	// RepointExecutions corrects the pointers of locked executions. An execution that waits for a new attempt points to
+	// the one after its newest; one whose interrupted attempt goes on points to that attempt. It changes their attempts
+	// to match.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: L1 held; L2 waits (the interrupted attempt, or the failed one, under the lock of its execution).
 	RepointExecutions(ctx context.Context, db DBTX, arg RepointExecutionsParams) (int64, error)
-	// ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
-	// The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
-	// that were counted; marked: how many edges of all groups that were, and more where some were left. A group without a row
-	// is not returned, although its edges are marked, and the edges of an execution that another program has replayed are left
-	// as they are: the caller looks for both by ListUncountedEdges.
+	// ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups. The mark makes
+	// an edge count exactly once. Returns each touched group as it is now, with its counted edges. marked: how many edges
+	// it marked in all groups; larger than their number if it left some out. It returns no group without a row, although
+	// it marks the edges, and leaves the edges of an execution that another program has replayed unchanged. The caller
+	// finds both by ListUncountedEdges.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
 	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
@@ -1525,108 +1534,108 @@ type Querier interface {
 	// Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 	// the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 	ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error)
-	// RestartRetention lets retention begin anew with the oldest end that still has its event.
+	// RestartRetention makes retention start over at the oldest end that still has its event.
 	//
 	// Used by: engine.SetLaneRetention.
 	// Locks: retention waits (UPDATE).
 	RestartRetention(ctx context.Context, db DBTX) error
-	// RetellEnded stores the public state of locked executions that have ended, as it is read: another program left an
-	// earlier one.
+	// RetellEnded stores the public state of locked executions that have ended, as the view derives it. Another program
+	// left an earlier state there.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: L1 held.
 	RetellEnded(ctx context.Context, db DBTX, arg RetellEndedParams) (int64, error)
-	// ReturnConsumer gives up a consumer that holder has, so that another takes it at once. Where it stands at seen_event_id,
-	// it moves to event_id.
+	// ReturnConsumer releases a consumer that holder has, so that another process can take it at once. If it is at
+	// seen_event_id, it moves to event_id.
 	//
 	// Used by: events.HandleWith, events.HandleBatches.
 	// Locks: consumers skips (FOR UPDATE, then the UPDATE).
 	ReturnConsumer(ctx context.Context, db DBTX, arg ReturnConsumerParams) error
-	// ReturnJobs gives the jobs up that holder has, so that others take them at once.
+	// ReturnJobs releases the jobs that holder has, so that other processes can take them at once.
 	//
 	// Used by: engine.ReturnJobs.
 	// Locks: jobs skips (FOR UPDATE, then the UPDATE).
 	ReturnJobs(ctx context.Context, db DBTX, holder string) error
-	// ReturnLeases gives running attempts back, unfinished: the same attempt goes on with a later claim. waits_for says of
-	// each what it waits for until then: '' nothing but a worker, 'time' until delay_until_ms, 'children' until its upstreams
-	// have ended. A delay_until_ms of 0
-	// says that the holder waited for its upstreams, and did not delay. Returns the lanes that have work now.
+	// ReturnLeases returns running attempts unfinished: a later claim resumes the same attempt. waits_for is the
+	// condition of that claim: '' only a worker, 'time' delay_until_ms, 'children' the end of its upstreams. A
+	// delay_until_ms of 0 means that the holder waited for its upstreams, and did not delay. Returns the lanes that have
+	// work now.
 	//
 	// Used by: engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
 	// engine.WaitForChildrenEach.
 	// Locks: L1 held; L2 held; L7 new.
 	ReturnLeases(ctx context.Context, db DBTX, arg ReturnLeasesParams) ([]string, error)
-	// ReuseCreationKeys gives keys to new executions: those whose window has passed, and those that went to another
+	// ReuseCreationKeys gives keys to new executions: keys whose window has passed, and keys that went to another
 	// creation of the batch than the first that asked for them.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: keys held.
 	ReuseCreationKeys(ctx context.Context, db DBTX, arg ReuseCreationKeysParams) error
-	// RevokeLease takes the lease of a running attempt away, under a raised epoch: the same attempt goes on with the next
-	// claim. Returns the lane that has work now. The caller has locked and judged both rows.
+	// RevokeLease takes the lease of a running attempt away, under a raised epoch: the next claim resumes the same
+	// attempt. Returns the lane that has work now. The caller has locked and judged both rows.
 	//
 	// Used by: engine.RevokeLease.
 	// Locks: L1 held; L2 held; L7 new.
 	RevokeLease(ctx context.Context, db DBTX, arg RevokeLeaseParams) (string, error)
-	// ScanCancelBacklog finds the members of requests whose grace is over, the earliest first, after a position; a request
-	// without members has one row with an empty execution_id.
+	// ScanCancelBacklog finds the members of requests whose grace has ended, the earliest first, after a position. A
+	// request without members has one row with an empty execution_id.
 	//
 	// Used by: engine.CancelFlows.
 	// Locks: none. Spans partitions.
 	ScanCancelBacklog(ctx context.Context, db DBTX, arg ScanCancelBacklogParams) ([]ScanCancelBacklogRow, error)
-	// ScanEligible pages through the claimable executions of a lane in claim order, after a place in it, with what they
-	// are attached to. Where capabilities are given, only what they cover; where kinds are, only those; where a partition
-	// is, only its own.
+	// ScanEligible pages through the claimable executions of a lane in claim order, after a place in it, with their
+	// budgets and quotas. If given, capabilities, kinds and a partition restrict it to executions that the capabilities
+	// cover, of these kinds, in this partition.
 	//
 	// Used by: engine.EligibleExecutions, engine.ClaimForWorker.
 	// Locks: none. Spans partitions.
 	ScanEligible(ctx context.Context, db DBTX, arg ScanEligibleParams) ([]ScanEligibleRow, error)
-	// ScanExpiredGrants finds grants that can no longer be used, the oldest first, after a place in that order, and the executions they
-	// name; gone: that is not there any more.
+	// ScanExpiredGrants finds unusable grants, the oldest first, after a place in that order, and the executions they
+	// name. gone: the execution no longer exists.
 	//
 	// Used by: engine.ExpireGrants.
 	// Locks: none. Spans partitions.
 	ScanExpiredGrants(ctx context.Context, db DBTX, arg ScanExpiredGrantsParams) ([]ScanExpiredGrantsRow, error)
-	// ScanFlowAges returns the next page_size flows after a position, in the order of the primary key, and of each whether its
-	// last change is as long ago as it is kept; its members may have ended later. No row: nothing follows.
+	// ScanFlowAges returns the next page_size flows after a position, in the order of the primary key, and whether the
+	// last change of each is older than its retention; its members may have ended later. No row: nothing follows.
 	//
 	// Used by: engine.PurgeFlows.
 	// Locks: none. Spans partitions.
 	ScanFlowAges(ctx context.Context, db DBTX, arg ScanFlowAgesParams) ([]ScanFlowAgesRow, error)
-	// ScanFlowSummaries returns the first page_size flows after a place in the order of the primary key, with how many members
-	// each has ever had and whether its summary is settled: it says that all members have ended, and nothing has been added
-	// to the flow, or replayed, since it was written.
+	// ScanFlowSummaries returns the first page_size flows after a place in the order of the primary key. It returns how
+	// many members each has ever had, and whether its summary is settled: it says that all members have ended, and since
+	// it was written the flow has had no new members and no replay.
 	//
 	// Used by: engine.SummariseFlows.
 	// Locks: none. Spans partitions.
 	ScanFlowSummaries(ctx context.Context, db DBTX, arg ScanFlowSummariesParams) ([]ScanFlowSummariesRow, error)
-	// ScanForeign finds executions that another program created and that nobody has adopted yet, oldest first, after a
+	// ScanForeign finds executions that another program created and that are not adopted yet, oldest first, after a
 	// position.
 	//
 	// Used by: engine.Adopt.
 	// Locks: none. Spans partitions.
 	ScanForeign(ctx context.Context, db DBTX, arg ScanForeignParams) ([]ScanForeignRow, error)
-	// ScanGroups returns, of the first page_size groups after a place in the order of the primary key, those whose downstream
-	// execution has not ended, and the last one in any case. held: that execution waits for nothing but its dependencies.
-	// page_rows: of how many groups this is all.
+	// ScanGroups looks at the first page_size groups after a place in the order of the primary key. It returns those
+	// whose downstream execution has not ended, and the last one in any case. held: that execution waits only for its
+	// dependencies. page_rows: the number of groups it looked at.
 	//
 	// Used by: engine.RepairGroups.
 	// Locks: none. Spans partitions.
 	ScanGroups(ctx context.Context, db DBTX, arg ScanGroupsParams) ([]ScanGroupsRow, error)
-	// ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position: in the column
-	// of this library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a
-	// delay there too, unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
+	// ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position. It reads the
+	// column of this library, or deadline_at_ms if that was never written. Another program also keeps the wake-up of a
+	// delay in deadline_at_ms, except for a retry, whose wake-up is in raw_fields. finished: another program ended it.
 	//
 	// Used by: engine.ExpireDeadlines.
 	// Locks: none. Spans partitions.
 	ScanOverdue(ctx context.Context, db DBTX, arg ScanOverdueParams) ([]ScanOverdueRow, error)
-	// ScanSiblingCancels finds decided groups whose remaining upstreams are to be cancelled, oldest first, after a position.
+	// ScanSiblingCancels finds decided groups with upstreams to cancel, oldest first, after a position.
 	//
 	// Used by: engine.CancelSiblings.
 	// Locks: none. Spans partitions.
 	ScanSiblingCancels(ctx context.Context, db DBTX, arg ScanSiblingCancelsParams) ([]ScanSiblingCancelsRow, error)
-	// ScanTimedOut finds attempts that have taken longer than their timeout, oldest first, after a position. over:
-	// another program has taken the lease away, so the timeout means nothing any more.
+	// ScanTimedOut finds attempts that have run longer than their timeout, oldest first, after a position. over: another
+	// program has taken the lease away, so the timeout no longer applies.
 	//
 	// Used by: engine.ExpireAttempts.
 	// Locks: none. Spans partitions.
@@ -1636,55 +1645,54 @@ type Querier interface {
 	// Used by: engine.DispatchCompletions.
 	// Locks: none. Spans partitions: the partial index holds nothing else.
 	ScanUndispatched(ctx context.Context, db DBTX, arg ScanUndispatchedParams) ([]ScanUndispatchedRow, error)
-	// ScheduleRetries ends failed attempts and schedules the next one of their executions; a retry without
-	// delay is claimable at once. A raised_epoch above 0 is given to both rows, so that the holder of the
-	// attempt is refused from now on.
+	// ScheduleRetries ends failed attempts and schedules the next ones; a retry without delay is claimable at once. A
+	// raised_epoch above 0 goes to both rows, so that the holder of the attempt is refused from now on.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts.
 	// Locks: L1 held; L2 held; L7 new.
 	ScheduleRetries(ctx context.Context, db DBTX, arg ScheduleRetriesParams) ([]ScheduleRetriesRow, error)
-	// SetAsideEvent moves a consumer that holder has and that stands at from_event_id past an event, and keeps that with what
-	// is known of it. tries counts the last failed try too; it is 0 for an event that cannot be read. No row: the consumer is
-	// another's or was moved, its other tries were forgotten, or somebody holds its row.
+	// SetAsideEvent moves a consumer that holder has from from_event_id past an event, and stores that event with the
+	// known facts. tries includes the last failed try; it is 0 for an event that cannot be read. No row: another holder
+	// has the consumer, it was moved, its other tries were cleared, or the row is locked.
 	//
 	// Used by: events.HandleWith, events.HandleBatches.
-	// Locks: consumers skips (FOR UPDATE, then the UPDATE); consumers waits (an event that was set aside before, which
-	// somebody holds).
+	// Locks: consumers skips (FOR UPDATE, then the UPDATE); consumers waits (the row of the same event, set aside before
+	// and locked elsewhere).
 	SetAsideEvent(ctx context.Context, db DBTX, arg SetAsideEventParams) (int64, error)
-	// SetExecutionTag sets one tag, making the tags object where it is missing. 0 rows: the execution does
-	// not exist. One statement, so concurrent writers of other tags lose nothing.
+	// SetExecutionTag sets one tag, creating the tags object if it is missing. 0 rows: the execution does not exist. It
+	// is one statement, so concurrent writers of other tags lose nothing.
 	//
 	// Used by: engine.SetExecutionTag.
 	// Locks: L1 waits (the execution row, UPDATE).
 	SetExecutionTag(ctx context.Context, db DBTX, arg SetExecutionTagParams) (int64, error)
-	// SetFlowTags sets tags of a flow, in whatever state it is. 0 rows: the flow does not exist. One statement, so concurrent
+	// SetFlowTags sets tags of a flow, in any state. 0 rows: the flow does not exist. It is one statement, so concurrent
 	// writers of other tags lose nothing.
 	//
 	// Used by: engine.SetFlowTags.
 	// Locks: L0 waits (the flow row, UPDATE).
 	SetFlowTags(ctx context.Context, db DBTX, arg SetFlowTagsParams) (int64, error)
-	// SetLaneRetention sets how long executions of a lane are kept and returns what held before, 0: the default.
+	// SetLaneRetention sets how long executions of a lane are kept and returns the previous period, 0 for the default.
 	//
 	// Used by: engine.SetLaneRetention.
 	// Locks: retention waits (the INSERT, for another one of the same lane).
 	SetLaneRetention(ctx context.Context, db DBTX, arg SetLaneRetentionParams) (int64, error)
-	// SettleDeadlines negates the deadlines of executions that another program ended, so that no scan meets
-	// them again. This library's own ends do it themselves.
+	// SettleDeadlines negates the deadlines of executions that another program ended, so that no scan returns them again.
+	// This library negates the deadline when it ends an execution.
 	//
 	// Used by: engine.ExpireDeadlines.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
 	SettleDeadlines(ctx context.Context, db DBTX, arg SettleDeadlinesParams) (int64, error)
-	// ShareFlowRows locks the rows of flows in share mode when the caller's transaction runs above READ
-	// COMMITTED: its snapshot may be older than a structure change, and then this meets 40001 instead of
-	// overlooking an edge. At READ COMMITTED it reads nothing.
+	// ShareFlowRows locks the rows of flows in share mode if the caller's transaction runs above READ COMMITTED: its
+	// snapshot may be older than a structure change, and then this statement fails with 40001 instead of overlooking an
+	// edge. At READ COMMITTED it reads nothing.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: L0 waits (flow rows FOR SHARE in array order). The caller sorts by (partition_key, flow_id).
 	ShareFlowRows(ctx context.Context, db DBTX, arg ShareFlowRowsParams) error
-	// SkipDownstream ends downstream executions whose dependencies have become impossible. Only what is
-	// blocked on dependencies or never started is skipped, in whatever phase before active it is; a row outside
-	// the guard is left alone and not returned. staged_from and staged_below are as in ReleaseDownstream.
+	// SkipDownstream ends downstream executions whose dependencies have become impossible. It skips only those blocked on
+	// dependencies or never started, in any phase before active. It leaves other rows unchanged and does not return them.
+	// staged_from and staged_below are as in ReleaseDownstream.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
@@ -1694,89 +1702,90 @@ type Querier interface {
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
-	// SummariseFlows counts the members of flows by what became of them, and writes that into their summaries. A flow without
-	// members, or that is gone, gets none; a summary that says the same is written only where its flow has been changed
-	// since, and one that is newer, or that somebody else holds, is left as it is. Returns how many it wrote.
+	// SummariseFlows counts the members of flows by state and writes the counts into their summaries. A flow that has no
+	// members, or was deleted, gets no summary. An equal summary is written only if its flow has changed since; a newer
+	// one, or one that another transaction holds, stays unchanged. Returns how many it wrote.
 	//
 	// Used by: engine.SummariseFlows.
-	// Locks: L0 skips (flow rows FOR KEY SHARE, which only who deletes a flow meets, and rows of summaries FOR NO KEY UPDATE,
-	// then the INSERT). The caller sorts by (partition_key, flow_id).
+	// Locks: L0 skips (flow rows FOR KEY SHARE, which conflicts only with deleting the flow, and rows of summaries FOR NO
+	// KEY UPDATE, then the INSERT). The caller sorts by (partition_key, flow_id).
 	SummariseFlows(ctx context.Context, db DBTX, arg SummariseFlowsParams) (int64, error)
-	// SweepQueue deletes up to max_items queue entries whose execution is not claimable, or not where they say, or
-	// gone, and as many of the list of blocked executions that are not blocked, or gone, and forgets drains of workers given 30 days ago.
-	// Claims only pass such entries over. Returns how many of both lists it deleted.
+	// SweepQueue deletes up to max_items queue entries whose execution is not claimable, is not where the entry says, or
+	// is gone. It deletes as many entries of the blocked list whose execution is not blocked or is gone, and drains of
+	// workers given 30 days ago. Claims only skip such entries. Returns how many entries of both lists it deleted.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE); pauses skips (FOR UPDATE,
 	// then the DELETE). Spans partitions.
 	SweepQueue(ctx context.Context, db DBTX, arg SweepQueueParams) (int64, error)
-	// TakeAttempts is LockAttempts for whoever must not wait: an attempt that somebody else holds has no row.
+	// TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 	// engine.DelayExecutions, engine.WaitForChildrenEach.
 	// Locks: L2 skips (attempt rows FOR UPDATE).
 	TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsParams) ([]int32, error)
-	// TakeAttemptsOf locks the attempt rows of the given executions and returns what the choice of an attempt
-	// index needs; stored says how many an execution has. One without attempts has a row with an attempt_index
-	// below 0. Fewer rows than stored: somebody else holds an attempt, and the execution cannot be claimed now.
+	// TakeAttemptsOf locks the attempt rows of the given executions and returns the facts that the choice of an attempt
+	// index needs. stored says how many attempts an execution has. An execution without attempts has one row with a
+	// negative attempt_index. Fewer rows than stored: another transaction holds an attempt, and the execution cannot be
+	// claimed now.
 	//
 	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 	// Locks: L2 skips (attempt rows FOR UPDATE).
 	TakeAttemptsOf(ctx context.Context, db DBTX, arg TakeAttemptsOfParams) ([]TakeAttemptsOfRow, error)
-	// TakeCancelBacklogs is LockCancelBacklog for many flows, and for whoever must not wait: it returns the requests that
-	// nobody else holds.
+	// TakeCancelBacklogs is LockCancelBacklog for many flows and never waits: it returns the requests that no other
+	// transaction holds.
 	//
 	// Used by: engine.CancelFlows.
 	// Locks: L0 skips (the rows of requests FOR UPDATE).
 	TakeCancelBacklogs(ctx context.Context, db DBTX, arg TakeCancelBacklogsParams) ([]TakeCancelBacklogsRow, error)
-	// TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order.
-	// The first step of the slow path; ClaimFromHead is the fast one.
+	// TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order. It is the first
+	// step of the slow path; ClaimFromHead is the fast path.
 	//
 	// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order). Spans partitions.
 	TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableParams) ([]TakeClaimableRow, error)
-	// TakeConsumer keeps a consumer for hold_ms more that holder has, and takes one that nobody has any more. ours: it is
-	// holder's now; else held_ms is how long it stays another's, 0 where somebody holds its row. Where holder had it and it
-	// stood at seen_event_id, it moves to event_id. No row: there is no such consumer. failing_event_id is 0 where it fails at none.
+	// TakeConsumer extends holder's hold on a consumer by hold_ms, or takes a free consumer. ours: holder has it now.
+	// Otherwise held_ms is how long another holder keeps it, 0 if the row is locked. If holder had it at seen_event_id,
+	// it moves to event_id. No row: there is no such consumer. failing_event_id is 0 if no event fails.
 	//
 	// Used by: events.HandleWith, events.HandleBatches.
 	// Locks: consumers skips (FOR UPDATE, then the UPDATE).
 	TakeConsumer(ctx context.Context, db DBTX, arg TakeConsumerParams) (TakeConsumerRow, error)
-	// TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key has gone
-	// meanwhile, and the creation starts over.
+	// TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key was deleted in the
+	// meantime, and the creation starts over.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: keys waits (FOR UPDATE, in array order).
 	TakeCreationKeys(ctx context.Context, db DBTX, arg TakeCreationKeysParams) ([]TakeCreationKeysRow, error)
-	// TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy:
-	// another transaction holds it, and the row tells nothing else. An execution without attempts has no row.
+	// TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy: another
+	// transaction holds it, and the other columns of the row mean nothing. An execution without attempts has no row.
 	//
 	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions,
 	// engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
 	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 	TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error)
-	// TakeEligible locks the first of the given executions that is still claimable on the lane and that nobody else holds,
+	// TakeEligible locks the first of the given executions that is still claimable on the lane and not locked elsewhere,
 	// and returns its place in the input, from 1. No row: there is none.
 	//
 	// Used by: engine.ClaimForWorker.
 	// Locks: L1 skips (the execution's row FOR NO KEY UPDATE).
 	TakeEligible(ctx context.Context, db DBTX, arg TakeEligibleParams) ([]int32, error)
-	// TakeEnded returns those of the given executions that have ended, with how long they are kept, and locks those whose
-	// time is over: they are taken. One that is not taken though its time is over is held by another transaction, or no longer
-	// ended. A member is kept with its flow: in_flow, and retention_ms is what the flow says of ended members (prune), for
-	// ever by default. What depends on others is to be read afterwards. If ahead_due, an end whose time is after now_ms is
-	// over too, unless it is kept for ever.
+	// TakeEnded returns those of the given executions that have ended, with their retention, and locks those whose
+	// retention has passed: they are taken. One that is due but not taken is locked elsewhere or no longer ended. A
+	// member is kept with its flow: then in_flow is true, and retention_ms is the flow's period for ended members
+	// (prune), for ever by default. The caller reads afterwards whether others depend on them. If ahead_due, an end dated
+	// after now_ms is due too, unless it is kept for ever.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR UPDATE).
 	TakeEnded(ctx context.Context, db DBTX, arg TakeEndedParams) ([]TakeEndedRow, error)
-	// TakeEndedMembers locks members of flows whose exclusive locks the caller holds, of each flow as many as its entry of
-	// max_items, and returns them by ord of the flow. Members that are missing are held by other transactions.
+	// TakeEndedMembers locks members of flows whose exclusive locks the caller holds, up to the entry of each flow in
+	// max_items, and returns them by ord of the flow. Missing members are locked by other transactions.
 	//
 	// Used by: engine.PurgeFlows.
 	// Locks: L1 skips (execution rows FOR UPDATE).
 	TakeEndedMembers(ctx context.Context, db DBTX, arg TakeEndedMembersParams) ([]TakeEndedMembersRow, error)
-	// TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
+	// TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 	// engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach, engine.ClaimForWorker,
@@ -1784,86 +1793,87 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error)
 	// TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due
-	// and which nobody else holds; the others wait for the next scan. timed_out: the attempt has taken longer than its
-	// timeout, too.
+	// and not locked elsewhere; the rest wait for the next scan. timed_out: the attempt has also run longer than its
+	// timeout.
 	//
 	// Used by: engine.ExpireLeases.
-	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides from nothing
-	// but their own columns.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides only from their
+	// own columns.
 	TakeExpiredLeases(ctx context.Context, db DBTX, arg TakeExpiredLeasesParams) ([]TakeExpiredLeasesRow, error)
-	// TakeForeignMembers locks those of the given members of flows that wait for their first attempt, and that nobody else
-	// holds. Whether their dependencies hold them is to be read afterwards.
+	// TakeForeignMembers locks those of the given members of flows that wait for their first attempt, skipping rows that
+	// another transaction holds. The caller reads afterwards whether their dependencies block them.
 	//
 	// Used by: engine.Adopt, engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
 	TakeForeignMembers(ctx context.Context, db DBTX, arg TakeForeignMembersParams) ([]TakeForeignMembersRow, error)
-	// TakeGroups locks the given groups and returns them, by ord (from 1), with how many edges into them are staged and not
-	// applied yet. taken is false where somebody else holds the group; has_group, where there is none.
+	// TakeGroups locks the given groups and returns them, by ord (from 1), with the number of edges into them that are
+	// staged and not applied yet. taken is false if another transaction holds the group; has_group is false if it has no
+	// row.
 	//
 	// Used by: engine.CancelSiblings.
 	// Locks: L3 skips (group rows FOR UPDATE in array order). The caller sorts by (partition_key, downstream_eid), and holds
 	// the flows exclusively.
 	TakeGroups(ctx context.Context, db DBTX, arg TakeGroupsParams) ([]TakeGroupsRow, error)
-	// TakeHalfDone locks those of the given executions that nobody else holds. What they lack is to be read afterwards.
+	// TakeHalfDone locks those of the given executions that no other transaction holds. The caller reads afterwards which
+	// facts they lack.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeHalfDone(ctx context.Context, db DBTX, arg TakeHalfDoneParams) ([]TakeHalfDoneRow, error)
-	// TakeJobs keeps the jobs that holder has for hold_ms more, takes those that nobody has any more, and says when each of
-	// the given jobs has something to do. ours: the job is holder's, or is free and its row locked by somebody else, so that
-	// nobody can take it. due_at_ms: the instant of what comes first, past or to come; the last of all instants
-	// where there is nothing, or where no index can tell of the job. Every row has the lanes, among those given, that have entries in the
-	// queue.
+	// TakeJobs extends the hold on the jobs that holder has by hold_ms, takes free jobs, and returns when each of the
+	// given jobs is next due. ours: holder has the job, or the job is free but its row is locked, so that no process can
+	// take it. due_at_ms: the instant of the first due item, past or future; the last possible instant if there is none,
+	// or if no index can find one. Every row has those of the given lanes that have entries in the queue.
 	//
 	// Used by: engine.TakeJobs.
 	// Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.
 	TakeJobs(ctx context.Context, db DBTX, arg TakeJobsParams) ([]TakeJobsRow, error)
-	// TakeLeaseless locks those of the given executions that are still active and that nobody else holds. What their
-	// attempts have is to be read afterwards.
+	// TakeLeaseless locks those of the given executions that are still active and not locked elsewhere. The caller reads
+	// the leases of their attempts afterwards.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeLeaseless(ctx context.Context, db DBTX, arg TakeLeaselessParams) ([]TakeLeaselessRow, error)
-	// TakeOverdue locks the first max_items of the given executions that are still unfinished, due and not held by
-	// anybody.
+	// TakeOverdue locks the first max_items of the given executions that are unfinished, due and not locked elsewhere.
 	//
 	// Used by: engine.ExpireDeadlines.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeOverdue(ctx context.Context, db DBTX, arg TakeOverdueParams) ([]TakeOverdueRow, error)
-	// TakeRetentionSource locks what a source of retention has come to. No row: another process is at it.
+	// TakeRetentionSource locks a source of retention and returns its position. No row: another process works on it.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: retention skips (FOR NO KEY UPDATE).
 	TakeRetentionSource(ctx context.Context, db DBTX, arg TakeRetentionSourceParams) (TakeRetentionSourceRow, error)
-	// TakeRetentionTimers deletes the next timers that are due, as many as stand for about max_items, and returns what
-	// they stand for.
+	// TakeRetentionTimers deletes the next due timers, as many as list about max_items, and returns the items that they
+	// list.
 	//
 	// Used by: engine.Retain, engine.PurgeFlows.
 	// Locks: retention skips (FOR UPDATE, then the DELETE). Spans partitions.
 	TakeRetentionTimers(ctx context.Context, db DBTX, arg TakeRetentionTimersParams) ([]TakeRetentionTimersRow, error)
-	// TakeSiblingCancels locks those of the given groups, by ord (from 1), that are on the list of what is to be cancelled.
-	// No row for one that is not, or that somebody else holds.
+	// TakeSiblingCancels locks those of the given groups, by ord (from 1), that are on the list of pending cancels. No
+	// row: the group is not on it, or another transaction holds the entry.
 	//
 	// Used by: engine.CancelSiblings.
 	// Locks: L7 skips (rows of the list FOR UPDATE). The flows are locked by the caller, exclusively.
 	TakeSiblingCancels(ctx context.Context, db DBTX, arg TakeSiblingCancelsParams) ([]int32, error)
-	// TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running,
-	// ours, overdue, and not held by anybody.
+	// TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running, leased
+	// by this library, overdue, and not locked elsewhere.
 	//
 	// Used by: engine.ExpireAttempts.
-	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides from nothing
-	// but their own columns.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides only from their
+	// own columns.
 	TakeTimedOut(ctx context.Context, db DBTX, arg TakeTimedOutParams) ([]TakeTimedOutRow, error)
-	// TakeUnsoundGroups locks groups and returns them by ord; no row for one that somebody else holds, or that has none. held: its
-	// downstream execution waits for nothing but its dependencies; replayed: and was set to run again.
+	// TakeUnsoundGroups locks groups and returns them by ord. No row: another transaction holds the group, or it does not
+	// exist. held: its downstream execution waits only for its dependencies. replayed: the same, after it was set to run
+	// again.
 	//
 	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 	// Locks: L3 skips (group rows FOR UPDATE in array order). The flows' exclusive locks are held. The caller sorts by
 	// (partition_key, downstream_eid).
 	TakeUnsoundGroups(ctx context.Context, db DBTX, arg TakeUnsoundGroupsParams) ([]TakeUnsoundGroupsRow, error)
-	// TakeUpstreams locks the executions that undispatched events tell of, and returns, by ord, which of
-	// them can be acted for: taken is false for one that somebody else holds. One that is gone needs no lock.
-	// replayed: it has been set to run again since the event, and its next end counts instead.
+	// TakeUpstreams locks the executions of undispatched events, and returns, by ord, which of them the caller may act
+	// for: taken is false if another transaction holds the execution. A deleted one needs no lock. replayed: it was set
+	// to run again since the event, and its next end counts instead.
 	//
 	// Used by: engine.DispatchCompletions.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
@@ -1875,60 +1885,59 @@ type Querier interface {
 	// Used by: engine.ReplayExecution.
 	// Locks: L0 held.
 	TouchFlow(ctx context.Context, db DBTX, arg TouchFlowParams) error
-	// TrimCompletionEvents deletes completion events that are older than before_ms, from after_event_id on and at most
-	// page_size: up to up_to_event_id, behind which ids may still be open, and to the first that is younger, that is not
-	// dispatched, that retention has not looked at, or that a named consumer, seen in the last week, has not. One that says it is
-	// of the future is as old as its neighbours.
-	// Returns how many it deleted, and where the next call goes on.
+	// TrimCompletionEvents deletes completion events older than before_ms, after after_event_id and at most page_size. It
+	// stops at up_to_event_id, since ids after it may still be open, and at the first event that is younger, is not
+	// dispatched, or was not yet handled by retention or by a named consumer that worked in the last week. An event dated
+	// in the future is as old as its neighbours. Returns how many it deleted, and where the next call continues.
 	//
 	// Used by: engine.TrimOutboxes.
 	// Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 	TrimCompletionEvents(ctx context.Context, db DBTX, arg TrimCompletionEventsParams) (TrimCompletionEventsRow, error)
-	// TrimLeaseEvents is TrimCompletionEvents for lease events, which nothing but their readers needs.
+	// TrimLeaseEvents is TrimCompletionEvents for lease events, which only their readers need.
 	//
 	// Used by: engine.TrimOutboxes.
 	// Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 	TrimLeaseEvents(ctx context.Context, db DBTX, arg TrimLeaseEventsParams) (TrimLeaseEventsRow, error)
-	// TrimOperatorEvents is TrimCompletionEvents for operator events, which nothing but their readers needs.
+	// TrimOperatorEvents is TrimCompletionEvents for operator events, which only their readers need.
 	//
 	// Used by: engine.TrimOutboxes.
 	// Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 	TrimOperatorEvents(ctx context.Context, db DBTX, arg TrimOperatorEventsParams) (TrimOperatorEventsRow, error)
-	// TrimSignalEvents is TrimCompletionEvents for signal events, which nothing but their readers needs.
+	// TrimSignalEvents is TrimCompletionEvents for signal events, which only their readers need.
 	//
 	// Used by: engine.TrimOutboxes.
 	// Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 	TrimSignalEvents(ctx context.Context, db DBTX, arg TrimSignalEventsParams) (TrimSignalEventsRow, error)
-	// TryFlowsExclusive is LockFlowsExclusive and LockFlowRows for whoever must not wait: it returns the flows of
-	// which it got both. A flow without a row needs the first alone.
+	// TryFlowsExclusive is LockFlowsExclusive and LockFlowRows without waiting: it returns the flows for which it got
+	// both locks. A flow without a row needs only the first.
 	//
 	// Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
 	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecutions, engine.WaitForChildrenEach,
 	// engine.PurgeFlows, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlows.
 	// Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 	TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error)
-	// TryFlowsShared is LockFlowsShared for whoever must not wait: it returns the flows whose lock it got. One
-	// that another transaction holds exclusively, or waits for, is left out.
+	// TryFlowsShared is LockFlowsShared without waiting: it returns the flows whose lock it got. It leaves out a flow
+	// whose lock another transaction holds exclusively, or waits for.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions,
 	// engine.WaitForChildrenEach, engine.Retain, engine.RepairQueue.
 	// Locks: L0 skips (transaction-level advisory locks, shared).
 	TryFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) ([]pgtype.UUID, error)
-	// UnblockExecution makes a blocked execution that the caller has locked claimable, past the gate of its budget or quota,
-	// if it has one.
+	// UnblockExecution makes a blocked execution that the caller has locked claimable. An execution with a budget or
+	// quota need not pass that gate again.
 	//
 	// Used by: engine.UnblockExecution.
 	// Locks: L1 held.
 	UnblockExecution(ctx context.Context, db DBTX, arg UnblockExecutionParams) error
-	// UnblockRoutes makes executions claimable that were blocked for want of a capable worker, where a live worker of the
-	// registry serves the lane and has what they require: lane by lane, the longest blocked first. Returns their lanes, and
-	// whether each is claimable: one that names a budget or quota goes to its gate.
+	// UnblockRoutes makes executions claimable that were blocked for want of a capable worker, if a live worker in the
+	// registry serves the lane with the capabilities they require: lane by lane, the longest blocked first. Returns their
+	// lanes and whether each is claimable; one that names a budget or quota goes to its gate.
 	//
 	// Used by: engine.UnblockRoutes.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
 	UnblockRoutes(ctx context.Context, db DBTX, arg UnblockRoutesParams) ([]UnblockRoutesRow, error)
-	// UpdateProgress records what a worker reports about its running attempt; a NULL argument leaves the
-	// recorded value.
+	// UpdateProgress stores the progress that a worker reports for its running attempt; a NULL argument leaves the stored
+	// value.
 	//
 	// Used by: engine.ReportProgress.
 	// Locks: L1 held.

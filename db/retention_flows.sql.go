@@ -26,7 +26,7 @@ type CloseFlowParams struct {
 	FlowID       id.FlowID
 }
 
-// CloseFlow lets a flow take no more members and replays: it is deleted in several transactions.
+// CloseFlow makes a flow refuse new members and replays: it is deleted in several transactions.
 //
 // Used by: engine.PurgeFlows.
 // Locks: L0 held.
@@ -65,7 +65,7 @@ type DropBacklogMembersOfParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// DropBacklogMembersOf deletes what a backlog that is gone left behind of flows that are about to be deleted.
+// DropBacklogMembersOf deletes backlog members left without a backlog, of flows that are about to be deleted.
 //
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
@@ -104,7 +104,8 @@ type DropCancelDispatchesOfParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// DropCancelDispatchesOf deletes what the cancel outbox, which nothing writes, has of flows that are about to be deleted.
+// DropCancelDispatchesOf deletes the rows that the cancel outbox, which has no writer, has for flows that are about
+// to be deleted.
 //
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
@@ -172,7 +173,7 @@ WHERE
             WHERE
                 t.partition_key = i.partition_key
                 AND t.flow_id = i.flow_id
-            -- Of three indexes this order has one, by which the flow is found and not only its partition.
+            -- Of three indexes only one has this order: it finds the flow, not only its partition.
             ORDER BY t.edge_id
             OFFSET 0
         ) AS x
@@ -262,7 +263,7 @@ type DropFlowsParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// DropFlows deletes flows whose exclusive lock the caller holds, after all that belongs to them.
+// DropFlows deletes flows whose exclusive lock the caller holds, after all their other rows.
 //
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
@@ -304,7 +305,7 @@ type DropPrunedMembersOfParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// DropPrunedMembersOf deletes what is noted of pruned members of flows that are about to be deleted.
+// DropPrunedMembersOf deletes the records of pruned members of flows that are about to be deleted.
 //
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
@@ -330,7 +331,7 @@ type GetFlowTimersDueRow struct {
 	TimersDue bool
 }
 
-// GetFlowTimersDue tells whether a timer for flows is due.
+// GetFlowTimersDue returns whether a timer for flows is due.
 //
 // Used by: engine.PurgeFlows.
 // Locks: none. Spans partitions.
@@ -349,8 +350,8 @@ WHERE
     AND u.flow_id = ANY ($1::uuid[])
 `
 
-// ListUndispatchedFlows returns those of the given flows of which a completion event is not dispatched. Events without
-// dispatch are read once, all of them.
+// ListUndispatchedFlows returns those of the given flows that have an undispatched completion event. It reads all
+// undispatched events once.
 //
 // Used by: engine.PurgeFlows.
 // Locks: none. Spans partitions.
@@ -468,13 +469,13 @@ type ReadPurgeableRow struct {
 	Unfinished   bool
 }
 
-// ReadPurgeable returns what decides whether flows may be deleted: whether anything of them is left to do (a member that
-// has not ended, or nothing ever begun: in_use; a backlog or a pending cancel: unfinished), when they or their members
-// last changed, how long they are kept, and how many members are stored, unless they are in use. A missing flow has no
-// row.
+// ReadPurgeable returns the facts that decide whether flows may be deleted. in_use: a member has not ended, or the
+// flow has never had one. unfinished: it has a backlog or a pending cancel. changed_at_ms: the last change of the
+// flow or its members. retention_ms: how long it is kept. members: the number of stored members, unless it is in use.
+// No row: the flow does not exist.
 //
 // Used by: engine.PurgeFlows.
-// Locks: none. What it returns holds once the caller has the exclusive locks of the flows.
+// Locks: none. The facts hold once the caller has the exclusive locks of the flows.
 func (q *Queries) ReadPurgeable(ctx context.Context, db DBTX, arg ReadPurgeableParams) ([]ReadPurgeableRow, error) {
 	rows, err := db.Query(ctx, readPurgeable, arg.DefaultMs, arg.PartitionKeys, arg.FlowIDs)
 	if err != nil {
@@ -533,8 +534,8 @@ type ScanFlowAgesRow struct {
 	Old          bool
 }
 
-// ScanFlowAges returns the next page_size flows after a position, in the order of the primary key, and of each whether its
-// last change is as long ago as it is kept; its members may have ended later. No row: nothing follows.
+// ScanFlowAges returns the next page_size flows after a position, in the order of the primary key, and whether the
+// last change of each is older than its retention; its members may have ended later. No row: nothing follows.
 //
 // Used by: engine.PurgeFlows.
 // Locks: none. Spans partitions.
@@ -601,8 +602,8 @@ type TakeEndedMembersRow struct {
 	ExecutionID id.ExecutionUUID
 }
 
-// TakeEndedMembers locks members of flows whose exclusive locks the caller holds, of each flow as many as its entry of
-// max_items, and returns them by ord of the flow. Members that are missing are held by other transactions.
+// TakeEndedMembers locks members of flows whose exclusive locks the caller holds, up to the entry of each flow in
+// max_items, and returns them by ord of the flow. Missing members are locked by other transactions.
 //
 // Used by: engine.PurgeFlows.
 // Locks: L1 skips (execution rows FOR UPDATE).

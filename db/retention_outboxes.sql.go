@@ -12,7 +12,7 @@ import (
 const listOutboxPositions = `-- name: ListOutboxPositions :many
 SELECT
     o.outbox::text AS outbox,
-    -- Without the right PostgreSQL 18 returns NULL, as for a sequence that has given out nothing. Older ones fail.
+    -- Without the right PostgreSQL 18 returns NULL, as it does for an unused sequence. Older versions fail.
     CASE
         WHEN has_sequence_privilege(o.sequence_id, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(o.sequence_id), 0)
         ELSE 0
@@ -39,8 +39,8 @@ type ListOutboxPositionsRow struct {
 	RoleName     string
 }
 
-// ListOutboxPositions returns how far the sequences of the four outboxes have come, 0 before their first ids. readable
-// tells whether the role may ask the sequence at all; last_event_id means nothing otherwise.
+// ListOutboxPositions returns the last values of the sequences of the four outboxes, 0 before their first ids.
+// readable: the role may read the sequence; otherwise last_event_id means nothing.
 //
 // Used by: engine.TrimOutboxes.
 // Locks: none. Spans partitions.
@@ -147,8 +147,9 @@ WITH page AS MATERIALIZED (
     LIMIT $4::integer
 ),
 behind AS (
-    -- Where all of the page says that it is of the future: whether an old event stands behind it, among the next thousand or
-    -- ever further from its first and from the newest. That was written later, so that the page is older.
+    -- If the whole page is dated in the future: whether an old event follows it. Looks among the next thousand, then
+    -- at growing distances from the first of the page and from the newest event. An event that follows was written
+    -- later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -186,7 +187,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last that may go.
+    -- The last event that may be deleted.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -203,7 +204,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- They and all before them, deleted.
+    -- That event and all before it, deleted.
     DELETE FROM ff_completion_event AS c
     WHERE
         c.event_id > $1::bigint
@@ -228,11 +229,10 @@ type TrimCompletionEventsRow struct {
 	Reached int64
 }
 
-// TrimCompletionEvents deletes completion events that are older than before_ms, from after_event_id on and at most
-// page_size: up to up_to_event_id, behind which ids may still be open, and to the first that is younger, that is not
-// dispatched, that retention has not looked at, or that a named consumer, seen in the last week, has not. One that says it is
-// of the future is as old as its neighbours.
-// Returns how many it deleted, and where the next call goes on.
+// TrimCompletionEvents deletes completion events older than before_ms, after after_event_id and at most page_size. It
+// stops at up_to_event_id, since ids after it may still be open, and at the first event that is younger, is not
+// dispatched, or was not yet handled by retention or by a named consumer that worked in the last week. An event dated
+// in the future is as old as its neighbours. Returns how many it deleted, and where the next call continues.
 //
 // Used by: engine.TrimOutboxes.
 // Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
@@ -272,7 +272,7 @@ WITH page AS MATERIALIZED (
     LIMIT $4::integer
 ),
 behind AS (
-    -- Whether an old event stands behind them where all say they are of the future.
+    -- If all are dated in the future: whether an old event follows them.
     SELECT
     FROM (
         SELECT
@@ -310,7 +310,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last that may go.
+    -- The last event that may be deleted.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -327,7 +327,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- They and all before them, deleted.
+    -- That event and all before it, deleted.
     DELETE FROM ff_lease_event AS c
     WHERE
         c.event_id > $1::bigint
@@ -352,7 +352,7 @@ type TrimLeaseEventsRow struct {
 	Reached int64
 }
 
-// TrimLeaseEvents is TrimCompletionEvents for lease events, which nothing but their readers needs.
+// TrimLeaseEvents is TrimCompletionEvents for lease events, which only their readers need.
 //
 // Used by: engine.TrimOutboxes.
 // Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
@@ -392,7 +392,7 @@ WITH page AS MATERIALIZED (
     LIMIT $4::integer
 ),
 behind AS (
-    -- Whether an old event stands behind them where all say they are of the future.
+    -- If all are dated in the future: whether an old event follows them.
     SELECT
     FROM (
         SELECT
@@ -430,7 +430,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last that may go.
+    -- The last event that may be deleted.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -447,7 +447,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- They and all before them, deleted.
+    -- That event and all before it, deleted.
     DELETE FROM ff_operator_event AS c
     WHERE
         c.event_id > $1::bigint
@@ -472,7 +472,7 @@ type TrimOperatorEventsRow struct {
 	Reached int64
 }
 
-// TrimOperatorEvents is TrimCompletionEvents for operator events, which nothing but their readers needs.
+// TrimOperatorEvents is TrimCompletionEvents for operator events, which only their readers need.
 //
 // Used by: engine.TrimOutboxes.
 // Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
@@ -512,7 +512,7 @@ WITH page AS MATERIALIZED (
     LIMIT $4::integer
 ),
 behind AS (
-    -- Whether an old event stands behind them where all say they are of the future.
+    -- If all are dated in the future: whether an old event follows them.
     SELECT
     FROM (
         SELECT
@@ -550,7 +550,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last that may go.
+    -- The last event that may be deleted.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -567,7 +567,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- They and all before them, deleted.
+    -- That event and all before it, deleted.
     DELETE FROM ff_signal_event AS c
     WHERE
         c.event_id > $1::bigint
@@ -592,7 +592,7 @@ type TrimSignalEventsRow struct {
 	Reached int64
 }
 
-// TrimSignalEvents is TrimCompletionEvents for signal events, which nothing but their readers needs.
+// TrimSignalEvents is TrimCompletionEvents for signal events, which only their readers need.
 //
 // Used by: engine.TrimOutboxes.
 // Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.

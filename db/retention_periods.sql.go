@@ -15,7 +15,7 @@ WHERE l.lane_id = $1
 RETURNING l.retention_ms
 `
 
-// DropLaneRetention takes back what SetLaneRetention set and returns it. No row: nothing was set.
+// DropLaneRetention removes the period set by SetLaneRetention and returns it. No row: none was set.
 //
 // Used by: engine.SetLaneRetention.
 // Locks: retention waits (DELETE).
@@ -46,7 +46,7 @@ WHERE $1::bigint < coalesce((SELECT min(p.period_ms) FROM ffx_retention_period A
 ON CONFLICT (period_ms) DO NOTHING
 `
 
-// EnsureRetentionPeriod registers for how long a policy wants executions kept, where that is shorter than what is known.
+// EnsureRetentionPeriod registers the retention period of a policy if it is shorter than the known ones.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: retention waits (for a concurrent insert of the same period).
@@ -64,7 +64,7 @@ SELECT
         (SELECT min(p.period_ms) FROM ffx_retention_period AS p)
     )::bigint AS look_after_ms,
     coalesce((
-        -- A time of the future says nothing: the event is as old as the next one that says it.
+        -- An event dated in the future has no usable time: it is as old as the next event that has one.
         SELECT coalesce(
             (array_agg(n.committed_at_ms ORDER BY n.event_id) FILTER (WHERE n.committed_at_ms <= ffx_now_ms($1)))[1],
             (SELECT least(c.committed_at_ms, ffx_now_ms($1)) FROM ff_completion_event AS c ORDER BY c.event_id DESC LIMIT 1)
@@ -121,7 +121,7 @@ type GetRetentionRow struct {
 	NextDueAtMs   int64
 }
 
-// GetRetention returns how far retention has come.
+// GetRetention returns the positions of retention.
 //
 // Used by: engine.Retention.
 // Locks: none. Spans partitions.
@@ -155,7 +155,7 @@ type ListLaneRetentionsRow struct {
 	RetentionMs int64
 }
 
-// ListLaneRetentions returns the lanes whose executions are kept for another time than the default, by name.
+// ListLaneRetentions returns the lanes with a retention of their own, by name.
 //
 // Used by: engine.Retention.
 // Locks: none.
@@ -270,8 +270,8 @@ type ListOutboxAgesRow struct {
 	OldestAtMs   int64
 }
 
-// ListOutboxAges returns, for each outbox, up to where events were deleted, and the time of the oldest one behind that;
-// 0: nothing, and none. One that says it is of the future is as old as the next one that does not.
+// ListOutboxAges returns, for each outbox, its floor (0 if no event was deleted) and the time of the oldest event
+// after it (0 if there is none). An event dated in the future is as old as the next one that is not.
 //
 // Used by: engine.Retention.
 // Locks: none. Spans partitions.
@@ -301,7 +301,7 @@ SET event_id = 0
 WHERE source = 'ends'
 `
 
-// RestartRetention lets retention begin anew with the oldest end that still has its event.
+// RestartRetention makes retention start over at the oldest end that still has its event.
 //
 // Used by: engine.SetLaneRetention.
 // Locks: retention waits (UPDATE).
@@ -334,7 +334,7 @@ type SetLaneRetentionParams struct {
 	NowMs       *int64
 }
 
-// SetLaneRetention sets how long executions of a lane are kept and returns what held before, 0: the default.
+// SetLaneRetention sets how long executions of a lane are kept and returns the previous period, 0 for the default.
 //
 // Used by: engine.SetLaneRetention.
 // Locks: retention waits (the INSERT, for another one of the same lane).

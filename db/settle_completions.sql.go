@@ -26,8 +26,8 @@ input AS (
         unnest($5::bigint[]) AS lease_epoch,
         unnest($6::uuid[]) AS flow_id,
         unnest($7::bytea[]) AS result,
-        -- Not by generate_subscripts: of that the planner expects a thousand rows, of an array ten, and for a
-        -- thousand it would read the whole table rather than look each row up.
+        -- Not by generate_subscripts: the planner expects a thousand rows of that and ten of an array, and for a
+        -- thousand it would read the whole table instead of looking up each row.
         unnest($8::integer[]) AS ord
     LIMIT cardinality($3::uuid[])
 ),
@@ -35,7 +35,8 @@ completed AS (
     -- The executions whose fence held, ended.
     UPDATE ff_exec_core AS e
     SET
-        -- Itself: PostgreSQL 18 reads the expressions of the generated columns for each row while none of them is needed.
+        -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
+        -- needed or not.
         raw_fields = e.raw_fields,
         lifecycle_phase = 'terminal',
         ownership_state = 'unowned',
@@ -57,11 +58,11 @@ completed AS (
         AND (e.ownership_state = 'leased') IS TRUE
         AND (e.attempt_index = i.attempt_index) IS TRUE
         AND (e.ffx_lease_epoch = i.lease_epoch) IS TRUE
-        -- What was learnt about membership still holds, or the dependents would be forgotten.
+        -- The flow that the caller read still holds; otherwise the dependents would be missed.
         AND e.flow_id IS NOT DISTINCT FROM i.flow_id
-        -- What its earlier end counted, after a replay by another program, is sorted out on the slow path.
+        -- After a replay by another program, the slow path handles the count of its earlier end.
         AND (i.flow_id IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
-        -- A quota slot is given back by the slow path.
+        -- The slow path gives back a quota slot.
         AND e.ffx_quota_policy_id IS NULL
     RETURNING
         i.ord,
@@ -170,13 +171,13 @@ type CompleteExecutionsRow struct {
 	NowMs int64
 }
 
-// CompleteExecutions ends running attempts with success and stores their results; ord (from 1) is the
-// input position. No row for an item: its fence failed or the row is not canonical, and the caller
-// settles it by the slow path, which names the reason.
+// CompleteExecutions ends running attempts with success and stores their results; ord (from 1) is the input position.
+// No row for an item: its fence failed or the row is not canonical, and the caller settles it by the slow path, which
+// finds the reason.
 //
-// The fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not) keeps
-// nothing. The completion events of members are born dispatched: the same transaction resolves their
-// dependents, whose events follow.
+// This is the fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not) keeps nothing.
+// The completion events of members are inserted as dispatched: the same transaction resolves their dependents, whose
+// events follow.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 // Locks: L1 waits (execution rows, UPDATE in array order); L2 waits (their attempts, UPDATE); L7 new. The caller
@@ -319,7 +320,7 @@ completion_event AS (
 )
 SELECT
     1::integer AS ord,
-    -- Divided by zero where the execution fits but its attempt does not.
+    -- Divides by zero if the execution fits but its attempt does not.
     (c.now_ms / (SELECT count(*) FROM ended_attempt))::bigint AS now_ms
 FROM completed AS c
 `
@@ -339,7 +340,7 @@ type CompleteOneRow struct {
 	NowMs int64
 }
 
-// CompleteOne is CompleteExecutions for one: by its key, without arrays.
+// CompleteOne is CompleteExecutions for one execution: by its key, without arrays.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 // Locks: L1 waits (the execution's row, UPDATE); L2 waits (its attempt, UPDATE); L7 new. The caller holds L0 of a member.
@@ -383,7 +384,8 @@ WITH input AS (
 completed AS (
     UPDATE ff_exec_core AS e
     SET
-        -- Itself: PostgreSQL 18 reads the expressions of the generated columns for each row while none of them is needed.
+        -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
+        -- needed or not.
         raw_fields = e.raw_fields,
         lifecycle_phase = 'terminal',
         ownership_state = 'unowned',
@@ -425,7 +427,7 @@ ended_attempts AS (
     RETURNING
         a.partition_key,
         a.execution_id,
-        -- Another program keeps the id of its lease in raw_fields; ours is in the column.
+        -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
         CASE
             WHEN a.lease_epoch = c.ffx_lease_epoch THEN a.ffx_lease_id::text
             ELSE a.raw_fields ->> 'lease_id'
@@ -534,9 +536,9 @@ type InsertCompletionEventsParams struct {
 	Dispatched    []bool
 }
 
-// InsertCompletionEvents appends one completion event per ended execution, in array order: upstream
-// before downstream. Their dependents are resolved already, so the events are born dispatched, save
-// those whose dispatched flag is false: engine.DispatchCompletions goes on from them.
+// InsertCompletionEvents appends one completion event per ended execution, in array order: upstream before
+// downstream. Their dependents are resolved already, so the events are inserted as dispatched, except those whose
+// dispatched flag is false: engine.DispatchCompletions resolves those.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
 // engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,

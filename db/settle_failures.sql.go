@@ -155,11 +155,10 @@ type EndUnsuccessfulRow struct {
 	HasQuota     bool
 }
 
-// EndUnsuccessful ends executions without success and settles their attempts: failed by their worker,
-// failed because their leases were lost too often, or expired. A raised_epoch above 0 is given to both
-// rows, so that the holder of the attempt is refused from now on; an attempt_index of -1 means that there was
-// never an attempt, -2 that the last one is settled already. Returns what was ended: a row that is terminal already is
-// left alone.
+// EndUnsuccessful ends executions without success and settles their attempts: failed by their worker, failed because
+// their leases were lost too often, or expired. A raised_epoch above 0 goes to both rows, so that the holder of the
+// attempt is refused from now on. An attempt_index of -1 means that there was never an attempt, -2 that the last one
+// is settled already. Returns the ended executions; a row that is terminal already stays unchanged.
 //
 // Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
 // engine.ExpireDeadlines, engine.RepairQueue, engine.ReclaimExecution.
@@ -249,8 +248,8 @@ type ReadRetryFactsRow struct {
 	RawRetryCount string
 }
 
-// ReadRetryFacts returns, for each item, what decides whether a failure ends the execution; ord (from 1)
-// is the input position. A forecast: the decision is repeated under the row locks.
+// ReadRetryFacts returns, for each item, the facts that decide whether a failure ends the execution; ord (from 1) is
+// the input position. They are a forecast: the caller decides again under the row locks.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions,
@@ -325,7 +324,7 @@ rescheduled AS (
         END,
         ffx_delay_until_ms = CASE WHEN i.delay_until_ms > $12::bigint THEN i.delay_until_ms END,
         ffx_execution_deadline_ms = coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms, 0),
-        -- A retry that waits gives its admission back; one at once keeps it.
+        -- A delayed retry withdraws the admission; an immediate one keeps it.
         ffx_admitted = CASE WHEN i.delay_until_ms > $12::bigint THEN NULL ELSE e.ffx_admitted END,
         ffx_gate_id = NULL,
         ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
@@ -437,9 +436,8 @@ type ScheduleRetriesRow struct {
 	HasQuota     bool
 }
 
-// ScheduleRetries ends failed attempts and schedules the next one of their executions; a retry without
-// delay is claimable at once. A raised_epoch above 0 is given to both rows, so that the holder of the
-// attempt is refused from now on.
+// ScheduleRetries ends failed attempts and schedules the next ones; a retry without delay is claimable at once. A
+// raised_epoch above 0 goes to both rows, so that the holder of the attempt is refused from now on.
 //
 // Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts.
 // Locks: L1 held; L2 held; L7 new.

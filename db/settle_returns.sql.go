@@ -108,12 +108,12 @@ type ReadGroupsOfRow struct {
 	StagedCount  int64
 }
 
-// ReadGroupsOf returns the groups that executions wait for, by ord (from 1), as their counters are and with how many
-// edges that are staged and not applied yet. No row: the execution waits for nothing that is known.
+// ReadGroupsOf returns the groups that executions wait for, by ord (from 1), with their present counters and the
+// number of edges that are staged and not applied yet. No row: the execution has no group.
 //
 // Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings, engine.CreateFlow,
 // engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
-// Locks: none. What it reads is locked by the caller.
+// Locks: none. The caller has locked the rows that it reads.
 func (q *Queries) ReadGroupsOf(ctx context.Context, db DBTX, arg ReadGroupsOfParams) ([]ReadGroupsOfRow, error) {
 	rows, err := db.Query(ctx, readGroupsOf,
 		arg.PartitionKeys,
@@ -280,10 +280,10 @@ type ReturnLeasesParams struct {
 	NowMs          int64
 }
 
-// ReturnLeases gives running attempts back, unfinished: the same attempt goes on with a later claim. waits_for says of
-// each what it waits for until then: ” nothing but a worker, 'time' until delay_until_ms, 'children' until its upstreams
-// have ended. A delay_until_ms of 0
-// says that the holder waited for its upstreams, and did not delay. Returns the lanes that have work now.
+// ReturnLeases returns running attempts unfinished: a later claim resumes the same attempt. waits_for is the
+// condition of that claim: ” only a worker, 'time' delay_until_ms, 'children' the end of its upstreams. A
+// delay_until_ms of 0 means that the holder waited for its upstreams, and did not delay. Returns the lanes that have
+// work now.
 //
 // Used by: engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
 // engine.WaitForChildrenEach.

@@ -1,5 +1,5 @@
 -- name: ScanForeign :many
--- ScanForeign finds executions that another program created and that nobody has adopted yet, oldest first, after a
+-- ScanForeign finds executions that another program created and that are not adopted yet, oldest first, after a
 -- position.
 --
 -- Used by: engine.Adopt.
@@ -24,8 +24,8 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: TakeForeignMembers :many
--- TakeForeignMembers locks those of the given members of flows that wait for their first attempt, and that nobody else
--- holds. Whether their dependencies hold them is to be read afterwards.
+-- TakeForeignMembers locks those of the given members of flows that wait for their first attempt, skipping rows that
+-- another transaction holds. The caller reads afterwards whether their dependencies block them.
 --
 -- Used by: engine.Adopt, engine.RepairQueue.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
@@ -58,8 +58,8 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: ReadInboundGroups :many
--- ReadInboundGroups returns what the dependencies of members come to: how many edges lead to each, how many of them are
--- staged and not applied yet, and its group as it is. No row for a member that nothing leads to.
+-- ReadInboundGroups returns the dependencies of members in numbers: how many edges lead to each, how many of these
+-- are staged and not applied yet, and the current group row. No row: no edge leads to the member.
 --
 -- Used by: engine.Adopt, engine.RepairQueue.
 -- Locks: L3 waits (group rows FOR UPDATE in array order, under the exclusive lock of the flow). The caller sorts by
@@ -111,10 +111,10 @@ LEFT JOIN LATERAL (
 WHERE d.edges > 0;
 
 -- name: AdoptExecutions :many
--- AdoptExecutions brings executions that another program created, or left half-done, into the form of this library: the
--- facts that it keeps in columns, and, of those that wait and that nobody has a lease or a grant of, the state. held:
--- dependencies hold it. Returns those that it changed. What is in canonical form is left alone, and so is what somebody
--- else holds, and what has joined a flow since it was found.
+-- AdoptExecutions converts executions that another program created, or left half-done, to the form of this library.
+-- It fills the columns, and writes the state of executions that wait without a lease or a grant. held: dependencies
+-- block the execution. Returns the changed ones. Canonical rows stay unchanged, and so do rows that another
+-- transaction holds or that have joined a flow since they were found.
 --
 -- Used by: engine.Adopt, engine.RepairQueue.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
@@ -129,7 +129,7 @@ WITH input AS (
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 found AS (
-    -- Those that nobody else holds, with what their documents say.
+    -- Those not locked elsewhere, with the facts from their documents.
     SELECT
         e.*,
         i.held,
@@ -254,7 +254,7 @@ found AS (
     ) AS e
 ),
 decided AS (
-    -- What they wait for, and until when.
+    -- The condition that each waits for, and until when.
     SELECT
         f.*,
         CASE
@@ -285,7 +285,7 @@ decided AS (
     FROM found AS f
 ),
 stated AS (
-    -- The same with every column that says it.
+    -- The same with a value for every column of the state.
     SELECT
         d.partition_key,
         d.execution_id,
@@ -341,7 +341,7 @@ stated AS (
     FROM decided AS d
 ),
 moving AS (
-    -- Whether the state of each is to be written.
+    -- Whether the state of each changes.
     SELECT
         t.*,
         t.waits AND (

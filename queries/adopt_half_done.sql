@@ -1,5 +1,6 @@
 -- name: TakeHalfDone :many
--- TakeHalfDone locks those of the given executions that nobody else holds. What they lack is to be read afterwards.
+-- TakeHalfDone locks those of the given executions that no other transaction holds. The caller reads afterwards which
+-- facts they lack.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
@@ -41,9 +42,9 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: ListTold :many
--- ListTold returns those of the given executions that have a completion event from an instant on, which is that of their
--- end. FlowFabric's index finds the events of an execution; where that is not (schema.Share makes it), this reads all
--- events that are kept.
+-- ListTold returns those of the given executions that have a completion event written at or after the instant they
+-- ended. FlowFabric's index finds the events of an execution. Without that index (schema.Share creates it), this
+-- reads all events that are kept.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: none.
@@ -61,13 +62,13 @@ WHERE
     AND c.occurred_at_ms >= i.terminal_at_ms;
 
 -- name: HealEnded :exec
--- HealEnded takes the leases of executions that another program ended, and settles their attempts: the holder is refused
--- from now on. An attempt_index below 0 means that there is none to settle.
+-- HealEnded takes the leases of executions that another program ended, and settles their attempts: from now on their
+-- holders are refused. A negative attempt_index means that there is no attempt to settle.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
-    -- The executions, and their current attempts.
+    -- The executions and their current attempts.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -154,8 +155,8 @@ FROM healed AS h
 WHERE h.leased;
 
 -- name: RetellEnded :execrows
--- RetellEnded stores the public state of locked executions that have ended, as it is read: another program left an
--- earlier one.
+-- RetellEnded stores the public state of locked executions that have ended, as the view derives it. Another program
+-- left an earlier state there.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: L1 held.
@@ -185,8 +186,9 @@ WHERE
     AND v.state IN ('completed', 'failed', 'cancelled', 'expired', 'skipped');
 
 -- name: RepointExecutions :execrows
--- RepointExecutions sets the pointer of locked executions that wait for another attempt, or for an interrupted one to go
--- on, to it, as their attempts are.
+-- RepointExecutions corrects the pointers of locked executions. An execution that waits for a new attempt points to
+-- the one after its newest; one whose interrupted attempt goes on points to that attempt. It changes their attempts
+-- to match.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: L1 held; L2 waits (the interrupted attempt, or the failed one, under the lock of its execution).
@@ -235,7 +237,7 @@ current AS (
     ) AS e
 ),
 attempts AS (
-    -- The attempts, as they ended or go on.
+    -- The attempts, ended or open again.
     UPDATE ff_attempt AS a
     SET
         terminal_at_ms = CASE WHEN c.attempt_state = 'attempt_interrupted' THEN NULL ELSE a.terminal_at_ms END,

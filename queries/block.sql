@@ -1,6 +1,6 @@
 -- name: BlockExecution :exec
--- BlockExecution blocks an execution that the caller has locked, for a reason, and takes back what admitted it. Its
--- grants and its quota slot are the caller's to delete.
+-- BlockExecution blocks an execution that the caller has locked, for a reason, and withdraws its admission. The
+-- caller deletes its grants and its quota slot.
 --
 -- Used by: engine.BlockExecution.
 -- Locks: L1 held.
@@ -28,8 +28,8 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: UnblockExecution :exec
--- UnblockExecution makes a blocked execution that the caller has locked claimable, past the gate of its budget or quota,
--- if it has one.
+-- UnblockExecution makes a blocked execution that the caller has locked claimable. An execution with a budget or
+-- quota need not pass that gate again.
 --
 -- Used by: engine.UnblockExecution.
 -- Locks: L1 held.
@@ -64,8 +64,8 @@ WHERE
     AND g.execution_id = @execution_id;
 
 -- name: ListBlocked :many
--- ListBlocked pages through the executions that are blocked by route, lane or operator, up to a last lane, in the order of
--- lanes, then the longest blocked first, strictly after a place; of one eligibility state or any.
+-- ListBlocked pages through the executions that are blocked by route, lane or operator, up to a last lane. They come
+-- by lane, then the longest blocked first, strictly after a place, with one eligibility state or any.
 --
 -- Used by: engine.ListBlockedExecutions.
 -- Locks: none. Spans partitions.
@@ -79,7 +79,7 @@ SELECT
     e.blocking_detail,
     e.execution_kind
 FROM ffx_blocked AS b
--- One by one, in the order of the index.
+-- Looked up one by one, in the order of the index.
 CROSS JOIN LATERAL (
     SELECT
         coalesce(t.blocking_reason, '')::text AS blocking_reason,
@@ -105,14 +105,14 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: UnblockRoutes :many
--- UnblockRoutes makes executions claimable that were blocked for want of a capable worker, where a live worker of the
--- registry serves the lane and has what they require: lane by lane, the longest blocked first. Returns their lanes, and
--- whether each is claimable: one that names a budget or quota goes to its gate.
+-- UnblockRoutes makes executions claimable that were blocked for want of a capable worker, if a live worker in the
+-- registry serves the lane with the capabilities they require: lane by lane, the longest blocked first. Returns their
+-- lanes and whether each is claimable; one that names a budget or quota goes to its gate.
 --
 -- Used by: engine.UnblockRoutes.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
 WITH served AS MATERIALIZED (
-    -- What live workers can do, by lane.
+    -- The capabilities of live workers, by lane.
     SELECT DISTINCT
         unnest(w.lanes) AS lane_id,
         string_to_array(w.capabilities_csv, ',') AS capabilities
@@ -122,7 +122,7 @@ WITH served AS MATERIALIZED (
         AND EXISTS (SELECT FROM ffx_blocked AS b WHERE b.eligibility_state = 'blocked_by_route')
 ),
 due AS (
-    -- What they can do of what is blocked, locked.
+    -- The blocked executions that these workers can run, locked.
     SELECT
         e.row_id,
         e.partition_key,
@@ -166,7 +166,7 @@ due AS (
     LIMIT @batch_size::integer
 ),
 unblocked AS (
-    -- The same, claimable or before their gate.
+    -- Those executions, claimable or before their gate.
     UPDATE ff_exec_core AS e
     SET
         eligibility_state = CASE

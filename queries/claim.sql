@@ -1,11 +1,11 @@
 -- name: ClaimFromHead :many
--- ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim
--- order: interrupted attempts go on, the others are opened. Fewer rows than asked for: nothing more was
--- claimable and unlocked.
+-- ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim order. It
+-- resumes interrupted attempts and opens new ones for the rest. Fewer rows than asked for: nothing more was claimable
+-- and unlocked.
 --
--- The fast path: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted
--- attempt is not as the execution says, or held by somebody else) or 23505 (an attempt row stands in the way) keeps nothing;
--- the caller then claims by TakeClaimable, which sorts out each row.
+-- This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted attempt
+-- does not match its execution, or another transaction holds it) or 23505 (an attempt row is in the way) keeps
+-- nothing; the caller then claims by TakeClaimable, which judges each row alone.
 --
 -- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
@@ -15,8 +15,8 @@ WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 halted AS MATERIALIZED (
-    -- What keeps this worker from claiming here: the lane is paused, or the worker drained.
-    -- Both in one scan, which takes half the time of two.
+    -- Why this worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half
+    -- the time of two.
     SELECT p.subject
     FROM ffx_pause AS p
     WHERE
@@ -34,8 +34,8 @@ candidates AS (
         c.partition_key,
         c.execution_id,
         c.attempt_state
-    -- In order first, so that the limit stops the locking. Then one by one, also by a plan made while both tables
-    -- were empty.
+    -- Sorted first, so that the limit stops the locking. Then looked up one by one, even by a plan made while both
+    -- tables were empty.
     FROM (
         SELECT
             q.ctid::tid AS entry_id,
@@ -71,7 +71,7 @@ candidates AS (
             AND t.lifecycle_phase IS NOT DISTINCT FROM 'runnable'
             AND t.eligibility_state = 'eligible_now'
             AND t.required_capabilities <@ @capabilities::text[]
-            -- Not what somebody has claimed since: it would be locked all the same.
+            -- Skips rows claimed since the snapshot, which would be locked all the same.
             AND (t.xmax = 0 OR ffx_claimable_now(t.partition_key, t.execution_id))
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
@@ -79,10 +79,11 @@ candidates AS (
     LIMIT @max_items::integer
 ),
 claimed AS (
-    -- The executions, now active under their next epoch, with all that the parts below need.
+    -- The executions, now active under their next epoch, with the columns that the parts below need.
     UPDATE ff_exec_core AS e
     SET
-        -- Itself: PostgreSQL 18 reads the expressions of the generated columns for each row while none of them is needed.
+        -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
+        -- needed or not.
         raw_fields = e.raw_fields,
         lifecycle_phase = 'active',
         ownership_state = 'leased',
@@ -95,7 +96,7 @@ claimed AS (
             WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
             ELSE e.deadline_at_ms
         END,
-        -- Negative: of an end that another program has taken back.
+        -- A negative deadline belongs to an end that another program has undone.
         ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
         ffx_delay_until_ms = NULL,
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
@@ -104,7 +105,7 @@ claimed AS (
         ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
     FROM candidates AS c
     WHERE
-        -- A row changed between snapshot and lock is not found under its ctid and stays as it is.
+        -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
         e.ctid = c.row_id
         AND e.partition_key = ANY (ARRAY[c.partition_key])
         AND e.execution_id = c.execution_id
@@ -181,7 +182,7 @@ opened_attempts AS (
         (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
         (SELECT now_ms FROM clock),
         CASE
-            -- No first attempt has one; its fields need not be read.
+            -- A first attempt has none, so its fields need not be read.
             WHEN
                 n.prior_attempt_state <> 'pending_first_attempt'
                 AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
@@ -200,7 +201,7 @@ opened_attempts AS (
         n.prior_attempt_state <> 'attempt_interrupted'
 ),
 resumable AS (
-    -- The interrupted attempts that are as the execution says, locked.
+    -- The interrupted attempts that match their executions, locked.
     SELECT
         n.ord,
         n.partition_key,
@@ -210,7 +211,7 @@ resumable AS (
         n.timeout_at_ms,
         t.row_id
     FROM numbered AS n
-    -- One by one: a plan made before there were any attempts would read all of them, until the next ANALYZE.
+    -- Looked up one by one: a plan made before there were any attempts would read all of them until the next ANALYZE.
     CROSS JOIN LATERAL (
         SELECT a.ctid::tid AS row_id
         FROM ff_attempt AS a
@@ -218,7 +219,7 @@ resumable AS (
             a.partition_key = n.partition_key
             AND a.execution_id = n.execution_id
             AND a.attempt_index = n.attempt_index
-            -- Ours: the epoch before this claim's was given by this library.
+            -- Only ours: this library assigned the epoch before this claim's.
             AND a.lease_epoch = n.lease_epoch - 1
             AND a.terminal_at_ms IS NULL
             AND a.lease_expires_at_ms IS NULL
@@ -228,7 +229,7 @@ resumable AS (
     WHERE n.prior_attempt_state = 'attempt_interrupted'
 ),
 resumed_attempts AS (
-    -- The attempts that go on, with their leases.
+    -- The resumed attempts, with their leases.
     UPDATE ff_attempt AS a
     SET
         worker_id = @worker_id::text,
@@ -321,7 +322,7 @@ WHERE
     )::integer = 1
 UNION ALL
 SELECT
-    -- No execution: what halts the claim.
+    -- No execution: a row that says why the claim halts.
     CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     NULL,

@@ -1,8 +1,7 @@
 -- name: InsertCreationKeys :many
--- InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the
--- input position. A key that is taken, in or out of its window, has no row, nor has one that a row of the former scope
--- takes: ListFormerKeys and TakeCreationKeys return those.
--- It waits for a concurrent creator of the same key.
+-- InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the input position.
+-- No row: the key is taken, in or out of its window, or a row of the former scope takes it. TakeCreationKeys and
+-- ListFormerKeys return those. It waits for a concurrent creator of the same key.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, namespace, key).
@@ -38,7 +37,7 @@ WHERE NOT EXISTS (
         AND d.namespace = i.namespace
         AND d.idempotency_key = i.former_key
         AND (d.expires_at_ms > ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
-    -- So that the array drives, in its order.
+    -- Makes the array drive the loop, in its order.
     OFFSET 0
 )
 ON CONFLICT (partition_key, namespace, idempotency_key) DO NOTHING
@@ -48,8 +47,8 @@ RETURNING
     idempotency_key;
 
 -- name: ListFormerKeys :many
--- ListFormerKeys returns which of the given keys a row of the former scope takes: a key that held in its partition and
--- namespace, whatever the lane, flow and kind. No creation writes such rows any more. ord counts from 0.
+-- ListFormerKeys returns which of the given keys a row of the former scope takes: a key that held in its partition
+-- and namespace, for any lane, flow and kind. Creations no longer write such rows. ord counts from 0.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: none. A row can only expire meanwhile.
@@ -77,8 +76,8 @@ CROSS JOIN LATERAL (
 ) AS k;
 
 -- name: TakeCreationKeys :many
--- TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key has gone
--- meanwhile, and the creation starts over.
+-- TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key was deleted in the
+-- meantime, and the creation starts over.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: keys waits (FOR UPDATE, in array order).
@@ -109,8 +108,8 @@ CROSS JOIN LATERAL (
 ) AS k;
 
 -- name: ReadKeyedExecutions :many
--- ReadKeyedExecutions reads of the given executions what a repeated creation is compared with. fed says that a result may
--- have replaced the payload. No row: the execution does not exist any more.
+-- ReadKeyedExecutions reads the columns of the given executions that a repeated creation is compared with. fed says
+-- that a result may have replaced the payload. No row: the execution no longer exists.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: none.
@@ -157,7 +156,7 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: ReuseCreationKeys :exec
--- ReuseCreationKeys gives keys to new executions: those whose window has passed, and those that went to another
+-- ReuseCreationKeys gives keys to new executions: keys whose window has passed, and keys that went to another
 -- creation of the batch than the first that asked for them.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
@@ -181,7 +180,7 @@ WHERE
     AND d.idempotency_key = i.idempotency_key;
 
 -- name: DropCreationKeys :exec
--- DropCreationKeys gives keys back that no creation made use of.
+-- DropCreationKeys deletes keys that no creation used.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: keys held.

@@ -1,6 +1,6 @@
 -- name: ListExecutions :many
--- ListExecutions pages through the executions by primary key, strictly after one, up to a last partition, with what
--- their outcome is derived from.
+-- ListExecutions pages through the executions by primary key, strictly after one, up to a last partition, with the
+-- facts their outcome is derived from.
 --
 -- Used by: engine.ListExecutions.
 -- Locks: none.
@@ -52,8 +52,9 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: ListNamedExecutions :many
--- ListNamedExecutions returns those of the executions given that fit a filter, as ListExecutions does; an empty text or
--- a NULL of the filter fits all. worker_id and worker_instance_id fit who holds the lease. In no order.
+-- ListNamedExecutions returns those of the given executions that match a filter, with the columns of ListExecutions,
+-- in no order. An empty text or a NULL in the filter matches all. worker_id and worker_instance_id match the holder
+-- of the lease.
 --
 -- Used by: engine.ListExecutions.
 -- Locks: none.
@@ -162,8 +163,8 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: ListNewestKeys :many
--- ListNewestKeys returns, of each partition given, up to page_size ids of executions downwards from one, which is
--- included, and not below a least one. By partition in the order of the input, then downwards.
+-- ListNewestKeys returns up to page_size ids of executions of each given partition, downwards from one, which is
+-- included, to a least one. The rows come by partition in the order of the input, then downwards.
 --
 -- Used by: engine.ListExecutions.
 -- Locks: none.
@@ -219,14 +220,14 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: ListLeasedKeys :many
--- ListLeasedKeys returns the executions with a lease, of a worker or an instance where one is given, in no order: all of
--- them, unless looked_at says that there were more than max_items to look at. A single row without one, -1: there is
+-- ListLeasedKeys returns the executions with a lease, in no order, optionally of one worker or instance. It returns
+-- all of them, unless looked_at says that there were more than max_items to examine. A single row with -1: there is
 -- none.
 --
 -- Used by: engine.ListExecutions.
 -- Locks: none. Spans partitions.
 WITH items AS MATERIALIZED (
-    -- What the lease timers stand for, and one more than may be.
+    -- The attempts that the lease timers list, and one more than the limit.
     SELECT
         t.partition_key,
         t.execution_id,
@@ -295,8 +296,8 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: FindExecution :many
--- FindExecution returns the partitions in which an execution of a uuid stands: one, none, or, where callers made ids of
--- their own, several.
+-- FindExecution returns the partitions that have an execution with a uuid: one, none, or several if callers chose the
+-- ids themselves.
 --
 -- Used by: engine.FindExecution.
 -- Locks: none. Spans partitions: looks it up in each.

@@ -1,6 +1,5 @@
 -- name: GetExecution :one
--- GetExecution returns one execution with its current attempt: everything the reads are made of.
--- No row: it does not exist.
+-- GetExecution returns one execution with its current attempt, for all single reads. No row: it does not exist.
 --
 -- Used by: engine.DescribeExecution, engine.ExecutionState.
 -- Locks: none; one snapshot.
@@ -97,7 +96,7 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: GetExecutionInput :one
--- GetExecutionInput returns what a worker needs to run an execution. No row: it does not exist.
+-- GetExecutionInput returns the columns a worker needs to run an execution. No row: it does not exist.
 --
 -- Used by: engine.ExecutionInput.
 -- Locks: none.
@@ -111,8 +110,8 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: GetExecutionResult :one
--- GetExecutionResult returns the stored result and what the outcome is derived from. No row: the execution
--- does not exist.
+-- GetExecutionResult returns the stored result and the facts the outcome is derived from. No row: the execution does
+-- not exist.
 --
 -- Used by: engine.ExecutionResult.
 -- Locks: none; one snapshot.
@@ -152,8 +151,8 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: GetExecutionProgress :one
--- GetExecutionProgress returns what was last reported of an execution's progress, each part as it is stored. No row: it
--- does not exist.
+-- GetExecutionProgress returns the last reported progress of an execution, each part as stored. No row: it does not
+-- exist.
 --
 -- Used by: engine.ExecutionProgress.
 -- Locks: none.
@@ -167,7 +166,7 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: GetExecutionExists :one
--- GetExecutionExists says whether an execution exists.
+-- GetExecutionExists returns whether an execution exists.
 --
 -- Used by: engine.UpstreamResults.
 -- Locks: none.
@@ -193,8 +192,8 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: SetExecutionTag :execrows
--- SetExecutionTag sets one tag, making the tags object where it is missing. 0 rows: the execution does
--- not exist. One statement, so concurrent writers of other tags lose nothing.
+-- SetExecutionTag sets one tag, creating the tags object if it is missing. 0 rows: the execution does not exist. It
+-- is one statement, so concurrent writers of other tags lose nothing.
 --
 -- Used by: engine.SetExecutionTag.
 -- Locks: L1 waits (the execution row, UPDATE).

@@ -1,6 +1,6 @@
 -- name: LockFlowToCancel :many
--- LockFlowToCancel locks the row of a flow whose exclusive lock the caller holds, and returns how it was cancelled before.
--- readable: its document can be added to. No row: the flow does not exist.
+-- LockFlowToCancel locks the row of a flow whose exclusive lock the caller holds, and returns how it was cancelled
+-- before. readable: fields can be added to its document. No row: the flow does not exist.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: L0 waits (the flow row FOR NO KEY UPDATE).
@@ -16,7 +16,7 @@ WHERE
 FOR NO KEY UPDATE;
 
 -- name: MarkFlowCancelled :exec
--- MarkFlowCancelled makes a flow cancelled by a policy. The time and the reason of an earlier cancel stand.
+-- MarkFlowCancelled marks a flow as cancelled by a policy. The time and the reason of an earlier cancel stay.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: L0 held.
@@ -37,11 +37,11 @@ WHERE
     AND f.flow_id = @flow_id;
 
 -- name: ForgetSiblingCancels :exec
--- ForgetSiblingCancels forgets which upstreams of a flow's groups were to be cancelled: all of them have ended.
+-- ForgetSiblingCancels clears the lists of upstreams to cancel of a flow's groups: all of them have ended.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
--- Locks: L3 waits (group rows, UPDATE; nobody else of this library has one under the flow's exclusive lock); L7 waits
--- (the rows of what is to be cancelled, DELETE, likewise).
+-- Locks: L3 waits (group rows, UPDATE; under the flow's exclusive lock no other caller of this library has one); L7
+-- waits (rows of the list of pending cancels, DELETE, likewise).
 WITH forgotten AS (
     DELETE FROM ff_pending_cancel_groups AS p
     WHERE
@@ -58,8 +58,8 @@ WHERE
     AND g.cancel_siblings_pending_flag;
 
 -- name: ListFlowToCancel :many
--- ListFlowToCancel returns the members of a flow that was cancelled, whole ids in order: those that are still to be
--- cancelled or to acknowledge it, all members where there is none.
+-- ListFlowToCancel returns the members of a cancelled flow that are not cancelled yet or have not acknowledged it, or
+-- all members if there is none. The ids are whole and sorted.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: none.

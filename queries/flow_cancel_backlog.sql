@@ -1,5 +1,5 @@
 -- name: InsertCancelBacklog :exec
--- InsertCancelBacklog notes which members of a flow a request has cancelled, or is to cancel when their grace is over.
+-- InsertCancelBacklog stores which members of a flow a request has cancelled, or will cancel when their grace ends.
 --
 -- Used by: engine.RequestFlowCancel.
 -- Locks: L0 new.
@@ -67,8 +67,8 @@ WHERE
     AND f.flow_id = @flow_id;
 
 -- name: HastenCancelBacklog :execrows
--- HastenCancelBacklog lets the grace of the request by which a flow was cancelled end after grace_ms from now. No rows:
--- it ends no later already, or there is no such request.
+-- HastenCancelBacklog makes the grace of the request that cancelled a flow end no later than grace_ms from now. No
+-- rows: it ends no later already, or there is no such request.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: L0 waits (the row of the request, UPDATE). The caller holds the flow's exclusive lock.
@@ -80,8 +80,8 @@ WHERE
     AND b.grace_until_ms > ffx_now_ms(sqlc.narg(now_ms)) + sqlc.arg(grace_ms)::bigint;
 
 -- name: LockCancelBacklog :execrows
--- LockCancelBacklog locks the request by which a flow was cancelled: whoever takes members off it does. No rows: there is
--- none.
+-- LockCancelBacklog locks the request that cancelled a flow; every statement that removes members from it needs this
+-- lock. No rows: there is no request.
 --
 -- Used by: engine.AckFlowCancel.
 -- Locks: L0 waits (the row of the request FOR UPDATE).
@@ -93,8 +93,8 @@ WHERE
 FOR UPDATE;
 
 -- name: TakeCancelBacklogs :many
--- TakeCancelBacklogs is LockCancelBacklog for many flows, and for whoever must not wait: it returns the requests that
--- nobody else holds.
+-- TakeCancelBacklogs is LockCancelBacklog for many flows and never waits: it returns the requests that no other
+-- transaction holds.
 --
 -- Used by: engine.CancelFlows.
 -- Locks: L0 skips (the rows of requests FOR UPDATE).
@@ -120,8 +120,8 @@ CROSS JOIN LATERAL (
 ) AS b;
 
 -- name: ScanCancelBacklog :many
--- ScanCancelBacklog finds the members of requests whose grace is over, the earliest first, after a position; a request
--- without members has one row with an empty execution_id.
+-- ScanCancelBacklog finds the members of requests whose grace has ended, the earliest first, after a position. A
+-- request without members has one row with an empty execution_id.
 --
 -- Used by: engine.CancelFlows.
 -- Locks: none. Spans partitions.
@@ -176,10 +176,10 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: DropBacklogMembers :execrows
--- DropBacklogMembers takes members off the requests by which their flows were cancelled, and returns how many.
+-- DropBacklogMembers removes members from the requests that cancelled their flows, and returns how many it removed.
 --
 -- Used by: engine.AckFlowCancel, engine.CancelFlows.
--- Locks: L0 waits (the rows of members, DELETE: whoever takes some off holds the row of the request).
+-- Locks: L0 waits (the rows of members, DELETE; the caller holds the row of the request).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -195,8 +195,8 @@ WHERE
     AND m.execution_id = i.execution_id;
 
 -- name: DropEmptyBacklogs :execrows
--- DropEmptyBacklogs deletes the requests of flows that have no members any more, and returns how many. The caller has
--- locked them in an earlier statement, and taken members off in another.
+-- DropEmptyBacklogs deletes the requests that have no members left, and returns how many it deleted. The caller has
+-- locked them in an earlier statement and removed members in another.
 --
 -- Used by: engine.AckFlowCancel, engine.CancelFlows.
 -- Locks: L0 waits (the rows of requests, DELETE: they are locked).

@@ -1,8 +1,8 @@
 -- name: LockMembers :many
--- LockMembers locks the members of a flow that have not ended, in the order of their ids; with pending_only, those alone
--- that nobody runs and that are not suspended; with noted_only, those alone that a request to cancel the flow has noted;
--- without the given clean-ups. No row: there is none. The holder of the flow's exclusive lock meets all of them: nothing
--- is added to it, or replayed, meanwhile. attempt_index: the pointer of the locked row.
+-- LockMembers locks the members of a flow that have not ended, by id. With pending_only it skips those that are
+-- running or suspended; with noted_only it locks only those listed by a request to cancel the flow. It skips the
+-- given clean-ups. No row: there is none. Under the flow's exclusive lock it finds all members: none is added or
+-- replayed in the meantime. attempt_index: the pointer of the locked row.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
@@ -97,11 +97,11 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: ListPendingAmong :many
--- ListPendingAmong returns those of the given executions, which the caller has locked, that nobody works on and that are
--- not suspended, in array order.
+-- ListPendingAmong returns those of the given executions, locked by the caller, that are neither running nor
+-- suspended, in array order.
 --
 -- Used by: engine.RequestFlowCancel.
--- Locks: none. What it reads is locked by the caller.
+-- Locks: none. The caller has locked the rows that it reads.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

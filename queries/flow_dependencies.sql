@@ -1,8 +1,8 @@
 -- name: LockDownstreamGroups :execrows
--- LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order: successes that
--- end at once and have several groups in common queue, and do not deadlock. The counters are right without it:
--- ResolveEdges takes the row lock of a group that it counts in, and counts on from what was committed before. No
--- rows: nothing depends on them, and there is nothing to resolve.
+-- LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order. Concurrent successes
+-- with several groups in common then queue instead of deadlocking. The counters are right without it: ResolveEdges
+-- locks the row of a group that it counts in and starts from the last committed counters. No rows: nothing depends on
+-- the executions, and there is nothing to resolve.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.DispatchCompletions, engine.ReplayExecution.
@@ -33,7 +33,7 @@ downstream AS (
             t.upstream_eid = i.execution_id
             AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
             AND (t.flow_id = i.flow_id) IS TRUE
-            AND t.policy <> 'null' -- which the index that covers the rest has not
+            AND t.policy <> 'null' -- this column is not in the index that covers the others
         OFFSET 0
     ) AS d
     ORDER BY
@@ -53,11 +53,11 @@ LEFT JOIN LATERAL (
 ) AS g ON true;
 
 -- name: ResolveEdges :many
--- ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups.
--- The mark is what makes an edge count exactly once. Returns each touched group as it is now, and the edges
--- that were counted; marked: how many edges of all groups that were, and more where some were left. A group without a row
--- is not returned, although its edges are marked, and the edges of an execution that another program has replayed are left
--- as they are: the caller looks for both by ListUncountedEdges.
+-- ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups. The mark makes
+-- an edge count exactly once. Returns each touched group as it is now, with its counted edges. marked: how many edges
+-- it marked in all groups; larger than their number if it left some out. It returns no group without a row, although
+-- it marks the edges, and leaves the edges of an execution that another program has replayed unchanged. The caller
+-- finds both by ListUncountedEdges.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
 -- engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
@@ -98,7 +98,7 @@ resolved AS (
     -- Their open edges, resolved.
     UPDATE ff_edge AS d
     SET
-        -- The same for all, so made once.
+        -- The same for all rows, so built once.
         policy = d.policy || (
             SELECT
                 jsonb_build_object(
@@ -112,10 +112,10 @@ resolved AS (
         d.upstream_eid = ANY (ARRAY[i.execution_id])
         AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
         AND (d.flow_id = i.flow_id) IS TRUE
-        -- Applied: a number, or the key is absent altogether. JSON null means staged only.
+        -- An edge is applied if this is a number or the key is absent. JSON null means staged only.
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND NOT d.policy ? 'resolved_at_ms'
-        -- Another program has replayed it, and may have counted its earlier end: DispatchCompletions sees to that.
+        -- Another program has replayed it and may have counted its earlier end: DispatchCompletions handles it.
         AND NOT (
             @looks_for_replays::boolean
             AND coalesce((
@@ -135,7 +135,7 @@ resolved AS (
         coalesce(d.policy ->> 'data_passing_ref', '') <> '' AS passes_data
 ),
 tally AS (
-    -- The same by group.
+    -- The counted edges by group.
     SELECT
         r.partition_key,
         r.flow_id,
@@ -177,8 +177,8 @@ RETURNING
     )::bigint AS marked;
 
 -- name: ListUncountedEdges :many
--- ListUncountedEdges returns, by group, the edges of ended executions that ResolveEdges marked although the group has no
--- row, and the upstreams of those it left open. No rows: all was counted.
+-- ListUncountedEdges returns, by group, the edges of ended executions that ResolveEdges marked although the group has
+-- no row, and the upstreams of the edges it left open. No rows: all edges were counted.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
 -- engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
@@ -236,8 +236,8 @@ GROUP BY
     d.downstream_eid;
 
 -- name: LeaveEdges :many
--- LeaveEdges takes back what ResolveEdges did with edges into groups that cannot be decided now: they are open
--- again, and not counted. Returns their upstreams, whose completion events stay undispatched.
+-- LeaveEdges undoes ResolveEdges for edges into groups that cannot be decided now: they are open again, and not
+-- counted. Returns their upstreams, whose completion events stay undispatched.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
 -- engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
@@ -271,7 +271,7 @@ opened AS (
         d.downstream_eid
 ),
 tally AS (
-    -- How many edges that is, by group.
+    -- The number of these edges, by group.
     SELECT
         o.partition_key,
         o.flow_id,
@@ -303,8 +303,8 @@ SELECT
 FROM opened AS o;
 
 -- name: PassResults :exec
--- PassResults hands the results of succeeded upstreams to downstream executions that have not started,
--- along edges that ask for it: the greatest edge id wins where there are several.
+-- PassResults passes the results of succeeded upstreams to downstream executions that have not started, along edges
+-- that ask for it. If there are several, the greatest edge id wins.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
@@ -362,11 +362,11 @@ WHERE
     AND e.started_at_ms IS NULL;
 
 -- name: ReleaseDownstream :many
--- ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once,
--- when their delay has passed, or through the gate of their budget or quota. One that nobody promoted yet
--- becomes runnable by it. A row that does not wait for dependencies is left alone and not returned; so is
--- one whose edges that are staged and not applied yet are fewer than staged_from, or not fewer than
--- staged_below: its group was decided before, or is undecided still.
+-- ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once, when their delay
+-- has passed, or through the gate of their budget or quota. An execution that was not promoted yet becomes runnable.
+-- It leaves a row that does not wait for dependencies unchanged and does not return it. The same holds if the number
+-- of edges that are staged and not applied yet is below staged_from, or not below staged_below: then the group was
+-- decided before, or is still undecided.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
 -- engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
@@ -468,9 +468,9 @@ RETURNING
     (e.eligibility_state = 'eligible_now')::boolean AS claimable;
 
 -- name: SkipDownstream :many
--- SkipDownstream ends downstream executions whose dependencies have become impossible. Only what is
--- blocked on dependencies or never started is skipped, in whatever phase before active it is; a row outside
--- the guard is left alone and not returned. staged_from and staged_below are as in ReleaseDownstream.
+-- SkipDownstream ends downstream executions whose dependencies have become impossible. It skips only those blocked on
+-- dependencies or never started, in any phase before active. It leaves other rows unchanged and does not return them.
+-- staged_from and staged_below are as in ReleaseDownstream.
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
@@ -566,10 +566,10 @@ SELECT
 FROM skipped AS s;
 
 -- name: ListPassedOver :many
--- ListPassedOver returns those among downstream executions of decided groups, by ord, that their
--- decision concerns, although ReleaseDownstream or SkipDownstream passed them over. No row for one that has
--- ended or started, and decides for itself; that is free to run when it is to be released; or whose group is
--- not decided by it, because of edges that are staged. A row in a state that nobody knows is returned.
+-- ListPassedOver returns, by ord, the downstream executions of decided groups that ReleaseDownstream or
+-- SkipDownstream left unchanged although the decision concerns them. No row for an execution that has ended or
+-- started, and so decides for itself; that is already free to run when it is to be released; or whose group is
+-- undecided because of staged edges. A row in an unknown state is returned.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
 -- engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
@@ -678,9 +678,8 @@ WHERE
     AND e.execution_id = d.execution_id;
 
 -- name: EnqueueSiblingCancels :exec
--- EnqueueSiblingCancels lists the upstreams that newly decided groups no longer need: unfinished ones
--- that feed no other undecided group. The cancels themselves follow in transactions of their own.
--- staged_from and staged_below are as in ReleaseDownstream.
+-- EnqueueSiblingCancels lists the upstreams that newly decided groups no longer need: unfinished ones that feed no
+-- other undecided group. Later transactions cancel them. staged_from and staged_below are as in ReleaseDownstream.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
 -- engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
@@ -703,8 +702,8 @@ flagged AS (
     SET
         cancel_siblings_pending_flag = true,
         cancel_siblings_pending_members = ARRAY(
-            -- From the edges to the executions, one by one: OFFSET 0 keeps the planner from beginning at the
-            -- other end, with every edge of the flow.
+            -- From the edges to the executions, one by one: without OFFSET 0 the planner could begin at the other
+            -- end, with every edge of the flow.
             SELECT u.execution_id::text
             FROM ff_edge AS d
             CROSS JOIN LATERAL (
@@ -721,7 +720,7 @@ flagged AS (
                 d.downstream_eid = ANY (ARRAY[g.downstream_eid])
                 AND (d.partition_key = g.partition_key OR d.partition_key IS NULL)
                 AND (d.flow_id = g.flow_id) IS TRUE
-                AND d.policy <> 'null' -- which the index that covers the rest has not
+                AND d.policy <> 'null' -- this column is not in the index that covers the others
                 AND u.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
                 AND NOT EXISTS (
                     SELECT 1
@@ -738,7 +737,7 @@ flagged AS (
                         o.upstream_eid = ANY (ARRAY[d.upstream_eid])
                         AND (o.partition_key = d.partition_key OR o.partition_key IS NULL)
                         AND (o.flow_id = d.flow_id) IS TRUE
-                        AND o.policy <> 'null' -- which the index that covers the rest has not
+                        AND o.policy <> 'null' -- this column is not in the index that covers the others
                         AND o.downstream_eid <> d.downstream_eid
                         AND w.eligibility_state = 'blocked_by_dependencies'
                     OFFSET 0

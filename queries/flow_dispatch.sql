@@ -17,9 +17,9 @@ ORDER BY c.event_id
 LIMIT @page_size;
 
 -- name: TakeUpstreams :many
--- TakeUpstreams locks the executions that undispatched events tell of, and returns, by ord, which of
--- them can be acted for: taken is false for one that somebody else holds. One that is gone needs no lock.
--- replayed: it has been set to run again since the event, and its next end counts instead.
+-- TakeUpstreams locks the executions of undispatched events, and returns, by ord, which of them the caller may act
+-- for: taken is false if another transaction holds the execution. A deleted one needs no lock. replayed: it was set
+-- to run again since the event, and its next end counts instead.
 --
 -- Used by: engine.DispatchCompletions.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
@@ -60,8 +60,8 @@ LEFT JOIN LATERAL (
 ) AS e ON true;
 
 -- name: ClaimCompletions :many
--- ClaimCompletions marks completion events as dispatched. No row for one that is dispatched already, or that
--- another dispatcher holds.
+-- ClaimCompletions marks completion events as dispatched. No row: the event is dispatched already, or another
+-- dispatcher holds it.
 --
 -- Used by: engine.DispatchCompletions.
 -- Locks: L7 skips (event rows FOR UPDATE, then the UPDATE).
@@ -102,8 +102,7 @@ RETURNING
     c.dispatched_at_ms::bigint AS now_ms;
 
 -- name: LeaveCompletions :exec
--- LeaveCompletions takes the mark of ClaimCompletions back, for events whose dependents could not all be
--- resolved.
+-- LeaveCompletions removes the mark of ClaimCompletions from events whose dependents could not all be resolved.
 --
 -- Used by: engine.DispatchCompletions.
 -- Locks: L7 held, since ClaimCompletions.

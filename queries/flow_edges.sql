@@ -17,7 +17,7 @@ ORDER BY d.edge_id
 LIMIT @page_size::integer;
 
 -- name: ListEdgesInto :many
--- ListEdgesInto returns the edges by which an execution waits for others, by id.
+-- ListEdgesInto returns the edges into an execution, by id.
 --
 -- Used by: engine.EdgesInto.
 -- Locks: none.
@@ -37,12 +37,12 @@ FROM (
         x.downstream_eid = @execution_id
         AND (x.partition_key = @partition_key OR x.partition_key IS NULL)
         AND (x.flow_id = @flow_id) IS TRUE
-    OFFSET 0 -- else the order is had from the primary key, by reading all edges of the flow
+    OFFSET 0 -- without it the planner takes the order from the primary key and reads all edges of the flow
 ) AS d
 ORDER BY d.edge_id;
 
 -- name: ListEdgesFrom :many
--- ListEdgesFrom returns the edges by which others wait for an execution, by id.
+-- ListEdgesFrom returns the edges from an execution, by id.
 --
 -- Used by: engine.EdgesFrom.
 -- Locks: none.
@@ -62,7 +62,7 @@ FROM (
         x.upstream_eid = @execution_id
         AND (x.partition_key = @partition_key OR x.partition_key IS NULL)
         AND (x.flow_id = @flow_id) IS TRUE
-    OFFSET 0 -- else the order is had from the primary key, by reading all edges of the flow
+    OFFSET 0 -- without it the planner takes the order from the primary key and reads all edges of the flow
 ) AS d
 ORDER BY d.edge_id;
 
@@ -82,7 +82,7 @@ WHERE
     AND d.flow_id = @flow_id
     AND d.edge_id >= @edge_id
     AND d.edge_id <= @edge_id
-ORDER BY d.edge_id -- by the primary key: while nothing is known of the table all indexes look alike
+ORDER BY d.edge_id -- by the primary key: without statistics all indexes look alike
 LIMIT 1;
 
 -- name: GetExecutionFlow :one

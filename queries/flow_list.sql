@@ -16,8 +16,8 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: ListNewestFlowKeys :many
--- ListNewestFlowKeys returns, of each partition given, up to page_size ids of flows downwards from one, which is
--- included, and not below a least one. By partition in the order of the input, then downwards.
+-- ListNewestFlowKeys returns up to page_size ids of flows of each given partition, downwards from one, which is
+-- included, to a least one. The rows come by partition in the order of the input, then downwards.
 --
 -- Used by: engine.ListFlows.
 -- Locks: none.
@@ -73,8 +73,8 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: ListNamedFlows :many
--- ListNamedFlows returns those of the named flows that fit a filter, with what was last summed up of their members, in no
--- order. An empty text and a null fit any flow.
+-- ListNamedFlows returns those of the named flows that match a filter, with their last stored summaries, in no order.
+-- An empty text or a NULL in the filter matches all.
 --
 -- Used by: engine.ListFlows.
 -- Locks: none. Spans partitions.

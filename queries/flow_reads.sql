@@ -1,7 +1,7 @@
 -- name: GetFlow :one
--- GetFlow returns a flow with the fan-in state of its downstream executions, by id, as a JSON array.
--- staged counts edges that are not applied yet. members counts the members by what their public state is derived from;
--- a value that decides nothing is "" there. No row: the flow does not exist.
+-- GetFlow returns a flow with the fan-in state of its downstream executions, by id, as a JSON array. staged counts
+-- edges that are not applied yet. members counts the members by the facts that their public state is derived from; a
+-- value that does not matter for a state is "". No row: the flow does not exist.
 --
 -- Used by: engine.DescribeFlow.
 -- Locks: none; one snapshot for the row, its groups and its members.
@@ -64,7 +64,8 @@ SELECT
                 LIMIT 1
             ) AS p ON true
             LEFT JOIN LATERAL (
-                -- Where neither the attempt nor the public state tells the outcome, the traces of other programs do.
+                -- If neither the attempt nor the public state has the outcome, it follows from the fields of other
+                -- programs.
                 SELECT
                     (
                         SELECT a.outcome
@@ -83,7 +84,7 @@ SELECT
                 WHERE
                     m.lifecycle_phase = 'terminal'
                     AND m.public_state NOT IN ('completed', 'failed', 'cancelled', 'expired', 'skipped')
-                OFFSET 0 -- else the attempt is looked up for every member, and thrown away
+                OFFSET 0 -- without it the attempt is looked up for every member and discarded
             ) AS traces ON true
             WHERE
                 m.partition_key = f.partition_key
@@ -97,7 +98,7 @@ WHERE
     AND f.flow_id = @flow_id;
 
 -- name: GetFlowExists :one
--- GetFlowExists says whether a flow exists.
+-- GetFlowExists returns whether a flow exists.
 --
 -- Used by: engine.ListFlowMembers, engine.ListFlowEdges, engine.SetFlowTags, engine.FlowGraph.
 -- Locks: none.
@@ -110,8 +111,8 @@ SELECT EXISTS (
 );
 
 -- name: ListFlowMembers :many
--- ListFlowMembers pages through the members of a flow by id, from from_execution_id on, with what their outcome is
--- derived from.
+-- ListFlowMembers pages through the members of a flow by id, from from_execution_id on, with the facts their outcome
+-- is derived from.
 --
 -- Used by: engine.ListFlowMembers.
 -- Locks: none. Reads the ids of all members for each page.
@@ -191,8 +192,8 @@ LEFT JOIN LATERAL (
 ORDER BY e.execution_id;
 
 -- name: ListUpstreamResults :many
--- ListUpstreamResults returns, for one execution, what each of its upstreams is and has left, by
--- upstream id. gone: the upstream was pruned, and only its key and how its edge was counted are left.
+-- ListUpstreamResults returns, for one execution, the states and results of its upstreams, by upstream id. gone: the
+-- upstream was pruned; only its key and the outcome its edge was counted with are left.
 --
 -- Used by: engine.UpstreamResults.
 -- Locks: none; one snapshot.

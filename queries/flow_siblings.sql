@@ -1,5 +1,5 @@
 -- name: ScanSiblingCancels :many
--- ScanSiblingCancels finds decided groups whose remaining upstreams are to be cancelled, oldest first, after a position.
+-- ScanSiblingCancels finds decided groups with upstreams to cancel, oldest first, after a position.
 --
 -- Used by: engine.CancelSiblings.
 -- Locks: none. Spans partitions.
@@ -20,8 +20,8 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: TakeSiblingCancels :many
--- TakeSiblingCancels locks those of the given groups, by ord (from 1), that are on the list of what is to be cancelled.
--- No row for one that is not, or that somebody else holds.
+-- TakeSiblingCancels locks those of the given groups, by ord (from 1), that are on the list of pending cancels. No
+-- row: the group is not on it, or another transaction holds the entry.
 --
 -- Used by: engine.CancelSiblings.
 -- Locks: L7 skips (rows of the list FOR UPDATE). The flows are locked by the caller, exclusively.
@@ -46,8 +46,9 @@ CROSS JOIN LATERAL (
 ) AS p;
 
 -- name: TakeGroups :many
--- TakeGroups locks the given groups and returns them, by ord (from 1), with how many edges into them are staged and not
--- applied yet. taken is false where somebody else holds the group; has_group, where there is none.
+-- TakeGroups locks the given groups and returns them, by ord (from 1), with the number of edges into them that are
+-- staged and not applied yet. taken is false if another transaction holds the group; has_group is false if it has no
+-- row.
 --
 -- Used by: engine.CancelSiblings.
 -- Locks: L3 skips (group rows FOR UPDATE in array order). The caller sorts by (partition_key, downstream_eid), and holds
@@ -107,8 +108,8 @@ LEFT JOIN LATERAL (
 ) AS g ON true;
 
 -- name: ListSiblings :many
--- ListSiblings returns the upstreams of decided groups that have not ended and that nothing has been counted of, by ord
--- of the group, and with each the other executions that wait for it.
+-- ListSiblings returns the upstreams of decided groups that have not ended and are not counted, by ord of the group,
+-- each with the other executions that depend on it.
 --
 -- Used by: engine.CancelSiblings.
 -- Locks: none. The flows are locked by the caller, exclusively: no upstream ends meanwhile.
@@ -177,10 +178,10 @@ ORDER BY
     u.execution_id;
 
 -- name: ClearSiblingCancels :exec
--- ClearSiblingCancels takes groups off the list of what is to be cancelled.
+-- ClearSiblingCancels removes groups from the list of pending cancels.
 --
 -- Used by: engine.CancelSiblings.
--- Locks: L3 held; L7 held. Of a group that has no row there is only the row of the list.
+-- Locks: L3 held; L7 held. A group without a row has only its row in the list.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

@@ -1,6 +1,6 @@
 -- name: ListInboundEdges :many
--- ListInboundEdges returns the edges into members of a flow. applied: it counts; else it is staged only.
--- resolved_outcome: how its upstream has ended, empty where that is not counted.
+-- ListInboundEdges returns the edges into members of a flow. applied: the edge counts; otherwise it is only staged.
+-- resolved_outcome: the outcome of its upstream, empty if that is not counted.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 -- Locks: none. The caller holds the flow's exclusive lock.
@@ -57,7 +57,7 @@ SELECT
     coalesce(d.policy -> 'allow_active_downstream' = 'true'::jsonb, false)::boolean AS allow_started
 FROM input AS i
 CROSS JOIN LATERAL (
-    -- In the order of the key: else any index that begins with the flow looks as good in a small table.
+    -- In key order: otherwise any index that begins with the flow looks as good in a small table.
     SELECT
         t.edge_id,
         t.upstream_eid,
@@ -74,10 +74,10 @@ CROSS JOIN LATERAL (
 WHERE d.edge_id = i.edge_id;
 
 -- name: ListEdgesBelow :many
--- ListEdgesBelow returns every edge that members of a flow lead to, directly or by way of others.
+-- ListEdgesBelow returns every edge that is reachable from members of a flow.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges.
--- Locks: none. The caller holds the flow's exclusive lock. Reads as many edges as there are below.
+-- Locks: none. The caller holds the flow's exclusive lock. Reads all edges below the members.
 WITH RECURSIVE reached AS (
     SELECT unnest(@execution_ids::uuid[]) AS execution_id
     UNION
@@ -90,7 +90,7 @@ WITH RECURSIVE reached AS (
             t.upstream_eid = ANY (ARRAY[r.execution_id])
             AND (t.partition_key = @partition_key OR t.partition_key IS NULL)
             AND (t.flow_id = @flow_id) IS TRUE
-            AND t.policy <> 'null' -- which the index that covers the rest has not
+            AND t.policy <> 'null' -- this column is not in the index that covers the others
         OFFSET 0
     ) AS d
 )
@@ -105,14 +105,15 @@ CROSS JOIN LATERAL (
         t.upstream_eid = ANY (ARRAY[r.execution_id])
         AND (t.partition_key = @partition_key OR t.partition_key IS NULL)
         AND (t.flow_id = @flow_id) IS TRUE
-        AND t.policy <> 'null' -- which the index that covers the rest has not
+        AND t.policy <> 'null' -- this column is not in the index that covers the others
     OFFSET 0
 ) AS d;
 
 -- name: InsertEdges :exec
--- InsertEdges adds dependency edges between members of a flow, which count from now on, or, where they are not to be
--- applied, hold the group of their downstream open until they are. outcome: how the upstream of an applied edge has ended
--- already, and is counted; empty: it has not, or an event that is not dispatched yet is going to tell of it.
+-- InsertEdges adds dependency edges between members of a flow. Applied edges count from now on; edges that are only
+-- staged hold the group of their downstream open until they are applied. outcome: the outcome of the upstream of an
+-- applied edge if it has ended and is counted. It is empty if the upstream has not ended, or if an undispatched event
+-- will count it.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges.
 -- Locks: L3 new. The caller holds the flow's exclusive lock.
@@ -162,7 +163,7 @@ FROM (
 ) AS i;
 
 -- name: ApplyEdges :exec
--- ApplyEdges makes edges count that were staged only. outcome is as in InsertEdges.
+-- ApplyEdges applies staged edges, so that they count. outcome is as in InsertEdges.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: L3 waits (edge rows FOR UPDATE, then the UPDATE). The caller holds the flow's exclusive lock.
@@ -183,7 +184,7 @@ staged AS MATERIALIZED (
         i.outcome
     FROM input AS i
     CROSS JOIN LATERAL (
-        -- In the order of the key: else any index that begins with the flow looks as good in a small table.
+        -- In key order: otherwise any index that begins with the flow looks as good in a small table.
         SELECT
             t.ctid::tid AS row_id,
             t.edge_id,
@@ -220,7 +221,8 @@ WHERE
     AND (d.edge_id = s.edge_id) IS TRUE;
 
 -- name: AddToGroups :exec
--- AddToGroups adds edges to what groups count, and gives them their policies and targets. A group without a row is made.
+-- AddToGroups adds edges to the counters of groups and sets their policies and targets. It creates missing rows of
+-- groups.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 -- Locks: L3 held.
@@ -265,8 +267,8 @@ SET
     running_count = g.running_count + excluded.running_count;
 
 -- name: PassResultsAlong :exec
--- PassResultsAlong hands the results of upstreams to downstream executions that have not started, along edges that have
--- just been counted as successes: the greatest edge id wins where there are several into one.
+-- PassResultsAlong passes the results of upstreams to downstream executions that have not started, along edges that
+-- have just been counted as successes. If there are several into one execution, the greatest edge id wins.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: L4 held (execution rows, UPDATE): they are among the executions that the caller has locked, or has created.

@@ -1,7 +1,7 @@
 -- name: ScanFlowSummaries :many
--- ScanFlowSummaries returns the first page_size flows after a place in the order of the primary key, with how many members
--- each has ever had and whether its summary is settled: it says that all members have ended, and nothing has been added
--- to the flow, or replayed, since it was written.
+-- ScanFlowSummaries returns the first page_size flows after a place in the order of the primary key. It returns how
+-- many members each has ever had, and whether its summary is settled: it says that all members have ended, and since
+-- it was written the flow has had no new members and no replay.
 --
 -- Used by: engine.SummariseFlows.
 -- Locks: none. Spans partitions.
@@ -39,13 +39,13 @@ ORDER BY
     p.flow_id;
 
 -- name: SummariseFlows :execrows
--- SummariseFlows counts the members of flows by what became of them, and writes that into their summaries. A flow without
--- members, or that is gone, gets none; a summary that says the same is written only where its flow has been changed
--- since, and one that is newer, or that somebody else holds, is left as it is. Returns how many it wrote.
+-- SummariseFlows counts the members of flows by state and writes the counts into their summaries. A flow that has no
+-- members, or was deleted, gets no summary. An equal summary is written only if its flow has changed since; a newer
+-- one, or one that another transaction holds, stays unchanged. Returns how many it wrote.
 --
 -- Used by: engine.SummariseFlows.
--- Locks: L0 skips (flow rows FOR KEY SHARE, which only who deletes a flow meets, and rows of summaries FOR NO KEY UPDATE,
--- then the INSERT). The caller sorts by (partition_key, flow_id).
+-- Locks: L0 skips (flow rows FOR KEY SHARE, which conflicts only with deleting the flow, and rows of summaries FOR NO
+-- KEY UPDATE, then the INSERT). The caller sorts by (partition_key, flow_id).
 WITH clock AS MATERIALIZED (
     -- The time of the summaries.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
@@ -98,7 +98,8 @@ counted AS MATERIALIZED (
                         WHEN e.public_state = 'completed' THEN 'success'
                         WHEN e.public_state IN ('failed', 'cancelled', 'expired', 'skipped') THEN e.public_state
                     END,
-                    -- Neither the attempt nor the public state tells: the view reads the traces of other programs.
+                    -- If neither the attempt nor the public state has the outcome, the view reads the fields of other
+                    -- programs.
                     (
                         SELECT x.outcome
                         FROM ffx_execution AS x
@@ -125,7 +126,7 @@ counted AS MATERIALIZED (
     WHERE m.total > 0
 ),
 derived AS (
-    -- The same with the state that follows, of the flows and summaries that nobody else holds.
+    -- The counts with the state that follows from them, for flows and summaries that no other transaction holds.
     SELECT
         c.*,
         CASE

@@ -1,7 +1,7 @@
 -- name: ScanEligible :many
--- ScanEligible pages through the claimable executions of a lane in claim order, after a place in it, with what they
--- are attached to. Where capabilities are given, only what they cover; where kinds are, only those; where a partition
--- is, only its own.
+-- ScanEligible pages through the claimable executions of a lane in claim order, after a place in it, with their
+-- budgets and quotas. If given, capabilities, kinds and a partition restrict it to executions that the capabilities
+-- cover, of these kinds, in this partition.
 --
 -- Used by: engine.EligibleExecutions, engine.ClaimForWorker.
 -- Locks: none. Spans partitions.
@@ -13,14 +13,14 @@ SELECT
     (
         e.ffx_budget_ids IS NOT NULL
         OR e.ffx_quota_policy_id IS NOT NULL
-        -- As another program notes it.
+        -- In the form that another program stores.
         OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
         OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''
         OR coalesce(e.policy -> 'budget_ids', '[]') NOT IN ('[]', 'null')
     )::boolean AS attached,
     coalesce(e.ffx_admitted, false)::boolean AS admitted
 FROM (
-    -- In order first, then one by one, also by a plan made while both tables were empty.
+    -- Sorted first, then looked up one by one, even by a plan made while both tables were empty.
     SELECT
         q.lane_id,
         q.rank,
@@ -67,7 +67,7 @@ CROSS JOIN LATERAL (
 LIMIT @page_size::integer;
 
 -- name: TakeEligible :many
--- TakeEligible locks the first of the given executions that is still claimable on the lane and that nobody else holds,
+-- TakeEligible locks the first of the given executions that is still claimable on the lane and not locked elsewhere,
 -- and returns its place in the input, from 1. No row: there is none.
 --
 -- Used by: engine.ClaimForWorker.
@@ -95,8 +95,8 @@ CROSS JOIN LATERAL (
 LIMIT 1;
 
 -- name: ReadGrantFacts :one
--- ReadGrantFacts reads what a grant, or a lease by one, needs to know of a locked execution and its current attempt besides what every
--- call for a locked execution reads.
+-- ReadGrantFacts reads the facts that a grant, or a lease by one, needs about a locked execution and its current
+-- attempt, beside those that every operation on a locked execution reads.
 --
 -- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.IssueGrantAndClaim,
 -- engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
@@ -107,12 +107,12 @@ SELECT
     (e.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(ffx_attempt_timeout_at(e.policy, 0), 0)::bigint AS attempt_timeout_ms,
-    -- Of a loss that is counted already.
+    -- For a loss that is counted already.
     ffx_lost_too_often(greatest(e.lease_reclaim_count, 0) - 1, e.policy, @default_cap::integer)::boolean AS had_lost_too_often,
     (
         e.ffx_budget_ids IS NOT NULL
         OR e.ffx_quota_policy_id IS NOT NULL
-        -- As another program notes it.
+        -- In the form that another program stores.
         OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
         OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''
         OR coalesce(e.policy -> 'budget_ids', '[]') NOT IN ('[]', 'null')
@@ -150,7 +150,7 @@ WHERE
 --
 -- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 -- engine.ReclaimExecution.
--- Locks: none. Whoever issues or deletes one holds the execution, which the caller has locked.
+-- Locks: none. Issuing or deleting a grant needs the lock of the execution, which the caller holds.
 SELECT
     g.grant_id,
     g.worker_id,
@@ -168,7 +168,8 @@ ORDER BY
 LIMIT 1000;
 
 -- name: GetGrant :one
--- GetGrant reads to which worker a grant of an execution was issued. No row: it is not there, or no more.
+-- GetGrant reads the worker that a grant of an execution was issued to. No row: the grant does not exist, or no
+-- longer does.
 --
 -- Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 -- engine.ReclaimExecution.
@@ -196,8 +197,8 @@ WHERE
     AND g.kind = ANY (@kinds::text[]);
 
 -- name: InsertGrant :exec
--- InsertGrant writes a grant. One of the same key, which another program may have issued in the same millisecond, is
--- written over.
+-- InsertGrant writes a grant. It overwrites one with the same key, which another program may have issued in the same
+-- millisecond.
 --
 -- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
 -- Locks: L5 waits (for a row of the same key). The execution is locked by the caller.
@@ -243,7 +244,7 @@ ON CONFLICT (partition_key, grant_id) DO UPDATE SET
     issued_at_ms = excluded.issued_at_ms;
 
 -- name: HoldForGrant :exec
--- HoldForGrant takes a claimable execution out of its lane, for whoever a grant was issued to.
+-- HoldForGrant takes a claimable execution out of its lane, for the worker a grant was issued to.
 --
 -- Used by: engine.IssueClaimGrant, engine.ClaimForWorker.
 -- Locks: L1 held; queue held, by the execution's row.
@@ -263,15 +264,15 @@ WHERE
     AND e.eligibility_state = 'eligible_now';
 
 -- name: EndReclaimedAttempt :exec
--- EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. Its epoch is raised,
--- so that the former holder is refused.
+-- EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. It raises the
+-- epoch, so that the former holder is refused.
 --
 -- Used by: engine.ReclaimExecution.
 -- Locks: L2 held.
 UPDATE ff_attempt AS a
 SET
     outcome = 'interrupted_reclaimed',
-    -- As ReleaseExpiredLeases notes it.
+    -- In the form of ReleaseExpiredLeases.
     raw_fields = CASE
         WHEN a.worker_instance_id IS NULL THEN a.raw_fields
         ELSE jsonb_set(

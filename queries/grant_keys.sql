@@ -1,6 +1,6 @@
 -- name: ListSigningKeys :many
--- ListSigningKeys reads the keys that may sign, the one to sign with first. The caller takes the first that is a key
--- at all: its id and its secret are what another program stored.
+-- ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids
+-- and secrets are as another program stored them.
 --
 -- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
 -- Locks: none.
@@ -15,8 +15,8 @@ ORDER BY
 LIMIT 16;
 
 -- name: GetVerifyingKey :one
--- GetVerifyingKey reads a key that verifies at an instant: an active one, or one that was retired and is still in its
--- grace. No row: there is no such key any more.
+-- GetVerifyingKey reads a key that verifies at an instant: an active key, or a retired one that is still in its
+-- grace. No row: there is no such key, or no longer.
 --
 -- Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 -- engine.ReclaimExecution.
@@ -29,7 +29,8 @@ WHERE
         k.active
         OR @now_ms::bigint < coalesce(
             k.ffx_verify_until_ms,
-            -- Retired by another program, which does not say until when: as long after its successor came.
+            -- Retired by another program, which stores no end of the grace: it lasts this long from the arrival of
+            -- its successor.
             coalesce(
                 (
                     SELECT min(s.rotated_at_ms)

@@ -1,7 +1,7 @@
 -- name: ScanOverdue :many
--- ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position: in the column
--- of this library, or, where that was never written, in deadline_at_ms. Another program keeps the wake-up of a
--- delay there too, unless it is that of a retry, which it keeps in raw_fields. finished: another program ended it.
+-- ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position. It reads the
+-- column of this library, or deadline_at_ms if that was never written. Another program also keeps the wake-up of a
+-- delay in deadline_at_ms, except for a retry, whose wake-up is in raw_fields. finished: another program ended it.
 --
 -- Used by: engine.ExpireDeadlines.
 -- Locks: none. Spans partitions.
@@ -64,8 +64,8 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: SettleDeadlines :execrows
--- SettleDeadlines negates the deadlines of executions that another program ended, so that no scan meets
--- them again. This library's own ends do it themselves.
+-- SettleDeadlines negates the deadlines of executions that another program ended, so that no scan returns them again.
+-- This library negates the deadline when it ends an execution.
 --
 -- Used by: engine.ExpireDeadlines.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
@@ -100,8 +100,7 @@ WHERE
     AND e.execution_id = f.execution_id;
 
 -- name: TakeOverdue :many
--- TakeOverdue locks the first max_items of the given executions that are still unfinished, due and not held by
--- anybody.
+-- TakeOverdue locks the first max_items of the given executions that are unfinished, due and not locked elsewhere.
 --
 -- Used by: engine.ExpireDeadlines.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).

@@ -1,10 +1,10 @@
 -- name: RenewLeases :many
--- RenewLeases moves the expiry of live leases forward for the holders of their epochs; ord (from 1) is
--- the input position. No row for an item: its fence failed, and ReadLeases tells why; or somebody else
--- holds or has just changed its attempt.
+-- RenewLeases extends live leases for the holders of their epochs; ord (from 1) is the input position. No row for an
+-- item: its fence failed, and ReadLeases returns the reason; or another transaction holds its attempt or has just
+-- changed it.
 --
--- A renewal decides from the attempt row it locks and writes; the execution row is only read. Every loss of a
--- lease changes the attempt row. The fast path serves canonical rows; judged renews whatever ReadLeases has
+-- A renewal decides from the attempt row it locks and writes, and only reads the execution row. Every loss of a lease
+-- changes the attempt row. The fast path serves canonical rows; with judged it renews all leases that ReadLeases has
 -- shown to be current, wherever the execution's pointer is.
 --
 -- Used by: engine.RenewLease, engine.RenewLeases.
@@ -21,8 +21,8 @@ input AS (
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@ttls_ms::bigint[]) AS ttl_ms,
-        -- Not by generate_subscripts: of that the planner expects a thousand rows, of an array ten, and for a
-        -- thousand it would read the whole table rather than look each row up.
+        -- Not by generate_subscripts: the planner expects a thousand rows of that and ten of an array, and for a
+        -- thousand it would read the whole table instead of looking up each row.
         unnest(@ords::integer[]) AS ord
     LIMIT cardinality(@execution_ids::uuid[])
 ),
@@ -53,7 +53,7 @@ renewed AS (
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
             AND t.attempt_index = i.attempt_index
-            -- The fence. Written so that no index on the expiry is taken for it.
+            -- The fence, written so that the planner uses no index on the expiry for it.
             AND (t.lease_epoch = i.lease_epoch) IS TRUE
             AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
             AND (e.lifecycle_phase = 'active') IS TRUE
@@ -61,7 +61,7 @@ renewed AS (
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
     WHERE
-        -- A row changed between snapshot and lock is not found under its ctid and stays as it is.
+        -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
         a.ctid = t.row_id
         AND a.partition_key = i.partition_key
         AND a.execution_id = i.execution_id
@@ -70,7 +70,7 @@ renewed AS (
         i.ord,
         a.partition_key,
         a.execution_id,
-        -- Another program keeps the id of its lease in raw_fields; ours is in the column.
+        -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
         CASE
             WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
             ELSE a.raw_fields ->> 'lease_id'
@@ -109,8 +109,8 @@ SELECT
 FROM renewed AS r;
 
 -- name: ReadLeases :many
--- ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position.
--- No row: the execution does not exist. A NULL attempt_epoch: the attempt does not exist.
+-- ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position. No row: the
+-- execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 --
 -- Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 -- engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
@@ -140,7 +140,7 @@ SELECT
     a.terminal_at_ms AS attempt_terminal_at_ms,
     a.ffx_delay_until_ms,
     coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the id of its lease in raw_fields; ours is in the column.
+    -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
     coalesce(CASE
         WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
         ELSE a.raw_fields ->> 'lease_id'
@@ -234,7 +234,7 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: TakeExecutions :many
--- TakeExecutions is LockExecutions for whoever must not wait: an execution that somebody else holds has no row.
+-- TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 -- engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach, engine.ClaimForWorker,
@@ -301,7 +301,7 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: TakeAttempts :many
--- TakeAttempts is LockAttempts for whoever must not wait: an attempt that somebody else holds has no row.
+-- TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 -- engine.DelayExecutions, engine.WaitForChildrenEach.
@@ -328,8 +328,8 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: UpdateProgress :exec
--- UpdateProgress records what a worker reports about its running attempt; a NULL argument leaves the
--- recorded value.
+-- UpdateProgress stores the progress that a worker reports for its running attempt; a NULL argument leaves the stored
+-- value.
 --
 -- Used by: engine.ReportProgress.
 -- Locks: L1 held.

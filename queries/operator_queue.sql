@@ -1,6 +1,6 @@
 -- name: ChangePriority :exec
--- ChangePriority gives an execution that the caller has locked another priority and appends the operator event. Its
--- queue entry moves by a trigger.
+-- ChangePriority gives an execution that the caller has locked another priority and appends the operator event. A
+-- trigger moves its queue entry.
 --
 -- Used by: engine.ChangePriority.
 -- Locks: L1 held; L7 new.
@@ -38,8 +38,8 @@ SELECT
 FROM changed AS c;
 
 -- name: PostponeExecution :exec
--- PostponeExecution makes an execution that waits, and that the caller has locked, wait for an instant. What admitted
--- it through a gate it gives back; its quota slot is the caller's to return.
+-- PostponeExecution makes a waiting execution that the caller has locked wait for an instant. It withdraws the
+-- admission of a gate; the caller returns its quota slot.
 --
 -- Used by: engine.Operator.DelayExecution.
 -- Locks: L1 held.

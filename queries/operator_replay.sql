@@ -1,8 +1,8 @@
 -- name: ReplayExecution :one
--- ReplayExecution sets an ended execution that the caller has locked back to run again, before its dependencies, before
--- the gate of its budget or quota, or claimable; what it left goes, save for what it read and its history. Its attempt
--- at the given index, where the caller says so, begins again under a raised epoch. Appends the operator event. Returns
--- the lane, the public state, and whether the lane has work now.
+-- ReplayExecution sets an ended execution that the caller has locked back to run again, before its dependencies,
+-- before the gate of its budget or quota, or claimable. It clears the results of the last run and keeps the input and
+-- the history. If the caller asks for it, the attempt at the given index begins again under a raised epoch. Appends
+-- the operator event. Returns the lane, the public state, and whether the lane has work now.
 --
 -- Used by: engine.ReplayExecution.
 -- Locks: L1 held; L2 held; L7 new.
@@ -76,7 +76,7 @@ WITH replayed AS (
         e.ffx_instance_tag
 ),
 begun_again AS (
-    -- Its attempt, as if it had not been claimed yet.
+    -- Its attempt, as before its claim.
     UPDATE ff_attempt AS a
     SET
         outcome = NULL,
@@ -125,12 +125,12 @@ SELECT
 FROM replayed AS r;
 
 -- name: DismissCompletions :execrows
--- DismissCompletions marks what an execution that is replayed has left undispatched as dispatched: its next end counts
--- instead. Returns how many events that were.
+-- DismissCompletions marks the undispatched events of an execution that is replayed as dispatched: its next end
+-- counts instead. Returns how many there were.
 --
 -- Used by: engine.ReplayExecution.
--- Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one for as long as it counts). Looks at all
--- that is undispatched.
+-- Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one for as long as it counts). Reads all
+-- undispatched events.
 UPDATE ff_completion_event AS c
 SET dispatched_at_ms = @now_ms::bigint
 WHERE
@@ -152,8 +152,8 @@ WHERE
     AND f.flow_id = @flow_id;
 
 -- name: LockUnstartedDownstream :exec
--- LockUnstartedDownstream locks those executions that wait for an execution, or were released by it, and have not been
--- claimed yet, so that none is until the caller has committed.
+-- LockUnstartedDownstream locks the executions that wait for an execution, or were released by it, and have not been
+-- claimed yet, so that none is claimed until the caller has committed.
 --
 -- Used by: engine.ReplayExecution.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE by execution_id). A row that fails the guard is not waited for.
@@ -182,7 +182,7 @@ downstream AS (
             t.upstream_eid = i.upstream_eid
             AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
             AND (t.flow_id = i.flow_id) IS TRUE
-            AND t.policy <> 'null' -- which the index that covers the rest has not
+            AND t.policy <> 'null' -- this column is not in the index that covers the others
         OFFSET 0
     ) AS d
     ORDER BY
@@ -204,13 +204,13 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: ListDownstreamGroups :many
--- ListDownstreamGroups returns the applied edges that lead from an execution, by downstream, with the group that each
--- counts in, how many edges of the group are marked as resolved by bucket, how many are staged and not applied, and what
--- is known of the downstream execution. counted_as: the outcome that the edge is marked with, empty where it is not.
--- has_group: the group has a row.
+-- ListDownstreamGroups returns the applied edges that lead from an execution, by downstream, each with the group that
+-- it counts in: how many edges of the group are marked as resolved, by bucket, how many are staged and not applied,
+-- and the facts about the downstream execution. counted_as: the outcome the edge is marked with, empty if it has no
+-- mark. has_group: the group has a row.
 --
 -- Used by: engine.ReplayExecution.
--- Locks: none. Groups, and what has not been started, are locked by the caller.
+-- Locks: none. The caller has locked the groups and the downstream executions that have not started.
 WITH input AS (
     SELECT
         @partition_key::smallint AS partition_key,
@@ -300,13 +300,13 @@ ORDER BY
     d.edge_id;
 
 -- name: ReopenEdges :exec
--- ReopenEdges opens edges that lead from an execution which is replayed, and gives the groups they count in the counters
--- without them.
+-- ReopenEdges opens edges that lead from an execution which is replayed, and gives their groups the counters without
+-- them.
 --
 -- Used by: engine.ReplayExecution.
 -- Locks: L3 held.
 WITH input AS (
-    -- The groups, as they are to be.
+    -- The groups with their new counters.
     SELECT
         @partition_key::smallint AS partition_key,
         @flow_id::uuid AS flow_id,
@@ -318,7 +318,7 @@ WITH input AS (
     LIMIT cardinality(@downstream_eids::uuid[])
 ),
 source AS (
-    -- Where the edges lead from.
+    -- The executions that the edges lead from.
     SELECT
         @partition_key::smallint AS partition_key,
         @flow_id::uuid AS flow_id,
@@ -349,8 +349,8 @@ WHERE
     AND g.downstream_eid = i.downstream_eid;
 
 -- name: MarkCountedEdges :exec
--- MarkCountedEdges marks edges that lead from an execution as resolved, which another program counted and did not mark:
--- its next end does not count there.
+-- MarkCountedEdges marks edges from an execution as resolved that another program counted and did not mark: its next
+-- end does not count there.
 --
 -- Used by: engine.ReplayExecution.
 -- Locks: L3 held.
@@ -363,7 +363,7 @@ WITH source AS (
 )
 UPDATE ff_edge AS d
 SET
-    -- The same for all, so made once.
+    -- The same for all rows, so built once.
     policy = d.policy || (
         SELECT
             jsonb_build_object(
@@ -380,8 +380,9 @@ WHERE
     AND (d.edge_id = ANY (@edge_ids::uuid[])) IS TRUE;
 
 -- name: BlockDownstream :many
--- BlockDownstream makes executions that nobody has claimed yet wait for their dependencies again, and deletes their
--- grants. Returns those that hold a quota slot. What was blocked on them before, or is claimed, is left alone.
+-- BlockDownstream makes executions that are not claimed yet wait for their dependencies again, and deletes their
+-- grants. Returns those that hold a quota slot. It leaves executions unchanged that dependencies blocked before, or
+-- that are claimed.
 --
 -- Used by: engine.ReplayExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: L4 held; L5 waits (their grants, DELETE).
@@ -435,7 +436,7 @@ WHERE b.has_quota;
 
 -- name: LockInboundGroup :one
 -- LockInboundGroup locks the group that decides about an execution and returns it, with how many edges lead into it,
--- applied and staged only. No row: nothing was ever to decide about it.
+-- applied or only staged. No row: the execution never had dependencies.
 --
 -- Used by: engine.ReplayExecution.
 -- Locks: L3 waits (the group row FOR UPDATE). The flow's exclusive lock is held.
@@ -471,8 +472,8 @@ WHERE
 FOR UPDATE;
 
 -- name: ReopenInboundEdges :exec
--- ReopenInboundEdges opens the edges into an execution that is replayed, save for those of successes: each counts again
--- when its upstream, replayed too, ends. The group keeps its successes, and counts all others as running.
+-- ReopenInboundEdges opens the edges into an execution that is replayed, except those of successes: each counts again
+-- when its upstream, also replayed, ends. The group keeps its successes and counts all others as running.
 --
 -- Used by: engine.ReplayExecution.
 -- Locks: L3 held.
@@ -490,7 +491,7 @@ WITH opened AS (
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND (
             d.policy ? 'resolved_at_ms' AND (d.policy ->> 'resolved_outcome' = 'success') IS NOT TRUE
-            -- What another program counted it did not mark.
+            -- Another program does not mark the edges that it counts.
             OR NOT d.policy ? 'resolved_at_ms' AND NOT EXISTS (
                 SELECT
                 FROM ff_exec_core AS u
@@ -511,7 +512,7 @@ WITH opened AS (
                             OFFSET 0
                         )
                     )
-                OFFSET 0 -- else all executions and attempts may be read, to be looked up in memory
+                OFFSET 0 -- without it the planner may read all executions and attempts to look them up in memory
             )
         )
 )

@@ -1,8 +1,8 @@
 -- name: EnsureConsumer :execrows
--- EnsureConsumer makes a named consumer that has come to an event. No row: it is there already, and unchanged.
+-- EnsureConsumer creates a named consumer at an event. No row: it exists already, and stays unchanged.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
--- Locks: consumers waits (the key, while somebody else makes it).
+-- Locks: consumers waits (the key, while another transaction inserts it).
 INSERT INTO ffx_outbox_consumer (outbox, consumer, event_id, updated_at_ms)
 VALUES (
     @outbox::text,
@@ -13,18 +13,18 @@ VALUES (
 ON CONFLICT (outbox, consumer) DO NOTHING;
 
 -- name: TakeConsumer :one
--- TakeConsumer keeps a consumer for hold_ms more that holder has, and takes one that nobody has any more. ours: it is
--- holder's now; else held_ms is how long it stays another's, 0 where somebody holds its row. Where holder had it and it
--- stood at seen_event_id, it moves to event_id. No row: there is no such consumer. failing_event_id is 0 where it fails at none.
+-- TakeConsumer extends holder's hold on a consumer by hold_ms, or takes a free consumer. ours: holder has it now.
+-- Otherwise held_ms is how long another holder keeps it, 0 if the row is locked. If holder had it at seen_event_id,
+-- it moves to event_id. No row: there is no such consumer. failing_event_id is 0 if no event fails.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
 -- Locks: consumers skips (FOR UPDATE, then the UPDATE).
 WITH clock AS MATERIALIZED (
-    -- The time of the look.
+    -- The time of the call.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 free AS (
-    -- Its row, where it is holder's or nobody's.
+    -- Its row, if holder has it or it is free.
     SELECT o.outbox
     FROM ffx_outbox_consumer AS o
     WHERE
@@ -38,7 +38,7 @@ free AS (
     FOR UPDATE SKIP LOCKED
 ),
 taken AS (
-    -- The same, written.
+    -- Those rows, updated.
     UPDATE ffx_outbox_consumer AS o
     SET
         event_id = CASE
@@ -71,8 +71,8 @@ WHERE
     AND o.consumer = @consumer::text;
 
 -- name: LockConsumer :one
--- LockConsumer locks a consumer that holder has and that stands at an event, for the transaction of its handler. No row:
--- it is another's, it was moved, or somebody holds its row.
+-- LockConsumer locks a consumer that holder has and that is at an event, for the transaction of its handler. No row:
+-- another holder has it, it was moved, or its row is locked.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
 -- Locks: consumers skips (FOR UPDATE).
@@ -86,8 +86,8 @@ WHERE
 FOR UPDATE SKIP LOCKED;
 
 -- name: AdvanceConsumer :execrows
--- AdvanceConsumer moves a consumer that LockConsumer has locked to the last event that its handler got through with, and
--- keeps it for hold_ms more.
+-- AdvanceConsumer moves a consumer that LockConsumer has locked to the last event that its handler finished, and
+-- extends the hold by hold_ms.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
 -- Locks: consumers held (UPDATE).
@@ -108,8 +108,8 @@ WHERE
     AND o.event_id = @event_id::bigint;
 
 -- name: NoteFailedTry :execrows
--- NoteFailedTry counts a try, after tries_before others, at which a handler failed at one event alone, the first that its
--- consumer has to handle. No row: the consumer has moved, somebody else has counted meanwhile, or somebody holds its row.
+-- NoteFailedTry counts a failed try at a single event, the first that the consumer has to handle, after tries_before
+-- others. No row: the consumer has moved, another holder has counted in the meantime, or the row is locked.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
 -- Locks: consumers skips (FOR UPDATE, then the UPDATE).
@@ -140,13 +140,13 @@ WHERE
     AND o.consumer = @consumer::text;
 
 -- name: SetAsideEvent :execrows
--- SetAsideEvent moves a consumer that holder has and that stands at from_event_id past an event, and keeps that with what
--- is known of it. tries counts the last failed try too; it is 0 for an event that cannot be read. No row: the consumer is
--- another's or was moved, its other tries were forgotten, or somebody holds its row.
+-- SetAsideEvent moves a consumer that holder has from from_event_id past an event, and stores that event with the
+-- known facts. tries includes the last failed try; it is 0 for an event that cannot be read. No row: another holder
+-- has the consumer, it was moved, its other tries were cleared, or the row is locked.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
--- Locks: consumers skips (FOR UPDATE, then the UPDATE); consumers waits (an event that was set aside before, which
--- somebody holds).
+-- Locks: consumers skips (FOR UPDATE, then the UPDATE); consumers waits (the row of the same event, set aside before
+-- and locked elsewhere).
 WITH free AS (
     SELECT l.outbox
     FROM ffx_outbox_consumer AS l
@@ -200,8 +200,8 @@ ON CONFLICT (outbox, consumer, event_id) DO UPDATE SET
     set_aside_at_ms = excluded.set_aside_at_ms;
 
 -- name: ReturnConsumer :exec
--- ReturnConsumer gives up a consumer that holder has, so that another takes it at once. Where it stands at seen_event_id,
--- it moves to event_id.
+-- ReturnConsumer releases a consumer that holder has, so that another process can take it at once. If it is at
+-- seen_event_id, it moves to event_id.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
 -- Locks: consumers skips (FOR UPDATE, then the UPDATE).
@@ -227,8 +227,8 @@ WHERE
     AND o.consumer = @consumer::text;
 
 -- name: ListConsumers :many
--- ListConsumers returns named consumers, by outbox and name, with the newest event of their outbox, how far that was
--- deleted, and how many events they have set aside. failing_event_id is 0 where one fails at none.
+-- ListConsumers returns named consumers, by outbox and name, with the newest event of their outbox, its floor, and
+-- how many events they have set aside. failing_event_id is 0 if no event fails.
 --
 -- Used by: events.Consumers.
 -- Locks: none. Spans partitions.
@@ -301,7 +301,7 @@ ORDER BY s.event_id
 LIMIT @page_size::integer;
 
 -- name: GetOutboxEnds :one
--- GetOutboxEnds returns the newest event of an outbox, and the greatest that was deleted; 0 where there is none.
+-- GetOutboxEnds returns the newest event of an outbox, and the greatest deleted one; 0 if there is none.
 --
 -- Used by: events.HandleWith, events.HandleBatches, events.MoveConsumer.
 -- Locks: none. Spans partitions.
@@ -325,8 +325,8 @@ SELECT
     )::bigint AS floor_event_id;
 
 -- name: MoveConsumer :execrows
--- MoveConsumer moves a consumer to an event, back or forth, and forgets what it failed at. Who works for it goes on from
--- there. No row: there is no such consumer.
+-- MoveConsumer moves a consumer to an event, forwards or backwards, and clears its failing event. Its holder
+-- continues from there. No row: there is no such consumer.
 --
 -- Used by: events.MoveConsumer.
 -- Locks: consumers waits (UPDATE).
@@ -354,7 +354,7 @@ WHERE
     AND o.consumer = @consumer::text;
 
 -- name: ForgetSetAside :execrows
--- ForgetSetAside deletes what a consumer has set aside: one event, or with 0 all of them.
+-- ForgetSetAside deletes events that a consumer has set aside: one event, or with 0 all of them.
 --
 -- Used by: events.ForgetSetAside, events.RemoveConsumer.
 -- Locks: consumers waits (DELETE).
@@ -365,8 +365,8 @@ WHERE
     AND (@event_id::bigint = 0 OR s.event_id = @event_id::bigint);
 
 -- name: DropSetAside :one
--- DropSetAside deletes an event that a consumer has set aside, and returns it. No row: it is not set aside, or somebody
--- else is at it.
+-- DropSetAside deletes an event that a consumer has set aside, and returns it. No row: it is not set aside, or its
+-- row is locked.
 --
 -- Used by: events.RetrySetAside.
 -- Locks: consumers skips (FOR UPDATE, then the DELETE).
@@ -387,8 +387,8 @@ WHERE
 RETURNING s.event;
 
 -- name: ListStaleConsumers :many
--- ListStaleConsumers returns the named consumers at which trimming no longer stops, since no process has worked for them
--- for a week.
+-- ListStaleConsumers returns the named consumers that trimming no longer respects, because no process has worked for
+-- them for a week.
 --
 -- Used by: engine.TrimOutboxes.
 -- Locks: none.

@@ -1,6 +1,6 @@
 -- name: ListEventExecutions :many
--- ListEventExecutions returns what events carry of their executions beside what is stored with them. No row: the execution
--- is not there.
+-- ListEventExecutions returns the columns of executions that events carry beside their own. No row: the execution
+-- does not exist.
 --
 -- Used by: events.Subscribe, events.Handle.
 -- Locks: none.
@@ -34,8 +34,8 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: ListFlowInstances :many
--- ListFlowInstances returns the namespaces and instance tags of flows, for events that do not say them. No row: the flow is
--- not there.
+-- ListFlowInstances returns the namespaces and instance tags of flows, for events without them. No row: the flow does
+-- not exist.
 --
 -- Used by: events.Subscribe, events.Handle.
 -- Locks: none.

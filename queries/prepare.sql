@@ -1,7 +1,8 @@
 -- name: GetSchemaState :one
--- GetSchemaState tells whether the schema's tables are there, whether it declares who may work on them, whether they are
--- FlowFabric's partitioned ones, whether the server takes writes, whether it has Citus, and how the database encodes text.
--- denied_schema is a schema of the search_path that has the tables and that the role may not use, "" if there is none.
+-- GetSchemaState returns whether the schema's tables exist, whether it declares which versions may work on them,
+-- whether they are FlowFabric's partitioned ones, whether the server takes writes, whether it has Citus, and how the
+-- database encodes text. denied_schema is a schema of the search_path that has the tables and that the role may not
+-- use, "" if there is none.
 --
 -- Used by: engine.Prepare.
 -- Locks: none.
@@ -68,9 +69,9 @@ ORDER BY
 LIMIT cardinality(@objects::text[]);
 
 -- name: GetSchemaVersion :one
--- GetSchemaVersion returns the newest applied migration, the empty string when there is none, and whether a conversion of
--- FlowFabric's tables has begun and is not done. Its steps are in the ledger too, the last of them as "adopted".
--- ffx_schema_migrations must be known to exist.
+-- GetSchemaVersion returns the newest applied migration, empty if there is none, and whether a conversion of
+-- FlowFabric's tables has begun and is not complete. Its steps are in the ledger too, the last of them as "adopted".
+-- The caller knows that ffx_schema_migrations exists.
 --
 -- Used by: engine.Prepare.
 -- Locks: none.
@@ -80,18 +81,17 @@ SELECT
 FROM ffx_schema_migrations AS m;
 
 -- name: GetUsableFrom :one
--- GetUsableFrom returns the oldest version of this library that may work on the schema.
--- ffx_usable_from must be known to exist.
+-- GetUsableFrom returns the oldest version of this library that may work on the schema. The caller knows that
+-- ffx_usable_from exists.
 --
 -- Used by: engine.Prepare.
 -- Locks: none.
 SELECT coalesce(ffx_usable_from(), '')::text AS version;
 
 -- name: ListCitusTables :many
--- ListCitusTables returns tables of this library that Citus manages, distributed or not; no row: all is well.
--- Tables of other names are passed over, and those that the search_path does not lead to, which are written
--- with their schema.
--- pg_dist_partition must be known to exist.
+-- ListCitusTables returns tables of this library that Citus manages, distributed or not. No row: there are none. It
+-- skips tables of other names. Tables that the search_path does not reach are returned with their schema. The caller
+-- knows that pg_dist_partition exists.
 --
 -- Used by: engine.Prepare.
 -- Locks: none.
@@ -102,9 +102,9 @@ ORDER BY name
 LIMIT @page_size;
 
 -- name: ListShadowing :many
--- ListShadowing returns functions, tables and views that have the name of one of this library, in a schema that the
--- search_path leads to before the one with the ledger: statements would use them instead. Temporary ones are among them.
--- No row: all names mean one schema. ffx_schema_migrations must be known to exist.
+-- ListShadowing returns functions, tables and views that have the name of one of this library, in a schema that
+-- precedes the one with the ledger in the search_path: statements would use them instead. Temporary ones are
+-- included. No row: all names resolve to one schema. The caller knows that ffx_schema_migrations exists.
 --
 -- Used by: engine.Prepare.
 -- Locks: none.
@@ -130,7 +130,7 @@ home AS MATERIALIZED (
     WHERE c.oid = to_regclass('ffx_schema_migrations')
 ),
 shadowing AS (
-    -- What stands before it.
+    -- The schemas before it.
     SELECT DISTINCT
         'function ' || f.oid::regprocedure::text AS object,
         p.schema_name,

@@ -1,13 +1,14 @@
 -- name: RepairQueue :many
--- RepairQueue writes the missing queue entries of the claimable executions among the first page_size that follow
--- after_execution_id, in the order of the primary key, lists those that are
--- blocked and not listed, and sets a lease timer for their leases that ran out more than a minute ago. Returns the last of
--- the page, those it wrote an entry for, with the lane that has work now, those it listed, those that are leaseless:
--- active, while their current attempt has no lease that could run out, those that are ungranted: granted, while no claim
--- grant of theirs can be used, those that are overdue: ended, and kept for as long as they are to be, and those that
--- another program left half-done, left_as: foreign (a state, an instant or an attachment in its form), mispointed (its
--- pointer is not at the attempt that goes on), half-ended (with a lease, or without an event), mistold (ended under
--- another public state). No row: nothing follows.
+-- RepairQueue repairs the waiting lists of the first page_size executions after after_execution_id, in the order of
+-- the primary key. It inserts missing queue entries of claimable executions, lists blocked executions that are not
+-- listed, and sets a lease timer for leases that ran out more than a minute ago.
+--
+-- It returns the last execution of the page and those that need attention: queued ones, with the lane that has work
+-- now; listed ones; leaseless ones, active while their current attempt has no lease that could run out; ungranted
+-- ones, granted without a usable claim grant; overdue ones, ended and past their retention; and those that another
+-- program left half-done. For these left_as is foreign (a state, an instant or an attachment in its form), mispointed
+-- (the pointer is not at the attempt that goes on), half-ended (with a lease, or without an event) or mistold (ended
+-- under another public state). No row: nothing follows.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: L1 skips (execution rows without a queue entry, or not listed as blocked, FOR NO KEY UPDATE); queue held, by the execution's
@@ -86,7 +87,7 @@ WITH page AS MATERIALIZED (
                 AND e.flow_id IS NOT NULL
                 AND e.started_at_ms IS NULL
                 AND e.attempt_state = 'pending_first_attempt'
-                -- Here and below one by one, by LIMIT: a plan that reads all of a table would be kept.
+                -- Looked up one by one here and below, by LIMIT: a plan that reads a whole table would be kept.
                 AND (
                     SELECT true
                     FROM ff_edge AS d
@@ -194,12 +195,12 @@ repaired AS (
         execution_id
 ),
 unlisted AS MATERIALIZED (
-    -- The blocked ones that are not listed as such, or not as they are.
+    -- The blocked executions that are not listed, or not with their present state.
     SELECT
         p.partition_key,
         p.execution_id
     FROM page AS p
-    -- One by one: a plan made while nothing was blocked would read the whole list.
+    -- Looked up one by one: a plan made while nothing was blocked would read the whole list.
     LEFT JOIN LATERAL (
         SELECT
             t.lane_id,
@@ -221,7 +222,7 @@ unlisted AS MATERIALIZED (
         ) IS NOT TRUE
 ),
 listed AS (
-    -- The same, listed, where they are blocked under their lock.
+    -- These, listed, if they are blocked under their lock.
     INSERT INTO ffx_blocked AS b (
         partition_key, execution_id, lane_id, eligibility_state, required_capabilities, blocked_at_ms
     )
@@ -258,7 +259,7 @@ listed AS (
         execution_id
 ),
 timed AS (
-    -- A lease timer for leases overdue for so long that nobody looks at them any more.
+    -- A lease timer for leases overdue for so long that no timer can still list them.
     INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(a.lease_expires_at_ms),
@@ -267,7 +268,7 @@ timed AS (
         array_agg(a.execution_id),
         array_agg(a.attempt_index)
     FROM page AS p
-    -- One by one: a plan made before there were any attempts would read all of them.
+    -- Looked up one by one: a plan made before there were any attempts would read all of them.
     CROSS JOIN LATERAL (
         SELECT
             t.partition_key,
@@ -342,8 +343,8 @@ ORDER BY
     p.execution_id;
 
 -- name: TakeLeaseless :many
--- TakeLeaseless locks those of the given executions that are still active and that nobody else holds. What their
--- attempts have is to be read afterwards.
+-- TakeLeaseless locks those of the given executions that are still active and not locked elsewhere. The caller reads
+-- the leases of their attempts afterwards.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
@@ -397,21 +398,21 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
-        -- Not IS NOT NULL: an index of a shared database holds nothing but leases.
+        -- Not IS NOT NULL: an index of a shared database contains only leases.
         AND num_nulls(t.lease_expires_at_ms) = 0
     LIMIT 1
 ) AS a;
 
 -- name: SweepQueue :one
--- SweepQueue deletes up to max_items queue entries whose execution is not claimable, or not where they say, or
--- gone, and as many of the list of blocked executions that are not blocked, or gone, and forgets drains of workers given 30 days ago.
--- Claims only pass such entries over. Returns how many of both lists it deleted.
+-- SweepQueue deletes up to max_items queue entries whose execution is not claimable, is not where the entry says, or
+-- is gone. It deletes as many entries of the blocked list whose execution is not blocked or is gone, and drains of
+-- workers given 30 days ago. Claims only skip such entries. Returns how many entries of both lists it deleted.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE); pauses skips (FOR UPDATE,
 -- then the DELETE). Spans partitions.
 WITH stale AS (
-    -- Queue entries that do not hold.
+    -- Queue entries that no longer hold.
     SELECT
         r.ctid::tid AS entry_id,
         r.partition_key,
@@ -466,7 +467,7 @@ dequeued AS (
     RETURNING r.partition_key
 ),
 free AS (
-    -- What is listed as blocked and is not.
+    -- Listed as blocked, but not blocked.
     SELECT
         b.ctid::tid AS entry_id,
         b.partition_key,
@@ -481,7 +482,7 @@ free AS (
     FOR UPDATE OF b SKIP LOCKED
 ),
 gone AS (
-    -- What is listed as blocked and is no more.
+    -- Listed as blocked, but gone.
     SELECT
         b.ctid::tid AS entry_id,
         b.partition_key,
@@ -520,7 +521,7 @@ unlisted AS (
     RETURNING b.partition_key
 ),
 forgotten AS (
-    -- Drains of workers that are long gone.
+    -- Drains that are 30 days old.
     DELETE FROM ffx_pause AS p
     USING (
         SELECT

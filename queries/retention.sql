@@ -1,7 +1,7 @@
 -- name: GetRetentionWork :one
--- GetRetentionWork tells whether anything is due: an end that has not been looked at since look_after_ms (or the shortest
--- period of a lane or a policy, if that is less) after it, and a timer. look_after_ms is returned as it is to be used;
--- known: the sources have their rows.
+-- GetRetentionWork returns whether retention has work. ends_due: an end is older than look_after_ms (or the shortest
+-- period of a lane or a policy, if that is less) and was not looked at. timers_due: a timer is due. look_after_ms is
+-- returned with the value to use. sources: the number of sources that have their rows.
 --
 -- Used by: engine.Retain.
 -- Locks: none. Spans partitions.
@@ -28,7 +28,7 @@ SELECT
         ) AS f
         WHERE
             f.committed_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - s.look_after_ms
-            -- Of the future: as old as those behind it, which ListEnds looks at in the same way.
+            -- An event dated in the future is as old as those after it; ListEnds looks at them in the same way.
             OR (f.committed_at_ms > ffx_now_ms(sqlc.narg(now_ms)) AND (
                 EXISTS (
                     SELECT
@@ -74,7 +74,7 @@ SELECT
 FROM shortest AS s;
 
 -- name: EnsureRetentionSources :exec
--- EnsureRetentionSources gives every source of retention its row.
+-- EnsureRetentionSources inserts the missing rows of the sources of retention.
 --
 -- Used by: engine.Retain, engine.PurgeFlows.
 -- Locks: retention waits (for a concurrent insert of the same row, in one order).
@@ -84,7 +84,7 @@ FROM (SELECT unnest(ARRAY['ends', 'flows', 'members', 'sweep', 'timers']) AS sou
 ON CONFLICT (source) DO NOTHING;
 
 -- name: TakeRetentionSource :one
--- TakeRetentionSource locks what a source of retention has come to. No row: another process is at it.
+-- TakeRetentionSource locks a source of retention and returns its position. No row: another process works on it.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: retention skips (FOR NO KEY UPDATE).
@@ -96,7 +96,7 @@ WHERE r.source = @source
 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: MoveRetentionSource :exec
--- MoveRetentionSource writes down how far a source has come and how many it deleted.
+-- MoveRetentionSource stores the new position of a source and how many executions it deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: retention held.
@@ -115,15 +115,15 @@ FROM (SELECT sqlc.arg(now_ms)::bigint / 60000 AS minute) AS i
 WHERE r.source = @source;
 
 -- name: CommitLazily :exec
--- CommitLazily lets the transaction be committed without waiting for the disk: what it deletes would be found again.
+-- CommitLazily lets the transaction commit without waiting for the disk: lost deletions would be repeated.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.TrimOutboxes, engine.PurgeFlows.
 -- Locks: none.
 SELECT set_config('synchronous_commit', 'off', true);
 
 -- name: ListEnds :many
--- ListEnds returns the executions of the next completion events, up to the first that was written later than up_to_ms. An
--- event whose time is after now_ms counts as old as those behind it.
+-- ListEnds returns the executions of the next completion events, up to the first that was written later than
+-- up_to_ms. An event dated after now_ms counts as old as those after it.
 --
 -- Used by: engine.Retain.
 -- Locks: none. Spans partitions.
@@ -139,8 +139,9 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- Where all of the page says that it is of the future: whether an old event stands behind it, among the next thousand or
-    -- ever further from its first and from the newest. That was written later, so that the page is older.
+    -- If the whole page is dated in the future: whether an old event follows it. Looks among the next thousand, then
+    -- at growing distances from the first of the page and from the newest event. An event that follows was written
+    -- later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -178,7 +179,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last that is old.
+    -- The last event that is old.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -203,8 +204,8 @@ WHERE p.event_id <= (SELECT o.event_id FROM old AS o)
 ORDER BY p.event_id;
 
 -- name: TakeRetentionTimers :many
--- TakeRetentionTimers deletes the next timers that are due, as many as stand for about max_items, and returns what
--- they stand for.
+-- TakeRetentionTimers deletes the next due timers, as many as list about max_items, and returns the items that they
+-- list.
 --
 -- Used by: engine.Retain, engine.PurgeFlows.
 -- Locks: retention skips (FOR UPDATE, then the DELETE). Spans partitions.
@@ -252,7 +253,7 @@ SELECT
 FROM taken AS t;
 
 -- name: InsertRetentionTimer :exec
--- InsertRetentionTimer writes down when to look again at executions, or flows.
+-- InsertRetentionTimer stores when to look at executions, or flows, again.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: retention new.
@@ -274,11 +275,11 @@ VALUES (
 );
 
 -- name: TakeEnded :many
--- TakeEnded returns those of the given executions that have ended, with how long they are kept, and locks those whose
--- time is over: they are taken. One that is not taken though its time is over is held by another transaction, or no longer
--- ended. A member is kept with its flow: in_flow, and retention_ms is what the flow says of ended members (prune), for
--- ever by default. What depends on others is to be read afterwards. If ahead_due, an end whose time is after now_ms is
--- over too, unless it is kept for ever.
+-- TakeEnded returns those of the given executions that have ended, with their retention, and locks those whose
+-- retention has passed: they are taken. One that is due but not taken is locked elsewhere or no longer ended. A
+-- member is kept with its flow: then in_flow is true, and retention_ms is the flow's period for ended members
+-- (prune), for ever by default. The caller reads afterwards whether others depend on them. If ahead_due, an end dated
+-- after now_ms is due too, unless it is kept for ever.
 --
 -- Used by: engine.Retain, engine.RepairQueue.
 -- Locks: L1 skips (execution rows FOR UPDATE).
@@ -341,7 +342,7 @@ LEFT JOIN LATERAL (
 ) AS t ON true;
 
 -- name: InsertPrunedMembers :exec
--- InsertPrunedMembers notes members that the caller has locked and is about to delete before their flow.
+-- InsertPrunedMembers stores members that the caller has locked and is about to delete before their flow.
 --
 -- Used by: engine.Retain, engine.RepairQueue.
 -- Locks: L0 new: the flow's lock is held, shared.
@@ -401,7 +402,7 @@ FROM (
         t.downstream_eid = ANY (ARRAY[@execution_id::uuid])
         AND (t.partition_key = @partition_key::smallint OR t.partition_key IS NULL)
         AND (t.flow_id = @flow_id::uuid) IS TRUE
-        AND t.policy <> 'null' -- which the index that covers the rest has not
+        AND t.policy <> 'null' -- this column is not in the index that covers the others
     OFFSET 0
 ) AS d
 CROSS JOIN LATERAL (
@@ -421,8 +422,8 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: ListNeeded :many
--- ListNeeded returns those of the given members of flows, which the caller has locked, that are still needed: a
--- dependent of theirs has not ended, or they are listed in the backlog of a cancelled flow.
+-- ListNeeded returns those of the given members of flows, locked by the caller, that are still needed: a dependent
+-- has not ended, or the backlog of a cancelled flow lists them.
 --
 -- Used by: engine.Retain, engine.RepairQueue.
 -- Locks: none.
@@ -452,7 +453,7 @@ WHERE
             g.upstream_eid = ANY (ARRAY[i.execution_id])
             AND (g.partition_key = i.partition_key OR g.partition_key IS NULL)
             AND (g.flow_id = i.flow_id) IS TRUE
-            AND g.policy <> 'null' -- which the index that covers the rest has not
+            AND g.policy <> 'null' -- this column is not in the index that covers the others
     )
     OR EXISTS (
         SELECT
@@ -463,8 +464,8 @@ WHERE
     );
 
 -- name: ListUndispatched :many
--- ListUndispatched returns those of the given members of flows, which the caller has locked, of which an event is not
--- dispatched. Events without dispatch are read once, all of them.
+-- ListUndispatched returns those of the given members of flows, locked by the caller, that have an undispatched
+-- event. It reads all undispatched events once.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.Adopt, engine.RepairGroups.
 -- Locks: none. Spans partitions.
@@ -476,8 +477,8 @@ WHERE
     AND u.execution_id = ANY (@execution_ids::uuid[]);
 
 -- name: GetRetainedTables :one
--- GetRetainedTables tells which tables may have rows of executions, besides those that every execution has: one that
--- was never written to has no page.
+-- GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
+-- no page.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: none.
@@ -545,7 +546,7 @@ WHERE
     AND f.execution_id = i.execution_id;
 
 -- name: DropStreamMetasOf :exec
--- DropStreamMetasOf deletes what is known of the streams of executions that are about to be deleted.
+-- DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L2 waits (DELETE).
@@ -625,8 +626,8 @@ WHERE
     AND w.execution_id = i.execution_id;
 
 -- name: DropBudgetUsageOf :exec
--- DropBudgetUsageOf deletes what executions that are about to be deleted have spent, each for itself: the sums of
--- the budgets stay. The rows are in the partitions of the budgets.
+-- DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
+-- budgets stay. The rows are in the partitions of the budgets.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L6 waits (DELETE). Spans partitions.
@@ -638,7 +639,7 @@ USING (
 WHERE u.execution_id = i.execution_id;
 
 -- name: DropExecutions :execrows
--- DropExecutions deletes executions that the caller has locked, after all that belongs to them.
+-- DropExecutions deletes executions that the caller has locked, after all their other rows.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L1 held (DELETE).

@@ -1,12 +1,12 @@
 -- name: ListOutboxPositions :many
--- ListOutboxPositions returns how far the sequences of the four outboxes have come, 0 before their first ids. readable
--- tells whether the role may ask the sequence at all; last_event_id means nothing otherwise.
+-- ListOutboxPositions returns the last values of the sequences of the four outboxes, 0 before their first ids.
+-- readable: the role may read the sequence; otherwise last_event_id means nothing.
 --
 -- Used by: engine.TrimOutboxes.
 -- Locks: none. Spans partitions.
 SELECT
     o.outbox::text AS outbox,
-    -- Without the right PostgreSQL 18 returns NULL, as for a sequence that has given out nothing. Older ones fail.
+    -- Without the right PostgreSQL 18 returns NULL, as it does for an unused sequence. Older versions fail.
     CASE
         WHEN has_sequence_privilege(o.sequence_id, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(o.sequence_id), 0)
         ELSE 0
@@ -50,11 +50,10 @@ WHERE
     AND l.pid IS DISTINCT FROM pg_backend_pid();
 
 -- name: TrimCompletionEvents :one
--- TrimCompletionEvents deletes completion events that are older than before_ms, from after_event_id on and at most
--- page_size: up to up_to_event_id, behind which ids may still be open, and to the first that is younger, that is not
--- dispatched, that retention has not looked at, or that a named consumer, seen in the last week, has not. One that says it is
--- of the future is as old as its neighbours.
--- Returns how many it deleted, and where the next call goes on.
+-- TrimCompletionEvents deletes completion events older than before_ms, after after_event_id and at most page_size. It
+-- stops at up_to_event_id, since ids after it may still be open, and at the first event that is younger, is not
+-- dispatched, or was not yet handled by retention or by a named consumer that worked in the last week. An event dated
+-- in the future is as old as its neighbours. Returns how many it deleted, and where the next call continues.
 --
 -- Used by: engine.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
@@ -82,8 +81,9 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- Where all of the page says that it is of the future: whether an old event stands behind it, among the next thousand or
-    -- ever further from its first and from the newest. That was written later, so that the page is older.
+    -- If the whole page is dated in the future: whether an old event follows it. Looks among the next thousand, then
+    -- at growing distances from the first of the page and from the newest event. An event that follows was written
+    -- later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -121,7 +121,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last that may go.
+    -- The last event that may be deleted.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -138,7 +138,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- They and all before them, deleted.
+    -- That event and all before it, deleted.
     DELETE FROM ff_completion_event AS c
     WHERE
         c.event_id > @after_event_id::bigint
@@ -150,7 +150,7 @@ SELECT
     coalesce((SELECT o.event_id FROM old AS o), @after_event_id::bigint)::bigint AS reached;
 
 -- name: TrimLeaseEvents :one
--- TrimLeaseEvents is TrimCompletionEvents for lease events, which nothing but their readers needs.
+-- TrimLeaseEvents is TrimCompletionEvents for lease events, which only their readers need.
 --
 -- Used by: engine.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
@@ -176,7 +176,7 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- Whether an old event stands behind them where all say they are of the future.
+    -- If all are dated in the future: whether an old event follows them.
     SELECT
     FROM (
         SELECT
@@ -214,7 +214,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last that may go.
+    -- The last event that may be deleted.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -231,7 +231,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- They and all before them, deleted.
+    -- That event and all before it, deleted.
     DELETE FROM ff_lease_event AS c
     WHERE
         c.event_id > @after_event_id::bigint
@@ -243,7 +243,7 @@ SELECT
     coalesce((SELECT o.event_id FROM old AS o), @after_event_id::bigint)::bigint AS reached;
 
 -- name: TrimOperatorEvents :one
--- TrimOperatorEvents is TrimCompletionEvents for operator events, which nothing but their readers needs.
+-- TrimOperatorEvents is TrimCompletionEvents for operator events, which only their readers need.
 --
 -- Used by: engine.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
@@ -269,7 +269,7 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- Whether an old event stands behind them where all say they are of the future.
+    -- If all are dated in the future: whether an old event follows them.
     SELECT
     FROM (
         SELECT
@@ -307,7 +307,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last that may go.
+    -- The last event that may be deleted.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -324,7 +324,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- They and all before them, deleted.
+    -- That event and all before it, deleted.
     DELETE FROM ff_operator_event AS c
     WHERE
         c.event_id > @after_event_id::bigint
@@ -336,7 +336,7 @@ SELECT
     coalesce((SELECT o.event_id FROM old AS o), @after_event_id::bigint)::bigint AS reached;
 
 -- name: TrimSignalEvents :one
--- TrimSignalEvents is TrimCompletionEvents for signal events, which nothing but their readers needs.
+-- TrimSignalEvents is TrimCompletionEvents for signal events, which only their readers need.
 --
 -- Used by: engine.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
@@ -362,7 +362,7 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- Whether an old event stands behind them where all say they are of the future.
+    -- If all are dated in the future: whether an old event follows them.
     SELECT
     FROM (
         SELECT
@@ -400,7 +400,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last that may go.
+    -- The last event that may be deleted.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -417,7 +417,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- They and all before them, deleted.
+    -- That event and all before it, deleted.
     DELETE FROM ff_signal_event AS c
     WHERE
         c.event_id > @after_event_id::bigint

@@ -1,8 +1,8 @@
 -- name: ReturnLeases :many
--- ReturnLeases gives running attempts back, unfinished: the same attempt goes on with a later claim. waits_for says of
--- each what it waits for until then: '' nothing but a worker, 'time' until delay_until_ms, 'children' until its upstreams
--- have ended. A delay_until_ms of 0
--- says that the holder waited for its upstreams, and did not delay. Returns the lanes that have work now.
+-- ReturnLeases returns running attempts unfinished: a later claim resumes the same attempt. waits_for is the
+-- condition of that claim: '' only a worker, 'time' delay_until_ms, 'children' the end of its upstreams. A
+-- delay_until_ms of 0 means that the holder waited for its upstreams, and did not delay. Returns the lanes that have
+-- work now.
 --
 -- Used by: engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
 -- engine.WaitForChildrenEach.
@@ -156,12 +156,12 @@ CROSS JOIN LATERAL (
 ) AS g;
 
 -- name: ReadGroupsOf :many
--- ReadGroupsOf returns the groups that executions wait for, by ord (from 1), as their counters are and with how many
--- edges that are staged and not applied yet. No row: the execution waits for nothing that is known.
+-- ReadGroupsOf returns the groups that executions wait for, by ord (from 1), with their present counters and the
+-- number of edges that are staged and not applied yet. No row: the execution has no group.
 --
 -- Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings, engine.CreateFlow,
 -- engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
--- Locks: none. What it reads is locked by the caller.
+-- Locks: none. The caller has locked the rows that it reads.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
