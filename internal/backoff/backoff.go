@@ -1,4 +1,4 @@
-// Package backoff paces what repeats: after failures ever more slowly, and never in step with other processes.
+// Package backoff paces repeated work: slower after each failure, and never in step with other processes.
 package backoff
 
 import (
@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Backoff is the pause after each failure of a row of them: First, doubling, at most Max, each shortened by chance by
-// up to half.
+// Backoff is the pause after consecutive failures. It starts at First and doubles up to Max; each pause is shortened
+// at random by up to half.
 type Backoff struct {
 	First, Max time.Duration
 
@@ -21,10 +21,10 @@ func (b *Backoff) Next() time.Duration {
 	return b.pause - rand.N(b.pause/2+1)
 }
 
-// Reset ends the row of failures.
+// Reset starts over at the shortest pause.
 func (b *Backoff) Reset() { b.pause = 0 }
 
-// Idle reports whether no failure has come since the last success.
+// Idle reports whether there has been no failure since the last success.
 func (b *Backoff) Idle() bool { return b.pause == 0 }
 
 // Spread returns d, longer or shorter by up to a tenth.

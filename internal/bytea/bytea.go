@@ -1,5 +1,5 @@
-// Package bytea has the type of binary columns. Unlike pgx's own it also reads what a session with bytea_output = escape
-// sends, where results come as text: with [pgx.QueryExecModeExec] and [pgx.QueryExecModeSimpleProtocol].
+// Package bytea has the type of binary columns. Unlike pgx's own type, it also reads the text format of a session
+// with bytea_output = escape, as results come with [pgx.QueryExecModeExec] and [pgx.QueryExecModeSimpleProtocol].
 package bytea
 
 import (
@@ -38,7 +38,8 @@ func (b *Bytes) ScanText(value pgtype.Text) error {
 	return err
 }
 
-// unescape decodes the older form: a backslash is doubled, and what is not printable is three octal digits behind one.
+// unescape decodes the older form: a backslash is doubled, and an unprintable byte is a backslash with three octal
+// digits.
 func unescape(text string) ([]byte, error) {
 	decoded := make([]byte, 0, len(text))
 	for i := 0; i < len(text); i++ {
@@ -60,10 +61,10 @@ func unescape(text string) ([]byte, error) {
 	return decoded, nil
 }
 
-// BytesValue gives the bytes where the type of the parameter is known.
+// BytesValue returns the bytes when the type of the parameter is known.
 func (b Bytes) BytesValue() ([]byte, error) { return b, nil }
 
-// Value gives the bytes where it is not.
+// Value returns the bytes when it is not known.
 func (b Bytes) Value() (driver.Value, error) {
 	if b == nil {
 		return nil, nil

@@ -6,14 +6,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// ExecutionOf returns the document of a policy that is valid. Durations are rounded up to whole milliseconds.
+// ExecutionOf returns the document of a valid policy. Durations are rounded up to whole milliseconds.
 func ExecutionOf(p policy.Execution) Execution {
 	e := Execution{MaxReclaimCount: new(count(p.MaxReclaims, policy.DefaultMaxReclaims))}
 	if p.Retry != nil {
 		e.Retry = new(retryOf(*p.Retry))
 	}
 	if p.AttemptTimeout > 0 || p.Deadline > 0 {
-		// The smaller of the two counts holds, so this one must not be below the policy's.
+		// The smaller of the two counts applies, so this one must not be below the policy's.
 		e.Timeout = &Timeout{MaxReclaimCount: new(max(*e.MaxReclaimCount, DefaultMaxReclaimCount))}
 		if p.AttemptTimeout > 0 {
 			e.Timeout.AttemptTimeoutMs = new(milliseconds(p.AttemptTimeout))
@@ -56,7 +56,7 @@ func retryOf(p policy.Retry) Retry {
 	return r
 }
 
-// count turns a number of which 0 is the default, and one below 0 is none, into the stored one.
+// count returns the stored form of a number: 0 stands for the default, a negative one for none.
 func count(n, byDefault int) uint32 {
 	if n == 0 {
 		n = byDefault
@@ -64,7 +64,7 @@ func count(n, byDefault int) uint32 {
 	return uint32(max(n, 0))
 }
 
-// milliseconds rounds up, so that only what is 0, or none, is none.
+// milliseconds rounds up, so that only a zero or negative duration becomes 0.
 func milliseconds(d time.Duration) uint64 {
 	if d <= 0 {
 		return 0

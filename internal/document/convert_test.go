@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// What is stored for a policy stays as it is, byte for byte: other programs read it.
+// The stored form of a policy never changes, byte for byte: other programs read it.
 func TestExecutionOfKeepsStoredBytes(t *testing.T) {
 	const head, tail = `{"priority":0,`, `"max_reclaim_count":100,"max_replay_count":10,"budget_ids":[],"max_signals_per_execution":10000}`
 	retry := func(policy policy.Retry) policy.Execution { return executionWith(policy) }
@@ -114,7 +114,7 @@ func TestImmediateRetriesDoNotPause(t *testing.T) {
 	}
 }
 
-// Whatever is valid is stored as a document that its strict reader takes back unchanged.
+// Every valid policy is stored as a document that the strict reader reads back unchanged.
 func TestExecutionOfRoundTrips(t *testing.T) {
 	durations := []time.Duration{0, 1, time.Millisecond, time.Second - 1, time.Hour, math.MaxInt64}
 	for i := range 6 * 6 * 6 * 5 {

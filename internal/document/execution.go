@@ -1,5 +1,5 @@
-// Package document has the policies of executions and of dependencies as they are stored and exchanged, in JSON, and
-// the decisions that follow from them. What callers write is in package policy.
+// Package document has the JSON form in which the policies of executions and dependencies are stored and exchanged,
+// and the decisions that follow from them. Package policy has the types that callers use.
 package document
 
 import (
@@ -11,10 +11,11 @@ import (
 // Execution is the stored policy of an execution. Its zero value is the default; a nil pointer takes the default that
 // the field's comment names, or means "none".
 //
-// Callers of this library have no words for Priority, Suspension, Fallback, MaxReplayCount, BudgetIDs, Stream,
-// MaxSignalsPerExecution and two fields of [Routing], on which nothing acts. Stored documents have them and are read.
+// Callers of this library cannot set Priority, Suspension, Fallback, MaxReplayCount, BudgetIDs, Stream,
+// MaxSignalsPerExecution and two fields of [Routing], and nothing acts on them. Stored documents have them, so they
+// are read.
 //
-// Keys that this type does not know are ignored when it is decoded; who rewrites a stored document keeps them.
+// Decoding ignores unknown keys; code that rewrites a stored document must keep them.
 type Execution struct {
 	Priority               int32         `json:"priority"`
 	DelayUntilMs           *int64        `json:"delay_until,omitempty"` // Unix milliseconds
@@ -50,13 +51,13 @@ type Timeout struct {
 	MaxReclaimCount     *uint32 `json:"max_reclaim_count"`               // 100
 }
 
-// Suspension says what happens to a suspension that nobody resolves in time.
+// Suspension is the policy for a suspension that is not resolved in time.
 type Suspension struct {
 	DefaultTimeoutMs *uint64            `json:"default_timeout_ms,omitempty"`
 	TimeoutBehavior  SuspensionBehavior `json:"timeout_behavior"` // SuspensionFail
 }
 
-// SuspensionBehavior is what a suspension's timeout does to the execution.
+// SuspensionBehavior is the effect of a suspension's timeout on the execution.
 type SuspensionBehavior string
 
 // The suspension behaviours.
@@ -107,8 +108,8 @@ func DecodeExecution(document []byte) (Execution, error) {
 	return e, err
 }
 
-// UnmarshalJSON reads the policy document and fills in its defaults. Null stands for
-// "absent" only where absent is the default.
+// UnmarshalJSON reads the policy document and fills in its defaults. Null means "absent" only if absent is the
+// default.
 //
 // Errors: [*DecodeError].
 func (e *Execution) UnmarshalJSON(document []byte) error {

@@ -130,7 +130,7 @@ func TestDecodeExecutionRefusesBadInput(t *testing.T) {
 	})
 }
 
-// fuzzStrict: what is accepted is stable under encoding and decoding.
+// fuzzStrict checks that accepted documents are stable under encoding and decoding.
 func fuzzStrict[T any](f *testing.F, seeds ...string) {
 	for _, seed := range seeds {
 		f.Add([]byte(seed))

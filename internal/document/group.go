@@ -26,9 +26,9 @@ const (
 	always
 )
 
-// beyondReach is what makes FlowFabric leave a group alone whose policy it does not know. It reads the group as a quorum
-// of so many, which is neither reached nor out of reach: the count of its upstreams that run is kept as many too high. It
-// is above any number of upstreams that a group may have.
+// beyondReach makes FlowFabric leave a group with an unknown policy alone. FlowFabric reads the group as a quorum of
+// this size. It is neither reached nor out of reach, because the stored count of running upstreams is too high by the
+// same number. It exceeds the number of upstreams that a group may have.
 const beyondReach = 1_000_000_000
 
 // OnSatisfiedValues lists the stored values in order.
@@ -36,7 +36,7 @@ func OnSatisfiedValues() []policy.OnSatisfied {
 	return []policy.OnSatisfied{policy.CancelRemaining, policy.LetRun}
 }
 
-// GroupOf returns the document of a group that is valid.
+// GroupOf returns the document of a valid group.
 func GroupOf(g policy.Group) Group {
 	on := policy.LetRun
 	if g.CancelsRemaining() {
@@ -55,7 +55,7 @@ func GroupOf(g policy.Group) Group {
 	return Group{kind: quorum, k: int64(g.Needs(0)), onSatisfied: on}
 }
 
-// Policy returns g as callers know it.
+// Policy returns g in the form of callers.
 func (g Group) Policy() policy.Group {
 	switch g.kind {
 	case anyOf:
@@ -70,16 +70,16 @@ func (g Group) Policy() policy.Group {
 	return policy.AllOf()
 }
 
-// CancelsRemaining reports whether deciding the group cancels the upstreams left over.
-// It never does for one that needs all, or waits for all.
+// CancelsRemaining reports whether deciding the group cancels its remaining upstreams. It never does for a group that
+// needs all, or waits for all.
 func (g Group) CancelsRemaining() bool {
 	return g.chooses() && g.onSatisfied == policy.CancelRemaining
 }
 
 func (g Group) chooses() bool { return g.kind == anyOf || g.kind == quorum }
 
-// KTarget is how many of n upstreams must succeed, as FlowFabric understands it. It is what the group's row holds as
-// its target, in that column's range.
+// KTarget returns how many of n upstreams must succeed, as FlowFabric understands it. It is the stored target of the
+// group's row, in the range of that column.
 func (g Group) KTarget(n int64) int32 {
 	needed := n
 	switch g.kind {
@@ -93,10 +93,10 @@ func (g Group) KTarget(n int64) int32 {
 	return int32(min(needed, math.MaxInt32))
 }
 
-// Running is how many upstreams of the group run, by what its row holds of them.
+// Running returns how many upstreams of the group run, given the stored count.
 func (g Group) Running(stored int64) int64 { return max(stored-g.excess(), 0) }
 
-// StoredRunning is what the group's row holds where so many of its upstreams run.
+// StoredRunning returns the count to store if that many of its upstreams run.
 func (g Group) StoredRunning(running int64) int32 { return int32(running + g.excess()) }
 
 func (g Group) excess() int64 {
@@ -106,7 +106,7 @@ func (g Group) excess() int64 {
 	return 0
 }
 
-// Decision is what a group's counters say.
+// Decision is the outcome of a group's counters.
 type Decision uint8
 
 // The decisions.
@@ -175,8 +175,8 @@ func (g Group) Evaluate(n, success, fail, skip int64) Decision {
 	return Undecided
 }
 
-// Decide is Evaluate of what the group's row holds, with so many edges that are staged and not applied yet: no row counts
-// these.
+// Decide is Evaluate for the counters of the group's row. staged is the number of edges that are staged and not
+// applied yet, which the row does not count.
 func (g Group) Decide(success, fail, skip, running int32, staged int64) Decision {
 	s, f, k := int64(success), int64(fail), int64(skip)
 	return g.Evaluate(s+f+k+g.Running(int64(running))+staged, s, f, k)
@@ -202,7 +202,7 @@ const (
 	kindAnyOf  = "any_of"
 	kindQuorum = "quorum"
 
-	// Values of ffx_when, which stands beside a quorum that FlowFabric leaves alone.
+	// Values of ffx_when, which accompanies a quorum that FlowFabric leaves alone.
 	whenOnFailure = "on_failure"
 	whenAlways    = "always"
 )
@@ -263,8 +263,8 @@ func (g *Group) UnmarshalJSON(document []byte) error {
 	return nil
 }
 
-// when returns the policy that stands beside a quorum, else that quorum. One that is not known is wrong, and so is one
-// beside another number: then the count of its upstreams that run cannot be read.
+// when returns the policy in ffx_when, or the quorum if there is none. It rejects an unknown policy, and one with any
+// other target than beyondReach: then the stored count of running upstreams cannot be read.
 func (o *object) when(quorumRead Group) Group {
 	raw, ok := o.members["ffx_when"]
 	if !ok || quorumRead.kind != quorum {
@@ -283,11 +283,10 @@ func (o *object) when(quorumRead Group) Group {
 	return Group{}
 }
 
-// GroupFromStored reads a stored document: a missing kind is all_of, a missing k is 1, a
-// missing or unknown on_satisfied is cancel_remaining.
+// GroupFromStored reads a stored document: a missing kind is all_of, a missing k is 1, a missing or unknown
+// on_satisfied is cancel_remaining.
 //
-// Errors: [*DecodeError] when the kind, or what stands beside a quorum, is unknown or k is no unsigned 32-bit integer;
-// the row is corrupt.
+// Errors: [*DecodeError] if the kind or ffx_when is unknown, or k is no unsigned 32-bit integer; the row is corrupt.
 func GroupFromStored(document []byte) (Group, error) {
 	o := openObject(document)
 	var p Group

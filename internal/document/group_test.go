@@ -68,8 +68,8 @@ func smallGroups() []Group {
 	return groups
 }
 
-// Whatever the order in which the upstreams end, a group is decided at most once, at the
-// latest by the last of them if it needs no more than there are, and as its policy says.
+// In every order of the ends, a group is decided at most once, according to its policy. If it needs no more
+// upstreams than there are, the last one decides it at the latest.
 func TestGroupDecidesOnce(t *testing.T) {
 	check := func(g Group, ends []string) {
 		n := int64(len(ends))
@@ -164,7 +164,7 @@ func TestGroupStoredForm(t *testing.T) {
 	}
 }
 
-// TestUnknownStoredPolicyIsCorrupt_I41: it is not taken for the default.
+// TestUnknownStoredPolicyIsCorrupt_I41: an unknown policy is not taken for the default.
 func TestUnknownStoredPolicyIsCorrupt_I41(t *testing.T) {
 	for _, document := range []string{
 		`{"kind":"threshold","k":3}`, `{"kind":"AllOf"}`, `{"kind":1}`, `{"kind":"quorum","k":-1}`, `{"kind":"quorum","k":4294967296}`,
@@ -183,8 +183,8 @@ func TestUnknownStoredPolicyIsCorrupt_I41(t *testing.T) {
 	}
 }
 
-// FlowFabric reads what it does not know as a quorum that nothing decides, whatever ends how, since the count of the
-// upstreams that run is kept too high.
+// FlowFabric reads an unknown policy as a quorum that no end decides, since the stored count of running upstreams is
+// too high.
 func TestGroupsOfThisLibraryAreLeftAloneByFlowFabric(t *testing.T) {
 	for _, g := range []Group{needFailure(), needEnd()} {
 		for _, n := range []int64{1, 2, 10_000} {

@@ -9,8 +9,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Retry says which failures are retried, how often and after which pause. Its zero value
-// is the default: three retries with the default [Backoff], whatever the category.
+// Retry says which failures are retried, how often and after which pause. Its zero value is the default: three
+// retries with the default [Backoff], for every category.
 type Retry struct {
 	MaxRetries          *uint32  `json:"max_retries"` // 3
 	Backoff             Backoff  `json:"backoff"`
@@ -27,7 +27,7 @@ func RetryWhenAbsent() Retry {
 // one repeats.
 var patientPauses = [...]int64{1_000, 5_000, 30_000, 2 * 60_000, 10 * 60_000, 60 * 60_000}
 
-// WithDefaults returns r with what it leaves open filled in.
+// WithDefaults returns r with its open fields filled in.
 func (r Retry) WithDefaults() Retry {
 	r.MaxRetries = orNew(r.MaxRetries, DefaultMaxRetries)
 	r.Backoff = r.Backoff.withDefaults()
@@ -54,7 +54,7 @@ type Backoff struct {
 	Jitter         bool
 }
 
-// BackoffType tells the two forms of [Backoff] apart.
+// BackoffType distinguishes the two forms of [Backoff].
 type BackoffType string
 
 // The backoff types.
@@ -203,9 +203,9 @@ func (b Backoff) MarshalJSON() ([]byte, error) {
 	}{b.Type, b.InitialDelayMs, b.MaxDelayMs, b.Multiplier, b.Jitter})
 }
 
-// RetryFromJSON reads the retry policy that a caller of the typed failure operation gives
-// as text, and those that other programs stored: leniently. Empty text allows no retries;
-// so does a policy that does not say how many. Its backoff is read by [BackoffFromJSON].
+// RetryFromJSON leniently reads the retry policy in the text that a caller of the typed failure operation passes, or
+// that another program stored. Empty text allows no retries; so does a policy without a number of retries.
+// [BackoffFromJSON] reads its backoff.
 //
 // Errors: [*DecodeError] when text is not a JSON object.
 func RetryFromJSON(text []byte) (Retry, error) {
@@ -234,9 +234,8 @@ func RetryFromJSON(text []byte) (Retry, error) {
 	return r, nil
 }
 
-// BackoffFromJSON reads a backoff leniently: a part that is missing or of the wrong type
-// takes its default (1000, 60000 and 2.0; 1000 for a fixed delay), and what is no backoff
-// at all pauses for one second.
+// BackoffFromJSON reads a backoff leniently: a part that is missing or of the wrong type takes its default (1000,
+// 60000 and 2.0; 1000 for a fixed delay), and a document that is no backoff pauses for one second.
 func BackoffFromJSON(document []byte) Backoff {
 	o := openObject(document)
 	kind := BackoffType("")

@@ -19,47 +19,47 @@ const (
 	maxReconnect   = 5 * time.Second
 	silenceLimit   = 30 * time.Second
 	probeDeadline  = 5 * time.Second
-	connectTimeout = 2 * time.Minute // unless the configuration says; the pool's
+	connectTimeout = 2 * time.Minute // unless the configuration has one; the pool's default
 )
 
-// Listener hears for all who wait in a process.
+// Listener receives notifications for the whole process, on one connection.
 type Listener struct {
 	as   func() *pgxpool.Config
 	log  *slog.Logger
-	turn chan struct{} // full while somebody has it
+	turn chan struct{} // full while a caller of Serve has the turn
 	lost warn.Repeated
 	waiting
 }
 
-// NewListener returns a listener that connects as a pool of the configuration would that as returns. With nil it
-// connects to nothing, and those who wait hear only of what a [Notifier] of this process is told.
+// NewListener returns a listener that connects like a pool with the configuration that as returns. If as is nil, it
+// never connects, and its waiters are woken only by a [Notifier] of this process.
 func NewListener(as func() *pgxpool.Config, log *slog.Logger) *Listener {
 	return &Listener{as: as, log: log, turn: make(chan struct{}, 1), waiting: waiting{
 		wakes: make(map[string][]*func(string)), listening: make(map[string]bool),
 	}}
 }
 
-// Listen calls wake with the payload of each notification on a channel, until ctx ends, and with "" whenever some may
-// not have been heard: once the connection listens to the channel, and after it was lost. wake must not block, and is
-// called from several goroutines at once.
+// Listen calls wake with the payload of each notification on a channel until ctx ends. It calls wake with "" if
+// notifications may have been lost: once the connection listens to the channel, and after it was lost. wake must not
+// block, and may be called from several goroutines at once.
 //
-// It returns ctx's error; a lost connection is no error: it reconnects.
+// It returns ctx's error. If the connection is lost, it reconnects.
 func (l *Listener) Listen(ctx context.Context, channel string, wake func(payload string)) error {
 	defer l.Join(channel, wake)()
 	return l.Serve(ctx)
 }
 
-// Join makes wake known until the returned function is called; it may be called perhaps once more after that. What
-// this process notifies of is heard from now on, what others do once somebody calls [Listener.Serve]. The connection is
-// closed once nobody has joined and nobody serves.
+// Join registers wake for a channel until leave is called; wake may be called once more after that. Notifications of
+// this process arrive from now on, those of other processes while a caller runs [Listener.Serve]. The connection is
+// closed once there are no registrations and no callers of Serve.
 func (l *Listener) Join(channel string, wake func(payload string)) (leave func()) {
 	return l.join(channel, wake)
 }
 
-// Serve hears for all who have joined, until ctx ends. All calls share one connection: one of the callers waits on it
-// for all, and another one goes on when its ctx ends.
+// Serve receives notifications for all registrations until ctx ends. All calls share one connection: one call waits
+// on it for all, and another takes over when that call's ctx ends.
 //
-// It returns ctx's error; a lost connection is no error: it reconnects.
+// It returns ctx's error. If the connection is lost, it reconnects.
 func (l *Listener) Serve(ctx context.Context) error {
 	if l.as == nil {
 		<-ctx.Done()
@@ -74,7 +74,7 @@ func (l *Listener) Serve(ctx context.Context) error {
 	return l.listenForAll(ctx)
 }
 
-// listenForAll keeps a connection and wakes all who wait, until ctx ends.
+// listenForAll keeps a connection and wakes all waiters until ctx ends.
 func (l *Listener) listenForAll(ctx context.Context) error {
 	c := l.take()
 	pause := minReconnect
@@ -111,10 +111,10 @@ func (l *Listener) listenForAll(ctx context.Context) error {
 	}
 }
 
-// hear wakes those who wait by what the connection brings, until it is lost or ctx ends.
+// hear wakes waiters by the notifications of the connection until it is lost or ctx ends.
 func (l *Listener) hear(ctx context.Context, c *conn) error {
 	for {
-		// A half-open socket is silent for ever: after a silence the connection is probed.
+		// A half-open socket stays silent for ever, so the connection is probed after a silence.
 		silence, interrupt := context.WithTimeout(ctx, silenceLimit)
 		if channels := l.wanted(interrupt); len(channels) > 0 {
 			interrupt()
@@ -149,7 +149,7 @@ func (l *Listener) hear(ctx context.Context, c *conn) error {
 	}
 }
 
-// conn is closed as the pool closes its own.
+// conn is a connection that is closed as the pool closes its own.
 type conn struct {
 	*pgx.Conn
 	beforeClose func(*pgx.Conn)
@@ -179,7 +179,7 @@ func connect(ctx context.Context, as *pgxpool.Config) (*conn, error) {
 	return c, nil
 }
 
-// command tells the server about channels.
+// command sends LISTEN or UNLISTEN for channels.
 func (c *conn) command(ctx context.Context, verb string, channels ...string) error {
 	for _, channel := range channels {
 		if _, err := c.Exec(ctx, verb+" "+pgx.Identifier{channel}.Sanitize()); err != nil {

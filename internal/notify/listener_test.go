@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 )
 
-// waiter is a call of Listen and what it was woken with.
+// waiter is a call of Listen and its wake-ups.
 type waiter struct {
 	woken chan string
 	end   func()
@@ -58,14 +58,15 @@ func TestListenerWithoutAConnection(t *testing.T) {
 	})
 }
 
-// wakes is one who waits, without a call of Listen.
+// wakes are the wake-ups of a waiter without a call of Listen.
 type wakes []string
 
 func (w *wakes) join(waiting *waiting, channel string) (leave func()) {
 	return waiting.join(channel, func(payload string) { *w = append(*w, payload) })
 }
 
-// What came before the connection listened was not heard: whoever waited then is woken, and who joins later too.
+// Notifications sent before the connection listens are lost, so it wakes the waiters of that time, and also those
+// that join later.
 func TestWaitingWakesEarlyAndLateWaiters(t *testing.T) {
 	w := &NewListener(nil, nil).waiting
 	interrupted := 0
@@ -99,7 +100,7 @@ func TestWaitingWakesEarlyAndLateWaiters(t *testing.T) {
 		t.Errorf("woken with %q, interrupted %d times, wants %q", other, interrupted, got)
 	}
 
-	// It listens for nobody once the last one has left; who joins then is not heard for.
+	// It listens to no channel once the last waiter has left; a waiter that joins then is not served.
 	leave()
 	if w.idle("a") {
 		t.Error("nobody waits, but one does")
@@ -114,7 +115,7 @@ func TestWaitingWakesEarlyAndLateWaiters(t *testing.T) {
 		t.Errorf("woken with %q, wants %q", *late, got)
 	}
 
-	// A connection that is lost listens to nothing.
+	// A lost connection listens to no channel.
 	w.listens([]string{"a", "c"})
 	w.leaveBehind(nil)
 	got := w.wanted(interrupt)
@@ -130,7 +131,7 @@ func TestWaitingWakesEarlyAndLateWaiters(t *testing.T) {
 	}
 }
 
-// The connection is closed by the last one who waits, or, where all have left while it was in use, by its user.
+// The last waiter closes the connection. If all have left while it is in use, its user closes it.
 func TestWaitingClosesAnUnusedConnection(t *testing.T) {
 	w := &NewListener(nil, nil).waiting
 	var who wakes

@@ -1,8 +1,8 @@
-// Package notify tells those who wait for something in the database that it may have come, by Postgres notifications: a
-// [Notifier] sends them after commits, equal ones merged, and a [Listener] hears for all who wait in a process, on one
-// connection. Those who wait in the process of the commit are woken without the server.
+// Package notify wakes code that waits for a change in the database, by Postgres notifications. A [Notifier] sends
+// them after commits, with equal ones merged. A [Listener] receives them for a whole process, on one connection.
+// Waiters in the committing process are woken without the server.
 //
-// A notification is a hint. It may be lost, or come twice: whoever waits looks for himself, now and then also unasked.
+// A notification is a hint: it may be lost, or arrive twice. Waiters must look for themselves, and poll now and then.
 package notify
 
 import (
@@ -16,18 +16,18 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
-// A Notification goes to all who listen on a channel. Equal ones are merged.
+// A Notification goes to all listeners of a channel. Equal ones are merged.
 type Notification struct {
 	Channel string
 	Payload string
 }
 
-// Set is notifications that are due after a commit. The zero value is empty.
+// Set is a set of notifications to send after a commit. The zero value is empty.
 type Set struct {
 	due map[Notification]struct{}
 }
 
-// Add adds a notification unless it is there.
+// Add adds a notification unless the set has it.
 func (s *Set) Add(channel, payload string) {
 	if s.due == nil {
 		s.due = make(map[Notification]struct{}, 2)
@@ -47,9 +47,10 @@ const (
 	sendTimeout  = 5 * time.Second
 )
 
-// Notifier notifies after commits, off their path: a commit that carries a NOTIFY is serialised with every other such
-// commit of the cluster. All notifications of ten milliseconds travel in one statement, one at a time; the first after
-// a pause goes at once. Nothing is lost with a notification, so its own commit does not wait for the disk.
+// Notifier sends notifications after commits, in transactions of its own: a commit with a NOTIFY is serialised with
+// every other such commit of the cluster. It collects the notifications of ten milliseconds and sends them in one
+// statement, one statement at a time; the first after a pause goes at once. A lost notification does no harm, so the
+// statement's commit does not wait for the disk.
 type Notifier struct {
 	pool     execer
 	listener *Listener
@@ -58,24 +59,23 @@ type Notifier struct {
 
 	mu        sync.Mutex
 	due       map[Notification]struct{}
-	scheduled bool // until what is due has been sent
+	scheduled bool // until all due notifications have been sent
 
-	sending sync.Mutex // held while what was taken is sent
+	sending sync.Mutex // held while a statement is sent
 }
 
-// execer is a pool, as far as a notifier needs it.
+// execer is the part of a pool that a notifier needs.
 type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// NewNotifier returns a notifier that sends by pool and wakes the waiting of listener by itself. The log is told of
-// what could not be sent.
+// NewNotifier returns a notifier that sends by pool and wakes the waiters of listener directly. It logs failed sends.
 func NewNotifier(pool execer, listener *Listener, log *slog.Logger) *Notifier {
 	return &Notifier{pool: pool, listener: listener, log: log, due: make(map[Notification]struct{})}
 }
 
-// Notify wakes those in this process who wait for what is in s, before it returns, and sends s to the others soon. It
-// is called after the commit.
+// Notify wakes the waiters of this process for s before it returns, and sends s to other processes soon. It is called
+// after the commit.
 func (n *Notifier) Notify(s *Set) {
 	if len(s.due) == 0 {
 		return
@@ -94,14 +94,14 @@ func (n *Notifier) Notify(s *Set) {
 	}
 }
 
-// sendAll sends what is due, and again after a pause what has come meanwhile, until nothing has.
+// sendAll sends due notifications, pausing between statements, until none are left.
 func (n *Notifier) sendAll() {
 	for n.sendDue() {
 		time.Sleep(sendInterval)
 	}
 }
 
-// sendDue sends what is due; false: nothing is, and the next notification begins to send anew.
+// sendDue sends the due notifications. It returns false if there are none; then the next Notify starts sendAll again.
 func (n *Notifier) sendDue() bool {
 	n.sending.Lock()
 	defer n.sending.Unlock()
@@ -115,7 +115,7 @@ func (n *Notifier) sendDue() bool {
 	return true
 }
 
-// Flush sends what is due and returns when that, and what is on its way, has been sent or given up.
+// Flush sends the due notifications. It returns once these, and those being sent, have been sent or given up.
 func (n *Notifier) Flush() {
 	n.sending.Lock()
 	defer n.sending.Unlock()
@@ -126,7 +126,7 @@ func (n *Notifier) Flush() {
 	}
 }
 
-// take returns the notifications that are due. To the sender that finds none the next one is left to begin anew.
+// take returns the due notifications. If sender is set and there are none, the next Notify starts sendAll again.
 func (n *Notifier) take(sender bool) (channels, payloads []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

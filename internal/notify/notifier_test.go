@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// sends is a pool that notes what it is sent; each takes a while.
+// sends is a pool that records its statements; each takes a while.
 type sends struct {
 	takes time.Duration
 	fail  error
@@ -91,7 +91,7 @@ func TestNotifierSurvivesAFailure(t *testing.T) {
 	})
 }
 
-// Who waits in the process is woken before Notify returns, though the server is not there.
+// Notify wakes the waiters of its process before it returns, even without a server.
 func TestNotifierWakesItsOwnProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := notifier(&sends{takes: time.Hour}, slog.New(slog.DiscardHandler))

@@ -6,18 +6,17 @@ import (
 	"sync"
 )
 
-// waiting is who waits in this process, by channel, and what the connection of all listens to. One of those who wait,
-// whose turn it is, has the connection.
+// waiting is the state of a [Listener]: the waiters of this process by channel, and the channels that the shared
+// connection listens to. The caller of Serve that has the turn uses the connection.
 type waiting struct {
 	mu        sync.Mutex
 	wakes     map[string][]*func(payload string)
-	listening map[string]bool    // channels of the connection, wherever it is
-	left      *conn              // the connection, by the one who had the turn, for the next
-	interrupt context.CancelFunc // of the wait for a notification; nil outside it
+	listening map[string]bool    // channels of the connection, in use or left
+	left      *conn              // the connection left by the last caller with the turn, for the next one
+	interrupt context.CancelFunc // of the current wait for a notification; nil outside it
 }
 
-// join adds one who waits on a channel until the returned function is called; wake may be called perhaps once more
-// after that.
+// join adds a waiter on a channel until leave is called; wake may be called once more after that.
 func (w *waiting) join(channel string, wake func(payload string)) (leave func()) {
 	w.mu.Lock()
 	w.wakes[channel] = append(slices.Clip(w.wakes[channel]), &wake)
@@ -32,7 +31,7 @@ func (w *waiting) join(channel string, wake func(payload string)) (leave func())
 	return func() { closeConn(w.leave(channel, &wake)) }
 }
 
-// leave takes one away who waits, and returns the connection that nobody needs any more.
+// leave removes a waiter, and returns the connection if it was the last one and the connection is not in use.
 func (w *waiting) leave(channel string, wake *func(string)) (unused *conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,7 +47,7 @@ func (w *waiting) leave(channel string, wake *func(string)) (unused *conn) {
 	return unused
 }
 
-// wake wakes all who wait on a channel.
+// wake wakes all waiters on a channel.
 func (w *waiting) wake(channel, payload string) {
 	w.mu.Lock()
 	wakes := w.wakes[channel]
@@ -58,8 +57,8 @@ func (w *waiting) wake(channel, payload string) {
 	}
 }
 
-// wanted returns the channels that somebody waits on and the connection does not listen to. With none, interrupt is
-// called when there is one, until the next call of wanted.
+// wanted returns the channels with waiters that the connection does not listen to. If there are none, interrupt is
+// called when one appears, until the next call of wanted.
 func (w *waiting) wanted(interrupt context.CancelFunc) (channels []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,8 +74,8 @@ func (w *waiting) wanted(interrupt context.CancelFunc) (channels []string) {
 	return channels
 }
 
-// listens notes that the connection listens to channels from now on, and wakes all who wait on them with "": what came
-// before was not heard. Who joins from now on is woken by joining.
+// listens notes that the connection listens to channels from now on. It wakes their waiters with "", since earlier
+// notifications were lost. Later waiters are woken by join.
 func (w *waiting) listens(channels []string) {
 	w.mu.Lock()
 	var wakes []*func(string)
@@ -90,14 +89,14 @@ func (w *waiting) listens(channels []string) {
 	}
 }
 
-// Hears says whether a connection listens to a channel.
+// Hears reports whether a connection listens to a channel.
 func (w *waiting) Hears(channel string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.listening[channel]
 }
 
-// idle says whether the connection listens to a channel for nobody, and notes that it will do so no more.
+// idle reports whether a channel has no waiters left, and if so removes it from the listened channels.
 func (w *waiting) idle(channel string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +107,7 @@ func (w *waiting) idle(channel string) bool {
 	return true
 }
 
-// take returns the connection that somebody left behind, nil if there is none.
+// take returns the connection that the last caller with the turn left, or nil.
 func (w *waiting) take() *conn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,8 +116,8 @@ func (w *waiting) take() *conn {
 	return taken
 }
 
-// leaveBehind leaves a connection for whoever has the next turn; nil: there is none. The last one who waits closes it; it is
-// returned where nobody waits any more.
+// leaveBehind keeps a connection for the next caller with the turn, or notes that there is none (nil). It returns the
+// connection if there are no waiters: then the caller closes it. Otherwise the last waiter does.
 func (w *waiting) leaveBehind(c *conn) (unused *conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

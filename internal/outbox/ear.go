@@ -13,8 +13,8 @@ const (
 	probeInterval = time.Minute // until notifications arrive
 )
 
-// ear hears for the tailers of a hub, and finds out whether notifications arrive at all: behind a transaction pooler the
-// server takes a LISTEN, and tells nobody.
+// ear receives notifications for the tailers of a hub, and probes whether notifications arrive at all: behind a
+// transaction pooler the server accepts a LISTEN, but its notifications get lost.
 type ear struct {
 	hub    *Hub
 	stop   context.CancelFunc
@@ -47,10 +47,10 @@ func (h *Hub) listen() *ear {
 	return e
 }
 
-// probe sends a notification whenever the connection is new, and now and then until one has arrived.
+// probe sends a notification whenever the connection is new, and repeats it at intervals until one has arrived.
 func (e *ear) probe(ctx context.Context, channel, token string, listening, heard <-chan struct{}) {
 	connected := false
-	var again <-chan time.Time // nil while there is nothing to find out
+	var again <-chan time.Time // nil while no probe is due
 	for {
 		select {
 		case <-ctx.Done():
@@ -58,7 +58,7 @@ func (e *ear) probe(ctx context.Context, channel, token string, listening, heard
 		case <-listening:
 			if connected {
 				e.losses.Add(1)
-				e.rouse() // what was told meanwhile was not heard
+				e.rouse() // notifications sent in the meantime were lost
 			}
 			connected = true
 		case <-again:
@@ -105,14 +105,14 @@ func (e *ear) close() {
 	e.done.Wait()
 }
 
-// deaf says whether notifications do not arrive, so that the tailers have to look more often.
+// deaf reports whether notifications do not arrive, so that the tailers have to poll more often.
 func (h *Hub) deaf() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ear == nil || !h.ear.hears.Load() || !h.listener.Hears(h.ear.probes)
 }
 
-// losses is how often the listening connection was lost.
+// losses returns how often the listening connection was lost.
 func (h *Hub) losses() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -14,10 +14,10 @@ func (f *Filter) isZero() bool {
 	return f.Namespace == nil && f.InstanceTag == nil && len(f.Partitions) == 0 && f.Without == ""
 }
 
-// instance is what filters go by.
+// instance has the values that filters compare.
 type instance struct{ namespace, tag string }
 
-// matches says whether a subscription is handed an event of an instance.
+// matches reports whether a subscription gets an event of an instance.
 func (f *Filter) matches(row *Row, of instance) bool {
 	if len(f.Partitions) > 0 && !slices.ContainsFunc(f.Partitions, func(p int16) bool { return int32(p) == row.Partition }) {
 		return false
@@ -31,8 +31,9 @@ func (f *Filter) matches(row *Row, of instance) bool {
 	return f.InstanceTag == nil || of.tag == *f.InstanceTag || of.tag == InstanceTagKey+"="+*f.InstanceTag
 }
 
-// lookUp fills in what events carry of their executions, and returns what filters go by. What the event does not say of that
-// is the execution's, or the flow's. One look for all of them: no writer pays for it, and readers of one process share it.
+// lookUp fills in the columns of executions that events carry, and returns the values that filters compare. If the
+// event has no value of its own, the execution's or the flow's counts. There is one lookup for all events: it costs
+// writers nothing, and the readers of one process share it.
 func (h *Hub) lookUp(ctx context.Context, rows []*Row) ([]instance, error) {
 	found := make([]instance, len(rows))
 	executions, flows := new(lookup), new(lookup)
@@ -76,10 +77,10 @@ func (h *Hub) lookUp(ctx context.Context, rows []*Row) ([]instance, error) {
 	return found, nil
 }
 
-// flowCancelRequested is the type of the only event that is of a flow.
+// flowCancelRequested is the only type of event that belongs to a flow.
 const flowCancelRequested = "flow_cancel_requested"
 
-// complete fills in what the event does not say.
+// complete fills in the values that the event lacks.
 func (i *instance) complete(row *Row, namespace, tag string) {
 	if row.Namespace == nil {
 		i.namespace = namespace
@@ -89,14 +90,14 @@ func (i *instance) complete(row *Row, namespace, tag string) {
 	}
 }
 
-// lookup is what to look for in one statement.
+// lookup is the input of one lookup statement.
 type lookup struct {
 	partitions []int16
 	ids        []pgtype.UUID
 	ords       []int32
 }
 
-// add adds what an event is of. One whose id cannot exist is left out, and matches no filter that needs it.
+// add adds the execution or flow of an event. It leaves out an impossible id, which matches no filter that needs it.
 func (l *lookup) add(row *Row, ord int) {
 	u, err := id.ParseExecutionUUID(row.Execution)
 	if err != nil || row.Partition < 0 || row.Partition > 1<<15-1 {

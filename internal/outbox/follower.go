@@ -12,16 +12,16 @@ import (
 const (
 	batch = 256
 
-	// patience is how long a hole is read again before it is asked who may own it: most are filled by a commit that
+	// patience is how long a hole is read again before a grace period begins: most holes are filled by a commit that
 	// is under way.
 	patience = 20 * time.Millisecond
 
-	firstLook, lastLook = 10 * time.Millisecond, 100 * time.Millisecond // at who has not ended yet
+	firstLook, lastLook = 10 * time.Millisecond, 100 * time.Millisecond // between looks at writers that have not ended yet
 )
 
 var rereads = [...]time.Duration{2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 3 * time.Millisecond}
 
-// database is what a follower asks of one; each call is a statement of its own.
+// database has the queries of a follower; each call is a statement of its own.
 type database interface {
 	page(ctx context.Context, from, to int64, limit int) (page, error)
 	state(ctx context.Context) (db.GetOutboxStateRow, error)
@@ -29,50 +29,50 @@ type database interface {
 	runs(ctx context.Context, w witness) (bool, error)
 }
 
-// witness names processes of the server that end when it crashes. Any connection can ask for them, so that a reader needs
-// none of its own: one from a pool that keeps none will do, or one of a pooler that gives each statement another.
+// witness names processes of the server that end when it crashes. Any connection can check them, so a reader needs no
+// connection of its own: one from a pool that keeps none will do, or from a pooler that gives each statement another.
 type witness []string
 
-// follower reads an outbox in order, stops at holes, and settles them. It does nothing by itself: who has it calls pass.
+// follower reads an outbox in order, stops at holes, and settles them. It has no goroutine: its owner calls pass.
 type follower struct {
 	db     database
 	outbox Name
 	now    func() time.Time
 
-	low     int64 // every event up to it has been handed on, and none is to come
-	last    *Row  // the event that low is the id of; nil where it is another's word or the floor
-	settled int64 // in the next page, what is missing up to it is not there to come, if witness still runs
+	low     int64 // all events up to this id have been handed on; no others will appear
+	last    *Row  // the event with id low; nil if low is a given position or the floor
+	settled int64 // in the next page, ids missing up to this one will not appear, if witness still runs
 	witness witness
-	known   int64 // what is missing up to it was not there to come, before the last crash of the server
+	known   int64 // ids missing up to this one were settled before the last crash of the server
 
 	hole   hole
 	grace  *grace
 	graces int
 }
 
-// hole is where reading stands, for lack of the event after low.
+// hole is a stop of the reading, for lack of the event after low.
 type hole struct {
 	behind int64
-	since  time.Time // zero: there is none
+	since  time.Time // zero: there is no hole
 	reread int
 }
 
-// grace is the wait for all who may own what is missing up to an id.
+// grace is a grace period: the wait for all writers that may own the ids missing up to upTo.
 type grace struct {
 	upTo    int64
-	witness witness // of the server that told upTo
+	witness witness // of the server that returned upTo
 	writers map[string]bool
-	holders []int32 // process ids of those who have not ended; 0: prepared
+	holders []int32 // process ids of writers that have not ended; 0: prepared
 	next    time.Time
 	pause   time.Duration
 }
 
-// whenWoken says that there is nothing to be read now.
+// whenWoken says that there is nothing to read now.
 const whenWoken time.Duration = -1
 
-// pass reads on and returns the events that may be handed on, and after how long to call it again: 0, at once;
-// [whenWoken], when there may be more. With an error there are no events, and nothing has changed but that what was learnt
-// of who writes is forgotten.
+// pass reads on and returns the events to hand on, and when to call it again: after a time, at once (0), or when
+// there may be more ([whenWoken]). With an error there are no events; the follower then only forgets its knowledge of
+// writers.
 //
 // Errors: [*GapError], [*AheadError], the driver's.
 func (f *follower) pass(ctx context.Context) (rows []*Row, again time.Duration, err error) {
@@ -85,7 +85,7 @@ func (f *follower) pass(ctx context.Context) (rows []*Row, again time.Duration, 
 	}()
 	from := f.low + 1
 	if f.last != nil {
-		from = f.low // which must still be what it was
+		from = f.low // which must not have changed
 	}
 	p, err := f.db.page(ctx, from, math.MaxInt64, batch)
 	if err != nil {
@@ -104,8 +104,8 @@ func (f *follower) pass(ctx context.Context) (rows []*Row, again time.Duration, 
 		if over {
 			return nil, 0, &GapError{Outbox: f.outbox, Position: f.low, Floor: p.floor}
 		}
-		// Who is told of a gap looks at the executions themselves. That is complete only when nobody may commit an
-		// event up to the floor any more.
+		// After a gap the reader looks at the executions themselves. That is complete only when no transaction can
+		// commit an event up to the floor any more.
 		again, err = f.hold(ctx, true)
 		return nil, again, err
 	}
@@ -125,10 +125,11 @@ func (f *follower) pass(ctx context.Context) (rows []*Row, again time.Duration, 
 	return rows[:n], again, err
 }
 
-// finality returns up to where nothing is to come that is missing in the page that was read last, and whether a grace
-// period is over. A crash gives ids out again that nothing committed had. So what a grace period has settled holds for the
-// one page that was read after it, if there was no crash before that: the witness was seen before the first look of the
-// grace period and runs after the page was read, so it ran at each statement in between, whichever session that was in.
+// finality returns the id up to which no missing id will appear in the page read last, and whether a grace period has
+// ended. After a crash the server assigns uncommitted ids again. So a grace period settles ids only for the one page
+// that is read after it, and only if there was no crash before that. The witness proves it: it was read before the
+// first look of the grace period and still runs after the page was read, so it ran at each statement in between, in
+// any session.
 func (f *follower) finality(ctx context.Context) (upTo int64, over bool, err error) {
 	upTo, witness := f.settled, f.witness
 	f.settled, f.witness = 0, nil
@@ -142,12 +143,12 @@ func (f *follower) finality(ctx context.Context) (upTo int64, over bool, err err
 	return upTo, true, nil
 }
 
-// back goes back to an event, and forgets what was learnt of who writes.
+// back returns to an event, and forgets the knowledge of writers.
 func (f *follower) back(low int64, last *Row) {
 	f.low, f.last, f.hole, f.grace, f.settled, f.witness = low, last, hole{}, nil, 0, nil
 }
 
-// behindLow takes the event at low off a page, where it is asked for, and compares it with what it was.
+// behindLow removes the event at low from a page, if it was requested, and checks that it has not changed.
 func (f *follower) behindLow(ctx context.Context, p page) ([]*Row, error) {
 	if f.last == nil {
 		if len(p.rows) > 0 || p.floor >= f.low {
@@ -170,8 +171,8 @@ func (f *follower) behindLow(ctx context.Context, p page) ([]*Row, error) {
 	return nil, &AheadError{Outbox: f.outbox, Position: f.low, Database: state.LastEventID}
 }
 
-// hold waits at the hole behind low: first for a commit that may be under way, unless the hole is an old one, then for
-// everybody who may own what is missing.
+// hold waits at the hole after low: first for a commit that may be under way, unless the hole is an old one, then for
+// all writers that may own the missing ids.
 func (f *follower) hold(ctx context.Context, old bool) (time.Duration, error) {
 	now := f.now()
 	if f.hole.since.IsZero() || f.hole.behind != f.low {
@@ -195,7 +196,7 @@ func (f *follower) hold(ctx context.Context, old bool) (time.Duration, error) {
 	return f.settle(writers), nil
 }
 
-// begin begins a grace period: the position of the sequence, then who may write, then the wait.
+// begin starts a grace period: it reads the position of the sequence, then the writers, then waits.
 func (f *follower) begin(ctx context.Context) (time.Duration, error) {
 	state, err := f.db.state(ctx)
 	if err != nil {
@@ -216,7 +217,7 @@ func (f *follower) begin(ctx context.Context) (time.Duration, error) {
 	return f.settle(writers), nil
 }
 
-// settle ends the grace period when all of its writers have ended, and says when to look again.
+// settle ends the grace period if all of its writers have ended, and returns when to look again.
 func (f *follower) settle(writers []db.ListOutboxWritersRow) time.Duration {
 	if f.grace.over(writers) {
 		f.settled, f.witness, f.known, f.grace = f.grace.upTo, f.grace.witness, f.grace.upTo, nil
@@ -235,8 +236,8 @@ func newGrace(state db.GetOutboxStateRow, writers []db.ListOutboxWritersRow) *gr
 	return g
 }
 
-// over says whether none of the writers of g is among those of now. A prepared transaction may have been one of them under
-// another name.
+// over reports whether none of the writers of g is among the present ones. A prepared transaction may have been one
+// of them under another name.
 func (g *grace) over(writers []db.ListOutboxWritersRow) bool {
 	g.holders = g.holders[:0]
 	for _, w := range writers {

@@ -19,10 +19,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
-// concurrentReads is how many subscriptions of a hub read for themselves at a time, so that they leave the pool to others.
+// concurrentReads limits how many subscriptions of a hub read pages of their own at a time, so that the pool has
+// connections for others.
 const concurrentReads = 4
 
-// Hub has the tailers of a process. While it has none it holds nothing, no connection and no goroutine.
+// Hub has the tailers of a process. Without tailers it uses no connection and no goroutine.
 type Hub struct {
 	q        *db.Queries
 	runner   pgtx.Runner
@@ -37,7 +38,7 @@ type Hub struct {
 	users   int
 }
 
-// opening is a tailer, once begun is closed, or why there is none.
+// opening is a tailer, once begun is closed, or the error that prevented it.
 type opening struct {
 	t     *tailer
 	begun chan struct{}
@@ -52,9 +53,9 @@ func NewHub(runner pgtx.Runner, listener *notify.Listener, log *slog.Logger) *Hu
 	}
 }
 
-// Subscribe begins to follow an outbox, for as long as ctx lives, until [Subscription.Close]. Every transaction that
-// commits after it has returned is handed on. From now it may wait for transactions that have written to the outbox and
-// have not ended, as long as ctx lives; with a position it does not.
+// Subscribe follows an outbox until ctx ends or [Subscription.Close] is called. The subscription gets the events of
+// every transaction that commits after Subscribe has returned. Without a position, Subscribe may wait for open
+// transactions that have written to the outbox, until ctx ends.
 //
 // Errors: [*GapError], [*AheadError], [*StandbyError], [*DeniedError], [*UnreadableError], the driver's.
 func (h *Hub) Subscribe(ctx context.Context, outbox Name, o Options) (*Subscription, error) {
@@ -83,7 +84,7 @@ func (h *Hub) Subscribe(ctx context.Context, outbox Name, o Options) (*Subscript
 	}
 }
 
-// readable says so where an error means that the table is not what this library reads.
+// readable returns err, or an UnreadableError if err means that the table does not have the expected columns.
 func readable(src *source, err error) error {
 	if isDrift(err) {
 		return &UnreadableError{src.name, 0, err}
@@ -91,8 +92,8 @@ func readable(src *source, err error) error {
 	return err
 }
 
-// enter returns the tailer of an outbox, which it begins where there is none; nil when it has ended meanwhile. Who has
-// entered exits.
+// enter returns the tailer for an outbox, starting it if necessary, or nil if it stopped in the meantime. Callers
+// must pair it with exit.
 func (h *Hub) enter(ctx context.Context, src *source, after *int64) (*tailer, error) {
 	h.mu.Lock()
 	o, here := h.tailers[src.name]
@@ -118,7 +119,7 @@ func (h *Hub) enter(ctx context.Context, src *source, after *int64) (*tailer, er
 	if o.err != nil {
 		h.exit(o.t)
 		if here && ctx.Err() == nil {
-			return nil, nil // another's attempt, which his context may have ended
+			return nil, nil // another subscription started it; the end of its context may have caused the error
 		}
 		return nil, o.err
 	}
@@ -132,7 +133,7 @@ func (h *Hub) enter(ctx context.Context, src *source, after *int64) (*tailer, er
 	return o.t, nil
 }
 
-// begin begins a tailer.
+// begin starts a tailer.
 func (h *Hub) begin(ctx context.Context, o *opening, after *int64) {
 	defer close(o.begun)
 	err := o.t.check(ctx, after)
@@ -169,7 +170,7 @@ func (h *Hub) begin(ctx context.Context, o *opening, after *int64) {
 	}()
 }
 
-// exit leaves a tailer, and ends it after the last one.
+// exit releases a tailer. The last exit stops it.
 func (h *Hub) exit(t *tailer) {
 	h.mu.Lock()
 	t.users--
@@ -184,7 +185,7 @@ func (h *Hub) exit(t *tailer) {
 	}
 }
 
-// retire has those who subscribe from now on begin another tailer.
+// retire makes later subscriptions start another tailer.
 func (h *Hub) retire(t *tailer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -211,10 +212,10 @@ func (t *tailer) rouse() {
 	}
 }
 
-// check finds out whether an outbox can be followed, from a position if there is one.
+// check returns an error unless an outbox can be followed, from a position if there is one.
 func (t *tailer) check(ctx context.Context, after *int64) error {
 	name := t.source.name
-	last, err := t.lastEvent(ctx, math.MaxInt64) // before the sequence, which has come as far then
+	last, err := t.lastEvent(ctx, math.MaxInt64) // before the state, whose sequence cannot be behind it then
 	if err != nil {
 		return err
 	}
@@ -240,7 +241,7 @@ func (t *tailer) check(ctx context.Context, after *int64) error {
 	return nil
 }
 
-// place adds a subscription to those of the tailer: at its position, or where now is.
+// place adds a subscription to the tailer, at its position or at the present end.
 func (t *tailer) place(ctx context.Context, s *Subscription, after *int64) error {
 	if after != nil {
 		if err := t.check(ctx, after); err != nil {
@@ -278,7 +279,7 @@ func (t *tailer) add(s *Subscription) {
 	t.subs[s] = struct{}{}
 }
 
-// outage has s wait before it tries again to read for itself.
+// outage makes s wait before it tries again to read a page of its own.
 func (h *Hub) outage(ctx context.Context, s *Subscription, err error) {
 	if s.retry == 0 {
 		h.failing.Log(h.log, "events cannot be read; trying again: check the database and the rights of its role",
@@ -289,17 +290,17 @@ func (h *Hub) outage(ctx context.Context, s *Subscription, err error) {
 	_ = sleep(ctx, s.retry+time.Duration(rand.Int64N(int64(s.retry)/2)))
 }
 
-// Stats is what a tailer is doing.
+// Stats is the state of a tailer.
 type Stats struct {
 	Outbox        Name
 	Low           int64     // the last event that was handed on
-	Holding       time.Time // since when the next event is held back; zero: it is not
-	Holders       []int32   // process ids of those who may own what is missing; 0: a prepared transaction
+	Holding       time.Time // since when the next event is held back; zero if it is not
+	Holders       []int32   // process ids of writers that may own the missing ids; 0 for a prepared transaction
 	GracePeriods  int
 	Subscriptions int
 }
 
-// Stats returns what each tailer is doing, by outbox.
+// Stats returns the state of each tailer, by outbox.
 func (h *Hub) Stats() []Stats {
 	h.mu.Lock()
 	var tailers []*tailer
@@ -325,7 +326,7 @@ func (h *Hub) Stats() []Stats {
 
 var names = []Name{Completion, Lease, Signal, Operator}
 
-// observe notes what the follower is doing, and logs once who holds events back for long.
+// observe records the state of the follower. If events are held back for long, it logs the transactions once.
 func (t *tailer) observe(again time.Duration) {
 	f := &t.follower
 	t.stats.GracePeriods = f.graces

@@ -18,7 +18,7 @@ type page struct {
 	floor int64
 }
 
-// source is how an outbox is read.
+// source has the query of an outbox.
 type source struct {
 	name    Name
 	table   string
@@ -77,7 +77,7 @@ func readOperatorCalls(ctx context.Context, q *db.Queries, conn db.DBTX, p db.Re
 	})
 }
 
-// pageOf makes a page of what a query has returned.
+// pageOf makes a page of the rows of a query.
 func pageOf[R any](stored []R, err error, decode func(*R) (floor int64, found bool, row Row)) (page, error) {
 	if err != nil {
 		return page{}, err
@@ -87,13 +87,14 @@ func pageOf[R any](stored []R, err error, decode func(*R) (floor int64, found bo
 		floor, found, row := decode(&stored[i])
 		p.floor = floor
 		if found {
-			p.rows = append(p.rows, &row) // by itself: a buffer that waits with one of them keeps no others
+			p.rows = append(p.rows, &row) // allocated alone, so that a buffer waiting with one of them keeps no others
 		}
 	}
 	return p, nil
 }
 
-// isDrift says whether an error means that the table is not what this library reads, so that reading again is no use.
+// isDrift reports whether an error means that the table does not have the expected columns, so that a retry is no
+// use.
 func isDrift(err error) bool {
 	if scan, ok := errors.AsType[pgx.ScanArgError](err); ok {
 		return scan.Err != nil

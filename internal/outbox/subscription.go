@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-const maxPage = 1024 // of events that a subscription reads for itself
+const maxPage = 1024 // of events that a subscription reads itself
 
-// Subscription is one reader of an outbox. Next and Batch are called by one goroutine at a time; the others by any.
+// Subscription is one reader of an outbox. Next and Batch must be called by one goroutine at a time; other methods by
+// any.
 type Subscription struct {
 	tailer  *tailer
 	filter  Filter
@@ -17,30 +18,31 @@ type Subscription struct {
 	notices bool
 	stop    func() bool // watching the context of Subscribe
 
-	// What t.mu of the tailer guards: whether the tailer hands it events.
+	// Guarded by t.mu of the tailer: whether the tailer hands it events.
 	attached bool
 
 	mu     sync.Mutex
 	queue  []*Row
 	seen   int64 // the last event examined
-	given  int64 // the last event handed out, or examined behind it with none waiting
+	given  int64 // the last event handed out, or one examined after it while none waited
 	notice bool
-	err    error // why it ends, once queue is empty
-	closed error // why it has ended
+	err    error // the reason for the end, once queue is empty
+	closed error // the reason for the end
 	ready  chan struct{}
 	over   chan struct{}
 	left   chan struct{} // closed once the tailer is done with it
 
-	interrupt context.CancelFunc // of what it reads for itself
-	reading   sync.Mutex         // held while it does
+	interrupt context.CancelFunc // of a read of its own
+	reading   sync.Mutex         // held during such a read
 
-	retry time.Duration // the reader's
+	retry time.Duration // only for the reader
 }
 
-// Next waits for the next event and returns it. An event is handed out at most once; a call that ends with ctx takes none.
+// Next waits for the next event and returns it. An event is handed out at most once; a call that ends with ctx takes
+// none.
 //
-// Errors: [*DisconnectedError], after which it goes on; and those that end it: [*GapError], [*AheadError],
-// [*UnreadableError], [ErrClosed], the error of the context of Subscribe. Or ctx's.
+// Errors: [*DisconnectedError], after which the subscription continues. [*GapError], [*AheadError],
+// [*UnreadableError], [ErrClosed] and the error of the context of Subscribe end it. Or ctx's.
 func (s *Subscription) Next(ctx context.Context) (*Row, error) {
 	for {
 		row, err := s.pop()
@@ -53,7 +55,7 @@ func (s *Subscription) Next(ctx context.Context) (*Row, error) {
 	}
 }
 
-// Batch is [Subscription.Next] for as many events as there are, at least one and at most limit.
+// Batch is [Subscription.Next] for all waiting events, at least one and at most limit.
 func (s *Subscription) Batch(ctx context.Context, limit int) ([]*Row, error) {
 	for {
 		s.mu.Lock()
@@ -78,7 +80,7 @@ func (s *Subscription) pop() (*Row, error) {
 	return rows[0], nil
 }
 
-// take takes waiting events, or says what stands before them or after the last one.
+// take returns waiting events, or the error that comes before them or after the last one.
 func (s *Subscription) take(limit int) ([]*Row, error) {
 	switch {
 	case s.closed != nil:
@@ -98,7 +100,7 @@ func (s *Subscription) take(limit int) ([]*Row, error) {
 	return rows, nil
 }
 
-// fill waits until there may be more to take, and reads for itself where the tailer has left it behind.
+// fill waits until there may be events to take. If the tailer has detached s, it reads them.
 func (s *Subscription) fill(ctx context.Context) error {
 	if !s.tailer.hands(s) {
 		return s.catchUp(ctx)
@@ -113,8 +115,8 @@ func (s *Subscription) fill(ctx context.Context) error {
 	}
 }
 
-// catchUp reads the next page of what lies between s and the tailer, and has the tailer hand on to s again when nothing
-// does.
+// catchUp reads the next page of events between s and the tailer. If there are none left, it attaches s to the tailer
+// again.
 func (s *Subscription) catchUp(ctx context.Context) error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
@@ -143,7 +145,7 @@ func (s *Subscription) catchUp(ctx context.Context) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case reading.Err() != nil: // s.over, soon
+	case reading.Err() != nil: // s.over will be closed soon
 		select {
 		case <-s.over:
 			return nil
@@ -161,8 +163,8 @@ func (s *Subscription) catchUp(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// readOn reads a page of events up to low. Where an event may be open in between, it takes those that follow one another
-// without a hole; at a hole it waits for whoever may own what is missing.
+// readOn reads a page of events up to low. If an event may be open in between, it takes only events without a hole
+// before them; at a hole it waits for the writers that may own the missing ids.
 func (s *Subscription) readOn(ctx context.Context, low, unproven int64) error {
 	from, limit := s.position(), min(max(s.buffer, batch), maxPage)
 	p, err := s.readPage(ctx, from, low, limit)
@@ -217,7 +219,7 @@ func (s *Subscription) readPage(ctx context.Context, from, low int64, limit int)
 	return p, err
 }
 
-// offer puts an event into the buffer, unless it does not match or was seen. It says no when the buffer is full.
+// offer puts an event into the buffer, unless it does not match or was seen. It returns false if the buffer is full.
 func (s *Subscription) offer(row *Row, of instance) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +241,7 @@ func (s *Subscription) offer(row *Row, of instance) bool {
 	return true
 }
 
-// tell has s say that it was disconnected.
+// tell makes s report that it was disconnected.
 func (s *Subscription) tell() {
 	if !s.notices {
 		return
@@ -250,7 +252,7 @@ func (s *Subscription) tell() {
 	s.wake()
 }
 
-// fail ends s once it has handed out what waits.
+// fail ends s once its waiting events have been handed out.
 func (s *Subscription) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,8 +275,8 @@ func (s *Subscription) position() int64 {
 	return s.seen
 }
 
-// Position returns the id of the last event that was handed out, or of a later one that was examined and did not match
-// while none waited.
+// Position returns the id of the last event that was handed out, or of a later one that was examined and did not
+// match while none waited.
 func (s *Subscription) Position() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,12 +290,12 @@ func (s *Subscription) Waiting() int {
 	return len(s.queue)
 }
 
-// Lag returns how many ids lie between s and the end of what may be handed on.
+// Lag returns how many ids are between s and the last event that may be handed on.
 func (s *Subscription) Lag() int64 {
 	return max(s.tailer.reached()-s.Position(), 0)
 }
 
-// Close ends s. When it returns nothing of s runs any more, and a Next that waits has been told.
+// Close ends s. It returns once s has stopped, and makes a waiting Next return.
 func (s *Subscription) Close() { s.end(ErrClosed) }
 
 // watch ends s with ctx.
@@ -316,7 +318,7 @@ func (s *Subscription) end(err error) {
 	}
 	s.mu.Unlock()
 	if first {
-		s.reading.Lock() // its last statement is over
+		s.reading.Lock() // its last statement has ended
 		s.tailer.leave(s)
 		s.reading.Unlock()
 		close(s.left)

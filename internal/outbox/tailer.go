@@ -18,7 +18,7 @@ const (
 
 	minRetry, maxRetry = 200 * time.Millisecond, 5 * time.Second
 
-	longHold = 5 * time.Second // after which it is logged
+	longHold = 5 * time.Second // after this time it is logged
 )
 
 // tailer reads one outbox for all its subscriptions.
@@ -31,12 +31,12 @@ type tailer struct {
 	ended  chan struct{}
 	users  int // guarded by hub.mu
 
-	follower follower // the goroutine's
+	follower follower // only for the goroutine
 
 	mu       sync.Mutex
 	low      int64
-	unproven int64 // up to it, an event may be open that a subscription's position has passed over; 0: none
-	atEnd    bool  // the last pass left nothing that may be handed on
+	unproven int64 // up to this id, an event may be open before the position of a subscription; 0: none
+	atEnd    bool  // the last pass left no events to hand on
 	subs     map[*Subscription]struct{}
 	stats    Stats
 	logged   bool
@@ -70,8 +70,8 @@ func (t *tailer) runs(ctx context.Context, w witness) (bool, error) {
 	return t.hub.q.GetWitnessRuns(ctx, t.hub.runner.AtOnce(), w)
 }
 
-// settled waits until every transaction has ended that may have written to the outbox before the call, and returns the
-// last event of then.
+// settled waits until all transactions have ended that may have written to the outbox before the call, and returns
+// the last event at the time of the call.
 func (t *tailer) settled(ctx context.Context) (int64, error) {
 	for {
 		state, err := t.state(ctx)
@@ -104,8 +104,8 @@ func (t *tailer) settled(ctx context.Context) (int64, error) {
 	}
 }
 
-// begin finds out where to begin: at the end, when nobody writes; where somebody does, at the position of the first
-// subscription, or at the end, below which an event may be open then.
+// begin chooses the start: the end of the outbox if there are no writers. Otherwise it is the position of the first
+// subscription, or the end, and an event below that may still be open.
 func (t *tailer) begin(ctx context.Context, after *int64) error {
 	state, err := t.state(ctx)
 	if err != nil {
@@ -149,7 +149,7 @@ func (t *tailer) run() {
 		rows, again, err := t.follower.pass(t.living)
 		if err == nil {
 			if err = t.handOn(rows, again); err != nil {
-				t.follower.back(low, last) // to read once more what was not handed on
+				t.follower.back(low, last) // to read the remaining events again
 			}
 		}
 		if t.living.Err() != nil {
@@ -189,7 +189,7 @@ func (t *tailer) run() {
 	}
 }
 
-// wait waits until the next pass is due: again is over, somebody has written, or it is time to look unasked.
+// wait waits until the next pass is due: again has passed, a transaction has written, or it is time to poll.
 func (t *tailer) wait(start time.Time, again time.Duration, failing bool) bool {
 	if again == whenWoken {
 		again = pollListening
@@ -213,7 +213,7 @@ func (t *tailer) wait(start time.Time, again time.Duration, failing bool) bool {
 	}
 }
 
-// handOn hands events to all subscriptions that are attached, and moves low.
+// handOn hands events to all attached subscriptions, and moves low.
 func (t *tailer) handOn(rows []*Row, again time.Duration) error {
 	of, err := t.hub.lookUp(t.living, rows)
 	if err != nil {
@@ -224,7 +224,7 @@ func (t *tailer) handOn(rows []*Row, again time.Duration) error {
 	for s := range t.subs {
 		for i, row := range rows {
 			if s.attached && !s.offer(row, of[i]) {
-				s.attached = false // it reads for itself, once it has room
+				s.attached = false // it reads its events itself, once it has room
 			}
 		}
 	}
@@ -233,7 +233,8 @@ func (t *tailer) handOn(rows []*Row, again time.Duration) error {
 	return nil
 }
 
-// skip goes on behind what was deleted, and tells those who may not have seen it. Who is left behind finds out by himself.
+// skip continues after deleted events and ends the subscriptions that may not have seen them. Detached ones find the
+// gap themselves.
 func (t *tailer) skip(gap *GapError) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -242,11 +243,11 @@ func (t *tailer) skip(gap *GapError) {
 			s.fail(&GapError{gap.Outbox, position, gap.Floor})
 		}
 	}
-	t.low, t.unproven = gap.Floor, 0 // a grace period has gone before
+	t.low, t.unproven = gap.Floor, 0 // after a grace period
 	t.follower.back(gap.Floor, nil)
 }
 
-// fails says whether err ends the tailer, and tells its subscriptions.
+// fails reports whether err ends the tailer, and passes it to its subscriptions.
 func (t *tailer) fails(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -273,7 +274,7 @@ func (t *tailer) tellAll() {
 	}
 }
 
-// hands says whether the tailer hands events to s.
+// hands reports whether the tailer hands events to s.
 func (t *tailer) hands(s *Subscription) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -286,7 +287,7 @@ func (s *Subscription) failed() bool {
 	return s.err != nil || s.closed != nil
 }
 
-// attach has the tailer hand events to s from now on, if s has come up to it.
+// attach makes the tailer hand events to s from now on, if s has caught up with it.
 func (t *tailer) attach(s *Subscription) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -295,7 +296,7 @@ func (t *tailer) attach(s *Subscription) {
 	}
 }
 
-// final returns how far s may read for itself. Up to unproven, unless that is 0, an event may be open.
+// final returns how far s may read. Up to unproven, unless that is 0, an event may be open.
 func (t *tailer) final(s *Subscription) (low, unproven int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -305,7 +306,7 @@ func (t *tailer) final(s *Subscription) (low, unproven int64) {
 	return t.low, t.unproven
 }
 
-// proven waits for whoever wrote when unproven was what it is given.
+// proven waits for the transactions that had written when unproven had the given value.
 func (t *tailer) proven(ctx context.Context, unproven int64) error {
 	if _, err := t.settled(ctx); err != nil {
 		return err
@@ -316,7 +317,7 @@ func (t *tailer) proven(ctx context.Context, unproven int64) error {
 	return nil
 }
 
-// prove notes that every transaction has ended that wrote when unproven was what it is given. t.mu is held.
+// prove records that all transactions that had written when unproven had the given value have ended. t.mu is held.
 func (t *tailer) prove(unproven int64) {
 	if t.unproven == unproven {
 		t.unproven = 0

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// account is whom an embedded server runs as: the caller, or in place of root, which PostgreSQL refuses to run as,
-// an account without rights.
+// account is the account of an embedded server: the caller's, or, since PostgreSQL refuses to run as root, one
+// without rights instead of root.
 type account struct {
 	instead  string // empty: the caller
 	uid, gid int

@@ -243,7 +243,7 @@ func (e *embedded) run(ctx context.Context, folder, program string, args ...stri
 
 // fetch returns the folder of the version's programs, downloading them the first time.
 //
-// The library's one call unpacks them, creates a cluster and starts it, the latter two as the calling user, who may be
+// The library's one call unpacks them, creates a cluster and starts it, the latter two as the calling user, possibly
 // root. So it gets a data directory that can't exist, and stops there. It makes its runtime folder when the unpacking is
 // complete.
 func (e *embedded) fetch(ctx context.Context) (string, error) {
@@ -284,7 +284,7 @@ func (e *embedded) fetch(ctx context.Context) (string, error) {
 	return bin, os.Rename(unpacked, home)
 }
 
-// makeReadable gives everyone the owner's rights to read and to execute, whatever the umask took.
+// makeReadable gives everyone the owner's rights to read and to execute, regardless of the umask.
 func makeReadable(root string) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Type()&fs.ModeSymlink != 0 {

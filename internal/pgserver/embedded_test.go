@@ -20,7 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// newServer is an embedded server of the purpose that only the test and those that it tells the name of know.
+// newServer is an embedded server that only the test, and code that gets its name, can find.
 func newServer(t *testing.T, purpose Purpose, name string) *embedded {
 	t.Helper()
 	e, err := newEmbedded(17, Options{Purpose: purpose, Log: io.Discard})
@@ -219,7 +219,7 @@ func TestEmbeddedCanBeKept(t *testing.T) {
 	awaitShutdown()
 }
 
-// A process that is killed gives its reference up, and the server ends.
+// When a process is killed its reference ends, and so does the server.
 func TestEmbeddedEndsAfterItsUserIsKilled(t *testing.T) {
 	t.Parallel()
 	const name = "selftest-killed"

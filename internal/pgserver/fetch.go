@@ -51,7 +51,7 @@ func newArchive(version, platform string) (archive, error) {
 	return archive{version, platform, sum}, nil
 }
 
-// name is what the archive is called, without an ending.
+// name returns the name of the archive, without an extension.
 func (a archive) name() string { return "embedded-postgres-binaries-" + a.platform }
 
 // download fetches the archive and puts the compressed programs into a folder, under the name by which the library that

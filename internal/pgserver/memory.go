@@ -12,14 +12,14 @@ import (
 // sharedMemory is where Linux has a file system in memory that everyone may write to.
 const sharedMemory = "/dev/shm"
 
-// room is how much of it must be free: several times what a server of the tests takes of it.
+// room is how much of it must be free: several times the size of a server of the tests.
 const room = 2 << 30
 
-// memoryFolder makes the user's folder in memory and returns it, or nothing where that cannot be.
+// memoryFolder makes the user's folder in memory and returns it, or "" if it cannot.
 //
-// The tests make and drop hundreds of databases of hundreds of files. On a disk that is most of what the server does,
-// though it never waits for one: ext4 without a journal looks at every inode that was freed in the last half minute
-// before it takes another one.
+// The tests create and drop hundreds of databases of hundreds of files. On a disk that is most of the server's work,
+// although it never waits for the disk: ext4 without a journal looks at every inode that was freed in the last half
+// minute before it takes another one.
 func (a account) memoryFolder() string {
 	folder := filepath.Join(sharedMemory, fmt.Sprintf("flowfabric-go-%d", os.Geteuid()))
 	mode := os.FileMode(0o700)
@@ -29,7 +29,7 @@ func (a account) memoryFolder() string {
 	if err := os.Mkdir(folder, mode); err != nil && !os.IsExist(err) {
 		return ""
 	}
-	// Anybody could have made a folder of this name, or a link.
+	// Any user could have made a folder of this name, or a link.
 	info, err := os.Lstat(folder)
 	if err != nil || !info.IsDir() {
 		return ""

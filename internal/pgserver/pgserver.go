@@ -1,4 +1,4 @@
-// Package pgserver finds or starts the Postgres server that a test run, ff demo or ff dev works on.
+// Package pgserver finds or starts the Postgres server for a test run, ff demo or ff dev.
 //
 // Sources, in this order:
 //
@@ -9,11 +9,11 @@
 // FF_POSTGRES=url|docker|embedded picks one and makes its failure final. FF_POSTGRES_VERSION (14 to 18) is the
 // embedded server's major version, FF_POSTGRES_IMAGE the container's image.
 //
-// # Who stops a server
+// # Stopping a server
 //
 // A server that this package started is shared by every process that starts one for the same purpose, and each holds
-// a reference: a session with the advisory lock [usersLock], shared. The server ends when nobody holds the lock any
-// more, because one session of its own keeps asking (share.go). The kernel closes a killed process's sockets, so a
+// a reference: a session with the advisory lock [usersLock], shared. The server ends when no session holds the lock
+// any more; a session of its own keeps checking (share.go). The kernel closes a killed process's sockets, so a
 // process cannot leak its reference, and there is no pid file to go stale.
 package pgserver
 
@@ -30,7 +30,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Purpose says what a server is for. Servers of different purposes are different servers.
+// Purpose separates servers: those of different purposes are different servers.
 type Purpose string
 
 const (
@@ -49,7 +49,7 @@ type Options struct {
 	// Container finds or runs a server in a container from the named image and returns its superuser's URL.
 	// Nil: containers are no source.
 	Container func(ctx context.Context, image string) (serverURL string, err error)
-	// Major asks for an embedded server of this major version (14 to 18), whatever the environment says. 0: it decides.
+	// Major asks for an embedded server of this major version (14 to 18), ignoring the environment. 0: it decides.
 	Major int
 	// Log receives one line before each step that may take seconds. Nil: nowhere.
 	Log io.Writer
@@ -174,7 +174,7 @@ func checkMajor(major int) error {
 	return nil
 }
 
-// because is the remark why the sources before the one taken were passed over.
+// because returns the remark why the sources before the chosen one were skipped.
 func because(passed []string) string {
 	return " (" + strings.ReplaceAll(strings.Join(passed, "; "), "\n", ": ") + ")"
 }

@@ -23,7 +23,7 @@ const (
 	killedLinger = 2  // ff was killed
 )
 
-// What the server's own shell runs, in the data directory, to end the server.
+// Commands that the server's own shell runs in the data directory to end the server.
 const (
 	// shutDown ends the sessions, checkpoints and exits.
 	shutDown = `kill -INT $(head -n 1 postmaster.pid)`
@@ -34,8 +34,8 @@ const (
 // stopStatement has the server's shell run a command. It copies no row, for the shell does not read.
 const stopStatement = `COPY (SELECT WHERE false) TO PROGRAM '%s'`
 
-// watchStatement stops the server once nobody has held usersLock for a number of seconds. It commits before each
-// nap, so that no snapshot of it holds back vacuum.
+// watchStatement stops the server once no session has held usersLock for a number of seconds. It commits before each
+// nap, so that its snapshot does not hold back vacuum.
 const watchStatement = `
 DO $watch$
 DECLARE
@@ -59,8 +59,8 @@ BEGIN
 END
 $watch$`
 
-// join takes a reference to the server and sees to it that it is watched; stopCommand ends it. A server that is
-// starting, stopping or full is asked again for a while.
+// join takes a reference to the server and makes sure that it is watched; stopCommand ends it. It retries for a while
+// if the server is starting, stopping or full.
 func join(ctx context.Context, serverURL string, purpose Purpose, stopCommand string) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -103,7 +103,8 @@ func connect(ctx context.Context, serverURL string) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// passing reports whether a server answered that it takes no session now: it may soon, or may soon be gone.
+// passing reports whether a server's answer, that it takes no session now, is temporary: it may soon, or may soon be
+// gone.
 func passing(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
@@ -117,10 +118,10 @@ func passing(err error) bool {
 	return false
 }
 
-// watch starts the session that ends the server when its users have gone. With one there already, it does nothing.
+// watch starts the session that ends the server when its users have gone. If there is one already, it does nothing.
 //
-// The session needs no client, so this one hangs up as soon as the statement is sent: the server does not look after
-// its client while it naps, unless told to.
+// The session needs no client, so this one disconnects as soon as the statement is sent: the server does not check
+// its client while it naps, unless configured to.
 func watch(ctx context.Context, ref *pgx.Conn, serverURL string, purpose Purpose, stopCommand string) error {
 	linger := killedLinger
 	if purpose == Tests {
@@ -164,9 +165,9 @@ func awaitWatch(ctx context.Context, ref *pgx.Conn, session uint32) error {
 	}
 }
 
-// Stop gives up this process's reference. The last one to do so stops a [Demo] or [Dev] server and returns when it
+// Stop releases this process's reference. The last one to do so stops a [Demo] or [Dev] server and returns when it
 // accepts no connection any more; a [Tests] server ends by itself a little later. A server that DATABASE_URL named
-// is left alone. Stop may be called once.
+// keeps running. Stop may be called once.
 func (s *Server) Stop() error {
 	if s.ref == nil {
 		return nil

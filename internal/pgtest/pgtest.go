@@ -1,9 +1,9 @@
-// Package pgtest gives tests a Postgres: one server for all test binaries of a run (internal/pgserver says which), and
-// on it databases with this library's schema.
+// Package pgtest gives tests a Postgres: one server for all test binaries of a run (see internal/pgserver), and
+// databases with this library's schema on it.
 //
-// Most tests share one database and keep apart by fresh ids: [Pool], [URL]. A test of something that concerns a whole
-// database takes one of its own: [Clone], [CloneURL], or [EmptyDatabase] without the schema. A test that finds no
-// server fails. With FF_TEST_REFERENCE the databases are converted from one that FlowFabric made instead of migrated.
+// Most tests share one database and keep apart by fresh ids: [Pool], [URL]. A test that concerns a whole database
+// takes one of its own: [Clone], [CloneURL], or [EmptyDatabase] without the schema. A test without a server fails.
+// With FF_TEST_REFERENCE the databases are converted from one that FlowFabric made instead of migrated.
 package pgtest
 
 import (

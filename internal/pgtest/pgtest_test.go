@@ -106,7 +106,7 @@ func TestEmptyDatabaseCanBeMigrated(t *testing.T) {
 	}
 }
 
-// Another test binary of the run finds what this one made; what a killed one made, it drops.
+// Another test binary of the run finds this one's databases, and drops those of a killed one.
 func TestStartRunBesideAnother(t *testing.T) {
 	t.Parallel()
 	r := currentRun(t)

@@ -27,10 +27,10 @@ import (
 //
 //	template   the migrated, or converted, database that others are cloned from; the key is the migrations' hash
 //	shared     the database of [Pool]; the key is the same
-//	1, 2, …    a database of one test; the key is the test binary's, by chance
+//	1, 2, …    a database of one test; the key is the test binary's, chosen at random
 //
-// Who uses a key holds the advisory lock (databasesLock, key), the binary's own exclusively, the hash's shared.
-// So a database whose key nobody has locked is left over from a process that was killed, and the next run drops it.
+// The user of a key holds the advisory lock (databasesLock, key): exclusively for the binary's own, shared for the
+// hash. So a database whose key is not locked is left over from a killed process, and the next run drops it.
 const databasesLock = 0x66667464
 
 // startKey locks the time in which a test binary drops left-over databases and creates the missing ones. Random keys
@@ -85,8 +85,8 @@ func startRun(ctx context.Context) (*run, error) {
 	return r, nil
 }
 
-// prepare drops what earlier runs left, makes the template and the shared database unless another test binary did,
-// and connects to the latter.
+// prepare drops the left-overs of earlier runs, creates the template and the shared database unless another test
+// binary did, and connects to the latter.
 func (r *run) prepare(ctx context.Context) error {
 	if err := r.lock(ctx, "pg_advisory_lock", startKey); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (r *run) lock(ctx context.Context, function string, key int32) error {
 	return err
 }
 
-// dropAbandoned drops the databases whose key nobody has locked, but keeps this run's template.
+// dropAbandoned drops the databases whose key is not locked, but keeps this run's template.
 func (r *run) dropAbandoned(ctx context.Context) error {
 	rows, err := r.locks.Query(ctx, `SELECT datname FROM pg_database WHERE datname ~ '^ff_test_[0-9a-f]{8}_'`)
 	if err != nil {
@@ -271,7 +271,7 @@ func randomKey() int32 {
 	return int32(binary.BigEndian.Uint32(raw[:]))
 }
 
-// migrationsKey hashes the names and texts of the migrations, and what they are applied to.
+// migrationsKey hashes the names and texts of the migrations, and the reference that they are applied to.
 func migrationsKey() (int32, error) {
 	hash := sha256.New()
 	fmt.Fprintln(hash, os.Getenv(reference))

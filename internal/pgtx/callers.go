@@ -10,14 +10,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// In a caller's transaction the statements of this library need its planner settings as much as in one of its own: with
-// statistics that are old, or settings that were made for a report, a plan may read a table for each of a thousand rows.
-// So they run between two statements of which the first takes what the caller has set away, and the second puts it back.
-// Both travel with statements that are sent anyway. What fails in between goes back to a savepoint that was set before, or
-// fails the transaction: the server then puts the caller's settings back itself.
+// In a caller's transaction the statements of this library need its planner settings as much as in one of its own:
+// with old statistics, or settings made for a report, a plan may read a table for each of a thousand rows. So they
+// run between two statements: the first saves and replaces the caller's settings, and the second restores them. Both
+// travel with statements that are sent anyway. A failure in between goes back to an earlier savepoint, or fails the
+// transaction: then the server restores the caller's settings itself.
 
-// planned are the settings that a caller's transaction gets. enable_nestloop and what follows are on by default, and only
-// a caller turns them off.
+// planned are the settings that a caller's transaction gets. enable_nestloop and those after it are on by default,
+// and only a caller turns them off.
 var planned = [...]struct{ name, value string }{
 	{"plan_cache_mode", "force_generic_plan"},
 	{"jit", "off"},
@@ -30,14 +30,14 @@ var planned = [...]struct{ name, value string }{
 	{"enable_indexonlyscan", "on"},
 }
 
-// callersSettings is where the caller's settings are kept meanwhile, and those of an operation around this one. It has no
+// callersSettings keeps the caller's settings in the meantime, and those of an operation around this one. It has no
 // value outside.
 const callersSettings = "ffx.callers_settings"
 
 var (
 	takeSettings = newTakeSettings()
 
-	// The function in FROM returns all it has before the first setting is put back.
+	// The function in FROM returns all its rows before the first setting is restored.
 	putBackSettings = "-- put the caller's planner settings back\nselect set_config(s.key, s.value, true) from json_each_text(current_setting('" + callersSettings + "')::json) as s"
 )
 
@@ -48,7 +48,7 @@ func newTakeSettings() string {
 		kept = append(kept, "'"+p.name+"'", "current_setting('"+p.name+"')")
 		set = append(set, "set_config('"+p.name+"', '"+p.value+"', true)")
 	}
-	// Kept below, before anything is set above.
+	// Saved below, before anything is set above.
 	return "-- keep the caller's planner settings\nselect " + strings.Join(set, ", ") +
 		" from (select json_build_object(" + strings.Join(kept, ", ") + ")::text as kept offset 0) as s"
 }
@@ -61,8 +61,9 @@ func execute(ctx context.Context, sql string) Step {
 	}
 }
 
-// InCallers runs fn behind a savepoint of a caller's transaction, once, with the planner settings of this library: all of fn
-// happens there, or none, and the caller's settings are what they were. fn neither commits nor rolls back what it is given.
+// InCallers runs fn once behind a savepoint of a caller's transaction, with the planner settings of this library. All
+// of fn happens, or none, and the caller's settings are the same afterwards. fn must neither commit nor roll back its
+// transaction.
 func InCallers[T any](ctx context.Context, outer pgx.Tx, fn func(tx pgx.Tx) (T, error)) (T, error) {
 	var none T
 	if err := Refusal(outer); err != nil {
@@ -88,10 +89,10 @@ func InCallers[T any](ctx context.Context, outer pgx.Tx, fn func(tx pgx.Tx) (T, 
 	return result, nil
 }
 
-// InCallersAtOnce is [InCallers] for statements that need nothing of each other's results, and which the server alone
-// refuses: in one round trip with the release, after an error in another to go back to the savepoint. A transaction that had
-// failed before is left as it is. A statement that cannot be parsed, as where a table is missing, may fail before the
-// savepoint, and the transaction with it.
+// InCallersAtOnce is [InCallers] for steps that are independent of each other's results and fail only by an error of
+// the server. They take one round trip, together with the release; after an error another one goes back to the
+// savepoint. A transaction that had failed before stays failed. A statement that cannot be parsed, for example
+// because a table is missing, may fail before the savepoint, and the transaction with it.
 func InCallersAtOnce(ctx context.Context, outer pgx.Tx, steps ...Step) error {
 	if err := Refusal(outer); err != nil {
 		return err

@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// BeginForeign begins a transaction for statements that are not this library's: at READ COMMITTED, with none of its
-// planner's settings, and with its triggers notifying at the commit. A server that hears nothing of the client for limit,
-// or works for so long on one statement, ends it; from PostgreSQL 17 on it lasts no longer at all. What the pool, the role
-// or the server has set to less is kept.
+// BeginForeign begins a transaction for statements of others: at READ COMMITTED, with none of this library's planner
+// settings, and with its triggers notifying at the commit. The server ends it if the client is silent for limit, or
+// one statement takes that long; from PostgreSQL 17 on, limit also applies to the whole transaction. Smaller limits
+// of the pool, the role or the server stay.
 func (r *Runner) BeginForeign(ctx context.Context, limit time.Duration) (pgx.Tx, error) {
 	conn, err := r.acquire(ctx)
 	if err != nil {
@@ -27,8 +27,8 @@ func (r *Runner) BeginForeign(ctx context.Context, limit time.Duration) (pgx.Tx,
 	return pooledTx{tx, conn}, nil
 }
 
-// foreignSettings are the settings of [Runner.BeginForeign]. A client that is gone in the middle of a long statement is
-// noticed by the server within a second, where it can.
+// foreignSettings are the settings of [Runner.BeginForeign]. If the client disconnects in the middle of a long
+// statement, the server notices within a second, on platforms that support it.
 func foreignSettings(limit time.Duration, recent bool) string {
 	text := fmt.Sprintf("%dms", limit.Milliseconds())
 	settings := []string{

@@ -39,7 +39,7 @@ func (c implicitTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 	return singleRow{rows: rows, err: err}
 }
 
-// SendBatch sends the batch behind the settings, and returns the results of the batch alone.
+// SendBatch sends the settings and the batch, and returns the results of the batch alone.
 func (c implicitTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	conn, err := c.r.acquire(ctx)
 	if err != nil {
@@ -54,8 +54,8 @@ func (c implicitTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResult
 	return whole
 }
 
-// send sends a batch as one transaction. Where the connection turns out to default to another isolation level, nothing
-// was done; from then on the runner's batches say which one they want, for the price of two more statements.
+// send sends a batch as one transaction. If the connection turns out to default to another isolation level, nothing
+// was done; from then on the runner's batches set the level, which takes two more statements.
 func (r *Runner) send(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.BatchResults, error) {
 	for {
 		var whole pgx.Batch
@@ -65,7 +65,7 @@ func (r *Runner) send(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.Ba
 		}
 		whole.Queue(r.settings(conn, true))
 		for _, q := range b.QueuedQueries {
-			whole.Queue(q.SQL, q.Arguments...) // anew: the driver notes in them how they were sent
+			whole.Queue(q.SQL, q.Arguments...) // new ones: the driver notes in them how they were sent
 		}
 		if explicit {
 			whole.Queue("commit")
@@ -89,7 +89,7 @@ func (r *Runner) send(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.Ba
 	}
 }
 
-// wholeTx is the results of a transaction that was sent at once. It has been committed when Close says so.
+// wholeTx is the results of a transaction that was sent at once. The transaction is committed once Close returns nil.
 type wholeTx struct {
 	pgx.BatchResults
 	conn *pgxpool.Conn // nil after Close
@@ -100,7 +100,7 @@ func (w *wholeTx) Close() error {
 	return w.BatchResults.Close()
 }
 
-// release gives the connection back to the pool, which would close one that is in the middle of a transaction.
+// release returns the connection to the pool, which would close one that is in the middle of a transaction.
 func (w *wholeTx) release() {
 	if w.conn == nil {
 		return

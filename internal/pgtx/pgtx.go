@@ -1,12 +1,12 @@
-// Package pgtx runs functions as transactions of Postgres: on a pool, where they are repeated when the server aborts
-// them in favour of others, or behind a savepoint of a transaction that somebody else has begun.
+// Package pgtx runs functions as transactions of Postgres: on a pool, with retries when the server aborts them in
+// favour of others, or behind a savepoint of a caller's transaction.
 //
-// What runs by a [Runner] runs at READ COMMITTED, with the settings that the statements of this library are written
-// for, local to the transaction. A single statement, and several that need nothing of each other's results, take one
-// round trip: the settings travel with them ([InStatement], [InStatements]). So do the statements in the middle of a
-// longer transaction ([InOneTrip]).
+// A [Runner] runs transactions at READ COMMITTED, with the settings that the statements of this library need, local
+// to the transaction. A single statement takes one round trip, and so do several that are independent of each other's
+// results: the settings travel with them ([InStatement], [InStatements]). So do statements in the middle of a longer
+// transaction ([InOneTrip]).
 //
-// Errors are the driver's, but for [ErrBusy] and [ContentionError].
+// Errors are the driver's, except [ErrBusy] and [ContentionError].
 package pgtx
 
 import (
@@ -24,11 +24,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// ErrBusy: an impatient transaction met a lock that is held for longer than a moment. Nothing was written.
+// ErrBusy reports that an impatient transaction met a lock that is held for longer than a moment. Nothing was
+// written.
 var ErrBusy = errors.New("held by another transaction")
 
-// ContentionError is the last of the errors by which the server aborted each try in favour of others. Nothing was
-// written.
+// ContentionError is the last error of a transaction whose tries the server all aborted in favour of others. Nothing
+// was written.
 type ContentionError struct {
 	Tries int
 	Err   error
@@ -36,16 +37,16 @@ type ContentionError struct {
 
 func (e *ContentionError) Error() string { return fmt.Sprintf("after %d tries: %v", e.Tries, e.Err) }
 
-// Unwrap gives the server's error.
+// Unwrap returns the server's error.
 func (e *ContentionError) Unwrap() error { return e.Err }
 
-// AcquireError says that the pool had no connection to give, because it was closed or none could be made. Nothing was
+// AcquireError reports that the pool had no connection, because it was closed or could not make one. Nothing was
 // sent.
 type AcquireError struct{ Err error }
 
 func (e *AcquireError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the pool's error.
+// Unwrap returns the pool's error.
 func (e *AcquireError) Unwrap() error { return e.Err }
 
 // Unsent reports whether err came before anything was sent to the server, so that nothing can have been written.
@@ -54,7 +55,7 @@ func Unsent(err error) bool {
 	return unacquired || pgconn.SafeToRetry(err)
 }
 
-// IsCut reports whether err is that of a connection which was lost, or which the server ended.
+// IsCut reports whether err is the error of a lost connection, or of one that the server ended.
 func IsCut(err error) bool {
 	if _, unacquired := errors.AsType[*AcquireError](err); unacquired || err == nil {
 		return false
@@ -66,12 +67,12 @@ func IsCut(err error) bool {
 	return false
 }
 
-// Runner begins transactions on a pool. Its copies are runners too, which share what it learns of the connections.
+// Runner begins transactions on a pool. Copies share its knowledge of the connections.
 type Runner struct {
 	pool      *pgxpool.Pool
 	impatient bool
 
-	// explicit: connections may default to another isolation level, so whatever is sent at once says which one it wants.
+	// explicit: connections may default to another isolation level, so transactions sent at once set theirs.
 	explicit *atomic.Bool
 }
 
@@ -84,21 +85,21 @@ func (r Runner) On(pool *pgxpool.Pool) Runner {
 	return r
 }
 
-// Impatient returns r for transactions that must not wait for others: a lock that is held for longer than the moment
-// that the commit of a neighbour takes ends them with [ErrBusy], without another try.
+// Impatient returns r for transactions that must not wait for others. A lock that is held for longer than the commit
+// of another transaction takes ends them with [ErrBusy], without a retry.
 func (r Runner) Impatient() Runner {
 	r.impatient = true
 	return r
 }
 
-// IsImpatient says whether r came from [Runner.Impatient].
+// IsImpatient reports whether r came from [Runner.Impatient].
 func (r *Runner) IsImpatient() bool { return r.impatient }
 
 // AtOnce returns a connection on which each statement is a transaction of its own, in one round trip and in one try.
 func (r *Runner) AtOnce() db.DBTX { return implicitTx{r} }
 
-// InTx runs fn in a transaction that it begins and commits: once in the end, after tries that the server aborted. fn
-// is called for each try, uses nothing but its transaction, and does nothing slow.
+// InTx runs fn in a transaction and commits it, with a new try if the server aborts one. fn is called for each try,
+// must use only its transaction, and must do nothing slow.
 func InTx[T any](ctx context.Context, r *Runner, fn func(tx pgx.Tx) (T, error)) (T, error) {
 	for try := 1; ; try++ {
 		result, err := inTx(ctx, r, fn)
@@ -117,8 +118,8 @@ func inTx[T any](ctx context.Context, r *Runner, fn func(tx pgx.Tx) (T, error)) 
 	if err != nil {
 		return none, err
 	}
-	// Without effect after the commit; with a context of its own, so that a cancelled call does not
-	// leave the transaction to the pool.
+	// No effect after the commit. It has a context of its own, so that a cancelled call does not leave the
+	// transaction to the pool.
 	defer Rollback(tx)
 	result, err := fn(tx)
 	if err != nil {
@@ -130,7 +131,7 @@ func inTx[T any](ctx context.Context, r *Runner, fn func(tx pgx.Tx) (T, error)) 
 	return result, nil
 }
 
-// InSavepoint runs fn behind a savepoint of somebody's transaction, once: all of fn happens there, or none.
+// InSavepoint runs fn once behind a savepoint of a caller's transaction: all of fn happens there, or none.
 func InSavepoint[T any](ctx context.Context, outer pgx.Tx, fn func(tx pgx.Tx) (T, error)) (T, error) {
 	var none T
 	savepoint, err := outer.Begin(ctx)
@@ -148,13 +149,13 @@ func InSavepoint[T any](ctx context.Context, outer pgx.Tx, fn func(tx pgx.Tx) (T
 	return result, nil
 }
 
-// savepoint is unlike the names that the driver gives.
+// savepoint differs from the names that the driver assigns.
 const (
 	savepoint        = "ffx_operation"
 	releaseSavepoint = "release savepoint " + savepoint
 )
 
-// setSavepoint tells by set when it is set.
+// setSavepoint sets set once the savepoint exists.
 func setSavepoint(ctx context.Context, set *bool) Step {
 	return func(conn db.DBTX) error {
 		_, err := conn.Exec(ctx, "savepoint "+savepoint)
@@ -186,8 +187,8 @@ func InStatement[T any](ctx context.Context, r *Runner, fn func(conn db.DBTX) (T
 	}
 }
 
-// InStatements is [InStatement] for several statements, which need nothing of each other's results: they travel in one
-// round trip and are committed together, or none is. begin is called for each try.
+// InStatements is [InStatement] for several statements that are independent of each other's results. They travel in
+// one round trip and are committed together, or not at all. begin is called for each try.
 func InStatements(ctx context.Context, r *Runner, begin func() []Step) error {
 	for try := 1; ; try++ {
 		err := InOneTrip(ctx, implicitTx{r}, begin()...)
@@ -200,7 +201,7 @@ func InStatements(ctx context.Context, r *Runner, begin func() []Step) error {
 	}
 }
 
-// Rollback rolls a transaction back whose context may have ended. After a commit it has no effect.
+// Rollback rolls back a transaction whose context may have ended. After a commit it has no effect.
 func Rollback(tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -230,8 +231,8 @@ func (r *Runner) begin(ctx context.Context) (pgx.Tx, error) {
 	return pooledTx{tx, conn}, nil
 }
 
-// pooledTx is a transaction that gives its connection back to the pool when it ends. After a commit that failed the
-// [Rollback] that follows does: until then the connection tells whether it was lost, and is nobody else's.
+// pooledTx is a transaction that returns its connection to the pool when it ends. After a failed commit the following
+// [Rollback] does that: until then the connection shows whether it was lost, and is used by no other caller.
 type pooledTx struct {
 	pgx.Tx
 	conn *pgxpool.Conn
@@ -256,7 +257,7 @@ const (
 )
 
 // pause returns nil once a try that ended with err may be repeated: three tries in all, 5 and 10 milliseconds apart,
-// plus up to half of that by chance. Else it returns how the transaction has ended.
+// plus up to half of that at random. Otherwise it returns the error of the transaction.
 func (r *Runner) pause(ctx context.Context, try int, err error) error {
 	switch {
 	case r.impatient && SQLState(err) == sqlLockNotAvailable:
@@ -286,7 +287,7 @@ const (
 	sqlCrashShutdown        = "57P02"
 )
 
-// isConflict says whether the server aborted a transaction in favour of another; it may be repeated.
+// isConflict reports whether the server aborted a transaction in favour of another; it may be repeated.
 func isConflict(err error) bool {
 	switch SQLState(err) {
 	case sqlSerializationFailure, sqlDeadlockDetected, sqlLockNotAvailable:
@@ -295,7 +296,7 @@ func isConflict(err error) bool {
 	return false
 }
 
-// SQLState returns the SQLSTATE of a server's error, "" when err is none.
+// SQLState returns the SQLSTATE of a server's error, "" if err is not one.
 func SQLState(err error) string {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pgErr.Code

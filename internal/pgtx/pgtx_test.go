@@ -15,7 +15,7 @@ import (
 
 func serverError(code string) error { return fmt.Errorf("query: %w", &pgconn.PgError{Code: code}) }
 
-// tries runs a statement that answers by the given errors, one a try, and returns when each try began.
+// tries runs a statement that returns the given errors, one a try, and returns when each try began.
 func tries(ctx context.Context, r Runner, answers ...error) (began []time.Duration, err error) {
 	start := time.Now()
 	_, err = InStatement(ctx, &r, func(db.DBTX) (int, error) {

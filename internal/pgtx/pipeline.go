@@ -14,19 +14,19 @@ import (
 // A Step is one statement of a transaction: one call of a generated function.
 type Step func(conn db.DBTX) error
 
-// sender is a transaction, or makes one of what it is sent at once.
+// sender is a transaction, or a connection that makes one of each batch.
 type sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// InOneTrip runs steps that need nothing of each other's results in a single round trip, in their order,
-// each with a snapshot of its own as if it had been sent alone. It stops at the first error.
+// InOneTrip runs independent steps in a single round trip, in their order, each with a snapshot of its own as if it
+// had been sent alone. It stops at the first error.
 //
-// What is so large that a client may fall silent in the middle of it is sent in several where the server could wait for the
-// rest for ever: see olderServer. A statement that is that large goes alone.
+// A batch so large that a client may fall silent in the middle of it is split if the server could wait for the rest
+// for ever: see olderServer. A single statement of that size goes alone.
 //
-// A generated function sends its statement and reads the answer in one call, so each step is called twice:
-// first it is noted what it sends, then it is handed the answer.
+// A generated function sends its statement and reads the answer in one call, so each step is called twice: the first
+// call records its statement, the second gets the answer.
 func InOneTrip(ctx context.Context, tx sender, steps ...Step) error {
 	var batch pgx.Batch
 	var sent []Step
@@ -54,7 +54,7 @@ func InOneTrip(ctx context.Context, tx sender, steps ...Step) error {
 	return together(ctx, tx, &batch, sent)
 }
 
-// together sends a batch, and hands the steps its answers.
+// together sends a batch, and passes the answers to the steps.
 func together(ctx context.Context, tx sender, batch *pgx.Batch, steps []Step) error {
 	results := tx.SendBatch(ctx, batch)
 	for _, s := range steps {
@@ -68,11 +68,11 @@ func together(ctx context.Context, tx sender, batch *pgx.Batch, steps []Step) er
 	return results.Close()
 }
 
-// What a connection takes in one go, under most circumstances.
+// The size of a message that a connection usually sends at once.
 const maxInOneGo = 64 << 10
 
-// mayBeCut says whether part of a batch may reach the server, be run there, and keep its locks while the rest does
-// not come, and the server has no limit for that.
+// mayBeCut reports whether part of a batch may reach the server, run there, and keep its locks while the rest does
+// not arrive, and the server has no limit for that.
 func mayBeCut(tx pgx.Tx, batch *pgx.Batch) bool {
 	if limitsTransactions(tx.Conn()) {
 		return false
@@ -84,7 +84,7 @@ func mayBeCut(tx pgx.Tx, batch *pgx.Batch) bool {
 	return size > maxInOneGo
 }
 
-// fitting returns how many of the first statements go in one go: at least one, however large it is.
+// fitting returns how many of the first statements can be sent at once: at least one, however large it is.
 func fitting(queued []*pgx.QueuedQuery) int {
 	size := querySize(queued[0])
 	for n := 1; n < len(queued); n++ {
@@ -95,7 +95,7 @@ func fitting(queued []*pgx.QueuedQuery) int {
 	return len(queued)
 }
 
-// querySize is about how many bytes the arguments of a statement are sent as.
+// querySize is the approximate size of the arguments of a statement, in bytes.
 func querySize(q *pgx.QueuedQuery) int {
 	size := 0
 	for _, arg := range q.Arguments {
@@ -111,7 +111,7 @@ func querySize(q *pgx.QueuedQuery) int {
 	return size
 }
 
-// arraySize is about how many bytes an array is sent as, 0 of what is none.
+// arraySize is the approximate size of an array, in bytes; 0 if it is not an array.
 func arraySize(array any) int {
 	const length = 4 // goes before each
 	value := reflect.ValueOf(array)
@@ -136,7 +136,7 @@ func arraySize(array any) int {
 
 var errNoted = errors.New("noted to be sent")
 
-// noting is a connection that sends nothing yet.
+// noting is a connection that records statements instead of sending them.
 type noting struct{ batch *pgx.Batch }
 
 func (n noting) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
@@ -154,7 +154,7 @@ func (n noting) QueryRow(_ context.Context, sql string, args ...any) pgx.Row {
 	return singleRow{err: errNoted}
 }
 
-// answering is a connection on which everything has been sent.
+// answering is a connection that returns the answers of the sent statements.
 type answering struct{ results pgx.BatchResults }
 
 func (a answering) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {

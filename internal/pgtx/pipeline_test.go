@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// answers is what comes back for a batch: an error for each statement, in order.
+// answers is the answer to a batch: an error for each statement, in order.
 type answers struct {
 	pgx.BatchResults
 	sent   []string
@@ -38,7 +38,7 @@ func (a *answers) Close() error {
 	return nil
 }
 
-// send is a step that sends sql and notes that it was answered.
+// send is a step that sends sql and records the answer.
 func send(sql string, answered *[]string) Step {
 	return func(conn db.DBTX) error {
 		_, err := conn.Exec(context.Background(), sql)
@@ -73,7 +73,7 @@ func TestInOneTripStopsAtTheFirstError(t *testing.T) {
 	}
 }
 
-// A step that fails before it sends anything leaves nothing sent.
+// If a step fails before it sends anything, nothing is sent.
 func TestInOneTripSendsAllOrNothing(t *testing.T) {
 	refused := errors.New("refused")
 	var answered []string

@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// Plain returns a connection on which each statement is sent as it is, without the settings of a transaction.
+// Plain returns a connection on which each statement is sent alone, without the settings of a transaction.
 func (r *Runner) Plain() db.DBTX { return plain{r} }
 
 type plain struct{ r *Runner }
@@ -42,7 +42,7 @@ func (c plain) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return singleRow{rows: rows, err: err}
 }
 
-// releasingRows gives the connection back to the pool when the rows are closed.
+// releasingRows returns the connection to the pool when the rows are closed.
 type releasingRows struct {
 	pgx.Rows
 	conn *pgxpool.Conn // nil after Close

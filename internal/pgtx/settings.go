@@ -7,16 +7,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Every transaction begins with settings that are local to it, so that they also hold behind a transaction pooler,
-// and the pool's other users never meet them.
+// Every transaction begins with settings that are local to it, so that they also work behind a transaction pooler,
+// and other users of the pool never see them.
 //
 // Planner: one generic plan per statement, index order, nested loops from arrays into primary keys; anything else was
-// slower or flipped with the statistics. ffx.defer_notify: whoever runs the transaction notifies after the commit, the
-// schema's triggers do not. A stricter synchronous_commit is kept, and so is every limit that is smaller than the one
-// here.
+// slower or flipped with the statistics. ffx.defer_notify: the process that runs the transaction notifies after the
+// commit, and the schema's triggers do not. A stricter synchronous_commit stays, and so does every limit smaller than
+// the one here.
 //
-// The isolation level can be set to what it is; when it is another one, the server says so with [sqlActiveTransaction]:
-// a statement has begun. That happens where the connection defaults to another level and nobody asked for this one.
+// Setting the isolation level to its present value always works. If the level is another one, the server answers with
+// [sqlActiveTransaction], since a statement has begun. That happens if the connection defaults to another level and
+// the transaction did not set this one.
 const everywhere = `select
 	set_config('transaction_isolation', 'read committed', true),
 	set_config('ffx.defer_notify', 'on', true),
@@ -28,9 +29,9 @@ const everywhere = `select
 	set_config('enable_bitmapscan', 'off', true),
 	case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', true) end`
 
-// How long a transaction waits for a lock, and how long one whose client has fallen silent keeps its own. The second
-// is what a worker waits for a call, and what leases live by default: no honest call takes longer, and when others
-// come for what the silent client held, its locks are gone.
+// How long a transaction waits for a lock, and how long one with a silent client keeps its own. The second is the
+// time a worker waits for a call, and the default of leases. No working call takes longer, and when others need the
+// locks of the silent client, they are gone.
 const (
 	patientLocks   = "2s"
 	impatientLocks = "50ms"
@@ -39,10 +40,10 @@ const (
 
 // A client that falls silent in the middle of a transaction (stopped, cut off, its host gone):
 //
-//   - From PostgreSQL 17 on a limit on the whole transaction ends it, wherever it stands.
-//   - Before, one on the time between two statements ends it there, and while the first message after a pause is under
-//     way; [InOneTrip] sees to it that what may be cut is such a message. In the middle of a round trip only the
-//     network can tell, where the host itself has gone: in 20 s, by settings that Linux alone has all of.
+//   - From PostgreSQL 17 on a limit on the whole transaction ends it at any point.
+//   - Before, a limit on the time between two statements ends it there, and during the first message after a pause;
+//     [InOneTrip] makes sure that a message that may be cut is such a message. In the middle of a round trip only the
+//     network can detect that the host itself is gone: in 20 s, by settings that only Linux has all of.
 var (
 	recentServer = "," + atMost("transaction_timeout", silence)
 	olderServer  = `,
@@ -53,7 +54,7 @@ var (
 	betweenStatements = "," + atMost("statement_timeout", silence) + "," + atMost("idle_in_transaction_session_timeout", silence)
 )
 
-// atMost sets a time limit that is longer than it should be, or 0, none.
+// atMost sets a time limit if the present one is longer, or 0, none.
 func atMost(name, limit string) string {
 	return strings.NewReplacer("NAME", name, "LIMIT", limit).Replace(`
 	case when current_setting('NAME') = '0' or current_setting('NAME')::interval > 'LIMIT'
@@ -78,7 +79,7 @@ func newSettings(lockTimeout string) settingsOf {
 
 var patientSettings, impatientSettings = newSettings(patientLocks), newSettings(impatientLocks)
 
-// settings returns what a transaction on conn begins with. atOnce: it is sent in one round trip.
+// settings returns the settings that begin a transaction on conn. atOnce: it is sent in one round trip.
 func (r *Runner) settings(conn *pgx.Conn, atOnce bool) string {
 	all := &patientSettings
 	if r.impatient {
@@ -93,7 +94,7 @@ func (r *Runner) settings(conn *pgx.Conn, atOnce bool) string {
 	return all.older
 }
 
-// limitsTransactions says whether the server has a limit on the time of a transaction.
+// limitsTransactions reports whether the server can limit the time of a transaction.
 func limitsTransactions(conn *pgx.Conn) bool {
 	version := conn.PgConn().ParameterStatus("server_version")
 	if end := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' }); end > 0 {

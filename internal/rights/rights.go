@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Role is what a program does, as far as its rights go.
+// Role is a group of operations that need the same rights.
 type Role string
 
-// The roles. A creator, a worker and an operator can do what a reader can.
+// The roles. A creator, a worker and an operator have the rights of a reader.
 const (
 	Reader   Role = "reader"
 	Creator  Role = "creator"

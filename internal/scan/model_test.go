@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// The model of a lane: what stands in its queue, and what a scan leases of it. The real one is made by
-// queries/claim.sql.
+// The model of a lane: its queue, and the entries that a scan leases. queries/claim.sql has the real scans.
 
 type entry struct {
 	Found
-	locked  bool // by somebody else
-	foreign bool // of a kind that the claimer does not take
-	last    bool // it came as the last of its priority, and was free ever since
+	locked  bool // by another claimer
+	foreign bool // of a kind that the claimer does not serve
+	last    bool // it was the last of its priority when it came, and has been free since
 }
 
 type lane struct {
@@ -25,17 +24,17 @@ type lane struct {
 	created uint64
 	newest  map[int32]Position // by priority
 	running []*running
-	fullAt  time.Time // the last full scan ended
+	fullAt  time.Time // the end of the last full scan
 	chance  *rand.Rand
 }
 
-// A running scan has begun, and its claimer has not heard of its answer.
+// A running scan has begun, and its claimer does not have its answer yet.
 type running struct {
 	Scan
-	left []*entry // what it left although it was short
+	left []*entry // the entries it left although it was short
 }
 
-// longestHide is how long a claimer that goes on claiming may do without a full scan.
+// longestHide is how long a claimer that keeps claiming may go without a full scan.
 const longestHide = loadedPace * longScan
 
 func (l *lane) add(e *entry) {
@@ -56,7 +55,7 @@ func inOrder(a, b Position) int {
 	return cmp.Or(cmp.Compare(a.CreatedAtMs, b.CreatedAtMs), cmp.Compare(binary.BigEndian.Uint64(a.Execution[:]), binary.BigEndian.Uint64(b.Execution[:])))
 }
 
-// begin sends a scan as the claimer would, and leases what it finds.
+// begin sends a scan as the claimer would, and leases the entries it finds.
 func (l *lane) begin(wanted int, forced bool) *running {
 	r := &running{Scan: Scan{Wanted: wanted}}
 	if !forced {
@@ -110,7 +109,7 @@ func (l *lane) end(r *running) {
 	l.End(&r.Scan)
 }
 
-// check holds what a scan with room left to what a position may hide.
+// check compares the entries that a scan with room left behind with those that a position may hide.
 func (l *lane) check(t *testing.T, r *running) {
 	t.Helper()
 	if since := l.now.Sub(l.fullAt); !r.full() && since > longestHide {
@@ -126,9 +125,9 @@ func (l *lane) check(t *testing.T, r *running) {
 	}
 }
 
-// A position only hides entries for a while: whatever comes to a lane, in whatever order, with scans that overlap,
-// answer late, are slow or fail, a claimer that goes on asking finds all of it. Until then no scan with room passes
-// over what came as the last of its priority.
+// A position only hides entries for a while. Work comes to a lane in any order, and scans overlap, answer late, are
+// slow or fail: a claimer that keeps asking still finds all of it. Until then no scan with room skips an entry that
+// was the last of its priority when it came.
 func TestScanPolicyLosesNothing(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {
@@ -154,12 +153,12 @@ func among[T any](l *lane, from ...T) T { return from[l.chance.IntN(len(from))] 
 
 func (l *lane) oneIn(n int) bool { return l.chance.IntN(n) == 0 }
 
-// step is one thing that happens to a lane.
+// step is one event in the life of a lane.
 func (l *lane) step(t *testing.T) {
 	t.Helper()
 	priority := l.chance.Int32N(4)
 	switch l.chance.IntN(10) {
-	case 0, 1, 2: // work comes; of what was created earlier the creation is committed late
+	case 0, 1, 2: // work comes; work created earlier may be committed late
 		l.pass(among(l, 0, time.Millisecond))
 		age := among(l, 0, 0, 0, 10*time.Millisecond, 2*time.Second, time.Hour)
 		l.add(&entry{
@@ -205,7 +204,7 @@ func (l *lane) giveBack(r *running) {
 	}
 }
 
-// drain lets the claimer poll every second until it has all, and holds it to the time that this may take.
+// drain lets the claimer poll every second until it has everything, and checks how long that takes.
 func (l *lane) drain(t *testing.T) {
 	t.Helper()
 	for _, r := range l.running {

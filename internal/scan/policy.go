@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// A full scan is due after fullInterval, as soon as a scan came back short, or when the claimer is woken: at once, or
+// A full scan is due after fullInterval, when a scan came back short, or when the claimer is woken: then at once, or
 // after wokenInterval while each scan gets all it asks for anyway. It waits until full scans take no more than their
-// share of the time, many dead entries at the head or few, unless there is nothing else to do and the last one found
-// what the positions hide. One that was merely held up, by the network or a busy server, looks the same from here: so
-// none counts as longer than longScan, and no work waits longer than ten seconds before a position. The more of them
-// in a row were fruitless, the longer waits the next one, up to what it waits for under full load.
+// share of the time, however many dead entries are at the head. The exception: there is nothing else to do, and the
+// last full scan found work that the positions hide. A scan delayed by the network or a busy server looks the same
+// from here. So no scan counts as longer than longScan, and no work waits longer than ten seconds before a position.
+// The pause grows with each fruitless full scan in a row, up to the pause under full load.
 const (
 	fullInterval  = time.Second
 	wokenInterval = 100 * time.Millisecond
 	longScan      = 200 * time.Millisecond
-	loadedPace    = 50 // times what a full scan takes, while all scans get what they ask for
-	wokenPace     = 10 // the same for one that is woken for, or that would fill a short answer, after a fruitless one
+	loadedPace    = 50 // times the duration of a full scan, while all scans get all they ask for
+	wokenPace     = 10 // the same after a fruitless scan, if woken or to fill a short answer
 
-	lateInterval = time.Second // between a creation and its commit, for it to be found without a full scan
+	lateInterval = time.Second // between a creation and its commit, if it is to be found without a full scan
 )
 
-// A scan that came back short and took this long, and so much for each execution it leased, met thousands of entries
-// that it may not claim, or was merely held up: the lane itself tells, at little cost.
+// A scan that came back short and took this long, plus so much for each execution it leased, met thousands of entries
+// that it may not claim, or was merely delayed. Reading the ends of the lane decides which, at little cost.
 const (
 	longPass       = 5 * time.Millisecond
 	longPassEach   = 100 * time.Microsecond
@@ -31,15 +31,15 @@ const (
 )
 
 const (
-	// MaxPositions is of how many priorities a position is remembered. More are rare, and full scans serve them.
+	// MaxPositions limits how many priorities have a position. More are rare, and full scans serve them.
 	MaxPositions = 32
-	// Crowd is how many entries make a priority crowded.
+	// Crowd is the number of entries above which a priority is crowded.
 	Crowd = 5000
 )
 
-// A Policy is what a claimer remembers of its lane: the scan positions, and what decides when the next full scan is
-// due. A position only hides entries for a while; it never loses one. The zero value has no positions, and asks for a
-// full scan. It is safe for concurrent use.
+// A Policy is a claimer's memory of its lane: the scan positions, and the facts that decide when the next full scan
+// is due. A position only hides entries for a while; it never loses one. The zero value has no positions, and asks
+// for a full scan. It is safe for concurrent use.
 type Policy struct {
 	mu        sync.Mutex
 	positions positions
@@ -53,7 +53,8 @@ type Policy struct {
 	fruitless int           // in a row: they found nothing that the positions hide
 	before    int           // scans before the last one
 
-	// The last scan that came back short, after the positions and from the head, may have passed many entries over.
+	// Whether the last scan that came back short, after the positions and from the head, may have skipped many
+	// entries.
 	crowdedAfter, crowdedHead bool
 	endsTook                  time.Duration // to read the ends of the lane, the last time
 	roomyAt                   time.Time     // when there was no crowd
@@ -62,7 +63,7 @@ type Policy struct {
 // A Scan is one claim as the policy sees it.
 type Scan struct {
 	After  []Position // the positions it goes on after, highest priority first; none: a full scan, from the head
-	Ends   []Position // where the crowded priorities of the lane ended before it began, if that was asked for
+	Ends   []Position // the ends of the crowded priorities of the lane before it began, if they were read
 	Wanted int
 	Beside int // scans of other lanes in the same transaction: Began and Ended are those of all of them
 	Began  time.Time
@@ -78,7 +79,7 @@ type Found struct {
 	Resumed bool // an interrupted attempt: only full scans find them, wherever they stand
 }
 
-// Wake makes a full scan due, since there is work, which may stand before a position. Until it comes, scans go on a
+// Wake makes a full scan due, since there is new work, which may be before a position. Until that scan, scans start a
 // little before the positions.
 func (p *Policy) Wake() {
 	p.mu.Lock()
@@ -86,7 +87,7 @@ func (p *Policy) Wake() {
 	p.woken = true
 }
 
-// Next returns the positions to claim after; none when a full scan is due.
+// Next returns the positions to claim after, or none if a full scan is due.
 func (p *Policy) Next(now time.Time) []Position {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,16 +102,16 @@ func (p *Policy) Next(now time.Time) []Position {
 	for i := range p.positions {
 		next[i] = p.positions[i].Position
 		if p.woken && !p.filled {
-			// What was created then may have been committed since.
+			// Work created then may have been committed since.
 			next[i].CreatedAtMs -= lateInterval.Milliseconds()
 		}
 	}
 	return next
 }
 
-// MayFill says whether a scan that came back short may be filled by a full scan at once: while these find what the
-// positions hide they are worth what they take, since nothing else is to be done. Work that has only just come says
-// nothing: the next scan after the positions finds more of it.
+// MayFill reports whether a full scan may fill up a scan that came back short at once. While full scans find work
+// that the positions hide, they are worth their time, since there is nothing else to do. New work does not count: the
+// next scan after the positions finds it.
 func (p *Policy) MayFill(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,15 +125,15 @@ func (p *Policy) paced(now time.Time) bool {
 	return now.Sub(p.endedAt) > time.Duration(pace)*p.took
 }
 
-// WantsEnds says whether the ends of the lane are to be read before a scan begins, since the last one of its sort may
-// have met a crowd. [Policy.Ends] takes how that went.
+// WantsEnds reports whether the ends of the lane are to be read before a scan begins, since the last scan of its kind
+// may have met a crowd. [Policy.Ends] takes the result.
 func (p *Policy) WantsEnds(s *Scan, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return *p.crowded(s) && now.Sub(p.roomyAt) > fullInterval
 }
 
-// Ends notes that the ends of the lane were read, and whether it has a crowd.
+// Ends records that the ends of the lane were read, and whether it has a crowd.
 func (p *Policy) Ends(crowd bool, began, ended time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +143,8 @@ func (p *Policy) Ends(crowd bool, began, ended time.Time) {
 	}
 }
 
-// Begin notes that a scan begins. A full one answers all wake-ups so far; one that comes while it lasts is not lost.
+// Begin records that a scan begins. A full scan answers all wake-ups so far; one that arrives during the scan is
+// kept.
 func (p *Policy) Begin(s *Scan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,8 +153,8 @@ func (p *Policy) Begin(s *Scan) {
 	}
 }
 
-// Halted notes that a scan was not to claim, whatever the lane has. Nothing is learnt of it but that what comes meanwhile
-// may stand before a position, and that nothing else is to be done.
+// Halted records that a scan was not allowed to claim. The policy learns only that work arriving in the meantime may
+// be before a position, and that there is nothing else to do.
 func (p *Policy) Halted() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,11 +163,11 @@ func (p *Policy) Halted() {
 
 // End learns from a scan that succeeded.
 //
-// The positions move to the last execution found at each priority. Those of other priorities stay, until two full
-// scans have passed without work there. After the last one that a full scan found more may come before the old
-// position: the members of a flow are as old as the flow. So a full scan also moves them back.
+// The positions move to the last execution found at each priority. Those of other priorities stay until two full
+// scans have passed without work there. After the last execution that a full scan found there may be more before the
+// old position, since the members of a flow are as old as the flow. So a full scan also moves positions back.
 //
-// A scan that came back short has seen all up to the ends of the lane, as they were before it: the next one goes on
+// A scan that came back short has seen everything up to the ends of the lane before it began: the next one starts
 // after them.
 func (p *Policy) End(s *Scan) {
 	p.mu.Lock()
@@ -193,7 +195,7 @@ func (p *Policy) End(s *Scan) {
 	}
 }
 
-// passed notes that a scan came back short. The time it took says whether there may be a crowd.
+// passed records that a scan came back short. Its duration says whether there may be a crowd.
 func (p *Policy) passed(s *Scan, took time.Duration) {
 	*p.crowded(s) = took > p.endsTook+longPass+time.Duration(len(s.Found))*longPassEach+time.Duration(s.Beside)*longPassBeside
 	for _, end := range s.Ends {

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// A bench scans a lane by a policy, in a time of its own. tests/claim_claimer_test.go has the claims.
+// A bench scans a lane by a policy, in a time of its own. tests/claims has the tests of real claims.
 type bench struct {
 	Policy
 	now time.Time
@@ -21,12 +21,12 @@ func at(priority int32, created time.Duration) Found {
 	return Found{Position: Position{Priority: priority, CreatedAtMs: created.Milliseconds(), Execution: id.NewExecutionUUID()}}
 }
 
-// full is a full scan that is asked for wanted and takes so long.
+// full is a full scan that asks for wanted executions and takes so long.
 func (b *bench) full(wanted int, took time.Duration, found ...Found) {
 	b.scan(&Scan{Wanted: wanted, Found: found}, took)
 }
 
-// after is a scan after the positions as they stand.
+// after is a scan after the current positions.
 func (b *bench) after(wanted int, found ...Found) {
 	b.scan(&Scan{After: b.at(), Wanted: wanted, Found: found}, 0)
 }
@@ -51,7 +51,7 @@ func (b *bench) pass(d time.Duration) { b.now = b.now.Add(d) }
 
 func (b *bench) fullIsDue() bool { return len(b.Next(b.now)) == 0 }
 
-// wantPositions expects the next scan to go on after exactly these executions.
+// wantPositions expects the next scan to start after exactly these executions.
 func (b *bench) wantPositions(t *testing.T, want ...Found) {
 	t.Helper()
 	if !slices.EqualFunc(b.at(), want, func(p Position, f Found) bool { return p == f.Position }) {
@@ -75,8 +75,8 @@ func TestPolicyStartsWithAFullScan(t *testing.T) {
 	}
 }
 
-// A full scan from which work of a high priority comes says nothing of the others: if it forgot their positions, the
-// next claim there would need one more.
+// A full scan that finds work of a high priority says nothing about the others: if it forgot their positions, the
+// next claim there would need another full scan.
 func TestPolicyKeepsOtherPositionsAcrossFullScans(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -89,7 +89,7 @@ func TestPolicyKeepsOtherPositionsAcrossFullScans(t *testing.T) {
 	b.wantPositions(t, higher)
 }
 
-// A scan that was halted says nothing: the positions stay, full scans do not become rarer, and the next one is full.
+// A halted scan says nothing: the positions stay, full scans do not become rarer, and the next one is full.
 func TestPolicyIgnoresHaltedScans(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -109,7 +109,7 @@ func TestPolicyIgnoresHaltedScans(t *testing.T) {
 	}
 }
 
-// Of the work that a full scan found before the position there may be more than it took.
+// A full scan that found work before the position may have left more of it.
 func TestPolicyPositionReturnsToTheFullScansEnd(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -119,7 +119,7 @@ func TestPolicyPositionReturnsToTheFullScansEnd(t *testing.T) {
 	b.wantPositions(t, older)
 }
 
-// Claims after the positions answer out of order when two run at once; the position is the later one.
+// Two concurrent claims after the positions answer out of order; the position is the later one.
 func TestPolicyPositionNeverFallsAfterClaims(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -130,7 +130,7 @@ func TestPolicyPositionNeverFallsAfterClaims(t *testing.T) {
 	b.wantPositions(t, later)
 }
 
-// Ids decide between executions of one millisecond.
+// Ids order executions of the same millisecond.
 func TestPolicyPositionRisesWithIDs(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -153,7 +153,7 @@ func TestPolicyRemembersTheHighestPriorities(t *testing.T) {
 	b.wantPositions(t, found[:MaxPositions]...)
 }
 
-// A full scan that was held up for a minute, as by a server that stood still, does not keep work waiting for ten.
+// A full scan that was delayed for a minute, as by a stopped server, does not keep work waiting for ten.
 func TestPolicyScansSoonAfterADelayedScan(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -175,8 +175,8 @@ func TestPolicyScansSoonAfterADelayedScan(t *testing.T) {
 	}
 }
 
-// As long as slow full scans find what the positions hide, and nothing is found elsewhere, one follows the other.
-// Fruitless ones are paced, also when work came at that moment that a claim after the positions would have found.
+// While slow full scans find work that the positions hide, and other scans find none, one follows the other.
+// Fruitless ones are paced, even if new work arrived that a claim after the positions would have found.
 func TestPolicyRepeatsFruitfulFullScans(t *testing.T) {
 	t.Parallel()
 	resumed := at(1, 2*time.Hour)
@@ -212,8 +212,8 @@ func TestPolicyRepeatsFruitfulFullScans(t *testing.T) {
 	}
 }
 
-// While fruitless full scans are paced, a claimer that is woken goes back a little: what was committed late stands
-// there. Of what is older it learns by the next full scan, which stays due.
+// While fruitless full scans are paced, a woken claimer starts a little before the positions, where late commits are.
+// Older work has to wait for the next full scan, which stays due.
 func TestPolicyWakeGoesBackForLateCommits(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -241,7 +241,7 @@ func TestPolicyWakeGoesBackForLateCommits(t *testing.T) {
 	}
 }
 
-// A wake-up that comes while a full scan is under way is about what that scan may not have seen.
+// A wake-up during a full scan is about work that the scan may not have seen.
 func TestPolicyKeepsAWakeupDuringAFullScan(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -281,7 +281,7 @@ func TestPolicyAnswersWakeupsUnderLoad(t *testing.T) {
 	}
 }
 
-// A full scan that failed has answered nothing: the next one is as due as it was.
+// A full scan that failed has answered nothing: the next one stays due.
 func TestPolicyFailedFullScanStaysDue(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -293,7 +293,7 @@ func TestPolicyFailedFullScanStaysDue(t *testing.T) {
 	}
 }
 
-// Fruitless full scans become rarer, down to what is right under full load; one that finds what the positions hide
+// Fruitless full scans become rarer, down to the pace under full load; one that finds work that the positions hide
 // ends that.
 func TestFruitlessFullScansBecomeRarer(t *testing.T) {
 	t.Parallel()
@@ -317,8 +317,8 @@ func TestFruitlessFullScansBecomeRarer(t *testing.T) {
 	}
 }
 
-// A claim that comes back short takes the positions to the ends of the lane, where they are known: from the head at
-// every priority, after positions only at theirs, and never back.
+// A claim that comes back short moves the positions to the known ends of the lane: from the head at every priority,
+// after positions only at theirs, and never back.
 func TestPositionsMoveToTheEndsOfACrowdedLane(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -348,15 +348,15 @@ func TestPositionsMoveToTheEndsOfACrowdedLane(t *testing.T) {
 	if b.WantsEnds(head, b.now) {
 		t.Error("crowded after a claim that took as long as its executions do")
 	}
-	// What a full answer did not see it does not pass.
+	// A full answer does not move a position past entries it did not see.
 	b.scan(&Scan{Wanted: 1, Ends: []Position{at(1, 3*time.Hour).Position}, Found: []Found{at(5, 3*time.Hour)}}, time.Second)
 	if last := b.at()[2]; last != ends[2] {
 		t.Errorf("a claim that got all it asked for moved a position to the end of the lane, %+v", last)
 	}
 }
 
-// A scan among those of other lanes lasted as long as all of them: of that it may take a share without having met a crowd,
-// and by its share it is paced.
+// A scan in one transaction with scans of other lanes lasts as long as all of them. It may take its share of that
+// time without having met a crowd, and its pace follows from its share.
 func TestPolicyChargesItsShareOfAJointScan(t *testing.T) {
 	t.Parallel()
 	const beside = 9
@@ -380,7 +380,7 @@ func TestPolicyChargesItsShareOfAJointScan(t *testing.T) {
 	}
 }
 
-// Where the lane turned out to have no crowd it is not asked again for a second.
+// If the lane has no crowd, its ends are not read again for a second.
 func TestLaneEndsAreReadOnceASecond(t *testing.T) {
 	t.Parallel()
 	b := newBench()

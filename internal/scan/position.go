@@ -1,6 +1,5 @@
-// Package scan decides where a claimer looks for work in its lane: after the scan positions that it remembers, or by
-// a full scan from the head. It knows neither the database nor the clock: what a scan found and what time it is, its
-// caller says.
+// Package scan decides where a claimer looks for work in its lane: after the remembered scan positions, or by a full
+// scan from the head. It uses neither the database nor a clock: its caller passes the results of scans and the time.
 package scan
 
 import (
@@ -11,20 +10,20 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// A Position is a place in the order of a lane at one priority: that of an execution. Lower priorities come after it,
-// and of its own what was created later; ids decide between those of one millisecond.
+// A Position is the place of an execution in the order of a lane at one priority. After it come lower priorities and,
+// at the same priority, executions created later; ids order those of the same millisecond.
 type Position struct {
 	Priority    int32
 	CreatedAtMs int64
 	Execution   id.ExecutionUUID
 }
 
-// before says whether p comes first, of two positions of one priority.
+// before reports whether p comes first, of two positions of one priority.
 func (p Position) before(other Position) bool {
 	return cmp.Or(cmp.Compare(p.CreatedAtMs, other.CreatedAtMs), bytes.Compare(p.Execution[:], other.Execution[:])) < 0
 }
 
-// A remembered position is the one that the next scan of its priority goes on after.
+// A remembered position is the place after which the next scan of its priority starts.
 type remembered struct {
 	Position
 	by int // the last scan that found work of the priority, by number
@@ -37,7 +36,7 @@ func (ps positions) search(priority int32) (at int, found bool) {
 	return slices.BinarySearchFunc(ps, priority, func(p remembered, priority int32) int { return cmp.Compare(priority, p.Priority) })
 }
 
-// hides says whether a scan after the positions passes over an execution that stands at p.
+// hides reports whether a scan after the positions skips an execution at p.
 func (ps positions) hides(p Position) bool {
 	at, found := ps.search(p.Priority)
 	return !found || !ps[at].before(p)
@@ -56,5 +55,5 @@ func (ps positions) move(p Position, by int, back bool) positions {
 	return ps
 }
 
-// limited leaves out the lowest of too many priorities.
+// limited drops the lowest priorities if there are too many.
 func (ps positions) limited() positions { return ps[:min(len(ps), MaxPositions)] }

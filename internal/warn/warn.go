@@ -1,4 +1,4 @@
-// Package warn logs failures that repeat at a pace that a person can read.
+// Package warn logs repeated failures at a pace that a person can read.
 package warn
 
 import (

@@ -1,4 +1,4 @@
-// Package container runs a Postgres server in a container, for the tests and for whoever finds a server as they do.
+// Package container runs a Postgres server in a container, for the tests and for other users of internal/pgserver.
 package container
 
 import (

@@ -1,7 +1,7 @@
 // Package progress makes tests wait for progress instead of for a length of time.
 //
-// A wait fails when what it looks at has stood still for a minute, however long the whole takes. The minute is counted in
-// polls that really ran, so a process that gets no processor time, or whose server answers slowly, is not blamed for it.
+// A wait fails after a minute without progress, however long the whole takes. The minute is counted in polls that
+// really ran, so a process that gets no processor time, or whose server answers slowly, is not blamed for it.
 package progress
 
 import (
@@ -59,7 +59,7 @@ func Wait[C comparable](t testing.TB, what string, look func() (count C, done bo
 	}
 }
 
-// Equal is [Wait] for a value that is its own count: it waits until the value is what is wanted.
+// Equal is [Wait] for a value that is its own count: it waits until the value equals want.
 func Equal[C comparable](t testing.TB, what string, want C, look func() C) {
 	t.Helper()
 	Wait(t, what, func() (C, bool) {
@@ -94,9 +94,9 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// Context returns a context that ends when step has not been called for a minute. A test passes it to what would otherwise
-// block for ever, calls step for each thing that arrives, and stop when nothing more is to come; the end of the test calls
-// it too.
+// Context returns a context that ends when step has not been called for a minute. A test passes it to a call that
+// could block for ever, calls step for each arrival, and stop after the last one; the end of the test also calls
+// stop.
 func Context(t testing.TB, what string) (ctx context.Context, step, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
