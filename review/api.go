@@ -8,7 +8,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/api"
 )
 
-// startAPI compares the generated packages beside the databases, for it needs none. The function that it returns waits.
+// startAPI compares the generated packages while the databases are made, since it needs none. wait waits for the
+// result.
 func (r *review) startAPI(ctx context.Context) (wait func()) {
 	var result *api.Result
 	var err error

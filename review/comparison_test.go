@@ -24,9 +24,9 @@ import (
 
 var comparisonTable = flag.String("comparison", "", "write what squawk and sqlc vet say to the corpus as a table into this file; squawk has to be on PATH")
 
-// TestComparison asks squawk and sqlc vet about each change of the corpus. squawk sees the way up of each new or changed
-// migration, and is told whether it is a transaction; all its rules are on. sqlc vet prepares the queries on a database
-// that has all migrations.
+// TestComparison asks squawk and sqlc vet about each change of the corpus. squawk gets the way up of each new or
+// changed migration, and whether it is a transaction; all its rules are on. sqlc vet prepares the queries on a
+// database that has all migrations.
 func TestComparison(t *testing.T) {
 	if *comparisonTable == "" {
 		t.Skip("-comparison names no file")
@@ -93,7 +93,7 @@ func headOf(t *testing.T, dir string) (expectation, *project.Side) {
 	return want, side
 }
 
-// squawk returns the rules that it names, for what the change brings.
+// squawk returns the rules that squawk names for the change.
 func squawk(t *testing.T, head *project.Side) string {
 	t.Helper()
 	var rules []string
@@ -110,7 +110,7 @@ func squawk(t *testing.T, head *project.Side) string {
 		if m.Up.Transaction {
 			arguments = append([]string{"--assume-in-transaction"}, arguments...)
 		}
-		out, _ := exec.Command("squawk", arguments...).Output() // its exit code tells that it found something
+		out, _ := exec.Command("squawk", arguments...).Output() // its exit code means that it found something
 		var found []struct {
 			Rule string `json:"rule_name"`
 		}
@@ -125,7 +125,7 @@ func squawk(t *testing.T, head *project.Side) string {
 	return strings.Join(slices.Compact(rules), ", ")
 }
 
-// vet returns the first thing that sqlc vet says.
+// vet returns the first message of sqlc vet.
 func vet(t *testing.T, server string, head *project.Side) string {
 	t.Helper()
 	admin, err := pgx.Connect(t.Context(), server)

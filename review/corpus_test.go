@@ -20,12 +20,12 @@ import (
 
 var corpusCase = flag.String("case", "", "review only the cases of the corpus whose names begin so, and print their reports")
 
-// expectation is what a case of the corpus says of itself. Good ones name nothing: nothing may block them.
+// expectation is the expected result of a case of the corpus. Good cases name nothing: no finding may block them.
 type expectation struct {
 	About    string
 	Rule     string
 	Severity string
-	Lock     string // mode and relation that the rule's finding must tell
+	Lock     string // mode and relation that the rule's finding must name
 	Rewrites string
 	Order    string
 	Remove   []string // files of the base that the change deletes
@@ -116,7 +116,7 @@ func (want expectation) met(f report.Finding) bool {
 		return false
 	}
 	if mode, _, _ := strings.Cut(want.Lock, "Lock "); f.Rule == "lock-held-while-slow" {
-		// What is measured is the slow statement; the lock is an earlier one's.
+		// The slow statement is measured; the lock is an earlier one's.
 		if !strings.Contains(strings.ReplaceAll(f.Detail, " ", ""), strings.ToUpper(mode)) {
 			return false
 		}
@@ -154,7 +154,7 @@ func lay(t *testing.T, from, to string) {
 	}
 }
 
-// useSQLC puts the repository's own sqlc on PATH: the corpus has no module that would name one.
+// useSQLC puts the repository's own sqlc on PATH: the corpus has no module with a tool.
 func useSQLC(t *testing.T) {
 	t.Helper()
 	command := exec.Command("go", "tool", "-modfile=tools/go.mod", "-n", "sqlc")

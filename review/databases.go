@@ -13,14 +13,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// databases are those of a review. A copy is made of each before a part changes it.
+// databases are the databases of a review. A part that changes one works on a copy.
 type databases struct {
 	base, migrated *database.Database // from base's migrations, and that with head's applied
 	seeded         *database.Database // base's, with rows
 	before         *catalog.Catalog   // base's
 }
 
-// checkDatabases makes the databases and looks at them. Where the new migrations cannot be applied, the parts that need
+// checkDatabases makes the databases and compares them. If the new migrations cannot be applied, the parts that need
 // the result are skipped.
 func (r *review) checkDatabases(ctx context.Context) error {
 	r.say("Making the databases of before and after.")
@@ -37,13 +37,14 @@ func (r *review) checkDatabases(ctx context.Context) error {
 	}
 	if len(r.added) == 0 && len(r.report.Catalog) == 0 && reflect.DeepEqual(r.base.Queries, r.head.Queries) {
 		r.report.Order = report.AnyOrder
-		return nil // there is nothing to be run
+		return nil // there are no migrations to run
 	}
 	dbs.before = before
 	return r.checkSeeded(ctx, dbs)
 }
 
-// makeDatabases makes those without rows, and compares what head's migrations make of base's with what they make of nothing.
+// makeDatabases makes the empty databases. It compares the result of head's migrations on base's database with their
+// result on an empty one.
 func (r *review) makeDatabases(ctx context.Context) (dbs databases, before, after *catalog.Catalog, err error) {
 	var fresh *database.Database
 	var freshErr error
@@ -79,8 +80,8 @@ func (r *review) makeDatabases(ctx context.Context) (dbs databases, before, afte
 	return dbs, before, after, err
 }
 
-// continues reports whether head's migrations are base's with others after them. A database that they make of nothing
-// then is one that they make of base's, for the same texts are applied in the same order.
+// continues reports whether head's migrations are base's followed by others. Then both ways to head give the same
+// database, since the same texts are applied in the same order.
 func (r *review) continues() bool {
 	if len(r.base.Migrations) > len(r.head.Migrations) {
 		return false

@@ -1,8 +1,9 @@
-// Package review reviews a change to the schema and the queries of a project that uses sqlc and dbmate: it makes the
-// databases of before and after, runs the migrations on rows, and reports what the change does to the database, to the
-// queries and to the generated Go package.
+// Package review reviews a change to the schema and the queries of a project that uses sqlc and dbmate. It makes the
+// databases before and after the change, runs the migrations on rows, and reports the effects on the database, on the
+// queries and on the generated Go package.
 //
-// It needs git, and a PostgreSQL server on which it may create databases; internal/pgserver says how that is found.
+// It needs git, and a PostgreSQL server on which it may create databases; see internal/pgserver for the choice of the
+// server.
 package review
 
 import (
@@ -24,37 +25,38 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Config says what is reviewed. Only Base, or BaseDir, is required.
+// Config has the parameters of a review. Only Base, or BaseDir, is required.
 type Config struct {
 	// Dir is the project's folder, in a git repository unless BaseDir is set. Empty: the current one.
 	Dir string
-	// Base is the revision that the change goes to, Head the one that it ends at. What is compared with Head is the
-	// commit at which it left Base, as in a pull request. An empty Head is the working folder.
+	// Base is the revision that the change will be merged into, Head the last revision of the change. Head is
+	// compared with the commit at which it left Base, as in a pull request. An empty Head is the working folder.
 	Base, Head string
-	// BaseDir is a folder that stands for Base; there is no git then.
+	// BaseDir is a folder that takes the place of Base; then git is not used.
 	BaseDir string
-	// Seed is the file that says what rows look like, relative to Dir, taken from Head's revision. Empty: seed.yaml beside
-	// the folder of the migrations or in Dir; without one rows are made from the schema.
+	// Seed is the file that describes the rows, relative to Dir, taken from Head's revision. Empty: seed.yaml beside
+	// the folder of the migrations or in Dir. Without a file, rows are made from the schema.
 	Seed string
-	// Rows is how many rows all tables together get. 0: what the seed file says, else some thousands.
+	// Rows is the number of rows of all tables together. 0: the seed file's number, or else some thousands.
 	Rows int
-	// MigrationsDir is the folder of the migrations, relative to Dir. Empty: the only one that holds some.
+	// MigrationsDir is the folder of the migrations, relative to Dir. Empty: the only folder with migrations.
 	MigrationsDir string
-	// MigrationsTable is where dbmate keeps the versions. Empty: DBMATE_MIGRATIONS_TABLE of .env, else schema_migrations.
+	// MigrationsTable is dbmate's table of versions. Empty: DBMATE_MIGRATIONS_TABLE of .env, else schema_migrations.
 	MigrationsTable string
 	// Today decides which silencing comments have expired. Zero: today.
 	Today time.Time
-	// Container finds or runs a PostgreSQL server in a container of the image and returns its superuser's URL. Nil: a server
-	// is the one that DATABASE_URL names, or an embedded one.
+	// Container finds or runs a PostgreSQL server in a container of the image and returns its superuser's URL. Nil:
+	// the server is the one that DATABASE_URL names, or an embedded one.
 	Container func(ctx context.Context, image string) (serverURL string, err error)
 	// Log receives a line before each step that takes seconds. Nil: nowhere.
 	Log io.Writer
 }
 
-// Run reviews. It makes databases on the server and drops them before it returns.
+// Run reviews a change. It makes databases on the server and drops them before it returns.
 //
-// A part that cannot run is told in the report's Skipped, with the reason. Errors: what keeps the review as a whole from
-// being made, as a revision that does not exist, a base whose migrations fail, or no server. They hold no password.
+// The report's Skipped lists parts that could not run, with the reasons. Errors: the review as a whole is impossible,
+// for example because a revision does not exist, base's migrations fail, or there is no server. They hold no
+// password.
 func Run(ctx context.Context, config Config) (_ *report.Report, err error) {
 	if config.Base == "" && config.BaseDir == "" {
 		return nil, errors.New("no base is named")
@@ -92,7 +94,7 @@ func Run(ctx context.Context, config Config) (_ *report.Report, err error) {
 type review struct {
 	Config
 	base, head *project.Side
-	target     *project.Side // Base as it stands now, where head left it earlier; else nil
+	target     *project.Side // Base as it is now, if head left it earlier; else nil
 	added      []project.Migration
 	spec       *seed.Spec
 	server     *database.Server
@@ -140,7 +142,7 @@ func (r *review) openBase(ctx context.Context, dir string, opts project.Options)
 	return err
 }
 
-// check runs the parts, each after those that it builds on.
+// check runs the parts, each after those that it needs.
 func (r *review) check(ctx context.Context) error {
 	r.find(r.head.Findings...)
 	r.find(rules.Check(r.base, r.head, r.target)...)
@@ -160,7 +162,7 @@ func (r *review) skip(part, format string, arguments ...any) {
 
 func (r *review) say(format string, arguments ...any) { fmt.Fprintf(r.Log, format+"\n", arguments...) }
 
-// finish silences what comments accept, and puts everything into its order.
+// finish silences the findings that comments accept, and sorts everything.
 func (r *review) finish() *report.Report {
 	findings := rules.Silence(r.report.Findings, r.base, r.head, r.Today)
 	slices.SortStableFunc(findings, func(a, b report.Finding) int {

@@ -168,7 +168,8 @@ DROP TABLE item;
 	}
 }
 
-// A version that main took after the branch left it is taken, and what else main did since is no part of the change.
+// A version that main took after the branch left it is taken, and other later changes of main are no part of the
+// change.
 func TestRunComparesWithTheMergeBase(t *testing.T) {
 	s := newShop(t)
 	s.git("checkout", "-q", "-b", "branch")

@@ -14,7 +14,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/seed"
 )
 
-// fill makes the database with rows. What the change demands of them they meet where they can, so that it is seen at work.
+// fill makes the database with rows. The rows meet the constraints of the change if they can, so that the change
+// succeeds.
 func (r *review) fill(ctx context.Context, dbs *databases) (*seed.Result, error) {
 	var err error
 	if dbs.seeded, err = r.server.Copy(ctx, dbs.base, "seeded"); err != nil {
@@ -54,7 +55,7 @@ func (r *review) seedOptions(side *project.Side) seed.Options {
 	return opts
 }
 
-// readSeed reads the seed file of head. Without one rows are made from the schema.
+// readSeed reads the seed file of head. Without a file, rows are made from the schema.
 func (r *review) readSeed() (*seed.Spec, error) {
 	if r.Seed != "" {
 		return seed.ReadFile(filepath.Join(r.head.Dir, r.Seed))
@@ -68,7 +69,8 @@ func (r *review) readSeed() (*seed.Spec, error) {
 	return new(seed.Spec), nil
 }
 
-// within returns what the seed file says of tables and columns that a schema has: it is head's, and speaks of new ones too.
+// within returns the part of the seed file about tables and columns that a schema has: it is head's, and also
+// describes new ones.
 func within(spec *seed.Spec, schema *catalog.Catalog) *seed.Spec {
 	narrow := *spec
 	narrow.Tables = maps.Clone(spec.Tables)
@@ -95,8 +97,8 @@ func within(spec *seed.Spec, schema *catalog.Catalog) *seed.Spec {
 	return &narrow
 }
 
-// small returns what tells tables that stay small wherever the project runs: the seed file gives them a number of rows,
-// and it is none that counts as large.
+// small returns a function that reports tables that stay small in every deployment of the project: the seed file
+// gives them a number of rows that does not count as large.
 func (r *review) small(filled *seed.Result) func(table string) bool {
 	large := seed.LargeFrom(r.spec, seed.Options{Rows: r.Rows})
 	return func(table string) bool {

@@ -35,7 +35,7 @@ func (r *review) checkSeeded(ctx context.Context, dbs databases) error {
 	return r.checkQueries(ctx, dbs)
 }
 
-// observe runs the new migrations statement by statement. It runs alone: what the server writes meanwhile counts.
+// observe runs the new migrations statement by statement. Nothing else may run: all writes of the server count.
 func (r *review) observe(ctx context.Context, dbs databases, filled *seed.Result) error {
 	r.say("Running the new migrations, a statement at a time.")
 	return r.onCopy(ctx, dbs.seeded, "observed", func(d *database.Database) error {
@@ -66,8 +66,9 @@ func (r *review) rounds(ctx context.Context, dbs databases) error {
 	})
 }
 
-// checkQueries looks at the queries on the database with rows and on a copy of it with the new migrations. Where the rows
-// hinder them, which was told, there is no such copy: nothing is planned then, and queries run on empty tables.
+// checkQueries checks the queries on the database with rows and on a copy of it with the new migrations. If the rows
+// make the migrations fail, which is a finding already, there is no copy: nothing is planned, and queries run on
+// empty tables.
 func (r *review) checkQueries(ctx context.Context, dbs databases) error {
 	if len(r.base.Queries)+len(r.head.Queries) == 0 {
 		r.skip("queries", "there are none, so nothing is planned and tried")
@@ -130,7 +131,7 @@ func (r *review) roll(ctx context.Context, before, after *database.Database) err
 	return nil
 }
 
-// onCopy runs fn on a copy of a database, which is dropped then.
+// onCopy runs fn on a copy of a database, which it drops afterwards.
 func (r *review) onCopy(ctx context.Context, of *database.Database, label string, fn func(*database.Database) error) error {
 	d, err := r.server.Copy(ctx, of, label)
 	if err != nil {

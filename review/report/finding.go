@@ -1,7 +1,8 @@
-// Package report is what a review says: findings, the verdict that follows from them, and its forms for people and programs.
+// Package report has the result of a review: findings, the verdict that follows from them, and the forms for people
+// and programs.
 //
-// What it prints depends on nothing but the [Report]: the same change gives the same bytes, except for what was
-// measured, which stands apart in [Measured].
+// The output depends only on the [Report]: the same change gives the same bytes, except for measurements, which are
+// apart in [Measured].
 package report
 
 import (
@@ -9,16 +10,16 @@ import (
 	"time"
 )
 
-// Severity says what a finding asks of the reader.
+// Severity says how serious a finding is.
 type Severity int
 
-// From the one that needs nothing to the one that must not be merged.
+// From the harmless one to the one that must not be merged.
 const (
-	// Note tells what the change does; nothing is to be done.
+	// Note describes the change; there is nothing to do.
 	Note Severity = iota
 	// Advice is better followed, but the change may be merged without.
 	Advice
-	// Risk harms some databases or some deployments: somebody decides, and says so.
+	// Risk harms some databases or some deployments: a person must decide, and write the decision down.
 	Risk
 	// Blocking breaks programs, loses rows or stops writers on a database of any size.
 	Blocking
@@ -39,29 +40,29 @@ func (p Place) Compare(q Place) int {
 	return cmp.Or(cmp.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line))
 }
 
-// Finding is one thing that a reviewer should know.
+// Finding is one fact that a reviewer should know.
 type Finding struct {
-	// Rule names what was looked for, in words joined by hyphens: "lock-blocks-writers". Part of the output's format.
+	// Rule names the check, in words joined by hyphens: "lock-blocks-writers". It is part of the output's format.
 	Rule     string   `json:"rule"`
 	Severity Severity `json:"severity"`
 	Place    Place    `json:"place"`
-	// Object is the table, column, query, function or Go name that it is about.
+	// Object is the table, column, query, function or Go name concerned.
 	Object string `json:"object,omitempty"`
-	// Title is one line without a full stop. Detail explains it with the facts; Do says what to change. Both are Markdown.
+	// Title is one line without a full stop. Detail explains it with the facts; Do is the advice. Both are Markdown.
 	Title  string `json:"title"`
 	Detail string `json:"detail,omitempty"`
 	Do     string `json:"do,omitempty"`
-	// Measured is what a statement of a migration did, where one was run.
+	// Measured is the effect of a statement of a migration, if one was run.
 	Measured *Measured `json:"measured,omitempty"`
-	// Silenced is the reason that a comment gives for accepting it, until a day that has not passed. Empty: nobody did.
+	// Silenced is the reason in a comment that accepts the finding and has not expired. Empty: there is none.
 	Silenced string `json:"silenced,omitempty"`
 }
 
-// Measured is what was observed of one statement on the seeded database.
+// Measured is the observed effect of one statement on the seeded database.
 type Measured struct {
 	// Locks are the strongest modes held on each object that existed before the change, as pg_locks names them.
 	Locks []Lock `json:"locks,omitempty"`
-	// Rewrites are the tables whose files were replaced, Scans those that were read whole.
+	// Rewrites are the tables whose files were replaced, Scans those that were read in full.
 	Rewrites []string `json:"rewrites,omitempty"`
 	Scans    []string `json:"scans,omitempty"`
 	WALBytes int64    `json:"wal_bytes"`
@@ -78,13 +79,13 @@ type Lock struct {
 	Mode     string `json:"mode"` // "AccessExclusiveLock"
 }
 
-// Waiting is a query that would wait, and who runs it: the operations that its header names.
+// Waiting is a query that would wait, with the operations that its header names.
 type Waiting struct {
 	Query      string   `json:"query"`
 	Operations []string `json:"operations,omitempty"`
 }
 
-// Order is how a change can be deployed while the programs of before and after run beside each other.
+// Order is the order in which a change can be deployed while old and new programs run side by side.
 type Order string
 
 // The orders. The first two are safe in that order only.
@@ -103,7 +104,7 @@ type Report struct {
 	// Migrations are the files of the new ones, in order.
 	Migrations []string `json:"migrations"`
 	Order      Order    `json:"deploy_order"`
-	// Declared is the compatibility that the migrations declare, where they do.
+	// Declared is the compatibility that the migrations declare, if they do.
 	Declared string    `json:"declared_compatibility,omitempty"`
 	Findings []Finding `json:"findings"`
 	// Catalog are the differences between the two schemas, API those between the two generated packages, Plans those
@@ -111,13 +112,13 @@ type Report struct {
 	Catalog []Change `json:"catalog"`
 	API     []Change `json:"api"`
 	Plans   []Change `json:"plans"`
-	// Statements are those of the new migrations with what they did, in order.
+	// Statements are those of the new migrations with their measurements, in order.
 	Statements []Statement `json:"statements"`
 	// Skipped says which parts could not run, and why.
 	Skipped []string `json:"skipped,omitempty"`
 }
 
-// Change is a difference. Before is empty for what was added, After for what was removed.
+// Change is a difference. Before is empty for an added object, After for a removed one.
 type Change struct {
 	Kind   string `json:"kind"` // "column", "index", "function", "plan"
 	Object string `json:"object"`

@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// Marker is the first line of the Markdown form: what a program looks for that keeps one comment up to date.
+// Marker is the first line of the Markdown form. A program that keeps one comment up to date looks for it.
 const Marker = "<!-- ff schema review -->"
 
-// longestMarkdown is what the comments of code hosts hold, with a margin. What is folded is left out beyond it.
+// longestMarkdown is the limit of comments on code hosts, with a margin. Folded parts beyond it are left out.
 const longestMarkdown = 60_000
 
-// WriteMarkdown writes the report for a reviewer: the verdict, what to do, the order of deployment, and the rest folded.
+// WriteMarkdown writes the report for a reviewer: the verdict, the advice, the order of deployment, and the rest
+// folded.
 func WriteMarkdown(w io.Writer, r *Report, failOn Severity) error {
 	var open, noted, silenced []Finding
 	for _, f := range r.Findings {
@@ -105,7 +106,7 @@ var orderLines = map[Order]string{
 	NoOrder:     "**no order is safe**: programs of before and of after each fail on the other schema.",
 }
 
-// findings are those with something to do, the worst first. Many of one rule are told once in full.
+// findings writes the findings that need action, the worst first. Of many of one rule, one is written in full.
 func (p *page) findings(open []Finding) {
 	if len(open) == 0 {
 		return
@@ -147,7 +148,7 @@ func (p *page) fold(title, body string) {
 	p.text.WriteString(part)
 }
 
-// facts tells what a statement did, in one line.
+// facts describes the effect of a statement in one line.
 func facts(m *Measured) string {
 	if m == nil {
 		return ""
@@ -259,7 +260,7 @@ func place(p Place) string {
 	return code(fmt.Sprintf("%s:%d", p.File, p.Line))
 }
 
-// code is a span that shows the text as it is.
+// code returns a span that shows the text unchanged.
 func code(text string) string {
 	fence := "`"
 	for strings.Contains(text, fence) {

@@ -12,8 +12,8 @@ import (
 // levels are SARIF's names for the severities.
 var levels = map[Severity]string{Note: "none", Advice: "note", Risk: "warning", Blocking: "error"}
 
-// WriteSARIF writes the findings in SARIF 2.1.0, for programs that show them beside the lines. Those that a comment
-// accepts are there as suppressed, and what a statement did is among its finding's properties.
+// WriteSARIF writes the findings in SARIF 2.1.0, for programs that show them beside the lines. Findings that a
+// comment accepts are suppressed; the measurements of a statement are among its finding's properties.
 func WriteSARIF(w io.Writer, r *Report) error {
 	run := sarif.NewRunWithInformationURI("ff schema review", "https://github.com/flowfabric/flowfabric-go/blob/main/docs/schema-review.md")
 	run.WithColumnKind("unicodeCodePoints")
@@ -43,13 +43,13 @@ func result(run *sarif.Run, f Finding) *sarif.Result {
 		WithRuleIndex(run.GetRuleIndex(f.Rule)).
 		WithLevel(levels[f.Severity]).
 		WithMessage(sarif.NewTextMessage(text).WithMarkdown(text)).
-		// The same finding keeps it when lines move.
+		// A finding keeps its fingerprint when lines move.
 		WithPartialFingerprints(map[string]string{"finding/v1": fingerprint(f)})
 	if f.Place.File != "" {
 		res.AddLocation(sarif.NewLocationWithPhysicalLocation(at))
 	}
 	if f.Severity == Note {
-		res.WithKind("informational") // what has no level
+		res.WithKind("informational") // a finding without a level
 	}
 	properties := sarif.NewPropertyBag().Add("severity", f.Severity.String())
 	if f.Object != "" {

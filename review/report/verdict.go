@@ -8,26 +8,26 @@ import (
 	"strings"
 )
 
-// Verdict is what a report comes to.
+// Verdict is the overall result of a report.
 type Verdict string
 
-// The verdicts. Blocked means that the change is not to be merged as it is.
+// The verdicts. Blocked means that the change must not be merged as it is.
 const (
 	Clean    Verdict = "clean"
 	Advisory Verdict = "advisory"
 	Blocked  Verdict = "blocked"
 )
 
-// Exit codes of a command that prints a report. 1 and 2 are left to a command that failed and one that was called
-// wrongly: neither must look like a review that found little.
+// Exit codes of a command that prints a report. 1 and 2 are left for a command that failed or was called wrongly:
+// neither must look like a review that found little.
 const (
 	ExitClean    = 0
 	ExitAdvisory = 8
 	ExitBlocked  = 9
 )
 
-// Verdict says what the findings come to: [Blocked] with one of failOn or worse, [Advisory] with one that is more than
-// a note. A finding that a comment accepts does not count.
+// Verdict returns the overall result of the findings: [Blocked] if one is failOn or worse, [Advisory] if one is more
+// than a note. A finding that a comment accepts does not count.
 func (r *Report) Verdict(failOn Severity) Verdict {
 	worst := Note
 	for _, f := range r.Findings {
@@ -72,7 +72,7 @@ func (s *Severity) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// WriteJSON writes the report with its verdict. Lists that are empty are there, as [].
+// WriteJSON writes the report with its verdict. Empty lists are written as [].
 func WriteJSON(w io.Writer, r *Report, failOn Severity) error {
 	full := *r
 	full.Migrations = present(full.Migrations)

@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Result is what the generated packages differ by.
+// Result has the differences between the generated packages.
 type Result struct {
 	Changes  []report.Change
 	Findings []report.Finding
@@ -63,7 +63,7 @@ func Check(ctx context.Context, base, head *project.Side, dir string) (*Result, 
 	return r, nil
 }
 
-// generated returns the package of one side. Nil: there is none, and why is told.
+// generated returns the package of one side. Nil: there is none, and the reason is in r.
 func (r *Result) generated(ctx context.Context, side *project.Side, dir string) (*goPackage, error) {
 	made, err := generate(ctx, side, dir)
 	if errors.Is(err, errNoGenerator) {
@@ -92,7 +92,8 @@ func (r *Result) generated(ctx context.Context, side *project.Side, dir string) 
 	return load(made, side.SQLC)
 }
 
-// compare tells what apidiff sees, each name once: the methods of the generated interface are those of its type.
+// compare reports the differences that apidiff finds, each name once: the methods of the generated interface are
+// those of its type.
 func compare(r *Result, before, after *goPackage, at locator) {
 	seen := map[string]bool{}
 	for _, c := range apidiff.Changes(before.types, after.types).Changes {
@@ -159,7 +160,7 @@ func split(what string) (before, after string) {
 	return before, after
 }
 
-// bare takes the pointer, or the type that holds a value or NULL, off.
+// bare removes the pointer, or the type that holds a value or NULL.
 func bare(name string) string {
 	name = strings.TrimPrefix(name, "*")
 	if at := strings.LastIndexAny(name, "./"); at >= 0 {

@@ -20,7 +20,7 @@ import (
 
 var errNoGenerator = errors.New("sqlc was not found")
 
-// refusedError is what sqlc says of queries that it does not take.
+// refusedError is sqlc's message about queries that it refuses.
 type refusedError struct {
 	said  string
 	place report.Place
@@ -28,7 +28,7 @@ type refusedError struct {
 
 func (e *refusedError) Error() string { return "sqlc: " + e.said }
 
-// generate writes the package of a side into a copy of what sqlc reads, below dir, and returns the copy.
+// generate writes the package of a side into a copy of sqlc's input, below dir, and returns the copy.
 func generate(ctx context.Context, side *project.Side, dir string) (string, error) {
 	tool, err := find(ctx, side)
 	if err != nil {
@@ -44,7 +44,7 @@ func generate(ctx context.Context, side *project.Side, dir string) (string, erro
 			return "", err
 		}
 	}
-	// Other packages of the configuration may need what is not copied: all that it names is, then.
+	// Other packages of the configuration may need files that are not copied: then all files that it names are.
 	if err := copySQL(side.Dir, made); err != nil {
 		return "", err
 	}
@@ -85,7 +85,7 @@ func find(ctx context.Context, side *project.Side) (string, error) {
 
 var complaint = regexp.MustCompile(`(?m)^(\S+\.sql):(\d+):`)
 
-// placeIn finds the first line that sqlc complains of.
+// placeIn finds the first line in sqlc's messages.
 func placeIn(side *project.Side, said string) report.Place {
 	found := complaint.FindStringSubmatch(said)
 	if found == nil {
@@ -148,7 +148,8 @@ func hasGo(side *project.Side) bool {
 	return len(found) > 0
 }
 
-// differs returns a file of the committed package that is not what was made, or was not committed. Empty: none.
+// differs returns a file of the committed package that differs from the generated one, or was not committed. Empty:
+// none.
 func differs(side *project.Side, made string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(made, side.SQLC.Out, "*.go"))
 	if err != nil {

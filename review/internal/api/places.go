@@ -14,7 +14,8 @@ type locator struct {
 	added      []project.Migration
 }
 
-// place is the query's when its text changed or it is gone, else that of the new statement about the column or table.
+// place returns the query's place if its text changed or it is gone, else that of the new statement about the column
+// or table.
 func (l locator) place(name string) report.Place {
 	owner, field, _ := strings.Cut(name, ".")
 	before, was := query(l.base, owner)
@@ -37,7 +38,7 @@ func (l locator) place(name string) report.Place {
 	return report.Place{File: l.head.SQLC.Config}
 }
 
-// query returns the one that a function, its parameters or its row are made of.
+// query returns the query that a function, its parameters or its row come from.
 func query(side *project.Side, name string) (project.Query, bool) {
 	for _, end := range []string{"", "Params", "Row", "BatchResults"} {
 		if bare, has := strings.CutSuffix(name, end); has {
@@ -49,7 +50,7 @@ func query(side *project.Side, name string) (project.Query, bool) {
 	return project.Query{}, false
 }
 
-// statement finds the new one that changes the column, or makes or drops the table.
+// statement finds the new statement that changes the column, or creates or drops the table.
 func (l locator) statement(owner, field string, anyTable bool) (report.Place, bool) {
 	for _, m := range l.added {
 		for _, s := range m.Up.Statements {
@@ -80,7 +81,7 @@ func plain(name string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", `"`, "").Replace(name))
 }
 
-// same reports that sqlc makes the Go name of the table's: in camel case, in the singular.
+// same reports whether sqlc makes the Go name from the table's: in camel case, in the singular.
 func same(table, name string) bool {
 	t, n := plain(table), plain(name)
 	return t == n || t == n+"s" || t == n+"es" || t == strings.TrimSuffix(n, "y")+"ies" || strings.HasPrefix(n, t) && t != ""

@@ -14,10 +14,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
-// packagePath is that of both sides, for apidiff compares packages of one path.
+// packagePath is the path of both sides, since apidiff compares packages of one path.
 const packagePath = "generated"
 
-// goPackage is a generated package as others see it.
+// goPackage is a generated package as its importers see it.
 type goPackage struct {
 	types *types.Package
 }
@@ -46,11 +46,11 @@ func load(dir string, config *project.SQLC) (*goPackage, error) {
 		others.read(file)
 	}
 	check := types.Config{Importer: others, IgnoreFuncBodies: true, Error: func(error) {}}
-	made, _ := check.Check(packagePath, set, files, nil) // what cannot be understood is of no type, on both sides
+	made, _ := check.Check(packagePath, set, files, nil) // a type that cannot be resolved is invalid on both sides
 	return &goPackage{made}, nil
 }
 
-// declared tells a name's type, "T", "T.Field" or a function.
+// declared returns a name's type, "T", "T.Field" or a function.
 func (p *goPackage) declared(name string) string {
 	first, rest, _ := strings.Cut(name, ".")
 	object := p.types.Scope().Lookup(first)
@@ -75,7 +75,7 @@ func (p *goPackage) declared(name string) string {
 	})
 }
 
-// others are the packages that are imported, each with the types that are named of it. They have no inside.
+// others are the imported packages, each with the types that are used of it. They have no content.
 type others map[string]*types.Package
 
 // Import returns a package.
@@ -89,7 +89,7 @@ func (o others) Import(name string) (*types.Package, error) {
 	return made, nil
 }
 
-// lastName guesses what a package calls itself from its path: a version is no name.
+// lastName guesses the name of a package from its path: a version is no name.
 func lastName(name string) string {
 	last := path.Base(name)
 	if len(last) > 1 && last[0] == 'v' && strings.Trim(last[1:], "0123456789") == "" {
@@ -98,7 +98,7 @@ func lastName(name string) string {
 	return strings.TrimSuffix(last, ".go")
 }
 
-// read declares what a file names of other packages, with type parameters where it gives them.
+// read declares the names of other packages that a file uses, with type parameters if it gives any.
 func (o others) read(file *ast.File) {
 	imported := map[string]*types.Package{}
 	for _, spec := range file.Imports {

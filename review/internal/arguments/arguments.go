@@ -1,6 +1,6 @@
-// Package arguments chooses arguments for generated queries, so that they can be run and planned on a database that
-// was filled: a parameter that stands beside a column gets a value which that column holds. The columns of a table
-// give the values of one row, so that they go together. The same database gives the same arguments.
+// Package arguments chooses arguments for generated queries, so that they can be run and planned on a filled
+// database: a parameter beside a column gets a value of that column. The parameters for the columns of one table get
+// the values of one row, so that they go together. The same database gives the same arguments.
 package arguments
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/syntax"
 )
 
-// limit is what a LIMIT gets, and every number of which nothing is known.
+// limit is the argument of a LIMIT, and every number about which nothing is known.
 const limit = "100"
 
-// Values chooses on one connection. It is for one goroutine.
+// Values chooses on one connection. It must be used by one goroutine.
 type Values struct {
 	conn    *pgx.Conn
 	tables  map[string]*table // by name without schema
@@ -26,7 +26,7 @@ type Values struct {
 
 type table struct {
 	OID     uint32
-	Name    string // as SQL writes it
+	Name    string // in SQL syntax
 	Bare    string
 	Rows    int64
 	columns map[string]uint32
@@ -102,7 +102,7 @@ func (v *Values) For(ctx context.Context, sql string, types []uint32) ([]string,
 	return literals, nil
 }
 
-// Execute is the statement that runs a prepared one.
+// Execute returns the statement that runs a prepared one.
 func Execute(name string, literals []string) string {
 	if len(literals) == 0 {
 		return "EXECUTE " + name
@@ -110,7 +110,7 @@ func Execute(name string, literals []string) string {
 	return fmt.Sprintf("EXECUTE %s (%s)", name, strings.Join(literals, ", "))
 }
 
-// value is a value of the type that the column holds, else one of the type. Nil: NULL.
+// value returns a value of the column's type or else one of the parameter's type. Nil: NULL.
 func (v *Values) value(ctx context.Context, column string, relations []string, of uint32) (*string, error) {
 	k := v.types[of]
 	for _, name := range relations {
@@ -127,7 +127,7 @@ func (v *Values) value(ctx context.Context, column string, relations []string, o
 		if array {
 			wanted = v.types[k.Element]
 		}
-		// A text may become whatever the column is.
+		// A text may become any type of column.
 		if in != of && wanted.Category != "S" && v.types[in].Category != wanted.Category {
 			continue
 		}
@@ -146,7 +146,7 @@ func (v *Values) value(ctx context.Context, column string, relations []string, o
 	return v.usual(ctx, k)
 }
 
-// sample is the value of the column in a row from the middle of the table, or where it has none, in another row.
+// sample returns the value of the column in a row from the middle of the table or, if that is null, in another row.
 func (v *Values) sample(ctx context.Context, t *table, column string) (*string, error) {
 	if v.samples[t.OID] == nil {
 		v.samples[t.OID] = make(map[string]*string)
@@ -188,7 +188,7 @@ func (v *Values) sample(ctx context.Context, t *table, column string) (*string, 
 	return v.samples[t.OID][column], nil
 }
 
-// usual is a value of a type about which nothing else is known.
+// usual returns a value of a type about which nothing else is known.
 func (v *Values) usual(ctx context.Context, k kind) (*string, error) {
 	if k.Kind == "e" {
 		var label string
@@ -226,7 +226,7 @@ func (v *Values) usual(ctx context.Context, k kind) (*string, error) {
 	return nil, nil
 }
 
-// besides says beside which column each parameter stands: compared with it, assigned to it, or unnested as it.
+// besides returns the column beside each parameter: compared with it, assigned to it, or unnested as it.
 func besides(tree any) map[int]string {
 	found := make(map[int]string)
 	note := func(expression any, column string) {

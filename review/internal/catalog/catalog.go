@@ -1,8 +1,8 @@
-// Package catalog reads what a database consists of, and tells two of them apart: schemas, types, tables with their
+// Package catalog reads the objects of a database and compares two databases: schemas, types, tables with their
 // columns, constraints, indexes and storage parameters, views, functions, triggers, policies and comments.
 //
-// Objects of extensions and of PostgreSQL itself are left out. So is the order of columns in their table, which differs
-// between a database that grew by migrations and one that went down and up.
+// It leaves out objects of extensions and of PostgreSQL itself. It also ignores the order of columns in their table,
+// which differs between a database that grew by migrations and one that went down and up.
 package catalog
 
 import (
@@ -20,13 +20,13 @@ import (
 //go:embed facts.sql
 var factsQuery string
 
-// kinds are in the order in which differences are told.
+// kinds are in the order of the differences.
 var kinds = []string{
 	"schema", "extension", "type", "sequence", "table", "column", "constraint", "index", "view", "function", "trigger",
 	"policy", "statistics", "comment",
 }
 
-// Catalog is what one database consists of. Its objects are in stable order.
+// Catalog has the objects of one database, in stable order.
 type Catalog struct {
 	objects []object
 	known   map[key]int
@@ -34,24 +34,24 @@ type Catalog struct {
 
 type key struct{ kind, name string }
 
-// object is one of the catalog with what is said of it.
+// object is an object of the catalog with its properties.
 type object struct {
 	key
-	table string // that it is part of
+	table string // the table it is part of
 	facts []fact // by name
 }
 
 // fact is a property: of a column its "type", "nullability" and "default", of an index its "definition".
 type fact struct{ name, value string }
 
-// Read reads the catalog of the database that conn is on, without the tables named: a migration tool's own.
+// Read reads the catalog of the database that conn is connected to, without the named tables: a migration tool's own.
 func Read(ctx context.Context, conn *pgx.Conn, without ...string) (*Catalog, error) {
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
-	// What is in public is named without it, as migrations do.
+	// Objects in public are named without a schema, as in migrations.
 	if _, err := tx.Exec(ctx, "SET LOCAL search_path = public"); err != nil {
 		return nil, err
 	}
@@ -110,8 +110,8 @@ func (c *Catalog) HasColumn(table, column string) bool {
 	return has
 }
 
-// Diff returns what makes after out of before, each difference one line, in stable order: kinds from schemas to comments,
-// objects by name, their properties by name. Of what comes or goes with its table only the table is told.
+// Diff returns the changes from before to after, each difference one line, in stable order: kinds from schemas to
+// comments, objects by name, their properties by name. A new or removed table stands for all its parts.
 func Diff(before, after *Catalog) []report.Change {
 	names := map[key]bool{}
 	var all []key
@@ -153,7 +153,7 @@ func (c *Catalog) lacks(table string) bool {
 	return !has
 }
 
-// details are the parts of a table, and the text of what has a long one.
+// details returns the parts of a table, or the text of an object that has a long one.
 func (c *Catalog) details(o object) string {
 	var text strings.Builder
 	if o.kind != "table" {

@@ -85,7 +85,7 @@ CREATE STATISTICS x ON id, name FROM item;
 
 func TestDiff(t *testing.T) {
 	server := start(t)
-	// A view hinders a column's type from changing: it is made anew.
+	// A view keeps a column's type from changing, so it is created again.
 	drop, again := "DROP VIEW cheap;", "CREATE VIEW cheap AS SELECT id FROM item WHERE price < 20;"
 	a := catalogOf(t, server, before)
 	b := catalogOf(t, server, before+drop+strings.Replace(change, "CREATE OR REPLACE VIEW cheap AS SELECT id FROM item WHERE price < 20;", again, 1))

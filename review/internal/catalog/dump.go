@@ -14,14 +14,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// psqlCommand is what pg_dump writes for psql.
+// psqlCommand matches the commands that pg_dump writes for psql.
 var psqlCommand = regexp.MustCompile(`(?m)^\\(restrict|unrestrict|connect)\b.*$`)
 
 // toldDifferences is how many differences a finding lists.
 const toldDifferences = 12
 
-// CheckDump loads the committed dump of a side into the empty database that conn is on, and compares what it makes with
-// made, the catalog that the side's migrations make. Without a dump it finds nothing.
+// CheckDump loads the committed dump of a side into the empty database that conn is connected to. It compares the
+// result with made, the catalog after the side's migrations. Without a dump there are no findings.
 func CheckDump(ctx context.Context, side *project.Side, conn *pgx.Conn, made *Catalog) ([]report.Finding, error) {
 	if side.Dump == "" {
 		return nil, nil
@@ -35,7 +35,7 @@ func CheckDump(ctx context.Context, side *project.Side, conn *pgx.Conn, made *Ca
 		Title: "The committed dump is not what the migrations make",
 		Do:    "Write the dump anew from a migrated database: what is generated from it, and who reads it, sees another schema.",
 	}
-	// A dump names functions before what they use.
+	// A dump creates functions before the objects that they use.
 	_, err = conn.Exec(ctx, "SET check_function_bodies = off;\n"+psqlCommand.ReplaceAllString(string(text), ""))
 	if err != nil {
 		if ctx.Err() != nil {

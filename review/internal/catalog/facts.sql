@@ -1,4 +1,4 @@
--- What a database consists of, a property a row: kind, name, the table that it is part of ('' for none), property, value.
+-- The objects of a database, a property a row: kind, name, the table that it is part of ('' for none), property, value.
 -- An object's first row has the property '' and says only that it is there.
 WITH extension_member AS (
     SELECT d.classid, d.objid
@@ -94,7 +94,7 @@ facts AS (
                 CASE WHEN q.seqcycle THEN ' CYCLE' ELSE '' END
             ))
     ) AS f (property, value)
-    -- One of an identity column is told with the column.
+    -- That of an identity column is listed with the column.
     WHERE NOT EXISTS (
         SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = r.oid AND d.deptype = 'i'
     )
@@ -153,7 +153,7 @@ facts AS (
     FROM pg_constraint AS k
     JOIN table_like AS r ON r.oid = k.conrelid
     CROSS JOIN LATERAL (VALUES ('', ''), ('definition', pg_get_constraintdef(k.oid, true))) AS f (property, value)
-    -- That a column is not null is told with the column.
+    -- NOT NULL is listed with the column.
     WHERE k.contype NOT IN ('n', 't')
 
     UNION ALL
@@ -194,7 +194,7 @@ facts AS (
         VALUES
             ('', ''),
             ('result', coalesce(pg_get_function_result(p.oid), 'nothing')),
-            -- SET search_path FROM CURRENT keeps what the session has, with the user's schema or without: there is none.
+            -- SET search_path FROM CURRENT keeps the path of the session, with the user's schema or without: there is none.
             ('definition', CASE
                 WHEN p.prokind IN ('f', 'p') THEN regexp_replace(pg_get_functiondef(p.oid), $$SET search_path TO '"?[$]user"?', 'public'$$, $$SET search_path TO 'public'$$)
                 ELSE 'aggregate or window function'

@@ -23,7 +23,7 @@ import (
 type MigrationError struct {
 	Migration project.Migration
 	Down      bool
-	// Place is the line that the server names; the file as a whole where it names none.
+	// Place is the line that the server names, or the file as a whole if it names none.
 	Place report.Place
 	Err   error
 }
@@ -36,7 +36,7 @@ func (e *MigrationError) Error() string {
 	return fmt.Sprintf("%s, %s: %v", e.Migration.File, direction, e.Err)
 }
 
-// Reason is what the server says.
+// Reason is the server's message.
 func (e *MigrationError) Reason() string {
 	refused, ok := errors.AsType[*pq.Error](e.Err)
 	switch {
@@ -53,16 +53,16 @@ func (e *MigrationError) Unwrap() error { return e.Err }
 // quoted is a name in a message of the server.
 var quoted = regexp.MustCompile(`"([^"]+)"`)
 
-// Migrate applies those of the migrations that the database does not hold, by dbmate. table is dbmate's own.
+// Migrate applies the migrations that the database does not have, by dbmate. table is dbmate's own.
 //
-// Errors: [*MigrationError] for one that fails; those before it stay applied.
+// Errors: [*MigrationError] for a migration that fails; those before it stay applied.
 func (d *Database) Migrate(ctx context.Context, migrations []project.Migration, table string) error {
 	return d.dbmate(ctx, migrations, table, "Applying: ", (*dbmate.DB).Migrate)
 }
 
-// Rollback takes back the newest of the migrations that the database holds, by dbmate.
+// Rollback rolls back the newest of the migrations that the database has, by dbmate.
 //
-// Errors: [*MigrationError] when it fails; dbmate.ErrNoRollback when the database holds none of them.
+// Errors: [*MigrationError] if it fails; dbmate.ErrNoRollback if the database has none of them.
 func (d *Database) Rollback(ctx context.Context, migrations []project.Migration, table string) error {
 	return d.dbmate(ctx, migrations, table, "Rolling back: ", (*dbmate.DB).Rollback)
 }
@@ -81,7 +81,7 @@ func (d *Database) dbmate(ctx context.Context, migrations []project.Migration, t
 	settings := u.Query()
 	settings.Set("application_name", "ff schema review")
 	if settings.Get("sslmode") == "" {
-		// dbmate's driver asks for TLS where others try.
+		// dbmate's driver requires TLS by default, where other drivers only try it.
 		settings.Set("sslmode", map[bool]string{false: "disable", true: "require"}[d.server.tls])
 	}
 	u.RawQuery = settings.Encode()
@@ -99,7 +99,7 @@ func (d *Database) dbmate(ctx context.Context, migrations []project.Migration, t
 	if err == nil {
 		return nil
 	}
-	// dbmate's error does not tell which migration it is of, its log does.
+	// dbmate's error does not name its migration, but its log does.
 	_, after, found := cutLast(log.String(), announced)
 	name, _, _ := strings.Cut(after, "\n")
 	for _, m := range migrations {
@@ -120,7 +120,7 @@ func newMigrationError(m project.Migration, down bool, err error) error {
 		}
 	}
 	if e.Place.Line == 0 {
-		// Most refusals name what they are about, and no line.
+		// Most refusals name an object, but no line.
 		var named []string
 		for _, found := range quoted.FindAllStringSubmatch(e.Reason(), -1) {
 			named = append(named, found[1])

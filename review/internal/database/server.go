@@ -1,5 +1,5 @@
-// Package database makes the databases that a review works on: on the server that tests find (internal/pgserver),
-// migrated by dbmate, copied from one another, and dropped when the review ends.
+// Package database makes the databases of a review: on the server that tests use (internal/pgserver), migrated by
+// dbmate, copied from one another, and dropped when the review ends.
 package database
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgserver"
 )
 
-// A database is named ff_review_<key>_<number>_<label>. The review holds the advisory lock (reviewsLock, key) of database
-// postgres while it runs, so that the next one knows what was left behind and drops it.
+// A database is named ff_review_<key>_<number>_<label>. The review holds the advisory lock (reviewsLock, key) of
+// database postgres while it runs. So the next review recognises left-over databases and drops them.
 const reviewsLock = 0x66667276
 
-// fileCopySize is where copying a database's files becomes faster than writing them to the log as well.
+// fileCopySize is the size from which copying a database's files is faster than also writing them to the log.
 const fileCopySize = 256 << 20
 
 // Server is a server with the databases of one review. Its methods may be called by several goroutines.
@@ -47,9 +47,9 @@ type Server struct {
 // source.
 type Container func(ctx context.Context, image string) (serverURL string, err error)
 
-// Start finds the server, or starts one, and drops what killed reviews left on it. log tells of what takes seconds.
+// Start finds the server, or starts one, and drops the databases of killed reviews. It logs steps that take seconds.
 //
-// FF_POSTGRES, FF_POSTGRES_VERSION and DATABASE_URL choose the server, as they do for tests. Errors hold no password.
+// FF_POSTGRES, FF_POSTGRES_VERSION and DATABASE_URL choose the server, as for tests. Errors hold no password.
 func Start(ctx context.Context, container Container, log io.Writer) (*Server, error) {
 	found, err := pgserver.Start(ctx, pgserver.Options{Purpose: pgserver.Tests, Container: container, Log: log})
 	if err != nil {
@@ -110,10 +110,10 @@ func (s *Server) begin(ctx context.Context) error {
 	return nil
 }
 
-// Version is the server's, as server_version_num has it: 150004.
+// Version is the server's version in the form of server_version_num: 150004.
 func (s *Server) Version() int { return s.version }
 
-// Source says in a sentence which server was taken and why. It holds no password.
+// Source says in a sentence which server was chosen and why. It holds no password.
 func (s *Server) Source() string { return s.server.Source() }
 
 func (s *Server) url(name string) string {
@@ -122,7 +122,7 @@ func (s *Server) url(name string) string {
 	return u.String()
 }
 
-// Database is one that a review made.
+// Database is a database of a review.
 type Database struct {
 	Name string
 	// URL holds the password.
@@ -131,12 +131,12 @@ type Database struct {
 	server *Server
 }
 
-// Create makes an empty database. The label is part of its name, for who looks at the server meanwhile.
+// Create makes an empty database. The label is part of its name, for people who look at the server meanwhile.
 func (s *Server) Create(ctx context.Context, label string) (*Database, error) {
 	return s.create(ctx, label, "template0", "")
 }
 
-// Copy makes a database as of is. Nobody may be connected to that one.
+// Copy copies the database of, which must have no sessions.
 func (s *Server) Copy(ctx context.Context, of *Database, label string) (*Database, error) {
 	strategy := ""
 	if s.version >= 15_00_00 {
@@ -162,7 +162,7 @@ func (s *Server) create(ctx context.Context, label, template, strategy string) (
 	statement := fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s%s", pgx.Identifier{name}.Sanitize(), pgx.Identifier{template}.Sanitize(), strategy)
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		_, err := s.admin.Exec(ctx, statement)
-		// A session that was closed takes a moment to end, and two copies of one template wait for each other.
+		// A closed session takes a moment to end, and two copies of one template wait for each other.
 		if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "55006" && time.Now().Before(deadline) {
 			continue
 		}
@@ -199,7 +199,7 @@ func (s *Server) drop(ctx context.Context, name string) error {
 	return nil
 }
 
-// Close drops the databases that were made and lets go of the server. It does so even when ctx has ended.
+// Close drops all databases and releases the server, even if ctx has ended.
 func (s *Server) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()

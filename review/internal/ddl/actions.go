@@ -4,10 +4,10 @@ import (
 	parser "github.com/pganalyze/pg_query_go/v6"
 )
 
-// Kind is what a statement does to a relation.
+// Kind is the kind of a statement's effect on a relation.
 type Kind int
 
-// The kinds that rules tell apart. Other is any other change of a relation's definition.
+// The kinds that rules distinguish. Other is any other change of a relation's definition.
 const (
 	Other Kind = iota
 	CreateIndex
@@ -24,21 +24,21 @@ const (
 	Drop
 )
 
-// Action is one thing that a statement does to one relation.
+// Action is one effect of a statement on one relation.
 type Action struct {
 	Kind Kind
 	// Table is the relation as the statement names it; for Reindex of an index, the index.
 	Table string
 	// Object is the column, constraint, index or trigger.
 	Object string
-	// Concurrently and NotValid are the words by which it does not stop writers.
+	// Concurrently and NotValid are the keywords that keep it from stopping writers.
 	Concurrently, NotValid bool
 	// Column is the definition of an added one, Check the expression of an added check.
 	Column *parser.ColumnDef
 	Check  *parser.Node
 }
 
-// Creates returns the tables, views and sequences that the statement makes, as it names them.
+// Creates returns the tables, views and sequences that the statement creates, as it names them.
 func (s Statement) Creates() []string {
 	switch n := s.Node.Node.(type) {
 	case *parser.Node_CreateStmt:
@@ -55,7 +55,8 @@ func (s Statement) Creates() []string {
 	return nil
 }
 
-// Ephemeral reports a table that goes when its transaction ends, so that statements after it belong to that transaction.
+// Ephemeral reports a table that is dropped when its transaction ends, so that later statements belong to that
+// transaction.
 func (s Statement) Ephemeral() bool {
 	const goes = parser.OnCommitAction_ONCOMMIT_DROP
 	const empties = parser.OnCommitAction_ONCOMMIT_DELETE_ROWS
@@ -73,7 +74,7 @@ func nameOf(v *parser.RangeVar) string {
 	return v.GetRelname()
 }
 
-// Actions returns what the statement does to relations that exist, in order.
+// Actions returns the statement's effects on existing relations, in order.
 func (s Statement) Actions() []Action {
 	switch n := s.Node.Node.(type) {
 	case *parser.Node_IndexStmt:
@@ -143,7 +144,7 @@ func alterAction(table string, c *parser.AlterTableCmd) Action {
 	return a
 }
 
-// NotNullColumn returns the column of which an expression says that it is not null, and nothing else.
+// NotNullColumn returns the column if the expression says only that it is not null.
 func NotNullColumn(expression *parser.Node) (string, bool) {
 	test := expression.GetNullTest()
 	if test.GetNulltesttype() != parser.NullTestType_IS_NOT_NULL {

@@ -1,5 +1,5 @@
-// Package ddl tells what a statement of a migration says, from the tree that PostgreSQL's own parser makes of it.
-// What the statement does is not known here: that is observed (internal/observe).
+// Package ddl describes a statement of a migration, using the tree of PostgreSQL's own parser. It does not know the
+// statement's effects: internal/observe observes them.
 package ddl
 
 import (
@@ -27,7 +27,7 @@ func Parse(sql string) (Statement, error) {
 	return Statement{Node: tree.Stmts[0].Stmt}, nil
 }
 
-// Brief is the statement on one line, shortened to what tells it from others.
+// Brief returns the statement on one line, shortened to the part that distinguishes it.
 func Brief(sql string) string {
 	const most = 80
 	line := []rune(strings.Join(strings.Fields(sql), " "))
@@ -37,7 +37,7 @@ func Brief(sql string) string {
 	return string(line)
 }
 
-// Outside reports that PostgreSQL refuses the statement inside a transaction.
+// Outside reports whether PostgreSQL refuses the statement inside a transaction.
 func (s Statement) Outside() bool {
 	switch n := s.Node.Node.(type) {
 	case *parser.Node_IndexStmt:
@@ -87,8 +87,8 @@ func (s Statement) Control() (kind parser.TransactionStmtKind, is bool) {
 // Truncates reports TRUNCATE, which replaces files without reading or writing rows.
 func (s Statement) Truncates() bool { return s.Node.GetTruncateStmt() != nil }
 
-// Names returns the relations that the statement names, as "schema.name" or "name", in order, each once: also those
-// that a DROP names, which may be of another kind.
+// Names returns the relations that the statement names, as "schema.name" or "name", in order, each once. It includes
+// those that a DROP names, which may be of another kind.
 func (s Statement) Names() []string {
 	var names []string
 	seen := map[string]bool{}
@@ -110,7 +110,7 @@ func (s Statement) Names() []string {
 		parts := texts(object.GetList().GetItems())
 		switch s.Node.GetDropStmt().RemoveType {
 		case parser.ObjectType_OBJECT_TRIGGER, parser.ObjectType_OBJECT_POLICY, parser.ObjectType_OBJECT_RULE:
-			parts = parts[:max(0, len(parts)-1)] // ends in the name of what goes
+			parts = parts[:max(0, len(parts)-1)] // ends in the name of the dropped object
 		}
 		if n := len(parts); n > 1 {
 			add(parts[n-2], parts[n-1])

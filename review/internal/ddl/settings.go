@@ -7,10 +7,10 @@ import (
 	pgquery "github.com/wasilibs/go-pgquery"
 )
 
-// Setting is what a statement sets a parameter of the session to.
+// Setting is a parameter of the session and the value that a statement sets.
 type Setting struct {
 	Name string
-	// On is false for RESET, DEFAULT and zero: a timeout so set does not end anything.
+	// On is false for RESET, DEFAULT and zero: such a timeout never ends anything.
 	On bool
 	// Local: until the transaction ends.
 	Local bool
@@ -39,7 +39,7 @@ func (s Statement) Setting() (Setting, bool) {
 	return Setting{}, false
 }
 
-// zero reports a constant that stands for nothing: 0, '0', '0s', ”.
+// zero reports a constant that means zero: 0, '0', '0s', ”.
 func zero(n *parser.Node) bool {
 	c := n.GetAConst()
 	switch {

@@ -23,14 +23,14 @@ func (o *observation) small(oid uint32) bool {
 	return o.Small != nil && o.Small(r.name)
 }
 
-// slow is the work that grows with rows: it reads or copies relations, or changes their rows.
+// slow returns the relations whose work grows with rows: reading, copying or changing rows.
 func (o *observation) slow(d did) (worked, changed []uint32) {
 	worked = slices.DeleteFunc(slices.Concat(d.rewrote, d.scanned), o.small)
 	changed = slices.DeleteFunc(slices.Clone(d.changed), o.small)
 	return worked, changed
 }
 
-// stopping are the relations whose lock keeps programs out, strongest first, then by name. Nobody writes to a
+// stopping returns the relations whose lock stops programs, strongest first, then by name. Programs never write to a
 // materialized view, and an index stands for its table.
 func (o *observation) stopping(h held) []uint32 {
 	oids := slices.DeleteFunc(slices.Collect(maps.Keys(h)), func(oid uint32) bool {
@@ -46,7 +46,7 @@ func (o *observation) stopping(h held) []uint32 {
 	return oids
 }
 
-// table is the name of a relation, or of the one that an index stands for.
+// table returns the name of a relation, or of the table of an index.
 func (o *observation) table(oid uint32) string {
 	if r := o.old[oid]; r.isIndex() {
 		return o.old[r.table].name
@@ -54,7 +54,7 @@ func (o *observation) table(oid uint32) string {
 	return o.old[oid].name
 }
 
-// judge says what follows from what a statement did, and adds its locks to those of the transaction.
+// judge derives findings from a statement's effects, and adds its locks to those of the transaction.
 func (o *observation) judge(run *running, saw seen) {
 	stopping := o.stopping(saw.held)
 	worked, changed := o.slow(saw.did)
@@ -89,7 +89,7 @@ func (o *observation) judge(run *running, saw seen) {
 
 func (o *observation) find(f report.Finding) { o.result.Findings = append(o.result.Findings, f) }
 
-// stops is about a statement that holds a lock while it works.
+// stops is the finding for a statement that holds a lock while it works.
 func (o *observation) stops(saw seen, stopping []uint32, h held, worked []uint32) report.Finding {
 	first := stopping[0]
 	rule, who := "lock-blocks-writers", "writers"
@@ -105,8 +105,8 @@ func (o *observation) stops(saw seen, stopping []uint32, h held, worked []uint32
 	}
 }
 
-// keeps is about a statement that works while the transaction holds the lock of an earlier one. It is said of the first
-// such statement.
+// keeps adds a finding for a statement that works while the transaction holds the lock of an earlier one, once for
+// the first such statement.
 func (o *observation) keeps(run *running, saw seen, earlier []uint32, h held, worked []uint32) {
 	first := earlier[0]
 	if run.kept[first] >= h[first] {
@@ -127,7 +127,7 @@ func (o *observation) keeps(run *running, saw seen, earlier []uint32, h held, wo
 	})
 }
 
-// writes is about a statement that changes most rows of tables.
+// writes is the finding for a statement that changes most rows of tables.
 func (o *observation) writes(saw seen, changed []uint32) report.Finding {
 	names := o.old.names(changed)
 	return report.Finding{
@@ -139,7 +139,7 @@ func (o *observation) writes(saw seen, changed []uint32) report.Finding {
 	}
 }
 
-// judgeUntimed says once a migration that its short locks are waited for without end.
+// judgeUntimed adds one finding for a migration with short locks that others wait for without a limit.
 func (o *observation) judgeUntimed(run *running) {
 	if len(run.untimed) == 0 {
 		return
@@ -180,7 +180,7 @@ func (o *observation) failsOnRows(s project.Statement, tree ddl.Statement, err e
 	}
 	severity := report.Risk
 	if code(err) == notNull && slices.ContainsFunc(tree.Actions(), func(a ddl.Action) bool { return a.Kind == ddl.AddColumn }) {
-		severity = report.Blocking // whatever the rows hold, they do not have the new column
+		severity = report.Blocking // no row has the new column
 	}
 	o.find(report.Finding{
 		Rule: "fails-on-rows", Severity: severity, Place: s.Place, Object: object,
@@ -190,7 +190,7 @@ func (o *observation) failsOnRows(s project.Statement, tree ddl.Statement, err e
 	})
 }
 
-// refusal is what the server says, without the values of rows: those of class 22 hold some, and so do details.
+// refusal returns the server's message, without values of rows: those of class 22 hold some, and so do details.
 func refusal(err error) string {
 	refused, is := errors.AsType[*pgconn.PgError](err)
 	if !is || strings.HasPrefix(refused.Code, "22") {
@@ -199,7 +199,7 @@ func refusal(err error) string {
 	return fmt.Sprintf("The database says: %s (SQLSTATE %s).", refused.Message, refused.Code)
 }
 
-// work says what a statement did to the relations that count.
+// work describes a statement's effects on the relations that count.
 func (o *observation) work(d did, worked []uint32) string {
 	pick := func(from []uint32) []string {
 		return o.old.names(slices.DeleteFunc(slices.Clone(from), func(oid uint32) bool { return !slices.Contains(worked, oid) }))
@@ -254,11 +254,11 @@ func shortened(parts []string, most int) string {
 	return strings.Join(parts, "")
 }
 
-// advice is what the rules know of the statement's kind.
+// advice returns the advice of the rules for the statement's kind.
 func advice(tree ddl.Statement) string {
 	for _, a := range tree.Actions() {
 		if a.Kind == ddl.Validate {
-			continue // alone, it stops nobody
+			continue // alone, it stops no program
 		}
 		if do := rules.Advise(a); do != "" {
 			return do
@@ -267,8 +267,8 @@ func advice(tree ddl.Statement) string {
 	return "Do the work that grows with the rows in a statement that holds no such lock, or while nobody uses the table."
 }
 
-// Replace takes the guesses of internal/rules out of findings where the statement was observed: what was seen stands
-// for them.
+// Replace removes the guesses of internal/rules from the findings if the statement was observed: the observations
+// replace them.
 func Replace(guessed []report.Finding, seen *Result) []report.Finding {
 	observed := map[report.Place]bool{}
 	for _, s := range seen.Statements {

@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/ddl"
 )
 
-// keys are the foreign keys of base: what an insert into a table locks, and what a delete from it does.
+// keys are the foreign keys of base: the locks of an insert into a table, and of a delete from it.
 type keys struct {
 	inserts, deletes map[uint32]held
 	tables           map[string]uint32 // by name; one that has to be quoted is not found
@@ -44,7 +44,7 @@ func (o *observation) readKeys(ctx context.Context) (keys, error) {
 	return k, err
 }
 
-// of returns what a statement's inserts and deletes lock by foreign keys, one step far.
+// of returns the locks that a statement's inserts and deletes take by foreign keys, one step far.
 func (k keys) of(sql string) held {
 	all := held{}
 	tree, err := ddl.Parse(sql)

@@ -20,35 +20,36 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Options say what is observed.
+// Options are the parameters of [Check].
 type Options struct {
 	// Migrations are the new ones, in order.
 	Migrations []project.Migration
-	// Queries are those of the programs that run while the change is deployed: base's.
+	// Queries are those of the programs that run during the deployment: base's.
 	Queries []project.Query
-	// Small reports a table that stays small wherever the project runs: what is done to its rows takes no time. The name
-	// is as SQL writes it. Nil: there is none.
+	// Small reports a table that stays small in every deployment of the project: work on its rows takes no time. The
+	// name is in SQL syntax. Nil: there is none.
 	Small func(table string) bool
 }
 
-// Result is what was seen.
+// Result has the observations.
 type Result struct {
 	Statements []report.Statement
 	Findings   []report.Finding
-	// Skipped are sentences about what could not be seen.
+	// Skipped are sentences about steps that could not be observed.
 	Skipped []string
 }
 
-// Check runs the migrations on a database that holds base's schema and rows, and leaves it at head's schema as far as
-// the statements succeeded. connect opens sessions on it; nobody else may use it meanwhile. It opens eight at the most.
+// Check runs the migrations on a database with base's schema and rows. It leaves the database at head's schema, as
+// far as the statements succeeded. connect opens sessions on it, eight at most; no other session may use it
+// meanwhile.
 //
-// An error means that nothing is known: the server failed, or ctx ended. A statement that fails is reported, and those
-// after it are tried nevertheless.
+// An error means that there is no result: the server failed, or ctx ended. A statement that fails is reported, and
+// those after it are tried nevertheless.
 func Check(ctx context.Context, connect func(context.Context) (*pgx.Conn, error), opts Options) (_ *Result, err error) {
 	o := &observation{Options: opts, connect: connect, result: new(Result), seen: map[string][]report.Waiting{}}
 	defer func() {
 		for _, conn := range o.open {
-			// The sessions end with the review; a failure to say goodbye changes nothing.
+			// The sessions end with the review; an error of closing changes nothing.
 			_ = conn.Close(context.WithoutCancel(ctx))
 		}
 	}()
@@ -88,16 +89,16 @@ type observation struct {
 	connect func(context.Context) (*pgx.Conn, error)
 	open    []*pgx.Conn
 	main    *pgx.Conn // runs the statements
-	watch   *pgx.Conn // sees what main holds
+	watch   *pgx.Conn // sees the locks of main
 	trying  []*pgx.Conn
-	turn    sync.Mutex // whose query runs, and is not only analysed
+	turn    sync.Mutex // held by the query that runs, and is not only analysed
 	old     relations
 	needs   []need
-	seen    map[string][]report.Waiting // by what is locked
+	seen    map[string][]report.Waiting // by the locked relations
 	result  *Result
 }
 
-// session opens one with settings that make runs alike: parallel workers would count on their own.
+// session opens a session with settings that make runs alike: parallel workers would count on their own.
 func (o *observation) session(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := o.connect(ctx)
 	if err != nil {
@@ -116,20 +117,20 @@ func settle(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// running is a migration as far as it has run.
+// running is the state of a migration that runs.
 type running struct {
 	project.Migration
 	timeout  bool // lock_timeout is set
 	together bool // its statements need one transaction
-	// held are the locks of the transaction so far, by whom: what they add up to when it is one.
+	// held are the locks of the transaction so far, by statement: their sum counts if it is one transaction.
 	held held
 	by   map[uint32]report.Place
-	kept held // what was said to be held too long
+	kept held // locks already reported as held too long
 	// untimed are the statements that took locks without a timeout.
 	untimed []seen
 }
 
-// seen is what was observed of a statement.
+// seen has the observations of a statement.
 type seen struct {
 	project.Statement
 	tree     ddl.Statement
@@ -183,7 +184,7 @@ func exec(ctx context.Context, conn *pgx.Conn, sql string) error {
 	return err
 }
 
-// isServers reports that the server refused, and the session goes on.
+// isServers reports that the server refused, and the session continues.
 func isServers(err error) bool {
 	_, is := errors.AsType[*pgconn.PgError](err)
 	return is
@@ -243,7 +244,7 @@ func (o *observation) statement(ctx context.Context, run *running, s project.Sta
 	return nil
 }
 
-// passing notes a refusal of the server, and returns any other error.
+// passing records a refusal of the server, and returns any other error.
 func (o *observation) passing(err error, s project.Statement) error {
 	if refused, is := errors.AsType[*pgconn.PgError](err); is {
 		o.result.Skipped = append(o.result.Skipped, fmt.Sprintf("%s: `%s` could not be observed, as the database refuses it here: %s (SQLSTATE %s)",
@@ -292,7 +293,7 @@ func (o *observation) inside(ctx context.Context, run *running, s project.Statem
 	return saw, exec(ctx, o.main, end)
 }
 
-// measure fills in what follows from locks and work, while the locks are held.
+// measure fills in the waiting queries and the work, while the locks are held.
 func (o *observation) measure(ctx context.Context, saw *seen) error {
 	m := &saw.measured
 	m.Locks = o.old.locks(saw.held)

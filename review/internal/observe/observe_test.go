@@ -86,7 +86,7 @@ var template struct {
 	db *database.Database
 }
 
-// seeded returns a database of its own that holds the base schema and its rows.
+// seeded returns a new database with the base schema and rows.
 func seeded(t testing.TB) *database.Database {
 	t.Helper()
 	template.Lock()
@@ -146,7 +146,7 @@ func check(t testing.TB, db *database.Database, ups ...string) *observe.Result {
 	return result
 }
 
-// said is rule, severity and object of each finding.
+// said returns rule, severity and object of each finding.
 func said(r *observe.Result) string {
 	var lines []string
 	for _, f := range r.Findings {
@@ -155,7 +155,7 @@ func said(r *observe.Result) string {
 	return strings.Join(lines, "; ")
 }
 
-// did is the last statement's locks, work and waiting queries.
+// did returns the last statement's locks, work and waiting queries.
 func did(r *observe.Result) string {
 	if len(r.Statements) == 0 {
 		return ""

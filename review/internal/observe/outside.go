@@ -12,8 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
-// outside runs a statement that no transaction takes. It is held up where it asks for its first lock on the tables that
-// it names, and that lock is what it is reported to hold.
+// outside runs a statement that cannot run in a transaction. It is stopped at its first lock on the tables that it
+// names, and reported to hold that lock.
 func (o *observation) outside(ctx context.Context, s project.Statement, tree ddl.Statement) (seen, error) {
 	saw := seen{Statement: s, tree: tree, outside: true, held: held{}}
 	brake, err := o.brake(ctx, tree)
@@ -46,7 +46,7 @@ func (o *observation) outside(ctx context.Context, s project.Statement, tree ddl
 	if err != nil {
 		return saw, err
 	}
-	// Its counters have gone with its own transactions, so only files tell of its work.
+	// Its counters have gone with its own transactions, so only files show its work.
 	after.counters = before.counters
 	saw.did = o.old.between(before, after, tree.Truncates())
 	saw.measured.WALBytes = after.wal - before.wal
@@ -56,7 +56,7 @@ func (o *observation) outside(ctx context.Context, s project.Statement, tree ddl
 	return saw, err
 }
 
-// whileHeldUp looks at main until it waits for the brake or has ended, and leaves in ended how it has.
+// whileHeldUp watches main until it waits for the brake or has ended, and leaves its result in ended.
 func (o *observation) whileHeldUp(ctx context.Context, ended chan error, saw *seen) error {
 	pid := o.main.PgConn().PID()
 	for {
@@ -77,7 +77,7 @@ func (o *observation) whileHeldUp(ctx context.Context, ended chan error, saw *se
 			return err
 		}
 		for oid, m := range locks {
-			if waits || m >= shareUpdateExclusive { // passing row locks of a procedure that commits are chance
+			if waits || m >= shareUpdateExclusive { // brief row locks of a procedure that commits appear by chance
 				saw.held[oid] = max(saw.held[oid], m)
 			}
 		}

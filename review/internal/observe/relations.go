@@ -41,7 +41,7 @@ func (m mode) words() string {
 
 func modeOf(name string) mode { return mode(max(0, slices.Index(modeNames[:], name))) }
 
-// conflicts is PostgreSQL's table: who holds m keeps out who asks for n.
+// conflicts is PostgreSQL's table: a lock in mode m keeps out a request for n.
 func (m mode) conflicts(n mode) bool {
 	if m > n {
 		m, n = n, m
@@ -59,17 +59,17 @@ func (m mode) conflicts(n mode) bool {
 	return m != 0
 }
 
-// relation is a table, view, index or sequence of before the change.
+// relation is a table, view, index or sequence that existed before the change.
 type relation struct {
 	oid, table uint32 // table: of an index
 	name       string
-	kind       byte // as pg_class.relkind
+	kind       byte // as in pg_class.relkind
 	rows       int64
 }
 
 func (r relation) isIndex() bool { return r.kind == 'i' || r.kind == 'I' }
 
-// relations are those of before the change, by OID.
+// relations are the relations before the change, by OID.
 type relations map[uint32]relation
 
 func readRelations(ctx context.Context, conn *pgx.Conn) (relations, error) {
@@ -104,7 +104,7 @@ func readRelations(ctx context.Context, conn *pgx.Conn) (relations, error) {
 	return all, nil
 }
 
-// held are the strongest modes on relations of before the change.
+// held are the strongest modes on relations that existed before the change.
 type held map[uint32]mode
 
 func (h held) add(more held) {
@@ -113,8 +113,8 @@ func (h held) add(more held) {
 	}
 }
 
-// readLocks returns what a session holds, or with waiting also what it waits for. ACCESS SHARE, which every query
-// takes, is left out unless all is asked for.
+// readLocks returns the locks that a session holds and, with waiting, those it waits for. It leaves out ACCESS SHARE,
+// which every query takes, unless all is set.
 func (rs relations) readLocks(ctx context.Context, conn *pgx.Conn, pid uint32, waiting, all bool) (held, error) {
 	rows, err := conn.Query(ctx, `
 		SELECT l.relation, l.mode FROM pg_locks AS l
@@ -135,7 +135,7 @@ func (rs relations) readLocks(ctx context.Context, conn *pgx.Conn, pid uint32, w
 	return h, err
 }
 
-// locks lists what is held, by name. An index is listed when its lock is stronger than its table's, and keeps readers out.
+// locks lists held locks by name. An index is listed if its lock is stronger than its table's, and keeps readers out.
 func (rs relations) locks(h held) []report.Lock {
 	var list []report.Lock
 	for oid, m := range h {
@@ -159,12 +159,12 @@ func (rs relations) names(oids []uint32) []string {
 	return names
 }
 
-// counters are what a transaction did to a table.
+// counters are a transaction's counters for a table.
 type counters struct {
 	scans, read, fetched, changed int64
 }
 
-// state is what statements change, as their own session sees it.
+// state is the state that statements change, as seen by their own session.
 type state struct {
 	files    map[uint32]uint32
 	counters map[uint32]counters
@@ -203,7 +203,7 @@ func (rs relations) readState(ctx context.Context, conn *pgx.Conn) (state, error
 	return s, err
 }
 
-// did is the work of a statement on relations of before the change.
+// did is the work of a statement on relations that existed before the change.
 type did struct {
 	rewrote, scanned, changed []uint32
 }

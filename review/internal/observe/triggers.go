@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// trigger is one of a table, with what it runs.
+// trigger is a trigger of a table, with its function.
 type trigger struct {
 	oid, table              uint32
 	name, function          string
@@ -39,8 +39,8 @@ func readTriggers(ctx context.Context, conn *pgx.Conn) (map[uint32]trigger, erro
 	return all, err
 }
 
-// newTriggers writes to the tables that triggers were added to or changed for: two transactions, two rows. Who waits
-// for the other while the trigger is on, and not while it is off, waits by it.
+// newTriggers writes to the tables that have new or changed triggers: two transactions, two rows. If one waits for
+// the other while the trigger is on, and not while it is off, the trigger is the cause.
 func (o *observation) newTriggers(ctx context.Context, before map[uint32]trigger) error {
 	after, err := readTriggers(ctx, o.watch)
 	if err != nil {
@@ -124,7 +124,7 @@ func (o *observation) newTrigger(ctx context.Context, pair [2]*pgx.Conn, t trigg
 	return nil
 }
 
-// placeOf is the statement that makes the trigger, or else the one that makes its function, the last such.
+// placeOf returns the last statement that creates the trigger, or else its function.
 func (o *observation) placeOf(t trigger) report.Place {
 	var byName, byFunction, last report.Place
 	for _, m := range o.Migrations {
@@ -150,7 +150,7 @@ func (o *observation) placeOf(t trigger) report.Place {
 	return last
 }
 
-// someRows returns the first three, the middle and the last row as they lie.
+// someRows returns the first three, the middle and the last row in physical order.
 func (o *observation) someRows(ctx context.Context, table string) ([]string, error) {
 	rows, err := o.watch.Query(ctx, fmt.Sprintf(`
 		SELECT c::text FROM (SELECT ctid AS c, row_number() OVER (ORDER BY ctid) AS i, count(*) OVER () AS n FROM ONLY %s) AS numbered
@@ -161,10 +161,10 @@ func (o *observation) someRows(ctx context.Context, table string) ([]string, err
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// write is a way to write to a row: "%[1]s" is where it lies, "%[2]d" which of two writers writes.
+// write is a way to write to a row: "%[1]s" is its place, "%[2]d" the number of the writer.
 type write struct{ verb, sql string }
 
-// writesOf returns statements for which the trigger fires, as far as its WHEN lets it.
+// writesOf returns statements for which the trigger fires, as far as its WHEN allows.
 func (o *observation) writesOf(ctx context.Context, t trigger, table string) ([]write, error) {
 	rows, err := o.watch.Query(ctx, `
 		SELECT quote_ident(a.attname), coalesce(y.typcategory::text, ''), y.typname::text, EXISTS (
@@ -207,8 +207,8 @@ func (o *observation) writesOf(ctx context.Context, t trigger, table string) ([]
 	return all, nil
 }
 
-// collisions writes to the first row and, before that is committed, to another, for each other. It returns how many of
-// those waited, of how many that could be tried.
+// collisions writes to the first row and, before that is committed, to each of the others in turn. It returns how
+// many of these waited, and how many could be tried.
 func collisions(ctx context.Context, pair [2]*pgx.Conn, w write, rows []string) (waited, tried int, err error) {
 	for _, row := range rows[1:] {
 		var results [2]error

@@ -17,16 +17,16 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// need is what a query locks on the untouched base.
+// need has the locks of a query on the untouched base.
 type need struct {
 	project.Query
 	analysed held     // when the server analyses it
-	ran      held     // and runs it, so far as that was possible
-	keyed    held     // by the foreign keys of what it inserts and deletes, when it does
-	args     []string // that it ran with, as literals
+	ran      held     // when it runs, as far as that was possible
+	keyed    held     // by the foreign keys of its inserts and deletes, if it does any
+	args     []string // of that run, as literals
 }
 
-// readNeeds finds out what each query locks.
+// readNeeds finds the locks of each query.
 func (o *observation) readNeeds(ctx context.Context) error {
 	if len(o.Queries) == 0 {
 		return nil
@@ -89,10 +89,10 @@ func (o *observation) needOf(ctx context.Context, q project.Query, values *argum
 	if n.args, err = values.For(ctx, q.SQL, description.ParamOIDs); err != nil {
 		return n, true, err
 	}
-	// One that takes longer sleeps, or waits for what does not come.
+	// A query that takes longer sleeps, or waits in vain.
 	if err := exec(ctx, conn, "SET LOCAL statement_timeout = '5s'; "+arguments.Execute(prepared, n.args)); err != nil {
 		if isServers(err) {
-			return n, true, nil // what it locked has gone with the failed transaction
+			return n, true, nil // its locks have gone with the failed transaction
 		}
 		return n, true, err
 	}
@@ -100,9 +100,9 @@ func (o *observation) needOf(ctx context.Context, q project.Query, values *argum
 	return n, true, err
 }
 
-const prepared = "review" // the name of the query at hand, in its session
+const prepared = "review" // the name of the current query in its session
 
-// waiting tries the queries that may conflict with what is held, and returns those that wait, by name.
+// waiting tries the queries that may conflict with the held locks, and returns those that wait, by name.
 func (o *observation) waiting(ctx context.Context, h held) ([]report.Waiting, error) {
 	strong := held{}
 	for oid, m := range h {
@@ -161,11 +161,11 @@ func (o *observation) waiting(ctx context.Context, h held) ([]report.Waiting, er
 	return list, nil
 }
 
-// try reports whether a query waits for one of the locks now. Only analysing it is enough where that met one on the
-// base, and where only its foreign keys would, their locks are taken in its place.
+// try reports whether a query waits for one of the locks now. If analysing the query met such a lock on the base, it
+// is only analysed. If only its foreign keys would meet one, their locks are taken in its place.
 func (o *observation) try(ctx context.Context, conn *pgx.Conn, n need, strong held) (waits bool, err error) {
 	if !n.analysed.meets(strong) && n.ran.meets(strong) {
-		o.turn.Lock() // two that run could wait for each other's rows
+		o.turn.Lock() // two running queries could wait for each other's rows
 		defer o.turn.Unlock()
 	}
 	if err := exec(ctx, conn, "BEGIN; SET LOCAL lock_timeout = '10ms'"); err != nil {

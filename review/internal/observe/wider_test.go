@@ -34,7 +34,7 @@ func run(t *testing.T, conn *pgx.Conn, sql string) {
 	}
 }
 
-// The queries that a finding names are those that stand in the queue when the statement waits for a long reader.
+// A finding names the queries that wait in the queue behind the statement while it waits for a long reader.
 func TestCheckNamesTheQueueBehindALongReader(t *testing.T) {
 	const change = "ALTER TABLE accounts ADD note text"
 	r := check(t, seeded(t), change)
@@ -96,7 +96,7 @@ func TestCheckNamesWaitingQueries(t *testing.T) {
 	}
 }
 
-// What the change itself makes is exempt, also in a later migration of the same change.
+// Objects that the change itself creates are exempt, also in a later migration of the same change.
 func TestCheckExemptsObjectsOfTheSameChange(t *testing.T) {
 	r := check(t, seeded(t),
 		"CREATE TABLE new (id int); INSERT INTO new SELECT generate_series(1, 5000)",
@@ -108,7 +108,7 @@ func TestCheckExemptsObjectsOfTheSameChange(t *testing.T) {
 	}
 }
 
-// A lock that is held too long is told once, and again only when it is a stronger one.
+// A lock that is held too long is reported once, and again only if it is a stronger one.
 func TestCheckReportsALongLockOnce(t *testing.T) {
 	for up, want := range map[string]string{
 		"CREATE TRIGGER t BEFORE UPDATE ON entries FOR EACH ROW EXECUTE FUNCTION touch();\nALTER TABLE entries VALIDATE CONSTRAINT pending;" +
@@ -166,7 +166,7 @@ func TestCheckReportsRowsThatFail(t *testing.T) {
 	}
 }
 
-// What cannot be observed is said, and the rest goes on.
+// Statements that cannot be observed are reported, and the rest goes on.
 func TestCheckReportsWhatItCannotObserve(t *testing.T) {
 	r := check(t, seeded(t), "ALTER TABLE missing ADD x int; CREATE INDEX i ON entries (amount)")
 	if got := said(r); got != "lock-blocks-writers blocking entries" {
@@ -206,7 +206,7 @@ func TestCheckTriggers(t *testing.T) {
 	}
 }
 
-// An old trigger that waits is none of the change's; a function of it that the change replaces is.
+// An old trigger that waits is no finding of the change; a function of it that the change replaces is.
 func TestCheckIgnoresOldTriggers(t *testing.T) {
 	db := seeded(t)
 	conn := connect(t, db)
@@ -222,7 +222,7 @@ func TestCheckIgnoresOldTriggers(t *testing.T) {
 }
 
 // dbmate sends the statements of a migration as one text, so PostgreSQL runs them as one transaction, also under
-// "transaction:false". Two rules and the adding up of locks rest on it.
+// "transaction:false". Two rules and the sum of locks depend on it.
 func TestDbmateSendsOneText(t *testing.T) {
 	for up, fails := range map[string]bool{
 		"-- migrate:up transaction:false\nCREATE INDEX CONCURRENTLY i ON entries (amount);\n":                           false,

@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
-// node is a node of a plan as EXPLAIN shows it.
+// node is a node of a plan in the form of EXPLAIN.
 type node struct {
 	Type      string   `json:"Node Type"`
 	Operation string   `json:"Operation"`
@@ -43,7 +43,7 @@ func (n *node) below(above *node, visit func(n, above *node)) {
 	}
 }
 
-// title is what the node does, without what depends on the statistics alone.
+// title describes the node, without the parts that depend only on the statistics.
 func (n *node) title() string {
 	parts := []string{n.Type}
 	if n.Operation != "" {
@@ -94,7 +94,7 @@ func bare(n *node) string {
 	return b.String()
 }
 
-// summary is how the plan reads its tables, and what it sorts: one line.
+// summary describes in one line how the plan reads its tables, and its sorts.
 func (n *node) summary() string {
 	var parts []string
 	n.walk(func(n, _ *node) {
@@ -111,14 +111,14 @@ func (n *node) summary() string {
 // explained are the plans of one query on one side.
 type explained struct {
 	query   project.Query
-	generic *node // nil where the settings rule it out, or nothing was planned
+	generic *node // nil if the settings rule it out, or nothing was planned
 	custom  *node
-	indexed *node // generic, where the server may not read tables whole
-	err     error // why there is none
+	indexed *node // generic, with sequential scans disabled
+	err     error // the reason why there is none
 	skipped string
 }
 
-// plans returns those that count, named.
+// plans returns the plans that count, by name.
 func (e *explained) plans() map[string]*node {
 	found := make(map[string]*node)
 	if e.generic != nil {
@@ -189,7 +189,7 @@ func rowCounts(ctx context.Context, conn *pgx.Conn) (map[string]int64, error) {
 	return counts, err
 }
 
-// explain plans a query each way. The transaction ends with it, and the prepared statement.
+// explain plans a query each way. Afterwards the transaction and the prepared statement are gone.
 func (s *side) explain(ctx context.Context, e *explained) (err error) {
 	prepared, err := s.conn.Prepare(ctx, "reviewed", e.query.SQL)
 	if err != nil {
@@ -215,7 +215,7 @@ func (s *side) explain(ctx context.Context, e *explained) (err error) {
 		if *mode.to, err = s.plan(ctx, mode.name, literals, false); err != nil {
 			var refused *pgconn.PgError
 			if mode.name == "force_custom_plan" && errors.As(err, &refused) {
-				e.skipped = refused.Message // a function refused the arguments that were made up
+				e.skipped = refused.Message // a function refused the chosen arguments
 				continue
 			}
 			return err

@@ -16,13 +16,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// update is what an UPDATE of a query sets: a table and its columns, sorted.
+// update is the target of an UPDATE in a query: a table and its columns, sorted.
 type update struct {
 	Table   string
 	Columns string // joined by commas
 }
 
-// updatesOf returns the updates of a statement, also those of its CTEs and of ON CONFLICT.
+// updatesOf returns the updates of a statement, including those of its CTEs and of ON CONFLICT.
 func updatesOf(sql string) []update {
 	tree, err := syntax.Parse(sql)
 	if err != nil {
@@ -53,11 +53,11 @@ func updatesOf(sql string) []update {
 	return found
 }
 
-// updates finds the updates of head's queries that are not heap-only after the change, where the query's updates of
-// that table before it were.
+// updates finds the updates of head's queries that are no longer heap-only after the change, although the query's
+// updates of that table were before.
 //
-// It measures: rows of the filled tables get other values in these columns, and pg_stat_xact_all_tables says how many
-// of the new versions needed no entries in the indexes. Everything is rolled back.
+// It measures: rows of the filled tables get other values in these columns, and pg_stat_xact_all_tables returns how
+// many of the new versions needed no index entries. Everything is rolled back.
 func (c *check) updates(ctx context.Context) ([]report.Finding, error) {
 	before := &heap{conn: c.before.conn, known: make(map[update]*bool)}
 	after := &heap{conn: c.after.conn, known: make(map[update]*bool)}
@@ -69,7 +69,7 @@ func (c *check) updates(ctx context.Context) ([]report.Finding, error) {
 	for _, q := range c.Head.Queries {
 		old, ok := c.Base.Query(q.Name)
 		if !ok {
-			old = q // a new query: what its updates would have been
+			old = q // a new query: the result that its updates would have had
 		}
 		was := updatesOf(old.SQL)
 		for _, u := range updatesOf(q.SQL) {
@@ -93,7 +93,7 @@ func (c *check) updates(ctx context.Context) ([]report.Finding, error) {
 			}
 		}
 	}
-	// A finding for each table and the indexes that end it, rather than for each of the queries.
+	// A finding for each table and the indexes that prevent it, rather than for each of the queries.
 	byTable := make(map[string][]project.Query)
 	columns := make(map[string][]string)
 	for e, queries := range ended {
@@ -156,8 +156,8 @@ func (h *heap) only(ctx context.Context, u update) (*bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is to last
-	// Without triggers where the user may; the statement's own work is what is measured.
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is committed
+	// Without triggers if the user may disable them: only the statement's own work is measured.
 	if err := pgx.BeginFunc(ctx, tx, func(sub pgx.Tx) error {
 		_, err := sub.Exec(ctx, `SET LOCAL session_replication_role = replica`)
 		return err
@@ -234,8 +234,8 @@ func (h *heap) count(ctx context.Context, tx pgx.Tx, table string, hot, all *int
 		FROM (SELECT $1::regclass::oid UNION SELECT relid FROM pg_partition_tree($1::regclass)) AS o (oid)`, pgx.Identifier{table}.Sanitize()).Scan(hot, all)
 }
 
-// sets are the assignments that give each column of a row t another value: another row's, else one made up, or with
-// madeUp the other way round. Empty: the table does not have these columns.
+// sets returns assignments that give each column of a row t another value: another row's or, failing that, a made-up
+// one; with madeUp the other way round. Empty: the table does not have these columns.
 func (h *heap) sets(ctx context.Context, tx pgx.Tx, u update, madeUp bool) (string, error) {
 	name := pgx.Identifier{u.Table}.Sanitize()
 	var sets []string
@@ -265,7 +265,7 @@ func (h *heap) sets(ctx context.Context, tx pgx.Tx, u update, madeUp bool) (stri
 		case kind == "bytea":
 			made = fmt.Sprintf(`coalesce(t.%s, '') || '\x01'`, quoted)
 		}
-		// Text is often one of a few words that a check allows. The first rows are looked at, not all.
+		// Text is often one of a few words that a check allows. Only the first rows are examined.
 		other := fmt.Sprintf("(SELECT o.%s FROM (SELECT x.%s FROM %s AS x LIMIT 200) AS o WHERE o.%s::text IS DISTINCT FROM t.%s::text AND o.%s IS NOT NULL LIMIT 1)",
 			quoted, quoted, name, quoted, quoted, quoted)
 		if made == "" && category == "S" {

@@ -26,7 +26,7 @@ type index struct {
 	Serves    string // a foreign key whose check looks rows up by it
 	Columns   []string
 	Method    string
-	Condition string // what is to be equal for two to serve the same, beside the columns
+	Condition string // must be equal, beside the columns, for two indexes to serve the same
 	Included  []string
 	Comment   string
 }
@@ -65,7 +65,7 @@ func readIndexes(ctx context.Context, conn *pgx.Conn) (map[string]*index, error)
 	return indexes, nil
 }
 
-// used are the indexes that plans use, with those of the whole tables whose partitions they are of.
+// used returns the indexes that plans use. An index of a partition also counts for the index of the whole table.
 func (s *side) used() map[string]bool {
 	used := make(map[string]bool)
 	for _, e := range s.queries {
@@ -87,7 +87,7 @@ func (s *side) used() map[string]bool {
 	return used
 }
 
-// unused are the indexes that no query uses and nothing else needs.
+// unused returns the indexes that no query uses and that have no other purpose.
 func (s *side) unused() map[string]*index {
 	used, found := s.used(), make(map[string]*index)
 	for name, i := range s.indexes {
@@ -98,7 +98,7 @@ func (s *side) unused() map[string]*index {
 	return found
 }
 
-// redundant says for an index which other one serves whatever it serves: its columns lead the other's.
+// redundant returns, for an index, another one that serves every use of it: its columns lead the other's.
 func (s *side) redundant() map[string]string {
 	found := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(s.indexes)) {
@@ -112,7 +112,7 @@ func (s *side) redundant() map[string]string {
 				!slices.Equal(o.Columns[:len(i.Columns)], i.Columns) || slices.ContainsFunc(i.Included, func(c string) bool { return !o.covers(c) }) {
 				continue
 			}
-			// Of two that are the same, the second goes.
+			// Of two equal ones, the second is redundant.
 			if same := len(o.Columns) == len(i.Columns) && len(o.Included) == len(i.Included) && !o.Enforces; same && name < other {
 				continue
 			}
@@ -127,7 +127,7 @@ func (i *index) covers(column string) bool {
 	return slices.Contains(i.Included, column) || slices.ContainsFunc(i.Columns, func(c string) bool { return strings.HasPrefix(c, column+" ") })
 }
 
-// places says where migrations make each index, and which of them have a comment there that excuses a rule.
+// places returns where migrations create each index, and which of them have a comment there that excuses a rule.
 func places(migrations []project.Migration) (at map[string]report.Place, excused map[string][]string) {
 	at, excused = make(map[string]report.Place), make(map[string][]string)
 	for _, m := range migrations {
@@ -153,7 +153,7 @@ func places(migrations []project.Migration) (at map[string]report.Place, excused
 	return at, excused
 }
 
-// indexes compares which indexes are of use.
+// indexes compares the use of indexes.
 func (c *check) indexes() []report.Finding {
 	at, excused := places(c.Head.Migrations)
 	var findings []report.Finding
@@ -193,7 +193,7 @@ func (c *check) indexes() []report.Finding {
 			}
 			continue
 		}
-		if c.before.indexes[name] != nil { // the other one is new: that is where it can be said
+		if c.before.indexes[name] != nil { // the other one is new: the finding belongs there
 			at[name] = cmp.Or(at[other], at[name])
 		}
 		add("index-redundant", name, report.Advice, fmt.Sprintf("The index %s serves nothing that %s does not serve", name, other),

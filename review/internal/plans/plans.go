@@ -16,22 +16,22 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Input is what [Check] compares.
+// Input has the two sides that [Check] compares.
 type Input struct {
 	Base, Head *project.Side
 	// Before is a database with base's schema, filled; After the same migrated to head's, its new tables filled too.
-	// Both are analysed. Nobody else writes to them meanwhile. What Check changes in them it takes back.
+	// Both are analysed. No other session may write to them meanwhile. Check undoes its changes.
 	Before, After string
-	// Large is from how many rows on a table counts as large.
+	// Large is the number of rows from which a table counts as large.
 	Large int64
-	// Sized reports whether somebody has said how many rows a table has in proportion to the others: what new queries do
-	// with other tables is a risk at most, since these may be small. Nil: nobody has.
+	// Sized reports whether the seed file gives a table's number of rows. In other tables new queries are a risk at
+	// most, since these may be small. Nil: there is no such table.
 	Sized func(table string) bool
 	// Settings are those of the project's programs' sessions, from the seed file.
 	Settings map[string]string
 }
 
-// Result is what [Check] found: the plans that changed, and what could not be looked at, a line each.
+// Result is the result of [Check]: the plans that changed, and the queries that could not be checked, a line each.
 type Result struct {
 	Findings []report.Finding
 	Changes  []report.Change
@@ -42,11 +42,12 @@ type Result struct {
 type check struct {
 	Input
 	before, after *side
-	refused       []string            // queries that neither side's schema takes, with the reason
-	old           map[string][]string // what was so before, by rule: a line each
+	refused       []string            // queries that the schema of neither side accepts, with the reason
+	old           map[string][]string // problems that existed before, by rule: a line each
 }
 
-// Check plans the queries of both sides, each on its own database, and says what differs and what is wrong with head's.
+// Check plans the queries of both sides, each on its own database. It reports the differences, and problems of
+// head's.
 func Check(ctx context.Context, in Input) (*Result, error) {
 	c := &check{Input: in, old: make(map[string][]string)}
 	type read1 struct {
@@ -102,7 +103,7 @@ func Check(ctx context.Context, in Input) (*Result, error) {
 	return result, nil
 }
 
-// Refused says in a line or a few which queries the schema refuses that they were written for.
+// Refused lists, in a line or a few, the queries that their own schema refuses.
 func Refused(lines []string) []string {
 	slices.Sort(lines)
 	lines = slices.Compact(lines)
@@ -119,7 +120,7 @@ func Refused(lines []string) []string {
 // modes are the ways to plan, in the order in which they are shown.
 var modes = []string{"generic", "custom"}
 
-// changes are the differences between the plans of a query of both sides.
+// changes returns the differences between the plans of a query of both sides.
 func (c *check) changes(name string) []report.Change {
 	after, before := c.after.queries[name], c.before.queries[name]
 	var changes []report.Change
@@ -150,7 +151,7 @@ func (c *check) changes(name string) []report.Change {
 	return changes
 }
 
-// trouble is what is wrong with a plan, by rule and table.
+// trouble has the problems of a plan, by rule and table.
 type trouble map[[2]string]complaint
 
 type complaint struct {
@@ -288,11 +289,11 @@ func (c *check) query(name string) []report.Finding {
 	return findings
 }
 
-// plannable: PREPARE takes the statement.
+// plannable reports whether PREPARE accepts the statement.
 func plannable(sql string) bool {
 	tree, err := syntax.Parse(sql)
 	if err != nil {
-		return true // the server says what is wrong
+		return true // the server reports the error
 	}
 	statements := syntax.List(syntax.At(tree, "stmts"))
 	if len(statements) != 1 {

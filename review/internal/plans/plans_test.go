@@ -34,7 +34,7 @@ var shopQueries = map[string]string{
 	"SearchByNotes": `SELECT id FROM orders WHERE note LIKE $1`,
 }
 
-// queries are those of the map, in the order of their names, changed by others; an empty one is taken out.
+// queries returns the queries of the map by name, changed by others; an empty one is removed.
 func queries(changes map[string]string) (all []project.Query) {
 	texts := map[string]string{}
 	for _, from := range []map[string]string{shopQueries, changes} {
@@ -87,7 +87,7 @@ func reviewed(t *testing.T, migration string, changes, settings map[string]strin
 	return result
 }
 
-// said are the findings, a line each.
+// said returns the findings, a line each.
 func said(findings []report.Finding) (lines []string) {
 	for _, f := range findings {
 		lines = append(lines, fmt.Sprintf("%s %s %s %s:%d", f.Severity, f.Rule, f.Object, f.Place.File, f.Place.Line))
@@ -100,7 +100,7 @@ func TestCheck(t *testing.T) {
 	const was = "note sequential-scan queries :0"
 	for _, test := range []struct {
 		name      string
-		sized     bool // the seed file says how many orders there are
+		sized     bool // the seed file gives the number of orders
 		migration string
 		queries   map[string]string
 		settings  map[string]string

@@ -13,8 +13,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// The queries of this repository, on rows as schema/seed.yaml makes them: nothing is to be said against them, and
-// nothing differs where nothing changes.
+// The queries of this repository, on rows made by schema/seed.yaml, have no findings, and without a change there is
+// no difference.
 func TestCheckThisRepository(t *testing.T) {
 	side, err := project.Read("../../..", project.Options{})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// form is how a tool wants its migrations. Those of other tools are put into dbmate's, line for line, so that what is
-// said of a line holds for the file as it lies in the project.
+// form is a tool's form of migrations. Those of other tools are converted to dbmate's, line for line, so that a line
+// of a finding is the line of the file in the project.
 type form int
 
 const (
@@ -63,16 +63,16 @@ func (s *Side) dbmateForm(file string) (string, error) {
 		if err != nil && !os.IsNotExist(err) {
 			return "", err
 		}
-		// placeOf knows of the two lines.
+		// placeOf knows about the two lines.
 		return "-- migrate:up\n" + withNewline(text) + "-- migrate:down\n" + string(down), nil
 	}
 	return text, nil
 }
 
-// PlaceOf says which line of the project an offset of m.Text is on.
+// PlaceOf returns the line of the project that an offset of m.Text is on.
 func (m Migration) PlaceOf(offset int) report.Place { return placeOf(m.File, m.Text, offset) }
 
-// placeOf says where an offset of the text in dbmate's form lies in the project.
+// placeOf returns the place in the project of an offset of the text in dbmate's form.
 func placeOf(file, text string, at int) report.Place {
 	line := 1 + strings.Count(text[:at], "\n")
 	if !strings.HasSuffix(file, ".up.sql") {
@@ -92,7 +92,7 @@ func withNewline(text string) string {
 	return text + "\n"
 }
 
-// textFile is a file system that holds one text under whatever name it is asked for.
+// textFile is a file system with one text, under any name.
 type textFile string
 
 func (t textFile) Open(name string) (fs.File, error) {

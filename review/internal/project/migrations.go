@@ -58,7 +58,7 @@ func (s *Side) readMigrations(opts Options) error {
 	return nil
 }
 
-// environment reads a variable of .env, which dbmate reads its settings from.
+// environment reads a variable of .env, from which dbmate reads its settings.
 func (s *Side) environment(name, otherwise string) string {
 	settings, err := godotenv.Read(filepath.Join(s.Dir, ".env"))
 	if value := settings[name]; err == nil && value != "" {
@@ -67,11 +67,11 @@ func (s *Side) environment(name, otherwise string) string {
 	return otherwise
 }
 
-// findMigrations returns the folder that holds migrations: the wanted one, or the only one of the project.
+// findMigrations returns the folder with the migrations: the wanted one, or the only one of the project.
 func (s *Side) findMigrations(wanted string) (string, error) {
 	if wanted != "" {
 		if _, err := os.Stat(filepath.Join(s.Dir, wanted)); errors.Is(err, fs.ErrNotExist) {
-			return "", nil // the change brings it
+			return "", nil // the change creates it
 		}
 		return path.Clean(filepath.ToSlash(wanted)), nil
 	}
@@ -155,7 +155,7 @@ func (h Half) and(next Half) Half {
 	}
 }
 
-// readHalf splits what stands at an offset of the text.
+// readHalf splits the text at an offset into statements.
 func (s *Side) readHalf(file, text string, at int, sql string) Half {
 	place := placeOf(file, text, at)
 	statements, err := Split(sql, place)

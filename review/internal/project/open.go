@@ -14,16 +14,16 @@ import (
 	"strings"
 )
 
-// Options say what cannot be seen from a project's files.
+// Options are facts that a project's files do not show.
 type Options struct {
-	// MigrationsDir is the folder of the migrations, relative to the root. Empty: the only one that holds some.
+	// MigrationsDir is the folder of the migrations, relative to the root. Empty: the only folder with migrations.
 	MigrationsDir string
-	// MigrationsTable is dbmate's. Empty: what .env gives as DBMATE_MIGRATIONS_TABLE, else schema_migrations.
+	// MigrationsTable is dbmate's. Empty: DBMATE_MIGRATIONS_TABLE in .env, else schema_migrations.
 	MigrationsTable string
 }
 
-// Open reads the project in dir as it stands at a revision, into a folder that it makes at target. An empty revision
-// takes the files as they lie there, without those that git ignores.
+// Open reads the project in dir at a revision, into a folder that it makes at target. An empty revision means the
+// present files, without those that git ignores.
 func Open(ctx context.Context, dir, revision, target string, opts Options) (*Side, error) {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func named(revision string) string {
 	return "revision " + revision
 }
 
-// Read reads the project in dir, where it stays.
+// Read reads the project in dir, without a copy.
 func Read(dir string, opts Options) (*Side, error) {
 	side := &Side{Dir: dir}
 	if err := side.readMigrations(opts); err != nil {
@@ -66,7 +66,7 @@ func Read(dir string, opts Options) (*Side, error) {
 	return side, nil
 }
 
-// MergeBase is the newest commit that both revisions come from: what a pull request began at. An empty revision is
+// MergeBase returns the newest common ancestor of both revisions: the start of a pull request. An empty revision is
 // the working folder's.
 func MergeBase(ctx context.Context, dir, base, head string) (string, error) {
 	if head == "" {
@@ -96,7 +96,7 @@ func git(ctx context.Context, dir string, arguments ...string) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-// archive writes what git holds of dir at the revision.
+// archive writes the files of dir at the revision, as git has them.
 func archive(ctx context.Context, dir, revision, target string) error {
 	if strings.HasPrefix(revision, "-") {
 		return fmt.Errorf("%q is no revision", revision)
@@ -154,7 +154,8 @@ func write(root *os.Root, name string, content io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// copyTree copies the files of a folder, where git knows it without those that it ignores. Symbolic links are left out.
+// copyTree copies the files of a folder, in a git repository without those that git ignores. It leaves out symbolic
+// links.
 func copyTree(ctx context.Context, dir, target string) error {
 	names, err := tracked(ctx, dir)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package project reads a project that is reviewed, as it stands at one revision: its migrations, its generator's
-// configuration, its queries and its dump. It touches no database, and changes nothing in the project's folder.
+// Package project reads a project at one revision: its migrations, its generator's configuration, its queries and its
+// dump. It uses no database, and changes nothing in the project's folder.
 package project
 
 import (
@@ -10,22 +10,22 @@ import (
 
 // Side is the project at one revision, in a folder of its own.
 type Side struct {
-	// Revision is as the caller named it. Empty: the files as they lie in the working folder, committed or not.
+	// Revision is the name that the caller gave. Empty: the present files of the working folder, committed or not.
 	Revision string
-	// Dir is the project's root: a copy that nobody else writes to.
+	// Dir is the project's root: a copy without other writers.
 	Dir string
 	// MigrationsDir is the folder of the migrations, relative to Dir. Empty: there is none.
 	MigrationsDir string
-	// MigrationsTable is where dbmate writes down which migrations a database holds.
+	// MigrationsTable is the table in which dbmate records the migrations of a database.
 	MigrationsTable string
 	// Migrations are in the order in which they are applied.
 	Migrations []Migration
-	// SQLC is what sqlc.yaml says of the first package that is generated from a PostgreSQL schema. Nil: there is none.
+	// SQLC is the first package in sqlc.yaml that is generated from a PostgreSQL schema. Nil: there is none.
 	SQLC    *SQLC
 	Queries []Query
 	// Dump is the path of the committed dump of the schema. Empty: there is none.
 	Dump string
-	// Findings are about files that cannot be read as what they are: neither the parser nor dbmate takes them.
+	// Findings are about files that neither the parser nor dbmate can read.
 	Findings []report.Finding
 }
 
@@ -58,25 +58,26 @@ func (s *Side) Query(name string) (Query, bool) {
 type Migration struct {
 	Version string
 	File    string // relative to the root
-	// Text is the file's text in dbmate's form: other forms are put into it.
+	// Text is the file's text in dbmate's form: other forms are converted.
 	Text string
 	Up   Half
 	Down Half
-	// Usable is what the file declares of the versions of programs that it works with ("usable-from: V"). Empty: nothing.
+	// Usable is the file's declaration of the versions of programs that it works with ("usable-from: V"). Empty:
+	// none.
 	Usable string
-	// Irreversible is the reason that it gives for having no way back. Empty: it has one.
+	// Irreversible is its reason for having no way back. Empty: it has one.
 	Irreversible string
 }
 
 // Half is the way up or down.
 type Half struct {
 	SQL string
-	// Transaction: the statements are one transaction; "transaction:false" says otherwise.
+	// Transaction: the statements are one transaction, unless the file has "transaction:false".
 	Transaction bool
 	Statements  []Statement
 }
 
-// Statement is one statement of a migration, without what stands between it and the next.
+// Statement is one statement of a migration, without the text between it and the next.
 type Statement struct {
 	SQL   string
 	Place report.Place
@@ -88,7 +89,7 @@ type Statement struct {
 func (s Statement) LastLine() int { return s.Place.Line + strings.Count(s.SQL, "\n") }
 
 // Silence accepts the findings of a rule at a statement, for a reason, until a day: "-- review: allow RULE until
-// 2027-01-31: the table is empty everywhere". What is no such sentence has no Rule, and its text is the Reason.
+// 2027-01-31: the table is empty everywhere". For any other text, Rule is empty and Reason is the text.
 type Silence struct {
 	Rule, Reason string
 	Until        string // YYYY-MM-DD

@@ -228,7 +228,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A file that sqlc alone reads is the dump; of several, each is a part of the schema.
+// A single file that sqlc reads is the dump; of several, each is a part of the schema.
 func TestReadDump(t *testing.T) {
 	for schema, want := range map[string]string{`"all.sql"`: "all.sql", `["all.sql", "more.sql"]`: ""} {
 		dir := t.TempDir()

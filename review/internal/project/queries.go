@@ -26,7 +26,7 @@ var (
 	word      = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_$]*$`)
 )
 
-// readQueries reads the queries from their files, and takes the statements as the committed generated package has them.
+// readQueries reads the queries from their files, and takes the statements from the committed generated package.
 func (s *Side) readQueries() error {
 	if s.SQLC == nil {
 		return nil
@@ -48,7 +48,7 @@ func (s *Side) readQueries() error {
 	return s.TakeGenerated(filepath.Join(s.Dir, s.SQLC.Out))
 }
 
-// sqlFiles returns the file, or those of the folder, as sqlc takes them.
+// sqlFiles returns the file, or the files of the folder, in the order of sqlc.
 func (s *Side) sqlFiles(name string) ([]string, error) {
 	info, err := os.Stat(filepath.Join(s.Dir, name))
 	if err != nil || !info.IsDir() {
@@ -115,7 +115,8 @@ func (s *Side) readQueryFile(file string) error {
 			}
 			continue
 		}
-		// What stands below a query without a name of its own is none: some keep the schema beside the queries.
+		// Text below a query without a name of its own is not a query: some projects keep the schema beside the
+		// queries.
 		if len(body) == 0 || text[body[len(body)-1].Start:body[len(body)-1].End] != ";" {
 			body = append(body, token)
 		}
@@ -192,8 +193,9 @@ func numbered(text string, tokens []*scanner.ScanToken) string {
 	return out.String()
 }
 
-// TakeGenerated replaces the statements by those of a package that sqlc generated, in the folder dir: it expands stars,
-// numbers parameters, and is what programs send. A query that the package does not have keeps its statement.
+// TakeGenerated replaces the statements by those of a package that sqlc generated, in the folder dir: it expands
+// stars, numbers parameters, and has the text that programs send. A query that the package does not have keeps its
+// statement.
 func (s *Side) TakeGenerated(dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -225,7 +227,7 @@ func (s *Side) TakeGenerated(dir string) error {
 	return nil
 }
 
-// takeConstant notes the statement of a constant that begins with "-- name: Name :command".
+// takeConstant records the statement of a constant that begins with "-- name: Name :command".
 func takeConstant(sent map[string]string, value ast.Expr) {
 	text, ok := constant(value)
 	if !ok {

@@ -12,10 +12,10 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// configNames are those that sqlc looks for.
+// configNames are the names that sqlc looks for.
 var configNames = []string{"sqlc.yaml", "sqlc.yml", "sqlc.json"}
 
-// sqlcConfig is what a review needs of both versions of sqlc's configuration; JSON is YAML as well.
+// sqlcConfig is the part that a review needs of both versions of sqlc's configuration; JSON is YAML as well.
 type sqlcConfig struct {
 	Version  string `yaml:"version"`
 	Packages []struct {
@@ -119,8 +119,8 @@ func (s *Side) findSQLC() (string, error) {
 	return found[0], nil
 }
 
-// findDump looks where dbmate writes the dump, beside the folder of the migrations, and at what sqlc reads; where that is
-// several files, none of them is the dump.
+// findDump looks for the file that dbmate writes, beside the folder of the migrations, and at sqlc's input. If that
+// is several files, none of them is the dump.
 func (s *Side) findDump() {
 	candidates := []string{s.environment("DBMATE_SCHEMA_FILE", "db/schema.sql")}
 	if s.MigrationsDir != "" {

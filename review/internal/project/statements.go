@@ -12,13 +12,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// silencing is a comment that accepts a finding, allowing what every such comment begins with.
+// silencing matches a comment that accepts a finding, allowing the beginning of every such comment.
 var (
 	silencing = regexp.MustCompile(`^review:\s*allow\s+([a-z0-9-]+)\s+until\s+(\d{4}-\d{2}-\d{2})\s*:\s*(\S.*)$`)
 	allowing  = regexp.MustCompile(`^review:`)
 )
 
-// split is what the parser said of a text. Both sides of a review hold most texts in common.
+// split is the parser's result for a text. Both sides of a review have most texts in common.
 type split struct {
 	statements []Statement
 	err        error
@@ -58,7 +58,7 @@ func parse(sql string) ([]Statement, error) {
 	tokens := scanned.Tokens
 	var statements []Statement
 	for _, raw := range tree.Stmts {
-		// The parser counts what stands before a statement as its own.
+		// The parser counts comments and space before a statement as its own.
 		end := int(raw.StmtLocation + raw.StmtLen)
 		if raw.StmtLen == 0 {
 			end = len(sql)

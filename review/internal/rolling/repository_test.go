@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Almost all queries of this repository run with the arguments that are chosen for them.
+// Almost all queries of this repository run with the chosen arguments.
 func TestCheckThisRepository(t *testing.T) {
 	server, err := database.Start(t.Context(), container.Run, os.Stderr)
 	if err != nil {

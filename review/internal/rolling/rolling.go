@@ -15,17 +15,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Input is what [Check] compares.
+// Input has the two sides that [Check] compares.
 type Input struct {
 	Base, Head *project.Side
-	// Before is a database with base's schema, filled; After the same migrated to head's. What Check changes in them it
-	// takes back, but for numbers drawn from sequences.
+	// Before is a database with base's schema, filled; After the same migrated to head's. Check undoes its changes in
+	// them, except numbers drawn from sequences.
 	Before, After string
 	// Settings are those of the project's programs' sessions, from the seed file.
 	Settings map[string]string
 }
 
-// Result is what [Check] found. Skipped are the queries that could not be judged, a line each.
+// Result is the result of [Check]. Skipped are the queries that could not be judged, a line each.
 type Result struct {
 	Order    report.Order
 	Declared string
@@ -53,7 +53,7 @@ func Check(ctx context.Context, in Input) (*Result, error) {
 	defer after.close(ctx)
 
 	c := &check{Input: in, result: new(Result), before: before, after: after}
-	// Queries of both sides are tried once; that they ran on their own side is asked of the same runs.
+	// Queries of both sides are tried once; the same runs show whether they work on their own side.
 	old, err := c.compare(ctx, in.Base.Queries, before, after)
 	if err != nil {
 		return nil, fmt.Errorf("queries of before on the schema of after: %w", err)
@@ -85,7 +85,7 @@ type check struct {
 	Input
 	before, after *trial
 	result        *Result
-	refused       []string // queries that their own side's schema does not take, with the reason
+	refused       []string // queries that the schema of their own side refuses, with the reason
 }
 
 // compare returns those of the queries that run on their own side's database, and break on the other's.
@@ -119,7 +119,7 @@ func (c *check) place() report.Place {
 	return report.Place{}
 }
 
-// most is how many queries a finding names with what breaks them.
+// most limits how many queries a finding names with the reasons.
 const most = 8
 
 func listed(all []broken) string {
@@ -159,7 +159,7 @@ func (c *check) orderFinding(old, recent []broken) {
 	c.result.Findings = append(c.result.Findings, f)
 }
 
-// declaration compares what the new migrations declare with what was found. V of "usable-from: V" is the newest
+// declaration compares the declarations of the new migrations with the result. V in "usable-from: V" is the newest
 // migration that a program has to know.
 func (c *check) declaration(old []broken) {
 	added := project.New(c.Base, c.Head)
@@ -205,7 +205,7 @@ func (c *check) declaration(old []broken) {
 	c.result.Findings = append(c.result.Findings, f)
 }
 
-// reads finds the queries of before whose results may be NULL after the change, or have other types.
+// reads finds the old queries whose results may be NULL after the change, or have other types.
 func (c *check) reads(ctx context.Context) error {
 	nullable, err := c.loosened(ctx)
 	if err != nil {
@@ -259,8 +259,8 @@ type column struct {
 	number uint16
 }
 
-// loosened are the columns, named, that are NOT NULL before the change only. The tables of both databases have the same
-// numbers, because one is a copy of the other.
+// loosened returns the columns, by name, that are NOT NULL only before the change. The tables of both databases have
+// the same numbers, because one is a copy of the other.
 func (c *check) loosened(ctx context.Context) (map[column]string, error) {
 	const sql = `SELECT a.attrelid, a.attnum::int, a.attrelid::regclass::text || '.' || quote_ident(a.attname), a.attnotnull
 		FROM pg_attribute AS a JOIN pg_class AS t ON t.oid = a.attrelid JOIN pg_namespace AS n ON n.oid = t.relnamespace

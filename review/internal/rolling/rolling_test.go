@@ -71,7 +71,7 @@ func TestCheck(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		migration string
-		usable    string // what it declares; the version of before is 1, its own 2
+		usable    string // its declaration; the version before is 1, its own 2
 		queries   map[string]string
 		order     report.Order
 		want      []string
@@ -167,7 +167,7 @@ func TestCheck(t *testing.T) {
 			if !slices.Equal(got, test.want) || result.Order != test.order || !strings.Contains(details, test.about) || len(result.Skipped) > 0 {
 				t.Errorf("order %q, found %q instead of %q in %q, with %q; skipped %q\n%s", result.Order, got, test.want, test.order, test.about, result.Skipped, details)
 			}
-			// What was tried is taken back.
+			// All tries are rolled back.
 			for _, d := range []*database.Database{before, after} {
 				conn, err := d.Connect(t.Context())
 				if err != nil {

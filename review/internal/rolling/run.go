@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/arguments"
 )
 
-// trial is a database that queries are tried on. Each is tried once.
+// trial is a database on which queries are tried, each once.
 type trial struct {
 	conn   *pgx.Conn
 	values *arguments.Values
@@ -26,9 +26,9 @@ type kind struct {
 	Category string
 }
 
-// outcome is what a query did.
+// outcome is the result of a query.
 type outcome struct {
-	unprepared bool // the server did not even take the statement
+	unprepared bool // the server did not even accept the statement
 	failure    *pgconn.PgError
 	literals   []string
 	parameters []kind
@@ -70,7 +70,7 @@ func (d *trial) prepare(ctx context.Context, settings map[string]string) (err er
 
 func (d *trial) close(ctx context.Context) { d.conn.Close(context.WithoutCancel(ctx)) }
 
-// run tries a statement, with the arguments of another outcome or with its own, and takes back what it does.
+// run tries a statement, with the arguments of another outcome or with its own, and rolls back.
 func (d *trial) run(ctx context.Context, sql string, of *outcome) (*outcome, error) {
 	if o, ok := d.ran[sql]; ok && (of == nil || slices.Equal(of.literals, o.literals)) {
 		return o, nil
@@ -98,7 +98,7 @@ func (d *trial) run(ctx context.Context, sql string, of *outcome) (*outcome, err
 	} else if o.literals, err = d.values.For(ctx, sql, prepared.ParamOIDs); err != nil {
 		return nil, err
 	}
-	if len(o.literals) == len(prepared.ParamOIDs) { // else the types tell enough
+	if len(o.literals) == len(prepared.ParamOIDs) { // otherwise the types suffice
 		if o.failure, err = d.try(ctx, arguments.Execute("tried", o.literals)); err != nil {
 			return nil, err
 		}
@@ -115,7 +115,7 @@ func (d *trial) try(ctx context.Context, execute string) (failure *pgconn.PgErro
 	if err != nil {
 		return nil, err
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is to last
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is committed
 	if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = '2s'; SET LOCAL lock_timeout = '1s'`); err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (d *trial) try(ctx context.Context, execute string) (failure *pgconn.PgErro
 // exclusion_violation, query_canceled, lock_not_available.
 var unrelated = []string{"23505", "23P01", "57014", "55P03"}
 
-// difference says why a query that ran thus on its own side's schema breaks on the other one; "": it does not.
+// difference returns why a query with result o on its own side's schema breaks on the other one, "" if it does not.
 func (o *outcome) difference(there *outcome) string {
 	switch {
 	case there.unprepared:
@@ -155,8 +155,8 @@ func (o *outcome) difference(there *outcome) string {
 	return ""
 }
 
-// interchangeable: a program that expects the one works with the other. The driver converts whole numbers of different
-// widths, and texts, enums among them, are read and written as text.
+// interchangeable reports whether a program that expects one works with the other. The driver converts whole numbers
+// of different widths, and texts, enums among them, are read and written as text.
 func interchangeable(a, b kind) bool {
 	if a == b {
 		return true

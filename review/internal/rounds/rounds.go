@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Input is what [Check] works on.
+// Input has the parameters of [Check].
 type Input struct {
 	// Database holds base's schema with rows. Check changes it.
 	Database *database.Database
@@ -22,7 +22,7 @@ type Input struct {
 	New []project.Migration
 }
 
-// Check takes the new migrations up, down and up again.
+// Check runs the new migrations up, down and up again.
 func Check(ctx context.Context, in Input) ([]report.Finding, error) {
 	if len(in.New) == 0 {
 		return nil, nil
@@ -80,7 +80,7 @@ type round struct {
 
 func (r *round) add(f report.Finding) { r.findings = append(r.findings, f) }
 
-// state is what is compared.
+// state is the compared state.
 type state struct {
 	schema *catalog.Catalog
 	rows   rows
@@ -100,7 +100,7 @@ func (r *round) look(ctx context.Context) (state, error) {
 	return s, err
 }
 
-// refused turns a refusal into a finding; what comes after it cannot be looked at.
+// refused turns a refusal into a finding; later steps cannot be checked.
 func (r *round) refused(ctx context.Context, err error, rule, title, do string) ([]report.Finding, error) {
 	refusal, ok := errors.AsType[*database.MigrationError](err)
 	if !ok || ctx.Err() != nil {
@@ -113,7 +113,7 @@ func (r *round) refused(ctx context.Context, err error, rule, title, do string) 
 	return r.findings, nil
 }
 
-// reversible returns the newest migrations that have a way back, and tells about the others.
+// reversible returns the newest migrations that have a way back, and reports the others.
 func (r *round) reversible() []project.Migration {
 	first := 0
 	for i, m := range r.New {

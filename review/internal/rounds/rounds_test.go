@@ -120,7 +120,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// onLine puts statements on lines below the directive; what begins with a space are its options.
+// onLine puts statements on lines below the directive; a text that begins with a space is its options.
 func onLine(statements string) string {
 	if strings.HasPrefix(statements, " transaction") {
 		return statements

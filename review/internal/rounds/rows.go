@@ -12,16 +12,16 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// rows says of each table, by name, what it holds.
+// rows has the content of each table, by name.
 type rows map[string]content
 
-// content is a table's: how many rows, and of each column what tells its values apart from others.
+// content is the content of a table: the number of rows, and a digest of the values of each column.
 type content struct {
 	rows    int64
 	columns map[string]values
 }
 
-// values are a column's: how many are not NULL, and the sum of their hashes, which no order changes.
+// values is a digest of a column: how many values are not NULL, and the sum of their hashes, which no order changes.
 type values struct {
 	present int64
 	sum     string
@@ -45,7 +45,7 @@ WHERE
 GROUP BY n.nspname, c.relname
 ORDER BY n.nspname, c.relname`
 
-// count reads what every table holds, each in one scan.
+// count reads the content of every table, each in one scan.
 func count(ctx context.Context, conn *pgx.Conn, without string) (rows, error) {
 	type table struct {
 		Schema, Name string
@@ -67,7 +67,7 @@ func count(ctx context.Context, conn *pgx.Conn, without string) (rows, error) {
 		}
 		expressions := []string{"count(*)"}
 		for _, c := range t.Columns {
-			// Half a hash keeps the sum in cheap numbers.
+			// With half a hash the sum stays a cheap number.
 			expressions = append(expressions, fmt.Sprintf("count(%s), coalesce(sum(hashtextextended(%[1]s::text, 0) >> 24), 0)::text", c))
 		}
 		contents := content{columns: map[string]values{}}
@@ -88,7 +88,7 @@ func count(ctx context.Context, conn *pgx.Conn, without string) (rows, error) {
 	return counted, nil
 }
 
-// compareRows tells what was there before and is not any more.
+// compareRows reports rows and values that existed before and no longer do.
 func (r *round) compareRows(before, after state) {
 	var tables []string
 	for name := range before.rows {
@@ -113,7 +113,7 @@ func (r *round) compareRows(before, after state) {
 			case is.present < was.present:
 				r.lost(object, fmt.Sprintf("%d of the %d values of `%s` are lost", was.present-is.present, was.present, object))
 			case is.present == was.present && old.rows == now.rows:
-				// More values than before are NULLs that were filled: nothing is lost.
+				// More values than before: NULLs were filled, and nothing is lost.
 				r.lost(object, fmt.Sprintf("Values of `%s` are others than before", object))
 			}
 		}
@@ -134,7 +134,7 @@ func (r *round) lost(object, title string) {
 			f.Detail, f.Do = "The migration's reason for having no way back: "+m.Irreversible, ""
 		}
 	}
-	// The same loss may show after the way up and after the way back.
+	// The same loss may appear after the way up and after the way back.
 	if !slices.ContainsFunc(r.findings, func(other report.Finding) bool { return other.Object == object && other.Title == title }) {
 		r.add(f)
 	}

@@ -1,7 +1,7 @@
-// Package rules judges migrations by their text: what needs no database, and what a database would tell better where
-// there is none.
+// Package rules judges migrations by their text. Some rules need no database; others are guesses, for cases without
+// one.
 //
-//	rule                             severity  what it is about
+//	rule                             severity  meaning
 //	released-migration-changed       blocking  the way up of a migration that the base branch has is another one
 //	released-migration-removed       blocking  a migration that the base branch has is gone
 //	released-way-down-changed        advice    only its way down is another one
@@ -11,16 +11,16 @@
 //	concurrently-not-alone           blocking  such a statement beside others: they are sent as one text, which is a transaction
 //	concurrently-if-not-exists       advice    IF NOT EXISTS takes the invalid index of a failed build for a good one
 //	transaction-ended-early          risk      COMMIT and the like in a migration that is one transaction
-//	drop-cascade                     risk      what goes is not named
-//	enum-value-renamed               blocking  programs of before send and know the old name
+//	drop-cascade                     risk      the dropped objects are not named
+//	enum-value-renamed               blocking  old programs send and know the old name
 //	enum-value-used-at-once          blocking  a new value is used by the transaction that adds it
 //	silence-unreadable               risk      a comment "review: …" that is no silencing one
 //	silence-expired                  risk      its day has passed, so it accepts nothing
 //	silence-long                     advice    its day is more than a year away
 //	silence-unused                   advice    there is nothing that it would accept
 //
-// The following guess from the text what internal/observe sees. [Guesses] names them; where a statement was observed,
-// the observation stands in their place.
+// The following rules guess from the text. [Guesses] names them. If internal/observe observed the statement, its
+// findings replace them.
 //
 //	index-without-concurrently       risk      CREATE INDEX or REINDEX stops writers while it reads the table
 //	constraint-without-not-valid     risk      a foreign key or check that is checked at once
@@ -32,11 +32,11 @@
 //	validate-in-same-transaction     risk      VALIDATE while the lock of ADD … NOT VALID is held
 //	lock-without-timeout             advice    a lock that stops programs, without lock_timeout
 //
-// What a migration of the base branch holds is frozen: the base branch's own text is what a change is compared with, so
-// there is no file of checksums to keep. Comments and white space may change.
+// Migrations of the base branch are frozen. A change is compared with the base branch's own text, so there is no file
+// of checksums to keep. Comments and white space may change.
 package rules
 
-// Guesses are the rules that internal/observe knows better.
+// Guesses are the rules that internal/observe decides better.
 var Guesses = []string{
 	"column-type-changed", "constraint-without-not-valid", "generated-column", "index-without-concurrently",
 	"lock-without-timeout", "not-null-without-check", "unique-without-index", "validate-in-same-transaction", "volatile-default",

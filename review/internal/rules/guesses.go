@@ -11,13 +11,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// volatile are the functions of defaults that are usual and differ from row to row. The server knows them all; a guess needs only these.
+// volatile has the usual functions in defaults that differ from row to row. The server knows them all; a guess needs
+// only these.
 var volatile = map[string]bool{
 	"clock_timestamp": true, "gen_random_uuid": true, "nextval": true, "random": true, "timeofday": true,
 	"uuid_generate_v1": true, "uuid_generate_v4": true, "uuidv4": true, "uuidv7": true,
 }
 
-// guesses says what a statement probably does to a table with rows. made are the tables of the change itself.
+// guesses returns the probable effects of a statement on a table with rows. made are the tables of the change itself.
 func guesses(head *project.Side, m project.Migration, steps []step, made map[string]bool) []report.Finding {
 	var found []report.Finding
 	notValid := map[string]bool{}
@@ -59,7 +60,7 @@ func guesses(head *project.Side, m project.Migration, steps []step, made map[str
 	return found
 }
 
-// TimeoutAdvice is what to do about a lock that is waited for without end.
+// TimeoutAdvice is the advice about a lock that others wait for without a limit.
 const TimeoutAdvice = "Begin the migration with `SET LOCAL lock_timeout = '2s';` and let the deployment repeat it when it fails."
 
 func locks(a ddl.Action) bool {
@@ -115,7 +116,7 @@ func serial(t *parser.TypeName) bool {
 	return len(names) > 0 && strings.HasSuffix(strings.TrimRight(names[len(names)-1].GetString_().GetSval(), "248"), "serial")
 }
 
-// checkedNotNull reports that the migrations before the statement leave a valid check of what it says.
+// checkedNotNull reports whether the migrations before the statement leave a valid check of the same condition.
 func checkedNotNull(head *project.Side, m project.Migration, s step, wanted ddl.Action) bool {
 	pending, valid := map[string]bool{}, false
 	for _, before := range head.Migrations {
@@ -140,7 +141,7 @@ func checkedNotNull(head *project.Side, m project.Migration, s step, wanted ddl.
 	return valid
 }
 
-// Advise says how an action is done without stopping programs. Empty: nothing better is known.
+// Advise returns how to do an action without stopping programs. Empty: no better way is known.
 func Advise(a ddl.Action) string {
 	switch a.Kind {
 	case ddl.CreateIndex:

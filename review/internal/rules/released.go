@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// released compares the migrations of base with what head holds under their versions.
+// released compares the migrations of base with those of head under their versions.
 func released(base, head *project.Side) []report.Finding {
 	var found []report.Finding
 	for _, was := range base.Migrations {
@@ -48,7 +48,8 @@ func released(base, head *project.Side) []report.Finding {
 	return found
 }
 
-// named returns the migration that stands for one of before: the one of its version, and of several, the file of its name.
+// named returns the migration that corresponds to an earlier one: the one of its version, and of several, the file of
+// its name.
 func named(all []project.Migration, was project.Migration) *project.Migration {
 	var found *project.Migration
 	for i := range all {
@@ -63,7 +64,7 @@ func same(a, b project.Half) bool {
 	return a.Transaction == b.Transaction && slices.Equal(words(a.SQL), words(b.SQL))
 }
 
-// words returns the tokens of a text, without comments. A text that has none that the scanner takes is one word.
+// words returns the tokens of a text, without comments. A text that the scanner refuses is one word.
 func words(sql string) []string {
 	scanned, err := pgquery.Scan(sql)
 	if err != nil {
@@ -88,7 +89,7 @@ func firstDifference(was, is project.Half) int {
 	return 0
 }
 
-// versions finds versions that two files have, and such as come too late.
+// versions finds versions that two files have, and versions that come too late.
 func versions(base, head, target *project.Side) []report.Finding {
 	var found []report.Finding
 	files := map[string]string{}

@@ -9,11 +9,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Check returns what is to be said of the migrations of head that base does not have, and of what became of those that
-// it has, ordered by place. target is the branch that the change goes to, as it stands now: base itself, or where base
-// is the commit that head began at, what came after. Nil: base.
+// Check returns findings about the migrations of head that base does not have, and about changes to those that it
+// has, ordered by place. target is the branch that the change will be merged into, as it is now: base itself, or a
+// later commit if base is the commit where head began. Nil: base.
 //
-// A statement that the parser does not take is passed over; the project's reader reports it.
+// It skips a statement that the parser refuses; the project's reader reports it.
 func Check(base, head, target *project.Side) []report.Finding {
 	if target == nil {
 		target = base

@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// half reads what stands after a line such as "migrate:up transaction:false".
+// half reads the text after a line such as "migrate:up transaction:false".
 func half(t *testing.T, file, options, sql string, line int) project.Half {
 	t.Helper()
 	statements, err := project.Split(sql, report.Place{File: file, Line: line})
@@ -22,7 +22,8 @@ func half(t *testing.T, file, options, sql string, line int) project.Half {
 	return project.Half{SQL: sql, Transaction: !strings.Contains(options, "transaction:false"), Statements: statements}
 }
 
-// side reads files given as name and way up in turn; a way down follows a line "-- down", options stand on the first line.
+// side reads files given as name and way up in turn; a way down follows a line "-- down", and options are on the
+// first line.
 func side(t *testing.T, files ...string) *project.Side {
 	t.Helper()
 	s := &project.Side{}
@@ -41,7 +42,7 @@ func side(t *testing.T, files ...string) *project.Side {
 	return s
 }
 
-// said is rule, severity and line of each finding.
+// said returns rule, severity and line of each finding.
 func said(findings []report.Finding) string {
 	var lines []string
 	for _, f := range findings {

@@ -12,10 +12,10 @@ import (
 
 const longest = 366 * 24 * time.Hour
 
-// Silence writes the reasons of silencing comments into the findings that they accept, and adds what is to be said of
-// the comments. A comment speaks for the statement that it stands before, and for findings about its whole file; in
-// a query, for findings about that query.
-// base may be nil: then the comments of all of head's migrations are judged, else those of new ones.
+// Silence writes the reasons of silencing comments into the findings that they accept, and adds findings about the
+// comments. A comment applies to the statement after it, and to findings about its whole file; in a query, to
+// findings about that query. base may be nil: then the comments of all of head's migrations are judged, else those of
+// new ones.
 func Silence(findings []report.Finding, base, head *project.Side, today time.Time) []report.Finding {
 	old := map[string]bool{}
 	if base != nil {
@@ -70,7 +70,7 @@ func Silence(findings []report.Finding, base, head *project.Side, today time.Tim
 					findings[i].Silenced = silence.Reason
 				}
 			}
-			// What it accepted once is a note among others later on.
+			// A comment that accepted something once is an ordinary note later on.
 			if remark == nil && !used && !known {
 				remark = unusedSilence(silence)
 			}
@@ -94,7 +94,7 @@ func unusedSilence(s project.Silence) *report.Finding {
 	}
 }
 
-// judge returns what is wrong with a comment, and whether it holds nevertheless.
+// judge returns the finding about a comment, and whether the comment applies nevertheless.
 func judge(s project.Silence, today time.Time) (*report.Finding, bool) {
 	until, err := time.Parse(time.DateOnly, s.Until)
 	switch {

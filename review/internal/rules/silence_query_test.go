@@ -52,7 +52,7 @@ func TestSilenceInQueries(t *testing.T) {
 	if silenced != 1 {
 		t.Errorf("%d are silenced", silenced)
 	}
-	// A comment of before is not judged again.
+	// A comment that existed before is not judged again.
 	if got := Silence(nil, side, side, today); len(got) > 0 {
 		t.Errorf("there is %+v", got)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// transactions judges what stands in a transaction and must not, and the other way.
+// transactions finds statements that must not be in a transaction but are, and the reverse.
 func transactions(m project.Migration, steps []step) []report.Finding {
 	var found []report.Finding
 	for _, s := range steps {
@@ -57,7 +57,7 @@ func transactions(m project.Migration, steps []step) []report.Finding {
 	return found
 }
 
-// drops finds what goes without being named.
+// drops finds statements that drop objects without naming them.
 func drops(steps []step) []report.Finding {
 	var found []report.Finding
 	for _, s := range steps {
@@ -78,7 +78,8 @@ func drops(steps []step) []report.Finding {
 	return found
 }
 
-// enums judges changes of enumerations that no database shows: what programs know, and what a transaction allows.
+// enums judges changes of enumerations that no database shows: the names that programs use, and the rules of
+// transactions.
 func enums(m project.Migration, steps []step) []report.Finding {
 	var found []report.Finding
 	added := map[string]bool{} // values

@@ -16,7 +16,7 @@ type Querier interface {
 // table is a table that may be filled. Its partitions are filled through it.
 type table struct {
 	OID         uint32
-	Name        string // as SQL writes it
+	Name        string // in SQL syntax
 	Partitioned bool
 
 	columns    []*column
@@ -74,7 +74,7 @@ type check struct {
 	later bool // of the schema after the change
 }
 
-// condition is an expression that tells, by its literals, what columns hold.
+// condition is an expression whose literals are values of columns.
 type condition struct {
 	Text string
 }
@@ -203,7 +203,7 @@ func tables(ctx context.Context, q Querier) ([]*table, error) {
 	return found, nil
 }
 
-// conditions reads the expressions of indexes, triggers and views, whose literals tell what columns hold.
+// conditions reads the expressions of indexes, triggers and views, whose literals are values of columns.
 func conditions(ctx context.Context, q Querier) ([]string, error) {
 	found, err := rowsOf[condition](ctx, q, `
 		SELECT 'SELECT FROM x WHERE ' || pg_get_expr(i.indpred, i.indrelid) AS text

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// tries is how many rows are made for one that is kept, at most.
+// tries is the greatest number of rows made for each one kept.
 const tries = 20
 
 // composing writes the statement that fills one table.
@@ -28,7 +28,7 @@ type composing struct {
 	inserted []*column
 }
 
-// drawn are the columns that a reference fills, and which.
+// drawn returns the reference that fills a column, and its position in it.
 func (c *composing) drawn(name string) (ref, position int, ok bool) {
 	for i, r := range c.table.references {
 		if p := slices.Index(r.Columns, name); p >= 0 && (c.keys[i] != "" || !r.soft) {
@@ -38,7 +38,7 @@ func (c *composing) drawn(name string) (ref, position int, ok bool) {
 	return 0, 0, false
 }
 
-// draw makes what references are drawn from. A refusal says why the table stays empty.
+// draw makes the tables that references draw their keys from. A refusal says why the table stays empty.
 func (c *composing) draw(ctx context.Context, tx pgx.Tx) (refusal string, err error) {
 	c.keys, c.counts = make(map[int]string), make(map[int]int64)
 	for i, r := range c.table.references {
@@ -59,7 +59,7 @@ func (c *composing) draw(ctx context.Context, tx pgx.Tx) (refusal string, err er
 	return "", nil
 }
 
-// insert inserts the rows; of a table that refers to itself a fifth of them first, which the others refer to.
+// insert inserts the rows. If a table refers to itself it inserts a fifth of them first, which the others refer to.
 func (c *composing) insert(ctx context.Context, tx pgx.Tx) (rows int64, err error) {
 	first := c.rows
 	if c.mine {
@@ -81,7 +81,7 @@ func (c *composing) insert(ctx context.Context, tx pgx.Tx) (rows int64, err erro
 	return rows + more, err
 }
 
-// rounds inserts n rows made from the number from on: a few times, because rows that conflict with others are left out.
+// rounds inserts n rows, numbered from from, in several rounds, because rows that conflict with others are left out.
 func (c *composing) rounds(ctx context.Context, tx pgx.Tx, from *int64, n int64) (rows int64, err error) {
 	for range 3 {
 		statement := c.insertion(*from, n-rows)
@@ -110,7 +110,7 @@ func (f *filling) nameOf(oid uint32) string {
 	return "?"
 }
 
-// copyKeys numbers the keys that a reference may hold, once for all that refer to them.
+// copyKeys numbers the keys that a reference may hold, once for all references to them.
 func (c *composing) copyKeys(ctx context.Context, tx pgx.Tx, r reference, which string) (string, int64, error) {
 	names := quotedNames(r.ToNames)
 	id := fmt.Sprint(r.To, names, which)
@@ -146,13 +146,13 @@ func quotedNames(names []string) []string {
 	return quoted
 }
 
-// insertion is
+// insertion returns
 //
 //	INSERT INTO t (columns) SELECT columns
 //	FROM (columns that are generated FROM (columns FROM (references, kind FROM numbers)))
 //	WHERE the checks hold LIMIT n ON CONFLICT DO NOTHING
 //
-// so that a check is judged by the server, over columns of the names that it uses.
+// so that the server judges a check, over columns of the names that it uses.
 func (c *composing) insertion(from, n int64) string {
 	made := c.made(from, n)
 	var names []string
@@ -167,7 +167,7 @@ func (c *composing) insertion(from, n int64) string {
 		c.table.Name, list, list, made, c.allHold(), n)
 }
 
-// allHold is the condition that the checks hold, as far as they ask for columns that are made.
+// allHold returns the condition that the checks hold, as far as they concern generated columns.
 func (c *composing) allHold() string {
 	conditions := []string{"true"}
 	for _, check := range c.judged() {
@@ -176,7 +176,7 @@ func (c *composing) allHold() string {
 	return strings.Join(conditions, " AND ")
 }
 
-// judged are the checks of this way.
+// judged returns the checks of this way.
 func (c *composing) judged() []check {
 	var checks []check
 	for _, check := range c.table.checks {
@@ -194,7 +194,7 @@ func (c *composing) judged() []check {
 	return checks
 }
 
-// made are the rows before they are judged.
+// made returns the rows before they are judged.
 func (c *composing) made(from, n int64) string {
 	spec := c.spec.Tables[c.table.Name]
 	drawn := []string{"i"}
@@ -252,8 +252,8 @@ func (c *composing) made(from, n int64) string {
 	return made + " AS made"
 }
 
-// single: nothing beside the reference makes the rows of a unique key differ, so that each row refers to another one
-// until all are referred to.
+// single reports whether only the reference makes the rows of a unique key differ, so that each row refers to another
+// one until all are used.
 func (c *composing) single(r reference) bool {
 	return slices.ContainsFunc(c.table.keys, func(k key) bool {
 		refers := func(name string) bool { return slices.Contains(r.Columns, name) }
@@ -262,7 +262,8 @@ func (c *composing) single(r reference) bool {
 	})
 }
 
-// expression is the value of a column, as an expression over i, kind and the references; "" leaves it to the server.
+// expression returns the value of a column, as an expression over i, kind and the references; "" leaves it to the
+// server.
 func (c *composing) expression(column *column) string {
 	if column.Identity || column.Volatile {
 		if _, _, ok := c.drawn(column.Name); !ok {
@@ -346,11 +347,11 @@ func (c *composing) general(column *column) string {
 	return c.withNulls(column, said.Nulls, nulls, value)
 }
 
-// constantDefault: the default is a literal, as far as its text tells.
+// constantDefault reports whether the default is a literal, as far as its text shows.
 func constantDefault(text string) bool { return !strings.Contains(text, "(") }
 
-// injective: the column makes a unique key unique. It is the last of the key that neither a reference nor the file
-// nor a check decides; where no column is free, conflicting rows are left out.
+// injective reports whether the column makes a unique key unique. It is the last column of the key that no reference,
+// file or check decides. If no column is free, conflicting rows are left out.
 func (c *composing) injective(column *column) bool {
 	if column == nil {
 		return false
@@ -395,7 +396,7 @@ func (c *composing) free(column *column) bool {
 	return len(only) == 0
 }
 
-// wide is how many values the type has, roughly.
+// wide is roughly how many values the type has.
 func (c *composing) wide(column *column) int {
 	switch {
 	case column.Base == "uuid":
@@ -410,7 +411,7 @@ func (c *composing) wide(column *column) int {
 	return 2
 }
 
-// hints are what the table's checks tell of a column.
+// hints returns the facts about a column in the table's checks.
 func (c *composing) hints(column *column) *hints {
 	var texts []string
 	for _, check := range c.table.checks {
@@ -435,7 +436,7 @@ func (c *composing) hints(column *column) *hints {
 	return all
 }
 
-// pools are the literals that a check allows, and those that occur elsewhere.
+// pools returns the literals that a check allows, and those that occur elsewhere.
 func (c *composing) pools(column *column, h *hints) (only, often []string) {
 	if !isText(column.Base) && !isNumber(column.Base) {
 		return nil, nil
@@ -465,7 +466,7 @@ func distinct(texts []string) []string {
 	return all
 }
 
-// refusals says which checks no row keeps.
+// refusals returns the checks that no row satisfies.
 func (c *composing) refusals(ctx context.Context, tx pgx.Tx) (string, error) {
 	made := c.made(1, 50)
 	var names []string

@@ -1,11 +1,11 @@
-// Package seed fills a database of any schema with rows, so that what a change does to them can be seen.
+// Package seed fills a database of any schema with rows, so that the effect of a change on them can be seen.
 //
 // The rows are skewed: a few values and a few referenced rows occur often, most of them rarely. They are the same
-// whenever the schema, the [Spec] and the day are the same. They keep what the schema demands: columns that are not
-// null, checks, keys, references, exclusions, enums, domains, partitions. What the schema does not say is read from
-// the literals of the queries, of the indexes' predicates and of the triggers' conditions: a text column that a query
-// compares with 'open' and 'ended' holds these two.
+// whenever the schema, the [Spec] and the day are the same. They satisfy the schema: columns that are not null,
+// checks, keys, references, exclusions, enums, domains, partitions. Other values come from the literals of the
+// queries, of the indexes' predicates and of the triggers' conditions: a text column that a query compares with
+// 'open' and 'ended' holds these two.
 //
-// A table that no statement could fill stays empty, and [Filled.Reason] says why. Tables that hold rows already, as
-// those that migrations fill, stay as they are.
+// A table that no statement could fill stays empty, with the reason in [Filled.Reason]. Tables that have rows
+// already, for example from migrations, stay unchanged.
 package seed

@@ -13,10 +13,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Fill fills the database that conn is connected to, and analyses it. Constraints hold for every row; triggers do not
-// run where the user may turn them off for the session, as a superuser may.
+// Fill fills the database that conn is connected to, and analyses it. Constraints hold for every row. Triggers do not
+// run if the user may turn them off for the session, as a superuser may.
 //
-// Transaction: one of its own, then VACUUM, so conn is in none.
+// Transaction: one of its own, then VACUUM, so conn must not be in one.
 func Fill(ctx context.Context, conn *pgx.Conn, spec *Spec, opts Options) (*Result, error) {
 	if spec == nil {
 		spec = new(Spec)
@@ -95,7 +95,7 @@ func (f *filling) named(name string) *table {
 	return f.tables[i]
 }
 
-// missing notes what the seed file names and the schema does not have.
+// missing records the tables and columns that the seed file names and the schema does not have.
 func (f *filling) missing(name string, said Table) {
 	t := f.named(name)
 	if t == nil {
@@ -128,8 +128,8 @@ func (f *filling) missing(name string, said Table) {
 	}
 }
 
-// soften adds the references that no constraint says: those of the file, and columns named as customer_id where there
-// is a table customer or customers with a key of one column of that type.
+// soften adds references without a constraint: those of the file, and columns named like customer_id if there is a
+// table customer or customers with a key of one column of that type.
 func (f *filling) soften(t *table) {
 	for _, said := range f.spec.Tables[t.Name].References {
 		if to := f.named(said.Table); to != nil && t.hasAll(said.Columns) && to.hasAll(said.to()) {
@@ -167,7 +167,7 @@ func (t *table) referred(name string) bool {
 	return slices.ContainsFunc(t.references, func(r reference) bool { return slices.Contains(r.Columns, name) })
 }
 
-// keepLater adds what the table after the change demands of columns that it has before it.
+// keepLater adds the constraints after the change on columns that the table has before it.
 func (f *filling) keepLater(t, later *table, names map[uint32]string) {
 	for _, c := range later.columns {
 		if mine := t.column(c.Name); mine != nil && c.NotNull {
@@ -247,7 +247,7 @@ func (f *filling) fill(ctx context.Context) error {
 	})
 }
 
-// quotas says how many rows each table is to get.
+// quotas returns how many rows each table gets.
 func (f *filling) quotas() map[uint32]int64 {
 	total, factor := f.opts.rows(f.spec)
 	left := total
@@ -267,7 +267,8 @@ func (f *filling) quotas() map[uint32]int64 {
 		if f.filled[t.OID] == 0 {
 			open = append(open, t)
 		}
-		// What an earlier call filled has its share too: a table that came later gets no more. A few rows are a migration's.
+		// Tables filled by an earlier call keep their share: a table that came later gets no more. A few rows are a
+		// migration's.
 		if f.filled[t.OID] == 0 || f.filled[t.OID] >= 100 {
 			sharing++
 		}
@@ -278,8 +279,8 @@ func (f *filling) quotas() map[uint32]int64 {
 	return quotas
 }
 
-// order puts referenced tables before those that refer to them. Where tables refer to each other, a reference that may
-// be null waits.
+// order puts referenced tables before those that refer to them. If tables refer to each other, a reference that may
+// be null is filled later.
 func (f *filling) order() []*table {
 	var sorted []*table
 	placed := make(map[uint32]bool)
@@ -307,12 +308,12 @@ func (f *filling) order() []*table {
 	return sorted
 }
 
-// required: no column of the reference may be null.
+// required reports whether no column of the reference may be null.
 func (t *table) required(r reference) bool {
 	return !slices.ContainsFunc(r.Columns, func(name string) bool { return !t.column(name).NotNull })
 }
 
-// insert fills one table: with all that is known, else with less of it.
+// insert fills one table, using all known facts, and with fewer of them if that fails.
 func (f *filling) insert(ctx context.Context, tx pgx.Tx, t *table, n int64) (rows int64, reason string, err error) {
 	for _, way := range []way{{later: true}, {}, {bare: true}} {
 		c := &composing{filling: f, table: t, rows: n, way: way}
@@ -355,9 +356,9 @@ func (f *filling) insert(ctx context.Context, tx pgx.Tx, t *table, n int64) (row
 	return rows, reason, nil
 }
 
-// way is how much of what is known a statement uses.
+// way is how many of the known facts a statement uses.
 type way struct {
-	later bool // also what the schema after the change demands
+	later bool // also the constraints after the change
 	bare  bool // only columns that need a value
 }
 
@@ -366,7 +367,7 @@ func isServerError(err error) bool {
 	return errors.As(err, &server) && !strings.HasPrefix(server.Code, "57")
 }
 
-// explained is the server's message. It names no value of the database but those that were made here.
+// explained returns the server's message. It names no value of the database except those made here.
 func explained(err error) string {
 	var server *pgconn.PgError
 	if errors.As(err, &server) {

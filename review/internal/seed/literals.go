@@ -12,19 +12,19 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/syntax"
 )
 
-// hints is what expressions tell of a column: literals that it is compared with or set to, and bounds.
+// hints has the facts about a column in expressions: literals that it is compared with or set to, and bounds.
 type hints struct {
 	literals []string
 	avoided  []string // of <>
 	least    *float64
 	most     *float64
-	longest  int // of a text; 0: nobody says
+	longest  int // of a text; 0: unknown
 	shortest int
 	patterns []string // regular expressions that a text matches
 }
 
-// literalsOf reads, by name of the column, what the expressions of statements tell. A text that the parser does not
-// read tells nothing.
+// literalsOf reads the hints in the expressions of statements, by name of the column. It skips a text that the parser
+// does not accept.
 func literalsOf(statements []string) map[string]*hints {
 	found := make(map[string]*hints)
 	for _, text := range statements {
@@ -218,7 +218,7 @@ func (r reader) insertion(x map[string]any) {
 	}
 }
 
-// assigned takes a literal, and those that a CASE ends with.
+// assigned takes a literal, and the results of a CASE.
 func (r reader) assigned(name string, value any) {
 	if values, ok := constants(value); ok {
 		r.of(name).literals = append(r.of(name).literals, values...)
@@ -304,7 +304,7 @@ func constants(tree any) ([]string, bool) {
 	return all, len(all) > 0
 }
 
-// add takes what another tells.
+// add adds the hints of o.
 func (h *hints) add(o *hints) {
 	h.literals, h.avoided, h.patterns = append(h.literals, o.literals...), append(h.avoided, o.avoided...), append(h.patterns, o.patterns...)
 	h.least, h.most = cmp.Or(h.least, o.least), cmp.Or(h.most, o.most)

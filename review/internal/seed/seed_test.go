@@ -117,7 +117,7 @@ func TestFillKeepsConstraints(t *testing.T) {
 	if len(empty) != 2 || !strings.Contains(empty[0], "no_way") || !strings.Contains(empty[1], "polygon") {
 		t.Errorf("empty are %q", empty)
 	}
-	// The server did not check references while it took the rows.
+	// The server did not check references during the insertion.
 	for _, sql := range []string{
 		`SELECT count(*) FROM orders AS o WHERE NOT EXISTS (SELECT FROM "Other One"."Customers" AS c WHERE c.id = o.customer)`,
 		`SELECT count(*) FROM orders AS o WHERE parent IS NOT NULL AND NOT EXISTS (SELECT FROM orders AS p WHERE p.id = o.parent)`,
@@ -162,7 +162,7 @@ func TestFillIsRepeatable(t *testing.T) {
 	}
 }
 
-// A database that was filled and then changed gets rows in its new tables only.
+// A database that was filled and then changed gets rows only in its new tables.
 func TestFillAddsRowsToNewTablesOnly(t *testing.T) {
 	conn := with(t, `CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)`)
 	fill(t, conn, nil, Options{Rows: 1000})

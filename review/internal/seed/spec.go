@@ -13,41 +13,41 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// DefaultRows is how many rows a database gets where nobody says.
+// DefaultRows is the number of rows of a database if neither file nor caller gives one.
 const DefaultRows = 100_000
 
-// Spec is what a project says of its data: the file seed.yaml. The zero value says nothing.
+// Spec describes the data of a project: the file seed.yaml. The zero value describes nothing.
 type Spec struct {
 	// Rows is the number of rows of all tables together: 0 is [DefaultRows]. The tables without a number of their own
-	// share what the others leave.
+	// share the rest.
 	Rows int `yaml:"rows"`
-	// Large is from how many rows on a table counts as large: 0 is a hundredth of Rows.
+	// Large is the number of rows from which a table counts as large: 0 is a hundredth of Rows.
 	Large int `yaml:"large"`
-	// Settings are what the project's programs set in their sessions: the server plans queries with them.
+	// Settings are the settings of the sessions of the project's programs: the server plans queries with them.
 	Settings map[string]string `yaml:"settings"`
-	// Tables are named as they are in SQL, with a schema where it is not public.
+	// Tables are named as in SQL, with a schema if it is not public.
 	Tables map[string]Table `yaml:"tables"`
 }
 
-// Table is what is said of one table.
+// Table describes one table.
 type Table struct {
-	// Rows is how many it gets. Nil: an equal share; 0: it stays empty.
+	// Rows is its number of rows. Nil: an equal share; 0: it stays empty.
 	Rows *int `yaml:"rows"`
-	// Columns says what single columns hold.
+	// Columns describes single columns.
 	Columns Columns `yaml:"columns"`
-	// References are columns that hold keys of other tables without a foreign key that says so.
+	// References are columns with keys of other tables but no foreign key.
 	References []Reference `yaml:"references"`
 	// Kinds are sets of columns that occur together. A row is of one kind.
 	Kinds []Kind `yaml:"kinds"`
 }
 
-// Kind is a kind of row: the share of the rows that are of it, in proportion to the other kinds, and what they hold.
+// Kind is a kind of row: its share of the rows, in proportion to the other kinds, and their values.
 type Kind struct {
 	Share float64 `yaml:"share"`
 	Set   Columns `yaml:"set"`
 }
 
-// Reference says that columns hold keys of a table. To empty: columns of the same names.
+// Reference says that columns hold keys of a table. An empty To means columns of the same names.
 type Reference struct {
 	Columns []string `yaml:"columns"`
 	Table   string   `yaml:"table"`
@@ -63,16 +63,16 @@ func (r Reference) to() []string {
 	return r.To
 }
 
-// Column is what a column holds. In the file it is a single value, which every row holds, or one of the fields.
+// Column describes the values of a column. In the file it is a single value for every row, or one of the fields.
 type Column struct {
-	// Constant is the value of every row, as text; or Null says that none has one.
+	// Constant is the value of every row, as text; Null means that every row has NULL.
 	Constant *string `yaml:"-"`
 	Null     bool    `yaml:"-"`
 	// SQL is an expression over i, the row's number from 1.
 	SQL string `yaml:"sql"`
-	// Values are what it holds, with weights.
+	// Values are its values, with weights.
 	Values Values `yaml:"values"`
-	// Range is the smallest and the largest whole number, all as frequent.
+	// Range is the smallest and the largest whole number, all equally frequent.
 	Range []int64 `yaml:"range"`
 	// Distinct is the number of different values, of which the first are the most frequent.
 	Distinct int `yaml:"distinct"`
@@ -83,7 +83,7 @@ type Column struct {
 // Columns are columns by name.
 type Columns map[string]Column
 
-// UnmarshalYAML takes a map. The decoder itself would not tell a null from a column that is left out.
+// UnmarshalYAML takes a map. The decoder itself would not distinguish a null from a column that is left out.
 func (c *Columns) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind != yaml.MappingNode {
 		return fmt.Errorf("line %d: columns are a map by name", node.Line)
@@ -161,7 +161,7 @@ func (c *Column) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// ReadFile reads a seed file. A name that it does not know is an error.
+// ReadFile reads a seed file. An unknown name is an error.
 func ReadFile(path string) (*Spec, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -188,17 +188,17 @@ func ReadFile(path string) (*Spec, error) {
 	return spec, nil
 }
 
-// Options are what the caller of [Fill] says beside the file.
+// Options are the caller's parameters of [Fill], beside the file.
 type Options struct {
-	// Rows is the number of rows of all tables together in place of the file's: its tables' numbers change in
+	// Rows replaces the file's number of rows of all tables together; its numbers for single tables change in
 	// proportion. 0: the file's.
 	Rows int
-	// Queries are statements whose literals tell what columns hold.
+	// Queries are statements whose literals are values of columns.
 	Queries []string
-	// Later is a database of the same project after the change, whose constraints the rows keep too where they can,
-	// so that the change succeeds on them. Nil: there is none.
+	// Later is a database of the same project after the change. The rows also satisfy its constraints if they can, so
+	// that the change succeeds on them. Nil: there is none.
 	Later Querier
-	// Now is what times are made around: the beginning of its day, in UTC. Zero: today.
+	// Now is the time that times are made around: the beginning of its day, in UTC. Zero: today.
 	Now time.Time
 }
 
@@ -213,7 +213,7 @@ func (o *Options) rows(spec *Spec) (total int, factor float64) {
 	return o.Rows, float64(o.Rows) / float64(said)
 }
 
-// LargeFrom returns from how many rows on a table of the filled database counts as large.
+// LargeFrom returns the number of rows from which a table of the filled database counts as large.
 func LargeFrom(spec *Spec, opts Options) int64 {
 	total, factor := opts.rows(spec)
 	if spec.Large > 0 {
@@ -222,22 +222,22 @@ func LargeFrom(spec *Spec, opts Options) int64 {
 	return max(100, int64(total/100))
 }
 
-// Result says what the tables hold now, by name.
+// Result has the filled tables, by name.
 type Result struct {
 	Tables []Filled
 	// Missing are tables and columns that the seed file names and the schema does not have.
 	Missing []string
 }
 
-// Filled is a table, named as in SQL, and its rows. Reason says why it has none, or fewer than it was to have.
+// Filled is a table, named as in SQL, and its number of rows. Reason says why it has none, or too few.
 type Filled struct {
 	Table  string
 	Rows   int64
 	Reason string
 }
 
-// Empty returns the tables without rows that were to have some, with the reasons, and what the seed file names for nothing:
-// one line each.
+// Empty returns, one line each, the tables that stayed empty, with the reasons, and the names in the seed file that
+// do not exist.
 func (r *Result) Empty() []string {
 	var lines []string
 	for _, t := range r.Tables {

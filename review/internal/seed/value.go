@@ -27,7 +27,7 @@ func salt(parts ...string) uint32 {
 	return h.Sum32()
 }
 
-// chance is a number from 0 to below 1 that looks like chance, and is the same for the same row.
+// chance is a pseudo-random number from 0 to below 1, the same for the same row.
 func chance(salt uint32) string {
 	return fmt.Sprintf("((hashint8extended(i, %d) & 2147483647) / 2147483648.0::float8)", salt)
 }
@@ -75,7 +75,7 @@ func quoteAll(texts []string) []string {
 	return quoted
 }
 
-// said is the expression of what the file says of a column; "" when it leaves the value itself open.
+// said returns the expression that the file gives for a column; "" if it leaves the value open.
 func (m maker) said(c *column, s Column, salt uint32) string {
 	switch {
 	case s.Null:
@@ -97,16 +97,16 @@ func (m maker) said(c *column, s Column, salt uint32) string {
 	return ""
 }
 
-// wish is what is known of a column's values.
+// wish has the known facts about a column's values.
 type wish struct {
 	unique   bool
-	only     []string // literals that a check allows, and no others
+	only     []string // literals that a check allows exclusively
 	often    []string // literals that occur in programs
 	hints    *hints   // of checks
 	distinct int64    // 0: a tenth of the rows
 }
 
-// value is the expression of a value of the column; "" when its type has none.
+// value returns the expression of a value of the column; "" if its type has none.
 func (m maker) value(c *column, w wish, salt uint32) string {
 	if w.distinct == 0 {
 		w.distinct = max(10, m.rows/10)
@@ -225,7 +225,7 @@ func (m maker) ofType(c *column, kind, n string, w wish, salt uint32) string {
 	return ""
 }
 
-// age is how many units before now a time lies: more often few than many.
+// age is how many units before now a time is: more often few than many.
 func (m maker) age(n string, w wish, salt uint32, most int) string {
 	if w.unique {
 		return n
@@ -306,7 +306,7 @@ func prefix(name string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(strings.TrimSuffix(name, "_id"), "_key"), "_", "-") + "-"
 }
 
-// matching are texts that match the first of the patterns; the others are left to the check itself.
+// matching returns texts that match the first of the patterns; the check itself judges the others.
 func matching(patterns []string, rows int64, unique bool) []string {
 	if len(patterns) == 0 {
 		return nil
@@ -332,7 +332,7 @@ func matching(patterns []string, rows int64, unique bool) []string {
 	return texts
 }
 
-// write appends a text that the expression matches: another one for another seed.
+// write appends a text that matches the expression: another one for another seed.
 func write(b *strings.Builder, tree *syntax.Regexp, seed uint32) {
 	switch tree.Op {
 	case syntax.OpLiteral:

@@ -1,5 +1,5 @@
-// Package syntax reads statements by Postgres' own parser, as trees in the parser's form as JSON: a node is an object
-// of one member, named for its type.
+// Package syntax parses statements with Postgres' own parser, into trees in the parser's JSON form: a node is an
+// object of one member, named for its type.
 package syntax
 
 import (
@@ -22,7 +22,8 @@ func Parse(text string) (any, error) {
 }
 
 // Walk calls visit for every object of a tree, from the top, the members of each in the order of their names. For a
-// node, kind is its type; for other objects, as the relation of an UPDATE, it is the name that they are a member by.
+// node, kind is its type. For other objects, such as the relation of an UPDATE, it is the name of the member they
+// are.
 func Walk(tree any, visit func(kind string, object map[string]any)) {
 	walk("", tree, visit)
 }
@@ -43,7 +44,7 @@ func walk(kind string, tree any, visit func(string, map[string]any)) {
 	}
 }
 
-// At goes down by names; nil where there is nothing.
+// At descends by names. It returns nil if there is nothing.
 func At(tree any, path ...string) any {
 	for _, name := range path {
 		node, ok := tree.(map[string]any)
@@ -55,7 +56,7 @@ func At(tree any, path ...string) any {
 	return tree
 }
 
-// List returns the items of a list; none of what is no list.
+// List returns the items of a list, or none if tree is not a list.
 func List(tree any) []any {
 	items, _ := tree.([]any)
 	return items
@@ -67,7 +68,7 @@ func Text(tree any) string {
 	return text
 }
 
-// Last returns the last of the names that a list is.
+// Last returns the last of the names in a list.
 func Last(tree any) string {
 	names := List(tree)
 	if len(names) == 0 {
@@ -76,7 +77,7 @@ func Last(tree any) string {
 	return Text(names[len(names)-1])
 }
 
-// Bare returns what stands below casts and collations.
+// Bare returns the tree below casts and collations.
 func Bare(tree any) any {
 	for {
 		if below := At(tree, "TypeCast", "arg"); below != nil {
@@ -92,7 +93,7 @@ func Bare(tree any) any {
 // Column returns the name of the column that an expression is, below casts.
 func Column(tree any) string { return Last(At(Bare(tree), "ColumnRef", "fields")) }
 
-// Parameter returns the number of the parameter that an expression is, below casts; 0 for what is none.
+// Parameter returns the number of the parameter that an expression is, below casts, or 0 if it is not a parameter.
 func Parameter(tree any) int {
 	number, _ := At(Bare(tree), "ParamRef", "number").(float64)
 	return int(number)
