@@ -14,14 +14,14 @@ import (
 
 const (
 	aloneRuns = 3
-	// mostAlone bounds the tests that are run alone. If more failed, the cause is hardly the company of others.
+	// mostAlone limits the tests that are run alone. If more failed, other tests are hardly the cause.
 	mostAlone = 10
 )
 
 // failure is a test that failed.
 type failure struct{ packagePath, test string }
 
-// alone runs each test that failed three times by itself, and says how often it fails then.
+// alone runs each failed test three times by itself, and reports how often it fails then.
 func alone(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("alone", flag.ExitOnError)
 	race := flags.Bool("race", false, "build with the race detector")

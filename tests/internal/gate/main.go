@@ -18,7 +18,7 @@ import (
 	"syscall"
 )
 
-// limit ends a binary that hangs. It is far above what a loaded machine needs: all tests together take 15 minutes.
+// limit ends a binary that hangs. It is far above the time on a loaded machine: all tests together take 15 minutes.
 const limit = "-test.timeout=1h"
 
 func main() {

@@ -1,4 +1,4 @@
-// Package licenses collects the license texts of what ff links.
+// Package licenses collects the license texts of the code linked into ff.
 package licenses
 
 import (
@@ -18,7 +18,7 @@ import (
 //go:embed embedded/*.txt
 var texts embed.FS
 
-// compiled are the modules that do so, and what they embed.
+// compiled are the modules that do so, and the programs they embed.
 var compiled = []struct{ module, program, text string }{
 	{"github.com/goccy/go-graphviz", "Graphviz", "graphviz.txt"},
 	{"github.com/wasilibs/go-pgquery", "PostgreSQL", "postgresql.txt"},
@@ -30,7 +30,7 @@ var systems = []string{"linux", "darwin", "windows"}
 // notice matches the names of the files that have to be shipped.
 var notice = regexp.MustCompile(`(?i)^(licen[sc]e|copying|copyright|notice|patents)([-.].*)?$`)
 
-// collection has the license texts of what ff links, and what each is the license of.
+// collection has the license texts of the code linked into ff, and the subjects of each.
 type collection struct {
 	texts  []string // in the order in which they were found
 	owners map[string][]string
@@ -84,7 +84,7 @@ func (c *collection) addFolder(module, folder string) error {
 	}
 	for _, entry := range entries {
 		name := filepath.Join(folder, entry.Name())
-		if entry.IsDir() && entry.Name() == "licenses" { // a choice of them
+		if entry.IsDir() && entry.Name() == "licenses" { // a choice of licenses
 			if err := c.addTexts(module, name); err != nil {
 				return err
 			}

@@ -76,7 +76,7 @@ func CheckRequirements(root string) error {
 	return errors.Join(errs...)
 }
 
-// git runs git in the repository and returns what it prints.
+// git runs git in the repository and returns its output.
 func git(root string, args ...string) (string, error) {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = root

@@ -14,7 +14,7 @@ import (
 
 const module = "github.com/flowfabric/flowfabric-go"
 
-// graph says what each function and variable of the library refers to, by full name.
+// graph has the names that each function and variable of the library refers to, by full name.
 type graph map[string]map[string]bool
 
 // readGraph reads the packages that send statements.
@@ -103,7 +103,7 @@ func (g graph) queries(from string) map[string]bool {
 	return queries
 }
 
-// node returns the full name of a call as [Calls] has it.
+// node returns the full name of a call in the form of [Calls].
 func (g graph) node(call string) (string, error) {
 	first, method, _ := strings.Cut(call, ".")
 	for _, full := range []string{
@@ -123,7 +123,7 @@ var (
 	users = regexp.MustCompile(`(?m)^-- Used by: ((?:.|\n-- )*?)\.\n`)
 )
 
-// readUsers returns the queries that package events uses by values of functions, by who uses them: the headers say so.
+// readUsers returns the queries that package events uses by values of functions, by the users in their headers.
 func readUsers(root string) (map[string][]string, error) {
 	paths, err := filepath.Glob(filepath.Join(root, "queries", "*.sql"))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // Path is the file of the table, below the root.
 const Path = "internal/rights/table.go"
 
-// privileges are how GRANT orders them.
+// privileges are in the order of GRANT.
 var privileges = rights.Privileges
 
 // Table returns the source of the table.
@@ -49,7 +49,7 @@ func Table(root string) ([]byte, error) {
 	return format.Source([]byte(text.String()))
 }
 
-// checked is what schema.Check reads beside what [engine.Engine.Prepare] does: its statements stand in no query.
+// checked is the table that schema.Check reads beyond [engine.Engine.Prepare]: its statements are in no query.
 var checked = right{"TABLE", "_sqlx_migrations", "SELECT"}
 
 // derive returns the rights of each role.

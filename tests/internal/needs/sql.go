@@ -36,7 +36,7 @@ func parse(text string) (tree any, err error) {
 	return tree, err
 }
 
-// walk calls visit for every object of a tree, with the name of the member that it is.
+// walk calls visit for every object of a tree, with the name of its member.
 func walk(kind string, tree any, visit func(kind string, object map[string]any)) {
 	switch node := tree.(type) {
 	case []any:
@@ -51,7 +51,7 @@ func walk(kind string, tree any, visit func(kind string, object map[string]any))
 	}
 }
 
-// at goes down by names; nil if there is nothing.
+// at descends by names; nil if there is nothing.
 func at(tree any, path ...string) any {
 	for _, name := range path {
 		node, ok := tree.(map[string]any)
@@ -68,7 +68,7 @@ func textAt(tree any, path ...string) string {
 	return text
 }
 
-// last returns the last of the names that a list is.
+// last returns the last of a list of names.
 func last(names any) string {
 	list, _ := names.([]any)
 	if len(list) == 0 {
@@ -77,14 +77,14 @@ func last(names any) string {
 	return textAt(list[len(list)-1], "String", "sval")
 }
 
-// database is the schema: what statements lead to.
+// database is the schema that statements use.
 type database struct {
 	relations map[string]bool
 	views     map[string]any
 	functions map[string]function
 	triggers  map[string][]trigger
 	nextIDs   map[string][]string // the sequences that an INSERT into a table takes ids of
-	outboxes  []string            // the sequences that say how far the outboxes have come
+	outboxes  []string            // the sequences of the outboxes
 	found     map[string]rightSet // of functions
 }
 
@@ -150,7 +150,7 @@ func readDatabase(path string) (*database, error) {
 	return d, nil
 }
 
-// table adds a privilege on a table, with what its triggers need.
+// table adds a privilege on a table, and the rights of its triggers.
 func (d *database) table(rights rightSet, name, privilege string) error {
 	if !d.relations[name] || rights[right{"TABLE", name, privilege}] {
 		return nil
@@ -174,7 +174,8 @@ func (d *database) table(rights rightSet, name, privilege string) error {
 	return nil
 }
 
-// viewed adds what a view needs of who reads it: its functions. Its tables are read with the rights of its owner.
+// viewed adds the rights that a view requires of its readers: its functions. Its tables are read with its owner's
+// rights.
 func (d *database) viewed(rights rightSet, query any) error {
 	var failed error
 	walk("", query, func(kind string, object map[string]any) {
@@ -188,7 +189,7 @@ func (d *database) viewed(rights rightSet, query any) error {
 	return failed
 }
 
-// call adds what a function needs. A trigger's needs no right to be executed.
+// call adds the rights of a function. A trigger's needs no right to be executed.
 func (d *database) call(rights rightSet, name string, byTrigger bool) error {
 	f, ours := d.functions[name]
 	if !ours {
@@ -220,7 +221,7 @@ var (
 	called   = regexp.MustCompile(`\b(ffx?_\w+)\(`)
 )
 
-// block adds what a function in PL/pgSQL needs, by its text: some of its statements are made while it runs.
+// block adds the rights of a function in PL/pgSQL, by its text: some of its statements are made while it runs.
 func (d *database) block(rights rightSet, body string) error {
 	var needed [][2]string
 	for _, m := range inserted.FindAllStringSubmatch(body, -1) {
@@ -250,7 +251,7 @@ func (d *database) block(rights rightSet, body string) error {
 	return nil
 }
 
-// statements adds what statements need.
+// statements adds the rights of statements.
 func (d *database) statements(rights rightSet, text string) error {
 	tree, err := parse(text)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Command release prepares a release of all released modules, or tidies modules.
 //
-//	release VERSION            commit and tag the version, and say what to push
+//	release VERSION            commit and tag the version, and print the command to push them
 //	release -tidy FOLDER...    run go mod tidy in the modules of these folders
 package main
 

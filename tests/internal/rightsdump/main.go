@@ -1,6 +1,6 @@
 // Command rightsdump writes internal/rights/table.go, the rights that each role needs in the database.
 //
-// With -check it writes nothing, and fails if the file is not what it would write.
+// With -check it writes nothing, and fails if the file differs from its output.
 package main
 
 import (

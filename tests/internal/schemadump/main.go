@@ -55,7 +55,7 @@ func run(ctx context.Context, serverURL, output, image string) (err error) {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	// A run that was killed may have left it behind.
+	// A killed run may have left it behind.
 	for _, statement := range []string{"DROP DATABASE IF EXISTS ", "CREATE DATABASE "} {
 		if _, err := conn.Exec(ctx, statement+databaseName); err != nil {
 			return err
@@ -81,7 +81,7 @@ func run(ctx context.Context, serverURL, output, image string) (err error) {
 	return os.WriteFile(output, normalise(dump), 0o644)
 }
 
-// pgDump hands the password over in the environment, where the process list does not show it.
+// pgDump passes the password in the environment, where the process list does not show it.
 func pgDump(ctx context.Context, database *url.URL, image string) ([]byte, error) {
 	password, _ := database.User.Password()
 	target := *database
@@ -102,8 +102,8 @@ func pgDump(ctx context.Context, database *url.URL, image string) ([]byte, error
 	return dump, nil
 }
 
-// normalise keeps the statements that make objects: no comments, session settings or psql commands,
-// which name versions and random keys, and no schema names, so that the file loads into any schema.
+// normalise keeps the statements that create objects. It drops comments, session settings and psql commands, which
+// name versions and random keys, and schema names, so that the file loads into any schema.
 func normalise(dump []byte) []byte {
 	var out bytes.Buffer
 	out.WriteString(header)

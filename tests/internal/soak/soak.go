@@ -1,5 +1,5 @@
-// Package soak sizes the tests that prove more the longer or the larger they are. Normally they are small. FF_SOAK, which
-// make soak sets, makes them large, and says how long each test under stress goes on.
+// Package soak sets the size of tests that prove more the longer or the larger they are. Normally they are small.
+// FF_SOAK, which make soak sets, makes them large, and sets how long each test under stress runs.
 package soak
 
 import (
@@ -17,8 +17,8 @@ func Size(t testing.TB, small, large int) int {
 	return small
 }
 
-// For returns a function that reports whether a test under stress goes on: for the moment, or for as long as the soak
-// says, from now on. A test that needs to have done something goes on until it has, too.
+// For returns a function that reports whether a test under stress continues: for the moment, or for the time of the
+// soak, from now on. A test that must have done something should continue until it has, too.
 func For(t testing.TB, moment time.Duration) (goesOn func() bool) {
 	t.Helper()
 	if d := length(t); d > 0 {
@@ -36,7 +36,7 @@ func On(t testing.TB) bool {
 	return length(t) > 0
 }
 
-// length returns how long a test under stress goes on in a soak, or 0 if this is none.
+// length returns how long a test under stress runs in a soak, or 0 if this is none.
 func length(t testing.TB) time.Duration {
 	t.Helper()
 	text := os.Getenv("FF_SOAK")

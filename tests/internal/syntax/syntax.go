@@ -96,8 +96,8 @@ func (f *Folder) Functions() (all []*ast.FuncDecl) {
 	return all
 }
 
-// Reaching returns the names of the tests that call what direct accepts, by themselves or through functions of their
-// folder. Methods are known by their name alone, so a test too many may be among them.
+// Reaching returns the names of the tests that call a node accepted by direct, by themselves or through functions of
+// their folder. Methods are known by their name alone, so the result may have a test too many.
 func (f *Folder) Reaching(direct func(ast.Node) bool) (tests []string) {
 	refers, reaches := make(map[string]map[string]bool), make(map[string]bool)
 	for _, function := range f.Functions() {
