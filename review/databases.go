@@ -103,9 +103,9 @@ func (r *review) compareFresh(ctx context.Context, fresh *database.Database, mig
 		r.find(report.Finding{
 			Rule: "history-differs", Severity: report.Blocking, Object: differences[0].Object,
 			Place:  report.Place{File: r.head.MigrationsDir},
-			Title:  "A new database is another one than a database that is migrated",
+			Title:  "A new database differs from a migrated one",
 			Detail: "From the migrated one to the new one:\n\n" + catalog.List(differences),
-			Do:     "Leave the migrations that databases have as they are, and put what is to change into a new one.",
+			Do:     "Leave released migrations unchanged, and put the change into a new one.",
 		})
 	}
 	return fresh.Drop(ctx)

@@ -85,7 +85,7 @@ func (r *Result) generated(ctx context.Context, side *project.Side, dir string) 
 		if stale != "" && strings.HasSuffix(made, "head") {
 			r.Findings = append(r.Findings, report.Finding{
 				Rule: "generated-code-stale", Severity: report.Risk, Place: report.Place{File: stale}, Object: side.SQLC.Package,
-				Title: "The committed code is not what sqlc generates", Do: "Run `sqlc generate`, and commit what it writes.",
+				Title: "The committed code differs from the generated one", Do: "Run `sqlc generate`, and commit the result.",
 			})
 		}
 	}
@@ -108,7 +108,7 @@ func compare(r *Result, before, after *goPackage, at locator) {
 		seen[name+what] = true
 		change := report.Change{Kind: kind(c.Message, name), Object: name, Place: at.place(name)}
 		was, is := before.declared(name), after.declared(name)
-		f := report.Finding{Severity: report.Risk, Place: change.Place, Object: name, Do: "Change the programs that use it in the same commit; programs of others need to be told."}
+		f := report.Finding{Severity: report.Risk, Place: change.Place, Object: name, Do: "Change the programs that use it in the same commit, and inform the owners of other programs."}
 		switch {
 		case what == "added" || strings.HasPrefix(what, "added "):
 			change.After = shown(is)

@@ -32,8 +32,8 @@ func CheckDump(ctx context.Context, side *project.Side, conn *pgx.Conn, made *Ca
 	}
 	finding := report.Finding{
 		Rule: "dump-stale", Severity: report.Risk, Place: report.Place{File: side.Dump},
-		Title: "The committed dump is not what the migrations make",
-		Do:    "Write the dump anew from a migrated database: what is generated from it, and who reads it, sees another schema.",
+		Title: "The committed dump differs from the result of the migrations",
+		Do:    "Write the dump again from a migrated database: its generators and readers see another schema.",
 	}
 	// A dump creates functions before the objects that they use.
 	_, err = conn.Exec(ctx, "SET check_function_bodies = off;\n"+psqlCommand.ReplaceAllString(string(text), ""))

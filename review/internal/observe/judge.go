@@ -133,7 +133,7 @@ func (o *observation) writes(saw seen, changed []uint32) report.Finding {
 	return report.Finding{
 		Rule: "writes-every-row", Severity: report.Blocking, Place: saw.Place, Object: names[0],
 		Title:    fmt.Sprintf("Most rows of %s are changed by one transaction", quoted(names)),
-		Detail:   "Whoever writes to one of them waits until it commits, and the table grows by a copy of each.",
+		Detail:   "Programs that write to one of them wait until it commits, and the table grows by a copy of each.",
 		Do:       "Change them in small batches, each in a transaction of its own: from a program, or by a procedure that commits, called alone under `transaction:false`.",
 		Measured: &saw.measured,
 	}
@@ -155,7 +155,7 @@ func (o *observation) judgeUntimed(run *running) {
 	}
 	stopping := o.stopping(h)
 	first := o.stopping(worst.held)[0]
-	detail := fmt.Sprintf("The migration takes %s and sets no `lock_timeout`. Behind one long %s it waits, and whoever comes after it waits behind it. %s",
+	detail := fmt.Sprintf("The migration takes %s and sets no `lock_timeout`. It waits for one long %s, and later queries wait behind it. %s",
 		o.lockWords(stopping, h), blocker(h[first]), waitWords(worst.measured.Waiting))
 	o.find(report.Finding{
 		Rule: "lock-without-timeout", Severity: severity, Place: worst.Place, Object: o.table(first),
@@ -186,7 +186,7 @@ func (o *observation) failsOnRows(s project.Statement, tree ddl.Statement, err e
 		Rule: "fails-on-rows", Severity: severity, Place: s.Place, Object: object,
 		Title:  "The rows of the seed refuse the statement",
 		Detail: refusal(err) + " Rows that base's schema allows, and that programs may have written.",
-		Do:     "Make the rows fit in a migration before, or describe in the seed's file what they really hold.",
+		Do:     "Make the rows fit in an earlier migration, or correct their description in the seed file.",
 	})
 }
 
@@ -264,7 +264,7 @@ func advice(tree ddl.Statement) string {
 			return do
 		}
 	}
-	return "Do the work that grows with the rows in a statement that holds no such lock, or while nobody uses the table."
+	return "Do the work that grows with the rows in a statement that holds no such lock, or while no program uses the table."
 }
 
 // Replace removes the guesses of internal/rules from the findings if the statement was observed: the observations

@@ -213,7 +213,7 @@ func (c *check) query(name string) []report.Finding {
 		return []report.Finding{{
 			Rule: "query-not-planned", Severity: report.Blocking, Place: after.query.Place, Object: name,
 			Title: fmt.Sprintf("The schema after the change refuses the query %s", name), Detail: fmt.Sprint(after.err),
-			Do: "Change the query with the schema, or keep what it needs.",
+			Do: "Change the query with the schema, or keep the objects it needs.",
 		}}
 	}
 	was := make(map[string]trouble)

@@ -145,7 +145,7 @@ func (c *check) orderFinding(old, recent []broken) {
 	case report.NoOrder:
 		f.Rule, f.Severity, f.Title = "rolling-no-order", report.Blocking, "No order of deployment is safe: programs and schema of before and after do not work together"
 		f.Detail = oldFail + listed(old) + "\n\n" + recentFail + listed(recent)
-		f.Do = "Split the change: first add what is new and keep what is old, then change the programs, then remove what is old."
+		f.Do = "Split the change: first add the new parts and keep the old ones, then change the programs, then remove the old parts."
 	case report.CodeFirst:
 		f.Rule, f.Severity, f.Title = "rolling-code-first", report.Risk, "Programs of before fail on the new schema: migrate when none of them runs any longer"
 		f.Detail = oldFail + listed(old)
@@ -194,7 +194,7 @@ func (c *check) declaration(old []broken) {
 	case usable <= newest && len(old) > 0:
 		f.Severity, f.Title = report.Blocking, "The migration declares itself usable for programs that fail on it"
 		f.Detail = fmt.Sprintf("It says `usable-from: %s`, which programs of before know.\n%s", usable, listed(old))
-		f.Do = "Declare the version that the programs have to know, or keep what they need."
+		f.Do = "Declare the version that the programs have to know, or keep the objects they need."
 	case usable > newest && len(old) == 0:
 		f.Severity, f.Title = report.Advice, "The migration excludes programs that would work on it"
 		f.Detail = fmt.Sprintf("It says `usable-from: %s`; all queries of programs of before, which know %s, run on it as they did.", usable, newest)

@@ -125,7 +125,7 @@ func (r *round) lost(object, title string) {
 		Rule: "rows-do-not-survive", Severity: report.Blocking, Place: project.Locate(r.New, object, false),
 		Object: object, Title: title,
 		Detail: "Counted on the seeded database, before the migrations and after them and their way back.",
-		Do: "Keep what was there until no program needs it: rename, copy or add beside it. Where it is to go for good, " +
+		Do: "Keep the old contents until no program needs them: rename, copy or add beside them. If they are to be dropped for good, " +
 			"say so in the migration: `-- irreversible: the reason`.",
 	}
 	for _, m := range r.New {

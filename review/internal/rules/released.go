@@ -24,7 +24,7 @@ func released(base, head *project.Side) []report.Finding {
 				Rule: "released-migration-removed", Severity: report.Blocking, Place: place, Object: was.Version,
 				Title:  "A released migration is gone",
 				Detail: "Databases have it, and a new one would be made without it.",
-				Do:     "Put the file back. Undo what it does in a new migration.",
+				Do:     "Put the file back. Undo its effects in a new migration.",
 			})
 		case was.File != is.File && !same(was.Up, is.Up):
 			found = append(found, collision(*is, was.File, "on the base branch"))

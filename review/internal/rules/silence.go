@@ -109,13 +109,13 @@ func judge(s project.Silence, today time.Time) (*report.Finding, bool) {
 			Rule: "silence-expired", Severity: report.Risk, Object: s.Rule,
 			Title:  "The day until which it was accepted has passed",
 			Detail: fmt.Sprintf("It was %s, for this reason: %s", s.Until, s.Reason),
-			Do:     "Do what the finding asks for, or give a new day.",
+			Do:     "Follow the finding's advice, or give a new day.",
 		}, false
 	case until.Sub(today) > longest:
 		return &report.Finding{
 			Rule: "silence-long", Severity: report.Advice, Object: s.Rule,
 			Title: "It is accepted for more than a year",
-			Do:    "Give a day on which somebody looks again.",
+			Do:    "Give a day on which to review it again.",
 		}, true
 	}
 	return nil, true

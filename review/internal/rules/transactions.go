@@ -49,7 +49,7 @@ func transactions(m project.Migration, steps []step) []report.Finding {
 			found = append(found, report.Finding{
 				Rule: "transaction-ended-early", Severity: report.Risk, Place: s.Place, Object: ddl.Brief(s.SQL),
 				Title:  "The statement interferes with the migration's transaction",
-				Detail: "dbmate has begun one. What fails after this statement leaves a database that has half of the migration and no record of it.",
+				Detail: "dbmate has begun one. A failure after this statement leaves a database with half of the migration and no record of it.",
 				Do:     "Take it out, or write `-- migrate:up transaction:false`.",
 			})
 		}
@@ -69,9 +69,9 @@ func drops(steps []step) []report.Finding {
 		if cascades {
 			found = append(found, report.Finding{
 				Rule: "drop-cascade", Severity: report.Risk, Place: s.Place, Object: strings.Join(s.Names(), ", "),
-				Title:  "CASCADE removes what is not named",
-				Detail: "What depends on it differs from database to database: views, keys and triggers of others go with it.",
-				Do:     "Name what goes, dependants first, without `CASCADE`.",
+				Title:  "CASCADE removes objects that are not named",
+				Detail: "The dependent objects differ from database to database: views, keys and triggers of others are dropped too.",
+				Do:     "Name the dropped objects, dependants first, without `CASCADE`.",
 			})
 		}
 	}
