@@ -12,8 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// claimAll claims n at a time until everything on the lane is claimed, and returns it in the order it came.
-// A claimer may hide what stands before its positions for a moment; it loses nothing.
+// claimAll claims n at a time until everything on the lane is claimed, and returns it in the order it came. A claimer
+// may hide executions before its positions for a moment; it loses none.
 func claimAll(t *testing.T, claimer *engine.Claimer, n, total int) []id.ExecutionID {
 	t.Helper()
 	var got []id.ExecutionID
@@ -84,7 +84,7 @@ func TestClaimerFindsWorkBeforeItsPositions(t *testing.T) {
 	}
 }
 
-// What a claimer claimed stands before its position when it is given back.
+// Returned executions are before the positions of the claimer that claimed them.
 func TestClaimerFindsReturnedWork(t *testing.T) {
 	f := fixture.New(t)
 	claimer := f.Claimer(t)

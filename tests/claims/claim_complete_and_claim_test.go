@@ -94,7 +94,7 @@ func TestCompleteAndClaimWithoutCompletions(t *testing.T) {
 	}
 }
 
-// What a member's completion releases can be claimed by the same call.
+// The call can claim executions that a member's completion releases.
 func TestCompleteAndClaimOfAMember(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")

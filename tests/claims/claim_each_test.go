@@ -55,8 +55,8 @@ func wantEach(t *testing.T, got, want [][]id.ExecutionID) {
 	}
 }
 
-// From each lane what it has, in one round trip and with one commit; and where scans after the positions leave room, full
-// scans of these lanes alone in one more.
+// All lanes take one round trip and one commit. If scans after the positions leave room, full scans of only these
+// lanes take one more.
 func TestClaimEachIsOneTransaction(t *testing.T) {
 	shared := fixture.New(t)
 	log := new(fixture.RoundTripLog)
@@ -110,7 +110,7 @@ func TestClaimEachJudgesEachLaneAlone(t *testing.T) {
 	}
 }
 
-// An attempt that another program holds without its execution is passed over, and what its lane has beside it is claimed.
+// An attempt locked without its execution is skipped, and the rest of its lane is claimed.
 func TestClaimEachSkipsALockedAttempt(t *testing.T) {
 	f := fixture.New(t)
 	claims, created := lanesWith(t, f, 2, 1, 5)
@@ -151,8 +151,8 @@ func TestClaimEachBesideAnAttemptBeingWritten(t *testing.T) {
 	wantEach(t, claimedEach(t, outcomes, err), [][]id.ExecutionID{{}, created[1], {}})
 }
 
-// Claims from the same lanes in opposite orders pass over what the other holds. Neither waits, and each execution is
-// claimed by one of them.
+// Concurrent claims from the same lanes in opposite orders skip each other's rows. Neither waits, and each execution
+// is claimed by one of them.
 func TestClaimEachInOppositeLaneOrders(t *testing.T) {
 	shared := fixture.New(t)
 	log := new(fixture.RoundTripLog)

@@ -59,8 +59,8 @@ func TestClaimChecksTheExecutionBehindAnEntry(t *testing.T) {
 	}
 }
 
-// What is committed between the claim's snapshot, which shows the execution claimable, and its lock decides, on each
-// path: the row is asked again once it is locked.
+// A change committed between the claim's snapshot, which shows the execution claimable, and its lock counts, on each
+// path: the row is checked again once it is locked.
 func TestClaimSkipsWhatStoppedBeingClaimable(t *testing.T) {
 	for _, statement := range []string{"ClaimFromHead", "ClaimAfterPositions", "ClaimOneAfterPosition", "TakeClaimable"} {
 		for what, change := range map[string]string{
@@ -119,8 +119,8 @@ func TestClaimSkipsWhatStoppedBeingClaimable(t *testing.T) {
 	}
 }
 
-// What others have claimed since the claim's snapshot is theirs: the claim leaves no lock on it, which would last as long as
-// its transaction.
+// The claim leaves no lock on executions claimed by others since its snapshot; such a lock would last as long as its
+// transaction.
 func TestClaimLeavesNoLockOnOthersWork(t *testing.T) {
 	for _, statement := range []string{"ClaimFromHead", "TakeClaimable"} {
 		t.Run(statement, func(t *testing.T) {
@@ -167,7 +167,7 @@ func clockAtTheQueue(t *testing.T, f *fixture.Fixture) {
 		FROM entries WHERE ffx_now_ms(NULL) IS NOT NULL`)
 }
 
-// The slow path waits for nobody either.
+// The slow path never waits either.
 func TestSlowClaimNeverWaits(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		held, free := f.Create(t), f.Create(t)

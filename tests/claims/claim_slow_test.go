@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// What another program left is claimed by the slow path.
+// The slow path claims executions that another program left.
 func TestSlowClaimTakesForeignRows(t *testing.T) {
 	ms := func(after time.Duration) int64 { return fixture.Start.Add(after).UnixMilli() }
 	interrupted := fixture.Columns{"lifecycle_phase": "runnable", "attempt_state": "attempt_interrupted", "public_state": "waiting"}

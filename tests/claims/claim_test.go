@@ -263,8 +263,8 @@ func TestFirstStartIsRecordedByEveryClaim_E7_M9(t *testing.T) {
 	})
 }
 
-// The reference's index is whatever its caller expects, and its count of attempts stays at 0, so that a
-// second attempt overwrites the first.
+// The reference takes its index from the caller, and its count of attempts stays at 0, so that a second attempt
+// overwrites the first.
 func TestNextAttemptKeepsTheHistory_E6_M4(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *fixture.Fixture) {
 		first := f.Start(t, fixture.Retrying(*policy.ImmediateRetries(0)))

@@ -25,7 +25,7 @@ func newerClone(t *testing.T) *fixture.Fixture {
 // N2: an engine runs on beside the next version, on the database of that one.
 func TestOperationsOnANewerDatabase(t *testing.T) {
 	t.Parallel()
-	// Jobs act on whatever they find, so they have a database that nothing is left on.
+	// Jobs act on all rows they find, so they have a database that no other test uses.
 	jobs, others := newerClone(t), newerClone(t)
 	for _, o := range fixture.Operations() {
 		t.Run(o.Name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestWorkerOnANewerDatabase(t *testing.T) {
 	f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a b c d", fixture.StateFailed: "bad", fixture.StateSkipped: "never"})
 }
 
-// What older versions cannot live with stops them, with words.
+// Incompatible changes stop older versions, with an explanation.
 func TestOperationsStopOnAnIncompatibleDatabase(t *testing.T) {
 	t.Parallel()
 	c := fixture.CrewOn(t, newerClone(t), engine.Config{})

@@ -63,7 +63,7 @@ func TestExpiredGrantReturnsTheExecution_E4_I31(t *testing.T) {
 	}
 }
 
-// What else expires: grants beside one that is good, of executions that are somewhere else or gone, and to reclaim.
+// Other expiries: grants beside a good one, of executions that are elsewhere or gone, and reclaim grants.
 func TestExpireGrantsOfOtherExecutions_E4(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	insert := func(x id.ExecutionID, kind string, expires time.Time) {
@@ -88,14 +88,14 @@ func TestExpireGrantsOfOtherExecutions_E4(t *testing.T) {
 			t.Errorf("%s has %d grants, want %d", x, got, want)
 		}
 	}
-	// A reclaim grant holds nobody's claim.
+	// A reclaim grant reserves no claim.
 	f.Exec(t, "UPDATE ff_claim_grant SET kind = 'reclaim' WHERE execution_id = $1", granted.UUID())
 	insert(granted, "claim", fixture.Start)
 	fixture.Run(t, f.Maintenance().ExpireGrants, 1)
 	f.WantState(t, granted, fixture.StateReady)
 }
 
-// A batch is a batch, and what is held hides nothing behind it.
+// A batch has its size, and locked grants hide none after them.
 func TestExpireGrantsInBatches_E4(t *testing.T) {
 	const n, batch = 130, 100
 	f := fixture.GrantFixture(t)
@@ -151,7 +151,7 @@ func claimAllOf(t *testing.T, f *fixture.Fixture) (claimed []engine.Claimed) {
 	}
 }
 
-// What is granted without a grant, which no expiry finds, is found by the sweep.
+// The sweep finds granted executions without a grant, which no expiry finds.
 func TestSweepFindsExecutionsWithoutAGrant_E4(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	lost, granted, expired, held := f.Create(t), f.Create(t), f.Create(t), f.Create(t)
@@ -271,7 +271,7 @@ func TestSweepRacesGrants(t *testing.T) {
 	f.WantState(t, claimed, fixture.StateRunning)
 }
 
-// A reclaim beside what else can happen to a lost lease.
+// A reclaim races every other operation on a lost lease.
 func TestReclaimRaces_E10_E11(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -13,8 +13,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// The reference's reclaim leaves the superseded attempt its lease and epoch, takes what was swept no more, and does not
-// count there.
+// The reference's reclaim leaves the superseded attempt its lease and epoch, no longer takes swept executions, and
+// does not count there.
 func TestReclaimOfALostLease_E9_E12(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -269,7 +269,7 @@ func TestReclaimVerifiesItsGrant_E36(t *testing.T) {
 	wantLease(t, f, claimed, 1, 2, state.ReclaimAttempt, false)
 }
 
-// What another program left above the pointer is history.
+// Attempts that another program left above the pointer are history.
 func TestReclaimOverwritesNoAttempt_E5(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	held := f.Start(t)
@@ -285,8 +285,8 @@ func TestReclaimOverwritesNoAttempt_E5(t *testing.T) {
 	wantLease(t, f, claimed, 2, 2, state.ReclaimAttempt, false)
 }
 
-// The reference asks only whether the newest attempt has a live lease: what has ended, is suspended, delayed or blocked
-// runs again, and the outcome of a finished attempt is erased.
+// The reference asks only whether the newest attempt has a live lease: ended, suspended, delayed and blocked
+// executions run again, and the outcome of a finished attempt is erased.
 func TestResumeGrantsByState_E46(t *testing.T) {
 	suspended := "lifecycle_phase = 'suspended', ownership_state = 'unowned', eligibility_state = 'not_applicable', public_state = 'suspended', attempt_state = 'attempt_interrupted'"
 	runnable := "lifecycle_phase = 'runnable', ownership_state = 'released', public_state = 'waiting', attempt_state = 'attempt_interrupted', "
@@ -350,7 +350,7 @@ func TestResumeGrantsByState_E46(t *testing.T) {
 	}
 }
 
-// Whose key cannot be verified is refused unless the engine was told otherwise.
+// A grant whose key cannot be verified is refused unless the engine is configured otherwise.
 func TestUnsignedResumeGrants_E36(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	held := f.Start(t)

@@ -193,7 +193,7 @@ func TestLeaseByGrantIsLikeAnyOther_E5_I13_I15(t *testing.T) {
 	}
 }
 
-// What a worker says about its claim.
+// The worker's options of a claim are stored.
 func TestClaimByGrantTakesTheWorkersOptions_E6(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) {
@@ -226,7 +226,7 @@ func TestClaimByGrantTakesTheWorkersOptions_E6(t *testing.T) {
 	}
 }
 
-// The reference's typed claim refuses what a lease expiry leaves, though its scheduler grants it.
+// The reference's typed claim refuses executions after a lease expiry, though its scheduler grants them.
 func TestInterruptedAttemptContinuesByGrant_E51_E48(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	held := f.Start(t)
@@ -246,8 +246,8 @@ func TestInterruptedAttemptContinuesByGrant_E51_E48(t *testing.T) {
 	wantLease(t, f, claimed, 0, 3, state.InitialAttempt, true)
 }
 
-// A grant is asked for by its key, and compared with what it was issued for; the reference takes the newest of the
-// execution, and verifies nothing when it is used.
+// A grant is looked up by its key, and compared with the execution it was issued for; the reference takes the newest
+// of the execution, and verifies nothing when it is used.
 func TestForgedGrantsAreRefused_I30_E36(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	f.SeedKey(t, "retired", fixture.Columns{"rotated_at_ms": 0, "active": false, "ffx_verify_until_ms": fixture.Start.UnixMilli()})
@@ -353,14 +353,14 @@ func TestGrantIsRefusedFromItsExpiryOn_E36(t *testing.T) {
 	wantLease(t, f, claimed, 0, 1, state.InitialAttempt, false)
 }
 
-// Without a key the newest grant of the worker counts, by whatever instance it is used.
+// Without a key the newest grant of the worker counts, from any of its instances.
 func TestClaimWithoutAKeyUsesTheNewestGrant_E4(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	x := f.Create(t)
 	keyless := f.Using(engine.ClaimGrant{Execution: x})
 	_, err := f.Grants().ClaimExecution(t.Context(), keyless)
 	wantGrantError(t, err, engine.ErrInvalidGrant, id.ReasonUnknownGrant)
-	f.SeedGrant(t, x) // somebody else's, of the reference
+	f.SeedGrant(t, x) // another worker's, of the reference
 	_, err = f.Grants().ClaimExecution(t.Context(), keyless)
 	wantGrantError(t, err, engine.ErrInvalidGrant, id.ReasonUnknownGrant)
 	keyless.Worker, keyless.Instance = "w", "any"
@@ -395,7 +395,7 @@ func TestGrantRefusesPipesInWorkerIDs_I29(t *testing.T) {
 	f.WantUnchanged(t, x, before)
 }
 
-// What an operator's claim and a worker's grant need of the state of an execution.
+// The states that an operator's claim and a worker's grant accept.
 func TestGrantsAndClaimsByState_E47(t *testing.T) {
 	ended := "it has ended"
 	for _, c := range []struct {
@@ -450,7 +450,7 @@ func TestGrantsAndClaimsByState_E47(t *testing.T) {
 			if c.issueable {
 				f.Issue(t, x)
 			}
-			f.SeedGrant(t, x) // of another path: gone when somebody claims
+			f.SeedGrant(t, x) // of another path: gone after the next claim
 			claimed, err := f.Grants().IssueGrantAndClaim(t.Context(), x, f.Lane, fixture.LeaseTTL)
 			if err != nil {
 				t.Fatal(err)
@@ -463,7 +463,7 @@ func TestGrantsAndClaimsByState_E47(t *testing.T) {
 	}
 }
 
-// An attempt that somebody has a live lease of is left to him, whatever its execution says.
+// An attempt with a live lease stays unchanged, whatever its execution says.
 func TestGrantLeavesALiveLeaseAlone_E11(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	held := f.Start(t)
@@ -476,7 +476,7 @@ func TestGrantLeavesALiveLeaseAlone_E11(t *testing.T) {
 	f.WantUnchanged(t, held.ID, before)
 }
 
-// What is attached to budgets or a quota, and was let in by nobody, is neither granted nor leased.
+// An execution with budgets or a quota that no gate admitted is neither granted nor leased.
 func TestAttachedExecutionIsNeitherGrantedNorLeased(t *testing.T) {
 	for name, attached := range map[string]string{
 		"a budget":                          "ffx_budget_ids = ARRAY[gen_random_uuid()]",
@@ -573,7 +573,7 @@ func TestGrantsInATransaction(t *testing.T) {
 		name    string
 		prepare func(t *testing.T, f *fixture.Fixture) (x id.ExecutionID, call func(context.Context, engine.Grants) error)
 		state   string
-		again   error // what a repetition is refused with
+		again   error // the error of a repetition
 	}
 	for _, o := range []operation{
 		{"issue", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {

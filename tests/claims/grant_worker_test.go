@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// grantNext grants what is next; the zero id: nothing.
+// grantNext grants the next execution; the zero id: there is none.
 func grantNext(t *testing.T, f *fixture.Fixture, change ...func(*engine.WorkerSpec)) id.ExecutionID {
 	t.Helper()
 	spec := f.WorkerSpec()
@@ -37,8 +37,8 @@ func grantNext(t *testing.T, f *fixture.Fixture, change ...func(*engine.WorkerSp
 	return grant.Execution
 }
 
-// A worker is granted what it would claim. In the reference a first row that it cannot do ends a partition, and ten end
-// the search.
+// A worker is granted the execution that it would claim. In the reference a first row that it cannot run ends a
+// partition, and ten end the search.
 func TestWorkerIsGrantedWhatItWouldClaim_E30_E31(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	var difficult []id.ExecutionID
@@ -68,7 +68,7 @@ func TestWorkerIsGrantedWhatItWouldClaim_E30_E31(t *testing.T) {
 	}
 }
 
-// What somebody holds, and a queue entry that does not hold, is passed over, however much it is.
+// Locked rows and stale queue entries are skipped, however many there are.
 func TestGrantsSkipLockedRows_E3(t *testing.T) {
 	const held = 230 // pages
 	f := fixture.GrantFixture(t)
@@ -116,7 +116,7 @@ func TestConcurrentGrantsNeverOverlap(t *testing.T) {
 	}
 	fixture.Commit(t, tx)
 
-	// One that has read what is claimable before the other one granted it.
+	// It has read the claimable executions before the other one granted them.
 	third, fourth := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Priority = 5 }), f.Create(t)
 	late := f.StoppedBefore(t, "TakeEligible")
 	granted := fixture.Async(t, func(ctx context.Context) id.ExecutionID {
@@ -136,7 +136,7 @@ func TestConcurrentGrantsNeverOverlap(t *testing.T) {
 	}
 }
 
-// A grant that somebody holds keeps no worker waiting.
+// A locked grant keeps no worker waiting.
 func TestLockedOldGrantDelaysNoWorker_E4(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	first := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Priority = 5 })
@@ -182,7 +182,7 @@ func TestSingleGrantQueuesForItsRows_E3(t *testing.T) {
 	}
 }
 
-// What may be granted, in the order of claims.
+// The executions that may be granted, in the order of claims.
 func TestListEligibleExecutions_E43(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	var want []id.ExecutionID
@@ -256,7 +256,7 @@ func TestListEligibleExecutions_E43(t *testing.T) {
 	}
 }
 
-// What no grant can be issued or used with is refused by the name of its field, before anything is read.
+// Input that no grant can be issued or used with is refused with the name of its field, before anything is read.
 func TestGrantsRefuseBadInput(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) {

@@ -82,7 +82,7 @@ func TestLanesDepth(t *testing.T) {
 	one := engine.LaneSummary{ID: f.Lane, Delayed: engine.Count{N: 2}, Active: engine.Count{N: 1}, EndedPerMinute: 2}
 	want(one)
 
-	// What waits: the oldest is the one of the lower priority.
+	// The oldest waiting execution is the one of the lower priority.
 	f.Create(t, on(other, 0))
 	since := f.Time()
 	f.Advance(time.Second)
@@ -102,7 +102,7 @@ func TestLanesDepth(t *testing.T) {
 	three := engine.LaneSummary{ID: "a lane to come", PausedSince: f.Time()}
 	want(three, one, two)
 
-	// A minute on, what had ended before it has left the count.
+	// A minute later, older ends have left the count.
 	f.Advance(31 * time.Second)
 	one.EndedPerMinute = 1
 	want(three, one, two)
@@ -130,7 +130,7 @@ func TestLanesDepth(t *testing.T) {
 	want(one, two)
 }
 
-// What is blocked is counted by its lane.
+// Blocked executions are counted by their lane.
 func TestLanesBlocked(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Create(t)
@@ -144,7 +144,7 @@ func TestLanesBlocked(t *testing.T) {
 	}
 }
 
-// Nothing is counted beyond a bound: what there is then is at least that much.
+// Counts stop at a bound: beyond it they mean at least that many.
 func TestLanesCountUpToABound_I48(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const n = engine.MaxCounted + 7
@@ -185,7 +185,7 @@ func TestLanesCountUpToABound_I48(t *testing.T) {
 	}
 }
 
-// All listings return [engine.MaxPage] at most, and lanes in byte order, whatever the database's collation.
+// All listings return [engine.MaxPage] at most, and lanes in byte order, in any collation of the database.
 func TestLanesArePagedInByteOrder_I48(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const n = engine.MaxPage + 5
@@ -201,7 +201,7 @@ func TestLanesArePagedInByteOrder_I48(t *testing.T) {
 	}
 }
 
-// What is created with required capabilities is listed as waiting, and is claimed only by a worker that has them.
+// An execution created with required capabilities is listed as waiting, and claimed only by a worker that has them.
 func TestRequiredCapabilitiesAreStored_I5(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) {

@@ -34,8 +34,8 @@ func attemptsOf(t *testing.T, f *fixture.Fixture, x id.ExecutionID) []engine.Att
 	return page.Items
 }
 
-// Who lost a lease is listed with the attempt, also when another worker has taken it over: after the lease ran out, was
-// revoked, or was reclaimed. A lease that its holder gives back is not lost.
+// The worker that lost a lease is listed with the attempt, even after another worker has taken it over: after the
+// lease ran out, was revoked, or was reclaimed. A returned lease is not lost.
 func TestAttemptsListLostLeases(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	x := f.Create(t)

@@ -13,7 +13,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// What another program left active without a lease is found by no scan. The sweep gives it back, as a lost lease would be.
+// No scan finds an execution that another program left active without a lease. The sweep returns it like one with a
+// lost lease.
 func TestLeaselessExecutionIsReturned(t *testing.T) {
 	const given = "lifecycle_phase = 'active', ownership_state = '%s', eligibility_state = 'not_applicable', public_state = 'running'"
 	for _, ownership := range []string{"leased", "lease_expired_reclaimable", "lease_revoked", "unowned"} {
@@ -46,7 +47,7 @@ func TestLeaselessExecutionIsReturned(t *testing.T) {
 	}
 }
 
-// Whatever attempts there are: none, one below the pointer, one that was lost too often.
+// The attempts vary: none, one below the pointer, one that was lost too often.
 func TestLeaselessExecutionWithUnusualAttempts(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -114,7 +115,7 @@ func TestLeaselessMemberEndsUnderTheFlowLock(t *testing.T) {
 	f.WantState(t, f.NodeID(flow, "b"), fixture.StateSkipped)
 }
 
-// Nothing is taken from anybody: who has a lease keeps it, and who holds a row is not waited for.
+// The sweep takes no lease away, and never waits for a locked row.
 func TestLeaselessSweepTakesNoLease(t *testing.T) {
 	f := fixture.NewCloned(t)
 	live := f.Start(t)

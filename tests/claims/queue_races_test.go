@@ -15,7 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// readied are writes that make an execution claimable, and what comes before them.
+// readied are writes that make an execution claimable, and the steps before them.
 var readied = map[string]struct {
 	arrange func(t *testing.T, f *fixture.Fixture) id.ExecutionID
 	write   func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, x id.ExecutionID)
@@ -51,7 +51,7 @@ var readied = map[string]struct {
 	},
 }
 
-// What becomes claimable in a transaction is claimed once that has committed; nobody waits for it.
+// An execution that becomes claimable in a transaction is claimed once that has committed; no claim waits for it.
 func TestClaimSeesAnEntryAfterItsCommit(t *testing.T) {
 	for name, c := range readied {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestClaimSeesAnEntryAfterItsCommit(t *testing.T) {
 	}
 }
 
-// A claim passes over what an operator is about to change, and waits for nobody.
+// A claim skips an execution that an operator is changing, and never waits.
 func TestClaimSkipsAnUncommittedChange(t *testing.T) {
 	for _, c := range []struct {
 		name, change string
@@ -122,7 +122,8 @@ func TestClaimSkipsAnUncommittedChange(t *testing.T) {
 	}
 }
 
-// Of two claims at once the second takes what the first leaves, from the head of the lane as well as after positions.
+// Of two concurrent claims the second takes the executions that the first leaves, from the head of the lane and after
+// positions.
 func TestConcurrentClaimsShareTheLane(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -290,8 +291,8 @@ func TestRepairQueueBesideAnUncommittedWrite(t *testing.T) {
 	}
 }
 
-// afterItsSnapshot runs a statement of the queue's, as it stands but for a wait between its snapshot and its first row,
-// and meanwhile whatever else is committed.
+// afterItsSnapshot runs a statement of the queue's, unchanged except for a wait between its snapshot and its first
+// row, during which meanwhile runs.
 func afterItsSnapshot(t *testing.T, f *fixture.Fixture, name string, meanwhile func(), args ...any) []string {
 	t.Helper()
 	first := map[string]string{

@@ -11,13 +11,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// What the triggers did not see: a claim passes an entry over that does not hold, and does not see an execution without
-// one. The repair, in pages of any size, puts both right.
+// Without triggers there are stale entries, which a claim skips, and executions without an entry, which it does not
+// see. The repair, in pages of any size, fixes both.
 func TestRepairQueueFixesWhatTriggersMissed(t *testing.T) {
 	const set = "UPDATE ff_exec_core SET "
 	for _, c := range []struct {
 		name     string
-		unseen   []string // what happens to one of seven executions each
+		unseen   []string // one event for each of seven executions
 		repaired int
 		before   int // claimed before the repair; -1: by the old place or not at all
 		after    int // claimed after it
@@ -120,8 +120,8 @@ func TestRepairQueueRefusesBadInput(t *testing.T) {
 	}
 }
 
-// All handles of an engine go on where any of them stopped. One that fails stays there, and what a caller's transaction
-// did not commit is found the next time round.
+// All handles of an engine continue where any of them stopped. One that fails stays there, and uncommitted repairs of
+// a caller's transaction are repeated in the next round.
 func TestRepairQueueContinuesWhereItStopped(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var executions []id.ExecutionID

@@ -10,9 +10,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// leavesQueue tells of each statement that sets an eligibility of not_applicable why nothing stays in the queue, or in the
-// list of what is blocked, that its execution is no longer: the trigger that keeps both does not see a change from
-// eligible_now to not_applicable by which ffx_last_mutation_at_ms changes, save for what ends by itself.
+// leavesQueue explains for each statement that sets an eligibility of not_applicable why no row stays in the queue,
+// or in the list of blocked executions. The trigger that maintains both does not see a change from eligible_now to
+// not_applicable that changes ffx_last_mutation_at_ms, except an end by itself.
 var leavesQueue = map[string]string{
 	"ClaimAfterPositions": byItself, "ClaimOneAfterPosition": byItself, "ClaimFromHead": byItself, "LeaseTakenExecutions": byItself, "EndCancelled": byItself,
 	"EndUnsuccessful": byTrigger, "SkipDownstream": byTrigger, "CompleteExecutions": byTrigger, "CompleteOne": byTrigger, "EndSucceeded": byTrigger,

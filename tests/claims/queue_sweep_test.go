@@ -144,8 +144,8 @@ func TestQueueFollowsAnySequenceOfWrites(t *testing.T) {
 			},
 			"delete": func() { f.Exec(t, "DELETE FROM ff_exec_core WHERE "+others, rapid.IntRange(2, 4).Draw(r, "every")) },
 			"repair": func() {
-				// A claim of another program that gave no lease, and what its writes leave half-done beside the queue. The
-				// queue itself was whole.
+				// A claim of another program that gave no lease, and other writes it left half-done. The queue itself
+				// was whole.
 				leaseless := len(fixture.Texts(t, f.Pool, `SELECT execution_id::text FROM ff_exec_core AS e
 					WHERE lifecycle_phase = 'active' AND NOT EXISTS (
 						SELECT FROM ff_attempt AS a
@@ -154,8 +154,8 @@ func TestQueueFollowsAnySequenceOfWrites(t *testing.T) {
 				if repaired := f.Repair(t, 3); repaired < leaseless {
 					r.Errorf("repaired %d, want %d at least", repaired, leaseless)
 				}
-				// What the first one gives back to its lane, the second one may have to point at its first attempt, and the
-				// third one to block, where dependencies are open.
+				// The second round may have to point executions that the first returned to their first attempt, and
+				// the third to block those with open dependencies.
 				f.Repair(t, 3)
 				f.Repair(t, 3)
 				if again := f.Repair(t, 3); again != 0 {

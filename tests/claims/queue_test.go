@@ -30,7 +30,7 @@ func background(t *testing.T, f *fixture.Fixture) {
 
 const foreignBlock = `eligibility_state = 'blocked_by_operator', public_state = 'rate_limited', blocking_reason = 'paused_by_operator'`
 
-// Whoever writes, and whatever, the queue holds the claimable executions afterwards.
+// After every write by any program, the queue has the claimable executions.
 func TestQueueFollowsEveryWrite(t *testing.T) {
 	shared := fixture.GrantFixture(t)
 	pause := fixture.Retrying(policy.Retry{Backoff: policy.Fixed(time.Second)})
@@ -319,8 +319,8 @@ func TestQueueFollowsEveryWrite(t *testing.T) {
 			fixture.Commit(t, tx)
 		}, 1},
 	} {
-		// While the clock stands still the trigger looks for entries that this library took out itself. Once it goes on
-		// whoever takes out none has to be seen.
+		// While the clock stands still the trigger looks for entries that this library deleted itself. Once it moves,
+		// a write that deletes none has to be seen.
 		for _, ticks := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, clock ticks %t", c.name, ticks), func(t *testing.T) {
 				shared.Clear(t)
@@ -348,7 +348,7 @@ func blockEach(t *testing.T, f *fixture.Fixture, change ...func(*engine.Executio
 	return blocked
 }
 
-// Neither a claim nor a completion calls the function of a trigger, save for members that a completion releases.
+// Neither a claim nor a completion calls the function of a trigger, except for members that a completion releases.
 func TestQueueClaimsAndCompletionsCallNoTriggerFunction(t *testing.T) {
 	shared := fixture.NewCloned(t)
 	complete := func(ctx context.Context, e *engine.Engine, held []engine.Lease) error {
@@ -403,7 +403,7 @@ func TestQueueClaimsAndCompletionsCallNoTriggerFunction(t *testing.T) {
 			shared.Clear(t)
 			f := fixture.FlowsOn(fixture.On(t, shared.Pool, shared.Url))
 			c.arrange(t, f)
-			f.Advance(time.Millisecond) // or the function is called to see what changed
+			f.Advance(time.Millisecond) // otherwise the function is called to find the change
 			tx := f.BeginTx(t)
 			fixture.ExecIn(t, tx, "SET LOCAL track_functions = 'pl'")
 			before := fixture.TriggerCalls(t, tx)
@@ -442,8 +442,8 @@ func TestQueueClaimsAndCompletionsCallNoTriggerFunction(t *testing.T) {
 	}
 }
 
-// A cancel takes the entries out itself. But within the same millisecond as the last change the trigger cannot tell that, and
-// looks for them for nothing.
+// A cancel deletes the entries itself. But within the same millisecond as the last change the trigger cannot see
+// that, and looks for them for nothing.
 func TestQueueCancelsCallNoTriggerFunction(t *testing.T) {
 	shared := fixture.NewCloned(t)
 	for _, c := range []struct {

@@ -34,8 +34,8 @@ func createKinds(t *testing.T, f *fixture.Fixture, kinds ...string) []id.Executi
 	return ids
 }
 
-// Whoever claims gets the kinds that he asks for, in the order of the lane, and everything when he asks for none; also
-// where the queue does not say the kind.
+// A claim gets the kinds that it asks for, in the order of the lane, and everything if it asks for none; even if the
+// queue does not have the kind.
 func TestClaimFiltersByKind(t *testing.T) {
 	type take func(f *fixture.Fixture, t *testing.T, spec engine.ClaimSpec, n int) []engine.Claimed
 	byClaimer := func(call func(f *fixture.Fixture, t *testing.T, c *engine.Claimer, n int) ([]engine.Claimed, error)) take {
@@ -112,8 +112,8 @@ func TestClaimFiltersByKind(t *testing.T) {
 	}
 }
 
-// Whatever brings an execution back to its lane, its kind is known there: a retry, a lease given back or lost, the end
-// of a delay, an upstream's success.
+// However an execution returns to its lane, the queue knows its kind: after a retry, a lease given back or lost, the
+// end of a delay, an upstream's success.
 func TestReturnedWorkKeepsItsKind(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	begun := f.StartMany(t, 3)
@@ -171,7 +171,8 @@ func TestClaimRefusesBadKinds(t *testing.T) {
 	}
 }
 
-// An old worker and a new one share a lane: whatever the old one does not know goes to the new one, in its first attempt.
+// An old and a new worker share a lane: kinds that the old one does not know go to the new one, in their first
+// attempt.
 func TestRollingDeployLeavesNewKindsToNewWorkers(t *testing.T) {
 	for name, run := range map[string]struct {
 		cfg worker.Config
@@ -192,7 +193,7 @@ func TestRollingDeployLeavesNewKindsToNewWorkers(t *testing.T) {
 			if _, err := c.CreateExecutions(t.Context(), specs[:n/2]); err != nil {
 				t.Fatal(err)
 			}
-			settled := c.Next(t, n/4) // the old kind's half, while nobody knows the other
+			settled := c.Next(t, n/4) // the old kind's half, while no worker knows the other
 			c.Work(t, cfg, func(w *worker.Worker) {
 				fixture.HandleKind(w, "old", nothing)
 				fixture.HandleKind(w, "new", nothing)
@@ -294,7 +295,7 @@ func TestClaimPassesALaneFullOfUnknownKinds(t *testing.T) {
 	}
 }
 
-// Who looks after a database learns which kinds wait, since when, and how many executions of them there are.
+// The operator of a database sees which kinds wait, since when, and how many executions of each there are.
 func TestWaitingKinds(t *testing.T) {
 	f := fixture.NewCloned(t)
 	list := func(filter engine.WaitingFilter) []string {
@@ -339,7 +340,7 @@ func TestWaitingKinds(t *testing.T) {
 	want(engine.WaitingFilter{Longer: time.Minute, Except: []string{"mail", "else"}}, "-a resize: 3, false, 1m10s")
 	want(engine.WaitingFilter{Lanes: []id.LaneID{f.Lane + "-b", f.Lane + "-b"}, Longer: time.Minute}, "-b mail: 1, false, 1m10s")
 
-	// When somebody takes some, another one is the next.
+	// After a claim of some, another one is the next.
 	before, err := f.WaitingKinds(t.Context(), engine.WaitingFilter{Longer: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -376,7 +377,7 @@ func claimOn(t *testing.T, f *fixture.Fixture, lane id.LaneID, kind string) []en
 	return f.ClaimNow(t, spec, 1)
 }
 
-// What an idle worker asks each minute is one statement.
+// The poll of an idle worker each minute is one statement.
 func TestWaitingKindsTakeOneStatement(t *testing.T) {
 	f, log := fixture.LoggedFixture(t)
 	sent := log.During(func() {

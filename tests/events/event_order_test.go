@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// writers are calls that write events of an execution and wait for whoever is about to.
+// writers are calls that write events of an execution, waiting for others that are about to.
 var writers = map[string]func(context.Context, *engine.Engine, engine.Lease) error{
 	"complete": func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
 		return e.CompleteExecution(ctx, l, nil)
@@ -60,7 +60,7 @@ func TestEventsOfAnExecutionFollowCommitOrder_E45(t *testing.T) {
 				wait := fixture.Async(t, func(ctx context.Context) error { return write(ctx, late.Engine, c.Lease) })
 				late.AwaitBlocked(t, f)
 				fixture.Commit(t, tx)
-				before := numbered(t, f, c) // or a little later: what the second one wrote by then is behind it anyway
+				before := numbered(t, f, c) // or a little later: events that the second one wrote by then are after it anyway
 				if err := wait(); err != nil {
 					t.Log(err) // a refusal writes nothing
 				}
@@ -94,8 +94,8 @@ func numbered(t *testing.T, f *fixture.Fixture, c engine.Claimed) map[string][]s
 	return events
 }
 
-// The reference reports every unique violation as a rotation that conflicts, and tries a lost lease again. Here a
-// violation that no operation expects, a trigger's of the caller's for one, is told as the server's, and not repeated.
+// The reference reports every unique violation as a rotation that conflicts, and tries a lost lease again. Here an
+// unexpected violation, for example of a caller's trigger, is reported as the server's, and not retried.
 func TestForeignUniqueViolationsAreReported_E37_I47(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
@@ -124,7 +124,7 @@ func TestForeignUniqueViolationsAreReported_E37_I47(t *testing.T) {
 	f.WantState(t, c.ID, fixture.StateRunning)
 }
 
-// The reference's events of leases mostly name none, and say that an operator took them, whoever it was.
+// The reference's events of leases mostly name none, and always say that an operator took them.
 func TestLeaseEventsNameTheLeaseAndItsHolder_I23(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for _, c := range []struct {

@@ -199,7 +199,7 @@ func TestConsumerRetriesInOrder(t *testing.T) {
 	}
 }
 
-// Nothing behind an event comes before it, if that is what is wanted.
+// No later event comes before a failing one, if the consumer is configured so.
 func TestConsumerRetriesForever(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 3)
@@ -215,7 +215,7 @@ func TestConsumerRetriesForever(t *testing.T) {
 	}
 }
 
-// A batch is halved until what fails stands alone.
+// A batch is halved until the failing event is alone.
 func TestConsumerHalvesBatches(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 256)
@@ -299,7 +299,7 @@ func TestConsumerTimesOutItsHandler(t *testing.T) {
 	c.wantNoted(t, withoutIDs(c.ids(t), slow))
 }
 
-// When ctx ends, what the handler returns an error for is neither written nor counted, and what it is through with is
+// When ctx ends, an event whose handler returns an error is neither written nor counted, and finished events are
 // committed.
 func TestConsumerStopsInTheMiddleOfABatch(t *testing.T) {
 	for _, fails := range []bool{true, false} {
@@ -338,7 +338,7 @@ func TestConsumerStopsInTheMiddleOfABatch(t *testing.T) {
 	}
 }
 
-// A handler does by the engine whatever it likes, and all of that happens with the position or not at all.
+// A handler may make any calls of the engine; all of them are committed together with the position, or not at all.
 func TestConsumerHandlerCreatesExecutions(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 20)

@@ -34,7 +34,7 @@ func TestConsumerStaysWhereItWasMovedWhenItsProcessEnds(t *testing.T) {
 	}
 }
 
-// A process is frozen before it notes its first failed try. Another notes two meanwhile, and they stay counted.
+// A process is frozen before it records its first failed try. Another one then records two, and they stay counted.
 func TestConsumerKeepsTheTriesOfOthersWhenAFrozenProcessResumes(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 1)

@@ -92,7 +92,7 @@ func TestConsumerNamesBelongToAnOutbox(t *testing.T) {
 		return events.HandleWith(ctx, c.Engine, eager(), events.Completions(events.Filter{Namespace: "space 1"}), note)
 	})
 	c.awaitNoted(t, 5)
-	// What the filter leaves out is passed as well.
+	// Events that the filter leaves out are passed as well.
 	progress.Equal(t, "all to be examined", 0, func() int64 { return c.status(t).Lag })
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestConsumerNamesBelongToAnOutbox(t *testing.T) {
 	}
 }
 
-// What an operator does is a part of the caller's transaction, and a refusal leaves that usable.
+// An operator's change is part of the caller's transaction, and a refusal leaves that usable.
 func TestConsumerOperatorInATransaction(t *testing.T) {
 	c := newConsumed(t)
 	c.emit(t, 10)
@@ -135,7 +135,7 @@ func TestConsumerOperatorInATransaction(t *testing.T) {
 	for _, o := range []struct {
 		name string
 		do   func(eng *engine.Engine) error
-		want string // what is different afterwards
+		want string // the difference afterwards
 	}{
 		{"MoveConsumer", func(eng *engine.Engine) error {
 			return events.MoveConsumer(t.Context(), eng, "completion", "billing", cursorAt(t, ids[2]))
@@ -303,7 +303,7 @@ func TestConsumerMeetsAGap(t *testing.T) {
 	c.awaitNoted(t, 15)
 }
 
-// Trimming stops where a consumer stands that was seen in the last week. One that was not is passed, and the log told of it.
+// Trimming stops at a consumer that was seen in the last week. It passes any other, and logs that.
 func TestTrimmingStopsAtNamedConsumers_V17(t *testing.T) {
 	c := newConsumed(t)
 	var log logged

@@ -18,13 +18,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// notedBy says who noted how many events, as "name: n".
+// notedBy returns how many events each process noted, as "name: n".
 func (c *consumed) notedBy(t *testing.T) string {
 	t.Helper()
 	return strings.Join(fixture.Texts(t, c.Pool, "SELECT by || ': ' || count(*) FROM noted GROUP BY by ORDER BY by"), ", ")
 }
 
-// expire makes the hold of whoever has the consumer end.
+// expire ends the hold of the present holder.
 func (c *consumed) expire(t *testing.T) {
 	t.Helper()
 	c.Exec(t, "UPDATE ffx_outbox_consumer SET held_until_ms = 1")
@@ -133,7 +133,7 @@ func TestConsumerSurvivesAFrozenProcess(t *testing.T) {
 			if !at.cut {
 				c.expire(t)
 			} else {
-				// Its hold is over, and its row is locked: nobody can take over, and nobody waits.
+				// Its hold has ended, and its row is locked: no process can take over, and none waits.
 				c.awaitExpired(t)
 				var looks looks
 				watched := c.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = &looks })
@@ -222,7 +222,7 @@ func TestConsumerKeepsItsHoldDuringALongHandler(t *testing.T) {
 	}
 }
 
-// Somebody holds the row of the consumer for long: nobody waits for it, and nothing is handled; then all is.
+// The row of the consumer is locked for long: no process waits for it, and nothing is handled; then all is.
 func TestConsumerSkipsItsLockedRow(t *testing.T) {
 	c := newConsumed(t)
 	var looks looks
@@ -280,7 +280,7 @@ func (c *cutting) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// Nobody knows whether a commit went through whose answer is lost: the row tells.
+// If the answer of a commit is lost, the row shows whether it succeeded.
 func TestConsumerSurvivesALostCommitAnswer(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		t.Run(fmt.Sprintf("committed=%v", after), func(t *testing.T) {
@@ -307,7 +307,7 @@ func TestConsumerSurvivesALostCommitAnswer(t *testing.T) {
 	}
 }
 
-// An operator moves a consumer while its process has read what comes next, and waits for a transaction that is under way.
+// An operator moves a consumer while its process has read the next events, and waits for an open transaction.
 func TestConsumerCanBeMovedWhileItRuns(t *testing.T) {
 	t.Run("between two transactions", func(t *testing.T) {
 		c := newConsumed(t)
@@ -390,7 +390,7 @@ func TestConsumerReplacesASilentProcess(t *testing.T) {
 	reached, on := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	first := handle(t, byDatabaseClock(t, c.Fixture, c.Rival(t).Pool), spec, func(ctx context.Context, tx pgx.Tx, event events.Completion) error {
-		once.Do(func() { close(reached); <-on }) // whatever ctx says
+		once.Do(func() { close(reached); <-on }) // in any state of ctx
 		return noteAs(ctx, tx, event, "first")
 	})
 	<-reached

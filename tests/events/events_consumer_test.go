@@ -33,7 +33,7 @@ func newConsumed(t *testing.T) *consumed {
 	t.Helper()
 	f := fixture.NewCloned(t)
 	f.Engine = byDatabaseClock(t, f, f.Pool)
-	// No key: what is noted twice stands there twice.
+	// No key: an event recorded twice has two rows.
 	f.Exec(t, "CREATE TABLE noted (event_id bigint, by text, at timestamptz DEFAULT clock_timestamp())")
 	return &consumed{Fixture: f}
 }
@@ -123,7 +123,7 @@ type running struct {
 	ended  func() error
 }
 
-// stop ends the call and returns what it returned.
+// stop ends the call and returns its result.
 func (r *running) stop() error {
 	r.cancel()
 	return r.ended()
@@ -161,13 +161,13 @@ func start1(t *testing.T, call func(ctx context.Context) error) *running {
 	return r
 }
 
-// awaitHeld returns once somebody works.
+// awaitHeld returns once a process works.
 func (c *consumed) awaitHeld(t *testing.T) {
 	t.Helper()
 	fixture.Await(t, "the consumer to be held", func() bool { return c.status(t).Holder != "" })
 }
 
-// status returns what is known of the only consumer, nothing before it is there.
+// status returns the status of the only consumer, or nothing before it exists.
 func (c *consumed) status(t *testing.T) events.ConsumerStatus {
 	t.Helper()
 	all, err := events.Consumers(t.Context(), c.Engine)

@@ -12,10 +12,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// What the reference's subscriptions lose, or stumble over.
+// Events that the reference's subscriptions lose, or fail on.
 
-// Who asks for what is greater than the last he saw never sees what was committed later with a smaller id; who begins at
-// the greatest id misses what was open then.
+// A reader that asks for ids greater than its last one misses later commits with smaller ids; a reader that begins at
+// the greatest id misses events that were open then.
 func TestLateCommitsAreDelivered_V1_V2(t *testing.T) {
 	f := fixture.NewCloned(t)
 	early := f.BeginTx(t)
@@ -100,8 +100,8 @@ func cutListening(t *testing.T, r *fixture.Rival, f *fixture.Fixture) {
 	})
 }
 
-// A driver that reconnects by itself hides that what was notified meanwhile was not heard. The notice is none that ends
-// anything, is given to who asks for it, and waits for nobody: not for a reader whose buffer is full.
+// A driver that reconnects by itself hides that notifications were lost in the meantime. The notice does not end the
+// subscription, is given only on request, and never waits for a reader whose buffer is full.
 func TestLostListenerLosesNoEvents_V9_V11_V19(t *testing.T) {
 	f := fixture.NewCloned(t)
 	r := f.Rival(t)
@@ -157,7 +157,7 @@ func TestFailedReadIsRepeated_V10(t *testing.T) {
 	wantIDs(t, sub, event)
 }
 
-// Many subscribers cost one query for what is new, not one each.
+// Many subscribers cost one query for new events, not one each.
 func TestSubscribersShareAQuery_V13(t *testing.T) {
 	f := fixture.NewCloned(t)
 	log := new(fixture.StatementLog)
@@ -186,7 +186,7 @@ func TestSubscribersShareAQuery_V13(t *testing.T) {
 	}
 }
 
-// Behind a transaction pooler nothing is notified; nor is it when somebody has dropped the triggers.
+// Behind a transaction pooler, or without the triggers, no notifications arrive.
 func TestEventsArriveWithoutNotifications_V16(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for _, outbox := range []string{"completion", "lease", "signal", "operator"} {
@@ -202,7 +202,7 @@ func TestEventsArriveWithoutNotifications_V16(t *testing.T) {
 	}
 }
 
-// A completion says of which flow it is, and two in one millisecond are told apart.
+// A completion names its flow, and two in one millisecond are distinct.
 func TestCompletionsNameTheirFlow_V21(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	sub := subscribe(t, f.Engine, events.Completions(events.Filter{}), events.Options{})

@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// wantOf compares what an event carries of its execution.
+// wantOf compares the columns of its execution that an event carries.
 func wantOf(t *testing.T, what string, e events.Event, kind string, lane id.LaneID, node string, tags map[string]string) {
 	t.Helper()
 	if e.Kind != kind || e.Lane != lane || e.NodeKey != node || !maps.Equal(e.Tags, tags) {
@@ -84,7 +84,7 @@ func TestEventsCarryWhatTheirExecutionIs(t *testing.T) {
 	wantOf(t, "of a deleted execution", end.Event, "", "", "", nil)
 }
 
-// An event that is set aside keeps what it carried, so that it is handled later as it would have been.
+// An event that is set aside keeps the columns of its execution, so that it is handled later as it would have been.
 func TestEventsSetAsideKeepWhatTheirExecutionIs(t *testing.T) {
 	c := newConsumed(t)
 	x := c.Ended(t, func(spec *engine.ExecutionSpec) { spec.Tags = map[string]string{"app.tenant": "7"} })

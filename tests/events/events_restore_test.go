@@ -12,8 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// A database that was dumped and restored into a new cluster goes on where it was: ids are data. The transactions of the
-// new one have smaller ids than those that its rows are from, of which nothing may depend.
+// A database that was dumped and restored into a new cluster continues at its position: ids are data. Transactions of
+// the new cluster have smaller ids than those that wrote its rows, and nothing may depend on these.
 func TestEventsContinueAfterARestore(t *testing.T) {
 	old, f := onServer(t)
 	first, last := insertLeasesInto(t, f, 1), insertLeasesInto(t, f, 4)

@@ -93,7 +93,7 @@ type querierRow interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// What the reference inserts wakes readers, of all outboxes and partitions.
+// The reference's inserts wake readers, of all outboxes and partitions.
 func TestEventsOfTheReferenceWakeReaders_V4_V20(t *testing.T) {
 	f := fixture.NewCloned(t)
 	completions := subscribe(t, f.Engine, events.Completions(events.Filter{}), events.Options{})
@@ -115,7 +115,7 @@ func TestEventsOfTheReferenceWakeReaders_V4_V20(t *testing.T) {
 	}
 }
 
-// A program that listens itself, as readers of the reference do, is woken by what this library commits, once for a batch.
+// A program that listens itself, like readers of the reference, is woken by this library's commits, once for a batch.
 func TestCommitsWakeListenersOfTheReference_V14(t *testing.T) {
 	f := fixture.NewCloned(t)
 	conn, err := pgx.Connect(t.Context(), f.Url)
@@ -204,8 +204,8 @@ func TestEventsReportASequenceSetBack(t *testing.T) {
 	}
 }
 
-// Events without namespace and tag are judged by their execution; both forms of a tag match; nobody is handed another
-// tenant's.
+// Events without namespace and tag are filtered by their execution; both forms of a tag match; no reader gets another
+// tenant's events.
 func TestEventFilters_V5_V6(t *testing.T) {
 	f := fixture.NewCloned(t)
 	of := func(namespace, tag string) id.ExecutionID {
@@ -253,7 +253,7 @@ func TestEventFilters_V5_V6(t *testing.T) {
 	}
 }
 
-// reading begins to read an outbox and returns how to compare what comes.
+// reading begins to read an outbox and returns how to compare the next events.
 func reading(t *testing.T, eng *engine.Engine, outbox string, filter events.Filter, after events.Cursor) func(want ...int64) {
 	t.Helper()
 	o := events.Options{After: after}

@@ -15,9 +15,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// Every operation that ends executions tells each end once, with its namespace and tag, and tells so of leases and of what
-// operators did: a filtered reader is handed exactly what an unfiltered one is. Each statement inserts the events of all that
-// it ends: a batch of many takes as many statements as one of few.
+// Every operation that ends executions writes one event for each end, with its namespace and tag, and likewise for
+// leases and operators' calls: a filtered reader gets exactly the events of an unfiltered one. Each statement inserts
+// the events of all its ends: a batch of many takes as many statements as one of few.
 func TestEveryEndHasOneEvent_V5_V8(t *testing.T) {
 	tenant := events.Filter{Namespace: "tenant", Tag: events.Tag{Key: events.InstanceTagKey, Value: "i-7"}}
 	of := func(spec *engine.ExecutionSpec) {
@@ -152,8 +152,8 @@ func TestEveryEndHasOneEvent_V5_V8(t *testing.T) {
 	}
 }
 
-// stored returns the stored events of an outbox that match a filter which is to match all of them, by what is stored with
-// them.
+// stored returns the stored events of an outbox that match a filter, by their own columns. The filter must match all
+// of them.
 func stored[E any](t *testing.T, eng *engine.Engine, f *fixture.Fixture, outbox string, src events.Source[E]) []E {
 	t.Helper()
 	sub := subscribe(t, eng, src, events.Options{After: events.Beginning})
@@ -208,7 +208,7 @@ func TestBatchWritesItsEventsInOneStatement_V5(t *testing.T) {
 	}
 }
 
-// A renewal notifies nobody in its transaction: the commit of one that notifies waits for that of every other.
+// A renewal sends no notification in its transaction: the commit of one that notifies waits for that of every other.
 func TestTransactionsNeverNotify_V14(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'it notifies'; END $$`)

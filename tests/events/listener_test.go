@@ -49,7 +49,7 @@ func TestListenWakesOnWork(t *testing.T) {
 	}
 }
 
-// A caller's transaction wakes nobody: its caller does, once it has committed.
+// A caller's transaction wakes no waiter: its caller does, once it has committed.
 func TestWakeAfterTheCallersCommit(t *testing.T) {
 	f := fixture.New(t)
 	quiet := f.Lane
@@ -74,7 +74,7 @@ func TestWakeAfterTheCallersCommit(t *testing.T) {
 	}
 }
 
-// Work that this engine makes is heard of without the server, as long as somebody listens.
+// Notifications of this engine's own work need no server, as long as there are listeners.
 func TestListenWakesOnOwnWorkWithoutAConnection(t *testing.T) {
 	f := fixture.New(t)
 	pool := fixture.OpenPool(t, f.Url, nil)
@@ -123,7 +123,7 @@ func TestListenWakesOnOwnWorkWithoutAConnection(t *testing.T) {
 	}
 }
 
-// What creates no work wakes nobody.
+// A call that creates no work wakes no waiter.
 func TestListenIgnoresDuplicates(t *testing.T) {
 	f := fixture.New(t)
 	marker := id.LaneID(f.Name + "-marker")
@@ -145,7 +145,7 @@ func TestListenReconnects(t *testing.T) {
 	listener := f.Rival(t)
 	e := listener.ListenTo(t, f.Lane)
 	f.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", listener.Name)
-	e.Want(t, "") // what came meanwhile was not heard
+	e.Want(t, "") // notifications in the meantime were lost
 	f.Create(t)
 	e.Want(t, f.Lane)
 	if err := e.End(); !errors.Is(err, context.Canceled) {
@@ -167,7 +167,7 @@ func TestListenUsesNoPoolConnection(t *testing.T) {
 	}
 }
 
-// passwordLater makes a pool whose password only BeforeConnect knows, and counts who asks it.
+// passwordLater makes a pool whose password only BeforeConnect knows, and counts the requests for it.
 func passwordLater(config *pgxpool.Config, asked *atomic.Int64) {
 	password := config.ConnConfig.Password
 	config.ConnConfig.Password = "wrong"
@@ -259,7 +259,7 @@ func TestListenerReportsThatItCannotConnect(t *testing.T) {
 	}
 }
 
-// However many listen by one engine, they share a connection, and it outlives the one who made it.
+// All listeners of one engine share a connection, and it outlives the listener that made it.
 func TestListenersShareAConnection(t *testing.T) {
 	f := fixture.New(t)
 	r := f.Rival(t)
@@ -304,7 +304,7 @@ func TestListenersWakeOnANewConnection(t *testing.T) {
 	first, second := r.ListenTo(t, f.Lane), r.ListenTo(t, f.Lane)
 	f.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", r.Name)
 	for _, e := range []fixture.Hearing{first, second} {
-		e.Want(t, "") // what came meanwhile was not heard
+		e.Want(t, "") // notifications in the meantime were lost
 	}
 	f.Create(t)
 	for _, e := range []fixture.Hearing{first, second} {

@@ -75,7 +75,7 @@ func writeOnce(ctx context.Context, pool *pgxpool.Pool, n int) (ids []int64, err
 	return ids, tx.Commit(ctx)
 }
 
-// wantWritten checks that each of the subscriptions is handed what write commits, once and in order.
+// wantWritten checks that each of the subscriptions gets the events that write commits, once and in order.
 func wantWritten(t *testing.T, f *fixture.Fixture, subs []*outbox.Subscription, writers, inserts int, meanwhile func(ctx context.Context)) {
 	t.Helper()
 	handed := make([][]int64, len(subs))

@@ -24,7 +24,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// server is a Postgres server of a test's own, which survives crashes. It runs as nobody where the test is root.
+// server is a Postgres server of a test's own, which survives crashes. If the test is root, it runs as user "nobody".
 type server struct {
 	bin, data string
 	port      int
@@ -129,8 +129,8 @@ func onServer(t *testing.T) (*server, *fixture.Fixture) {
 	return s, fixture.On(t, pool, s.url())
 }
 
-// After a crash the sequence gives out again what only rolled-back transactions had used. Who had passed the hole, and
-// who had begun behind it, is handed what has these ids then.
+// After a crash the sequence assigns ids again that only rolled-back transactions had used. Readers that had passed
+// the hole, or had begun after it, get the events that have these ids then.
 func TestOutboxSurvivesACrash(t *testing.T) {
 	s, f := onServer(t)
 	insertLeasesInto(t, f, 3)
@@ -143,7 +143,7 @@ func TestOutboxSurvivesACrash(t *testing.T) {
 	want(t, first, base) // it has passed a hole
 	var rolled int64
 	tx := f.BeginTx(t)
-	for range 100 { // beyond what the log has
+	for range 100 { // beyond the ids in the log
 		rolled = insertLease(t, f, tx)
 	}
 	rollBack(t, tx)
@@ -184,7 +184,7 @@ func TestOutboxWaitsForPreparedTransactions(t *testing.T) {
 		}
 	}
 	run("BEGIN")
-	run("SET LOCAL ffx.defer_notify = on") // who notifies cannot prepare
+	run("SET LOCAL ffx.defer_notify = on") // a transaction that notifies cannot be prepared
 	var a int64
 	if err := long.QueryRow(t.Context(), `INSERT INTO ff_lease_event (execution_id, event_type, occurred_at_ms, partition_key)
 		VALUES (gen_random_uuid()::text, 'renewed', 1, 7) RETURNING event_id`).Scan(&a); err != nil {
@@ -259,7 +259,7 @@ func TestOutboxBeginsAnewAfterACrashOfOneProcess(t *testing.T) {
 	insertLeasesInto(t, f, 1)
 	rolledBack := f.BeginTx(t)
 	var last int64
-	for range 100 { // beyond what the log has
+	for range 100 { // beyond the ids in the log
 		last = insertLease(t, f, rolledBack)
 	}
 	rollBack(t, rolledBack)

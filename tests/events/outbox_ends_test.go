@@ -20,7 +20,7 @@ import (
 const insertLeases = `INSERT INTO ff_lease_event (execution_id, event_type, occurred_at_ms, partition_key)
 	SELECT gen_random_uuid()::text, 'acquired', i, i % 256 FROM generate_series(1, $1::int) AS i`
 
-// One who stops holds up nobody, and nothing but his buffer is kept for him.
+// A reader that stops delays no other, and only its buffer is kept for it.
 func TestOutboxIsNotHeldUpByAStoppedReader(t *testing.T) {
 	f := fixture.NewCloned(t)
 	n := int64(soak.Size(t, 20_000, 100_000)) // more than any buffer here in both cases
@@ -106,7 +106,7 @@ func TestOutboxFilters(t *testing.T) {
 	gone := insert(unknown, nil, nil)
 	corrupt := insert("corrupt", nil, nil)
 	stored := insert(unknown, "ours", "i1")
-	foreign := insert(known.UUID().String(), "theirs", "i2") // what is stored counts
+	foreign := insert(known.UUID().String(), "theirs", "i2") // the stored values count
 	long := insert(unknown, "ours", outbox.InstanceTagKey+"=i1")
 	half := insert(known.UUID().String(), "ours", nil)
 	another := insert(unknown, "ours", "i2")
@@ -226,7 +226,7 @@ func nextError(t *testing.T, s *outbox.Subscription) error {
 	return err
 }
 
-// A deletion that nobody bounds by the tailer, as one of the reference's.
+// A deletion that the tailer does not limit, like one of the reference.
 func TestOutboxReportsDeletionsAboveAPosition(t *testing.T) {
 	f := fixture.NewCloned(t)
 	base := insertLeasesInto(t, f, 1)
@@ -247,11 +247,11 @@ func TestOutboxReportsDeletionsAboveAPosition(t *testing.T) {
 	}
 	_, err := f.Outboxes().Subscribe(t.Context(), outbox.Lease, outbox.Options{After: &base, Buffer: 10})
 	wantGap(err, base)
-	fixture.Commit(t, open) // who is told of a gap looks at what is there: nothing before the floor may come any more
+	fixture.Commit(t, open) // after a gap a reader looks at the present state: nothing before the floor may come any more
 	wantGap(nextError(t, s), base)
 	wantGap(nextError(t, s), base) // it has ended
 	want(t, ahead, last)
-	wantGap(nextError(t, behind), base-1) // who was reading for himself
+	wantGap(nextError(t, behind), base-1) // the one that read its own pages
 	again := follow(t, f, outbox.Options{After: &gone})
 	want(t, again, last, insertLeasesInto(t, f, 1))
 }
@@ -292,7 +292,7 @@ func TestOutboxWithTwoRetentions(t *testing.T) {
 	want(t, follow(t, f, outbox.Options{After: new(int64(20))}), insertLeasesInto(t, f, 1))
 }
 
-// What was restored, and has gone another way since.
+// A database that was restored and has since taken another course.
 func TestOutboxReportsAnotherHistory(t *testing.T) {
 	ahead := func(t *testing.T, err error, position int64) {
 		t.Helper()

@@ -80,7 +80,7 @@ func TestOutboxReadsAPageAgainWhenItsLookupFails(t *testing.T) {
 	}
 }
 
-// A subscription attaches while the tailer looks up what the filters of others ask for. Its own filter asks for more.
+// A subscription attaches while the tailer looks up values for the filters of others. Its own filter needs more.
 func TestOutboxLooksUpAgainForASubscriptionThatAttached(t *testing.T) {
 	l := newLookedUp(t)
 	process := l.StoppedBefore(t, "ListEventExecutions")

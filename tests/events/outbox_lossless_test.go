@@ -21,8 +21,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
-// writeLeases inserts lease events in transactions of several statements and pauses, of which it rolls one in ten back,
-// and returns the ids of those that it committed.
+// writeLeases inserts lease events in transactions of several statements and pauses, one in ten of which it rolls
+// back, and returns the ids of those that it committed.
 func writeLeases(ctx context.Context, pool *pgxpool.Pool, events int) (committed []int64, err error) {
 	errBack := errors.New("rolled back")
 	for left := events; left > 0; {
@@ -62,13 +62,13 @@ func writeLeases(ctx context.Context, pool *pgxpool.Pool, events int) (committed
 	return committed, nil
 }
 
-// dawdle gives a writer, a reader or who kills them a pace of its own: a random pause of at most so long.
+// dawdle gives a writer, a reader or a killer of sessions its own pace: a random pause of at most so long.
 func dawdle(most time.Duration) {
 	time.Sleep(rand.N(most)) //pace:allow it makes a load uneven, and nothing depends on its length
 }
 
-// wantLossless has many write at once while eight subscriptions of eng read, with buffers from a few events on, and
-// meanwhile ends the sessions of eng at random. Each of the subscriptions is handed what was committed, once and in order.
+// wantLossless runs many writers while eight subscriptions of eng read, with buffers from a few events on, and ends
+// sessions of eng at random. Each of the subscriptions gets the committed events, once and in order.
 func wantLossless(t *testing.T, f *fixture.Fixture, eng *engine.Engine, writers, events int) {
 	t.Helper()
 	const writing = "writing"
@@ -136,7 +136,7 @@ func wantLossless(t *testing.T, f *fixture.Fixture, eng *engine.Engine, writers,
 
 	want := slices.Concat(committed...)
 	slices.Sort(want)
-	// An event that the readers stop at, whatever was rolled back.
+	// An event that the readers stop at, despite all rollbacks.
 	err := pool.QueryRow(t.Context(), `INSERT INTO ff_lease_event (execution_id, event_type, occurred_at_ms, partition_key)
 		VALUES (gen_random_uuid()::text, 'acquired', 1, 7) RETURNING event_id`).Scan(&last)
 	if err != nil {
@@ -169,7 +169,7 @@ func TestOutboxManyWritersLoseNothing(t *testing.T) {
 	wantLossless(t, f, f.Engine, 64, soak.Size(t, 200, 2_000))
 }
 
-// A pooler shares sessions between transactions and tells of no notification.
+// A pooler shares sessions between transactions and passes on no notification.
 func TestPgBouncerOutboxManyWriters(t *testing.T) {
 	fixture.EachMode(t, func(t *testing.T, open func(*testing.T, string) *pgxpool.Pool) {
 		f, _ := fixture.ThroughBouncer(t, open, engine.Config{NoListener: true})

@@ -17,7 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// A script is transactions that write to an outbox, each statement when rapid wants it, and what they have come to.
+// A script is a set of transactions that write to an outbox, each statement when rapid wants it, and their states.
 type script struct {
 	f         *fixture.Fixture
 	t         *testing.T
@@ -82,8 +82,8 @@ func (s *script) end(at int, commits bool) {
 	}
 }
 
-// Whatever writers do before, between and behind the statements of a reader, and whichever of these fail: he is given
-// each committed event once, in order, and none beyond one that may still be committed.
+// Writers act before, between and after the statements of a reader, and any of these may fail: the reader gets each
+// committed event once, in order, and none beyond one that may still be committed.
 func TestOutboxOrdersEveryInterleaving(t *testing.T) {
 	f := fixture.NewCloned(t)
 	pool := fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) { config.MaxConns = 3 })
@@ -171,7 +171,7 @@ func TestOutboxOrdersEveryInterleaving(t *testing.T) {
 	}
 }
 
-// Who begins to write between the two looks of a grace period is not taken for one who has ended.
+// A writer that begins between the two looks of a grace period is not taken for one that has ended.
 func TestOutboxSeesAWriterThatStartsBetweenLooks(t *testing.T) {
 	f := fixture.NewCloned(t)
 	clock, looks := fixture.Start, 0

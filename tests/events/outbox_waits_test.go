@@ -97,7 +97,8 @@ func TestOutboxOrdersTwoPartitions(t *testing.T) {
 	want(t, s, a, b)
 }
 
-// From now: what is open then is waited for, and then neither lost nor in the way of who resumes.
+// From now: a subscription waits for events that are open then. They are neither lost nor in the way of readers that
+// resume.
 func TestOutboxWaitsForOpenTransactionsAtSubscribe(t *testing.T) {
 	f := fixture.NewCloned(t)
 	before := insertLeasesInto(t, f, 3)
@@ -133,7 +134,7 @@ func TestOutboxWaitsForOpenTransactionsAtSubscribe(t *testing.T) {
 	}
 }
 
-// Who resumes where an earlier event is open does not have one who comes after him miss that.
+// A reader that resumes below an open event does not make a later subscription miss it.
 func TestOutboxSubscribesBesideAResumedReader(t *testing.T) {
 	f := fixture.NewCloned(t)
 	open := f.BeginTx(t)
@@ -206,7 +207,7 @@ func TestOutboxWaitsForALongTransaction(t *testing.T) {
 	want(t, signals, a, b)
 }
 
-// Who holds events back for long is logged once, and told by Stats.
+// Transactions that hold events back for long are logged once, and reported by Stats.
 func TestOutboxLogsALongWaitOnce(t *testing.T) {
 	f := fixture.NewCloned(t)
 	log := new(fixture.LockedBuffer)

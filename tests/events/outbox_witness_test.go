@@ -92,7 +92,7 @@ func TestOutboxSubscribesOnAPoolThatKeepsNoConnections(t *testing.T) {
 	defer second.Close()
 	c := insertLeasesInto(t, f, 1)
 	want(t, first, c)
-	for last := int64(0); last != c; { // what was committed just before may come too
+	for last := int64(0); last != c; { // events committed just before may come too
 		last = next(t, second, 1)[0]
 	}
 }

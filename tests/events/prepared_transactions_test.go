@@ -11,8 +11,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// The server prepares no transaction that has notified. One that puts its notifications off may be prepared, whatever
-// operations it holds.
+// The server prepares no transaction that has notified. One that defers its notifications may be prepared, with any
+// operations.
 func TestOperationsInAPreparedTransaction(t *testing.T) {
 	_, on := onServer(t)
 	refusals := 0

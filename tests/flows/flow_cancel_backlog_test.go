@@ -42,7 +42,7 @@ func wantBacklog(t *testing.T, f *fixture.Flows, flow id.FlowID, want string) {
 	}
 }
 
-// The reference's header cancels every member whatever the policy says, in the execution's row alone.
+// The reference's header cancels every member under every policy, and only in the execution's row.
 func TestCancelRequestsFollowThePolicy_F8_F9(t *testing.T) {
 	t.Parallel()
 	longest := time.Duration(math.MaxInt64).Truncate(time.Millisecond)
@@ -146,7 +146,8 @@ func also(members map[string]string, state, keys string) map[string]string {
 	return all
 }
 
-// Nobody looks at the reference's backlog again: a header without members stays for ever, and so does what a crash left.
+// The reference never looks at its backlog again: a header without members stays for ever, and so do the rows of a
+// crash.
 func TestCancelRequestsAreCarriedOut_F10(t *testing.T) {
 	t.Parallel()
 	t.Run("grace", func(t *testing.T) {
@@ -231,7 +232,7 @@ func TestCancelRequestsAreCarriedOut_F10(t *testing.T) {
 	})
 }
 
-// What somebody holds is left for the next call, and the rest is done.
+// Locked flows are left for the next call, and the rest is done.
 func TestCancelFlowsSkipsLockedFlows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -298,7 +299,7 @@ func TestConcurrentAcksDeleteTheRequestOnce(t *testing.T) {
 	wantBacklog(t, f, flow, "")
 }
 
-// The reference's single cancel ends a member and tells nobody: what waits for it hangs.
+// The reference's single cancel ends a member and notifies no one: its dependents hang.
 func TestCancelOfAMemberResolvesDependents_F11(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "b>c")
@@ -310,7 +311,7 @@ func TestCancelOfAMemberResolvesDependents_F11(t *testing.T) {
 	fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), l, nil), engine.ErrStaleLease)
 }
 
-// Handlers of cancelled members are told at once, whichever process cancels the flow, and when their grace is over.
+// Handlers of cancelled members are notified at once, whichever process cancels the flow, and when their grace ends.
 func TestWorkerIsNotifiedOfACancelledFlow(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, f *fixture.Fixture, r *fixture.Rival, flow id.FlowID){

@@ -30,7 +30,7 @@ func graceEnds(t *testing.T, f *fixture.Flows, flow id.FlowID) time.Time {
 	return time.UnixMilli(int64(row["grace_until_ms"].(float64)))
 }
 
-// After a request with a grace of a day, a cancel ends what still runs, and the holders are refused.
+// After a request with a grace of a day, a cancel ends the running members, and the holders are refused.
 func TestCancelFlowEndsTheGrace(t *testing.T) {
 	t.Parallel()
 	for how, policies := range map[state.FlowCancelPolicy][]state.FlowCancelPolicy{
@@ -62,7 +62,7 @@ func TestCancelFlowEndsTheGrace(t *testing.T) {
 	}
 }
 
-// A milder cancel leaves the grace, and so does whatever was acknowledged before it ended.
+// A milder cancel leaves the grace, and so do members that were acknowledged before they ended.
 func TestCancelFlowLeavesAGraceThatIsNotItsOwn(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := graced(t, f, state.CancelAll)

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// The first page of a request holds nothing but members that somebody has locked. The rest of the flow follows.
+// The first page of a request has only locked members. The rest of the flow follows.
 func TestCancelFlowsReadsPastAPageOfLockedMembers(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	keys := make([]string, 80)
@@ -40,7 +40,7 @@ func TestCancelFlowsReadsPastAPageOfLockedMembers(t *testing.T) {
 	wantBacklog(t, f, flow, "")
 }
 
-// A member that was resumed from a suspension is being worked on, though nobody has claimed it again.
+// A member that was resumed from a suspension counts as running, though it is not claimed again.
 func TestCancelSparesAResumedMember(t *testing.T) {
 	t.Parallel()
 	for name, request := range map[string]engine.FlowCancelRequest{

@@ -32,8 +32,8 @@ var endsFlow = map[string]func(context.Context, *engine.Engine, id.FlowID) error
 	},
 }
 
-// What somebody does to a member and has not committed is waited for, and no member escapes: not one that is added,
-// released, claimed, retried or replayed, nor one that ends as it ends.
+// A cancel waits for uncommitted changes of members, and no member escapes: not one that is added, released, claimed,
+// retried or replayed, nor one that ends by itself.
 func TestCancelFlowWaitsForOpenTransactions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -99,7 +99,7 @@ func TestCancelFlowWaitsForOpenTransactions(t *testing.T) {
 	}
 }
 
-// Whoever comes behind a cancel meets a cancelled flow and ended members, also when it had begun before.
+// Operations after a cancel find a cancelled flow and ended members, even if they had begun before.
 func TestOperationsWaitForCancelFlow(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -155,7 +155,7 @@ func TestOperationsWaitForCancelFlow(t *testing.T) {
 	}
 }
 
-// A member that somebody claims or gives back while a milder cancel is on its way is in one of the two sets.
+// A member that is claimed or given back during a milder cancel is in one of the two sets.
 func TestCancelFlowPendingRacesAClaim(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
@@ -176,7 +176,7 @@ func TestCancelFlowPendingRacesAClaim(t *testing.T) {
 	}
 }
 
-// A flow and its members that somebody else holds for long are tried three times, and nothing is left behind.
+// Locks on a flow and its members that last long are tried three times, and nothing is left behind.
 func TestCancelFlowTriesThreeTimes_F37(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]func(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow id.FlowID){
@@ -382,8 +382,8 @@ func cancelBusyFlow(t *testing.T, f *fixture.Flows, others, late *fixture.Rival,
 	return took
 }
 
-// A member fails while the deadline of what waits for it passes: whichever comes first, the other one waits, and there
-// is no deadlock.
+// A member fails while the deadline of its dependent passes: whichever comes first, the other one waits, and there is
+// no deadlock.
 func TestFailureRacesTheDependentsDeadline_F41(t *testing.T) {
 	overdue := func(t *testing.T, f *fixture.Flows) id.FlowID {
 		spec := fixture.Chart(nil, "a>b")

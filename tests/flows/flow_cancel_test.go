@@ -24,7 +24,7 @@ func flowRow(t *testing.T, f *fixture.Flows, flow id.FlowID) map[string]any {
 	return fixture.StoredRow(t, f.Pool, "ff_flow_core", "partition_key = $1 AND flow_id = $2", fixture.PartitionOf(flow), flow)
 }
 
-// addMember adds a member that waits for nobody.
+// addMember adds a member without upstreams.
 func addMember(t *testing.T, f *fixture.Flows, flow id.FlowID, key string) id.ExecutionID {
 	t.Helper()
 	x := f.NodeID(flow, key)
@@ -69,8 +69,8 @@ func menagerie(t *testing.T, f *fixture.Flows) id.FlowID {
 	return flow
 }
 
-// The reference cancels what is called pending, which nobody stores, or whatever has not ended in a phase that nobody
-// stores either; it leaves leases, attempts and waitpoints as they are.
+// The reference cancels members in the phase pending, which no program stores, or all members outside phases that no
+// program stores either; it leaves leases, attempts and waitpoints unchanged.
 func TestCancelFlowEndsMembersByPolicy_F1_F2_F3_F4_F7(t *testing.T) {
 	t.Parallel()
 	pending := "blocked blocked_legacy delayed eligible_legacy granted parked pending_legacy ready retried stale submitted_legacy"
@@ -181,7 +181,7 @@ func uuidsOf(executions []id.ExecutionID) []string {
 	return uuids
 }
 
-// After a milder cancel the graph goes on: what is worked on ends as it ends, and releases and skips what waits for it.
+// After a milder cancel the graph goes on: running members end by themselves, and release and skip their dependents.
 func TestCancelFlowLetsRunningMembersFinish(t *testing.T) {
 	t.Run("flow only", func(t *testing.T) {
 		f := fixture.NewFlows(t)
@@ -211,8 +211,8 @@ func TestCancelFlowLetsRunningMembersFinish(t *testing.T) {
 	})
 }
 
-// What is cancelled already stays as it is; a stricter policy cancels the rest. The reference overwrites the policy, with a
-// milder one too, cancels again, and says nothing of a flow that is not there.
+// Cancelled members stay unchanged; a stricter policy cancels the rest. The reference overwrites the policy, even
+// with a milder one, cancels again, and does not report a missing flow.
 func TestCancelFlowRepeatedOrMissing_F5(t *testing.T) {
 	t.Parallel()
 	t.Run("missing", func(t *testing.T) {
@@ -298,7 +298,7 @@ func TestCancelFlowRepeatedOrMissing_F5(t *testing.T) {
 	})
 }
 
-// What no cancel may be asked for, and what cannot be read.
+// Input that no cancel accepts, or that cannot be read.
 func TestCancelFlowRefusesBadInput(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
@@ -390,7 +390,7 @@ func TestCancelFlowStatementsAreConstant_F6(t *testing.T) {
 	}
 }
 
-// What is outside of the cancelled set is resolved: skipped when it can no longer run.
+// Members outside the cancelled set are resolved: skipped if they can no longer run.
 func TestCancelFlowResolvesRemainingMembers(t *testing.T) {
 	f := fixture.NewFlows(t)
 	// c runs beside b, which it may wait for; it is not pulled from under its worker.
@@ -408,7 +408,7 @@ func TestCancelFlowResolvesRemainingMembers(t *testing.T) {
 	}
 }
 
-// What was to be cancelled because its siblings decide has ended with the flow; a milder cancel leaves it to its job.
+// Listed siblings of decided groups end with the flow; a milder cancel leaves them to their job.
 func TestCancelFlowSettlesListedSiblings(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[state.FlowCancelPolicy]fixture.StoredGroup{
@@ -465,7 +465,7 @@ func TestCancelFlowInATransaction(t *testing.T) {
 	f.WantMembers(t, flow, map[string]string{fixture.StateCancelled: "a b"})
 }
 
-// At the caller's level nothing is tried again: who began before the flow changed is told so.
+// At the caller's level there is no retry: a transaction that began before the flow changed gets an error.
 func TestCancelFlowReportsAnOldSnapshot(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
 		t.Run(string(level), func(t *testing.T) {
@@ -495,7 +495,7 @@ func TestCancelFlowReportsAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// Whoever waits for the flow learns of its end, and of its time being over when it does not end.
+// A caller that waits for the flow learns of its end, and that its time is over if it does not end.
 func TestCancelFlowEndsAwaitFlow(t *testing.T) {
 	f := fixture.FlowsOn(fixture.Clone(t))
 	flow := f.Draw(t, nil, "a>b")

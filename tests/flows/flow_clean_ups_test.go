@@ -19,8 +19,8 @@ import (
 // branches are an error branch and a clean-up.
 var branches = fixture.When{"refund": policy.OnFailure(), "tidy": policy.Always()}
 
-// drawOrder draws an order: a charge and what follows it, a refund for when they fail, and a clean-up. Only the refund
-// leads to the mail; the audit waits for an ordinary member too.
+// drawOrder draws an order: a charge and its later steps, a refund for their failure, and a clean-up. Only the refund
+// leads to the mail; the audit also waits for an ordinary member.
 func drawOrder(t *testing.T, f *fixture.Flows) id.FlowID {
 	t.Helper()
 	return f.Draw(t, branches, "charge>ship", "charge>refund", "ship>refund", "refund>mail", "ship>tidy", "charge>audit", "refund>audit")
@@ -36,7 +36,7 @@ func keysOfExecutions(f *fixture.Flows, executions []id.ExecutionID) string {
 	return strings.Join(keys, " ")
 }
 
-// wantCancelled compares what a cancel cancelled, and what still runs.
+// wantCancelled compares the cancelled and the running members.
 func wantCancelled(t *testing.T, f *fixture.Flows, got engine.CancelledFlow, members, running string) {
 	t.Helper()
 	if m, r := keysOfExecutions(f, got.Members), keysOfExecutions(f, got.StillRunning); m != members || r != running {
@@ -62,7 +62,7 @@ func wantOneEnd(t *testing.T, f *fixture.Flows, flow id.FlowID) {
 	}
 }
 
-// endFlow succeeds with whatever can be claimed, until nothing is left.
+// endFlow completes all claimable executions, until nothing is left.
 func endFlow(t *testing.T, f *fixture.Flows, flow id.FlowID) {
 	t.Helper()
 	for {
@@ -95,7 +95,7 @@ var cancelsOf = map[string]cancelOf{
 	},
 }
 
-// With a charge made, cancelling the order runs its refund, and what only the refund leads to.
+// With a charge made, cancelling the order runs its refund, and the members that only the refund leads to.
 func TestCancelFlowRunsTheRefund(t *testing.T) {
 	t.Parallel()
 	for way, cancel := range cancelsOf {
@@ -137,7 +137,8 @@ func TestCancelFlowRunsTheRefund(t *testing.T) {
 	}
 }
 
-// Whatever a clean-up does when its flow is cancelled, only CancelEverything cancels it, and every member ends once.
+// Clean-ups may do anything when their flow is cancelled: only CancelEverything cancels them, and every member ends
+// once.
 func TestCancelFlowSparesCleanUps(t *testing.T) {
 	t.Parallel()
 	type test struct {
@@ -276,8 +277,8 @@ func TestCancelEverythingAfterAMilderCancel(t *testing.T) {
 	}
 }
 
-// A clean-up that nothing can release in a cancelled flow would wait for ever, so it is cancelled with the rest, with what
-// only it leads to.
+// A clean-up that nothing can release in a cancelled flow would wait for ever, so it is cancelled with the rest, and
+// so are the members that only it leads to.
 func TestCancelFlowCancelsCleanUpsThatNothingReleases(t *testing.T) {
 	t.Parallel()
 	t.Run("staged edge", func(t *testing.T) {
@@ -318,7 +319,7 @@ func TestCancelFlowCancelsCleanUpsThatNothingReleases(t *testing.T) {
 	})
 }
 
-// A grace holds back the clean-ups of what it leaves running, and the job that ends it releases them.
+// A grace holds back the clean-ups of members that it leaves running, and the job that ends it releases them.
 func TestCleanUpsRunWhenTheGraceIsOver(t *testing.T) {
 	t.Parallel()
 	for how, noted := range map[state.FlowCancelPolicy]string{
@@ -380,7 +381,7 @@ func TestCleanUpsFollowACompletionThatComesFirst(t *testing.T) {
 	}
 }
 
-// A member that somebody completes while the cancel holds its locks is refused, and its clean-ups are released once.
+// A member that is completed while the cancel holds its locks is refused, and its clean-ups are released once.
 func TestCleanUpsRunOnceWhenACompletionComesLate(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := drawOrder(t, f)
@@ -401,7 +402,7 @@ func TestCleanUpsRunOnceWhenACompletionComesLate(t *testing.T) {
 	wantOneEnd(t, f, flow)
 }
 
-// Of two cancels at once the second one finds what the first left.
+// Of two concurrent cancels the second one finds the state that the first left.
 func TestTwoCancelsAtOnceReleaseCleanUpsOnce(t *testing.T) {
 	t.Parallel()
 	for how, want := range map[state.FlowCancelPolicy]string{state.CancelAll: "", state.CancelEverything: "mail refund tidy"} {

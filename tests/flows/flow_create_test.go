@@ -122,7 +122,7 @@ func TestCreateFlowRecordsCreatedAt(t *testing.T) {
 	}
 }
 
-// What a node's spec asks for is stored, whether the node waits for others or not.
+// The options of a node's spec are stored, whether the node waits for others or not.
 func TestCreateFlowStoresNodeSpecs(t *testing.T) {
 	f := fixture.NewFlows(t)
 	soon, later := fixture.Start.Add(time.Minute), fixture.Start.Add(time.Hour)
@@ -353,7 +353,7 @@ func TestCreateFlowRefusesAQuorumBeyondInt32_F20(t *testing.T) {
 	}
 }
 
-// An id that is taken is named, whatever constraint reports it.
+// A taken id is named, whichever constraint reports it.
 func TestCreateFlowNamesAnExistingNode_F40(t *testing.T) {
 	f := fixture.NewFlows(t)
 	spec := fixture.Chart(nil, "a>b", "c")
@@ -425,7 +425,7 @@ func TestCreateFlowIdempotencyKeys(t *testing.T) {
 	})
 }
 
-// A second creation of a flow, whatever it asks for, changes nothing.
+// A second creation of a flow changes nothing, with any spec.
 func TestCreateFlowRepeatedChangesNothing(t *testing.T) {
 	f := fixture.NewFlows(t)
 	spec := fixture.Chart(nil, "a>b")
@@ -587,7 +587,7 @@ func TestNodeID(t *testing.T) {
 	if got := other.NodeID(flow, "a"); got != x {
 		t.Errorf("another engine says %s, this one %s", got, x)
 	}
-	// The value is stored by whoever has used it: it never changes.
+	// Programs store this value once they have used it: it never changes.
 	if got, want := x.String(), "{fp:236}:0198c0de-0000-8655-a20d-49bf76e010b5"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -706,7 +706,7 @@ func TestCreateExecutionInAFlow(t *testing.T) {
 	})
 }
 
-// Only an ended flow takes no more members, whatever other states are stored.
+// Only an ended flow refuses new members, in all stored states.
 func TestOnlyAnEndedFlowRefusesMembers_F24(t *testing.T) {
 	t.Parallel()
 	for literal, ended := range map[string]bool{"cancelled": true, "completed": true, "failed": true, "running": false, "blocked": false} {
@@ -730,7 +730,7 @@ func TestOnlyAnEndedFlowRefusesMembers_F24(t *testing.T) {
 	}
 }
 
-// wantCounters compares the stored counters of a flow, and the number of members with what they say.
+// wantCounters compares the stored counters of a flow with want, and the number of members with the counters.
 func wantCounters(t *testing.T, f *fixture.Flows, flow id.FlowID, revision, nodes, edges int) {
 	t.Helper()
 	row := fixture.StoredRow(t, f.Pool, "ff_flow_core", "flow_id = $1", flow)

@@ -122,7 +122,7 @@ func TestEdgesReportMissingRows(t *testing.T) {
 	fixture.WantInputError(t, err, "limit")
 }
 
-// What other programs leave out has its default, and what cannot be read is named.
+// Fields that other programs leave out have their defaults, and unreadable ones are named.
 func TestDescribeEdgeDocuments(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")

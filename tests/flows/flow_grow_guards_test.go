@@ -19,7 +19,7 @@ func growFrom(t *testing.T, f *fixture.Flows, flow id.FlowID, edge string) {
 	}
 }
 
-// A member that has started keeps its payload, whatever it waits for now.
+// A member that has started keeps its payload, even with new upstreams.
 func TestGrowthKeepsThePayloadOfAStartedMember(t *testing.T) {
 	t.Parallel()
 	for name, pause := range map[string]func(t *testing.T, f *fixture.Flows, l engine.Lease){
@@ -72,8 +72,8 @@ func TestGrowthIntoADecidedGroupListsNoSiblings(t *testing.T) {
 	f.WantState(t, f.NodeID(flow, "late"), fixture.StateRunning)
 }
 
-// An event that tells of a resumption is no end, even of an execution that has ended since. Growth counts the end, which
-// has been dispatched.
+// An event of a resumption is no end, even of an execution that has ended since. Growth counts the end, which has
+// been dispatched.
 func TestGrowthCountsAnEndBesideAnUndispatchedResumption(t *testing.T) {
 	f := fixture.CloneFlowFixture(t)
 	flow := f.Draw(t, nil, "a", "b")

@@ -42,7 +42,7 @@ var linkings = map[string]func(t *testing.T, f *fixture.Flows, flow id.FlowID, e
 var upstreamEnds = map[string]struct {
 	do      func(ctx context.Context, e *engine.Engine, l engine.Lease) error
 	counted fixture.StoredGroup
-	state   string // of what waits for it, and for another that runs
+	state   string // of its dependent, and for another one that runs
 }{
 	"success":            {fixture.CompleteOne, fixture.StoredGroup{Success: 1, Running: 1, KTarget: 2}, fixture.StateHeld},
 	"success in a batch": {completeInBatch, fixture.StoredGroup{Success: 1, Running: 1, KTarget: 2}, fixture.StateHeld},
@@ -63,7 +63,7 @@ var upstreamEnds = map[string]struct {
 	},
 }
 
-// An edge that is added while its upstream ends is resolved once, whoever comes first (F47, and test 5 of the flows).
+// An edge that is added while its upstream ends is resolved once, in either order (F47, and test 5 of the flows).
 func TestGrowthRacesAnEndingUpstream_F47(t *testing.T) {
 	for linkName, link := range linkings {
 		for endName, end := range upstreamEnds {
@@ -114,7 +114,7 @@ func TestGrowthRacesAnEndingUpstream_F47(t *testing.T) {
 }
 
 // In a transaction of the caller's whose snapshot is older than the growth, an end is refused by the server or comes
-// after it, and never loses the edge; and growth with an old snapshot never counts what has been counted.
+// after it, and never loses the edge; and growth with an old snapshot never counts an end twice.
 func TestGrowthIsSeenByOldSnapshots_F47(t *testing.T) {
 	aborted := func(err error) bool {
 		pgErr, ok := errors.AsType[*pgconn.PgError](err)
@@ -155,7 +155,7 @@ func TestGrowthIsSeenByOldSnapshots_F47(t *testing.T) {
 	}
 }
 
-// An event that was dispatched since the snapshot of a growth is not taken for one that somebody is going to dispatch.
+// An event that was dispatched since the snapshot of a growth is not taken for an undispatched one.
 func TestGrowFlowWithASnapshotOlderThanTheDispatch(t *testing.T) {
 	f := fixture.CloneFlowFixture(t)
 	flow := f.Draw(t, nil, "a", "b")
@@ -177,7 +177,7 @@ func TestGrowFlowWithASnapshotOlderThanTheDispatch(t *testing.T) {
 	f.WantState(t, f.NodeID(flow, "n"), fixture.StateReady)
 }
 
-// A claim does not come between what a growth has seen and what it does: it passes over what the growth holds.
+// A claim does not come between a growth's reads and writes: it skips the rows that the growth holds.
 func TestGrowFlowRacesAClaim(t *testing.T) {
 	t.Run("growth_first", func(t *testing.T) {
 		f := fixture.NewFlows(t)
@@ -244,8 +244,8 @@ var racing = map[string]struct {
 	}, engine.ErrFlowTerminal, ""},
 }
 
-// Growth, and whatever releases a member, and a cancel of the flow exclude each other, in calls and in transactions of
-// callers: what comes first is there to be cancelled, and afterwards nothing is added, released or revived.
+// Growth, operations that release a member, and a cancel of the flow exclude each other, in calls and in transactions
+// of callers: an earlier change can be cancelled, and afterwards nothing is added, released or revived.
 func TestGrowFlowRacesACancel(t *testing.T) {
 	t.Parallel()
 	for name, c := range racing {
@@ -461,7 +461,7 @@ func TestLockFlows(t *testing.T) {
 	}
 }
 
-// Several flows are locked in one order, whatever order they are named in, and what is no transaction is refused.
+// Several flows are locked in one order, however they are sorted, and a nil transaction is refused.
 func TestLockFlowsInOneOrder(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flows := []id.FlowID{f.Draw(t, nil, "a"), f.Draw(t, nil, "a"), id.NewFlowID()}
@@ -485,7 +485,7 @@ func TestLockFlowsInOneOrder(t *testing.T) {
 			t.Errorf("flow %s is not locked", flow)
 		}
 	}
-	// Whoever names them the other way round waits for the first of them, and holds none.
+	// A call that names them in the reverse order waits for the first of them, and holds none.
 	other := f.Rival(t)
 	backwards := slices.Clone(flows)
 	slices.Reverse(backwards)
@@ -503,8 +503,8 @@ func TestLockFlowsInOneOrder(t *testing.T) {
 	}
 }
 
-// Edges are added to members while their upstreams end, all at once: each is resolved once, every downstream moves once,
-// as its group says, and nobody meets a deadlock (test 5 of the flows).
+// Edges are added to members while their upstreams end, all at once: each is resolved once, every downstream moves
+// once, as its group says, and there is no deadlock (test 5 of the flows).
 func TestGrowFlowEdgesWhileUpstreamsEnd(t *testing.T) {
 	for round := range 5 {
 		t.Run(fmt.Sprintf("round %d", round), func(t *testing.T) { addEdgesWhileUpstreamsEnd(t, round) })

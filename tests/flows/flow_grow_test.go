@@ -27,7 +27,7 @@ func grow(t *testing.T, f *fixture.Flows, flow id.FlowID, rules fixture.When, no
 	return grown
 }
 
-// What a growth adds is what the same flow, created whole, has.
+// A growth adds the same rows as the creation of the same flow as a whole.
 func TestGrowFlowStoresLikeCreateFlow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	whole := fixture.Chart(fixture.When{"d": policy.Quorum(2, policy.LetRun)}, "a>b", "b>c", "c>d", "x>d", "a>d")
@@ -91,7 +91,7 @@ func wantExecutions(t *testing.T, f *fixture.Flows, what string, got []id.Execut
 	}
 }
 
-// A growth that is repeated, whatever revision it expects, finds that all is there.
+// A repeated growth finds all its rows, whichever revision it expects.
 func TestGrowFlowRepeatedChangesNothing(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
@@ -119,7 +119,7 @@ func TestGrowFlowRepeatedChangesNothing(t *testing.T) {
 			t.Errorf("the rows changed from\n%s\nto\n%s", before, after)
 		}
 	}
-	// Of a larger growth only what is new is added, and then the revision counts.
+	// A larger growth adds only its new parts, and then the revision counts.
 	g.Nodes = append(g.Nodes, engine.Node{Key: "e", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}})
 	f.Names[f.NodeID(flow, "e").UUID()] = "e"
 	_, err = f.GrowFlow(t.Context(), g)
@@ -227,7 +227,7 @@ func TestGrowFlowRefusesBadInput(t *testing.T) {
 	}
 }
 
-// The limits of a flow hold for what it has grown to.
+// The limits of a flow hold for its size after growth.
 func TestGrowFlowLimits(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
@@ -251,7 +251,7 @@ func TestGrowFlowLimits(t *testing.T) {
 	f.WantGroup(t, flow, "z", fixture.StoredGroup{Running: engine.MaxInbound, KTarget: engine.MaxInbound})
 }
 
-// What is given something to wait for waits, though it was free to run; whoever was granted it loses that (F17).
+// A member with a new upstream waits, though it was free to run; a grant of it is lost (F17).
 func TestGrowthBlocksUnclaimedMembers_F17_F25(t *testing.T) {
 	f := fixture.CloneFlowFixture(t)
 	f.SeedKey(t, "k1", nil)
@@ -356,7 +356,7 @@ func TestGrowFlowLeavesUndispatchedEndsToTheDispatcher(t *testing.T) {
 	f.WantState(t, f.NodeID(flow, "n"), fixture.StateReady)
 }
 
-// What ended outside flows, and is not dispatched, counts at once: whoever dispatches its event looks for no edges.
+// An end outside flows that is not dispatched counts at once: the dispatcher of its event looks for no edges.
 func TestGrowFlowCountsEndsOutsideFlows(t *testing.T) {
 	f := fixture.CloneFlowFixture(t)
 	flow := f.Draw(t, nil, "a")
@@ -401,7 +401,7 @@ func TestGrowFlowAddsChildrenToARunningMember(t *testing.T) {
 			if _, err := f.GrowFlow(t.Context(), g); err != nil {
 				t.Fatal(err)
 			}
-			f.WantState(t, l.Execution, fixture.StateRunning) // nobody takes it from its worker
+			f.WantState(t, l.Execution, fixture.StateRunning) // it stays with its worker
 			if end.first {
 				end.settle(f, t, flow, "child1", "child2")
 				f.WantState(t, l.Execution, fixture.StateRunning)
@@ -425,7 +425,7 @@ func TestGrowFlowAddsChildrenToARunningMember(t *testing.T) {
 	}
 }
 
-// Executions that exist outside flows become nodes of one, in whatever state they are.
+// Executions that exist outside flows become nodes of one, in any state.
 func TestCreateFlowAroundExistingExecutions(t *testing.T) {
 	f := fixture.NewFlows(t)
 	first := id.NewMemberExecutionID(id.NewFlowID(), id.Partitions{})
@@ -472,7 +472,7 @@ func TestCreateFlowAroundExistingExecutions(t *testing.T) {
 		row["raw_fields"].(map[string]any)["ffx_node_key"] != "waiting" {
 		t.Errorf("the one that waits is %v", row)
 	}
-	// What was claimed outside the flow ends in it.
+	// An execution claimed outside the flow ends in it.
 	if err := f.CompleteExecution(t.Context(), f.Leases[running], nil); err != nil {
 		t.Fatal(err)
 	}
@@ -578,7 +578,7 @@ func TestGrowFlowIdempotencyKeys(t *testing.T) {
 	wantCounters(t, f, flow, 2, 2, 0)
 }
 
-// An edge is refused for a cycle exactly when it closes one, with what is stored and with the others (F21).
+// An edge is refused for a cycle exactly if it closes one, with stored edges and with the others (F21).
 func TestGrowFlowRefusesCycles_F21(t *testing.T) {
 	f := fixture.NewFlows(t)
 	fixture.Check(t, func(r *rapid.T) {
@@ -731,7 +731,7 @@ func TestGrowFlowStatementsAreConstant(t *testing.T) {
 	}
 }
 
-// returnAll gives back what the test has claimed.
+// returnAll returns the executions that the test has claimed.
 func returnAll(t *testing.T, f *fixture.Flows) {
 	t.Helper()
 	outcomes, err := f.ReleaseLeases(t.Context(), slices.Collect(maps.Values(f.Leases)))

@@ -38,7 +38,7 @@ func sumUp(t *testing.T, f *fixture.Fixture, flow id.FlowID, summed state.FlowSt
 		fixture.PartitionOf(flow), flow, summed, f.Time().UnixMilli())
 }
 
-// Every filter and order lists what a look at each flow finds, whatever the size of the pages.
+// Every filter and order lists the flows that a check of each flow finds, with pages of any size.
 func TestListFlows(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	var all []engine.FlowSummary

@@ -36,7 +36,7 @@ func completeInBatch(ctx context.Context, e *engine.Engine, l engine.Lease) erro
 	return outcomes[0]
 }
 
-// A member succeeds in a transaction that stays open. Meanwhile another member of the flow succeeds, unless something
+// A member succeeds in a transaction that stays open. Another member of the flow then succeeds, unless something
 // depends on both.
 func TestConcurrentSuccessesOfAFlowNeverWait(t *testing.T) {
 	for _, first := range succeeding {
@@ -153,8 +153,8 @@ func TestFailureRacesJoiningAFlow(t *testing.T) {
 	}
 }
 
-// Groups are locked in one order, whichever flows of a partition they belong to: whoever waits for one holds those
-// before it, and none behind it.
+// Groups are locked in one order, across all flows of a partition: a waiting statement holds the groups before the
+// one it waits for, and none after it.
 func TestResolveLocksGroupsInOrder(t *testing.T) {
 	f := fixture.NewFlows(t)
 	var flows [2]id.FlowID

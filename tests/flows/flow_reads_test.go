@@ -84,7 +84,7 @@ func TestDescribeFlowDefaults(t *testing.T) {
 	}
 }
 
-// What other programs store in other forms reads the same.
+// Other programs' forms read the same.
 func TestDescribeFlowReadsForeignForms(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
@@ -104,7 +104,7 @@ func TestDescribeFlowReadsForeignForms(t *testing.T) {
 	}
 }
 
-// Counts are those of the members one by one, however they ended and whoever wrote it.
+// Counts equal those of the members one by one, however they ended and whichever program wrote it.
 func TestDescribeFlowCounts(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "c>d")
@@ -194,7 +194,7 @@ func TestDescribeFlowReadsAQuorumBeyondInt32_F20(t *testing.T) {
 	f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a", fixture.StateHeld: "b"})
 }
 
-// What cannot be read is named, and not replaced by a default.
+// Unreadable values are named, and not replaced by a default.
 func TestDescribeFlowNamesCorruptedColumns_F45(t *testing.T) {
 	t.Parallel()
 	raw := func(document string) string { return "raw_fields = raw_fields || '" + document + "'" }
@@ -506,13 +506,13 @@ func TestUpstreamResults(t *testing.T) {
 	}
 }
 
-// sameUpstream tells a result that is empty from none.
+// sameUpstream distinguishes an empty result from none.
 func sameUpstream(a, b engine.UpstreamResult) bool {
 	return a.Execution == b.Execution && a.Kind == b.Kind && a.State == b.State && a.Outcome == b.Outcome && a.Failure == b.Failure &&
 		bytes.Equal(a.Result, b.Result) && (a.Result == nil) == (b.Result == nil)
 }
 
-// In the caller's transaction the reads see what it has done so far.
+// In the caller's transaction the reads see its own changes.
 func TestFlowReadsInATransaction(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
@@ -549,7 +549,7 @@ func TestFlowReadsInATransaction(t *testing.T) {
 	}
 }
 
-// Whoever reads a member hears the key of its node, whatever its id. A member that was no node has none.
+// Every read of a member returns the key of its node, with any id. A member that was no node has none.
 func TestNodeKeys(t *testing.T) {
 	f := fixture.NewFlows(t)
 	spec := fixture.Chart(nil, "fetch>\"quoted\" ключ")

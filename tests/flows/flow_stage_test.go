@@ -60,7 +60,7 @@ func TestStageEdgesStoresRows(t *testing.T) {
 	}
 }
 
-// A repetition changes nothing, whatever revision it expects; another edge in its place is named.
+// A repetition changes nothing, whichever revision it expects; another edge in its place is named.
 func TestStageEdgesRepeatedChangesNothing(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a", "b", "c>d")
@@ -99,7 +99,7 @@ func TestStageEdgesRepeatedChangesNothing(t *testing.T) {
 	if after := f.DumpFlow(t, flow); after != before {
 		t.Errorf("the rows changed from\n%s\nto\n%s", before, after)
 	}
-	// What is staged is applied by a repetition that says so.
+	// A repetition with Apply applies staged edges.
 	s.Apply = true
 	if _, err := f.StageEdges(t.Context(), s); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestStageEdgesRepeatedChangesNothing(t *testing.T) {
 	wantCounters(t, f, flow, 6, 4, 2)
 }
 
-// One edge is checked in an order, so that of several mistakes the same is told.
+// One edge is checked in a fixed order, so that of several mistakes the same one is reported.
 func TestStageEdgesRefusesInOrder_F21(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "b>c", "done", "going")
@@ -224,7 +224,8 @@ func TestApplyEdges_F22(t *testing.T) {
 	f.WantGroup(t, flow, "y", fixture.StoredGroup{Running: 1, KTarget: 1})
 }
 
-// What has ended, or started, since an edge to it was staged is not given it; one that may have started is.
+// An edge is not applied to a dependent that has ended or started since it was staged; it is to one that may have
+// started.
 func TestApplyEdgesRefusesEndedDependents(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a", "ended", "started", "allowed")
@@ -247,7 +248,7 @@ func TestApplyEdgesRefusesEndedDependents(t *testing.T) {
 	f.WantState(t, f.NodeID(flow, "allowed"), fixture.StateReturned)
 }
 
-// The policy of a group is what was said before its first edge (test 3 of the flows).
+// The policy of a group is the one set before its first edge (test 3 of the flows).
 func TestSetGroupPolicy(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a", "b", "c", "d")
@@ -346,7 +347,7 @@ func TestSetGroupPolicyRefuses_F23(t *testing.T) {
 	f.WantState(t, f.NodeID(flow, "n"), fixture.StateReady)
 }
 
-// Whatever changes a flow's structure is refused by a flow that has ended, and by no other (F24): a state that is neither
+// A flow that has ended refuses every change of its structure, and no other flow does (F24): a state that is neither
 // is not called a stale revision.
 func TestOnlyAnEndedFlowRefusesGrowth_F24(t *testing.T) {
 	t.Parallel()

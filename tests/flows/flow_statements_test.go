@@ -33,7 +33,7 @@ func fanOut(t *testing.T, f *fixture.Flows, n int, rules fixture.When) id.FlowID
 	return f.Draw(t, rules, parts...)
 }
 
-// What is done to a flow takes as many statements whether ten executions or a thousand are concerned.
+// Operations on a flow take as many statements for a thousand executions as for ten.
 func TestFlowStatementsAreConstant(t *testing.T) {
 	t.Parallel()
 	want := func(t *testing.T, what string, got, want int) {

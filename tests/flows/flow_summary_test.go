@@ -163,7 +163,7 @@ func TestSummariseFlowsSkipsSettledFlows(t *testing.T) {
 	}
 }
 
-// An older look does not overwrite what a later one wrote.
+// An older summary does not overwrite a later one.
 func TestSummariseFlowsNeverGoesBack(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a")
@@ -210,7 +210,7 @@ func TestSummariseFlowsContinuesWhereItStopped(t *testing.T) {
 	}
 }
 
-// It waits for nobody, and nobody who changes a flow waits for it, or is waited for.
+// It never waits, and no change of a flow waits for it.
 func TestSummariseFlowsNeverWaits(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	held, free := f.Draw(t, nil, "a"), f.Draw(t, nil, "a")
@@ -223,7 +223,7 @@ func TestSummariseFlowsNeverWaits(t *testing.T) {
 	wantSummary(t, f, held, "open 1/1 waiting=1")
 	wantSummary(t, f, free, "running 1/1 active=1")
 	fixture.Commit(t, tx)
-	// Who holds the flow exclusively is no obstacle, and has none.
+	// A transaction that holds the flow exclusively neither blocks it nor is blocked.
 	tx = f.BeginTx(t)
 	fixture.ExecIn(t, tx, "SELECT pg_advisory_xact_lock(ffx_flow_key($1))", held)
 	fixture.ExecIn(t, tx, "SELECT FROM ff_flow_core WHERE flow_id = $1 FOR NO KEY UPDATE", held)

@@ -119,7 +119,7 @@ func TestSetFlowTagInATransaction(t *testing.T) {
 	}
 }
 
-// Who holds the flow for long costs the caller three waits, and nothing is written.
+// A long lock on the flow costs the caller three waits, and nothing is written.
 func TestSetFlowTagGivesUpOnALockedFlow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil)

@@ -46,7 +46,7 @@ func admissionOf(t *testing.T, f *fixture.Fixture, x id.ExecutionID) admission {
 		FROM ff_exec_core AS e WHERE partition_key = $1 AND execution_id = $2`, x.Partition(), x.UUID(), x.String())
 }
 
-// The reference cannot block on Postgres, and labels what is blocked by its route as limited by a rate.
+// The reference cannot block on Postgres, and labels executions blocked by their route as limited by a rate.
 func TestOperatorBlocksAndUnblocks_E43(t *testing.T) {
 	for _, reason := range fixture.BlockReasons {
 		t.Run(string(reason), func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestOperatorBlocksAndUnblocks_E43(t *testing.T) {
 	}
 }
 
-// What runs, has ended or waits for something else cannot be blocked; that is an answer.
+// Executions that run, have ended or wait for something else cannot be blocked; the call reports it.
 func TestBlockRefusesOtherPhases_E43(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -154,7 +154,7 @@ func TestBlockRefusesOtherPhases_E43(t *testing.T) {
 	}
 }
 
-// What the reference created, which stores other words, and what another attempt goes on with.
+// Executions of the reference, which stores other words, and executions that go on with another attempt.
 func TestBlockReadsEverySpellingOfReady_E43(t *testing.T) {
 	for name, assignments := range map[string]string{
 		"created by the reference": "lifecycle_phase = 'submitted', attempt_state = 'pending', blocking_reason = NULL",
@@ -179,7 +179,7 @@ func TestBlockReadsEverySpellingOfReady_E43(t *testing.T) {
 	}
 }
 
-// What waits for others is set free only by him who says that it does.
+// An execution that waits for others is unblocked only by a call that names this reason.
 func TestUnblockNamesTheReason_E43(t *testing.T) {
 	f := fixture.FlowsOn(fixture.New(t))
 	flow := f.Draw(t, nil, "a>b")
@@ -191,7 +191,8 @@ func TestUnblockNamesTheReason_E43(t *testing.T) {
 	f.WantState(t, b, fixture.StateReady)
 }
 
-// A block takes back what admitted an execution, with its slot, and a gate may admit it again; an unblock is past the gate.
+// A block withdraws an execution's admission, with its slot, and a gate may admit it again; an unblock is past the
+// gate.
 func TestBlockReturnsAdmissions_E43(t *testing.T) {
 	budgetID, quotaID := id.NewBudgetID(), id.NewQuotaPolicyID()
 	budget, quota := budgetID.String(), quotaID.String()
@@ -278,7 +279,7 @@ func TestBlockRefusesBadInput(t *testing.T) {
 	f.WantState(t, x, fixture.StateReady)
 }
 
-// Who waits for the work of a lane hears of what is unblocked, but not from a caller's transaction.
+// Unblocking wakes workers that wait for the lane, but not from a caller's transaction.
 func TestUnblockWakesWorkers(t *testing.T) {
 	f := fixture.New(t)
 	marker := id.LaneID(f.Name + "-marker")
@@ -291,7 +292,7 @@ func TestUnblockWakesWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	fixture.Commit(t, tx)
-	f.Flush() // what is told of it comes before the marker
+	f.Flush() // its notification comes before the marker
 	f.Wake(marker)
 	e.Want(t, marker)
 	f.Block(t, x, state.PausedByOperator, "")
@@ -299,7 +300,7 @@ func TestUnblockWakesWorkers(t *testing.T) {
 	e.Want(t, f.Lane)
 }
 
-// A deadline ends what is blocked too, and it is listed no more.
+// A deadline also ends blocked executions, which are then no longer listed.
 func TestBlockedExecutionEndsByItsDeadline(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Deadline = f.Time().Add(time.Second) })
@@ -457,7 +458,7 @@ func TestUnblockRoutes(t *testing.T) {
 	}
 }
 
-// In batches, the longest blocked first, past what is locked; one with a budget goes before its gate.
+// In batches, the longest blocked first, skipping locked ones; one with a budget goes before its gate.
 func TestUnblockRoutesInBatches(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var all []id.ExecutionID
@@ -496,7 +497,7 @@ func TestUnblockRoutesInBatches(t *testing.T) {
 	}
 }
 
-// What somebody changes while the job looks is judged by what it is under its lock.
+// An execution that changes during the job is judged by its state under its lock.
 func TestUnblockRoutesWithAnOldSnapshot(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Create(t, capable("gpu"))
@@ -520,7 +521,7 @@ func TestUnblockRoutesWithAnOldSnapshot(t *testing.T) {
 	f.WantState(t, x, fixture.StateByOperator)
 }
 
-// What was blocked, set free or deleted while no trigger fired, the sweep finds.
+// The sweep finds executions that were blocked, unblocked or deleted while no trigger fired.
 func TestRepairQueueFixesTheListOfBlocked(t *testing.T) {
 	const set = "UPDATE ff_exec_core SET "
 	for name, unseen := range map[string]string{

@@ -73,7 +73,7 @@ func TestRevokeLeaseReturnsTheExecution(t *testing.T) {
 	}
 }
 
-// A repetition, and whatever else finds no lease, or not the one that is meant, writes nothing.
+// A repetition writes nothing, nor does any call that finds no lease, or not the expected one.
 func TestRevokeLeaseIgnoresAnotherLease(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
@@ -300,7 +300,7 @@ func TestExpiredLeaseCursorContinuesAfterThePage_I9(t *testing.T) {
 	}
 }
 
-// Whatever the public state says: what is active and has lost its lease is listed, and nothing else is.
+// In any public state, active executions that have lost their leases are listed, and no others.
 func TestListExpiredLeasesOfEveryClaim_I10(t *testing.T) {
 	f := fixture.NewCloned(t)
 	mine := f.Start(t)
@@ -364,7 +364,7 @@ func TestListExpiredLeasesOfEveryClaim_I10(t *testing.T) {
 	}
 }
 
-// The handler is told at once, by whatever process: its next renewal is an hour away. Another worker goes on with it.
+// The handler is notified at once, by any process: its next renewal is an hour away. Another worker goes on with it.
 func TestWorkerIsNotifiedOfARevocation(t *testing.T) {
 	c := fixture.NewCrew(t)
 	cfg := fixture.Alone
@@ -413,7 +413,7 @@ func TestRevocationSurvivesRenewals_E53(t *testing.T) {
 	}
 }
 
-// A renewal, a completion and a revocation meet on the rows: whoever is second finds what the first has made of them.
+// A renewal, a completion and a revocation meet on the rows: the second finds the result of the first.
 func TestRevokeLeaseRacesTheHolder(t *testing.T) {
 	calls := map[string]func(context.Context, *engine.Engine, engine.Lease) error{
 		"renew": func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
@@ -438,7 +438,7 @@ func TestRevokeLeaseRacesTheHolder(t *testing.T) {
 				t.Fatal(err)
 			}
 			wait := fixture.Async(t, func(ctx context.Context) error { return call(ctx, late.Engine, c.Lease) })
-			if name == "renew" { // waits for nobody
+			if name == "renew" { // never waits
 				if err := wait(); !errors.Is(err, engine.ErrBusy) {
 					t.Errorf("got %v, want busy", err)
 				}

@@ -37,7 +37,7 @@ func TestChangePriorityMovesTheQueueEntry(t *testing.T) {
 	}
 }
 
-// The unchanged priority is told of as well, and one beyond the range is clamped as at creation.
+// An unchanged priority has an event as well, and one beyond the range is clamped as at creation.
 func TestChangePriorityWritesAnEvent(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t)
@@ -54,7 +54,7 @@ func TestChangePriorityWritesAnEvent(t *testing.T) {
 	}
 }
 
-// What another program created and nobody has taken over yet has a priority too.
+// An execution of another program that is not adopted yet has a priority too.
 func TestChangePriorityOfAForeignExecution(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Seed(t, fixture.Columns{})
@@ -82,7 +82,7 @@ func TestChangePriorityRefusesUnreadyExecutions(t *testing.T) {
 	}
 }
 
-// notReady are executions that nobody may claim now.
+// notReady are executions that cannot be claimed now.
 func notReady(t *testing.T, f *fixture.Fixture) map[string]id.ExecutionID {
 	t.Helper()
 	ended := f.Start(t)
@@ -163,7 +163,7 @@ func TestOperatorDelaysARetry(t *testing.T) {
 	}
 }
 
-// What an interrupted attempt waits for is replaced as well: the same attempt goes on.
+// The delay of an interrupted attempt is replaced as well: the same attempt goes on.
 func TestOperatorDelaysAnInterruptedAttempt(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
@@ -181,7 +181,7 @@ func TestOperatorDelaysAnInterruptedAttempt(t *testing.T) {
 	}
 }
 
-// What a gate admitted is given back by a delay, and asked for again.
+// A delay withdraws the admission of a gate, which is asked again.
 func TestOperatorDelayReturnsAdmissions(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// What a failure has skipped is replayed from the top, one after the other, and runs to its end.
+// Members skipped by a failure are replayed from the top, one after the other, and run to their end.
 func TestReplayOfASkippedBranch_E28(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "b>c")
@@ -70,7 +70,8 @@ func TestReplayOfASkippedMemberBeforeItsUpstream_E28(t *testing.T) {
 	f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a b c d"})
 }
 
-// What was released and has not been started waits again; what waits for any or for a quorum that still stands does not.
+// Released members that have not started wait again; those that wait for any or for a quorum that still stands do
+// not.
 func TestReplayOfASuccessBlocksUnstartedDependents(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t)) // the queue is compared whole
 	flow := f.Draw(t, fixture.When{"any": policy.AnyOf(policy.LetRun), "two": policy.Quorum(2, policy.LetRun)},
@@ -122,8 +123,8 @@ func claimKey(t *testing.T, f *fixture.Flows, flow id.FlowID, key string) engine
 	return claimed.Lease
 }
 
-// What has been started goes on. Its group counts again only while that can decide something still: it is undecided, or
-// what depends on it was skipped and may be replayed.
+// Started members go on. Their group counts again only while that can still decide something: it is undecided, or its
+// dependents were skipped and may be replayed.
 func TestReplayLeavesStartedDependentsRunning(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>parked", "b>parked", "x>skipped", "a>skipped")
@@ -168,8 +169,8 @@ func TestReplayOfASuccessKeepsADelay(t *testing.T) {
 	}
 }
 
-// Not skipped, but cancelled before it ran: what it depends on is not passed over. The reference, and the letter of its
-// event, call that a normal replay and let it run.
+// Not skipped, but cancelled before it ran: its dependencies still count. The reference, and the letter of its event,
+// call that a normal replay and let it run.
 func TestReplayOfAMemberThatNeverRan(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -225,7 +226,7 @@ func TestReplayOfAMemberThatRan(t *testing.T) {
 	f.WantGroup(t, flow, "b", fixture.StoredGroup{Success: 1, KTarget: 1})
 }
 
-// A flow that was cancelled stays so, whatever its members.
+// A cancelled flow stays cancelled, in any state of its members.
 func TestReplayInACancelledFlow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
@@ -242,7 +243,7 @@ func TestReplayInACancelledFlow(t *testing.T) {
 	}
 }
 
-// A replay writes the flow's row: who has an older snapshot must not overlook the member.
+// A replay writes the flow's row: a transaction with an older snapshot must not overlook the member.
 func TestReplayWritesTheFlowRow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a")
@@ -255,8 +256,9 @@ func TestReplayWritesTheFlowRow(t *testing.T) {
 	}
 }
 
-// What the reference counted, without a mark, is taken back, or marked where that cannot be; what it has not counted is
-// not. Either way the next end counts exactly once, or not at all, and no completion has to look for it.
+// The replay undoes the reference's counts without a mark, or marks the edges if it cannot; edges that are not
+// counted stay open. Either way the next end counts exactly once, or not at all, and no completion has to look for
+// it.
 func TestReplayTakesBackForeignCounts(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>waits", "b>waits", "a>runs")
@@ -271,7 +273,7 @@ func TestReplayTakesBackForeignCounts(t *testing.T) {
 	f.WantGroup(t, flow, "waits", fixture.StoredGroup{Success: 1, Running: 1, KTarget: 2})
 	f.WantGroup(t, flow, "runs", fixture.StoredGroup{Success: 1, KTarget: 1})
 
-	// It had ended by the hand of the reference, and nobody has counted that yet.
+	// The reference ended it, and no program has counted that yet.
 	flow = f.Draw(t, nil, "a>waits", "b>waits")
 	x := f.NodeID(flow, "a")
 	l := f.Lease(t, flow, "a")
@@ -294,7 +296,7 @@ func TestReplayTakesBackForeignCounts(t *testing.T) {
 	f.WantState(t, f.NodeID(flow, "waits"), fixture.StateSkipped)
 }
 
-// A group that nobody can decide, and one without a row, get their edges back; nothing is moved because of them.
+// A group that cannot be decided, and one without a row, get their edges back; nothing is moved because of them.
 func TestReplayWithUndecidableGroups(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>unknown", "a>none")
@@ -307,7 +309,7 @@ func TestReplayWithUndecidableGroups(t *testing.T) {
 	f.WantGroup(t, flow, "unknown", fixture.StoredGroup{Running: 1, KTarget: 1})
 }
 
-// A replay and whatever else acts on the same rows: whoever is second finds what the first has made of them.
+// A replay races every other operation on the same rows: the second finds the result of the first.
 func TestReplayRacesOtherOperations(t *testing.T) {
 	replay := func(ctx context.Context, e *engine.Engine, x id.ExecutionID) error {
 		_, err := e.Operator().ReplayExecution(ctx, x, engine.ReplayCompleted)
@@ -416,7 +418,7 @@ func TestReplayRacesOtherOperations(t *testing.T) {
 			t.Fatalf("claimed %v, %v", claimed, err)
 		}
 		wait := fixture.Async(t, func(ctx context.Context) error { return replay(ctx, late.Engine, f.NodeID(flow, "a")) })
-		late.AwaitBlocked(t, f.Fixture) // at b, of which it read that nobody had started it
+		late.AwaitBlocked(t, f.Fixture) // at b, which had not started when it read it
 		fixture.Commit(t, tx)
 		if err := wait(); err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ func startWithDeadline(t *testing.T, f *fixture.Fixture, in time.Duration) engin
 		func(spec *engine.ExecutionSpec) { spec.Deadline = f.Time().Add(in) })
 }
 
-// The reference keeps the count of retries, the outcome and the failure: a replayed run has no retry left, and tells of
+// The reference keeps the count of retries, the outcome and the failure: a replayed run has no retry left, and shows
 // the failure of the run before.
 func TestReplayStartsAfresh_E49(t *testing.T) {
 	f := fixture.NewCloned(t)
@@ -147,7 +147,7 @@ var endings = map[string]func(t *testing.T, f *fixture.Fixture) id.ExecutionID{
 	},
 }
 
-// The reference replays phase terminal alone: what an operator or a flow cancelled stays cancelled.
+// The reference replays only the phase terminal: executions cancelled by an operator or a flow stay cancelled.
 func TestReplayAcceptsEveryEnd_E28(t *testing.T) {
 	for name, end := range endings {
 		t.Run(name, func(t *testing.T) {
@@ -267,8 +267,8 @@ func TestReplayToleratesABadReplayCount_E52(t *testing.T) {
 	}
 }
 
-// The attempt before is history: the one that was scheduled after it begins, under an epoch above all that were given,
-// whoever claims it and in whichever way, and whichever epoch another program gave the one before.
+// The attempt before is history: the one that was scheduled after it begins, under an epoch above all assigned ones,
+// by any way of claiming, and after any epoch that another program gave the one before.
 func TestReplayOfACancelledRetry(t *testing.T) {
 	claim := func(t *testing.T, f *fixture.Fixture, _ id.ExecutionID) engine.Claimed { return f.ClaimOne(t) }
 	ways := map[string]func(*testing.T, *fixture.Fixture, id.ExecutionID) engine.Claimed{

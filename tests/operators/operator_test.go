@@ -24,7 +24,7 @@ func operatorEvents(t *testing.T, f *fixture.Fixture, x id.ExecutionID) []string
 			AND namespace = 'default' ORDER BY event_id`, x.Partition(), x.UUID())
 }
 
-// What is refused in a caller's transaction leaves no lock behind, and what is not locks for as long as that is open.
+// A refusal in a caller's transaction leaves no lock behind, and a success locks for as long as that is open.
 func TestOperatorRefusalLeavesNoLock(t *testing.T) {
 	f := fixture.New(t)
 	running, delayed := f.Start(t).ID, f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = f.Time().Add(time.Hour) })

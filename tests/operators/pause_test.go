@@ -88,8 +88,8 @@ func waysToClaim(t *testing.T, f *fixture.Fixture) map[string]taking {
 	}
 }
 
-// Whatever waits, however it came there, and whoever asks in whichever way: nothing is claimed. What runs goes on, and
-// what does not concern the pause is claimed.
+// Nothing waiting is claimed, however it came there and in every way of claiming. Running executions go on, and those
+// that the pause does not concern are claimed.
 func TestPauseStopsEveryClaim(t *testing.T) {
 	for _, way := range []string{
 		"from the head", "by another process", "in a transaction", "by a claimer", "after positions", "beside another lane", "beside a completion",
@@ -139,7 +139,7 @@ func TestPauseStopsEveryClaim(t *testing.T) {
 	}
 }
 
-// A pause begins for everybody with its commit, and for its own transaction at once.
+// A pause begins with its commit, and at once in its own transaction.
 func TestPauseInATransaction(t *testing.T) {
 	eachPause(t, func(t *testing.T, f *fixture.Fixture, p fixture.Pausing) {
 		take := func(e *engine.Engine, want int, when string) {
@@ -348,7 +348,7 @@ func TestPauseRefusesBadInput(t *testing.T) {
 	}
 }
 
-// Who listens hears of the end of a pause; inside a caller's transaction nobody is told.
+// Listeners are notified of the end of a pause, but not from inside a caller's transaction.
 func TestResumeWakesWorkers(t *testing.T) {
 	f := fixture.New(t)
 	e := f.Rival(t).ListenTo(t, f.Lane)
@@ -365,7 +365,7 @@ func TestResumeWakesWorkers(t *testing.T) {
 		} else {
 			e.Want(t, "")
 		}
-		p.MustEnd(t, f, f.Engine) // there is nothing to end: nobody is told
+		p.MustEnd(t, f, f.Engine) // there is nothing to end: no notification
 	}
 	f.Wake(f.Lane)
 	e.Want(t, f.Lane)
@@ -374,7 +374,7 @@ func TestResumeWakesWorkers(t *testing.T) {
 	}
 }
 
-// A row that somebody holds is waited for, three times.
+// A locked row is waited for, three times.
 func TestPauseTriesThreeTimes(t *testing.T) {
 	eachPause(t, func(t *testing.T, f *fixture.Fixture, p fixture.Pausing) {
 		tx := f.BeginTx(t)
@@ -404,7 +404,7 @@ func TestPauseTriesThreeTimes(t *testing.T) {
 	})
 }
 
-// What was drained long ago has no process any more. A lane stays paused.
+// A worker drained long ago has no process any more. A lane stays paused.
 func TestRepairQueueForgetsDrains(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for _, p := range fixture.Pausings {

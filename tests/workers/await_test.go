@@ -192,7 +192,7 @@ func TestAwaitThousandExecutionsWithFewStatements(t *testing.T) {
 	}
 }
 
-// Who waits listens to completions on the connection of all, and leaves none behind.
+// Waiters listen to completions on the shared connection, and leave none behind.
 func TestAwaitExecutionSharesTheListener(t *testing.T) {
 	f := newWaitingFixture(t)
 	sessions := func(query string) int {
@@ -217,8 +217,8 @@ func TestAwaitExecutionSharesTheListener(t *testing.T) {
 	fixture.Await(t, "the listener to end", func() bool { return sessions(`listen "ff_completion"`) == 0 })
 }
 
-// The one who looks is cancelled in the middle of its look, the first one for the other: that is told nothing of it, and
-// looks itself.
+// The waiter that looks for the other one too is cancelled in the middle of its look: the other one gets no error,
+// and looks itself.
 func TestAwaitExecutionCancelledDuringItsLook(t *testing.T) {
 	f := newWaitingFixture(t)
 	claimed := f.StartMany(t, 2)
@@ -268,7 +268,7 @@ func TestAwaitExecutionOutlivesACutConnection(t *testing.T) {
 	}
 }
 
-// Who has been looked for once waits until an outage is over; who comes meanwhile is told.
+// A waiter that has been looked for once waits until an outage is over; one that comes later gets an error.
 func TestAwaitExecutionSurvivesAnOutage(t *testing.T) {
 	f := newWaitingFixture(t)
 	claimed := f.StartMany(t, 2)
@@ -298,7 +298,7 @@ func TestAwaitExecutionSurvivesAnOutage(t *testing.T) {
 	}
 }
 
-// What is awaited ends, is seen, and is replayed by another program before who waits gets to read it: the answer is
+// The awaited execution ends, is seen, and is replayed by another program before the waiter reads it: the answer is
 // that of the look.
 func TestAwaitExecutionOfAReplayedOne(t *testing.T) {
 	f := newWaitingFixture(t)
@@ -338,7 +338,7 @@ func TestAwaitFlow(t *testing.T) {
 	}
 }
 
-// What cannot be read ends the wait, since nothing else would.
+// A member that cannot be read ends the wait, since nothing else would.
 func TestAwaitFlowReportsAnUnreadableMember(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")

@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// A handler of what is cancelled anywhere is told at once: the next renewal of its lease is an hour away.
+// The handler of an execution cancelled anywhere is notified at once: the next renewal of its lease is an hour away.
 func TestWorkerIsNotifiedOfACancellation(t *testing.T) {
 	c := fixture.NewCrew(t)
 	cfg := fixture.Alone
@@ -59,7 +59,7 @@ func TestWorkerIsNotifiedOfManyCancellations(t *testing.T) {
 	}
 	operator := c.Rival(t)
 	for batch := range slices.Chunk(specs[:30], 3) {
-		// Those who heard of the batch before renew what they have: what is held meanwhile is repeated.
+		// The workers notified of the batch before renew their leases: executions held at that moment are repeated.
 		for len(batch) > 0 {
 			outcomes, err := operator.CancelExecutions(t.Context(), batch)
 			if err != nil {
@@ -87,8 +87,8 @@ func TestWorkerIsNotifiedOfManyCancellations(t *testing.T) {
 	}
 }
 
-// Who hears nothing learns with the next renewal; so does a handler whose execution was cancelled in a caller's
-// transaction, of which nobody is told.
+// Without a notification a worker learns of a cancellation with the next renewal, and so it does after one in a
+// caller's transaction, which notifies no worker.
 func TestWorkerLearnsOfACancellationByRenewing(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg    engine.Config
@@ -132,7 +132,7 @@ func rivalCancel(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
 	}
 }
 
-// A lease that somebody else has taken is lost, and nothing was cancelled.
+// A lease that another worker has taken is lost, and nothing was cancelled.
 func TestWorkerTakesALostLeaseForNoCancellation(t *testing.T) {
 	c := fixture.NewCrew(t)
 	cfg := fixture.Alone
@@ -146,7 +146,7 @@ func TestWorkerTakesALostLeaseForNoCancellation(t *testing.T) {
 	}
 }
 
-// A handler that returns before it is told has its result refused, and the hooks are told why.
+// If a handler returns before it is notified, its result is refused, and the hooks get the reason.
 func TestWorkerResultAfterACancelIsRefused(t *testing.T) {
 	c := fixture.NewCrew(t)
 	cfg := fixture.Alone

@@ -14,12 +14,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// A handler that completes its execution together with its effects has them once: what it returns afterwards counts for
-// nothing, and the worker of what the completion releases is woken by the commit.
+// A handler that completes its execution together with its effects has them once: its later return value is ignored,
+// and the commit wakes the worker of the executions that the completion releases.
 func TestJobCompletesInTheHandlersTransaction(t *testing.T) {
 	c := fixture.NewCrew(t)
 	cfg := fixture.Alone
-	cfg.PollInterval = time.Hour // it hears of the second one, or does not
+	cfg.PollInterval = time.Hour // it is notified of the second one, or not at all
 	c.Exec(t, "CREATE TABLE IF NOT EXISTS completed_by_handlers (execution uuid, mistake text)")
 	c.Work(t, cfg, func(w *worker.Worker) {
 		fixture.HandleKind(w, "area", func(ctx context.Context, job worker.Job[fixture.SideArgs]) (fixture.AreaResult, error) {

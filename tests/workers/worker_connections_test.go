@@ -145,7 +145,7 @@ func TestWorkerConnectsLikeThePool(t *testing.T) {
 	}
 }
 
-// A worker tells once that its pool is too small for what it does itself.
+// A worker warns once that its pool is too small for its own work.
 func TestWorkerWarnsOnceOfASmallPool(t *testing.T) {
 	for _, way := range []struct {
 		name        string

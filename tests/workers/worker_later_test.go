@@ -41,7 +41,7 @@ func TestWorkerDelaysAnExecution(t *testing.T) {
 	}
 }
 
-// A handler that waits for what it depends on is handled again when that has ended.
+// A handler that waits for its upstreams is called again when they have ended.
 func TestWorkerWaitsForChildren(t *testing.T) {
 	c := fixture.NewCrew(t)
 	f := fixture.FlowsOn(c.Fixture)

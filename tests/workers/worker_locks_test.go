@@ -15,7 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// gated is handlers that end when they are let go, and what they saw.
+// gated is handlers that end when they are released, and the executions they saw.
 type gated struct {
 	started chan id.ExecutionID
 	free    chan struct{}
@@ -87,8 +87,8 @@ func leaseUntil(t *testing.T, f *fixture.Fixture, x id.ExecutionID) int64 {
 	return 0
 }
 
-// One locked row and one locked flow keep nothing else from being settled, and what waits for them is settled when they
-// are free: later than its first leases would have run out, and without being handled again.
+// One locked row and one locked flow keep nothing else from being settled. The attempts that wait for them are
+// settled when they are free: later than their first leases would have run out, and without being handled again.
 func TestWorkerSettlesBesideALockedRowAndFlow(t *testing.T) {
 	const ttl = time.Second
 	for _, way := range []struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// A worker whose lane is paused, or that is drained, ends what it runs, claims nothing more, says so once, and goes on
-// when it is told.
+// A worker whose lane is paused, or that is drained, finishes its executions, claims nothing more, logs it once, and
+// continues when it is notified.
 func TestWorkerPausesAndResumes(t *testing.T) {
 	for _, p := range fixture.Pausings {
 		t.Run(p.Name, func(t *testing.T) {

@@ -47,7 +47,7 @@ func TestWorkerRoundTrip(t *testing.T) {
 	c.WantEvents(t, x, "lease acquired", "lease revoked backend", "completion success")
 }
 
-// A worker that looks once an hour hears of new work at once.
+// A worker that polls once an hour is notified of new work at once.
 func TestWorkerIsNotifiedOfWork(t *testing.T) {
 	c := fixture.NewCrew(t)
 	cfg := fixture.Alone
@@ -208,8 +208,8 @@ func TestWorkerTimesOutAttempts(t *testing.T) {
 	c.WantState(t, x, fixture.StateCompleted)
 }
 
-// Whatever a worker has not begun when it stops goes back, and what it has begun is finished or goes on elsewhere, in
-// the same attempt.
+// Executions that a worker has not begun when it stops go back; those it has begun are finished or go on elsewhere,
+// in the same attempt.
 func TestWorkerDrains(t *testing.T) {
 	c := fixture.NewCrew(t)
 	for range 20 {
@@ -305,7 +305,7 @@ func TestWorkerTakesTheHighestPriorityFirst(t *testing.T) {
 	}
 }
 
-// A flow goes through as fast as it is handled, also where nobody hears of released work.
+// A flow runs as fast as its handlers, even if notifications of released work are lost.
 func TestWorkerRunsAFlow(t *testing.T) {
 	c := fixture.NewCrew(t)
 	f := fixture.FlowsOn(c.Fixture)
@@ -348,7 +348,7 @@ func TestWorkerRunsAFlow(t *testing.T) {
 	}
 }
 
-// A handler may complete its execution in the transaction of its own writes; what it returns then changes nothing.
+// A handler may complete its execution in the transaction of its own writes; its return value then changes nothing.
 func TestWorkerCompletesInTheHandlersTransaction(t *testing.T) {
 	c := fixture.NewCrew(t)
 	x := c.Create(t)
