@@ -97,7 +97,7 @@ func TestWorkersSurviveRandomKills(t *testing.T) {
 		t.Error("that was too little chaos to prove anything")
 	}
 
-	// The checks join whole tables, which nobody has counted yet.
+	// The checks join whole tables, which have no statistics yet.
 	if _, err := pool.Exec(t.Context(), "ANALYZE"); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func createFlow(t *testing.T, eng *engine.Engine, width int) id.FlowID {
 	return spec.ID
 }
 
-// fleet is the worker processes, and what has happened to them.
+// fleet is the worker processes and their histories.
 type fleet struct {
 	dangers
 	t       *testing.T
@@ -188,7 +188,7 @@ type process struct {
 	wasFrozen bool
 }
 
-// start starts a process and reads what it tells until it ends.
+// start starts a process and reads its output until it ends.
 func (f *fleet) start() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -230,7 +230,7 @@ func (f *fleet) start() {
 	})
 }
 
-// heard decides what becomes of a process that tells something.
+// heard decides whether to kill or freeze a process after a line of its output.
 func (f *fleet) heard(p *process, line string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -313,7 +313,7 @@ func (f *fleet) stop() {
 	f.running.Wait()
 }
 
-// wantNone fails the test for each row of a query that finds what must not be.
+// wantNone fails the test for each row of a query that finds forbidden states.
 func wantNone(t *testing.T, pool *pgxpool.Pool, what, sql string, args ...any) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), "SELECT row_to_json(r)::text FROM ("+sql+") AS r", args...)
@@ -329,7 +329,7 @@ func wantNone(t *testing.T, pool *pgxpool.Pool, what, sql string, args ...any) {
 	}
 }
 
-// checkEnds: every execution has ended as its kind does, has told each of its ends once, and its attempts are consistent.
+// checkEnds: every execution has ended as its kind does, each end has one event, and its attempts are consistent.
 func checkEnds(t *testing.T, pool *pgxpool.Pool, total int) {
 	t.Helper()
 	wantNone(t, pool, "an execution has not ended as its kind does", `
@@ -373,7 +373,7 @@ func checkFences(t *testing.T, pool *pgxpool.Pool) {
 			OR a.lease_epoch IS DISTINCT FROM e.ffx_lease_epoch
 			OR (convert_from(e.result, 'UTF8')::jsonb ->> 'attempt')::integer IS DISTINCT FROM a.attempt_index
 			OR convert_from(e.result, 'UTF8')::jsonb ->> 'instance' IS DISTINCT FROM a.worker_instance_id)`)
-	// A replay raises the epoch, too, and so does a cancellation of what has an attempt.
+	// A replay raises the epoch, too, and so does a cancellation of an execution with an attempt.
 	wantNone(t, pool, "an epoch was given twice or skipped", `
 		SELECT e.execution_id, e.ffx_lease_epoch, array_agg(l.event_type ORDER BY l.event_id) AS events
 		FROM ff_exec_core AS e JOIN ff_lease_event AS l ON l.partition_key = e.partition_key AND l.execution_id = e.execution_id::text
@@ -382,9 +382,9 @@ func checkFences(t *testing.T, pool *pgxpool.Pool) {
 			+ coalesce((e.raw_fields ->> 'replay_count')::integer, 0) + CASE WHEN e.lifecycle_phase = 'cancelled' THEN 1 ELSE 0 END`)
 }
 
-// checkOrder: no member of the flow was claimed before everything that it waits for had ended. The two instants are those
-// at which statements began, and a statement takes its snapshot once it is planned: it may see what was committed after
-// its instant. A claim planned for the first time on a connection, as after a kill, was 3 ms before what it saw.
+// checkOrder: no member of the flow was claimed before all its upstreams had ended. The two instants are those at
+// which statements began, and a statement takes its snapshot once it is planned: it may see commits after its
+// instant. A claim planned for the first time on a connection, as after a kill, was 3 ms before the rows it saw.
 func checkOrder(t *testing.T, pool *pgxpool.Pool, flow id.FlowID) {
 	t.Helper()
 	wantNone(t, pool, "an execution started before its upstream had ended", `

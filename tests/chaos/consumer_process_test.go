@@ -22,7 +22,7 @@ import (
 
 var asConsumer = flag.Bool("chaos.consumer", false, "be a consumer process, told by its standard input")
 
-// consumerOrders is what a consumer process is told, as JSON. The end of its input tells it to finish.
+// consumerOrders are the parameters of a consumer process, as JSON. The end of its input makes it finish.
 type consumerOrders struct {
 	DatabaseURL string
 	Port        uint16 // of a pooler; 0: the server's own
@@ -30,10 +30,10 @@ type consumerOrders struct {
 	Batches     bool
 }
 
-// calledLine is what a consumer process tells of each call of its handler.
+// calledLine is the output of a consumer process for each call of its handler.
 const calledLine = "called"
 
-// noteEvent is what the handler leaves of an event, in a table without a key: what happened twice stands there twice.
+// noteEvent is the handler's record of an event, in a table without a key: two calls leave two rows.
 const noteEvent = "INSERT INTO noted (event_id, partition_key, execution_id, outcome, occurred_at_ms, by) VALUES ($1, $2, $3, $4, $5, $6)"
 
 func runConsumer(input io.Reader, output io.Writer) error {

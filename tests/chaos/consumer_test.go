@@ -34,14 +34,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
-// What a consumer lives through: executions are completed by writers at once while its processes are killed, and frozen for
-// longer than it is theirs.
+// The course of a consumer test: writers complete executions while the consumer's processes are killed, and frozen
+// for longer than they may hold it.
 const (
 	consumerWriters   = 4
 	consumerProcesses = 3
 )
 
-// The table that the handler wrote equals the events, row for row, whatever becomes of its processes.
+// The table that the handler wrote equals the events, row for row, after any kills of its processes.
 func TestConsumerSurvivesRandomKills(t *testing.T) {
 	t.Parallel()
 	for _, batches := range []bool{false, true} {
@@ -232,8 +232,8 @@ func (c *consumers) start() {
 	})
 }
 
-// called decides what becomes of a process whose handler was called: it may be killed in that transaction, in its commit or a
-// little later, or be frozen.
+// called decides whether to disturb a process whose handler was called: it may be killed in that transaction, in its
+// commit or a little later, or be frozen.
 func (c *consumers) called(p *consumerProcess) {
 	c.mu.Lock()
 	c.calls++

@@ -105,7 +105,7 @@ func (f *fleet) lock(ctx context.Context, p thirdParty) (held int) {
 	return held
 }
 
-// pause waits between two steps of what disturbs the workers, or of their work.
+// pause waits between two steps of the workers' work, or of their disturbance.
 //
 //pace:allow it makes a load uneven, and nothing depends on its length
 func pause(ctx context.Context, d time.Duration) {

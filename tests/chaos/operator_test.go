@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// operated is what an operator did meanwhile.
+// operated counts the acts of an operator during the test.
 type operated struct{ cancelled, replayed, paused int }
 
 const (
@@ -24,8 +24,8 @@ const (
 	underWay, pausedFor = 200 * time.Millisecond, 100 * time.Millisecond
 )
 
-// operate cancels what is endless, replays what has failed, and pauses the lane now and then, until ctx ends. Whatever
-// the workers do at the same time, it is repeated until it is done.
+// operate cancels endless executions, replays failed ones, and pauses the lane now and then, until ctx ends. It
+// repeats each call until it succeeds, beside the workers.
 func (f *fleet) operate(ctx context.Context, eng *engine.Engine) (done operated) {
 	o := eng.Operator()
 	for round := 0; ctx.Err() == nil; round++ {
@@ -55,12 +55,12 @@ func (f *fleet) operate(ctx context.Context, eng *engine.Engine) (done operated)
 	return done
 }
 
-// pause pauses the lane for a moment, in which nobody gets a lease. A process that was frozen may have been in the middle
-// of a claim.
+// pause pauses the lane for a moment, in which no worker gets a lease. A process that was frozen may have been in the
+// middle of a claim.
 func (f *fleet) pause(ctx context.Context, o engine.Operator) {
 	f.tolerate(ctx, "pause", o.PauseLane(ctx, lane, "a moment"))
 	paused := f.count("SELECT ffx_now_ms(NULL)")
-	for range 100 { // what a frozen process began does not end before it goes on
+	for range 100 { // a call that a frozen process began does not end before it goes on
 		pause(ctx, underWay)
 		if f.count(`SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND xact_start <= to_timestamp($1 / 1000.0)`, paused) == 0 {

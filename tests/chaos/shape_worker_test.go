@@ -17,18 +17,18 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// shapeTables are what handlers of shapes leave. A try is written by itself, before anything else: at least one for each
-// lease under which a handler began. An effect is written in the transaction that completes the execution: one for each
-// execution that completed, and none for any other.
+// shapeTables has the rows that handlers of shapes write. A try is written by itself, before anything else: at least
+// one for each lease under which a handler began. An effect is written in the transaction that completes the
+// execution: one for each execution that completed, and none for any other.
 const shapeTables = `
 	CREATE TABLE shape_try (execution uuid, epoch bigint);
 	CREATE TABLE shape_effect (id bigint GENERATED ALWAYS AS IDENTITY, execution uuid, epoch bigint)`
 
-// What a node of a shape does.
+// The kinds of the nodes of shapes.
 var (
 	kindExact = kindOf("exact") // completes in a transaction of its own, with its effect
 	kindMap   = kindOf("map")   // the same, and leaves a number
-	kindFold  = kindOf("fold")  // leaves the sum of what its upstreams left
+	kindFold  = kindOf("fold")  // returns the sum of its upstreams' results
 	kindFails = kindOf("fails") // fails
 	kindTwice = kindOf("twice") // fails once, then as exact
 	kindGrow  = engine.Kind[generation, result]{Name: "grow"}
@@ -47,7 +47,7 @@ func (g generation) inTransaction() bool { return g.Number%3 == 1 }
 
 const children = 3
 
-// growth is what a generation adds: the next one, and a leaf, or children that it waits for itself.
+// growth is the addition of a generation: the next one, and a leaf, or children that it waits for itself.
 func (g generation) growth(flow id.FlowID) engine.Growth {
 	growth := engine.Growth{Flow: flow}
 	add := func(n engine.Node, edges ...engine.Edge) {
@@ -161,8 +161,8 @@ func (s *shapeWorker) try(ctx context.Context, l engine.Lease) error {
 	return err
 }
 
-// exactly completes an execution in a transaction with its effect and whatever else belongs to it, whatever has become
-// of the lease: only the engine stands in its way. Where that transaction met a lock it is tried again.
+// exactly completes an execution in one transaction with its effect and other writes, without checking the lease:
+// only the engine prevents it. If that transaction met a lock it is tried again.
 func (s *shapeWorker) exactly(
 	l engine.Lease, r result, locked *id.FlowID, also func(*engine.Engine) error, again error,
 ) (result, error) {

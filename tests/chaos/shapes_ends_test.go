@@ -144,7 +144,7 @@ func checkFlow(t *testing.T, pool *pgxpool.Pool, eng *engine.Engine, s shape, fl
 	}
 }
 
-// checkSaga: what was done was done in order, and undone in reverse; nothing else was.
+// checkSaga: steps were done in order and undone in reverse; no others were.
 func checkSaga(t *testing.T, pool *pgxpool.Pool, flow id.FlowID, ends map[string]state.PublicState) {
 	t.Helper()
 	var want []string
@@ -203,7 +203,7 @@ func checkShapes(t *testing.T, pool *pgxpool.Pool) {
 			GROUP BY d.flow_id, d.downstream_eid
 		) AS c USING (flow_id, downstream_eid)
 		WHERE (g.success_count, g.fail_count, g.skip_count, g.running_count % 1000000000) <> (c.succeeded, c.failed, c.skipped, 0)`)
-	// What checkOrder says of the two instants is true here, too.
+	// The remark of checkOrder on the two instants applies here, too.
 	wantNone(t, pool, "an execution started before enough of its upstreams had ended", `
 		SELECT g.downstream_eid, g.policy, d.started_at_ms, count(*) AS upstreams,
 			count(*) FILTER (WHERE u.terminal_at_ms <= d.started_at_ms + 100) AS ended

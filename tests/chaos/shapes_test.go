@@ -19,7 +19,7 @@ type shape struct {
 	name  string
 	flows []engine.FlowSpec
 	ends  []map[string]state.PublicState // by flow and key, of all nodes that there are in the end
-	sums  map[string]int                 // by key: what nodes that fold leave
+	sums  map[string]int                 // by key: the results of folding nodes
 	kills int
 }
 
@@ -64,12 +64,12 @@ func (d *drawing) node(key string, kind engine.Kind[struct{}, result], when poli
 	}
 }
 
-// shape is what a drawing of one flow is. Its nodes were drawn after those that they wait for.
+// shape is the shape of a drawing of one flow. Its nodes were drawn after their upstreams.
 func (d *drawing) shape(name string, kills int) shape {
 	return shape{name: name, flows: []engine.FlowSpec{d.FlowSpec}, ends: []map[string]state.PublicState{d.ends()}, kills: kills}
 }
 
-// ends says how each node of a flow ends, whatever the order.
+// ends returns how each node of a flow ends, in any order.
 func (d *drawing) ends() map[string]state.PublicState {
 	upstreams := make(map[string][]string)
 	for _, edge := range d.Edges {
@@ -109,7 +109,7 @@ func layered(layers, width, edges, kills int) shape {
 		policy.AllOf(), policy.AnyOf(policy.LetRun), policy.Quorum(2, policy.LetRun), policy.Always(), policy.OnFailure(),
 	}
 	key := func(i int) string { return fmt.Sprintf("%d", i) }
-	more := edges - 3*(nodes-width) // what is left over goes to the first that wait
+	more := edges - 3*(nodes-width) // the remaining edges go to the first that wait
 	for i := range nodes {
 		kind := []engine.Kind[struct{}, result]{kindExact, kindOf("plain"), kindOf("reckless")}[random.IntN(3)]
 		if random.IntN(20) == 0 {
@@ -176,7 +176,7 @@ func lattice(side, kills int) shape {
 	return d.shape("lattice", kills)
 }
 
-// growing is a flow of one node that grows by another, again and again, and by what belongs to it.
+// growing is a flow of one node that grows by another, again and again, with the rows of each.
 func growing(times, kills int) shape {
 	first := generation{Number: 0, Left: times}
 	s := shape{
@@ -197,8 +197,8 @@ func growing(times, kills int) shape {
 	}
 }
 
-// sagas are so many rows of steps, of which another one fails each time, and none now and then: as examples/saga. Each
-// undoing of every third step fails once, and is retried before the one before it is undone.
+// sagas are so many rows of steps, of which another one fails each time, and none now and then: as examples/saga.
+// Each undoing of every third step fails once, and is retried before the one before it is undone.
 func sagas(many, steps, kills int) shape {
 	s := shape{name: "sagas", kills: kills}
 	for n := range many {

@@ -29,7 +29,7 @@ var asWorker = flag.Bool("chaos.worker", false, "be a worker process, told by it
 // TestMain makes the test binary a worker or a consumer process when the test starts it as one.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // else workers log what the tests do to them
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // otherwise workers log the disturbances of the tests
 	if *asConsumer {
 		if err := runConsumer(os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -46,15 +46,15 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// orders is what a worker process is told, as JSON. The end of its input tells it to finish.
+// orders are the parameters of a worker process, as JSON. The end of its input makes it finish.
 type orders struct {
 	DatabaseURL string
 	Lane        id.LaneID
 	Instance    id.WorkerInstanceID
 }
 
-// What a worker process tells: a line for each handler that begins, and one for each outcome that was not accepted,
-// because the lease was lost.
+// The output of a worker process: a line for each handler that begins, and one for each outcome that was not
+// accepted, because the lease was lost.
 const (
 	startedLine = "started"
 	refusedLine = "refused"
@@ -62,7 +62,7 @@ const (
 
 const leaseTTL = time.Second
 
-// result is what every handler leaves: by whom, and under which fence.
+// result is the result of every handler: the worker and the fence.
 type result struct {
 	Instance id.WorkerInstanceID `json:"instance"`
 	Attempt  int                 `json:"attempt"`
@@ -142,7 +142,7 @@ func runWorker(input io.Reader, output io.Writer) error {
 		<-ctx.Done()
 		return resultOf(job.Lease), nil
 	})
-	// Completes by itself, whatever has become of the lease: only the engine stands in its way.
+	// Completes by itself, without checking the lease: only the engine prevents it.
 	worker.Handle(w, kindOf("reckless"), func(_ context.Context, job worker.Job[struct{}]) (result, error) {
 		labour()
 		bytes, err := json.Marshal(resultOf(job.Lease))
@@ -162,10 +162,10 @@ func runWorker(input io.Reader, output io.Writer) error {
 	return w.Run(ctx)
 }
 
-// labour takes a little while, whoever may want it to stop.
+// labour takes a little while, even if it is to stop.
 func labour() { pause(context.Background(), rand.N(10*time.Millisecond)) }
 
-// reporter tells the test what happens.
+// reporter writes the events of a worker for the test.
 type reporter struct {
 	mu  sync.Mutex
 	out io.Writer

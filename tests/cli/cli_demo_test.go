@@ -91,7 +91,7 @@ func testCLIDemoEnded(t *testing.T, ff cli) {
 	}
 }
 
-// waitForSessions returns when nobody else has a session on the database: no worker process was left behind.
+// waitForSessions returns once there is no other session on the database: no worker process was left behind.
 func waitForSessions(t *testing.T, databaseURL string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), databaseURL)

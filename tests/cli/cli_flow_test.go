@@ -110,7 +110,7 @@ func testCLIFlowFormats(t *testing.T, ff cli) {
 	for _, format := range []string{"text", "mermaid", "dot", "svg", "json"} {
 		ff.run(t, databaseURL, "flow", "show", id.NewFlowID().String(), "--format", format).fails(t, cliNotFound, "not found")
 	}
-	// What no terminal has room for is listed.
+	// Flows too large for a terminal are listed.
 	var parts []string
 	for i := range 70 {
 		parts = append(parts, "source>worker-with-a-long-name-"+string(rune('a'+i%26))+string(rune('a'+i/26)))
@@ -261,7 +261,7 @@ func testCLIFlowCancel(t *testing.T, ff cli) {
 	ff.run(t, databaseURL, "flow", "cancel", id.NewFlowID().String(), "--dry-run").fails(t, cliNotFound, "not found")
 }
 
-// The machine code of Graphviz is kept where only the user can put some, and never where everybody can.
+// The machine code of Graphviz is kept in a folder that only the user can write to, and never in a public one.
 func TestCLIKeepsMachineCodeInAPrivateFolder(t *testing.T) {
 	t.Parallel()
 	ff := cli{filepath.Join(fixture.BuildPrograms(t, "./cmd/ff"), "ff")}

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// The printed grants are enough for ff itself, and an operator without the operator's is told which to run.
+// The printed grants are enough for ff itself, and an operator without the operator's grants learns which to run.
 func testCLIGrants(t *testing.T, ff cli) {
 	ff.run(t, "", "migrate", "grants", "--worker").fails(t, cliUsage, "--role")
 	ff.run(t, "", "migrate", "grants", "--role", "app").fails(t, cliUsage, "--creator")

@@ -210,7 +210,7 @@ func testCLIOperator(t *testing.T, ff cli) {
 	if object := lane("pause", "mail", "--json").object(t); object["id"] != "mail" || object["paused"] != true {
 		t.Errorf("paused: %v", object)
 	}
-	// Who waits for the lane hears of its end, although the program ends at once.
+	// Waiters for the lane are notified of its end, although the program ends at once.
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	heard := make(chan struct{}, 100)
@@ -254,7 +254,7 @@ func testCLIOperator(t *testing.T, ff cli) {
 		t.Fatal(err)
 	}
 	execution("cancel", uuid).fails(t, 1, "success")
-	// What has completed is not run again by mistake.
+	// A completed execution is not run again by mistake.
 	execution("retry", uuid).fails(t, 1, "--completed")
 	public(state.PublicCompleted)
 	execution("retry", uuid, "--completed").succeeds(t, "is waiting")

@@ -29,7 +29,7 @@ func wantPublic(t *testing.T, eng *engine.Engine, x id.ExecutionID, want state.P
 	}
 }
 
-// Many are retried by what describes them. What is refused is said, and does not keep the others from being retried.
+// A filter retries many executions. Refused ones are reported, and do not keep the others from being retried.
 func testCLIRetryMany(t *testing.T, ff cli) {
 	eng, databaseURL := cliEngine(t)
 	retry := func(args ...string) cliOutput {
@@ -75,7 +75,7 @@ func testCLIRetryMany(t *testing.T, ff cli) {
 	retry("--state", "completed", "--completed").succeeds(t, done.ID.UUID().String()+" runs again")
 }
 
-// A flow is retried from what failed down, and what completed stays.
+// A flow is retried from its failed members down, and completed ones stay.
 func testCLIFlowRetry(t *testing.T, ff cli) {
 	eng, databaseURL := cliEngine(t)
 	flow := mustDraw(t, eng, "a", fixture.Chart(nil, "fetch>parse", "parse>load", "load>report", "fetch>note"))

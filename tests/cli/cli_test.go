@@ -39,7 +39,7 @@ const cliInterrupted = 130
 // cli is the ff program, built for a test.
 type cli struct{ program string }
 
-// cliOutput is what one run of it left.
+// cliOutput is the output of one run of ff.
 type cliOutput struct {
 	code           int
 	stdout, stderr string
@@ -54,8 +54,8 @@ func (c cli) command(ctx context.Context, databaseURL string, args ...string) *e
 	return cmd
 }
 
-// run runs ff to its end, and sees to what holds for every run: an error is one sentence with a next step, and no
-// output holds the password of the database.
+// run runs ff to its end, and checks the rules of every run: an error is one sentence with a next step, and no output
+// holds the password of the database.
 func (c cli) run(t *testing.T, databaseURL string, args ...string) cliOutput {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -68,7 +68,7 @@ func (c cli) run(t *testing.T, databaseURL string, args ...string) cliOutput {
 	out := cliOutput{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 
 	if u, err := url.Parse(databaseURL); err == nil {
-		// A password that is also the user's name shows without telling anything.
+		// A password that is also the user's name shows without leaking anything.
 		if password, _ := u.User.Password(); password != "" && password != u.User.Username() {
 			out.lacks(t, password)
 		}
@@ -308,7 +308,7 @@ func testCLIUnusableDatabase(t *testing.T, ff cli) {
 			u.RawQuery = query.Encode()
 		})
 		ff.run(t, databaseURL, up...).fails(t, cliDatabase, "primary")
-		// What only reads works on a standby.
+		// Commands that only read work on a standby.
 		ff.run(t, databaseURL, show...).fails(t, cliNotFound, absent)
 	})
 }
@@ -409,7 +409,7 @@ func testCLIShow(t *testing.T, ff cli) {
 	ff.run(t, databaseURL, "flow", "show", flowID, "--limit", "1").succeeds(t, "and 1 more")
 	ff.run(t, databaseURL, "execution", "show", second).succeeds(t, "waiting_children")
 	ff.run(t, databaseURL, "execution", "show", second).succeeds(t, "waits for 1 of 1: first")
-	// What has ended waits for nothing, whatever another program left.
+	// An ended execution waits for nothing, whichever fields another program left.
 	execSQL(t, databaseURL, fmt.Sprintf(`
 		UPDATE ff_exec_core
 		SET

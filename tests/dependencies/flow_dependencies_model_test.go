@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// flowModel is what a flow is in thought: no transactions, one thing after the other.
+// flowModel is the model of a flow: no transactions, one step after the other.
 type flowModel struct {
 	rule       []fixture.Rules
 	upstream   [][]int
@@ -56,13 +56,13 @@ func (m *flowModel) count(d int, state string, n int) {
 	}
 }
 
-// decided says what the group of a node does with it.
+// decided returns the decision of the group of a node.
 func (m *flowModel) decided(d int) string {
 	g := m.counted[d]
 	return m.rule[d].Decided(len(m.upstream[d]), g.Success, g.Fail+g.Skip)
 }
 
-// claim starts what is ready.
+// claim starts the ready nodes.
 func (m *flowModel) claim() {
 	for node, state := range m.state {
 		if state == fixture.StateReady || state == fixture.StateReplayed {
@@ -174,7 +174,7 @@ func drawModel(r *rapid.T) *flowModel {
 // the model of it does. A few of its edges are staged and not applied.
 func TestResolveMatchesTheModel(t *testing.T) { resolveAsTheModel(t, 0) }
 
-// So it does where an operator replays what has ended, whatever its state and that of what depends on it: each end
+// The same holds after an operator replays ended members, in any state of theirs and of their dependents: each end
 // counts once, and none of a life before.
 func TestReplayMatchesTheModel(t *testing.T) { resolveAsTheModel(t, 5) }
 
@@ -239,7 +239,7 @@ func resolveAsTheModel(t *testing.T, replays int) {
 	})
 }
 
-// replaySome replays some of what has ended, before anything is claimed, and returns how often it tried.
+// replaySome replays some ended members, before anything is claimed, and returns how often it tried.
 func replaySome(t *testing.T, f *fixture.Flows, r *rapid.T, flow id.FlowID, m *flowModel, most int) int {
 	if len(m.outcomes) == 0 {
 		return 0 // nothing has ended
@@ -288,7 +288,7 @@ func wantModel(t *testing.T, r fixture.Reporter, f *fixture.Flows, flow id.FlowI
 		if state != fixture.StateSkipped {
 			continue
 		}
-		// What made it impossible is told before it.
+		// The event of the cause comes before it.
 		if !slices.ContainsFunc(m.upstream[node], func(up int) bool {
 			i, ended := first[fmt.Sprint(up)]
 			return ended && i < last[fmt.Sprint(node)]

@@ -110,7 +110,7 @@ func TestResolveTwoConcurrentUpstreams(t *testing.T) {
 			r.WantMoves(t, flow, "terminal")
 			r.WantNoAborts(t)
 			for key, got := range r.Groups(t, flow) {
-				// Who came first decides whether the other was still listed.
+				// The order decides whether the other was still listed.
 				got.Siblings = ""
 				if got != test.want {
 					t.Errorf("group of %s: %+v, want %+v", key, got, test.want)
@@ -120,8 +120,8 @@ func TestResolveTwoConcurrentUpstreams(t *testing.T) {
 	}
 }
 
-// Many upstreams of one group end at the same instant, some of them failing: the group acts once, counts
-// each edge, and nobody is aborted for another (F37).
+// Many upstreams of one group end at the same instant, some of them failing: the group acts once, counts each edge,
+// and no transaction is aborted for another (F37).
 func TestResolveManyConcurrentUpstreams_F37(t *testing.T) {
 	t.Parallel()
 	const fanIn, connections = 64, 24
@@ -178,7 +178,7 @@ func TestResolveManyConcurrentUpstreams_F37(t *testing.T) {
 					want = waitingFor(want)
 				}
 				got := r.Groups(t, flow)[down]
-				got.Siblings = "" // whoever had not ended at that moment
+				got.Siblings = "" // the ones that had not ended at that moment
 				if got != want {
 					t.Errorf("round %d: group %+v, want %+v", round, got, want)
 				}
@@ -337,7 +337,7 @@ func TestResolveConcurrentFailureAndDeadline(t *testing.T) {
 	})
 }
 
-// Batches that name the same flows in opposite order do not deadlock, whatever ends in them.
+// Batches that name the same flows in opposite order do not deadlock, with any ends in them.
 func TestResolveBatchesInOppositeOrder(t *testing.T) {
 	t.Parallel()
 	for _, pair := range [][2]bool{{false, false}, {true, true}, {false, true}} {
@@ -379,7 +379,7 @@ func TestResolveBatchesInOppositeOrder(t *testing.T) {
 				}
 				tx := holdGroup(t, r.Flows, held, "c")
 				fixture.ExecIn(t, tx, "SELECT pg_advisory_xact_lock(ffx_flow_key($1))", held)
-				// Neither waits for the flow that is held; they come back to it, and to what the other held meanwhile.
+				// Neither waits for the locked flow; they come back to it, and to the flow that the other locked.
 				first, second := ends("a", pair[0], false), ends("b", pair[1], true)
 				if err := together(t.Context(), first, second); !errors.Is(err, engine.ErrBusy) {
 					t.Errorf("got %v, want that the flow is busy", err)
@@ -407,7 +407,7 @@ func TestResolveBatchesInOppositeOrder(t *testing.T) {
 	}
 }
 
-// F41: executions are locked before attempts. Whoever waits for an execution holds no attempt of it.
+// F41: executions are locked before attempts. A transaction that waits for an execution holds no attempt of it.
 func TestExecutionsLockBeforeAttempts_F41(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*fixture.Racers, context.Context, engine.Lease) error{
@@ -435,8 +435,8 @@ func TestExecutionsLockBeforeAttempts_F41(t *testing.T) {
 	}
 }
 
-// stage adds an applied edge to a flow, as whoever grows one does: under the flow's exclusive lock, and
-// writing the flow's row.
+// stage adds an applied edge to a flow in the same way as a growth: under the flow's exclusive lock, and writing the
+// flow's row.
 func stage(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow id.FlowID, from, to string) {
 	t.Helper()
 	fixture.ExecIn(t, tx, "SELECT pg_advisory_xact_lock(ffx_flow_key($1))", flow)

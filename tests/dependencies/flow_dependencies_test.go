@@ -215,7 +215,7 @@ func TestSkipStoresEveryRow(t *testing.T) {
 	}
 }
 
-// An execution that has run and waits again, parked, is skipped with its attempt; who held it is refused.
+// An execution that has run and waits again, parked, is skipped with its attempt; its former holder is refused.
 func TestSkipSettlesAParkedAttempt(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "b>c")
@@ -250,7 +250,7 @@ func TestSkipSettlesAParkedAttempt(t *testing.T) {
 	f.WantCompletionEvents(t, flow, "b failed", "c skipped")
 }
 
-// The last attempt of what is skipped may have ended before; that is its history.
+// The last attempt of a skipped execution may have ended before; that is its history.
 func TestSkipLeavesAnAttemptThatHasEnded(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "b>c")
@@ -372,8 +372,8 @@ func TestReleaseOfADelayedNodeEndsInAClaim(t *testing.T) {
 	f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a b"})
 }
 
-// F15, M44: members are claimable as soon as what they wait for has ended, and not before. F16: their
-// public state and blocking reason follow.
+// F15, M44: members are claimable as soon as their upstreams have ended, and not before. F16: their public state and
+// blocking reason follow.
 func TestReleasedExecutionIsClaimable_F15_F16_M44(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "b>c")
@@ -430,7 +430,7 @@ func TestLateEndingsOnlyCount_F14(t *testing.T) {
 	}
 }
 
-// What does not wait for its dependencies, for whatever reason, is not made claimable by them.
+// An execution that does not wait for its dependencies, for any reason, is not made claimable by them.
 func TestReleaseIgnoresUnblockedDependents_F14(t *testing.T) {
 	t.Parallel()
 	for name, assignments := range map[string]string{
@@ -453,7 +453,7 @@ func TestReleaseIgnoresUnblockedDependents_F14(t *testing.T) {
 	}
 }
 
-// The same holds for a group that has become impossible: who put its downstream back is not overruled.
+// The same holds for a group that has become impossible: a program that put its downstream back is not overruled.
 func TestLateEndingsOfAnImpossibleGroup_F14(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*fixture.Flows, *testing.T, id.FlowID, ...string){
@@ -573,7 +573,7 @@ func TestResolveAForeignEdge(t *testing.T) {
 	f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a", fixture.StateReady: "b"})
 }
 
-// F13: the mark on an edge makes it count once, whoever completes what how often.
+// F13: the mark on an edge makes it count once, however often any upstreams complete.
 func TestEdgeCountsOnce_F13(t *testing.T) {
 	t.Parallel()
 	t.Run("completion_repeated", func(t *testing.T) {
@@ -612,7 +612,7 @@ func TestEdgeCountsOnce_F13(t *testing.T) {
 	})
 }
 
-// F12, M21: what an ending does to its dependents is part of the transaction that ends it.
+// F12, M21: the effects of an ending on its dependents are part of the transaction that ends it.
 func TestResolutionIsAtomic_F12_M21(t *testing.T) {
 	t.Parallel()
 	settle := map[string]func(f *fixture.Flows, t *testing.T, eng *engine.Engine, l engine.Lease) error{
@@ -715,7 +715,7 @@ func TestResolveOnlyAfterTheLastAttempt(t *testing.T) {
 	f.WantMembers(t, flow, map[string]string{fixture.StateFailed: "a", fixture.StateSkipped: "b"})
 }
 
-// What a background job ends is resolved like what a worker ends.
+// Ends by a background job are resolved like ends by a worker.
 func TestResolveEndingsByJobs(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -781,7 +781,7 @@ func TestResolveWithoutAFlowRow(t *testing.T) {
 	f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a", fixture.StateReady: "b", fixture.StateFailed: "x", fixture.StateSkipped: "y"})
 }
 
-// A lease that crossed a process boundary does not tell the flow: the completion finds it.
+// A lease that crossed a process boundary does not carry the flow: the completion finds it.
 func TestResolveByHandle(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "x>y")

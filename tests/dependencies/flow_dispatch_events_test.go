@@ -15,7 +15,7 @@ import (
 
 const replayedElsewhere = "attempt_state = 'pending_replay_attempt'"
 
-// What FlowFabric ended is resolved as what this library ends; events that nothing can depend on are only marked.
+// Ends by FlowFabric are resolved like ends by this library; events without possible dependents are only marked.
 func TestDispatchEventsOfAnotherEngine(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -32,7 +32,7 @@ func TestDispatchEventsOfAnotherEngine(t *testing.T) {
 		{"skipped", "skipped", fixture.EndedElsewhere, fixture.StateSkipped, fixture.StoredGroup{Skip: 1, KTarget: 1}},
 		{"unknown", "timed_out", fixture.EndedElsewhere, fixture.StateSkipped, fixture.StoredGroup{Fail: 1, KTarget: 1}},
 		{"resumable", "resumable", "", fixture.StateHeld, fixture.StoredGroup{Running: 1, KTarget: 1}},
-		// The event tells of the end, whatever the row shows, unless it was replayed since.
+		// The event decides the end, in any state of the row, unless it was replayed since.
 		{"not_terminal", "success", "", fixture.StateReady, fixture.StoredGroup{Success: 1, KTarget: 1}},
 		{"replayed", "success", replayedElsewhere, fixture.StateHeld, fixture.StoredGroup{Running: 1, KTarget: 1}},
 		{"replayed_and_claimed", "failed", `raw_fields = raw_fields || '{"replay_count": 1}'`, fixture.StateHeld, fixture.StoredGroup{Running: 1, KTarget: 1}},
@@ -102,8 +102,8 @@ func TestDispatchEventsOfAnotherEngine(t *testing.T) {
 	})
 }
 
-// FlowFabric looks an event up by its id alone, or by its execution and the millisecond. Here those of one execution in one
-// millisecond are told apart, and those of one id in two partitions.
+// FlowFabric looks an event up by its id alone, or by its execution and the millisecond. Here events of one execution
+// in one millisecond are distinct, and so are those of one id in two partitions.
 func TestEventsOfOneMillisecondAreDistinct_F46(t *testing.T) {
 	t.Parallel()
 	t.Run("of one millisecond", func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestDispatchedSuccessesShareTheFlow(t *testing.T) {
 	r.WantState(t, r.NodeID(flow, "b"), fixture.StateReady)
 }
 
-// An event whose dispatch the database refuses stays, and holds nobody up.
+// An event whose dispatch the database refuses stays, and delays no other.
 func TestDispatchKeepsAFailingEvent(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b", "c>d")
@@ -175,7 +175,7 @@ func TestDispatchKeepsAFailingEvent(t *testing.T) {
 	f.WantState(t, f.NodeID(flow, "b"), fixture.StateReady)
 }
 
-// What others hold is passed over and hides nothing: a flow, or one row on the way. It is done when it is free.
+// Locked rows are skipped and hide nothing: a flow, or one row on the way. They are done once they are free.
 func TestDispatchSkipsLockedRows(t *testing.T) {
 	t.Parallel()
 	// Twenty flows of two branches each, whose 65th members are to be skipped.
@@ -247,7 +247,7 @@ func TestDispatchSkipsLockedRows(t *testing.T) {
 				dispatch(t, r.Rivals.Engine)
 			}
 			for i, flow := range flows {
-				want := whole - 8 // what stands on the other branch is skipped, and what stands before it
+				want := whole - 8 // the nodes on the other branch are skipped, and the nodes before it
 				if i == 19 {
 					want = whole
 				}
@@ -279,7 +279,7 @@ func TestDispatchWaitsBrieflyForABusyFlow(t *testing.T) {
 	if got := fixture.Names(sent); !slices.Contains(got, "LockFlowsExclusive") {
 		t.Errorf("sent %q, want a lock that queues", got)
 	}
-	// Whoever comes while it waits queues behind it, so that it has its turn when those before have ended.
+	// Later transactions queue behind it, so that it has its turn when earlier ones have ended.
 	wait := fixture.Async(t, func(ctx context.Context) error {
 		for {
 			if n, err := r.Rivals.Maintenance().DispatchCompletions(ctx, 10); n > 0 || err != nil {

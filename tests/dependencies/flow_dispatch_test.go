@@ -46,9 +46,8 @@ func links(from, to int) []string {
 	return keys
 }
 
-// dispatcherOnly runs a reconciler that dispatches when it is woken, and hardly does anything else while a test lasts. By
-// itself it asks so rarely that a cascade does not depend on it, but what a busy machine makes it pass over is not left for
-// ever.
+// dispatcherOnly runs a reconciler that dispatches when it is woken, and hardly does anything else during a test. It
+// polls so rarely that a cascade does not depend on it, but rows skipped on a busy machine are not left for ever.
 func dispatcherOnly(t *testing.T, eng *engine.Engine) {
 	t.Helper()
 	r, err := reconcile.New(eng, reconcile.Config{Interval: 5 * time.Second})
@@ -82,7 +81,7 @@ func awaitDispatched(t *testing.T, f *fixture.Flows) {
 	progress.Equal(t, "the last event to be dispatched", 0, func() int { return countUndispatched(t, f) })
 }
 
-// wantOneEventEach fails the test unless every member of a flow, all of which have ended, has one event, dispatched.
+// wantOneEventEach fails the test unless each of a flow's members, all ended, has one event, dispatched.
 func wantOneEventEach(t *testing.T, f *fixture.Flows, flow id.FlowID) {
 	t.Helper()
 	type row struct{ Members, Ended, Events, Undispatched int }
@@ -170,7 +169,7 @@ func TestSkipWholeTrees(t *testing.T) {
 	}
 }
 
-// What one transaction leaves: its last level has ended, its events are undispatched, and its edges are open.
+// The state after one transaction: its last level has ended, its events are undispatched, and its edges are open.
 func TestDispatchLeavesALevelUndispatched(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	const n = 2*levelsAtOnce + 10
@@ -226,8 +225,8 @@ func TestDispatchOfAnotherProcessesEnds(t *testing.T) {
 	wantOneEventEach(t, r.Flows, flow)
 }
 
-// A dispatcher that dies between two levels takes back what it had done of its transaction, and nothing else. Whoever
-// looks next goes on there, and every member is skipped once, those of a last level too.
+// When a dispatcher dies between two levels, its open transaction is rolled back, and nothing else. The next one
+// continues there, and every member is skipped once, those of a last level too.
 func TestDispatcherKilledBetweenLevels(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]int{
@@ -249,8 +248,8 @@ func TestDispatcherKilledBetweenLevels(t *testing.T) {
 			fixture.Await(t, "the dispatcher to be stopped", func() bool {
 				return len(fixture.Texts(t, r.Pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1 AND wait_event = 'PgSleep'", r.Rivals.Name)) == 1
 			})
-			// To the end of the session, which hears of its death before the server has let its locks go: the first of what
-			// follows would find the flow held.
+			// Until the end of the session, which notices its death before the server has released its locks: the
+			// first later statement would find the flow locked.
 			ended := fixture.Texts(t, r.Pool, `SELECT pg_terminate_backend(pid, $2)::text FROM pg_stat_activity
 				WHERE application_name = $1 AND wait_event = 'PgSleep'`, r.Rivals.Name, time.Hour.Milliseconds())
 			if !slices.Equal(ended, []string{"true"}) {
@@ -300,7 +299,7 @@ func TestConcurrentDispatchersDoTheWorkOnce(t *testing.T) {
 	r.WantNoAborts(t)
 }
 
-// An engine tells of what its own transactions left, once they are committed.
+// An engine reports the events that its own transactions left undispatched, once they are committed.
 func TestEngineReportsUndispatchedEnds(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	told := func() bool {

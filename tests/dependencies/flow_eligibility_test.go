@@ -27,15 +27,16 @@ func wantEligible(t *testing.T, f *fixture.Flows, flow id.FlowID, key string, st
 	}
 }
 
-// forget sets the row of an execution back to where it waits for its dependencies, as if nobody had counted for it yet.
+// forget sets the row of an execution back to waiting for its dependencies, as if no end had been counted for it yet.
 func forget(t *testing.T, f *fixture.Flows, flow id.FlowID, key string) {
 	t.Helper()
 	f.SetExecution(t, f.NodeID(flow, key), `lifecycle_phase = 'runnable', ownership_state = 'unowned', eligibility_state = 'blocked_by_dependencies',
 		public_state = 'waiting_children', attempt_state = 'pending_first_attempt', blocking_reason = 'waiting_for_children', terminal_at_ms = NULL`)
 }
 
-// The reference reads the policy where no edge has it and the outcome where most paths do not write it: whatever waits is
-// eligible there. Here each policy is judged by what became of the upstreams, and says what it waits for.
+// The reference reads the policy from a column that no edge has, and the outcome from one that most paths do not
+// write: every waiting execution is eligible there. Here each policy is judged by the ends of the upstreams, and
+// names its condition.
 func TestEligibilityUnderEachPolicy_F30(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -106,7 +107,7 @@ func TestEligibilityCountsEveryFailureAsLost_F30(t *testing.T) {
 	}
 }
 
-// What stands still for another reason than its dependencies says so first.
+// An execution blocked for another reason than its dependencies names that first.
 func TestEligibilityNamesOtherReasonsFirst(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "c")
@@ -180,7 +181,7 @@ func TestEligibilityOfUnusualEdges(t *testing.T) {
 	}
 }
 
-// Without a group row all upstreams are needed, and what cannot be read is named.
+// Without a group row all upstreams are needed, and unreadable values are named.
 func TestEligibilityOfUnreadableRows_F45(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>c", "b>c")

@@ -11,10 +11,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// wait is what a node of a model waits for.
+// wait is the condition of a node of a model.
 type wait struct {
 	rule    fixture.Rules
-	cancels bool // what remains once that is decided
+	cancels bool // the remaining upstreams once that is decided
 }
 
 // seen are the edges to an execution as its group counts them: in all, by end, and staged only.
@@ -23,7 +23,7 @@ type seen struct {
 	Ended              bool // the execution has, and needs nothing
 }
 
-// decided says what becomes of the execution; nothing, where nothing leads to it.
+// decided returns the decision about the execution; "" if no edge leads to it.
 func (w wait) decided(e seen) string {
 	if e.N == 0 {
 		return fixture.StateHeld
@@ -31,8 +31,8 @@ func (w wait) decided(e seen) string {
 	return w.rule.Decided(e.N, e.S, e.Lost)
 }
 
-// keepHistory makes the database write down whatever happens to the members of flows, with what leads to them, and to what
-// waits for them, at that moment.
+// keepHistory makes the database record every change of members of flows, with the edges to them and to their
+// dependents at that moment.
 func keepHistory(t *testing.T, f *fixture.Flows) {
 	t.Helper()
 	f.Exec(t, `
@@ -113,7 +113,7 @@ func wantHistory(t *testing.T, f *fixture.Flows, r fixture.Reporter, flow id.Flo
 				complain("is released too early")
 			}
 		case became[0] == "active" && was[3] == "pending_first_attempt":
-			// What is staged only does not take back what was claimable.
+			// An edge that is only staged does not make a claimable member wait again.
 			if applied.N > 0 && w.decided(h.Inbound) != fixture.StateReady && w.decided(applied) != fixture.StateReady {
 				complain("starts too early")
 			}
@@ -221,7 +221,7 @@ func moment(t *testing.T, f *fixture.Flows, flow id.FlowID) (m flowMoment, revis
 	return m, row.Revision, row.Nodes, row.Edges
 }
 
-// seenBy counts the edges to each execution, and what its group must hold.
+// seenBy counts the edges to each execution, and returns the group that they require.
 func (m *flowMoment) seenBy() (map[id.ExecutionUUID]seen, map[id.ExecutionUUID]fixture.StoredGroup) {
 	by, groups := make(map[id.ExecutionUUID]seen), make(map[id.ExecutionUUID]fixture.StoredGroup)
 	for _, e := range m.edges {
@@ -247,8 +247,8 @@ func (m *flowMoment) seenBy() (map[id.ExecutionUUID]seen, map[id.ExecutionUUID]f
 	return by, groups
 }
 
-// wantSound fails the test where a flow, at any moment, is not as its edges say: a counter, an edge, what waits and what
-// does not, or the numbers of the flow. It returns what it has read.
+// wantSound fails the test if a flow, at any moment, contradicts its edges: a counter, an edge, the waiting members,
+// or the numbers of the flow. It returns the history that it read.
 func wantSound(t *testing.T, f *fixture.Flows, r fixture.Reporter, flow id.FlowID, waits map[id.ExecutionUUID]wait) *flowMoment {
 	t.Helper()
 	r.Helper()
@@ -311,8 +311,8 @@ func wantEdge(f *fixture.Flows, r fixture.Reporter, e momentEdge, up, down *mome
 	}
 }
 
-// wantEnded fails the test unless all members have ended that anything can end: others wait for edges that nobody applies,
-// for more upstreams than they have, or for some that were to be replayed, or behind such.
+// wantEnded fails the test unless all members have ended that anything can end: others wait for edges that are never
+// applied, for more upstreams than they have, or for some that were to be replayed, or behind such.
 func (m *flowMoment) wantEnded(r fixture.Reporter, f *fixture.Flows, waits map[id.ExecutionUUID]wait) {
 	r.Helper()
 	excused := make(map[id.ExecutionUUID]bool)

@@ -21,11 +21,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// dice chooses a number below n, and says for what.
+// dice chooses a number below n, for a purpose.
 type dice func(what string, n int) int
 
-// flowLife is a flow to which anything may happen, by several actors: what is true of it can be told at any moment from
-// its edges, and at its end from its history.
+// flowLife is a flow to which anything may happen, by several actors: its facts follow at any moment from its edges,
+// and at its end from its history.
 type flowLife struct {
 	*fixture.Flows
 	actors []*fixture.Rival
@@ -40,7 +40,7 @@ type flowLife struct {
 	staged []id.EdgeID
 }
 
-// newLives returns what lives of flows begin with.
+// newLives returns the common start of lives of flows.
 func newLives(t *testing.T, actors int) *flowLife {
 	l := &flowLife{Flows: fixture.CloneFlowFixture(t)}
 	keepHistory(t, l.Flows)
@@ -130,8 +130,8 @@ func (l *flowLife) beginLife(t *testing.T, c dice, most int) {
 	}
 }
 
-// An act does something on an engine, which may be bound to a transaction, and returns what there is to be noted once that
-// is committed.
+// An act does something on an engine, which may be bound to a transaction, and returns a function that records it
+// once that is committed.
 type act func(ctx context.Context, l *flowLife, e *engine.Engine, c dice) (note func(), err error)
 
 func (l *flowLife) some(c dice, most int) (keys []string) {
@@ -154,7 +154,7 @@ func (l *flowLife) newKeys(c dice, most int) (keys []string) {
 	return keys
 }
 
-// take takes leases out of the hands of everybody.
+// take takes leases away from all actors.
 func (l *flowLife) take(c dice, most int) (taken []engine.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,7 +172,7 @@ func (l *flowLife) hold(leases ...engine.Lease) {
 	l.leases = append(l.leases, leases...)
 }
 
-// mayRefuse says whether it is what may be answered in a flow to which others do things too.
+// mayRefuse reports whether an error is a valid answer in a flow with several actors.
 func mayRefuse(err error) bool {
 	for _, refusal := range []error{
 		engine.ErrStaleLease, engine.ErrLeaseExpired, engine.ErrNotActive, engine.ErrEnded, engine.ErrNotEnded, engine.ErrStarted, engine.ErrCycle,
@@ -267,7 +267,7 @@ var flowActs = map[string]act{
 		if _, err := e.CreateExecution(ctx, engine.ExecutionSpec{ID: x, Kind: "test", Lane: l.Lane}); err != nil {
 			return nil, err
 		}
-		// As a member it may be given children at once, by whoever claims it.
+		// As a member it may be given children at once, by its claimer.
 		if _, err := e.SetGroupPolicy(ctx, l.flow, x, w.group()); err != nil {
 			return nil, err
 		}
@@ -370,7 +370,7 @@ func (l *flowLife) joined(keys []string) func() {
 	}
 }
 
-// act lets somebody do something: by a call, or in a transaction, which may be rolled back.
+// act lets an actor act: by a call, or in a transaction, which may be rolled back.
 func (l *flowLife) act(ctx context.Context, c dice, does act) error {
 	actor := l.actors[c("actor", len(l.actors))]
 	way := c("way", 6)
@@ -424,8 +424,8 @@ func unless(these func(error) bool, err error) error {
 	return err
 }
 
-// outlive brings a flow to its end: what is staged is applied, every member that can be claimed is claimed and ends, and
-// the jobs do what is theirs. Then it judges.
+// outlive brings a flow to its end: staged edges are applied, every claimable member is claimed and ends, and the
+// jobs run. Then it judges.
 func (l *flowLife) outlive(t *testing.T, r fixture.Reporter, c dice) {
 	t.Helper()
 	jobs := map[string]fixture.Job{
@@ -440,7 +440,7 @@ func (l *flowLife) outlive(t *testing.T, r fixture.Reporter, c dice) {
 	}
 	pauses := []time.Duration{time.Second, time.Minute}
 	for still := 0; still < len(pauses); still++ {
-		l.Advance(pauses[still]) // what fails may wait before its next attempt
+		l.Advance(pauses[still]) // failed ones may wait before the next attempt
 		moves := 0
 		for name, job := range jobs {
 			n, err := job(t.Context(), 1000)
@@ -484,9 +484,9 @@ func (l *flowLife) outlive(t *testing.T, r fixture.Reporter, c dice) {
 	}
 }
 
-// Whatever several processes do to a flow, one after the other, in calls and in transactions of their own: at each step
-// its counters are those of its edges, and what waits is what its edges ask to wait; everything that can end ends, once,
-// and nothing that has ended changes.
+// Several processes change a flow, one after the other, in calls and in transactions of their own. At each step its
+// counters are those of its edges, and exactly the members wait whose edges require it; all that can end ends, once,
+// and ended members do not change.
 func TestFlowsMatchTheModel(t *testing.T) {
 	l := newLives(t, 3)
 	lives := fixture.ForAMoment(t, func(r *rapid.T) {

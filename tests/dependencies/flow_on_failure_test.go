@@ -13,10 +13,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// beyondReach is what FlowFabric reads such a group to need, and by how many too many it reads to run there.
+// beyondReach is the number that FlowFabric reads such a group to need, and by which it reads too many to run there.
 const beyondReach = 1_000_000_000
 
-// waitingFor is a group of which so many upstreams run, as it is stored.
+// waitingFor is a group of which so many upstreams run, in its stored form.
 func waitingFor(g fixture.StoredGroup) fixture.StoredGroup {
 	g.Running += beyondReach
 	g.KTarget = beyondReach
@@ -53,8 +53,8 @@ func TestOnFailureRuns(t *testing.T) {
 	f.WantCompletionEvents(t, flow, "a success", "b failed", "c skipped", "oops success", "told success", "tidy success")
 }
 
-// Where nothing fails the error branch is skipped, with what depends on it, and the clean-up runs all the same. The
-// success leaves that to the dispatcher, which is told at once: it holds the flow shared with other successes.
+// If nothing fails the error branch is skipped, with its dependents, and the clean-up runs all the same. The success
+// leaves that to the dispatcher, and wakes it at once: it holds the flow shared with other successes.
 func TestOnFailureIsSkipped(t *testing.T) {
 	t.Parallel()
 	for name, settle := range map[string]func(f *fixture.Flows, t *testing.T, flow id.FlowID, key string){
@@ -102,7 +102,7 @@ func TestOnFailureIsSkipped(t *testing.T) {
 	}
 }
 
-// What else the success decides does not wait for the dispatcher.
+// Other effects of the success do not wait for the dispatcher.
 func TestOnFailureLeavesTheRestAlone(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, fixture.When{"oops": policy.OnFailure(), "last": policy.Always()}, "a>oops", "a>next", "a>last", "x>y")
@@ -118,7 +118,7 @@ func TestOnFailureLeavesTheRestAlone(t *testing.T) {
 	f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a x", fixture.StateSkipped: "oops", fixture.StateReady: "next last y"})
 }
 
-// A success may skip any number of levels behind an error branch, and its flow may be busy meanwhile.
+// A success may skip any number of levels behind an error branch, even if its flow is busy.
 func TestOnFailureIsSkippedWithItsDependents(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	spec := chain(2*levelsAtOnce + 10)
@@ -140,7 +140,7 @@ func TestOnFailureIsSkippedWithItsDependents(t *testing.T) {
 	wantOneEventEach(t, f, flow)
 }
 
-// It is described by what it waits for, and not by what is stored of it.
+// The description has the condition that it waits for, and not the stored columns.
 func TestOnFailureIsDescribed(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := drawBranches(t, f)
@@ -233,7 +233,7 @@ func TestOnFailureAfterAReplay(t *testing.T) {
 	})
 }
 
-// F33: whoever waits for its upstreams is answered by what its group says by then, whatever its policy.
+// F33: an execution that waits for its upstreams is answered by the present decision of its group, under any policy.
 func TestWaitForChildrenFollowsTheGroup_F33(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -286,7 +286,7 @@ func TestWaitForChildrenFollowsTheGroup_F33(t *testing.T) {
 	}
 }
 
-// settleAll does what is left to the dispatcher.
+// settleAll does the work left to the dispatcher.
 func settleAll(t *testing.T, f *fixture.Flows) {
 	t.Helper()
 	if _, err := f.Maintenance().DispatchCompletions(t.Context(), 1000); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// notPromoted are rows of members as they may stand before anybody has promoted them: what is stored differs from a
-// blocked member of this library.
+// notPromoted are possible rows of members before any program has promoted them: their columns differ from a blocked
+// member of this library.
 var notPromoted = map[string]string{
 	"created_by_FlowFabric": "lifecycle_phase = 'submitted', eligibility_state = 'eligible_now', public_state = 'waiting', attempt_state = 'pending', blocking_reason = NULL",
 	"blocked_by_FlowFabric": "lifecycle_phase = 'submitted', attempt_state = 'pending'",
@@ -55,7 +55,7 @@ func TestPassedOverMembersInEveryPhase(t *testing.T) {
 				if claimed.ID != e {
 					t.Errorf("claimed %s, want the released one", claimed.ID)
 				}
-				// Another program that promotes what has ended meanwhile meets its end.
+				// If another program promotes a member that has ended since, it finds its end.
 				f.Exec(t, fixture.UpdateExecution("eligibility_state = 'eligible_now'")+" AND lifecycle_phase NOT IN ('terminal', 'cancelled')", d.Partition(), d.UUID())
 				f.WantState(t, d, fixture.StateSkipped)
 			})
@@ -75,8 +75,8 @@ func TestPassedOverMemberGoesToItsGate(t *testing.T) {
 	f.WantState(t, b, "runnable unowned blocked_by_budget rate_limited pending_first_attempt waiting_for_budget")
 }
 
-// What a decision concerns, and what must still be passed over, leaves its edge open and uncounted, and the event of
-// its upstream undispatched. Everything else is resolved. Once it can be decided, the dispatcher goes on.
+// A member that a decision concerns, but that must still be passed over, leaves its edge open and uncounted, and the
+// event of its upstream undispatched. Everything else is resolved. Once it can be decided, the dispatcher goes on.
 func TestPassedOverEdgesAreLeftToTheDispatcher(t *testing.T) {
 	t.Parallel()
 	broken := map[string]struct {
@@ -173,7 +173,7 @@ func wantOneEventOf(t *testing.T, f *fixture.Flows, flow id.FlowID, key string) 
 	}
 }
 
-// The same below what is skipped: the event of the skipped one stays undispatched.
+// The same below a skipped member: the event of the skipped one stays undispatched.
 func TestPassedOverEdgesOnADeeperLevel(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b", "b>c", "b>d", "c>e")
@@ -186,7 +186,7 @@ func TestPassedOverEdgesOnADeeperLevel(t *testing.T) {
 	f.WantGroup(t, flow, "c", fixture.StoredGroup{Skip: 1, KTarget: 1})
 }
 
-// A group that cancels what remains lists nobody while its downstream is passed over.
+// A group that cancels its remaining upstreams lists none while its downstream is passed over.
 func TestPassedOverGroupListsNoSiblings(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, fixture.CancelRemaining("d", 1), "a>d", "b>d")
@@ -199,7 +199,7 @@ func TestPassedOverGroupListsNoSiblings(t *testing.T) {
 	f.WantGroup(t, flow, "d", fixture.StoredGroup{Success: 1, Running: 1, KTarget: 1, Flagged: true, Siblings: "b", Enqueued: true})
 }
 
-// What decides for itself, or needs no decision, is not left: nobody would ever come to an end with it.
+// Members that decide for themselves, or need no decision, are not left: the dispatcher would never finish with them.
 func TestDecidedMembersAreNotPassedOver(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{

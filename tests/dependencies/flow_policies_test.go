@@ -19,13 +19,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
-// truth is what a policy means, told apart from how it is counted: whether the execution is to run once all its upstreams
+// truth is the meaning of a policy, apart from its counters: whether the execution is to run once all its upstreams
 // have ended so, and whether it waits for that.
 type truth struct {
 	group   policy.Group
 	runs    func(ends string) bool
 	waits   bool // for the last of its upstreams, although the others have decided
-	cancels bool // what remains of its upstreams once it is decided
+	cancels bool // its remaining upstreams once it is decided
 }
 
 // An end of an upstream is a letter: s for success, f for failed, c for cancelled, e for expired, x for skipped.
@@ -51,8 +51,8 @@ func truths(n int) []truth {
 	return table
 }
 
-// after is what is decided when so many of n upstreams have ended: that of which every way in which the others may end
-// says the same.
+// after returns the decision when so many of n upstreams have ended: the one on which all possible ends of the others
+// agree.
 func (p truth) after(n int, ended string) document.Decision {
 	if p.waits && len(ended) < n {
 		return document.Undecided
@@ -100,15 +100,15 @@ func endOf(letter byte) state.Bucket {
 	}[letter].Bucket()
 }
 
-// Every policy of up to five upstreams, six in a soak, which end in every way in every order: at each step the counters say
-// what follows from the meaning of the policy.
+// Every policy of up to five upstreams, six in a soak, which end in every way in every order: at each step the
+// counters give the decision that follows from the meaning of the policy.
 func TestPoliciesMatchTheirTruthTable(t *testing.T) {
 	t.Parallel()
 	steps := 0
 	for n := 1; n <= soak.Size(t, 5, 6); n++ {
 		for _, p := range truths(n) {
 			stored := document.GroupOf(p.group)
-			want := make(map[string]document.Decision) // by what has ended so far, all that has not succeeded alike
+			want := make(map[string]document.Decision) // by the ends so far, with all that did not succeed alike
 			for _, ends := range sequences(n, everyEnd) {
 				counted := make(map[state.Bucket]int64)
 				for i := range len(ends) {
@@ -145,8 +145,8 @@ func (r tableRow) cause(i int) string { return fmt.Sprintf("%s/cause%d", r.name,
 
 func (r tableRow) downstream(i int) string { return fmt.Sprintf("%s/down%d", r.name, i) }
 
-// inDatabase are rows of the table: all orders of the ends of up to three upstreams, some of four and six, in soak all of
-// four and more of six. Where what remains is cancelled each policy has upstreams of its own.
+// inDatabase are rows of the table: all orders of the ends of up to three upstreams, some of four and six, in soak
+// all of four and more of six. If the remaining upstreams are cancelled each policy has upstreams of its own.
 func inDatabase(t *testing.T) []tableRow {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -256,7 +256,7 @@ func (p *policyTable) end(t *testing.T, eng *engine.Engine, endings []rowEnd) {
 			failures = append(failures, engine.AttemptFailure{Lease: p.Leases[x], Failure: fixture.ForGood})
 		}
 	}
-	// What is busy is repeated.
+	// Busy ones are repeated.
 	for pending := completions; len(pending) > 0; {
 		outcomes, err := eng.CompleteExecutions(t.Context(), pending)
 		pending = again(t, pending, outcomes, err)
@@ -292,7 +292,7 @@ func again[T any](t *testing.T, items []T, outcomes []error, err error) (busy []
 	return busy
 }
 
-// settle does what is left to background work.
+// settle does the work left to background jobs.
 func (p *policyTable) settle(t *testing.T) {
 	t.Helper()
 	for _, job := range []fixture.Job{p.Maintenance().DispatchCompletions, p.Maintenance().CancelSiblings} {
@@ -324,8 +324,8 @@ var stateOf = map[document.Decision]string{
 	document.Undecided: fixture.StateHeld, document.Satisfied: fixture.StateReady, document.Impossible: fixture.StateSkipped,
 }
 
-// In a database: as the upstreams of hundreds of groups end one after the other, each downstream moves at the step that
-// decides it and at no other, and what remains is cancelled then and there.
+// In a database: as the upstreams of hundreds of groups end one after the other, each downstream moves at the step
+// that decides it and at no other, and the remaining upstreams are cancelled then and there.
 func TestPoliciesMatchTheirTruthTableInADatabase(t *testing.T) {
 	rows := inDatabase(t)
 	p := drawTable(t, fixture.NewRacers(t, 1), rows)
@@ -386,8 +386,8 @@ func (p *policyTable) wantOver(t *testing.T) {
 	p.WantNoAborts(t)
 }
 
-// All upstreams end at the same time, from many connections, in random order and in batches, beside the background work:
-// what is decided at last is what each order of them decides.
+// All upstreams end at the same time, from many connections, in random order and in batches, beside the background
+// work: the final decision is the one of each order of them.
 func TestPoliciesMatchTheirTruthTableConcurrently(t *testing.T) {
 	rows := slices.DeleteFunc(inDatabase(t), func(row tableRow) bool { return row.policies[0].cancels })
 	p := drawTable(t, fixture.NewRacers(t, 8), rows)

@@ -49,7 +49,7 @@ func TestRepairGroupsCountsALostEnd_F12(t *testing.T) {
 	}
 }
 
-// Of several upstreams each counts once: whatever counted it, and however that is marked.
+// Each of several upstreams counts once, whichever program counted it, and however that is marked.
 func TestRepairGroupsCountsEachEndOnce_F12_F13(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>d", "b>d", "c>d", "e>d", "g>d")
@@ -70,7 +70,7 @@ func TestRepairGroupsCountsEachEndOnce_F12_F13(t *testing.T) {
 	f.WantState(t, f.NodeID(flow, "d"), fixture.StateHeld) // the staged edge holds it
 }
 
-// What some dispatcher is still going to count is left to it.
+// An end that a dispatcher will still count is left to it.
 func TestRepairGroupsLeavesUndispatchedEnds(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>c", "b>c")
@@ -97,7 +97,7 @@ func TestRepairGroupsReleasesDecidedDependents(t *testing.T) {
 	f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a", fixture.StateFailed: "x", fixture.StateReady: "b", fixture.StateHeld: "c", fixture.StateSkipped: "y"})
 }
 
-// F38: an upstream that FlowFabric's retention deleted stays what it was counted as; one that nobody has counted failed.
+// F38: an upstream that FlowFabric's retention deleted keeps its counted outcome; one that was never counted failed.
 func TestRepairGroupsCountsPurgedUpstreams_F38(t *testing.T) {
 	t.Parallel()
 	gone := func(f *fixture.Flows, t *testing.T, flow id.FlowID, key string) {
@@ -146,7 +146,7 @@ func TestRepairGroupsCountsPurgedUpstreams_F38(t *testing.T) {
 	})
 }
 
-// F43: what a replay elsewhere left behind in raw_fields does not say how it ended; the attempt does.
+// F43: fields that a replay elsewhere left behind in raw_fields do not give the outcome; the attempt does.
 func TestRepairGroupsIgnoresAStaleOutcome_F43(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>c", "b>c")
@@ -159,7 +159,7 @@ func TestRepairGroupsIgnoresAStaleOutcome_F43(t *testing.T) {
 	f.WantGroup(t, flow, "c", fixture.StoredGroup{Fail: 1, Running: 1, KTarget: 2})
 }
 
-// A repaired group does whatever its decision asks for: what remains is listed, a result is passed on.
+// A repaired group does everything its decision asks for: remaining upstreams are listed, a result is passed on.
 func TestRepairGroupsListsSiblingsAndPassesResults(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	spec := fixture.Chart(fixture.When{"d": policy.AnyOf(policy.CancelRemaining)}, "a>d", "b>d")
@@ -191,7 +191,7 @@ func TestRepairGroupsFixesADoublyAppliedEdge_F22(t *testing.T) {
 	fixture.Run(t, f.Maintenance().RepairGroups, 0)
 }
 
-// Groups that FlowFabric is to leave alone keep what makes it do so.
+// Groups that FlowFabric must leave alone keep the counters that make it do so.
 func TestRepairGroupsOfPoliciesOfThisLibrary(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, fixture.When{"never": policy.OnFailure(), "always": policy.Always()}, "a>never", "a>always", "b>never", "b>always")
@@ -207,7 +207,7 @@ func TestRepairGroupsOfPoliciesOfThisLibrary(t *testing.T) {
 	f.WantMembers(t, flow, map[string]string{fixture.StateReady: "always", fixture.StateSkipped: "never", fixture.StateCompleted: "a b"})
 }
 
-// What cannot be decided is left as it is, and keeps nothing else from being repaired.
+// Groups that cannot be decided stay unchanged, and keep nothing else from being repaired.
 func TestRepairGroupsLeavesUnknownPoliciesAlone(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>policy", "a>phase", "a>known")
@@ -252,7 +252,7 @@ func TestRepairGroupsKeepsAReplay_E28(t *testing.T) {
 	f.WantState(t, f.NodeID(flow, "d"), fixture.StateReplayed)
 }
 
-// A flow, a group, or what depends on it, that somebody holds is left to the next time round; the others are repaired.
+// A locked flow, group or dependent is left to the next round; the others are repaired.
 func TestRepairGroupsNeverWaits(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]string{
@@ -345,8 +345,8 @@ func TestRepairGroupsInATransaction(t *testing.T) {
 	f.WantMembers(t, flow, map[string]string{fixture.StateSkipped: "b c", "terminal unowned not_applicable failed attempt_terminal waiting_for_worker": "a"})
 }
 
-// A group without a row is made by the dispatcher, to which whoever ends an upstream leaves it: from its edges, and from
-// what has become of the other upstreams.
+// The dispatcher creates a group without a row, since the end of an upstream leaves it to it: from its edges, and
+// from the states of the other upstreams.
 func TestResolveMakesAMissingGroup(t *testing.T) {
 	t.Parallel()
 	drop := func(f *fixture.Flows, t *testing.T, flow id.FlowID, key string) {
@@ -403,7 +403,7 @@ func TestResolveMakesAMissingGroup(t *testing.T) {
 	})
 }
 
-// replayElsewhere sets a node back to run again as FlowFabric does, which takes nothing back of what its end counted.
+// replayElsewhere sets a node back to run again like FlowFabric, which does not undo the count of its end.
 func replayElsewhere(t *testing.T, f *fixture.Flows, flow id.FlowID, key string) {
 	t.Helper()
 	x := f.NodeID(flow, key)
@@ -413,8 +413,8 @@ func replayElsewhere(t *testing.T, f *fixture.Flows, flow id.FlowID, key string)
 	delete(f.Leases, x)
 }
 
-// F13: FlowFabric counts an end and marks no edge; when it has replayed the execution, its next end counts instead of the
-// first one, not beside it, whoever writes it.
+// F13: FlowFabric counts an end and marks no edge. After a replay by it, the next end counts instead of the first
+// one, not beside it, whichever program writes it.
 func TestForeignReplayIsCountedOnce_F13(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T) (*fixture.Flows, id.FlowID) {
@@ -476,7 +476,7 @@ func TestForeignReplayIsCountedOnce_F13(t *testing.T) {
 		f, flow := begin(t)
 		f.Succeed(t, flow, "a")
 		fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
-		f.ReplayNode(t, flow, "a", state.PublicWaiting) // what it counted is taken back
+		f.ReplayNode(t, flow, "a", state.PublicWaiting) // its count is undone
 		f.Succeed(t, flow, "a")
 		f.WantGroup(t, flow, "c", fixture.StoredGroup{Success: 1, Running: 1, KTarget: 2})
 		if n := countUndispatched(t, f); n != 0 {
@@ -506,7 +506,7 @@ func TestReplayKeepsTheTotal_F32(t *testing.T) {
 	f.WantState(t, f.NodeID(flow, "d"), fixture.StateReplayed)
 }
 
-// F35: every completion event carries the namespace and the tag of its execution, whoever ended it how; and one that
+// F35: every completion event carries the namespace and the tag of its execution, for every kind of end; and one that
 // another program wrote without them is dispatched like any other.
 func TestResolvedEventsCarryNamespaceAndTag_F35(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))

@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// cancelSiblings does what is left of sibling cancels to do, on so many groups.
+// cancelSiblings does the pending sibling cancels of so many groups.
 func cancelSiblings(t *testing.T, f *fixture.Flows, groups int) {
 	t.Helper()
 	fixture.Run(t, f.Maintenance().CancelSiblings, groups)
@@ -30,7 +30,7 @@ func wantReason(t *testing.T, f *fixture.Flows, flow id.FlowID, reason string, k
 	}
 }
 
-// F26: what remains is cancelled, whether the group was satisfied or has become impossible, and says which.
+// F26: the remaining upstreams are cancelled, whether the group was satisfied or has become impossible, and named.
 func TestCancelSiblingsCancelsTheRest_F26(t *testing.T) {
 	t.Parallel()
 	t.Run("satisfied", func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestCancelSiblingsStatementsAreConstant_F29(t *testing.T) {
 	t.Logf("statements: %q", counts[0])
 }
 
-// What is listed without need is taken off the list, and nobody is cancelled for it.
+// Needless entries are removed from the list, and no member is cancelled for them.
 func TestCancelSiblingsDropsNeedlessEntries(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(*fixture.Flows, *testing.T, id.FlowID){
@@ -202,7 +202,7 @@ func TestCancelSiblingsDropsNeedlessEntries(t *testing.T) {
 	})
 }
 
-// What somebody holds is left for a later call, whatever it is, and hides nothing else.
+// Locked rows of any kind are left for a later call, and hide nothing else.
 func TestCancelSiblingsSkipsLockedRows(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]string{
@@ -331,7 +331,7 @@ func TestCancelSiblingsOfABusyFlow(t *testing.T) {
 	r.WantNoAborts(t)
 }
 
-// Background work of the process that decided a group cancels at once what the group does not need.
+// Background work of the process that decided a group cancels the upstreams it does not need at once.
 func TestWorkerCancelsSiblingsImmediately(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	dispatcherOnly(t, f.Engine)

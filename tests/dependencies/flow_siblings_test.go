@@ -9,8 +9,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// F26, F27: a group that is decided either way, and cancels what remains, lists its unfinished upstreams in
-// one place and leaves them running until they are cancelled by transactions of their own.
+// F26, F27: a group that is decided either way, and cancels its remaining upstreams, lists the unfinished ones in one
+// place and leaves them running until they are cancelled by transactions of their own.
 func TestDecidedGroupListsSiblings_F26_F27(t *testing.T) {
 	t.Parallel()
 	t.Run("satisfied", func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestSiblingsWithAStartedDependentAreListed(t *testing.T) {
 	f.WantGroup(t, flow, "d", fixture.StoredGroup{Success: 1, Running: 1, KTarget: 1, Flagged: true, Siblings: "b", Enqueued: true})
 }
 
-// An edge that is staged and not applied keeps a group open: nobody is listed, whoever has failed so far.
+// An edge that is staged and not applied keeps a group open: no sibling is listed, however many have failed so far.
 func TestSiblingsWaitForStagedEdges(t *testing.T) {
 	t.Parallel()
 	for k, fail := range map[int][]string{1: {"a", "b"}, 2: {"a"}} {
@@ -116,7 +116,7 @@ func TestSiblingsWaitForStagedEdges(t *testing.T) {
 	}
 }
 
-// A group that is decided lists nobody again, also after the list was worked off.
+// A decided group lists no sibling again, even after the list was worked off.
 func TestSiblingsAreListedOnce(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*fixture.Flows, *testing.T, id.FlowID, ...string){

@@ -107,7 +107,7 @@ func elision(block string) string {
 	}
 }
 
-// complete makes a program of a block. What the compiler finds in a fragment it finds where that stands.
+// complete makes a program of a block. A compiler error in a fragment has the fragment's position.
 func complete(block, where string) ([]byte, error) {
 	files := token.NewFileSet()
 	if _, err := parser.ParseFile(files, "", block, 0); err == nil {

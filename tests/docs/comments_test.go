@@ -13,8 +13,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// TestDocsCoverEveryExportedName has a comment, in every package that others may import. What a generator writes in db
-// answers for its types and functions, not for their fields.
+// TestDocsCoverEveryExportedName: each has a comment, in every package that others may import. In the generated code
+// of db, types and functions need one, but fields do not.
 func TestDocsCoverEveryExportedName(t *testing.T) {
 	t.Parallel()
 	for room, p := range sources(t) {
@@ -101,7 +101,7 @@ func receiver(function *ast.FuncDecl) string {
 	}
 }
 
-// TestDocsLinksInCommentsExist: what a comment names in brackets, as go doc links it, exists.
+// TestDocsLinksInCommentsExist: names that a comment puts in brackets, for go doc to link, exist.
 func TestDocsLinksInCommentsExist(t *testing.T) {
 	t.Parallel()
 	rooms := sources(t)
@@ -138,7 +138,7 @@ func importedBy(p *packages.Package, rooms map[string]*packages.Package) map[str
 	return imports
 }
 
-// bracketed returns what the text of a comment links to, or would if it were there.
+// bracketed returns the link targets in the text of a comment, whether they exist or not.
 func bracketed(text string) (names []string) {
 	parser := comment.Parser{
 		LookupSym:     func(string, string) bool { return true },
@@ -177,7 +177,7 @@ func bracketed(text string) (names []string) {
 	return names
 }
 
-// linked reports whether a name leads to something in a package, or to something exported of what it imports.
+// linked reports whether a name leads to something in a package, or to an exported name of one of its imports.
 func linked(own *types.Package, imports map[string]*types.Package, name string) bool {
 	if imports[name] != nil || doc.IsPredeclared(name) {
 		return true

@@ -21,7 +21,7 @@ var configured = []string{
 	"id.Partitions", "policy.Execution", "policy.Retry", "worker.Config", "reconcile.Config", "schema.Options", "events.Options", "events.Filter", "events.Consumer",
 }
 
-// notYet are constants of what this version does not have.
+// notYet are constants that this version does not have.
 var notYet = []string{"id.MaxSignalKey", "id.MaxUsageKey"}
 
 // TestDocsDefaultsMatchTheCode compares the tables of docs/defaults.md with the fields, their comments, and the constants.
@@ -124,7 +124,7 @@ func fieldComment(rooms map[string]*packages.Package, field string) (comment str
 	return "", false
 }
 
-// constantValue returns what a constant such as engine.MaxBatch holds: a duration as time prints it.
+// constantValue returns the value of a constant such as engine.MaxBatch: a duration in the form of time.
 func constantValue(rooms map[string]*packages.Package, name string) (string, bool) {
 	room, name, _ := strings.Cut(name, ".")
 	if rooms[room] == nil {

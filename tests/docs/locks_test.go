@@ -12,7 +12,7 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// queryHeader is what the header of a query says of its use and its locks, and the statement below it.
+// queryHeader has the users and locks in the header of a query, and the statement below it.
 type queryHeader struct {
 	name  string
 	users []string // operations of package engine, and of others with their package
@@ -23,8 +23,8 @@ type queryHeader struct {
 // queryLock is one level that a statement locks: "L1 skips (execution rows FOR NO KEY UPDATE)".
 type queryLock struct{ level, how string }
 
-// How a statement deals with a level. What it waits for or skips, others may hold; what is held, the operation has locked
-// before; what is new, nobody else can see.
+// How a statement deals with a level. Others may hold the rows it waits for or skips; rows that are held were locked
+// by the operation before; new rows are invisible to others.
 const (
 	waits, skips, held, isNew = "waits", "skips", "held", "new"
 )
@@ -88,7 +88,7 @@ func readHeaders(t *testing.T) []queryHeader {
 	return headers
 }
 
-// lockRow is what docs/transactions.md says of an operation.
+// lockRow is the entry of an operation in docs/transactions.md.
 type lockRow struct{ skips, waits map[string]bool }
 
 func documentedLocks(t *testing.T) map[string]lockRow {
@@ -114,8 +114,8 @@ func documentedLocks(t *testing.T) map[string]lockRow {
 	return rows
 }
 
-// TestDocsNameTheLocksOfOperations compares what docs/transactions.md says of each operation with the headers of the queries
-// that it uses.
+// TestDocsNameTheLocksOfOperations compares the entry of each operation in docs/transactions.md with the headers of
+// the queries that it uses.
 func TestDocsNameTheLocksOfOperations(t *testing.T) {
 	t.Parallel()
 	documented, stated := documentedLocks(t), make(map[string]lockRow)
@@ -160,7 +160,7 @@ func TestDocsNameTheLocksOfOperations(t *testing.T) {
 			t.Errorf("%s is in the table, and no query that locks says that it is used by it", name)
 		}
 	}
-	// What a statement finds locked, another statement of the same operation has locked.
+	// If a statement finds rows locked, another statement of the same operation has locked them.
 	for _, h := range headers {
 		for _, lock := range h.locks {
 			if lock.how != held {

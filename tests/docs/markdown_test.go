@@ -108,7 +108,7 @@ func (d document) plain(node ast.Node) string {
 	return out.String()
 }
 
-// code returns what stands in backticks within a line.
+// code returns the text in backticks within a line.
 func (d document) code() []passage {
 	var spans []passage
 	d.each(func(node ast.Node) {
@@ -146,7 +146,7 @@ func (d document) links() []passage {
 	return links
 }
 
-// pictures returns the files that the document shows, and what stands for each where it is not seen.
+// pictures returns the files that the document shows, and the alternative text of each.
 func (d document) pictures() map[string]string {
 	pictures := make(map[string]string)
 	d.each(func(node ast.Node) {
@@ -157,7 +157,7 @@ func (d document) pictures() map[string]string {
 	return pictures
 }
 
-// anchors returns what a link into the document may name, as GitHub forms it.
+// anchors returns the possible link targets in the document, in GitHub's form.
 func (d document) anchors() map[string]bool {
 	anchors := make(map[string]bool)
 	d.each(func(node ast.Node) {

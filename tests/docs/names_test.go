@@ -20,7 +20,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 )
 
-// foreign are words in backticks that stand for nothing of this project or of PostgreSQL, with what they are of.
+// foreign are words in backticks that are not of this project or of PostgreSQL, with their origins.
 var foreign = map[string]string{
 	"psql": "PostgreSQL's client", "pg_restore --disable-triggers": "PostgreSQL's tool", "ClientRead": "a wait event of PostgreSQL",
 	"tcp_keepalives_…": "settings of PostgreSQL", "COPY": "SQL", "LISTEN": "SQL",
@@ -49,7 +49,7 @@ var usual = map[string]string{
 	"eng": "engine.Engine", "w": "worker.Worker", "job": "worker.Job", "claimer": "engine.Claimer",
 }
 
-// names knows what the project and its database have.
+// names has the names of the project and its database.
 type names struct {
 	rooms    map[string]*types.Package // public packages, and those of pgx and google/uuid, by name
 	literals map[string]bool           // strings that constants of the packages hold
@@ -103,7 +103,7 @@ func readNames(t *testing.T) *names {
 		n.sql[name] = true
 	}
 	for match := range matches(t, "cmd/ff/*.go", `"([a-z_]+)"`) {
-		n.literals[match] = true // what ff prints, and its commands
+		n.literals[match] = true // the texts that ff prints, and its commands
 	}
 	for _, of := range []string{"queries/*.sql", "internal/pgtx/*.go"} {
 		for match := range matches(t, of, `set_config\('(ffx\.[a-z_]+)'`) {
@@ -133,7 +133,7 @@ func readNames(t *testing.T) *names {
 	return n
 }
 
-// matches returns what the groups of a pattern match in files, one of them at a time.
+// matches returns the matches of a pattern's groups in files, one of them at a time.
 func matches(t *testing.T, files, pattern string) map[string]bool {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(root, files))
@@ -160,7 +160,7 @@ var (
 	sqlstate = regexp.MustCompile(`^[0-9]{2}[0-9A-Z]{3}$`)
 )
 
-// exists tells whether what stands in backticks exists, in a document of the given folder.
+// exists reports whether the text in backticks exists, in a document of the given folder.
 func (n *names) exists(text, folder string) bool {
 	switch {
 	case folder == "tests" && n.tests[text]:
@@ -238,7 +238,7 @@ func (n *names) isGo(text string) bool {
 	return found || types.Universe.Lookup(strings.Trim(text, "*[]")) != nil
 }
 
-// resolves reports whether a name is one of a package, of a type, or of what a usual variable has.
+// resolves reports whether a name is one of a package, of a type, or of a usual variable's type.
 func (n *names) resolves(path []string) bool {
 	if typeName := usual[path[0]]; typeName != "" {
 		path = append(strings.Split(typeName, "."), path[1:]...)
@@ -279,7 +279,7 @@ func has(object types.Object, path []string) bool {
 	return next != nil && next.Exported() && has(next, path[1:])
 }
 
-// TestDocsNamesExist: whatever stands in backticks exists.
+// TestDocsNamesExist: all names in backticks exist.
 func TestDocsNamesExist(t *testing.T) {
 	t.Parallel()
 	n := readNames(t)
@@ -299,8 +299,8 @@ func TestDocsNamesExist(t *testing.T) {
 	}
 }
 
-// TestDocsNamesInCommentsExist: whatever stands in backticks in a comment of the examples, of the command or of a package
-// that others may import exists.
+// TestDocsNamesInCommentsExist: all names in backticks in a comment of the examples, of the command or of a package
+// that others may import exist.
 func TestDocsNamesInCommentsExist(t *testing.T) {
 	t.Parallel()
 	n := readNames(t)
@@ -355,7 +355,7 @@ func TestDocsTablesAreWhole(t *testing.T) {
 	}
 }
 
-// TestDocsLinksExist: whatever a document points to is there.
+// TestDocsLinksExist: all link targets of a document exist.
 func TestDocsLinksExist(t *testing.T) {
 	t.Parallel()
 	for _, d := range documents(t) {

@@ -25,9 +25,10 @@ const allowance = "//pace:allow"
 // shortestTimeout is the length from which on a context's timeout only ends tests that hang.
 const shortestTimeout = 10 * time.Minute
 
-// TestNoTestDependsOnThePace refuses what makes a test fail on a slow machine, or wait longer than it has to: sleeping,
-// timers, comparisons of how long something took, and contexts with short timeouts. Package internal/pgtest/progress waits for
-// progress. In a bubble of testing/synctest the clock is the test's own, so everything is allowed.
+// TestNoTestDependsOnThePace refuses code that makes a test fail on a slow machine, or wait longer than it has to:
+// sleeping, timers, comparisons of how long something took, and contexts with short timeouts. Package
+// internal/pgtest/progress waits for progress. In a bubble of testing/synctest the clock is the test's own, so
+// everything is allowed.
 func TestNoTestDependsOnThePace(t *testing.T) {
 	t.Parallel()
 	folders, err := syntax.Read(root)
@@ -95,7 +96,7 @@ func TestPaceCheckFindsEachCase(t *testing.T) {
 // pace is the check of one folder.
 type pace struct {
 	*syntax.Folder
-	bubbles    []ast.Node // what runs in bubbles
+	bubbles    []ast.Node // the code that runs in bubbles
 	allowances []*allowed
 	constants  map[string]ast.Expr
 	complaints []string
@@ -109,7 +110,7 @@ type allowed struct {
 	used        bool
 }
 
-// paceOf returns what a folder's tests do that depends on the pace of the machine, each with its place.
+// paceOf returns the places in a folder's tests that depend on the pace of the machine.
 func paceOf(folder *syntax.Folder) []string {
 	p := &pace{Folder: folder, constants: make(map[string]ast.Expr)}
 	p.findBubbles()

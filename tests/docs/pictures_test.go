@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestDocsPicturesExist: what a document shows is there and is told in words, and every picture is shown.
+// TestDocsPicturesExist: pictures in documents exist and are described in words, and every picture is shown.
 func TestDocsPicturesExist(t *testing.T) {
 	t.Parallel()
 	shown := make(map[string]bool)

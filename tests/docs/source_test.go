@@ -97,8 +97,8 @@ func (g callGraph) reached(from string) map[string]bool {
 	return queries
 }
 
-// operation returns the full name of an operation of the engine: "Claim" is a method of Engine or, where that has none,
-// of another exported type; "Claimer.Claim" says of which.
+// operation returns the full name of an operation of the engine: "Claim" is a method of Engine or, if that has none,
+// of another exported type; "Claimer.Claim" names the type.
 func operation(p *packages.Package, name string) (full string, found bool) {
 	scope := p.Types.Scope()
 	method := func(typeName, methodName string) (string, bool) {

@@ -25,8 +25,8 @@ func onServerTime(t *testing.T, f *fixture.Fixture) (clock func() time.Time) {
 	}
 }
 
-// In the reference each node's own clock decides, and the caller's at times. Here the database's does, whatever the
-// caller says about creation.
+// In the reference each node's own clock decides, and the caller's at times. Here the database's does, whichever
+// creation time the caller gives.
 func TestTimeIsTheDatabases_E41(t *testing.T) {
 	f := fixture.New(t)
 	clock := onServerTime(t, f)
@@ -67,8 +67,8 @@ func TestTimeIsTheDatabases_E41(t *testing.T) {
 	}
 }
 
-// So it is for what schedulers, operators and the background work do: an instant that a caller gives is one of the
-// database's clock, and what another program's clock wrote holds up nothing.
+// The same holds for schedulers, operators and the background work: a caller's instant is one of the database's
+// clock, and instants of another program's clock delay nothing.
 func TestTimeOfJobsAndOperatorsIsTheDatabases_E41(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Signing(t)
@@ -100,7 +100,7 @@ func TestTimeOfJobsAndOperatorsIsTheDatabases_E41(t *testing.T) {
 	before = clock()
 	grant := f.Issue(t, l.Execution)
 	within("a grant", grant.ExpiresAt, before, fixture.GrantTTL)
-	newest := engine.ClaimGrant{Execution: l.Execution} // whatever its key says
+	newest := engine.ClaimGrant{Execution: l.Execution} // regardless of its key
 	f.Exec(t, "UPDATE ff_claim_grant SET expires_at_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint WHERE execution_id = $1", l.Execution.UUID())
 	if _, err := f.Grants().ClaimExecution(t.Context(), f.Using(newest)); !errors.Is(err, engine.ErrGrantExpired) {
 		t.Errorf("got %v, want expired", err)

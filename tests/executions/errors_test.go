@@ -17,8 +17,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// innerTexts are the texts by which the parts of an operation tell each other something: those of the variables that
-// the engine lists as its signals.
+// innerTexts are the texts of the signals between the parts of an operation: those of the variables that the engine
+// lists as its signals.
 func innerTexts(t *testing.T) []string {
 	t.Helper()
 	paths, err := filepath.Glob("../../engine/*.go")
@@ -75,8 +75,8 @@ func wantOuter(t *testing.T, err error, inner []string) {
 	}
 }
 
-// Whatever an operation meets, on a pool or in a caller's transaction: the signals between its parts stay inside. The
-// rows are such that every fast path falls through and every slow path refuses.
+// In every situation, on a pool or in a caller's transaction, the signals between an operation's parts stay inside.
+// The rows are such that every fast path falls through and every slow path refuses.
 func TestInternalErrorsNeverEscape(t *testing.T) {
 	inner := innerTexts(t)
 	odd := map[string]string{
@@ -132,8 +132,8 @@ func holderErrors(t *testing.T, e *engine.Engine, l engine.Lease, do func(*testi
 	return errs
 }
 
-// What looks like a fast path falling through, in operations that have no slow path: somebody's trigger. The server's
-// words are the error then, and it names the operation.
+// A trigger's error looks like a fast path falling through, in operations that have no slow path. The server's
+// message is the error then, and it names the operation.
 func TestFallThroughWithoutASlowPathReportsTheError(t *testing.T) {
 	inner := innerTexts(t)
 	f := fixture.NewCloned(t)

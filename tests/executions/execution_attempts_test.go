@@ -40,7 +40,7 @@ func wantAttempts(t *testing.T, got []engine.Attempt, want ...engine.Attempt) {
 	}
 }
 
-// Each try is told of with why it failed, also when it was retried.
+// Each attempt is returned with the reason of its failure, even if it was retried.
 func TestAttempts(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) {
@@ -129,7 +129,7 @@ func attemptIDOf(t *testing.T, f *fixture.Fixture, x id.ExecutionID, index int) 
 	return *f.StoredAttempts(t, x)[index].AttemptID
 }
 
-// Who has lost it is not told, only what became of it.
+// The worker that lost it is not returned, only its outcome.
 func TestAttemptsLostAndTimedOut(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t, func(spec *engine.ExecutionSpec) {
@@ -218,7 +218,7 @@ func TestAttemptsWithAPointerAhead_I15(t *testing.T) {
 	want.Outcome, want.EndedAt, want.Lease = state.AttemptOutcomeFailed, time.UnixMilli(1), nil
 	want.Failure = &engine.Failure{Message: "broken"}
 	wantAttempts(t, attemptsOf(t, f.Engine, x), want)
-	// What nobody can read costs its own attempt only.
+	// An unreadable value costs its own attempt only.
 	f.SeedAttempt(t, x, 1, fixture.Columns{"outcome": "bogus"})
 	got := attemptsOf(t, f.Engine, x)
 	if len(got) != 2 || got[0].Err != nil {
@@ -286,7 +286,7 @@ func TestExecutionProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	progress(want)
-	// Lenient: what another program stored.
+	// Values that another program stored are read leniently.
 	f.SetExecution(t, c.ID, `raw_fields = '{"progress_pct":"255","progress_updated_at":"soon","progress_message":7}'`)
 	progress(engine.ProgressReport{Percent: new(100), Message: "7"})
 	f.SetExecution(t, c.ID, `raw_fields = '{"progress_pct":-1,"progress_updated_at":5}'`)

@@ -19,8 +19,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// The reference's cancel by handle has no fence, leaves the lease to its owner, who works on, and emits no event; and
-// its reader takes a cancelled execution for a failed one.
+// The reference's cancel by handle has no fence, leaves the lease to its owner, which works on, and emits no event;
+// and its reader takes a cancelled execution for a failed one.
 func TestCancelEndsEveryPhase_E25(t *testing.T) {
 	f := fixture.New(t)
 	type attempt struct {
@@ -166,7 +166,7 @@ func TestCancelEndsEveryPhase_E25(t *testing.T) {
 				t.Errorf("claimed %v, %v", claimed, err)
 			}
 
-			// Again, by somebody else: the first reason stands, and nothing is written.
+			// Cancelled again by another caller: the first reason stands, and nothing is written.
 			done := f.Dump(t, x)
 			f.Advance(time.Second)
 			if err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: x, Reason: "a whim", Source: "billing"}); err != nil {
@@ -195,7 +195,7 @@ func deref[T any](p *T) (v T) {
 	return v
 }
 
-// Any worker cancels at the reference, with whatever handle it still has.
+// Any worker cancels at the reference, with any handle it still has.
 func TestCancelByAHolderIsFenced_E25(t *testing.T) {
 	f := fixture.New(t)
 	for _, c := range []struct {
@@ -246,7 +246,7 @@ func TestCancelByAHolderIsFenced_E25(t *testing.T) {
 	}
 }
 
-// Whoever held it is refused, however it calls.
+// Every call of the former holder is refused.
 func TestCancelledHolderIsRefused_E8_E25(t *testing.T) {
 	for name, call := range fixture.HolderCalls {
 		f := fixture.Another(t)
@@ -260,7 +260,7 @@ func TestCancelledHolderIsRefused_E8_E25(t *testing.T) {
 	}
 }
 
-// What has ended is not cancelled, and the error says how it ended.
+// An ended execution is not cancelled, and the error says how it ended.
 func TestCancelExecutionReportsAnEndedExecution(t *testing.T) {
 	f := fixture.New(t)
 	completed, failed := f.Start(t).Lease, engine.Lease{}
@@ -314,7 +314,7 @@ func TestCancelExecutionRefusesBadInput(t *testing.T) {
 	f.WantUnchanged(t, l.Execution, before)
 }
 
-// Neither cancel of the reference tells the dependents, which wait for ever.
+// Neither cancel of the reference notifies the dependents, which wait for ever.
 func TestCancelResolvesDependents_E26(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, fixture.When{"d": policy.AnyOf(policy.LetRun)}, "a>c", "b>c", "a>d", "b>d", "c>e")
@@ -448,8 +448,8 @@ func TestCancelExecutionsOfManyFlows(t *testing.T) {
 	}
 }
 
-// What somebody holds for a minute is refused in a batch, and the rest is done; a call for one waits for its turn, and
-// then says so.
+// A batch refuses rows that are locked for a minute, and does the rest; a call for one waits for its turn, and then
+// reports it.
 func TestCancelExecutionsRefusesLockedRowsAlone(t *testing.T) {
 	for name, hold := range map[string]func(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow id.FlowID){
 		"its execution": func(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow id.FlowID) {
@@ -542,8 +542,8 @@ func TestRefusedCancelLeavesNoLock(t *testing.T) {
 	f.WantMembers(t, other, map[string]string{fixture.StateCancelled: "a", fixture.StateSkipped: "c"})
 }
 
-// A completion and a cancel of one execution: whichever comes first decides, and the other is told so. Neither waits for
-// a lock before it has its snapshot.
+// A completion and a cancel of one execution: the first decides, and the other reports that. Neither waits for a lock
+// before it has its snapshot.
 func TestCompletionRacesCancel(t *testing.T) {
 	// Completed alone, or with another, which is completed in any case.
 	for statement, n := range map[string]int{"CompleteOne": 1, "CompleteExecutions": 2} {
@@ -621,7 +621,7 @@ func TestCompletionRacesCancel(t *testing.T) {
 	})
 }
 
-// What a cancel decides by is read under its locks: another attempt may have begun since it was foreseen.
+// A cancel decides by rows read under its locks: another attempt may have begun since the forecast.
 func TestCancelRacesClaim(t *testing.T) {
 	f := fixture.New(t)
 	first := f.Start(t, fixture.Retrying(*policy.ImmediateRetries(0))).Lease
@@ -643,7 +643,7 @@ func TestCancelRacesClaim(t *testing.T) {
 	}
 }
 
-// A renewal that is held after its snapshot extends nothing that was cancelled meanwhile.
+// A renewal that is held after its snapshot extends no lease that was cancelled since.
 func TestRenewalRacesCancel(t *testing.T) {
 	f := fixture.NewCloned(t)
 	l := f.Start(t).Lease

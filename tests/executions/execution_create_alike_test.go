@@ -134,7 +134,7 @@ func TestCreateExecutionsWritesTheSameRowsEitherWay(t *testing.T) {
 	}
 }
 
-// A spec takes over what was made of one before it that it is like. Whatever it differs in is its own.
+// A spec reuses the values computed for an equal one before it. All differences are its own.
 func TestCreateExecutionsMixesUpNoSpecs(t *testing.T) {
 	f := fixture.NewCloned(t)
 	flow, err := f.CreateFlow(t.Context(), engine.FlowSpec{})
@@ -213,7 +213,8 @@ func TestCreateExecutionsMixesUpNoSpecs(t *testing.T) {
 	}
 }
 
-// What a caller's transaction writes after such a creation, or after one that found something, the triggers queue as ever.
+// After such a creation, or after one that found an existing row, the triggers queue the later writes of a caller's
+// transaction as ever.
 func TestCreateExecutionsRestoresTheQueueTrigger(t *testing.T) {
 	f := fixture.NewCloned(t)
 	existing := f.Create(t)
@@ -247,7 +248,7 @@ func TestCreateExecutionsRestoresTheQueueTrigger(t *testing.T) {
 	}
 }
 
-// What is not plain, or exists, takes those beside it along to the other statement; nothing else changes.
+// Specs that are not plain, or exist, move those beside them to the other statement; nothing else changes.
 func TestCreateExecutionsBesideUnusualSpecs(t *testing.T) {
 	for name, c := range map[string]struct {
 		change     func(f *fixture.Fixture, t *testing.T, specs []engine.ExecutionSpec)
@@ -366,7 +367,7 @@ const insertForeign = `
 	INSERT INTO ff_exec_core (partition_key, execution_id, lane_id, lifecycle_phase, ownership_state, eligibility_state, public_state, attempt_state, created_at_ms)
 	VALUES (1, gen_random_uuid(), 'default', 'runnable', 'unowned', 'eligible_now', 'waiting', 'pending_first_attempt', 1)`
 
-// What goes back to a savepoint takes back that a creation wrote its entries itself, with all of it, and what follows is queued.
+// A rollback to a savepoint also undoes that a creation wrote its entries itself, and later executions are queued.
 func TestCreateExecutionsThenRollBackToASavepoint(t *testing.T) {
 	f := fixture.NewCloned(t)
 	existing := f.Create(t)
@@ -414,7 +415,8 @@ func TestCreateExecutionsThenRollBackToASavepoint(t *testing.T) {
 	}
 }
 
-// A caller who has set what says that entries are written gets them nevertheless: it counts in the transaction that it names alone.
+// A caller that has set the setting for written entries gets them nevertheless: it counts only in the transaction
+// that it names.
 func TestCreateExecutionsIgnoresAForeignSetting(t *testing.T) {
 	for _, value := range []string{"on", "", "1"} {
 		t.Run(value, func(t *testing.T) {
@@ -447,7 +449,7 @@ func TestCreateExecutionsIgnoresAForeignSetting(t *testing.T) {
 	}
 }
 
-// The trigger of the queue is called for what is inserted by another way alone.
+// The trigger of the queue is called only for executions inserted in another way.
 func TestCreateExecutionsBypassesTheQueueTrigger(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Create(t)

@@ -24,7 +24,7 @@ type lettered struct {
 	*fixture.Fixture
 	flow id.FlowID
 	ids  map[string]id.ExecutionID
-	made int // specs so far: their creators tell them apart
+	made int // specs so far: their creators distinguish them
 }
 
 func newLettered(t *testing.T, f *fixture.Fixture) *lettered {
@@ -202,7 +202,7 @@ func (b *lettered) keys(t *testing.T) map[string]string {
 	return keys
 }
 
-// An id of the batch appears after it was looked for, and before it is inserted: what depended on it is decided anew.
+// An id of the batch appears after the lookup, and before its insertion: the dependent decisions are made again.
 func TestBatchBesideACreationOfTheSameID(t *testing.T) {
 	b := newLettered(t, fixture.New(t))
 	tx := b.BeginTx(t)
@@ -238,13 +238,13 @@ func TestBatchBesideACreationOfTheSameID(t *testing.T) {
 	}
 }
 
-// oneByOne is what creations one after the other leave behind.
+// oneByOne is the result of creations one after the other.
 type oneByOne struct {
 	specs map[id.ExecutionID]engine.ExecutionSpec
 	keys  map[string]id.ExecutionID
 }
 
-// create returns what a creation gives, and the execution that it conflicts with, if any.
+// create returns the result of a creation, and the execution that it conflicts with, if any.
 func (m *oneByOne) create(spec engine.ExecutionSpec) (created engine.Created, conflict id.ExecutionID) {
 	scope := ""
 	if spec.IdempotencyKey != "" && spec.Policy == nil {
@@ -266,7 +266,7 @@ func (m *oneByOne) create(spec engine.ExecutionSpec) (created engine.Created, co
 	return engine.Created{ID: spec.ID, State: state.PublicWaiting}, conflict
 }
 
-// Whatever stands in a batch, and whatever came before it, its outcomes are those of creations one by one.
+// The outcomes of any batch, after any history, are those of creations one by one.
 func TestBatchEqualsSingleCreations(t *testing.T) {
 	f := fixture.New(t)
 	fixture.Check(t, func(r *rapid.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// Beside a creation of the same id that is not committed the others wait, with all that is created together, and go on once
-// it has ended: what exists then is a duplicate.
+// Beside an uncommitted creation of the same id the others wait, with all executions created together, and continue
+// once it has ended: an existing execution is then a duplicate.
 func TestCreateExecutionsWaitsForAnUncommittedID(t *testing.T) {
 	for _, shape := range []string{"alike", "with tags", "in groups", "unlike"} {
 		for _, ends := range []string{"commits", "rolls back"} {
@@ -62,8 +62,8 @@ func TestCreateExecutionsWaitsForAnUncommittedID(t *testing.T) {
 	}
 }
 
-// They wait as long as a transaction may, three times on a pool, and nothing is created. In a caller's transaction the wait is the
-// caller's, and so is what becomes of it: the transaction goes on.
+// They wait as long as a transaction may, three times on a pool, and nothing is created. In a caller's transaction
+// the wait and its result are the caller's: the transaction goes on.
 func TestCreateExecutionsGivesUpOnAHeldID(t *testing.T) {
 	for _, n := range []int{1, 60} {
 		f := fixture.Another(t)
@@ -108,8 +108,8 @@ func TestCreateExecutionsGivesUpOnAHeldID(t *testing.T) {
 	}
 }
 
-// Two who create the same executions take them in one order, whichever they give them in: one waits, and neither is in the
-// other's way.
+// Two creators of the same executions take them in one order, in any order of their specs: one waits, and neither is
+// in the other's way.
 func TestConcurrentCreationsNeverDeadlock(t *testing.T) {
 	for _, shape := range []string{"alike", "unlike"} {
 		t.Run(shape, func(t *testing.T) {

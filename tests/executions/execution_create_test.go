@@ -149,7 +149,7 @@ func TestCreateExecutionClampsPriority(t *testing.T) {
 	}
 }
 
-// Creations with budgets and quotas are refused until these work; the statement has what they need.
+// Creations with budgets and quotas are refused until these work; the statement has the columns they need.
 func TestInsertExecutionsWithAttachmentsWaitsForTheGate(t *testing.T) {
 	f := fixture.New(t)
 	budgets := []id.BudgetID{id.NewBudgetID(), id.NewBudgetID()}

@@ -223,7 +223,7 @@ func TestDescribeOlderRows(t *testing.T) {
 	})
 }
 
-// The reference ends executions and leaves what they waited for in the row.
+// The reference ends executions and leaves their waiting fields in the row.
 func TestEndedExecutionWaitsForNothing(t *testing.T) {
 	f := fixture.New(t)
 	for _, phase := range []string{"terminal", "cancelled"} {
@@ -241,7 +241,7 @@ func TestEndedExecutionWaitsForNothing(t *testing.T) {
 	if got := f.Describe(t, x); got.State.Blocking != state.WaitingForBudget || got.BlockingDetail == "" {
 		t.Errorf("one that waits is described as blocked by %s, %q", got.State.Blocking, got.BlockingDetail)
 	}
-	// A literal that nobody knows is still corruption.
+	// An unknown literal is still corruption.
 	_, err := f.DescribeExecution(t.Context(), f.Seed(t, fixture.Columns{"lifecycle_phase": "terminal", "blocking_reason": "who knows"}))
 	fixture.WantCorruption(t, err, "ff_exec_core.blocking_reason")
 }

@@ -76,8 +76,8 @@ func elsewhere(f *fixture.Fixture) id.ExecutionID {
 	return id.ExecutionIDFromRow((id.Partitions{}.LanePartition(f.Lane)+1)%id.DefaultFlowPartitions, id.NewExecutionUUID())
 }
 
-// A creation that carries the key of an execution with another payload is refused, and the error names the execution. What
-// does not belong to the content may differ.
+// A creation that carries the key of an execution with another payload is refused, and the error names the execution.
+// Fields outside the content may differ.
 func TestKeyConflictNamesTheExistingExecution(t *testing.T) {
 	for _, bound := range []bool{false, true} {
 		t.Run(fmt.Sprint("in a transaction ", bound), func(t *testing.T) {
@@ -150,8 +150,8 @@ func TestKeyOfWhatCannotBeComparedIsADuplicate(t *testing.T) {
 	}
 }
 
-// Keys that an older version stored hold in their partition and namespace until they expire, whatever the lane and kind.
-// What is not a repetition is refused; afterwards the key is free.
+// Keys that an older version stored hold in their partition and namespace until they expire, for every lane and kind.
+// Anything but a repetition is refused; afterwards the key is free.
 func TestKeysOfOlderVersionsHoldUntilTheyExpire(t *testing.T) {
 	f := fixture.New(t)
 	lane, flows := neighbours(t, f)

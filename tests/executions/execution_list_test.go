@@ -45,7 +45,7 @@ func idAt(partition int16, at time.Time, n uint16) id.ExecutionID {
 	return id.ExecutionIDFromRow(partition, u)
 }
 
-// listedExecution is what a test knows of an execution that it made.
+// listedExecution has the facts that a test knows of an execution that it made.
 type listedExecution struct {
 	id       id.ExecutionID
 	lane     id.LaneID
@@ -57,7 +57,7 @@ type listedExecution struct {
 	instance id.WorkerInstanceID
 }
 
-// fits is what a filter means.
+// fits is the meaning of a filter.
 func (x *listedExecution) fits(f engine.ExecutionFilter) bool {
 	value, tagged := x.tags[f.Tag.Key]
 	return (f.Partition == nil || *f.Partition == int(x.id.Partition())) &&
@@ -67,7 +67,7 @@ func (x *listedExecution) fits(f engine.ExecutionFilter) bool {
 		(f.Worker == "" || f.Worker == x.worker) && (f.Instance == "" || f.Instance == x.instance)
 }
 
-// Any filter, in any order, lists what fits it, once, however it is cut into pages.
+// Any filter, in any order, lists the matching executions, once, for every size of pages.
 func TestListExecutionsFilters(t *testing.T) {
 	f := fixture.NewCloned(t)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -212,7 +212,7 @@ func TestListExecutionsOfOneUUIDInSeveralPartitions(t *testing.T) {
 	}
 }
 
-// What waits on a lane is listed as it will be claimed, without what stands in the queue and cannot be.
+// Waiting executions of a lane are listed in claim order, without entries that cannot be claimed.
 func TestListExecutionsInClaimOrder(t *testing.T) {
 	f := fixture.New(t)
 	var want []id.ExecutionID

@@ -14,8 +14,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// modelCall is a call on an execution by somebody who holds no lease of it: what it asks of the engine, after what it does
-// in the model, or the refusal.
+// modelCall is a call on an execution by a caller without a lease of it: the call of the engine, after its effect in
+// the model, or the refusal.
 type modelCall struct {
 	call func(context.Context, *executionModel, *engine.Engine, *modelled) error
 	does func(*executionModel, *modelled) error

@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// executionModel is what executions are in thought: no transactions, one call after the other.
+// executionModel is the model of executions: no transactions, one call after the other.
 type executionModel struct {
 	f      *fixture.Fixture
 	actors []*engine.Engine
@@ -48,7 +48,7 @@ type modelledAttempt struct {
 	outcome string
 	expires time.Time // zero: no lease
 	timeout time.Time // zero: none
-	delay   time.Time // what it was told to wait for when it was given back
+	delay   time.Time // the condition it was given back with
 }
 
 func (x *modelled) current() *modelledAttempt { return &x.attempts[len(x.attempts)-1] }
@@ -58,7 +58,7 @@ func (x *modelled) active() bool { return x.state == fixture.StateRunning }
 // isOver says whether an instant has come; one that is zero never does.
 func (m *executionModel) isOver(at time.Time) bool { return !at.IsZero() && !at.After(m.f.Time()) }
 
-// end tells the model that an execution has come to its end.
+// end records in the model that an execution has ended.
 func (x *modelled) end(state, outcome string) {
 	x.state, x.wake = state, time.Time{}
 	x.ends = append(x.ends, outcome)
@@ -83,7 +83,7 @@ func (x *modelled) let(outcome string, involuntary bool) {
 	}
 }
 
-// patientPauses are those before the retries of what has no retry policy; the last one repeats.
+// patientPauses are those before the retries of executions without a retry policy; the last one repeats.
 var patientPauses = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour}
 
 // retry schedules another attempt, if the policy has one left.
@@ -171,7 +171,7 @@ func (m *executionModel) claim(t *testing.T, r *rapid.T) {
 	}
 }
 
-// lease gives a claimable execution to somebody.
+// lease gives a claimable execution to a holder.
 func (x *modelled) lease(m *executionModel) {
 	sameAttempt := x.state == fixture.StateReturned || x.state == fixture.StateReplayed && x.pointer < len(x.attempts)
 	x.epoch++
@@ -218,7 +218,7 @@ func (m *executionModel) fence(l engine.Lease, done func(*modelled, modelledAtte
 	return nil, false
 }
 
-// held is a call of the holder of a lease, with what it does in the model where it is accepted.
+// held is a call of the holder of a lease, with its effect in the model if it is accepted.
 type held struct {
 	batch string // its plural in batches
 	done  func(*modelled, modelledAttempt) bool
@@ -298,7 +298,7 @@ func (m *executionModel) hold(t *testing.T, r *rapid.T, name string) {
 	}
 }
 
-// modelJobs are the jobs, and what each does to an execution that is due.
+// modelJobs are the jobs, with the effect of each on an execution that is due.
 var modelJobs = map[string]struct {
 	run  func(engine.Maintenance) fixture.Job
 	does func(*executionModel, *modelled) bool
@@ -441,8 +441,8 @@ func (m *executionModel) compare(t *testing.T, r *rapid.T) {
 	}
 }
 
-// Random calls of several processes, with leases of any age, leave executions as the model of them has it: what has
-// ended stays as it is, epochs rise with every lease, attempts have no holes, every end has one event.
+// Random calls of several processes, with leases of any age, leave executions in the states of the model: ended ones
+// do not change, epochs rise with every lease, attempts have no holes, every end has one event.
 func TestExecutionsMatchTheModel(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Signing(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// Whatever is asked for by an id that nothing has, the answer is the same.
+// Every read by an unknown id has the same answer.
 func TestReadsReportMissingRows(t *testing.T) {
 	f := fixture.New(t)
 	x := id.NewExecutionID(f.Lane, id.Partitions{})
@@ -89,7 +89,7 @@ func TestExecutionResult(t *testing.T) {
 	notEnded(f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Hour) }))
 }
 
-// What ended without success has no result, whatever stands in the row: the error says how it ended.
+// An execution that ended without success has no result, whatever the row holds: the error says how it ended.
 func TestExecutionResultReportsAFailure(t *testing.T) {
 	f := fixture.NewFlows(t)
 	failed := f.Start(t)
@@ -293,7 +293,7 @@ func TestListExecutionsPageIsBounded(t *testing.T) {
 
 func TestListLanes(t *testing.T) {
 	f := fixture.NewCloned(t)
-	// Byte order, whatever the database's collation.
+	// Byte order, in any collation of the database.
 	var want []engine.LaneSummary
 	for _, lane := range []id.LaneID{"B", "Z", "_", "a", "b"} {
 		want = append(want, engine.LaneSummary{ID: lane, Waiting: engine.Count{N: 1}, WaitingSince: fixture.Start})

@@ -15,7 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// actedOn names, for each field of what callers give, the test that shows what it does, or the file that does it.
+// actedOn names, for each field of callers' specs, the test that shows its effect, or the file that has it.
 var actedOn = map[string]string{
 	"ExecutionFilter.Partition":                 "TestListExecutions",
 	"ExecutionFilter.Lane":                      "TestListExecutionsFilters",
@@ -262,7 +262,7 @@ func refusal(path string) (string, bool) {
 	return "", false
 }
 
-// Whatever a caller can say is acted on, or refused by name.
+// Every option of a caller has an effect, or is refused by name.
 func TestOptionsActOrAreRefused(t *testing.T) {
 	f := fixture.New(t)
 	seen := make(map[string]bool)
@@ -334,7 +334,7 @@ func testNames(t *testing.T) map[string]bool {
 	return names
 }
 
-// What the reference stored is read, whatever it says: executions with such a policy are described, claimed and settled.
+// All policies that the reference stored are read: executions with such a policy are described, claimed and settled.
 func TestStoredPoliciesOfTheReferenceAreRead(t *testing.T) {
 	f := fixture.New(t)
 	stored := fmt.Sprintf(`{"priority":3,"retry_policy":{"max_retries":1,"backoff":{"type":"fixed","delay_ms":0}},

@@ -111,7 +111,7 @@ func requiring(tokens ...string) engine.ExecutionSpec {
 	return engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{Capabilities: tokens}}
 }
 
-// What is at a bound is within it, and comes back as it was given.
+// A value at a bound is within it, and comes back as it was given.
 func TestCreateExecutionAcceptsValuesAtTheirBounds(t *testing.T) {
 	f := fixture.New(t)
 	long := func(n int) string { return strings.Repeat("ä", n/2) + strings.Repeat("x", n%2) }
@@ -348,7 +348,7 @@ func TestListsRefuseBadInput(t *testing.T) {
 	}
 }
 
-// A literal that nobody knows is reported with its column, and never taken for something else.
+// An unknown literal is reported with its column, and never taken for something else.
 func TestReadsReportUnknownLiterals(t *testing.T) {
 	f := fixture.New(t)
 	for _, column := range []string{"lifecycle_phase", "ownership_state", "eligibility_state", "public_state", "attempt_state", "blocking_reason"} {
@@ -371,8 +371,8 @@ func TestReadsReportUnknownLiterals(t *testing.T) {
 	fixture.WantCorruption(t, err, "ff_exec_core.ownership_state")
 }
 
-// What goes round in claims stays as it is stored: tags that are no texts are left out, an unknown attempt state is
-// never claimed.
+// Values in claims stay as they are stored: tags that are no texts are left out, an unknown attempt state is never
+// claimed.
 func TestClaimKeepsUnknownLiterals(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Seed(t, fixture.Columns{"lifecycle_phase": "runnable", "attempt_state": "who knows"})

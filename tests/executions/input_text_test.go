@@ -106,7 +106,7 @@ func sendNoBadText(t *testing.T, f *fixture.Fixture, name string, call func(*eng
 	}
 }
 
-// answer is the errors among what a call returned, of each item too.
+// answer returns the errors among the results of a call, including those of each item.
 func answer(results []reflect.Value) error {
 	var all []error
 	var collect func(v reflect.Value)

@@ -12,7 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// The stored policy has two counts of lost leases, of which the smaller holds: neither is in the way of the caller's.
+// The stored policy has two counts of lost leases, of which the smaller applies: neither is in the way of the
+// caller's.
 func TestPolicyMaxReclaimsTakesTheSmallerCount(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for _, c := range []struct {
@@ -45,7 +46,7 @@ func TestPolicyMaxReclaimsTakesTheSmallerCount(t *testing.T) {
 	}
 }
 
-// What is stored is the document of the policy, as the database reads it back.
+// The stored policy is its document, as the database reads it back.
 func TestPolicyIsStoredWhole(t *testing.T) {
 	f := fixture.New(t)
 	given := policy.Execution{

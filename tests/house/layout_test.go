@@ -94,8 +94,8 @@ func TestLayoutImportsPointDown(t *testing.T) {
 	}
 }
 
-// TestLayoutUserDependencies checks that this library depends on the standard library, pgx with what pgx itself
-// needs, and google/uuid alone. The tests beside its packages are held to the same list, because their requirements
+// TestLayoutUserDependencies checks that this library depends only on the standard library, pgx with its own
+// dependencies, and google/uuid. The tests beside its packages must keep to the same list, because their requirements
 // become the user's. Tests that need a database or rapid belong to the tests module.
 func TestLayoutUserDependencies(t *testing.T) {
 	t.Parallel()

@@ -143,7 +143,7 @@ func (p *program) run(args ...string) string {
 	p.t.Helper()
 	cmd := exec.CommandContext(p.t.Context(), "go", args...)
 	cmd.Dir = p.folder
-	// What is in the module cache was checked when it got there.
+	// The contents of the module cache were checked when they got there.
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod", "GOSUMDB=off")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -159,8 +159,8 @@ func (p *program) edit(flags ...string) {
 	p.run(append([]string{"mod", "edit"}, flags...)...)
 }
 
-// requireOldest requires the oldest version that a module of this path can have, and an empty module to stand for it, of
-// whatever version. It returns the version.
+// requireOldest requires the oldest version that a module of this path can have, and an empty module to stand for it,
+// of any version. It returns the version.
 func (p *program) requireOldest(modulePath string) string {
 	p.t.Helper()
 	version := "v0.0.0"

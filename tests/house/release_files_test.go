@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/licenses"
 )
 
-// TestLicensesAreComplete compares what `ff licenses` prints with the license files of the modules that ff links.
+// TestLicensesAreComplete compares the output of `ff licenses` with the license files of the modules that ff links.
 func TestLicensesAreComplete(t *testing.T) {
 	t.Parallel()
 	root := repository(t)

@@ -24,7 +24,7 @@ func repository(t *testing.T) string {
 	return filepath.Dir(strings.TrimSpace(string(out)))
 }
 
-// command runs a program in a folder, with variables added to the environment, and returns what it prints.
+// command runs a program in a folder, with variables added to the environment, and returns its output.
 func command(t *testing.T, folder string, env []string, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -57,10 +57,10 @@ func TestReleasedModulesInstall(t *testing.T) {
 	usual := strings.Fields(command(t, root, nil, "go", "env", "GOMODCACHE", "GOPROXY"))
 	folder, bin := t.TempDir(), t.TempDir()
 	env := []string{
-		// The module cache of this machine is the second proxy: what it has is not fetched again.
+		// The module cache of this machine is the second proxy: its modules are not fetched again.
 		"GOPROXY=" + strings.Join([]string{proxy.URL(), "file://" + filepath.ToSlash(usual[0]) + "/cache/download", usual[1]}, ","),
 		"GOMODCACHE=" + t.TempDir(),
-		"GOSUMDB=off", // what is in the module cache was checked when it got there
+		"GOSUMDB=off", // the contents of the module cache were checked when they got there
 		// Without paths in them, the packages compiled by an earlier run can be used again.
 		"GOFLAGS=-trimpath -modcacherw",
 		"GOBIN=" + bin,
@@ -108,7 +108,7 @@ func TestReleasedModulesInstall(t *testing.T) {
 	readmeSteps(t, root, append(env, "DATABASE_URL="+pgtest.CloneURL(t)))
 }
 
-// readmeSteps runs what the README says for a module of one's own, as it is written, in a folder beside the repository.
+// readmeSteps runs the README's steps for a module of one's own, unchanged, in a folder beside the repository.
 func readmeSteps(t *testing.T, root string, env []string) {
 	t.Helper()
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -170,7 +170,7 @@ func TestReleaseTagsEveryModule(t *testing.T) {
 	}
 	command(t, clone, []string{"GOFLAGS=-mod=readonly"}, "go", "list", "-m", "all") // the workspace holds together
 
-	// The go command fetches these modules from the clone's tags, and refuses what go.sum does not have.
+	// The go command fetches these modules from the clone's tags, and refuses modules that go.sum does not have.
 	env := []string{
 		"GOWORK=off", "GOFLAGS=-mod=readonly -modcacherw", "GOSUMDB=off", "GOTOOLCHAIN=local",
 		"GOMODCACHE=" + t.TempDir(),

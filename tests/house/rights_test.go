@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/needs"
 )
 
-// Every call that reaches the database belongs to a role, and what belongs to one exists.
+// Every call that reaches the database belongs to a role, and every call in a role exists.
 func TestRightsEveryCallBelongsToARole(t *testing.T) {
 	t.Parallel()
 	exported := make(map[string]bool)
@@ -63,7 +63,7 @@ func TestRightsEveryCallBelongsToARole(t *testing.T) {
 	}
 }
 
-// The table of rights is what the statements need, and a reader writes nothing.
+// The table of rights equals the needs of the statements, and a reader writes nothing.
 func TestRightsAreThoseOfTheStatements(t *testing.T) {
 	t.Parallel()
 	const root = "../.."

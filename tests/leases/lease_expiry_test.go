@@ -135,7 +135,7 @@ func TestSupersededAttemptIsFencedOnly_E9_E10(t *testing.T) {
 	fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), old.Lease, nil), engine.ErrStaleLease)
 }
 
-// Leases that were left on executions which nobody works on are cleared, and nothing else.
+// Only leases left on attempts that no longer run are cleared.
 func TestExpireLeasesClearsStrayLeases(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for name, set := range map[string]string{

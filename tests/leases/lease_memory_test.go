@@ -19,8 +19,8 @@ func throughHandle(t *testing.T, l engine.Lease) engine.Lease {
 	return lease
 }
 
-// A lease has no more to it than what it shows: one from a handle is the claimed one, and what the process remembers of
-// that serves both. A member is completed in as many statements, and the lease's timer is forgotten.
+// A lease has no hidden state: one from a handle equals the claimed one, and the memory of the process serves both. A
+// member is completed in as many statements, and the lease's timer is forgotten.
 func TestLeaseFromHandleSettlesLikeTheClaimedOne(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	log := new(fixture.StatementLog)
@@ -39,7 +39,7 @@ func TestLeaseFromHandleSettlesLikeTheClaimedOne(t *testing.T) {
 		}))
 		fixture.Run(t, f.Maintenance().ExpireLeases, 0)
 		wantTimers(t, f.Fixture)
-		f.SetExecution(t, c.ID, "flow_id = NULL") // what follows it is not claimed by the next
+		f.SetExecution(t, c.ID, "flow_id = NULL") // the next claim does not take its dependents
 		f.Exec(t, "DELETE FROM ffx_ready")
 		return sent
 	}
@@ -66,7 +66,7 @@ func rivalStatements(t *testing.T, f *fixture.Flows) int {
 	}))
 }
 
-// A lease whose TTL is no whole number of milliseconds is what its handle says.
+// A lease whose TTL is no whole number of milliseconds has the TTL of its handle.
 func TestLeaseHoldsWholeMilliseconds(t *testing.T) {
 	f := fixture.New(t)
 	f.Create(t)

@@ -244,7 +244,7 @@ func TestFormerHolderIsRefused_E8(t *testing.T) {
 	}
 }
 
-// The reference's claims leave the pointer beside the attempt they lease. Whoever holds such a lease keeps it.
+// The reference's claims leave the pointer beside the attempt they lease. The holder of such a lease keeps it.
 func TestLeaseBesideThePointerIsKept_E5_M5(t *testing.T) {
 	for call, do := range fixture.HolderCalls {
 		t.Run(call, func(t *testing.T) {
@@ -349,7 +349,7 @@ func TestReleaseLeases(t *testing.T) {
 	}
 }
 
-// What a gate admitted has to be admitted again.
+// An execution that a gate admitted must be admitted again.
 func TestReleaseLeasesReturnsAdmissions(t *testing.T) {
 	f := fixture.New(t)
 	budget, quota := id.NewBudgetID(), id.NewQuotaPolicyID()

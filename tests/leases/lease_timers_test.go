@@ -24,7 +24,7 @@ func wantTimers(t *testing.T, f *fixture.Fixture, due ...time.Time) {
 	}
 }
 
-// A look forgets what was given back, and sets a timer for what was renewed.
+// A scan drops the timers of returned leases, and sets new ones for renewed leases.
 func TestLeaseTimersFollowRenewals(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const total = 2*engine.MaxBatch + 500
@@ -60,18 +60,18 @@ func TestLeaseTimersFollowRenewals(t *testing.T) {
 	}
 	f.Advance(fixture.LeaseTTL / 2)
 	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 0) // forgets what was settled
+	fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops settled ones
 	wantTimers(t, f, until)
 	if c := f.ClaimOne(t); c.ID != lost.ID || !c.Resumed {
 		t.Errorf("claimed %+v, want the lost one", c)
 	}
 	f.Advance(fixture.LeaseTTL)
 	fixture.Run(t, f.Maintenance().ExpireLeases, 2)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 0) // forgets what was settled
+	fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops settled ones
 	wantTimers(t, f)
 }
 
-// A lease that somebody holds is met once by a call, however often that looks.
+// A call returns a locked lease once, however often it scans.
 func TestLeaseTimersMeetALockedLeaseOncePerCall(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
@@ -90,8 +90,8 @@ func TestLeaseTimersMeetALockedLeaseOncePerCall(t *testing.T) {
 	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
 }
 
-// What this process saw end with success needs no look. A single lease of a claim that did not keeps its row, and so
-// does what a caller's transaction completed: it may have been rolled back.
+// A lease that this process saw end with success needs no scan. A single lease of a claim that did not keeps its row,
+// and so does one completed in a caller's transaction, which may have been rolled back.
 func TestLeaseTimersAreDroppedOnCompletion(t *testing.T) {
 	complete := func(t *testing.T, e *engine.Engine, held []engine.Claimed) {
 		completions := make([]engine.Completion, len(held))
@@ -152,13 +152,13 @@ func TestLeaseTimersAreDroppedOnCompletion(t *testing.T) {
 			f.WantTimer(t, t, c.name)
 			f.Advance(fixture.LeaseTTL)
 			fixture.Run(t, f.Maintenance().ExpireLeases, c.lost)
-			fixture.Run(t, f.Maintenance().ExpireLeases, 0) // forgets what was settled
+			fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops settled ones
 			wantTimers(t, f)
 		})
 	}
 }
 
-// An attempt that was left behind by its execution is nobody's.
+// An attempt that its execution left behind has no holder.
 func TestLeaseTimersDropOrphanedAttempts(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
@@ -213,7 +213,7 @@ func TestLeaseTimersOfForeignLeases(t *testing.T) {
 			f.SetExecution(t, x, fixture.ForeignClaim)
 			f.Advance(2 * time.Hour)
 			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
-			fixture.Run(t, f.Maintenance().ExpireLeases, 0) // forgets what was settled
+			fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops settled ones
 			wantTimers(t, f)
 		})
 	}
@@ -248,7 +248,7 @@ func TestLeaseTimersCallNoTriggerForOwnWrites(t *testing.T) {
 	fixture.Commit(t, tx)
 }
 
-// What was leased while triggers were disabled is looked at once the sweep has come by.
+// A lease taken while triggers were disabled is scanned after the next sweep.
 func TestRepairQueueTimesOverdueLeases(t *testing.T) {
 	f := fixture.NewCloned(t)
 	held := f.StartMany(t, 3)
@@ -259,15 +259,15 @@ func TestRepairQueueTimesOverdueLeases(t *testing.T) {
 	f.Advance(time.Second)
 	f.Repair(t, 2)
 	fixture.Run(t, f.Maintenance().ExpireLeases, 3)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 0) // forgets what was settled
+	fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops settled ones
 	wantTimers(t, f)
 	for _, c := range held {
 		fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), engine.ErrStaleLease)
 	}
 }
 
-// A lease that nobody has committed yet when others look, one that is renewed meanwhile, and one that is lost while its
-// row is held: none is forgotten.
+// A lease that is not committed yet during a scan, one that is renewed during it, and one that is lost while its row
+// is locked: none is forgotten.
 func TestLeaseTimersRaceClaimsAndRenewals(t *testing.T) {
 	renew := func(t *testing.T, f *fixture.Fixture, e *engine.Engine, held engine.Claimed) {
 		if _, err := e.RenewLease(t.Context(), held.Lease, 0); err != nil {
@@ -332,7 +332,7 @@ func TestLeaseTimersRaceClaimsAndRenewals(t *testing.T) {
 			if before+inTx+after != c.expired {
 				t.Errorf("expired %d meanwhile and %d after, want %d in all", before, after, c.expired)
 			}
-			fixture.Run(t, f.Maintenance().ExpireLeases, 0) // forgets what was settled
+			fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops settled ones
 			wantTimers(t, f)
 		})
 	}

@@ -39,7 +39,7 @@ func TestWaitForChildrenParksTheAttempt(t *testing.T) {
 	fixture.WantLeaseError(t, err, engine.ErrStaleLease)
 }
 
-// What failed while it was parked ends it, as any other that waits.
+// An upstream that failed while it was parked ends it, like any other waiting execution.
 func TestParkedExecutionIsSkippedOnFailure(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>c", "b>c", "c>d")
@@ -52,7 +52,7 @@ func TestParkedExecutionIsSkippedOnFailure(t *testing.T) {
 	}
 }
 
-// The reference parks it although all that it waits for has ended, and nobody wakes it again.
+// The reference parks it although all its upstreams have ended, and never wakes it again.
 func TestWaitForChildrenOfASatisfiedGroup_E40(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>c", "b>c")
@@ -72,13 +72,13 @@ func TestWaitForChildrenOfASatisfiedGroup_E40(t *testing.T) {
 	}
 }
 
-// Nor does it end there what can no longer go on.
+// Nor does the reference end an execution that can no longer go on.
 func TestWaitForChildrenOfAnImpossibleGroup_E40(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>c", "b>c", "c>d", "d>e")
 	l := f.Early(t, flow, "c")
 	f.Fail(t, flow, "a")
-	f.WantState(t, l.Execution, fixture.StateRunning) // it runs: nobody pulls it from under its worker
+	f.WantState(t, l.Execution, fixture.StateRunning) // it runs, and stays with its worker
 	f.Advance(time.Second)
 	f.WantWaiting(t, l, engine.WaitingSkipped)
 	f.WantMembers(t, flow, map[string]string{fixture.StateFailed: "a", fixture.StateRunning: "b", fixture.StateSkipped: "c d e"})
@@ -93,7 +93,7 @@ func TestWaitForChildrenOfAnImpossibleGroup_E40(t *testing.T) {
 	fixture.WantLeaseError(t, err, engine.ErrStaleLease)
 }
 
-// A quorum is decided by what its rule says, not by all of its upstreams.
+// A quorum is decided by its rule, not by all of its upstreams.
 func TestWaitForChildrenOfAQuorum(t *testing.T) {
 	f := fixture.NewFlows(t)
 	rules := fixture.When{"d": policy.Quorum(2, policy.LetRun)}
@@ -106,7 +106,7 @@ func TestWaitForChildrenOfAQuorum(t *testing.T) {
 	f.WantState(t, l.Execution, fixture.StateReturned)
 }
 
-// Outside a flow, and without upstreams, it waits for what may be added.
+// Outside a flow, and without upstreams, it waits for upstreams that may be added.
 func TestWaitForChildrenWithoutChildren(t *testing.T) {
 	f := fixture.NewFlows(t)
 	solo := f.Start(t).Lease
@@ -123,7 +123,7 @@ func TestWaitForChildrenWithoutChildren(t *testing.T) {
 	}
 }
 
-// In a batch each has its own answer; what is impossible needs other locks than the rest.
+// In a batch each has its own answer; impossible ones need other locks than the rest.
 func TestWaitForChildrenEach(t *testing.T) {
 	f := fixture.NewFlows(t)
 	draw := func() (id.FlowID, engine.Lease) {

@@ -247,7 +247,7 @@ func TestCompleteExecutionsKeepsTheFastPathOnErrors(t *testing.T) {
 	f.WantState(t, held[1].ID, fixture.StateCompleted)
 }
 
-// A batch of which the members are refused completes what is in no flow.
+// A batch with refused members completes the executions in no flow.
 func TestCompleteExecutionsMembersRefusedBesideOthers(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")

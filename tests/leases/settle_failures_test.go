@@ -296,7 +296,7 @@ func TestMalformedRetryPolicyIsRefused_E21(t *testing.T) {
 	}
 }
 
-// Policies of other programs are read for what they say.
+// Policies of other programs are read by their meaning.
 func TestFailExecutionReadsForeignPolicies(t *testing.T) {
 	f := fixture.New(t)
 	for _, c := range []struct {

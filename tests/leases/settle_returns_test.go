@@ -97,7 +97,7 @@ func TestDelayKeepsTheDeadline_E17(t *testing.T) {
 	}
 }
 
-// What is over, or no delay at all, is at once, and the admission is given back in any case.
+// A delay that has passed, or none at all, is immediate, and the admission is given back in any case.
 func TestDelayExecutions(t *testing.T) {
 	f := fixture.New(t)
 	held := f.StartMany(t, 6)

@@ -57,7 +57,7 @@ func TestRefusalLeavesNoLock(t *testing.T) {
 	}
 }
 
-// A batch keeps the locks of what it did, and no others.
+// A batch keeps only the locks of its changes.
 func TestBatchKeepsOnlyTheLocksOfItsChanges(t *testing.T) {
 	for name, call := range fixture.Batches {
 		t.Run(name, func(t *testing.T) {
@@ -148,8 +148,8 @@ var obstacles = map[string]func(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow 
 	},
 }
 
-// One locked row, or one locked flow, stalled every settlement of a process. Now the batch sets aside what is locked,
-// and nothing else.
+// One locked row, or one locked flow, stalled every settlement of a process. Now the batch sets only locked rows
+// aside.
 func TestBatchSetsLockedRowsAside(t *testing.T) {
 	meets := map[string][]string{
 		"renew":              {"attempt"},
@@ -204,7 +204,7 @@ func TestBatchSetsLockedRowsAside(t *testing.T) {
 	}
 }
 
-// What was busy when a batch was first tried and is free when it is halved has the outcome of the second try.
+// An item that was busy when a batch was first tried and is free when it is halved has the outcome of the second try.
 func TestBatchReportsTheLastTry(t *testing.T) {
 	f := fixture.NewFlows(t)
 	freed, held := f.Draw(t, nil, "a>c"), f.Draw(t, nil, "a>c")
@@ -236,7 +236,7 @@ func TestBatchReportsTheLastTry(t *testing.T) {
 	f.WantMembers(t, freed, want)
 }
 
-// A claim passes over what is locked, attempts included, and takes what is behind it.
+// A claim skips locked rows, attempts included, and takes those after them.
 func TestClaimNeverWaitsForAttempts(t *testing.T) {
 	f := fixture.New(t)
 	returned := f.StartMany(t, 3)
@@ -290,7 +290,7 @@ func TestBatchInATransactionNeverWaitsForAttempts(t *testing.T) {
 	}
 }
 
-// An attempt that somebody holds counts too: of those that are free an older one would go on in its place.
+// A locked attempt counts too: of the unlocked ones an older one would go on in its place.
 func TestClaimSkipsPartlyLockedExecutions(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t, fixture.Retrying(*policy.ImmediateRetries(0)))

@@ -63,8 +63,8 @@ func insertReferenceDocuments(t *testing.T, conn *pgx.Conn) {
 	exec(t, conn, strings.ReplaceAll(referenceDocuments, "gen_random_uuid()", "'00000000-0000-0000-0000-0000000000ff'"))
 }
 
-// What FlowFabric stores of suspensions, waitpoint keys, streams, budgets and quotas in forms of its own is rewritten, and
-// nothing else of it.
+// FlowFabric's own forms of suspensions, waitpoint keys, streams, budgets and quotas are rewritten, and nothing else
+// is.
 func TestAdoptRewritesDocuments(t *testing.T) {
 	t.Parallel()
 	databaseURL := referenceDatabase(t, partitioned)

@@ -107,8 +107,8 @@ func TestAdoptReadsAndWritesEveryLiteral(t *testing.T) {
 	const odd = "UPDATE ff_exec_core SET attempt_state = 'odd' WHERE payload = 'ended public completed'"
 	exec(t, converted, odd)
 	exec(t, own, odd)
-	// What has ended, is active or suspended reads as before; what waits may have been moved on. A failure of which nothing
-	// but the phase told has its outcome too.
+	// Ended, active and suspended executions read as before; waiting ones may have been moved on. A failure shown
+	// only by its phase has its outcome too.
 	const read = `
 		SELECT concat_ws(' ', x.id, x.state, CASE WHEN x.state <> 'failed' THEN x.outcome END, x.namespace, x.kind, x.tags, x.cancelled_by)
 		FROM ffx_execution AS x
@@ -137,7 +137,7 @@ func TestAdoptReadsAndWritesEveryLiteral(t *testing.T) {
 			t.Errorf("unread: %q, want %s", result.Unread, want)
 		}
 	}
-	// What no rewriting is about is equal, byte by byte.
+	// Columns that no rewriting concerns are equal, byte by byte.
 	for table, columns := range map[string]string{
 		"ff_exec_core": "partition_key, execution_id, flow_id, lane_id, cancellation_reason, cancelled_by, created_at_ms, terminal_at_ms, " +
 			"payload, result, policy, started_at_ms, lease_reclaim_count",

@@ -59,8 +59,8 @@ func adoptAs[D schema.Database](ctx context.Context, database D, opts schema.Opt
 	return result.Result, err
 }
 
-// A converted database is like one of this library's, to the last object, and what FlowFabric made stands beside it until
-// it is dropped.
+// A converted database equals one of this library's, to the last object, and FlowFabric's objects stay beside it
+// until they are dropped.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	for _, layout := range []string{partitioned, ordinary} {
@@ -277,7 +277,7 @@ func TestAdoptRefusesACopyThatDiffers(t *testing.T) {
 	}
 }
 
-// The numbers of partitions that FlowFabric worked with have to fit what it stored: with others nothing would be found.
+// FlowFabric's numbers of partitions must fit its stored rows: with others nothing would be found.
 func TestAdoptChecksThePartitions(t *testing.T) {
 	t.Parallel()
 	databaseURL := referenceDatabase(t, ordinary)
@@ -298,7 +298,7 @@ func TestAdoptChecksThePartitions(t *testing.T) {
 	}
 }
 
-// A table that is missing is told before anything is changed.
+// A missing table is reported before anything is changed.
 func TestAdoptNamesAMissingTable(t *testing.T) {
 	t.Parallel()
 	databaseURL := referenceDatabase(t, ordinary)
@@ -311,7 +311,7 @@ func TestAdoptNamesAMissingTable(t *testing.T) {
 	requireSameLines(t, catalog(t, conn), before)
 }
 
-// What an unreleased version added to FlowFabric's partitioned tables is no database of this library.
+// FlowFabric's partitioned tables with additions of an unreleased version are no database of this library.
 func TestPartitionedTablesAreRefused(t *testing.T) {
 	t.Parallel()
 	databaseURL := referenceDatabase(t, partitioned)

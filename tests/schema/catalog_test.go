@@ -59,8 +59,8 @@ func migrate(t *testing.T, databaseURL string, opts schema.Options) schema.Resul
 	return result
 }
 
-// catalog describes everything in the connection's schema, one fact a line, the same whatever the
-// schema is called and however the objects came about.
+// catalog describes everything in the connection's schema, one fact a line, the same for every name of the schema and
+// every history of the objects.
 func catalog(t *testing.T, db schema.Querier) []string {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `

@@ -25,7 +25,7 @@ func TestCheck(t *testing.T) {
 		opts    schema.Options
 		want    error
 		mention string
-		// migrate is what Migrate then returns; nil: it brings the database to Version.
+		// migrate is the error of Migrate then; nil: it brings the database to Version.
 		migrate error
 	}{
 		{name: "current", from: own},

@@ -24,7 +24,7 @@ func citusCatalog(t *testing.T) string {
 	return string(sql)
 }
 
-// A22: whatever a migration makes on a node of Citus is local to it, whoever migrates.
+// A22: all objects that a migration makes on a node of Citus are local to it, for every role.
 func TestMigrateStaysLocalOnCitus(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ import (
 // firstCommented is the first migration with comments.
 const firstCommented = "20261125000001"
 
-// described lists what is in the connection's schema with its comment, "kind name: comment", sorted.
+// described lists the objects in the connection's schema with their comments, "kind name: comment", sorted.
 func described(t *testing.T, db schema.Querier) []string {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `
@@ -69,7 +69,7 @@ func TestCommentsCoverEverything(t *testing.T) {
 	}
 }
 
-// A column of milliseconds says so, and one of JSON what it holds.
+// A column of milliseconds names the unit, and one of JSON its content.
 func TestCommentsNameUnitAndForm(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pgtest.URL(t))

@@ -15,7 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
-// firstDeclared is the first migration that declares for whom the database then is.
+// firstDeclared is the first migration that declares the versions that may use the database.
 const firstDeclared = "20261125000001"
 
 var (
@@ -23,7 +23,7 @@ var (
 	declares    = regexp.MustCompile(`(?m)^CREATE (OR REPLACE )?FUNCTION ffx_usable_from\(\)`)
 )
 
-// usableFrom is what a migration runs that older versions cannot live with.
+// usableFrom is the statement of a migration that older versions cannot tolerate.
 func usableFrom(version string) string {
 	return fmt.Sprintf("CREATE OR REPLACE FUNCTION ffx_usable_from() RETURNS text LANGUAGE sql STABLE AS $$ SELECT '%s' $$;", version)
 }
@@ -36,7 +36,7 @@ func TestEveryMigrationNamesTheVersionsItServes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := "" // what the migration after this one declares
+	newer := "" // the declaration of the migration after this one
 	for _, m := range slices.Backward(state.Migrations) {
 		if m.Version < firstDeclared {
 			continue
@@ -66,7 +66,7 @@ func TestEveryMigrationNamesTheVersionsItServes(t *testing.T) {
 	}
 }
 
-// N2: any newer migration was an error of every operation, whatever it changed.
+// N2: any newer migration was an error of every operation, even if it changed nothing incompatible.
 func TestMigrateLeavesANewerDatabaseAlone(t *testing.T) {
 	t.Parallel()
 	const newer = "20991231000001"
@@ -106,7 +106,7 @@ func TestMigrateLeavesANewerDatabaseAlone(t *testing.T) {
 	requireSameLines(t, catalog(t, conn), before)
 }
 
-// Whoever only reads passes over a read-only server, and must still hear that it cannot read these tables.
+// A program that only reads accepts a read-only server, but must still learn that it cannot read these tables.
 func TestCheckReportsATooNewReadOnlyServer(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)

@@ -26,8 +26,8 @@ const (
 	adoptingName      = "adopting"
 )
 
-// Interrupted wherever it says that it has come to something new, and continued, a conversion ends as one does that nobody
-// interrupts: no row is lost or there twice.
+// Interrupted at any of its reported steps, and continued, a conversion ends like one without interruptions: no row
+// is lost or doubled.
 func TestAdoptContinuesWhereverItWasInterrupted(t *testing.T) {
 	t.Parallel()
 	wholeURL, interruptedURL := referenceDatabase(t, partitioned), referenceDatabase(t, partitioned)

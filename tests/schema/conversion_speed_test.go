@@ -10,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
-// A quarter of the rows are executions, nine of ten of which have ended, each with an attempt, a completion and a lease
-// event. The figure is for a person: make soak prints it for a million rows in 256 partitions.
+// A quarter of the rows are executions; nine of ten have ended, each with an attempt, a completion and a lease event.
+// The figure is for a person: make soak prints it for a million rows in 256 partitions.
 func TestAdoptSpeed(t *testing.T) {
 	t.Parallel()
 	n := soak.Size(t, 1_000, 250_000)

@@ -47,7 +47,7 @@ func deployerOn[D schema.Database](database D) deployer {
 	}
 }
 
-// poolOfOne has a single connection: whoever takes two waits for ever.
+// poolOfOne has a single connection: a caller that takes two waits for ever.
 func poolOfOne(t *testing.T, databaseURL string) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(databaseURL)
@@ -200,7 +200,7 @@ func TestDatabaseConnectsLikeThePool(t *testing.T) {
 	}
 }
 
-// M27: two deployers at once, whatever each was given: the second waits for the first, and finds nothing left to do.
+// M27: two concurrent deployers, with any options: the second waits for the first, and finds nothing left to do.
 func TestSecondDeployerWaitsForTheFirst_M27(t *testing.T) {
 	t.Parallel()
 	type outcome struct {
@@ -223,7 +223,7 @@ func TestSecondDeployerWaitsForTheFirst_M27(t *testing.T) {
 				if _, err := schema.Rollback(t.Context(), databaseURL, last[0].Version, schema.Options{}); err != nil {
 					t.Fatal(err)
 				}
-				// The first one comes as far as the ledger, which somebody holds, and tries again.
+				// The first one gets as far as the ledger, which is locked, and tries again.
 				exec(t, observer, "BEGIN; LOCK TABLE ffx_schema_migrations IN SHARE MODE")
 				start := func(d deployer, log *slog.Logger) <-chan outcome {
 					done := make(chan outcome, 1)
@@ -261,7 +261,8 @@ func TestSecondDeployerWaitsForTheFirst_M27(t *testing.T) {
 	}
 }
 
-// Many callers on one small pool: who waits for the lock holds no connection of the pool that the one at work needs.
+// Many callers on one small pool: a caller that waits for the lock holds no connection of the pool that the working
+// one needs.
 func TestDeployersShareAPoolOfOne_M27(t *testing.T) {
 	t.Parallel()
 	pool := poolOfOne(t, pgtest.EmptyDatabase(t))

@@ -15,7 +15,7 @@ import (
 )
 
 // formerVersions are the migrations that made the schema before they became one file per subject. None of those after
-// 08 was released. testdata/former_schema.sql is the dump of what they made.
+// 08 was released. testdata/former_schema.sql is the dump of their result.
 const formerVersions = "01 02 03 04 05 06 07 08 09 10 11 12 13 14 15 16 17 18 19 20 23 26 27 28 29 30 31 32 33 34 35 36 37 38 39"
 
 // formerDatabase returns a database as the former migrations left it, with their ledger.
@@ -32,8 +32,8 @@ func formerDatabase(t *testing.T) string {
 	return databaseURL
 }
 
-// physical describes what catalog and described leave out: the order of columns, how values are stored, the options of
-// columns and functions, and types.
+// physical describes the facts that catalog and described leave out: the order of columns, how values are stored, the
+// options of columns and functions, and types.
 func physical(t *testing.T, db schema.Querier) []string {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `
@@ -94,7 +94,7 @@ var gone = []string{
 	"ffx_ff_suspend_dedup_age_idx", "ffx_ff_suspension_current_timeout_idx", "ffx_ff_waitpoint_pending_expiry_idx",
 }
 
-// changed are pieces of text in the former lines, and what they are now.
+// changed are pieces of text in the former lines, and their present forms.
 var changed = []struct{ in, former, now string }{
 	{"column ffx_ready 7 kind ", "not null f", "not null t"},
 	{
@@ -141,7 +141,7 @@ var changed = []struct{ in, former, now string }{
 // added are columns and tables that the former schema had not.
 var added = []string{"ff_attempt.ffx_resumed_at_ms", "ffx_pruned_member"}
 
-// isAdded tells whether a line is about a column or table in added.
+// isAdded reports whether a line is about a column or table in added.
 func isAdded(line string) bool {
 	return slices.ContainsFunc(added, func(name string) bool {
 		table, column, isColumn := strings.Cut(name, ".")
@@ -153,7 +153,7 @@ func isAdded(line string) bool {
 	})
 }
 
-// isGone tells whether a line is about a column or index in gone.
+// isGone reports whether a line is about a column or index in gone.
 func isGone(line string) bool {
 	return slices.ContainsFunc(gone, func(name string) bool {
 		table, column, isColumn := strings.Cut(name, ".")

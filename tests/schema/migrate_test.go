@@ -288,7 +288,7 @@ func TestMigrateErrorsHoldNoPassword(t *testing.T) {
 	}
 }
 
-// migratorWaits is true while somebody in this database waits for an advisory lock.
+// migratorWaits is true while a session in this database waits for an advisory lock.
 const migratorWaits = `
 	SELECT EXISTS (
 		SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = database

@@ -7,8 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
-// M26: the reference seeds partition counts that it does not use. They are written as it writes them
-// and read by nobody.
+// M26: the reference seeds partition counts that it does not use. They are written in its form and never read.
 func TestPartitionCountsAreTheReferences_M26(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
@@ -49,8 +48,7 @@ func TestAnnotationsDecideNothing_M27(t *testing.T) {
 	}
 }
 
-// M33: objects that the reference makes and nobody uses exist all the same; a FlowFabric server and its
-// later migrations expect them.
+// M33: unused objects of the reference exist all the same; a FlowFabric server and its later migrations expect them.
 func TestUnusedObjectsOfTheReferenceAreKept_M33(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)

@@ -65,7 +65,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// What an interrupted call left is made anew.
+// The remains of an interrupted call are made again.
 func TestShareContinuesAfterAnInterruption(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)

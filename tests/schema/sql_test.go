@@ -30,7 +30,7 @@ var migrators = []migrator{
 		func(t *testing.T, conn *pgx.Conn, files []schema.File) { oneByOne(t, conn, files[1].Text) },
 	},
 	{
-		// goose: what stands between the annotations in one message, and its own record, in one transaction.
+		// goose: the text between the annotations in one message, and its own record, in one transaction.
 		schema.Goose,
 		func(t *testing.T, conn *pgx.Conn, files []schema.File) {
 			up, _ := gooseStatements(t, files[0].Text)
@@ -159,14 +159,14 @@ func filesOf(t *testing.T, step schema.Step, format schema.Format) []schema.File
 	return files
 }
 
-// functionSettings is what functions remember of the search_path they were made with.
+// functionSettings are the search_paths that functions were created with.
 const functionSettings = `
 	SELECT coalesce(string_agg(proname || ' ' || proconfig::text, ', ' ORDER BY proname), '')
 	FROM pg_proc
 	WHERE pronamespace = quote_ident(current_schema())::regnamespace AND proconfig IS NOT NULL`
 
-// Each format makes what Migrate makes, file by file or joined, in the schema of the search_path or a named one, and
-// takes it back; the engine works on it, and Migrate finds nothing to do.
+// Each format makes the same objects as Migrate, file by file or joined, in the schema of the search_path or a named
+// one, and rolls them back; the engine works on it, and Migrate finds nothing to do.
 func TestSQLEqualsMigrate(t *testing.T) {
 	t.Parallel()
 	for _, m := range migrators {
@@ -282,7 +282,7 @@ func TestSQLAlternatesWithMigrate(t *testing.T) {
 	}
 }
 
-// A22: by whomever a migration is run, it makes nothing on other nodes of Citus.
+// A22: a migration makes nothing on other nodes of Citus, for every role.
 func TestSQLStaysLocalOnCitus(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pgtest.EmptyDatabase(t))

@@ -23,7 +23,7 @@ func lazyPool(t *testing.T, databaseURL string) *pgxpool.Pool {
 	return pool
 }
 
-// outbox is what the tests need of one of the four: its names and how FlowFabric inserts into it.
+// outbox has the names of one of the four outboxes, and FlowFabric's insert into it.
 type outbox struct {
 	name, table, channel string
 	insert               string
@@ -67,7 +67,7 @@ func onEitherOrigin(t *testing.T, test func(t *testing.T, databaseURL string)) {
 	})
 }
 
-// notifications returns what conn receives up to the one that this call sends itself.
+// notifications returns the notifications of conn up to the one that this call sends itself.
 func notifications(t *testing.T, conn, sender *pgx.Conn, channel string) []string {
 	t.Helper()
 	const end = "end of test"

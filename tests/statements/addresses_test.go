@@ -15,7 +15,7 @@ var (
 	byAddress = regexp.MustCompile(`^(?:WHERE )?(?:(\w+)\.)?ctid = `)
 )
 
-// partOfTheKey says for what part of its key a write by address need not name a column, and why.
+// partOfTheKey names the columns of its key that a write by address may omit, and why.
 var partOfTheKey = map[string][]string{
 	// The rest of the key is the order of the queue, and may change.
 	"ffx_ready": {"lane_id", "rank", "created_at_ms"},
@@ -82,7 +82,7 @@ func writeByAddress(p part) (table, alias string, addressed bool) {
 	return table, alias, addressed
 }
 
-// The check sees what it is about.
+// The check finds such writes.
 func TestWritesByAddressAreFound(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]bool{

@@ -33,7 +33,8 @@ func TestHeapOnlyClaimsRenewalsAndCompletions(t *testing.T) {
 		after := read()
 		xid := fixture.Texts(t, tx, "SELECT pg_current_xact_id()::text")[0]
 		fixture.Commit(t, tx)
-		// A page is cleared of what no snapshot of the server needs any more, those of other tests included.
+		// A page is cleared of versions that no snapshot of the server needs any more, including those of other
+		// tests.
 		fixture.Await(t, "older transactions to end", func() bool {
 			return fixture.Texts(t, f.Pool, "SELECT (pg_snapshot_xmin(pg_current_snapshot()) > $1::text::xid8)::text", xid)[0] == "true"
 		})
@@ -81,7 +82,7 @@ func TestHeapOnlyIndexesHoldNoHotColumn(t *testing.T) {
 	queries := fixture.Queries(t)
 	for _, c := range []struct {
 		table string
-		// What these columns hold does not change where an execution has neither delay nor deadline nor gate nor timeout.
+		// These columns do not change if an execution has no delay, deadline, gate or timeout.
 		kept       []string
 		statements []string
 	}{

@@ -18,7 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// A rule that stands in a function of the schema costs what it would cost in the statement: the planner puts it there.
+// A rule in a function of the schema costs as much as in the statement: the planner inlines it.
 func TestPlansInlineSchemaFunctions(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	functions := fixture.Texts(t, p.Pool, `SELECT proname FROM pg_proc AS f JOIN pg_language AS l ON l.oid = f.prolang
@@ -49,8 +49,8 @@ func TestPlans(t *testing.T) {
 	checkPlans(t, fixture.NewPlanner(t))
 }
 
-// After `ff migrate share` the tables have indexes of FlowFabric too. No statement finds its rows by them, whatever the
-// statistics say.
+// After `ff migrate share` the tables have indexes of FlowFabric too. No statement finds its rows by them, with any
+// statistics.
 func TestPlansOfASharedDatabase(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	if _, err := schema.Share(t.Context(), p.Url, schema.Options{}); err != nil {
@@ -139,8 +139,8 @@ func checkPlans(t *testing.T, p *fixture.Planner) {
 	p.Check(t, "analysed when all was waiting")
 }
 
-// A worker begins on an empty database that somebody has analysed. What it asks for while it waits is planned then,
-// and the plans are kept while the tables fill: none may read a table from end to end.
+// A worker begins on an empty database that was analysed. Its polling statements are planned then, and the plans are
+// kept while the tables fill: none may read a table from end to end.
 func TestPlansOfPollsOnAnEmptyDatabase(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	p.Exec(t, "ANALYZE")
@@ -161,8 +161,8 @@ func TestPlansOfPollsOnAnEmptyDatabase(t *testing.T) {
 	p.WantNoWalk(t, "with the first executions", polls)
 }
 
-// A plan that was made when a table held a dozen rows is kept while a burst fills it, until the table is analysed
-// again: whoever names its rows looks them up even so.
+// A plan that was made when a table had a dozen rows is kept while a burst fills it, until the table is analysed
+// again: statements that name their rows look them up even so.
 func TestPlansOfNamedRowsInSmallTables(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	add := func() {
@@ -209,9 +209,9 @@ func TestPlansOfUniformEdges(t *testing.T) {
 	p.WantNamed(t, "analysed with one fan of two", one)
 }
 
-// A flow of thousands may be under creation when a table is vacuumed or analysed: rows in progress count as none, and the
-// planner takes the table for nearly empty, or for one of many pages with a handful of rows, until it is analysed again.
-// No index is better than another then; and what a statement joins may as well be read whole, for each row of its input.
+// A flow of thousands may be under creation when a table is vacuumed or analysed: rows in progress count as none, and
+// the planner takes the table for nearly empty, or for one of many pages with a handful of rows, until it is analysed
+// again. No index is better than another then, and a joined table may be read in full, for each row of the input.
 func TestPlansMadeDuringAFlowCreation(t *testing.T) {
 	const size = 2000
 	for _, before := range []string{"", "ANALYZE", "none"} {
@@ -255,7 +255,7 @@ func TestPlansMadeDuringAFlowCreation(t *testing.T) {
 	}
 }
 
-// fanOut is a flow of n nodes of which one leads to all others.
+// fanOut is a flow of n nodes, one of which leads to all others.
 func fanOut(n int) engine.FlowSpec {
 	spec := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "root", Spec: engine.ExecutionSpec{Kind: "test"}}}}
 	for i := range n - 1 {
@@ -271,8 +271,8 @@ func TestPlansWithoutStatistics(t *testing.T) {
 	p.Check(t, "never analysed, 20,000 executions")
 }
 
-// In a caller's transaction statements find their rows by their keys too, whatever the caller has set and whatever the
-// statistics say.
+// In a caller's transaction statements also find their rows by their keys, with any settings of the caller and any
+// statistics.
 func TestPlansInACallersTransaction(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	p.InCallers(t, fixture.BadSettings)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A statement is one of queries/*.sql, in parts: its CTEs by name, in order, and "" for what comes after them.
+// A statement is one of queries/*.sql, in parts: its CTEs by name, in order, and "" for the rest.
 type statement struct {
 	name  string
 	file  string
@@ -86,7 +86,7 @@ func (s statement) part(name string) (part, bool) {
 	return s.parts[at], true
 }
 
-// Who meets one of many CTEs reads first what it holds.
+// Each of many CTEs begins with a description.
 func TestQueriesDescribeTheirCTEs(t *testing.T) {
 	t.Parallel()
 	for _, s := range statements(t) {
@@ -101,7 +101,7 @@ func TestQueriesDescribeTheirCTEs(t *testing.T) {
 	}
 }
 
-// Twins are parts of statements that say the same, save for what is named here.
+// Twins are equal parts of statements, except for the differences named here.
 type twins struct {
 	a, b   string   // statement.part
 	rename []string // in a, before the comparison: old, new, old, new
@@ -112,7 +112,7 @@ type twins struct {
 // The time of the slow path is that of an earlier statement.
 var slowTime = []string{"(SELECT now_ms FROM clock)", "@now_ms::bigint"}
 
-// What is there once is given by itself, not in an array, and its time with it.
+// Single values are passed as they are, not in an array, and so is their time.
 
 var oneOfMany = []string{
 	"candidate AS c", "candidates AS c", "claimed AS n", "numbered AS n", "c.now_ms", "(SELECT now_ms FROM clock)", "n.now_ms", "(SELECT now_ms FROM clock)",
@@ -202,7 +202,7 @@ var twinStatements = []twins{
 		}, oneOfMany...),
 	},
 
-	// The slow path of the claim is given what it decided, and finds the queue entry by its key.
+	// The slow path of the claim gets its decisions as input, and finds the queue entry by its key.
 	{
 		a: "ClaimFromHead.claimed", b: "LeaseTakenExecutions.leased",
 		rename: append([]string{"candidates AS c", "input AS i", "= c.", "= i.", "ARRAY[c.", "ARRAY[i."}, slowTime...),
@@ -388,10 +388,10 @@ var twinStatements = []twins{
 		onlyB: []string{"x.execution_id >= i.from_id", "x.execution_id <= @to_id::uuid", "ORDER BY x.execution_id"},
 	},
 
-	// What gives a lease back says so as what ends one.
+	// Returning a lease writes the same event as ending one.
 	{a: "EndSucceeded.", b: "ReturnLeases.lease_events", rename: []string{"ended_attempts AS a", "returned_attempts AS a"}},
 
-	// One waits for locks, the other skips what others hold.
+	// One waits for locks, the other skips locked rows.
 	{a: "LockExecutions.input", b: "TakeExecutions.input"},
 	{a: "LockExecutions.", b: "TakeExecutions.", onlyA: []string{"FOR NO KEY UPDATE"}, onlyB: []string{"FOR NO KEY UPDATE SKIP LOCKED"}},
 	{a: "LockAttempts.input", b: "TakeAttempts.input"},
@@ -425,7 +425,7 @@ func linesOf(t *testing.T, all map[string]statement, name string) []string {
 type rule struct {
 	name string
 	text string // X and Y stand for table aliases
-	mark string // what no other part may have; empty: no such test
+	mark string // text that no other part may have; empty: no such test
 	in   map[string]string
 }
 

@@ -37,7 +37,7 @@ func TestRoundTripsAreConstant_E30_E32(t *testing.T) {
 	plain := func(*engine.ExecutionSpec) {}
 	for _, c := range []struct {
 		name    string
-		spec    func(*engine.ExecutionSpec) // of what is created before; nil: nothing is, unless it is started, too
+		spec    func(*engine.ExecutionSpec) // of an execution created before; nil: there is none, unless it is started, too
 		started bool
 		do      func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, n int) error
 		fast    string // the one statement it consists of; "" for those of several
@@ -189,7 +189,8 @@ func TestRoundTripsAreConstant_E30_E32(t *testing.T) {
 	}
 }
 
-// In a caller's transaction the savepoint travels with the statement, and what finds something takes the way back.
+// In a caller's transaction the savepoint travels with the statement, and a creation that finds an existing row goes
+// back to it.
 func TestRoundTripsOfCreationsInATransaction(t *testing.T) {
 	shared := fixture.NewCloned(t)
 	log := new(fixture.RoundTripLog)

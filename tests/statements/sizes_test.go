@@ -68,8 +68,8 @@ func sized(t *testing.T) (*fixture.Fixture, *sizeLog) {
 	return f, log
 }
 
-// Many payloads are sent in several statements. In a soak they are more than a gigabyte, which is more than a message to a
-// server can hold. What is stored is compressed well.
+// Many payloads are sent in several statements. In a soak they are more than a gigabyte, which is more than a message
+// to a server can hold. The stored rows are compressed well.
 func TestCreateMoreThanOneStatementHolds(t *testing.T) {
 	f := fixture.New(t)
 	payload := make([]byte, engine.DefaultMaxPayload)
@@ -225,7 +225,7 @@ func TestStatementsStayBelowTheirShare(t *testing.T) {
 	}
 }
 
-// What is larger than a statement's share by itself is a statement of its own.
+// An item larger than a statement's share is a statement of its own.
 func TestItemAboveTheShareHasItsOwnStatement(t *testing.T) {
 	f := fixture.New(t)
 	f.Engine = f.EngineOn(t, f.Pool, engine.Config{MaxPayload: 32 << 20})

@@ -44,7 +44,7 @@ func TestSettleStatementsAreConstant(t *testing.T) {
 		name     string
 		together bool
 		settle   func(f *fixture.Flows, t *testing.T, flow id.FlowID, keys ...string)
-		want     string // state of whatever waited
+		want     string // state of the waiting ones
 	}{
 		{"complete_fan_in", true, (*fixture.Flows).Succeed, fixture.StateReady},
 		{"complete_side_by_side", false, (*fixture.Flows).Succeed, fixture.StateReady},
@@ -73,7 +73,7 @@ func TestSettleStatementsAreConstant(t *testing.T) {
 	}
 }
 
-// One upstream may hold up many: what a completion or failure moves is one statement for all.
+// One upstream may block many: a completion or failure moves all of them in one statement.
 func TestSettleFanOutStatementsAreConstant(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -115,7 +115,7 @@ func TestSettleFanOutStatementsAreConstant(t *testing.T) {
 	}
 }
 
-// A skip takes one round of statements for each level, whatever their width.
+// A skip takes one round of statements for each level, of any width.
 func TestSkipStatementsGrowWithLevelsOnly(t *testing.T) {
 	f, log := fixture.LoggedFixture(t)
 	count := func(levels, width int) int {

@@ -119,7 +119,7 @@ func TestAdoptedDatabaseStoresLongTags(t *testing.T) {
 	}
 }
 
-// What this library is asked to store is refused above a kilobyte, naming the tag and the limit.
+// This library refuses to store tags above a kilobyte, naming the tag and the limit.
 func TestLongInstanceTagIsRefused(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t)

@@ -21,22 +21,22 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
-// historyCall is a call on one execution, as somebody made it.
+// historyCall is a call on one execution, by an actor.
 type historyCall struct {
 	execution id.ExecutionID
 	what      string
 	epoch     int64 // of the lease that was presented
 }
 
-// historyAnswer is what was answered. One that never came, or tells of a lost connection, is unknown: the call may
-// have been done, or not, at any time since.
+// historyAnswer is the answer. One that never came, or reports a lost connection, is unknown: the call may have been
+// done, or not, at any time since.
 type historyAnswer struct {
 	unknown bool
 	epoch   int64 // of the lease that was given
 	err     error
 }
 
-// heldBy is the state of a lease: nobody's, somebody's or the last one's, and the newest epoch.
+// heldBy is the state of a lease: without a holder, held, or ended, and the newest epoch.
 type heldBy struct {
 	phase string
 	epoch int64
@@ -48,7 +48,8 @@ const isHeld = "held"
 
 const hasDone = "done"
 
-// leaseHistories is the model of a lease. What it may be after a call, given the answer: none if the answer is wrong.
+// leaseHistories is the model of a lease. It returns the possible states after a call, given the answer: none if the
+// answer is wrong.
 var leaseHistories = porcupine.NondeterministicModel{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		byExecution := make(map[id.ExecutionID][]porcupine.Operation)
@@ -74,7 +75,7 @@ var leaseHistories = porcupine.NondeterministicModel{
 				return nil
 			}
 		case errors.Is(answer.err, engine.ErrLeaseExpired):
-			// The clock went on: whoever holds it may be told so, and keeps it until somebody takes it.
+			// The clock moved on: a holder may learn so from a call, and keeps the lease until another takes it.
 			if s.phase != isHeld || s.epoch != call.epoch {
 				return nil
 			}
@@ -124,7 +125,7 @@ type historian struct {
 	leases []engine.Lease
 }
 
-// record makes a call and notes what was answered on each execution.
+// record makes a call and records the answer for each execution.
 func (h *historian) record(actor int, make func() (map[historyCall]historyAnswer, error)) {
 	called := time.Since(h.begun)
 	answers, err := make()
@@ -159,8 +160,8 @@ func (h *historian) create(ctx context.Context) {
 	}
 }
 
-// each notes that a call may have concerned every execution that was there at some time during it. What is known to be
-// done is left out: nothing concerns it any more.
+// each records that a call may have concerned every execution that existed at some time during it. Ended ones are
+// left out: nothing concerns them any more.
 func (h *historian) each(what string, unknown bool, before []id.ExecutionID) map[historyCall]historyAnswer {
 	answers := make(map[historyCall]historyAnswer)
 	for _, x := range append(before, h.opened()...) {
@@ -239,7 +240,7 @@ func (h *historian) isEnough(timeIsOver bool) bool {
 	return timeIsOver && len(h.leases) >= 60 || len(h.calls) >= mostCalls
 }
 
-// expire lets time go on, and whoever is silent lose the lease.
+// expire advances the clock, so that silent holders lose their leases.
 func (h *historian) expire(ctx context.Context, actor int, e *engine.Engine) {
 	h.Advance(fixture.LeaseTTL / 2)
 	h.record(actor, func() (map[historyCall]historyAnswer, error) {
@@ -250,8 +251,8 @@ func (h *historian) expire(ctx context.Context, actor int, e *engine.Engine) {
 }
 
 // Whatever processes do to the same leases at once, and however often their connections are cut, there is an order of
-// their calls, each at some moment between its beginning and its answer, in which one by one they would have been
-// answered the same.
+// their calls, each at some moment between its beginning and its answer, in which one by one they would have had the
+// same answers.
 func TestHistoriesAreLinearizable(t *testing.T) {
 	f := fixture.NewCloned(t)
 	h := &historian{Fixture: f, begun: time.Now(), open: make(map[id.ExecutionID]bool)}
@@ -270,7 +271,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 		actors.Go(func() {
 			for !h.isEnough(!goesOn()) {
 				switch rand.IntN(40) {
-				case 0: // somebody's connection is cut
+				case 0: // a connection is cut
 					_, _ = f.Pool.Exec(ctx,
 						"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", others[rand.IntN(len(others))].Name)
 				case 1, 2, 3, 4:

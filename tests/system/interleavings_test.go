@@ -13,8 +13,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// A claim whose snapshot is older than another claim of the same execution, and whatever came of it, gives no epoch
-// a second time.
+// A claim whose snapshot is older than another claim of the same execution, and all its effects, assigns no epoch a
+// second time.
 func TestClaimWithAnOldSnapshotRepeatsNoEpoch(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -91,8 +91,7 @@ func TestClaimWithAnOldSnapshotRepeatsNoEpoch(t *testing.T) {
 	}
 }
 
-// A completion leaves the tags as they are by then, not as its snapshot has them. (A claim passes over what was changed
-// since its own.)
+// A completion keeps the present tags, not those of its snapshot. (A claim skips rows that changed since its own.)
 func TestCompletionKeepsConcurrentTags(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Create(t)
@@ -120,7 +119,7 @@ func TestCompletionKeepsConcurrentTags(t *testing.T) {
 	}
 }
 
-// A background job decides about what it locked, not about what its snapshot showed.
+// A background job decides about the rows it locked, not about those in its snapshot.
 func TestJobDecidesOnLockedRows(t *testing.T) {
 	renew := func(t *testing.T, e *engine.Engine, l engine.Lease) {
 		if _, err := e.RenewLease(t.Context(), l, time.Hour); err != nil {
@@ -258,7 +257,7 @@ func TestRenewalDuringAnExpiryNeverWaits(t *testing.T) {
 	f.WantState(t, c.ID, fixture.StateReturned)
 }
 
-// What is committed while a holder's call waits for the execution decides the call.
+// A change committed while a holder's call waits for the execution decides the call.
 func TestHolderCallDecidesAfterTheLock(t *testing.T) {
 	cancelled := `lifecycle_phase = 'cancelled', ownership_state = 'unowned', eligibility_state = 'not_applicable',
 		public_state = 'cancelled', attempt_state = 'cancelled', blocking_reason = NULL, terminal_at_ms = 1`
@@ -273,7 +272,7 @@ func TestHolderCallDecidesAfterTheLock(t *testing.T) {
 	} {
 		for call, do := range fixture.HolderCalls {
 			if call == "renew" || call == "release" || call == "complete and claim" {
-				continue // they wait for nobody
+				continue // they never wait
 			}
 			t.Run(change.name+"/"+call, func(t *testing.T) {
 				f := fixture.New(t)
@@ -337,7 +336,7 @@ func TestCompletionResolvesAFlowJoinedMeanwhile(t *testing.T) {
 
 // Of two creations with one key, or of one id, the second waits for the first.
 func TestConcurrentCreationsWaitForEachOther(t *testing.T) {
-	type by struct{ key, id bool } // what the two have in common
+	type by struct{ key, id bool } // the values that the two share
 	for _, c := range []struct {
 		name          string
 		first, second by

@@ -9,14 +9,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// blockTable are blocks for each reason, and what frees from them.
+// blockTable are blocks for each reason, and the calls that end them.
 var blockTable = func() []transition {
 	var table []transition
 	for _, b := range []struct {
 		reason      state.BlockingReason
 		eligibility string
 		public      string
-		listed      bool // in the table of what is blocked: budgets and quotas have their gate
+		listed      bool // in the table of blocked executions: budgets and quotas have their gate
 	}{
 		{state.PausedByOperator, "blocked_by_operator", "waiting", true},
 		{state.PausedByPolicy, "blocked_by_lane_state", "waiting", true},

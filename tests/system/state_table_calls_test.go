@@ -12,7 +12,7 @@ import (
 
 // The calls of the state table: each operation in all of its forms.
 
-// specOf is what the state table creates, and changes to it.
+// specOf is the spec of the state table, and changes to it.
 func specOf(f *fixture.Fixture, x *subject, change func(*engine.ExecutionSpec, time.Time)) engine.ExecutionSpec {
 	spec := engine.ExecutionSpec{
 		ID: x.x, Lane: f.Lane, Kind: "test", Payload: []byte{1}, Priority: 7, Creator: "tester",
@@ -24,7 +24,7 @@ func specOf(f *fixture.Fixture, x *subject, change func(*engine.ExecutionSpec, t
 	return spec
 }
 
-// creations create one and many, by whatever statement they take.
+// creations create one and many, by each statement.
 func creations(change func(*engine.ExecutionSpec, time.Time)) []call {
 	many := func(fill int) func(context.Context, *stage, []*subject) error {
 		return func(ctx context.Context, s *stage, subjects []*subject) error {
@@ -268,7 +268,7 @@ var granting = []call{single("IssueClaimGrant", func(ctx context.Context, s *sta
 	return err
 })}
 
-// grantingNext issues claim grants for what is next.
+// grantingNext issues claim grants for the next executions.
 var grantingNext = []call{{"ClaimForWorker", func(ctx context.Context, s *stage, subjects []*subject) error {
 	for range subjects {
 		if _, found, err := s.e.Grants().ClaimForWorker(ctx, s.WorkerSpec()); !found || err != nil {
@@ -278,7 +278,7 @@ var grantingNext = []call{{"ClaimForWorker", func(ctx context.Context, s *stage,
 	return nil
 }}}
 
-// leasing calls what gives a lease, for each subject.
+// leasing makes a call that gives a lease, for each subject.
 func leasing(name string, lease func(context.Context, *stage, *subject) (engine.Claimed, error)) []call {
 	return []call{single(name, func(ctx context.Context, s *stage, x *subject) error {
 		claimed, err := lease(ctx, s, x)

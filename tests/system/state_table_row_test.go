@@ -16,10 +16,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// wholeRow is all that the database holds of an execution, by column: "state" is the six columns of the state table,
-// "0.outcome" a column of attempt 0, "raw.x" a key of the document, "events" every event in the order of its outbox.
-// What is NULL has no entry. Instants are counted from the start of the fixture's clock; ids are numbered in the order
-// in which they appear, "A1" the first attempt, "L1" the first lease.
+// wholeRow is the whole content of the database about an execution, by column: "state" is the six columns of the
+// state table, "0.outcome" a column of attempt 0, "raw.x" a key of the document, "events" every event in the order of
+// its outbox. NULLs have no entry. Instants are counted from the start of the fixture's clock; ids are numbered in
+// the order in which they appear, "A1" the first attempt, "L1" the first lease.
 type wholeRow map[string]string
 
 // with returns the row with changes: "-" removes a column, "now" is the instant given, "now+1s" one second later.
@@ -76,7 +76,7 @@ func atInstant(text string, now time.Time) string {
 	})
 }
 
-// instant renders milliseconds. A deadline of what has ended is negative, and 0 is none.
+// instant renders milliseconds. The deadline of an ended execution is negative, and 0 is none.
 func instant(ms int64) string {
 	switch {
 	case ms == 0:

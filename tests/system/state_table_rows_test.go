@@ -18,7 +18,7 @@ var created = wholeRow{
 	"raw.tags": `{"cairn.instance_id":"i-1"}`, "raw.last_mutation_at": "now", "raw.total_attempt_count": "0",
 }
 
-// limited is the policy of what is to be retried once, and may lose one lease.
+// limited is a policy that allows one retry and one lost lease.
 func limited(spec *engine.ExecutionSpec, now time.Time) {
 	spec.Deadline = now.Add(time.Hour)
 	spec.Policy = &policy.Execution{
@@ -45,7 +45,7 @@ var member = wholeRow{"state": fixture.StateHeld, "flow_id": "F1", "group": "0 s
 
 var isMutation = wholeRow{"last_mutation_at_ms": "now"}
 
-// firstLease and so on are what a claim writes.
+// firstLease and so on are the columns that a claim writes.
 var leased = wholeRow{"state": fixture.StateRunning}.merged(unqueued).merged(isMutation)
 
 var firstLease = leased.merged(wholeRow{
@@ -80,7 +80,7 @@ var resumedLost = leased.merged(wholeRow{
 	"0.lease_expires_at_ms": "now+10s", "0.worker_id": "own", "0.worker_instance_id": "own", "0.resumed_at_ms": "now",
 })
 
-// reclaimed is what a reclaim writes: the attempt ends, and the next one begins.
+// reclaimed has the columns that a reclaim writes: the attempt ends, and the next one begins.
 var reclaimed = left.merged(isMutation).merged(wholeRow{
 	"attempt_index": "1", "attempt_count": "2", "0.outcome": "interrupted_reclaimed", "0.terminal_at_ms": "now",
 	"0.lease_expires_at_ms": "-", "0.timeout_at_ms": "-",
@@ -422,7 +422,7 @@ var stateTable = []transition{
 		events: []string{"ended: skipped at now"},
 	},
 
-	// Cancelling, whoever holds it.
+	// Cancelling, with or without a holder.
 	{
 		name: "cancel, ready", from: "create, limited", calls: cancelling,
 		change: cancelled.merged(unqueued), events: []string{"ended: cancelled at now"},

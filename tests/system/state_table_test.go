@@ -15,8 +15,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// A transition is a row of the state table: what an operation makes of an execution. What change does not name stays
-// as it is, in every column of every table that tells of it.
+// A transition is a row of the state table: the effect of an operation on an execution. All columns that change does
+// not name stay the same, in every table about it.
 type transition struct {
 	name   string
 	from   string        // the transition that leads to the row before it; "": there is no row yet
@@ -24,8 +24,8 @@ type transition struct {
 	calls  []call        // each must do the same
 	change wholeRow
 	events []string
-	again  error // what the same call is answered with when it is repeated, and nothing is written; errActs: it acts again
-	seeded bool  // what another program leaves, which is no operation
+	again  error // the error of the same call when it is repeated, and nothing is written; errActs: it acts again
+	seeded bool  // rows of another program, not an operation
 }
 
 // transitions are the rows of the state table.
@@ -55,7 +55,7 @@ func hold(subjects []*subject, claimed []engine.Claimed) error {
 	return nil
 }
 
-// byHand writes what another program leaves behind.
+// byHand writes rows like another program.
 func (s *stage) byHand(ctx context.Context, x *subject, sql string) error {
 	args := []any{x.x.Partition(), x.x.UUID()}
 	fixture.Handmade.Note(s.Pool.Config().ConnConfig.Database, sql, args)
@@ -89,7 +89,7 @@ func several(name string, do func(context.Context, *engine.Engine, []engine.Leas
 	}}
 }
 
-// claims calls what gives leases until each subject has one more.
+// claims makes a call that gives leases until each subject has one more.
 func claims(name string, do func(ctx context.Context, s *stage, limit int) ([]engine.Claimed, error)) []call {
 	claim := func(limit int) func(context.Context, *stage, []*subject) error {
 		return func(ctx context.Context, s *stage, subjects []*subject) error {

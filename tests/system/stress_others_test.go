@@ -47,7 +47,7 @@ func (s *stress) job(ctx context.Context, what int) error {
 	case 11:
 		_, err = m.PruneCreationKeys(ctx, 100)
 	case 12:
-		// The invariants are judged by the events: these stay. Their locks are what counts here.
+		// The invariants are judged by the events: these stay. Only their locks matter here.
 		tx, began := s.Pool.Begin(ctx)
 		if began != nil {
 			return began
@@ -64,7 +64,7 @@ func (s *stress) job(ctx context.Context, what int) error {
 	return err
 }
 
-// schedule does what a scheduler and its workers do, with grants that are good, and some that are not any more.
+// schedule makes the calls of a scheduler and its workers, with good grants, and some that no longer are.
 func (s *stress) schedule(ctx context.Context, e *engine.Engine, what int) error {
 	g := e.Grants()
 	leases := s.some(1)
@@ -122,7 +122,7 @@ func (s *stress) keepGrant(grant engine.ClaimGrant) {
 	s.grants = append(s.grants, grant)
 }
 
-// grant returns one of the newest, whatever has become of it.
+// grant returns one of the newest, in any state.
 func (s *stress) grant() (grant engine.ClaimGrant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +132,7 @@ func (s *stress) grant() (grant engine.ClaimGrant) {
 	return grant
 }
 
-// oversee does what an operator does to the lane and to the worker. A pause is taken back at once, so that work goes on.
+// oversee makes an operator's calls on the lane and the worker. A pause is ended at once, so that work goes on.
 func (s *stress) oversee(ctx context.Context, e *engine.Engine, what int) error {
 	o, instance := e.Operator(), id.WorkerInstanceID(s.Name)
 	switch what {

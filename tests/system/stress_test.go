@@ -167,7 +167,7 @@ func (s *stress) act(ctx context.Context, t *testing.T, e *engine.Engine, what i
 	return nil
 }
 
-// operators are what an operator does to executions, among it.
+// operators are an operator's calls on executions, among it.
 var operators = []func(context.Context, engine.Operator, id.ExecutionID) error{
 	func(ctx context.Context, o engine.Operator, x id.ExecutionID) error {
 		_, err := o.ReplayExecution(ctx, x, engine.ReplayCompleted)

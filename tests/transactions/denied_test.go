@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// Who is refused learns what to mend, and no text tells the password.
+// A refused program learns how to fix it, and no text contains the password.
 func TestDeniedAccessNamesTheGrant(t *testing.T) {
 	f := fixture.NewCloned(t)
 	stranger := f.Stranger(t)
@@ -48,7 +48,7 @@ func TestDeniedAccessNamesTheGrant(t *testing.T) {
 				}
 				want := c.text
 				if name == "no rights" && call == "prepare" {
-					want = "GRANT SELECT" // which says what is missing, all of it
+					want = "GRANT SELECT" // which names all that is missing
 				}
 				if text := err.Error(); !strings.Contains(text, want) || strings.Contains(text, secret) {
 					t.Errorf("%s: %q, want %q in it, and no password", call, text, want)

@@ -28,8 +28,8 @@ func defaultsTo(level pgx.TxIsoLevel) func(*pgxpool.Config) {
 
 var higherLevels = []pgx.TxIsoLevel{pgx.Serializable, pgx.RepeatableRead}
 
-// Whatever a pool defaults to, the engine's transactions run at READ COMMITTED: above it, those that stand in each
-// other's way are aborted again and again.
+// With any default of a pool, the engine's transactions run at READ COMMITTED: above it, conflicting ones are aborted
+// again and again.
 func TestPoolsWithAnotherDefaultIsolation(t *testing.T) {
 	for _, level := range higherLevels {
 		t.Run(string(level), func(t *testing.T) {
@@ -62,7 +62,7 @@ type labour struct {
 	eng *engine.Engine
 }
 
-// work creates n executions in all ways, and settles what the lane has in all ways.
+// work creates n executions in all ways, and settles the executions of the lane in all ways.
 func (l *labour) work(ctx context.Context, n int) error {
 	claimer, err := l.eng.NewClaimer(l.Worker())
 	if err != nil {
@@ -166,7 +166,7 @@ func (l *labour) job(ctx context.Context, round int) error {
 	return err
 }
 
-// settleAll settles what the others have left.
+// settleAll settles the rest.
 func (l *labour) settleAll(ctx context.Context) error {
 	l.Advance(time.Hour)
 	for ctx.Err() == nil {
@@ -234,7 +234,7 @@ func TestTransactionsRunAtReadCommitted(t *testing.T) {
 	})
 }
 
-// What the server refuses at the commit is not reported as done, and the connection is good for more.
+// A commit that the server refuses is not reported as done, and the connection stays usable.
 func TestRefusedCommitIsReported(t *testing.T) {
 	const refuse = "IF current_setting('test.refuse', true) = 'on' THEN RAISE EXCEPTION 'not today'; END IF"
 	eachCommit(t, refuse, func(t *testing.T, o fixture.Operation, f *fixture.Fixture) {

@@ -72,7 +72,7 @@ func waitingOperations() []struct {
 	return found
 }
 
-// A statement that takes longer than the server lets it is told, leaves nothing half-done, and may be repeated.
+// A statement that exceeds the server's limit is reported, leaves nothing half-done, and may be repeated.
 func TestOperationsReportAStatementTimeout(t *testing.T) {
 	for _, o := range waitingOperations() {
 		t.Run(o.Name+" waiting for "+o.what, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestOperationsReportAStatementTimeout(t *testing.T) {
 	}
 }
 
-// A connection that is cut in the middle is told, leaves nothing half-done, and the call may be repeated.
+// A connection that is cut in the middle is reported, leaves nothing half-done, and the call may be repeated.
 func TestOperationsReportACutConnection(t *testing.T) {
 	for _, o := range waitingOperations() {
 		t.Run(o.Name+" waiting for "+o.what, func(t *testing.T) {
@@ -171,8 +171,8 @@ func TestWithTxReportsACutConnection(t *testing.T) {
 	f.WantUnchanged(t, l.Execution, before)
 }
 
-// eachCommit runs a test with every operation that writes to the execution, in one statement or in several, in a database
-// in which what changes an execution runs a statement when it is committed.
+// eachCommit runs a test with every operation that writes to the execution, in one statement or in several, in a
+// database in which changes of an execution run a statement at commit.
 func eachCommit(t *testing.T, statement string, test func(t *testing.T, o fixture.Operation, f *fixture.Fixture), setup ...string) {
 	t.Parallel()
 	prepared := func(t *testing.T) *fixture.Fixture {
@@ -194,7 +194,7 @@ func eachCommit(t *testing.T, statement string, test func(t *testing.T, o fixtur
 	}
 }
 
-// The server answers the statement before it commits: what is lost in between is not reported as done.
+// The server answers the statement before it commits: a commit lost in between is not reported as done.
 func TestOperationsReportALostCommitAnswer(t *testing.T) {
 	eachCommit(t, "PERFORM pg_advisory_xact_lock_shared(4711)", func(t *testing.T, o fixture.Operation, f *fixture.Fixture) {
 		l := o.Arrange(t, f)
@@ -207,7 +207,7 @@ func TestOperationsReportALostCommitAnswer(t *testing.T) {
 			defer over.Store(true)
 			return o.Do(ctx, f, victim.Engine, l)
 		})
-		// What waits for nobody may have given up before it was seen, or cut.
+		// An operation that never waits may have given up before it was seen, or cut.
 		fixture.Await(t, "it to wait for a lock", func() bool { return victim.Blocked(t, f) == 1 || over.Load() })
 		victim.Kill(t, f)
 		if err := wait(); !errors.Is(err, engine.ErrTransport) && !errors.Is(err, engine.ErrBusy) && !errors.Is(err, fixture.ErrIdle) {

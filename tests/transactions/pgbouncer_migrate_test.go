@@ -50,7 +50,7 @@ func TestPgBouncerMigrations(t *testing.T) {
 				WHERE locktype = 'advisory' AND datname = current_database()`).Scan(&held)
 			return err == nil && held == 0
 		})
-		// What is set for a migration is not left on the pooler's connections.
+		// Settings of a migration are not left on the pooler's connections.
 		pool := open(t, url)
 		for range 8 {
 			var path string

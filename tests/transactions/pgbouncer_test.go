@@ -89,8 +89,8 @@ func TestPgBouncerFlowsAndReads(t *testing.T) {
 	})
 }
 
-// workThroughBouncer lets a worker do what others create, directly on the server: executions, a retry, a flow, and one
-// that a handler creates in a transaction of its own.
+// workThroughBouncer lets a worker run executions that others create, directly on the server: executions, a retry, a
+// flow, and one that a handler creates in a transaction of its own.
 func workThroughBouncer(t *testing.T, c *fixture.Crew, pool *pgxpool.Pool, poll time.Duration) {
 	t.Helper()
 	c.Work(t, worker.Config{PollInterval: poll}, func(w *worker.Worker) {
@@ -161,7 +161,7 @@ func TestPgBouncerWorkerWithoutAListener(t *testing.T) {
 	})
 }
 
-// It looks once an hour: what others make, it hears of.
+// It polls once an hour, and is notified of others' work.
 func TestPgBouncerWorkerWithItsOwnListener(t *testing.T) {
 	fixture.EachMode(t, func(t *testing.T, open func(*testing.T, string) *pgxpool.Pool) {
 		name := "listener-" + id.NewLeaseID().String()

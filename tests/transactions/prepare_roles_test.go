@@ -81,8 +81,8 @@ func performers(operation string) []engine.Role {
 	return []engine.Role{engine.RoleWorker}
 }
 
-// A role with the grants that `ff migrate grants` prints can do everything that belongs to it. A reader can do none of it,
-// and is told which right is missing.
+// A role with the grants that `ff migrate grants` prints can do everything that belongs to it. A reader can do none
+// of it, and the error names the missing right.
 func TestEachRoleDoesItsOperationsByThePrintedGrants(t *testing.T) {
 	t.Parallel()
 	type database struct {
@@ -127,7 +127,7 @@ func TestEachRoleDoesItsOperationsByThePrintedGrants(t *testing.T) {
 	}
 }
 
-// readArguments returns what gives the arguments of a read by their types.
+// readArguments returns a function that gives the arguments of a read by their types.
 func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeID, lane id.LaneID) func(call string, of reflect.Type) reflect.Value {
 	return func(call string, of reflect.Type) reflect.Value {
 		switch of {
@@ -262,7 +262,7 @@ func TestPrepareNamesEachMissingRight(t *testing.T) {
 	}
 }
 
-// A program that names no role is asked for what creators and workers need, in statements that several tables share.
+// A program that names no role needs the rights of creators and workers, in statements that several tables share.
 func TestPrepareAsksForCreatorsAndWorkersRights(t *testing.T) {
 	f := fixture.NewCloned(t)
 	eng := engineAs(t, f, granted(t, f, engine.RoleCreator))

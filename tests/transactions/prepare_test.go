@@ -92,7 +92,7 @@ func TestPrepare(t *testing.T) {
 	})
 }
 
-// Whoever does not prepare learns the same from the first operation.
+// A program that does not prepare gets the same error from the first operation.
 func TestOperationsOnAnUnfitDatabase(t *testing.T) {
 	for _, c := range []struct {
 		name   string

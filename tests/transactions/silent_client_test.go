@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// silentOrders is what such a process is told, as JSON.
+// silentOrders are the parameters of such a process, as JSON.
 type silentOrders struct {
 	DatabaseURL string
 	Parameters  map[string]string // of its connections
@@ -57,7 +57,7 @@ const inMessage cut = "in the middle of a message"
 
 const beforeSync cut = "in the middle of a round trip"
 
-// What it completes a member with: more than fits a connection's buffers.
+// The result it completes a member with: more than fits a connection's buffers.
 const silentResult = 900 << 10
 
 // stoppingConn stops the process while it sends a large message.
@@ -123,8 +123,8 @@ func beSilent(input io.Reader, output io.Writer) error {
 	return err
 }
 
-// A process that stops in the middle of a call keeps what it has locked for a limited time, wherever it was: its
-// machine goes on answering for it, so the network never tells.
+// A process that stops in the middle of a call keeps its locks for a limited time, at every point: its machine keeps
+// answering for it, so the network never shows it.
 func TestFrozenProcessReleasesItsLocks(t *testing.T) {
 	limited := fixture.Another(t).LimitsTransactions(t)
 	cuts := []cut{beforeMessage, inMessage}
@@ -197,7 +197,7 @@ func TestTransactionTimeLimits(t *testing.T) {
 	}
 }
 
-// Before PostgreSQL 17 what may be cut is sent by itself. What is small travels in one go everywhere.
+// Before PostgreSQL 17 a message that may be cut is sent by itself. Small ones travel together everywhere.
 func TestLargeResultsTakeOneRoundTrip(t *testing.T) {
 	f := fixture.FlowsOn(fixture.New(t))
 	log := new(fixture.RoundTripLog)

@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// flowHolds are what an operation on a flow waits for while somebody else holds it, by what that is.
+// flowHolds are the locks that an operation on a flow waits for, by kind.
 var flowHolds = map[string]func(*testing.T, *fixture.Fixture, pgx.Tx, engine.Lease){
 	"its flow": func(t *testing.T, _ *fixture.Fixture, tx pgx.Tx, l engine.Lease) {
 		fixture.ExecIn(t, tx, "SELECT pg_advisory_xact_lock_shared(ffx_flow_key($1))", fixture.OperationFlow(l))

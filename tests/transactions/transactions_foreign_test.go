@@ -10,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// After a commit that the server refused the connection stays with who has begun the transaction until he rolls it back:
-// he may ask whether it was lost, and nobody else has it meanwhile.
+// After a commit that the server refused, the connection stays with the caller until the rollback: the caller may ask
+// whether it was lost, and no other caller gets it before.
 func TestBeginForeignKeepsItsConnectionAfterARefusal(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Create(t)

@@ -115,7 +115,7 @@ func TestInTxWakesAfterTheCommit(t *testing.T) {
 	}
 }
 
-// fn does not end the transaction; whatever else it does wrong ends it whole.
+// fn does not end the transaction; any other misuse ends it as a whole.
 func TestInTxIsItsOwnEnd(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, "CREATE TABLE orders (number integer)")
@@ -159,7 +159,7 @@ func TestInTxIsItsOwnEnd(t *testing.T) {
 	}
 }
 
-// The options of a creation say what the fields of a spec do.
+// The options of a creation have the effect of the fields of a spec.
 func TestKindCreateOptions(t *testing.T) {
 	f := fixture.NewCloned(t)
 	ctx := t.Context()

@@ -39,7 +39,7 @@ func TestANilTransactionOrPoolIsRefused(t *testing.T) {
 			}
 		}
 		f.WantUnchanged(t, l.Execution, before)
-		if err := o.Do(t.Context(), f, f.Engine, l); err != nil { // the invariants hold for what it leaves
+		if err := o.Do(t.Context(), f, f.Engine, l); err != nil { // the invariants hold for its rows
 			t.Fatal(err)
 		}
 	})

@@ -22,8 +22,8 @@ func keeps(ctx context.Context, numbers ...int32) pgtx.Step {
 	}
 }
 
-// Of what is sent behind a savepoint at once all is kept, or nothing, and the caller's transaction goes on. What had failed
-// before stays so.
+// Statements sent together behind a savepoint are all kept, or none, and the caller's transaction goes on. An earlier
+// failure stays.
 func TestInCallersAtOnce(t *testing.T) {
 	refused := errors.New("refused")
 	many := make([]int32, 20_000) // more than is sent in one go
@@ -31,7 +31,7 @@ func TestInCallersAtOnce(t *testing.T) {
 		many[i] = 100 + int32(i)
 	}
 	for name, c := range map[string]struct {
-		before string // by the caller, who has inserted 1; it may fail
+		before string // by the caller, which has inserted 1; it may fail
 		steps  []pgtx.Step
 		err    string // SQLSTATE
 		is     error
@@ -96,7 +96,8 @@ func TestInCallersAtOnce(t *testing.T) {
 	}
 }
 
-// Behind a savepoint of the caller's own it takes back what is behind its own, and no more; and leaves no savepoint there.
+// Behind a savepoint of the caller's own it undoes only the statements behind its own savepoint, and leaves none
+// there.
 func TestInCallersAtOnceInsideAnotherSavepoint(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, "CREATE TABLE kept (number integer PRIMARY KEY)")
@@ -139,7 +140,7 @@ func TestInCallersAtOnceInsideAnotherSavepoint(t *testing.T) {
 	}
 }
 
-// What ends the connection, or the caller's patience, ends the transaction.
+// The end of the connection, or of the caller's context, ends the transaction.
 func TestInCallersAtOnceWithoutItsConnection(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, "CREATE TABLE kept (number integer PRIMARY KEY)")

@@ -11,8 +11,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// Whatever the pool's sessions say, each transaction of the engine waits for locks as long as its kind does and is on
-// the disk when it returns. What is stricter there is kept.
+// With any settings of the pool's sessions, each transaction of the engine waits for locks as long as its kind does
+// and is on the disk when it returns. Stricter settings are kept.
 func TestSettingsOfEveryTransaction(t *testing.T) {
 	const note = `INSERT INTO seen SELECT DISTINCT current_setting('application_name'), name, current_setting(name)
 		FROM pg_settings WHERE name IN ('lock_timeout', 'synchronous_commit')`

@@ -169,7 +169,7 @@ func TestOperationsInATransactionWithAnOldSnapshot(t *testing.T) {
 		tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 		fixture.Texts(t, tx, "SELECT lane_id FROM ff_lane_registry LIMIT 1") // takes the snapshot
 		if touched := touch(t, f, l.Execution); !touched || o.Beside {
-			return // it writes to no row that was changed meanwhile
+			return // it writes to no row that changed in the meantime
 		}
 		before := f.Dump(t, l.Execution)
 		err := o.Do(t.Context(), f, f.WithTx(tx), l)

@@ -65,11 +65,12 @@ func cancelledElsewhere(t *testing.T, f *fixture.Flows, x id.ExecutionID) {
 		attempt_state = 'cancelled', cancellation_reason = 'flow_cancelled', terminal_at_ms = %d`, f.Clock.Load()))
 }
 
-// What was found half ended is judged anew under its lock: it may run again, or belong to a flow that is not locked.
+// An execution found half ended is judged again under its lock: it may run again, or belong to a flow that is not
+// locked.
 func TestRepairQueueJudgesTheHalfEndedUnderTheirLock(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, since string // assignments
-		later         int    // what the next sweep does
+		later         int    // the effect of the next sweep
 	}{
 		"replayed": {"attempt_index = 0", `lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'waiting',
 			attempt_state = 'attempt_interrupted', blocking_reason = 'waiting_for_worker', terminal_at_ms = NULL, cancellation_reason = NULL`, 0},
@@ -110,7 +111,7 @@ func TestRepairQueueJudgesTheHalfEndedUnderTheirLock(t *testing.T) {
 	}
 }
 
-// An event that tells of a resumption does not tell of a cancel at the same instant.
+// An event of a resumption does not report a cancel at the same instant.
 func TestRepairQueueTellsOfACancelBesideAResumption(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b")

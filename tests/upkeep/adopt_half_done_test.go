@@ -49,7 +49,7 @@ func TestAdoptMembersOfFlows(t *testing.T) {
 	f.WantState(t, f.NodeID(flow, "c"), fixture.StateReady)
 }
 
-// One whose dependencies are impossible is skipped, and so is what depends on it.
+// A member whose dependencies are impossible is skipped, and so are its dependents.
 func TestAdoptSkipsImpossibleMembers(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b", "b>c")
@@ -72,8 +72,8 @@ func TestAdoptSkipsImpossibleMembers(t *testing.T) {
 	}
 }
 
-// A member whose group has no row, and whose upstreams have ended and been told of, is judged by its edges: nothing is
-// going to end any more that could make the row.
+// A member whose group has no row, and whose upstreams have ended with events, is judged by its edges: no further end
+// could create the row.
 func TestAdoptMakesAMissingGroup(t *testing.T) {
 	t.Parallel()
 	for outcome, want := range map[string]string{"success": fixture.StateReady, "failed": fixture.StateSkipped} {
@@ -113,7 +113,7 @@ func TestAdoptMakesAMissingGroup(t *testing.T) {
 	})
 }
 
-// A flow that somebody holds keeps its own members waiting, and no others.
+// A locked flow keeps its own members waiting, and no others.
 func TestAdoptSkipsLockedFlows(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	busy, free := f.Draw(t, nil, "a"), f.Draw(t, nil, "a")
@@ -140,7 +140,7 @@ func sweepAll(t *testing.T, f *fixture.Fixture) (repaired int) {
 	return repaired
 }
 
-// What another program leaves half-done of an execution that is known is found by the sweep, once.
+// The sweep finds the half-done work of another program on a known execution, once.
 func TestRepairQueueFinishesForeignWork(t *testing.T) {
 	f := fixture.NewCloned(t)
 	soon := fixture.Start.UnixMilli() + hourMs
@@ -273,8 +273,8 @@ func TestRepairQueueHealsForeignCancels_E26(t *testing.T) {
 	}
 }
 
-// A flow cancel of the reference overwrites what has finished, and nothing here can prevent it: the outcome is lost, the
-// result stays, and where it wrote an event there is no second one.
+// A flow cancel of the reference overwrites finished members, and nothing here can prevent it: the outcome is lost,
+// the result stays, and if it wrote an event there is no second one.
 func TestForeignFlowCancelOverwritesFinishedMembers_E44(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a")

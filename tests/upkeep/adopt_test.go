@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// adoptedRow is what an adoption writes besides the state.
+// adoptedRow has the columns that an adoption writes besides the state.
 type adoptedRow struct {
 	deadline, column, wakeUp int64 // ffx_execution_deadline_ms, deadline_at_ms, ffx_delay_until_ms; 0 for NULL
 }
@@ -26,8 +26,7 @@ func adoptedRowOf(t *testing.T, f *fixture.Fixture, x id.ExecutionID) adoptedRow
 
 const hourMs = int64(3_600_000)
 
-// What FlowFabric stores of an execution that waits, in every spelling, is brought into this library's, once, and
-// worked to the end.
+// A waiting execution in any spelling of FlowFabric is converted to this library's, once, and worked to the end.
 func TestAdoptForeignRows(t *testing.T) {
 	f := fixture.NewCloned(t)
 	soon := fixture.Start.UnixMilli() + hourMs
@@ -112,7 +111,7 @@ func TestAdoptForeignRows(t *testing.T) {
 	}
 }
 
-// What somebody has a lease or a grant of, what is suspended and what has ended gets its facts, and is not moved.
+// Executions that have a lease or a grant, are suspended or have ended get their columns, and are not moved.
 func TestAdoptLeavesOtherPhasesAlone(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for _, row := range []fixture.Columns{
@@ -139,7 +138,7 @@ func TestAdoptLeavesOtherPhasesAlone(t *testing.T) {
 	}
 }
 
-// What the reference keeps in the policy alone counts: whoever claims has what it requires.
+// Requirements that the reference keeps only in the policy count: every claimer has them.
 func TestAdoptReadsCapabilitiesFromThePolicy_I5(t *testing.T) {
 	f := fixture.NewCloned(t)
 	capable := f.Seed(t, fixture.Columns{"policy": `{"routing_requirements":{"required_capabilities":["gpu","","avx","gpu"]}}`})
@@ -264,7 +263,7 @@ func TestAdoptInATransaction(t *testing.T) {
 	f.WantState(t, x, fixture.StateReady)
 }
 
-// A conversion adopts what is there, and this job what FlowFabric creates afterwards.
+// A conversion adopts the existing executions, and this job those that FlowFabric creates afterwards.
 func TestAdoptInAConvertedDatabase(t *testing.T) {
 	f := fixture.ReferenceFixture(t)
 	before := f.Seed(t, fixture.Columns{"policy": `{"timeout_policy":{"execution_deadline_ms":3600000}}`})
@@ -288,7 +287,7 @@ func TestAdoptInAConvertedDatabase(t *testing.T) {
 	takeJobs(t, f, f.Engine, "holder")
 }
 
-// A process with background work adopts what another program creates as soon as that is committed.
+// A process with background work adopts executions of another program as soon as they are committed.
 func TestAdoptOnNotification_E1(t *testing.T) {
 	f := fixture.NewCloned(t)
 	woken := make(chan struct{}, 8)

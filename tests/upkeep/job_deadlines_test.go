@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// In the reference a deadline ends only what runs, and no loop asks.
+// In the reference a deadline ends only running executions, and no loop checks it.
 func TestDeadlineEndsEveryPhase_E15_E16(t *testing.T) {
 	deadline := func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Minute) }
 	for _, c := range []struct {
@@ -111,8 +111,8 @@ func TestExpireDeadlinesSkipsEndedExecutions(t *testing.T) {
 	f.WantUnchanged(t, c.ID, before)
 }
 
-// Deadlines that other programs wrote: one column holds them and the wake-ups. Of what they ended, the deadline is
-// looked at once more and then put away.
+// Deadlines that other programs wrote: one column holds them and the wake-ups. The deadline of an execution that they
+// ended is returned once more and then negated.
 func TestExpireDeadlinesOfOtherPrograms(t *testing.T) {
 	f := fixture.NewCloned(t)
 	due := fixture.Columns{"deadline_at_ms": fixture.Start.UnixMilli()}

@@ -12,12 +12,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// A delay that another program's change left behind is forgotten; nothing else of the row changes, and nobody is
+// A delay that another program's change left behind is cleared; nothing else of the row changes, and no waiter is
 // woken.
 func TestPromoteDelayedDropsStaleDelays(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		since string // what another program made of the execution
+		since string // the change by another program
 	}{
 		{"claimable", "eligibility_state = 'eligible_now', public_state = 'waiting'"},
 		{"cancelled", "lifecycle_phase = 'cancelled', eligibility_state = 'not_applicable', public_state = 'cancelled'"},
@@ -89,7 +89,7 @@ func TestPromoteDelayed(t *testing.T) {
 	}
 }
 
-// What has been admitted already goes to no gate.
+// An execution that was admitted already goes to no gate.
 func TestPromoteDelayedKeepsAdmissions(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Minute) })

@@ -20,7 +20,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// allJobs are the jobs of which the database tells when they are due.
+// allJobs are the jobs whose due times the database returns.
 var allJobs = []engine.Job{
 	engine.JobExpireLeases, engine.JobPromoteDelayed, engine.JobExpireAttempts, engine.JobExpireDeadlines,
 	engine.JobPruneCreationKeys, engine.JobDispatchCompletions, engine.JobCancelSiblings,
@@ -101,7 +101,7 @@ func TestReturnJobs(t *testing.T) {
 	}
 }
 
-// Somebody who holds the rows for a minute keeps nobody waiting, and no job undone.
+// A transaction that locks the rows for a minute keeps no process waiting, and no job undone.
 func TestTakeJobsSkipsLockedRows(t *testing.T) {
 	f := fixture.NewCloned(t)
 	takeJobs(t, f, f.Engine, "first")
@@ -217,8 +217,8 @@ func TestTakeJobsRefusesBadInput(t *testing.T) {
 	fixture.WantInputError(t, err, "lanes[0]")
 }
 
-// statementCounter counts what the connections of a pool, and those made like them, send: with the settings that travel
-// with a statement.
+// statementCounter counts the statements on the connections of a pool, and those made like them, with the settings
+// that travel with a statement.
 type statementCounter struct {
 	mu   sync.Mutex
 	seen []string
@@ -248,7 +248,7 @@ func (c *statementCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.Trace
 
 func (c *statementCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// of returns what was sent while call ran.
+// of returns the statements sent while call ran.
 func (c *statementCounter) of(call func()) []string {
 	c.mu.Lock()
 	before := len(c.seen)
@@ -259,9 +259,9 @@ func (c *statementCounter) of(call func()) []string {
 	return slices.Clone(c.seen[before:])
 }
 
-// A process that has nothing to do, a worker with its defaults on two lanes and all background work, sends at most sixty
-// statements a minute. How often it does what is held by tests on a clock of their own, in packages reconcile and
-// worker; here stands what each of it sends.
+// A process that has nothing to do, a worker with its defaults on two lanes and all background work, sends at most
+// sixty statements a minute. Tests on a clock of their own, in packages reconcile and worker, check how often each
+// call is made; this one checks the statements of each.
 func TestIdleProcessSendsSixtyStatementsAMinute(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var counter statementCounter
@@ -306,7 +306,7 @@ func TestIdleProcessSendsSixtyStatementsAMinute(t *testing.T) {
 	t.Logf("%d statements in ten minutes", inTen)
 }
 
-// Between two questions what is to be done an idle worker sends nothing at all.
+// Between two polls for jobs an idle worker sends nothing at all.
 func TestIdleWorkerOnlyAsksForJobs(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var counter statementCounter
@@ -335,7 +335,7 @@ func TestIdleWorkerOnlyAsksForJobs(t *testing.T) {
 		}
 		return at
 	}
-	// On a busy machine an answer comes late, and the worker looks for work by itself: what counts is that it need not.
+	// On a busy machine an answer comes late, and the worker polls for work itself: it only matters that it need not.
 	fixture.Await(t, "three questions in a row", func() bool {
 		at := asked()
 		for i := 2; i < len(at); i++ {

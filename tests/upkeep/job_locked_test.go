@@ -15,7 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// ending are the jobs that end executions, each with what makes one due.
+// ending are the jobs that end executions, each with a cause that makes one due.
 var ending = []struct {
 	name    string
 	spec    engine.ExecutionSpec
@@ -40,7 +40,7 @@ var ending = []struct {
 	},
 }
 
-// Whatever another transaction holds of one flow, the members of the others end meanwhile, and that one once it is free.
+// While another transaction holds any locks of one flow, the members of the others end, and that one once it is free.
 func TestJobsSkipLockedFlows(t *testing.T) {
 	const others = 20
 	for _, j := range ending {
@@ -143,7 +143,7 @@ func TestJobWaitsForABusyFlow(t *testing.T) {
 	}
 }
 
-// What another program ended, or leased again, is put away in passing too.
+// Executions that another program ended, or leased again, are cleaned up in passing too.
 func TestJobsCleanUpBesideLockedRows(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var ended []id.ExecutionID
@@ -163,7 +163,7 @@ func TestJobsCleanUpBesideLockedRows(t *testing.T) {
 	fixture.Run(t, f.Maintenance().ExpireAttempts, 1)
 }
 
-// In a caller's transaction a job passes over what is locked, too.
+// In a caller's transaction a job skips locked rows, too.
 func TestJobsInATransactionSkipLockedRows(t *testing.T) {
 	for _, j := range ending {
 		t.Run(j.name, func(t *testing.T) {
@@ -222,7 +222,7 @@ func seedOverdue(t *testing.T, f *fixture.Fixture, n int) {
 	f.Advance(time.Minute)
 }
 
-// However much is locked at the front of what is due, what stands behind it is acted on, by one call.
+// However many due rows at the front are locked, one call acts on those after them.
 func TestLockedRowsHideNoDueRows(t *testing.T) {
 	const locked, free = 4100, 10
 	started := func(t *testing.T, f *fixture.Fixture, n int) {

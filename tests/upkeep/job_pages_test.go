@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// A job can't act on the first page of what its scan finds. It acts on the rows behind that page.
+// A job can't act on the first page of its scan. It acts on the rows behind that page.
 func TestJobsReadPastAPageOfHeldRows(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

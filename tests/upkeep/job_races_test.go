@@ -13,7 +13,7 @@ import (
 )
 
 // meanwhile runs a job, and something else at two points of it: before its statement begins, and when that has taken
-// its snapshot and is about to lock. In the second case the row is judged as it is under the lock.
+// its snapshot and is about to lock. In the second case the row is judged under the lock.
 func meanwhile(t *testing.T, statement string, test func(t *testing.T, f *fixture.Flows, during func(j func(*engine.Engine) fixture.Job, since func()) int)) {
 	t.Helper()
 	t.Run("before "+statement, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestLeftoverTimeoutKeepsANewLease(t *testing.T) {
 	fixture.Run(t, f.Maintenance().ExpireAttempts, 1)
 }
 
-// A lease that ran out has a holder again before the job locks it, whoever gave it.
+// A lease that ran out has a holder again before the job locks it, given by any program.
 func TestExpirySkipsALeaseTakenByAnotherProgram(t *testing.T) {
 	meanwhile(t, "TakeExpiredLeases", func(t *testing.T, f *fixture.Flows, during func(func(*engine.Engine) fixture.Job, func()) int) {
 		l := f.Start(t).Lease
@@ -137,7 +137,8 @@ func TestExpirySkipsALeaseTakenByAnotherProgram(t *testing.T) {
 	})
 }
 
-// Another program keeps the wake-up of a delay in deadline_at_ms alone. What it moved there is not promoted before.
+// Another program keeps the wake-up of a delay only in deadline_at_ms. A wake-up that it moved is not promoted
+// before.
 func TestPromotionSkipsAMovedDelay(t *testing.T) {
 	const moved = 2 * time.Second
 	promote := func(e *engine.Engine) fixture.Job { return e.Maintenance().PromoteDelayed }
@@ -177,8 +178,8 @@ func TestPromotionSkipsAMovedDelay(t *testing.T) {
 	})
 }
 
-// What another program made of an execution that was found overdue decides, under the lock: it keeps the wake-up of a
-// delay where it keeps deadlines, and does not put the deadline of what it ends away.
+// Another program's change of an execution that was found overdue decides, under the lock: it keeps the wake-up of a
+// delay where it keeps deadlines, and does not clear the deadline of executions it ends.
 func TestDeadlineRespectsAnotherProgramsChange(t *testing.T) {
 	for name, since := range map[string]string{
 		"delayed":   "eligibility_state = 'not_eligible_until_time', blocking_reason = 'waiting_for_delay'",
@@ -232,8 +233,8 @@ func TestExpireDeadlinesNeverWaitsForAttempts(t *testing.T) {
 	fixture.Run(t, late.Maintenance().ExpireDeadlines, 1)
 }
 
-// What joined a flow after its end was foreseen to need no lock is not ended without that lock: it waits for the next
-// call, which resolves what depends on it.
+// An execution that joined a flow after the forecast said that its end needs no lock is not ended without that lock:
+// it waits for the next call, which resolves its dependents.
 func TestJobSkipsAnExecutionThatJoinedAFlow(t *testing.T) {
 	statements := map[string]string{
 		"deadline": "TakeOverdue", "attempt timeout": "TakeTimedOut", "lease lost too often": "TakeExpiredLeases",

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// A job passes over what others hold, and finds it the next time.
+// A job skips locked rows, and finds them the next time.
 func TestJobsNeverWait(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// timingOut are what becomes of an execution whose attempt takes longer than a minute.
+// timingOut are the possible results of an execution whose attempt takes longer than a minute.
 var timingOut = []struct {
 	name    string
 	retry   *policy.Retry

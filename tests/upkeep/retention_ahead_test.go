@@ -65,7 +65,7 @@ func TestRetentionJudgesEndsOfTheFutureByTheirNeighbours(t *testing.T) {
 	}
 }
 
-// A run of ends of the future that is longer than a batch is passed too, whatever stands behind it.
+// A run of ends of the future that is longer than a batch is passed too, with any events after it.
 func TestRetentionPassesBatchesOfTheFuture(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -101,7 +101,7 @@ func TestRetentionPassesBatchesOfTheFuture(t *testing.T) {
 	}
 }
 
-// The same in each outbox: what says it is of the future is trimmed with what was written after it.
+// The same in each outbox: an event dated in the future is trimmed with those written after it.
 func TestTrimOutboxesPassesBatchesOfTheFuture(t *testing.T) {
 	for _, o := range outboxes {
 		t.Run(o.name, func(t *testing.T) {

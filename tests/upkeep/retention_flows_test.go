@@ -58,7 +58,7 @@ func TestPurgeFlowsDeletesWholeFlows_F38(t *testing.T) {
 	f.Advance(2 * time.Minute)
 	purge(t, f.Fixture)
 	wantFlow(t, f.Fixture, flow, false)
-	f.Retain(t) // forgets the timer of what went before its time
+	f.Retain(t) // drops the timer of a flow deleted early
 	trim(t, f.Fixture)
 	if status := retentionStatus(t, f.Fixture); status.FlowsDeleted != 1 || status.Deleted != 4 {
 		t.Errorf("%+v", status)
@@ -68,7 +68,7 @@ func TestPurgeFlowsDeletesWholeFlows_F38(t *testing.T) {
 	fixture.WantEqual(t, "rows left", after, empty)
 }
 
-// What is not over is kept.
+// Unfinished flows are kept.
 func TestPurgeFlowsKeepsUnfinishedFlows_F38(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	f.Retain(t)
@@ -100,7 +100,7 @@ func TestPurgeFlowsKeepsUnfinishedFlows_F38(t *testing.T) {
 	}
 }
 
-// A flow that somebody has locked is passed over, in either form of the lock; the others go.
+// A locked flow is skipped, in either form of the lock; the others go.
 func TestPurgeFlowsNeverWaits(t *testing.T) {
 	for name, lock := range map[string]string{
 		"lock": "SELECT pg_advisory_xact_lock(ffx_flow_key($1))",

@@ -26,7 +26,7 @@ func passes(t *testing.T, f *fixture.Flows, d time.Duration) {
 	}
 }
 
-// keepLeases renews what the test holds.
+// keepLeases renews the leases of the test.
 func keepLeases(t *testing.T, f *fixture.Flows) {
 	t.Helper()
 	for x, l := range f.Leases {
@@ -51,7 +51,8 @@ func wantStored(t *testing.T, f *fixture.Flows, flow id.FlowID, want string) {
 	}
 }
 
-// A flow runs for an hour on a lane that keeps what has ended for a minute: no member goes before the flow, and then all go.
+// A flow runs for an hour on a lane that keeps ended executions for a minute: no member goes before the flow, and
+// then all go.
 func TestMembersAreKeptUntilTheirFlowIsPurged(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -133,7 +134,7 @@ func TestGrowthStartsTheRetentionAnew(t *testing.T) {
 	wantFlow(t, f.Fixture, flow, false)
 }
 
-// What a flow is asked to keep must make sense.
+// The retention of a flow must make sense.
 func TestFlowRetentionIsChecked(t *testing.T) {
 	f := fixture.NewFlows(t)
 	for field, spec := range map[string]engine.FlowSpec{
@@ -153,7 +154,7 @@ func TestFlowRetentionIsChecked(t *testing.T) {
 }
 
 // A flow that lives on may let ended members go. Then a repeated growth runs nothing again, a replay without upstream
-// results is refused by name, and whoever reads those results learns that one is gone.
+// results is refused by name, and readers of those results learn that one is gone.
 func TestPrunedMembersStayKnown(t *testing.T) {
 	f := fixture.FlowsOn(trimmingFixture(t))
 	f.Retain(t)
@@ -239,7 +240,7 @@ func wantGone(t *testing.T, f *fixture.Flows, flow id.FlowID) {
 	}
 }
 
-// A member is not pruned while another transaction holds its flow: it may be replaying what depends on it.
+// A member is not pruned while another transaction holds its flow: it may be replaying its dependents.
 func TestPruningWaitsForReplays(t *testing.T) {
 	f := fixture.FlowsOn(trimmingFixture(t))
 	flow := drawPruned(t, f, time.Hour, "a>b", "c")
@@ -263,7 +264,7 @@ func TestPruningWaitsForReplays(t *testing.T) {
 	wantStored(t, f, flow, "c")
 }
 
-// A growth that meets a member while it is pruned adds nothing, whoever comes first.
+// A growth that races the pruning of a member adds nothing, in either order.
 func TestGrowthRacesPruning(t *testing.T) {
 	f := fixture.FlowsOn(trimmingFixture(t))
 	flow := drawPruned(t, f, time.Hour, "a", "b")
@@ -284,7 +285,7 @@ func TestGrowthRacesPruning(t *testing.T) {
 	wantStored(t, f, flow, "b")
 }
 
-// A flow with more members than a transaction deletes goes in several, and takes no more members and replays meanwhile.
+// A flow with more members than a transaction deletes goes in several, and takes no more members and replays.
 func TestPurgeOfALargeFlowClosesIt(t *testing.T) {
 	f := fixture.FlowsOn(trimmingFixture(t))
 	flow := f.NewFlowOf(t, fixture.Wide(1200, true))
@@ -315,7 +316,7 @@ func TestPurgeOfALargeFlowClosesIt(t *testing.T) {
 	}
 }
 
-// Of flows of which another transaction holds a row the others go.
+// If another transaction holds a row of some flows, the others go.
 func TestPurgeFlowsLeavesHeldMembers(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]string{

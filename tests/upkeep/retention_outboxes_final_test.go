@@ -35,15 +35,15 @@ func (o oneOutbox) writeIn(t *testing.T, tx pgx.Tx, atMs int64) (event int64) {
 	return event
 }
 
-// looked has retention done with all completions there will be, which is not what these tests are about.
+// looked lets retention finish with all completions, which are not the subject of these tests.
 func looked(t *testing.T, f *fixture.Fixture) {
 	t.Helper()
 	f.Retain(t)
 	f.Exec(t, "UPDATE ffx_retention SET event_id = 1000000 WHERE source = 'ends'")
 }
 
-// A writer that is open holds its readers back, and what was committed behind it with them. It must still be there when
-// they get to it, however old it is by then.
+// An open writer holds its readers back, and so the events committed after it. These must still exist when the
+// readers get to them, however old they are by then.
 func TestTrimOutboxesStopsAtOpenWriters(t *testing.T) {
 	for _, o := range outboxes {
 		t.Run(o.name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestTrimOutboxesStopsAtOpenWriters(t *testing.T) {
 					t.Errorf("trimmed %d beside an open writer, want 0: which id it took is not known", n)
 				}
 			}
-			// Another one that comes meanwhile does not keep what was asked for from being answered.
+			// Another one that comes later does not keep the call from being answered.
 			later := f.BeginTx(t)
 			o.writeIn(t, later, longAgo)
 			fixture.Commit(t, tx)
@@ -85,7 +85,7 @@ func TestTrimOutboxesStopsAtOpenWriters(t *testing.T) {
 	}
 }
 
-// A subscription that an open writer holds back is handed everything, and no gap is told of, although what stands behind the
+// A subscription that an open writer holds back gets all events, and no gap is reported, although events after the
 // writer became old enough to be trimmed.
 func TestTrimmingStaysBehindDelayedReaders_V17(t *testing.T) {
 	f := trimmingFixture(t)
@@ -123,7 +123,7 @@ func TestTrimmingStaysBehindDelayedReaders_V17(t *testing.T) {
 	}
 }
 
-// What a caller's transaction has written itself does not keep it from trimming; another's does, without a wait.
+// Writes of a caller's transaction itself do not keep it from trimming; another's do, without a wait.
 func TestTrimOutboxesInATransactionWithOpenWriters(t *testing.T) {
 	f := trimmingFixture(t)
 	o := outboxes[1]

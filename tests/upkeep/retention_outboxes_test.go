@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// oneOutbox is what a test knows of one.
+// oneOutbox has the facts that a test knows of an outbox.
 type oneOutbox struct{ name, table, at string }
 
 var outboxes = []oneOutbox{
@@ -83,7 +83,7 @@ func trimmingFixture(t *testing.T) *fixture.Fixture {
 	return f
 }
 
-// Events go by age, in their order, and the floor tells up to where.
+// Events are deleted by age, in their order, and the floor records how far.
 func TestTrimOutboxesByAge_V17(t *testing.T) {
 	for _, o := range outboxes {
 		t.Run(o.name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestTrimOutboxesKeepsNeededCompletions(t *testing.T) {
 	o.wantStored(t, f, ids[3])
 }
 
-// The position of a named consumer stops trimming, as long as somebody moves it now and then.
+// The position of a named consumer stops trimming, as long as it moves now and then.
 func TestTrimOutboxesStopsAtConsumers(t *testing.T) {
 	for _, o := range outboxes {
 		t.Run(o.name, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestTrimOutboxesStopsAtConsumers(t *testing.T) {
 	}
 }
 
-// What was committed long after its neighbours is met by a process that begins anew.
+// A process that starts over finds events committed long after their neighbours.
 func TestTrimOutboxesFindsLateCommits(t *testing.T) {
 	f := trimmingFixture(t)
 	o := outboxes[1]
@@ -193,7 +193,7 @@ func TestTrimOutboxesFindsLateCommits(t *testing.T) {
 	o.wantStored(t, f)
 }
 
-// A held event ends what can be trimmed of its outbox for now, and of no other.
+// A locked event ends the trimming of its outbox for now, and of no other.
 func TestTrimOutboxesNeverWaits(t *testing.T) {
 	f := trimmingFixture(t)
 	for _, o := range outboxes {

@@ -113,7 +113,7 @@ func drawPruned(t *testing.T, f *fixture.Flows, after time.Duration, parts ...st
 	return f.NewFlowOf(t, spec)
 }
 
-// What is still needed is kept, and goes when it is not.
+// Needed rows are kept, and deleted once they are not needed.
 func TestRetentionKeepsNeededRows_E33(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -183,7 +183,7 @@ func retentionStatus(t *testing.T, f *fixture.Fixture) engine.RetentionStatus {
 	return status
 }
 
-// The backlog names executions in full, and the bare id of one is nobody's.
+// The backlog names executions in full, and a bare id in it matches none.
 func TestRetentionReadsFullIDsOfTheBacklog_I42(t *testing.T) {
 	f := fixture.FlowsOn(trimmingFixture(t))
 	flow := drawPruned(t, f, fixture.Week, "a", "b")
@@ -197,7 +197,7 @@ func TestRetentionReadsFullIDsOfTheBacklog_I42(t *testing.T) {
 	f.WantKept(t, "kept gone", a, b)
 }
 
-// Who is run again while retention looks is left alone, whoever comes first.
+// An execution that is replayed during retention is kept, in either order.
 func TestRetentionRacesAReplay_E33(t *testing.T) {
 	replayed := `lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'waiting',
 		attempt_state = 'pending_replay_attempt', terminal_at_ms = NULL`
@@ -308,7 +308,7 @@ func TestRetentionPeriods(t *testing.T) {
 	}
 }
 
-// What is stored of a policy is found by whoever reads the document, and few periods are.
+// Readers of a document find the stored retention of a policy, and few periods are registered.
 func TestRetentionRegistersPolicyPeriods(t *testing.T) {
 	f := trimmingFixture(t)
 	periods := func() []string {
@@ -346,7 +346,7 @@ func TestRetentionRegistersPolicyPeriods(t *testing.T) {
 	}
 }
 
-// A lane has a retention of its own, for what has ended before too.
+// A lane has a retention of its own, which also applies to earlier ends.
 func TestSetLaneRetention(t *testing.T) {
 	f := trimmingFixture(t)
 	set := func(d time.Duration) {
@@ -422,7 +422,7 @@ func TestRetentionRefusesBadInput(t *testing.T) {
 	fixture.WantInputError(t, f.Operator().SetLaneRetention(t.Context(), "", time.Hour), "lane")
 }
 
-// Rows that somebody holds, for however long, are passed over; the others go.
+// Locked rows are skipped, however long they are locked; the others go.
 func TestRetentionNeverWaits(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -466,7 +466,7 @@ func TestRetentionNeverWaits(t *testing.T) {
 	}
 }
 
-// While a batch of retention is not committed, claims go on, and so does everybody else's work.
+// While a batch of retention is not committed, claims go on, and so does all other work.
 func TestRetentionNeverBlocksClaims(t *testing.T) {
 	f := trimmingFixture(t)
 	for range 20 {
@@ -527,7 +527,7 @@ func TestRetentionSweepFindsMissedEnds(t *testing.T) {
 	if status := retentionStatus(t, f); status.Deleted != 2 {
 		t.Errorf("%d deleted, want 2", status.Deleted)
 	}
-	// What the reference ended.
+	// An end by the reference.
 	x := f.Seed(t, fixture.Columns{"lifecycle_phase": "terminal", "eligibility_state": "not_applicable", "public_state": "running", "terminal_at_ms": fixture.Start.UnixMilli()})
 	if _, err := f.Maintenance().RepairQueue(t.Context(), 100); err != nil {
 		t.Fatal(err)
@@ -538,7 +538,7 @@ func TestRetentionSweepFindsMissedEnds(t *testing.T) {
 	f.WantKept(t, "gone", x)
 }
 
-// Ends are looked at by the time at which the database wrote them, in order: a younger one holds up what follows.
+// Ends are examined by the time at which the database wrote them, in order: a younger one delays later ones.
 func TestRetentionFollowsTheOrderOfEnds(t *testing.T) {
 	f := trimmingFixture(t)
 	a, b, c := f.Ended(t), f.Ended(t), f.Ended(t)

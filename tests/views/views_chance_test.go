@@ -173,7 +173,7 @@ func TestViewsReadRandomRows(t *testing.T) {
 				}),
 			})
 		}
-		// One value that nobody can read at a time: which of several a read names is chance.
+		// One unreadable value at a time: which of several a read names is chance.
 		fields := map[string]func() any{
 			"cancel_reason": func() any { return of(c, []any{"because", "", nil}) }, "cancellation_policy": func() any { return of(c, []any{"cancel_all", nil}) },
 			"flow_kind": func() any { return of(c, []any{"import", nil}) }, "namespace": func() any { return of(c, []any{"acme", nil}) },

@@ -16,12 +16,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// lines renders what a read gives and what a view gives, a field a line, so that they can be compared.
+// lines renders the results of a read and of a view, a field a line, so that they can be compared.
 type lines []string
 
 func (l *lines) add(name string, value any) { *l = append(*l, fmt.Sprintf("%s: %v", name, value)) }
 
-// instant renders an instant; what timestamptz cannot hold is where it ends.
+// instant renders an instant, cut to the range of timestamptz.
 func (l *lines) instant(name string, at time.Time) {
 	if at.IsZero() {
 		l.add(name, "-")

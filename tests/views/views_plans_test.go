@@ -29,8 +29,8 @@ func planOf(t *testing.T, f *fixture.Fixture, sql string) *fixture.PlanNode {
 	return &plans[0].Plan
 }
 
-// One row is found by the key of its table, a page is read along it, and the members of a flow by their index: what
-// is filtered by reaches the tables, and nothing reads one from end to end.
+// One row is found by the key of its table, a page is read along it, and the members of a flow by their index:
+// filters reach the tables, and nothing reads one from end to end.
 func TestViewsPlans(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	p.Fill(t, 2000)
@@ -145,7 +145,7 @@ func TestViewsPagesIntoModels(t *testing.T) {
 	}
 }
 
-// Whoever may read the views sees no payload, result or token, and needs no right on the tables.
+// A reader of the views sees no payload, result or token, and needs no right on the tables.
 func TestViewsNeedNoTableGrants(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Start(t)
@@ -177,7 +177,7 @@ func TestViewsNeedNoTableGrants(t *testing.T) {
 	}
 }
 
-// In a converted database the views read what FlowFabric left.
+// In a converted database the views read FlowFabric's rows.
 func TestViewsOfAnAdoptedDatabase(t *testing.T) {
 	f := fixture.ReferenceFixture(t)
 	for _, row := range fixture.ReferenceRows() {

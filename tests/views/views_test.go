@@ -150,7 +150,7 @@ func (v *views) compareFlow(row *db.FfxFlow) {
 		l.add("cancelled by", reason+" "+policy)
 		return l
 	}
-	// The view has the flow's own state, and counts no members: the read says what an open one comes to.
+	// The view has the flow's own state, and counts no members: the read derives the state of an open one.
 	read := snapshot.State
 	if row.State == string(state.FlowOpen) && read != state.FlowCancelled {
 		read = state.FlowOpen
@@ -193,7 +193,7 @@ func TestViewsEqualTheReads(t *testing.T) {
 	}
 }
 
-// What this library itself writes, in every state that it brings about.
+// The rows of this library, in every state that it writes.
 func TestViewsEqualTheReadsAfterAMixedWorkload(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	p.Fill(t, 400)
@@ -221,7 +221,7 @@ func TestViewsEqualTheReadsAfterAMixedWorkload(t *testing.T) {
 	}
 }
 
-// What the other tests leave behind, whatever it is.
+// The rows of the other tests.
 func TestViewsEqualTheReadsInTheSharedDatabase(t *testing.T) {
 	compareViews(t, fixture.New(t), 1000)
 }
